@@ -1,0 +1,112 @@
+//! What user space tells the kernel programs before they run.
+
+/// Probes at most in one run: a mark's head has eight bits for the probe.
+pub const MAX_PROBES: usize = 256;
+
+/// Events at most in one run: each has its own copy of the sample program.
+pub const MAX_EVENTS: usize = 8;
+
+/// Named arguments at most per site, the item id included.
+pub const MAX_ARGS: usize = 8;
+
+/// Memory reads at most per argument.
+pub const MAX_DEREFS: usize = 4;
+
+/// CPUs at most: the size of the outer ring maps.
+pub const MAX_CPUS: u32 = 1024;
+
+/// Processes at most in the table of traced processes.
+pub const MAX_PROCESSES: u32 = 65_536;
+
+/// How the last value of an argument is read and extended to 64 bits.
+#[repr(u8)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ArgKind {
+    /// No argument in this slot.
+    None = 0,
+    /// Unsigned number of 1, 2, 4 or 8 bytes.
+    Unsigned = 1,
+    /// Signed number of 1, 2, 4 or 8 bytes.
+    Signed = 2,
+    /// NUL-terminated string at the address.
+    Str = 3,
+}
+
+/// How to read one argument: take a register, follow up to [`MAX_DEREFS`] pointers, keep the
+/// last `width` bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ArgProgram {
+    /// Byte offset of the register in the kernel's `struct pt_regs`.
+    pub reg_offset: u16,
+    /// An [`ArgKind`].
+    pub kind: u8,
+    /// Number: bytes kept, 1, 2, 4 or 8.
+    pub width: u8,
+    /// How many of `derefs` are used. Each reads 8 bytes at value + offset, the last one of a
+    /// number `width` bytes. A string is read at the value that is left after all of them.
+    pub steps: u8,
+    /// Keep zero.
+    pub pad: u8,
+    /// Where the value goes in the record's payload, bytes; a multiple of 8. Ignored for the id.
+    pub offset: u16,
+    /// String: bytes kept at most, a multiple of 8. Number: 0.
+    pub capacity: u32,
+    /// Added to the value before anything else (also when `steps` is 0).
+    pub add: i32,
+    /// Offsets of the pointer steps.
+    pub derefs: [i32; MAX_DEREFS],
+}
+
+impl ArgProgram {
+    /// An unused slot.
+    pub const NONE: Self = Self {
+        reg_offset: 0,
+        kind: ArgKind::None as u8,
+        width: 0,
+        steps: 0,
+        pad: 0,
+        offset: 0,
+        capacity: 0,
+        add: 0,
+        derefs: [0; MAX_DEREFS],
+    };
+}
+
+/// What a mark program does at one site. Indexed by the attach cookie.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SiteConfig {
+    /// The probe's number.
+    pub probe: u8,
+    /// A [`crate::record::Role`].
+    pub role: u8,
+    /// Named arguments in use, the id not counted.
+    pub args: u8,
+    /// 0: argument 0 is absent; 1: `id` holds the program for the item id.
+    pub has_id: u8,
+    /// Payload bytes used, 0 if there are no named arguments.
+    pub payload: u32,
+    /// Added to the stack pointer to give its value at the function's first instruction.
+    pub sp_adjust: i64,
+    /// How to read the item id.
+    pub id: ArgProgram,
+    /// How to read the named arguments.
+    pub named: [ArgProgram; MAX_ARGS],
+}
+
+const _: () = assert!(size_of::<ArgProgram>() == 32);
+const _: () = assert!(size_of::<SiteConfig>() == 16 + 32 + 32 * MAX_ARGS);
+
+/// Sites at most in one run (entries, returns and ends of all probes).
+pub const MAX_SITES: u32 = 4096;
+
+/// Which processes a run traces.
+#[repr(u8)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Every process that makes a mark; it is added to the table at its first one.
+    Everyone = 0,
+    /// The processes in the table, and their children from the fork on.
+    Table = 1,
+}

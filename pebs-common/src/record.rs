@@ -1,0 +1,266 @@
+//! The records that the kernel programs put into the rings.
+//!
+//! Every record starts with a [`Head`]; its kind decides the rest. A plain sample and a plain
+//! mark take 32 bytes; the CPU is not in the record because it is the ring's. All values are in
+//! host byte order.
+
+/// What a record is.
+#[repr(u8)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A [`Sample`].
+    Sample = 1,
+    /// A [`Mark`].
+    Mark = 2,
+    /// A [`MarkArgs`]: a mark followed by named arguments.
+    MarkArgs = 3,
+    /// A [`Switch`] off the CPU.
+    SwitchOut = 4,
+    /// A [`Switch`] onto the CPU.
+    SwitchIn = 5,
+    /// A [`Task`]: a traced process forked.
+    Fork = 6,
+    /// A [`Task`]: a traced process replaced its program.
+    Exec = 7,
+    /// A [`Task`]: a traced thread ended.
+    Exit = 8,
+    /// A [`ClockPair`].
+    Clock = 9,
+}
+
+impl Kind {
+    /// The kind with that number, or `None` for one this version does not know.
+    #[must_use]
+    pub const fn from_u8(value: u8) -> Option<Self> {
+        Some(match value {
+            1 => Self::Sample,
+            2 => Self::Mark,
+            3 => Self::MarkArgs,
+            4 => Self::SwitchOut,
+            5 => Self::SwitchIn,
+            6 => Self::Fork,
+            7 => Self::Exec,
+            8 => Self::Exit,
+            9 => Self::Clock,
+            _ => return None,
+        })
+    }
+}
+
+/// First word of every record: kind (4 bits), flags (4), index (8), pid (24), tid (24).
+///
+/// The kernel's `PID_MAX_LIMIT` is 2^22, so 24 bits hold any pid or tid. The index is the event
+/// of a sample or the probe of a mark.
+/// Source: include/linux/threads.h.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head(pub u64);
+
+impl Head {
+    /// Packs a head. Values beyond their width are cut.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new(kind: Kind, flags: u8, index: u8, pid: u32, tid: u32) -> Self {
+        Self(
+            (kind as u64)
+                | ((flags as u64 & 0xf) << 4)
+                | ((index as u64) << 8)
+                | ((pid as u64 & 0xff_ffff) << 16)
+                | ((tid as u64 & 0xff_ffff) << 40),
+        )
+    }
+
+    /// The kind's number.
+    #[inline(always)]
+    #[must_use]
+    pub const fn kind(self) -> u8 {
+        (self.0 & 0xf) as u8
+    }
+
+    /// The four flag bits; their meaning is the record's.
+    #[inline(always)]
+    #[must_use]
+    pub const fn flags(self) -> u8 {
+        ((self.0 >> 4) & 0xf) as u8
+    }
+
+    /// The event's or probe's number.
+    #[inline(always)]
+    #[must_use]
+    pub const fn index(self) -> u8 {
+        (self.0 >> 8) as u8
+    }
+
+    /// Process id as user space says it.
+    #[inline(always)]
+    #[must_use]
+    pub const fn pid(self) -> u32 {
+        ((self.0 >> 16) & 0xff_ffff) as u32
+    }
+
+    /// Thread id as user space says it.
+    #[inline(always)]
+    #[must_use]
+    pub const fn tid(self) -> u32 {
+        (self.0 >> 40) as u32
+    }
+}
+
+/// Flags of a [`Sample`].
+pub mod sample_flag {
+    /// The kernel said that the ip is exact (`PERF_EFLAGS_EXACT`): the proof of precision.
+    pub const EXACT_IP: u8 = 1;
+    /// Taken in kernel mode.
+    pub const KERNEL: u8 = 2;
+    /// The time is on the perf clock, not on `CLOCK_MONOTONIC`.
+    pub const PERF_CLOCK: u8 = 4;
+}
+
+/// One sample. 32 bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// Index: the event. Flags: [`sample_flag`].
+    pub head: Head,
+    /// ns on the clock that the flags name.
+    pub time_ns: u64,
+    /// Instruction pointer.
+    pub ip: u64,
+    /// User stack pointer; 0 when the sample was taken in kernel mode.
+    pub sp: u64,
+}
+
+/// What a mark says about its item. Two bits of a mark's flags.
+#[repr(u8)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// The thread starts an item.
+    Begin = 0,
+    /// The thread finishes an item, at a place of its own (`START..END`).
+    End = 1,
+    /// The function that was entered at a begin mark returns from the same frame.
+    Return = 2,
+    /// The thread starts an item, which also finishes the one before (`START..`).
+    Next = 3,
+}
+
+impl Role {
+    /// The role in the low two bits of a mark's flags.
+    #[inline(always)]
+    #[must_use]
+    pub const fn from_flags(flags: u8) -> Self {
+        match flags & 3 {
+            0 => Self::Begin,
+            1 => Self::End,
+            2 => Self::Return,
+            _ => Self::Next,
+        }
+    }
+}
+
+/// Flags of a [`Mark`] above the two bits of its [`Role`].
+pub mod mark_flag {
+    /// The mark's `id` was asked for and could be read.
+    pub const ID_VALID: u8 = 4;
+}
+
+/// One mark without named arguments. 32 bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// Index: the probe. Flags: [`Role`] and [`mark_flag`].
+    pub head: Head,
+    /// ns on `CLOCK_MONOTONIC`, read after the ring's room was reserved.
+    pub time_ns: u64,
+    /// Stack pointer as it was at the function's first instruction (where the return address
+    /// is), whatever instruction the probe sits on.
+    pub sp: u64,
+    /// Item id, if the flags say that it is valid.
+    pub id: u64,
+}
+
+/// A mark with named arguments. The header of 40 bytes is followed by the payload.
+///
+/// The payload's layout is fixed per site by [`crate::config::ArgProgram::offset`]: 8 bytes for a
+/// number; for a string a length word and then the bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MarkArgs {
+    /// The mark itself.
+    pub mark: Mark,
+    /// Bit n: argument n could be read.
+    pub valid: u64,
+}
+
+/// Payload bytes of the three size classes of [`MarkArgs`].
+pub const ARG_CLASSES: [usize; 3] = [24, 88, 472];
+
+/// Flags of a [`Switch`].
+pub mod switch_flag {
+    /// The thread was preempted: it could have gone on running.
+    pub const PREEMPTED: u8 = 1;
+}
+
+/// A traced thread leaves or takes a CPU. 32 bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Switch {
+    /// Flags: [`switch_flag`].
+    pub head: Head,
+    /// ns on `CLOCK_MONOTONIC`.
+    pub time_ns: u64,
+    /// Switched out: user instruction pointer at which the thread entered the kernel, 0 if
+    /// unknown. Switched in: 0.
+    pub ip: u64,
+    /// Switched out: the kernel's `TASK_*` state bits of the thread. Switched in: 0.
+    pub state: u64,
+}
+
+/// Something happened to a traced thread or process. 24 bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// The thread it happened to.
+    pub head: Head,
+    /// ns on `CLOCK_MONOTONIC`.
+    pub time_ns: u64,
+    /// Fork: the child's pid in the low half, its tid in the high half. Exec: the tid that the
+    /// thread had before. Exit: 1 if it was the process's last thread, else 0.
+    pub other: u64,
+}
+
+/// The same instant on both clocks. 24 bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockPair {
+    /// Kind only.
+    pub head: Head,
+    /// ns on `CLOCK_MONOTONIC`, read after the perf clock: never too early.
+    pub monotonic_ns: u64,
+    /// ns on the perf clock.
+    pub perf_ns: u64,
+}
+
+const _: () = assert!(size_of::<Head>() == 8);
+const _: () = assert!(size_of::<Sample>() == 32);
+const _: () = assert!(size_of::<Mark>() == 32);
+const _: () = assert!(size_of::<MarkArgs>() == 40);
+const _: () = assert!(size_of::<Switch>() == 32);
+const _: () = assert!(size_of::<Task>() == 24);
+const _: () = assert!(size_of::<ClockPair>() == 24);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A head gives back what was packed, at the limits of every field.
+    #[test]
+    fn head_round_trip() {
+        let head = Head::new(Kind::SwitchOut, 0xf, 255, (1 << 22) - 1, 1 << 22);
+        assert_eq!(head.kind(), Kind::SwitchOut as u8);
+        assert_eq!(head.flags(), 0xf);
+        assert_eq!(head.index(), 255);
+        assert_eq!(head.pid(), (1 << 22) - 1);
+        assert_eq!(head.tid(), 1 << 22);
+    }
+}
