@@ -1,0 +1,80 @@
+//! Reading arguments of the probed function, as [`ArgProgram`] says.
+
+use aya_ebpf::helpers::generated::{
+    bpf_probe_read_kernel, bpf_probe_read_user, bpf_probe_read_user_str,
+};
+use pebs_common::config::{ArgKind, ArgProgram, MAX_DEREFS};
+
+/// Reads a number, or the address of a string.
+#[inline(always)]
+pub fn value(regs: *const u8, program: &ArgProgram) -> Option<u64> {
+    let mut value = 0u64;
+    let register = regs.wrapping_add(program.reg_offset as usize);
+    // SAFETY: the helper checks the address and writes 8 bytes into `value`.
+    let failed = unsafe { bpf_probe_read_kernel((&raw mut value).cast(), 8, register.cast()) } != 0;
+    if failed {
+        return None;
+    }
+    value = value.wrapping_add(program.add as i64 as u64);
+    for step in 0..MAX_DEREFS {
+        if step >= program.steps as usize {
+            break;
+        }
+        let address = value.wrapping_add(program.derefs[step] as i64 as u64);
+        value = 0;
+        // SAFETY: the helper checks the user address and writes 8 bytes into `value`.
+        let failed =
+            unsafe { bpf_probe_read_user((&raw mut value).cast(), 8, address as *const _) } != 0;
+        if failed {
+            // The number may be the last thing on its page.
+            let last = step + 1 == program.steps as usize;
+            // SAFETY: as above, at most 4 bytes.
+            let failed =
+                unsafe { bpf_probe_read_user((&raw mut value).cast(), 4, address as *const _) }
+                    != 0;
+            if failed || !last || program.width == 8 || program.kind == ArgKind::Str as u8 {
+                return None;
+            }
+        }
+    }
+    if program.kind == ArgKind::Str as u8 {
+        return Some(value);
+    }
+    Some(extend(value, program))
+}
+
+#[inline(always)]
+fn extend(value: u64, program: &ArgProgram) -> u64 {
+    let unused = match program.width {
+        1 => 56,
+        2 => 48,
+        4 => 32,
+        _ => 0,
+    };
+    let high = value << unused;
+    if program.kind == ArgKind::Signed as u8 {
+        ((high as i64) >> unused) as u64
+    } else {
+        high >> unused
+    }
+}
+
+/// Bytes of a short string with its length word, and of a long one.
+pub const STR_SHORT: usize = 64;
+/// See [`STR_SHORT`].
+pub const STR_LONG: usize = 256;
+
+/// Reads a string of at most `SIZE - 8` bytes, its NUL included, behind a length word at `room`.
+#[inline(always)]
+pub fn string<const SIZE: usize>(room: *mut u8, address: u64) -> bool {
+    let bytes = room.wrapping_add(8);
+    // SAFETY: the caller made sure of SIZE bytes at `room`; the helper checks the user address.
+    let length =
+        unsafe { bpf_probe_read_user_str(bytes.cast(), (SIZE - 8) as u32, address as *const _) };
+    if length <= 0 {
+        return false;
+    }
+    // SAFETY: as above; ring records are aligned to 8 bytes and so are offsets in them.
+    unsafe { room.cast::<u64>().write(length as u64 - 1) };
+    true
+}

@@ -1,0 +1,33 @@
+//! eBPF programs of pebs-trace.
+//!
+//! A program turns its context into one wire record and hands it to the CPU's ring; it decides
+//! nothing about items, and it counts every record that it can't hand over.
+//!
+//! Invariant: a record's `CLOCK_MONOTONIC` time is read after its room was reserved, so once user
+//! space saw a ring without reserved records, no earlier record can still appear in it.
+#![no_std]
+#![no_main]
+#![feature(asm_experimental_arch)]
+#![expect(
+    unsafe_code,
+    reason = "eBPF programs talk to the kernel by raw pointers"
+)]
+
+mod arg;
+mod clock;
+mod emit;
+mod maps;
+mod mark;
+mod sample;
+mod sched;
+mod task;
+
+#[cfg(not(test))]
+#[panic_handler]
+fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {
+    loop {}
+}
+
+#[unsafe(link_section = "license")]
+#[unsafe(no_mangle)]
+static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";

@@ -1,0 +1,70 @@
+//! Maps, and the settings that user space writes before load.
+
+use aya_ebpf::Global;
+use aya_ebpf::btf_maps::{Array, ArrayOfMaps, HashMap, RingBuf};
+use aya_ebpf::macros::btf_map;
+use pebs_common::config::{MAX_CPUS, MAX_PROCESSES, MAX_SITES, SiteConfig};
+use pebs_common::counter::Counter;
+
+/// Stands for the real rings, whose size user space chooses.
+pub type Ring = RingBuf<u8, 4096>;
+
+/// One ring per CPU.
+pub type Rings = ArrayOfMaps<Ring, { MAX_CPUS as usize }>;
+
+/// `BPF_F_MMAPABLE`: user space reads the counters without a system call.
+const MMAPABLE: usize = 1 << 10;
+
+/// Rings for marks, switches, tasks and clock pairs.
+#[btf_map]
+pub static RINGS: Rings = ArrayOfMaps::new();
+
+/// Rings for samples: the same ones, or separate ones where samples come by NMI, which must not
+/// wait for the lock of a ring that a mark holds.
+#[btf_map]
+pub static SAMPLE_RINGS: Rings = ArrayOfMaps::new();
+
+/// A row of [`Counter::COUNT`] counters per CPU.
+#[btf_map]
+pub static COUNTERS: Array<u64, { (MAX_CPUS * Counter::COUNT) as usize }, MMAPABLE> = Array::new();
+
+/// Processes that are traced, by pid.
+#[btf_map]
+pub static TRACED: HashMap<u32, u32, { MAX_PROCESSES as usize }> = HashMap::new();
+
+/// What to read at each site, by attach cookie.
+#[btf_map]
+pub static SITES: Array<SiteConfig, { MAX_SITES as usize }> = Array::new();
+
+/// A [`pebs_common::config::Scope`].
+#[unsafe(no_mangle)]
+pub static SCOPE: Global<u32> = Global::new(0);
+
+/// 1: samples taken in kernel mode are left out (for events that can't be told to).
+#[unsafe(no_mangle)]
+pub static EXCLUDE_KERNEL: Global<u32> = Global::new(0);
+
+/// Bit n: samples of event n carry the perf clock's time.
+#[unsafe(no_mangle)]
+pub static PERF_CLOCK_EVENTS: Global<u32> = Global::new(0);
+
+/// Samples are refused while more than this many bytes of the sample ring are unread, so that
+/// marks always find room.
+#[unsafe(no_mangle)]
+pub static SAMPLE_LIMIT: Global<u64> = Global::new(0);
+
+/// Offset of `time` in the kernel's `struct perf_sample_data`.
+#[unsafe(no_mangle)]
+pub static SAMPLE_TIME_OFFSET: Global<u64> = Global::new(0);
+
+/// Offset of `pid` in `struct task_struct`; `tgid` follows it.
+#[unsafe(no_mangle)]
+pub static TASK_PID_OFFSET: Global<u64> = Global::new(0);
+
+/// Offset of `signal` in `struct task_struct`.
+#[unsafe(no_mangle)]
+pub static TASK_SIGNAL_OFFSET: Global<u64> = Global::new(0);
+
+/// Offset of `live` in `struct signal_struct`: threads that have not ended.
+#[unsafe(no_mangle)]
+pub static SIGNAL_LIVE_OFFSET: Global<u64> = Global::new(0);

@@ -1,0 +1,149 @@
+//! Marks: at a function's entry or return, or at an address. What a site's marks mean and carry
+//! is in its [`SiteConfig`].
+
+use core::mem::MaybeUninit;
+
+use aya_ebpf::EbpfContext;
+use aya_ebpf::helpers::{bpf_get_attach_cookie, bpf_ktime_get_ns};
+use aya_ebpf::macros::uprobe;
+use aya_ebpf::programs::ProbeContext;
+use pebs_common::config::{ArgKind, MAX_ARGS, SiteConfig};
+use pebs_common::counter::Counter;
+use pebs_common::record::{ARG_CLASSES, Head, Kind, Mark, MarkArgs, mark_flag};
+
+use crate::arg::{self, STR_LONG, STR_SHORT};
+use crate::emit::{MARKS, count, emit};
+use crate::maps::SITES;
+use crate::task;
+
+/// A mark with named arguments in a ring.
+#[repr(C)]
+struct Room<const SIZE: usize> {
+    header: MarkArgs,
+    payload: [u8; SIZE],
+}
+
+#[uprobe]
+pub fn mark(ctx: ProbeContext) -> u32 {
+    let ids = task::current();
+    if !task::is_traced_at_mark(ids.pid) {
+        count(Counter::MarkFiltered);
+        return 0;
+    }
+    // SAFETY: the helper takes the program's own context.
+    let site = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) };
+    let Some(site) = SITES.get(site as u32) else {
+        count(Counter::MarkNoSite);
+        return 0;
+    };
+    if site.payload == 0 {
+        emit::<Mark>(MARKS, |room| {
+            room.write(plain(&ctx, site, Kind::Mark, ids));
+        });
+    } else if site.payload <= ARG_CLASSES[0] as u32 {
+        with_args::<{ ARG_CLASSES[0] }>(&ctx, site, ids);
+    } else if site.payload <= ARG_CLASSES[1] as u32 {
+        with_args::<{ ARG_CLASSES[1] }>(&ctx, site, ids);
+    } else {
+        with_args::<{ ARG_CLASSES[2] }>(&ctx, site, ids);
+    }
+    0
+}
+
+#[inline(always)]
+fn plain(ctx: &ProbeContext, site: &SiteConfig, kind: Kind, ids: task::Ids) -> Mark {
+    // SAFETY: the helper takes no pointer; the verifier checks the context read.
+    let (time_ns, sp) = unsafe { (bpf_ktime_get_ns(), (*ctx.regs).rsp) };
+    let mut flags = site.role;
+    let mut id = 0;
+    if site.has_id != 0 {
+        match arg::value(ctx.as_ptr().cast(), &site.id) {
+            Some(value) => {
+                id = value;
+                flags |= mark_flag::ID_VALID;
+            }
+            None => count(Counter::ArgumentFault),
+        }
+    }
+    let head = Head::new(kind, flags, site.probe, ids.pid, ids.tid);
+    Mark {
+        head,
+        time_ns,
+        sp: sp.wrapping_add(site.sp_adjust as u64),
+        id,
+    }
+}
+
+#[inline(always)]
+fn with_args<const SIZE: usize>(ctx: &ProbeContext, site: &SiteConfig, ids: task::Ids) {
+    emit::<Room<SIZE>>(MARKS, |room| {
+        let mark = plain(ctx, site, Kind::MarkArgs, ids);
+        let valid = read_args(ctx, site, room);
+        let header = (&raw mut *room).cast::<MarkArgs>();
+        // SAFETY: the room starts with the header.
+        unsafe { header.write(MarkArgs { mark, valid }) };
+    });
+}
+
+/// Reads every named argument into the payload; gives the bits of those that could be read.
+#[inline(always)]
+fn read_args<const SIZE: usize>(
+    ctx: &ProbeContext,
+    site: &SiteConfig,
+    room: &mut MaybeUninit<Room<SIZE>>,
+) -> u64 {
+    let payload = room
+        .as_mut_ptr()
+        .cast::<u8>()
+        .wrapping_add(size_of::<MarkArgs>());
+    let mut valid = 0;
+    for index in 0..MAX_ARGS {
+        if index >= site.args as usize {
+            break;
+        }
+        let program = &site.named[index];
+        if program.kind == ArgKind::None as u8 {
+            // Can't be read at this place; it stays unknown.
+            continue;
+        }
+        let read = match arg::value(ctx.as_ptr().cast(), program) {
+            None => false,
+            Some(value) if program.kind == ArgKind::Str as u8 => string(
+                payload,
+                SIZE,
+                program.offset as usize,
+                program.capacity as usize,
+                value,
+            ),
+            Some(value) => number(payload, SIZE, program.offset as usize, value),
+        };
+        if read {
+            valid |= 1 << index;
+        } else {
+            count(Counter::ArgumentFault);
+        }
+    }
+    valid
+}
+
+#[inline(always)]
+fn number(payload: *mut u8, size: usize, offset: usize, value: u64) -> bool {
+    if offset > size - 8 {
+        return false;
+    }
+    // SAFETY: offset + 8 <= size, the payload's length; offsets are multiples of 8.
+    unsafe { payload.wrapping_add(offset).cast::<u64>().write(value) };
+    true
+}
+
+#[inline(always)]
+fn string(payload: *mut u8, size: usize, offset: usize, capacity: usize, address: u64) -> bool {
+    if capacity <= STR_SHORT {
+        return size >= STR_SHORT
+            && offset <= size - STR_SHORT
+            && arg::string::<STR_SHORT>(payload.wrapping_add(offset), address);
+    }
+    size >= STR_LONG
+        && offset <= size - STR_LONG
+        && arg::string::<STR_LONG>(payload.wrapping_add(offset), address)
+}

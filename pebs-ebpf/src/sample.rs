@@ -1,0 +1,113 @@
+//! Samples: one program per event, alike but for the event's number.
+
+use aya_ebpf::EbpfContext;
+use aya_ebpf::helpers::{bpf_ktime_get_ns, bpf_probe_read_kernel};
+use aya_ebpf::macros::perf_event;
+use aya_ebpf::programs::PerfEventContext;
+use pebs_common::counter::Counter;
+use pebs_common::record::{Head, Kind, Sample, sample_flag};
+
+use crate::emit::{count, emit_sample};
+use crate::maps::{EXCLUDE_KERNEL, PERF_CLOCK_EVENTS, SAMPLE_TIME_OFFSET};
+use crate::task;
+
+/// `PERF_EFLAGS_EXACT`: the ip is exact. Source: arch/x86/include/asm/perf_event.h.
+const EFLAGS_EXACT: u64 = 1 << 3;
+
+/// What a perf_event program's context really is.
+/// Source: `struct bpf_perf_event_data_kern`, include/linux/bpf_perf_event.h.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct KernelContext {
+    regs: *const u8,
+    data: *const u8,
+    event: *const u8,
+}
+
+/// The sample's own time on the perf clock.
+#[inline(always)]
+pub fn perf_time(ctx: &PerfEventContext) -> Option<u64> {
+    // SAFETY: the helper checks the address.
+    let kernel = unsafe { bpf_probe_read_kernel(ctx.as_ptr().cast::<KernelContext>()) }.ok()?;
+    let time = kernel
+        .data
+        .wrapping_add(SAMPLE_TIME_OFFSET.load() as usize)
+        .cast::<u64>();
+    // SAFETY: the helper checks the address.
+    unsafe { bpf_probe_read_kernel(time) }
+        .ok()
+        .filter(|&time| time != 0)
+}
+
+#[inline(always)]
+fn sample<const EVENT: u8>(ctx: &PerfEventContext) -> u32 {
+    let ids = task::current();
+    if !task::is_traced(ids.pid) {
+        count(Counter::SampleFiltered);
+        return 0;
+    }
+    // SAFETY: the verifier knows the context and checks these reads.
+    let (ip, sp, eflags, cs) = unsafe {
+        let regs = &raw const (*ctx.ctx).regs;
+        ((*regs).rip, (*regs).rsp, (*regs).eflags, (*regs).cs)
+    };
+    let kernel = cs & 3 == 0;
+    if kernel && EXCLUDE_KERNEL.load() != 0 {
+        count(Counter::SampleExcluded);
+        return 0;
+    }
+    let mut flags = 0;
+    if eflags & EFLAGS_EXACT != 0 {
+        flags |= sample_flag::EXACT_IP;
+    }
+    if kernel {
+        flags |= sample_flag::KERNEL;
+    }
+    let mut own_time = 0;
+    if PERF_CLOCK_EVENTS.load() & (1 << EVENT) != 0 {
+        let Some(time) = perf_time(ctx) else {
+            count(Counter::SampleNoTime);
+            return 0;
+        };
+        own_time = time;
+        flags |= sample_flag::PERF_CLOCK;
+    }
+    emit_sample::<Sample>(|room| {
+        // SAFETY: the helper takes no pointer.
+        let time_ns = if own_time != 0 {
+            own_time
+        } else {
+            unsafe { bpf_ktime_get_ns() }
+        };
+        let head = Head::new(Kind::Sample, flags, EVENT, ids.pid, ids.tid);
+        room.write(Sample {
+            head,
+            time_ns,
+            ip,
+            sp: if kernel { 0 } else { sp },
+        });
+    });
+    0
+}
+
+macro_rules! sample_programs {
+    ($($name:ident $event:literal)*) => {
+        $(
+            #[perf_event]
+            pub fn $name(ctx: PerfEventContext) -> u32 {
+                sample::<$event>(&ctx)
+            }
+        )*
+    };
+}
+
+sample_programs! {
+    sample0 0
+    sample1 1
+    sample2 2
+    sample3 3
+    sample4 4
+    sample5 5
+    sample6 6
+    sample7 7
+}

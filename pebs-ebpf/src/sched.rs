@@ -1,0 +1,122 @@
+//! Threads leaving and taking CPUs, being born and ending.
+
+use aya_ebpf::bindings::pt_regs;
+use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_task_pt_regs};
+use aya_ebpf::helpers::{bpf_ktime_get_ns, bpf_probe_read_kernel};
+use aya_ebpf::macros::btf_tracepoint;
+use aya_ebpf::programs::BtfTracePointContext;
+use aya_log_ebpf::debug;
+use pebs_common::config::Scope;
+use pebs_common::record::{Head, Kind, Switch, Task, switch_flag};
+
+use crate::emit::{TASKS, emit};
+use crate::maps::SCOPE;
+use crate::task::{self, Ids};
+
+/// `sched_switch(bool preempt, task prev, task next, unsigned prev_state)`, since Linux 5.18.
+#[btf_tracepoint(function = "sched_switch")]
+pub fn sched_switch(ctx: BtfTracePointContext) -> i32 {
+    let previous = task::current();
+    if task::is_traced(previous.pid) {
+        let preempted = ctx.arg::<u64>(0) as u8 != 0;
+        let state = u64::from(ctx.arg::<u32>(3));
+        let flags = if preempted { switch_flag::PREEMPTED } else { 0 };
+        switch(Kind::SwitchOut, flags, previous, user_ip(), state);
+    }
+    if let Some(next) = task::ids_of(ctx.arg::<*const u8>(2))
+        && task::is_traced(next.pid)
+    {
+        switch(Kind::SwitchIn, 0, next, 0, 0);
+    }
+    0
+}
+
+#[inline(always)]
+fn switch(kind: Kind, flags: u8, ids: Ids, ip: u64, state: u64) {
+    emit::<Switch>(TASKS, |room| {
+        // SAFETY: the helper takes no pointer.
+        let time_ns = unsafe { bpf_ktime_get_ns() };
+        room.write(Switch {
+            head: Head::new(kind, flags, 0, ids.pid, ids.tid),
+            time_ns,
+            ip,
+            state,
+        });
+    });
+}
+
+/// Where the running thread left user space; 0 if unknown.
+#[inline(always)]
+fn user_ip() -> u64 {
+    // SAFETY: both helpers return kernel pointers, which the read helper checks.
+    unsafe {
+        let regs = bpf_task_pt_regs(bpf_get_current_task_btf()) as *const pt_regs;
+        bpf_probe_read_kernel(&raw const (*regs).rip).unwrap_or(0)
+    }
+}
+
+/// `sched_process_fork(task parent, task child)`.
+#[btf_tracepoint(function = "sched_process_fork")]
+pub fn sched_process_fork(ctx: BtfTracePointContext) -> i32 {
+    let parent = task::current();
+    if !task::is_traced(parent.pid) {
+        return 0;
+    }
+    let Some(child) = task::ids_of(ctx.arg::<*const u8>(1)) else {
+        return 0;
+    };
+    if SCOPE.load() == Scope::Table as u32 && child.pid != parent.pid {
+        task::trace(child.pid);
+    }
+    record(
+        Kind::Fork,
+        parent,
+        u64::from(child.pid) | u64::from(child.tid) << 32,
+    );
+    debug!(&ctx, "{} forked {}", parent.tid, child.tid);
+    0
+}
+
+/// `sched_process_exec(task p, pid_t old_pid, linux_binprm bprm)`.
+#[btf_tracepoint(function = "sched_process_exec")]
+pub fn sched_process_exec(ctx: BtfTracePointContext) -> i32 {
+    let ids = task::current();
+    if !task::is_traced(ids.pid) {
+        return 0;
+    }
+    record(Kind::Exec, ids, u64::from(ctx.arg::<u32>(1)));
+    if SCOPE.load() == Scope::Everyone as u32 {
+        task::forget(ids.pid);
+    }
+    debug!(&ctx, "{} replaced its program", ids.pid);
+    0
+}
+
+/// `sched_process_exit(task p)`.
+#[btf_tracepoint(function = "sched_process_exit")]
+pub fn sched_process_exit(ctx: BtfTracePointContext) -> i32 {
+    let ids = task::current();
+    if !task::is_traced(ids.pid) {
+        return 0;
+    }
+    let last = task::is_last_thread(ctx.arg::<*const u8>(0));
+    record(Kind::Exit, ids, u64::from(last));
+    if last {
+        task::forget(ids.pid);
+        debug!(&ctx, "{} ended", ids.pid);
+    }
+    0
+}
+
+#[inline(always)]
+fn record(kind: Kind, ids: Ids, other: u64) {
+    emit::<Task>(TASKS, |room| {
+        // SAFETY: the helper takes no pointer.
+        let time_ns = unsafe { bpf_ktime_get_ns() };
+        room.write(Task {
+            head: Head::new(kind, 0, 0, ids.pid, ids.tid),
+            time_ns,
+            other,
+        });
+    });
+}

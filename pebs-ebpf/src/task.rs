@@ -1,0 +1,92 @@
+//! Which processes are traced, and fields of the kernel's task structures.
+
+use aya_ebpf::bindings::BPF_ANY;
+use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_probe_read_kernel};
+use pebs_common::config::Scope;
+use pebs_common::counter::Counter;
+
+use crate::emit::count;
+use crate::maps::{SCOPE, SIGNAL_LIVE_OFFSET, TASK_PID_OFFSET, TASK_SIGNAL_OFFSET, TRACED};
+
+/// A thread and its process.
+#[derive(Clone, Copy)]
+pub struct Ids {
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+}
+
+/// The thread that runs.
+#[inline(always)]
+pub fn current() -> Ids {
+    let both = bpf_get_current_pid_tgid();
+    Ids {
+        pid: (both >> 32) as u32,
+        tid: both as u32,
+    }
+}
+
+/// The thread of a `struct task_struct`.
+#[inline(always)]
+pub fn ids_of(task: *const u8) -> Option<Ids> {
+    // `pid` and `tgid` are adjacent 32-bit numbers; user space checked that before load.
+    let address = task
+        .wrapping_add(TASK_PID_OFFSET.load() as usize)
+        .cast::<u64>();
+    // SAFETY: the helper checks the address.
+    let both = unsafe { bpf_probe_read_kernel(address) }.ok()?;
+    Some(Ids {
+        pid: (both >> 32) as u32,
+        tid: both as u32,
+    })
+}
+
+/// Whether no thread of the task's process is left.
+#[inline(always)]
+pub fn is_last_thread(task: *const u8) -> bool {
+    let signal = task
+        .wrapping_add(TASK_SIGNAL_OFFSET.load() as usize)
+        .cast::<*const u8>();
+    // SAFETY: the helper checks the address.
+    let Ok(signal) = (unsafe { bpf_probe_read_kernel(signal) }) else {
+        return false;
+    };
+    let live = signal
+        .wrapping_add(SIGNAL_LIVE_OFFSET.load() as usize)
+        .cast::<u32>();
+    // SAFETY: the helper checks the address.
+    unsafe { bpf_probe_read_kernel(live) }.is_ok_and(|live| live == 0)
+}
+
+/// Whether a process is traced.
+#[inline(always)]
+pub fn is_traced(pid: u32) -> bool {
+    // SAFETY: the value is only tested for being there.
+    unsafe { TRACED.get(pid) }.is_some()
+}
+
+/// Whether a process that made a mark is traced; under [`Scope::Everyone`] it is from now on.
+#[inline(always)]
+pub fn is_traced_at_mark(pid: u32) -> bool {
+    if is_traced(pid) {
+        return true;
+    }
+    SCOPE.load() == Scope::Everyone as u32 && trace(pid)
+}
+
+/// Adds a process to the traced ones.
+#[inline(always)]
+pub fn trace(pid: u32) -> bool {
+    let added = TRACED.insert(pid, 1u32, u64::from(BPF_ANY)).is_ok();
+    if !added {
+        count(Counter::ProcessTableFull);
+    }
+    added
+}
+
+/// Removes a process from the traced ones.
+#[inline(always)]
+pub fn forget(pid: u32) {
+    let _ = TRACED.remove(pid);
+}
