@@ -1,0 +1,126 @@
+//! Compiles `pebs-ebpf` for the kernel and puts the object where the library embeds it:
+//! `$OUT_DIR/pebs-ebpf`.
+//!
+//! The compiler and the linker are found by `build/toolchain.rs`. Environment variables:
+//!
+//! * `PEBS_BPF_RUSTC`: the rustc for the eBPF programs, instead of looking for one;
+//! * `PEBS_BPF_LINKER`: the `bpf-linker`, instead of looking for one;
+//! * `PEBS_EBPF_OBJECT`: a ready-built object, which makes the other two unnecessary.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+#[path = "build/toolchain.rs"]
+mod toolchain;
+
+use toolchain::{LINKER_ENV, RUSTC_ENV};
+
+/// Names a ready-built object.
+const OBJECT_ENV: &str = "PEBS_EBPF_OBJECT";
+
+/// Name of the eBPF crate, of its folder and of its object.
+const EBPF: &str = "pebs-ebpf";
+
+/// The one command that puts a missing piece in place.
+const SETUP_COMMAND: &str = "cargo xtask setup";
+
+const NO_COMPILER: &str = "no rustc that can compile eBPF programs (rustc-web with \
+    libstd-rust-web-dev-bpf, or a nightly with rust-src)";
+
+/// Files and folders, seen from the workspace, that the object is made from.
+const SOURCES: [&str; 6] = [
+    "pebs-ebpf/src",
+    "pebs-ebpf/Cargo.toml",
+    "pebs-common/src",
+    "pebs-common/Cargo.toml",
+    "Cargo.toml",
+    "Cargo.lock",
+];
+
+fn main() -> ExitCode {
+    match build() {
+        Ok(inputs) => {
+            for input in inputs {
+                println!("cargo::rerun-if-changed={}", input.display());
+            }
+            for name in [OBJECT_ENV, RUSTC_ENV, LINKER_ENV, "PATH"] {
+                println!("cargo::rerun-if-env-changed={name}");
+            }
+            ExitCode::SUCCESS
+        }
+        // A failed script runs again anyway: the message stays alone.
+        Err(message) => {
+            println!("cargo::error={message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Puts the object in place and gives the files that it depends on.
+fn build() -> Result<Vec<PathBuf>, String> {
+    let out = PathBuf::from(variable("OUT_DIR")?);
+    let mut inputs = vec!["build.rs".into(), "build/toolchain.rs".into()];
+    let object = match std::env::var_os(OBJECT_ENV) {
+        Some(ready) => {
+            inputs.push(PathBuf::from(&ready));
+            PathBuf::from(ready)
+        }
+        None => compile(&out, &mut inputs)?,
+    };
+    std::fs::copy(&object, out.join(EBPF))
+        .map(|_| inputs)
+        .map_err(|error| format!("cannot copy the eBPF object {}: {error}", object.display()))
+}
+
+/// Compiles the eBPF crate and gives the path of its object.
+fn compile(out: &Path, inputs: &mut Vec<PathBuf>) -> Result<PathBuf, String> {
+    let manifest_dir = PathBuf::from(variable("CARGO_MANIFEST_DIR")?);
+    let workspace = manifest_dir
+        .parent()
+        .filter(|root| root.join(EBPF).is_dir())
+        .ok_or_else(|| format!("no folder {EBPF} beside {}", manifest_dir.display()))?;
+    let compiler = toolchain::find_compiler(std::env::var_os("RUSTC").as_deref())
+        .ok_or_else(|| missing(NO_COMPILER))?;
+    let linker = toolchain::find_linker().ok_or_else(|| missing("bpf-linker not found"))?;
+    inputs.extend(SOURCES.map(|source| workspace.join(source)));
+    inputs.extend([compiler.rustc.clone(), linker.clone()]);
+
+    let target_dir = out.join("ebpf-target");
+    let mut command = toolchain::cargo_command(&compiler, &linker, &variable("CARGO")?, &[]);
+    command
+        .current_dir(workspace)
+        .args([
+            "build",
+            "--release",
+            "--locked",
+            "--package",
+            EBPF,
+            "--bin",
+            EBPF,
+        ])
+        .args(toolchain::target_args(&compiler))
+        .arg("--target-dir")
+        .arg(&target_dir);
+    let status = command
+        .status()
+        .map_err(|error| format!("cannot run {}: {error}", command.get_program().display()))?;
+    if !status.success() {
+        return Err(format!(
+            "the eBPF programs in {EBPF}/ do not compile ({status}), see above; compiler: {compiler}"
+        ));
+    }
+    Ok(target_dir
+        .join(toolchain::TARGET)
+        .join("release")
+        .join(EBPF))
+}
+
+/// What is missing, with the command that mends it.
+fn missing(what: &str) -> String {
+    format!("{what}; run '{SETUP_COMMAND}'")
+}
+
+fn variable(name: &str) -> Result<OsString, String> {
+    std::env::var_os(name).ok_or_else(|| format!("{name} is not set: cargo has to run this script"))
+}

@@ -1,0 +1,8 @@
+//! From the tables of a trace to answers.
+
+pub mod estimate;
+pub mod pool;
+pub mod report;
+pub(crate) mod rng;
+#[cfg(test)]
+mod simulation;

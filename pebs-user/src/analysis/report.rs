@@ -1,0 +1,263 @@
+//! Which items were slow, and what carries their time: a report of one trace.
+//!
+//! The trace is read in streams, so that it may be larger than memory: visits once for their
+//! durations, once more for the classes that follow from these (typical, slow), then the functions
+//! and the waits of the visits of each class, then names. What is kept is four bytes a visit and
+//! 2 KiB a function.
+//!
+//! Slow visits are those that a gap in the durations sets apart from the rest ([`model::SlowRule::Gap`]);
+//! without such a gap those at or above the 99th percentile. Typical are those at or below the
+//! median. The time of a function per visit of a class is pooled over the class
+//! ([`crate::analysis::pool`]), so that visits shorter than the sample interval count as well.
+//! Waits are not estimated but observed; they count for the function in which the thread blocked.
+
+mod classes;
+pub mod csv;
+mod detail;
+mod gap;
+mod human;
+pub mod json;
+pub mod model;
+mod names;
+mod rank;
+mod section;
+mod shared;
+mod slots;
+mod tally;
+#[cfg(test)]
+mod tests;
+pub mod text;
+mod top;
+
+use std::collections::BTreeMap;
+
+use arrow::array::Array;
+use thiserror::Error;
+
+use self::classes::VisitClasses;
+use self::detail::{Details, Drafts, States};
+use self::model::{LossSum, REPORT_VERSION, Report};
+use self::names::Names;
+use self::rank::Ranking;
+use self::section::{Gather, Section};
+use self::slots::Slots;
+use self::tally::Tally;
+use crate::analysis::pool::Quantity;
+use crate::store::reader::{ReadError, Trace, column_i64, column_str, column_u64};
+use crate::store::run::{EventInfo, RunInfo};
+use crate::store::schema::Table;
+use crate::units::ProbeId;
+
+/// Samples of a function below which its time per visit is not estimated: with 10, chance alone
+/// makes it uncertain by a third.
+pub const MIN_SAMPLES: u64 = 10;
+
+/// Samples of a function within one visit below which its time there is not shown as one: 3 know
+/// it to about a third.
+pub const MIN_VISIT_SAMPLES: u32 = 3;
+
+/// Unit of [`EventInfo::unit`] that makes an event a clock.
+const CLOCK_UNIT: &str = "ns";
+
+/// What to do with visits that overlap a loss.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LossVisits {
+    /// Leave them out of statistics.
+    #[default]
+    LeaveOut,
+    /// Count them.
+    Include,
+}
+
+/// What is asked of a report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReportOptions {
+    /// Only this probe.
+    pub probe: Option<ProbeId>,
+    /// Number of the slowest visits to list, for each probe.
+    pub slowest: usize,
+    /// Number of functions to list, in each list.
+    pub top: usize,
+    /// Visits that overlap a loss.
+    pub losses: LossVisits,
+}
+
+impl Default for ReportOptions {
+    fn default() -> Self {
+        Self {
+            probe: None,
+            slowest: 10,
+            top: 15,
+            losses: LossVisits::LeaveOut,
+        }
+    }
+}
+
+/// Why there is no report.
+#[derive(Debug, Error)]
+pub enum ReportError {
+    /// The trace can't be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The trace has no such probe.
+    #[error("no probe {} in trace {trace}", probe.0)]
+    NoProbe {
+        /// The trace.
+        trace: String,
+        /// The probe asked for.
+        probe: ProbeId,
+        /// Numbers and SPECs of those that there are.
+        known: Vec<String>,
+    },
+}
+
+impl ReportError {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Read(error) => error.hint(),
+            Self::NoProbe { known, .. } if known.is_empty() => Some("it has none".to_owned()),
+            Self::NoProbe { known, .. } => Some(format!("there are {}", known.join(", "))),
+        }
+    }
+}
+
+/// Makes the report of a trace.
+///
+/// Cost: reads `visits` twice, `visit_functions`, `waits`, `functions` and `losses` once, only the
+/// columns needed.
+///
+/// # Errors
+/// If the trace can't be read, or has no such probe.
+pub fn build(trace: &Trace, options: &ReportOptions) -> Result<Report, ReportError> {
+    check_probe(trace, options)?;
+    let event = report_event(&trace.info);
+    let mut gathered = gather(trace, options, first_pass(trace, options)?)?;
+    let mut drafts = take_drafts(&mut gathered.sections);
+    let mut states = States::default();
+    let mut details = Details {
+        sections: &mut gathered.sections,
+        classes: &gathered.classes,
+        drafts: &mut drafts,
+        states: &mut states,
+    };
+    if let Some(event) = event {
+        for batch in trace.scan(Table::VisitFunctions, &detail::FUNCTION_COLUMNS)? {
+            details.add_functions(&batch?, event.id)?;
+        }
+    }
+    for batch in trace.scan(Table::Waits, &detail::WAIT_COLUMNS)? {
+        details.add_waits(&batch?)?;
+    }
+    let ranking = Ranking {
+        info: &trace.info,
+        top: options.top,
+        quantity: event.map_or(Quantity::Time, quantity),
+        states: &states,
+    };
+    let mut probes = ranking.probes(gathered.sections, drafts);
+    Names::read(trace, &probes)?.fill(&mut probes);
+    Ok(Report {
+        report_version: REPORT_VERSION,
+        trace: trace.dir.display().to_string(),
+        min_samples: MIN_SAMPLES,
+        event: event.cloned(),
+        probes,
+        losses: losses(trace)?,
+        run: trace.info.clone(),
+    })
+}
+
+fn check_probe(trace: &Trace, options: &ReportOptions) -> Result<(), ReportError> {
+    let probes = &trace.info.probes;
+    match options.probe {
+        Some(probe) if probes.iter().all(|known| known.id != probe) => Err(ReportError::NoProbe {
+            trace: trace.dir.display().to_string(),
+            probe,
+            known: probes
+                .iter()
+                .map(|known| format!("{} ({})", known.id.0, known.spec))
+                .collect(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// The first event that is a clock, else the first.
+fn report_event(info: &RunInfo) -> Option<&EventInfo> {
+    let clock = info.events.iter().find(|event| event.unit == CLOCK_UNIT);
+    clock.or(info.events.first())
+}
+
+fn quantity(event: &EventInfo) -> Quantity {
+    if event.unit == CLOCK_UNIT {
+        Quantity::Time
+    } else {
+        Quantity::Events { reset: event.reset }
+    }
+}
+
+fn first_pass(trace: &Trace, options: &ReportOptions) -> Result<Slots<Tally>, ReadError> {
+    let mut slots = Slots::new(&trace.info, options.probe, Tally::new);
+    for batch in trace.scan(Table::Visits, &tally::COLUMNS)? {
+        tally::add(&batch?, options.losses, &mut slots)?;
+    }
+    Ok(slots)
+}
+
+fn gather<'a>(
+    trace: &'a Trace,
+    options: &'a ReportOptions,
+    tallies: Slots<Tally>,
+) -> Result<Gather<'a>, ReadError> {
+    let args = &trace.info.columns;
+    let mut gather = Gather {
+        options,
+        columns: args,
+        switches: trace.info.switches,
+        sections: tallies.map(|tally| Section::new(tally, args, options.slowest)),
+        classes: VisitClasses::default(),
+    };
+    let mut columns = section::COLUMNS.to_vec();
+    columns.extend(args.iter().map(|column| column.name.as_str()));
+    for batch in trace.scan(Table::Visits, &columns)? {
+        gather.add(&batch?)?;
+    }
+    Ok(gather)
+}
+
+/// The slowest visits of all sections, by number; the sections keep their numbers in order.
+fn take_drafts(sections: &mut Slots<Section>) -> Drafts {
+    let mut drafts = Drafts::default();
+    for section in sections.values_mut() {
+        for draft in section.take_slowest() {
+            drafts.0.insert(draft.visit.visit_id, draft);
+        }
+    }
+    drafts
+}
+
+fn losses(trace: &Trace) -> Result<Vec<LossSum>, ReadError> {
+    let mut sums: BTreeMap<String, LossSum> = BTreeMap::new();
+    for batch in trace.scan(Table::Losses, &["begin_ns", "end_ns", "reason", "records"])? {
+        let batch = batch?;
+        let begins = column_i64(&batch, 0)?.values();
+        let ends = column_i64(&batch, 1)?.values();
+        let (reasons, records) = (column_str(&batch, 2)?, column_u64(&batch, 3)?);
+        for row in 0..batch.num_rows() {
+            let reason = reasons.value(row);
+            let sum = sums.entry(reason.to_owned()).or_insert_with(|| LossSum {
+                reason: reason.to_owned(),
+                ranges: 0,
+                ns: 0,
+                records: Some(0),
+            });
+            let lost = records.is_valid(row).then(|| records.value(row));
+            sum.ranges += 1;
+            sum.ns += ends[row] - begins[row];
+            sum.records = sum.records.zip(lost).map(|(sum, lost)| sum + lost);
+        }
+    }
+    Ok(sums.into_values().collect())
+}

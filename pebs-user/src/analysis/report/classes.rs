@@ -1,0 +1,145 @@
+//! Which visits are compared with which: a small code for each visit of the trace.
+
+use rustc_hash::FxHashMap;
+
+/// Visits, or items, of one page.
+const PAGE: u64 = 4096;
+
+/// Place of a visit among the durations of its probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// At or below the median.
+    Typical,
+    /// Neither.
+    Between,
+    /// Slow.
+    Slow,
+}
+
+/// What later passes need to know of a visit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct VisitClass {
+    /// Index of its probe's section.
+    pub slot: u16,
+    /// Its part.
+    pub part: Part,
+    /// Whether its time on the CPU is known, so that its samples can be pooled.
+    pub pooled: bool,
+}
+
+impl VisitClass {
+    fn encode(self) -> u32 {
+        let part = match self.part {
+            Part::Typical => 1,
+            Part::Between => 2,
+            Part::Slow => 3,
+        };
+        u32::from(self.slot) << 3 | u32::from(self.pooled) << 2 | part
+    }
+
+    fn decode(code: u32) -> Option<Self> {
+        let part = match code & 3 {
+            1 => Part::Typical,
+            2 => Part::Between,
+            3 => Part::Slow,
+            _ => return None,
+        };
+        Some(Self {
+            slot: (code >> 3) as u16,
+            part,
+            pooled: code & 4 != 0,
+        })
+    }
+}
+
+/// Classes of the visits that are counted, by number.
+///
+/// Memory: four bytes a visit, as numbers are dense.
+#[derive(Debug, Default)]
+pub(super) struct VisitClasses {
+    pages: FxHashMap<u64, Box<[u32; PAGE as usize]>>,
+}
+
+impl VisitClasses {
+    /// Sets the class of a visit.
+    pub(super) fn set(&mut self, visit_id: u64, class: VisitClass) {
+        let page = self
+            .pages
+            .entry(visit_id / PAGE)
+            .or_insert_with(|| Box::new([0; PAGE as usize]));
+        page[(visit_id % PAGE) as usize] = class.encode();
+    }
+
+    /// The class of a visit; `None` if it is not counted.
+    pub(super) fn get(&self, visit_id: u64) -> Option<VisitClass> {
+        let page = self.pages.get(&(visit_id / PAGE))?;
+        VisitClass::decode(page[(visit_id % PAGE) as usize])
+    }
+}
+
+/// Counts different ids.
+///
+/// Memory: about 1 bit an id if ids are dense, 30 bytes if they are scattered; ids are counted up to
+/// [`IdSet::MAX_WORDS`] words of 64.
+#[derive(Debug, Default)]
+pub(super) struct IdSet {
+    words: FxHashMap<u64, u64>,
+    overflow: bool,
+}
+
+impl IdSet {
+    /// Bounds the memory to about 128 MiB.
+    const MAX_WORDS: usize = 4 << 20;
+
+    /// Adds an id.
+    pub(super) fn insert(&mut self, id: u64) {
+        if self.words.len() < Self::MAX_WORDS {
+            *self.words.entry(id / 64).or_default() |= 1 << (id % 64);
+        } else if let Some(word) = self.words.get_mut(&(id / 64)) {
+            *word |= 1 << (id % 64);
+        } else {
+            self.overflow = true;
+        }
+    }
+
+    /// Number of different ids; `None` if there were too many to tell.
+    pub(super) fn len(&self) -> Option<u64> {
+        let count = || self.words.values().map(|w| u64::from(w.count_ones())).sum();
+        (!self.overflow).then(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every class comes back as it was set, and what was never set is not counted.
+    #[test]
+    fn classes_come_back() {
+        let mut classes = VisitClasses::default();
+        let all = [Part::Typical, Part::Between, Part::Slow]
+            .into_iter()
+            .flat_map(|part| [(part, true), (part, false)]);
+        let all: Vec<_> = all
+            .zip([0, 1, 2, 3, 77, u16::MAX])
+            .map(|((part, pooled), slot)| VisitClass { slot, part, pooled })
+            .collect();
+        for (i, &class) in all.iter().enumerate() {
+            classes.set(i as u64 * 4095 + 1, class);
+        }
+        for (i, &class) in all.iter().enumerate() {
+            assert_eq!(classes.get(i as u64 * 4095 + 1), Some(class));
+        }
+        assert_eq!([0, 2, u64::MAX].map(|id| classes.get(id)), [None; 3]);
+    }
+
+    /// Ids are counted once, dense or scattered.
+    #[test]
+    fn different_ids() {
+        let mut ids = IdSet::default();
+        for id in [1, 2, 2, 64, 1 << 60, u64::MAX, 1] {
+            ids.insert(id);
+        }
+        assert_eq!(ids.len(), Some(5));
+    }
+}

@@ -1,0 +1,188 @@
+//! A report as CSV, for programs and spreadsheets: one table at a time.
+//!
+//! The first line names the columns. Times are ns, unknown is empty, text is quoted where needed
+//! (RFC 4180, with `\n` line ends).
+
+use std::fmt::Write;
+
+use super::model::{Cell, FunctionName, Report, Row, SlowVisit};
+use crate::store::schema::ArgValue;
+
+/// Tables of a report.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CsvTable {
+    /// A row for each function or wait of either list.
+    #[default]
+    Functions,
+    /// A row for each of the slowest visits.
+    Items,
+}
+
+/// A table of the report.
+#[must_use]
+pub fn render(report: &Report, table: CsvTable) -> String {
+    match table {
+        CsvTable::Functions => functions(report),
+        CsvTable::Items => items(report),
+    }
+}
+
+/// One line being written.
+#[derive(Default)]
+struct Line(Vec<String>);
+
+impl Line {
+    fn text(&mut self, text: &str) {
+        let quote = text.contains([',', '"', '\n', '\r']);
+        self.0.push(if quote {
+            format!("\"{}\"", text.replace('"', "\"\""))
+        } else {
+            text.to_owned()
+        });
+    }
+
+    fn maybe<T: ToString>(&mut self, value: Option<T>) {
+        self.text(&value.map_or_else(String::new, |value| value.to_string()));
+    }
+
+    fn number(&mut self, value: impl ToString) {
+        self.maybe(Some(value));
+    }
+
+    fn end(self, out: &mut String) {
+        // Writing to a string can't fail.
+        let _ = writeln!(out, "{}", self.0.join(","));
+    }
+}
+
+fn header(columns: impl IntoIterator<Item = String>) -> String {
+    let mut line = Line::default();
+    for column in columns {
+        line.text(&column);
+    }
+    let mut out = String::new();
+    line.end(&mut out);
+    out
+}
+
+fn functions(report: &Report) -> String {
+    let fixed = [
+        "probe_id",
+        "function_id",
+        "function",
+        "module",
+        "kernel",
+        "state",
+        "unit",
+    ];
+    let cells = ["all", "slow", "typical"].into_iter().flat_map(|class| {
+        ["samples", "per_visit", "low", "high", "share"].map(|column| format!("{class}_{column}"))
+    });
+    let columns = fixed.into_iter().map(str::to_owned).chain(cells);
+    let mut out = header(columns.chain(["difference".to_owned()]));
+    for probe in &report.probes {
+        let only_spread = probe.spread.iter().filter(|row| {
+            let same = |other: &Row| (&other.function, &other.state) == (&row.function, &row.state);
+            !probe.largest.iter().any(same)
+        });
+        for row in probe.largest.iter().chain(only_spread) {
+            function_line(probe.probe_id, row).end(&mut out);
+        }
+    }
+    out
+}
+
+fn function_line(probe_id: u16, row: &Row) -> Line {
+    let FunctionName {
+        function_id,
+        name,
+        module,
+        kernel,
+    } = &row.function;
+    let mut line = Line::default();
+    line.number(probe_id);
+    line.maybe(*function_id);
+    line.maybe(name.as_deref());
+    line.maybe(module.as_deref());
+    line.number(kernel);
+    line.maybe(row.state.as_deref());
+    line.text(row.unit);
+    for cell in [&row.all, &row.slow, &row.typical] {
+        let Cell {
+            samples,
+            per_visit,
+            low,
+            high,
+            share,
+        } = cell;
+        line.number(samples);
+        for value in [per_visit, low, high, share] {
+            line.maybe(*value);
+        }
+    }
+    line.maybe(row.difference);
+    line
+}
+
+fn items(report: &Report) -> String {
+    let fixed = [
+        "probe_id",
+        "visit_id",
+        "item_id",
+        "pid",
+        "tid",
+        "begin_ns",
+        "duration_ns",
+        "oncpu_ns",
+        "samples",
+        "flags",
+    ];
+    let top = [
+        "top_function",
+        "top_function_self_ns",
+        "top_function_samples",
+        "top_wait_function",
+        "top_wait_state",
+        "top_wait_ns",
+    ];
+    let args = report.run.columns.iter().map(|column| column.name.clone());
+    let columns = fixed.into_iter().map(str::to_owned).chain(args);
+    let mut out = header(columns.chain(top.into_iter().map(str::to_owned)));
+    for probe in &report.probes {
+        for visit in &probe.slowest {
+            item_line(probe.probe_id, visit).end(&mut out);
+        }
+    }
+    out
+}
+
+fn item_line(probe_id: u16, visit: &SlowVisit) -> Line {
+    let mut line = Line::default();
+    line.number(probe_id);
+    line.number(visit.visit_id);
+    line.number(visit.item_id);
+    line.number(visit.pid);
+    line.number(visit.tid);
+    line.number(visit.begin_ns);
+    line.number(visit.duration_ns);
+    line.maybe(visit.oncpu_ns);
+    line.number(visit.samples);
+    line.text(&visit.flags.join("|"));
+    for arg in &visit.args {
+        match &arg.value {
+            None => line.text(""),
+            Some(ArgValue::U64(number)) => line.number(number),
+            Some(ArgValue::I64(number)) => line.number(number),
+            Some(ArgValue::Str(text)) => line.text(text),
+        }
+    }
+    let function = visit.functions.first();
+    line.maybe(function.and_then(|top| top.function.name.as_deref()));
+    line.maybe(function.and_then(|top| top.self_ns));
+    line.maybe(function.map(|top| top.samples));
+    let wait = visit.waits.first();
+    line.maybe(wait.and_then(|top| top.function.name.as_deref()));
+    line.maybe(wait.map(|top| top.state.as_str()));
+    line.maybe(wait.map(|top| top.ns));
+    line
+}

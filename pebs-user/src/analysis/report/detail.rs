@@ -1,0 +1,131 @@
+//! Passes over the functions and the waits of visits.
+
+use arrow::array::{Array, RecordBatch, StringArray};
+use rustc_hash::FxHashMap;
+
+use super::classes::VisitClasses;
+use super::model::{FunctionName, VisitFunction};
+use super::section::{Section, SlowDraft, WaitKind, WaitSum};
+use super::slots::Slots;
+use crate::store::reader::{
+    ReadError, column_f64, column_i64, column_str, column_u8, column_u32, column_u64,
+};
+use crate::units::{EventId, FunctionId};
+
+/// Columns of `visit_functions` that are needed.
+pub(super) const FUNCTION_COLUMNS: [&str; 6] = [
+    "visit_id",
+    "function_id",
+    "event",
+    "samples",
+    "self_ns",
+    "self_stderr_ns",
+];
+
+/// Columns of `waits` that are needed.
+pub(super) const WAIT_COLUMNS: [&str; 5] =
+    ["visit_id", "begin_ns", "end_ns", "function_id", "state"];
+
+/// Names of the states met, by the order in which they were.
+#[derive(Debug, Default)]
+pub(super) struct States(Vec<String>);
+
+impl States {
+    fn index(&mut self, state: &str) -> usize {
+        let found = self.0.iter().position(|known| known == state);
+        found.unwrap_or_else(|| {
+            self.0.push(state.to_owned());
+            self.0.len() - 1
+        })
+    }
+
+    /// Name of a state.
+    pub(super) fn name(&self, index: usize) -> &str {
+        &self.0[index]
+    }
+}
+
+/// The slowest visits of all probes, by number.
+#[derive(Debug, Default)]
+pub(super) struct Drafts(pub(super) FxHashMap<u64, SlowDraft>);
+
+/// Third and fourth pass.
+pub(super) struct Details<'a> {
+    /// Sections by probe.
+    pub sections: &'a mut Slots<Section>,
+    /// Classes of the visits.
+    pub classes: &'a VisitClasses,
+    /// The slowest visits.
+    pub drafts: &'a mut Drafts,
+    /// States met.
+    pub states: &'a mut States,
+}
+
+impl Details<'_> {
+    /// Adds the rows of one event of a batch of `visit_functions`, with [`FUNCTION_COLUMNS`].
+    pub(super) fn add_functions(
+        &mut self,
+        batch: &RecordBatch,
+        event: EventId,
+    ) -> Result<(), ReadError> {
+        let visits = column_u64(batch, 0)?.values();
+        let functions = column_u32(batch, 1)?.values();
+        let events = column_u8(batch, 2)?.values();
+        let samples = column_u32(batch, 3)?.values();
+        let (own, stderr) = (column_f64(batch, 4)?, column_f64(batch, 5)?);
+        for row in (0..batch.num_rows()).filter(|&row| events[row] == event.0) {
+            let function = FunctionId(functions[row]);
+            let Some(class) = self.classes.get(visits[row]) else {
+                continue;
+            };
+            if class.pooled {
+                for sums in self.sections.at(class.slot).classes(class.part) {
+                    sums.pool.add_samples(visits[row], function, samples[row]);
+                }
+            }
+            if let Some(draft) = self.drafts.0.get_mut(&visits[row]) {
+                let found = VisitFunction {
+                    function: FunctionName::default(),
+                    samples: samples[row],
+                    self_ns: own.is_valid(row).then(|| own.value(row)),
+                    self_stderr_ns: stderr.is_valid(row).then(|| stderr.value(row)),
+                };
+                draft.functions.push((function, found));
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a batch of `waits`, with [`WAIT_COLUMNS`].
+    pub(super) fn add_waits(&mut self, batch: &RecordBatch) -> Result<(), ReadError> {
+        let visits = column_u64(batch, 0)?.values();
+        let begins = column_i64(batch, 1)?.values();
+        let ends = column_i64(batch, 2)?.values();
+        let functions = column_u32(batch, 3)?;
+        let states: &StringArray = column_str(batch, 4)?;
+        for row in 0..batch.num_rows() {
+            let Some(class) = self.classes.get(visits[row]) else {
+                continue;
+            };
+            let function = functions.is_valid(row).then(|| functions.value(row));
+            let kind = WaitKind {
+                state: self.states.index(states.value(row)),
+                function: function.map(FunctionId),
+            };
+            let ns = ends[row] - begins[row];
+            if class.pooled {
+                for sums in self.sections.at(class.slot).classes(class.part) {
+                    add_wait(&mut sums.waits, kind, ns);
+                }
+            }
+            if let Some(draft) = self.drafts.0.get_mut(&visits[row]) {
+                add_wait(&mut draft.waits, kind, ns);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn add_wait(waits: &mut FxHashMap<WaitKind, WaitSum>, kind: WaitKind, ns: i64) {
+    waits.entry(kind).or_default().add(ns);
+}

@@ -1,0 +1,13 @@
+//! A report as JSON, for programs.
+
+use super::model::Report;
+
+/// The report as indented JSON with a line end: stable keys, times in ns, null for what is unknown.
+///
+/// # Errors
+/// None for a report made by [`super::build`]: all its keys are strings.
+pub fn render(report: &Report) -> Result<String, serde_json::Error> {
+    let mut text = serde_json::to_string_pretty(report)?;
+    text.push('\n');
+    Ok(text)
+}

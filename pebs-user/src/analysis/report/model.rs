@@ -1,0 +1,305 @@
+//! What a report says, as plain data.
+//!
+//! The JSON format of `pebs-trace report` is this page: keys are field names, times are ns, what is
+//! unknown is null.
+
+use serde::{Serialize, Serializer};
+
+use crate::store::run::{EventInfo, RunInfo};
+use crate::store::schema::ArgValue;
+
+/// Version of the JSON keys; grows when one changes its meaning or goes away.
+pub const REPORT_VERSION: u32 = 1;
+
+/// A report of one trace.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// [`REPORT_VERSION`].
+    pub report_version: u32,
+    /// Path of the trace, as given.
+    pub trace: String,
+    /// Samples of a function below which its time per visit is unknown.
+    pub min_samples: u64,
+    /// The event that the function estimates are from: the first that is a clock, else the first.
+    pub event: Option<EventInfo>,
+    /// One section for each probe.
+    pub probes: Vec<ProbeReport>,
+    /// Time ranges without full data, by reason.
+    pub losses: Vec<LossSum>,
+    /// `trace.json` as recorded: host, ledger, cost, notes.
+    pub run: RunInfo,
+}
+
+/// What is known of the visits of one probe.
+#[derive(Clone, Debug, Serialize)]
+pub struct ProbeReport {
+    /// Number of the probe.
+    pub probe_id: u16,
+    /// SPEC as typed; null if `trace.json` doesn't know the probe.
+    pub spec: Option<String>,
+    /// Different items; null if they are too many to tell apart.
+    pub items: Option<u64>,
+    /// Visits recorded.
+    pub visits: u64,
+    /// Visits that the statistics are of.
+    pub counted: u64,
+    /// Visits left out because they overlap a loss.
+    pub left_out_loss: u64,
+    /// Visits left out because their end was never seen.
+    pub left_out_open: u64,
+    /// Visits by flag, in the order of the flags' bits; flags that no visit has are not listed.
+    pub flags: Vec<FlagCount>,
+    /// Samples in the visits counted, all events.
+    pub samples: u64,
+    /// Durations of the visits counted; null if there are none.
+    pub duration: Option<Quantiles>,
+    /// How their time divides; null if switches were not recorded.
+    pub time: Option<TimeSplit>,
+    /// The visits that the typical ones are compared with.
+    pub slow: Option<SlowClass>,
+    /// The visits at or below the median duration.
+    pub typical: Option<TypicalClass>,
+    /// What slow visits spend more time in than typical ones, the largest difference first;
+    /// from 0.5 % of the whole difference on.
+    pub spread: Vec<Row>,
+    /// What takes the largest share of all visits counted, the largest first; from 0.5 % on.
+    pub largest: Vec<Row>,
+    /// The slowest visits, the slowest first.
+    pub slowest: Vec<SlowVisit>,
+}
+
+/// Number of visits with a flag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct FlagCount {
+    /// Name of the flag.
+    pub flag: &'static str,
+    /// Visits that have it, left out or not.
+    pub visits: u64,
+}
+
+/// Durations, within 0.1 %; `max_ns` is exact.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Quantiles {
+    /// Median.
+    pub p50_ns: i64,
+    /// 90th percentile.
+    pub p90_ns: i64,
+    /// 99th percentile.
+    pub p99_ns: i64,
+    /// Longest.
+    pub max_ns: i64,
+    /// Mean.
+    pub mean_ns: f64,
+}
+
+/// Where the time of the visits went. Sums over visits with a known time on the CPU.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TimeSplit {
+    /// Visits that the sums are of.
+    pub visits: u64,
+    /// Time in total.
+    pub duration_ns: f64,
+    /// On the CPU, with the visit as the thread's current one.
+    pub oncpu_ns: f64,
+    /// Off the CPU, by state, the largest first.
+    pub waits: Vec<StateSum>,
+    /// The rest: other visits were the thread's current one.
+    pub elsewhere_ns: f64,
+}
+
+/// Time off the CPU in one state.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StateSum {
+    /// State of the thread.
+    pub state: String,
+    /// Time in total.
+    pub ns: f64,
+    /// Intervals.
+    pub waits: u64,
+}
+
+/// How slow visits were told from others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SlowRule {
+    /// A gap in the durations sets them apart from all others.
+    Gap,
+    /// No such gap: those at or above the 99th percentile.
+    P99,
+}
+
+/// The slow visits.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SlowClass {
+    /// What sets them apart.
+    pub rule: SlowRule,
+    /// How many.
+    pub visits: u64,
+    /// Shortest of them.
+    pub from_ns: i64,
+    /// Longest of them.
+    pub to_ns: i64,
+    /// Longest visit that is not one of them; null if all are.
+    pub others_up_to_ns: Option<i64>,
+    /// Mean duration.
+    pub mean_ns: f64,
+    /// Arguments that all of them share and not all others.
+    pub shared: Vec<SharedArg>,
+}
+
+/// The typical visits.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct TypicalClass {
+    /// How many.
+    pub visits: u64,
+    /// Longest of them.
+    pub up_to_ns: i64,
+    /// Mean duration.
+    pub mean_ns: f64,
+}
+
+/// An argument that a group of visits has in common.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SharedArg {
+    /// Its name.
+    pub name: String,
+    /// The value, or the beginning of it that is common.
+    pub value: String,
+    /// Whether the whole value is common.
+    pub whole: bool,
+}
+
+/// A function as a report names it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct FunctionName {
+    /// Key in the `functions` table; null where a wait's function is unknown.
+    pub function_id: Option<u32>,
+    /// Demangled name; null if unknown.
+    pub name: Option<String>,
+    /// Its module; null if unknown.
+    pub module: Option<String>,
+    /// Kernel code.
+    pub kernel: bool,
+}
+
+/// Time on the CPU in a function, or off it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// The function that ran, or in which the thread blocked.
+    pub function: FunctionName,
+    /// State of the thread while off the CPU; null: on the CPU.
+    pub state: Option<String>,
+    /// `ns`, or `events` if no sampled event is a clock.
+    pub unit: &'static str,
+    /// In all visits counted.
+    pub all: Cell,
+    /// In slow visits.
+    pub slow: Cell,
+    /// In typical visits.
+    pub typical: Cell,
+    /// Slow - typical per visit; null if slow is unknown. Where no sample of a typical visit saw the
+    /// function, that counts as 0.
+    pub difference: Option<f64>,
+}
+
+/// One class of visits in a [`Row`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Cell {
+    /// Samples (waits, if off the CPU) that the estimate is made of.
+    pub samples: u64,
+    /// Per visit, in the row's unit; null if unknown.
+    pub per_visit: Option<f64>,
+    /// Lower end of the 95 % interval; null if unknown or, for waits, not an estimate.
+    pub low: Option<f64>,
+    /// Upper end.
+    pub high: Option<f64>,
+    /// Share of the mean duration of the class (of its samples, if in events), 0..1.
+    pub share: Option<f64>,
+}
+
+/// One of the slowest visits.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SlowVisit {
+    /// Number of the visit.
+    pub visit_id: u64,
+    /// Its item.
+    pub item_id: u64,
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Begin on the trace clock.
+    pub begin_ns: i64,
+    /// Duration.
+    pub duration_ns: i64,
+    /// Time on the CPU; null if unknown.
+    pub oncpu_ns: Option<i64>,
+    /// Samples, all events.
+    pub samples: u32,
+    /// Names of its flags.
+    pub flags: Vec<&'static str>,
+    /// Its named arguments; null where reading failed or the probe has no such argument.
+    pub args: Vec<NamedArg>,
+    /// Functions of the report's event, the longest first.
+    pub functions: Vec<VisitFunction>,
+    /// Waits by state and function, the longest first.
+    pub waits: Vec<VisitWait>,
+}
+
+/// A named argument.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NamedArg {
+    /// Its column.
+    pub name: String,
+    /// Its value.
+    #[serde(serialize_with = "value")]
+    pub value: Option<ArgValue>,
+}
+
+fn value<S: Serializer>(value: &Option<ArgValue>, serializer: S) -> Result<S::Ok, S::Error> {
+    match value {
+        None => serializer.serialize_none(),
+        Some(ArgValue::U64(number)) => serializer.serialize_u64(*number),
+        Some(ArgValue::I64(number)) => serializer.serialize_i64(*number),
+        Some(ArgValue::Str(text)) => serializer.serialize_str(text),
+    }
+}
+
+/// A function within one visit.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct VisitFunction {
+    /// The function.
+    pub function: FunctionName,
+    /// Its samples in the visit.
+    pub samples: u32,
+    /// Its time on the CPU; null if unknown.
+    pub self_ns: Option<f64>,
+    /// Standard error of that.
+    pub self_stderr_ns: Option<f64>,
+}
+
+/// Waits of one kind within one visit.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct VisitWait {
+    /// The function in which the thread blocked.
+    pub function: FunctionName,
+    /// State of the thread.
+    pub state: String,
+    /// Time in total.
+    pub ns: i64,
+    /// Intervals.
+    pub waits: u64,
+}
+
+/// Time ranges without full data for one reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LossSum {
+    /// A reason of the ledger.
+    pub reason: String,
+    /// Ranges.
+    pub ranges: u64,
+    /// Their time in total.
+    pub ns: i64,
+    /// Records lost; null if one range doesn't know.
+    pub records: Option<u64>,
+}

@@ -1,0 +1,333 @@
+//! From sums to the rows of a report.
+
+use rustc_hash::FxHashMap;
+
+use super::MIN_SAMPLES;
+use super::detail::{Drafts, States};
+use super::model::{
+    Cell, FunctionName, ProbeReport, Row, SlowClass, SlowVisit, StateSum, TimeSplit, TypicalClass,
+    VisitWait,
+};
+use super::section::{ClassSums, Section, SlowDraft, WaitKind, WaitSum};
+use super::slots::Slots;
+use crate::analysis::pool::{Pooled, Quantity};
+use crate::store::run::RunInfo;
+use crate::units::FunctionId;
+
+/// Least part of the whole with which a row is listed.
+const LEAST_PART: f64 = 0.005;
+
+/// Functions and waits listed for one visit.
+const VISIT_TOP: usize = 10;
+
+/// How sums become rows.
+pub(super) struct Ranking<'a> {
+    /// The run.
+    pub info: &'a RunInfo,
+    /// Rows of a list.
+    pub top: usize,
+    /// What the report's event measures.
+    pub quantity: Quantity,
+    /// Names of states.
+    pub states: &'a States,
+}
+
+/// A class whose resamples are drawn.
+struct Class {
+    pooled: Pooled,
+    waits: FxHashMap<WaitKind, WaitSum>,
+    visits: f64,
+    /// Mean duration of the visits pooled.
+    mean_ns: f64,
+}
+
+impl Class {
+    fn new(sums: ClassSums, quantity: Quantity) -> Self {
+        Self {
+            pooled: sums.pool.close(quantity),
+            waits: sums.waits,
+            visits: sums.pooled as f64,
+            mean_ns: sums.pooled_duration_ns / sums.pooled as f64,
+        }
+    }
+
+    fn function(&self, function: FunctionId, quantity: Quantity) -> Cell {
+        let Some(found) = self.pooled.function(function) else {
+            return Cell::default();
+        };
+        let samples = found.samples;
+        if samples < MIN_SAMPLES {
+            return Cell {
+                samples,
+                ..Cell::default()
+            };
+        }
+        let share = match quantity {
+            Quantity::Time => found.per_item / self.mean_ns,
+            Quantity::Events { .. } => found.share,
+        };
+        Cell {
+            samples,
+            per_visit: Some(found.per_item),
+            low: found.interval.map(|(low, _)| low),
+            high: found.interval.map(|(_, high)| high),
+            share: share.is_finite().then_some(share),
+        }
+    }
+
+    /// Time per visit, which is observed: 0 is 0. `None` if the class is empty.
+    fn wait(&self, kind: WaitKind) -> Cell {
+        let sum = self.waits.get(&kind).copied().unwrap_or_default();
+        let per_visit = sum.ns as f64 / self.visits;
+        let share = per_visit / self.mean_ns;
+        Cell {
+            samples: sum.waits,
+            per_visit: per_visit.is_finite().then_some(per_visit),
+            low: None,
+            high: None,
+            share: share.is_finite().then_some(share),
+        }
+    }
+
+    /// What all rows in the unit of this one add up to, per visit; 0 if nothing is known.
+    fn whole(&self, key: Key, quantity: Quantity) -> f64 {
+        let whole = match (key, quantity) {
+            (Key::Function(_), Quantity::Events { reset }) => {
+                self.pooled.samples() as f64 * reset as f64 / self.visits
+            }
+            _ => self.mean_ns,
+        };
+        if whole.is_finite() { whole } else { 0.0 }
+    }
+
+    /// What lists are ordered by; 0 if nothing is known.
+    fn weight(&self, key: Key) -> f64 {
+        match key {
+            Key::Function(function) => self.pooled.per_item(function).unwrap_or(0.0),
+            Key::Wait(kind) => self.wait(kind).per_visit.unwrap_or(0.0),
+        }
+    }
+}
+
+/// What a row is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    Function(FunctionId),
+    Wait(WaitKind),
+}
+
+/// The classes of a probe.
+struct Classes {
+    all: Class,
+    slow: Class,
+    typical: Class,
+}
+
+impl Ranking<'_> {
+    /// One section for each probe; functions have no names yet.
+    pub(super) fn probes(&self, sections: Slots<Section>, mut drafts: Drafts) -> Vec<ProbeReport> {
+        let sections = sections.into_iter();
+        sections
+            .map(|(probe, section)| self.probe(probe, section, &mut drafts))
+            .collect()
+    }
+
+    fn probe(&self, probe_id: u16, section: Section, drafts: &mut Drafts) -> ProbeReport {
+        let spec = self.info.probes.iter().find(|probe| probe.id.0 == probe_id);
+        let time = self.time_split(&section);
+        let (slow, typical) = (self.slow_class(&section), typical_class(&section));
+        let Section {
+            tally,
+            all,
+            typical: typical_sums,
+            slow: slow_sums,
+            slowest_ids,
+            ..
+        } = section;
+        let classes = Classes {
+            all: Class::new(all, self.quantity),
+            slow: Class::new(slow_sums, self.quantity),
+            typical: Class::new(typical_sums, self.quantity),
+        };
+        let slowest = slowest_ids.iter().filter_map(|id| drafts.0.remove(id));
+        ProbeReport {
+            probe_id,
+            spec: spec.map(|probe| probe.spec.clone()),
+            items: tally.items.len(),
+            visits: tally.visits,
+            counted: tally.counted,
+            left_out_loss: tally.loss,
+            left_out_open: tally.open,
+            flags: tally.flags(),
+            samples: tally.samples,
+            duration: tally.quantiles(),
+            time,
+            spread: slow
+                .as_ref()
+                .map_or_else(Vec::new, |_| self.spread(&classes)),
+            slow,
+            typical,
+            largest: self.largest(&classes),
+            slowest: slowest.map(|draft| self.visit(draft)).collect(),
+        }
+    }
+
+    fn time_split(&self, section: &Section) -> Option<TimeSplit> {
+        if !self.info.switches || section.all.pooled == 0 {
+            return None;
+        }
+        let mut states: Vec<StateSum> = Vec::new();
+        for (kind, sum) in &section.all.waits {
+            let name = self.states.name(kind.state);
+            let at = states.iter().position(|it| it.state == name);
+            let at = at.unwrap_or_else(|| {
+                states.push(StateSum {
+                    state: name.to_owned(),
+                    ns: 0.0,
+                    waits: 0,
+                });
+                states.len() - 1
+            });
+            states[at].ns += sum.ns as f64;
+            states[at].waits += sum.waits;
+        }
+        states.sort_by(|a, b| b.ns.total_cmp(&a.ns).then_with(|| a.state.cmp(&b.state)));
+        let off: f64 = states.iter().map(|state| state.ns).sum();
+        let duration_ns = section.all.pooled_duration_ns;
+        Some(TimeSplit {
+            visits: section.all.pooled,
+            duration_ns,
+            oncpu_ns: section.oncpu_ns,
+            waits: states,
+            elsewhere_ns: (duration_ns - section.oncpu_ns - off).max(0.0),
+        })
+    }
+
+    fn slow_class(&self, section: &Section) -> Option<SlowClass> {
+        let (limits, sums) = (section.limits?, &section.slow);
+        let (from_ns, to_ns) = sums.range_ns?;
+        Some(SlowClass {
+            rule: limits.rule,
+            visits: sums.visits,
+            from_ns,
+            to_ns,
+            others_up_to_ns: section.others_up_to,
+            mean_ns: sums.duration_ns / sums.visits as f64,
+            shared: section
+                .shared_slow
+                .apart_from(&section.shared_others, &self.info.columns),
+        })
+    }
+
+    fn spread(&self, classes: &Classes) -> Vec<Row> {
+        let Classes { slow, typical, .. } = classes;
+        self.rows(classes, |key| {
+            let whole = slow.whole(key, self.quantity) - typical.whole(key, self.quantity);
+            (slow.weight(key) - typical.weight(key), whole)
+        })
+    }
+
+    fn largest(&self, classes: &Classes) -> Vec<Row> {
+        let all = &classes.all;
+        self.rows(classes, |key| {
+            (all.weight(key), all.whole(key, self.quantity))
+        })
+    }
+
+    /// The rows of the largest weights, `weigh` giving the weight and the whole that it is a part
+    /// of. Waits come last if functions are not in ns.
+    fn rows(&self, classes: &Classes, weigh: impl Fn(Key) -> (f64, f64)) -> Vec<Row> {
+        let functions = classes.all.pooled.functions();
+        let functions = functions.map(|(function, _)| Key::Function(function));
+        let waits = classes.all.waits.keys().map(|kind| Key::Wait(*kind));
+        let mut keys: Vec<(f64, Key)> = functions
+            .chain(waits)
+            .filter_map(|key| {
+                let (weight, whole) = weigh(key);
+                (weight > 0.0 && weight >= LEAST_PART * whole).then_some((weight, key))
+            })
+            .collect();
+        let apart = |key: Key| self.quantity != Quantity::Time && matches!(key, Key::Wait(_));
+        keys.sort_by(|(a, key_a), (b, key_b)| {
+            let order = apart(*key_a).cmp(&apart(*key_b));
+            order.then(b.total_cmp(a)).then(key_a.cmp(key_b))
+        });
+        keys.truncate(self.top);
+        keys.into_iter()
+            .map(|(_, key)| self.row(classes, key))
+            .collect()
+    }
+
+    fn row(&self, classes: &Classes, key: Key) -> Row {
+        let cell = |class: &Class| match key {
+            Key::Function(function) => class.function(function, self.quantity),
+            Key::Wait(kind) => class.wait(kind),
+        };
+        let (function, state, unit) = match (key, self.quantity) {
+            (Key::Wait(kind), _) => (kind.function, Some(kind.state), "ns"),
+            (Key::Function(id), Quantity::Time) => (Some(id), None, "ns"),
+            (Key::Function(id), Quantity::Events { .. }) => (Some(id), None, "events"),
+        };
+        let slow = cell(&classes.slow);
+        let difference = slow
+            .per_visit
+            .map(|slow| slow - classes.typical.weight(key));
+        Row {
+            function: unnamed(function),
+            state: state.map(|state| self.states.name(state).to_owned()),
+            unit,
+            all: cell(&classes.all),
+            slow,
+            typical: cell(&classes.typical),
+            difference,
+        }
+    }
+
+    fn visit(&self, draft: SlowDraft) -> SlowVisit {
+        let mut functions = draft.functions;
+        functions.sort_by(|(id_a, a), (id_b, b)| {
+            let own = |it: Option<f64>| it.unwrap_or(0.0);
+            let order = own(b.self_ns).total_cmp(&own(a.self_ns));
+            order.then(b.samples.cmp(&a.samples)).then(id_a.cmp(id_b))
+        });
+        let mut waits: Vec<(WaitKind, WaitSum)> = draft.waits.into_iter().collect();
+        waits.sort_by(|(kind_a, a), (kind_b, b)| b.ns.cmp(&a.ns).then(kind_a.cmp(kind_b)));
+        let functions = functions.into_iter().take(VISIT_TOP);
+        let waits = waits.into_iter().take(VISIT_TOP);
+        SlowVisit {
+            functions: functions
+                .map(|(id, mut function)| {
+                    function.function = unnamed(Some(id));
+                    function
+                })
+                .collect(),
+            waits: waits
+                .map(|(kind, sum)| VisitWait {
+                    function: unnamed(kind.function),
+                    state: self.states.name(kind.state).to_owned(),
+                    ns: sum.ns,
+                    waits: sum.waits,
+                })
+                .collect(),
+            ..draft.visit
+        }
+    }
+}
+
+fn typical_class(section: &Section) -> Option<TypicalClass> {
+    section.limits?;
+    let sums = &section.typical;
+    let (_, up_to_ns) = sums.range_ns?;
+    Some(TypicalClass {
+        visits: sums.visits,
+        up_to_ns,
+        mean_ns: sums.duration_ns / sums.visits as f64,
+    })
+}
+
+fn unnamed(function: Option<FunctionId>) -> FunctionName {
+    FunctionName {
+        function_id: function.map(|id| id.0),
+        ..FunctionName::default()
+    }
+}

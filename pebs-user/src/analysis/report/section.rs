@@ -1,0 +1,294 @@
+//! Second pass over the visits: the classes of each probe's visits and the slowest of them.
+
+use arrow::array::{Array, RecordBatch};
+use rustc_hash::FxHashMap;
+
+use super::ReportOptions;
+use super::classes::{Part, VisitClass, VisitClasses};
+use super::model::{NamedArg, SlowVisit, VisitFunction};
+use super::shared::{ArgArray, SharedArgs};
+use super::slots::Slots;
+use super::tally::{Limits, Standing, Tally};
+use super::top::Top;
+use crate::analysis::pool::Pool;
+use crate::store::reader::{ReadError, column_i64, column_u16, column_u32, column_u64};
+use crate::store::schema::{ArgColumn, visit_flag};
+use crate::units::FunctionId;
+
+/// Columns of the pass; those of the arguments follow.
+pub(super) const COLUMNS: [&str; 10] = [
+    "visit_id",
+    "item_id",
+    "probe_id",
+    "pid",
+    "tid",
+    "begin_ns",
+    "duration_ns",
+    "oncpu_ns",
+    "samples",
+    "flags",
+];
+
+/// Sums over one class of visits.
+#[derive(Debug, Default)]
+pub(super) struct ClassSums {
+    pub visits: u64,
+    pub duration_ns: f64,
+    /// Durations of the visits that are pooled.
+    pub pooled_duration_ns: f64,
+    pub pooled: u64,
+    pub pool: Pool,
+    /// Longest and shortest.
+    pub range_ns: Option<(i64, i64)>,
+    /// Time off the CPU and number of waits, by kind.
+    pub waits: FxHashMap<WaitKind, WaitSum>,
+}
+
+/// Waits that are counted together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct WaitKind {
+    /// Index into [`super::detail::States`].
+    pub state: usize,
+    /// Function in which the thread blocked.
+    pub function: Option<FunctionId>,
+}
+
+/// Sum of waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct WaitSum {
+    pub ns: i64,
+    pub waits: u64,
+}
+
+impl WaitSum {
+    /// Adds a wait.
+    pub(super) fn add(&mut self, ns: i64) {
+        self.ns += ns;
+        self.waits += 1;
+    }
+}
+
+impl ClassSums {
+    fn add(&mut self, visit_id: u64, duration: i64, active: Option<i64>) {
+        self.visits += 1;
+        self.duration_ns += duration as f64;
+        let (low, high) = self.range_ns.unwrap_or((duration, duration));
+        self.range_ns = Some((low.min(duration), high.max(duration)));
+        if let Some(active) = active {
+            self.pooled += 1;
+            self.pooled_duration_ns += duration as f64;
+            self.pool.add_item(visit_id, active);
+        }
+    }
+}
+
+/// What the second and later passes know of one probe.
+#[derive(Debug)]
+pub(super) struct Section {
+    pub tally: Tally,
+    pub limits: Option<Limits>,
+    pub all: ClassSums,
+    pub typical: ClassSums,
+    pub slow: ClassSums,
+    /// Longest visit that is not slow.
+    pub others_up_to: Option<i64>,
+    /// Time on the CPU of the visits that are pooled.
+    pub oncpu_ns: f64,
+    pub shared_slow: SharedArgs,
+    pub shared_others: SharedArgs,
+    pub slowest: Top<SlowDraft>,
+    /// Numbers of the slowest visits, once these were taken out.
+    pub slowest_ids: Vec<u64>,
+}
+
+impl Section {
+    /// A section after the first pass.
+    pub(super) fn new(tally: Tally, columns: &[ArgColumn], slowest: usize) -> Self {
+        Self {
+            limits: tally.limits(),
+            tally,
+            all: ClassSums::default(),
+            typical: ClassSums::default(),
+            slow: ClassSums::default(),
+            others_up_to: None,
+            oncpu_ns: 0.0,
+            shared_slow: SharedArgs::new(columns.len()),
+            shared_others: SharedArgs::new(columns.len()),
+            slowest: Top::new(slowest),
+            slowest_ids: Vec::new(),
+        }
+    }
+
+    /// Takes the slowest visits out, and notes their order.
+    pub(super) fn take_slowest(&mut self) -> Vec<SlowDraft> {
+        let slowest = std::mem::replace(&mut self.slowest, Top::new(0)).into_sorted();
+        self.slowest_ids = slowest.iter().map(|draft| draft.visit.visit_id).collect();
+        slowest
+    }
+
+    /// The classes that a visit counts in: all, and its part if it has one.
+    pub(super) fn classes(&mut self, part: Part) -> impl Iterator<Item = &mut ClassSums> {
+        let own = match part {
+            Part::Typical => Some(&mut self.typical),
+            Part::Slow => Some(&mut self.slow),
+            Part::Between => None,
+        };
+        std::iter::once(&mut self.all).chain(own)
+    }
+
+    fn part(&self, duration: i64) -> Part {
+        match self.limits {
+            Some(limits) if duration >= limits.slow_from => Part::Slow,
+            Some(limits) if duration <= limits.typical_up_to => Part::Typical,
+            _ => Part::Between,
+        }
+    }
+}
+
+/// One of the slowest visits, before names are known.
+#[derive(Debug)]
+pub(super) struct SlowDraft {
+    /// The visit; its functions and waits are empty.
+    pub visit: SlowVisit,
+    /// Its functions.
+    pub functions: Vec<(FunctionId, VisitFunction)>,
+    /// Its waits.
+    pub waits: FxHashMap<WaitKind, WaitSum>,
+}
+
+/// Columns of a batch of visits.
+struct Visits<'a> {
+    visit_id: &'a [u64],
+    item_id: &'a [u64],
+    probe_id: &'a [u16],
+    pid: &'a [u32],
+    tid: &'a [u32],
+    begin_ns: &'a [i64],
+    duration_ns: &'a arrow::array::Int64Array,
+    oncpu_ns: &'a arrow::array::Int64Array,
+    samples: &'a [u32],
+    flags: &'a [u32],
+    args: Vec<ArgArray<'a>>,
+}
+
+impl<'a> Visits<'a> {
+    fn of(batch: &'a RecordBatch, columns: &[ArgColumn]) -> Result<Self, ReadError> {
+        Ok(Self {
+            visit_id: column_u64(batch, 0)?.values(),
+            item_id: column_u64(batch, 1)?.values(),
+            probe_id: column_u16(batch, 2)?.values(),
+            pid: column_u32(batch, 3)?.values(),
+            tid: column_u32(batch, 4)?.values(),
+            begin_ns: column_i64(batch, 5)?.values(),
+            duration_ns: column_i64(batch, 6)?,
+            oncpu_ns: column_i64(batch, 7)?,
+            samples: column_u32(batch, 8)?.values(),
+            flags: column_u32(batch, 9)?.values(),
+            args: ArgArray::all(batch, COLUMNS.len(), columns)?,
+        })
+    }
+
+    fn duration(&self, row: usize) -> Option<i64> {
+        self.duration_ns
+            .is_valid(row)
+            .then(|| self.duration_ns.value(row))
+    }
+
+    fn oncpu(&self, row: usize) -> Option<i64> {
+        self.oncpu_ns
+            .is_valid(row)
+            .then(|| self.oncpu_ns.value(row))
+    }
+
+    fn draft(&self, row: usize, columns: &[ArgColumn]) -> SlowDraft {
+        let args = self
+            .args
+            .iter()
+            .zip(columns)
+            .map(|(array, column)| NamedArg {
+                name: column.name.clone(),
+                value: array.get(row).map(super::shared::ArgRef::to_value),
+            });
+        SlowDraft {
+            visit: SlowVisit {
+                visit_id: self.visit_id[row],
+                item_id: self.item_id[row],
+                pid: self.pid[row],
+                tid: self.tid[row],
+                begin_ns: self.begin_ns[row],
+                duration_ns: self.duration(row).unwrap_or(0),
+                oncpu_ns: self.oncpu(row),
+                samples: self.samples[row],
+                flags: flag_names(self.flags[row]),
+                args: args.collect(),
+                functions: Vec::new(),
+                waits: Vec::new(),
+            },
+            functions: Vec::new(),
+            waits: FxHashMap::default(),
+        }
+    }
+}
+
+/// Names of the flags set.
+fn flag_names(flags: u32) -> Vec<&'static str> {
+    let names = visit_flag::NAMES.into_iter().enumerate();
+    names
+        .filter(|(bit, _)| flags >> bit & 1 == 1)
+        .map(|(_, name)| name)
+        .collect()
+}
+
+/// Second pass.
+pub(super) struct Gather<'a> {
+    /// What was asked for.
+    pub options: &'a ReportOptions,
+    /// Argument columns of the trace.
+    pub columns: &'a [ArgColumn],
+    /// Whether time off the CPU was recorded.
+    pub switches: bool,
+    /// Sections by probe.
+    pub sections: Slots<Section>,
+    /// Classes of the visits.
+    pub classes: VisitClasses,
+}
+
+impl Gather<'_> {
+    /// Adds a batch of visits, with [`COLUMNS`] and the argument columns.
+    pub(super) fn add(&mut self, batch: &RecordBatch) -> Result<(), ReadError> {
+        let visits = Visits::of(batch, self.columns)?;
+        for row in 0..batch.num_rows() {
+            let Some((slot, section)) = self.sections.of(visits.probe_id[row]) else {
+                continue;
+            };
+            let standing =
+                Standing::of(visits.duration(row), visits.flags[row], self.options.losses);
+            let Standing::Counted(duration) = standing else {
+                continue;
+            };
+            let part = section.part(duration);
+            let oncpu = visits.oncpu(row);
+            // Without switches the thread is taken to have run all the time.
+            let active = oncpu.or((!self.switches).then_some(duration));
+            let class = VisitClass {
+                slot,
+                part,
+                pooled: active.is_some(),
+            };
+            self.classes.set(visits.visit_id[row], class);
+            for sums in section.classes(part) {
+                sums.add(visits.visit_id[row], duration, active);
+            }
+            section.oncpu_ns += oncpu.unwrap_or(0) as f64;
+            if part == Part::Slow {
+                section.shared_slow.add(&visits.args, row);
+            } else {
+                section.others_up_to = section.others_up_to.max(Some(duration));
+                section.shared_others.add(&visits.args, row);
+            }
+            let draft = || visits.draft(row, self.columns);
+            section.slowest.offer(duration, draft);
+        }
+        Ok(())
+    }
+}

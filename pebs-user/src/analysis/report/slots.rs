@@ -1,0 +1,69 @@
+//! One value for each probe of a trace.
+
+use crate::store::run::RunInfo;
+use crate::units::ProbeId;
+
+/// Values by probe, in the order of the probes' numbers.
+#[derive(Debug)]
+pub(super) struct Slots<T> {
+    values: Vec<(u16, T)>,
+    /// Whether a probe that is not in `trace.json` gets a slot when it is met.
+    grow: Option<fn() -> T>,
+}
+
+impl<T> Slots<T> {
+    /// A value for each probe that `trace.json` names and for any other that is met, or for `only`
+    /// one of those named.
+    pub(super) fn new(info: &RunInfo, only: Option<ProbeId>, value: fn() -> T) -> Self {
+        let mut probes: Vec<ProbeId> = info.probes.iter().map(|probe| probe.id).collect();
+        probes.retain(|probe| only.is_none_or(|only| only == *probe));
+        Self {
+            values: probes.into_iter().map(|id| (id.0, value())).collect(),
+            grow: only.is_none().then_some(value),
+        }
+    }
+
+    /// The same slots with other values, sorted by probe; no slot is added any more.
+    pub(super) fn map<U>(self, value: impl Fn(T) -> U) -> Slots<U> {
+        let values = self.values.into_iter();
+        let mut values: Vec<_> = values.map(|(id, old)| (id, value(old))).collect();
+        values.sort_by_key(|(id, _)| *id);
+        Slots { values, grow: None }
+    }
+
+    /// Index and value of a probe; `None` if it has no slot.
+    ///
+    /// Cost: linear in the number of probes, which are few.
+    pub(super) fn of(&mut self, probe: u16) -> Option<(u16, &mut T)> {
+        let found = self.values.iter().position(|(id, _)| *id == probe);
+        let index = match (found, self.grow) {
+            (Some(index), _) => index,
+            (None, Some(value)) => {
+                self.values.push((probe, value()));
+                self.values.len() - 1
+            }
+            (None, None) => return None,
+        };
+        // There are no more slots than probe numbers.
+        Some((index as u16, &mut self.values[index].1))
+    }
+
+    /// Every value.
+    pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.values.iter_mut().map(|(_, value)| value)
+    }
+
+    /// The value at an index that [`Slots::of`] gave.
+    pub(super) fn at(&mut self, index: u16) -> &mut T {
+        &mut self.values[usize::from(index)].1
+    }
+}
+
+impl<T> IntoIterator for Slots<T> {
+    type Item = (u16, T);
+    type IntoIter = std::vec::IntoIter<(u16, T)>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.values.into_iter()
+    }
+}

@@ -1,0 +1,510 @@
+//! Reports of made-up traces, against golden text: `BLESS=1 cargo test -p pebs-user report` writes it
+//! anew.
+
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+use super::csv::CsvTable;
+use super::model::{Report, SlowRule};
+use super::{LossVisits, ReportError, ReportOptions, build, csv, json, text};
+use crate::store::reader::Trace;
+use crate::store::run::{CostInfo, EventInfo, ProbeInfo, RunInfo};
+use crate::store::schema::{
+    ArgColumn, ArgType, ArgValue, FunctionRow, LossRow, SCHEMA_VERSION, VisitFunctionRow, VisitRow,
+    WaitRow, visit_flag,
+};
+use crate::store::writer::{TraceWriter, WriterOptions};
+use crate::stream::ledger::{Account, CpuLedger, Ledger, Reason};
+use crate::target::probe::VisitRule;
+use crate::units::{Cpu, EventId, FunctionId, Pid, ProbeId, Tid, TraceNs};
+
+/// A trace being made up.
+struct Maker {
+    writer: TraceWriter,
+    info: RunInfo,
+    visits: u64,
+    now: i64,
+    /// ns until the next sample.
+    phase: i64,
+}
+
+/// Part of a visit: on the CPU in a function, or off it.
+#[derive(Clone, Copy)]
+enum Did {
+    Ran(u32, i64),
+    Waited(u32, &'static str, i64),
+}
+use Did::{Ran, Waited};
+
+const INTERVAL: i64 = 16_000;
+
+fn event(name: &str, unit: &str) -> EventInfo {
+    EventInfo {
+        id: EventId(0),
+        name: name.to_owned(),
+        reset: INTERVAL as u64,
+        unit: unit.to_owned(),
+        r#type: 1,
+        config: 0,
+        precise_requested: 0,
+        precise_granted: 0,
+        precise_reason: None,
+    }
+}
+
+fn run_info(spec: &str, column: &str, r#type: ArgType) -> RunInfo {
+    RunInfo {
+        schema_version: SCHEMA_VERSION,
+        tool_version: "0.1.0".to_owned(),
+        complete: true,
+        events: vec![event("cpu-clock", "ns")],
+        transport: "bpf".to_owned(),
+        transport_reason: "cpu-clock has no buffered mode".to_owned(),
+        probes: vec![ProbeInfo {
+            id: ProbeId(0),
+            spec: spec.to_owned(),
+            rule: VisitRule::Call,
+            sites: Vec::new(),
+        }],
+        columns: vec![ArgColumn {
+            name: column.to_owned(),
+            r#type,
+        }],
+        switches: true,
+        ..RunInfo::default()
+    }
+}
+
+fn function(id: u32, name: Option<&str>, module: &str) -> FunctionRow {
+    FunctionRow {
+        function_id: FunctionId(id),
+        name: name.map(str::to_owned),
+        module: Some(module.to_owned()),
+        build_id: None,
+        offset: None,
+        size: None,
+        file: None,
+        line: None,
+        kernel: module == "[kernel]",
+    }
+}
+
+impl Maker {
+    fn new(dir: &Path, info: RunInfo) -> Self {
+        let options = WriterOptions::default();
+        Self {
+            writer: TraceWriter::create(&dir.join("t"), &info, options).unwrap(),
+            info,
+            visits: 0,
+            now: 1_000,
+            phase: 7_000,
+        }
+    }
+
+    /// A visit that does this, sampled every 16 us of its time on the CPU.
+    fn visit(&mut self, arg: ArgValue, flags: u32, did: &[Did]) {
+        self.visits += 1;
+        let (begin, mut samples, mut oncpu) = (self.now, 0, 0);
+        for part in did {
+            match *part {
+                Ran(function, ns) => {
+                    let taken = (ns - self.phase)
+                        .max(0)
+                        .unsigned_abs()
+                        .div_ceil(INTERVAL as u64);
+                    self.phase = (self.phase - ns).rem_euclid(INTERVAL);
+                    oncpu += ns;
+                    samples += taken as u32;
+                    self.function(function, taken as u32, ns);
+                    self.now += ns;
+                }
+                Waited(function, state, ns) => self.wait(function, state, ns),
+            }
+        }
+        let duration = self.now - begin;
+        let row = VisitRow {
+            visit_id: self.visits,
+            item_id: self.visits,
+            probe_id: ProbeId(0),
+            pid: Pid(100),
+            tid: Tid(101),
+            cpu_begin: Cpu(0),
+            cpu_end: Some(Cpu(0)),
+            begin_ns: TraceNs(begin),
+            end_ns: Some(TraceNs(self.now)),
+            duration_ns: Some(duration),
+            oncpu_ns: self.info.switches.then_some(oncpu),
+            samples,
+            flags,
+            args: vec![Some(arg)],
+        };
+        let open = flags & visit_flag::OPEN_AT_END != 0;
+        let row = if open {
+            VisitRow {
+                cpu_end: None,
+                end_ns: None,
+                duration_ns: None,
+                oncpu_ns: None,
+                ..row
+            }
+        } else {
+            row
+        };
+        self.writer.visit(&row).unwrap();
+        self.now += 500;
+    }
+
+    fn function(&mut self, function: u32, samples: u32, ns: i64) {
+        if samples == 0 {
+            return;
+        }
+        let clock = self.info.events[0].unit == "ns";
+        let row = VisitFunctionRow {
+            visit_id: self.visits,
+            item_id: self.visits,
+            function_id: FunctionId(function),
+            event: EventId(0),
+            samples,
+            first_ns: TraceNs(self.now),
+            last_ns: TraceNs(self.now + ns),
+            span_ns: ns,
+            self_ns: clock.then_some(ns as f64),
+            self_stderr_ns: clock.then_some(4_000.0),
+        };
+        self.writer.visit_function(&row).unwrap();
+    }
+
+    fn wait(&mut self, function: u32, state: &'static str, ns: i64) {
+        let row = WaitRow {
+            visit_id: self.visits,
+            item_id: self.visits,
+            tid: Tid(101),
+            begin_ns: TraceNs(self.now),
+            end_ns: TraceNs(self.now + ns),
+            function_id: (function > 0).then_some(FunctionId(function)),
+            state,
+            cpu_from: Cpu(0),
+            cpu_to: Cpu(0),
+        };
+        self.writer.wait(&row).unwrap();
+        self.now += ns;
+    }
+
+    fn finish(mut self, functions: &[FunctionRow]) -> Trace {
+        for function in functions {
+            self.writer.function(function).unwrap();
+        }
+        self.info.duration_ns = Some(self.now);
+        let dir = self.writer.finish(&self.info).unwrap().dir;
+        Trace::open(&dir).unwrap()
+    }
+}
+
+fn text_arg(text: String) -> ArgValue {
+    ArgValue::Str(text.into())
+}
+
+fn balanced(samples: u64, marks: u64) -> Ledger {
+    let account = |seen| Account {
+        seen,
+        written: seen,
+        ..Account::default()
+    };
+    Ledger {
+        cpus: vec![CpuLedger {
+            cpu: 0,
+            samples: account(samples),
+            marks: account(marks),
+            tasks: account(90),
+        }],
+        samples_unmatched: 12,
+        throttled: Some(0),
+        ..Ledger::default()
+    }
+}
+
+/// 20,040 GETs like those of an in-memory store: 40 of them free a large hash.
+fn store(dir: &Path) -> Trace {
+    let spec = "/usr/bin/redis-server:processCommand(key=str(*(*(arg1+80)+8)))";
+    let mut info = run_info(spec, "key", ArgType::Str);
+    info.ledger = Some(balanced(9_812, 40_080));
+    info.cost = Some(CostInfo {
+        marks: 40_080,
+        samples: 9_812,
+        tool_cpu_ns: 310_000_000,
+        marks_ns: Some(20_000_000.0),
+        samples_ns: Some(24_500_000.0),
+        pause_before_ns: None,
+        pause_after_ns: None,
+        visits_oncpu_ns: Some(140_000_000.0),
+        slowdown: Some(0.31),
+    });
+    let mut maker = Maker::new(dir, info);
+    for i in 0..20_040_i64 {
+        if i % 501 == 250 {
+            let n = i / 501;
+            let (clear, free) = (310_000 + 7_000 * n, 400_000 + 31_000 * (n % 7));
+            let did = [
+                Ran(1, 3_000),
+                Ran(3, clear),
+                Ran(4, free),
+                Ran(5, 90_000 + 500 * n),
+                Ran(2, 1_000),
+            ];
+            maker.visit(text_arg(format!("big:{n:03}")), 0, &did);
+            continue;
+        }
+        let more = (i * 7919 % 1000) * (i * 104_729 % 1000) / 500;
+        let did = [Ran(1, 3_000 + more), Ran(2, 900)];
+        let preempted = [did[0], Waited(1, "runnable", 8_000 + i * i / 4_000), did[1]];
+        if i % 4000 == 17 {
+            maker.visit(
+                text_arg(format!("small:{i:06}")),
+                visit_flag::PREEMPTED,
+                &preempted,
+            );
+        } else {
+            maker.visit(text_arg(format!("small:{i:06}")), 0, &did);
+        }
+    }
+    let redis = "/usr/bin/redis-check-rdb";
+    maker.finish(&[
+        function(1, Some("processCommand"), redis),
+        function(2, Some("addReply"), redis),
+        function(3, Some("_dictClear"), redis),
+        function(4, Some("sdsfree"), redis),
+        function(5, Some("zfree"), redis),
+    ])
+}
+
+/// 1,000 INSERTs of an embedded database: five wait for the disk in their commit.
+fn database(dir: &Path) -> Trace {
+    let spec = "libsqlite3.so.0:sqlite3_step(n=arg2)";
+    let mut maker = Maker::new(dir, run_info(spec, "n", ArgType::I64));
+    for i in 0..1_000_i64 {
+        let insert = [Ran(1, 6_000 + i * 37 % 3_000), Ran(2, 3_000)];
+        let flush = 1_200_000 + 300_000 * (i / 200);
+        let commit = [
+            insert[0],
+            Ran(3, 210_000),
+            Waited(4, "uninterruptible", flush),
+            Waited(4, "uninterruptible", flush / 3),
+            Waited(0, "runnable", 15_000),
+            insert[1],
+        ];
+        let did: &[Did] = if i % 200 == 60 { &commit } else { &insert };
+        maker.visit(ArgValue::I64(i), 0, did);
+    }
+    let lib = "/usr/lib/x86_64-linux-gnu/libsqlite3.so.0.8.6";
+    maker.finish(&[
+        function(1, Some("sqlite3VdbeExec"), lib),
+        function(2, Some("sqlite3BtreeInsert"), lib),
+        function(3, Some("sqlite3WalCheckpoint"), lib),
+        function(4, Some("fdatasync"), "/usr/lib/x86_64-linux-gnu/libc.so.6"),
+    ])
+}
+
+/// Everything that may be missing is: no clock, no switches, no end, names that attack terminals.
+fn ragged(dir: &Path) -> Trace {
+    let mut info = run_info("./app:h\x1b]0;owned\x07", "k", ArgType::Str);
+    info.events = vec![event("uops_retired.all", "events")];
+    info.switches = false;
+    info.complete = false;
+    info.notes = vec!["kernel.perf_event_paranoid is 3".to_owned()];
+    let mut ledger = balanced(70, 81);
+    ledger.cpus[0].samples.book(Reason::DroppedRingFull, 9);
+    ledger.cpus[0].marks.seen = 80;
+    ledger.throttled = None;
+    info.ledger = Some(ledger);
+    let mut maker = Maker::new(dir, info);
+    for i in 0..40 {
+        let flags = match i {
+            3..=5 => visit_flag::LOSS,
+            _ => visit_flag::MIGRATED * u32::from(i == 9),
+        };
+        let ns = if i == 20 { 90_000 } else { 20_000 + 10 * i };
+        let name = if i == 20 { "a\n\x1b[31mred" } else { "b" };
+        maker.visit(
+            text_arg(name.to_owned()),
+            flags,
+            &[Ran(1, ns), Ran(2, 100 * i)],
+        );
+    }
+    maker.visit(
+        text_arg("open".to_owned()),
+        visit_flag::OPEN_AT_END,
+        &[Ran(1, 50)],
+    );
+    for records in [Some(9), None] {
+        let row = LossRow {
+            begin_ns: TraceNs(60_000),
+            end_ns: TraceNs(120_000),
+            cpu: Some(Cpu(0)),
+            tid: None,
+            reason: "dropped_ring_full".to_owned(),
+            records,
+        };
+        maker.writer.loss(&row).unwrap();
+    }
+    maker.finish(&[
+        function(1, Some("evil\u{202e}::<name>\r"), "/opt/a,b/\"app\""),
+        function(2, None, "/opt/app"),
+    ])
+}
+
+/// Makes a trace and its report; the trace's path is replaced, as it differs from run to run.
+fn report(make: fn(&Path) -> Trace, options: &ReportOptions) -> Report {
+    let dir = tempfile::tempdir().unwrap();
+    let mut report = build(&make(dir.path()), options).unwrap();
+    report.trace = "TRACE".to_owned();
+    report
+}
+
+fn golden(name: &str, got: &str) {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("src/analysis/report/golden")
+        .join(name);
+    if env::var("BLESS").as_deref() == Ok("1") {
+        fs::write(&path, got).unwrap();
+    }
+    let want = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        got == want,
+        "{} differs; BLESS=1 accepts this:\n{got}",
+        path.display()
+    );
+}
+
+/// The slow items of a key-value store are told apart by number, and by what frees their memory.
+#[test]
+fn report_of_store() {
+    let report = report(store, &ReportOptions::default());
+    let text = text::render(&report);
+    golden("store.txt", &text);
+    let head: String = text.lines().take(8).collect();
+    for needed in [
+        "20,040 items",
+        "40 items of",
+        "key=big:0",
+        "_dictClear",
+        "sdsfree",
+        "zfree",
+    ] {
+        assert!(head.contains(needed), "{needed} is not in the first lines");
+    }
+    let probe = &report.probes[0];
+    assert!(
+        probe
+            .slowest
+            .iter()
+            .all(|visit| visit.visit_id % 501 == 251)
+    );
+    assert_eq!(probe.slow.as_ref().unwrap().rule, SlowRule::Gap);
+}
+
+/// Time that a commit waits for the disk is shown as that: off the CPU, in fdatasync.
+#[test]
+fn report_of_database() {
+    let report = report(database, &ReportOptions::default());
+    golden("database.txt", &text::render(&report));
+    let top = &report.probes[0].spread[0];
+    assert_eq!(top.function.name.as_deref(), Some("fdatasync"));
+    assert_eq!(top.state.as_deref(), Some("uninterruptible"));
+    assert_eq!((top.slow.samples, top.typical.samples), (10, 0));
+    // 1.2, 1.5, .. 2.4 ms, and a third of that once more.
+    assert_eq!(top.slow.per_visit, Some(1_800_000.0 * 4.0 / 3.0));
+}
+
+/// What was not observed is not printed, and no text of the target reaches the terminal raw.
+#[test]
+fn report_of_ragged_trace() {
+    let report = report(ragged, &ReportOptions::default());
+    let text = text::render(&report);
+    golden("ragged.txt", &text);
+    assert!(text.chars().all(|c| c == '\n' || !c.is_control()));
+    assert!(!text.contains('\u{202e}'));
+    assert_eq!(report.probes[0].time, None);
+    assert_eq!(report.losses[0].records, None);
+}
+
+/// Programs get the same facts: JSON parses, CSV has its columns and its quotes.
+#[test]
+fn formats_for_programs() {
+    let report = report(ragged, &ReportOptions::default());
+    golden("ragged.json", &json::render(&report).unwrap());
+    golden(
+        "ragged-functions.csv",
+        &csv::render(&report, CsvTable::Functions),
+    );
+    golden("ragged-items.csv", &csv::render(&report, CsvTable::Items));
+}
+
+/// Visits that overlap a loss count only if asked for; one without an end never has a duration.
+#[test]
+fn visits_left_out() {
+    let include = ReportOptions {
+        losses: LossVisits::Include,
+        ..ReportOptions::default()
+    };
+    let counts = |report: Report| {
+        let probe = &report.probes[0];
+        (
+            probe.visits,
+            probe.counted,
+            probe.left_out_loss,
+            probe.left_out_open,
+        )
+    };
+    assert_eq!(
+        counts(report(ragged, &ReportOptions::default())),
+        (41, 37, 3, 1)
+    );
+    assert_eq!(counts(report(ragged, &include)), (41, 40, 0, 1));
+}
+
+/// Lists are as long as asked for, and another probe is an error that names those that there are.
+#[test]
+fn options_are_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = database(dir.path());
+    let short = ReportOptions {
+        probe: Some(ProbeId(0)),
+        slowest: 2,
+        top: 1,
+        ..ReportOptions::default()
+    };
+    let report = build(&trace, &short).unwrap();
+    let probe = &report.probes[0];
+    let lengths = (probe.slowest.len(), probe.spread.len(), probe.largest.len());
+    assert_eq!(lengths, (2, 1, 1));
+    let other = ReportOptions {
+        probe: Some(ProbeId(7)),
+        ..short
+    };
+    let error = build(&trace, &other).unwrap_err();
+    assert!(matches!(error, ReportError::NoProbe { .. }));
+    assert!(error.hint().unwrap().contains("sqlite3_step"));
+}
+
+/// A trace without a single visit gives a report that says so.
+#[test]
+fn empty_trace() {
+    let make = |dir: &Path| Maker::new(dir, run_info("./app:f", "k", ArgType::U64)).finish(&[]);
+    let dir = tempfile::tempdir().unwrap();
+    let report = build(&make(dir.path()), &ReportOptions::default()).unwrap();
+    assert_eq!(report.probes[0].duration, None);
+    let text = text::render(&report);
+    assert!(text.starts_with("./app:f: 0 items in 1.00 us\n"), "{text}");
+    assert!(!text.contains("NaN"), "{text}");
+}
+/// Items that have several visits are not called visits, nor the other way round.
+#[test]
+fn visits_of_fewer_items() {
+    let mut report = report(database, &ReportOptions::default());
+    report.probes[0].items = Some(500);
+    let text = text::render(&report);
+    assert!(text.contains(": 500 items in 1,000 visits in "), "{text}");
+    assert!(text.contains("5 visits of "), "{text}");
+    report.probes[0].items = None;
+    assert!(text::render(&report).contains(": 1,000 visits in "));
+}

@@ -1,0 +1,273 @@
+//! A report as text, for people.
+//!
+//! The first lines answer which items were slow and what carries their time. Unknown is `-`; a
+//! number that is estimated has its samples beside it.
+
+mod account;
+mod lists;
+
+use std::fmt::Write;
+
+use super::human::{UNKNOWN, count, events, maybe_time, percent, plural, safe, time};
+use super::model::{FunctionName, ProbeReport, Report, Row, SharedArg, SlowClass, SlowRule};
+
+/// Characters of a SPEC, a function and an argument that are shown.
+const SPEC_WIDTH: usize = 100;
+const NAME_WIDTH: usize = 48;
+const ARG_WIDTH: usize = 40;
+
+/// Functions named in the line that says what carries the slow items.
+const CARRIERS: usize = 4;
+
+/// Least part of the whole with which times elsewhere and carriers are named.
+const LEAST_SHARE: f64 = 0.005;
+
+/// The report as text, each line ended.
+#[must_use]
+pub fn render(report: &Report) -> String {
+    let mut out = String::new();
+    for probe in &report.probes {
+        section(&mut out, report, probe);
+        out.push('\n');
+    }
+    account::write(&mut out, report);
+    out
+}
+
+/// A line with a heading in a column of its own; nothing if there is nothing to say.
+fn line(out: &mut String, heading: &str, text: &str) {
+    if !text.is_empty() {
+        // Writing to a string can't fail.
+        let _ = writeln!(out, "  {heading:<9} {text}");
+    }
+}
+
+fn section(out: &mut String, report: &Report, probe: &ProbeReport) {
+    let noun = noun(probe);
+    let _ = writeln!(out, "{}", title(report, probe));
+    if probe.counted > 0 {
+        line(out, "slow", &slow(probe, noun));
+        line(out, "carried", &carried(probe, noun));
+        line(out, "duration", &durations(probe));
+        line(out, "time", &time_split(probe));
+    }
+    line(out, "left out", &left_out(probe, noun));
+    line(out, "flagged", &flagged(probe));
+    lists::spread(out, probe, noun);
+    lists::largest(out, probe, noun);
+    lists::slowest(out, probe, noun);
+}
+
+/// What the rows count: items, unless these have several visits.
+fn noun(probe: &ProbeReport) -> &'static str {
+    if probe.items == Some(probe.visits) {
+        "item"
+    } else {
+        "visit"
+    }
+}
+
+fn title(report: &Report, probe: &ProbeReport) -> String {
+    let spec = probe.spec.as_deref().map_or_else(
+        || format!("probe {} (not in trace.json)", probe.probe_id),
+        |spec| safe(spec, SPEC_WIDTH),
+    );
+    let amount = match probe.items {
+        Some(items) if items == probe.visits => plural(items, "item"),
+        Some(items) => format!(
+            "{} in {}",
+            plural(items, "item"),
+            plural(probe.visits, "visit")
+        ),
+        None => plural(probe.visits, "visit"),
+    };
+    let during = report
+        .run
+        .duration_ns
+        .map_or_else(String::new, |ns| format!(" in {}", time(ns as f64)));
+    format!("{spec}: {amount}{during}")
+}
+
+fn slow(probe: &ProbeReport, noun: &str) -> String {
+    let Some(slow) = &probe.slow else {
+        return format!("{UNKNOWN} (no {noun} took longer than the others)");
+    };
+    let range = if slow.from_ns == slow.to_ns {
+        time(slow.to_ns as f64)
+    } else {
+        format!(
+            "{} .. {}",
+            time(slow.from_ns as f64),
+            time(slow.to_ns as f64)
+        )
+    };
+    let amount = plural(slow.visits, noun);
+    let text = match slow.rule {
+        SlowRule::Gap => format!("{amount} of {range}, apart from the rest{}", others(slow)),
+        SlowRule::P99 => format!("{amount} of {range}: the slowest 1 %, no gap sets any apart"),
+    };
+    text + &shared(&slow.shared)
+}
+
+fn others(slow: &SlowClass) -> String {
+    slow.others_up_to_ns
+        .map_or_else(String::new, |ns| format!(" (at most {})", time(ns as f64)))
+}
+
+fn shared(args: &[SharedArg]) -> String {
+    if args.is_empty() {
+        return String::new();
+    }
+    let args: Vec<String> = args
+        .iter()
+        .map(|arg| {
+            let more = if arg.whole { "" } else { "…" };
+            format!(
+                "{}={}{more}",
+                safe(&arg.name, ARG_WIDTH),
+                safe(&arg.value, ARG_WIDTH)
+            )
+        })
+        .collect();
+    format!("; all have {}", args.join(" "))
+}
+
+/// The rows that make up most of what slow items take more than typical ones.
+fn carried(probe: &ProbeReport, noun: &str) -> String {
+    let parts: Vec<(f64, &Row)> = probe
+        .spread
+        .iter()
+        .filter_map(|row| Some((part_of_spread(probe, row)?, row)))
+        .filter(|(part, _)| *part >= LEAST_SHARE)
+        .take(CARRIERS)
+        .collect();
+    let Some((_, first)) = parts.first() else {
+        return String::new();
+    };
+    let of = if first.unit == "ns" {
+        format!("of what they take longer than a typical {noun}")
+    } else {
+        "of their events".to_owned()
+    };
+    let named: Vec<String> = parts
+        .iter()
+        .map(|(part, row)| format!("{} {}", what(row), percent(*part)))
+        .collect();
+    format!("by {} {of}", named.join(", "))
+}
+
+/// The part of the slow visits' additional time that a row carries, 0..1.
+fn part_of_spread(probe: &ProbeReport, row: &Row) -> Option<f64> {
+    if row.unit != "ns" {
+        return row.slow.share;
+    }
+    let (slow, typical) = (probe.slow.as_ref()?, probe.typical.as_ref()?);
+    Some(row.difference? / (slow.mean_ns - typical.mean_ns))
+}
+
+fn durations(probe: &ProbeReport) -> String {
+    probe.duration.map_or_else(String::new, |it| {
+        let shown = [
+            ("p50", it.p50_ns),
+            ("p90", it.p90_ns),
+            ("p99", it.p99_ns),
+            ("max", it.max_ns),
+        ];
+        shown
+            .map(|(name, ns)| format!("{name} {}", time(ns as f64)))
+            .join("   ")
+    })
+}
+
+fn time_split(probe: &ProbeReport) -> String {
+    let Some(split) = &probe.time else {
+        return "off the CPU: - (switches were not recorded)".to_owned();
+    };
+    if split.duration_ns <= 0.0 {
+        return String::new();
+    }
+    let share = |ns: f64| percent(ns / split.duration_ns);
+    let mut parts = vec![format!("on the CPU {}", share(split.oncpu_ns))];
+    let waits = split.waits.iter();
+    parts.extend(
+        waits.map(|state| format!("{} {}", safe(&state.state, ARG_WIDTH), share(state.ns))),
+    );
+    // Less is the rounding of clocks.
+    if split.elsewhere_ns / split.duration_ns >= LEAST_SHARE {
+        parts.push(format!(
+            "in other visits of the thread {}",
+            share(split.elsewhere_ns)
+        ));
+    }
+    parts.join(", ")
+}
+
+fn left_out(probe: &ProbeReport, noun: &str) -> String {
+    let mut parts = Vec::new();
+    if probe.left_out_loss > 0 {
+        let amount = plural(probe.left_out_loss, noun);
+        parts.push(format!("{amount} overlapping a loss (--all counts them)"));
+    }
+    if probe.left_out_open > 0 {
+        parts.push(format!(
+            "{} without an end",
+            plural(probe.left_out_open, noun)
+        ));
+    }
+    parts.join(", ")
+}
+
+fn flagged(probe: &ProbeReport) -> String {
+    let flags = probe.flags.iter();
+    let parts: Vec<String> = flags
+        .map(|it| format!("{} {}", it.flag, count(it.visits)))
+        .collect();
+    parts.join(", ")
+}
+
+/// A function, and how the thread was off the CPU in it if it was.
+fn what(row: &Row) -> String {
+    let name = name(&row.function);
+    match &row.state {
+        None => name,
+        Some(state) => format!("{name} ({}, off the CPU)", safe(state, ARG_WIDTH)),
+    }
+}
+
+fn name(function: &FunctionName) -> String {
+    match function {
+        FunctionName {
+            name: Some(name),
+            kernel: true,
+            ..
+        } => {
+            format!("{} [kernel]", safe(name, NAME_WIDTH))
+        }
+        FunctionName {
+            name: Some(name), ..
+        } => safe(name, NAME_WIDTH),
+        FunctionName {
+            module: Some(module),
+            ..
+        } => {
+            format!("{} (no symbol)", safe(file_name(module), NAME_WIDTH))
+        }
+        FunctionName {
+            function_id: Some(id),
+            ..
+        } => format!("function {id} (unknown)"),
+        _ => "unknown function".to_owned(),
+    }
+}
+
+/// The last part of a path.
+fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+fn amount(unit: &str, value: Option<f64>) -> String {
+    match value {
+        Some(value) if unit != "ns" => events(value),
+        value => maybe_time(value),
+    }
+}

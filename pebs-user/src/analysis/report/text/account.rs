@@ -1,0 +1,141 @@
+//! The end of a text report: what was recorded, what was lost, and what it cost.
+
+use super::line;
+use crate::analysis::report::human::{UNKNOWN, count, events, percent, plural, safe, time};
+use crate::analysis::report::model::Report;
+use crate::store::run::{CostInfo, EventInfo};
+use crate::stream::ledger::{Account, Ledger};
+
+/// Characters of a note that are shown.
+const NOTE_WIDTH: usize = 200;
+
+/// Writes the account of the run.
+pub(super) fn write(out: &mut String, report: &Report) {
+    let run = &report.run;
+    match &run.ledger {
+        None => line(
+            out,
+            "ledger",
+            &format!("{UNKNOWN} (the run did not end in good order)"),
+        ),
+        Some(ledger) => write_ledger(out, ledger),
+    }
+    line(out, "losses", &losses(report));
+    line(
+        out,
+        "cost",
+        &run.cost.as_ref().map_or_else(String::new, cost),
+    );
+    for event in &run.events {
+        line(out, "event", &describe(event));
+    }
+    line(out, "transport", &transport(report));
+    for note in &run.notes {
+        line(out, "note", &safe(note, NOTE_WIDTH));
+    }
+    line(out, "trace", &safe(&report.trace, NOTE_WIDTH));
+}
+
+fn write_ledger(out: &mut String, ledger: &Ledger) {
+    let totals = ledger.totals();
+    let mut samples = account("samples", &totals.samples);
+    for (n, what) in [
+        (ledger.samples_unmatched, "in no item"),
+        (ledger.samples_unresolved, "without a symbol"),
+    ] {
+        if n > 0 {
+            samples += &format!("; {} {what}", count(n));
+        }
+    }
+    line(out, "ledger", &samples);
+    line(out, "", &account("marks", &totals.marks));
+    line(out, "", &account("switches and tasks", &totals.tasks));
+    let mut others = Vec::new();
+    if ledger.argument_faults > 0 {
+        let n = plural(ledger.argument_faults, "argument");
+        others.push(format!("{n} could not be read"));
+    }
+    match ledger.throttled {
+        Some(0) => {}
+        Some(n) => others.push(format!("sampling was throttled {}", plural(n, "time"))),
+        None => others.push("throttling: - (could not be told)".to_owned()),
+    }
+    line(out, "", &others.join("; "));
+    for fault in ledger.check() {
+        line(out, "FAULT", &fault);
+    }
+}
+
+/// `40,080 marks = 40,078 written + 2 late`.
+fn account(what: &str, account: &Account) -> String {
+    let reasons = account.reasons.iter();
+    let reasons: String = reasons
+        .map(|(reason, n)| format!(" + {} {}", count(*n), reason.name()))
+        .collect();
+    format!(
+        "{} {what} seen = {} written{reasons}",
+        count(account.seen),
+        count(account.written)
+    )
+}
+
+fn losses(report: &Report) -> String {
+    let sums = report.losses.iter().map(|sum| {
+        let records = sum.records.map_or_else(|| UNKNOWN.to_owned(), count);
+        let ranges = plural(sum.ranges, "range");
+        format!(
+            "{ranges} of {}, {records} records, {}",
+            time(sum.ns as f64),
+            safe(&sum.reason, 40)
+        )
+    });
+    sums.collect::<Vec<_>>().join("; ")
+}
+
+fn cost(cost: &CostInfo) -> String {
+    let slowdown = cost.slowdown.map_or_else(|| UNKNOWN.to_owned(), percent);
+    let part = |name: &str, ns: Option<f64>| {
+        ns.map_or_else(String::new, |ns| format!(" ({name} {})", time(ns)))
+    };
+    format!(
+        "{}{}, {}{}; pebs-trace used {} of CPU time; estimated slow-down {slowdown}",
+        plural(cost.marks, "mark"),
+        part("about", cost.marks_ns),
+        plural(cost.samples, "sample"),
+        part("about", cost.samples_ns),
+        time(cost.tool_cpu_ns as f64),
+    )
+}
+
+fn describe(event: &EventInfo) -> String {
+    let period = if event.unit == "ns" {
+        time(event.reset as f64)
+    } else {
+        events(event.reset as f64)
+    };
+    let precise = match (event.precise_requested, event.precise_granted) {
+        (0, 0) => String::new(),
+        (asked, granted) if asked == granted => format!(", precise level {granted}"),
+        (asked, granted) => {
+            let why = event.precise_reason.as_deref().unwrap_or(UNKNOWN);
+            format!(
+                ", precise level {granted} instead of {asked}: {}",
+                safe(why, NOTE_WIDTH)
+            )
+        }
+    };
+    format!("{} every {period}{precise}", safe(&event.name, NOTE_WIDTH))
+}
+
+fn transport(report: &Report) -> String {
+    let run = &report.run;
+    if run.transport.is_empty() {
+        return String::new();
+    }
+    let clock = run.clock_error.map_or_else(String::new, |error| {
+        let (p50, p99) = (time(error.p50_ns), time(error.p99_ns));
+        format!("; clocks agree within {p50} (p50), {p99} (p99)")
+    });
+    let reason = safe(&run.transport_reason, NOTE_WIDTH);
+    format!("{} ({reason}){clock}", safe(&run.transport, NOTE_WIDTH))
+}

@@ -1,0 +1,176 @@
+//! The lists of a text report: functions and slowest items.
+
+use std::fmt::Write;
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+
+use super::{ARG_WIDTH, NAME_WIDTH, amount, file_name, name, part_of_spread, what};
+use crate::analysis::report::human::{UNKNOWN, count, percent, safe, time};
+use crate::analysis::report::model::{Cell, NamedArg, ProbeReport, Row, SlowVisit};
+use crate::analysis::report::{MIN_SAMPLES, MIN_VISIT_SAMPLES};
+use crate::store::schema::ArgValue;
+
+/// Functions and waits named for one visit.
+const VISIT_PARTS: usize = 3;
+
+/// What slow items spend more time in than typical ones.
+pub(super) fn spread(out: &mut String, probe: &ProbeReport, noun: &str) {
+    let mut table = lines(["", "slow", "95 %", "typical", "part", "samples", ""]);
+    for row in &probe.spread {
+        let part = part_of_spread(probe, row).map_or_else(|| UNKNOWN.to_owned(), percent);
+        table.add_row([
+            what(row),
+            per_visit(row, &row.slow),
+            interval(row, &row.slow),
+            amount(row.unit, row.typical.per_visit),
+            part,
+            samples(row, &row.slow),
+            module(row),
+        ]);
+    }
+    let title = format!("what slow {noun}s take more time for, mean of one {noun}");
+    show(out, &title, &table, &[1, 2, 3, 4, 5], probe.spread.len());
+}
+
+/// What takes the largest share of all items.
+pub(super) fn largest(out: &mut String, probe: &ProbeReport, noun: &str) {
+    let mut table = lines(["", "mean", "95 %", "share", "samples", ""]);
+    for row in &probe.largest {
+        let share = row.all.share.map_or_else(|| UNKNOWN.to_owned(), percent);
+        table.add_row([
+            what(row),
+            per_visit(row, &row.all),
+            interval(row, &row.all),
+            share,
+            samples(row, &row.all),
+            module(row),
+        ]);
+    }
+    let title = format!("where the time of all {noun}s goes, mean of one {noun}");
+    show(out, &title, &table, &[1, 2, 3, 4], probe.largest.len());
+}
+
+/// The slowest items.
+pub(super) fn slowest(out: &mut String, probe: &ProbeReport, noun: &str) {
+    let mut table = lines(["took", "on CPU", "item", "", "samples", "most of it"]);
+    for visit in &probe.slowest {
+        let oncpu = visit.oncpu_ns.filter(|_| visit.duration_ns > 0);
+        let oncpu = oncpu.map(|ns| percent(ns as f64 / visit.duration_ns as f64));
+        table.add_row([
+            time(visit.duration_ns as f64),
+            oncpu.unwrap_or_else(|| UNKNOWN.to_owned()),
+            visit.item_id.to_string(),
+            marks(visit),
+            count(u64::from(visit.samples)),
+            parts(visit),
+        ]);
+    }
+    let title = format!("the slowest {noun}s");
+    show(out, &title, &table, &[0, 1, 2, 4], probe.slowest.len());
+}
+
+fn lines<const N: usize>(header: [&str; N]) -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled)
+        .set_header(header);
+    table
+}
+
+/// Writes a table of `rows` rows under its title; nothing if it has none.
+fn show(out: &mut String, title: &str, table: &Table, numbers: &[usize], rows: usize) {
+    if rows == 0 {
+        return;
+    }
+    let mut table = table.clone();
+    for column in numbers {
+        if let Some(column) = table.column_mut(*column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    let _ = writeln!(out, "\n{title}");
+    for line in table.lines() {
+        let _ = writeln!(out, " {}", line.trim_end());
+    }
+}
+
+fn per_visit(row: &Row, cell: &Cell) -> String {
+    if row.state.is_none() && cell.samples > 0 && cell.samples < MIN_SAMPLES {
+        return format!("too few samples ({})", cell.samples);
+    }
+    amount(row.unit, cell.per_visit)
+}
+
+fn interval(row: &Row, cell: &Cell) -> String {
+    match (cell.low, cell.high) {
+        (Some(low), Some(high)) => format!(
+            "{} .. {}",
+            amount(row.unit, Some(low)),
+            amount(row.unit, Some(high))
+        ),
+        _ => String::new(),
+    }
+}
+
+/// Samples of an estimate, or the number of waits observed.
+fn samples(row: &Row, cell: &Cell) -> String {
+    match row.state {
+        None => count(cell.samples),
+        Some(_) => format!("{} waits", count(cell.samples)),
+    }
+}
+
+fn module(row: &Row) -> String {
+    let module = row.function.module.as_deref();
+    module.map_or_else(String::new, |module| safe(file_name(module), NAME_WIDTH))
+}
+
+/// Arguments and flags of a visit.
+fn marks(visit: &SlowVisit) -> String {
+    let args = visit.args.iter().filter_map(argument);
+    let flags = visit.flags.iter().map(|flag| format!("[{flag}]"));
+    args.chain(flags).collect::<Vec<_>>().join(" ")
+}
+
+fn argument(arg: &NamedArg) -> Option<String> {
+    let value = match arg.value.as_ref()? {
+        ArgValue::U64(number) => number.to_string(),
+        ArgValue::I64(number) => number.to_string(),
+        ArgValue::Str(text) => safe(text, ARG_WIDTH),
+    };
+    Some(format!("{}={value}", safe(&arg.name, ARG_WIDTH)))
+}
+
+/// What most of a visit's time went to, on the CPU and off it.
+fn parts(visit: &SlowVisit) -> String {
+    let known = |samples: u32| samples >= MIN_VISIT_SAMPLES;
+    let functions = visit.functions.iter().filter(|it| known(it.samples));
+    let functions = functions.map(|it| {
+        let name = name(&it.function);
+        match it.self_ns {
+            Some(ns) => (
+                ns,
+                format!("{name} {} ({})", time(ns), count(it.samples.into())),
+            ),
+            None => (0.0, format!("{name} ({})", count(it.samples.into()))),
+        }
+    });
+    let waits = visit.waits.iter().map(|it| {
+        let state = safe(&it.state, ARG_WIDTH);
+        let text = format!("{} {} {state}", name(&it.function), time(it.ns as f64));
+        (it.ns as f64, text)
+    });
+    let mut parts: Vec<(f64, String)> = functions.chain(waits).collect();
+    parts.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+    parts.truncate(VISIT_PARTS);
+    let samples: u32 = visit.functions.iter().map(|it| it.samples).sum();
+    if parts.is_empty() {
+        return match samples {
+            0 => UNKNOWN.to_owned(),
+            n => format!("too few samples ({n})"),
+        };
+    }
+    let parts: Vec<String> = parts.into_iter().map(|(_, text)| text).collect();
+    parts.join(", ")
+}

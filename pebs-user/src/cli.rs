@@ -1,0 +1,204 @@
+//! What can be typed. Doc comments are the help.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::cmd::{doctor, probes, recover, report, selftest};
+use crate::selftest::workload::WorkloadArgs;
+
+/// Tell why one item was slow on an unmodified program
+///
+/// Puts probes on the functions that start and finish an item (request, packet, query), samples
+/// the CPU, works out which item each sample belongs to, and writes a trace in Parquet: the time
+/// of every function for every single item. At the end it prints a report.
+///
+/// Exit status: 0 complete; 1 finished, but loss above --max-loss or the trace is cut; 2 could not run.
+#[derive(Debug, Parser)]
+#[command(name = "pebs-trace", version, args_conflicts_with_subcommands = true)]
+#[command(subcommand_negates_reqs = true, max_term_width = 100)]
+pub struct Cli {
+    /// What to do instead of recording.
+    #[command(subcommand)]
+    pub command: Option<Cmd>,
+    /// How to record.
+    #[command(flatten)]
+    pub record: RecordArgs,
+    /// Say more: -v the steps, -vv also what programs and libraries log
+    #[arg(short, long, action = clap::ArgAction::Count, global = true)]
+    pub verbose: u8,
+}
+
+/// Everything but recording.
+#[derive(Debug, Subcommand)]
+pub enum Cmd {
+    /// Print the report of a trace
+    Report(report::ReportArgs),
+    /// Finish the open segments of a trace whose recorder was killed
+    Recover(recover::RecoverArgs),
+    /// List what can be probed in a binary, and how
+    Probes(probes::ProbesArgs),
+    /// Check what this machine can do, and say what mends it
+    Doctor(doctor::DoctorArgs),
+    /// Measure how exact this tool is on this machine
+    Selftest(selftest::SelftestArgs),
+    /// Be the workload that the self-test records.
+    #[command(hide = true)]
+    SelftestWorkload(WorkloadArgs),
+}
+
+/// How to end visits of a function.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ReturnArg {
+    /// uretprobe where nothing can unwind through the function, else ret
+    #[default]
+    Auto,
+    /// Always a uretprobe; kills programs that throw through the function
+    Uretprobe,
+    /// Probes on the function's own return instructions
+    Ret,
+}
+
+/// Options of a recording.
+#[derive(Clone, Debug, Args)]
+pub struct RecordArgs {
+    /// Probe the place where items start and finish; repeat for several
+    ///
+    /// BIN:FUNC is one visit from entry to return of FUNC. BIN:FUNC(id=EXPR, name=EXPR) reads the
+    /// item id and named arguments. BIN:START..END is from START to END; each may be FUNC,
+    /// FUNC+OFF, FUNC%return or 0xADDR, and where both give id= they are matched by it.
+    /// BIN:START.. is until the next START on the same thread. EXPR is argN, %REG, retval,
+    /// *(EXPR+OFF):TYPE or str(EXPR). 'pebs-trace probes BIN' lists functions.
+    #[arg(short = 'u', long = "uprobe", value_name = "SPEC", required = true)]
+    #[arg(help_heading = "What to record")]
+    pub uprobes: Vec<String>,
+    /// Sample this event, as perf names it; repeat for several
+    ///
+    /// auto is the best precise event that the machine grants, else cpu-clock. Also task-clock,
+    /// page-faults, context-switches, cycles, instructions, cpu/event=0xc2,umask=0x1/, r01c2,
+    /// mem:SYMBOL:x (hardware breakpoint), each with :p, :pp, :ppp, :P, :u, :k.
+    #[arg(short, long = "event", value_name = "EVENT", default_value = "auto")]
+    #[arg(help_heading = "What to record")]
+    pub events: Vec<String>,
+    /// Take a sample every so many events
+    ///
+    /// For clocks in ns: 16000 is a sample every 16 us of CPU time. Smaller sees more and costs
+    /// more; clocks go no lower than 10000.
+    #[arg(short = 'c', long, value_name = "EVENTS", default_value_t = 16_000)]
+    #[arg(help_heading = "What to record")]
+    pub reset: u64,
+    /// Trace only this process and its children; repeat for several
+    #[arg(
+        short,
+        long = "pid",
+        value_name = "PID",
+        conflicts_with = "command_line"
+    )]
+    #[arg(help_heading = "What to record")]
+    pub pids: Vec<u32>,
+    /// Stop after this time
+    #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(help_heading = "What to record")]
+    pub duration: Option<std::time::Duration>,
+    /// End visits of BIN:FUNC by this means
+    #[arg(long = "return", value_name = "HOW", value_enum, default_value_t)]
+    #[arg(help_heading = "What to record")]
+    pub return_mode: ReturnArg,
+    /// Take no samples in the kernel
+    #[arg(long, help_heading = "What to record")]
+    pub exclude_kernel: bool,
+    /// Do not record context switches: cheaper, but time on the CPU is then unknown
+    #[arg(long, help_heading = "What to record")]
+    pub no_switches: bool,
+    /// Attribute samples in inlined code to the inlined function; needs debug information
+    #[arg(long, help_heading = "What to record")]
+    pub inlined: bool,
+    /// Write the trace to this directory, which must not exist
+    ///
+    /// Default: ./pebs-trace-YYYYmmdd-HHMMSS
+    #[arg(short, long, value_name = "DIR", help_heading = "Output")]
+    pub output: Option<PathBuf>,
+    /// Print the report in this form
+    #[arg(long, value_enum, default_value_t, help_heading = "Output")]
+    pub format: report::Format,
+    /// Close a segment of the trace after this time: what a power cut can cost
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "10")]
+    #[arg(help_heading = "Output")]
+    pub segment: std::time::Duration,
+    /// Exit with 1 if more than this share of samples or marks was lost
+    #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = percent)]
+    #[arg(help_heading = "Limits")]
+    pub max_loss: f64,
+    /// Size of each CPU's ring; a power of two, 4KiB to 64MiB
+    #[arg(long, value_name = "BYTES", default_value = "512KiB", value_parser = ring_size)]
+    #[arg(help_heading = "Limits")]
+    pub ring_size: u32,
+    /// Memory for records that wait; beyond it samples are dropped and counted
+    ///
+    /// At least 16MiB. What else the tool needs grows with threads and functions, not with time.
+    #[arg(long, value_name = "BYTES", default_value = "512MiB", value_parser = memory)]
+    #[arg(help_heading = "Limits")]
+    pub max_memory: u64,
+    /// Clock that samples are timed with: for tests of the conversion between kernel clocks.
+    #[arg(long, value_enum, default_value_t, hide = true)]
+    pub sample_clock: SampleClock,
+    /// Start this command, trace it and its children, and end with it
+    #[arg(last = true, value_name = "CMD", id = "command_line")]
+    pub command_line: Vec<OsString>,
+}
+
+/// Clock of samples of software events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum SampleClock {
+    /// `CLOCK_MONOTONIC`, like marks.
+    #[default]
+    Monotonic,
+    /// The perf clock, as hardware samples have it.
+    Perf,
+}
+
+pub(crate) fn seconds(text: &str) -> Result<std::time::Duration, String> {
+    let wanted = "a number of seconds (2.5) or a time with a unit (90s, 5m, 1h)";
+    let duration = match text.parse::<f64>() {
+        Ok(seconds) => {
+            std::time::Duration::try_from_secs_f64(seconds).map_err(|_| wanted.to_owned())?
+        }
+        Err(_) => humantime::parse_duration(text).map_err(|_| wanted.to_owned())?,
+    };
+    if duration.is_zero() {
+        Err("must be above 0".to_owned())
+    } else {
+        Ok(duration)
+    }
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let number = text.trim_end_matches('%').parse::<f64>().ok();
+    number
+        .filter(|percent| (0.0..=100.0).contains(percent))
+        .ok_or_else(|| "a percentage from 0 to 100".to_owned())
+}
+
+fn bytes(text: &str) -> Result<u64, String> {
+    text.parse::<bytesize::ByteSize>()
+        .map(|size| size.as_u64())
+        .map_err(|_| "a number of bytes, with a unit if you like (64KiB, 512MiB, 1GB)".to_owned())
+}
+
+fn memory(text: &str) -> Result<u64, String> {
+    const LEAST: u64 = 16 << 20;
+    let size = bytes(text)?;
+    if size < LEAST {
+        return Err("16MiB at least".to_owned());
+    }
+    Ok(size)
+}
+
+fn ring_size(text: &str) -> Result<u32, String> {
+    let size = bytes(text)?;
+    u32::try_from(size)
+        .ok()
+        .filter(|size| size.is_power_of_two() && (4 << 10..=64 << 20).contains(size))
+        .ok_or_else(|| format!("{size} is not a power of two from 4KiB to 64MiB"))
+}

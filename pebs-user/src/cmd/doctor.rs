@@ -1,0 +1,153 @@
+//! `pebs-trace doctor`: whether this machine can record, and how precisely.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+mod check;
+mod facts;
+mod kernel;
+mod limits;
+mod sampling;
+
+pub use check::{Check, Status, evaluate};
+pub use facts::{Answer, Facts};
+
+/// Check whether this machine can record, and how precisely
+///
+/// Each line says ok, degraded (recording works, with less) or missing (recording does not work),
+/// what was found, and the command that mends it. Features are tried out, not guessed from the
+/// version. Nothing is changed. Takes well under a second; run it with sudo, as recording.
+///
+/// Exit status: 0 if nothing needed is missing, else 1.
+#[derive(Clone, Debug, clap::Args)]
+pub struct DoctorArgs {
+    /// Choose the output format
+    ///
+    /// Default: text, for people. json is for programs: {"usable", "checks": [...]}.
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = Format::Text)]
+    pub format: Format,
+}
+
+/// Output format.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// Lines for people.
+    #[default]
+    Text,
+    /// One object for programs.
+    Json,
+}
+
+/// What `--format json` prints.
+#[derive(Clone, Debug, Serialize)]
+struct Report<'a> {
+    /// Whether recording works.
+    usable: bool,
+    /// Every check, in the order of the text.
+    checks: &'a [Check],
+}
+
+/// Looks at the machine, prints every check, and says whether recording works.
+///
+/// # Errors
+/// Standard output can't be written.
+pub fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
+    let checks = evaluate(&Facts::gather());
+    let usable = is_usable(&checks);
+    let mut out = std::io::stdout().lock();
+    match args.format {
+        Format::Text => write!(out, "{}", text(&checks))?,
+        Format::Json => {
+            let report = Report {
+                usable,
+                checks: &checks,
+            };
+            writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?;
+        }
+    }
+    Ok(if usable {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn is_usable(checks: &[Check]) -> bool {
+    checks.iter().all(|check| check.status != Status::Missing)
+}
+
+/// One line per check, one more for what mends it, and the verdict.
+fn text(checks: &[Check]) -> String {
+    let mut text = String::new();
+    for check in checks {
+        let status = check.status.to_string();
+        text += &format!("{status:<9} {:<20} {}\n", check.name, check.found);
+        if let Some(mend) = &check.mend {
+            text += &format!("{:30} mend: {mend}\n", "");
+        }
+    }
+    let count = |status| checks.iter().filter(|check| check.status == status).count();
+    let (degraded, missing) = (count(Status::Degraded), count(Status::Missing));
+    text += &match (missing, degraded) {
+        (0, 0) => "\nready to record\n".to_owned(),
+        (0, n) => format!("\nready to record, {n} degraded\n"),
+        (n, _) => format!("\nnot ready to record: {n} missing\n"),
+    };
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pmu::host::fixtures;
+
+    /// The text has every check with its mending command, and the verdict.
+    #[test]
+    fn text_and_verdict() {
+        let mut facts = Facts::able(fixtures::bare_guest());
+        let checks = evaluate(&facts);
+        assert!(is_usable(&checks), "{}", text(&checks));
+        assert!(
+            text(&checks).contains("\nready to record, "),
+            "{}",
+            text(&checks)
+        );
+
+        facts.ring_buffer = Answer::No("invalid argument".into());
+        let checks = evaluate(&facts);
+        assert!(!is_usable(&checks));
+        let text = text(&checks);
+        assert!(text.contains("missing   ring buffer"), "{text}");
+        assert!(
+            text.contains("mend: ") && text.ends_with("not ready to record: 1 missing\n"),
+            "{text}"
+        );
+    }
+
+    /// Programs get the same as people.
+    #[test]
+    fn json_has_the_same() {
+        let checks = evaluate(&Facts::able(fixtures::skylake()));
+        let report = Report {
+            usable: is_usable(&checks),
+            checks: &checks,
+        };
+        let json: serde_json::Value = serde_json::to_value(&report).unwrap();
+        assert_eq!(json["usable"], true);
+        assert_eq!(json["checks"].as_array().unwrap().len(), checks.len());
+        assert_eq!(json["checks"][0]["status"], "ok");
+    }
+
+    /// On the machine that runs the tests, as root, the software events at least work.
+    #[test]
+    fn this_machine() {
+        if let Some(missing) = crate::pmu::limits::missing_privileges() {
+            eprintln!("SKIP {missing}");
+            return;
+        }
+        let checks = evaluate(&Facts::gather());
+        assert!(is_usable(&checks), "{}", text(&checks));
+    }
+}

@@ -1,0 +1,291 @@
+//! What the facts mean: one check per thing that recording needs or uses. Pure.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::facts::{Answer, Facts};
+use super::{kernel, limits, sampling};
+
+/// How a thing stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// As it should be.
+    Ok,
+    /// Recording works, with less precision, reach or comfort.
+    Degraded,
+    /// Recording does not work.
+    Missing,
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Ok => "ok",
+            Self::Degraded => "degraded",
+            Self::Missing => "missing",
+        })
+    }
+}
+
+/// One line of the doctor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Check {
+    /// What was looked at.
+    pub name: &'static str,
+    /// How it stands.
+    pub status: Status,
+    /// What was found.
+    pub found: String,
+    /// Command or step that mends it; always there unless the status is ok.
+    pub mend: Option<String>,
+}
+
+impl Check {
+    /// As it should be.
+    pub(super) fn ok(name: &'static str, found: impl Into<String>) -> Self {
+        Self {
+            name,
+            status: Status::Ok,
+            found: found.into(),
+            mend: None,
+        }
+    }
+
+    /// Works with less.
+    pub(super) fn degraded(name: &'static str, found: impl Into<String>, mend: &str) -> Self {
+        Self {
+            name,
+            status: Status::Degraded,
+            found: found.into(),
+            mend: Some(mend.into()),
+        }
+    }
+
+    /// Does not work.
+    pub(super) fn missing(name: &'static str, found: impl Into<String>, mend: &str) -> Self {
+        Self {
+            name,
+            status: Status::Missing,
+            found: found.into(),
+            mend: Some(mend.into()),
+        }
+    }
+
+    /// A feature that recording needs: missing if it is not there, degraded if nobody may look.
+    pub(super) fn needed(name: &'static str, answer: &Answer, found: &str, mend: &str) -> Self {
+        match answer {
+            Answer::Yes => Self::ok(name, found),
+            Answer::No(reason) => Self::missing(name, reason, mend),
+            Answer::Unknown(reason) => {
+                let found = format!("could not be checked: {reason}");
+                Self::degraded(name, found, "run 'sudo pebs-trace doctor'")
+            }
+        }
+    }
+}
+
+/// Every check, in the order in which one would mend them.
+#[must_use]
+pub fn evaluate(facts: &Facts) -> Vec<Check> {
+    let all: [fn(&Facts) -> Check; 26] = [
+        kernel::version,
+        limits::capabilities,
+        limits::paranoid,
+        limits::lockdown,
+        kernel::btf,
+        kernel::ring_buffer,
+        kernel::task_storage,
+        kernel::uprobes,
+        kernel::cookies,
+        kernel::sample_program,
+        kernel::tracepoints,
+        kernel::sample_time,
+        kernel::fast_uprobes,
+        sampling::machine,
+        sampling::cpus,
+        sampling::clock,
+        sampling::breakpoints,
+        sampling::pmu,
+        sampling::precision,
+        sampling::automatic,
+        sampling::watchdog,
+        limits::rates,
+        limits::kernel_symbols,
+        limits::memory,
+        limits::files,
+        limits::mounts,
+    ];
+    all.iter().map(|check| check(facts)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pmu::host::{Host, fixtures};
+    use crate::pmu::limits::{Capabilities, Limits, Lockdown, SoftHard};
+
+    fn status(facts: &Facts, name: &str) -> Status {
+        let checks = evaluate(facts);
+        let check = checks.iter().find(|check| check.name == name);
+        check.unwrap_or_else(|| panic!("no check {name}")).status
+    }
+
+    fn with_limits(change: impl FnOnce(&mut Limits)) -> Facts {
+        let mut facts = Facts::able(fixtures::skylake());
+        change(&mut facts.host.limits);
+        facts
+    }
+
+    /// Names are unique, and whatever is not ok says what mends it.
+    #[test]
+    fn every_fault_has_a_cure() {
+        let mut worst = Facts::able(Host::default());
+        for answer in worst.answers() {
+            *answer = Answer::No("not here".into());
+        }
+        for facts in [worst, Facts::able(fixtures::bare_guest())] {
+            let checks = evaluate(&facts);
+            for check in &checks {
+                assert_eq!(
+                    check.status == Status::Ok,
+                    check.mend.is_none(),
+                    "{check:?}"
+                );
+                let same = checks
+                    .iter()
+                    .filter(|other| other.name == check.name)
+                    .count();
+                assert_eq!(same, 1, "{check:?}");
+            }
+        }
+    }
+
+    /// A machine with PEBS and root's rights has nothing to mend.
+    #[test]
+    fn good_machine_is_ok() {
+        let checks = evaluate(&Facts::able(fixtures::skylake()));
+        let bad: Vec<_> = checks
+            .iter()
+            .filter(|check| check.status != Status::Ok)
+            .collect();
+        assert!(bad.is_empty(), "{bad:#?}");
+    }
+
+    /// Without capabilities recording is not possible, whatever the sysctl says.
+    #[test]
+    fn capabilities_are_needed() {
+        let facts = with_limits(|limits| limits.capabilities = Some(Capabilities::default()));
+        assert_eq!(status(&facts, "capabilities"), Status::Missing);
+        let facts = with_limits(|limits| {
+            limits.capabilities = Some(Capabilities {
+                perfmon: true,
+                bpf: true,
+                ..Capabilities::default()
+            });
+        });
+        assert_eq!(status(&facts, "capabilities"), Status::Degraded);
+    }
+
+    /// Lockdown matters only where it hides kernel memory.
+    #[test]
+    fn lockdown_levels() {
+        let cases = [
+            (Some(Lockdown::None), Status::Ok),
+            (Some(Lockdown::Integrity), Status::Ok),
+            (Some(Lockdown::Confidentiality), Status::Missing),
+            (None, Status::Ok),
+        ];
+        for (mode, expect) in cases {
+            assert_eq!(
+                status(&with_limits(|limits| limits.lockdown = mode), "lockdown"),
+                expect
+            );
+        }
+    }
+
+    /// Rates below those of the default reset value are said to throttle.
+    #[test]
+    fn rates_are_judged_by_the_default() {
+        for (rate, expect) in [
+            (100_000, Status::Ok),
+            (62_500, Status::Ok),
+            (25_000, Status::Degraded),
+        ] {
+            let facts = with_limits(|limits| limits.max_sample_rate = Some(rate));
+            assert_eq!(status(&facts, "sample rate"), expect, "{rate}");
+        }
+    }
+
+    /// Few files: probes on many CPUs would fail.
+    #[test]
+    fn open_files() {
+        let limit = |hard| {
+            Some(SoftHard {
+                soft: Some(256),
+                hard: Some(hard),
+            })
+        };
+        let few = with_limits(|limits| limits.open_files = limit(512));
+        assert_eq!(status(&few, "open files"), Status::Degraded);
+        let many = with_limits(|limits| limits.open_files = limit(524_288));
+        assert_eq!(status(&many, "open files"), Status::Ok);
+    }
+
+    /// Old kernels: refused below 5.18, and below 6.3 the samples' time is said to be worse.
+    #[test]
+    fn kernel_versions() {
+        let at = |release: &str| {
+            let mut facts = Facts::able(fixtures::skylake());
+            facts.host.release = release.into();
+            facts.host.version = crate::pmu::host::KernelVersion::parse(release);
+            facts
+        };
+        assert_eq!(status(&at("5.10.0-1-amd64"), "kernel"), Status::Missing);
+        assert_eq!(status(&at("5.17.9"), "kernel"), Status::Missing);
+        assert_eq!(status(&at("5.18.0"), "kernel"), Status::Ok);
+        assert_eq!(status(&at("5.18.0"), "sample time"), Status::Degraded);
+        assert_eq!(status(&at("6.3.0"), "sample time"), Status::Ok);
+    }
+
+    /// Precision by machine: PEBS and IBS are ok, a guest without either is degraded, not missing.
+    #[test]
+    fn precision_by_machine() {
+        let cases = [
+            (
+                fixtures::skylake(),
+                Status::Ok,
+                "PEBS, precise level up to 3",
+            ),
+            (fixtures::zen4(), Status::Ok, "IBS"),
+            (
+                fixtures::skylake_guest(),
+                Status::Degraded,
+                "neither PEBS nor IBS",
+            ),
+            (
+                fixtures::bare_guest(),
+                Status::Degraded,
+                "without a hardware PMU",
+            ),
+        ];
+        for (host, expect, found) in cases {
+            let checks = evaluate(&Facts::able(host));
+            let check = checks
+                .iter()
+                .find(|check| check.name == "precision")
+                .unwrap();
+            assert_eq!(check.status, expect, "{check:?}");
+            assert!(check.found.contains(found), "{check:?}");
+        }
+    }
+
+    /// What may not be looked at is neither claimed nor denied.
+    #[test]
+    fn unknown_is_degraded() {
+        let mut facts = Facts::able(fixtures::skylake());
+        facts.ring_buffer = Answer::Unknown("operation not permitted".into());
+        assert_eq!(status(&facts, "ring buffer"), Status::Degraded);
+    }
+}

@@ -1,0 +1,280 @@
+//! What the doctor looks at, as plain data, and the looking itself.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use aya::maps::MapType;
+use aya::programs::{ProgramError, ProgramType};
+
+use crate::pmu::attr::resolve;
+use crate::pmu::event::Modifiers;
+use crate::pmu::host::Host;
+use crate::pmu::limits;
+use crate::pmu::open::{Target, open_auto, open_stepping_down};
+use crate::pmu::reset::reset_value;
+use crate::units::{Cpu, Tid};
+
+/// Reset value with which events are tried: the default of recording.
+pub(super) const DEFAULT_RESET: u64 = 16_000;
+
+/// Whether the machine has a feature.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It was tried and works.
+    Yes,
+    /// It was tried and does not, with the reason.
+    No(String),
+    /// It could not be tried, with the reason.
+    Unknown(String),
+}
+
+/// What `auto` becomes on this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Automatic {
+    /// The event.
+    pub name: String,
+    /// Precise level with which it opened.
+    pub precise: u8,
+    /// Why it, and why not a better one.
+    pub notes: Vec<String>,
+}
+
+/// Everything that the checks look at.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// PMUs, kernel, CPU, limits.
+    pub host: Host,
+    /// The kernel's own types.
+    pub btf: Answer,
+    /// eBPF ring buffers.
+    pub ring_buffer: Answer,
+    /// eBPF storage per task.
+    pub task_storage: Answer,
+    /// eBPF links on perf events with a cookie.
+    pub cookies: Answer,
+    /// eBPF programs on perf events.
+    pub sample_program: Answer,
+    /// Typed tracepoint of the scheduler.
+    pub tracepoints: Answer,
+    /// A software clock.
+    pub clock: Answer,
+    /// A hardware breakpoint.
+    pub breakpoints: Answer,
+    /// What `auto` becomes, or why nothing opens.
+    pub automatic: Result<Automatic, String>,
+    /// Where tracefs is mounted.
+    pub tracefs: Option<String>,
+    /// Where the eBPF file system is mounted.
+    pub bpffs: Option<String>,
+}
+
+impl Facts {
+    /// Looks at this machine. Opens and closes some events and maps; changes nothing.
+    #[must_use]
+    pub fn gather() -> Self {
+        let host = Host::probe(Path::new("/"));
+        let types = fs::read("/sys/kernel/btf/vmlinux");
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        Self {
+            btf: types.as_ref().map_or_else(file_answer, |_| Answer::Yes),
+            tracepoints: types
+                .as_ref()
+                .map_or_else(file_answer, |types| tracepoint(types)),
+            ring_buffer: map(MapType::RingBuf),
+            task_storage: map(MapType::TaskStorage),
+            cookies: cookies(),
+            sample_program: program(ProgramType::PerfEvent),
+            clock: event(&host, "cpu-clock"),
+            breakpoints: event(&host, &own_breakpoint()),
+            automatic: automatic(&host),
+            tracefs: mounted(&mounts, "tracefs"),
+            bpffs: mounted(&mounts, "bpf"),
+            host,
+        }
+    }
+
+    /// A machine on which everything that was tried works, with root's rights.
+    #[cfg(test)]
+    pub(super) fn able(mut host: Host) -> Self {
+        host.limits.capabilities = Some(limits::Capabilities::from_mask(u64::MAX));
+        host.limits.max_sample_rate = Some(100_000);
+        let best = crate::pmu::auto::candidates(&host).remove(0);
+        let automatic = Automatic {
+            name: best.name.into(),
+            precise: best.min_precise,
+            notes: vec![format!("auto: {}: {}", best.name, best.reason)],
+        };
+        Self {
+            host,
+            btf: Answer::Yes,
+            ring_buffer: Answer::Yes,
+            task_storage: Answer::Yes,
+            cookies: Answer::Yes,
+            sample_program: Answer::Yes,
+            tracepoints: Answer::Yes,
+            clock: Answer::Yes,
+            breakpoints: Answer::Yes,
+            automatic: Ok(automatic),
+            tracefs: None,
+            bpffs: None,
+        }
+    }
+
+    /// All answers, so that tests can turn each to no.
+    #[cfg(test)]
+    pub(super) fn answers(&mut self) -> [&mut Answer; 8] {
+        [
+            &mut self.btf,
+            &mut self.ring_buffer,
+            &mut self.task_storage,
+            &mut self.cookies,
+            &mut self.sample_program,
+            &mut self.tracepoints,
+            &mut self.clock,
+            &mut self.breakpoints,
+        ]
+    }
+}
+
+/// A refusal for want of rights says nothing about the feature.
+fn refused(error: &io::Error) -> Answer {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => Answer::Unknown("permission denied".into()),
+        _ => Answer::No(error.to_string()),
+    }
+}
+
+fn file_answer(error: &io::Error) -> Answer {
+    match error.kind() {
+        io::ErrorKind::NotFound => Answer::No("the kernel has no /sys/kernel/btf/vmlinux".into()),
+        _ => refused(error),
+    }
+}
+
+/// Whether the kernel's types describe the scheduler's tracepoint: only then can a typed program
+/// be loaded for it.
+fn tracepoint(types: &[u8]) -> Answer {
+    const NAME: &[u8] = b"\0btf_trace_sched_switch\0";
+    if types.windows(NAME.len()).any(|window| window == NAME) {
+        Answer::Yes
+    } else {
+        Answer::No("the kernel's types lack the tracepoint sched_switch".into())
+    }
+}
+
+fn map(kind: MapType) -> Answer {
+    match aya::sys::is_map_supported(kind) {
+        Ok(true) => Answer::Yes,
+        Ok(false) => Answer::No("the kernel refused to create one".into()),
+        Err(error) => refused(&error.io_error),
+    }
+}
+
+fn program(kind: ProgramType) -> Answer {
+    match aya::sys::is_program_supported(kind) {
+        Ok(true) => Answer::Yes,
+        Ok(false) => Answer::No("the kernel refused to load one".into()),
+        Err(ProgramError::SyscallError(error)) => refused(&error.io_error),
+        Err(error) => Answer::No(error.to_string()),
+    }
+}
+
+/// The trial needs the right to load programs: without it a "no" would be a guess.
+fn cookies() -> Answer {
+    let may = limits::capabilities(Path::new("/")).is_some_and(limits::Capabilities::may_bpf);
+    match (aya::features().bpf_cookie(), may) {
+        (true, _) => Answer::Yes,
+        (false, true) => Answer::No("the kernel's links take no cookie".into()),
+        (false, false) => Answer::Unknown("permission denied".into()),
+    }
+}
+
+/// Opens an event on this thread and closes it.
+fn event(host: &Host, text: &str) -> Answer {
+    let resolved = match (text.parse(), reset_value(DEFAULT_RESET)) {
+        (Ok(spec), Ok(reset)) => resolve(&spec, host, reset).map_err(|error| error.to_string()),
+        (Err(error), _) => Err(error.to_string()),
+        (_, Err(error)) => Err(error.to_string()),
+    };
+    let opened = resolved
+        .map_err(Answer::No)
+        .map(|event| open_stepping_down(&event, this_thread()));
+    match opened {
+        Ok(Ok(_)) => Answer::Yes,
+        Ok(Err(error)) => match error.errno {
+            Some(libc::EACCES | libc::EPERM) => Answer::Unknown(error.reason()),
+            _ => Answer::No(error.reason()),
+        },
+        Err(answer) => answer,
+    }
+}
+
+/// A breakpoint on a function of this program, in user mode.
+fn own_breakpoint() -> String {
+    let address = own_breakpoint as fn() -> String as usize;
+    format!("mem:{address:#x}:x:u")
+}
+
+fn this_thread() -> Target {
+    Target::Thread(Tid(rustix::thread::gettid()
+        .as_raw_nonzero()
+        .get()
+        .cast_unsigned()))
+}
+
+fn automatic(host: &Host) -> Result<Automatic, String> {
+    let reset = reset_value(DEFAULT_RESET).map_err(|error| error.to_string())?;
+    let cpu = host.online.first().copied().unwrap_or(Cpu(0));
+    let auto = open_auto(Modifiers::default(), host, reset, Target::Cpu(cpu));
+    auto.map_err(|error| error.to_string())
+        .map(|auto| Automatic {
+            name: auto.event.name,
+            precise: auto.opened.granted.precise,
+            notes: auto.event.notes,
+        })
+}
+
+/// Where the first file system of a type is mounted.
+fn mounted(mounts: &str, kind: &str) -> Option<String> {
+    mounts.lines().find_map(|line| {
+        let mut fields = line.split(' ').skip(1);
+        let place = fields.next()?;
+        (fields.next()? == kind).then(|| place.to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Mounts are found by type, not by name.
+    #[test]
+    fn mounts() {
+        let text = "proc /proc proc rw 0 0\ntracefs /sys/kernel/tracing tracefs rw 0 0\n";
+        assert_eq!(
+            mounted(text, "tracefs").as_deref(),
+            Some("/sys/kernel/tracing")
+        );
+        assert_eq!(mounted(text, "bpf"), None);
+    }
+
+    /// Types without the tracepoint are a no.
+    #[test]
+    fn tracepoint_by_name() {
+        assert_eq!(tracepoint(b"a\0btf_trace_sched_switch\0b"), Answer::Yes);
+        assert!(matches!(
+            tracepoint(b"a\0btf_trace_sched_wakeup\0"),
+            Answer::No(_)
+        ));
+    }
+
+    /// Want of rights is no statement about the feature.
+    #[test]
+    fn refusals() {
+        let denied = io::Error::from_raw_os_error(libc::EPERM);
+        assert!(matches!(refused(&denied), Answer::Unknown(_)));
+        let invalid = io::Error::from_raw_os_error(libc::EINVAL);
+        assert!(matches!(refused(&invalid), Answer::No(_)));
+    }
+}

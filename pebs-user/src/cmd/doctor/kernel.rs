@@ -1,0 +1,121 @@
+//! Checks of the kernel's features.
+
+use super::check::Check;
+use super::facts::{Answer, Facts};
+use crate::pmu::host::KernelVersion;
+
+/// Oldest kernel that recording works on: `sched_switch` gives the thread's state, and perf event links
+/// have a cookie (5.15).
+const OLDEST: KernelVersion = KernelVersion(5, 18);
+
+const NEWER: &str = "boot Linux 5.18 or later (Debian 12 and later have it)";
+
+pub(super) fn version(facts: &Facts) -> Check {
+    let release = &facts.host.release;
+    match facts.host.version {
+        Some(version) if version >= OLDEST => Check::ok("kernel", release),
+        Some(_) => Check::missing("kernel", format!("{release} is older than {OLDEST}"), NEWER),
+        None => Check::degraded(
+            "kernel",
+            "version unknown",
+            "mount /proc: 'sudo mount -t proc proc /proc'",
+        ),
+    }
+}
+
+pub(super) fn btf(facts: &Facts) -> Check {
+    let mend =
+        "use a kernel with CONFIG_DEBUG_INFO_BTF=y, as distributions have it, and mount /sys";
+    Check::needed("BTF", &facts.btf, "/sys/kernel/btf/vmlinux", mend)
+}
+
+pub(super) fn ring_buffer(facts: &Facts) -> Check {
+    Check::needed(
+        "ring buffer",
+        &facts.ring_buffer,
+        "created one (Linux 5.8)",
+        NEWER,
+    )
+}
+
+pub(super) fn task_storage(facts: &Facts) -> Check {
+    Check::needed(
+        "task storage",
+        &facts.task_storage,
+        "known to the kernel (Linux 5.11)",
+        NEWER,
+    )
+}
+
+pub(super) fn cookies(facts: &Facts) -> Check {
+    Check::needed(
+        "probe cookies",
+        &facts.cookies,
+        "tried one (Linux 5.15)",
+        NEWER,
+    )
+}
+
+pub(super) fn sample_program(facts: &Facts) -> Check {
+    let mend = "use a kernel with CONFIG_PERF_EVENTS=y and CONFIG_BPF_EVENTS=y";
+    Check::needed("sample program", &facts.sample_program, "loaded one", mend)
+}
+
+pub(super) fn uprobes(facts: &Facts) -> Check {
+    let Some(pmu) = &facts.host.uprobe else {
+        let mend = "use a kernel with CONFIG_UPROBE_EVENTS=y, and mount /sys";
+        return Check::missing("uprobes", "the kernel has no PMU named uprobe", mend);
+    };
+    let semaphores = if pmu.semaphore.is_some() {
+        "with"
+    } else {
+        "without"
+    };
+    Check::ok(
+        "uprobes",
+        format!(
+            "PMU uprobe is type {}, {semaphores} USDT semaphores",
+            pmu.kind
+        ),
+    )
+}
+
+/// Time off the CPU comes from the scheduler's tracepoint; samples do not need it.
+pub(super) fn tracepoints(facts: &Facts) -> Check {
+    let mend = "use a kernel with CONFIG_DEBUG_INFO_BTF=y and CONFIG_TRACEPOINTS=y";
+    Check::needed(
+        "tracepoints",
+        &facts.tracepoints,
+        "sched_switch with types: time off the CPU",
+        mend,
+    )
+}
+
+/// The sample's own time is there for the program since Linux 6.3.
+/// Source: kernel/events/core.c (`perf_prepare_sample` before `bpf_overflow_handler`).
+pub(super) fn sample_time(facts: &Facts) -> Check {
+    if facts.host.at_least(KernelVersion(6, 3)) {
+        return Check::ok(
+            "sample time",
+            "the program sees each sample's own time (Linux 6.3)",
+        );
+    }
+    let found = "before Linux 6.3 the program may not see a sample's own time: samples are placed less exactly";
+    Check::degraded("sample time", found, "boot Linux 6.3 or later")
+}
+
+/// Probes on a five-byte nop cost a call instead of an exception since Linux 6.18. Its absence
+/// is no fault: no binary of today is built for it.
+pub(super) fn fast_uprobes(facts: &Facts) -> Check {
+    let found = if facts.host.at_least(KernelVersion(6, 18)) && cfg!(target_arch = "x86_64") {
+        "a mark on a five-byte nop costs a call (Linux 6.18)"
+    } else {
+        "none before Linux 6.18: each mark costs an exception, 0.5 to 4 us"
+    };
+    Check::ok("fast uprobes", found)
+}
+
+/// Whether a feature is there for sure.
+pub(super) fn is_yes(answer: &Answer) -> bool {
+    *answer == Answer::Yes
+}

@@ -1,0 +1,201 @@
+//! Checks of limits and rights.
+
+use super::check::Check;
+use super::facts::{DEFAULT_RESET, Facts};
+use crate::pmu::host::KernelVersion;
+use crate::pmu::limits::{Lockdown, SoftHard, describe_missing};
+
+const SUDO: &str = "use sudo, or 'sudo setcap cap_perfmon,cap_bpf,cap_sys_ptrace,cap_syslog,\
+                    cap_dac_read_search,cap_sys_resource+ep $(which pebs-trace)'";
+
+pub(super) fn capabilities(facts: &Facts) -> Check {
+    let Some(caps) = facts.host.limits.capabilities else {
+        return Check::degraded(
+            "capabilities",
+            "unknown",
+            "mount /proc: 'sudo mount -t proc proc /proc'",
+        );
+    };
+    if let Some(missing) = describe_missing(caps) {
+        return Check::missing("capabilities", missing, SUDO);
+    }
+    let lacking: Vec<&str> = [
+        (caps.sys_ptrace, "CAP_SYS_PTRACE (other users' processes)"),
+        (caps.dac_read_search, "CAP_DAC_READ_SEARCH (their binaries)"),
+        (caps.syslog, "CAP_SYSLOG (kernel symbols)"),
+    ]
+    .into_iter()
+    .filter_map(|(have, name)| (!have).then_some(name))
+    .collect();
+    if lacking.is_empty() {
+        return Check::ok(
+            "capabilities",
+            "perf events, eBPF, other processes, kernel symbols",
+        );
+    }
+    Check::degraded(
+        "capabilities",
+        format!("lacks {}", lacking.join(", ")),
+        SUDO,
+    )
+}
+
+/// The sysctl binds only those without `CAP_PERFMON`.
+pub(super) fn paranoid(facts: &Facts) -> Check {
+    let limits = &facts.host.limits;
+    let value = limits
+        .paranoid
+        .map_or("unknown".into(), |value| value.to_string());
+    if limits.capabilities.is_some_and(|caps| caps.may_perf()) {
+        let found = format!("kernel.perf_event_paranoid is {value}, which does not bind this user");
+        return Check::ok("paranoid level", found);
+    }
+    if limits.paranoid.is_some_and(|value| value < 0) {
+        let found = format!("kernel.perf_event_paranoid is {value}, which binds nobody");
+        return Check::ok("paranoid level", found);
+    }
+    let found = format!("kernel.perf_event_paranoid is {value} and binds this user");
+    Check::missing("paranoid level", found, SUDO)
+}
+
+pub(super) fn lockdown(facts: &Facts) -> Check {
+    match facts.host.limits.lockdown {
+        None => Check::ok(
+            "lockdown",
+            "not in this kernel, or securityfs is not mounted",
+        ),
+        Some(Lockdown::None) => Check::ok("lockdown", "none"),
+        Some(Lockdown::Integrity) => Check::ok("lockdown", "integrity, which lets tracing work"),
+        Some(Lockdown::Confidentiality) => Check::missing(
+            "lockdown",
+            "confidentiality: eBPF programs may not read the kernel's data",
+            "boot without 'lockdown=confidentiality', or with Secure Boot off",
+        ),
+    }
+}
+
+/// Judged by what the default event at the default reset value needs.
+pub(super) fn rates(facts: &Facts) -> Check {
+    const NEEDED: u64 = 1_000_000_000 / DEFAULT_RESET;
+    let limits = &facts.host.limits;
+    let percent = match limits.cpu_time_max_percent {
+        Some(0 | 100) => "kernel.perf_cpu_time_max_percent does not lower it".to_owned(),
+        Some(percent) => format!("lowered when sampling takes more than {percent} % of a CPU"),
+        None => "kernel.perf_cpu_time_max_percent unknown".to_owned(),
+    };
+    match limits.max_sample_rate {
+        Some(rate) if rate >= NEEDED => Check::ok(
+            "sample rate",
+            format!("up to {rate} samples/s and CPU, {percent}"),
+        ),
+        Some(rate) => {
+            let found = format!(
+                "up to {rate} samples/s and CPU; --reset {DEFAULT_RESET} of cpu-clock needs {NEEDED}"
+            );
+            // In this order: with the share at 0 the kernel refuses to change the rate.
+            let lift = match limits.cpu_time_max_percent {
+                Some(0) => {
+                    "sudo sysctl kernel.perf_cpu_time_max_percent=25 \
+                            kernel.perf_event_max_sample_rate=100000 kernel.perf_cpu_time_max_percent=0"
+                }
+                _ => {
+                    "sudo sysctl kernel.perf_event_max_sample_rate=100000 kernel.perf_cpu_time_max_percent=0"
+                }
+            };
+            Check::degraded("sample rate", found, lift)
+        }
+        None => Check::degraded(
+            "sample rate",
+            "kernel.perf_event_max_sample_rate unknown",
+            "mount /proc: 'sudo mount -t proc proc /proc'",
+        ),
+    }
+}
+
+pub(super) fn kernel_symbols(facts: &Facts) -> Check {
+    let limits = &facts.host.limits;
+    let syslog = limits.capabilities.is_some_and(|caps| caps.syslog);
+    match limits.kptr_restrict {
+        Some(2..) => Check::degraded(
+            "kernel symbols",
+            "kernel.kptr_restrict is 2: kernel functions have no names",
+            "sudo sysctl kernel.kptr_restrict=1",
+        ),
+        Some(1) if !syslog => Check::degraded(
+            "kernel symbols",
+            "kernel.kptr_restrict is 1: kernel functions have no names without CAP_SYSLOG",
+            SUDO,
+        ),
+        Some(value) => Check::ok("kernel symbols", format!("kernel.kptr_restrict is {value}")),
+        None => Check::ok("kernel symbols", "kernel.kptr_restrict unknown"),
+    }
+}
+
+/// Since Linux 5.11 eBPF maps count against the cgroup, not against this limit.
+pub(super) fn memory(facts: &Facts) -> Check {
+    /// Rings and maps of a large machine, bytes.
+    const ENOUGH: u64 = 256 << 20;
+    let mlock = facts
+        .host
+        .limits
+        .mlock_kb
+        .map_or("unknown".into(), |kb| format!("{kb} KiB"));
+    let hard = facts.host.limits.locked_memory.map(|limit| limit.hard);
+    let capable = facts
+        .host
+        .limits
+        .capabilities
+        .is_some_and(|caps| caps.sys_resource);
+    let enough = capable
+        || matches!(hard, Some(None))
+        || matches!(hard, Some(Some(bytes)) if bytes >= ENOUGH);
+    if facts.host.at_least(KernelVersion(5, 11)) {
+        let found = format!(
+            "maps do not count against RLIMIT_MEMLOCK (Linux 5.11); perf rings {mlock} per CPU"
+        );
+        return Check::ok("locked memory", found);
+    }
+    if enough {
+        return Check::ok("locked memory", "RLIMIT_MEMLOCK can be raised far enough");
+    }
+    Check::degraded(
+        "locked memory",
+        "RLIMIT_MEMLOCK is too small for the rings",
+        "ulimit -l unlimited",
+    )
+}
+
+/// Each event takes a file per CPU or thread, each probe one more.
+pub(super) fn files(facts: &Facts) -> Check {
+    const ENOUGH: u64 = 4_096;
+    let number = |value: Option<u64>| value.map_or("unlimited".into(), |value| value.to_string());
+    match facts.host.limits.open_files {
+        Some(SoftHard { soft, hard }) if hard.is_none_or(|hard| hard >= ENOUGH) => {
+            let found = format!("{}, raised by itself to {}", number(soft), number(hard));
+            Check::ok("open files", found)
+        }
+        Some(SoftHard { hard, .. }) => {
+            let found = format!(
+                "at most {}: too few for many threads and probes",
+                number(hard)
+            );
+            Check::degraded(
+                "open files",
+                found,
+                "sudo prlimit --pid $$ --nofile=65536:65536",
+            )
+        }
+        None => Check::degraded("open files", "limit unknown", "ulimit -n 65536"),
+    }
+}
+
+/// Neither is needed; said because other tools ask for them.
+pub(super) fn mounts(facts: &Facts) -> Check {
+    let place = |place: &Option<String>| place.clone().unwrap_or_else(|| "not mounted".into());
+    let found = format!(
+        "tracefs {}, bpffs {}: not needed",
+        place(&facts.tracefs).replace("/sys/", "on /sys/"),
+        place(&facts.bpffs).replace("/sys/", "on /sys/"),
+    );
+    Check::ok("mounts", found)
+}

@@ -1,0 +1,317 @@
+//! `pebs-trace probes BIN [PATTERN]`: what can be probed in a binary.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use comfy_table::Table;
+use comfy_table::presets::NOTHING;
+
+use crate::target::ResolveError;
+use crate::target::elf::Binary;
+use crate::target::locate::locate;
+use crate::target::lookup::nearest;
+use crate::target::probe::EntryClass;
+use crate::target::survey::{Probeable, Survey, survey};
+
+/// Form of the list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ProbesFormat {
+    /// A table for people.
+    #[default]
+    Text,
+    /// One JSON object.
+    Json,
+    /// One line a function, with a head line.
+    Csv,
+}
+
+/// List what can be probed in a binary
+///
+/// For each function: where the entry probe goes and what a mark there costs, how its returns can be
+/// marked without danger to the program, and its arguments if the binary has debug information. USDT
+/// probes come last.
+#[derive(Clone, Debug, Args)]
+pub struct ProbesArgs {
+    /// Binary to look at: a path, a command in PATH, or a library's name
+    ///
+    /// Symlinks are followed. Examples: ./server, redis-server, libc, libsqlite3.so.0.
+    #[arg(value_name = "BIN")]
+    pub binary: String,
+
+    /// Show only names that contain this
+    ///
+    /// Case is ignored; '*' stands for anything. Default: all names.
+    #[arg(value_name = "PATTERN")]
+    pub pattern: Option<String>,
+
+    /// Form of the list
+    ///
+    /// Default: text. json and csv hold the same rows, addresses in decimal.
+    #[arg(long, value_enum, default_value_t, value_name = "FORM")]
+    pub format: ProbesFormat,
+}
+
+/// Prints the list to stdout. Exit code 1 if nothing fits the pattern.
+///
+/// # Errors
+/// A [`ResolveError`] if there is no such binary, or an I/O error of stdout.
+pub fn run(args: &ProbesArgs) -> anyhow::Result<ExitCode> {
+    let path = locate(&args.binary, None).map_err(ResolveError::from)?;
+    let binary = Binary::open(&path).map_err(ResolveError::from)?;
+    let survey = survey(&binary, args.pattern.as_deref());
+    if survey.functions.is_empty() && survey.usdt.is_empty() {
+        explain_nothing(args, &binary);
+        return Ok(ExitCode::from(1));
+    }
+    let mut out = io::stdout().lock();
+    let written = match args.format {
+        ProbesFormat::Text => text(&mut out, &survey),
+        ProbesFormat::Json => json(&mut out, &survey),
+        ProbesFormat::Csv => csv(&mut out, &survey),
+    };
+    match written {
+        // `| head` has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+        other => other.map(|()| ExitCode::SUCCESS).map_err(Into::into),
+    }
+}
+
+fn explain_nothing(args: &ProbesArgs, binary: &Binary) {
+    let path = binary.path.display();
+    match &args.pattern {
+        None => {
+            eprintln!("nothing can be probed in {path}: no symbols, no .eh_frame, no USDT probes");
+        }
+        Some(pattern) => {
+            eprintln!("no function of {path} fits '{pattern}'");
+            let near = nearest(binary, pattern);
+            if !near.is_empty() {
+                eprintln!("hint: the nearest names are {}", near.join(", "));
+            }
+        }
+    }
+}
+
+/// What a mark costs, as measured on one machine: for comparison, not as a promise.
+const fn cost(class: EntryClass) -> &'static str {
+    match class {
+        EntryClass::Nop5 => "0.3 us",
+        EntryClass::Emulated => "0.5 us",
+        EntryClass::SingleStep => "3.8 us",
+    }
+}
+
+const fn class_name(class: EntryClass) -> &'static str {
+    match class {
+        EntryClass::Nop5 => "nop5",
+        EntryClass::Emulated => "emulated",
+        EntryClass::SingleStep => "single step",
+    }
+}
+
+fn text(out: &mut impl Write, survey: &Survey) -> io::Result<()> {
+    writeln!(out, "{}", survey.binary)?;
+    writeln!(out, "returns by {}", survey.returns)?;
+    for note in &survey.notes {
+        writeln!(out, "{note}")?;
+    }
+    if !survey.functions.is_empty() {
+        let mut table = Table::new();
+        table.load_style(NOTHING).set_header([
+            "function",
+            "address",
+            "entry",
+            "mark",
+            "instruction",
+            "returns",
+            "arguments",
+        ]);
+        for row in &survey.functions {
+            table.add_row(cells(row));
+        }
+        writeln!(out, "\n{}", trimmed(&table))?;
+    }
+    if !survey.usdt.is_empty() {
+        let mut table = Table::new();
+        table
+            .load_style(NOTHING)
+            .set_header(["USDT probe", "places", "semaphore", "arguments"]);
+        for probe in &survey.usdt {
+            table.add_row([
+                probe.probe.clone(),
+                probe.places.to_string(),
+                yes(probe.semaphore).to_owned(),
+                probe.arguments.clone(),
+            ]);
+        }
+        writeln!(out, "\n{}", trimmed(&table))?;
+    }
+    Ok(())
+}
+
+const fn yes(value: bool) -> &'static str {
+    if value { "yes" } else { "no" }
+}
+
+/// A table without blanks at its lines' ends.
+fn trimmed(table: &Table) -> String {
+    let lines: Vec<String> = table
+        .lines()
+        .map(|line| line.trim_end().to_owned())
+        .collect();
+    lines.join("\n")
+}
+
+fn cells(row: &Probeable) -> [String; 7] {
+    let entry = match (row.entry, row.offset, &row.refused) {
+        (Some(class), Some(0), _) => class_name(class).to_owned(),
+        (Some(class), Some(offset), _) => format!("{} at +{offset:#x}", class_name(class)),
+        (_, _, Some(why)) => format!("none: {why}"),
+        _ => "none".to_owned(),
+    };
+    let returns = match &row.unclear {
+        Some(why) => format!("none: {why}"),
+        None => row.returns.clone(),
+    };
+    [
+        row.function.clone(),
+        format!("{:#x}", row.address),
+        entry,
+        row.entry.map_or("-", cost).to_owned(),
+        row.instruction.clone().unwrap_or_else(|| "-".to_owned()),
+        returns,
+        arguments(row),
+    ]
+}
+
+/// `arg1: client *c, arg2: int n`; a parameter in no integer register has no `argN`.
+fn arguments(row: &Probeable) -> String {
+    let Some(list) = &row.arguments else {
+        return String::new();
+    };
+    if list.is_empty() {
+        return "none".to_owned();
+    }
+    let parts: Vec<String> = list
+        .iter()
+        .map(|p| {
+            let blank = if p.r#type.ends_with(['*', '&']) {
+                ""
+            } else {
+                " "
+            };
+            let read = p.read.as_deref().unwrap_or("-");
+            format!("{read}: {}{blank}{}", p.r#type, p.name)
+        })
+        .collect();
+    parts.join(", ")
+}
+
+fn json(out: &mut impl Write, survey: &Survey) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, survey)?;
+    writeln!(out)
+}
+
+fn csv(out: &mut impl Write, survey: &Survey) -> io::Result<()> {
+    writeln!(
+        out,
+        "function,address,size,entry,offset,instruction,refused,returns,unclear,arguments"
+    )?;
+    for row in &survey.functions {
+        let number = |value: Option<u64>| value.map_or_else(String::new, |v| v.to_string());
+        let fields = [
+            row.function.clone(),
+            row.address.to_string(),
+            number(row.size),
+            row.entry.map_or("", class_name).to_owned(),
+            number(row.offset),
+            row.instruction.clone().unwrap_or_default(),
+            row.refused.clone().unwrap_or_default(),
+            row.returns.clone(),
+            row.unclear.clone().unwrap_or_default(),
+            arguments(row),
+        ];
+        writeln!(out, "{}", fields.map(|field| quoted(&field)).join(","))?;
+    }
+    for probe in &survey.usdt {
+        let fields = [
+            &probe.probe,
+            "",
+            "",
+            "",
+            "",
+            "",
+            "",
+            "",
+            "",
+            &probe.arguments,
+        ];
+        writeln!(out, "{}", fields.map(quoted).join(","))?;
+    }
+    Ok(())
+}
+
+/// A CSV field, quoted where RFC 4180 wants it.
+fn quoted(field: &str) -> String {
+    if field.contains([',', '"', '\n']) {
+        format!("\"{}\"", field.replace('"', "\"\""))
+    } else {
+        field.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn stock() -> Survey {
+        let binary = Binary::open(Path::new("/usr/bin/redis-check-rdb")).expect("redis");
+        survey(&binary, Some("processCommand"))
+    }
+
+    /// The table shows entry, cost and returns of a stock server's function.
+    #[test]
+    fn table() {
+        let mut out = Vec::new();
+        text(&mut out, &stock()).expect("written");
+        let out = String::from_utf8(out).expect("text");
+        let line = out
+            .lines()
+            .find(|line| line.trim_start().starts_with("processCommand "))
+            .expect("listed");
+        assert!(
+            line.contains("emulated") && line.contains("0.5 us"),
+            "{line}"
+        );
+        assert!(
+            line.contains("push") && line.contains("uretprobe"),
+            "{line}"
+        );
+    }
+
+    /// JSON parses and CSV has as many fields in each line as in its head.
+    #[test]
+    fn for_programs() {
+        let mut out = Vec::new();
+        json(&mut out, &stock()).expect("written");
+        let value: serde_json::Value = serde_json::from_slice(&out).expect("JSON");
+        assert_eq!(value["functions"][0]["function"], "processCommand");
+        let mut out = Vec::new();
+        csv(&mut out, &stock()).expect("written");
+        let out = String::from_utf8(out).expect("text");
+        assert_eq!(out.lines().next().map(|l| l.split(',').count()), Some(10));
+        assert_eq!(quoted("a,\"b\""), "\"a,\"\"b\"\"\"");
+    }
+
+    /// Every argument has help.
+    #[test]
+    fn help() {
+        let command = ProbesArgs::augment_args(clap::Command::new("probes"));
+        for argument in command.get_arguments() {
+            assert!(argument.get_help().is_some(), "{argument:?}");
+        }
+    }
+}

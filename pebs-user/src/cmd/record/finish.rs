@@ -1,0 +1,255 @@
+//! The end of a recording: `trace.json`, the summary, the exit code.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use pebs_common::record::Role;
+
+use super::plan::Plan;
+use super::run::Recorded;
+use crate::cmd::report::{self, Format};
+use crate::collect::calibrate::UnitCosts;
+use crate::pipeline::Outcome;
+use crate::store::run::{EventInfo, HostInfo, ProbeInfo, RunInfo, SiteInfo};
+use crate::store::schema::SCHEMA_VERSION;
+use crate::store::writer::WriteError;
+use crate::stream::ledger::Ledger;
+use crate::target::probe::Site;
+use crate::units::{EventId, KtimeNs};
+
+/// What is known of the run when it starts.
+pub(super) fn run_info(plan: &Plan, origin: KtimeNs) -> RunInfo {
+    RunInfo {
+        schema_version: SCHEMA_VERSION,
+        tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+        command_line: std::env::args_os()
+            .map(|arg| arg.to_string_lossy().into_owned())
+            .collect(),
+        complete: false,
+        host: host_info(plan),
+        wall_clock_ns: wall_clock_of(origin),
+        monotonic_ns: origin.0,
+        duration_ns: None,
+        events: events(plan),
+        transport: "bpf".to_owned(),
+        transport_reason: plan.transport_reason(),
+        clock_error: None,
+        probes: plan.probes.probes.iter().map(probe_info).collect(),
+        columns: plan.probes.columns.clone(),
+        switches: plan.switches,
+        ledger: None,
+        cost: None,
+        notes: plan
+            .notes
+            .iter()
+            .cloned()
+            .chain(plan.warnings.iter().map(|w| w.text.clone()))
+            .collect(),
+    }
+}
+
+/// `CLOCK_REALTIME` at an instant of `CLOCK_MONOTONIC`, ns since 1970.
+fn wall_clock_of(origin: KtimeNs) -> i64 {
+    let real = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+    let since = crate::collect::drain::now().0 - origin.0;
+    real.tv_sec * 1_000_000_000 + real.tv_nsec - since as i64
+}
+
+fn host_info(plan: &Plan) -> HostInfo {
+    let uname = rustix::system::uname();
+    HostInfo {
+        name: uname.nodename().to_string_lossy().into_owned(),
+        kernel: plan.host.release.clone(),
+        cpu: plan.host.cpu.name.clone(),
+        cpus: plan.host.online.len() as u32,
+        hypervisor: plan.host.hypervisor.clone(),
+    }
+}
+
+fn events(plan: &Plan) -> Vec<EventInfo> {
+    let one = |(n, event): (usize, &crate::pmu::attr::ResolvedEvent)| {
+        let granted = &plan.granted[n];
+        EventInfo {
+            id: EventId(n as u8),
+            name: event.name.clone(),
+            reset: event.reset.0.get(),
+            unit: event.unit.to_owned(),
+            r#type: event.attr.type_,
+            config: event.attr.config,
+            precise_requested: event.precise_requested,
+            precise_granted: granted.precise,
+            precise_reason: granted.reason.clone(),
+        }
+    };
+    plan.events.iter().enumerate().map(one).collect()
+}
+
+fn probe_info(probe: &crate::target::probe::Probe) -> ProbeInfo {
+    ProbeInfo {
+        id: probe.id,
+        spec: probe.spec.clone(),
+        rule: probe.rule,
+        sites: probe.sites.iter().map(site_info).collect(),
+    }
+}
+
+fn site_info(site: &Site) -> SiteInfo {
+    let role = match site.role {
+        Role::Begin => "begin",
+        Role::End => "end",
+        Role::Return => "return",
+        Role::Next => "next",
+    };
+    SiteInfo {
+        path: site.path.display().to_string(),
+        place: site.place.clone(),
+        file_offset: site.file_offset,
+        role: role.to_owned(),
+        kind: if site.uretprobe {
+            "uretprobe"
+        } else {
+            "uprobe"
+        }
+        .to_owned(),
+        instruction: site.instruction.clone(),
+        class: site.class,
+    }
+}
+
+/// A trace that was closed, and what there is to say of it.
+struct Closed {
+    info: RunInfo,
+    visits: u64,
+    /// Accounts that do not balance.
+    faults: Vec<String>,
+    /// Why the trace is cut, if it is.
+    cut: Option<WriteError>,
+    /// Remark and hint on what the recording cost.
+    heavy: Option<(String, String)>,
+}
+
+/// Completes `trace.json` and closes the trace.
+fn close(plan: &Plan, outcome: Outcome, mut info: RunInfo, costs: &UnitCosts) -> Closed {
+    let cost = super::cost::total(plan, costs, &outcome);
+    let heavy = super::cost::remark(plan, costs, &cost);
+    let faults = outcome.ledger.check();
+    if outcome.mappings_lost > 0 {
+        info.notes.push(format!(
+            "{} mapping events were lost: some functions may be unnamed",
+            outcome.mappings_lost
+        ));
+    }
+    info.notes.extend(faults.iter().cloned());
+    info.complete = true;
+    info.duration_ns = Some(outcome.end.0);
+    info.clock_error = outcome.clock_error;
+    info.ledger = Some(outcome.ledger);
+    info.cost = Some(cost);
+    let written = outcome.writer.finish(&info);
+    Closed {
+        info,
+        visits: outcome.visits,
+        faults,
+        cut: outcome.write_error.or(written.err()),
+        heavy,
+    }
+}
+
+/// Closes the trace, and says nothing. Gives what `trace.json` says.
+pub(super) fn close_silently(plan: &Plan, recorded: Recorded) -> anyhow::Result<RunInfo> {
+    let closed = close(plan, recorded.outcome, recorded.info, &recorded.costs);
+    if let Some(error) = closed.cut {
+        return Err(error.into());
+    }
+    match recorded.command {
+        Some(status) if status.success() => Ok(closed.info),
+        Some(status) => anyhow::bail!("the command that was recorded failed: {status}"),
+        None => anyhow::bail!("the recording was ended early: {}", recorded.ended_by),
+    }
+}
+
+/// Closes the trace, prints the report and what a person has to know, gives the exit code.
+pub(super) fn finish(plan: &Plan, recorded: Recorded) -> ExitCode {
+    let closed = close(plan, recorded.outcome, recorded.info, &recorded.costs);
+    // The trace is there, whatever becomes of its report.
+    if let Err(error) = report::print(&plan.output, plan.format) {
+        eprintln!("error: {}", crate::cmd::one_line(&error));
+    }
+    eprintln!("recording ended: {}", recorded.ended_by);
+    if let Some(status) = recorded.command {
+        eprintln!("command {status}");
+    }
+    if closed.visits == 0 {
+        warn("no item was seen", &no_item_hint(plan));
+    }
+    if let Some((text, hint)) = &closed.heavy {
+        warn(text, hint);
+    }
+    for fault in &closed.faults {
+        eprintln!("warning: {fault}: this is a bug");
+    }
+    if let Some(error) = &closed.cut {
+        eprintln!("error: {error}: the trace holds what was written before");
+        if let Some(hint) = error.hint() {
+            eprintln!("hint: {hint}");
+        }
+    }
+    let above = loss_is_above(plan, &closed.info);
+    say_where(plan);
+    let bad = above || closed.cut.is_some() || !closed.faults.is_empty();
+    ExitCode::from(u8::from(bad))
+}
+
+fn warn(text: &str, hint: &str) {
+    eprintln!("warning: {text}");
+    eprintln!("hint: {hint}");
+}
+
+/// Names the trace: for people on stdout, else on stderr, where it is not in the way of data.
+fn say_where(plan: &Plan) {
+    let line = format!("trace: {}", plan.output.display());
+    if plan.format == Format::Text {
+        // Nobody may be reading any more.
+        let _ = writeln!(std::io::stdout(), "{line}");
+    } else {
+        eprintln!("{line}");
+    }
+}
+
+/// Warns of loss above `--max-loss`; says whether there was.
+fn loss_is_above(plan: &Plan, info: &RunInfo) -> bool {
+    let Some(totals) = info.ledger.as_ref().map(Ledger::totals) else {
+        return false;
+    };
+    let loss = totals.samples.loss_ratio().max(totals.marks.loss_ratio()) * 100.0;
+    if loss <= plan.max_loss {
+        return false;
+    }
+    let (samples, marks) = (totals.samples.lost(), totals.marks.lost());
+    let ring = bytesize::ByteSize::b(u64::from(plan.ring_bytes));
+    warn(
+        &format!("lost {loss:.3} % ({samples} samples, {marks} marks), above --max-loss"),
+        &format!(
+            "a larger --ring-size (now {}) or a larger --reset",
+            ring.display().iec()
+        ),
+    );
+    true
+}
+
+fn no_item_hint(plan: &Plan) -> String {
+    let place = plan
+        .probes
+        .probes
+        .first()
+        .and_then(|probe| probe.sites.last());
+    match place {
+        Some(site) if plan.pids.is_empty() => format!(
+            "no process called {} in {} while it was recorded",
+            site.place,
+            site.path.display()
+        ),
+        Some(site) => format!("the traced processes did not call {}", site.place),
+        None => "give another --uprobe".to_owned(),
+    }
+}

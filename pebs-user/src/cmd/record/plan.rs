@@ -1,0 +1,308 @@
+//! What the options mean on this machine.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::bail;
+
+use crate::cli::{RecordArgs, ReturnArg, SampleClock};
+use crate::cmd::Hinted;
+use crate::cmd::report::Format;
+use crate::pmu::attr::{self, EventClass, ResolvedEvent};
+use crate::pmu::event::{EventKind, EventSpec};
+use crate::pmu::host::Host;
+use crate::pmu::limits;
+use crate::pmu::open::{self, Granted, Target};
+use crate::pmu::reset::{self, Warning};
+use crate::store::tables::check_columns;
+use crate::symbolize::{Inlining, SymbolizeOptions};
+use crate::target::ReturnMode;
+use crate::target::probe::ProbeSet;
+use crate::target::{self, ResolveOptions, process};
+use crate::units::{Pid, ResetValue, Tid};
+
+/// Bytes that a sample of an open visit takes.
+const SAMPLE_BYTES: u64 = size_of::<crate::correlate::RawSample>() as u64;
+
+/// Whether the recording talks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Voice {
+    /// To a person, on stderr.
+    #[default]
+    Aloud,
+    /// Not at all.
+    Silent,
+}
+
+/// Everything that is known before the recording starts.
+pub struct Plan {
+    /// The machine.
+    pub host: Host,
+    /// Probes.
+    pub probes: ProbeSet,
+    /// Events, with the attr as granted.
+    pub events: Vec<ResolvedEvent>,
+    /// Precision granted of each.
+    pub granted: Vec<Granted>,
+    /// Processes to trace; empty: every process that makes a mark.
+    pub pids: Vec<Pid>,
+    /// Command to start.
+    pub command: Vec<OsString>,
+    /// Stop after this time.
+    pub duration: Option<Duration>,
+    /// Whether switches are recorded.
+    pub switches: bool,
+    /// Size of each CPU's ring.
+    pub ring_bytes: u32,
+    /// Bytes of records that may wait for the pipeline.
+    pub max_waiting_bytes: usize,
+    /// Samples held for open visits at most.
+    pub max_samples: usize,
+    /// Directory of the trace.
+    pub output: PathBuf,
+    /// Time after which a segment is closed.
+    pub segment: Duration,
+    /// Share of lost records above which the exit code is 1.
+    pub max_loss: f64,
+    /// Form of the report.
+    pub format: Format,
+    /// How to symbolize.
+    pub symbolize: SymbolizeOptions,
+    /// Remarks for the first lines and for the trace.
+    pub notes: Vec<String>,
+    /// What may disappoint, and what to do.
+    pub warnings: Vec<Warning>,
+    /// Whether to say what goes on.
+    pub voice: Voice,
+}
+
+impl Plan {
+    /// Checks the options against the machine. Opens nothing that outlives the call.
+    ///
+    /// # Errors
+    /// The first thing that can't be done, with its hint.
+    pub fn make(args: &RecordArgs) -> anyhow::Result<Self> {
+        let pids: Vec<Pid> = args.pids.iter().copied().map(Pid).collect();
+        // What was typed wrong is said first, even to someone who lacks the privileges.
+        let reset = reset::reset_value(args.reset)?;
+        let specs = parse_events(&args.events)?;
+        for pid in &pids {
+            if !process::exists(*pid) {
+                bail!(Hinted::new(
+                    format!("process {} does not exist", pid.0),
+                    format!(
+                        "'ps -p {}' shows whether it runs; 'pgrep NAME' finds pids",
+                        pid.0
+                    ),
+                ));
+            }
+        }
+        if let Some(command) = args.command_line.first() {
+            crate::collect::command::find(command)?;
+        }
+        let return_mode = match args.return_mode {
+            ReturnArg::Auto => ReturnMode::Auto,
+            ReturnArg::Uretprobe => ReturnMode::Uretprobe,
+            ReturnArg::Ret => ReturnMode::Ret,
+        };
+        let options = ResolveOptions {
+            return_mode,
+            pid: pids.first().copied(),
+        };
+        let probes = target::resolve(&args.uprobes, &options)?;
+        check_columns(&probes.columns)?;
+        let output = args.output.clone().unwrap_or_else(default_output);
+        if output.exists() {
+            bail!(Hinted::new(
+                format!(
+                    "cannot create trace {}: it exists already",
+                    output.display()
+                ),
+                "traces are never overwritten; give another -o DIR".to_owned(),
+            ));
+        }
+        if let Some(missing) = limits::missing_privileges() {
+            bail!(Hinted::new(
+                format!("cannot record: {missing}"),
+                "use sudo, or 'pebs-trace doctor' for what is missing".to_owned(),
+            ));
+        }
+        let _ = limits::raise_open_files();
+        let _ = limits::raise_locked_memory();
+        let host = Host::probe(Path::new("/"));
+        let Granting {
+            events,
+            granted,
+            notes: mut event_notes,
+            warnings,
+        } = resolve_events(args, &specs, reset, &host)?;
+        let mut notes = probes.notes.clone();
+        notes.append(&mut event_notes);
+        let inlined = if args.inlined {
+            Inlining::Innermost
+        } else {
+            Inlining::Physical
+        };
+        Ok(Self {
+            probes,
+            events,
+            granted,
+            pids,
+            command: args.command_line.clone(),
+            duration: args.duration,
+            switches: !args.no_switches,
+            ring_bytes: args.ring_size,
+            max_waiting_bytes: (args.max_memory / 4) as usize,
+            max_samples: (args.max_memory / 2 / SAMPLE_BYTES) as usize,
+            output,
+            segment: args.segment,
+            max_loss: args.max_loss,
+            format: args.format,
+            symbolize: SymbolizeOptions {
+                inlined,
+                debug_dirs: None,
+            },
+            notes,
+            warnings,
+            voice: Voice::default(),
+            host,
+        })
+    }
+
+    /// Whether each event is a clock.
+    #[must_use]
+    pub fn clock_events(&self) -> Vec<bool> {
+        self.events
+            .iter()
+            .map(|event| event.class == EventClass::Clock)
+            .collect()
+    }
+
+    /// Which transport was granted, and why.
+    #[must_use]
+    pub fn transport_reason(&self) -> String {
+        let names: Vec<&str> = self
+            .events
+            .iter()
+            .map(|event| event.name.as_str())
+            .collect();
+        let hardware = self.events.iter().any(|event| event.nmi);
+        let why = if hardware {
+            "one interrupt per sample, so that the eBPF program sees every one"
+        } else {
+            "software events and breakpoints come one interrupt per sample"
+        };
+        format!("{} every {}: {why}", names.join(", "), self.resets())
+    }
+
+    fn resets(&self) -> String {
+        let each = self
+            .events
+            .iter()
+            .map(|event| format!("{} {}", event.reset.0, event.unit));
+        let mut each: Vec<String> = each.collect();
+        each.dedup();
+        each.join(", ")
+    }
+
+    /// Says on stderr what was granted.
+    pub fn say(&self) {
+        eprintln!("transport bpf: {}", self.transport_reason());
+        for note in &self.notes {
+            eprintln!("note: {note}");
+        }
+        for warning in &self.warnings {
+            eprintln!("warning: {}", warning.text);
+            eprintln!("hint: {}", warning.hint);
+        }
+    }
+}
+
+fn parse_events(typed: &[String]) -> anyhow::Result<Vec<EventSpec>> {
+    let specs = typed.iter().map(|text| text.parse::<EventSpec>());
+    Ok(specs.collect::<Result<_, _>>()?)
+}
+
+/// What the machine granted of the events that were typed.
+#[derive(Default)]
+struct Granting {
+    events: Vec<ResolvedEvent>,
+    granted: Vec<Granted>,
+    notes: Vec<String>,
+    warnings: Vec<Warning>,
+}
+
+fn resolve_events(
+    args: &RecordArgs,
+    specs: &[EventSpec],
+    reset: ResetValue,
+    host: &Host,
+) -> anyhow::Result<Granting> {
+    if specs.len() > pebs_common::config::MAX_EVENTS {
+        bail!(Hinted::new(
+            format!("{} events are too many", specs.len()),
+            format!("give at most {} --event", pebs_common::config::MAX_EVENTS),
+        ));
+    }
+    let mut all = Granting::default();
+    for spec in specs {
+        let (mut event, granted) = grant(spec, host, reset)?;
+        if args.exclude_kernel {
+            event.exclude_kernel()?;
+        }
+        if args.sample_clock == SampleClock::Perf {
+            event.attr.set_use_clockid(0);
+            event.perf_clock = true;
+        }
+        all.warnings
+            .append(&mut reset::check_reset(&event, &host.limits)?);
+        if let Some(reason) = &granted.reason {
+            all.notes.push(format!("{}: {reason}", event.name));
+        }
+        all.notes.append(&mut event.notes);
+        all.events.push(event);
+        all.granted.push(granted);
+    }
+    Ok(all)
+}
+
+/// Opens an event once, to see what the machine grants.
+fn grant(
+    spec: &EventSpec,
+    host: &Host,
+    reset: ResetValue,
+) -> anyhow::Result<(ResolvedEvent, Granted)> {
+    let own = Target::Thread(Tid(std::process::id()));
+    if spec.kind == EventKind::Auto {
+        let auto = open::open_auto(spec.modifiers, host, reset, own)?;
+        let mut event = auto.event;
+        event
+            .attr
+            .set_precise_ip(auto.opened.granted.precise.into());
+        return Ok((event, auto.opened.granted));
+    }
+    let mut event = attr::resolve(spec, host, reset)?;
+    // The address of a breakpoint is known once there is a process.
+    if matches!(
+        event.class,
+        EventClass::Breakpoint {
+            symbol: Some(_),
+            ..
+        }
+    ) {
+        return Ok((event, Granted::default()));
+    }
+    let opened = open::open_stepping_down(&event, own)?;
+    event.attr.set_precise_ip(opened.granted.precise.into());
+    Ok((event, opened.granted))
+}
+
+/// `./pebs-trace-YYYYmmdd-HHMMSS`, in UTC.
+fn default_output() -> PathBuf {
+    let now = std::time::SystemTime::now();
+    let text = humantime::format_rfc3339_seconds(now).to_string();
+    let digits =
+        |range: std::ops::Range<usize>| text.get(range).unwrap_or_default().replace(['-', ':'], "");
+    PathBuf::from(format!("pebs-trace-{}-{}", digits(0..10), digits(11..19)))
+}

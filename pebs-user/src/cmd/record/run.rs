@@ -1,0 +1,427 @@
+//! Sets the session up, waits for its end, takes it down.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::ExitStatus;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::Context;
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::plan::{Plan, Voice};
+use super::status::StatusLine;
+use crate::analysis::estimate::Pause;
+use crate::collect::calibrate::UnitCosts;
+use crate::collect::command::{self, Held};
+use crate::collect::drain::{Cycle, Drain, now};
+use crate::collect::session::{Rings, Session, SessionPlan};
+use crate::collect::sideband::Sideband;
+use crate::pipeline::{Outcome, Pipeline, PipelineOptions, Progress};
+use crate::pmu::attr::EventClass;
+use crate::store::run::RunInfo;
+use crate::store::writer::{TraceWriter, WriterOptions};
+use crate::target::breakpoint;
+use crate::units::{Cpu, KtimeNs, Pid};
+
+/// How often limits, CPUs and throttling are looked at.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Throttling below this is the granularity of the counters, ns a look.
+const THROTTLE_NOISE_NS: u64 = 2_000_000;
+
+/// Emptied cycles kept for the draining thread.
+const SPARE_CYCLES: usize = 4;
+
+/// Rows reach the open segment after this time.
+const FLUSH: Duration = Duration::from_secs(1);
+
+/// What came out of a recording.
+pub(super) struct Recorded {
+    pub outcome: Outcome,
+    pub info: RunInfo,
+    pub costs: UnitCosts,
+    pub command: Option<ExitStatus>,
+    pub ended_by: &'static str,
+}
+
+/// What other threads tell the pipeline thread.
+#[derive(Debug, Default)]
+struct Signals {
+    /// When throttling was last found, ktime; 0: not since it was last taken.
+    throttled: AtomicU64,
+    /// Writing failed: nothing more can be recorded.
+    failed: AtomicBool,
+    /// What taking a sample does to the target; set before anything is attached.
+    pause: OnceLock<Pause>,
+    /// End of the trace, ktime; set before the draining thread is told to stop.
+    end: AtomicU64,
+}
+
+/// Records until the end.
+pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
+    let held = (!plan.command.is_empty())
+        .then(|| command::start(&plan.command))
+        .transpose()?;
+    if let Some(held) = &held {
+        plan.pids = vec![held.pid];
+    }
+    place_breakpoints(plan)?;
+    let (mut session, rings) = Session::load(&session_plan(plan))?;
+    session.attach_tracepoints()?;
+    let targets = Targets::open(&plan.pids);
+    plan.pids = session.trace(&plan.pids)?;
+    let session_plan = session_plan(plan);
+    session.open_events(&session_plan)?;
+    let costs = super::cost::measure(plan);
+    let origin = now();
+    let mut info = super::finish::run_info(plan, origin);
+    let sideband = match Sideband::open(&plan.host.online) {
+        Ok(sideband) => Some(sideband),
+        Err(error) => {
+            let note = format!(
+                "mappings are read from /proc only, as {error}: functions of processes that end at once may stay unnamed"
+            );
+            eprintln!("note: {note}");
+            info.notes.push(note);
+            None
+        }
+    };
+    let options = WriterOptions {
+        segment: plan.segment,
+        flush: FLUSH,
+    };
+    let writer = TraceWriter::create(&plan.output, &info, options)?;
+    let workers = Workers::start(plan, rings, sideband, writer, origin);
+    if let Some(pause) = costs.pause {
+        let _ = workers.signals.pause.set(pause);
+    }
+    workers.wait_until_ready();
+    let started = session.start(&session_plan);
+    if let Err(error) = started {
+        drop(session);
+        workers.abandon(plan);
+        return Err(error.into());
+    }
+    if plan.voice == Voice::Aloud {
+        eprintln!("recording to {}{}", plan.output.display(), how_to_end(plan));
+    }
+    let control = Control {
+        plan: &session_plan,
+        session: &mut session,
+        progress: Arc::clone(&workers.progress),
+        signals: Arc::clone(&workers.signals),
+        targets,
+        throttled_before: 0,
+        costs: (super::cost::mean_mark(plan, &costs), costs.sample_ns),
+    };
+    let (ended_by, command) = wait(control, plan.duration, held)?;
+    let end = session.stop();
+    session.flush_log();
+    let outcome = workers.stop(end)?;
+    drop(session);
+    Ok(Recorded {
+        costs,
+        outcome,
+        info,
+        command,
+        ended_by,
+    })
+}
+
+fn session_plan(plan: &Plan) -> SessionPlan<'_> {
+    SessionPlan {
+        host: &plan.host,
+        probes: &plan.probes,
+        events: &plan.events,
+        pids: &plan.pids,
+        ring_bytes: plan.ring_bytes,
+        switches: plan.switches,
+        log: tracing::enabled!(tracing::Level::TRACE),
+    }
+}
+
+fn how_to_end(plan: &Plan) -> String {
+    match (plan.command.first(), plan.duration) {
+        (Some(command), _) => format!(" until {} ends", command.to_string_lossy()),
+        (None, Some(duration)) => {
+            format!(
+                " for {} (Ctrl-C ends sooner)",
+                humantime::format_duration(duration)
+            )
+        }
+        (None, None) => " (Ctrl-C ends)".to_owned(),
+    }
+}
+
+/// Looks up the addresses of breakpoints, which differ from process to process.
+fn place_breakpoints(plan: &mut Plan) -> anyhow::Result<()> {
+    let binaries: Vec<_> = plan
+        .probes
+        .probes
+        .iter()
+        .filter_map(|p| p.sites.first())
+        .collect();
+    let default = binaries.first().map(|site| site.path.clone());
+    for event in &mut plan.events {
+        if let EventClass::Breakpoint {
+            symbol: Some(symbol),
+            ..
+        } = &event.class
+        {
+            let address = breakpoint::address(symbol, default.as_deref(), &plan.pids)?;
+            event.attr.__bindgen_anon_3.bp_addr = address;
+        }
+    }
+    Ok(())
+}
+
+/// The draining thread and the pipeline thread.
+struct Workers {
+    stop: Arc<AtomicBool>,
+    signals: Arc<Signals>,
+    progress: Arc<Progress>,
+    /// Closed once symbols are loaded.
+    is_ready: Receiver<()>,
+    drain: JoinHandle<()>,
+    pipeline: JoinHandle<Outcome>,
+}
+
+impl Workers {
+    fn start(
+        plan: &Plan,
+        rings: Rings,
+        sideband: Option<Sideband>,
+        writer: TraceWriter,
+        origin: KtimeNs,
+    ) -> Self {
+        // Bounded in bytes by the draining thread.
+        let (full, waiting) = unbounded();
+        let (back, empty) = bounded(SPARE_CYCLES);
+        let (ready, is_ready) = bounded::<()>(0);
+        let waiting_bytes = Arc::new(AtomicUsize::new(0));
+        let stop = Arc::new(AtomicBool::new(false));
+        let signals = Arc::new(Signals::default());
+        let progress = Arc::new(Progress::default());
+        let Rings {
+            rings,
+            counters,
+            lag_ns,
+        } = rings;
+        let drain = Drain {
+            rings,
+            counters,
+            sideband,
+            lag_ns,
+            full,
+            empty,
+            waiting_bytes: Arc::clone(&waiting_bytes),
+            max_waiting_bytes: plan.max_waiting_bytes,
+            stop: Arc::clone(&stop),
+        };
+        let options = PipelineOptions {
+            origin,
+            switches: plan.switches,
+            clock_events: plan.clock_events(),
+            max_samples: plan.max_samples,
+            symbolize: plan.symbolize.clone(),
+        };
+        let (probes, pids) = (plan.probes.clone(), plan.pids.clone());
+        let needs_clock = plan.events.iter().any(|event| event.perf_clock);
+        let (theirs, their_progress) = (Arc::clone(&signals), Arc::clone(&progress));
+        let pipeline = std::thread::spawn(move || {
+            // The symbolizer stays on the thread that makes it.
+            let mut pipeline = Pipeline::new(&probes, &options, writer, their_progress);
+            if needs_clock {
+                pipeline.wait_for_clock();
+            }
+            pipeline.warm_up(&pids);
+            drop(ready);
+            let lanes = Lanes {
+                waiting,
+                back,
+                waiting_bytes,
+            };
+            pump(pipeline, &lanes, &theirs)
+        });
+        let drain = std::thread::spawn(move || drain.run());
+        Self {
+            stop,
+            signals,
+            progress,
+            is_ready,
+            drain,
+            pipeline,
+        }
+    }
+}
+
+/// What connects the two threads.
+struct Lanes {
+    waiting: Receiver<Cycle>,
+    back: Sender<Cycle>,
+    waiting_bytes: Arc<AtomicUsize>,
+}
+
+/// Runs the pipeline until the draining thread is done.
+fn pump(mut pipeline: Pipeline, lanes: &Lanes, signals: &Signals) -> Outcome {
+    for mut cycle in &lanes.waiting {
+        if let Some(&pause) = signals.pause.get() {
+            pipeline.pause(pause);
+        }
+        let throttled = signals.throttled.swap(0, Ordering::Relaxed);
+        if throttled != 0 {
+            let begin = KtimeNs(throttled.saturating_sub(LOOK.as_nanos() as u64));
+            pipeline.throttled(begin, KtimeNs(throttled));
+        }
+        let bytes = cycle.bytes();
+        pipeline.cycle(&mut cycle);
+        lanes.waiting_bytes.fetch_sub(bytes, Ordering::AcqRel);
+        if pipeline.has_failed() {
+            signals.failed.store(true, Ordering::Relaxed);
+        }
+        // Nobody takes it back at the end.
+        let _ = lanes.back.try_send(cycle);
+    }
+    pipeline.finish(KtimeNs(signals.end.load(Ordering::Acquire)))
+}
+
+impl Workers {
+    /// Waits until symbols are loaded: no record has to wait for that later.
+    fn wait_until_ready(&self) {
+        let _ = self.is_ready.recv();
+    }
+
+    /// Ends both threads; what the rings still hold is taken in.
+    fn stop(self, end: KtimeNs) -> anyhow::Result<Outcome> {
+        self.signals.end.store(end.0, Ordering::Release);
+        self.stop.store(true, Ordering::Release);
+        let panicked = |what| move |_| anyhow::anyhow!("the {what} thread panicked: this is a bug");
+        self.drain.join().map_err(panicked("draining"))?;
+        self.pipeline.join().map_err(panicked("pipeline"))
+    }
+
+    /// Ends both threads and removes the trace, which holds nothing yet.
+    fn abandon(self, plan: &Plan) {
+        if self.stop(now()).is_ok() {
+            // Made by this run a moment ago, so there is nothing of anyone else's in it.
+            let _ = std::fs::remove_dir_all(&plan.output);
+        }
+    }
+}
+
+/// What the waiting loop looks at and acts on.
+struct Control<'a, 'b> {
+    plan: &'a SessionPlan<'b>,
+    session: &'a mut Session,
+    progress: Arc<Progress>,
+    signals: Arc<Signals>,
+    /// Processes that were asked for.
+    targets: Targets,
+    /// How long sampling had been throttled at the last look, ns.
+    throttled_before: u64,
+    /// Cost of a mark and of a sample, ns.
+    costs: (Option<f64>, Option<f64>),
+}
+
+/// Waits for the end of the recording; says what ended it, and the command's exit status.
+fn wait(
+    mut control: Control<'_, '_>,
+    duration: Option<Duration>,
+    held: Option<Held>,
+) -> anyhow::Result<(&'static str, Option<ExitStatus>)> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = runtime.context("cannot start the control loop")?;
+    let result = runtime.block_on(control.until_end(duration, held));
+    control.look();
+    // A command that goes on after Ctrl-C must not be waited for.
+    runtime.shutdown_background();
+    result
+}
+
+impl Control<'_, '_> {
+    async fn until_end(
+        &mut self,
+        duration: Option<Duration>,
+        held: Option<Held>,
+    ) -> anyhow::Result<(&'static str, Option<ExitStatus>)> {
+        let mut interrupt = signal(SignalKind::interrupt()).context("cannot catch SIGINT")?;
+        let mut terminate = signal(SignalKind::terminate()).context("cannot catch SIGTERM")?;
+        let mut hangup = signal(SignalKind::hangup()).context("cannot catch SIGHUP")?;
+        let waits_for_targets = held.is_none() && !self.plan.pids.is_empty();
+        let has_command = held.is_some();
+        let running = held.map(Held::release);
+        let command = tokio::task::spawn_blocking(move || running.map(command::Running::wait));
+        let end_of_time = tokio::time::sleep(duration.unwrap_or(Duration::MAX / 8));
+        tokio::pin!(command, end_of_time);
+        let mut status = StatusLine::new(Arc::clone(&self.progress));
+        let mut redraw = tokio::time::interval(status.period());
+        let mut look = tokio::time::interval(LOOK);
+        self.throttled_before = self.session.throttled_ns(self.plan).unwrap_or(0);
+        loop {
+            tokio::select! {
+                _ = interrupt.recv() => return Ok(("interrupt", None)),
+                _ = terminate.recv() => return Ok(("terminated", None)),
+                _ = hangup.recv() => return Ok(("hang-up", None)),
+                () = &mut end_of_time => return Ok(("duration", None)),
+                exit = &mut command, if has_command => {
+                    let exit = exit.context("cannot wait for the command")?;
+                    return Ok(("the command ended", exit.transpose().context("cannot wait for the command")?));
+                }
+                _ = redraw.tick() => {
+                    status.update(self.costs);
+                    self.session.flush_log();
+                    if self.signals.failed.load(Ordering::Relaxed) {
+                        return Ok(("writing failed", None));
+                    }
+                    if waits_for_targets && self.targets.have_ended() {
+                        return Ok(("the target ended", None));
+                    }
+                }
+                _ = look.tick() => self.look(),
+            }
+        }
+    }
+
+    /// Looks after throttling and CPUs that came or went.
+    fn look(&mut self) {
+        if let Some(throttled) = self.session.throttled_ns(self.plan) {
+            if throttled.saturating_sub(self.throttled_before) > THROTTLE_NOISE_NS {
+                self.signals.throttled.store(now().0, Ordering::Relaxed);
+            }
+            self.throttled_before = throttled;
+        }
+        let online: Vec<Cpu> = crate::pmu::host::online_cpus(Path::new("/"));
+        if let Err(error) = self.session.follow_cpus(self.plan, &online) {
+            tracing::warn!("a CPU that came online is not sampled: {error}");
+        }
+    }
+}
+
+/// The processes to wait for. Those that can't be opened have ended already.
+struct Targets(Vec<OwnedFd>);
+
+impl Targets {
+    fn open(pids: &[Pid]) -> Self {
+        let open = |pid: &Pid| {
+            let pid = rustix::process::Pid::from_raw(pid.0.cast_signed())?;
+            rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok()
+        };
+        Self(pids.iter().filter_map(open).collect())
+    }
+
+    /// Whether all have ended: a pidfd becomes readable then.
+    fn have_ended(&mut self) -> bool {
+        self.0.retain(|target| {
+            let mut look = [PollFd::new(target, PollFlags::IN)];
+            !matches!(rustix::event::poll(&mut look, Some(&Timespec::default())), Ok(n) if n > 0)
+        });
+        self.0.is_empty()
+    }
+}

@@ -1,0 +1,181 @@
+//! `pebs-trace report`: says which items were slow, and what carries their time.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::ValueEnum;
+
+use crate::analysis::report::csv::CsvTable;
+use crate::analysis::report::{LossVisits, ReportError, ReportOptions, build, csv, json, text};
+use crate::store::reader::Trace;
+use crate::units::ProbeId;
+
+/// Say which items were slow and what carries their time
+#[derive(Clone, Debug, clap::Args)]
+pub struct ReportArgs {
+    /// Directory of the trace
+    ///
+    /// The one that pebs-trace named at the end of the run.
+    #[arg(value_name = "TRACE")]
+    pub trace: PathBuf,
+
+    /// Write text for people, or JSON or CSV for programs
+    ///
+    /// JSON and CSV hold times in ns, and leave what is unknown null or empty.
+    #[arg(long, value_enum, default_value_t)]
+    pub format: Format,
+
+    /// Choose the table that CSV holds
+    #[arg(long, value_enum, default_value_t)]
+    pub table: ReportTable,
+
+    /// List this many of the slowest items
+    #[arg(long, value_name = "ITEMS", default_value_t = ReportOptions::default().slowest)]
+    pub slowest: usize,
+
+    /// List at most this many functions
+    ///
+    /// In each of the two lists, from 0.5 % of the whole on.
+    #[arg(long, value_name = "FUNCTIONS", default_value_t = ReportOptions::default().top)]
+    pub top: usize,
+
+    /// Count visits that overlap a loss, too
+    ///
+    /// Default: they are left out, as records of theirs may be missing.
+    #[arg(long)]
+    pub all: bool,
+
+    /// Report one probe only
+    ///
+    /// Its number: the first --uprobe of the recording is 0.
+    #[arg(long, value_name = "ID")]
+    pub probe: Option<u16>,
+}
+
+/// Format of a report.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people
+    #[default]
+    Text,
+    /// For programs: everything
+    Json,
+    /// For programs: one table
+    Csv,
+}
+
+/// Table of a CSV report.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ReportTable {
+    /// A row for each function or wait
+    #[default]
+    Functions,
+    /// A row for each of the slowest items
+    Items,
+}
+
+impl From<ReportTable> for CsvTable {
+    fn from(table: ReportTable) -> Self {
+        match table {
+            ReportTable::Functions => Self::Functions,
+            ReportTable::Items => Self::Items,
+        }
+    }
+}
+
+/// Runs `pebs-trace report`: the report goes to stdout, remarks on the trace to stderr.
+///
+/// # Errors
+/// If the trace can't be read or stdout can't be written. The hint, if there is one, is an error
+/// of type [`ReportError`] in the chain.
+pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
+    let options = ReportOptions {
+        probe: args.probe.map(ProbeId),
+        slowest: args.slowest,
+        top: args.top,
+        losses: if args.all {
+            LossVisits::Include
+        } else {
+            LossVisits::LeaveOut
+        },
+    };
+    write(&args.trace, args.format, args.table, &options)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the report of a trace with default options, as at the end of a recording.
+///
+/// # Errors
+/// As [`run`].
+pub fn print(trace_dir: &Path, format: Format) -> anyhow::Result<()> {
+    write(
+        trace_dir,
+        format,
+        ReportTable::default(),
+        &ReportOptions::default(),
+    )
+}
+
+fn write(
+    dir: &Path,
+    format: Format,
+    table: ReportTable,
+    options: &ReportOptions,
+) -> anyhow::Result<()> {
+    let trace = Trace::open(dir).map_err(ReportError::from)?;
+    if let Some((remark, hint)) = trace.remark() {
+        eprintln!("{remark}\nhint: {hint}");
+    }
+    let report = build(&trace, options)?;
+    let shown = match format {
+        Format::Text => text::render(&report),
+        Format::Json => json::render(&report).context("cannot write the report as JSON")?,
+        Format::Csv => csv::render(&report, table.into()),
+    };
+    match io::stdout().lock().write_all(shown.as_bytes()) {
+        // `pebs-trace report T | head` is no failure.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.context("cannot write the report to stdout"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: ReportArgs,
+    }
+
+    /// Defaults work unread, and every option is taken.
+    #[test]
+    fn arguments() {
+        let plain = Line::try_parse_from(["report", "t"]).unwrap().args;
+        assert_eq!((plain.slowest, plain.top, plain.all), (10, 15, false));
+        assert_eq!((plain.format, plain.probe), (Format::Text, None));
+        let all = "report t --format csv --table items --slowest 3 --top 4 --all --probe 1";
+        let all = Line::try_parse_from(all.split(' ')).unwrap().args;
+        assert_eq!((all.slowest, all.top, all.all), (3, 4, true));
+        assert_eq!((all.format, all.table), (Format::Csv, ReportTable::Items));
+        assert_eq!(all.probe, Some(1));
+    }
+
+    /// An error of the trace keeps its type, so that its hint can be shown.
+    #[test]
+    fn missing_trace() {
+        let args = Line::try_parse_from(["report", "/nonexistent/t"])
+            .unwrap()
+            .args;
+        let error = run(&args).unwrap_err();
+        let hint = error
+            .downcast_ref::<ReportError>()
+            .and_then(ReportError::hint);
+        assert!(hint.is_some(), "{error:#}");
+    }
+}

@@ -1,0 +1,391 @@
+//! What a mark and a sample cost on this machine, measured on ourselves before a recording.
+//!
+//! Marks: a function of this program that does nothing is called with and without a probe on it.
+//! Samples: a loop of known work runs with and without sampling. Both take the real programs, with
+//! rings of their own. The whole takes well below a second and touches nobody else.
+//!
+//! Assumption: what a mark or sample costs here is what it costs the target; caches that it pushes
+//! out of the target are not counted.
+#![expect(
+    unsafe_code,
+    reason = "calls functions written in assembly, to know their instructions"
+)]
+
+use std::hint::black_box;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use pebs_common::config::{ArgProgram, MAX_ARGS, MAX_CPUS, Scope, SiteConfig};
+use pebs_common::record::Role;
+
+use crate::analysis::estimate::Pause;
+use crate::collect::programs::{Programs, Settings};
+use crate::collect::{kernel_map, pause};
+use crate::pmu::attr::{EventClass, ResolvedEvent};
+use crate::pmu::open::{
+    BpfLink, PerfEvent, Target, UprobeAt, UprobePmu, UprobeScope, UprobeSite, open_uprobe,
+};
+use crate::stream::clock::Clock;
+use crate::stream::decode::{Body, Payloads, decode};
+use crate::target::probe::EntryClass;
+use crate::units::{Cpu, EventId, KtimeNs, Pid, Tid};
+
+/// Calls in a round: their marks fit into the ring.
+const CALLS: u32 = 100;
+/// Rounds; the fastest counts, as all disturbance makes a round slower. Short ones, so that some are
+/// undisturbed on a busy machine.
+const ROUNDS: u32 = 12;
+/// Times that the pause of a sample is measured.
+const PAUSE_ROUNDS: u32 = 3;
+/// Bytes of the ring.
+const RING_BYTES: u32 = 64 << 10;
+/// Work in a round of sampling.
+const WORK: Duration = Duration::from_millis(1);
+
+std::arch::global_asm!(
+    ".p2align 4",
+    "pebs_calibrate_nop5:",
+    ".byte 0x0f, 0x1f, 0x44, 0x00, 0x00",
+    "ret",
+    ".p2align 4",
+    "pebs_calibrate_emulated:",
+    "push rbp",
+    "pop rbp",
+    "ret",
+    ".p2align 4",
+    "pebs_calibrate_single_step:",
+    "mov eax, edi",
+    "ret",
+);
+
+unsafe extern "C" {
+    fn pebs_calibrate_nop5();
+    fn pebs_calibrate_emulated();
+    fn pebs_calibrate_single_step();
+}
+
+/// Costs in ns; `None` where one could not be measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct UnitCosts {
+    /// A mark at a five-byte nop.
+    pub nop5_ns: Option<f64>,
+    /// A mark at an instruction that the kernel emulates.
+    pub emulated_ns: Option<f64>,
+    /// A mark at an instruction that is single-stepped.
+    pub single_step_ns: Option<f64>,
+    /// A mark by a uretprobe, without its entry.
+    pub uretprobe_ns: Option<f64>,
+    /// A sample of the run's first event, if that is a clock.
+    pub sample_ns: Option<f64>,
+    /// How long a sample of it stops the code, and when its time is read.
+    pub pause: Option<Pause>,
+}
+
+/// What has to be known.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// Classes of the instructions that are probed.
+    pub classes: &'a [EntryClass],
+    /// Whether there are uretprobes.
+    pub uretprobes: bool,
+    /// The event whose samples are to be measured.
+    pub event: Option<&'a ResolvedEvent>,
+}
+
+/// Measures what is wanted; what fails stays unknown.
+#[must_use]
+pub fn measure(pmu: &UprobePmu, wanted: Wanted<'_>) -> UnitCosts {
+    let Some(bench) = Bench::new(pmu) else {
+        return UnitCosts::default();
+    };
+    let wants = |class| wanted.classes.contains(&class);
+    let mark = |class, function| wants(class).then(|| bench.mark(function)).flatten();
+    UnitCosts {
+        nop5_ns: mark(EntryClass::Nop5, pebs_calibrate_nop5),
+        emulated_ns: mark(EntryClass::Emulated, pebs_calibrate_emulated),
+        single_step_ns: mark(EntryClass::SingleStep, pebs_calibrate_single_step),
+        uretprobe_ns: wanted.uretprobes.then(|| bench.uretprobe()).flatten(),
+        sample_ns: wanted.event.and_then(|event| bench.sample(event)),
+        pause: wanted.event.and_then(|event| bench.pause(event)),
+    }
+}
+
+impl UnitCosts {
+    /// Cost of a mark at a site, ns.
+    #[must_use]
+    pub const fn of_mark(&self, class: EntryClass, uretprobe: bool) -> Option<f64> {
+        match class {
+            _ if uretprobe => self.uretprobe_ns,
+            EntryClass::Nop5 => self.nop5_ns,
+            EntryClass::Emulated => self.emulated_ns,
+            EntryClass::SingleStep => self.single_step_ns,
+        }
+    }
+}
+
+type Function = unsafe extern "C" fn();
+
+/// Programs and a ring of our own.
+struct Bench<'a> {
+    pmu: &'a UprobePmu,
+    programs: Programs,
+    ring: std::cell::RefCell<crate::collect::ring::Ring>,
+}
+
+impl<'a> Bench<'a> {
+    fn new(pmu: &'a UprobePmu) -> Option<Self> {
+        let settings = Settings {
+            scope: Scope::Table,
+            exclude_kernel: false,
+            perf_clock_events: 0,
+            sample_limit: u64::MAX,
+            switches: false,
+            events: 1,
+            log: false,
+        };
+        let programs = Programs::load(&settings).ok()?;
+        programs.trace(Pid(std::process::id())).ok()?;
+        let site = SiteConfig {
+            probe: 0,
+            role: Role::Begin as u8,
+            args: 0,
+            has_id: 0,
+            payload: 0,
+            sp_adjust: 0,
+            id: ArgProgram::NONE,
+            named: [ArgProgram::NONE; MAX_ARGS],
+        };
+        programs.set_site(0, &site).ok()?;
+        let fd = kernel_map::create_ring(RING_BYTES).ok()?;
+        let (marks, samples) = (
+            programs.map("RINGS").ok()?,
+            programs.map("SAMPLE_RINGS").ok()?,
+        );
+        // One ring serves whatever CPU we run on.
+        let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u32;
+        for cpu in 0..cpus.clamp(64, MAX_CPUS) {
+            kernel_map::set_map(marks, cpu, fd.as_fd()).ok()?;
+            kernel_map::set_map(samples, cpu, fd.as_fd()).ok()?;
+        }
+        let ring = crate::collect::ring::Ring::map(fd, RING_BYTES as usize).ok()?;
+        Some(Self {
+            pmu,
+            programs,
+            ring: std::cell::RefCell::new(ring),
+        })
+    }
+
+    /// Empties the ring, so that the next round's records find room.
+    fn empty(&self) {
+        self.ring.borrow_mut().take(&mut Vec::new());
+    }
+
+    fn mark(&self, function: Function) -> Option<f64> {
+        let plain = self.call_ns(function);
+        let probe = self.attach(function, UprobeAt::Instruction)?;
+        let probed = self.call_ns(function);
+        drop(probe);
+        Some((probed - plain).max(0.0))
+    }
+
+    fn uretprobe(&self) -> Option<f64> {
+        let plain = self.call_ns(pebs_calibrate_nop5);
+        let probe = self.attach(pebs_calibrate_nop5, UprobeAt::Return)?;
+        let probed = self.call_ns(pebs_calibrate_nop5);
+        drop(probe);
+        Some((probed - plain).max(0.0))
+    }
+
+    fn attach(&self, function: Function, at: UprobeAt) -> Option<(BpfLink, PerfEvent)> {
+        let (path, file_offset) = place_of(function)?;
+        let site = UprobeSite {
+            path,
+            file_offset,
+            at,
+            semaphore: None,
+        };
+        let scope = UprobeScope::Process(Pid(std::process::id()));
+        let event = open_uprobe(self.pmu, &site, scope).ok()?;
+        let link = event.attach(self.programs.mark().ok()?, Some(0)).ok()?;
+        Some((link, event))
+    }
+
+    /// ns of a call, by the fastest round.
+    fn call_ns(&self, function: Function) -> f64 {
+        let round = || {
+            self.empty();
+            timed(|| {
+                for _ in 0..CALLS {
+                    // SAFETY: the function is ours, takes nothing, and returns.
+                    unsafe { black_box(function)() };
+                }
+            })
+        };
+        fastest(round).as_nanos() as f64 / f64::from(CALLS)
+    }
+
+    /// ns of a sample, by the fastest rounds with and without sampling.
+    fn sample(&self, event: &ResolvedEvent) -> Option<f64> {
+        if event.class != EventClass::Clock {
+            return None;
+        }
+        let work = work_for(WORK);
+        let target = own_thread();
+        let counter = PerfEvent::open(&event.attr_for(target), target, &event.name).ok()?;
+        let _link = counter
+            .attach(self.programs.sample(EventId(0)).ok()?, None)
+            .ok()?;
+        let mut plain = Duration::MAX;
+        let mut sampled = Duration::MAX;
+        // In turn, so that a slow spell meets both.
+        for _ in 0..ROUNDS {
+            plain = plain.min(timed(|| spin(work)));
+            self.empty();
+            counter.enable().ok()?;
+            sampled = sampled.min(timed(|| spin(work)));
+            counter.disable().ok()?;
+        }
+        let samples = sampled.as_nanos() as f64 / event.reset.0.get() as f64;
+        Some((sampled.saturating_sub(plain).as_nanos() as f64 / samples).max(0.0))
+    }
+}
+
+impl Bench<'_> {
+    /// What a sample does to the code that it falls into.
+    fn pause(&self, event: &ResolvedEvent) -> Option<Pause> {
+        if event.class != EventClass::Clock || event.perf_clock {
+            return None;
+        }
+        let counter = PerfEvent::open(&event.attr_for(own_thread()), own_thread(), &event.name);
+        let counter = counter.ok()?;
+        let _link = counter
+            .attach(self.programs.sample(EventId(0)).ok()?, None)
+            .ok()?;
+        // As with costs: all disturbance makes it longer.
+        let rounds = (0..PAUSE_ROUNDS).filter_map(|_| self.pause_once(event, &counter));
+        rounds.min_by_key(|pause| pause.before + pause.after)
+    }
+
+    fn pause_once(&self, event: &ResolvedEvent, counter: &PerfEvent) -> Option<Pause> {
+        self.empty();
+        counter.enable().ok()?;
+        let interval = Duration::from_nanos(event.reset.0.get());
+        let jumps = pause::watch(pause::time_to_watch(interval));
+        counter.disable().ok()?;
+        let mut bytes = Vec::new();
+        self.ring.borrow_mut().take(&mut bytes);
+        let (mut records, mut payloads) = (Vec::new(), Payloads::default());
+        let mut clock = Clock::new(KtimeNs(0));
+        decode(Cpu(0), &bytes, &mut clock, &mut payloads, &mut records);
+        let samples = records.iter().filter_map(|record| match record.body {
+            Body::Sample { .. } => Some(KtimeNs(record.time.0.cast_unsigned())),
+            _ => None,
+        });
+        pause::pause(&jumps, &samples.collect::<Vec<_>>())
+    }
+}
+
+fn own_thread() -> Target {
+    Target::Thread(Tid(rustix::thread::gettid().as_raw_nonzero().get() as u32))
+}
+
+/// CPU time of this thread that some work takes.
+fn timed(work: impl FnOnce()) -> Duration {
+    let now = || {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    };
+    let start = now();
+    work();
+    now().saturating_sub(start)
+}
+
+fn fastest(mut round: impl FnMut() -> Duration) -> Duration {
+    (0..ROUNDS).map(|_| round()).min().unwrap_or_default()
+}
+
+fn spin(steps: u64) {
+    let mut value = 1u64;
+    for step in 0..steps {
+        value = black_box(
+            value
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(step),
+        );
+    }
+}
+
+/// Steps of [`spin`] that take about that long.
+fn work_for(time: Duration) -> u64 {
+    const TRIAL: u64 = 100_000;
+    let trial = fastest(|| timed(|| spin(TRIAL))).as_nanos().max(1) as u64;
+    TRIAL * time.as_nanos() as u64 / trial
+}
+
+/// File and offset of a function of this program.
+fn place_of(function: Function) -> Option<(PathBuf, u64)> {
+    let address = function as usize as u64;
+    let maps = procfs_maps()?;
+    maps.lines().find_map(|line| {
+        let mut fields = line.split_whitespace();
+        let (start, end) = fields.next()?.split_once('-')?;
+        let hex = |text| u64::from_str_radix(text, 16).ok();
+        let (start, end) = (hex(start)?, hex(end)?);
+        let offset = hex(fields.nth(1)?)?;
+        (start..end)
+            .contains(&address)
+            .then(|| ("/proc/self/exe".into(), address - start + offset))
+    })
+}
+
+fn procfs_maps() -> Option<String> {
+    std::fs::read_to_string("/proc/self/maps").ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every cost can be measured on this machine, and a single step is the dearest mark.
+    #[test]
+    fn all_costs() {
+        let Some(pmu) = UprobePmu::read(std::path::Path::new("/")) else {
+            println!("SKIP the kernel has no uprobe PMU");
+            return;
+        };
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIP not root");
+            return;
+        }
+        let host = crate::pmu::host::Host::probe(std::path::Path::new("/"));
+        let reset = crate::pmu::reset::reset_value(16_000).unwrap();
+        let spec = "cpu-clock".parse().unwrap();
+        let event = crate::pmu::attr::resolve(&spec, &host, reset).unwrap();
+        let classes = [
+            EntryClass::Nop5,
+            EntryClass::Emulated,
+            EntryClass::SingleStep,
+        ];
+        let wanted = Wanted {
+            classes: &classes,
+            uretprobes: true,
+            event: Some(&event),
+        };
+        let start = std::time::Instant::now();
+        let costs = measure(&pmu, wanted);
+        println!("{costs:?} in {:?}", start.elapsed());
+        assert!(costs.single_step_ns > costs.emulated_ns, "{costs:?}");
+        assert!(
+            costs.nop5_ns.is_some() && costs.uretprobe_ns.is_some(),
+            "{costs:?}"
+        );
+        if let Some(pause) = costs.pause {
+            assert!(pause.before > 0 && pause.after > 0, "{costs:?}");
+        }
+        assert!(
+            costs.sample_ns.is_some_and(|ns| ns < 100_000.0),
+            "{costs:?}"
+        );
+    }
+}

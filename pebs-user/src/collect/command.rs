@@ -1,0 +1,254 @@
+//! A command of the user's, started so that nothing of it runs before the probes are in place.
+//!
+//! The child is stopped by the kernel at the end of its `execve` (ptrace), when its binary is
+//! mapped but not one of its instructions has run; it is let go, and no longer traced, once
+//! everything is attached.
+#![expect(unsafe_code, reason = "ptrace has no safe binding")]
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use crate::units::Pid;
+
+/// A command that could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    /// It is not there.
+    #[error("command not found: {0}")]
+    NotFound(String),
+    /// It is there but may not be run, or running it failed.
+    #[error("cannot run {command}")]
+    Run {
+        /// The command.
+        command: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// It would change its privileges, which it must not do while a tracer holds it.
+    #[error("cannot start {}: it is set{which} and would run without its privileges", path.display())]
+    Privileged {
+        /// The program.
+        path: PathBuf,
+        /// `uid` or `gid`.
+        which: &'static str,
+    },
+}
+
+impl CommandError {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::NotFound(name) if name.contains('/') => Some(format!(
+                "there is no file '{name}'; the command follows '--'"
+            )),
+            Self::NotFound(name) => Some(format!(
+                "'{name}' is in no directory of PATH; for a file in this one write './{name}'"
+            )),
+            Self::Run { .. } => Some("run the command alone first".to_owned()),
+            Self::Privileged { .. } => {
+                Some("start it yourself, then trace it with -p PID".to_owned())
+            }
+        }
+    }
+}
+
+/// A command that waits to be let go.
+pub struct Held {
+    /// Its process.
+    pub pid: Pid,
+    go: mpsc::SyncSender<()>,
+    thread: JoinHandle<io::Result<ExitStatus>>,
+}
+
+/// A command that runs.
+pub struct Running {
+    thread: JoinHandle<io::Result<ExitStatus>>,
+}
+
+/// Where a command's program lies: itself if it has a slash, else in `PATH`.
+///
+/// # Errors
+/// If it is nowhere.
+pub fn find(command: &OsString) -> Result<PathBuf, CommandError> {
+    let not_found = || CommandError::NotFound(command.to_string_lossy().into_owned());
+    let given = Path::new(command);
+    if given.components().count() > 1 || command.to_string_lossy().contains('/') {
+        return if given.exists() {
+            Ok(given.to_owned())
+        } else {
+            Err(not_found())
+        };
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .map(|dir| dir.join(given))
+        .find(|file| is_executable(file))
+        .ok_or_else(not_found)
+}
+
+fn is_executable(file: &Path) -> bool {
+    file.metadata()
+        .is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+}
+
+/// Starts a command and holds it at its first instruction.
+///
+/// # Errors
+/// If it can't be found, run, or would change its privileges.
+pub fn start(arguments: &[OsString]) -> Result<Held, CommandError> {
+    let Some(command) = arguments.first() else {
+        return Err(CommandError::NotFound(String::new()));
+    };
+    let path = find(command)?;
+    refuse_privileged(&path)?;
+    let (started, has_started) = mpsc::sync_channel(1);
+    let (go, may_go) = mpsc::sync_channel(1);
+    let arguments = arguments.to_vec();
+    // ptrace answers only the thread that started the child.
+    let thread = std::thread::spawn(move || supervise(&arguments, &started, &may_go));
+    let failed = |source| CommandError::Run {
+        command: command.to_string_lossy().into_owned(),
+        source,
+    };
+    match has_started.recv() {
+        Ok(Ok(pid)) => Ok(Held { pid, go, thread }),
+        Ok(Err(source)) => Err(failed(source)),
+        Err(mpsc::RecvError) => Err(failed(io::ErrorKind::BrokenPipe.into())),
+    }
+}
+
+fn refuse_privileged(path: &Path) -> Result<(), CommandError> {
+    let Ok(metadata) = path.metadata() else {
+        return Ok(());
+    };
+    let mode = metadata.mode();
+    let which = match (mode & libc::S_ISUID != 0, mode & libc::S_ISGID != 0) {
+        (true, _) => "uid",
+        (_, true) => "gid",
+        _ => return Ok(()),
+    };
+    Err(CommandError::Privileged {
+        path: path.to_owned(),
+        which,
+    })
+}
+
+/// Runs the child's whole life on one thread.
+fn supervise(
+    arguments: &[OsString],
+    started: &mpsc::SyncSender<io::Result<Pid>>,
+    may_go: &mpsc::Receiver<()>,
+) -> io::Result<ExitStatus> {
+    let mut child = match spawn_stopped(arguments) {
+        Ok(child) => child,
+        Err(error) => {
+            let kind = error.kind();
+            let _ = started.send(Err(error));
+            return Err(kind.into());
+        }
+    };
+    let _ = started.send(Ok(Pid(child.id())));
+    if may_go.recv().is_err() {
+        // Nobody will let it go: it never ran, and never shall.
+        child.kill()?;
+        return child.wait();
+    }
+    ptrace(libc::PTRACE_DETACH, child.id())?;
+    child.wait()
+}
+
+fn spawn_stopped(arguments: &[OsString]) -> io::Result<Child> {
+    let mut command = Command::new(&arguments[0]);
+    command.args(&arguments[1..]);
+    // SAFETY: between fork and exec the closure only makes one system call.
+    unsafe { command.pre_exec(|| ptrace(libc::PTRACE_TRACEME, 0)) };
+    let child = command.spawn()?;
+    let mut status = 0;
+    // SAFETY: waits for our own child; the status is written to a live variable.
+    let waited = unsafe { libc::waitpid(child.id().cast_signed(), &raw mut status, libc::__WALL) };
+    if waited < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(child)
+}
+
+fn ptrace(request: libc::c_uint, pid: u32) -> io::Result<()> {
+    let none = std::ptr::null_mut::<libc::c_void>();
+    // SAFETY: neither request reads or writes memory of this process.
+    let result = unsafe { libc::ptrace(request, pid.cast_signed(), none, none) };
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
+impl Held {
+    /// Lets the command run.
+    #[must_use]
+    pub fn release(self) -> Running {
+        let _ = self.go.send(());
+        Running {
+            thread: self.thread,
+        }
+    }
+}
+
+impl Running {
+    /// Waits for its end. Blocks.
+    ///
+    /// # Errors
+    /// If it could not be waited for.
+    pub fn wait(self) -> io::Result<ExitStatus> {
+        self.thread
+            .join()
+            .unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nothing of the command runs before it is let go, and its exit code comes back.
+    #[test]
+    fn held_then_released() {
+        let dir = tempfile::tempdir().unwrap();
+        let mark = dir.path().join("ran");
+        let script = format!("touch {}; exit 7", mark.display());
+        let held = start(&["sh".into(), "-c".into(), script.into()]).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        assert!(!mark.exists());
+        let exe = std::fs::read_link(format!("/proc/{}/exe", held.pid.0)).unwrap();
+        assert!(
+            !exe.to_string_lossy().contains("pebs"),
+            "still before exec: {exe:?}"
+        );
+        assert_eq!(held.release().wait().unwrap().code(), Some(7));
+        assert!(mark.exists());
+    }
+
+    /// A command that is not let go ends without having run.
+    #[test]
+    fn dropped() {
+        let held = start(&["sleep".into(), "60".into()]).unwrap();
+        let Held { go, thread, .. } = held;
+        drop(go);
+        assert!(!thread.join().unwrap().unwrap().success());
+    }
+
+    /// Missing commands are named.
+    #[test]
+    fn missing() {
+        let error = start(&["no-such-command-here".into()]).err().unwrap();
+        assert_eq!(error.to_string(), "command not found: no-such-command-here");
+    }
+}

@@ -1,0 +1,144 @@
+//! The draining thread: empties every ring in turn and hands the bytes on.
+//!
+//! Invariant: a cycle's frontier is a time below which no record can still arrive. A program reads
+//! the time of its record after reserving room, so once a ring was seen without reserved records,
+//! it is whole up to the instant at which the looking began.
+//!
+//! Memory: what waits for the pipeline is bounded in bytes. While the bound is reached the rings
+//! fill, and the kernel programs refuse samples first, and count them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender};
+
+use crate::collect::kernel_map::{CounterRow, Counters};
+use crate::collect::ring::{Ring, Taken};
+use crate::collect::sideband::Sideband;
+use crate::collect::sideband_decode::SidebandEvent;
+use crate::units::{Cpu, KtimeNs};
+
+/// Pause between two rounds while records flow.
+const BUSY_PAUSE: Duration = Duration::from_millis(2);
+/// Pause while next to nothing flows: a ring can't fill in that time from empty.
+const QUIET_PAUSE: Duration = Duration::from_millis(8);
+/// How much earlier than the looking a ring is taken to be whole. A program reads the time right
+/// after the store that reserves its room, and the reader may see that store a moment later.
+const STORE_DELAY_NS: u64 = 10_000;
+/// A round that took fewer bytes is quiet.
+const QUIET_BYTES: usize = 4096;
+/// Rounds without bytes between two cycles that are handed on all the same.
+const HEARTBEAT: u32 = 12;
+
+/// What one round through the rings gave.
+#[derive(Debug, Default)]
+pub struct Cycle {
+    /// Bytes of each ring, as the kernel framed them.
+    pub streams: Vec<(Cpu, Vec<u8>)>,
+    /// Counters of each CPU, read after the rings.
+    pub counters: Vec<CounterRow>,
+    /// Mappings, forks, execs and exits from the perf subsystem.
+    pub sideband: Vec<SidebandEvent>,
+    /// No record of an earlier time can still arrive.
+    pub frontier: KtimeNs,
+    /// When the counters were read.
+    pub counted_at: KtimeNs,
+}
+
+impl Cycle {
+    /// Bytes of all streams.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.streams.iter().map(|(_, bytes)| bytes.len()).sum()
+    }
+}
+
+/// The rings and the way out.
+pub struct Drain {
+    /// Every ring and its CPU.
+    pub rings: Vec<(Cpu, Ring)>,
+    /// The kernel programs' counters.
+    pub counters: Counters,
+    /// Mapping events, where the kernel grants them.
+    pub sideband: Option<Sideband>,
+    /// How far behind the looking a record's time can be, ns: 0 unless samples carry a time that
+    /// was taken before they were put into the ring.
+    pub lag_ns: u64,
+    /// Full cycles go here.
+    pub full: Sender<Cycle>,
+    /// Empty ones come back here.
+    pub empty: Receiver<Cycle>,
+    /// Bytes handed on that the pipeline has not taken in yet; whoever does subtracts them.
+    pub waiting_bytes: Arc<AtomicUsize>,
+    /// Rings are left alone while more bytes wait.
+    pub max_waiting_bytes: usize,
+    /// Set to end the thread after one last round.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// `CLOCK_MONOTONIC` now.
+#[must_use]
+pub fn now() -> KtimeNs {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    KtimeNs(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+impl Drain {
+    /// Drains until told to stop or until nobody listens; the last round comes after the stop.
+    pub fn run(mut self) {
+        let mut whole = vec![KtimeNs(0); self.rings.len()];
+        let mut quiet_rounds = 0;
+        loop {
+            let last = self.stop.load(Ordering::Acquire);
+            if self.waiting_bytes.load(Ordering::Acquire) > self.max_waiting_bytes && !last {
+                std::thread::sleep(BUSY_PAUSE);
+                continue;
+            }
+            let mut cycle = self.empty.try_recv().unwrap_or_default();
+            let bytes = self.round(&mut cycle, &mut whole);
+            quiet_rounds = if bytes == 0 { quiet_rounds + 1 } else { 0 };
+            self.waiting_bytes
+                .fetch_add(cycle.bytes(), Ordering::AcqRel);
+            let hand_on = bytes > 0 || quiet_rounds <= 1 || quiet_rounds % HEARTBEAT == 0 || last;
+            if hand_on && self.full.send(cycle).is_err() || last {
+                return;
+            }
+            std::thread::sleep(if bytes < QUIET_BYTES {
+                QUIET_PAUSE
+            } else {
+                BUSY_PAUSE
+            });
+        }
+    }
+
+    /// Takes what every ring holds; gives the number of bytes and events.
+    fn round(&mut self, cycle: &mut Cycle, whole: &mut [KtimeNs]) -> usize {
+        cycle
+            .streams
+            .resize_with(self.rings.len(), || (Cpu(0), Vec::new()));
+        let mut bytes = 0;
+        for (n, (cpu, ring)) in self.rings.iter_mut().enumerate() {
+            let (stream_cpu, stream) = &mut cycle.streams[n];
+            *stream_cpu = *cpu;
+            stream.clear();
+            let looked_at = now();
+            if ring.take(stream) == Taken::Everything {
+                whole[n] = KtimeNs(looked_at.0.saturating_sub(STORE_DELAY_NS + self.lag_ns));
+            }
+            bytes += stream.len();
+        }
+        cycle.frontier = whole.iter().copied().min().unwrap_or_default();
+        cycle.sideband.clear();
+        if let Some(sideband) = &mut self.sideband {
+            // A broken ring costs names, not samples; the next round goes on.
+            let _ = sideband.poll(|event| cycle.sideband.push(event));
+        }
+        cycle.counters.clear();
+        cycle
+            .counters
+            .extend((0..self.counters.cpus()).map(|cpu| self.counters.row(cpu)));
+        cycle.counted_at = now();
+        bytes + cycle.sideband.len()
+    }
+}

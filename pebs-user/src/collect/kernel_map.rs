@@ -1,0 +1,188 @@
+//! Maps that aya has no call for: rings of a size chosen at run time, and counters that are read
+//! from shared memory.
+#![expect(
+    unsafe_code,
+    reason = "the bpf system call and mmap have no safe binding"
+)]
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use pebs_common::counter::Counter;
+
+const BPF_MAP_CREATE: libc::c_int = 0;
+const BPF_MAP_UPDATE_ELEM: libc::c_int = 2;
+const BPF_MAP_DELETE_ELEM: libc::c_int = 3;
+const BPF_MAP_TYPE_RINGBUF: u32 = 27;
+
+/// `map_create` of `union bpf_attr` up to the flags. Source: include/uapi/linux/bpf.h.
+#[repr(C)]
+struct MapCreate {
+    map_type: u32,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+    map_flags: u32,
+}
+
+/// The element commands of `union bpf_attr`.
+#[repr(C)]
+struct MapElement {
+    map_fd: u32,
+    pad: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+/// Runs a bpf command.
+///
+/// # Safety
+/// `attr` has the layout that the command expects, and addresses in it are valid for it.
+unsafe fn bpf<T>(command: libc::c_int, attr: &T) -> io::Result<libc::c_long> {
+    let attr: *const T = attr;
+    // SAFETY: the size is the attr's; the rest is the caller's promise.
+    let result = unsafe { libc::syscall(libc::SYS_bpf, command, attr, size_of::<T>()) };
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}
+
+/// Creates a ring of `bytes`, a power of two and a multiple of the page size.
+///
+/// # Errors
+/// The kernel's, `ENOMEM` or `EPERM` above all.
+pub fn create_ring(bytes: u32) -> io::Result<OwnedFd> {
+    let attr = MapCreate {
+        map_type: BPF_MAP_TYPE_RINGBUF,
+        key_size: 0,
+        value_size: 0,
+        max_entries: bytes,
+        map_flags: 0,
+    };
+    // SAFETY: the attr is that of the command and holds no address.
+    let fd = unsafe { bpf(BPF_MAP_CREATE, &attr) }?;
+    // SAFETY: the kernel just gave us this descriptor, and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) })
+}
+
+/// Values that can be put into a map as they are: no padding, no pointers.
+///
+/// # Safety
+/// Every byte of the type is initialized.
+pub unsafe trait Plain: Copy {}
+// SAFETY: numbers have no padding.
+unsafe impl Plain for u32 {}
+// SAFETY: numbers have no padding.
+unsafe impl Plain for i32 {}
+// SAFETY: repr(C), its size is asserted to be the sum of its fields.
+unsafe impl Plain for pebs_common::config::SiteConfig {}
+
+/// Sets the value under a 32-bit key.
+///
+/// # Errors
+/// The kernel's.
+pub fn set<V: Plain>(map: BorrowedFd<'_>, key: u32, value: &V) -> io::Result<()> {
+    let attr = element(map, &key, value);
+    // SAFETY: key and value live through the call; their sizes are the map's, which is of ours.
+    unsafe { bpf(BPF_MAP_UPDATE_ELEM, &attr) }.map(drop)
+}
+
+/// Puts a map into a map of maps.
+///
+/// # Errors
+/// The kernel's.
+pub fn set_map(outer: BorrowedFd<'_>, key: u32, inner: BorrowedFd<'_>) -> io::Result<()> {
+    set(outer, key, &inner.as_raw_fd())
+}
+
+/// Removes a 32-bit key; one that is not there is no error.
+///
+/// # Errors
+/// The kernel's.
+pub fn remove(map: BorrowedFd<'_>, key: u32) -> io::Result<()> {
+    let attr = element(map, &key, &0u32);
+    // SAFETY: the key lives through the call; the value is not looked at.
+    match unsafe { bpf(BPF_MAP_DELETE_ELEM, &attr) } {
+        Err(error) if error.raw_os_error() != Some(libc::ENOENT) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn element<V>(map: BorrowedFd<'_>, key: &u32, value: &V) -> MapElement {
+    MapElement {
+        map_fd: map.as_raw_fd().cast_unsigned(),
+        pad: 0,
+        key: std::ptr::from_ref(key) as u64,
+        value: std::ptr::from_ref(value) as u64,
+        flags: 0,
+    }
+}
+
+/// Counters of one CPU, by [`Counter`].
+pub type CounterRow = [u64; Counter::COUNT as usize];
+
+/// The kernel programs' counters, mapped.
+#[derive(Debug)]
+pub struct Counters {
+    words: NonNull<AtomicU64>,
+    bytes: usize,
+    cpus: usize,
+}
+
+// SAFETY: the mapping is shared memory of atomics, readable from any thread.
+unsafe impl Send for Counters {}
+
+impl Counters {
+    /// Maps the counter array for the first `cpus` CPUs.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn map(map: BorrowedFd<'_>, cpus: usize) -> io::Result<Self> {
+        let page = rustix::param::page_size();
+        let bytes = (cpus * size_of::<CounterRow>()).next_multiple_of(page);
+        // SAFETY: a new read-only mapping at an address of the kernel's choice.
+        let address = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                rustix::mm::ProtFlags::READ,
+                rustix::mm::MapFlags::SHARED,
+                map.as_fd(),
+                0,
+            )
+        }?;
+        let words = NonNull::new(address.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
+        Ok(Self { words, bytes, cpus })
+    }
+
+    /// CPUs that have a row.
+    #[must_use]
+    pub const fn cpus(&self) -> usize {
+        self.cpus
+    }
+
+    /// The counters of one CPU now. Cost: no system call.
+    #[must_use]
+    pub fn row(&self, cpu: usize) -> CounterRow {
+        assert!(cpu < self.cpus, "cpu {cpu} has no counters");
+        std::array::from_fn(|n| {
+            // SAFETY: the word lies within the mapping: cpu < cpus, n < COUNT; mapped pages are
+            // aligned.
+            let word = unsafe { self.words.add(cpu * Counter::COUNT as usize + n).as_ref() };
+            word.load(Ordering::Relaxed)
+        })
+    }
+}
+
+impl Drop for Counters {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours and no reference into it outlives self. Failure would leave
+        // the mapping, which the process's end removes.
+        let _ = unsafe { rustix::mm::munmap(self.words.as_ptr().cast(), self.bytes) };
+    }
+}

@@ -1,0 +1,14 @@
+//! Collecting: the kernel programs, their rings, and the session that ties them together.
+
+pub mod btf;
+pub mod calibrate;
+pub mod command;
+pub mod drain;
+pub mod kernel_map;
+mod pause;
+pub mod perf_ring;
+pub mod programs;
+pub mod ring;
+pub mod session;
+pub mod sideband;
+pub mod sideband_decode;

@@ -1,0 +1,175 @@
+//! Reader of one eBPF ring buffer: positions and framing, not the records' meaning.
+//!
+//! aya's reader gives one record at a time and can't tell an empty ring from one whose next record
+//! is still being written; the frontier needs to know.
+#![expect(unsafe_code, reason = "the ring is memory shared with the kernel")]
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+/// The record is still being written. Source: `BPF_RINGBUF_BUSY_BIT`, include/uapi/linux/bpf.h.
+const BUSY: u32 = 1 << 31;
+/// The record was given up. Source: `BPF_RINGBUF_DISCARD_BIT`.
+const DISCARDED: u32 = 1 << 30;
+/// Source: `BPF_RINGBUF_HDR_SZ`.
+const HEADER: usize = 8;
+
+/// A ring, mapped.
+#[derive(Debug)]
+pub struct Ring {
+    fd: OwnedFd,
+    consumer: NonNull<AtomicUsize>,
+    /// The producer's page; the data follows it, mapped twice in a row.
+    producer: NonNull<AtomicUsize>,
+    size: usize,
+    page: usize,
+}
+
+// SAFETY: there is one reader, and all access to shared memory is through atomics or between
+// positions that the kernel does not write.
+unsafe impl Send for Ring {}
+
+/// What a ring held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// Everything that was reserved when the reader looked.
+    Everything,
+    /// Everything before a record that is still being written.
+    UpToBusy,
+}
+
+impl Ring {
+    /// Maps a ring of `size` bytes.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn map(fd: OwnedFd, size: usize) -> io::Result<Self> {
+        let page = rustix::param::page_size();
+        // SAFETY: new mappings at addresses of the kernel's choice, with the layout that
+        // kernel/bpf/ringbuf.c documents: consumer page, producer page, data twice.
+        let consumer = unsafe {
+            let protection = ProtFlags::READ | ProtFlags::WRITE;
+            mmap(
+                std::ptr::null_mut(),
+                page,
+                protection,
+                MapFlags::SHARED,
+                fd.as_fd(),
+                0,
+            )
+        }?;
+        // SAFETY: as above.
+        let producer = unsafe {
+            let length = page + 2 * size;
+            mmap(
+                std::ptr::null_mut(),
+                length,
+                ProtFlags::READ,
+                MapFlags::SHARED,
+                fd.as_fd(),
+                page as u64,
+            )
+        };
+        let unavailable = || io::Error::from(io::ErrorKind::AddrNotAvailable);
+        let consumer: NonNull<AtomicUsize> =
+            NonNull::new(consumer.cast()).ok_or_else(unavailable)?;
+        let producer = match producer {
+            Ok(address) => NonNull::new(address.cast()).ok_or_else(unavailable)?,
+            Err(errno) => {
+                // SAFETY: the mapping was made above and nothing refers to it.
+                let _ = unsafe { munmap(consumer.as_ptr().cast(), page) };
+                return Err(errno.into());
+            }
+        };
+        Ok(Self {
+            fd,
+            consumer,
+            producer,
+            size,
+            page,
+        })
+    }
+
+    /// The map's descriptor.
+    #[must_use]
+    pub const fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+
+    /// Size of the data, bytes.
+    #[must_use]
+    pub const fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Appends all complete records to `out`, each framed as in the ring, and frees their room.
+    ///
+    /// Cost: one copy and a look at each record's header; no system call.
+    pub fn take(&mut self, out: &mut Vec<u8>) -> Taken {
+        // SAFETY: both pages are mapped and hold the position at their start; this is the only
+        // consumer. The kernel releases the producer's position in `__bpf_ringbuf_reserve`
+        // (kernel/bpf/ringbuf.c, smp_store_release of producer_pos), paired with Acquire.
+        let (consumer, producer) = unsafe { (self.consumer.as_ref(), self.producer.as_ref()) };
+        let start = consumer.load(Ordering::Relaxed);
+        let end = producer.load(Ordering::Acquire);
+        let mut at = start;
+        let mut taken = Taken::Everything;
+        while at != end {
+            let word = self.header(at);
+            if word & BUSY != 0 {
+                taken = Taken::UpToBusy;
+                break;
+            }
+            let length = (word & (DISCARDED - 1)) as usize;
+            at = at.wrapping_add((HEADER + length).next_multiple_of(8));
+        }
+        self.copy(start, at, out);
+        consumer.store(at, Ordering::Release);
+        taken
+    }
+
+    /// Length and bits of the record at a position.
+    fn header(&self, at: usize) -> u32 {
+        // SAFETY: positions between consumer's and producer's start records, aligned to 8; the
+        // kernel publishes the header in `bpf_ringbuf_commit` by xchg, paired with Acquire.
+        let header = unsafe {
+            self.producer
+                .byte_add(self.page + at % self.size)
+                .cast::<AtomicU32>()
+                .as_ref()
+        };
+        header.load(Ordering::Acquire)
+    }
+
+    fn copy(&self, start: usize, end: usize, out: &mut Vec<u8>) {
+        let length = end.wrapping_sub(start);
+        assert!(
+            length <= self.size,
+            "the ring's positions are {length} bytes apart"
+        );
+        // SAFETY: the kernel does not write between the consumer's position and the records that
+        // were complete; the data is mapped twice, so the range is contiguous.
+        let bytes = unsafe {
+            let first = self
+                .producer
+                .byte_add(self.page + start % self.size)
+                .cast::<u8>();
+            std::slice::from_raw_parts(first.as_ptr(), length)
+        };
+        out.extend_from_slice(bytes);
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: the mappings are ours and no reference into them outlives self.
+        unsafe {
+            let _ = munmap(self.consumer.as_ptr().cast(), self.page);
+            let _ = munmap(self.producer.as_ptr().cast(), self.page + 2 * self.size);
+        }
+    }
+}

@@ -1,0 +1,498 @@
+//! One recording in the kernel: programs, rings, events and probes, put up in an order in which
+//! nothing is seen half, and taken down by dropping.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use pebs_common::config::{MAX_CPUS, Scope};
+use pebs_common::record::Role;
+
+use crate::collect::drain::now;
+use crate::collect::kernel_map::{self, Counters};
+use crate::collect::programs::{Log, Programs, ProgramsError, Settings};
+use crate::collect::ring::Ring;
+use crate::pmu::attr::{EventClass, ResolvedEvent};
+use crate::pmu::host::Host;
+use crate::pmu::open::{
+    AttachError, BpfLink, ControlError, OpenError, OpenErrorKind, PerfEvent, Target, UprobeAt,
+    UprobeScope, UprobeSite, open_uprobe,
+};
+use crate::target::probe::{ProbeSet, Site};
+use crate::target::process;
+use crate::units::{Cpu, EventId, KtimeNs, Pid, Tid};
+
+/// Samples may fill this much of a ring that they share with marks.
+const SAMPLE_SHARE: (u64, u64) = (3, 4);
+
+/// Ticks of the clock calibrator, ns: ten a second on each CPU.
+const CLOCK_PERIOD_NS: u64 = 100_000_000;
+
+/// How long a sample that carries a time of its own may take from there into the ring, ns: in a
+/// buffer of the hardware, or because the CPU was taken away in between.
+const SAMPLE_LAG_NS: u64 = 2_000_000;
+
+/// What to record.
+pub struct SessionPlan<'a> {
+    /// The machine.
+    pub host: &'a Host,
+    /// Probes.
+    pub probes: &'a ProbeSet,
+    /// Events, with the attr as granted.
+    pub events: &'a [ResolvedEvent],
+    /// Processes to trace; empty: every process that makes a mark.
+    pub pids: &'a [Pid],
+    /// Size of each CPU's ring, bytes.
+    pub ring_bytes: u32,
+    /// Whether to record switches.
+    pub switches: bool,
+    /// Whether the kernel programs log what they do.
+    pub log: bool,
+}
+
+/// A recording that could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// Programs.
+    #[error(transparent)]
+    Programs(#[from] ProgramsError),
+    /// An event or probe could not be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// A program could not be attached.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+    /// An event could not be started.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// The rings could not be made.
+    #[error("cannot make a ring of {bytes} bytes for cpu {cpu}")]
+    Ring {
+        /// Its size.
+        bytes: u32,
+        /// Its CPU.
+        cpu: u16,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The counters could not be mapped.
+    #[error("cannot map the counters of the eBPF programs")]
+    Counters(#[source] io::Error),
+    /// The kernel has no uprobes that perf can open.
+    #[error("this kernel has no uprobe events (/sys/bus/event_source/devices/uprobe is missing)")]
+    NoUprobes,
+    /// A process went away before it could be traced.
+    #[error("process {} does not exist", .0.0)]
+    NoProcess(Pid),
+}
+
+impl SessionError {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Programs(error) => error.hint(),
+            Self::Open(error) => error.hint(),
+            Self::Attach(error) => error.hint(),
+            Self::Control(_) => None,
+            Self::Ring { .. } => Some(
+                "give a smaller --ring-size, or raise the memlock limit (ulimit -l)".to_owned(),
+            ),
+            Self::Counters(_) | Self::NoUprobes => {
+                Some("'pebs-trace doctor' says what this kernel has".to_owned())
+            }
+            Self::NoProcess(pid) => Some(format!("'ps -p {}' shows whether it runs", pid.0)),
+        }
+    }
+}
+
+/// An opened event and its program. Dropping it ends both.
+struct Attached {
+    event: PerfEvent,
+    _link: BpfLink,
+}
+
+/// The recording. Dropping it removes everything from the kernel.
+pub struct Session {
+    programs: Programs,
+    log: Option<Log>,
+    settings: Settings,
+    probes: Vec<Attached>,
+    events: Vec<Vec<Attached>>,
+    clocks: Vec<Attached>,
+    /// CPUs that events were opened on, when recording every process.
+    cpus: Vec<Cpu>,
+}
+
+/// CPUs that the machine could have without a restart.
+///
+/// Source: Documentation/ABI/testing/sysfs-devices-system-cpu.
+fn present_cpus(host: &Host) -> Vec<Cpu> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/present").unwrap_or_default();
+    let mut cpus: Vec<Cpu> = text
+        .trim()
+        .split(',')
+        .filter_map(|range| {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            Some(first.parse::<u16>().ok()?..=last.parse::<u16>().ok()?)
+        })
+        .flatten()
+        .map(Cpu)
+        .collect();
+    cpus.extend(&host.online);
+    cpus.sort_unstable();
+    cpus.dedup();
+    cpus.retain(|cpu| u32::from(cpu.0) < MAX_CPUS);
+    cpus
+}
+
+impl Session {
+    /// Loads the programs and makes the rings. Nothing is attached to the target yet.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn load(plan: &SessionPlan<'_>) -> Result<(Self, Rings), SessionError> {
+        let nmi = plan.events.iter().any(|event| event.nmi);
+        let perf_clock = |(n, event): (usize, &ResolvedEvent)| u32::from(event.perf_clock) << n;
+        let perf_clock_events: u32 = plan.events.iter().enumerate().map(perf_clock).sum();
+        let (part, whole) = SAMPLE_SHARE;
+        let settings = Settings {
+            scope: if plan.pids.is_empty() {
+                Scope::Everyone
+            } else {
+                Scope::Table
+            },
+            exclude_kernel: plan.events.iter().any(|event| event.drop_in_program.kernel),
+            perf_clock_events,
+            // A ring of their own may fill up.
+            sample_limit: if nmi {
+                u64::MAX
+            } else {
+                u64::from(plan.ring_bytes) * part / whole
+            },
+            switches: plan.switches,
+            events: plan.events.len(),
+            log: plan.log,
+        };
+        let mut programs = Programs::load(&settings)?;
+        let log = plan.log.then(|| programs.start_log()).and_then(Result::ok);
+        let rings = Rings::make(&programs, plan, nmi)?;
+        let sites = plan.probes.probes.iter().flat_map(|probe| &probe.sites);
+        for (cookie, site) in (0u32..).zip(sites) {
+            programs.set_site(cookie, &site.config)?;
+        }
+        let session = Self {
+            programs,
+            log,
+            settings,
+            probes: Vec::new(),
+            events: Vec::new(),
+            clocks: Vec::new(),
+            cpus: Vec::new(),
+        };
+        Ok((session, rings))
+    }
+
+    /// Traces processes and all their children, those that are there and those to come. Gives all
+    /// that are there. The tracepoints must be attached.
+    ///
+    /// # Errors
+    /// What the kernel refused; a process that is not there.
+    pub fn trace(&self, pids: &[Pid]) -> Result<Vec<Pid>, SessionError> {
+        let mut traced: Vec<Pid> = Vec::new();
+        let mut found: Vec<Pid> = pids.to_vec();
+        // A child that a traced process starts is added by the kernel program; one that was
+        // started before is found here, whoever it was that started it.
+        while !found.is_empty() {
+            for pid in &found {
+                self.programs.trace(*pid)?;
+            }
+            traced.append(&mut found);
+            let children = traced.iter().flat_map(|pid| process::children(*pid));
+            found = children.filter(|child| !traced.contains(child)).collect();
+            found.sort_unstable();
+            found.dedup();
+        }
+        if let Some(gone) = pids.iter().find(|pid| !process::exists(**pid)) {
+            return Err(SessionError::NoProcess(*gone));
+        }
+        Ok(traced)
+    }
+
+    /// Attaches the programs on tracepoints: forks are followed from now on.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn attach_tracepoints(&mut self) -> Result<(), SessionError> {
+        Ok(self.programs.attach_tracepoints(&self.settings)?)
+    }
+
+    /// Opens every event for every target, not yet counting, and the calibrator if one is needed.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn open_events(&mut self, plan: &SessionPlan<'_>) -> Result<(), SessionError> {
+        for (n, event) in plan.events.iter().enumerate() {
+            let id = EventId(n as u8);
+            let attached = if plan.pids.is_empty() {
+                self.on_cpus(event, id, &plan.host.online)?
+            } else {
+                self.on_processes(event, id, plan.pids)?
+            };
+            self.events.push(attached);
+        }
+        if plan.pids.is_empty() {
+            self.cpus.clone_from(&plan.host.online);
+        }
+        if self.settings.perf_clock_events != 0 {
+            self.calibrate(plan)?;
+        }
+        Ok(())
+    }
+
+    /// One event per CPU; a CPU that went offline is passed over.
+    fn on_cpus(
+        &self,
+        event: &ResolvedEvent,
+        id: EventId,
+        cpus: &[Cpu],
+    ) -> Result<Vec<Attached>, SessionError> {
+        let allowed = |cpu: &&Cpu| event.cpus.as_ref().is_none_or(|only| only.contains(cpu));
+        let mut attached = Vec::new();
+        for cpu in cpus.iter().filter(allowed) {
+            match self.open(event, id, Target::Cpu(*cpu)) {
+                Ok(opened) => attached.push(opened),
+                Err(SessionError::Open(error)) if error.kind == OpenErrorKind::NoDevice => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(attached)
+    }
+
+    /// One event per thread; threads and processes that these start later inherit it.
+    ///
+    /// Threads are listed until no new one is found. One that an already opened thread starts
+    /// between two lists has both an inherited event and its own: it is sampled twice as often,
+    /// which the estimates allow for.
+    fn on_processes(
+        &self,
+        event: &ResolvedEvent,
+        id: EventId,
+        pids: &[Pid],
+    ) -> Result<Vec<Attached>, SessionError> {
+        let mut attached = Vec::new();
+        for &pid in pids {
+            let mut opened: Vec<Tid> = Vec::new();
+            loop {
+                let threads = process::threads(pid).ok_or(SessionError::NoProcess(pid))?;
+                let new: Vec<Tid> = threads
+                    .into_iter()
+                    .filter(|tid| !opened.contains(tid))
+                    .collect();
+                if new.is_empty() {
+                    break;
+                }
+                for tid in new {
+                    opened.push(tid);
+                    match self.open(event, id, Target::Thread(tid)) {
+                        Ok(event) => attached.push(event),
+                        // The thread ended in the meantime.
+                        Err(SessionError::Open(error))
+                            if error.kind == OpenErrorKind::ThreadGone => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+        }
+        Ok(attached)
+    }
+
+    fn open(
+        &self,
+        event: &ResolvedEvent,
+        id: EventId,
+        target: Target,
+    ) -> Result<Attached, SessionError> {
+        let opened = PerfEvent::open(&event.attr_for(target), target, &event.name)?;
+        let link = opened.attach(self.programs.sample(id)?, None)?;
+        Ok(Attached {
+            event: opened,
+            _link: link,
+        })
+    }
+
+    /// A slow clock on each CPU whose program reads both kernel clocks.
+    fn calibrate(&mut self, plan: &SessionPlan<'_>) -> Result<(), SessionError> {
+        let attr = crate::pmu::attr::calibrator(CLOCK_PERIOD_NS);
+        for &cpu in &plan.host.online {
+            let event = PerfEvent::open(&attr, Target::Cpu(cpu), "clock calibrator")?;
+            let link = event.attach(self.programs.clock()?, None)?;
+            self.clocks.push(Attached { event, _link: link });
+        }
+        Ok(())
+    }
+
+    /// Attaches the probes, ends before begins, and starts sampling. Somebody must drain the rings
+    /// from now on.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn start(&mut self, plan: &SessionPlan<'_>) -> Result<(), SessionError> {
+        for clock in &self.clocks {
+            clock.event.enable()?;
+        }
+        let pmu = plan.host.uprobe.as_ref().ok_or(SessionError::NoUprobes)?;
+        let sites = || {
+            let sites = plan.probes.probes.iter().flat_map(|probe| &probe.sites);
+            (0u64..).zip(sites)
+        };
+        // A visit that begins must be able to end.
+        let begins = |site: &Site| matches!(site.role, Role::Begin | Role::Next);
+        let ends_first = sites()
+            .filter(|(_, site)| !begins(site))
+            .chain(sites().filter(|(_, site)| begins(site)));
+        for (cookie, site) in ends_first {
+            let event = open_uprobe(pmu, &uprobe_site(site), UprobeScope::Everyone)?;
+            let link = event.attach(self.programs.mark()?, Some(cookie))?;
+            self.probes.push(Attached { event, _link: link });
+        }
+        for attached in self.events.iter().flatten() {
+            attached.event.enable()?;
+        }
+        Ok(())
+    }
+
+    /// Opens events on CPUs that came online since the start.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn follow_cpus(
+        &mut self,
+        plan: &SessionPlan<'_>,
+        online: &[Cpu],
+    ) -> Result<(), SessionError> {
+        if !plan.pids.is_empty() {
+            return Ok(());
+        }
+        let new: Vec<Cpu> = online
+            .iter()
+            .filter(|cpu| !self.cpus.contains(cpu))
+            .copied()
+            .collect();
+        for (n, event) in plan.events.iter().enumerate().filter(|_| !new.is_empty()) {
+            let attached = self.on_cpus(event, EventId(n as u8), &new)?;
+            for opened in &attached {
+                opened.event.enable()?;
+            }
+            self.events[n].extend(attached);
+        }
+        // An event on a CPU that went offline is dead; it is opened again when the CPU is back.
+        self.cpus = online.to_vec();
+        Ok(())
+    }
+
+    /// How long clock events did not tick although they should have: the kernel throttled them.
+    /// ns, summed over targets; `None` without a clock event, or with more targets than can be
+    /// read cheaply.
+    #[must_use]
+    pub fn throttled_ns(&self, plan: &SessionPlan<'_>) -> Option<u64> {
+        const READ_AT_MOST: usize = 256;
+        let clock = plan
+            .events
+            .iter()
+            .position(|event| event.class == EventClass::Clock)?;
+        let targets = self.events.get(clock)?;
+        (targets.len() <= READ_AT_MOST).then(|| {
+            let missing = |attached: &Attached| {
+                let times = attached.event.times().ok()?;
+                Some(times.running_ns.saturating_sub(times.value))
+            };
+            targets.iter().filter_map(missing).sum()
+        })
+    }
+
+    /// Stops sampling and takes the probes away, begins first. Gives the end of the trace.
+    pub fn stop(&mut self) -> KtimeNs {
+        let end = now();
+        for attached in self.events.iter().flatten().chain(&self.clocks) {
+            let _ = attached.event.disable();
+        }
+        while let Some(last) = self.probes.pop() {
+            drop(last);
+        }
+        end
+    }
+
+    /// Passes on what the kernel programs logged.
+    pub fn flush_log(&mut self) {
+        if let Some(log) = &mut self.log {
+            log.flush();
+        }
+    }
+}
+
+fn uprobe_site(site: &Site) -> UprobeSite {
+    UprobeSite {
+        path: site.path.clone(),
+        file_offset: site.file_offset,
+        at: if site.uretprobe {
+            UprobeAt::Return
+        } else {
+            UprobeAt::Instruction
+        },
+        semaphore: (site.semaphore_offset != 0).then_some(site.semaphore_offset),
+    }
+}
+
+/// The rings of all CPUs and the counters: what the draining thread needs.
+pub struct Rings {
+    /// Rings with their CPUs; two per CPU where samples have their own.
+    pub rings: Vec<(Cpu, Ring)>,
+    /// Counters.
+    pub counters: Counters,
+    /// See [`crate::collect::drain::Drain::lag_ns`].
+    pub lag_ns: u64,
+}
+
+impl Rings {
+    fn make(
+        programs: &Programs,
+        plan: &SessionPlan<'_>,
+        separate: bool,
+    ) -> Result<Self, SessionError> {
+        let cpus = present_cpus(plan.host);
+        let (marks, samples) = (programs.map("RINGS")?, programs.map("SAMPLE_RINGS")?);
+        let mut rings = Vec::new();
+        for &cpu in &cpus {
+            let bytes = plan.ring_bytes;
+            let failed = |source| SessionError::Ring {
+                bytes,
+                cpu: cpu.0,
+                source,
+            };
+            let make = || -> io::Result<Ring> {
+                Ring::map(kernel_map::create_ring(bytes)?, bytes as usize)
+            };
+            let ring = make().map_err(failed)?;
+            let index = u32::from(cpu.0);
+            kernel_map::set_map(marks, index, ring.fd().as_fd()).map_err(failed)?;
+            if separate {
+                let own = make().map_err(failed)?;
+                kernel_map::set_map(samples, index, own.fd().as_fd()).map_err(failed)?;
+                rings.push((cpu, own));
+            } else {
+                kernel_map::set_map(samples, index, ring.fd().as_fd()).map_err(failed)?;
+            }
+            rings.push((cpu, ring));
+        }
+        let own_time = plan.events.iter().any(|event| event.perf_clock);
+        let rows = cpus.last().map_or(0, |cpu| usize::from(cpu.0) + 1);
+        let counters =
+            Counters::map(programs.map("COUNTERS")?, rows).map_err(SessionError::Counters)?;
+        Ok(Self {
+            rings,
+            counters,
+            lag_ns: if own_time { SAMPLE_LAG_NS } else { 0 },
+        })
+    }
+}

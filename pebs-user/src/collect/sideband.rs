@@ -1,0 +1,279 @@
+//! What happens to processes while a run lasts: mappings, forks, new programs, ends.
+//!
+//! One event that counts nothing on each CPU, whose ring the kernel fills with records about all processes there.
+//! Events of one CPU come in order of time; those of different CPUs are merged by the reader.
+
+use std::os::fd::AsFd as _;
+
+use perf_event_open_sys::bindings as sys;
+
+use super::perf_ring::{PerfRing, PerfRingError};
+use super::sideband_decode::{SidebandEvent, decode};
+use crate::pmu::open::{OpenError, OpenErrorKind, PerfEvent, READ_FORMAT, Target};
+use crate::units::Cpu;
+
+/// Bytes of each ring: some 500 records, at 2 ms between polls more than 100 program starts each.
+const RING_BYTES: usize = 64 << 10;
+
+/// Records about processes can't be had.
+#[derive(Debug, thiserror::Error)]
+pub enum SidebandError {
+    /// The event was refused.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// Its ring was refused, or is broken.
+    #[error("cannot follow processes on cpu {}", cpu.0)]
+    Ring {
+        /// The CPU.
+        cpu: Cpu,
+        /// Why.
+        #[source]
+        source: PerfRingError,
+    },
+    /// Every CPU named is offline.
+    #[error("cannot follow processes: no cpu is online")]
+    NoCpu,
+}
+
+impl SidebandError {
+    /// What can be done about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Open(error) => error.hint(),
+            Self::Ring { source, .. } => source.hint(),
+            Self::NoCpu => None,
+        }
+    }
+}
+
+/// Follows all processes on some CPUs.
+pub struct Sideband {
+    rings: Vec<CpuRing>,
+    build_ids: bool,
+}
+
+struct CpuRing {
+    cpu: Cpu,
+    ring: PerfRing,
+    /// Open as long as records shall come.
+    _event: PerfEvent,
+}
+
+impl Sideband {
+    /// Opens one event on each CPU; CPUs that are offline are left out. Records come from now on.
+    ///
+    /// The kernel puts build ids into the records where it can (5.12): they need no inode to be found again.
+    ///
+    /// # Errors
+    /// The kernel refuses: it takes `CAP_PERFMON`, or `kernel.perf_event_paranoid` below 1.
+    pub fn open(cpus: &[Cpu]) -> Result<Self, SidebandError> {
+        let mut sideband = Self {
+            rings: Vec::with_capacity(cpus.len()),
+            build_ids: true,
+        };
+        for cpu in cpus {
+            match sideband.open_cpu(*cpu) {
+                Ok(ring) => sideband.rings.push(ring),
+                Err(SidebandError::Open(error)) if error.kind == OpenErrorKind::NoDevice => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if sideband.rings.is_empty() {
+            return Err(SidebandError::NoCpu);
+        }
+        Ok(sideband)
+    }
+
+    /// Whether the kernel puts build ids into its records.
+    #[must_use]
+    pub const fn has_build_ids(&self) -> bool {
+        self.build_ids
+    }
+
+    /// Lends all events that wait, CPU by CPU. Returns how many records there were, of any kind.
+    ///
+    /// Cost: some ns a CPU if nothing waits.
+    ///
+    /// # Errors
+    /// A ring is broken; its records are lost, and the next poll goes on.
+    pub fn poll(&mut self, mut f: impl FnMut(SidebandEvent)) -> Result<u64, SidebandError> {
+        let mut records = 0;
+        for CpuRing { cpu, ring, .. } in &mut self.rings {
+            let drained = ring.drain(|record| {
+                if let Some(event) = decode(record) {
+                    f(event);
+                }
+            });
+            let cpu = *cpu;
+            records += drained.map_err(|source| SidebandError::Ring { cpu, source })?;
+        }
+        Ok(records)
+    }
+
+    fn open_cpu(&mut self, cpu: Cpu) -> Result<CpuRing, SidebandError> {
+        let event = self.open_event(cpu)?;
+        let pages = (RING_BYTES / rustix::param::page_size()).max(1);
+        let ring = PerfRing::map(event.as_fd(), pages)
+            .map_err(|source| SidebandError::Ring { cpu, source })?;
+        Ok(CpuRing {
+            cpu,
+            ring,
+            _event: event,
+        })
+    }
+
+    /// Opens with build ids, and without where the kernel does not know them.
+    fn open_event(&mut self, cpu: Cpu) -> Result<PerfEvent, OpenError> {
+        let open =
+            |build_ids| PerfEvent::open(&attr(build_ids), Target::Cpu(cpu), "process records");
+        match open(self.build_ids) {
+            Err(error) if self.build_ids && is_unknown(error.kind) => {
+                self.build_ids = false;
+                open(false)
+            }
+            result => result,
+        }
+    }
+}
+
+const fn is_unknown(kind: OpenErrorKind) -> bool {
+    matches!(kind, OpenErrorKind::Invalid | OpenErrorKind::TooNew)
+}
+
+/// An event that counts nothing and records what happens to processes, on `CLOCK_MONOTONIC`.
+fn attr(build_ids: bool) -> sys::perf_event_attr {
+    let mut attr = sys::perf_event_attr {
+        type_: sys::PERF_TYPE_SOFTWARE,
+        config: sys::PERF_COUNT_SW_DUMMY.into(),
+        sample_type: (sys::PERF_SAMPLE_TID | sys::PERF_SAMPLE_TIME | sys::PERF_SAMPLE_CPU).into(),
+        read_format: READ_FORMAT,
+        clockid: libc::CLOCK_MONOTONIC,
+        ..Default::default()
+    };
+    attr.set_use_clockid(1);
+    attr.set_sample_id_all(1);
+    attr.set_mmap(1);
+    attr.set_mmap2(1);
+    attr.set_comm(1);
+    attr.set_comm_exec(1);
+    attr.set_task(1);
+    attr.set_build_id(u64::from(build_ids));
+    attr
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use rustix::time::{ClockId, clock_gettime};
+
+    use super::super::sideband_decode::SidebandKind;
+    use super::*;
+    use crate::symbolize::mapping::Backing;
+    use crate::units::Pid;
+
+    fn cpus() -> Vec<Cpu> {
+        let cpus = std::thread::available_parallelism().unwrap().get();
+        (0..u16::try_from(cpus).unwrap()).map(Cpu).collect()
+    }
+
+    fn now() -> u64 {
+        let now = clock_gettime(ClockId::Monotonic);
+        now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+    }
+
+    /// A program that runs is seen being made, taking its name, mapping its code and ending, in that order, at times
+    /// on the monotonic clock.
+    #[test]
+    fn follows_a_program() {
+        let mut sideband = match Sideband::open(&cpus()) {
+            Ok(sideband) => sideband,
+            Err(error) => return println!("SKIP {error}"),
+        };
+        let begin = now();
+        let mut child = Command::new("/bin/true").spawn().unwrap();
+        let pid = Pid(child.id());
+        child.wait().unwrap();
+        let end = now();
+        let mut events = Vec::new();
+        let records = sideband.poll(|event| events.push(event)).unwrap();
+        assert!(records >= events.len() as u64);
+        events.sort_by_key(|event| event.time);
+        let mut seen = Vec::new();
+        for event in events {
+            let step = match event.what {
+                SidebandKind::Fork { pid: child, .. } if child == pid => "fork",
+                SidebandKind::Comm {
+                    pid: child,
+                    exec: true,
+                    name,
+                    ..
+                } if child == pid => {
+                    assert_eq!(&*name, "true");
+                    "exec"
+                }
+                SidebandKind::Mapped {
+                    pid: child,
+                    mapping,
+                    ..
+                } if child == pid => match mapping.backing {
+                    Backing::File(file) if file.path.ends_with("true") => {
+                        assert_eq!(file.build_id.is_some(), sideband.has_build_ids());
+                        "code"
+                    }
+                    _ => continue,
+                },
+                SidebandKind::Exit { pid: child, .. } if child == pid => "exit",
+                _ => continue,
+            };
+            assert!((begin..=end).contains(&event.time.0), "{step}");
+            seen.push(step);
+        }
+        assert_eq!(seen, ["fork", "exec", "code", "exit"]);
+    }
+
+    /// More records than a ring holds: what is missing is told, so that seen and lost make up all.
+    #[test]
+    fn losses_are_told() {
+        let mut sideband = match Sideband::open(&cpus()) {
+            Ok(sideband) => sideband,
+            Err(error) => return println!("SKIP {error}"),
+        };
+        const RENAMES: u64 = 6000;
+        let tid = rustix::thread::gettid()
+            .as_raw_nonzero()
+            .get()
+            .cast_unsigned();
+        let (mut seen, mut lost) = (0, 0);
+        let mut poll = |sideband: &mut Sideband| {
+            let counted = sideband.poll(|event| match event.what {
+                SidebandKind::Comm { tid: who, .. } if who.0 == tid => seen += 1,
+                SidebandKind::Lost { records } => lost += records,
+                _ => {}
+            });
+            counted.unwrap();
+        };
+        for _ in 0..RENAMES {
+            rustix::thread::set_name(c"renamed").unwrap();
+        }
+        poll(&mut sideband);
+        // The kernel tells of a loss with the next record on the same CPU.
+        for cpu in cpus() {
+            let mut set = rustix::thread::CpuSet::new();
+            set.set(cpu.0.into());
+            rustix::thread::sched_setaffinity(None, &set).unwrap();
+            rustix::thread::set_name(c"renamed").unwrap();
+        }
+        poll(&mut sideband);
+        assert!(lost > 0 && seen > 100, "{seen} seen, {lost} lost");
+        assert!(seen + lost >= RENAMES, "{seen} seen, {lost} lost");
+    }
+
+    /// With no CPU online there is nothing to follow.
+    #[test]
+    fn no_cpu() {
+        let refused = Sideband::open(&[]).err().unwrap();
+        assert!(matches!(refused, SidebandError::NoCpu));
+    }
+}

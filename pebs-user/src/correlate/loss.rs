@@ -1,0 +1,69 @@
+//! Time ranges without full data, to flag the visits that overlap them.
+
+use std::collections::VecDeque;
+
+use crate::units::TraceNs;
+
+/// Ranges kept at most; beyond that the oldest two become one.
+const KEPT: usize = 1024;
+
+/// Loss ranges in order of time.
+#[derive(Debug, Default)]
+pub struct LossRanges {
+    ranges: VecDeque<(TraceNs, TraceNs, u32)>,
+}
+
+impl LossRanges {
+    /// Adds a range that carries a visit flag. Ranges come in order of their end.
+    pub fn add(&mut self, begin: TraceNs, end: TraceNs, flag: u32) {
+        if let Some(last) = self.ranges.back_mut()
+            && begin <= last.1
+            && last.2 == flag
+        {
+            last.0 = last.0.min(begin);
+            last.1 = last.1.max(end);
+            return;
+        }
+        self.ranges.push_back((begin, end, flag));
+        if self.ranges.len() > KEPT
+            && let Some(oldest) = self.ranges.pop_front()
+            && let Some(next) = self.ranges.front_mut()
+        {
+            next.0 = oldest.0.min(next.0);
+            next.2 |= oldest.2;
+        }
+    }
+
+    /// Flags of all ranges that overlap `[begin, end]`. Cost: the ranges since `begin`.
+    #[must_use]
+    pub fn flags(&self, begin: TraceNs, end: TraceNs) -> u32 {
+        self.ranges
+            .iter()
+            .rev()
+            .take_while(|range| range.1 >= begin)
+            .filter(|range| range.0 <= end)
+            .fold(0, |flags, range| flags | range.2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Overlap counts at both ends; ranges that were merged to save room still cover all they did.
+    #[test]
+    fn overlap() {
+        let mut losses = LossRanges::default();
+        losses.add(TraceNs(10), TraceNs(20), 1);
+        losses.add(TraceNs(30), TraceNs(40), 2);
+        assert_eq!(losses.flags(TraceNs(0), TraceNs(9)), 0);
+        assert_eq!(losses.flags(TraceNs(0), TraceNs(10)), 1);
+        assert_eq!(losses.flags(TraceNs(20), TraceNs(30)), 3);
+        assert_eq!(losses.flags(TraceNs(41), TraceNs(50)), 0);
+        for n in 0..2 * KEPT as i64 {
+            losses.add(TraceNs(100 + n * 10), TraceNs(101 + n * 10), 1);
+        }
+        assert_eq!(losses.flags(TraceNs(15), TraceNs(16)), 3);
+        assert!(losses.ranges.len() <= KEPT);
+    }
+}

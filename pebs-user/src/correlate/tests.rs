@@ -1,0 +1,375 @@
+//! Tests as text: a list of records in, visits and stray samples out.
+//!
+//! Input lines: `TIME TID WHAT`, where WHAT is `begin P [id=N] [sp=N]`, `end P [id=N]`,
+//! `ret P sp=N`, `next P`, `sample [sp=N]`, `out sleep|run`, `in [cpu=N]`, `exec`, `exit`, or
+//! `loss FROM` for a loss up to TIME. Output lines: one per visit as it closes, then `stray TIME`.
+
+use std::fmt::Write;
+
+use super::*;
+use crate::stream::decode::ArgBytes;
+use crate::units::{EventId, Ip};
+
+struct Printer(String);
+
+impl Sink for Printer {
+    fn visit(&mut self, v: &ClosedVisit) {
+        let end = v.end.map_or("?".to_owned(), |(end, _)| end.0.to_string());
+        write!(self.0, "p{} item {} tid {}", v.probe.0, v.item_id, v.tid.0).unwrap();
+        write!(self.0, " {}..{end} samples", v.begin.0.0).unwrap();
+        v.samples
+            .iter()
+            .for_each(|s| write!(self.0, " {}", s.time.0).unwrap());
+        write!(self.0, " active").unwrap();
+        v.active
+            .iter()
+            .for_each(|(a, b)| write!(self.0, " {}..{}", a.0, b.0).unwrap());
+        for wait in &v.waits {
+            write!(self.0, " {} {}..{}", wait.state, wait.begin.0, wait.end.0).unwrap();
+        }
+        for (bit, name) in visit_flag::NAMES.iter().enumerate() {
+            if v.flags & (1 << bit) != 0 {
+                write!(self.0, " [{name}]").unwrap();
+            }
+        }
+        self.0.push('\n');
+    }
+
+    fn stray(&mut self, sample: &RawSample, _: Pid, _: Tid) {
+        writeln!(self.0, "stray {}", sample.time.0).unwrap();
+    }
+
+    fn lost(&mut self, _: Cpu, what: Lost, reason: Reason) {
+        writeln!(self.0, "lost {what:?} {}", reason.name()).unwrap();
+    }
+}
+
+fn probes() -> ProbeSet {
+    let rules = [
+        VisitRule::Call,
+        VisitRule::ByThread,
+        VisitRule::ById,
+        VisitRule::UntilNext,
+    ];
+    let probes = (0..8u16).map(|n| crate::target::probe::Probe {
+        id: ProbeId(n),
+        spec: String::new(),
+        rule: rules[n as usize % 4],
+        has_id: true,
+        sites: Vec::new(),
+        begin_fields: Vec::new(),
+        end_fields: Vec::new(),
+    });
+    ProbeSet {
+        probes: probes.collect(),
+        ..ProbeSet::default()
+    }
+}
+
+fn option(words: &[&str], name: &str) -> Option<u64> {
+    words
+        .iter()
+        .find_map(|word| word.strip_prefix(name)?.strip_prefix('=')?.parse().ok())
+}
+
+fn body(words: &[&str]) -> Body {
+    let mark = |role| Body::Mark {
+        probe: ProbeId(words[1].parse().unwrap()),
+        role,
+        id: option(words, "id"),
+        sp: option(words, "sp").unwrap_or(0),
+        args: ArgBytes::default(),
+    };
+    match words[0] {
+        "begin" => mark(Role::Begin),
+        "end" => mark(Role::End),
+        "ret" => mark(Role::Return),
+        "next" => mark(Role::Next),
+        "sample" => Body::Sample {
+            event: EventId(0),
+            ip: Ip(1),
+            sp: option(words, "sp"),
+            exact: false,
+            kernel: false,
+        },
+        "out" => {
+            let preempted = words[1] == "run";
+            Body::SwitchOut {
+                ip: None,
+                state: u32::from(!preempted),
+                preempted,
+            }
+        }
+        "in" => Body::SwitchIn,
+        "exec" => Body::Exec { old_tid: Tid(0) },
+        "exit" => Body::Exit { last: false },
+        other => panic!("no such record: {other}"),
+    }
+}
+
+fn run(input: &str) -> String {
+    let options = CorrelateOptions {
+        switches: true,
+        max_samples: 100,
+    };
+    let mut correlator = Correlator::new(&probes(), options);
+    let (mut printer, mut end) = (Printer(String::new()), TraceNs(0));
+    for line in input.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let time = TraceNs(words[0].parse().unwrap());
+        if words[1] == "loss" {
+            let from = TraceNs(words[2].parse().unwrap());
+            correlator.loss(from, time, visit_flag::LOSS);
+            continue;
+        }
+        let tid = Tid(words[1].parse().unwrap());
+        let cpu = Cpu(option(&words, "cpu").unwrap_or(0) as u16);
+        let record = Record {
+            time,
+            pid: Pid(1),
+            tid,
+            cpu,
+            body: body(&words[2..]),
+        };
+        correlator.push(&record, &Payloads::default(), &mut printer);
+        end = time;
+    }
+    correlator.finish(end, &mut printer);
+    assert_eq!(correlator.held, 0, "samples are still booked as held");
+    assert!(correlator.by_id.is_empty(), "ids are still booked as open");
+    printer.0
+}
+
+#[track_caller]
+fn check(input: &str, expect: &str) {
+    let clean = |text: &str| -> String {
+        text.lines()
+            .map(str::trim)
+            .filter(|l| !l.is_empty())
+            .fold(String::new(), |all, line| all + line + "\n")
+    };
+    assert_eq!(run(input), clean(expect));
+}
+
+/// A call owns the samples between its marks; the others are strays.
+#[test]
+fn call() {
+    check(
+        "10 7 sample
+         20 7 begin 0 sp=100
+         25 7 sample sp=90
+         30 7 ret 0 sp=100
+         35 7 sample",
+        "stray 10
+         p0 item 1 tid 7 20..30 samples 25 active 20..30
+         stray 35",
+    );
+}
+
+/// In recursion the innermost call owns samples and time; no instant counts twice.
+#[test]
+fn recursion() {
+    check(
+        "10 7 begin 0 sp=100
+         12 7 sample sp=95
+         20 7 begin 0 sp=90
+         25 7 sample sp=85
+         30 7 ret 0 sp=90
+         35 7 sample sp=95
+         40 7 ret 0 sp=100",
+        "p0 item 2 tid 7 20..30 samples 25 active 20..30 [overlapped]
+         p0 item 1 tid 7 10..40 samples 12 35 active 10..20 30..40 [overlapped]",
+    );
+}
+
+/// A frame found gone by a sample, by an outer return or by a new call ends there, flagged.
+#[test]
+fn unwinding() {
+    check(
+        "10 7 begin 0 sp=100
+         15 7 sample sp=120
+         20 7 begin 0 sp=100
+         30 7 begin 0 sp=110
+         35 7 begin 0 sp=90
+         36 7 begin 0 sp=80
+         40 7 ret 0 sp=110",
+        "p0 item 1 tid 7 10..15 samples active 10..15 [unwound]
+         stray 15
+         p0 item 2 tid 7 20..30 samples active 20..30 [unwound]
+         p0 item 5 tid 7 36..40 samples active 36..40 [overlapped] [unwound]
+         p0 item 4 tid 7 35..40 samples active 35..36 [overlapped] [unwound]
+         p0 item 3 tid 7 30..40 samples active 30..35 [overlapped]",
+    );
+}
+
+/// A stack pointer on another stack (signal, coroutine) says nothing about the frame.
+#[test]
+fn other_stack() {
+    check(
+        "10 7 begin 0 sp=100
+         15 7 sample sp=900000000
+         20 7 ret 0 sp=100",
+        "p0 item 1 tid 7 10..20 samples 15 active 10..20",
+    );
+}
+
+/// A stack pointer at the end of the address space breaks nothing.
+#[test]
+fn highest_stack() {
+    check(
+        "10 7 begin 0 sp=18446744073709551615
+         20 7 sample sp=18446744073709551614
+         30 7 sample sp=18446744073709551615
+         40 7 ret 0 sp=18446744073709551615",
+        "p0 item 1 tid 7 10..40 samples 20 30 active 10..40",
+    );
+}
+
+/// Time off the CPU is a wait with its state; it is not active time.
+#[test]
+fn waits() {
+    check(
+        "10 7 begin 0 sp=100
+         20 7 out sleep
+         30 7 in
+         40 7 out run
+         45 7 in cpu=1
+         50 7 ret 0 sp=100",
+        "p0 item 1 tid 7 10..50 samples active 10..20 30..40 45..50 sleeping 20..30 runnable 40..45 [migrated] [preempted]",
+    );
+}
+
+/// Items that overlap on a thread: a sample belongs to the item marked last that is still open.
+#[test]
+fn by_id() {
+    check(
+        "10 7 begin 2 id=5
+         11 7 sample
+         20 7 begin 2 id=6
+         21 7 sample
+         30 7 end 2 id=5
+         31 7 sample
+         40 7 end 2 id=6
+         50 7 end 2 id=9",
+        "p2 item 5 tid 7 10..30 samples 11 active 10..20 [overlapped]
+         p2 item 6 tid 7 20..40 samples 21 31 active 20..40 [overlapped]
+         lost Mark unmatched_mark",
+    );
+}
+
+/// A second begin with the same id means that the end was missed; an end may come from elsewhere.
+#[test]
+fn by_id_twice_and_elsewhere() {
+    check(
+        "10 7 begin 2 id=5
+         20 7 begin 2 id=5
+         30 8 end 2 id=5",
+        "p2 item 5 tid 7 10..20 samples active 10..20 [end_missing]
+         p2 item 5 tid 7 20..30 samples active 20..30 [ended_elsewhere]",
+    );
+}
+
+/// A visit that ends elsewhere while its thread sleeps keeps the wait up to its end.
+#[test]
+fn ends_while_asleep() {
+    check(
+        "10 7 begin 2 id=5
+         20 7 out sleep
+         30 8 end 2 id=5
+         40 7 in
+         50 7 begin 2 id=6
+         60 7 end 2 id=6",
+        "p2 item 5 tid 7 10..30 samples active 10..20 sleeping 20..30 [ended_elsewhere]
+         p2 item 6 tid 7 50..60 samples active 50..60",
+    );
+}
+
+/// By thread, and until the next: each begin ends what was open.
+#[test]
+fn by_thread_and_next() {
+    check(
+        "10 7 begin 1
+         20 7 begin 1
+         30 7 end 1
+         40 7 end 1
+         50 7 next 3
+         60 7 next 3
+         70 7 exit",
+        "p1 item 1 tid 7 10..20 samples active 10..20 [end_missing]
+         p1 item 2 tid 7 20..30 samples active 20..30
+         lost Mark unmatched_mark
+         p3 item 1 tid 7 50..60 samples active 50..60
+         p3 item 2 tid 7 60..70 samples active 60..70 [thread_ended]",
+    );
+}
+
+/// Visits end with their thread, with an exec of their process, and at the end of the trace.
+#[test]
+fn cut_short() {
+    check(
+        "10 7 begin 0 sp=100
+         11 8 begin 0 sp=100
+         20 7 exit
+         30 9 exec
+         40 9 begin 0 sp=100",
+        "p0 item 1 tid 7 10..20 samples active 10..20 [thread_ended]
+         p0 item 2 tid 8 11..30 samples active 11..30 [thread_ended]
+         p0 item 3 tid 9 40..? samples active [open_at_end]",
+    );
+}
+
+/// Visits that overlap a loss say so, others don't.
+#[test]
+fn losses() {
+    check(
+        "10 7 begin 0 sp=100
+         20 7 ret 0 sp=100
+         30 loss 25
+         40 7 begin 0 sp=100
+         50 7 ret 0 sp=100
+         60 7 begin 0 sp=100
+         70 loss 65
+         80 7 ret 0 sp=100",
+        "p0 item 1 tid 7 10..20 samples active 10..20
+         p0 item 2 tid 7 40..50 samples active 40..50
+         p0 item 3 tid 7 60..80 samples active 60..80 [loss]",
+    );
+}
+
+/// Items whose ends never come are closed, oldest first, before they fill the memory.
+#[test]
+fn ends_that_never_come() {
+    let begins = (0..MAX_OPEN + 3).map(|n| format!("{n} 7 begin 2 id={n}\n"));
+    let output = run(&begins.collect::<String>());
+    let missing: Vec<&str> = output
+        .lines()
+        .filter(|line| line.contains("[end_missing]"))
+        .map(|line| line.split_once(" tid").unwrap().0)
+        .collect();
+    assert_eq!(missing, ["p2 item 0", "p2 item 1", "p2 item 2"]);
+    assert_eq!(output.matches("[open_at_end]").count(), MAX_OPEN);
+}
+
+proptest::proptest! {
+    /// No order of records breaks it; active time never exceeds a visit, and every sample comes out once.
+    #[test]
+    fn any_records(steps: Vec<(u8, u8, u8, u8)>) {
+        let what = ["begin 0", "ret 0", "begin 1", "end 1", "begin 2", "end 2", "next 3", "sample",
+            "out sleep", "out run", "in", "exit", "exec"];
+        let mut input = String::new();
+        for (time, (what_n, tid, id, sp)) in steps.iter().enumerate() {
+            let what = what[*what_n as usize % what.len()];
+            let (tid, id, sp) = (tid % 3, id % 4, 1000 + u64::from(*sp));
+            writeln!(input, "{time} {tid} {what} id={id} sp={sp}").unwrap();
+        }
+        let output = run(&input);
+        let samples = steps.iter().filter(|step| step.0 as usize % what.len() == 7).count();
+        let strays = output.matches("stray").count();
+        let owned: usize = output
+            .lines()
+            .filter_map(|line| line.split_once(" samples ")?.1.split_once("active"))
+            .map(|(samples, _)| samples.split_whitespace().count())
+            .sum();
+        proptest::prop_assert_eq!(samples, strays + owned + output.matches("lost Sample").count());
+    }
+}

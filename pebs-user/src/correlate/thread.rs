@@ -1,0 +1,179 @@
+//! One thread: on or off the CPU, and its open visits.
+
+use super::ProbeRule;
+use super::visit::{OpenVisit, RawWait};
+use crate::store::schema::visit_flag;
+use crate::target::probe::VisitRule;
+use crate::units::{Cpu, Ip, Pid, TraceNs};
+
+/// Two stack pointers further apart than this are on different stacks (signal stacks, coroutines)
+/// and say nothing about one another's frames. Threads' stacks are 8 MiB apart by default.
+const STACK_SPAN: u64 = 1 << 20;
+
+/// Bytes of a return address.
+const RETURN_ADDRESS: u64 = 8;
+
+/// Whether two stack pointers can be compared.
+pub(super) const fn same_stack(a: u64, b: u64) -> bool {
+    a.abs_diff(b) < STACK_SPAN
+}
+
+/// How the thread left the CPU.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Off {
+    ip: Option<Ip>,
+    state: &'static str,
+    runnable: bool,
+}
+
+impl Off {
+    /// From the switch record's fields.
+    ///
+    /// Source: `TASK_*`, include/linux/sched.h.
+    pub fn new(ip: Option<Ip>, state: u32, preempted: bool) -> Self {
+        let runnable = preempted || state & 0xff == 0;
+        let state = match state & 0xff {
+            _ if runnable => "runnable",
+            s if s & 0x02 != 0 => "uninterruptible",
+            s if s & 0x01 != 0 => "sleeping",
+            s if s & 0x0c != 0 => "stopped",
+            _ => "dead",
+        };
+        Self {
+            ip,
+            state,
+            runnable,
+        }
+    }
+}
+
+/// One thread.
+#[derive(Debug)]
+pub(super) struct Thread {
+    pub pid: Pid,
+    /// CPU that the thread was last seen on.
+    pub cpu: Cpu,
+    /// Open visits in the order of their begin marks; the last is current.
+    pub visits: Vec<OpenVisit>,
+    /// Set while the thread is off the CPU: how, and since when it counts for the current visit.
+    off: Option<(Off, TraceNs)>,
+}
+
+impl Thread {
+    pub const fn new(pid: Pid, cpu: Cpu) -> Self {
+        Self {
+            pid,
+            cpu,
+            visits: Vec::new(),
+            off: None,
+        }
+    }
+
+    /// A visit begins and is current from now on.
+    pub fn open(&mut self, mut visit: OpenVisit, time: TraceNs) {
+        self.cpu = visit.cpu;
+        if let Some(before) = self.visits.last_mut() {
+            before.pause(time);
+            // Where there are several, all but the last were flagged when the next one began.
+            before.flags |= visit_flag::OVERLAPPED;
+            visit.flags |= visit_flag::OVERLAPPED;
+        }
+        visit.active_since = Some(time);
+        self.visits.push(visit);
+    }
+
+    /// Takes the visit at `index` out; the last one of the rest is current again.
+    pub fn close_at(&mut self, index: usize, time: TraceNs) -> OpenVisit {
+        let was_current = index + 1 == self.visits.len();
+        if was_current {
+            self.settle_off(time, None);
+        }
+        let mut visit = self.visits.remove(index);
+        visit.pause(time);
+        if was_current
+            && self.off.is_none()
+            && let Some(current) = self.visits.last_mut()
+        {
+            current.active_since = Some(time);
+        }
+        visit
+    }
+
+    /// Takes the current visit out.
+    pub fn close_last(&mut self, time: TraceNs) -> Option<OpenVisit> {
+        let last = self.visits.len().checked_sub(1)?;
+        Some(self.close_at(last, time))
+    }
+
+    pub fn switch_out(&mut self, time: TraceNs, cpu: Cpu, off: Off) {
+        self.cpu = cpu;
+        self.off = Some((off, time));
+        if let Some(current) = self.visits.last_mut() {
+            current.pause(time);
+        }
+        if off.runnable {
+            self.visits
+                .iter_mut()
+                .for_each(|visit| visit.flags |= visit_flag::PREEMPTED);
+        }
+    }
+
+    pub fn switch_in(&mut self, time: TraceNs, cpu: Cpu) {
+        let migrated = cpu != self.cpu;
+        if self.off.is_some() {
+            self.settle_off(time, Some(cpu));
+            self.off = None;
+            if let Some(current) = self.visits.last_mut() {
+                current.active_since = Some(time);
+            }
+        }
+        if migrated {
+            self.visits
+                .iter_mut()
+                .for_each(|visit| visit.flags |= visit_flag::MIGRATED);
+        }
+        self.cpu = cpu;
+    }
+
+    /// The thread made a mark or a sample, so it is on the CPU, whatever was lost.
+    #[inline]
+    pub fn on_cpu(&mut self, time: TraceNs) {
+        if self.off.is_some() {
+            self.switch_in(time, self.cpu);
+        }
+    }
+
+    /// How many of the last visits are calls whose frame lies below the stack pointer: gone.
+    ///
+    /// A return address above the frame is still the frame's: it is taken off the stack before a
+    /// uretprobe makes the return mark.
+    #[inline]
+    pub fn frames_gone(&self, sp: u64, probes: &[ProbeRule]) -> usize {
+        let gone = |visit: &&OpenVisit| {
+            probes[visit.probe.0 as usize].rule == VisitRule::Call
+                && visit.sp.saturating_add(RETURN_ADDRESS) < sp
+                && same_stack(visit.sp, sp)
+        };
+        self.visits.iter().rev().take_while(gone).count()
+    }
+
+    /// Books the time off the CPU so far to the current visit.
+    fn settle_off(&mut self, time: TraceNs, to: Option<Cpu>) {
+        let Some((off, since)) = &mut self.off else {
+            return;
+        };
+        let begin = std::mem::replace(since, time);
+        if let Some(current) = self.visits.last_mut()
+            && begin < time
+        {
+            current.waits.push(RawWait {
+                begin,
+                end: time,
+                ip: off.ip,
+                state: off.state,
+                from: self.cpu,
+                to: to.unwrap_or(self.cpu),
+            });
+        }
+    }
+}

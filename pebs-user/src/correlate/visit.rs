@@ -1,0 +1,201 @@
+//! Visits while they are open, and as they come out.
+
+use std::ops::{Deref, DerefMut};
+
+use crate::store::schema::ArgValue;
+use crate::units::{Cpu, EventId, Ip, Pid, ProbeId, Tid, TraceNs};
+
+/// A sample as the correlator keeps it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RawSample {
+    /// When.
+    pub time: TraceNs,
+    /// Instruction pointer.
+    pub ip: Ip,
+    /// CPU.
+    pub cpu: Cpu,
+    /// Event.
+    pub event: EventId,
+    /// The kernel said that the ip is exact.
+    pub exact: bool,
+    /// Taken in kernel mode.
+    pub kernel: bool,
+}
+
+/// An interval that the thread spent off the CPU while the visit was current.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RawWait {
+    /// Switched out.
+    pub begin: TraceNs,
+    /// Switched in, or the end of the visit.
+    pub end: TraceNs,
+    /// Where the thread left user space.
+    pub ip: Option<Ip>,
+    /// Why: the wire's state in words.
+    pub state: &'static str,
+    /// CPU it left.
+    pub from: Cpu,
+    /// CPU it came back on.
+    pub to: Cpu,
+}
+
+/// A visit that has begun. Boxed, as it moves from the pool to its thread and back.
+#[derive(Debug, Default)]
+pub(super) struct OpenVisit(Box<VisitState>);
+
+impl Deref for OpenVisit {
+    type Target = VisitState;
+
+    fn deref(&self) -> &VisitState {
+        &self.0
+    }
+}
+
+impl DerefMut for OpenVisit {
+    fn deref_mut(&mut self) -> &mut VisitState {
+        &mut self.0
+    }
+}
+
+/// What is known of a visit that has begun.
+#[derive(Debug)]
+pub(super) struct VisitState {
+    pub probe: ProbeId,
+    pub pid: Pid,
+    pub tid: Tid,
+    pub item_id: u64,
+    /// Id of the begin mark, for matching.
+    pub id: Option<u64>,
+    pub begin: TraceNs,
+    pub cpu: Cpu,
+    pub sp: u64,
+    pub flags: u32,
+    pub args: Vec<Option<ArgValue>>,
+    /// Intervals on the CPU as the current visit.
+    pub active: Vec<(TraceNs, TraceNs)>,
+    /// Begin of the interval that is open.
+    pub active_since: Option<TraceNs>,
+    pub samples: Vec<RawSample>,
+    pub waits: Vec<RawWait>,
+}
+
+impl Default for VisitState {
+    fn default() -> Self {
+        Self {
+            probe: ProbeId(0),
+            pid: Pid(0),
+            tid: Tid(0),
+            item_id: 0,
+            id: None,
+            begin: TraceNs(0),
+            cpu: Cpu(0),
+            sp: 0,
+            flags: 0,
+            args: Vec::new(),
+            active: Vec::new(),
+            active_since: None,
+            samples: Vec::new(),
+            waits: Vec::new(),
+        }
+    }
+}
+
+impl VisitState {
+    /// Makes a used visit new, keeping its buffers.
+    pub fn reset(&mut self, probe: ProbeId, item_id: u64, (begin, cpu): (TraceNs, Cpu), sp: u64) {
+        self.probe = probe;
+        self.item_id = item_id;
+        self.begin = begin;
+        self.cpu = cpu;
+        self.sp = sp;
+        self.id = None;
+        self.flags = 0;
+        self.active_since = None;
+        self.args.clear();
+        self.active.clear();
+        self.samples.clear();
+        self.waits.clear();
+    }
+
+    /// The visit stops being active at `time`.
+    pub fn pause(&mut self, time: TraceNs) {
+        if let Some(since) = self.active_since.take()
+            && since < time
+        {
+            self.active.push((since, time));
+        }
+    }
+}
+
+/// A visit as it comes out of the correlator.
+#[derive(Debug, Default)]
+pub struct ClosedVisit {
+    /// Number, from 1, in order of closing.
+    pub visit_id: u64,
+    /// Item.
+    pub item_id: u64,
+    /// Probe.
+    pub probe: ProbeId,
+    /// Process.
+    pub pid: Pid,
+    /// Thread.
+    pub tid: Tid,
+    /// Begin and its CPU.
+    pub begin: (TraceNs, Cpu),
+    /// End, and the CPU of the end mark if there was one; `None` if the trace ended first.
+    pub end: Option<(TraceNs, Option<Cpu>)>,
+    /// [`crate::store::schema::visit_flag`].
+    pub flags: u32,
+    /// Named arguments, one per column.
+    pub args: Vec<Option<ArgValue>>,
+    /// Intervals on the CPU as the thread's current visit: sorted, disjoint, half-open. Without
+    /// switches: as the current visit.
+    pub active: Vec<(TraceNs, TraceNs)>,
+    /// Whether `active` is time on the CPU.
+    pub switches: bool,
+    /// Samples, in time order.
+    pub samples: Vec<RawSample>,
+    /// Intervals off the CPU, in time order.
+    pub waits: Vec<RawWait>,
+}
+
+impl ClosedVisit {
+    /// Time on the CPU as the current visit, ns; `None` if unknown.
+    #[must_use]
+    pub fn oncpu_ns(&self) -> Option<i64> {
+        (self.switches && self.end.is_some())
+            .then(|| self.active.iter().map(|(begin, end)| end.0 - begin.0).sum())
+    }
+
+    /// Takes an open visit's content.
+    pub(super) fn take(
+        &mut self,
+        visit: &mut VisitState,
+        visit_id: u64,
+        end: Option<(TraceNs, Option<Cpu>)>,
+        switches: bool,
+    ) {
+        self.visit_id = visit_id;
+        self.item_id = visit.item_id;
+        self.probe = visit.probe;
+        self.pid = visit.pid;
+        self.tid = visit.tid;
+        self.begin = (visit.begin, visit.cpu);
+        self.end = end;
+        self.flags = visit.flags;
+        self.switches = switches;
+        self.swap_buffers(visit);
+    }
+
+    /// Gives the buffers back for the next visit.
+    pub(super) fn give_back(&mut self, visit: &mut VisitState) {
+        self.swap_buffers(visit);
+    }
+
+    fn swap_buffers(&mut self, visit: &mut VisitState) {
+        std::mem::swap(&mut self.args, &mut visit.args);
+        std::mem::swap(&mut self.active, &mut visit.active);
+        std::mem::swap(&mut self.samples, &mut visit.samples);
+        std::mem::swap(&mut self.waits, &mut visit.waits);
+    }
+}

@@ -1,0 +1,35 @@
+//! Records an unmodified program and tells why an item was slow.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use pebs_user::cli::{Cli, Cmd};
+use pebs_user::cmd;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        // Help and version are no errors; all else could not run.
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+        }
+    };
+    cmd::start_log(cli.verbose);
+    let result = match &cli.command {
+        None => cmd::record::run(&cli.record),
+        Some(Cmd::Report(args)) => cmd::report::run(args),
+        Some(Cmd::Recover(args)) => cmd::recover::run(args),
+        Some(Cmd::Probes(args)) => cmd::probes::run(args),
+        Some(Cmd::Doctor(args)) => cmd::doctor::run(args),
+        Some(Cmd::Selftest(args)) => cmd::selftest::run(args),
+        Some(Cmd::SelftestWorkload(args)) => cmd::selftest::workload(args),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("error: {}", cmd::one_line(&error));
+        if let Some(hint) = cmd::hint_of(&error) {
+            eprintln!("hint: {hint}");
+        }
+        ExitCode::from(2)
+    })
+}

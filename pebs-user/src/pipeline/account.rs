@@ -1,0 +1,249 @@
+//! Building the ledger: what the kernel programs counted against what came out.
+
+use std::collections::BTreeMap;
+
+use pebs_common::counter::Counter;
+
+use super::REFUSALS;
+use super::rows::{Rows, Used};
+use crate::collect::kernel_map::CounterRow;
+use crate::correlate::Lost;
+use crate::stream::decode::{Body, Decoded, Record};
+use crate::stream::ledger::{Account, CpuLedger, Ledger, Reason};
+use crate::stream::order::{Late, LateKind};
+use crate::units::Cpu;
+
+/// Account of one CPU in the making.
+#[derive(Debug, Default)]
+struct CpuAccount {
+    counters: CounterRow,
+    decoded: Decoded,
+    ledger: CpuLedger,
+}
+
+/// Accounts of all CPUs in the making.
+#[derive(Debug, Default)]
+pub(super) struct Accounts {
+    cpus: BTreeMap<u16, CpuAccount>,
+    /// Times that sampling was found throttled.
+    pub throttled: u64,
+    /// Marks decoded, by probe and [`pebs_common::record::Role`].
+    pub marks_by: Vec<[u64; 4]>,
+}
+
+impl Accounts {
+    fn cpu(&mut self, cpu: Cpu) -> &mut CpuAccount {
+        self.cpus.entry(cpu.0).or_default()
+    }
+
+    /// Records came out of a CPU's ring.
+    pub fn decoded(&mut self, cpu: Cpu, decoded: &Decoded) {
+        let Decoded {
+            samples,
+            marks,
+            tasks,
+            clocks,
+            malformed,
+        } = decoded;
+        let account = self.cpu(cpu);
+        account.ledger.tasks.written += clocks;
+        let sum = &mut account.decoded;
+        sum.samples += samples;
+        sum.marks += marks;
+        sum.tasks += tasks;
+        sum.clocks += clocks;
+        sum.malformed += malformed;
+    }
+
+    /// Takes in a CPU's counters; gives what was refused since the last time, by reason.
+    pub fn refused(&mut self, cpu: Cpu, now: &CounterRow) -> Vec<(Reason, u64)> {
+        let account = self.cpus.get_mut(&cpu.0);
+        if account.is_none() && now.iter().all(|&count| count == 0) {
+            return Vec::new();
+        }
+        let before = std::mem::replace(&mut self.cpu(cpu).counters, *now);
+        let mut refused: Vec<(Reason, u64)> = Vec::new();
+        for (counter, reason) in REFUSALS {
+            let n = now[counter as usize] - before[counter as usize];
+            match refused.iter_mut().find(|(r, _)| *r == reason) {
+                Some((_, sum)) => *sum += n,
+                None => refused.push((reason, n)),
+            }
+        }
+        refused.retain(|(_, n)| *n > 0);
+        refused
+    }
+
+    /// Books a record that came behind the frontier.
+    pub fn late(&mut self, late: Late) {
+        let ledger = &mut self.cpu(Cpu(late.cpu)).ledger;
+        let account = match late.kind {
+            LateKind::Sample => &mut ledger.samples,
+            LateKind::Mark => &mut ledger.marks,
+            LateKind::Task => &mut ledger.tasks,
+        };
+        account.book(Reason::Late, 1);
+    }
+
+    /// Books what the correlator did with a record.
+    pub fn take(&mut self, rows: &mut Rows, record: &Record) {
+        let unused = self.take_lost(rows);
+        if let Body::Mark { probe, role, .. } = record.body {
+            let probe = usize::from(probe.0);
+            if probe >= self.marks_by.len() {
+                self.marks_by.resize(probe + 1, [0; 4]);
+            }
+            self.marks_by[probe][role as usize] += 1;
+        }
+        match record.body {
+            Body::Sample { .. } => {}
+            Body::Mark { .. } if unused => {}
+            Body::Mark { .. } => self.cpu(record.cpu).ledger.marks.written += 1,
+            _ => self.cpu(record.cpu).ledger.tasks.written += 1,
+        }
+    }
+
+    /// Books what came out when the last visits were closed.
+    pub fn close(&mut self, rows: &mut Rows) {
+        self.take_lost(rows);
+    }
+
+    /// Books samples written and records lost; says whether a mark was among them.
+    fn take_lost(&mut self, rows: &mut Rows) -> bool {
+        let mut mark_lost = false;
+        for used in rows.used.drain(..) {
+            match used {
+                Used::Samples(cpu, n) => self.cpu(cpu).ledger.samples.written += n,
+                Used::Lost(cpu, Lost::Sample, reason) => {
+                    self.cpu(cpu).ledger.samples.book(reason, 1);
+                }
+                Used::Lost(cpu, Lost::Mark, reason) => {
+                    mark_lost = true;
+                    self.cpu(cpu).ledger.marks.book(reason, 1);
+                }
+            }
+        }
+        mark_lost
+    }
+
+    /// Samples decoded.
+    pub fn samples(&self) -> u64 {
+        self.cpus.values().map(|cpu| cpu.decoded.samples).sum()
+    }
+
+    /// Marks decoded.
+    pub fn marks(&self) -> u64 {
+        self.cpus.values().map(|cpu| cpu.decoded.marks).sum()
+    }
+
+    /// Samples and marks refused by the kernel programs or dropped by the stages.
+    pub fn lost(&self) -> u64 {
+        let dropped = |account: &Account| {
+            account.lost()
+                - account
+                    .reasons
+                    .get(&Reason::UnmatchedMark)
+                    .copied()
+                    .unwrap_or(0)
+        };
+        self.cpus
+            .values()
+            .map(|cpu| {
+                let refused: u64 = REFUSALS
+                    .iter()
+                    .map(|(counter, _)| cpu.counters[*counter as usize])
+                    .sum();
+                let tasks = cpu.counters[Counter::TaskDropped as usize];
+                refused - tasks + dropped(&cpu.ledger.samples) + dropped(&cpu.ledger.marks)
+            })
+            .sum()
+    }
+
+    /// The ledger, once everything was taken in. Rows that the disk had no room for are moved from
+    /// written to their reason.
+    pub fn ledger(&self, rows: &Rows, lost_samples: u64) -> Ledger {
+        let sum = |counter: Counter| -> u64 {
+            self.cpus
+                .values()
+                .map(|cpu| cpu.counters[counter as usize])
+                .sum()
+        };
+        let mut cpus: Vec<CpuLedger> = self
+            .cpus
+            .iter()
+            .map(|(&number, cpu)| cpu.close(number))
+            .collect();
+        move_lost(&mut cpus, lost_samples);
+        Ledger {
+            cpus,
+            samples_unmatched: rows.strays,
+            samples_unresolved: rows.unresolved,
+            samples_filtered: sum(Counter::SampleFiltered) + sum(Counter::SampleExcluded),
+            argument_faults: sum(Counter::ArgumentFault),
+            throttled: Some(self.throttled),
+        }
+    }
+}
+
+impl CpuAccount {
+    fn close(&self, number: u16) -> CpuLedger {
+        let mut ledger = CpuLedger {
+            cpu: number,
+            ..self.ledger.clone()
+        };
+        let at = |counter: Counter| self.counters[counter as usize];
+        let samples = Refused {
+            emitted: at(Counter::SampleEmitted),
+            decoded: self.decoded.samples,
+            full: at(Counter::SampleDropped),
+            no_ring: at(Counter::SampleNoRing),
+        };
+        samples.book(&mut ledger.samples);
+        ledger.samples.seen += at(Counter::SampleNoTime);
+        ledger
+            .samples
+            .book(Reason::DroppedNoTime, at(Counter::SampleNoTime));
+        let marks = Refused {
+            emitted: at(Counter::MarkEmitted),
+            decoded: self.decoded.marks,
+            full: at(Counter::MarkDropped),
+            no_ring: at(Counter::MarkNoRing),
+        };
+        marks.book(&mut ledger.marks);
+        let tasks = Refused {
+            emitted: at(Counter::TaskEmitted),
+            decoded: self.decoded.tasks,
+            full: at(Counter::TaskDropped),
+            no_ring: at(Counter::TaskNoRing),
+        };
+        tasks.book(&mut ledger.tasks);
+        ledger
+    }
+}
+
+/// What the kernel programs counted of one kind of record, and what was decoded.
+struct Refused {
+    emitted: u64,
+    decoded: u64,
+    full: u64,
+    no_ring: u64,
+}
+
+impl Refused {
+    fn book(&self, account: &mut Account) {
+        account.seen += self.emitted + self.full + self.no_ring;
+        account.book(Reason::DroppedRingFull, self.full);
+        account.book(Reason::DroppedNoRing, self.no_ring);
+        account.book(Reason::Malformed, self.emitted.saturating_sub(self.decoded));
+    }
+}
+
+/// Moves samples that could not be written to their reason, CPU by CPU.
+fn move_lost(cpus: &mut [CpuLedger], mut lost: u64) {
+    for cpu in cpus {
+        let here = lost.min(cpu.samples.written);
+        cpu.samples.written -= here;
+        cpu.samples.book(Reason::DroppedDisk, here);
+        lost -= here;
+    }
+}

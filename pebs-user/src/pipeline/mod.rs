@@ -1,0 +1,341 @@
+//! Cycles of the draining thread in, rows of the trace out: decode, order, correlate, symbolize,
+//! estimate, write. The same path serves live recording and replay.
+//!
+//! Memory is bounded: what waits for the frontier by the rings' size, what belongs to open visits
+//! by [`PipelineOptions::max_samples`], everything else by the number of threads and functions.
+
+mod account;
+mod rows;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use pebs_common::counter::Counter;
+
+use crate::analysis::estimate::Pause;
+use crate::collect::drain::Cycle;
+use crate::collect::sideband_decode::SidebandEvent;
+use crate::correlate::{CorrelateOptions, Correlator};
+use crate::store::run::ClockError;
+use crate::store::schema::{LossRow, Table, visit_flag};
+use crate::store::writer::{TraceWriter, WriteError};
+use crate::stream::clock::Clock;
+use crate::stream::decode::{Body, Record, decode};
+use crate::stream::ledger::{Ledger, Reason};
+use crate::stream::order::Order;
+use crate::symbolize::{SymbolizeOptions, Symbolizer};
+use crate::target::probe::ProbeSet;
+use crate::units::{Cpu, KtimeNs, Pid, TraceNs};
+use account::Accounts;
+use rows::Rows;
+
+/// Settings of a [`Pipeline`].
+#[derive(Clone, Debug)]
+pub struct PipelineOptions {
+    /// `CLOCK_MONOTONIC` of ns 0.
+    pub origin: KtimeNs,
+    /// Whether switches are recorded.
+    pub switches: bool,
+    /// Whether each event is a clock, by event.
+    pub clock_events: Vec<bool>,
+    /// Samples held for open visits at most.
+    pub max_samples: usize,
+    /// How to symbolize.
+    pub symbolize: SymbolizeOptions,
+}
+
+/// Figures for the status line, updated once a cycle.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Visits closed.
+    pub visits: AtomicU64,
+    /// Samples taken in.
+    pub samples: AtomicU64,
+    /// Marks taken in.
+    pub marks: AtomicU64,
+    /// Samples and marks refused or dropped.
+    pub lost: AtomicU64,
+    /// Bytes of the trace on disk.
+    pub bytes: AtomicU64,
+    /// Time on the CPU of the visits closed, ns.
+    pub oncpu_ns: AtomicU64,
+}
+
+/// What is known at the end.
+pub struct Outcome {
+    /// The account of every record.
+    pub ledger: Ledger,
+    /// Residual of the clock conversion, if one was needed.
+    pub clock_error: Option<ClockError>,
+    /// Marks decoded.
+    pub marks: u64,
+    /// Marks decoded, by probe and [`pebs_common::record::Role`].
+    pub marks_by: Vec<[u64; 4]>,
+    /// Samples decoded.
+    pub samples: u64,
+    /// Visits closed.
+    pub visits: u64,
+    /// Time on the CPU of all visits, ns; `None` if switches were not recorded.
+    pub visits_oncpu_ns: Option<f64>,
+    /// End of the trace.
+    pub end: TraceNs,
+    /// Mapping events that the kernel had no room for: names may be missing.
+    pub mappings_lost: u64,
+    /// The first error of writing, if there was one.
+    pub write_error: Option<WriteError>,
+    /// The writer, to be finished.
+    pub writer: TraceWriter,
+}
+
+/// All stages, tied together.
+pub struct Pipeline {
+    clock: Clock,
+    order: Order,
+    correlator: Correlator,
+    rows: Rows,
+    accounts: Accounts,
+    /// Mapping events that wait for the records before them.
+    sideband: VecDeque<(TraceNs, SidebandEvent)>,
+    /// When the counters were last read.
+    counted_at: TraceNs,
+    frontier: TraceNs,
+    progress: Arc<Progress>,
+    needs_clock: bool,
+    /// Cycles that wait for the first clock pair.
+    early: Vec<Cycle>,
+}
+
+impl Pipeline {
+    /// A pipeline into `writer`.
+    #[must_use]
+    pub fn new(
+        probes: &ProbeSet,
+        options: &PipelineOptions,
+        writer: TraceWriter,
+        progress: Arc<Progress>,
+    ) -> Self {
+        let correlate = CorrelateOptions {
+            switches: options.switches,
+            max_samples: options.max_samples,
+        };
+        Self {
+            clock: Clock::new(options.origin),
+            order: Order::default(),
+            correlator: Correlator::new(probes, correlate),
+            rows: Rows::new(
+                Symbolizer::new(options.symbolize.clone()),
+                &options.clock_events,
+                writer,
+            ),
+            accounts: Accounts::default(),
+            sideband: VecDeque::new(),
+            counted_at: TraceNs(0),
+            frontier: TraceNs(i64::MIN),
+            progress,
+            needs_clock: false,
+            early: Vec::new(),
+        }
+    }
+
+    /// Samples carry the perf clock's time: cycles wait until it can be converted.
+    pub const fn wait_for_clock(&mut self) {
+        self.needs_clock = true;
+    }
+
+    /// What taking a sample does to the target, for the estimates. Before the first record.
+    pub fn pause(&mut self, pause: Pause) {
+        self.rows.pause(pause);
+    }
+
+    /// Loads the kernel's symbols, and opens the binaries of processes that are traced from the
+    /// start: what takes long is done before records come.
+    pub fn warm_up(&mut self, pids: &[Pid]) {
+        self.rows.symbolizer.prepare_kernel();
+        pids.iter().for_each(|pid| self.rows.meet(*pid));
+    }
+
+    /// Whether writing failed: what comes from now on is lost.
+    #[must_use]
+    pub const fn has_failed(&self) -> bool {
+        self.rows.error.is_some()
+    }
+
+    /// Takes in one round of all rings.
+    pub fn cycle(&mut self, cycle: &mut Cycle) {
+        if self.needs_clock && !self.clock.is_ready() {
+            self.look_for_clock(cycle);
+            if !self.clock.is_ready() {
+                return self.early.push(std::mem::take(cycle));
+            }
+        }
+        for mut waited in std::mem::take(&mut self.early) {
+            self.take_in(&mut waited);
+        }
+        self.take_in(cycle);
+    }
+
+    /// The first pairs may come behind the first samples.
+    fn look_for_clock(&mut self, cycle: &Cycle) {
+        let mut scratch = Order::default();
+        for (cpu, bytes) in &cycle.streams {
+            let (records, payloads) = scratch.inbox();
+            decode(*cpu, bytes, &mut self.clock, payloads, records);
+        }
+    }
+
+    fn take_in(&mut self, cycle: &mut Cycle) {
+        for (cpu, bytes) in &cycle.streams {
+            let (records, payloads) = self.order.inbox();
+            let decoded = decode(*cpu, bytes, &mut self.clock, payloads, records);
+            self.accounts.decoded(*cpu, &decoded);
+        }
+        let counted_at = self.clock.trace_of_ktime(cycle.counted_at);
+        self.losses(cycle, counted_at);
+        for event in cycle.sideband.drain(..) {
+            let time = self.clock.trace_of_ktime(event.time);
+            self.sideband.push_back((time, event));
+        }
+        let frontier = self.clock.trace_of_ktime(cycle.frontier);
+        self.advance(frontier);
+        self.counted_at = counted_at;
+        self.rows
+            .tick(Duration::from_nanos(counted_at.0.max(0) as u64));
+        self.publish();
+    }
+
+    /// What the kernel programs refused since the last cycle becomes loss ranges.
+    fn losses(&mut self, cycle: &Cycle, end_ns: TraceNs) {
+        let begin_ns = self.counted_at;
+        for (cpu, row) in cycle.counters.iter().enumerate() {
+            let cpu = Cpu(cpu as u16);
+            for (reason, records) in self.accounts.refused(cpu, row) {
+                self.correlator.loss(begin_ns, end_ns, visit_flag::LOSS);
+                self.rows.loss(&LossRow {
+                    begin_ns,
+                    end_ns,
+                    cpu: Some(cpu),
+                    tid: None,
+                    reason: reason.name().to_owned(),
+                    records: Some(records),
+                });
+            }
+        }
+    }
+
+    /// The kernel slowed sampling at some time between two looks. Visits that have closed since are
+    /// not flagged; the range is in `losses` all the same.
+    pub fn throttled(&mut self, begin: KtimeNs, end: KtimeNs) {
+        let begin_ns = self.clock.trace_of_ktime(begin).max(TraceNs(0));
+        let end_ns = self.clock.trace_of_ktime(end);
+        self.accounts.throttled += 1;
+        self.correlator
+            .loss(begin_ns, end_ns, visit_flag::THROTTLED);
+        self.rows.loss(&LossRow {
+            begin_ns,
+            end_ns,
+            cpu: None,
+            tid: None,
+            reason: "throttled".to_owned(),
+            records: None,
+        });
+    }
+
+    fn advance(&mut self, frontier: TraceNs) {
+        self.frontier = self.frontier.max(frontier);
+        let Self {
+            order,
+            correlator,
+            rows,
+            accounts,
+            sideband,
+            ..
+        } = self;
+        rows.clock_error_ns = self.clock.error().map_or(0, |error| error.p99_ns as i64);
+        let mut late = Vec::new();
+        order.advance(
+            frontier,
+            |record| late.push(record),
+            |record, payloads| {
+                apply_sideband(sideband, record.time, correlator, rows);
+                meet(record, rows);
+                correlator.push(record, payloads, rows);
+                accounts.take(rows, record);
+            },
+        );
+        apply_sideband(sideband, frontier, correlator, rows);
+        late.into_iter().for_each(|record| accounts.late(record));
+    }
+
+    fn publish(&self) {
+        let progress = &self.progress;
+        progress.visits.store(self.rows.visits, Ordering::Relaxed);
+        progress
+            .samples
+            .store(self.accounts.samples(), Ordering::Relaxed);
+        progress
+            .marks
+            .store(self.accounts.marks(), Ordering::Relaxed);
+        progress.lost.store(self.accounts.lost(), Ordering::Relaxed);
+        progress
+            .bytes
+            .store(self.rows.bytes_written(), Ordering::Relaxed);
+    }
+
+    /// Takes in what is left and closes the books. The trace ends at `end`.
+    #[must_use]
+    pub fn finish(mut self, end: KtimeNs) -> Outcome {
+        for mut waited in std::mem::take(&mut self.early) {
+            self.take_in(&mut waited);
+        }
+        let end = self.clock.trace_of_ktime(end);
+        self.advance(TraceNs(i64::MAX));
+        self.correlator.finish(end, &mut self.rows);
+        self.accounts.close(&mut self.rows);
+        self.rows.flush_all();
+        let lost_samples = self.rows.lost_rows(Table::Samples);
+        Outcome {
+            ledger: self.accounts.ledger(&self.rows, lost_samples),
+            clock_error: self.clock.error(),
+            marks: self.accounts.marks(),
+            marks_by: std::mem::take(&mut self.accounts.marks_by),
+            samples: self.accounts.samples(),
+            visits: self.rows.visits,
+            visits_oncpu_ns: self.rows.oncpu_ns(),
+            end,
+            mappings_lost: self.rows.mappings_lost,
+            write_error: self.rows.error.take(),
+            writer: self.rows.writer,
+        }
+    }
+}
+
+/// Opens the binaries of a process at its first record, while it still runs.
+fn meet(record: &Record, rows: &mut Rows) {
+    if matches!(record.body, Body::Mark { .. } | Body::Sample { .. }) {
+        rows.meet(record.pid);
+    }
+}
+
+/// Hands mapping events up to a time to the symbolizer, in order with the records.
+fn apply_sideband(
+    events: &mut VecDeque<(TraceNs, SidebandEvent)>,
+    until: TraceNs,
+    correlator: &mut Correlator,
+    rows: &mut Rows,
+) {
+    while let Some((_, event)) = events.pop_front_if(|(time, _)| *time <= until) {
+        rows.sideband(&event, correlator, until);
+    }
+}
+
+/// Counters that are refusals of records, by kind.
+const REFUSALS: [(Counter, Reason); 6] = [
+    (Counter::SampleDropped, Reason::DroppedRingFull),
+    (Counter::MarkDropped, Reason::DroppedRingFull),
+    (Counter::TaskDropped, Reason::DroppedRingFull),
+    (Counter::SampleNoRing, Reason::DroppedNoRing),
+    (Counter::MarkNoRing, Reason::DroppedNoRing),
+    (Counter::SampleNoTime, Reason::DroppedNoTime),
+];

@@ -1,0 +1,299 @@
+//! From closed visits to rows: names, estimates, and the writer.
+
+use rustc_hash::FxHashSet;
+
+use crate::analysis::estimate::{Estimator, FunctionEstimate, Pause, TimedSample, VisitTimeline};
+use crate::collect::sideband_decode::{SidebandEvent, SidebandKind};
+use crate::correlate::{ClosedVisit, Correlator, Lost, RawSample, Sink};
+use crate::store::schema::{
+    FunctionRow, LossRow, SampleRow, Table, VisitFunctionRow, VisitRow, WaitRow, sample_flag,
+};
+use crate::store::writer::{TraceWriter, WriteError};
+use crate::stream::ledger::Reason;
+use crate::symbolize::Symbolizer;
+use crate::units::{Cpu, FunctionId, Pid, Tid, TraceNs};
+
+/// What became of records, for the books.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Used {
+    /// Samples of a CPU were written.
+    Samples(Cpu, u64),
+    /// A record was not.
+    Lost(Cpu, Lost, Reason),
+}
+
+/// Makes rows and writes them.
+pub(super) struct Rows {
+    pub symbolizer: Symbolizer,
+    pub writer: TraceWriter,
+    estimator: Estimator,
+    timed: Vec<TimedSample>,
+    estimates: Vec<FunctionEstimate>,
+    functions: Vec<FunctionRow>,
+    met: FxHashSet<Pid>,
+    pub used: Vec<Used>,
+    /// Samples closer to a visit's boundary than this are flagged, ns.
+    pub clock_error_ns: i64,
+    pub visits: u64,
+    pub strays: u64,
+    pub unresolved: u64,
+    oncpu_ns: i64,
+    oncpu_known: bool,
+    /// Mapping events that the kernel had no room for: names may be missing.
+    pub mappings_lost: u64,
+    /// The first error of writing.
+    pub error: Option<WriteError>,
+}
+
+impl Rows {
+    pub fn new(symbolizer: Symbolizer, clock_events: &[bool], writer: TraceWriter) -> Self {
+        Self {
+            symbolizer,
+            writer,
+            estimator: Estimator::new(clock_events),
+            timed: Vec::new(),
+            estimates: Vec::new(),
+            functions: Vec::new(),
+            met: FxHashSet::default(),
+            used: Vec::new(),
+            clock_error_ns: 0,
+            visits: 0,
+            strays: 0,
+            unresolved: 0,
+            oncpu_ns: 0,
+            oncpu_known: false,
+            mappings_lost: 0,
+            error: None,
+        }
+    }
+
+    /// What taking a sample does to the target, once it is known.
+    pub fn pause(&mut self, pause: Pause) {
+        self.estimator = std::mem::take(&mut self.estimator).with_pause(pause);
+    }
+
+    /// Opens the binaries of a process that was not seen before.
+    pub fn meet(&mut self, pid: Pid) {
+        if self.met.insert(pid) {
+            self.symbolizer.announce(pid);
+        }
+    }
+
+    /// Hands a mapping event on. Visits of a process that replaces its program end there.
+    pub fn sideband(&mut self, event: &SidebandEvent, correlator: &mut Correlator, time: TraceNs) {
+        match &event.what {
+            SidebandKind::Mapped { pid, mapping, .. } => {
+                self.symbolizer.on_mapping(*pid, mapping.clone());
+            }
+            SidebandKind::Fork { pid, parent, .. } if pid != parent => {
+                self.symbolizer.on_fork(*parent, *pid);
+            }
+            SidebandKind::Comm {
+                pid, exec: true, ..
+            } => {
+                correlator.end_process(*pid, time, self);
+                self.symbolizer.on_exec(*pid);
+            }
+            SidebandKind::Exit { pid, tid } if pid.0 == tid.0 => {
+                self.symbolizer.on_exit(*pid);
+                self.met.remove(pid);
+            }
+            SidebandKind::Lost { records } => self.mappings_lost += records,
+            _ => {}
+        }
+    }
+
+    /// Lets the writer do what is due, and brings it the names that are new.
+    pub fn tick(&mut self, elapsed: std::time::Duration) {
+        self.flush_functions();
+        let result = self.writer.tick(elapsed);
+        self.check(result);
+    }
+
+    /// Writes the functions that are new.
+    pub fn flush_functions(&mut self) {
+        let mut functions = std::mem::take(&mut self.functions);
+        self.symbolizer.take_new_functions(&mut functions);
+        for row in functions.drain(..) {
+            let result = self.writer.function(&row);
+            self.check(result);
+        }
+        self.functions = functions;
+    }
+
+    /// Brings everything to the open segments, so that what could not be written is known.
+    pub fn flush_all(&mut self) {
+        self.flush_functions();
+        let result = self.writer.flush_all();
+        self.check(result);
+    }
+
+    /// Writes a loss range.
+    pub fn loss(&mut self, row: &LossRow) {
+        let result = self.writer.loss(row);
+        self.check(result);
+    }
+
+    /// Bytes of the trace on disk.
+    pub fn bytes_written(&self) -> u64 {
+        self.writer.bytes_written()
+    }
+
+    /// Rows that could not be written.
+    pub fn lost_rows(&self, table: Table) -> u64 {
+        self.writer.lost_rows(table)
+    }
+
+    /// Time on the CPU of all visits, ns.
+    pub fn oncpu_ns(&self) -> Option<f64> {
+        self.oncpu_known.then_some(self.oncpu_ns as f64)
+    }
+
+    fn check(&mut self, result: Result<(), WriteError>) {
+        if let Err(error) = result {
+            self.error.get_or_insert(error);
+        }
+    }
+
+    fn function(&mut self, pid: Pid, sample: &RawSample) -> FunctionId {
+        let function = self.symbolizer.function(pid, sample.ip);
+        self.unresolved += u64::from(!self.symbolizer.is_resolved(function));
+        function
+    }
+
+    fn sample_row(
+        &mut self,
+        sample: &RawSample,
+        function_id: FunctionId,
+        tid: Tid,
+        visit: Option<&ClosedVisit>,
+    ) {
+        let mut flags = 0;
+        if sample.exact {
+            flags |= sample_flag::EXACT_IP;
+        }
+        if sample.kernel {
+            flags |= sample_flag::KERNEL;
+        }
+        if visit.is_some_and(|visit| self.is_near_boundary(sample.time, visit)) {
+            flags |= sample_flag::NEAR_BOUNDARY;
+        }
+        let result = self.writer.sample(&SampleRow {
+            time_ns: sample.time,
+            visit_id: visit.map(|visit| visit.visit_id),
+            function_id,
+            ip: sample.ip.0,
+            tid,
+            cpu: sample.cpu,
+            event: sample.event,
+            flags,
+        });
+        self.check(result);
+        match self.used.last_mut() {
+            Some(Used::Samples(cpu, n)) if *cpu == sample.cpu => *n += 1,
+            _ => self.used.push(Used::Samples(sample.cpu, 1)),
+        }
+    }
+
+    fn is_near_boundary(&self, time: TraceNs, visit: &ClosedVisit) -> bool {
+        let near = |boundary: TraceNs| (time.0 - boundary.0).abs() < self.clock_error_ns;
+        near(visit.begin.0) || visit.end.is_some_and(|(end, _)| near(end))
+    }
+
+    fn estimate(&mut self, visit: &ClosedVisit) {
+        self.estimates.clear();
+        let timeline = VisitTimeline {
+            begin: visit.begin.0,
+            end: visit.end.map(|(end, _)| end),
+            // Without switches the time on the CPU is unknown, and so are the estimates from it.
+            active: if visit.switches { &visit.active } else { &[] },
+            samples: &self.timed,
+        };
+        self.estimator.estimate(&timeline, &mut self.estimates);
+        let mut estimates = std::mem::take(&mut self.estimates);
+        for estimate in estimates.drain(..) {
+            let result = self.writer.visit_function(&VisitFunctionRow {
+                visit_id: visit.visit_id,
+                item_id: visit.item_id,
+                function_id: estimate.function,
+                event: estimate.event,
+                samples: estimate.samples,
+                first_ns: estimate.first,
+                last_ns: estimate.last,
+                span_ns: estimate.span_ns,
+                self_ns: estimate.self_ns,
+                self_stderr_ns: estimate.self_stderr_ns,
+            });
+            self.check(result);
+        }
+        self.estimates = estimates;
+    }
+
+    fn waits(&mut self, visit: &ClosedVisit) {
+        for wait in &visit.waits {
+            let function_id = wait.ip.map(|ip| self.symbolizer.function(visit.pid, ip));
+            let result = self.writer.wait(&WaitRow {
+                visit_id: visit.visit_id,
+                item_id: visit.item_id,
+                tid: visit.tid,
+                begin_ns: wait.begin,
+                end_ns: wait.end,
+                function_id,
+                state: wait.state,
+                cpu_from: wait.from,
+                cpu_to: wait.to,
+            });
+            self.check(result);
+        }
+    }
+}
+
+impl Sink for Rows {
+    fn visit(&mut self, visit: &ClosedVisit) {
+        self.visits += 1;
+        self.timed.clear();
+        for sample in &visit.samples {
+            let function = self.function(visit.pid, sample);
+            self.timed.push(TimedSample {
+                time: sample.time,
+                function,
+                event: sample.event,
+            });
+            self.sample_row(sample, function, visit.tid, Some(visit));
+        }
+        self.estimate(visit);
+        self.waits(visit);
+        let oncpu_ns = visit.oncpu_ns();
+        if let Some(oncpu_ns) = oncpu_ns {
+            self.oncpu_ns += oncpu_ns;
+            self.oncpu_known = true;
+        }
+        let result = self.writer.visit(&VisitRow {
+            visit_id: visit.visit_id,
+            item_id: visit.item_id,
+            probe_id: visit.probe,
+            pid: visit.pid,
+            tid: visit.tid,
+            cpu_begin: visit.begin.1,
+            cpu_end: visit.end.and_then(|(_, cpu)| cpu),
+            begin_ns: visit.begin.0,
+            end_ns: visit.end.map(|(end, _)| end),
+            duration_ns: visit.end.map(|(end, _)| end.0 - visit.begin.0.0),
+            oncpu_ns,
+            samples: visit.samples.len() as u32,
+            flags: visit.flags,
+            args: visit.args.clone(),
+        });
+        self.check(result);
+    }
+
+    fn stray(&mut self, sample: &RawSample, pid: Pid, tid: Tid) {
+        self.strays += 1;
+        let function = self.function(pid, sample);
+        self.sample_row(sample, function, tid, None);
+    }
+
+    fn lost(&mut self, cpu: Cpu, what: Lost, reason: Reason) {
+        self.used.push(Used::Lost(cpu, what, reason));
+    }
+}

@@ -1,0 +1,589 @@
+//! From an event as typed and the machine's offer to the kernel's settings. Pure.
+
+use std::fmt;
+
+use perf_event_open_sys::bindings::{self as sys, perf_event_attr};
+
+use crate::pmu::event::{
+    Access, Breakpoint, EventKind, EventSpec, HardwareEvent, Modifiers, Place, Precise,
+    SoftwareEvent, Term, TermValue,
+};
+use crate::pmu::host::{Host, Vendor};
+use crate::pmu::open::{READ_FORMAT, Target};
+use crate::pmu::sysfs::Pmu;
+use crate::pmu::{auto, reset};
+use crate::units::{Cpu, Ip, ResetValue};
+
+mod error;
+
+pub use error::EventError;
+
+/// An event that can be opened on any CPU or thread, with what its samples mean.
+#[derive(Clone)]
+pub struct ResolvedEvent {
+    /// Name for people and for the trace.
+    pub name: String,
+    /// Settings for one interrupt per sample; see [`ResolvedEvent::attr_for`].
+    pub attr: perf_event_attr,
+    /// Where the samples come from.
+    pub class: EventClass,
+    /// Reset value as granted so far: IBS rounds it, a `period=` term replaces it.
+    pub reset: ResetValue,
+    /// What the reset value counts: `ns` or `events`.
+    pub unit: &'static str,
+    /// Whether samples may come in NMI context: their ring must not be shared with marks.
+    pub nmi: bool,
+    /// Whether `PERF_SAMPLE_TIME` is on the perf clock; otherwise it is `CLOCK_MONOTONIC`.
+    pub perf_clock: bool,
+    /// `precise_ip` asked for, 0..=3; `P` is the machine's ceiling.
+    pub precise_requested: u8,
+    /// CPUs on which it can be opened; `None` if on all.
+    pub cpus: Option<Vec<Cpu>>,
+    /// Modes that the sample program has to drop, because the kernel can't for this event.
+    pub drop_in_program: DropModes,
+    /// Remarks that belong on the first lines of a run.
+    pub notes: Vec<String>,
+}
+
+/// Where samples come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EventClass {
+    /// A timer of the kernel: `cpu-clock`, `task-clock`.
+    Clock,
+    /// Any other event that the kernel counts.
+    Software,
+    /// A hardware breakpoint.
+    Breakpoint {
+        /// Name to be looked up; its address then goes into `attr.bp_addr`. `None` if an address
+        /// was given.
+        symbol: Option<String>,
+        /// Accesses that stop.
+        access: Access,
+    },
+    /// A counter of the CPU.
+    Hardware {
+        /// Which hardware.
+        unit: HardwareUnit,
+        /// Whether it goes on all the time while code runs (cycles, instructions, uops), so that
+        /// the rate of samples follows from the reset value.
+        steady: bool,
+    },
+}
+
+/// Hardware that samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HardwareUnit {
+    /// The core's counters, on Intel with PEBS.
+    Core,
+    /// AMD's instruction based sampling, also when `cycles:p` forwards to it.
+    Ibs,
+    /// Any other PMU.
+    Other,
+}
+
+/// CPU modes whose samples are not wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DropModes {
+    /// Samples in user mode.
+    pub user: bool,
+    /// Samples in kernel mode.
+    pub kernel: bool,
+}
+
+impl ResolvedEvent {
+    /// Settings for one target.
+    ///
+    /// Threads: children are followed (`inherit`). CPUs: the idle task of a clock is left out, as
+    /// it is nobody's work.
+    #[must_use]
+    pub fn attr_for(&self, target: Target) -> perf_event_attr {
+        let mut attr = self.attr;
+        match target {
+            Target::Cpu(_) => attr.set_exclude_idle((self.class == EventClass::Clock).into()),
+            Target::Thread(_) | Target::ThreadOnCpu(..) => attr.set_inherit(1),
+        }
+        attr
+    }
+
+    /// Leaves kernel mode out, by the kernel where it can, else by the sample program.
+    ///
+    /// # Errors
+    /// The event only happens in the kernel, or was asked for there only.
+    pub fn exclude_kernel(&mut self) -> Result<(), EventError> {
+        let software = (self.attr.type_ == sys::PERF_TYPE_SOFTWARE)
+            .then(|| SoftwareEvent::from_config(self.attr.config))
+            .flatten();
+        let only = software.is_some_and(SoftwareEvent::is_kernel_only)
+            || self.attr.exclude_user() == 1
+            || self.drop_in_program.user;
+        if only {
+            return Err(EventError::KernelOnly {
+                event: self.name.clone(),
+            });
+        }
+        if self.filters_modes() {
+            self.attr.set_exclude_kernel(1);
+        } else {
+            self.drop_in_program.kernel = true;
+        }
+        Ok(())
+    }
+
+    /// Whether the kernel filters modes for this event.
+    fn filters_modes(&self) -> bool {
+        let ibs = matches!(
+            self.class,
+            EventClass::Hardware {
+                unit: HardwareUnit::Ibs,
+                ..
+            }
+        );
+        !ibs || self.attr.config2 & SWFILT != 0
+    }
+}
+
+impl fmt::Debug for ResolvedEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResolvedEvent")
+            .field("name", &self.name)
+            .field("type", &self.attr.type_)
+            .field("config", &format_args!("{:#x}", self.attr.config))
+            .field("precise_ip", &self.attr.precise_ip())
+            .field("class", &self.class)
+            .field("reset", &self.reset)
+            .field("notes", &self.notes)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Turns an event as typed into settings for this machine.
+///
+/// `auto` becomes the first of [`auto::candidates`]; `open::open_auto` goes on to the next one
+/// where the machine refuses it.
+///
+/// # Errors
+/// The machine has no such event, or it can't be what was asked for.
+pub fn resolve(
+    spec: &EventSpec,
+    host: &Host,
+    reset: ResetValue,
+) -> Result<ResolvedEvent, EventError> {
+    let draft = match &spec.kind {
+        EventKind::Auto => return resolve_auto(spec, host, reset),
+        EventKind::Software(event) => software(*event),
+        EventKind::Breakpoint(breakpoint) => breakpoint_draft(breakpoint)?,
+        EventKind::Hardware(event) => {
+            generic(sys::PERF_TYPE_HARDWARE, event.config(), is_steady(*event))
+        }
+        EventKind::Cache(event) => generic(sys::PERF_TYPE_HW_CACHE, event.config(), false),
+        EventKind::Raw(code) => generic(
+            sys::PERF_TYPE_RAW,
+            *code,
+            is_steady_code(host.cpu.vendor, *code),
+        ),
+        EventKind::Pmu { pmu, terms } => pmu_draft(host, pmu, terms)?,
+        EventKind::Alias(name) => alias(host, name)?,
+    };
+    if draft.needs_core_pmu
+        && let Some(reason) = host.no_pmu_reason()
+    {
+        return Err(EventError::NoPmu {
+            event: spec.to_string(),
+            reason,
+        });
+    }
+    finish(draft, spec, host, reset)
+}
+
+fn resolve_auto(
+    spec: &EventSpec,
+    host: &Host,
+    reset: ResetValue,
+) -> Result<ResolvedEvent, EventError> {
+    let Some(best) = auto::candidates(host).into_iter().next() else {
+        return Err(EventError::NoPmu {
+            event: spec.to_string(),
+            reason: "no candidate".into(),
+        });
+    };
+    best.resolve(spec.modifiers, host, reset)
+}
+
+/// An event before modifiers and reset value.
+struct Draft {
+    attr: perf_event_attr,
+    class: EventClass,
+    cpus: Option<Vec<Cpu>>,
+    /// The PMU's own ceiling of precision.
+    max_precise: Option<u8>,
+    name: Option<String>,
+    period: Option<u64>,
+    kernel_only: bool,
+    needs_core_pmu: bool,
+    swfilt: bool,
+}
+
+impl Draft {
+    fn new(kind: u32, config: u64, class: EventClass) -> Self {
+        let attr = perf_event_attr {
+            type_: kind,
+            config,
+            ..perf_event_attr::default()
+        };
+        Self {
+            attr,
+            class,
+            cpus: None,
+            max_precise: None,
+            name: None,
+            period: None,
+            kernel_only: false,
+            needs_core_pmu: false,
+            swfilt: false,
+        }
+    }
+}
+
+fn software(event: SoftwareEvent) -> Draft {
+    let class = if event.is_clock() {
+        EventClass::Clock
+    } else {
+        EventClass::Software
+    };
+    let mut draft = Draft::new(sys::PERF_TYPE_SOFTWARE, event.config(), class);
+    draft.kernel_only = event.is_kernel_only();
+    draft
+}
+
+fn generic(kind: u32, config: u64, steady: bool) -> Draft {
+    let class = EventClass::Hardware {
+        unit: HardwareUnit::Core,
+        steady,
+    };
+    let mut draft = Draft::new(kind, config, class);
+    draft.needs_core_pmu = true;
+    draft
+}
+
+fn breakpoint_draft(breakpoint: &Breakpoint) -> Result<Draft, EventError> {
+    let access = breakpoint.access;
+    if access.read && !access.write {
+        return Err(EventError::ReadOnlyBreakpoint {
+            event: breakpoint.to_string(),
+        });
+    }
+    let (address, symbol) = match &breakpoint.place {
+        Place::Address(address) => (*address, None),
+        Place::Symbol(symbol) => (0, Some(symbol.clone())),
+    };
+    let mut draft = Draft::new(
+        sys::PERF_TYPE_BREAKPOINT,
+        0,
+        EventClass::Breakpoint { symbol, access },
+    );
+    draft.attr.bp_type = [
+        (access.read, sys::HW_BREAKPOINT_R),
+        (access.write, sys::HW_BREAKPOINT_W),
+        (access.execute, sys::HW_BREAKPOINT_X),
+    ]
+    .iter()
+    .filter_map(|&(set, bit)| set.then_some(bit))
+    .sum();
+    draft.attr.bp_addr = address;
+    // Execution: the kernel wants the size of a long. Data: perf's default is 4 bytes.
+    let default = if access.execute { 8 } else { 4 };
+    draft.attr.bp_len = breakpoint.len.unwrap_or(default).into();
+    Ok(draft)
+}
+
+fn pmu_draft(host: &Host, name: &str, terms: &[Term]) -> Result<Draft, EventError> {
+    let Some(pmu) = host.pmu(name) else {
+        let known = host.pmus.iter().map(|pmu| pmu.name.clone()).collect();
+        let reason = (name == "cpu").then(|| host.no_pmu_reason()).flatten();
+        return Err(EventError::UnknownPmu {
+            pmu: name.to_owned(),
+            known,
+            reason,
+        });
+    };
+    let config = pmu.encode(terms)?;
+    let mut draft = Draft::new(pmu.kind, config.config, pmu_class(host, pmu, config.config));
+    config.apply(&mut draft.attr);
+    draft.cpus.clone_from(&pmu.cpus);
+    draft.max_precise = pmu.max_precise;
+    draft.swfilt = pmu.formats.contains_key("swfilt");
+    for term in terms {
+        match (term.name.as_str(), &term.value) {
+            ("name", TermValue::Text(text)) => draft.name = Some(text.clone()),
+            ("period", TermValue::Number(period)) => draft.period = Some(*period),
+            _ => {}
+        }
+    }
+    Ok(draft)
+}
+
+/// An alias by itself: the core's PMU is asked first, then the others.
+fn alias(host: &Host, name: &str) -> Result<Draft, EventError> {
+    let owns = |pmu: &&Pmu| pmu.events.contains_key(name);
+    let core = host.core_pmu().filter(owns);
+    let Some(pmu) = core.or_else(|| host.pmus.iter().find(owns)) else {
+        let aliases = host
+            .pmus
+            .iter()
+            .flat_map(|pmu| pmu.events.keys().map(String::as_str));
+        let nearest = crate::pmu::event::nearest(name, aliases);
+        return Err(EventError::Unknown {
+            event: name.to_owned(),
+            nearest,
+        });
+    };
+    let term = Term {
+        name: name.to_owned(),
+        value: TermValue::Absent,
+    };
+    pmu_draft(host, &pmu.name, &[term])
+}
+
+fn pmu_class(host: &Host, pmu: &Pmu, config: u64) -> EventClass {
+    let hardware = |unit, steady| EventClass::Hardware { unit, steady };
+    match (pmu.name.as_str(), config) {
+        ("software", 0 | 1) => EventClass::Clock,
+        ("software" | "tracepoint" | "breakpoint" | "kprobe" | "uprobe", _) => EventClass::Software,
+        ("cpu" | "cpu_core" | "cpu_atom", _) => {
+            hardware(HardwareUnit::Core, is_steady_code(host.cpu.vendor, config))
+        }
+        ("ibs_op" | "ibs_fetch", _) => hardware(HardwareUnit::Ibs, true),
+        _ => hardware(HardwareUnit::Other, false),
+    }
+}
+
+const fn is_steady(event: HardwareEvent) -> bool {
+    matches!(
+        event,
+        HardwareEvent::Cycles | HardwareEvent::Instructions | HardwareEvent::RefCycles
+    )
+}
+
+/// Whether a core's code counts cycles, instructions or uops.
+///
+/// Intel: 0x3c cycles, 0xc0 instructions, 0xc2 uops retired, 0x0e uops issued, 0x00 the fixed
+/// counters. AMD: 0x76 cycles, 0xc0 instructions, 0xc1 ops retired.
+/// Source: the vendors' event lists; the umask is not looked at.
+const fn is_steady_code(vendor: Vendor, config: u64) -> bool {
+    match vendor {
+        Vendor::Intel => matches!(config & 0xff, 0x00 | 0x0e | 0x3c | 0xc0 | 0xc2),
+        Vendor::Amd => matches!(config & 0xf_0000_00ff, 0x76 | 0xc0 | 0xc1),
+        Vendor::Other => false,
+    }
+}
+
+/// Whether the kernel forwards an event of AMD's core with a precise level to IBS.
+/// Source: arch/x86/events/amd/ibs.c (`core_pmu_ibs_config`).
+fn forwards_to_ibs(host: &Host, attr: &perf_event_attr) -> bool {
+    let forwarded = match attr.type_ {
+        sys::PERF_TYPE_HARDWARE => attr.config == HardwareEvent::Cycles.config(),
+        sys::PERF_TYPE_RAW => matches!(attr.config, 0x76 | 0xc1),
+        _ => false,
+    };
+    forwarded && host.cpu.vendor == Vendor::Amd && host.pmu("ibs_op").is_some()
+}
+
+/// Modifiers, reset value, and the settings that all events share.
+fn finish(
+    mut draft: Draft,
+    spec: &EventSpec,
+    host: &Host,
+    reset: ResetValue,
+) -> Result<ResolvedEvent, EventError> {
+    let event = || spec.to_string();
+    let precise = precise_level(&draft, spec.modifiers, host)
+        .ok_or_else(|| EventError::NoPreciseLevel { event: event() })?;
+    if draft.kernel_only && spec.modifiers.exclude_kernel() {
+        return Err(EventError::KernelOnly { event: event() });
+    }
+    if precise > 0 && forwards_to_ibs(host, &draft.attr) {
+        draft.class = EventClass::Hardware {
+            unit: HardwareUnit::Ibs,
+            steady: true,
+        };
+        draft.swfilt = host
+            .pmu("ibs_op")
+            .is_some_and(|ibs| ibs.formats.contains_key("swfilt"));
+    }
+    let mut notes = Vec::new();
+    let typed = draft.period.map_or(Ok(reset), reset::reset_value)?;
+    let reset = match draft.class {
+        EventClass::Hardware {
+            unit: HardwareUnit::Ibs,
+            ..
+        } => ibs_reset(typed, &mut notes),
+        _ => typed,
+    };
+    shared_settings(&mut draft.attr, &draft.class, reset);
+    draft.attr.set_precise_ip(precise.into());
+    let drop_in_program = modes(&mut draft, spec.modifiers, &mut notes);
+    let hardware = matches!(draft.class, EventClass::Hardware { .. });
+    Ok(ResolvedEvent {
+        name: draft.name.unwrap_or_else(event),
+        attr: draft.attr,
+        unit: if draft.class == EventClass::Clock {
+            "ns"
+        } else {
+            "events"
+        },
+        nmi: hardware || watches_kernel(&draft.class, &draft.attr),
+        class: draft.class,
+        reset,
+        perf_clock: hardware,
+        precise_requested: precise,
+        cpus: draft.cpus,
+        drop_in_program,
+        notes,
+    })
+}
+
+/// The level asked for; `None` where the event can't have one.
+fn precise_level(draft: &Draft, modifiers: Modifiers, host: &Host) -> Option<u8> {
+    let ceiling = match draft.class {
+        EventClass::Hardware {
+            unit: HardwareUnit::Core,
+            ..
+        } if draft.max_precise.is_none() => host.max_precise(),
+        EventClass::Hardware {
+            unit: HardwareUnit::Core,
+            ..
+        } => draft.max_precise?,
+        EventClass::Hardware {
+            unit: HardwareUnit::Ibs,
+            ..
+        } => 2,
+        _ => 0,
+    };
+    let hardware = matches!(draft.class, EventClass::Hardware { .. });
+    match modifiers.precise {
+        Precise::Max if hardware => Some(ceiling),
+        Precise::Level(level) if hardware || level == 0 => Some(level),
+        _ => None,
+    }
+}
+
+/// IBS counts in steps of 16; anything else is `EINVAL`.
+/// Source: arch/x86/events/amd/ibs.c (`perf_ibs_init`).
+fn ibs_reset(reset: ResetValue, notes: &mut Vec<String>) -> ResetValue {
+    const STEP: u64 = 16;
+    let value = reset.0.get();
+    let rounded = value
+        .checked_next_multiple_of(STEP)
+        .unwrap_or(value / STEP * STEP);
+    if rounded != value {
+        notes.push(format!(
+            "IBS counts in steps of 16: reset value {value} became {rounded}"
+        ));
+    }
+    std::num::NonZeroU64::new(rounded).map_or(reset, ResetValue)
+}
+
+/// What every event of the `bpf` transport has: one interrupt per sample, fixed period.
+///
+/// `wakeup_events = 1` without a watermark turns multi-record PEBS off. The clock is chosen only
+/// for software events: on PEBS and IBS it would throw the record's own time away.
+/// Source: arch/x86/events/intel/core.c (`intel_pmu_large_pebs_flags`).
+#[doc(alias = "PERF_SAMPLE_TIME")]
+fn shared_settings(attr: &mut perf_event_attr, class: &EventClass, reset: ResetValue) {
+    attr.size = size_of::<perf_event_attr>() as u32;
+    attr.sample_period = reset.0.get();
+    // No PERF_SAMPLE_PERIOD: the period is fixed, and with that bit the kernel takes a sample at
+    // every software event and breakpoint, whatever the period.
+    // Source: kernel/events/core.c (`perf_swevent_event`).
+    attr.sample_type =
+        u64::from(sys::PERF_SAMPLE_IP | sys::PERF_SAMPLE_TID | sys::PERF_SAMPLE_TIME);
+    attr.read_format = READ_FORMAT;
+    attr.set_disabled(1);
+    attr.wakeup_events = 1;
+    attr.set_watermark(0);
+    match class {
+        EventClass::Hardware {
+            unit: HardwareUnit::Core,
+            ..
+        } => {
+            attr.set_exclude_hv(1);
+            attr.set_exclude_guest(1);
+        }
+        EventClass::Hardware { .. } => {}
+        EventClass::Clock => monotonic(attr),
+        EventClass::Software | EventClass::Breakpoint { .. } => {
+            monotonic(attr);
+            attr.sample_type |= u64::from(sys::PERF_SAMPLE_ADDR);
+        }
+    }
+}
+
+#[doc(alias = "use_clockid")]
+fn monotonic(attr: &mut perf_event_attr) {
+    attr.set_use_clockid(1);
+    attr.clockid = libc::CLOCK_MONOTONIC;
+}
+
+/// Settings of the clock calibrator: a slow clock whose samples carry the perf clock's time.
+#[must_use]
+pub fn calibrator(period_ns: u64) -> perf_event_attr {
+    let mut attr = perf_event_attr {
+        type_: sys::PERF_TYPE_SOFTWARE,
+        config: u64::from(sys::PERF_COUNT_SW_CPU_CLOCK),
+        sample_type: u64::from(sys::PERF_SAMPLE_TIME),
+        read_format: READ_FORMAT,
+        ..Default::default()
+    };
+    attr.__bindgen_anon_1.sample_period = period_ns;
+    attr.__bindgen_anon_2.wakeup_events = 1;
+    attr.set_disabled(1);
+    attr
+}
+
+/// `config2` bit of IBS that has the kernel filter modes, since Linux 6.14.
+const SWFILT: u64 = 1;
+
+/// Sets the exclude bits, or says which modes the program has to drop.
+///
+/// IBS refuses every exclude bit without `swfilt`, and `exclude_guest` and `exclude_idle` always.
+/// Source: arch/x86/events/amd/ibs.c (`perf_ibs_init`).
+fn modes(draft: &mut Draft, modifiers: Modifiers, notes: &mut Vec<String>) -> DropModes {
+    let unwanted = DropModes {
+        user: modifiers.exclude_user(),
+        kernel: modifiers.exclude_kernel(),
+    };
+    let ibs = matches!(
+        draft.class,
+        EventClass::Hardware {
+            unit: HardwareUnit::Ibs,
+            ..
+        }
+    );
+    if ibs && draft.swfilt {
+        draft.attr.config2 |= SWFILT;
+    }
+    if ibs && !draft.swfilt {
+        if unwanted != DropModes::default() {
+            notes
+                .push("IBS filters modes in the sample program: needs Linux 6.14 otherwise".into());
+        }
+        return unwanted;
+    }
+    draft.attr.set_exclude_user(unwanted.user.into());
+    draft.attr.set_exclude_kernel(unwanted.kernel.into());
+    DropModes::default()
+}
+
+/// Whether a breakpoint may be hit in kernel mode, whose handler runs like an NMI: the kernel
+/// writes to user memory, but never executes there.
+/// Source: arch/x86/kernel/traps.c (`exc_debug_kernel`).
+fn watches_kernel(class: &EventClass, attr: &perf_event_attr) -> bool {
+    let EventClass::Breakpoint { access, .. } = class else {
+        return false;
+    };
+    let kernel_address = Ip(attr.bp_addr).is_kernel();
+    attr.exclude_kernel() == 0 && (kernel_address || !access.execute)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,123 @@
+//! Why an event can't be had on this machine.
+
+use crate::pmu::sysfs::TermError;
+
+/// An event or reset value that this machine can't do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EventError {
+    /// No such name anywhere.
+    #[error("unknown event '{event}'")]
+    Unknown {
+        /// As typed.
+        event: String,
+        /// Closest names, best first.
+        nearest: Vec<String>,
+    },
+    /// The event needs a hardware PMU.
+    #[error("event '{event}' can't be counted: {reason}")]
+    NoPmu {
+        /// As typed.
+        event: String,
+        /// Why there is none.
+        reason: String,
+    },
+    /// No such PMU.
+    #[error("unknown PMU '{pmu}'{}", suffix(reason.as_deref()))]
+    UnknownPmu {
+        /// As typed.
+        pmu: String,
+        /// PMUs of this machine.
+        known: Vec<String>,
+        /// Why there is none, if it is the core's.
+        reason: Option<String>,
+    },
+    /// A term is unknown or too large.
+    #[error(transparent)]
+    Term(#[from] TermError),
+    /// A mode was asked for in which the event never happens.
+    #[error("event '{event}' never happens in user mode")]
+    KernelOnly {
+        /// As typed.
+        event: String,
+    },
+    /// A precise level on an event without one.
+    #[error("event '{event}' has no precise level")]
+    NoPreciseLevel {
+        /// As typed.
+        event: String,
+    },
+    /// x86 can't watch reads alone.
+    #[error("breakpoint '{event}' can't stop at reads alone")]
+    ReadOnlyBreakpoint {
+        /// As typed.
+        event: String,
+    },
+    /// A reset value of 0.
+    #[error("reset value 0: there is no sample every 0 events")]
+    ResetZero,
+    /// A reset value that the machine can't keep up with.
+    #[error(
+        "reset value {reset} of event '{event}' is too small: the limit is {limit} {unit}, as {why}"
+    )]
+    ResetTooSmall {
+        /// The event.
+        event: String,
+        /// As typed.
+        reset: u64,
+        /// Smallest value that is accepted.
+        limit: u64,
+        /// What it counts.
+        unit: &'static str,
+        /// Where the limit comes from.
+        why: &'static str,
+    },
+    /// A reset value with the top bit set: the kernel takes it for a negative one.
+    #[error(
+        "reset value {reset} is too large: the kernel takes at most {}",
+        i64::MAX
+    )]
+    ResetTooLarge {
+        /// As typed.
+        reset: u64,
+    },
+}
+
+impl EventError {
+    /// What to type or run instead.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::Unknown { nearest, .. } if !nearest.is_empty() => {
+                format!("did you mean {}?", nearest.join(", "))
+            }
+            Self::Unknown { .. } => {
+                "an event is auto, cpu-clock, page-faults, cycles:pp, cpu/event=0xc2,umask=0x1/pp, \
+                 r01c2 or mem:BIN:FUNC:x"
+                    .into()
+            }
+            Self::NoPmu { .. }
+            | Self::UnknownPmu {
+                reason: Some(_), ..
+            } => "use --event cpu-clock, or run on bare metal or in a guest with a virtual PMU; \
+                 'pebs-trace doctor' shows what there is"
+                .into(),
+            Self::UnknownPmu { known, .. } => format!("this machine has {}", known.join(", ")),
+            Self::Term(TermError::Unknown { pmu, known, .. }) => {
+                format!("PMU {pmu} has {}", known.join(", "))
+            }
+            Self::Term(_) => "'pebs-trace doctor' shows the PMUs; their fields are in \
+                 /sys/bus/event_source/devices/PMU/format"
+                .into(),
+            Self::KernelOnly { .. } => "leave out ':u' and --exclude-kernel for it".into(),
+            Self::NoPreciseLevel { .. } => "leave out ':p': only hardware events have one".into(),
+            Self::ReadOnlyBreakpoint { .. } => "use ':rw', which stops at both".into(),
+            Self::ResetZero => "the default is --reset 16000".into(),
+            Self::ResetTooSmall { limit, .. } => format!("use --reset {limit} or more"),
+            Self::ResetTooLarge { .. } => "the default is --reset 16000".into(),
+        })
+    }
+}
+
+fn suffix(reason: Option<&str>) -> String {
+    reason.map_or(String::new(), |reason| format!(": {reason}"))
+}

@@ -1,0 +1,290 @@
+use super::*;
+use crate::pmu::host::fixtures;
+
+fn try_resolve(host: &Host, event: &str) -> Result<ResolvedEvent, EventError> {
+    resolve(
+        &event.parse().unwrap(),
+        host,
+        reset::reset_value(16_000).unwrap(),
+    )
+}
+
+fn resolved(host: &Host, event: &str) -> ResolvedEvent {
+    try_resolve(host, event).unwrap_or_else(|error| panic!("{event}: {error}"))
+}
+
+/// Type, config and precise level, as perf would encode them.
+fn code(host: &Host, event: &str) -> (u32, u64, u64) {
+    let attr = resolved(host, event).attr;
+    (attr.type_, attr.config, attr.precise_ip())
+}
+
+/// Names become the kernel's numbers on each machine.
+#[test]
+fn encodings() {
+    let skylake = fixtures::skylake();
+    let cases = [
+        ("cpu-clock", (1, 0, 0)),
+        ("task-clock", (1, 1, 0)),
+        ("faults", (1, 2, 0)),
+        ("cycles:pp", (0, 0, 2)),
+        ("instructions:P", (0, 1, 3)),
+        ("LLC-load-misses", (3, 0x1_0002, 0)),
+        ("r01c2:p", (4, 0x1c2, 1)),
+        ("cpu/event=0xc2,umask=0x1/pp", (4, 0x1c2, 2)),
+        ("cpu/mem-loads/P", (4, 0x1cd, 3)),
+        ("mem-loads", (4, 0x1cd, 0)),
+        ("mem:0x1000:x", (5, 0, 0)),
+    ];
+    for (event, expect) in cases {
+        assert_eq!(code(&skylake, event), expect, "{event}");
+    }
+    let zen4 = fixtures::zen4();
+    assert_eq!(code(&zen4, "ibs_op/cnt_ctl=1/"), (10, 0x8_0000, 0));
+    assert_eq!(code(&zen4, "cycles:P"), (0, 0, 2));
+    assert_eq!(code(&fixtures::ice_lake(), "auto"), (4, 0x100, 2));
+    assert_eq!(code(&skylake, "auto"), (4, 0x1c2, 2));
+    assert_eq!(code(&fixtures::bare_guest(), "auto"), (1, 0, 0));
+}
+
+/// Software events are put on CLOCK_MONOTONIC; a hardware event never, as that would throw the
+/// record's own time away.
+#[test]
+fn clock_choice() {
+    let host = fixtures::skylake();
+    for event in ["cpu-clock", "page-faults", "mem:main:x", "context-switches"] {
+        let event = resolved(&host, event);
+        assert_eq!(
+            (event.attr.use_clockid(), event.attr.clockid),
+            (1, libc::CLOCK_MONOTONIC)
+        );
+        assert!(!event.perf_clock);
+    }
+    for event in ["cycles:pp", "r1c2", "cache-misses", "cpu/event=0xc0/"] {
+        let event = resolved(&host, event);
+        assert_eq!((event.attr.use_clockid(), event.attr.clockid), (0, 0));
+        assert!(event.perf_clock && event.nmi);
+    }
+    let ibs = resolved(&fixtures::zen4(), "ibs_op//");
+    assert!(ibs.attr.use_clockid() == 0 && ibs.perf_clock && ibs.nmi);
+}
+
+/// Every event gives one interrupt per sample: fixed period, wake-up at each, no watermark.
+#[test]
+fn one_interrupt_per_sample() {
+    for event in ["cpu-clock", "cycles:pp", "mem:main:x"] {
+        let attr = resolved(&fixtures::skylake(), event).attr;
+        assert_eq!((attr.freq(), attr.sample_period), (0, 16_000), "{event}");
+        assert_eq!((attr.wakeup_events, attr.watermark()), (1, 0), "{event}");
+        assert_eq!(
+            (attr.disabled(), attr.read_format),
+            (1, READ_FORMAT),
+            "{event}"
+        );
+        let needed = sys::PERF_SAMPLE_TIME | sys::PERF_SAMPLE_IP | sys::PERF_SAMPLE_TID;
+        assert_eq!(
+            attr.sample_type & u64::from(needed),
+            u64::from(needed),
+            "{event}"
+        );
+    }
+}
+
+/// Modifiers become exclude bits; without any, all modes count.
+#[test]
+fn modes_become_bits() {
+    let bits = |event: &str| {
+        let attr = resolved(&fixtures::skylake(), event).attr;
+        (attr.exclude_user(), attr.exclude_kernel())
+    };
+    assert_eq!(bits("cpu-clock"), (0, 0));
+    assert_eq!(bits("cpu-clock:u"), (0, 1));
+    assert_eq!(bits("cycles:kpp"), (1, 0));
+    assert_eq!(bits("cycles:uk"), (0, 0));
+}
+
+/// IBS takes no exclude bit before `swfilt`: the program filters, and the run says so. With it
+/// the kernel filters.
+#[test]
+fn ibs_modes() {
+    for text in ["ibs_op//u", "cycles:ppu", "ibs_op/cnt_ctl=1/u"] {
+        let event = resolved(&fixtures::zen4(), text);
+        let attr = event.attr;
+        assert_eq!(
+            (
+                attr.exclude_kernel(),
+                attr.exclude_hv(),
+                attr.exclude_guest()
+            ),
+            (0, 0, 0)
+        );
+        assert_eq!(
+            event.drop_in_program,
+            DropModes {
+                user: false,
+                kernel: true
+            },
+            "{text}"
+        );
+        assert!(
+            event.notes.iter().any(|note| note.contains("6.14")),
+            "{text}"
+        );
+
+        let event = resolved(&fixtures::zen4_swfilt(), text);
+        assert_eq!(
+            (event.attr.exclude_kernel(), event.attr.config2),
+            (1, 1),
+            "{text}"
+        );
+        assert_eq!(event.drop_in_program, DropModes::default());
+    }
+    let core = resolved(&fixtures::zen4(), "cycles:u");
+    assert_eq!(
+        (core.attr.exclude_kernel(), core.attr.exclude_guest()),
+        (1, 1)
+    );
+}
+
+/// IBS counts in steps of 16: the value is rounded up and the run says so.
+#[test]
+fn ibs_rounds() {
+    let host = fixtures::zen4();
+    let reset = reset::reset_value(16_001).unwrap();
+    for text in ["ibs_op//", "cycles:pp"] {
+        let event = resolve(&text.parse().unwrap(), &host, reset).unwrap();
+        assert_eq!(
+            (event.reset.0.get(), event.attr.sample_period),
+            (16_016, 16_016)
+        );
+        assert!(
+            event.notes[0].contains("16001 became 16016"),
+            "{:?}",
+            event.notes
+        );
+    }
+    let core = resolve(&"cycles".parse().unwrap(), &host, reset).unwrap();
+    assert_eq!(core.attr.sample_period, 16_001);
+}
+
+/// A `period=` term replaces the reset value, a `name=` term the name; 0 is refused there too.
+#[test]
+fn own_terms() {
+    let host = fixtures::skylake();
+    let event = resolved(&host, "cpu/event=0xc0,period=4001,name=inst/pp");
+    assert_eq!((event.name.as_str(), event.reset.0.get()), ("inst", 4_001));
+    assert_eq!(event.attr.sample_period, 4_001);
+    let error = try_resolve(&host, "cpu/event=0xc0,period=0/").unwrap_err();
+    assert_eq!(error, EventError::ResetZero);
+}
+
+/// A breakpoint's bits are the kernel's; a symbol is left to be looked up.
+#[test]
+fn breakpoints() {
+    let host = fixtures::bare_guest();
+    let event = resolved(&host, "mem:./app:main:x:u");
+    assert_eq!(
+        (event.attr.bp_type, event.attr.bp_len, event.attr.bp_addr),
+        (4, 8, 0)
+    );
+    let EventClass::Breakpoint { symbol, access } = event.class else {
+        panic!("{:?}", event.class);
+    };
+    assert_eq!(
+        (symbol.as_deref(), access.execute),
+        (Some("./app:main"), true)
+    );
+    assert!(!event.nmi);
+    let event = resolved(&host, "mem:0x1234/8:w");
+    assert_eq!(
+        (event.attr.bp_type, event.attr.bp_len, event.attr.bp_addr),
+        (2, 8, 0x1234)
+    );
+    assert!(event.nmi, "a write by the kernel is handled like an NMI");
+    assert_eq!(resolved(&host, "mem:0x1234").attr.bp_len, 4);
+    assert!(
+        !resolved(&host, "mem:main:x").nmi,
+        "the kernel executes no user code"
+    );
+    assert!(resolved(&host, "mem:0xffffffff81000000:x").nmi);
+}
+
+/// What can't be is refused by name, with what to do.
+#[test]
+fn refusals() {
+    let cases = [
+        ("cycels", "unknown event 'cycels'", "cycles"),
+        (
+            "cycles:pp",
+            "event 'cycles:pp' can't be counted: no hardware PMU here",
+            "cpu-clock",
+        ),
+        ("r1c2", "event 'r1c2' can't be counted", "cpu-clock"),
+        (
+            "cpu/event=1/",
+            "unknown PMU 'cpu': no hardware PMU here",
+            "cpu-clock",
+        ),
+        ("gpu/event=1/", "unknown PMU 'gpu'", "software"),
+        (
+            "cs:u",
+            "event 'context-switches:u' never happens in user mode",
+            "leave out ':u'",
+        ),
+        (
+            "cpu-clock:p",
+            "event 'cpu-clock:p' has no precise level",
+            "leave out ':p'",
+        ),
+        (
+            "page-faults:P",
+            "event 'page-faults:P' has no precise level",
+            "leave out ':p'",
+        ),
+        (
+            "mem:main:r",
+            "breakpoint 'mem:main:r' can't stop at reads alone",
+            "':rw'",
+        ),
+    ];
+    for (event, message, hint) in cases {
+        let error = try_resolve(&fixtures::bare_guest(), event).unwrap_err();
+        assert!(error.to_string().starts_with(message), "{event}: {error}");
+        assert!(
+            error.hint().unwrap().contains(hint),
+            "{event}: {:?}",
+            error.hint()
+        );
+    }
+    let error = try_resolve(&fixtures::skylake(), "cpu/evnt=1/").unwrap_err();
+    assert!(
+        error.hint().unwrap().contains("umask"),
+        "{:?}",
+        error.hint()
+    );
+}
+
+/// Threads are followed into their children; idle time of a CPU is nobody's.
+#[test]
+fn targets() {
+    let event = resolved(&fixtures::bare_guest(), "cpu-clock");
+    let cpu = event.attr_for(Target::Cpu(Cpu(0)));
+    assert_eq!((cpu.inherit(), cpu.exclude_idle()), (0, 1));
+    let thread = event.attr_for(Target::Thread(crate::units::Tid(1)));
+    assert_eq!((thread.inherit(), thread.exclude_idle()), (1, 0));
+}
+
+/// Leaving the kernel out works for every class that has user samples.
+#[test]
+fn exclude_kernel_later() {
+    let mut clock = resolved(&fixtures::bare_guest(), "cpu-clock");
+    clock.exclude_kernel().unwrap();
+    assert_eq!(clock.attr.exclude_kernel(), 1);
+    let mut ibs = resolved(&fixtures::zen4(), "ibs_op//");
+    ibs.exclude_kernel().unwrap();
+    assert!(ibs.drop_in_program.kernel && ibs.attr.exclude_kernel() == 0);
+    let mut switches = resolved(&fixtures::bare_guest(), "cs");
+    assert!(switches.exclude_kernel().is_err());
+    let mut kernel_only = resolved(&fixtures::bare_guest(), "page-faults:k");
+    assert!(kernel_only.exclude_kernel().is_err());
+}

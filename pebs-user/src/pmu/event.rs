@@ -1,0 +1,271 @@
+//! EVENT as typed: the grammar of perf, without a look at the machine.
+//!
+//! ```text
+//! EVENT  = auto | NAME | rHEX | PMU/TERM,.../ | mem:PLACE      then modifiers
+//! NAME   = cpu-clock, page-faults, cycles, L1-dcache-load-misses, ... or an alias of sysfs
+//! TERM   = NAME=NUMBER | NAME | config=N | config1=N | config2=N | config3=N | name=TEXT | period=N
+//! PLACE  = 0xADDR[/LEN][:ACCESS] | SYMBOL[/LEN]:ACCESS         ACCESS of r, w, x
+//! after  = :MODS, after PMU/.../ also MODS alone               MODS of u, k, h, p, pp, ppp, P
+//! ```
+
+use std::fmt;
+use std::str::FromStr;
+
+mod names;
+mod parse;
+
+pub use names::{CacheEvent, CacheLevel, CacheOp, HardwareEvent, SoftwareEvent, nearest};
+
+/// One event as typed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct EventSpec {
+    /// What is counted.
+    pub kind: EventKind,
+    /// How precisely, and in which modes of the CPU.
+    pub modifiers: Modifiers,
+}
+
+/// What is counted.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum EventKind {
+    /// The best precise event that the machine grants.
+    Auto,
+    /// Counted by the kernel.
+    Software(SoftwareEvent),
+    /// One of the kernel's generic hardware events.
+    Hardware(HardwareEvent),
+    /// One of the kernel's generic cache events.
+    Cache(CacheEvent),
+    /// `rHEX`: the CPU's own code.
+    Raw(u64),
+    /// `PMU/TERMS/`.
+    Pmu {
+        /// The PMU's name in sysfs.
+        pmu: String,
+        /// Terms in the order typed; each name once.
+        terms: Vec<Term>,
+    },
+    /// `mem:`: a hardware breakpoint.
+    Breakpoint(Breakpoint),
+    /// Any other name: an alias in the `events/` folder of some PMU, or unknown.
+    Alias(String),
+}
+
+/// One term of `PMU/TERMS/`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Term {
+    /// Name, as in the PMU's `format/` or `events/` folder, or one of perf's own.
+    pub name: String,
+    /// Value, if one was given.
+    pub value: TermValue,
+}
+
+/// The value of a term.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum TermValue {
+    /// None: 1 for a format, or the name of an alias.
+    Absent,
+    /// A number.
+    Number(u64),
+    /// Text, only for `name=`.
+    Text(String),
+}
+
+/// A hardware breakpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Breakpoint {
+    /// Where.
+    pub place: Place,
+    /// On what.
+    pub access: Access,
+    /// Bytes watched: 1, 2, 4 or 8; `None` is the default of the access (8 to execute, else 4).
+    pub len: Option<u8>,
+}
+
+/// Where a breakpoint is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// A virtual address.
+    Address(u64),
+    /// A name to be looked up: `FUNC`, `BIN:FUNC`, perhaps with `+OFF`; not checked here.
+    Symbol(String),
+}
+
+/// Accesses that stop at a breakpoint; at least one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Access {
+    /// Reads.
+    pub read: bool,
+    /// Writes.
+    pub write: bool,
+    /// Execution.
+    pub execute: bool,
+}
+
+/// Modifiers after the event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Modifiers {
+    /// Precision asked for.
+    pub precise: Precise,
+    /// `u`: user mode. If none of the three is given, all modes count.
+    pub user: bool,
+    /// `k`: kernel mode.
+    pub kernel: bool,
+    /// `h`: hypervisor mode.
+    pub hypervisor: bool,
+}
+
+impl Modifiers {
+    /// Whether user mode is left out.
+    #[must_use]
+    pub const fn exclude_user(self) -> bool {
+        self.any_mode() && !self.user
+    }
+
+    /// Whether kernel mode is left out.
+    #[must_use]
+    pub const fn exclude_kernel(self) -> bool {
+        self.any_mode() && !self.kernel
+    }
+
+    const fn any_mode(self) -> bool {
+        self.user || self.kernel || self.hypervisor
+    }
+}
+
+/// Precision asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Precise {
+    /// `precise_ip` 0..=3: the number of `p`s.
+    #[doc(alias = "precise_ip")]
+    Level(u8),
+    /// `P`: the most that the machine has.
+    Max,
+}
+
+impl Default for Precise {
+    fn default() -> Self {
+        Self::Level(0)
+    }
+}
+
+/// An EVENT that is not well formed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("malformed event '{text}': {what} at column {}", self.column())]
+pub struct ParseError {
+    /// The text as typed.
+    pub text: String,
+    /// Byte offset of the fault.
+    pub offset: usize,
+    /// What is wrong there.
+    pub what: String,
+    /// What to type instead.
+    pub advice: Option<String>,
+}
+
+impl ParseError {
+    /// Column of the fault in characters, from 1.
+    #[must_use]
+    pub fn column(&self) -> usize {
+        self.text
+            .char_indices()
+            .take_while(|&(at, _)| at < self.offset)
+            .count()
+            + 1
+    }
+
+    /// The text with a caret under the fault, two lines.
+    #[must_use]
+    pub fn caret(&self) -> String {
+        format!("{}\n{:>width$}", self.text, '^', width = self.column())
+    }
+
+    /// What to type instead.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        self.advice.clone()
+    }
+}
+
+impl FromStr for EventSpec {
+    type Err = ParseError;
+
+    /// Parses one EVENT. Lists are repeated options, so a comma only stands within `PMU/TERMS/`.
+    ///
+    /// # Errors
+    /// The text is no EVENT; the error knows the column. A name that is merely unknown is an
+    /// [`EventKind::Alias`], which the machine's `events/` folders decide about.
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        parse::event(text)
+    }
+}
+
+impl fmt::Display for EventSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.kind {
+            EventKind::Auto => f.write_str("auto")?,
+            EventKind::Software(event) => f.write_str(event.name())?,
+            EventKind::Hardware(event) => f.write_str(event.name())?,
+            EventKind::Cache(event) => event.fmt(f)?,
+            EventKind::Raw(code) => write!(f, "r{code:x}")?,
+            EventKind::Breakpoint(breakpoint) => breakpoint.fmt(f)?,
+            EventKind::Alias(name) => f.write_str(name)?,
+            EventKind::Pmu { pmu, terms } => {
+                write!(f, "{pmu}/")?;
+                for (n, term) in terms.iter().enumerate() {
+                    write!(f, "{}{term}", if n > 0 { "," } else { "" })?;
+                }
+                return write!(f, "/{}", self.modifiers);
+            }
+        }
+        if self.modifiers == Modifiers::default() {
+            return Ok(());
+        }
+        write!(f, ":{}", self.modifiers)
+    }
+}
+
+impl fmt::Display for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.value {
+            TermValue::Absent => f.write_str(&self.name),
+            TermValue::Number(n) if self.name == parse::PERIOD => write!(f, "{}={n}", self.name),
+            TermValue::Number(n) => write!(f, "{}={n:#x}", self.name),
+            TermValue::Text(text) => write!(f, "{}={text}", self.name),
+        }
+    }
+}
+
+impl fmt::Display for Breakpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.place {
+            Place::Address(address) => write!(f, "mem:{address:#x}")?,
+            Place::Symbol(symbol) => write!(f, "mem:{symbol}")?,
+        }
+        if let Some(len) = self.len {
+            write!(f, "/{len}")?;
+        }
+        write!(f, ":{}", self.access)
+    }
+}
+
+impl fmt::Display for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (set, letter) in [(self.read, "r"), (self.write, "w"), (self.execute, "x")] {
+            f.write_str(if set { letter } else { "" })?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Modifiers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (set, letter) in [(self.user, "u"), (self.kernel, "k"), (self.hypervisor, "h")] {
+            f.write_str(if set { letter } else { "" })?;
+        }
+        match self.precise {
+            Precise::Level(level) => f.write_str(&"p".repeat(level.into())),
+            Precise::Max => f.write_str("P"),
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! What the kernel lets this process do: sysctls, resource limits, capabilities.
+//!
+//! Every value is read on its own and is `None` where the machine does not say: a container may
+//! hide `/proc/sys`, and an unknown is not a zero.
+
+use std::fs;
+use std::path::Path;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Limits of the machine and of this process, read once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// See [`max_sample_rate`].
+    pub max_sample_rate: Option<u64>,
+    /// See [`cpu_time_max_percent`].
+    pub cpu_time_max_percent: Option<u64>,
+    /// See [`paranoid`].
+    pub paranoid: Option<i64>,
+    /// See [`mlock_kb`].
+    pub mlock_kb: Option<u64>,
+    /// See [`nmi_watchdog`].
+    pub nmi_watchdog: Option<bool>,
+    /// See [`kptr_restrict`].
+    pub kptr_restrict: Option<u64>,
+    /// See [`lockdown`].
+    pub lockdown: Option<Lockdown>,
+    /// See [`open_files`].
+    pub open_files: Option<SoftHard>,
+    /// See [`locked_memory`].
+    pub locked_memory: Option<SoftHard>,
+    /// See [`capabilities`].
+    pub capabilities: Option<Capabilities>,
+}
+
+impl Limits {
+    /// Reads all limits below `root`, which is `/` except in tests. Resource limits are always
+    /// this process's own.
+    #[must_use]
+    pub fn read(root: &Path) -> Self {
+        Self {
+            max_sample_rate: max_sample_rate(root),
+            cpu_time_max_percent: cpu_time_max_percent(root),
+            paranoid: paranoid(root),
+            mlock_kb: mlock_kb(root),
+            nmi_watchdog: nmi_watchdog(root),
+            kptr_restrict: kptr_restrict(root),
+            lockdown: lockdown(root),
+            open_files: Some(open_files()),
+            locked_memory: Some(locked_memory()),
+            capabilities: capabilities(root),
+        }
+    }
+}
+
+/// A resource limit; `None` is unlimited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SoftHard {
+    /// What applies now.
+    pub soft: Option<u64>,
+    /// Up to where this process may raise it itself.
+    pub hard: Option<u64>,
+}
+
+/// Lockdown mode of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lockdown {
+    /// Off.
+    None,
+    /// Unsigned code may not change the kernel; tracing works.
+    Integrity,
+    /// Nothing may read kernel memory: eBPF reads of kernel memory and kernel samples are refused.
+    Confidentiality,
+}
+
+/// Effective capabilities that matter here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Capabilities {
+    /// `CAP_SYS_ADMIN`: includes PERFMON and BPF.
+    pub sys_admin: bool,
+    /// `CAP_PERFMON`: perf events beyond `kernel.perf_event_paranoid`. Since Linux 5.8.
+    pub perfmon: bool,
+    /// `CAP_BPF`: loading eBPF programs. Since Linux 5.8.
+    pub bpf: bool,
+    /// `CAP_SYS_PTRACE`: looking into other users' processes.
+    pub sys_ptrace: bool,
+    /// `CAP_SYSLOG`: kernel symbol addresses under `kernel.kptr_restrict` = 1.
+    pub syslog: bool,
+    /// `CAP_SYS_RESOURCE`: raising resource limits beyond the hard limit.
+    pub sys_resource: bool,
+    /// `CAP_DAC_READ_SEARCH`: reading binaries and `/proc` files of others.
+    pub dac_read_search: bool,
+}
+
+impl Capabilities {
+    /// Decodes the mask of `CapEff:` in `/proc/self/status`.
+    ///
+    /// Source: include/uapi/linux/capability.h.
+    #[must_use]
+    pub const fn from_mask(mask: u64) -> Self {
+        Self {
+            dac_read_search: mask & (1 << 2) != 0,
+            sys_ptrace: mask & (1 << 19) != 0,
+            sys_admin: mask & (1 << 21) != 0,
+            sys_resource: mask & (1 << 24) != 0,
+            syslog: mask & (1 << 34) != 0,
+            perfmon: mask & (1 << 38) != 0,
+            bpf: mask & (1 << 39) != 0,
+        }
+    }
+
+    /// Whether perf events of any process and of the kernel may be opened whatever
+    /// `kernel.perf_event_paranoid` says.
+    #[must_use]
+    pub const fn may_perf(self) -> bool {
+        self.perfmon || self.sys_admin
+    }
+
+    /// Whether tracing eBPF programs may be loaded.
+    #[must_use]
+    pub const fn may_bpf(self) -> bool {
+        self.sys_admin || (self.bpf && self.perfmon)
+    }
+}
+
+/// `kernel.perf_event_max_sample_rate`: samples per second and CPU above which the kernel
+/// throttles.
+#[must_use]
+pub fn max_sample_rate(root: &Path) -> Option<u64> {
+    sysctl(root, "perf_event_max_sample_rate")
+}
+
+/// `kernel.perf_cpu_time_max_percent`: share of a CPU's time that sampling interrupts may take
+/// before the kernel lowers the maximum rate; 0 and 100 turn that off.
+#[must_use]
+pub fn cpu_time_max_percent(root: &Path) -> Option<u64> {
+    sysctl(root, "perf_cpu_time_max_percent")
+}
+
+/// `kernel.perf_event_paranoid`: -1 lets everyone do everything, 2 allows only own processes in
+/// user mode, 3 (Debian, Ubuntu) nothing without a capability.
+#[must_use]
+pub fn paranoid(root: &Path) -> Option<i64> {
+    sysctl(root, "perf_event_paranoid")
+}
+
+/// `kernel.perf_event_mlock_kb`: KiB of perf ring buffers per CPU that an unprivileged user may
+/// have.
+#[must_use]
+pub fn mlock_kb(root: &Path) -> Option<u64> {
+    sysctl(root, "perf_event_mlock_kb")
+}
+
+/// `kernel.nmi_watchdog`: whether the hard lockup detector holds a hardware counter on each CPU.
+#[must_use]
+pub fn nmi_watchdog(root: &Path) -> Option<bool> {
+    sysctl::<u64>(root, "nmi_watchdog").map(|value| value != 0)
+}
+
+/// `kernel.kptr_restrict`: above 0 kernel addresses are hidden from some, at 2 from all.
+#[must_use]
+pub fn kptr_restrict(root: &Path) -> Option<u64> {
+    sysctl(root, "kptr_restrict")
+}
+
+/// Lockdown mode; `None` where the kernel has no lockdown or securityfs is not mounted.
+#[must_use]
+pub fn lockdown(root: &Path) -> Option<Lockdown> {
+    parse_lockdown(&fs::read_to_string(root.join("sys/kernel/security/lockdown")).ok()?)
+}
+
+/// Limit of open files of this process: each counter and each probe takes one.
+#[must_use]
+pub fn open_files() -> SoftHard {
+    getrlimit(Resource::Nofile).into()
+}
+
+/// Limit of locked memory of this process, bytes. Counts eBPF maps before Linux 5.11 and perf
+/// rings always.
+#[must_use]
+pub fn locked_memory() -> SoftHard {
+    getrlimit(Resource::Memlock).into()
+}
+
+/// Raises the limit of open files to the hard limit and returns what applies now.
+///
+/// Never lowers it. Children inherit the limit, and old programs that use `select` break above
+/// 1024: put the former soft limit back in a started command.
+#[must_use]
+pub fn raise_open_files() -> SoftHard {
+    raise(Resource::Nofile)
+}
+
+/// Raises the limit of locked memory to the hard limit and returns what applies now.
+#[must_use]
+pub fn raise_locked_memory() -> SoftHard {
+    raise(Resource::Memlock)
+}
+
+/// Effective capabilities of this process.
+#[must_use]
+pub fn capabilities(root: &Path) -> Option<Capabilities> {
+    parse_capabilities(&fs::read_to_string(root.join("proc/self/status")).ok()?)
+}
+
+/// What this process lacks to record: `None` if nothing, or if `/proc` does not tell.
+///
+/// Says each missing capability; the numbers come from this process, not from the machine.
+#[must_use]
+pub fn missing_privileges() -> Option<String> {
+    describe_missing(capabilities(Path::new("/"))?)
+}
+
+/// The sentence of [`missing_privileges`] for given capabilities.
+#[must_use]
+pub fn describe_missing(caps: Capabilities) -> Option<String> {
+    let missing: Vec<&str> = [
+        (
+            caps.may_perf(),
+            "CAP_PERFMON (open perf events, place uprobes)",
+        ),
+        (caps.sys_admin || caps.bpf, "CAP_BPF (load eBPF programs)"),
+    ]
+    .into_iter()
+    .filter_map(|(have, name)| (!have).then_some(name))
+    .collect();
+    (!missing.is_empty()).then(|| format!("not root: missing {}", missing.join(" and ")))
+}
+
+impl From<Rlimit> for SoftHard {
+    fn from(limit: Rlimit) -> Self {
+        Self {
+            soft: limit.current,
+            hard: limit.maximum,
+        }
+    }
+}
+
+fn raise(resource: Resource) -> SoftHard {
+    let limit = getrlimit(resource);
+    if limit.current != limit.maximum {
+        let raised = Rlimit {
+            current: limit.maximum,
+            maximum: limit.maximum,
+        };
+        // A refusal leaves the old limit, which the caller sees in the answer.
+        let _ = setrlimit(resource, raised);
+    }
+    getrlimit(resource).into()
+}
+
+fn sysctl<T: std::str::FromStr>(root: &Path, name: &str) -> Option<T> {
+    let path = root.join("proc/sys/kernel").join(name);
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+fn parse_lockdown(text: &str) -> Option<Lockdown> {
+    let current = text.split('[').nth(1)?.split(']').next()?;
+    match current {
+        "none" => Some(Lockdown::None),
+        "integrity" => Some(Lockdown::Integrity),
+        "confidentiality" => Some(Lockdown::Confidentiality),
+        _ => None,
+    }
+}
+
+fn parse_capabilities(status: &str) -> Option<Capabilities> {
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))?;
+    let mask = u64::from_str_radix(line.trim(), 16).ok()?;
+    Some(Capabilities::from_mask(mask))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lockdown's file marks the current mode with brackets.
+    #[test]
+    fn lockdown_modes() {
+        let cases = [
+            ("[none] integrity confidentiality\n", Some(Lockdown::None)),
+            (
+                "none [integrity] confidentiality\n",
+                Some(Lockdown::Integrity),
+            ),
+            (
+                "none integrity [confidentiality]\n",
+                Some(Lockdown::Confidentiality),
+            ),
+            ("", None),
+            ("[other]", None),
+        ];
+        for (text, expect) in cases {
+            assert_eq!(parse_lockdown(text), expect, "{text:?}");
+        }
+    }
+
+    /// Root's mask has everything; an ordinary user's nothing, and both gaps are named.
+    #[test]
+    fn capabilities_decide() {
+        let root = parse_capabilities("Name:\tx\nCapEff:\t000001ffffffffff\n").unwrap();
+        assert!(root.may_perf() && root.may_bpf() && root.syslog && root.sys_ptrace);
+        assert_eq!(describe_missing(root), None);
+
+        let user = parse_capabilities("CapEff:\t0000000000000000\n").unwrap();
+        let text = describe_missing(user).unwrap();
+        assert!(
+            text.starts_with("not root")
+                && text.contains("CAP_PERFMON")
+                && text.contains("CAP_BPF")
+        );
+
+        let perf_only = Capabilities::from_mask(1 << 38);
+        let text = describe_missing(perf_only).unwrap();
+        assert!(
+            !text.contains("CAP_PERFMON") && text.contains("CAP_BPF"),
+            "{text}"
+        );
+    }
+
+    /// Sysctls come from below the root given; what is not there is unknown, not 0.
+    #[test]
+    fn sysctls_from_a_tree() {
+        let tree = tempfile::tempdir().unwrap();
+        let dir = tree.path().join("proc/sys/kernel");
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join("perf_event_paranoid"), "-1\n").unwrap();
+        fs::write(dir.join("nmi_watchdog"), "1\n").unwrap();
+        let limits = Limits::read(tree.path());
+        assert_eq!(limits.paranoid, Some(-1));
+        assert_eq!(limits.nmi_watchdog, Some(true));
+        assert_eq!(limits.max_sample_rate, None);
+        assert_eq!(limits.capabilities, None);
+    }
+
+    /// Raising never lowers, and ends at the hard limit where that is allowed.
+    #[test]
+    fn raise_reaches_hard() {
+        let before = open_files();
+        let after = raise_open_files();
+        assert_eq!(after.hard, before.hard);
+        assert_eq!(after.soft, after.hard);
+    }
+}

@@ -1,0 +1,234 @@
+//! Opening counters: the perf system calls behind safe types.
+#![expect(
+    unsafe_code,
+    reason = "perf_event_open and its ioctls have no safe binding"
+)]
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use perf_event_open_sys as sys;
+use perf_event_open_sys::bindings::perf_event_attr;
+
+use crate::units::{Cpu, Tid};
+
+mod error;
+mod link;
+mod step;
+mod uprobe;
+
+pub use error::{AttachError, Attempt, ControlError, OpenError, OpenErrorKind};
+pub use link::BpfLink;
+pub use step::{Auto, AutoError, Granted, Opened, open_auto, open_stepping_down};
+pub use uprobe::{UprobeAt, UprobePmu, UprobeScope, UprobeSite, open_uprobe};
+
+/// What a counter counts on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Target {
+    /// Everything that runs on one CPU.
+    Cpu(Cpu),
+    /// One thread on whatever CPU it runs; with `inherit` also the threads and processes it
+    /// starts later. Such an event has no mmap ring.
+    Thread(Tid),
+    /// One thread, only while it is on that CPU: the way to have both `inherit` and a ring.
+    ThreadOnCpu(Tid, Cpu),
+}
+
+impl Target {
+    /// The `pid` and `cpu` arguments of the system call.
+    fn arguments(self) -> (libc::pid_t, libc::c_int) {
+        match self {
+            Self::Cpu(cpu) => (-1, cpu.0.into()),
+            Self::Thread(tid) => (tid.0.cast_signed(), -1),
+            Self::ThreadOnCpu(tid, cpu) => (tid.0.cast_signed(), cpu.0.into()),
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cpu(cpu) => write!(f, "on cpu {}", cpu.0),
+            Self::Thread(tid) => write!(f, "for thread {}", tid.0),
+            Self::ThreadOnCpu(tid, cpu) => write!(f, "for thread {} on cpu {}", tid.0, cpu.0),
+        }
+    }
+}
+
+/// Value and times of one counter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// Events counted (for clocks: ns), children included where the event is inherited.
+    pub value: u64,
+    /// Time that the event was meant to count, ns.
+    pub enabled_ns: u64,
+    /// Time that it did count, ns. Less than `enabled_ns` when events share a counter.
+    pub running_ns: u64,
+}
+
+/// One opened counter. Closing it ends sampling and detaches its program.
+#[derive(Debug)]
+pub struct PerfEvent(OwnedFd);
+
+impl PerfEvent {
+    /// Opens one counter; `what` is the event's name for the error message.
+    ///
+    /// `attr.size` is set here. The file is closed on exec.
+    ///
+    /// # Errors
+    /// Says what was attempted on which CPU or thread, with the kernel's reason; its
+    /// [`OpenError::hint`] has the value seen and the command to run.
+    /// Source: perf_event_open(2).
+    #[doc(alias = "perf_event_open")]
+    #[doc(alias = "PERF_FLAG_FD_CLOEXEC")]
+    pub fn open(attr: &perf_event_attr, target: Target, what: &str) -> Result<Self, OpenError> {
+        let (pid, cpu) = target.arguments();
+        Self::open_raw(attr, pid, cpu)
+            .map_err(|error| OpenError::new(Attempt::Event, format!("{what} {target}"), &error))
+    }
+
+    /// Opens with the system call's own arguments, ungrouped and closed on exec.
+    fn open_raw(attr: &perf_event_attr, pid: libc::pid_t, cpu: libc::c_int) -> io::Result<Self> {
+        let mut attr = *attr;
+        attr.size = size_of::<perf_event_attr>() as u32;
+        // SAFETY: `attr` is an initialized copy that lives through the call, of the size it
+        // says. The kernel may write its own size back into it. An address within (the path of
+        // an uprobe) is only read by the kernel, which answers EFAULT if it is bad.
+        let fd = unsafe {
+            sys::perf_event_open(
+                &raw mut attr,
+                pid,
+                cpu,
+                -1,
+                sys::bindings::PERF_FLAG_FD_CLOEXEC.into(),
+            )
+        };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel just gave us this descriptor, and nobody else has it.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// Starts counting.
+    ///
+    /// # Errors
+    /// The kernel refused; a dead thread is no error.
+    #[doc(alias = "PERF_EVENT_IOC_ENABLE")]
+    pub fn enable(&self) -> Result<(), ControlError> {
+        // SAFETY: the ioctl takes no pointer; the descriptor is an open perf event.
+        let result = unsafe { sys::ioctls::ENABLE(self.0.as_raw_fd(), 0) };
+        self.checked("enable", result)
+    }
+
+    /// Stops counting; the value stays readable.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    #[doc(alias = "PERF_EVENT_IOC_DISABLE")]
+    pub fn disable(&self) -> Result<(), ControlError> {
+        // SAFETY: the ioctl takes no pointer; the descriptor is an open perf event.
+        let result = unsafe { sys::ioctls::DISABLE(self.0.as_raw_fd(), 0) };
+        self.checked("disable", result)
+    }
+
+    /// The kernel's id of this counter, as it stands in `PERF_SAMPLE_ID`.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    #[doc(alias = "PERF_EVENT_IOC_ID")]
+    pub fn id(&self) -> Result<u64, ControlError> {
+        let mut id = 0u64;
+        // SAFETY: the ioctl writes one u64 to the pointer, which is valid through the call.
+        let result = unsafe { sys::ioctls::ID(self.0.as_raw_fd(), &raw mut id) };
+        self.checked("read the id of", result).map(|()| id)
+    }
+
+    /// Value, enabled and running time.
+    ///
+    /// The event must have been opened with [`READ_FORMAT`], as every attr made in this crate is.
+    /// Enabled above running time means that the counter was shared or throttled.
+    ///
+    /// # Errors
+    /// The kernel refused, or the event is in error state (pinned and not schedulable).
+    pub fn times(&self) -> Result<Times, ControlError> {
+        let mut bytes = [0u8; 24];
+        let read = rustix::io::read(&self.0, &mut bytes)
+            .map_err(|errno| ControlError::new("read", errno.into()))?;
+        if read != bytes.len() {
+            return Err(ControlError::new(
+                "read",
+                io::ErrorKind::UnexpectedEof.into(),
+            ));
+        }
+        let [value, enabled_ns, running_ns] = [0, 8, 16].map(|at| word(&bytes, at));
+        Ok(Times {
+            value,
+            enabled_ns,
+            running_ns,
+        })
+    }
+
+    /// Attaches a loaded eBPF program: it runs at every sample, or at every hit of an uprobe.
+    ///
+    /// Takes a link where the kernel has one (5.15), as only a link carries a cookie. Without a
+    /// cookie it falls back to attaching for as long as the event is open.
+    ///
+    /// # Errors
+    /// The kernel refused, or `cookie` was asked for and the kernel has no perf event links.
+    #[doc(alias = "BPF_LINK_CREATE")]
+    #[doc(alias = "PERF_EVENT_IOC_SET_BPF")]
+    pub fn attach(
+        &self,
+        program: BorrowedFd<'_>,
+        cookie: Option<u64>,
+    ) -> Result<BpfLink, AttachError> {
+        match link::create(self.0.as_fd(), program, cookie) {
+            Ok(link) => Ok(link),
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) && cookie.is_none() => {
+                self.set_bpf(program).map(|()| BpfLink::of_event())
+            }
+            Err(error) => Err(AttachError::new(error, cookie)),
+        }
+    }
+
+    fn set_bpf(&self, program: BorrowedFd<'_>) -> Result<(), AttachError> {
+        let program = program.as_raw_fd().cast_unsigned();
+        // SAFETY: the ioctl takes a descriptor by value, which is open through the call.
+        let result = unsafe { sys::ioctls::SET_BPF(self.0.as_raw_fd(), program) };
+        if result < 0 {
+            return Err(AttachError::new(io::Error::last_os_error(), None));
+        }
+        Ok(())
+    }
+
+    fn checked(&self, action: &'static str, result: libc::c_int) -> Result<(), ControlError> {
+        if result < 0 {
+            return Err(ControlError::new(action, io::Error::last_os_error()));
+        }
+        Ok(())
+    }
+}
+
+impl AsFd for PerfEvent {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// `read_format` of every event: value, time enabled, time running.
+#[doc(alias = "PERF_FORMAT_TOTAL_TIME_ENABLED")]
+#[doc(alias = "PERF_FORMAT_TOTAL_TIME_RUNNING")]
+pub const READ_FORMAT: u64 = (sys::bindings::PERF_FORMAT_TOTAL_TIME_ENABLED
+    | sys::bindings::PERF_FORMAT_TOTAL_TIME_RUNNING) as u64;
+
+/// The native-endian word at a byte offset.
+fn word(bytes: &[u8; 24], at: usize) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_ne_bytes(word)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,217 @@
+//! Opening with the highest precise level that the machine grants.
+
+use super::{OpenError, PerfEvent, Target};
+use crate::pmu::attr::{EventError, ResolvedEvent};
+use crate::pmu::auto;
+use crate::pmu::event::Modifiers;
+use crate::pmu::host::Host;
+use crate::units::ResetValue;
+
+/// A counter that was opened, disabled, and its precision.
+#[derive(Debug)]
+pub struct Opened {
+    /// The counter.
+    pub counter: PerfEvent,
+    /// What was granted.
+    pub granted: Granted,
+}
+
+/// Precision granted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Granted {
+    /// `precise_ip` with which the kernel took the event. A request still: the proof of precision
+    /// is each sample's EXACT_IP bit.
+    pub precise: u8,
+    /// Why it is lower than what was asked for, if it is.
+    pub reason: Option<String>,
+}
+
+/// Opens an event; on `EOPNOTSUPP` or `EINVAL` steps the precise level down to what is granted.
+///
+/// Only hardware events have a precise level, so all others are opened once.
+///
+/// # Errors
+/// The event can't be opened at any level, or for another reason. The error is the one of the
+/// lowest level, as the higher ones may only have been about precision.
+pub fn open_stepping_down(event: &ResolvedEvent, target: Target) -> Result<Opened, OpenError> {
+    step_down(event.precise_requested, |level| {
+        let mut attr = event.attr_for(target);
+        attr.set_precise_ip(level.into());
+        PerfEvent::open(&attr, target, &event.name)
+    })
+    .map(|(counter, granted)| Opened { counter, granted })
+}
+
+/// The search itself, apart from the kernel.
+fn step_down<T>(
+    requested: u8,
+    mut open: impl FnMut(u8) -> Result<T, OpenError>,
+) -> Result<(T, Granted), OpenError> {
+    let mut level = requested;
+    let mut reason = None;
+    loop {
+        match open(level) {
+            Ok(counter) => {
+                return Ok((
+                    counter,
+                    Granted {
+                        precise: level,
+                        reason,
+                    },
+                ));
+            }
+            Err(error) if level > 0 && error.may_step_down() => {
+                reason = Some(format!(
+                    "precise level {level} was refused: {}",
+                    error.reason()
+                ));
+                level -= 1;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// What `auto` became.
+#[derive(Debug)]
+pub struct Auto {
+    /// The event that was taken; its notes say why, and why not a better one.
+    pub event: ResolvedEvent,
+    /// Opened on the target that was tried.
+    pub opened: Opened,
+}
+
+/// Why nothing that `auto` may become could be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum AutoError {
+    /// The last candidate could not be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The last candidate does not exist here.
+    #[error(transparent)]
+    Event(#[from] EventError),
+}
+
+impl AutoError {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Open(error) => error.hint(),
+            Self::Event(error) => error.hint(),
+        }
+    }
+}
+
+/// Tries the candidates of `auto` on one target, best first.
+///
+/// A candidate that opens below its least precise level is passed over. A refusal that has
+/// nothing to do with the event (permission, files, a thread gone) ends the search.
+///
+/// # Errors
+/// The last candidate's reason, or that refusal.
+pub fn open_auto(
+    modes: Modifiers,
+    host: &Host,
+    reset: ResetValue,
+    target: Target,
+) -> Result<Auto, AutoError> {
+    let mut passed = Vec::new();
+    let mut last = None;
+    for candidate in auto::candidates(host) {
+        let mut event = match candidate.resolve(modes, host, reset) {
+            Ok(event) => event,
+            Err(error) => {
+                passed.push(format!("auto: not {}: {error}", candidate.name));
+                last = Some(AutoError::Event(error));
+                continue;
+            }
+        };
+        match open_stepping_down(&event, target) {
+            Ok(opened) if opened.granted.precise >= candidate.min_precise => {
+                event.notes.append(&mut passed);
+                return Ok(Auto { event, opened });
+            }
+            Ok(opened) => {
+                let reason = opened.granted.reason.unwrap_or_default();
+                passed.push(format!("auto: not {}: {reason}", candidate.name));
+            }
+            Err(error) if error.is_about_the_event() => {
+                passed.push(format!("auto: not {}: {}", candidate.name, error.reason()));
+                last = Some(AutoError::Open(error));
+            }
+            Err(error) => return Err(AutoError::Open(error)),
+        }
+    }
+    // The list ends with a clock of no least level, so the loop leaves with its refusal.
+    Err(last.unwrap_or(AutoError::Event(EventError::NoPmu {
+        event: "auto".into(),
+        reason: "no candidate was left".into(),
+    })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pmu::open::Attempt;
+    use std::io;
+
+    fn refusal(errno: i32) -> OpenError {
+        let error = io::Error::from_raw_os_error(errno);
+        OpenError::new(Attempt::Event, "cycles:ppp on cpu 0".into(), &error)
+    }
+
+    /// Opens only at or below a level; counts the tries.
+    fn granting(most: u8, tries: &mut u32) -> impl FnMut(u8) -> Result<u8, OpenError> {
+        move |level| {
+            *tries += 1;
+            if level <= most {
+                Ok(level)
+            } else {
+                Err(refusal(libc::EOPNOTSUPP))
+            }
+        }
+    }
+
+    /// The first level that is granted is taken, and the reason kept.
+    #[test]
+    fn steps_to_what_is_granted() {
+        let mut tries = 0;
+        let (level, granted) = step_down(3, granting(1, &mut tries)).unwrap();
+        assert_eq!((level, granted.precise, tries), (1, 1, 3));
+        assert_eq!(
+            granted.reason.as_deref(),
+            Some("precise level 2 was refused: not supported by this CPU")
+        );
+    }
+
+    /// What is granted at once has no reason.
+    #[test]
+    fn granted_at_once() {
+        let mut tries = 0;
+        let (_, granted) = step_down(2, granting(3, &mut tries)).unwrap();
+        assert_eq!(
+            (granted, tries),
+            (
+                Granted {
+                    precise: 2,
+                    reason: None
+                },
+                1
+            )
+        );
+    }
+
+    /// A refusal that has nothing to do with precision is not tried again.
+    #[test]
+    fn other_refusals_end_the_search() {
+        for errno in [libc::EACCES, libc::EMFILE, libc::EBUSY, libc::ESRCH] {
+            let mut tries = 0;
+            let result: Result<((), _), _> = step_down(3, |_| {
+                tries += 1;
+                Err(refusal(errno))
+            });
+            assert_eq!((result.unwrap_err().errno, tries), (Some(errno), 1));
+        }
+    }
+}

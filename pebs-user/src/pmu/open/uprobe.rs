@@ -1,0 +1,203 @@
+//! Uprobes as perf events.
+
+use std::ffi::CString;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use perf_event_open_sys::bindings::perf_event_attr;
+
+use super::{Attempt, OpenError, PerfEvent, READ_FORMAT};
+use crate::pmu::bits::{BitField, Word};
+use crate::units::Pid;
+
+/// The uprobe PMU as sysfs describes it. Read once, used for every probe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UprobePmu {
+    /// `perf_event_attr.type`.
+    pub kind: u32,
+    /// Bits that ask for a probe at the return.
+    pub retprobe: BitField,
+    /// Bits that hold the semaphore's offset in the file; absent before Linux 4.20.
+    pub semaphore: Option<BitField>,
+}
+
+impl UprobePmu {
+    /// Reads the PMU below `root` (`/` except in tests); `None` where the kernel has none, that is
+    /// before Linux 4.17 or without `CONFIG_UPROBE_EVENTS`.
+    /// Source: Documentation/ABI/testing/sysfs-bus-event_source-devices-format.
+    #[must_use]
+    pub fn read(root: &Path) -> Option<Self> {
+        let dir = root.join("sys/bus/event_source/devices/uprobe");
+        let text = |name: &str| fs::read_to_string(dir.join(name)).ok();
+        let field = |name: &str| BitField::parse(&text(name)?).filter(|f| f.word == Word::Config);
+        Some(Self {
+            kind: text("type")?.trim().parse().ok()?,
+            retprobe: field("format/retprobe")?,
+            semaphore: field("format/ref_ctr_offset"),
+        })
+    }
+}
+
+/// Which hit of the instruction makes a mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum UprobeAt {
+    /// The instruction itself: the kernel's uprobe.
+    Instruction,
+    /// The return of the function entered at the instruction: the kernel's uretprobe. Not safe on
+    /// targets that unwind through the frame.
+    Return,
+}
+
+/// Where to probe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UprobeSite {
+    /// Binary; processes that map this file are hit.
+    pub path: PathBuf,
+    /// Offset of the instruction in the file, bytes; not an address.
+    pub file_offset: u64,
+    /// Which hit.
+    pub at: UprobeAt,
+    /// Offset in the file of a USDT semaphore that the kernel counts up while the probe is there.
+    pub semaphore: Option<u64>,
+}
+
+impl fmt::Display for UprobeSite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.at {
+            UprobeAt::Instruction => "uprobe",
+            UprobeAt::Return => "uretprobe",
+        };
+        write!(
+            f,
+            "{kind} at {}+{:#x}",
+            self.path.display(),
+            self.file_offset
+        )
+    }
+}
+
+/// Whose hits count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum UprobeScope {
+    /// Every process that maps the file, now or later.
+    Everyone,
+    /// All threads of one process, but not its children.
+    Process(Pid),
+}
+
+/// Places one uprobe. It hits from the moment a program is attached; no enabling is needed.
+///
+/// # Errors
+/// Says which probe could not be placed and why.
+/// Source: kernel/trace/trace_event_perf.c (`perf_uprobe_init`), kernel/events/core.c.
+#[doc(alias = "perf_uprobe")]
+pub fn open_uprobe(
+    pmu: &UprobePmu,
+    site: &UprobeSite,
+    scope: UprobeScope,
+) -> Result<PerfEvent, OpenError> {
+    let (pid, cpu) = match scope {
+        UprobeScope::Everyone => (-1, 0),
+        UprobeScope::Process(pid) => (pid.0.cast_signed(), -1),
+    };
+    open_with_path(pmu, site, pid, cpu).map_err(|error| {
+        let what = match scope {
+            UprobeScope::Everyone => site.to_string(),
+            UprobeScope::Process(pid) => format!("{site} in process {}", pid.0),
+        };
+        OpenError::new(Attempt::Uprobe, what, &error)
+    })
+}
+
+fn open_with_path(
+    pmu: &UprobePmu,
+    site: &UprobeSite,
+    pid: libc::pid_t,
+    cpu: libc::c_int,
+) -> io::Result<PerfEvent> {
+    let path = CString::new(site.path.as_os_str().as_bytes())?;
+    let mut attr = perf_event_attr {
+        type_: pmu.kind,
+        config: config(pmu, site)?,
+        read_format: READ_FORMAT,
+        ..perf_event_attr::default()
+    };
+    // The kernel copies the string during the call, through which `path` lives.
+    attr.uprobe_path = path.as_ptr() as u64;
+    attr.probe_offset = site.file_offset;
+    PerfEvent::open_raw(&attr, pid, cpu)
+}
+
+/// `config` of a site.
+fn config(pmu: &UprobePmu, site: &UprobeSite) -> io::Result<u64> {
+    let bits = |field: &BitField, value| field.encode(value).map_err(io::Error::other);
+    let retprobe = match site.at {
+        UprobeAt::Instruction => 0,
+        UprobeAt::Return => bits(&pmu.retprobe, 1)?,
+    };
+    let semaphore = match (site.semaphore, &pmu.semaphore) {
+        (None, _) => 0,
+        (Some(offset), Some(field)) => bits(field, offset)?,
+        (Some(_), None) => return Err(io::Error::other("this kernel has no probe semaphores")),
+    };
+    Ok(retprobe | semaphore)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pmu() -> UprobePmu {
+        UprobePmu {
+            kind: 8,
+            retprobe: BitField::parse("config:0").unwrap(),
+            semaphore: BitField::parse("config:32-63"),
+        }
+    }
+
+    fn site(at: UprobeAt, semaphore: Option<u64>) -> UprobeSite {
+        let path = PathBuf::from("/no/such/file");
+        UprobeSite {
+            path,
+            file_offset: 0x40,
+            at,
+            semaphore,
+        }
+    }
+
+    /// Return and semaphore go into the bits that sysfs names.
+    #[test]
+    fn config_bits() {
+        let config = |at, semaphore| config(&pmu(), &site(at, semaphore)).unwrap();
+        assert_eq!(config(UprobeAt::Instruction, None), 0);
+        assert_eq!(config(UprobeAt::Return, None), 1);
+        assert_eq!(config(UprobeAt::Return, Some(0x10)), 0x10_0000_0001);
+    }
+
+    /// A semaphore that fits no bits is an error, never cut.
+    #[test]
+    fn semaphore_overflow() {
+        let error = config(&pmu(), &site(UprobeAt::Instruction, Some(1 << 32))).unwrap_err();
+        assert!(error.to_string().contains("config:32-63"), "{error}");
+    }
+
+    /// A file that is not there is said to be so, on the real kernel.
+    #[test]
+    fn missing_file() {
+        let Some(pmu) = UprobePmu::read(Path::new("/")) else {
+            eprintln!("SKIP no uprobe PMU");
+            return;
+        };
+        let site = site(UprobeAt::Instruction, None);
+        let error = open_uprobe(&pmu, &site, UprobeScope::Everyone).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.starts_with("cannot place uprobe at /no/such/file+0x40: "),
+            "{text}"
+        );
+        assert!(error.hint().is_some());
+    }
+}

@@ -1,0 +1,312 @@
+//! Files of a trace: made new, private, owned by the person who ran the tool.
+//!
+//! Nothing here follows a symlink at the last component or overwrites: as root the tool writes into
+//! a directory that belongs to someone else.
+
+use std::error::Error;
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, fchown};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+/// The run's metadata, in the trace's directory.
+pub(super) const INFO_FILE: &str = "trace.json";
+
+/// Held with `flock` by whoever writes the trace.
+pub(super) const LOCK_FILE: &str = "trace.lock";
+
+/// Room kept free for the end of the trace.
+const RESERVE_FILE: &str = ".reserve";
+
+/// Size of [`RESERVE_FILE`], bytes: enough for `trace.json` and a few small segments.
+const RESERVE_BYTES: u64 = 1 << 20;
+
+/// Who owns what is written: the invoking user under sudo, else the process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Owner {
+    ids: Option<(u32, u32)>,
+}
+
+impl Owner {
+    /// From `SUDO_UID` and `SUDO_GID`, if the process is root.
+    pub(super) fn of_process() -> Self {
+        if !rustix::process::geteuid().is_root() {
+            return Self::default();
+        }
+        let id = |name| std::env::var(name).ok();
+        Self::parse(id("SUDO_UID").as_deref(), id("SUDO_GID").as_deref())
+    }
+
+    /// The owner of a directory, if the process is root and so can give files to them.
+    pub(super) fn of_dir(dir: &Path) -> io::Result<Self> {
+        if !rustix::process::geteuid().is_root() {
+            return Ok(Self::default());
+        }
+        let meta = fs::metadata(dir)?;
+        Ok(Self {
+            ids: Some((meta.uid(), meta.gid())),
+        })
+    }
+
+    fn parse(uid: Option<&str>, gid: Option<&str>) -> Self {
+        let number = |text: Option<&str>| text.and_then(|t| t.parse().ok());
+        Self {
+            ids: number(uid).zip(number(gid)),
+        }
+    }
+
+    /// Gives a file away. Where the file system has no owners (FAT, some network mounts) it stays
+    /// as it is.
+    fn give(self, file: &File) {
+        if let Some((uid, gid)) = self.ids
+            && let Err(error) = fchown(file, Some(uid), Some(gid))
+        {
+            tracing::debug!("cannot give a file of the trace to user {uid}: {error}");
+        }
+    }
+
+    /// Makes a directory of mode 0700. Its parent must exist and it must not.
+    pub(super) fn make_dir(self, path: &Path) -> io::Result<()> {
+        DirBuilder::new().mode(0o700).create(path)?;
+        if self.ids.is_some() {
+            // Not by path: whoever owns the parent may have put a symlink there by now.
+            let made = OpenOptions::new()
+                .read(true)
+                .custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW)
+                .open(path)?;
+            self.give(&made);
+        }
+        Ok(())
+    }
+
+    /// Makes a file of mode 0600. It must not exist.
+    pub(super) fn make_file(self, path: &Path) -> io::Result<File> {
+        let file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path)?;
+        self.give(&file);
+        Ok(file)
+    }
+
+    /// Makes a file that is complete or not there: `write` fills `PATH.tmp`, which is synced and
+    /// renamed to `path`. A failure leaves nothing behind.
+    ///
+    /// # Errors
+    /// Those of `write`, and I/O errors.
+    pub(super) fn make_whole<T, E: From<io::Error>>(
+        self,
+        path: &Path,
+        write: impl FnOnce(&File) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let temporary = temporary(path);
+        remove_if_there(&temporary)?;
+        let made = (|| {
+            let file = self.make_file(&temporary)?;
+            let value = write(&file)?;
+            file.sync_all()?;
+            fs::rename(&temporary, path)?;
+            Ok(value)
+        })();
+        if made.is_err() {
+            // The first error is the one to report.
+            let _ = remove_if_there(&temporary);
+        }
+        made
+    }
+
+    /// Writes `trace.json`, replacing the one there at once.
+    pub(super) fn write_info(self, dir: &Path, info: &impl Serialize) -> io::Result<()> {
+        let mut text = serde_json::to_vec_pretty(info)?;
+        text.push(b'\n');
+        self.make_whole(&dir.join(INFO_FILE), |mut file| file.write_all(&text))
+    }
+
+    /// Takes up [`RESERVE_BYTES`] of the disk, to be given back by [`free_reserve`].
+    pub(super) fn make_reserve(self, dir: &Path) -> io::Result<()> {
+        let mut file = self.make_file(&dir.join(RESERVE_FILE))?;
+        let flags = rustix::fs::FallocateFlags::empty();
+        match rustix::fs::fallocate(&file, flags, 0, RESERVE_BYTES) {
+            Ok(()) => Ok(()),
+            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
+                file.write_all(&vec![0; RESERVE_BYTES as usize])
+            }
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+/// Gives the room back that [`Owner::make_reserve`] took.
+pub(super) fn free_reserve(dir: &Path) -> io::Result<()> {
+    remove_if_there(&dir.join(RESERVE_FILE))
+}
+
+/// The name under which [`Owner::make_whole`] writes.
+pub(super) fn temporary(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".tmp");
+    PathBuf::from(name)
+}
+
+/// Removes a file; that it is not there is no error.
+pub(super) fn remove_if_there(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+/// The right to write to a trace, held until dropped or the process ends, however it ends.
+#[derive(Debug)]
+pub(super) struct TraceLock {
+    path: PathBuf,
+    _file: File,
+}
+
+impl TraceLock {
+    /// Takes the lock; `None` if another process has it.
+    pub(super) fn take(dir: &Path, owner: Owner) -> io::Result<Option<Self>> {
+        let path = dir.join(LOCK_FILE);
+        let file = match owner.make_file(&path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => OpenOptions::new()
+                .write(true)
+                .custom_flags(libc::O_NOFOLLOW)
+                .open(&path)?,
+            other => other?,
+        };
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Self { path, _file: file })),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    /// Gives the lock up and removes its file: the trace will not be written again.
+    pub(super) fn retire(self) -> io::Result<()> {
+        remove_if_there(&self.path)
+    }
+
+    /// Whether another process writes to the trace at this instant.
+    pub(super) fn is_held(dir: &Path) -> bool {
+        File::open(dir.join(LOCK_FILE))
+            .is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    }
+}
+
+/// The I/O error at the root of an error, if there is one.
+pub(super) fn io_cause<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a io::Error> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(io) = error.downcast_ref::<io::Error>() {
+            return Some(io);
+        }
+        next = error.source();
+    }
+    None
+}
+
+/// Whether the disk, or the user's share of it, is full.
+pub(super) fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::*;
+
+    // Only whole pairs of numbers change the owner.
+    #[test]
+    fn owner_is_the_invoking_user() {
+        assert_eq!(
+            Owner::parse(Some("1000"), Some("100")).ids,
+            Some((1000, 100))
+        );
+        for (uid, gid) in [(None, Some("1")), (Some("1"), None), (Some("x"), Some("1"))] {
+            assert_eq!(Owner::parse(uid, gid).ids, None);
+        }
+    }
+
+    // What is made belongs to the invoking user and nobody else can read it.
+    #[test]
+    fn files_are_private() {
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIP needs root to give files away");
+            return;
+        }
+        let parent = tempfile::tempdir().unwrap();
+        let owner = Owner::parse(Some("12345"), Some("54321"));
+        let dir = parent.path().join("t");
+        owner.make_dir(&dir).unwrap();
+        let file = dir.join("f");
+        owner.make_file(&file).unwrap();
+        for (path, mode) in [(&dir, 0o700), (&file, 0o600)] {
+            let meta = fs::metadata(path).unwrap();
+            assert_eq!((meta.uid(), meta.gid()), (12345, 54321));
+            assert_eq!(meta.permissions().mode() & 0o777, mode);
+        }
+    }
+
+    // A planted symlink is not written through.
+    #[test]
+    fn symlinks_are_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let victim = dir.path().join("victim");
+        fs::write(&victim, "precious").unwrap();
+        let planted = dir.path().join("x.tmp");
+        symlink(&victim, &planted).unwrap();
+        assert!(Owner::default().make_file(&planted).is_err());
+        Owner::default()
+            .make_whole(&dir.path().join("x"), |mut f| f.write_all(b"new"))
+            .unwrap();
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+        assert_eq!(fs::read_to_string(dir.path().join("x")).unwrap(), "new");
+    }
+
+    // A file that could not be finished is not there, nor is its temporary.
+    #[test]
+    fn failure_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let result: io::Result<()> = Owner::default().make_whole(&dir.path().join("x"), |_| {
+            Err(io::Error::from_raw_os_error(28))
+        });
+        assert!(is_full(&result.unwrap_err()));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    // The lock is seen by others while it is held, and only then.
+    #[test]
+    fn lock_is_exclusive() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(!TraceLock::is_held(dir.path()));
+        let lock = TraceLock::take(dir.path(), Owner::default())
+            .unwrap()
+            .unwrap();
+        assert!(TraceLock::is_held(dir.path()));
+        assert!(
+            TraceLock::take(dir.path(), Owner::default())
+                .unwrap()
+                .is_none()
+        );
+        drop(lock);
+        assert!(!TraceLock::is_held(dir.path()));
+    }
+
+    // The reserve takes room on the disk and gives it back; freeing it twice is no error.
+    #[test]
+    fn reserve_takes_room() {
+        let dir = tempfile::tempdir().unwrap();
+        Owner::default().make_reserve(dir.path()).unwrap();
+        let meta = fs::metadata(dir.path().join(RESERVE_FILE)).unwrap();
+        assert!(meta.blocks() * 512 >= RESERVE_BYTES);
+        free_reserve(dir.path()).unwrap();
+        free_reserve(dir.path()).unwrap();
+    }
+}

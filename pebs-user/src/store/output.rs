@@ -1,0 +1,287 @@
+//! The tables of a trace on disk while it is written: open segments, and what becomes of them.
+//!
+//! Invariant: after the first failure nothing more is written but what finishing needs.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+
+use super::closer::{Closer, Job};
+use super::files::{INFO_FILE, Owner, free_reserve};
+use super::run::RunInfo;
+use super::schema::Table;
+use super::segment::{OpenSegment, SegmentFiles, write_empty};
+use super::tables::{RowColumns, table_schema};
+use super::write_error::WriteError;
+
+/// Rows of a segment at most: bounds the memory in which a segment is closed.
+pub(super) const SEGMENT_ROWS: u64 = 1 << 20;
+
+/// Bytes of an open segment at most, for the same reason.
+const SEGMENT_BYTES: u64 = 128 << 20;
+
+/// A table's place on disk.
+struct TableFiles {
+    folder: PathBuf,
+    schema: SchemaRef,
+    open: Option<OpenSegment>,
+    next: u32,
+    /// Rows on disk.
+    rows: u64,
+    /// Rows that could not be written.
+    lost: u64,
+}
+
+impl TableFiles {
+    /// Writes the rows in memory; returns the bytes they took.
+    fn write(&mut self, columns: &mut dyn RowColumns, owner: Owner) -> Result<u64, WriteError> {
+        let Self { folder, schema, .. } = self;
+        let at_folder = |error| WriteError::segment(folder, error);
+        let batch = columns
+            .lend()
+            .and_then(|arrays| RecordBatch::try_new(Arc::clone(schema), arrays))
+            .map_err(|error| at_folder(error.into()))?;
+        let open = match &mut self.open {
+            Some(open) => open,
+            none => {
+                let made = OpenSegment::create(folder, self.next, schema, owner);
+                self.next += 1;
+                none.insert(made.map_err(at_folder)?)
+            }
+        };
+        let before = open.bytes;
+        open.append(&batch).map_err(at_folder)?;
+        Ok(open.bytes - before)
+    }
+
+    /// Ends the open segment.
+    fn take_job(&mut self) -> Option<Job> {
+        self.open.take().map(|open| Job {
+            folder: self.folder.clone(),
+            number: open.number,
+            schema: Arc::clone(&self.schema),
+            rows: open.rows,
+            bytes: open.bytes,
+        })
+    }
+}
+
+/// What is remembered of the first failure.
+#[derive(Clone, Debug)]
+enum Failure {
+    DiskFull { path: PathBuf },
+    Other { path: PathBuf, text: String },
+}
+
+impl Failure {
+    fn of(dir: &Path, error: &WriteError) -> Self {
+        match error {
+            WriteError::DiskFull { path } => Self::DiskFull { path: path.clone() },
+            other => Self::Other {
+                path: dir.to_owned(),
+                text: other.to_string(),
+            },
+        }
+    }
+
+    fn to_error(&self) -> WriteError {
+        match self {
+            Self::DiskFull { path } => WriteError::DiskFull { path: path.clone() },
+            Self::Other { path, text } => WriteError::Io {
+                path: path.clone(),
+                source: io::Error::other(text.clone()),
+            },
+        }
+    }
+}
+
+/// The tables on disk.
+pub(super) struct Output {
+    dir: PathBuf,
+    owner: Owner,
+    tables: [TableFiles; Table::ALL.len()],
+    closer: Closer,
+    /// Segments that could not be closed.
+    unclosed: Vec<Job>,
+    failed: Option<Failure>,
+    /// Bytes written to open segments since the trace began.
+    open_bytes: u64,
+}
+
+impl Output {
+    /// For a trace whose directories are made.
+    pub(super) fn start(dir: &Path, info: &RunInfo, owner: Owner) -> Result<Self, WriteError> {
+        Ok(Self {
+            dir: dir.to_owned(),
+            owner,
+            tables: Table::ALL.map(|table| TableFiles {
+                folder: dir.join(table.name()),
+                schema: table_schema(table, &info.columns),
+                open: None,
+                next: 0,
+                rows: 0,
+                lost: 0,
+            }),
+            closer: Closer::start(dir, owner)?,
+            unclosed: Vec::new(),
+            failed: None,
+            open_bytes: 0,
+        })
+    }
+
+    /// The trace's directory.
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Bytes of the tables on disk.
+    pub(super) fn bytes(&self) -> u64 {
+        self.open_bytes.saturating_add_signed(self.closer.growth())
+    }
+
+    /// Rows of a table on disk.
+    pub(super) fn rows(&self, table: Table) -> u64 {
+        self.tables[table as usize].rows
+    }
+
+    /// Rows of a table that could not be written.
+    pub(super) fn lost(&self, table: Table) -> u64 {
+        self.tables[table as usize].lost
+    }
+
+    /// Hands waiting segments to the closing thread and takes note of its failures. Never blocks.
+    ///
+    /// # Errors
+    /// The first failure since the trace began, again and again.
+    pub(super) fn check(&mut self) -> Result<(), WriteError> {
+        self.closer.pump();
+        while let Some((job, error)) = self.closer.failure() {
+            self.unclosed.push(job);
+            self.fail(&error);
+        }
+        self.failed.as_ref().map_or(Ok(()), |f| Err(f.to_error()))
+    }
+
+    /// Moves the rows in memory to the open segment, or counts them as lost.
+    pub(super) fn append(
+        &mut self,
+        table: Table,
+        columns: &mut dyn RowColumns,
+    ) -> Result<(), WriteError> {
+        let rows = columns.rows() as u64;
+        if rows == 0 {
+            return Ok(());
+        }
+        let files = &mut self.tables[table as usize];
+        let written = match &self.failed {
+            None => files.write(columns, self.owner),
+            Some(failure) => {
+                // What is lent is dropped: the columns are empty again.
+                drop(columns.lend());
+                Err(failure.to_error())
+            }
+        };
+        columns.reclaim();
+        match written {
+            Ok(bytes) => {
+                files.rows += rows;
+                self.open_bytes += bytes;
+                Ok(())
+            }
+            Err(error) => {
+                files.lost += rows;
+                self.fail(&error);
+                Err(error)
+            }
+        }
+    }
+
+    /// Hands the open segment to the closing thread. Never blocks.
+    pub(super) fn close_segment(&mut self, table: Table) {
+        if let Some(job) = self.tables[table as usize].take_job() {
+            if self.failed.is_some() {
+                self.unclosed.push(job);
+            } else {
+                self.closer.submit(job);
+            }
+        }
+    }
+
+    /// Closes the open segment if it is as large as one may be.
+    pub(super) fn close_large_segment(&mut self, table: Table) {
+        let open = self.tables[table as usize].open.as_ref();
+        if open.is_some_and(|open| open.rows >= SEGMENT_ROWS || open.bytes >= SEGMENT_BYTES) {
+            self.close_segment(table);
+        }
+    }
+
+    /// Closes every segment and replaces `trace.json` by `info`; returns the bytes of the tables.
+    ///
+    /// After a failure `trace.json` comes first, into the room kept for it and saying
+    /// `complete: false`; then as many segments are closed as there is room for.
+    ///
+    /// # Errors
+    /// The first failure since the trace began.
+    pub(super) fn finish(&mut self, info: &RunInfo) -> Result<u64, WriteError> {
+        for table in Table::ALL {
+            self.close_segment(table);
+        }
+        for (job, error) in self.closer.finish() {
+            self.unclosed.push(job);
+            self.fail(&error);
+        }
+        free_reserve(&self.dir).map_err(|error| WriteError::io(&self.dir, error))?;
+        let mut bytes = self.bytes();
+        if let Some(failure) = self.failed.clone() {
+            let error = failure.to_error();
+            let mut info = info.clone();
+            info.complete = false;
+            info.notes.push(format!("writing stopped: {error}"));
+            self.write_info(&info)?;
+            self.close_again();
+            // Without room for an empty table it is missing, which recovery mends.
+            let _ = self.write_empty_tables();
+            return Err(error);
+        }
+        bytes += self.write_empty_tables()?;
+        self.write_info(info)?;
+        Ok(bytes)
+    }
+
+    /// Tries once more to close what could not be closed, the smallest first: each gives room to
+    /// the next. What fails again stays open, for recovery.
+    fn close_again(&mut self) {
+        self.unclosed.sort_by_key(|job| job.bytes);
+        self.unclosed.retain(|job| job.run(self.owner).is_err());
+    }
+
+    fn write_info(&self, info: &RunInfo) -> Result<(), WriteError> {
+        self.owner
+            .write_info(&self.dir, info)
+            .map_err(|error| WriteError::io(&self.dir.join(INFO_FILE), error))
+    }
+
+    /// Gives each table without a segment an empty one, so that it can be read like the others.
+    /// Returns their bytes.
+    fn write_empty_tables(&self) -> Result<u64, WriteError> {
+        let mut bytes = 0;
+        for files in &self.tables {
+            let TableFiles { folder, schema, .. } = files;
+            let there = SegmentFiles::list(folder).map_err(|e| WriteError::io(folder, e))?;
+            if there.closed.is_empty() && there.open.is_empty() {
+                bytes += write_empty(folder, files.next, schema, self.owner)
+                    .map_err(|error| WriteError::segment(folder, error))?;
+            }
+        }
+        Ok(bytes)
+    }
+
+    fn fail(&mut self, error: &WriteError) {
+        if self.failed.is_none() {
+            self.failed = Some(Failure::of(&self.dir, error));
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Why a trace can't be read.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use arrow::datatypes::DataType;
+use thiserror::Error;
+
+use super::schema::{SCHEMA_VERSION, Table};
+
+/// Why a trace can't be read.
+#[derive(Debug, Error)]
+pub enum ReadError {
+    /// Nothing is there.
+    #[error("cannot read trace {}: no such directory", path.display())]
+    Missing {
+        /// The trace's directory.
+        path: PathBuf,
+    },
+    /// Something is there that this program did not write.
+    #[error("cannot read {}: not a trace ({reason})", path.display())]
+    Foreign {
+        /// What was given as a trace.
+        path: PathBuf,
+        /// How that shows.
+        reason: String,
+    },
+    /// `trace.json` makes no sense.
+    #[error("cannot read {}: damaged", path.display())]
+    Info {
+        /// Path of `trace.json`.
+        path: PathBuf,
+        /// What the parser met.
+        source: serde_json::Error,
+    },
+    /// A later version wrote the trace.
+    #[error(
+        "cannot read trace {}: written by pebs-trace {tool}, schema {schema}; this one reads up to {SCHEMA_VERSION}",
+        path.display()
+    )]
+    Future {
+        /// The trace's directory.
+        path: PathBuf,
+        /// Version of the program that wrote it.
+        tool: String,
+        /// Its schema.
+        schema: u32,
+    },
+    /// A segment is not whole, or not of its table.
+    #[error("cannot read {}: truncated or damaged", path.display())]
+    Damaged {
+        /// The segment's file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The trace has no such column.
+    #[error("no column '{column}' in table {} of trace {}", table.name(), path.display())]
+    NoColumn {
+        /// The trace's directory.
+        path: PathBuf,
+        /// The table.
+        table: Table,
+        /// The column asked for.
+        column: String,
+        /// The columns that there are.
+        known: Vec<String>,
+    },
+    /// A column has another type than asked for.
+    #[error("column '{column}' is {found}, not {wanted}")]
+    Type {
+        /// The column.
+        column: String,
+        /// Its type.
+        found: DataType,
+        /// The type asked for.
+        wanted: DataType,
+    },
+    /// Permission or disk.
+    #[error("cannot read {}", path.display())]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+impl ReadError {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Missing { path } => {
+                Some(format!("'ls -d {}*' shows what there is", path.display()))
+            }
+            Self::Foreign { .. } => Some(
+                "give the directory that pebs-trace named at the end of the run, the one with \
+                 trace.json in it"
+                    .to_owned(),
+            ),
+            Self::Info { path, .. } => Some(format!(
+                "the tables can still be queried, for example select * from '{}/visits/*.parquet'",
+                path.parent().unwrap_or(Path::new(".")).display()
+            )),
+            Self::Future { tool, .. } => Some(format!("read it with pebs-trace {tool} or later")),
+            Self::Damaged { path, .. } if path.extension().is_some() => Some(format!(
+                "copy it again from where the trace was recorded, or move {} away to read the rest",
+                path.display()
+            )),
+            Self::Damaged { .. } => {
+                Some("copy the whole trace again from where it was recorded".to_owned())
+            }
+            Self::NoColumn { known, .. } => Some(format!("there are {}", known.join(", "))),
+            Self::Io { path, source } if source.kind() == io::ErrorKind::PermissionDenied => {
+                Some(format!(
+                    "'ls -ld {}' shows who may read it; a trace belongs to the user who recorded it",
+                    path.display()
+                ))
+            }
+            Self::Io { .. } | Self::Type { .. } => None,
+        }
+    }
+
+    /// An I/O error at a path.
+    pub(super) fn io(path: &Path, source: io::Error) -> Self {
+        Self::Io {
+            path: path.to_owned(),
+            source,
+        }
+    }
+
+    /// A segment that makes no sense.
+    pub(super) fn damaged(
+        path: &Path,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        Self::Damaged {
+            path: path.to_owned(),
+            source: source.into(),
+        }
+    }
+}

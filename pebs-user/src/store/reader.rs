@@ -1,0 +1,414 @@
+//! Reads a trace.
+//!
+//! Only closed segments are read: what is in them never changes, so a trace can be read while it is
+//! being written.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::{fs, io};
+
+use arrow::datatypes::SchemaRef;
+use serde::Deserialize;
+
+use super::files::{INFO_FILE, TraceLock};
+pub use super::read_error::ReadError;
+use super::run::RunInfo;
+use super::scan::open_parquet;
+pub use super::scan::{
+    Scan, column_bool, column_f64, column_i64, column_str, column_u8, column_u16, column_u32,
+    column_u64,
+};
+use super::schema::{SCHEMA_VERSION, Table};
+use super::segment::SegmentFiles;
+use super::tables::table_schema;
+
+/// An open segment of a trace whose writer died or still runs: not read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnreadSegment {
+    /// The table that it belongs to.
+    pub table: Table,
+    /// Its file.
+    pub path: PathBuf,
+    /// Size of the file.
+    pub bytes: u64,
+}
+
+/// How a trace ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TraceState {
+    /// In good order.
+    Complete,
+    /// Not at all: it is being written.
+    Live,
+    /// Its writer died or could not write on.
+    Unfinished,
+}
+
+/// A trace to read.
+#[derive(Clone, Debug)]
+pub struct Trace {
+    /// The trace's directory.
+    pub dir: PathBuf,
+    /// `trace.json`.
+    pub info: RunInfo,
+    state: TraceState,
+    closed: [Vec<PathBuf>; Table::ALL.len()],
+    open: Vec<UnreadSegment>,
+}
+
+impl Trace {
+    /// Opens a trace: reads `trace.json` and lists the segments.
+    ///
+    /// Segments that are closed later by a running writer are not seen. Segments are opened, and
+    /// found damaged, by [`Trace::scan`] and [`Trace::rows`].
+    ///
+    /// # Errors
+    /// If there is no trace, or it is one that this version can't read.
+    pub fn open(dir: &Path) -> Result<Self, ReadError> {
+        let info = read_info(dir)?;
+        // Before the segments are listed: a writer that ends in between leaves none open.
+        let state = if TraceLock::is_held(dir) {
+            TraceState::Live
+        } else if info.complete {
+            TraceState::Complete
+        } else {
+            TraceState::Unfinished
+        };
+        let mut trace = Self {
+            dir: dir.to_owned(),
+            info,
+            state,
+            closed: Default::default(),
+            open: Vec::new(),
+        };
+        for table in Table::ALL {
+            trace.list(table)?;
+        }
+        Ok(trace)
+    }
+
+    fn list(&mut self, table: Table) -> Result<(), ReadError> {
+        let folder = self.dir.join(table.name());
+        let files = SegmentFiles::list(&folder).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => ReadError::damaged(&folder, error),
+            _ => ReadError::io(&folder, error),
+        })?;
+        self.closed[table as usize] = files.closed.into_values().collect();
+        for path in files.open.into_values() {
+            // Gone if a running writer just closed it.
+            if let Ok(meta) = fs::metadata(&path) {
+                self.open.push(UnreadSegment {
+                    table,
+                    path,
+                    bytes: meta.len(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// How the trace ended.
+    #[must_use]
+    pub const fn state(&self) -> TraceState {
+        self.state
+    }
+
+    /// Segments that are not read because they are open. If the trace is not
+    /// [`TraceState::Live`], `pebs-trace recover DIR` makes them readable.
+    #[must_use]
+    pub fn open_segments(&self) -> &[UnreadSegment] {
+        &self.open
+    }
+
+    /// What to tell the reader of any result of this trace, if it is not whole: a remark and a
+    /// hint.
+    #[must_use]
+    pub fn remark(&self) -> Option<(String, String)> {
+        let dir = self.dir.display();
+        match self.state {
+            TraceState::Complete => None,
+            TraceState::Live => Some((
+                format!("trace {dir} is being written: the last seconds are missing"),
+                "read it again when the recording has ended".to_owned(),
+            )),
+            TraceState::Unfinished if self.open.is_empty() => None,
+            TraceState::Unfinished => Some((
+                format!(
+                    "trace {dir} was not finished: {} open segments are not read",
+                    self.open.len()
+                ),
+                format!("pebs-trace recover {dir}"),
+            )),
+        }
+    }
+
+    /// Files of a table's closed segments, in order.
+    #[must_use]
+    pub fn segments(&self, table: Table) -> &[PathBuf] {
+        &self.closed[table as usize]
+    }
+
+    /// Arrow schema of a table of this trace.
+    #[must_use]
+    pub fn schema(&self, table: Table) -> SchemaRef {
+        table_schema(table, &self.info.columns)
+    }
+
+    /// Rows of a table, from the segments' footers.
+    ///
+    /// # Errors
+    /// If a segment is damaged.
+    pub fn rows(&self, table: Table) -> Result<u64, ReadError> {
+        let mut rows = 0;
+        for path in self.segments(table) {
+            let builder = open_parquet(path)?;
+            let metadata = builder.metadata().file_metadata();
+            rows += u64::try_from(metadata.num_rows())
+                .map_err(|error| ReadError::damaged(path, error))?;
+        }
+        Ok(rows)
+    }
+
+    /// Reads columns of a table, in the order asked for, segment after segment.
+    ///
+    /// Within a segment rows are in the order written. A segment that fails ends the scan with its
+    /// error. Without columns the batches still have their numbers of rows.
+    ///
+    /// # Errors
+    /// If the table has no such column.
+    pub fn scan(&self, table: Table, columns: &[&str]) -> Result<Scan, ReadError> {
+        let schema = self.schema(table);
+        let mut fields = Vec::with_capacity(columns.len());
+        for &column in columns {
+            let Some((_, field)) = schema.fields().find(column) else {
+                return Err(ReadError::NoColumn {
+                    path: self.dir.clone(),
+                    table,
+                    column: column.to_owned(),
+                    known: schema.fields().iter().map(|f| f.name().clone()).collect(),
+                });
+            };
+            fields.push(Arc::clone(field));
+        }
+        Ok(Scan::new(fields, self.segments(table).to_vec()))
+    }
+}
+
+/// The part of `trace.json` that every version has.
+#[derive(Deserialize)]
+struct Version {
+    schema_version: u32,
+    #[serde(default)]
+    tool_version: String,
+}
+
+/// Reads `trace.json`.
+pub(super) fn read_info(dir: &Path) -> Result<RunInfo, ReadError> {
+    let foreign = |reason: &str| ReadError::Foreign {
+        path: dir.to_owned(),
+        reason: reason.to_owned(),
+    };
+    let meta = fs::metadata(dir).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => ReadError::Missing {
+            path: dir.to_owned(),
+        },
+        _ => ReadError::io(dir, error),
+    })?;
+    if !meta.is_dir() {
+        return Err(foreign("not a directory"));
+    }
+    let path = dir.join(INFO_FILE);
+    let text = fs::read(&path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => foreign("no trace.json in it"),
+        _ => ReadError::io(&path, error),
+    })?;
+    let damaged = |source| ReadError::Info {
+        path: path.clone(),
+        source,
+    };
+    let json: serde_json::Value = serde_json::from_slice(&text).map_err(damaged)?;
+    if json.get("schema_version").is_none() {
+        return Err(foreign("trace.json has no schema_version"));
+    }
+    let version = Version::deserialize(&json).map_err(damaged)?;
+    if version.schema_version > SCHEMA_VERSION {
+        return Err(ReadError::Future {
+            path: dir.to_owned(),
+            tool: version.tool_version,
+            schema: version.schema_version,
+        });
+    }
+    RunInfo::deserialize(&json).map_err(damaged)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::super::tests::fixture::{self, info};
+    use super::super::writer::{TraceWriter, WriterOptions};
+    use super::*;
+
+    /// A complete trace of two segments with 20 visits.
+    fn write(dir: &Path) {
+        let mut writer = TraceWriter::create(dir, &info(), WriterOptions::default()).unwrap();
+        fixture::write(&mut writer, 0, 10).unwrap();
+        writer.tick(Duration::from_secs(10)).unwrap();
+        fixture::write(&mut writer, 10, 20).unwrap();
+        let complete = RunInfo {
+            complete: true,
+            ..info()
+        };
+        writer.finish(&complete).unwrap();
+    }
+
+    fn scan_all(trace: &Trace, table: Table) -> Result<u64, ReadError> {
+        let schema = trace.schema(table);
+        let names: Vec<&str> = schema.fields().iter().map(|f| f.name().as_str()).collect();
+        let mut rows = 0;
+        for batch in trace.scan(table, &names)? {
+            rows += batch?.num_rows() as u64;
+        }
+        Ok(rows)
+    }
+
+    // Every table can be scanned with all its columns; without columns the rows still count.
+    #[test]
+    fn every_table_scans() {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = parent.path().join("t");
+        write(&dir);
+        let trace = Trace::open(&dir).unwrap();
+        assert_eq!(trace.remark(), None);
+        for table in Table::ALL {
+            let rows = trace.rows(table).unwrap();
+            assert_eq!(scan_all(&trace, table).unwrap(), rows);
+            let scan = trace.scan(table, &[]).unwrap();
+            let counted: usize = scan.map(|batch| batch.unwrap().num_rows()).sum();
+            assert_eq!(counted as u64, rows);
+        }
+    }
+
+    // A column that is not there is named, with those that are; a type that it has not, too.
+    #[test]
+    fn wrong_columns_are_told() {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = parent.path().join("t");
+        write(&dir);
+        let trace = Trace::open(&dir).unwrap();
+        let error = trace.scan(Table::Losses, &["begin"]).err().unwrap();
+        let dir = dir.display();
+        assert_eq!(
+            error.to_string(),
+            format!("no column 'begin' in table losses of trace {dir}")
+        );
+        let hint = "there are begin_ns, end_ns, cpu, tid, reason, records";
+        assert_eq!(error.hint().as_deref(), Some(hint));
+        let batch = trace.scan(Table::Visits, &["tid"]).unwrap().next().unwrap();
+        let error = column_u64(&batch.unwrap(), 0).unwrap_err();
+        assert_eq!(error.to_string(), "column 'tid' is UInt32, not UInt64");
+    }
+
+    // What is no trace, or not one of ours, is told apart, each with the next step.
+    #[test]
+    fn foreign_traces_are_refused() {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = parent.path().join("t");
+        let at = dir.display().to_string();
+        let check = |expected: &str| {
+            let error = Trace::open(&dir).unwrap_err();
+            assert_eq!(error.to_string(), expected);
+            assert!(error.hint().is_some(), "{expected}");
+        };
+        check(&format!("cannot read trace {at}: no such directory"));
+        fs::write(&dir, "PERFILE2").unwrap();
+        check(&format!("cannot read {at}: not a trace (not a directory)"));
+        fs::remove_file(&dir).unwrap();
+        fs::create_dir(&dir).unwrap();
+        check(&format!(
+            "cannot read {at}: not a trace (no trace.json in it)"
+        ));
+        let json = |text: &str| fs::write(dir.join("trace.json"), text).unwrap();
+        json("{\"traceEvents\": []}");
+        check(&format!(
+            "cannot read {at}: not a trace (trace.json has no schema_version)"
+        ));
+        json("{\"schema_version\": 1, \"tool");
+        check(&format!("cannot read {at}/trace.json: damaged"));
+        json("{\"schema_version\": 1}");
+        check(&format!("cannot read {at}/trace.json: damaged"));
+        json("{\"schema_version\": 7, \"tool_version\": \"3.2.1\", \"new\": [1]}");
+        check(&format!(
+            "cannot read trace {at}: written by pebs-trace 3.2.1, schema 7; this one reads up to 1"
+        ));
+    }
+
+    // A missing table and a segment of another table are damage, and named.
+    #[test]
+    fn incomplete_copies_are_refused() {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = parent.path().join("t");
+        write(&dir);
+        let segment = dir.join("visits/000001.parquet");
+        fs::copy(dir.join("waits/000000.parquet"), &segment).unwrap();
+        let trace = Trace::open(&dir).unwrap();
+        let error = scan_all(&trace, Table::Visits).unwrap_err();
+        assert!(
+            error.to_string().contains("visits/000001.parquet"),
+            "{error}"
+        );
+        fs::remove_dir_all(dir.join("samples")).unwrap();
+        let error = Trace::open(&dir).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .ends_with("/samples: truncated or damaged")
+        );
+    }
+
+    // Cut anywhere, a segment is an error that names its file, never fewer rows.
+    #[test]
+    fn truncated_segments_are_refused() {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = parent.path().join("t");
+        write(&dir);
+        let segment = dir.join("visits/000000.parquet");
+        let bytes = fs::read(&segment).unwrap();
+        let trace = Trace::open(&dir).unwrap();
+        for cut in (0..bytes.len()).step_by(97) {
+            fs::write(&segment, &bytes[..cut]).unwrap();
+            let error = scan_all(&trace, Table::Visits).unwrap_err();
+            let name = segment.display().to_string();
+            assert_eq!(
+                error.to_string(),
+                format!("cannot read {name}: truncated or damaged")
+            );
+            assert!(error.hint().unwrap().contains(&name));
+            assert!(trace.rows(Table::Visits).is_err());
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        // Bytes turned by a bad disk end in an error or in rows, never in a panic.
+        #[test]
+        fn turned_bytes(places in prop::collection::vec((0.0..1.0, 1_u8..), 1..4)) {
+            let parent = tempfile::tempdir().unwrap();
+            let dir = parent.path().join("t");
+            write(&dir);
+            let segment = dir.join("visits/000000.parquet");
+            let mut bytes = fs::read(&segment).unwrap();
+            for (place, turn) in places {
+                let place = (bytes.len() as f64 * place) as usize;
+                bytes[place] ^= turn;
+            }
+            fs::write(&segment, &bytes).unwrap();
+            let trace = Trace::open(&dir).unwrap();
+            let _ = scan_all(&trace, Table::Visits);
+            let _ = trace.rows(Table::Visits);
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! `trace.json`: how the trace came to be.
+
+use serde::{Deserialize, Serialize};
+
+use crate::store::schema::ArgColumn;
+use crate::stream::ledger::Ledger;
+use crate::target::probe::{EntryClass, VisitRule};
+use crate::units::{EventId, ProbeId};
+
+/// Everything in `trace.json`. Written at the start of a run and again, complete, at its end.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunInfo {
+    /// [`crate::store::schema::SCHEMA_VERSION`] of the writer.
+    pub schema_version: u32,
+    /// Version of pebs-trace.
+    pub tool_version: String,
+    /// Arguments as typed, the program's name first.
+    pub command_line: Vec<String>,
+    /// False until the run ended in good order.
+    pub complete: bool,
+    /// The machine.
+    pub host: HostInfo,
+    /// `CLOCK_REALTIME` of ns 0, in ns since 1970.
+    pub wall_clock_ns: i64,
+    /// `CLOCK_MONOTONIC` of ns 0.
+    pub monotonic_ns: u64,
+    /// Length of the run; null until it ended.
+    pub duration_ns: Option<i64>,
+    /// Events sampled.
+    pub events: Vec<EventInfo>,
+    /// `bpf` or `bulk`.
+    pub transport: String,
+    /// Why that transport.
+    pub transport_reason: String,
+    /// Residual of the conversion between the perf clock and `CLOCK_MONOTONIC`; null if both
+    /// streams were on the same clock.
+    pub clock_error: Option<ClockError>,
+    /// Probes.
+    pub probes: Vec<ProbeInfo>,
+    /// Argument columns of `visits`.
+    pub columns: Vec<ArgColumn>,
+    /// Whether time off the CPU was recorded.
+    pub switches: bool,
+    /// The account of every record; null until the run ended.
+    pub ledger: Option<Ledger>,
+    /// What the run cost; null until it ended.
+    pub cost: Option<CostInfo>,
+    /// Remarks that a reader of the numbers should see.
+    pub notes: Vec<String>,
+}
+
+/// The machine that recorded.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostInfo {
+    /// Host name.
+    pub name: String,
+    /// Kernel release.
+    pub kernel: String,
+    /// CPU model.
+    pub cpu: String,
+    /// CPUs online.
+    pub cpus: u32,
+    /// Hypervisor, if any.
+    pub hypervisor: Option<String>,
+}
+
+/// One event.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventInfo {
+    /// Its number in the tables.
+    pub id: EventId,
+    /// As typed, or what `auto` chose.
+    pub name: String,
+    /// Reset value.
+    pub reset: u64,
+    /// What the reset value counts: `ns` for clocks, else `events`.
+    pub unit: String,
+    /// `perf_event_attr.type`.
+    pub r#type: u32,
+    /// `perf_event_attr.config`.
+    pub config: u64,
+    /// Precise level asked for.
+    pub precise_requested: u8,
+    /// Precise level granted.
+    pub precise_granted: u8,
+    /// Why the granted level is lower, if it is.
+    pub precise_reason: Option<String>,
+}
+
+/// Residual of the clock conversion, ns.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClockError {
+    /// Median.
+    pub p50_ns: f64,
+    /// 99th percentile: the bound used for flagging.
+    pub p99_ns: f64,
+    /// Pairs it was measured from.
+    pub pairs: u64,
+}
+
+/// One probe.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProbeInfo {
+    /// Its number in the tables.
+    pub id: ProbeId,
+    /// SPEC as typed.
+    pub spec: String,
+    /// Rule that makes visits.
+    pub rule: VisitRule,
+    /// Where it is attached.
+    pub sites: Vec<SiteInfo>,
+}
+
+/// One place that a probe is attached to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SiteInfo {
+    /// Binary.
+    pub path: String,
+    /// Function and offset.
+    pub place: String,
+    /// Offset in the file.
+    pub file_offset: u64,
+    /// `begin`, `end`, `return` or `next`.
+    pub role: String,
+    /// `uprobe` or `uretprobe`.
+    pub kind: String,
+    /// Instruction probed.
+    pub instruction: String,
+    /// Its cost class.
+    pub class: EntryClass,
+}
+
+/// What a run cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CostInfo {
+    /// Marks made.
+    pub marks: u64,
+    /// Samples taken in traced processes.
+    pub samples: u64,
+    /// CPU time of pebs-trace itself, user and system.
+    pub tool_cpu_ns: u64,
+    /// Estimated CPU time that marks took from the target.
+    pub marks_ns: Option<f64>,
+    /// Estimated CPU time that samples took from the target.
+    pub samples_ns: Option<f64>,
+    /// How long a sample stops the target until its time is read; null if it was not measured.
+    #[serde(default)]
+    pub pause_before_ns: Option<i64>,
+    /// How long from there until the target goes on.
+    #[serde(default)]
+    pub pause_after_ns: Option<i64>,
+    /// On-CPU time of all visits, the base of the slow-down.
+    pub visits_oncpu_ns: Option<f64>,
+    /// Estimated slow-down of the target within visits, 0.02 = 2 %; null if the base is unknown.
+    pub slowdown: Option<f64>,
+}

@@ -1,0 +1,282 @@
+//! The tables of a trace: the single source of column names and types.
+//!
+//! A row type is plain data in Rust's types; `store::writer` turns rows into columns of exactly
+//! these names. `None` becomes null; nothing that was not observed is written as 0.
+//! Source: design page 6.
+
+use serde::{Deserialize, Serialize};
+
+use crate::units::{Cpu, EventId, FunctionId, Pid, ProbeId, Tid, TraceNs};
+
+/// Version of the trace format. A reader refuses a larger one.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// The tables, which are also the names of their folders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Table {
+    /// One row a visit.
+    Visits,
+    /// One row a function within a visit.
+    VisitFunctions,
+    /// One row a sample.
+    Samples,
+    /// One row an interval off the CPU within a visit.
+    Waits,
+    /// One row a function.
+    Functions,
+    /// One row a time range without full data.
+    Losses,
+}
+
+impl Table {
+    /// Every table.
+    pub const ALL: [Self; 6] = [
+        Self::Visits,
+        Self::VisitFunctions,
+        Self::Samples,
+        Self::Waits,
+        Self::Functions,
+        Self::Losses,
+    ];
+
+    /// Folder of the table's segments.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Visits => "visits",
+            Self::VisitFunctions => "visit_functions",
+            Self::Samples => "samples",
+            Self::Waits => "waits",
+            Self::Functions => "functions",
+            Self::Losses => "losses",
+        }
+    }
+}
+
+/// Bits of `visits.flags`.
+pub mod visit_flag {
+    /// Another item was open on the thread during the visit.
+    pub const OVERLAPPED: u32 = 1 << 0;
+    /// The visit's function never returned: its frame was found gone (exception, longjmp, coroutine
+    /// switch), and `end_ns` is the first instant at which it was seen to be.
+    pub const UNWOUND: u32 = 1 << 1;
+    /// The end mark never came; the visit was closed by the next begin of the same probe on its
+    /// thread or with its id.
+    pub const END_MISSING: u32 = 1 << 2;
+    /// The trace ended while the visit was open: `end_ns` is null.
+    pub const OPEN_AT_END: u32 = 1 << 3;
+    /// The thread or process ended, or replaced its program, during the visit.
+    pub const THREAD_ENDED: u32 = 1 << 4;
+    /// The visit overlaps a loss: left out of statistics unless asked for.
+    pub const LOSS: u32 = 1 << 5;
+    /// The thread changed CPU during the visit.
+    pub const MIGRATED: u32 = 1 << 6;
+    /// The thread was taken off the CPU while it could have run.
+    pub const PREEMPTED: u32 = 1 << 7;
+    /// The end mark came from another thread.
+    pub const ENDED_ELSEWHERE: u32 = 1 << 8;
+    /// The kernel throttled sampling during the visit.
+    pub const THROTTLED: u32 = 1 << 9;
+
+    /// Names of the bits, lowest first, as reports and `trace.json` show them.
+    pub const NAMES: [&str; 10] = [
+        "overlapped",
+        "unwound",
+        "end_missing",
+        "open_at_end",
+        "thread_ended",
+        "loss",
+        "migrated",
+        "preempted",
+        "ended_elsewhere",
+        "throttled",
+    ];
+}
+
+/// Bits of `samples.flags`.
+pub mod sample_flag {
+    /// The kernel said that the ip is exact.
+    pub const EXACT_IP: u32 = 1 << 0;
+    /// Taken in kernel mode.
+    pub const KERNEL: u32 = 1 << 1;
+    /// Closer to a boundary of its visit than the clock error.
+    pub const NEAR_BOUNDARY: u32 = 1 << 2;
+}
+
+/// Type of an argument column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ArgType {
+    /// Arrow UInt64.
+    U64,
+    /// Arrow Int64.
+    I64,
+    /// Arrow Utf8; bytes that are not UTF-8 are escaped as `\xNN`.
+    Str,
+}
+
+/// A column of `visits` that holds a named argument. Probes may share one if the types agree.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArgColumn {
+    /// Name of the column: the argument's name in the SPEC.
+    pub name: String,
+    /// Its type.
+    pub r#type: ArgType,
+}
+
+/// Value of an argument.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ArgValue {
+    /// Unsigned number.
+    U64(u64),
+    /// Signed number.
+    I64(i64),
+    /// String.
+    Str(Box<str>),
+}
+
+/// One row of `visits`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VisitRow {
+    /// Number of the visit, from 1, in order of closing.
+    pub visit_id: u64,
+    /// The item: the value of `id=`, else a number from 1 in order of beginning.
+    pub item_id: u64,
+    /// The probe that made the visit.
+    pub probe_id: ProbeId,
+    /// Process.
+    pub pid: Pid,
+    /// Thread.
+    pub tid: Tid,
+    /// CPU of the begin mark.
+    pub cpu_begin: Cpu,
+    /// CPU of the end mark; null if no end mark was seen.
+    pub cpu_end: Option<Cpu>,
+    /// Begin.
+    pub begin_ns: TraceNs,
+    /// End; null if the trace ended first.
+    pub end_ns: Option<TraceNs>,
+    /// End - begin; null if the end is.
+    pub duration_ns: Option<i64>,
+    /// Time on the CPU during which this was the thread's current visit; null if switches were
+    /// not recorded or the end is unknown.
+    pub oncpu_ns: Option<i64>,
+    /// Samples that belong to the visit.
+    pub samples: u32,
+    /// [`visit_flag`].
+    pub flags: u32,
+    /// One value per argument column of the trace.
+    pub args: Vec<Option<ArgValue>>,
+}
+
+/// One row of `visit_functions`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VisitFunctionRow {
+    /// The visit.
+    pub visit_id: u64,
+    /// Its item.
+    pub item_id: u64,
+    /// The function.
+    pub function_id: FunctionId,
+    /// The event that was sampled.
+    pub event: EventId,
+    /// Samples of the function in the visit.
+    pub samples: u32,
+    /// Its first sample.
+    pub first_ns: TraceNs,
+    /// Its last sample.
+    pub last_ns: TraceNs,
+    /// Last - first: the published estimate.
+    pub span_ns: i64,
+    /// Our estimate of its time on the CPU; null for events that are not clocks and where the
+    /// visit's own time is unknown.
+    pub self_ns: Option<f64>,
+    /// Standard error of `self_ns`.
+    pub self_stderr_ns: Option<f64>,
+}
+
+/// One row of `samples`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SampleRow {
+    /// When.
+    pub time_ns: TraceNs,
+    /// The visit; null: in no visit.
+    pub visit_id: Option<u64>,
+    /// The function.
+    pub function_id: FunctionId,
+    /// Instruction pointer.
+    pub ip: u64,
+    /// Thread.
+    pub tid: Tid,
+    /// CPU.
+    pub cpu: Cpu,
+    /// Event.
+    pub event: EventId,
+    /// [`sample_flag`].
+    pub flags: u32,
+}
+
+/// One row of `waits`: an interval that a visit's thread spent off the CPU.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WaitRow {
+    /// The visit that was current on the thread.
+    pub visit_id: u64,
+    /// Its item.
+    pub item_id: u64,
+    /// Thread.
+    pub tid: Tid,
+    /// Switched out.
+    pub begin_ns: TraceNs,
+    /// Switched in.
+    pub end_ns: TraceNs,
+    /// The user function that the thread was in; null if unknown.
+    pub function_id: Option<FunctionId>,
+    /// `runnable` (preempted), `sleeping`, `uninterruptible`, `stopped` or `dead`.
+    pub state: &'static str,
+    /// CPU it left.
+    pub cpu_from: Cpu,
+    /// CPU it came back on.
+    pub cpu_to: Cpu,
+}
+
+/// One row of `functions`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FunctionRow {
+    /// Key.
+    pub function_id: FunctionId,
+    /// Demangled name; `module+fn@0xADDR` for a function start known only from .eh_frame; null if
+    /// nothing is known but the address.
+    pub name: Option<String>,
+    /// Path of the binary, `[kernel]`, `[vdso]`, or the perf-map file; null if the address is in no mapping.
+    pub module: Option<String>,
+    /// Build id in hex.
+    pub build_id: Option<String>,
+    /// Offset of the function in the module's file (kernel: address).
+    pub offset: Option<u64>,
+    /// Size in bytes.
+    pub size: Option<u64>,
+    /// Source file of the function's first line.
+    pub file: Option<String>,
+    /// Source line.
+    pub line: Option<u32>,
+    /// Kernel code.
+    pub kernel: bool,
+}
+
+/// One row of `losses`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LossRow {
+    /// Last instant known to be whole.
+    pub begin_ns: TraceNs,
+    /// First instant known to be whole again.
+    pub end_ns: TraceNs,
+    /// CPU; null: all.
+    pub cpu: Option<Cpu>,
+    /// Thread; null: any.
+    pub tid: Option<Tid>,
+    /// A reason of the ledger.
+    pub reason: String,
+    /// Records lost; null if the kernel did not say.
+    pub records: Option<u64>,
+}

@@ -1,0 +1,471 @@
+//! The Arrow schema of every table, and the columns that its rows go to.
+//!
+//! One `table!` block states a table's columns: name, Arrow type and where the value comes from.
+//! Source: design page 6 for names and types; `store::schema` for the rows.
+
+use std::sync::Arc;
+
+use arrow::array::ArrayRef;
+use arrow::datatypes::{
+    Field, Float64Type, Int64Type, Schema, SchemaRef, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+};
+use arrow::error::ArrowError;
+use thiserror::Error;
+
+use super::columns::{Column, Nullable, NullableText, Required, Text, Truth};
+use super::schema::{
+    ArgColumn, ArgType, ArgValue, FunctionRow, LossRow, SampleRow, Table, VisitFunctionRow,
+    VisitRow, WaitRow,
+};
+
+/// Why argument columns can't be written.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ColumnError {
+    /// The name is a column of every trace.
+    #[error("cannot name an argument '{name}': column '{column}' of table visits has that name")]
+    Taken {
+        /// Name of the argument.
+        name: String,
+        /// The column.
+        column: String,
+    },
+    /// Two arguments have the same name but for case, which SQL engines ignore.
+    #[error("cannot name two arguments '{first}' and '{second}': SQL does not tell them apart")]
+    Twice {
+        /// First name.
+        first: String,
+        /// Second name.
+        second: String,
+    },
+    /// The name is empty.
+    #[error("cannot make a column of an argument without a name")]
+    Unnamed,
+}
+
+impl ColumnError {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        let name = match self {
+            Self::Taken { name, .. } => name,
+            Self::Twice { second, .. } => second,
+            Self::Unnamed => return Some("write NAME=EXPR in the probe's SPEC".to_owned()),
+        };
+        Some(format!(
+            "'{name}' is a name in the probe's SPEC; choose another, for example '{name}_arg=EXPR'"
+        ))
+    }
+}
+
+/// Checks that argument columns fit beside the fixed columns of `visits`.
+///
+/// Case is ignored, as SQL engines do.
+///
+/// # Errors
+/// If a name is taken, given twice, or empty.
+pub fn check_columns(columns: &[ArgColumn]) -> Result<(), ColumnError> {
+    let fixed = VisitFields::fields();
+    for (index, ArgColumn { name, r#type: _ }) in columns.iter().enumerate() {
+        if name.is_empty() {
+            return Err(ColumnError::Unnamed);
+        }
+        if let Some(field) = fixed.iter().find(|f| f.name().eq_ignore_ascii_case(name)) {
+            return Err(ColumnError::Taken {
+                name: name.clone(),
+                column: field.name().clone(),
+            });
+        }
+        let earlier = &columns[..index];
+        if let Some(first) = earlier.iter().find(|c| c.name.eq_ignore_ascii_case(name)) {
+            return Err(ColumnError::Twice {
+                first: first.name.clone(),
+                second: name.clone(),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Arrow schema of a table; `args` are the argument columns of the trace, which `visits` has at
+/// its end.
+#[must_use]
+pub fn table_schema(table: Table, args: &[ArgColumn]) -> SchemaRef {
+    let fields = match table {
+        Table::Visits => {
+            let mut fields = VisitFields::fields();
+            fields.extend(args.iter().map(ArgBuilder::field_of));
+            fields
+        }
+        Table::VisitFunctions => VisitFunctionColumns::fields(),
+        Table::Samples => SampleColumns::fields(),
+        Table::Waits => WaitColumns::fields(),
+        Table::Functions => FunctionColumns::fields(),
+        Table::Losses => LossColumns::fields(),
+    };
+    Arc::new(Schema::new(fields))
+}
+
+/// What the writer needs from the columns of any table.
+pub(super) trait RowColumns {
+    /// Rows held.
+    fn rows(&self) -> usize;
+
+    /// Whether the rows held should be written before more come.
+    fn is_full(&self) -> bool;
+
+    /// Moves the rows into arrays, in the schema's order.
+    fn lend(&mut self) -> Result<Vec<ArrayRef>, ArrowError>;
+
+    /// Takes the memory back, see [`Column::reclaim`].
+    fn reclaim(&mut self);
+}
+
+/// Rows of a table that are held in memory at most: bounds the memory and keeps a batch in cache.
+pub(super) const BATCH_ROWS: usize = 32 * 1024;
+
+/// Bytes of text in argument columns that are held in memory at most, give or take a row.
+pub(super) const BATCH_TEXT_BYTES: usize = 8 << 20;
+
+macro_rules! table {
+    (
+        $(#[$doc:meta])*
+        $name:ident, $row:ident: $Row:ty {
+            $($column:ident: $kind:ty = $value:expr;)+
+        }
+    ) => {
+        $(#[$doc])*
+        #[derive(Debug, Default)]
+        pub(super) struct $name {
+            rows: usize,
+            $($column: $kind,)+
+        }
+
+        impl $name {
+            fn fields() -> Vec<Field> {
+                vec![$(<$kind>::field(stringify!($column)),)+]
+            }
+
+            /// Appends a row.
+            #[inline]
+            pub(super) fn push(&mut self, $row: &$Row) {
+                self.rows += 1;
+                $(self.$column.push($value);)+
+            }
+        }
+
+        impl RowColumns for $name {
+            #[inline]
+            fn rows(&self) -> usize {
+                self.rows
+            }
+
+            #[inline]
+            fn is_full(&self) -> bool {
+                self.rows >= BATCH_ROWS
+            }
+
+            fn lend(&mut self) -> Result<Vec<ArrayRef>, ArrowError> {
+                self.rows = 0;
+                Ok(vec![$(self.$column.lend()?,)+])
+            }
+
+            fn reclaim(&mut self) {
+                $(self.$column.reclaim();)+
+            }
+        }
+    };
+}
+
+table! {
+    /// The fixed columns of `visits`.
+    VisitFields, row: VisitRow {
+        visit_id: Required<UInt64Type> = row.visit_id;
+        item_id: Required<UInt64Type> = row.item_id;
+        probe_id: Required<UInt16Type> = row.probe_id.0;
+        pid: Required<UInt32Type> = row.pid.0;
+        tid: Required<UInt32Type> = row.tid.0;
+        cpu_begin: Required<UInt16Type> = row.cpu_begin.0;
+        cpu_end: Nullable<UInt16Type> = row.cpu_end.map(|cpu| cpu.0);
+        begin_ns: Required<Int64Type> = row.begin_ns.0;
+        end_ns: Nullable<Int64Type> = row.end_ns.map(|time| time.0);
+        duration_ns: Nullable<Int64Type> = row.duration_ns;
+        oncpu_ns: Nullable<Int64Type> = row.oncpu_ns;
+        samples: Required<UInt32Type> = row.samples;
+        flags: Required<UInt32Type> = row.flags;
+    }
+}
+
+table! {
+    /// Columns of `visit_functions`.
+    VisitFunctionColumns, row: VisitFunctionRow {
+        visit_id: Required<UInt64Type> = row.visit_id;
+        item_id: Required<UInt64Type> = row.item_id;
+        function_id: Required<UInt32Type> = row.function_id.0;
+        event: Required<UInt8Type> = row.event.0;
+        samples: Required<UInt32Type> = row.samples;
+        first_ns: Required<Int64Type> = row.first_ns.0;
+        last_ns: Required<Int64Type> = row.last_ns.0;
+        span_ns: Required<Int64Type> = row.span_ns;
+        self_ns: Nullable<Float64Type> = row.self_ns;
+        self_stderr_ns: Nullable<Float64Type> = row.self_stderr_ns;
+    }
+}
+
+table! {
+    /// Columns of `samples`.
+    SampleColumns, row: SampleRow {
+        time_ns: Required<Int64Type> = row.time_ns.0;
+        visit_id: Nullable<UInt64Type> = row.visit_id;
+        function_id: Required<UInt32Type> = row.function_id.0;
+        ip: Required<UInt64Type> = row.ip;
+        tid: Required<UInt32Type> = row.tid.0;
+        cpu: Required<UInt16Type> = row.cpu.0;
+        event: Required<UInt8Type> = row.event.0;
+        flags: Required<UInt32Type> = row.flags;
+    }
+}
+
+table! {
+    /// Columns of `waits`.
+    WaitColumns, row: WaitRow {
+        visit_id: Required<UInt64Type> = row.visit_id;
+        item_id: Required<UInt64Type> = row.item_id;
+        tid: Required<UInt32Type> = row.tid.0;
+        begin_ns: Required<Int64Type> = row.begin_ns.0;
+        end_ns: Required<Int64Type> = row.end_ns.0;
+        function_id: Nullable<UInt32Type> = row.function_id.map(|id| id.0);
+        state: Text = row.state;
+        cpu_from: Required<UInt16Type> = row.cpu_from.0;
+        cpu_to: Required<UInt16Type> = row.cpu_to.0;
+    }
+}
+
+table! {
+    /// Columns of `functions`.
+    FunctionColumns, row: FunctionRow {
+        function_id: Required<UInt32Type> = row.function_id.0;
+        name: NullableText = row.name.as_deref();
+        module: NullableText = row.module.as_deref();
+        build_id: NullableText = row.build_id.as_deref();
+        offset: Nullable<UInt64Type> = row.offset;
+        size: Nullable<UInt64Type> = row.size;
+        file: NullableText = row.file.as_deref();
+        line: Nullable<UInt32Type> = row.line;
+        kernel: Truth = row.kernel;
+    }
+}
+
+table! {
+    /// Columns of `losses`.
+    LossColumns, row: LossRow {
+        begin_ns: Required<Int64Type> = row.begin_ns.0;
+        end_ns: Required<Int64Type> = row.end_ns.0;
+        cpu: Nullable<UInt16Type> = row.cpu.map(|cpu| cpu.0);
+        tid: Nullable<UInt32Type> = row.tid.map(|tid| tid.0);
+        reason: Text = &row.reason;
+        records: Nullable<UInt64Type> = row.records;
+    }
+}
+
+/// An argument column.
+#[derive(Debug)]
+enum ArgBuilder {
+    U64(Nullable<UInt64Type>),
+    I64(Nullable<Int64Type>),
+    Str(NullableText),
+}
+
+impl ArgBuilder {
+    fn new(kind: ArgType) -> Self {
+        match kind {
+            ArgType::U64 => Self::U64(Nullable::default()),
+            ArgType::I64 => Self::I64(Nullable::default()),
+            ArgType::Str => Self::Str(NullableText::default()),
+        }
+    }
+
+    fn field_of(column: &ArgColumn) -> Field {
+        match column.r#type {
+            ArgType::U64 => Nullable::<UInt64Type>::field(&column.name),
+            ArgType::I64 => Nullable::<Int64Type>::field(&column.name),
+            ArgType::Str => NullableText::field(&column.name),
+        }
+    }
+
+    /// Appends a value, or null and `false` if it has another type than the column.
+    #[inline]
+    fn push(&mut self, value: Option<&ArgValue>) -> bool {
+        match (self, value) {
+            (Self::U64(column), Some(ArgValue::U64(value))) => column.push(Some(*value)),
+            (Self::I64(column), Some(ArgValue::I64(value))) => column.push(Some(*value)),
+            (Self::Str(column), Some(ArgValue::Str(value))) => column.push(Some(value)),
+            (Self::U64(column), other) => {
+                column.push(None);
+                return other.is_none();
+            }
+            (Self::I64(column), other) => {
+                column.push(None);
+                return other.is_none();
+            }
+            (Self::Str(column), other) => {
+                column.push(None);
+                return other.is_none();
+            }
+        }
+        true
+    }
+
+    fn text_bytes(&self) -> usize {
+        match self {
+            Self::U64(_) | Self::I64(_) => 0,
+            Self::Str(column) => column.text_bytes(),
+        }
+    }
+
+    fn as_column(&mut self) -> &mut dyn Column {
+        match self {
+            Self::U64(column) => column,
+            Self::I64(column) => column,
+            Self::Str(column) => column,
+        }
+    }
+}
+
+/// Columns of `visits`: the fixed ones and one per named argument.
+#[derive(Debug)]
+pub(super) struct VisitColumns {
+    fixed: VisitFields,
+    args: Vec<ArgBuilder>,
+}
+
+impl VisitColumns {
+    pub(super) fn new(args: &[ArgColumn]) -> Self {
+        Self {
+            fixed: VisitFields::default(),
+            args: args.iter().map(|a| ArgBuilder::new(a.r#type)).collect(),
+        }
+    }
+
+    /// Appends a row. A missing argument is null; so is one of the wrong type.
+    ///
+    /// # Errors
+    /// The index of the first argument whose type is not its column's. The row was appended.
+    #[inline]
+    pub(super) fn push(&mut self, row: &VisitRow) -> Result<(), usize> {
+        self.fixed.push(row);
+        let mut wrong = None;
+        for (index, column) in self.args.iter_mut().enumerate() {
+            let value = row.args.get(index).and_then(Option::as_ref);
+            if !column.push(value) && wrong.is_none() {
+                wrong = Some(index);
+            }
+        }
+        wrong.map_or(Ok(()), Err)
+    }
+}
+
+impl RowColumns for VisitColumns {
+    #[inline]
+    fn rows(&self) -> usize {
+        self.fixed.rows()
+    }
+
+    #[inline]
+    fn is_full(&self) -> bool {
+        self.fixed.is_full()
+            || self.args.iter().map(ArgBuilder::text_bytes).sum::<usize>() >= BATCH_TEXT_BYTES
+    }
+
+    fn lend(&mut self) -> Result<Vec<ArrayRef>, ArrowError> {
+        let mut arrays = self.fixed.lend()?;
+        for column in &mut self.args {
+            arrays.push(column.as_column().lend()?);
+        }
+        Ok(arrays)
+    }
+
+    fn reclaim(&mut self) {
+        self.fixed.reclaim();
+        for column in &mut self.args {
+            column.as_column().reclaim();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arg(name: &str) -> ArgColumn {
+        ArgColumn {
+            name: name.to_owned(),
+            r#type: ArgType::U64,
+        }
+    }
+
+    // An argument may not hide a fixed column, whatever its case, nor another argument.
+    #[test]
+    fn colliding_names_are_refused() {
+        assert_eq!(check_columns(&[arg("n"), arg("kind")]), Ok(()));
+        for name in ["pid", "PID", "duration_ns", "flags"] {
+            let error = check_columns(&[arg("n"), arg(name)]).unwrap_err();
+            assert!(matches!(error, ColumnError::Taken { .. }), "{name}");
+            assert!(error.hint().unwrap().contains(name));
+        }
+        let error = check_columns(&[arg("n"), arg("N")]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "cannot name two arguments 'n' and 'N': SQL does not tell them apart"
+        );
+        assert_eq!(check_columns(&[arg("")]), Err(ColumnError::Unnamed));
+    }
+
+    // The columns are those that the README and the design state, in their order.
+    #[test]
+    fn schemas_are_as_documented() {
+        let text = |table| {
+            let schema = table_schema(table, &[arg("n")]);
+            let field = |f: &Arc<Field>| {
+                let null = if f.is_nullable() { "?" } else { "" };
+                format!("{} {}{null}", f.name(), f.data_type())
+            };
+            schema
+                .fields()
+                .iter()
+                .map(field)
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
+        assert_eq!(
+            text(Table::Visits),
+            "visit_id UInt64, item_id UInt64, probe_id UInt16, pid UInt32, tid UInt32, \
+             cpu_begin UInt16, cpu_end UInt16?, begin_ns Int64, end_ns Int64?, \
+             duration_ns Int64?, oncpu_ns Int64?, samples UInt32, flags UInt32, n UInt64?"
+        );
+        assert_eq!(
+            text(Table::VisitFunctions),
+            "visit_id UInt64, item_id UInt64, function_id UInt32, event UInt8, samples UInt32, \
+             first_ns Int64, last_ns Int64, span_ns Int64, self_ns Float64?, \
+             self_stderr_ns Float64?"
+        );
+        assert_eq!(
+            text(Table::Samples),
+            "time_ns Int64, visit_id UInt64?, function_id UInt32, ip UInt64, tid UInt32, \
+             cpu UInt16, event UInt8, flags UInt32"
+        );
+        assert_eq!(
+            text(Table::Waits),
+            "visit_id UInt64, item_id UInt64, tid UInt32, begin_ns Int64, end_ns Int64, \
+             function_id UInt32?, state Utf8, cpu_from UInt16, cpu_to UInt16"
+        );
+        assert_eq!(
+            text(Table::Functions),
+            "function_id UInt32, name Utf8?, module Utf8?, build_id Utf8?, offset UInt64?, \
+             size UInt64?, file Utf8?, line UInt32?, kernel Boolean"
+        );
+        assert_eq!(
+            text(Table::Losses),
+            "begin_ns Int64, end_ns Int64, cpu UInt16?, tid UInt32?, reason Utf8, records UInt64?"
+        );
+    }
+}

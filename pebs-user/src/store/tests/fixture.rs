@@ -1,0 +1,147 @@
+//! Rows for the tests of this folder, every value a function of the row's number.
+
+use crate::store::run::RunInfo;
+use crate::store::schema::{
+    ArgColumn, ArgType, ArgValue, FunctionRow, LossRow, SCHEMA_VERSION, SampleRow,
+    VisitFunctionRow, VisitRow, WaitRow,
+};
+use crate::store::writer::{TraceWriter, WriteError};
+use crate::units::{Cpu, EventId, FunctionId, Pid, ProbeId, Tid, TraceNs};
+
+pub(in crate::store) fn info() -> RunInfo {
+    let column = |name: &str, kind| ArgColumn {
+        name: name.to_owned(),
+        r#type: kind,
+    };
+    RunInfo {
+        schema_version: SCHEMA_VERSION,
+        tool_version: "0.1.0".to_owned(),
+        columns: vec![
+            column("n", ArgType::U64),
+            column("delta", ArgType::I64),
+            column("key", ArgType::Str),
+        ],
+        ..RunInfo::default()
+    }
+}
+
+pub(in crate::store) fn visit(n: u64) -> VisitRow {
+    let ended = n % 7 != 3;
+    let begin = n as i64 * 1000;
+    VisitRow {
+        visit_id: n + 1,
+        item_id: n.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+        probe_id: ProbeId((n % 3) as u16),
+        pid: Pid(100),
+        tid: Tid(100 + (n % 5) as u32),
+        cpu_begin: Cpu((n % 2) as u16),
+        cpu_end: ended.then_some(Cpu(1)),
+        begin_ns: TraceNs(begin),
+        end_ns: ended.then_some(TraceNs(begin + 900)),
+        duration_ns: ended.then_some(900),
+        oncpu_ns: (ended && n.is_multiple_of(2)).then_some(800),
+        samples: (n % 4) as u32,
+        flags: (n % 1024) as u32,
+        args: vec![
+            (n.is_multiple_of(2)).then_some(ArgValue::U64(u64::MAX - n)),
+            Some(ArgValue::I64(-(n as i64))),
+            (!n.is_multiple_of(3)).then(|| ArgValue::Str(format!("key:{n}").into())),
+        ],
+    }
+}
+
+pub(in crate::store) fn visit_function(n: u64) -> VisitFunctionRow {
+    VisitFunctionRow {
+        visit_id: n + 1,
+        item_id: n,
+        function_id: FunctionId((n % 300) as u32),
+        event: EventId(0),
+        samples: 2,
+        first_ns: TraceNs(n as i64 * 1000),
+        last_ns: TraceNs(n as i64 * 1000 + 500),
+        span_ns: 500,
+        self_ns: (n.is_multiple_of(2)).then_some(n as f64 + 0.25),
+        self_stderr_ns: (n.is_multiple_of(2)).then_some(0.5),
+    }
+}
+
+pub(in crate::store) fn sample(n: u64) -> SampleRow {
+    SampleRow {
+        time_ns: TraceNs(n as i64 * 100),
+        visit_id: (!n.is_multiple_of(10)).then_some(n / 10 + 1),
+        function_id: FunctionId((n % 300) as u32),
+        ip: if n.is_multiple_of(2) {
+            0x40_0000 + n
+        } else {
+            u64::MAX - n
+        },
+        tid: Tid(7),
+        cpu: Cpu(1),
+        event: EventId((n % 2) as u8),
+        flags: (n % 8) as u32,
+    }
+}
+
+pub(in crate::store) fn wait(n: u64) -> WaitRow {
+    WaitRow {
+        visit_id: n + 1,
+        item_id: n,
+        tid: Tid(7),
+        begin_ns: TraceNs(n as i64),
+        end_ns: TraceNs(n as i64 + 3),
+        function_id: (n.is_multiple_of(2)).then_some(FunctionId(9)),
+        state: if n.is_multiple_of(2) {
+            "sleeping"
+        } else {
+            "runnable"
+        },
+        cpu_from: Cpu(0),
+        cpu_to: Cpu(1),
+    }
+}
+
+pub(in crate::store) fn function(n: u64) -> FunctionRow {
+    FunctionRow {
+        function_id: FunctionId(n as u32),
+        name: (n != 2).then(|| format!("f{n}<std::string>")),
+        module: Some("/usr/bin/server".to_owned()),
+        build_id: Some("00ff".to_owned()),
+        offset: Some(n * 64),
+        size: (n != 3).then_some(64),
+        file: Some("server.c".to_owned()),
+        line: (n != 4).then_some(n as u32),
+        kernel: n % 2 == 1,
+    }
+}
+
+pub(in crate::store) fn loss(n: u64) -> LossRow {
+    LossRow {
+        begin_ns: TraceNs(n as i64),
+        end_ns: TraceNs(n as i64 + 10),
+        cpu: (n.is_multiple_of(2)).then_some(Cpu(3)),
+        tid: None,
+        reason: "dropped_ring_full".to_owned(),
+        records: (n % 2 == 1).then_some(n),
+    }
+}
+
+/// Writes rows `from..to` of every table but losses; ten samples a visit, three hundred functions
+/// at most.
+pub(in crate::store) fn write(
+    writer: &mut TraceWriter,
+    from: u64,
+    to: u64,
+) -> Result<(), WriteError> {
+    for n in from..to {
+        writer.visit(&visit(n))?;
+        writer.visit_function(&visit_function(n))?;
+        writer.wait(&wait(n))?;
+        if n < 300 {
+            writer.function(&function(n))?;
+        }
+        for s in n * 10..n * 10 + 10 {
+            writer.sample(&sample(s))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,7 @@
+//! Tests of the trace as a whole: full disks, killed writers, other programs that read it.
+
+pub(in crate::store) mod fixture;
+
+mod disk_full;
+mod killed;
+mod other_readers;

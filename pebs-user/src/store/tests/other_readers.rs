@@ -1,0 +1,157 @@
+//! The trace as other programs read it: DuckDB, pandas and pyarrow with stock files.
+
+use std::path::Path;
+use std::process::Command;
+use std::{env, fs};
+
+use serde_json::{Value, json};
+
+use super::fixture::{self, info};
+use crate::store::run::RunInfo;
+use crate::store::schema::Table;
+use crate::store::writer::{TraceWriter, WriterOptions};
+
+/// Rows of `visits`; enough for a second page of the ten times as many samples.
+const VISITS: u64 = 12_000;
+
+/// The interpreter; it needs the modules that a test names.
+fn python() -> String {
+    env::var("PEBS_TRACE_PYTHON").unwrap_or_else(|_| "python3".to_owned())
+}
+
+/// Whether a module can be imported; if not, says so.
+fn has(module: &str) -> bool {
+    let import = Command::new(python())
+        .args(["-c", &format!("import {module}")])
+        .output();
+    let there = import.is_ok_and(|output| output.status.success());
+    if !there {
+        println!(
+            "SKIP {} has no module {module}: pip install {module}, or set PEBS_TRACE_PYTHON",
+            python()
+        );
+    }
+    there
+}
+
+/// Runs a script on a trace; returns the JSON it prints.
+fn run(script: &str, trace: &Path) -> Value {
+    let output = Command::new(python())
+        .args(["-c", script])
+        .arg(trace)
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn write(dir: &Path) {
+    let mut writer = TraceWriter::create(dir, &info(), WriterOptions::default()).unwrap();
+    for second in 0..20 {
+        let from = second * VISITS / 20;
+        fixture::write(&mut writer, from, from + VISITS / 20).unwrap();
+        writer.tick(std::time::Duration::from_secs(second)).unwrap();
+    }
+    let complete = RunInfo {
+        complete: true,
+        ..info()
+    };
+    writer.finish(&complete).unwrap();
+    assert!(
+        fs::read_dir(dir.join(Table::Samples.name()))
+            .unwrap()
+            .count()
+            > 1
+    );
+}
+
+/// Counts and sums of what was written, from the rows themselves. Sums of 64-bit ids as text.
+fn truth() -> Value {
+    let visits: Vec<_> = (0..VISITS).map(fixture::visit).collect();
+    let samples: Vec<_> = (0..VISITS * 10).map(fixture::sample).collect();
+    let functions: Vec<_> = (0..VISITS).map(fixture::visit_function).collect();
+    let sum = |values: &mut dyn Iterator<Item = u64>| -> String {
+        values.map(u128::from).sum::<u128>().to_string()
+    };
+    json!({
+        "visits": VISITS,
+        "items": sum(&mut visits.iter().map(|v| v.item_id)),
+        "ends": visits.iter().filter(|v| v.end_ns.is_some()).count(),
+        "end_sum": visits.iter().filter_map(|v| v.end_ns).map(|t| t.0).sum::<i64>(),
+        "deltas": visits.len() as i64 * (visits.len() as i64 - 1) / -2,
+        "ns": visits.len().div_ceil(2),
+        "keys": (0..VISITS).filter(|n| n % 3 != 0).count(),
+        "key_bytes": (0..VISITS).filter(|n| n % 3 != 0).map(|n| format!("key:{n}").len()).sum::<usize>(),
+        "samples": samples.len(),
+        "ips": sum(&mut samples.iter().map(|s| s.ip)),
+        "times": samples.iter().map(|s| s.time_ns.0).sum::<i64>(),
+        "in_visits": samples.iter().filter(|s| s.visit_id.is_some()).count(),
+        "visit_sum": samples.iter().filter_map(|s| s.visit_id).sum::<u64>(),
+        "self": functions.iter().filter_map(|f| f.self_ns).sum::<f64>(),
+        "sleeping": VISITS / 2,
+        "kernel": 150,
+        "unnamed": 1,
+        "losses": 0,
+    })
+}
+
+const DUCKDB: &str = r#"
+import sys, json, duckdb
+t = sys.argv[1]
+def one(sql):
+    return duckdb.connect().execute(sql.replace('trace/', t + '/')).fetchone()
+r = {}
+r['visits'], r['items'], r['ends'], r['end_sum'], r['deltas'], r['ns'], r['keys'], r['key_bytes'] = one(
+    "select count(*), sum(item_id::hugeint)::text, count(end_ns), sum(end_ns)::bigint, sum(delta)::bigint, "
+    "count(n), count(key), sum(length(key))::bigint from 'trace/visits/*.parquet'")
+r['samples'], r['ips'], r['times'], r['in_visits'], r['visit_sum'] = one(
+    "select count(*), sum(ip::hugeint)::text, sum(time_ns)::bigint, count(visit_id), sum(visit_id)::bigint "
+    "from 'trace/samples/*.parquet'")
+r['self'], = one("select sum(self_ns) from 'trace/visit_functions/*.parquet'")
+r['sleeping'], = one("select count(*) from 'trace/waits/*.parquet' where state = 'sleeping'")
+r['kernel'], r['unnamed'] = one(
+    "select count(*) filter (kernel), count(*) filter (name is null) from 'trace/functions/*.parquet'")
+r['losses'], = one("select count(*) from 'trace/losses/*.parquet'")
+print(json.dumps(r))
+"#;
+
+const PANDAS: &str = r#"
+import sys, json, pandas
+t = sys.argv[1]
+v, s, f, w, fn, l = (pandas.read_parquet(f'{t}/{x}', engine='pyarrow', dtype_backend='pyarrow') for x in
+    ('visits', 'samples', 'visit_functions', 'waits', 'functions', 'losses'))
+print(json.dumps({
+    'visits': len(v), 'items': str(sum(map(int, v.item_id))), 'ends': int(v.end_ns.count()),
+    'end_sum': int(v.end_ns.sum()), 'deltas': int(v.delta.sum()), 'ns': int(v.n.count()),
+    'keys': int(v.key.count()), 'key_bytes': int(v.key.str.len().sum()),
+    'samples': len(s), 'ips': str(sum(map(int, s.ip))), 'times': int(s.time_ns.sum()),
+    'in_visits': int(s.visit_id.count()), 'visit_sum': int(s.visit_id.sum()),
+    'self': float(f.self_ns.sum()), 'sleeping': int((w.state == 'sleeping').sum()),
+    'kernel': int(fn.kernel.sum()), 'unnamed': int(fn.name.isna().sum()), 'losses': len(l),
+}))
+"#;
+
+// DuckDB counts and sums what was written, with the files as they are.
+#[test]
+fn duckdb_reads_the_same() {
+    if !has("duckdb") {
+        return;
+    }
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("t");
+    write(&dir);
+    assert_eq!(run(DUCKDB, &dir), truth());
+}
+
+// So do pandas and pyarrow.
+#[test]
+fn pandas_reads_the_same() {
+    if !has("pandas") || !has("pyarrow") {
+        return;
+    }
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("t");
+    write(&dir);
+    assert_eq!(run(PANDAS, &dir), truth());
+}

@@ -1,0 +1,136 @@
+//! Why a trace can't be written.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use super::files::{io_cause, is_full};
+use super::segment::SegmentError;
+use super::tables::ColumnError;
+
+/// Why a trace can't be written.
+#[derive(Debug, Error)]
+pub enum WriteError {
+    /// The directory is there already: nothing is ever overwritten.
+    #[error("cannot create trace {}: it exists", path.display())]
+    Exists {
+        /// The trace's directory.
+        path: PathBuf,
+    },
+    /// The directory above is not there.
+    #[error("cannot create trace {}: no directory {}", path.display(), parent.display())]
+    MissingParent {
+        /// The trace's directory.
+        path: PathBuf,
+        /// The missing directory.
+        parent: PathBuf,
+    },
+    /// The file system or its permissions do not allow it.
+    #[error("cannot write to {}", path.display())]
+    Unwritable {
+        /// What was to be written.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// No room left on the disk, or in the user's quota.
+    #[error("cannot write to {}: disk full", path.display())]
+    DiskFull {
+        /// What was to be written.
+        path: PathBuf,
+    },
+    /// Another process holds the trace's lock.
+    #[error("cannot write to {}: another process does", path.display())]
+    Busy {
+        /// The trace's directory.
+        path: PathBuf,
+    },
+    /// Argument columns that cannot be.
+    #[error(transparent)]
+    Column(#[from] ColumnError),
+    /// A row had an argument of another type than its column.
+    #[error("cannot write argument {index} of a visit: not of its column's type")]
+    Argument {
+        /// Index into the trace's argument columns.
+        index: usize,
+    },
+    /// Any other failure to write a file.
+    #[error("cannot write {}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Rows could not be encoded, or not be read back.
+    #[error("cannot encode {}", path.display())]
+    Encode {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+impl WriteError {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Exists { path } => Some(format!(
+                "a trace is never overwritten; choose another name with -o, or 'rm -r {}'",
+                path.display()
+            )),
+            Self::MissingParent { parent, .. } => Some(format!("mkdir -p {}", parent.display())),
+            Self::Unwritable { path, .. } => {
+                let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
+                let parent = parent.unwrap_or(Path::new("."));
+                Some(format!(
+                    "'ls -ld {}' shows who may write there; choose another place with -o",
+                    parent.display()
+                ))
+            }
+            Self::DiskFull { path } => Some(format!(
+                "what was written is kept; 'df -h {}' shows the disk; free room, or choose another place with -o",
+                path.display()
+            )),
+            Self::Column(error) => error.hint(),
+            Self::Busy { .. } | Self::Argument { .. } | Self::Io { .. } | Self::Encode { .. } => {
+                None
+            }
+        }
+    }
+
+    /// An I/O error at a path.
+    pub(super) fn io(path: &Path, source: io::Error) -> Self {
+        let path = path.to_owned();
+        if is_full(&source) {
+            return Self::DiskFull { path };
+        }
+        match source.kind() {
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                Self::Unwritable { path, source }
+            }
+            _ => Self::Io { path, source },
+        }
+    }
+
+    /// A failure with a segment at a path.
+    pub(super) fn segment(path: &Path, error: SegmentError) -> Self {
+        if let Some(io) = io_cause(&error)
+            && is_full(io)
+        {
+            return Self::DiskFull {
+                path: path.to_owned(),
+            };
+        }
+        match error {
+            SegmentError::Io(source) => Self::io(path, source),
+            other => Self::Encode {
+                path: path.to_owned(),
+                source: Box::new(other),
+            },
+        }
+    }
+}

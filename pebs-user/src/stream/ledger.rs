@@ -1,0 +1,188 @@
+//! The account of every record: in = written + each reason.
+//!
+//! Invariant: [`Ledger::check`] holds at the end of every run. What a stage does not pass on it
+//! books here; nothing is lost without a reason.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Why a record did not reach the trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// The kernel program found no room in the ring, or kept the last room for marks.
+    DroppedRingFull,
+    /// The CPU had no ring.
+    DroppedNoRing,
+    /// The sample came without a time stamp.
+    DroppedNoTime,
+    /// User space was over `--max-memory`.
+    DroppedMemory,
+    /// The disk was full or writing failed.
+    DroppedDisk,
+    /// Came behind the frontier.
+    Late,
+    /// The bytes made no sense.
+    Malformed,
+    /// An end mark without an open visit: the item began before the trace, or its begin mark is
+    /// itself among the dropped.
+    UnmatchedMark,
+    /// A kernel ring of the perf subsystem was full (mappings, throttling and bulk samples).
+    LostPerfRing,
+}
+
+impl Reason {
+    /// The reason's name in `losses.reason`, `trace.json` and reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::DroppedRingFull => "dropped_ring_full",
+            Self::DroppedNoRing => "dropped_no_ring",
+            Self::DroppedNoTime => "dropped_no_time",
+            Self::DroppedMemory => "dropped_memory",
+            Self::DroppedDisk => "dropped_disk",
+            Self::Late => "late",
+            Self::Malformed => "malformed",
+            Self::UnmatchedMark => "unmatched_mark",
+            Self::LostPerfRing => "lost_perf_ring",
+        }
+    }
+}
+
+/// Account of one kind of record.
+///
+/// Units: records.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Account {
+    /// What the kernel programs saw and did not filter.
+    pub seen: u64,
+    /// What reached the trace: samples as rows, marks as begins and ends of visits.
+    pub written: u64,
+    /// What did not, by reason.
+    pub reasons: BTreeMap<Reason, u64>,
+}
+
+impl Account {
+    /// Books `n` records under a reason.
+    pub fn book(&mut self, reason: Reason, n: u64) {
+        if n > 0 {
+            *self.reasons.entry(reason).or_default() += n;
+        }
+    }
+
+    /// Records that did not reach the trace.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.reasons.values().sum()
+    }
+
+    /// Share of the records seen that did not reach the trace, 0..1; 0 if none was seen. Marks
+    /// without a partner (items that began before the trace) are not counted as lost.
+    #[must_use]
+    pub fn loss_ratio(&self) -> f64 {
+        let unmatched = self
+            .reasons
+            .get(&Reason::UnmatchedMark)
+            .copied()
+            .unwrap_or(0);
+        if self.seen == 0 {
+            0.0
+        } else {
+            (self.lost() - unmatched) as f64 / self.seen as f64
+        }
+    }
+
+    /// Whether in = out + reasons.
+    #[must_use]
+    pub fn balances(&self) -> bool {
+        self.seen == self.written + self.lost()
+    }
+
+    fn add(&mut self, other: &Self) {
+        let Self {
+            seen,
+            written,
+            reasons,
+        } = other;
+        self.seen += seen;
+        self.written += written;
+        for (&reason, &n) in reasons {
+            self.book(reason, n);
+        }
+    }
+}
+
+/// Accounts of one CPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CpuLedger {
+    /// The CPU.
+    pub cpu: u16,
+    /// Samples.
+    pub samples: Account,
+    /// Marks.
+    pub marks: Account,
+    /// Switch, fork, exec, exit and clock records.
+    pub tasks: Account,
+}
+
+/// The account of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ledger {
+    /// Accounts by CPU, sorted.
+    pub cpus: Vec<CpuLedger>,
+    /// Samples written that belong to no visit.
+    pub samples_unmatched: u64,
+    /// Samples written whose address has no symbol.
+    pub samples_unresolved: u64,
+    /// Samples of other processes that the kernel programs filtered out.
+    pub samples_filtered: u64,
+    /// Argument reads that failed.
+    pub argument_faults: u64,
+    /// Times that the kernel throttled sampling; null if it could not be told.
+    pub throttled: Option<u64>,
+}
+
+impl Ledger {
+    /// Sum over CPUs of samples, marks and task records.
+    #[must_use]
+    pub fn totals(&self) -> CpuLedger {
+        let mut total = CpuLedger::default();
+        for CpuLedger {
+            cpu: _,
+            samples,
+            marks,
+            tasks,
+        } in &self.cpus
+        {
+            total.samples.add(samples);
+            total.marks.add(marks);
+            total.tasks.add(tasks);
+        }
+        total
+    }
+
+    /// One line for each account that does not balance; empty when all do.
+    #[must_use]
+    pub fn check(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        for cpu in &self.cpus {
+            for (name, account) in [
+                ("samples", &cpu.samples),
+                ("marks", &cpu.marks),
+                ("task records", &cpu.tasks),
+            ] {
+                if !account.balances() {
+                    faults.push(format!(
+                        "{name} of cpu {} do not balance: {} seen, {} written, {} with a reason",
+                        cpu.cpu,
+                        account.seen,
+                        account.written,
+                        account.lost()
+                    ));
+                }
+            }
+        }
+        faults
+    }
+}

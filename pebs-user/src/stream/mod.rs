@@ -1,0 +1,9 @@
+//! From raw bytes to one ordered stream of records. Pure: no I/O, no reading of clocks.
+
+pub mod clock;
+pub mod decode;
+mod keys;
+pub mod ledger;
+pub mod order;
+#[doc(hidden)]
+pub mod synthetic;

@@ -1,0 +1,153 @@
+//! The one place that calls blazesym.
+//!
+//! blazesym maps files into memory and trusts much of what is in them. So it is asked only about files whose
+//! tables were found to be of a sane size (`elf_image`), and a panic in it costs the names of that file, not the run.
+//! What can't be helped: a file that is cut short while it is mapped raises SIGBUS. The kernel refuses
+//! writes to a running executable, not to a library in use.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+use blazesym::symbolize::source::{Elf, Kernel, Source};
+use blazesym::symbolize::{Builder, Input, Sym, Symbolized, Symbolizer};
+
+use super::demangle::demangle;
+
+/// What one query gave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Symbol {
+    /// Demangled name; `None` where DWARF has a function without one.
+    pub name: Option<String>,
+    /// Its first address.
+    pub start: u64,
+    /// Its size; `None` if the symbol has none, or the function lies in several pieces.
+    pub size: Option<u64>,
+    /// Source file of the address asked for; where something is inlined, of its call in this function.
+    pub file: Option<String>,
+    /// Line in `file`.
+    pub line: Option<u32>,
+    /// The innermost function inlined at the address asked for.
+    pub inner: Option<Inner>,
+}
+
+/// An inlined function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inner {
+    /// Its name, demangled.
+    pub name: String,
+    /// The source file that its code is from.
+    pub file: Option<String>,
+}
+
+impl Symbol {
+    /// Whether the symbol is known to cover the address.
+    #[must_use]
+    pub fn covers(&self, address: u64) -> bool {
+        self.size
+            .is_some_and(|size| address.checked_sub(self.start).is_some_and(|at| at < size))
+    }
+}
+
+/// blazesym could not use the source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// It said that the source is broken.
+    Refused,
+    /// It panicked: never to be asked about that source again.
+    Panicked,
+}
+
+/// Which parts of an ELF file may be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Depth {
+    /// Symbol tables.
+    Symbols,
+    /// Symbol tables and DWARF, debug files included.
+    Debug,
+}
+
+/// A blazesym symbolizer, with what it keeps per file.
+///
+/// Not `Send`: lives on the thread that made it.
+pub struct Blaze {
+    symbolizer: Symbolizer,
+}
+
+impl Blaze {
+    /// `debug_dirs`: where debug files are; `None`: blazesym's own `/usr/lib/debug` and `/lib/debug`.
+    #[must_use]
+    pub fn new(debug_dirs: Option<&[PathBuf]>) -> Self {
+        // Sources are named by an fd of ours: what is behind one never changes.
+        let mut builder = Builder::default()
+            .enable_auto_reload(false)
+            .enable_code_info(true)
+            .enable_inlined_fns(true)
+            .enable_demangling(false);
+        if debug_dirs.is_some() {
+            builder = builder.set_debug_dirs(debug_dirs);
+        }
+        Self {
+            symbolizer: builder.build(),
+        }
+    }
+
+    /// The symbol at a virtual address of an ELF file; `None` if there is none.
+    ///
+    /// Cost: about 1 us from symbol tables, 6 us from DWARF once it is loaded; loading takes from 1 ms to some 100 ms.
+    ///
+    /// # Errors
+    /// If the file can't be used to that depth.
+    pub fn elf(&self, path: &Path, depth: Depth, address: u64) -> Result<Option<Symbol>, Failure> {
+        let mut elf = Elf::new(path);
+        elf.debug_syms = depth == Depth::Debug;
+        self.ask(&Source::Elf(elf), Input::VirtOffset(address))
+    }
+
+    /// The symbol at a kernel address.
+    ///
+    /// # Errors
+    /// If neither kallsyms nor vmlinux can be used.
+    pub fn kernel(&self, source: Kernel, address: u64) -> Result<Option<Symbol>, Failure> {
+        self.ask(&Source::Kernel(source), Input::AbsAddr(address))
+    }
+
+    fn ask(&self, source: &Source<'_>, input: Input<u64>) -> Result<Option<Symbol>, Failure> {
+        let answer = catch_unwind(AssertUnwindSafe(|| {
+            self.symbolizer
+                .symbolize_single(source, input)
+                .map(|symbolized| match symbolized {
+                    Symbolized::Sym(sym) => Some(convert(&sym)),
+                    Symbolized::Unknown(_) => None,
+                })
+        }));
+        match answer {
+            Ok(Ok(symbol)) => Ok(symbol),
+            Ok(Err(error)) => {
+                tracing::debug!("{source:?}: {error}");
+                Err(Failure::Refused)
+            }
+            Err(_panic) => Err(Failure::Panicked),
+        }
+    }
+}
+
+fn convert(sym: &Sym<'_>) -> Symbol {
+    let inner = sym.inlined.last().filter(|inner| !inner.name.is_empty());
+    Symbol {
+        name: (!sym.name.is_empty()).then(|| demangle(&sym.name)),
+        start: sym.addr,
+        size: sym.size.filter(|size| *size > 0).map(|size| size as u64),
+        file: sym
+            .code_info
+            .as_ref()
+            .map(|code| code.to_path().to_string_lossy().into_owned()),
+        line: sym.code_info.as_ref().and_then(|code| code.line),
+        inner: inner.map(|inner| Inner {
+            name: demangle(&inner.name),
+            file: inner
+                .code_info
+                .as_ref()
+                .map(|code| code.to_path().to_string_lossy().into_owned()),
+        }),
+    }
+}

@@ -1,0 +1,422 @@
+//! Which function an instruction pointer is in.
+//!
+//! ```text
+//! (pid, ip) -> ip cache -> mapping of the process -> module, offset -> range table -> function id
+//!                               | unknown                                | unknown
+//!                               /proc/PID/maps, perf map                 blazesym, .eh_frame: once a function
+//! ```
+//!
+//! Invariant: a sample always gets a function. What has no name gets its module's one unresolved row, so that
+//! the `functions` table is bounded by what the binaries hold, not by the addresses sampled.
+//!
+//! Invariant: no name is guessed. An address that no symbol covers is `module+fn@0xADDR` (ADDR: virtual address in the
+//! file) if unwind tables say where its function begins, else unresolved.
+//!
+//! Files come from the traced processes and are not trusted: see `open`, `elf_image`, `debug_file` and `blaze` for what
+//! is checked. Memory: per sampled function about 200 bytes; per binary its spans (16 bytes a frame description)
+//! and blazesym's index (8 bytes a symbol, plus parsed DWARF units); tables over 512 MiB are not read.
+
+pub mod demangle;
+pub mod mapping;
+pub mod proc_maps;
+pub mod space;
+
+mod blaze;
+mod debug_file;
+mod eh_frame;
+mod elf_image;
+mod functions;
+mod ip_cache;
+mod kernel;
+mod module;
+mod modules;
+mod open;
+mod perf_map;
+mod ranges;
+
+use std::collections::hash_map::Entry;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+pub use self::kernel::KernelSymbolsMissing;
+
+use self::blaze::Blaze;
+use self::functions::{Description, Functions};
+use self::ip_cache::IpCache;
+use self::kernel::KernelSymbols;
+use self::mapping::Mapping;
+use self::module::Context;
+use self::modules::Modules;
+use self::perf_map::PerfMap;
+use self::proc_maps::proc_maps;
+use self::space::{Change, ModuleId, Spaces};
+use crate::collect::sideband_decode::SidebandKind;
+use crate::store::schema::FunctionRow;
+use crate::units::{FunctionId, Ip, Pid};
+
+/// First address of the kernel's legacy page, one page long, in the upper half of all address spaces.
+const VSYSCALL: u64 = 0xffff_ffff_ff60_0000;
+const VSYSCALL_LEN: u64 = 4096;
+
+/// Shortest time between two readings of one process's mappings.
+const MAPS_AGAIN: Duration = Duration::from_millis(100);
+
+/// To which function a sample in inlined code goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Inlining {
+    /// To the function whose code it is: what a debugger calls the frame.
+    #[default]
+    Physical,
+    /// To the innermost function that was inlined there. Needs DWARF; costs a query an address, not a function.
+    /// The same inlined function in two outer ones gets two ids.
+    Innermost,
+}
+
+/// How to symbolize.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SymbolizeOptions {
+    /// What to do with inlined functions.
+    pub inlined: Inlining,
+    /// Directories with debug files (by build id, by debug link); `None`: `/usr/lib/debug` and `/lib/debug`.
+    pub debug_dirs: Option<Vec<PathBuf>>,
+}
+
+/// Names the functions of samples.
+///
+/// Events about processes ([`Symbolizer::on_mapping`] and so on) are given in order of time, between the samples.
+/// Not `Send`: made on the thread that uses it.
+pub struct Symbolizer {
+    cache: IpCache,
+    spaces: Spaces,
+    modules: Modules,
+    blaze: Blaze,
+    functions: Functions,
+    kernel: KernelSymbols,
+    perf_maps: FxHashMap<Pid, PerfMap>,
+    /// Processes whose binaries are opened as soon as they are mapped.
+    announced: FxHashSet<Pid>,
+    /// When the mappings of a process were last read from it.
+    maps_read: FxHashMap<Pid, Instant>,
+    unmapped: Option<FunctionId>,
+    vsyscall: Option<FunctionId>,
+    uprobes: Option<FunctionId>,
+    innermost: bool,
+}
+
+/// What a mapping leads to.
+enum Place {
+    Module(ModuleId, u64),
+    Uprobes,
+    Vsyscall,
+    Unmapped,
+}
+
+impl Symbolizer {
+    /// Reads nothing yet.
+    #[must_use]
+    pub fn new(options: SymbolizeOptions) -> Self {
+        let SymbolizeOptions {
+            inlined,
+            debug_dirs,
+        } = options;
+        let innermost = inlined == Inlining::Innermost;
+        Self {
+            cache: IpCache::new(),
+            spaces: Spaces::new(),
+            modules: Modules::new(debug_dirs.as_deref()),
+            blaze: Blaze::new(debug_dirs.as_deref()),
+            functions: Functions::default(),
+            kernel: KernelSymbols::new(debug_dirs),
+            perf_maps: FxHashMap::default(),
+            announced: FxHashSet::default(),
+            maps_read: FxHashMap::default(),
+            unmapped: None,
+            vsyscall: None,
+            uprobes: None,
+            innermost,
+        }
+    }
+
+    /// The function that an address of a process is in.
+    ///
+    /// Cost: some ns for an address seen lately, no allocation; about 50 ns for a function seen before; a miss reads
+    /// files. Compiled-at-run-time code is never remembered by address, as it moves.
+    pub fn function(&mut self, pid: Pid, ip: Ip) -> FunctionId {
+        if ip.is_kernel() {
+            return self.kernel_function(ip.0);
+        }
+        match self.cache.get(pid, ip.0) {
+            Some(function) if pid.0 < ip_cache::KERNEL.0 => function,
+            _ => self.user_function(pid, ip.0),
+        }
+    }
+
+    /// Moves the rows of functions found since the last call to the end of `out`; each id comes once.
+    pub fn take_new_functions(&mut self, out: &mut Vec<FunctionRow>) {
+        self.functions.take_new(out);
+    }
+
+    /// Whether the function has a name.
+    #[must_use]
+    pub fn is_resolved(&self, function: FunctionId) -> bool {
+        self.functions.is_resolved(function)
+    }
+
+    /// Why kernel functions have no names, if they have none and one was asked for.
+    #[must_use]
+    pub const fn kernel_symbols_missing(&self) -> Option<KernelSymbolsMissing> {
+        self.kernel.missing()
+    }
+
+    /// Reads the kernel's symbols now, about 100 ms, and not when the first kernel address comes.
+    pub fn prepare_kernel(&mut self) {
+        self.kernel.prepare();
+    }
+
+    /// A process is traced: reads its mappings and opens its binaries, so that it can be symbolized after its end.
+    pub fn announce(&mut self, pid: Pid) {
+        self.announced.insert(pid);
+        self.read_maps(pid);
+        self.open_modules(pid);
+        self.perf_map(pid);
+    }
+
+    /// The process mapped code.
+    pub fn on_mapping(&mut self, pid: Pid, mapping: Mapping) {
+        let start = mapping.start;
+        let change = self.spaces.on_mapping(pid, mapping);
+        self.after(change, pid);
+        if self.announced.contains(&pid) {
+            self.place(pid, start);
+        }
+    }
+
+    /// The process made another one, or a thread (parent = child).
+    pub fn on_fork(&mut self, parent: Pid, child: Pid) {
+        if parent == child {
+            return;
+        }
+        let change = self.spaces.on_fork(parent, child);
+        self.after(change, child);
+        self.perf_maps.remove(&child);
+        self.maps_read.remove(&child);
+        if self.announced.contains(&parent) {
+            self.announced.insert(child);
+        } else {
+            self.announced.remove(&child);
+        }
+    }
+
+    /// The process runs another program now.
+    pub fn on_exec(&mut self, pid: Pid) {
+        let change = self.spaces.on_exec(pid);
+        self.after(change, pid);
+        self.perf_maps.remove(&pid);
+    }
+
+    /// The process has ended; it can be symbolized until it is retired.
+    pub fn on_exit(&mut self, pid: Pid) {
+        if let Some(dropped) = self.spaces.on_exit(pid) {
+            self.drop_process(dropped);
+        }
+    }
+
+    /// No more samples of the process will come.
+    pub fn retire(&mut self, pid: Pid) {
+        self.spaces.retire(pid);
+        self.drop_process(pid);
+    }
+
+    /// Any of the above, as the kernel's records tell it.
+    ///
+    /// A process counts as ended when its first thread has; should others go on, it is still symbolized, but no
+    /// longer asked for mappings that the records did not tell of.
+    pub fn on_event(&mut self, event: SidebandKind) {
+        match event {
+            SidebandKind::Mapped { pid, mapping, .. } => self.on_mapping(pid, mapping),
+            SidebandKind::Comm {
+                pid, exec: true, ..
+            } => self.on_exec(pid),
+            SidebandKind::Fork { pid, parent, .. } => self.on_fork(parent, pid),
+            SidebandKind::Exit { pid, tid } if pid.0 == tid.0 => self.on_exit(pid),
+            SidebandKind::Comm { .. } | SidebandKind::Exit { .. } | SidebandKind::Lost { .. } => {}
+        }
+    }
+
+    fn drop_process(&mut self, pid: Pid) {
+        self.cache.forget(pid);
+        self.perf_maps.remove(&pid);
+        self.maps_read.remove(&pid);
+        self.announced.remove(&pid);
+    }
+
+    fn after(&mut self, change: Change, pid: Pid) {
+        if change == Change::Replaced {
+            self.cache.forget(pid);
+        }
+    }
+
+    fn kernel_function(&mut self, address: u64) -> FunctionId {
+        if let Some(function) = self.cache.get(ip_cache::KERNEL, address) {
+            return function;
+        }
+        if (VSYSCALL..VSYSCALL + VSYSCALL_LEN).contains(&address) {
+            return self.vsyscall();
+        }
+        let function = self.kernel.function(address, &mut self.functions);
+        if self.functions.is_resolved(function) {
+            self.cache.put(ip_cache::KERNEL, address, function);
+        }
+        function
+    }
+
+    fn user_function(&mut self, pid: Pid, address: u64) -> FunctionId {
+        let mut place = self.place(pid, address);
+        if matches!(place, Place::Unmapped) && self.maps_are_stale(pid) {
+            self.read_maps(pid);
+            place = self.place(pid, address);
+        }
+        match place {
+            Place::Module(module, offset) => self.module_function(pid, address, module, offset),
+            Place::Uprobes => self.uprobes(),
+            Place::Vsyscall => self.vsyscall(),
+            // A compiler may have made the page executable only while it is not writing to it.
+            Place::Unmapped => match self.jitted(pid, address) {
+                Some(function) => function,
+                None => self.unmapped(),
+            },
+        }
+    }
+
+    fn module_function(
+        &mut self,
+        pid: Pid,
+        address: u64,
+        module: ModuleId,
+        offset: u64,
+    ) -> FunctionId {
+        if !self.modules.get(module).is_elf()
+            && let Some(function) = self.jitted(pid, address)
+        {
+            return function;
+        }
+        let module = self.modules.get_mut(module);
+        let jit = !module.is_elf();
+        let mut context = Context {
+            blaze: &self.blaze,
+            functions: &mut self.functions,
+            innermost: self.innermost,
+        };
+        let function = module.function(offset, &mut context);
+        if !jit && pid.0 < ip_cache::KERNEL.0 {
+            self.cache.put(pid, address, function);
+        }
+        function
+    }
+
+    fn jitted(&mut self, pid: Pid, address: u64) -> Option<FunctionId> {
+        if !self.spaces.contains(pid) {
+            return None;
+        }
+        self.perf_map(pid);
+        self.perf_maps
+            .get_mut(&pid)?
+            .function(address, &mut self.functions)
+    }
+
+    /// Finds out where the process's perf map is, while the process exists.
+    fn perf_map(&mut self, pid: Pid) {
+        if let Entry::Vacant(entry) = self.perf_maps.entry(pid)
+            && let Some(map) = PerfMap::new(pid)
+        {
+            entry.insert(map);
+        }
+    }
+
+    /// What is at an address; opens the module there if that has not been done.
+    fn place(&mut self, pid: Pid, address: u64) -> Place {
+        let Some(mapped) = self.spaces.find(pid, address) else {
+            return Place::Unmapped;
+        };
+        let offset = mapped.mapping.file_offset(address);
+        if let Some(module) = mapped.module {
+            return Place::Module(module, offset);
+        }
+        match mapped.mapping.backing {
+            mapping::Backing::Uprobes => Place::Uprobes,
+            mapping::Backing::Vsyscall => Place::Vsyscall,
+            _ => {
+                let module = self.modules.of_mapping(pid, &mapped.mapping);
+                self.spaces.set_module(pid, address, module);
+                Place::Module(module, offset)
+            }
+        }
+    }
+
+    fn maps_are_stale(&self, pid: Pid) -> bool {
+        !self.spaces.has_exited(pid)
+            && self
+                .maps_read
+                .get(&pid)
+                .is_none_or(|read| read.elapsed() >= MAPS_AGAIN)
+    }
+
+    fn read_maps(&mut self, pid: Pid) {
+        if let Some(mappings) = proc_maps(pid) {
+            let change = self.spaces.replace(pid, mappings);
+            self.after(change, pid);
+        }
+        if self.maps_read.len() >= space::SPACES_KEPT {
+            self.maps_read.clear();
+        }
+        self.maps_read.insert(pid, Instant::now());
+    }
+
+    fn open_modules(&mut self, pid: Pid) {
+        let starts: Vec<u64> = self
+            .spaces
+            .mappings(pid)
+            .iter()
+            .filter(|mapped| mapped.module.is_none())
+            .map(|mapped| mapped.mapping.start)
+            .collect();
+        for start in starts {
+            self.place(pid, start);
+        }
+    }
+
+    fn unmapped(&mut self) -> FunctionId {
+        let functions = &mut self.functions;
+        *self
+            .unmapped
+            .get_or_insert_with(|| functions.add(Description::default()))
+    }
+
+    fn vsyscall(&mut self) -> FunctionId {
+        let functions = &mut self.functions;
+        *self
+            .vsyscall
+            .get_or_insert_with(|| functions.add(special("[vsyscall]")))
+    }
+
+    fn uprobes(&mut self) -> FunctionId {
+        let functions = &mut self.functions;
+        *self
+            .uprobes
+            .get_or_insert_with(|| functions.add(special("[uprobes]")))
+    }
+}
+
+/// A page of the kernel's that is one function to us: its name says all there is to know.
+fn special(name: &str) -> Description {
+    Description {
+        name: Some(name.into()),
+        module: Some(name.into()),
+        ..Description::default()
+    }
+}
+
+#[cfg(test)]
+mod tests;

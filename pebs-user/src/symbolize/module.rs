@@ -1,0 +1,396 @@
+//! A binary that is mapped somewhere, and the functions found in it.
+
+use std::fs::File;
+use std::os::fd::AsRawFd as _;
+use std::path::{Path, PathBuf};
+
+use rustc_hash::FxHashMap;
+
+use super::blaze::{Blaze, Depth, Failure, Inner, Symbol};
+use super::debug_file::DebugFile;
+use super::eh_frame::Span;
+use super::elf_image::{self, ElfHead, Layout};
+use super::functions::{Description, Functions};
+use super::ranges::RangeTable;
+use crate::units::FunctionId;
+
+/// What a module needs of the rest while it looks something up.
+pub struct Context<'a> {
+    /// The symbolizer.
+    pub blaze: &'a Blaze,
+    /// Where new functions are numbered.
+    pub functions: &'a mut Functions,
+    /// Whether samples go to the innermost inlined function.
+    pub innermost: bool,
+}
+
+/// An ELF file, held open so that it can be read after the processes that map it have gone.
+struct Image {
+    file: File,
+    head: ElfHead,
+    debug_file: Option<DebugFile>,
+    /// Read when the first function is looked up.
+    layout: Option<Layout>,
+    /// How far blazesym may still be asked; lowered as it fails.
+    depth: Option<Depth>,
+}
+
+impl Image {
+    /// A path to the open file, whatever has become of its name.
+    fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
+    }
+}
+
+/// One binary. Addresses are virtual addresses of its file.
+pub struct Module {
+    name: String,
+    build_id: Option<String>,
+    image: Option<Image>,
+    ranges: RangeTable,
+    by_start: FxHashMap<u64, FunctionId>,
+    /// Innermost only: functions by address, as inlined code lies in many small pieces.
+    by_address: FxHashMap<u64, FunctionId>,
+    by_inlined: FxHashMap<(FunctionId, String), FunctionId>,
+    /// Addresses known to be in no function.
+    nameless: FxHashMap<u64, FunctionId>,
+    unresolved: Option<FunctionId>,
+}
+
+/// Answers kept per single address; at the bound all are forgotten and found anew.
+const ADDRESSES_KEPT: usize = 1 << 18;
+
+/// A function's place and name.
+struct Found {
+    span: Span,
+    name: String,
+    file: Option<String>,
+    line: Option<u32>,
+}
+
+impl Module {
+    /// A binary that was opened.
+    #[must_use]
+    pub fn of_elf(name: String, file: File, head: ElfHead, debug_file: Option<DebugFile>) -> Self {
+        let depth = match head.symbols {
+            true if debug_file.is_some() || head.own_debug() => Some(Depth::Debug),
+            true => Some(Depth::Symbols),
+            false => None,
+        };
+        let mut module = Self::without_symbols(name);
+        module.build_id = head.build_id.map(|id| id.to_string());
+        module.image = Some(Image {
+            file,
+            head,
+            debug_file,
+            layout: None,
+            depth,
+        });
+        module
+    }
+
+    /// Something mapped in which nothing has a name.
+    #[must_use]
+    pub fn without_symbols(name: String) -> Self {
+        Self {
+            name,
+            build_id: None,
+            image: None,
+            ranges: RangeTable::default(),
+            by_start: FxHashMap::default(),
+            by_address: FxHashMap::default(),
+            by_inlined: FxHashMap::default(),
+            nameless: FxHashMap::default(),
+            unresolved: None,
+        }
+    }
+
+    /// Whether the file can be looked into.
+    #[must_use]
+    pub const fn is_elf(&self) -> bool {
+        self.image.is_some()
+    }
+
+    /// The function at an offset of the file.
+    ///
+    /// Cost: O(log functions) once the function is known.
+    pub fn function(&mut self, offset: u64, context: &mut Context<'_>) -> FunctionId {
+        let address = self
+            .image
+            .as_ref()
+            .and_then(|image| image.head.address(offset));
+        match address {
+            Some(address) if context.innermost => self.innermost(address, context),
+            Some(address) => self.physical(address, context),
+            None => self.unresolved(context),
+        }
+    }
+
+    /// The function whose code the address is in.
+    fn physical(&mut self, address: u64, context: &mut Context<'_>) -> FunctionId {
+        if let Some(function) = self.ranges.get(address) {
+            return function;
+        }
+        if let Some(function) = self.nameless.get(&address) {
+            return *function;
+        }
+        match self.find(address, context.blaze) {
+            Some(found) => self.enter(address, found, context),
+            None => {
+                let function = self.unresolved(context);
+                remember(&mut self.nameless, address, function);
+                function
+            }
+        }
+    }
+
+    /// The function whose source line the address is from.
+    fn innermost(&mut self, address: u64, context: &mut Context<'_>) -> FunctionId {
+        if let Some(function) = self.by_address.get(&address) {
+            return *function;
+        }
+        let outer = self.physical(address, context);
+        let inner = self
+            .ask(context.blaze, address)
+            .and_then(|symbol| symbol.inner);
+        let function = match inner {
+            Some(inner) => self.inlined(outer, inner, context),
+            None => outer,
+        };
+        remember(&mut self.by_address, address, function);
+        function
+    }
+
+    fn inlined(
+        &mut self,
+        outer: FunctionId,
+        inner: Inner,
+        context: &mut Context<'_>,
+    ) -> FunctionId {
+        let key = (outer, inner.name);
+        if let Some(function) = self.by_inlined.get(&key) {
+            return *function;
+        }
+        let function = context.functions.add(Description {
+            name: Some(key.1.clone()),
+            module: Some(self.name.clone()),
+            build_id: self.build_id.clone(),
+            file: inner.file,
+            ..Description::default()
+        });
+        self.by_inlined.insert(key, function);
+        function
+    }
+
+    /// The module's one row for all that has no name.
+    pub fn unresolved(&mut self, context: &mut Context<'_>) -> FunctionId {
+        *self.unresolved.get_or_insert_with(|| {
+            context.functions.add(Description {
+                module: Some(self.name.clone()),
+                build_id: self.build_id.clone(),
+                ..Description::default()
+            })
+        })
+    }
+
+    /// Numbers a function that was found and enters its range, so that it is not looked for again.
+    fn enter(&mut self, address: u64, found: Found, context: &mut Context<'_>) -> FunctionId {
+        let Span { start, end } = found.span;
+        let image = self.image.as_ref();
+        let function = *self.by_start.entry(start).or_insert_with(|| {
+            context.functions.add(Description {
+                name: Some(found.name),
+                module: Some(self.name.clone()),
+                build_id: self.build_id.clone(),
+                offset: image.and_then(|image| image.head.offset(start)),
+                size: Some(end - start),
+                file: found.file,
+                line: found.line,
+                kernel: false,
+            })
+        });
+        let nested = self.layout().map_or(&[][..], |layout| &layout.nested);
+        let piece = around(nested, address, found.span);
+        self.ranges
+            .insert(address, piece.start, piece.end, function);
+        function
+    }
+
+    /// Place and name of the function at an address.
+    ///
+    /// Place, in this order: a symbol that covers the address; the frame description that does; a symbol without a
+    /// size of the full symbol table. Never the nearest symbol below: in stripped binaries that is usually
+    /// another function. Name: that of the file's own symbol at the start, else DWARF's: so it is the name that a
+    /// probe can be put on, and does not depend on whether debug files are installed.
+    fn find(&mut self, address: u64, blaze: &Blaze) -> Option<Found> {
+        let symbol = self.ask(blaze, address);
+        let (span, name) = match symbol {
+            Some(symbol) if symbol.covers(address) => named(symbol),
+            symbol => self.find_by_place(address, symbol.and_then(scattered_name), blaze)?,
+        };
+        let own = self
+            .ask_to(blaze, Depth::Symbols, span.start)
+            .filter(|own| own.start == span.start)
+            .and_then(|own| own.name);
+        let entry = self.ask(blaze, span.start);
+        let (file, line) = entry.map_or((None, None), |entry| (entry.file, entry.line));
+        let name = own.or(name);
+        Some(Found {
+            name: name.unwrap_or_else(|| self.anonymous_name(span.start)),
+            span,
+            file,
+            line,
+        })
+    }
+
+    /// As `find`, for an address that no symbol covers. `name` is DWARF's, for a function in several pieces.
+    fn find_by_place(
+        &mut self,
+        address: u64,
+        name: Option<String>,
+        blaze: &Blaze,
+    ) -> Option<(Span, Option<String>)> {
+        if let Some(piece) = self.ask_to(blaze, Depth::Symbols, address)
+            && piece.covers(address)
+        {
+            let (span, piece_name) = named(piece);
+            return Some((span, name.or(piece_name)));
+        }
+        let layout = self.layout()?;
+        let enclosing = Span::find(&layout.enclosing, address);
+        let frame = Span::find(&layout.frames, address);
+        let unsized_function = Span::find(&layout.unsized_functions, address);
+        if let Some(enclosing) = enclosing
+            && let Some(symbol) = self.ask_to(blaze, Depth::Symbols, enclosing.start)
+            && symbol.covers(address)
+        {
+            return Some(named(symbol));
+        }
+        if let Some(frame) = frame {
+            return Some(self.name_frame(frame, address, name, blaze));
+        }
+        let span = unsized_function?;
+        let symbol = self.ask_to(blaze, Depth::Symbols, span.start)?;
+        (symbol.start == span.start).then_some((span, symbol.name))
+    }
+
+    fn name_frame(
+        &mut self,
+        frame: Span,
+        address: u64,
+        name: Option<String>,
+        blaze: &Blaze,
+    ) -> (Span, Option<String>) {
+        if name.is_some() {
+            return (frame, name);
+        }
+        match self.ask_to(blaze, Depth::Symbols, frame.start) {
+            Some(symbol) if symbol.covers(address) => named(symbol),
+            Some(symbol) if symbol.start == frame.start && symbol.size.is_none() => {
+                (frame, symbol.name)
+            }
+            _ => (frame, None),
+        }
+    }
+
+    /// `module+fn@0xADDR`: the function is known to begin there, its name is not.
+    fn anonymous_name(&self, start: u64) -> String {
+        let file_name = Path::new(&self.name).file_name();
+        let module = file_name.map_or(self.name.as_str().into(), |name| name.to_string_lossy());
+        format!("{module}+fn@{start:#x}")
+    }
+
+    fn layout(&mut self) -> Option<&Layout> {
+        let image = self.image.as_mut()?;
+        let file = &image.file;
+        Some(
+            image
+                .layout
+                .get_or_insert_with(|| elf_image::read_layout(file)),
+        )
+    }
+
+    fn ask(&mut self, blaze: &Blaze, address: u64) -> Option<Symbol> {
+        self.ask_to(blaze, Depth::Debug, address)
+    }
+
+    /// Asks blazesym, no deeper than still works for this file.
+    fn ask_to(&mut self, blaze: &Blaze, at_most: Depth, address: u64) -> Option<Symbol> {
+        let image = self.image.as_mut()?;
+        loop {
+            let depth = match (image.depth?, at_most) {
+                (Depth::Debug, Depth::Debug) => Depth::Debug,
+                _ => Depth::Symbols,
+            };
+            let answer = match (&image.debug_file, depth) {
+                (Some(debug), Depth::Debug) => blaze.elf(&debug.path(), depth, address),
+                _ => blaze.elf(&image.path(), depth, address),
+            };
+            match (answer, depth) {
+                (Ok(symbol), _) => return symbol,
+                // A broken debug file says nothing about the binary.
+                (Err(_), Depth::Debug) if image.debug_file.take().is_some() => {
+                    let own = image.head.own_debug();
+                    image.depth = Some(if own { Depth::Debug } else { Depth::Symbols });
+                }
+                (Err(Failure::Refused), Depth::Debug) => image.depth = Some(Depth::Symbols),
+                (Err(_), _) => image.depth = None,
+            }
+        }
+    }
+}
+
+fn remember(answers: &mut FxHashMap<u64, FunctionId>, address: u64, function: FunctionId) {
+    if answers.len() >= ADDRESSES_KEPT {
+        answers.clear();
+    }
+    answers.insert(address, function);
+}
+
+/// Place and name of a symbol that has a size.
+fn named(symbol: Symbol) -> (Span, Option<String>) {
+    let span = Span {
+        start: symbol.start,
+        end: symbol.start.saturating_add(symbol.size.unwrap_or(0)),
+    };
+    (span, symbol.name)
+}
+
+/// The name of a function that DWARF says lies in several pieces: blazesym then gives neither start nor size.
+fn scattered_name(symbol: Symbol) -> Option<String> {
+    (symbol.start == 0 && symbol.size.is_none())
+        .then_some(symbol.name)
+        .flatten()
+}
+
+/// The part of a span around an address that none of the nested functions takes.
+fn around(nested: &[Span], address: u64, span: Span) -> Span {
+    let mut piece = span;
+    let behind = nested.partition_point(|inner| inner.start <= address);
+    if let Some(before) = behind.checked_sub(1).map(|index| nested[index])
+        && before.end <= address
+    {
+        piece.start = piece.start.max(before.end);
+    }
+    if let Some(next) = nested.get(behind) {
+        piece.end = piece.end.min(next.start);
+    }
+    piece
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A nested function cuts the outer one's range on both sides, and keeps its own.
+    #[test]
+    fn nested_cut() {
+        let span = |start, end| Span { start, end };
+        let nested = [span(20, 30), span(50, 60)];
+        let outer = span(10, 100);
+        assert_eq!(around(&nested, 15, outer), span(10, 20));
+        assert_eq!(around(&nested, 40, outer), span(30, 50));
+        assert_eq!(around(&nested, 70, outer), span(60, 100));
+        assert_eq!(around(&nested, 25, span(20, 30)), span(20, 30));
+    }
+}

@@ -1,0 +1,158 @@
+//! Where a hardware breakpoint goes: a symbol's address in the processes that are traced.
+
+use std::path::{Path, PathBuf};
+
+use object::{Object, ObjectSymbol, SymbolKind};
+
+use super::elf::{Binary, BinaryError};
+use super::locate::{LocateError, locate};
+use super::lookup;
+use super::process::{self, FileId};
+use crate::units::Pid;
+
+/// Why a breakpoint has no address.
+#[derive(Debug, thiserror::Error)]
+pub enum BreakpointError {
+    /// The binary that was named is not there.
+    #[error(transparent)]
+    Locate(#[from] LocateError),
+    /// It can't be read.
+    #[error(transparent)]
+    Binary(#[from] BinaryError),
+    /// The symbol is not in it.
+    #[error("symbol '{symbol}' not found in {}", path.display())]
+    NoSymbol {
+        /// As typed.
+        symbol: String,
+        /// Where.
+        path: PathBuf,
+    },
+    /// No binary was named, and there is no probe whose binary could be meant.
+    #[error("breakpoint 'mem:{0}' names no binary")]
+    NoBinary(String),
+    /// The binary lies elsewhere in every process, and no process was named.
+    #[error("the address of '{0}' differs from process to process")]
+    NoProcess(String),
+    /// The process has not mapped the binary.
+    #[error("process {} has not mapped {}", pid.0, path.display())]
+    NotMapped {
+        /// Process.
+        pid: Pid,
+        /// Binary.
+        path: PathBuf,
+    },
+}
+
+impl BreakpointError {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::Locate(_) | Self::Binary(_) => return None,
+            Self::NoSymbol { path, symbol } => {
+                format!(
+                    "'pebs-trace probes {} {symbol}' lists functions",
+                    path.display()
+                )
+            }
+            Self::NoBinary(symbol) => format!("write mem:BIN:{symbol}:x"),
+            Self::NoProcess(_) => "trace one process, with -p PID or -- CMD".to_owned(),
+            Self::NotMapped { .. } => {
+                "a library is mapped once the program runs: start it, then trace it with -p PID"
+                    .to_owned()
+            }
+        })
+    }
+}
+
+/// The virtual address of `[BIN:]SYMBOL[+OFF]` in all of `pids`.
+///
+/// Without `BIN` the binary is `default`. Without processes the binary must be one that is always
+/// loaded at the same address.
+///
+/// # Errors
+/// [`BreakpointError`].
+pub fn address(place: &str, default: Option<&Path>, pids: &[Pid]) -> Result<u64, BreakpointError> {
+    let (binary, symbol) = match place.rsplit_once(':') {
+        // `ns::function` is a symbol, not a binary.
+        Some((binary, symbol)) if !binary.ends_with(':') => {
+            (Some(locate(binary, pids.first().copied())?), symbol)
+        }
+        _ => (None, place),
+    };
+    let path = match (&binary, default) {
+        (Some(path), _) => path.as_path(),
+        (None, Some(path)) => path,
+        (None, None) => return Err(BreakpointError::NoBinary(place.to_owned())),
+    };
+    let binary = Binary::open(path)?;
+    let in_file = symbol_address(&binary, symbol).ok_or_else(|| BreakpointError::NoSymbol {
+        symbol: symbol.to_owned(),
+        path: path.to_owned(),
+    })?;
+    if is_fixed(&binary) {
+        return Ok(in_file);
+    }
+    let not_one = || BreakpointError::NoProcess(place.to_owned());
+    let offset = binary.file_offset(in_file).ok_or_else(not_one)?;
+    let mut found = None;
+    for &pid in pids {
+        let address = in_process(pid, path, offset).ok_or_else(|| BreakpointError::NotMapped {
+            pid,
+            path: path.to_owned(),
+        })?;
+        if found.is_some_and(|other| other != address) {
+            return Err(not_one());
+        }
+        found = Some(address);
+    }
+    found.ok_or_else(not_one)
+}
+
+/// A function's or variable's address in the file.
+fn symbol_address(binary: &Binary, typed: &str) -> Option<u64> {
+    let (name, offset) = match typed.rsplit_once('+') {
+        Some((name, offset)) => (name, number(offset)?),
+        None => (typed, 0),
+    };
+    let start = lookup::function(binary, name)
+        .ok()
+        .map(|found| found.address);
+    start
+        .or_else(|| variable(binary, name))
+        .map(|start| start + offset)
+}
+
+fn number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+fn variable(binary: &Binary, name: &str) -> Option<u64> {
+    let elf = binary.elf()?;
+    let found = elf.symbols().chain(elf.dynamic_symbols()).find(|symbol| {
+        symbol.kind() == SymbolKind::Data && symbol.name() == Ok(name) && symbol.address() != 0
+    });
+    found.map(|symbol| symbol.address())
+}
+
+/// Whether the binary is always loaded at the addresses that it says.
+fn is_fixed(binary: &Binary) -> bool {
+    binary
+        .elf()
+        .is_some_and(|elf| elf.kind() == object::ObjectKind::Executable)
+}
+
+fn in_process(pid: Pid, path: &Path, offset: u64) -> Option<u64> {
+    let file = FileId::of(path)?;
+    let mappings = process::mappings(pid)?;
+    let holds = |m: &&process::Mapping| {
+        m.file == file && (m.offset..m.offset + (m.end - m.start)).contains(&offset)
+    };
+    mappings
+        .iter()
+        .find(holds)
+        .map(|m| m.start + (offset - m.offset))
+}

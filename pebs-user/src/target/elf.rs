@@ -1,0 +1,515 @@
+//! A binary: its functions, its code, where an address lies in the file.
+
+use std::fs;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use object::elf::{self, FileHeader64};
+use object::read::elf::{ElfFile, FileHeader as _, ProgramHeader as _, SectionHeader as _};
+use object::{LittleEndian, Object};
+
+use super::debugfile;
+use super::frames::Frames;
+use super::symbols::{Table, dynamic_strings, dynamic_values, imports, symbols};
+
+/// Parsed headers of a 64-bit little-endian ELF.
+pub(super) type Elf<'data> = ElfFile<'data, FileHeader64<LittleEndian>>;
+
+/// Why a file can't be probed at all.
+#[derive(Debug, thiserror::Error)]
+pub enum BinaryError {
+    /// The file can't be read.
+    #[error("cannot read {path}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Not an ELF.
+    #[error("{path} is not an ELF binary but {looks}")]
+    NotElf {
+        /// The file.
+        path: PathBuf,
+        /// What it looks like.
+        looks: String,
+        /// Interpreter of a script.
+        interpreter: Option<String>,
+    },
+    /// An ELF for something else.
+    #[error("{path} is {found}, only x86-64 binaries can be probed")]
+    Architecture {
+        /// The file.
+        path: PathBuf,
+        /// What it is.
+        found: String,
+    },
+    /// Headers that contradict one another.
+    #[error("cannot read {path} as ELF: {what}")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// The parser's words.
+        what: String,
+    },
+}
+
+/// What a binary is to the loader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A program, position independent or not.
+    Executable,
+    /// A library that other programs load.
+    SharedLibrary,
+}
+
+/// Which conventions the code follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Language {
+    /// System V calls: C, C++, Rust and most others.
+    SysV,
+    /// Go: own registers, stacks that move.
+    Go,
+}
+
+/// A function symbol.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Function {
+    /// Name as in the symbol table, with its version (`memcpy@@GLIBC_2.14`), mangled.
+    pub name: String,
+    /// Virtual address in the file.
+    pub address: u64,
+    /// Size in bytes; 0: unknown.
+    pub size: u64,
+    /// Visible to other objects.
+    pub global: bool,
+    /// Chosen by a resolver when the program starts; the address is the resolver's.
+    pub ifunc: bool,
+}
+
+/// One mapped part of the file.
+#[derive(Clone, Debug)]
+struct Load {
+    address: u64,
+    offset: u64,
+    file_size: u64,
+    executable: bool,
+}
+
+/// Where the names came from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tables {
+    /// Functions in `.symtab`, of the file itself or of its debug file; `None`: neither has one.
+    pub symtab: Option<usize>,
+    /// Functions in `.dynsym`.
+    pub dynsym: usize,
+    /// The debug file that was found.
+    pub debug_file: Option<PathBuf>,
+}
+
+/// A binary that was read. Holds the file's bytes.
+#[derive(Debug)]
+pub struct Binary {
+    /// The file: no symlinks, as this process can open it.
+    pub path: PathBuf,
+    /// Program or library.
+    pub kind: Kind,
+    /// Calling convention.
+    pub language: Language,
+    /// Function symbols, by address, then name.
+    pub functions: Vec<Function>,
+    /// Functions that it takes from other libraries.
+    pub imports: Vec<String>,
+    /// Libraries it needs (`DT_NEEDED`).
+    pub needed: Vec<String>,
+    /// Where the names came from.
+    pub tables: Tables,
+    /// Unwind table.
+    pub frames: Frames,
+    data: Vec<u8>,
+    loads: Vec<Load>,
+    /// Executable sections.
+    sections: Vec<Range<u64>>,
+    /// Those among them that only pass calls on to other libraries.
+    stubs: Vec<Range<u64>>,
+}
+
+impl Binary {
+    /// Reads a binary and the debug file that belongs to it. Cost: the size of both files.
+    ///
+    /// # Errors
+    /// [`BinaryError`].
+    pub fn open(path: &Path) -> Result<Self, BinaryError> {
+        let data = fs::read(path).map_err(|source| BinaryError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        check_header(path, &data)?;
+        let damaged = |error: object::Error| BinaryError::Damaged {
+            path: path.to_owned(),
+            what: error.to_string(),
+        };
+        let file = Elf::parse(&*data).map_err(damaged)?;
+        let mut binary = Self {
+            path: path.to_owned(),
+            kind: kind(&file),
+            language: language(&file),
+            functions: Vec::new(),
+            imports: imports(&file),
+            needed: dynamic_strings(&file, elf::DT_NEEDED),
+            tables: Tables::default(),
+            frames: Frames::read(&file),
+            loads: loads(&file),
+            sections: executable_sections(&file, ""),
+            stubs: executable_sections(&file, ".plt"),
+            data: Vec::new(),
+        };
+        binary.read_symbols(&file);
+        binary.data = data;
+        Ok(binary)
+    }
+
+    /// Collects functions from every table there is.
+    fn read_symbols(&mut self, file: &Elf<'_>) {
+        let mut functions = Vec::new();
+        let own = symbols(file, Table::Static);
+        let own_size = own.len();
+        functions.extend(own);
+        self.tables.symtab = (own_size > 0).then_some(own_size);
+        if own_size == 0
+            && let Some((path, data)) = debugfile::find(&self.path, file)
+            && let Ok(debug) = Elf::parse(&*data)
+        {
+            let more = symbols(&debug, Table::Static);
+            self.tables.symtab = Some(more.len());
+            self.tables.debug_file = Some(path);
+            functions.extend(more);
+        }
+        let dynamic = symbols(file, Table::Dynamic);
+        self.tables.dynsym = dynamic.len();
+        functions.extend(dynamic);
+        functions.retain(|f| {
+            self.loads
+                .iter()
+                .any(|l| l.executable && l.holds(f.address))
+        });
+        functions.sort_by(|a, b| (a.address, &a.name).cmp(&(b.address, &b.name)));
+        functions.dedup_by(|b, a| a.address == b.address && same_function(a, b));
+        self.functions = functions;
+    }
+
+    /// The file's bytes.
+    #[must_use]
+    pub fn data(&self) -> &[u8] {
+        &self.data
+    }
+
+    /// Its headers again, for what is read on demand (DWARF, notes).
+    #[must_use]
+    pub(super) fn elf(&self) -> Option<Elf<'_>> {
+        Elf::parse(&*self.data).ok()
+    }
+
+    /// Offset in the file of a virtual address; `None` if no part of the file is mapped there.
+    #[must_use]
+    pub fn file_offset(&self, address: u64) -> Option<u64> {
+        let load = self.loads.iter().find(|load| load.holds(address))?;
+        Some(address - load.address + load.offset)
+    }
+
+    /// Whether an address holds code.
+    #[must_use]
+    pub fn is_code(&self, address: u64) -> bool {
+        self.loads.iter().any(|l| l.executable && l.holds(address))
+            && (self.sections.is_empty() || self.sections.iter().any(|s| s.contains(&address)))
+    }
+
+    /// Whether an address lies in the table of calls to other libraries.
+    #[must_use]
+    pub fn is_stub(&self, address: u64) -> bool {
+        self.stubs.iter().any(|s| s.contains(&address))
+    }
+
+    /// Bytes of the file mapped at `range`, cut where the mapping ends.
+    #[must_use]
+    pub fn bytes(&self, range: &Range<u64>) -> &[u8] {
+        let Some(load) = self.loads.iter().find(|load| load.holds(range.start)) else {
+            return &[];
+        };
+        let end = range.end.min(load.address + load.file_size);
+        let start = range.start - load.address + load.offset;
+        let length = end.saturating_sub(range.start);
+        let (Ok(start), Ok(length)) = (usize::try_from(start), usize::try_from(length)) else {
+            return &[];
+        };
+        self.data.get(start..start + length).unwrap_or(&[])
+    }
+
+    /// The bytes of a function that starts at `address`: its symbol's size, else the unwind table's,
+    /// else up to the next symbol or the section's end.
+    #[must_use]
+    pub fn extent(&self, address: u64) -> Option<Range<u64>> {
+        let first = self.functions.partition_point(|f| f.address < address);
+        let same = self.functions[first..]
+            .iter()
+            .take_while(|f| f.address == address);
+        if let Some(size) = same.map(|f| f.size).max().filter(|size| *size > 0) {
+            return Some(address..address + size);
+        }
+        if let Some(range) = self.frames.range_of(address)
+            && range.start == address
+        {
+            return Some(range);
+        }
+        let section = self.sections.iter().find(|s| s.contains(&address))?;
+        let next = self.functions[first..]
+            .iter()
+            .map(|f| f.address)
+            .find(|next| *next > address);
+        let frame = self.frames.range_of(address).map(|range| range.end);
+        let end = [next, frame]
+            .into_iter()
+            .flatten()
+            .fold(section.end, u64::min);
+        (end > address).then_some(address..end)
+    }
+
+    /// The function that holds an address: its start.
+    #[must_use]
+    pub fn start_of(&self, address: u64) -> Option<u64> {
+        if let Some(range) = self.frames.range_of(address) {
+            return Some(range.start);
+        }
+        let after = self.functions.partition_point(|f| f.address <= address);
+        let function = self.functions.get(after.checked_sub(1)?)?;
+        let extent = self.extent(function.address)?;
+        extent.contains(&address).then_some(function.address)
+    }
+
+    /// A symbol that starts at an address, global ones first.
+    #[must_use]
+    pub fn symbol_at(&self, address: u64) -> Option<&Function> {
+        let first = self.functions.partition_point(|f| f.address < address);
+        let same = self.functions[first..]
+            .iter()
+            .take_while(|f| f.address == address);
+        same.max_by_key(|f| (f.global, f.size > 0))
+    }
+}
+
+/// A symbol of `.symtab` and its copy in `.dynsym`, which may know the version.
+fn same_function(a: &mut Function, b: &mut Function) -> bool {
+    let same =
+        super::demangle::without_version(&a.name) == super::demangle::without_version(&b.name);
+    if same {
+        a.size = a.size.max(b.size);
+        a.global |= b.global;
+        if b.name.len() > a.name.len() {
+            std::mem::swap(&mut a.name, &mut b.name);
+        }
+    }
+    same
+}
+
+impl Load {
+    fn holds(&self, address: u64) -> bool {
+        address >= self.address && address - self.address < self.file_size
+    }
+}
+
+/// Whether the first bytes are those of an x86-64 program or library.
+fn check_header(path: &Path, data: &[u8]) -> Result<(), BinaryError> {
+    if !data.starts_with(b"\x7fELF") {
+        let (looks, interpreter) = looks_like(data);
+        return Err(BinaryError::NotElf {
+            path: path.to_owned(),
+            looks,
+            interpreter,
+        });
+    }
+    let wrong = |found: &str| BinaryError::Architecture {
+        path: path.to_owned(),
+        found: found.to_owned(),
+    };
+    if data.get(4) == Some(&1) {
+        return Err(wrong("a 32-bit binary"));
+    }
+    if data.get(5) == Some(&2) {
+        return Err(wrong("a big-endian binary"));
+    }
+    let half = |at: usize| match data.get(at..at + 2) {
+        Some(bytes) => u16::from_le_bytes([bytes[0], bytes[1]]),
+        None => 0,
+    };
+    let machine = half(18);
+    if machine != elf::EM_X86_64.0 {
+        let name = match elf::Machine(machine) {
+            elf::EM_AARCH64 => "a binary for arm64".to_owned(),
+            elf::EM_RISCV => "a binary for risc-v".to_owned(),
+            elf::EM_S390 => "a binary for s390".to_owned(),
+            elf::EM_PPC64 => "a binary for powerpc".to_owned(),
+            other => format!("a binary for machine {}", other.0),
+        };
+        return Err(wrong(&name));
+    }
+    match elf::FileType(half(16)) {
+        elf::ET_EXEC | elf::ET_DYN => Ok(()),
+        elf::ET_REL => Err(wrong("an object file that was not linked yet")),
+        elf::ET_CORE => Err(wrong("a core dump")),
+        _ => Err(wrong("neither a program nor a library")),
+    }
+}
+
+/// What a file that is no ELF seems to be, and a script's interpreter.
+fn looks_like(data: &[u8]) -> (String, Option<String>) {
+    if let Some(rest) = data.strip_prefix(b"#!") {
+        let line = rest.split(|b| *b == b'\n').next().unwrap_or_default();
+        let line = String::from_utf8_lossy(line).trim().to_owned();
+        let mut words = line.split_whitespace();
+        let first = words.next().unwrap_or_default().to_owned();
+        let interpreter = if first.ends_with("/env") {
+            words.find(|w| !w.starts_with('-')).map(str::to_owned)
+        } else {
+            Some(first)
+        };
+        return (format!("a script run by '{line}'"), interpreter);
+    }
+    let looks = match data {
+        [] => "an empty file",
+        [b'!', b'<', b'a', b'r', b'c', b'h', ..] => "a static library (archive)",
+        [b'P', b'K', ..] => "a zip archive",
+        [0x1f, 0x8b, ..] => "a gzip archive",
+        [b'M', b'Z', ..] => "a Windows program",
+        [0xcf | 0xce, 0xfa, 0xed, 0xfe, ..] => "a macOS program",
+        _ if data
+            .iter()
+            .take(512)
+            .all(|b| *b >= b' ' || b"\t\n\r".contains(b)) =>
+        {
+            "text"
+        }
+        _ => "something else",
+    };
+    (looks.to_owned(), None)
+}
+
+fn kind(file: &Elf<'_>) -> Kind {
+    let header = file.elf_header();
+    let flags = dynamic_values(file, elf::DT_FLAGS_1)
+        .first()
+        .copied()
+        .unwrap_or(0);
+    let interp = file
+        .elf_program_headers()
+        .iter()
+        .any(|p| p.p_type(LittleEndian) == elf::PT_INTERP);
+    let soname = !dynamic_values(file, elf::DT_SONAME).is_empty();
+    let pie = flags & elf::DF_1_PIE.0 != 0;
+    if header.e_type(LittleEndian) == elf::ET_EXEC || pie || (interp && !soname) {
+        Kind::Executable
+    } else {
+        Kind::SharedLibrary
+    }
+}
+
+fn language(file: &Elf<'_>) -> Language {
+    let go = [".go.buildinfo", ".note.go.buildid", ".gopclntab"]
+        .iter()
+        .any(|name| file.section_by_name(name).is_some());
+    if go { Language::Go } else { Language::SysV }
+}
+
+fn loads(file: &Elf<'_>) -> Vec<Load> {
+    file.elf_program_headers()
+        .iter()
+        .filter(|p| p.p_type(LittleEndian) == elf::PT_LOAD)
+        .map(|p| Load {
+            address: p.p_vaddr(LittleEndian),
+            offset: p.p_offset(LittleEndian),
+            file_size: p.p_filesz(LittleEndian),
+            executable: p.p_flags(LittleEndian).0 & elf::PF_X.0 != 0,
+        })
+        .collect()
+}
+
+/// Executable sections whose names start so.
+fn executable_sections(file: &Elf<'_>, prefix: &str) -> Vec<Range<u64>> {
+    let table = file.elf_section_table();
+    let named = |section: &elf::SectionHeader64<LittleEndian>| {
+        let name = table
+            .section_name(LittleEndian, section)
+            .unwrap_or_default();
+        name.starts_with(prefix.as_bytes())
+    };
+    table
+        .iter()
+        .filter(|section| named(section))
+        .filter(|section| section.sh_flags(LittleEndian).0 & elf::SHF_EXECINSTR.0 != 0)
+        .map(|section| {
+            let start = section.sh_addr(LittleEndian);
+            start..start + section.sh_size(LittleEndian)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(path: &str) -> Binary {
+        let path = fs::canonicalize(path).expect("there");
+        Binary::open(&path).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// A stock server: its functions come from .dynsym and lie in its code.
+    #[test]
+    fn stock_server() {
+        let redis = open("/usr/bin/redis-server");
+        assert_eq!(redis.kind, Kind::Executable);
+        assert!(redis.path.ends_with("redis-check-rdb"));
+        let f = redis
+            .functions
+            .iter()
+            .find(|f| f.name == "processCommand")
+            .expect("exported");
+        assert!(redis.is_code(f.address) && f.size > 0);
+        assert!(redis.file_offset(f.address).is_some());
+        assert_eq!(redis.bytes(&(f.address..f.address + 4)).len(), 4);
+        assert!(redis.imports.iter().any(|name| name == "write"));
+    }
+
+    /// The C library is a library, although it can be run, and its names carry versions.
+    #[test]
+    fn c_library() {
+        let libc = open("/lib/x86_64-linux-gnu/libc.so.6");
+        assert_eq!(libc.kind, Kind::SharedLibrary);
+        assert!(
+            libc.functions
+                .iter()
+                .any(|f| f.name == "malloc@@GLIBC_2.2.5")
+        );
+        assert!(
+            libc.functions
+                .iter()
+                .any(|f| f.ifunc && f.name.starts_with("memcpy@"))
+        );
+    }
+
+    /// What is no binary is named for what it is.
+    #[test]
+    fn other_files() {
+        let error = |path: &str| Binary::open(Path::new(path)).expect_err(path);
+        let text = error("/usr/bin/ldd").to_string();
+        assert!(text.contains("a script run by '/"), "{text}");
+        assert!(error("/etc/passwd").to_string().contains("but text"));
+        assert!(matches!(error("/nonexistent"), BinaryError::Read { .. }));
+        let mut small = fs::read("/bin/ls").expect("ls");
+        small[4] = 1;
+        assert!(check_header(Path::new("x"), &small).is_err());
+        small[4] = 2;
+        small[18] = 183;
+        let arm = check_header(Path::new("x"), &small).expect_err("arm");
+        assert!(arm.to_string().contains("arm64"));
+    }
+}

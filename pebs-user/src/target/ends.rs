@@ -1,0 +1,441 @@
+//! The instructions with which a function's visits end: every `ret`, every tail jump.
+//!
+//! Probes there are safe whatever unwinds through the frame. At both the stack pointer is what it
+//! was at the function's first instruction, so the mark's stack pointer names the frame. The function is
+//! read from its first byte to its last, and so are the parts that compilers move away (`f.cold`). What
+//! can't be told apart for certain is refused, never guessed.
+//!
+//! A conditional jump to another function leaves or stays; a mark on it would be wrong when it stays.
+//! The mark is made at that function's entry instead (at its own returns, if it has no name and may be a
+//! part of the first), with its frame's stack pointer: where others call it, the stack pointer fits no open
+//! visit.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register as Iced};
+
+use super::body::{self, Body, jump_target};
+use super::demangle::without_version;
+use super::elf::Binary;
+use super::frames::Depth;
+use super::kernel::Kernel;
+use super::probe::EntryClass;
+
+/// Instructions before an indirect jump in which the load from a jump table is looked for.
+const TABLE_WINDOW: usize = 12;
+
+/// Parts of one function at most.
+const MAX_PARTS: usize = 16;
+
+/// One place where visits end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndSite {
+    /// Virtual address in the file.
+    pub address: u64,
+    /// Cost class.
+    pub class: EntryClass,
+    /// The instruction, disassembled.
+    pub text: String,
+    /// A `ret`, where the result is known; else a tail jump, where it is not yet.
+    pub result_known: bool,
+}
+
+/// All ends of a function.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ends {
+    /// Where to probe, by address.
+    pub sites: Vec<EndSite>,
+    /// Functions that it may leave to by conditional jumps: to be marked at their entries.
+    pub conditional: Vec<u64>,
+}
+
+/// Why the ends of a function can't be found for certain, one clause.
+pub type Unclear = String;
+
+/// Finds every end of the function at `range`.
+///
+/// # Errors
+/// A clause saying what is unclear.
+pub fn find(binary: &Binary, kernel: Kernel, range: Range<u64>) -> Result<Ends, Unclear> {
+    let mut search = Search {
+        binary,
+        kernel,
+        main: range.clone(),
+        parts: Vec::new(),
+        ends: Ends::default(),
+        conditional: BTreeSet::new(),
+    };
+    let mut waiting = vec![range];
+    while let Some(range) = waiting.pop() {
+        if search.parts.len() >= MAX_PARTS {
+            return Err(format!("it has more than {MAX_PARTS} parts"));
+        }
+        let body = Body::read(binary, range.clone());
+        if let Some(why) = body.broken {
+            return Err(why);
+        }
+        search.parts.push(range);
+        for index in 0..body.code.len() {
+            if let Some(part) = search.instruction(&body, index, &waiting)? {
+                waiting.push(part);
+            }
+        }
+    }
+    let mut ends = search.ends;
+    ends.conditional = search.conditional.into_iter().collect();
+    ends.sites.sort_by_key(|site| site.address);
+    if ends.sites.is_empty() && ends.conditional.is_empty() {
+        return Err("it never returns".to_owned());
+    }
+    Ok(ends)
+}
+
+/// What an indirect jump is.
+#[derive(Debug, PartialEq, Eq)]
+enum Indirect {
+    /// A `switch`: it stays in the function.
+    Switch,
+    /// A tail call.
+    Tail,
+    /// Either.
+    Unclear,
+}
+
+struct Search<'a> {
+    binary: &'a Binary,
+    kernel: Kernel,
+    main: Range<u64>,
+    parts: Vec<Range<u64>>,
+    ends: Ends,
+    conditional: BTreeSet<u64>,
+}
+
+impl Search<'_> {
+    /// Looks at one instruction; gives a further part of the function if it jumps there.
+    fn instruction(
+        &mut self,
+        body: &Body,
+        index: usize,
+        waiting: &[Range<u64>],
+    ) -> Result<Option<Range<u64>>, Unclear> {
+        let instruction = &body.code[index];
+        match instruction.flow_control() {
+            FlowControl::Return => {
+                if !matches!(instruction.mnemonic(), Mnemonic::Ret) {
+                    return Err(format!("it leaves by '{}'", body::text(instruction)));
+                }
+                self.add(instruction, true)?;
+            }
+            FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch => {
+                return self.jump(instruction, waiting);
+            }
+            FlowControl::IndirectBranch => match self.indirect(body, index) {
+                Indirect::Switch => {}
+                Indirect::Tail => self.add(instruction, false)?,
+                Indirect::Unclear => {
+                    return Err(format!(
+                        "'{}' at {:#x} may be a switch or a tail call",
+                        body::text(instruction),
+                        instruction.ip()
+                    ));
+                }
+            },
+            _ => {}
+        }
+        Ok(None)
+    }
+
+    /// A direct jump: within the function, to a part of it, or out.
+    fn jump(
+        &mut self,
+        instruction: &Instruction,
+        waiting: &[Range<u64>],
+    ) -> Result<Option<Range<u64>>, Unclear> {
+        let Some(to) = jump_target(instruction) else {
+            return Ok(None);
+        };
+        let known = self.parts.iter().chain(waiting);
+        if known.clone().any(|part| part.contains(&to)) {
+            return Ok(None);
+        }
+        if let Some(part) = self.part(to) {
+            return Ok(Some(part));
+        }
+        let leaves = match self.depth(instruction.ip()) {
+            Some(depth) => depth == Depth::RETURN,
+            None => self.binary.symbol_at(to).is_some(),
+        };
+        if !leaves {
+            return Err(format!(
+                "the jump at {:#x} goes to {to:#x}, which belongs to no function known",
+                instruction.ip()
+            ));
+        }
+        if instruction.flow_control() == FlowControl::ConditionalBranch {
+            // Without a name it may be a part of this function that never comes back. Its own returns
+            // end the visit either way.
+            if self.binary.symbol_at(to).is_none() && !self.binary.is_stub(to) {
+                return Ok(self.binary.frames.range_of(to));
+            }
+            self.conditional.insert(to);
+        } else {
+            self.add(instruction, false)?;
+        }
+        Ok(None)
+    }
+
+    /// The range of a part of this function that was moved away, if `to` is in one.
+    fn part(&self, to: u64) -> Option<Range<u64>> {
+        // A call into another library: its stub has no frame of its own.
+        if self.binary.is_stub(to) {
+            return None;
+        }
+        let frame = self.binary.frames.range_of(to);
+        let range = frame.clone().or_else(|| self.binary.extent(to))?;
+        if let Some(symbol) = self.binary.symbol_at(range.start) {
+            let cold = without_version(&symbol.name).contains(".cold");
+            // A symbol of its own makes it another function.
+            return cold.then_some(range);
+        }
+        if self.depth(to).is_some_and(|depth| depth != Depth::RETURN) {
+            return Some(range);
+        }
+        // Without names: a part jumps back behind the entry, another function does not.
+        let body = Body::read(self.binary, range.clone());
+        let back = body
+            .targets()
+            .any(|(_, back)| back > self.main.start && back < self.main.end);
+        (body.broken.is_none() && back).then_some(range)
+    }
+
+    fn depth(&self, address: u64) -> Option<Depth> {
+        self.binary.frames.depth_at(address)
+    }
+
+    fn add(&mut self, instruction: &Instruction, result_known: bool) -> Result<(), Unclear> {
+        let bytes = body::bytes(self.binary, instruction);
+        let class = self
+            .kernel
+            .class(instruction.ip(), bytes)
+            .map_err(|why| format!("'{}': {why}", body::text(instruction)))?;
+        self.ends.sites.push(EndSite {
+            address: instruction.ip(),
+            class,
+            text: body::text(instruction),
+            result_known,
+        });
+        Ok(())
+    }
+
+    /// Tells a `switch` from a tail call through a pointer.
+    fn indirect(&self, body: &Body, index: usize) -> Indirect {
+        let jump = &body.code[index];
+        match self.depth(jump.ip()) {
+            // The frame is still there: it can't leave.
+            Some(depth) if depth != Depth::RETURN => return Indirect::Switch,
+            _ => {}
+        }
+        // `notrack`: a jump table is the only thing that compilers use it for.
+        if body::bytes(self.binary, jump).first() == Some(&0x3e) {
+            return Indirect::Switch;
+        }
+        if jump.op0_kind() == OpKind::Memory {
+            return self.through_memory(jump);
+        }
+        through_register(body, index)
+    }
+
+    /// `jmp *8(%rax)` is a call through a pointer; `jmp *table(,%rax,8)` needs a look into the table.
+    fn through_memory(&self, jump: &Instruction) -> Indirect {
+        if jump.memory_index() == Iced::None {
+            return Indirect::Tail;
+        }
+        if jump.memory_base() != Iced::None {
+            return Indirect::Unclear;
+        }
+        let table = jump.memory_displacement64();
+        let bytes = self.binary.bytes(&(table..table.saturating_add(8)));
+        match <[u8; 8]>::try_from(bytes).map(u64::from_le_bytes) {
+            Ok(first) if self.parts.iter().any(|part| part.contains(&first)) => Indirect::Switch,
+            Ok(first) if self.binary.is_code(first) => Indirect::Tail,
+            _ => Indirect::Unclear,
+        }
+    }
+}
+
+/// `jmp *%rax`: a table if an entry of four bytes was added to the table's address shortly before, a tail
+/// call if the register was loaded from memory or moved.
+fn through_register(body: &Body, index: usize) -> Indirect {
+    let mut wanted = body.code[index].op0_register().full_register();
+    let start = index.saturating_sub(TABLE_WINDOW);
+    for before in body.code[start..index].iter().rev() {
+        let writes = before.op0_kind() == OpKind::Register
+            && before.op0_register().full_register() == wanted;
+        if before.flow_control() != FlowControl::Next
+            && before.flow_control() != FlowControl::ConditionalBranch
+        {
+            break;
+        }
+        if !writes
+            || matches!(
+                before.mnemonic(),
+                Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Push
+            )
+        {
+            continue;
+        }
+        if before.mnemonic() == Mnemonic::Mov && before.op1_kind() == OpKind::Register {
+            wanted = before.op1_register().full_register();
+            continue;
+        }
+        return match before.mnemonic() {
+            Mnemonic::Add => Indirect::Switch,
+            Mnemonic::Mov if before.memory_index() == Iced::None => Indirect::Tail,
+            _ => Indirect::Unclear,
+        };
+    }
+    // Made further away, or on several paths: a switch needs a table somewhere.
+    if body.code.iter().any(|i| may_be_table_load(i, wanted)) {
+        Indirect::Unclear
+    } else {
+        Indirect::Tail
+    }
+}
+
+/// Whether an instruction could make the register from an entry of a jump table.
+fn may_be_table_load(instruction: &Instruction, wanted: Iced) -> bool {
+    let writes = instruction.op0_kind() == OpKind::Register
+        && instruction.op0_register().full_register() == wanted;
+    writes
+        && match instruction.mnemonic() {
+            Mnemonic::Add => instruction.op1_kind() != OpKind::Immediate8,
+            Mnemonic::Mov | Mnemonic::Movsxd => instruction.memory_index() != Iced::None,
+            _ => false,
+        }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Program, compile};
+    use super::*;
+
+    /// Functions whose exits are known.
+    const SOURCE: &str = r#"
+#define F(name, body) asm(".text\n.globl " #name "\n.type " #name ",@function\n" #name ":\n" \
+    ".cfi_startproc\n" body "\n.cfi_endproc\n.size " #name ",.-" #name "\n");
+F(other, "xor %eax,%eax\n ret")
+F(two, "test %edi,%edi\n je 1f\n ret\n1: ret $8")
+F(leaves, "test %edi,%edi\n je 1f\n jmp other\n1: jmp *8(%rdi)")
+F(maybe, "test %edi,%edi\n jne other\n ret")
+F(pointer, "mov %rdi,%rax\n jmp *%rax")
+F(unsure, "jmp *(%rdi,%rsi,8)")
+F(data, "jmp 1f+1\n1: movabs $0x1122334455667788,%rax\n ret")
+F(forever, "1: jmp 1b")
+F(far, "lret")
+F(table, "cmp $1,%edi\n ja 1f\n lea 9f(%rip),%rdx\n movslq (%rdx,%rdi,4),%rax\n add %rdx,%rax\n jmp *%rax\n"
+    "8: ret\n1: ret\n.section .rodata\n9: .long 8b-9b, 1b-9b\n.text\n")
+asm(".section .text.unlikely\n.type split.cold,@function\nsplit.cold: .cfi_startproc\n"
+    " test %esi,%esi\n je 7f\n ret\n7: jmp 6f\n.cfi_endproc\n.size split.cold,.-split.cold\n");
+F(split, "test %edi,%edi\n jne split.cold\n nop\n6: nop\n ret")
+int main(void) { return 0; }
+"#;
+
+    fn ends(program: &Program, name: &str) -> Result<Ends, Unclear> {
+        let binary = program.open();
+        let function = binary
+            .functions
+            .iter()
+            .find(|f| f.name == name)
+            .expect("defined");
+        let range = binary.extent(function.address).expect("sized");
+        find(&binary, Kernel { long_nops: true }, range)
+    }
+
+    /// Rets and tail jumps found: how many of each.
+    fn counts(program: &Program, name: &str) -> (usize, usize, usize) {
+        let ends = ends(program, name).unwrap_or_else(|why| panic!("{name}: {why}"));
+        let rets = ends.sites.iter().filter(|site| site.result_known).count();
+        (rets, ends.sites.len() - rets, ends.conditional.len())
+    }
+
+    /// Every exit is found and no switch is taken for one.
+    #[test]
+    fn exits() {
+        let program = compile("gcc", SOURCE, &["-no-pie"]);
+        let counts = |name| counts(&program, name);
+        assert_eq!(counts("two"), (2, 0, 0));
+        assert_eq!(counts("leaves"), (0, 2, 0));
+        assert_eq!(counts("maybe"), (1, 0, 1));
+        assert_eq!(counts("pointer"), (0, 1, 0));
+        assert_eq!(counts("table"), (2, 0, 0));
+        assert_eq!(counts("split"), (2, 0, 0));
+    }
+
+    /// A tail call into another library leaves by its stub.
+    #[test]
+    fn library_calls() {
+        let source = "#include <stdio.h>\nvolatile long s;\n__attribute__((noinline)) int f(int n) { if (n > 3) \
+                      return 7; s++; return puts(\"x\"); }\nint main(int c, char **v) { return f(c); }";
+        for flags in [&["-O2"][..], &["-O2", "-fcf-protection=full", "-no-pie"]] {
+            let program = compile("gcc", source, flags);
+            assert_eq!(counts(&program, "f"), (1, 1, 0), "{flags:?}");
+        }
+    }
+
+    /// What can't be read for certain is refused with its reason.
+    #[test]
+    fn refusals() {
+        let program = compile("gcc", SOURCE, &["-no-pie"]);
+        let why = |name| ends(&program, name).expect_err(name);
+        assert!(why("unsure").contains("switch or a tail call"));
+        assert!(why("data").contains("middle of an instruction"));
+        assert_eq!(why("forever"), "it never returns");
+        assert!(why("far").contains("leaves by"));
+    }
+
+    /// The compiler's own switches and cold parts, position independent or not, with and without
+    /// symbols: as many exits whether it is stripped or not.
+    #[test]
+    fn compiled_code() {
+        let source = r#"
+#include <stdlib.h>
+volatile long sink;
+__attribute__((noinline)) int choose(int n) { switch (n) {
+  case 0: sink += 3; return 1; case 1: sink *= 7; return 5; case 2: sink -= 9; return 8;
+  case 3: sink ^= 1; return 2; case 4: sink += 77; return 11; case 5: sink |= 5; return 3;
+  default: return sink; } }
+__attribute__((cold, noinline)) void bad(int n) { sink += n; }
+__attribute__((noinline)) int parted(int n) {
+  if (__builtin_expect(n == 13, 0)) { bad(n); bad(n + 1); sink += n; return 7; } sink += n; return n * 2; }
+int main(int argc, char **argv) { return choose(argc) + parted(argc); }
+"#;
+        for flags in [
+            &["-O2"][..],
+            &["-O2", "-no-pie", "-fno-pie"],
+            &["-O2", "-static-pie", "-fPIE"],
+            &["-O2", "-fcf-protection=full"],
+        ] {
+            let program = compile("gcc", source, flags);
+            let before: Vec<Ends> = ["choose", "parted"]
+                .iter()
+                .map(|name| ends(&program, name).unwrap_or_else(|why| panic!("{name}: {why}")))
+                .collect();
+            assert!(before[0].sites.len() > 3 && before[0].conditional.is_empty());
+            let addresses: Vec<u64> = {
+                let binary = program.open();
+                let find = |name| binary.functions.iter().find(|f| f.name == name);
+                ["choose", "parted"]
+                    .map(|name| find(name).expect("defined").address)
+                    .to_vec()
+            };
+            program.strip();
+            let binary = program.open();
+            for (address, before) in addresses.iter().zip(&before) {
+                let range = binary.extent(*address).expect("in .eh_frame");
+                let after = find(&binary, Kernel { long_nops: true }, range);
+                assert_eq!(after.as_ref(), Ok(before), "{flags:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! The instruction to probe at a function's entry.
+//!
+//! The kernel single-steps most instructions under a probe, which costs ten times what a `push`, a nop or a
+//! direct branch does, and compilers put `endbr64` and register moves in front. The probe may move to a
+//! cheap instruction further on if, between the first instruction and that one, nothing can
+//! leave the path, loop back, write memory, or change a register that the probe reads.
+//!
+//! Invariant: the chosen instruction runs exactly as often as the first one, and the first one's
+//! stack pointer is known from the one there.
+
+use iced_x86::{
+    FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register as Iced,
+};
+
+use super::body::{self, Body};
+use super::elf::Binary;
+use super::kernel::Kernel;
+use super::probe::EntryClass;
+use super::register::Register;
+
+/// Instructions looked at, at most.
+const MAX_INSTRUCTIONS: usize = 16;
+
+/// Bytes looked at, at most.
+const MAX_BYTES: u64 = 64;
+
+/// What the probe asks of its place.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Needs<'a> {
+    /// Registers that the probe reads.
+    pub registers: &'a [Register],
+    /// Instructions that other sites of the probe are on.
+    pub taken: &'a [u64],
+    /// The return address must be on top of the stack (for a uretprobe).
+    pub return_address: ReturnAddress,
+}
+
+/// Where the return address must be when the probe fires.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReturnAddress {
+    /// Anywhere known.
+    #[default]
+    Known,
+    /// On top of the stack.
+    OnTop,
+}
+
+/// The chosen instruction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its virtual address in the file.
+    pub address: u64,
+    /// Bytes behind the function's first instruction.
+    pub offset: u64,
+    /// What it costs.
+    pub class: EntryClass,
+    /// Disassembled.
+    pub text: String,
+    /// Added to the stack pointer there it gives the one at the first instruction.
+    pub sp_adjust: i64,
+    /// The function jumps back to it: a mark in each round.
+    pub repeated: bool,
+}
+
+/// Chooses the instruction for a function.
+///
+/// # Errors
+/// Why none near the entry can be probed.
+pub fn choose(
+    binary: &Binary,
+    kernel: Kernel,
+    body: &Body,
+    needs: Needs<'_>,
+) -> Result<Entry, String> {
+    let Some(first) = body.code.first() else {
+        return Err("there is no instruction at its entry".to_owned());
+    };
+    let start = first.ip();
+    let mut factory = InstructionInfoFactory::new();
+    let mut walk = Walk::default();
+    let mut fallback: Option<Entry> = None;
+    let mut last_resort: Option<Entry> = None;
+    let mut refusal = None;
+    for instruction in body.code.iter().take(MAX_INSTRUCTIONS) {
+        let address = instruction.ip();
+        if address - start >= MAX_BYTES || loops_between(body, start, address) {
+            break;
+        }
+        let on_top = needs.return_address == ReturnAddress::Known || walk.sp_adjust == 0;
+        // Before the stack is grown and after, the same call would make two marks.
+        let twice = grows_stack_later(body, instruction);
+        if on_top && !needs.taken.contains(&address) {
+            match kernel.class(address, body::bytes(binary, instruction)) {
+                Ok(class) => {
+                    let entry = walk.entry(body, instruction, class);
+                    if twice {
+                        last_resort.get_or_insert(entry);
+                    } else if class == EntryClass::SingleStep {
+                        fallback.get_or_insert(entry);
+                    } else {
+                        return Ok(entry);
+                    }
+                }
+                Err(why) => {
+                    refusal.get_or_insert_with(|| format!("'{}': {why}", body::text(instruction)));
+                }
+            }
+        }
+        if grows_stack(body, instruction) {
+            walk.checked_stack = true;
+        } else if !walk.pass(instruction, &mut factory, needs.registers) {
+            break;
+        }
+    }
+    fallback.or(last_resort).ok_or_else(|| {
+        refusal.unwrap_or_else(|| "it is too short: its entry is also its end".to_owned())
+    })
+}
+
+/// Whether some jump in the function comes out behind its first instruction but not behind `address`.
+fn loops_between(body: &Body, start: u64, address: u64) -> bool {
+    body.targets().any(|(_, to)| to > start && to <= address)
+}
+
+/// Whether an instruction is Go's check for room on the stack: a jump to a block that makes room, puts
+/// the argument registers back and starts the function again.
+fn grows_stack(body: &Body, instruction: &Instruction) -> bool {
+    if instruction.flow_control() != FlowControl::ConditionalBranch {
+        return false;
+    }
+    let Some(at) = body.index_of(instruction.near_branch_target()) else {
+        return false;
+    };
+    let mut called = false;
+    for next in &body.code[at..] {
+        match next.flow_control() {
+            FlowControl::Next => {}
+            FlowControl::Call if !called => called = true,
+            FlowControl::UnconditionalBranch => {
+                return called && next.near_branch_target() == body.range.start;
+            }
+            _ => return false,
+        }
+    }
+    false
+}
+
+/// Whether such a check comes at this instruction or among those behind it.
+fn grows_stack_later(body: &Body, instruction: &Instruction) -> bool {
+    let later = body.code.iter().take(MAX_INSTRUCTIONS);
+    later
+        .filter(|i| i.ip() >= instruction.ip())
+        .any(|i| grows_stack(body, i))
+}
+
+/// State on the way from the first instruction.
+#[derive(Default)]
+struct Walk {
+    sp_adjust: i64,
+    /// Behind the check for room on the stack: what jumps back to the start comes here once more.
+    checked_stack: bool,
+}
+
+impl Walk {
+    fn entry(&self, body: &Body, instruction: &Instruction, class: EntryClass) -> Entry {
+        let start = body.range.start;
+        Entry {
+            address: instruction.ip(),
+            offset: instruction.ip() - start,
+            class,
+            text: body::text(instruction),
+            sp_adjust: self.sp_adjust,
+            repeated: !self.checked_stack && body.targets().any(|(_, to)| to == start),
+        }
+    }
+
+    /// Steps over an instruction; false if the probe must not be behind it.
+    fn pass(
+        &mut self,
+        instruction: &Instruction,
+        factory: &mut InstructionInfoFactory,
+        registers: &[Register],
+    ) -> bool {
+        if instruction.flow_control() != FlowControl::Next || instruction.is_string_instruction() {
+            return false;
+        }
+        let info = factory.info(instruction);
+        let writes = |access: OpAccess| {
+            matches!(
+                access,
+                OpAccess::Write
+                    | OpAccess::CondWrite
+                    | OpAccess::ReadWrite
+                    | OpAccess::ReadCondWrite
+            )
+        };
+        if info.used_memory().iter().any(|used| writes(used.access())) {
+            return false;
+        }
+        let mut moves_stack = false;
+        for used in info
+            .used_registers()
+            .iter()
+            .filter(|used| writes(used.access()))
+        {
+            let full = used.register().full_register();
+            if full == Iced::RSP {
+                moves_stack = true;
+            } else if registers.iter().any(|wanted| wanted.iced() == full) {
+                return false;
+            }
+        }
+        if !moves_stack {
+            return true;
+        }
+        match stack_change(instruction) {
+            Some(change) => {
+                self.sp_adjust -= change;
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+/// What an instruction adds to the stack pointer, if that is a constant.
+fn stack_change(instruction: &Instruction) -> Option<i64> {
+    if instruction.is_stack_instruction() {
+        return Some(i64::from(instruction.stack_pointer_increment()));
+    }
+    if instruction.op0_kind() != OpKind::Register || instruction.op0_register() != Iced::RSP {
+        return None;
+    }
+    let constant = || instruction.try_immediate(1).ok().map(u64::cast_signed);
+    match instruction.mnemonic() {
+        Mnemonic::Sub => constant().map(|value| -value),
+        Mnemonic::Add => constant(),
+        Mnemonic::Lea
+            if instruction.memory_base() == Iced::RSP
+                && instruction.memory_index() == Iced::None =>
+        {
+            Some(instruction.memory_displacement64().cast_signed())
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::compile;
+    use super::*;
+
+    /// Functions whose instructions are known to the byte.
+    const SOURCE: &str = r#"
+#define F(name, body) asm(".text\n.globl " #name "\n.type " #name ",@function\n" #name ":\n" \
+    ".cfi_startproc\n" body "\n.cfi_endproc\n.size " #name ",.-" #name "\n");
+F(fenced, "endbr64\n push %rbx\n pop %rbx\n ret")
+F(moved, "sub $24,%rsp\n xor %eax,%eax\n test %rdi,%rdi\n je 1f\n nop\n1: add $24,%rsp\n ret")
+F(clobbers, "mov %rsi,%rdi\n push %rbx\n pop %rbx\n ret")
+F(writes, "mov %rdi,-8(%rsp)\n push %rbx\n pop %rbx\n ret")
+F(rounds, "xor %eax,%eax\n1: mov %rdi,%rdx\n push %rbx\n pop %rbx\n dec %rdi\n jnz 1b\n ret")
+F(again, "mov %rdi,%rdx\n push %rbx\n pop %rbx\n dec %rdi\n jnz again\n ret")
+F(nothing, "ret")
+F(locked, "lock incl (%rdi)\n push %rbx\n pop %rbx\n ret")
+F(nop5, "mov %rdi,%rax\n .byte 0x0f,0x1f,0x44,0,0\n ret")
+F(grows, "cmp 16(%r14),%rsp\n jbe 1f\n push %rbp\n mov %rsp,%rbp\n pop %rbp\n ret\n"
+    "1: mov %rax,8(%rsp)\n call nothing\n mov 8(%rsp),%rax\n jmp grows")
+int main(void) { return 0; }
+"#;
+
+    fn chosen(name: &str, needs: Needs<'_>) -> Result<Entry, String> {
+        let program = compile("gcc", SOURCE, &["-no-pie"]);
+        let binary = program.open();
+        let function = binary
+            .functions
+            .iter()
+            .find(|f| f.name == name)
+            .expect("defined");
+        let range = binary.extent(function.address).expect("sized");
+        let body = Body::read(&binary, range);
+        choose(&binary, Kernel { long_nops: true }, &body, needs)
+    }
+
+    fn place(name: &str, needs: Needs<'_>) -> (u64, EntryClass, i64) {
+        let entry = chosen(name, needs).unwrap_or_else(|why| panic!("{name}: {why}"));
+        (entry.offset, entry.class, entry.sp_adjust)
+    }
+
+    /// The probe moves to a cheap instruction, and knows how far the stack pointer moved.
+    #[test]
+    fn moves_to_cheap_instructions() {
+        let any = Needs::default();
+        assert_eq!(place("fenced", any), (4, EntryClass::Emulated, 0));
+        assert_eq!(place("moved", any), (9, EntryClass::Emulated, 24));
+        assert_eq!(place("nop5", any), (3, EntryClass::Nop5, 0));
+    }
+
+    /// A uretprobe needs the return address on top of the stack.
+    #[test]
+    fn stays_for_a_uretprobe() {
+        let needs = Needs {
+            return_address: ReturnAddress::OnTop,
+            ..Needs::default()
+        };
+        assert_eq!(place("moved", needs), (0, EntryClass::SingleStep, 0));
+        assert_eq!(place("fenced", needs).0, 4);
+    }
+
+    /// It never moves behind a change of a register that is read, a write, or the end of a loop.
+    #[test]
+    fn stays_in_front() {
+        let rdi = [Register::SYSV[0]];
+        let rsi = [Register::SYSV[1]];
+        let reads = |registers| Needs {
+            registers,
+            ..Needs::default()
+        };
+        assert_eq!(place("clobbers", reads(&rdi)).0, 0);
+        assert_eq!(place("clobbers", reads(&rsi)).0, 3);
+        assert_eq!(place("writes", Needs::default()).0, 0);
+        assert_eq!(
+            place("rounds", Needs::default()),
+            (0, EntryClass::SingleStep, 0)
+        );
+        assert!(chosen("again", Needs::default()).expect("chosen").repeated);
+    }
+
+    /// Go functions start again after their stack was grown: the probe goes behind that check, where each
+    /// call comes by once.
+    #[test]
+    fn behind_the_stack_check() {
+        let rax = [Register::GO[0]];
+        let needs = Needs {
+            registers: &rax,
+            return_address: ReturnAddress::OnTop,
+            ..Needs::default()
+        };
+        assert_eq!(place("grows", needs), (6, EntryClass::Emulated, 0));
+        assert!(!chosen("grows", needs).expect("chosen").repeated);
+    }
+
+    /// What the kernel refuses, or what is an end as well, is not an entry.
+    #[test]
+    fn refusals() {
+        let why = chosen("locked", Needs::default()).expect_err("refused");
+        assert!(why.contains("lock"), "{why}");
+        let start = chosen("nothing", Needs::default()).expect("alone").address;
+        let taken = [start];
+        let needs = Needs {
+            taken: &taken,
+            ..Needs::default()
+        };
+        assert!(
+            chosen("nothing", needs)
+                .expect_err("taken")
+                .contains("too short")
+        );
+    }
+}

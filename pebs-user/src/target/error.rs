@@ -1,0 +1,252 @@
+//! Why a probe can't be placed, each with its hint.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use super::elf::{BinaryError, Tables};
+use super::locate::LocateError;
+use super::lookup::Unknown;
+use super::spec::SpecError;
+
+/// Why the probes of a run can't be resolved. The text is one line (a [`SpecError`] adds the SPEC and a
+/// caret); [`Self::hint`] says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum ResolveError {
+    /// A SPEC that can't be read, or reads what does not exist at its place.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    /// No file.
+    #[error(transparent)]
+    Locate(#[from] LocateError),
+    /// A file that is no x86-64 binary.
+    #[error(transparent)]
+    Binary(#[from] BinaryError),
+    /// A name that means no one function.
+    #[error(transparent)]
+    Function(Box<FunctionError>),
+    /// An address that can't be probed.
+    #[error("cannot probe {place} in {path}: {why}")]
+    Address {
+        /// As typed.
+        place: String,
+        /// The binary.
+        path: PathBuf,
+        /// Why not.
+        why: String,
+        /// What to do, where something can be done.
+        advice: Option<String>,
+    },
+    /// The returns of a function can't be marked safely.
+    #[error("cannot mark the returns of {name} in {path}: {why}")]
+    Returns {
+        /// The function.
+        name: String,
+        /// The binary.
+        path: PathBuf,
+        /// What is unclear.
+        why: String,
+        /// Why a uretprobe is not used.
+        no_uretprobe: String,
+    },
+    /// A line without code, or no line table.
+    #[error("cannot find line {line} of {file} in {path}: {why}")]
+    Line {
+        /// Source file as typed.
+        file: String,
+        /// Line.
+        line: u32,
+        /// The binary.
+        path: PathBuf,
+        /// Why not.
+        why: String,
+    },
+    /// A USDT probe that the binary does not have.
+    #[error("USDT probe {name} not found in {path}{}", if *any { "" } else { " (it has none)" })]
+    Usdt {
+        /// `provider:name`.
+        name: String,
+        /// The binary.
+        path: PathBuf,
+        /// The binary has others.
+        any: bool,
+    },
+    /// Two probes want one column with different types.
+    #[error("column '{name}' is {first} in one probe and {second} in another")]
+    ColumnType {
+        /// Its name.
+        name: String,
+        /// First type.
+        first: String,
+        /// Second type.
+        second: String,
+    },
+    /// More of something than the kernel programs hold.
+    #[error("{what}: {count}, {limit} at most")]
+    TooMany {
+        /// Of what.
+        what: String,
+        /// How many.
+        count: usize,
+        /// The limit.
+        limit: usize,
+    },
+}
+
+/// A name that means no one function of a binary.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", unknown(name, path, tables, why))]
+pub struct FunctionError {
+    /// As typed.
+    pub name: String,
+    /// The binary.
+    pub path: PathBuf,
+    /// What the binary has in names.
+    pub tables: Tables,
+    /// Why not.
+    pub why: Unknown,
+    /// Library that has it, for an imported function.
+    pub library: Option<String>,
+}
+
+impl ResolveError {
+    /// What to do about it: the value seen and the command to run.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Spec(error) => error.hint.clone(),
+            Self::Locate(error) => locate_hint(error),
+            Self::Binary(error) => binary_hint(error),
+            Self::Function(error) => Some(function_hint(error)),
+            Self::Address { path, advice, .. } => advice.clone().or_else(|| {
+                Some(format!(
+                    "'pebs-trace probes {}' lists functions and their addresses",
+                    path.display()
+                ))
+            }),
+            Self::Returns { name, no_uretprobe, .. } => Some(format!(
+                "no uretprobe because {no_uretprobe}; name the end yourself (BIN:{name}..END), or \
+                 use '--return uretprobe' if you know better"
+            )),
+            Self::Line { .. } => Some(
+                "FILE:LINE needs the line table of a binary built with -g; FUNC+OFF and 0xADDR do not"
+                    .to_owned(),
+            ),
+            Self::Usdt { path, .. } => Some(format!(
+                "'pebs-trace probes {}' lists what can be probed",
+                path.display()
+            )),
+            Self::ColumnType { name, .. } => {
+                Some(format!("give one of them another name than '{name}'"))
+            }
+            Self::TooMany { .. } => None,
+        }
+    }
+}
+
+/// The sentence about a name that means no one function.
+fn unknown(name: &str, path: &std::path::Path, tables: &Tables, why: &Unknown) -> String {
+    let path = path.display();
+    match why {
+        Unknown::NotFound(_) => {
+            format!("function '{name}' not found in {path}{}", describe(tables))
+        }
+        Unknown::Imported => {
+            format!("function '{name}' is used by {path} but lies in another library")
+        }
+        Unknown::Indirect(_) => format!(
+            "cannot probe '{name}' in {path}: it is an indirect function, chosen among several when \
+             the program starts"
+        ),
+        Unknown::Ambiguous(list) => {
+            let mut text = format!("'{name}' means {} functions of {path}:", list.len());
+            for (address, name) in list {
+                // Writing to a String can't fail.
+                let _ = write!(text, "\n  {address:#x}  {name}");
+            }
+            text
+        }
+    }
+}
+
+/// What a binary has in names, if that explains why one is missing.
+fn describe(tables: &Tables) -> String {
+    let count = |n: usize| match n {
+        0 => "no functions".to_owned(),
+        1 => "1 function".to_owned(),
+        n => format!("{n} functions"),
+    };
+    match tables.symtab {
+        None => format!(
+            " (stripped: no .symtab; .dynsym has {})",
+            count(tables.dynsym)
+        ),
+        Some(_) => String::new(),
+    }
+}
+
+fn function_hint(error: &FunctionError) -> String {
+    let FunctionError { name, why, .. } = error;
+    let path = error.path.display();
+    match why {
+        Unknown::NotFound(near) if near.is_empty() => {
+            let word: String = name
+                .rsplit("::")
+                .next()
+                .unwrap_or(name)
+                .chars()
+                .take_while(|c| c.is_alphanumeric() || *c == '_')
+                .take(3)
+                .collect();
+            format!("'pebs-trace probes {path} {word}' lists what can be probed")
+        }
+        Unknown::NotFound(near) => format!(
+            "did you mean {}? 'pebs-trace probes {path} PATTERN' lists what can be probed",
+            near.join(", ")
+        ),
+        Unknown::Imported => match &error.library {
+            Some(library) => format!("probe it there: {library}:{name}"),
+            None => format!("'ldd {path}' lists the libraries that may have it"),
+        },
+        Unknown::Indirect(list) if list.is_empty() => {
+            "probe the caller, or an implementation by its address (BIN:0xADDR)".to_owned()
+        }
+        Unknown::Indirect(list) => {
+            format!("probe an implementation: {}", list.join(", "))
+        }
+        Unknown::Ambiguous(list) => {
+            let address = list.first().map_or(0, |(address, _)| *address);
+            format!("choose one by its address, {path}:{address:#x}, or by its full name in quotes")
+        }
+    }
+}
+
+fn locate_hint(error: &LocateError) -> Option<String> {
+    match error {
+        LocateError::Name { name, here: true } => {
+            Some(format!("there is one in this folder: ./{name}"))
+        }
+        LocateError::Name { .. } => {
+            Some("give a path, a command in PATH, or a library's name (libc, libz.so.1)".to_owned())
+        }
+        LocateError::Path { source, .. } => match source.kind() {
+            std::io::ErrorKind::PermissionDenied => Some("use sudo".to_owned()),
+            _ => None,
+        },
+    }
+}
+
+fn binary_hint(error: &BinaryError) -> Option<String> {
+    match error {
+        BinaryError::Read { source, .. } => match source.kind() {
+            std::io::ErrorKind::PermissionDenied => Some("use sudo".to_owned()),
+            _ => None,
+        },
+        BinaryError::NotElf { interpreter, .. } => Some(match interpreter {
+            Some(name) => {
+                format!("probe its interpreter: {name}:FUNC, and the script with -p or --")
+            }
+            None => "name the program itself; 'file' says what this is".to_owned(),
+        }),
+        BinaryError::Architecture { .. } | BinaryError::Damaged { .. } => None,
+    }
+}

@@ -1,0 +1,412 @@
+//! Argument expressions: what to read from the target at a mark.
+//!
+//! `arg1`, `%rdi`, `retval`, `arg1+8`, `*(arg1+16):u32`, `*(*(arg1+8)+4):i16`, `str(arg2, 32)`,
+//! `arg1:u32`. Pure text: [`super::program`] turns an expression into what the kernel side runs.
+
+use super::register::Register;
+
+/// Bytes of a string at most: the largest payload less the length word.
+pub const STRING_MAX: u32 = 464;
+
+/// Parentheses and `*` within one another at most. The kernel side follows fewer.
+const MAX_DEPTH: u32 = 16;
+
+/// What a dereference reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Type {
+    /// Unsigned number of so many bytes.
+    Unsigned(u8),
+    /// Signed number of so many bytes.
+    Signed(u8),
+    /// NUL-terminated string.
+    Str,
+}
+
+impl Type {
+    /// Bytes of a number, 0 for a string.
+    #[must_use]
+    pub const fn width(self) -> u8 {
+        match self {
+            Self::Unsigned(width) | Self::Signed(width) => width,
+            Self::Str => 0,
+        }
+    }
+}
+
+/// Names of the types, for parsing and for hints.
+const TYPES: [(&str, Type); 10] = [
+    ("u8", Type::Unsigned(1)),
+    ("u16", Type::Unsigned(2)),
+    ("u32", Type::Unsigned(4)),
+    ("u64", Type::Unsigned(8)),
+    ("i8", Type::Signed(1)),
+    ("i16", Type::Signed(2)),
+    ("i32", Type::Signed(4)),
+    ("i64", Type::Signed(8)),
+    ("ptr", Type::Unsigned(8)),
+    ("str", Type::Str),
+];
+
+/// A parsed expression.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Expr {
+    /// `argN`, N from 1.
+    Arg(u32),
+    /// `%rdi`.
+    Reg(Register),
+    /// `retval`.
+    Retval,
+    /// A constant added.
+    Add(Box<Self>, i64),
+    /// `*X` or `*(X):TYPE`; without a type it reads 8 bytes, unsigned.
+    Deref(Box<Self>, Option<Type>),
+    /// `str(X)` or `str(X, LEN)`: LEN bytes kept at most.
+    Str(Box<Self>, Option<u32>),
+    /// `X:TYPE` of something that is not a dereference: its low bytes.
+    Cast(Box<Self>, Type),
+}
+
+impl Expr {
+    /// Whether the value exists only at a return.
+    #[must_use]
+    pub fn uses_retval(&self) -> bool {
+        match self {
+            Self::Retval => true,
+            Self::Arg(_) | Self::Reg(_) => false,
+            Self::Add(inner, _)
+            | Self::Deref(inner, _)
+            | Self::Str(inner, _)
+            | Self::Cast(inner, _) => inner.uses_retval(),
+        }
+    }
+}
+
+/// Why text is not an expression: where, what, and what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Byte in the text.
+    pub at: usize,
+    /// The fault, lower case.
+    pub what: String,
+    /// What to write instead.
+    pub hint: Option<String>,
+}
+
+impl Fault {
+    /// A fault without a hint.
+    pub fn new(at: usize, what: impl Into<String>) -> Self {
+        Self {
+            at,
+            what: what.into(),
+            hint: None,
+        }
+    }
+
+    /// The same with a hint.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+/// Parses the expression that is `text[start..end]`.
+///
+/// # Errors
+/// The first fault, with its byte in `text`.
+pub fn parse(text: &str, start: usize, end: usize) -> Result<Expr, Fault> {
+    let mut parser = Parser {
+        text: &text[..end],
+        at: start,
+        depth: 0,
+    };
+    let expr = parser.sum()?;
+    let expr = parser.suffix(expr)?;
+    parser.space();
+    if parser.at < end {
+        let rest = &text[parser.at..end];
+        return Err(if rest.starts_with("->") || rest.starts_with('.') {
+            path_fault(parser.at)
+        } else {
+            Fault::new(parser.at, format!("'{}' can't follow here", first(rest)))
+                .hint("an expression is a value, then + or - and a number: *(arg1+16):u32")
+        });
+    }
+    Ok(expr)
+}
+
+/// First character of a text, for messages.
+fn first(text: &str) -> String {
+    text.chars().take(1).collect()
+}
+
+/// C-like paths are refused, not guessed.
+fn path_fault(at: usize) -> Fault {
+    Fault::new(at, "C-like paths (pkt->hdr.id) can't be read yet")
+        .hint("write the offset of the field: *(arg1+OFFSET):TYPE")
+}
+
+/// Reads left to right; `text` ends where the expression must.
+struct Parser<'a> {
+    text: &'a str,
+    at: usize,
+    depth: u32,
+}
+
+impl<'a> Parser<'a> {
+    fn rest(&self) -> &'a str {
+        &self.text[self.at..]
+    }
+
+    fn space(&mut self) {
+        let rest = self.rest();
+        self.at += rest.len() - rest.trim_start().len();
+    }
+
+    /// Takes a character if it is next.
+    fn take(&mut self, wanted: char) -> bool {
+        self.space();
+        let found = self.rest().starts_with(wanted);
+        if found {
+            self.at += wanted.len_utf8();
+        }
+        found
+    }
+
+    fn need(&mut self, wanted: char) -> Result<(), Fault> {
+        if self.take(wanted) {
+            return Ok(());
+        }
+        let found = match self.rest() {
+            "" => "the end".to_owned(),
+            rest => format!("'{}'", first(rest)),
+        };
+        Err(Fault::new(
+            self.at,
+            format!("expected '{wanted}', found {found}"),
+        ))
+    }
+
+    /// Letters, digits and underscores.
+    fn word(&mut self) -> &'a str {
+        let rest = self.rest();
+        let end = rest
+            .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+            .unwrap_or(rest.len());
+        self.at += end;
+        &rest[..end]
+    }
+
+    /// A value and the numbers added to it.
+    fn sum(&mut self) -> Result<Expr, Fault> {
+        let mut expr = self.unary()?;
+        loop {
+            let negative = if self.take('+') {
+                false
+            } else if !self.rest().starts_with("->") && self.take('-') {
+                true
+            } else {
+                return Ok(expr);
+            };
+            self.space();
+            let at = self.at;
+            let word = self.word();
+            let value = number(word).ok_or_else(|| {
+                Fault::new(at, "only a number can be added or taken away")
+                    .hint("for example arg1+8 or arg1-0x10")
+            })?;
+            let value = if negative { -value } else { value };
+            expr = match expr {
+                Expr::Add(inner, before) => Expr::Add(inner, before.saturating_add(value)),
+                other => Expr::Add(Box::new(other), value),
+            };
+        }
+    }
+
+    /// One value, dereferenced or not.
+    fn unary(&mut self) -> Result<Expr, Fault> {
+        self.space();
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            return Err(Fault::new(
+                self.at,
+                format!("more than {MAX_DEPTH} levels within one another"),
+            ));
+        }
+        let expr = if self.take('*') {
+            let address = self.unary_without_type()?;
+            let r#type = self.type_suffix()?;
+            Expr::Deref(Box::new(address), r#type)
+        } else {
+            self.primary()?
+        };
+        self.depth -= 1;
+        Ok(expr)
+    }
+
+    /// What follows a `*`: the type behind it belongs to the outermost `*`.
+    fn unary_without_type(&mut self) -> Result<Expr, Fault> {
+        self.space();
+        if self.rest().starts_with('*') {
+            self.depth += 1;
+            if self.depth > MAX_DEPTH {
+                return Err(Fault::new(
+                    self.at,
+                    format!("more than {MAX_DEPTH} levels within one another"),
+                ));
+            }
+            self.at += 1;
+            let inner = self.unary_without_type()?;
+            self.depth -= 1;
+            return Ok(Expr::Deref(Box::new(inner), None));
+        }
+        self.primary()
+    }
+
+    fn primary(&mut self) -> Result<Expr, Fault> {
+        self.space();
+        let at = self.at;
+        if self.take('(') {
+            self.depth += 1;
+            if self.depth > MAX_DEPTH {
+                return Err(Fault::new(
+                    at,
+                    format!("more than {MAX_DEPTH} levels within one another"),
+                ));
+            }
+            let inner = self.sum()?;
+            let inner = self.suffix(inner)?;
+            self.need(')')?;
+            self.depth -= 1;
+            return Ok(inner);
+        }
+        if self.take('%') {
+            let name = self.word();
+            return Register::from_name(name).map(Expr::Reg).ok_or_else(|| {
+                Fault::new(at, format!("no register '%{name}'"))
+                    .hint(format!("registers: {}", Register::names()))
+            });
+        }
+        let word = self.word();
+        self.named(word, at)
+    }
+
+    /// A value that starts with a word.
+    fn named(&mut self, word: &str, at: usize) -> Result<Expr, Fault> {
+        if word == "retval" {
+            return Ok(Expr::Retval);
+        }
+        if word == "str" && self.take('(') {
+            return self.string();
+        }
+        if let Some(digits) = word.strip_prefix("arg")
+            && !digits.is_empty()
+            && digits.bytes().all(|b| b.is_ascii_digit())
+        {
+            return match digits.parse::<u32>() {
+                Ok(n @ 1..=64) => Ok(Expr::Arg(n)),
+                _ => Err(Fault::new(at, format!("no argument '{word}'"))
+                    .hint("arguments count from 1: arg1, arg2, ...")),
+            };
+        }
+        self.space();
+        let rest = self.rest();
+        if !word.is_empty() && (rest.starts_with("->") || rest.starts_with('.')) {
+            return Err(path_fault(at));
+        }
+        let what = match (word, rest.chars().next()) {
+            ("", None) => "a value is missing".to_owned(),
+            ("", Some(c)) => format!("expected a value, found '{c}'"),
+            (word, _) => format!("unknown value '{word}'"),
+        };
+        Err(Fault::new(at, what)
+            .hint("values: arg1, %rdi, retval, *(arg1+16):u32, str(arg2), str(arg2, 128)"))
+    }
+
+    /// `str(` was read.
+    fn string(&mut self) -> Result<Expr, Fault> {
+        let address = self.sum()?;
+        let mut length = None;
+        if self.take(',') {
+            self.space();
+            let at = self.at;
+            let value = number(self.word()).and_then(|n| u32::try_from(n).ok());
+            match value {
+                Some(n) if (1..=STRING_MAX).contains(&n) => length = Some(n),
+                _ => {
+                    return Err(Fault::new(
+                        at,
+                        format!("the length of a string is 1 to {STRING_MAX} bytes"),
+                    ));
+                }
+            }
+        }
+        self.need(')')?;
+        Ok(Expr::Str(Box::new(address), length))
+    }
+
+    /// A type behind something that is not a dereference.
+    fn suffix(&mut self, expr: Expr) -> Result<Expr, Fault> {
+        self.space();
+        let at = self.at;
+        match self.type_suffix()? {
+            None => Ok(expr),
+            Some(Type::Str) => Err(Fault::new(at, "only a dereference reads a string")
+                .hint("write str(X) for the string at address X")),
+            Some(_) if matches!(expr, Expr::Str(..)) => {
+                Err(Fault::new(at, "a string has no other type"))
+            }
+            Some(r#type) => Ok(Expr::Cast(Box::new(expr), r#type)),
+        }
+    }
+
+    /// `:TYPE`, if it is there.
+    fn type_suffix(&mut self) -> Result<Option<Type>, Fault> {
+        if !self.take(':') {
+            return Ok(None);
+        }
+        self.space();
+        let at = self.at;
+        let word = self.word();
+        let found = TYPES.iter().find(|(name, _)| *name == word);
+        found.map(|(_, r#type)| Some(*r#type)).ok_or_else(|| {
+            let names: Vec<&str> = TYPES.iter().map(|(name, _)| *name).collect();
+            Fault::new(at, format!("no type '{word}'")).hint(format!("types: {}", names.join(" ")))
+        })
+    }
+}
+
+/// A decimal or `0x` number.
+pub(super) fn number(word: &str) -> Option<i64> {
+    match word.strip_prefix("0x").or_else(|| word.strip_prefix("0X")) {
+        Some(hex) if !hex.starts_with(['+', '-']) => i64::from_str_radix(hex, 16).ok(),
+        None if word.starts_with(|c: char| c.is_ascii_digit()) => word.parse().ok(),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Faults name their byte and say what may stand there.
+    #[test]
+    fn faults_point() {
+        let fault = |text: &str| parse(text, 0, text.len()).expect_err(text);
+        let f = fault("*(%rzx+8):u32");
+        assert_eq!((f.at, f.what.as_str()), (2, "no register '%rzx'"));
+        assert!(f.hint.expect("hint").contains("%rdi"));
+        let f = fault("*(arg1+8):u24");
+        assert_eq!((f.at, f.what.as_str()), (10, "no type 'u24'"));
+        assert!(f.hint.expect("hint").contains("u32"));
+        assert_eq!(fault("arg0").at, 0);
+        assert_eq!(fault("*(arg1+8").what, "expected ')', found the end");
+        assert!(fault("pkt->hdr.id").what.contains("C-like"));
+        assert!(fault("arg1->id").what.contains("C-like"));
+        assert_eq!(fault("").what, "a value is missing");
+        assert!(fault("str(arg1, 9999)").what.contains("464"));
+        assert!(fault("arg1+arg2").what.contains("only a number"));
+        assert!(fault(&"(".repeat(10_000)).what.contains("levels"));
+        assert!(fault(&"*".repeat(10_000)).what.contains("levels"));
+    }
+}

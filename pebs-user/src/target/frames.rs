@@ -1,0 +1,184 @@
+//! What `.eh_frame` knows: where functions lie, and where the return address is at an address.
+
+use std::ops::Range;
+
+use gimli::{
+    BaseAddresses, CfaRule, CieOrFde, EhFrame, EhFrameOffset, EndianSlice, LittleEndian,
+    UnwindContext, UnwindSection, X86_64,
+};
+use object::{Object, ObjectSection};
+
+/// Functions that `.eh_frame` describes, as virtual addresses in the file, sorted, without empty ones.
+///
+/// Works on stripped binaries. A function split by the compiler (`f.cold`) gives two ranges.
+#[must_use]
+pub fn eh_frame_functions(file: &object::File<'_>) -> Vec<Range<u64>> {
+    Frames::read(file)
+        .entries
+        .into_iter()
+        .map(|entry| entry.range)
+        .collect()
+}
+
+/// One entry (FDE).
+#[derive(Clone, Debug)]
+struct Entry {
+    range: Range<u64>,
+    offset: usize,
+}
+
+/// The unwind table of one binary.
+#[derive(Debug, Default)]
+pub struct Frames {
+    section: Vec<u8>,
+    bases: BaseAddresses,
+    entries: Vec<Entry>,
+    /// Whether some function has landing pads: code that runs when an exception passes.
+    pub personality: bool,
+}
+
+type Slice<'a> = EndianSlice<'a, LittleEndian>;
+
+impl Frames {
+    /// Reads the table; a binary without one gives an empty one. What can't be parsed ends it.
+    #[must_use]
+    pub fn read<'data>(file: &impl Object<'data>) -> Self {
+        let Some(section) = file.section_by_name(".eh_frame") else {
+            return Self::default();
+        };
+        let Ok(data) = section.uncompressed_data() else {
+            return Self::default();
+        };
+        let address = |name| file.section_by_name(name).map_or(0, |s| s.address());
+        let mut frames = Self {
+            section: data.into_owned(),
+            bases: BaseAddresses::default()
+                .set_eh_frame(section.address())
+                .set_text(address(".text"))
+                .set_got(address(".got")),
+            ..Self::default()
+        };
+        let (entries, personality) = frames.scan();
+        frames.entries = entries;
+        frames.personality = personality;
+        frames
+    }
+
+    fn table(&self) -> EhFrame<Slice<'_>> {
+        let mut table = EhFrame::new(&self.section, LittleEndian);
+        table.set_address_size(8);
+        table
+    }
+
+    fn scan(&self) -> (Vec<Entry>, bool) {
+        let table = self.table();
+        let mut entries = Vec::new();
+        let mut personality = false;
+        let mut iter = table.entries(&self.bases);
+        while let Ok(Some(entry)) = iter.next() {
+            match entry {
+                CieOrFde::Cie(cie) => personality |= cie.personality().is_some(),
+                CieOrFde::Fde(partial) => {
+                    let Ok(fde) = partial.parse(EhFrame::cie_from_offset) else {
+                        continue;
+                    };
+                    if fde.len() > 0 && fde.initial_address() > 0 {
+                        entries.push(Entry {
+                            range: fde.initial_address()..fde.end_address(),
+                            offset: fde.offset(),
+                        });
+                    }
+                }
+            }
+        }
+        entries.sort_by_key(|entry| entry.range.start);
+        entries.dedup_by_key(|entry| entry.range.start);
+        (entries, personality)
+    }
+
+    /// Every range, sorted.
+    pub fn ranges(&self) -> impl Iterator<Item = &Range<u64>> {
+        self.entries.iter().map(|entry| &entry.range)
+    }
+
+    /// The range that holds an address. O(log n).
+    #[must_use]
+    pub fn range_of(&self, address: u64) -> Option<Range<u64>> {
+        self.entry_of(address).map(|entry| entry.range.clone())
+    }
+
+    fn entry_of(&self, address: u64) -> Option<&Entry> {
+        let after = self
+            .entries
+            .partition_point(|entry| entry.range.start <= address);
+        let entry = self.entries.get(after.checked_sub(1)?)?;
+        entry.range.contains(&address).then_some(entry)
+    }
+
+    /// Bytes between the stack pointer and the top of the frame just before the instruction at
+    /// `address` runs: 8 where the return address is on top of the stack, as at a function's entry
+    /// and its `ret`. `None` if unknown or counted from another register.
+    #[must_use]
+    pub fn depth_at(&self, address: u64) -> Option<Depth> {
+        let entry = self.entry_of(address)?;
+        let table = self.table();
+        let fde = table
+            .fde_from_offset(
+                &self.bases,
+                EhFrameOffset(entry.offset),
+                EhFrame::cie_from_offset,
+            )
+            .ok()?;
+        let mut context = UnwindContext::new();
+        let row = fde
+            .unwind_info_for_address(&table, &self.bases, &mut context, address)
+            .ok()?;
+        Some(match row.cfa() {
+            CfaRule::RegisterAndOffset { register, offset } if *register == X86_64::RSP => {
+                Depth::Known(*offset)
+            }
+            _ => Depth::FramePointer,
+        })
+    }
+}
+
+/// How far the top of the frame is, see [`Frames::depth_at`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Depth {
+    /// That many bytes above the stack pointer.
+    Known(i64),
+    /// Counted from another register: within the body of a function with a frame.
+    FramePointer,
+}
+
+impl Depth {
+    /// The return address is on top of the stack.
+    pub const RETURN: Self = Self::Known(8);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A stripped binary of the distribution has function starts, and its entries have the return
+    /// address on top of the stack.
+    #[test]
+    fn stripped_binary_has_functions() {
+        let data = std::fs::read("/bin/ls").expect("ls is there");
+        let file = object::File::parse(&*data).expect("ELF");
+        let functions = eh_frame_functions(&file);
+        assert!(functions.len() > 100, "{}", functions.len());
+        assert!(
+            functions
+                .windows(2)
+                .all(|pair| pair[0].start < pair[1].start)
+        );
+        let frames = Frames::read(&file);
+        let at_return = functions
+            .iter()
+            .filter(|range| frames.depth_at(range.start) == Some(Depth::RETURN))
+            .count();
+        assert!(at_return * 10 > functions.len() * 8, "{at_return}");
+        assert!(!frames.personality, "ls is plain C");
+    }
+}

@@ -1,0 +1,264 @@
+//! How the kernel runs an instruction under a uprobe: emulated, single-stepped, or not at all.
+//!
+//! Source: arch/x86/kernel/uprobes.c (`uprobe_init_insn`, `branch_setup_xol_ops`, `push_setup_xol_ops`,
+//! `can_optimize`), Linux 6.1 to 6.18.
+
+use super::probe::EntryClass;
+
+/// Page size of x86-64: the kernel patches no nop across a page's end.
+const PAGE: u64 = 4096;
+
+/// What the running kernel does beyond what all do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kernel {
+    /// Emulates nops longer than one byte and turns five-byte ones into calls (6.18).
+    pub long_nops: bool,
+}
+
+impl Kernel {
+    /// The running kernel.
+    #[must_use]
+    pub fn running() -> Self {
+        let name = rustix::system::uname();
+        Self::from_release(&name.release().to_string_lossy())
+    }
+
+    /// The kernel of that release (`6.18.5-cloud`).
+    #[must_use]
+    pub fn from_release(release: &str) -> Self {
+        let mut parts = release.split(|c: char| !c.is_ascii_digit());
+        let mut next = || parts.next().and_then(|part| part.parse::<u32>().ok());
+        let version = (next().unwrap_or(0), next().unwrap_or(0));
+        Self {
+            long_nops: version >= (6, 18),
+        }
+    }
+
+    /// Cost class of the instruction `bytes` at `address`.
+    ///
+    /// # Errors
+    /// Why it can't be probed: the kernel refuses it, or would run it wrongly.
+    pub fn class(self, address: u64, bytes: &[u8]) -> Result<EntryClass, &'static str> {
+        let instruction = Parts::split(bytes).ok_or("it is no instruction")?;
+        if instruction
+            .prefixes
+            .iter()
+            .any(|p| REFUSED_PREFIXES.contains(p))
+        {
+            return Err("the kernel refuses instructions with a segment or lock prefix");
+        }
+        if instruction.vector {
+            return vector(instruction.opcode);
+        }
+        if instruction.escape {
+            return self.two_byte(address, bytes, &instruction);
+        }
+        one_byte(bytes, &instruction)
+    }
+
+    fn two_byte(
+        self,
+        address: u64,
+        bytes: &[u8],
+        parts: &Parts<'_>,
+    ) -> Result<EntryClass, &'static str> {
+        match parts.opcode {
+            0x80..=0x8f if parts.prefixes.contains(&0x66) => {
+                Err("the kernel refuses branches with an operand size prefix")
+            }
+            0x80..=0x8f => Ok(EntryClass::Emulated),
+            0x1f if self.long_nops && is_long_nop(bytes) => {
+                let fits = PAGE - address % PAGE >= 5;
+                Ok(if bytes.len() == 5 && fits {
+                    EntryClass::Nop5
+                } else {
+                    EntryClass::Emulated
+                })
+            }
+            _ => Ok(EntryClass::SingleStep),
+        }
+    }
+}
+
+/// Instructions with an opcode of one byte.
+fn one_byte(bytes: &[u8], parts: &Parts<'_>) -> Result<EntryClass, &'static str> {
+    let opcode = parts.opcode;
+    let word = parts.prefixes.contains(&0x66);
+    match opcode {
+        // With REX.B this is `xchg %r8,%rax`, which the kernel takes for a nop.
+        0x90 if parts.rex.is_some_and(|rex| rex & 1 == 1) => {
+            Err("the kernel takes this exchange for a nop")
+        }
+        0x90 => Ok(EntryClass::Emulated),
+        0xe8 | 0xe9 | 0xeb | 0x70..=0x7f if word => {
+            Err("the kernel refuses branches with an operand size prefix")
+        }
+        0xe8 | 0xe9 | 0xeb | 0x70..=0x7f => Ok(EntryClass::Emulated),
+        0x50..=0x57 if bytes.len() == 1 || (bytes.len() == 2 && parts.rex == Some(0x41)) => {
+            Ok(EntryClass::Emulated)
+        }
+        0x8e => Err("the kernel refuses loads of segment registers"),
+        _ if refused_opcode(opcode) => Err("the kernel refuses this instruction"),
+        _ => Ok(EntryClass::SingleStep),
+    }
+}
+
+/// `es`, `cs`, `ss`, `ds` (also `notrack`) and `lock`.
+const REFUSED_PREFIXES: [u8; 5] = [0x26, 0x2e, 0x36, 0x3e, 0xf0];
+
+/// Opcodes of one byte that the kernel does not step in 64-bit programs: invalid ones, port I/O,
+/// software interrupts, far jumps, `hlt`, `cli`, `sti`.
+fn refused_opcode(opcode: u8) -> bool {
+    matches!(
+        opcode,
+        0x06 | 0x07
+            | 0x0e
+            | 0x16
+            | 0x17
+            | 0x1e
+            | 0x1f
+            | 0x27
+            | 0x2f
+            | 0x37
+            | 0x3f
+            | 0x60..=0x62
+            | 0x6c..=0x6f
+            | 0x82
+            | 0x9a
+            | 0xcc..=0xcf
+            | 0xd4..=0xd6
+            | 0xe4..=0xe7
+            | 0xea
+            | 0xec..=0xef
+            | 0xf1
+            | 0xf4
+            | 0xfa
+            | 0xfb
+    )
+}
+
+/// Vector instructions: the kernel checks their opcode as if it were one of one byte, so those that
+/// look like a branch, a push or a nop would be emulated as such.
+fn vector(opcode: u8) -> Result<EntryClass, &'static str> {
+    match opcode {
+        0x50..=0x57 | 0x70..=0x7f | 0x90 | 0xe8 | 0xe9 | 0xeb => {
+            Err("the kernel could take this vector instruction for a branch")
+        }
+        _ if refused_opcode(opcode) => Err("the kernel refuses this instruction"),
+        _ => Ok(EntryClass::SingleStep),
+    }
+}
+
+/// The nops that compilers and the kernel agree on, 3 to 9 bytes long.
+fn is_long_nop(bytes: &[u8]) -> bool {
+    matches!(
+        bytes,
+        [0x0f, 0x1f, 0x00]
+            | [0x0f, 0x1f, 0x40, 0]
+            | [0x0f, 0x1f, 0x44, 0, 0]
+            | [0x66, 0x0f, 0x1f, 0x44, 0, 0]
+            | [0x0f, 0x1f, 0x80, 0, 0, 0, 0]
+            | [0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0]
+            | [0x66, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0]
+    )
+}
+
+/// An instruction's bytes by their use.
+struct Parts<'a> {
+    prefixes: &'a [u8],
+    rex: Option<u8>,
+    /// VEX or EVEX encoded.
+    vector: bool,
+    /// Opcode of two or more bytes: the one behind 0f.
+    escape: bool,
+    opcode: u8,
+}
+
+impl<'a> Parts<'a> {
+    fn split(bytes: &'a [u8]) -> Option<Self> {
+        let legacy = [
+            0x26, 0x2e, 0x36, 0x3e, 0x64, 0x65, 0x66, 0x67, 0xf0, 0xf2, 0xf3,
+        ];
+        let count = bytes.iter().take_while(|b| legacy.contains(b)).count();
+        let (prefixes, mut rest) = bytes.split_at(count);
+        let mut rex = None;
+        if let [first @ 0x40..=0x4f, tail @ ..] = rest {
+            rex = Some(*first);
+            rest = tail;
+        }
+        let (vector, escape, opcode) = match rest {
+            [0xc5, _, opcode, ..] | [0xc4, _, _, opcode, ..] | [0x62, _, _, _, opcode, ..] => {
+                (true, false, *opcode)
+            }
+            [0x0f, opcode, ..] => (false, true, *opcode),
+            [opcode, ..] => (false, false, *opcode),
+            [] => return None,
+        };
+        Some(Self {
+            prefixes,
+            rex,
+            vector,
+            escape,
+            opcode,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEW: Kernel = Kernel { long_nops: true };
+    const OLD: Kernel = Kernel { long_nops: false };
+
+    /// The classes measured and read: cheap are nops, pushes and direct branches.
+    #[test]
+    fn classes() {
+        let new = |bytes: &[u8]| NEW.class(0x1000, bytes);
+        assert_eq!(new(&[0x55]), Ok(EntryClass::Emulated), "push %rbp");
+        assert_eq!(new(&[0x41, 0x57]), Ok(EntryClass::Emulated), "push %r15");
+        assert_eq!(new(&[0x90]), Ok(EntryClass::Emulated), "nop");
+        assert_eq!(new(&[0xe8, 1, 0, 0, 0]), Ok(EntryClass::Emulated), "call");
+        assert_eq!(new(&[0x74, 5]), Ok(EntryClass::Emulated), "je");
+        assert_eq!(
+            new(&[0x0f, 0x84, 5, 0, 0, 0]),
+            Ok(EntryClass::Emulated),
+            "je"
+        );
+        let single = Ok(EntryClass::SingleStep);
+        assert_eq!(new(&[0xf3, 0x0f, 0x1e, 0xfa]), single, "endbr64");
+        assert_eq!(new(&[0x48, 0x89, 0xe5]), single, "mov");
+        assert_eq!(new(&[0xc3]), single, "ret");
+        assert_eq!(new(&[0xf3, 0xc3]), single, "rep ret");
+        assert_eq!(new(&[0xff, 0xe0]), single, "jmp *%rax");
+    }
+
+    /// A five-byte nop is cheapest where the kernel patches it, and costly before.
+    #[test]
+    fn nops() {
+        let nop5 = [0x0f, 0x1f, 0x44, 0, 0];
+        assert_eq!(NEW.class(0x1000, &nop5), Ok(EntryClass::Nop5));
+        assert_eq!(NEW.class(0x1ffe, &nop5), Ok(EntryClass::Emulated));
+        assert_eq!(OLD.class(0x1000, &nop5), Ok(EntryClass::SingleStep));
+        assert!(Kernel::from_release("6.18.0-rc1").long_nops);
+        assert!(!Kernel::from_release("6.1.0-18-amd64").long_nops);
+        assert!(Kernel::from_release("10.2").long_nops);
+    }
+
+    /// What the kernel refuses or would run wrongly is never probed.
+    #[test]
+    fn refused() {
+        for bytes in [
+            &[0x3e, 0xff, 0xe0][..],
+            &[0xf0, 0x48, 0xff, 0x07],
+            &[0xcc],
+            &[0xf4],
+            &[0x49, 0x90],
+            &[0xc5, 0xfd, 0x7f, 0x07],
+            &[0x66, 0xe8, 0, 0],
+            &[],
+        ] {
+            assert!(NEW.class(0, bytes).is_err(), "{bytes:x?}");
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Where the named arguments of a probe go: columns of the trace, bytes of the record.
+
+use pebs_common::config::{ArgProgram, MAX_ARGS, SiteConfig};
+use pebs_common::record::{ARG_CLASSES, Role};
+
+use super::error::ResolveError;
+use super::expr::Fault;
+use super::probe::ArgField;
+use super::program::Compiled;
+use super::spec::SpecError;
+use crate::store::schema::{ArgColumn, ArgType};
+
+/// Columns that `visits` has anyway.
+const TAKEN: [&str; 13] = [
+    "visit_id",
+    "item_id",
+    "probe_id",
+    "pid",
+    "tid",
+    "cpu_begin",
+    "cpu_end",
+    "begin_ns",
+    "end_ns",
+    "duration_ns",
+    "oncpu_ns",
+    "samples",
+    "flags",
+];
+
+/// A compiled argument and where it stands in its SPEC.
+#[derive(Clone, Debug)]
+pub(super) struct Named {
+    /// Name of the column.
+    pub name: String,
+    /// Byte in the SPEC.
+    pub at: usize,
+    /// What to read.
+    pub compiled: Compiled,
+}
+
+/// The arguments that the marks of one role carry.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Layout {
+    /// Item id.
+    pub id: Option<Compiled>,
+    named: Vec<(Compiled, u16)>,
+    payload: u32,
+    /// How to read them back.
+    pub fields: Vec<ArgField>,
+}
+
+impl Layout {
+    /// Lays out one role's arguments one behind the other, and gives each its column.
+    pub(super) fn new(
+        spec: &str,
+        id: Option<Compiled>,
+        named: &[Named],
+        columns: &mut Vec<ArgColumn>,
+    ) -> Result<Self, ResolveError> {
+        let mut layout = Self {
+            id,
+            ..Self::default()
+        };
+        let limit = ARG_CLASSES[ARG_CLASSES.len() - 1];
+        for (bit, argument) in (0_u32..).zip(named) {
+            let fault = |what: String| SpecError::new(spec, Fault::new(argument.at, what));
+            if bit as usize == MAX_ARGS {
+                return Err(fault(format!("more than {MAX_ARGS} named arguments")).into());
+            }
+            let column = column(spec, argument, columns)?;
+            let offset = layout.payload;
+            layout.payload += argument.compiled.slot();
+            if layout.payload as usize > limit {
+                return Err(fault(format!(
+                    "the arguments take {} bytes up to here, {limit} at most; shorten the \
+                     strings: str(x, LEN)",
+                    layout.payload
+                ))
+                .into());
+            }
+            layout.fields.push(ArgField {
+                column,
+                bit,
+                offset: offset as usize,
+                r#type: argument.compiled.r#type,
+            });
+            let offset = u16::try_from(offset).unwrap_or(u16::MAX);
+            layout.named.push((argument.compiled.clone(), offset));
+        }
+        Ok(layout)
+    }
+
+    /// Registers that a site of this role reads.
+    pub(super) fn registers(&self) -> Vec<super::register::Register> {
+        let named = self.named.iter().map(|(compiled, _)| compiled.register);
+        self.id.iter().map(|id| id.register).chain(named).collect()
+    }
+
+    /// What the kernel program does at a site. A result that is not known there stays unread.
+    pub(super) fn config(&self, role: Role, at: SiteState) -> SiteConfig {
+        let mut config = SiteConfig {
+            probe: at.probe,
+            role: role as u8,
+            args: u8::try_from(self.named.len()).unwrap_or(u8::MAX),
+            has_id: u8::from(self.id.is_some()),
+            payload: self.payload,
+            sp_adjust: at.sp_adjust,
+            id: self
+                .id
+                .as_ref()
+                .map_or(ArgProgram::NONE, |id| id.program(at.read_adjust, 0)),
+            named: [ArgProgram::NONE; MAX_ARGS],
+        };
+        if at.readable {
+            for (slot, (compiled, offset)) in config.named.iter_mut().zip(&self.named) {
+                *slot = compiled.program(at.read_adjust, *offset);
+            }
+        }
+        config
+    }
+}
+
+/// What a site is like when its mark is made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SiteState {
+    /// Number of the probe.
+    pub probe: u8,
+    /// Added to the stack pointer it gives the function's first one.
+    pub sp_adjust: i64,
+    /// Added to the stack pointer where an argument starts from it.
+    pub read_adjust: i64,
+    /// The named arguments exist there.
+    pub readable: bool,
+}
+
+/// The column of an argument: an old one of the same name and type, or a new one.
+fn column(
+    spec: &str,
+    argument: &Named,
+    columns: &mut Vec<ArgColumn>,
+) -> Result<usize, ResolveError> {
+    if TAKEN.contains(&argument.name.as_str()) {
+        let fault = Fault::new(
+            argument.at - argument.name.len() - 1,
+            format!("'{}' is a column of every trace", argument.name),
+        )
+        .hint("give the argument another name");
+        return Err(SpecError::new(spec, fault).into());
+    }
+    let r#type = argument.compiled.r#type;
+    if let Some(at) = columns.iter().position(|c| c.name == argument.name) {
+        if columns[at].r#type == r#type {
+            return Ok(at);
+        }
+        return Err(ResolveError::ColumnType {
+            name: argument.name.clone(),
+            first: name(columns[at].r#type).to_owned(),
+            second: name(r#type).to_owned(),
+        });
+    }
+    columns.push(ArgColumn {
+        name: argument.name.clone(),
+        r#type,
+    });
+    Ok(columns.len() - 1)
+}
+
+fn name(r#type: ArgType) -> &'static str {
+    match r#type {
+        ArgType::U64 => "an unsigned number",
+        ArgType::I64 => "a signed number",
+        ArgType::Str => "a string",
+    }
+}

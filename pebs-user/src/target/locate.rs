@@ -1,0 +1,294 @@
+//! Finds the file that BIN means: a path, a command, a library's name, or a file of a process.
+
+use std::env;
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Component, Path, PathBuf};
+
+use super::process::{self, FileId};
+use crate::units::Pid;
+
+/// Symlinks followed at most, as the kernel does.
+const MAX_LINKS: u32 = 40;
+
+/// Folders that the dynamic loader searches without being told.
+const LIBRARY_FOLDERS: [&str; 7] = [
+    "/lib/x86_64-linux-gnu",
+    "/usr/lib/x86_64-linux-gnu",
+    "/lib64",
+    "/usr/lib64",
+    "/lib",
+    "/usr/lib",
+    "/usr/local/lib",
+];
+
+/// Why no file was found.
+#[derive(Debug, thiserror::Error)]
+pub enum LocateError {
+    /// A path that leads nowhere.
+    #[error("cannot find binary {path}")]
+    Path {
+        /// As looked for.
+        path: PathBuf,
+        /// The system's reason.
+        #[source]
+        source: io::Error,
+    },
+    /// A name that is neither a command nor a library.
+    #[error("cannot find binary '{name}': no such command in PATH, no such library")]
+    Name {
+        /// As typed.
+        name: String,
+        /// A file of that name in the current folder.
+        here: bool,
+    },
+}
+
+/// The file, without symlinks, as this process can open it. With a process, paths are those of its
+/// root folder, and names are looked for among the files it has mapped first.
+///
+/// # Errors
+/// [`LocateError`].
+pub fn locate(binary: &str, pid: Option<Pid>) -> Result<PathBuf, LocateError> {
+    if binary.contains('/') {
+        return path(Path::new(binary), pid);
+    }
+    let mapped = pid.and_then(|pid| mapped(binary, pid));
+    let library = binary.starts_with("lib") || binary.contains(".so");
+    let found = mapped.or_else(|| {
+        if library {
+            find_library(binary).or_else(|| command(binary))
+        } else {
+            command(binary).or_else(|| find_library(binary))
+        }
+    });
+    found.ok_or_else(|| LocateError::Name {
+        name: binary.to_owned(),
+        here: Path::new(binary).is_file(),
+    })
+}
+
+fn path(typed: &Path, pid: Option<Pid>) -> Result<PathBuf, LocateError> {
+    if let Some(root) = pid.and_then(foreign_root)
+        && typed.is_absolute()
+    {
+        return follow(&root, typed).map_err(|source| LocateError::Path {
+            path: root.join(typed.strip_prefix("/").unwrap_or(typed)),
+            source,
+        });
+    }
+    fs::canonicalize(typed).map_err(|source| LocateError::Path {
+        path: typed.to_owned(),
+        source,
+    })
+}
+
+/// The root folder of a process as a path, if it is not ours.
+fn foreign_root(pid: Pid) -> Option<PathBuf> {
+    let root = PathBuf::from(format!("/proc/{}/root", pid.0));
+    let theirs = FileId::of(&root.join("."))?;
+    (FileId::of(Path::new("/")) != Some(theirs)).then_some(root)
+}
+
+/// Follows a path within another root, so that symlinks stay in it.
+fn follow(root: &Path, path: &Path) -> io::Result<PathBuf> {
+    let mut done = PathBuf::new();
+    let mut links = 0;
+    let mut waiting: Vec<PathBuf> = parts(path);
+    while let Some(part) = waiting.pop() {
+        if part == Path::new("..") {
+            done.pop();
+            continue;
+        }
+        let next = done.join(&part);
+        match fs::read_link(root.join(&next)) {
+            Ok(target) => {
+                links += 1;
+                if links > MAX_LINKS {
+                    return Err(io::Error::other("too many symlinks"));
+                }
+                if target.is_absolute() {
+                    done = PathBuf::new();
+                }
+                waiting.extend(parts(&target));
+            }
+            Err(_) => done = next,
+        }
+    }
+    let found = root.join(done);
+    fs::metadata(&found).map(|_| found)
+}
+
+/// Names of a path, the last one first.
+fn parts(path: &Path) -> Vec<PathBuf> {
+    path.components()
+        .rev()
+        .filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir))
+        .map(|part| PathBuf::from(part.as_os_str()))
+        .collect()
+}
+
+/// A file that the process has mapped under that name.
+fn mapped(name: &str, pid: Pid) -> Option<PathBuf> {
+    let mappings = process::mappings(pid)?;
+    let mapping = mappings.iter().find(|mapping| {
+        let path = mapping.path.trim_end_matches(" (deleted)");
+        let file = path.rsplit('/').next().unwrap_or_default();
+        mapping.executable && mapping.file.inode != 0 && is_named(file, name)
+    })?;
+    let direct = path(Path::new(&mapping.path), Some(pid)).ok();
+    if let Some(direct) = direct.filter(|path| FileId::of(path) == Some(mapping.file)) {
+        return Some(direct);
+    }
+    // The file was deleted or replaced: the kernel still has the one that the process runs.
+    let kept = format!(
+        "/proc/{}/map_files/{:x}-{:x}",
+        pid.0, mapping.start, mapping.end
+    );
+    let kept = PathBuf::from(kept);
+    kept.exists().then_some(kept)
+}
+
+/// Whether a file is what a bare name means: itself, or `libc` for `libc.so.6`.
+fn is_named(file: &str, name: &str) -> bool {
+    file == name
+        || file.strip_prefix(name).is_some_and(|rest| {
+            rest.starts_with(".so") || (rest.starts_with('-') && rest.contains(".so"))
+        })
+}
+
+/// The command as the shell would find it.
+#[must_use]
+pub fn command(name: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    let found = env::split_paths(&path)
+        .map(|folder| folder.join(name))
+        .find(|path| {
+            fs::metadata(path)
+                .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+        })?;
+    fs::canonicalize(found).ok()
+}
+
+/// A library by soname or bare name, in the loader's folders; of several versions the highest.
+#[must_use]
+pub fn find_library(name: &str) -> Option<PathBuf> {
+    let mut folders = configured();
+    folders.extend(LIBRARY_FOLDERS.iter().map(PathBuf::from));
+    for folder in &folders {
+        let exact = folder.join(name);
+        if is_elf(&exact) {
+            return fs::canonicalize(exact).ok();
+        }
+    }
+    folders.iter().find_map(|folder| newest(folder, name))
+}
+
+fn newest(folder: &Path, name: &str) -> Option<PathBuf> {
+    let mut found: Vec<String> = fs::read_dir(folder)
+        .ok()?
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|file| {
+            file.strip_prefix(name)
+                .is_some_and(|rest| rest == ".so" || rest.starts_with(".so."))
+        })
+        .filter(|file| is_elf(&folder.join(file)))
+        .collect();
+    found.sort_by_key(|file| {
+        file.split(|c: char| !c.is_ascii_digit())
+            .filter_map(|part| part.parse::<u64>().ok())
+            .collect::<Vec<_>>()
+    });
+    fs::canonicalize(folder.join(found.pop()?)).ok()
+}
+
+/// `libc.so` is a linker's script on many systems.
+fn is_elf(path: &Path) -> bool {
+    let mut head = [0_u8; 4];
+    fs::File::open(path)
+        .and_then(|mut file| io::Read::read_exact(&mut file, &mut head))
+        .is_ok_and(|()| head == *b"\x7fELF")
+}
+
+/// Folders of /etc/ld.so.conf and what it includes.
+fn configured() -> Vec<PathBuf> {
+    let mut folders = Vec::new();
+    read_configuration(Path::new("/etc/ld.so.conf"), &mut folders, 0);
+    folders
+}
+
+fn read_configuration(path: &Path, folders: &mut Vec<PathBuf>, depth: u32) {
+    let Ok(text) = fs::read_to_string(path) else {
+        return;
+    };
+    for line in text.lines().map(str::trim) {
+        if let Some(pattern) = line.strip_prefix("include ") {
+            // Every distribution writes `include DIR/*.conf`.
+            let pattern = Path::new(pattern.trim());
+            if let (Some(parent), true) = (pattern.parent(), depth < 4)
+                && let Ok(entries) = fs::read_dir(parent)
+            {
+                let mut files: Vec<PathBuf> = entries.flatten().map(|e| e.path()).collect();
+                files.sort();
+                for file in files
+                    .iter()
+                    .filter(|f| f.extension() == pattern.extension())
+                {
+                    read_configuration(file, folders, depth + 1);
+                }
+            }
+        } else if line.starts_with('/') {
+            folders.push(PathBuf::from(line));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// Commands, libraries by soname and by bare name, and paths are found, symlinks resolved.
+    #[test]
+    fn names() {
+        let ends = |name: &str, end: &str| {
+            let found = locate(name, None).unwrap_or_else(|e| panic!("{e}"));
+            assert!(
+                found.to_string_lossy().contains(end),
+                "{name}: {}",
+                found.display()
+            );
+        };
+        ends("redis-server", "/redis-check-rdb");
+        ends("libsqlite3.so.0", "/libsqlite3.so.0.");
+        ends("libc", "/libc.so.6");
+        ends("libc.so.6", "/libc.so.6");
+        ends("/usr/bin/redis-server", "/redis-check-rdb");
+        assert!(locate("no-such-command", None).is_err());
+        assert!(locate("/no/such/path", None).is_err());
+    }
+
+    /// With a process, its own libraries come first.
+    #[test]
+    fn of_a_process() {
+        let me = Pid(std::process::id());
+        let libc = locate("libc", Some(me)).expect("mapped");
+        assert!(process::maps(me, FileId::of(&libc).expect("file")));
+    }
+
+    /// Symlinks of another root do not lead out of it.
+    #[test]
+    fn other_root() {
+        let root = tempfile::tempdir().expect("dir");
+        fs::create_dir_all(root.path().join("usr/bin")).expect("mkdir");
+        fs::write(root.path().join("usr/bin/app"), "x").expect("write");
+        symlink("/usr/bin", root.path().join("bin")).expect("link");
+        symlink("../../../usr/bin/app", root.path().join("usr/bin/alias")).expect("link");
+        let found = follow(root.path(), Path::new("/bin/alias")).expect("found");
+        assert_eq!(found, root.path().join("usr/bin/app"));
+        assert!(follow(root.path(), Path::new("/bin/sh")).is_err());
+    }
+}

@@ -1,0 +1,199 @@
+//! From a typed name to one function of a binary.
+
+use super::demangle::{demangle, key, names, without_version};
+use super::elf::{Binary, Function};
+
+/// Names suggested at most.
+const MAX_SUGGESTIONS: usize = 5;
+
+/// Symbols above which names are not compared letter by letter for suggestions.
+const MAX_COMPARED: usize = 200_000;
+
+/// The function that was meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Virtual address in the file.
+    pub address: u64,
+    /// Readable name.
+    pub name: String,
+}
+
+/// Why a name means no one function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unknown {
+    /// No such symbol; the nearest ones.
+    NotFound(Vec<String>),
+    /// It is taken from another library.
+    Imported,
+    /// An indirect function: its address is its resolver's. The functions it may choose.
+    Indirect(Vec<String>),
+    /// Several: address and readable name of each.
+    Ambiguous(Vec<(u64, String)>),
+}
+
+/// Looks a function up by its name as typed: mangled or readable, with or without version.
+///
+/// # Errors
+/// [`Unknown`].
+pub fn function(binary: &Binary, typed: &str) -> Result<Found, Unknown> {
+    let mut matches = matching(binary, typed);
+    if matches.is_empty() {
+        let bare = without_version(typed);
+        return Err(if binary.imports.iter().any(|name| names(bare, name)) {
+            Unknown::Imported
+        } else {
+            Unknown::NotFound(nearest(binary, typed))
+        });
+    }
+    // An old version may be a plain function, but it is not what programs call today.
+    if matches.iter().any(|f| f.ifunc) {
+        return Err(Unknown::Indirect(implementations(binary, typed)));
+    }
+    matches.dedup_by_key(|f| f.address);
+    match matches.as_slice() {
+        [only] => Ok(Found {
+            address: only.address,
+            name: demangle(without_version(&only.name)),
+        }),
+        several => Err(Unknown::Ambiguous(
+            several
+                .iter()
+                .map(|f| (f.address, demangle(&f.name)))
+                .collect(),
+        )),
+    }
+}
+
+/// Every symbol that the name means, by address.
+fn matching<'a>(binary: &'a Binary, typed: &str) -> Vec<&'a Function> {
+    let exact: Vec<&Function> = binary
+        .functions
+        .iter()
+        .filter(|f| f.name == typed || without_version(&f.name) == typed)
+        .collect();
+    if !exact.is_empty() {
+        return exact;
+    }
+    let key = key(typed);
+    binary
+        .functions
+        .iter()
+        .filter(|f| f.name.starts_with('_') && key.is_none_or(|key| f.name.contains(key)))
+        .filter(|f| names(typed, &f.name))
+        .collect()
+}
+
+/// What an indirect function may choose from: glibc calls them `__memcpy_avx_unaligned`.
+fn implementations(binary: &Binary, typed: &str) -> Vec<String> {
+    let prefix = format!("__{}_", without_version(typed));
+    let found = binary.functions.iter().filter(|f| !f.ifunc);
+    found
+        .map(|f| without_version(&f.name))
+        .filter(|name| name.starts_with(&prefix))
+        .take(MAX_SUGGESTIONS)
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Names like the typed one, the nearest first.
+#[must_use]
+pub fn nearest(binary: &Binary, typed: &str) -> Vec<String> {
+    let wanted = typed.to_lowercase();
+    let limit = (wanted.chars().count() / 3).max(1);
+    let mut scored: Vec<(usize, String)> = Vec::new();
+    for function in binary.functions.iter().take(MAX_COMPARED) {
+        let name = demangle(without_version(&function.name));
+        let lower = name.to_lowercase();
+        let score = if lower.contains(&wanted) {
+            Some(lower.len() - wanted.len())
+        } else {
+            distance(&wanted, &lower, limit).map(|edits| edits * 4)
+        };
+        if let Some(score) = score {
+            scored.push((score, name));
+        }
+    }
+    scored.sort();
+    scored.dedup_by(|a, b| a.1 == b.1);
+    scored.truncate(MAX_SUGGESTIONS);
+    scored.into_iter().map(|(_, name)| name).collect()
+}
+
+/// Edits between two texts, if no more than `limit`: one letter put in, left out, changed, or two
+/// swapped.
+#[must_use]
+pub fn distance(a: &str, b: &str, limit: usize) -> Option<usize> {
+    let a: Vec<char> = a.chars().collect();
+    let b: Vec<char> = b.chars().collect();
+    if a.len().abs_diff(b.len()) > limit {
+        return None;
+    }
+    let mut before_last = vec![0; b.len() + 1];
+    let mut last: Vec<usize> = (0..=b.len()).collect();
+    for i in 1..=a.len() {
+        let mut row = vec![i; b.len() + 1];
+        for j in 1..=b.len() {
+            let changed = last[j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            row[j] = changed.min(last[j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                row[j] = row[j].min(before_last[j - 2] + 1);
+            }
+        }
+        before_last = std::mem::replace(&mut last, row);
+    }
+    let edits = last[b.len()];
+    (edits <= limit).then_some(edits)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// Edits count letters put in, left out, changed or swapped.
+    #[test]
+    fn edits() {
+        assert_eq!(distance("abc", "abc", 2), Some(0));
+        assert_eq!(distance("proces", "process", 2), Some(1));
+        assert_eq!(distance("ab", "ba", 2), Some(1));
+        assert_eq!(distance("kitten", "sitting", 2), None);
+        assert_eq!(distance("kitten", "sitting", 3), Some(3));
+    }
+
+    /// A slip of the pen in a stock server's function is answered with the right name.
+    #[test]
+    fn suggestions() {
+        let binary = Binary::open(Path::new("/usr/bin/redis-check-rdb")).expect("redis");
+        let found = function(&binary, "processCommand").expect("exported");
+        assert_eq!(found.name, "processCommand");
+        let Err(Unknown::NotFound(near)) = function(&binary, "procesComand") else {
+            panic!("found")
+        };
+        assert_eq!(near[0], "processCommand");
+        assert_eq!(function(&binary, "write"), Err(Unknown::Imported));
+    }
+
+    /// The C library's memcpy is chosen when the program starts, and its versions are told apart.
+    #[test]
+    fn c_library() {
+        let libc = Binary::open(Path::new("/lib/x86_64-linux-gnu/libc.so.6")).expect("libc");
+        assert!(matches!(
+            function(&libc, "memcpy"),
+            Err(Unknown::Indirect(_))
+        ));
+        assert!(function(&libc, "malloc").is_ok());
+        assert!(function(&libc, "malloc@@GLIBC_2.2.5").is_ok());
+        let versioned = libc.functions.iter().filter(|f| f.name.contains('@'));
+        let ambiguous = versioned.into_iter().find_map(|f| {
+            let bare = without_version(&f.name);
+            match function(&libc, bare) {
+                Err(Unknown::Ambiguous(list)) => Some((bare.to_owned(), list)),
+                _ => None,
+            }
+        });
+        let (name, list) = ambiguous.expect("some name has two versions");
+        assert!(list.len() > 1);
+        assert!(function(&libc, &list[0].1).is_ok(), "{name}: {list:?}");
+    }
+}

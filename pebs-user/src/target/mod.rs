@@ -1,0 +1,39 @@
+//! From a SPEC to the instructions to probe.
+
+mod body;
+pub mod breakpoint;
+mod debugfile;
+pub mod demangle;
+mod dwarf;
+pub mod elf;
+pub mod ends;
+pub mod entry;
+pub mod error;
+pub mod expr;
+pub mod frames;
+pub mod kernel;
+mod layout;
+mod line;
+pub mod locate;
+pub mod lookup;
+pub mod parameters;
+mod place;
+pub mod probe;
+pub mod process;
+pub mod program;
+pub mod register;
+mod resolve;
+mod scan;
+pub mod spec;
+pub mod survey;
+mod symbols;
+pub mod unwind;
+pub mod usdt;
+
+#[cfg(test)]
+mod testing;
+
+pub use error::ResolveError;
+pub use frames::eh_frame_functions;
+pub use resolve::{ResolveOptions, resolve};
+pub use unwind::ReturnMode;

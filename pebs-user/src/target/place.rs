@@ -1,0 +1,501 @@
+//! One endpoint of a SPEC in its binary: the instructions at which its marks are made.
+
+use std::rc::Rc;
+
+use super::body::{self, Body};
+use super::demangle::{demangle, without_version};
+use super::elf::{Binary, Language};
+use super::ends;
+use super::entry::{self, Entry, Needs, ReturnAddress};
+use super::error::{FunctionError, ResolveError};
+use super::kernel::Kernel;
+use super::line;
+use super::locate::find_library;
+use super::lookup::{self, Unknown};
+use super::probe::EntryClass;
+use super::program::{Arguments, Operand};
+use super::register::Register;
+use super::spec::{Endpoint, Location};
+use super::unwind::{self, ReturnMode};
+use super::usdt;
+
+/// The stack pointer behind a return, where a uretprobe fires, is this far above the one at the
+/// function's first instruction.
+const URETPROBE_ADJUST: i64 = -8;
+
+/// One instruction to probe.
+#[derive(Clone, Debug)]
+pub(super) struct Point {
+    pub address: u64,
+    pub file_offset: u64,
+    pub uretprobe: bool,
+    pub class: EntryClass,
+    pub text: String,
+    pub label: String,
+    pub sp_adjust: i64,
+    pub semaphore_offset: u64,
+    /// Named arguments exist here (`retval` does not at a tail jump).
+    pub readable: bool,
+}
+
+/// What kind of place it is.
+#[derive(Debug)]
+enum What {
+    /// The entry of a function.
+    Entry { start: u64 },
+    /// The returns of a function.
+    Return { start: u64 },
+    /// Single instructions within functions.
+    Addresses(Vec<u64>),
+    /// A USDT probe: instruction and semaphore of each of its sites, and its operands.
+    Usdt {
+        sites: Vec<usdt::Site>,
+        operands: Vec<Result<Operand, String>>,
+    },
+}
+
+/// A place that was found.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub binary: Rc<Binary>,
+    kernel: Kernel,
+    what: What,
+    /// As people call it.
+    name: String,
+}
+
+/// Finds an endpoint's place.
+pub(super) fn find(
+    binary: Rc<Binary>,
+    kernel: Kernel,
+    endpoint: &Endpoint,
+) -> Result<Place, ResolveError> {
+    let (what, name) = match &endpoint.location {
+        Location::Function(name) => {
+            let found = function(&binary, name)?;
+            (
+                What::Entry {
+                    start: found.address,
+                },
+                found.name,
+            )
+        }
+        Location::Return(name) => {
+            let found = function(&binary, name)?;
+            (
+                What::Return {
+                    start: found.address,
+                },
+                found.name,
+            )
+        }
+        Location::Offset(name, offset) => {
+            let found = function(&binary, name)?;
+            let address = found.address.saturating_add(*offset);
+            let inside = binary
+                .extent(found.address)
+                .is_some_and(|range| range.contains(&address));
+            if !inside {
+                let place = format!("{name}+{offset:#x}");
+                return Err(refuse(&binary, &place, "it lies behind the function's end"));
+            }
+            (What::Addresses(vec![address]), found.name)
+        }
+        Location::Address(address) => {
+            let name = name_of(&binary, *address);
+            if is_start(&binary, *address) {
+                (What::Entry { start: *address }, name)
+            } else {
+                (What::Addresses(vec![*address]), name)
+            }
+        }
+        Location::Line(file, number) => {
+            let found = line::addresses(&binary, file, *number)?;
+            (What::Addresses(found), format!("{file}:{number}"))
+        }
+        Location::Usdt(provider, name) => {
+            let found = usdt::find(&binary, provider, name)?;
+            let what = What::Usdt {
+                sites: found.sites,
+                operands: found.operands,
+            };
+            (what, format!("usdt:{provider}:{name}"))
+        }
+    };
+    Ok(Place {
+        binary,
+        kernel,
+        what,
+        name,
+    })
+}
+
+fn refuse(binary: &Binary, place: &str, why: &str) -> ResolveError {
+    ResolveError::Address {
+        place: place.to_owned(),
+        path: binary.path.clone(),
+        why: why.to_owned(),
+        advice: None,
+    }
+}
+
+/// The same error with advice of its own.
+fn advise(mut error: ResolveError, text: &str) -> ResolveError {
+    if let ResolveError::Address { advice, .. } = &mut error {
+        *advice = Some(text.to_owned());
+    }
+    error
+}
+
+fn function(binary: &Binary, name: &str) -> Result<lookup::Found, ResolveError> {
+    lookup::function(binary, name).map_err(|why| {
+        ResolveError::Function(Box::new(FunctionError {
+            name: name.to_owned(),
+            path: binary.path.clone(),
+            tables: binary.tables.clone(),
+            library: match why {
+                Unknown::Imported => exporter(binary, name),
+                _ => None,
+            },
+            why,
+        }))
+    })
+}
+
+/// The library among those that the binary needs which has the function.
+fn exporter(binary: &Binary, name: &str) -> Option<String> {
+    binary.needed.iter().find_map(|soname| {
+        let library = Binary::open(&find_library(soname)?).ok()?;
+        let has = library
+            .functions
+            .iter()
+            .any(|f| f.global && without_version(&f.name) == without_version(name));
+        has.then(|| soname.clone())
+    })
+}
+
+/// Whether a function starts at the address.
+fn is_start(binary: &Binary, address: u64) -> bool {
+    binary.symbol_at(address).is_some_and(|f| f.size > 0)
+        || binary
+            .frames
+            .range_of(address)
+            .is_some_and(|r| r.start == address)
+}
+
+/// Name of the function that holds an address; `module+fn@0xADDR` if it has none.
+#[must_use]
+pub fn name_of(binary: &Binary, address: u64) -> String {
+    let start = binary.start_of(address).unwrap_or(address);
+    match binary.symbol_at(start) {
+        Some(function) => demangle(without_version(&function.name)),
+        None => {
+            let module = binary.path.file_name().unwrap_or_default();
+            format!("{}+fn@{start:#x}", module.to_string_lossy())
+        }
+    }
+}
+
+/// Name of the function that holds an address, and the distance from its start.
+fn label(binary: &Binary, address: u64) -> String {
+    let name = name_of(binary, address);
+    match address - binary.start_of(address).unwrap_or(address) {
+        0 => name,
+        offset => format!("{name}+{offset:#x}"),
+    }
+}
+
+impl Place {
+    /// What arguments mean here.
+    pub(super) fn arguments(&self) -> Arguments<'_> {
+        match &self.what {
+            What::Entry { .. } if self.binary.language == Language::Go => Arguments::Go,
+            What::Entry { .. } => Arguments::SysV,
+            What::Return { .. } => Arguments::Return,
+            What::Addresses(_) => Arguments::Inside,
+            What::Usdt { operands, .. } => Arguments::Usdt(operands),
+        }
+    }
+
+    /// The instructions of an endpoint that is not a whole call.
+    pub(super) fn points(
+        &self,
+        mode: ReturnMode,
+        registers: &[Register],
+        notes: &mut Vec<String>,
+    ) -> Result<Vec<Point>, ResolveError> {
+        match &self.what {
+            What::Entry { start } => {
+                let needs = Needs {
+                    registers,
+                    ..Needs::default()
+                };
+                Ok(vec![self.entry(*start, needs, notes)?])
+            }
+            What::Return { start } => self.returns(*start, mode, Frames::Unknown, notes),
+            What::Addresses(list) => list.iter().map(|address| self.address(*address)).collect(),
+            What::Usdt { sites, .. } => sites
+                .iter()
+                .map(|site| {
+                    let mut point = self.address(site.address)?;
+                    point.semaphore_offset = site.semaphore_offset;
+                    point.label = format!("{} at {}", self.name, point.label);
+                    Ok(point)
+                })
+                .collect(),
+        }
+    }
+
+    /// The returns of a call and its entry, in this order.
+    pub(super) fn call(
+        &self,
+        mode: ReturnMode,
+        registers: &[Register],
+        notes: &mut Vec<String>,
+    ) -> Result<(Vec<Point>, Point), ResolveError> {
+        let What::Entry { start } = self.what else {
+            let why = "no function starts there, so it has no return";
+            let advice = "write 0xADDR..END, or 0xADDR.. for 'until the next start'";
+            return Err(advise(refuse(&self.binary, &self.name, why), advice));
+        };
+        let points = self.returns(start, mode, Frames::Matched, notes)?;
+        let uretprobe = points.iter().any(|point| point.uretprobe);
+        let taken: Vec<u64> = match uretprobe {
+            true => Vec::new(),
+            false => points.iter().map(|point| point.address).collect(),
+        };
+        let return_address = if uretprobe {
+            ReturnAddress::OnTop
+        } else {
+            ReturnAddress::Known
+        };
+        let needs = Needs {
+            registers,
+            taken: &taken,
+            return_address,
+        };
+        let entry = self.entry(start, needs, notes)?;
+        let mut points = points;
+        if let Some(point) = points.iter_mut().find(|point| point.uretprobe) {
+            // One breakpoint serves both.
+            let adjust = point.sp_adjust;
+            *point = Point {
+                uretprobe: true,
+                sp_adjust: adjust,
+                ..entry.clone()
+            };
+        }
+        Ok((points, entry))
+    }
+
+    fn point(&self, address: u64, class: EntryClass, text: String) -> Result<Point, ResolveError> {
+        let file_offset = self.binary.file_offset(address).ok_or_else(|| {
+            refuse(
+                &self.binary,
+                &format!("{address:#x}"),
+                "it lies outside the file",
+            )
+        })?;
+        Ok(Point {
+            address,
+            file_offset,
+            uretprobe: false,
+            class,
+            text,
+            label: label(&self.binary, address),
+            sp_adjust: 0,
+            semaphore_offset: 0,
+            readable: true,
+        })
+    }
+
+    fn body(&self, start: u64) -> Result<Body, ResolveError> {
+        let range = self.binary.extent(start);
+        range
+            .map(|range| Body::read(&self.binary, range))
+            .ok_or_else(|| refuse(&self.binary, &self.name, "its end is unknown"))
+    }
+
+    fn entry(
+        &self,
+        start: u64,
+        needs: Needs<'_>,
+        notes: &mut Vec<String>,
+    ) -> Result<Point, ResolveError> {
+        let body = self.body(start)?;
+        let Entry {
+            address,
+            class,
+            text,
+            sp_adjust,
+            repeated,
+            ..
+        } = entry::choose(&self.binary, self.kernel, &body, needs).map_err(|why| {
+            advise(
+                refuse(&self.binary, &self.name, &why),
+                "probe its caller, or a function that it calls",
+            )
+        })?;
+        if repeated {
+            notes.push(format!(
+                "{} jumps back to its first instruction: each round makes a mark",
+                name_of(&self.binary, start)
+            ));
+        }
+        let mut point = self.point(address, class, text)?;
+        point.sp_adjust = sp_adjust;
+        point.label = match address - start {
+            0 => name_of(&self.binary, start),
+            offset => format!("{}+{offset:#x}", name_of(&self.binary, start)),
+        };
+        Ok(point)
+    }
+
+    /// Where the returns of a function are marked.
+    fn returns(
+        &self,
+        start: u64,
+        mode: ReturnMode,
+        frames: Frames,
+        notes: &mut Vec<String>,
+    ) -> Result<Vec<Point>, ResolveError> {
+        let choice = unwind::decide(&self.binary, mode);
+        let name = name_of(&self.binary, start);
+        if choice.uretprobe {
+            let needs = Needs {
+                return_address: ReturnAddress::OnTop,
+                ..Needs::default()
+            };
+            let mut point = self.entry(start, needs, &mut Vec::new())?;
+            point.uretprobe = true;
+            point.sp_adjust = URETPROBE_ADJUST;
+            notes.push(format!("returns of {name} by uretprobe: {}", choice.reason));
+            notes.extend(choice.danger);
+            return Ok(vec![point]);
+        }
+        let unclear = |why: String| ResolveError::Returns {
+            name: name.clone(),
+            path: self.binary.path.clone(),
+            why,
+            no_uretprobe: choice.reason.clone(),
+        };
+        let range = self
+            .binary
+            .extent(start)
+            .ok_or_else(|| unclear("its end is unknown".to_owned()))?;
+        let ends = ends::find(&self.binary, self.kernel, range).map_err(unclear)?;
+        notes.push(format!(
+            "returns of {name} at {}: {}",
+            describe(&ends),
+            choice.reason
+        ));
+        if self.binary.language == Language::Go && frames == Frames::Matched {
+            notes.push(format!(
+                "{name} is Go: a call whose stack moves or that goes on on another thread finds no end; \
+                 match by goroutine with BIN:{name}(id=%r14)..{name}%return(id=%r14)"
+            ));
+        }
+        let mut points = Vec::new();
+        for site in ends.sites {
+            let mut point = self.point(site.address, site.class, site.text)?;
+            point.readable = site.result_known;
+            points.push(point);
+        }
+        for target in ends.conditional {
+            self.conditional(target, frames, &name, (&mut points, notes))?;
+        }
+        Ok(points)
+    }
+
+    /// An exit by a conditional jump: marked at the entry of the function it goes to, if visits are matched
+    /// by frame; else it can't be told from other calls of that function.
+    fn conditional(
+        &self,
+        target: u64,
+        frames: Frames,
+        name: &str,
+        (points, notes): (&mut Vec<Point>, &mut Vec<String>),
+    ) -> Result<(), ResolveError> {
+        let other = name_of(&self.binary, target);
+        if frames == Frames::Unknown {
+            notes.push(format!(
+                "{name} may leave by a conditional jump to {other}: such returns are not marked"
+            ));
+            return Ok(());
+        }
+        let mut point = self.entry(target, Needs::default(), notes)?;
+        point.readable = false;
+        points.push(point);
+        notes.push(format!(
+            "{name} may leave by a conditional jump to {other}: marked at its entry, where calls \
+             by others fit no visit"
+        ));
+        Ok(())
+    }
+
+    /// A single instruction, checked to be one.
+    fn address(&self, address: u64) -> Result<Point, ResolveError> {
+        let place = match &self.what {
+            What::Addresses(_) if self.name.contains(':') => self.name.clone(),
+            _ => format!("{address:#x}"),
+        };
+        let refuse = |why: &str| refuse(&self.binary, &place, why);
+        if !self.binary.is_code(address) {
+            return Err(refuse("there is no code at that address"));
+        }
+        let start = self.binary.start_of(address).ok_or_else(|| {
+            refuse("no function is known there, so it can't be told where instructions start")
+        })?;
+        let body = self.body(start)?;
+        let Some(index) = body.index_of(address) else {
+            return Err(self.between(&body, address, &place));
+        };
+        let instruction = &body.code[index];
+        let class = self
+            .kernel
+            .class(address, body::bytes(&self.binary, instruction))
+            .map_err(|why| refuse(&format!("'{}': {why}", body::text(instruction))))?;
+        if class == EntryClass::Nop5 && address != start && body.uses_red_zone() {
+            return Err(refuse(
+                "the kernel would patch this nop into a call, which overwrites what the function \
+                 keeps below its stack pointer",
+            ));
+        }
+        self.point(address, class, body::text(instruction))
+    }
+
+    /// The error for an address within an instruction.
+    fn between(&self, body: &Body, address: u64, place: &str) -> ResolveError {
+        let before = body.code.iter().rev().find(|i| i.ip() < address);
+        let error = refuse(&self.binary, place, "it is in the middle of an instruction");
+        match before {
+            Some(before) => advise(
+                error,
+                &format!(
+                    "'{}' is at {:#x}, the next instruction at {:#x}",
+                    body::text(before),
+                    before.ip(),
+                    before.next_ip()
+                ),
+            ),
+            None => error,
+        }
+    }
+}
+
+/// Whether the marks of the returns are matched to visits by stack frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Frames {
+    Matched,
+    Unknown,
+}
+
+/// `3 ret, 1 tail jump`.
+fn describe(ends: &ends::Ends) -> String {
+    let rets = ends.sites.iter().filter(|site| site.result_known).count();
+    let tails = ends.sites.len() - rets;
+    match tails {
+        0 => format!("{rets} ret"),
+        _ => format!("{rets} ret and {tails} tail jump"),
+    }
+}

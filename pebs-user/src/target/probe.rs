@@ -1,0 +1,106 @@
+//! A probe as the rest of the program needs it: sites to attach to, and the rule by which their
+//! marks make visits.
+
+use std::path::PathBuf;
+
+use pebs_common::config::SiteConfig;
+use pebs_common::record::Role;
+use serde::{Deserialize, Serialize};
+
+use crate::store::schema::{ArgColumn, ArgType};
+use crate::units::ProbeId;
+
+/// How the marks of a probe make visits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum VisitRule {
+    /// From entry to return of one function, matched by stack frame (`BIN:FUNC`).
+    Call,
+    /// From START to END on the same thread.
+    ByThread,
+    /// From START to END with the same id, on any thread.
+    ById,
+    /// From START to the next START on the same thread.
+    UntilNext,
+}
+
+/// What the probed instruction costs, by the way in which the kernel runs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EntryClass {
+    /// A five-byte nop, which newer kernels turn into a call: about 0.3 us.
+    Nop5,
+    /// Emulated by the kernel (`push`, `nop`, a jump or call): about 0.5 us.
+    Emulated,
+    /// Single-stepped out of line: about 3.8 us in a VM.
+    SingleStep,
+}
+
+/// One place to attach to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Site {
+    /// Binary, resolved (no symlink), as this process can open it.
+    pub path: PathBuf,
+    /// Offset in the file of the probed instruction.
+    pub file_offset: u64,
+    /// Virtual address of the instruction in the ELF file.
+    pub address: u64,
+    /// Attach as a uretprobe (the role is then [`Role::Return`] or an end at `FUNC%return`).
+    pub uretprobe: bool,
+    /// What the mark says.
+    pub role: Role,
+    /// Cost class of the instruction.
+    pub class: EntryClass,
+    /// The instruction, disassembled, for `trace.json`.
+    pub instruction: String,
+    /// Demangled function name and offset (`main+0x10`).
+    pub place: String,
+    /// File offset of the USDT semaphore, 0 if there is none.
+    pub semaphore_offset: u64,
+    /// What the kernel program reads there.
+    pub config: SiteConfig,
+}
+
+/// Where a named argument lies in a mark's payload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArgField {
+    /// Index into the trace's argument columns.
+    pub column: usize,
+    /// Bit in `MarkArgs::valid`.
+    pub bit: u32,
+    /// Byte offset in the payload.
+    pub offset: usize,
+    /// How to read it.
+    pub r#type: ArgType,
+}
+
+/// A SPEC that was looked up in its binaries.
+#[derive(Clone, Debug)]
+pub struct Probe {
+    /// Its number.
+    pub id: ProbeId,
+    /// The SPEC as typed.
+    pub spec: String,
+    /// How its marks make visits.
+    pub rule: VisitRule,
+    /// Whether the item id is read from the target (else items are numbered).
+    pub has_id: bool,
+    /// Every place to attach to. Ends come before begins, the order in which to attach.
+    pub sites: Vec<Site>,
+    /// Named arguments read at begin marks.
+    pub begin_fields: Vec<ArgField>,
+    /// Named arguments read at end and return marks.
+    pub end_fields: Vec<ArgField>,
+}
+
+/// All probes of a run and the columns that their arguments make.
+#[derive(Clone, Debug, Default)]
+pub struct ProbeSet {
+    /// The probes, by id.
+    pub probes: Vec<Probe>,
+    /// Argument columns, in order of first mention.
+    pub columns: Vec<ArgColumn>,
+    /// What was chosen and why, for `trace.json` and the first lines of a run: how returns are marked,
+    /// what a probe can't see.
+    pub notes: Vec<String>,
+}

@@ -1,0 +1,277 @@
+//! Processes as /proc shows them. Everything here races with their exit: `None` means gone.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::units::{Pid, Tid};
+
+/// Listings of the threads at most, for a process that starts threads all the time.
+const MAX_ROUNDS: usize = 16;
+
+/// A file as the kernel knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileId {
+    /// Device, major and minor.
+    pub device: (u32, u32),
+    /// Inode.
+    pub inode: u64,
+}
+
+impl FileId {
+    /// The file at a path, symlinks followed.
+    #[must_use]
+    pub fn of(path: &Path) -> Option<Self> {
+        let meta = fs::metadata(path).ok()?;
+        let device = meta.dev();
+        Some(Self {
+            device: (rustix::fs::major(device), rustix::fs::minor(device)),
+            inode: meta.ino(),
+        })
+    }
+}
+
+/// One mapped part of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// First address and the one behind the last.
+    pub start: u64,
+    /// End address.
+    pub end: u64,
+    /// Offset in the file.
+    pub offset: u64,
+    /// Holds code.
+    pub executable: bool,
+    /// The file; inode 0: none.
+    pub file: FileId,
+    /// Its path as the process sees it, with ` (deleted)` behind if it is.
+    pub path: String,
+}
+
+fn proc_path(pid: Pid, name: &str) -> PathBuf {
+    PathBuf::from(format!("/proc/{}/{name}", pid.0))
+}
+
+/// Whether the process exists. A zombie does until its parent asked for its exit.
+#[must_use]
+pub fn exists(pid: Pid) -> bool {
+    proc_path(pid, "stat").exists()
+}
+
+/// Every thread of a process, listed again until a listing shows no new one.
+///
+/// A thread started while this runs is found if it is there at the last listing.
+#[must_use]
+pub fn threads(pid: Pid) -> Option<Vec<Tid>> {
+    let mut known = BTreeSet::new();
+    for _ in 0..MAX_ROUNDS {
+        let now = list_threads(pid)?;
+        let before = known.len();
+        known.extend(now);
+        if known.len() == before {
+            break;
+        }
+    }
+    Some(known.into_iter().map(Tid).collect())
+}
+
+fn list_threads(pid: Pid) -> Option<Vec<u32>> {
+    let entries = fs::read_dir(proc_path(pid, "task")).ok()?;
+    let threads: Vec<u32> = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect();
+    (!threads.is_empty()).then_some(threads)
+}
+
+/// Every process that descends from `pid`, parents first, `pid` not included.
+#[must_use]
+pub fn children(pid: Pid) -> Vec<Pid> {
+    let mut found: Vec<Pid> = Vec::new();
+    let mut next = vec![pid];
+    while let Some(parent) = next.pop() {
+        for child in direct_children(parent) {
+            if child != pid && !found.contains(&child) {
+                found.push(child);
+                next.push(child);
+            }
+        }
+    }
+    found
+}
+
+fn direct_children(pid: Pid) -> Vec<Pid> {
+    let threads = list_threads(pid).unwrap_or_default();
+    let lists = threads
+        .iter()
+        .filter_map(|tid| fs::read_to_string(proc_path(pid, &format!("task/{tid}/children"))).ok());
+    lists
+        .flat_map(|list| {
+            list.split_whitespace()
+                .filter_map(|word| word.parse().ok().map(Pid))
+                .collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+/// All processes.
+#[must_use]
+pub fn all() -> Vec<Pid> {
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Pid))
+        .collect()
+}
+
+/// Path of the program as it was started; it may have been replaced since.
+#[must_use]
+pub fn exe(pid: Pid) -> Option<PathBuf> {
+    fs::read_link(proc_path(pid, "exe")).ok()
+}
+
+/// Name of the program, as `ps` shows it (15 bytes at most).
+#[must_use]
+pub fn command(pid: Pid) -> Option<String> {
+    let text = fs::read_to_string(proc_path(pid, "comm")).ok()?;
+    Some(text.trim_end().to_owned())
+}
+
+/// What the process has mapped.
+#[must_use]
+pub fn mappings(pid: Pid) -> Option<Vec<Mapping>> {
+    let text = fs::read(proc_path(pid, "maps")).ok()?;
+    let text = String::from_utf8_lossy(&text);
+    Some(text.lines().filter_map(mapping).collect())
+}
+
+/// One line of /proc/PID/maps.
+fn mapping(line: &str) -> Option<Mapping> {
+    let mut rest = line;
+    let mut word = || {
+        rest = rest.trim_start();
+        let (word, tail) = rest.split_once(' ').unwrap_or((rest, ""));
+        rest = tail;
+        word
+    };
+    let (start, end) = word().split_once('-')?;
+    let permissions = word();
+    let offset = word();
+    let (major, minor) = word().split_once(':')?;
+    let inode = word().parse().ok()?;
+    let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+    let device = |text: &str| u32::from_str_radix(text, 16).ok();
+    Some(Mapping {
+        start: hex(start)?,
+        end: hex(end)?,
+        offset: hex(offset)?,
+        executable: permissions.contains('x'),
+        file: FileId {
+            device: (device(major)?, device(minor)?),
+            inode,
+        },
+        path: rest.trim_start().to_owned(),
+    })
+}
+
+/// Whether a process has code of the file mapped.
+#[must_use]
+pub fn maps(pid: Pid, file: FileId) -> bool {
+    mappings(pid).is_some_and(|list| {
+        list.iter()
+            .any(|mapping| mapping.executable && mapping.file == file)
+    })
+}
+
+/// Every process that has code of the file mapped now.
+#[must_use]
+pub fn users(file: FileId) -> Vec<Pid> {
+    all().into_iter().filter(|pid| maps(*pid, file)).collect()
+}
+
+/// Whether running the file changes the user, the group or the capabilities: it is not started under
+/// a trace.
+#[must_use]
+pub fn privileged(path: &Path) -> bool {
+    let Ok(meta) = fs::metadata(path) else {
+        return false;
+    };
+    // Set-group-id without group execution is mandatory locking, not a privilege.
+    let setuid = meta.mode() & 0o4000 != 0;
+    let setgid = meta.mode() & 0o2010 == 0o2010;
+    let mut value = [0_u8; 64];
+    let capabilities = rustix::fs::getxattr(path, "security.capability", &mut value).is_ok();
+    setuid || setgid || capabilities
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    fn me() -> Pid {
+        Pid(std::process::id())
+    }
+
+    /// A process sees itself, its threads and its children.
+    #[test]
+    fn own_process() {
+        assert!(exists(me()));
+        let handle = std::thread::spawn(|| {
+            let tid = Tid(rustix::thread::gettid()
+                .as_raw_nonzero()
+                .get()
+                .cast_unsigned());
+            assert!(threads(me()).expect("alive").contains(&tid));
+        });
+        handle.join().expect("thread");
+        let mut child = Command::new("sleep").arg("20").spawn().expect("sleep");
+        let pid = Pid(child.id());
+        assert!(children(me()).contains(&pid));
+        child.kill().expect("kill");
+        child.wait().expect("wait");
+        assert!(!exists(pid));
+        assert_eq!(threads(pid), None);
+        assert!(!children(me()).contains(&pid));
+    }
+
+    /// The file that a process runs is found among its mappings, and the process among its users.
+    #[test]
+    fn mapped_files() {
+        let exe = exe(me()).expect("exe");
+        let file = FileId::of(&exe).expect("file");
+        assert!(maps(me(), file));
+        assert!(users(file).contains(&me()));
+        let other = FileId::of(Path::new("/etc/passwd")).expect("file");
+        assert!(!maps(me(), other));
+    }
+
+    /// Lines of /proc/PID/maps, with blanks in the path.
+    #[test]
+    fn map_lines() {
+        let m = mapping(
+            "7f00-7fff r-xp 00001000 fe:01 42                         /opt/a b/c (deleted)",
+        )
+        .expect("parses");
+        assert_eq!((m.start, m.end, m.offset), (0x7f00, 0x7fff, 0x1000));
+        assert_eq!(m.file.device, (0xfe, 1));
+        assert!(m.executable);
+        assert_eq!(m.path, "/opt/a b/c (deleted)");
+        assert_eq!(
+            mapping("7f00-7fff rw-p 0 00:00 0").expect("anonymous").path,
+            ""
+        );
+        assert_eq!(mapping("nonsense"), None);
+    }
+
+    /// Programs that change the user are told from others.
+    #[test]
+    fn setuid_programs() {
+        assert!(!privileged(Path::new("/bin/ls")));
+        assert!(privileged(Path::new("/bin/su")) || privileged(Path::new("/usr/bin/passwd")));
+    }
+}

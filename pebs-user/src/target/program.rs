@@ -1,0 +1,362 @@
+//! Expressions compiled to the programs that the kernel side runs.
+//!
+//! What `argN` means depends on the calling convention and the place; a program is a register, up to
+//! four reads, and a type.
+
+use pebs_common::config::{ArgKind, ArgProgram, MAX_DEREFS};
+
+use super::expr::{Expr, Type};
+use super::register::Register;
+use crate::store::schema::ArgType;
+
+/// Bytes that a string takes in the payload unless `str(x, LEN)` says otherwise, its length word
+/// of 8 bytes included.
+pub const STRING_SLOT: u32 = 64;
+
+/// Where an argument starts its way: a register, and the reads that lead to the value.
+///
+/// `offsets` holds the constant added to the register, then the one added after each read of 8
+/// bytes: `[8]` is `reg+8`, `[8, 0]` is `*(reg+8)`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operand {
+    /// The register.
+    pub register: Register,
+    /// Constants, one more than reads.
+    pub offsets: Vec<i64>,
+    /// What the value itself is, where the source says so (USDT).
+    pub r#type: Type,
+}
+
+/// What `argN` means at a place.
+#[derive(Clone, Copy, Debug)]
+pub enum Arguments<'a> {
+    /// At a function's entry, System V ABI.
+    SysV,
+    /// At a function's entry, Go's register ABI.
+    Go,
+    /// At an address within a function: argument registers as they are there.
+    Inside,
+    /// At a return: arguments are gone, `retval` exists.
+    Return,
+    /// At a USDT probe: its own operands, or why one can't be read.
+    Usdt(&'a [Result<Operand, String>]),
+}
+
+/// An expression ready to be laid out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Compiled {
+    /// Register that the value starts from; the probe must sit where it is unmodified.
+    pub register: Register,
+    /// Type of its column.
+    pub r#type: ArgType,
+    /// The program; offset still 0, stack pointer not yet adjusted.
+    program: ArgProgram,
+}
+
+impl Compiled {
+    /// Bytes it takes in the payload.
+    #[must_use]
+    pub fn slot(&self) -> u32 {
+        match self.r#type {
+            ArgType::Str => 8 + self.program.capacity,
+            ArgType::U64 | ArgType::I64 => 8,
+        }
+    }
+
+    /// The program for a site whose stack pointer is `sp_adjust` below the one at the entry, with
+    /// its value at `offset` in the payload.
+    #[must_use]
+    pub fn program(&self, sp_adjust: i64, offset: u16) -> ArgProgram {
+        let mut program = self.program;
+        program.offset = offset;
+        if self.register == Register::RSP {
+            // Distances within a prologue are far below 2^31.
+            let adjust = i32::try_from(sp_adjust).unwrap_or(0);
+            program.add = program.add.saturating_add(adjust);
+        }
+        program
+    }
+}
+
+/// Compiles an expression for a place. The fault says what can't be read there and why.
+///
+/// # Errors
+/// A pair of sentence and hint: the value does not exist at this place, or the kernel side can't
+/// run the steps.
+pub fn compile(
+    expr: &Expr,
+    arguments: Arguments<'_>,
+) -> Result<Compiled, (String, Option<String>)> {
+    match expr {
+        Expr::Str(address, length) => string(address, *length, arguments),
+        Expr::Deref(address, Some(Type::Str)) => string(address, None, arguments),
+        Expr::Deref(address, r#type) => {
+            let mut operand = whole(address, arguments)?;
+            operand.offsets.push(0);
+            numeric(&operand, r#type.unwrap_or(Type::Unsigned(8)))
+        }
+        Expr::Cast(inner, r#type) => {
+            let operand = operand(inner, arguments)?;
+            if r#type.width() > operand.r#type.width() {
+                return refuse("the value is narrower than that type", "leave the type out");
+            }
+            numeric(&operand, *r#type)
+        }
+        other => {
+            let operand = operand(other, arguments)?;
+            numeric(&operand, operand.r#type)
+        }
+    }
+}
+
+/// A sentence and what to do about it.
+type Refusal = (String, Option<String>);
+
+fn refuse<T>(what: impl Into<String>, hint: &str) -> Result<T, Refusal> {
+    Err((what.into(), Some(hint.to_owned())))
+}
+
+/// Follows an expression to its register and offsets.
+fn operand(expr: &Expr, arguments: Arguments<'_>) -> Result<Operand, Refusal> {
+    match expr {
+        Expr::Arg(n) => argument(*n, arguments),
+        Expr::Reg(register) => Ok(plain(*register)),
+        Expr::Retval => match arguments {
+            Arguments::Return => Ok(plain(Register::RAX)),
+            _ => refuse(
+                "retval exists only at a return",
+                "use it with BIN:FUNC or at FUNC%return",
+            ),
+        },
+        Expr::Add(inner, value) => {
+            let mut operand = whole(inner, arguments)?;
+            if let Some(last) = operand.offsets.last_mut() {
+                *last = last.saturating_add(*value);
+            }
+            operand.r#type = Type::Unsigned(8);
+            Ok(operand)
+        }
+        Expr::Deref(inner, None | Some(Type::Unsigned(8) | Type::Signed(8))) => {
+            let mut operand = whole(inner, arguments)?;
+            operand.offsets.push(0);
+            operand.r#type = Type::Unsigned(8);
+            Ok(operand)
+        }
+        Expr::Deref(..) => refuse(
+            "an inner dereference reads a pointer of 8 bytes",
+            "give the type of the last one only: *(*(arg1+8)+16):u32",
+        ),
+        Expr::Str(..) => refuse(
+            "a string can't be part of another value",
+            "name it by itself",
+        ),
+        Expr::Cast(..) => refuse("a type goes last", "for example (arg1+8):u32"),
+    }
+}
+
+/// The same, for use as a pointer: a narrower value (of a USDT probe) has no right upper half.
+fn whole(expr: &Expr, arguments: Arguments<'_>) -> Result<Operand, Refusal> {
+    let operand = operand(expr, arguments)?;
+    if operand.r#type.width() == 8 {
+        return Ok(operand);
+    }
+    refuse(
+        format!("the argument has {} bytes only", operand.r#type.width()),
+        "it can be named by itself, not followed or added to",
+    )
+}
+
+fn plain(register: Register) -> Operand {
+    Operand {
+        register,
+        offsets: vec![0],
+        r#type: Type::Unsigned(8),
+    }
+}
+
+/// Where argument `n` lies.
+fn argument(n: u32, arguments: Arguments<'_>) -> Result<Operand, Refusal> {
+    let index = n as usize - 1;
+    match arguments {
+        Arguments::SysV => Ok(Register::SYSV.get(index).map_or_else(
+            || Operand {
+                register: Register::RSP,
+                offsets: vec![8 * (i64::from(n) - 6), 0],
+                r#type: Type::Unsigned(8),
+            },
+            |register| plain(*register),
+        )),
+        Arguments::Go => match Register::GO.get(index) {
+            Some(register) => Ok(plain(*register)),
+            None => refuse(
+                format!("arg{n} of a Go function lies on its stack in no fixed place"),
+                "arg1 to arg9 are Go's argument registers; *(%rsp+OFFSET) reads the stack",
+            ),
+        },
+        Arguments::Inside => match Register::SYSV.get(index) {
+            Some(register) => Ok(plain(*register)),
+            None => refuse(
+                format!("arg{n} can't be found within a function"),
+                "only at its entry; *(%rsp+OFFSET) reads the stack",
+            ),
+        },
+        Arguments::Return => refuse(
+            format!("arg{n} is gone at a return"),
+            "read it where the function starts; retval is the result",
+        ),
+        Arguments::Usdt(operands) => match operands.get(index) {
+            Some(Ok(operand)) => Ok(operand.clone()),
+            Some(Err(reason)) => refuse(
+                format!("arg{n} of the USDT probe can't be read: {reason}"),
+                "leave it out, or read a register",
+            ),
+            None => refuse(
+                format!("the USDT probe has {} arguments, no arg{n}", operands.len()),
+                "'pebs-trace probes BIN' lists them",
+            ),
+        },
+    }
+}
+
+/// A program for a string at the address `expr`.
+fn string(expr: &Expr, length: Option<u32>, arguments: Arguments<'_>) -> Result<Compiled, Refusal> {
+    let operand = whole(expr, arguments)?;
+    let capacity = length.map_or(STRING_SLOT - 8, |n| n.next_multiple_of(8));
+    let program = steps(
+        &operand,
+        "a string at an offset from a pointer that was read",
+    )?;
+    Ok(Compiled {
+        register: operand.register,
+        r#type: ArgType::Str,
+        program: ArgProgram {
+            kind: ArgKind::Str as u8,
+            capacity,
+            ..program
+        },
+    })
+}
+
+/// A program for a number.
+fn numeric(operand: &Operand, r#type: Type) -> Result<Compiled, Refusal> {
+    let (kind, width, column) = match r#type {
+        Type::Unsigned(width) => (ArgKind::Unsigned, width, ArgType::U64),
+        Type::Signed(width) => (ArgKind::Signed, width, ArgType::I64),
+        Type::Str => return refuse("only a dereference reads a string", "write str(X)"),
+    };
+    let program = steps(operand, "arithmetic on a value that was read")?;
+    Ok(Compiled {
+        register: operand.register,
+        r#type: column,
+        program: ArgProgram {
+            kind: kind as u8,
+            width,
+            ..program
+        },
+    })
+}
+
+/// The reads of a program. A constant behind the last read has no place in it.
+fn steps(operand: &Operand, trailing: &str) -> Result<ArgProgram, Refusal> {
+    let Some((last, reads)) = operand.offsets.split_last() else {
+        return refuse("nothing to read", "name a register or an argument");
+    };
+    if reads.len() > MAX_DEREFS {
+        return refuse(
+            format!("{} reads in a row, {MAX_DEREFS} at most", reads.len()),
+            "start from a pointer that is nearer",
+        );
+    }
+    if !reads.is_empty() && *last != 0 {
+        return refuse(
+            format!("{trailing} can't be done"),
+            "offsets go inside the dereference; add to columns in the query",
+        );
+    }
+    let small = |value: i64| {
+        i32::try_from(value)
+            .map_err(|_| (format!("offset {value} is beyond 2 GiB"), None::<String>))
+    };
+    let mut program = ArgProgram {
+        reg_offset: operand.register.offset(),
+        steps: u8::try_from(reads.len()).unwrap_or(u8::MAX),
+        add: if reads.is_empty() { small(*last)? } else { 0 },
+        ..ArgProgram::NONE
+    };
+    for (slot, offset) in program.derefs.iter_mut().zip(reads) {
+        *slot = small(*offset)?;
+    }
+    Ok(program)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::expr::parse;
+    use super::*;
+
+    fn expr(text: &str) -> Expr {
+        parse(text, 0, text.len()).unwrap_or_else(|fault| panic!("{text}: {fault:?}"))
+    }
+
+    fn entry(text: &str) -> ArgProgram {
+        compile(&expr(text), Arguments::SysV)
+            .unwrap_or_else(|fault| panic!("{text}: {fault:?}"))
+            .program(0, 0)
+    }
+
+    /// Every form of the grammar compiles to the register, reads and width that it says.
+    #[test]
+    fn forms_compile() {
+        let p = entry("arg1");
+        assert_eq!((p.reg_offset, p.steps, p.width, p.add), (112, 0, 8, 0));
+        let p = entry("arg2 + 8 - 0x10");
+        assert_eq!((p.reg_offset, p.steps, p.add), (104, 0, -8));
+        let p = entry("arg1:u32");
+        assert_eq!((p.steps, p.width, p.kind), (0, 4, ArgKind::Unsigned as u8));
+        let p = entry("*(arg1+16):i16");
+        assert_eq!((p.steps, p.width, p.kind), (1, 2, ArgKind::Signed as u8));
+        assert_eq!(p.derefs[0], 16);
+        let p = entry("*(*(%r12-8)+4):u8");
+        assert_eq!((p.reg_offset, p.steps, p.width), (24, 2, 1));
+        assert_eq!(p.derefs[..2], [-8, 4]);
+        let p = entry("**arg1:u32");
+        assert_eq!((p.steps, p.width), (2, 4));
+        let p = entry("str(*(*(arg1+80)+8))");
+        assert_eq!((p.steps, p.kind, p.capacity), (2, ArgKind::Str as u8, 56));
+        assert_eq!(p.derefs[..2], [80, 8]);
+        let p = entry("str(arg1+3, 20)");
+        assert_eq!((p.steps, p.add, p.capacity), (0, 3, 24));
+        let p = entry("*(arg2):str");
+        assert_eq!((p.steps, p.kind), (0, ArgKind::Str as u8));
+    }
+
+    /// Arguments beyond the sixth come from the stack, whose pointer may have moved since the entry.
+    #[test]
+    fn stack_arguments_follow_the_stack_pointer() {
+        let compiled = compile(&expr("arg7"), Arguments::SysV).expect("compiles");
+        let p = compiled.program(24, 8);
+        assert_eq!((p.reg_offset, p.steps, p.offset), (152, 1, 8));
+        assert_eq!(i64::from(p.add) + i64::from(p.derefs[0]), 32);
+    }
+
+    /// Go's arguments are in other registers, and the tenth nowhere known.
+    #[test]
+    fn go_arguments() {
+        let compiled = compile(&expr("arg1"), Arguments::Go).expect("compiles");
+        assert_eq!(compiled.register.name(), "rax");
+        assert!(compile(&expr("arg10"), Arguments::Go).is_err());
+    }
+
+    /// Values that do not exist at a place are refused with a sentence.
+    #[test]
+    fn places_are_checked() {
+        let fault = |text, place| compile(&expr(text), place).expect_err(text).0;
+        assert!(fault("retval", Arguments::SysV).contains("only at a return"));
+        assert!(fault("arg1", Arguments::Return).contains("gone at a return"));
+        assert!(fault("arg7", Arguments::Inside).contains("within a function"));
+        assert!(fault("*(arg1):u64+4", Arguments::SysV).contains("can't be done"));
+        assert!(fault("*(*(arg1):u32)", Arguments::SysV).contains("8 bytes"));
+        assert!(fault("*****arg1", Arguments::SysV).contains("4 at most"));
+        assert!(fault("str(*arg1+8)", Arguments::SysV).contains("can't be done"));
+    }
+}

@@ -1,0 +1,122 @@
+//! The general registers: their names and their places in the kernel's `struct pt_regs`.
+
+/// A 64-bit general register of x86-64, by its place in a table of all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Register(u8);
+
+/// Name, offset in `struct pt_regs` (bytes) and the disassembler's name of each register.
+/// Source: arch/x86/include/asm/ptrace.h.
+const TABLE: [(&str, u16, iced_x86::Register); 17] = [
+    ("rax", 80, iced_x86::Register::RAX),
+    ("rbx", 40, iced_x86::Register::RBX),
+    ("rcx", 88, iced_x86::Register::RCX),
+    ("rdx", 96, iced_x86::Register::RDX),
+    ("rsi", 104, iced_x86::Register::RSI),
+    ("rdi", 112, iced_x86::Register::RDI),
+    ("rbp", 32, iced_x86::Register::RBP),
+    ("rsp", 152, iced_x86::Register::RSP),
+    ("r8", 72, iced_x86::Register::R8),
+    ("r9", 64, iced_x86::Register::R9),
+    ("r10", 56, iced_x86::Register::R10),
+    ("r11", 48, iced_x86::Register::R11),
+    ("r12", 24, iced_x86::Register::R12),
+    ("r13", 16, iced_x86::Register::R13),
+    ("r14", 8, iced_x86::Register::R14),
+    ("r15", 0, iced_x86::Register::R15),
+    ("rip", 128, iced_x86::Register::RIP),
+];
+
+impl Register {
+    /// Where a function leaves its result.
+    pub const RAX: Self = Self(0);
+    /// The stack pointer.
+    pub const RSP: Self = Self(7);
+    /// The frame pointer, where a function keeps one.
+    pub const RBP: Self = Self(6);
+    /// Integer and pointer arguments 1 to 6. Source: System V ABI for x86-64, 3.2.3.
+    pub const SYSV: [Self; 6] = [Self(5), Self(4), Self(3), Self(2), Self(8), Self(9)];
+    /// Integer and pointer arguments 1 to 9 of Go 1.17 and later.
+    /// Source: go/src/cmd/compile/abi-internal.md.
+    pub const GO: [Self; 9] = [
+        Self(0),
+        Self(1),
+        Self(2),
+        Self(5),
+        Self(4),
+        Self(8),
+        Self(9),
+        Self(10),
+        Self(11),
+    ];
+
+    /// The register of that name, without `%`.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        let at = TABLE.iter().position(|row| row.0 == name)?;
+        u8::try_from(at).ok().map(Self)
+    }
+
+    /// Name without `%`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        TABLE[usize::from(self.0)].0
+    }
+
+    /// Byte offset in the kernel's `struct pt_regs`.
+    #[must_use]
+    pub fn offset(self) -> u16 {
+        TABLE[usize::from(self.0)].1
+    }
+
+    /// The disassembler's name of the register.
+    #[must_use]
+    pub fn iced(self) -> iced_x86::Register {
+        TABLE[usize::from(self.0)].2
+    }
+
+    /// All names with `%`, for hints.
+    #[must_use]
+    pub fn names() -> String {
+        let names: Vec<String> = TABLE.iter().map(|row| format!("%{}", row.0)).collect();
+        names.join(" ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The constants name the registers they claim to.
+    #[test]
+    fn constants_fit_the_table() {
+        let names = |list: &[Register]| list.iter().map(|r| r.name()).collect::<Vec<_>>();
+        assert_eq!(
+            names(&Register::SYSV),
+            ["rdi", "rsi", "rdx", "rcx", "r8", "r9"]
+        );
+        assert_eq!(
+            names(&Register::GO),
+            ["rax", "rbx", "rcx", "rdi", "rsi", "r8", "r9", "r10", "r11"]
+        );
+        assert_eq!(
+            names(&[Register::RAX, Register::RSP, Register::RBP]),
+            ["rax", "rsp", "rbp"]
+        );
+    }
+
+    /// Offsets are those of the C structure as libc declares it.
+    #[test]
+    fn offsets_are_those_of_pt_regs() {
+        use std::mem::offset_of;
+        for (name, offset) in [
+            ("rdi", offset_of!(libc::user_regs_struct, rdi)),
+            ("rsp", offset_of!(libc::user_regs_struct, rsp)),
+            ("rax", offset_of!(libc::user_regs_struct, rax)),
+            ("r15", offset_of!(libc::user_regs_struct, r15)),
+            ("rip", offset_of!(libc::user_regs_struct, rip)),
+        ] {
+            let register = Register::from_name(name).expect("known");
+            assert_eq!(usize::from(register.offset()), offset, "{name}");
+        }
+    }
+}

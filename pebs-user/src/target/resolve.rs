@@ -1,0 +1,587 @@
+//! All SPECs of a run, looked up: which instructions to probe and what to read there.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use pebs_common::config::{MAX_PROBES, MAX_SITES};
+use pebs_common::record::Role;
+
+use super::elf::Binary;
+use super::error::ResolveError;
+use super::expr::Fault;
+use super::kernel::Kernel;
+use super::layout::{Layout, Named, SiteState};
+use super::locate::locate;
+use super::place::{self, Place, Point};
+use super::probe::{Probe, ProbeSet, Site, VisitRule};
+use super::program::{self, Arguments, Compiled};
+use super::spec::{Arg, End, Endpoint, Spec, SpecError};
+use super::unwind::ReturnMode;
+use crate::store::schema::ArgColumn;
+use crate::units::{Pid, ProbeId};
+
+/// What changes how SPECs are looked up.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ResolveOptions {
+    /// How returns are marked.
+    pub return_mode: ReturnMode,
+    /// Paths are those that this process sees, and bare names its files.
+    pub pid: Option<Pid>,
+}
+
+/// Looks up every SPEC; the n-th becomes probe n.
+///
+/// Cost: each binary is read once, with its debug file.
+///
+/// # Errors
+/// The first [`ResolveError`].
+pub fn resolve(specs: &[String], options: &ResolveOptions) -> Result<ProbeSet, ResolveError> {
+    limit("probes in one run", specs.len(), MAX_PROBES)?;
+    let mut resolver = Resolver {
+        options: *options,
+        kernel: Kernel::running(),
+        binaries: HashMap::new(),
+        set: ProbeSet::default(),
+    };
+    for (number, text) in (0_u16..).zip(specs) {
+        let spec = Spec::parse(text)?;
+        let probe = resolver.probe(ProbeId(number), &spec)?;
+        resolver.set.probes.push(probe);
+    }
+    let sites = resolver.set.probes.iter().map(|p| p.sites.len()).sum();
+    limit("places to probe in one run", sites, MAX_SITES as usize)?;
+    Ok(resolver.set)
+}
+
+fn limit(what: &str, count: usize, limit: usize) -> Result<(), ResolveError> {
+    if count <= limit {
+        return Ok(());
+    }
+    Err(ResolveError::TooMany {
+        what: what.to_owned(),
+        count,
+        limit,
+    })
+}
+
+struct Resolver {
+    options: ResolveOptions,
+    kernel: Kernel,
+    binaries: HashMap<PathBuf, Rc<Binary>>,
+    set: ProbeSet,
+}
+
+/// Arguments of an endpoint, compiled.
+#[derive(Default)]
+struct Values {
+    id: Option<Compiled>,
+    named: Vec<Named>,
+}
+
+impl Resolver {
+    fn binary(&mut self, name: &str) -> Result<Rc<Binary>, ResolveError> {
+        let path = locate(name, self.options.pid)?;
+        if let Some(binary) = self.binaries.get(&path) {
+            return Ok(Rc::clone(binary));
+        }
+        let binary = Rc::new(Binary::open(&path)?);
+        self.binaries.insert(path, Rc::clone(&binary));
+        Ok(binary)
+    }
+
+    fn place(&mut self, endpoint: &Endpoint) -> Result<Place, ResolveError> {
+        let binary = self.binary(&endpoint.binary)?;
+        place::find(binary, self.kernel, endpoint)
+    }
+
+    fn probe(&mut self, id: ProbeId, spec: &Spec) -> Result<Probe, ResolveError> {
+        let begin = self.place(&spec.begin)?;
+        match &spec.end {
+            End::Return => self.call(id, spec, &begin),
+            End::Next => {
+                let values = values(spec, &spec.begin.args, begin.arguments())?;
+                let layout = self.layout(spec, values)?;
+                let sites = self.sites(id, &begin, &layout, Role::Next)?;
+                Ok(probe(
+                    id,
+                    spec,
+                    VisitRule::UntilNext,
+                    sites,
+                    [layout, Layout::default()],
+                ))
+            }
+            End::At(endpoint) => {
+                let end = self.place(endpoint)?;
+                self.range(id, spec, (&begin, &end), endpoint)
+            }
+        }
+    }
+
+    /// START..END.
+    fn range(
+        &mut self,
+        id: ProbeId,
+        spec: &Spec,
+        (begin, end): (&Place, &Place),
+        endpoint: &Endpoint,
+    ) -> Result<Probe, ResolveError> {
+        let first = values(spec, &spec.begin.args, begin.arguments())?;
+        let second = values(spec, &endpoint.args, end.arguments())?;
+        let fault = |at, what: &str, hint: &str| {
+            ResolveError::Spec(SpecError::new(&spec.text, Fault::new(at, what).hint(hint)))
+        };
+        if second.id.is_some() && first.id.is_none() {
+            return Err(fault(
+                endpoint.at,
+                "END has id= but START has none",
+                "give both an id to match by id, or neither to match by thread",
+            ));
+        }
+        let twice = second
+            .named
+            .iter()
+            .find(|b| first.named.iter().any(|a| a.name == b.name));
+        if let Some(argument) = twice {
+            return Err(fault(
+                argument.at,
+                "START and END both set this column",
+                "give one of them another name",
+            ));
+        }
+        let rule = match second.id {
+            Some(_) => VisitRule::ById,
+            None => VisitRule::ByThread,
+        };
+        let layouts = [self.layout(spec, first)?, self.layout(spec, second)?];
+        let mut sites = self.sites(id, end, &layouts[1], Role::End)?;
+        sites.extend(self.sites(id, begin, &layouts[0], Role::Begin)?);
+        Ok(probe(id, spec, rule, sites, layouts))
+    }
+
+    /// A function from entry to return. Arguments that use `retval` are read at the return.
+    fn call(&mut self, id: ProbeId, spec: &Spec, place: &Place) -> Result<Probe, ResolveError> {
+        let (late, early): (Vec<Arg>, Vec<Arg>) = spec
+            .begin
+            .args
+            .iter()
+            .cloned()
+            .partition(|arg| arg.expr.uses_retval() && arg.name != "id");
+        let first = values(spec, &early, place.arguments())?;
+        let second = values(spec, &late, Arguments::Return)?;
+        let layouts = [self.layout(spec, first)?, self.layout(spec, second)?];
+        let registers = layouts[0].registers();
+        let (points, entry) =
+            place.call(self.options.return_mode, &registers, &mut self.set.notes)?;
+        let mut sites = Vec::new();
+        for point in points {
+            sites.push(self.site(id, place, &point, (&layouts[1], Role::Return)));
+        }
+        sites.push(self.site(id, place, &entry, (&layouts[0], Role::Begin)));
+        Ok(probe(id, spec, VisitRule::Call, sites, layouts))
+    }
+
+    fn layout(&mut self, spec: &Spec, values: Values) -> Result<Layout, ResolveError> {
+        let columns: &mut Vec<ArgColumn> = &mut self.set.columns;
+        Layout::new(&spec.text, values.id, &values.named, columns)
+    }
+
+    fn sites(
+        &mut self,
+        id: ProbeId,
+        place: &Place,
+        layout: &Layout,
+        role: Role,
+    ) -> Result<Vec<Site>, ResolveError> {
+        let registers = layout.registers();
+        let points = place.points(self.options.return_mode, &registers, &mut self.set.notes)?;
+        Ok(points
+            .iter()
+            .map(|point| self.site(id, place, point, (layout, role)))
+            .collect())
+    }
+
+    fn site(
+        &self,
+        id: ProbeId,
+        place: &Place,
+        point: &Point,
+        (layout, role): (&Layout, Role),
+    ) -> Site {
+        let state = SiteState {
+            // MAX_PROBES keeps the number within eight bits.
+            probe: u8::try_from(id.0).unwrap_or(u8::MAX),
+            sp_adjust: point.sp_adjust,
+            read_adjust: if point.uretprobe { 0 } else { point.sp_adjust },
+            readable: point.readable,
+        };
+        Site {
+            path: place.binary.path.clone(),
+            file_offset: point.file_offset,
+            address: point.address,
+            uretprobe: point.uretprobe,
+            role,
+            class: point.class,
+            instruction: point.text.clone(),
+            place: point.label.clone(),
+            semaphore_offset: point.semaphore_offset,
+            config: layout.config(role, state),
+        }
+    }
+}
+
+/// Compiles the arguments of one endpoint.
+fn values(spec: &Spec, args: &[Arg], arguments: Arguments<'_>) -> Result<Values, SpecError> {
+    let mut values = Values::default();
+    for arg in args {
+        let fault = |what: String, hint: Option<String>| {
+            let at = arg.at;
+            SpecError::new(&spec.text, Fault { at, what, hint })
+        };
+        let compiled = program::compile(&arg.expr, arguments).map_err(|(w, h)| fault(w, h))?;
+        if arg.name != "id" {
+            values.named.push(Named {
+                name: arg.name.clone(),
+                at: arg.at,
+                compiled,
+            });
+        } else if compiled.slot() == 8 {
+            values.id = Some(compiled);
+        } else {
+            let hint = "keep the string as a column of its own: name=str(arg1)".to_owned();
+            return Err(fault("the item id must be a number".to_owned(), Some(hint)));
+        }
+    }
+    Ok(values)
+}
+
+fn probe(
+    id: ProbeId,
+    spec: &Spec,
+    rule: VisitRule,
+    sites: Vec<Site>,
+    [begin, end]: [Layout; 2],
+) -> Probe {
+    Probe {
+        id,
+        spec: spec.text.clone(),
+        rule,
+        has_id: begin.id.is_some(),
+        sites,
+        begin_fields: begin.fields,
+        end_fields: end.fields,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::process::Command;
+
+    use super::super::probe::EntryClass;
+    use super::super::testing::{Program, compile};
+    use super::*;
+    use crate::store::schema::ArgType;
+
+    const SOURCE: &str = r#"
+struct item { unsigned long id; unsigned kind; const char *name; };
+volatile long sink;
+__attribute__((noipa)) static int hidden(struct item *i) { sink += i->kind; return sink; }
+__attribute__((noinline)) int process(struct item *i, int n) { sink += n; return hidden(i) + n; }
+__attribute__((noinline)) void finish(struct item *i) {
+  sink -= i->id; }
+int main(int argc, char **argv) {
+  struct item i = { argc, 2, "x" }; process(&i, 1); finish(&i); return 0; }
+"#;
+
+    fn program(flags: &[&str]) -> Program {
+        compile(
+            "gcc",
+            SOURCE,
+            &[&["-O2", "-g", "-fno-inline"], flags].concat(),
+        )
+    }
+
+    fn set(specs: &[String], mode: ReturnMode) -> Result<ProbeSet, ResolveError> {
+        let options = ResolveOptions {
+            return_mode: mode,
+            pid: None,
+        };
+        resolve(specs, &options)
+    }
+
+    fn one(spec: &str) -> Probe {
+        let mut set = set(&[spec.to_owned()], ReturnMode::Auto).unwrap_or_else(|e| panic!("{e}"));
+        set.probes.remove(0)
+    }
+
+    fn error(spec: &str) -> (String, String) {
+        let error = set(&[spec.to_owned()], ReturnMode::Auto).expect_err(spec);
+        (error.to_string(), error.hint().unwrap_or_default())
+    }
+
+    /// A call in a plain program: one instruction for entry and uretprobe, ends first.
+    #[test]
+    fn call_by_uretprobe() {
+        for flags in [&[][..], &["-no-pie"], &["-static-pie"]] {
+            let program = program(flags);
+            let static_pie = flags.contains(&"-static-pie");
+            let probe =
+                one(&program.spec("process(id=*(arg1):u64, kind=*(arg1+8):u32, r=retval:i32)"));
+            assert_eq!(probe.rule, VisitRule::Call);
+            assert!(probe.has_id);
+            let begin = probe.sites.last().expect("entry");
+            assert_eq!(begin.role, Role::Begin);
+            assert!(
+                probe.sites[..probe.sites.len() - 1]
+                    .iter()
+                    .all(|s| s.role == Role::Return)
+            );
+            assert_eq!(
+                probe.sites[0].uretprobe, !static_pie,
+                "static glibc can unwind"
+            );
+            if !static_pie {
+                assert_eq!(probe.sites[0].file_offset, begin.file_offset);
+                assert_eq!(probe.sites[0].config.sp_adjust, -8);
+            }
+            assert_eq!(begin.config.has_id, 1);
+            assert_eq!((begin.config.args, begin.config.payload), (1, 8));
+            assert_eq!((probe.begin_fields.len(), probe.end_fields.len()), (1, 1));
+            assert_eq!(probe.end_fields[0].r#type, ArgType::I64);
+        }
+    }
+
+    /// The rules follow from the shape of the SPEC and the ids.
+    #[test]
+    fn rules() {
+        let program = program(&[]);
+        let rule = |place: &str| one(&program.spec(place)).rule;
+        assert_eq!(rule("process..finish"), VisitRule::ByThread);
+        assert_eq!(rule("process(id=arg1)..finish(id=arg1)"), VisitRule::ById);
+        assert_eq!(rule("process.."), VisitRule::UntilNext);
+        assert_eq!(
+            rule("process(id=arg1)..process%return"),
+            VisitRule::ByThread
+        );
+        let probe = one(&program.spec("process..finish"));
+        let roles: Vec<Role> = probe.sites.iter().map(|s| s.role).collect();
+        assert_eq!(roles, [Role::End, Role::Begin]);
+    }
+
+    /// Forced onto `ret`, the tail jump's result is not read.
+    #[test]
+    fn call_by_ret() {
+        let source = "volatile long s; __attribute__((noinline)) int g(int n) { s += n; return s; }\n\
+             __attribute__((noinline)) int f(int n) { if (n > 3) return 7; s++; return g(n + 1); }\n\
+             int main(int c, char **v) { return f(c); }";
+        let program = compile("gcc", source, &["-O2"]);
+        let spec = program.spec("f(r=retval)");
+        let set = set(&[spec], ReturnMode::Ret).unwrap_or_else(|e| panic!("{e}"));
+        let sites = &set.probes[0].sites;
+        let by = |start: &'static str| {
+            sites
+                .iter()
+                .filter(move |s| s.instruction.starts_with(start))
+        };
+        let read = |site: &Site| site.config.named[0].kind;
+        assert_eq!(by("ret").map(read).collect::<Vec<_>>(), [1]);
+        assert_eq!(by("jmp").map(read).collect::<Vec<_>>(), [0]);
+        assert!(
+            sites
+                .iter()
+                .all(|s| !s.uretprobe && s.config.sp_adjust == 0)
+        );
+        assert!(
+            set.notes[0].contains("1 ret and 1 tail jump"),
+            "{:?}",
+            set.notes
+        );
+    }
+
+    /// Lines and static functions are found by DWARF and .symtab, offsets are checked.
+    #[test]
+    fn places() {
+        let program = program(&[]);
+        let line = one(&program.spec("main.c:7..process%return"));
+        assert!(
+            line.sites
+                .iter()
+                .any(|s| s.role == Role::Begin && s.place.starts_with("finish"))
+        );
+        assert_eq!(one(&program.spec("hidden")).rule, VisitRule::Call);
+        let (text, hint) = error(&program.spec("main.c:1.."));
+        assert!(
+            text.contains("the nearest is") && hint.contains("-g"),
+            "{text}"
+        );
+        let (text, _) = error(&program.spec("process+0x7000.."));
+        assert!(text.contains("behind the function's end"), "{text}");
+        let (text, _) = error(&program.spec("0x10.."));
+        assert!(text.contains("no code"), "{text}");
+    }
+
+    /// An address in the middle of an instruction is refused with its neighbours.
+    #[test]
+    fn middle_of_an_instruction() {
+        let (text, hint) = error("redis-server:main+1..");
+        assert!(text.contains("middle of an instruction"), "{text}");
+        assert!(hint.contains("the next instruction at 0x"), "{hint}");
+    }
+
+    /// A stripped program is probed by address, and says so when asked for a name.
+    #[test]
+    fn stripped() {
+        let program = program(&[]);
+        let address = one(&program.spec("process")).sites[0].address;
+        program.strip();
+        let (text, hint) = error(&program.spec("process"));
+        assert!(text.contains("stripped: no .symtab"), "{text}");
+        assert!(hint.contains("pebs-trace probes"), "{hint}");
+        let start = program.open().start_of(address).expect("in .eh_frame");
+        let probe = one(&program.spec(&format!("{start:#x}")));
+        assert_eq!(probe.rule, VisitRule::Call);
+        assert!(
+            probe.sites[0].place.contains("+fn@0x"),
+            "{}",
+            probe.sites[0].place
+        );
+    }
+
+    /// A debug file beside the binary gives the names back.
+    #[test]
+    fn debug_link() {
+        let program = program(&[]);
+        let run = |arguments: &[&str]| {
+            let status = Command::new("objcopy")
+                .args(arguments)
+                .current_dir(program.folder())
+                .status();
+            assert!(status.expect("objcopy").success());
+        };
+        run(&["--only-keep-debug", "program", "program.debug"]);
+        program.strip();
+        run(&["--add-gnu-debuglink=program.debug", "program"]);
+        assert_eq!(one(&program.spec("hidden")).rule, VisitRule::Call);
+        assert!(!one(&program.spec("main.c:7..")).sites.is_empty());
+    }
+
+    /// C++ functions by readable name; overloads are listed.
+    #[test]
+    fn cpp_names() {
+        let source = "volatile long s; namespace ns { struct C { __attribute__((noinline)) int m(int n) { s += \
+             n; return s; } }; __attribute__((noinline)) void f(int) { s++; } __attribute__((noinline)) void \
+             f(long) { s--; } }\nint main(int c, char **) { ns::C x; ns::f(1); ns::f(1L); return x.m(c); }";
+        let program = compile("g++", source, &["-O1"]);
+        let probe = one(&program.spec("ns::C::m(id=arg2:u32)"));
+        assert!(
+            probe.sites[0].place.starts_with("ns::C::m(int)"),
+            "{}",
+            probe.sites[0].place
+        );
+        assert_eq!(one(&program.spec("ns::f(long)")).rule, VisitRule::Call);
+        let (text, hint) = error(&program.spec("ns::f"));
+        assert!(
+            text.contains("ns::f(int)") && text.contains("ns::f(long)"),
+            "{text}"
+        );
+        assert!(hint.contains("0x"), "{hint}");
+    }
+
+    /// Stock programs: what the documentation shows works as shown.
+    #[test]
+    fn stock_programs() {
+        let redis =
+            one("redis-server:processCommand(id=*(arg1):u64, key=str(*(*(*(arg1+80)+8)+8)))");
+        assert!(redis.sites[0].uretprobe && redis.sites[0].class == EntryClass::Emulated);
+        assert!(redis.sites[0].path.ends_with("redis-check-rdb"));
+        let sqlite = one("libsqlite3.so.0:sqlite3_step(id=arg1)");
+        assert!(sqlite.sites.len() > 1 && !sqlite.sites[0].uretprobe);
+        let nginx = "/usr/sbin/nginx";
+        if Path::new(nginx).exists() {
+            let spec = format!(
+                "{nginx}:ngx_http_process_request(id=arg1)..ngx_http_free_request(id=arg1)"
+            );
+            assert_eq!(one(&spec).rule, VisitRule::ById);
+        }
+    }
+
+    /// Every wrong input has a sentence, and a hint where something can be done.
+    #[test]
+    fn bad_input() {
+        assert!(
+            error("/nonexistent/app:f")
+                .0
+                .contains("cannot find binary /nonexistent/app")
+        );
+        assert!(
+            error("/etc/passwd:f")
+                .0
+                .contains("not an ELF binary but text")
+        );
+        assert!(error("/usr/bin/ldd:f").1.contains("interpreter"));
+        assert!(
+            error("redis-server:procesCommand")
+                .1
+                .contains("did you mean processCommand")
+        );
+        assert!(error("redis-server:write").1.contains("libc.so.6:write"));
+        assert!(error("libc:memcpy").0.contains("indirect function"));
+        assert!(
+            error("redis-server:processCommand(id=%rzx)")
+                .0
+                .contains('^')
+        );
+        assert!(
+            error("redis-server:processCommand(id=retval)")
+                .0
+                .contains("only at a return")
+        );
+        assert!(
+            error("redis-server:processCommand(id=str(arg1))")
+                .0
+                .contains("must be a number")
+        );
+        assert!(
+            error("redis-server:processCommand(pid=arg1)")
+                .0
+                .contains("every trace")
+        );
+        assert!(
+            error("redis-server:main..processCommand(id=arg1)")
+                .0
+                .contains("START has none")
+        );
+        let long = "redis-server:processCommand(a=str(arg1,400), b=str(arg2,400))";
+        assert!(error(long).0.contains("472 at most"));
+        let spec = "redis-server:usdt:a:b";
+        assert!(error(spec).0.contains("it has none"));
+    }
+
+    /// Probes share columns of one name if the types agree.
+    #[test]
+    fn shared_columns() {
+        let spec = |args: &str| format!("redis-server:processCommand({args})");
+        let good = set(&[spec("k=arg1, n=arg2"), spec("n=arg1")], ReturnMode::Auto).expect("agree");
+        assert_eq!(good.columns.len(), 2);
+        assert_eq!(good.probes[1].begin_fields[0].column, 1);
+        let bad = set(&[spec("k=arg1"), spec("k=arg1:i32")], ReturnMode::Auto);
+        assert!(matches!(bad, Err(ResolveError::ColumnType { .. })));
+        let many = vec![spec("k=arg1"); 257];
+        assert!(matches!(
+            set(&many, ReturnMode::Auto),
+            Err(ResolveError::TooMany { .. })
+        ));
+    }
+
+    /// USDT probes are found with their arguments.
+    #[test]
+    fn usdt() {
+        let probe =
+            one("libstdc++.so.6:usdt:libstdcxx:throw(id=arg1)..usdt:libstdcxx:catch(id=arg1)");
+        assert_eq!(probe.rule, VisitRule::ById);
+        assert!(probe.sites.iter().all(|s| s.instruction.starts_with("nop")));
+        let alone = one("libstdc++.so.6:usdt:libstdcxx:throw");
+        assert_eq!(alone.rule, VisitRule::UntilNext);
+    }
+}

@@ -1,0 +1,118 @@
+//! Questions about pieces of a SPEC's text.
+
+/// The parenthesis that the last one of the text closes.
+pub(super) fn matching_open(text: &str) -> Option<usize> {
+    if !text.ends_with(')') {
+        return None;
+    }
+    let mut depth = 0_i32;
+    for (at, byte) in text.bytes().enumerate().rev() {
+        match byte {
+            b')' => depth += 1,
+            b'(' => {
+                depth -= 1;
+                if depth == 0 {
+                    return Some(at);
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// The last parenthesis that nothing closes.
+pub(super) fn open_without_close(text: &str) -> Option<usize> {
+    let mut open = Vec::new();
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            b'(' => open.push(at),
+            b')' => {
+                open.pop();
+            }
+            _ => {}
+        }
+    }
+    open.first().copied()
+}
+
+/// Whether the inside of parentheses starts with `name=` (and not with `==`).
+pub(super) fn looks_like_args(inner: &str) -> bool {
+    inner.split_once('=').is_some_and(|(name, rest)| {
+        !rest.starts_with('=') && !name.contains(['(', '<', ',']) && !name.trim().is_empty()
+    }) || inner.trim_start().starts_with('=')
+}
+
+/// Whether the inside of parentheses is one of our expressions without a name.
+pub(super) fn looks_like_value(inner: &str) -> bool {
+    let inner = inner.trim();
+    inner.starts_with('%')
+        || inner.starts_with("*(")
+        || inner.starts_with("*arg")
+        || inner.starts_with("str(")
+        || inner == "retval"
+        || inner
+            .strip_prefix("arg")
+            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+}
+
+/// Colons that are not part of `::`.
+pub(super) fn single_colons(text: &str) -> Vec<usize> {
+    let bytes = text.as_bytes();
+    (0..bytes.len())
+        .filter(|&at| {
+            bytes[at] == b':'
+                && bytes.get(at + 1) != Some(&b':')
+                && (at == 0 || bytes[at - 1] != b':')
+        })
+        .collect()
+}
+
+/// Whether a place could be meant.
+pub(super) fn is_sensible(text: &str) -> bool {
+    text.starts_with("usdt:") || is_line(text) || address(text).is_some() || plausible(text)
+}
+
+/// `FILE:LINE`: digits behind a single colon, a file's name before it.
+pub(super) fn is_line(text: &str) -> bool {
+    text.rsplit_once(':').is_some_and(|(file, line)| {
+        !line.is_empty()
+            && line.bytes().all(|b| b.is_ascii_digit())
+            && !file.is_empty()
+            && !file.ends_with(':')
+            && single_colons(file).is_empty()
+    })
+}
+
+/// `0xADDR`, alone or as reports print it (`module+fn@0xADDR`): `Some(None)` if its digits are wrong.
+pub(super) fn address(text: &str) -> Option<Option<u64>> {
+    let digits = match text.rfind("fn@0x") {
+        Some(at) => &text[at + 5..],
+        None => text
+            .strip_prefix("0x")
+            .or_else(|| text.strip_prefix("0X"))?,
+    };
+    let valid = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_hexdigit());
+    Some(
+        valid
+            .then(|| u64::from_str_radix(digits, 16).ok())
+            .flatten(),
+    )
+}
+
+/// `FUNC+OFF`: a number, or what was meant to be one, behind the last plus.
+pub(super) fn split_offset(text: &str) -> Option<(&str, &str)> {
+    let (name, digits) = text.rsplit_once('+')?;
+    let (name, digits) = (name.trim_end(), digits.trim());
+    (digits.starts_with(|c: char| c.is_ascii_digit()) && !name.is_empty()).then_some((name, digits))
+}
+
+/// Whether a function may be called that: no digit, slash or punctuation in front.
+pub(super) fn plausible(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_alphabetic() || matches!(c, '_' | '~' | '$' | '.' | '<' | '('))
+}
+
+pub(super) fn is_identifier(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+}

@@ -1,0 +1,646 @@
+//! SPEC as typed: which binary, where visits start and end, what to read there.
+//!
+//! Pure text; nothing is looked up here. The forms are those of `--uprobe`'s help: `BIN:FUNC`,
+//! `BIN:START..BIN:END`, `BIN:START..`, `BIN:usdt:PROVIDER:NAME`, each place with its own
+//! `(id=EXPR, name=EXPR)`.
+
+use std::fmt;
+
+use super::expr::{self, Expr, Fault, number};
+use super::scan::{
+    address, is_identifier, is_line, is_sensible, looks_like_args, looks_like_value, matching_open,
+    open_without_close, plausible, single_colons, split_offset,
+};
+
+/// A parsed SPEC.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spec {
+    /// As typed.
+    pub text: String,
+    /// Where visits start.
+    pub begin: Endpoint,
+    /// Where they end.
+    pub end: End,
+}
+
+/// How visits end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// With the return of the function that started them.
+    Return,
+    /// At a place of their own.
+    At(Endpoint),
+    /// With the next start on the same thread.
+    Next,
+}
+
+/// One place and what to read there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Binary as typed: a path, a command, or a library's name.
+    pub binary: String,
+    /// Place in it.
+    pub location: Location,
+    /// Values to read.
+    pub args: Vec<Arg>,
+    /// Byte of the location in the SPEC, for carets.
+    pub at: usize,
+}
+
+/// A place in a binary.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Location {
+    /// `FUNC`: its entry.
+    Function(String),
+    /// `FUNC+OFF`.
+    Offset(String, u64),
+    /// `FUNC%return`.
+    Return(String),
+    /// `0xADDR`: virtual address in the file.
+    Address(u64),
+    /// `FILE:LINE`.
+    Line(String, u32),
+    /// `usdt:PROVIDER:NAME`.
+    Usdt(String, String),
+}
+
+/// `name=EXPR`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Arg {
+    /// Name: `id`, or that of a column.
+    pub name: String,
+    /// Value.
+    pub expr: Expr,
+    /// Byte of the expression in the SPEC.
+    pub at: usize,
+}
+
+/// Why a SPEC can't be used. Shows the SPEC with a caret under the fault.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpecError {
+    /// As typed.
+    pub spec: String,
+    /// Character of the fault, from 0.
+    pub column: usize,
+    /// The fault, one sentence, lower case.
+    pub what: String,
+    /// What to write instead.
+    pub hint: Option<String>,
+}
+
+impl SpecError {
+    /// An error at byte `at` of `spec`.
+    #[must_use]
+    pub fn new(spec: &str, fault: Fault) -> Self {
+        let before = spec.get(..fault.at).unwrap_or(spec);
+        Self {
+            spec: spec.to_owned(),
+            column: before.chars().count(),
+            what: fault.what,
+            hint: fault.hint,
+        }
+    }
+}
+
+impl fmt::Display for SpecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "cannot read probe '{}': {}", self.spec, self.what)?;
+        writeln!(f, "  {}", self.spec)?;
+        write!(f, "  {}^", " ".repeat(self.column))
+    }
+}
+
+impl std::error::Error for SpecError {}
+
+/// What the forms are, for hints.
+const FORMS: &str =
+    "BIN:FUNC, BIN:FUNC(id=EXPR, name=EXPR), BIN:START..END, BIN:START.., BIN:usdt:PROVIDER:NAME";
+
+impl Spec {
+    /// Parses a SPEC.
+    ///
+    /// # Errors
+    /// The first fault, with its column.
+    pub fn parse(text: &str) -> Result<Self, SpecError> {
+        Reader { text }
+            .spec()
+            .map_err(|fault| SpecError::new(text, fault))
+    }
+}
+
+/// A stretch of the SPEC, bytes.
+#[derive(Clone, Copy)]
+struct Part {
+    start: usize,
+    end: usize,
+}
+
+struct Reader<'a> {
+    text: &'a str,
+}
+
+impl<'a> Reader<'a> {
+    fn slice(&self, part: Part) -> &'a str {
+        &self.text[part.start..part.end]
+    }
+
+    fn trim(&self, part: Part) -> Part {
+        let text = self.slice(part);
+        let start = part.start + (text.len() - text.trim_start().len());
+        Part {
+            start,
+            end: start + text.trim().len(),
+        }
+    }
+
+    fn spec(&self) -> Result<Spec, Fault> {
+        let whole = self.trim(Part {
+            start: 0,
+            end: self.text.len(),
+        });
+        if whole.start == whole.end {
+            return Err(Fault::new(0, "it is empty").hint(FORMS));
+        }
+        let split = self.dots(whole);
+        let begin_part = Part {
+            start: whole.start,
+            end: split.unwrap_or(whole.end),
+        };
+        let begin = self.endpoint(begin_part, None)?;
+        let end = match split {
+            None => Self::single(&begin)?,
+            Some(dots) => {
+                let rest = self.trim(Part {
+                    start: dots + 2,
+                    end: whole.end,
+                });
+                if rest.start == rest.end {
+                    End::Next
+                } else {
+                    End::At(self.endpoint(rest, Some(&begin.binary))?)
+                }
+            }
+        };
+        Ok(Spec {
+            text: self.text.to_owned(),
+            begin,
+            end,
+        })
+    }
+
+    /// How a place alone ends its visits.
+    fn single(begin: &Endpoint) -> Result<End, Fault> {
+        match &begin.location {
+            Location::Function(_) | Location::Address(_) => Ok(End::Return),
+            Location::Usdt(..) => Ok(End::Next),
+            Location::Offset(..) | Location::Return(_) | Location::Line(..) => Err(Fault::new(
+                begin.at,
+                "visits that start here have no end",
+            )
+            .hint("write START..END, or START.. for 'until the next start on the same thread'")),
+        }
+    }
+
+    /// The `..` between START and END: outside parentheses, after the first binary, not part of a path.
+    fn dots(&self, whole: Part) -> Option<usize> {
+        let bytes = self.text.as_bytes();
+        let mut depth = 0_i32;
+        let mut colon = false;
+        let mut at = whole.start;
+        while at < whole.end {
+            match bytes[at] {
+                b'(' => depth += 1,
+                b')' => depth -= 1,
+                b':' if depth == 0 => colon = true,
+                b'.' if depth <= 0
+                    && colon
+                    && bytes.get(at + 1) == Some(&b'.')
+                    && bytes[at - 1] != b'/'
+                    && !(bytes[at - 1] == b':' && bytes.get(at + 2) == Some(&b'/')) =>
+                {
+                    return Some(at);
+                }
+                _ => {}
+            }
+            at += 1;
+        }
+        None
+    }
+
+    /// `BIN:LOCATION(args)`; the binary may be left out where one is given.
+    fn endpoint(&self, part: Part, before: Option<&str>) -> Result<Endpoint, Fault> {
+        let part = self.trim(part);
+        let (place, list) = self.arguments(part)?;
+        let place = self.trim(place);
+        let (binary, location) = self.split(place, before)?;
+        let at = location.start;
+        let endpoint = Endpoint {
+            binary,
+            location: self.location(location)?,
+            args: match list {
+                Some(list) => self.args(list)?,
+                None => Vec::new(),
+            },
+            at,
+        };
+        Ok(endpoint)
+    }
+
+    /// Separates a trailing `(name=EXPR, ...)` from the place. A C++ parameter list has no `=`.
+    fn arguments(&self, part: Part) -> Result<(Part, Option<Part>), Fault> {
+        let text = self.slice(part);
+        let Some(open) = matching_open(text) else {
+            if let Some((at, what)) = behind_arguments(text) {
+                return Err(Fault::new(part.start + at, what));
+            }
+            return match open_without_close(text) {
+                Some(at) if looks_like_args(&text[at + 1..]) => Err(Fault::new(
+                    part.end,
+                    "the parenthesis of the arguments is not closed",
+                )),
+                _ => Ok((part, None)),
+            };
+        };
+        let inner = &text[open + 1..text.len() - 1];
+        if looks_like_args(inner) {
+            let list = Part {
+                start: part.start + open + 1,
+                end: part.end - 1,
+            };
+            let place = Part {
+                start: part.start,
+                end: part.start + open,
+            };
+            return Ok((place, Some(list)));
+        }
+        if looks_like_value(inner) {
+            return Err(
+                Fault::new(part.start + open + 1, "an argument needs a name")
+                    .hint(format!("write (id={inner}) or (NAME={inner})")),
+            );
+        }
+        Ok((part, None))
+    }
+
+    /// Splits at the last colon behind which there is a sensible place.
+    fn split(&self, part: Part, before: Option<&str>) -> Result<(String, Part), Fault> {
+        let text = self.slice(part);
+        let scope = text.find('(').unwrap_or(text.len());
+        let cut = |at: usize| {
+            let binary = text[..at].trim().to_owned();
+            let location = self.trim(Part {
+                start: part.start + at + 1,
+                end: part.end,
+            });
+            (binary, location)
+        };
+        if let Some(binary) = before
+            && (text.starts_with("usdt:") || is_line(text))
+        {
+            return Ok((binary.to_owned(), part));
+        }
+        let usdt = text[..scope].find(":usdt:");
+        let colons: Vec<usize> = match usdt {
+            Some(at) => vec![at],
+            None => single_colons(&text[..scope]),
+        };
+        for &at in colons.iter().rev() {
+            let (binary, location) = cut(at);
+            if !binary.is_empty() && is_sensible(self.slice(location)) {
+                return Ok((binary, location));
+            }
+        }
+        match (colons.last(), before) {
+            (None, Some(binary)) => Ok((binary.to_owned(), part)),
+            (None, None) => {
+                Err(Fault::new(part.end, "no ':' between the binary and the function").hint(FORMS))
+            }
+            (Some(0), _) => Err(Fault::new(part.start, "the binary is missing").hint(FORMS)),
+            (Some(&at), _) if cut(at).1.start >= part.end => {
+                Err(Fault::new(part.end, "the function is missing")
+                    .hint("'pebs-trace probes BIN' lists what can be probed"))
+            }
+            (Some(&at), _) => Ok(cut(at)),
+        }
+    }
+
+    fn location(&self, part: Part) -> Result<Location, Fault> {
+        let text = self.slice(part);
+        if let Some(rest) = text.strip_prefix("usdt:") {
+            return match rest.split_once(':') {
+                Some((provider, name)) if !provider.is_empty() && !name.is_empty() => {
+                    Ok(Location::Usdt(provider.to_owned(), name.to_owned()))
+                }
+                _ => Err(Fault::new(part.start, "a USDT probe is usdt:PROVIDER:NAME")
+                    .hint("'pebs-trace probes BIN' lists them")),
+            };
+        }
+        if is_line(text)
+            && let Some((file, line)) = text.rsplit_once(':')
+        {
+            return match line.parse() {
+                Ok(line) if line > 0 => Ok(Location::Line(file.to_owned(), line)),
+                _ => Err(Fault::new(
+                    part.start + file.len() + 1,
+                    "no such line number",
+                )),
+            };
+        }
+        if let Some(address) = address(text) {
+            return address
+                .map(Location::Address)
+                .ok_or_else(|| Fault::new(part.start, "an address is 0x and up to 16 hex digits"));
+        }
+        self.function(part)
+    }
+
+    /// `FUNC`, `FUNC+OFF`, `FUNC%return`.
+    fn function(&self, part: Part) -> Result<Location, Fault> {
+        let text = self.slice(part);
+        if let Some((name, suffix)) = text.rsplit_once('%') {
+            if suffix.trim() != "return" {
+                return Err(Fault::new(
+                    part.start + name.len(),
+                    format!("unknown place '%{suffix}'"),
+                )
+                .hint("FUNC%return is the return of a function"));
+            }
+            let name = name.trim();
+            return if plausible(name) && split_offset(name).is_none() && address(name).is_none() {
+                Ok(Location::Return(name.to_owned()))
+            } else {
+                Err(Fault::new(part.start, "%return needs a function's name"))
+            };
+        }
+        if let Some((name, digits)) = split_offset(text) {
+            let value = number(digits).and_then(|n| u64::try_from(n).ok());
+            return match value {
+                Some(0) if plausible(name) => Ok(Location::Function(name.to_owned())),
+                Some(offset) if plausible(name) => Ok(Location::Offset(name.to_owned(), offset)),
+                Some(_) => Err(name_fault(part.start, name)),
+                None => Err(Fault::new(
+                    part.end - digits.len(),
+                    format!("no such offset '{digits}'"),
+                )
+                .hint("decimal or 0x: FUNC+16, FUNC+0x10")),
+            };
+        }
+        if plausible(text) {
+            Ok(Location::Function(text.to_owned()))
+        } else {
+            Err(name_fault(part.start, text))
+        }
+    }
+
+    /// `name=EXPR, name=EXPR`.
+    fn args(&self, list: Part) -> Result<Vec<Arg>, Fault> {
+        let mut args: Vec<Arg> = Vec::new();
+        for part in self.commas(list) {
+            let part = self.trim(part);
+            let text = self.slice(part);
+            if text.is_empty() {
+                return Err(Fault::new(part.start, "an argument is missing")
+                    .hint("arguments are written (id=EXPR, name=EXPR)"));
+            }
+            let Some((name, _)) = text.split_once('=') else {
+                return Err(Fault::new(part.start, "an argument needs a name")
+                    .hint(format!("write NAME={text}")));
+            };
+            let at = part.start + name.len() + 1;
+            let name = name.trim();
+            if !is_identifier(name) {
+                return Err(Fault::new(
+                    part.start,
+                    format!("'{name}' can't be the name of a column"),
+                )
+                .hint("letters, digits and _, a letter first"));
+            }
+            if args.iter().any(|arg| arg.name == name) {
+                return Err(Fault::new(part.start, format!("'{name}' is given twice")));
+            }
+            args.push(Arg {
+                name: name.to_owned(),
+                expr: expr::parse(self.text, at, part.end)?,
+                at,
+            });
+        }
+        Ok(args)
+    }
+
+    /// Splits at commas outside parentheses.
+    fn commas(&self, list: Part) -> Vec<Part> {
+        let mut parts = Vec::new();
+        let mut depth = 0_i32;
+        let mut start = list.start;
+        for (i, byte) in self.slice(list).bytes().enumerate() {
+            match byte {
+                b'(' => depth += 1,
+                b')' => depth -= 1,
+                b',' if depth == 0 => {
+                    let end = list.start + i;
+                    parts.push(Part { start, end });
+                    start = end + 1;
+                }
+                _ => {}
+            }
+        }
+        parts.push(Part {
+            start,
+            end: list.end,
+        });
+        parts
+    }
+}
+
+/// What stands behind a closed list of arguments, where nothing may.
+fn behind_arguments(text: &str) -> Option<(usize, &'static str)> {
+    let open = text
+        .find('(')
+        .filter(|&at| looks_like_args(&text[at + 1..]))?;
+    let mut depth = 0;
+    let close = text.bytes().enumerate().skip(open).find_map(|(at, byte)| {
+        depth += i32::from(byte == b'(') - i32::from(byte == b')');
+        (depth == 0).then_some(at)
+    })?;
+    let rest = &text[close + 1..];
+    let at = close + 1 + rest.find(|c: char| !c.is_whitespace())?;
+    let one_too_many = rest.contains(')') && !rest.contains('(');
+    Some(if one_too_many {
+        (
+            close + 1 + rest.find(')')?,
+            "this parenthesis closes nothing",
+        )
+    } else {
+        (at, "nothing can follow the arguments")
+    })
+}
+
+fn name_fault(at: usize, name: &str) -> Fault {
+    Fault::new(at, format!("'{name}' can't be the name of a function"))
+        .hint("a place is FUNC, FUNC+OFF, FUNC%return, 0xADDR or FILE:LINE")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn spec(text: &str) -> Spec {
+        Spec::parse(text).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    fn begin(text: &str) -> (String, Location) {
+        let spec = spec(text);
+        (spec.begin.binary, spec.begin.location)
+    }
+
+    fn func(name: &str) -> Location {
+        Location::Function(name.to_owned())
+    }
+
+    /// Each form of the grammar gives binary and place.
+    #[test]
+    fn forms() {
+        assert_eq!(begin("./app:work"), ("./app".into(), func("work")));
+        assert_eq!(spec("./app:work").end, End::Return);
+        assert_eq!(
+            begin("app:0x1f40"),
+            ("app".into(), Location::Address(0x1f40))
+        );
+        assert_eq!(
+            begin("app:app+fn@0x1f40"),
+            ("app".into(), Location::Address(0x1f40))
+        );
+        assert_eq!(
+            begin("app:work+0x10.."),
+            ("app".into(), Location::Offset("work".into(), 16))
+        );
+        assert_eq!(spec("app:work..").end, End::Next);
+        assert_eq!(
+            begin("app:src/main.c:42.."),
+            ("app".into(), Location::Line("src/main.c".into(), 42))
+        );
+        assert_eq!(
+            begin("postgres:usdt:postgresql:query__start"),
+            (
+                "postgres".into(),
+                Location::Usdt("postgresql".into(), "query__start".into())
+            )
+        );
+    }
+
+    /// START..END, with and without the second binary, with paths that hold dots.
+    #[test]
+    fn ranges() {
+        let s = spec("/usr/sbin/nginx:a_b(id=arg1)..c_d(id=arg1)");
+        assert_eq!(s.begin.location, func("a_b"));
+        let End::At(end) = s.end else {
+            panic!("no end")
+        };
+        assert_eq!(
+            (end.binary.as_str(), end.location),
+            ("/usr/sbin/nginx", func("c_d"))
+        );
+        assert_eq!(end.args[0].name, "id");
+
+        let s = spec("../x/../app:start..../lib/libz.so.1:end%return");
+        assert_eq!(s.begin.binary, "../x/../app");
+        let End::At(end) = s.end else {
+            panic!("no end")
+        };
+        assert_eq!(end.binary, "../lib/libz.so.1");
+        assert_eq!(end.location, Location::Return("end".into()));
+
+        let s = spec("app:usdt:p:begin..usdt:p:end");
+        let End::At(end) = s.end else {
+            panic!("no end")
+        };
+        assert_eq!(end.location, Location::Usdt("p".into(), "end".into()));
+
+        let s = spec("app:main.c:10..main.c:20");
+        let End::At(end) = s.end else {
+            panic!("no end")
+        };
+        assert_eq!(end.location, Location::Line("main.c".into(), 20));
+    }
+
+    /// Colons of C++ names and of paths do not confuse the split.
+    #[test]
+    fn colons() {
+        assert_eq!(
+            begin("./app:ns::Class::method"),
+            ("./app".into(), func("ns::Class::method"))
+        );
+        assert_eq!(
+            begin("./app:ns::f<int>(std::vector<int, a> const&)(id=arg1)"),
+            (
+                "./app".into(),
+                func("ns::f<int>(std::vector<int, a> const&)")
+            )
+        );
+        assert_eq!(begin("/opt/a:b/app:f"), ("/opt/a:b/app".into(), func("f")));
+        assert_eq!(begin("app:f(int)"), ("app".into(), func("f(int)")));
+        assert_eq!(begin("app:operator+"), ("app".into(), func("operator+")));
+        assert_eq!(
+            begin("app:<a::B as c::D>::e"),
+            ("app".into(), func("<a::B as c::D>::e"))
+        );
+    }
+
+    /// The error shows the SPEC with a caret under the fault.
+    #[test]
+    fn carets() {
+        let shown = Spec::parse("app:work(id=%rzx)").expect_err("bad register");
+        assert_eq!(
+            shown.to_string(),
+            "cannot read probe 'app:work(id=%rzx)': no register '%rzx'\n  \
+             app:work(id=%rzx)\n  \
+             \u{20}           ^"
+        );
+        let at = |text: &str| {
+            let error = Spec::parse(text).expect_err(text);
+            (error.column, error.what)
+        };
+        assert_eq!(
+            at("app"),
+            (3, "no ':' between the binary and the function".into())
+        );
+        assert_eq!(at("app:"), (4, "the function is missing".into()));
+        assert_eq!(at(":work"), (0, "the binary is missing".into()));
+        assert_eq!(at("app:work(id=)"), (12, "a value is missing".into()));
+        assert_eq!(at("app:work(arg1)"), (9, "an argument needs a name".into()));
+        assert_eq!(at("app:work(id=arg1").0, 16);
+        assert_eq!(at("app:work(id=arg1, id=arg2)").0, 18);
+        assert_eq!(at("app:work(id=arg1,)").0, 17);
+        assert_eq!(at("app:work+8").1, "visits that start here have no end");
+        assert_eq!(at("app:work%retrun..x").0, 8);
+        assert_eq!(at("app:0xzz").0, 4);
+        assert_eq!(at("app:usdt:x").0, 4);
+        assert_eq!(at("").1, "it is empty");
+        assert_eq!(at("äpp:work(id=*arg1:u23)").0, 18);
+    }
+
+    proptest! {
+        /// No text makes the parser panic, and a caret never lies beyond the end.
+        #[test]
+        fn never_panics(text in "\\PC*") {
+            if let Err(error) = Spec::parse(&text) {
+                prop_assert!(error.column <= text.chars().count());
+            }
+        }
+
+        /// The same for text made of the grammar's own pieces.
+        #[test]
+        fn never_panics_on_pieces(pieces in proptest::collection::vec(
+            prop::sample::select(vec![
+                "app", ":", "..", "(", ")", "id=", "arg1", "+", "8", "*", "%rdi", "%return", ",",
+                "u32", "str(", "0x", "::", "usdt:", " ", "/", "<", ">", "é", "->", "fn@0x", "=",
+            ]), 0..14)) {
+            let text = pieces.concat();
+            if let Err(error) = Spec::parse(&text) {
+                prop_assert!(error.column <= text.chars().count());
+            }
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! What can be probed in a binary: every function with its entry, its returns and its arguments.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use super::body::Body;
+use super::demangle::{demangle, without_version};
+use super::elf::{Binary, Language};
+use super::entry::{self, Needs};
+use super::frames::Depth;
+use super::kernel::Kernel;
+use super::parameters::{Parameter, parameters};
+use super::place::name_of;
+use super::probe::EntryClass;
+use super::unwind::{self, ReturnMode};
+use super::{ends, usdt};
+
+/// Functions for which DWARF is read; beyond, arguments are left out.
+const MAX_WITH_ARGUMENTS: usize = 20_000;
+
+/// One function.
+#[derive(Clone, Debug, Serialize)]
+pub struct Probeable {
+    /// Readable name; `module+fn@0xADDR` where there is no symbol.
+    pub function: String,
+    /// Virtual address of its first instruction in the file.
+    pub address: u64,
+    /// Size in bytes; null: unknown.
+    pub size: Option<u64>,
+    /// Cost class of the entry; null: it can't be probed.
+    pub entry: Option<EntryClass>,
+    /// Where the entry probe goes, bytes behind the first instruction.
+    pub offset: Option<u64>,
+    /// The instruction there.
+    pub instruction: Option<String>,
+    /// Why the entry can't be probed.
+    pub refused: Option<String>,
+    /// How its returns are marked: `uretprobe`, `ret x3`, `ret x1, tail jump x2`, or `none`.
+    pub returns: String,
+    /// Why they can't be.
+    pub unclear: Option<String>,
+    /// Arguments, where DWARF has them.
+    pub arguments: Option<Vec<Parameter>>,
+}
+
+/// A USDT probe.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct UsdtProbe {
+    /// `usdt:PROVIDER:NAME`, as in a SPEC.
+    pub probe: String,
+    /// Places in the code.
+    pub places: usize,
+    /// Whether a counter must be raised while it is probed.
+    pub semaphore: bool,
+    /// Arguments as the compiler wrote them.
+    pub arguments: String,
+}
+
+/// Everything in one binary.
+#[derive(Clone, Debug, Serialize)]
+pub struct Survey {
+    /// The binary, symlinks resolved.
+    pub binary: String,
+    /// How returns are marked in this binary, and why.
+    pub returns: String,
+    /// Remarks on names and conventions.
+    pub notes: Vec<String>,
+    /// Functions by address.
+    pub functions: Vec<Probeable>,
+    /// USDT probes by name.
+    pub usdt: Vec<UsdtProbe>,
+}
+
+/// Looks at every function whose name fits the pattern (`None`: all).
+///
+/// A pattern is part of the name, case ignored; `*` stands for anything.
+#[must_use]
+pub fn survey(binary: &Binary, pattern: Option<&str>) -> Survey {
+    let kernel = Kernel::running();
+    let choice = unwind::decide(binary, ReturnMode::Auto);
+    let chosen: BTreeMap<u64, String> = functions(binary)
+        .into_iter()
+        .filter(|(_, name)| pattern.is_none_or(|pattern| fits(name, pattern)))
+        .collect();
+    let addresses: BTreeSet<u64> = chosen.keys().copied().collect();
+    let mut arguments = if addresses.len() <= MAX_WITH_ARGUMENTS {
+        parameters(binary, &addresses)
+    } else {
+        std::collections::HashMap::new()
+    };
+    let functions = chosen
+        .into_iter()
+        .map(|(address, name)| Probeable {
+            arguments: arguments.remove(&address),
+            function: name,
+            ..one(binary, kernel, address, choice.uretprobe)
+        })
+        .collect();
+    let how = if choice.uretprobe { "uretprobe" } else { "ret" };
+    Survey {
+        binary: binary.path.display().to_string(),
+        returns: format!("{how}: {}", choice.reason),
+        notes: notes(binary),
+        functions,
+        usdt: usdt_probes(binary, pattern),
+    }
+}
+
+/// Every function: the best name of each address, and the unwind table's where there is none.
+fn functions(binary: &Binary) -> BTreeMap<u64, String> {
+    let mut found = BTreeMap::new();
+    for function in binary.functions.iter().filter(|f| !f.ifunc) {
+        let part = without_version(&function.name).contains(".cold");
+        if !part && binary.is_code(function.address) && !found.contains_key(&function.address) {
+            let best = binary.symbol_at(function.address).unwrap_or(function);
+            found.insert(function.address, demangle(without_version(&best.name)));
+        }
+    }
+    for range in binary.frames.ranges() {
+        // A part that was moved away from its function starts with a frame.
+        if binary.symbol_at(range.start).is_none()
+            && binary.is_code(range.start)
+            && !binary.is_stub(range.start)
+            && binary.frames.depth_at(range.start) == Some(Depth::RETURN)
+        {
+            found.insert(range.start, name_of(binary, range.start));
+        }
+    }
+    found
+}
+
+fn one(binary: &Binary, kernel: Kernel, address: u64, uretprobe: bool) -> Probeable {
+    let range = binary.extent(address);
+    let mut row = Probeable {
+        function: String::new(),
+        address,
+        size: range.as_ref().map(|range| range.end - range.start),
+        entry: None,
+        offset: None,
+        instruction: None,
+        refused: None,
+        returns: "none".to_owned(),
+        unclear: None,
+        arguments: None,
+    };
+    let Some(range) = range else {
+        row.refused = Some("its end is unknown".to_owned());
+        return row;
+    };
+    let mut taken = Vec::new();
+    if uretprobe {
+        "uretprobe".clone_into(&mut row.returns);
+    } else {
+        match ends::find(binary, kernel, range.clone()) {
+            Ok(ends) => {
+                row.returns = describe(&ends);
+                taken = ends.sites.iter().map(|site| site.address).collect();
+            }
+            Err(why) => row.unclear = Some(why),
+        }
+    }
+    let needs = Needs {
+        taken: &taken,
+        return_address: if uretprobe {
+            entry::ReturnAddress::OnTop
+        } else {
+            entry::ReturnAddress::Known
+        },
+        ..Needs::default()
+    };
+    match entry::choose(binary, kernel, &Body::read(binary, range), needs) {
+        Ok(entry) => {
+            row.entry = Some(entry.class);
+            row.offset = Some(entry.offset);
+            row.instruction = Some(entry.text);
+        }
+        Err(why) => row.refused = Some(why),
+    }
+    row
+}
+
+fn describe(ends: &ends::Ends) -> String {
+    let rets = ends.sites.iter().filter(|site| site.result_known).count();
+    let counts = [
+        ("ret", rets),
+        ("tail jump", ends.sites.len() - rets),
+        ("conditional", ends.conditional.len()),
+    ];
+    let parts: Vec<String> = counts
+        .iter()
+        .filter(|(_, count)| *count > 0)
+        .map(|(what, count)| format!("{what} x{count}"))
+        .collect();
+    parts.join(", ")
+}
+
+fn notes(binary: &Binary) -> Vec<String> {
+    let mut notes = Vec::new();
+    let tables = &binary.tables;
+    match (&tables.debug_file, tables.symtab) {
+        (Some(path), _) => notes.push(format!("names from {}", path.display())),
+        (None, None) => notes.push(format!(
+            "stripped: no .symtab; .dynsym has {} functions, the others are known by address only",
+            tables.dynsym
+        )),
+        (None, Some(_)) => {}
+    }
+    if binary.language == Language::Go {
+        notes.push("Go: arg1 to arg9 are its own argument registers".to_owned());
+    }
+    notes
+}
+
+fn usdt_probes(binary: &Binary, pattern: Option<&str>) -> Vec<UsdtProbe> {
+    let mut found: BTreeMap<String, UsdtProbe> = BTreeMap::new();
+    for note in usdt::notes(binary) {
+        let name = format!("usdt:{}:{}", note.provider, note.name);
+        if pattern.is_some_and(|pattern| !fits(&name, pattern)) {
+            continue;
+        }
+        let probe = found.entry(name.clone()).or_insert_with(|| UsdtProbe {
+            probe: name,
+            places: 0,
+            semaphore: false,
+            arguments: note.arguments.clone(),
+        });
+        probe.places += 1;
+        probe.semaphore |= note.semaphore != 0;
+    }
+    found.into_values().collect()
+}
+
+/// Whether the pattern is part of the name, case ignored; `*` stands for anything.
+#[must_use]
+pub fn fits(name: &str, pattern: &str) -> bool {
+    let name = name.to_lowercase();
+    let pattern = pattern.to_lowercase();
+    let mut rest = name.as_str();
+    for part in pattern.split('*') {
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// Patterns are parts of names, with wildcards.
+    #[test]
+    fn patterns() {
+        assert!(fits("processCommand", "command"));
+        assert!(fits("processCommand", "proc*and"));
+        assert!(!fits("processCommand", "and*proc"));
+        assert!(fits("x", ""));
+    }
+
+    /// A stock server: most entries are cheap, and returns take a uretprobe.
+    #[test]
+    fn stock_server() {
+        let binary = Binary::open(Path::new("/usr/bin/redis-check-rdb")).expect("redis");
+        let survey = survey(&binary, Some("command"));
+        let row = survey
+            .functions
+            .iter()
+            .find(|row| row.function == "processCommand")
+            .expect("listed");
+        assert_eq!(row.entry, Some(EntryClass::Emulated));
+        assert_eq!(row.returns, "uretprobe");
+        assert!(
+            survey
+                .functions
+                .iter()
+                .all(|row| fits(&row.function, "command"))
+        );
+    }
+}

@@ -1,0 +1,61 @@
+//! Small programs compiled for a test.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use super::elf::Binary;
+
+/// A compiled program, deleted when dropped.
+pub(super) struct Program {
+    folder: TempDir,
+    name: String,
+}
+
+/// Compiles a source with `gcc` or `g++`.
+pub(super) fn compile(compiler: &str, source: &str, flags: &[&str]) -> Program {
+    let folder = tempfile::tempdir().expect("folder");
+    let extension = if compiler == "g++" { "cc" } else { "c" };
+    let file = folder.path().join(format!("main.{extension}"));
+    fs::write(&file, source).expect("written");
+    let output = Command::new(compiler)
+        .args(["-o", "program"])
+        .arg(file.file_name().expect("name"))
+        .args(flags)
+        .current_dir(folder.path())
+        .output()
+        .expect("compiler");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    Program {
+        folder,
+        name: "program".to_owned(),
+    }
+}
+
+impl Program {
+    pub(super) fn path(&self) -> PathBuf {
+        self.folder.path().join(&self.name)
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub(super) fn open(&self) -> Binary {
+        Binary::open(&self.path()).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Removes symbols.
+    pub(super) fn strip(&self) {
+        let status = Command::new("strip").arg(self.path()).status();
+        assert!(status.expect("strip").success());
+    }
+
+    /// The SPEC of a place in it.
+    pub(super) fn spec(&self, place: &str) -> String {
+        format!("{}:{place}", self.path().display())
+    }
+}

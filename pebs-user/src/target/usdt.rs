@@ -1,0 +1,286 @@
+//! USDT probes: the notes that `sys/sdt.h` leaves in a binary.
+//!
+//! A note holds the address of a nop, that of a counter which the tracer raises while it listens (the
+//! semaphore), and where the compiler keeps each argument (`-4@%edi`, `8@16(%rsp)`).
+//! Source: systemtap wiki, UserSpaceProbeImplementation.
+
+use object::{Object, ObjectSection};
+
+use super::elf::Binary;
+use super::error::ResolveError;
+use super::expr::Type;
+use super::program::Operand;
+use super::register::Register;
+
+/// One USDT probe of a binary, as in its note.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// Provider.
+    pub provider: String,
+    /// Name.
+    pub name: String,
+    /// Virtual address of the nop in the file.
+    pub address: u64,
+    /// Virtual address of the semaphore; 0: none.
+    pub semaphore: u64,
+    /// Arguments as written by the compiler.
+    pub arguments: String,
+}
+
+/// One place of a USDT probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Site {
+    pub address: u64,
+    /// Offset in the file of the semaphore, 0: none.
+    pub semaphore_offset: u64,
+}
+
+/// A USDT probe, all its places together.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub sites: Vec<Site>,
+    /// What each argument is, or why it can't be read.
+    pub operands: Vec<Result<Operand, String>>,
+}
+
+/// Every USDT probe of a binary. Damaged notes are left out.
+#[must_use]
+pub fn notes(binary: &Binary) -> Vec<Note> {
+    let Some(file) = binary.elf() else {
+        return Vec::new();
+    };
+    let Some(section) = file.section_by_name(".note.stapsdt") else {
+        return Vec::new();
+    };
+    let Ok(data) = section.data() else {
+        return Vec::new();
+    };
+    let base = file.section_by_name(".stapsdt.base").map(|s| s.address());
+    let mut rest = data;
+    let mut found = Vec::new();
+    while let Some((note, tail)) = split_note(rest) {
+        found.extend(parse(note, base));
+        rest = tail;
+    }
+    found
+}
+
+/// Description of the first note, and what is behind it. Empty for notes of other owners.
+fn split_note(data: &[u8]) -> Option<(&[u8], &[u8])> {
+    let word = |at: usize| {
+        let bytes = data.get(at..at + 4)?;
+        Some(u32::from_le_bytes(bytes.try_into().ok()?) as usize)
+    };
+    let (name_size, size, kind) = (word(0)?, word(4)?, word(8)?);
+    let start = 12_usize
+        .checked_add(name_size)?
+        .checked_next_multiple_of(4)?;
+    let end = start.checked_add(size)?;
+    let description = data.get(start..end)?;
+    let next = end.checked_next_multiple_of(4)?.min(data.len());
+    let ours = data.get(12..12 + name_size)? == b"stapsdt\0" && kind == 3;
+    Some((if ours { description } else { &[] }, &data[next..]))
+}
+
+/// Three addresses, three strings. The addresses are as they were when the section `.stapsdt.base` lay at
+/// the second of them (prelink moves it).
+fn parse(note: &[u8], base: Option<u64>) -> Option<Note> {
+    let word = |at: usize| Some(u64::from_le_bytes(note.get(at..at + 8)?.try_into().ok()?));
+    let moved = base.map_or(0, |base| base.wrapping_sub(word(8).unwrap_or(base)));
+    let mut strings = note
+        .get(24..)?
+        .split(|byte| *byte == 0)
+        .map(|text| String::from_utf8_lossy(text).into_owned());
+    let semaphore = word(16)?;
+    Some(Note {
+        provider: strings.next()?,
+        name: strings.next()?,
+        address: word(0)?.wrapping_add(moved),
+        semaphore: if semaphore == 0 {
+            0
+        } else {
+            semaphore.wrapping_add(moved)
+        },
+        arguments: strings.next()?,
+    })
+}
+
+/// All places of one probe.
+pub(super) fn find(binary: &Binary, provider: &str, name: &str) -> Result<Found, ResolveError> {
+    let notes = notes(binary);
+    let any = !notes.is_empty();
+    let matching: Vec<&Note> = notes
+        .iter()
+        .filter(|note| note.provider == provider && note.name == name)
+        .collect();
+    let Some(first) = matching.first() else {
+        return Err(ResolveError::Usdt {
+            name: format!("{provider}:{name}"),
+            path: binary.path.clone(),
+            any,
+        });
+    };
+    let mut operands = operands(&first.arguments);
+    for note in &matching {
+        for (n, other) in self::operands(&note.arguments).into_iter().enumerate() {
+            if operands.get(n).is_some_and(|known| *known != other) {
+                operands[n] = Err("it lies elsewhere at each place of the probe".to_owned());
+            }
+        }
+    }
+    let sites = matching.iter().map(|note| Site {
+        address: note.address,
+        semaphore_offset: binary.file_offset(note.semaphore).unwrap_or(0),
+    });
+    Ok(Found {
+        sites: sites.collect(),
+        operands,
+    })
+}
+
+/// The operands of an argument string.
+#[must_use]
+pub fn operands(arguments: &str) -> Vec<Result<Operand, String>> {
+    split(arguments)
+        .iter()
+        .map(|text| operand(text).ok_or_else(|| format!("'{text}' is no register or stack slot")))
+        .collect()
+}
+
+/// Splits at blanks outside parentheses.
+fn split(arguments: &str) -> Vec<String> {
+    let mut list = vec![String::new()];
+    let mut depth = 0_i32;
+    for c in arguments.chars() {
+        match c {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            _ => {}
+        }
+        if c.is_whitespace() && depth <= 0 {
+            list.push(String::new());
+        } else if let Some(last) = list.last_mut() {
+            last.push(c);
+        }
+    }
+    list.retain(|text| !text.is_empty());
+    list
+}
+
+/// `SIZE@%reg` or `SIZE@OFFSET(%reg)`; a negative size is signed. Constants, symbols and indexed
+/// addresses are not readable from one register.
+fn operand(text: &str) -> Option<Operand> {
+    let (size, place) = text.split_once('@')?;
+    let r#type = match size {
+        "1" => Type::Unsigned(1),
+        "2" => Type::Unsigned(2),
+        "4" => Type::Unsigned(4),
+        "8" => Type::Unsigned(8),
+        "-1" => Type::Signed(1),
+        "-2" => Type::Signed(2),
+        "-4" => Type::Signed(4),
+        "-8" => Type::Signed(8),
+        _ => return None,
+    };
+    if let Some(name) = place.strip_prefix('%') {
+        return Some(Operand {
+            register: register(name)?,
+            offsets: vec![0],
+            r#type,
+        });
+    }
+    let (offset, rest) = place.split_once('(')?;
+    let register = register(rest.strip_suffix(')')?.strip_prefix('%')?)?;
+    let offset = match offset.trim() {
+        "" => 0,
+        text => match text.strip_prefix('-') {
+            Some(digits) => -super::expr::number(digits)?,
+            None => super::expr::number(text)?,
+        },
+    };
+    Some(Operand {
+        register,
+        offsets: vec![offset, 0],
+        r#type,
+    })
+}
+
+/// A register by any of its names (`edi`, `r8d`, `al`).
+fn register(name: &str) -> Option<Register> {
+    if let Some(found) = Register::from_name(name) {
+        return Some(found);
+    }
+    let full = match name {
+        "al" | "ax" | "eax" => "rax",
+        "bl" | "bx" | "ebx" => "rbx",
+        "cl" | "cx" | "ecx" => "rcx",
+        "dl" | "dx" | "edx" => "rdx",
+        "sil" | "si" | "esi" => "rsi",
+        "dil" | "di" | "edi" => "rdi",
+        "bpl" | "bp" | "ebp" => "rbp",
+        other => other.strip_suffix(['d', 'w', 'b', 'l'])?,
+    };
+    Register::from_name(full)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The operand forms that compilers write.
+    #[test]
+    fn operand_forms() {
+        let list = operands("8@%rdi -4@%r8d 4@-20(%rbp) 8@(%rax) 4@$5 8@x(%rip) 8@(%rax,%rbx,8)");
+        let ok = |n: usize| list[n].clone().expect("readable");
+        assert_eq!(
+            (ok(0).register.name(), ok(0).r#type),
+            ("rdi", Type::Unsigned(8))
+        );
+        assert_eq!(
+            (ok(1).register.name(), ok(1).r#type),
+            ("r8", Type::Signed(4))
+        );
+        assert_eq!(
+            (ok(2).register.name(), ok(2).offsets),
+            ("rbp", vec![-20, 0])
+        );
+        assert_eq!(ok(3).offsets, [0, 0]);
+        assert!(list[4..].iter().all(Result::is_err));
+        assert_eq!(list.len(), 7);
+    }
+
+    /// The C++ library has USDT probes of its own; their arguments are found and the nops are code.
+    #[test]
+    fn stock_library() {
+        let path = super::super::locate::find_library("libstdc++.so.6").expect("installed");
+        let library = Binary::open(&path).expect("library");
+        let notes = notes(&library);
+        let throw = notes
+            .iter()
+            .find(|n| n.provider == "libstdcxx" && n.name == "throw")
+            .expect("listed");
+        assert!(
+            operands(&throw.arguments).iter().all(Result::is_ok),
+            "{throw:?}"
+        );
+        assert!(notes.iter().all(|n| library.is_code(n.address)));
+        assert!(find(&library, "libstdcxx", "catch").is_ok());
+        let error = find(&library, "libstdcxx", "no").expect_err("missing");
+        assert!(!error.to_string().contains("has none"));
+    }
+
+    proptest! {
+        /// No bytes make the reader panic.
+        #[test]
+        fn any_bytes(data in proptest::collection::vec(any::<u8>(), 0..200), text in "\\PC*") {
+            let mut rest = &data[..];
+            while let Some((note, tail)) = split_note(rest) {
+                let _ = parse(note, Some(7));
+                rest = tail;
+            }
+            let _ = operands(&text);
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Units as types, so that clocks and ids can't be mixed.
+
+use std::num::NonZeroU64;
+
+use serde::{Deserialize, Serialize};
+
+/// Time on the trace clock: ns since the trace began.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct TraceNs(pub i64);
+
+/// Time on `CLOCK_MONOTONIC`, ns since boot. What eBPF programs call ktime.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KtimeNs(pub u64);
+
+/// Time on the perf clock (`sched_clock`), ns. Not comparable to [`KtimeNs`] without conversion.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PerfNs(pub u64);
+
+/// An instruction pointer in the address space it was sampled in: a virtual address, not an
+/// offset in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ip(pub u64);
+
+impl Ip {
+    /// Whether the address lies in the kernel's half of the address space (x86-64).
+    #[must_use]
+    pub const fn is_kernel(self) -> bool {
+        self.0 >> 63 == 1
+    }
+}
+
+/// Process id as user space says it.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Pid(pub u32);
+
+/// Thread id as user space says it.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Tid(pub u32);
+
+/// A CPU's number.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Cpu(pub u16);
+
+/// Number of a probe within a run; the n-th `--uprobe` is n-1.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct ProbeId(pub u16);
+
+/// Number of an event within a run; the n-th `--event` is n-1.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct EventId(pub u8);
+
+/// Key of a function in the `functions` table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct FunctionId(pub u32);
+
+/// Events between two samples; perf's `sample_period`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ResetValue(pub NonZeroU64);

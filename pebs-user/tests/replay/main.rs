@@ -1,0 +1,111 @@
+//! Bytes of rings through decode, order, correlate and estimate, against golden text.
+//!
+//! Every `fixtures/NAME.in` is a script of ring contents (see `script.rs`), `fixtures/NAME.out` what
+//! has to come of it. `PEBS_BLESS=1 cargo test -p pebs-user --test replay` writes the golden texts
+//! anew: read the difference before you keep it. A function is its address's bucket of 256 bytes.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod printer;
+mod script;
+
+use std::path::{Path, PathBuf};
+
+use pebs_user::correlate::{CorrelateOptions, Correlator};
+use pebs_user::stream::clock::Clock;
+use pebs_user::stream::decode::decode;
+use pebs_user::stream::order::Order;
+use pebs_user::units::{Cpu, KtimeNs, TraceNs};
+
+use printer::Printer;
+use script::{ORIGIN, Script, Step};
+
+/// Replays steps and gives what came out as text. Panics if a record is unaccounted for.
+fn replay(script: &Script) -> String {
+    let mut clock = Clock::new(KtimeNs(ORIGIN));
+    let mut order = Order::default();
+    let options = CorrelateOptions {
+        switches: true,
+        max_samples: script.hold,
+    };
+    let mut correlator = Correlator::new(&script::probes(), options);
+    let mut printer = Printer::new(script.brief);
+    let mut end = TraceNs(0);
+    let finish = Step {
+        streams: Vec::new(),
+        frontier: None,
+    };
+    for step in script.steps.iter().chain([&finish]) {
+        for (cpu, bytes) in &step.streams {
+            let (records, payloads) = order.inbox();
+            let decoded = decode(Cpu(*cpu), bytes, &mut clock, payloads, records);
+            printer.decoded(*cpu, &decoded);
+        }
+        let frontier = step.frontier.map_or(TraceNs(i64::MAX), TraceNs);
+        let mut late = Vec::new();
+        order.advance(
+            frontier,
+            |record| late.push(record),
+            |record, payloads| {
+                assert!(record.time >= end, "{record:?} comes after {end:?}");
+                end = record.time;
+                printer.count(record);
+                correlator.push(record, payloads, &mut printer);
+            },
+        );
+        late.iter().for_each(|late| printer.late(late));
+    }
+    assert_eq!(order.waiting(), 0);
+    correlator.finish(end, &mut printer);
+    printer.finish()
+}
+
+fn fixtures() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let entries = std::fs::read_dir(folder).unwrap();
+    let mut scripts: Vec<PathBuf> = entries
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "in"))
+        .collect();
+    scripts.sort();
+    scripts
+}
+
+/// Every script gives its golden text, whatever the addresses of its buffers or the day.
+#[test]
+fn golden() {
+    let bless = std::env::var_os("PEBS_BLESS").is_some_and(|value| value == "1");
+    let scripts = fixtures();
+    assert!(scripts.len() >= 10, "{} scripts", scripts.len());
+    let mut faults = Vec::new();
+    for path in scripts {
+        let script = script::parse(&std::fs::read_to_string(&path).unwrap());
+        let (got, golden) = (replay(&script), path.with_extension("out"));
+        if bless {
+            std::fs::write(&golden, &got).unwrap();
+        } else if std::fs::read_to_string(&golden).unwrap_or_default() != got {
+            faults.push(format!("{} differs; it gave\n{got}", golden.display()));
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// What comes out does not depend on how often the rings are drained, as long as no record is
+/// behind a frontier.
+#[test]
+fn drains_do_not_matter() {
+    let visits = |text: &str| -> Vec<String> {
+        text.lines()
+            .filter(|line| !line.starts_with("decoded"))
+            .map(str::to_owned)
+            .collect()
+    };
+    for path in fixtures() {
+        let script = script::parse(&std::fs::read_to_string(&path).unwrap());
+        let often = replay(&script);
+        if !often.contains("late") {
+            let once = replay(&script.in_one_drain());
+            assert_eq!(visits(&often), visits(&once), "{}", path.display());
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! What comes out of the stages, as text.
+
+use std::fmt::Write;
+
+use pebs_user::analysis::estimate::{Estimator, FunctionEstimate, TimedSample, VisitTimeline};
+use pebs_user::correlate::{ClosedVisit, Lost, RawSample, Sink};
+use pebs_user::store::schema::visit_flag;
+use pebs_user::stream::decode::{Body, Decoded, Record};
+use pebs_user::stream::ledger::Reason;
+use pebs_user::stream::order::{Late, LateKind};
+use pebs_user::units::{Cpu, FunctionId, Ip, Pid, Tid};
+
+/// Counts of samples, marks and other records.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Counts {
+    samples: u64,
+    marks: u64,
+    tasks: u64,
+}
+
+/// Writes down everything, and keeps account.
+#[derive(Default)]
+pub struct Printer {
+    text: String,
+    decoded: Counts,
+    ordered: Counts,
+    late: Counts,
+    /// Samples in visits, strays, and lost.
+    samples_out: u64,
+    sums: Sums,
+    /// Length of the text that is kept when only sums are wanted.
+    keep: Option<usize>,
+}
+
+/// Sums over all visits.
+#[derive(Debug, Default)]
+struct Sums {
+    visits: u64,
+    owned: u64,
+    strays: u64,
+    lost: u64,
+    oncpu_ns: i64,
+    self_ns: f64,
+    /// Visits with each flag.
+    flags: [u64; visit_flag::NAMES.len()],
+}
+
+fn function(ip: Ip) -> FunctionId {
+    FunctionId((ip.0 >> 8) as u32)
+}
+
+impl Printer {
+    pub fn new(brief: bool) -> Self {
+        Self {
+            keep: brief.then_some(0),
+            ..Self::default()
+        }
+    }
+
+    /// Forgets what was written of a visit or sample, if only sums are wanted.
+    fn trim(&mut self) {
+        if let Some(keep) = self.keep {
+            self.text.truncate(keep);
+        }
+    }
+
+    pub fn decoded(&mut self, cpu: u16, decoded: &Decoded) {
+        let Decoded {
+            samples,
+            marks,
+            tasks,
+            malformed,
+            ..
+        } = decoded;
+        writeln!(
+            self.text,
+            "decoded cpu {cpu}: {samples} samples, {marks} marks, {tasks} others, {malformed} malformed"
+        )
+        .unwrap();
+        self.keep = self.keep.map(|_| self.text.len());
+        self.decoded.samples += samples;
+        self.decoded.marks += marks;
+        self.decoded.tasks += tasks;
+    }
+
+    pub fn count(&mut self, record: &Record) {
+        match record.body {
+            Body::Sample { .. } => self.ordered.samples += 1,
+            Body::Mark { .. } => self.ordered.marks += 1,
+            _ => self.ordered.tasks += 1,
+        }
+    }
+
+    pub fn late(&mut self, late: &Late) {
+        match late.kind {
+            LateKind::Sample => self.late.samples += 1,
+            LateKind::Mark => self.late.marks += 1,
+            LateKind::Task => self.late.tasks += 1,
+        }
+        writeln!(self.text, "late {:?} of cpu {}", late.kind, late.cpu).unwrap();
+        self.keep = self.keep.map(|_| self.text.len());
+    }
+
+    /// The text; every record that went in has come out.
+    pub fn finish(mut self) -> String {
+        let Counts {
+            samples,
+            marks,
+            tasks,
+        } = &self.ordered;
+        // Clock pairs end in the decoder.
+        assert_eq!(
+            self.decoded.samples,
+            samples + self.late.samples,
+            "{}",
+            self.text
+        );
+        assert_eq!(self.decoded.marks, marks + self.late.marks, "{}", self.text);
+        assert!(
+            self.decoded.tasks >= tasks + self.late.tasks,
+            "{}",
+            self.text
+        );
+        assert_eq!(*samples, self.samples_out, "{}", self.text);
+        let Sums {
+            visits,
+            owned,
+            strays,
+            lost,
+            oncpu_ns,
+            self_ns,
+            flags,
+        } = self.sums;
+        assert_eq!(owned + strays, self.samples_out - lost);
+        writeln!(
+            self.text,
+            "sum: {visits} visits, {owned} samples in them, {strays} strays"
+        )
+        .unwrap();
+        writeln!(self.text, "sum: on-cpu {oncpu_ns} self {self_ns:.1}").unwrap();
+        for (name, n) in visit_flag::NAMES.iter().zip(flags).filter(|(_, n)| *n > 0) {
+            writeln!(self.text, "sum: {n} {name}").unwrap();
+        }
+        self.text
+    }
+
+    fn sample(&mut self, sample: &RawSample) {
+        let RawSample {
+            time,
+            ip,
+            cpu,
+            event,
+            exact,
+            kernel,
+        } = sample;
+        write!(
+            self.text,
+            "{} f{:x} e{} cpu {}",
+            time.0,
+            function(*ip).0,
+            event.0,
+            cpu.0
+        )
+        .unwrap();
+        self.text.push_str(if *exact { " exact" } else { "" });
+        self.text.push_str(if *kernel { " kernel" } else { "" });
+        self.text.push('\n');
+    }
+
+    fn head(&mut self, visit: &ClosedVisit) {
+        let (begin, from) = visit.begin;
+        write!(
+            self.text,
+            "visit {} item {} p{} {}/{} {}@{}..",
+            visit.visit_id, visit.item_id, visit.probe.0, visit.pid.0, visit.tid.0, begin.0, from.0
+        )
+        .unwrap();
+        match visit.end {
+            Some((end, Some(to))) => write!(self.text, "{}@{}", end.0, to.0).unwrap(),
+            Some((end, None)) => write!(self.text, "{}@?", end.0).unwrap(),
+            None => self.text.push('?'),
+        }
+        match visit.oncpu_ns() {
+            Some(oncpu) => write!(self.text, " on-cpu {oncpu}").unwrap(),
+            None => self.text.push_str(" on-cpu ?"),
+        }
+        for arg in visit.args.iter().flatten() {
+            write!(self.text, " {arg:?}").unwrap();
+        }
+        for (bit, name) in visit_flag::NAMES.iter().enumerate() {
+            if visit.flags & (1 << bit) != 0 {
+                write!(self.text, " [{name}]").unwrap();
+            }
+        }
+        self.text.push('\n');
+    }
+
+    fn estimates(&mut self, visit: &ClosedVisit) {
+        let timed = |sample: &RawSample| TimedSample {
+            time: sample.time,
+            function: function(sample.ip),
+            event: sample.event,
+        };
+        let samples: Vec<TimedSample> = visit.samples.iter().map(timed).collect();
+        let timeline = VisitTimeline {
+            begin: visit.begin.0,
+            end: visit.end.map(|(end, _)| end),
+            active: &visit.active,
+            samples: &samples,
+        };
+        let mut estimates = Vec::new();
+        // Event 0 is a clock, event 1 is not.
+        Estimator::new(&[true, false]).estimate(&timeline, &mut estimates);
+        for FunctionEstimate {
+            function,
+            event,
+            samples,
+            first,
+            last,
+            span_ns,
+            self_ns,
+            self_stderr_ns,
+        } in estimates
+        {
+            write!(
+                self.text,
+                "  f{:x} e{}: {samples} samples ",
+                function.0, event.0
+            )
+            .unwrap();
+            write!(self.text, "{}..{} span {span_ns}", first.0, last.0).unwrap();
+            if let (Some(time), Some(error)) = (self_ns, self_stderr_ns) {
+                self.sums.self_ns += time;
+                write!(self.text, " self {time:.1} +- {error:.1}").unwrap();
+            }
+            self.text.push('\n');
+        }
+    }
+}
+
+impl Sink for Printer {
+    fn visit(&mut self, visit: &ClosedVisit) {
+        self.samples_out += visit.samples.len() as u64;
+        self.sums.owned += visit.samples.len() as u64;
+        self.sums.visits += 1;
+        self.sums.oncpu_ns += visit.oncpu_ns().unwrap_or(0);
+        for (bit, sum) in self.sums.flags.iter_mut().enumerate() {
+            *sum += u64::from(visit.flags >> bit & 1);
+        }
+        self.head(visit);
+        for (begin, end) in &visit.active {
+            writeln!(self.text, "  active {}..{}", begin.0, end.0).unwrap();
+        }
+        for wait in &visit.waits {
+            let (begin, end) = (wait.begin.0, wait.end.0);
+            write!(
+                self.text,
+                "  {} {begin}..{end} cpu {}..{}",
+                wait.state, wait.from.0, wait.to.0
+            )
+            .unwrap();
+            if let Some(ip) = wait.ip {
+                write!(self.text, " f{:x}", function(ip).0).unwrap();
+            }
+            self.text.push('\n');
+        }
+        self.estimates(visit);
+        self.trim();
+    }
+
+    fn stray(&mut self, sample: &RawSample, pid: Pid, tid: Tid) {
+        self.samples_out += 1;
+        write!(self.text, "stray {}/{} ", pid.0, tid.0).unwrap();
+        self.sums.strays += 1;
+        self.sample(sample);
+        self.trim();
+    }
+
+    fn lost(&mut self, cpu: Cpu, what: Lost, reason: Reason) {
+        self.samples_out += u64::from(what == Lost::Sample);
+        self.sums.lost += u64::from(what == Lost::Sample);
+        writeln!(
+            self.text,
+            "lost {what:?} of cpu {}: {}",
+            cpu.0,
+            reason.name()
+        )
+        .unwrap();
+    }
+}
