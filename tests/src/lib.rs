@@ -1,0 +1,51 @@
+//! The harness of the tests that need a real kernel: builds workloads, runs `pebs-trace` on them,
+//! and reads the trace back.
+//!
+//! Invariant: nothing here uses the code of `pebs-user`. Tables are read by the stock parquet
+//! crate, `trace.json` as plain JSON, so that the files are checked as a user would read them.
+//!
+//! A test that cannot run on this machine says so and passes: `skip!("no librte_acl")` prints
+//! `SKIP no librte_acl`. A test that fails shows the command, its directory and all it printed.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "everything here runs in tests, where a panic is the report"
+)]
+
+pub mod check;
+pub mod locks;
+pub mod machine;
+pub mod process;
+pub mod recording;
+pub mod redis;
+pub mod table;
+pub mod trace;
+pub mod truth;
+pub mod workload;
+
+/// Leaves the test with `SKIP <reason>` on stderr: this machine lacks what the test needs.
+#[macro_export]
+macro_rules! skip {
+    ($($reason:tt)*) => {{
+        $crate::say_skip(format_args!($($reason)*));
+        return;
+    }};
+}
+
+/// Prints `SKIP <reason>` past the test runner, which hides what a passing test prints.
+pub fn say_skip(reason: std::fmt::Arguments<'_>) {
+    use std::io::Write;
+    let name = std::thread::current().name().unwrap_or("test").to_owned();
+    let _ = writeln!(std::io::stderr(), "SKIP {reason} ({name})");
+}
+
+/// Leaves the test with `SKIP <reason>` if the `Result` is an `Err(reason)`, else gives its value.
+#[macro_export]
+macro_rules! need {
+    ($result:expr) => {
+        match $result {
+            Ok(value) => value,
+            Err(reason) => $crate::skip!("{reason}"),
+        }
+    };
+}

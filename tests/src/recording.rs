@@ -1,0 +1,204 @@
+//! Runs `pebs-trace` and keeps what it left behind.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use crate::check;
+use crate::locks::Lock;
+use crate::machine;
+use crate::process::{self, Finished, Running};
+use crate::trace::Trace;
+use crate::truth::Truth;
+use crate::workload::{TruthFile, Workload};
+
+/// Time that the kernel and the rings get to deliver the last marks of a target that has ended.
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// The smallest ring that the tool takes: room for some 1,600 marks.
+const SMALLEST_RING: &str = "64KiB";
+
+/// Runs `pebs-trace` with these arguments to its end; for everything that is not a recording.
+pub fn pebs_trace<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Finished {
+    process::run(Command::new(machine::pebs_trace()).args(args))
+}
+
+/// The arguments of a recording in the making.
+#[derive(Debug)]
+pub struct Recorder {
+    args: Vec<OsString>,
+    place: TempDir,
+}
+
+impl Recorder {
+    /// A recording with one probe, to a directory of its own.
+    ///
+    /// # Panics
+    /// If the temporary directory is not writable.
+    #[must_use]
+    pub fn new(spec: &str) -> Self {
+        let place = tempfile::tempdir().expect("temporary directory is writable");
+        let args = vec!["-o".into(), place.path().join("trace").into()];
+        Self { args, place }.args(&["--uprobe", spec])
+    }
+
+    /// Adds arguments.
+    #[must_use]
+    pub fn args(mut self, args: &[&str]) -> Self {
+        self.args.extend(args.iter().map(OsString::from));
+        self
+    }
+
+    /// Records a command from its first instruction to its end.
+    #[must_use]
+    pub fn command(self, program: &Path, args: &[&str]) -> Recording {
+        let _lock = Lock::recording();
+        let truth = TruthFile::new();
+        let mut command = Command::new(machine::pebs_trace());
+        command.args(&self.args).arg("--").arg(program).args(args);
+        let tool = process::run(truth.on(&mut command));
+        Recording::new(tool, self.place)
+    }
+
+    /// Records a workload from its first instruction to its end.
+    #[must_use]
+    pub fn workload(self, workload: &Workload, args: &[&str]) -> (Recording, Truth) {
+        let _lock = Lock::recording();
+        let truth = TruthFile::new();
+        let mut command = Command::new(machine::pebs_trace());
+        command.args(&self.args).arg("--").arg(&workload.path);
+        let tool = process::run(truth.on(command.args(args)));
+        let recording = Recording::new(tool, self.place);
+        recording.expect_trace();
+        (recording, truth.read())
+    }
+
+    /// Records a workload with the smallest rings while the tool itself is stopped: with enough
+    /// marks for the rings to run full, whatever the machine's speed. Samples are few.
+    #[must_use]
+    pub fn with_loss(self, workload: &Workload, args: &[&str]) -> (Recording, Truth) {
+        let mut target = workload.start(args);
+        let live = self
+            .args(&["--ring-size", SMALLEST_RING, "--reset", "10000000"])
+            .attach(target.process.pid());
+        live.tool.signal(Signal::STOP);
+        target.go();
+        let (_, truth) = target.finish();
+        live.tool.signal(Signal::CONT);
+        (live.stop(), truth)
+    }
+
+    /// Attaches to a running process and returns once everything is attached.
+    #[must_use]
+    pub fn attach(self, pid: u32) -> Live {
+        self.args(&["-p", &pid.to_string()]).start()
+    }
+
+    /// Starts to record without naming a process (unless the arguments do), and returns once
+    /// everything is attached.
+    #[must_use]
+    pub fn start(self) -> Live {
+        let lock = Lock::recording();
+        let mut tool = Running::start(Command::new(machine::pebs_trace()).args(&self.args));
+        tool.wait_for_line("recording");
+        Live {
+            tool,
+            place: self.place,
+            _lock: lock,
+        }
+    }
+}
+
+/// A recording that goes on. Killed if dropped.
+#[derive(Debug)]
+pub struct Live {
+    /// The tool.
+    pub tool: Running,
+    place: TempDir,
+    _lock: Lock,
+}
+
+impl Live {
+    /// Where the trace is being written.
+    #[must_use]
+    pub fn dir(&self) -> PathBuf {
+        self.place.path().join("trace")
+    }
+
+    /// Ends it as Ctrl-C would.
+    #[must_use]
+    pub fn stop(self) -> Recording {
+        std::thread::sleep(SETTLE);
+        self.tool.signal(Signal::INT);
+        self.finish()
+    }
+
+    /// Kills the tool with a signal that it cannot catch.
+    #[must_use]
+    pub fn kill(self) -> Recording {
+        self.tool.signal(Signal::KILL);
+        self.finish()
+    }
+
+    /// Waits until it ends by itself.
+    #[must_use]
+    pub fn finish(self) -> Recording {
+        Recording::new(self.tool.finish(), self.place)
+    }
+}
+
+/// A recording that ended.
+#[derive(Debug)]
+pub struct Recording {
+    /// How the tool ended and what it printed.
+    pub tool: Finished,
+    place: Arc<TempDir>,
+}
+
+impl Recording {
+    fn new(tool: Finished, place: TempDir) -> Self {
+        let place = Arc::new(place);
+        Self { tool, place }
+    }
+
+    /// Directory of the trace, whether it is there or not.
+    #[must_use]
+    pub fn dir(&self) -> PathBuf {
+        self.place.path().join("trace")
+    }
+
+    /// The trace of a recording that ended in good order without loss. Its ledger balances.
+    ///
+    /// # Panics
+    /// If the tool did not exit 0, with all that it printed.
+    #[must_use]
+    pub fn trace(&self) -> Trace {
+        assert_eq!(self.tool.code(), Some(0), "{}", self.tool);
+        self.trace_with_loss()
+    }
+
+    /// The trace of a recording that ended in good order, with or without loss. Its ledger
+    /// balances.
+    ///
+    /// # Panics
+    /// If the tool could not run or left the trace incomplete, with all that it printed.
+    #[must_use]
+    pub fn trace_with_loss(&self) -> Trace {
+        self.expect_trace();
+        let trace = Trace::open(&self.dir()).keeping(Arc::clone(&self.place));
+        assert_eq!(trace.json["complete"], true, "{}", self.tool);
+        check::ledger(&trace);
+        trace
+    }
+
+    /// Panics unless the tool recorded something.
+    fn expect_trace(&self) {
+        let recorded = matches!(self.tool.code(), Some(0 | 1)) && self.dir().is_dir();
+        assert!(recorded, "nothing recorded\n{}", self.tool);
+    }
+}

@@ -1,0 +1,151 @@
+//! A redis server of our own, and a client that speaks just enough of its protocol.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use crate::process::{Finished, Running};
+
+/// Longest time for the server to accept connections, or to answer.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A redis server on a free port of loopback, in a directory of its own. Killed if dropped.
+#[derive(Debug)]
+pub struct Server {
+    process: Running,
+    port: u16,
+    _dir: TempDir,
+}
+
+impl Server {
+    /// Starts the server and waits until it accepts connections.
+    ///
+    /// # Panics
+    /// If it does not.
+    #[must_use]
+    pub fn start(binary: &Path) -> Self {
+        let dir = tempfile::tempdir().expect("temporary directory is writable");
+        let port = free_port();
+        let mut command = Command::new(binary);
+        command.args(["--bind", "127.0.0.1", "--save", ""]);
+        command.args(["--enable-debug-command", "local", "--daemonize", "no"]);
+        command.arg("--port").arg(port.to_string());
+        command.arg("--dir").arg(dir.path());
+        let process = Running::start(arg0_redis_server(&mut command));
+        let mut server = Self {
+            process,
+            port,
+            _dir: dir,
+        };
+        let deadline = Instant::now() + PATIENCE;
+        while TcpStream::connect(("127.0.0.1", server.port)).is_err() {
+            let alive = server.process.is_running() && Instant::now() < deadline;
+            assert!(alive, "redis-server does not accept connections");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        server
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// A new connection.
+    ///
+    /// # Panics
+    /// If it is refused.
+    #[must_use]
+    pub fn connect(&self) -> Client {
+        let stream = TcpStream::connect(("127.0.0.1", self.port)).expect("server accepts");
+        stream.set_nodelay(true).expect("own socket");
+        stream.set_read_timeout(Some(PATIENCE)).expect("own socket");
+        Client {
+            reader: BufReader::new(stream),
+        }
+    }
+
+    /// Ends it in good order.
+    #[must_use]
+    pub fn stop(self) -> Finished {
+        self.process.signal(Signal::TERM);
+        self.process.finish()
+    }
+}
+
+/// Debian's server and its checker are one file that looks at the name it is called by.
+fn arg0_redis_server(command: &mut Command) -> &mut Command {
+    use std::os::unix::process::CommandExt;
+    command.arg0("redis-server")
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+    listener.local_addr().expect("bound").port()
+}
+
+/// A reply, as far as the tests look at it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// A simple string or a number.
+    Line(String),
+    /// An error.
+    Error(String),
+    /// A bulk string; `None`: no such key.
+    Bulk(Option<Vec<u8>>),
+}
+
+/// A connection. One command at a time.
+#[derive(Debug)]
+pub struct Client {
+    reader: BufReader<TcpStream>,
+}
+
+impl Client {
+    /// Sends a command and waits for its reply.
+    ///
+    /// # Panics
+    /// If the server hangs up, does not answer, or answers what no test asks for.
+    pub fn command(&mut self, words: &[&str]) -> Reply {
+        let mut message = format!("*{}\r\n", words.len());
+        for word in words {
+            message += &format!("${}\r\n{word}\r\n", word.len());
+        }
+        let stream = self.reader.get_mut();
+        stream.write_all(message.as_bytes()).expect("server reads");
+        self.reply()
+    }
+
+    /// Sends a command that must not fail.
+    ///
+    /// # Panics
+    /// If it does.
+    pub fn must(&mut self, words: &[&str]) -> Reply {
+        let reply = self.command(words);
+        assert!(!matches!(reply, Reply::Error(_)), "{}: {reply:?}", words[0]);
+        reply
+    }
+
+    fn reply(&mut self) -> Reply {
+        let mut line = String::new();
+        self.reader.read_line(&mut line).expect("server answers");
+        let (kind, rest) = line.trim_end().split_at_checked(1).expect("server answers");
+        match kind {
+            "+" | ":" => Reply::Line(rest.to_owned()),
+            "-" => Reply::Error(rest.to_owned()),
+            "$" => Reply::Bulk(rest.parse().ok().map(|length: usize| {
+                let mut bytes = vec![0; length + 2];
+                self.reader.read_exact(&mut bytes).expect("server answers");
+                bytes.truncate(length);
+                bytes
+            })),
+            _ => panic!("not a reply that is understood: '{line}'"),
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Reads a table of a trace, a folder of Parquet segments, into plain vectors.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::compute::{cast, concat_batches};
+use arrow::datatypes::{DataType, Float64Type, Int64Type, UInt64Type};
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+
+/// All rows of one table, in the order of its segments' names.
+#[derive(Clone, Debug)]
+pub struct Table {
+    name: String,
+    rows: RecordBatch,
+}
+
+impl Table {
+    /// Reads every segment of the table in that folder of a trace.
+    ///
+    /// # Panics
+    /// If there is no segment, one cannot be read, or they differ in their columns.
+    #[must_use]
+    pub fn read(trace: &Path, name: &str) -> Self {
+        let dir = trace.join(name);
+        let batches: Vec<RecordBatch> = segments(&dir).iter().flat_map(|s| read(s)).collect();
+        let first = batches
+            .first()
+            .unwrap_or_else(|| panic!("{} has no segment", dir.display()));
+        let rows = concat_batches(&first.schema(), &batches)
+            .unwrap_or_else(|e| panic!("segments of {} differ: {e}", dir.display()));
+        Self {
+            name: name.to_owned(),
+            rows,
+        }
+    }
+
+    /// Number of rows.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.rows.num_rows()
+    }
+
+    /// Whether there is no row.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Names and types of the columns.
+    #[must_use]
+    pub fn columns(&self) -> Vec<(String, DataType)> {
+        self.rows
+            .schema()
+            .fields()
+            .iter()
+            .map(|field| (field.name().clone(), plain(field.data_type())))
+            .collect()
+    }
+
+    /// A column of whole numbers of any unsigned type.
+    ///
+    /// # Panics
+    /// If there is no such column, or it holds something else.
+    #[must_use]
+    pub fn u64(&self, column: &str) -> Vec<Option<u64>> {
+        let array = self.cast(column, &DataType::UInt64);
+        array.as_primitive::<UInt64Type>().iter().collect()
+    }
+
+    /// A column of whole numbers of any type.
+    ///
+    /// # Panics
+    /// If there is no such column, or it holds something else.
+    #[must_use]
+    pub fn i64(&self, column: &str) -> Vec<Option<i64>> {
+        let array = self.cast(column, &DataType::Int64);
+        array.as_primitive::<Int64Type>().iter().collect()
+    }
+
+    /// A column of numbers.
+    ///
+    /// # Panics
+    /// If there is no such column, or it holds something else.
+    #[must_use]
+    pub fn f64(&self, column: &str) -> Vec<Option<f64>> {
+        let array = self.cast(column, &DataType::Float64);
+        array.as_primitive::<Float64Type>().iter().collect()
+    }
+
+    /// A column of truth values.
+    ///
+    /// # Panics
+    /// If there is no such column, or it holds something else.
+    #[must_use]
+    pub fn bool(&self, column: &str) -> Vec<Option<bool>> {
+        self.cast(column, &DataType::Boolean)
+            .as_boolean()
+            .iter()
+            .collect()
+    }
+
+    /// A column of text.
+    ///
+    /// # Panics
+    /// If there is no such column, or it holds something else.
+    #[must_use]
+    pub fn text(&self, column: &str) -> Vec<Option<String>> {
+        self.cast(column, &DataType::Utf8)
+            .as_string::<i32>()
+            .iter()
+            .map(|text| text.map(str::to_owned))
+            .collect()
+    }
+
+    fn cast(&self, column: &str, to: &DataType) -> ArrayRef {
+        let array = self.rows.column_by_name(column).unwrap_or_else(|| {
+            panic!(
+                "table {} has no column '{column}', but {:?}",
+                self.name,
+                self.columns()
+            )
+        });
+        let cast = cast(array, to).unwrap_or_else(|e| panic!("{}.{column}: {e}", self.name));
+        // A cast that does not fit gives null: that is not what the file says.
+        assert_eq!(
+            cast.null_count(),
+            array.null_count(),
+            "{}.{column} is {:?}, not {to:?}",
+            self.name,
+            array.data_type()
+        );
+        cast
+    }
+}
+
+/// Closed segments of a table, by name.
+///
+/// # Panics
+/// If the folder cannot be listed.
+#[must_use]
+pub fn segments(dir: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = std::fs::read_dir(dir)
+        .unwrap_or_else(|e| panic!("cannot list {}: {e}", dir.display()))
+        .map(|entry| entry.expect("listing goes on").path())
+        .filter(|path| path.extension().is_some_and(|ext| ext == "parquet"))
+        .collect();
+    files.sort();
+    files
+}
+
+fn read(path: &Path) -> Vec<RecordBatch> {
+    let file = File::open(path).unwrap_or_else(|e| panic!("cannot open {}: {e}", path.display()));
+    let builder = ParquetRecordBatchReaderBuilder::try_new(file)
+        .unwrap_or_else(|e| panic!("{} is not Parquet: {e}", path.display()));
+    let schema = builder.schema().clone();
+    let reader = builder.build().expect("the file was understood");
+    let mut batches: Vec<RecordBatch> = reader
+        .map(|batch| batch.unwrap_or_else(|e| panic!("cannot read {}: {e}", path.display())))
+        .collect();
+    // A segment without rows still says what its columns are.
+    batches.push(RecordBatch::new_empty(schema));
+    batches
+}
+
+fn plain(data_type: &DataType) -> DataType {
+    match data_type {
+        DataType::Dictionary(_, value) => value.as_ref().clone(),
+        DataType::LargeUtf8 | DataType::Utf8View => DataType::Utf8,
+        other => other.clone(),
+    }
+}

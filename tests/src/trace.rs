@@ -1,0 +1,369 @@
+//! A trace as the tests see it: `trace.json` and the tables as rows.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::table::Table;
+
+/// Bits of `visits.flags`, as the documentation of the trace format has them.
+pub mod flag {
+    /// Another item was open on the thread.
+    pub const OVERLAPPED: u64 = 1 << 0;
+    /// The function never returned: exception, longjmp.
+    pub const UNWOUND: u64 = 1 << 1;
+    /// The end mark never came.
+    pub const END_MISSING: u64 = 1 << 2;
+    /// The trace ended first.
+    pub const OPEN_AT_END: u64 = 1 << 3;
+    /// The thread ended or replaced its program.
+    pub const THREAD_ENDED: u64 = 1 << 4;
+    /// Overlaps a loss.
+    pub const LOSS: u64 = 1 << 5;
+    /// The thread changed CPU.
+    pub const MIGRATED: u64 = 1 << 6;
+    /// Taken off the CPU while it could have run.
+    pub const PREEMPTED: u64 = 1 << 7;
+}
+
+/// Bit of `samples.flags`: the kernel said that the ip is exact.
+pub const SAMPLE_EXACT_IP: u64 = 1;
+
+/// One row of `visits`, apart from its arguments. Times are ns on the trace clock.
+#[derive(Clone, Debug)]
+pub struct Visit {
+    /// Its number.
+    pub visit_id: u64,
+    /// Its item.
+    pub item_id: u64,
+    /// Number of the `--uprobe`.
+    pub probe_id: u64,
+    /// Process.
+    pub pid: u64,
+    /// Thread.
+    pub tid: u64,
+    /// CPU of the begin mark.
+    pub cpu_begin: u64,
+    /// CPU of the end mark.
+    pub cpu_end: Option<u64>,
+    /// Begin.
+    pub begin_ns: i64,
+    /// End.
+    pub end_ns: Option<i64>,
+    /// End - begin.
+    pub duration_ns: Option<i64>,
+    /// Time on the CPU.
+    pub oncpu_ns: Option<i64>,
+    /// Samples that belong to it.
+    pub samples: u64,
+    /// [`flag`].
+    pub flags: u64,
+}
+
+impl Visit {
+    /// Whether a bit of [`flag`] is set.
+    #[must_use]
+    pub const fn has(&self, bit: u64) -> bool {
+        self.flags & bit != 0
+    }
+}
+
+/// One row of `visit_functions`.
+#[derive(Clone, Debug)]
+pub struct VisitFunction {
+    /// The visit.
+    pub visit_id: u64,
+    /// Its item.
+    pub item_id: u64,
+    /// The function.
+    pub function_id: u64,
+    /// The event's number.
+    pub event: u64,
+    /// Samples.
+    pub samples: u64,
+    /// Last - first sample, ns.
+    pub span_ns: i64,
+    /// Estimated time on the CPU, ns.
+    pub self_ns: Option<f64>,
+}
+
+/// One row of `samples`.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// When, ns on the trace clock.
+    pub time_ns: i64,
+    /// The visit.
+    pub visit_id: Option<u64>,
+    /// The function.
+    pub function_id: u64,
+    /// Instruction pointer.
+    pub ip: u64,
+    /// Thread.
+    pub tid: u64,
+    /// Flags.
+    pub flags: u64,
+}
+
+/// One row of `waits`.
+#[derive(Clone, Debug)]
+pub struct Wait {
+    /// The visit.
+    pub visit_id: u64,
+    /// Switched out, ns on the trace clock.
+    pub begin_ns: i64,
+    /// Switched in.
+    pub end_ns: i64,
+    /// The user function that the thread was in.
+    pub function_id: Option<u64>,
+    /// `runnable`, `sleeping`, `uninterruptible`, `stopped` or `dead`.
+    pub state: String,
+}
+
+impl Wait {
+    /// Length, ns.
+    #[must_use]
+    pub const fn length_ns(&self) -> i64 {
+        self.end_ns - self.begin_ns
+    }
+}
+
+/// Account of one kind of record on one CPU.
+#[derive(Clone, Debug, Default)]
+pub struct Account {
+    /// Seen by the kernel programs.
+    pub seen: u64,
+    /// Written to the trace.
+    pub written: u64,
+    /// Not written, by reason.
+    pub reasons: BTreeMap<String, u64>,
+}
+
+impl Account {
+    /// Records with a reason.
+    #[must_use]
+    pub fn with_reason(&self) -> u64 {
+        self.reasons.values().sum()
+    }
+
+    /// Records lost: with a reason other than the missing partner of a mark.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.with_reason() - self.reasons.get("unmatched_mark").copied().unwrap_or(0)
+    }
+}
+
+/// A trace directory.
+#[derive(Clone, Debug)]
+pub struct Trace {
+    /// Where it is.
+    pub dir: PathBuf,
+    /// `trace.json`.
+    pub json: Value,
+    _place: Option<Arc<TempDir>>,
+}
+
+impl Trace {
+    /// Opens a trace.
+    ///
+    /// # Panics
+    /// If its `trace.json` is missing or not JSON.
+    #[must_use]
+    pub fn open(dir: &Path) -> Self {
+        let path = dir.join("trace.json");
+        let text = std::fs::read_to_string(&path)
+            .unwrap_or_else(|e| panic!("cannot read {}: {e}", path.display()));
+        let json = serde_json::from_str(&text)
+            .unwrap_or_else(|e| panic!("{} is not JSON: {e}", path.display()));
+        Self {
+            dir: dir.to_owned(),
+            json,
+            _place: None,
+        }
+    }
+
+    /// Keeps the temporary directory that the trace lies in for as long as the trace is used.
+    #[must_use]
+    pub fn keeping(self, place: Arc<TempDir>) -> Self {
+        Self {
+            _place: Some(place),
+            ..self
+        }
+    }
+
+    /// A table as it is.
+    #[must_use]
+    pub fn table(&self, name: &str) -> Table {
+        Table::read(&self.dir, name)
+    }
+
+    /// `CLOCK_MONOTONIC` of ns 0 of the trace clock.
+    ///
+    /// # Panics
+    /// If `trace.json` does not say.
+    #[must_use]
+    pub fn monotonic_ns(&self) -> i64 {
+        self.json["monotonic_ns"].as_i64().expect("monotonic_ns")
+    }
+
+    /// All visits, in order of their begin.
+    #[must_use]
+    pub fn visits(&self) -> Vec<Visit> {
+        let t = self.table("visits");
+        let (visit_id, item_id, probe_id) =
+            (t.u64("visit_id"), t.u64("item_id"), t.u64("probe_id"));
+        let (pid, tid) = (t.u64("pid"), t.u64("tid"));
+        let (cpu_begin, cpu_end) = (t.u64("cpu_begin"), t.u64("cpu_end"));
+        let (begin, end) = (t.i64("begin_ns"), t.i64("end_ns"));
+        let (duration, oncpu) = (t.i64("duration_ns"), t.i64("oncpu_ns"));
+        let (samples, flags) = (t.u64("samples"), t.u64("flags"));
+        let mut visits: Vec<Visit> = (0..t.len())
+            .map(|i| Visit {
+                visit_id: visit_id[i].expect("visit_id"),
+                item_id: item_id[i].expect("item_id"),
+                probe_id: probe_id[i].expect("probe_id"),
+                pid: pid[i].expect("pid"),
+                tid: tid[i].expect("tid"),
+                cpu_begin: cpu_begin[i].expect("cpu_begin"),
+                cpu_end: cpu_end[i],
+                begin_ns: begin[i].expect("begin_ns"),
+                end_ns: end[i],
+                duration_ns: duration[i],
+                oncpu_ns: oncpu[i],
+                samples: samples[i].expect("samples"),
+                flags: flags[i].expect("flags"),
+            })
+            .collect();
+        visits.sort_by_key(|visit| (visit.begin_ns, visit.visit_id));
+        visits
+    }
+
+    /// A column of numeric arguments by visit id.
+    #[must_use]
+    pub fn number_argument(&self, name: &str) -> HashMap<u64, Option<u64>> {
+        let t = self.table("visits");
+        t.u64("visit_id")
+            .into_iter()
+            .flatten()
+            .zip(t.u64(name))
+            .collect()
+    }
+
+    /// A column of text arguments by visit id.
+    #[must_use]
+    pub fn text_argument(&self, name: &str) -> HashMap<u64, Option<String>> {
+        let t = self.table("visits");
+        t.u64("visit_id")
+            .into_iter()
+            .flatten()
+            .zip(t.text(name))
+            .collect()
+    }
+
+    /// The paper's result.
+    #[must_use]
+    pub fn visit_functions(&self) -> Vec<VisitFunction> {
+        let t = self.table("visit_functions");
+        let (visit_id, item_id) = (t.u64("visit_id"), t.u64("item_id"));
+        let (function_id, event) = (t.u64("function_id"), t.u64("event"));
+        let (samples, span, own) = (t.u64("samples"), t.i64("span_ns"), t.f64("self_ns"));
+        (0..t.len())
+            .map(|i| VisitFunction {
+                visit_id: visit_id[i].expect("visit_id"),
+                item_id: item_id[i].expect("item_id"),
+                function_id: function_id[i].expect("function_id"),
+                event: event[i].expect("event"),
+                samples: samples[i].expect("samples"),
+                span_ns: span[i].expect("span_ns"),
+                self_ns: own[i],
+            })
+            .collect()
+    }
+
+    /// All samples.
+    #[must_use]
+    pub fn samples(&self) -> Vec<Sample> {
+        let t = self.table("samples");
+        let (time, visit_id, function_id) =
+            (t.i64("time_ns"), t.u64("visit_id"), t.u64("function_id"));
+        let (ip, tid, flags) = (t.u64("ip"), t.u64("tid"), t.u64("flags"));
+        (0..t.len())
+            .map(|i| Sample {
+                time_ns: time[i].expect("time_ns"),
+                visit_id: visit_id[i],
+                function_id: function_id[i].expect("function_id"),
+                ip: ip[i].expect("ip"),
+                tid: tid[i].expect("tid"),
+                flags: flags[i].expect("flags"),
+            })
+            .collect()
+    }
+
+    /// All intervals off the CPU.
+    #[must_use]
+    pub fn waits(&self) -> Vec<Wait> {
+        let t = self.table("waits");
+        let (visit_id, function_id) = (t.u64("visit_id"), t.u64("function_id"));
+        let (begin, end, state) = (t.i64("begin_ns"), t.i64("end_ns"), t.text("state"));
+        (0..t.len())
+            .map(|i| Wait {
+                visit_id: visit_id[i].expect("visit_id"),
+                begin_ns: begin[i].expect("begin_ns"),
+                end_ns: end[i].expect("end_ns"),
+                function_id: function_id[i],
+                state: state[i].clone().expect("state"),
+            })
+            .collect()
+    }
+
+    /// Names of functions by id; those without a name are left out.
+    #[must_use]
+    pub fn function_names(&self) -> HashMap<u64, String> {
+        let t = self.table("functions");
+        let ids = t.u64("function_id").into_iter().flatten();
+        ids.zip(t.text("name"))
+            .filter_map(|(id, name)| Some((id, name?)))
+            .collect()
+    }
+
+    /// The account of `samples`, `marks` or `tasks`, summed over CPUs.
+    #[must_use]
+    pub fn account(&self, kind: &str) -> Account {
+        let mut total = Account::default();
+        for account in self.accounts(kind) {
+            total.seen += account.seen;
+            total.written += account.written;
+            for (reason, n) in account.reasons {
+                *total.reasons.entry(reason).or_default() += n;
+            }
+        }
+        total
+    }
+
+    /// The accounts of `samples`, `marks` or `tasks` of each CPU.
+    ///
+    /// # Panics
+    /// If `trace.json` has no ledger.
+    #[must_use]
+    pub fn accounts(&self, kind: &str) -> Vec<Account> {
+        let cpus = self.json["ledger"]["cpus"].as_array();
+        cpus.unwrap_or_else(|| panic!("trace.json has no ledger: {:#}", self.json))
+            .iter()
+            .map(|cpu| account(&cpu[kind]))
+            .collect()
+    }
+}
+
+fn account(json: &Value) -> Account {
+    let reasons = json["reasons"].as_object().expect("reasons");
+    Account {
+        seen: json["seen"].as_u64().expect("seen"),
+        written: json["written"].as_u64().expect("written"),
+        reasons: reasons
+            .iter()
+            .map(|(reason, n)| (reason.clone(), n.as_u64().expect("a count")))
+            .collect(),
+    }
+}

@@ -1,0 +1,364 @@
+//! Builds the workloads and runs them without a tracer.
+
+use std::collections::hash_map::DefaultHasher;
+use std::fs;
+use std::hash::{Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::locks::Lock;
+use crate::machine;
+use crate::process::{self, Finished, Running};
+use crate::truth::Truth;
+
+/// How a workload is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Recipe {
+    /// One C file, with extra flags.
+    C(&'static str, &'static [&'static str]),
+    /// One C++ file.
+    Cpp(&'static str),
+    /// One Rust file.
+    Rust(&'static str),
+    /// A C file, then `strip -s`.
+    Stripped(&'static str),
+    /// A program and a library beside it.
+    WithLibrary(&'static str, &'static str),
+    /// A C file that needs DPDK.
+    Dpdk(&'static str),
+}
+
+const RECIPES: &[(&str, Recipe)] = &[
+    ("acl", Recipe::Dpdk("acl.c")),
+    ("breakpoint", Recipe::C("breakpoint.c", &[])),
+    ("breakpoint_no_pie", Recipe::C("breakpoint.c", &["-no-pie"])),
+    ("exceptions", Recipe::Cpp("exceptions.cpp")),
+    ("execs", Recipe::C("execs.c", &[])),
+    ("faults", Recipe::C("faults.c", &[])),
+    ("fork", Recipe::C("fork.c", &[])),
+    ("killed", Recipe::C("killed.c", &[])),
+    ("late_threads", Recipe::C("late_threads.c", &[])),
+    ("longjmp", Recipe::C("longjmp.c", &[])),
+    ("migrate", Recipe::C("migrate.c", &[])),
+    ("overlap", Recipe::C("overlap.c", &[])),
+    ("panics", Recipe::Rust("panics.rs")),
+    ("plain", Recipe::C("plain.c", &[])),
+    ("query", Recipe::C("query.c", &[])),
+    ("recursion", Recipe::C("recursion.c", &[])),
+    (
+        "shared_lib",
+        Recipe::WithLibrary("shared_lib.c", "shared_lib_so.c"),
+    ),
+    ("short_visits", Recipe::C("short_visits.c", &[])),
+    ("sleeper", Recipe::C("sleeper.c", &[])),
+    ("static_pie", Recipe::C("plain.c", &["-static-pie"])),
+    ("stripped", Recipe::Stripped("plain.c")),
+    ("tailcall", Recipe::C("tailcall.c", &[])),
+    ("threads", Recipe::C("threads.c", &[])),
+];
+
+/// Debian's versioned libraries of DPDK 22.11.
+const DPDK_LIBRARIES: [&str; 2] = ["librte_acl.so.23", "librte_eal.so.23"];
+
+/// A built workload.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    /// The executable.
+    pub path: PathBuf,
+}
+
+impl Workload {
+    /// Builds a workload that needs nothing but a compiler.
+    ///
+    /// # Panics
+    /// If the name is unknown or the compiler fails.
+    #[must_use]
+    pub fn build(name: &str) -> Self {
+        Self::try_build(name).unwrap_or_else(|reason| panic!("workload {name}: {reason}"))
+    }
+
+    /// Builds a workload, once for each state of its sources.
+    ///
+    /// # Errors
+    /// The reason to skip: something it needs is not installed.
+    ///
+    /// # Panics
+    /// If the name is unknown or the compiler fails.
+    pub fn try_build(name: &str) -> Result<Self, String> {
+        let (_, recipe) = RECIPES
+            .iter()
+            .find(|(known, _)| *known == name)
+            .unwrap_or_else(|| panic!("no workload '{name}'"));
+        let cache = machine::profile_dir().join("workloads");
+        let dir = cache.join(format!("{name}-{:016x}", recipe.fingerprint()));
+        let _lock = Lock::take("workloads");
+        if !dir.is_dir() {
+            fs::create_dir_all(&cache).expect("target directory is writable");
+            let build = tempfile::Builder::new()
+                .prefix("build-")
+                .tempdir_in(&cache)
+                .expect("target directory is writable");
+            recipe.build(name, build.path(), &cache)?;
+            fs::rename(build.keep(), &dir).expect("rename within the cache");
+        }
+        Ok(Self {
+            path: dir.join(name),
+        })
+    }
+
+    /// A file that was built beside the executable.
+    #[must_use]
+    pub fn beside(&self, name: &str) -> PathBuf {
+        self.path.with_file_name(name)
+    }
+
+    /// SPEC of a function of the workload, arguments included: `PATH:function(...)`.
+    #[must_use]
+    pub fn spec(&self, function: &str) -> String {
+        format!("{}:{function}", self.path.display())
+    }
+
+    /// Runs it to its end, not traced.
+    #[must_use]
+    pub fn run(&self, args: &[&str]) -> Finished {
+        let truth = TruthFile::new();
+        process::run(truth.on(Command::new(&self.path).args(args)))
+    }
+
+    /// Starts it; it waits before its first item until [`Waiting::go`].
+    #[must_use]
+    pub fn start(&self, args: &[&str]) -> Waiting {
+        let truth = TruthFile::new();
+        let mut command = Command::new(&self.path);
+        command.args(args).env("TRUTH_WAIT", "1");
+        let mut process = Running::start(truth.on(&mut command));
+        process.wait_for_line("ready ");
+        Waiting { process, truth }
+    }
+}
+
+/// A workload that runs on its own, for a tracer to attach to.
+#[derive(Debug)]
+pub struct Waiting {
+    /// The process.
+    pub process: Running,
+    truth: TruthFile,
+}
+
+impl Waiting {
+    /// Lets it handle its items.
+    pub fn go(&mut self) {
+        self.process.send("go\n");
+    }
+
+    /// Waits for its end.
+    #[must_use]
+    pub fn finish(self) -> (Finished, Truth) {
+        let finished = self.process.finish();
+        (finished, self.truth.read())
+    }
+}
+
+/// Where a workload puts its truth; removed when dropped.
+#[derive(Debug)]
+pub struct TruthFile {
+    dir: TempDir,
+}
+
+impl TruthFile {
+    /// A new, empty place.
+    ///
+    /// # Panics
+    /// If the temporary directory is not writable.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            dir: tempfile::tempdir().expect("temporary directory is writable"),
+        }
+    }
+
+    /// Tells a command about it.
+    pub fn on<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        command.env("TRUTH_FILE", self.path())
+    }
+
+    /// What was written.
+    #[must_use]
+    pub fn read(&self) -> Truth {
+        Truth::read(&self.path())
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.path().join("truth")
+    }
+}
+
+impl Default for TruthFile {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Folder of the sources.
+#[must_use]
+pub fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads")
+}
+
+/// Virtual address of a function in a binary that still has its symbols, from `nm`.
+///
+/// # Panics
+/// If there is no such symbol.
+#[must_use]
+pub fn address_of(binary: &Path, function: &str) -> u64 {
+    let listing = process::run(Command::new("nm").arg(binary));
+    listing
+        .stdout
+        .lines()
+        .find_map(|line| {
+            let mut words = line.split_whitespace();
+            let address = words.next()?;
+            (words.nth(1)? == function).then(|| u64::from_str_radix(address, 16).expect("hex"))
+        })
+        .unwrap_or_else(|| panic!("no symbol '{function}'\n{listing}"))
+}
+
+impl Recipe {
+    fn files(self) -> Vec<&'static str> {
+        match self {
+            Self::C(file, _)
+            | Self::Cpp(file)
+            | Self::Rust(file)
+            | Self::Stripped(file)
+            | Self::Dpdk(file) => vec![file],
+            Self::WithLibrary(program, library) => vec![program, library],
+        }
+    }
+
+    fn fingerprint(self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        format!("{self:?}").hash(&mut hasher);
+        for file in self.files().into_iter().chain(["truth.h"]) {
+            fs::read(sources().join(file))
+                .unwrap_or_else(|e| panic!("cannot read workload {file}: {e}"))
+                .hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+
+    fn build(self, name: &str, dir: &Path, cache: &Path) -> Result<(), String> {
+        let out = dir.join(name);
+        match self {
+            Self::C(file, flags) => compile("cc", file, &out, flags),
+            Self::Cpp(file) => compile("c++", file, &out, &[]),
+            Self::Rust(file) => must(
+                Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
+                    .args(["--edition", "2024", "-O", "-g", "-o"])
+                    .arg(&out)
+                    .arg(sources().join(file)),
+            ),
+            Self::Stripped(file) => {
+                let whole = dir.join("with_symbols");
+                compile("cc", file, &whole, &[]);
+                must(
+                    Command::new("strip")
+                        .arg("-s")
+                        .arg("-o")
+                        .arg(&out)
+                        .arg(&whole),
+                );
+            }
+            Self::WithLibrary(program, library) => {
+                let so = dir.join(format!("lib{name}.so"));
+                compile("cc", library, &so, &["-shared", "-fPIC"]);
+                // Looked for by its name, beside the program: the folder is renamed later.
+                let (find, link) = (format!("-L{}", dir.display()), format!("-l{name}"));
+                compile("cc", program, &out, &[&find, &link, "-Wl,-rpath,$ORIGIN"]);
+            }
+            Self::Dpdk(file) => build_with_dpdk(file, &out, cache)?,
+        }
+        Ok(())
+    }
+}
+
+fn compile(compiler: &str, file: &str, out: &Path, flags: &[&str]) {
+    must(
+        Command::new(compiler)
+            .args(["-O2", "-g", "-pthread", "-o"])
+            .arg(out)
+            .arg(sources().join(file))
+            .args(flags),
+    );
+}
+
+fn must(command: &mut Command) {
+    let done = process::run(command);
+    assert!(done.status.success(), "cannot build a workload\n{done}");
+}
+
+/// Debian's `libdpdk-dev` pulls some 200 packages: its headers alone are unpacked into the cache.
+fn build_with_dpdk(file: &str, out: &Path, cache: &Path) -> Result<(), String> {
+    let libraries = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"];
+    for library in DPDK_LIBRARIES {
+        if !libraries
+            .iter()
+            .any(|dir| Path::new(dir).join(library).exists())
+        {
+            return Err(format!("{library} is not installed (package librte-acl23)"));
+        }
+    }
+    let root = dpdk_headers(cache)?;
+    // The headers ask for libbsd where the configuration has it; nothing here needs it.
+    let config = out.with_file_name("config.h");
+    fs::write(&config, "#include <rte_config.h>\n#undef RTE_USE_LIBBSD\n").expect("writable");
+    let include = |dir: &str| format!("-I{}", root.join(dir).display());
+    let config = config.display().to_string();
+    let link: Vec<String> = DPDK_LIBRARIES.iter().map(|l| format!("-l:{l}")).collect();
+    let (generic, machine) = (include("dpdk"), include("x86_64-linux-gnu/dpdk"));
+    let flags = [
+        "-march=native",
+        "-include",
+        &config,
+        &generic,
+        &machine,
+        &link[0],
+        &link[1],
+    ];
+    compile("cc", file, out, &flags);
+    Ok(())
+}
+
+fn dpdk_headers(cache: &Path) -> Result<PathBuf, String> {
+    let system = Path::new("/usr/include");
+    if system.join("dpdk/rte_acl.h").exists() {
+        return Ok(system.to_owned());
+    }
+    let kept = cache.join("dpdk-headers");
+    if !kept.is_dir() {
+        let work = tempfile::tempdir_in(cache).map_err(|e| e.to_string())?;
+        let download = process::run(
+            Command::new("apt-get")
+                .args(["download", "libdpdk-dev"])
+                .current_dir(work.path()),
+        );
+        let package = fs::read_dir(work.path())
+            .map_err(|e| e.to_string())?
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .find(|path| path.extension().is_some_and(|ext| ext == "deb"))
+            .ok_or_else(|| {
+                let why = download
+                    .stderr
+                    .lines()
+                    .last()
+                    .unwrap_or_default()
+                    .to_owned();
+                format!("no DPDK headers: cannot download libdpdk-dev: {why}")
+            })?;
+        let unpacked = work.path().join("unpacked");
+        must(Command::new("dpkg").arg("-x").arg(&package).arg(&unpacked));
+        fs::rename(&unpacked, &kept).map_err(|e| e.to_string())?;
+    }
+    Ok(kept.join("usr/include"))
+}

@@ -1,0 +1,94 @@
+//! The command line as its user meets it: help, exit codes, and what it says to bad input.
+#![expect(
+    clippy::unwrap_used,
+    reason = "integration tests: a panic is the report"
+)]
+
+#[path = "cli/binaries.rs"]
+mod binaries;
+#[path = "cli/help.rs"]
+mod help;
+#[path = "cli/output.rs"]
+mod output;
+#[path = "cli/privileges.rs"]
+mod privileges;
+#[path = "cli/sampling.rs"]
+mod sampling;
+#[path = "cli/specs.rs"]
+mod specs;
+#[path = "cli/targets.rs"]
+mod targets;
+#[path = "cli/traces.rs"]
+mod traces;
+
+use pebs_tests::process::Finished;
+use pebs_tests::recording::pebs_trace;
+use pebs_tests::workload::Workload;
+
+/// Records `/bin/true` with these arguments before the `--`, to a directory that must not exist.
+fn record(args: &[&str]) -> Finished {
+    let place = tempfile::tempdir().unwrap();
+    let trace = place.path().join("trace");
+    let dir = trace.display().to_string();
+    let mut all = vec!["-o", &dir];
+    all.extend(args);
+    all.extend(["--", "/bin/true"]);
+    let done = pebs_trace(all);
+    assert!(
+        done.code() != Some(2) || !trace.exists(),
+        "a refused run leaves no trace\n{done}"
+    );
+    done
+}
+
+/// Records with that SPEC.
+fn record_spec(spec: &str) -> Finished {
+    record(&["--uprobe", spec])
+}
+
+/// A SPEC that is in order.
+fn good_spec() -> String {
+    Workload::build("plain").spec("handle(id=*(arg1):u64)")
+}
+
+/// The run was refused: exit 2, one line `error: ` in lower case that contains all of these words in any case,
+/// then perhaps a hint; no panic, no backtrace.
+fn refused(done: &Finished, words: &[&str]) {
+    assert_eq!(done.code(), Some(2), "{done}");
+    let lines: Vec<&str> = done.stderr.lines().collect();
+    let errors: Vec<&&str> = lines
+        .iter()
+        .filter(|line| line.starts_with("error: "))
+        .collect();
+    assert_eq!(errors.len(), 1, "one error\n{done}");
+    let first = errors[0].trim_start_matches("error: ").chars().next();
+    assert!(
+        first.is_some_and(|c| !c.is_uppercase()),
+        "lower case\n{done}"
+    );
+    assert!(!errors[0].ends_with('.'), "no full stop\n{done}");
+    assert!(!done.stderr.contains("panicked"), "{done}");
+    let said = done.stderr.to_lowercase();
+    for word in words {
+        assert!(
+            said.contains(&word.to_lowercase()),
+            "'{word}' is not said\n{done}"
+        );
+    }
+}
+
+/// The refusal has a hint with all of these words.
+fn hints(done: &Finished, words: &[&str]) {
+    let hint: Vec<&str> = done
+        .stderr
+        .lines()
+        .filter(|line| line.starts_with("hint: "))
+        .collect();
+    assert_eq!(hint.len(), 1, "one hint\n{done}");
+    for word in words {
+        assert!(
+            hint[0].contains(word),
+            "the hint does not say '{word}'\n{done}"
+        );
+    }
+}

@@ -1,0 +1,176 @@
+//! Where the trace goes, and what is said where.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use pebs_tests::locks::Lock;
+use pebs_tests::process::{self, Running};
+use pebs_tests::recording::{Recorder, pebs_trace};
+use pebs_tests::trace::Trace;
+use pebs_tests::workload::Workload;
+use pebs_tests::{machine, need, table};
+
+use super::{good_spec, hints, refused};
+
+fn record_to(dir: &Path) -> process::Finished {
+    let _lock = Lock::recording();
+    let (spec, dir) = (good_spec(), dir.display().to_string());
+    let target = Workload::build("plain").path.display().to_string();
+    let truth = pebs_tests::workload::TruthFile::new();
+    process::run(truth.on(
+        Command::new(machine::pebs_trace()).args(["--uprobe", &spec, "-o", &dir, "--", &target]),
+    ))
+}
+
+/// A directory that exists is never written to, not even an empty one.
+#[test]
+fn exists() {
+    need!(machine::root());
+    let dir = tempfile::tempdir().unwrap();
+    let done = record_to(dir.path());
+    refused(&done, &[&dir.path().display().to_string(), "exists"]);
+    hints(&done, &["-o"]);
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    let file = dir.path().join("file");
+    fs::write(&file, "kept").unwrap();
+    refused(&record_to(&file), &["exists"]);
+    assert_eq!(fs::read_to_string(&file).unwrap(), "kept");
+}
+
+/// A parent that is not there, and one that cannot be written to.
+#[test]
+fn unwritable() {
+    need!(machine::root());
+    refused(&record_to(Path::new("/nowhere/trace")), &["/nowhere"]);
+    refused(&record_to(Path::new("/proc/trace")), &["/proc/trace"]);
+}
+
+/// A file system of the test's own, unmounted when dropped.
+struct Tmpfs(tempfile::TempDir);
+
+impl Tmpfs {
+    fn mount(size: &str) -> Result<Self, String> {
+        let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
+        let mounted = process::run(
+            Command::new("mount")
+                .args(["-t", "tmpfs", "-o", &format!("size={size}"), "pebs-tests"])
+                .arg(dir.path()),
+        );
+        if mounted.status.success() {
+            Ok(Self(dir))
+        } else {
+            Err(format!("cannot mount a tmpfs: {}", mounted.stderr.trim()))
+        }
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        let _ = process::run(Command::new("umount").arg(self.0.path()));
+    }
+}
+
+/// The disk runs full: the recording stops cleanly, keeps what is written, says so, exits 1; the
+/// target runs on.
+#[test]
+fn full() {
+    need!(machine::root());
+    let disk = need!(Tmpfs::mount("4m"));
+    let workload = Workload::build("short_visits");
+    let args = ["200000", "50000"];
+    let alone = workload.run(&args);
+    let mut target = workload.start(&args);
+    let _lock = Lock::recording();
+    let trace = disk.0.path().join("trace");
+    let (spec, pid) = (
+        workload.spec("handle(id=arg1)"),
+        target.process.pid().to_string(),
+    );
+    let mut tool = Running::start(
+        Command::new(machine::pebs_trace())
+            .args(["--uprobe", &spec, "--segment", "1", "-p", &pid, "-o"])
+            .arg(&trace),
+    );
+    tool.wait_for_line("recording");
+    target.go();
+    let done = tool.finish();
+    assert_eq!(done.code(), Some(1), "{done}");
+    assert!(done.stderr.contains("disk full"), "{done}");
+    let (finished, _) = target.finish();
+    pebs_tests::check::same_end(&finished, &alone);
+    let kept: usize = table::segments(&trace.join("visits")).len();
+    assert!(kept > 0, "closed segments are kept\n{done}");
+    assert!(
+        !Trace::open(&trace).visits().is_empty(),
+        "and readable\n{done}"
+    );
+    let report = pebs_trace(["report", &trace.display().to_string()]);
+    assert!(matches!(report.code(), Some(0 | 1)), "{report}");
+}
+
+/// The first line says the transport, the report and the path go to stdout, no status line goes to
+/// a pipe.
+#[test]
+fn what_goes_where() {
+    need!(machine::root());
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("trace");
+    let done = record_to(&trace);
+    assert_eq!(done.code(), Some(0), "{done}");
+    let first = done.stderr.lines().next().unwrap_or_default();
+    assert!(first.starts_with("transport bpf: "), "{done}");
+    assert!(done.stdout.contains(&trace.display().to_string()), "{done}");
+    assert!(
+        done.stdout.contains("handle"),
+        "the report names functions\n{done}"
+    );
+    assert!(!done.stderr.contains('\r'), "no status line\n{done}");
+    assert!(!done.stderr.contains('\u{1b}'), "no colours\n{done}");
+    assert!(!done.stdout.contains('\u{1b}'), "no colours\n{done}");
+}
+
+/// Without `-o` the trace is `pebs-trace-YYYYmmdd-HHMMSS` in the current directory.
+#[test]
+fn default_directory() {
+    need!(machine::root());
+    let _lock = Lock::recording();
+    let dir = tempfile::tempdir().unwrap();
+    let done = process::run(
+        Command::new(machine::pebs_trace())
+            .args(["--uprobe", &good_spec(), "--", "/bin/true"])
+            .current_dir(dir.path()),
+    );
+    assert_eq!(done.code(), Some(0), "{done}");
+    let names: Vec<String> = fs::read_dir(dir.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+        .collect();
+    assert_eq!(names.len(), 1, "{names:?}");
+    let stamp = names[0].strip_prefix("pebs-trace-").unwrap_or_default();
+    let shape: String = stamp
+        .chars()
+        .map(|c| if c.is_ascii_digit() { '9' } else { c })
+        .collect();
+    assert_eq!(shape, "99999999-999999", "{names:?}");
+}
+
+/// Loss above `--max-loss` is exit 1, below it exit 0.
+#[test]
+fn max_loss() {
+    need!(machine::root());
+    let workload = Workload::build("short_visits");
+    for (limit, code) in [("0.001", 1), ("100", 0)] {
+        let recorder =
+            Recorder::new(&workload.spec("handle(id=arg1)")).args(&["--max-loss", limit]);
+        let (recording, _) = recorder.with_loss(&workload, &["50000", "0"]);
+        assert!(
+            recording.trace_with_loss().account("marks").lost() > 0,
+            "{}",
+            recording.tool
+        );
+        assert_eq!(recording.tool.code(), Some(code), "{}", recording.tool);
+        let said = recording.tool.stderr.contains("lost");
+        assert!(said || code == 0, "{}", recording.tool);
+    }
+}

@@ -1,0 +1,126 @@
+//! Events and reset values.
+
+use pebs_tests::{machine, need};
+
+use super::{good_spec, hints, record, refused};
+
+fn with(args: &[&str]) -> pebs_tests::process::Finished {
+    let spec = good_spec();
+    let mut all = vec!["--uprobe", &spec];
+    all.extend(args);
+    record(&all)
+}
+
+/// A reset value of 0 counts nothing.
+#[test]
+fn reset_zero() {
+    need!(machine::root());
+    refused(&with(&["--reset", "0"]), &["reset", "0"]);
+}
+
+/// So small that the machine would do nothing but sample: refused, with the limit.
+#[test]
+fn reset_too_small() {
+    need!(machine::root());
+    let done = with(&["--event", "cpu-clock", "--reset", "10"]);
+    refused(&done, &["reset", "10"]);
+    hints(&done, &["--reset"]);
+}
+
+/// Not a number.
+#[test]
+fn reset_not_a_number() {
+    need!(machine::root());
+    let done = with(&["--reset", "often"]);
+    assert_eq!(done.code(), Some(2), "{done}");
+    assert!(done.stderr.contains("often"), "{done}");
+}
+
+/// A value that is a multiple of the timer's tick samples the same code again and again: warned,
+/// not refused; a prime is not warned of.
+#[test]
+fn reset_that_locks_to_loops() {
+    need!(machine::root());
+    let warned = |reset: &str| {
+        let done = with(&["--event", "cpu-clock", "--reset", reset]);
+        assert_eq!(done.code(), Some(0), "{done}");
+        done.stderr
+            .lines()
+            .any(|line| line.starts_with("warning: reset value") && line.contains("lock"))
+    };
+    assert!(warned("1000000"), "a millisecond");
+    assert!(!warned("1000003"), "a prime");
+}
+
+/// The nearest event is suggested.
+#[test]
+fn unknown_event() {
+    need!(machine::root());
+    let done = with(&["--event", "cpu-clok"]);
+    refused(&done, &["cpu-clok"]);
+    assert!(done.stderr.contains("cpu-clock"), "no suggestion\n{done}");
+    let done = with(&["--event", "page-fault"]);
+    refused(&done, &["page-fault"]);
+    assert!(done.stderr.contains("page-faults"), "no suggestion\n{done}");
+}
+
+/// Faults of form.
+#[test]
+fn malformed_event() {
+    need!(machine::root());
+    for event in [
+        "",
+        "cpu/",
+        "cpu/event=/",
+        "rxyz",
+        "cycles:pppp",
+        "cycles:q",
+        "mem:x",
+        "mem::x",
+    ] {
+        refused(&with(&["--event", event]), &[]);
+    }
+}
+
+/// A hardware event where there is no PMU: said so, with another event to take.
+#[test]
+fn no_pmu() {
+    need!(machine::root());
+    if machine::precise_pmu().is_ok()
+        || std::path::Path::new("/sys/bus/event_source/devices/cpu").is_dir()
+    {
+        pebs_tests::skip!("this machine has a PMU");
+    }
+    let done = with(&["--event", "cycles:pp"]);
+    refused(&done, &["cycles:pp"]);
+    hints(&done, &["cpu-clock"]);
+}
+
+/// A breakpoint on a function that is not there.
+#[test]
+fn breakpoint_on_nothing() {
+    need!(machine::root());
+    refused(
+        &with(&["--event", "mem:no_such_function:x", "--reset", "1"]),
+        &["no_such_function"],
+    );
+}
+
+/// Modes and sizes with a typing error.
+#[test]
+fn bad_values() {
+    need!(machine::root());
+    for (argument, value) in [
+        ("--return", "never"),
+        ("--ring-size", "big"),
+        ("--max-memory", "much"),
+        ("--segment", "0"),
+        ("--max-loss", "200"),
+        ("--duration", "-1"),
+    ] {
+        let value_of = format!("{argument}={value}");
+        let done = with(&[&value_of]);
+        assert_eq!(done.code(), Some(2), "{value_of}\n{done}");
+        assert!(done.stderr.contains(argument), "{value_of}\n{done}");
+    }
+}

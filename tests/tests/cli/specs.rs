@@ -1,0 +1,126 @@
+//! SPECs with a fault: the caret stands under it.
+
+use pebs_tests::workload::Workload;
+use pebs_tests::{machine, need};
+
+use super::{record_spec, refused};
+
+/// The line of the caret points at this text in the line above it.
+fn caret_under(spec: &str, fault: &str) {
+    let done = record_spec(spec);
+    refused(&done, &["^"]);
+    let lines: Vec<&str> = done.stderr.lines().collect();
+    let caret_line = lines
+        .iter()
+        .position(|line| line.trim_start().starts_with('^'))
+        .unwrap_or_else(|| panic!("no line of the caret\n{done}"));
+    let (shown, caret) = (lines[caret_line - 1], lines[caret_line].find('^').unwrap());
+    assert!(
+        shown.contains(spec),
+        "the SPEC stands above the caret\n{done}"
+    );
+    let under: String = shown.chars().skip(caret).collect();
+    assert!(
+        under.starts_with(fault),
+        "the caret is under '{under}', not '{fault}'\n{done}"
+    );
+}
+
+/// No function at all.
+#[test]
+fn no_function() {
+    need!(machine::root());
+    let path = Workload::build("plain").path.display().to_string();
+    refused(&record_spec(&path), &[]);
+    refused(&record_spec(&format!("{path}:")), &[]);
+    refused(&record_spec(""), &[]);
+}
+
+/// Faults of form, each at its place.
+#[test]
+fn carets() {
+    need!(machine::root());
+    let workload = Workload::build("plain");
+    for (tail, fault) in [
+        ("handle(id=)", ")"),
+        ("handle(id=*(arg1)", ""),
+        ("handle(id=*(arg1+)):u64)", ")"),
+        ("handle(=arg1)", "="),
+        ("handle(id=arg1,)", ")"),
+        ("handle(id=arg1) x", "x"),
+    ] {
+        caret_under(&workload.spec(tail), fault);
+    }
+}
+
+/// A register that this machine does not have.
+#[test]
+fn bad_register() {
+    need!(machine::root());
+    let workload = Workload::build("plain");
+    let done = record_spec(&workload.spec("handle(id=%rqx)"));
+    refused(&done, &["rqx", "^"]);
+    caret_under(&workload.spec("handle(id=%rqx)"), "%rqx");
+}
+
+/// Arguments count from 1, and only so many are in registers.
+#[test]
+fn bad_argument_number() {
+    need!(machine::root());
+    let workload = Workload::build("plain");
+    refused(
+        &record_spec(&workload.spec("handle(id=arg0)")),
+        &["arg0", "^"],
+    );
+    refused(
+        &record_spec(&workload.spec("handle(id=arg99)")),
+        &["arg99", "^"],
+    );
+}
+
+/// A type that does not exist.
+#[test]
+fn bad_type() {
+    need!(machine::root());
+    let workload = Workload::build("plain");
+    let done = record_spec(&workload.spec("handle(id=*(arg1):u65)"));
+    refused(&done, &["u65", "u64", "^"]);
+    caret_under(&workload.spec("handle(id=*(arg1):u65)"), "u65");
+}
+
+/// An item id that is not a number.
+#[test]
+fn id_is_a_string() {
+    need!(machine::root());
+    let workload = Workload::build("plain");
+    refused(
+        &record_spec(&workload.spec("handle(id=str(arg1))")),
+        &["id"],
+    );
+}
+
+/// A return value where nothing returns yet.
+#[test]
+fn retval_at_entry() {
+    need!(machine::root());
+    let workload = Workload::build("plain");
+    refused(
+        &record_spec(&workload.spec("handle(id=retval)")),
+        &["retval"],
+    );
+}
+
+/// The same name twice, and names of columns that are there anyway.
+#[test]
+fn names_that_clash() {
+    need!(machine::root());
+    let workload = Workload::build("plain");
+    refused(
+        &record_spec(&workload.spec("handle(a=arg1, a=arg2)")),
+        &["'a'"],
+    );
+    refused(
+        &record_spec(&workload.spec("handle(begin_ns=arg1)")),
+        &["begin_ns"],
+    );
+}

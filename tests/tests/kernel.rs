@@ -1,0 +1,26 @@
+//! Recordings of the workloads on the real kernel, held against the truth that they log.
+//!
+//! Root and a kernel with uprobes and BPF rings are all they need: samples come from the software
+//! clock, breakpoints and page faults. Times are only ever compared with the workload's own.
+
+#[path = "kernel/accounts.rs"]
+mod accounts;
+#[path = "kernel/arguments.rs"]
+mod arguments;
+#[path = "kernel/binaries.rs"]
+mod binaries;
+#[path = "kernel/ends.rs"]
+mod ends;
+#[path = "kernel/overlaps.rs"]
+mod overlaps;
+#[path = "kernel/processes.rs"]
+mod processes;
+#[path = "kernel/sampling.rs"]
+mod sampling;
+#[path = "kernel/threads.rs"]
+mod threads;
+#[path = "kernel/waits.rs"]
+mod waits;
+
+/// SPEC tail of the usual item: its id.
+const ID: &str = "handle(id=*(arg1):u64)";

@@ -1,0 +1,142 @@
+//! Every mark accounted for.
+
+use pebs_tests::recording::Recorder;
+use pebs_tests::trace::flag;
+use pebs_tests::workload::Workload;
+use pebs_tests::{check, machine, need};
+
+/// 20,000 very short visits a second: each is recorded, with its id, and none is lost.
+#[test]
+fn short_visits() {
+    need!(machine::root());
+    let workload = Workload::build("short_visits");
+    let alone = workload.run(&["30000", "20000"]);
+    let (recording, truth) =
+        Recorder::new(&workload.spec("handle(id=arg1)")).workload(&workload, &["30000", "20000"]);
+    let trace = recording.trace();
+    let ids: Vec<u64> = (1..=truth.notes["items"]).collect();
+    check::same_items(&trace, &trace.visits(), &ids);
+    let marks = trace.account("marks");
+    assert_eq!((marks.seen, marks.written), (60_000, 60_000), "two a visit");
+    check::unharmed(&recording, &alone);
+}
+
+/// While the tool is stopped its rings run full: the visits that are missing or damaged are those
+/// that the ledger says.
+#[test]
+fn loss_is_what_the_ledger_says() {
+    need!(machine::root());
+    let workload = Workload::build("short_visits");
+    let recorder = Recorder::new(&workload.spec("handle(id=arg1)"));
+    let (recording, truth) = recorder.with_loss(&workload, &["50000", "0"]);
+    let trace = recording.trace_with_loss();
+    let (items, marks) = (truth.notes["items"], trace.account("marks"));
+    assert!(marks.lost() > 0, "no loss to look at\n{}", recording.tool);
+    assert_eq!(recording.tool.code(), Some(1), "{}", recording.tool);
+    // Each item made two marks, and the kernel programs counted all of them.
+    assert_eq!(marks.seen, 2 * items, "{marks:?}");
+    let visits = trace.visits();
+    let ends = visits
+        .iter()
+        .filter(|visit| visit.cpu_end.is_some())
+        .count() as u64;
+    let begins = visits.len() as u64;
+    assert_eq!(marks.written, begins + ends, "begins and ends of visits");
+    let (missing, without_end) = (items - begins, begins - ends);
+    assert!(
+        missing <= marks.lost(),
+        "{missing} visits missing, {marks:?}"
+    );
+    assert!(
+        without_end <= marks.lost(),
+        "{without_end} visits without end, {marks:?}"
+    );
+    // Nothing that looks whole is the work of two items.
+    let whole: Vec<_> = visits.iter().filter(|v| !v.has(flag::LOSS)).collect();
+    for pair in whole.windows(2) {
+        let (end, begin) = (pair[0].end_ns, pair[1].begin_ns);
+        assert!(end.is_some_and(|end| end <= begin), "{pair:?}");
+    }
+    assert!(
+        whole.len() < visits.len(),
+        "visits near the loss are flagged"
+    );
+    assert!(
+        !trace.table("losses").is_empty(),
+        "the loss has a time range"
+    );
+}
+
+/// The files have the documented columns, in the documented types.
+#[test]
+fn tables_have_the_documented_columns() {
+    need!(machine::root());
+    let workload = Workload::build("plain");
+    let spec = workload.spec("handle(id=*(arg1):u64, kind=*(arg1+8):u32, name=str(*(arg1+16)))");
+    let (recording, _) = Recorder::new(&spec).workload(&workload, &["100"]);
+    let trace = recording.trace();
+    let columns = |table: &str| -> String {
+        let columns = trace.table(table).columns();
+        let words = columns.iter().map(|(name, kind)| format!("{name} {kind}"));
+        words.collect::<Vec<_>>().join(", ")
+    };
+    assert_eq!(
+        columns("visits"),
+        "visit_id UInt64, item_id UInt64, probe_id UInt16, pid UInt32, tid UInt32, cpu_begin UInt16, \
+         cpu_end UInt16, begin_ns Int64, end_ns Int64, duration_ns Int64, oncpu_ns Int64, \
+         samples UInt32, flags UInt32, kind UInt64, name Utf8"
+    );
+    assert_eq!(
+        columns("visit_functions"),
+        "visit_id UInt64, item_id UInt64, function_id UInt32, event UInt8, samples UInt32, \
+         first_ns Int64, last_ns Int64, span_ns Int64, self_ns Float64, self_stderr_ns Float64"
+    );
+    assert_eq!(
+        columns("samples"),
+        "time_ns Int64, visit_id UInt64, function_id UInt32, ip UInt64, tid UInt32, cpu UInt16, \
+         event UInt8, flags UInt32"
+    );
+    assert_eq!(
+        columns("waits"),
+        "visit_id UInt64, item_id UInt64, tid UInt32, begin_ns Int64, end_ns Int64, \
+         function_id UInt32, state Utf8, cpu_from UInt16, cpu_to UInt16"
+    );
+    assert_eq!(
+        columns("functions"),
+        "function_id UInt32, name Utf8, module Utf8, build_id Utf8, offset UInt64, size UInt64, \
+         file Utf8, line UInt32, kernel Boolean"
+    );
+    assert_eq!(
+        columns("losses"),
+        "begin_ns Int64, end_ns Int64, cpu UInt16, tid UInt32, reason Utf8, records UInt64"
+    );
+}
+
+/// `trace.json` says how the trace came to be.
+#[test]
+fn trace_json_says_how() {
+    need!(machine::root());
+    let workload = Workload::build("plain");
+    let (recording, _) = Recorder::new(&workload.spec(super::ID)).workload(&workload, &["100"]);
+    let json = recording.trace().json;
+    assert_eq!(json["schema_version"], 1);
+    assert_eq!(json["transport"], "bpf");
+    assert!(!json["transport_reason"].as_str().unwrap().is_empty());
+    assert_eq!(json["probes"][0]["spec"], workload.spec(super::ID));
+    assert_eq!(json["probes"][0]["rule"], "call");
+    let sites = json["probes"][0]["sites"].as_array().unwrap();
+    let begin = sites.iter().find(|site| site["role"] == "begin").unwrap();
+    for key in ["path", "place", "kind", "instruction", "class"] {
+        assert!(
+            !begin[key].as_str().unwrap().is_empty(),
+            "{key} of {begin:#}"
+        );
+    }
+    assert!(
+        sites.iter().any(|site| site["role"] == "return"),
+        "{sites:#?}"
+    );
+    assert!(json["command_line"].as_array().unwrap().len() > 4);
+    assert!(json["duration_ns"].as_i64().unwrap() > 0);
+    assert_eq!(json["cost"]["marks"], 200);
+}

@@ -1,0 +1,127 @@
+//! Binaries of every make.
+
+use pebs_tests::process;
+use pebs_tests::recording::Recorder;
+use pebs_tests::workload::{self, Workload};
+use pebs_tests::{check, machine, need};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+/// A PIE with symbols; also: the exit code of the command is reported.
+#[test]
+fn plain() {
+    need!(machine::root());
+    let workload = Workload::build("plain");
+    let alone = workload.run(&["1000", "3"]);
+    let (recording, truth) =
+        Recorder::new(&workload.spec(super::ID)).workload(&workload, &["1000", "3"]);
+    check::whole_visits(&recording.trace(), &truth);
+    check::unharmed(&recording, &alone);
+    let said = recording
+        .tool
+        .stderr
+        .lines()
+        .any(|line| line == "command exit status: 3");
+    assert!(said, "{}", recording.tool);
+}
+
+/// No symbols at all: probed by address.
+#[test]
+fn stripped() {
+    need!(machine::root());
+    let workload = Workload::build("stripped");
+    let address = workload::address_of(&workload.beside("with_symbols"), "handle");
+    let spec = workload.spec(&format!("0x{address:x}(id=*(arg1):u64)"));
+    let alone = workload.run(&[]);
+    let (recording, truth) = Recorder::new(&spec).workload(&workload, &[]);
+    check::whole_visits(&recording.trace(), &truth);
+    check::unharmed(&recording, &alone);
+}
+
+/// A static PIE: no dynamic linker, no libc.so.
+#[test]
+fn static_pie() {
+    need!(machine::root());
+    let workload = Workload::build("static_pie");
+    let alone = workload.run(&[]);
+    let (recording, truth) = Recorder::new(&workload.spec(super::ID)).workload(&workload, &[]);
+    check::whole_visits(&recording.trace(), &truth);
+    check::unharmed(&recording, &alone);
+}
+
+/// A function of a shared library, named by the library's path.
+#[test]
+fn shared_library() {
+    need!(machine::root());
+    let workload = Workload::build("shared_lib");
+    let library = workload.beside("libshared_lib.so");
+    let spec = format!("{}:lib_handle(id=*(arg1):u64)", library.display());
+    let alone = workload.run(&[]);
+    let (recording, truth) = Recorder::new(&spec).workload(&workload, &[]);
+    check::whole_visits(&recording.trace(), &truth);
+    check::unharmed(&recording, &alone);
+}
+
+/// A path through a symbolic link leads to the same file.
+#[test]
+fn symbolic_link() {
+    need!(machine::root());
+    let workload = Workload::build("plain");
+    let dir = tempfile::tempdir().unwrap();
+    let link = dir.path().join("linked");
+    std::os::unix::fs::symlink(&workload.path, &link).unwrap();
+    let (recording, truth) =
+        Recorder::new(&format!("{}:{}", link.display(), super::ID)).workload(&workload, &["100"]);
+    check::whole_visits(&recording.trace(), &truth);
+}
+
+/// A setuid program is refused: it would lose its privileges under a tracer's command, and what it
+/// does with them is not the caller's to see.
+#[test]
+fn setuid_is_refused() {
+    need!(machine::root());
+    let workload = Workload::build("plain");
+    let dir = tempfile::tempdir().unwrap();
+    let copy = dir.path().join("privileged");
+    fs::copy(&workload.path, &copy).unwrap();
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o4755)).unwrap();
+    let recording = Recorder::new(&format!("{}:{}", copy.display(), super::ID)).command(&copy, &[]);
+    let stderr = &recording.tool.stderr;
+    assert_eq!(recording.tool.code(), Some(2), "{}", recording.tool);
+    assert!(stderr.contains("setuid"), "{}", recording.tool);
+    assert!(
+        !recording.dir().exists(),
+        "no trace is begun\n{}",
+        recording.tool
+    );
+}
+
+/// Nothing of the tracer stays in the target's memory or file: it runs on after a recording as before.
+#[test]
+fn target_runs_on() {
+    need!(machine::root());
+    let workload = Workload::build("short_visits");
+    let args = ["60000", "20000"];
+    let alone = workload.run(&args);
+    let mut target = workload.start(&args);
+    let live = Recorder::new(&workload.spec("handle(id=arg1)"))
+        .args(&["--duration", "1"])
+        .attach(target.process.pid());
+    target.go();
+    let recording = live.finish();
+    let trace = recording.trace();
+    assert!(
+        target.process.is_running(),
+        "the target outlives the recording"
+    );
+    let (finished, _) = target.finish();
+    check::same_end(&finished, &alone);
+    let visits = trace.visits();
+    assert!(!visits.is_empty());
+    // What was recorded is a run of ids without a gap.
+    let ids: Vec<u64> = visits.iter().map(|visit| visit.item_id).collect();
+    assert_eq!(ids, (ids[0]..ids[0] + ids.len() as u64).collect::<Vec<_>>());
+    let again = process::run(Command::new(&workload.path).args(["10", "0"]));
+    assert!(again.status.success(), "{again}");
+}

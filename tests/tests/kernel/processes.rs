@@ -1,0 +1,107 @@
+//! Which processes a recording follows.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use pebs_tests::recording::Recorder;
+use pebs_tests::workload::Workload;
+use pebs_tests::{check, machine, need};
+
+/// A command's children, grandchildren, and a child that execs are all traced.
+#[test]
+fn fork_of_a_command() {
+    need!(machine::root());
+    let workload = Workload::build("fork");
+    let alone = workload.run(&["50"]);
+    let (recording, truth) = Recorder::new(&workload.spec(super::ID)).workload(&workload, &["50"]);
+    check::whole_visits(&recording.trace(), &truth);
+    let pids: BTreeSet<u32> = truth.items.iter().map(|item| item.pid).collect();
+    assert_eq!(pids.len(), 4, "parent, two children, grandchild");
+    check::unharmed(&recording, &alone);
+}
+
+/// The same when attached to the parent.
+#[test]
+fn fork_of_a_process() {
+    need!(machine::root());
+    let workload = Workload::build("fork");
+    let alone = workload.run(&["50"]);
+    let mut target = workload.start(&["50"]);
+    let live = Recorder::new(&workload.spec(super::ID)).attach(target.process.pid());
+    target.go();
+    let (finished, truth) = target.finish();
+    let trace = live.stop().trace();
+    check::whole_visits(&trace, &truth);
+    check::same_end(&finished, &alone);
+}
+
+/// `-p` traces that process and no other of the same binary.
+#[test]
+fn only_the_process_asked_for() {
+    need!(machine::root());
+    let workload = Workload::build("plain");
+    let mut target = workload.start(&["200"]);
+    let mut other = workload.start(&["300"]);
+    let live = Recorder::new(&workload.spec(super::ID)).attach(target.process.pid());
+    target.go();
+    other.go();
+    let (_, truth) = target.finish();
+    let _ = other.finish();
+    check::whole_visits(&live.stop().trace(), &truth);
+}
+
+/// Without a pid or a command every process of the binary is traced, those that run already and
+/// those that come later.
+#[test]
+fn every_process() {
+    need!(machine::root());
+    let workload = Workload::build("plain");
+    let mut first = workload.start(&["200"]);
+    let live = Recorder::new(&workload.spec(super::ID)).start();
+    first.go();
+    let (_, truth) = first.finish();
+    let mut later = workload.start(&["300"]);
+    later.go();
+    let (_, later_truth) = later.finish();
+    let trace = live.stop().trace();
+    check::no_mark_lost(&trace);
+    let pids: BTreeSet<u64> = trace.visits().iter().map(|visit| visit.pid).collect();
+    assert_eq!(pids.len(), 2, "{pids:?}");
+    for visit in trace.visits() {
+        let of_first = visit.pid == u64::from(truth.items[0].pid);
+        let truth = if of_first { &truth } else { &later_truth };
+        check::within_truth(&trace, &visit, truth.item(visit.item_id));
+    }
+    assert_eq!(trace.visits().len(), 500);
+}
+
+/// The process ends before the recording does: the tool notices and ends by itself.
+#[test]
+fn ends_with_its_process() {
+    need!(machine::root());
+    let workload = Workload::build("plain");
+    let mut target = workload.start(&["200"]);
+    let live = Recorder::new(&workload.spec(super::ID)).attach(target.process.pid());
+    target.go();
+    let (_, truth) = target.finish();
+    let recording = live.finish();
+    check::whole_visits(&recording.trace(), &truth);
+}
+
+/// `--duration` ends a recording, whatever the target does.
+#[test]
+fn duration() {
+    need!(machine::root());
+    let workload = Workload::build("killed");
+    let mut target = workload.start(&[]);
+    let live = Recorder::new(&workload.spec(super::ID))
+        .args(&["--duration", "0.5"])
+        .attach(target.process.pid());
+    target.go();
+    let recording = live.finish();
+    assert!(target.process.is_running());
+    let trace = recording.trace();
+    let length = Duration::from_nanos(trace.json["duration_ns"].as_u64().unwrap());
+    assert!(length >= Duration::from_millis(500), "{length:?}");
+    assert!(!trace.visits().is_empty());
+}

@@ -1,0 +1,313 @@
+//! Samples: of the right item, in the right function, as many as there must be.
+
+use std::collections::HashMap;
+
+use pebs_tests::recording::Recorder;
+use pebs_tests::trace::Trace;
+use pebs_tests::workload::Workload;
+use pebs_tests::{check, machine, need};
+
+/// Function names of each visit with their samples.
+fn functions_by_item(trace: &Trace) -> HashMap<u64, HashMap<String, (u64, f64)>> {
+    let names = trace.function_names();
+    let mut items: HashMap<u64, HashMap<String, (u64, f64)>> = HashMap::new();
+    for row in trace.visit_functions() {
+        let name = names.get(&row.function_id).cloned().unwrap_or_default();
+        let entry = items
+            .entry(row.item_id)
+            .or_default()
+            .entry(name)
+            .or_default();
+        entry.0 += row.samples;
+        entry.1 += row.self_ns.unwrap_or(0.0);
+    }
+    items
+}
+
+/// Samples on the perf clock, as hardware has them, are joined to marks on the monotonic clock by
+/// pairs of both taken during the run: none is lost, and the error of the conversion is known.
+#[test]
+fn perf_clock() {
+    need!(machine::root());
+    let workload = Workload::build("threads");
+    let (recording, truth) = Recorder::new(&workload.spec(super::ID))
+        .args(&["--event", "cpu-clock", "--reset", "50000"])
+        .args(&["--sample-clock", "perf"])
+        .workload(&workload, &["2", "50", "2000"]);
+    let trace = recording.trace();
+    check::whole_visits(&trace, &truth);
+    let error = &trace.json["clock_error"];
+    assert!(error["pairs"].as_u64() > Some(1), "{error}");
+    let bound = error["p99_ns"].as_f64().unwrap() as i64 + 1000;
+    let visits: HashMap<u64, _> = trace
+        .visits()
+        .into_iter()
+        .map(|v| (v.visit_id, v))
+        .collect();
+    let samples = trace.samples();
+    assert!(!samples.is_empty(), "no sample\n{}", recording.tool);
+    for sample in samples {
+        let Some(visit) = sample.visit_id.map(|id| &visits[&id]) else {
+            continue;
+        };
+        let slack = visit.begin_ns - bound..visit.end_ns.unwrap() + bound;
+        assert!(slack.contains(&sample.time_ns), "{sample:?} {visit:?}");
+    }
+}
+
+/// Figure 8 of Akiyama 2018: the 1st and 5th of ten queries stand out, and f3 carries it.
+#[test]
+fn query_figure_8() {
+    need!(machine::root());
+    let workload = Workload::build("query");
+    let spec = workload.spec("process_query(id=*(arg1):u64, n=*(arg1+8):u32)");
+    let (recording, truth) = Recorder::new(&spec)
+        .args(&["--event", "cpu-clock", "--reset", "20000"])
+        .workload(&workload, &["5"]);
+    let trace = recording.trace();
+    check::whole_visits(&trace, &truth);
+    let n = trace.number_argument("n");
+    let items = functions_by_item(&trace);
+    let mut visits = trace.visits();
+    visits.sort_by_key(|visit| visit.item_id);
+    for round in visits.chunks(10) {
+        for (visit, expected) in round.iter().zip([3, 3, 1, 3, 5, 1, 5, 3, 5, 1]) {
+            assert_eq!(n[&visit.visit_id], Some(expected), "{visit:?}");
+        }
+        let mut by_time: Vec<_> = round.iter().collect();
+        by_time.sort_by_key(|visit| std::cmp::Reverse(visit.oncpu_ns));
+        let mut slowest = [by_time[0].item_id % 10, by_time[1].item_id % 10];
+        slowest.sort_unstable();
+        assert_eq!(slowest, [1, 5], "{round:#?}");
+    }
+    for visit in &visits {
+        let functions = items.get(&visit.item_id).cloned().unwrap_or_default();
+        let f3_ran = truth
+            .calls
+            .iter()
+            .any(|c| c.item == visit.item_id && c.name == "f3");
+        let f3 = functions.get("f3").copied().unwrap_or_default();
+        assert_eq!(f3.0 > 0, f3_ran, "f3 in {visit:?}: {functions:?}");
+        if f3_ran {
+            let own: f64 = functions.values().map(|(_, own)| own).sum();
+            assert!(
+                f3.1 > own / 2.0,
+                "f3 does not carry {visit:?}: {functions:?}"
+            );
+        }
+    }
+    let estimate_is_the_time_on_the_cpu = visits.iter().filter(|v| v.samples > 0).all(|visit| {
+        let own: f64 = items[&visit.item_id].values().map(|(_, own)| own).sum();
+        (own - visit.oncpu_ns.unwrap() as f64).abs() < 10.0
+    });
+    assert!(
+        estimate_is_the_time_on_the_cpu,
+        "self_ns adds up to oncpu_ns"
+    );
+}
+
+/// A sample lies within its visit, on its thread.
+#[test]
+fn samples_lie_within_their_visit() {
+    need!(machine::root());
+    let workload = Workload::build("threads");
+    let (recording, truth) = Recorder::new(&workload.spec(super::ID))
+        .args(&["--event", "cpu-clock", "--reset", "50000"])
+        .workload(&workload, &["4", "50", "500"]);
+    let trace = recording.trace();
+    check::whole_visits(&trace, &truth);
+    let visits: HashMap<u64, _> = trace
+        .visits()
+        .into_iter()
+        .map(|v| (v.visit_id, v))
+        .collect();
+    let names = trace.function_names();
+    let (mut inside, mut in_handle) = (0, 0);
+    for sample in trace.samples() {
+        let Some(visit) = sample.visit_id.map(|id| &visits[&id]) else {
+            continue;
+        };
+        assert_eq!(sample.tid, visit.tid, "{sample:?} {visit:?}");
+        let end = visit.end_ns.unwrap();
+        assert!(
+            (visit.begin_ns..end).contains(&sample.time_ns),
+            "{sample:?} {visit:?}"
+        );
+        inside += 1;
+        in_handle += u64::from(
+            names
+                .get(&sample.function_id)
+                .is_some_and(|n| n == "handle"),
+        );
+    }
+    assert!(
+        inside > 0,
+        "no sample in 100 ms of work\n{}",
+        recording.tool
+    );
+    assert!(
+        in_handle > 0,
+        "the function that does the work is not among them"
+    );
+}
+
+/// The paper's firewall: type A costs more than B, and B more than C, in rte_acl_classify.
+#[test]
+fn acl() {
+    need!(machine::root());
+    let workload = need!(Workload::try_build("acl"));
+    let spec = workload.spec("classify_packet(id=*(arg1):u64, type=*(arg1+8):u32)");
+    let (recording, truth) = Recorder::new(&spec)
+        .args(&["--event", "cpu-clock", "--reset", "20000"])
+        .workload(&workload, &["30000"]);
+    let trace = recording.trace();
+    check::whole_visits(&trace, &truth);
+    let (names, types) = (trace.function_names(), trace.number_argument("type"));
+    // Items are shorter than the gap between samples: pooled by type.
+    let (mut in_classify, mut in_all) = ([0; 3], [0; 3]);
+    for row in trace.visit_functions() {
+        let kind = types[&row.visit_id].unwrap() as usize;
+        in_all[kind] += row.samples;
+        let name = names.get(&row.function_id).map_or("", String::as_str);
+        if name.contains("rte_acl_classify") {
+            in_classify[kind] += row.samples;
+        }
+    }
+    let [a, b, c] = in_classify;
+    assert!(a > b && b > c && c > 0, "A {a}, B {b}, C {c} of {in_all:?}");
+    let truly = [0, 1, 2].map(|kind| {
+        let items = truth.items.iter().filter(|item| (item.id - 1) % 3 == kind);
+        items
+            .map(|i| i.leave.unwrap() - i.enter.unwrap())
+            .sum::<u64>()
+    });
+    assert!(
+        truly[0] > truly[1] && truly[1] > truly[2],
+        "by its own log: {truly:?}"
+    );
+}
+
+/// A hardware breakpoint with period N on a function called M times: floor(M / N) samples, each
+/// naming that function and lying in an item.
+fn breakpoint(reset: u64) {
+    let workload = Workload::build("breakpoint");
+    let (recording, truth) = Recorder::new(&workload.spec(super::ID))
+        .args(&["--event", "mem:hit:x", "--reset", &reset.to_string()])
+        .workload(&workload, &["10", "100"]);
+    let trace = recording.trace();
+    check::whole_visits(&trace, &truth);
+    assert_eq!(truth.notes["calls"], 1000);
+    let (samples, names) = (trace.samples(), trace.function_names());
+    assert_eq!(samples.len() as u64, 1000 / reset, "{}", recording.tool);
+    for (i, sample) in samples.iter().enumerate() {
+        let name = names.get(&sample.function_id).map(String::as_str);
+        assert_eq!(name, Some("hit"), "{sample:?}");
+        assert_eq!(sample.ip, samples[0].ip, "always the same instruction");
+        assert!(
+            sample.visit_id.is_some(),
+            "the {i}. is in no item: {sample:?}"
+        );
+    }
+    if reset == 1 {
+        assert!(trace.visits().iter().all(|visit| visit.samples == 100));
+    }
+}
+
+/// Every call.
+#[test]
+fn breakpoint_every_call() {
+    need!(machine::root());
+    breakpoint(1);
+}
+
+/// Every seventh.
+#[test]
+fn breakpoint_every_seventh() {
+    need!(machine::root());
+    breakpoint(7);
+}
+
+/// Every hundredth.
+#[test]
+fn breakpoint_every_hundredth() {
+    need!(machine::root());
+    breakpoint(100);
+}
+
+/// Each page fault belongs to the item that touched the page, in the function that did.
+#[test]
+fn page_faults() {
+    need!(machine::root());
+    let workload = Workload::build("faults");
+    let (recording, truth) = Recorder::new(&workload.spec(super::ID))
+        .args(&["--event", "page-faults", "--reset", "1"])
+        .workload(&workload, &["100"]);
+    let trace = recording.trace();
+    check::whole_visits(&trace, &truth);
+    let pages: HashMap<u64, u64> = truth.calls.iter().map(|c| (c.item, c.leave)).collect();
+    let items = functions_by_item(&trace);
+    for visit in trace.visits().iter().filter(|visit| visit.item_id > 0) {
+        assert_eq!(visit.samples, pages[&visit.item_id], "{visit:?}");
+        let in_touch = items[&visit.item_id]["touch_pages"].0;
+        assert_eq!(in_touch, visit.samples, "{:?}", items[&visit.item_id]);
+    }
+    let kind = &trace.json["events"][0];
+    assert_eq!(
+        (&kind["unit"], &kind["reset"]),
+        (&"events".into(), &1.into())
+    );
+}
+
+/// Two events at once keep apart.
+#[test]
+fn two_events() {
+    need!(machine::root());
+    let workload = Workload::build("query");
+    let spec = workload.spec("process_query(id=*(arg1):u64)");
+    let (recording, truth) = Recorder::new(&spec)
+        .args(&[
+            "--event",
+            "cpu-clock",
+            "--event",
+            "task-clock",
+            "--reset",
+            "50000",
+        ])
+        .workload(&workload, &["5"]);
+    let trace = recording.trace();
+    check::whole_visits(&trace, &truth);
+    assert_eq!(trace.json["events"].as_array().unwrap().len(), 2);
+    for event in [0, 1] {
+        let rows = trace.visit_functions();
+        let samples: u64 = rows
+            .iter()
+            .filter(|r| r.event == event)
+            .map(|r| r.samples)
+            .sum();
+        assert!(
+            samples > 0,
+            "event {event} has no sample\n{}",
+            recording.tool
+        );
+    }
+}
+
+/// `--exclude-kernel` leaves no sample in the kernel.
+#[test]
+fn exclude_kernel() {
+    need!(machine::root());
+    let workload = Workload::build("threads");
+    let (recording, _) = Recorder::new(&workload.spec(super::ID))
+        .args(&[
+            "--event",
+            "cpu-clock",
+            "--reset",
+            "50000",
+            "--exclude-kernel",
+        ])
+        .workload(&workload, &["2", "50", "500"]);
+    let trace = recording.trace();
+    let samples = trace.samples();
+    assert!(!samples.is_empty());
+    assert!(samples.iter().all(|sample| sample.ip >> 63 == 0));
+}

@@ -1,0 +1,89 @@
+//! Threads: many, late, more than CPUs, and on the move.
+
+use std::collections::BTreeMap;
+
+use pebs_tests::recording::Recorder;
+use pebs_tests::trace::flag;
+use pebs_tests::workload::Workload;
+use pebs_tests::{check, machine, need};
+
+/// Many threads at once, attached before they exist.
+#[test]
+fn many_threads() {
+    need!(machine::root());
+    let workload = Workload::build("threads");
+    let args = ["24", "100", "20"];
+    let alone = workload.run(&args);
+    let mut target = workload.start(&args);
+    let live = Recorder::new(&workload.spec(super::ID)).attach(target.process.pid());
+    target.go();
+    let (finished, truth) = target.finish();
+    check::whole_visits(&live.stop().trace(), &truth);
+    check::same_end(&finished, &alone);
+}
+
+/// Threads born one after the other, by other threads, long after attaching.
+#[test]
+fn late_threads() {
+    need!(machine::root());
+    let workload = Workload::build("late_threads");
+    let mut target = workload.start(&[]);
+    let live = Recorder::new(&workload.spec(super::ID)).attach(target.process.pid());
+    target.go();
+    let (_, truth) = target.finish();
+    check::whole_visits(&live.stop().trace(), &truth);
+}
+
+/// More threads than CPUs and items longer than a time slice: time off the CPU is not the item's
+/// fault, and is called what it is.
+#[test]
+fn oversubscribed() {
+    need!(machine::root());
+    let workload = Workload::build("threads");
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let (threads, us_per_item) = ((4 * cpus).to_string(), 8_000);
+    let (recording, truth) = Recorder::new(&workload.spec(super::ID))
+        .workload(&workload, &[&threads, "5", &us_per_item.to_string()]);
+    let trace = recording.trace();
+    check::whole_visits(&trace, &truth);
+    let mut off: BTreeMap<u64, i64> = BTreeMap::new();
+    let mut runnable: BTreeMap<u64, i64> = BTreeMap::new();
+    for wait in trace.waits() {
+        *off.entry(wait.visit_id).or_default() += wait.length_ns();
+        if wait.state == "runnable" {
+            *runnable.entry(wait.visit_id).or_default() += wait.length_ns();
+        }
+    }
+    let mut preempted = 0;
+    for visit in trace.visits() {
+        let (duration, oncpu) = (visit.duration_ns.unwrap(), visit.oncpu_ns.unwrap());
+        let waited = off.get(&visit.visit_id).copied().unwrap_or(0);
+        assert_eq!(oncpu + waited, duration, "{visit:?}");
+        // The scheduler's own account and the switches differ by what lies in between.
+        let did_its_work = 10 * oncpu >= 9 * us_per_item * 1000;
+        assert!(did_its_work, "{us_per_item} us of CPU time: {visit:?}");
+        let was = runnable.contains_key(&visit.visit_id);
+        assert_eq!(visit.has(flag::PREEMPTED), was, "{visit:?}");
+        preempted += u32::from(was);
+    }
+    assert!(preempted > 0, "four threads to a CPU and no preemption");
+}
+
+/// Items that move to another CPU are flagged, those that stay are not; begin and end name the CPU.
+#[test]
+fn migration() {
+    need!(machine::root());
+    need!(machine::cpus(2));
+    let workload = Workload::build("migrate");
+    let spec = workload.spec("handle(id=*(arg1):u64, from=*(arg1+8):u32, to=*(arg1+12):u32)");
+    let (recording, truth) = Recorder::new(&spec).workload(&workload, &["100"]);
+    let trace = recording.trace();
+    check::whole_visits(&trace, &truth);
+    let (from, to) = (trace.number_argument("from"), trace.number_argument("to"));
+    for visit in trace.visits() {
+        let moves = visit.item_id % 2 == 0;
+        assert_eq!(visit.has(flag::MIGRATED), moves, "{visit:?}");
+        assert_eq!(Some(visit.cpu_begin), from[&visit.visit_id], "{visit:?}");
+        assert_eq!(visit.cpu_end, to[&visit.visit_id], "{visit:?}");
+    }
+}

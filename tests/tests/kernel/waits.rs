@@ -1,0 +1,96 @@
+//! Time off the CPU within visits.
+
+use pebs_tests::recording::Recorder;
+use pebs_tests::trace::Wait;
+use pebs_tests::workload::Workload;
+use pebs_tests::{check, machine, need};
+
+/// Visits that sleep: the time off the CPU is at least what was asked for, and within what the
+/// program itself measured around its sleep.
+#[test]
+fn sleeper() {
+    need!(machine::root());
+    let workload = Workload::build("sleeper");
+    let alone = workload.run(&["60"]);
+    let (recording, truth) = Recorder::new(&workload.spec(super::ID)).workload(&workload, &["60"]);
+    let trace = recording.trace();
+    check::whole_visits(&trace, &truth);
+    let (waits, zero) = (trace.waits(), trace.monotonic_ns());
+    for visit in trace.visits() {
+        let sleeping = |wait: &&Wait| wait.visit_id == visit.visit_id && wait.state == "sleeping";
+        let slept: Vec<&Wait> = waits.iter().filter(sleeping).collect();
+        let asked_ms = if visit.item_id % 5 == 0 {
+            0
+        } else {
+            1 + visit.item_id as i64 % 3
+        };
+        let total: i64 = slept.iter().map(|wait| wait.length_ns()).sum();
+        let off: i64 = waits
+            .iter()
+            .filter(|wait| wait.visit_id == visit.visit_id)
+            .map(Wait::length_ns)
+            .sum();
+        let oncpu = visit.oncpu_ns.unwrap();
+        assert_eq!(
+            oncpu + off,
+            visit.duration_ns.unwrap(),
+            "{visit:?} {slept:?}"
+        );
+        match truth.calls.iter().find(|call| call.item == visit.item_id) {
+            None => assert_eq!(total, 0, "an item that does not sleep: {slept:?}"),
+            Some(nap) => {
+                let (enter, leave) = (nap.enter as i64 - zero, nap.leave as i64 - zero);
+                for wait in &slept {
+                    let inside = enter <= wait.begin_ns + check::CLOCK_SLACK_NS
+                        && wait.end_ns <= leave + check::CLOCK_SLACK_NS;
+                    assert!(inside, "{wait:?} outside of {enter}..{leave}");
+                }
+                // From its switch out to its switch in; the timer itself runs from a little before.
+                let before_switch = total + (slept[0].begin_ns - enter);
+                assert!(
+                    before_switch >= asked_ms * 1_000_000,
+                    "{slept:?}, {asked_ms} ms asked"
+                );
+            }
+        }
+    }
+    check::unharmed(&recording, &alone);
+}
+
+/// The function that a sleeping thread was in is named.
+#[test]
+fn waits_name_their_function() {
+    need!(machine::root());
+    let workload = Workload::build("sleeper");
+    let (recording, _) = Recorder::new(&workload.spec(super::ID)).workload(&workload, &["20"]);
+    let trace = recording.trace();
+    let names = trace.function_names();
+    let waits = trace.waits();
+    let sleeps: Vec<&Wait> = waits
+        .iter()
+        .filter(|wait| wait.state == "sleeping")
+        .collect();
+    assert_eq!(sleeps.len(), 16, "four of five items sleep, once");
+    for wait in sleeps {
+        let name = wait.function_id.and_then(|id| names.get(&id));
+        assert!(
+            name.is_some_and(|name| name.contains("nanosleep")),
+            "{wait:?} {name:?}"
+        );
+    }
+}
+
+/// `--no-switches`: time off the CPU is unknown, not 0.
+#[test]
+fn no_switches() {
+    need!(machine::root());
+    let workload = Workload::build("sleeper");
+    let (recording, truth) = Recorder::new(&workload.spec(super::ID))
+        .args(&["--no-switches"])
+        .workload(&workload, &["20"]);
+    let trace = recording.trace();
+    check::whole_visits(&trace, &truth);
+    assert_eq!(trace.json["switches"], false);
+    assert!(trace.visits().iter().all(|visit| visit.oncpu_ns.is_none()));
+    assert!(trace.waits().is_empty());
+}

@@ -1,0 +1,171 @@
+//! Debian's stock redis-server: forty of 20,040 GETs are slow for a known reason.
+//!
+//! Active expiry is off, so that an expired hash of 20,000 fields is freed inside the GET that
+//! finds it expired.
+#![expect(
+    clippy::unwrap_used,
+    reason = "integration tests: a panic is the report"
+)]
+
+use pebs_tests::check;
+use std::collections::HashMap;
+
+use pebs_tests::machine;
+use pebs_tests::need;
+use pebs_tests::recording::{Recorder, pebs_trace};
+use pebs_tests::redis::{Client, Reply, Server};
+use pebs_tests::trace::{Trace, Visit};
+
+const SMALL: usize = 20_000;
+const BIG: usize = 40;
+const FIELDS: usize = 20_000;
+/// Fields in one HSET.
+const CHUNK: usize = 1_000;
+/// Between two samples.
+const RESET_NS: i64 = 20_000;
+/// Between any fast GET and any slow one.
+const SLOW_NS: i64 = 500_000;
+
+/// What the names of functions that free a hash have in them.
+const FREEING: [&str; 4] = ["free", "dictClear", "dictGenericDelete", "sds"];
+
+/// `client`: id at 0, argc at 72, argv at 80; an argument's text is behind the pointer at 8.
+const ARGUMENTS: &str = "processCommand(id=*(arg1):u64, argc=*(arg1+72):i32, \
+    cmd=str(*(*(*(arg1+80))+8)), key=str(*(*(*(arg1+80)+8)+8)))";
+
+fn fill(client: &mut Client) {
+    client.must(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
+    for i in 0..SMALL {
+        client.must(&[
+            "SET",
+            &format!("small:{i:06}"),
+            "vvvvvvvvvvvvvvvvvvvv",
+            "PX",
+            "3600000",
+        ]);
+    }
+    for i in 0..BIG {
+        let key = format!("big:{i:03}");
+        for chunk in 0..FIELDS / CHUNK {
+            let fields: Vec<String> = (chunk * CHUNK..(chunk + 1) * CHUNK)
+                .flat_map(|n| [format!("f{n}"), format!("val{n}")])
+                .collect();
+            let mut words = vec!["HSET", &key];
+            words.extend(fields.iter().map(String::as_str));
+            client.must(&words);
+        }
+    }
+    for i in 0..BIG {
+        client.must(&["PEXPIRE", &format!("big:{i:03}"), "1"]);
+    }
+    std::thread::sleep(std::time::Duration::from_millis(50));
+}
+
+/// Every key once; a big one after every 500 small ones.
+fn keys() -> Vec<String> {
+    let mut keys = Vec::new();
+    for i in 0..SMALL {
+        keys.push(format!("small:{i:06}"));
+        if (i + 1) % (SMALL / BIG) == 0 {
+            keys.push(format!("big:{:03}", i / (SMALL / BIG)));
+        }
+    }
+    keys
+}
+
+/// The slow GETs are found, all of them and no other, with their keys and the function that is the
+/// reason.
+#[test]
+fn expired_keys() {
+    need!(machine::root());
+    let binary = need!(machine::program("redis-server"));
+    let server = Server::start(&binary);
+    let mut client = server.connect();
+    fill(&mut client);
+    let live = Recorder::new(&format!("{}:{ARGUMENTS}", binary.display()))
+        .args(&["--event", "cpu-clock", "--reset", &RESET_NS.to_string()])
+        .attach(server.pid());
+    for key in keys() {
+        let found = client.must(&["GET", &key]) != Reply::Bulk(None);
+        assert_eq!(found, key.starts_with("small:"), "{key}");
+    }
+    let recording = live.stop();
+    let trace = recording.trace();
+    let (visits, keys_of) = (gets(&trace), trace.text_argument("key"));
+    check::no_mark_lost(&trace);
+    let seen: Vec<String> = visits
+        .iter()
+        .map(|v| keys_of[&v.visit_id].clone().unwrap())
+        .collect();
+    assert_eq!(seen, keys(), "every GET, in order");
+    slow_are_the_big_ones(&trace, &visits, &seen);
+    report_names_them(&recording.tool.stdout);
+    let report = pebs_trace(["report".as_ref(), recording.dir().as_os_str()]);
+    report_names_them(&report.stdout);
+    drop(client);
+    let ended = server.stop();
+    assert!(ended.status.success(), "{ended}");
+}
+
+/// Every GET of a big key is slow, slower than 99 % of the small ones, and these alone are slow
+/// because they free memory.
+///
+/// The odd small one is as slow on a busy machine, wherever it happened to be when the hypervisor or
+/// an interrupt took the CPU: what sets the big ones apart is the reason.
+fn slow_are_the_big_ones(trace: &Trace, visits: &[Visit], keys: &[String]) {
+    let freeing = samples_in_code_that_frees(trace);
+    let (mut small, mut big) = (Vec::new(), Vec::new());
+    for (visit, key) in visits.iter().zip(keys) {
+        let freed = freeing.get(&visit.visit_id).map_or(0, |n| n * RESET_NS);
+        let frees = 2 * freed > SLOW_NS;
+        let expected = key.starts_with("big:");
+        assert!(
+            frees == expected,
+            "{key}: {freed} ns of freeing in {visit:?}"
+        );
+        let group = if expected { &mut big } else { &mut small };
+        group.push(visit.oncpu_ns.unwrap());
+    }
+    small.sort_unstable();
+    let (fastest_big, p99) = (big.iter().min().copied().unwrap(), small[SMALL * 99 / 100]);
+    assert!(
+        fastest_big > SLOW_NS && fastest_big > p99,
+        "big {fastest_big}, small p99 {p99} ns"
+    );
+}
+
+/// Samples of each visit in functions that free a hash.
+fn samples_in_code_that_frees(trace: &Trace) -> HashMap<u64, i64> {
+    let (names, mut visits) = (trace.function_names(), HashMap::new());
+    for row in trace.visit_functions() {
+        let name = names.get(&row.function_id).map_or("", String::as_str);
+        if FREEING.iter().any(|part| name.contains(part)) {
+            *visits.entry(row.visit_id).or_default() += row.samples as i64;
+        }
+    }
+    visits
+}
+
+fn gets(trace: &Trace) -> Vec<Visit> {
+    let commands = trace.text_argument("cmd");
+    let is_get = |v: &Visit| commands[&v.visit_id].as_deref() == Some("GET");
+    trace.visits().into_iter().filter(is_get).collect()
+}
+
+fn report_names_them(report: &str) {
+    assert!(
+        report.contains("big:"),
+        "no slow key in the report\n{report}"
+    );
+    let reason = [
+        "dictClear",
+        "sdsfree",
+        "zfree",
+        "hashTypeFree",
+        "dictRelease",
+    ];
+    assert!(
+        reason.iter().any(|name| report.contains(name)),
+        "no reason in the report\n{report}"
+    );
+}
