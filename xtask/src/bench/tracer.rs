@@ -1,0 +1,289 @@
+//! The programs that are compared, each told to do the same.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use super::{BPFTRACE_LIMIT, Load, Measure, PERF_LIMIT};
+use crate::shell;
+use crate::toolchain::find_program;
+
+/// Where perf looks for uprobe events.
+const TRACEFS: &str = "/sys/kernel/tracing";
+
+/// Who traces a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tracer {
+    /// Nobody: the base.
+    Nobody,
+    /// `pebs-trace`.
+    Ours,
+    /// `perf record`, with events made by `perf probe`.
+    Perf,
+    /// bpftrace that prints thread and time of each.
+    Bpftrace,
+}
+
+impl Tracer {
+    /// Name in the table.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Nobody => "untraced",
+            Self::Ours => "pebs-trace",
+            Self::Perf => "perf record",
+            Self::Bpftrace => "bpftrace",
+        }
+    }
+
+    /// Largest share of this one's cost that ours may have.
+    pub fn limit(self) -> Option<f64> {
+        match self {
+            Self::Nobody | Self::Ours => None,
+            Self::Perf => Some(PERF_LIMIT),
+            Self::Bpftrace => Some(BPFTRACE_LIMIT),
+        }
+    }
+}
+
+/// One run.
+#[derive(Clone, Copy)]
+pub struct Run {
+    /// CPU time of the measured part of the workload.
+    pub cpu_ns: f64,
+    /// Marks or samples that the tracer recorded.
+    pub recorded: u64,
+}
+
+/// What can be run here.
+pub struct Tracers {
+    /// Nobody first, then ours, then those that are installed.
+    pub available: Vec<Tracer>,
+    tool: PathBuf,
+    workload: PathBuf,
+    dir: PathBuf,
+    /// Whether tracefs is there because of us.
+    mounted: bool,
+}
+
+impl Tracers {
+    /// Finds the others, and says which are left out. Their probes go when this is dropped.
+    pub fn find(tool: PathBuf, workload: &Path, dir: &Path) -> Result<Self> {
+        let mut tracers = Self {
+            available: vec![Tracer::Nobody, Tracer::Ours],
+            tool,
+            workload: workload.to_path_buf(),
+            dir: dir.to_path_buf(),
+            mounted: false,
+        };
+        match tracers.prepare_perf() {
+            Ok(()) => tracers.available.push(Tracer::Perf),
+            Err(error) => println!("SKIP perf record: {error:#}"),
+        }
+        match find_program("bpftrace") {
+            Some(_) => tracers.available.push(Tracer::Bpftrace),
+            None => println!("SKIP bpftrace: not installed"),
+        }
+        Ok(tracers)
+    }
+
+    /// Runs the workload once under the tracer.
+    pub fn run(&self, tracer: Tracer, load: Load) -> Result<Run> {
+        let result = self.dir.join("cpu_ns");
+        if result.exists() {
+            std::fs::remove_file(&result)?;
+        }
+        let workload = self.workload_command(load, &result);
+        let mut command = self.command(tracer, load, &workload);
+        let status = command
+            .stdin(Stdio::null())
+            .stdout(self.log(tracer, "out")?)
+            .stderr(self.log(tracer, "err")?)
+            .status()
+            .with_context(|| format!("cannot run {}", shell::display(&command)))?;
+        // 1: pebs-trace finished with loss, which shows in what it recorded.
+        let finished = status.success() || tracer == Tracer::Ours && status.code() == Some(1);
+        if !finished {
+            let log = self.log_path(tracer, "err");
+            bail!(
+                "'{}' failed ({status}), see {}",
+                shell::display(&command),
+                log.display()
+            );
+        }
+        let text = std::fs::read_to_string(&result).context("the workload left no result")?;
+        let mut columns = text.split_whitespace().map(str::parse::<f64>);
+        let (Some(Ok(calls)), Some(Ok(spin))) = (columns.next(), columns.next()) else {
+            bail!("the workload's result is not understood: {text:?}");
+        };
+        Ok(Run {
+            cpu_ns: if load.measure == Measure::Mark {
+                calls
+            } else {
+                spin
+            },
+            recorded: self.recorded(tracer, load)?,
+        })
+    }
+
+    /// Marks or samples in what the tracer left behind.
+    fn recorded(&self, tracer: Tracer, load: Load) -> Result<u64> {
+        match tracer {
+            Tracer::Nobody => Ok(0),
+            Tracer::Ours => {
+                let info = self.dir.join("trace/trace.json");
+                let info = shell::output(shell::as_root("cat").arg(info))?;
+                let info: serde_json::Value = serde_json::from_str(&info)?;
+                let key = match load.measure {
+                    Measure::Mark => "marks",
+                    Measure::Sample => "samples",
+                };
+                info["cost"][key].as_u64().context("trace.json has no cost")
+            }
+            Tracer::Perf => {
+                let mut command = shell::as_root("perf");
+                command
+                    .args(["report", "--stats", "--stdio", "-i"])
+                    .arg(self.perf_data());
+                let stats = shell::output(&mut command)?;
+                let samples = stats
+                    .lines()
+                    .find_map(|line| line.trim().strip_prefix("SAMPLE events:"))
+                    .and_then(|rest| rest.split_whitespace().next()?.parse().ok());
+                samples.context("perf report says no number of samples")
+            }
+            Tracer::Bpftrace => {
+                let text = std::fs::read_to_string(self.log_path(tracer, "out"))?;
+                Ok(text.lines().filter(|line| !line.is_empty()).count() as u64)
+            }
+        }
+    }
+
+    fn log(&self, tracer: Tracer, stream: &str) -> Result<std::fs::File> {
+        Ok(std::fs::File::create(self.log_path(tracer, stream))?)
+    }
+
+    fn log_path(&self, tracer: Tracer, stream: &str) -> PathBuf {
+        self.dir
+            .join(format!("{}.{stream}", tracer.name().replace(' ', "-")))
+    }
+
+    fn perf_data(&self) -> PathBuf {
+        self.dir.join("perf.data")
+    }
+
+    fn workload_command(&self, load: Load, result: &Path) -> Vec<String> {
+        vec![
+            self.workload.display().to_string(),
+            load.calls.to_string(),
+            load.spin.to_string(),
+            result.display().to_string(),
+        ]
+    }
+
+    fn command(&self, tracer: Tracer, load: Load, workload: &[String]) -> Command {
+        match tracer {
+            Tracer::Nobody => {
+                let mut command = shell::as_root(&workload[0]);
+                command.args(&workload[1..]);
+                command
+            }
+            Tracer::Ours => self.ours(load, workload),
+            Tracer::Perf => self.perf(load, workload),
+            Tracer::Bpftrace => self.bpftrace(load, workload),
+        }
+    }
+
+    fn ours(&self, load: Load, workload: &[String]) -> Command {
+        // A reset value of a second: no samples to speak of while marks are measured.
+        let (function, reset) = match load.measure {
+            Measure::Mark => ("mark_me", 1_000_000_000),
+            Measure::Sample => ("never", load.period_ns),
+        };
+        let trace = self.dir.join("trace");
+        let _ = shell::output(shell::as_root("rm").arg("-rf").arg(&trace));
+        let mut command = shell::as_root(&self.tool);
+        command
+            .args([
+                "--uprobe",
+                &format!("{}:{function}", self.workload.display()),
+            ])
+            .args(["--event", "cpu-clock", "--reset", &reset.to_string()])
+            .args(["--no-switches", "-o"])
+            .arg(trace)
+            .arg("--")
+            .args(workload);
+        command
+    }
+
+    fn perf(&self, load: Load, workload: &[String]) -> Command {
+        let mut command = shell::as_root("perf");
+        command
+            .args(["record", "--quiet", "--no-buildid", "--output"])
+            .arg(self.perf_data());
+        match load.measure {
+            Measure::Mark => {
+                command.args(["-e", "probe_marks:mark_me,probe_marks:mark_me__return"])
+            }
+            Measure::Sample => command.args(["-e", "cpu-clock", "-c", &load.period_ns.to_string()]),
+        };
+        command.arg("--").args(workload);
+        command
+    }
+
+    fn bpftrace(&self, load: Load, workload: &[String]) -> Command {
+        let path = self.workload.display();
+        let program = match load.measure {
+            Measure::Mark => format!(
+                "uprobe:{path}:mark_me {{ printf(\"b %d %llu\\n\", tid, nsecs) }} \
+                 uretprobe:{path}:mark_me {{ printf(\"r %d %llu\\n\", tid, nsecs) }}"
+            ),
+            Measure::Sample => format!(
+                "profile:us:{} /comm == \"marks\"/ {{ printf(\"%d %llu %lx\\n\", tid, nsecs, reg(\"ip\")) }}",
+                load.period_ns / 1000
+            ),
+        };
+        let mut command = shell::as_root("bpftrace");
+        command.args(["-q", "-e", &program, "-c", &workload.join(" ")]);
+        command
+    }
+
+    /// Makes perf's uprobe events, for which it needs tracefs.
+    fn prepare_perf(&mut self) -> Result<()> {
+        find_program("perf").context("not installed")?;
+        if !Path::new(TRACEFS).join("uprobe_events").exists() {
+            let mount = ["-t", "tracefs", "tracefs", TRACEFS];
+            shell::run(shell::as_root("mount").args(mount)).context("no tracefs")?;
+            self.mounted = true;
+        }
+        let _ = self.delete_perf_probes();
+        for probe in ["mark_me", "mark_me%return"] {
+            shell::output(
+                shell::as_root("perf")
+                    .args(["probe", "-q", "-x"])
+                    .arg(&self.workload)
+                    .args(["-a", probe]),
+            )?;
+        }
+        Ok(())
+    }
+
+    fn delete_perf_probes(&self) -> Result<String> {
+        shell::output(shell::as_root("perf").args(["probe", "-q", "-d", "probe_marks:*"]))
+    }
+}
+
+impl Drop for Tracers {
+    fn drop(&mut self) {
+        if self.available.contains(&Tracer::Perf)
+            && let Err(error) = self.delete_perf_probes()
+        {
+            eprintln!("bench: perf's probes are still there: {error:#}");
+        }
+        if self.mounted
+            && let Err(error) = shell::run(shell::as_root("umount").arg(TRACEFS))
+        {
+            eprintln!("bench: {TRACEFS} is still mounted: {error:#}");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Debian's redis-server on a port and in a folder of its own.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::resp::Client;
+
+/// How long the server may take to answer.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A running server; ends when dropped.
+pub struct Server {
+    child: Child,
+    port: u16,
+}
+
+impl Server {
+    /// Starts the server: loopback only, nothing saved, `DEBUG` allowed.
+    pub fn start(dir: &Path) -> Result<Self> {
+        let port = free_port()?;
+        std::fs::create_dir_all(dir)?;
+        let child = Command::new("redis-server")
+            .args([
+                "--port",
+                &port.to_string(),
+                "--bind",
+                "127.0.0.1",
+                "--save",
+                "",
+            ])
+            .args([
+                "--appendonly",
+                "no",
+                "--enable-debug-command",
+                "local",
+                "--dir",
+            ])
+            .arg(dir)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .context("cannot start redis-server")?;
+        let mut server = Self { child, port };
+        server.wait_until_up()?;
+        Ok(server)
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// A connection to it.
+    pub fn connect(&self) -> Result<Client> {
+        Client::connect(self.port)
+    }
+
+    fn wait_until_up(&mut self) -> Result<()> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        while Instant::now() < deadline {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("redis-server ended at once ({status})");
+            }
+            if self
+                .connect()
+                .and_then(|mut client| client.ask(&["PING"]))
+                .is_ok()
+            {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        bail!("redis-server does not answer on port {}", self.port)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let ended = kill_process(Pid::from_child(&self.child), Signal::TERM)
+            .map_err(std::io::Error::from)
+            .and_then(|()| self.child.wait());
+        if let Err(error) = ended {
+            eprintln!(
+                "redis-server (pid {}) not stopped: {error}",
+                self.child.id()
+            );
+        }
+    }
+}
+
+/// A port that nobody listens on just now.
+fn free_port() -> Result<u16> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port")?;
+    Ok(listener.local_addr()?.port())
+}

@@ -1,0 +1,98 @@
+//! Compares a report with the truth about the load.
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use super::load::Size;
+
+/// Says what was found, or fails with what is wrong.
+///
+/// The time on the CPU decides, not the duration: any item may be preempted for milliseconds,
+/// which is no fault of Redis. There is no fixed limit either: machines differ, the order of the
+/// items does not.
+pub fn of(report: &Value, size: Size) -> Result<String> {
+    let probe = &report["probes"][0];
+    let visits = probe["visits"]
+        .as_u64()
+        .context("the report has no probes[0].visits")?;
+    let expected = (size.small + size.big) as u64;
+    if visits != expected {
+        bail!("{visits} items recorded, {expected} asked for");
+    }
+    let mut items = slowest(probe)?;
+    items.sort_by_key(|(ns, _)| std::cmp::Reverse(*ns));
+    let (slow, others) = items
+        .split_at_checked(size.big)
+        .context("the report has fewer slow items than there were")?;
+    let wrong: Vec<&str> = slow
+        .iter()
+        .map(|(_, key)| *key)
+        .filter(|key| !key.starts_with("big:"))
+        .collect();
+    if !wrong.is_empty() {
+        bail!(
+            "among the {} items that took most CPU time: {wrong:?}",
+            size.big
+        );
+    }
+    let us = |item: Option<&(i64, &str)>| item.map_or(0, |(ns, _)| ns / 1000);
+    let function = probe["spread"][0]["function"]["name"]
+        .as_str()
+        .unwrap_or("unknown");
+    Ok(format!(
+        "right: of {visits} items, the {} that took most CPU time ({} us or more, all others {} us \
+         or less) are the GETs of expired big:*; what sets them apart most is {function}",
+        size.big,
+        us(slow.last()),
+        us(others.first()),
+    ))
+}
+
+/// CPU time in ns and key of the slowest items.
+fn slowest(probe: &Value) -> Result<Vec<(i64, &str)>> {
+    let visits = probe["slowest"]
+        .as_array()
+        .context("the report has no slowest items")?;
+    visits
+        .iter()
+        .map(|visit| {
+            let oncpu = visit["oncpu_ns"]
+                .as_i64()
+                .context("an item without its CPU time")?;
+            Ok((oncpu, argument(visit, "key").unwrap_or("")))
+        })
+        .collect()
+}
+
+fn argument<'a>(visit: &'a Value, name: &str) -> Option<&'a str> {
+    let args = visit["args"].as_array()?;
+    args.iter().find(|arg| arg["name"] == name)?["value"].as_str()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const SIZE: Size = Size { small: 2, big: 1 };
+
+    fn report(visits: u64, slow_key: &str) -> Value {
+        let visit =
+            |key: &str, ns: i64| json!({"oncpu_ns": ns, "args": [{"name": "key", "value": key}]});
+        let slowest = [visit("small:000001", 5_000), visit(slow_key, 2_000_000)];
+        json!({"probes": [{"visits": visits, "slowest": slowest, "spread": []}]})
+    }
+
+    /// Right only if the number of items and the keys of the slow ones are.
+    #[test]
+    fn verdicts() {
+        let right = of(&report(3, "big:000"), SIZE).unwrap();
+        assert!(
+            right.contains("2000 us or more, all others 5 us"),
+            "{right}"
+        );
+        assert!(of(&report(2, "big:000"), SIZE).is_err());
+        assert!(of(&report(3, "small:000000"), SIZE).is_err());
+        assert!(of(&json!({}), SIZE).is_err());
+    }
+}

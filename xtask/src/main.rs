@@ -1,0 +1,58 @@
+//! Development tasks: `cargo xtask setup | demo | test | ci | bench | accuracy`.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+mod accuracy;
+mod bench;
+mod ci;
+mod demo;
+mod recorder;
+mod setup;
+mod shell;
+mod test;
+#[path = "../../pebs-user/build/toolchain.rs"]
+mod toolchain;
+
+/// Development tasks of pebs-trace
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Find or install what building, the demo and the tests need
+    Setup(setup::Args),
+    /// Trace Debian's redis-server under load and check the report
+    Demo(demo::Args),
+    /// Run every test, those on the real kernel included
+    Test(test::Args),
+    /// Run what has to pass before a change is merged
+    Ci,
+    /// Measure the cost of a mark and of a sample beside perf and bpftrace
+    Bench(bench::Args),
+    /// Measure bias and error of both estimates against known truth
+    Accuracy(accuracy::Args),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().task {
+        Task::Setup(args) => setup::main(&args),
+        Task::Demo(args) => demo::main(&args),
+        Task::Test(args) => test::main(&args),
+        Task::Ci => ci::main(),
+        Task::Bench(args) => bench::main(&args),
+        Task::Accuracy(args) => accuracy::main(&args),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

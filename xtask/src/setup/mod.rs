@@ -1,0 +1,293 @@
+//! `cargo xtask setup`: finds or installs what building, the demo and the tests need.
+//!
+//! A piece that is found is left alone, whoever put it there. Root is asked for only to install
+//! Debian packages.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use clap::ValueEnum;
+
+use crate::toolchain;
+use apt::Apt;
+
+mod apt;
+mod bpf;
+mod dpdk;
+mod python;
+
+/// Options of `cargo xtask setup`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Print what is missing and exit with 1 if anything required is
+    #[arg(long)]
+    check: bool,
+    /// Print only what is installed now
+    #[arg(long)]
+    quiet: bool,
+    /// Leave out what only comparisons and optional tests need
+    #[arg(long)]
+    required_only: bool,
+    /// Which rustc to install for the eBPF programs, if none is found
+    #[arg(long, value_enum, default_value_t)]
+    toolchain: Toolchain,
+}
+
+/// Ways to come by a rustc for the eBPF programs.
+#[derive(Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum Toolchain {
+    /// Debian's packages if there are any, else rustup's nightly
+    #[default]
+    Auto,
+    /// Debian's rustc-web and libstd-rust-web-dev-bpf
+    Debian,
+    /// Rustup's nightly with rust-src
+    Nightly,
+}
+
+/// One thing that has to be there.
+struct Piece {
+    name: &'static str,
+    /// Who needs it.
+    purpose: &'static str,
+    /// Without it, something that the README promises does not work.
+    required: bool,
+    /// What was found, or `None`.
+    find: fn() -> Option<String>,
+    /// How to come by it.
+    source: Source,
+}
+
+enum Source {
+    /// Debian packages.
+    Packages(&'static [&'static str]),
+    /// Anything else.
+    Custom(fn(&Means) -> Result<()>),
+}
+
+/// What installing may use.
+struct Means {
+    toolchain: Toolchain,
+    apt: Apt,
+}
+
+/// Every piece, in the order of installation.
+const PIECES: [Piece; 12] = [
+    Piece {
+        name: "rustc for eBPF",
+        purpose: "build",
+        required: true,
+        find: || toolchain::find_compiler(None).map(|compiler| compiler.to_string()),
+        source: Source::Custom(bpf::install_compiler),
+    },
+    Piece {
+        name: "bpf-linker",
+        purpose: "build",
+        required: true,
+        find: || toolchain::find_linker().map(|path| path.display().to_string()),
+        source: Source::Custom(bpf::install_linker),
+    },
+    Piece {
+        name: "rustfmt and clippy",
+        purpose: "ci",
+        required: true,
+        find: || program("rustfmt").and(program("cargo-clippy")),
+        source: Source::Custom(bpf::install_components),
+    },
+    Piece {
+        name: "C and C++ compilers",
+        purpose: "workloads of the tests",
+        required: true,
+        find: || program("gcc").and(program("g++")),
+        source: Source::Packages(&["gcc", "g++", "libc6-dev"]),
+    },
+    Piece {
+        name: "redis-server",
+        purpose: "demo, tests",
+        required: true,
+        find: || program("redis-server"),
+        source: Source::Packages(&["redis-server"]),
+    },
+    Piece {
+        name: "sqlite3",
+        purpose: "tests",
+        required: true,
+        find: || program("sqlite3").and(library("libsqlite3.so.0")),
+        source: Source::Packages(&["sqlite3", "libsqlite3-0"]),
+    },
+    Piece {
+        name: "librte_acl",
+        purpose: "firewall test",
+        required: false,
+        find: dpdk::find_library,
+        source: Source::Custom(dpdk::install_library),
+    },
+    Piece {
+        name: "DPDK headers",
+        purpose: "firewall test",
+        required: false,
+        find: dpdk::find_headers,
+        source: Source::Custom(dpdk::install_headers),
+    },
+    Piece {
+        name: "perf",
+        purpose: "comparison in bench",
+        required: false,
+        find: || program("perf"),
+        source: Source::Packages(&["linux-perf"]),
+    },
+    Piece {
+        name: "bpftrace",
+        purpose: "comparison in bench",
+        required: false,
+        find: || program("bpftrace"),
+        source: Source::Packages(&["bpftrace"]),
+    },
+    Piece {
+        name: "Python's venv",
+        purpose: "reader tests",
+        required: false,
+        find: python::find_venv_module,
+        source: Source::Packages(&["python3", "python3-venv"]),
+    },
+    Piece {
+        name: "duckdb, pandas, pyarrow",
+        purpose: "reader tests",
+        required: false,
+        find: python::find_readers,
+        source: Source::Custom(python::install_readers),
+    },
+];
+
+/// Runs the task.
+pub fn main(args: &Args) -> Result<ExitCode> {
+    let missing = look(args);
+    if args.check {
+        let blocked = missing.iter().any(|piece| piece.required);
+        return Ok(if blocked {
+            ExitCode::FAILURE
+        } else {
+            ExitCode::SUCCESS
+        });
+    }
+    let means = Means {
+        toolchain: args.toolchain,
+        apt: Apt::default(),
+    };
+    install_packages(&missing, &means.apt)?;
+    let mut failed = Vec::new();
+    for piece in &missing {
+        if let Err(error) = install(piece, &means) {
+            if piece.required {
+                return Err(error.context(format!("cannot set up {}", piece.name)));
+            }
+            failed.push(piece.name);
+            eprintln!("setup: {} left out: {error:#}", piece.name);
+        }
+    }
+    if !missing.is_empty() || !args.quiet {
+        eprintln!("setup: {}", summary(&failed));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Installs what the other tasks need, silent if it is all there.
+pub fn ensure() -> Result<()> {
+    main(&Args {
+        check: false,
+        quiet: true,
+        required_only: false,
+        toolchain: Toolchain::Auto,
+    })
+    .map(drop)
+}
+
+/// The Python with the readers that users have, if setup could make it.
+pub fn readers() -> Option<String> {
+    python::find_readers()
+}
+
+/// Where a program is, on `PATH` or among cargo's.
+fn program(name: &str) -> Option<String> {
+    toolchain::find_program(name).map(|path| path.display().to_string())
+}
+
+/// Where a shared library is.
+fn library(name: &str) -> Option<String> {
+    library_dirs()
+        .map(|dir| format!("{dir}/{name}"))
+        .find(|path| Path::new(path).exists())
+}
+
+/// Folders that hold shared libraries on Debian and its like.
+fn library_dirs() -> impl Iterator<Item = &'static str> {
+    [
+        "/usr/lib/x86_64-linux-gnu",
+        "/usr/lib64",
+        "/usr/lib",
+        "/usr/local/lib",
+    ]
+    .into_iter()
+}
+
+/// Prints what is there, and gives what is not.
+fn look(args: &Args) -> Vec<&'static Piece> {
+    let mut missing = Vec::new();
+    for piece in PIECES
+        .iter()
+        .filter(|piece| piece.required || !args.required_only)
+    {
+        match (piece.find)() {
+            Some(found) if !args.quiet => eprintln!("setup: {}: found {found}", piece.name),
+            Some(_) => {}
+            None => {
+                let need = if piece.required {
+                    "required"
+                } else {
+                    "optional"
+                };
+                eprintln!("setup: {}: missing ({need}: {})", piece.name, piece.purpose);
+                missing.push(piece);
+            }
+        }
+    }
+    missing
+}
+
+/// Installs the packages of all required pieces at once: one transaction, one password.
+fn install_packages(missing: &[&Piece], apt: &Apt) -> Result<()> {
+    let mut packages = Vec::new();
+    for piece in missing.iter().filter(|piece| piece.required) {
+        if let Source::Packages(names) = piece.source {
+            packages.extend_from_slice(names);
+        }
+    }
+    if packages.is_empty() {
+        Ok(())
+    } else {
+        apt.install(&packages)
+    }
+}
+
+fn install(piece: &Piece, means: &Means) -> Result<()> {
+    match piece.source {
+        Source::Packages(names) if !piece.required => means.apt.install(names)?,
+        Source::Packages(_) => {}
+        Source::Custom(install) => install(means)?,
+    }
+    match (piece.find)() {
+        Some(found) => {
+            eprintln!("setup: {}: installed {found}", piece.name);
+            Ok(())
+        }
+        None => bail!("{} is still not there after its installation", piece.name),
+    }
+}
+
+fn summary(failed: &[&str]) -> String {
+    if failed.is_empty() {
+        return "everything is in place".to_owned();
+    }
+    format!("in place, without the optional {}", failed.join(", "))
+}
