@@ -107,27 +107,31 @@ fn expired_keys() {
     assert!(ended.status.success(), "{ended}");
 }
 
-/// Every GET of a big key is slow, slower than 99 % of the small ones, and these alone are slow
-/// because they free memory.
+/// Every GET of a big key is slow, slower than 99 % of the small ones, and no small one frees as much
+/// memory as the least of them.
 ///
 /// The odd small one is as slow on a busy machine, wherever it happened to be when the hypervisor or
-/// an interrupt took the CPU: what sets the big ones apart is the reason.
+/// an interrupt took the CPU, and that may be in a function that frees. So nothing is asked of a
+/// single small one but that the reason sets the big ones apart from it.
 fn slow_are_the_big_ones(trace: &Trace, visits: &[Visit], keys: &[String]) {
     let freeing = samples_in_code_that_frees(trace);
-    let (mut small, mut big) = (Vec::new(), Vec::new());
-    for (visit, key) in visits.iter().zip(keys) {
-        let freed = freeing.get(&visit.visit_id).map_or(0, |n| n * RESET_NS);
-        let frees = 2 * freed > SLOW_NS;
-        let expected = key.starts_with("big:");
-        assert!(
-            frees == expected,
-            "{key}: {freed} ns of freeing in {visit:?}"
-        );
-        let group = if expected { &mut big } else { &mut small };
-        group.push(visit.oncpu_ns.unwrap());
+    let freed = |visit: &Visit| freeing.get(&visit.visit_id).map_or(0, |n| n * RESET_NS);
+    let gets = || visits.iter().zip(keys);
+    let big = || gets().filter(|(_, key)| key.starts_with("big:"));
+    let small = || gets().filter(|(_, key)| key.starts_with("small:"));
+    let least = big().map(|(visit, _)| freed(visit)).min().unwrap();
+    assert!(least > SLOW_NS, "a big one has {least} ns of freeing");
+    for (visit, key) in small() {
+        let freed = freed(visit);
+        assert!(freed < least, "{key}: {freed} ns of freeing in {visit:?}");
     }
-    small.sort_unstable();
-    let (fastest_big, p99) = (big.iter().min().copied().unwrap(), small[SMALL * 99 / 100]);
+    let mut times: Vec<i64> = small().map(|(visit, _)| visit.oncpu_ns.unwrap()).collect();
+    times.sort_unstable();
+    let fastest_big = big()
+        .map(|(visit, _)| visit.oncpu_ns.unwrap())
+        .min()
+        .unwrap();
+    let p99 = times[SMALL * 99 / 100];
     assert!(
         fastest_big > SLOW_NS && fastest_big > p99,
         "big {fastest_big}, small p99 {p99} ns"
