@@ -99,6 +99,17 @@ impl<T: WholeType> Required<T> {
             self.deltas.end_page(&mut self.pages, None);
         }
     }
+
+    /// Pushes a value some times.
+    #[inline]
+    pub(super) fn repeat(&mut self, value: T::Native, mut times: usize) {
+        while times > 0 {
+            times = self.deltas.repeat(value, times);
+            if self.deltas.is_full() {
+                self.deltas.end_page(&mut self.pages, None);
+            }
+        }
+    }
 }
 
 impl<T: WholeType> Column for Required<T> {
@@ -147,9 +158,29 @@ impl<T: WholeType> Nullable<T> {
         if let Some(value) = value
             && self.deltas.push(value)
         {
-            self.deltas
-                .end_page(&mut self.pages, Some(&mut self.levels));
+            self.end_page();
         }
+    }
+
+    /// Pushes a value some times.
+    #[inline]
+    pub(super) fn repeat(&mut self, value: Option<T::Native>, mut times: usize) {
+        let Some(value) = value else {
+            return self.levels.repeat(false, times as u32);
+        };
+        while times > 0 {
+            let left = self.deltas.repeat(value, times);
+            self.levels.repeat(true, (times - left) as u32);
+            times = left;
+            if self.deltas.is_full() {
+                self.end_page();
+            }
+        }
+    }
+
+    fn end_page(&mut self) {
+        self.deltas
+            .end_page(&mut self.pages, Some(&mut self.levels));
     }
 }
 
@@ -429,7 +460,7 @@ mod tests {
         column: &mut C,
         groups: &[&[V]],
         push: impl Fn(&mut C, V),
-    ) -> ArrayRef {
+    ) -> (ArrayRef, Vec<Statistics>) {
         let dir = tempfile::tempdir().unwrap();
         let schema = Arc::new(Schema::new(vec![C::field("n")]));
         let owner = Owner::default();
@@ -442,24 +473,32 @@ mod tests {
         let file = File::open(open_path(dir.path(), 0)).unwrap();
         let reader = ParquetRecordBatchReaderBuilder::try_new(file).unwrap();
         assert_eq!(reader.schema().fields(), schema.fields());
+        let groups = reader.metadata().row_groups().iter();
+        let statistics = groups.map(|g| g.column(0).statistics().unwrap().clone());
+        let statistics = statistics.collect();
         let batches: Vec<_> = reader.build().unwrap().map(Result::unwrap).collect();
         let arrays: Vec<&dyn Array> = batches.iter().map(|b| b.column(0).as_ref()).collect();
-        concat(&arrays).unwrap()
+        (concat(&arrays).unwrap(), statistics)
     }
 
     /// Numbers of a type come back, null or not, in pages and row groups of any length.
     fn numbers_survive<T: WholeType<Native: Debug>>(values: &[T::Native], cut: usize) {
         let (a, b) = values.split_at(cut % values.len());
         let groups: Vec<&[T::Native]> = [a, b].into_iter().filter(|g| !g.is_empty()).collect();
-        let read = through_a_file(&mut Required::<T>::default(), &groups, Required::push);
+        let (read, found) = through_a_file(&mut Required::<T>::default(), &groups, Required::push);
         let read: &PrimitiveArray<T> = read.as_primitive();
         assert_eq!(read.values(), values);
+        let range = |group: &&[T::Native]| {
+            let values = || group.iter().copied();
+            T::statistics(values().min().zip(values().max()), 0)
+        };
+        assert_eq!(found, groups.iter().map(range).collect::<Vec<_>>());
 
         let with_nulls = |n: &usize| (n % 3 != 1 && n % 50 > 9).then(|| values[*n]);
         let nullable: Vec<Option<T::Native>> = (0..values.len()).map(|n| with_nulls(&n)).collect();
         let (a, b) = nullable.split_at(cut % values.len());
         let groups: Vec<_> = [a, b].into_iter().filter(|g| !g.is_empty()).collect();
-        let read = through_a_file(&mut Nullable::<T>::default(), &groups, Nullable::push);
+        let (read, _) = through_a_file(&mut Nullable::<T>::default(), &groups, Nullable::push);
         let read: &PrimitiveArray<T> = read.as_primitive();
         assert_eq!(read.iter().collect::<Vec<_>>(), nullable);
     }
@@ -489,7 +528,7 @@ mod tests {
             let values: Vec<u64> = (0..values.len() * repeat).map(|n| values[n * n % values.len()]).collect();
             let half = values.split_at(values.len() / 2);
             let groups: Vec<&[u64]> = [half.0, half.1].into_iter().filter(|g| !g.is_empty()).collect();
-            let read = through_a_file(&mut Addresses::default(), &groups, Addresses::push);
+            let (read, _) = through_a_file(&mut Addresses::default(), &groups, Addresses::push);
             prop_assert_eq!(read.as_primitive::<UInt64Type>().values(), &values[..]);
         }
     }
@@ -499,7 +538,7 @@ mod tests {
     fn many_pages_survive() {
         let values: Vec<u64> = (0..200_000).map(|n| n / 1000 * 7919 % 1_000_003).collect();
         numbers_survive::<UInt64Type>(&values, 150_000);
-        let read = through_a_file(&mut Addresses::default(), &[&values[..]], Addresses::push);
+        let (read, _) = through_a_file(&mut Addresses::default(), &[&values[..]], Addresses::push);
         assert_eq!(read.as_primitive::<UInt64Type>().values(), &values[..]);
 
         let reals: Vec<Option<f64>> = values
@@ -507,7 +546,7 @@ mod tests {
             .map(|n| (n % 5 > 0).then_some(*n as f64))
             .collect();
         let push = NullableReal::push;
-        let read = through_a_file(&mut NullableReal::default(), &[&reals[..]], push);
+        let (read, _) = through_a_file(&mut NullableReal::default(), &[&reals[..]], push);
         assert_eq!(
             read.as_primitive::<Float64Type>()
                 .iter()
@@ -516,13 +555,13 @@ mod tests {
         );
 
         let truths: Vec<bool> = values.iter().map(|n| n % 4 == 0).collect();
-        let read = through_a_file(&mut Truth::default(), &[&truths[..]], Truth::push);
+        let (read, _) = through_a_file(&mut Truth::default(), &[&truths[..]], Truth::push);
         let read: Vec<_> = read.as_boolean().iter().flatten().collect();
         assert_eq!(read, truths);
 
         let words = [Some("GET"), None, Some(""), Some("käse")];
         let texts: Vec<Option<&str>> = (0..200_000).map(|n| words[n / 7 % 4]).collect();
-        let read = through_a_file(
+        let (read, _) = through_a_file(
             &mut NullableText::default(),
             &[&texts[..]],
             NullableText::push,
@@ -530,7 +569,7 @@ mod tests {
         assert_eq!(read.as_string::<i32>().iter().collect::<Vec<_>>(), texts);
 
         let texts: Vec<&str> = texts.iter().map(|text| text.unwrap_or("none")).collect();
-        let read = through_a_file(&mut Text::default(), &[&texts[..]], Text::push);
+        let (read, _) = through_a_file(&mut Text::default(), &[&texts[..]], Text::push);
         assert_eq!(
             read.as_string::<i32>().iter().flatten().collect::<Vec<_>>(),
             texts

@@ -14,9 +14,11 @@ use super::columns::{
     Addresses, Chunk, Column, Nullable, NullableReal, NullableText, Required, Text, Truth,
 };
 use super::schema::{
-    ArgColumn, ArgType, ArgValue, FunctionRow, LossRow, SampleRow, Table, VisitFunctionRow,
-    VisitRow, WaitRow,
+    ArgColumn, ArgType, ArgValue, FunctionRow, LossRow, SampleRow, SamplesOf, Table,
+    VisitFunctionRow, VisitRow, WaitRow,
 };
+use crate::stream::decode::RawSample;
+use crate::units::FunctionId;
 
 /// Why argument columns can't be written.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -178,7 +180,7 @@ macro_rules! table {
 
 table! {
     /// The fixed columns of `visits`.
-    VisitFields, row: VisitRow {
+    VisitFields, row: VisitRow<'_> {
         visit_id: Required<UInt64Type> = row.visit_id;
         item_id: Required<UInt64Type> = row.item_id;
         probe_id: Required<UInt16Type> = row.probe_id.0;
@@ -222,6 +224,42 @@ table! {
         cpu: Required<UInt16Type> = row.cpu.0;
         event: Required<UInt8Type> = row.event.0;
         flags: Required<UInt32Type> = row.flags;
+    }
+}
+
+impl SampleColumns {
+    /// Appends the samples of a visit, column by column, which is faster than row by row.
+    ///
+    /// `functions`: as many as there are samples.
+    #[inline]
+    pub(super) fn extend(
+        &mut self,
+        of: &SamplesOf<'_>,
+        functions: impl Iterator<Item = FunctionId>,
+    ) {
+        let [first, ..] = of.samples else { return };
+        let (samples, count) = (of.samples, of.samples.len());
+        self.rows += count;
+        samples.iter().for_each(|s| self.time_ns.push(s.time.0));
+        self.visit_id.repeat(of.visit_id, count);
+        functions.for_each(|function| self.function_id.push(function.0));
+        samples.iter().for_each(|s| self.ip.push(s.ip.0));
+        self.tid.repeat(of.tid.0, count);
+        let same = |s: &RawSample| {
+            (s.cpu, s.event, s.exact, s.kernel)
+                == (first.cpu, first.event, first.exact, first.kernel)
+        };
+        if of.near.is_none() && samples.iter().all(same) {
+            self.cpu.repeat(first.cpu.0, count);
+            self.event.repeat(first.event.0, count);
+            self.flags.repeat(of.flags(first), count);
+        } else {
+            for sample in samples {
+                self.cpu.push(sample.cpu.0);
+                self.event.push(sample.event.0);
+                self.flags.push(of.flags(sample));
+            }
+        }
     }
 }
 
@@ -351,7 +389,7 @@ impl VisitColumns {
     /// # Errors
     /// The index of the first argument whose type is not its column's. The row was appended.
     #[inline]
-    pub(super) fn push(&mut self, row: &VisitRow) -> Result<(), usize> {
+    pub(super) fn push(&mut self, row: &VisitRow<'_>) -> Result<(), usize> {
         self.fixed.push(row);
         let mut wrong = None;
         for (index, column) in self.args.iter_mut().enumerate() {

@@ -14,12 +14,15 @@ use std::{fs, io};
 use super::files::{Owner, TraceLock};
 use super::output::Output;
 use super::run::RunInfo;
-use super::schema::{FunctionRow, LossRow, SampleRow, Table, VisitFunctionRow, VisitRow, WaitRow};
+use super::schema::{
+    FunctionRow, LossRow, SampleRow, SamplesOf, Table, VisitFunctionRow, VisitRow, WaitRow,
+};
 use super::tables::{
     FunctionColumns, LossColumns, RowColumns, SampleColumns, VisitColumns, VisitFunctionColumns,
     WaitColumns, check_columns,
 };
 pub use super::write_error::WriteError;
+use crate::units::FunctionId;
 
 /// How often the trace goes to disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +57,9 @@ pub struct Finished {
     /// Rows on disk, in the order of [`Table::ALL`].
     pub rows: [u64; Table::ALL.len()],
 }
+
+/// Samples of a visit that are added before the next look at how full the columns are.
+const SAMPLES_AT_ONCE: usize = 16 * 1024;
 
 /// Columns of all tables.
 #[derive(Debug)]
@@ -171,7 +177,7 @@ impl TraceWriter {
     /// # Errors
     /// As [`TraceWriter`] says; an argument of the wrong type (written as null).
     #[inline]
-    pub fn visit(&mut self, row: &VisitRow) -> Result<(), WriteError> {
+    pub fn visit(&mut self, row: &VisitRow<'_>) -> Result<(), WriteError> {
         let pushed = self.columns.visits.push(row);
         self.flush_if_full(Table::Visits, self.columns.visits.is_full())?;
         pushed.map_err(|index| WriteError::Argument { index })
@@ -198,6 +204,28 @@ impl TraceWriter {
     pub fn sample(&mut self, row: &SampleRow) -> Result<(), WriteError> {
         self.columns.samples.push(row);
         self.flush_if_full(Table::Samples, self.columns.samples.is_full())
+    }
+
+    /// Adds the samples of a visit. `functions`: as many as there are samples.
+    ///
+    /// # Errors
+    /// As [`TraceWriter`] says.
+    pub fn samples(
+        &mut self,
+        of: &SamplesOf<'_>,
+        mut functions: impl Iterator<Item = FunctionId>,
+    ) -> Result<(), WriteError> {
+        let mut result = Ok(());
+        for samples in of.samples.chunks(SAMPLES_AT_ONCE) {
+            let now = functions.by_ref().take(samples.len());
+            self.columns
+                .samples
+                .extend(&SamplesOf { samples, ..*of }, now);
+            if self.columns.samples.is_full() {
+                result = result.and(self.flush_full(Table::Samples));
+            }
+        }
+        result
     }
 
     /// Adds an interval off the CPU.
@@ -527,10 +555,10 @@ mod tests {
         let dir = parent.path().join("t");
         let mut writer = create(&dir);
         let mut row = fixture::visit(2);
-        row.args.swap(0, 1);
+        row.args.to_mut().swap(0, 1);
         let error = writer.visit(&row).unwrap_err();
         assert!(matches!(error, WriteError::Argument { index: 0 }));
-        row.args.clear();
+        row.args.to_mut().clear();
         writer.visit(&row).unwrap();
         let finished = writer.finish(&complete()).unwrap();
         assert_eq!(finished.rows[Table::Visits as usize], 2);

@@ -52,6 +52,15 @@ whole! {
     u64 => i64, u64;
 }
 
+/// 128 rises of twice this cannot wrap around, at 32 bits neither.
+const SMALL: i64 = 1 << 23;
+
+/// A range that has two more numbers in it.
+fn include<T: Ord + Copy>(range: Option<(T, T)>, min: T, max: T) -> Option<(T, T)> {
+    let (low, high) = range.unwrap_or((min, max));
+    Some((low.min(min), high.max(max)))
+}
+
 /// The numbers of a column chunk.
 #[derive(Debug)]
 pub(in crate::store) struct Deltas<T> {
@@ -89,6 +98,28 @@ impl<T: Whole> Deltas<T> {
         self.len == BLOCK + 1 && self.end_block()
     }
 
+    /// Appends a number some times, up to the end of the page; says how many times are left. If any,
+    /// [`Deltas::end_page`] is due before them.
+    #[inline]
+    #[must_use]
+    pub(in crate::store) fn repeat(&mut self, value: T, mut times: usize) -> usize {
+        while times > 0 {
+            let now = times.min(BLOCK + 1 - self.len);
+            self.block[self.len..self.len + now].fill(value);
+            self.len += now;
+            times -= now;
+            if self.len == BLOCK + 1 && self.end_block() {
+                break;
+            }
+        }
+        times
+    }
+
+    /// Whether [`Deltas::end_page`] is due.
+    pub(in crate::store) const fn is_full(&self) -> bool {
+        self.values >= PAGE_VALUES
+    }
+
     /// Smallest and largest number since the last [`Deltas::clear`].
     pub(in crate::store) const fn range(&self) -> Option<(T, T)> {
         self.range
@@ -107,20 +138,15 @@ impl<T: Whole> Deltas<T> {
     fn encode(&mut self) {
         let numbers = &self.block[..self.len];
         let [first, rest @ ..] = numbers else { return };
-        let mut range = self.range.unwrap_or((*first, *first));
         if self.values == 0 {
             (self.first, self.values) = (*first, 1);
-            range = (range.0.min(*first), range.1.max(*first));
+            self.range = include(self.range, *first, *first);
         }
         self.values += rest.len();
-        if rest.is_empty() {
-            self.range = Some(range);
-            return;
-        }
+        let Some(last) = rest.last() else { return };
         if rest.len() == BLOCK && rest.iter().all(|number| number == first) {
             // The smallest difference and the four widths.
             self.blocks.extend([0; 5]);
-            self.range = Some(range);
             return;
         }
         let mut differences = [0i64; BLOCK];
@@ -128,15 +154,14 @@ impl<T: Whole> Deltas<T> {
         for (difference, pair) in differences.iter_mut().zip(numbers.windows(2)) {
             *difference = pair[1].less(pair[0]);
             smallest = smallest.min(*difference);
-            range = (range.0.min(pair[1]), range.1.max(pair[1]));
         }
-        self.range = Some(range);
         let count = rest.len();
         // What a short block lacks is as good as the smallest difference: it takes no bits.
         differences[count..].fill(smallest);
         varint(&mut self.blocks, zigzag(smallest));
         let widths = self.blocks.len();
         self.blocks.extend([0; BLOCK / GROUP]);
+        let mut all_bits = 0;
         for (index, group) in differences.chunks_exact(GROUP).enumerate() {
             if index * GROUP >= count {
                 break;
@@ -147,10 +172,20 @@ impl<T: Whole> Deltas<T> {
                 *offset = T::offset(*difference, smallest);
                 bits |= *offset;
             }
+            all_bits |= bits;
             let width = (u64::BITS - bits.leading_zeros()) as usize;
             self.blocks[widths + index] = width as u8;
             pack(&offsets, width, &mut self.blocks);
         }
+        // Small rises cannot wrap, so that the last number is the largest.
+        let rising = smallest >= 0 && smallest < SMALL && all_bits < SMALL as u64 && first <= last;
+        let (min, max) = if rising {
+            (*first, *last)
+        } else {
+            let least = rest.iter().fold(*first, |a, b| a.min(*b));
+            (least, rest.iter().fold(*first, |a, b| a.max(*b)))
+        };
+        self.range = include(self.range, min, max);
     }
 
     /// Ends the page, if it has a row. `levels`: which of its rows are null; none without them.

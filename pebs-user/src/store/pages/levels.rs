@@ -19,13 +19,19 @@ impl Levels {
     /// Appends a row.
     #[inline(always)]
     pub(in crate::store) fn push(&mut self, present: bool) {
+        self.repeat(present, 1);
+    }
+
+    /// Appends some rows of a kind.
+    #[inline(always)]
+    pub(in crate::store) fn repeat(&mut self, present: bool, times: u32) {
         if present != self.present {
             self.end_run();
             self.present = present;
         }
-        self.run += 1;
-        self.rows += 1;
-        self.nulls += u64::from(!present);
+        self.run += u64::from(times);
+        self.rows += times;
+        self.nulls += if present { 0 } else { u64::from(times) };
     }
 
     /// Rows of the page so far.
