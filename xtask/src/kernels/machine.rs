@@ -11,9 +11,6 @@ use super::Accel;
 use super::packages::Kernel;
 use crate::shell;
 
-/// CPUs of the guest: some tests need two.
-const CPUS: &str = "2";
-
 /// Memory of the guest, in which its files lie too.
 const MEMORY: &str = "1536M";
 
@@ -47,6 +44,8 @@ pub struct Machine {
     pub qemu: PathBuf,
     /// How it runs instructions.
     pub accel: Accel,
+    /// CPUs of the guest.
+    pub cpus: u32,
     /// The guest's files.
     pub image: PathBuf,
 }
@@ -75,7 +74,8 @@ impl Machine {
         };
         let mut command = Command::new(&self.qemu);
         command
-            .args(["-accel", accel, "-cpu", cpu, "-smp", CPUS, "-m", MEMORY])
+            .args(["-accel", accel, "-cpu", cpu, "-m", MEMORY])
+            .args(["-smp", &self.cpus.to_string()])
             .args(OPTIONS)
             .arg("none")
             .arg("-kernel")

@@ -69,6 +69,9 @@ pub struct Args {
     /// What executes the guest's instructions
     #[arg(long, value_enum, default_value_t)]
     accel: Accel,
+    /// CPUs of the guest; with several emulated ones a kernel that changes its own code may stumble
+    #[arg(long, default_value_t = 1)]
+    cpus: u32,
     /// Time limit for one kernel, from power-on to power-off
     #[arg(long, value_name = "MINUTES", default_value_t = 20)]
     limit: u64,
@@ -88,13 +91,16 @@ pub enum Accel {
 struct Round {
     tests: Vec<String>,
     accel: Accel,
+    cpus: u32,
     limit: Duration,
 }
 
 impl Round {
     /// Arguments of the test program.
     fn test_arguments(&self) -> Vec<String> {
-        let mut arguments = self.tests.clone();
+        // With several threads a test's line is whole, whatever else is printed meanwhile.
+        let mut arguments = vec!["--test-threads=2".to_owned()];
+        arguments.extend_from_slice(&self.tests);
         if self.accel == Accel::Tcg {
             for test in TOO_SLOW {
                 arguments.extend(["--skip".to_owned(), test.to_owned()]);
@@ -115,6 +121,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     let round = Round {
         tests: args.tests.clone(),
         accel: args.accel,
+        cpus: args.cpus,
         limit: Duration::from_secs(60 * args.limit.max(1)),
     };
     Ok(if run(&versions, &round)? {
@@ -129,6 +136,7 @@ pub fn small() -> Result<()> {
     let round = Round {
         tests: CI_TESTS.map(str::to_owned).to_vec(),
         accel: Accel::Tcg,
+        cpus: 1,
         limit: CI_LIMIT,
     };
     if run(&[CI_VERSION], &round)? {
@@ -165,6 +173,7 @@ fn run(versions: &[&str], round: &Round) -> Result<bool> {
     let machine = Machine {
         qemu,
         accel: round.accel,
+        cpus: round.cpus,
         image: contents.write(&round.test_arguments())?,
     };
     let mut outcomes = Vec::new();
