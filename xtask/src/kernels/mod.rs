@@ -34,19 +34,16 @@ pub const QEMU: &str = "qemu-system-x86_64";
 /// The kernel that `ci` runs.
 const CI_VERSION: &str = "6.1";
 
-/// What `ci` runs on it: one test of each kind of record, probe and end.
-const CI_TESTS: [&str; 7] = [
+/// What `ci` runs on it: each kind of record, and loss.
+const CI_TESTS: [&str; 5] = [
     "accounts::loss_is_what_the_ledger_says",
     "arguments::named_arguments",
-    "ends::exceptions",
     "ends::exec_within_an_item",
     "processes::fork_of_a_process",
-    "sampling::breakpoint_every_seventh",
     "waits::waits_name_their_function",
 ];
 
-/// Tests that give the target or the machine a fixed time, in which an emulated one does not come far
-/// enough.
+/// Tests that give the target a fixed time, in which an emulated one may not come far enough.
 const TOO_SLOW: [&str; 4] = [
     "binaries::target_runs_on",
     "ends::command_that_is_terminated",
@@ -56,7 +53,7 @@ const TOO_SLOW: [&str; 4] = [
 
 /// Time for it, from power-on to power-off: several times what it takes, as a test must not fail
 /// because others have the CPUs.
-const CI_LIMIT: Duration = Duration::from_secs(480);
+const CI_LIMIT: Duration = Duration::from_secs(600);
 
 /// Options of `cargo xtask kernels`.
 #[derive(clap::Args)]
@@ -73,7 +70,7 @@ pub struct Args {
     #[arg(long, default_value_t = 1)]
     cpus: u32,
     /// Time limit for one kernel, from power-on to power-off
-    #[arg(long, value_name = "MINUTES", default_value_t = 20)]
+    #[arg(long, value_name = "MINUTES", default_value_t = 60)]
     limit: u64,
 }
 
