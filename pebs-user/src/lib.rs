@@ -77,6 +77,8 @@
 
 pub mod units;
 
+pub mod terminal;
+
 pub mod target;
 
 pub mod pmu;

@@ -23,6 +23,7 @@ use crate::collect::session::{Rings, Session, SessionPlan};
 use crate::collect::sideband::Sideband;
 use crate::pipeline::{Outcome, Pipeline, PipelineOptions, Progress};
 use crate::pmu::attr::EventClass;
+use crate::say;
 use crate::store::run::RunInfo;
 use crate::store::writer::{TraceWriter, WriterOptions};
 use crate::target::breakpoint;
@@ -86,7 +87,7 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
             let note = format!(
                 "mappings are read from /proc only, as {error}: functions of processes that end at once may stay unnamed"
             );
-            eprintln!("note: {note}");
+            say!("note: {note}");
             info.notes.push(note);
             None
         }
@@ -108,7 +109,7 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
         return Err(error.into());
     }
     if plan.voice == Voice::Aloud {
-        eprintln!("recording to {}{}", plan.output.display(), how_to_end(plan));
+        say!("recording to {}{}", plan.output.display(), how_to_end(plan));
     }
     let control = Control {
         plan: &session_plan,
