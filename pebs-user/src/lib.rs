@@ -77,6 +77,7 @@
 
 pub mod units;
 
+mod files;
 pub mod terminal;
 
 pub mod target;
@@ -101,3 +102,6 @@ pub mod selftest;
 
 pub mod cli;
 pub mod cmd;
+
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
