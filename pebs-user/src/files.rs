@@ -50,6 +50,21 @@ pub fn read_regular(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     Ok(data)
 }
 
+/// User and group that invoked us through sudo; `None` if we are not root, or root itself invoked us.
+pub fn invoking_user() -> Option<(u32, u32)> {
+    if !rustix::process::geteuid().is_root() {
+        return None;
+    }
+    let id = |name| std::env::var(name).ok();
+    user_and_group(id("SUDO_UID").as_deref(), id("SUDO_GID").as_deref())
+}
+
+/// Both, if both are numbers.
+pub fn user_and_group(uid: Option<&str>, gid: Option<&str>) -> Option<(u32, u32)> {
+    let number = |text: Option<&str>| text.and_then(|t| t.parse().ok());
+    number(uid).zip(number(gid))
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
@@ -57,6 +72,15 @@ mod tests {
     use rustix::fs::{CWD, FileType, Mode, mknodat};
 
     use super::*;
+
+    /// Only whole pairs of numbers name a user.
+    #[test]
+    fn sudo() {
+        assert_eq!(user_and_group(Some("1000"), Some("100")), Some((1000, 100)));
+        for (uid, gid) in [(None, Some("1")), (Some("1"), None), (Some("x"), Some("1"))] {
+            assert_eq!(user_and_group(uid, gid), None);
+        }
+    }
 
     /// Pipes, devices, folders and giant files are refused at once.
     #[test]

@@ -15,6 +15,8 @@ mod ends;
 mod hostile;
 #[path = "kernel/overlaps.rs"]
 mod overlaps;
+#[path = "kernel/privileges.rs"]
+mod privileges;
 #[path = "kernel/processes.rs"]
 mod processes;
 #[path = "kernel/sampling.rs"]

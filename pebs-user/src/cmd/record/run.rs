@@ -19,6 +19,7 @@ use crate::analysis::estimate::Pause;
 use crate::collect::calibrate::UnitCosts;
 use crate::collect::command::{self, Held};
 use crate::collect::drain::{Cycle, Drain, now};
+use crate::collect::privileges;
 use crate::collect::session::{Rings, Session, SessionPlan};
 use crate::collect::sideband::Sideband;
 use crate::pipeline::{Outcome, Pipeline, PipelineOptions, Progress};
@@ -109,6 +110,7 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
         return Err(error.into());
     }
     if plan.voice == Voice::Aloud {
+        give_up_privileges();
         say!("recording to {}{}", plan.output.display(), how_to_end(plan));
     }
     let control = Control {
@@ -132,6 +134,14 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
         command,
         ended_by,
     })
+}
+
+/// The self-test records several times in one process, a workload of its own: it keeps what it has.
+fn give_up_privileges() {
+    if let Err(error) = privileges::give_up() {
+        say!("warning: cannot give up root's privileges: {error}");
+        say!("hint: the recording is not affected; please report this");
+    }
 }
 
 fn session_plan(plan: &Plan) -> SessionPlan<'_> {
@@ -337,6 +347,8 @@ fn wait(
 ) -> anyhow::Result<(&'static str, Option<ExitStatus>)> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
+        // Started later by the main thread, to wait for the command.
+        .on_thread_start(privileges::give_up_on_this_thread)
         .build();
     let runtime = runtime.context("cannot start the control loop")?;
     let result = runtime.block_on(control.until_end(duration, held));
