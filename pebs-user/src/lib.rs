@@ -25,6 +25,7 @@
 //! | what the kernel programs record | `pebs-ebpf/src`, with the wire structs in `pebs-common` |
 //! | when things are attached and taken away | [`collect::session`] |
 //! | how rings are emptied, and the frontier | [`collect::drain`] |
+//! | what is left of root's rights meanwhile | [`collect::privileges`] |
 //! | which sample belongs to which item | [`correlate`] |
 //! | names of functions | [`symbolize`] |
 //! | a column of the trace | [`store::schema`], and nothing else |
@@ -39,6 +40,15 @@
 //! encoded pages. A background thread of [`store::writer`] compacts closed segments. Memory between the
 //! threads is bounded in bytes; when the bound is reached the rings fill, and the kernel programs
 //! refuse samples (never marks, as long as samples can be refused) and count them.
+//!
+//! Once everything is attached, each of them gives up what it does not need of root's rights.
+//!
+//! # What others wrote
+//!
+//! Binaries, perf maps, `/proc` files, traces and everything typed are not trusted: what reads them neither
+//! panics nor hangs, and holds memory in proportion to what it read. `fuzz.rs` lists these readers and gives each
+//! to a fuzz target (`cargo xtask fuzz`). Only regular files are opened, and names reach a terminal through
+//! [`terminal`] only.
 //!
 //! # Invariants
 //!
@@ -83,6 +93,9 @@
 
 pub mod units;
 
+mod files;
+pub mod terminal;
+
 pub mod target;
 
 pub mod pmu;
@@ -105,3 +118,6 @@ pub mod selftest;
 
 pub mod cli;
 pub mod cmd;
+
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use pebs_user::cli::{Cli, Cmd};
 use pebs_user::cmd;
+use pebs_user::say;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -26,9 +27,9 @@ fn main() -> ExitCode {
         Some(Cmd::SelftestWorkload(args)) => cmd::selftest::workload(args),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("error: {}", cmd::one_line(&error));
+        say!("error: {}", cmd::one_line(&error));
         if let Some(hint) = cmd::hint_of(&error) {
-            eprintln!("hint: {hint}");
+            say!("hint: {hint}");
         }
         ExitCode::from(2)
     })

@@ -38,6 +38,7 @@ const RECIPES: &[(&str, Recipe)] = &[
     ("execs", Recipe::C("execs.c", &[])),
     ("faults", Recipe::C("faults.c", &[])),
     ("fork", Recipe::C("fork.c", &[])),
+    ("hostile", Recipe::C("hostile.c", &[])),
     ("killed", Recipe::C("killed.c", &[])),
     ("late_threads", Recipe::C("late_threads.c", &[])),
     ("longjmp", Recipe::C("longjmp.c", &[])),

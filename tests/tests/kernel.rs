@@ -11,8 +11,12 @@ mod arguments;
 mod binaries;
 #[path = "kernel/ends.rs"]
 mod ends;
+#[path = "kernel/hostile.rs"]
+mod hostile;
 #[path = "kernel/overlaps.rs"]
 mod overlaps;
+#[path = "kernel/privileges.rs"]
+mod privileges;
 #[path = "kernel/processes.rs"]
 mod processes;
 #[path = "kernel/sampling.rs"]

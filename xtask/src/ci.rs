@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::toolchain::{self, Core};
-use crate::{demo, kernels, setup, shell, test};
+use crate::{demo, fuzz, kernels, setup, shell, test};
 
 /// One step.
 struct Step {
@@ -15,7 +15,7 @@ struct Step {
 }
 
 /// The steps, cheap ones first.
-const STEPS: [Step; 8] = [
+const STEPS: [Step; 9] = [
     Step {
         name: "setup",
         run: setup::ensure,
@@ -39,6 +39,10 @@ const STEPS: [Step; 8] = [
     Step {
         name: "tests",
         run: tests,
+    },
+    Step {
+        name: "fuzzing",
+        run: fuzz::bounded,
     },
     Step {
         name: "demo",

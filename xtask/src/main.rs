@@ -1,4 +1,4 @@
-//! Development tasks: `cargo xtask setup | demo | test | ci | bench | accuracy | kernels`.
+//! Development tasks: `cargo xtask setup | demo | test | fuzz | ci | bench | accuracy | kernels`.
 
 use std::process::ExitCode;
 
@@ -8,6 +8,7 @@ mod accuracy;
 mod bench;
 mod ci;
 mod demo;
+mod fuzz;
 mod kernels;
 mod recorder;
 mod setup;
@@ -32,6 +33,8 @@ enum Task {
     Demo(demo::Args),
     /// Run every test, those on the real kernel included
     Test(test::Args),
+    /// Feed mutated bytes to everything that reads what others wrote
+    Fuzz(fuzz::Args),
     /// Run what has to pass before a change is merged
     Ci,
     /// Measure the cost of a mark and of a sample beside perf and bpftrace
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
         Task::Setup(args) => setup::main(&args),
         Task::Demo(args) => demo::main(&args),
         Task::Test(args) => test::main(&args),
+        Task::Fuzz(args) => fuzz::main(&args),
         Task::Ci => ci::main(),
         Task::Bench(args) => bench::main(&args),
         Task::Accuracy(args) => accuracy::main(&args),

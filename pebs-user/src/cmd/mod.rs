@@ -84,7 +84,7 @@ pub fn start_log(verbose: u8) {
     let _ = tracing_log::LogTracer::init();
     let _ = tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::new(level))
-        .with_writer(std::io::stderr)
+        .with_writer(crate::terminal::stderr)
         .without_time()
         .try_init();
 }

@@ -7,12 +7,14 @@ use clap::{Args, ValueEnum};
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 
+use crate::say;
 use crate::target::ResolveError;
 use crate::target::elf::Binary;
 use crate::target::locate::locate;
 use crate::target::lookup::nearest;
 use crate::target::probe::EntryClass;
 use crate::target::survey::{Probeable, Survey, survey};
+use crate::terminal::{self, shown};
 
 /// Form of the list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -64,7 +66,7 @@ pub fn run(args: &ProbesArgs) -> anyhow::Result<ExitCode> {
         explain_nothing(args, &binary);
         return Ok(ExitCode::from(1));
     }
-    let mut out = io::stdout().lock();
+    let mut out = terminal::stdout();
     let written = match args.format {
         ProbesFormat::Text => text(&mut out, &survey),
         ProbesFormat::Json => json(&mut out, &survey),
@@ -81,13 +83,13 @@ fn explain_nothing(args: &ProbesArgs, binary: &Binary) {
     let path = binary.path.display();
     match &args.pattern {
         None => {
-            eprintln!("nothing can be probed in {path}: no symbols, no .eh_frame, no USDT probes");
+            say!("nothing can be probed in {path}: no symbols, no .eh_frame, no USDT probes");
         }
         Some(pattern) => {
-            eprintln!("no function of {path} fits '{pattern}'");
+            say!("no function of {path} fits '{pattern}'");
             let near = nearest(binary, pattern);
             if !near.is_empty() {
-                eprintln!("hint: the nearest names are {}", near.join(", "));
+                say!("hint: the nearest names are {}", near.join(", "));
             }
         }
     }
@@ -111,10 +113,10 @@ const fn class_name(class: EntryClass) -> &'static str {
 }
 
 fn text(out: &mut impl Write, survey: &Survey) -> io::Result<()> {
-    writeln!(out, "{}", survey.binary)?;
-    writeln!(out, "returns by {}", survey.returns)?;
+    writeln!(out, "{}", shown(&survey.binary))?;
+    writeln!(out, "returns by {}", shown(&survey.returns))?;
     for note in &survey.notes {
-        writeln!(out, "{note}")?;
+        writeln!(out, "{}", shown(note))?;
     }
     if !survey.functions.is_empty() {
         let mut table = Table::new();
@@ -128,7 +130,7 @@ fn text(out: &mut impl Write, survey: &Survey) -> io::Result<()> {
             "arguments",
         ]);
         for row in &survey.functions {
-            table.add_row(cells(row));
+            table.add_row(cells(row).map(cell));
         }
         writeln!(out, "\n{}", trimmed(&table))?;
     }
@@ -139,10 +141,10 @@ fn text(out: &mut impl Write, survey: &Survey) -> io::Result<()> {
             .set_header(["USDT probe", "places", "semaphore", "arguments"]);
         for probe in &survey.usdt {
             table.add_row([
-                probe.probe.clone(),
+                cell(probe.probe.clone()),
                 probe.places.to_string(),
                 yes(probe.semaphore).to_owned(),
-                probe.arguments.clone(),
+                cell(probe.arguments.clone()),
             ]);
         }
         writeln!(out, "\n{}", trimmed(&table))?;
@@ -152,6 +154,19 @@ fn text(out: &mut impl Write, survey: &Survey) -> io::Result<()> {
 
 const fn yes(value: bool) -> &'static str {
     if value { "yes" } else { "no" }
+}
+
+/// Longest cell, characters: a name may be as long as its binary.
+const CELL_MAX: usize = 1000;
+
+/// The binary's words as a cell of the table.
+fn cell(text: String) -> String {
+    let mut text = shown(&text).into_owned();
+    if let Some((end, _)) = text.char_indices().nth(CELL_MAX) {
+        text.truncate(end);
+        text.push('…');
+    }
+    text
 }
 
 /// A table without blanks at its lines' ends.

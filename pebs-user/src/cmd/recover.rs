@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use crate::say;
 use crate::store::recover::{Recovered, recover};
 
 /// Finish traces whose recording was killed
@@ -27,14 +28,15 @@ pub fn run(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
     for dir in &args.traces {
         let code = match recover(dir) {
             Ok(recovered) => {
-                print!("{}", describe(dir, &recovered));
+                // Nobody may be reading any more.
+                let _ = write_all(&describe(dir, &recovered));
                 u8::from(recovered.lost_bytes() > 0)
             }
             Err(error) => {
                 let hint = error.hint();
-                eprintln!("{:#}", anyhow::Error::from(error));
+                say!("{:#}", anyhow::Error::from(error));
                 if let Some(hint) = hint {
-                    eprintln!("hint: {hint}");
+                    say!("hint: {hint}");
                 }
                 2
             }
@@ -42,6 +44,10 @@ pub fn run(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
         worst = worst.max(code);
     }
     Ok(ExitCode::from(worst))
+}
+
+fn write_all(text: &str) -> std::io::Result<()> {
+    std::io::Write::write_all(&mut crate::terminal::stdout(), text.as_bytes())
 }
 
 /// What was done, for people: a line for the trace and one per table.

@@ -9,7 +9,9 @@ use clap::ValueEnum;
 
 use crate::analysis::report::csv::CsvTable;
 use crate::analysis::report::{LossVisits, ReportError, ReportOptions, build, csv, json, text};
+use crate::say;
 use crate::store::reader::Trace;
+use crate::terminal;
 use crate::units::ProbeId;
 
 /// Say which items were slow and what carries their time
@@ -126,7 +128,7 @@ fn write(
 ) -> anyhow::Result<()> {
     let trace = Trace::open(dir).map_err(ReportError::from)?;
     if let Some((remark, hint)) = trace.remark() {
-        eprintln!("{remark}\nhint: {hint}");
+        say!("{remark}\nhint: {hint}");
     }
     let report = build(&trace, options)?;
     let shown = match format {
@@ -134,7 +136,7 @@ fn write(
         Format::Json => json::render(&report).context("cannot write the report as JSON")?,
         Format::Csv => csv::render(&report, table.into()),
     };
-    match io::stdout().lock().write_all(shown.as_bytes()) {
+    match terminal::stdout().write_all(shown.as_bytes()) {
         // `pebs-trace report T | head` is no failure.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other.context("cannot write the report to stdout"),

@@ -13,6 +13,7 @@ use clap::{Parser, ValueEnum};
 
 use crate::cli::Cli;
 use crate::cmd::record;
+use crate::say;
 use crate::selftest::calls;
 use crate::selftest::compare::compare;
 use crate::selftest::findings::Findings;
@@ -167,7 +168,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if self.keep {
-            eprintln!("traces and logs are in {}", self.dir.display());
+            say!("traces and logs are in {}", self.dir.display());
         } else {
             let _ = fs::remove_dir_all(&self.dir);
         }

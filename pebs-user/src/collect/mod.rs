@@ -7,6 +7,7 @@ pub mod drain;
 pub mod kernel_map;
 mod pause;
 pub mod perf_ring;
+pub mod privileges;
 pub mod programs;
 pub mod ring;
 pub mod session;

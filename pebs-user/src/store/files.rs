@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::files::invoking_user;
+
 /// The run's metadata, in the trace's directory.
 pub(super) const INFO_FILE: &str = "trace.json";
 
@@ -32,11 +34,9 @@ pub(super) struct Owner {
 impl Owner {
     /// From `SUDO_UID` and `SUDO_GID`, if the process is root.
     pub(super) fn of_process() -> Self {
-        if !rustix::process::geteuid().is_root() {
-            return Self::default();
+        Self {
+            ids: invoking_user(),
         }
-        let id = |name| std::env::var(name).ok();
-        Self::parse(id("SUDO_UID").as_deref(), id("SUDO_GID").as_deref())
     }
 
     /// The owner of a directory, if the process is root and so can give files to them.
@@ -48,13 +48,6 @@ impl Owner {
         Ok(Self {
             ids: Some((meta.uid(), meta.gid())),
         })
-    }
-
-    fn parse(uid: Option<&str>, gid: Option<&str>) -> Self {
-        let number = |text: Option<&str>| text.and_then(|t| t.parse().ok());
-        Self {
-            ids: number(uid).zip(number(gid)),
-        }
     }
 
     /// Gives a file away. Where the file system has no owners (FAT, some network mounts) it stays
@@ -222,18 +215,6 @@ mod tests {
 
     use super::*;
 
-    // Only whole pairs of numbers change the owner.
-    #[test]
-    fn owner_is_the_invoking_user() {
-        assert_eq!(
-            Owner::parse(Some("1000"), Some("100")).ids,
-            Some((1000, 100))
-        );
-        for (uid, gid) in [(None, Some("1")), (Some("1"), None), (Some("x"), Some("1"))] {
-            assert_eq!(Owner::parse(uid, gid).ids, None);
-        }
-    }
-
     // What is made belongs to the invoking user and nobody else can read it.
     #[test]
     fn files_are_private() {
@@ -242,7 +223,9 @@ mod tests {
             return;
         }
         let parent = tempfile::tempdir().unwrap();
-        let owner = Owner::parse(Some("12345"), Some("54321"));
+        let owner = Owner {
+            ids: Some((12345, 54321)),
+        };
         let dir = parent.path().join("t");
         owner.make_dir(&dir).unwrap();
         let file = dir.join("f");

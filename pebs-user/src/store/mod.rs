@@ -13,11 +13,14 @@ mod prefix;
 mod read_error;
 mod scan;
 mod segment;
+mod thrift;
 mod write_error;
 
 pub mod reader;
 pub mod recover;
 pub mod writer;
 
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 #[cfg(test)]
 mod tests;

@@ -10,8 +10,13 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 use parquet::file::reader::{ChunkReader, Length};
 
+use super::thrift::is_footer;
+
 /// What a footer ends with: its length, and the format's magic.
 const TAIL: u64 = 8;
+
+/// Bytes of a footer at most: ours have 32 row groups at most.
+const FOOTER_MAX: u64 = 4 << 20;
 
 /// Bytes looked through at once for the end of a footer.
 const WINDOW: u64 = 1 << 20;
@@ -48,6 +53,11 @@ impl Prefix {
         Ok(None)
     }
 
+    /// The file.
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+
     /// How many bytes there are.
     pub(super) const fn bytes(&self) -> u64 {
         self.bytes
@@ -62,11 +72,15 @@ fn has_footer_at(file: &File, end: u64) -> io::Result<bool> {
     let mut length = [0; 4];
     file.read_exact_at(&mut length, tail)?;
     let length = u64::from(u32::from_le_bytes(length));
-    let Some(begin) = tail.checked_sub(length) else {
+    let begin = tail.checked_sub(length);
+    let Some(begin) = begin.filter(|_| length <= FOOTER_MAX) else {
         return Ok(false);
     };
     let mut footer = vec![0; length as usize];
     file.read_exact_at(&mut footer, begin)?;
+    if !is_footer(&footer) {
+        return Ok(false);
+    }
     let decode = || ParquetMetaDataReader::decode_metadata(&footer);
     // The decoder checks lengths, but panics on some bytes that are no footer.
     let decoded = std::panic::catch_unwind(std::panic::AssertUnwindSafe(decode));

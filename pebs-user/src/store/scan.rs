@@ -15,6 +15,7 @@ use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 
 use super::read_error::ReadError;
+use super::thrift::{check_footer, check_pages};
 
 /// Rows of a batch that [`Scan`] returns, at most.
 const BATCH_ROWS: usize = 16 * 1024;
@@ -59,6 +60,9 @@ impl SegmentScan {
             .iter()
             .map(|p| sorted.partition_point(|s| s < p))
             .collect();
+        let file = File::open(&path).map_err(|error| ReadError::io(&path, error))?;
+        check_pages(&file, builder.metadata(), &sorted)
+            .map_err(|error| ReadError::damaged(&path, error))?;
         let mask = ProjectionMask::roots(builder.parquet_schema(), sorted);
         let builder = builder.with_projection(mask).with_batch_size(BATCH_ROWS);
         let reader = guarded(&path, || builder.build())?;
@@ -129,6 +133,7 @@ pub(super) fn open_parquet(
     path: &Path,
 ) -> Result<ParquetRecordBatchReaderBuilder<File>, ReadError> {
     let file = File::open(path).map_err(|error| ReadError::io(path, error))?;
+    check_footer(&file).map_err(|error| ReadError::damaged(path, error))?;
     guarded(path, || ParquetRecordBatchReaderBuilder::try_new(file))
 }
 

@@ -33,6 +33,7 @@ use thiserror::Error;
 use super::columns::Chunk;
 use super::files::{Owner, io_cause, remove_if_there};
 use super::prefix::Prefix;
+use super::thrift::check_group;
 
 /// Ending of an open segment's file.
 const OPEN: &str = ".parquet.open";
@@ -423,6 +424,15 @@ impl Batches {
             let (Some((file, metadata)), Some(index)) = (&self.file, self.groups.next()) else {
                 return Ok(None);
             };
+            let group = metadata.metadata().row_group(index);
+            match check_group(file.file(), group, 0..group.num_columns()) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                    self.file = None;
+                    return Ok(None);
+                }
+                Err(error) => return Err(error.into()),
+            }
             let builder =
                 ParquetRecordBatchReaderBuilder::new_with_metadata(file.clone(), metadata.clone())
                     .with_row_groups(vec![index])

@@ -2,8 +2,8 @@
 //!
 //! blazesym maps files into memory and trusts much of what is in them. So it is asked only about files whose
 //! tables were found to be of a sane size (`elf_image`), and a panic in it costs the names of that file, not the run.
-//! What can't be helped: a file that is cut short while it is mapped raises SIGBUS. The kernel refuses
-//! writes to a running executable, not to a library in use.
+//! So does a file that is cut short while it is mapped (`bus_error`): the kernel refuses writes to a running
+//! executable, not to a library in use.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use blazesym::symbolize::source::{Elf, Kernel, Source};
 use blazesym::symbolize::{Builder, Input, Sym, Symbolized, Symbolizer};
 
+use super::bus_error;
 use super::demangle::demangle;
 
 /// What one query gave.
@@ -53,7 +54,7 @@ impl Symbol {
 pub enum Failure {
     /// It said that the source is broken.
     Refused,
-    /// It panicked: never to be asked about that source again.
+    /// It panicked, or the file was cut short: never to be asked about that source again.
     Panicked,
 }
 
@@ -77,6 +78,7 @@ impl Blaze {
     /// `debug_dirs`: where debug files are; `None`: blazesym's own `/usr/lib/debug` and `/lib/debug`.
     #[must_use]
     pub fn new(debug_dirs: Option<&[PathBuf]>) -> Self {
+        bus_error::survive();
         // Sources are named by an fd of ours: what is behind one never changes.
         let mut builder = Builder::default()
             .enable_auto_reload(false)
@@ -112,6 +114,7 @@ impl Blaze {
     }
 
     fn ask(&self, source: &Source<'_>, input: Input<u64>) -> Result<Option<Symbol>, Failure> {
+        let replaced = bus_error::replaced();
         let answer = catch_unwind(AssertUnwindSafe(|| {
             self.symbolizer
                 .symbolize_single(source, input)
@@ -120,6 +123,10 @@ impl Blaze {
                     Symbolized::Unknown(_) => None,
                 })
         }));
+        if bus_error::replaced() != replaced {
+            tracing::debug!("{source:?}: cut short while it was read");
+            return Err(Failure::Panicked);
+        }
         match answer {
             Ok(Ok(symbol)) => Ok(symbol),
             Ok(Err(error)) => {

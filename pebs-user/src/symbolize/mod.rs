@@ -14,14 +14,19 @@
 //!
 //! Files come from the traced processes and are not trusted: see `open`, `elf_image`, `debug_file` and `blaze` for what
 //! is checked. Memory: per sampled function about 200 bytes; per binary its spans (16 bytes a frame description)
-//! and blazesym's index (8 bytes a symbol, plus parsed DWARF units); tables over 512 MiB are not read.
+//! and blazesym's index (8 bytes a symbol, plus parsed DWARF units); tables over 512 MiB are not read. Binaries held
+//! open, modules and functions of perf maps are limited in number: see `modules` and `perf_map`.
 
 pub mod demangle;
 pub mod mapping;
 pub mod proc_maps;
 pub mod space;
 
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
+
 mod blaze;
+mod bus_error;
 mod debug_file;
 mod eh_frame;
 mod elf_image;
@@ -34,8 +39,10 @@ mod open;
 mod perf_map;
 mod ranges;
 
+use std::cell::Cell;
 use std::collections::hash_map::Entry;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -95,6 +102,8 @@ pub struct Symbolizer {
     functions: Functions,
     kernel: KernelSymbols,
     perf_maps: FxHashMap<Pid, PerfMap>,
+    /// Functions that all perf maps together may still take in.
+    jitted_left: Rc<Cell<usize>>,
     /// Processes whose binaries are opened as soon as they are mapped.
     announced: FxHashSet<Pid>,
     /// When the mappings of a process were last read from it.
@@ -130,6 +139,7 @@ impl Symbolizer {
             functions: Functions::default(),
             kernel: KernelSymbols::new(debug_dirs),
             perf_maps: FxHashMap::default(),
+            jitted_left: Rc::new(Cell::new(perf_map::ENTRIES_MAX)),
             announced: FxHashSet::default(),
             maps_read: FxHashMap::default(),
             unmapped: None,
@@ -329,7 +339,7 @@ impl Symbolizer {
     /// Finds out where the process's perf map is, while the process exists.
     fn perf_map(&mut self, pid: Pid) {
         if let Entry::Vacant(entry) = self.perf_maps.entry(pid)
-            && let Some(map) = PerfMap::new(pid)
+            && let Some(map) = PerfMap::new(pid, Rc::clone(&self.jitted_left))
         {
             entry.insert(map);
         }

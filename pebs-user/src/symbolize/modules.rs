@@ -20,6 +20,15 @@ use crate::units::Pid;
 /// Largest vdso that is copied; it has 2 pages.
 const VDSO_MAX: u64 = 1 << 20;
 
+/// Modules known at once; beyond, what is new has the name of no file. A process may map ever new ones.
+const MODULES_MAX: usize = 1 << 16;
+
+/// Binaries held open at most; those beyond are known by name, and so are not looked into.
+const IMAGES_MAX: u64 = 4096;
+
+/// Descriptors that a binary may take: its own, its debug file's, and blazesym's of each.
+const DESCRIPTORS: u64 = 4;
+
 /// Content of a file, as far as it can be told without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Stamp {
@@ -52,6 +61,8 @@ pub struct Modules {
     /// Files that could not be opened, or are no ELF files.
     by_path: FxHashMap<Arc<Path>, ModuleId>,
     anonymous: Option<ModuleId>,
+    /// Binaries that may still be held open.
+    images_left: u64,
 }
 
 impl Modules {
@@ -66,6 +77,7 @@ impl Modules {
             by_build_id: FxHashMap::default(),
             by_path: FxHashMap::default(),
             anonymous: None,
+            images_left: images_max(),
         }
     }
 
@@ -85,6 +97,7 @@ impl Modules {
     /// Cost: about 10 us for a known file, 100 us for a new one.
     pub fn of_mapping(&mut self, pid: Pid, mapping: &Mapping) -> ModuleId {
         match &mapping.backing {
+            Backing::File(_) if self.modules.len() >= MODULES_MAX => self.of_anonymous(),
             Backing::File(mapped) => self.of_file(pid, mapping, mapped),
             Backing::Vdso => self.of_vdso(pid, mapping),
             Backing::Anonymous | Backing::Uprobes | Backing::Vsyscall => self.of_anonymous(),
@@ -115,6 +128,9 @@ impl Modules {
         }
         let name = mapped.path.to_string_lossy().into_owned();
         let id = self.add_elf(name, opened.file, head, stamp.size);
+        if self.by_stamp.len() >= MODULES_MAX {
+            self.by_stamp.clear();
+        }
         self.by_stamp.insert(stamp, id);
         Some(id)
     }
@@ -126,8 +142,15 @@ impl Modules {
         {
             return *known;
         }
-        let debug_file = self.debug_dirs.find(Path::new(&name), &head);
-        let id = self.push(Module::of_elf(name, file, head, debug_file));
+        let module = match self.images_left.checked_sub(1) {
+            Some(left) => {
+                self.images_left = left;
+                let debug_file = self.debug_dirs.find(Path::new(&name), &head);
+                Module::of_elf(name, file, head, debug_file)
+            }
+            None => Module::without_symbols(name),
+        };
+        let id = self.push(module);
         if let Some(build_id) = build_id {
             self.by_content.insert((build_id, size), id);
             self.by_build_id.entry(build_id).or_insert(id);
@@ -177,6 +200,13 @@ impl Modules {
     }
 }
 
+/// Half of the descriptors that we may have are left to all else.
+fn images_max() -> u64 {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let limit = limit.unwrap_or(u64::MAX);
+    (limit / 2 / DESCRIPTORS).min(IMAGES_MAX)
+}
+
 /// A copy of our own vdso, for a process that has gone. One of another size is another one (32-bit).
 fn copy_own_vdso(mapping: &Mapping) -> Option<(File, ElfHead)> {
     let me = Pid(std::process::id());
@@ -200,4 +230,46 @@ fn copy_vdso(pid: Pid, mapping: &Mapping) -> Option<(File, ElfHead)> {
     copy.write_all_at(&bytes, 0).ok()?;
     let head = read_head(&copy)?;
     Some((copy, head))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::mapping::FileIdentity;
+    use super::*;
+
+    /// Ever new binaries take no more descriptors than their share; those beyond are known by name.
+    #[test]
+    fn images_are_limited() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut modules = Modules::new(Some(&[]));
+        modules.images_left = 3;
+        let known: Vec<bool> = (0..5u8)
+            .map(|n| {
+                let path = dir.path().join(n.to_string());
+                let mut bytes = std::fs::read("/bin/true").unwrap();
+                // Another size, so that it is another binary.
+                bytes.resize(bytes.len() + usize::from(n), 0);
+                std::fs::write(&path, bytes).unwrap();
+                let metadata = std::fs::metadata(&path).unwrap();
+                let mapping = Mapping {
+                    start: 0x1000,
+                    end: 0x2000,
+                    offset: 0,
+                    backing: Backing::File(MappedFile {
+                        path: Arc::from(&*path),
+                        identity: Some(FileIdentity {
+                            major: rustix::fs::major(metadata.dev()),
+                            minor: rustix::fs::minor(metadata.dev()),
+                            inode: metadata.ino(),
+                        }),
+                        build_id: None,
+                        deleted: false,
+                    }),
+                };
+                let id = modules.of_mapping(Pid(u32::MAX - 3), &mapping);
+                modules.get(id).is_elf()
+            })
+            .collect();
+        assert_eq!(known, [true, true, true, false, false]);
+    }
 }

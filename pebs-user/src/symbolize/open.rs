@@ -67,13 +67,19 @@ fn checked(opened: Option<(File, Metadata)>, mapped: &MappedFile) -> Option<Open
 
 /// Opens a regular file by one of the kernel's own links.
 fn open_link(link: &str) -> Option<(File, Metadata)> {
-    open_regular(CWD, Path::new(link), ResolveFlags::empty())
+    open_regular(CWD, Path::new(link), OFlags::empty(), ResolveFlags::empty())
 }
 
 /// Opens a regular file below a root directory, symbolic links resolved as the process would.
 #[must_use]
 pub fn open_in_root(root: &str, path: &Path) -> Option<(File, Metadata)> {
-    open_in_directory(&open_root(root)?, path)
+    open_below(&open_root(root)?, path, OFlags::empty())
+}
+
+/// As [`open_in_root`], for a root that is open and a path whose last name is no symbolic link.
+#[must_use]
+pub fn open_not_link(root: &OwnedFd, path: &Path) -> Option<(File, Metadata)> {
+    open_below(root, path, OFlags::NOFOLLOW)
 }
 
 /// Opens a directory to resolve paths in; a process's root stays usable after the process.
@@ -83,11 +89,9 @@ pub fn open_root(root: &str) -> Option<OwnedFd> {
     rustix::fs::open(root, flags, Mode::empty()).ok()
 }
 
-/// As [`open_in_root`], for a root that is open.
-#[must_use]
-pub fn open_in_directory(root: &OwnedFd, path: &Path) -> Option<(File, Metadata)> {
+fn open_below(root: &OwnedFd, path: &Path, flags: OFlags) -> Option<(File, Metadata)> {
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    open_regular(root.as_fd(), path, resolve)
+    open_regular(root.as_fd(), path, flags, resolve)
 }
 
 /// Opens without side effects first, and for reading only once it is known to be a regular file: a pipe
@@ -95,9 +99,10 @@ pub fn open_in_directory(root: &OwnedFd, path: &Path) -> Option<(File, Metadata)
 fn open_regular(
     dir: BorrowedFd<'_>,
     path: &Path,
+    flags: OFlags,
     resolve: ResolveFlags,
 ) -> Option<(File, Metadata)> {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let flags = OFlags::PATH | OFlags::CLOEXEC | flags;
     let handle: OwnedFd = if resolve.is_empty() {
         rustix::fs::openat(dir, path, flags, Mode::empty()).ok()?
     } else {

@@ -2,22 +2,30 @@
 //!
 //! `/tmp/perf-PID.map` in the process's own root, PID as its own pid namespace counts: a line a function,
 //! `START SIZE NAME`, numbers in hex. It grows while the process runs. Anyone can write to `/tmp`, so a file is
-//! believed only if it belongs to the process's user or to root. Source: tools/perf/Documentation/jit-interface.txt.
+//! believed only if it belongs to the process's user or to root, and is no link to such a file. Source: tools/perf/Documentation/jit-interface.txt.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{BufReader, Seek as _, SeekFrom};
+use std::io::{BufReader, Read as _, Seek as _, SeekFrom};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use super::functions::{Description, Functions, NAME_MAX};
-use super::open::{open_in_directory, open_in_root, open_root};
+use super::open::{open_not_link, open_root};
 use crate::units::{FunctionId, Pid};
 
-/// Functions kept of one map; what comes behind is not read. About 100 bytes each.
-const ENTRIES_MAX: usize = 1 << 20;
+/// Functions kept of all maps together; what comes behind is not read. About 100 bytes each.
+pub const ENTRIES_MAX: usize = 1 << 20;
+
+/// Most that is read of a map at one look, bytes: some 100 ms of work.
+const READ_AT_ONCE: u64 = 64 << 20;
+
+/// Most that is read of a map in all, bytes: a file with holes costs its author nothing.
+const READ_MAX: u64 = 1 << 30;
 
 /// Shortest time between two looks at the file's size.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -72,6 +80,17 @@ impl JitTable {
         );
     }
 
+    /// Checks that no two functions overlap.
+    #[cfg(any(test, fuzzing))]
+    pub fn check(&self) {
+        let ranges: Vec<_> = self
+            .by_start
+            .iter()
+            .map(|(at, jitted)| (*at, jitted.end))
+            .collect();
+        assert!(ranges.windows(2).all(|pair| pair[0].1 <= pair[1].0));
+    }
+
     fn get_mut(&mut self, address: u64) -> Option<(u64, &mut Jitted)> {
         let (start, jitted) = self.by_start.range_mut(..=address).next_back()?;
         (address < jitted.end).then_some((*start, jitted))
@@ -105,6 +124,8 @@ pub struct PerfMap {
     table: JitTable,
     file: Option<Source>,
     looked: Option<Instant>,
+    /// Functions that all maps may still take in.
+    left: Rc<Cell<usize>>,
 }
 
 /// The file as it was when last read.
@@ -114,14 +135,17 @@ struct Source {
     inode: u64,
     /// Up to here it has been read: whole lines only.
     read: u64,
+    /// It is no map, or too much of one.
+    given_up: bool,
 }
 
 impl PerfMap {
     /// Finds out where the process's map would be; `None` if the process has gone. Reads nothing yet.
     ///
-    /// Works on after the end of the process, as long as the file is there.
+    /// Works on after the end of the process, as long as the file is there. `left` is the number of functions that
+    /// all maps together may still take in, [`ENTRIES_MAX`] at first.
     #[must_use]
-    pub fn new(pid: Pid) -> Option<Self> {
+    pub fn new(pid: Pid, left: Rc<Cell<usize>>) -> Option<Self> {
         let process = fs::metadata(format!("/proc/{}", pid.0)).ok()?;
         let root = format!("/proc/{}/root", pid.0);
         let root_is_ours = same_file(&fs::metadata(&root).ok()?, &fs::metadata("/").ok()?);
@@ -136,6 +160,7 @@ impl PerfMap {
             table: JitTable::default(),
             file: None,
             looked: None,
+            left,
         })
     }
 
@@ -178,11 +203,12 @@ impl PerfMap {
             .as_ref()
             .is_some_and(|source| source.inode == metadata.ino() && source.read <= metadata.len());
         if !same {
-            self.table = JitTable::default();
+            self.forget();
             self.file = Some(Source {
                 file,
                 inode: metadata.ino(),
                 read: 0,
+                given_up: false,
             });
         }
         self.read_on();
@@ -190,32 +216,55 @@ impl PerfMap {
 
     fn open(&self) -> Option<(File, fs::Metadata)> {
         let (file, metadata) = match &self.root {
-            Some(root) => open_in_directory(root, &self.path)?,
-            None => open_in_root("/", &self.path)?,
+            Some(root) => open_not_link(root, &self.path)?,
+            None => open_not_link(&open_root("/")?, &self.path)?,
         };
         let owner = metadata.uid();
         (owner == 0 || owner == self.owner).then_some((file, metadata))
     }
 
     fn read_on(&mut self) {
-        let Some(source) = &mut self.file else { return };
+        let Some(source) = self.file.as_mut().filter(|source| !source.given_up) else {
+            return;
+        };
+        let before = self.table.by_start.len();
+        let most = before + self.left.get();
         // A failed read is the end of what there is.
-        let _ = read_lines(source, &mut self.table);
+        let _ = read_lines(source, &mut self.table, most);
+        self.left.set(most - self.table.by_start.len());
+    }
+
+    fn forget(&mut self) {
+        self.left.set(self.left.get() + self.table.by_start.len());
+        self.table = JitTable::default();
     }
 }
 
-fn read_lines(source: &mut Source, table: &mut JitTable) -> std::io::Result<()> {
+impl Drop for PerfMap {
+    fn drop(&mut self) {
+        self.forget();
+    }
+}
+
+/// Takes in whole lines until the table has `most` functions.
+fn read_lines(source: &mut Source, table: &mut JitTable, most: usize) -> std::io::Result<()> {
     source.file.seek(SeekFrom::Start(source.read))?;
-    let mut reader = BufReader::with_capacity(64 << 10, &source.file);
+    let limited = (&source.file).take(READ_AT_ONCE);
+    let mut reader = BufReader::with_capacity(64 << 10, limited);
     let mut line = Vec::new();
-    while table.by_start.len() < ENTRIES_MAX {
+    let mut read_now = 0;
+    while table.by_start.len() < most {
         let (len, whole) = read_line(&mut reader, &mut line)?;
         if !whole {
+            // A line that takes up all that is read at once is none.
+            source.given_up = len == READ_AT_ONCE;
             break;
         }
-        source.read += len;
+        read_now += len;
         table.push_line(&line);
     }
+    source.read += read_now;
+    source.given_up |= source.read > READ_MAX;
     Ok(())
 }
 
@@ -258,10 +307,81 @@ fn own_pid(pid: Pid) -> Pid {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+    use std::os::fd::AsRawFd as _;
+
     use super::*;
 
     fn name(table: &mut JitTable, address: u64) -> Option<String> {
         table.get_mut(address).map(|(_, j)| j.name.to_string())
+    }
+
+    fn all_left() -> Rc<Cell<usize>> {
+        Rc::new(Cell::new(ENTRIES_MAX))
+    }
+
+    /// A file with holes of any size is given up soon, one with more functions than there is room for in time.
+    #[test]
+    fn garbage_without_end() {
+        let garbage = |size: u64| {
+            let file = tempfile::tempfile().unwrap();
+            fs::write(format!("/proc/self/fd/{}", file.as_raw_fd()), "1000 10 f\n").unwrap();
+            file.set_len(size).unwrap();
+            Source {
+                file,
+                inode: 0,
+                read: 0,
+                given_up: false,
+            }
+        };
+        let mut table = JitTable::default();
+        let mut source = garbage(1 << 42);
+        for _ in 0..3 {
+            read_lines(&mut source, &mut table, ENTRIES_MAX).unwrap();
+        }
+        assert!(source.given_up && source.read == 10);
+        assert_eq!(name(&mut table, 0x1000).as_deref(), Some("f"));
+        let lines: String = (1..100).map(|at| format!("{at:x}0 8 f\n")).collect();
+        let mut source = garbage(0);
+        source.file.write_all(lines.as_bytes()).unwrap();
+        let mut table = JitTable::default();
+        read_lines(&mut source, &mut table, 7).unwrap();
+        assert_eq!(table.by_start.len(), 7);
+    }
+
+    /// A map that is a link, a pipe, or another user's is not read; functions of maps that went make room.
+    #[test]
+    fn maps_of_others() {
+        let me = Pid(std::process::id());
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("map");
+        let left = all_left();
+        let mut map = PerfMap::new(me, Rc::clone(&left)).unwrap();
+        map.path.clone_from(&path);
+        let mut functions = Functions::default();
+        let mut found = |map: &mut PerfMap| {
+            map.looked = None;
+            map.function(0x1001, &mut functions).is_some()
+        };
+        let target = dir.path().join("target");
+        fs::write(&target, "1000 10 f\n").unwrap();
+        std::os::unix::fs::symlink(&target, &path).unwrap();
+        assert!(!found(&mut map), "a link");
+        fs::remove_file(&path).unwrap();
+        let mode = rustix::fs::Mode::RUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        assert!(!found(&mut map), "a pipe");
+        fs::remove_file(&path).unwrap();
+        fs::rename(&target, &path).unwrap();
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&path, Some(65534), None).unwrap();
+            assert!(!found(&mut map), "another user's");
+            std::os::unix::fs::chown(&path, Some(0), None).unwrap();
+        }
+        assert!(found(&mut map));
+        assert_eq!(left.get(), ENTRIES_MAX - 1);
+        drop(map);
+        assert_eq!(left.get(), ENTRIES_MAX);
     }
 
     /// Garbage lines are left out, the others count.
@@ -295,7 +415,7 @@ mod tests {
         let path = PathBuf::from(format!("/tmp/perf-{}.map", me.0));
         fs::write(&path, "1000 100 first\n2000 100 seco").unwrap();
         let mut functions = Functions::default();
-        let mut map = PerfMap::new(me).unwrap();
+        let mut map = PerfMap::new(me, all_left()).unwrap();
         assert_eq!(map.path, path);
         let first = map.function(0x1010, &mut functions);
         assert!(first.is_some());

@@ -1,16 +1,22 @@
 //! The executable mappings of a running process, from `/proc/PID/maps`.
 
-use std::fs;
+use std::fs::File;
+use std::io::Read as _;
 
 use super::mapping::{Backing, FileFacts, FileIdentity, Mapping};
 use crate::units::Pid;
+
+/// Most that is read, bytes. Long paths make a mapping's line 4 KiB, and a process may have 65,530 of them.
+const TEXT_MAX: u64 = 32 << 20;
 
 /// The executable mappings of a process, in order of address; `None` if it has gone or is not ours to see.
 ///
 /// Cost: one read of `/proc/PID/maps`, about 10 us for 30 mappings.
 #[must_use]
 pub fn proc_maps(pid: Pid) -> Option<Vec<Mapping>> {
-    let text = fs::read(format!("/proc/{}/maps", pid.0)).ok()?;
+    let file = File::open(format!("/proc/{}/maps", pid.0)).ok()?;
+    let mut text = Vec::new();
+    file.take(TEXT_MAX).read_to_end(&mut text).ok()?;
     // A process that is exiting has no address space left but a readable, empty file.
     (!text.is_empty()).then(|| parse_maps(&text))
 }

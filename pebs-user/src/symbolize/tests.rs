@@ -701,6 +701,39 @@ fn broken_binary() {
     }
 }
 
+/// A library that is cut short while it is mapped costs names, not the recording.
+#[test]
+fn cut_while_mapped() {
+    let (dir, program) = compile(&["-O2", "-g", "-static"]);
+    let head = elf_image::read_head(&std::fs::File::open(&program).unwrap()).unwrap();
+    let library = dir.path().join("library");
+    std::fs::copy(&program, &library).unwrap();
+    let pid = Pid(u32::MAX - 11);
+    let mut probe = Probe::new();
+    probe.symbolizer.on_mapping(pid, whole_file(&library));
+    let segment = head.segments[0];
+    let address = |at: u64| 0x10_0000 + segment.offset + at;
+    let named = |probe: &mut Probe| {
+        let name = |at: &u64| probe.name(pid, address(*at)).is_some();
+        (0..segment.len).step_by(4001).filter(name).count()
+    };
+    assert!(probe.name(pid, address(segment.len / 2)).is_some());
+    let cut = std::fs::OpenOptions::new().write(true).open(&library);
+    cut.unwrap().set_len(4096).unwrap();
+    let before = bus_error::replaced();
+    named(&mut probe);
+    assert!(
+        bus_error::replaced() > before,
+        "nothing was read of what was cut"
+    );
+    // Others are named as before.
+    probe
+        .symbolizer
+        .on_mapping(Pid(pid.0 - 1), whole_file(&program));
+    let row = probe.row(Pid(pid.0 - 1), address(segment.len / 2));
+    assert!(row.name.is_some());
+}
+
 /// A mapping of a whole file at 1 MiB, as if a process had it.
 fn whole_file(path: &Path) -> Mapping {
     use std::os::unix::fs::MetadataExt as _;

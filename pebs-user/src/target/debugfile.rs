@@ -1,13 +1,13 @@
 //! The separate debug file of a stripped binary.
 
 use std::ffi::OsStr;
-use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use object::Object;
 
-use super::elf::Elf;
+use super::elf::{Elf, MAX_FILE};
+use crate::files::read_regular;
 
 /// Where distributions put debug files.
 const DEBUG_ROOT: &str = "/usr/lib/debug";
@@ -29,7 +29,9 @@ pub(super) fn find(binary: &Path, file: &Elf<'_>) -> Option<(PathBuf, Vec<u8>)> 
         if path == binary {
             continue;
         }
-        let Ok(data) = fs::read(&path) else { continue };
+        let Ok(data) = read_regular(&path, MAX_FILE) else {
+            continue;
+        };
         if belongs(&data, build_id, by_link.map(|(_, crc)| crc)) {
             return Some((path, data));
         }
@@ -43,6 +45,10 @@ fn link_candidates(binary: &Path, name: &[u8]) -> Vec<PathBuf> {
         return Vec::new();
     };
     let name = OsStr::from_bytes(name);
+    // A name, not a path that leads elsewhere.
+    if Path::new(name).file_name() != Some(name) {
+        return Vec::new();
+    }
     let global = Path::new(DEBUG_ROOT).join(folder.strip_prefix("/").unwrap_or(folder));
     vec![
         folder.join(name),

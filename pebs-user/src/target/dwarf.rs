@@ -1,12 +1,12 @@
 //! Debug information of a binary, loaded when it is asked for.
 
 use std::borrow::Cow;
-use std::fs;
 
 use gimli::{Dwarf, DwarfSections, EndianSlice, LittleEndian};
-use object::{Object, ObjectSection};
+use object::{CompressionFormat, Object, ObjectSection};
 
-use super::elf::{Binary, Elf};
+use super::elf::{Binary, Elf, MAX_FILE};
+use crate::files::read_regular;
 
 /// Reader of borrowed sections.
 pub(super) type Slice<'a> = EndianSlice<'a, LittleEndian>;
@@ -23,7 +23,7 @@ impl DebugInfo {
         if let Some(info) = binary.elf().and_then(|file| Self::of(&file)) {
             return Some(info);
         }
-        let data = fs::read(binary.tables.debug_file.as_ref()?).ok()?;
+        let data = read_regular(binary.tables.debug_file.as_ref()?, MAX_FILE).ok()?;
         Self::of(&Elf::parse(&*data).ok()?)
     }
 
@@ -32,7 +32,7 @@ impl DebugInfo {
             .filter(|section| section.size() > 0)?;
         let load = |id: gimli::SectionId| -> Result<Cow<'static, [u8]>, object::Error> {
             Ok(match file.section_by_name(id.name()) {
-                Some(section) => Cow::Owned(section.uncompressed_data()?.into_owned()),
+                Some(section) => Cow::Owned(content(&section)?),
                 None => Cow::Borrowed(&[]),
             })
         };
@@ -45,4 +45,23 @@ impl DebugInfo {
         self.sections
             .borrow(|section| EndianSlice::new(section, LittleEndian))
     }
+}
+
+/// What a compressed section holds at most, as a multiple of its size in the file: compilers reach 10.
+const MAX_RATIO: u64 = 64;
+
+/// What any compressed section may hold, bytes.
+const ALWAYS: u64 = 1 << 20;
+
+/// The bytes of a section, uncompressed. One that says it holds far more than it can
+/// counts as empty.
+pub(super) fn content<'data>(section: &impl ObjectSection<'data>) -> object::Result<Vec<u8>> {
+    let data = section.compressed_data()?;
+    let most = (data.data.len() as u64)
+        .saturating_mul(MAX_RATIO)
+        .max(ALWAYS);
+    if data.format != CompressionFormat::None && data.uncompressed_size > most {
+        return Ok(Vec::new());
+    }
+    Ok(data.decompress()?.into_owned())
 }

@@ -1,6 +1,5 @@
 //! A binary: its functions, its code, where an address lies in the file.
 
-use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -10,7 +9,11 @@ use object::{LittleEndian, Object};
 
 use super::debugfile;
 use super::frames::Frames;
-use super::symbols::{Table, dynamic_strings, dynamic_values, imports, symbols};
+use super::symbols::{Names, Table, dynamic_strings, dynamic_values, imports, symbols};
+use crate::files::read_regular;
+
+/// Largest file that is read, debug files included.
+pub(super) const MAX_FILE: u64 = 4 << 30;
 
 /// Parsed headers of a 64-bit little-endian ELF.
 pub(super) type Elf<'data> = ElfFile<'data, FileHeader64<LittleEndian>>;
@@ -141,23 +144,29 @@ impl Binary {
     /// # Errors
     /// [`BinaryError`].
     pub fn open(path: &Path) -> Result<Self, BinaryError> {
-        let data = fs::read(path).map_err(|source| BinaryError::Read {
+        let data = read_regular(path, MAX_FILE).map_err(|source| BinaryError::Read {
             path: path.to_owned(),
             source,
         })?;
+        Self::parse(path, data)
+    }
+
+    /// As [`Binary::open`], of a file that was read.
+    pub(super) fn parse(path: &Path, data: Vec<u8>) -> Result<Self, BinaryError> {
         check_header(path, &data)?;
         let damaged = |error: object::Error| BinaryError::Damaged {
             path: path.to_owned(),
             what: error.to_string(),
         };
         let file = Elf::parse(&*data).map_err(damaged)?;
+        let mut names = Names::of(&file);
         let mut binary = Self {
             path: path.to_owned(),
             kind: kind(&file),
             language: language(&file),
             functions: Vec::new(),
-            imports: imports(&file),
-            needed: dynamic_strings(&file, elf::DT_NEEDED),
+            imports: imports(&file, &mut names),
+            needed: dynamic_strings(&file, elf::DT_NEEDED, &mut names),
             tables: Tables::default(),
             frames: Frames::read(&file),
             loads: loads(&file),
@@ -165,15 +174,15 @@ impl Binary {
             stubs: executable_sections(&file, ".plt"),
             data: Vec::new(),
         };
-        binary.read_symbols(&file);
+        binary.read_symbols(&file, &mut names);
         binary.data = data;
         Ok(binary)
     }
 
     /// Collects functions from every table there is.
-    fn read_symbols(&mut self, file: &Elf<'_>) {
+    fn read_symbols(&mut self, file: &Elf<'_>, names: &mut Names) {
         let mut functions = Vec::new();
-        let own = symbols(file, Table::Static);
+        let own = symbols(file, Table::Static, names);
         let own_size = own.len();
         functions.extend(own);
         self.tables.symtab = (own_size > 0).then_some(own_size);
@@ -181,12 +190,12 @@ impl Binary {
             && let Some((path, data)) = debugfile::find(&self.path, file)
             && let Ok(debug) = Elf::parse(&*data)
         {
-            let more = symbols(&debug, Table::Static);
+            let more = symbols(&debug, Table::Static, &mut Names::of(&debug));
             self.tables.symtab = Some(more.len());
             self.tables.debug_file = Some(path);
             functions.extend(more);
         }
-        let dynamic = symbols(file, Table::Dynamic);
+        let dynamic = symbols(file, Table::Dynamic, names);
         self.tables.dynsym = dynamic.len();
         functions.extend(dynamic);
         functions.retain(|f| {
@@ -215,7 +224,7 @@ impl Binary {
     #[must_use]
     pub fn file_offset(&self, address: u64) -> Option<u64> {
         let load = self.loads.iter().find(|load| load.holds(address))?;
-        Some(address - load.address + load.offset)
+        (address - load.address).checked_add(load.offset)
     }
 
     /// Whether an address holds code.
@@ -237,13 +246,13 @@ impl Binary {
         let Some(load) = self.loads.iter().find(|load| load.holds(range.start)) else {
             return &[];
         };
-        let end = range.end.min(load.address + load.file_size);
-        let start = range.start - load.address + load.offset;
-        let length = end.saturating_sub(range.start);
-        let (Ok(start), Ok(length)) = (usize::try_from(start), usize::try_from(length)) else {
+        let end = range.end.min(load.address.saturating_add(load.file_size));
+        let start = (range.start - load.address).saturating_add(load.offset);
+        let stop = start.saturating_add(end.saturating_sub(range.start));
+        let (Ok(start), Ok(stop)) = (usize::try_from(start), usize::try_from(stop)) else {
             return &[];
         };
-        self.data.get(start..start + length).unwrap_or(&[])
+        self.data.get(start..stop).unwrap_or(&[])
     }
 
     /// The bytes of a function that starts at `address`: its symbol's size, else the unwind table's,
@@ -255,7 +264,7 @@ impl Binary {
             .iter()
             .take_while(|f| f.address == address);
         if let Some(size) = same.map(|f| f.size).max().filter(|size| *size > 0) {
-            return Some(address..address + size);
+            return Some(address..address.saturating_add(size));
         }
         if let Some(range) = self.frames.range_of(address)
             && range.start == address
@@ -448,13 +457,19 @@ fn executable_sections(file: &Elf<'_>, prefix: &str) -> Vec<Range<u64>> {
         .filter(|section| section.sh_flags(LittleEndian).0 & elf::SHF_EXECINSTR.0 != 0)
         .map(|section| {
             let start = section.sh_addr(LittleEndian);
-            start..start + section.sh_size(LittleEndian)
+            start..start.saturating_add(section.sh_size(LittleEndian))
         })
         .collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
+    use object::ObjectSection as _;
+
+    use super::super::parameters::parameters;
+    use super::super::testing::compile;
     use super::*;
 
     fn open(path: &str) -> Binary {
@@ -511,5 +526,49 @@ mod tests {
         small[18] = 183;
         let arm = check_header(Path::new("x"), &small).expect_err("arm");
         assert!(arm.to_string().contains("arm64"));
+    }
+
+    /// A small program, to be broken.
+    const SMALL: &str = "int f(int a) { return a * 3; } void _start(void) { f(2); for (;;); }";
+
+    /// With any word of a file made huge or zero, nothing that is asked about it panics.
+    #[test]
+    fn every_word_broken() {
+        let flags = [
+            "-O1",
+            "-g",
+            "-nostdlib",
+            "-static",
+            "-Wl,-z,noseparate-code",
+        ];
+        let program = compile("gcc", SMALL, &flags);
+        let whole = fs::read(program.path()).expect("compiled");
+        for at in (16..whole.len() - 8).step_by(8) {
+            for value in [u64::MAX, u64::MAX / 2, 0] {
+                let mut bytes = whole.clone();
+                bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+                super::super::fuzz::binary(&bytes);
+            }
+        }
+    }
+
+    /// A compressed section that says it holds more than it can counts as empty, and is not made room for.
+    #[test]
+    fn section_that_lies() {
+        let program = compile("gcc", SMALL, &["-O1", "-g", "-gz", "-nostdlib", "-static"]);
+        let mut bytes = fs::read(program.path()).expect("compiled");
+        let open = |bytes: &[u8]| Binary::parse(Path::new("x"), bytes.to_vec()).expect("ELF");
+        let wanted = |binary: &Binary| binary.functions.iter().map(|f| f.address).collect();
+        let binary = open(&bytes);
+        assert!(!parameters(&binary, &wanted(&binary)).is_empty());
+        let file = Elf::parse(&*bytes).expect("ELF");
+        let section = file
+            .section_by_name(".debug_info")
+            .expect("debug information");
+        let (offset, _) = section.file_range().expect("in the file");
+        let at = usize::try_from(offset).expect("in the file") + 8;
+        bytes[at..at + 8].copy_from_slice(&(1_u64 << 46).to_le_bytes());
+        let binary = open(&bytes);
+        assert!(parameters(&binary, &wanted(&binary)).is_empty());
     }
 }

@@ -8,6 +8,8 @@ use gimli::{
 };
 use object::{Object, ObjectSection};
 
+use super::dwarf::content;
+
 /// Functions that `.eh_frame` describes, as virtual addresses in the file, sorted, without empty ones.
 ///
 /// Works on stripped binaries. A function split by the compiler (`f.cold`) gives two ranges.
@@ -46,12 +48,12 @@ impl Frames {
         let Some(section) = file.section_by_name(".eh_frame") else {
             return Self::default();
         };
-        let Ok(data) = section.uncompressed_data() else {
+        let Ok(data) = content(&section) else {
             return Self::default();
         };
         let address = |name| file.section_by_name(name).map_or(0, |s| s.address());
         let mut frames = Self {
-            section: data.into_owned(),
+            section: data,
             bases: BaseAddresses::default()
                 .set_eh_frame(section.address())
                 .set_text(address(".text"))

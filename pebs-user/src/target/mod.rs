@@ -30,6 +30,8 @@ mod symbols;
 pub mod unwind;
 pub mod usdt;
 
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 #[cfg(test)]
 mod testing;
 

@@ -7,6 +7,7 @@ use gimli::{AttributeValue, DebuggingInformationEntry, Dwarf, Unit, UnitOffset};
 use super::dwarf::{DebugInfo, Slice};
 use super::elf::Binary;
 use super::register::Register;
+use crate::terminal::shown;
 
 /// Types behind types followed at most (`const char * const *`).
 const MAX_TYPES: u32 = 12;
@@ -145,7 +146,7 @@ impl<'a> Reader<'_, 'a> {
     fn name(&self, entry: &Entry<'a>) -> Option<String> {
         let value = self.value(entry, gimli::DW_AT_name, 0)?;
         let text = self.dwarf.attr_string(self.unit, value).ok()?;
-        Some(text.to_string_lossy().into_owned())
+        Some(shown(&text.to_string_lossy()).into_owned())
     }
 
     /// A type as C writes it, and how a value of it is passed.

@@ -5,6 +5,7 @@ use object::read::elf::{Sym as _, SymbolTable, VersionTable};
 use object::{LittleEndian, SymbolIndex};
 
 use super::elf::{Elf, Function};
+use crate::terminal::shown;
 
 /// Which table of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +14,33 @@ pub(super) enum Table {
     Static,
     /// `.dynsym`
     Dynamic,
+}
+
+/// Longest name that is kept, bytes. C++ templates reach some KiB.
+const NAME_MAX: usize = 64 << 10;
+
+/// Takes names out of a file. All symbols may share one long name, which costs the file nothing: so the sum of
+/// what is taken is limited.
+pub(super) struct Names {
+    left: usize,
+}
+
+impl Names {
+    /// For a file of that size. Names that share their ends make the sum larger than the table, but not by much.
+    pub(super) fn of(file: &Elf<'_>) -> Self {
+        Self {
+            left: file.data().len().saturating_mul(4),
+        }
+    }
+
+    /// A name, with control characters as escapes: it ends up in messages. `None` if it is too long, or too much.
+    fn take(&mut self, bytes: &[u8]) -> Option<String> {
+        if bytes.len() > NAME_MAX {
+            return None;
+        }
+        self.left = self.left.checked_sub(bytes.len())?;
+        Some(shown(&String::from_utf8_lossy(bytes)).into_owned())
+    }
 }
 
 type Symbols<'data> = SymbolTable<'data, elf::FileHeader64<LittleEndian>>;
@@ -25,7 +53,7 @@ fn table<'file, 'data>(file: &'file Elf<'data>, which: Table) -> &'file Symbols<
 }
 
 /// Functions that a table defines. Names of `.dynsym` carry their version.
-pub(super) fn symbols(file: &Elf<'_>, which: Table) -> Vec<Function> {
+pub(super) fn symbols(file: &Elf<'_>, which: Table, names: &mut Names) -> Vec<Function> {
     let table = table(file, which);
     let versions = versions(file, which);
     let mut functions = Vec::new();
@@ -37,7 +65,7 @@ pub(super) fn symbols(file: &Elf<'_>, which: Table) -> Vec<Function> {
         {
             continue;
         }
-        let Some(name) = name(table, index) else {
+        let Some(name) = name(table, index, names) else {
             continue;
         };
         // Labels of the assembler and of linkers are no functions.
@@ -45,7 +73,7 @@ pub(super) fn symbols(file: &Elf<'_>, which: Table) -> Vec<Function> {
             continue;
         }
         functions.push(Function {
-            name: with_version(versions.as_ref(), index, name),
+            name: with_version(versions.as_ref(), index, name, names),
             address: symbol.st_value(LittleEndian),
             size: symbol.st_size(LittleEndian),
             global: symbol.st_bind() != elf::STB_LOCAL,
@@ -55,10 +83,9 @@ pub(super) fn symbols(file: &Elf<'_>, which: Table) -> Vec<Function> {
     functions
 }
 
-fn name(table: &Symbols<'_>, index: SymbolIndex) -> Option<String> {
+fn name(table: &Symbols<'_>, index: SymbolIndex, names: &mut Names) -> Option<String> {
     let symbol = table.symbol(index).ok()?;
-    let name = symbol.name(LittleEndian, table.strings()).ok()?;
-    Some(String::from_utf8_lossy(name).into_owned())
+    names.take(symbol.name(LittleEndian, table.strings()).ok()?)
 }
 
 type Versions<'data> = VersionTable<'data, elf::FileHeader64<LittleEndian>>;
@@ -73,13 +100,18 @@ fn versions<'data>(file: &Elf<'data>, which: Table) -> Option<Versions<'data>> {
 }
 
 /// `name@@VERSION` for the default version, `name@VERSION` for one that only old programs use.
-fn with_version(versions: Option<&Versions<'_>>, index: SymbolIndex, name: String) -> String {
-    let suffix = || {
+fn with_version(
+    versions: Option<&Versions<'_>>,
+    index: SymbolIndex,
+    name: String,
+    names: &mut Names,
+) -> String {
+    let mut suffix = || {
         let versions = versions?;
         let index = versions.version_index(LittleEndian, index);
         let version = versions.version(index.index()).ok()??;
         let at = if index.is_hidden() { "@" } else { "@@" };
-        Some(format!("{at}{}", String::from_utf8_lossy(version.name())))
+        Some(format!("{at}{}", names.take(version.name())?))
     };
     match suffix() {
         Some(suffix) if !name.contains('@') => name + &suffix,
@@ -88,7 +120,7 @@ fn with_version(versions: Option<&Versions<'_>>, index: SymbolIndex, name: Strin
 }
 
 /// Functions that a file takes from others.
-pub(super) fn imports(file: &Elf<'_>) -> Vec<String> {
+pub(super) fn imports(file: &Elf<'_>, names: &mut Names) -> Vec<String> {
     let table = table(file, Table::Dynamic);
     table
         .enumerate()
@@ -96,7 +128,7 @@ pub(super) fn imports(file: &Elf<'_>) -> Vec<String> {
             symbol.st_shndx(LittleEndian) == SHN_UNDEF
                 && [STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE].contains(&symbol.st_type())
         })
-        .filter_map(|(index, _)| name(table, index))
+        .filter_map(|(index, _)| name(table, index, names))
         .filter(|name| !name.is_empty())
         .collect()
 }
@@ -114,7 +146,7 @@ pub(super) fn dynamic_values(file: &Elf<'_>, tag: DynamicTag) -> Vec<u64> {
 }
 
 /// Strings of the dynamic section with a tag.
-pub(super) fn dynamic_strings(file: &Elf<'_>, tag: DynamicTag) -> Vec<String> {
+pub(super) fn dynamic_strings(file: &Elf<'_>, tag: DynamicTag, names: &mut Names) -> Vec<String> {
     let Ok(table) = file.elf_dynamic_table() else {
         return Vec::new();
     };
@@ -122,6 +154,23 @@ pub(super) fn dynamic_strings(file: &Elf<'_>, tag: DynamicTag) -> Vec<String> {
         .iter()
         .filter(|entry| entry.tag == tag)
         .filter_map(|entry| table.string(entry).ok())
-        .map(|text| String::from_utf8_lossy(text).into_owned())
+        .filter_map(|text| names.take(text))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Symbols that share a long name get only as much of it as the file could hold; one that is too long is none.
+    #[test]
+    fn shared_names() {
+        let mut names = Names { left: 1000 };
+        let name = [b'x'; 100];
+        let taken = (0..50).filter_map(|_| names.take(&name)).count();
+        assert_eq!(taken, 10);
+        let mut names = Names { left: usize::MAX };
+        assert_eq!(names.take(&[b'x'; NAME_MAX + 1]), None);
+        assert_eq!(names.take(b"a\x1b[2J\n").as_deref(), Some("a\\u{1b}[2J\\n"));
+    }
 }

@@ -11,6 +11,7 @@ use super::error::ResolveError;
 use super::expr::Type;
 use super::program::Operand;
 use super::register::Register;
+use crate::terminal::shown;
 
 /// One USDT probe of a binary, as in its note.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,7 +91,7 @@ fn parse(note: &[u8], base: Option<u64>) -> Option<Note> {
     let mut strings = note
         .get(24..)?
         .split(|byte| *byte == 0)
-        .map(|text| String::from_utf8_lossy(text).into_owned());
+        .map(|text| shown(&String::from_utf8_lossy(text)).into_owned());
     let semaphore = word(16)?;
     Some(Note {
         provider: strings.next()?,

@@ -1,5 +1,7 @@
 //! Numbers and foreign text as people read them.
 
+use crate::terminal::shown;
+
 /// What stands for a value that was not observed.
 pub(super) const UNKNOWN: &str = "-";
 
@@ -67,24 +69,9 @@ pub(super) fn percent(share: f64) -> String {
     }
 }
 
-/// Text from the target, safe for a terminal: control characters (and those that reorder or hide
-/// text) as escapes, the middle left out beyond `width` characters.
+/// Text from the target, safe for a terminal ([`shown`]), the middle left out beyond `width` characters.
 pub(super) fn safe(text: &str, width: usize) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() || is_deceptive(c) {
-            shown.extend(c.escape_default());
-        } else {
-            shown.push(c);
-        }
-    }
-    shorten(shown, width)
-}
-
-/// Characters that change how the text around them is shown.
-fn is_deceptive(c: char) -> bool {
-    matches!(c,
-        '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+    shorten(shown(text).into_owned(), width)
 }
 
 fn shorten(text: String, width: usize) -> String {

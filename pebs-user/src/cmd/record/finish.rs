@@ -10,6 +10,7 @@ use super::run::Recorded;
 use crate::cmd::report::{self, Format};
 use crate::collect::calibrate::UnitCosts;
 use crate::pipeline::Outcome;
+use crate::say;
 use crate::store::run::{EventInfo, HostInfo, ProbeInfo, RunInfo, SiteInfo};
 use crate::store::schema::SCHEMA_VERSION;
 use crate::store::writer::WriteError;
@@ -173,11 +174,11 @@ pub(super) fn finish(plan: &Plan, recorded: Recorded) -> ExitCode {
     let closed = close(plan, recorded.outcome, recorded.info, &recorded.costs);
     // The trace is there, whatever becomes of its report.
     if let Err(error) = report::print(&plan.output, plan.format) {
-        eprintln!("error: {}", crate::cmd::one_line(&error));
+        say!("error: {}", crate::cmd::one_line(&error));
     }
-    eprintln!("recording ended: {}", recorded.ended_by);
+    say!("recording ended: {}", recorded.ended_by);
     if let Some(status) = recorded.command {
-        eprintln!("command {status}");
+        say!("command {status}");
     }
     if closed.visits == 0 {
         warn("no item was seen", &no_item_hint(plan));
@@ -186,12 +187,12 @@ pub(super) fn finish(plan: &Plan, recorded: Recorded) -> ExitCode {
         warn(text, hint);
     }
     for fault in &closed.faults {
-        eprintln!("warning: {fault}: this is a bug");
+        say!("warning: {fault}: this is a bug");
     }
     if let Some(error) = &closed.cut {
-        eprintln!("error: {error}: the trace holds what was written before");
+        say!("error: {error}: the trace holds what was written before");
         if let Some(hint) = error.hint() {
-            eprintln!("hint: {hint}");
+            say!("hint: {hint}");
         }
     }
     let above = loss_is_above(plan, &closed.info);
@@ -201,8 +202,8 @@ pub(super) fn finish(plan: &Plan, recorded: Recorded) -> ExitCode {
 }
 
 fn warn(text: &str, hint: &str) {
-    eprintln!("warning: {text}");
-    eprintln!("hint: {hint}");
+    say!("warning: {text}");
+    say!("hint: {hint}");
 }
 
 /// Names the trace: for people on stdout, else on stderr, where it is not in the way of data.
@@ -210,9 +211,9 @@ fn say_where(plan: &Plan) {
     let line = format!("trace: {}", plan.output.display());
     if plan.format == Format::Text {
         // Nobody may be reading any more.
-        let _ = writeln!(std::io::stdout(), "{line}");
+        let _ = writeln!(crate::terminal::stdout(), "{line}");
     } else {
-        eprintln!("{line}");
+        say!("{line}");
     }
 }
 

@@ -15,6 +15,7 @@ use crate::pmu::host::Host;
 use crate::pmu::limits;
 use crate::pmu::open::{self, Granted, Target};
 use crate::pmu::reset::{self, Warning};
+use crate::say;
 use crate::store::tables::check_columns;
 use crate::symbolize::{Inlining, SymbolizeOptions};
 use crate::target::ReturnMode;
@@ -209,13 +210,13 @@ impl Plan {
 
     /// Says on stderr what was granted.
     pub fn say(&self) {
-        eprintln!("transport bpf: {}", self.transport_reason());
+        say!("transport bpf: {}", self.transport_reason());
         for note in &self.notes {
-            eprintln!("note: {note}");
+            say!("note: {note}");
         }
         for warning in &self.warnings {
-            eprintln!("warning: {}", warning.text);
-            eprintln!("hint: {}", warning.hint);
+            say!("warning: {}", warning.text);
+            say!("hint: {}", warning.hint);
         }
     }
 }

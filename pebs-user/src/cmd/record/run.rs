@@ -19,10 +19,12 @@ use crate::analysis::estimate::Pause;
 use crate::collect::calibrate::UnitCosts;
 use crate::collect::command::{self, Held};
 use crate::collect::drain::{Cycle, Drain, now};
+use crate::collect::privileges;
 use crate::collect::session::{Rings, Session, SessionPlan};
 use crate::collect::sideband::Sideband;
 use crate::pipeline::{Outcome, Pipeline, PipelineOptions, Progress};
 use crate::pmu::attr::EventClass;
+use crate::say;
 use crate::store::run::RunInfo;
 use crate::store::writer::{TraceWriter, WriterOptions};
 use crate::target::breakpoint;
@@ -86,7 +88,7 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
             let note = format!(
                 "mappings are read from /proc only, as {error}: functions of processes that end at once may stay unnamed"
             );
-            eprintln!("note: {note}");
+            say!("note: {note}");
             info.notes.push(note);
             None
         }
@@ -109,7 +111,8 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
         return Err(error.into());
     }
     if plan.voice == Voice::Aloud {
-        eprintln!("recording to {}{}", plan.output.display(), how_to_end(plan));
+        give_up_privileges();
+        say!("recording to {}{}", plan.output.display(), how_to_end(plan));
     }
     let control = Control {
         plan: &session_plan,
@@ -132,6 +135,14 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
         command,
         ended_by,
     })
+}
+
+/// The self-test records several times in one process, a workload of its own: it keeps what it has.
+fn give_up_privileges() {
+    if let Err(error) = privileges::give_up() {
+        say!("warning: cannot give up root's privileges: {error}");
+        say!("hint: the recording is not affected; please report this");
+    }
 }
 
 fn session_plan(plan: &Plan) -> SessionPlan<'_> {
@@ -337,6 +348,8 @@ fn wait(
 ) -> anyhow::Result<(&'static str, Option<ExitStatus>)> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
+        // Started later by the main thread, to wait for the command.
+        .on_thread_start(privileges::give_up_on_this_thread)
         .build();
     let runtime = runtime.context("cannot start the control loop")?;
     let result = runtime.block_on(control.until_end(duration, held));

@@ -1,0 +1,322 @@
+//! What is left of root's rights once everything is attached.
+//!
+//! | capability | who keeps it | what for |
+//! |---|---|---|
+//! | `CAP_PERFMON`, `CAP_BPF` | main thread | events on CPUs that come online |
+//! | `CAP_SYS_PTRACE` | other threads | mappings, root folder and vdso of processes that come later |
+//! | `CAP_CHECKPOINT_RESTORE` | other threads | `/proc/PID/map_files`: binaries that were deleted or replaced |
+//! | `CAP_SYSLOG` | other threads | addresses of kernel modules and BPF programs that come later |
+//! | `CAP_DAC_READ_SEARCH` | both | binaries that only their owner may read; the way to the trace |
+//!
+//! Under sudo files are made as the invoking user, so that giving them away takes no capability either, and no
+//! link in a folder of that user leads to anything that they could not write to themselves.
+//!
+//! A thread's rights are its own, and nobody else can take them away: so each thread that exists is sent a
+//! signal whose handler gives them up. Threads and processes that are started later inherit what is left.
+#![expect(
+    unsafe_code,
+    reason = "prctl, setfsuid and signal handlers have no safe binding"
+)]
+
+use std::fs;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
+
+use crate::files::invoking_user;
+
+/// What the main thread keeps.
+const MAIN: CapabilitySet = CapabilitySet::PERFMON
+    .union(CapabilitySet::BPF)
+    .union(CapabilitySet::DAC_READ_SEARCH);
+
+/// What all other threads keep.
+const OTHERS: CapabilitySet = CapabilitySet::SYS_PTRACE
+    .union(CapabilitySet::CHECKPOINT_RESTORE)
+    .union(CapabilitySet::SYSLOG)
+    .union(CapabilitySet::DAC_READ_SEARCH);
+
+/// Longest that a thread is waited for. One that sleeps in the kernel without listening to signals takes as long.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Nobody invoked us through sudo.
+const NOBODY: u64 = u64::MAX;
+
+/// User and group that files are made as, for the signal handler: uid in the upper half.
+static MAKER: AtomicU64 = AtomicU64::new(NOBODY);
+
+/// Gives up, in every thread, what is not needed once everything is attached; for good.
+///
+/// Call it on the main thread.
+///
+/// # Errors
+/// If a thread kept something: the kernel refused, or did not get round to it within two seconds.
+pub fn give_up() -> io::Result<()> {
+    if let Some((uid, gid)) = invoking_user() {
+        MAKER.store(u64::from(uid) << 32 | u64::from(gid), Ordering::Relaxed);
+    }
+    let signal = libc::SIGRTMIN() + 6;
+    catch(signal)?;
+    let deadline = Instant::now() + PATIENCE;
+    while let threads = rich_threads()?
+        && !threads.is_empty()
+    {
+        if Instant::now() > deadline {
+            return Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!("threads {threads:?} did not"),
+            ));
+        }
+        for thread in threads {
+            // SAFETY: sends a signal that has a handler to a thread of our own; one that has ended is no error.
+            unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, signal) };
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    shrink(MAIN)
+}
+
+/// Gives up everything on the calling thread, which only waits for something.
+pub fn give_up_on_this_thread() {
+    if let Err(error) = shrink(CapabilitySet::empty()) {
+        tracing::debug!("cannot give up a waiting thread's privileges: {error}");
+    }
+}
+
+/// Other threads that have more than they need.
+fn rich_threads() -> io::Result<Vec<i32>> {
+    let me = rustix::thread::gettid().as_raw_nonzero().get();
+    let mut rich = Vec::new();
+    for entry in fs::read_dir("/proc/self/task")? {
+        let Some(thread) = entry?
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok())
+        else {
+            continue;
+        };
+        // One that has ended has no file any more.
+        let status = fs::read_to_string(format!("/proc/self/task/{thread}/status"));
+        let has_more = |status: &String| !OTHERS.bits() & permitted(status) != 0;
+        if thread != me && status.as_ref().is_ok_and(has_more) {
+            rich.push(thread);
+        }
+    }
+    Ok(rich)
+}
+
+fn permitted(status: &str) -> u64 {
+    let mask = status.lines().find_map(|line| line.strip_prefix("CapPrm:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or(u64::MAX)
+}
+
+/// Has the calling thread keep `kept` alone, and nothing for programs that it may start.
+///
+/// System calls only: also runs in a signal handler.
+fn shrink(kept: CapabilitySet) -> io::Result<()> {
+    let had = capabilities(None)?;
+    // We run no program from now on. While there still is CAP_SETPCAP: without it there is nothing to be gained by
+    // running one either.
+    for number in 0..u64::BITS {
+        // SAFETY: changes no memory; a number that the kernel does not know is refused.
+        unsafe { libc::prctl(libc::PR_CAPBSET_DROP, libc::c_ulong::from(number), 0, 0, 0) };
+    }
+    // A kernel without ambient capabilities has none to clear.
+    let _ = rustix::thread::clear_ambient_capability_set();
+    rustix::thread::set_no_new_privs(true)?;
+    let maker = MAKER.load(Ordering::Relaxed);
+    if maker != NOBODY {
+        make_files_as((maker >> 32) as u32, maker as u32);
+    }
+    // Last, as another user for files takes the right to read them away for a moment.
+    let left = had.permitted & kept;
+    set_capabilities(
+        None,
+        CapabilitySets {
+            effective: left,
+            permitted: left,
+            inheritable: CapabilitySet::empty(),
+        },
+    )?;
+    Ok(())
+}
+
+/// Has the calling thread make and open files as another user.
+fn make_files_as(uid: u32, gid: u32) {
+    // SAFETY: changes no memory. A refusal leaves files to be made as before.
+    unsafe {
+        libc::setfsgid(gid);
+        libc::setfsuid(uid);
+    }
+}
+
+extern "C" fn on_signal(_: libc::c_int) {
+    // SAFETY: errno is the thread's own.
+    let errno = unsafe { &mut *libc::__errno_location() };
+    let before = *errno;
+    // Whoever sent the signal looks at what came of it.
+    let _ = shrink(OTHERS);
+    *errno = before;
+}
+
+fn catch(signal: libc::c_int) -> io::Result<()> {
+    // SAFETY: all zero is a valid sigaction.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = on_signal as *const () as usize;
+    action.sa_flags = libc::SA_RESTART | libc::SA_ONSTACK;
+    // SAFETY: the handler makes system calls only, and keeps errno.
+    match unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+    use std::process::{Child, Command};
+
+    use super::*;
+    use crate::pmu::open::{PerfEvent, Target};
+    use crate::symbolize::proc_maps::proc_maps;
+    use crate::units::{Cpu, Pid};
+
+    /// Runs a test's body on a thread that has given up all but `kept`, beside a process of nobody's; the other
+    /// threads of the test keep theirs.
+    fn with(kept: CapabilitySet, body: impl FnOnce(Pid) + Send + 'static) {
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIP needs root");
+            return;
+        }
+        let foreign = Foreign::start();
+        let pid = Pid(foreign.0.id());
+        let thread = std::thread::spawn(move || {
+            shrink(kept).unwrap();
+            body(pid);
+        });
+        thread.join().unwrap();
+    }
+
+    /// A process of nobody's.
+    struct Foreign(Child);
+
+    impl Foreign {
+        fn start() -> Self {
+            let mut command = Command::new("setpriv");
+            command.args([
+                "--reuid=65534",
+                "--regid=65534",
+                "--clear-groups",
+                "sleep",
+                "60",
+            ]);
+            let child = command.spawn().unwrap();
+            let comm = format!("/proc/{}/comm", child.id());
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while fs::read_to_string(&comm).unwrap() != "sleep\n" {
+                assert!(Instant::now() < deadline, "it does not start");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Self(child)
+        }
+    }
+
+    impl Drop for Foreign {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    /// Threads that name functions can still look into processes of others and read the kernel's addresses,
+    /// and can no longer write what is not theirs or make events.
+    #[test]
+    fn what_other_threads_can_do() {
+        with(OTHERS, |pid| {
+            let maps = proc_maps(pid).unwrap();
+            assert!(!maps.is_empty());
+            let pid = pid.0;
+            fs::metadata(format!("/proc/{pid}/root/.")).unwrap();
+            let links = fs::read_dir(format!("/proc/{pid}/map_files")).unwrap();
+            for link in links.take(2) {
+                fs::File::open(link.unwrap().path()).unwrap();
+            }
+            let kallsyms = fs::read_to_string("/proc/kallsyms").unwrap();
+            assert!(
+                !kallsyms
+                    .lines()
+                    .take(100)
+                    .all(|line| line.starts_with("0000000000000000"))
+            );
+            fs::read("/etc/shadow").unwrap();
+            let theirs = tempfile::tempdir().unwrap();
+            assert!(std::os::unix::fs::chown(theirs.path(), Some(65534), None).is_err());
+            assert!(open_event().is_err());
+        });
+    }
+
+    fn open_event() -> Result<PerfEvent, crate::pmu::open::OpenError> {
+        let attr = crate::pmu::attr::calibrator(1_000_000_000);
+        PerfEvent::open(&attr, Target::Cpu(Cpu(0)), "clock")
+    }
+
+    /// The main thread can still open an event on a CPU, and go into nobody's folders.
+    #[test]
+    fn what_the_main_thread_can_do() {
+        with(MAIN, |pid| {
+            open_event().unwrap();
+            assert!(fs::metadata(format!("/proc/{}/root/.", pid.0)).is_err());
+        });
+    }
+
+    /// Nothing comes back by starting a program, and no thread started later has more.
+    #[test]
+    fn for_good() {
+        with(OTHERS, |_| {
+            let later =
+                std::thread::spawn(|| fs::read_to_string("/proc/thread-self/status").unwrap());
+            let program = Command::new("cat")
+                .arg("/proc/self/status")
+                .output()
+                .unwrap();
+            for status in [
+                later.join().unwrap(),
+                String::from_utf8(program.stdout).unwrap(),
+            ] {
+                for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+                    let line = status.lines().find(|line| line.starts_with(set)).unwrap();
+                    let mask = u64::from_str_radix(line[7..].trim(), 16).unwrap();
+                    assert_eq!(mask & !OTHERS.bits(), 0, "{line}");
+                }
+                assert!(status.contains("NoNewPrivs:\t1"));
+            }
+        });
+    }
+
+    /// Under sudo files belong to the invoking user from the start, in a folder that only they may write to.
+    #[test]
+    fn files_of_the_invoking_user() {
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIP needs root");
+            return;
+        }
+        let theirs = tempfile::tempdir().unwrap();
+        let path = theirs.path().to_owned();
+        std::os::unix::fs::chown(&path, Some(65534), Some(65533)).unwrap();
+        let inside = path.clone();
+        let thread = std::thread::spawn(move || {
+            make_files_as(65534, 65533);
+            shrink(OTHERS).unwrap();
+            fs::write(inside.join("made"), "").unwrap();
+            // What is root's is not theirs to write to, but can be read.
+            assert!(fs::write("/etc/shadow.new", "").is_err());
+            fs::read("/etc/shadow").unwrap();
+        });
+        thread.join().unwrap();
+        let made = path.join("made").metadata().unwrap();
+        assert_eq!((made.uid(), made.gid()), (65534, 65533));
+    }
+}

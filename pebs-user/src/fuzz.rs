@@ -1,0 +1,194 @@
+//! What the fuzz targets in `pebs-user/fuzz` call: one function for each reader of bytes that others make.
+//!
+//! In normal tests the committed corpus and all past findings go through the same functions.
+//!
+//! Invariant: none panics, hangs, or allocates without bound, whatever the bytes.
+
+use std::path::Path;
+
+use crate::collect::perf_ring::RawRecord;
+use crate::collect::sideband_decode;
+use crate::pmu::event::EventSpec;
+use crate::stream::clock::Clock;
+use crate::stream::decode::{Unordered, decode};
+use crate::target::program::{self, Arguments};
+use crate::target::spec::{End, Spec};
+use crate::target::{expr, usdt};
+use crate::units::{Cpu, KtimeNs};
+use crate::{store, symbolize, target};
+
+/// A reader of hostile bytes. The folder is its own: what it leaves there is overwritten by the next call.
+pub type Target = fn(&[u8], &Path);
+
+/// Every reader, by the name of its fuzz target and of its corpus.
+pub const TARGETS: [(&str, Target); 13] = [
+    ("wire", wire),
+    ("sideband", sideband),
+    ("spec", spec),
+    ("expr", expression),
+    ("event", event),
+    ("usdt", usdt_arguments),
+    ("binary", binary),
+    ("symbols", symbols),
+    ("unwind", unwind),
+    ("process_files", process_files),
+    ("trace_info", trace_info),
+    ("trace_reader", trace_reader),
+    ("recover", recover),
+];
+
+/// A ring's content, as the kernel programs write it: no record is made twice or lost.
+pub fn wire(data: &[u8], _: &Path) {
+    let mut clock = Clock::new(KtimeNs(1000));
+    let mut inbox = Unordered::default();
+    let decoded = decode(Cpu(3), data, &mut clock, &mut inbox);
+    let made = decoded.samples + decoded.marks + decoded.tasks - decoded.clocks;
+    assert_eq!(
+        made,
+        (inbox.samples.len() + inbox.records.len()) as u64,
+        "records that were counted came out"
+    );
+}
+
+/// Records about processes, framed as in perf's ring: `struct perf_event_header`, then the body.
+pub fn sideband(data: &[u8], _: &Path) {
+    let mut spaces = symbolize::space::Spaces::new();
+    let mut rest = data;
+    while let Some((header, tail)) = rest.split_first_chunk::<8>() {
+        let [k0, k1, k2, k3, m0, m1, s0, s1] = *header;
+        let size = usize::from(u16::from_ne_bytes([s0, s1])).max(8) - 8;
+        let (body, after) = tail.split_at(size.min(tail.len()));
+        let event = sideband_decode::decode(RawRecord {
+            kind: u32::from_ne_bytes([k0, k1, k2, k3]),
+            misc: u16::from_ne_bytes([m0, m1]),
+            body,
+        });
+        if let Some(event) = event {
+            symbolize::fuzz::follow(&mut spaces, event.what);
+        }
+        rest = after;
+    }
+}
+
+/// A SPEC as typed, and its expressions compiled for the places that they can be at.
+pub fn spec(data: &[u8], _: &Path) {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
+    match Spec::parse(text) {
+        Ok(spec) => {
+            let end = match &spec.end {
+                End::At(end) => end.args.as_slice(),
+                End::Return | End::Next => &[],
+            };
+            spec.begin
+                .args
+                .iter()
+                .chain(end)
+                .for_each(|arg| compile(&arg.expr));
+        }
+        Err(error) => assert!(error.to_string().contains('^'), "the fault is shown"),
+    }
+}
+
+/// An EXPR alone.
+pub fn expression(data: &[u8], _: &Path) {
+    if let Ok(text) = std::str::from_utf8(data)
+        && let Ok(parsed) = expr::parse(text, 0, text.len())
+    {
+        compile(&parsed);
+    }
+}
+
+fn compile(expr: &expr::Expr) {
+    for arguments in [
+        Arguments::SysV,
+        Arguments::Go,
+        Arguments::Inside,
+        Arguments::Return,
+    ] {
+        if let Ok(compiled) = program::compile(expr, arguments) {
+            let _ = compiled.program(24, 8);
+        }
+    }
+}
+
+/// An EVENT as typed; one that parses is printed as it would be typed, and means the same then.
+pub fn event(data: &[u8], _: &Path) {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
+    match text.parse::<EventSpec>() {
+        Ok(event) => assert_eq!(event.to_string().parse(), Ok(event)),
+        Err(error) => assert!(error.caret().contains('^'), "the fault is shown"),
+    }
+}
+
+/// The arguments of a USDT note.
+pub fn usdt_arguments(data: &[u8], _: &Path) {
+    let _ = usdt::operands(&String::from_utf8_lossy(data));
+}
+
+/// A binary to be probed: symbols, unwind table, code, DWARF, notes.
+pub fn binary(data: &[u8], _: &Path) {
+    target::fuzz::binary(data);
+}
+
+/// A binary that a traced process has mapped.
+pub fn symbols(data: &[u8], _: &Path) {
+    symbolize::fuzz::symbols(data);
+}
+
+/// An `.eh_frame` section alone, which is deeper in a binary than mutation gets.
+pub fn unwind(data: &[u8], _: &Path) {
+    symbolize::fuzz::unwind(data);
+}
+
+/// Text that a process or the kernel shows of it: `/proc/PID/maps`, perf maps, mangled names.
+pub fn process_files(data: &[u8], _: &Path) {
+    symbolize::fuzz::process_files(data);
+}
+
+/// `trace.json`.
+pub fn trace_info(data: &[u8], dir: &Path) {
+    store::fuzz::info(data, dir);
+}
+
+/// A closed segment: a byte that chooses the table, then Parquet.
+pub fn trace_reader(data: &[u8], dir: &Path) {
+    store::fuzz::closed_segment(data, dir);
+}
+
+/// An open segment of a writer that died: a byte that chooses the table, then Arrow IPC.
+pub fn recover(data: &[u8], dir: &Path) {
+    store::fuzz::open_segment(data, dir);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    fn inputs(folder: &Path) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(folder)
+            .unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+        entries.map(|entry| entry.unwrap().path()).collect()
+    }
+
+    /// Every committed input, what fuzzing once found included, goes through its reader.
+    #[test]
+    fn corpus() {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus");
+        let scratch = tempfile::tempdir().unwrap();
+        for (name, target) in TARGETS {
+            let inputs = inputs(&corpus.join(name));
+            assert!(!inputs.is_empty(), "{name} has no corpus");
+            for input in inputs {
+                println!("{}", input.display());
+                target(&std::fs::read(&input).unwrap(), scratch.path());
+            }
+        }
+        assert_eq!(std::fs::read_dir(&corpus).unwrap().count(), TARGETS.len());
+    }
+}

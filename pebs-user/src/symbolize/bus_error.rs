@@ -1,0 +1,76 @@
+//! Survives files that are cut short while they are mapped.
+//!
+//! blazesym maps binaries. Whoever owns one that is no running program can cut it at any time; reading what was
+//! mapped behind its new end then raises `SIGBUS`, which would end the recording. The handler puts a page of
+//! zeros there and counts: what was read since the last look is not to be believed.
+#![expect(unsafe_code, reason = "signal handlers have no safe binding")]
+
+use std::io;
+use std::sync::Once;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// Pages replaced so far.
+static REPLACED: AtomicU64 = AtomicU64::new(0);
+
+/// Size of a page, for the handler.
+static PAGE: AtomicUsize = AtomicUsize::new(4096);
+
+/// From now on reading a file that was cut gives zeros. Once is enough for the process.
+pub fn survive() {
+    static INSTALLED: Once = Once::new();
+    INSTALLED.call_once(|| {
+        PAGE.store(rustix::param::page_size(), Ordering::Relaxed);
+        if let Err(error) = install() {
+            tracing::debug!("cannot catch SIGBUS: {error}");
+        }
+    });
+}
+
+/// How many pages were replaced so far, in all threads.
+#[must_use]
+pub fn replaced() -> u64 {
+    REPLACED.load(Ordering::Relaxed)
+}
+
+fn install() -> io::Result<()> {
+    // SAFETY: all zero is a valid sigaction.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = on_bus_error as *const () as usize;
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+    // SAFETY: the handler makes system calls and changes atomics only.
+    match unsafe { libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+extern "C" fn on_bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    // SAFETY: the kernel gives a valid siginfo, and SIGBUS has an address.
+    let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
+    let page = PAGE.load(Ordering::Relaxed);
+    if code == libc::BUS_ADRERR && put_zeros(address & !(page - 1), page) {
+        REPLACED.fetch_add(1, Ordering::Relaxed);
+        return;
+    }
+    // Not a file that was cut: the access is made again, and ends the process as without us.
+    // SAFETY: the default action is always valid.
+    unsafe { libc::signal(signal, libc::SIG_DFL) };
+}
+
+/// Maps a page of zeros over one that can't be read any more.
+fn put_zeros(start: usize, page: usize) -> bool {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+    // SAFETY: the page is mapped from a file that no longer reaches there: nobody can have read anything
+    // of it, and whoever reads it next gets zeros. Read only, as such files are mapped.
+    let mapped = unsafe {
+        libc::mmap(
+            start as *mut libc::c_void,
+            page,
+            libc::PROT_READ,
+            flags,
+            -1,
+            0,
+        )
+    };
+    mapped != libc::MAP_FAILED
+}

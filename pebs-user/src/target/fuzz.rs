@@ -1,0 +1,48 @@
+//! Hostile binaries, for [`crate::fuzz`].
+
+use std::path::Path;
+use std::rc::Rc;
+
+use super::elf::Binary;
+use super::kernel::Kernel;
+use super::spec::{Endpoint, Location};
+use super::survey::survey;
+use super::unwind::ReturnMode;
+use super::{lookup, place};
+
+/// Everything that is ever asked about a binary.
+pub fn binary(data: &[u8]) {
+    // Debug files would be looked for beside it: there are none.
+    let Ok(binary) = Binary::parse(Path::new("/nonexistent/binary"), data.to_vec()) else {
+        return;
+    };
+    let survey = survey(&binary, None);
+    let address = survey.functions.first().map_or(0x1000, |f| f.address);
+    let name = survey.functions.last().map_or("main", |f| &f.function);
+    let _ = lookup::function(&binary, name);
+    let places = [
+        Location::Function(name.to_owned()),
+        Location::Return(name.to_owned()),
+        Location::Offset(name.to_owned(), 4),
+        Location::Address(address),
+        Location::Line("main.c".to_owned(), 3),
+        Location::Usdt("p".to_owned(), "n".to_owned()),
+    ];
+    let binary = Rc::new(binary);
+    for location in places {
+        let endpoint = Endpoint {
+            binary: String::new(),
+            location,
+            args: Vec::new(),
+            at: 0,
+        };
+        let Ok(place) = place::find(Rc::clone(&binary), Kernel { long_nops: true }, &endpoint)
+        else {
+            continue;
+        };
+        for mode in [ReturnMode::Auto, ReturnMode::Ret] {
+            let _ = place.points(mode, &[], &mut Vec::new());
+            let _ = place.call(mode, &[], &mut Vec::new());
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Text of others on a terminal: names in a binary, paths and arguments are the target's words, and a terminal
+//! obeys what it is sent.
+
+use std::borrow::Cow;
+use std::io::{self, IsTerminal, Write};
+
+/// The text with what a terminal would obey as escapes: control characters, line ends too, and characters that
+/// reorder or hide the text around them.
+#[must_use]
+pub fn shown(text: &str) -> Cow<'_, str> {
+    escaped(text, |_| false)
+}
+
+/// As [`shown`], line ends and tabs left as they are.
+#[must_use]
+pub fn shown_lines(text: &str) -> Cow<'_, str> {
+    escaped(text, |c| c == '\n' || c == '\t')
+}
+
+fn escaped(text: &str, allowed: impl Fn(char) -> bool) -> Cow<'_, str> {
+    let acts = |c: char| (c.is_control() || is_deceptive(c)) && !allowed(c);
+    if !text.contains(acts) {
+        return text.into();
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if acts(c) {
+            shown.extend(c.escape_default());
+        } else {
+            shown.push(c);
+        }
+    }
+    shown.into()
+}
+
+/// Characters that change how the text around them is shown.
+fn is_deceptive(c: char) -> bool {
+    matches!(c,
+        '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+}
+
+/// Prints lines to stderr. What [`crate::say`] calls.
+pub fn say(text: &str) {
+    // Nobody is left to tell if it can't be written.
+    let _ = writeln!(io::stderr(), "{}", shown_lines(text));
+}
+
+/// Prints lines to stderr, as `eprintln!` does, but nothing that a terminal would obey.
+#[macro_export]
+macro_rules! say {
+    ($($arg:tt)*) => {
+        $crate::terminal::say(&format!($($arg)*))
+    };
+}
+
+/// Writes whole texts, escaped where a terminal shows them, as they are where a program reads them.
+pub struct Screen<W> {
+    out: W,
+    is_terminal: bool,
+}
+
+impl<W: Write + IsTerminal> Screen<W> {
+    /// A screen, if `out` is one.
+    pub fn new(out: W) -> Self {
+        let is_terminal = out.is_terminal();
+        Self { out, is_terminal }
+    }
+}
+
+impl<W: Write> Write for Screen<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if !self.is_terminal {
+            return self.out.write(bytes);
+        }
+        // A character may be cut by the end of the bytes: it comes again, whole.
+        let whole = match std::str::from_utf8(bytes) {
+            Err(error) if error.error_len().is_none() && error.valid_up_to() > 0 => {
+                error.valid_up_to()
+            }
+            _ => bytes.len(),
+        };
+        let text = String::from_utf8_lossy(&bytes[..whole]);
+        self.out.write_all(shown_lines(&text).as_bytes())?;
+        Ok(whole)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// Standard output, for text that may go to a terminal or to a program.
+#[must_use]
+pub fn stdout() -> Screen<io::StdoutLock<'static>> {
+    Screen::new(io::stdout().lock())
+}
+
+/// Standard error, likewise.
+#[must_use]
+pub fn stderr() -> Screen<io::Stderr> {
+    Screen::new(io::stderr())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A target can't write to the user's terminal through its strings, and plain text is not copied.
+    #[test]
+    fn hostile_text() {
+        assert_eq!(
+            shown("a\x1b[2Jb\n\u{202e}c\u{9b}"),
+            "a\\u{1b}[2Jb\\n\\u{202e}c\\u{9b}"
+        );
+        assert_eq!(shown_lines("a\n\tb\r"), "a\n\tb\\r");
+        assert!(matches!(shown("größe"), Cow::Borrowed("größe")));
+    }
+
+    /// A terminal gets escapes, also where a character comes in two writes; a pipe gets the bytes.
+    #[test]
+    fn screens() {
+        let text = "aö\x1bö\u{9b}\n";
+        for (is_terminal, expect) in [(true, "aö\\u{1b}ö\\u{9b}\n"), (false, text)] {
+            let mut out = Vec::new();
+            let mut screen = Screen {
+                out: &mut out,
+                is_terminal,
+            };
+            // Cut within the first ö: what is not taken comes again.
+            let taken = screen.write(&text.as_bytes()[..2]).unwrap();
+            screen.write_all(&text.as_bytes()[taken..]).unwrap();
+            assert_eq!(out, expect.as_bytes());
+        }
+    }
+}
