@@ -111,6 +111,9 @@ pub struct RecordArgs {
     /// Do not record context switches: cheaper, but time on the CPU is then unknown
     #[arg(long, help_heading = "What to record")]
     pub no_switches: bool,
+    /// Do not record page faults: cheaper for programs that take many
+    #[arg(long, help_heading = "What to record")]
+    pub no_page_faults: bool,
     /// Attribute samples in inlined code to the inlined function; needs debug information
     #[arg(long, help_heading = "What to record")]
     pub inlined: bool,

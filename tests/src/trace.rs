@@ -61,6 +61,12 @@ pub struct Visit {
     pub samples: u64,
     /// [`flag`].
     pub flags: u64,
+    /// Times that its thread left the CPU.
+    pub switches: Option<u64>,
+    /// Times that it came back on another CPU.
+    pub migrations: Option<u64>,
+    /// Page faults that it took.
+    pub page_faults: Option<u64>,
 }
 
 impl Visit {
@@ -219,6 +225,8 @@ impl Trace {
         let (begin, end) = (t.i64("begin_ns"), t.i64("end_ns"));
         let (duration, oncpu) = (t.i64("duration_ns"), t.i64("oncpu_ns"));
         let (samples, flags) = (t.u64("samples"), t.u64("flags"));
+        let (switches, migrations) = (t.u64("switches"), t.u64("migrations"));
+        let page_faults = t.u64("page_faults");
         let mut visits: Vec<Visit> = (0..t.len())
             .map(|i| Visit {
                 visit_id: visit_id[i].expect("visit_id"),
@@ -234,6 +242,9 @@ impl Trace {
                 oncpu_ns: oncpu[i],
                 samples: samples[i].expect("samples"),
                 flags: flags[i].expect("flags"),
+                switches: switches[i],
+                migrations: migrations[i],
+                page_faults: page_faults[i],
             })
             .collect();
         visits.sort_by_key(|visit| (visit.begin_ns, visit.visit_id));

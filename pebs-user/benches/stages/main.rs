@@ -39,6 +39,7 @@ const MACHINES: [(u16, u32); 3] = [(1, 4), (8, 16), (64, 256)];
 const RECORDS: usize = 400_000;
 const CORRELATE: CorrelateOptions = CorrelateOptions {
     switches: true,
+    page_faults: false,
     max_samples: 10_000_000,
 };
 
@@ -225,6 +226,7 @@ fn pipeline(scratch: &Scratch) -> Pipeline {
     let options = PipelineOptions {
         origin: KtimeNs(START_NS - 1_000_000_000),
         switches: CORRELATE.switches,
+        page_faults: CORRELATE.page_faults,
         clock_events: vec![true],
         max_samples: CORRELATE.max_samples,
         symbolize: Default::default(),

@@ -143,6 +143,9 @@ impl Sink for Rows {
             oncpu_ns: visit.oncpu_ns(),
             samples: visit.samples.len() as u32,
             flags: visit.flags,
+            switches: visit.switches(),
+            migrations: visit.migrations(),
+            page_faults: visit.page_faults(),
             args: visit.args.clone(),
         });
     }

@@ -141,6 +141,7 @@ impl<'a> Bench<'a> {
             perf_clock_events: 0,
             sample_limit: u64::MAX,
             switches: false,
+            page_faults: false,
             events: 1,
             log: false,
         };

@@ -3,6 +3,7 @@
 pub mod btf;
 pub mod calibrate;
 pub mod command;
+mod counters;
 pub mod drain;
 pub mod kernel_map;
 mod pause;

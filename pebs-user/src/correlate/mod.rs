@@ -15,7 +15,7 @@ use pebs_common::record::Role;
 use rustc_hash::FxHashMap;
 
 pub use loss::LossRanges;
-pub use visit::{ClosedVisit, RawSample, RawWait};
+pub use visit::{ClosedVisit, Counts, RawSample, RawWait};
 
 use crate::store::schema::{ArgType, ArgValue, visit_flag};
 use crate::stream::decode::{ArgBytes, Body, Payloads, Record};
@@ -43,6 +43,8 @@ struct ProbeRule {
 pub struct CorrelateOptions {
     /// Whether switches are recorded: without them, time on the CPU is unknown.
     pub switches: bool,
+    /// Whether page faults are recorded.
+    pub page_faults: bool,
     /// Samples held for open visits at most; beyond that, samples are dropped and counted.
     pub max_samples: usize,
 }
@@ -195,6 +197,11 @@ impl Correlator {
                     thread.switch_in(time, cpu);
                 }
             }
+            Body::PageFault => {
+                if let Some(thread) = self.threads.get_mut(&tid) {
+                    thread.page_fault(time, cpu);
+                }
+            }
             Body::Fork { .. } => {}
             Body::Exec { .. } => self.end_process(pid, time, sink),
             Body::Exit { .. } => self.end_thread(tid, time, sink),
@@ -234,7 +241,7 @@ impl Correlator {
         let Some(mut thread) = self.threads.get_mut(&tid) else {
             return sink.stray(sample, pid, tid);
         };
-        thread.on_cpu(sample.time);
+        thread.on_cpu(sample.time, sample.cpu);
         let gone = sp.map_or(0, |sp| thread.frames_gone(sp, &self.probes));
         if gone > 0 {
             (0..gone).for_each(|_| self.unwind_last(tid, sample.time, sink));
@@ -263,7 +270,7 @@ impl Correlator {
             return sink.lost(mark.record.cpu, Lost::Mark, Reason::Malformed);
         };
         if let Some(thread) = self.threads.get_mut(&mark.record.tid) {
-            thread.on_cpu(mark.record.time);
+            thread.on_cpu(mark.record.time, mark.record.cpu);
         }
         if role == Role::Begin {
             self.make_room(mark.record, sink);
@@ -512,8 +519,8 @@ impl Correlator {
         }
         visit.flags |= self.losses.flags(visit.begin, seen);
         self.held -= visit.samples.len();
-        let switches = self.options.switches;
-        self.closed.take(&mut visit, self.next_visit, end, switches);
+        self.closed
+            .take(&mut visit, self.next_visit, end, self.options);
         self.next_visit += 1;
         sink.visit(&self.closed);
         self.closed.give_back(&mut visit);

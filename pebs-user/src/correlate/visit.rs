@@ -2,6 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 
+use super::CorrelateOptions;
 use crate::store::schema::ArgValue;
 use crate::units::{Cpu, EventId, Ip, Pid, ProbeId, Tid, TraceNs};
 
@@ -39,6 +40,17 @@ pub struct RawWait {
     pub to: Cpu,
 }
 
+/// What happened to a visit's thread while the visit was its current one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Times that it left the CPU.
+    pub switches: u32,
+    /// Times that it came back on another CPU.
+    pub migrations: u32,
+    /// Page faults that it took.
+    pub page_faults: u32,
+}
+
 /// A visit that has begun. Boxed, as it moves from the pool to its thread and back.
 #[derive(Debug, Default)]
 pub(super) struct OpenVisit(Box<VisitState>);
@@ -70,6 +82,7 @@ pub(super) struct VisitState {
     pub cpu: Cpu,
     pub sp: u64,
     pub flags: u32,
+    pub counts: Counts,
     pub args: Vec<Option<ArgValue>>,
     /// Intervals on the CPU as the current visit.
     pub active: Vec<(TraceNs, TraceNs)>,
@@ -91,6 +104,7 @@ impl Default for VisitState {
             cpu: Cpu(0),
             sp: 0,
             flags: 0,
+            counts: Counts::default(),
             args: Vec::new(),
             active: Vec::new(),
             active_since: None,
@@ -110,6 +124,7 @@ impl VisitState {
         self.sp = sp;
         self.id = None;
         self.flags = 0;
+        self.counts = Counts::default();
         self.active_since = None;
         self.args.clear();
         self.active.clear();
@@ -153,6 +168,10 @@ pub struct ClosedVisit {
     pub active: Vec<(TraceNs, TraceNs)>,
     /// Whether `active` is time on the CPU.
     pub switches: bool,
+    /// Whether page faults were recorded.
+    pub page_faults: bool,
+    /// What happened to the thread, as far as it was recorded.
+    pub counts: Counts,
     /// Samples, in time order.
     pub samples: Vec<RawSample>,
     /// Intervals off the CPU, in time order.
@@ -167,13 +186,31 @@ impl ClosedVisit {
             .then(|| self.active.iter().map(|(begin, end)| end.0 - begin.0).sum())
     }
 
+    /// Times that the thread left the CPU while the visit was current; `None` if unknown.
+    #[must_use]
+    pub fn switches(&self) -> Option<u32> {
+        self.switches.then_some(self.counts.switches)
+    }
+
+    /// Times that it came back on another CPU; `None` if unknown.
+    #[must_use]
+    pub fn migrations(&self) -> Option<u32> {
+        self.switches.then_some(self.counts.migrations)
+    }
+
+    /// Page faults that it took while the visit was current; `None` if unknown.
+    #[must_use]
+    pub fn page_faults(&self) -> Option<u32> {
+        self.page_faults.then_some(self.counts.page_faults)
+    }
+
     /// Takes an open visit's content.
     pub(super) fn take(
         &mut self,
         visit: &mut VisitState,
         visit_id: u64,
         end: Option<(TraceNs, Option<Cpu>)>,
-        switches: bool,
+        recorded: CorrelateOptions,
     ) {
         self.visit_id = visit_id;
         self.item_id = visit.item_id;
@@ -183,7 +220,9 @@ impl ClosedVisit {
         self.begin = (visit.begin, visit.cpu);
         self.end = end;
         self.flags = visit.flags;
-        self.switches = switches;
+        self.switches = recorded.switches;
+        self.page_faults = recorded.page_faults;
+        self.counts = visit.counts;
         self.swap_buffers(visit);
     }
 

@@ -38,6 +38,8 @@ pub struct PipelineOptions {
     pub origin: KtimeNs,
     /// Whether switches are recorded.
     pub switches: bool,
+    /// Whether page faults are recorded.
+    pub page_faults: bool,
     /// Whether each event is a clock, by event.
     pub clock_events: Vec<bool>,
     /// Samples held for open visits at most.
@@ -118,6 +120,7 @@ impl Pipeline {
     ) -> Self {
         let correlate = CorrelateOptions {
             switches: options.switches,
+            page_faults: options.page_faults,
             max_samples: options.max_samples,
         };
         Self {

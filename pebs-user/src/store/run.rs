@@ -41,6 +41,9 @@ pub struct RunInfo {
     pub columns: Vec<ArgColumn>,
     /// Whether time off the CPU was recorded.
     pub switches: bool,
+    /// Whether page faults were recorded.
+    #[serde(default)]
+    pub page_faults: bool,
     /// The account of every record; null until the run ended.
     pub ledger: Option<Ledger>,
     /// What the run cost; null until it ended.

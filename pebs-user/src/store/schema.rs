@@ -166,6 +166,14 @@ pub struct VisitRow {
     pub samples: u32,
     /// [`visit_flag`].
     pub flags: u32,
+    /// Times that the thread left the CPU while this was its current visit (of nested visits the
+    /// innermost, so that a sum counts each once); null if switches were not recorded.
+    pub switches: Option<u32>,
+    /// Times that it came back on another CPU then; null if switches were not recorded.
+    pub migrations: Option<u32>,
+    /// Page faults that the thread took while this was its current visit, in user code and in the
+    /// kernel on its behalf; null if they were not recorded.
+    pub page_faults: Option<u32>,
     /// One value per argument column of the trace.
     pub args: Vec<Option<ArgValue>>,
 }

@@ -192,6 +192,9 @@ table! {
         oncpu_ns: Nullable<Int64Type> = row.oncpu_ns;
         samples: Required<UInt32Type> = row.samples;
         flags: Required<UInt32Type> = row.flags;
+        switches: Nullable<UInt32Type> = row.switches;
+        migrations: Nullable<UInt32Type> = row.migrations;
+        page_faults: Nullable<UInt32Type> = row.page_faults;
     }
 }
 
@@ -440,7 +443,8 @@ mod tests {
             text(Table::Visits),
             "visit_id UInt64, item_id UInt64, probe_id UInt16, pid UInt32, tid UInt32, \
              cpu_begin UInt16, cpu_end UInt16?, begin_ns Int64, end_ns Int64?, \
-             duration_ns Int64?, oncpu_ns Int64?, samples UInt32, flags UInt32, n UInt64?"
+             duration_ns Int64?, oncpu_ns Int64?, samples UInt32, flags UInt32, \
+             switches UInt32?, migrations UInt32?, page_faults UInt32?, n UInt64?"
         );
         assert_eq!(
             text(Table::VisitFunctions),

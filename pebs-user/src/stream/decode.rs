@@ -86,6 +86,8 @@ pub enum Body {
         /// It was its process's last.
         last: bool,
     },
+    /// The thread took a page fault.
+    PageFault,
 }
 
 /// One record on the trace clock.
@@ -145,7 +147,7 @@ pub struct Decoded {
     pub samples: u64,
     /// Marks.
     pub marks: u64,
-    /// Switch, fork, exec, exit and clock records.
+    /// Switch, fork, exec, exit, page fault and clock records.
     pub tasks: u64,
     /// The clock pairs among them, which end here.
     pub clocks: u64,
@@ -215,7 +217,7 @@ impl Decoder<'_> {
                 let switch: Switch = read(frame)?;
                 self.task(switch.head, switch.time_ns, Body::SwitchIn);
             }
-            kind @ (Kind::Fork | Kind::Exec | Kind::Exit) => {
+            kind @ (Kind::Fork | Kind::Exec | Kind::Exit | Kind::PageFault) => {
                 let task: Task = read(frame)?;
                 self.task(task.head, task.time_ns, task_body(kind, &task));
             }
@@ -320,6 +322,7 @@ fn task_body(kind: Kind, task: &Task) -> Body {
         Kind::Exec => Body::Exec {
             old_tid: Tid(task.other as u32),
         },
+        Kind::PageFault => Body::PageFault,
         _ => Body::Exit {
             last: task.other != 0,
         },

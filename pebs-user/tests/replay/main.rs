@@ -26,6 +26,7 @@ fn replay(script: &Script) -> String {
     let mut order = Order::default();
     let options = CorrelateOptions {
         switches: true,
+        page_faults: true,
         max_samples: script.hold,
     };
     let mut correlator = Correlator::new(&script::probes(), options);

@@ -322,6 +322,7 @@ fn typical_class(section: &Section) -> Option<TypicalClass> {
         visits: sums.visits,
         up_to_ns,
         mean_ns: sums.duration_ns / sums.visits as f64,
+        counts: sums.counts.means(),
     })
 }
 

@@ -71,6 +71,7 @@ fn run_info(spec: &str, column: &str, r#type: ArgType) -> RunInfo {
             r#type,
         }],
         switches: true,
+        page_faults: true,
         ..RunInfo::default()
     }
 }
@@ -105,6 +106,14 @@ impl Maker {
     fn visit(&mut self, arg: ArgValue, flags: u32, did: &[Did]) {
         self.visits += 1;
         let (begin, mut samples, mut oncpu) = (self.now, 0, 0);
+        let waits = did.iter().filter(|part| matches!(part, Waited(..)));
+        let switches = waits.count() as u32;
+        // One for each 100 us that the visit runs beyond the first 50 us.
+        let ran = did.iter().map(|part| match part {
+            Ran(_, ns) => *ns,
+            Waited(..) => 0,
+        });
+        let faults = ((ran.sum::<i64>() - 50_000).max(0) / 100_000) as u32;
         for part in did {
             match *part {
                 Ran(function, ns) => {
@@ -136,6 +145,12 @@ impl Maker {
             oncpu_ns: self.info.switches.then_some(oncpu),
             samples,
             flags,
+            switches: self.info.switches.then_some(switches),
+            migrations: self
+                .info
+                .switches
+                .then_some(u32::from(flags & visit_flag::MIGRATED != 0)),
+            page_faults: self.info.page_faults.then_some(faults),
             args: vec![Some(arg)],
         };
         let open = flags & visit_flag::OPEN_AT_END != 0;
@@ -309,6 +324,7 @@ fn ragged(dir: &Path) -> Trace {
     let mut info = run_info("./app:h\x1b]0;owned\x07", "k", ArgType::Str);
     info.events = vec![event("uops_retired.all", "events")];
     info.switches = false;
+    info.page_faults = false;
     info.complete = false;
     info.notes = vec!["kernel.perf_event_paranoid is 3".to_owned()];
     let mut ledger = balanced(70, 81);

@@ -37,6 +37,7 @@ pub(super) fn run_info(plan: &Plan, origin: KtimeNs) -> RunInfo {
         probes: plan.probes.probes.iter().map(probe_info).collect(),
         columns: plan.probes.columns.clone(),
         switches: plan.switches,
+        page_faults: plan.page_faults,
         ledger: None,
         cost: None,
         notes: plan

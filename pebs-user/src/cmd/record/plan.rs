@@ -53,6 +53,8 @@ pub struct Plan {
     pub duration: Option<Duration>,
     /// Whether switches are recorded.
     pub switches: bool,
+    /// Whether page faults are recorded.
+    pub page_faults: bool,
     /// Size of each CPU's ring.
     pub ring_bytes: u32,
     /// Bytes of records that may wait for the pipeline.
@@ -152,6 +154,7 @@ impl Plan {
             command: args.command_line.clone(),
             duration: args.duration,
             switches: !args.no_switches,
+            page_faults: !args.no_page_faults,
             ring_bytes: args.ring_size,
             max_waiting_bytes: (args.max_memory / 4) as usize,
             max_samples: (args.max_memory / 2 / SAMPLE_BYTES) as usize,

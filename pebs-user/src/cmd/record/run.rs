@@ -141,6 +141,7 @@ fn session_plan(plan: &Plan) -> SessionPlan<'_> {
         pids: &plan.pids,
         ring_bytes: plan.ring_bytes,
         switches: plan.switches,
+        page_faults: plan.page_faults,
         log: tracing::enabled!(tracing::Level::TRACE),
     }
 }
@@ -226,6 +227,7 @@ impl Workers {
         let options = PipelineOptions {
             origin,
             switches: plan.switches,
+            page_faults: plan.page_faults,
             clock_events: plan.clock_events(),
             max_samples: plan.max_samples,
             symbolize: plan.symbolize.clone(),
