@@ -90,6 +90,8 @@ pub struct VisitFunction {
     pub event: u64,
     /// Samples.
     pub samples: u64,
+    /// Events that they stand for.
+    pub events: u64,
     /// Last - first sample, ns.
     pub span_ns: i64,
     /// Estimated time on the CPU, ns.
@@ -279,7 +281,8 @@ impl Trace {
         let t = self.table("visit_functions");
         let (visit_id, item_id) = (t.u64("visit_id"), t.u64("item_id"));
         let (function_id, event) = (t.u64("function_id"), t.u64("event"));
-        let (samples, span, own) = (t.u64("samples"), t.i64("span_ns"), t.f64("self_ns"));
+        let (samples, events) = (t.u64("samples"), t.u64("events"));
+        let (span, own) = (t.i64("span_ns"), t.f64("self_ns"));
         (0..t.len())
             .map(|i| VisitFunction {
                 visit_id: visit_id[i].expect("visit_id"),
@@ -287,6 +290,7 @@ impl Trace {
                 function_id: function_id[i].expect("function_id"),
                 event: event[i].expect("event"),
                 samples: samples[i].expect("samples"),
+                events: events[i].expect("events"),
                 span_ns: span[i].expect("span_ns"),
                 self_ns: own[i],
             })

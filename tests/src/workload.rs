@@ -48,6 +48,7 @@ const RECIPES: &[(&str, Recipe)] = &[
     ("plain", Recipe::C("plain.c", &[])),
     ("query", Recipe::C("query.c", &[])),
     ("recursion", Recipe::C("recursion.c", &[])),
+    ("refaults", Recipe::C("refaults.c", &[])),
     (
         "shared_lib",
         Recipe::WithLibrary("shared_lib.c", "shared_lib_so.c"),

@@ -13,6 +13,8 @@ mod binaries;
 mod counts;
 #[path = "kernel/ends.rs"]
 mod ends;
+#[path = "kernel/overhead.rs"]
+mod overhead;
 #[path = "kernel/overlaps.rs"]
 mod overlaps;
 #[path = "kernel/processes.rs"]

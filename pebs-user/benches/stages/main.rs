@@ -228,6 +228,7 @@ fn pipeline(scratch: &Scratch) -> Pipeline {
         switches: CORRELATE.switches,
         page_faults: CORRELATE.page_faults,
         clock_events: vec![true],
+        resets: vec![16_000],
         max_samples: CORRELATE.max_samples,
         symbolize: Default::default(),
     };

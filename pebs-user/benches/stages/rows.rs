@@ -110,6 +110,7 @@ impl Rows {
                 function_id: estimate.function,
                 event: estimate.event,
                 samples: estimate.samples,
+                events: u64::from(estimate.samples) * 16_000,
                 first_ns: estimate.first,
                 last_ns: estimate.last,
                 span_ns: estimate.span_ns,

@@ -195,7 +195,7 @@ fn quantity(event: &EventInfo) -> Quantity {
     if event.unit == CLOCK_UNIT {
         Quantity::Time
     } else {
-        Quantity::Events { reset: event.reset }
+        Quantity::Events
     }
 }
 

@@ -125,7 +125,9 @@ pub fn keys(map: BorrowedFd<'_>, at_most: u32) -> io::Result<Vec<u32>> {
     for _ in 0..2 * at_most {
         let mut next = 0u32;
         let attr = MapElement {
-            key: last.as_ref().map_or(0, |key| std::ptr::from_ref(key) as u64),
+            key: last
+                .as_ref()
+                .map_or(0, |key| std::ptr::from_ref(key) as u64),
             value: std::ptr::from_mut(&mut next) as u64,
             ..element(map, &0, &0u32)
         };

@@ -6,6 +6,7 @@ pub mod command;
 mod counters;
 pub mod drain;
 pub mod kernel_map;
+pub mod overhead;
 mod pause;
 pub mod perf_ring;
 pub mod programs;

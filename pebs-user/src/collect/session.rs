@@ -282,11 +282,7 @@ impl Session {
         attr
     }
 
-    fn open_faults(
-        &self,
-        plan: &SessionPlan<'_>,
-        cpus: &[Cpu],
-    ) -> Result<Counters, SessionError> {
+    fn open_faults(&self, plan: &SessionPlan<'_>, cpus: &[Cpu]) -> Result<Counters, SessionError> {
         let recipe = Recipe {
             name: "page-faults",
             attr: &crate::pmu::attr::page_faults,
@@ -505,8 +501,8 @@ impl Rings {
         }
         let own_time = plan.events.iter().any(|event| event.perf_clock);
         let rows = cpus.last().map_or(0, |cpu| usize::from(cpu.0) + 1);
-        let counters =
-            kernel_map::Counters::map(programs.map("COUNTERS")?, rows).map_err(SessionError::Counters)?;
+        let counters = kernel_map::Counters::map(programs.map("COUNTERS")?, rows)
+            .map_err(SessionError::Counters)?;
         Ok(Self {
             rings,
             counters,

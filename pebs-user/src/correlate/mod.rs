@@ -59,6 +59,17 @@ pub trait Sink {
     fn lost(&mut self, cpu: Cpu, what: Lost, reason: Reason);
 }
 
+/// What happened within open visits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenLoad {
+    /// Time on the CPU, ns.
+    pub oncpu_ns: i64,
+    /// Samples held.
+    pub samples: u64,
+    /// Page faults.
+    pub page_faults: u64,
+}
+
 /// What kind of record could not be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lost {
@@ -140,6 +151,23 @@ impl Correlator {
             .values()
             .map(|thread| thread.visits.len())
             .sum()
+    }
+
+    /// What happened so far within the visits that are open. Cost: their intervals on the CPU.
+    #[must_use]
+    pub fn open_load(&self, until: TraceNs) -> OpenLoad {
+        let mut load = OpenLoad {
+            samples: self.held as u64,
+            ..OpenLoad::default()
+        };
+        for visit in self.threads.values().flat_map(|thread| &thread.visits) {
+            let since = visit.active_since.filter(|since| *since < until);
+            load.oncpu_ns += since.map_or(0, |since| until.0 - since.0);
+            let past = visit.active.iter().map(|(begin, end)| end.0 - begin.0);
+            load.oncpu_ns += past.sum::<i64>();
+            load.page_faults += u64::from(visit.counts.page_faults);
+        }
+        load
     }
 
     /// Takes in the next record.

@@ -105,6 +105,16 @@ impl ResolvedEvent {
         attr
     }
 
+    /// Whether it is the kernel's count of page faults.
+    #[must_use]
+    pub fn is_page_faults(&self) -> bool {
+        (self.attr.type_, self.attr.config)
+            == (
+                sys::PERF_TYPE_SOFTWARE,
+                u64::from(sys::PERF_COUNT_SW_PAGE_FAULTS),
+            )
+    }
+
     /// Leaves kernel mode out, by the kernel where it can, else by the sample program.
     ///
     /// # Errors

@@ -191,6 +191,9 @@ pub struct VisitFunctionRow {
     pub event: EventId,
     /// Samples of the function in the visit.
     pub samples: u32,
+    /// The events that the samples stand for: the sum of the reset values in force when each was
+    /// taken. ns for clocks. `samples` x the reset value, unless `--max-overhead` changed it.
+    pub events: u64,
     /// Its first sample.
     pub first_ns: TraceNs,
     /// Its last sample.

@@ -206,6 +206,7 @@ table! {
         function_id: Required<UInt32Type> = row.function_id.0;
         event: Required<UInt8Type> = row.event.0;
         samples: Required<UInt32Type> = row.samples;
+        events: Required<UInt64Type> = row.events;
         first_ns: Required<Int64Type> = row.first_ns.0;
         last_ns: Required<Int64Type> = row.last_ns.0;
         span_ns: Required<Int64Type> = row.span_ns;
@@ -449,7 +450,7 @@ mod tests {
         assert_eq!(
             text(Table::VisitFunctions),
             "visit_id UInt64, item_id UInt64, function_id UInt32, event UInt8, samples UInt32, \
-             first_ns Int64, last_ns Int64, span_ns Int64, self_ns Float64?, \
+             events UInt64, first_ns Int64, last_ns Int64, span_ns Int64, self_ns Float64?, \
              self_stderr_ns Float64?"
         );
         assert_eq!(

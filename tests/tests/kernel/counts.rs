@@ -34,8 +34,7 @@ fn check_counts(trace: &Trace, truth: &Truth) {
 fn counts_of_a_command() {
     need!(machine::root());
     let workload = Workload::build("counts");
-    let (recording, truth) =
-        Recorder::new(&workload.spec(super::ID)).workload(&workload, &["300"]);
+    let (recording, truth) = Recorder::new(&workload.spec(super::ID)).workload(&workload, &["300"]);
     let trace = recording.trace();
     check::whole_visits(&trace, &truth);
     check_counts(&trace, &truth);

@@ -98,8 +98,7 @@ impl CountSums {
 
     /// Means over the visits that have the count.
     pub(super) fn means(&self) -> TypicalCounts {
-        let mean =
-            |(sum, visits): (u64, u64)| (visits > 0).then(|| sum as f64 / visits as f64);
+        let mean = |(sum, visits): (u64, u64)| (visits > 0).then(|| sum as f64 / visits as f64);
         Counts::of(self.0.map(mean))
     }
 }

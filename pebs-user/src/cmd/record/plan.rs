@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use anyhow::bail;
 
+use super::governor;
 use crate::cli::{RecordArgs, ReturnArg, SampleClock};
 use crate::cmd::Hinted;
 use crate::cmd::report::Format;
+use crate::collect::overhead::Bounds;
 use crate::pmu::attr::{self, EventClass, ResolvedEvent};
 use crate::pmu::event::{EventKind, EventSpec};
 use crate::pmu::host::Host;
@@ -67,6 +69,8 @@ pub struct Plan {
     pub segment: Duration,
     /// Share of lost records above which the exit code is 1.
     pub max_loss: f64,
+    /// What the slow-down of items and the reset value are to keep to.
+    pub overhead: Option<Bounds>,
     /// Form of the report.
     pub format: Format,
     /// How to symbolize.
@@ -141,6 +145,8 @@ impl Plan {
         } = resolve_events(args, &specs, reset, &host)?;
         let mut notes = probes.notes.clone();
         notes.append(&mut event_notes);
+        let overhead = governor::bounds(args, &events)?;
+        notes.extend(overhead.map(|bounds| governor::note(&bounds, &events)));
         let inlined = if args.inlined {
             Inlining::Innermost
         } else {
@@ -161,6 +167,7 @@ impl Plan {
             output,
             segment: args.segment,
             max_loss: args.max_loss,
+            overhead,
             format: args.format,
             symbolize: SymbolizeOptions {
                 inlined,

@@ -60,6 +60,7 @@ pub(in crate::store) fn visit_function(n: u64) -> VisitFunctionRow {
         function_id: FunctionId((n % 300) as u32),
         event: EventId(0),
         samples: 2,
+        events: 2 * 16_000,
         first_ns: TraceNs(n as i64 * 1000),
         last_ns: TraceNs(n as i64 * 1000 + 500),
         span_ns: 500,

@@ -6,9 +6,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use super::{ARG_WIDTH, NAME_WIDTH, amount, file_name, name, part_of_spread, what};
 use crate::analysis::report::human::{UNKNOWN, count, percent, plural, safe, time};
-use crate::analysis::report::model::{
-    Cell, NamedArg, ProbeReport, Row, SlowVisit, TypicalCounts,
-};
+use crate::analysis::report::model::{Cell, NamedArg, ProbeReport, Row, SlowVisit, TypicalCounts};
 use crate::analysis::report::{MIN_SAMPLES, MIN_VISIT_SAMPLES};
 use crate::store::schema::ArgValue;
 
