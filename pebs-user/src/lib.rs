@@ -25,6 +25,7 @@
 //! | what the kernel programs record | `pebs-ebpf/src`, with the wire structs in `pebs-common` |
 //! | when things are attached and taken away | [`collect::session`] |
 //! | how rings are emptied, and the frontier | [`collect::drain`] |
+//! | what the slow-down is, and how it is kept below a bound | [`cmd`] (`record/cost.rs`), [`collect::overhead`] |
 //! | which sample belongs to which item | [`correlate`] |
 //! | names of functions | [`symbolize`] |
 //! | a column of the trace | [`store::schema`], and nothing else |
@@ -71,6 +72,10 @@
 //!   look-up. Each event has its own copy of the sample program, as inherited events carry no cookie.
 //! * One mark program serves entries, returns and addresses: what a site's marks mean and which
 //!   arguments they carry is data ([`pebs_common::config::SiteConfig`]), chosen by the attach cookie.
+//! * A change of the reset value (`--max-overhead`) reaches counters by an ioctl, but not those that
+//!   threads have inherited: where there are such, all are opened anew. Every estimate that counts
+//!   events weighs a sample by the reset value in force at its time (`visit_functions.events`).
+//! * Page faults are counted by an event of their own with one small record each, not sampled.
 //! * A started command is held by ptrace at its first instruction until everything is attached.
 //! * Time off the CPU is kept in a table of its own, `waits`, with the function in which the thread
 //!   left user space; `visit_functions` holds time on the CPU only.

@@ -15,7 +15,7 @@ use pebs_common::record::Role;
 use rustc_hash::FxHashMap;
 
 pub use loss::LossRanges;
-pub use visit::{ClosedVisit, Counts, RawSample, RawWait};
+pub use visit::{ClosedVisit, Counts, OpenLoad, RawSample, RawWait};
 
 use crate::store::schema::{ArgType, ArgValue, visit_flag};
 use crate::stream::decode::{ArgBytes, Body, Payloads, Record};
@@ -57,17 +57,6 @@ pub trait Sink {
     fn stray(&mut self, sample: &RawSample, pid: Pid, tid: Tid);
     /// A record that could not be used.
     fn lost(&mut self, cpu: Cpu, what: Lost, reason: Reason);
-}
-
-/// What happened within open visits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OpenLoad {
-    /// Time on the CPU, ns.
-    pub oncpu_ns: i64,
-    /// Samples held.
-    pub samples: u64,
-    /// Page faults.
-    pub page_faults: u64,
 }
 
 /// What kind of record could not be used.
@@ -161,10 +150,7 @@ impl Correlator {
             ..OpenLoad::default()
         };
         for visit in self.threads.values().flat_map(|thread| &thread.visits) {
-            let since = visit.active_since.filter(|since| *since < until);
-            load.oncpu_ns += since.map_or(0, |since| until.0 - since.0);
-            let past = visit.active.iter().map(|(begin, end)| end.0 - begin.0);
-            load.oncpu_ns += past.sum::<i64>();
+            load.oncpu_ns += visit.active_ns(until);
             load.page_faults += u64::from(visit.counts.page_faults);
         }
         load

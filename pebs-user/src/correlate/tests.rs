@@ -412,3 +412,42 @@ fn counts() {
          p0 item 1 tid 7 10..40 samples active 10..12 15..20 30..32 35..40 sleeping 12..15 sleeping 32..35 2 switches 2 migrations 2 faults [overlapped] [migrated] [preempted]",
     );
 }
+
+/// What open visits add up to: closed intervals and the one that goes on, of the current visit only.
+#[test]
+fn open_load() {
+    let options = CorrelateOptions {
+        switches: true,
+        page_faults: true,
+        max_samples: 100,
+    };
+    let mut correlator = Correlator::new(&probes(), options);
+    let mut printer = Printer(String::new());
+    let lines = [
+        (10, "begin 0 sp=100"),
+        (12, "sample"),
+        (14, "out sleep"),
+        (18, "in"),
+        (20, "begin 0 sp=90"),
+        (21, "fault"),
+        (25, "sample"),
+    ];
+    for (time, line) in lines {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let record = Record {
+            time: TraceNs(time),
+            pid: Pid(1),
+            tid: Tid(7),
+            cpu: Cpu(0),
+            body: body(&words),
+        };
+        correlator.push(&record, &Payloads::default(), &mut printer);
+    }
+    let load = correlator.open_load(TraceNs(30));
+    let expected = OpenLoad {
+        oncpu_ns: 4 + 2 + 10,
+        samples: 2,
+        page_faults: 1,
+    };
+    assert_eq!(load, expected);
+}

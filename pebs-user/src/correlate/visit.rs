@@ -51,6 +51,17 @@ pub struct Counts {
     pub page_faults: u32,
 }
 
+/// What happened within the visits that are open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenLoad {
+    /// Time on the CPU, ns.
+    pub oncpu_ns: i64,
+    /// Samples held.
+    pub samples: u64,
+    /// Page faults.
+    pub page_faults: u64,
+}
+
 /// A visit that has begun. Boxed, as it moves from the pool to its thread and back.
 #[derive(Debug, Default)]
 pub(super) struct OpenVisit(Box<VisitState>);
@@ -130,6 +141,13 @@ impl VisitState {
         self.active.clear();
         self.samples.clear();
         self.waits.clear();
+    }
+
+    /// Time on the CPU as the current visit up to an instant, ns.
+    pub fn active_ns(&self, until: TraceNs) -> i64 {
+        let since = self.active_since.filter(|since| *since < until);
+        let past = self.active.iter().map(|(begin, end)| end.0 - begin.0);
+        past.sum::<i64>() + since.map_or(0, |since| until.0 - since.0)
     }
 
     /// The visit stops being active at `time`.
