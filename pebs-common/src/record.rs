@@ -26,6 +26,8 @@ pub enum Kind {
     Exit = 8,
     /// A [`ClockPair`].
     Clock = 9,
+    /// A [`Task`]: a traced thread took a page fault.
+    PageFault = 10,
 }
 
 impl Kind {
@@ -42,6 +44,7 @@ impl Kind {
             7 => Self::Exec,
             8 => Self::Exit,
             9 => Self::Clock,
+            10 => Self::PageFault,
             _ => return None,
         })
     }
@@ -225,7 +228,7 @@ pub struct Task {
     /// ns on `CLOCK_MONOTONIC`.
     pub time_ns: u64,
     /// Fork: the child's pid in the low half, its tid in the high half. Exec: the tid that the
-    /// thread had before. Exit: 1 if it was the process's last thread, else 0.
+    /// thread had before. Exit: 1 if it was the process's last thread, else 0. Page fault: 0.
     pub other: u64,
 }
 

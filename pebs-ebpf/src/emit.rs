@@ -27,7 +27,7 @@ pub const MARKS: Tally = Tally {
     no_ring: Counter::MarkNoRing,
 };
 
-/// Counters of switch, fork, exec, exit and clock records.
+/// Counters of switch, fork, exec, exit, page fault and clock records.
 pub const TASKS: Tally = Tally {
     emitted: Counter::TaskEmitted,
     dropped: Counter::TaskDropped,

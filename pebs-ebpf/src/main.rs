@@ -16,6 +16,7 @@
 mod arg;
 mod clock;
 mod emit;
+mod fault;
 mod maps;
 mod mark;
 mod sample;

@@ -119,8 +119,9 @@ pub fn sched_process_exit(ctx: BtfTracePointContext) -> i32 {
     0
 }
 
+/// Puts a [`Task`] into the ring.
 #[inline(always)]
-fn record(kind: Kind, ids: Ids, other: u64) {
+pub fn record(kind: Kind, ids: Ids, other: u64) {
     emit::<Task>(TASKS, |room| {
         // SAFETY: the helper takes no pointer.
         let time_ns = unsafe { bpf_ktime_get_ns() };

@@ -111,6 +111,9 @@ pub struct RecordArgs {
     /// Do not record context switches: cheaper, but time on the CPU is then unknown
     #[arg(long, help_heading = "What to record")]
     pub no_switches: bool,
+    /// Do not record page faults: cheaper for programs that take many
+    #[arg(long, help_heading = "What to record")]
+    pub no_page_faults: bool,
     /// Attribute samples in inlined code to the inlined function; needs debug information
     #[arg(long, help_heading = "What to record")]
     pub inlined: bool,
@@ -130,6 +133,24 @@ pub struct RecordArgs {
     #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = percent)]
     #[arg(help_heading = "Limits")]
     pub max_loss: f64,
+    /// Keep the slow-down of items below this by taking fewer samples
+    ///
+    /// 2 and 2% are 2 percent. The reset value is changed while recording, from --reset up to
+    /// --max-reset and back, as the measured cost of marks and samples asks for. Each change is in
+    /// trace.json. Takes one event: a clock, cycles or the like, or page-faults.
+    #[arg(long, value_name = "PERCENT", value_parser = overhead, help_heading = "Limits")]
+    #[arg(conflicts_with = "no_switches")]
+    pub max_overhead: Option<f64>,
+    /// Largest reset value that --max-overhead may take
+    ///
+    /// Default: 100 times --reset.
+    #[arg(
+        long,
+        value_name = "EVENTS",
+        help_heading = "Limits",
+        requires = "max_overhead"
+    )]
+    pub max_reset: Option<u64>,
     /// Size of each CPU's ring; a power of two, 4KiB to 64MiB
     #[arg(long, value_name = "BYTES", default_value = "512KiB", value_parser = ring_size)]
     #[arg(help_heading = "Limits")]
@@ -178,6 +199,27 @@ fn percent(text: &str) -> Result<f64, String> {
     number
         .filter(|percent| (0.0..=100.0).contains(percent))
         .ok_or_else(|| "a percentage from 0 to 100".to_owned())
+}
+
+/// A slow-down in percent, as a share. A small number without a sign could be either.
+fn overhead(text: &str) -> Result<f64, String> {
+    let (digits, has_sign) = match text.strip_suffix('%') {
+        Some(digits) => (digits.trim_end(), true),
+        None => (text, false),
+    };
+    let percent = digits.parse::<f64>().ok();
+    let percent = percent.filter(|percent| (0.0..=100.0).contains(percent));
+    let percent = percent.ok_or_else(|| "a percentage above 0 and up to 100 (2%)".to_owned())?;
+    if percent == 0.0 {
+        return Err("must be above 0: marks and samples always cost something".to_owned());
+    }
+    if percent < 1.0 && !has_sign {
+        let share = percent * 100.0;
+        return Err(format!(
+            "{text} percent, or {share} percent? write {text}% or {share}%"
+        ));
+    }
+    Ok(percent / 100.0)
 }
 
 fn bytes(text: &str) -> Result<u64, String> {

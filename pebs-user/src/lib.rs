@@ -26,6 +26,7 @@
 //! | when things are attached and taken away | [`collect::session`] |
 //! | how rings are emptied, and the frontier | [`collect::drain`] |
 //! | what is left of root's rights meanwhile | [`collect::privileges`] |
+//! | what the slow-down is, and how it is kept below a bound | [`cmd`] (`record/cost.rs`), [`collect::overhead`] |
 //! | which sample belongs to which item | [`correlate`] |
 //! | names of functions | [`symbolize`] |
 //! | a column of the trace | [`store::schema`], and nothing else |
@@ -87,6 +88,10 @@
 //! * Rows are encoded as Parquet pages when they are made, and an open segment is a Parquet file whose
 //!   row groups have a footer each: what `kill -9` leaves is read up to the last footer, and closing a
 //!   segment is a rename. A general writer compacts it afterwards, off the path of the records.
+//! * A change of the reset value (`--max-overhead`) reaches counters by an ioctl, but not those that
+//!   threads have inherited: where there are such, all are opened anew. Every estimate that counts
+//!   events weighs a sample by the reset value in force at its time (`visit_functions.events`).
+//! * Page faults are counted by an event of their own with one small record each, not sampled.
 //! * A started command is held by ptrace at its first instruction until everything is attached.
 //! * Time off the CPU is kept in a table of its own, `waits`, with the function in which the thread
 //!   left user space; `visit_functions` holds time on the CPU only.

@@ -61,6 +61,12 @@ pub struct Visit {
     pub samples: u64,
     /// [`flag`].
     pub flags: u64,
+    /// Times that its thread left the CPU.
+    pub switches: Option<u64>,
+    /// Times that it came back on another CPU.
+    pub migrations: Option<u64>,
+    /// Page faults that it took.
+    pub page_faults: Option<u64>,
 }
 
 impl Visit {
@@ -84,6 +90,8 @@ pub struct VisitFunction {
     pub event: u64,
     /// Samples.
     pub samples: u64,
+    /// Events that they stand for.
+    pub events: u64,
     /// Last - first sample, ns.
     pub span_ns: i64,
     /// Estimated time on the CPU, ns.
@@ -219,6 +227,8 @@ impl Trace {
         let (begin, end) = (t.i64("begin_ns"), t.i64("end_ns"));
         let (duration, oncpu) = (t.i64("duration_ns"), t.i64("oncpu_ns"));
         let (samples, flags) = (t.u64("samples"), t.u64("flags"));
+        let (switches, migrations) = (t.u64("switches"), t.u64("migrations"));
+        let page_faults = t.u64("page_faults");
         let mut visits: Vec<Visit> = (0..t.len())
             .map(|i| Visit {
                 visit_id: visit_id[i].expect("visit_id"),
@@ -234,6 +244,9 @@ impl Trace {
                 oncpu_ns: oncpu[i],
                 samples: samples[i].expect("samples"),
                 flags: flags[i].expect("flags"),
+                switches: switches[i],
+                migrations: migrations[i],
+                page_faults: page_faults[i],
             })
             .collect();
         visits.sort_by_key(|visit| (visit.begin_ns, visit.visit_id));
@@ -268,7 +281,8 @@ impl Trace {
         let t = self.table("visit_functions");
         let (visit_id, item_id) = (t.u64("visit_id"), t.u64("item_id"));
         let (function_id, event) = (t.u64("function_id"), t.u64("event"));
-        let (samples, span, own) = (t.u64("samples"), t.i64("span_ns"), t.f64("self_ns"));
+        let (samples, events) = (t.u64("samples"), t.u64("events"));
+        let (span, own) = (t.i64("span_ns"), t.f64("self_ns"));
         (0..t.len())
             .map(|i| VisitFunction {
                 visit_id: visit_id[i].expect("visit_id"),
@@ -276,6 +290,7 @@ impl Trace {
                 function_id: function_id[i].expect("function_id"),
                 event: event[i].expect("event"),
                 samples: samples[i].expect("samples"),
+                events: events[i].expect("events"),
                 span_ns: span[i].expect("span_ns"),
                 self_ns: own[i],
             })

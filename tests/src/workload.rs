@@ -34,6 +34,7 @@ const RECIPES: &[(&str, Recipe)] = &[
     ("acl", Recipe::Dpdk("acl.c")),
     ("breakpoint", Recipe::C("breakpoint.c", &[])),
     ("breakpoint_no_pie", Recipe::C("breakpoint.c", &["-no-pie"])),
+    ("counts", Recipe::C("counts.c", &[])),
     ("exceptions", Recipe::Cpp("exceptions.cpp")),
     ("execs", Recipe::C("execs.c", &[])),
     ("faults", Recipe::C("faults.c", &[])),
@@ -48,6 +49,7 @@ const RECIPES: &[(&str, Recipe)] = &[
     ("plain", Recipe::C("plain.c", &[])),
     ("query", Recipe::C("query.c", &[])),
     ("recursion", Recipe::C("recursion.c", &[])),
+    ("refaults", Recipe::C("refaults.c", &[])),
     (
         "shared_lib",
         Recipe::WithLibrary("shared_lib.c", "shared_lib_so.c"),

@@ -9,10 +9,14 @@ mod accounts;
 mod arguments;
 #[path = "kernel/binaries.rs"]
 mod binaries;
+#[path = "kernel/counts.rs"]
+mod counts;
 #[path = "kernel/ends.rs"]
 mod ends;
 #[path = "kernel/hostile.rs"]
 mod hostile;
+#[path = "kernel/overhead.rs"]
+mod overhead;
 #[path = "kernel/overlaps.rs"]
 mod overlaps;
 #[path = "kernel/privileges.rs"]

@@ -40,6 +40,7 @@ const MACHINES: [(u16, u32); 3] = [(1, 4), (8, 16), (64, 256)];
 const RECORDS: usize = 2_000_000;
 const CORRELATE: CorrelateOptions = CorrelateOptions {
     switches: true,
+    page_faults: false,
     max_samples: 10_000_000,
 };
 
@@ -207,7 +208,9 @@ fn pipeline(scratch: &Scratch) -> Pipeline {
     let options = PipelineOptions {
         origin: KtimeNs(START_NS - 1_000_000_000),
         switches: CORRELATE.switches,
+        page_faults: CORRELATE.page_faults,
         clock_events: vec![true],
+        resets: vec![16_000],
         max_samples: CORRELATE.max_samples,
         symbolize: Default::default(),
     };

@@ -123,6 +123,7 @@ impl Rows {
                 function_id: estimate.function,
                 event: estimate.event,
                 samples: estimate.samples,
+                events: u64::from(estimate.samples) * 16_000,
                 first_ns: estimate.first,
                 last_ns: estimate.last,
                 span_ns: estimate.span_ns,
@@ -153,6 +154,9 @@ impl Sink for Rows {
             oncpu_ns: visit.oncpu_ns(),
             samples: visit.samples.len() as u32,
             flags: visit.flags,
+            switches: visit.switches(),
+            migrations: visit.migrations(),
+            page_faults: visit.page_faults(),
             args: Cow::Borrowed(&[]),
         });
     }

@@ -68,6 +68,10 @@
 //! else: it is given d/2 + d²/(2g) on average instead of d (d = 0.5 g: 25 % low), and its neighbour
 //! has the rest.
 //!
+//! A change of the reset value within a visit (`--max-overhead`) leaves times as they are: each sample
+//! owns the gaps that there were. Inner gaps have the variance of their own length; only the outer
+//! parts are judged by the mean gap of the visit, which is then neither that before nor that after.
+//!
 //! What the rest of a begin mark's probe takes after the mark, and what comes before an end mark,
 //! lies within the visit and is a function of that kind: most of it goes unseen, and half of it (0.3
 //! us where a mark costs 0.7) to the first and last function. Where a sample's pause takes more

@@ -5,13 +5,15 @@
 //!
 //! An item of 5 us has, at a sample every 16 us, most often no sample at all: nothing can be said
 //! of it alone. Over many items the samples of a clock fall on a function in proportion to the
-//! time spent in it: time per item of f = (samples of f / all samples) x (total active time /
-//! items). The active time is known from marks and context switches; only its division among
-//! functions is sampled. For an event that is not a clock the count per item is samples of f x
-//! reset value / items.
+//! time spent in it: time per item of f = (events of f / all events) x (total active time /
+//! items), where each sample stands for as many events as the reset value in force when it was
+//! taken. The active time is known from marks and context switches; only its division among
+//! functions is sampled. For an event that is not a clock the count per item is events of f /
+//! items.
 //!
-//! *Assumption*: the phase of sampling is independent of the items; the sampling rate on the
-//! active time is the same for all of them.
+//! *Assumption*: the phase of sampling is independent of the items, and so is a change of the reset
+//! value (`--max-overhead`): samples on either side of it then differ in what they stand for, and
+//! in nothing else.
 //!
 //! # Its interval
 //!
@@ -32,8 +34,6 @@
 //!
 //! Source: Akiyama 2018, section V.B.1 (T x n/N); Efron and Tibshirani, "An Introduction to the
 //! Bootstrap", chapter 13.
-
-use std::collections::hash_map::Entry;
 
 use rustc_hash::FxHashMap;
 
@@ -58,22 +58,36 @@ const SEED: u64 = 0x7065_6273;
 pub enum Quantity {
     /// Active time in ns: the samples come from a clock.
     Time,
-    /// Number of events, for a reset value.
-    Events {
-        /// Events between two samples.
-        reset: u64,
-    },
+    /// Number of events.
+    Events,
 }
 
 /// Sums over items, by function.
 ///
-/// Memory: 2 KiB for each function, whatever the number of items.
+/// Memory: 4 KiB for each function, whatever the number of items.
 #[derive(Clone, Debug)]
 pub struct Pool {
     items: Box<[u32; BLOCKS]>,
     active_ns: Box<[f64; BLOCKS]>,
-    samples: Box<[u32; BLOCKS]>,
-    functions: FxHashMap<FunctionId, Box<[u32; BLOCKS]>>,
+    events: Box<[u64; BLOCKS]>,
+    samples: u64,
+    functions: FxHashMap<FunctionId, Counts>,
+}
+
+/// Samples of a function, and the events that they stand for by block.
+#[derive(Clone, Debug)]
+struct Counts {
+    samples: u64,
+    events: Box<[u64; BLOCKS]>,
+}
+
+impl Default for Counts {
+    fn default() -> Self {
+        Self {
+            samples: 0,
+            events: Box::new([0; BLOCKS]),
+        }
+    }
 }
 
 impl Default for Pool {
@@ -81,7 +95,8 @@ impl Default for Pool {
         Self {
             items: Box::new([0; BLOCKS]),
             active_ns: Box::new([0.0; BLOCKS]),
-            samples: Box::new([0; BLOCKS]),
+            events: Box::new([0; BLOCKS]),
+            samples: 0,
             functions: FxHashMap::default(),
         }
     }
@@ -95,15 +110,15 @@ impl Pool {
         self.active_ns[block] += active_ns as f64;
     }
 
-    /// Adds samples of a function in an item that was or will be added under the same key.
-    pub fn add_samples(&mut self, key: u64, function: FunctionId, samples: u32) {
+    /// Adds samples of a function in an item that was or will be added under the same key, with the
+    /// events that they stand for.
+    pub fn add_samples(&mut self, key: u64, function: FunctionId, (samples, events): (u32, u64)) {
         let block = block(key);
-        self.samples[block] += samples;
-        let counts = match self.functions.entry(function) {
-            Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => entry.insert(Box::new([0; BLOCKS])),
-        };
-        counts[block] += samples;
+        self.events[block] += events;
+        self.samples += u64::from(samples);
+        let counts = self.functions.entry(function).or_default();
+        counts.samples += u64::from(samples);
+        counts.events[block] += events;
     }
 
     /// Draws the resamples, after which functions can be asked for.
@@ -127,6 +142,7 @@ impl Pool {
             whole: whole.summed(&self, &groups),
             groups,
             resamples,
+            samples: self.samples,
             functions: self.functions,
         }
     }
@@ -143,7 +159,7 @@ struct Resample {
     weights: Vec<u16>,
     items: f64,
     active_ns: f64,
-    samples: f64,
+    events: f64,
 }
 
 impl Resample {
@@ -165,7 +181,7 @@ impl Resample {
             let weight = f64::from(weight);
             self.items += weight * f64::from(pool.items[group]);
             self.active_ns += weight * pool.active_ns[group];
-            self.samples += weight * f64::from(pool.samples[group]);
+            self.events += weight * pool.events[group] as f64;
         }
         self
     }
@@ -174,16 +190,16 @@ impl Resample {
     fn estimate(
         &self,
         groups: &[usize],
-        counts: &[u32; BLOCKS],
+        events: &[u64; BLOCKS],
         quantity: Quantity,
     ) -> Option<f64> {
         let weighted = groups.iter().zip(&self.weights);
         let of_function: f64 = weighted
-            .map(|(&group, &weight)| f64::from(weight) * f64::from(counts[group]))
+            .map(|(&group, &weight)| f64::from(weight) * events[group] as f64)
             .sum();
         let per_item = match quantity {
-            Quantity::Time => of_function / self.samples * self.active_ns / self.items,
-            Quantity::Events { reset } => of_function * reset as f64 / self.items,
+            Quantity::Time => of_function / self.events * self.active_ns / self.items,
+            Quantity::Events => of_function / self.items,
         };
         per_item.is_finite().then_some(per_item)
     }
@@ -196,7 +212,8 @@ pub struct Pooled {
     whole: Resample,
     groups: Vec<usize>,
     resamples: Vec<Resample>,
-    functions: FxHashMap<FunctionId, Box<[u32; BLOCKS]>>,
+    samples: u64,
+    functions: FxHashMap<FunctionId, Counts>,
 }
 
 /// What many items say of one function.
@@ -204,7 +221,7 @@ pub struct Pooled {
 pub struct PooledFunction {
     /// Samples of the function.
     pub samples: u64,
-    /// Share of all samples of the event, 0..1.
+    /// Share of all events, 0..1.
     pub share: f64,
     /// Per item: ns, or events.
     pub per_item: f64,
@@ -221,8 +238,14 @@ impl Pooled {
 
     /// Samples of all functions.
     #[must_use]
-    pub fn samples(&self) -> u64 {
-        self.whole.samples as u64
+    pub const fn samples(&self) -> u64 {
+        self.samples
+    }
+
+    /// Events that the samples of all functions stand for.
+    #[must_use]
+    pub const fn events(&self) -> f64 {
+        self.whole.events
     }
 
     /// Active time of all items in ns.
@@ -233,10 +256,9 @@ impl Pooled {
 
     /// Every function with a sample, and its samples; in no particular order.
     pub fn functions(&self) -> impl Iterator<Item = (FunctionId, u64)> + '_ {
-        let samples = |counts: &[u32; BLOCKS]| counts.iter().map(|&n| u64::from(n)).sum();
         self.functions
             .iter()
-            .map(move |(&function, counts)| (function, samples(counts)))
+            .map(|(&function, counts)| (function, counts.samples))
     }
 
     /// Time or events of a function per item, without its interval; 0 if no sample saw it, `None`
@@ -246,8 +268,9 @@ impl Pooled {
     #[must_use]
     pub fn per_item(&self, function: FunctionId) -> Option<f64> {
         let zero = [0; BLOCKS];
-        let counts = self.functions.get(&function).map_or(&zero, |counts| counts);
-        self.whole.estimate(&self.groups, counts, self.quantity)
+        let counts = self.functions.get(&function);
+        let events = counts.map_or(&zero, |counts| &*counts.events);
+        self.whole.estimate(&self.groups, events, self.quantity)
     }
 
     /// Everything about a function; `None` if no sample saw it.
@@ -256,21 +279,23 @@ impl Pooled {
     #[must_use]
     pub fn function(&self, function: FunctionId) -> Option<PooledFunction> {
         let counts = self.functions.get(&function)?;
-        let samples: u64 = counts.iter().map(|&n| u64::from(n)).sum();
+        let events: f64 = counts.events.iter().map(|&n| n as f64).sum();
         Some(PooledFunction {
-            samples,
-            share: samples as f64 / self.whole.samples,
-            per_item: self.whole.estimate(&self.groups, counts, self.quantity)?,
-            interval: self.interval(counts),
+            samples: counts.samples,
+            share: events / self.whole.events,
+            per_item: self
+                .whole
+                .estimate(&self.groups, &counts.events, self.quantity)?,
+            interval: self.interval(&counts.events),
         })
     }
 
     /// The middle 95 % of the resampled estimates.
-    fn interval(&self, counts: &[u32; BLOCKS]) -> Option<(f64, f64)> {
+    fn interval(&self, events: &[u64; BLOCKS]) -> Option<(f64, f64)> {
         let mut estimates: Vec<f64> = self
             .resamples
             .iter()
-            .filter_map(|resample| resample.estimate(&self.groups, counts, self.quantity))
+            .filter_map(|resample| resample.estimate(&self.groups, events, self.quantity))
             .collect();
         estimates.sort_by(f64::total_cmp);
         let cut = estimates.len() / 40;
@@ -293,7 +318,8 @@ mod tests {
         for key in 0..1000 {
             pool.add_item(key, 5_000);
             if key % 5 == 0 {
-                pool.add_samples(key, if key % 20 == 0 { F } else { G }, 1);
+                let function = if key % 20 == 0 { F } else { G };
+                pool.add_samples(key, function, (1, 16_000));
             }
         }
         pool
@@ -318,8 +344,32 @@ mod tests {
     /// An event that is not a clock is counted, not timed.
     #[test]
     fn events_per_item() {
-        let pooled = pool().close(Quantity::Events { reset: 16_000 });
+        let pooled = pool().close(Quantity::Events);
         assert_eq!(pooled.function(G).unwrap().per_item, 150.0 * 16.0);
+    }
+
+    /// Where the reset value was changed, a sample stands for as many events as it had to be waited
+    /// for: the division among functions stays what it is.
+    #[test]
+    fn reset_values_differ() {
+        let mut pool = Pool::default();
+        for key in 0..1000 {
+            pool.add_item(key, 5_000);
+            // F in every other item, at first every 1,000 events and then every 10,000.
+            let function = if key % 2 == 0 { F } else { G };
+            if key < 500 {
+                pool.add_samples(key, function, (10, 10_000));
+            } else {
+                pool.add_samples(key, function, (1, 10_000));
+            }
+        }
+        let time = pool.clone().close(Quantity::Time);
+        assert_eq!(time.samples(), 5_500);
+        let f = time.function(F).unwrap();
+        assert_eq!((f.samples, f.share, f.per_item), (2_750, 0.5, 2_500.0));
+        let events = pool.close(Quantity::Events);
+        assert_eq!(events.function(F).unwrap().per_item, 5_000.0);
+        assert_eq!(events.events(), 1e7);
     }
 
     /// The same items give the same interval.
@@ -338,7 +388,7 @@ mod tests {
         let mut few = Pool::default();
         for key in 0..3 {
             few.add_item(key, 100);
-            few.add_samples(key, F, 2);
+            few.add_samples(key, F, (2, 2));
         }
         let few = few.close(Quantity::Time);
         assert_eq!(few.function(F).unwrap().interval, None);

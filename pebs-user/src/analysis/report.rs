@@ -12,6 +12,7 @@
 //! Waits are not estimated but observed; they count for the function in which the thread blocked.
 
 mod classes;
+mod counts;
 pub mod csv;
 mod detail;
 mod gap;
@@ -194,7 +195,7 @@ fn quantity(event: &EventInfo) -> Quantity {
     if event.unit == CLOCK_UNIT {
         Quantity::Time
     } else {
-        Quantity::Events { reset: event.reset }
+        Quantity::Events
     }
 }
 
@@ -220,6 +221,7 @@ fn gather<'a>(
         classes: VisitClasses::default(),
     };
     let mut columns = section::COLUMNS.to_vec();
+    columns.extend(counts::COLUMNS);
     columns.extend(args.iter().map(|column| column.name.as_str()));
     for batch in trace.scan(Table::Visits, &columns)? {
         gather.add(&batch?)?;

@@ -251,7 +251,7 @@ fn pooled(items: u64, trials: u32) -> (f64, f64) {
             let part = length * (0.1 + 0.4 * unit(&mut rng));
             pool.add_item(key, length as i64);
             if next < length {
-                pool.add_samples(key, FunctionId(u32::from(next < part)), 1);
+                pool.add_samples(key, FunctionId(u32::from(next < part)), (1, 1));
                 next += INTERVAL;
             }
             next -= length;

@@ -1,7 +1,9 @@
-//! What a mark and a sample cost on this machine, measured on ourselves before a recording.
+//! What a mark, a page fault and a sample cost on this machine, measured on ourselves before a
+//! recording.
 //!
 //! Marks: a function of this program that does nothing is called with and without a probe on it.
-//! Samples: a loop of known work runs with and without sampling. Both take the real programs, with
+//! Samples: a loop of known work runs with and without sampling, or with and without its page faults
+//! being counted. All take the real programs, with
 //! rings of their own. The whole takes well below a second and touches nobody else.
 //!
 //! Assumption: what a mark or sample costs here is what it costs the target; caches that it pushes
@@ -40,6 +42,10 @@ const ROUNDS: u32 = 12;
 const PAUSE_ROUNDS: u32 = 3;
 /// Bytes of the ring.
 const RING_BYTES: u32 = 64 << 10;
+/// Pages that are touched in a round.
+const PAGES: usize = 256;
+/// Samples below which their cost is not known.
+const LEAST_SAMPLES: f64 = 10.0;
 /// Work in a round of sampling.
 const WORK: Duration = Duration::from_millis(1);
 
@@ -76,7 +82,10 @@ pub struct UnitCosts {
     pub single_step_ns: Option<f64>,
     /// A mark by a uretprobe, without its entry.
     pub uretprobe_ns: Option<f64>,
-    /// A sample of the run's first event, if that is a clock.
+    /// What counting a page fault adds to it.
+    pub page_fault_ns: Option<f64>,
+    /// A sample of the run's first event, if that is a clock, an event that goes on all the time while
+    /// code runs, or page faults.
     pub sample_ns: Option<f64>,
     /// How long a sample of it stops the code, and when its time is read.
     pub pause: Option<Pause>,
@@ -89,6 +98,8 @@ pub struct Wanted<'a> {
     pub classes: &'a [EntryClass],
     /// Whether there are uretprobes.
     pub uretprobes: bool,
+    /// Whether page faults are counted.
+    pub page_faults: bool,
     /// The event whose samples are to be measured.
     pub event: Option<&'a ResolvedEvent>,
 }
@@ -106,6 +117,7 @@ pub fn measure(pmu: &UprobePmu, wanted: Wanted<'_>) -> UnitCosts {
         emulated_ns: mark(EntryClass::Emulated, pebs_calibrate_emulated),
         single_step_ns: mark(EntryClass::SingleStep, pebs_calibrate_single_step),
         uretprobe_ns: wanted.uretprobes.then(|| bench.uretprobe()).flatten(),
+        page_fault_ns: wanted.page_faults.then(|| bench.page_fault()).flatten(),
         sample_ns: wanted.event.and_then(|event| bench.sample(event)),
         pause: wanted.event.and_then(|event| bench.pause(event)),
     }
@@ -141,6 +153,7 @@ impl<'a> Bench<'a> {
             perf_clock_events: 0,
             sample_limit: u64::MAX,
             switches: false,
+            page_faults: true,
             events: 1,
             log: false,
         };
@@ -225,30 +238,117 @@ impl<'a> Bench<'a> {
         fastest(round).as_nanos() as f64 / f64::from(CALLS)
     }
 
-    /// ns of a sample, by the fastest rounds with and without sampling.
+    /// ns of a sample, by the fastest rounds with and without sampling. What a sample costs does
+    /// not follow from the reset value, so a small one serves, for many samples.
     fn sample(&self, event: &ResolvedEvent) -> Option<f64> {
-        if event.class != EventClass::Clock {
-            return None;
-        }
-        let work = work_for(WORK);
-        let target = own_thread();
-        let counter = PerfEvent::open(&event.attr_for(target), target, &event.name).ok()?;
+        let work = Work::of(event)?;
+        let reset = event.reset.0.get().min(work.largest_reset());
+        let mut attr = event.attr_for(own_thread());
+        attr.__bindgen_anon_1.sample_period = reset;
+        let counter = PerfEvent::open(&attr, own_thread(), &event.name).ok()?;
         let _link = counter
             .attach(self.programs.sample(EventId(0)).ok()?, None)
             .ok()?;
+        let (plain, sampled, events) = self.compare(work, &counter)?;
+        let events = match work {
+            // The clock of the thread, which ticked on meanwhile.
+            Work::Spin(_) if event.class == EventClass::Clock => sampled.as_nanos() as f64,
+            _ => events as f64,
+        };
+        let samples = events / reset as f64;
+        let each = sampled.saturating_sub(plain).as_nanos() as f64 / samples;
+        (samples >= LEAST_SAMPLES).then_some(each)
+    }
+
+    /// ns that counting a page fault adds to it, by the fastest rounds with and without.
+    fn page_fault(&self) -> Option<f64> {
+        let attr = crate::pmu::attr::page_faults(own_thread());
+        let counter = PerfEvent::open(&attr, own_thread(), "page-faults").ok()?;
+        let _link = counter
+            .attach(self.programs.page_fault().ok()?, None)
+            .ok()?;
+        let (plain, counted, events) = self.compare(Work::Touch, &counter)?;
+        let each = counted.saturating_sub(plain).as_nanos() as f64 / events as f64;
+        (events > 0).then_some(each)
+    }
+
+    /// Fastest rounds of some work without and with a counter, and the events of the latter.
+    fn compare(&self, work: Work, counter: &PerfEvent) -> Option<(Duration, Duration, u64)> {
         let mut plain = Duration::MAX;
-        let mut sampled = Duration::MAX;
+        let mut counted = (Duration::MAX, 0);
         // In turn, so that a slow spell meets both.
         for _ in 0..ROUNDS {
-            plain = plain.min(timed(|| spin(work)));
+            plain = plain.min(timed(|| work.run()));
             self.empty();
+            let before = counter.times().ok()?.value;
             counter.enable().ok()?;
-            sampled = sampled.min(timed(|| spin(work)));
+            let round = timed(|| work.run());
             counter.disable().ok()?;
+            if round < counted.0 {
+                counted = (round, counter.times().ok()?.value - before);
+            }
         }
-        let samples = sampled.as_nanos() as f64 / event.reset.0.get() as f64;
-        Some((sampled.saturating_sub(plain).as_nanos() as f64 / samples).max(0.0))
+        Some((plain, counted.0, counted.1))
     }
+}
+
+/// Work that makes events happen.
+#[derive(Clone, Copy, Debug)]
+enum Work {
+    /// So many steps.
+    Spin(u64),
+    /// [`PAGES`] pages are touched for the first time.
+    Touch,
+}
+
+impl Work {
+    /// What makes this event happen; `None` if nothing known does.
+    fn of(event: &ResolvedEvent) -> Option<Self> {
+        match event.class {
+            EventClass::Clock | EventClass::Hardware { steady: true, .. } => {
+                Some(Self::Spin(work_for(WORK)))
+            }
+            EventClass::Software if event.is_page_faults() => Some(Self::Touch),
+            _ => None,
+        }
+    }
+
+    /// The largest reset value with which it gives enough samples.
+    const fn largest_reset(self) -> u64 {
+        match self {
+            Self::Spin(_) => 20_000,
+            Self::Touch => 4,
+        }
+    }
+
+    fn run(self) {
+        match self {
+            Self::Spin(steps) => spin(steps),
+            Self::Touch => touch(),
+        }
+    }
+}
+
+/// Touches [`PAGES`] pages for the first time; without memory for them, none.
+fn touch() {
+    use rustix::mm;
+    let page = rustix::param::page_size();
+    let (protection, flags) = (
+        mm::ProtFlags::READ | mm::ProtFlags::WRITE,
+        mm::MapFlags::PRIVATE,
+    );
+    let bytes = PAGES * page;
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let mapping = unsafe { mm::mmap_anonymous(std::ptr::null_mut(), bytes, protection, flags) };
+    let Ok(mapping) = mapping else { return };
+    // SAFETY: the mapping is ours. Without small pages there are fewer faults, which are counted.
+    let _ = unsafe { mm::madvise(mapping, bytes, mm::Advice::LinuxNoHugepage) };
+    for n in 0..PAGES {
+        // SAFETY: the byte lies within the mapping, which may be written.
+        unsafe { mapping.cast::<u8>().add(n * page).write_volatile(1) };
+    }
+    // SAFETY: the mapping is ours and nothing points into it any more.
+    let _ = unsafe { mm::munmap(mapping, bytes) };
 }
 
 impl Bench<'_> {
@@ -367,6 +467,7 @@ mod tests {
         let wanted = Wanted {
             classes: &classes,
             uretprobes: true,
+            page_faults: true,
             event: Some(&event),
         };
         let start = std::time::Instant::now();
@@ -380,6 +481,17 @@ mod tests {
         if let Some(pause) = costs.pause {
             assert!(pause.before > 0 && pause.after > 0, "{costs:?}");
         }
+        assert!(costs.page_fault_ns.is_some(), "{costs:?}");
+        let spec = "page-faults".parse().unwrap();
+        let reset = crate::pmu::reset::reset_value(1).unwrap();
+        let faults = crate::pmu::attr::resolve(&spec, &host, reset).unwrap();
+        let wanted = Wanted {
+            classes: &[],
+            event: Some(&faults),
+            ..wanted
+        };
+        let of_faults = measure(&pmu, wanted);
+        assert!(of_faults.sample_ns.is_some(), "{of_faults:?}");
         assert!(
             costs.sample_ns.is_some_and(|ns| ns < 100_000.0),
             "{costs:?}"

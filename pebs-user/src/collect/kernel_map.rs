@@ -15,6 +15,7 @@ use pebs_common::counter::Counter;
 const BPF_MAP_CREATE: libc::c_int = 0;
 const BPF_MAP_UPDATE_ELEM: libc::c_int = 2;
 const BPF_MAP_DELETE_ELEM: libc::c_int = 3;
+const BPF_MAP_GET_NEXT_KEY: libc::c_int = 4;
 const BPF_MAP_TYPE_RINGBUF: u32 = 27;
 
 /// `map_create` of `union bpf_attr` up to the flags. Source: include/uapi/linux/bpf.h.
@@ -111,6 +112,37 @@ pub fn remove(map: BorrowedFd<'_>, key: u32) -> io::Result<()> {
         Err(error) if error.raw_os_error() != Some(libc::ENOENT) => Err(error),
         _ => Ok(()),
     }
+}
+
+/// All 32-bit keys of a hash map, sorted. One that comes or goes meanwhile may be among them or not.
+///
+/// # Errors
+/// The kernel's.
+pub fn keys(map: BorrowedFd<'_>, at_most: u32) -> io::Result<Vec<u32>> {
+    let mut keys = Vec::new();
+    let mut last: Option<u32> = None;
+    // A key that goes away meanwhile makes the kernel begin anew.
+    for _ in 0..2 * at_most {
+        let mut next = 0u32;
+        let attr = MapElement {
+            key: last
+                .as_ref()
+                .map_or(0, |key| std::ptr::from_ref(key) as u64),
+            value: std::ptr::from_mut(&mut next) as u64,
+            ..element(map, &0, &0u32)
+        };
+        // SAFETY: both addresses are valid through the call, the second for writing 4 bytes; no
+        // key at all asks for the first.
+        match unsafe { bpf(BPF_MAP_GET_NEXT_KEY, &attr) } {
+            Ok(_) => keys.push(next),
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => break,
+            Err(error) => return Err(error),
+        }
+        last = Some(next);
+    }
+    keys.sort_unstable();
+    keys.dedup();
+    Ok(keys)
 }
 
 fn element<V>(map: BorrowedFd<'_>, key: &u32, value: &V) -> MapElement {

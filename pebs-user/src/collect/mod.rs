@@ -3,8 +3,10 @@
 pub mod btf;
 pub mod calibrate;
 pub mod command;
+mod counters;
 pub mod drain;
 pub mod kernel_map;
+pub mod overhead;
 mod pause;
 pub mod perf_ring;
 pub mod privileges;

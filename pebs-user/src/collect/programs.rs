@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use aya::maps::Map;
 use aya::programs::{BtfTracePoint, PerfEvent, Program, ProgramError, UProbe};
 use aya::{Ebpf, EbpfError, EbpfLoader};
-use pebs_common::config::{MAX_EVENTS, Scope, SiteConfig};
+use pebs_common::config::{MAX_EVENTS, MAX_PROCESSES, Scope, SiteConfig};
 
 use crate::collect::btf::{Btf, BtfError};
 use crate::collect::kernel_map;
@@ -33,6 +33,8 @@ pub struct Settings {
     pub sample_limit: u64,
     /// Whether switches are recorded.
     pub switches: bool,
+    /// Whether page faults are recorded.
+    pub page_faults: bool,
     /// Events sampled.
     pub events: usize,
     /// Whether the programs log what they do, for `-vv`.
@@ -180,6 +182,9 @@ impl Programs {
                 program.load()
             })?;
         }
+        if settings.page_faults {
+            self.with("page_fault", |program: &mut PerfEvent| program.load())?;
+        }
         if settings.perf_clock_events != 0 {
             self.with("clock", |program: &mut PerfEvent| program.load())?;
         }
@@ -241,6 +246,14 @@ impl Programs {
         self.program(&format!("sample{}", event.0))
     }
 
+    /// Descriptor of the page fault program.
+    ///
+    /// # Errors
+    /// If it is not loaded.
+    pub fn page_fault(&self) -> Result<BorrowedFd<'_>, ProgramsError> {
+        self.program("page_fault")
+    }
+
     /// Descriptor of the clock calibrator.
     ///
     /// # Errors
@@ -293,6 +306,16 @@ impl Programs {
             .map_err(|error| ProgramsError::Map("add a process to the traced ones", error))
     }
 
+    /// The processes that are traced now.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn traced(&self) -> Result<Vec<Pid>, ProgramsError> {
+        let pids = kernel_map::keys(self.map("TRACED")?, MAX_PROCESSES)
+            .map_err(|error| ProgramsError::Map("list the traced processes", error))?;
+        Ok(pids.into_iter().map(Pid).collect())
+    }
+
     /// What the programs log from now on goes to the `log` crate, at each flush.
     ///
     /// # Errors
@@ -323,6 +346,7 @@ mod tests {
             perf_clock_events: 1,
             sample_limit: 1 << 18,
             switches: true,
+            page_faults: true,
             events: MAX_EVENTS,
             log: true,
         };
@@ -334,5 +358,6 @@ mod tests {
             program.load(SWITCH, &btf)
         });
         old.unwrap_or_else(|error| panic!("{error:#?}"));
+        assert!(programs.page_fault().is_ok());
     }
 }

@@ -7,19 +7,22 @@ use std::os::fd::AsFd;
 use pebs_common::config::{MAX_CPUS, Scope};
 use pebs_common::record::Role;
 
+use perf_event_open_sys::bindings::perf_event_attr;
+
+use crate::collect::counters::{Attached, Counters, Recipe};
 use crate::collect::drain::now;
-use crate::collect::kernel_map::{self, Counters};
+use crate::collect::kernel_map;
 use crate::collect::programs::{Log, Programs, ProgramsError, Settings};
 use crate::collect::ring::Ring;
 use crate::pmu::attr::{EventClass, ResolvedEvent};
 use crate::pmu::host::Host;
 use crate::pmu::open::{
-    AttachError, BpfLink, ControlError, OpenError, OpenErrorKind, PerfEvent, Target, UprobeAt,
-    UprobeScope, UprobeSite, open_uprobe,
+    AttachError, ControlError, OpenError, PerfEvent, Target, UprobeAt, UprobeScope, UprobeSite,
+    open_uprobe,
 };
 use crate::target::probe::{ProbeSet, Site};
 use crate::target::process;
-use crate::units::{Cpu, EventId, KtimeNs, Pid, Tid};
+use crate::units::{Cpu, EventId, KtimeNs, Pid, ResetValue};
 
 /// Samples may fill this much of a ring that they share with marks.
 const SAMPLE_SHARE: (u64, u64) = (3, 4);
@@ -45,6 +48,8 @@ pub struct SessionPlan<'a> {
     pub ring_bytes: u32,
     /// Whether to record switches.
     pub switches: bool,
+    /// Whether to record page faults.
+    pub page_faults: bool,
     /// Whether the kernel programs log what they do.
     pub log: bool,
 }
@@ -106,19 +111,16 @@ impl SessionError {
     }
 }
 
-/// An opened event and its program. Dropping it ends both.
-struct Attached {
-    event: PerfEvent,
-    _link: BpfLink,
-}
-
 /// The recording. Dropping it removes everything from the kernel.
 pub struct Session {
     programs: Programs,
     log: Option<Log>,
     settings: Settings,
     probes: Vec<Attached>,
-    events: Vec<Vec<Attached>>,
+    events: Vec<Counters>,
+    /// By event: the reset value in force, once it was changed.
+    resets: Vec<Option<ResetValue>>,
+    faults: Counters,
     clocks: Vec<Attached>,
     /// CPUs that events were opened on, when recording every process.
     cpus: Vec<Cpu>,
@@ -171,6 +173,7 @@ impl Session {
                 u64::from(plan.ring_bytes) * part / whole
             },
             switches: plan.switches,
+            page_faults: plan.page_faults,
             events: plan.events.len(),
             log: plan.log,
         };
@@ -187,6 +190,8 @@ impl Session {
             settings,
             probes: Vec::new(),
             events: Vec::new(),
+            resets: vec![None; plan.events.len()],
+            faults: Counters::default(),
             clocks: Vec::new(),
             cpus: Vec::new(),
         };
@@ -232,14 +237,12 @@ impl Session {
     /// # Errors
     /// What the kernel refused.
     pub fn open_events(&mut self, plan: &SessionPlan<'_>) -> Result<(), SessionError> {
-        for (n, event) in plan.events.iter().enumerate() {
-            let id = EventId(n as u8);
-            let attached = if plan.pids.is_empty() {
-                self.on_cpus(event, id, &plan.host.online)?
-            } else {
-                self.on_processes(event, id, plan.pids)?
-            };
-            self.events.push(attached);
+        for n in 0..plan.events.len() {
+            let counters = self.open(plan, EventId(n as u8), &plan.host.online)?;
+            self.events.push(counters);
+        }
+        if plan.page_faults {
+            self.faults = self.open_faults(plan, &plan.host.online)?;
         }
         if plan.pids.is_empty() {
             self.cpus.clone_from(&plan.host.online);
@@ -250,75 +253,78 @@ impl Session {
         Ok(())
     }
 
-    /// One event per CPU; a CPU that went offline is passed over.
-    fn on_cpus(
-        &self,
-        event: &ResolvedEvent,
-        id: EventId,
-        cpus: &[Cpu],
-    ) -> Result<Vec<Attached>, SessionError> {
-        let allowed = |cpu: &&Cpu| event.cpus.as_ref().is_none_or(|only| only.contains(cpu));
-        let mut attached = Vec::new();
-        for cpu in cpus.iter().filter(allowed) {
-            match self.open(event, id, Target::Cpu(*cpu)) {
-                Ok(opened) => attached.push(opened),
-                Err(SessionError::Open(error)) if error.kind == OpenErrorKind::NoDevice => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(attached)
-    }
-
-    /// One event per thread; threads and processes that these start later inherit it.
-    ///
-    /// Threads are listed until no new one is found. One that an already opened thread starts
-    /// between two lists has both an inherited event and its own: it is sampled twice as often,
-    /// which the estimates allow for.
-    fn on_processes(
-        &self,
-        event: &ResolvedEvent,
-        id: EventId,
-        pids: &[Pid],
-    ) -> Result<Vec<Attached>, SessionError> {
-        let mut attached = Vec::new();
-        for &pid in pids {
-            let mut opened: Vec<Tid> = Vec::new();
-            loop {
-                let threads = process::threads(pid).ok_or(SessionError::NoProcess(pid))?;
-                let new: Vec<Tid> = threads
-                    .into_iter()
-                    .filter(|tid| !opened.contains(tid))
-                    .collect();
-                if new.is_empty() {
-                    break;
-                }
-                for tid in new {
-                    opened.push(tid);
-                    match self.open(event, id, Target::Thread(tid)) {
-                        Ok(event) => attached.push(event),
-                        // The thread ended in the meantime.
-                        Err(SessionError::Open(error))
-                            if error.kind == OpenErrorKind::ThreadGone => {}
-                        Err(error) => return Err(error),
-                    }
-                }
-            }
-        }
-        Ok(attached)
-    }
-
     fn open(
         &self,
-        event: &ResolvedEvent,
+        plan: &SessionPlan<'_>,
         id: EventId,
-        target: Target,
-    ) -> Result<Attached, SessionError> {
-        let opened = PerfEvent::open(&event.attr_for(target), target, &event.name)?;
-        let link = opened.attach(self.programs.sample(id)?, None)?;
-        Ok(Attached {
-            event: opened,
-            _link: link,
-        })
+        cpus: &[Cpu],
+    ) -> Result<Counters, SessionError> {
+        let event = &plan.events[usize::from(id.0)];
+        let attr = |target| self.attr(event, id, target);
+        let recipe = Recipe {
+            name: &event.name,
+            attr: &attr,
+            program: self.programs.sample(id)?,
+        };
+        if !plan.pids.is_empty() {
+            return Counters::on_processes(&recipe, plan.pids);
+        }
+        let allowed = |cpu: &&Cpu| event.cpus.as_ref().is_none_or(|only| only.contains(cpu));
+        Counters::on_cpus(&recipe, cpus.iter().filter(allowed))
+    }
+
+    /// Settings of an event with the reset value in force.
+    fn attr(&self, event: &ResolvedEvent, id: EventId, target: Target) -> perf_event_attr {
+        let mut attr = event.attr_for(target);
+        if let Some(reset) = self.resets.get(usize::from(id.0)).copied().flatten() {
+            attr.__bindgen_anon_1.sample_period = reset.0.get();
+        }
+        attr
+    }
+
+    fn open_faults(&self, plan: &SessionPlan<'_>, cpus: &[Cpu]) -> Result<Counters, SessionError> {
+        let recipe = Recipe {
+            name: "page-faults",
+            attr: &crate::pmu::attr::page_faults,
+            program: self.programs.page_fault()?,
+        };
+        if plan.pids.is_empty() {
+            Counters::on_cpus(&recipe, cpus)
+        } else {
+            Counters::on_processes(&recipe, plan.pids)
+        }
+    }
+
+    /// Changes the reset value of an event for all threads and CPUs, those to come included.
+    ///
+    /// # Errors
+    /// What the kernel refused; some counters may then have the new value already.
+    pub fn set_reset(
+        &mut self,
+        plan: &SessionPlan<'_>,
+        id: EventId,
+        reset: ResetValue,
+    ) -> Result<(), SessionError> {
+        let index = usize::from(id.0);
+        self.resets[index] = Some(reset);
+        if plan.pids.is_empty() {
+            return Ok(self.events[index].set_reset(reset)?);
+        }
+        let pids = self.programs.traced()?;
+        let mut counters = std::mem::take(&mut self.events[index]);
+        let event = &plan.events[index];
+        let attr = |target| self.attr(event, id, target);
+        let changed = self.programs.sample(id).map_err(SessionError::from);
+        let changed = changed.and_then(|program| {
+            let recipe = Recipe {
+                name: &event.name,
+                attr: &attr,
+                program,
+            };
+            counters.change(&recipe, &pids, reset)
+        });
+        self.events[index] = counters;
+        changed
     }
 
     /// A slow clock on each CPU whose program reads both kernel clocks.
@@ -356,8 +362,8 @@ impl Session {
             let link = event.attach(self.programs.mark()?, Some(cookie))?;
             self.probes.push(Attached { event, _link: link });
         }
-        for attached in self.events.iter().flatten() {
-            attached.event.enable()?;
+        for counters in self.events.iter().chain([&self.faults]) {
+            counters.enable()?;
         }
         Ok(())
     }
@@ -379,12 +385,17 @@ impl Session {
             .filter(|cpu| !self.cpus.contains(cpu))
             .copied()
             .collect();
-        for (n, event) in plan.events.iter().enumerate().filter(|_| !new.is_empty()) {
-            let attached = self.on_cpus(event, EventId(n as u8), &new)?;
-            for opened in &attached {
-                opened.event.enable()?;
+        if !new.is_empty() {
+            for n in 0..plan.events.len() {
+                let opened = self.open(plan, EventId(n as u8), &new)?;
+                opened.enable()?;
+                self.events[n].extend(opened);
             }
-            self.events[n].extend(attached);
+            if plan.page_faults {
+                let opened = self.open_faults(plan, &new)?;
+                opened.enable()?;
+                self.faults.extend(opened);
+            }
         }
         // An event on a CPU that went offline is dead; it is opened again when the CPU is back.
         self.cpus = online.to_vec();
@@ -401,21 +412,24 @@ impl Session {
             .events
             .iter()
             .position(|event| event.class == EventClass::Clock)?;
-        let targets = self.events.get(clock)?;
-        (targets.len() <= READ_AT_MOST).then(|| {
-            let missing = |attached: &Attached| {
-                let times = attached.event.times().ok()?;
+        let counters = self.events.get(clock)?;
+        (counters.iter().count() <= READ_AT_MOST).then(|| {
+            let missing = |counter: &PerfEvent| {
+                let times = counter.times().ok()?;
                 Some(times.running_ns.saturating_sub(times.value))
             };
-            targets.iter().filter_map(missing).sum()
+            counters.iter().filter_map(missing).sum()
         })
     }
 
     /// Stops sampling and takes the probes away, begins first. Gives the end of the trace.
     pub fn stop(&mut self) -> KtimeNs {
         let end = now();
-        for attached in self.events.iter().flatten().chain(&self.clocks) {
-            let _ = attached.event.disable();
+        for counters in self.events.iter().chain([&self.faults]) {
+            counters.disable();
+        }
+        for clock in &self.clocks {
+            let _ = clock.event.disable();
         }
         while let Some(last) = self.probes.pop() {
             drop(last);
@@ -449,7 +463,7 @@ pub struct Rings {
     /// Rings with their CPUs; two per CPU where samples have their own.
     pub rings: Vec<(Cpu, Ring)>,
     /// Counters.
-    pub counters: Counters,
+    pub counters: kernel_map::Counters,
     /// See [`crate::collect::drain::Drain::lag_ns`].
     pub lag_ns: u64,
 }
@@ -487,8 +501,8 @@ impl Rings {
         }
         let own_time = plan.events.iter().any(|event| event.perf_clock);
         let rows = cpus.last().map_or(0, |cpu| usize::from(cpu.0) + 1);
-        let counters =
-            Counters::map(programs.map("COUNTERS")?, rows).map_err(SessionError::Counters)?;
+        let counters = kernel_map::Counters::map(programs.map("COUNTERS")?, rows)
+            .map_err(SessionError::Counters)?;
         Ok(Self {
             rings,
             counters,

@@ -18,7 +18,7 @@ use rustc_hash::FxHashMap;
 
 pub use crate::stream::decode::RawSample;
 pub use loss::LossRanges;
-pub use visit::{ClosedVisit, RawWait};
+pub use visit::{ClosedVisit, Counts, OpenLoad, RawWait};
 
 use crate::store::schema::{ArgType, ArgValue, visit_flag};
 use crate::stream::decode::{ArgBytes, Body, Payloads, Record};
@@ -47,6 +47,8 @@ struct ProbeRule {
 pub struct CorrelateOptions {
     /// Whether switches are recorded: without them, time on the CPU is unknown.
     pub switches: bool,
+    /// Whether page faults are recorded.
+    pub page_faults: bool,
     /// Samples held for open visits at most; beyond that, samples are dropped and counted.
     pub max_samples: usize,
 }
@@ -182,6 +184,20 @@ impl Correlator {
         }
     }
 
+    /// What happened so far within the visits that are open. Cost: their intervals on the CPU.
+    #[must_use]
+    pub fn open_load(&self, until: TraceNs) -> OpenLoad {
+        let mut load = OpenLoad {
+            samples: self.held as u64,
+            ..OpenLoad::default()
+        };
+        for visit in self.threads.values().flat_map(|thread| &thread.visits) {
+            load.oncpu_ns += visit.active_ns(until);
+            load.page_faults += u64::from(visit.counts.page_faults);
+        }
+        load
+    }
+
     /// Takes in the next record.
     pub fn push(&mut self, record: &Record, payloads: &Payloads, sink: &mut impl Sink) {
         let (pid, tid, time, cpu) = (record.pid, record.tid, record.time, record.cpu);
@@ -218,6 +234,11 @@ impl Correlator {
             Body::SwitchIn => {
                 if let Some(thread) = self.threads.get_mut(&tid) {
                     thread.switch_in(time, cpu);
+                }
+            }
+            Body::PageFault => {
+                if let Some(thread) = self.threads.get_mut(&tid) {
+                    thread.page_fault(time, cpu);
                 }
             }
             Body::Fork { .. } => {}
@@ -260,9 +281,15 @@ impl Correlator {
             let Some(thread) = self.threads.get_mut(&tid) else {
                 break;
             };
-            thread.on_cpu(first.time);
+            thread.on_cpu(first.time, first.cpu);
             // Samples up to the first that shows a frame gone, which is dealt with when it comes first.
-            let inside = thread.inside_frame(samples, &self.probes);
+            let mut inside = thread.inside_frame(samples, &self.probes);
+            let elsewhere = |sample: &RawSample| sample.cpu != first.cpu;
+            if samples.last().is_some_and(elsewhere) {
+                // A change of CPU whose switch records are missing.
+                let stayed = samples.iter().position(elsewhere);
+                inside = inside.min(stayed.unwrap_or(samples.len()));
+            }
             if inside == 0 {
                 let gone = thread.frames_gone(first.sp, &self.probes);
                 (0..gone).for_each(|_| self.unwind_last(tid, first.time, sink));
@@ -298,7 +325,7 @@ impl Correlator {
             return sink.lost(mark.record.cpu, Lost::Mark, Reason::Malformed);
         };
         if let Some(thread) = self.threads.get_mut(&mark.record.tid) {
-            thread.on_cpu(mark.record.time);
+            thread.on_cpu(mark.record.time, mark.record.cpu);
         }
         if role == Role::Begin {
             self.make_room(mark.record, sink);
@@ -547,8 +574,8 @@ impl Correlator {
         }
         visit.flags |= self.losses.flags(visit.begin, seen);
         self.held -= visit.samples.len();
-        let switches = self.options.switches;
-        self.closed.take(&mut visit, self.next_visit, end, switches);
+        self.closed
+            .take(&mut visit, self.next_visit, end, self.options);
         self.next_visit += 1;
         sink.visit(&self.closed);
         self.closed.give_back(&mut visit);

@@ -1,8 +1,8 @@
 //! Tests as text: a list of records in, visits and stray samples out.
 //!
 //! Input lines: `TIME TID WHAT`, where WHAT is `begin P [id=N] [sp=N]`, `end P [id=N]`,
-//! `ret P sp=N`, `next P`, `sample [sp=N]`, `out sleep|run`, `in [cpu=N]`, `exec`, `exit`, or
-//! `loss FROM` for a loss up to TIME. Output lines: one per visit as it closes, then `stray TIME`.
+//! `ret P sp=N`, `next P`, `sample [sp=N]`, `out sleep|run`, `in`, `fault`, `exec`, `exit`, or
+//! `loss FROM` for a loss up to TIME; each may have `cpu=N`. Output lines: one per visit as it closes, then `stray TIME`.
 
 use std::fmt::Write;
 
@@ -26,6 +26,15 @@ impl Sink for Printer {
             .for_each(|(a, b)| write!(self.0, " {}..{}", a.0, b.0).unwrap());
         for wait in &v.waits {
             write!(self.0, " {} {}..{}", wait.state, wait.begin.0, wait.end.0).unwrap();
+        }
+        for (count, noun) in [
+            (v.switches(), "switches"),
+            (v.migrations(), "migrations"),
+            (v.page_faults(), "faults"),
+        ] {
+            if let Some(count) = count.filter(|&n| n > 0) {
+                write!(self.0, " {count} {noun}").unwrap();
+            }
         }
         for (bit, name) in visit_flag::NAMES.iter().enumerate() {
             if v.flags & (1 << bit) != 0 {
@@ -96,6 +105,7 @@ fn body(words: &[&str]) -> Body {
             }
         }
         "in" => Body::SwitchIn,
+        "fault" => Body::PageFault,
         "exec" => Body::Exec { old_tid: Tid(0) },
         "exit" => Body::Exit { last: false },
         other => panic!("no such record: {other}"),
@@ -105,6 +115,7 @@ fn body(words: &[&str]) -> Body {
 fn run(input: &str) -> String {
     let options = CorrelateOptions {
         switches: true,
+        page_faults: true,
         max_samples: 100,
     };
     let mut correlator = Correlator::new(&probes(), options);
@@ -243,8 +254,8 @@ fn waits() {
          30 7 in
          40 7 out run
          45 7 in cpu=1
-         50 7 ret 0 sp=100",
-        "p0 item 1 tid 7 10..50 samples active 10..20 30..40 45..50 sleeping 20..30 runnable 40..45 [migrated] [preempted]",
+         50 7 ret 0 sp=100 cpu=1",
+        "p0 item 1 tid 7 10..50 samples active 10..20 30..40 45..50 sleeping 20..30 runnable 40..45 2 switches 1 migrations [migrated] [preempted]",
     );
 }
 
@@ -288,7 +299,7 @@ fn ends_while_asleep() {
          40 7 in
          50 7 begin 2 id=6
          60 7 end 2 id=6",
-        "p2 item 5 tid 7 10..30 samples active 10..20 sleeping 20..30 [ended_elsewhere]
+        "p2 item 5 tid 7 10..30 samples active 10..20 sleeping 20..30 1 switches [ended_elsewhere]
          p2 item 6 tid 7 50..60 samples active 50..60",
     );
 }
@@ -381,4 +392,71 @@ proptest::proptest! {
             .sum();
         proptest::prop_assert_eq!(samples, strays + owned + output.matches("lost Sample").count());
     }
+}
+
+/// Switches, migrations and page faults count for the visit that is current; those outside of
+/// visits for none. A fault shows that the thread
+/// runs, and where, whatever was lost.
+#[test]
+fn counts() {
+    check(
+        "5 7 fault
+         10 7 begin 0 sp=100
+         11 7 fault
+         12 7 out sleep
+         15 7 in cpu=1
+         20 7 begin 0 sp=90 cpu=1
+         21 7 fault cpu=1
+         22 7 fault cpu=1
+         23 7 out run cpu=1
+         24 7 in cpu=1
+         25 7 out sleep cpu=1
+         26 7 in cpu=0
+         30 7 ret 0 sp=90
+         32 7 out sleep
+         35 7 fault cpu=1
+         40 7 ret 0 sp=100 cpu=1
+         41 7 fault cpu=1",
+        "p0 item 2 tid 7 20..30 samples active 20..23 24..25 26..30 runnable 23..24 sleeping 25..26 2 switches 1 migrations 2 faults [overlapped] [migrated] [preempted]
+         p0 item 1 tid 7 10..40 samples active 10..12 15..20 30..32 35..40 sleeping 12..15 sleeping 32..35 2 switches 2 migrations 2 faults [overlapped] [migrated] [preempted]",
+    );
+}
+
+/// What open visits add up to: closed intervals and the one that goes on, of the current visit only.
+#[test]
+fn open_load() {
+    let options = CorrelateOptions {
+        switches: true,
+        page_faults: true,
+        max_samples: 100,
+    };
+    let mut correlator = Correlator::new(&probes(), options);
+    let mut printer = Printer(String::new());
+    let lines = [
+        (10, "begin 0 sp=100"),
+        (12, "sample"),
+        (14, "out sleep"),
+        (18, "in"),
+        (20, "begin 0 sp=90"),
+        (21, "fault"),
+        (25, "sample"),
+    ];
+    for (time, line) in lines {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let record = Record {
+            time: TraceNs(time),
+            pid: Pid(1),
+            tid: Tid(7),
+            cpu: Cpu(0),
+            body: body(&words),
+        };
+        correlator.push(&record, &Payloads::default(), &mut printer);
+    }
+    let load = correlator.open_load(TraceNs(30));
+    let expected = OpenLoad {
+        oncpu_ns: 4 + 2 + 10,
+        samples: 2,
+        page_faults: 1,
+    };
+    assert_eq!(load, expected);
 }

@@ -111,6 +111,7 @@ impl Thread {
         self.off = Some((off, time));
         if let Some(current) = self.visits.last_mut() {
             current.pause(time);
+            current.counts.switches += 1;
         }
         if off.runnable {
             self.visits
@@ -129,6 +130,9 @@ impl Thread {
             }
         }
         if migrated {
+            if let Some(current) = self.visits.last_mut() {
+                current.counts.migrations += 1;
+            }
             self.visits
                 .iter_mut()
                 .for_each(|visit| visit.flags |= visit_flag::MIGRATED);
@@ -136,11 +140,19 @@ impl Thread {
         self.cpu = cpu;
     }
 
-    /// The thread made a mark or a sample, so it is on the CPU, whatever was lost.
+    /// The thread took a page fault, which counts for the current visit.
+    pub fn page_fault(&mut self, time: TraceNs, cpu: Cpu) {
+        self.on_cpu(time, cpu);
+        if let Some(current) = self.visits.last_mut() {
+            current.counts.page_faults += 1;
+        }
+    }
+
+    /// The thread made a mark or a sample, so it is on that CPU, whatever was lost.
     #[inline]
-    pub fn on_cpu(&mut self, time: TraceNs) {
-        if self.off.is_some() {
-            self.switch_in(time, self.cpu);
+    pub fn on_cpu(&mut self, time: TraceNs, cpu: Cpu) {
+        if self.off.is_some() || cpu != self.cpu {
+            self.switch_in(time, cpu);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 
+use super::CorrelateOptions;
 use crate::store::schema::ArgValue;
 use crate::stream::decode::RawSample;
 use crate::units::{Cpu, Ip, Pid, ProbeId, Tid, TraceNs};
@@ -21,6 +22,28 @@ pub struct RawWait {
     pub from: Cpu,
     /// CPU it came back on.
     pub to: Cpu,
+}
+
+/// What happened to a visit's thread while the visit was its current one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Times that it left the CPU.
+    pub switches: u32,
+    /// Times that it came back on another CPU.
+    pub migrations: u32,
+    /// Page faults that it took.
+    pub page_faults: u32,
+}
+
+/// What happened within the visits that are open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenLoad {
+    /// Time on the CPU, ns.
+    pub oncpu_ns: i64,
+    /// Samples held.
+    pub samples: u64,
+    /// Page faults.
+    pub page_faults: u64,
 }
 
 /// A visit that has begun. Boxed, as it moves from the pool to its thread and back.
@@ -54,6 +77,7 @@ pub(super) struct VisitState {
     pub cpu: Cpu,
     pub sp: u64,
     pub flags: u32,
+    pub counts: Counts,
     pub args: Vec<Option<ArgValue>>,
     /// Intervals on the CPU as the current visit.
     pub active: Vec<(TraceNs, TraceNs)>,
@@ -75,6 +99,7 @@ impl Default for VisitState {
             cpu: Cpu(0),
             sp: 0,
             flags: 0,
+            counts: Counts::default(),
             args: Vec::new(),
             active: Vec::new(),
             active_since: None,
@@ -94,11 +119,19 @@ impl VisitState {
         self.sp = sp;
         self.id = None;
         self.flags = 0;
+        self.counts = Counts::default();
         self.active_since = None;
         self.args.clear();
         self.active.clear();
         self.samples.clear();
         self.waits.clear();
+    }
+
+    /// Time on the CPU as the current visit up to an instant, ns.
+    pub fn active_ns(&self, until: TraceNs) -> i64 {
+        let since = self.active_since.filter(|since| *since < until);
+        let past = self.active.iter().map(|(begin, end)| end.0 - begin.0);
+        past.sum::<i64>() + since.map_or(0, |since| until.0 - since.0)
     }
 
     /// The visit stops being active at `time`.
@@ -137,6 +170,10 @@ pub struct ClosedVisit {
     pub active: Vec<(TraceNs, TraceNs)>,
     /// Whether `active` is time on the CPU.
     pub switches: bool,
+    /// Whether page faults were recorded.
+    pub page_faults: bool,
+    /// What happened to the thread, as far as it was recorded.
+    pub counts: Counts,
     /// Samples, in time order.
     pub samples: Vec<RawSample>,
     /// Intervals off the CPU, in time order.
@@ -151,13 +188,31 @@ impl ClosedVisit {
             .then(|| self.active.iter().map(|(begin, end)| end.0 - begin.0).sum())
     }
 
+    /// Times that the thread left the CPU while the visit was current; `None` if unknown.
+    #[must_use]
+    pub fn switches(&self) -> Option<u32> {
+        self.switches.then_some(self.counts.switches)
+    }
+
+    /// Times that it came back on another CPU; `None` if unknown.
+    #[must_use]
+    pub fn migrations(&self) -> Option<u32> {
+        self.switches.then_some(self.counts.migrations)
+    }
+
+    /// Page faults that it took while the visit was current; `None` if unknown.
+    #[must_use]
+    pub fn page_faults(&self) -> Option<u32> {
+        self.page_faults.then_some(self.counts.page_faults)
+    }
+
     /// Takes an open visit's content.
     pub(super) fn take(
         &mut self,
         visit: &mut VisitState,
         visit_id: u64,
         end: Option<(TraceNs, Option<Cpu>)>,
-        switches: bool,
+        recorded: CorrelateOptions,
     ) {
         self.visit_id = visit_id;
         self.item_id = visit.item_id;
@@ -167,7 +222,9 @@ impl ClosedVisit {
         self.begin = (visit.begin, visit.cpu);
         self.end = end;
         self.flags = visit.flags;
-        self.switches = switches;
+        self.switches = recorded.switches;
+        self.page_faults = recorded.page_faults;
+        self.counts = visit.counts;
         self.swap_buffers(visit);
     }
 

@@ -5,11 +5,12 @@
 //! by [`PipelineOptions::max_samples`], everything else by the number of threads and functions.
 
 mod account;
+mod resets;
 mod rows;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use pebs_common::counter::Counter;
@@ -27,7 +28,7 @@ use crate::stream::ledger::{Ledger, Reason};
 use crate::stream::order::{Order, Ready};
 use crate::symbolize::{SymbolizeOptions, Symbolizer};
 use crate::target::probe::{ProbeSet, VisitRule};
-use crate::units::{Cpu, KtimeNs, Pid, TraceNs};
+use crate::units::{Cpu, EventId, KtimeNs, Pid, TraceNs};
 use account::Accounts;
 use rows::Rows;
 
@@ -38,8 +39,12 @@ pub struct PipelineOptions {
     pub origin: KtimeNs,
     /// Whether switches are recorded.
     pub switches: bool,
+    /// Whether page faults are recorded.
+    pub page_faults: bool,
     /// Whether each event is a clock, by event.
     pub clock_events: Vec<bool>,
+    /// The reset values at the begin of the trace, by event.
+    pub resets: Vec<u64>,
     /// Samples held for open visits at most.
     pub max_samples: usize,
     /// How to symbolize.
@@ -59,8 +64,26 @@ pub struct Progress {
     pub lost: AtomicU64,
     /// Bytes of the trace on disk.
     pub bytes: AtomicU64,
-    /// Time on the CPU of the visits closed, ns.
-    pub oncpu_ns: AtomicU64,
+    /// What happened within visits so far. Updated every [`LOAD_NS`].
+    pub load: Mutex<Load>,
+}
+
+/// How often [`Progress::load`] is updated, ns on the trace clock.
+pub const LOAD_NS: i64 = 50_000_000;
+
+/// What happened within visits, closed ones and open ones, up to an instant.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Load {
+    /// The instant.
+    pub until: TraceNs,
+    /// Time on the CPU, ns.
+    pub oncpu_ns: f64,
+    /// Marks, by probe and [`pebs_common::record::Role`], those without a visit included.
+    pub marks_by: Vec<[u64; 4]>,
+    /// Samples.
+    pub samples: u64,
+    /// Page faults.
+    pub page_faults: u64,
 }
 
 /// What is known at the end.
@@ -75,6 +98,8 @@ pub struct Outcome {
     pub marks_by: Vec<[u64; 4]>,
     /// Samples decoded.
     pub samples: u64,
+    /// Page faults within visits.
+    pub page_faults: u64,
     /// Visits closed.
     pub visits: u64,
     /// Time on the CPU of all visits, ns; `None` if switches were not recorded.
@@ -118,17 +143,14 @@ impl Pipeline {
     ) -> Self {
         let correlate = CorrelateOptions {
             switches: options.switches,
+            page_faults: options.page_faults,
             max_samples: options.max_samples,
         };
         Self {
             clock: Clock::new(options.origin),
             order: Order::new(&shared_probes(probes)),
             correlator: Correlator::new(probes, correlate),
-            rows: Rows::new(
-                Symbolizer::new(options.symbolize.clone()),
-                &options.clock_events,
-                writer,
-            ),
+            rows: Rows::new(Symbolizer::new(options.symbolize.clone()), options, writer),
             accounts: Accounts::default(),
             sideband: VecDeque::new(),
             counted_at: TraceNs(0),
@@ -240,6 +262,31 @@ impl Pipeline {
         });
     }
 
+    /// An event has another reset value since then.
+    pub fn reset_changed(&mut self, time: KtimeNs, event: EventId, reset: u64) {
+        let time = self.clock.trace_of_ktime(time);
+        self.rows.resets.change(event, time, reset);
+    }
+
+    /// Brings [`Progress::load`] up to the frontier, if it is old.
+    fn publish_load(&self) {
+        // A panic elsewhere does not make counts wrong.
+        let mut load = self
+            .progress
+            .load
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if self.frontier.0 < load.until.0 + LOAD_NS {
+            return;
+        }
+        let open = self.correlator.open_load(self.frontier);
+        load.until = self.frontier;
+        load.oncpu_ns = self.rows.oncpu_ns().unwrap_or(0.0) + open.oncpu_ns as f64;
+        load.samples = self.rows.visit_samples + open.samples;
+        load.page_faults = self.rows.page_faults + open.page_faults;
+        load.marks_by.clone_from(&self.accounts.marks_by);
+    }
+
     fn advance(&mut self, frontier: TraceNs) {
         self.frontier = self.frontier.max(frontier);
         let Self {
@@ -264,6 +311,7 @@ impl Pipeline {
     }
 
     fn publish(&self) {
+        self.publish_load();
         let progress = &self.progress;
         progress.visits.store(self.rows.visits, Ordering::Relaxed);
         progress
@@ -296,6 +344,7 @@ impl Pipeline {
             marks: self.accounts.marks(),
             marks_by: std::mem::take(&mut self.accounts.marks_by),
             samples: self.accounts.samples(),
+            page_faults: self.rows.page_faults,
             visits: self.rows.visits,
             visits_oncpu_ns: self.rows.oncpu_ns(),
             end,

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 
 use rustc_hash::FxHashSet;
 
+use super::PipelineOptions;
+use super::resets::Resets;
 use crate::analysis::estimate::{Estimator, FunctionEstimate, Pause, TimedSample, VisitTimeline};
 use crate::collect::sideband_decode::{SidebandEvent, SidebandKind};
 use crate::correlate::{ClosedVisit, Correlator, Lost, RawSample, Sink};
@@ -32,11 +34,17 @@ pub(super) struct Rows {
     timed: Vec<TimedSample>,
     estimates: Vec<FunctionEstimate>,
     functions: Vec<FunctionRow>,
+    /// Reset values over time.
+    pub resets: Resets,
     met: FxHashSet<Pid>,
     pub used: Vec<Used>,
     /// Samples closer to a visit's boundary than this are flagged, ns.
     pub clock_error_ns: i64,
     pub visits: u64,
+    /// Samples in the visits.
+    pub visit_samples: u64,
+    /// Page faults in the visits.
+    pub page_faults: u64,
     pub strays: u64,
     pub unresolved: u64,
     oncpu_ns: i64,
@@ -48,18 +56,21 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    pub fn new(symbolizer: Symbolizer, clock_events: &[bool], writer: TraceWriter) -> Self {
+    pub fn new(symbolizer: Symbolizer, options: &PipelineOptions, writer: TraceWriter) -> Self {
         Self {
             symbolizer,
             writer,
-            estimator: Estimator::new(clock_events),
+            estimator: Estimator::new(&options.clock_events),
             timed: Vec::new(),
             estimates: Vec::new(),
             functions: Vec::new(),
+            resets: Resets::new(&options.resets),
             met: FxHashSet::default(),
             used: Vec::new(),
             clock_error_ns: 0,
             visits: 0,
+            visit_samples: 0,
+            page_faults: 0,
             strays: 0,
             unresolved: 0,
             oncpu_ns: 0,
@@ -200,6 +211,11 @@ impl Rows {
                 function_id: estimate.function,
                 event: estimate.event,
                 samples: estimate.samples,
+                events: self.resets.events(
+                    estimate.event,
+                    (estimate.samples, estimate.first, estimate.last),
+                    || times_of(&self.timed, &estimate),
+                ),
                 first_ns: estimate.first,
                 last_ns: estimate.last,
                 span_ns: estimate.span_ns,
@@ -230,9 +246,22 @@ impl Rows {
     }
 }
 
+/// Times of the samples that an estimate is made of.
+fn times_of<'a>(
+    samples: &'a [TimedSample],
+    estimate: &'a FunctionEstimate,
+) -> impl Iterator<Item = TraceNs> + 'a {
+    let of = |sample: &&TimedSample| {
+        (sample.function, sample.event) == (estimate.function, estimate.event)
+    };
+    samples.iter().filter(of).map(|sample| sample.time)
+}
+
 impl Sink for Rows {
     fn visit(&mut self, visit: &ClosedVisit) {
         self.visits += 1;
+        self.visit_samples += visit.samples.len() as u64;
+        self.page_faults += u64::from(visit.counts.page_faults);
         let boundaries = (visit.begin.0, visit.end.map(|(end, _)| end));
         let of = SamplesOf {
             visit_id: Some(visit.visit_id),
@@ -266,6 +295,9 @@ impl Sink for Rows {
             oncpu_ns,
             samples: visit.samples.len() as u32,
             flags: visit.flags,
+            switches: visit.switches(),
+            migrations: visit.migrations(),
+            page_faults: visit.page_faults(),
             args: Cow::Borrowed(&visit.args),
         });
         self.check(result);

@@ -106,6 +106,16 @@ impl ResolvedEvent {
         attr
     }
 
+    /// Whether it is the kernel's count of page faults.
+    #[must_use]
+    pub fn is_page_faults(&self) -> bool {
+        (self.attr.type_, self.attr.config)
+            == (
+                sys::PERF_TYPE_SOFTWARE,
+                u64::from(sys::PERF_COUNT_SW_PAGE_FAULTS),
+            )
+    }
+
     /// Leaves kernel mode out, by the kernel where it can, else by the sample program.
     ///
     /// # Errors
@@ -546,6 +556,22 @@ pub fn calibrator(period_ns: u64) -> perf_event_attr {
     attr.__bindgen_anon_1.sample_period = period_ns;
     attr.__bindgen_anon_2.wakeup_events = 1;
     attr.set_disabled(1);
+    attr
+}
+
+/// Settings of the counter of page faults: its program runs at each.
+#[must_use]
+pub fn page_faults(target: Target) -> perf_event_attr {
+    let mut attr = perf_event_attr {
+        type_: sys::PERF_TYPE_SOFTWARE,
+        config: u64::from(sys::PERF_COUNT_SW_PAGE_FAULTS),
+        read_format: READ_FORMAT,
+        ..Default::default()
+    };
+    attr.__bindgen_anon_1.sample_period = 1;
+    attr.__bindgen_anon_2.wakeup_events = 1;
+    attr.set_disabled(1);
+    attr.set_inherit((!matches!(target, Target::Cpu(_))).into());
     attr
 }
 

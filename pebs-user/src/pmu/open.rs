@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use perf_event_open_sys as sys;
 use perf_event_open_sys::bindings::perf_event_attr;
 
-use crate::units::{Cpu, Tid};
+use crate::units::{Cpu, ResetValue, Tid};
 
 mod error;
 mod link;
@@ -131,6 +131,22 @@ impl PerfEvent {
         // SAFETY: the ioctl takes no pointer; the descriptor is an open perf event.
         let result = unsafe { sys::ioctls::DISABLE(self.0.as_raw_fd(), 0) };
         self.checked("disable", result)
+    }
+
+    /// Sets the events between two samples, and begins a new interval.
+    ///
+    /// Threads that have inherited the event keep theirs; those that inherit it from now on do not.
+    ///
+    /// # Errors
+    /// The kernel refused; a dead thread is no error.
+    /// Source: kernel/events/core.c (`_perf_event_period`).
+    #[doc(alias = "PERF_EVENT_IOC_PERIOD")]
+    pub fn set_reset(&self, reset: ResetValue) -> Result<(), ControlError> {
+        let value = reset.0.get();
+        let address = std::ptr::from_ref(&value) as u64;
+        // SAFETY: the kernel reads one u64 at the address, which is valid through the call.
+        let result = unsafe { sys::ioctls::PERIOD(self.0.as_raw_fd(), address) };
+        self.checked("change the reset value of", result)
     }
 
     /// The kernel's id of this counter, as it stands in `PERF_SAMPLE_ID`.

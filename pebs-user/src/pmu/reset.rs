@@ -155,6 +155,23 @@ const fn is_round(value: u64) -> bool {
     value.is_power_of_two() || value.is_multiple_of(1_000) || value.is_multiple_of(1_024)
 }
 
+/// A reset value close to `wanted` that suits the event: a prime, which locks to nothing; for IBS a
+/// multiple of 16. Within `least..=most`, which themselves are taken as they are.
+#[must_use]
+pub fn near(class: &EventClass, wanted: u64, least: u64, most: u64) -> u64 {
+    if wanted <= least || wanted >= most {
+        return wanted.clamp(least, most);
+    }
+    let suitable = match class {
+        EventClass::Hardware {
+            unit: HardwareUnit::Ibs,
+            ..
+        } => wanted.next_multiple_of(16),
+        _ => next_prime(wanted - 1),
+    };
+    suitable.clamp(least, most)
+}
+
 /// The smallest prime above a value; the value itself where there is none in 63 bits.
 ///
 /// Cost: a few dozen trial divisions up to the root; above 2^40 an odd number is good enough.
@@ -308,6 +325,27 @@ mod tests {
         assert_eq!(lock("cpu-clock", 65_536), None);
         let ibs = check(&fixtures::zen4(), "ibs_op//", 65_536).unwrap();
         assert!(ibs.is_empty(), "{ibs:?}");
+    }
+
+    /// A value within the bounds becomes a prime, or a multiple of 16 for IBS; the bounds stay.
+    #[test]
+    fn suitable_values() {
+        let ibs = EventClass::Hardware {
+            unit: HardwareUnit::Ibs,
+            steady: true,
+        };
+        let near = |class, wanted| near(class, wanted, 16_000, 64_000);
+        for (wanted, clock, of_ibs) in [
+            (0, 16_000, 16_000),
+            (16_000, 16_000, 16_000),
+            (16_001, 16_001, 16_016),
+            (30_000, 30_011, 30_000),
+            (63_999, 64_000, 64_000),
+            (90_000, 64_000, 64_000),
+        ] {
+            let got = (near(&EventClass::Clock, wanted), near(&ibs, wanted));
+            assert_eq!(got, (clock, of_ibs), "{wanted}");
+        }
     }
 
     /// The next prime is the next prime.

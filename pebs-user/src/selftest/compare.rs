@@ -183,7 +183,9 @@ impl<'a> Comparison<'a> {
         for (id, visit, item) in compared {
             pool.add_item(*id, visit.oncpu_ns.unwrap_or(0));
             for found in &visit.functions {
-                pool.add_samples(*id, FunctionId(found.function), found.samples);
+                // The reset value is the same all the time.
+                let seen = (found.samples, u64::from(found.samples));
+                pool.add_samples(*id, FunctionId(found.function), seen);
             }
             for (function, (truth_ns, calls)) in self.self_times(item) {
                 truth_total[function] += truth_ns;

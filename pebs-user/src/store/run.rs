@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::store::schema::ArgColumn;
 use crate::stream::ledger::Ledger;
 use crate::target::probe::{EntryClass, VisitRule};
-use crate::units::{EventId, ProbeId};
+use crate::units::{EventId, ProbeId, TraceNs};
 
 /// Everything in `trace.json`. Written at the start of a run and again, complete, at its end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -41,12 +41,60 @@ pub struct RunInfo {
     pub columns: Vec<ArgColumn>,
     /// Whether time off the CPU was recorded.
     pub switches: bool,
+    /// Whether page faults were recorded.
+    #[serde(default)]
+    pub page_faults: bool,
     /// The account of every record; null until the run ended.
     pub ledger: Option<Ledger>,
     /// What the run cost; null until it ended.
     pub cost: Option<CostInfo>,
+    /// How the overhead was to be bounded; null if it was not.
+    #[serde(default)]
+    pub max_overhead: Option<OverheadInfo>,
+    /// Changes of reset values, in order of time. Before the first of an event its reset value is
+    /// that in `events`.
+    #[serde(default)]
+    pub resets: Vec<ResetChange>,
     /// Remarks that a reader of the numbers should see.
     pub notes: Vec<String>,
+}
+
+/// A change of an event's reset value during the run.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ResetChange {
+    /// From when on samples were taken with the new one.
+    pub time_ns: TraceNs,
+    /// The event.
+    pub event: EventId,
+    /// Reset value before.
+    pub old: u64,
+    /// Reset value from then on.
+    pub new: u64,
+    /// The slow-down within visits that led to it, 0.02 = 2 %; null if it was beyond measure.
+    pub overhead: Option<f64>,
+}
+
+/// A bound on the slow-down, and what came of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OverheadInfo {
+    /// The event whose reset value is changed.
+    pub event: EventId,
+    /// Slow-down within visits asked for at most, 0.02 = 2 %.
+    pub most: f64,
+    /// Smallest reset value.
+    pub least_reset: u64,
+    /// Largest reset value.
+    pub most_reset: u64,
+    /// Reset value at the end.
+    pub reset: u64,
+    /// Slow-down in the last window that could be judged; null if none could, or if it was beyond
+    /// measure.
+    pub last: Option<f64>,
+    /// The part of it that is the cost of marks and page faults, which the reset value does not
+    /// change; null where `last` is.
+    pub last_marks: Option<f64>,
+    /// Whether these alone were above the bound.
+    pub marks_alone: bool,
 }
 
 /// The machine that recorded.
@@ -143,6 +191,12 @@ pub struct CostInfo {
     pub marks_ns: Option<f64>,
     /// Estimated CPU time that samples took from the target.
     pub samples_ns: Option<f64>,
+    /// Page faults counted within visits.
+    #[serde(default)]
+    pub page_faults: u64,
+    /// Estimated CPU time that counting them took from the visits.
+    #[serde(default)]
+    pub page_faults_ns: Option<f64>,
     /// How long a sample stops the target until its time is read; null if it was not measured.
     #[serde(default)]
     pub pause_before_ns: Option<i64>,

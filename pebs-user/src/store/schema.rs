@@ -170,6 +170,14 @@ pub struct VisitRow<'a> {
     pub samples: u32,
     /// [`visit_flag`].
     pub flags: u32,
+    /// Times that the thread left the CPU while this was its current visit (of nested visits the
+    /// innermost, so that a sum counts each once); null if switches were not recorded.
+    pub switches: Option<u32>,
+    /// Times that it came back on another CPU then; null if switches were not recorded.
+    pub migrations: Option<u32>,
+    /// Page faults that the thread took while this was its current visit, in user code and in the
+    /// kernel on its behalf; null if they were not recorded.
+    pub page_faults: Option<u32>,
     /// One value per argument column of the trace.
     pub args: Cow<'a, [Option<ArgValue>]>,
 }
@@ -187,6 +195,9 @@ pub struct VisitFunctionRow {
     pub event: EventId,
     /// Samples of the function in the visit.
     pub samples: u32,
+    /// The events that the samples stand for: the sum of the reset values in force when each was
+    /// taken. ns for clocks. `samples` x the reset value, unless `--max-overhead` changed it.
+    pub events: u64,
     /// Its first sample.
     pub first_ns: TraceNs,
     /// Its last sample.

@@ -194,6 +194,9 @@ table! {
         oncpu_ns: Nullable<Int64Type> = row.oncpu_ns;
         samples: Required<UInt32Type> = row.samples;
         flags: Required<UInt32Type> = row.flags;
+        switches: Nullable<UInt32Type> = row.switches;
+        migrations: Nullable<UInt32Type> = row.migrations;
+        page_faults: Nullable<UInt32Type> = row.page_faults;
     }
 }
 
@@ -205,6 +208,7 @@ table! {
         function_id: Required<UInt32Type> = row.function_id.0;
         event: Required<UInt8Type> = row.event.0;
         samples: Required<UInt32Type> = row.samples;
+        events: Required<UInt64Type> = row.events;
         first_ns: Required<Int64Type> = row.first_ns.0;
         last_ns: Required<Int64Type> = row.last_ns.0;
         span_ns: Required<Int64Type> = row.span_ns;
@@ -476,12 +480,13 @@ mod tests {
             text(Table::Visits),
             "visit_id UInt64, item_id UInt64, probe_id UInt16, pid UInt32, tid UInt32, \
              cpu_begin UInt16, cpu_end UInt16?, begin_ns Int64, end_ns Int64?, \
-             duration_ns Int64?, oncpu_ns Int64?, samples UInt32, flags UInt32, n UInt64?"
+             duration_ns Int64?, oncpu_ns Int64?, samples UInt32, flags UInt32, \
+             switches UInt32?, migrations UInt32?, page_faults UInt32?, n UInt64?"
         );
         assert_eq!(
             text(Table::VisitFunctions),
             "visit_id UInt64, item_id UInt64, function_id UInt32, event UInt8, samples UInt32, \
-             first_ns Int64, last_ns Int64, span_ns Int64, self_ns Float64?, \
+             events UInt64, first_ns Int64, last_ns Int64, span_ns Int64, self_ns Float64?, \
              self_stderr_ns Float64?"
         );
         assert_eq!(

@@ -172,6 +172,16 @@ impl TraceWriter {
         })
     }
 
+    /// Replaces `trace.json` during the run by what is known so far. For any thread; the trace stays
+    /// incomplete.
+    ///
+    /// # Errors
+    /// I/O errors; the `trace.json` from before then stays.
+    pub fn rewrite_info(dir: &Path, info: &RunInfo) -> Result<(), WriteError> {
+        let at_dir = |error| WriteError::io(dir, error);
+        Owner::of_process().write_info(dir, info).map_err(at_dir)
+    }
+
     /// Adds a visit. `row.args` has a value per argument column; missing ones are null.
     ///
     /// # Errors

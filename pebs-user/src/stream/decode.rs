@@ -94,6 +94,8 @@ pub enum Body {
         /// It was its process's last.
         last: bool,
     },
+    /// The thread took a page fault.
+    PageFault,
 }
 
 /// One record on the trace clock, samples aside.
@@ -153,7 +155,7 @@ pub struct Decoded {
     pub samples: u64,
     /// Marks.
     pub marks: u64,
-    /// Switch, fork, exec, exit and clock records.
+    /// Switch, fork, exec, exit, page fault and clock records.
     pub tasks: u64,
     /// The clock pairs among them, which end here.
     pub clocks: u64,
@@ -242,7 +244,7 @@ impl<I: Inbox> Decoder<'_, I> {
                 let switch: Switch = read(frame)?;
                 self.task(switch.head, switch.time_ns, Body::SwitchIn);
             }
-            kind @ (Kind::Fork | Kind::Exec | Kind::Exit) => {
+            kind @ (Kind::Fork | Kind::Exec | Kind::Exit | Kind::PageFault) => {
                 let task: Task = read(frame)?;
                 self.task(task.head, task.time_ns, task_body(kind, &task));
             }
@@ -346,6 +348,7 @@ fn task_body(kind: Kind, task: &Task) -> Body {
         Kind::Exec => Body::Exec {
             old_tid: Tid(task.other as u32),
         },
+        Kind::PageFault => Body::PageFault,
         _ => Body::Exit {
             last: task.other != 0,
         },

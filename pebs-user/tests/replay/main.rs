@@ -31,6 +31,7 @@ fn replay(script: &Script) -> String {
     let mut order = Order::new(&by_id.collect::<Vec<_>>());
     let options = CorrelateOptions {
         switches: true,
+        page_faults: true,
         max_samples: script.hold,
     };
     let mut correlator = Correlator::new(&script::probes(), options);

@@ -106,6 +106,69 @@ fn breakpoint_on_nothing() {
     );
 }
 
+/// A bound on the overhead that could mean two things, or nothing.
+#[test]
+fn max_overhead_values() {
+    need!(machine::root());
+    for (value, says) in [
+        ("0.02", "write 0.02% or 2%"),
+        ("0", "above 0"),
+        ("0%", "above 0"),
+        ("101", "up to 100"),
+        ("little", "a percentage"),
+        ("-1%", "a percentage"),
+    ] {
+        let done = with(&[&format!("--max-overhead={value}")]);
+        assert_eq!(done.code(), Some(2), "{value}\n{done}");
+        assert!(done.stderr.contains(says), "{value}\n{done}");
+    }
+    for value in ["5", "5%", "0.9%", "5 %"] {
+        let done = with(&[&format!("--max-overhead={value}")]);
+        assert_eq!(done.code(), Some(0), "{value}\n{done}");
+        let bounds = "a sample every 16000 to 1600000 ns";
+        assert!(done.stderr.contains(bounds), "{value}\n{done}");
+    }
+}
+
+/// What can't be kept to is refused, with what can.
+#[test]
+fn max_overhead_that_cannot_be() {
+    need!(machine::root());
+    let bound = ["--max-overhead", "2%"];
+    let refuses = |args: &[&str], says: &str, hint: &str| {
+        let done = with(&[&bound, args].concat());
+        refused(&done, &[says]);
+        hints(&done, &[hint]);
+    };
+    refuses(
+        &["--event", "cpu-clock", "--event", "page-faults"],
+        "2 events",
+        "one --event",
+    );
+    refuses(
+        &["--event", "context-switches"],
+        "context-switches",
+        "cpu-clock",
+    );
+    refuses(
+        &["--event", "mem:0x1000:x", "--reset", "1"],
+        "breakpoint",
+        "cpu-clock",
+    );
+    refuses(
+        &["--reset", "20000", "--max-reset", "10000"],
+        "10000",
+        "--max-reset",
+    );
+    for args in [
+        &["--max-reset", "20000"][..],
+        &["--max-overhead", "2", "--no-switches"],
+    ] {
+        let done = with(args);
+        assert_eq!(done.code(), Some(2), "{done}");
+    }
+}
+
 /// Modes and sizes with a typing error.
 #[test]
 fn bad_values() {

@@ -84,11 +84,12 @@ fn tables_have_the_documented_columns() {
         columns("visits"),
         "visit_id UInt64, item_id UInt64, probe_id UInt16, pid UInt32, tid UInt32, cpu_begin UInt16, \
          cpu_end UInt16, begin_ns Int64, end_ns Int64, duration_ns Int64, oncpu_ns Int64, \
-         samples UInt32, flags UInt32, kind UInt64, name Utf8"
+         samples UInt32, flags UInt32, switches UInt32, migrations UInt32, page_faults UInt32, \
+         kind UInt64, name Utf8"
     );
     assert_eq!(
         columns("visit_functions"),
-        "visit_id UInt64, item_id UInt64, function_id UInt32, event UInt8, samples UInt32, \
+        "visit_id UInt64, item_id UInt64, function_id UInt32, event UInt8, samples UInt32, events UInt64, \
          first_ns Int64, last_ns Int64, span_ns Int64, self_ns Float64, self_stderr_ns Float64"
     );
     assert_eq!(

@@ -136,6 +136,9 @@ fn items(report: &Report) -> String {
         "oncpu_ns",
         "samples",
         "flags",
+        "switches",
+        "migrations",
+        "page_faults",
     ];
     let top = [
         "top_function",
@@ -168,6 +171,9 @@ fn item_line(probe_id: u16, visit: &SlowVisit) -> Line {
     line.maybe(visit.oncpu_ns);
     line.number(visit.samples);
     line.text(&visit.flags.join("|"));
+    for count in visit.counts.values() {
+        line.maybe(count);
+    }
     for arg in &visit.args {
         match &arg.value {
             None => line.text(""),

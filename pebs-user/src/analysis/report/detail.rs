@@ -13,11 +13,12 @@ use crate::store::reader::{
 use crate::units::{EventId, FunctionId};
 
 /// Columns of `visit_functions` that are needed.
-pub(super) const FUNCTION_COLUMNS: [&str; 6] = [
+pub(super) const FUNCTION_COLUMNS: [&str; 7] = [
     "visit_id",
     "function_id",
     "event",
     "samples",
+    "events",
     "self_ns",
     "self_stderr_ns",
 ];
@@ -72,7 +73,8 @@ impl Details<'_> {
         let functions = column_u32(batch, 1)?.values();
         let events = column_u8(batch, 2)?.values();
         let samples = column_u32(batch, 3)?.values();
-        let (own, stderr) = (column_f64(batch, 4)?, column_f64(batch, 5)?);
+        let counted = column_u64(batch, 4)?.values();
+        let (own, stderr) = (column_f64(batch, 5)?, column_f64(batch, 6)?);
         for row in (0..batch.num_rows()).filter(|&row| events[row] == event.0) {
             let function = FunctionId(functions[row]);
             let Some(class) = self.classes.get(visits[row]) else {
@@ -80,7 +82,8 @@ impl Details<'_> {
             };
             if class.pooled {
                 for sums in self.sections.at(class.slot).classes(class.part) {
-                    sums.pool.add_samples(visits[row], function, samples[row]);
+                    let seen = (samples[row], counted[row]);
+                    sums.pool.add_samples(visits[row], function, seen);
                 }
             }
             if let Some(draft) = self.drafts.0.get_mut(&visits[row]) {

@@ -5,6 +5,7 @@
 
 use serde::{Serialize, Serializer};
 
+pub use super::counts::{Counts, TypicalCounts};
 use crate::store::run::{EventInfo, RunInfo};
 use crate::store::schema::ArgValue;
 
@@ -156,6 +157,9 @@ pub struct TypicalClass {
     pub up_to_ns: i64,
     /// Mean duration.
     pub mean_ns: f64,
+    /// What happened to their threads, the mean of one visit.
+    #[serde(flatten)]
+    pub counts: TypicalCounts,
 }
 
 /// An argument that a group of visits has in common.
@@ -238,6 +242,9 @@ pub struct SlowVisit {
     pub samples: u32,
     /// Names of its flags.
     pub flags: Vec<&'static str>,
+    /// What happened to its thread while it was the current visit.
+    #[serde(flatten)]
+    pub counts: Counts,
     /// Its named arguments; null where reading failed or the probe has no such argument.
     pub args: Vec<NamedArg>,
     /// Functions of the report's event, the longest first.

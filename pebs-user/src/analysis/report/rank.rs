@@ -64,7 +64,7 @@ impl Class {
         }
         let share = match quantity {
             Quantity::Time => found.per_item / self.mean_ns,
-            Quantity::Events { .. } => found.share,
+            Quantity::Events => found.share,
         };
         Cell {
             samples,
@@ -92,9 +92,7 @@ impl Class {
     /// What all rows in the unit of this one add up to, per visit; 0 if nothing is known.
     fn whole(&self, key: Key, quantity: Quantity) -> f64 {
         let whole = match (key, quantity) {
-            (Key::Function(_), Quantity::Events { reset }) => {
-                self.pooled.samples() as f64 * reset as f64 / self.visits
-            }
+            (Key::Function(_), Quantity::Events) => self.pooled.events() / self.visits,
             _ => self.mean_ns,
         };
         if whole.is_finite() { whole } else { 0.0 }
@@ -266,7 +264,7 @@ impl Ranking<'_> {
         let (function, state, unit) = match (key, self.quantity) {
             (Key::Wait(kind), _) => (kind.function, Some(kind.state), "ns"),
             (Key::Function(id), Quantity::Time) => (Some(id), None, "ns"),
-            (Key::Function(id), Quantity::Events { .. }) => (Some(id), None, "events"),
+            (Key::Function(id), Quantity::Events) => (Some(id), None, "events"),
         };
         let slow = cell(&classes.slow);
         let difference = slow
@@ -322,6 +320,7 @@ fn typical_class(section: &Section) -> Option<TypicalClass> {
         visits: sums.visits,
         up_to_ns,
         mean_ns: sums.duration_ns / sums.visits as f64,
+        counts: sums.counts.means(),
     })
 }
 

@@ -5,6 +5,7 @@ use rustc_hash::FxHashMap;
 
 use super::ReportOptions;
 use super::classes::{Part, VisitClass, VisitClasses};
+use super::counts::{self, CountArrays, CountSums};
 use super::model::{NamedArg, SlowVisit, VisitFunction};
 use super::shared::{ArgArray, SharedArgs};
 use super::slots::Slots;
@@ -15,7 +16,7 @@ use crate::store::reader::{ReadError, column_i64, column_u16, column_u32, column
 use crate::store::schema::{ArgColumn, visit_flag};
 use crate::units::FunctionId;
 
-/// Columns of the pass; those of the arguments follow.
+/// Columns of the pass; those of the counts and of the arguments follow.
 pub(super) const COLUMNS: [&str; 10] = [
     "visit_id",
     "item_id",
@@ -42,6 +43,8 @@ pub(super) struct ClassSums {
     pub range_ns: Option<(i64, i64)>,
     /// Time off the CPU and number of waits, by kind.
     pub waits: FxHashMap<WaitKind, WaitSum>,
+    /// What happened to the threads.
+    pub counts: CountSums,
 }
 
 /// Waits that are counted together.
@@ -168,6 +171,7 @@ struct Visits<'a> {
     oncpu_ns: &'a arrow::array::Int64Array,
     samples: &'a [u32],
     flags: &'a [u32],
+    counts: CountArrays<'a>,
     args: Vec<ArgArray<'a>>,
 }
 
@@ -184,7 +188,8 @@ impl<'a> Visits<'a> {
             oncpu_ns: column_i64(batch, 7)?,
             samples: column_u32(batch, 8)?.values(),
             flags: column_u32(batch, 9)?.values(),
-            args: ArgArray::all(batch, COLUMNS.len(), columns)?,
+            counts: CountArrays::of(batch, COLUMNS.len())?,
+            args: ArgArray::all(batch, COLUMNS.len() + counts::COLUMNS.len(), columns)?,
         })
     }
 
@@ -220,6 +225,7 @@ impl<'a> Visits<'a> {
                 oncpu_ns: self.oncpu(row),
                 samples: self.samples[row],
                 flags: flag_names(self.flags[row]),
+                counts: self.counts.get(row),
                 args: args.collect(),
                 functions: Vec::new(),
                 waits: Vec::new(),
@@ -278,6 +284,7 @@ impl Gather<'_> {
             self.classes.set(visits.visit_id[row], class);
             for sums in section.classes(part) {
                 sums.add(visits.visit_id[row], duration, active);
+                sums.counts.add(&visits.counts.get(row));
             }
             section.oncpu_ns += oncpu.unwrap_or(0) as f64;
             if part == Part::Slow {

@@ -8,7 +8,7 @@ use super::csv::CsvTable;
 use super::model::{Report, SlowRule};
 use super::{LossVisits, ReportError, ReportOptions, build, csv, json, text};
 use crate::store::reader::Trace;
-use crate::store::run::{CostInfo, EventInfo, ProbeInfo, RunInfo};
+use crate::store::run::{CostInfo, EventInfo, OverheadInfo, ProbeInfo, ResetChange, RunInfo};
 use crate::store::schema::{
     ArgColumn, ArgType, ArgValue, FunctionRow, LossRow, SCHEMA_VERSION, VisitFunctionRow, VisitRow,
     WaitRow, visit_flag,
@@ -71,6 +71,7 @@ fn run_info(spec: &str, column: &str, r#type: ArgType) -> RunInfo {
             r#type,
         }],
         switches: true,
+        page_faults: true,
         ..RunInfo::default()
     }
 }
@@ -105,6 +106,14 @@ impl Maker {
     fn visit(&mut self, arg: ArgValue, flags: u32, did: &[Did]) {
         self.visits += 1;
         let (begin, mut samples, mut oncpu) = (self.now, 0, 0);
+        let waits = did.iter().filter(|part| matches!(part, Waited(..)));
+        let switches = waits.count() as u32;
+        // One for each 100 us that the visit runs beyond the first 50 us.
+        let ran = did.iter().map(|part| match part {
+            Ran(_, ns) => *ns,
+            Waited(..) => 0,
+        });
+        let faults = ((ran.sum::<i64>() - 50_000).max(0) / 100_000) as u32;
         for part in did {
             match *part {
                 Ran(function, ns) => {
@@ -136,6 +145,12 @@ impl Maker {
             oncpu_ns: self.info.switches.then_some(oncpu),
             samples,
             flags,
+            switches: self.info.switches.then_some(switches),
+            migrations: self
+                .info
+                .switches
+                .then_some(u32::from(flags & visit_flag::MIGRATED != 0)),
+            page_faults: self.info.page_faults.then_some(faults),
             args: vec![Some(arg)].into(),
         };
         let open = flags & visit_flag::OPEN_AT_END != 0;
@@ -165,6 +180,7 @@ impl Maker {
             function_id: FunctionId(function),
             event: EventId(0),
             samples,
+            events: u64::from(samples) * INTERVAL as u64,
             first_ns: TraceNs(self.now),
             last_ns: TraceNs(self.now + ns),
             span_ns: ns,
@@ -234,6 +250,8 @@ fn store(dir: &Path) -> Trace {
         tool_cpu_ns: 310_000_000,
         marks_ns: Some(20_000_000.0),
         samples_ns: Some(24_500_000.0),
+        page_faults: 0,
+        page_faults_ns: Some(0.0),
         pause_before_ns: None,
         pause_after_ns: None,
         visits_oncpu_ns: Some(140_000_000.0),
@@ -309,6 +327,7 @@ fn ragged(dir: &Path) -> Trace {
     let mut info = run_info("./app:h\x1b]0;owned\x07", "k", ArgType::Str);
     info.events = vec![event("uops_retired.all", "events")];
     info.switches = false;
+    info.page_faults = false;
     info.complete = false;
     info.notes = vec!["kernel.perf_event_paranoid is 3".to_owned()];
     let mut ledger = balanced(70, 81);
@@ -507,4 +526,58 @@ fn visits_of_fewer_items() {
     assert!(text.contains("5 visits of "), "{text}");
     report.probes[0].items = None;
     assert!(text::render(&report).contains(": 1,000 visits in "));
+}
+
+/// A bound on the overhead is reported with what came of it, known or not.
+#[test]
+fn bound_on_the_overhead() {
+    let mut report = report(database, &ReportOptions::default());
+    let bound = OverheadInfo {
+        event: EventId(0),
+        most: 0.02,
+        least_reset: 16_000,
+        most_reset: 1_600_000,
+        reset: 640_007,
+        last: Some(0.0151),
+        last_marks: Some(0.001),
+        marks_alone: false,
+    };
+    let change = ResetChange {
+        time_ns: TraceNs(90_000),
+        event: EventId(0),
+        old: 16_000,
+        new: 640_007,
+        overhead: Some(4.3),
+    };
+    let mut line = |bound, resets| {
+        (report.run.max_overhead, report.run.resets) = (Some(bound), resets);
+        let text = text::render(&report);
+        let line = text.lines().find(|line| line.starts_with("  overhead"));
+        line.unwrap_or_default().trim_start().to_owned()
+    };
+    assert_eq!(
+        line(bound, vec![change]),
+        "overhead  at most 2.0 % asked for; 1.5 % in the end, with a sample every 640 us after 1 change"
+    );
+    let unknown = OverheadInfo {
+        last: None,
+        last_marks: None,
+        reset: 16_000,
+        ..bound
+    };
+    assert_eq!(
+        line(unknown, vec![]),
+        "overhead  at most 2.0 % asked for; - (too little ran) in the end, with a sample every 16.0 us after 0 changes"
+    );
+    let alone = OverheadInfo {
+        last: Some(0.09),
+        last_marks: Some(0.081),
+        marks_alone: true,
+        reset: 1_600_000,
+        ..bound
+    };
+    assert_eq!(
+        line(alone, vec![change; 2]),
+        "overhead  at most 2.0 % asked for; 9.0 % in the end, with a sample every 1.60 ms after 2 changes; marks alone cost more (8.1 %)"
+    );
 }

@@ -4,10 +4,11 @@ use std::path::Path;
 
 use super::plan::Plan;
 use crate::collect::calibrate::{self, UnitCosts, Wanted};
-use crate::pipeline::Outcome;
+use crate::collect::overhead::Window;
+use crate::pipeline::{Load, Outcome};
 use crate::pmu::open::UprobePmu;
 use crate::store::run::CostInfo;
-use crate::target::probe::Site;
+use crate::target::probe::{Probe, Site};
 
 /// Slow-down from which on it is worth a remark.
 const HEAVY: f64 = 0.25;
@@ -30,6 +31,7 @@ pub(super) fn measure(plan: &Plan) -> UnitCosts {
         Wanted {
             classes: &classes,
             uretprobes,
+            page_faults: plan.page_faults,
             event: plan.events.first(),
         },
     )
@@ -39,50 +41,130 @@ fn sites(plan: &Plan) -> impl Iterator<Item = &Site> {
     plan.probes.probes.iter().flat_map(|probe| &probe.sites)
 }
 
-/// Mean cost of a mark over the sites of the run, ns: for the status line.
-pub(super) fn mean_mark(plan: &Plan, costs: &UnitCosts) -> Option<f64> {
-    let each: Option<Vec<f64>> = sites(plan)
-        .map(|site| costs.of_mark(site.class, site.uretprobe))
-        .collect();
-    let each = each.filter(|each| !each.is_empty())?;
-    Some(each.iter().sum::<f64>() / each.len() as f64)
+/// What marks, page faults and samples of this run cost.
+#[derive(Clone, Copy)]
+pub(super) struct Prices<'a> {
+    probes: &'a [Probe],
+    costs: &'a UnitCosts,
+    page_faults: bool,
+    /// Of several events only the first was measured.
+    one_event: bool,
 }
 
-/// The whole cost. What a mark cost follows from its probe and role: the sites that share both are
-/// of one class but for exceptions.
+impl<'a> Prices<'a> {
+    pub fn new(plan: &'a Plan, costs: &'a UnitCosts) -> Self {
+        Self {
+            probes: &plan.probes.probes,
+            costs,
+            page_faults: plan.page_faults,
+            one_event: plan.events.len() == 1,
+        }
+    }
+
+    /// Whether all of them are known.
+    pub fn are_known(&self) -> bool {
+        let each = vec![[1; 4]; self.probes.len()];
+        self.fixed_ns(&each, 1).is_some() && self.samples_ns(1).is_some()
+    }
+
+    /// ns of marks. What one cost follows from its probe and role: the sites that share both are of
+    /// one class but for exceptions.
+    fn marks_ns(&self, marks_by: &[[u64; 4]]) -> Option<f64> {
+        let mut sum = 0.0;
+        for (probe, by_role) in self.probes.iter().zip(marks_by) {
+            for site in &probe.sites {
+                let same = probe
+                    .sites
+                    .iter()
+                    .filter(|other| other.role == site.role)
+                    .count();
+                let share = by_role[site.role as usize] as f64 / same as f64;
+                if share > 0.0 {
+                    sum += share * self.costs.of_mark(site.class, site.uretprobe)?;
+                }
+            }
+        }
+        Some(sum)
+    }
+
+    fn page_faults_ns(&self, faults: u64) -> Option<f64> {
+        if !self.page_faults {
+            return Some(0.0);
+        }
+        Some(faults as f64 * self.costs.page_fault_ns?)
+    }
+
+    /// ns of what the reset value does not change.
+    fn fixed_ns(&self, marks_by: &[[u64; 4]], faults: u64) -> Option<f64> {
+        Some(self.marks_ns(marks_by)? + self.page_faults_ns(faults)?)
+    }
+
+    fn samples_ns(&self, samples: u64) -> Option<f64> {
+        let each = self.costs.sample_ns.filter(|_| self.one_event)?;
+        Some(samples as f64 * each)
+    }
+
+    /// What was counted between two instants; `None` if a cost is unknown.
+    pub fn window(&self, before: &Load, now: &Load) -> Option<Window> {
+        let marks: Vec<[u64; 4]> = now
+            .marks_by
+            .iter()
+            .enumerate()
+            .map(|(probe, roles)| {
+                let then = before.marks_by.get(probe).copied().unwrap_or_default();
+                std::array::from_fn(|role| roles[role] - then[role])
+            })
+            .collect();
+        // A visit that ends without its end in sight takes its samples along, and its time not.
+        let samples = now.samples.saturating_sub(before.samples);
+        let faults = now.page_faults.saturating_sub(before.page_faults);
+        Some(Window {
+            oncpu_ns: (now.oncpu_ns - before.oncpu_ns).max(0.0),
+            fixed_ns: self.fixed_ns(&marks, faults)?,
+            samples_ns: self.samples_ns(samples)?,
+            samples,
+        })
+    }
+}
+
+/// The whole cost.
 pub(super) fn total(plan: &Plan, costs: &UnitCosts, outcome: &Outcome) -> CostInfo {
-    let marks_ns = marks_ns(plan, costs, outcome);
-    let samples_ns = match plan.events.as_slice() {
-        // Of several events only the first was measured.
-        [_] => costs.sample_ns.map(|ns| ns * outcome.samples as f64),
-        _ => None,
+    let prices = Prices::new(plan, costs);
+    let marks_ns = prices.marks_ns(&outcome.marks_by);
+    let samples_ns = prices.samples_ns(outcome.samples);
+    let page_faults_ns = prices.page_faults_ns(outcome.page_faults);
+    let inside = outcome.samples - outcome.ledger.samples_unmatched.min(outcome.samples);
+    let window = || {
+        Some(Window {
+            oncpu_ns: outcome.visits_oncpu_ns?,
+            fixed_ns: marks_ns? + page_faults_ns?,
+            // Samples outside visits do not slow visits down.
+            samples_ns: prices.samples_ns(inside)?,
+            samples: inside,
+        })
     };
-    let slowdown = slowdown(marks_ns, samples_ns, outcome);
     CostInfo {
         marks: outcome.marks,
         samples: outcome.samples,
         tool_cpu_ns: tool_cpu_ns(),
         marks_ns,
         samples_ns,
+        page_faults: outcome.page_faults,
+        page_faults_ns,
         pause_before_ns: costs.pause.map(|pause| pause.before),
         pause_after_ns: costs.pause.map(|pause| pause.after),
         visits_oncpu_ns: outcome.visits_oncpu_ns,
-        slowdown,
+        slowdown: window().and_then(|window| window.overhead()),
     }
-}
-
-/// Cost over what the visits would have taken without it.
-fn slowdown(marks_ns: Option<f64>, samples_ns: Option<f64>, outcome: &Outcome) -> Option<f64> {
-    // Samples outside visits do not slow visits down.
-    let inside = 1.0 - ratio(outcome.ledger.samples_unmatched, outcome.samples);
-    let cost = marks_ns? + samples_ns? * inside;
-    let undisturbed = outcome.visits_oncpu_ns? - cost;
-    (undisturbed > 0.0).then(|| cost / undisturbed)
 }
 
 /// A remark for runs that slowed the target down a lot, and what to do.
 pub(super) fn remark(plan: &Plan, costs: &UnitCosts, cost: &CostInfo) -> Option<(String, String)> {
+    // Who bounded it hears of that bound.
     let slowdown = cost.slowdown.filter(|share| *share > HEAVY)?;
+    if plan.overhead.is_some() {
+        return None;
+    }
     let (marks, samples) = (cost.marks_ns?, cost.samples_ns?);
     let text = format!(
         "recording made items about {:.0} % slower",
@@ -101,32 +183,6 @@ pub(super) fn remark(plan: &Plan, costs: &UnitCosts, cost: &CostInfo) -> Option<
         GENTLE * 100.0
     );
     Some((text, hint))
-}
-
-fn ratio(part: u64, whole: u64) -> f64 {
-    if whole == 0 {
-        0.0
-    } else {
-        part as f64 / whole as f64
-    }
-}
-
-fn marks_ns(plan: &Plan, costs: &UnitCosts, outcome: &Outcome) -> Option<f64> {
-    let mut sum = 0.0;
-    for (probe, by_role) in plan.probes.probes.iter().zip(&outcome.marks_by) {
-        for site in &probe.sites {
-            let same = probe
-                .sites
-                .iter()
-                .filter(|other| other.role == site.role)
-                .count();
-            let share = by_role[site.role as usize] as f64 / same as f64;
-            if share > 0.0 {
-                sum += share * costs.of_mark(site.class, site.uretprobe)?;
-            }
-        }
-    }
-    Some(sum)
 }
 
 /// CPU time of this process so far, user and system, ns.

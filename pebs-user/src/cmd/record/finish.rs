@@ -38,8 +38,11 @@ pub(super) fn run_info(plan: &Plan, origin: KtimeNs) -> RunInfo {
         probes: plan.probes.probes.iter().map(probe_info).collect(),
         columns: plan.probes.columns.clone(),
         switches: plan.switches,
+        page_faults: plan.page_faults,
         ledger: None,
         cost: None,
+        max_overhead: None,
+        resets: Vec::new(),
         notes: plan
             .notes
             .iter()
@@ -185,6 +188,10 @@ pub(super) fn finish(plan: &Plan, recorded: Recorded) -> ExitCode {
     }
     if let Some((text, hint)) = &closed.heavy {
         warn(text, hint);
+    }
+    let bound = closed.info.max_overhead.as_ref();
+    if let Some((text, hint)) = bound.and_then(super::governor::remark) {
+        warn(&text, &hint);
     }
     for fault in &closed.faults {
         say!("warning: {fault}: this is a bug");

@@ -5,6 +5,7 @@
 
 mod cost;
 mod finish;
+mod governor;
 mod plan;
 mod run;
 mod status;

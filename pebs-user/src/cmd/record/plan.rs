@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use anyhow::bail;
 
+use super::governor;
 use crate::cli::{RecordArgs, ReturnArg, SampleClock};
 use crate::cmd::report::Format;
 use crate::cmd::{Hinted, doctor};
+use crate::collect::overhead::Bounds;
 use crate::pmu::attr::{self, EventClass, ResolvedEvent};
 use crate::pmu::event::{EventKind, EventSpec};
 use crate::pmu::host::Host;
@@ -54,6 +56,8 @@ pub struct Plan {
     pub duration: Option<Duration>,
     /// Whether switches are recorded.
     pub switches: bool,
+    /// Whether page faults are recorded.
+    pub page_faults: bool,
     /// Size of each CPU's ring.
     pub ring_bytes: u32,
     /// Bytes of records that may wait for the pipeline.
@@ -66,6 +70,8 @@ pub struct Plan {
     pub segment: Duration,
     /// Share of lost records above which the exit code is 1.
     pub max_loss: f64,
+    /// What the slow-down of items and the reset value are to keep to.
+    pub overhead: Option<Bounds>,
     /// Form of the report.
     pub format: Format,
     /// How to symbolize.
@@ -141,6 +147,8 @@ impl Plan {
         } = resolve_events(args, &specs, reset, &host)?;
         let mut notes = probes.notes.clone();
         notes.append(&mut event_notes);
+        let overhead = governor::bounds(args, &events)?;
+        notes.extend(overhead.map(|bounds| governor::note(&bounds, &events)));
         let inlined = if args.inlined {
             Inlining::Innermost
         } else {
@@ -154,12 +162,14 @@ impl Plan {
             command: args.command_line.clone(),
             duration: args.duration,
             switches: !args.no_switches,
+            page_faults: !args.no_page_faults,
             ring_bytes: args.ring_size,
             max_waiting_bytes: (args.max_memory / 4) as usize,
             max_samples: (args.max_memory / 2 / SAMPLE_BYTES) as usize,
             output,
             segment: args.segment,
             max_loss: args.max_loss,
+            overhead,
             format: args.format,
             symbolize: SymbolizeOptions {
                 inlined,

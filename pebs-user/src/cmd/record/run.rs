@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -13,6 +13,8 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::cost::Prices;
+use super::governor::{self, Governor};
 use super::plan::{Plan, Voice};
 use super::status::StatusLine;
 use crate::analysis::estimate::Pause;
@@ -28,10 +30,13 @@ use crate::say;
 use crate::store::run::RunInfo;
 use crate::store::writer::{TraceWriter, WriterOptions};
 use crate::target::breakpoint;
-use crate::units::{Cpu, KtimeNs, Pid};
+use crate::units::{Cpu, EventId, KtimeNs, Pid, ResetValue, TraceNs};
 
 /// How often limits, CPUs and throttling are looked at.
 const LOOK: Duration = Duration::from_millis(250);
+
+/// How often the overhead is looked at.
+const GOVERN: Duration = Duration::from_millis(50);
 
 /// Throttling below this is the granularity of the counters, ns a look.
 const THROTTLE_NOISE_NS: u64 = 2_000_000;
@@ -60,6 +65,9 @@ struct Signals {
     failed: AtomicBool,
     /// What taking a sample does to the target; set before anything is attached.
     pause: OnceLock<Pause>,
+    /// Changes of reset values that the pipeline was not told of: when, of which event, to what. Locked
+    /// while one is made, so that no sample is taken in before its change is known.
+    resets: Mutex<Vec<(KtimeNs, EventId, ResetValue)>>,
     /// End of the trace, ktime; set before the draining thread is told to stop.
     end: AtomicU64,
 }
@@ -80,6 +88,11 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
     let session_plan = session_plan(plan);
     session.open_events(&session_plan)?;
     let costs = super::cost::measure(plan);
+    let prices = Prices::new(plan, &costs);
+    let governor = match (plan.overhead, plan.events.first()) {
+        (Some(bounds), Some(event)) => Some(Governor::new(bounds, event, &costs, &prices)?),
+        _ => None,
+    };
     let origin = now();
     let mut info = super::finish::run_info(plan, origin);
     let sideband = match Sideband::open(&plan.host.online) {
@@ -114,16 +127,21 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
         give_up_privileges();
         say!("recording to {}{}", plan.output.display(), how_to_end(plan));
     }
-    let control = Control {
+    let mut control = Control {
         plan: &session_plan,
         session: &mut session,
         progress: Arc::clone(&workers.progress),
         signals: Arc::clone(&workers.signals),
         targets,
         throttled_before: 0,
-        costs: (super::cost::mean_mark(plan, &costs), costs.sample_ns),
+        prices,
+        governor,
+        info: &mut info,
+        output: &plan.output,
+        voice: plan.voice,
     };
-    let (ended_by, command) = wait(control, plan.duration, held)?;
+    let (ended_by, command) = wait(&mut control, plan.duration, held)?;
+    control.note_changes();
     let end = session.stop();
     session.flush_log();
     let outcome = workers.stop(end)?;
@@ -153,6 +171,7 @@ fn session_plan(plan: &Plan) -> SessionPlan<'_> {
         pids: &plan.pids,
         ring_bytes: plan.ring_bytes,
         switches: plan.switches,
+        page_faults: plan.page_faults,
         log: tracing::enabled!(tracing::Level::TRACE),
     }
 }
@@ -238,7 +257,9 @@ impl Workers {
         let options = PipelineOptions {
             origin,
             switches: plan.switches,
+            page_faults: plan.page_faults,
             clock_events: plan.clock_events(),
+            resets: plan.events.iter().map(|it| it.reset.0.get()).collect(),
             max_samples: plan.max_samples,
             symbolize: plan.symbolize.clone(),
         };
@@ -290,6 +311,12 @@ fn pump(mut pipeline: Pipeline, lanes: &Lanes, signals: &Signals) -> Outcome {
             let begin = KtimeNs(throttled.saturating_sub(LOOK.as_nanos() as u64));
             pipeline.throttled(begin, KtimeNs(throttled));
         }
+        let changes = signals.resets.lock();
+        let mut changes = changes.unwrap_or_else(PoisonError::into_inner);
+        for (time, event, reset) in changes.drain(..) {
+            pipeline.reset_changed(time, event, reset.0.get());
+        }
+        drop(changes);
         let bytes = cycle.bytes();
         pipeline.cycle(&mut cycle);
         lanes.waiting_bytes.fetch_sub(bytes, Ordering::AcqRel);
@@ -336,13 +363,17 @@ struct Control<'a, 'b> {
     targets: Targets,
     /// How long sampling had been throttled at the last look, ns.
     throttled_before: u64,
-    /// Cost of a mark and of a sample, ns.
-    costs: (Option<f64>, Option<f64>),
+    prices: Prices<'a>,
+    governor: Option<Governor>,
+    /// What `trace.json` says.
+    info: &'a mut RunInfo,
+    output: &'a Path,
+    voice: Voice,
 }
 
 /// Waits for the end of the recording; says what ended it, and the command's exit status.
 fn wait(
-    mut control: Control<'_, '_>,
+    control: &mut Control<'_, '_>,
     duration: Option<Duration>,
     held: Option<Held>,
 ) -> anyhow::Result<(&'static str, Option<ExitStatus>)> {
@@ -377,6 +408,7 @@ impl Control<'_, '_> {
         let mut status = StatusLine::new(Arc::clone(&self.progress));
         let mut redraw = tokio::time::interval(status.period());
         let mut look = tokio::time::interval(LOOK);
+        let mut govern = tokio::time::interval(GOVERN);
         self.throttled_before = self.session.throttled_ns(self.plan).unwrap_or(0);
         loop {
             tokio::select! {
@@ -389,7 +421,7 @@ impl Control<'_, '_> {
                     return Ok(("the command ended", exit.transpose().context("cannot wait for the command")?));
                 }
                 _ = redraw.tick() => {
-                    status.update(self.costs);
+                    status.update(&self.prices, self.reset_in_force());
                     self.session.flush_log();
                     if self.signals.failed.load(Ordering::Relaxed) {
                         return Ok(("writing failed", None));
@@ -399,8 +431,70 @@ impl Control<'_, '_> {
                     }
                 }
                 _ = look.tick() => self.look(),
+                _ = govern.tick(), if self.governor.is_some() => self.govern(),
             }
         }
+    }
+
+    /// Looks after the overhead.
+    fn govern(&mut self) {
+        let Some(governor) = &mut self.governor else {
+            return;
+        };
+        let load = self.progress.load.lock();
+        let load = load.unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some((reset, change)) = governor.look(&load, &self.prices) {
+            let pending = self.signals.resets.lock();
+            let mut pending = pending.unwrap_or_else(PoisonError::into_inner);
+            match self.session.set_reset(self.plan, governor::EVENT, reset) {
+                Ok(()) => {
+                    let at = now();
+                    pending.push((at, governor::EVENT, reset));
+                    drop(pending);
+                    let since_origin = at.0.saturating_sub(self.info.monotonic_ns);
+                    governor.changed(TraceNs(since_origin as i64), reset, &change);
+                    self.note_changes();
+                    // Whoever kills us finds the changes; at the end it is written in any case.
+                    if let Err(error) = TraceWriter::rewrite_info(self.output, self.info) {
+                        tracing::debug!("trace.json is not up to date: {error}");
+                    }
+                }
+                Err(error) => {
+                    drop(pending);
+                    let text = governor.failed(&crate::cmd::one_line(&error.into()));
+                    self.say(&text, None);
+                }
+            }
+        }
+        if let Some((text, hint)) = self.governor.as_mut().and_then(Governor::warning) {
+            self.say(&text, Some(&hint));
+        }
+    }
+
+    fn say(&self, text: &str, hint: Option<&str>) {
+        if self.voice == Voice::Aloud {
+            eprintln!("warning: {text}");
+            if let Some(hint) = hint {
+                eprintln!("hint: {hint}");
+            }
+        }
+    }
+
+    /// Brings what `trace.json` will say up to date.
+    fn note_changes(&mut self) {
+        if let Some(governor) = &self.governor {
+            self.info.max_overhead = Some(governor.info());
+            self.info.resets = governor.changes().to_vec();
+            let failure = governor.failure().map(str::to_owned);
+            let new = failure.filter(|text| !self.info.notes.contains(text));
+            self.info.notes.extend(new);
+        }
+    }
+
+    /// The reset value in force, if it may change.
+    fn reset_in_force(&self) -> Option<String> {
+        let (governor, event) = (self.governor.as_ref()?, self.plan.events.first()?);
+        Some(format!("--reset {} {}", governor.reset(), event.unit))
     }
 
     /// Looks after throttling and CPUs that came or went.

@@ -1,12 +1,13 @@
 //! The live status line: on a terminal only.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::pipeline::Progress;
+use super::cost::Prices;
+use crate::pipeline::{Load, Progress};
 
 /// Updates a second.
 const PERIOD: Duration = Duration::from_millis(250);
@@ -16,6 +17,8 @@ pub(super) struct StatusLine {
     bar: ProgressBar,
     progress: Arc<Progress>,
     last: (Instant, u64, u64),
+    load: Load,
+    overhead: Option<f64>,
 }
 
 impl StatusLine {
@@ -28,6 +31,8 @@ impl StatusLine {
             bar,
             progress,
             last: (Instant::now(), 0, 0),
+            load: Load::default(),
+            overhead: None,
         }
     }
 
@@ -36,8 +41,8 @@ impl StatusLine {
         PERIOD
     }
 
-    /// Redraws. `costs` are those of a mark and of a sample, ns.
-    pub fn update(&mut self, costs: (Option<f64>, Option<f64>)) {
+    /// Redraws. `reset` says which reset value is in force, if it may change.
+    pub fn update(&mut self, prices: &Prices<'_>, reset: Option<String>) {
         if self.bar.is_hidden() {
             return;
         }
@@ -47,17 +52,18 @@ impl StatusLine {
         let seconds = then.elapsed().as_secs_f64().max(0.001);
         let rate = |now: u64, before: u64| ((now - before) as f64 / seconds).round();
         self.last = (Instant::now(), visits, samples);
-        let oncpu_ns = get(&self.progress.oncpu_ns) as f64;
-        let overhead = match costs {
-            (Some(mark_ns), Some(sample_ns)) if oncpu_ns > 0.0 => {
-                let marks_ns = get(&self.progress.marks) as f64 * mark_ns;
-                let share = (marks_ns + samples as f64 * sample_ns) / oncpu_ns;
-                format!("{:.1} %", share * 100.0)
-            }
-            _ => "-".to_owned(),
-        };
+        let load = self.progress.load.lock();
+        let load = load.unwrap_or_else(PoisonError::into_inner).clone();
+        if load.until > self.load.until {
+            let window = prices.window(&self.load, &load);
+            self.overhead = window.and_then(|window| window.overhead());
+            self.load = load;
+        }
+        let overhead = self.overhead;
+        let overhead = overhead.map_or_else(|| "-".to_owned(), |it| format!("{:.1} %", it * 100.0));
+        let reset = reset.map_or_else(String::new, |reset| format!(" at {reset}"));
         self.bar.set_message(format!(
-            "{} items/s  {} samples/s  lost {}  {:.1} MB written  overhead about {overhead}  (Ctrl-C ends)",
+            "{} items/s  {} samples/s  lost {}  {:.1} MB written  overhead about {overhead}{reset}  (Ctrl-C ends)",
             rate(visits, visits_before),
             rate(samples, samples_before),
             get(&self.progress.lost),

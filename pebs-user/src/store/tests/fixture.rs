@@ -42,6 +42,9 @@ pub(in crate::store) fn visit(n: u64) -> VisitRow<'static> {
         oncpu_ns: (ended && n.is_multiple_of(2)).then_some(800),
         samples: (n % 4) as u32,
         flags: (n % 1024) as u32,
+        switches: ended.then_some((n % 3) as u32),
+        migrations: ended.then_some((n % 2) as u32),
+        page_faults: (n.is_multiple_of(2)).then_some((n % 11) as u32),
         args: vec![
             (n.is_multiple_of(2)).then_some(ArgValue::U64(u64::MAX - n)),
             Some(ArgValue::I64(-(n as i64))),
@@ -58,6 +61,7 @@ pub(in crate::store) fn visit_function(n: u64) -> VisitFunctionRow {
         function_id: FunctionId((n % 300) as u32),
         event: EventId(0),
         samples: 2,
+        events: 2 * 16_000,
         first_ns: TraceNs(n as i64 * 1000),
         last_ns: TraceNs(n as i64 * 1000 + 500),
         span_ns: 500,

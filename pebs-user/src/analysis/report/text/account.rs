@@ -3,7 +3,7 @@
 use super::line;
 use crate::analysis::report::human::{UNKNOWN, count, events, percent, plural, safe, time};
 use crate::analysis::report::model::Report;
-use crate::store::run::{CostInfo, EventInfo};
+use crate::store::run::{CostInfo, EventInfo, RunInfo};
 use crate::stream::ledger::{Account, Ledger};
 
 /// Characters of a note that are shown.
@@ -26,6 +26,7 @@ pub(super) fn write(out: &mut String, report: &Report) {
         "cost",
         &run.cost.as_ref().map_or_else(String::new, cost),
     );
+    line(out, "overhead", &overhead(run));
     for event in &run.events {
         line(out, "event", &describe(event));
     }
@@ -97,8 +98,16 @@ fn cost(cost: &CostInfo) -> String {
     let part = |name: &str, ns: Option<f64>| {
         ns.map_or_else(String::new, |ns| format!(" ({name} {})", time(ns)))
     };
+    let faults = match cost.page_faults {
+        0 => String::new(),
+        n => format!(
+            ", {}{}",
+            plural(n, "page fault"),
+            part("counting them about", cost.page_faults_ns)
+        ),
+    };
     format!(
-        "{}{}, {}{}; pebs-trace used {} of CPU time; estimated slow-down {slowdown}",
+        "{}{}, {}{}{faults}; pebs-trace used {} of CPU time; estimated slow-down {slowdown}",
         plural(cost.marks, "mark"),
         part("about", cost.marks_ns),
         plural(cost.samples, "sample"),
@@ -107,12 +116,43 @@ fn cost(cost: &CostInfo) -> String {
     )
 }
 
-fn describe(event: &EventInfo) -> String {
-    let period = if event.unit == "ns" {
-        time(event.reset as f64)
-    } else {
-        events(event.reset as f64)
+/// What came of a bound on the slow-down.
+fn overhead(run: &RunInfo) -> String {
+    let Some(bound) = &run.max_overhead else {
+        return String::new();
     };
+    let event = run.events.iter().find(|event| event.id == bound.event);
+    let last = match bound.last {
+        Some(last) => percent(last),
+        None if bound.marks_alone => format!("{UNKNOWN} (beyond measure)"),
+        None => format!("{UNKNOWN} (too little ran)"),
+    };
+    let mut text = format!(
+        "at most {} asked for; {last} in the end, with a sample every {} after {}",
+        percent(bound.most),
+        period(bound.reset, event.map_or("", |event| &event.unit)),
+        plural(run.resets.len() as u64, "change"),
+    );
+    if bound.marks_alone {
+        text += "; marks alone cost more";
+        text += &bound
+            .last_marks
+            .map_or_else(String::new, |share| format!(" ({})", percent(share)));
+    }
+    text
+}
+
+/// A reset value with its unit.
+fn period(reset: u64, unit: &str) -> String {
+    if unit == "ns" {
+        time(reset as f64)
+    } else {
+        events(reset as f64)
+    }
+}
+
+fn describe(event: &EventInfo) -> String {
+    let period = period(event.reset, &event.unit);
     let precise = match (event.precise_requested, event.precise_granted) {
         (0, 0) => String::new(),
         (asked, granted) if asked == granted => format!(", precise level {granted}"),

@@ -5,8 +5,8 @@ use std::fmt::Write;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use super::{ARG_WIDTH, NAME_WIDTH, amount, file_name, name, part_of_spread, what};
-use crate::analysis::report::human::{UNKNOWN, count, percent, safe, time};
-use crate::analysis::report::model::{Cell, NamedArg, ProbeReport, Row, SlowVisit};
+use crate::analysis::report::human::{UNKNOWN, count, percent, plural, safe, time};
+use crate::analysis::report::model::{Cell, NamedArg, ProbeReport, Row, SlowVisit, TypicalCounts};
 use crate::analysis::report::{MIN_SAMPLES, MIN_VISIT_SAMPLES};
 use crate::store::schema::ArgValue;
 
@@ -53,6 +53,7 @@ pub(super) fn largest(out: &mut String, probe: &ProbeReport, noun: &str) {
 /// The slowest items.
 pub(super) fn slowest(out: &mut String, probe: &ProbeReport, noun: &str) {
     let mut table = lines(["took", "on CPU", "item", "", "samples", "most of it"]);
+    let typical = probe.typical.map_or_else(Default::default, |it| it.counts);
     for visit in &probe.slowest {
         let oncpu = visit.oncpu_ns.filter(|_| visit.duration_ns > 0);
         let oncpu = oncpu.map(|ns| percent(ns as f64 / visit.duration_ns as f64));
@@ -60,7 +61,7 @@ pub(super) fn slowest(out: &mut String, probe: &ProbeReport, noun: &str) {
             time(visit.duration_ns as f64),
             oncpu.unwrap_or_else(|| UNKNOWN.to_owned()),
             visit.item_id.to_string(),
-            marks(visit),
+            marks(visit, &typical),
             count(u64::from(visit.samples)),
             parts(visit),
         ]);
@@ -126,11 +127,20 @@ fn module(row: &Row) -> String {
     module.map_or_else(String::new, |module| safe(file_name(module), NAME_WIDTH))
 }
 
-/// Arguments and flags of a visit.
-fn marks(visit: &SlowVisit) -> String {
+/// Arguments and flags of a visit, and what happened to its thread more often than is typical.
+fn marks(visit: &SlowVisit, typical: &TypicalCounts) -> String {
     let args = visit.args.iter().filter_map(argument);
     let flags = visit.flags.iter().map(|flag| format!("[{flag}]"));
-    args.chain(flags).collect::<Vec<_>>().join(" ")
+    let striking = visit.counts.striking(typical);
+    let counts: Vec<String> = striking
+        .into_iter()
+        .map(|(n, noun)| plural(n, noun))
+        .collect();
+    let counts = (!counts.is_empty()).then(|| counts.join(", "));
+    args.chain(flags)
+        .chain(counts)
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 fn argument(arg: &NamedArg) -> Option<String> {

@@ -1,0 +1,136 @@
+//! What happened to a visit's thread, in numbers: switches, migrations, page faults.
+
+use arrow::array::{Array, RecordBatch, UInt32Array};
+use serde::Serialize;
+
+use crate::store::reader::{ReadError, column_u32};
+
+/// Columns of `visits` that are needed, in the order of [`Counts::named`].
+pub(super) const COLUMNS: [&str; 3] = ["switches", "migrations", "page_faults"];
+
+/// What is counted, as a report names one.
+const NOUNS: [&str; 3] = ["switch", "migration", "page fault"];
+
+/// Times the mean of typical visits from which on a count tells something.
+const STRIKING: f64 = 2.0;
+
+/// Counts of one visit; null where they were not recorded. In [`TypicalCounts`] their means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counts<T = u32> {
+    /// Times that the thread left the CPU.
+    pub switches: Option<T>,
+    /// Times that it came back on another one.
+    pub migrations: Option<T>,
+    /// Page faults that it took.
+    pub page_faults: Option<T>,
+}
+
+/// Means over the typical visits.
+pub type TypicalCounts = Counts<f64>;
+
+impl<T: Copy> Counts<T> {
+    /// The values in the order of the columns.
+    pub(super) const fn values(&self) -> [Option<T>; 3] {
+        let Self {
+            switches,
+            migrations,
+            page_faults,
+        } = *self;
+        [switches, migrations, page_faults]
+    }
+
+    const fn of([switches, migrations, page_faults]: [Option<T>; 3]) -> Self {
+        Self {
+            switches,
+            migrations,
+            page_faults,
+        }
+    }
+}
+
+impl Counts {
+    /// The counts that set this visit apart from typical ones, with their nouns.
+    ///
+    /// Of the switches there are none: the waits say more.
+    pub(super) fn striking(&self, typical: &TypicalCounts) -> Vec<(u64, &'static str)> {
+        let counts = self.values().into_iter().zip(typical.values()).zip(NOUNS);
+        let strikes = |((count, typical), noun): ((Option<u32>, Option<f64>), &'static str)| {
+            let count = count.filter(|&n| n > 0)?;
+            let usual = STRIKING * typical.unwrap_or(0.0);
+            (f64::from(count) > usual).then_some((u64::from(count), noun))
+        };
+        counts.skip(1).filter_map(strikes).collect()
+    }
+}
+
+/// The columns of a batch.
+pub(super) struct CountArrays<'a>([&'a UInt32Array; 3]);
+
+impl<'a> CountArrays<'a> {
+    /// The columns from `first` on.
+    pub(super) fn of(batch: &'a RecordBatch, first: usize) -> Result<Self, ReadError> {
+        Ok(Self([
+            column_u32(batch, first)?,
+            column_u32(batch, first + 1)?,
+            column_u32(batch, first + 2)?,
+        ]))
+    }
+
+    /// The counts of a row.
+    pub(super) fn get(&self, row: usize) -> Counts {
+        let value = |array: &UInt32Array| array.is_valid(row).then(|| array.value(row));
+        Counts::of(self.0.map(value))
+    }
+}
+
+/// Sums over visits.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct CountSums([(u64, u64); 3]);
+
+impl CountSums {
+    /// Adds a visit.
+    pub(super) fn add(&mut self, counts: &Counts) {
+        for ((sum, visits), count) in self.0.iter_mut().zip(counts.values()) {
+            *sum += u64::from(count.unwrap_or(0));
+            *visits += u64::from(count.is_some());
+        }
+    }
+
+    /// Means over the visits that have the count.
+    pub(super) fn means(&self) -> TypicalCounts {
+        let mean = |(sum, visits): (u64, u64)| (visits > 0).then(|| sum as f64 / visits as f64);
+        Counts::of(self.0.map(mean))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(switches: u32, migrations: u32, page_faults: Option<u32>) -> Counts {
+        Counts::of([Some(switches), Some(migrations), page_faults])
+    }
+
+    /// Only what typical visits do not have as well is worth a word; the unknown never is.
+    #[test]
+    fn striking_counts() {
+        let mut typical = CountSums::default();
+        for faults in [Some(2), Some(4), None] {
+            typical.add(&counts(7, 0, faults));
+        }
+        let typical = typical.means();
+        assert_eq!(typical.values(), [Some(7.0), Some(0.0), Some(3.0)]);
+        let striking = |visit: Counts| visit.striking(&typical);
+        assert_eq!(
+            striking(counts(90, 1, Some(7))),
+            [(1, "migration"), (7, "page fault")]
+        );
+        assert_eq!(striking(counts(90, 0, Some(6))), []);
+        assert_eq!(striking(counts(0, 0, None)), []);
+        let unknown = TypicalCounts::default();
+        assert_eq!(
+            counts(0, 0, Some(1)).striking(&unknown),
+            [(1, "page fault")]
+        );
+    }
+}

@@ -1,0 +1,255 @@
+//! `--max-overhead`: what it asks for, and the changes of the reset value that keep to it.
+
+use anyhow::bail;
+
+use super::cost::Prices;
+use crate::cli::RecordArgs;
+use crate::cmd::Hinted;
+use crate::collect::calibrate::UnitCosts;
+use crate::collect::overhead::{Bounds, Change, Controller, Counts};
+use crate::pipeline::Load;
+use crate::pmu::attr::{EventClass, ResolvedEvent};
+use crate::pmu::reset;
+use crate::store::run::{OverheadInfo, ResetChange};
+use crate::units::{EventId, ResetValue, TraceNs};
+
+/// Largest reset value by default, in times the one asked for.
+const SPAN: u64 = 100;
+
+/// The event whose reset value is changed.
+pub(super) const EVENT: EventId = EventId(0);
+
+/// What was asked for, if it was.
+///
+/// # Errors
+/// The cost of samples of the events can't be known, or the bounds make no sense.
+pub(super) fn bounds(
+    args: &RecordArgs,
+    events: &[ResolvedEvent],
+) -> anyhow::Result<Option<Bounds>> {
+    let Some(overhead) = args.max_overhead else {
+        return Ok(None);
+    };
+    let [event] = events else {
+        bail!(Hinted::new(
+            format!("cannot keep --max-overhead with {} events", events.len()),
+            "give one --event: what a sample costs is measured for one only".to_owned(),
+        ));
+    };
+    let known = match event.class {
+        EventClass::Clock | EventClass::Hardware { steady: true, .. } => true,
+        EventClass::Software => event.is_page_faults(),
+        EventClass::Breakpoint { .. } | EventClass::Hardware { .. } => false,
+    };
+    if !known {
+        let why = if matches!(event.class, EventClass::Breakpoint { .. }) {
+            "every hit of a breakpoint costs, whatever the reset value"
+        } else {
+            "what its samples cost cannot be measured beforehand"
+        };
+        bail!(Hinted::new(
+            format!(
+                "cannot keep --max-overhead with event '{}': {why}",
+                event.name
+            ),
+            "use a clock (cpu-clock), cycles, instructions or page-faults".to_owned(),
+        ));
+    }
+    let least = event.reset.0.get();
+    let most = args.max_reset.unwrap_or(least.saturating_mul(SPAN));
+    if most < least {
+        bail!(Hinted::new(
+            format!("--max-reset {most} is below the reset value {least}"),
+            format!("give --max-reset {} or more", least.saturating_mul(2)),
+        ));
+    }
+    let most = reset::reset_value(most.min(i64::MAX.cast_unsigned()))?
+        .0
+        .get();
+    Ok(Some(Bounds {
+        overhead,
+        least,
+        most,
+    }))
+}
+
+/// The bounds in a line.
+pub(super) fn note(bounds: &Bounds, events: &[ResolvedEvent]) -> String {
+    let unit = events.first().map_or("events", |event| event.unit);
+    let Bounds {
+        overhead,
+        least,
+        most,
+    } = bounds;
+    let percent = percent(*overhead);
+    format!(
+        "--max-overhead {percent}: a sample every {least} to {most} {unit}, as the cost asks for"
+    )
+}
+
+/// A share in percent, with no more digits than it takes.
+pub(super) fn percent(share: f64) -> String {
+    let rounded = (share * 1000.0).round() / 10.0;
+    format!("{rounded} %")
+}
+
+/// Follows the load of a recording and says when its reset value has to change.
+pub(super) struct Governor {
+    controller: Controller,
+    bounds: Bounds,
+    class: EventClass,
+    last: Load,
+    changed_at: TraceNs,
+    changes: Vec<ResetChange>,
+    has_warned: bool,
+    /// Why changes are no longer made.
+    failed: Option<String>,
+}
+
+impl Governor {
+    /// A governor for these bounds, before anything is attached.
+    ///
+    /// # Errors
+    /// What marks or samples cost could not be measured.
+    pub fn new(
+        bounds: Bounds,
+        event: &ResolvedEvent,
+        costs: &UnitCosts,
+        prices: &Prices<'_>,
+    ) -> anyhow::Result<Self> {
+        let (Some(sample_ns), true) = (costs.sample_ns, prices.are_known()) else {
+            bail!(Hinted::new(
+                format!(
+                    "cannot keep --max-overhead: what marks and samples of {} cost could not be measured",
+                    event.name
+                ),
+                "'pebs-trace doctor' says what this machine can do".to_owned(),
+            ));
+        };
+        let counts = match event.class {
+            EventClass::Clock => Counts::Time,
+            _ => Counts::Work,
+        };
+        Ok(Self {
+            controller: Controller::new(bounds, counts, sample_ns),
+            bounds,
+            class: event.class.clone(),
+            last: Load::default(),
+            changed_at: TraceNs(0),
+            changes: Vec::new(),
+            has_warned: false,
+            failed: None,
+        })
+    }
+
+    /// Takes in what happened up to now; gives the reset value to set, if it is another one.
+    pub fn look(&mut self, load: &Load, prices: &Prices<'_>) -> Option<(ResetValue, Change)> {
+        if load.until <= self.last.until || self.failed.is_some() {
+            return None;
+        }
+        let before = std::mem::replace(&mut self.last, load.clone());
+        // Both reset values were in force.
+        if before.until < self.changed_at {
+            return None;
+        }
+        let change = self.controller.push(&prices.window(&before, load)?)?;
+        let Bounds { least, most, .. } = self.bounds;
+        let reset = reset::near(&self.class, change.reset, least, most);
+        let reset = std::num::NonZeroU64::new(reset).map(ResetValue)?;
+        (reset.0.get() != self.controller.reset()).then_some((reset, change))
+    }
+
+    /// The reset value was changed at that time.
+    pub fn changed(&mut self, time: TraceNs, reset: ResetValue, change: &Change) {
+        self.changes.push(ResetChange {
+            time_ns: time,
+            event: EVENT,
+            old: self.controller.reset(),
+            new: reset.0.get(),
+            overhead: change.overhead,
+        });
+        self.controller.changed(reset.0.get());
+        self.changed_at = time;
+    }
+
+    /// The reset value could not be changed: it stays from now on.
+    pub fn failed(&mut self, error: &str) -> String {
+        let text = format!("--max-overhead is not kept any more: {error}");
+        self.failed = Some(text.clone());
+        text
+    }
+
+    /// A remark and a hint if marks alone cost more than the bound; once.
+    pub fn warning(&mut self) -> Option<(String, String)> {
+        let warns = self.controller.is_fixed_above() && !self.has_warned;
+        self.has_warned |= warns;
+        warns.then(|| marks_alone(self.controller.fixed(), self.bounds.overhead))
+    }
+
+    /// The reset value in force.
+    pub const fn reset(&self) -> u64 {
+        self.controller.reset()
+    }
+
+    /// Every change so far.
+    pub fn changes(&self) -> &[ResetChange] {
+        &self.changes
+    }
+
+    /// Why changes are no longer made.
+    pub fn failure(&self) -> Option<&str> {
+        self.failed.as_deref()
+    }
+
+    /// What came of it, for `trace.json`.
+    pub const fn info(&self) -> OverheadInfo {
+        let Bounds {
+            overhead,
+            least,
+            most,
+        } = self.bounds;
+        OverheadInfo {
+            event: EVENT,
+            most: overhead,
+            least_reset: least,
+            most_reset: most,
+            reset: self.controller.reset(),
+            last: self.controller.overhead(),
+            last_marks: self.controller.fixed(),
+            marks_alone: self.controller.is_fixed_above(),
+        }
+    }
+}
+
+fn marks_alone(share: Option<f64>, bound: f64) -> (String, String) {
+    let cost = share.map_or_else(
+        || "cost more than the items themselves".to_owned(),
+        |share| format!("make items {} slower", percent(share)),
+    );
+    (
+        format!(
+            "marks alone {cost}, above --max-overhead {}",
+            percent(bound)
+        ),
+        "probe a function that is called less often; samples are as few as --max-reset allows"
+            .to_owned(),
+    )
+}
+
+/// A remark and a hint at the end, if the bound was not kept.
+pub(super) fn remark(info: &OverheadInfo) -> Option<(String, String)> {
+    if info.marks_alone {
+        return Some(marks_alone(info.last_marks, info.most));
+    }
+    let last = info.last.filter(|last| *last > info.most)?;
+    (info.reset == info.most_reset).then(|| {
+        (
+            format!(
+                "recording made items {} slower in the end, above --max-overhead {}",
+                percent(last),
+                percent(info.most)
+            ),
+            format!("raise --max-reset (now {})", info.most_reset),
+        )
+    })
+}

@@ -1,0 +1,169 @@
+//! The counters of one event: one on each CPU, or one for each thread of the processes traced.
+
+use std::os::fd::BorrowedFd;
+
+use perf_event_open_sys::bindings::perf_event_attr;
+
+use crate::collect::session::SessionError;
+use crate::pmu::open::{BpfLink, ControlError, OpenErrorKind, PerfEvent, Target};
+use crate::target::process;
+use crate::units::{Cpu, Pid, ResetValue, Tid};
+
+/// An opened event and its program. Dropping it ends both.
+pub(super) struct Attached {
+    pub event: PerfEvent,
+    pub _link: BpfLink,
+}
+
+/// How to open a counter of an event.
+pub(super) struct Recipe<'a> {
+    /// Name of the event, for messages.
+    pub name: &'a str,
+    /// Settings for a target.
+    pub attr: &'a dyn Fn(Target) -> perf_event_attr,
+    /// What runs at each sample.
+    pub program: BorrowedFd<'a>,
+}
+
+impl Recipe<'_> {
+    fn open(&self, target: Target) -> Result<Attached, SessionError> {
+        let event = PerfEvent::open(&(self.attr)(target), target, self.name)?;
+        let link = event.attach(self.program, None)?;
+        Ok(Attached { event, _link: link })
+    }
+}
+
+/// All counters of one event.
+#[derive(Default)]
+pub(super) struct Counters {
+    attached: Vec<Attached>,
+    /// Threads that have a counter of their own; others have what they inherited.
+    threads: Vec<Tid>,
+}
+
+impl Counters {
+    /// One counter per CPU; a CPU that went offline is passed over.
+    pub fn on_cpus<'a>(
+        recipe: &Recipe<'_>,
+        cpus: impl IntoIterator<Item = &'a Cpu>,
+    ) -> Result<Self, SessionError> {
+        let mut counters = Self::default();
+        for cpu in cpus {
+            match recipe.open(Target::Cpu(*cpu)) {
+                Ok(opened) => counters.attached.push(opened),
+                Err(SessionError::Open(error)) if error.kind == OpenErrorKind::NoDevice => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(counters)
+    }
+
+    /// One counter per thread; threads and processes that these start later inherit it.
+    ///
+    /// Threads are listed until no new one is found. One that an already opened thread starts
+    /// between two lists has both an inherited event and its own: it is sampled twice as often,
+    /// which the estimates allow for.
+    ///
+    /// # Errors
+    /// What the kernel refused, or [`SessionError::NoProcess`].
+    pub fn on_processes(recipe: &Recipe<'_>, pids: &[Pid]) -> Result<Self, SessionError> {
+        let mut counters = Self::default();
+        for &pid in pids {
+            loop {
+                let threads = process::threads(pid).ok_or(SessionError::NoProcess(pid))?;
+                let new: Vec<Tid> = counters.without_own(threads).collect();
+                if new.is_empty() {
+                    break;
+                }
+                for tid in new {
+                    counters.threads.push(tid);
+                    match recipe.open(Target::Thread(tid)) {
+                        Ok(event) => counters.attached.push(event),
+                        // The thread ended in the meantime.
+                        Err(SessionError::Open(error))
+                            if error.kind == OpenErrorKind::ThreadGone => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+        }
+        Ok(counters)
+    }
+
+    fn without_own(&self, threads: Vec<Tid>) -> impl Iterator<Item = Tid> {
+        threads
+            .into_iter()
+            .filter(|tid| !self.threads.contains(tid))
+    }
+
+    /// Adds counters of the same event.
+    pub fn extend(&mut self, other: Self) {
+        self.attached.extend(other.attached);
+        self.threads.extend(other.threads);
+    }
+
+    /// Every counter.
+    pub fn iter(&self) -> impl Iterator<Item = &PerfEvent> {
+        self.attached.iter().map(|attached| &attached.event)
+    }
+
+    /// Starts all.
+    pub fn enable(&self) -> Result<(), ControlError> {
+        self.iter().try_for_each(PerfEvent::enable)
+    }
+
+    /// Stops all. One that can't be stopped ends when it is dropped.
+    pub fn disable(&self) {
+        self.iter().for_each(|event| {
+            let _ = event.disable();
+        });
+    }
+
+    /// Changes the reset value of counters on CPUs.
+    pub fn set_reset(&self, reset: ResetValue) -> Result<(), ControlError> {
+        self.iter().try_for_each(|event| event.set_reset(reset))
+    }
+
+    /// Changes the reset value of the counters of processes' threads. `recipe` has the new one,
+    /// and `pids` are the processes traced now.
+    ///
+    /// The kernel changes the counter that it is asked to, and what threads inherit from it from now
+    /// on, but not what they have inherited. So where a thread has no counter of its own, all are
+    /// opened anew, with one for each; the old ones stop once the new ones count, so that nothing is
+    /// missed. For that instant a thread may be sampled by both.
+    /// Source: kernel/events/core.c (`_perf_ioctl`, `__perf_event_period`, `inherit_event`).
+    pub fn change(
+        &mut self,
+        recipe: &Recipe<'_>,
+        pids: &[Pid],
+        reset: ResetValue,
+    ) -> Result<(), SessionError> {
+        let inherited = |counters: &Self| {
+            let threads = pids.iter().filter_map(|pid| process::threads(*pid));
+            threads
+                .flat_map(|threads| counters.without_own(threads).next())
+                .next()
+                .is_some()
+        };
+        if !inherited(self) {
+            self.set_reset(reset)?;
+            // A thread that came before its parent was changed has the old value.
+            if !inherited(self) {
+                return Ok(());
+            }
+        }
+        let mut new = Self::default();
+        for pid in pids {
+            match Self::on_processes(recipe, std::slice::from_ref(pid)) {
+                Ok(counters) => new.extend(counters),
+                // It ended in the meantime.
+                Err(SessionError::NoProcess(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        new.enable()?;
+        self.disable();
+        *self = new;
+        Ok(())
+    }
+}

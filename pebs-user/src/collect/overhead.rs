@@ -1,0 +1,549 @@
+//! Which reset value keeps the slow-down of the target below a bound. Pure.
+//!
+//! What marks and page faults cost is fixed by the target; what samples cost follows from the reset
+//! value. A *window* is the time on the CPU within visits over which both were counted, and its
+//! overhead their cost over what the visits would have taken without it.
+//!
+//! Above the bound the reset value grows at once to where the overhead is expected at [`AIM`] of the
+//! bound. Below [`CALM`] of the bound it falls, by no more than half a time, and only after
+//! several windows agree; each time that it then has to grow again, more have to agree. In between it
+//! stays. A window is judged once it holds enough samples to tell, or enough time to tell that
+//! there are few.
+//!
+//! *Expected.* An event that counts work (instructions) has as many samples for the same work,
+//! so the cost of samples goes with 1/R. A clock ticks on while a sample is taken: with B the work,
+//! m the marks and s the samples of a window of B + m + s, another reset value R' has samples
+//! that cost s' = s (R/R') (B + m + s')/(B + m + s), which is solved for R'.
+//! *Worked number*: samples of 13 us every 16 us: s = 13/16 of the window and B = 3/16, the overhead
+//! is 433 %. For 1.5 % of B, s' = 0.015 B: R' = 16 us x (13/3 / 0.015) x (1.015 x 3/16) = 880 us.
+
+/// Part of the bound that a change aims at: the rest is for chance.
+pub const AIM: f64 = 0.75;
+
+/// Part of the bound below which the reset value may fall.
+pub const CALM: f64 = 0.5;
+
+/// Samples with which a window is judged: chance alone makes its cost uncertain by an eighth.
+pub const ENOUGH: u64 = 64;
+
+/// A reset value falls to this part of itself at most.
+const LARGEST_FALL: f64 = 0.5;
+
+/// A reset value that has to grow does so by this part of itself at least.
+const LEAST_CHANGE: f64 = 0.05;
+
+/// By what the reset value grows where samples seem to take all there was.
+const BEYOND_MEASURE: f64 = 8.0;
+
+/// Calm windows in a row before the first fall, and at most.
+const PATIENCE: (u32, u32) = (2, 1 << 12);
+
+/// What the reset value has to keep to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bounds {
+    /// Slow-down at most, 0.02 = 2 %.
+    pub overhead: f64,
+    /// Smallest reset value: the one that was asked for.
+    pub least: u64,
+    /// Largest reset value.
+    pub most: u64,
+}
+
+/// What the event counts while a sample of it is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counts {
+    /// Time: it goes on.
+    Time,
+    /// Work of the target: it stands still.
+    Work,
+}
+
+/// What was counted within visits.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Window {
+    /// Time on the CPU, cost included, ns.
+    pub oncpu_ns: f64,
+    /// What marks and page faults cost of it, ns.
+    pub fixed_ns: f64,
+    /// What samples cost of it, ns.
+    pub samples_ns: f64,
+    /// Samples.
+    pub samples: u64,
+}
+
+impl Window {
+    /// What the visits would have taken without the cost, ns.
+    #[must_use]
+    pub fn undisturbed_ns(&self) -> f64 {
+        self.oncpu_ns - self.fixed_ns - self.samples_ns
+    }
+
+    /// The slow-down, 0.02 = 2 %; `None` if it is beyond measure: nothing ran, or no more than the
+    /// cost. Half of a mark lies outside of the visit that it begins or ends, so that marks of very
+    /// short visits seem to cost more than there was.
+    #[must_use]
+    pub fn overhead(&self) -> Option<f64> {
+        let undisturbed = self.undisturbed_ns();
+        (undisturbed > 0.0).then(|| (self.fixed_ns + self.samples_ns) / undisturbed)
+    }
+
+    /// The part of the slow-down that the reset value does not change; `None` as above.
+    #[must_use]
+    pub fn fixed(&self) -> Option<f64> {
+        let undisturbed = self.undisturbed_ns();
+        (undisturbed > 0.0).then(|| self.fixed_ns / undisturbed)
+    }
+
+    /// Whether that part is above a bound.
+    #[must_use]
+    pub fn is_fixed_above(&self, bound: f64) -> bool {
+        let undisturbed = self.undisturbed_ns();
+        // Where samples seem to take all there was, they are the ones to blame.
+        let base = if undisturbed > 0.0 {
+            undisturbed
+        } else {
+            self.oncpu_ns - self.fixed_ns
+        };
+        self.fixed_ns > bound * base
+    }
+
+    fn add(&mut self, other: &Self) {
+        let Self {
+            oncpu_ns,
+            fixed_ns,
+            samples_ns,
+            samples,
+        } = other;
+        self.oncpu_ns += oncpu_ns;
+        self.fixed_ns += fixed_ns;
+        self.samples_ns += samples_ns;
+        self.samples += samples;
+    }
+}
+
+/// What a window says of the reset value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Verdict {
+    /// Too little was seen to tell.
+    Unknown,
+    /// It can stay.
+    Stay,
+    /// It has to grow to this.
+    Grow(u64),
+    /// It can fall to this.
+    Fall(u64),
+}
+
+/// Judges a window in which `reset` was in force. `sample_ns` is the cost of a sample.
+///
+/// The reset value that comes out is within the bounds and another one.
+#[must_use]
+pub fn judge(
+    window: &Window,
+    reset: u64,
+    sample_ns: f64,
+    bounds: &Bounds,
+    counts: Counts,
+) -> Verdict {
+    let few_tell = AIM * bounds.overhead * window.undisturbed_ns() >= ENOUGH as f64 * sample_ns;
+    if window.samples < ENOUGH && !few_tell {
+        return Verdict::Unknown;
+    }
+    let above = window
+        .overhead()
+        .is_none_or(|overhead| overhead > bounds.overhead);
+    let below = !above
+        && window
+            .overhead()
+            .is_some_and(|overhead| overhead < CALM * bounds.overhead);
+    let wanted = reset as f64 * factor(window, bounds, counts);
+    if above {
+        let wanted = wanted.max(reset as f64 * (1.0 + LEAST_CHANGE));
+        let new = (wanted.min(bounds.most as f64) as u64).clamp(bounds.least, bounds.most);
+        if new > reset {
+            return Verdict::Grow(new);
+        }
+    } else if below {
+        let wanted = wanted.max(reset as f64 * LARGEST_FALL);
+        let new = (wanted as u64).clamp(bounds.least, bounds.most);
+        if new < reset {
+            return Verdict::Fall(new);
+        }
+    }
+    Verdict::Stay
+}
+
+/// By what to multiply the reset value for the overhead to be where it should.
+fn factor(window: &Window, bounds: &Bounds, counts: Counts) -> f64 {
+    let undisturbed = window.undisturbed_ns();
+    let room = AIM * bounds.overhead * undisturbed - window.fixed_ns;
+    if undisturbed <= 0.0 && !window.is_fixed_above(bounds.overhead) {
+        return BEYOND_MEASURE;
+    }
+    if room <= 0.0 {
+        return f64::INFINITY;
+    }
+    let factor = window.samples_ns / room;
+    match counts {
+        Counts::Work => factor,
+        Counts::Time => factor * (undisturbed + window.fixed_ns + room) / window.oncpu_ns,
+    }
+}
+
+/// A change of the reset value, and why.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Change {
+    /// The reset value from now on.
+    pub reset: u64,
+    /// The overhead that led to it; `None` if it was beyond measure.
+    pub overhead: Option<f64>,
+}
+
+/// Gathers what was counted into windows, and keeps to the bounds.
+#[derive(Clone, Debug)]
+pub struct Controller {
+    bounds: Bounds,
+    counts: Counts,
+    sample_ns: f64,
+    reset: u64,
+    window: Window,
+    /// Overhead of the last window that was judged.
+    last: Option<f64>,
+    fixed: Option<f64>,
+    is_fixed_above: bool,
+    calm: u32,
+    patience: u32,
+    has_fallen: bool,
+}
+
+impl Controller {
+    /// A controller of an event whose reset value is the smallest allowed, and a sample of which
+    /// costs `sample_ns`.
+    #[must_use]
+    pub fn new(bounds: Bounds, counts: Counts, sample_ns: f64) -> Self {
+        Self {
+            bounds,
+            counts,
+            sample_ns,
+            reset: bounds.least,
+            window: Window::default(),
+            last: None,
+            fixed: None,
+            is_fixed_above: false,
+            calm: 0,
+            patience: PATIENCE.0,
+            has_fallen: false,
+        }
+    }
+
+    /// The reset value in force.
+    #[must_use]
+    pub const fn reset(&self) -> u64 {
+        self.reset
+    }
+
+    /// Overhead of the last window that could be judged.
+    #[must_use]
+    pub const fn overhead(&self) -> Option<f64> {
+        self.last
+    }
+
+    /// What of it marks and page faults cost.
+    #[must_use]
+    pub const fn fixed(&self) -> Option<f64> {
+        self.fixed
+    }
+
+    /// Whether these alone cost more than the bound in that window.
+    #[must_use]
+    pub const fn is_fixed_above(&self) -> bool {
+        self.is_fixed_above
+    }
+
+    /// Takes in what was counted since the last time, all of it with the reset value in force;
+    /// gives the change to be made, if there is one. [`Controller::changed`] says that it was.
+    pub fn push(&mut self, counted: &Window) -> Option<Change> {
+        self.window.add(counted);
+        let window = self.window;
+        let verdict = judge(
+            &window,
+            self.reset,
+            self.sample_ns,
+            &self.bounds,
+            self.counts,
+        );
+        if verdict == Verdict::Unknown {
+            return None;
+        }
+        self.window = Window::default();
+        self.last = window.overhead();
+        self.fixed = window.fixed();
+        self.is_fixed_above = window.is_fixed_above(self.bounds.overhead);
+        let overhead = self.last;
+        match verdict {
+            Verdict::Grow(reset) => {
+                self.calm = 0;
+                if std::mem::take(&mut self.has_fallen) {
+                    self.patience = (2 * self.patience).min(PATIENCE.1);
+                }
+                Some(Change { reset, overhead })
+            }
+            Verdict::Fall(reset) => {
+                self.calm += 1;
+                (self.calm >= self.patience).then_some(Change { reset, overhead })
+            }
+            Verdict::Stay | Verdict::Unknown => {
+                self.calm = 0;
+                None
+            }
+        }
+    }
+
+    /// The reset value was changed, to that of the change or one close to it.
+    pub fn changed(&mut self, reset: u64) {
+        self.has_fallen = reset < self.reset;
+        self.reset = reset;
+        self.calm = 0;
+        self.window = Window::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::rng::SplitMix64;
+    use proptest::prelude::*;
+
+    const BOUNDS: Bounds = Bounds {
+        overhead: 0.02,
+        least: 16_000,
+        most: 1_600_000,
+    };
+
+    /// A target as the controller meets it.
+    #[derive(Clone, Copy, Debug)]
+    struct Target {
+        sample_ns: f64,
+        /// Marks and page faults, of the undisturbed time.
+        fixed: f64,
+        /// Events in an undisturbed ns.
+        rate: f64,
+        counts: Counts,
+        /// Undisturbed ns between two looks.
+        work_ns: f64,
+    }
+
+    impl Target {
+        /// What is counted between two looks; a uniform part of a sample is left to chance.
+        fn run(&self, reset: u64, rng: &mut SplitMix64) -> Window {
+            let fixed_ns = self.fixed * self.work_ns;
+            let per_ns = self.rate / reset as f64;
+            let expected = match self.counts {
+                Counts::Work => self.work_ns * per_ns,
+                // A clock that ticks every R ns, c of which are its own.
+                Counts::Time => {
+                    let share = (self.sample_ns * per_ns).min(0.95);
+                    (self.work_ns + fixed_ns) * per_ns / (1.0 - share)
+                }
+            };
+            let chance = f64::from(rng.below(1 << 20)) / f64::from(1 << 20);
+            let samples = (expected + chance).floor();
+            let samples_ns = samples * self.sample_ns;
+            Window {
+                oncpu_ns: self.work_ns + fixed_ns + samples_ns,
+                fixed_ns,
+                samples_ns,
+                samples: samples as u64,
+            }
+        }
+    }
+
+    /// Runs a controller until `looks` looks were taken; gives it and its changes.
+    fn control(bounds: Bounds, target: &Target, looks: u32) -> (Controller, Vec<(u32, u64)>) {
+        let mut controller = Controller::new(bounds, target.counts, target.sample_ns);
+        let (mut rng, mut changes) = (SplitMix64::new(7), Vec::new());
+        for look in 0..looks {
+            let window = target.run(controller.reset(), &mut rng);
+            if let Some(change) = controller.push(&window) {
+                assert_ne!(change.reset, controller.reset());
+                controller.changed(change.reset);
+                changes.push((look, change.reset));
+            }
+        }
+        (controller, changes)
+    }
+
+    /// The worked number of the page, and that one change is enough for it.
+    #[test]
+    fn dear_samples() {
+        let target = Target {
+            sample_ns: 13_000.0,
+            fixed: 0.0,
+            rate: 1.0,
+            counts: Counts::Time,
+            work_ns: 50e6,
+        };
+        let (controller, changes) = control(BOUNDS, &target, 200);
+        assert_eq!(changes.len(), 1, "{changes:?}");
+        assert!(
+            (870_000..890_000).contains(&controller.reset()),
+            "{changes:?}"
+        );
+        let overhead = controller.overhead().unwrap();
+        assert!((0.012..0.018).contains(&overhead), "{overhead}");
+    }
+
+    /// Where the reset value asked for is cheap enough, it stays, and so it does without visits.
+    #[test]
+    fn nothing_to_do() {
+        let cheap = Target {
+            sample_ns: 100.0,
+            fixed: 0.001,
+            rate: 1.0,
+            counts: Counts::Time,
+            work_ns: 50e6,
+        };
+        let (controller, changes) = control(BOUNDS, &cheap, 100);
+        assert_eq!((controller.reset(), changes), (BOUNDS.least, vec![]));
+        let mut idle = Controller::new(BOUNDS, Counts::Time, 13_000.0);
+        for _ in 0..1000 {
+            assert_eq!(idle.push(&Window::default()), None);
+        }
+        assert_eq!((idle.overhead(), idle.is_fixed_above()), (None, false));
+    }
+
+    /// Marks that cost more than the bound alone are said to, and the reset value is the largest.
+    #[test]
+    fn marks_alone() {
+        let target = Target {
+            sample_ns: 1_000.0,
+            fixed: 0.08,
+            rate: 1.0,
+            counts: Counts::Work,
+            work_ns: 50e6,
+        };
+        let (controller, changes) = control(BOUNDS, &target, 100);
+        assert_eq!(controller.reset(), BOUNDS.most, "{changes:?}");
+        assert!(controller.is_fixed_above());
+        let fixed = controller.fixed().unwrap();
+        assert!((fixed - 0.08).abs() < 1e-9, "{fixed}");
+    }
+
+    /// Cost that seems to be more than there was: of marks, or of samples that cost a little less
+    /// than was measured beforehand.
+    #[test]
+    fn beyond_measure() {
+        let judged = |window: &Window| judge(window, 16_000, 15_000.0, &BOUNDS, Counts::Time);
+        let marks = Window {
+            oncpu_ns: 400e6,
+            fixed_ns: 420e6,
+            samples_ns: 1e6,
+            samples: 70,
+        };
+        assert_eq!((marks.overhead(), marks.fixed()), (None, None));
+        assert!(marks.is_fixed_above(BOUNDS.overhead));
+        assert_eq!(judged(&marks), Verdict::Grow(BOUNDS.most));
+        let samples = Window {
+            oncpu_ns: 400e6,
+            fixed_ns: 1e6,
+            samples_ns: 410e6,
+            samples: 27_000,
+        };
+        assert!(!samples.is_fixed_above(BOUNDS.overhead));
+        assert_eq!(judged(&samples), Verdict::Grow(128_000));
+    }
+
+    /// Cost that goes away lets the reset value fall again, not below what was asked for.
+    #[test]
+    fn falls_again() {
+        let mut controller = Controller::new(BOUNDS, Counts::Work, 1_000.0);
+        let mut rng = SplitMix64::new(1);
+        let mut target = Target {
+            sample_ns: 1_000.0,
+            fixed: 0.0,
+            rate: 3.0,
+            counts: Counts::Work,
+            work_ns: 50e6,
+        };
+        let mut run = |controller: &mut Controller, target: &Target| {
+            for _ in 0..400 {
+                if let Some(change) = controller.push(&target.run(controller.reset(), &mut rng)) {
+                    controller.changed(change.reset);
+                }
+            }
+            controller.reset()
+        };
+        let busy = run(&mut controller, &target);
+        assert!((190_000..210_000).contains(&busy), "{busy}");
+        // Hardly an event any more.
+        target.rate = 0.001;
+        assert_eq!(run(&mut controller, &target), BOUNDS.least);
+    }
+
+    /// A load that swings across the bound leads to fewer and fewer changes.
+    #[test]
+    fn swings_are_damped() {
+        let mut controller = Controller::new(BOUNDS, Counts::Work, 1_000.0);
+        let (mut rng, mut changes) = (SplitMix64::new(1), [0, 0]);
+        for look in 0..40_000 {
+            let target = Target {
+                sample_ns: 1_000.0,
+                fixed: 0.0,
+                rate: if look / 20 % 2 == 0 { 3.0 } else { 0.3 },
+                counts: Counts::Work,
+                work_ns: 50e6,
+            };
+            if let Some(change) = controller.push(&target.run(controller.reset(), &mut rng)) {
+                controller.changed(change.reset);
+                changes[look / 20_000] += 1;
+            }
+        }
+        assert!(changes[0] < 40 && changes[1] < 4, "{changes:?}");
+    }
+
+    proptest! {
+        /// Whatever the windows say, the reset value stays within its bounds.
+        #[test]
+        fn within_bounds(
+            windows in prop::collection::vec(
+                (0.0..1e12f64, 0.0..1e12f64, 0.0..1e12f64, any::<u64>()), 1..50),
+            overhead in 1e-6..1.0f64,
+            least in 1u64..1 << 40,
+            span in 0u64..1 << 20,
+            sample_ns in 0.0..1e6f64,
+            clock: bool,
+        ) {
+            let bounds = Bounds { overhead, least, most: least.saturating_mul(span + 1) };
+            let counts = if clock { Counts::Time } else { Counts::Work };
+            let mut controller = Controller::new(bounds, counts, sample_ns);
+            for (oncpu_ns, fixed_ns, samples_ns, samples) in windows {
+                let window = Window { oncpu_ns, fixed_ns, samples_ns, samples: samples / 64 };
+                if let Some(change) = controller.push(&window) {
+                    prop_assert!((bounds.least..=bounds.most).contains(&change.reset));
+                    prop_assert_ne!(change.reset, controller.reset());
+                    controller.changed(change.reset);
+                }
+            }
+        }
+
+        /// A steady target is soon below the bound, if that can be, and then left alone.
+        #[test]
+        fn converges(
+            sample_ns in 50.0..20_000f64,
+            fixed in 0.0..0.01f64,
+            rate in 0.01..4.0f64,
+            overhead in 0.02..0.2f64,
+            clock: bool,
+        ) {
+            let bounds = Bounds { overhead, least: 16_000, most: 16_000_000_000 };
+            let counts = if clock { Counts::Time } else { Counts::Work };
+            let rate = if clock { 1.0 } else { rate };
+            let target = Target { sample_ns, fixed, rate, counts, work_ns: 200e6 };
+            let (controller, changes) = control(bounds, &target, 300);
+            let last = controller.overhead().unwrap();
+            prop_assert!(last <= overhead * 1.001, "{last} {changes:?}");
+            prop_assert!(changes.len() <= 6, "{changes:?}");
+            prop_assert!(changes.iter().all(|(look, _)| *look < 100), "{changes:?}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Which reset value was in force when a sample was taken.
+
+use crate::units::{EventId, TraceNs};
+
+/// Changes kept of an event at most; beyond that the oldest are forgotten, and what lies before
+/// counts as taken with the oldest that is known.
+const KEPT: usize = 4096;
+
+/// The reset values of one event: since when each was in force, in order of time. Never empty.
+#[derive(Clone, Debug)]
+struct Line(Vec<(TraceNs, u64)>);
+
+impl Line {
+    /// Index of the reset value in force at a time.
+    fn index(&self, time: TraceNs) -> usize {
+        let after = self.0.partition_point(|(since, _)| *since <= time);
+        after.saturating_sub(1)
+    }
+}
+
+/// The reset values of all events over time.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Resets(Vec<Line>);
+
+impl Resets {
+    /// The reset values at the begin of the trace, by event.
+    pub fn new(resets: &[u64]) -> Self {
+        let line = |reset: &u64| Line(vec![(TraceNs(i64::MIN), *reset)]);
+        Self(resets.iter().map(line).collect())
+    }
+
+    /// An event has another reset value from `time` on, which is not before its last change.
+    pub fn change(&mut self, event: EventId, time: TraceNs, reset: u64) {
+        if let Some(Line(line)) = self.0.get_mut(usize::from(event.0)) {
+            line.push((time, reset));
+            if line.len() > KEPT {
+                line.drain(..KEPT / 2);
+            }
+        }
+    }
+
+    /// The events that samples stand for: each for the reset value at its time.
+    ///
+    /// `samples` of them lie within `first..=last`; `times` gives the time of each, and is only
+    /// asked where the reset value changed in between. An unknown event counts 1 a sample.
+    pub fn events<I: Iterator<Item = TraceNs>>(
+        &self,
+        event: EventId,
+        (samples, first, last): (u32, TraceNs, TraceNs),
+        times: impl FnOnce() -> I,
+    ) -> u64 {
+        let Some(line) = self.0.get(usize::from(event.0)) else {
+            return u64::from(samples);
+        };
+        let (since, reset) = line.0[line.0.len() - 1];
+        if first >= since {
+            return u64::from(samples) * reset;
+        }
+        let index = line.index(first);
+        if line.index(last) == index {
+            return u64::from(samples) * line.0[index].1;
+        }
+        times().map(|time| line.0[line.index(time)].1).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLOCK: EventId = EventId(0);
+
+    fn events(resets: &Resets, times: &[i64]) -> u64 {
+        let at = |n: usize| TraceNs(times[n]);
+        let row = (times.len() as u32, at(0), at(times.len() - 1));
+        resets.events(CLOCK, row, || times.iter().copied().map(TraceNs))
+    }
+
+    /// A sample counts for the reset value at its time, whatever came later.
+    #[test]
+    fn in_force_at_its_time() {
+        let mut resets = Resets::new(&[10, 7]);
+        assert_eq!(events(&resets, &[0, 50, 99]), 30);
+        resets.change(CLOCK, TraceNs(100), 40);
+        assert_eq!(events(&resets, &[0, 50, 99]), 30);
+        assert_eq!(events(&resets, &[100, 200]), 80);
+        assert_eq!(events(&resets, &[0, 99, 100]), 60);
+        resets.change(CLOCK, TraceNs(150), 10);
+        assert_eq!(events(&resets, &[0, 149, 150]), 60);
+        // The same at both ends, another in between.
+        assert_eq!(events(&resets, &[0, 120, 150]), 60);
+        assert_eq!(events(&resets, &[160]), 10);
+        let times = std::iter::empty;
+        let row = (3, TraceNs(0), TraceNs(200));
+        assert_eq!(resets.events(EventId(1), row, times), 21);
+        assert_eq!(resets.events(EventId(9), row, times), 3);
+    }
+
+    /// Memory is bounded, and the recent past is exact.
+    #[test]
+    fn many_changes() {
+        let mut resets = Resets::new(&[1]);
+        for n in 0..3 * KEPT as i64 {
+            resets.change(CLOCK, TraceNs(n), n as u64);
+        }
+        assert!(resets.0[0].0.len() <= KEPT);
+        assert_eq!(events(&resets, &[3 * KEPT as i64 - 2]), 3 * KEPT as u64 - 2);
+    }
+}

@@ -1,0 +1,207 @@
+//! `--max-overhead`: the reset value follows the cost, and the figures follow the reset value.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::HashMap;
+
+use pebs_tests::recording::{Recorder, Recording};
+use pebs_tests::trace::Trace;
+use pebs_tests::workload::Workload;
+use pebs_tests::{check, machine, need};
+use serde_json::Value;
+
+/// A change of the reset value.
+struct Change {
+    time_ns: i64,
+    old: u64,
+    new: u64,
+}
+
+/// The rows of `trace.json`: each goes on from the one before, within the bounds, and the last is
+/// in force at the end.
+fn changes(trace: &Trace) -> Vec<Change> {
+    let bound = &trace.json["max_overhead"];
+    let number = |value: &Value, key: &str| value[key].as_u64().unwrap();
+    let rows = trace.json["resets"].as_array().unwrap();
+    let changes: Vec<Change> = rows
+        .iter()
+        .map(|row| Change {
+            time_ns: row["time_ns"].as_i64().unwrap(),
+            old: number(row, "old"),
+            new: number(row, "new"),
+        })
+        .collect();
+    let (least, most) = (number(bound, "least_reset"), number(bound, "most_reset"));
+    assert_eq!(trace.json["events"][0]["reset"], least);
+    let mut before = (0, least);
+    for (change, row) in changes.iter().zip(rows) {
+        assert!(change.time_ns > before.0, "{rows:#?}");
+        assert_eq!(change.old, before.1, "{rows:#?}");
+        assert!((least..=most).contains(&change.new), "{rows:#?}");
+        assert_ne!(change.old, change.new, "{rows:#?}");
+        let (grows, overhead) = (change.new > change.old, row["overhead"].as_f64());
+        if let Some(overhead) = overhead {
+            let above = overhead > bound["most"].as_f64().unwrap();
+            assert_eq!(above, grows, "{row:#} {bound:#}");
+        }
+        before = (change.time_ns, change.new);
+    }
+    assert_eq!(number(bound, "reset"), before.1);
+    changes
+}
+
+/// The overhead of the last windows, as the run reports it. Chance makes a window uncertain by an
+/// eighth, so that one may lie above the bound, and not far.
+fn last_overhead(trace: &Trace, recording: &Recording) -> f64 {
+    let last = trace.json["max_overhead"]["last"].as_f64();
+    last.unwrap_or_else(|| panic!("no window could be judged\n{}", recording.tool))
+}
+
+/// Threads that a started command makes inherit their counters, which have to be opened anew: the
+/// overhead comes down to the bound, every thread is sampled as rarely as the last change says,
+/// and estimates are those of a program that was not sampled more often at first.
+#[test]
+fn threads_of_a_command() {
+    need!(machine::root());
+    let workload = Workload::build("threads");
+    let (recording, truth) = Recorder::new(&workload.spec(super::ID))
+        .args(&["--event", "cpu-clock", "--reset", "16000"])
+        .args(&["--max-overhead", "5%"])
+        .workload(&workload, &["3", "150", "4000"]);
+    let trace = recording.trace();
+    check::whole_visits(&trace, &truth);
+    let changes = changes(&trace);
+    let Some(last) = changes.last() else {
+        // 16 us of CPU time between samples of up to 0.8 us.
+        let sample_ns = trace.json["cost"]["samples_ns"].as_f64().unwrap()
+            / trace.json["cost"]["samples"].as_f64().unwrap();
+        assert!(sample_ns < 900.0, "no change\n{}", recording.tool);
+        return;
+    };
+    let overhead = last_overhead(&trace, &recording);
+    assert!(overhead < 0.05 * 1.5, "{overhead}\n{}", recording.tool);
+    assert!(recording.tool.stdout.contains("at most 5.0 % asked for"));
+    own_rates(&trace, last);
+    stands_for_the_time(&trace);
+}
+
+/// Samples of each thread after the last change, against its time on the CPU since then.
+fn own_rates(trace: &Trace, last: &Change) {
+    let mut oncpu: HashMap<u64, f64> = HashMap::new();
+    let visits = trace.visits();
+    let later = visits.iter().filter(|it| it.begin_ns > last.time_ns);
+    for visit in later.clone() {
+        *oncpu.entry(visit.tid).or_default() += visit.oncpu_ns.unwrap() as f64;
+    }
+    let mut samples: HashMap<u64, u64> = HashMap::new();
+    for visit in later {
+        *samples.entry(visit.tid).or_default() += visit.samples;
+    }
+    let mut judged = 0;
+    for (tid, oncpu) in oncpu {
+        let expected = oncpu / last.new as f64;
+        if expected < 50.0 {
+            continue;
+        }
+        let seen = samples[&tid] as f64;
+        let rate = seen / expected;
+        assert!(
+            (0.6..1.4).contains(&rate),
+            "thread {tid}: {seen} of {expected}"
+        );
+        judged += 1;
+    }
+    assert!(judged > 0, "nothing ran after the last change");
+}
+
+/// `events` is the time that the samples stand for, and `self_ns` all of it.
+fn stands_for_the_time(trace: &Trace) {
+    let oncpu: f64 = trace
+        .visits()
+        .iter()
+        .map(|it| it.oncpu_ns.unwrap() as f64)
+        .sum();
+    let rows = trace.visit_functions();
+    let events: f64 = rows.iter().map(|row| row.events as f64).sum();
+    assert!(
+        (0.8..1.2).contains(&(events / oncpu)),
+        "{events} of {oncpu}"
+    );
+    let own: f64 = rows.iter().filter_map(|row| row.self_ns).sum();
+    let sampled: HashMap<u64, i64> = trace
+        .visits()
+        .iter()
+        .filter(|it| it.samples > 0)
+        .map(|it| (it.visit_id, it.oncpu_ns.unwrap()))
+        .collect();
+    let whole = sampled.values().sum::<i64>() as f64;
+    assert!((own - whole).abs() < 0.001 * whole, "{own} of {whole}");
+    // What the reset value asked for would make of it.
+    let naive = rows
+        .iter()
+        .map(|row| row.samples as f64 * 16_000.0)
+        .sum::<f64>();
+    assert!(
+        naive < 0.7 * oncpu,
+        "{naive} of {oncpu}: nothing was changed"
+    );
+}
+
+/// An event that counts work, on a thread that was there before: the events that samples stand for
+/// are those that happened, whatever the reset value was.
+#[test]
+fn page_faults_are_still_counted() {
+    need!(machine::root());
+    let workload = Workload::build("refaults");
+    let mut target = workload.start(&["8000"]);
+    let live = Recorder::new(&workload.spec(super::ID))
+        .args(&["--event", "page-faults", "--reset", "1", "--no-page-faults"])
+        .args(&["--max-overhead", "5%"])
+        .attach(target.process.pid());
+    target.go();
+    let (_, truth) = target.finish();
+    let recording = live.stop();
+    let trace = recording.trace();
+    check::whole_visits(&trace, &truth);
+    let changes = changes(&trace);
+    assert!(!changes.is_empty(), "no change\n{}", recording.tool);
+    let overhead = last_overhead(&trace, &recording);
+    assert!(overhead < 0.05 * 1.5, "{overhead}\n{}", recording.tool);
+    let happened = 8_000.0 * 64.0;
+    let counted: f64 = trace
+        .visit_functions()
+        .iter()
+        .map(|it| it.events as f64)
+        .sum();
+    let ratio = counted / happened;
+    assert!((0.9..1.1).contains(&ratio), "{counted} of {happened}");
+    let samples = trace.account("samples").written as f64;
+    assert!(samples < 0.8 * happened, "{samples} of {happened}");
+}
+
+/// Marks that alone cost more than the bound are said to, in the run and in the trace, and samples
+/// are as few as they may be. The exit code is that of a whole trace.
+#[test]
+fn marks_alone() {
+    need!(machine::root());
+    let workload = Workload::build("short_visits");
+    let (recording, _) = Recorder::new(&workload.spec("handle(id=arg1)"))
+        .args(&["--event", "cpu-clock", "--reset", "50000"])
+        .args(&["--max-overhead", "1%", "--max-reset", "400000"])
+        .workload(&workload, &["15000", "20000"]);
+    let trace = recording.trace();
+    let bound = &trace.json["max_overhead"];
+    assert_eq!(bound["most_reset"], 400_000);
+    assert_eq!(bound["marks_alone"], true, "{bound:#}");
+    assert_eq!(changes(&trace).last().map(|it| it.new), Some(400_000));
+    let said = recording
+        .tool
+        .stderr
+        .matches("warning: marks alone ")
+        .count();
+    assert_eq!(
+        said, 2,
+        "once in the run and once at the end\n{}",
+        recording.tool
+    );
+}
