@@ -229,7 +229,7 @@ fn group_metadata(
             ColumnChunkMetaData::builder(Arc::clone(column))
                 .set_compression(Compression::UNCOMPRESSED)
                 .set_encodings(chunk.encodings.to_vec())
-                .set_num_values(rows as i64)
+                .set_num_values(chunk.values.unwrap_or(rows) as i64)
                 .set_total_compressed_size(bytes)
                 .set_total_uncompressed_size(bytes)
                 .set_dictionary_page_offset(dictionary)
