@@ -5,6 +5,7 @@
 //! by [`PipelineOptions::max_samples`], everything else by the number of threads and functions.
 
 mod account;
+mod keep;
 mod rows;
 
 use std::collections::VecDeque;
@@ -18,7 +19,7 @@ use crate::analysis::estimate::Pause;
 use crate::collect::drain::Cycle;
 use crate::collect::sideband_decode::SidebandEvent;
 use crate::correlate::{CorrelateOptions, Correlator};
-use crate::store::run::ClockError;
+use crate::store::run::{ClockError, KeptVisits};
 use crate::store::schema::{LossRow, Table, visit_flag};
 use crate::store::writer::{TraceWriter, WriteError};
 use crate::stream::clock::Clock;
@@ -29,6 +30,8 @@ use crate::symbolize::{SymbolizeOptions, Symbolizer};
 use crate::target::probe::{ProbeSet, VisitRule};
 use crate::units::{Cpu, KtimeNs, Pid, TraceNs};
 use account::Accounts;
+pub use keep::Keep;
+use keep::Keeper;
 use rows::Rows;
 
 /// Settings of a [`Pipeline`].
@@ -44,6 +47,11 @@ pub struct PipelineOptions {
     pub max_samples: usize,
     /// How to symbolize.
     pub symbolize: SymbolizeOptions,
+    /// Whose details are kept.
+    pub keep: Keep,
+    /// Trace time that a row of the aggregates covers at most; where it is the writer's segment, no
+    /// segment holds a part of an interval.
+    pub interval: Duration,
 }
 
 /// Figures for the status line, updated once a cycle.
@@ -77,6 +85,8 @@ pub struct Outcome {
     pub samples: u64,
     /// Visits closed.
     pub visits: u64,
+    /// Visits whose details were kept, by reason.
+    pub kept: KeptVisits,
     /// Time on the CPU of all visits, ns; `None` if switches were not recorded.
     pub visits_oncpu_ns: Option<f64>,
     /// End of the trace.
@@ -128,6 +138,7 @@ impl Pipeline {
                 Symbolizer::new(options.symbolize.clone()),
                 &options.clock_events,
                 writer,
+                Keeper::new(options.keep, options.interval),
             ),
             accounts: Accounts::default(),
             sideband: VecDeque::new(),
@@ -288,6 +299,8 @@ impl Pipeline {
         self.advance(TraceNs(i64::MAX));
         self.correlator.finish(end, &mut self.rows);
         self.accounts.take_used(&mut self.rows);
+        self.rows
+            .write_aggregates(Duration::from_nanos(end.0.max(0) as u64));
         self.rows.flush_all();
         let lost_samples = self.rows.lost_rows(Table::Samples);
         Outcome {
@@ -297,6 +310,7 @@ impl Pipeline {
             marks_by: std::mem::take(&mut self.accounts.marks_by),
             samples: self.accounts.samples(),
             visits: self.rows.visits,
+            kept: self.rows.keeper.kept,
             visits_oncpu_ns: self.rows.oncpu_ns(),
             end,
             mappings_lost: self.rows.mappings_lost,

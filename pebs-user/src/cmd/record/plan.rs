@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use anyhow::bail;
 
-use crate::cli::{RecordArgs, ReturnArg, SampleClock};
+use crate::cli::{KeepArg, RecordArgs, ReturnArg, SampleClock};
 use crate::cmd::Hinted;
 use crate::cmd::report::Format;
+use crate::pipeline::Keep;
 use crate::pmu::attr::{self, EventClass, ResolvedEvent};
 use crate::pmu::event::{EventKind, EventSpec};
 use crate::pmu::host::Host;
@@ -69,6 +70,8 @@ pub struct Plan {
     pub format: Format,
     /// How to symbolize.
     pub symbolize: SymbolizeOptions,
+    /// Whose details are kept.
+    pub keep: Keep,
     /// Remarks for the first lines and for the trace.
     pub notes: Vec<String>,
     /// What may disappoint, and what to do.
@@ -86,6 +89,7 @@ impl Plan {
         let pids: Vec<Pid> = args.pids.iter().copied().map(Pid).collect();
         // What was typed wrong is said first, even to someone who lacks the privileges.
         let reset = reset::reset_value(args.reset)?;
+        let keep = keep(args)?;
         let specs = parse_events(&args.events)?;
         for pid in &pids {
             if !process::exists(*pid) {
@@ -163,6 +167,7 @@ impl Plan {
                 inlined,
                 debug_dirs: None,
             },
+            keep,
             notes,
             warnings,
             voice: Voice::default(),
@@ -217,6 +222,27 @@ impl Plan {
             eprintln!("hint: {}", warning.hint);
         }
     }
+}
+
+/// Whose details are kept.
+fn keep(args: &RecordArgs) -> anyhow::Result<Keep> {
+    let keep = match args.keep {
+        KeepArg::Slow => return Ok(Keep::Slow(args.slow.unwrap_or_default())),
+        KeepArg::All => Keep::All,
+        KeepArg::None => Keep::None,
+    };
+    let Some(rule) = args.slow else {
+        return Ok(keep);
+    };
+    let what = if keep == Keep::All {
+        "everything"
+    } else {
+        "nothing"
+    };
+    bail!(Hinted::new(
+        format!("--slow {rule} says which items to keep, but {what} is kept"),
+        format!("add --keep slow: '--keep slow --slow {rule}'"),
+    ))
 }
 
 fn parse_events(typed: &[String]) -> anyhow::Result<Vec<EventSpec>> {

@@ -230,6 +230,8 @@ impl Workers {
             clock_events: plan.clock_events(),
             max_samples: plan.max_samples,
             symbolize: plan.symbolize.clone(),
+            keep: plan.keep,
+            interval: plan.segment,
         };
         let (probes, pids) = (plan.probes.clone(), plan.pids.clone());
         let needs_clock = plan.events.iter().any(|event| event.perf_clock);
