@@ -27,6 +27,7 @@
 //! | how rings are emptied, and the frontier | [`collect::drain`] |
 //! | which sample belongs to which item | [`correlate`] |
 //! | names of functions | [`symbolize`] |
+//! | whose details are kept (`--keep`), and the aggregates of all visits | [`analysis::baseline`], [`analysis::sketch`], `pipeline::keep` |
 //! | a column of the trace | [`store::schema`], and nothing else |
 //! | an estimate and its error | [`analysis::estimate`], [`analysis::pool`] |
 //! | what the report says | [`analysis::report`] |
@@ -72,6 +73,9 @@
 //! * One mark program serves entries, returns and addresses: what a site's marks mean and which
 //!   arguments they carry is data ([`pebs_common::config::SiteConfig`]), chosen by the attach cookie.
 //! * A started command is held by ptrace at its first instruction until everything is attached.
+//! * What `--keep` leaves out is decided when a visit closes, after its estimates and before its rows:
+//!   a visit that is kept is whole, one that is not has a row in `visits` and its part in
+//!   `function_stats`. Its samples are booked as `not_kept`.
 //! * Time off the CPU is kept in a table of its own, `waits`, with the function in which the thread
 //!   left user space; `visit_functions` holds time on the CPU only.
 

@@ -25,7 +25,7 @@
 //! *Running.* A distribution is that of the last 2^16 to 2^17 values: the values go to one
 //! [`Sketch`], and when it has 2^16 the one before it is forgotten. Slow visits are part of it, as
 //! leaving them out would lower the quantile again and again. A limit is drawn anew when 1/64 more
-//! values have come, at the latest after 1,024.
+//! values have come, but at least 16 and at most 1,024.
 //!
 //! *Assumption*: visits of a group are alike but for what makes them slow, and time is not shorter
 //! than the sketch's buckets tell apart (3 %).
@@ -39,8 +39,8 @@ use crate::analysis::sketch::Sketch;
 /// Values of a generation.
 const GENERATION: u64 = 1 << 16;
 
-/// New values after which a limit is drawn again at the latest.
-const REFRESH: u64 = 1024;
+/// Fewest and most new values after which a limit is drawn again.
+const REFRESH: (u64, u64) = (16, 1024);
 
 /// Fewest visits that a baseline is made of.
 const FEWEST: u64 = 100;
@@ -174,7 +174,7 @@ impl Running {
         }
         if self.current.len() >= self.refresh_at {
             let len = self.len();
-            self.refresh_at = self.current.len() + (len / 64).clamp(1, REFRESH);
+            self.refresh_at = self.current.len() + (len / 64).clamp(REFRESH.0, REFRESH.1);
             // Rare, and no more than the sketch of one generation: the sum is not kept.
             let mut all = self.current.clone();
             all.merge(&self.previous);
@@ -229,6 +229,12 @@ impl GroupBaseline {
             Rule::Multiple(times) => is_beyond(duration as f64, times, self.durations.median),
         };
         if slow { Verdict::Slow } else { Verdict::Usual }
+    }
+
+    /// Whether the rule looks at functions.
+    #[must_use]
+    pub const fn judges_functions(&self) -> bool {
+        !matches!(self.rule, Rule::Absolute(_))
     }
 
     /// Whether the time of a function diverges from what it usually takes in a visit of the group,

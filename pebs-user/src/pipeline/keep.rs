@@ -20,6 +20,9 @@ use crate::store::schema::{FunctionStatRow, measure, visit_flag};
 use crate::units::{EventId, FunctionId, ProbeId, TraceNs};
 
 /// Whose details are kept.
+///
+/// With everything kept there are no aggregates: they follow from `visit_functions`, which is
+/// exact and merges as well.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Keep {
     /// Those of every visit; no aggregates are made.
@@ -167,7 +170,12 @@ impl Keeper {
         };
         let group = group(&mut self.groups, visit, self.keep);
         let mut verdict = group.baseline.judge(duration);
-        for estimate in functions {
+        let judged = if group.baseline.judges_functions() {
+            functions
+        } else {
+            &[]
+        };
+        for estimate in judged {
             let (Some(own), Some(stderr)) = (estimate.self_ns, estimate.self_stderr_ns) else {
                 continue;
             };

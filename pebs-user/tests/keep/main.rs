@@ -16,6 +16,7 @@ use pebs_user::analysis::report::{ReportOptions, build};
 use pebs_user::analysis::sketch::RELATIVE_ERROR;
 use pebs_user::pipeline::{Keep, Outcome, Pipeline, PipelineOptions};
 use pebs_user::store::reader::Trace;
+use pebs_user::store::recover::recover;
 use pebs_user::store::run::{EventInfo, KeepInfo, KeptVisits, RunInfo};
 use pebs_user::store::schema::{SCHEMA_VERSION, Table, measure, visit_flag};
 use pebs_user::store::writer::{TraceWriter, WriterOptions};
@@ -93,14 +94,13 @@ fn info(keep: Keep) -> RunInfo {
     }
 }
 
-fn make(stream: &Stream, keep: Keep) -> Made {
-    let place = tempfile::tempdir().unwrap();
-    let info = info(keep);
+/// A pipeline that has taken in the whole stream, but is not finished.
+fn run(stream: &Stream, keep: Keep, dir: &Path) -> Pipeline {
     let options = WriterOptions {
         segment: INTERVAL,
-        flush: INTERVAL,
+        flush: INTERVAL / 5,
     };
-    let writer = TraceWriter::create(&place.path().join("trace"), &info, options).unwrap();
+    let writer = TraceWriter::create(dir, &info(keep), options).unwrap();
     let options = PipelineOptions {
         origin: KtimeNs(stream::ORIGIN),
         switches: true,
@@ -115,10 +115,16 @@ fn make(stream: &Stream, keep: Keep) -> Made {
     for mut cycle in stream.cycles() {
         pipeline.cycle(&mut cycle);
     }
+    pipeline
+}
+
+fn make(stream: &Stream, keep: Keep) -> Made {
+    let place = tempfile::tempdir().unwrap();
+    let pipeline = run(stream, keep, &place.path().join("trace"));
     let outcome = pipeline.finish(stream.end());
     let samples = check(stream, &outcome);
     let totals = outcome.ledger.totals().samples;
-    outcome.writer.finish(&info).unwrap();
+    outcome.writer.finish(&info(keep)).unwrap();
     Made {
         place,
         kept: outcome.kept,
@@ -283,8 +289,8 @@ fn agrees(merged: &Stat, mut values: Vec<f64>, visits: u64) {
     }
 }
 
-fn report(made: &Made) -> ProbeReport {
-    let mut report = build(&made.trace(), &ReportOptions::default()).unwrap();
+fn report(trace: &Trace) -> ProbeReport {
+    let mut report = build(trace, &ReportOptions::default()).unwrap();
     report.probes.remove(0)
 }
 
@@ -304,9 +310,9 @@ fn near(a: f64, b: f64, part: f64) {
 #[test]
 fn reports_agree() {
     let stream = Stream::new();
-    let whole = report(&make(&stream, Keep::All));
+    let whole = report(&make(&stream, Keep::All).trace());
     let (slow, none) = (make(&stream, rule("3x")), make(&stream, Keep::None));
-    let (slow, none) = (report(&slow), report(&none));
+    let (slow, none) = (report(&slow.trace()), report(&none.trace()));
     assert!(whole.largest.len() >= 5);
     for other in [&slow, &none] {
         assert_eq!((other.visits, other.counted), (ITEMS, ITEMS));
@@ -346,4 +352,38 @@ fn reports_agree() {
     let class = none.slow.as_ref().unwrap();
     assert_eq!(class.without_details, class.visits);
     assert!(none.spread.is_empty() && none.slowest.iter().all(|visit| visit.is_condensed()));
+}
+
+/// A recording that is killed has visits behind its last aggregates. Recovered, its report is of what
+/// there is: the same mean times, and no visit is taken off that was never added.
+#[test]
+fn killed_recording_is_reported() {
+    let (stream, place) = (Stream::new(), tempfile::tempdir().unwrap());
+    let dir = place.path().join("trace");
+    drop(run(&stream, rule("3x"), &dir));
+    let recovered = recover(&dir).unwrap();
+    assert!(recovered.tables.iter().any(|it| it.table == Table::Visits));
+    let (trace, whole) = (Trace::open(&dir).unwrap(), make(&stream, Keep::All));
+    let stats = tables::stats(&trace);
+    let aggregated = Stat::merged(&stats, measure::DURATION, None).visits;
+    let visits = trace.rows(Table::Visits).unwrap();
+    assert!(
+        0 < aggregated && aggregated < visits,
+        "{aggregated} {visits}"
+    );
+    let (cut, whole) = (report(&trace), report(&whole.trace()));
+    assert_eq!(
+        (cut.counted, cut.time.as_ref().unwrap().visits),
+        (visits, aggregated)
+    );
+    for expected in &whole.largest {
+        let cell = row(&cut.largest, expected).all;
+        near(
+            cell.per_visit.unwrap(),
+            expected.all.per_visit.unwrap(),
+            0.1,
+        );
+    }
+    let f = |report: &ProbeReport| row(&report.spread, &whole.spread[0]).typical.per_visit;
+    near(f(&cut).unwrap(), f(&whole).unwrap(), 0.1);
 }
