@@ -190,12 +190,11 @@ impl Rows {
     fn name(&mut self, samples: &[RawSample], pid: Pid) {
         self.timed.clear();
         let symbolizer = &mut self.symbolizer;
-        self.timed
-            .extend(samples.iter().map(|sample| TimedSample {
-                time: sample.time,
-                function: symbolizer.function(pid, sample.ip),
-                event: sample.event,
-            }));
+        self.timed.extend(samples.iter().map(|sample| TimedSample {
+            time: sample.time,
+            function: symbolizer.function(pid, sample.ip),
+            event: sample.event,
+        }));
     }
 
     /// Writes the samples that were named last.

@@ -611,7 +611,7 @@ mod tests {
             let (a, b) = slices.split_at(cut % slices.len());
             let groups: Vec<_> = [a, b].into_iter().filter(|g| !g.is_empty()).collect();
             let mut column = Lists::<UInt64Type>::default();
-            let read = through_a_file(&mut column, &groups, Lists::push);
+            let (read, _) = through_a_file(&mut column, &groups, Lists::push);
             let read = read.as_list::<i32>();
             for (row, list) in lists.iter().enumerate() {
                 let values = read.value(row);
