@@ -61,6 +61,10 @@ pub static SAMPLE_TIME_OFFSET: Global<u64> = Global::new(0);
 #[unsafe(no_mangle)]
 pub static TASK_PID_OFFSET: Global<u64> = Global::new(0);
 
+/// Offset of `__state` in `struct task_struct`; used before Linux 5.18 only.
+#[unsafe(no_mangle)]
+pub static TASK_STATE_OFFSET: Global<u64> = Global::new(0);
+
 /// Offset of `signal` in `struct task_struct`.
 #[unsafe(no_mangle)]
 pub static TASK_SIGNAL_OFFSET: Global<u64> = Global::new(0);

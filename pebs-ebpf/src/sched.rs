@@ -16,10 +16,21 @@ use crate::task::{self, Ids};
 /// `sched_switch(bool preempt, task prev, task next, unsigned prev_state)`, since Linux 5.18.
 #[btf_tracepoint(function = "sched_switch")]
 pub fn sched_switch(ctx: BtfTracePointContext) -> i32 {
+    switched(&ctx, |ctx| ctx.arg::<u32>(3))
+}
+
+/// `sched_switch(bool preempt, task prev, task next)`, before: the state is read from the thread.
+#[btf_tracepoint(function = "sched_switch")]
+pub fn sched_switch_5_15(ctx: BtfTracePointContext) -> i32 {
+    switched(&ctx, |ctx| task::state_of(ctx.arg::<*const u8>(1)))
+}
+
+#[inline(always)]
+fn switched(ctx: &BtfTracePointContext, state: impl FnOnce(&BtfTracePointContext) -> u32) -> i32 {
     let previous = task::current();
     if task::is_traced(previous.pid) {
         let preempted = ctx.arg::<u64>(0) as u8 != 0;
-        let state = u64::from(ctx.arg::<u32>(3));
+        let state = u64::from(state(ctx));
         let flags = if preempted { switch_flag::PREEMPTED } else { 0 };
         switch(Kind::SwitchOut, flags, previous, user_ip(), state);
     }

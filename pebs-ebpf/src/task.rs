@@ -6,7 +6,9 @@ use pebs_common::config::Scope;
 use pebs_common::counter::Counter;
 
 use crate::emit::count;
-use crate::maps::{SCOPE, SIGNAL_LIVE_OFFSET, TASK_PID_OFFSET, TASK_SIGNAL_OFFSET, TRACED};
+use crate::maps::{
+    SCOPE, SIGNAL_LIVE_OFFSET, TASK_PID_OFFSET, TASK_SIGNAL_OFFSET, TASK_STATE_OFFSET, TRACED,
+};
 
 /// A thread and its process.
 #[derive(Clone, Copy)]
@@ -40,6 +42,16 @@ pub fn ids_of(task: *const u8) -> Option<Ids> {
         pid: (both >> 32) as u32,
         tid: both as u32,
     })
+}
+
+/// The `TASK_*` state bits of a thread; 0, which is running, if they can't be read.
+#[inline(always)]
+pub fn state_of(task: *const u8) -> u32 {
+    let state = task
+        .wrapping_add(TASK_STATE_OFFSET.load() as usize)
+        .cast::<u32>();
+    // SAFETY: the helper checks the address.
+    unsafe { bpf_probe_read_kernel(state) }.unwrap_or(0)
 }
 
 /// Whether no thread of the task's process is left.

@@ -37,7 +37,7 @@
 //! The main thread waits for the end (signals, time, the command, the target) in a tokio loop and
 //! looks after throttling and CPUs that come and go. The *draining* thread empties all rings every few
 //! ms and hands the bytes on as a cycle. The *pipeline* thread does everything from decoding to
-//! column buffers. A background thread of [`store::writer`] closes segments. Memory between the
+//! encoded pages. A background thread of [`store::writer`] compacts closed segments. Memory between the
 //! threads is bounded in bytes; when the bound is reached the rings fill, and the kernel programs
 //! refuse samples (never marks, as long as samples can be refused) and count them.
 //!
@@ -52,9 +52,10 @@
 //!   to the instant at which the looking began.
 //! * **decode, clock** ([`stream::decode`], [`stream::clock`]). Invariant: no bytes make them fail.
 //!   All clock arithmetic is in `clock`.
-//! * **order** ([`stream::order`]). Invariant: records come out once, in time order, below the frontier.
-//!   It does not know what a mark is.
-//! * **correlate** ([`correlate`]). Invariant: at each instant at most one visit of a thread is current,
+//! * **order** ([`stream::order`]). Invariant: records come out once, below the frontier, those of a
+//!   thread in time order. It knows which records concern several threads, not what they mean.
+//! * **correlate** ([`correlate`]). Invariant: a thread is brought up to the time of a record that
+//!   concerns several before that record is used, and at each instant at most one visit of a thread is current,
 //!   so no sample and no time counts twice. No symbols, no files.
 //! * **symbolize** ([`symbolize`]). Invariant: a sample always gets a function, and no name is guessed.
 //! * **sink** ([`store::writer`]). Invariant: a file that ends in `.parquet` is whole. No estimates.
@@ -72,6 +73,11 @@
 //!   look-up. Each event has its own copy of the sample program, as inherited events carry no cookie.
 //! * One mark program serves entries, returns and addresses: what a site's marks mean and which
 //!   arguments they carry is data ([`pebs_common::config::SiteConfig`]), chosen by the attach cookie.
+//! * There is no order over all rings: it would cost more than decoding and correlating together, and
+//!   hardly any record of one thread concerns another. Each thread has a lane, sorted as it comes.
+//! * Rows are encoded as Parquet pages when they are made, and an open segment is a Parquet file whose
+//!   row groups have a footer each: what `kill -9` leaves is read up to the last footer, and closing a
+//!   segment is a rename. A general writer compacts it afterwards, off the path of the records.
 //! * A started command is held by ptrace at its first instruction until everything is attached.
 //! * What `--keep` leaves out is decided when a visit closes, after its estimates and before its rows:
 //!   a visit that is kept is whole, one that is not has a row in `visits` and its part in

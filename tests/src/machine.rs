@@ -60,6 +60,25 @@ pub fn cpus(n: usize) -> Result<(), String> {
     }
 }
 
+/// At least that version of the kernel.
+///
+/// # Errors
+/// The reason to skip.
+///
+/// # Panics
+/// If the kernel does not say its version.
+pub fn kernel(major: u32, minor: u32) -> Result<(), String> {
+    let uname = rustix::system::uname();
+    let release = uname.release().to_string_lossy();
+    let mut numbers = release.split(['.', '-', '+']).map(str::parse::<u32>);
+    let mut next = || numbers.next().and_then(Result::ok).expect("a version");
+    if (next(), next()) >= (major, minor) {
+        Ok(())
+    } else {
+        Err(format!("Linux {major}.{minor} needed, this is {release}"))
+    }
+}
+
 /// Path of an installed program, symbolic links followed.
 ///
 /// # Errors

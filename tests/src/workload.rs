@@ -70,6 +70,11 @@ pub struct Workload {
 }
 
 impl Workload {
+    /// Names of all workloads.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        RECIPES.iter().map(|(name, _)| *name)
+    }
+
     /// Builds a workload that needs nothing but a compiler.
     ///
     /// # Panics

@@ -30,6 +30,18 @@ fn truth_of(name: &str, args: &[&str], items: usize) -> Truth {
     truth
 }
 
+/// Every workload can be built, or says what it lacks. Also called for what it leaves behind, by the
+/// runs on other kernels.
+#[test]
+fn every_workload_builds() {
+    for name in Workload::names() {
+        match Workload::try_build(name) {
+            Ok(workload) => assert!(workload.path.is_file(), "{name}"),
+            Err(reason) => assert!(!reason.is_empty(), "{name}"),
+        }
+    }
+}
+
 /// Every workload that ends by itself.
 #[test]
 fn truths_are_consistent() {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::toolchain::{self, Core};
-use crate::{demo, setup, shell, test};
+use crate::{demo, kernels, setup, shell, test};
 
 /// One step.
 struct Step {
@@ -15,7 +15,7 @@ struct Step {
 }
 
 /// The steps, cheap ones first.
-const STEPS: [Step; 7] = [
+const STEPS: [Step; 8] = [
     Step {
         name: "setup",
         run: setup::ensure,
@@ -43,6 +43,10 @@ const STEPS: [Step; 7] = [
     Step {
         name: "demo",
         run: demo::small,
+    },
+    Step {
+        name: "older kernel",
+        run: kernels::small,
     },
 ];
 

@@ -1,4 +1,4 @@
-//! Development tasks: `cargo xtask setup | demo | test | ci | bench | accuracy`.
+//! Development tasks: `cargo xtask setup | demo | test | ci | bench | accuracy | kernels`.
 
 use std::process::ExitCode;
 
@@ -8,6 +8,7 @@ mod accuracy;
 mod bench;
 mod ci;
 mod demo;
+mod kernels;
 mod recorder;
 mod setup;
 mod shell;
@@ -37,9 +38,17 @@ enum Task {
     Bench(bench::Args),
     /// Measure bias and error of both estimates against known truth
     Accuracy(accuracy::Args),
+    /// Run the tests of the real kernel on Debian's older and newer kernels, in QEMU
+    Kernels(kernels::Args),
+    /// Take the steps of a guest of `kernels`
+    #[command(hide = true)]
+    Guest,
 }
 
 fn main() -> ExitCode {
+    if kernels::guest::is_init() {
+        return kernels::guest::init();
+    }
     let result = match Cli::parse().task {
         Task::Setup(args) => setup::main(&args),
         Task::Demo(args) => demo::main(&args),
@@ -47,6 +56,8 @@ fn main() -> ExitCode {
         Task::Ci => ci::main(),
         Task::Bench(args) => bench::main(&args),
         Task::Accuracy(args) => accuracy::main(&args),
+        Task::Kernels(args) => kernels::main(&args),
+        Task::Guest => kernels::guest::work(),
     };
     match result {
         Ok(code) => code,

@@ -96,12 +96,14 @@ fn runner_variable() -> String {
 
 /// Sums over all test programs.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Counts {
-    passed: u64,
-    failed: u64,
+pub struct Counts {
+    /// Skipped ones among them.
+    pub passed: u64,
+    /// Failed.
+    pub failed: u64,
     ignored: u64,
     /// Reasons of the tests that passed only because what they need is not here.
-    skipped: Vec<String>,
+    pub skipped: Vec<String>,
     /// Inside the output of tests that passed.
     in_output: bool,
 }
@@ -109,7 +111,7 @@ struct Counts {
 impl Counts {
     /// Takes a line of a test program's output, and says whether it is worth showing: the output
     /// of tests that passed is not, but for the reason why one was skipped.
-    fn read(&mut self, line: &str) -> bool {
+    pub fn read(&mut self, line: &str) -> bool {
         let trimmed = line.trim_start();
         let is_skip = trimmed.starts_with("SKIP ");
         if is_skip {
@@ -142,18 +144,16 @@ impl Counts {
         }
     }
 
-    fn summary(&self) -> String {
-        let Self {
-            passed,
-            failed,
-            ignored,
-            skipped,
-            in_output: _,
-        } = self;
+    /// `12 passed, 0 failed, 1 skipped`.
+    pub fn figures(&self) -> String {
         // A skipped test counts as passed for the test program.
-        let ran = passed.saturating_sub(skipped.len() as u64);
-        let skipped = skipped.len();
-        format!("tests: {ran} passed, {failed} failed, {skipped} skipped, {ignored} ignored")
+        let ran = self.passed.saturating_sub(self.skipped.len() as u64);
+        let (failed, skipped) = (self.failed, self.skipped.len());
+        format!("{ran} passed, {failed} failed, {skipped} skipped")
+    }
+
+    fn summary(&self) -> String {
+        format!("tests: {}, {} ignored", self.figures(), self.ignored)
     }
 }
 

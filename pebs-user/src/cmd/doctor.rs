@@ -13,6 +13,7 @@ mod sampling;
 
 pub use check::{Check, Status, evaluate};
 pub use facts::{Answer, Facts};
+pub(super) use kernel::NEWER;
 
 /// Check whether this machine can record, and how precisely
 ///

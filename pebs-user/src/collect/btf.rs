@@ -48,8 +48,11 @@ pub struct Btf {
 }
 
 const MAGIC: u16 = 0xeb9f;
+const KIND_POINTER: u32 = 2;
 const KIND_STRUCT: u32 = 4;
 const KIND_UNION: u32 = 5;
+const KIND_TYPEDEF: u32 = 8;
+const KIND_FUNC_PROTO: u32 = 13;
 
 /// Bytes that follow the 12-byte header of a type.
 fn trailer(kind: u32, vlen: usize) -> Option<usize> {
@@ -135,6 +138,30 @@ impl Btf {
             .ok_or(BtfError::NoMember(name, member))
     }
 
+    /// How many arguments a tracepoint gives to a typed program; `None` if there is none of that
+    /// name.
+    ///
+    /// Source: include/trace/bpf_probe.h: `typedef void (*btf_trace_NAME)(void *, ...)`.
+    #[must_use]
+    pub fn tracepoint_arguments(&self, name: &str) -> Option<usize> {
+        let name = format!("btf_trace_{name}");
+        let mut starts = self.starts.iter().map(|&at| at as usize);
+        let typedef =
+            starts.find(|&at| self.kind(at) == KIND_TYPEDEF && self.name_is(at, &name))?;
+        let pointer = self.target(typedef, KIND_POINTER)?;
+        let proto = self.target(pointer, KIND_FUNC_PROTO)?;
+        let info = word(&self.types, proto + 4)?;
+        // The first one is the tracepoint's own.
+        ((info & 0xffff) as usize).checked_sub(1)
+    }
+
+    /// Where the type starts that the one at `at` refers to, if it is of that kind.
+    fn target(&self, at: usize, kind: u32) -> Option<usize> {
+        let index = word(&self.types, at + 8)?.checked_sub(1)?;
+        let target = *self.starts.get(index as usize)? as usize;
+        (self.kind(target) == kind).then_some(target)
+    }
+
     fn kind(&self, at: usize) -> u32 {
         word(&self.types, at + 4).map_or(0, |info| (info >> 24) & 0x1f)
     }
@@ -191,6 +218,12 @@ mod tests {
         assert_eq!(btf.member("task_struct", "tgid").unwrap(), pid + 4);
         assert!(btf.member("perf_sample_data", "time").unwrap() > 0);
         assert!(btf.member("signal_struct", "live").is_ok());
+        assert!(matches!(
+            btf.tracepoint_arguments("sched_switch"),
+            Some(3 | 4)
+        ));
+        assert_eq!(btf.tracepoint_arguments("sched_process_exec"), Some(3));
+        assert_eq!(btf.tracepoint_arguments("no_such"), None);
         assert!(matches!(
             btf.member("task_struct", "no_such"),
             Err(BtfError::NoMember(..))

@@ -86,15 +86,35 @@ impl ProgramsError {
 /// The loaded programs and their maps. Dropping it unloads and detaches everything.
 pub struct Programs {
     ebpf: Ebpf,
+    /// Program and tracepoint of those that are loaded.
+    tracepoints: Vec<(&'static str, &'static str)>,
 }
 
-/// Programs on tracepoints, and whether they are only needed for switches.
-const TRACEPOINTS: [(&str, bool); 4] = [
-    ("sched_switch", true),
-    ("sched_process_fork", false),
-    ("sched_process_exec", false),
-    ("sched_process_exit", false),
+/// Programs on the tracepoints of their names.
+const TRACEPOINTS: [&str; 3] = [
+    "sched_process_fork",
+    "sched_process_exec",
+    "sched_process_exit",
 ];
+
+/// The tracepoint of switches.
+const SWITCH: &str = "sched_switch";
+
+/// The program for it since Linux 5.18, where it has four arguments.
+const SWITCH_PROGRAM: &str = SWITCH;
+
+/// The program for it before.
+const OLD_SWITCH_PROGRAM: &str = "sched_switch_5_15";
+
+/// Which of the programs for switches fits the kernel: with its argument too many, the newer one would
+/// not be accepted by an older kernel.
+fn switch_program(kernel: &Btf) -> &'static str {
+    if kernel.tracepoint_arguments(SWITCH) == Some(3) {
+        OLD_SWITCH_PROGRAM
+    } else {
+        SWITCH_PROGRAM
+    }
+}
 
 impl Programs {
     /// Loads the programs that the settings ask for; nothing is attached yet.
@@ -104,7 +124,19 @@ impl Programs {
     pub fn load(settings: &Settings) -> Result<Self, ProgramsError> {
         let kernel = Btf::of_kernel()?;
         let btf = aya::Btf::from_sys_fs().map_err(ProgramsError::AyaBtf)?;
+        let switch = switch_program(&kernel);
+        let mut tracepoints = Vec::new();
+        if settings.switches {
+            tracepoints.push((switch, SWITCH));
+        }
+        tracepoints.extend(TRACEPOINTS.map(|name| (name, name)));
+        let state = if switch == OLD_SWITCH_PROGRAM {
+            kernel.member("task_struct", "__state")?
+        } else {
+            0
+        };
         let offsets = [
+            ("TASK_STATE_OFFSET", state),
             (
                 "SAMPLE_TIME_OFFSET",
                 kernel.member("perf_sample_data", "time")?,
@@ -135,6 +167,7 @@ impl Programs {
         }
         let mut programs = Self {
             ebpf: loader.load(OBJECT).map_err(ProgramsError::Object)?,
+            tracepoints,
         };
         programs.load_all(settings, &btf)?;
         Ok(programs)
@@ -150,10 +183,10 @@ impl Programs {
         if settings.perf_clock_events != 0 {
             self.with("clock", |program: &mut PerfEvent| program.load())?;
         }
-        for (name, for_switches) in TRACEPOINTS {
-            if settings.switches || !for_switches {
-                self.with(name, |program: &mut BtfTracePoint| program.load(name, btf))?;
-            }
+        for (name, tracepoint) in self.tracepoints.clone() {
+            self.with(name, |program: &mut BtfTracePoint| {
+                program.load(tracepoint, btf)
+            })?;
         }
         Ok(())
     }
@@ -162,13 +195,11 @@ impl Programs {
     ///
     /// # Errors
     /// What the kernel refused.
-    pub fn attach_tracepoints(&mut self, settings: &Settings) -> Result<(), ProgramsError> {
-        for (name, for_switches) in TRACEPOINTS {
-            if settings.switches || !for_switches {
-                self.with(name, |program: &mut BtfTracePoint| {
-                    program.attach().map(drop)
-                })?;
-            }
+    pub fn attach_tracepoints(&mut self) -> Result<(), ProgramsError> {
+        for (name, _) in self.tracepoints.clone() {
+            self.with(name, |program: &mut BtfTracePoint| {
+                program.attach().map(drop)
+            })?;
         }
         Ok(())
     }
@@ -278,7 +309,8 @@ pub type Log = aya_log::EbpfLogger<&'static dyn log::Log>;
 mod tests {
     use super::*;
 
-    /// Every program passes the running kernel's verifier.
+    /// Every program passes the running kernel's verifier; the one for switches on older kernels too,
+    /// whose arguments are the first of today's.
     #[test]
     fn verifier_accepts_all() {
         if !rustix::process::geteuid().is_root() {
@@ -295,7 +327,12 @@ mod tests {
             log: true,
         };
         let mut programs = Programs::load(&settings).unwrap_or_else(|error| panic!("{error:#?}"));
-        programs.attach_tracepoints(&settings).unwrap();
+        programs.attach_tracepoints().unwrap();
         assert!(programs.sample(EventId(7)).is_ok());
+        let btf = aya::Btf::from_sys_fs().unwrap();
+        let old = programs.with(OLD_SWITCH_PROGRAM, |program: &mut BtfTracePoint| {
+            program.load(SWITCH, &btf)
+        });
+        old.unwrap_or_else(|error| panic!("{error:#?}"));
     }
 }

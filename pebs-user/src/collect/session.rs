@@ -224,7 +224,7 @@ impl Session {
     /// # Errors
     /// What the kernel refused.
     pub fn attach_tracepoints(&mut self) -> Result<(), SessionError> {
-        Ok(self.programs.attach_tracepoints(&self.settings)?)
+        Ok(self.programs.attach_tracepoints()?)
     }
 
     /// Opens every event for every target, not yet counting, and the calibrator if one is needed.

@@ -33,7 +33,8 @@ pub struct ResolvedEvent {
     pub unit: &'static str,
     /// Whether samples may come in NMI context: their ring must not be shared with marks.
     pub nmi: bool,
-    /// Whether `PERF_SAMPLE_TIME` is on the perf clock; otherwise it is `CLOCK_MONOTONIC`.
+    /// Whether samples carry the kernel's time for them, which is on the perf clock; otherwise the
+    /// program reads `CLOCK_MONOTONIC`.
     pub perf_clock: bool,
     /// `precise_ip` asked for, 0..=3; `P` is the machine's ceiling.
     pub precise_requested: u8,
@@ -423,6 +424,10 @@ fn finish(
     draft.attr.set_precise_ip(precise.into());
     let drop_in_program = modes(&mut draft, spec.modifiers, &mut notes);
     let hardware = matches!(draft.class, EventClass::Hardware { .. });
+    let perf_clock = hardware && host.programs_see_sample_time();
+    if hardware && !perf_clock {
+        notes.push(NO_SAMPLE_TIME.to_owned());
+    }
     Ok(ResolvedEvent {
         name: draft.name.unwrap_or_else(event),
         attr: draft.attr,
@@ -434,13 +439,17 @@ fn finish(
         nmi: hardware || watches_kernel(&draft.class, &draft.attr),
         class: draft.class,
         reset,
-        perf_clock: hardware,
+        perf_clock,
         precise_requested: precise,
         cpus: draft.cpus,
         drop_in_program,
         notes,
     })
 }
+
+/// Said where samples can't have their own time.
+pub const NO_SAMPLE_TIME: &str =
+    "before Linux 6.3 the program does not see a sample's own time: samples are timed when it runs";
 
 /// The level asked for; `None` where the event can't have one.
 fn precise_level(draft: &Draft, modifiers: Modifiers, host: &Host) -> Option<u8> {

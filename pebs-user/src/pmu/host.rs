@@ -113,6 +113,14 @@ impl Host {
         self.pmus.iter().find(|pmu| pmu.name == name)
     }
 
+    /// Whether a program sees the time that the kernel gave to a sample: before Linux 6.3 it finds what
+    /// happens to lie there.
+    /// Source: kernel/events/core.c (`perf_prepare_sample` before `bpf_overflow_handler`).
+    #[must_use]
+    pub fn programs_see_sample_time(&self) -> bool {
+        self.at_least(KernelVersion(6, 3))
+    }
+
     /// Whether the kernel is at least that version; an unknown version is not.
     #[must_use]
     pub fn at_least(&self, version: KernelVersion) -> bool {

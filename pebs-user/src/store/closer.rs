@@ -1,24 +1,22 @@
-//! The thread that compacts segments.
+//! The thread that compacts closed segments.
 //!
-//! That costs several times what writing the open segment does; the thread that drains the rings must
-//! not wait for it. If the thread falls behind, segments are closed as they are: larger, as readable.
+//! That costs several times what writing them did; the thread that drains the rings must not wait for
+//! it. If this thread falls behind, segments stay as they are: larger, and as readable.
 
-use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
-use std::{io, mem};
 
 use arrow::datatypes::SchemaRef;
-use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, unbounded};
+use crossbeam_channel::{Sender, TrySendError, bounded};
 
 use super::files::Owner;
-use super::segment::{Expect, close, open_path, rename};
+use super::segment::{close, closed_path, compact, open_path};
 use super::write_error::WriteError;
 
-/// Segments that wait for the thread beside the one it works on.
-const QUEUE: usize = 16;
+/// Segments that wait for the thread at most.
+const QUEUE: usize = 64;
 
 /// Bytes of segments that wait at most: some seconds of work, which the end of a run waits for.
 const BACKLOG_BYTES: u64 = 256 << 20;
@@ -34,38 +32,33 @@ pub(super) struct Job {
     pub(super) schema: SchemaRef,
     /// Rows that were written.
     pub(super) rows: u64,
-    /// Size of the open file.
+    /// Size of the file.
     pub(super) bytes: u64,
 }
 
 impl Job {
-    /// Closes the segment as it is.
-    fn run_quickly(&self) -> Result<(), WriteError> {
-        rename(&self.folder, self.number).map_err(|error| WriteError::segment(&self.path(), error))
+    /// Closes the segment.
+    pub(super) fn close(&self) -> Result<(), WriteError> {
+        let path = open_path(&self.folder, self.number);
+        close(&self.folder, self.number, self.rows)
+            .map_err(|error| WriteError::segment(&path, error))
     }
 
-    /// Closes the segment, compacted; returns by how many bytes the trace grew.
-    pub(super) fn run(&self, owner: Owner) -> Result<i64, WriteError> {
-        let expect = Expect::Rows(self.rows);
-        let closed = close(&self.folder, self.number, &self.schema, owner, expect)
-            .map_err(|error| WriteError::segment(&self.path(), error))?;
-        Ok(closed.bytes as i64 - self.bytes as i64)
-    }
-
-    fn path(&self) -> PathBuf {
-        open_path(&self.folder, self.number)
+    /// Compacts the closed segment; returns by how many bytes the trace grew.
+    fn compact(&self, owner: Owner) -> Result<i64, WriteError> {
+        let path = closed_path(&self.folder, self.number);
+        let bytes = compact(&self.folder, self.number, &self.schema, owner, self.rows)
+            .map_err(|error| WriteError::segment(&path, error))?;
+        Ok(bytes as i64 - self.bytes as i64)
     }
 }
 
 /// Handle of the thread.
 #[derive(Debug)]
 pub(super) struct Closer {
+    /// None: nothing is compacted.
     jobs: Option<Sender<Job>>,
-    failures: Receiver<(Job, WriteError)>,
-    /// Jobs that found the queue full.
-    waiting: VecDeque<Job>,
     thread: Option<JoinHandle<()>>,
-    compact: bool,
     done: Arc<Done>,
     /// Bytes of segments handed to the thread.
     submitted: u64,
@@ -81,26 +74,22 @@ struct Done {
 }
 
 impl Closer {
-    /// Starts the thread. `compact`: whether segments are compacted at all.
-    pub(super) fn start(dir: &Path, owner: Owner, compact: bool) -> Result<Self, WriteError> {
+    /// Starts the thread. `enabled`: whether segments are compacted at all.
+    pub(super) fn start(dir: &Path, owner: Owner, enabled: bool) -> Result<Self, WriteError> {
         let (jobs, inbox) = bounded::<Job>(QUEUE);
-        let (outbox, failures) = unbounded();
         let done = Arc::new(Done::default());
         let total = Arc::clone(&done);
         let work = move || {
             be_nice();
             for job in inbox {
-                let result = job.run(owner);
-                total.bytes.fetch_add(job.bytes, Ordering::Relaxed);
-                match result {
+                match job.compact(owner) {
                     Ok(bytes) => {
                         total.growth.fetch_add(bytes, Ordering::Relaxed);
                     }
-                    Err(error) => {
-                        // Fails only if the writer is gone; its segment can be recovered then.
-                        let _ = outbox.send((job, error));
-                    }
+                    // The segment is as it was, and whole.
+                    Err(error) => tracing::debug!("a segment stays as it is: {error}"),
                 }
+                total.bytes.fetch_add(job.bytes, Ordering::Relaxed);
             }
         };
         let thread = thread::Builder::new()
@@ -108,81 +97,50 @@ impl Closer {
             .spawn(work)
             .map_err(|error| WriteError::io(dir, error))?;
         Ok(Self {
-            jobs: Some(jobs),
-            failures,
-            waiting: VecDeque::new(),
+            jobs: enabled.then_some(jobs),
             thread: Some(thread),
-            compact,
             done,
             submitted: 0,
         })
     }
 
-    /// Closes a segment, or hands it over to be closed. Never waits for the thread.
-    ///
-    /// # Errors
-    /// If it could not be closed at once: the segment and why.
-    pub(super) fn submit(&mut self, job: Job) -> Result<(), (Job, WriteError)> {
+    /// Hands a closed segment over, unless too much waits already. Never blocks.
+    pub(super) fn submit(&mut self, job: Job) {
         let backlog = self.submitted - self.done.bytes.load(Ordering::Relaxed);
-        if !self.compact || backlog > BACKLOG_BYTES {
-            return job.run_quickly().map_err(|error| (job, error));
-        }
-        self.submitted += job.bytes;
-        self.waiting.push_back(job);
-        self.pump();
-        Ok(())
-    }
-
-    /// Moves waiting segments into the queue as far as it has room. Never blocks.
-    pub(super) fn pump(&mut self) {
         let Some(jobs) = &self.jobs else { return };
-        while let Some(job) = self.waiting.pop_front() {
-            if let Err(TrySendError::Full(job) | TrySendError::Disconnected(job)) =
-                jobs.try_send(job)
-            {
-                self.waiting.push_front(job);
-                return;
+        if job.rows == 0 || backlog > BACKLOG_BYTES {
+            return;
+        }
+        let bytes = job.bytes;
+        match jobs.try_send(job) {
+            Ok(()) => self.submitted += bytes,
+            Err(TrySendError::Full(job) | TrySendError::Disconnected(job)) => {
+                tracing::debug!(
+                    "segment {} of {} stays as it is",
+                    job.number,
+                    job.folder.display()
+                );
             }
         }
     }
 
-    /// A segment that could not be closed, if there is one, and why.
-    pub(super) fn failure(&self) -> Option<(Job, WriteError)> {
-        self.failures.try_recv().ok()
-    }
-
-    /// By how many bytes closing changed the size of the trace so far.
+    /// By how many bytes compacting changed the size of the trace so far.
     pub(super) fn growth(&self) -> i64 {
         self.done.growth.load(Ordering::Relaxed)
     }
 
-    /// Waits until every segment is closed or failed; returns those that failed.
-    pub(super) fn finish(&mut self) -> Vec<(Job, WriteError)> {
-        if let Some(jobs) = self.jobs.take() {
-            for job in mem::take(&mut self.waiting) {
-                // Fails only if the thread died, which the join below tells.
-                if let Err(error) = jobs.send(job) {
-                    self.waiting.push_back(error.into_inner());
-                }
-            }
+    /// Waits until every segment handed over is compacted.
+    pub(super) fn finish(&mut self) {
+        self.jobs = None;
+        if self.thread.take().is_some_and(|t| t.join().is_err()) {
+            tracing::debug!("the thread that compacts segments died");
         }
-        let died = self.thread.take().is_some_and(|t| t.join().is_err());
-        let mut failed: Vec<_> = self.failures.try_iter().collect();
-        if died || !self.waiting.is_empty() {
-            for job in mem::take(&mut self.waiting) {
-                let source = io::Error::other("the thread that closes segments died");
-                let error = WriteError::io(&job.path(), source);
-                failed.push((job, error));
-            }
-        }
-        failed
     }
 }
 
 impl Drop for Closer {
     fn drop(&mut self) {
-        // What failed stays open on disk, where it can be recovered.
-        drop(self.finish());
+        self.finish();
     }
 }
 
@@ -190,6 +148,6 @@ impl Drop for Closer {
 fn be_nice() {
     let thread = rustix::thread::gettid();
     if let Err(error) = rustix::process::setpriority_process(Some(thread), NICE) {
-        tracing::debug!("cannot lower the priority of the thread that closes segments: {error}");
+        tracing::debug!("cannot lower the priority of the thread that compacts segments: {error}");
     }
 }

@@ -153,16 +153,9 @@ impl Output {
         self.tables[table as usize].lost
     }
 
-    /// Hands waiting segments to the closing thread and takes note of its failures. Never blocks.
-    ///
     /// # Errors
     /// The first failure since the trace began, again and again.
-    pub(super) fn check(&mut self) -> Result<(), WriteError> {
-        self.closer.pump();
-        while let Some((job, error)) = self.closer.failure() {
-            self.unclosed.push(job);
-            self.fail(&error);
-        }
+    pub(super) fn check(&self) -> Result<(), WriteError> {
         self.failed.as_ref().map_or(Ok(()), |f| Err(f.to_error()))
     }
 
@@ -197,14 +190,15 @@ impl Output {
         }
     }
 
-    /// Closes the open segment, or hands it to the closing thread. Never waits for it.
+    /// Closes the open segment; it is compacted later.
     pub(super) fn close_segment(&mut self, table: Table) {
         if let Some(job) = self.tables[table as usize].take_job() {
-            if self.failed.is_some() {
-                self.unclosed.push(job);
-            } else if let Err((job, error)) = self.closer.submit(job) {
-                self.unclosed.push(job);
-                self.fail(&error);
+            match job.close() {
+                Ok(()) => self.closer.submit(job),
+                Err(error) => {
+                    self.unclosed.push(job);
+                    self.fail(&error);
+                }
             }
         }
     }
@@ -219,8 +213,7 @@ impl Output {
 
     /// Closes every segment and replaces `trace.json` by `info`; returns the bytes of the tables.
     ///
-    /// After a failure `trace.json` comes first, into the room kept for it and saying
-    /// `complete: false`; then as many segments are closed as there is room for.
+    /// After a failure `trace.json` says `complete: false`; the room for it was kept.
     ///
     /// # Errors
     /// The first failure since the trace began.
@@ -228,10 +221,7 @@ impl Output {
         for table in Table::ALL {
             self.close_segment(table);
         }
-        for (job, error) in self.closer.finish() {
-            self.unclosed.push(job);
-            self.fail(&error);
-        }
+        self.closer.finish();
         free_reserve(&self.dir).map_err(|error| WriteError::io(&self.dir, error))?;
         let mut bytes = self.bytes();
         if let Some(failure) = self.failed.clone() {
@@ -240,7 +230,7 @@ impl Output {
             info.complete = false;
             info.notes.push(format!("writing stopped: {error}"));
             self.write_info(&info)?;
-            self.close_again();
+            self.unclosed.retain(|job| job.close().is_err());
             // Without room for an empty table it is missing, which recovery mends.
             let _ = self.write_empty_tables();
             return Err(error);
@@ -248,13 +238,6 @@ impl Output {
         bytes += self.write_empty_tables()?;
         self.write_info(info)?;
         Ok(bytes)
-    }
-
-    /// Tries once more to close what could not be closed, the smallest first: each gives room to
-    /// the next. What fails again stays open, for recovery.
-    fn close_again(&mut self) {
-        self.unclosed.sort_by_key(|job| job.bytes);
-        self.unclosed.retain(|job| job.run(self.owner).is_err());
     }
 
     fn write_info(&self, info: &RunInfo) -> Result<(), WriteError> {

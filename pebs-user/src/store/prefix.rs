@@ -76,7 +76,15 @@ fn has_footer_at(file: &File, end: u64) -> io::Result<bool> {
 fn lies_before(metadata: &ParquetMetaData, end: u64) -> bool {
     let mut columns = metadata.row_groups().iter().flat_map(|g| g.columns());
     columns.all(|column| {
-        let (start, length) = column.byte_range();
+        let data = column.data_page_offset();
+        let start = column.dictionary_page_offset().unwrap_or(data).min(data);
+        let bounds = (
+            u64::try_from(start),
+            u64::try_from(column.compressed_size()),
+        );
+        let (Ok(start), Ok(length)) = bounds else {
+            return false;
+        };
         start.checked_add(length).is_some_and(|last| last <= end)
     })
 }

@@ -11,7 +11,7 @@ use super::files::{INFO_FILE, Owner, TraceLock, free_reserve, remove_if_there, t
 use super::reader::{ReadError, read_info};
 use super::run::RunInfo;
 use super::schema::Table;
-use super::segment::{Expect, SegmentFiles, close, write_empty};
+use super::segment::{SegmentFiles, recover as recover_segment, write_empty};
 use super::tables::table_schema;
 use super::writer::WriteError;
 
@@ -180,7 +180,7 @@ fn finish_table(
         lost_bytes: 0,
     };
     for (&number, path) in &files.open {
-        let closed = close(folder, number, &schema, owner, Expect::WhatIsThere)
+        let closed = recover_segment(folder, number, &schema, owner)
             .map_err(|error| WriteError::segment(path, error))?;
         done.segments += 1;
         done.rows += closed.rows;
@@ -399,7 +399,7 @@ mod tests {
         fs::write(open_path(folder, 0), bytes).unwrap();
         let schema = one_column();
         let owner = Owner::default();
-        let closed = close(folder, 0, &schema, owner, Expect::WhatIsThere).unwrap();
+        let closed = recover_segment(folder, 0, &schema, owner).unwrap();
         assert!(!open_path(folder, 0).exists());
         assert_eq!(closed_path(folder, 0).exists(), closed.rows > 0);
         remove_if_there(&closed_path(folder, 0)).unwrap();
@@ -450,7 +450,7 @@ mod tests {
             bytes[place] ^= turn;
             fs::write(open_path(dir.path(), 0), &bytes).unwrap();
             let (_, rows) = *ends.iter().rfind(|(end, _)| *end <= place as u64).unwrap();
-            let closed = close(dir.path(), 0, &one_column(), Owner::default(), Expect::WhatIsThere);
+            let closed = recover_segment(dir.path(), 0, &one_column(), Owner::default());
             prop_assert!(closed.is_err() || closed.unwrap().rows >= rows);
         }
     }

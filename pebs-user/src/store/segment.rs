@@ -2,8 +2,8 @@
 //!
 //! `TABLE/NNNNNN.parquet.open` grows by whole row groups, each with a footer of its own behind it that
 //! knows all groups so far: whenever the writer dies, the file is whole up to the last such footer.
-//! `TABLE/NNNNNN.parquet` is whole whenever it exists: the open file compacted, or, if there was no time
-//! for that, the open file by another name.
+//! `TABLE/NNNNNN.parquet` is whole whenever it exists: the open file by another name, and after some time
+//! a compacted one in its place.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -261,77 +261,97 @@ fn write_slices(file: &mut File, mut rest: &mut [IoSlice<'_>]) -> io::Result<u64
     Ok(bytes)
 }
 
-/// What became of an open segment.
+/// What became of an open segment whose writer died.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Closed {
     /// Rows in the Parquet file.
     pub(super) rows: u64,
-    /// Bytes of the Parquet file; 0 if there was no row and so no file.
-    pub(super) bytes: u64,
     /// Bytes at the end of the open file that belong to no whole row group.
     pub(super) unread_bytes: u64,
 }
 
-/// Which rows of an open segment must be there for it to be closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Expect {
-    /// All that were written: the writer is alive and knows how many.
-    Rows(u64),
-    /// What can be read: the writer died.
-    WhatIsThere,
-}
-
-/// Closes an open segment by its name alone: what is in it is Parquet already.
+/// Closes an open segment, which is Parquet already: only its name changes.
+///
+/// A segment without rows becomes no file at all.
 ///
 /// # Errors
 /// I/O errors. The segment is open still.
-pub(super) fn rename(folder: &Path, number: u32) -> Result<(), SegmentError> {
-    Ok(fs::rename(
-        open_path(folder, number),
-        closed_path(folder, number),
-    )?)
+pub(super) fn close(folder: &Path, number: u32, rows: u64) -> Result<(), SegmentError> {
+    let open = open_path(folder, number);
+    Ok(if rows > 0 {
+        fs::rename(open, closed_path(folder, number))?
+    } else {
+        remove_if_there(&open)?
+    })
 }
 
-/// Turns an open segment into a closed one, compacted, and removes the open file.
-///
-/// A segment without a whole row group becomes no file at all.
+/// Writes a closed segment anew, smaller; returns its bytes.
 ///
 /// # Errors
-/// I/O errors, and rows fewer than expected. The open file is then still there, no closed one is.
-pub(super) fn close(
+/// I/O errors, and rows fewer than expected. The segment is as it was.
+pub(super) fn compact(
     folder: &Path,
     number: u32,
     schema: &SchemaRef,
     owner: Owner,
-    expect: Expect,
+    expected: u64,
+) -> Result<u64, SegmentError> {
+    let path = closed_path(folder, number);
+    let mut batches = Batches::open(&path, schema)?;
+    let first = batches.next_whole()?;
+    owner.make_whole(&path, |file| {
+        match write_all(file, schema, first, &mut batches)? {
+            found if found < expected => Err(SegmentError::Short { expected, found }),
+            _ => Ok(()),
+        }
+    })?;
+    Ok(fs::metadata(&path)?.len())
+}
+
+/// Closes a segment whose writer died: what can be read of it is written anew, and the open file removed.
+///
+/// A segment without a whole row group becomes no file at all.
+///
+/// # Errors
+/// I/O errors. The open file is then still there, no closed one is.
+pub(super) fn recover(
+    folder: &Path,
+    number: u32,
+    schema: &SchemaRef,
+    owner: Owner,
 ) -> Result<Closed, SegmentError> {
     let open = open_path(folder, number);
     let mut batches = Batches::open(&open, schema)?;
-    let mut next = batches.next_whole()?;
+    let first = batches.next_whole()?;
     let mut closed = Closed::default();
-    if next.is_some() {
+    if first.is_some() {
         let path = closed_path(folder, number);
         owner.make_whole(&path, |file| {
-            let mut writer = parquet_writer(file, schema)?;
-            while let Some(batch) = next.take() {
-                closed.rows += batch.num_rows() as u64;
-                writer.write(&batch)?;
-                next = batches.next_whole()?;
-            }
-            writer.close()?;
-            match expect {
-                Expect::Rows(expected) if expected != closed.rows => Err(SegmentError::Short {
-                    expected,
-                    found: closed.rows,
-                }),
-                _ => Ok(()),
-            }
+            closed.rows = write_all(file, schema, first, &mut batches)?;
+            Ok::<_, SegmentError>(())
         })?;
-        closed.bytes = fs::metadata(&path)?.len();
     }
     closed.unread_bytes = batches.file_bytes.saturating_sub(batches.whole_bytes);
     remove_if_there(&open)?;
     Ok(closed)
+}
+
+/// Writes batches to a file; returns their rows.
+fn write_all(
+    file: &File,
+    schema: &SchemaRef,
+    first: Option<RecordBatch>,
+    rest: &mut Batches,
+) -> Result<u64, SegmentError> {
+    let mut writer = parquet_writer(file, schema)?;
+    let (mut next, mut rows) = (first, 0);
+    while let Some(batch) = next {
+        rows += batch.num_rows() as u64;
+        writer.write(&batch)?;
+        next = rest.next_whole()?;
+    }
+    writer.close()?;
+    Ok(rows)
 }
 
 /// Writes a closed segment without rows, so that a table can be read though nothing happened.

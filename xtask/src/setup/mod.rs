@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 
-use crate::toolchain;
+use crate::{kernels, toolchain};
 use apt::Apt;
 
 mod apt;
@@ -73,7 +73,7 @@ struct Means {
 }
 
 /// Every piece, in the order of installation.
-const PIECES: [Piece; 12] = [
+const PIECES: [Piece; 13] = [
     Piece {
         name: "rustc for eBPF",
         purpose: "build",
@@ -143,6 +143,13 @@ const PIECES: [Piece; 12] = [
         required: false,
         find: || program("bpftrace"),
         source: Source::Packages(&["bpftrace"]),
+    },
+    Piece {
+        name: "QEMU",
+        purpose: "tests on other kernels",
+        required: false,
+        find: || program(kernels::QEMU),
+        source: Source::Packages(&["qemu-system-x86"]),
     },
     Piece {
         name: "Python's venv",

@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(status(&many, "open files"), Status::Ok);
     }
 
-    /// Old kernels: refused below 5.18, and below 6.3 the samples' time is said to be worse.
+    /// Old kernels: refused below 5.15, and below 6.3 the samples' time is said to be worse.
     #[test]
     fn kernel_versions() {
         let at = |release: &str| {
@@ -243,9 +243,9 @@ mod tests {
             facts
         };
         assert_eq!(status(&at("5.10.0-1-amd64"), "kernel"), Status::Missing);
-        assert_eq!(status(&at("5.17.9"), "kernel"), Status::Missing);
-        assert_eq!(status(&at("5.18.0"), "kernel"), Status::Ok);
-        assert_eq!(status(&at("5.18.0"), "sample time"), Status::Degraded);
+        assert_eq!(status(&at("5.14.9"), "kernel"), Status::Missing);
+        assert_eq!(status(&at("5.15.0"), "kernel"), Status::Ok);
+        assert_eq!(status(&at("5.15.0"), "sample time"), Status::Degraded);
         assert_eq!(status(&at("6.3.0"), "sample time"), Status::Ok);
     }
 

@@ -4,11 +4,10 @@ use super::check::Check;
 use super::facts::{Answer, Facts};
 use crate::pmu::host::KernelVersion;
 
-/// Oldest kernel that recording works on: `sched_switch` gives the thread's state, and perf event links
-/// have a cookie (5.15).
-const OLDEST: KernelVersion = KernelVersion(5, 18);
+/// Oldest kernel that recording works on: since then perf event links have a cookie.
+const OLDEST: KernelVersion = KernelVersion(5, 15);
 
-const NEWER: &str = "boot Linux 5.18 or later (Debian 12 and later have it)";
+pub(in crate::cmd) const NEWER: &str = "boot Linux 5.15 or later (Debian 12 and later have it)";
 
 pub(super) fn version(facts: &Facts) -> Check {
     let release = &facts.host.release;
@@ -92,15 +91,14 @@ pub(super) fn tracepoints(facts: &Facts) -> Check {
 }
 
 /// The sample's own time is there for the program since Linux 6.3.
-/// Source: kernel/events/core.c (`perf_prepare_sample` before `bpf_overflow_handler`).
 pub(super) fn sample_time(facts: &Facts) -> Check {
-    if facts.host.at_least(KernelVersion(6, 3)) {
+    if facts.host.programs_see_sample_time() {
         return Check::ok(
             "sample time",
             "the program sees each sample's own time (Linux 6.3)",
         );
     }
-    let found = "before Linux 6.3 the program may not see a sample's own time: samples are placed less exactly";
+    let found = "before Linux 6.3 the program does not see a sample's own time: hardware samples are timed when it runs";
     Check::degraded("sample time", found, "boot Linux 6.3 or later")
 }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::bail;
 
 use crate::cli::{KeepArg, RecordArgs, ReturnArg, SampleClock};
-use crate::cmd::Hinted;
 use crate::cmd::report::Format;
+use crate::cmd::{Hinted, doctor};
 use crate::pipeline::Keep;
 use crate::pmu::attr::{self, EventClass, ResolvedEvent};
 use crate::pmu::event::{EventKind, EventSpec};
@@ -135,6 +135,7 @@ impl Plan {
         let _ = limits::raise_open_files();
         let _ = limits::raise_locked_memory();
         let host = Host::probe(Path::new("/"));
+        check_kernel(&host)?;
         let Granting {
             events,
             granted,
@@ -245,6 +246,24 @@ fn keep(args: &RecordArgs) -> anyhow::Result<Keep> {
     ))
 }
 
+/// Refuses a kernel that is too old before anything is loaded: its verifier would say so in a wall of
+/// text.
+fn check_kernel(host: &Host) -> anyhow::Result<()> {
+    if aya::features().bpf_cookie() {
+        return Ok(());
+    }
+    let release = &host.release;
+    bail!(Hinted::new(
+        format!(
+            "cannot record on Linux {release}: its eBPF links take no cookie (Linux 5.15 has them)"
+        ),
+        format!(
+            "{}; 'pebs-trace doctor' says what else is missing",
+            doctor::NEWER
+        ),
+    ))
+}
+
 fn parse_events(typed: &[String]) -> anyhow::Result<Vec<EventSpec>> {
     let specs = typed.iter().map(|text| text.parse::<EventSpec>());
     Ok(specs.collect::<Result<_, _>>()?)
@@ -277,9 +296,13 @@ fn resolve_events(
         if args.exclude_kernel {
             event.exclude_kernel()?;
         }
-        if args.sample_clock == SampleClock::Perf {
-            event.attr.set_use_clockid(0);
-            event.perf_clock = true;
+        match args.sample_clock {
+            SampleClock::Perf if host.programs_see_sample_time() => {
+                event.attr.set_use_clockid(0);
+                event.perf_clock = true;
+            }
+            SampleClock::Perf => all.notes.push(attr::NO_SAMPLE_TIME.to_owned()),
+            SampleClock::Monotonic => {}
         }
         all.warnings
             .append(&mut reset::check_reset(&event, &host.limits)?);

@@ -69,6 +69,20 @@ fn clock_choice() {
     assert!(ibs.attr.use_clockid() == 0 && ibs.perf_clock && ibs.nmi);
 }
 
+/// Before Linux 6.3 programs don't see the time of a sample: the event is timed by the program, and says so.
+#[test]
+fn clock_of_old_kernels() {
+    use crate::pmu::host::KernelVersion;
+    let mut host = fixtures::skylake();
+    for (version, sees) in [(KernelVersion(6, 1), false), (KernelVersion(6, 3), true)] {
+        host.version = Some(version);
+        let event = resolved(&host, "cycles:pp");
+        assert_eq!(event.perf_clock, sees);
+        assert_eq!(event.notes.iter().any(|note| note == NO_SAMPLE_TIME), !sees);
+        assert!(!resolved(&host, "cpu-clock").perf_clock);
+    }
+}
+
 /// Every event gives one interrupt per sample: fixed period, wake-up at each, no watermark.
 #[test]
 fn one_interrupt_per_sample() {

@@ -1,0 +1,197 @@
+//! `cargo xtask kernels`: the tests of the real kernel on Debian's older and newer kernels.
+//!
+//! Each kernel is booted by QEMU with an image that holds the tool, the test program, the workloads
+//! and their libraries, and nothing else: no disk, no network, no module. The guest is this program
+//! again, as process 1. Every step in the guest has its time limit, and so has the machine.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use clap::ValueEnum;
+
+use crate::toolchain::find_program;
+use crate::{recorder, setup};
+use contents::Contents;
+use machine::Machine;
+use outcome::Outcome;
+use packages::{Kernel, Packages};
+
+mod contents;
+mod cpio;
+pub mod guest;
+mod machine;
+mod outcome;
+mod packages;
+
+/// Kernels that are run unless others are named: from the one that recording has to refuse to the
+/// newest that Debian has.
+const VERSIONS: [&str; 4] = ["5.10", "6.1", "6.12", packages::NEWEST];
+
+/// The emulator; part of Debian's `qemu-system-x86`.
+pub const QEMU: &str = "qemu-system-x86_64";
+
+/// The kernel that `ci` runs.
+const CI_VERSION: &str = "6.1";
+
+/// What `ci` runs on it: each kind of record, and loss.
+const CI_TESTS: [&str; 5] = [
+    "accounts::loss_is_what_the_ledger_says",
+    "arguments::named_arguments",
+    "ends::exec_within_an_item",
+    "processes::fork_of_a_process",
+    "waits::waits_name_their_function",
+];
+
+/// Tests that give the target a fixed time, in which an emulated one may not come far enough.
+const TOO_SLOW: [&str; 4] = [
+    "binaries::target_runs_on",
+    "ends::command_that_is_terminated",
+    "ends::killed",
+    "sampling::query_figure_8",
+];
+
+/// Time for it, from power-on to power-off: several times what it takes, as a test must not fail
+/// because others have the CPUs.
+const CI_LIMIT: Duration = Duration::from_secs(600);
+
+/// Options of `cargo xtask kernels`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Versions of Debian kernels, such as 6.1, or newest; default: 5.10 6.1 6.12 newest
+    versions: Vec<String>,
+    /// Run only tests whose name contains this; may be given several times
+    #[arg(long = "test", value_name = "NAME")]
+    tests: Vec<String>,
+    /// What executes the guest's instructions
+    #[arg(long, value_enum, default_value_t)]
+    accel: Accel,
+    /// CPUs of the guest; with several emulated ones a kernel that changes its own code may stumble
+    #[arg(long, default_value_t = 1)]
+    cpus: u32,
+    /// Time limit for one kernel, from power-on to power-off
+    #[arg(long, value_name = "MINUTES", default_value_t = 60)]
+    limit: u64,
+}
+
+/// What executes the guest's instructions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Accel {
+    /// QEMU itself: works everywhere, some ten times slower
+    #[default]
+    Tcg,
+    /// The processor: needs a working /dev/kvm
+    Kvm,
+}
+
+/// How one round over some kernels goes.
+struct Round {
+    tests: Vec<String>,
+    accel: Accel,
+    cpus: u32,
+    limit: Duration,
+}
+
+impl Round {
+    /// Arguments of the test program.
+    fn test_arguments(&self) -> Vec<String> {
+        // With several threads a test's line is whole, whatever else is printed meanwhile.
+        let mut arguments = vec!["--test-threads=2".to_owned()];
+        arguments.extend_from_slice(&self.tests);
+        if self.accel == Accel::Tcg {
+            for test in TOO_SLOW {
+                arguments.extend(["--skip".to_owned(), test.to_owned()]);
+            }
+        }
+        arguments
+    }
+}
+
+/// Runs the task.
+pub fn main(args: &Args) -> Result<ExitCode> {
+    setup::ensure()?;
+    let versions: Vec<&str> = if args.versions.is_empty() {
+        VERSIONS.to_vec()
+    } else {
+        args.versions.iter().map(String::as_str).collect()
+    };
+    let round = Round {
+        tests: args.tests.clone(),
+        accel: args.accel,
+        cpus: args.cpus,
+        limit: Duration::from_secs(60 * args.limit.max(1)),
+    };
+    Ok(if run(&versions, &round)? {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// One kernel and a few tests, for `ci`.
+pub fn small() -> Result<()> {
+    let round = Round {
+        tests: CI_TESTS.map(str::to_owned).to_vec(),
+        accel: Accel::Tcg,
+        cpus: 1,
+        limit: CI_LIMIT,
+    };
+    if run(&[CI_VERSION], &round)? {
+        return Ok(());
+    }
+    bail!("failed on Linux {CI_VERSION}")
+}
+
+/// Runs every kernel that can be had, prints what came out, and says whether all is well. What
+/// can't be had is skipped with its reason.
+fn run(versions: &[&str], round: &Round) -> Result<bool> {
+    let Some(qemu) = find_program(QEMU) else {
+        println!("SKIP kernels: no {QEMU} (Debian's qemu-system-x86)");
+        return Ok(true);
+    };
+    let packages = match Packages::open() {
+        Ok(packages) => packages,
+        Err(error) => {
+            println!("SKIP kernels: {error:#}");
+            return Ok(true);
+        }
+    };
+    let mut kernels = Vec::new();
+    for version in versions {
+        match packages.kernel(version) {
+            Ok(kernel) => kernels.push(kernel),
+            Err(error) => println!("SKIP kernel {version}: {error:#}"),
+        }
+    }
+    if kernels.is_empty() {
+        return Ok(true);
+    }
+    let contents = Contents::build(&recorder::build(false)?)?;
+    let machine = Machine {
+        qemu,
+        accel: round.accel,
+        cpus: round.cpus,
+        image: contents.write(&round.test_arguments())?,
+    };
+    let mut outcomes = Vec::new();
+    for kernel in &kernels {
+        let outcome = boot(&machine, kernel, round)?;
+        println!("{}", outcome.details());
+        outcomes.push(outcome);
+    }
+    println!("{}", outcome::table(&outcomes));
+    if round.accel == Accel::Tcg {
+        println!(
+            "left out, as they need a machine of usual speed: {}",
+            TOO_SLOW.join(", ")
+        );
+    }
+    Ok(outcomes.iter().all(Outcome::is_well))
+}
+
+/// Boots one kernel and reads what the guest had to say.
+fn boot(machine: &Machine, kernel: &Kernel, round: &Round) -> Result<Outcome> {
+    eprintln!("kernels: booting {}", kernel.release);
+    let ran = machine.boot(kernel, round.limit)?;
+    Ok(Outcome::read(&kernel.release, &ran))
+}

@@ -1,0 +1,303 @@
+//! Kernels from Debian's archive, without touching the machine's own package lists.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::shell;
+use crate::toolchain::find_program;
+
+/// Stands for the newest kernel there is.
+pub const NEWEST: &str = "newest";
+
+/// The package whose versions are the kernels: built for virtual machines, and small.
+const META: &str = "linux-image-cloud-amd64";
+
+/// Signatures of the archive; part of Debian's `debian-archive-keyring`.
+const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+/// Suites with their archive: first those with short lists, which have the kernels that Debian
+/// looks after; then the releases.
+const SUITES: [&[(&str, &str)]; 2] = [
+    &[
+        ("debian-security", "bullseye-security"),
+        ("debian-security", "bookworm-security"),
+        ("debian", "bookworm-backports"),
+        ("debian", "trixie-backports"),
+    ],
+    &[
+        ("debian-security", "bullseye-security"),
+        ("debian-security", "bookworm-security"),
+        ("debian", "bookworm-backports"),
+        ("debian", "trixie-backports"),
+        ("debian", "bullseye"),
+        ("debian", "bookworm"),
+        ("debian", "trixie"),
+    ],
+];
+
+/// A kernel, ready to boot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kernel {
+    /// The package's version, such as `6.1.176-1`.
+    pub release: String,
+    /// Its image.
+    pub image: PathBuf,
+}
+
+/// Lists and downloads, below `target/tools/kernels`.
+pub struct Packages {
+    dir: PathBuf,
+}
+
+impl Packages {
+    /// Makes the folders.
+    ///
+    /// # Errors
+    /// This machine can't read Debian's archive.
+    pub fn open() -> Result<Self> {
+        for program in ["apt-get", "apt-cache", "dpkg-deb"] {
+            if find_program(program).is_none() {
+                bail!("no {program}: Debian's kernel packages can't be had");
+            }
+        }
+        if !Path::new(KEYRING).is_file() {
+            bail!("no {KEYRING} (Debian's debian-archive-keyring)");
+        }
+        let dir = shell::tools_dir().join("kernels");
+        for folder in ["state/lists/partial", "cache/archives/partial"] {
+            fs::create_dir_all(dir.join(folder))?;
+        }
+        Ok(Self { dir })
+    }
+
+    /// The newest kernel whose version begins so, downloaded unless an earlier run did.
+    ///
+    /// # Errors
+    /// No suite that can be reached has it.
+    pub fn kernel(&self, wanted: &str) -> Result<Kernel> {
+        let mut failures = Vec::new();
+        for suites in SUITES {
+            failures = self.update(suites)?;
+            let versions = shell::output(&mut self.apt("apt-cache", &["madison", META]))?;
+            if let Some(release) = newest(&versions, wanted) {
+                return self.fetch(release);
+            }
+            if versions.is_empty() {
+                // Out of reach altogether: more suites would only take more time.
+                break;
+            }
+        }
+        if let Some(kernel) = self.kept(wanted) {
+            eprintln!(
+                "kernels: {wanted} is not in reach, taking {}",
+                kernel.release
+            );
+            return Ok(kernel);
+        }
+        let reasons = if failures.is_empty() {
+            "none has it".to_owned()
+        } else {
+            failures.join("; ")
+        };
+        bail!("no {META} {wanted} in Debian's suites: {reasons}")
+    }
+
+    /// Refreshes the lists of some suites; gives what apt had to say about those out of reach.
+    fn update(&self, suites: &[(&str, &str)]) -> Result<Vec<String>> {
+        let lines = suites.iter().map(|(archive, suite)| {
+            format!("deb [arch=amd64 signed-by={KEYRING}] http://mirror/{archive} {suite} main\n")
+        });
+        fs::write(self.sources(), lines.collect::<String>())?;
+        let update = self
+            .apt("apt-get", &["update", "--quiet"])
+            .output()
+            .context("cannot run apt-get")?;
+        let said = String::from_utf8_lossy(&update.stderr).into_owned();
+        let failed = |line: &&str| line.starts_with("W: Failed") || line.starts_with("E: ");
+        Ok(said.lines().filter(failed).map(str::to_owned).collect())
+    }
+
+    /// Downloads a kernel and unpacks its image.
+    fn fetch(&self, release: &str) -> Result<Kernel> {
+        let kernel = Kernel {
+            release: release.to_owned(),
+            image: self.image_of(release),
+        };
+        if kernel.image.is_file() {
+            return Ok(kernel);
+        }
+        let name = format!("{META}={release}");
+        let about = shell::output(&mut self.apt("apt-cache", &["show", &name]))?;
+        let package =
+            image_package(&about).with_context(|| format!("{META} {release} names no image"))?;
+        // Since Linux 7 the image is in a package of its own.
+        let binary = package.replacen("linux-image-", "linux-binary-", 1);
+        for package in [package, binary] {
+            if let Some(image) = self.unpack(&package, release)? {
+                fs::create_dir_all(kernel.image.parent().unwrap_or(&self.dir))?;
+                fs::rename(image, &kernel.image)?;
+                fs::remove_dir_all(self.unpacked())?;
+                return Ok(kernel);
+            }
+        }
+        bail!("no kernel in the package of {META} {release}")
+    }
+
+    /// Downloads and unpacks a package; gives the kernel in it.
+    fn unpack(&self, package: &str, release: &str) -> Result<Option<PathBuf>> {
+        let unpacked = self.unpacked();
+        if unpacked.exists() {
+            fs::remove_dir_all(&unpacked)?;
+        }
+        fs::create_dir_all(&unpacked)?;
+        let name = format!("{package}={release}");
+        let mut download = self.apt("apt-get", &["download", "--quiet=2", &name]);
+        shell::run(download.current_dir(&unpacked))?;
+        let files = unpacked.join("files");
+        for entry in fs::read_dir(&unpacked)? {
+            let mut unpack = Command::new("dpkg-deb");
+            shell::run(unpack.arg("-x").arg(entry?.path()).arg(&files))?;
+        }
+        let folders = [files.join("boot"), files.join("usr/lib/modules")];
+        Ok(folders.iter().find_map(|folder| find_image(folder, 1)))
+    }
+
+    /// A kernel of an earlier run.
+    fn kept(&self, wanted: &str) -> Option<Kernel> {
+        let entries = fs::read_dir(self.dir.join("images")).ok()?;
+        let names: Vec<String> = entries
+            .flatten()
+            .map(|entry| format!("{META} | {} |", entry.file_name().to_string_lossy()))
+            .collect();
+        let release = newest(&names.join("\n"), wanted)?.to_owned();
+        let image = self.image_of(&release);
+        image.is_file().then_some(Kernel { release, image })
+    }
+
+    fn image_of(&self, release: &str) -> PathBuf {
+        self.dir.join("images").join(release).join("vmlinuz")
+    }
+
+    fn sources(&self) -> PathBuf {
+        self.dir.join("sources.list")
+    }
+
+    fn unpacked(&self) -> PathBuf {
+        self.dir.join("unpacked")
+    }
+
+    /// A program of apt that knows our lists only.
+    fn apt(&self, program: &str, args: &[&str]) -> Command {
+        let dir = self.dir.display();
+        let mut command = Command::new(program);
+        for option in [
+            format!("Dir::Etc::SourceList={}", self.sources().display()),
+            "Dir::Etc::SourceParts=/dev/null".to_owned(),
+            format!("Dir::State={dir}/state"),
+            format!("Dir::Cache={dir}/cache"),
+            "APT::Sandbox::User=root".to_owned(),
+            "Acquire::Languages=none".to_owned(),
+            "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false".to_owned(),
+            "Acquire::Retries=0".to_owned(),
+            "Acquire::http::Timeout=10".to_owned(),
+        ] {
+            command.arg("-o").arg(option);
+        }
+        command.args(args);
+        command
+    }
+}
+
+/// The first `vmlinuz` below a folder.
+fn find_image(folder: &Path, depth: u32) -> Option<PathBuf> {
+    let entries: Vec<PathBuf> = fs::read_dir(folder)
+        .ok()?
+        .flatten()
+        .map(|entry| entry.path())
+        .collect();
+    let is_image = |path: &&PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        path.is_file() && name.starts_with("vmlinuz")
+    };
+    if let Some(image) = entries.iter().find(is_image) {
+        return Some(image.clone());
+    }
+    let deeper = depth.checked_sub(1)?;
+    entries.iter().find_map(|path| find_image(path, deeper))
+}
+
+/// The newest of the versions that `apt-cache madison` lists and that is the one wanted: the
+/// numbers of `6.1` begin `6.1.176-1` but not `6.12.95-1`.
+fn newest<'a>(madison: &'a str, wanted: &str) -> Option<&'a str> {
+    let numbers = |version: &str| -> Vec<u32> {
+        version
+            .split(['.', '-', '~', '+'])
+            .map_while(|number| number.parse().ok())
+            .collect()
+    };
+    let prefix = numbers(wanted);
+    if prefix.is_empty() && wanted != NEWEST {
+        return None;
+    }
+    madison
+        .lines()
+        .filter_map(|line| line.split('|').nth(1).map(str::trim))
+        .filter(|version| numbers(version).starts_with(&prefix))
+        .max_by_key(|version| numbers(version))
+}
+
+/// The package with the kernel, from what `apt-cache show` prints of the package that has only
+/// dependencies.
+fn image_package(about: &str) -> Option<String> {
+    let depends = about
+        .lines()
+        .find_map(|line| line.strip_prefix("Depends: "))?;
+    let names = depends
+        .split(',')
+        .filter_map(|one| one.split_whitespace().next());
+    names
+        .filter(|name| name.starts_with("linux-image-"))
+        .map(str::to_owned)
+        .next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MADISON: &str = "\
+        linux-image-cloud-amd64 | 7.3.4-1~bpo13+1 | http://mirror/debian trixie-backports/main amd64 Packages\n\
+        linux-image-cloud-amd64 | 6.12.95-1~bpo12+1 | http://mirror/debian bookworm-backports/main amd64 Packages\n\
+        linux-image-cloud-amd64 |  6.1.99-1 | http://mirror/debian bookworm/main amd64 Packages\n\
+        linux-image-cloud-amd64 |  6.1.192-2 | http://mirror/debian-security bookworm-security/main amd64 Packages\n";
+
+    /// Versions are compared by number, and a prefix ends at a whole number.
+    #[test]
+    fn versions() {
+        assert_eq!(newest(MADISON, "6.1"), Some("6.1.192-2"));
+        assert_eq!(newest(MADISON, "6.12"), Some("6.12.95-1~bpo12+1"));
+        assert_eq!(newest(MADISON, NEWEST), Some("7.3.4-1~bpo13+1"));
+        assert_eq!(newest(MADISON, "5.10"), None);
+        assert_eq!(newest(MADISON, "oldest"), None);
+    }
+
+    /// The image among other dependencies, with and without a version.
+    #[test]
+    fn package_of_the_image() {
+        let one = "Package: x\nDepends: linux-image-6.1.0-50-cloud-amd64 (= 6.1.176-1)\n";
+        assert_eq!(
+            image_package(one).as_deref(),
+            Some("linux-image-6.1.0-50-cloud-amd64")
+        );
+        let several =
+            "Depends: linux-base-cloud-amd64 (= 7), linux-image-7.3.4+deb13-cloud-amd64, x\n";
+        assert_eq!(
+            image_package(several).as_deref(),
+            Some("linux-image-7.3.4+deb13-cloud-amd64")
+        );
+        assert_eq!(image_package("Depends: linux-base\n"), None);
+    }
+}
