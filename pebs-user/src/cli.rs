@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::analysis::baseline::Rule;
 use crate::cmd::{doctor, probes, recover, report, selftest};
 use crate::selftest::workload::WorkloadArgs;
 
@@ -58,6 +59,18 @@ pub enum ReturnArg {
     Uretprobe,
     /// Probes on the function's own return instructions
     Ret,
+}
+
+/// Whose details to keep.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum KeepArg {
+    /// Everything
+    #[default]
+    All,
+    /// Slow items, and those that overlap a loss
+    Slow,
+    /// No item: aggregates and durations only
+    None,
 }
 
 /// Options of a recording.
@@ -129,6 +142,21 @@ pub struct RecordArgs {
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "10")]
     #[arg(help_heading = "Output")]
     pub segment: std::time::Duration,
+    /// Keep samples and functions of these items only
+    ///
+    /// slow keeps the items that diverge from the others of their probe (see --slow), whole: the
+    /// decision falls when the item ends. Of all items, kept or not, there remain a row in visits
+    /// and their part in function_stats: counts, sums and distributions of each function's time.
+    #[arg(long, value_name = "WHICH", value_enum, default_value_t)]
+    #[arg(help_heading = "Output")]
+    pub keep: KeepArg,
+    /// Call items slow by this rule; needs --keep slow
+    ///
+    /// p99 is among the slowest 1 % so far (p50 to p99.99), 3x at least three times the median, 500us
+    /// at least this time. p99 and 3x are judged for the whole item and for each function in it,
+    /// and keep everything until there are 100 items to compare with (p99.9: 1,000). Default: p99
+    #[arg(long, value_name = "RULE", help_heading = "Output")]
+    pub slow: Option<Rule>,
     /// Exit with 1 if more than this share of samples or marks was lost
     #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = percent)]
     #[arg(help_heading = "Limits")]

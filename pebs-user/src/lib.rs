@@ -29,6 +29,7 @@
 //! | what the slow-down is, and how it is kept below a bound | [`cmd`] (`record/cost.rs`), [`collect::overhead`] |
 //! | which sample belongs to which item | [`correlate`] |
 //! | names of functions | [`symbolize`] |
+//! | whose details are kept (`--keep`), and the aggregates of all visits | [`analysis::baseline`], [`analysis::sketch`], `pipeline::keep` |
 //! | a column of the trace | [`store::schema`], and nothing else |
 //! | an estimate and its error | [`analysis::estimate`], [`analysis::pool`] |
 //! | what the report says | [`analysis::report`] |
@@ -93,6 +94,9 @@
 //!   events weighs a sample by the reset value in force at its time (`visit_functions.events`).
 //! * Page faults are counted by an event of their own with one small record each, not sampled.
 //! * A started command is held by ptrace at its first instruction until everything is attached.
+//! * What `--keep` leaves out is decided when a visit closes, after its estimates and before its rows:
+//!   a visit that is kept is whole, one that is not has a row in `visits` and its part in
+//!   `function_stats`. Its samples are booked as `not_kept`.
 //! * Time off the CPU is kept in a table of its own, `waits`, with the function in which the thread
 //!   left user space; `visit_functions` holds time on the CPU only.
 

@@ -27,6 +27,8 @@ pub mod flag {
     pub const MIGRATED: u64 = 1 << 6;
     /// Taken off the CPU while it could have run.
     pub const PREEMPTED: u64 = 1 << 7;
+    /// The details were not kept.
+    pub const CONDENSED: u64 = 1 << 10;
 }
 
 /// Bit of `samples.flags`: the kernel said that the ip is exact.

@@ -15,6 +15,8 @@ mod counts;
 mod ends;
 #[path = "kernel/hostile.rs"]
 mod hostile;
+#[path = "kernel/keep.rs"]
+mod keep;
 #[path = "kernel/overhead.rs"]
 mod overhead;
 #[path = "kernel/overlaps.rs"]

@@ -9,12 +9,13 @@
 
 use pebs_tests::check;
 use std::collections::HashMap;
+use std::path::Path;
 
 use pebs_tests::machine;
 use pebs_tests::need;
-use pebs_tests::recording::{Recorder, pebs_trace};
+use pebs_tests::recording::{Recorder, Recording, pebs_trace};
 use pebs_tests::redis::{Client, Reply, Server};
-use pebs_tests::trace::{Trace, Visit};
+use pebs_tests::trace::{Trace, Visit, flag};
 
 const SMALL: usize = 20_000;
 const BIG: usize = 40;
@@ -73,38 +74,80 @@ fn keys() -> Vec<String> {
     keys
 }
 
-/// The slow GETs are found, all of them and no other, with their keys and the function that is the
-/// reason.
-#[test]
-fn expired_keys() {
-    need!(machine::root());
-    let binary = need!(machine::program("redis-server"));
-    let server = Server::start(&binary);
+/// Records a GET of every key; only the big ones are expired.
+fn record(binary: &Path, args: &[&str]) -> Recording {
+    let server = Server::start(binary);
     let mut client = server.connect();
     fill(&mut client);
     let live = Recorder::new(&format!("{}:{ARGUMENTS}", binary.display()))
         .args(&["--event", "cpu-clock", "--reset", &RESET_NS.to_string()])
+        .args(args)
         .attach(server.pid());
     for key in keys() {
         let found = client.must(&["GET", &key]) != Reply::Bulk(None);
         assert_eq!(found, key.starts_with("small:"), "{key}");
     }
     let recording = live.stop();
-    let trace = recording.trace();
-    let (visits, keys_of) = (gets(&trace), trace.text_argument("key"));
-    check::no_mark_lost(&trace);
+    drop(client);
+    let ended = server.stop();
+    assert!(ended.status.success(), "{ended}");
+    recording
+}
+
+/// The GETs and their keys: every one, in order.
+fn gets_and_keys(trace: &Trace) -> (Vec<Visit>, Vec<String>) {
+    check::no_mark_lost(trace);
+    let (visits, keys_of) = (gets(trace), trace.text_argument("key"));
     let seen: Vec<String> = visits
         .iter()
         .map(|v| keys_of[&v.visit_id].clone().unwrap())
         .collect();
     assert_eq!(seen, keys(), "every GET, in order");
+    (visits, seen)
+}
+
+/// The slow GETs are found, all of them and no other, with their keys and the function that is the
+/// reason.
+#[test]
+fn expired_keys() {
+    need!(machine::root());
+    let binary = need!(machine::program("redis-server"));
+    let recording = record(&binary, &[]);
+    let trace = recording.trace();
+    let (visits, seen) = gets_and_keys(&trace);
     slow_are_the_big_ones(&trace, &visits, &seen);
     report_names_them(&recording.tool.stdout);
     let report = pebs_trace(["report".as_ref(), recording.dir().as_os_str()]);
     report_names_them(&report.stdout);
-    drop(client);
-    let ended = server.stop();
-    assert!(ended.status.success(), "{ended}");
+}
+
+/// With the details of slow items only, every slow GET is there, whole, and few others; the report
+/// names the reason all the same.
+#[test]
+fn expired_keys_are_kept() {
+    need!(machine::root());
+    let binary = need!(machine::program("redis-server"));
+    let recording = record(&binary, &["--keep", "slow"]);
+    let trace = recording.trace();
+    let (visits, seen) = gets_and_keys(&trace);
+    let (freeing, mut kept) = (samples_in_code_that_frees(&trace), 0);
+    for (visit, key) in visits.iter().zip(&seen) {
+        let condensed = visit.has(flag::CONDENSED);
+        assert!(!condensed || key.starts_with("small:"), "{key}: {visit:?}");
+        kept += usize::from(!condensed);
+        let freed = freeing.get(&visit.visit_id).map_or(0, |n| n * RESET_NS);
+        assert!(
+            freed > SLOW_NS || key.starts_with("small:"),
+            "{key}: {freed} ns"
+        );
+    }
+    // 1 % of the durations, 1 % for functions, as much again for chance, and the warm-up.
+    assert!(
+        kept <= visits.len() / 25 + 100,
+        "{kept} of {}",
+        visits.len()
+    );
+    report_names_them(&recording.tool.stdout);
 }
 
 /// Every GET of a big key is slow, slower than 99 % of the small ones, and no small one frees as much

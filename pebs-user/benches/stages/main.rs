@@ -20,10 +20,11 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput};
+use pebs_user::analysis::baseline::Rule;
 use pebs_user::analysis::estimate::{Estimator, VisitTimeline};
 use pebs_user::collect::drain::Cycle;
 use pebs_user::correlate::{CorrelateOptions, Correlator};
-use pebs_user::pipeline::{Pipeline, PipelineOptions};
+use pebs_user::pipeline::{Keep, Pipeline, PipelineOptions};
 use pebs_user::stream::clock::Clock;
 use pebs_user::stream::decode::decode;
 use pebs_user::stream::order::Order;
@@ -179,21 +180,27 @@ impl Stages<'_> {
         let input = OwnInput::new(self.cpus, threads, RECORDS);
         let first = cycles(&input.first);
         let all = cycles(&input.batches);
-        self.stage("bytes to files", records, || {
-            let scratch = Scratch::new();
-            let mut pipeline = pipeline(&scratch);
-            first
-                .clone()
-                .iter_mut()
-                .for_each(|cycle| pipeline.cycle(cycle));
-            let mut cycles = all.clone();
-            timed(|| {
-                cycles.iter_mut().for_each(|cycle| pipeline.cycle(cycle));
-                let outcome = pipeline.finish(input.end);
-                assert!(outcome.write_error.is_none(), "{:?}", outcome.write_error);
-                rows::finish(outcome.writer);
-            })
-        });
+        for (name, keep) in [
+            ("bytes to files", Keep::All),
+            ("same, keep slow", Keep::Slow(Rule::default())),
+            ("same, keep none", Keep::None),
+        ] {
+            self.stage(name, records, || {
+                let scratch = Scratch::new();
+                let mut pipeline = pipeline(&scratch, keep);
+                first
+                    .clone()
+                    .iter_mut()
+                    .for_each(|cycle| pipeline.cycle(cycle));
+                let mut cycles = all.clone();
+                timed(|| {
+                    cycles.iter_mut().for_each(|cycle| pipeline.cycle(cycle));
+                    let outcome = pipeline.finish(input.end);
+                    assert!(outcome.write_error.is_none(), "{:?}", outcome.write_error);
+                    rows::finish(outcome.writer);
+                })
+            });
+        }
     }
 
     fn symbolize(&mut self) {
@@ -204,7 +211,7 @@ impl Stages<'_> {
     }
 }
 
-fn pipeline(scratch: &Scratch) -> Pipeline {
+fn pipeline(scratch: &Scratch, keep: Keep) -> Pipeline {
     let options = PipelineOptions {
         origin: KtimeNs(START_NS - 1_000_000_000),
         switches: CORRELATE.switches,
@@ -213,6 +220,8 @@ fn pipeline(scratch: &Scratch) -> Pipeline {
         resets: vec![16_000],
         max_samples: CORRELATE.max_samples,
         symbolize: Default::default(),
+        keep,
+        interval: Duration::from_secs(10),
     };
     Pipeline::new(
         &synthetic::probes(),

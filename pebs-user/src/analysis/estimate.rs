@@ -233,7 +233,11 @@ impl Estimator {
         for run in runs {
             let [first, ..] = run else { continue };
             let last = run.last().unwrap_or(first);
-            let row = self.count(first, last, run.len() as u32, start, out);
+            let row = self.row(first, start, out);
+            let estimate = &mut out[start + row];
+            estimate.samples += run.len() as u32;
+            estimate.last = last.time;
+            estimate.span_ns = last.time.0 - estimate.first.0;
             let position = clock.advance(first.time);
             self.own(first.event, Edge { position, row });
             let position = clock.advance(last.time);
@@ -248,23 +252,16 @@ impl Estimator {
         self.clear(&out[start..]);
     }
 
-    /// Counts a run of samples in its row, which it makes if it is the first, and gives the row's index.
+    /// Index of a sample's row, which is made if the sample is its first.
     #[inline]
-    fn count(
-        &mut self,
-        first: &TimedSample,
-        last: &TimedSample,
-        samples: u32,
-        start: usize,
-        out: &mut Vec<FunctionEstimate>,
-    ) -> usize {
+    fn row(&mut self, first: &TimedSample, start: usize, out: &mut Vec<FunctionEstimate>) -> usize {
         let &TimedSample {
             time,
             function,
             event,
         } = first;
         let found = self.row_of(event, function);
-        let row = match *found {
+        match *found {
             0 => {
                 let next = out.len() - start;
                 *found = next as u32 + 1;
@@ -282,12 +279,7 @@ impl Estimator {
                 next
             }
             row => row as usize - 1,
-        };
-        let estimate = &mut out[start + row];
-        estimate.samples += samples;
-        estimate.last = last.time;
-        estimate.span_ns = last.time.0 - estimate.first.0;
-        row
+        }
     }
 
     /// Where the row of a function and event is kept. Function ids are small: they count from 0.

@@ -1,8 +1,11 @@
 //! From the tables of a trace to answers.
 
+pub mod baseline;
+pub mod condensed;
 pub mod estimate;
 pub mod pool;
 pub mod report;
 pub(crate) mod rng;
 #[cfg(test)]
 mod simulation;
+pub mod sketch;

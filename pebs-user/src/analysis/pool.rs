@@ -58,8 +58,12 @@ const SEED: u64 = 0x7065_6273;
 pub enum Quantity {
     /// Active time in ns: the samples come from a clock.
     Time,
-    /// Number of events.
-    Events,
+    /// Number of events. `reset`: of the run, for sums that have counts of samples only; where it changed,
+    /// rows say for how many events their samples stand.
+    Events {
+        /// The reset value.
+        reset: u64,
+    },
 }
 
 /// Sums over items, by function.
@@ -199,7 +203,7 @@ impl Resample {
             .sum();
         let per_item = match quantity {
             Quantity::Time => of_function / self.events * self.active_ns / self.items,
-            Quantity::Events => of_function / self.items,
+            Quantity::Events { .. } => of_function / self.items,
         };
         per_item.is_finite().then_some(per_item)
     }
@@ -344,7 +348,7 @@ mod tests {
     /// An event that is not a clock is counted, not timed.
     #[test]
     fn events_per_item() {
-        let pooled = pool().close(Quantity::Events);
+        let pooled = pool().close(Quantity::Events { reset: 1 });
         assert_eq!(pooled.function(G).unwrap().per_item, 150.0 * 16.0);
     }
 
@@ -367,7 +371,7 @@ mod tests {
         assert_eq!(time.samples(), 5_500);
         let f = time.function(F).unwrap();
         assert_eq!((f.samples, f.share, f.per_item), (2_750, 0.5, 2_500.0));
-        let events = pool.close(Quantity::Events);
+        let events = pool.close(Quantity::Events { reset: 1 });
         assert_eq!(events.function(F).unwrap().per_item, 5_000.0);
         assert_eq!(events.events(), 1e7);
     }

@@ -10,6 +10,10 @@
 //! median. The time of a function per visit of a class is pooled over the class
 //! ([`crate::analysis::pool`]), so that visits shorter than the sample interval count as well.
 //! Waits are not estimated but observed; they count for the function in which the thread blocked.
+//!
+//! A trace that has not the details of every visit (`--keep`) says what all visits took in
+//! `function_stats`; the visits that were not kept take the place of the typical ones: what they took
+//! is the sum over all without those that were kept.
 
 mod classes;
 mod counts;
@@ -24,6 +28,7 @@ mod rank;
 mod section;
 mod shared;
 mod slots;
+mod stats;
 mod tally;
 #[cfg(test)]
 mod tests;
@@ -42,6 +47,7 @@ use self::names::Names;
 use self::rank::Ranking;
 use self::section::{Gather, Section};
 use self::slots::Slots;
+use self::stats::Stats;
 use self::tally::Tally;
 use crate::analysis::pool::Quantity;
 use crate::store::reader::{ReadError, Trace, column_i64, column_str, column_u64};
@@ -126,17 +132,22 @@ impl ReportError {
 
 /// Makes the report of a trace.
 ///
-/// Cost: reads `visits` twice, `visit_functions`, `waits`, `functions` and `losses` once, only the
-/// columns needed.
+/// Cost: reads `visits` twice, `visit_functions`, `waits`, `functions`, `losses` and, if details are
+/// missing, `function_stats` once, only the columns needed.
 ///
 /// # Errors
 /// If the trace can't be read, or has no such probe.
 pub fn build(trace: &Trace, options: &ReportOptions) -> Result<Report, ReportError> {
     check_probe(trace, options)?;
     let event = report_event(&trace.info);
-    let mut gathered = gather(trace, options, first_pass(trace, options)?)?;
-    let mut drafts = take_drafts(&mut gathered.sections);
     let mut states = States::default();
+    let mut sections = first_pass(trace, options)?
+        .map(|tally| Section::new(tally, &trace.info.columns, options.slowest));
+    if trace.info.keep.is_some() {
+        read_stats(trace, options, &mut sections, &mut states)?;
+    }
+    let mut gathered = gather(trace, options, sections)?;
+    let mut drafts = take_drafts(&mut gathered.sections);
     let mut details = Details {
         sections: &mut gathered.sections,
         classes: &gathered.classes,
@@ -195,7 +206,7 @@ fn quantity(event: &EventInfo) -> Quantity {
     if event.unit == CLOCK_UNIT {
         Quantity::Time
     } else {
-        Quantity::Events
+        Quantity::Events { reset: event.reset }
     }
 }
 
@@ -207,17 +218,38 @@ fn first_pass(trace: &Trace, options: &ReportOptions) -> Result<Slots<Tally>, Re
     Ok(slots)
 }
 
+/// Sums over all visits, of a trace that has not the details of each.
+fn read_stats(
+    trace: &Trace,
+    options: &ReportOptions,
+    sections: &mut Slots<Section>,
+    states: &mut States,
+) -> Result<(), ReadError> {
+    let event = report_event(&trace.info).map(|event| event.id);
+    let counted = (options.losses, trace.info.switches);
+    let mut all = Slots::new(&trace.info, options.probe, Stats::default);
+    for batch in trace.scan(Table::FunctionStats, &stats::COLUMNS)? {
+        stats::add(&batch?, event, counted, &mut all, states)?;
+    }
+    for (probe, stats) in all {
+        if let Some((_, section)) = sections.of(probe) {
+            section.stats = Some(stats);
+        }
+    }
+    Ok(())
+}
+
 fn gather<'a>(
     trace: &'a Trace,
     options: &'a ReportOptions,
-    tallies: Slots<Tally>,
+    sections: Slots<Section>,
 ) -> Result<Gather<'a>, ReadError> {
     let args = &trace.info.columns;
     let mut gather = Gather {
         options,
         columns: args,
         switches: trace.info.switches,
-        sections: tallies.map(|tally| Section::new(tally, args, options.slowest)),
+        sections,
         classes: VisitClasses::default(),
     };
     let mut columns = section::COLUMNS.to_vec();

@@ -107,6 +107,7 @@ impl Accounts {
         for used in rows.used.drain(..) {
             match used {
                 Used::Samples(cpu, n) => self.cpu(cpu).ledger.samples.written += n,
+                Used::NotKept(cpu, n) => self.cpu(cpu).ledger.samples.book(Reason::NotKept, n),
                 Used::Lost(cpu, Lost::Sample, reason) => {
                     self.cpu(cpu).ledger.samples.book(reason, 1);
                 }
@@ -131,14 +132,7 @@ impl Accounts {
 
     /// Samples and marks refused by the kernel programs or dropped by the stages.
     pub fn lost(&self) -> u64 {
-        let dropped = |account: &Account| {
-            account.lost()
-                - account
-                    .reasons
-                    .get(&Reason::UnmatchedMark)
-                    .copied()
-                    .unwrap_or(0)
-        };
+        let dropped = |account: &Account| account.lost() - account.of(Reason::UnmatchedMark);
         self.cpus
             .values()
             .map(|cpu| {

@@ -5,6 +5,7 @@
 //! by [`PipelineOptions::max_samples`], everything else by the number of threads and functions.
 
 mod account;
+mod keep;
 mod resets;
 mod rows;
 
@@ -19,7 +20,7 @@ use crate::analysis::estimate::Pause;
 use crate::collect::drain::Cycle;
 use crate::collect::sideband_decode::SidebandEvent;
 use crate::correlate::{CorrelateOptions, Correlator};
-use crate::store::run::ClockError;
+use crate::store::run::{ClockError, KeptVisits};
 use crate::store::schema::{LossRow, Table, visit_flag};
 use crate::store::writer::{TraceWriter, WriteError};
 use crate::stream::clock::Clock;
@@ -30,6 +31,7 @@ use crate::symbolize::{SymbolizeOptions, Symbolizer};
 use crate::target::probe::{ProbeSet, VisitRule};
 use crate::units::{Cpu, EventId, KtimeNs, Pid, TraceNs};
 use account::Accounts;
+pub use keep::Keep;
 use rows::Rows;
 
 /// Settings of a [`Pipeline`].
@@ -49,6 +51,11 @@ pub struct PipelineOptions {
     pub max_samples: usize,
     /// How to symbolize.
     pub symbolize: SymbolizeOptions,
+    /// Whose details are kept.
+    pub keep: Keep,
+    /// Trace time that a row of the aggregates covers at most; where it is the writer's segment, no
+    /// segment holds a part of an interval.
+    pub interval: Duration,
 }
 
 /// Figures for the status line, updated once a cycle.
@@ -102,6 +109,8 @@ pub struct Outcome {
     pub page_faults: u64,
     /// Visits closed.
     pub visits: u64,
+    /// Visits whose details were kept, by reason.
+    pub kept: KeptVisits,
     /// Time on the CPU of all visits, ns; `None` if switches were not recorded.
     pub visits_oncpu_ns: Option<f64>,
     /// End of the trace.
@@ -336,6 +345,8 @@ impl Pipeline {
         self.advance(TraceNs(i64::MAX));
         self.correlator.finish(end, &mut self.rows);
         self.accounts.take_used(&mut self.rows);
+        self.rows
+            .write_aggregates(Duration::from_nanos(end.0.max(0) as u64));
         self.rows.flush_all();
         let lost_samples = self.rows.lost_rows(Table::Samples);
         Outcome {
@@ -346,6 +357,7 @@ impl Pipeline {
             samples: self.accounts.samples(),
             page_faults: self.rows.page_faults,
             visits: self.rows.visits,
+            kept: self.rows.keeper.kept,
             visits_oncpu_ns: self.rows.oncpu_ns(),
             end,
             mappings_lost: self.rows.mappings_lost,

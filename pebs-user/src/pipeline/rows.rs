@@ -1,16 +1,18 @@
 //! From closed visits to rows: names, estimates, and the writer.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use rustc_hash::FxHashSet;
 
 use super::PipelineOptions;
+use super::keep::Keeper;
 use super::resets::Resets;
 use crate::analysis::estimate::{Estimator, FunctionEstimate, Pause, TimedSample, VisitTimeline};
 use crate::collect::sideband_decode::{SidebandEvent, SidebandKind};
 use crate::correlate::{ClosedVisit, Correlator, Lost, RawSample, Sink};
 use crate::store::schema::{
-    FunctionRow, LossRow, SamplesOf, Table, VisitFunctionRow, VisitRow, WaitRow,
+    FunctionRow, LossRow, SamplesOf, Table, VisitFunctionRow, VisitRow, WaitRow, visit_flag,
 };
 use crate::store::writer::{TraceWriter, WriteError};
 use crate::stream::ledger::Reason;
@@ -22,6 +24,8 @@ use crate::units::{Cpu, Pid, Tid, TraceNs};
 pub(super) enum Used {
     /// Samples of a CPU were written.
     Samples(Cpu, u64),
+    /// Samples of a CPU were not, on purpose.
+    NotKept(Cpu, u64),
     /// A record was not.
     Lost(Cpu, Lost, Reason),
 }
@@ -30,6 +34,7 @@ pub(super) enum Used {
 pub(super) struct Rows {
     pub symbolizer: Symbolizer,
     pub writer: TraceWriter,
+    pub keeper: Keeper,
     estimator: Estimator,
     timed: Vec<TimedSample>,
     estimates: Vec<FunctionEstimate>,
@@ -60,6 +65,7 @@ impl Rows {
         Self {
             symbolizer,
             writer,
+            keeper: Keeper::new(options.keep, options.interval),
             estimator: Estimator::new(&options.clock_events),
             timed: Vec::new(),
             estimates: Vec::new(),
@@ -117,8 +123,11 @@ impl Rows {
     }
 
     /// Lets the writer do what is due, and brings it the names that are new.
-    pub fn tick(&mut self, elapsed: std::time::Duration) {
+    pub fn tick(&mut self, elapsed: Duration) {
         self.flush_functions();
+        if self.keeper.is_due(elapsed) {
+            self.write_aggregates(elapsed);
+        }
         let result = self.writer.tick(elapsed);
         self.check(result);
     }
@@ -132,6 +141,21 @@ impl Rows {
             self.check(result);
         }
         self.functions = functions;
+    }
+
+    /// Writes the aggregates of the visits closed since the last time.
+    pub fn write_aggregates(&mut self, now: Duration) {
+        let Self {
+            keeper,
+            writer,
+            error,
+            ..
+        } = self;
+        keeper.end_interval(now, |row| {
+            if let Err(failed) = writer.function_stat(row) {
+                error.get_or_insert(failed);
+            }
+        });
     }
 
     /// Brings everything to the open segments, so that what could not be written is known.
@@ -168,16 +192,19 @@ impl Rows {
         }
     }
 
-    /// Names the samples of a thread and writes them; `timed` has them afterwards.
-    fn samples(&mut self, of: &SamplesOf<'_>, pid: Pid) {
+    /// Names the samples of a thread; `timed` has them afterwards.
+    fn name(&mut self, samples: &[RawSample], pid: Pid) {
         self.timed.clear();
         let symbolizer = &mut self.symbolizer;
-        self.timed
-            .extend(of.samples.iter().map(|sample| TimedSample {
-                time: sample.time,
-                function: symbolizer.function(pid, sample.ip),
-                event: sample.event,
-            }));
+        self.timed.extend(samples.iter().map(|sample| TimedSample {
+            time: sample.time,
+            function: symbolizer.function(pid, sample.ip),
+            event: sample.event,
+        }));
+    }
+
+    /// Writes the samples that were named last.
+    fn samples(&mut self, of: &SamplesOf<'_>) {
         let functions = self.timed.iter().map(|sample| sample.function);
         let result = self.writer.samples(of, functions);
         self.check(result);
@@ -186,6 +213,17 @@ impl Rows {
             match self.used.last_mut() {
                 Some(Used::Samples(last, n)) if *last == cpu => *n += count,
                 _ => self.used.push(Used::Samples(cpu, count)),
+            }
+        }
+    }
+
+    /// Books samples that are in the aggregates only.
+    fn not_kept(&mut self, samples: &[RawSample]) {
+        for run in samples.chunk_by(|a, b| a.cpu == b.cpu) {
+            let (cpu, count) = (run[0].cpu, run.len() as u64);
+            match self.used.last_mut() {
+                Some(Used::NotKept(last, n)) if *last == cpu => *n += count,
+                _ => self.used.push(Used::NotKept(cpu, count)),
             }
         }
     }
@@ -200,11 +238,16 @@ impl Rows {
             samples: &self.timed,
         };
         self.estimator.estimate(&timeline, &mut self.estimates);
-        let mut estimates = std::mem::take(&mut self.estimates);
-        for estimate in estimates.drain(..) {
+        for estimate in &self.estimates {
             if !self.symbolizer.is_resolved(estimate.function) {
                 self.unresolved += u64::from(estimate.samples);
             }
+        }
+    }
+
+    fn visit_functions(&mut self, visit: &ClosedVisit) {
+        let mut estimates = std::mem::take(&mut self.estimates);
+        for estimate in estimates.drain(..) {
             let result = self.writer.visit_function(&VisitFunctionRow {
                 visit_id: visit.visit_id,
                 item_id: visit.item_id,
@@ -227,9 +270,14 @@ impl Rows {
         self.estimates = estimates;
     }
 
-    fn waits(&mut self, visit: &ClosedVisit) {
+    fn waits(&mut self, visit: &ClosedVisit, kept: bool) {
         for wait in &visit.waits {
             let function_id = wait.ip.map(|ip| self.symbolizer.function(visit.pid, ip));
+            let ns = wait.end.0 - wait.begin.0;
+            self.keeper.wait(visit, function_id, wait.state, ns);
+            if !kept {
+                continue;
+            }
             let result = self.writer.wait(&WaitRow {
                 visit_id: visit.visit_id,
                 item_id: visit.item_id,
@@ -262,20 +310,22 @@ impl Sink for Rows {
         self.visits += 1;
         self.visit_samples += visit.samples.len() as u64;
         self.page_faults += u64::from(visit.counts.page_faults);
-        let boundaries = (visit.begin.0, visit.end.map(|(end, _)| end));
-        let of = SamplesOf {
-            visit_id: Some(visit.visit_id),
-            tid: visit.tid,
-            samples: &visit.samples,
-            near: (self.clock_error_ns > 0).then_some((
-                boundaries.0,
-                boundaries.1,
-                self.clock_error_ns,
-            )),
-        };
-        self.samples(&of, visit.pid);
+        self.name(&visit.samples, visit.pid);
         self.estimate(visit);
-        self.waits(visit);
+        let kept = self.keeper.visit(visit, &self.estimates);
+        if kept {
+            let near = (visit.begin.0, visit.end.map(|(end, _)| end));
+            self.samples(&SamplesOf {
+                visit_id: Some(visit.visit_id),
+                tid: visit.tid,
+                samples: &visit.samples,
+                near: (self.clock_error_ns > 0).then_some((near.0, near.1, self.clock_error_ns)),
+            });
+            self.visit_functions(visit);
+        } else {
+            self.not_kept(&visit.samples);
+        }
+        self.waits(visit, kept);
         let oncpu_ns = visit.oncpu_ns();
         if let Some(oncpu_ns) = oncpu_ns {
             self.oncpu_ns += oncpu_ns;
@@ -294,7 +344,7 @@ impl Sink for Rows {
             duration_ns: visit.end.map(|(end, _)| end.0 - visit.begin.0.0),
             oncpu_ns,
             samples: visit.samples.len() as u32,
-            flags: visit.flags,
+            flags: visit.flags | if kept { 0 } else { visit_flag::CONDENSED },
             switches: visit.switches(),
             migrations: visit.migrations(),
             page_faults: visit.page_faults(),
@@ -305,15 +355,18 @@ impl Sink for Rows {
 
     fn strays(&mut self, samples: &[RawSample], pid: Pid, tid: Tid) {
         self.strays += samples.len() as u64;
-        let of = SamplesOf {
+        self.name(samples, pid);
+        let unresolved = |sample: &&TimedSample| !self.symbolizer.is_resolved(sample.function);
+        self.unresolved += self.timed.iter().filter(unresolved).count() as u64;
+        if !self.keeper.keeps_all() {
+            return self.not_kept(samples);
+        }
+        self.samples(&SamplesOf {
             visit_id: None,
             tid,
             samples,
             near: None,
-        };
-        self.samples(&of, pid);
-        let unresolved = |sample: &&TimedSample| !self.symbolizer.is_resolved(sample.function);
-        self.unresolved += self.timed.iter().filter(unresolved).count() as u64;
+        });
     }
 
     fn lost(&mut self, cpu: Cpu, what: Lost, reason: Reason) {

@@ -3,6 +3,9 @@
 //! Nothing is allocated per row, and after the first row groups nothing at all but their metadata.
 //! Invariant: all columns of a table hold the same number of rows.
 
+use std::marker::PhantomData;
+use std::sync::Arc;
+
 use arrow::array::ArrowPrimitiveType;
 use arrow::datatypes::{DataType, Field, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type};
 use parquet::basic::Encoding;
@@ -11,7 +14,7 @@ use parquet::file::statistics::Statistics;
 use super::pages::Pages;
 use super::pages::addresses::Addresses as AddressPages;
 use super::pages::delta::{Deltas, Whole};
-use super::pages::levels::Levels;
+use super::pages::levels::{Levels, ListLevels};
 use super::pages::plain::{Bits, Plain};
 
 /// A column chunk, ready to be written.
@@ -25,6 +28,8 @@ pub(super) struct Chunk<'a> {
     pub(super) encodings: &'static [Encoding],
     /// Of the values.
     pub(super) statistics: Statistics,
+    /// Number of values, if it is not that of the rows.
+    pub(super) values: Option<u64>,
 }
 
 /// What the writer needs from a column of any type.
@@ -46,6 +51,9 @@ pub(super) trait Column {
     /// Forgets the rows, keeps the room.
     fn clear(&mut self);
 }
+
+/// Bytes of lists in a row group, give or take a page.
+const LIST_BYTES: usize = 8 << 20;
 
 const DELTA: &[Encoding] = &[Encoding::RLE, Encoding::DELTA_BINARY_PACKED];
 const PLAIN: &[Encoding] = &[Encoding::RLE, Encoding::PLAIN];
@@ -124,6 +132,7 @@ impl<T: WholeType> Column for Required<T> {
             pages: self.pages.bytes(),
             encodings: DELTA,
             statistics: T::statistics(self.deltas.range(), 0),
+            values: None,
         }
     }
 
@@ -197,6 +206,7 @@ impl<T: WholeType> Column for Nullable<T> {
             pages: self.pages.bytes(),
             encodings: DELTA,
             statistics: T::statistics(self.deltas.range(), self.levels.nulls()),
+            values: None,
         }
     }
 
@@ -242,6 +252,7 @@ impl Column for Addresses {
             pages: self.pages.bytes(),
             encodings: DICTIONARY,
             statistics: UInt64Type::statistics(self.addresses.range(), 0),
+            values: None,
         }
     }
 
@@ -290,6 +301,7 @@ impl Column for NullableReal {
             pages: self.pages.bytes(),
             encodings: PLAIN,
             statistics: Statistics::double(None, None, None, Some(self.levels.nulls()), false),
+            values: None,
         }
     }
 
@@ -328,12 +340,90 @@ impl Column for Truth {
             pages: self.pages.bytes(),
             encodings: PLAIN,
             statistics: Statistics::boolean(None, None, None, Some(0), false),
+            values: None,
         }
     }
 
     fn clear(&mut self) {
         self.bits.clear();
         self.pages.clear();
+    }
+}
+
+/// Lists of whole numbers, none of them null. For tables of few rows: the numbers stand as they are.
+#[derive(Debug)]
+pub(super) struct Lists<T: WholeType> {
+    plain: Plain,
+    levels: ListLevels,
+    pages: Pages,
+    /// Entries of the chunk: numbers, and lists without one.
+    entries: u64,
+    kind: PhantomData<T>,
+}
+
+impl<T: WholeType> Default for Lists<T> {
+    fn default() -> Self {
+        Self {
+            plain: Plain::default(),
+            levels: ListLevels::default(),
+            pages: Pages::default(),
+            entries: 0,
+            kind: PhantomData,
+        }
+    }
+}
+
+impl<T: WholeType<Native: Into<i128>>> Lists<T> {
+    pub(super) fn push(&mut self, list: &[T::Native]) {
+        self.levels.push(list.len());
+        self.entries += list.len().max(1) as u64;
+        let mut full = false;
+        for value in list {
+            // Two's complement: as Parquet stores numbers of 64 bits, signed or not.
+            let value: i128 = (*value).into();
+            full |= self.plain.push_u64(value as u64);
+        }
+        // A page holds whole lists.
+        if full {
+            self.end_page();
+        }
+    }
+}
+
+impl<T: WholeType> Lists<T> {
+    fn end_page(&mut self) {
+        self.plain
+            .end_page_of_lists(&mut self.pages, &mut self.levels);
+    }
+}
+
+impl<T: WholeType> Column for Lists<T> {
+    fn field(name: &str) -> Field {
+        let item = Field::new_list_field(T::DATA_TYPE, false);
+        Field::new(name, DataType::List(Arc::new(item)), false)
+    }
+
+    #[inline]
+    fn is_full(&self) -> bool {
+        self.pages.bytes().len() >= LIST_BYTES
+    }
+
+    fn end(&mut self) -> Chunk<'_> {
+        self.end_page();
+        Chunk {
+            dictionary: &[],
+            pages: self.pages.bytes(),
+            encodings: PLAIN,
+            statistics: T::statistics(None, 0),
+            values: Some(self.entries),
+        }
+    }
+
+    fn clear(&mut self) {
+        self.plain.clear();
+        self.levels.clear();
+        self.pages.clear();
+        self.entries = 0;
     }
 }
 
@@ -374,6 +464,7 @@ impl NullableText {
             pages: self.pages.bytes(),
             encodings: PLAIN,
             statistics: Statistics::byte_array(None, None, None, Some(self.levels.nulls()), false),
+            values: None,
         }
     }
 }
@@ -429,6 +520,7 @@ impl Column for Text {
             pages: self.pages.bytes(),
             encodings: PLAIN,
             statistics: Statistics::byte_array(None, None, None, Some(0), false),
+            values: None,
         }
     }
 
@@ -443,7 +535,6 @@ impl Column for Text {
 mod tests {
     use std::fmt::Debug;
     use std::fs::File;
-    use std::sync::Arc;
 
     use arrow::array::{Array, ArrayRef, AsArray as _, PrimitiveArray};
     use arrow::compute::concat;
@@ -505,6 +596,29 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
+
+        // Lists of any length come back, the empty ones too, over pages and row groups.
+        #[test]
+        fn lists_survive(
+            lists in prop::collection::vec(prop::collection::vec(any::<u64>(), 0..40), 1..60),
+            cut: usize,
+        ) {
+            // One that does not fit into a page.
+            let mut lists = lists;
+            lists.push((0..70_000).collect());
+            lists.extend([vec![], vec![7]]);
+            let slices: Vec<&[u64]> = lists.iter().map(Vec::as_slice).collect();
+            let (a, b) = slices.split_at(cut % slices.len());
+            let groups: Vec<_> = [a, b].into_iter().filter(|g| !g.is_empty()).collect();
+            let mut column = Lists::<UInt64Type>::default();
+            let (read, _) = through_a_file(&mut column, &groups, Lists::push);
+            let read = read.as_list::<i32>();
+            for (row, list) in lists.iter().enumerate() {
+                let values = read.value(row);
+                prop_assert_eq!(values.as_primitive::<UInt64Type>().values(), list.as_slice());
+            }
+            prop_assert_eq!(read.len(), lists.len());
+        }
 
         // Any numbers, of few bits or of all, over block ends.
         #[test]

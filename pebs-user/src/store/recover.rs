@@ -265,6 +265,7 @@ mod tests {
             (Table::VisitFunctions, 20),
             (Table::Samples, 200),
             (Table::Waits, 20),
+            (Table::FunctionStats, 20),
             (Table::Functions, 20),
         ];
         assert_eq!(rows, expected);
@@ -281,8 +282,8 @@ mod tests {
         assert_eq!(
             trace.info.notes,
             [
-                "recovered: 20 visits, 20 visit_functions, 200 samples, 20 waits, 20 functions \
-              from open segments, 0 bytes lost"
+                "recovered: 20 visits, 20 visit_functions, 200 samples, 20 waits, \
+              20 function_stats, 20 functions from open segments, 0 bytes lost"
             ]
         );
 

@@ -44,6 +44,9 @@ pub struct RunInfo {
     /// Whether page faults were recorded.
     #[serde(default)]
     pub page_faults: bool,
+    /// Whose details were kept; null: those of every visit, and there is no `function_stats`.
+    #[serde(default)]
+    pub keep: Option<KeepInfo>,
     /// The account of every record; null until the run ended.
     pub ledger: Option<Ledger>,
     /// What the run cost; null until it ended.
@@ -176,6 +179,46 @@ pub struct SiteInfo {
     pub instruction: String,
     /// Its cost class.
     pub class: EntryClass,
+}
+
+/// Whose details were kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeepInfo {
+    /// `slow` or `none`.
+    pub keep: String,
+    /// The rule for `slow`, as typed: `p99`, `3x`, `500us`.
+    pub slow: Option<String>,
+    /// Visits of a probe that were kept until there was a baseline.
+    pub warm_up: u64,
+    /// The visits that were kept; null until the run ended.
+    pub visits: Option<KeptVisits>,
+}
+
+/// Visits whose details were kept, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptVisits {
+    /// Their duration was beyond the limit.
+    pub slow: u64,
+    /// It was not, but the time of a function was.
+    pub slow_function: u64,
+    /// Too few visits came before to tell.
+    pub warm_up: u64,
+    /// They overlap a loss, or their end is unknown.
+    pub unknown: u64,
+}
+
+impl KeptVisits {
+    /// All of them.
+    #[must_use]
+    pub const fn sum(&self) -> u64 {
+        let Self {
+            slow,
+            slow_function,
+            warm_up,
+            unknown,
+        } = self;
+        *slow + *slow_function + *warm_up + *unknown
+    }
 }
 
 /// What a run cost.

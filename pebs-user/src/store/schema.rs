@@ -26,6 +26,8 @@ pub enum Table {
     Samples,
     /// One row an interval off the CPU within a visit.
     Waits,
+    /// One row a distribution over visits: of a function's time, of durations, of waits.
+    FunctionStats,
     /// One row a function.
     Functions,
     /// One row a time range without full data.
@@ -34,11 +36,12 @@ pub enum Table {
 
 impl Table {
     /// Every table.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Visits,
         Self::VisitFunctions,
         Self::Samples,
         Self::Waits,
+        Self::FunctionStats,
         Self::Functions,
         Self::Losses,
     ];
@@ -51,6 +54,7 @@ impl Table {
             Self::VisitFunctions => "visit_functions",
             Self::Samples => "samples",
             Self::Waits => "waits",
+            Self::FunctionStats => "function_stats",
             Self::Functions => "functions",
             Self::Losses => "losses",
         }
@@ -81,9 +85,15 @@ pub mod visit_flag {
     pub const ENDED_ELSEWHERE: u32 = 1 << 8;
     /// The kernel throttled sampling during the visit.
     pub const THROTTLED: u32 = 1 << 9;
+    /// The details were not kept (`--keep`): the visit is in `function_stats`, but has no rows in
+    /// `visit_functions`, `samples` and `waits`.
+    pub const CONDENSED: u32 = 1 << 10;
+
+    /// Name of [`CONDENSED`].
+    pub const CONDENSED_NAME: &str = "condensed";
 
     /// Names of the bits, lowest first, as reports and `trace.json` show them.
-    pub const NAMES: [&str; 10] = [
+    pub const NAMES: [&str; 11] = [
         "overlapped",
         "unwound",
         "end_missing",
@@ -94,6 +104,7 @@ pub mod visit_flag {
         "preempted",
         "ended_elsewhere",
         "throttled",
+        CONDENSED_NAME,
     ];
 }
 
@@ -288,6 +299,68 @@ pub struct WaitRow {
     pub cpu_from: Cpu,
     /// CPU it came back on.
     pub cpu_to: Cpu,
+}
+
+/// What the values of a row of `function_stats` are, beside the states of waits.
+pub mod measure {
+    /// Duration of a visit.
+    pub const DURATION: &str = "duration";
+    /// Time of a visit on the CPU.
+    pub const ONCPU: &str = "oncpu";
+    /// Time of a function on the CPU in a visit.
+    pub const SELF: &str = "self";
+}
+
+/// One row of `function_stats`: a distribution over visits.
+///
+/// It is of the visits of a probe that ended in a range of time and whose end is known. Rows of the
+/// same probe, measure, function, event and `loss` merge by adding every column but `min_ns` and
+/// `max_ns`, and counts bucket by bucket; so do rows of other traces, with functions matched by
+/// name. A bucket is a value that stands for all within 1/64 of it: see [`crate::analysis::sketch`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FunctionStatRow {
+    /// Begin of the range.
+    pub begin_ns: TraceNs,
+    /// End of the range.
+    pub end_ns: TraceNs,
+    /// The probe, which is the group.
+    pub probe_id: ProbeId,
+    /// [`measure`], or a state of [`WaitRow::state`].
+    pub measure: &'static str,
+    /// The function; null for whole visits, and for waits whose function is unknown.
+    pub function_id: Option<FunctionId>,
+    /// The event that was sampled; null where values are observed, not sampled.
+    pub event: Option<EventId>,
+    /// Whether the visits overlap a loss. Those that do have rows of their own.
+    pub loss: bool,
+    /// Visits of the probe in the range, with or without the function.
+    pub visits: u64,
+    /// Visits in which the function has a sample, or a wait.
+    pub visits_with: u64,
+    /// Samples; for waits their number; null for whole visits.
+    pub samples: Option<u64>,
+    /// Sum over visits of the square of the function's samples. With the next two columns the
+    /// error of a mean over visits can be known: see [`crate::analysis::condensed`].
+    pub samples_squared: Option<f64>,
+    /// Sum over visits of the function's samples x all samples of the event.
+    pub samples_product: Option<f64>,
+    /// Sum over visits of the function's samples x the visit's time on the CPU (its duration, if
+    /// switches were not recorded), ns.
+    pub samples_active_ns: Option<f64>,
+    /// Sum of the values. Null, like the next three, if no value is known: a function sampled by an
+    /// event that is not a clock.
+    pub sum_ns: Option<f64>,
+    /// Sum of the squares of the values, ns^2.
+    pub sum_squared: Option<f64>,
+    /// Smallest value.
+    pub min_ns: Option<f64>,
+    /// Largest value.
+    pub max_ns: Option<f64>,
+    /// Buckets that hold a value, rising. Of functions and whole visits the values are one a visit,
+    /// of waits one a wait.
+    pub bucket_ns: Vec<i64>,
+    /// Values in each.
+    pub bucket_count: Vec<u64>,
 }
 
 /// One row of `functions`.

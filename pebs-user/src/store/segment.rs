@@ -230,7 +230,7 @@ fn group_metadata(
             ColumnChunkMetaData::builder(Arc::clone(column))
                 .set_compression(Compression::UNCOMPRESSED)
                 .set_encodings(chunk.encodings.to_vec())
-                .set_num_values(rows as i64)
+                .set_num_values(chunk.values.unwrap_or(rows) as i64)
                 .set_total_compressed_size(bytes)
                 .set_total_uncompressed_size(bytes)
                 .set_dictionary_page_offset(dictionary)
@@ -279,11 +279,12 @@ pub(super) struct Closed {
 /// I/O errors. The segment is open still.
 pub(super) fn close(folder: &Path, number: u32, rows: u64) -> Result<(), SegmentError> {
     let open = open_path(folder, number);
-    Ok(if rows > 0 {
-        fs::rename(open, closed_path(folder, number))?
+    if rows > 0 {
+        fs::rename(open, closed_path(folder, number))?;
     } else {
-        remove_if_there(&open)?
-    })
+        remove_if_there(&open)?;
+    }
+    Ok(())
 }
 
 /// Writes a closed segment anew, smaller; returns its bytes.

@@ -11,11 +11,11 @@ use arrow::datatypes::{
 use thiserror::Error;
 
 use super::columns::{
-    Addresses, Chunk, Column, Nullable, NullableReal, NullableText, Required, Text, Truth,
+    Addresses, Chunk, Column, Lists, Nullable, NullableReal, NullableText, Required, Text, Truth,
 };
 use super::schema::{
-    ArgColumn, ArgType, ArgValue, FunctionRow, LossRow, SampleRow, SamplesOf, Table,
-    VisitFunctionRow, VisitRow, WaitRow,
+    ArgColumn, ArgType, ArgValue, FunctionRow, FunctionStatRow, LossRow, SampleRow, SamplesOf,
+    Table, VisitFunctionRow, VisitRow, WaitRow,
 };
 use crate::stream::decode::RawSample;
 use crate::units::FunctionId;
@@ -101,6 +101,7 @@ pub fn table_schema(table: Table, args: &[ArgColumn]) -> SchemaRef {
         Table::VisitFunctions => VisitFunctionColumns::fields(),
         Table::Samples => SampleColumns::fields(),
         Table::Waits => WaitColumns::fields(),
+        Table::FunctionStats => FunctionStatColumns::fields(),
         Table::Functions => FunctionColumns::fields(),
         Table::Losses => LossColumns::fields(),
     };
@@ -279,6 +280,31 @@ table! {
         state: Text = row.state;
         cpu_from: Required<UInt16Type> = row.cpu_from.0;
         cpu_to: Required<UInt16Type> = row.cpu_to.0;
+    }
+}
+
+table! {
+    /// Columns of `function_stats`.
+    FunctionStatColumns, row: FunctionStatRow {
+        begin_ns: Required<Int64Type> = row.begin_ns.0;
+        end_ns: Required<Int64Type> = row.end_ns.0;
+        probe_id: Required<UInt16Type> = row.probe_id.0;
+        measure: Text = row.measure;
+        function_id: Nullable<UInt32Type> = row.function_id.map(|id| id.0);
+        event: Nullable<UInt8Type> = row.event.map(|id| id.0);
+        loss: Truth = row.loss;
+        visits: Required<UInt64Type> = row.visits;
+        visits_with: Required<UInt64Type> = row.visits_with;
+        samples: Nullable<UInt64Type> = row.samples;
+        samples_squared: NullableReal = row.samples_squared;
+        samples_product: NullableReal = row.samples_product;
+        samples_active_ns: NullableReal = row.samples_active_ns;
+        sum_ns: NullableReal = row.sum_ns;
+        sum_squared: NullableReal = row.sum_squared;
+        min_ns: NullableReal = row.min_ns;
+        max_ns: NullableReal = row.max_ns;
+        bucket_ns: Lists<Int64Type> = &row.bucket_ns;
+        bucket_count: Lists<UInt64Type> = &row.bucket_count;
     }
 }
 
@@ -498,6 +524,14 @@ mod tests {
             text(Table::Waits),
             "visit_id UInt64, item_id UInt64, tid UInt32, begin_ns Int64, end_ns Int64, \
              function_id UInt32?, state Utf8, cpu_from UInt16, cpu_to UInt16"
+        );
+        assert_eq!(
+            text(Table::FunctionStats),
+            "begin_ns Int64, end_ns Int64, probe_id UInt16, measure Utf8, function_id UInt32?, \
+             event UInt8?, loss Boolean, visits UInt64, visits_with UInt64, samples UInt64?, \
+             samples_squared Float64?, samples_product Float64?, samples_active_ns Float64?, \
+             sum_ns Float64?, sum_squared Float64?, min_ns Float64?, max_ns Float64?, \
+             bucket_ns List(non-null Int64), bucket_count List(non-null UInt64)"
         );
         assert_eq!(
             text(Table::Functions),

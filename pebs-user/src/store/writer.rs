@@ -15,11 +15,12 @@ use super::files::{Owner, TraceLock};
 use super::output::Output;
 use super::run::RunInfo;
 use super::schema::{
-    FunctionRow, LossRow, SampleRow, SamplesOf, Table, VisitFunctionRow, VisitRow, WaitRow,
+    FunctionRow, FunctionStatRow, LossRow, SampleRow, SamplesOf, Table, VisitFunctionRow, VisitRow,
+    WaitRow,
 };
 use super::tables::{
-    FunctionColumns, LossColumns, RowColumns, SampleColumns, VisitColumns, VisitFunctionColumns,
-    WaitColumns, check_columns,
+    FunctionColumns, FunctionStatColumns, LossColumns, RowColumns, SampleColumns, VisitColumns,
+    VisitFunctionColumns, WaitColumns, check_columns,
 };
 pub use super::write_error::WriteError;
 use crate::units::FunctionId;
@@ -68,6 +69,7 @@ struct Columns {
     visit_functions: VisitFunctionColumns,
     samples: SampleColumns,
     waits: WaitColumns,
+    function_stats: FunctionStatColumns,
     functions: FunctionColumns,
     losses: LossColumns,
 }
@@ -79,6 +81,7 @@ impl Columns {
             visit_functions: VisitFunctionColumns::default(),
             samples: SampleColumns::default(),
             waits: WaitColumns::default(),
+            function_stats: FunctionStatColumns::default(),
             functions: FunctionColumns::default(),
             losses: LossColumns::default(),
         }
@@ -90,6 +93,7 @@ impl Columns {
             Table::VisitFunctions => &self.visit_functions,
             Table::Samples => &self.samples,
             Table::Waits => &self.waits,
+            Table::FunctionStats => &self.function_stats,
             Table::Functions => &self.functions,
             Table::Losses => &self.losses,
         }
@@ -101,6 +105,7 @@ impl Columns {
             Table::VisitFunctions => &mut self.visit_functions,
             Table::Samples => &mut self.samples,
             Table::Waits => &mut self.waits,
+            Table::FunctionStats => &mut self.function_stats,
             Table::Functions => &mut self.functions,
             Table::Losses => &mut self.losses,
         }
@@ -246,6 +251,15 @@ impl TraceWriter {
     pub fn wait(&mut self, row: &WaitRow) -> Result<(), WriteError> {
         self.columns.waits.push(row);
         self.flush_if_full(Table::Waits, self.columns.waits.is_full())
+    }
+
+    /// Adds a distribution.
+    ///
+    /// # Errors
+    /// As [`TraceWriter`] says.
+    pub fn function_stat(&mut self, row: &FunctionStatRow) -> Result<(), WriteError> {
+        self.columns.function_stats.push(row);
+        self.flush_if_full(Table::FunctionStats, self.columns.function_stats.is_full())
     }
 
     /// Adds a function.
@@ -423,7 +437,7 @@ mod tests {
         }
         assert_eq!(writer.rows(Table::Samples), 25_000);
         let finished = writer.finish(&complete()).unwrap();
-        assert_eq!(finished.rows, [2500, 2500, 25_000, 2500, 300, 0]);
+        assert_eq!(finished.rows, [2500, 2500, 25_000, 2500, 2500, 300, 0]);
 
         let trace = Trace::open(&dir).unwrap();
         assert_eq!(trace.state(), TraceState::Complete);
@@ -472,6 +486,7 @@ mod tests {
             .collect();
         names.sort();
         let expected = [
+            "function_stats",
             "functions",
             "losses",
             "samples",
@@ -499,12 +514,12 @@ mod tests {
         let trace = Trace::open(&dir).unwrap();
         assert_eq!(trace.state(), TraceState::Live);
         assert!(!trace.info.complete);
-        assert_eq!(trace.open_segments().len(), 5);
+        assert_eq!(trace.open_segments().len(), 6);
         drop(writer);
         let trace = Trace::open(&dir).unwrap();
         assert_eq!(trace.state(), TraceState::Unfinished);
         let (remark, hint) = trace.remark().unwrap();
-        assert!(remark.contains("5 open segments"), "{remark}");
+        assert!(remark.contains("6 open segments"), "{remark}");
         assert!(hint.starts_with("pebs-trace recover "), "{hint}");
     }
 

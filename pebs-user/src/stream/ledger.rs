@@ -30,6 +30,8 @@ pub enum Reason {
     UnmatchedMark,
     /// A kernel ring of the perf subsystem was full (mappings, throttling and bulk samples).
     LostPerfRing,
+    /// Not lost: its visit was not slow (`--keep`), and so the sample is in `function_stats` only.
+    NotKept,
 }
 
 impl Reason {
@@ -46,6 +48,7 @@ impl Reason {
             Self::Malformed => "malformed",
             Self::UnmatchedMark => "unmatched_mark",
             Self::LostPerfRing => "lost_perf_ring",
+            Self::NotKept => "not_kept",
         }
     }
 }
@@ -57,7 +60,7 @@ impl Reason {
 pub struct Account {
     /// What the kernel programs saw and did not filter.
     pub seen: u64,
-    /// What reached the trace: samples as rows, marks as begins and ends of visits.
+    /// What reached the trace as rows: samples, and marks as begins and ends of visits.
     pub written: u64,
     /// What did not, by reason.
     pub reasons: BTreeMap<Reason, u64>,
@@ -71,32 +74,40 @@ impl Account {
         }
     }
 
-    /// Records that did not reach the trace.
+    /// Records with a reason.
+    #[must_use]
+    pub fn unwritten(&self) -> u64 {
+        self.reasons.values().sum()
+    }
+
+    /// Records booked under a reason.
+    #[must_use]
+    pub fn of(&self, reason: Reason) -> u64 {
+        self.reasons.get(&reason).copied().unwrap_or(0)
+    }
+
+    /// Records that did not reach the trace: those with a reason, but for samples that were left
+    /// out on purpose.
     #[must_use]
     pub fn lost(&self) -> u64 {
-        self.reasons.values().sum()
+        self.unwritten() - self.of(Reason::NotKept)
     }
 
     /// Share of the records seen that did not reach the trace, 0..1; 0 if none was seen. Marks
     /// without a partner (items that began before the trace) are not counted as lost.
     #[must_use]
     pub fn loss_ratio(&self) -> f64 {
-        let unmatched = self
-            .reasons
-            .get(&Reason::UnmatchedMark)
-            .copied()
-            .unwrap_or(0);
         if self.seen == 0 {
             0.0
         } else {
-            (self.lost() - unmatched) as f64 / self.seen as f64
+            (self.lost() - self.of(Reason::UnmatchedMark)) as f64 / self.seen as f64
         }
     }
 
     /// Whether in = out + reasons.
     #[must_use]
     pub fn balances(&self) -> bool {
-        self.seen == self.written + self.lost()
+        self.seen == self.written + self.unwritten()
     }
 
     fn add(&mut self, other: &Self) {
@@ -131,9 +142,9 @@ pub struct CpuLedger {
 pub struct Ledger {
     /// Accounts by CPU, sorted.
     pub cpus: Vec<CpuLedger>,
-    /// Samples written that belong to no visit.
+    /// Samples that belong to no visit, kept or not.
     pub samples_unmatched: u64,
-    /// Samples written whose address has no symbol.
+    /// Samples whose address has no symbol, kept or not.
     pub samples_unresolved: u64,
     /// Samples of other processes that the kernel programs filtered out.
     pub samples_filtered: u64,
@@ -178,7 +189,7 @@ impl Ledger {
                         cpu.cpu,
                         account.seen,
                         account.written,
-                        account.lost()
+                        account.unwritten()
                     ));
                 }
             }

@@ -45,8 +45,9 @@ struct Sums {
     flags: [u64; visit_flag::NAMES.len()],
 }
 
-fn function(ip: Ip) -> FunctionId {
-    FunctionId((ip.0 >> 8) as u32)
+/// Number of the bucket that stands for a function.
+fn bucket(ip: Ip) -> u32 {
+    (ip.0 >> 8) as u32
 }
 
 impl Printer {
@@ -161,7 +162,7 @@ impl Printer {
             self.text,
             "{} f{:x} e{} cpu {}",
             time.0,
-            function(*ip).0,
+            bucket(*ip),
             event.0,
             cpu.0
         )
@@ -200,9 +201,13 @@ impl Printer {
     }
 
     fn estimates(&mut self, visit: &ClosedVisit) {
+        // Function ids count from 0.
+        let mut buckets: Vec<u32> = visit.samples.iter().map(|s| bucket(s.ip)).collect();
+        buckets.sort_unstable();
+        buckets.dedup();
         let timed = |sample: &RawSample| TimedSample {
             time: sample.time,
-            function: function(sample.ip),
+            function: FunctionId(buckets.partition_point(|b| *b < bucket(sample.ip)) as u32),
             event: sample.event,
         };
         let samples: Vec<TimedSample> = visit.samples.iter().map(timed).collect();
@@ -229,7 +234,7 @@ impl Printer {
             write!(
                 self.text,
                 "  f{:x} e{}: {samples} samples ",
-                function.0, event.0
+                buckets[function.0 as usize], event.0
             )
             .unwrap();
             write!(self.text, "{}..{} span {span_ns}", first.0, last.0).unwrap();
@@ -264,7 +269,7 @@ impl Sink for Printer {
             )
             .unwrap();
             if let Some(ip) = wait.ip {
-                write!(self.text, " f{:x}", function(ip).0).unwrap();
+                write!(self.text, " f{:x}", bucket(ip)).unwrap();
             }
             self.text.push('\n');
         }

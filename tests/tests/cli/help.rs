@@ -100,6 +100,8 @@ fn recording_has_its_arguments() {
         "--segment",
         "--max-loss",
         "--no-switches",
+        "--keep",
+        "--slow",
     ] {
         assert!(help.contains(argument), "{argument} in {help}");
     }

@@ -187,3 +187,21 @@ fn bad_values() {
         assert!(done.stderr.contains(argument), "{value_of}\n{done}");
     }
 }
+
+/// A rule for slow items needs --keep slow; one that is none is refused with those that there are.
+#[test]
+fn rules_for_slow_items() {
+    need!(machine::root());
+    for keep in [&["--slow", "3x"][..], &["--keep", "none", "--slow", "3x"]] {
+        let done = with(keep);
+        refused(&done, &["--slow 3x"]);
+        hints(&done, &["--keep slow --slow 3x"]);
+    }
+    for rule in ["p100", "p49", "1x", "fast", "0us"] {
+        let done = with(&["--keep", "slow", "--slow", rule]);
+        assert_eq!(done.code(), Some(2), "{done}");
+        for part in [rule, "p99.99", "3x", "500us"] {
+            assert!(done.stderr.contains(part), "{part} is not in\n{done}");
+        }
+    }
+}

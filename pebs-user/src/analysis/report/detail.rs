@@ -32,7 +32,7 @@ pub(super) const WAIT_COLUMNS: [&str; 5] =
 pub(super) struct States(Vec<String>);
 
 impl States {
-    fn index(&mut self, state: &str) -> usize {
+    pub(super) fn index(&mut self, state: &str) -> usize {
         let found = self.0.iter().position(|known| known == state);
         found.unwrap_or_else(|| {
             self.0.push(state.to_owned());

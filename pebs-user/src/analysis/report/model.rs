@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 
 pub use super::counts::{Counts, TypicalCounts};
 use crate::store::run::{EventInfo, RunInfo};
-use crate::store::schema::ArgValue;
+use crate::store::schema::{ArgValue, visit_flag};
 
 /// Version of the JSON keys; grows when one changes its meaning or goes away.
 pub const REPORT_VERSION: u32 = 1;
@@ -58,7 +58,7 @@ pub struct ProbeReport {
     pub time: Option<TimeSplit>,
     /// The visits that the typical ones are compared with.
     pub slow: Option<SlowClass>,
-    /// The visits at or below the median duration.
+    /// The visits that the slow ones are compared with.
     pub typical: Option<TypicalClass>,
     /// What slow visits spend more time in than typical ones, the largest difference first;
     /// from 0.5 % of the whole difference on.
@@ -142,15 +142,29 @@ pub struct SlowClass {
     pub to_ns: i64,
     /// Longest visit that is not one of them; null if all are.
     pub others_up_to_ns: Option<i64>,
-    /// Mean duration.
+    /// Those whose details were not kept: nothing is known of their functions and waits.
+    pub without_details: u64,
+    /// Mean duration; if some have no details, of the others.
     pub mean_ns: f64,
     /// Arguments that all of them share and not all others.
     pub shared: Vec<SharedArg>,
 }
 
+/// How typical visits were told from others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TypicalRule {
+    /// Those at or below the median duration.
+    Median,
+    /// Those whose details were not kept, as nothing about them was slow.
+    NotKept,
+}
+
 /// The typical visits.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct TypicalClass {
+    /// What they are.
+    pub rule: TypicalRule,
     /// How many.
     pub visits: u64,
     /// Longest of them.
@@ -251,6 +265,14 @@ pub struct SlowVisit {
     pub functions: Vec<VisitFunction>,
     /// Waits by state and function, the longest first.
     pub waits: Vec<VisitWait>,
+}
+
+impl SlowVisit {
+    /// Whether its details were not kept.
+    #[must_use]
+    pub fn is_condensed(&self) -> bool {
+        self.flags.contains(&visit_flag::CONDENSED_NAME)
+    }
 }
 
 /// A named argument.

@@ -6,11 +6,13 @@ use super::MIN_SAMPLES;
 use super::detail::{Drafts, States};
 use super::model::{
     Cell, FunctionName, ProbeReport, Row, SlowClass, SlowVisit, StateSum, TimeSplit, TypicalClass,
-    VisitWait,
+    TypicalRule, VisitWait,
 };
 use super::section::{ClassSums, Section, SlowDraft, WaitKind, WaitSum};
 use super::slots::Slots;
-use crate::analysis::pool::{Pooled, Quantity};
+use super::stats::{Stats, other_waits};
+use crate::analysis::condensed::Condensed;
+use crate::analysis::pool::{Pooled, PooledFunction, Quantity};
 use crate::store::run::RunInfo;
 use crate::units::FunctionId;
 
@@ -34,25 +36,80 @@ pub(super) struct Ranking<'a> {
 
 /// A class whose resamples are drawn.
 struct Class {
-    pooled: Pooled,
+    figures: Figures,
     waits: FxHashMap<WaitKind, WaitSum>,
     visits: f64,
     /// Mean duration of the visits pooled.
     mean_ns: f64,
 }
 
+/// What functions took, from the visits' own rows or from sums over them.
+enum Figures {
+    Pooled(Pooled),
+    Condensed(Condensed),
+}
+
+impl Figures {
+    fn function(&self, function: FunctionId, quantity: Quantity) -> Option<PooledFunction> {
+        match self {
+            Self::Pooled(pooled) => pooled.function(function),
+            Self::Condensed(sums) => sums.function(function, quantity),
+        }
+    }
+
+    fn per_item(&self, function: FunctionId, quantity: Quantity) -> Option<f64> {
+        match self {
+            Self::Pooled(pooled) => pooled.per_item(function),
+            Self::Condensed(sums) => sums.per_item(function, quantity),
+        }
+    }
+
+    fn events(&self, reset: u64) -> f64 {
+        match self {
+            Self::Pooled(pooled) => pooled.events(),
+            Self::Condensed(sums) => sums.samples() as f64 * reset as f64,
+        }
+    }
+
+    fn functions(&self) -> Vec<FunctionId> {
+        match self {
+            Self::Pooled(pooled) => pooled.functions().map(|(function, _)| function).collect(),
+            Self::Condensed(sums) => sums.functions().collect(),
+        }
+    }
+}
+
 impl Class {
     fn new(sums: ClassSums, quantity: Quantity) -> Self {
         Self {
-            pooled: sums.pool.close(quantity),
+            figures: Figures::Pooled(sums.pool.close(quantity)),
             waits: sums.waits,
             visits: sums.pooled as f64,
             mean_ns: sums.pooled_duration_ns / sums.pooled as f64,
         }
     }
 
+    /// All visits, and those that were not kept, from sums over all and the visits kept.
+    fn condensed(stats: Stats, kept: ClassSums, quantity: Quantity) -> (Self, Self) {
+        let pooled = kept.pool.close(quantity);
+        let all = stats.functions;
+        let rest = all.without(kept.pooled, pooled.active_ns(), pooled.functions());
+        let class = |figures: Condensed, waits, duration_ns: f64| Self {
+            visits: figures.items as f64,
+            mean_ns: duration_ns / figures.items as f64,
+            figures: Figures::Condensed(figures),
+            waits,
+        };
+        let rest_ns = stats.duration_ns - kept.pooled_duration_ns;
+        let rest_waits = other_waits(&stats.waits, &kept.waits);
+        (
+            class(all, stats.waits, stats.duration_ns),
+            class(rest, rest_waits, rest_ns),
+        )
+    }
+
     fn function(&self, function: FunctionId, quantity: Quantity) -> Cell {
-        let Some(found) = self.pooled.function(function) else {
+        let Some(found) = self.figures.function(function, quantity) else {
             return Cell::default();
         };
         let samples = found.samples;
@@ -64,7 +121,7 @@ impl Class {
         }
         let share = match quantity {
             Quantity::Time => found.per_item / self.mean_ns,
-            Quantity::Events => found.share,
+            Quantity::Events { .. } => found.share,
         };
         Cell {
             samples,
@@ -92,16 +149,18 @@ impl Class {
     /// What all rows in the unit of this one add up to, per visit; 0 if nothing is known.
     fn whole(&self, key: Key, quantity: Quantity) -> f64 {
         let whole = match (key, quantity) {
-            (Key::Function(_), Quantity::Events) => self.pooled.events() / self.visits,
+            (Key::Function(_), Quantity::Events { reset }) => {
+                self.figures.events(reset) / self.visits
+            }
             _ => self.mean_ns,
         };
         if whole.is_finite() { whole } else { 0.0 }
     }
 
     /// What lists are ordered by; 0 if nothing is known.
-    fn weight(&self, key: Key) -> f64 {
+    fn weight(&self, key: Key, quantity: Quantity) -> f64 {
         match key {
-            Key::Function(function) => self.pooled.per_item(function).unwrap_or(0.0),
+            Key::Function(function) => self.figures.per_item(function, quantity).unwrap_or(0.0),
             Key::Wait(kind) => self.wait(kind).per_visit.unwrap_or(0.0),
         }
     }
@@ -140,12 +199,20 @@ impl Ranking<'_> {
             typical: typical_sums,
             slow: slow_sums,
             slowest_ids,
+            stats,
             ..
         } = section;
+        let (all, typical_class) = match stats {
+            Some(stats) => Class::condensed(stats, all, self.quantity),
+            None => (
+                Class::new(all, self.quantity),
+                Class::new(typical_sums, self.quantity),
+            ),
+        };
         let classes = Classes {
-            all: Class::new(all, self.quantity),
+            all,
             slow: Class::new(slow_sums, self.quantity),
-            typical: Class::new(typical_sums, self.quantity),
+            typical: typical_class,
         };
         let slowest = slowest_ids.iter().filter_map(|id| drafts.0.remove(id));
         ProbeReport {
@@ -171,11 +238,22 @@ impl Ranking<'_> {
     }
 
     fn time_split(&self, section: &Section) -> Option<TimeSplit> {
-        if !self.info.switches || section.all.pooled == 0 {
+        let (waits, visits, duration_ns) = match &section.stats {
+            Some(stats) => (&stats.waits, stats.functions.items, stats.duration_ns),
+            None => {
+                let all = &section.all;
+                (&all.waits, all.pooled, all.pooled_duration_ns)
+            }
+        };
+        if !self.info.switches || visits == 0 {
             return None;
         }
+        let oncpu_ns = match &section.stats {
+            Some(stats) => stats.functions.active_ns,
+            None => section.oncpu_ns,
+        };
         let mut states: Vec<StateSum> = Vec::new();
-        for (kind, sum) in &section.all.waits {
+        for (kind, sum) in waits {
             let name = self.states.name(kind.state);
             let at = states.iter().position(|it| it.state == name);
             let at = at.unwrap_or_else(|| {
@@ -191,26 +269,32 @@ impl Ranking<'_> {
         }
         states.sort_by(|a, b| b.ns.total_cmp(&a.ns).then_with(|| a.state.cmp(&b.state)));
         let off: f64 = states.iter().map(|state| state.ns).sum();
-        let duration_ns = section.all.pooled_duration_ns;
         Some(TimeSplit {
-            visits: section.all.pooled,
+            visits,
             duration_ns,
-            oncpu_ns: section.oncpu_ns,
+            oncpu_ns,
             waits: states,
-            elsewhere_ns: (duration_ns - section.oncpu_ns - off).max(0.0),
+            elsewhere_ns: (duration_ns - oncpu_ns - off).max(0.0),
         })
     }
 
     fn slow_class(&self, section: &Section) -> Option<SlowClass> {
         let (limits, sums) = (section.limits?, &section.slow);
         let (from_ns, to_ns) = sums.range_ns?;
+        let without_details = section.slow_condensed;
+        let mean_ns = if without_details > 0 && sums.pooled > 0 {
+            sums.pooled_duration_ns / sums.pooled as f64
+        } else {
+            sums.duration_ns / sums.visits as f64
+        };
         Some(SlowClass {
+            without_details,
             rule: limits.rule,
             visits: sums.visits,
             from_ns,
             to_ns,
             others_up_to_ns: section.others_up_to,
-            mean_ns: sums.duration_ns / sums.visits as f64,
+            mean_ns,
             shared: section
                 .shared_slow
                 .apart_from(&section.shared_others, &self.info.columns),
@@ -221,22 +305,28 @@ impl Ranking<'_> {
         let Classes { slow, typical, .. } = classes;
         self.rows(classes, |key| {
             let whole = slow.whole(key, self.quantity) - typical.whole(key, self.quantity);
-            (slow.weight(key) - typical.weight(key), whole)
+            (
+                slow.weight(key, self.quantity) - typical.weight(key, self.quantity),
+                whole,
+            )
         })
     }
 
     fn largest(&self, classes: &Classes) -> Vec<Row> {
         let all = &classes.all;
         self.rows(classes, |key| {
-            (all.weight(key), all.whole(key, self.quantity))
+            (
+                all.weight(key, self.quantity),
+                all.whole(key, self.quantity),
+            )
         })
     }
 
     /// The rows of the largest weights, `weigh` giving the weight and the whole that it is a part
     /// of. Waits come last if functions are not in ns.
     fn rows(&self, classes: &Classes, weigh: impl Fn(Key) -> (f64, f64)) -> Vec<Row> {
-        let functions = classes.all.pooled.functions();
-        let functions = functions.map(|(function, _)| Key::Function(function));
+        let functions = classes.all.figures.functions();
+        let functions = functions.into_iter().map(Key::Function);
         let waits = classes.all.waits.keys().map(|kind| Key::Wait(*kind));
         let mut keys: Vec<(f64, Key)> = functions
             .chain(waits)
@@ -264,12 +354,12 @@ impl Ranking<'_> {
         let (function, state, unit) = match (key, self.quantity) {
             (Key::Wait(kind), _) => (kind.function, Some(kind.state), "ns"),
             (Key::Function(id), Quantity::Time) => (Some(id), None, "ns"),
-            (Key::Function(id), Quantity::Events) => (Some(id), None, "events"),
+            (Key::Function(id), Quantity::Events { .. }) => (Some(id), None, "events"),
         };
         let slow = cell(&classes.slow);
         let difference = slow
             .per_visit
-            .map(|slow| slow - classes.typical.weight(key));
+            .map(|slow| slow - classes.typical.weight(key, self.quantity));
         Row {
             function: unnamed(function),
             state: state.map(|state| self.states.name(state).to_owned()),
@@ -316,7 +406,12 @@ fn typical_class(section: &Section) -> Option<TypicalClass> {
     section.limits?;
     let sums = &section.typical;
     let (_, up_to_ns) = sums.range_ns?;
+    let rule = match section.stats {
+        Some(_) => TypicalRule::NotKept,
+        None => TypicalRule::Median,
+    };
     Some(TypicalClass {
+        rule,
         visits: sums.visits,
         up_to_ns,
         mean_ns: sums.duration_ns / sums.visits as f64,

@@ -9,6 +9,7 @@ use super::counts::{self, CountArrays, CountSums};
 use super::model::{NamedArg, SlowVisit, VisitFunction};
 use super::shared::{ArgArray, SharedArgs};
 use super::slots::Slots;
+use super::stats::Stats;
 use super::tally::{Limits, Standing, Tally};
 use super::top::Top;
 use crate::analysis::pool::Pool;
@@ -93,6 +94,11 @@ pub(super) struct Section {
     pub all: ClassSums,
     pub typical: ClassSums,
     pub slow: ClassSums,
+    /// Sums over all visits of a trace that has not the details of each; then `all` and `slow` are
+    /// of the visits that have, and `typical` counts those that have not.
+    pub stats: Option<Stats>,
+    /// Slow visits whose details were not kept.
+    pub slow_condensed: u64,
     /// Longest visit that is not slow.
     pub others_up_to: Option<i64>,
     /// Time on the CPU of the visits that are pooled.
@@ -108,6 +114,8 @@ impl Section {
     /// A section after the first pass.
     pub(super) fn new(tally: Tally, columns: &[ArgColumn], slowest: usize) -> Self {
         Self {
+            stats: None,
+            slow_condensed: 0,
             limits: tally.limits(),
             tally,
             all: ClassSums::default(),
@@ -137,6 +145,16 @@ impl Section {
             Part::Between => None,
         };
         std::iter::once(&mut self.all).chain(own)
+    }
+
+    /// Adds a visit of which nothing but the row in `visits` is left.
+    fn add_condensed(&mut self, visit_id: u64, duration: i64, part: Part) {
+        self.all.add(visit_id, duration, None);
+        self.typical.add(visit_id, duration, None);
+        if part == Part::Slow {
+            self.slow.add(visit_id, duration, None);
+            self.slow_condensed += 1;
+        }
     }
 
     fn part(&self, duration: i64) -> Part {
@@ -272,19 +290,34 @@ impl Gather<'_> {
             let Standing::Counted(duration) = standing else {
                 continue;
             };
-            let part = section.part(duration);
+            let condensed = visits.flags[row] & visit_flag::CONDENSED != 0;
+            let part = match section.part(duration) {
+                // A visit was kept for a reason.
+                Part::Typical if section.stats.is_some() => Part::Between,
+                part => part,
+            };
             let oncpu = visits.oncpu(row);
             // Without switches the thread is taken to have run all the time.
             let active = oncpu.or((!self.switches).then_some(duration));
+            // A trace that was cut has visits behind the last row of the aggregates.
+            let end = visits.begin_ns[row] + duration;
+            let stats = section.stats.as_ref();
+            let active = active.filter(|_| stats.is_none_or(|stats| end <= stats.until_ns));
             let class = VisitClass {
                 slot,
                 part,
-                pooled: active.is_some(),
+                pooled: active.is_some() && !condensed,
             };
             self.classes.set(visits.visit_id[row], class);
             for sums in section.classes(part) {
-                sums.add(visits.visit_id[row], duration, active);
                 sums.counts.add(&visits.counts.get(row));
+            }
+            if condensed {
+                section.add_condensed(visits.visit_id[row], duration, part);
+            } else {
+                for sums in section.classes(part) {
+                    sums.add(visits.visit_id[row], duration, active);
+                }
             }
             section.oncpu_ns += oncpu.unwrap_or(0) as f64;
             if part == Part::Slow {

@@ -106,7 +106,12 @@ fn slow(probe: &ProbeReport, noun: &str) -> String {
         SlowRule::Gap => format!("{amount} of {range}, apart from the rest{}", others(slow)),
         SlowRule::P99 => format!("{amount} of {range}: the slowest 1 %, no gap sets any apart"),
     };
-    text + &shared(&slow.shared)
+    let lacking = match slow.without_details {
+        0 => String::new(),
+        n if n == slow.visits => "; no details of them were kept".to_owned(),
+        n => format!("; details of {} of them were not kept", count(n)),
+    };
+    text + &lacking + &shared(&slow.shared)
 }
 
 fn others(slow: &SlowClass) -> String {

@@ -7,11 +7,12 @@ use pebs_common::record::Role;
 
 use super::plan::Plan;
 use super::run::Recorded;
+use crate::analysis::baseline::Rule;
 use crate::cmd::report::{self, Format};
 use crate::collect::calibrate::UnitCosts;
-use crate::pipeline::Outcome;
+use crate::pipeline::{Keep, Outcome};
 use crate::say;
-use crate::store::run::{EventInfo, HostInfo, ProbeInfo, RunInfo, SiteInfo};
+use crate::store::run::{EventInfo, HostInfo, KeepInfo, ProbeInfo, RunInfo, SiteInfo};
 use crate::store::schema::SCHEMA_VERSION;
 use crate::store::writer::WriteError;
 use crate::stream::ledger::Ledger;
@@ -39,6 +40,7 @@ pub(super) fn run_info(plan: &Plan, origin: KtimeNs) -> RunInfo {
         columns: plan.probes.columns.clone(),
         switches: plan.switches,
         page_faults: plan.page_faults,
+        keep: keep_info(plan.keep),
         ledger: None,
         cost: None,
         max_overhead: None,
@@ -50,6 +52,20 @@ pub(super) fn run_info(plan: &Plan, origin: KtimeNs) -> RunInfo {
             .chain(plan.warnings.iter().map(|w| w.text.clone()))
             .collect(),
     }
+}
+
+fn keep_info(keep: Keep) -> Option<KeepInfo> {
+    let (name, rule) = match keep {
+        Keep::All => return None,
+        Keep::Slow(rule) => ("slow", Some(rule)),
+        Keep::None => ("none", None),
+    };
+    Some(KeepInfo {
+        keep: name.to_owned(),
+        slow: rule.map(|rule| rule.to_string()),
+        warm_up: rule.map_or(0, Rule::warm_up),
+        visits: None,
+    })
 }
 
 /// `CLOCK_REALTIME` at an instant of `CLOCK_MONOTONIC`, ns since 1970.
@@ -147,6 +163,9 @@ fn close(plan: &Plan, outcome: Outcome, mut info: RunInfo, costs: &UnitCosts) ->
     info.complete = true;
     info.duration_ns = Some(outcome.end.0);
     info.clock_error = outcome.clock_error;
+    if let Some(keep) = &mut info.keep {
+        keep.visits = Some(outcome.kept);
+    }
     info.ledger = Some(outcome.ledger);
     info.cost = Some(cost);
     let written = outcome.writer.finish(&info);

@@ -7,10 +7,11 @@ use std::time::Duration;
 use anyhow::bail;
 
 use super::governor;
-use crate::cli::{RecordArgs, ReturnArg, SampleClock};
+use crate::cli::{KeepArg, RecordArgs, ReturnArg, SampleClock};
 use crate::cmd::report::Format;
 use crate::cmd::{Hinted, doctor};
 use crate::collect::overhead::Bounds;
+use crate::pipeline::Keep;
 use crate::pmu::attr::{self, EventClass, ResolvedEvent};
 use crate::pmu::event::{EventKind, EventSpec};
 use crate::pmu::host::Host;
@@ -76,6 +77,8 @@ pub struct Plan {
     pub format: Format,
     /// How to symbolize.
     pub symbolize: SymbolizeOptions,
+    /// Whose details are kept.
+    pub keep: Keep,
     /// Remarks for the first lines and for the trace.
     pub notes: Vec<String>,
     /// What may disappoint, and what to do.
@@ -93,6 +96,7 @@ impl Plan {
         let pids: Vec<Pid> = args.pids.iter().copied().map(Pid).collect();
         // What was typed wrong is said first, even to someone who lacks the privileges.
         let reset = reset::reset_value(args.reset)?;
+        let keep = keep(args)?;
         let specs = parse_events(&args.events)?;
         for pid in &pids {
             if !process::exists(*pid) {
@@ -175,6 +179,7 @@ impl Plan {
                 inlined,
                 debug_dirs: None,
             },
+            keep,
             notes,
             warnings,
             voice: Voice::default(),
@@ -229,6 +234,35 @@ impl Plan {
             say!("hint: {}", warning.hint);
         }
     }
+}
+
+/// Whose details are kept.
+fn keep(args: &RecordArgs) -> anyhow::Result<Keep> {
+    if args.max_overhead.is_some() && args.keep != KeepArg::All {
+        // Sums of samples say nothing of events if the reset value changes under them.
+        bail!(Hinted::new(
+            "cannot change the reset value (--max-overhead) while only aggregates are kept"
+                .to_owned(),
+            "use --keep all, or a fixed --reset".to_owned(),
+        ));
+    }
+    let keep = match args.keep {
+        KeepArg::Slow => return Ok(Keep::Slow(args.slow.unwrap_or_default())),
+        KeepArg::All => Keep::All,
+        KeepArg::None => Keep::None,
+    };
+    let Some(rule) = args.slow else {
+        return Ok(keep);
+    };
+    let what = if keep == Keep::All {
+        "everything"
+    } else {
+        "nothing"
+    };
+    bail!(Hinted::new(
+        format!("--slow {rule} says which items to keep, but {what} is kept"),
+        format!("add --keep slow: '--keep slow --slow {rule}'"),
+    ))
 }
 
 /// Refuses a kernel that is too old before anything is loaded: its verifier would say so in a wall of

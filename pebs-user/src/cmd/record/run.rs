@@ -262,6 +262,8 @@ impl Workers {
             resets: plan.events.iter().map(|it| it.reset.0.get()).collect(),
             max_samples: plan.max_samples,
             symbolize: plan.symbolize.clone(),
+            keep: plan.keep,
+            interval: plan.segment,
         };
         let (probes, pids) = (plan.probes.clone(), plan.pids.clone());
         let needs_clock = plan.events.iter().any(|event| event.perf_clock);

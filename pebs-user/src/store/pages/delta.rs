@@ -178,7 +178,7 @@ impl<T: Whole> Deltas<T> {
             pack(&offsets, width, &mut self.blocks);
         }
         // Small rises cannot wrap, so that the last number is the largest.
-        let rising = smallest >= 0 && smallest < SMALL && all_bits < SMALL as u64 && first <= last;
+        let rising = (0..SMALL).contains(&smallest) && all_bits < SMALL as u64 && first <= last;
         let (min, max) = if rising {
             (*first, *last)
         } else {

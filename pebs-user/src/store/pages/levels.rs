@@ -67,3 +67,42 @@ impl Levels {
         self.run = 0;
     }
 }
+
+/// Where the lists of a page begin, and which of them are empty: repetition levels and definition
+/// levels, in the same encoding. An entry is a number, or a list without one.
+///
+/// Source: "Dremel made simple with Parquet"; Encodings.md of the Parquet format.
+#[derive(Debug, Default)]
+pub(in crate::store) struct ListLevels {
+    /// 0 where a list begins, else 1.
+    repetition: Levels,
+    /// 1 where there is a number.
+    definition: Levels,
+}
+
+impl ListLevels {
+    /// Appends a list of so many numbers.
+    pub(in crate::store) fn push(&mut self, numbers: usize) {
+        let numbers = numbers as u32;
+        self.repetition.push(false);
+        self.repetition.repeat(true, numbers.saturating_sub(1));
+        self.definition.repeat(numbers > 0, numbers.max(1));
+    }
+
+    /// Entries of the page so far.
+    pub(super) const fn entries(&self) -> u32 {
+        self.definition.rows()
+    }
+
+    /// Writes the levels as a data page begins with them, and starts the next page's.
+    pub(super) fn take(&mut self, body: &mut Vec<u8>) {
+        self.repetition.take(body);
+        self.definition.take(body);
+    }
+
+    /// Forgets everything, keeps the room.
+    pub(in crate::store) fn clear(&mut self) {
+        self.repetition.clear();
+        self.definition.clear();
+    }
+}

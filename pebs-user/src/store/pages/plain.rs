@@ -3,7 +3,7 @@
 use parquet::basic::Encoding;
 
 use super::Pages;
-use super::levels::Levels;
+use super::levels::{Levels, ListLevels};
 
 /// Bytes of a page, about.
 const PAGE_BYTES: usize = 512 << 10;
@@ -19,6 +19,14 @@ impl Plain {
     #[inline]
     #[must_use]
     pub(in crate::store) fn push_f64(&mut self, value: f64) -> bool {
+        self.values.extend_from_slice(&value.to_le_bytes());
+        self.values.len() >= PAGE_BYTES
+    }
+
+    /// Appends a number of 64 bits; says whether the page is full.
+    #[inline]
+    #[must_use]
+    pub(in crate::store) fn push_u64(&mut self, value: u64) -> bool {
         self.values.extend_from_slice(&value.to_le_bytes());
         self.values.len() >= PAGE_BYTES
     }
@@ -45,6 +53,22 @@ impl Plain {
                 if let Some(levels) = levels {
                     levels.take(body);
                 }
+                body.extend_from_slice(&self.values);
+            });
+        }
+        self.values.clear();
+    }
+
+    /// Ends a page of lists, if it has one.
+    pub(in crate::store) fn end_page_of_lists(
+        &mut self,
+        pages: &mut Pages,
+        levels: &mut ListLevels,
+    ) {
+        let entries = levels.entries();
+        if entries > 0 {
+            pages.end(entries, Encoding::PLAIN, |body| {
+                levels.take(body);
                 body.extend_from_slice(&self.values);
             });
         }

@@ -2,8 +2,8 @@
 
 use crate::store::run::RunInfo;
 use crate::store::schema::{
-    ArgColumn, ArgType, ArgValue, FunctionRow, LossRow, SCHEMA_VERSION, SampleRow,
-    VisitFunctionRow, VisitRow, WaitRow,
+    ArgColumn, ArgType, ArgValue, FunctionRow, FunctionStatRow, LossRow, SCHEMA_VERSION, SampleRow,
+    VisitFunctionRow, VisitRow, WaitRow, measure,
 };
 use crate::store::writer::{TraceWriter, WriteError};
 use crate::units::{Cpu, EventId, FunctionId, Pid, ProbeId, Tid, TraceNs};
@@ -105,6 +105,35 @@ pub(in crate::store) fn wait(n: u64) -> WaitRow {
     }
 }
 
+pub(in crate::store) fn function_stat(n: u64) -> FunctionStatRow {
+    let whole = n.is_multiple_of(3);
+    FunctionStatRow {
+        begin_ns: TraceNs(n as i64 / 100),
+        end_ns: TraceNs(n as i64 / 100 + 1),
+        probe_id: ProbeId(0),
+        measure: if whole {
+            measure::DURATION
+        } else {
+            measure::SELF
+        },
+        function_id: (!whole).then_some(FunctionId((n % 300) as u32)),
+        event: (!whole).then_some(EventId(0)),
+        loss: n.is_multiple_of(5),
+        visits: n,
+        visits_with: n / 2,
+        samples: (!whole).then_some(n),
+        samples_squared: (!whole).then_some(n as f64),
+        samples_product: (!whole).then_some(n as f64 * 2.0),
+        samples_active_ns: (!whole).then_some(n as f64 * 8.0),
+        sum_ns: (!n.is_multiple_of(7)).then_some(n as f64 * 0.5),
+        sum_squared: (!n.is_multiple_of(7)).then_some(n as f64),
+        min_ns: (!n.is_multiple_of(7)).then_some(1.0),
+        max_ns: (!n.is_multiple_of(7)).then_some(n as f64),
+        bucket_ns: (0..n % 4).map(|bucket| bucket as i64 * 1000).collect(),
+        bucket_count: (0..n % 4).map(|bucket| bucket + n).collect(),
+    }
+}
+
 pub(in crate::store) fn function(n: u64) -> FunctionRow {
     FunctionRow {
         function_id: FunctionId(n as u32),
@@ -141,6 +170,7 @@ pub(in crate::store) fn write(
         writer.visit(&visit(n))?;
         writer.visit_function(&visit_function(n))?;
         writer.wait(&wait(n))?;
+        writer.function_stat(&function_stat(n))?;
         if n < 300 {
             writer.function(&function(n))?;
         }

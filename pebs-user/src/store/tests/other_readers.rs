@@ -76,6 +76,7 @@ fn truth() -> Value {
     let visits: Vec<_> = (0..VISITS).map(fixture::visit).collect();
     let samples: Vec<_> = (0..VISITS * 10).map(fixture::sample).collect();
     let functions: Vec<_> = (0..VISITS).map(fixture::visit_function).collect();
+    let stats: Vec<_> = (0..VISITS).map(fixture::function_stat).collect();
     let sum = |values: &mut dyn Iterator<Item = u64>| -> String {
         values.map(u128::from).sum::<u128>().to_string()
     };
@@ -95,6 +96,8 @@ fn truth() -> Value {
         "visit_sum": samples.iter().filter_map(|s| s.visit_id).sum::<u64>(),
         "self": functions.iter().filter_map(|f| f.self_ns).sum::<f64>(),
         "sleeping": VISITS / 2,
+        "buckets": stats.iter().map(|s| s.bucket_ns.len()).sum::<usize>(),
+        "bucketed": stats.iter().flat_map(|s| &s.bucket_count).sum::<u64>(),
         "kernel": 150,
         "unnamed": 1,
         "losses": 0,
@@ -115,6 +118,8 @@ r['samples'], r['ips'], r['times'], r['in_visits'], r['visit_sum'] = one(
     "from 'trace/samples/*.parquet'")
 r['self'], = one("select sum(self_ns) from 'trace/visit_functions/*.parquet'")
 r['sleeping'], = one("select count(*) from 'trace/waits/*.parquet' where state = 'sleeping'")
+r['buckets'], r['bucketed'] = one("select count(b), sum(n)::bigint from (select unnest(bucket_ns) as b, "
+    "unnest(bucket_count) as n from 'trace/function_stats/*.parquet')")
 r['kernel'], r['unnamed'] = one(
     "select count(*) filter (kernel), count(*) filter (name is null) from 'trace/functions/*.parquet'")
 r['losses'], = one("select count(*) from 'trace/losses/*.parquet'")
@@ -126,8 +131,8 @@ import sys, json, glob, pandas, pyarrow.parquet
 t = sys.argv[1]
 for file in glob.glob(f'{t}/*/*.parquet'):
     pyarrow.parquet.read_table(file, page_checksum_verification=True)
-v, s, f, w, fn, l = (pandas.read_parquet(f'{t}/{x}', engine='pyarrow', dtype_backend='pyarrow') for x in
-    ('visits', 'samples', 'visit_functions', 'waits', 'functions', 'losses'))
+v, s, f, w, g, fn, l = (pandas.read_parquet(f'{t}/{x}', engine='pyarrow', dtype_backend='pyarrow') for x in
+    ('visits', 'samples', 'visit_functions', 'waits', 'function_stats', 'functions', 'losses'))
 print(json.dumps({
     'visits': len(v), 'items': str(sum(map(int, v.item_id))), 'ends': int(v.end_ns.count()),
     'end_sum': int(v.end_ns.sum()), 'deltas': int(v.delta.sum()), 'ns': int(v.n.count()),
@@ -135,6 +140,7 @@ print(json.dumps({
     'samples': len(s), 'ips': str(sum(map(int, s.ip))), 'times': int(s.time_ns.sum()),
     'in_visits': int(s.visit_id.count()), 'visit_sum': int(s.visit_id.sum()),
     'self': float(f.self_ns.sum()), 'sleeping': int((w.state == 'sleeping').sum()),
+    'buckets': int(g.bucket_ns.list.len().sum()), 'bucketed': int(g.bucket_count.list.flatten().sum()),
     'kernel': int(fn.kernel.sum()), 'unnamed': int(fn.name.isna().sum()), 'losses': len(l),
 }))
 "#;

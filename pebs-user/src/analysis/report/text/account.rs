@@ -3,7 +3,7 @@
 use super::line;
 use crate::analysis::report::human::{UNKNOWN, count, events, percent, plural, safe, time};
 use crate::analysis::report::model::Report;
-use crate::store::run::{CostInfo, EventInfo, RunInfo};
+use crate::store::run::{CostInfo, EventInfo, KeepInfo, RunInfo};
 use crate::stream::ledger::{Account, Ledger};
 
 /// Characters of a note that are shown.
@@ -19,6 +19,9 @@ pub(super) fn write(out: &mut String, report: &Report) {
             &format!("{UNKNOWN} (the run did not end in good order)"),
         ),
         Some(ledger) => write_ledger(out, ledger),
+    }
+    if let Some(keep) = &run.keep {
+        line(out, "kept", &kept(keep));
     }
     line(out, "losses", &losses(report));
     line(
@@ -78,6 +81,33 @@ fn account(what: &str, account: &Account) -> String {
         count(account.seen),
         count(account.written)
     )
+}
+
+/// `details of 312 visits (--keep slow --slow p99): 200 slow, 100 of the warm-up; of the others ...`.
+fn kept(keep: &KeepInfo) -> String {
+    let rule = keep.slow.as_ref();
+    let rule = rule.map_or_else(String::new, |rule| format!(" --slow {}", safe(rule, 40)));
+    let option = format!("--keep {}{rule}", safe(&keep.keep, 40));
+    let Some(kept) = keep.visits else {
+        return format!("{UNKNOWN} ({option}; the run did not end in good order)");
+    };
+    let reasons = [
+        (kept.slow, "slow"),
+        (kept.slow_function, "with a slow function"),
+        (kept.warm_up, "before there was a baseline"),
+        (kept.unknown, "overlapping a loss or without an end"),
+    ];
+    let reasons = reasons.iter().filter(|(n, _)| *n > 0);
+    let reasons: Vec<String> = reasons
+        .map(|(n, what)| format!("{} {what}", count(*n)))
+        .collect();
+    let reasons = if reasons.is_empty() {
+        String::new()
+    } else {
+        format!(": {}", reasons.join(", "))
+    };
+    let visits = plural(kept.sum(), "visit");
+    format!("details of {visits} ({option}){reasons}; of all others sums and distributions")
 }
 
 fn losses(report: &Report) -> String {

@@ -6,7 +6,9 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use super::{ARG_WIDTH, NAME_WIDTH, amount, file_name, name, part_of_spread, what};
 use crate::analysis::report::human::{UNKNOWN, count, percent, plural, safe, time};
-use crate::analysis::report::model::{Cell, NamedArg, ProbeReport, Row, SlowVisit, TypicalCounts};
+use crate::analysis::report::model::{
+    Cell, NamedArg, ProbeReport, Row, SlowVisit, TypicalCounts, TypicalRule,
+};
 use crate::analysis::report::{MIN_SAMPLES, MIN_VISIT_SAMPLES};
 use crate::store::schema::ArgValue;
 
@@ -28,7 +30,11 @@ pub(super) fn spread(out: &mut String, probe: &ProbeReport, noun: &str) {
             module(row),
         ]);
     }
-    let title = format!("what slow {noun}s take more time for, mean of one {noun}");
+    let typical = match probe.typical.map(|typical| typical.rule) {
+        Some(TypicalRule::NotKept) => " (typical: those whose details were not kept)",
+        _ => "",
+    };
+    let title = format!("what slow {noun}s take more time for, mean of one {noun}{typical}");
     show(out, &title, &table, &[1, 2, 3, 4, 5], probe.spread.len());
 }
 
@@ -175,6 +181,9 @@ fn parts(visit: &SlowVisit) -> String {
     parts.sort_by(|(a, _), (b, _)| b.total_cmp(a));
     parts.truncate(VISIT_PARTS);
     let samples: u32 = visit.functions.iter().map(|it| it.samples).sum();
+    if parts.is_empty() && visit.is_condensed() {
+        return "not kept".to_owned();
+    }
     if parts.is_empty() {
         return match samples {
             0 => UNKNOWN.to_owned(),

@@ -1,0 +1,445 @@
+//! What is usual so far, and what diverges from it: which visits are worth their raw samples.
+//!
+//! A visit is judged when it ends, against the visits of its group that ended before it. It is slow
+//! if its duration is beyond the group's limit, or the time of any function beyond the limit of
+//! that function in the group. The limits follow from a [`Rule`]:
+//!
+//! * `500us`: a duration from there on. No baseline, and functions add nothing: none takes longer
+//!   than its visit.
+//! * `3x`: three times the median. A function counts if its time is beyond by more than twice its
+//!   own standard error, and if what it takes beyond its median is at least [`MATERIAL`] = 1/4 of
+//!   the median duration: a function that usually takes 1 % of the visit may take 3 %.
+//! * `p99`: among the longest 1 % of durations. A visit with k functions would have k more chances
+//!   to be among the longest 1 % of any, so functions share the 1 %: each is compared with its
+//!   1 - 0.01/k quantile, k being the mean number of functions of a visit. About 2 % of visits
+//!   that are all alike are beyond a limit, half of them for a function.
+//!
+//! *In doubt slow.* Of n visits the longest n (1 - q) + 3 sqrt(n q (1 - q)) durations are beyond
+//! the quantile q: three standard deviations of the number that chance puts there, so that 1 %
+//! of slow visits is not cut in half by `p99`. *Worked number*: of 10,000 visits 100 + 30.
+//!
+//! *Warm-up.* Until a group has as many visits as its rule needs to mean anything
+//! ([`Rule::warm_up`]), everything is slow. A function with fewer times than that decides nothing:
+//! something seldom called makes a visit slow by its duration.
+//!
+//! *Running.* A distribution is that of the last 2^16 to 2^17 values: the values go to one
+//! [`Sketch`], and when it has 2^16 the one before it is forgotten. Slow visits are part of it, as
+//! leaving them out would lower the quantile again and again. A limit is drawn anew when 1/64 more
+//! values have come, but at least 16 and at most 1,024.
+//!
+//! *Assumption*: visits of a group are alike but for what makes them slow, and time is not shorter
+//! than the sketch's buckets tell apart (3 %).
+//! Source: Akiyama 2018, section IV.C.3: dump raw samples only when the estimation diverges.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::analysis::sketch::Sketch;
+
+/// Values of a generation.
+const GENERATION: u64 = 1 << 16;
+
+/// Fewest and most new values after which a limit is drawn again.
+const REFRESH: (u64, u64) = (16, 1024);
+
+/// Fewest visits that a baseline is made of.
+const FEWEST: u64 = 100;
+
+/// Standard deviations by which the number of visits beyond a quantile may vary by chance.
+const DOUBT: f64 = 3.0;
+
+/// Standard errors by which a function's time has to be beyond a multiple.
+const ERRORS: f64 = 2.0;
+
+/// What a function takes beyond its median to count under [`Rule::Multiple`], as a share of the
+/// median duration.
+pub const MATERIAL: f64 = 0.25;
+
+/// What is slow.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rule {
+    /// Beyond this quantile, 0.5..1.
+    Quantile(f64),
+    /// At least so many times the median; above 1.
+    Multiple(f64),
+    /// At least so long, ns.
+    Absolute(u64),
+}
+
+impl Default for Rule {
+    /// p99.
+    fn default() -> Self {
+        Self::Quantile(0.99)
+    }
+}
+
+impl Rule {
+    /// Visits of a group before the first is judged: 100 (p99, 3x), more where a quantile needs
+    /// more (1,000 for p99.9), none for a duration.
+    #[must_use]
+    pub fn warm_up(self) -> u64 {
+        match self {
+            Self::Quantile(share) => resolution(1.0 - share),
+            Self::Multiple(_) => FEWEST,
+            Self::Absolute(_) => 0,
+        }
+    }
+
+    /// The share of visits that are alike which is beyond a limit by chance, for functions.
+    fn chance(self) -> f64 {
+        match self {
+            Self::Quantile(share) => 1.0 - share,
+            Self::Multiple(_) | Self::Absolute(_) => 0.0,
+        }
+    }
+}
+
+/// Values of which one is beyond by this chance, but not fewer than [`FEWEST`].
+fn resolution(chance: f64) -> u64 {
+    ((1.0 / chance).round() as u64).max(FEWEST)
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            // 0.99 is not 99/100 to the last bit.
+            Self::Quantile(share) => write!(f, "p{}", (share * 1e6).round() / 1e4),
+            Self::Multiple(times) => write!(f, "{times}x"),
+            Self::Absolute(ns) => {
+                let time = std::time::Duration::from_nanos(*ns);
+                write!(
+                    f,
+                    "{}",
+                    humantime::format_duration(time)
+                        .to_string()
+                        .replace(' ', "")
+                )
+            }
+        }
+    }
+}
+
+impl FromStr for Rule {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        const WANTED: &str = "p50 to p99.99 (a quantile), a multiple of the typical time above 1 (3x), or a time (500us, 2ms)";
+        let number = |text: &str| text.parse::<f64>().ok().filter(|number| number.is_finite());
+        if let Some(percent) = text.strip_prefix('p') {
+            return number(percent)
+                .filter(|percent| (50.0..=99.99).contains(percent))
+                .map(|percent| Self::Quantile(percent / 100.0))
+                .ok_or_else(|| WANTED.to_owned());
+        }
+        if let Some(times) = text.strip_suffix('x') {
+            return number(times)
+                .filter(|times| *times > 1.0)
+                .map(Self::Multiple)
+                .ok_or_else(|| WANTED.to_owned());
+        }
+        let time = humantime::parse_duration(text).ok();
+        time.and_then(|time| u64::try_from(time.as_nanos()).ok())
+            .filter(|ns| *ns > 0)
+            .map(Self::Absolute)
+            .ok_or_else(|| WANTED.to_owned())
+    }
+}
+
+/// The distribution of what came last, and the limit last drawn from it.
+///
+/// Memory: two sketches.
+#[derive(Clone, Debug, Default)]
+pub struct Running {
+    current: Sketch,
+    previous: Sketch,
+    /// Values of the current sketch at which the limit is drawn again.
+    refresh_at: u64,
+    limit: u64,
+    median: u64,
+}
+
+impl Running {
+    fn len(&self) -> u64 {
+        self.current.len() + self.previous.len()
+    }
+
+    /// Adds a value; draws the limit again if it is time, `allowed` giving the number of values
+    /// beyond it of that many.
+    fn add(&mut self, value: u64, allowed: impl FnOnce(f64) -> f64) {
+        self.current.add(value);
+        if self.current.len() >= GENERATION {
+            std::mem::swap(&mut self.current, &mut self.previous);
+            self.current.clear();
+            self.refresh_at = 0;
+        }
+        if self.current.len() >= self.refresh_at {
+            let len = self.len();
+            self.refresh_at = self.current.len() + (len / 64).clamp(REFRESH.0, REFRESH.1);
+            // Rare, and no more than the sketch of one generation: the sum is not kept.
+            let mut all = self.current.clone();
+            all.merge(&self.previous);
+            self.median = all.quantile(0.5).unwrap_or(0);
+            self.limit = all.tail(allowed(len as f64));
+        }
+    }
+}
+
+/// What a visit turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Like the others.
+    Usual,
+    /// Too few visits came before it to tell.
+    WarmingUp,
+    /// Its duration is beyond the limit.
+    Slow,
+    /// The time of a function is beyond the function's limit.
+    SlowFunction,
+}
+
+/// Baseline of a group of visits.
+#[derive(Clone, Debug)]
+pub struct GroupBaseline {
+    rule: Rule,
+    durations: Running,
+    visits: u64,
+    /// Functions of all visits.
+    functions: u64,
+}
+
+impl GroupBaseline {
+    /// An empty baseline.
+    #[must_use]
+    pub fn new(rule: Rule) -> Self {
+        Self {
+            rule,
+            durations: Running::default(),
+            visits: 0,
+            functions: 0,
+        }
+    }
+
+    /// Judges a duration in ns. The visit's functions may still make it slow.
+    #[must_use]
+    pub fn judge(&self, duration: u64) -> Verdict {
+        let slow = match self.rule {
+            Rule::Absolute(limit) => duration >= limit,
+            _ if self.visits < self.rule.warm_up() => return Verdict::WarmingUp,
+            Rule::Quantile(_) => duration >= self.durations.limit,
+            Rule::Multiple(times) => is_beyond(duration as f64, times, self.durations.median),
+        };
+        if slow { Verdict::Slow } else { Verdict::Usual }
+    }
+
+    /// Whether the rule looks at functions.
+    #[must_use]
+    pub const fn judges_functions(&self) -> bool {
+        !matches!(self.rule, Rule::Absolute(_))
+    }
+
+    /// Whether the time of a function diverges from what it usually takes in a visit of the group,
+    /// if it is in it. ns.
+    #[must_use]
+    pub fn diverges(&self, function: &Running, self_ns: f64, stderr_ns: f64) -> bool {
+        match self.rule {
+            Rule::Absolute(_) => false,
+            Rule::Quantile(_) => {
+                function.len() >= resolution(self.chance_of_function())
+                    && self_ns as u64 >= function.limit
+            }
+            Rule::Multiple(times) => {
+                let beyond = self_ns - function.median as f64;
+                function.len() >= FEWEST
+                    && is_beyond(self_ns - ERRORS * stderr_ns, times, function.median)
+                    && beyond >= MATERIAL * self.durations.median as f64
+            }
+        }
+    }
+
+    /// Adds a visit that is whole: its duration, and its number of functions.
+    pub fn add(&mut self, duration: u64, functions: usize) {
+        self.visits += 1;
+        self.functions += functions as u64;
+        let chance = self.rule.chance();
+        self.durations.add(duration, |n| {
+            n * chance + DOUBT * (n * chance * (1.0 - chance)).sqrt()
+        });
+    }
+
+    /// Adds the time of a function of that visit to its distribution.
+    pub fn add_function(&self, function: &mut Running, self_ns: f64) {
+        let chance = self.chance_of_function();
+        function.add(self_ns as u64, |n| n * chance);
+    }
+
+    fn chance_of_function(&self) -> f64 {
+        let mean = self.functions as f64 / self.visits.max(1) as f64;
+        self.rule.chance() / mean.max(1.0)
+    }
+}
+
+fn is_beyond(value: f64, times: f64, median: u64) -> bool {
+    value >= times * median as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::rng::SplitMix64;
+
+    fn rule(text: &str) -> Rule {
+        text.parse().unwrap()
+    }
+
+    /// Shares of `visits` durations judged slow or kept while warming up, with every `one_in`th
+    /// twenty times as long.
+    fn judged(rule: Rule, visits: u64, one_in: u64) -> (u64, u64, u64) {
+        let mut baseline = GroupBaseline::new(rule);
+        let mut random = SplitMix64::new(1);
+        let (mut warming, mut slow, mut missed) = (0, 0, 0);
+        for n in 0..visits {
+            let usual = 80_000 + u64::from(random.below(40_000));
+            let is_slow = n % one_in == one_in - 1;
+            let duration = if is_slow { 20 * usual } else { usual };
+            match baseline.judge(duration) {
+                Verdict::WarmingUp => warming += 1,
+                Verdict::Slow => slow += 1,
+                _ => missed += u64::from(is_slow),
+            }
+            baseline.add(duration, 3);
+        }
+        (warming, slow, missed)
+    }
+
+    /// What can be typed, and how it is shown again.
+    #[test]
+    fn rules() {
+        for text in [
+            "p50", "p99", "p99.9", "p99.99", "3x", "1.5x", "500us", "2ms", "1s",
+        ] {
+            assert_eq!(rule(text).to_string(), text);
+        }
+        assert_eq!(rule("1500us").to_string(), "1ms500us");
+        for text in [
+            "", "p", "p49", "p100", "p99.999", "1x", "-3x", "x", "infx", "500", "0us", "fast",
+        ] {
+            assert!(
+                text.parse::<Rule>().unwrap_err().contains("500us"),
+                "{text}"
+            );
+        }
+        assert_eq!(rule("p99"), Rule::default());
+        assert_eq!(rule("p99.99").warm_up(), 10_000);
+        assert_eq!([rule("p60"), rule("3x")].map(Rule::warm_up), [100, 100]);
+        assert_eq!(rule("5ms").warm_up(), 0);
+    }
+
+    /// A multiple of the median finds every long one, and of the others none.
+    #[test]
+    fn multiple() {
+        assert_eq!(judged(rule("3x"), 50_000, 100), (100, 499, 0));
+    }
+
+    /// A time needs no baseline.
+    #[test]
+    fn time() {
+        assert_eq!(judged(rule("1ms"), 50_000, 100), (0, 500, 0));
+    }
+
+    /// 1 % of long ones are all beyond p99, and not many others; so with a few only.
+    #[test]
+    fn quantile() {
+        let (warming, slow, missed) = judged(rule("p99"), 50_000, 100);
+        assert_eq!((warming, missed), (100, 0));
+        assert!((499..1000).contains(&slow), "{slow}");
+        let (_, slow, missed) = judged(rule("p99"), 50_000, 1000);
+        assert_eq!(missed, 0);
+        assert!((50..1000).contains(&slow), "{slow}");
+    }
+
+    /// Equal durations have no slow ones among them.
+    #[test]
+    fn equal_durations() {
+        for text in ["p99", "3x"] {
+            let mut baseline = GroupBaseline::new(rule(text));
+            for _ in 0..200 {
+                baseline.add(1000, 1);
+            }
+            assert_eq!(baseline.judge(1000), Verdict::Usual, "{text}");
+            assert_eq!(baseline.judge(4000), Verdict::Slow, "{text}");
+        }
+    }
+
+    /// When everything becomes ten times slower, that is slow at first and usual after two
+    /// generations.
+    #[test]
+    fn baseline_moves() {
+        let mut baseline = GroupBaseline::new(rule("3x"));
+        (0..GENERATION).for_each(|_| baseline.add(1000, 1));
+        assert_eq!(baseline.judge(10_000), Verdict::Slow);
+        (0..2 * GENERATION).for_each(|_| baseline.add(10_000, 1));
+        assert_eq!(baseline.judge(10_000), Verdict::Usual);
+        assert!(baseline.durations.len() <= 2 * GENERATION);
+    }
+
+    /// A function's time counts beyond its own limit, if it is long enough to matter and surer than
+    /// chance.
+    #[test]
+    fn functions() {
+        for text in ["p99", "3x"] {
+            let (mut group, mut f, mut g) = (
+                GroupBaseline::new(rule(text)),
+                Running::default(),
+                Running::default(),
+            );
+            let mut random = SplitMix64::new(2);
+            for n in 0..2000 {
+                assert!(
+                    n >= 100 || !group.diverges(&f, 90_000.0, 10.0),
+                    "{text}: {n}"
+                );
+                group.add(100_000, 2);
+                group.add_function(&mut f, f64::from(9_000 + random.below(2000)));
+                group.add_function(&mut g, f64::from(400 + random.below(200)));
+            }
+            assert!(group.diverges(&f, 60_000.0, 5_000.0), "{text}");
+            assert!(!group.diverges(&f, 10_500.0, 1_000.0), "{text}");
+            // Ten times its usual time, but that is 5 % of the visit; and 4 +- 2 times.
+            let small = group.diverges(&g, 5_000.0, 10.0);
+            let unsure = group.diverges(&f, 40_000.0, 20_000.0);
+            let quantile = text == "p99";
+            assert_eq!((small, unsure), (quantile, quantile), "{text}");
+            assert!(
+                !group.diverges(&Running::default(), 60_000.0, 10.0),
+                "{text}"
+            );
+        }
+    }
+
+    /// Of visits that are all alike with five functions each, about 1 % diverge for any function.
+    #[test]
+    fn functions_share_the_chance() {
+        let mut group = GroupBaseline::new(Rule::default());
+        let mut functions = vec![Running::default(); 5];
+        let mut random = SplitMix64::new(3);
+        let mut diverged = 0;
+        let visits = 60_000;
+        for _ in 0..visits {
+            let times: Vec<f64> = functions
+                .iter()
+                .map(|_| {
+                    1000.0
+                        - 4000.0 * (f64::from(random.below(1 << 30) + 1) / f64::from(1 << 30)).ln()
+                })
+                .collect();
+            let mut pairs = functions.iter().zip(&times);
+            diverged += u64::from(pairs.any(|(f, ns)| group.diverges(f, *ns, 1.0)));
+            group.add(100_000, 5);
+            for (function, ns) in functions.iter_mut().zip(&times) {
+                group.add_function(function, *ns);
+            }
+        }
+        let share = diverged as f64 / f64::from(visits);
+        assert!((0.004..0.012).contains(&share), "{share}");
+    }
+}

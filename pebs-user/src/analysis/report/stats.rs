@@ -1,0 +1,149 @@
+//! What a trace without all details says of all its visits: `function_stats`, read into sums.
+
+use arrow::array::{Array, RecordBatch};
+use rustc_hash::FxHashMap;
+
+use super::LossVisits;
+use super::detail::States;
+use super::section::{WaitKind, WaitSum};
+use super::slots::Slots;
+use crate::analysis::condensed::{Condensed, FunctionSums};
+use crate::store::reader::{
+    ReadError, column_bool, column_f64, column_i64, column_str, column_u8, column_u16, column_u32,
+    column_u64,
+};
+use crate::store::schema::measure;
+use crate::units::{EventId, FunctionId};
+
+/// Columns of `function_stats` that are needed.
+pub(super) const COLUMNS: [&str; 13] = [
+    "end_ns",
+    "probe_id",
+    "measure",
+    "function_id",
+    "event",
+    "loss",
+    "samples",
+    "samples_squared",
+    "samples_product",
+    "samples_active_ns",
+    "sum_ns",
+    "sum_squared",
+    "visits_with",
+];
+
+/// Sums over all visits of a probe that are counted.
+#[derive(Debug, Default)]
+pub(super) struct Stats {
+    /// Functions of the report's event.
+    pub functions: Condensed,
+    /// Time off the CPU and number of waits, by kind.
+    pub waits: FxHashMap<WaitKind, WaitSum>,
+    /// Durations in total.
+    pub duration_ns: f64,
+    /// End of the last range of time that there are rows of.
+    pub until_ns: i64,
+}
+
+/// Adds a batch of `function_stats`, with [`COLUMNS`].
+pub(super) fn add(
+    batch: &RecordBatch,
+    event: Option<EventId>,
+    (losses, switches): (LossVisits, bool),
+    slots: &mut Slots<Stats>,
+    states: &mut States,
+) -> Result<(), ReadError> {
+    let ends = column_i64(batch, 0)?.values();
+    let probes = column_u16(batch, 1)?.values();
+    let measures = column_str(batch, 2)?;
+    let functions = column_u32(batch, 3)?;
+    let events = column_u8(batch, 4)?;
+    let loss = column_bool(batch, 5)?;
+    let samples = column_u64(batch, 6)?;
+    let floats: Vec<_> = (7..12)
+        .map(|column| column_f64(batch, column))
+        .collect::<Result<_, _>>()?;
+    let visits_with = column_u64(batch, 12)?.values();
+    // Without switches the thread is taken to have run all the time.
+    let active = if switches {
+        measure::ONCPU
+    } else {
+        measure::DURATION
+    };
+    for row in 0..batch.num_rows() {
+        let Some((_, stats)) = slots.of(probes[row]) else {
+            continue;
+        };
+        stats.until_ns = stats.until_ns.max(ends[row]);
+        if loss.value(row) && losses == LossVisits::LeaveOut {
+            continue;
+        }
+        let float = |n: usize| {
+            let column = floats[n];
+            if column.is_valid(row) {
+                column.value(row)
+            } else {
+                0.0
+            }
+        };
+        let [squared, product, active_ns, sum, sum_squared] = [0, 1, 2, 3, 4].map(float);
+        let function = functions
+            .is_valid(row)
+            .then(|| FunctionId(functions.value(row)));
+        let count = if samples.is_valid(row) {
+            samples.value(row)
+        } else {
+            0
+        };
+        let name = measures.value(row);
+        if name == measure::DURATION {
+            stats.duration_ns += sum;
+        }
+        if name == active {
+            stats.functions.items += visits_with[row];
+            stats.functions.active_ns += sum;
+            stats.functions.active_squared += sum_squared;
+        }
+        match name {
+            measure::DURATION | measure::ONCPU => {}
+            measure::SELF => {
+                let of_event = events.is_valid(row).then(|| EventId(events.value(row)));
+                if let Some(function) = function.filter(|_| of_event == event) {
+                    let sums = FunctionSums {
+                        samples: count,
+                        squared,
+                        product,
+                        active_ns,
+                    };
+                    stats.functions.add(function, sums);
+                }
+            }
+            state => {
+                let kind = WaitKind {
+                    state: states.index(state),
+                    function,
+                };
+                let wait = stats.waits.entry(kind).or_default();
+                wait.ns += sum as i64;
+                wait.waits += count;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The waits that are left of `all` without these.
+pub(super) fn other_waits(
+    all: &FxHashMap<WaitKind, WaitSum>,
+    without: &FxHashMap<WaitKind, WaitSum>,
+) -> FxHashMap<WaitKind, WaitSum> {
+    let rest = all.iter().map(|(kind, sum)| {
+        let less = without.get(kind).copied().unwrap_or_default();
+        let sum = WaitSum {
+            ns: (sum.ns - less.ns).max(0),
+            waits: sum.waits.saturating_sub(less.waits),
+        };
+        (*kind, sum)
+    });
+    rest.filter(|(_, sum)| sum.waits > 0).collect()
+}

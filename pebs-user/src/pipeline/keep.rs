@@ -1,0 +1,360 @@
+//! What is kept of a visit when it closes: its details, or only its part in the aggregates.
+//!
+//! The decision falls at the visit's end, with all its samples at hand, so that a visit that is kept
+//! is whole. Every visit enters the aggregates, kept or not, and every visit that is whole the
+//! baseline. A visit whose end is unknown or that overlaps a loss is kept, as what is unknown
+//! is suspicious, and no part of the baseline.
+//!
+//! Memory: two or three sketches for each function of each group: 8 KiB typically, 45 KiB at most.
+
+use std::time::Duration;
+
+use rustc_hash::FxHashMap;
+
+use crate::analysis::baseline::{GroupBaseline, Rule, Running, Verdict};
+use crate::analysis::estimate::FunctionEstimate;
+use crate::analysis::sketch::{Sketch, middle};
+use crate::correlate::ClosedVisit;
+use crate::store::run::KeptVisits;
+use crate::store::schema::{FunctionStatRow, measure, visit_flag};
+use crate::units::{EventId, FunctionId, ProbeId, TraceNs};
+
+/// Whose details are kept.
+///
+/// With everything kept there are no aggregates: they follow from `visit_functions`, which is
+/// exact and merges as well.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Keep {
+    /// Those of every visit; no aggregates are made.
+    #[default]
+    All,
+    /// Those of visits that diverge from the baseline of their group.
+    Slow(Rule),
+    /// No visit's.
+    None,
+}
+
+/// Visits that are compared with one another: those of a probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Group(ProbeId);
+
+impl Group {
+    const fn of(visit: &ClosedVisit) -> Self {
+        Self(visit.probe)
+    }
+}
+
+/// What a distribution is of, within its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Key {
+    loss: bool,
+    measure: &'static str,
+    event: Option<EventId>,
+    function: Option<FunctionId>,
+}
+
+/// A distribution over the visits of an interval.
+#[derive(Debug, Default)]
+struct Distribution {
+    visits_with: u64,
+    /// The visit counted last.
+    last: u64,
+    samples: u64,
+    squared: f64,
+    product: f64,
+    active: f64,
+    values: Values,
+}
+
+/// Values in ns.
+#[derive(Debug, Default)]
+struct Values {
+    sum: f64,
+    squared: f64,
+    range: Option<(f64, f64)>,
+    sketch: Sketch,
+}
+
+impl Values {
+    fn add(&mut self, value: f64) {
+        self.sum += value;
+        self.squared += value * value;
+        let (low, high) = self.range.unwrap_or((value, value));
+        self.range = Some((low.min(value), high.max(value)));
+        self.sketch.add(value as u64);
+    }
+}
+
+impl Distribution {
+    /// Counts the visit, once.
+    fn count(&mut self, visit_id: u64) {
+        self.visits_with += u64::from(self.last != visit_id);
+        self.last = visit_id;
+    }
+
+    fn clear(&mut self) {
+        let mut sketch = std::mem::take(&mut self.values.sketch);
+        sketch.clear();
+        *self = Self::default();
+        self.values.sketch = sketch;
+    }
+}
+
+/// What is known of a group.
+#[derive(Debug)]
+struct GroupState {
+    baseline: GroupBaseline,
+    functions: FxHashMap<(EventId, FunctionId), Running>,
+    distributions: FxHashMap<Key, Distribution>,
+    /// Visits of the interval, without loss and with.
+    visits: [u64; 2],
+}
+
+impl GroupState {
+    fn at(&mut self, key: Key) -> &mut Distribution {
+        self.distributions.entry(key).or_default()
+    }
+}
+
+/// Decides, and aggregates.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    keep: Keep,
+    interval: Duration,
+    /// Begin of the interval.
+    since: Duration,
+    groups: FxHashMap<Group, GroupState>,
+    /// Samples of each event in the visit at hand.
+    samples: Vec<u64>,
+    row: FunctionStatRow,
+    pub kept: KeptVisits,
+}
+
+impl Keeper {
+    /// A keeper whose aggregates are written every `interval` of trace time.
+    pub fn new(keep: Keep, interval: Duration) -> Self {
+        Self {
+            keep,
+            interval,
+            since: Duration::ZERO,
+            groups: FxHashMap::default(),
+            samples: Vec::new(),
+            row: FunctionStatRow::default(),
+            kept: KeptVisits::default(),
+        }
+    }
+
+    /// Whether everything is kept, and there are no aggregates.
+    pub fn keeps_all(&self) -> bool {
+        self.keep == Keep::All
+    }
+
+    /// Takes in a visit with the estimates of its functions; says whether its details are kept.
+    ///
+    /// Cost: O(functions of the visit); allocates for functions that are new.
+    pub fn visit(&mut self, visit: &ClosedVisit, functions: &[FunctionEstimate]) -> bool {
+        if self.keeps_all() {
+            return true;
+        }
+        self.aggregate(visit, functions);
+        if self.keep == Keep::None {
+            return false;
+        }
+        let lost = visit.flags & visit_flag::LOSS != 0;
+        let duration = match duration(visit) {
+            Some(duration) if !lost => duration,
+            _ => {
+                self.kept.unknown += 1;
+                return true;
+            }
+        };
+        let group = group(&mut self.groups, visit, self.keep);
+        let mut verdict = group.baseline.judge(duration);
+        let judged = if group.baseline.judges_functions() {
+            functions
+        } else {
+            &[]
+        };
+        for estimate in judged {
+            let (Some(own), Some(stderr)) = (estimate.self_ns, estimate.self_stderr_ns) else {
+                continue;
+            };
+            let key = (estimate.event, estimate.function);
+            let running = group.functions.entry(key).or_default();
+            if verdict == Verdict::Usual && group.baseline.diverges(running, own, stderr) {
+                verdict = Verdict::SlowFunction;
+            }
+            group.baseline.add_function(running, own);
+        }
+        group.baseline.add(duration, functions.len());
+        match verdict {
+            Verdict::Usual => return false,
+            Verdict::WarmingUp => self.kept.warm_up += 1,
+            Verdict::Slow => self.kept.slow += 1,
+            Verdict::SlowFunction => self.kept.slow_function += 1,
+        }
+        true
+    }
+
+    fn aggregate(&mut self, visit: &ClosedVisit, functions: &[FunctionEstimate]) {
+        let Some(duration) = duration(visit) else {
+            return;
+        };
+        self.samples.clear();
+        for estimate in functions {
+            let event = usize::from(estimate.event.0);
+            if event >= self.samples.len() {
+                self.samples.resize(event + 1, 0);
+            }
+            self.samples[event] += u64::from(estimate.samples);
+        }
+        let loss = visit.flags & visit_flag::LOSS != 0;
+        let oncpu = visit.oncpu_ns();
+        let active = oncpu.map_or(duration as f64, |ns| ns as f64);
+        let group = group(&mut self.groups, visit, self.keep);
+        group.visits[usize::from(loss)] += 1;
+        for (measure, value) in [
+            (measure::DURATION, Some(duration as f64)),
+            (measure::ONCPU, oncpu.map(|ns| ns as f64)),
+        ] {
+            let Some(value) = value else { continue };
+            let distribution = group.at(Key {
+                loss,
+                measure,
+                event: None,
+                function: None,
+            });
+            distribution.count(visit.visit_id);
+            distribution.values.add(value);
+        }
+        for estimate in functions {
+            let distribution = group.at(Key {
+                loss,
+                measure: measure::SELF,
+                event: Some(estimate.event),
+                function: Some(estimate.function),
+            });
+            let samples = f64::from(estimate.samples);
+            distribution.count(visit.visit_id);
+            distribution.samples += u64::from(estimate.samples);
+            distribution.squared += samples * samples;
+            distribution.product += samples * self.samples[usize::from(estimate.event.0)] as f64;
+            distribution.active += samples * active;
+            if let Some(own) = estimate.self_ns {
+                distribution.values.add(own);
+            }
+        }
+    }
+
+    /// Takes in a wait of a visit that [`Keeper::visit`] has taken in.
+    pub fn wait(
+        &mut self,
+        visit: &ClosedVisit,
+        function: Option<FunctionId>,
+        state: &'static str,
+        ns: i64,
+    ) {
+        if self.keeps_all() || visit.end.is_none() {
+            return;
+        }
+        let Some(group) = self.groups.get_mut(&Group::of(visit)) else {
+            return;
+        };
+        let distribution = group.at(Key {
+            loss: visit.flags & visit_flag::LOSS != 0,
+            measure: state,
+            event: None,
+            function,
+        });
+        distribution.count(visit.visit_id);
+        distribution.samples += 1;
+        distribution.values.add(ns.max(0) as f64);
+    }
+
+    /// Whether the interval is over at this time since the trace began.
+    pub fn is_due(&self, now: Duration) -> bool {
+        !self.keeps_all() && now.saturating_sub(self.since) >= self.interval
+    }
+
+    /// Ends the interval: hands out a row for each distribution that has a visit, by group and key,
+    /// and begins the next.
+    pub fn end_interval(&mut self, now: Duration, mut take: impl FnMut(&FunctionStatRow)) {
+        let mut groups: Vec<(&Group, &mut GroupState)> = self.groups.iter_mut().collect();
+        groups.sort_by_key(|(group, _)| group.0);
+        let row = &mut self.row;
+        row.begin_ns = TraceNs(self.since.as_nanos() as i64);
+        row.end_ns = TraceNs(now.as_nanos() as i64);
+        for (group, state) in groups {
+            row.probe_id = group.0;
+            let distributions = state.distributions.iter_mut();
+            let mut met: Vec<(&Key, &mut Distribution)> =
+                distributions.filter(|(_, it)| it.visits_with > 0).collect();
+            met.sort_by_key(|(key, _)| **key);
+            for (key, distribution) in met {
+                row.visits = state.visits[usize::from(key.loss)];
+                fill(row, *key, distribution);
+                take(row);
+                distribution.clear();
+            }
+            state.visits = [0; 2];
+        }
+        self.since = now;
+    }
+}
+
+fn group<'a>(
+    groups: &'a mut FxHashMap<Group, GroupState>,
+    visit: &ClosedVisit,
+    keep: Keep,
+) -> &'a mut GroupState {
+    groups
+        .entry(Group::of(visit))
+        .or_insert_with(|| GroupState {
+            baseline: GroupBaseline::new(match keep {
+                Keep::Slow(rule) => rule,
+                Keep::All | Keep::None => Rule::default(),
+            }),
+            functions: FxHashMap::default(),
+            distributions: FxHashMap::default(),
+            visits: [0; 2],
+        })
+}
+
+fn duration(visit: &ClosedVisit) -> Option<u64> {
+    visit
+        .end
+        .map(|(end, _)| (end.0 - visit.begin.0.0).max(0) as u64)
+}
+
+fn fill(row: &mut FunctionStatRow, key: Key, distribution: &Distribution) {
+    let sampled = key.event.is_some();
+    let whole = matches!(key.measure, measure::DURATION | measure::ONCPU);
+    let Distribution {
+        visits_with,
+        last: _,
+        samples,
+        squared,
+        product,
+        active,
+        values,
+    } = distribution;
+    row.measure = key.measure;
+    row.function_id = key.function;
+    row.event = key.event;
+    row.loss = key.loss;
+    row.visits_with = *visits_with;
+    row.samples = (!whole).then_some(*samples);
+    row.samples_squared = sampled.then_some(*squared);
+    row.samples_product = sampled.then_some(*product);
+    row.samples_active_ns = sampled.then_some(*active);
+    row.sum_ns = values.range.map(|_| values.sum);
+    row.sum_squared = values.range.map(|_| values.squared);
+    row.min_ns = values.range.map(|(low, _)| low);
+    row.max_ns = values.range.map(|(_, high)| high);
+    row.bucket_ns.clear();
+    row.bucket_count.clear();
+    for (bucket, count) in values.sketch.buckets() {
+        row.bucket_ns.push(middle(bucket) as i64);
+        row.bucket_count.push(count);
+    }
+}

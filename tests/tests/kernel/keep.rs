@@ -1,0 +1,114 @@
+//! Recordings of which only slow items are kept.
+
+use std::collections::HashSet;
+
+use pebs_tests::recording::Recorder;
+use pebs_tests::trace::{Trace, Visit, flag};
+use pebs_tests::workload::Workload;
+use pebs_tests::{check, machine, need};
+
+/// Rounds of ten queries, two of which compute what the others find in the cache.
+const ROUNDS: &str = "100";
+
+/// Visits of a measure in `function_stats`.
+fn counted(trace: &Trace, measure: &str) -> u64 {
+    let stats = trace.table("function_stats");
+    let (measures, with) = (stats.text("measure"), stats.u64("visits_with"));
+    let rows = measures.iter().zip(with);
+    rows.filter(|(name, _)| name.as_deref() == Some(measure))
+        .filter_map(|(_, visits)| visits)
+        .sum()
+}
+
+fn samples(trace: &Trace) -> u64 {
+    let stats = trace.table("function_stats");
+    let rows = stats.text("measure").into_iter().zip(stats.u64("samples"));
+    rows.filter(|(name, _)| name.as_deref() == Some("self"))
+        .filter_map(|(_, samples)| samples)
+        .sum()
+}
+
+/// Every query that the truth says was computed is kept whole; the others are in the aggregates,
+/// every one, and their samples are booked. The ledger balances.
+#[test]
+fn slow_queries_are_kept() {
+    need!(machine::root());
+    let workload = Workload::build("query");
+    let spec = workload.spec("process_query(id=*(arg1):u64)");
+    let (recording, truth) = Recorder::new(&spec)
+        .args(&["--event", "cpu-clock", "--reset", "50000"])
+        .args(&["--keep", "slow", "--slow", "3x"])
+        .workload(&workload, &[ROUNDS]);
+    let trace = recording.trace();
+    let visits = trace.visits();
+    check::same_items(&trace, &visits, &truth.ids());
+    let computed: HashSet<u64> = truth
+        .calls
+        .iter()
+        .filter(|call| call.name == "f3")
+        .map(|call| call.item)
+        .collect();
+    assert_eq!(computed.len(), visits.len() / 5);
+    let kept = |visit: &&Visit| !visit.has(flag::CONDENSED);
+    let of_kept: HashSet<u64> = visits.iter().filter(kept).map(|it| it.item_id).collect();
+    let missed: Vec<_> = computed.difference(&of_kept).collect();
+    assert!(
+        missed.is_empty(),
+        "not kept: {missed:?}\n{}",
+        recording.tool
+    );
+    assert!(of_kept.len() < visits.len() / 2, "{} kept", of_kept.len());
+
+    assert_eq!(counted(&trace, "duration"), visits.len() as u64);
+    let in_visits: u64 = visits.iter().map(|visit| visit.samples).sum();
+    assert_eq!(samples(&trace), in_visits);
+    let not_kept = trace.account("samples").reasons["not_kept"];
+    let written: u64 = visits.iter().filter(kept).map(|visit| visit.samples).sum();
+    assert_eq!(trace.account("samples").written, written);
+    assert!(not_kept >= in_visits - written);
+    let rows: HashSet<u64> = trace.waits().iter().map(|wait| wait.visit_id).collect();
+    let condensed = visits.iter().filter(|visit| visit.has(flag::CONDENSED));
+    assert_eq!(
+        condensed.filter(|it| rows.contains(&it.visit_id)).count(),
+        0
+    );
+    let kept = &trace.json["keep"]["visits"];
+    let sum: u64 = kept
+        .as_object()
+        .unwrap()
+        .values()
+        .filter_map(|n| n.as_u64())
+        .sum();
+    assert_eq!(sum, of_kept.len() as u64, "{kept}");
+    assert!(
+        recording.tool.stdout.contains("--keep slow --slow 3x"),
+        "{}",
+        recording.tool
+    );
+}
+
+/// Nothing is kept, and the report still says where the time went.
+#[test]
+fn nothing_is_kept() {
+    need!(machine::root());
+    let workload = Workload::build("query");
+    let spec = workload.spec("process_query(id=*(arg1):u64)");
+    let (recording, _) = Recorder::new(&spec)
+        .args(&["--event", "cpu-clock", "--reset", "50000", "--keep", "none"])
+        .workload(&workload, &["20"]);
+    let trace = recording.trace();
+    for table in ["samples", "visit_functions", "waits"] {
+        assert!(trace.table(table).is_empty(), "{table}");
+    }
+    assert!(
+        trace
+            .visits()
+            .iter()
+            .all(|visit| visit.has(flag::CONDENSED))
+    );
+    let report = &recording.tool.stdout;
+    assert!(
+        report.contains("f3") && report.contains("not kept"),
+        "{report}"
+    );
+}
