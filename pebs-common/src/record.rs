@@ -26,6 +26,8 @@ pub enum Kind {
     Exit = 8,
     /// A [`ClockPair`].
     Clock = 9,
+    /// A [`Task`]: the kernel stops an event's counter until the next tick.
+    Throttle = 10,
 }
 
 impl Kind {
@@ -42,6 +44,7 @@ impl Kind {
             7 => Self::Exec,
             8 => Self::Exit,
             9 => Self::Clock,
+            10 => Self::Throttle,
             _ => return None,
         })
     }
@@ -220,12 +223,12 @@ pub struct Switch {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// The thread it happened to.
+    /// The thread it happened to. Throttle: the thread that ran; index: the event.
     pub head: Head,
     /// ns on `CLOCK_MONOTONIC`.
     pub time_ns: u64,
     /// Fork: the child's pid in the low half, its tid in the high half. Exec: the tid that the
-    /// thread had before. Exit: 1 if it was the process's last thread, else 0.
+    /// thread had before. Exit: 1 if it was the process's last thread, else 0. Throttle: 0.
     pub other: u64,
 }
 

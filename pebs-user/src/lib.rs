@@ -34,9 +34,9 @@
 //! # Threads of a recording
 //!
 //! The main thread waits for the end (signals, time, the command, the target) in a tokio loop and
-//! looks after throttling and CPUs that come and go. The *draining* thread empties all rings every few
-//! ms and hands the bytes on as a cycle. The *pipeline* thread does everything from decoding to
-//! column buffers. A background thread of [`store::writer`] closes segments. Memory between the
+//! looks after CPUs that come and go. The *draining* thread empties all rings every few ms and hands
+//! the bytes on as a cycle. The *pipeline* thread does everything from decoding to column buffers. A
+//! background thread of [`store::writer`] closes segments. Memory between the
 //! threads is bounded in bytes; when the bound is reached the rings fill, and the kernel programs
 //! refuse samples (never marks, as long as samples can be refused) and count them.
 //!
@@ -72,6 +72,9 @@
 //! * One mark program serves entries, returns and addresses: what a site's marks mean and which
 //!   arguments they carry is data ([`pebs_common::config::SiteConfig`]), chosen by the attach cookie.
 //! * A started command is held by ptrace at its first instruction until everything is attached.
+//! * The kernel tells no program that it throttles a counter. But a sample program sees it in the
+//!   event, at the last sample before; so the range is known to the ns at its begin, whatever the
+//!   event, and the visits in it can be flagged when they close.
 //! * Time off the CPU is kept in a table of its own, `waits`, with the function in which the thread
 //!   left user space; `visit_functions` holds time on the CPU only.
 

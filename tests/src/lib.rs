@@ -18,6 +18,7 @@ pub mod machine;
 pub mod process;
 pub mod recording;
 pub mod redis;
+pub mod sysctl;
 pub mod table;
 pub mod trace;
 pub mod truth;

@@ -33,6 +33,7 @@ pub fn pebs_trace<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Finishe
 pub struct Recorder {
     args: Vec<OsString>,
     place: TempDir,
+    lock: Option<Lock>,
 }
 
 impl Recorder {
@@ -44,7 +45,15 @@ impl Recorder {
     pub fn new(spec: &str) -> Self {
         let place = tempfile::tempdir().expect("temporary directory is writable");
         let args = vec!["-o".into(), place.path().join("trace").into()];
-        Self { args, place }.args(&["--uprobe", spec])
+        let lock = None;
+        Self { args, place, lock }.args(&["--uprobe", spec])
+    }
+
+    /// Records under a lock that the test holds already.
+    #[must_use]
+    pub fn under(mut self, lock: Lock) -> Self {
+        self.lock = Some(lock);
+        self
     }
 
     /// Adds arguments.
@@ -56,8 +65,8 @@ impl Recorder {
 
     /// Records a command from its first instruction to its end.
     #[must_use]
-    pub fn command(self, program: &Path, args: &[&str]) -> Recording {
-        let _lock = Lock::recording();
+    pub fn command(mut self, program: &Path, args: &[&str]) -> Recording {
+        let _lock = self.lock();
         let truth = TruthFile::new();
         let mut command = Command::new(machine::pebs_trace());
         command.args(&self.args).arg("--").arg(program).args(args);
@@ -67,8 +76,8 @@ impl Recorder {
 
     /// Records a workload from its first instruction to its end.
     #[must_use]
-    pub fn workload(self, workload: &Workload, args: &[&str]) -> (Recording, Truth) {
-        let _lock = Lock::recording();
+    pub fn workload(mut self, workload: &Workload, args: &[&str]) -> (Recording, Truth) {
+        let _lock = self.lock();
         let truth = TruthFile::new();
         let mut command = Command::new(machine::pebs_trace());
         command.args(&self.args).arg("--").arg(&workload.path);
@@ -102,8 +111,8 @@ impl Recorder {
     /// Starts to record without naming a process (unless the arguments do), and returns once
     /// everything is attached.
     #[must_use]
-    pub fn start(self) -> Live {
-        let lock = Lock::recording();
+    pub fn start(mut self) -> Live {
+        let lock = self.lock();
         let mut tool = Running::start(Command::new(machine::pebs_trace()).args(&self.args));
         tool.wait_for_line("recording");
         Live {
@@ -111,6 +120,10 @@ impl Recorder {
             place: self.place,
             _lock: lock,
         }
+    }
+
+    fn lock(&mut self) -> Lock {
+        self.lock.take().unwrap_or_else(Lock::recording)
     }
 }
 

@@ -11,6 +11,8 @@ mod arguments;
 mod binaries;
 #[path = "kernel/ends.rs"]
 mod ends;
+#[path = "kernel/losses.rs"]
+mod losses;
 #[path = "kernel/overlaps.rs"]
 mod overlaps;
 #[path = "kernel/processes.rs"]

@@ -104,7 +104,11 @@ impl Programs {
     pub fn load(settings: &Settings) -> Result<Self, ProgramsError> {
         let kernel = Btf::of_kernel()?;
         let btf = aya::Btf::from_sys_fs().map_err(ProgramsError::AyaBtf)?;
+        // `hw` is a struct within the event.
+        let interrupts =
+            kernel.member("perf_event", "hw")? + kernel.member("hw_perf_event", "interrupts")?;
         let offsets = [
+            ("EVENT_INTERRUPTS_OFFSET", interrupts),
             (
                 "SAMPLE_TIME_OFFSET",
                 kernel.member("perf_sample_data", "time")?,

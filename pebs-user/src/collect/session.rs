@@ -11,7 +11,7 @@ use crate::collect::drain::now;
 use crate::collect::kernel_map::{self, Counters};
 use crate::collect::programs::{Log, Programs, ProgramsError, Settings};
 use crate::collect::ring::Ring;
-use crate::pmu::attr::{EventClass, ResolvedEvent};
+use crate::pmu::attr::ResolvedEvent;
 use crate::pmu::host::Host;
 use crate::pmu::open::{
     AttachError, BpfLink, ControlError, OpenError, OpenErrorKind, PerfEvent, Target, UprobeAt,
@@ -389,26 +389,6 @@ impl Session {
         // An event on a CPU that went offline is dead; it is opened again when the CPU is back.
         self.cpus = online.to_vec();
         Ok(())
-    }
-
-    /// How long clock events did not tick although they should have: the kernel throttled them.
-    /// ns, summed over targets; `None` without a clock event, or with more targets than can be
-    /// read cheaply.
-    #[must_use]
-    pub fn throttled_ns(&self, plan: &SessionPlan<'_>) -> Option<u64> {
-        const READ_AT_MOST: usize = 256;
-        let clock = plan
-            .events
-            .iter()
-            .position(|event| event.class == EventClass::Clock)?;
-        let targets = self.events.get(clock)?;
-        (targets.len() <= READ_AT_MOST).then(|| {
-            let missing = |attached: &Attached| {
-                let times = attached.event.times().ok()?;
-                Some(times.running_ns.saturating_sub(times.value))
-            };
-            targets.iter().filter_map(missing).sum()
-        })
     }
 
     /// Stops sampling and takes the probes away, begins first. Gives the end of the trace.

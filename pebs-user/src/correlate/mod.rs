@@ -9,12 +9,14 @@
 
 mod loss;
 mod thread;
+mod throttle;
 mod visit;
 
 use pebs_common::record::Role;
 use rustc_hash::FxHashMap;
 
 pub use loss::LossRanges;
+pub use throttle::Throttled;
 pub use visit::{ClosedVisit, RawSample, RawWait};
 
 use crate::store::schema::{ArgType, ArgValue, visit_flag};
@@ -23,6 +25,7 @@ use crate::stream::ledger::Reason;
 use crate::target::probe::{ArgField, ProbeSet, VisitRule};
 use crate::units::{Cpu, Pid, ProbeId, Tid, TraceNs};
 use thread::Thread;
+use throttle::{Sign, Throttles};
 use visit::OpenVisit;
 
 /// Open visits of one thread at most. More than any event loop serves at once; what goes beyond are
@@ -55,6 +58,8 @@ pub trait Sink {
     fn stray(&mut self, sample: &RawSample, pid: Pid, tid: Tid);
     /// A record that could not be used.
     fn lost(&mut self, cpu: Cpu, what: Lost, reason: Reason);
+    /// The kernel had stopped a counter.
+    fn throttled(&mut self, _range: &Throttled) {}
 }
 
 /// What kind of record could not be used.
@@ -89,6 +94,7 @@ pub struct Correlator {
     /// Open visits that are matched by id: the thread that they are on.
     by_id: FxHashMap<IdKey, Tid>,
     losses: LossRanges,
+    throttles: Throttles,
     next_visit: u64,
     next_item: Vec<u64>,
     held: usize,
@@ -118,6 +124,7 @@ impl Correlator {
             threads: FxHashMap::default(),
             by_id: FxHashMap::default(),
             losses: LossRanges::default(),
+            throttles: Throttles::default(),
             next_visit: 1,
             held: 0,
             pool: Vec::new(),
@@ -125,8 +132,7 @@ impl Correlator {
         }
     }
 
-    /// Visits that overlap this range will be flagged. Ranges come in order of time, before the
-    /// records behind their begin.
+    /// Visits that overlap this range and are still open, or come later, will be flagged.
     pub fn loss(&mut self, begin: TraceNs, end: TraceNs, flag: u32) {
         self.losses.add(begin, end, flag);
     }
@@ -143,6 +149,9 @@ impl Correlator {
     /// Takes in the next record.
     pub fn push(&mut self, record: &Record, payloads: &Payloads, sink: &mut impl Sink) {
         let (pid, tid, time, cpu) = (record.pid, record.tid, record.time, record.cpu);
+        if !self.throttles.is_empty() {
+            self.end_throttles(time, sign(record), sink);
+        }
         match record.body {
             Body::Sample {
                 event,
@@ -198,6 +207,20 @@ impl Correlator {
             Body::Fork { .. } => {}
             Body::Exec { .. } => self.end_process(pid, time, sink),
             Body::Exit { .. } => self.end_thread(tid, time, sink),
+            Body::Throttle { .. } => {
+                if let Some(sign) = sign(record) {
+                    self.throttles.stop(sign);
+                }
+            }
+        }
+    }
+
+    /// Books the ranges of counters that go on by `time`.
+    fn end_throttles(&mut self, time: TraceNs, sign: Option<Sign>, sink: &mut impl Sink) {
+        while let Some(range) = self.throttles.next_over(time, sign) {
+            self.losses
+                .add(range.begin, range.end, visit_flag::THROTTLED);
+            sink.throttled(&range);
         }
     }
 
@@ -221,6 +244,10 @@ impl Correlator {
                 visit.flags |= visit_flag::OPEN_AT_END;
                 self.close(visit, None, end, sink);
             }
+        }
+        while let Some(mut range) = self.throttles.next_over(TraceNs(i64::MAX), None) {
+            range.end = range.end.min(end.max(range.begin));
+            sink.throttled(&range);
         }
     }
 
@@ -511,6 +538,9 @@ impl Correlator {
             self.by_id.remove(&(visit.probe, visit.pid, id));
         }
         visit.flags |= self.losses.flags(visit.begin, seen);
+        if self.throttles.overlap(visit.begin, seen) {
+            visit.flags |= visit_flag::THROTTLED;
+        }
         self.held -= visit.samples.len();
         let switches = self.options.switches;
         self.closed.take(&mut visit, self.next_visit, end, switches);
@@ -519,6 +549,19 @@ impl Correlator {
         self.closed.give_back(&mut visit);
         self.pool.push(visit);
     }
+}
+
+/// What a record says of the counter that made it, if one did.
+const fn sign(record: &Record) -> Option<Sign> {
+    let (Body::Sample { event, .. } | Body::Throttle { event }) = record.body else {
+        return None;
+    };
+    Some(Sign {
+        time: record.time,
+        cpu: record.cpu,
+        tid: record.tid,
+        event,
+    })
 }
 
 fn is_next(probes: &[ProbeRule], probe: ProbeId) -> bool {

@@ -224,24 +224,6 @@ impl Pipeline {
         }
     }
 
-    /// The kernel slowed sampling at some time between two looks. Visits that have closed since are
-    /// not flagged; the range is in `losses` all the same.
-    pub fn throttled(&mut self, begin: KtimeNs, end: KtimeNs) {
-        let begin_ns = self.clock.trace_of_ktime(begin).max(TraceNs(0));
-        let end_ns = self.clock.trace_of_ktime(end);
-        self.accounts.throttled += 1;
-        self.correlator
-            .loss(begin_ns, end_ns, visit_flag::THROTTLED);
-        self.rows.loss(&LossRow {
-            begin_ns,
-            end_ns,
-            cpu: None,
-            tid: None,
-            reason: "throttled".to_owned(),
-            records: None,
-        });
-    }
-
     fn advance(&mut self, frontier: TraceNs) {
         self.frontier = self.frontier.max(frontier);
         let Self {

@@ -4,7 +4,7 @@ use rustc_hash::FxHashSet;
 
 use crate::analysis::estimate::{Estimator, FunctionEstimate, Pause, TimedSample, VisitTimeline};
 use crate::collect::sideband_decode::{SidebandEvent, SidebandKind};
-use crate::correlate::{ClosedVisit, Correlator, Lost, RawSample, Sink};
+use crate::correlate::{ClosedVisit, Correlator, Lost, RawSample, Sink, Throttled};
 use crate::store::schema::{
     FunctionRow, LossRow, SampleRow, Table, VisitFunctionRow, VisitRow, WaitRow, sample_flag,
 };
@@ -37,6 +37,8 @@ pub(super) struct Rows {
     pub visits: u64,
     pub strays: u64,
     pub unresolved: u64,
+    /// Times that the kernel stopped a counter.
+    pub throttled: u64,
     oncpu_ns: i64,
     oncpu_known: bool,
     /// Mapping events that the kernel had no room for: names may be missing.
@@ -60,6 +62,7 @@ impl Rows {
             visits: 0,
             strays: 0,
             unresolved: 0,
+            throttled: 0,
             oncpu_ns: 0,
             oncpu_known: false,
             mappings_lost: 0,
@@ -295,5 +298,17 @@ impl Sink for Rows {
 
     fn lost(&mut self, cpu: Cpu, what: Lost, reason: Reason) {
         self.used.push(Used::Lost(cpu, what, reason));
+    }
+
+    fn throttled(&mut self, range: &Throttled) {
+        self.throttled += 1;
+        self.loss(&LossRow {
+            begin_ns: range.begin,
+            end_ns: range.end,
+            cpu: Some(range.cpu),
+            tid: Some(range.tid),
+            reason: "throttled".to_owned(),
+            records: None,
+        });
     }
 }

@@ -86,6 +86,12 @@ pub enum Body {
         /// It was its process's last.
         last: bool,
     },
+    /// The kernel stopped a counter until the next tick, for it came too often. The thread is the
+    /// one that ran.
+    Throttle {
+        /// The counter's event.
+        event: EventId,
+    },
 }
 
 /// One record on the trace clock.
@@ -145,7 +151,7 @@ pub struct Decoded {
     pub samples: u64,
     /// Marks.
     pub marks: u64,
-    /// Switch, fork, exec, exit and clock records.
+    /// Switch, fork, exec, exit, throttle and clock records.
     pub tasks: u64,
     /// The clock pairs among them, which end here.
     pub clocks: u64,
@@ -215,7 +221,7 @@ impl Decoder<'_> {
                 let switch: Switch = read(frame)?;
                 self.task(switch.head, switch.time_ns, Body::SwitchIn);
             }
-            kind @ (Kind::Fork | Kind::Exec | Kind::Exit) => {
+            kind @ (Kind::Fork | Kind::Exec | Kind::Exit | Kind::Throttle) => {
                 let task: Task = read(frame)?;
                 self.task(task.head, task.time_ns, task_body(kind, &task));
             }
@@ -319,6 +325,9 @@ fn task_body(kind: Kind, task: &Task) -> Body {
         },
         Kind::Exec => Body::Exec {
             old_tid: Tid(task.other as u32),
+        },
+        Kind::Throttle => Body::Throttle {
+            event: EventId(task.head.index()),
         },
         _ => Body::Exit {
             last: task.other != 0,

@@ -122,7 +122,7 @@ pub struct CpuLedger {
     pub samples: Account,
     /// Marks.
     pub marks: Account,
-    /// Switch, fork, exec, exit and clock records.
+    /// Switch, fork, exec, exit, throttle and clock records.
     pub tasks: Account,
 }
 
