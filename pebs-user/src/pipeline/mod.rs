@@ -7,6 +7,7 @@
 mod account;
 mod rows;
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +25,7 @@ use crate::store::writer::{TraceWriter, WriteError};
 use crate::stream::clock::Clock;
 use crate::stream::decode::{Body, Record, decode};
 use crate::stream::ledger::{Ledger, Reason};
-use crate::stream::order::Order;
+use crate::stream::order::{Late, Order};
 use crate::symbolize::{SymbolizeOptions, Symbolizer};
 use crate::target::probe::ProbeSet;
 use crate::units::{Cpu, KtimeNs, Pid, TraceNs};
@@ -235,11 +236,13 @@ impl Pipeline {
             ..
         } = self;
         rows.clock_error_ns = self.clock.error().map_or(0, |error| error.p99_ns as i64);
-        let mut late = Vec::new();
+        let late = RefCell::new(Vec::new());
         order.advance(
             frontier,
-            |record| late.push(record),
+            |record| late.borrow_mut().push(record),
             |record, payloads| {
+                // Before the visits close that they are missing from.
+                miss(&late, accounts, correlator, rows);
                 apply_sideband(sideband, record.time, correlator, rows);
                 meet(record, rows);
                 correlator.push(record, payloads, rows);
@@ -247,7 +250,7 @@ impl Pipeline {
             },
         );
         apply_sideband(sideband, frontier, correlator, rows);
-        late.into_iter().for_each(|record| accounts.late(record));
+        miss(&late, accounts, correlator, rows);
     }
 
     fn publish(&self) {
@@ -290,6 +293,35 @@ impl Pipeline {
             write_error: self.rows.error.take(),
             writer: self.rows.writer,
         }
+    }
+}
+
+/// Books records that came behind the frontier. From the first to the last of a CPU is a range
+/// without full data.
+fn miss(
+    late: &RefCell<Vec<Late>>,
+    accounts: &mut Accounts,
+    correlator: &mut Correlator,
+    rows: &mut Rows,
+) {
+    if late.borrow().is_empty() {
+        return;
+    }
+    let mut late = late.take();
+    late.iter().for_each(|record| accounts.late(*record));
+    // Stable, so each CPU's records stay in order of time.
+    late.sort_by_key(|record| record.cpu);
+    for records in late.chunk_by(|a, b| a.cpu == b.cpu) {
+        let (first, last) = (records[0], records[records.len() - 1]);
+        correlator.loss(first.time, last.time, visit_flag::LOSS);
+        rows.loss(&LossRow {
+            begin_ns: first.time,
+            end_ns: last.time,
+            cpu: Some(Cpu(first.cpu)),
+            tid: None,
+            reason: Reason::Late.name().to_owned(),
+            records: Some(records.len() as u64),
+        });
     }
 }
 

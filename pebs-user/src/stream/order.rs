@@ -19,13 +19,15 @@ use crate::stream::decode::{Body, Payloads, Record};
 use crate::stream::keys::Keys;
 use crate::units::TraceNs;
 
-/// Records that came behind the frontier, by kind.
+/// A record that came behind the frontier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Late {
     /// CPU of the record.
     pub cpu: u16,
     /// What it was.
     pub kind: LateKind,
+    /// Its time.
+    pub time: TraceNs,
 }
 
 /// What a late record was.
@@ -80,7 +82,8 @@ impl Order {
         self.pending.len()
     }
 
-    /// Hands every record below the frontier to `each`, in time order, and late ones to `late`.
+    /// Hands every record below the frontier to `each`, in time order, and before that late ones to
+    /// `late`.
     ///
     /// A frontier below an earlier one counts as the earlier one. Cost: O(what waits), 24 bytes of
     /// room a record.
@@ -137,6 +140,7 @@ impl Late {
         Self {
             cpu: record.cpu.0,
             kind,
+            time: record.time,
         }
     }
 }
@@ -212,7 +216,8 @@ mod tests {
             late,
             [Late {
                 cpu: 2,
-                kind: LateKind::Mark
+                kind: LateKind::Mark,
+                time: TraceNs(99)
             }]
         );
         assert_eq!(out, [100]);
