@@ -12,6 +12,7 @@
     reason = "everything here runs in tests, where a panic is the report"
 )]
 
+pub mod bpf;
 pub mod check;
 pub mod locks;
 pub mod machine;

@@ -111,10 +111,17 @@ impl Recorder {
     /// Starts to record without naming a process (unless the arguments do), and returns once
     /// everything is attached.
     #[must_use]
-    pub fn start(mut self) -> Live {
+    pub fn start(self) -> Live {
+        let mut live = self.launch();
+        live.wait_until_it_records();
+        live
+    }
+
+    /// Starts to record, and returns at once.
+    #[must_use]
+    pub fn launch(mut self) -> Live {
         let lock = self.lock();
-        let mut tool = Running::start(Command::new(machine::pebs_trace()).args(&self.args));
-        tool.wait_for_line("recording");
+        let tool = Running::start(Command::new(machine::pebs_trace()).args(&self.args));
         Live {
             tool,
             place: self.place,
@@ -141,6 +148,14 @@ impl Live {
     #[must_use]
     pub fn dir(&self) -> PathBuf {
         self.place.path().join("trace")
+    }
+
+    /// Returns once everything is attached.
+    ///
+    /// # Panics
+    /// If the tool ends first, with all that it printed.
+    pub fn wait_until_it_records(&mut self) {
+        self.tool.wait_for_line("recording");
     }
 
     /// Ends it as Ctrl-C would.

@@ -1,11 +1,13 @@
 //! Reads a table of a trace, a folder of Parquet segments, into plain vectors.
 
 use std::fs::File;
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::{cast, concat_batches};
 use arrow::datatypes::{DataType, Float64Type, Int64Type, UInt64Type};
+use arrow::ipc::reader::StreamReader;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 /// All rows of one table, in the order of its segments' names.
@@ -132,6 +134,19 @@ impl Table {
         );
         cast
     }
+}
+
+/// Rows of an open segment, an Arrow IPC stream, in the batches that are whole.
+///
+/// # Panics
+/// If the file cannot be opened.
+#[must_use]
+pub fn rows_of_open(path: &Path) -> usize {
+    let file = File::open(path).unwrap_or_else(|e| panic!("cannot open {}: {e}", path.display()));
+    // A file that ends within its schema has no batch.
+    let batches = StreamReader::try_new(BufReader::new(file), None);
+    let whole = batches.into_iter().flatten().map_while(Result::ok);
+    whole.map(|batch| batch.num_rows()).sum()
 }
 
 /// Closed segments of a table, by name.
