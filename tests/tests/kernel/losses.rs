@@ -1,5 +1,9 @@
 //! Losses made on purpose: each is in the ledger and in `losses`, and on the visits that it hit.
 
+use std::collections::HashSet;
+use std::time::Duration;
+
+use pebs_tests::process::Signal;
 use pebs_tests::recording::{Recorder, Recording, pebs_trace};
 use pebs_tests::sysctl::SampleRate;
 use pebs_tests::trace::{Trace, flag};
@@ -113,5 +117,60 @@ fn grouped(n: u64) -> String {
         n.to_string()
     } else {
         format!("{},{:03}", n / 1000, n % 1000)
+    }
+}
+
+/// The tool is stopped and continued again and again while marks come faster than its rings hold:
+/// marks are refused, at the begin and at the end of visits. What is damaged is flagged, what is
+/// missing was lost within a range, nothing is made up, and all others are exact.
+#[test]
+fn marks_refused() {
+    need!(machine::root());
+    let workload = Workload::build("plain");
+    let mut target = workload.start(&["60000"]);
+    let live = Recorder::new(&workload.spec(super::ID))
+        .args(&["--ring-size", "64KiB", "--reset", "10000000"])
+        .attach(target.process.pid());
+    target.go();
+    while target.process.is_running() {
+        // In this time come more marks than the ring holds, in that the ring is emptied.
+        for signal in [Signal::STOP, Signal::CONT] {
+            live.tool.signal(signal);
+            std::thread::sleep(Duration::from_millis(60));
+        }
+    }
+    let (_, truth) = target.finish();
+    let recording = live.stop();
+    let trace = recording.trace_with_loss();
+    let marks = trace.account("marks");
+    assert_eq!(marks.seen, 2 * truth.items.len() as u64, "{marks:?}");
+    let refused = marks.reasons.get("dropped_ring_full").copied();
+    assert!(refused > Some(0), "no mark was refused\n{}", recording.tool);
+
+    let losses = trace.losses();
+    let ranges = losses.iter().map(|loss| loss.records.unwrap_or(0));
+    let tasks = trace.account("tasks").lost() + trace.account("samples").lost();
+    assert_eq!(ranges.sum::<u64>(), refused.unwrap() + tasks, "{losses:?}");
+    let visits = trace.visits();
+    let broken = flag::UNWOUND | flag::END_MISSING | flag::OPEN_AT_END;
+    let mut found = HashSet::new();
+    for visit in &visits {
+        assert!(found.insert(visit.item_id), "item twice: {visit:?}");
+        let hit = losses.iter().any(|loss| loss.overlaps(visit));
+        assert_eq!(visit.has(flag::LOSS), hit, "{visit:?}");
+        if !hit {
+            assert!(!visit.has(broken), "{visit:?}");
+            check::within_truth(&trace, visit, truth.item(visit.item_id));
+        }
+    }
+    let whole = visits.iter().filter(|visit| !visit.has(flag::LOSS)).count();
+    assert!(whole > 0 && whole < visits.len(), "{whole} whole visits");
+    let zero = trace.monotonic_ns();
+    for item in truth.items.iter().filter(|it| !found.contains(&it.id)) {
+        let (from, to) = (item.before.unwrap() as i64, item.enter.unwrap() as i64);
+        let lost = losses
+            .iter()
+            .any(|loss| loss.begin_ns <= to - zero && from - zero <= loss.end_ns);
+        assert!(lost, "no visit and no loss: {item:?}");
     }
 }
