@@ -1,4 +1,4 @@
-//! Development tasks: `cargo xtask setup | demo | test | ci | bench | accuracy`.
+//! Development tasks: `cargo xtask setup | demo | test | ci | bench | accuracy | soak`.
 
 use std::process::ExitCode;
 
@@ -11,6 +11,7 @@ mod demo;
 mod recorder;
 mod setup;
 mod shell;
+mod soak;
 mod test;
 #[path = "../../pebs-user/build/toolchain.rs"]
 mod toolchain;
@@ -37,6 +38,8 @@ enum Task {
     Bench(bench::Args),
     /// Measure bias and error of both estimates against known truth
     Accuracy(accuracy::Args),
+    /// Record at the highest rate for minutes and check account, memory and trace
+    Soak(soak::Args),
 }
 
 fn main() -> ExitCode {
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
         Task::Ci => ci::main(),
         Task::Bench(args) => bench::main(&args),
         Task::Accuracy(args) => accuracy::main(&args),
+        Task::Soak(args) => soak::main(&args),
     };
     match result {
         Ok(code) => code,
