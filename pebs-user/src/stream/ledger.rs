@@ -131,9 +131,9 @@ pub struct CpuLedger {
 pub struct Ledger {
     /// Accounts by CPU, sorted.
     pub cpus: Vec<CpuLedger>,
-    /// Samples written that belong to no visit.
+    /// Samples that belong to no visit, those included that the disk had no room for.
     pub samples_unmatched: u64,
-    /// Samples written whose address has no symbol.
+    /// Samples whose address has no symbol, those included that the disk had no room for.
     pub samples_unresolved: u64,
     /// Samples of other processes that the kernel programs filtered out.
     pub samples_filtered: u64,

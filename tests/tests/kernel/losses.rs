@@ -121,8 +121,7 @@ fn grouped(n: u64) -> String {
 }
 
 /// The tool is stopped and continued again and again while marks come faster than its rings hold:
-/// marks are refused, at the begin and at the end of visits. What is damaged is flagged, what is
-/// missing was lost within a range, nothing is made up, and all others are exact.
+/// marks are refused, at the begin and at the end of visits.
 #[test]
 fn marks_refused() {
     need!(machine::root());
@@ -140,8 +139,32 @@ fn marks_refused() {
         }
     }
     let (_, truth) = target.finish();
-    let recording = live.stop();
+    refused_is_said(&live.stop(), &truth);
+}
+
+/// The rings are so small, and the marks so large, that they run full between two looks.
+#[test]
+fn ring_too_small() {
+    need!(machine::root());
+    let workload = Workload::build("plain");
+    let name = "str(*(arg1+16), 200)";
+    let spec = format!("handle(id=*(arg1):u64, a={name}, b={name})");
+    let (recording, truth) = Recorder::new(&workload.spec(&spec))
+        .args(&["--ring-size", "64KiB", "--reset", "10000000"])
+        .workload(&workload, &["20000"]);
+    refused_is_said(&recording, &truth);
+    let hint = recording
+        .tool
+        .stderr
+        .contains("a larger --ring-size (now 64.0 KiB)");
+    assert!(hint, "{}", recording.tool);
+}
+
+/// What is damaged is flagged, what is missing was lost within a range, nothing is made up, and all
+/// others are exact; the exit status is that of loss.
+fn refused_is_said(recording: &Recording, truth: &Truth) {
     let trace = recording.trace_with_loss();
+    assert_eq!(recording.tool.code(), Some(1), "{}", recording.tool);
     let marks = trace.account("marks");
     assert_eq!(marks.seen, 2 * truth.items.len() as u64, "{marks:?}");
     let refused = marks.reasons.get("dropped_ring_full").copied();
