@@ -36,9 +36,9 @@
 //! The main thread waits for the end (signals, time, the command, the target) in a tokio loop and
 //! looks after CPUs that come and go. The *draining* thread empties all rings every few ms and hands
 //! the bytes on as a cycle. The *pipeline* thread does everything from decoding to column buffers. A
-//! background thread of [`store::writer`] closes segments. Memory between the
-//! threads is bounded in bytes; when the bound is reached the rings fill, and the kernel programs
-//! refuse samples (never marks, as long as samples can be refused) and count them.
+//! background thread of [`store::writer`] closes segments. Memory between the threads is bounded in
+//! bytes; when the bound is reached the rings fill, and the kernel programs refuse samples (never
+//! marks, as long as samples can be refused) and count them.
 //!
 //! # Invariants
 //!

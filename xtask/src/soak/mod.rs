@@ -177,9 +177,9 @@ fn size_of_dir(dir: &Path) -> Result<u64> {
 const READ: &str = "
 import sys, os, json, duckdb
 t = sys.argv[1]
-rows = {d: duckdb.sql(f\"select count(*) from '{t}/{d}/*.parquet'\").fetchone()[0]
+rows = {d: duckdb.execute(f\"select count(*) from '{t}/{d}/*.parquet'\").fetchone()[0]
         for d in sorted(os.listdir(t)) if os.path.isdir(os.path.join(t, d))}
-p50, p99 = duckdb.sql(f\"select quantile_cont(duration_ns, 0.5), quantile_cont(duration_ns, 0.99) from '{t}/visits/*.parquet'\").fetchone()
+p50, p99 = duckdb.execute(f\"select quantile_cont(duration_ns, 0.5), quantile_cont(duration_ns, 0.99) from '{t}/visits/*.parquet'\").fetchone()
 rows['p50'], rows['p99'] = p50, p99
 print(json.dumps(rows))
 ";
