@@ -71,14 +71,14 @@ fn kill_9() {
     assert_eq!(ids(&Trace::open(&killed.dir())), after);
 }
 
-/// Waits until a segment was closed and the next has a whole batch: its file has grown and stands still.
+/// Waits until a segment was closed and the next has a whole row group: its file has grown and stands still.
 fn wait_for_an_open_segment(trace: &Path) {
-    let open = trace.join("visits/000001.arrows.open");
+    let open = trace.join("visits/000001.parquet.open");
     let deadline = Instant::now() + Duration::from_secs(30);
     let mut before = 0;
     loop {
         let now = open.metadata().map_or(0, |file| file.len());
-        if now >= 100_000 && now == before {
+        if now > 0 && now == before {
             return;
         }
         before = now;

@@ -10,16 +10,7 @@ const YARDSTICK: &str = "read-only sum";
 
 /// CPU time of this process so far.
 pub fn cpu_time() -> Duration {
-    duration(ClockId::ProcessCPUTime)
-}
-
-/// CPU time of this thread so far.
-pub fn thread_time() -> Duration {
-    duration(ClockId::ThreadCPUTime)
-}
-
-fn duration(clock: ClockId) -> Duration {
-    let time = clock_gettime(clock);
+    let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 

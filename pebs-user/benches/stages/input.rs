@@ -5,7 +5,6 @@ use std::hint::black_box;
 use pebs_user::analysis::estimate::TimedSample;
 use pebs_user::correlate::{ClosedVisit, Correlator, Lost, RawSample, Sink};
 use pebs_user::stream::clock::Clock;
-use pebs_user::stream::decode::Record;
 use pebs_user::stream::ledger::Reason;
 use pebs_user::stream::order::Order;
 use pebs_user::stream::synthetic::{self, Batch, Random, START_NS, Workload, function_of};
@@ -20,7 +19,6 @@ pub struct Input {
     pub batches: Vec<Batch>,
     /// Records in the batches.
     pub records: usize,
-    pub ordered: Vec<Record>,
     pub visits: Visits,
     pub end: TraceNs,
 }
@@ -34,39 +32,45 @@ impl Input {
             seed: 7,
             ..Workload::default()
         });
-        let (mut order, mut clock) = (Order::default(), Clock::new(KtimeNs(START_NS)));
-        let mut ordered = Vec::new();
-        batches
-            .iter()
-            .for_each(|batch| fill(&mut order, &mut clock, batch));
-        order.advance(TraceNs(i64::MAX), |_| (), |record, _| ordered.push(*record));
-        let end = ordered.last().map_or(TraceNs(0), |record| record.time);
-        let mut visits = Visits::default();
-        correlate(&ordered, end, &mut visits);
-        Self {
+        let end = batches.last().map_or(KtimeNs(START_NS), |b| b.frontier);
+        let mut input = Self {
+            records: 0,
+            visits: Visits::default(),
+            end: Clock::new(KtimeNs(START_NS)).trace_of_ktime(end),
             batches,
-            records: ordered.len(),
-            ordered,
-            visits,
-            end,
+        };
+        let mut visits = Visits::default();
+        input.records = input.correlate(&mut visits);
+        input.visits = visits;
+        input
+    }
+
+    /// Runs the stages up to correlation; gives the number of records.
+    fn correlate(&self, sink: &mut impl Sink) -> usize {
+        let mut correlator = Correlator::new(&synthetic::probes(), CORRELATE);
+        let (mut order, mut clock) = (Order::new(&[]), Clock::new(KtimeNs(START_NS)));
+        let mut records = 0;
+        for batch in &self.batches {
+            fill(&mut order, &mut clock, batch);
+            let frontier = clock.trace_of_ktime(batch.frontier);
+            let mut ready = order.advance(frontier, |late| panic!("{late:?}"));
+            records += ready.samples() + ready.records().count();
+            correlator.advance(&mut ready, frontier, sink);
         }
+        let mut ready = order.advance(TraceNs(i64::MAX), |late| panic!("{late:?}"));
+        records += ready.samples() + ready.records().count();
+        correlator.advance(&mut ready, TraceNs(i64::MAX), sink);
+        drop(ready);
+        correlator.finish(self.end, sink);
+        records
     }
 
     /// Rows that the writer gets.
     pub fn rows(&self) -> AllRows {
         let mut rows = Rows::new();
-        correlate(&self.ordered, self.end, &mut rows);
+        self.correlate(&mut rows);
         rows.out
     }
-}
-
-fn correlate(records: &[Record], end: TraceNs, sink: &mut impl Sink) {
-    let mut correlator = Correlator::new(&synthetic::probes(), CORRELATE);
-    let payloads = Default::default();
-    records
-        .iter()
-        .for_each(|record| correlator.push(record, &payloads, sink));
-    correlator.finish(end, sink);
 }
 
 /// Closed visits, one behind the other.
@@ -114,7 +118,7 @@ impl Sink for Visits {
             .push((visit.begin.0, end, self.active.len(), self.samples.len()));
     }
 
-    fn stray(&mut self, _: &RawSample, _: Pid, _: Tid) {}
+    fn strays(&mut self, _: &[RawSample], _: Pid, _: Tid) {}
 
     fn lost(&mut self, _: Cpu, _: Lost, _: Reason) {}
 }
@@ -130,8 +134,17 @@ pub fn timed_sample(sample: &RawSample) -> TimedSample {
 
 /// An address in this program's own code that 300 KiB more of it follow.
 fn own_text() -> u64 {
-    let main = (crate::main as fn() as usize as u64) & !0xf;
-    main - 300 * 1024
+    let main = crate::main as fn() as usize as u64;
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("procfs");
+    let ranges = maps.lines().filter_map(|line| {
+        let (begin, end) = line.split_once(' ')?.0.split_once('-')?;
+        let hex = |text| u64::from_str_radix(text, 16).ok();
+        Some(hex(begin)?..hex(end)?)
+    });
+    let mut ranges = ranges.filter(|range| range.contains(&main));
+    let text = ranges.next().expect("a mapping of this program's code");
+    assert!(text.end - text.start > 400 * 1024, "too little code");
+    (text.start + (text.end - text.start - 300 * 1024) / 2) & !0xf
 }
 
 /// Streams whose samples lie in this program's own code, so that it can name them.

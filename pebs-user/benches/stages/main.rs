@@ -25,18 +25,19 @@ use pebs_user::collect::drain::Cycle;
 use pebs_user::correlate::{CorrelateOptions, Correlator};
 use pebs_user::pipeline::{Pipeline, PipelineOptions};
 use pebs_user::stream::clock::Clock;
-use pebs_user::stream::decode::{Payloads, decode};
+use pebs_user::stream::decode::decode;
 use pebs_user::stream::order::Order;
 use pebs_user::stream::synthetic::{self, Batch, START_NS};
-use pebs_user::units::{KtimeNs, TraceNs};
+use pebs_user::units::KtimeNs;
 
-use figures::{CpuTime, Figures, cpu_time, thread_time};
+use figures::{CpuTime, Figures, cpu_time};
 use input::{Input, OwnInput};
 use rows::{Discard, Scratch};
 
 /// CPUs, and threads on them.
 const MACHINES: [(u16, u32); 3] = [(1, 4), (8, 16), (64, 256)];
-const RECORDS: usize = 400_000;
+/// Too many for the caches.
+const RECORDS: usize = 2_000_000;
 const CORRELATE: CorrelateOptions = CorrelateOptions {
     switches: true,
     max_samples: 10_000_000,
@@ -115,48 +116,29 @@ impl Stages<'_> {
         });
     }
 
+    /// Decoding puts every record into its thread's lane.
     fn decode(&mut self, input: &Input) {
-        let (mut records, mut payloads) = (Vec::new(), Payloads::default());
-        let mut clock = Clock::new(KtimeNs(START_NS));
         self.stage("decode", input.records, || {
-            timed(|| {
-                for batch in &input.batches {
-                    records.clear();
-                    payloads.clear();
-                    for (cpu, bytes) in &batch.streams {
-                        decode(*cpu, bytes, &mut clock, &mut payloads, &mut records);
-                    }
-                    black_box(&records);
-                }
-            })
+            let mut pass = Pass::default();
+            pass.run(input, &mut Discard::default());
+            pass.decode
         });
     }
 
     fn order(&mut self, input: &Input) {
         self.stage("order", input.records, || {
-            let (mut order, mut clock) = (Order::default(), Clock::new(KtimeNs(START_NS)));
-            let mut time = Duration::ZERO;
-            for batch in &input.batches {
-                fill(&mut order, &mut clock, batch);
-                let frontier = clock.trace_of_ktime(batch.frontier);
-                time += timed(|| advance(&mut order, frontier));
-            }
-            time + timed(|| advance(&mut order, TraceNs(i64::MAX)))
+            let mut pass = Pass::default();
+            pass.run(input, &mut Discard::default());
+            pass.order
         });
     }
 
     fn correlate(&mut self, input: &Input) {
-        let (probes, payloads) = (synthetic::probes(), Payloads::default());
         self.stage("correlate", input.records, || {
-            let mut correlator = Correlator::new(&probes, CORRELATE);
-            let mut sink = Discard::default();
-            timed(|| {
-                for record in &input.ordered {
-                    correlator.push(record, &payloads, &mut sink);
-                }
-                correlator.finish(input.end, &mut sink);
-                black_box(sink.samples);
-            })
+            let (mut pass, mut sink) = (Pass::default(), Discard::default());
+            pass.run(input, &mut sink);
+            black_box(sink.samples);
+            pass.correlate
         });
     }
 
@@ -179,38 +161,38 @@ impl Stages<'_> {
         });
     }
 
+    /// Rows to closed files, and the same with compaction.
     fn writer(&mut self, input: &Input) {
         let rows = input.rows();
-        self.stage("writer", input.records, || {
-            let scratch = Scratch::new();
-            timed(|| rows.write_to(scratch.writer()))
-        });
+        for (name, compact) in [("writer", false), ("writer, compacting", true)] {
+            self.stage(name, input.records, || {
+                let scratch = Scratch::new();
+                timed(|| rows.write_to(scratch.writer(compact)))
+            });
+        }
     }
 
-    /// The whole pipeline. Naming is in it, but not finding the names: the first cycles are not timed.
+    /// The whole pipeline to closed files. Naming is in it, but not finding the names: the first cycles
+    /// are not timed.
     fn end_to_end(&mut self, threads: u32, records: usize) {
         let input = OwnInput::new(self.cpus, threads, RECORDS);
-        let mut best = Duration::MAX;
+        let first = cycles(&input.first);
+        let all = cycles(&input.batches);
         self.stage("bytes to files", records, || {
             let scratch = Scratch::new();
             let mut pipeline = pipeline(&scratch);
-            cycles(&input.first)
+            first
+                .clone()
                 .iter_mut()
                 .for_each(|cycle| pipeline.cycle(cycle));
-            let mut cycles = cycles(&input.batches);
-            let begin = thread_time();
-            let all = timed(|| {
+            let mut cycles = all.clone();
+            timed(|| {
                 cycles.iter_mut().for_each(|cycle| pipeline.cycle(cycle));
                 let outcome = pipeline.finish(input.end);
                 assert!(outcome.write_error.is_none(), "{:?}", outcome.write_error);
                 rows::finish(outcome.writer);
-            });
-            best = best.min(thread_time() - begin);
-            all
+            })
         });
-        // What bounds a live recording: segments are closed by a thread of their own.
-        self.figures
-            .add("  of it own thread", self.cpus, best, records);
     }
 
     fn symbolize(&mut self) {
@@ -232,7 +214,7 @@ fn pipeline(scratch: &Scratch) -> Pipeline {
     Pipeline::new(
         &synthetic::probes(),
         &options,
-        scratch.writer(),
+        scratch.writer(false),
         Default::default(),
     )
 }
@@ -261,17 +243,31 @@ fn timed(run: impl FnOnce()) -> Duration {
 
 fn fill(order: &mut Order, clock: &mut Clock, batch: &Batch) {
     for (cpu, bytes) in &batch.streams {
-        let (records, payloads) = order.inbox();
-        decode(*cpu, bytes, clock, payloads, records);
+        decode(*cpu, bytes, clock, order);
     }
 }
 
-fn advance(order: &mut Order, frontier: TraceNs) {
-    order.advance(
-        frontier,
-        |late| panic!("{late:?}"),
-        |record, _| {
-            black_box(record.time);
-        },
-    );
+/// CPU time of the first stages in a pass over the input.
+#[derive(Default)]
+struct Pass {
+    decode: Duration,
+    order: Duration,
+    correlate: Duration,
+}
+
+impl Pass {
+    fn run(&mut self, input: &Input, sink: &mut Discard) {
+        let mut correlator = Correlator::new(&synthetic::probes(), CORRELATE);
+        let (mut order, mut clock) = (Order::new(&[]), Clock::new(KtimeNs(START_NS)));
+        for batch in &input.batches {
+            self.decode += timed(|| fill(&mut order, &mut clock, batch));
+            let frontier = clock.trace_of_ktime(batch.frontier);
+            let begin = cpu_time();
+            let mut ready = order.advance(frontier, |late| panic!("{late:?}"));
+            self.order += cpu_time() - begin;
+            self.correlate += timed(|| correlator.advance(&mut ready, frontier, sink));
+            self.order += timed(|| drop(ready));
+        }
+        self.correlate += timed(|| correlator.finish(input.end, sink));
+    }
 }

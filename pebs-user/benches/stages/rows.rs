@@ -1,12 +1,13 @@
 //! Rows for the writer, made of closed visits as the pipeline makes them, but for names: a function
 //! is its address's bucket.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 
 use pebs_user::analysis::estimate::{Estimator, FunctionEstimate, TimedSample, VisitTimeline};
 use pebs_user::correlate::{ClosedVisit, Lost, RawSample, Sink};
 use pebs_user::store::run::RunInfo;
-use pebs_user::store::schema::{SCHEMA_VERSION, SampleRow, VisitFunctionRow, VisitRow};
+use pebs_user::store::schema::{SCHEMA_VERSION, SamplesOf, VisitFunctionRow, VisitRow};
 use pebs_user::store::writer::{TraceWriter, WriterOptions};
 use pebs_user::stream::ledger::Reason;
 use pebs_user::units::{Cpu, FunctionId, Pid, Tid};
@@ -16,15 +17,27 @@ use crate::input::timed_sample;
 /// Rows in memory.
 #[derive(Default)]
 pub struct AllRows {
-    pub visits: Vec<VisitRow>,
+    pub visits: Vec<VisitRow<'static>>,
     pub functions: Vec<VisitFunctionRow>,
-    pub samples: Vec<SampleRow>,
+    samples: Vec<RawSample>,
+    named: Vec<FunctionId>,
+    /// Visit, thread, and where its samples end.
+    runs: Vec<(Option<u64>, Tid, usize)>,
 }
 
 impl AllRows {
     pub fn write_to(&self, mut writer: TraceWriter) {
-        for row in &self.samples {
-            writer.sample(row).expect("room on disk");
+        let mut from = 0;
+        for &(visit_id, tid, to) in &self.runs {
+            let of = SamplesOf {
+                visit_id,
+                tid,
+                samples: &self.samples[from..to],
+                near: None,
+            };
+            let functions = self.named[from..to].iter().copied();
+            writer.samples(&of, functions).expect("room on disk");
+            from = to;
         }
         for row in &self.functions {
             writer.visit_function(row).expect("room on disk");
@@ -56,9 +69,14 @@ impl Scratch {
         Self(tempfile::tempdir().expect("room for a folder"))
     }
 
-    pub fn writer(&self) -> TraceWriter {
+    /// `compact`: whether closed segments are compacted too.
+    pub fn writer(&self, compact: bool) -> TraceWriter {
         let dir: PathBuf = self.0.path().join("trace");
-        TraceWriter::create(&dir, &info(), WriterOptions::default()).expect("a new folder")
+        let options = WriterOptions {
+            compact,
+            ..WriterOptions::default()
+        };
+        TraceWriter::create(&dir, &info(), options).expect("a new folder")
     }
 }
 
@@ -81,17 +99,12 @@ impl Rows {
         }
     }
 
-    fn sample(&mut self, sample: &RawSample, function_id: FunctionId, of: (Option<u64>, Tid)) {
-        self.out.samples.push(SampleRow {
-            time_ns: sample.time,
-            visit_id: of.0,
-            function_id,
-            ip: sample.ip.0,
-            tid: of.1,
-            cpu: sample.cpu,
-            event: sample.event,
-            flags: 0,
-        });
+    fn samples(&mut self, samples: &[RawSample], (visit_id, tid): (Option<u64>, Tid)) {
+        let out = &mut self.out;
+        out.samples.extend_from_slice(samples);
+        out.named
+            .extend(samples.iter().map(|s| timed_sample(s).function));
+        out.runs.push((visit_id, tid, out.samples.len()));
     }
 
     fn estimate(&mut self, visit: &ClosedVisit) {
@@ -123,11 +136,8 @@ impl Rows {
 impl Sink for Rows {
     fn visit(&mut self, visit: &ClosedVisit) {
         self.timed.clear();
-        for sample in &visit.samples {
-            let timed = timed_sample(sample);
-            self.timed.push(timed);
-            self.sample(sample, timed.function, (Some(visit.visit_id), visit.tid));
-        }
+        self.timed.extend(visit.samples.iter().map(timed_sample));
+        self.samples(&visit.samples, (Some(visit.visit_id), visit.tid));
         self.estimate(visit);
         self.out.visits.push(VisitRow {
             visit_id: visit.visit_id,
@@ -143,13 +153,12 @@ impl Sink for Rows {
             oncpu_ns: visit.oncpu_ns(),
             samples: visit.samples.len() as u32,
             flags: visit.flags,
-            args: visit.args.clone(),
+            args: Cow::Borrowed(&[]),
         });
     }
 
-    fn stray(&mut self, sample: &RawSample, _: Pid, tid: Tid) {
-        let function = timed_sample(sample).function;
-        self.sample(sample, function, (None, tid));
+    fn strays(&mut self, samples: &[RawSample], _: Pid, tid: Tid) {
+        self.samples(samples, (None, tid));
     }
 
     fn lost(&mut self, cpu: Cpu, what: Lost, reason: Reason) {
@@ -168,8 +177,8 @@ impl Sink for Discard {
         self.samples += visit.samples.len();
     }
 
-    fn stray(&mut self, _: &RawSample, _: Pid, _: Tid) {
-        self.samples += 1;
+    fn strays(&mut self, samples: &[RawSample], _: Pid, _: Tid) {
+        self.samples += samples.len();
     }
 
     fn lost(&mut self, _: Cpu, _: Lost, _: Reason) {}

@@ -77,8 +77,6 @@
 //!
 //! Source: design page 7; the published estimate is Akiyama 2018, section III.D, step 3.
 
-use rustc_hash::FxHashMap;
-
 use crate::units::{EventId, FunctionId, TraceNs};
 
 /// One sample of a visit.
@@ -162,8 +160,9 @@ pub struct Estimator {
     runs: Vec<EventRun>,
     /// Events that have a sample in this visit.
     present: Vec<EventId>,
-    /// Row of a function and event in this visit. Emptied row by row after each visit.
-    rows: FxHashMap<(EventId, FunctionId), usize>,
+    /// Row of an event and function in this visit, counted from 1; 0: none. Emptied row by row after
+    /// each visit.
+    rows: Vec<Vec<u32>>,
     /// Sums beside the rows.
     sums: Vec<Sum>,
 }
@@ -222,10 +221,21 @@ impl Estimator {
     pub fn estimate(&mut self, visit: &VisitTimeline<'_>, out: &mut Vec<FunctionEstimate>) {
         let start = out.len();
         let mut clock = ActiveClock::new(visit.active);
-        for sample in visit.samples {
-            let row = self.count(sample, start, out);
-            let position = clock.advance(sample.time);
-            self.own(sample.event, Edge { position, row });
+        // Samples that follow one another in the same function own what lies between them, however many
+        // they are: only the first and the last of such a run matter.
+        let runs = visit
+            .samples
+            .chunk_by(|a, b| a.function == b.function && a.event == b.event);
+        for run in runs {
+            let [first, ..] = run else { continue };
+            let last = run.last().unwrap_or(first);
+            let row = self.count(first, last, run.len() as u32, start, out);
+            let position = clock.advance(first.time);
+            self.own(first.event, Edge { position, row });
+            let position = clock.advance(last.time);
+            let event = &mut self.runs[usize::from(first.event.0)];
+            event.samples += run.len() as u32 - 1;
+            event.last = Edge { position, row };
         }
         if let Some(total) = visit.total_active_ns() {
             self.close(total);
@@ -234,10 +244,13 @@ impl Estimator {
         self.clear(&out[start..]);
     }
 
-    /// Counts a sample in its row, which it makes if it is the first, and gives the row's index.
+    /// Counts a run of samples in its row, which it makes if it is the first, and gives the row's index.
+    #[inline]
     fn count(
         &mut self,
-        sample: &TimedSample,
+        first: &TimedSample,
+        last: &TimedSample,
+        samples: u32,
         start: usize,
         out: &mut Vec<FunctionEstimate>,
     ) -> usize {
@@ -245,30 +258,49 @@ impl Estimator {
             time,
             function,
             event,
-        } = sample;
-        let next = out.len() - start;
-        let row = *self.rows.entry((event, function)).or_insert(next);
-        if row == next {
-            out.push(FunctionEstimate {
-                function,
-                event,
-                samples: 0,
-                first: time,
-                last: time,
-                span_ns: 0,
-                self_ns: None,
-                self_stderr_ns: None,
-            });
-            self.sums.push(Sum::default());
-        }
+        } = first;
+        let found = self.row_of(event, function);
+        let row = match *found {
+            0 => {
+                let next = out.len() - start;
+                *found = next as u32 + 1;
+                out.push(FunctionEstimate {
+                    function,
+                    event,
+                    samples: 0,
+                    first: time,
+                    last: time,
+                    span_ns: 0,
+                    self_ns: None,
+                    self_stderr_ns: None,
+                });
+                self.sums.push(Sum::default());
+                next
+            }
+            row => row as usize - 1,
+        };
         let estimate = &mut out[start + row];
-        estimate.samples += 1;
-        estimate.last = time;
-        estimate.span_ns = time.0 - estimate.first.0;
+        estimate.samples += samples;
+        estimate.last = last.time;
+        estimate.span_ns = last.time.0 - estimate.first.0;
         row
     }
 
-    /// Divides the gap between this sample and the one of the same event before it.
+    /// Where the row of a function and event is kept. Function ids are small: they count from 0.
+    #[inline]
+    fn row_of(&mut self, event: EventId, function: FunctionId) -> &mut u32 {
+        let (event, function) = (usize::from(event.0), function.0 as usize);
+        if event >= self.rows.len() {
+            self.rows.resize(event + 1, Vec::new());
+        }
+        let rows = &mut self.rows[event];
+        if function >= rows.len() {
+            rows.resize(function + 1, 0);
+        }
+        &mut rows[function]
+    }
+
+    /// Divides the gap between this first sample of a run and the one of the same event before it.
     fn own(&mut self, event: EventId, edge: Edge) {
         let index = usize::from(event.0);
         if index >= self.runs.len() {
@@ -325,7 +357,7 @@ impl Estimator {
 
     fn clear(&mut self, rows: &[FunctionEstimate]) {
         for row in rows {
-            self.rows.remove(&(row.event, row.function));
+            *self.row_of(row.event, row.function) = 0;
         }
         for event in self.present.drain(..) {
             self.runs[usize::from(event.0)] = EventRun::default();

@@ -27,7 +27,7 @@ use crate::pmu::open::{
     BpfLink, PerfEvent, Target, UprobeAt, UprobePmu, UprobeScope, UprobeSite, open_uprobe,
 };
 use crate::stream::clock::Clock;
-use crate::stream::decode::{Body, Payloads, decode};
+use crate::stream::decode::{Unordered, decode};
 use crate::target::probe::EntryClass;
 use crate::units::{Cpu, EventId, KtimeNs, Pid, Tid};
 
@@ -275,13 +275,10 @@ impl Bench<'_> {
         counter.disable().ok()?;
         let mut bytes = Vec::new();
         self.ring.borrow_mut().take(&mut bytes);
-        let (mut records, mut payloads) = (Vec::new(), Payloads::default());
-        let mut clock = Clock::new(KtimeNs(0));
-        decode(Cpu(0), &bytes, &mut clock, &mut payloads, &mut records);
-        let samples = records.iter().filter_map(|record| match record.body {
-            Body::Sample { .. } => Some(KtimeNs(record.time.0.cast_unsigned())),
-            _ => None,
-        });
+        let mut inbox = Unordered::default();
+        decode(Cpu(0), &bytes, &mut Clock::new(KtimeNs(0)), &mut inbox);
+        let samples = inbox.samples.iter();
+        let samples = samples.map(|(.., sample)| KtimeNs(sample.time.0.cast_unsigned()));
         pause::pause(&jumps, &samples.collect::<Vec<_>>())
     }
 }

@@ -32,7 +32,7 @@ const QUIET_BYTES: usize = 4096;
 const HEARTBEAT: u32 = 12;
 
 /// What one round through the rings gave.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Cycle {
     /// Bytes of each ring, as the kernel framed them.
     pub streams: Vec<(Cpu, Vec<u8>)>,

@@ -5,7 +5,9 @@
 //! When it closes, the one before it is current again. So nested calls and overlapping items never
 //! count the same instant twice.
 //!
-//! Invariant: records come in time order. Nothing here reads a file, a clock or a symbol.
+//! Invariant: the records of a thread come in time order; so do those that concern several threads, and
+//! a thread is brought up to the time of such a record before it is used. Nothing here reads a file, a
+//! clock or a symbol.
 
 mod loss;
 mod thread;
@@ -15,13 +17,15 @@ mod visit;
 use pebs_common::record::Role;
 use rustc_hash::FxHashMap;
 
+pub use crate::stream::decode::RawSample;
 pub use loss::LossRanges;
 pub use throttle::Throttled;
-pub use visit::{ClosedVisit, RawSample, RawWait};
+pub use visit::{ClosedVisit, RawWait};
 
 use crate::store::schema::{ArgType, ArgValue, visit_flag};
 use crate::stream::decode::{ArgBytes, Body, Payloads, Record};
 use crate::stream::ledger::Reason;
+use crate::stream::order::{Lane, Parts, Ready, Turn};
 use crate::target::probe::{ArgField, ProbeSet, VisitRule};
 use crate::units::{Cpu, Pid, ProbeId, Tid, TraceNs};
 use thread::Thread;
@@ -54,8 +58,8 @@ pub struct CorrelateOptions {
 pub trait Sink {
     /// A visit closed. The visit's buffers are used again afterwards.
     fn visit(&mut self, visit: &ClosedVisit);
-    /// A sample that belongs to no visit.
-    fn stray(&mut self, sample: &RawSample, pid: Pid, tid: Tid);
+    /// Samples of a thread that belong to no visit.
+    fn strays(&mut self, samples: &[RawSample], pid: Pid, tid: Tid);
     /// A record that could not be used.
     fn lost(&mut self, cpu: Cpu, what: Lost, reason: Reason);
     /// The kernel had stopped a counter.
@@ -146,30 +150,51 @@ impl Correlator {
             .sum()
     }
 
+    /// Takes in everything that is ready, up to a time.
+    pub fn advance(&mut self, ready: &mut Ready<'_>, until: TraceNs, sink: &mut impl Sink) {
+        while let Some(record) = ready.next_shared(until) {
+            let mut parts = ready.parts();
+            self.bring_up(&record, &mut parts, sink);
+            self.push(&record, parts.payloads, sink);
+        }
+        ready
+            .parts()
+            .each(|lane, payloads| self.run(lane, payloads, until, sink));
+    }
+
+    /// Brings the threads that a shared record concerns up to its time.
+    fn bring_up(&mut self, record: &Record, parts: &mut Parts<'_>, sink: &mut impl Sink) {
+        let Record { time, pid, tid, .. } = *record;
+        let Body::Mark { probe, id, .. } = record.body else {
+            return parts.each(|lane, payloads| self.run(lane, payloads, time, sink));
+        };
+        let owner = id.and_then(|id| self.by_id.get(&(probe, pid, id)).copied());
+        let payloads = parts.payloads;
+        for tid in [Some(tid), owner.filter(|owner| *owner != tid)] {
+            if let Some(lane) = tid.and_then(|tid| parts.lane(pid, tid)) {
+                self.run(lane, payloads, time, sink);
+            }
+        }
+    }
+
+    /// Takes in what a thread did up to a time.
+    fn run(&mut self, lane: &mut Lane, payloads: &Payloads, until: TraceNs, sink: &mut impl Sink) {
+        let thread = (lane.pid, lane.tid);
+        while let Some(turn) = lane.next(until) {
+            match turn {
+                Turn::Samples(samples) => self.samples(thread, samples, sink),
+                Turn::Record(record) => self.push(record, payloads, sink),
+            }
+        }
+    }
+
     /// Takes in the next record.
     pub fn push(&mut self, record: &Record, payloads: &Payloads, sink: &mut impl Sink) {
         let (pid, tid, time, cpu) = (record.pid, record.tid, record.time, record.cpu);
         if !self.throttles.is_empty() {
-            self.end_throttles(time, sign(record), sink);
+            self.end_throttles(time, None, sink);
         }
         match record.body {
-            Body::Sample {
-                event,
-                ip,
-                sp,
-                exact,
-                kernel,
-            } => {
-                let sample = RawSample {
-                    time,
-                    ip,
-                    cpu,
-                    event,
-                    exact,
-                    kernel,
-                };
-                self.sample(&sample, sp, (pid, tid), sink);
-            }
             Body::Mark {
                 probe,
                 role,
@@ -207,10 +232,15 @@ impl Correlator {
             Body::Fork { .. } => {}
             Body::Exec { .. } => self.end_process(pid, time, sink),
             Body::Exit { .. } => self.end_thread(tid, time, sink),
-            Body::Throttle { .. } => {
-                if let Some(sign) = sign(record) {
-                    self.throttles.stop(sign);
-                }
+            Body::Throttle { event } => {
+                let sign = Sign {
+                    time,
+                    cpu,
+                    tid,
+                    event,
+                };
+                self.end_throttles(time, Some(sign), sink);
+                self.throttles.stop(sign);
             }
         }
     }
@@ -251,34 +281,49 @@ impl Correlator {
         }
     }
 
-    fn sample(
+    /// Takes in samples of a thread with nothing else between them.
+    pub fn samples(
         &mut self,
-        sample: &RawSample,
-        sp: Option<u64>,
         (pid, tid): (Pid, Tid),
+        mut samples: &[RawSample],
         sink: &mut impl Sink,
     ) {
-        let Some(mut thread) = self.threads.get_mut(&tid) else {
-            return sink.stray(sample, pid, tid);
-        };
-        thread.on_cpu(sample.time);
-        let gone = sp.map_or(0, |sp| thread.frames_gone(sp, &self.probes));
-        if gone > 0 {
-            (0..gone).for_each(|_| self.unwind_last(tid, sample.time, sink));
-            match self.threads.get_mut(&tid) {
-                Some(same) => thread = same,
-                None => return sink.stray(sample, pid, tid),
+        if !self.throttles.is_empty() {
+            for sample in samples {
+                self.end_throttles(sample.time, Some(sign_of(tid, sample)), sink);
             }
         }
-        let Some(current) = thread.visits.last_mut() else {
-            return sink.stray(sample, pid, tid);
-        };
-        if self.held >= self.options.max_samples {
-            current.flags |= visit_flag::LOSS;
-            return sink.lost(sample.cpu, Lost::Sample, Reason::DroppedMemory);
+        while let [first, ..] = samples {
+            let Some(thread) = self.threads.get_mut(&tid) else {
+                break;
+            };
+            thread.on_cpu(first.time);
+            // Samples up to the first that shows a frame gone, which is dealt with when it comes first.
+            let inside = thread.inside_frame(samples, &self.probes);
+            if inside == 0 {
+                let gone = thread.frames_gone(first.sp, &self.probes);
+                (0..gone).for_each(|_| self.unwind_last(tid, first.time, sink));
+                continue;
+            }
+            let Some(current) = thread.visits.last_mut() else {
+                break;
+            };
+            let (now, later) = samples.split_at(inside);
+            let room = self.options.max_samples.saturating_sub(self.held);
+            let (kept, dropped) = now.split_at(room.min(inside));
+            self.held += kept.len();
+            current.samples.extend_from_slice(kept);
+            if !dropped.is_empty() {
+                current.flags |= visit_flag::LOSS;
+            }
+            for sample in dropped {
+                sink.lost(sample.cpu, Lost::Sample, Reason::DroppedMemory);
+            }
+            samples = later;
         }
-        self.held += 1;
-        current.samples.push(*sample);
+        if !samples.is_empty() {
+            sink.strays(samples, pid, tid);
+        }
     }
 
     fn mark(&mut self, role: Role, mark: &MarkAt<'_>, sink: &mut impl Sink) {
@@ -551,17 +596,14 @@ impl Correlator {
     }
 }
 
-/// What a record says of the counter that made it, if one did.
-const fn sign(record: &Record) -> Option<Sign> {
-    let (Body::Sample { event, .. } | Body::Throttle { event }) = record.body else {
-        return None;
-    };
-    Some(Sign {
-        time: record.time,
-        cpu: record.cpu,
-        tid: record.tid,
-        event,
-    })
+/// What a sample says of the counter that took it.
+const fn sign_of(tid: Tid, sample: &RawSample) -> Sign {
+    Sign {
+        time: sample.time,
+        cpu: sample.cpu,
+        tid,
+        event: sample.event,
+    }
 }
 
 fn is_next(probes: &[ProbeRule], probe: ProbeId) -> bool {

@@ -35,8 +35,10 @@ impl Sink for Printer {
         self.0.push('\n');
     }
 
-    fn stray(&mut self, sample: &RawSample, _: Pid, _: Tid) {
-        writeln!(self.0, "stray {}", sample.time.0).unwrap();
+    fn strays(&mut self, samples: &[RawSample], _: Pid, _: Tid) {
+        for sample in samples {
+            writeln!(self.0, "stray {}", sample.time.0).unwrap();
+        }
     }
 
     fn lost(&mut self, _: Cpu, what: Lost, reason: Reason) {
@@ -85,13 +87,6 @@ fn body(words: &[&str]) -> Body {
         "end" => mark(Role::End),
         "ret" => mark(Role::Return),
         "next" => mark(Role::Next),
-        "sample" => Body::Sample {
-            event: EventId(0),
-            ip: Ip(1),
-            sp: option(words, "sp"),
-            exact: false,
-            kernel: false,
-        },
         "out" => {
             let preempted = words[1] == "run";
             Body::SwitchOut {
@@ -124,6 +119,20 @@ fn run(input: &str) -> String {
         }
         let tid = Tid(words[1].parse().unwrap());
         let cpu = Cpu(option(&words, "cpu").unwrap_or(0) as u16);
+        if words[2] == "sample" {
+            let sample = RawSample {
+                time,
+                ip: Ip(1),
+                sp: option(&words, "sp").unwrap_or(0),
+                cpu,
+                event: EventId(0),
+                exact: false,
+                kernel: false,
+            };
+            correlator.samples((Pid(1), tid), &[sample], &mut printer);
+            end = time;
+            continue;
+        }
         let record = Record {
             time,
             pid: Pid(1),

@@ -3,6 +3,7 @@
 use super::ProbeRule;
 use super::visit::{OpenVisit, RawWait};
 use crate::store::schema::visit_flag;
+use crate::stream::decode::RawSample;
 use crate::target::probe::VisitRule;
 use crate::units::{Cpu, Ip, Pid, TraceNs};
 
@@ -141,6 +142,22 @@ impl Thread {
         if self.off.is_some() {
             self.switch_in(time, self.cpu);
         }
+    }
+
+    /// How many of the next samples lie in the frame of the current visit, or are of one that has none.
+    #[inline]
+    pub fn inside_frame(&self, samples: &[RawSample], probes: &[ProbeRule]) -> usize {
+        let Some(current) = self.visits.last() else {
+            return samples.len();
+        };
+        if probes[current.probe.0 as usize].rule != VisitRule::Call {
+            return samples.len();
+        }
+        // Of stack pointers above the return address and on the same stack, see `frames_gone`.
+        let first = current.sp.saturating_add(RETURN_ADDRESS + 1);
+        let count = current.sp.saturating_add(STACK_SPAN).saturating_sub(first);
+        let gone = |sample: &RawSample| sample.sp.wrapping_sub(first) < count;
+        samples.iter().position(gone).unwrap_or(samples.len())
     }
 
     /// How many of the last visits are calls whose frame lies below the stack pointer: gone.

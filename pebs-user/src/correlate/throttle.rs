@@ -5,7 +5,8 @@
 //! the same CPU shows it, whether the counter is the thread's or the CPU's.
 //!
 //! Assumption: without such a sample the counter goes on after the longest tick. One of a CPU that
-//! slept in between may stand still for one tick more.
+//! slept in between may stand still for one tick more. A thread that is brought up to a time before
+//! the one that was stopped takes the range to last for the longest tick.
 
 use crate::units::{Cpu, EventId, Tid, TraceNs};
 

@@ -3,24 +3,8 @@
 use std::ops::{Deref, DerefMut};
 
 use crate::store::schema::ArgValue;
-use crate::units::{Cpu, EventId, Ip, Pid, ProbeId, Tid, TraceNs};
-
-/// A sample as the correlator keeps it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RawSample {
-    /// When.
-    pub time: TraceNs,
-    /// Instruction pointer.
-    pub ip: Ip,
-    /// CPU.
-    pub cpu: Cpu,
-    /// Event.
-    pub event: EventId,
-    /// The kernel said that the ip is exact.
-    pub exact: bool,
-    /// Taken in kernel mode.
-    pub kernel: bool,
-}
+use crate::stream::decode::RawSample;
+use crate::units::{Cpu, Ip, Pid, ProbeId, Tid, TraceNs};
 
 /// An interval that the thread spent off the CPU while the visit was current.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,7 +114,7 @@ impl VisitState {
 /// A visit as it comes out of the correlator.
 #[derive(Debug, Default)]
 pub struct ClosedVisit {
-    /// Number, from 1, in order of closing.
+    /// Number, from 1, in order of closing on its thread.
     pub visit_id: u64,
     /// Item.
     pub item_id: u64,

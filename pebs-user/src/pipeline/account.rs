@@ -8,9 +8,9 @@ use super::REFUSALS;
 use super::rows::{Rows, Used};
 use crate::collect::kernel_map::CounterRow;
 use crate::correlate::Lost;
-use crate::stream::decode::{Body, Decoded, Record};
+use crate::stream::decode::{Body, Decoded};
 use crate::stream::ledger::{Account, CpuLedger, Ledger, Reason};
-use crate::stream::order::{Late, LateKind};
+use crate::stream::order::{Late, LateKind, Ready};
 use crate::units::Cpu;
 
 /// Account of one CPU in the making.
@@ -83,32 +83,25 @@ impl Accounts {
         account.book(Reason::Late, 1);
     }
 
-    /// Books what the correlator did with a record.
-    pub fn take(&mut self, rows: &mut Rows, record: &Record) {
-        let unused = self.take_lost(rows);
-        if let Body::Mark { probe, role, .. } = record.body {
+    /// Books the records that the correlator is about to get as written; what it can't use is moved to
+    /// its reason by [`Accounts::take_used`].
+    pub fn ready(&mut self, ready: &Ready<'_>) {
+        for record in ready.records() {
+            let Body::Mark { probe, role, .. } = record.body else {
+                self.cpu(record.cpu).ledger.tasks.written += 1;
+                continue;
+            };
+            self.cpu(record.cpu).ledger.marks.written += 1;
             let probe = usize::from(probe.0);
             if probe >= self.marks_by.len() {
                 self.marks_by.resize(probe + 1, [0; 4]);
             }
             self.marks_by[probe][role as usize] += 1;
         }
-        match record.body {
-            Body::Sample { .. } => {}
-            Body::Mark { .. } if unused => {}
-            Body::Mark { .. } => self.cpu(record.cpu).ledger.marks.written += 1,
-            _ => self.cpu(record.cpu).ledger.tasks.written += 1,
-        }
     }
 
-    /// Books what came out when the last visits were closed.
-    pub fn close(&mut self, rows: &mut Rows) {
-        self.take_lost(rows);
-    }
-
-    /// Books samples written and records lost; says whether a mark was among them.
-    fn take_lost(&mut self, rows: &mut Rows) -> bool {
-        let mut mark_lost = false;
+    /// Books samples written, and records lost.
+    pub fn take_used(&mut self, rows: &mut Rows) {
         for used in rows.used.drain(..) {
             match used {
                 Used::Samples(cpu, n) => self.cpu(cpu).ledger.samples.written += n,
@@ -116,12 +109,12 @@ impl Accounts {
                     self.cpu(cpu).ledger.samples.book(reason, 1);
                 }
                 Used::Lost(cpu, Lost::Mark, reason) => {
-                    mark_lost = true;
-                    self.cpu(cpu).ledger.marks.book(reason, 1);
+                    let marks = &mut self.cpu(cpu).ledger.marks;
+                    marks.written -= 1;
+                    marks.book(reason, 1);
                 }
             }
         }
-        mark_lost
     }
 
     /// Samples decoded.

@@ -7,7 +7,6 @@
 mod account;
 mod rows;
 
-use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,11 +22,11 @@ use crate::store::run::ClockError;
 use crate::store::schema::{LossRow, Table, visit_flag};
 use crate::store::writer::{TraceWriter, WriteError};
 use crate::stream::clock::Clock;
-use crate::stream::decode::{Body, Record, decode};
+use crate::stream::decode::{Unordered, decode};
 use crate::stream::ledger::{Ledger, Reason};
-use crate::stream::order::{Late, Order};
+use crate::stream::order::{Late, Order, Ready};
 use crate::symbolize::{SymbolizeOptions, Symbolizer};
-use crate::target::probe::ProbeSet;
+use crate::target::probe::{ProbeSet, VisitRule};
 use crate::units::{Cpu, KtimeNs, Pid, TraceNs};
 use account::Accounts;
 use rows::Rows;
@@ -123,7 +122,7 @@ impl Pipeline {
         };
         Self {
             clock: Clock::new(options.origin),
-            order: Order::default(),
+            order: Order::new(&shared_probes(probes)),
             correlator: Correlator::new(probes, correlate),
             rows: Rows::new(
                 Symbolizer::new(options.symbolize.clone()),
@@ -179,17 +178,15 @@ impl Pipeline {
 
     /// The first pairs may come behind the first samples.
     fn look_for_clock(&mut self, cycle: &Cycle) {
-        let mut scratch = Order::default();
+        let mut scratch = Unordered::default();
         for (cpu, bytes) in &cycle.streams {
-            let (records, payloads) = scratch.inbox();
-            decode(*cpu, bytes, &mut self.clock, payloads, records);
+            decode(*cpu, bytes, &mut self.clock, &mut scratch);
         }
     }
 
     fn take_in(&mut self, cycle: &mut Cycle) {
         for (cpu, bytes) in &cycle.streams {
-            let (records, payloads) = self.order.inbox();
-            let decoded = decode(*cpu, bytes, &mut self.clock, payloads, records);
+            let decoded = decode(*cpu, bytes, &mut self.clock, &mut self.order);
             self.accounts.decoded(*cpu, &decoded);
         }
         let counted_at = self.clock.trace_of_ktime(cycle.counted_at);
@@ -236,21 +233,19 @@ impl Pipeline {
             ..
         } = self;
         rows.clock_error_ns = self.clock.error().map_or(0, |error| error.p99_ns as i64);
-        let late = RefCell::new(Vec::new());
-        order.advance(
-            frontier,
-            |record| late.borrow_mut().push(record),
-            |record, payloads| {
-                // Before the visits close that they are missing from.
-                miss(&late, accounts, correlator, rows);
-                apply_sideband(sideband, record.time, correlator, rows);
-                meet(record, rows);
-                correlator.push(record, payloads, rows);
-                accounts.take(rows, record);
-            },
-        );
-        apply_sideband(sideband, frontier, correlator, rows);
-        miss(&late, accounts, correlator, rows);
+        let mut late = Vec::new();
+        let mut ready = order.advance(frontier, |record| late.push(record));
+        accounts.ready(&ready);
+        // Before the visits close that they are missing from.
+        miss(late, accounts, correlator, rows);
+        // Mapping events are used in order with the records: all before one, then it.
+        while let Some((time, event)) = sideband.pop_front_if(|(time, _)| *time <= frontier) {
+            take_up_to(time, &mut ready, correlator, rows);
+            rows.sideband(&event, correlator, time);
+        }
+        take_up_to(frontier, &mut ready, correlator, rows);
+        drop(ready);
+        accounts.take_used(rows);
     }
 
     fn publish(&self) {
@@ -277,7 +272,7 @@ impl Pipeline {
         let end = self.clock.trace_of_ktime(end);
         self.advance(TraceNs(i64::MAX));
         self.correlator.finish(end, &mut self.rows);
-        self.accounts.close(&mut self.rows);
+        self.accounts.take_used(&mut self.rows);
         self.rows.flush_all();
         let lost_samples = self.rows.lost_rows(Table::Samples);
         Outcome {
@@ -299,18 +294,13 @@ impl Pipeline {
 /// Books records that came behind the frontier. From the first to the last of a CPU is a range
 /// without full data.
 fn miss(
-    late: &RefCell<Vec<Late>>,
+    mut late: Vec<Late>,
     accounts: &mut Accounts,
     correlator: &mut Correlator,
     rows: &mut Rows,
 ) {
-    if late.borrow().is_empty() {
-        return;
-    }
-    let mut late = late.take();
     late.iter().for_each(|record| accounts.late(*record));
-    // Stable, so each CPU's records stay in order of time.
-    late.sort_by_key(|record| record.cpu);
+    late.sort_by_key(|record| (record.cpu, record.time));
     for records in late.chunk_by(|a, b| a.cpu == b.cpu) {
         let (first, last) = (records[0], records[records.len() - 1]);
         correlator.loss(first.time, last.time, visit_flag::LOSS);
@@ -325,23 +315,21 @@ fn miss(
     }
 }
 
-/// Opens the binaries of a process at its first record, while it still runs.
-fn meet(record: &Record, rows: &mut Rows) {
-    if matches!(record.body, Body::Mark { .. } | Body::Sample { .. }) {
-        rows.meet(record.pid);
-    }
+/// Correlates everything before a time. Binaries of processes are opened at their first record, while
+/// they still run.
+fn take_up_to(until: TraceNs, ready: &mut Ready<'_>, correlator: &mut Correlator, rows: &mut Rows) {
+    ready.parts().each(|lane, _| {
+        if lane.has_before(until) {
+            rows.meet(lane.pid);
+        }
+    });
+    correlator.advance(ready, until, rows);
 }
 
-/// Hands mapping events up to a time to the symbolizer, in order with the records.
-fn apply_sideband(
-    events: &mut VecDeque<(TraceNs, SidebandEvent)>,
-    until: TraceNs,
-    correlator: &mut Correlator,
-    rows: &mut Rows,
-) {
-    while let Some((_, event)) = events.pop_front_if(|(time, _)| *time <= until) {
-        rows.sideband(&event, correlator, until);
-    }
+/// By probe: whether an item may end on another thread than it began on.
+fn shared_probes(set: &ProbeSet) -> Vec<bool> {
+    let by_id = set.probes.iter().map(|p| p.rule == VisitRule::ById);
+    by_id.collect()
 }
 
 /// Counters that are refusals of records, by kind.

@@ -1,17 +1,19 @@
 //! From closed visits to rows: names, estimates, and the writer.
 
+use std::borrow::Cow;
+
 use rustc_hash::FxHashSet;
 
 use crate::analysis::estimate::{Estimator, FunctionEstimate, Pause, TimedSample, VisitTimeline};
 use crate::collect::sideband_decode::{SidebandEvent, SidebandKind};
 use crate::correlate::{ClosedVisit, Correlator, Lost, RawSample, Sink, Throttled};
 use crate::store::schema::{
-    FunctionRow, LossRow, SampleRow, Table, VisitFunctionRow, VisitRow, WaitRow, sample_flag,
+    FunctionRow, LossRow, SamplesOf, Table, VisitFunctionRow, VisitRow, WaitRow,
 };
 use crate::store::writer::{TraceWriter, WriteError};
 use crate::stream::ledger::Reason;
 use crate::symbolize::Symbolizer;
-use crate::units::{Cpu, FunctionId, Pid, Tid, TraceNs};
+use crate::units::{Cpu, Pid, Tid, TraceNs};
 
 /// What became of records, for the books.
 #[derive(Clone, Copy, Debug)]
@@ -158,49 +160,26 @@ impl Rows {
         }
     }
 
-    fn function(&mut self, pid: Pid, sample: &RawSample) -> FunctionId {
-        let function = self.symbolizer.function(pid, sample.ip);
-        self.unresolved += u64::from(!self.symbolizer.is_resolved(function));
-        function
-    }
-
-    fn sample_row(
-        &mut self,
-        sample: &RawSample,
-        function_id: FunctionId,
-        tid: Tid,
-        visit: Option<&ClosedVisit>,
-    ) {
-        let mut flags = 0;
-        if sample.exact {
-            flags |= sample_flag::EXACT_IP;
-        }
-        if sample.kernel {
-            flags |= sample_flag::KERNEL;
-        }
-        if visit.is_some_and(|visit| self.is_near_boundary(sample.time, visit)) {
-            flags |= sample_flag::NEAR_BOUNDARY;
-        }
-        let result = self.writer.sample(&SampleRow {
-            time_ns: sample.time,
-            visit_id: visit.map(|visit| visit.visit_id),
-            function_id,
-            ip: sample.ip.0,
-            tid,
-            cpu: sample.cpu,
-            event: sample.event,
-            flags,
-        });
+    /// Names the samples of a thread and writes them; `timed` has them afterwards.
+    fn samples(&mut self, of: &SamplesOf<'_>, pid: Pid) {
+        self.timed.clear();
+        let symbolizer = &mut self.symbolizer;
+        self.timed
+            .extend(of.samples.iter().map(|sample| TimedSample {
+                time: sample.time,
+                function: symbolizer.function(pid, sample.ip),
+                event: sample.event,
+            }));
+        let functions = self.timed.iter().map(|sample| sample.function);
+        let result = self.writer.samples(of, functions);
         self.check(result);
-        match self.used.last_mut() {
-            Some(Used::Samples(cpu, n)) if *cpu == sample.cpu => *n += 1,
-            _ => self.used.push(Used::Samples(sample.cpu, 1)),
+        for run in of.samples.chunk_by(|a, b| a.cpu == b.cpu) {
+            let (cpu, count) = (run[0].cpu, run.len() as u64);
+            match self.used.last_mut() {
+                Some(Used::Samples(last, n)) if *last == cpu => *n += count,
+                _ => self.used.push(Used::Samples(cpu, count)),
+            }
         }
-    }
-
-    fn is_near_boundary(&self, time: TraceNs, visit: &ClosedVisit) -> bool {
-        let near = |boundary: TraceNs| (time.0 - boundary.0).abs() < self.clock_error_ns;
-        near(visit.begin.0) || visit.end.is_some_and(|(end, _)| near(end))
     }
 
     fn estimate(&mut self, visit: &ClosedVisit) {
@@ -215,6 +194,9 @@ impl Rows {
         self.estimator.estimate(&timeline, &mut self.estimates);
         let mut estimates = std::mem::take(&mut self.estimates);
         for estimate in estimates.drain(..) {
+            if !self.symbolizer.is_resolved(estimate.function) {
+                self.unresolved += u64::from(estimate.samples);
+            }
             let result = self.writer.visit_function(&VisitFunctionRow {
                 visit_id: visit.visit_id,
                 item_id: visit.item_id,
@@ -254,16 +236,18 @@ impl Rows {
 impl Sink for Rows {
     fn visit(&mut self, visit: &ClosedVisit) {
         self.visits += 1;
-        self.timed.clear();
-        for sample in &visit.samples {
-            let function = self.function(visit.pid, sample);
-            self.timed.push(TimedSample {
-                time: sample.time,
-                function,
-                event: sample.event,
-            });
-            self.sample_row(sample, function, visit.tid, Some(visit));
-        }
+        let boundaries = (visit.begin.0, visit.end.map(|(end, _)| end));
+        let of = SamplesOf {
+            visit_id: Some(visit.visit_id),
+            tid: visit.tid,
+            samples: &visit.samples,
+            near: (self.clock_error_ns > 0).then_some((
+                boundaries.0,
+                boundaries.1,
+                self.clock_error_ns,
+            )),
+        };
+        self.samples(&of, visit.pid);
         self.estimate(visit);
         self.waits(visit);
         let oncpu_ns = visit.oncpu_ns();
@@ -285,15 +269,22 @@ impl Sink for Rows {
             oncpu_ns,
             samples: visit.samples.len() as u32,
             flags: visit.flags,
-            args: visit.args.clone(),
+            args: Cow::Borrowed(&visit.args),
         });
         self.check(result);
     }
 
-    fn stray(&mut self, sample: &RawSample, pid: Pid, tid: Tid) {
-        self.strays += 1;
-        let function = self.function(pid, sample);
-        self.sample_row(sample, function, tid, None);
+    fn strays(&mut self, samples: &[RawSample], pid: Pid, tid: Tid) {
+        self.strays += samples.len() as u64;
+        let of = SamplesOf {
+            visit_id: None,
+            tid,
+            samples,
+            near: None,
+        };
+        self.samples(&of, pid);
+        let unresolved = |sample: &&TimedSample| !self.symbolizer.is_resolved(sample.function);
+        self.unresolved += self.timed.iter().filter(unresolved).count() as u64;
     }
 
     fn lost(&mut self, cpu: Cpu, what: Lost, reason: Reason) {

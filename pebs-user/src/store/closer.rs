@@ -1,13 +1,12 @@
-//! The thread that turns open segments into Parquet.
+//! The thread that compacts segments.
 //!
-//! Encoding costs several times what writing the open segment does; the thread that drains the
-//! rings must not wait for it. If the thread falls behind, segments stay open longer on disk;
-//! memory does not grow.
+//! That costs several times what writing the open segment does; the thread that drains the rings must
+//! not wait for it. If the thread falls behind, segments are closed as they are: larger, as readable.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::{io, mem};
 
@@ -15,11 +14,14 @@ use arrow::datatypes::SchemaRef;
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, unbounded};
 
 use super::files::Owner;
-use super::segment::{Expect, close, open_path};
+use super::segment::{Expect, close, open_path, rename};
 use super::write_error::WriteError;
 
 /// Segments that wait for the thread beside the one it works on.
 const QUEUE: usize = 16;
+
+/// Bytes of segments that wait at most: some seconds of work, which the end of a run waits for.
+const BACKLOG_BYTES: u64 = 256 << 20;
 
 /// Niceness of the thread: it runs beside the traced program.
 const NICE: i32 = 10;
@@ -37,7 +39,12 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// Closes the segment; returns by how many bytes the trace grew.
+    /// Closes the segment as it is.
+    fn run_quickly(&self) -> Result<(), WriteError> {
+        rename(&self.folder, self.number).map_err(|error| WriteError::segment(&self.path(), error))
+    }
+
+    /// Closes the segment, compacted; returns by how many bytes the trace grew.
     pub(super) fn run(&self, owner: Owner) -> Result<i64, WriteError> {
         let expect = Expect::Rows(self.rows);
         let closed = close(&self.folder, self.number, &self.schema, owner, expect)
@@ -58,23 +65,36 @@ pub(super) struct Closer {
     /// Jobs that found the queue full.
     waiting: VecDeque<Job>,
     thread: Option<JoinHandle<()>>,
+    compact: bool,
+    done: Arc<Done>,
+    /// Bytes of segments handed to the thread.
+    submitted: u64,
+}
+
+/// What the thread did.
+#[derive(Debug, Default)]
+struct Done {
     /// By how many bytes the trace grew, mostly less than 0.
-    growth: Arc<AtomicI64>,
+    growth: AtomicI64,
+    /// Bytes of the segments.
+    bytes: AtomicU64,
 }
 
 impl Closer {
-    /// Starts the thread.
-    pub(super) fn start(dir: &Path, owner: Owner) -> Result<Self, WriteError> {
+    /// Starts the thread. `compact`: whether segments are compacted at all.
+    pub(super) fn start(dir: &Path, owner: Owner, compact: bool) -> Result<Self, WriteError> {
         let (jobs, inbox) = bounded::<Job>(QUEUE);
         let (outbox, failures) = unbounded();
-        let growth = Arc::new(AtomicI64::new(0));
-        let total = Arc::clone(&growth);
+        let done = Arc::new(Done::default());
+        let total = Arc::clone(&done);
         let work = move || {
             be_nice();
             for job in inbox {
-                match job.run(owner) {
+                let result = job.run(owner);
+                total.bytes.fetch_add(job.bytes, Ordering::Relaxed);
+                match result {
                     Ok(bytes) => {
-                        total.fetch_add(bytes, Ordering::Relaxed);
+                        total.growth.fetch_add(bytes, Ordering::Relaxed);
                     }
                     Err(error) => {
                         // Fails only if the writer is gone; its segment can be recovered then.
@@ -92,14 +112,25 @@ impl Closer {
             failures,
             waiting: VecDeque::new(),
             thread: Some(thread),
-            growth,
+            compact,
+            done,
+            submitted: 0,
         })
     }
 
-    /// Hands a segment over. Never blocks.
-    pub(super) fn submit(&mut self, job: Job) {
+    /// Closes a segment, or hands it over to be closed. Never waits for the thread.
+    ///
+    /// # Errors
+    /// If it could not be closed at once: the segment and why.
+    pub(super) fn submit(&mut self, job: Job) -> Result<(), (Job, WriteError)> {
+        let backlog = self.submitted - self.done.bytes.load(Ordering::Relaxed);
+        if !self.compact || backlog > BACKLOG_BYTES {
+            return job.run_quickly().map_err(|error| (job, error));
+        }
+        self.submitted += job.bytes;
         self.waiting.push_back(job);
         self.pump();
+        Ok(())
     }
 
     /// Moves waiting segments into the queue as far as it has room. Never blocks.
@@ -122,7 +153,7 @@ impl Closer {
 
     /// By how many bytes closing changed the size of the trace so far.
     pub(super) fn growth(&self) -> i64 {
-        self.growth.load(Ordering::Relaxed)
+        self.done.growth.load(Ordering::Relaxed)
     }
 
     /// Waits until every segment is closed or failed; returns those that failed.

@@ -1,18 +1,31 @@
-//! Reusable builders of Arrow columns.
+//! The columns of a row group, encoded as rows are pushed.
 //!
-//! A builder lends its memory to an Arrow array and takes it back once the batch was written:
-//! nothing is allocated per row, and after the first batches nothing per batch but the arrays'
-//! headers.
-//! Invariant: all builders of a table hold the same number of rows.
+//! Nothing is allocated per row, and after the first row groups nothing at all but their metadata.
+//! Invariant: all columns of a table hold the same number of rows.
 
-use std::marker::PhantomData;
-use std::mem;
-use std::sync::Arc;
+use arrow::array::ArrowPrimitiveType;
+use arrow::datatypes::{DataType, Field, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type};
+use parquet::basic::Encoding;
+use parquet::file::statistics::Statistics;
 
-use arrow::array::{ArrayRef, ArrowPrimitiveType, BooleanArray, PrimitiveArray, StringArray};
-use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
-use arrow::datatypes::{ArrowNativeType, DataType, Field};
-use arrow::error::ArrowError;
+use super::pages::Pages;
+use super::pages::addresses::Addresses as AddressPages;
+use super::pages::delta::{Deltas, Whole};
+use super::pages::levels::Levels;
+use super::pages::plain::{Bits, Plain};
+
+/// A column chunk, ready to be written.
+#[derive(Debug)]
+pub(super) struct Chunk<'a> {
+    /// The dictionary's page; empty without one.
+    pub(super) dictionary: &'a [u8],
+    /// Data pages.
+    pub(super) pages: &'a [u8],
+    /// Encodings used.
+    pub(super) encodings: &'static [Encoding],
+    /// Of the values.
+    pub(super) statistics: Statistics,
+}
 
 /// What the writer needs from a column of any type.
 pub(super) trait Column {
@@ -21,161 +34,269 @@ pub(super) trait Column {
     where
         Self: Sized;
 
-    /// Moves the rows into an array. The builder is empty afterwards.
-    ///
-    /// # Errors
-    /// If the rows make no valid array, which the builders exclude.
-    fn lend(&mut self) -> Result<ArrayRef, ArrowError>;
+    /// Whether the row group should end before more rows come.
+    #[inline]
+    fn is_full(&self) -> bool {
+        false
+    }
 
-    /// Takes the memory of the last array back. To be called once the array is dropped; if it is
-    /// not, new memory is allocated.
-    fn reclaim(&mut self);
+    /// Ends the last page and shows the chunk.
+    fn end(&mut self) -> Chunk<'_>;
+
+    /// Forgets the rows, keeps the room.
+    fn clear(&mut self);
 }
 
-/// A vector whose memory an Arrow buffer can borrow.
+const DELTA: &[Encoding] = &[Encoding::RLE, Encoding::DELTA_BINARY_PACKED];
+const PLAIN: &[Encoding] = &[Encoding::RLE, Encoding::PLAIN];
+const DICTIONARY: &[Encoding] = &[Encoding::RLE, Encoding::PLAIN, Encoding::RLE_DICTIONARY];
+
+/// An Arrow type of whole numbers.
+pub(super) trait WholeType: ArrowPrimitiveType<Native: Whole> {
+    /// Statistics of numbers of this type.
+    fn statistics(range: Option<(Self::Native, Self::Native)>, nulls: u64) -> Statistics;
+}
+
+macro_rules! whole_type {
+    ($($type:ty => $statistics:ident as $physical:ty;)*) => {$(
+        impl WholeType for $type {
+            fn statistics(range: Option<(Self::Native, Self::Native)>, nulls: u64) -> Statistics {
+                let (min, max) = range.map(|(a, b)| (a as $physical, b as $physical)).unzip();
+                Statistics::$statistics(min, max, None, Some(nulls), false)
+            }
+        }
+    )*};
+}
+
+whole_type! {
+    UInt8Type => int32 as i32;
+    UInt16Type => int32 as i32;
+    UInt32Type => int32 as i32;
+    UInt64Type => int64 as i64;
+    Int64Type => int64 as i64;
+}
+
+/// Whole numbers, none of them null.
 #[derive(Debug)]
-struct Lent<T> {
-    values: Vec<T>,
-    buffer: Option<Buffer>,
+pub(super) struct Required<T: WholeType> {
+    deltas: Deltas<T::Native>,
+    pages: Pages,
 }
 
-impl<T> Default for Lent<T> {
+impl<T: WholeType> Default for Required<T> {
     fn default() -> Self {
         Self {
-            values: Vec::new(),
-            buffer: None,
+            deltas: Deltas::default(),
+            pages: Pages::default(),
         }
     }
 }
 
-impl<T: ArrowNativeType> Lent<T> {
-    fn lend(&mut self) -> Buffer {
-        let buffer = Buffer::from_vec(mem::take(&mut self.values));
-        self.buffer = Some(buffer.clone());
-        buffer
-    }
-
-    fn reclaim(&mut self) {
-        if let Some(Ok(mut values)) = self.buffer.take().map(Buffer::into_vec::<T>) {
-            values.clear();
-            self.values = values;
-        }
-    }
-}
-
-/// A bitmap, lowest bit first.
-#[derive(Debug, Default)]
-struct Bits {
-    bytes: Lent<u8>,
-    len: usize,
-    zeros: usize,
-}
-
-impl Bits {
-    #[inline]
-    fn push(&mut self, set: bool) {
-        let bit = self.len % 8;
-        if bit == 0 {
-            self.bytes.values.push(0);
-        }
-        if let Some(last) = self.bytes.values.last_mut() {
-            *last |= u8::from(set) << bit;
-        }
-        self.len += 1;
-        self.zeros += usize::from(!set);
-    }
-
-    fn lend(&mut self) -> BooleanBuffer {
-        self.zeros = 0;
-        BooleanBuffer::new(self.bytes.lend(), 0, mem::take(&mut self.len))
-    }
-
-    /// The bitmap as a validity mask; none if nothing is null.
-    fn lend_validity(&mut self) -> Option<NullBuffer> {
-        let any_null = self.zeros > 0;
-        let bits = self.lend();
-        any_null.then(|| NullBuffer::new(bits))
-    }
-}
-
-/// Numbers, none of them null.
-#[derive(Debug)]
-pub(super) struct Required<T: ArrowPrimitiveType> {
-    values: Lent<T::Native>,
-    kind: PhantomData<T>,
-}
-
-impl<T: ArrowPrimitiveType> Default for Required<T> {
-    fn default() -> Self {
-        Self {
-            values: Lent::default(),
-            kind: PhantomData,
-        }
-    }
-}
-
-impl<T: ArrowPrimitiveType> Required<T> {
-    #[inline]
+impl<T: WholeType> Required<T> {
+    #[inline(always)]
     pub(super) fn push(&mut self, value: T::Native) {
-        self.values.values.push(value);
+        if self.deltas.push(value) {
+            self.deltas.end_page(&mut self.pages, None);
+        }
+    }
+
+    /// Pushes a value some times.
+    #[inline]
+    pub(super) fn repeat(&mut self, value: T::Native, mut times: usize) {
+        while times > 0 {
+            times = self.deltas.repeat(value, times);
+            if self.deltas.is_full() {
+                self.deltas.end_page(&mut self.pages, None);
+            }
+        }
     }
 }
 
-impl<T: ArrowPrimitiveType> Column for Required<T> {
+impl<T: WholeType> Column for Required<T> {
     fn field(name: &str) -> Field {
         Field::new(name, T::DATA_TYPE, false)
     }
 
-    fn lend(&mut self) -> Result<ArrayRef, ArrowError> {
-        let values = ScalarBuffer::<T::Native>::from(self.values.lend());
-        Ok(Arc::new(PrimitiveArray::<T>::try_new(values, None)?))
+    fn end(&mut self) -> Chunk<'_> {
+        self.deltas.end_page(&mut self.pages, None);
+        Chunk {
+            dictionary: &[],
+            pages: self.pages.bytes(),
+            encodings: DELTA,
+            statistics: T::statistics(self.deltas.range(), 0),
+        }
     }
 
-    fn reclaim(&mut self) {
-        self.values.reclaim();
+    fn clear(&mut self) {
+        self.deltas.clear();
+        self.pages.clear();
     }
 }
 
-/// Numbers, some of them null.
+/// Whole numbers, some of them null.
 #[derive(Debug)]
-pub(super) struct Nullable<T: ArrowPrimitiveType> {
-    values: Lent<T::Native>,
-    validity: Bits,
-    kind: PhantomData<T>,
+pub(super) struct Nullable<T: WholeType> {
+    deltas: Deltas<T::Native>,
+    levels: Levels,
+    pages: Pages,
 }
 
-impl<T: ArrowPrimitiveType> Default for Nullable<T> {
+impl<T: WholeType> Default for Nullable<T> {
     fn default() -> Self {
         Self {
-            values: Lent::default(),
-            validity: Bits::default(),
-            kind: PhantomData,
+            deltas: Deltas::default(),
+            levels: Levels::default(),
+            pages: Pages::default(),
         }
     }
 }
 
-impl<T: ArrowPrimitiveType> Nullable<T> {
-    #[inline]
+impl<T: WholeType> Nullable<T> {
+    #[inline(always)]
     pub(super) fn push(&mut self, value: Option<T::Native>) {
-        self.values.values.push(value.unwrap_or_default());
-        self.validity.push(value.is_some());
+        self.levels.push(value.is_some());
+        if let Some(value) = value
+            && self.deltas.push(value)
+        {
+            self.end_page();
+        }
+    }
+
+    /// Pushes a value some times.
+    #[inline]
+    pub(super) fn repeat(&mut self, value: Option<T::Native>, mut times: usize) {
+        let Some(value) = value else {
+            return self.levels.repeat(false, times as u32);
+        };
+        while times > 0 {
+            let left = self.deltas.repeat(value, times);
+            self.levels.repeat(true, (times - left) as u32);
+            times = left;
+            if self.deltas.is_full() {
+                self.end_page();
+            }
+        }
+    }
+
+    fn end_page(&mut self) {
+        self.deltas
+            .end_page(&mut self.pages, Some(&mut self.levels));
     }
 }
 
-impl<T: ArrowPrimitiveType> Column for Nullable<T> {
+impl<T: WholeType> Column for Nullable<T> {
     fn field(name: &str) -> Field {
         Field::new(name, T::DATA_TYPE, true)
     }
 
-    fn lend(&mut self) -> Result<ArrayRef, ArrowError> {
-        let values = ScalarBuffer::<T::Native>::from(self.values.lend());
-        let validity = self.validity.lend_validity();
-        Ok(Arc::new(PrimitiveArray::<T>::try_new(values, validity)?))
+    fn end(&mut self) -> Chunk<'_> {
+        self.deltas
+            .end_page(&mut self.pages, Some(&mut self.levels));
+        Chunk {
+            dictionary: &[],
+            pages: self.pages.bytes(),
+            encodings: DELTA,
+            statistics: T::statistics(self.deltas.range(), self.levels.nulls()),
+        }
     }
 
-    fn reclaim(&mut self) {
-        self.values.reclaim();
-        self.validity.bytes.reclaim();
+    fn clear(&mut self) {
+        self.deltas.clear();
+        self.levels.clear();
+        self.pages.clear();
+    }
+}
+
+/// Addresses, none of them null.
+#[derive(Debug, Default)]
+pub(super) struct Addresses {
+    addresses: AddressPages,
+    pages: Pages,
+    dictionary: Pages,
+}
+
+impl Addresses {
+    #[inline(always)]
+    pub(super) fn push(&mut self, address: u64) {
+        if self.addresses.push(address) {
+            self.addresses.end_page(&mut self.pages);
+        }
+    }
+}
+
+impl Column for Addresses {
+    fn field(name: &str) -> Field {
+        Field::new(name, DataType::UInt64, false)
+    }
+
+    #[inline]
+    fn is_full(&self) -> bool {
+        self.addresses.is_full()
+    }
+
+    fn end(&mut self) -> Chunk<'_> {
+        self.addresses.end_page(&mut self.pages);
+        self.addresses.dictionary_page(&mut self.dictionary);
+        Chunk {
+            dictionary: self.dictionary.bytes(),
+            pages: self.pages.bytes(),
+            encodings: DICTIONARY,
+            statistics: UInt64Type::statistics(self.addresses.range(), 0),
+        }
+    }
+
+    fn clear(&mut self) {
+        self.addresses.clear();
+        self.pages.clear();
+        self.dictionary.clear();
+    }
+}
+
+/// Floats, some of them null.
+#[derive(Debug, Default)]
+pub(super) struct NullableReal {
+    plain: Plain,
+    levels: Levels,
+    pages: Pages,
+}
+
+impl NullableReal {
+    #[inline]
+    pub(super) fn push(&mut self, value: Option<f64>) {
+        self.levels.push(value.is_some());
+        if let Some(value) = value
+            && self.plain.push_f64(value)
+        {
+            self.end_page();
+        }
+    }
+
+    fn end_page(&mut self) {
+        let rows = self.levels.rows();
+        self.plain
+            .end_page(&mut self.pages, rows, Some(&mut self.levels));
+    }
+}
+
+impl Column for NullableReal {
+    fn field(name: &str) -> Field {
+        Field::new(name, DataType::Float64, true)
+    }
+
+    fn end(&mut self) -> Chunk<'_> {
+        self.end_page();
+        Chunk {
+            dictionary: &[],
+            pages: self.pages.bytes(),
+            encodings: PLAIN,
+            statistics: Statistics::double(None, None, None, Some(self.levels.nulls()), false),
+        }
+    }
+
+    fn clear(&mut self) {
+        self.plain.clear();
+        self.levels.clear();
+        self.pages.clear();
     }
 }
 
@@ -183,12 +304,15 @@ impl<T: ArrowPrimitiveType> Column for Nullable<T> {
 #[derive(Debug, Default)]
 pub(super) struct Truth {
     bits: Bits,
+    pages: Pages,
 }
 
 impl Truth {
     #[inline]
     pub(super) fn push(&mut self, value: bool) {
-        self.bits.push(value);
+        if self.bits.push(value) {
+            self.bits.end_page(&mut self.pages);
+        }
     }
 }
 
@@ -197,41 +321,60 @@ impl Column for Truth {
         Field::new(name, DataType::Boolean, false)
     }
 
-    fn lend(&mut self) -> Result<ArrayRef, ArrowError> {
-        Ok(Arc::new(BooleanArray::new(self.bits.lend(), None)))
+    fn end(&mut self) -> Chunk<'_> {
+        self.bits.end_page(&mut self.pages);
+        Chunk {
+            dictionary: &[],
+            pages: self.pages.bytes(),
+            encodings: PLAIN,
+            statistics: Statistics::boolean(None, None, None, Some(0), false),
+        }
     }
 
-    fn reclaim(&mut self) {
-        self.bits.bytes.reclaim();
+    fn clear(&mut self) {
+        self.bits.clear();
+        self.pages.clear();
     }
 }
 
 /// Strings, some of them null.
 #[derive(Debug, Default)]
 pub(super) struct NullableText {
-    bytes: Lent<u8>,
-    ends: Lent<i32>,
-    validity: Bits,
+    plain: Plain,
+    levels: Levels,
+    pages: Pages,
 }
 
 impl NullableText {
     #[inline]
     pub(super) fn push(&mut self, value: Option<&str>) {
-        if self.ends.values.is_empty() {
-            self.ends.values.push(0);
+        self.levels.push(value.is_some());
+        if let Some(value) = value
+            && self.plain.push_text(value)
+        {
+            self.end_page();
         }
-        self.bytes
-            .values
-            .extend_from_slice(value.unwrap_or_default().as_bytes());
-        // A table is flushed long before its text reaches i32::MAX bytes; if it ever were not, the
-        // array would be refused when lent, not misread.
-        self.ends.values.push(self.bytes.values.len() as i32);
-        self.validity.push(value.is_some());
     }
 
-    /// Bytes of text held.
-    pub(super) const fn text_bytes(&self) -> usize {
-        self.bytes.values.len()
+    /// Bytes of text held, those of the page at hand aside.
+    pub(super) fn text_bytes(&self) -> usize {
+        self.pages.bytes().len()
+    }
+
+    fn end_page(&mut self) {
+        let rows = self.levels.rows();
+        self.plain
+            .end_page(&mut self.pages, rows, Some(&mut self.levels));
+    }
+
+    fn chunk(&mut self) -> Chunk<'_> {
+        self.end_page();
+        Chunk {
+            dictionary: &[],
+            pages: self.pages.bytes(),
+            encodings: PLAIN,
+            statistics: Statistics::byte_array(None, None, None, Some(self.levels.nulls()), false),
+        }
     }
 }
 
@@ -240,37 +383,37 @@ impl Column for NullableText {
         Field::new(name, DataType::Utf8, true)
     }
 
-    fn lend(&mut self) -> Result<ArrayRef, ArrowError> {
-        if self.ends.values.is_empty() {
-            self.ends.values.push(0);
-        }
-        let ends = ScalarBuffer::<i32>::from(self.ends.lend());
-        let bytes = self.bytes.lend();
-        let validity = self.validity.lend_validity();
-        if ends.windows(2).any(|pair| pair[0] > pair[1]) {
-            return Err(ArrowError::OffsetOverflowError(bytes.len()));
-        }
-        let array = StringArray::try_new(OffsetBuffer::new(ends), bytes, validity)?;
-        Ok(Arc::new(array))
+    fn end(&mut self) -> Chunk<'_> {
+        self.chunk()
     }
 
-    fn reclaim(&mut self) {
-        self.bytes.reclaim();
-        self.ends.reclaim();
-        self.validity.bytes.reclaim();
+    fn clear(&mut self) {
+        self.plain.clear();
+        self.levels.clear();
+        self.pages.clear();
     }
 }
 
 /// Strings, none of them null.
 #[derive(Debug, Default)]
 pub(super) struct Text {
-    inner: NullableText,
+    plain: Plain,
+    rows: u32,
+    pages: Pages,
 }
 
 impl Text {
     #[inline]
     pub(super) fn push(&mut self, value: &str) {
-        self.inner.push(Some(value));
+        self.rows += 1;
+        if self.plain.push_text(value) {
+            self.end_page();
+        }
+    }
+
+    fn end_page(&mut self) {
+        self.plain.end_page(&mut self.pages, self.rows, None);
+        self.rows = 0;
     }
 }
 
@@ -279,90 +422,170 @@ impl Column for Text {
         Field::new(name, DataType::Utf8, false)
     }
 
-    fn lend(&mut self) -> Result<ArrayRef, ArrowError> {
-        self.inner.lend()
+    fn end(&mut self) -> Chunk<'_> {
+        self.end_page();
+        Chunk {
+            dictionary: &[],
+            pages: self.pages.bytes(),
+            encodings: PLAIN,
+            statistics: Statistics::byte_array(None, None, None, Some(0), false),
+        }
     }
 
-    fn reclaim(&mut self) {
-        self.inner.reclaim();
+    fn clear(&mut self) {
+        self.plain.clear();
+        self.rows = 0;
+        self.pages.clear();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::{Array as _, AsArray as _};
-    use arrow::datatypes::{Int64Type, UInt64Type};
+    use std::fmt::Debug;
+    use std::fs::File;
+    use std::sync::Arc;
 
+    use arrow::array::{Array, ArrayRef, AsArray as _, PrimitiveArray};
+    use arrow::compute::concat;
+    use arrow::datatypes::{Float64Type, Schema};
+    use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+    use proptest::prelude::*;
+
+    use super::super::files::Owner;
+    use super::super::segment::{OpenSegment, open_path};
     use super::*;
 
-    // The memory of a column is the same before and after a batch: nothing is allocated anew.
-    #[test]
-    fn memory_is_taken_back() {
-        let mut column = Required::<Int64Type>::default();
-        (0..1000).for_each(|n| column.push(n));
-        let before = column.values.values.as_ptr();
-        let array = column.lend().unwrap();
-        assert_eq!(array.as_primitive::<Int64Type>().value(999), 999);
-        drop(array);
-        column.reclaim();
-        assert_eq!(column.values.values.as_ptr(), before);
-        assert!(column.values.values.is_empty());
+    /// Writes a row group for each slice and reads the file as any reader would.
+    fn through_a_file<C: Column, V: Copy>(
+        column: &mut C,
+        groups: &[&[V]],
+        push: impl Fn(&mut C, V),
+    ) -> (ArrayRef, Vec<Statistics>) {
+        let dir = tempfile::tempdir().unwrap();
+        let schema = Arc::new(Schema::new(vec![C::field("n")]));
+        let owner = Owner::default();
+        let mut segment = OpenSegment::create(dir.path(), 0, &schema, owner).unwrap();
+        for group in groups {
+            group.iter().for_each(|value| push(column, *value));
+            segment.append(&[column.end()], group.len() as u64).unwrap();
+            column.clear();
+        }
+        let file = File::open(open_path(dir.path(), 0)).unwrap();
+        let reader = ParquetRecordBatchReaderBuilder::try_new(file).unwrap();
+        assert_eq!(reader.schema().fields(), schema.fields());
+        let groups = reader.metadata().row_groups().iter();
+        let statistics = groups.map(|g| g.column(0).statistics().unwrap().clone());
+        let statistics = statistics.collect();
+        let batches: Vec<_> = reader.build().unwrap().map(Result::unwrap).collect();
+        let arrays: Vec<&dyn Array> = batches.iter().map(|b| b.column(0).as_ref()).collect();
+        (concat(&arrays).unwrap(), statistics)
     }
 
-    // An array that is still held keeps its values: the column takes new memory.
-    #[test]
-    fn held_array_is_left_alone() {
-        let mut column = Required::<Int64Type>::default();
-        column.push(7);
-        let array = column.lend().unwrap();
-        column.reclaim();
-        column.push(8);
-        assert_eq!(array.as_primitive::<Int64Type>().value(0), 7);
+    /// Numbers of a type come back, null or not, in pages and row groups of any length.
+    fn numbers_survive<T: WholeType<Native: Debug>>(values: &[T::Native], cut: usize) {
+        let (a, b) = values.split_at(cut % values.len());
+        let groups: Vec<&[T::Native]> = [a, b].into_iter().filter(|g| !g.is_empty()).collect();
+        let (read, found) = through_a_file(&mut Required::<T>::default(), &groups, Required::push);
+        let read: &PrimitiveArray<T> = read.as_primitive();
+        assert_eq!(read.values(), values);
+        let range = |group: &&[T::Native]| {
+            let values = || group.iter().copied();
+            T::statistics(values().min().zip(values().max()), 0)
+        };
+        assert_eq!(found, groups.iter().map(range).collect::<Vec<_>>());
+
+        let with_nulls = |n: &usize| (n % 3 != 1 && n % 50 > 9).then(|| values[*n]);
+        let nullable: Vec<Option<T::Native>> = (0..values.len()).map(|n| with_nulls(&n)).collect();
+        let (a, b) = nullable.split_at(cut % values.len());
+        let groups: Vec<_> = [a, b].into_iter().filter(|g| !g.is_empty()).collect();
+        let (read, _) = through_a_file(&mut Nullable::<T>::default(), &groups, Nullable::push);
+        let read: &PrimitiveArray<T> = read.as_primitive();
+        assert_eq!(read.iter().collect::<Vec<_>>(), nullable);
     }
 
-    // Nulls are nulls, values are values, over bitmaps longer than a byte and a second batch.
-    #[test]
-    fn nulls_survive() {
-        let mut column = Nullable::<UInt64Type>::default();
-        for round in 0..2_u64 {
-            for n in 0..19 {
-                column.push((n % 3 != round).then_some(n));
-            }
-            let array = column.lend().unwrap();
-            let values: Vec<_> = array.as_primitive::<UInt64Type>().iter().collect();
-            let expected: Vec<_> = (0..19).map(|n| (n % 3 != round).then_some(n)).collect();
-            assert_eq!(values, expected);
-            drop(array);
-            column.reclaim();
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        // Any numbers, of few bits or of all, over block ends.
+        #[test]
+        fn whole_numbers_survive(
+            values in prop::collection::vec(any::<u64>(), 1..400),
+            shift in 0_u32..64,
+            cut: usize,
+        ) {
+            let values: Vec<u64> = values.iter().map(|value| value >> shift).collect();
+            let signed: Vec<i64> = values.iter().map(|value| *value as i64).collect();
+            numbers_survive::<UInt64Type>(&values, cut);
+            numbers_survive::<Int64Type>(&signed, cut);
+            numbers_survive::<UInt32Type>(&values.iter().map(|v| *v as u32).collect::<Vec<_>>(), cut);
+            numbers_survive::<UInt16Type>(&values.iter().map(|v| *v as u16).collect::<Vec<_>>(), cut);
+            numbers_survive::<UInt8Type>(&values.iter().map(|v| *v as u8).collect::<Vec<_>>(), cut);
+        }
+
+        // Addresses of any number of distinct values.
+        #[test]
+        fn addresses_survive(values in prop::collection::vec(any::<u64>(), 1..300), repeat in 1_usize..40) {
+            let values: Vec<u64> = (0..values.len() * repeat).map(|n| values[n * n % values.len()]).collect();
+            let half = values.split_at(values.len() / 2);
+            let groups: Vec<&[u64]> = [half.0, half.1].into_iter().filter(|g| !g.is_empty()).collect();
+            let (read, _) = through_a_file(&mut Addresses::default(), &groups, Addresses::push);
+            prop_assert_eq!(read.as_primitive::<UInt64Type>().values(), &values[..]);
         }
     }
 
-    // Text of several batches: empty strings are not null, and offsets begin anew.
+    // More values than a page of any column holds, with runs of the same one.
     #[test]
-    fn text_survives() {
-        let mut column = NullableText::default();
-        assert_eq!(column.lend().unwrap().len(), 0);
-        column.reclaim();
-        for _ in 0..2 {
-            for value in [Some("GET"), None, Some(""), Some("käse")] {
-                column.push(value);
-            }
-            assert_eq!(column.text_bytes(), 8);
-            let array = column.lend().unwrap();
-            let values: Vec<_> = array.as_string::<i32>().iter().collect();
-            assert_eq!(values, [Some("GET"), None, Some(""), Some("käse")]);
-            drop(array);
-            column.reclaim();
-        }
+    fn many_pages_survive() {
+        let values: Vec<u64> = (0..200_000).map(|n| n / 1000 * 7919 % 1_000_003).collect();
+        numbers_survive::<UInt64Type>(&values, 150_000);
+        let (read, _) = through_a_file(&mut Addresses::default(), &[&values[..]], Addresses::push);
+        assert_eq!(read.as_primitive::<UInt64Type>().values(), &values[..]);
+
+        let reals: Vec<Option<f64>> = values
+            .iter()
+            .map(|n| (n % 5 > 0).then_some(*n as f64))
+            .collect();
+        let push = NullableReal::push;
+        let (read, _) = through_a_file(&mut NullableReal::default(), &[&reals[..]], push);
+        assert_eq!(
+            read.as_primitive::<Float64Type>()
+                .iter()
+                .collect::<Vec<_>>(),
+            reals
+        );
+
+        let truths: Vec<bool> = values.iter().map(|n| n % 4 == 0).collect();
+        let (read, _) = through_a_file(&mut Truth::default(), &[&truths[..]], Truth::push);
+        let read: Vec<_> = read.as_boolean().iter().flatten().collect();
+        assert_eq!(read, truths);
+
+        let words = [Some("GET"), None, Some(""), Some("käse")];
+        let texts: Vec<Option<&str>> = (0..200_000).map(|n| words[n / 7 % 4]).collect();
+        let (read, _) = through_a_file(
+            &mut NullableText::default(),
+            &[&texts[..]],
+            NullableText::push,
+        );
+        assert_eq!(read.as_string::<i32>().iter().collect::<Vec<_>>(), texts);
+
+        let texts: Vec<&str> = texts.iter().map(|text| text.unwrap_or("none")).collect();
+        let (read, _) = through_a_file(&mut Text::default(), &[&texts[..]], Text::push);
+        assert_eq!(
+            read.as_string::<i32>().iter().flatten().collect::<Vec<_>>(),
+            texts
+        );
     }
 
-    // Truth values come back as pushed.
+    // The dictionary's room ends a row group before it ends the column.
     #[test]
-    fn truth_survives() {
-        let mut column = Truth::default();
-        (0..10).for_each(|n| column.push(n % 4 == 0));
-        let array = column.lend().unwrap();
-        let values: Vec<_> = array.as_boolean().iter().flatten().collect();
-        assert_eq!(values, (0..10).map(|n| n % 4 == 0).collect::<Vec<_>>());
+    fn full_dictionary_is_told() {
+        let mut column = Addresses::default();
+        let pushed = (0..u64::MAX).take_while(|n| {
+            column.push(n * 8);
+            !column.is_full()
+        });
+        assert_eq!(pushed.count(), (1 << 17) - 1);
+        column.clear();
+        assert!(!column.is_full());
     }
 }

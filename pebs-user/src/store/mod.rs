@@ -8,6 +8,8 @@ mod closer;
 mod columns;
 mod files;
 mod output;
+mod pages;
+mod prefix;
 mod read_error;
 mod scan;
 mod segment;

@@ -6,7 +6,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 
 use super::closer::{Closer, Job};
@@ -17,11 +16,11 @@ use super::segment::{OpenSegment, SegmentFiles, write_empty};
 use super::tables::{RowColumns, table_schema};
 use super::write_error::WriteError;
 
-/// Rows of a segment at most: bounds the memory in which a segment is closed.
-pub(super) const SEGMENT_ROWS: u64 = 1 << 20;
+/// Row groups of a segment at most: each has a footer that names all before it.
+pub(super) const SEGMENT_GROUPS: usize = 32;
 
-/// Bytes of an open segment at most, for the same reason.
-const SEGMENT_BYTES: u64 = 128 << 20;
+/// Bytes of an open segment at most.
+const SEGMENT_BYTES: u64 = 256 << 20;
 
 /// A table's place on disk.
 struct TableFiles {
@@ -40,10 +39,7 @@ impl TableFiles {
     fn write(&mut self, columns: &mut dyn RowColumns, owner: Owner) -> Result<u64, WriteError> {
         let Self { folder, schema, .. } = self;
         let at_folder = |error| WriteError::segment(folder, error);
-        let batch = columns
-            .lend()
-            .and_then(|arrays| RecordBatch::try_new(Arc::clone(schema), arrays))
-            .map_err(|error| at_folder(error.into()))?;
+        let rows = columns.rows() as u64;
         let open = match &mut self.open {
             Some(open) => open,
             none => {
@@ -53,7 +49,7 @@ impl TableFiles {
             }
         };
         let before = open.bytes;
-        open.append(&batch).map_err(at_folder)?;
+        open.append(&columns.end(), rows).map_err(at_folder)?;
         Ok(open.bytes - before)
     }
 
@@ -113,7 +109,12 @@ pub(super) struct Output {
 
 impl Output {
     /// For a trace whose directories are made.
-    pub(super) fn start(dir: &Path, info: &RunInfo, owner: Owner) -> Result<Self, WriteError> {
+    pub(super) fn start(
+        dir: &Path,
+        info: &RunInfo,
+        owner: Owner,
+        compact: bool,
+    ) -> Result<Self, WriteError> {
         Ok(Self {
             dir: dir.to_owned(),
             owner,
@@ -125,7 +126,7 @@ impl Output {
                 rows: 0,
                 lost: 0,
             }),
-            closer: Closer::start(dir, owner)?,
+            closer: Closer::start(dir, owner, compact)?,
             unclosed: Vec::new(),
             failed: None,
             open_bytes: 0,
@@ -178,17 +179,14 @@ impl Output {
         let files = &mut self.tables[table as usize];
         let written = match &self.failed {
             None => files.write(columns, self.owner),
-            Some(failure) => {
-                // What is lent is dropped: the columns are empty again.
-                drop(columns.lend());
-                Err(failure.to_error())
-            }
+            Some(failure) => Err(failure.to_error()),
         };
-        columns.reclaim();
+        columns.clear();
         match written {
             Ok(bytes) => {
                 files.rows += rows;
                 self.open_bytes += bytes;
+                self.close_large_segment(table);
                 Ok(())
             }
             Err(error) => {
@@ -199,21 +197,22 @@ impl Output {
         }
     }
 
-    /// Hands the open segment to the closing thread. Never blocks.
+    /// Closes the open segment, or hands it to the closing thread. Never waits for it.
     pub(super) fn close_segment(&mut self, table: Table) {
         if let Some(job) = self.tables[table as usize].take_job() {
             if self.failed.is_some() {
                 self.unclosed.push(job);
-            } else {
-                self.closer.submit(job);
+            } else if let Err((job, error)) = self.closer.submit(job) {
+                self.unclosed.push(job);
+                self.fail(&error);
             }
         }
     }
 
     /// Closes the open segment if it is as large as one may be.
-    pub(super) fn close_large_segment(&mut self, table: Table) {
+    fn close_large_segment(&mut self, table: Table) {
         let open = self.tables[table as usize].open.as_ref();
-        if open.is_some_and(|open| open.rows >= SEGMENT_ROWS || open.bytes >= SEGMENT_BYTES) {
+        if open.is_some_and(|open| open.groups() >= SEGMENT_GROUPS || open.bytes >= SEGMENT_BYTES) {
             self.close_segment(table);
         }
     }

@@ -1,4 +1,4 @@
-//! Finishes a trace whose writer died: open segments become Parquet up to their last whole batch.
+//! Finishes a trace whose writer died: open segments are closed up to their last whole row group.
 //!
 //! Invariant: running it again, or after it was itself killed, changes nothing that is whole.
 
@@ -63,7 +63,7 @@ pub struct RecoveredTable {
     pub segments: u32,
     /// Rows saved from them.
     pub rows: u64,
-    /// Bytes at their ends that made no whole batch: the rows in them are lost.
+    /// Bytes at their ends that made no whole row group: the rows in them are lost.
     pub lost_bytes: u64,
 }
 
@@ -214,10 +214,10 @@ mod tests {
     use std::sync::Arc;
     use std::time::{Duration, SystemTime};
 
-    use arrow::array::{ArrayRef, Int64Array, RecordBatch};
-    use arrow::datatypes::{DataType, Field, Schema};
+    use arrow::datatypes::{Int64Type, Schema};
     use proptest::prelude::*;
 
+    use super::super::columns::{Column as _, Required};
     use super::super::reader::{Trace, TraceState};
     use super::super::segment::{OpenSegment, closed_path, open_path};
     use super::super::tests::fixture::{self, info};
@@ -344,7 +344,7 @@ mod tests {
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
-    // Killed between the rename and the removal of the IPC file: no row is there twice.
+    // Killed between the rename and the removal of the open file: no row is there twice.
     #[test]
     fn closed_segment_is_not_closed_again() {
         let parent = tempfile::tempdir().unwrap();
@@ -370,24 +370,25 @@ mod tests {
         let path = open_path(&dir.join("visits"), 0);
         fs::copy(open_path(&dir.join("waits"), 0), &path).unwrap();
         let error = recover(&dir).unwrap_err();
-        assert!(error.to_string().contains("000000.arrows.open"), "{error}");
+        assert!(error.to_string().contains("000000.parquet.open"), "{error}");
         assert!(path.exists());
     }
 
     fn one_column() -> Arc<Schema> {
-        Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, false)]))
+        Arc::new(Schema::new(vec![Required::<Int64Type>::field("n")]))
     }
 
-    /// An open segment of the given batches and, for each, where it ends.
-    fn segment_of(folder: &Path, batches: &[usize]) -> Vec<(u64, u64)> {
+    /// An open segment of the given row groups and, for each, where it ends.
+    fn segment_of(folder: &Path, groups: &[usize]) -> Vec<(u64, u64)> {
         let schema = one_column();
         let mut open = OpenSegment::create(folder, 0, &schema, Owner::default()).unwrap();
         let mut ends = vec![(0, 0)];
-        for &rows in batches {
+        let mut column = Required::<Int64Type>::default();
+        for &rows in groups {
             let first = open.rows as i64;
-            let column: ArrayRef = Arc::new(Int64Array::from_iter(first..first + rows as i64));
-            open.append(&RecordBatch::try_new(Arc::clone(&schema), vec![column]).unwrap())
-                .unwrap();
+            (first..first + rows as i64).for_each(|n| column.push(n));
+            open.append(&[column.end()], rows as u64).unwrap();
+            column.clear();
             ends.push((open.bytes, open.rows));
         }
         ends
@@ -404,9 +405,9 @@ mod tests {
         closed
     }
 
-    // Cut at every single byte, an open segment gives exactly its whole batches.
+    // Cut at every single byte, an open segment gives exactly its whole row groups.
     #[test]
-    fn every_cut_gives_the_whole_batches() {
+    fn every_cut_gives_the_whole_groups() {
         let dir = tempfile::tempdir().unwrap();
         let ends = segment_of(dir.path(), &[3, 1, 5]);
         let bytes = fs::read(open_path(dir.path(), 0)).unwrap();

@@ -4,8 +4,11 @@
 //! these names. `None` becomes null; nothing that was not observed is written as 0.
 //! Source: design page 6.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
+use crate::stream::decode::RawSample;
 use crate::units::{Cpu, EventId, FunctionId, Pid, ProbeId, Tid, TraceNs};
 
 /// Version of the trace format. A reader refuses a larger one.
@@ -138,10 +141,11 @@ pub enum ArgValue {
 
 /// One row of `visits`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct VisitRow {
-    /// Number of the visit, from 1, in order of closing.
+pub struct VisitRow<'a> {
+    /// Number of the visit, from 1, in order of closing on its thread.
     pub visit_id: u64,
-    /// The item: the value of `id=`, else a number from 1 in order of beginning.
+    /// The item: the value of `id=`, else a number from 1 in order of beginning on its thread; between
+    /// threads that began within some ms of one another, in no order.
     pub item_id: u64,
     /// The probe that made the visit.
     pub probe_id: ProbeId,
@@ -167,7 +171,7 @@ pub struct VisitRow {
     /// [`visit_flag`].
     pub flags: u32,
     /// One value per argument column of the trace.
-    pub args: Vec<Option<ArgValue>>,
+    pub args: Cow<'a, [Option<ArgValue>]>,
 }
 
 /// One row of `visit_functions`.
@@ -215,6 +219,41 @@ pub struct SampleRow {
     pub event: EventId,
     /// [`sample_flag`].
     pub flags: u32,
+}
+
+/// Rows of `samples` that lie in the same visit, or in none, of one thread.
+#[derive(Clone, Copy, Debug)]
+pub struct SamplesOf<'a> {
+    /// The visit; null: in no visit.
+    pub visit_id: Option<u64>,
+    /// Thread.
+    pub tid: Tid,
+    /// The samples; their functions are given beside them.
+    pub samples: &'a [RawSample],
+    /// Begin and end of the visit, and the distance from them below which a sample is flagged
+    /// [`sample_flag::NEAR_BOUNDARY`], ns; null: no sample is.
+    pub near: Option<(TraceNs, Option<TraceNs>, i64)>,
+}
+
+impl SamplesOf<'_> {
+    /// [`sample_flag`] of one of the samples.
+    #[must_use]
+    pub fn flags(&self, sample: &RawSample) -> u32 {
+        let mut flags = 0;
+        if sample.exact {
+            flags |= sample_flag::EXACT_IP;
+        }
+        if sample.kernel {
+            flags |= sample_flag::KERNEL;
+        }
+        if let Some((begin, end, limit)) = self.near {
+            let near = |boundary: TraceNs| (sample.time.0 - boundary.0).abs() < limit;
+            if near(begin) || end.is_some_and(near) {
+                flags |= sample_flag::NEAR_BOUNDARY;
+            }
+        }
+        flags
+    }
 }
 
 /// One row of `waits`: an interval that a visit's thread spent off the CPU.

@@ -1,35 +1,50 @@
-//! Segments: a table's rows in files, the open one as an Arrow IPC stream, closed ones as Parquet.
+//! Segments: a table's rows in files.
 //!
-//! `TABLE/NNNNNN.arrows.open` grows by whole batches and is readable up to its last whole batch
-//! whenever the writer dies; `TABLE/NNNNNN.parquet` is whole whenever it exists.
+//! `TABLE/NNNNNN.parquet.open` grows by whole row groups, each with a footer of its own behind it that
+//! knows all groups so far: whenever the writer dies, the file is whole up to the last such footer.
+//! `TABLE/NNNNNN.parquet` is whole whenever it exists: the open file compacted, or, if there was no time
+//! for that, the open file by another name.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, BufReader, IoSlice, Read, Write as _};
+use std::io::{self, IoSlice, Write as _};
+use std::ops::Range;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::buffer::Buffer;
 use arrow::datatypes::{DataType, Schema, SchemaRef};
 use arrow::error::ArrowError;
-use arrow::ipc::reader::StreamReader;
-use arrow::ipc::writer::StreamEncoder;
-use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
+    ParquetRecordBatchReaderBuilder,
+};
+use parquet::arrow::{ArrowSchemaConverter, ArrowWriter};
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::errors::ParquetError;
+use parquet::file::metadata::{
+    ColumnChunkMetaData, FileMetaData, ParquetMetaData, ParquetMetaDataWriter, RowGroupMetaData,
+};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
-use parquet::schema::types::ColumnPath;
+use parquet::schema::types::{ColumnPath, SchemaDescPtr};
 use thiserror::Error;
 
+use super::columns::Chunk;
 use super::files::{Owner, io_cause, remove_if_there};
+use super::prefix::Prefix;
 
 /// Ending of an open segment's file.
-const OPEN: &str = ".arrows.open";
+const OPEN: &str = ".parquet.open";
 
 /// Ending of a closed segment's file.
 const CLOSED: &str = ".parquet";
+
+/// First and last bytes of a Parquet file.
+const MAGIC: &[u8; 4] = b"PAR1";
+
+/// Version of the format as a footer says it.
+const FORMAT: i32 = 2;
 
 /// Rows of a Parquet row group at most.
 const ROW_GROUP_ROWS: usize = 1 << 20;
@@ -37,8 +52,8 @@ const ROW_GROUP_ROWS: usize = 1 << 20;
 /// Rows of a Parquet page at most.
 const PAGE_ROWS: usize = 64 * 1024;
 
-/// Bytes of an open segment that are read at once.
-const READ_BYTES: usize = 256 << 10;
+/// Rows of a batch when a segment is compacted.
+const BATCH_ROWS: usize = 32 << 10;
 
 /// A failure below the writer; the caller adds which file it was.
 #[derive(Debug, Error)]
@@ -60,9 +75,9 @@ pub(super) enum SegmentError {
 pub(super) struct SegmentFiles {
     /// Parquet files.
     pub(super) closed: BTreeMap<u32, PathBuf>,
-    /// IPC files of segments that have no Parquet file yet.
+    /// Files of segments that are open.
     pub(super) open: BTreeMap<u32, PathBuf>,
-    /// Left by a writer that died: unfinished temporaries, IPC files that are Parquet already.
+    /// Left by a writer that died: unfinished temporaries, open files of closed segments.
     pub(super) leftover: Vec<PathBuf>,
 }
 
@@ -107,12 +122,13 @@ pub(super) fn open_path(folder: &Path, number: u32) -> PathBuf {
 /// An open segment being written.
 pub(super) struct OpenSegment {
     file: File,
-    encoder: StreamEncoder,
+    columns: SchemaDescPtr,
+    groups: Vec<RowGroupMetaData>,
     /// Its number within the table.
     pub(super) number: u32,
     /// Rows in the file.
     pub(super) rows: u64,
-    /// Bytes in the file: where the last whole batch ends.
+    /// Bytes in the file: where the last footer ends.
     pub(super) bytes: u64,
 }
 
@@ -125,41 +141,115 @@ impl OpenSegment {
         owner: Owner,
     ) -> Result<Self, SegmentError> {
         Ok(Self {
+            columns: Arc::new(ArrowSchemaConverter::new().convert(schema)?),
             file: owner.make_file(&open_path(folder, number))?,
-            encoder: StreamEncoder::try_new(schema)?,
+            groups: Vec::new(),
             number,
             rows: 0,
             bytes: 0,
         })
     }
 
-    /// Appends a batch. After a failure the file ends with the batch before it.
-    pub(super) fn append(&mut self, batch: &RecordBatch) -> Result<(), SegmentError> {
-        let buffers = self.encoder.encode(batch)?;
-        match write_buffers(&mut self.file, &buffers) {
+    /// Row groups in the file.
+    pub(super) const fn groups(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// Appends a row group. After a failure the file ends with the group before it.
+    pub(super) fn append(&mut self, chunks: &[Chunk<'_>], rows: u64) -> Result<(), SegmentError> {
+        match self.write(chunks, rows) {
             Ok(bytes) => {
                 self.bytes += bytes;
-                self.rows += batch.num_rows() as u64;
+                self.rows += rows;
                 Ok(())
             }
             Err(error) => {
-                // A reader would stop at the broken batch anyway; this gives its room back.
+                // A reader would stop before the broken group anyway; this gives its room back.
                 let _ = self.file.set_len(self.bytes);
-                Err(error.into())
+                Err(error)
             }
         }
     }
+
+    fn write(&mut self, chunks: &[Chunk<'_>], rows: u64) -> Result<u64, SegmentError> {
+        let magic: &[u8] = if self.bytes == 0 { MAGIC } else { &[] };
+        let begin = self.bytes + magic.len() as u64;
+        let group = group_metadata(&self.columns, chunks, rows, begin)?;
+        self.groups.push(group);
+        let result = self.footer(rows).map_err(SegmentError::from);
+        let result = result.and_then(|footer| {
+            let pages = chunks
+                .iter()
+                .flat_map(|chunk| [chunk.dictionary, chunk.pages]);
+            let mut slices: Vec<IoSlice<'_>> = [magic]
+                .into_iter()
+                .chain(pages)
+                .chain([footer.as_slice()])
+                .filter(|bytes| !bytes.is_empty())
+                .map(IoSlice::new)
+                .collect();
+            Ok(write_slices(&mut self.file, &mut slices)?)
+        });
+        if result.is_err() {
+            self.groups.pop();
+        }
+        result
+    }
+
+    /// The footer of all groups, the last of which has `rows` rows.
+    fn footer(&self, rows: u64) -> Result<Vec<u8>, ParquetError> {
+        let file = FileMetaData::new(
+            FORMAT,
+            (self.rows + rows) as i64,
+            Some(concat!("pebs-trace ", env!("CARGO_PKG_VERSION")).to_owned()),
+            None,
+            Arc::clone(&self.columns),
+            None,
+        );
+        let metadata = ParquetMetaData::new(file, self.groups.clone());
+        let mut footer = Vec::new();
+        ParquetMetaDataWriter::new(&mut footer, &metadata).finish()?;
+        Ok(footer)
+    }
 }
 
-/// Writes buffers with few system calls; returns their bytes.
-fn write_buffers(file: &mut File, buffers: &[Buffer]) -> io::Result<u64> {
-    let mut slices: Vec<IoSlice<'_>> = buffers
-        .iter()
-        .filter(|buffer| !buffer.is_empty())
-        .map(|buffer| IoSlice::new(buffer.as_slice()))
-        .collect();
-    let bytes = slices.iter().map(|slice| slice.len() as u64).sum();
-    let mut rest = slices.as_mut_slice();
+/// Describes a row group whose chunks stand one behind the other from `begin` on.
+fn group_metadata(
+    columns: &SchemaDescPtr,
+    chunks: &[Chunk<'_>],
+    rows: u64,
+    begin: u64,
+) -> Result<RowGroupMetaData, ParquetError> {
+    let mut at = begin as i64;
+    let mut described = Vec::with_capacity(chunks.len());
+    for (column, chunk) in columns.columns().iter().zip(chunks) {
+        let bytes = (chunk.dictionary.len() + chunk.pages.len()) as i64;
+        let dictionary = (!chunk.dictionary.is_empty()).then_some(at);
+        described.push(
+            ColumnChunkMetaData::builder(Arc::clone(column))
+                .set_compression(Compression::UNCOMPRESSED)
+                .set_encodings(chunk.encodings.to_vec())
+                .set_num_values(rows as i64)
+                .set_total_compressed_size(bytes)
+                .set_total_uncompressed_size(bytes)
+                .set_dictionary_page_offset(dictionary)
+                .set_data_page_offset(at + chunk.dictionary.len() as i64)
+                .set_statistics(chunk.statistics.clone())
+                .build()?,
+        );
+        at += bytes;
+    }
+    RowGroupMetaData::builder(Arc::clone(columns))
+        .set_num_rows(rows as i64)
+        .set_total_byte_size(at - begin as i64)
+        .set_file_offset(begin as i64)
+        .set_column_metadata(described)
+        .build()
+}
+
+/// Writes slices with few system calls; returns their bytes.
+fn write_slices(file: &mut File, mut rest: &mut [IoSlice<'_>]) -> io::Result<u64> {
+    let bytes = rest.iter().map(|slice| slice.len() as u64).sum();
     while !rest.is_empty() {
         match file.write_vectored(rest) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -178,7 +268,7 @@ pub(super) struct Closed {
     pub(super) rows: u64,
     /// Bytes of the Parquet file; 0 if there was no row and so no file.
     pub(super) bytes: u64,
-    /// Bytes at the end of the IPC file that make no whole batch.
+    /// Bytes at the end of the open file that belong to no whole row group.
     pub(super) unread_bytes: u64,
 }
 
@@ -191,12 +281,23 @@ pub(super) enum Expect {
     WhatIsThere,
 }
 
-/// Turns an open segment into a closed one and removes its IPC file.
-///
-/// A segment without a whole batch becomes no file at all.
+/// Closes an open segment by its name alone: what is in it is Parquet already.
 ///
 /// # Errors
-/// I/O errors, and rows fewer than expected. The IPC file is then still there, no Parquet file is.
+/// I/O errors. The segment is open still.
+pub(super) fn rename(folder: &Path, number: u32) -> Result<(), SegmentError> {
+    Ok(fs::rename(
+        open_path(folder, number),
+        closed_path(folder, number),
+    )?)
+}
+
+/// Turns an open segment into a closed one, compacted, and removes the open file.
+///
+/// A segment without a whole row group becomes no file at all.
+///
+/// # Errors
+/// I/O errors, and rows fewer than expected. The open file is then still there, no closed one is.
 pub(super) fn close(
     folder: &Path,
     number: u32,
@@ -250,7 +351,11 @@ pub(super) fn write_empty(
 
 /// Whole batches of an open segment's file, which may end anywhere.
 struct Batches {
-    stream: Option<StreamReader<Counted>>,
+    file: Option<(Prefix, ArrowReaderMetadata)>,
+    /// Groups not begun.
+    groups: Range<usize>,
+    /// The group at hand. Groups are read one by one, so that no batch has rows of two.
+    group: Option<ParquetRecordBatchReader>,
     file_bytes: u64,
     whole_bytes: u64,
 }
@@ -258,68 +363,75 @@ struct Batches {
 impl Batches {
     fn open(path: &Path, schema: &Schema) -> Result<Self, SegmentError> {
         let file = File::open(path)?;
-        let file_bytes = file.metadata()?.len();
-        let counted = Counted {
-            inner: BufReader::with_capacity(READ_BYTES, file),
-            bytes: 0,
+        let mut batches = Self {
+            file: None,
+            groups: 0..0,
+            group: None,
+            file_bytes: file.metadata()?.len(),
+            whole_bytes: 0,
         };
-        // Without a whole schema there is no whole batch.
-        let stream = readable(StreamReader::try_new(counted, None))?;
-        if let Some(stream) = &stream
-            && stream.schema().as_ref() != schema
-        {
-            return Err(SegmentError::Foreign);
+        // Without a footer there is no whole row group.
+        let Some(whole) = Prefix::whole_parquet(file)? else {
+            return Ok(batches);
+        };
+        batches.whole_bytes = whole.bytes();
+        let load = || ArrowReaderMetadata::load(&whole, ArrowReaderOptions::new());
+        if let Some(metadata) = guarded(load)? {
+            if metadata.schema().fields() != schema.fields() {
+                return Err(SegmentError::Foreign);
+            }
+            batches.groups = 0..metadata.metadata().num_row_groups();
+            batches.file = Some((whole, metadata));
         }
-        let whole_bytes = stream.as_ref().map_or(0, |stream| stream.get_ref().bytes);
-        Ok(Self {
-            stream,
-            file_bytes,
-            whole_bytes,
-        })
+        Ok(batches)
     }
 
     /// The next batch, `None` at the first that is not whole.
     fn next_whole(&mut self) -> Result<Option<RecordBatch>, SegmentError> {
-        let Some(mut stream) = self.stream.take() else {
-            return Ok(None);
-        };
-        // The decoder checks lengths against the file, but panics on some turned bits. The stream
-        // is not used again after that.
-        let next = panic::catch_unwind(AssertUnwindSafe(|| stream.next()));
-        let Ok(Some(batch)) = next else {
-            return Ok(None);
-        };
-        let whole = readable(batch)?;
-        if whole.is_some() {
-            self.whole_bytes = stream.get_ref().bytes;
-            self.stream = Some(stream);
+        loop {
+            if let Some(mut group) = self.group.take() {
+                let Some(next) = guarded(|| Ok(group.next().transpose()?))? else {
+                    // After a panic or an error nothing is read any more.
+                    self.file = None;
+                    return Ok(None);
+                };
+                if next.is_some() {
+                    self.group = Some(group);
+                    return Ok(next);
+                }
+            }
+            let (Some((file, metadata)), Some(index)) = (&self.file, self.groups.next()) else {
+                return Ok(None);
+            };
+            let builder =
+                ParquetRecordBatchReaderBuilder::new_with_metadata(file.clone(), metadata.clone())
+                    .with_row_groups(vec![index])
+                    .with_batch_size(BATCH_ROWS);
+            self.group = guarded(|| builder.build())?;
+            if self.group.is_none() {
+                self.file = None;
+            }
         }
-        Ok(whole)
+    }
+}
+
+/// Runs a step of the Parquet reader, which panics on some turned bits: `None` then, and where bytes make
+/// no sense.
+fn guarded<T>(step: impl FnOnce() -> Result<T, ParquetError>) -> Result<Option<T>, SegmentError> {
+    match panic::catch_unwind(AssertUnwindSafe(step)) {
+        Ok(result) => readable(result),
+        Err(_) => Ok(None),
     }
 }
 
 /// `None` if bytes make no sense or end early; an error if the disk does not give them.
-fn readable<T>(result: Result<T, ArrowError>) -> Result<Option<T>, SegmentError> {
+fn readable<T>(result: Result<T, ParquetError>) -> Result<Option<T>, SegmentError> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(error) => match io_cause(&error) {
             Some(io) if io.kind() != io::ErrorKind::UnexpectedEof => Err(error.into()),
             _ => Ok(None),
         },
-    }
-}
-
-/// A reader that knows how far it is.
-struct Counted {
-    inner: BufReader<File>,
-    bytes: u64,
-}
-
-impl Read for Counted {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.inner.read(buffer)?;
-        self.bytes += read as u64;
-        Ok(read)
     }
 }
 
@@ -420,8 +532,8 @@ mod tests {
         let names = [
             "1000000.parquet",
             "000002.parquet",
-            "000010.arrows.open",
-            "000002.arrows.open",
+            "000010.parquet.open",
+            "000002.parquet.open",
             "000011.parquet.tmp",
             "notes.parquet",
             "x",
@@ -434,7 +546,7 @@ mod tests {
         assert_eq!(files.open.into_keys().collect::<Vec<_>>(), [10]);
         let mut leftover = files.leftover;
         leftover.sort();
-        let expected = ["000002.arrows.open", "000011.parquet.tmp"];
+        let expected = ["000002.parquet.open", "000011.parquet.tmp"];
         assert_eq!(leftover, expected.map(|name| folder.path().join(name)));
     }
 }

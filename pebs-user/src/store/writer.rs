@@ -1,7 +1,8 @@
 //! Writes a trace.
 //!
-//! Rows go to columns in memory, every [`WriterOptions::flush`] to the open segments on disk, and
-//! every [`WriterOptions::segment`] these are closed into Parquet by a thread of their own.
+//! Rows go to columns in memory, encoded at once; every [`WriterOptions::flush`] these become a row group
+//! of the open segment on disk; and every [`WriterOptions::segment`] the open segments are closed, and
+//! compacted by a thread of their own.
 //! Invariant: at any instant the directory holds every row flushed so far, in a form that
 //! `recover` can finish.
 //! Invariant: rows handed over = [`TraceWriter::rows`] + [`TraceWriter::lost_rows`].
@@ -13,12 +14,15 @@ use std::{fs, io};
 use super::files::{Owner, TraceLock};
 use super::output::Output;
 use super::run::RunInfo;
-use super::schema::{FunctionRow, LossRow, SampleRow, Table, VisitFunctionRow, VisitRow, WaitRow};
+use super::schema::{
+    FunctionRow, LossRow, SampleRow, SamplesOf, Table, VisitFunctionRow, VisitRow, WaitRow,
+};
 use super::tables::{
     FunctionColumns, LossColumns, RowColumns, SampleColumns, VisitColumns, VisitFunctionColumns,
     WaitColumns, check_columns,
 };
 pub use super::write_error::WriteError;
+use crate::units::FunctionId;
 
 /// How often the trace goes to disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,14 +31,18 @@ pub struct WriterOptions {
     pub segment: Duration,
     /// Time after which rows in memory are written to the open segment: what `kill -9` costs.
     pub flush: Duration,
+    /// Whether closed segments are compacted, beside the run, which costs several times what writing
+    /// them does.
+    pub compact: bool,
 }
 
 impl Default for WriterOptions {
-    /// Segments of 10 s, flushed every second.
+    /// Segments of 10 s, flushed every second and compacted.
     fn default() -> Self {
         Self {
             segment: Duration::from_secs(10),
             flush: Duration::from_secs(1),
+            compact: true,
         }
     }
 }
@@ -49,6 +57,9 @@ pub struct Finished {
     /// Rows on disk, in the order of [`Table::ALL`].
     pub rows: [u64; Table::ALL.len()],
 }
+
+/// Samples of a visit that are added before the next look at how full the columns are.
+const SAMPLES_AT_ONCE: usize = 16 * 1024;
 
 /// Columns of all tables.
 #[derive(Debug)]
@@ -102,7 +113,7 @@ impl Columns {
 /// [`TraceWriter::tick`] or full batch. After the first error nothing more is written: rows are
 /// counted by [`TraceWriter::lost_rows`], every further flush returns the same kind of error, and
 /// [`TraceWriter::finish`] keeps what is there.
-/// Cost of a row: a push per column, no allocation, no system call but once per 32 Ki rows.
+/// Cost of a row: a push per column, no allocation, no system call but once per 256 Ki rows.
 pub struct TraceWriter {
     columns: Columns,
     output: Output,
@@ -153,7 +164,7 @@ impl TraceWriter {
         owner.write_info(dir, &info).map_err(at_dir)?;
         Ok(Self {
             columns: Columns::new(&info),
-            output: Output::start(dir, &info, owner)?,
+            output: Output::start(dir, &info, owner, options.compact)?,
             options,
             flushed_at: Duration::ZERO,
             closed_at: Duration::ZERO,
@@ -166,7 +177,7 @@ impl TraceWriter {
     /// # Errors
     /// As [`TraceWriter`] says; an argument of the wrong type (written as null).
     #[inline]
-    pub fn visit(&mut self, row: &VisitRow) -> Result<(), WriteError> {
+    pub fn visit(&mut self, row: &VisitRow<'_>) -> Result<(), WriteError> {
         let pushed = self.columns.visits.push(row);
         self.flush_if_full(Table::Visits, self.columns.visits.is_full())?;
         pushed.map_err(|index| WriteError::Argument { index })
@@ -193,6 +204,28 @@ impl TraceWriter {
     pub fn sample(&mut self, row: &SampleRow) -> Result<(), WriteError> {
         self.columns.samples.push(row);
         self.flush_if_full(Table::Samples, self.columns.samples.is_full())
+    }
+
+    /// Adds the samples of a visit. `functions`: as many as there are samples.
+    ///
+    /// # Errors
+    /// As [`TraceWriter`] says.
+    pub fn samples(
+        &mut self,
+        of: &SamplesOf<'_>,
+        mut functions: impl Iterator<Item = FunctionId>,
+    ) -> Result<(), WriteError> {
+        let mut result = Ok(());
+        for samples in of.samples.chunks(SAMPLES_AT_ONCE) {
+            let now = functions.by_ref().take(samples.len());
+            self.columns
+                .samples
+                .extend(&SamplesOf { samples, ..*of }, now);
+            if self.columns.samples.is_full() {
+                result = result.and(self.flush_full(Table::Samples));
+            }
+        }
+        result
     }
 
     /// Adds an interval off the CPU.
@@ -316,9 +349,7 @@ impl TraceWriter {
     fn flush_full(&mut self, table: Table) -> Result<(), WriteError> {
         // A failure found here is returned by the flush, which counts the rows as lost.
         let _ = self.output.check();
-        self.flush(table)?;
-        self.output.close_large_segment(table);
-        Ok(())
+        self.flush(table)
     }
 
     fn flush(&mut self, table: Table) -> Result<(), WriteError> {
@@ -347,7 +378,7 @@ fn creation_error(dir: &Path, error: io::Error) -> WriteError {
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
-    use super::super::output::SEGMENT_ROWS;
+    use super::super::output::SEGMENT_GROUPS;
     use super::super::reader::{Trace, TraceState, column_i64, column_str, column_u64};
     use super::super::segment::open_path;
     use super::super::tests::fixture::{self, info};
@@ -357,6 +388,7 @@ mod tests {
     const OPTIONS: WriterOptions = WriterOptions {
         segment: Duration::from_secs(10),
         flush: Duration::from_secs(1),
+        compact: true,
     };
 
     fn create(dir: &Path) -> TraceWriter {
@@ -467,15 +499,16 @@ mod tests {
         assert!(hint.starts_with("pebs-trace recover "), "{hint}");
     }
 
-    // A segment is closed by its rows too, so that memory stays bounded without a tick.
+    // A segment is closed by its row groups too, so that footers stay few without a tick.
     #[test]
-    fn rows_bound_a_segment() {
+    fn groups_bound_a_segment() {
         let parent = tempfile::tempdir().unwrap();
         let dir = parent.path().join("t");
         let mut writer = create(&dir);
-        let rows = SEGMENT_ROWS + 5;
+        let rows = SEGMENT_GROUPS as u64 + 5;
         for n in 0..rows {
             writer.sample(&fixture::sample(n)).unwrap();
+            writer.flush_all().unwrap();
         }
         writer.finish(&complete()).unwrap();
         let trace = Trace::open(&dir).unwrap();
@@ -522,10 +555,10 @@ mod tests {
         let dir = parent.path().join("t");
         let mut writer = create(&dir);
         let mut row = fixture::visit(2);
-        row.args.swap(0, 1);
+        row.args.to_mut().swap(0, 1);
         let error = writer.visit(&row).unwrap_err();
         assert!(matches!(error, WriteError::Argument { index: 0 }));
-        row.args.clear();
+        row.args.to_mut().clear();
         writer.visit(&row).unwrap();
         let finished = writer.finish(&complete()).unwrap();
         assert_eq!(finished.rows[Table::Visits as usize], 2);

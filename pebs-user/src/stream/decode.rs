@@ -29,22 +29,30 @@ pub struct ArgBytes {
     pub length: u32,
 }
 
+/// A sample, its thread aside. 32 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RawSample {
+    /// When.
+    pub time: TraceNs,
+    /// Instruction pointer.
+    pub ip: Ip,
+    /// User stack pointer; 0 for a sample in kernel mode.
+    pub sp: u64,
+    /// CPU.
+    pub cpu: Cpu,
+    /// Event.
+    pub event: EventId,
+    /// The kernel said that the ip is exact.
+    pub exact: bool,
+    /// Taken in kernel mode.
+    pub kernel: bool,
+}
+
+const _: () = assert!(size_of::<RawSample>() == 32);
+
 /// What a record says, its time, thread and CPU aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// A sample.
-    Sample {
-        /// Event that was sampled.
-        event: EventId,
-        /// Instruction pointer.
-        ip: Ip,
-        /// User stack pointer; `None` for a sample in kernel mode.
-        sp: Option<u64>,
-        /// The kernel said that the ip is exact.
-        exact: bool,
-        /// Taken in kernel mode.
-        kernel: bool,
-    },
     /// A mark.
     Mark {
         /// Probe that made it.
@@ -94,7 +102,7 @@ pub enum Body {
     },
 }
 
-/// One record on the trace clock.
+/// One record on the trace clock, samples aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
     /// When.
@@ -159,25 +167,51 @@ pub struct Decoded {
     pub malformed: u64,
 }
 
+/// Where decoded records go.
+pub trait Inbox {
+    /// Takes a sample.
+    fn sample(&mut self, pid: Pid, tid: Tid, sample: RawSample);
+    /// Takes any other record. Arguments of a mark are in [`Inbox::payloads`].
+    fn record(&mut self, record: Record);
+    /// Where the bytes of named arguments go.
+    fn payloads(&mut self) -> &mut Payloads;
+}
+
+/// Records as they came, for those who need no order.
+#[derive(Debug, Default)]
+pub struct Unordered {
+    /// Samples.
+    pub samples: Vec<(Pid, Tid, RawSample)>,
+    /// All other records.
+    pub records: Vec<Record>,
+    /// Bytes of their arguments.
+    pub payloads: Payloads,
+}
+
+impl Inbox for Unordered {
+    fn sample(&mut self, pid: Pid, tid: Tid, sample: RawSample) {
+        self.samples.push((pid, tid, sample));
+    }
+
+    fn record(&mut self, record: Record) {
+        self.records.push(record);
+    }
+
+    fn payloads(&mut self) -> &mut Payloads {
+        &mut self.payloads
+    }
+}
+
 /// Decodes the content of one ring, as the kernel framed it, in ring order.
 ///
-/// Clock pairs go to `clock`; all other records to `records`, the bytes of their arguments to
-/// `payloads`. Bytes at the end that are no whole record count as one that made no sense.
-/// Cost: a few ns a record, no allocation once the vectors have grown.
-pub fn decode(
-    cpu: Cpu,
-    bytes: &[u8],
-    clock: &mut Clock,
-    payloads: &mut Payloads,
-    records: &mut Vec<Record>,
-) -> Decoded {
-    records.reserve(bytes.len() / SHORTEST);
+/// Clock pairs go to `clock`, all other records to `inbox`. Bytes at the end that are no whole record
+/// count as one that made no sense. Cost: a few ns a record.
+pub fn decode(cpu: Cpu, bytes: &[u8], clock: &mut Clock, inbox: &mut impl Inbox) -> Decoded {
     let decoded = Decoded::default();
     let mut decoder = Decoder {
         cpu,
         clock,
-        payloads,
-        records,
+        inbox,
         decoded,
     };
     let mut frames = Frames { rest: bytes };
@@ -190,22 +224,15 @@ pub fn decode(
     decoder.decoded
 }
 
-/// Bytes that the shortest record which makes sense takes in a ring.
-const SHORTEST: usize = RING_HEADER + size_of::<Task>();
-
 /// Where the records of one ring go.
-///
-/// Every kind has a function of its own that ends in [`Decoder::put`]: so a record is built where
-/// it will stay.
-struct Decoder<'a> {
+struct Decoder<'a, I> {
     cpu: Cpu,
     clock: &'a mut Clock,
-    payloads: &'a mut Payloads,
-    records: &'a mut Vec<Record>,
+    inbox: &'a mut I,
     decoded: Decoded,
 }
 
-impl Decoder<'_> {
+impl<I: Inbox> Decoder<'_, I> {
     /// Takes in one record; `None` if it makes no sense.
     #[inline(always)]
     fn frame(&mut self, frame: &[u8]) -> Option<()> {
@@ -243,7 +270,18 @@ impl Decoder<'_> {
         } else {
             self.trace_time(sample.time_ns)
         };
-        self.put(sample.head, time, sample_body(sample));
+        let (head, flags) = (sample.head, sample.head.flags());
+        let kernel = flags & sample_flag::KERNEL != 0;
+        let raw = RawSample {
+            time,
+            ip: Ip(sample.ip),
+            sp: if kernel { 0 } else { sample.sp },
+            cpu: self.cpu,
+            event: EventId(head.index()),
+            exact: flags & sample_flag::EXACT_IP != 0,
+            kernel,
+        };
+        self.inbox.sample(Pid(head.pid()), Tid(head.tid()), raw);
         self.decoded.samples += 1;
     }
 
@@ -260,7 +298,7 @@ impl Decoder<'_> {
     fn mark_args(&mut self, frame: &[u8]) -> Option<()> {
         let with_args: MarkArgs = read(frame)?;
         let payload = frame.get(size_of::<MarkArgs>()..)?;
-        let args = self.payloads.push(with_args.valid as u32, payload);
+        let args = self.inbox.payloads().push(with_args.valid as u32, payload);
         self.mark(&with_args.mark, args);
         Some(())
     }
@@ -276,25 +314,13 @@ impl Decoder<'_> {
 
     #[inline(always)]
     fn put(&mut self, head: Head, time: TraceNs, body: Body) {
-        self.records.push(Record {
+        self.inbox.record(Record {
             time,
             pid: Pid(head.pid()),
             tid: Tid(head.tid()),
             cpu: self.cpu,
             body,
         });
-    }
-}
-
-fn sample_body(sample: &Sample) -> Body {
-    let flags = sample.head.flags();
-    let kernel = flags & sample_flag::KERNEL != 0;
-    Body::Sample {
-        event: EventId(sample.head.index()),
-        ip: Ip(sample.ip),
-        sp: (!kernel).then_some(sample.sp),
-        exact: flags & sample_flag::EXACT_IP != 0,
-        kernel,
     }
 }
 
@@ -420,11 +446,11 @@ mod tests {
         bytes
     }
 
-    fn decode_all(bytes: &[u8]) -> (Decoded, Vec<Record>, Payloads) {
+    fn decode_all(bytes: &[u8]) -> (Decoded, Unordered) {
         let mut clock = Clock::new(KtimeNs(1000));
-        let (mut payloads, mut records) = (Payloads::default(), Vec::new());
-        let decoded = decode(Cpu(3), bytes, &mut clock, &mut payloads, &mut records);
-        (decoded, records, payloads)
+        let mut inbox = Unordered::default();
+        let decoded = decode(Cpu(3), bytes, &mut clock, &mut inbox);
+        (decoded, inbox)
     }
 
     /// A sample and a mark with arguments come out with every field where it belongs.
@@ -440,7 +466,7 @@ mod tests {
             12,
         );
         bytes.extend(framed(&[head.0, 1600, 0x7fff_0008, 42, 0b1, 99, 0, 0]));
-        let (decoded, records, payloads) = decode_all(&bytes);
+        let (decoded, inbox) = decode_all(&bytes);
         assert_eq!(
             decoded,
             Decoded {
@@ -449,24 +475,23 @@ mod tests {
                 ..Decoded::default()
             }
         );
-        assert_eq!(records[0].time, TraceNs(500));
-        assert_eq!(
-            records[0].body,
-            Body::Sample {
-                event: EventId(2),
-                ip: Ip(0x40_1000),
-                sp: Some(0x7fff_0000),
-                exact: true,
-                kernel: false
-            }
-        );
+        let sample = RawSample {
+            time: TraceNs(500),
+            ip: Ip(0x40_1000),
+            sp: 0x7fff_0000,
+            cpu: Cpu(3),
+            event: EventId(2),
+            exact: true,
+            kernel: false,
+        };
+        assert_eq!(inbox.samples, [(Pid(10), Tid(11), sample)]);
         let Body::Mark {
             probe,
             role,
             id,
             args,
             ..
-        } = records[1].body
+        } = inbox.records[0].body
         else {
             panic!("no mark")
         };
@@ -474,7 +499,7 @@ mod tests {
             (probe, role, id, args.valid),
             (ProbeId(7), Role::Begin, Some(42), 1)
         );
-        assert_eq!(payloads.get(args)[..8], 99u64.to_ne_bytes());
+        assert_eq!(inbox.payloads.get(args)[..8], 99u64.to_ne_bytes());
     }
 
     /// Discarded records are passed over, unknown and short ones counted, and all after them read.
@@ -485,7 +510,7 @@ mod tests {
         bytes.extend(framed(&[0xf]));
         bytes.extend(framed(&[Head::new(Kind::Mark, 0, 0, 1, 1).0]));
         bytes.extend(framed(&[Head::new(Kind::Exit, 0, 0, 1, 1).0, 2000, 1]));
-        let (decoded, records, _) = decode_all(&bytes);
+        let (decoded, inbox) = decode_all(&bytes);
         assert_eq!(
             decoded,
             Decoded {
@@ -494,7 +519,7 @@ mod tests {
                 ..Decoded::default()
             }
         );
-        assert_eq!(records[0].body, Body::Exit { last: true });
+        assert_eq!(inbox.records[0].body, Body::Exit { last: true });
     }
 
     proptest::proptest! {
@@ -515,7 +540,7 @@ mod tests {
                     framed(&words)
                 })
                 .collect();
-            let (decoded, _, _) = decode_all(&bytes);
+            let (decoded, _) = decode_all(&bytes);
             let Decoded { samples, marks, tasks, malformed, .. } = decoded;
             proptest::prop_assert_eq!(samples + marks + tasks + malformed, words.len() as u64);
         }

@@ -2,7 +2,6 @@
 
 pub mod clock;
 pub mod decode;
-mod keys;
 pub mod ledger;
 pub mod order;
 #[doc(hidden)]

@@ -1,23 +1,29 @@
-//! From the rings' streams to one stream in time order, up to the frontier.
+//! From the rings' streams to one stream a thread, in order of time, up to the frontier.
 //!
 //! Contract: each ring is nearly sorted (records of programs that interrupt one another may stand
 //! the wrong way round), and when a frontier is given, no record of an earlier time can still
-//! arrive. Records below the frontier come out once, in time order; the others wait.
+//! arrive. Records below the frontier come out once; the others wait.
 //!
 //! ```text
-//!   ring 0   ----a---c------|f--
-//!   ring 1   --b--------d---|---e
-//!                           ^ frontier: gives b a c d, keeps f e
+//!   ring 0   --A1--A3--B4----|-A9-        lane A: 1 2 3 7 | 9
+//!   ring 1   ----B2--A7------|-B8-        lane B: 2 4     | 8
+//!                            ^ frontier
 //! ```
 //!
-//! The merge sorts small keys (time and place), not records, digit by digit: a batch covers some
-//! milliseconds, so two digits do, and the number of rings does not matter. Records of the same
-//! time come out as they came in. A record that comes behind the frontier all the same is late:
-//! counted, and left out.
+//! What one thread did concerns no other thread, but for a few records. So there is no order over all
+//! rings, which would cost more than everything else: each thread has a lane, filled while decoding,
+//! which is sorted but for a thread that changed CPU since the last frontier. The few records that
+//! concern several threads (the program is replaced; a counter is stopped; a mark of a probe whose
+//! items are matched by id) are *shared*: they have a lane of their own, and [`Ready`] says how far
+//! each lane has been read, so that others can be brought up to the time of a shared record before it
+//! is used.
+//!
+//! A record that comes behind the frontier all the same is late: counted, and left out.
 
-use crate::stream::decode::{Body, Payloads, Record};
-use crate::stream::keys::Keys;
-use crate::units::TraceNs;
+use rustc_hash::FxHashMap;
+
+use crate::stream::decode::{Body, Inbox, Payloads, RawSample, Record};
+use crate::units::{Pid, Tid, TraceNs};
 
 /// A record that came behind the frontier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,184 +48,629 @@ pub enum LateKind {
     Task,
 }
 
-/// Holds records back until their turn.
-#[derive(Debug)]
-pub struct Order {
-    pending: Vec<Record>,
-    payloads: Payloads,
-    /// Where the records that wait on, and their payloads, move to.
-    spare: (Vec<Record>, Payloads),
-    keys: Keys,
-    block: Vec<Record>,
-    frontier: TraceNs,
+/// Something with a time.
+trait Timed: Copy {
+    fn time(&self) -> TraceNs;
+    fn late(&self) -> Late;
 }
 
-/// Records picked from their streams at a time: the waits for memory overlap. 4 KiB.
-const BLOCK: usize = 64;
+impl Timed for RawSample {
+    #[inline(always)]
+    fn time(&self) -> TraceNs {
+        self.time
+    }
 
-impl Default for Order {
-    fn default() -> Self {
-        Self {
-            pending: Vec::new(),
-            payloads: Payloads::default(),
-            spare: (Vec::new(), Payloads::default()),
-            keys: Keys::default(),
-            block: Vec::new(),
-            frontier: TraceNs(i64::MIN),
+    fn late(&self) -> Late {
+        Late {
+            cpu: self.cpu.0,
+            kind: LateKind::Sample,
+            time: self.time,
         }
     }
 }
 
+impl Timed for Record {
+    #[inline(always)]
+    fn time(&self) -> TraceNs {
+        self.time
+    }
+
+    fn late(&self) -> Late {
+        let kind = match self.body {
+            Body::Mark { .. } => LateKind::Mark,
+            _ => LateKind::Task,
+        };
+        Late {
+            cpu: self.cpu.0,
+            kind,
+            time: self.time,
+        }
+    }
+}
+
+/// Records of one kind: those that were read, those below the frontier, those that wait.
+#[derive(Debug)]
+struct Queue<T> {
+    records: Vec<T>,
+    read: usize,
+    ready: usize,
+    /// Time of the last one pushed.
+    last: TraceNs,
+    unsorted: bool,
+}
+
+impl<T> Default for Queue<T> {
+    fn default() -> Self {
+        Self {
+            records: Vec::new(),
+            read: 0,
+            ready: 0,
+            last: TraceNs(i64::MIN),
+            unsorted: false,
+        }
+    }
+}
+
+/// Records whose room a queue keeps though it does not need it.
+const KEPT_ROOM: usize = 1024;
+
+impl<T: Timed> Queue<T> {
+    #[inline(always)]
+    fn push(&mut self, record: T) {
+        self.unsorted |= record.time() < self.last;
+        self.last = record.time();
+        self.records.push(record);
+    }
+
+    /// Sorts what waits and makes it ready up to the frontier.
+    fn settle(&mut self, before: TraceNs, frontier: TraceNs, late: &mut impl FnMut(Late)) {
+        if std::mem::take(&mut self.unsorted) {
+            // Stable: records of the same time stay as they came.
+            self.records.sort_by_key(Timed::time);
+        }
+        if let Some(last) = self.records.last() {
+            self.last = last.time();
+        }
+        self.read = self.records.partition_point(|r| r.time() < before);
+        self.records[..self.read]
+            .iter()
+            .for_each(|r| late(r.late()));
+        self.ready = match self.records.last() {
+            Some(last) if last.time() < frontier => self.records.len(),
+            _ => self.records.partition_point(|r| r.time() < frontier),
+        };
+        self.ready = self.ready.max(self.read);
+    }
+
+    /// Time of the next one that is ready.
+    #[inline]
+    fn next_time(&self) -> Option<TraceNs> {
+        self.ready().first().map(Timed::time)
+    }
+
+    #[inline]
+    fn ready(&self) -> &[T] {
+        &self.records[self.read..self.ready]
+    }
+
+    /// Forgets what was ready.
+    fn retire(&mut self) {
+        self.records.drain(..self.ready);
+        (self.read, self.ready) = (0, 0);
+        let (kept, room) = (self.records.len(), self.records.capacity());
+        if room > KEPT_ROOM && kept < room / 8 {
+            self.records.shrink_to(room / 2);
+        }
+    }
+}
+
+/// The records of one thread.
+#[derive(Debug)]
+pub struct Lane {
+    /// Process.
+    pub pid: Pid,
+    /// Thread.
+    pub tid: Tid,
+    samples: Queue<RawSample>,
+    records: Queue<Record>,
+    /// It is in the list of lanes with records.
+    is_active: bool,
+    /// When it last was, counted in frontiers.
+    used_at: u64,
+}
+
+/// What a thread did next.
+#[derive(Debug)]
+pub enum Turn<'a> {
+    /// Samples, in order of time, with nothing between them.
+    Samples(&'a [RawSample]),
+    /// One other record.
+    Record(&'a Record),
+}
+
+impl Lane {
+    fn new(pid: Pid, tid: Tid) -> Self {
+        Self {
+            pid,
+            tid,
+            samples: Queue::default(),
+            records: Queue::default(),
+            is_active: false,
+            used_at: 0,
+        }
+    }
+
+    /// The next turn before a time. Of a sample and another record of the same time, the sample comes
+    /// last: times are half-open.
+    #[inline]
+    pub fn next(&mut self, until: TraceNs) -> Option<Turn<'_>> {
+        let record = self.records.next_time();
+        let stop = record.map_or(until, |time| time.min(until));
+        let samples = self.samples.ready();
+        let count = match samples {
+            [.., last] if last.time < stop => samples.len(),
+            _ => samples.iter().take_while(|s| s.time < stop).count(),
+        };
+        if count > 0 {
+            let begin = self.samples.read;
+            self.samples.read += count;
+            return Some(Turn::Samples(&self.samples.records[begin..begin + count]));
+        }
+        record.filter(|time| *time < until)?;
+        self.records.read += 1;
+        Some(Turn::Record(&self.records.records[self.records.read - 1]))
+    }
+
+    /// Whether there is a turn before a time.
+    #[must_use]
+    pub fn has_before(&self, until: TraceNs) -> bool {
+        let before = |time: Option<TraceNs>| time.is_some_and(|time| time < until);
+        before(self.samples.next_time()) || before(self.records.next_time())
+    }
+
+    fn retire(&mut self) {
+        self.samples.retire();
+        self.records.retire();
+        self.is_active = !(self.samples.records.is_empty() && self.records.records.is_empty());
+    }
+}
+
+/// Frontiers for which a lane without records is kept.
+const IDLE: u64 = 1024;
+
+/// Holds records back until their turn.
+#[derive(Debug)]
+pub struct Order {
+    lanes: Vec<Lane>,
+    lane_of: FxHashMap<(Pid, Tid), u32>,
+    /// The lane of the last record.
+    recent: u32,
+    /// Lanes with records, in the order in which they got the first.
+    active: Vec<u32>,
+    shared: Queue<Record>,
+    /// By probe: whether its marks are shared.
+    shared_probes: Vec<bool>,
+    payloads: Payloads,
+    /// Where the payloads of records that wait move to.
+    spare: Payloads,
+    frontier: TraceNs,
+    frontiers: u64,
+}
+
 impl Order {
-    /// Where to decode the next batch to.
-    pub fn inbox(&mut self) -> (&mut Vec<Record>, &mut Payloads) {
-        (&mut self.pending, &mut self.payloads)
+    /// Nothing waits yet. `shared_probes`: by probe, whether its marks concern several threads; those
+    /// of a probe beyond the slice do not.
+    #[must_use]
+    pub fn new(shared_probes: &[bool]) -> Self {
+        Self {
+            lanes: Vec::new(),
+            lane_of: FxHashMap::default(),
+            recent: 0,
+            active: Vec::new(),
+            shared: Queue::default(),
+            shared_probes: shared_probes.to_vec(),
+            payloads: Payloads::default(),
+            spare: Payloads::default(),
+            frontier: TraceNs(i64::MIN),
+            frontiers: 0,
+        }
     }
 
     /// Records that wait.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.pending.len()
+        let active = self.active.iter().map(|&lane| &self.lanes[lane as usize]);
+        let waiting = active.map(|l| l.samples.records.len() + l.records.records.len());
+        waiting.sum::<usize>() + self.shared.records.len()
     }
 
-    /// Hands every record below the frontier to `each`, in time order, and before that late ones to
-    /// `late`.
+    /// Makes every record below the frontier ready, and tells of late ones. When [`Ready`] is dropped,
+    /// what was ready is gone, used or not.
     ///
-    /// A frontier below an earlier one counts as the earlier one. Cost: O(what waits), 24 bytes of
-    /// room a record.
-    pub fn advance(
-        &mut self,
-        frontier: TraceNs,
-        mut late: impl FnMut(Late),
-        mut each: impl FnMut(&Record, &Payloads),
-    ) {
+    /// A frontier below an earlier one counts as the earlier one. Cost: the lanes with records, and
+    /// sorting those of threads that changed CPU.
+    pub fn advance(&mut self, frontier: TraceNs, mut late: impl FnMut(Late)) -> Ready<'_> {
         let before = self.frontier;
         self.frontier = before.max(frontier);
-        self.keys.fill(&self.pending, self.frontier);
-        for indices in self.keys.sorted().chunks(BLOCK) {
-            let records = indices.iter().map(|key| self.pending[key.index()]);
-            self.block.clear();
-            self.block.extend(records);
-            for record in &self.block {
-                if record.time < before {
-                    late(Late::of(record));
-                } else {
-                    each(record, &self.payloads);
-                }
-            }
+        self.frontiers += 1;
+        for &index in &self.active {
+            let lane = &mut self.lanes[index as usize];
+            lane.used_at = self.frontiers;
+            lane.samples.settle(before, self.frontier, &mut late);
+            lane.records.settle(before, self.frontier, &mut late);
         }
-        self.keep_waiting();
+        self.shared.settle(before, self.frontier, &mut late);
+        Ready { order: self }
     }
 
-    /// Keeps only records that wait on, and their payloads.
-    fn keep_waiting(&mut self) {
-        let (waiting, payloads) = &mut self.spare;
-        waiting.clear();
-        payloads.clear();
-        if self.keys.len() < self.pending.len() {
-            let waits = |record: &&Record| record.time >= self.frontier;
-            waiting.extend(self.pending.iter().filter(waits));
+    /// The lane of a thread, which has a record now.
+    #[inline(always)]
+    fn lane(&mut self, pid: Pid, tid: Tid) -> &mut Lane {
+        let is_recent = |lane: &Lane| lane.tid == tid && lane.pid == pid && lane.is_active;
+        if !self.lanes.get(self.recent as usize).is_some_and(is_recent) {
+            self.find_lane(pid, tid);
         }
-        for record in waiting.iter_mut() {
+        &mut self.lanes[self.recent as usize]
+    }
+
+    #[inline(never)]
+    fn find_lane(&mut self, pid: Pid, tid: Tid) {
+        let next = self.lanes.len() as u32;
+        let index = *self.lane_of.entry((pid, tid)).or_insert(next);
+        if index == next {
+            self.lanes.push(Lane::new(pid, tid));
+        }
+        let lane = &mut self.lanes[index as usize];
+        if !lane.is_active {
+            lane.is_active = true;
+            self.active.push(index);
+        }
+        self.recent = index;
+    }
+
+    fn retire(&mut self) {
+        self.shared.retire();
+        let lanes = &mut self.lanes;
+        self.active.retain(|&index| {
+            let lane = &mut lanes[index as usize];
+            lane.retire();
+            lane.is_active
+        });
+        self.move_payloads();
+        if self.frontiers.is_multiple_of(IDLE) {
+            self.forget_idle();
+        }
+    }
+
+    /// Keeps the payloads of records that wait on.
+    fn move_payloads(&mut self) {
+        let Self {
+            lanes,
+            active,
+            shared,
+            payloads,
+            spare,
+            ..
+        } = self;
+        spare.clear();
+        let mut keep = |record: &mut Record| {
             if let Body::Mark { args, .. } = &mut record.body {
-                *args = payloads.push(args.valid, self.payloads.get(*args));
+                *args = spare.push(args.valid, payloads.get(*args));
+            }
+        };
+        for &index in &*active {
+            let records = &mut lanes[index as usize].records.records;
+            records.iter_mut().for_each(&mut keep);
+        }
+        shared.records.iter_mut().for_each(keep);
+        std::mem::swap(payloads, spare);
+    }
+
+    /// Drops lanes that had no record for long: of threads that ended, mostly.
+    fn forget_idle(&mut self) {
+        let now = self.frontiers;
+        self.lanes
+            .retain(|lane| lane.is_active || now - lane.used_at < IDLE);
+        self.lane_of.clear();
+        self.active.clear();
+        for (index, lane) in (0..).zip(&self.lanes) {
+            self.lane_of.insert((lane.pid, lane.tid), index);
+            if lane.is_active {
+                self.active.push(index);
             }
         }
-        std::mem::swap(&mut self.pending, waiting);
-        std::mem::swap(&mut self.payloads, payloads);
+        self.recent = 0;
     }
 }
 
-impl Late {
-    fn of(record: &Record) -> Self {
-        let kind = match record.body {
-            Body::Sample { .. } => LateKind::Sample,
-            Body::Mark { .. } => LateKind::Mark,
-            _ => LateKind::Task,
+impl Inbox for Order {
+    #[inline(always)]
+    fn sample(&mut self, pid: Pid, tid: Tid, sample: RawSample) {
+        self.lane(pid, tid).samples.push(sample);
+    }
+
+    fn record(&mut self, record: Record) {
+        let is_shared = match record.body {
+            Body::Exec { .. } | Body::Throttle { .. } => true,
+            Body::Mark { probe, .. } => {
+                let probe = usize::from(probe.0);
+                self.shared_probes.get(probe) == Some(&true)
+            }
+            _ => false,
         };
-        Self {
-            cpu: record.cpu.0,
-            kind,
-            time: record.time,
+        if is_shared {
+            self.shared.push(record);
+        } else {
+            self.lane(record.pid, record.tid).records.push(record);
         }
+    }
+
+    fn payloads(&mut self) -> &mut Payloads {
+        &mut self.payloads
+    }
+}
+
+/// The records below the frontier.
+#[derive(Debug)]
+pub struct Ready<'a> {
+    order: &'a mut Order,
+}
+
+/// The parts of [`Ready`], to be used side by side.
+#[derive(Debug)]
+pub struct Parts<'a> {
+    lanes: &'a mut [Lane],
+    lane_of: &'a FxHashMap<(Pid, Tid), u32>,
+    active: &'a [u32],
+    /// Bytes of the marks' arguments.
+    pub payloads: &'a Payloads,
+}
+
+impl Parts<'_> {
+    /// The lane of a thread, if it has one.
+    pub fn lane(&mut self, pid: Pid, tid: Tid) -> Option<&mut Lane> {
+        let index = *self.lane_of.get(&(pid, tid))?;
+        self.lanes.get_mut(index as usize)
+    }
+
+    /// Lets `each` have every lane with records.
+    pub fn each(&mut self, mut each: impl FnMut(&mut Lane, &Payloads)) {
+        for &index in self.active {
+            each(&mut self.lanes[index as usize], self.payloads);
+        }
+    }
+}
+
+impl Ready<'_> {
+    /// Every record that is ready and not read, samples aside, thread by thread.
+    pub fn records(&self) -> impl Iterator<Item = &Record> {
+        let active = self.order.active.iter();
+        let lanes = active.map(|&lane| self.order.lanes[lane as usize].records.ready());
+        lanes.chain([self.order.shared.ready()]).flatten()
+    }
+
+    /// How many samples are ready and not read.
+    #[must_use]
+    pub fn samples(&self) -> usize {
+        let active = self.order.active.iter();
+        active
+            .map(|&lane| self.order.lanes[lane as usize].samples.ready().len())
+            .sum()
+    }
+
+    /// Time of the last one that is ready and not read.
+    #[must_use]
+    pub fn last(&self) -> Option<TraceNs> {
+        let active = self.order.active.iter();
+        let samples = active.filter_map(|&lane| {
+            let samples = self.order.lanes[lane as usize].samples.ready();
+            Some(samples.last()?.time)
+        });
+        samples.chain(self.records().map(|r| r.time)).max()
+    }
+
+    /// The next shared record before a time: it is read now.
+    pub fn next_shared(&mut self, until: TraceNs) -> Option<Record> {
+        let shared = &mut self.order.shared;
+        let record = *shared.ready().first()?;
+        (record.time < until).then(|| {
+            shared.read += 1;
+            record
+        })
+    }
+
+    /// Everything else.
+    pub fn parts(&mut self) -> Parts<'_> {
+        let Order {
+            lanes,
+            lane_of,
+            active,
+            payloads,
+            ..
+        } = &mut *self.order;
+        Parts {
+            lanes,
+            lane_of,
+            active,
+            payloads,
+        }
+    }
+}
+
+impl Drop for Ready<'_> {
+    fn drop(&mut self) {
+        self.order.retire();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
-    use crate::units::{Cpu, Pid, ProbeId, Tid};
+    use crate::units::{Cpu, EventId, Ip, ProbeId};
     use pebs_common::record::Role;
     use proptest::prelude::*;
 
-    fn mark(time: i64, cpu: u16, order: &mut Order) {
-        let (records, payloads) = order.inbox();
-        let args = payloads.push(1, &time.to_ne_bytes());
+    /// Marks of this probe are shared.
+    const SHARED: ProbeId = ProbeId(1);
+
+    fn order() -> Order {
+        Order::new(&[false, true])
+    }
+
+    fn mark(order: &mut Order, time: i64, tid: u32, probe: ProbeId) {
+        let args = order.payloads().push(1, &time.to_ne_bytes());
         let body = Body::Mark {
-            probe: ProbeId(0),
+            probe,
             role: Role::Begin,
             id: None,
             sp: 0,
             args,
         };
-        let (pid, tid) = (Pid(1), Tid(1));
-        records.push(Record {
+        order.record(Record {
             time: TraceNs(time),
-            pid,
-            tid,
-            cpu: Cpu(cpu),
+            pid: Pid(1),
+            tid: Tid(tid),
+            cpu: Cpu(2),
             body,
         });
     }
 
-    proptest! {
-        /// Any interleaving whose lateness the frontiers respect comes out sorted and whole, each
-        /// record with its own payload.
-        #[test]
-        fn sorted_and_whole(mut times in prop::collection::vec(0i64..1000, 1..200), step in 1usize..20) {
-            // Within a batch any order; no batch holds a time below the frontier before it.
-            times.sort_unstable();
-            let mut order = Order::default();
-            let mut out = Vec::new();
-            for batch in times.chunks(step) {
-                for (n, time) in batch.iter().rev().enumerate() {
-                    mark(*time, n as u16 % 3, &mut order);
+    fn sample(order: &mut Order, time: i64, tid: u32) {
+        let sample = RawSample {
+            time: TraceNs(time),
+            ip: Ip(0),
+            sp: 0,
+            cpu: Cpu(2),
+            event: EventId(0),
+            exact: false,
+            kernel: false,
+        };
+        order.sample(Pid(1), Tid(tid), sample);
+    }
+
+    /// Times that came out, by thread; shared marks under thread 0. Samples are negative.
+    type Out = BTreeMap<u32, Vec<i64>>;
+
+    fn take(ready: &mut Ready<'_>, out: &mut Out) {
+        let payload_fits = |record: &Record, payloads: &Payloads| {
+            let Body::Mark { args, .. } = record.body else {
+                unreachable!()
+            };
+            let bytes = payloads.get(args).try_into().unwrap();
+            assert_eq!(i64::from_ne_bytes(bytes), record.time.0);
+        };
+        while let Some(record) = ready.next_shared(TraceNs(i64::MAX)) {
+            payload_fits(&record, ready.parts().payloads);
+            out.entry(0).or_default().push(record.time.0);
+        }
+        ready.parts().each(|lane, payloads| {
+            let times = out.entry(lane.tid.0).or_default();
+            while let Some(turn) = lane.next(TraceNs(i64::MAX)) {
+                match turn {
+                    Turn::Samples(samples) => times.extend(samples.iter().map(|s| -s.time.0)),
+                    Turn::Record(record) => {
+                        payload_fits(record, payloads);
+                        times.push(record.time.0);
+                    }
                 }
-                let mut see = |record: &Record, payloads: &Payloads| {
-                    let Body::Mark { args, .. } = record.body else { unreachable!() };
-                    let bytes = payloads.get(args).try_into().unwrap();
-                    assert_eq!(i64::from_ne_bytes(bytes), record.time.0);
-                    out.push(record.time.0);
-                };
-                order.advance(TraceNs(batch[batch.len() / 2]), |_| panic!("late"), &mut see);
             }
-            order.advance(TraceNs(i64::MAX), |_| panic!("late"), |record, _| out.push(record.time.0));
-            prop_assert_eq!(out, times);
+        });
+    }
+
+    proptest! {
+        /// Any interleaving whose lateness the frontiers respect comes out whole and, thread by thread,
+        /// sorted, each mark with its own payload.
+        #[test]
+        fn sorted_and_whole(
+            mut records in prop::collection::vec((1i64..1000, 1u32..4, 0u8..3), 1..200),
+            step in 1usize..20,
+        ) {
+            // Within a batch any order; no batch holds a time below the frontier before it.
+            records.sort_unstable();
+            let (mut order, mut out, mut expected) = (order(), Out::new(), Out::new());
+            for (time, tid, kind) in &records {
+                let thread = if *kind == 2 { 0 } else { *tid };
+                let sign = if *kind == 0 { -1 } else { 1 };
+                expected.entry(thread).or_default().push(sign * time);
+            }
+            for batch in records.chunks(step) {
+                for &(time, tid, kind) in batch.iter().rev() {
+                    match kind {
+                        0 => sample(&mut order, time, tid),
+                        1 => mark(&mut order, time, tid, ProbeId(0)),
+                        _ => mark(&mut order, time, tid, SHARED),
+                    }
+                }
+                let frontier = TraceNs(batch[batch.len() / 2].0);
+                take(&mut order.advance(frontier, |_| panic!("late")), &mut out);
+            }
+            take(&mut order.advance(TraceNs(i64::MAX), |_| panic!("late")), &mut out);
+            // Of the same time, marks come first.
+            for times in expected.values_mut() {
+                times.sort_by_key(|time| (time.abs(), -time.signum()));
+            }
+            prop_assert_eq!(out, expected);
             prop_assert_eq!(order.waiting(), 0);
         }
     }
 
     /// A record behind the frontier is reported as late and not handed on.
     #[test]
-    fn late_record() {
-        let mut order = Order::default();
-        order.advance(TraceNs(100), |_| {}, |_, _| {});
-        mark(99, 2, &mut order);
-        mark(100, 2, &mut order);
-        let (mut late, mut out) = (Vec::new(), Vec::new());
-        order.advance(
-            TraceNs(200),
-            |l| late.push(l),
-            |record, _| out.push(record.time.0),
+    fn late_records() {
+        let mut order = order();
+        drop(order.advance(TraceNs(100), |_| {}));
+        sample(&mut order, 98, 1);
+        mark(&mut order, 99, 1, ProbeId(0));
+        mark(&mut order, 99, 1, SHARED);
+        mark(&mut order, 100, 1, ProbeId(0));
+        let (mut late, mut out) = (Vec::new(), Out::new());
+        take(&mut order.advance(TraceNs(200), |l| late.push(l)), &mut out);
+        let of = |kind, time| Late {
+            cpu: 2,
+            kind,
+            time: TraceNs(time),
+        };
+        let mark = of(LateKind::Mark, 99);
+        assert_eq!(late, [of(LateKind::Sample, 98), mark, mark]);
+        assert_eq!(out, Out::from([(1, vec![100])]));
+    }
+
+    /// A lane is read up to a time, and from there on when the time has passed.
+    #[test]
+    fn up_to_a_time() {
+        let mut order = order();
+        sample(&mut order, 10, 1);
+        sample(&mut order, 30, 1);
+        mark(&mut order, 20, 1, ProbeId(0));
+        let mut ready = order.advance(TraceNs(100), |_| panic!("late"));
+        assert_eq!((ready.samples(), ready.records().count()), (2, 1));
+        let mut parts = ready.parts();
+        let lane = parts.lane(Pid(1), Tid(1)).unwrap();
+        assert!(!lane.has_before(TraceNs(10)) && lane.has_before(TraceNs(11)));
+        assert!(matches!(lane.next(TraceNs(20)), Some(Turn::Samples([s])) if s.time.0 == 10));
+        assert!(lane.next(TraceNs(20)).is_none());
+        assert!(matches!(lane.next(TraceNs(30)), Some(Turn::Record(r)) if r.time.0 == 20));
+        assert!(lane.next(TraceNs(30)).is_none());
+        assert!(matches!(lane.next(TraceNs(31)), Some(Turn::Samples([s])) if s.time.0 == 30));
+        assert!(parts.lane(Pid(1), Tid(2)).is_none());
+    }
+
+    /// Threads that ended leave nothing behind.
+    #[test]
+    fn idle_lanes_go() {
+        let mut order = order();
+        for n in 0..4 * IDLE as i64 {
+            sample(&mut order, n, n as u32);
+            drop(order.advance(TraceNs(n), |_| panic!("late")));
+        }
+        assert!(
+            order.lanes.len() <= 2 * IDLE as usize,
+            "{}",
+            order.lanes.len()
         );
-        assert_eq!(
-            late,
-            [Late {
-                cpu: 2,
-                kind: LateKind::Mark,
-                time: TraceNs(99)
-            }]
-        );
-        assert_eq!(out, [100]);
+        assert_eq!(order.lane_of.len(), order.lanes.len());
+        assert_eq!(order.waiting(), 1);
     }
 }

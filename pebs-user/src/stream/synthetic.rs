@@ -356,7 +356,7 @@ mod tests {
     use super::*;
     use crate::stream::clock::Clock;
     use crate::stream::decode::{Decoded, decode};
-    use crate::stream::order::Order;
+    use crate::stream::order::{Order, Ready};
     use crate::units::TraceNs;
 
     const SMALL: Workload = Workload {
@@ -381,25 +381,23 @@ mod tests {
     /// are nearly but not quite sorted.
     #[test]
     fn well_formed() {
-        let (mut clock, mut order) = (Clock::new(KtimeNs(START_NS)), Order::default());
+        let (mut clock, mut order) = (Clock::new(KtimeNs(START_NS)), Order::new(&[]));
         let (mut sum, mut inversions, mut handed) = (Decoded::default(), 0, 0);
+        let count = |ready: Ready<'_>| (ready.samples() + ready.records().count()) as u64;
         for batch in batches(&SMALL) {
             for (cpu, bytes) in &batch.streams {
-                let (records, payloads) = order.inbox();
-                let start = records.len();
-                let decoded = decode(*cpu, bytes, &mut clock, payloads, records);
-                let pairs = records[start..].windows(2);
-                inversions += pairs.filter(|pair| pair[1].time < pair[0].time).count();
+                inversions += inversions_of(bytes);
+                let decoded = decode(*cpu, bytes, &mut clock, &mut order);
                 sum.samples += decoded.samples;
                 sum.marks += decoded.marks;
                 sum.tasks += decoded.tasks;
                 sum.malformed += decoded.malformed;
             }
             let frontier = clock.trace_of_ktime(batch.frontier);
-            order.advance(frontier, |_| panic!("late"), |_, _| handed += 1);
+            handed += count(order.advance(frontier, |_| panic!("late")));
             assert!(order.waiting() > 0, "the later rings hold newer records");
         }
-        order.advance(TraceNs(i64::MAX), |_| panic!("late"), |_, _| handed += 1);
+        handed += count(order.advance(TraceNs(i64::MAX), |_| panic!("late")));
         assert_eq!(handed, sum.samples + sum.marks + sum.tasks);
         assert!(
             sum.samples >= 9 * sum.marks && sum.marks > 1000 && sum.tasks > 10,
@@ -407,5 +405,18 @@ mod tests {
         );
         assert_eq!(sum.malformed, 0);
         assert!(inversions > 5);
+    }
+
+    /// How often a record's time lies before that of the record before it. Time is the second word.
+    fn inversions_of(mut ring: &[u8]) -> usize {
+        let (mut inversions, mut last) = (0, 0);
+        while let [a, b, c, d, _, _, _, _, rest @ ..] = ring {
+            let length = (u32::from_ne_bytes([*a, *b, *c, *d]) & 0xfff_ffff) as usize;
+            let time = u64::from_ne_bytes(rest[8..16].try_into().unwrap());
+            inversions += usize::from(time < last);
+            last = time;
+            ring = &rest[length.next_multiple_of(8)..];
+        }
+        inversions
     }
 }

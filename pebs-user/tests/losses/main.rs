@@ -9,7 +9,7 @@ mod marks;
 use machine::{Loss, Machine, Visit, What};
 use pebs_user::store::schema::visit_flag;
 use pebs_user::stream::clock::Clock;
-use pebs_user::stream::decode::decode;
+use pebs_user::stream::decode::{Unordered, decode};
 use pebs_user::stream::ledger::{Account, Reason};
 use pebs_user::stream::order::Order;
 use pebs_user::stream::synthetic::{self, START_NS, Workload};
@@ -104,35 +104,29 @@ fn rings_64() {
         ..Workload::default()
     };
     let mut machine = Machine::new(usize::from(workload.cpus));
-    let (mut clock, mut order) = (Clock::new(KtimeNs(START_NS)), Order::default());
-    let (mut sum, mut handed) = ([0; 3], 0);
+    let (mut clock, mut order) = (Clock::new(KtimeNs(START_NS)), Order::new(&[false]));
+    let mut sum = [0; 3];
     let batches = synthetic::batches(&workload);
     assert!(batches.len() > 2, "{} batches", batches.len());
     for batch in batches {
         let mut newer = 0;
+        let frontier = clock.trace_of_ktime(batch.frontier);
         for (cpu, bytes) in &batch.streams {
-            let (records, payloads) = order.inbox();
-            let start = records.len();
-            let decoded = decode(*cpu, bytes, &mut clock, payloads, records);
-            let frontier = clock.trace_of_ktime(batch.frontier);
-            newer += records[start..]
-                .iter()
-                .filter(|r| r.time >= frontier)
-                .count();
+            let mut inbox = Unordered::default();
+            let decoded = decode(*cpu, bytes, &mut clock, &mut inbox);
+            let samples = inbox.samples.iter().map(|(.., sample)| sample.time);
+            let times = samples.chain(inbox.records.iter().map(|record| record.time));
+            newer += times.filter(|time| *time >= frontier).count();
+            decode(*cpu, bytes, &mut clock, &mut order);
             let counts = [decoded.samples, decoded.marks, decoded.tasks];
             machine.emit_bytes(usize::from(cpu.0), bytes, counts);
             (0..3).for_each(|n| sum[n] += counts[n]);
         }
-        order.advance(
-            clock.trace_of_ktime(batch.frontier),
-            |late| panic!("{late:?}"),
-            |_, _| handed += 1,
-        );
+        drop(order.advance(frontier, |late| panic!("{late:?}")));
         assert_eq!(order.waiting(), newer, "only what is newer waits");
         let now = batch.frontier.0 - START_NS;
         machine.drain(now, now + 200_000);
     }
-    assert_eq!(handed + order.waiting() as u64, sum.iter().sum::<u64>());
 
     let recorded = machine.finish(1 << 40);
     assert_eq!(recorded.ledger.cpus.len(), 64);

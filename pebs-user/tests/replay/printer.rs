@@ -5,9 +5,9 @@ use std::fmt::Write;
 use pebs_user::analysis::estimate::{Estimator, FunctionEstimate, TimedSample, VisitTimeline};
 use pebs_user::correlate::{ClosedVisit, Lost, RawSample, Sink, Throttled};
 use pebs_user::store::schema::visit_flag;
-use pebs_user::stream::decode::{Body, Decoded, Record};
+use pebs_user::stream::decode::{Body, Decoded};
 use pebs_user::stream::ledger::Reason;
-use pebs_user::stream::order::{Late, LateKind};
+use pebs_user::stream::order::{Late, LateKind, Ready};
 use pebs_user::units::{Cpu, FunctionId, Ip, Pid, Tid};
 
 /// Counts of samples, marks and other records.
@@ -83,11 +83,14 @@ impl Printer {
         self.decoded.tasks += tasks;
     }
 
-    pub fn count(&mut self, record: &Record) {
-        match record.body {
-            Body::Sample { .. } => self.ordered.samples += 1,
-            Body::Mark { .. } => self.ordered.marks += 1,
-            _ => self.ordered.tasks += 1,
+    /// Counts what is ready.
+    pub fn count(&mut self, ready: &Ready<'_>) {
+        self.ordered.samples += ready.samples() as u64;
+        for record in ready.records() {
+            match record.body {
+                Body::Mark { .. } => self.ordered.marks += 1,
+                _ => self.ordered.tasks += 1,
+            }
         }
     }
 
@@ -152,6 +155,7 @@ impl Printer {
             event,
             exact,
             kernel,
+            ..
         } = sample;
         write!(
             self.text,
@@ -268,12 +272,14 @@ impl Sink for Printer {
         self.trim();
     }
 
-    fn stray(&mut self, sample: &RawSample, pid: Pid, tid: Tid) {
-        self.samples_out += 1;
-        write!(self.text, "stray {}/{} ", pid.0, tid.0).unwrap();
-        self.sums.strays += 1;
-        self.sample(sample);
-        self.trim();
+    fn strays(&mut self, samples: &[RawSample], pid: Pid, tid: Tid) {
+        for sample in samples {
+            self.samples_out += 1;
+            write!(self.text, "stray {}/{} ", pid.0, tid.0).unwrap();
+            self.sums.strays += 1;
+            self.sample(sample);
+            self.trim();
+        }
     }
 
     fn lost(&mut self, cpu: Cpu, what: Lost, reason: Reason) {

@@ -214,7 +214,7 @@ struct Left<'a> {
     recording: &'a Recording,
     /// Closed segments with length and time of last change.
     closed: Vec<(PathBuf, u64, SystemTime)>,
-    /// Rows in closed segments, and in whole batches of open ones.
+    /// Rows in closed segments, and up to the last whole footer of open ones.
     rows: Rows,
 }
 
@@ -280,7 +280,7 @@ impl<'a> Left<'a> {
 /// An open segment that was not closed yet when the writer died.
 fn is_open(path: &Path) -> bool {
     let name = path.file_name().unwrap().to_str().unwrap();
-    name.strip_suffix(".arrows.open")
+    name.strip_suffix(".parquet.open")
         .is_some_and(|number| !path.with_file_name(format!("{number}.parquet")).exists())
 }
 

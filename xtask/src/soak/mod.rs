@@ -210,7 +210,9 @@ struct Found {
 struct Account {
     seen: u64,
     written: u64,
-    /// With a reason.
+    /// Ends of items that began before the recording.
+    unmatched: u64,
+    /// With any other reason.
     lost: u64,
     balances: bool,
 }
@@ -226,11 +228,13 @@ impl Found {
             let number = |value: &Value| value.as_u64().unwrap_or(0);
             let (seen, written) = (number(&account["seen"]), number(&account["written"]));
             let reasons = account["reasons"].as_object();
-            let lost = reasons.map_or(0, |all| all.values().map(number).sum());
+            let with_reason: u64 = reasons.map_or(0, |all| all.values().map(number).sum());
+            let unmatched = number(&account["reasons"]["unmatched_mark"]);
             sum.seen += seen;
             sum.written += written;
-            sum.lost += lost;
-            sum.balances &= seen == written + lost;
+            sum.unmatched += unmatched;
+            sum.lost += with_reason - unmatched;
+            sum.balances &= seen == written + with_reason;
         }
         sum
     }
@@ -256,8 +260,8 @@ impl Found {
             rows.push((
                 kind,
                 format!(
-                    "{} seen, {rate:.0}/s; {} with a reason ({lost:.4} %)",
-                    account.seen, account.lost
+                    "{} seen, {rate:.0}/s; {} lost ({lost:.4} %), {} unmatched",
+                    account.seen, account.lost, account.unmatched
                 ),
             ));
             fault(account.seen == 0, format!("no {kind}"));

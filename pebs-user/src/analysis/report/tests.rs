@@ -136,7 +136,7 @@ impl Maker {
             oncpu_ns: self.info.switches.then_some(oncpu),
             samples,
             flags,
-            args: vec![Some(arg)],
+            args: vec![Some(arg)].into(),
         };
         let open = flags & visit_flag::OPEN_AT_END != 0;
         let row = if open {

@@ -89,6 +89,7 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
     let options = WriterOptions {
         segment: plan.segment,
         flush: FLUSH,
+        ..WriterOptions::default()
     };
     let writer = TraceWriter::create(&plan.output, &info, options)?;
     let workers = Workers::start(plan, rings, sideband, writer, origin);

@@ -3,6 +3,7 @@
 //! A machine has a ring per CPU. To fill 64 on one with fewer, the rings take turns behind each CPU:
 //! the kernel programs look theirs up at every record.
 
+use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
@@ -25,8 +26,8 @@ use crate::pmu::open::{
 };
 use crate::stream::clock::Clock;
 use crate::stream::decode::{Body, decode};
-use crate::stream::order::Order;
-use crate::units::{Pid, TraceNs};
+use crate::stream::order::{Order, Turn};
+use crate::units::{Pid, Tid, TraceNs};
 
 const RINGS: u16 = 64;
 /// Room for some 6,500 marks.
@@ -196,27 +197,27 @@ struct Consumer {
     by_ring: Vec<u64>,
     /// Ids as they came out of the order.
     ids: Vec<u64>,
-    last: TraceNs,
+    /// Time of each thread's last one.
+    last: HashMap<Tid, TraceNs>,
 }
 
 impl Consumer {
     fn new() -> Self {
         Self {
             clock: Clock::new(KtimeNs(0)),
-            order: Order::default(),
+            order: Order::new(&[false]),
             frontier: KtimeNs(0),
             by_ring: vec![0; usize::from(RINGS)],
             ids: Vec::new(),
-            last: TraceNs(0),
+            last: HashMap::new(),
         }
     }
 
     /// Nothing in the cycle is behind the frontier of the one before, and what is below its own
-    /// comes out in order.
+    /// comes out in order, thread by thread.
     fn take(&mut self, cycle: &Cycle) {
         for (ring, bytes) in &cycle.streams {
-            let (records, payloads) = self.order.inbox();
-            let decoded = decode(*ring, bytes, &mut self.clock, payloads, records);
+            let decoded = decode(*ring, bytes, &mut self.clock, &mut self.order);
             assert_eq!((decoded.malformed, decoded.samples), (0, 0), "{decoded:?}");
             self.by_ring[usize::from(ring.0)] += decoded.marks;
         }
@@ -229,17 +230,17 @@ impl Consumer {
         let Self {
             order, ids, last, ..
         } = self;
-        order.advance(
-            frontier,
-            |late| panic!("{late:?}"),
-            |record, _| {
+        let mut ready = order.advance(frontier, |late| panic!("{late:?}"));
+        ready.parts().each(|lane, _| {
+            let last = last.entry(lane.tid).or_insert(TraceNs(0));
+            while let Some(Turn::Record(record)) = lane.next(frontier) {
                 assert!(record.time >= *last, "{record:?} comes after {last:?}");
                 *last = record.time;
                 if let Body::Mark { id: Some(id), .. } = record.body {
                     ids.push(id);
                 }
-            },
-        );
+            }
+        });
     }
 
     fn marks(&self) -> u64 {
@@ -347,9 +348,11 @@ fn rings_64() {
         consumed.join().unwrap();
     });
     draining.stop();
-    let last = consumer.last;
-    consumer.advance(TraceNs(i64::MAX));
-    assert_eq!(consumer.last, last, "the last frontier is behind all marks");
+    assert_eq!(
+        consumer.order.waiting(),
+        0,
+        "marks behind the last frontier"
+    );
 
     let made = flow.made.load(Ordering::Acquire);
     assert_eq!(kernel.count(Counter::MarkEmitted), made);

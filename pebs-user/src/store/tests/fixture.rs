@@ -25,7 +25,7 @@ pub(in crate::store) fn info() -> RunInfo {
     }
 }
 
-pub(in crate::store) fn visit(n: u64) -> VisitRow {
+pub(in crate::store) fn visit(n: u64) -> VisitRow<'static> {
     let ended = n % 7 != 3;
     let begin = n as i64 * 1000;
     VisitRow {
@@ -46,7 +46,8 @@ pub(in crate::store) fn visit(n: u64) -> VisitRow {
             (n.is_multiple_of(2)).then_some(ArgValue::U64(u64::MAX - n)),
             Some(ArgValue::I64(-(n as i64))),
             (!n.is_multiple_of(3)).then(|| ArgValue::Str(format!("key:{n}").into())),
-        ],
+        ]
+        .into(),
     }
 }
 

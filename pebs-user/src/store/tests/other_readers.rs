@@ -46,8 +46,13 @@ fn run(script: &str, trace: &Path) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-fn write(dir: &Path) {
-    let mut writer = TraceWriter::create(dir, &info(), WriterOptions::default()).unwrap();
+/// `compact`: by the general writer; else the files are as the columns were encoded.
+fn write(dir: &Path, compact: bool) {
+    let options = WriterOptions {
+        compact,
+        ..WriterOptions::default()
+    };
+    let mut writer = TraceWriter::create(dir, &info(), options).unwrap();
     for second in 0..20 {
         let from = second * VISITS / 20;
         fixture::write(&mut writer, from, from + VISITS / 20).unwrap();
@@ -117,8 +122,10 @@ print(json.dumps(r))
 "#;
 
 const PANDAS: &str = r#"
-import sys, json, pandas
+import sys, json, glob, pandas, pyarrow.parquet
 t = sys.argv[1]
+for file in glob.glob(f'{t}/*/*.parquet'):
+    pyarrow.parquet.read_table(file, page_checksum_verification=True)
 v, s, f, w, fn, l = (pandas.read_parquet(f'{t}/{x}', engine='pyarrow', dtype_backend='pyarrow') for x in
     ('visits', 'samples', 'visit_functions', 'waits', 'functions', 'losses'))
 print(json.dumps({
@@ -132,26 +139,30 @@ print(json.dumps({
 }))
 "#;
 
-// DuckDB counts and sums what was written, with the files as they are.
+// DuckDB counts and sums what was written, in compacted segments and in those as they were encoded.
 #[test]
 fn duckdb_reads_the_same() {
     if !has("duckdb") {
         return;
     }
     let parent = tempfile::tempdir().unwrap();
-    let dir = parent.path().join("t");
-    write(&dir);
-    assert_eq!(run(DUCKDB, &dir), truth());
+    for compact in [true, false] {
+        let dir = parent.path().join(compact.to_string());
+        write(&dir, compact);
+        assert_eq!(run(DUCKDB, &dir), truth(), "compact: {compact}");
+    }
 }
 
-// So do pandas and pyarrow.
+// So do pandas and pyarrow, which finds the pages' checksums right.
 #[test]
 fn pandas_reads_the_same() {
     if !has("pandas") || !has("pyarrow") {
         return;
     }
     let parent = tempfile::tempdir().unwrap();
-    let dir = parent.path().join("t");
-    write(&dir);
-    assert_eq!(run(PANDAS, &dir), truth());
+    for compact in [true, false] {
+        let dir = parent.path().join(compact.to_string());
+        write(&dir, compact);
+        assert_eq!(run(PANDAS, &dir), truth(), "compact: {compact}");
+    }
 }

@@ -1,0 +1,119 @@
+//! Parquet pages, encoded as the values come.
+//!
+//! A general writer buffers values, chooses encodings and builds dictionaries; that costs several
+//! times what the other stages do together. What we write is known: numbers that rise or repeat.
+//! So there is one encoding for whole numbers ([`delta`]), one for addresses ([`addresses`]), and
+//! plain values for the rest ([`plain`]). No codec: closed segments are compacted by a general
+//! writer later, off the path of the records.
+//!
+//! Invariant: what is made here is read by any Parquet reader; the tests compare with several.
+//! Source: the Parquet format, <https://parquet.apache.org/docs/file-format/>: `Encodings.md`,
+//! `parquet.thrift`.
+
+pub(super) mod addresses;
+pub(super) mod delta;
+pub(super) mod levels;
+mod pack;
+pub(super) mod plain;
+
+use parquet::basic::Encoding;
+
+/// Values that are not null in a data page at most: one and 511 blocks of 128 differences.
+const PAGE_VALUES: usize = 1 + 511 * delta::BLOCK;
+
+/// Kind of page in its header. Source: `PageType`, parquet.thrift.
+#[derive(Clone, Copy, Debug)]
+enum PageKind {
+    Data = 0,
+    Dictionary = 2,
+}
+
+/// The pages of a column chunk so far, one behind the other as they will stand in the file.
+#[derive(Debug, Default)]
+pub(super) struct Pages {
+    bytes: Vec<u8>,
+    /// Body of the page at hand, filled and emptied by [`Pages::end`].
+    body: Vec<u8>,
+}
+
+impl Pages {
+    /// The finished pages.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Forgets all pages, keeps the room.
+    pub(super) fn clear(&mut self) {
+        self.bytes.clear();
+        self.body.clear();
+    }
+
+    /// Ends a data page of `values`, nulls included, whose body `fill` writes.
+    fn end(&mut self, values: u32, encoding: Encoding, fill: impl FnOnce(&mut Vec<u8>)) {
+        self.put(PageKind::Data, values, encoding, fill);
+    }
+
+    fn put(
+        &mut self,
+        kind: PageKind,
+        values: u32,
+        encoding: Encoding,
+        fill: impl FnOnce(&mut Vec<u8>),
+    ) {
+        self.body.clear();
+        fill(&mut self.body);
+        header(&mut self.bytes, kind, values, encoding, &self.body);
+        self.bytes.extend_from_slice(&self.body);
+    }
+}
+
+/// Appends a page header in Thrift's compact protocol.
+///
+/// Every field's number is one or a few more than the last one's, which stands in the high half of
+/// its first byte; the low half is its type, 5 for an i32 and 12 for a struct.
+/// Source: `PageHeader`, `DataPageHeader`, `DictionaryPageHeader`, parquet.thrift; Thrift's
+/// compact protocol specification.
+fn header(out: &mut Vec<u8>, kind: PageKind, values: u32, encoding: Encoding, body: &[u8]) {
+    const NEXT_I32: u8 = 0x15;
+    const STOP: u8 = 0;
+    let i32_field = |out: &mut Vec<u8>, value: i32| {
+        out.push(NEXT_I32);
+        varint(out, zigzag(i64::from(value)));
+    };
+    let length = body.len() as i32;
+    i32_field(out, kind as i32);
+    i32_field(out, length);
+    i32_field(out, length);
+    i32_field(out, crc32fast::hash(body) as i32);
+    match kind {
+        // Field 5, the next one.
+        PageKind::Data => {
+            out.push(0x1c);
+            i32_field(out, values as i32);
+            i32_field(out, encoding as i32);
+            i32_field(out, Encoding::RLE as i32);
+            i32_field(out, Encoding::RLE as i32);
+        }
+        // Field 7: three more than the last.
+        PageKind::Dictionary => {
+            out.push(0x3c);
+            i32_field(out, values as i32);
+            i32_field(out, encoding as i32);
+        }
+    }
+    out.extend([STOP, STOP]);
+}
+
+/// Seven bits a byte, the lowest first.
+fn varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// Small numbers of either sign become small numbers.
+const fn zigzag(value: i64) -> u64 {
+    ((value << 1) ^ (value >> 63)) as u64
+}

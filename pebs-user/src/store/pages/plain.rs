@@ -1,0 +1,98 @@
+//! Values as they are: PLAIN.
+
+use parquet::basic::Encoding;
+
+use super::Pages;
+use super::levels::Levels;
+
+/// Bytes of a page, about.
+const PAGE_BYTES: usize = 512 << 10;
+
+/// The values of a column chunk that are kept as bytes: floats and text.
+#[derive(Debug, Default)]
+pub(in crate::store) struct Plain {
+    values: Vec<u8>,
+}
+
+impl Plain {
+    /// Appends a number; says whether the page is full and [`Plain::end_page`] is due.
+    #[inline]
+    #[must_use]
+    pub(in crate::store) fn push_f64(&mut self, value: f64) -> bool {
+        self.values.extend_from_slice(&value.to_le_bytes());
+        self.values.len() >= PAGE_BYTES
+    }
+
+    /// Appends text; says whether the page is full. Text beyond 4 GiB is cut, which no caller has.
+    #[inline]
+    #[must_use]
+    pub(in crate::store) fn push_text(&mut self, text: &str) -> bool {
+        self.values
+            .extend_from_slice(&(text.len() as u32).to_le_bytes());
+        self.values.extend_from_slice(text.as_bytes());
+        self.values.len() >= PAGE_BYTES
+    }
+
+    /// Ends the page, if it has a row. `rows`: of the page, where no row can be null.
+    pub(in crate::store) fn end_page(
+        &mut self,
+        pages: &mut Pages,
+        rows: u32,
+        levels: Option<&mut Levels>,
+    ) {
+        if rows > 0 {
+            pages.end(rows, Encoding::PLAIN, |body| {
+                if let Some(levels) = levels {
+                    levels.take(body);
+                }
+                body.extend_from_slice(&self.values);
+            });
+        }
+        self.values.clear();
+    }
+
+    /// Forgets everything, keeps the room.
+    pub(in crate::store) fn clear(&mut self) {
+        self.values.clear();
+    }
+}
+
+/// Truth values, a bit each.
+#[derive(Debug, Default)]
+pub(in crate::store) struct Bits {
+    bytes: Vec<u8>,
+    rows: u32,
+}
+
+impl Bits {
+    /// Appends a value; says whether the page is full and [`Bits::end_page`] is due.
+    #[inline]
+    #[must_use]
+    pub(in crate::store) fn push(&mut self, set: bool) -> bool {
+        let bit = self.rows % 8;
+        if bit == 0 {
+            self.bytes.push(0);
+        }
+        if let Some(last) = self.bytes.last_mut() {
+            *last |= u8::from(set) << bit;
+        }
+        self.rows += 1;
+        self.bytes.len() > PAGE_BYTES
+    }
+
+    /// Ends the page, if it has a row.
+    pub(in crate::store) fn end_page(&mut self, pages: &mut Pages) {
+        if self.rows > 0 {
+            pages.end(self.rows, Encoding::PLAIN, |body| {
+                body.extend_from_slice(&self.bytes);
+            });
+        }
+        self.clear();
+    }
+
+    /// Forgets everything, keeps the room.
+    pub(in crate::store) fn clear(&mut self) {
+        self.bytes.clear();
+        self.rows = 0;
+    }
+}

@@ -1,0 +1,109 @@
+//! The whole part of a Parquet file that grows by row groups and may end anywhere.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek as _, SeekFrom, Take};
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
+use parquet::file::reader::{ChunkReader, Length};
+
+/// What a footer ends with: its length, and the format's magic.
+const TAIL: u64 = 8;
+
+/// Bytes looked through at once for the end of a footer.
+const WINDOW: u64 = 1 << 20;
+
+/// The first bytes of a file.
+#[derive(Clone)]
+pub(super) struct Prefix {
+    file: Arc<File>,
+    bytes: u64,
+}
+
+impl Prefix {
+    /// A file up to the last footer in it that makes sense; `None` without one.
+    pub(super) fn whole_parquet(file: File) -> io::Result<Option<Self>> {
+        let file = Arc::new(file);
+        let mut end = file.metadata()?.len();
+        while end > TAIL {
+            let start = end.saturating_sub(WINDOW);
+            let mut window = vec![0; (end - start) as usize];
+            file.read_exact_at(&mut window, start)?;
+            let magics = window.windows(4).enumerate().rev();
+            for (at, _) in magics.filter(|(_, word)| word == b"PAR1") {
+                let bytes = start + at as u64 + 4;
+                if has_footer_at(&file, bytes)? {
+                    return Ok(Some(Self { file, bytes }));
+                }
+            }
+            if start == 0 {
+                break;
+            }
+            // A magic that the window's begin cuts is found in the next one.
+            end = start + 3;
+        }
+        Ok(None)
+    }
+
+    /// How many bytes there are.
+    pub(super) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+/// Whether the bytes before `end` are a footer whose row groups all lie before it.
+fn has_footer_at(file: &File, end: u64) -> io::Result<bool> {
+    let Some(tail) = end.checked_sub(TAIL) else {
+        return Ok(false);
+    };
+    let mut length = [0; 4];
+    file.read_exact_at(&mut length, tail)?;
+    let length = u64::from(u32::from_le_bytes(length));
+    let Some(begin) = tail.checked_sub(length) else {
+        return Ok(false);
+    };
+    let mut footer = vec![0; length as usize];
+    file.read_exact_at(&mut footer, begin)?;
+    let decode = || ParquetMetaDataReader::decode_metadata(&footer);
+    // The decoder checks lengths, but panics on some bytes that are no footer.
+    let decoded = std::panic::catch_unwind(std::panic::AssertUnwindSafe(decode));
+    Ok(matches!(decoded, Ok(Ok(metadata)) if lies_before(&metadata, begin)))
+}
+
+fn lies_before(metadata: &ParquetMetaData, end: u64) -> bool {
+    let mut columns = metadata.row_groups().iter().flat_map(|g| g.columns());
+    columns.all(|column| {
+        let (start, length) = column.byte_range();
+        start.checked_add(length).is_some_and(|last| last <= end)
+    })
+}
+
+impl Length for Prefix {
+    fn len(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl ChunkReader for Prefix {
+    type T = Take<BufReader<File>>;
+
+    fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
+        let mut file = self.file.try_clone()?;
+        file.seek(SeekFrom::Start(start))?;
+        let rest = self.bytes.saturating_sub(start);
+        Ok(BufReader::new(file).take(rest))
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
+        let rest = self.bytes.saturating_sub(start);
+        if length as u64 > rest {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        }
+        let mut bytes = vec![0; length];
+        self.file.read_exact_at(&mut bytes, start)?;
+        Ok(bytes.into())
+    }
+}
