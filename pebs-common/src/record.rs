@@ -28,6 +28,8 @@ pub enum Kind {
     Clock = 9,
     /// A [`Task`]: a traced thread took a page fault.
     PageFault = 10,
+    /// A [`Task`]: the kernel stops an event's counter until the next tick.
+    Throttle = 11,
 }
 
 impl Kind {
@@ -45,6 +47,7 @@ impl Kind {
             8 => Self::Exit,
             9 => Self::Clock,
             10 => Self::PageFault,
+            11 => Self::Throttle,
             _ => return None,
         })
     }
@@ -223,12 +226,12 @@ pub struct Switch {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// The thread it happened to.
+    /// The thread it happened to. Throttle: the thread that ran; index: the event.
     pub head: Head,
     /// ns on `CLOCK_MONOTONIC`.
     pub time_ns: u64,
     /// Fork: the child's pid in the low half, its tid in the high half. Exec: the tid that the
-    /// thread had before. Exit: 1 if it was the process's last thread, else 0. Page fault: 0.
+    /// thread had before. Exit: 1 if it was the process's last thread, else 0. Page fault and throttle: 0.
     pub other: u64,
 }
 

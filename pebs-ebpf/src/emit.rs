@@ -27,7 +27,7 @@ pub const MARKS: Tally = Tally {
     no_ring: Counter::MarkNoRing,
 };
 
-/// Counters of switch, fork, exec, exit, page fault and clock records.
+/// Counters of switch, fork, exec, exit, page fault, throttle and clock records.
 pub const TASKS: Tally = Tally {
     emitted: Counter::TaskEmitted,
     dropped: Counter::TaskDropped,
@@ -80,6 +80,18 @@ pub fn emit_sample<T: 'static>(fill: impl FnOnce(&mut MaybeUninit<T>)) {
         return count(SAMPLES.dropped);
     }
     put(ring, SAMPLES, fill);
+}
+
+/// Puts one record into this CPU's sample ring, whatever room is left: for programs that run where
+/// samples are taken.
+#[inline(always)]
+pub fn emit_beside_samples<T: 'static>(tally: Tally, fill: impl FnOnce(&mut MaybeUninit<T>)) {
+    // SAFETY: the helper takes no pointer.
+    let cpu = unsafe { bpf_get_smp_processor_id() };
+    match SAMPLE_RINGS.get(cpu) {
+        Some(ring) => put(ring, tally, fill),
+        None => count(tally.no_ring),
+    }
 }
 
 #[inline(always)]

@@ -57,6 +57,10 @@ pub static SAMPLE_LIMIT: Global<u64> = Global::new(0);
 #[unsafe(no_mangle)]
 pub static SAMPLE_TIME_OFFSET: Global<u64> = Global::new(0);
 
+/// Offset of `hw.interrupts` in the kernel's `struct perf_event`.
+#[unsafe(no_mangle)]
+pub static EVENT_INTERRUPTS_OFFSET: Global<u64> = Global::new(0);
+
 /// Offset of `pid` in `struct task_struct`; `tgid` follows it.
 #[unsafe(no_mangle)]
 pub static TASK_PID_OFFSET: Global<u64> = Global::new(0);

@@ -5,14 +5,18 @@ use aya_ebpf::helpers::{bpf_ktime_get_ns, bpf_probe_read_kernel};
 use aya_ebpf::macros::perf_event;
 use aya_ebpf::programs::PerfEventContext;
 use pebs_common::counter::Counter;
-use pebs_common::record::{Head, Kind, Sample, sample_flag};
+use pebs_common::record::{Head, Kind, Sample, Task, sample_flag};
 
-use crate::emit::{count, emit_sample};
-use crate::maps::{EXCLUDE_KERNEL, PERF_CLOCK_EVENTS, SAMPLE_TIME_OFFSET};
+use crate::emit::{TASKS, count, emit_beside_samples, emit_sample};
+use crate::maps::{EVENT_INTERRUPTS_OFFSET, EXCLUDE_KERNEL, PERF_CLOCK_EVENTS, SAMPLE_TIME_OFFSET};
 use crate::task;
 
 /// `PERF_EFLAGS_EXACT`: the ip is exact. Source: arch/x86/include/asm/perf_event.h.
 const EFLAGS_EXACT: u64 = 1 << 3;
+
+/// `hw.interrupts` of an event that the kernel stops until the next tick, for it came too often.
+/// Set before the program runs. Source: `MAX_INTERRUPTS`, kernel/events/core.c.
+const MAX_INTERRUPTS: u64 = u64::MAX;
 
 /// What a perf_event program's context really is.
 /// Source: `struct bpf_perf_event_data_kern`, include/linux/bpf_perf_event.h.
@@ -39,12 +43,54 @@ pub fn perf_time(ctx: &PerfEventContext) -> Option<u64> {
         .filter(|&time| time != 0)
 }
 
+/// Whether this sample is the event's last before the kernel stops it until the next tick.
 #[inline(always)]
-fn sample<const EVENT: u8>(ctx: &PerfEventContext) -> u32 {
+fn is_throttled(ctx: &PerfEventContext) -> bool {
+    // SAFETY: the helper checks the address.
+    let Ok(kernel) = (unsafe { bpf_probe_read_kernel(ctx.as_ptr().cast::<KernelContext>()) })
+    else {
+        return false;
+    };
+    let interrupts = kernel
+        .event
+        .wrapping_add(EVENT_INTERRUPTS_OFFSET.load() as usize)
+        .cast::<u64>();
+    // SAFETY: the helper checks the address.
+    let interrupts = unsafe { bpf_probe_read_kernel(interrupts) };
+    interrupts == Ok(MAX_INTERRUPTS)
+}
+
+/// Says that the counter stops, whoever runs: it may be the CPU's, and a traced thread may run
+/// before the next tick. Behind the sample, which would else seem to be the first one after it.
+#[inline(always)]
+fn throttle<const EVENT: u8>() {
+    emit_beside_samples::<Task>(TASKS, |room| {
+        let ids = task::current();
+        // SAFETY: the helper takes no pointer.
+        let time_ns = unsafe { bpf_ktime_get_ns() };
+        room.write(Task {
+            head: Head::new(Kind::Throttle, 0, EVENT, ids.pid, ids.tid),
+            time_ns,
+            other: 0,
+        });
+    });
+}
+
+#[inline(always)]
+fn event<const EVENT: u8>(ctx: &PerfEventContext) -> u32 {
+    sample::<EVENT>(ctx);
+    if is_throttled(ctx) {
+        throttle::<EVENT>();
+    }
+    0
+}
+
+#[inline(always)]
+fn sample<const EVENT: u8>(ctx: &PerfEventContext) {
     let ids = task::current();
     if !task::is_traced(ids.pid) {
         count(Counter::SampleFiltered);
-        return 0;
+        return;
     }
     // SAFETY: the verifier knows the context and checks these reads.
     let (ip, sp, eflags, cs) = unsafe {
@@ -54,7 +100,7 @@ fn sample<const EVENT: u8>(ctx: &PerfEventContext) -> u32 {
     let kernel = cs & 3 == 0;
     if kernel && EXCLUDE_KERNEL.load() != 0 {
         count(Counter::SampleExcluded);
-        return 0;
+        return;
     }
     let mut flags = 0;
     if eflags & EFLAGS_EXACT != 0 {
@@ -67,7 +113,7 @@ fn sample<const EVENT: u8>(ctx: &PerfEventContext) -> u32 {
     if PERF_CLOCK_EVENTS.load() & (1 << EVENT) != 0 {
         let Some(time) = perf_time(ctx) else {
             count(Counter::SampleNoTime);
-            return 0;
+            return;
         };
         own_time = time;
         flags |= sample_flag::PERF_CLOCK;
@@ -87,7 +133,6 @@ fn sample<const EVENT: u8>(ctx: &PerfEventContext) -> u32 {
             sp: if kernel { 0 } else { sp },
         });
     });
-    0
 }
 
 macro_rules! sample_programs {
@@ -95,7 +140,7 @@ macro_rules! sample_programs {
         $(
             #[perf_event]
             pub fn $name(ctx: PerfEventContext) -> u32 {
-                sample::<$event>(&ctx)
+                event::<$event>(&ctx)
             }
         )*
     };

@@ -37,11 +37,11 @@
 //! # Threads of a recording
 //!
 //! The main thread waits for the end (signals, time, the command, the target) in a tokio loop and
-//! looks after throttling and CPUs that come and go. The *draining* thread empties all rings every few
-//! ms and hands the bytes on as a cycle. The *pipeline* thread does everything from decoding to
-//! encoded pages. A background thread of [`store::writer`] compacts closed segments. Memory between the
-//! threads is bounded in bytes; when the bound is reached the rings fill, and the kernel programs
-//! refuse samples (never marks, as long as samples can be refused) and count them.
+//! looks after CPUs that come and go. The *draining* thread empties all rings every few ms and hands
+//! the bytes on as a cycle. The *pipeline* thread does everything from decoding to encoded pages. A
+//! background thread of [`store::writer`] compacts closed segments. Memory between the threads is
+//! bounded in bytes; when the bound is reached the rings fill, and the kernel programs refuse samples
+//! (never marks, as long as samples can be refused) and count them.
 //!
 //! Once everything is attached, each of them gives up what it does not need of root's rights.
 //!
@@ -97,6 +97,9 @@
 //! * What `--keep` leaves out is decided when a visit closes, after its estimates and before its rows:
 //!   a visit that is kept is whole, one that is not has a row in `visits` and its part in
 //!   `function_stats`. Its samples are booked as `not_kept`.
+//! * The kernel tells no program that it throttles a counter. But a sample program sees it in the
+//!   event, at the last sample before; so the range is known to the ns at its begin, whatever the
+//!   event, and the visits in it can be flagged when they close.
 //! * Time off the CPU is kept in a table of its own, `waits`, with the function in which the thread
 //!   left user space; `visit_functions` holds time on the CPU only.
 

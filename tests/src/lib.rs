@@ -12,12 +12,14 @@
     reason = "everything here runs in tests, where a panic is the report"
 )]
 
+pub mod bpf;
 pub mod check;
 pub mod locks;
 pub mod machine;
 pub mod process;
 pub mod recording;
 pub mod redis;
+pub mod sysctl;
 pub mod table;
 pub mod trace;
 pub mod truth;

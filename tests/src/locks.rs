@@ -1,11 +1,12 @@
 //! Machine-wide locks between tests, whatever process they run in.
 
 use std::fs::File;
+use std::sync::Arc;
 
-/// Holds a lock until dropped.
-#[derive(Debug)]
+/// Holds a lock until it and all its clones are dropped.
+#[derive(Clone, Debug)]
 pub struct Lock {
-    _file: File,
+    _file: Arc<File>,
 }
 
 impl Lock {
@@ -24,7 +25,9 @@ impl Lock {
             .unwrap_or_else(|e| panic!("cannot open lock file {}: {e}", path.display()));
         file.lock()
             .unwrap_or_else(|e| panic!("cannot lock {}: {e}", path.display()));
-        Self { _file: file }
+        Self {
+            _file: Arc::new(file),
+        }
     }
 
     /// The lock that every recording holds, so that tests don't disturb each other's timing.

@@ -47,6 +47,26 @@ pub fn root() -> Result<(), String> {
     }
 }
 
+/// A Python that can import these modules: `PEBS_TRACE_PYTHON`, else `python3`.
+///
+/// # Errors
+/// The reason to skip.
+pub fn python(modules: &[&str]) -> Result<PathBuf, String> {
+    let python = std::env::var_os("PEBS_TRACE_PYTHON").unwrap_or_else(|| "python3".into());
+    let modules = modules.join(", ");
+    let import = std::process::Command::new(&python)
+        .args(["-c", &format!("import {modules}")])
+        .output();
+    if import.is_ok_and(|output| output.status.success()) {
+        Ok(python.into())
+    } else {
+        Err(format!(
+            "{} cannot import {modules}: set PEBS_TRACE_PYTHON",
+            python.display()
+        ))
+    }
+}
+
 /// At least that many CPUs.
 ///
 /// # Errors

@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal};
+use rustix::process::Pid;
+pub use rustix::process::Signal;
 
 /// Longest time that any child of a test may take.
 pub const TIMEOUT: Duration = Duration::from_secs(120);

@@ -33,6 +33,7 @@ pub fn pebs_trace<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Finishe
 pub struct Recorder {
     args: Vec<OsString>,
     place: TempDir,
+    lock: Option<Lock>,
 }
 
 impl Recorder {
@@ -44,7 +45,15 @@ impl Recorder {
     pub fn new(spec: &str) -> Self {
         let place = tempfile::tempdir().expect("temporary directory is writable");
         let args = vec!["-o".into(), place.path().join("trace").into()];
-        Self { args, place }.args(&["--uprobe", spec])
+        let lock = None;
+        Self { args, place, lock }.args(&["--uprobe", spec])
+    }
+
+    /// Records under a lock that the test holds already.
+    #[must_use]
+    pub fn under(mut self, lock: Lock) -> Self {
+        self.lock = Some(lock);
+        self
     }
 
     /// Adds arguments.
@@ -56,8 +65,8 @@ impl Recorder {
 
     /// Records a command from its first instruction to its end.
     #[must_use]
-    pub fn command(self, program: &Path, args: &[&str]) -> Recording {
-        let _lock = Lock::recording();
+    pub fn command(mut self, program: &Path, args: &[&str]) -> Recording {
+        let _lock = self.lock();
         let truth = TruthFile::new();
         let mut command = Command::new(machine::pebs_trace());
         command.args(&self.args).arg("--").arg(program).args(args);
@@ -67,8 +76,8 @@ impl Recorder {
 
     /// Records a workload from its first instruction to its end.
     #[must_use]
-    pub fn workload(self, workload: &Workload, args: &[&str]) -> (Recording, Truth) {
-        let _lock = Lock::recording();
+    pub fn workload(mut self, workload: &Workload, args: &[&str]) -> (Recording, Truth) {
+        let _lock = self.lock();
         let truth = TruthFile::new();
         let mut command = Command::new(machine::pebs_trace());
         command.args(&self.args).arg("--").arg(&workload.path);
@@ -103,14 +112,25 @@ impl Recorder {
     /// everything is attached.
     #[must_use]
     pub fn start(self) -> Live {
-        let lock = Lock::recording();
-        let mut tool = Running::start(Command::new(machine::pebs_trace()).args(&self.args));
-        tool.wait_for_line("recording");
+        let mut live = self.launch();
+        live.wait_until_it_records();
+        live
+    }
+
+    /// Starts to record, and returns at once.
+    #[must_use]
+    pub fn launch(mut self) -> Live {
+        let lock = self.lock();
+        let tool = Running::start(Command::new(machine::pebs_trace()).args(&self.args));
         Live {
             tool,
             place: self.place,
             _lock: lock,
         }
+    }
+
+    fn lock(&mut self) -> Lock {
+        self.lock.take().unwrap_or_else(Lock::recording)
     }
 }
 
@@ -128,6 +148,14 @@ impl Live {
     #[must_use]
     pub fn dir(&self) -> PathBuf {
         self.place.path().join("trace")
+    }
+
+    /// Returns once everything is attached.
+    ///
+    /// # Panics
+    /// If the tool ends first, with all that it printed.
+    pub fn wait_until_it_records(&mut self) {
+        self.tool.wait_for_line("recording");
     }
 
     /// Ends it as Ctrl-C would.

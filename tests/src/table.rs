@@ -1,12 +1,16 @@
 //! Reads a table of a trace, a folder of Parquet segments, into plain vectors.
 
 use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::{cast, concat_batches};
 use arrow::datatypes::{DataType, Float64Type, Int64Type, UInt64Type};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+
+/// Last bytes of a Parquet file.
+const MAGIC: &[u8] = b"PAR1";
 
 /// All rows of one table, in the order of its segments' names.
 #[derive(Clone, Debug)]
@@ -132,6 +136,25 @@ impl Table {
         );
         cast
     }
+}
+
+/// Rows of an open segment, up to the last footer that is whole: what a reader makes of the file
+/// cut there.
+///
+/// # Panics
+/// If the file cannot be read.
+#[must_use]
+pub fn rows_of_open(path: &Path) -> usize {
+    let bytes = std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let ends = (MAGIC.len()..bytes.len()).rev();
+    let footers = ends.filter(|at| bytes[*at..].starts_with(MAGIC));
+    let rows = |at: usize| {
+        let mut cut = tempfile::tempfile().expect("temporary file");
+        cut.write_all(&bytes[..at + MAGIC.len()]).expect("room");
+        let reader = ParquetRecordBatchReaderBuilder::try_new(cut).ok()?;
+        Some(reader.metadata().file_metadata().num_rows() as usize)
+    };
+    footers.into_iter().find_map(rows).unwrap_or(0)
 }
 
 /// Closed segments of a table, by name.

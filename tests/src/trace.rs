@@ -27,6 +27,8 @@ pub mod flag {
     pub const MIGRATED: u64 = 1 << 6;
     /// Taken off the CPU while it could have run.
     pub const PREEMPTED: u64 = 1 << 7;
+    /// The kernel throttled sampling.
+    pub const THROTTLED: u64 = 1 << 9;
     /// The details were not kept.
     pub const CONDENSED: u64 = 1 << 10;
 }
@@ -113,8 +115,35 @@ pub struct Sample {
     pub ip: u64,
     /// Thread.
     pub tid: u64,
+    /// CPU.
+    pub cpu: u64,
     /// Flags.
     pub flags: u64,
+}
+
+/// One row of `losses`.
+#[derive(Clone, Debug)]
+pub struct Loss {
+    /// Begin, ns on the trace clock.
+    pub begin_ns: i64,
+    /// End.
+    pub end_ns: i64,
+    /// CPU; `None`: not known, or all.
+    pub cpu: Option<u64>,
+    /// Thread.
+    pub tid: Option<u64>,
+    /// Why.
+    pub reason: String,
+    /// Records lost.
+    pub records: Option<u64>,
+}
+
+impl Loss {
+    /// Whether it touches the visit.
+    #[must_use]
+    pub fn overlaps(&self, visit: &Visit) -> bool {
+        self.begin_ns <= visit.end_ns.unwrap_or(i64::MAX) && visit.begin_ns <= self.end_ns
+    }
 }
 
 /// One row of `waits`.
@@ -305,7 +334,8 @@ impl Trace {
         let t = self.table("samples");
         let (time, visit_id, function_id) =
             (t.i64("time_ns"), t.u64("visit_id"), t.u64("function_id"));
-        let (ip, tid, flags) = (t.u64("ip"), t.u64("tid"), t.u64("flags"));
+        let (ip, tid, cpu) = (t.u64("ip"), t.u64("tid"), t.u64("cpu"));
+        let flags = t.u64("flags");
         (0..t.len())
             .map(|i| Sample {
                 time_ns: time[i].expect("time_ns"),
@@ -313,7 +343,26 @@ impl Trace {
                 function_id: function_id[i].expect("function_id"),
                 ip: ip[i].expect("ip"),
                 tid: tid[i].expect("tid"),
+                cpu: cpu[i].expect("cpu"),
                 flags: flags[i].expect("flags"),
+            })
+            .collect()
+    }
+
+    /// All time ranges without full data.
+    #[must_use]
+    pub fn losses(&self) -> Vec<Loss> {
+        let t = self.table("losses");
+        let (begin, end, reason) = (t.i64("begin_ns"), t.i64("end_ns"), t.text("reason"));
+        let (cpu, tid, records) = (t.u64("cpu"), t.u64("tid"), t.u64("records"));
+        (0..t.len())
+            .map(|i| Loss {
+                begin_ns: begin[i].expect("begin_ns"),
+                end_ns: end[i].expect("end_ns"),
+                cpu: cpu[i],
+                tid: tid[i],
+                reason: reason[i].clone().expect("reason"),
+                records: records[i],
             })
             .collect()
     }

@@ -32,6 +32,7 @@ enum Recipe {
 
 const RECIPES: &[(&str, Recipe)] = &[
     ("acl", Recipe::Dpdk("acl.c")),
+    ("answers", Recipe::C("answers.c", &[])),
     ("breakpoint", Recipe::C("breakpoint.c", &[])),
     ("breakpoint_no_pie", Recipe::C("breakpoint.c", &["-no-pie"])),
     ("counts", Recipe::C("counts.c", &[])),

@@ -1,4 +1,11 @@
 //! The tool is killed in the middle of a recording.
+#![expect(
+    clippy::unwrap_used,
+    reason = "integration tests: a panic is the report"
+)]
+
+#[path = "crash/random.rs"]
+mod random;
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -17,6 +17,8 @@ mod ends;
 mod hostile;
 #[path = "kernel/keep.rs"]
 mod keep;
+#[path = "kernel/losses.rs"]
+mod losses;
 #[path = "kernel/overhead.rs"]
 mod overhead;
 #[path = "kernel/overlaps.rs"]

@@ -1,4 +1,4 @@
-//! Development tasks: `cargo xtask setup | demo | test | fuzz | ci | bench | accuracy | kernels`.
+//! Development tasks: `cargo xtask setup | demo | test | fuzz | ci | bench | accuracy | soak | kernels`.
 
 use std::process::ExitCode;
 
@@ -13,6 +13,7 @@ mod kernels;
 mod recorder;
 mod setup;
 mod shell;
+mod soak;
 mod test;
 #[path = "../../pebs-user/build/toolchain.rs"]
 mod toolchain;
@@ -46,6 +47,8 @@ enum Task {
     /// Take the steps of a guest of `kernels`
     #[command(hide = true)]
     Guest,
+    /// Record at the highest rate for minutes and check account, memory and trace
+    Soak(soak::Args),
 }
 
 fn main() -> ExitCode {
@@ -62,6 +65,7 @@ fn main() -> ExitCode {
         Task::Accuracy(args) => accuracy::main(&args),
         Task::Kernels(args) => kernels::main(&args),
         Task::Guest => kernels::guest::work(),
+        Task::Soak(args) => soak::main(&args),
     };
     match result {
         Ok(code) => code,

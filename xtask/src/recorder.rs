@@ -58,6 +58,20 @@ impl Recorder {
         recorder.wait_until(&is_ready)
     }
 
+    /// Process of `pebs-trace` itself, which is a child of `sudo` where that is used.
+    pub fn pid(&self) -> Result<u32> {
+        let mut pid = self.child.id();
+        loop {
+            let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}"));
+            if read("comm")?.starts_with("pebs-trace") {
+                return Ok(pid);
+            }
+            let children = read(&format!("task/{pid}/children"))?;
+            let child = children.split_whitespace().next();
+            pid = child.context("sudo runs no pebs-trace")?.parse()?;
+        }
+    }
+
     /// Sends Ctrl-C, waits for the end, and gives the report.
     pub fn stop(mut self) -> Result<String> {
         self.interrupt()?;

@@ -218,6 +218,8 @@ mod tests {
         assert_eq!(btf.member("task_struct", "tgid").unwrap(), pid + 4);
         assert!(btf.member("perf_sample_data", "time").unwrap() > 0);
         assert!(btf.member("signal_struct", "live").is_ok());
+        assert!(btf.member("perf_event", "hw").unwrap() > 0);
+        assert!(btf.member("hw_perf_event", "interrupts").unwrap() > 0);
         assert!(matches!(
             btf.tracepoint_arguments("sched_switch"),
             Some(3 | 4)

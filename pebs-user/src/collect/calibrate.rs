@@ -211,7 +211,7 @@ impl<'a> Bench<'a> {
     }
 
     fn attach(&self, function: Function, at: UprobeAt) -> Option<(BpfLink, PerfEvent)> {
-        let (path, file_offset) = place_of(function)?;
+        let (path, file_offset) = place_of(function as usize as u64)?;
         let site = UprobeSite {
             path,
             file_offset,
@@ -420,9 +420,8 @@ fn work_for(time: Duration) -> u64 {
     TRIAL * time.as_nanos() as u64 / trial
 }
 
-/// File and offset of a function of this program.
-fn place_of(function: Function) -> Option<(PathBuf, u64)> {
-    let address = function as usize as u64;
+/// File and offset of an address of this program.
+pub(super) fn place_of(address: u64) -> Option<(PathBuf, u64)> {
     let maps = procfs_maps()?;
     maps.lines().find_map(|line| {
         let mut fields = line.split_whitespace();

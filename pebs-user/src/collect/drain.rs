@@ -142,3 +142,6 @@ impl Drain {
         bytes + cycle.sideband.len()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -137,7 +137,11 @@ impl Programs {
         } else {
             0
         };
+        // `hw` is a struct within the event.
+        let interrupts =
+            kernel.member("perf_event", "hw")? + kernel.member("hw_perf_event", "interrupts")?;
         let offsets = [
+            ("EVENT_INTERRUPTS_OFFSET", interrupts),
             ("TASK_STATE_OFFSET", state),
             (
                 "SAMPLE_TIME_OFFSET",

@@ -14,7 +14,7 @@ use crate::collect::drain::now;
 use crate::collect::kernel_map;
 use crate::collect::programs::{Log, Programs, ProgramsError, Settings};
 use crate::collect::ring::Ring;
-use crate::pmu::attr::{EventClass, ResolvedEvent};
+use crate::pmu::attr::ResolvedEvent;
 use crate::pmu::host::Host;
 use crate::pmu::open::{
     AttachError, ControlError, OpenError, PerfEvent, Target, UprobeAt, UprobeScope, UprobeSite,
@@ -400,26 +400,6 @@ impl Session {
         // An event on a CPU that went offline is dead; it is opened again when the CPU is back.
         self.cpus = online.to_vec();
         Ok(())
-    }
-
-    /// How long clock events did not tick although they should have: the kernel throttled them.
-    /// ns, summed over targets; `None` without a clock event, or with more targets than can be
-    /// read cheaply.
-    #[must_use]
-    pub fn throttled_ns(&self, plan: &SessionPlan<'_>) -> Option<u64> {
-        const READ_AT_MOST: usize = 256;
-        let clock = plan
-            .events
-            .iter()
-            .position(|event| event.class == EventClass::Clock)?;
-        let counters = self.events.get(clock)?;
-        (counters.iter().count() <= READ_AT_MOST).then(|| {
-            let missing = |counter: &PerfEvent| {
-                let times = counter.times().ok()?;
-                Some(times.running_ns.saturating_sub(times.value))
-            };
-            counters.iter().filter_map(missing).sum()
-        })
     }
 
     /// Stops sampling and takes the probes away, begins first. Gives the end of the trace.

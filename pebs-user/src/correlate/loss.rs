@@ -7,24 +7,27 @@ use crate::units::TraceNs;
 /// Ranges kept at most; beyond that the oldest two become one.
 const KEPT: usize = 1024;
 
-/// Loss ranges in order of time.
+/// Loss ranges in order of their end.
 #[derive(Debug, Default)]
 pub struct LossRanges {
     ranges: VecDeque<(TraceNs, TraceNs, u32)>,
 }
 
 impl LossRanges {
-    /// Adds a range that carries a visit flag. Ranges come in order of their end.
+    /// Adds a range that carries a visit flag. Cost: the ranges that end later.
     pub fn add(&mut self, begin: TraceNs, end: TraceNs, flag: u32) {
-        if let Some(last) = self.ranges.back_mut()
-            && begin <= last.1
-            && last.2 == flag
+        let ends_later = |range: &&(TraceNs, TraceNs, u32)| range.1 > end;
+        let later = self.ranges.iter().rev().take_while(ends_later).count();
+        let at = self.ranges.len() - later;
+        if let Some(before) = at.checked_sub(1).and_then(|n| self.ranges.get_mut(n))
+            && begin <= before.1
+            && before.2 == flag
         {
-            last.0 = last.0.min(begin);
-            last.1 = last.1.max(end);
+            before.0 = before.0.min(begin);
+            before.1 = end;
             return;
         }
-        self.ranges.push_back((begin, end, flag));
+        self.ranges.insert(at, (begin, end, flag));
         if self.ranges.len() > KEPT
             && let Some(oldest) = self.ranges.pop_front()
             && let Some(next) = self.ranges.front_mut()
@@ -65,5 +68,18 @@ mod tests {
         }
         assert_eq!(losses.flags(TraceNs(15), TraceNs(16)), 3);
         assert!(losses.ranges.len() <= KEPT);
+    }
+
+    /// A range that ends before one that is known already hides neither.
+    #[test]
+    fn out_of_order() {
+        let mut losses = LossRanges::default();
+        losses.add(TraceNs(60), TraceNs(100), 1);
+        losses.add(TraceNs(10), TraceNs(50), 2);
+        losses.add(TraceNs(40), TraceNs(70), 2);
+        assert_eq!(losses.flags(TraceNs(80), TraceNs(90)), 1);
+        assert_eq!(losses.flags(TraceNs(55), TraceNs(58)), 2);
+        assert_eq!(losses.flags(TraceNs(65), TraceNs(90)), 3);
+        assert_eq!(losses.flags(TraceNs(0), TraceNs(9)), 0);
     }
 }

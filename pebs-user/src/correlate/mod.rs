@@ -11,6 +11,7 @@
 
 mod loss;
 mod thread;
+mod throttle;
 mod visit;
 
 use pebs_common::record::Role;
@@ -18,6 +19,7 @@ use rustc_hash::FxHashMap;
 
 pub use crate::stream::decode::RawSample;
 pub use loss::LossRanges;
+pub use throttle::Throttled;
 pub use visit::{ClosedVisit, Counts, OpenLoad, RawWait};
 
 use crate::store::schema::{ArgType, ArgValue, visit_flag};
@@ -27,6 +29,7 @@ use crate::stream::order::{Lane, Parts, Ready, Turn};
 use crate::target::probe::{ArgField, ProbeSet, VisitRule};
 use crate::units::{Cpu, Pid, ProbeId, Tid, TraceNs};
 use thread::Thread;
+use throttle::{Sign, Throttles};
 use visit::OpenVisit;
 
 /// Open visits of one thread at most. More than any event loop serves at once; what goes beyond are
@@ -61,6 +64,8 @@ pub trait Sink {
     fn strays(&mut self, samples: &[RawSample], pid: Pid, tid: Tid);
     /// A record that could not be used.
     fn lost(&mut self, cpu: Cpu, what: Lost, reason: Reason);
+    /// The kernel had stopped a counter.
+    fn throttled(&mut self, _range: &Throttled) {}
 }
 
 /// What kind of record could not be used.
@@ -95,6 +100,7 @@ pub struct Correlator {
     /// Open visits that are matched by id: the thread that they are on.
     by_id: FxHashMap<IdKey, Tid>,
     losses: LossRanges,
+    throttles: Throttles,
     next_visit: u64,
     next_item: Vec<u64>,
     held: usize,
@@ -124,6 +130,7 @@ impl Correlator {
             threads: FxHashMap::default(),
             by_id: FxHashMap::default(),
             losses: LossRanges::default(),
+            throttles: Throttles::default(),
             next_visit: 1,
             held: 0,
             pool: Vec::new(),
@@ -131,8 +138,7 @@ impl Correlator {
         }
     }
 
-    /// Visits that overlap this range will be flagged. Ranges come in order of time, before the
-    /// records behind their begin.
+    /// Visits that overlap this range and are still open, or come later, will be flagged.
     pub fn loss(&mut self, begin: TraceNs, end: TraceNs, flag: u32) {
         self.losses.add(begin, end, flag);
     }
@@ -201,6 +207,9 @@ impl Correlator {
     /// Takes in the next record.
     pub fn push(&mut self, record: &Record, payloads: &Payloads, sink: &mut impl Sink) {
         let (pid, tid, time, cpu) = (record.pid, record.tid, record.time, record.cpu);
+        if !self.throttles.is_empty() {
+            self.end_throttles(time, None, sink);
+        }
         match record.body {
             Body::Mark {
                 probe,
@@ -244,6 +253,25 @@ impl Correlator {
             Body::Fork { .. } => {}
             Body::Exec { .. } => self.end_process(pid, time, sink),
             Body::Exit { .. } => self.end_thread(tid, time, sink),
+            Body::Throttle { event } => {
+                let sign = Sign {
+                    time,
+                    cpu,
+                    tid,
+                    event,
+                };
+                self.end_throttles(time, Some(sign), sink);
+                self.throttles.stop(sign);
+            }
+        }
+    }
+
+    /// Books the ranges of counters that go on by `time`.
+    fn end_throttles(&mut self, time: TraceNs, sign: Option<Sign>, sink: &mut impl Sink) {
+        while let Some(range) = self.throttles.next_over(time, sign) {
+            self.losses
+                .add(range.begin, range.end, visit_flag::THROTTLED);
+            sink.throttled(&range);
         }
     }
 
@@ -268,6 +296,10 @@ impl Correlator {
                 self.close(visit, None, end, sink);
             }
         }
+        while let Some(mut range) = self.throttles.next_over(TraceNs(i64::MAX), None) {
+            range.end = range.end.min(end.max(range.begin));
+            sink.throttled(&range);
+        }
     }
 
     /// Takes in samples of a thread with nothing else between them.
@@ -277,6 +309,11 @@ impl Correlator {
         mut samples: &[RawSample],
         sink: &mut impl Sink,
     ) {
+        if !self.throttles.is_empty() {
+            for sample in samples {
+                self.end_throttles(sample.time, Some(sign_of(tid, sample)), sink);
+            }
+        }
         while let [first, ..] = samples {
             let Some(thread) = self.threads.get_mut(&tid) else {
                 break;
@@ -573,6 +610,9 @@ impl Correlator {
             self.by_id.remove(&(visit.probe, visit.pid, id));
         }
         visit.flags |= self.losses.flags(visit.begin, seen);
+        if self.throttles.overlap(visit.begin, seen) {
+            visit.flags |= visit_flag::THROTTLED;
+        }
         self.held -= visit.samples.len();
         self.closed
             .take(&mut visit, self.next_visit, end, self.options);
@@ -580,6 +620,16 @@ impl Correlator {
         sink.visit(&self.closed);
         self.closed.give_back(&mut visit);
         self.pool.push(visit);
+    }
+}
+
+/// What a sample says of the counter that took it.
+const fn sign_of(tid: Tid, sample: &RawSample) -> Sign {
+    Sign {
+        time: sample.time,
+        cpu: sample.cpu,
+        tid,
+        event: sample.event,
     }
 }
 

@@ -25,8 +25,6 @@ struct CpuAccount {
 #[derive(Debug, Default)]
 pub(super) struct Accounts {
     cpus: BTreeMap<u16, CpuAccount>,
-    /// Times that sampling was found throttled.
-    pub throttled: u64,
     /// Marks decoded, by probe and [`pebs_common::record::Role`].
     pub marks_by: Vec<[u64; 4]>,
 }
@@ -167,7 +165,7 @@ impl Accounts {
             samples_unresolved: rows.unresolved,
             samples_filtered: sum(Counter::SampleFiltered) + sum(Counter::SampleExcluded),
             argument_faults: sum(Counter::ArgumentFault),
-            throttled: Some(self.throttled),
+            throttled: Some(rows.throttled),
         }
     }
 }

@@ -26,7 +26,7 @@ use crate::store::writer::{TraceWriter, WriteError};
 use crate::stream::clock::Clock;
 use crate::stream::decode::{Unordered, decode};
 use crate::stream::ledger::{Ledger, Reason};
-use crate::stream::order::{Order, Ready};
+use crate::stream::order::{Late, Order, Ready};
 use crate::symbolize::{SymbolizeOptions, Symbolizer};
 use crate::target::probe::{ProbeSet, VisitRule};
 use crate::units::{Cpu, EventId, KtimeNs, Pid, TraceNs};
@@ -253,24 +253,6 @@ impl Pipeline {
         }
     }
 
-    /// The kernel slowed sampling at some time between two looks. Visits that have closed since are
-    /// not flagged; the range is in `losses` all the same.
-    pub fn throttled(&mut self, begin: KtimeNs, end: KtimeNs) {
-        let begin_ns = self.clock.trace_of_ktime(begin).max(TraceNs(0));
-        let end_ns = self.clock.trace_of_ktime(end);
-        self.accounts.throttled += 1;
-        self.correlator
-            .loss(begin_ns, end_ns, visit_flag::THROTTLED);
-        self.rows.loss(&LossRow {
-            begin_ns,
-            end_ns,
-            cpu: None,
-            tid: None,
-            reason: "throttled".to_owned(),
-            records: None,
-        });
-    }
-
     /// An event has another reset value since then.
     pub fn reset_changed(&mut self, time: KtimeNs, event: EventId, reset: u64) {
         let time = self.clock.trace_of_ktime(time);
@@ -307,8 +289,11 @@ impl Pipeline {
             ..
         } = self;
         rows.clock_error_ns = self.clock.error().map_or(0, |error| error.p99_ns as i64);
-        let mut ready = order.advance(frontier, |late| accounts.late(late));
+        let mut late = Vec::new();
+        let mut ready = order.advance(frontier, |record| late.push(record));
         accounts.ready(&ready);
+        // Before the visits close that they are missing from.
+        miss(late, accounts, correlator, rows);
         // Mapping events are used in order with the records: all before one, then it.
         while let Some((time, event)) = sideband.pop_front_if(|(time, _)| *time <= frontier) {
             take_up_to(time, &mut ready, correlator, rows);
@@ -364,6 +349,30 @@ impl Pipeline {
             write_error: self.rows.error.take(),
             writer: self.rows.writer,
         }
+    }
+}
+
+/// Books records that came behind the frontier. From the first to the last of a CPU is a range
+/// without full data.
+fn miss(
+    mut late: Vec<Late>,
+    accounts: &mut Accounts,
+    correlator: &mut Correlator,
+    rows: &mut Rows,
+) {
+    late.iter().for_each(|record| accounts.late(*record));
+    late.sort_by_key(|record| (record.cpu, record.time));
+    for records in late.chunk_by(|a, b| a.cpu == b.cpu) {
+        let (first, last) = (records[0], records[records.len() - 1]);
+        correlator.loss(first.time, last.time, visit_flag::LOSS);
+        rows.loss(&LossRow {
+            begin_ns: first.time,
+            end_ns: last.time,
+            cpu: Some(Cpu(first.cpu)),
+            tid: None,
+            reason: Reason::Late.name().to_owned(),
+            records: Some(records.len() as u64),
+        });
     }
 }
 

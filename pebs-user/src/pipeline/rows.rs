@@ -10,7 +10,7 @@ use super::keep::Keeper;
 use super::resets::Resets;
 use crate::analysis::estimate::{Estimator, FunctionEstimate, Pause, TimedSample, VisitTimeline};
 use crate::collect::sideband_decode::{SidebandEvent, SidebandKind};
-use crate::correlate::{ClosedVisit, Correlator, Lost, RawSample, Sink};
+use crate::correlate::{ClosedVisit, Correlator, Lost, RawSample, Sink, Throttled};
 use crate::store::schema::{
     FunctionRow, LossRow, SamplesOf, Table, VisitFunctionRow, VisitRow, WaitRow, visit_flag,
 };
@@ -52,6 +52,8 @@ pub(super) struct Rows {
     pub page_faults: u64,
     pub strays: u64,
     pub unresolved: u64,
+    /// Times that the kernel stopped a counter.
+    pub throttled: u64,
     oncpu_ns: i64,
     oncpu_known: bool,
     /// Mapping events that the kernel had no room for: names may be missing.
@@ -79,6 +81,7 @@ impl Rows {
             page_faults: 0,
             strays: 0,
             unresolved: 0,
+            throttled: 0,
             oncpu_ns: 0,
             oncpu_known: false,
             mappings_lost: 0,
@@ -371,5 +374,17 @@ impl Sink for Rows {
 
     fn lost(&mut self, cpu: Cpu, what: Lost, reason: Reason) {
         self.used.push(Used::Lost(cpu, what, reason));
+    }
+
+    fn throttled(&mut self, range: &Throttled) {
+        self.throttled += 1;
+        self.loss(&LossRow {
+            begin_ns: range.begin,
+            end_ns: range.end,
+            cpu: Some(range.cpu),
+            tid: Some(range.tid),
+            reason: "throttled".to_owned(),
+            records: None,
+        });
     }
 }

@@ -96,6 +96,12 @@ pub enum Body {
     },
     /// The thread took a page fault.
     PageFault,
+    /// The kernel stopped a counter until the next tick, for it came too often. The thread is the
+    /// one that ran.
+    Throttle {
+        /// The counter's event.
+        event: EventId,
+    },
 }
 
 /// One record on the trace clock, samples aside.
@@ -155,7 +161,7 @@ pub struct Decoded {
     pub samples: u64,
     /// Marks.
     pub marks: u64,
-    /// Switch, fork, exec, exit, page fault and clock records.
+    /// Switch, fork, exec, exit, page fault, throttle and clock records.
     pub tasks: u64,
     /// The clock pairs among them, which end here.
     pub clocks: u64,
@@ -244,7 +250,7 @@ impl<I: Inbox> Decoder<'_, I> {
                 let switch: Switch = read(frame)?;
                 self.task(switch.head, switch.time_ns, Body::SwitchIn);
             }
-            kind @ (Kind::Fork | Kind::Exec | Kind::Exit | Kind::PageFault) => {
+            kind @ (Kind::Fork | Kind::Exec | Kind::Exit | Kind::PageFault | Kind::Throttle) => {
                 let task: Task = read(frame)?;
                 self.task(task.head, task.time_ns, task_body(kind, &task));
             }
@@ -349,6 +355,9 @@ fn task_body(kind: Kind, task: &Task) -> Body {
             old_tid: Tid(task.other as u32),
         },
         Kind::PageFault => Body::PageFault,
+        Kind::Throttle => Body::Throttle {
+            event: EventId(task.head.index()),
+        },
         _ => Body::Exit {
             last: task.other != 0,
         },

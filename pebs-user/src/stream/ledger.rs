@@ -133,7 +133,7 @@ pub struct CpuLedger {
     pub samples: Account,
     /// Marks.
     pub marks: Account,
-    /// Switch, fork, exec, exit, page fault and clock records.
+    /// Switch, fork, exec, exit, page fault, throttle and clock records.
     pub tasks: Account,
 }
 
@@ -142,9 +142,9 @@ pub struct CpuLedger {
 pub struct Ledger {
     /// Accounts by CPU, sorted.
     pub cpus: Vec<CpuLedger>,
-    /// Samples that belong to no visit, kept or not.
+    /// Samples that belong to no visit, whether they were written or not.
     pub samples_unmatched: u64,
-    /// Samples whose address has no symbol, kept or not.
+    /// Samples whose address has no symbol, whether they were written or not.
     pub samples_unresolved: u64,
     /// Samples of other processes that the kernel programs filtered out.
     pub samples_filtered: u64,

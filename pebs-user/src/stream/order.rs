@@ -13,9 +13,10 @@
 //! What one thread did concerns no other thread, but for a few records. So there is no order over all
 //! rings, which would cost more than everything else: each thread has a lane, filled while decoding,
 //! which is sorted but for a thread that changed CPU since the last frontier. The few records that
-//! concern several threads (the program is replaced; a mark of a probe whose items are matched by id)
-//! are *shared*: they have a lane of their own, and [`Ready`] says how far each lane has been read, so
-//! that others can be brought up to the time of a shared record before it is used.
+//! concern several threads (the program is replaced; a counter is stopped; a mark of a probe whose
+//! items are matched by id) are *shared*: they have a lane of their own, and [`Ready`] says how far
+//! each lane has been read, so that others can be brought up to the time of a shared record before it
+//! is used.
 //!
 //! A record that comes behind the frontier all the same is late: counted, and left out.
 
@@ -31,6 +32,8 @@ pub struct Late {
     pub cpu: u16,
     /// What it was.
     pub kind: LateKind,
+    /// Its time.
+    pub time: TraceNs,
 }
 
 /// What a late record was.
@@ -61,6 +64,7 @@ impl Timed for RawSample {
         Late {
             cpu: self.cpu.0,
             kind: LateKind::Sample,
+            time: self.time,
         }
     }
 }
@@ -79,6 +83,7 @@ impl Timed for Record {
         Late {
             cpu: self.cpu.0,
             kind,
+            time: self.time,
         }
     }
 }
@@ -386,7 +391,7 @@ impl Inbox for Order {
 
     fn record(&mut self, record: Record) {
         let is_shared = match record.body {
-            Body::Exec { .. } => true,
+            Body::Exec { .. } | Body::Throttle { .. } => true,
             Body::Mark { probe, .. } => {
                 let probe = usize::from(probe.0);
                 self.shared_probes.get(probe) == Some(&true)
@@ -622,9 +627,13 @@ mod tests {
         mark(&mut order, 100, 1, ProbeId(0));
         let (mut late, mut out) = (Vec::new(), Out::new());
         take(&mut order.advance(TraceNs(200), |l| late.push(l)), &mut out);
-        let of = |kind| Late { cpu: 2, kind };
-        let marks = of(LateKind::Mark);
-        assert_eq!(late, [of(LateKind::Sample), marks, marks]);
+        let of = |kind, time| Late {
+            cpu: 2,
+            kind,
+            time: TraceNs(time),
+        };
+        let mark = of(LateKind::Mark, 99);
+        assert_eq!(late, [of(LateKind::Sample, 98), mark, mark]);
         assert_eq!(out, Out::from([(1, vec![100])]));
     }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use pebs_user::analysis::estimate::{Estimator, FunctionEstimate, TimedSample, VisitTimeline};
-use pebs_user::correlate::{ClosedVisit, Lost, RawSample, Sink};
+use pebs_user::correlate::{ClosedVisit, Lost, RawSample, Sink, Throttled};
 use pebs_user::store::schema::visit_flag;
 use pebs_user::stream::decode::{Body, Decoded};
 use pebs_user::stream::ledger::Reason;
@@ -295,6 +295,22 @@ impl Sink for Printer {
             "lost {what:?} of cpu {}: {}",
             cpu.0,
             reason.name()
+        )
+        .unwrap();
+    }
+
+    fn throttled(&mut self, range: &Throttled) {
+        let Throttled {
+            begin,
+            end,
+            cpu,
+            tid,
+            event,
+        } = range;
+        writeln!(
+            self.text,
+            "throttled {}..{} tid {} e{} cpu {}",
+            begin.0, end.0, tid.0, event.0, cpu.0
         )
         .unwrap();
     }

@@ -11,6 +11,7 @@
 //!   fork 150 7/71 child=8/81
 //!   exec 160 7/71 old=72
 //!   exit 170 7/71 last
+//!   throttle 175 7/71                    also: event=1
 //!   clock 180 perf=80
 //!   discard 4                            a record of 4 words that its program gave up
 //!   words f 1 2                          a record of these words (hex)
@@ -239,6 +240,11 @@ fn record(ring: &mut Vec<u8>, line: &Line<'_>) {
         "exit" => {
             let last = line.has("last").into();
             frame_words(ring, &[line.head(Kind::Exit, 0, 0), line.time(), last]);
+        }
+        "throttle" => {
+            let event = line.number("event").unwrap_or(0) as u8;
+            let head = line.head(Kind::Throttle, 0, event);
+            frame_words(ring, &[head, line.time(), 0]);
         }
         "clock" => {
             let head = Head::new(Kind::Clock, 0, 0, 0, 0).0;

@@ -9,7 +9,7 @@ use pebs_tests::process::{self, Running};
 use pebs_tests::recording::{Recorder, pebs_trace};
 use pebs_tests::trace::Trace;
 use pebs_tests::workload::Workload;
-use pebs_tests::{machine, need, table};
+use pebs_tests::{check, machine, need, table};
 
 use super::{good_spec, hints, refused};
 
@@ -98,13 +98,14 @@ fn full() {
     assert_eq!(done.code(), Some(1), "{done}");
     assert!(done.stderr.contains("disk full"), "{done}");
     let (finished, _) = target.finish();
-    pebs_tests::check::same_end(&finished, &alone);
+    check::same_end(&finished, &alone);
     let kept: usize = table::segments(&trace.join("visits")).len();
     assert!(kept > 0, "closed segments are kept\n{done}");
-    assert!(
-        !Trace::open(&trace).visits().is_empty(),
-        "and readable\n{done}"
-    );
+    let kept = Trace::open(&trace);
+    assert!(!kept.visits().is_empty(), "and readable\n{done}");
+    check::balances(&kept);
+    let lost = kept.account("samples").reasons.get("dropped_disk").copied();
+    assert!(lost > Some(0), "{:#}", kept.json["ledger"]);
     let report = pebs_trace(["report", &trace.display().to_string()]);
     assert!(matches!(report.code(), Some(0 | 1)), "{report}");
 }

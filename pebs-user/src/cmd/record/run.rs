@@ -32,14 +32,11 @@ use crate::store::writer::{TraceWriter, WriterOptions};
 use crate::target::breakpoint;
 use crate::units::{Cpu, EventId, KtimeNs, Pid, ResetValue, TraceNs};
 
-/// How often limits, CPUs and throttling are looked at.
+/// How often CPUs that came or went are looked for.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// How often the overhead is looked at.
 const GOVERN: Duration = Duration::from_millis(50);
-
-/// Throttling below this is the granularity of the counters, ns a look.
-const THROTTLE_NOISE_NS: u64 = 2_000_000;
 
 /// Emptied cycles kept for the draining thread.
 const SPARE_CYCLES: usize = 4;
@@ -59,8 +56,6 @@ pub(super) struct Recorded {
 /// What other threads tell the pipeline thread.
 #[derive(Debug, Default)]
 struct Signals {
-    /// When throttling was last found, ktime; 0: not since it was last taken.
-    throttled: AtomicU64,
     /// Writing failed: nothing more can be recorded.
     failed: AtomicBool,
     /// What taking a sample does to the target; set before anything is attached.
@@ -133,7 +128,6 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
         progress: Arc::clone(&workers.progress),
         signals: Arc::clone(&workers.signals),
         targets,
-        throttled_before: 0,
         prices,
         governor,
         info: &mut info,
@@ -308,11 +302,6 @@ fn pump(mut pipeline: Pipeline, lanes: &Lanes, signals: &Signals) -> Outcome {
         if let Some(&pause) = signals.pause.get() {
             pipeline.pause(pause);
         }
-        let throttled = signals.throttled.swap(0, Ordering::Relaxed);
-        if throttled != 0 {
-            let begin = KtimeNs(throttled.saturating_sub(LOOK.as_nanos() as u64));
-            pipeline.throttled(begin, KtimeNs(throttled));
-        }
         let changes = signals.resets.lock();
         let mut changes = changes.unwrap_or_else(PoisonError::into_inner);
         for (time, event, reset) in changes.drain(..) {
@@ -363,8 +352,6 @@ struct Control<'a, 'b> {
     signals: Arc<Signals>,
     /// Processes that were asked for.
     targets: Targets,
-    /// How long sampling had been throttled at the last look, ns.
-    throttled_before: u64,
     prices: Prices<'a>,
     governor: Option<Governor>,
     /// What `trace.json` says.
@@ -411,7 +398,6 @@ impl Control<'_, '_> {
         let mut redraw = tokio::time::interval(status.period());
         let mut look = tokio::time::interval(LOOK);
         let mut govern = tokio::time::interval(GOVERN);
-        self.throttled_before = self.session.throttled_ns(self.plan).unwrap_or(0);
         loop {
             tokio::select! {
                 _ = interrupt.recv() => return Ok(("interrupt", None)),
@@ -499,14 +485,8 @@ impl Control<'_, '_> {
         Some(format!("--reset {} {}", governor.reset(), event.unit))
     }
 
-    /// Looks after throttling and CPUs that came or went.
+    /// Looks after CPUs that came or went.
     fn look(&mut self) {
-        if let Some(throttled) = self.session.throttled_ns(self.plan) {
-            if throttled.saturating_sub(self.throttled_before) > THROTTLE_NOISE_NS {
-                self.signals.throttled.store(now().0, Ordering::Relaxed);
-            }
-            self.throttled_before = throttled;
-        }
         let online: Vec<Cpu> = crate::pmu::host::online_cpus(Path::new("/"));
         if let Err(error) = self.session.follow_cpus(self.plan, &online) {
             tracing::warn!("a CPU that came online is not sampled: {error}");

@@ -1,0 +1,244 @@
+//! A machine made of nothing: rings and counters as the kernel programs would leave them, drained
+//! into a real pipeline, and the trace that comes of it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arrow::array::AsArray;
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Int64Type};
+use pebs_common::counter::Counter;
+use pebs_common::record::{Head, Kind, Role, mark_flag};
+use pebs_user::collect::drain::Cycle;
+use pebs_user::collect::kernel_map::CounterRow;
+use pebs_user::pipeline::{Outcome, Pipeline, PipelineOptions};
+use pebs_user::store::reader::Trace;
+use pebs_user::store::run::RunInfo;
+use pebs_user::store::schema::{SCHEMA_VERSION, Table};
+use pebs_user::store::writer::{TraceWriter, WriterOptions};
+use pebs_user::stream::ledger::Ledger;
+use pebs_user::stream::synthetic::{START_NS, frame_words, probes};
+use pebs_user::symbolize::SymbolizeOptions;
+use pebs_user::units::{Cpu, KtimeNs};
+use tempfile::TempDir;
+
+/// The process of all threads. No process has this number: nothing of a real one is read.
+pub const PID: u32 = (1 << 22) + 1;
+/// Stack pointer of every visit: each takes the frame of the one before it.
+const SP: u64 = 0x7f00_0000_1000;
+
+/// A record's kind, to be put into a ring or refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// An item begins.
+    Begin(u64),
+    /// The function returns.
+    Return,
+    /// A sample.
+    Sample,
+    /// The thread leaves the CPU.
+    SwitchOut,
+}
+
+impl What {
+    /// Counters of records put into the ring, and of those refused.
+    const fn counters(self) -> (Counter, Counter) {
+        match self {
+            Self::Begin(_) | Self::Return => (Counter::MarkEmitted, Counter::MarkDropped),
+            Self::Sample => (Counter::SampleEmitted, Counter::SampleDropped),
+            Self::SwitchOut => (Counter::TaskEmitted, Counter::TaskDropped),
+        }
+    }
+
+    fn words(self, time_ns: u64, tid: u32) -> [u64; 4] {
+        let head = |kind, flags| Head::new(kind, flags, 0, PID, tid).0;
+        match self {
+            Self::Begin(id) => {
+                let flags = Role::Begin as u8 | mark_flag::ID_VALID;
+                [head(Kind::Mark, flags), time_ns, SP, id]
+            }
+            Self::Return => [head(Kind::Mark, Role::Return as u8), time_ns, SP, 0],
+            Self::Sample => [head(Kind::Sample, 0), time_ns, 0x40_0000, SP - 0x100],
+            Self::SwitchOut => [head(Kind::SwitchOut, 0), time_ns, 0, 1],
+        }
+    }
+}
+
+/// Rings, counters, and the pipeline that they are drained into. Times are ns on the trace clock.
+pub struct Machine {
+    rings: Vec<Vec<u8>>,
+    counters: Vec<CounterRow>,
+    pipeline: Pipeline,
+    dir: PathBuf,
+    place: TempDir,
+}
+
+impl Machine {
+    /// A machine with so many CPUs, whose probe is [`probes`]'s.
+    pub fn new(cpus: usize) -> Self {
+        let place = tempfile::tempdir().unwrap();
+        let dir = place.path().join("trace");
+        let writer = TraceWriter::create(&dir, &info(None), WriterOptions::default()).unwrap();
+        let options = PipelineOptions {
+            origin: KtimeNs(START_NS),
+            switches: true,
+            clock_events: vec![true],
+            max_samples: 1 << 20,
+            symbolize: SymbolizeOptions::default(),
+        };
+        Self {
+            rings: vec![Vec::new(); cpus],
+            counters: vec![[0; Counter::COUNT as usize]; cpus],
+            pipeline: Pipeline::new(&probes(), &options, writer, Arc::default()),
+            dir,
+            place,
+        }
+    }
+
+    /// A program puts a record into a CPU's ring.
+    pub fn emit(&mut self, cpu: usize, tid: u32, time: u64, what: What) {
+        frame_words(&mut self.rings[cpu], &what.words(START_NS + time, tid));
+        self.counters[cpu][what.counters().0 as usize] += 1;
+    }
+
+    /// A program finds no room for a record.
+    pub fn refuse(&mut self, cpu: usize, what: What) {
+        self.counters[cpu][what.counters().1 as usize] += 1;
+    }
+
+    /// Puts bytes into a ring that hold so many samples, marks and task records.
+    pub fn emit_bytes(&mut self, cpu: usize, bytes: &[u8], [samples, marks, tasks]: [u64; 3]) {
+        self.rings[cpu].extend_from_slice(bytes);
+        let counters = &mut self.counters[cpu];
+        counters[Counter::SampleEmitted as usize] += samples;
+        counters[Counter::MarkEmitted as usize] += marks;
+        counters[Counter::TaskEmitted as usize] += tasks;
+    }
+
+    /// The rings are emptied, and the counters read at `counted_at`.
+    pub fn drain(&mut self, frontier: u64, counted_at: u64) {
+        let streams = self.rings.iter_mut().zip(0..);
+        let mut cycle = Cycle {
+            streams: streams
+                .map(|(ring, cpu)| (Cpu(cpu), std::mem::take(ring)))
+                .collect(),
+            counters: self.counters.clone(),
+            sideband: Vec::new(),
+            frontier: KtimeNs(START_NS + frontier),
+            counted_at: KtimeNs(START_NS + counted_at),
+        };
+        self.pipeline.cycle(&mut cycle);
+    }
+
+    /// Ends the recording. The ledger balances on every CPU.
+    pub fn finish(self, end: u64) -> Recorded {
+        let Outcome {
+            ledger,
+            writer,
+            write_error,
+            ..
+        } = self.pipeline.finish(KtimeNs(START_NS + end));
+        assert!(write_error.is_none(), "{write_error:?}");
+        assert_eq!(ledger.check(), [""; 0], "{ledger:#?}");
+        writer.finish(&info(Some(ledger.clone()))).unwrap();
+        Recorded {
+            ledger,
+            trace: Trace::open(&self.dir).unwrap(),
+            _place: self.place,
+        }
+    }
+}
+
+fn info(ledger: Option<Ledger>) -> RunInfo {
+    RunInfo {
+        schema_version: SCHEMA_VERSION,
+        complete: ledger.is_some(),
+        ledger,
+        ..RunInfo::default()
+    }
+}
+
+/// A recording that ended.
+pub struct Recorded {
+    pub ledger: Ledger,
+    trace: Trace,
+    _place: TempDir,
+}
+
+/// A row of `visits`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Visit {
+    pub item: i64,
+    pub tid: i64,
+    pub begin: i64,
+    pub end: Option<i64>,
+    pub flags: u32,
+}
+
+/// A row of `losses`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loss {
+    pub begin: i64,
+    pub end: i64,
+    pub cpu: Option<i64>,
+    pub records: Option<i64>,
+}
+
+impl Loss {
+    pub fn overlaps(&self, visit: &Visit) -> bool {
+        self.begin <= visit.end.unwrap_or(i64::MAX) && visit.begin <= self.end
+    }
+}
+
+impl Recorded {
+    pub fn visits(&self) -> Vec<Visit> {
+        let columns = ["item_id", "tid", "begin_ns", "end_ns", "flags"];
+        let [item, tid, begin, end, flags] = self.columns(Table::Visits, columns);
+        (0..item.len())
+            .map(|n| Visit {
+                item: item[n].unwrap(),
+                tid: tid[n].unwrap(),
+                begin: begin[n].unwrap(),
+                end: end[n],
+                flags: flags[n].unwrap() as u32,
+            })
+            .collect()
+    }
+
+    /// Losses, all for this reason.
+    pub fn losses(&self, reason: &str) -> Vec<Loss> {
+        for batch in self.trace.scan(Table::Losses, &["reason"]).unwrap() {
+            let reasons = cast(batch.unwrap().column(0), &DataType::Utf8).unwrap();
+            let mut reasons = reasons.as_string::<i32>().iter().flatten();
+            assert!(reasons.all(|it| it == reason), "other than {reason}");
+        }
+        let columns = ["begin_ns", "end_ns", "cpu", "records"];
+        let [begin, end, cpu, records] = self.columns(Table::Losses, columns);
+        (0..begin.len())
+            .map(|n| Loss {
+                begin: begin[n].unwrap(),
+                end: end[n].unwrap(),
+                cpu: cpu[n],
+                records: records[n],
+            })
+            .collect()
+    }
+
+    /// Rows of `samples`, and how many of them are in a visit.
+    pub fn samples(&self) -> (usize, usize) {
+        let [visit] = self.columns(Table::Samples, ["visit_id"]);
+        (visit.len(), visit.iter().flatten().count())
+    }
+
+    fn columns<const N: usize>(&self, table: Table, names: [&str; N]) -> [Vec<Option<i64>>; N] {
+        let mut columns = std::array::from_fn(|_| Vec::new());
+        for batch in self.trace.scan(table, &names).unwrap() {
+            let batch = batch.unwrap();
+            for (n, column) in columns.iter_mut().enumerate() {
+                let numbers = cast(batch.column(n), &DataType::Int64).unwrap();
+                column.extend(numbers.as_primitive::<Int64Type>().iter());
+            }
+        }
+        columns
+    }
+}

@@ -1,0 +1,151 @@
+//! Losses made on purpose, through the whole pipeline into a trace: what is missing is in the
+//! ledger and in `losses`, and on the visits that it hit; nothing is made up in its place.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod machine;
+mod marks;
+
+use machine::{Loss, Machine, Visit, What};
+use pebs_user::store::schema::visit_flag;
+use pebs_user::stream::clock::Clock;
+use pebs_user::stream::decode::{Unordered, decode};
+use pebs_user::stream::ledger::{Account, Reason};
+use pebs_user::stream::order::Order;
+use pebs_user::stream::synthetic::{self, START_NS, Workload};
+use pebs_user::units::KtimeNs;
+
+fn account(seen: u64, written: u64, reasons: &[(Reason, u64)]) -> Account {
+    Account {
+        seen,
+        written,
+        reasons: reasons.iter().copied().collect(),
+    }
+}
+
+/// Records of every kind come behind the frontier: they are counted by CPU and kind, the time from
+/// the first to the last is a loss, the visit that they are missing from is flagged, and the one
+/// behind it is whole.
+#[test]
+fn late() {
+    let mut machine = Machine::new(2);
+    machine.emit(0, 71, 100, What::Begin(1));
+    machine.emit(0, 71, 200, What::Sample);
+    machine.drain(1000, 1010);
+    machine.emit(1, 72, 800, What::Begin(2));
+    machine.emit(1, 71, 900, What::Sample);
+    machine.emit(1, 71, 950, What::SwitchOut);
+    machine.emit(1, 72, 1550, What::Return);
+    machine.emit(0, 71, 1500, What::Return);
+    machine.emit(0, 71, 1600, What::Begin(3));
+    machine.emit(0, 71, 1700, What::Return);
+    machine.drain(2000, 2010);
+    let recorded = machine.finish(2000);
+
+    let [first, second] = &recorded.ledger.cpus[..] else {
+        panic!("{:#?}", recorded.ledger);
+    };
+    assert_eq!(first.samples, account(1, 1, &[]));
+    assert_eq!(first.marks, account(4, 4, &[]));
+    assert_eq!(second.samples, account(1, 0, &[(Reason::Late, 1)]));
+    let marks = [(Reason::Late, 1), (Reason::UnmatchedMark, 1)];
+    assert_eq!(second.marks, account(2, 0, &marks));
+    assert_eq!(second.tasks, account(1, 0, &[(Reason::Late, 1)]));
+    let loss = Loss {
+        begin: 800,
+        end: 950,
+        cpu: Some(1),
+        records: Some(3),
+    };
+    assert_eq!(recorded.losses("late"), [loss]);
+    let visit = |item, begin, end, flags| Visit {
+        item,
+        tid: 71,
+        begin,
+        end: Some(end),
+        flags,
+    };
+    let expected = [
+        visit(1, 100, 1500, visit_flag::LOSS),
+        visit(3, 1600, 1700, 0),
+    ];
+    assert_eq!(recorded.visits(), expected);
+}
+
+/// A mark that ends a visit comes too late: the visit ends where it is seen to be over, flagged.
+#[test]
+fn late_end() {
+    let mut machine = Machine::new(2);
+    machine.emit(0, 71, 100, What::Begin(1));
+    machine.drain(1000, 1010);
+    machine.emit(1, 71, 900, What::Return);
+    machine.emit(0, 71, 1200, What::Begin(2));
+    machine.emit(0, 71, 1300, What::Return);
+    machine.drain(2000, 2010);
+    let recorded = machine.finish(2000);
+    let ends: Vec<_> = recorded
+        .visits()
+        .iter()
+        .map(|v| (v.item, v.end, v.flags))
+        .collect();
+    let cut = visit_flag::LOSS | visit_flag::UNWOUND;
+    assert_eq!(ends, [(1, Some(1200), cut), (2, Some(1300), 0)]);
+}
+
+/// 64 rings: nothing is lost or late, every CPU's account balances, and what waits for the frontier
+/// is no more than what is newer than it.
+#[test]
+fn rings_64() {
+    let workload = Workload {
+        cpus: 64,
+        threads: 200,
+        records: 400_000,
+        pid: machine::PID,
+        ..Workload::default()
+    };
+    let mut machine = Machine::new(usize::from(workload.cpus));
+    let (mut clock, mut order) = (Clock::new(KtimeNs(START_NS)), Order::new(&[false]));
+    let mut sum = [0; 3];
+    let batches = synthetic::batches(&workload);
+    assert!(batches.len() > 2, "{} batches", batches.len());
+    for batch in batches {
+        let mut newer = 0;
+        let frontier = clock.trace_of_ktime(batch.frontier);
+        for (cpu, bytes) in &batch.streams {
+            let mut inbox = Unordered::default();
+            let decoded = decode(*cpu, bytes, &mut clock, &mut inbox);
+            let samples = inbox.samples.iter().map(|(.., sample)| sample.time);
+            let times = samples.chain(inbox.records.iter().map(|record| record.time));
+            newer += times.filter(|time| *time >= frontier).count();
+            decode(*cpu, bytes, &mut clock, &mut order);
+            let counts = [decoded.samples, decoded.marks, decoded.tasks];
+            machine.emit_bytes(usize::from(cpu.0), bytes, counts);
+            (0..3).for_each(|n| sum[n] += counts[n]);
+        }
+        drop(order.advance(frontier, |late| panic!("{late:?}")));
+        assert_eq!(order.waiting(), newer, "only what is newer waits");
+        let now = batch.frontier.0 - START_NS;
+        machine.drain(now, now + 200_000);
+    }
+
+    let recorded = machine.finish(1 << 40);
+    assert_eq!(recorded.ledger.cpus.len(), 64);
+    for cpu in &recorded.ledger.cpus {
+        for account in [&cpu.samples, &cpu.marks, &cpu.tasks] {
+            assert!(account.reasons.is_empty(), "{cpu:#?}");
+        }
+    }
+    let totals = recorded.ledger.totals();
+    let written = [
+        totals.samples.written,
+        totals.marks.written,
+        totals.tasks.written,
+    ];
+    assert_eq!(written, sum);
+    assert_eq!(recorded.samples().0 as u64, sum[0]);
+    assert_eq!(recorded.losses("late"), []);
+    let visits = recorded.visits();
+    let open = visits.iter().filter(|visit| visit.end.is_none()).count();
+    assert_eq!((visits.len() * 2 - open) as u64, sum[1], "marks of visits");
+    assert!(visits.iter().all(|v| v.flags & visit_flag::LOSS == 0));
+}
