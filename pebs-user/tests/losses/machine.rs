@@ -11,7 +11,7 @@ use pebs_common::counter::Counter;
 use pebs_common::record::{Head, Kind, Role, mark_flag};
 use pebs_user::collect::drain::Cycle;
 use pebs_user::collect::kernel_map::CounterRow;
-use pebs_user::pipeline::{Outcome, Pipeline, PipelineOptions};
+use pebs_user::pipeline::{Keep, Outcome, Pipeline, PipelineOptions};
 use pebs_user::store::reader::Trace;
 use pebs_user::store::run::RunInfo;
 use pebs_user::store::schema::{SCHEMA_VERSION, Table};
@@ -82,9 +82,13 @@ impl Machine {
         let options = PipelineOptions {
             origin: KtimeNs(START_NS),
             switches: true,
+            page_faults: true,
             clock_events: vec![true],
+            resets: vec![1000],
             max_samples: 1 << 20,
             symbolize: SymbolizeOptions::default(),
+            keep: Keep::All,
+            interval: WriterOptions::default().segment,
         };
         Self {
             rings: vec![Vec::new(); cpus],

@@ -82,6 +82,7 @@ impl Kernel {
             perf_clock_events: 0,
             sample_limit: u64::MAX,
             switches: false,
+            page_faults: false,
             events: 1,
             log: false,
         };
