@@ -112,6 +112,31 @@ fn body(words: &[&str]) -> Body {
     }
 }
 
+/// Hands on what a thread of process 1 did.
+fn push(correlator: &mut Correlator, time: TraceNs, tid: Tid, words: &[&str], out: &mut Printer) {
+    let (pid, cpu) = (Pid(1), Cpu(option(words, "cpu").unwrap_or(0) as u16));
+    if words[0] == "sample" {
+        let sample = RawSample {
+            time,
+            ip: Ip(1),
+            sp: option(words, "sp").unwrap_or(0),
+            cpu,
+            event: EventId(0),
+            exact: false,
+            kernel: false,
+        };
+        return correlator.samples((pid, tid), &[sample], out);
+    }
+    let record = Record {
+        time,
+        pid,
+        tid,
+        cpu,
+        body: body(words),
+    };
+    correlator.push(&record, &Payloads::default(), out);
+}
+
 fn run(input: &str) -> String {
     let options = CorrelateOptions {
         switches: true,
@@ -129,29 +154,7 @@ fn run(input: &str) -> String {
             continue;
         }
         let tid = Tid(words[1].parse().unwrap());
-        let cpu = Cpu(option(&words, "cpu").unwrap_or(0) as u16);
-        if words[2] == "sample" {
-            let sample = RawSample {
-                time,
-                ip: Ip(1),
-                sp: option(&words, "sp").unwrap_or(0),
-                cpu,
-                event: EventId(0),
-                exact: false,
-                kernel: false,
-            };
-            correlator.samples((Pid(1), tid), &[sample], &mut printer);
-            end = time;
-            continue;
-        }
-        let record = Record {
-            time,
-            pid: Pid(1),
-            tid,
-            cpu,
-            body: body(&words[2..]),
-        };
-        correlator.push(&record, &Payloads::default(), &mut printer);
+        push(&mut correlator, time, tid, &words[2..], &mut printer);
         end = time;
     }
     correlator.finish(end, &mut printer);
@@ -443,14 +446,7 @@ fn open_load() {
     ];
     for (time, line) in lines {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let record = Record {
-            time: TraceNs(time),
-            pid: Pid(1),
-            tid: Tid(7),
-            cpu: Cpu(0),
-            body: body(&words),
-        };
-        correlator.push(&record, &Payloads::default(), &mut printer);
+        push(&mut correlator, TraceNs(time), Tid(7), &words, &mut printer);
     }
     let load = correlator.open_load(TraceNs(30));
     let expected = OpenLoad {

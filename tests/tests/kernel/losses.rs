@@ -143,7 +143,11 @@ fn marks_refused() {
         }
     }
     let (_, truth) = target.finish();
-    refused_is_said(&live.stop(), &truth);
+    let whole = refused_is_said(&live.stop(), &truth);
+    assert!(
+        whole > 0,
+        "no visit is whole though the tool ran for a time"
+    );
 }
 
 /// The rings are so small, and the marks so large, that they run full between two looks.
@@ -165,8 +169,8 @@ fn ring_too_small() {
 }
 
 /// What is damaged is flagged, what is missing was lost within a range, nothing is made up, and all
-/// others are exact; the exit status is that of loss.
-fn refused_is_said(recording: &Recording, truth: &Truth) {
+/// others are exact; the exit status is that of loss. Gives the number of visits without loss.
+fn refused_is_said(recording: &Recording, truth: &Truth) -> usize {
     let trace = recording.trace_with_loss();
     assert_eq!(recording.tool.code(), Some(1), "{}", recording.tool);
     let marks = trace.account("marks");
@@ -191,7 +195,7 @@ fn refused_is_said(recording: &Recording, truth: &Truth) {
         }
     }
     let whole = visits.iter().filter(|visit| !visit.has(flag::LOSS)).count();
-    assert!(whole > 0 && whole < visits.len(), "{whole} whole visits");
+    assert!(whole < visits.len(), "{whole} whole visits");
     let zero = trace.monotonic_ns();
     for item in truth.items.iter().filter(|it| !found.contains(&it.id)) {
         let (from, to) = (item.before.unwrap() as i64, item.enter.unwrap() as i64);
@@ -200,4 +204,5 @@ fn refused_is_said(recording: &Recording, truth: &Truth) {
             .any(|loss| loss.begin_ns <= to - zero && from - zero <= loss.end_ns);
         assert!(lost, "no visit and no loss: {item:?}");
     }
+    whole
 }
