@@ -31,6 +31,9 @@ pub struct Args {
     tool: Option<PathBuf>,
 }
 
+/// Memory for what waits and for open visits.
+const MAX_MEMORY: &str = "64MiB";
+
 /// Between two looks at the tool's memory.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -79,6 +82,8 @@ pub fn main(args: &Args) -> Result<ExitCode> {
             targets.start(&program, load.args)?;
         }
     }
+    // Sampling this fast starves the recorder too: a quarter of this may wait for it.
+    command.extend(["--max-memory", MAX_MEMORY].map(str::to_owned));
     command.extend(["--event", "cpu-clock", "--reset"].map(str::to_owned));
     command.extend([
         args.reset.to_string(),
