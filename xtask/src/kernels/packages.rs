@@ -50,6 +50,8 @@ pub struct Kernel {
 /// Lists and downloads, below `target/tools/kernels`.
 pub struct Packages {
     dir: PathBuf,
+    /// Where this machine gets its packages from, a line each.
+    mirrors: String,
 }
 
 impl Packages {
@@ -70,7 +72,10 @@ impl Packages {
         for folder in ["state/lists/partial", "cache/archives/partial"] {
             fs::create_dir_all(dir.join(folder))?;
         }
-        Ok(Self { dir })
+        let mut targets = Command::new("apt-get");
+        targets.args(["indextargets", "--format", "$(REPO_URI)"]);
+        let mirrors = shell::output(&mut targets)?;
+        Ok(Self { dir, mirrors })
     }
 
     /// The newest kernel whose version begins so, downloaded unless an earlier run did.
@@ -107,10 +112,13 @@ impl Packages {
 
     /// Refreshes the lists of some suites; gives what apt had to say about those out of reach.
     fn update(&self, suites: &[(&str, &str)]) -> Result<Vec<String>> {
-        let lines = suites.iter().map(|(archive, suite)| {
-            format!("deb [arch=amd64 signed-by={KEYRING}] http://mirror/{archive} {suite} main\n")
-        });
-        fs::write(self.sources(), lines.collect::<String>())?;
+        let mut lines = String::new();
+        for (archive, suite) in suites {
+            let uri = uri_of(&self.mirrors, archive)
+                .context("apt's sources name no archive of Debian's")?;
+            lines += &format!("deb [arch=amd64 signed-by={KEYRING}] {uri} {suite} main\n");
+        }
+        fs::write(self.sources(), lines)?;
         let update = self
             .apt("apt-get", &["update", "--quiet"])
             .output()
@@ -264,9 +272,32 @@ fn image_package(about: &str) -> Option<String> {
         .next()
 }
 
+/// Where an archive is, beside the others that this machine uses.
+fn uri_of(mirrors: &str, archive: &str) -> Option<String> {
+    let base_of = |name: &str| -> Option<&str> {
+        let ending = format!("/{name}");
+        let mut lines = mirrors.lines().map(|line| line.trim_end_matches('/'));
+        lines.find_map(|uri| uri.strip_suffix(&ending))
+    };
+    let base = base_of(archive).or_else(|| base_of("debian"))?;
+    Some(format!("{base}/{archive}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// An archive is taken from where this machine has it, else from beside Debian's main one.
+    #[test]
+    fn mirrors() {
+        let known = "http://a/other/\nhttp://b/debian/\nhttp://c/x/debian-security/\n";
+        assert_eq!(uri_of(known, "debian").as_deref(), Some("http://b/debian"));
+        let security = uri_of(known, "debian-security");
+        assert_eq!(security.as_deref(), Some("http://c/x/debian-security"));
+        let beside = uri_of("http://b/debian/\n", "debian-security");
+        assert_eq!(beside.as_deref(), Some("http://b/debian-security"));
+        assert_eq!(uri_of("http://a/other/\n", "debian"), None);
+    }
 
     const MADISON: &str = "\
         linux-image-cloud-amd64 | 7.3.4-1~bpo13+1 | http://mirror/debian trixie-backports/main amd64 Packages\n\
