@@ -277,7 +277,10 @@ impl Correlator {
 
     /// The process ended or replaced its program: closes the visits of all its threads.
     pub fn end_process(&mut self, pid: Pid, time: TraceNs, sink: &mut impl Sink) {
-        let of_process = |(tid, thread): (&Tid, &Thread)| (thread.pid == pid).then_some(*tid);
+        // A visit that began later is the new program's: this end was told late.
+        let is_old = |thread: &Thread| thread.visits.iter().all(|visit| visit.begin <= time);
+        let of_process =
+            |(tid, thread): (&Tid, &Thread)| (thread.pid == pid && is_old(thread)).then_some(*tid);
         let gone: Vec<Tid> = self.threads.iter().filter_map(of_process).collect();
         gone.into_iter()
             .for_each(|tid| self.end_thread(tid, time, sink));

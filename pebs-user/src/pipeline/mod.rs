@@ -226,6 +226,10 @@ impl Pipeline {
             let time = self.clock.trace_of_ktime(event.time);
             self.sideband.push_back((time, event));
         }
+        // They came ring by ring.
+        self.sideband
+            .make_contiguous()
+            .sort_by_key(|(time, _)| *time);
         let frontier = self.clock.trace_of_ktime(cycle.frontier);
         self.advance(frontier);
         self.counted_at = counted_at;

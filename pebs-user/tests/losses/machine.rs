@@ -11,6 +11,7 @@ use pebs_common::counter::Counter;
 use pebs_common::record::{Head, Kind, Role, mark_flag};
 use pebs_user::collect::drain::Cycle;
 use pebs_user::collect::kernel_map::CounterRow;
+use pebs_user::collect::sideband_decode::{SidebandEvent, SidebandKind};
 use pebs_user::pipeline::{Keep, Outcome, Pipeline, PipelineOptions};
 use pebs_user::store::reader::Trace;
 use pebs_user::store::run::RunInfo;
@@ -19,7 +20,7 @@ use pebs_user::store::writer::{TraceWriter, WriterOptions};
 use pebs_user::stream::ledger::Ledger;
 use pebs_user::stream::synthetic::{START_NS, frame_words, probes};
 use pebs_user::symbolize::SymbolizeOptions;
-use pebs_user::units::{Cpu, KtimeNs};
+use pebs_user::units::{Cpu, KtimeNs, Pid, Tid};
 use tempfile::TempDir;
 
 /// The process of all threads. No process has this number: nothing of a real one is read.
@@ -121,13 +122,28 @@ impl Machine {
 
     /// The rings are emptied, and the counters read at `counted_at`.
     pub fn drain(&mut self, frontier: u64, counted_at: u64) {
+        self.drain_with(frontier, counted_at, &[]);
+    }
+
+    /// The same, and these processes are said to have replaced their program, ring by ring.
+    pub fn drain_with(&mut self, frontier: u64, counted_at: u64, execs: &[(u64, u32)]) {
+        let exec = |(time, pid): &(u64, u32)| SidebandEvent {
+            time: KtimeNs(START_NS + time),
+            cpu: Cpu(0),
+            what: SidebandKind::Comm {
+                pid: Pid(*pid),
+                tid: Tid(*pid),
+                exec: true,
+                name: "new".into(),
+            },
+        };
         let streams = self.rings.iter_mut().zip(0..);
         let mut cycle = Cycle {
             streams: streams
                 .map(|(ring, cpu)| (Cpu(cpu), std::mem::take(ring)))
                 .collect(),
             counters: self.counters.clone(),
-            sideband: Vec::new(),
+            sideband: execs.iter().map(exec).collect(),
             frontier: KtimeNs(START_NS + frontier),
             counted_at: KtimeNs(START_NS + counted_at),
         };

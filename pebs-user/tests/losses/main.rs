@@ -72,6 +72,32 @@ fn late() {
     assert_eq!(recorded.visits(), expected);
 }
 
+/// A process replaces its program: the visit before ends there, the one after is whole, though an event
+/// of another CPU that is beyond the frontier was read first, or the event itself comes too late.
+#[test]
+fn program_replaced() {
+    let other = machine::PID + 1;
+    for (first, second) in [
+        (&[(1500, other), (300, machine::PID)][..], &[][..]),
+        (&[], &[(300, machine::PID)]),
+    ] {
+        let mut machine = Machine::new(1);
+        machine.emit(0, 71, 100, What::Begin(1));
+        machine.drain(200, 210);
+        machine.emit(0, 72, 400, What::Begin(2));
+        machine.drain_with(1000, 1010, first);
+        machine.emit(0, 72, 1600, What::Return);
+        machine.drain_with(2000, 2010, second);
+        let visits = machine.finish(2000).visits();
+        let found: Vec<_> = visits
+            .iter()
+            .map(|visit| (visit.item, visit.end, visit.flags))
+            .collect();
+        let expected = [(1, Some(300), visit_flag::THREAD_ENDED), (2, Some(1600), 0)];
+        assert_eq!(found, expected);
+    }
+}
+
 /// A mark that ends a visit comes too late: the visit ends where it is seen to be over, flagged.
 #[test]
 fn late_end() {

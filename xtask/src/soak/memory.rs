@@ -104,15 +104,15 @@ mod tests {
         memory.verdict().unwrap()
     }
 
-    /// A saw-tooth after a steep start is flat; a leak of a MiB a minute in it is not.
+    /// A saw-tooth after a steep start is flat; a leak of three MiB a minute in it is not.
     #[test]
     fn leak_in_a_saw_tooth() {
         let saw = |s: f64| 100.0 + (s % 10.0) * 2.0 - 60.0 * (-s / 10.0).exp();
         let flat = verdict(saw);
         assert!(flat.is_flat() && flat.slope_mib.abs() < 0.2, "{flat:?}");
-        let leak = verdict(|s| saw(s) + s / 50.0);
+        let leak = verdict(|s| saw(s) + s / 20.0);
         assert!(
-            !leak.is_flat() && (leak.slope_mib - 1.2).abs() < 0.2,
+            !leak.is_flat() && (leak.slope_mib - 3.0).abs() < 0.2,
             "{leak:?}"
         );
     }
