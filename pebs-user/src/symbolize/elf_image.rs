@@ -27,6 +27,11 @@ const DEBUG_FILE_MAX: u64 = 16 << 30;
 /// Most that the compressed sections of a file may say they hold.
 const INFLATED_MAX: u64 = 4 << 30;
 
+/// How much larger a compressed section may be than it is in the file: deflate can do no better.
+///
+/// Source: <https://zlib.net/zlib_tech.html>, "Maximum Compression Factor".
+const INFLATE_RATIO: u64 = 1032;
+
 /// A loaded, executable part of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
@@ -177,6 +182,9 @@ fn sizes_are_sane(parsed: &Parsed<'_>) -> bool {
             let Ok(range) = section.compressed_file_range() else {
                 return false;
             };
+            if range.uncompressed_size > range.compressed_size.saturating_mul(INFLATE_RATIO) {
+                return false;
+            }
             inflated = inflated.saturating_add(range.uncompressed_size);
         }
         let table = matches!(sh_type, elf::SHT_SYMTAB | elf::SHT_DYNSYM | elf::SHT_STRTAB);
@@ -303,6 +311,17 @@ mod tests {
         assert!(head.symbols && head.own_debug());
         let layout = read_layout(&file);
         assert!(layout.frames.len() > 1000);
+    }
+
+    /// A section of 114 bytes that says it holds 4 GiB: the DWARF of such a file is not loaded.
+    #[test]
+    fn section_that_lies() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(include_bytes!(
+            "../../fuzz/corpus/symbols/found-section-of-4-gib"
+        ))
+        .unwrap();
+        assert!(!read_head(&file).unwrap().own_debug());
     }
 
     /// A function inside another is told apart; one that shares its start or end is not nested.

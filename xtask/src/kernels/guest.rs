@@ -40,16 +40,12 @@ pub const END: &str = "#end ";
 /// The line after the last step.
 pub const DONE: &str = "#done";
 
-/// Folders that the image has, whether they hold files or not.
+/// Folders that the image has, whether they hold files or not. Nothing is mounted on /tmp, where the
+/// programs may come from.
 pub const FOLDERS: [&str; 5] = ["/dev", "/proc", "/sys", "/tmp", "/etc"];
 
 /// File systems: type and place.
-const MOUNTS: [(&str, &str); 4] = [
-    ("proc", "/proc"),
-    ("sysfs", "/sys"),
-    ("devtmpfs", "/dev"),
-    ("tmpfs", "/tmp"),
-];
+const MOUNTS: [(&str, &str); 3] = [("proc", "/proc"), ("sysfs", "/sys"), ("devtmpfs", "/dev")];
 
 /// The second serial line.
 const REPORT: &str = "/dev/ttyS1";
