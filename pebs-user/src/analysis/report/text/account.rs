@@ -112,10 +112,11 @@ fn kept(keep: &KeepInfo) -> String {
 
 fn losses(report: &Report) -> String {
     let sums = report.losses.iter().map(|sum| {
-        let records = sum.records.map_or_else(|| UNKNOWN.to_owned(), count);
+        let records = sum.records.map(count);
+        let records = records.map_or_else(String::new, |records| format!("{records} records, "));
         let ranges = plural(sum.ranges, "range");
         format!(
-            "{ranges} of {}, {records} records, {}",
+            "{ranges} of {}, {records}{}",
             time(sum.ns as f64),
             safe(&sum.reason, 40)
         )
