@@ -159,7 +159,8 @@ pub fn trace_reader(data: &[u8], dir: &Path) {
     store::fuzz::closed_segment(data, dir);
 }
 
-/// An open segment of a writer that died: a byte that chooses the table, then Arrow IPC.
+/// An open segment of a writer that died: a byte that chooses the table, then Parquet that
+/// ends anywhere.
 pub fn recover(data: &[u8], dir: &Path) {
     store::fuzz::open_segment(data, dir);
 }

@@ -32,6 +32,19 @@ pub(super) struct Chunk<'a> {
     pub(super) values: Option<u64>,
 }
 
+impl<'a> Chunk<'a> {
+    /// A chunk of data pages alone, with a value a row.
+    fn new(pages: &'a Pages, encodings: &'static [Encoding], statistics: Statistics) -> Self {
+        Self {
+            dictionary: &[],
+            pages: pages.bytes(),
+            encodings,
+            statistics,
+            values: None,
+        }
+    }
+}
+
 /// What the writer needs from a column of any type.
 pub(super) trait Column {
     /// The column's Arrow field.
@@ -127,13 +140,7 @@ impl<T: WholeType> Column for Required<T> {
 
     fn end(&mut self) -> Chunk<'_> {
         self.deltas.end_page(&mut self.pages, None);
-        Chunk {
-            dictionary: &[],
-            pages: self.pages.bytes(),
-            encodings: DELTA,
-            statistics: T::statistics(self.deltas.range(), 0),
-            values: None,
-        }
+        Chunk::new(&self.pages, DELTA, T::statistics(self.deltas.range(), 0))
     }
 
     fn clear(&mut self) {
@@ -201,13 +208,11 @@ impl<T: WholeType> Column for Nullable<T> {
     fn end(&mut self) -> Chunk<'_> {
         self.deltas
             .end_page(&mut self.pages, Some(&mut self.levels));
-        Chunk {
-            dictionary: &[],
-            pages: self.pages.bytes(),
-            encodings: DELTA,
-            statistics: T::statistics(self.deltas.range(), self.levels.nulls()),
-            values: None,
-        }
+        Chunk::new(
+            &self.pages,
+            DELTA,
+            T::statistics(self.deltas.range(), self.levels.nulls()),
+        )
     }
 
     fn clear(&mut self) {
@@ -296,13 +301,11 @@ impl Column for NullableReal {
 
     fn end(&mut self) -> Chunk<'_> {
         self.end_page();
-        Chunk {
-            dictionary: &[],
-            pages: self.pages.bytes(),
-            encodings: PLAIN,
-            statistics: Statistics::double(None, None, None, Some(self.levels.nulls()), false),
-            values: None,
-        }
+        Chunk::new(
+            &self.pages,
+            PLAIN,
+            Statistics::double(None, None, None, Some(self.levels.nulls()), false),
+        )
     }
 
     fn clear(&mut self) {
@@ -335,13 +338,11 @@ impl Column for Truth {
 
     fn end(&mut self) -> Chunk<'_> {
         self.bits.end_page(&mut self.pages);
-        Chunk {
-            dictionary: &[],
-            pages: self.pages.bytes(),
-            encodings: PLAIN,
-            statistics: Statistics::boolean(None, None, None, Some(0), false),
-            values: None,
-        }
+        Chunk::new(
+            &self.pages,
+            PLAIN,
+            Statistics::boolean(None, None, None, Some(0), false),
+        )
     }
 
     fn clear(&mut self) {
@@ -459,13 +460,11 @@ impl NullableText {
 
     fn chunk(&mut self) -> Chunk<'_> {
         self.end_page();
-        Chunk {
-            dictionary: &[],
-            pages: self.pages.bytes(),
-            encodings: PLAIN,
-            statistics: Statistics::byte_array(None, None, None, Some(self.levels.nulls()), false),
-            values: None,
-        }
+        Chunk::new(
+            &self.pages,
+            PLAIN,
+            Statistics::byte_array(None, None, None, Some(self.levels.nulls()), false),
+        )
     }
 }
 
@@ -515,13 +514,11 @@ impl Column for Text {
 
     fn end(&mut self) -> Chunk<'_> {
         self.end_page();
-        Chunk {
-            dictionary: &[],
-            pages: self.pages.bytes(),
-            encodings: PLAIN,
-            statistics: Statistics::byte_array(None, None, None, Some(0), false),
-            values: None,
-        }
+        Chunk::new(
+            &self.pages,
+            PLAIN,
+            Statistics::byte_array(None, None, None, Some(0), false),
+        )
     }
 
     fn clear(&mut self) {

@@ -4,8 +4,8 @@ pub mod run;
 pub mod schema;
 pub mod tables;
 
-mod closer;
 mod columns;
+mod compactor;
 mod files;
 mod output;
 mod pages;

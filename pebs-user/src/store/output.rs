@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 
-use super::closer::{Closer, Job};
+use super::compactor::{Compactor, Job};
 use super::files::{INFO_FILE, Owner, free_reserve};
 use super::run::RunInfo;
 use super::schema::Table;
@@ -99,7 +99,7 @@ pub(super) struct Output {
     dir: PathBuf,
     owner: Owner,
     tables: [TableFiles; Table::ALL.len()],
-    closer: Closer,
+    compactor: Compactor,
     /// Segments that could not be closed.
     unclosed: Vec<Job>,
     failed: Option<Failure>,
@@ -126,7 +126,7 @@ impl Output {
                 rows: 0,
                 lost: 0,
             }),
-            closer: Closer::start(dir, owner, compact)?,
+            compactor: Compactor::start(dir, owner, compact)?,
             unclosed: Vec::new(),
             failed: None,
             open_bytes: 0,
@@ -140,7 +140,8 @@ impl Output {
 
     /// Bytes of the tables on disk.
     pub(super) fn bytes(&self) -> u64 {
-        self.open_bytes.saturating_add_signed(self.closer.growth())
+        self.open_bytes
+            .saturating_add_signed(self.compactor.growth())
     }
 
     /// Rows of a table on disk.
@@ -153,6 +154,8 @@ impl Output {
         self.tables[table as usize].lost
     }
 
+    /// Says whether writing has failed.
+    ///
     /// # Errors
     /// The first failure since the trace began, again and again.
     pub(super) fn check(&self) -> Result<(), WriteError> {
@@ -194,7 +197,7 @@ impl Output {
     pub(super) fn close_segment(&mut self, table: Table) {
         if let Some(job) = self.tables[table as usize].take_job() {
             match job.close() {
-                Ok(()) => self.closer.submit(job),
+                Ok(()) => self.compactor.submit(job),
                 Err(error) => {
                     self.unclosed.push(job);
                     self.fail(&error);
@@ -221,7 +224,7 @@ impl Output {
         for table in Table::ALL {
             self.close_segment(table);
         }
-        self.closer.finish();
+        self.compactor.finish();
         free_reserve(&self.dir).map_err(|error| WriteError::io(&self.dir, error))?;
         let mut bytes = self.bytes();
         if let Some(failure) = self.failed.clone() {

@@ -55,7 +55,7 @@ impl Job {
 
 /// Handle of the thread.
 #[derive(Debug)]
-pub(super) struct Closer {
+pub(super) struct Compactor {
     /// None: nothing is compacted.
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
@@ -73,7 +73,7 @@ struct Done {
     bytes: AtomicU64,
 }
 
-impl Closer {
+impl Compactor {
     /// Starts the thread. `enabled`: whether segments are compacted at all.
     pub(super) fn start(dir: &Path, owner: Owner, enabled: bool) -> Result<Self, WriteError> {
         let (jobs, inbox) = bounded::<Job>(QUEUE);
@@ -138,7 +138,7 @@ impl Closer {
     }
 }
 
-impl Drop for Closer {
+impl Drop for Compactor {
     fn drop(&mut self) {
         self.finish();
     }
