@@ -155,10 +155,11 @@ impl<T: Timed> Queue<T> {
 
     /// Forgets what was ready.
     fn retire(&mut self) {
+        let (used, room) = (self.records.len(), self.records.capacity());
         self.records.drain(..self.ready);
         (self.read, self.ready) = (0, 0);
-        let (kept, room) = (self.records.len(), self.records.capacity());
-        if room > KEPT_ROOM && kept < room / 8 {
+        // Of a thread that was busier once; one that is busy keeps its room.
+        if room > KEPT_ROOM && used < room / 8 {
             self.records.shrink_to(room / 2);
         }
     }
