@@ -40,9 +40,13 @@ pub static SITES: Array<SiteConfig, { MAX_SITES as usize }> = Array::new();
 #[unsafe(no_mangle)]
 pub static SCOPE: Global<u32> = Global::new(0);
 
-/// 1: samples taken in kernel mode are left out (for events that can't be told to).
+/// Bit n: samples of event n in kernel mode are left out (for events that can't be told to).
 #[unsafe(no_mangle)]
 pub static EXCLUDE_KERNEL: Global<u32> = Global::new(0);
+
+/// Bit n: samples of event n in user mode are left out.
+#[unsafe(no_mangle)]
+pub static EXCLUDE_USER: Global<u32> = Global::new(0);
 
 /// Bit n: samples of event n carry the perf clock's time.
 #[unsafe(no_mangle)]

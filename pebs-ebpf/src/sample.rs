@@ -8,7 +8,9 @@ use pebs_common::counter::Counter;
 use pebs_common::record::{Head, Kind, Sample, Task, sample_flag};
 
 use crate::emit::{TASKS, count, emit_beside_samples, emit_sample};
-use crate::maps::{EVENT_INTERRUPTS_OFFSET, EXCLUDE_KERNEL, PERF_CLOCK_EVENTS, SAMPLE_TIME_OFFSET};
+use crate::maps::{
+    EVENT_INTERRUPTS_OFFSET, EXCLUDE_KERNEL, EXCLUDE_USER, PERF_CLOCK_EVENTS, SAMPLE_TIME_OFFSET,
+};
 use crate::task;
 
 /// `PERF_EFLAGS_EXACT`: the ip is exact. Source: arch/x86/include/asm/perf_event.h.
@@ -98,7 +100,12 @@ fn sample<const EVENT: u8>(ctx: &PerfEventContext) {
         ((*regs).rip, (*regs).rsp, (*regs).eflags, (*regs).cs)
     };
     let kernel = cs & 3 == 0;
-    if kernel && EXCLUDE_KERNEL.load() != 0 {
+    let excluded = if kernel {
+        EXCLUDE_KERNEL.load()
+    } else {
+        EXCLUDE_USER.load()
+    };
+    if excluded & (1 << EVENT) != 0 {
         count(Counter::SampleExcluded);
         return;
     }

@@ -6,7 +6,10 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::analysis::baseline::Rule;
-use crate::cmd::{doctor, probes, recover, report, selftest};
+use crate::cmd::{
+    calibrate, diff, doctor, events, explain, export, html, import, plan, probes, recover, report,
+    selftest, view,
+};
 use crate::selftest::workload::WorkloadArgs;
 
 /// Tell why one item was slow on an unmodified program
@@ -36,12 +39,60 @@ pub struct Cli {
 pub enum Cmd {
     /// Print the report of a trace
     Report(report::ReportArgs),
+    /// Say why slow items were slow, ranked, and how sure that is
+    ///
+    /// Compares the slow items of each group of like ones with its typical ones, and divides what they
+    /// take longer: functions on the CPU (from samples), waits off it by the function that blocked,
+    /// preemption. All shares and an unexplained rest sum to the difference. Each has its samples and a
+    /// 95 % interval: a bootstrap over items, given which are slow. Typical is the middle half of the group
+    /// by duration, slow ones excluded; of a trace recorded with --keep, the items that were not kept.
+    /// 'because' names a test of an argument that tells slow items from others (Fisher's exact test,
+    /// corrected for all tests searched): it goes along with slowness, which does not prove it the reason.
+    Explain(explain::ExplainArgs),
+    /// Look at a trace in the terminal: items in a list, enter to open one
+    ///
+    /// The list sorts by duration, time on the CPU, item id or begin, and filters by probe and by a text in
+    /// the arguments. An item shows its functions with their errors, its waits and what happened to its
+    /// thread, beside what is typical of its probe. '?' lists the keys.
+    View(view::ViewArgs),
+    /// Compare two traces: which function's time per item changed
+    ///
+    /// Functions are the same if the file name of their module and their name are. Each figure has an
+    /// interval; all of them hold at once in 95 of 100 comparisons, so that two runs of the same build do not
+    /// differ by chance. What differs between runs as wholes (frequency, neighbours) no interval of one run
+    /// holds: set --fail-above well above it.
+    ///
+    /// Exit status: 0 compared; 3 something is above --fail-above; 2 could not compare.
+    Diff(diff::DiffArgs),
+    /// Make a trace of a recording that perf made
+    Import(import::ImportArgs),
+    /// Write a trace in the format of another tool
+    ///
+    /// Says on stderr which visits the output shows, and by what they are weighed: perfetto and firefox
+    /// show every sample at its time; pprof, speedscope, folded and flamegraph the estimated CPU time
+    /// of functions (self_ns; of an event that is no clock, events) and the time of waits, so that the
+    /// parts of an item add up to its duration. csv, folded and flamegraph take traces of any size; the
+    /// others hold 100,000 visits, and of more the slowest and a uniform sample. There are no callers
+    /// yet: a stack is the probe and the function.
+    Export(export::ExportArgs),
+    /// Write a trace as one self-contained page
+    ///
+    /// Latency over time, functions of selected items against typical ones, functions of each item, time
+    /// lines, and the report. The page needs no network and no other file. It holds 10,000 visits; of
+    /// more, the slow ones and a uniform sample of the others, and says so.
+    Html(html::HtmlArgs),
     /// Finish the open segments of a trace whose recorder was killed
     Recover(recover::RecoverArgs),
     /// List what can be probed in a binary, and how
     Probes(probes::ProbesArgs),
+    /// List the events that can be sampled, and how precisely
+    Events(events::EventsArgs),
     /// Check what this machine can do, and say what mends it
     Doctor(doctor::DoctorArgs),
+    /// Measure what a sample and a mark cost on this machine, and keep it
+    Calibrate(calibrate::CalibrateArgs),
+    /// Find the reset value for a bound on the overhead, before recording
+    Plan(plan::PlanArgs),
     /// Measure how exact this tool is on this machine
     Selftest(selftest::SelftestArgs),
     /// Be the workload that the self-test records.
@@ -59,6 +110,18 @@ pub enum ReturnArg {
     Uretprobe,
     /// Probes on the function's own return instructions
     Ret,
+}
+
+/// How samples come from the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum TransportArg {
+    /// bulk where the hardware collects samples, else bpf
+    #[default]
+    Auto,
+    /// A program sees each sample
+    Bpf,
+    /// The kernel writes samples into perf's rings
+    Bulk,
 }
 
 /// Whose details to keep.
@@ -82,18 +145,32 @@ pub struct RecordArgs {
     /// item id and named arguments. BIN:START..END is from START to END; each may be FUNC,
     /// FUNC+OFF, FUNC%return or 0xADDR, and where both give id= they are matched by it.
     /// BIN:START.. is until the next START on the same thread. EXPR is argN, %REG, retval,
-    /// *(EXPR+OFF):TYPE or str(EXPR). 'pebs-trace probes BIN' lists functions.
+    /// *(EXPR+OFF):TYPE, str(EXPR), or with debug information a path by name: req->hdr.id, req->uri. 'pebs-trace probes BIN' lists functions.
     #[arg(short = 'u', long = "uprobe", value_name = "SPEC", required = true)]
     #[arg(help_heading = "What to record")]
     pub uprobes: Vec<String>,
     /// Sample this event, as perf names it; repeat for several
     ///
     /// auto is the best precise event that the machine grants, else cpu-clock. Also task-clock,
-    /// page-faults, context-switches, cycles, instructions, cpu/event=0xc2,umask=0x1/, r01c2,
-    /// mem:SYMBOL:x (hardware breakpoint), each with :p, :pp, :ppp, :P, :u, :k.
+    /// page-faults, cycles, the CPU's own such as mem_load_retired.l1_miss, cpu/event=0xc2,umask=0x1/,
+    /// r01c2, ibs_op/cnt_ctl=1/, mem:SYMBOL:x (hardware breakpoint), each with :p, :pp, :ppp, :P, :u,
+    /// :k. 'pebs-trace events' lists what there is.
     #[arg(short, long = "event", value_name = "EVENT", default_value = "auto")]
     #[arg(help_heading = "What to record")]
     pub events: Vec<String>,
+    /// Let events take turns where there are more of them than counters
+    ///
+    /// Each is then counted a part of the time only, which trace.json says (running_ns of enabled_ns).
+    #[arg(long, help_heading = "What to record")]
+    pub multiplex: bool,
+    /// How samples come from the kernel
+    ///
+    /// bulk: the kernel writes them into perf's rings by itself, on PEBS many for one interrupt. bpf: a
+    /// program sees each sample, with one interrupt each. auto is bulk where the hardware collects
+    /// several records before an interrupt, else bpf; the first line says which, and why.
+    #[arg(long, value_name = "HOW", value_enum, default_value_t)]
+    #[arg(help_heading = "What to record")]
+    pub transport: TransportArg,
     /// Take a sample every so many events
     ///
     /// For clocks in ns: 16000 is a sample every 16 us of CPU time. Smaller sees more and costs
@@ -222,7 +299,7 @@ pub(crate) fn seconds(text: &str) -> Result<std::time::Duration, String> {
     }
 }
 
-fn percent(text: &str) -> Result<f64, String> {
+pub(crate) fn percent(text: &str) -> Result<f64, String> {
     let number = text.trim_end_matches('%').parse::<f64>().ok();
     number
         .filter(|percent| (0.0..=100.0).contains(percent))
@@ -230,7 +307,7 @@ fn percent(text: &str) -> Result<f64, String> {
 }
 
 /// A slow-down in percent, as a share. A small number without a sign could be either.
-fn overhead(text: &str) -> Result<f64, String> {
+pub(crate) fn overhead(text: &str) -> Result<f64, String> {
     let (digits, has_sign) = match text.strip_suffix('%') {
         Some(digits) => (digits.trim_end(), true),
         None => (text, false),

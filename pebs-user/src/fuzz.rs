@@ -6,8 +6,9 @@
 
 use std::path::Path;
 
-use crate::collect::perf_ring::RawRecord;
 use crate::collect::sideband_decode;
+use crate::perf::data::attr::Attr;
+use crate::perf::record::RawRecord;
 use crate::pmu::event::EventSpec;
 use crate::stream::clock::Clock;
 use crate::stream::decode::{Unordered, decode};
@@ -15,15 +16,18 @@ use crate::target::program::{self, Arguments};
 use crate::target::spec::{End, Spec};
 use crate::target::{expr, usdt};
 use crate::units::{Cpu, KtimeNs};
-use crate::{store, symbolize, target};
+use crate::{import, perf, store, symbolize, target};
 
 /// A reader of hostile bytes. The folder is its own: what it leaves there is overwritten by the next call.
 pub type Target = fn(&[u8], &Path);
 
 /// Every reader, by the name of its fuzz target and of its corpus.
-pub const TARGETS: [(&str, Target); 13] = [
+pub const TARGETS: [(&str, Target); 16] = [
     ("wire", wire),
     ("sideband", sideband),
+    ("perf_records", perf_records),
+    ("perf_data", perf_data),
+    ("marks", marks),
     ("spec", spec),
     ("expr", expression),
     ("event", event),
@@ -67,6 +71,46 @@ pub fn sideband(data: &[u8], _: &Path) {
             symbolize::fuzz::follow(&mut spaces, event.what);
         }
         rest = after;
+    }
+}
+
+/// Records of an event with any attr: the attr, then records framed as in perf's rings.
+pub fn perf_records(data: &[u8], _: &Path) {
+    const ATTR: usize = 112;
+    let Some((attr, mut rest)) = data.split_at_checked(ATTR) else {
+        return;
+    };
+    let Some(attr) = Attr::read(attr) else {
+        return;
+    };
+    while let Some((header, tail)) = rest.split_first_chunk::<8>() {
+        let [k0, k1, k2, k3, m0, m1, s0, s1] = *header;
+        let size = usize::from(u16::from_ne_bytes([s0, s1])).max(8) - 8;
+        let (body, after) = tail.split_at(size.min(tail.len()));
+        let raw = RawRecord {
+            kind: u32::from_ne_bytes([k0, k1, k2, k3]),
+            misc: u16::from_ne_bytes([m0, m1]),
+            body,
+        };
+        if let Ok(record) = perf::record::decode(&attr.layout, raw)
+            && let Some(id) = attr.layout.id_of(raw.kind, raw.body)
+        {
+            assert!(record.id.id.is_some(), "{id} is found by reading all, too");
+        }
+        rest = after;
+    }
+}
+
+/// A recording of `perf record`, made into a trace: every sample is in it or booked.
+pub fn perf_data(data: &[u8], dir: &Path) {
+    import::fuzz::import(data, dir);
+}
+
+/// A table of marks.
+pub fn marks(data: &[u8], _: &Path) {
+    match import::marks::parse(&String::from_utf8_lossy(data)) {
+        Ok(marks) => assert!(marks.0.is_sorted_by_key(|mark| mark.time)),
+        Err(error) => assert!(error.hint().is_some()),
     }
 }
 

@@ -6,14 +6,14 @@
 //! # Bird's-eye view
 //!
 //! ```text
-//! kernel programs -> rings -> decode -> order -> correlate -> symbolize -> sink (Parquet) | report
+//! kernel programs -> rings -> decode -> order -> correlate -> symbolize -> sink (Parquet) | report, explain, diff
 //!   pebs-ebpf        collect    stream  stream   correlate    symbolize    store            analysis
 //! ```
 //!
 //! Data flows one way. A stage knows only what the stage before it gives out, and books every record
 //! that it does not pass on ([`stream::ledger`]). `decode`, `clock`, `order`, `correlate` and the
 //! estimators are pure: no I/O, no logging, no reading of clocks. [`pipeline`] ties the stages
-//! together; live recording and the replay tests run the same code.
+//! together; live recording, `import` of a `perf.data` and the replay tests run the same code.
 //!
 //! # Where things are
 //!
@@ -22,17 +22,28 @@
 //! | an option or its help | [`cli`], then [`cmd`] (one file per subcommand: wiring, messages, hints) |
 //! | what a SPEC means, which instruction is probed, how visits end | [`target`] |
 //! | an event's name, its attr, what the machine grants | [`pmu`] |
+//! | Intel's events | [`pmu::table`]; `cargo xtask events` makes the table |
+//! | what a sample says of its memory access or its op | [`pmu::memory`], [`pmu::ibs`] |
 //! | what the kernel programs record | `pebs-ebpf/src`, with the wire structs in `pebs-common` |
 //! | when things are attached and taken away | [`collect::session`] |
 //! | how rings are emptied, and the frontier | [`collect::drain`] |
+//! | what the kernel writes by itself (`--transport bulk`) | [`pmu::attr::bulk`] (settings), [`collect::bulk`] (rings), [`stream::bulk`] (records) |
 //! | what is left of root's rights meanwhile | [`collect::privileges`] |
 //! | what the slow-down is, and how it is kept below a bound | [`cmd`] (`record/cost.rs`), [`collect::overhead`] |
+//! | what a sample costs (`calibrate`), and which reset value a goal asks for (`plan`) | [`analysis::cost`] (the model), [`collect::calibrate`] (the measuring), [`cmd`] (`calibrate.rs`, `plan/`) |
 //! | which sample belongs to which item | [`correlate`] |
 //! | names of functions | [`symbolize`] |
+//! | what a record of the perf subsystem holds, and `perf.data` | [`perf`] |
+//! | how a recording of `perf record` becomes a trace | [`import`] |
 //! | whose details are kept (`--keep`), and the aggregates of all visits | [`analysis::baseline`], [`analysis::sketch`], `pipeline::keep` |
 //! | a column of the trace | [`store::schema`], and nothing else |
 //! | an estimate and its error | [`analysis::estimate`], [`analysis::pool`] |
 //! | what the report says | [`analysis::report`] |
+//! | what `view` shows, and what its keys do | [`view`] |
+//! | what separates slow items from like ones, and how sure that is | [`analysis::explain`] |
+//! | what changed between two traces | [`analysis::diff`] |
+//! | a format of another tool | [`export`] (one file per format) |
+//! | the page to look at | [`html`] (`data.rs` what, `assets/page.js` how) |
 //!
 //! # Threads of a recording
 //!
@@ -63,6 +74,10 @@
 //!   to the instant at which the looking began.
 //! * **decode, clock** ([`stream::decode`], [`stream::clock`]). Invariant: no bytes make them fail.
 //!   All clock arithmetic is in `clock`.
+//! * **perf records** ([`perf`]). Invariant: no bytes make decoding fail or allocate, and a sample's fields end
+//!   where it ends, or it is told. Rings of events opened here and files are decoded by the same code.
+//! * **import** ([`import`]). Invariant: every sample of a file is a sample, mark or switch of the trace, or is
+//!   booked. Nothing of this machine (processes, kernel symbols, files by path alone) explains a recording.
 //! * **order** ([`stream::order`]). Invariant: records come out once, below the frontier, those of a
 //!   thread in time order. It knows which records concern several threads, not what they mean.
 //! * **correlate** ([`correlate`]). Invariant: a thread is brought up to the time of a record that
@@ -72,6 +87,7 @@
 //! * **sink** ([`store::writer`]). Invariant: a file that ends in `.parquet` is whole. No estimates.
 //! * **analysis** ([`analysis`]). Invariant: reads trace tables only, no live state. A figure has its
 //!   sample count and error beside it, or is unknown.
+//! * **view** ([`view`]). Invariant: all is read before the terminal is taken over; drawing and keys do no I/O.
 //! * **ledger** ([`stream::ledger`]). Invariant: seen = written + each reason, per CPU and kind.
 //!
 //! # Decisions worth knowing
@@ -92,6 +108,14 @@
 //! * A change of the reset value (`--max-overhead`) reaches counters by an ioctl, but not those that
 //!   threads have inherited: where there are such, all are opened anew. Every estimate that counts
 //!   events weighs a sample by the reset value in force at its time (`visit_functions.events`).
+//! * An eBPF program sees one record of each interrupt, so samples that the hardware collects come through
+//!   perf's rings (`bulk`), and are joined to the marks by time: from decoding on they are the same
+//!   samples. Marks always come from programs.
+//! * A hybrid CPU has a PMU for each kind of cores. A name that all of them know is one event with a counter on each
+//!   ([`pmu::attr::Twin`]), so that the estimates see one series of samples; a name that one of them lacks is refused.
+//! * `plan` is a recording whose events are opened without a reset value: they count, and the same marks and
+//!   switches give the items and their time. So it sees what the recording will see, and costs what marks cost.
+//! * A calibration is the user's, not the machine's: nothing that root reads was written by anyone but who runs it.
 //! * Page faults are counted by an event of their own with one small record each, not sampled.
 //! * A started command is held by ptrace at its first instruction until everything is attached.
 //! * What `--keep` leaves out is decided when a visit closes, after its estimates and before its rows:
@@ -105,12 +129,15 @@
 
 pub mod units;
 
+mod csv;
 mod files;
 pub mod terminal;
 
 pub mod target;
 
 pub mod pmu;
+
+pub mod perf;
 
 pub mod collect;
 
@@ -124,7 +151,13 @@ pub mod store;
 
 pub mod pipeline;
 
+pub mod import;
+
 pub mod analysis;
+
+pub mod export;
+pub mod html;
+pub mod view;
 
 pub mod selftest;
 

@@ -20,9 +20,18 @@ fn main() -> ExitCode {
     let result = match &cli.command {
         None => cmd::record::run(&cli.record),
         Some(Cmd::Report(args)) => cmd::report::run(args),
+        Some(Cmd::View(args)) => cmd::view::run(args),
+        Some(Cmd::Import(args)) => cmd::import::run(args),
+        Some(Cmd::Explain(args)) => cmd::explain::run(args),
+        Some(Cmd::Diff(args)) => cmd::diff::run(args),
+        Some(Cmd::Export(args)) => cmd::export::run(args),
+        Some(Cmd::Html(args)) => cmd::html::run(args),
         Some(Cmd::Recover(args)) => cmd::recover::run(args),
         Some(Cmd::Probes(args)) => cmd::probes::run(args),
+        Some(Cmd::Events(args)) => cmd::events::run(args),
         Some(Cmd::Doctor(args)) => cmd::doctor::run(args),
+        Some(Cmd::Calibrate(args)) => cmd::calibrate::run(args),
+        Some(Cmd::Plan(args)) => cmd::plan::run(args),
         Some(Cmd::Selftest(args)) => cmd::selftest::run(args),
         Some(Cmd::SelftestWorkload(args)) => cmd::selftest::workload(args),
     };

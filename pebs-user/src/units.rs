@@ -53,6 +53,20 @@ pub struct Tid(pub u32);
 #[serde(transparent)]
 pub struct Cpu(pub u16);
 
+impl Cpu {
+    /// Of a record that does not say its CPU, as files of `perf record` have them. Null in tables.
+    pub const UNKNOWN: Self = Self(u16::MAX);
+
+    /// Its number, if it is known.
+    #[must_use]
+    pub const fn known(self) -> Option<u16> {
+        match self {
+            Self::UNKNOWN => None,
+            Self(number) => Some(number),
+        }
+    }
+}
+
 /// Number of a probe within a run; the n-th `--uprobe` is n-1.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,

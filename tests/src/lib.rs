@@ -14,6 +14,7 @@
 
 pub mod bpf;
 pub mod check;
+pub mod explain;
 pub mod locks;
 pub mod machine;
 pub mod process;

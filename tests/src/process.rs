@@ -15,6 +15,9 @@ pub use rustix::process::Signal;
 /// Longest time that any child of a test may take.
 pub const TIMEOUT: Duration = Duration::from_secs(120);
 
+/// Where the tool keeps calibrations.
+const CACHE_HOME: &str = "XDG_CACHE_HOME";
+
 /// Between two looks at a child.
 const POLL: Duration = Duration::from_millis(5);
 
@@ -86,6 +89,10 @@ impl Running {
             .chain(command.get_args())
             .map(OsString::from)
             .collect();
+        // A calibration of the user's must not decide what a test sees, nor a test write one.
+        if command.get_envs().all(|(name, _)| name != CACHE_HOME) {
+            command.env(CACHE_HOME, "/nonexistent");
+        }
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

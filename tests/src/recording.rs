@@ -34,6 +34,7 @@ pub struct Recorder {
     args: Vec<OsString>,
     place: TempDir,
     lock: Option<Lock>,
+    before_others: bool,
 }
 
 impl Recorder {
@@ -46,13 +47,26 @@ impl Recorder {
         let place = tempfile::tempdir().expect("temporary directory is writable");
         let args = vec!["-o".into(), place.path().join("trace").into()];
         let lock = None;
-        Self { args, place, lock }.args(&["--uprobe", spec])
+        let recorder = Self {
+            args,
+            place,
+            lock,
+            before_others: false,
+        };
+        recorder.args(&["--uprobe", spec])
     }
 
     /// Records under a lock that the test holds already.
     #[must_use]
     pub fn under(mut self, lock: Lock) -> Self {
         self.lock = Some(lock);
+        self
+    }
+
+    /// Has the workload take its CPUs before all other programs (`TRUTH_REALTIME`).
+    #[must_use]
+    pub const fn before_others(mut self) -> Self {
+        self.before_others = true;
         self
     }
 
@@ -81,6 +95,9 @@ impl Recorder {
         let truth = TruthFile::new();
         let mut command = Command::new(machine::pebs_trace());
         command.args(&self.args).arg("--").arg(&workload.path);
+        if self.before_others {
+            command.env("TRUTH_REALTIME", "1");
+        }
         let tool = process::run(truth.on(command.args(args)));
         let recording = Recording::new(tool, self.place);
         recording.expect_trace();

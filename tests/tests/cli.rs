@@ -6,8 +6,16 @@
 
 #[path = "cli/binaries.rs"]
 mod binaries;
+#[path = "cli/costs.rs"]
+mod costs;
+#[path = "cli/events.rs"]
+mod events;
+#[path = "cli/explain.rs"]
+mod explain;
 #[path = "cli/help.rs"]
 mod help;
+#[path = "cli/looks.rs"]
+mod looks;
 #[path = "cli/output.rs"]
 mod output;
 #[path = "cli/privileges.rs"]
@@ -20,6 +28,8 @@ mod specs;
 mod targets;
 #[path = "cli/traces.rs"]
 mod traces;
+#[path = "cli/view.rs"]
+mod view;
 
 use pebs_tests::process::Finished;
 use pebs_tests::recording::pebs_trace;

@@ -9,6 +9,8 @@ mod accounts;
 mod arguments;
 #[path = "kernel/binaries.rs"]
 mod binaries;
+#[path = "kernel/bulk.rs"]
+mod bulk;
 #[path = "kernel/counts.rs"]
 mod counts;
 #[path = "kernel/ends.rs"]

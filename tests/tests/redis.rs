@@ -11,6 +11,7 @@ use pebs_tests::check;
 use std::collections::HashMap;
 use std::path::Path;
 
+use pebs_tests::explain::{Cause, explain, whole};
 use pebs_tests::machine;
 use pebs_tests::need;
 use pebs_tests::recording::{Recorder, Recording, pebs_trace};
@@ -119,6 +120,34 @@ fn expired_keys() {
     report_names_them(&recording.tool.stdout);
     let report = pebs_trace(["report".as_ref(), recording.dir().as_os_str()]);
     report_names_them(&report.stdout);
+    explanation_names_them(&recording.dir(), "middle_half");
+}
+
+/// The keys are what tells the slow GETs from others, and freeing a hash is what they take longer for.
+fn explanation_names_them(trace: &Path, typical: &str) {
+    let slow = format!("{}us", SLOW_NS / 1_000);
+    let explanation = explain(trace, &["--slow", &slow]);
+    let group = whole(&explanation);
+    let because = group.because();
+    let key = because.iter().find(|it| it["argument"] == "key");
+    let key = key.unwrap_or_else(|| panic!("{because:#?}"));
+    assert_eq!(
+        (&key["test"], &key["value"]),
+        (&"begins".into(), &"big:".into())
+    );
+    assert_eq!(
+        (&key["slow_with"], &key["other_with"]),
+        (&BIG.into(), &0.into())
+    );
+    assert_eq!(group.0["typical"]["rule"], typical);
+    let frees = |it: &Cause<'_>| FREEING.iter().any(|part| it.name().contains(part));
+    let first = group.first_of_program();
+    assert!(frees(&first), "{:#}", group.0["gap"]);
+    assert!(
+        first.0["share_low"].as_f64().unwrap() > 0.05,
+        "{:#}",
+        first.0
+    );
 }
 
 /// With the details of slow items only, every slow GET is there, whole, and few others; the report
@@ -148,6 +177,7 @@ fn expired_keys_are_kept() {
         visits.len()
     );
     report_names_them(&recording.tool.stdout);
+    explanation_names_them(&recording.dir(), "not_kept");
 }
 
 /// Every GET of a big key is slow, slower than 99 % of the small ones, and no small one frees as much

@@ -12,6 +12,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use pebs_tests::explain::{explain, whole};
 use pebs_tests::recording::Recorder;
 use pebs_tests::trace::{Trace, Visit};
 use pebs_tests::{check, machine, need, process};
@@ -107,6 +108,24 @@ fn checkpoints() {
     assert_eq!(checkpoints, BTreeSet::from(expected));
     slower_than_the_others(&inserts, &checkpoints);
     off_the_cpu_in_fdatasync(&trace, &inserts, &checkpoints);
+    explained(&recording.dir());
+}
+
+/// The checkpoint is what tells the slow statements from others, and the disk is waited for within it.
+fn explained(trace: &Path) {
+    let explanation = explain(trace, &["--slow", "10x"]);
+    let group = whole(&explanation);
+    let because = group.because();
+    // On a busy machine other statements are slow as well: preempted.
+    let found = because
+        .iter()
+        .find(|it| it["argument"] == "visits of sqlite3WalCheckpoint")
+        .unwrap_or_else(|| panic!("{:#}", group.0));
+    let with = (found["slow_with"].as_u64(), found["other_with"].as_u64());
+    assert_eq!(with, (Some(14), Some(0)), "{found:#}");
+    let cause = group.first_of_program();
+    assert_eq!(cause.kind(), "wait", "{:#}", group.0["gap"]);
+    assert!(cause.name().contains("fdatasync"), "{:#}", cause.0);
 }
 
 /// Each takes longer than 99 % of the INSERTs without a checkpoint.

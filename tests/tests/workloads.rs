@@ -64,6 +64,7 @@ fn truths_are_consistent() {
         ("overlap", &["100", "4"], 100),
         ("tailcall", &["100"], 100),
         ("query", &["2"], 20),
+        ("mixed", &["100"], 100),
     ] {
         truth_of(name, args, items);
     }

@@ -67,13 +67,18 @@ static inline int truth_tid(void) {
   return tid;
 }
 
-// Reserves room for the log. With TRUTH_WAIT set, says "ready PID" and waits for a line on
+// Reserves room for the log. With TRUTH_REALTIME set, runs before all other programs, and so do
+// threads started from here on. With TRUTH_WAIT set, says "ready PID" and waits for a line on
 // stdin, so that a tracer can attach first.
 static inline void truth_init(void) {
   truth_lines = (struct truth_line *)calloc(TRUTH_LINES, sizeof *truth_lines);
   if (!truth_lines) {
     perror("calloc");
     exit(99);
+  }
+  if (getenv("TRUTH_REALTIME")) {
+    struct sched_param first = {.sched_priority = 1};
+    if (sched_setscheduler(0, SCHED_FIFO, &first)) perror("sched_setscheduler");
   }
   if (getenv("TRUTH_WAIT")) {
     char line[16];

@@ -22,8 +22,8 @@ const CI_SECONDS: u64 = 60;
 /// says of one change what it says of it again; finding more is what `cargo xtask fuzz` is for.
 fn ci_inputs(target: &str) -> u64 {
     match target {
-        "recover" => 2000,
-        "binary" | "symbols" | "process_files" | "trace_info" | "trace_reader" => 20_000,
+        "recover" | "perf_data" => 1000,
+        "binary" | "symbols" | "process_files" | "trace_info" | "trace_reader" => 12_000,
         _ => 200_000,
     }
 }

@@ -1,4 +1,5 @@
-//! Development tasks: `cargo xtask setup | demo | test | fuzz | ci | bench | accuracy | soak | kernels`.
+//! Development tasks: `cargo xtask setup | demo | test | fuzz | ci | bench | accuracy | soak | kernels |
+//! events | dist`.
 
 use std::process::ExitCode;
 
@@ -8,8 +9,11 @@ mod accuracy;
 mod bench;
 mod ci;
 mod demo;
+mod dist;
+mod events;
 mod fuzz;
 mod kernels;
+mod overhead;
 mod recorder;
 mod setup;
 mod shell;
@@ -42,13 +46,19 @@ enum Task {
     Bench(bench::Args),
     /// Measure bias and error of both estimates against known truth
     Accuracy(accuracy::Args),
+    /// Measure what sampling costs against what was predicted
+    Overhead(overhead::Args),
     /// Run the tests of the real kernel on Debian's older and newer kernels, in QEMU
     Kernels(kernels::Args),
     /// Take the steps of a guest of `kernels`
     #[command(hide = true)]
     Guest,
+    /// Make the table of Intel's events from the vendor's lists
+    Events(events::Args),
     /// Record at the highest rate for minutes and check account, memory and trace
     Soak(soak::Args),
+    /// Pack the program with its man pages and completions into target/dist
+    Dist,
 }
 
 fn main() -> ExitCode {
@@ -63,9 +73,12 @@ fn main() -> ExitCode {
         Task::Ci => ci::main(),
         Task::Bench(args) => bench::main(&args),
         Task::Accuracy(args) => accuracy::main(&args),
+        Task::Overhead(args) => overhead::main(&args),
         Task::Kernels(args) => kernels::main(&args),
         Task::Guest => kernels::guest::work(),
+        Task::Events(args) => events::main(&args).map(|()| ExitCode::SUCCESS),
         Task::Soak(args) => soak::main(&args),
+        Task::Dist => dist::main().map(|()| ExitCode::SUCCESS),
     };
     match result {
         Ok(code) => code,

@@ -221,6 +221,7 @@ fn pipeline(scratch: &Scratch, keep: Keep) -> Pipeline {
         max_samples: CORRELATE.max_samples,
         symbolize: Default::default(),
         keep,
+        bulk: None,
         interval: Duration::from_secs(10),
     };
     Pipeline::new(

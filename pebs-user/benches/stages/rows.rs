@@ -39,8 +39,8 @@ impl AllRows {
             writer.samples(&of, functions).expect("room on disk");
             from = to;
         }
-        for row in &self.functions {
-            writer.visit_function(row).expect("room on disk");
+        for rows in self.functions.chunk_by(|a, b| a.visit_id == b.visit_id) {
+            writer.visit_functions(rows).expect("room on disk");
         }
         for row in &self.visits {
             writer.visit(row).expect("room on disk");
@@ -123,7 +123,7 @@ impl Rows {
                 function_id: estimate.function,
                 event: estimate.event,
                 samples: estimate.samples,
-                events: u64::from(estimate.samples) * 16_000,
+                events: Some(u64::from(estimate.samples) * 16_000),
                 first_ns: estimate.first,
                 last_ns: estimate.last,
                 span_ns: estimate.span_ns,

@@ -153,6 +153,9 @@ pub struct Pause {
     pub spread: i64,
 }
 
+/// Divisions take longer than all else that a gap costs.
+const TWELFTH: f64 = 1.0 / 12.0;
+
 /// Estimates visits one after another; keeps its memory between them.
 #[derive(Clone, Debug, Default)]
 pub struct Estimator {
@@ -169,6 +172,8 @@ pub struct Estimator {
     rows: Vec<Vec<u32>>,
     /// Sums beside the rows.
     sums: Vec<Sum>,
+    /// Where the runs of the visit start.
+    starts: Vec<u32>,
 }
 
 /// Samples of one event so far.
@@ -227,22 +232,20 @@ impl Estimator {
         let mut clock = ActiveClock::new(visit.active);
         // Samples that follow one another in the same function own what lies between them, however many
         // they are: only the first and the last of such a run matter.
-        let runs = visit
-            .samples
-            .chunk_by(|a, b| a.function == b.function && a.event == b.event);
-        for run in runs {
-            let [first, ..] = run else { continue };
-            let last = run.last().unwrap_or(first);
+        let runs = self.find_runs(visit.samples);
+        for index in 0..runs {
+            let (begin, end) = (self.starts[index] as usize, self.starts[index + 1] as usize);
+            let (first, last) = (&visit.samples[begin], &visit.samples[end - 1]);
             let row = self.row(first, start, out);
             let estimate = &mut out[start + row];
-            estimate.samples += run.len() as u32;
+            estimate.samples += (end - begin) as u32;
             estimate.last = last.time;
             estimate.span_ns = last.time.0 - estimate.first.0;
             let position = clock.advance(first.time);
             self.own(first.event, Edge { position, row });
             let position = clock.advance(last.time);
             let event = &mut self.runs[usize::from(first.event.0)];
-            event.samples += run.len() as u32 - 1;
+            event.samples += (end - begin) as u32 - 1;
             event.last = Edge { position, row };
         }
         if let Some(total) = visit.total_active_ns() {
@@ -250,6 +253,25 @@ impl Estimator {
             self.fill(&mut out[start..]);
         }
         self.clear(&out[start..]);
+    }
+
+    /// Writes where each run of samples of the same function and event starts, and the number of
+    /// samples behind them; gives the number of runs.
+    ///
+    /// Without a branch for each sample: where runs end is not to be foreseen.
+    fn find_runs(&mut self, samples: &[TimedSample]) -> usize {
+        let count = samples.len();
+        if self.starts.len() < count + 2 {
+            self.starts.resize(count + 2, 0);
+        }
+        let mut runs = usize::from(count > 0);
+        for (index, pair) in (1..).zip(samples.windows(2)) {
+            let [a, b] = [pair[0], pair[1]];
+            self.starts[runs] = index;
+            runs += usize::from((a.function != b.function) | (a.event != b.event));
+        }
+        self.starts[runs] = count as u32;
+        runs
     }
 
     /// Index of a sample's row, which is made if the sample is its first.
@@ -316,7 +338,7 @@ impl Estimator {
             if run.last.row != edge.row {
                 run.changes += 1;
                 let gap = (gap_end - gap_begin).max(0) as f64;
-                let variance = gap.powi(2) / 12.0 + (self.pause.spread as f64).powi(2);
+                let variance = gap.powi(2) * TWELFTH + (self.pause.spread as f64).powi(2);
                 self.sums[run.last.row].variance += variance;
                 self.sums[edge.row].variance += variance;
             }
@@ -336,8 +358,9 @@ impl Estimator {
                 (first.row, first.position - before),
                 (last.row, total - last.position - after),
             ];
+            let unseen = Unseen::new(run, total, before + after);
             for (row, part) in parts {
-                self.sums[row].variance += outer_variance(part.max(0), run, total, before + after);
+                self.sums[row].variance += unseen.variance(part.max(0));
             }
         }
     }
@@ -362,13 +385,29 @@ impl Estimator {
     }
 }
 
-/// Mean square error of giving `part` ns at an end of the visit to the nearest sample's function:
-/// p e²/3, as the module's page derives.
-fn outer_variance(part: i64, run: &EventRun, total: i64, pause: i64) -> f64 {
-    let (e, n) = (part as f64, f64::from(run.samples));
-    let q = (f64::from(run.changes) + 0.5) / n;
-    let mean_gap = (total as f64 / n - pause as f64).max(1.0);
-    (q * e / mean_gap).min(1.0) * e * e / 3.0
+/// How likely the ends of a visit hold a function that no sample saw.
+#[derive(Clone, Copy, Debug)]
+struct Unseen {
+    /// Probability for each ns.
+    per_ns: f64,
+}
+
+impl Unseen {
+    fn new(run: &EventRun, total: i64, pause: i64) -> Self {
+        let n = f64::from(run.samples);
+        let q = (f64::from(run.changes) + 0.5) / n;
+        let mean_gap = (total as f64 / n - pause as f64).max(1.0);
+        Self {
+            per_ns: q / mean_gap,
+        }
+    }
+
+    /// Mean square error of giving `part` ns at an end of the visit to the nearest sample's function:
+    /// p e²/3, as the module's page derives.
+    fn variance(self, part: i64) -> f64 {
+        let e = part as f64;
+        (self.per_ns * e).min(1.0) * e * e * (1.0 / 3.0)
+    }
 }
 
 /// Turns rising times into positions on a visit's active clock.

@@ -2,7 +2,12 @@
 
 pub mod baseline;
 pub mod condensed;
+pub mod cost;
+pub mod diff;
 pub mod estimate;
+pub mod explain;
+#[cfg(test)]
+pub(crate) mod making;
 pub mod pool;
 pub mod report;
 pub(crate) mod rng;

@@ -16,19 +16,19 @@
 //! is the sum over all without those that were kept.
 
 mod classes;
-mod counts;
+pub(in crate::analysis) mod counts;
 pub mod csv;
-mod detail;
-mod gap;
-mod human;
+pub(in crate::analysis) mod detail;
+pub(crate) mod gap;
+pub(crate) mod human;
 pub mod json;
 pub mod model;
-mod names;
+pub(in crate::analysis) mod names;
 mod rank;
-mod section;
-mod shared;
-mod slots;
-mod stats;
+pub(in crate::analysis) mod section;
+pub(in crate::analysis) mod shared;
+pub(in crate::analysis) mod slots;
+pub(in crate::analysis) mod stats;
 mod tally;
 #[cfg(test)]
 mod tests;
@@ -197,12 +197,12 @@ fn check_probe(trace: &Trace, options: &ReportOptions) -> Result<(), ReportError
 }
 
 /// The first event that is a clock, else the first.
-fn report_event(info: &RunInfo) -> Option<&EventInfo> {
+pub(in crate::analysis) fn report_event(info: &RunInfo) -> Option<&EventInfo> {
     let clock = info.events.iter().find(|event| event.unit == CLOCK_UNIT);
     clock.or(info.events.first())
 }
 
-fn quantity(event: &EventInfo) -> Quantity {
+pub(in crate::analysis) fn quantity(event: &EventInfo) -> Quantity {
     if event.unit == CLOCK_UNIT {
         Quantity::Time
     } else {

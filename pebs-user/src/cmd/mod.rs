@@ -1,13 +1,30 @@
 //! One file per subcommand: wiring, messages and hints; no logic of its own.
 
-use crate::{analysis, collect, pmu, store, target};
+use std::io::{self, Write};
+use std::path::PathBuf;
 
+use anyhow::Context;
+
+use crate::{
+    analysis, collect, export as exports, import as imports, pmu, store, target, terminal,
+};
+
+pub mod calibrate;
+pub mod diff;
 pub mod doctor;
+pub mod events;
+pub mod explain;
+pub mod export;
+pub mod html;
+pub mod import;
+pub mod plan;
 pub mod probes;
 pub mod record;
 pub mod recover;
 pub mod report;
+pub mod result_file;
 pub mod selftest;
+pub mod view;
 
 /// An error made here, with its hint.
 #[derive(Debug, thiserror::Error)]
@@ -44,18 +61,44 @@ pub fn hint_of(error: &anyhow::Error) -> Option<String> {
             target::breakpoint::BreakpointError,
             pmu::event::ParseError,
             pmu::attr::EventError,
+            pmu::counters::TooManyEvents,
             pmu::open::OpenError,
             pmu::open::AutoError,
             collect::session::SessionError,
             collect::command::CommandError,
+            collect::calibrate::sweep::SweepError,
             store::tables::ColumnError,
             store::writer::WriteError,
             store::reader::ReadError,
             analysis::report::ReportError,
+            imports::error::ImportError,
+            analysis::explain::ExplainError,
+            analysis::diff::DiffError,
+            exports::error::ExportError,
             selftest::SelftestError
         );
     }
     None
+}
+
+/// `./pebs-trace-YYYYmmdd-HHMMSS`, in UTC.
+fn default_output() -> PathBuf {
+    let now = std::time::SystemTime::now();
+    let text = humantime::format_rfc3339_seconds(now).to_string();
+    let digits =
+        |range: std::ops::Range<usize>| text.get(range).unwrap_or_default().replace(['-', ':'], "");
+    PathBuf::from(format!("pebs-trace-{}-{}", digits(0..10), digits(11..19)))
+}
+
+/// Writes a result to stdout.
+///
+/// # Errors
+/// If that fails, but not if the reader had enough: `pebs-trace explain T | head` is no failure.
+fn print_result(text: &str, what: &str) -> anyhow::Result<()> {
+    match terminal::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.with_context(|| format!("cannot write the {what} to stdout")),
+    }
 }
 
 /// The one line that says what failed: an error and its causes, each said once.
@@ -84,7 +127,7 @@ pub fn start_log(verbose: u8) {
     let _ = tracing_log::LogTracer::init();
     let _ = tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::new(level))
-        .with_writer(crate::terminal::stderr)
+        .with_writer(terminal::stderr)
         .without_time()
         .try_init();
 }

@@ -1,6 +1,5 @@
 //! `pebs-trace report`: says which items were slow, and what carries their time.
 
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -11,7 +10,6 @@ use crate::analysis::report::csv::CsvTable;
 use crate::analysis::report::{LossVisits, ReportError, ReportOptions, build, csv, json, text};
 use crate::say;
 use crate::store::reader::Trace;
-use crate::terminal;
 use crate::units::ProbeId;
 
 /// Say which items were slow and what carries their time
@@ -136,11 +134,7 @@ fn write(
         Format::Json => json::render(&report).context("cannot write the report as JSON")?,
         Format::Csv => csv::render(&report, table.into()),
     };
-    match terminal::stdout().write_all(shown.as_bytes()) {
-        // `pebs-trace report T | head` is no failure.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => other.context("cannot write the report to stdout"),
-    }
+    super::print_result(&shown, "report")
 }
 
 #[cfg(test)]

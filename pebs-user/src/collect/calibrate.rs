@@ -33,6 +33,9 @@ use crate::stream::decode::{Unordered, decode};
 use crate::target::probe::EntryClass;
 use crate::units::{Cpu, EventId, KtimeNs, Pid, Tid};
 
+pub mod saved;
+pub mod sweep;
+
 /// Calls in a round: their marks fit into the ring.
 const CALLS: u32 = 100;
 /// Rounds; the fastest counts, as all disturbance makes a round slower. Short ones, so that some are
@@ -100,14 +103,16 @@ pub struct Wanted<'a> {
     pub uretprobes: bool,
     /// Whether page faults are counted.
     pub page_faults: bool,
-    /// The event whose samples are to be measured.
+    /// The event that is sampled: how long a sample stops the code is measured.
     pub event: Option<&'a ResolvedEvent>,
+    /// Whether what its samples cost is, too.
+    pub sample: bool,
 }
 
 /// Measures what is wanted; what fails stays unknown.
 #[must_use]
 pub fn measure(pmu: &UprobePmu, wanted: Wanted<'_>) -> UnitCosts {
-    let Some(bench) = Bench::new(pmu) else {
+    let Some(bench) = Bench::new(pmu, RING_BYTES) else {
         return UnitCosts::default();
     };
     let wants = |class| wanted.classes.contains(&class);
@@ -118,7 +123,10 @@ pub fn measure(pmu: &UprobePmu, wanted: Wanted<'_>) -> UnitCosts {
         single_step_ns: mark(EntryClass::SingleStep, pebs_calibrate_single_step),
         uretprobe_ns: wanted.uretprobes.then(|| bench.uretprobe()).flatten(),
         page_fault_ns: wanted.page_faults.then(|| bench.page_fault()).flatten(),
-        sample_ns: wanted.event.and_then(|event| bench.sample(event)),
+        sample_ns: wanted
+            .event
+            .filter(|_| wanted.sample)
+            .and_then(|event| bench.sample(event)),
         pause: wanted.event.and_then(|event| bench.pause(event)),
     }
 }
@@ -146,10 +154,11 @@ struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    fn new(pmu: &'a UprobePmu) -> Option<Self> {
+    fn new(pmu: &'a UprobePmu, ring_bytes: u32) -> Option<Self> {
         let settings = Settings {
             scope: Scope::Table,
-            exclude_kernel: false,
+            exclude_kernel: 0,
+            exclude_user: 0,
             perf_clock_events: 0,
             sample_limit: u64::MAX,
             switches: false,
@@ -170,7 +179,7 @@ impl<'a> Bench<'a> {
             named: [ArgProgram::NONE; MAX_ARGS],
         };
         programs.set_site(0, &site).ok()?;
-        let fd = kernel_map::create_ring(RING_BYTES).ok()?;
+        let fd = kernel_map::create_ring(ring_bytes).ok()?;
         let (marks, samples) = (
             programs.map("RINGS").ok()?,
             programs.map("SAMPLE_RINGS").ok()?,
@@ -181,7 +190,7 @@ impl<'a> Bench<'a> {
             kernel_map::set_map(marks, cpu, fd.as_fd()).ok()?;
             kernel_map::set_map(samples, cpu, fd.as_fd()).ok()?;
         }
-        let ring = crate::collect::ring::Ring::map(fd, RING_BYTES as usize).ok()?;
+        let ring = crate::collect::ring::Ring::map(fd, ring_bytes as usize).ok()?;
         Some(Self {
             pmu,
             programs,
@@ -468,6 +477,7 @@ mod tests {
             uretprobes: true,
             page_faults: true,
             event: Some(&event),
+            sample: true,
         };
         let start = std::time::Instant::now();
         let costs = measure(&pmu, wanted);

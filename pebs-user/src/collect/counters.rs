@@ -12,6 +12,8 @@ use crate::units::{Cpu, Pid, ResetValue, Tid};
 /// An opened event and its program. Dropping it ends both.
 pub(super) struct Attached {
     pub event: PerfEvent,
+    /// The CPU that it counts on; `None`: a thread's.
+    pub cpu: Option<Cpu>,
     pub _link: BpfLink,
 }
 
@@ -19,17 +21,29 @@ pub(super) struct Attached {
 pub(super) struct Recipe<'a> {
     /// Name of the event, for messages.
     pub name: &'a str,
-    /// Settings for a target.
-    pub attr: &'a dyn Fn(Target) -> perf_event_attr,
+    /// Settings of each counter that a target needs.
+    pub attrs: &'a dyn Fn(Target) -> Vec<perf_event_attr>,
     /// What runs at each sample.
     pub program: BorrowedFd<'a>,
 }
 
 impl Recipe<'_> {
-    fn open(&self, target: Target) -> Result<Attached, SessionError> {
-        let event = PerfEvent::open(&(self.attr)(target), target, self.name)?;
-        let link = event.attach(self.program, None)?;
-        Ok(Attached { event, _link: link })
+    fn open(&self, target: Target) -> Result<Vec<Attached>, SessionError> {
+        let cpu = match target {
+            Target::Cpu(cpu) => Some(cpu),
+            Target::Thread(_) | Target::ThreadOnCpu(..) => None,
+        };
+        let attrs = (self.attrs)(target).into_iter();
+        let open = |attr| {
+            let event = PerfEvent::open(&attr, target, self.name)?;
+            let link = event.attach(self.program, None)?;
+            Ok(Attached {
+                event,
+                cpu,
+                _link: link,
+            })
+        };
+        attrs.map(open).collect()
     }
 }
 
@@ -50,7 +64,7 @@ impl Counters {
         let mut counters = Self::default();
         for cpu in cpus {
             match recipe.open(Target::Cpu(*cpu)) {
-                Ok(opened) => counters.attached.push(opened),
+                Ok(opened) => counters.attached.extend(opened),
                 Err(SessionError::Open(error)) if error.kind == OpenErrorKind::NoDevice => {}
                 Err(error) => return Err(error),
             }
@@ -78,7 +92,7 @@ impl Counters {
                 for tid in new {
                     counters.threads.push(tid);
                     match recipe.open(Target::Thread(tid)) {
-                        Ok(event) => counters.attached.push(event),
+                        Ok(opened) => counters.attached.extend(opened),
                         // The thread ended in the meantime.
                         Err(SessionError::Open(error))
                             if error.kind == OpenErrorKind::ThreadGone => {}
@@ -100,6 +114,12 @@ impl Counters {
     pub fn extend(&mut self, other: Self) {
         self.attached.extend(other.attached);
         self.threads.extend(other.threads);
+    }
+
+    /// Every counter of a CPU.
+    pub fn by_cpu(&self) -> impl Iterator<Item = (Cpu, &PerfEvent)> {
+        let attached = self.attached.iter();
+        attached.filter_map(|attached| Some((attached.cpu?, &attached.event)))
     }
 
     /// Every counter.

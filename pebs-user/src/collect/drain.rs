@@ -13,11 +13,12 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender};
 
+use crate::collect::bulk::BulkRing;
 use crate::collect::kernel_map::{CounterRow, Counters};
 use crate::collect::ring::{Ring, Taken};
 use crate::collect::sideband::Sideband;
 use crate::collect::sideband_decode::SidebandEvent;
-use crate::units::{Cpu, KtimeNs};
+use crate::units::{Cpu, EventId, KtimeNs};
 
 /// Pause between two rounds while records flow.
 const BUSY_PAUSE: Duration = Duration::from_millis(2);
@@ -36,6 +37,8 @@ const HEARTBEAT: u32 = 12;
 pub struct Cycle {
     /// Bytes of each ring, as the kernel framed them.
     pub streams: Vec<(Cpu, Vec<u8>)>,
+    /// Records of perf's rings, as the kernel made them: samples of the bulk transport.
+    pub bulk: Vec<BulkStream>,
     /// Counters of each CPU, read after the rings.
     pub counters: Vec<CounterRow>,
     /// Mappings, forks, execs and exits from the perf subsystem.
@@ -46,11 +49,27 @@ pub struct Cycle {
     pub counted_at: KtimeNs,
 }
 
+/// What a ring of the bulk transport held.
+#[derive(Clone, Debug, Default)]
+pub struct BulkStream {
+    /// CPU of the ring.
+    pub cpu: Cpu,
+    /// Its event.
+    pub event: EventId,
+    /// Records, headers included.
+    pub bytes: Vec<u8>,
+    /// Samples that the ring had no room for during the whole run, and when they were counted: where it
+    /// was found full, and at the end, if the kernel says so.
+    pub lost: Option<(u64, KtimeNs)>,
+}
+
 impl Cycle {
     /// Bytes of all streams.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.streams.iter().map(|(_, bytes)| bytes.len()).sum()
+        let ours = self.streams.iter().map(|(_, bytes)| bytes.len());
+        let bulk = self.bulk.iter().map(|stream| stream.bytes.len());
+        ours.chain(bulk).sum()
     }
 }
 
@@ -58,6 +77,8 @@ impl Cycle {
 pub struct Drain {
     /// Every ring and its CPU.
     pub rings: Vec<(Cpu, Ring)>,
+    /// Rings of the bulk transport.
+    pub bulk: Vec<BulkRing>,
     /// The kernel programs' counters.
     pub counters: Counters,
     /// Mapping events, where the kernel grants them.
@@ -87,7 +108,7 @@ pub fn now() -> KtimeNs {
 impl Drain {
     /// Drains until told to stop or until nobody listens; the last round comes after the stop.
     pub fn run(mut self) {
-        let mut whole = vec![KtimeNs(0); self.rings.len()];
+        let mut whole = vec![KtimeNs(0); self.rings.len() + self.bulk.len()];
         let mut quiet_rounds = 0;
         loop {
             let last = self.stop.load(Ordering::Acquire);
@@ -96,7 +117,7 @@ impl Drain {
                 continue;
             }
             let mut cycle = self.empty.try_recv().unwrap_or_default();
-            let bytes = self.round(&mut cycle, &mut whole);
+            let bytes = self.round(&mut cycle, &mut whole, last);
             quiet_rounds = if bytes == 0 { quiet_rounds + 1 } else { 0 };
             self.waiting_bytes
                 .fetch_add(cycle.bytes(), Ordering::AcqRel);
@@ -113,7 +134,7 @@ impl Drain {
     }
 
     /// Takes what every ring holds; gives the number of bytes and events.
-    fn round(&mut self, cycle: &mut Cycle, whole: &mut [KtimeNs]) -> usize {
+    fn round(&mut self, cycle: &mut Cycle, whole: &mut [KtimeNs], last: bool) -> usize {
         cycle
             .streams
             .resize_with(self.rings.len(), || (Cpu(0), Vec::new()));
@@ -128,6 +149,7 @@ impl Drain {
             }
             bytes += stream.len();
         }
+        bytes += self.bulk_round(cycle, &mut whole[self.rings.len()..], last);
         cycle.frontier = whole.iter().copied().min().unwrap_or_default();
         cycle.sideband.clear();
         if let Some(sideband) = &mut self.sideband {
@@ -140,6 +162,21 @@ impl Drain {
             .extend((0..self.counters.cpus()).map(|cpu| self.counters.row(cpu)));
         cycle.counted_at = now();
         bytes + cycle.sideband.len()
+    }
+
+    /// Takes what the rings of the bulk transport hold; gives the number of bytes.
+    fn bulk_round(&mut self, cycle: &mut Cycle, whole: &mut [KtimeNs], last: bool) -> usize {
+        cycle.bulk.resize_with(self.bulk.len(), BulkStream::default);
+        let mut bytes = 0;
+        for ((ring, stream), whole) in self.bulk.iter_mut().zip(&mut cycle.bulk).zip(whole) {
+            match ring.take(stream, last) {
+                Ok(until) => *whole = until,
+                // The kernel's positions make no sense: what follows may, and the clock goes on.
+                Err(error) => tracing::warn!("samples of cpu {} are lost: {error}", ring.cpu.0),
+            }
+            bytes += stream.bytes.len();
+        }
+        bytes
     }
 }
 

@@ -1,6 +1,7 @@
 //! Collecting: the kernel programs, their rings, and the session that ties them together.
 
 pub mod btf;
+pub mod bulk;
 pub mod calibrate;
 pub mod command;
 mod counters;

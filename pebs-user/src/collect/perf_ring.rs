@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use perf_event_open_sys::bindings::perf_event_mmap_page;
 use rustix::mm::{MapFlags, ProtFlags};
 
+pub use crate::perf::record::RawRecord;
+
 /// Bytes of `struct perf_event_header`: u32 type, u16 misc, u16 size.
 const HEADER: usize = 8;
 
@@ -55,17 +57,6 @@ impl PerfRingError {
             )
         })
     }
-}
-
-/// One record, lent until the next one is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RawRecord<'ring> {
-    /// `PERF_RECORD_*`.
-    pub kind: u32,
-    /// `PERF_RECORD_MISC_*`.
-    pub misc: u16,
-    /// What follows the header.
-    pub body: &'ring [u8],
 }
 
 /// The mapped ring of a perf event.

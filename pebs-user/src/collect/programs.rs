@@ -25,8 +25,10 @@ const LOG_ALL: u8 = u8::MAX;
 pub struct Settings {
     /// Which processes are traced.
     pub scope: Scope,
-    /// Leave out samples in kernel mode by looking at them.
-    pub exclude_kernel: bool,
+    /// Bit n: samples of event n in kernel mode are left out by looking at them.
+    pub exclude_kernel: u32,
+    /// Bit n: samples of event n in user mode are left out by looking at them.
+    pub exclude_user: u32,
     /// Bit n: samples of event n carry the perf clock's time.
     pub perf_clock_events: u32,
     /// Samples are refused while more than this many bytes of a ring are unread.
@@ -158,14 +160,14 @@ impl Programs {
             ),
         ];
         let scope = settings.scope as u32;
-        let exclude_kernel = u32::from(settings.exclude_kernel);
         let log_level = if settings.log { LOG_ALL } else { LOG_NOTHING };
         let mut loader = EbpfLoader::new();
         loader
             .btf(Some(&btf))
             .override_global("SCOPE", &scope, true)
             .override_global(aya_log::LEVEL, &log_level, false)
-            .override_global("EXCLUDE_KERNEL", &exclude_kernel, true)
+            .override_global("EXCLUDE_KERNEL", &settings.exclude_kernel, true)
+            .override_global("EXCLUDE_USER", &settings.exclude_user, true)
             .override_global("PERF_CLOCK_EVENTS", &settings.perf_clock_events, true)
             .override_global("SAMPLE_LIMIT", &settings.sample_limit, true);
         for (name, offset) in &offsets {
@@ -333,6 +335,9 @@ impl Programs {
 pub type Log = aya_log::EbpfLogger<&'static dyn log::Log>;
 
 #[cfg(test)]
+mod modes;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -346,7 +351,8 @@ mod tests {
         }
         let settings = Settings {
             scope: Scope::Everyone,
-            exclude_kernel: true,
+            exclude_kernel: 1,
+            exclude_user: 2,
             perf_clock_events: 1,
             sample_limit: 1 << 18,
             switches: true,

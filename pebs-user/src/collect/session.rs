@@ -9,16 +9,18 @@ use pebs_common::record::Role;
 
 use perf_event_open_sys::bindings::perf_event_attr;
 
+use crate::collect::bulk::{self, BulkCounters, BulkRing};
 use crate::collect::counters::{Attached, Counters, Recipe};
 use crate::collect::drain::now;
 use crate::collect::kernel_map;
+use crate::collect::perf_ring::PerfRingError;
 use crate::collect::programs::{Log, Programs, ProgramsError, Settings};
 use crate::collect::ring::Ring;
 use crate::pmu::attr::ResolvedEvent;
-use crate::pmu::host::Host;
+use crate::pmu::host::{Host, KernelVersion};
 use crate::pmu::open::{
-    AttachError, ControlError, OpenError, PerfEvent, Target, UprobeAt, UprobeScope, UprobeSite,
-    open_uprobe,
+    AttachError, ControlError, OpenError, PerfEvent, READ_FORMAT, Target, Times, UprobeAt,
+    UprobeScope, UprobeSite, open_uprobe,
 };
 use crate::target::probe::{ProbeSet, Site};
 use crate::target::process;
@@ -46,12 +48,37 @@ pub struct SessionPlan<'a> {
     pub pids: &'a [Pid],
     /// Size of each CPU's ring, bytes.
     pub ring_bytes: u32,
+    /// How samples come.
+    pub transport: Transport,
     /// Whether to record switches.
     pub switches: bool,
     /// Whether to record page faults.
     pub page_faults: bool,
+    /// Whether events are counted only, with no sample taken.
+    pub counting: bool,
     /// Whether the kernel programs log what they do.
     pub log: bool,
+}
+
+/// How samples come from the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Transport {
+    /// A program of ours sees each, and puts it into our rings.
+    #[default]
+    Bpf,
+    /// The kernel writes them into perf's rings.
+    Bulk,
+}
+
+impl Transport {
+    /// Its name in `trace.json`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Bpf => "bpf",
+            Self::Bulk => "bulk",
+        }
+    }
 }
 
 /// A recording that could not be set up.
@@ -69,6 +96,9 @@ pub enum SessionError {
     /// An event could not be started.
     #[error(transparent)]
     Control(#[from] ControlError),
+    /// A ring of the perf subsystem could not be made.
+    #[error(transparent)]
+    PerfRing(#[from] PerfRingError),
     /// The rings could not be made.
     #[error("cannot make a ring of {bytes} bytes for cpu {cpu}")]
     Ring {
@@ -100,6 +130,7 @@ impl SessionError {
             Self::Open(error) => error.hint(),
             Self::Attach(error) => error.hint(),
             Self::Control(_) => None,
+            Self::PerfRing(error) => error.hint(),
             Self::Ring { .. } => Some(
                 "give a smaller --ring-size, or raise the memlock limit (ulimit -l)".to_owned(),
             ),
@@ -118,8 +149,12 @@ pub struct Session {
     settings: Settings,
     probes: Vec<Attached>,
     events: Vec<Counters>,
+    bulk: Vec<BulkCounters>,
+    /// Until somebody takes them.
+    bulk_rings: Vec<BulkRing>,
     /// By event: the reset value in force, once it was changed.
     resets: Vec<Option<ResetValue>>,
+    counting: bool,
     faults: Counters,
     clocks: Vec<Attached>,
     /// CPUs that events were opened on, when recording every process.
@@ -148,15 +183,21 @@ fn present_cpus(host: &Host) -> Vec<Cpu> {
     cpus
 }
 
+/// A bit for each event that is so.
+fn by_event(events: &[ResolvedEvent], is: impl Fn(&ResolvedEvent) -> bool) -> u32 {
+    let bits = events.iter().enumerate();
+    bits.map(|(n, event)| u32::from(is(event)) << n).sum()
+}
+
 impl Session {
     /// Loads the programs and makes the rings. Nothing is attached to the target yet.
     ///
     /// # Errors
     /// What the kernel refused.
     pub fn load(plan: &SessionPlan<'_>) -> Result<(Self, Rings), SessionError> {
-        let nmi = plan.events.iter().any(|event| event.nmi);
-        let perf_clock = |(n, event): (usize, &ResolvedEvent)| u32::from(event.perf_clock) << n;
-        let perf_clock_events: u32 = plan.events.iter().enumerate().map(perf_clock).sum();
+        let by_program = plan.transport == Transport::Bpf;
+        let nmi = by_program && plan.events.iter().any(|event| event.nmi);
+        let perf_clock_events = by_event(plan.events, |event| event.perf_clock);
         let (part, whole) = SAMPLE_SHARE;
         let settings = Settings {
             scope: if plan.pids.is_empty() {
@@ -164,7 +205,8 @@ impl Session {
             } else {
                 Scope::Table
             },
-            exclude_kernel: plan.events.iter().any(|event| event.drop_in_program.kernel),
+            exclude_kernel: by_event(plan.events, |event| event.drop_in_program.kernel),
+            exclude_user: by_event(plan.events, |event| event.drop_in_program.user),
             perf_clock_events,
             // A ring of their own may fill up.
             sample_limit: if nmi {
@@ -190,7 +232,10 @@ impl Session {
             settings,
             probes: Vec::new(),
             events: Vec::new(),
+            bulk: Vec::new(),
+            bulk_rings: Vec::new(),
             resets: vec![None; plan.events.len()],
+            counting: plan.counting,
             faults: Counters::default(),
             clocks: Vec::new(),
             cpus: Vec::new(),
@@ -238,8 +283,18 @@ impl Session {
     /// What the kernel refused.
     pub fn open_events(&mut self, plan: &SessionPlan<'_>) -> Result<(), SessionError> {
         for n in 0..plan.events.len() {
-            let counters = self.open(plan, EventId(n as u8), &plan.host.online)?;
-            self.events.push(counters);
+            let id = EventId(n as u8);
+            match plan.transport {
+                Transport::Bpf => {
+                    let counters = self.open(plan, id, &plan.host.online)?;
+                    if plan.events[n].leaves_rest() {
+                        let rings = bulk::of_counters(counters.by_cpu(), id)?;
+                        self.bulk_rings.extend(rings);
+                    }
+                    self.events.push(counters);
+                }
+                Transport::Bulk => self.open_bulk(plan, id)?,
+            }
         }
         if plan.page_faults {
             self.faults = self.open_faults(plan, &plan.host.online)?;
@@ -260,32 +315,75 @@ impl Session {
         cpus: &[Cpu],
     ) -> Result<Counters, SessionError> {
         let event = &plan.events[usize::from(id.0)];
-        let attr = |target| self.attr(event, id, target);
+        let attrs = |target| self.attrs(event, id, target);
         let recipe = Recipe {
             name: &event.name,
-            attr: &attr,
+            attrs: &attrs,
             program: self.programs.sample(id)?,
         };
         if !plan.pids.is_empty() {
             return Counters::on_processes(&recipe, plan.pids);
         }
-        let allowed = |cpu: &&Cpu| event.cpus.as_ref().is_none_or(|only| only.contains(cpu));
+        let allowed = |cpu: &&Cpu| event.counts_on(**cpu);
         Counters::on_cpus(&recipe, cpus.iter().filter(allowed))
     }
 
+    fn open_bulk(&mut self, plan: &SessionPlan<'_>, id: EventId) -> Result<(), SessionError> {
+        let event = &plan.events[usize::from(id.0)];
+        let counts_lost = plan.host.at_least(KernelVersion(6, 0));
+        let attr = |target| {
+            let mut attr = event.bulk_attr(target, plan.ring_bytes);
+            if !counts_lost {
+                attr.read_format = READ_FORMAT;
+            }
+            attr
+        };
+        let recipe = bulk::Recipe {
+            id,
+            name: &event.name,
+            attr: &attr,
+            ring_bytes: plan.ring_bytes,
+            buffered: event.is_buffered(plan.host),
+        };
+        let cpus = plan.host.online.iter().copied();
+        let cpus: Vec<Cpu> = cpus.filter(|cpu| event.counts_on(*cpu)).collect();
+        let (counters, rings) = if plan.pids.is_empty() {
+            bulk::on_cpus(&recipe, &cpus)?
+        } else {
+            bulk::on_processes(&recipe, plan.pids, &cpus)?
+        };
+        self.bulk.push(counters);
+        self.bulk_rings.extend(rings);
+        Ok(())
+    }
+
+    /// The rings of the bulk transport, for the draining thread. Empty the second time.
+    pub fn take_bulk_rings(&mut self) -> Vec<BulkRing> {
+        std::mem::take(&mut self.bulk_rings)
+    }
+
     /// Settings of an event with the reset value in force.
-    fn attr(&self, event: &ResolvedEvent, id: EventId, target: Target) -> perf_event_attr {
-        let mut attr = event.attr_for(target);
+    fn attrs(&self, event: &ResolvedEvent, id: EventId, target: Target) -> Vec<perf_event_attr> {
+        let mut attrs = event.attrs_for(target);
         if let Some(reset) = self.resets.get(usize::from(id.0)).copied().flatten() {
-            attr.__bindgen_anon_1.sample_period = reset.0.get();
+            for attr in &mut attrs {
+                attr.__bindgen_anon_1.sample_period = reset.0.get();
+            }
         }
-        attr
+        if self.counting {
+            for attr in &mut attrs {
+                // PEBS without samples is refused.
+                attr.__bindgen_anon_1.sample_period = 0;
+                attr.set_precise_ip(0);
+            }
+        }
+        attrs
     }
 
     fn open_faults(&self, plan: &SessionPlan<'_>, cpus: &[Cpu]) -> Result<Counters, SessionError> {
         let recipe = Recipe {
             name: "page-faults",
-            attr: &crate::pmu::attr::page_faults,
+            attrs: &|target| vec![crate::pmu::attr::page_faults(target)],
             program: self.programs.page_fault()?,
         };
         if plan.pids.is_empty() {
@@ -313,12 +411,12 @@ impl Session {
         let pids = self.programs.traced()?;
         let mut counters = std::mem::take(&mut self.events[index]);
         let event = &plan.events[index];
-        let attr = |target| self.attr(event, id, target);
+        let attrs = |target| self.attrs(event, id, target);
         let changed = self.programs.sample(id).map_err(SessionError::from);
         let changed = changed.and_then(|program| {
             let recipe = Recipe {
                 name: &event.name,
-                attr: &attr,
+                attrs: &attrs,
                 program,
             };
             counters.change(&recipe, &pids, reset)
@@ -333,7 +431,11 @@ impl Session {
         for &cpu in &plan.host.online {
             let event = PerfEvent::open(&attr, Target::Cpu(cpu), "clock calibrator")?;
             let link = event.attach(self.programs.clock()?, None)?;
-            self.clocks.push(Attached { event, _link: link });
+            self.clocks.push(Attached {
+                event,
+                cpu: Some(cpu),
+                _link: link,
+            });
         }
         Ok(())
     }
@@ -360,11 +462,16 @@ impl Session {
         for (cookie, site) in ends_first {
             let event = open_uprobe(pmu, &uprobe_site(site), UprobeScope::Everyone)?;
             let link = event.attach(self.programs.mark()?, Some(cookie))?;
-            self.probes.push(Attached { event, _link: link });
+            self.probes.push(Attached {
+                event,
+                cpu: None,
+                _link: link,
+            });
         }
         for counters in self.events.iter().chain([&self.faults]) {
             counters.enable()?;
         }
+        self.bulk.iter().try_for_each(BulkCounters::enable)?;
         Ok(())
     }
 
@@ -386,7 +493,8 @@ impl Session {
             .copied()
             .collect();
         if !new.is_empty() {
-            for n in 0..plan.events.len() {
+            // Rings of the bulk transport are made at the start only.
+            for n in 0..self.events.len() {
                 let opened = self.open(plan, EventId(n as u8), &new)?;
                 opened.enable()?;
                 self.events[n].extend(opened);
@@ -408,6 +516,7 @@ impl Session {
         for counters in self.events.iter().chain([&self.faults]) {
             counters.disable();
         }
+        self.bulk.iter().for_each(BulkCounters::disable);
         for clock in &self.clocks {
             let _ = clock.event.disable();
         }
@@ -417,12 +526,29 @@ impl Session {
         end
     }
 
+    /// By event: value and times of all its counters together; `None` where none can be read.
+    #[must_use]
+    pub fn times(&self) -> Vec<Option<Times>> {
+        let by_program = self.events.iter().map(|counters| sum(counters.iter()));
+        let bulk = self.bulk.iter().map(|counters| sum(counters.iter()));
+        by_program.chain(bulk).collect()
+    }
+
     /// Passes on what the kernel programs logged.
     pub fn flush_log(&mut self) {
         if let Some(log) = &mut self.log {
             log.flush();
         }
     }
+}
+
+fn sum<'a>(counters: impl Iterator<Item = &'a PerfEvent>) -> Option<Times> {
+    let times = counters.filter_map(|counter| counter.times().ok());
+    times.reduce(|a, b| Times {
+        value: a.value + b.value,
+        enabled_ns: a.enabled_ns + b.enabled_ns,
+        running_ns: a.running_ns + b.running_ns,
+    })
 }
 
 fn uprobe_site(site: &Site) -> UprobeSite {

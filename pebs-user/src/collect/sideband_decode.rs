@@ -1,16 +1,18 @@
-//! Records about processes: from bytes to events. Pure.
+//! Records about processes: from the perf subsystem's to what is made of them here. Pure.
 //!
-//! All events are opened with `sample_id_all` and `PERF_SAMPLE_TID | TIME | CPU`, so that 24 bytes end every record:
+//! Events are opened here with `sample_id_all` and `PERF_SAMPLE_TID | TIME | CPU`, so that 24 bytes end every record:
 //! pid u32, tid u32, time u64, cpu u32, zero u32. Source: perf_event_open(2); include/uapi/linux/perf_event.h.
 
 use perf_event_open_sys::bindings as sys;
 
 use super::perf_ring::RawRecord;
+use crate::perf::layout::Layout;
+use crate::perf::record::{self, MappedAs, Mmap, What};
 use crate::symbolize::mapping::{Backing, BuildId, FileFacts, FileIdentity, Mapping};
 use crate::units::{Cpu, KtimeNs, Pid, Tid};
 
-/// Bytes at the end of every record.
-const TRAILER: usize = 24;
+/// The process that perf gives to mappings of the kernel.
+const KERNEL: u32 = u32::MAX;
 
 /// `PROT_EXEC`.
 const PROT_EXEC: u32 = 4;
@@ -74,174 +76,100 @@ pub enum SidebandKind {
     },
 }
 
+/// What ends each record of the events that are opened for this.
+const LAYOUT: Layout = Layout {
+    sample_type: (sys::PERF_SAMPLE_TID | sys::PERF_SAMPLE_TIME | sys::PERF_SAMPLE_CPU) as u64,
+    read_format: 0,
+    branch_sample_type: 0,
+    regs_user: 0,
+    regs_intr: 0,
+    sample_id_all: true,
+};
+
 /// Decodes one record; `None` for kinds that are of no use here, data mappings, and records cut short.
 ///
 /// Cost: one allocation for names and paths.
 #[must_use]
 pub fn decode(record: RawRecord<'_>) -> Option<SidebandEvent> {
-    let split = record.body.len().checked_sub(TRAILER)?;
-    let (body, trailer) = record.body.split_at(split);
-    let mut body = Bytes(body);
-    let what = match record.kind {
-        sys::PERF_RECORD_MMAP => mmap(&mut body, record.misc)?,
-        sys::PERF_RECORD_MMAP2 => mmap2(&mut body, record.misc)?,
-        sys::PERF_RECORD_COMM => comm(&mut body, record.misc)?,
-        sys::PERF_RECORD_FORK => fork(&mut body)?,
-        sys::PERF_RECORD_EXIT => exit(&mut body)?,
-        sys::PERF_RECORD_LOST => lost(&mut body)?,
-        _ => return None,
-    };
-    let mut trailer = Bytes(trailer);
-    let _pid_and_tid = trailer.u64()?;
+    let decoded = record::decode(&LAYOUT, record).ok()?;
     Some(SidebandEvent {
-        time: KtimeNs(trailer.u64()?),
-        cpu: Cpu(u16::try_from(trailer.u32()?).ok()?),
-        what,
+        time: KtimeNs(decoded.id.time?),
+        cpu: Cpu(u16::try_from(decoded.id.cpu?).ok()?),
+        what: SidebandKind::of(&decoded.what, record.misc)?,
     })
 }
 
-/// u32 pid, tid; u64 addr, len, pgoff; char name[]. Of kernels that have no MMAP2.
-fn mmap(body: &mut Bytes<'_>, misc: u16) -> Option<SidebandKind> {
-    if u32::from(misc) & sys::PERF_RECORD_MISC_MMAP_DATA != 0 {
-        return None;
+impl SidebandKind {
+    /// What a record says of a process; `None` for other records, and mappings of data or of the kernel.
+    #[must_use]
+    pub fn of(what: &What<'_>, misc: u16) -> Option<Self> {
+        Some(match *what {
+            What::Mmap(mmap) => mapped(&mmap, misc)?,
+            What::Comm {
+                pid,
+                tid,
+                exec,
+                name,
+            } => Self::Comm {
+                pid: Pid(pid),
+                tid: Tid(tid),
+                exec,
+                name: String::from_utf8_lossy(name).into(),
+            },
+            What::Fork(task) => Self::Fork {
+                pid: Pid(task.pid),
+                tid: Tid(task.tid),
+                parent: Pid(task.parent),
+                parent_tid: Tid(task.parent_tid),
+            },
+            What::Exit(task) => Self::Exit {
+                pid: Pid(task.pid),
+                tid: Tid(task.tid),
+            },
+            What::Lost { records } => Self::Lost { records },
+            _ => return None,
+        })
     }
-    let place = Place::read(body)?;
-    place.mapped(body.text(), FileFacts::default())
 }
 
-/// As MMAP; before the name: u32 major, minor, u64 inode, generation, or u8 length, u8, u16, u8 build_id[20];
-/// then u32 prot, flags.
-fn mmap2(body: &mut Bytes<'_>, misc: u16) -> Option<SidebandKind> {
-    let place = Place::read(body)?;
-    let mut which = Bytes(body.take(24)?);
-    let facts = if u32::from(misc) & sys::PERF_RECORD_MISC_MMAP_BUILD_ID != 0 {
-        let len = usize::from(*which.take(4)?.first()?);
-        FileFacts {
-            identity: None,
-            build_id: which.0.get(..len).and_then(BuildId::new),
-        }
-    } else {
-        let (major, minor) = (which.u32()?, which.u32()?);
-        let inode = which.u64()?;
-        let identity = FileIdentity {
+fn mapped(mmap: &Mmap<'_>, misc: u16) -> Option<SidebandKind> {
+    let is_code = match mmap.protection {
+        Some(protection) => protection & PROT_EXEC != 0,
+        None => u32::from(misc) & sys::PERF_RECORD_MISC_MMAP_DATA == 0,
+    };
+    let end = mmap.start.checked_add(mmap.len)?;
+    if !is_code || mmap.len == 0 || mmap.pid == KERNEL {
+        return None;
+    }
+    let facts = match mmap.file {
+        MappedAs::Unknown => FileFacts::default(),
+        MappedAs::Inode {
             major,
             minor,
             inode,
-        };
-        FileFacts {
-            identity: Some(identity),
+        } => FileFacts {
+            identity: Some(FileIdentity {
+                major,
+                minor,
+                inode,
+            }),
             build_id: None,
-        }
+        },
+        MappedAs::BuildId(id) => FileFacts {
+            identity: None,
+            build_id: BuildId::new(id),
+        },
     };
-    let (protection, _flags) = (body.u32()?, body.u32()?);
-    if protection & PROT_EXEC == 0 {
-        return None;
-    }
-    place.mapped(body.text(), facts)
-}
-
-/// What MMAP and MMAP2 begin with.
-struct Place {
-    pid: Pid,
-    tid: Tid,
-    start: u64,
-    len: u64,
-    offset: u64,
-}
-
-impl Place {
-    fn read(body: &mut Bytes<'_>) -> Option<Self> {
-        Some(Self {
-            pid: Pid(body.u32()?),
-            tid: Tid(body.u32()?),
-            start: body.u64()?,
-            len: body.u64()?,
-            offset: body.u64()?,
-        })
-    }
-
-    fn mapped(self, name: &[u8], facts: FileFacts) -> Option<SidebandKind> {
-        let Self {
-            pid,
-            tid,
-            start,
-            len,
-            offset,
-        } = self;
-        let end = start.checked_add(len)?;
-        (len > 0).then(|| SidebandKind::Mapped {
-            pid,
-            tid,
-            mapping: Mapping {
-                start,
-                end,
-                offset,
-                backing: Backing::from_kernel_name(name, || facts),
-            },
-        })
-    }
-}
-
-/// u32 pid, tid; char name[].
-fn comm(body: &mut Bytes<'_>, misc: u16) -> Option<SidebandKind> {
-    Some(SidebandKind::Comm {
-        pid: Pid(body.u32()?),
-        tid: Tid(body.u32()?),
-        exec: u32::from(misc) & sys::PERF_RECORD_MISC_COMM_EXEC != 0,
-        name: String::from_utf8_lossy(body.text()).into(),
+    Some(SidebandKind::Mapped {
+        pid: Pid(mmap.pid),
+        tid: Tid(mmap.tid),
+        mapping: Mapping {
+            start: mmap.start,
+            end,
+            offset: mmap.offset,
+            backing: Backing::from_kernel_name(mmap.name, || facts),
+        },
     })
-}
-
-/// u32 pid, ppid, tid, ptid; u64 time.
-fn fork(body: &mut Bytes<'_>) -> Option<SidebandKind> {
-    let (pid, parent) = (Pid(body.u32()?), Pid(body.u32()?));
-    let (tid, parent_tid) = (Tid(body.u32()?), Tid(body.u32()?));
-    Some(SidebandKind::Fork {
-        pid,
-        tid,
-        parent,
-        parent_tid,
-    })
-}
-
-/// As FORK.
-fn exit(body: &mut Bytes<'_>) -> Option<SidebandKind> {
-    let (pid, _parent) = (Pid(body.u32()?), body.u32()?);
-    let tid = Tid(body.u32()?);
-    Some(SidebandKind::Exit { pid, tid })
-}
-
-/// u64 id, lost.
-fn lost(body: &mut Bytes<'_>) -> Option<SidebandKind> {
-    let _id = body.u64()?;
-    Some(SidebandKind::Lost {
-        records: body.u64()?,
-    })
-}
-
-/// Bytes not read yet.
-struct Bytes<'a>(&'a [u8]);
-
-impl<'a> Bytes<'a> {
-    fn take(&mut self, len: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(len)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.take(4)?.try_into().ok().map(u32::from_ne_bytes)
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.take(8)?.try_into().ok().map(u64::from_ne_bytes)
-    }
-
-    /// Up to the first zero byte.
-    fn text(&self) -> &'a [u8] {
-        let end = self.0.iter().position(|byte| *byte == 0);
-        &self.0[..end.unwrap_or(self.0.len())]
-    }
 }
 
 #[cfg(test)]
@@ -370,7 +298,7 @@ mod tests {
         #[test]
         fn any_bytes(kind in 0u32..24, misc: u16, body in prop::collection::vec(any::<u8>(), 0..200)) {
             let event = decode(RawRecord { kind, misc, body: &body });
-            prop_assert!(event.is_none() || body.len() >= TRAILER);
+            prop_assert!(event.is_none() || body.len() >= LAYOUT.trailer());
             if let Some(SidebandEvent { what: SidebandKind::Mapped { mapping, .. }, .. }) = event {
                 prop_assert!(mapping.start < mapping.end);
             }

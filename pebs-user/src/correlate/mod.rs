@@ -19,7 +19,7 @@ use rustc_hash::FxHashMap;
 
 pub use crate::stream::decode::RawSample;
 pub use loss::LossRanges;
-pub use throttle::Throttled;
+pub use throttle::{LONGEST_TICK_NS, Throttled};
 pub use visit::{ClosedVisit, Counts, OpenLoad, RawWait};
 
 use crate::store::schema::{ArgType, ArgValue, visit_flag};
@@ -657,6 +657,7 @@ fn read_args(
             Some(u64::from_ne_bytes(bytes.try_into().ok()?))
         };
         let value = number().and_then(|number| match field.r#type {
+            _ if field.names.is_some() => Some(ArgValue::Str(field.name_of(number))),
             ArgType::U64 => Some(ArgValue::U64(number)),
             ArgType::I64 => Some(ArgValue::I64(number as i64)),
             ArgType::Str => {

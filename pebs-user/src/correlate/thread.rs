@@ -3,7 +3,7 @@
 use super::ProbeRule;
 use super::visit::{OpenVisit, RawWait};
 use crate::store::schema::visit_flag;
-use crate::stream::decode::RawSample;
+use crate::stream::decode::{RawSample, STATE_UNKNOWN};
 use crate::target::probe::VisitRule;
 use crate::units::{Cpu, Ip, Pid, TraceNs};
 
@@ -35,6 +35,7 @@ impl Off {
         let runnable = preempted || state & 0xff == 0;
         let state = match state & 0xff {
             _ if runnable => "runnable",
+            _ if state == STATE_UNKNOWN => "blocked",
             s if s & 0x02 != 0 => "uninterruptible",
             s if s & 0x01 != 0 => "sleeping",
             s if s & 0x0c != 0 => "stopped",
@@ -107,7 +108,7 @@ impl Thread {
     }
 
     pub fn switch_out(&mut self, time: TraceNs, cpu: Cpu, off: Off) {
-        self.cpu = cpu;
+        self.cpu = self.place(cpu);
         self.off = Some((off, time));
         if let Some(current) = self.visits.last_mut() {
             current.pause(time);
@@ -121,7 +122,8 @@ impl Thread {
     }
 
     pub fn switch_in(&mut self, time: TraceNs, cpu: Cpu) {
-        let migrated = cpu != self.cpu;
+        let cpu = self.place(cpu);
+        let migrated = cpu != self.cpu && self.cpu != Cpu::UNKNOWN;
         if self.off.is_some() {
             self.settle_off(time, Some(cpu));
             self.off = None;
@@ -138,6 +140,11 @@ impl Thread {
                 .for_each(|visit| visit.flags |= visit_flag::MIGRATED);
         }
         self.cpu = cpu;
+    }
+
+    /// Where the thread is by a record that may not say it.
+    const fn place(&self, cpu: Cpu) -> Cpu {
+        if cpu.known().is_some() { cpu } else { self.cpu }
     }
 
     /// The thread took a page fault, which counts for the current visit.

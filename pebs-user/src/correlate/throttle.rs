@@ -11,7 +11,7 @@
 use crate::units::{Cpu, EventId, Tid, TraceNs};
 
 /// The longest tick that Linux can be built with, ns. Source: `CONFIG_HZ_100`, kernel/Kconfig.hz.
-const LONGEST_TICK_NS: i64 = 10_000_000;
+pub const LONGEST_TICK_NS: i64 = 10_000_000;
 
 /// The last sample before the counter stops is taken together with the record that says so. On
 /// another clock it may seem to come behind it, by less than this, ns.

@@ -197,7 +197,8 @@ impl ClosedVisit {
     /// Times that it came back on another CPU; `None` if unknown.
     #[must_use]
     pub fn migrations(&self) -> Option<u32> {
-        self.switches.then_some(self.counts.migrations)
+        let known = self.switches && self.begin.1 != Cpu::UNKNOWN;
+        known.then_some(self.counts.migrations)
     }
 
     /// Page faults that it took while the visit was current; `None` if unknown.

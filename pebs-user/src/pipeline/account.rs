@@ -17,7 +17,10 @@ use crate::units::Cpu;
 #[derive(Debug, Default)]
 struct CpuAccount {
     counters: CounterRow,
+    /// Everything that came out.
     decoded: Decoded,
+    /// The part of it that no program of ours counted.
+    told: Decoded,
     ledger: CpuLedger,
 }
 
@@ -51,6 +54,31 @@ impl Accounts {
         sum.tasks += tasks;
         sum.clocks += clocks;
         sum.malformed += malformed;
+    }
+
+    /// Records came decoded, of a CPU; malformed ones were to be samples.
+    pub fn told(&mut self, cpu: Cpu, decoded: &Decoded) {
+        let told = &mut self.cpu(cpu).told;
+        told.samples += decoded.samples + decoded.malformed;
+        told.marks += decoded.marks;
+        told.tasks += decoded.tasks;
+        self.decoded(cpu, decoded);
+    }
+
+    /// A recording says that so many records of a CPU were lost.
+    pub fn told_lost(&mut self, cpu: Cpu, records: u64) {
+        let samples = &mut self.cpu(cpu).ledger.samples;
+        samples.seen += records;
+        samples.book(Reason::LostPerfRing, records);
+    }
+
+    /// Samples of a recording were left out: on purpose, and for want of a time.
+    pub fn left_out(&mut self, filtered: u64, untimed: u64) {
+        if filtered + untimed > 0 {
+            let counters = &mut self.cpu(Cpu::UNKNOWN).counters;
+            counters[Counter::SampleFiltered as usize] += filtered;
+            counters[Counter::SampleNoTime as usize] += untimed;
+        }
     }
 
     /// Takes in a CPU's counters; gives what was refused since the last time, by reason.
@@ -178,7 +206,7 @@ impl CpuAccount {
         };
         let at = |counter: Counter| self.counters[counter as usize];
         let samples = Refused {
-            emitted: at(Counter::SampleEmitted),
+            emitted: at(Counter::SampleEmitted) + self.told.samples,
             decoded: self.decoded.samples,
             full: at(Counter::SampleDropped),
             no_ring: at(Counter::SampleNoRing),
@@ -189,14 +217,14 @@ impl CpuAccount {
             .samples
             .book(Reason::DroppedNoTime, at(Counter::SampleNoTime));
         let marks = Refused {
-            emitted: at(Counter::MarkEmitted),
+            emitted: at(Counter::MarkEmitted) + self.told.marks,
             decoded: self.decoded.marks,
             full: at(Counter::MarkDropped),
             no_ring: at(Counter::MarkNoRing),
         };
         marks.book(&mut ledger.marks);
         let tasks = Refused {
-            emitted: at(Counter::TaskEmitted),
+            emitted: at(Counter::TaskEmitted) + self.told.tasks,
             decoded: self.decoded.tasks,
             full: at(Counter::TaskDropped),
             no_ring: at(Counter::TaskNoRing),

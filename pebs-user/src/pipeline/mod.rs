@@ -5,9 +5,11 @@
 //! by [`PipelineOptions::max_samples`], everything else by the number of threads and functions.
 
 mod account;
+mod bulk;
 mod keep;
 mod resets;
 mod rows;
+mod told;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,8 +33,11 @@ use crate::symbolize::{SymbolizeOptions, Symbolizer};
 use crate::target::probe::{ProbeSet, VisitRule};
 use crate::units::{Cpu, EventId, KtimeNs, Pid, TraceNs};
 use account::Accounts;
+use bulk::Bulk;
+pub use bulk::BulkOptions;
 pub use keep::Keep;
 use rows::Rows;
+pub use told::{Told, ToldLoss};
 
 /// Settings of a [`Pipeline`].
 #[derive(Clone, Debug)]
@@ -45,7 +50,8 @@ pub struct PipelineOptions {
     pub page_faults: bool,
     /// Whether each event is a clock, by event.
     pub clock_events: Vec<bool>,
-    /// The reset values at the begin of the trace, by event.
+    /// The reset values at the begin of the trace, by event; 0: there is none, as the kernel keeps to
+    /// a frequency.
     pub resets: Vec<u64>,
     /// Samples held for open visits at most.
     pub max_samples: usize,
@@ -53,6 +59,8 @@ pub struct PipelineOptions {
     pub symbolize: SymbolizeOptions,
     /// Whose details are kept.
     pub keep: Keep,
+    /// How samples come in bulk, if they do.
+    pub bulk: Option<BulkOptions>,
     /// Trace time that a row of the aggregates covers at most; where it is the writer's segment, no
     /// segment holds a part of an interval.
     pub interval: Duration,
@@ -130,6 +138,7 @@ pub struct Pipeline {
     correlator: Correlator,
     rows: Rows,
     accounts: Accounts,
+    bulk: Bulk,
     /// Mapping events that wait for the records before them.
     sideband: VecDeque<(TraceNs, SidebandEvent)>,
     /// When the counters were last read.
@@ -161,6 +170,7 @@ impl Pipeline {
             correlator: Correlator::new(probes, correlate),
             rows: Rows::new(Symbolizer::new(options.symbolize.clone()), options, writer),
             accounts: Accounts::default(),
+            bulk: options.bulk.as_ref().map(Bulk::new).unwrap_or_default(),
             sideband: VecDeque::new(),
             counted_at: TraceNs(0),
             frontier: TraceNs(i64::MIN),
@@ -217,9 +227,11 @@ impl Pipeline {
 
     fn take_in(&mut self, cycle: &mut Cycle) {
         for (cpu, bytes) in &cycle.streams {
-            let decoded = decode(*cpu, bytes, &mut self.clock, &mut self.order);
+            let mut inbox = self.bulk.watch(&mut self.order);
+            let decoded = decode(*cpu, bytes, &mut self.clock, &mut inbox);
             self.accounts.decoded(*cpu, &decoded);
         }
+        self.take_in_bulk(cycle);
         let counted_at = self.clock.trace_of_ktime(cycle.counted_at);
         self.losses(cycle, counted_at);
         for event in cycle.sideband.drain(..) {
@@ -331,6 +343,7 @@ impl Pipeline {
             self.take_in(&mut waited);
         }
         let end = self.clock.trace_of_ktime(end);
+        self.finish_bulk(end);
         self.advance(TraceNs(i64::MAX));
         self.correlator.finish(end, &mut self.rows);
         self.accounts.take_used(&mut self.rows);

@@ -43,6 +43,7 @@ impl Resets {
     ///
     /// `samples` of them lie within `first..=last`; `times` gives the time of each, and is only
     /// asked where the reset value changed in between. An unknown event counts 1 a sample.
+    #[inline]
     pub fn events<I: Iterator<Item = TraceNs>>(
         &self,
         event: EventId,

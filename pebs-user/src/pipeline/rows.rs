@@ -38,6 +38,7 @@ pub(super) struct Rows {
     estimator: Estimator,
     timed: Vec<TimedSample>,
     estimates: Vec<FunctionEstimate>,
+    visit_functions: Vec<VisitFunctionRow>,
     functions: Vec<FunctionRow>,
     /// Reset values over time.
     pub resets: Resets,
@@ -71,6 +72,7 @@ impl Rows {
             estimator: Estimator::new(&options.clock_events),
             timed: Vec::new(),
             estimates: Vec::new(),
+            visit_functions: Vec::new(),
             functions: Vec::new(),
             resets: Resets::new(&options.resets),
             met: FxHashSet::default(),
@@ -249,28 +251,36 @@ impl Rows {
     }
 
     fn visit_functions(&mut self, visit: &ClosedVisit) {
-        let mut estimates = std::mem::take(&mut self.estimates);
-        for estimate in estimates.drain(..) {
-            let result = self.writer.visit_function(&VisitFunctionRow {
+        let Self {
+            estimates,
+            resets,
+            timed,
+            visit_functions,
+            ..
+        } = self;
+        visit_functions.clear();
+        visit_functions.extend(estimates.iter().map(|estimate| {
+            VisitFunctionRow {
                 visit_id: visit.visit_id,
                 item_id: visit.item_id,
                 function_id: estimate.function,
                 event: estimate.event,
                 samples: estimate.samples,
-                events: self.resets.events(
+                events: Some(resets.events(
                     estimate.event,
                     (estimate.samples, estimate.first, estimate.last),
-                    || times_of(&self.timed, &estimate),
-                ),
+                    || times_of(timed, estimate),
+                ))
+                .filter(|events| *events > 0),
                 first_ns: estimate.first,
                 last_ns: estimate.last,
                 span_ns: estimate.span_ns,
                 self_ns: estimate.self_ns,
                 self_stderr_ns: estimate.self_stderr_ns,
-            });
-            self.check(result);
-        }
-        self.estimates = estimates;
+            }
+        }));
+        let result = self.writer.visit_functions(&self.visit_functions);
+        self.check(result);
     }
 
     fn waits(&mut self, visit: &ClosedVisit, kept: bool) {

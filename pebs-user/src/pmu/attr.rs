@@ -4,18 +4,19 @@ use std::fmt;
 
 use perf_event_open_sys::bindings::{self as sys, perf_event_attr};
 
-use crate::pmu::event::{
-    Access, Breakpoint, EventKind, EventSpec, HardwareEvent, Modifiers, Place, Precise,
-    SoftwareEvent, Term, TermValue,
-};
-use crate::pmu::host::{Host, Vendor};
+use crate::pmu::event::{Access, EventKind, EventSpec, Modifiers, Precise, SoftwareEvent};
+use crate::pmu::host::Host;
 use crate::pmu::open::{READ_FORMAT, Target};
-use crate::pmu::sysfs::Pmu;
+use crate::pmu::reset::Warning;
+use crate::pmu::sysfs::Config;
 use crate::pmu::{auto, reset};
 use crate::units::{Cpu, Ip, ResetValue};
 
+pub mod bulk;
+mod draft;
 mod error;
 
+use draft::{Draft, forwards_to_ibs};
 pub use error::EventError;
 
 /// An event that can be opened on any CPU or thread, with what its samples mean.
@@ -42,8 +43,31 @@ pub struct ResolvedEvent {
     pub cpus: Option<Vec<Cpu>>,
     /// Modes that the sample program has to drop, because the kernel can't for this event.
     pub drop_in_program: DropModes,
+    /// Counters of the core that can count it, as [`table`](crate::pmu::table) has them; `None` if any.
+    pub counters: Option<u32>,
+    /// On a hybrid CPU, the same event on the other kinds of cores: opened beside it, sampled as one.
+    pub twins: Vec<Twin>,
     /// Remarks that belong on the first lines of a run.
     pub notes: Vec<String>,
+    /// What may disappoint, and what to do.
+    pub warnings: Vec<Warning>,
+}
+
+/// An event on another kind of cores of a hybrid CPU. All that is not here is as in the event's own attr.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Twin {
+    /// The PMU of these cores.
+    pub pmu: String,
+    /// `perf_event_attr.type`.
+    pub kind: u32,
+    /// What is counted there.
+    pub config: Config,
+    /// `precise_ip`, asked for, and once opened granted.
+    pub precise: u8,
+    /// CPUs of that kind.
+    pub cpus: Vec<Cpu>,
+    /// Counters there that can count it; `None` if any.
+    pub counters: Option<u32>,
 }
 
 /// Where samples come from.
@@ -92,18 +116,64 @@ pub struct DropModes {
 }
 
 impl ResolvedEvent {
-    /// Settings for one target.
+    /// Settings for one target: for a CPU those of its kind of cores, for a thread those of the first kind.
     ///
     /// Threads: children are followed (`inherit`). CPUs: the idle task of a clock is left out, as
     /// it is nobody's work.
     #[must_use]
     pub fn attr_for(&self, target: Target) -> perf_event_attr {
+        let twin = match target {
+            Target::Cpu(cpu) | Target::ThreadOnCpu(_, cpu) => {
+                self.twins.iter().find(|twin| twin.cpus.contains(&cpu))
+            }
+            Target::Thread(_) => None,
+        };
+        self.shared_for(target, twin)
+    }
+
+    /// Settings of every counter that a target needs: a thread moves between the kinds of cores of a
+    /// hybrid CPU, and the kernel counts each event on its own kind only.
+    #[must_use]
+    pub fn attrs_for(&self, target: Target) -> Vec<perf_event_attr> {
+        let mut attrs = vec![self.attr_for(target)];
+        if matches!(target, Target::Thread(_)) {
+            let others = self.twins.iter();
+            attrs.extend(others.map(|twin| self.shared_for(target, Some(twin))));
+        }
+        attrs
+    }
+
+    fn shared_for(&self, target: Target, twin: Option<&Twin>) -> perf_event_attr {
         let mut attr = self.attr;
+        if let Some(twin) = twin {
+            attr.type_ = twin.kind;
+            twin.config.apply(&mut attr);
+            attr.set_precise_ip(twin.precise.into());
+        }
         match target {
             Target::Cpu(_) => attr.set_exclude_idle((self.class == EventClass::Clock).into()),
             Target::Thread(_) | Target::ThreadOnCpu(..) => attr.set_inherit(1),
         }
         attr
+    }
+
+    /// Whether it can be opened on that CPU.
+    #[must_use]
+    pub fn counts_on(&self, cpu: Cpu) -> bool {
+        self.cpus.as_ref().is_none_or(|cpus| cpus.contains(&cpu))
+            || self.twins.iter().any(|twin| twin.cpus.contains(&cpu))
+    }
+
+    fn set_twins(&mut self, twins: Vec<Twin>) {
+        if !twins.is_empty() {
+            let names: Vec<&str> = twins.iter().map(|twin| twin.pmu.as_str()).collect();
+            self.notes.push(format!(
+                "{} is opened on each kind of cores, on cpu_core and {}",
+                self.name,
+                names.join(" and ")
+            ));
+        }
+        self.twins = twins;
     }
 
     /// Whether it is the kernel's count of page faults.
@@ -162,6 +232,7 @@ impl fmt::Debug for ResolvedEvent {
             .field("precise_ip", &self.attr.precise_ip())
             .field("class", &self.class)
             .field("reset", &self.reset)
+            .field("twins", &self.twins)
             .field("notes", &self.notes)
             .finish_non_exhaustive()
     }
@@ -179,31 +250,38 @@ pub fn resolve(
     host: &Host,
     reset: ResetValue,
 ) -> Result<ResolvedEvent, EventError> {
-    let draft = match &spec.kind {
-        EventKind::Auto => return resolve_auto(spec, host, reset),
-        EventKind::Software(event) => software(*event),
-        EventKind::Breakpoint(breakpoint) => breakpoint_draft(breakpoint)?,
-        EventKind::Hardware(event) => {
-            generic(sys::PERF_TYPE_HARDWARE, event.config(), is_steady(*event))
-        }
-        EventKind::Cache(event) => generic(sys::PERF_TYPE_HW_CACHE, event.config(), false),
-        EventKind::Raw(code) => generic(
-            sys::PERF_TYPE_RAW,
-            *code,
-            is_steady_code(host.cpu.vendor, *code),
-        ),
-        EventKind::Pmu { pmu, terms } => pmu_draft(host, pmu, terms)?,
-        EventKind::Alias(name) => alias(host, name)?,
-    };
-    if draft.needs_core_pmu
-        && let Some(reason) = host.no_pmu_reason()
-    {
+    if spec.kind == EventKind::Auto {
+        return resolve_auto(spec, host, reset);
+    }
+    let drafts = draft::drafts(spec, host)?;
+    let mut drafts = drafts.into_iter();
+    let Some(main) = drafts.next().filter(|draft| !draft.lacks_pmu(host)) else {
         return Err(EventError::NoPmu {
             event: spec.to_string(),
-            reason,
+            reason: host.no_pmu_reason().unwrap_or_default(),
         });
-    }
-    finish(draft, spec, host, reset)
+    };
+    let twins = drafts
+        .map(|draft| twin(&draft, spec, host))
+        .collect::<Result<Vec<_>, _>>()?;
+    let mut event = finish(main, spec, host, reset)?;
+    event.set_twins(twins);
+    Ok(event)
+}
+
+/// The same event on the next kind of cores.
+fn twin(draft: &Draft, spec: &EventSpec, host: &Host) -> Result<Twin, EventError> {
+    let precise = precise_level(draft, spec.modifiers, host);
+    Ok(Twin {
+        pmu: draft.pmu.clone().unwrap_or_default(),
+        kind: draft.attr.type_,
+        config: Config::of(&draft.attr),
+        precise: precise.ok_or_else(|| EventError::NoPreciseLevel {
+            event: spec.to_string(),
+        })?,
+        cpus: draft.cpus.clone().unwrap_or_default(),
+        counters: draft.listed.as_ref().map(|listed| listed.counters),
+    })
 }
 
 fn resolve_auto(
@@ -220,185 +298,6 @@ fn resolve_auto(
     best.resolve(spec.modifiers, host, reset)
 }
 
-/// An event before modifiers and reset value.
-struct Draft {
-    attr: perf_event_attr,
-    class: EventClass,
-    cpus: Option<Vec<Cpu>>,
-    /// The PMU's own ceiling of precision.
-    max_precise: Option<u8>,
-    name: Option<String>,
-    period: Option<u64>,
-    kernel_only: bool,
-    needs_core_pmu: bool,
-    swfilt: bool,
-}
-
-impl Draft {
-    fn new(kind: u32, config: u64, class: EventClass) -> Self {
-        let attr = perf_event_attr {
-            type_: kind,
-            config,
-            ..perf_event_attr::default()
-        };
-        Self {
-            attr,
-            class,
-            cpus: None,
-            max_precise: None,
-            name: None,
-            period: None,
-            kernel_only: false,
-            needs_core_pmu: false,
-            swfilt: false,
-        }
-    }
-}
-
-fn software(event: SoftwareEvent) -> Draft {
-    let class = if event.is_clock() {
-        EventClass::Clock
-    } else {
-        EventClass::Software
-    };
-    let mut draft = Draft::new(sys::PERF_TYPE_SOFTWARE, event.config(), class);
-    draft.kernel_only = event.is_kernel_only();
-    draft
-}
-
-fn generic(kind: u32, config: u64, steady: bool) -> Draft {
-    let class = EventClass::Hardware {
-        unit: HardwareUnit::Core,
-        steady,
-    };
-    let mut draft = Draft::new(kind, config, class);
-    draft.needs_core_pmu = true;
-    draft
-}
-
-fn breakpoint_draft(breakpoint: &Breakpoint) -> Result<Draft, EventError> {
-    let access = breakpoint.access;
-    if access.read && !access.write {
-        return Err(EventError::ReadOnlyBreakpoint {
-            event: breakpoint.to_string(),
-        });
-    }
-    let (address, symbol) = match &breakpoint.place {
-        Place::Address(address) => (*address, None),
-        Place::Symbol(symbol) => (0, Some(symbol.clone())),
-    };
-    let mut draft = Draft::new(
-        sys::PERF_TYPE_BREAKPOINT,
-        0,
-        EventClass::Breakpoint { symbol, access },
-    );
-    draft.attr.bp_type = [
-        (access.read, sys::HW_BREAKPOINT_R),
-        (access.write, sys::HW_BREAKPOINT_W),
-        (access.execute, sys::HW_BREAKPOINT_X),
-    ]
-    .iter()
-    .filter_map(|&(set, bit)| set.then_some(bit))
-    .sum();
-    draft.attr.bp_addr = address;
-    // Execution: the kernel wants the size of a long. Data: perf's default is 4 bytes.
-    let default = if access.execute { 8 } else { 4 };
-    draft.attr.bp_len = breakpoint.len.unwrap_or(default).into();
-    Ok(draft)
-}
-
-fn pmu_draft(host: &Host, name: &str, terms: &[Term]) -> Result<Draft, EventError> {
-    let Some(pmu) = host.pmu(name) else {
-        let known = host.pmus.iter().map(|pmu| pmu.name.clone()).collect();
-        let reason = (name == "cpu").then(|| host.no_pmu_reason()).flatten();
-        return Err(EventError::UnknownPmu {
-            pmu: name.to_owned(),
-            known,
-            reason,
-        });
-    };
-    let config = pmu.encode(terms)?;
-    let mut draft = Draft::new(pmu.kind, config.config, pmu_class(host, pmu, config.config));
-    config.apply(&mut draft.attr);
-    draft.cpus.clone_from(&pmu.cpus);
-    draft.max_precise = pmu.max_precise;
-    draft.swfilt = pmu.formats.contains_key("swfilt");
-    for term in terms {
-        match (term.name.as_str(), &term.value) {
-            ("name", TermValue::Text(text)) => draft.name = Some(text.clone()),
-            ("period", TermValue::Number(period)) => draft.period = Some(*period),
-            _ => {}
-        }
-    }
-    Ok(draft)
-}
-
-/// An alias by itself: the core's PMU is asked first, then the others.
-fn alias(host: &Host, name: &str) -> Result<Draft, EventError> {
-    let owns = |pmu: &&Pmu| pmu.events.contains_key(name);
-    let core = host.core_pmu().filter(owns);
-    let Some(pmu) = core.or_else(|| host.pmus.iter().find(owns)) else {
-        let aliases = host
-            .pmus
-            .iter()
-            .flat_map(|pmu| pmu.events.keys().map(String::as_str));
-        let nearest = crate::pmu::event::nearest(name, aliases);
-        return Err(EventError::Unknown {
-            event: name.to_owned(),
-            nearest,
-        });
-    };
-    let term = Term {
-        name: name.to_owned(),
-        value: TermValue::Absent,
-    };
-    pmu_draft(host, &pmu.name, &[term])
-}
-
-fn pmu_class(host: &Host, pmu: &Pmu, config: u64) -> EventClass {
-    let hardware = |unit, steady| EventClass::Hardware { unit, steady };
-    match (pmu.name.as_str(), config) {
-        ("software", 0 | 1) => EventClass::Clock,
-        ("software" | "tracepoint" | "breakpoint" | "kprobe" | "uprobe", _) => EventClass::Software,
-        ("cpu" | "cpu_core" | "cpu_atom", _) => {
-            hardware(HardwareUnit::Core, is_steady_code(host.cpu.vendor, config))
-        }
-        ("ibs_op" | "ibs_fetch", _) => hardware(HardwareUnit::Ibs, true),
-        _ => hardware(HardwareUnit::Other, false),
-    }
-}
-
-const fn is_steady(event: HardwareEvent) -> bool {
-    matches!(
-        event,
-        HardwareEvent::Cycles | HardwareEvent::Instructions | HardwareEvent::RefCycles
-    )
-}
-
-/// Whether a core's code counts cycles, instructions or uops.
-///
-/// Intel: 0x3c cycles, 0xc0 instructions, 0xc2 uops retired, 0x0e uops issued, 0x00 the fixed
-/// counters. AMD: 0x76 cycles, 0xc0 instructions, 0xc1 ops retired.
-/// Source: the vendors' event lists; the umask is not looked at.
-const fn is_steady_code(vendor: Vendor, config: u64) -> bool {
-    match vendor {
-        Vendor::Intel => matches!(config & 0xff, 0x00 | 0x0e | 0x3c | 0xc0 | 0xc2),
-        Vendor::Amd => matches!(config & 0xf_0000_00ff, 0x76 | 0xc0 | 0xc1),
-        Vendor::Other => false,
-    }
-}
-
-/// Whether the kernel forwards an event of AMD's core with a precise level to IBS.
-/// Source: arch/x86/events/amd/ibs.c (`core_pmu_ibs_config`).
-fn forwards_to_ibs(host: &Host, attr: &perf_event_attr) -> bool {
-    let forwarded = match attr.type_ {
-        sys::PERF_TYPE_HARDWARE => attr.config == HardwareEvent::Cycles.config(),
-        sys::PERF_TYPE_RAW => matches!(attr.config, 0x76 | 0xc1),
-        _ => false,
-    };
-    forwarded && host.cpu.vendor == Vendor::Amd && host.pmu("ibs_op").is_some()
-}
-
 /// Modifiers, reset value, and the settings that all events share.
 fn finish(
     mut draft: Draft,
@@ -409,6 +308,7 @@ fn finish(
     let event = || spec.to_string();
     let precise = precise_level(&draft, spec.modifiers, host)
         .ok_or_else(|| EventError::NoPreciseLevel { event: event() })?;
+    let warnings = draft.warnings(precise);
     if draft.kernel_only && spec.modifiers.exclude_kernel() {
         return Err(EventError::KernelOnly { event: event() });
     }
@@ -453,7 +353,10 @@ fn finish(
         precise_requested: precise,
         cpus: draft.cpus,
         drop_in_program,
+        counters: draft.listed.map(|listed| listed.counters),
+        twins: Vec::new(),
         notes,
+        warnings,
     })
 }
 
@@ -620,5 +523,7 @@ fn watches_kernel(class: &EventClass, attr: &perf_event_attr) -> bool {
     attr.exclude_kernel() == 0 && (kernel_address || !access.execute)
 }
 
+#[cfg(test)]
+mod encodings;
 #[cfg(test)]
 mod tests;

@@ -3,6 +3,7 @@
 use crate::pmu::attr::{EventError, ResolvedEvent, resolve};
 use crate::pmu::event::{EventKind, EventSpec, Modifiers, Precise, SoftwareEvent, Term, TermValue};
 use crate::pmu::host::{Host, Vendor};
+use crate::pmu::table::{EventTable, Precision};
 use crate::units::ResetValue;
 
 /// One event that `auto` may become.
@@ -50,7 +51,7 @@ impl Candidate {
 #[must_use]
 pub fn candidates(host: &Host) -> Vec<Candidate> {
     let mut list = match host.cpu.vendor {
-        _ if host.no_pmu_reason().is_some() || host.is_hybrid() => Vec::new(),
+        _ if host.no_pmu_reason().is_some() => Vec::new(),
         Vendor::Intel if host.max_precise() > 0 => intel(host),
         Vendor::Amd => amd(host),
         Vendor::Intel | Vendor::Other => Vec::new(),
@@ -60,17 +61,25 @@ pub fn candidates(host: &Host) -> Vec<Candidate> {
 }
 
 fn intel(host: &Host) -> Vec<Candidate> {
+    let table = EventTable::embedded();
+    let lists = table.of(&host.cpu);
+    // A hybrid CPU needs the event on each kind of cores: samples are to be comparable.
+    let precise_everywhere = |name: &str| {
+        let events = lists.iter().map(|list| list.event(name));
+        let mut precise = events.map(|event| event.and_then(|event| event.precision));
+        !lists.is_empty() && precise.all(|p| p.is_some_and(|p| p != Precision::NotPrecise))
+    };
     let mut list = Vec::new();
-    if has_precise_uops(host) {
+    if precise_everywhere(UOPS) {
         list.push(precise(
-            cpu(&[("event", 0xc2), ("umask", 0x01)]),
-            "uops_retired.all",
+            alias(UOPS),
+            UOPS,
             "retired uops are precise on this CPU",
         ));
-    } else {
+    } else if precise_everywhere(PREC_DIST) {
         list.push(precise(
-            cpu(&[("event", 0x00), ("umask", 0x01)]),
-            "inst_retired.prec_dist",
+            alias(PREC_DIST),
+            PREC_DIST,
             "the precise event of this CPU with the least bias; uops_retired.all is not precise here",
         ));
     }
@@ -82,21 +91,17 @@ fn intel(host: &Host) -> Vec<Candidate> {
     list
 }
 
-/// Sandy Bridge to Cascade Lake have `UOPS_RETIRED.ALL` (0xc2, umask 1) as a PEBS event.
-///
-/// Source: arch/x86/events/intel/ds.c (PEBS constraints), arch/x86/include/asm/intel-family.h.
-fn has_precise_uops(host: &Host) -> bool {
-    const MODELS: [u32; 20] = [
-        0x2a, 0x2d, // Sandy Bridge
-        0x3a, 0x3e, // Ivy Bridge
-        0x3c, 0x3f, 0x45, 0x46, // Haswell
-        0x3d, 0x47, 0x4f, 0x56, // Broadwell
-        0x4e, 0x5e, 0x55, // Skylake, Cascade Lake
-        0x8e, 0x9e, // Kaby Lake, Coffee Lake
-        0xa5, 0xa6, // Comet Lake
-        0x66, // Cannon Lake
-    ];
-    host.cpu.family == 6 && MODELS.contains(&host.cpu.model)
+/// Uops retired: precise on Sandy Bridge to Cascade Lake, and on some Atoms.
+const UOPS: &str = "uops_retired.all";
+
+/// Instructions retired, precisely distributed: precise from Ivy Bridge on.
+const PREC_DIST: &str = "inst_retired.prec_dist";
+
+fn alias(name: &str) -> EventKind {
+    EventKind::Alias {
+        name: name.to_owned(),
+        terms: Vec::new(),
+    }
 }
 
 fn amd(host: &Host) -> Vec<Candidate> {
@@ -142,8 +147,6 @@ fn amd(host: &Host) -> Vec<Candidate> {
 fn cpu_clock(host: &Host) -> Candidate {
     let reason = if let Some(reason) = host.no_pmu_reason() {
         reason
-    } else if host.is_hybrid() {
-        "this CPU has two kinds of cores, whose events can't be sampled as one".into()
     } else if host.max_precise() == 0 {
         "the PMU here grants no precise event: neither PEBS nor IBS".into()
     } else {
@@ -174,17 +177,6 @@ fn precise(kind: EventKind, name: &'static str, reason: &str) -> Candidate {
     }
 }
 
-fn cpu(terms: &[(&str, u64)]) -> EventKind {
-    let term = |&(name, value): &(&str, u64)| Term {
-        name: name.to_owned(),
-        value: TermValue::Number(value),
-    };
-    EventKind::Pmu {
-        pmu: "cpu".into(),
-        terms: terms.iter().map(term).collect(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -212,7 +204,7 @@ mod tests {
             (fixtures::zen4(), &["ibs_op/cnt_ctl=1/", "cpu-clock"]),
             (fixtures::skylake_guest(), &["cpu-clock"]),
             (fixtures::bare_guest(), &["cpu-clock"]),
-            (fixtures::alder_lake(), &["cpu-clock"]),
+            (fixtures::alder_lake(), &["instructions", "cpu-clock"]),
         ];
         for (host, expect) in cases {
             assert_eq!(names(&host), expect, "{:?}", host.cpu);
@@ -249,6 +241,5 @@ mod tests {
         let last = |host: Host| candidates(&host).pop().unwrap().reason;
         assert!(last(fixtures::bare_guest()).contains("has no cpu"));
         assert!(last(fixtures::skylake_guest()).contains("neither PEBS nor IBS"));
-        assert!(last(fixtures::alder_lake()).contains("two kinds of cores"));
     }
 }

@@ -1,8 +1,8 @@
 //! EVENT as typed: the grammar of perf, without a look at the machine.
 //!
 //! ```text
-//! EVENT  = auto | NAME | rHEX | PMU/TERM,.../ | mem:PLACE      then modifiers
-//! NAME   = cpu-clock, page-faults, cycles, L1-dcache-load-misses, ... or an alias of sysfs
+//! EVENT  = auto | NAME | NAME,TERM=... | rHEX | PMU/TERM,.../ | mem:PLACE      then modifiers
+//! NAME   = cpu-clock, page-faults, cycles, L1-dcache-load-misses, ..., an alias of sysfs, or one of the vendor
 //! TERM   = NAME=NUMBER | NAME | config=N | config1=N | config2=N | config3=N | name=TEXT | period=N
 //! PLACE  = 0xADDR[/LEN][:ACCESS] | SYMBOL[/LEN]:ACCESS         ACCESS of r, w, x
 //! after  = :MODS, after PMU/.../ also MODS alone               MODS of u, k, h, p, pp, ppp, P
@@ -13,6 +13,8 @@ use std::str::FromStr;
 
 mod names;
 mod parse;
+
+pub use parse::raw as raw_code;
 
 pub use names::{CacheEvent, CacheLevel, CacheOp, HardwareEvent, SoftwareEvent, nearest};
 
@@ -47,8 +49,13 @@ pub enum EventKind {
     },
     /// `mem:`: a hardware breakpoint.
     Breakpoint(Breakpoint),
-    /// Any other name: an alias in the `events/` folder of some PMU, or unknown.
-    Alias(String),
+    /// Any other name: an alias in the `events/` folder of some PMU, one of the vendor's, or unknown.
+    Alias {
+        /// The name.
+        name: String,
+        /// Terms beside it, which override its own.
+        terms: Vec<Term>,
+    },
 }
 
 /// One term of `PMU/TERMS/`.
@@ -113,6 +120,14 @@ pub struct Modifiers {
     pub kernel: bool,
     /// `h`: hypervisor mode.
     pub hypervisor: bool,
+}
+
+impl Term {
+    /// Whether it is perf's own and no field of a PMU.
+    #[must_use]
+    pub fn is_perfs_own(&self) -> bool {
+        matches!(self.name.as_str(), parse::NAME | parse::PERIOD)
+    }
 }
 
 impl Modifiers {
@@ -194,7 +209,7 @@ impl FromStr for EventSpec {
     ///
     /// # Errors
     /// The text is no EVENT; the error knows the column. A name that is merely unknown is an
-    /// [`EventKind::Alias`], which the machine's `events/` folders decide about.
+    /// [`EventKind::Alias`], which the machine's `events/` folders and the vendor's table decide about.
     fn from_str(text: &str) -> Result<Self, ParseError> {
         parse::event(text)
     }
@@ -209,7 +224,12 @@ impl fmt::Display for EventSpec {
             EventKind::Cache(event) => event.fmt(f)?,
             EventKind::Raw(code) => write!(f, "r{code:x}")?,
             EventKind::Breakpoint(breakpoint) => breakpoint.fmt(f)?,
-            EventKind::Alias(name) => f.write_str(name)?,
+            EventKind::Alias { name, terms } => {
+                f.write_str(name)?;
+                for term in terms {
+                    write!(f, ",{term}")?;
+                }
+            }
             EventKind::Pmu { pmu, terms } => {
                 write!(f, "{pmu}/")?;
                 for (n, term) in terms.iter().enumerate() {

@@ -59,6 +59,16 @@ impl std::fmt::Display for KernelVersion {
     }
 }
 
+/// Names that the kernel gives to the PMUs of cores.
+/// Source: arch/x86/events/intel/core.c (`intel_hybrid_pmu_type_map`).
+const CORE_PMUS: [&str; 4] = ["cpu", "cpu_core", "cpu_atom", "cpu_lowpower"];
+
+/// Whether that is the PMU of a kind of cores.
+#[must_use]
+pub fn is_core_pmu(name: &str) -> bool {
+    CORE_PMUS.contains(&name)
+}
+
 /// Who made the CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Vendor {
@@ -130,13 +140,18 @@ impl Host {
     /// The PMU of the cores: `cpu`, or on hybrid CPUs the one of the performance cores.
     #[must_use]
     pub fn core_pmu(&self) -> Option<&Pmu> {
-        self.pmu("cpu").or_else(|| self.pmu("cpu_core"))
+        self.core_pmus().next()
+    }
+
+    /// The PMU of each kind of cores, performance cores first.
+    pub fn core_pmus(&self) -> impl Iterator<Item = &Pmu> {
+        CORE_PMUS.iter().filter_map(|name| self.pmu(name))
     }
 
     /// Whether the CPU has two kinds of cores with a PMU each.
     #[must_use]
     pub fn is_hybrid(&self) -> bool {
-        self.pmu("cpu_core").is_some() && self.pmu("cpu_atom").is_some()
+        self.core_pmus().count() > 1
     }
 
     /// Highest precise level of the cores' events: 0 without PEBS or IBS.
@@ -218,200 +233,8 @@ fn hypervisor(root: &Path, cpuinfo: &str) -> Option<String> {
     )
 }
 
-/// Machines that this one is not, as folders of files. Values are those that the kernel's source
-/// prints: arch/x86/events/{core.c,intel/core.c,amd/core.c,amd/ibs.c}.
 #[cfg(test)]
-pub(crate) mod fixtures {
-    use super::*;
-
-    /// Writes files below a temporary folder and probes it.
-    pub(crate) fn host(files: &[(&str, &str)]) -> Host {
-        let root = tempfile::tempdir().unwrap();
-        for (path, text) in files {
-            let path = root.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, format!("{text}\n")).unwrap();
-        }
-        Host::probe(root.path())
-    }
-
-    fn cpuinfo(vendor: &str, family: u32, model: u32, flags: &str) -> String {
-        format!(
-            "processor\t: 0\nvendor_id\t: {vendor}\ncpu family\t: {family}\nmodel\t\t: {model}\n\
-             model name\t: Fixture\nstepping\t: 4\nflags\t\t: fpu {flags}"
-        )
-    }
-
-    const COMMON: [(&str, &str); 7] = [
-        ("sys/devices/system/cpu/online", "0-3"),
-        ("sys/bus/event_source/devices/software/type", "1"),
-        ("sys/bus/event_source/devices/breakpoint/type", "5"),
-        ("sys/bus/event_source/devices/uprobe/type", "7"),
-        (
-            "sys/bus/event_source/devices/uprobe/format/retprobe",
-            "config:0",
-        ),
-        ("proc/sys/kernel/perf_event_max_sample_rate", "100000"),
-        ("proc/sys/kernel/osrelease", "6.12.1-amd64"),
-    ];
-
-    const INTEL: [(&str, &str); 13] = [
-        ("sys/bus/event_source/devices/cpu/type", "4"),
-        (
-            "sys/bus/event_source/devices/cpu/format/event",
-            "config:0-7",
-        ),
-        (
-            "sys/bus/event_source/devices/cpu/format/umask",
-            "config:8-15",
-        ),
-        ("sys/bus/event_source/devices/cpu/format/edge", "config:18"),
-        ("sys/bus/event_source/devices/cpu/format/pc", "config:19"),
-        ("sys/bus/event_source/devices/cpu/format/any", "config:21"),
-        ("sys/bus/event_source/devices/cpu/format/inv", "config:23"),
-        (
-            "sys/bus/event_source/devices/cpu/format/cmask",
-            "config:24-31",
-        ),
-        (
-            "sys/bus/event_source/devices/cpu/format/ldlat",
-            "config1:0-15",
-        ),
-        (
-            "sys/bus/event_source/devices/cpu/format/offcore_rsp",
-            "config1:0-63",
-        ),
-        (
-            "sys/bus/event_source/devices/cpu/events/cpu-cycles",
-            "event=0x3c",
-        ),
-        (
-            "sys/bus/event_source/devices/cpu/events/mem-loads",
-            "event=0xcd,umask=0x1,ldlat=3",
-        ),
-        ("sys/bus/event_source/devices/cpu/caps/max_precise", "3"),
-    ];
-
-    fn build(parts: &[&[(&str, &str)]], cpuinfo: &str) -> Host {
-        let mut files: Vec<(&str, &str)> = parts.concat();
-        files.push(("proc/cpuinfo", cpuinfo));
-        host(&files)
-    }
-
-    /// Skylake-SP: family 6, model 85.
-    pub(crate) fn skylake() -> Host {
-        build(
-            &[&COMMON, &INTEL],
-            &cpuinfo("GenuineIntel", 6, 85, "ds pebs"),
-        )
-    }
-
-    /// Ice Lake-SP: family 6, model 106.
-    pub(crate) fn ice_lake() -> Host {
-        build(
-            &[&COMMON, &INTEL],
-            &cpuinfo("GenuineIntel", 6, 106, "ds pebs"),
-        )
-    }
-
-    /// A guest on a Skylake host that grants counters but no PEBS.
-    pub(crate) fn skylake_guest() -> Host {
-        let no_pebs = [("sys/bus/event_source/devices/cpu/caps/max_precise", "0")];
-        build(
-            &[&COMMON, &INTEL, &no_pebs],
-            &cpuinfo("GenuineIntel", 6, 85, "hypervisor"),
-        )
-    }
-
-    const AMD: [(&str, &str); 13] = [
-        ("sys/bus/event_source/devices/cpu/type", "4"),
-        (
-            "sys/bus/event_source/devices/cpu/format/event",
-            "config:0-7,32-35",
-        ),
-        (
-            "sys/bus/event_source/devices/cpu/format/umask",
-            "config:8-15",
-        ),
-        ("sys/bus/event_source/devices/cpu/format/edge", "config:18"),
-        ("sys/bus/event_source/devices/cpu/format/inv", "config:23"),
-        (
-            "sys/bus/event_source/devices/cpu/format/cmask",
-            "config:24-31",
-        ),
-        ("sys/bus/event_source/devices/cpu/caps/max_precise", "0"),
-        ("sys/bus/event_source/devices/ibs_fetch/type", "9"),
-        (
-            "sys/bus/event_source/devices/ibs_fetch/format/rand_en",
-            "config:57",
-        ),
-        ("sys/bus/event_source/devices/ibs_op/type", "10"),
-        (
-            "sys/bus/event_source/devices/ibs_op/format/cnt_ctl",
-            "config:19",
-        ),
-        (
-            "sys/bus/event_source/devices/ibs_op/format/l3missonly",
-            "config:16",
-        ),
-        (
-            "sys/bus/event_source/devices/ibs_op/caps/zen4_ibs_extensions",
-            "1",
-        ),
-    ];
-
-    /// Zen 4: family 25, model 17, before the kernel filtered modes.
-    pub(crate) fn zen4() -> Host {
-        build(&[&COMMON, &AMD], &cpuinfo("AuthenticAMD", 25, 17, "ibs"))
-    }
-
-    /// The same with Linux 6.14's `swfilt`.
-    pub(crate) fn zen4_swfilt() -> Host {
-        let filter = [(
-            "sys/bus/event_source/devices/ibs_op/format/swfilt",
-            "config2:0",
-        )];
-        build(
-            &[&COMMON, &AMD, &filter],
-            &cpuinfo("AuthenticAMD", 25, 17, "ibs"),
-        )
-    }
-
-    /// A guest without any PMU.
-    pub(crate) fn bare_guest() -> Host {
-        build(&[&COMMON], &cpuinfo("AuthenticAMD", 26, 2, "hypervisor"))
-    }
-
-    /// Alder Lake: two PMUs of cores.
-    pub(crate) fn alder_lake() -> Host {
-        let hybrid = [
-            ("sys/bus/event_source/devices/cpu_core/type", "4"),
-            ("sys/bus/event_source/devices/cpu_core/cpus", "0-1"),
-            (
-                "sys/bus/event_source/devices/cpu_core/format/event",
-                "config:0-7",
-            ),
-            (
-                "sys/bus/event_source/devices/cpu_core/caps/max_precise",
-                "3",
-            ),
-            ("sys/bus/event_source/devices/cpu_atom/type", "10"),
-            ("sys/bus/event_source/devices/cpu_atom/cpus", "2-3"),
-            (
-                "sys/bus/event_source/devices/cpu_atom/format/event",
-                "config:0-7",
-            ),
-            (
-                "sys/bus/event_source/devices/cpu_atom/caps/max_precise",
-                "3",
-            ),
-        ];
-        build(
-            &[&COMMON, &hybrid],
-            &cpuinfo("GenuineIntel", 6, 151, "ds pebs"),
-        )
-    }
-}
+pub(crate) mod fixtures;
 
 #[cfg(test)]
 mod tests {

@@ -14,13 +14,15 @@ use perf_event_open_sys::bindings::perf_event_attr;
 use crate::units::{Cpu, ResetValue, Tid};
 
 mod error;
+mod holders;
 mod link;
 mod step;
 mod uprobe;
 
 pub use error::{AttachError, Attempt, ControlError, OpenError, OpenErrorKind};
+pub use holders::Holder;
 pub use link::BpfLink;
-pub use step::{Auto, AutoError, Granted, Opened, open_auto, open_stepping_down};
+pub use step::{Auto, AutoError, Granted, Opened, open_auto, open_stepping_down, settle_twins};
 pub use uprobe::{UprobeAt, UprobePmu, UprobeScope, UprobeSite, open_uprobe};
 
 /// What a counter counts on.
@@ -65,6 +67,15 @@ pub struct Times {
     pub enabled_ns: u64,
     /// Time that it did count, ns. Less than `enabled_ns` when events share a counter.
     pub running_ns: u64,
+}
+
+impl Times {
+    /// Events, those estimated that came while the counter was taken by others; `None` if it never counted.
+    #[must_use]
+    pub fn scaled(&self) -> Option<f64> {
+        let (value, enabled) = (self.value as f64, self.enabled_ns as f64);
+        (self.running_ns > 0).then(|| value * enabled / self.running_ns as f64)
+    }
 }
 
 /// One opened counter. Closing it ends sampling and detaches its program.
@@ -149,6 +160,18 @@ impl PerfEvent {
         self.checked("change the reset value of", result)
     }
 
+    /// Has the samples written into the ring of another counter, which is on the same CPU.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    #[doc(alias = "PERF_EVENT_IOC_SET_OUTPUT")]
+    pub fn share_ring_of(&self, other: &Self) -> Result<(), ControlError> {
+        let other = other.0.as_raw_fd();
+        // SAFETY: the ioctl takes a descriptor by value, which is open through the call.
+        let result = unsafe { sys::ioctls::SET_OUTPUT(self.0.as_raw_fd(), other) };
+        self.checked("share the ring of", result)
+    }
+
     /// The kernel's id of this counter, as it stands in `PERF_SAMPLE_ID`.
     ///
     /// # Errors
@@ -169,10 +192,11 @@ impl PerfEvent {
     /// # Errors
     /// The kernel refused, or the event is in error state (pinned and not schedulable).
     pub fn times(&self) -> Result<Times, ControlError> {
-        let mut bytes = [0u8; 24];
+        // The lost records of a counter that has them follow.
+        let mut bytes = [0u8; 32];
         let read = rustix::io::read(&self.0, &mut bytes)
             .map_err(|errno| ControlError::new("read", errno.into()))?;
-        if read != bytes.len() {
+        if read < 24 {
             return Err(ControlError::new(
                 "read",
                 io::ErrorKind::UnexpectedEof.into(),
@@ -240,7 +264,7 @@ pub const READ_FORMAT: u64 = (sys::bindings::PERF_FORMAT_TOTAL_TIME_ENABLED
     | sys::bindings::PERF_FORMAT_TOTAL_TIME_RUNNING) as u64;
 
 /// The native-endian word at a byte offset.
-fn word(bytes: &[u8; 24], at: usize) -> u64 {
+fn word(bytes: &[u8; 32], at: usize) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&bytes[at..at + 8]);
     u64::from_ne_bytes(word)

@@ -92,6 +92,17 @@ impl Config {
         }
     }
 
+    /// The words of an attr.
+    #[must_use]
+    pub fn of(attr: &perf_event_attr) -> Self {
+        Self {
+            config: attr.config,
+            config1: attr.config1,
+            config2: attr.config2,
+            config3: attr.config3,
+        }
+    }
+
     /// Writes the words into an attr.
     pub fn apply(self, attr: &mut perf_event_attr) {
         attr.config = self.config;
@@ -102,6 +113,12 @@ impl Config {
 }
 
 impl Pmu {
+    /// Whether it is the PMU of a kind of cores.
+    #[must_use]
+    pub fn is_core(&self) -> bool {
+        super::host::is_core_pmu(&self.name)
+    }
+
     /// Turns terms into settings. An alias is replaced by its own terms, which terms beside it
     /// override: `mem-loads,ldlat=64`.
     ///
@@ -132,15 +149,17 @@ impl Pmu {
     /// An alias's terms: `event=0xcd,umask=0x1,ldlat=3`.
     fn alias_terms(&self, alias: &str) -> Result<Vec<Term>, TermError> {
         let text = self.events.get(alias).map_or("", |text| text.trim());
-        let spec: Option<EventSpec> = format!("{}/{text}/", self.name).parse().ok();
-        match spec.map(|spec| spec.kind) {
-            Some(EventKind::Pmu { terms, .. }) => Ok(terms),
-            _ => Err(TermError::Alias {
-                pmu: self.name.clone(),
-                alias: alias.to_owned(),
-                text: text.to_owned(),
-            }),
-        }
+        terms_of(text).ok_or_else(|| TermError::Alias {
+            pmu: self.name.clone(),
+            alias: alias.to_owned(),
+            text: text.to_owned(),
+        })
+    }
+
+    /// Turns terms as text into settings; `None` if they are not this PMU's.
+    #[must_use]
+    pub fn encode_text(&self, text: &str) -> Option<Config> {
+        self.encode(&terms_of(text)?).ok()
     }
 
     fn set(&self, config: &mut Config, term: &Term) -> Result<(), TermError> {
@@ -179,6 +198,15 @@ impl Pmu {
             term: term.to_owned(),
             known,
         }
+    }
+}
+
+/// Terms as they stand between the slashes of `PMU/TERMS/`.
+fn terms_of(text: &str) -> Option<Vec<Term>> {
+    let spec: EventSpec = format!("pmu/{text}/").parse().ok()?;
+    match spec.kind {
+        EventKind::Pmu { terms, .. } => Some(terms),
+        _ => None,
     }
 }
 

@@ -20,15 +20,15 @@ pub struct RunInfo {
     pub complete: bool,
     /// The machine.
     pub host: HostInfo,
-    /// `CLOCK_REALTIME` of ns 0, in ns since 1970.
+    /// `CLOCK_REALTIME` of ns 0, in ns since 1970. Of an imported trace see [`ImportInfo::wall_clock_known`].
     pub wall_clock_ns: i64,
-    /// `CLOCK_MONOTONIC` of ns 0.
+    /// `CLOCK_MONOTONIC` of ns 0; of an imported trace, on the recording's clock.
     pub monotonic_ns: u64,
     /// Length of the run; null until it ended.
     pub duration_ns: Option<i64>,
     /// Events sampled.
     pub events: Vec<EventInfo>,
-    /// `bpf` or `bulk`.
+    /// `bpf`, `bulk` or `import`.
     pub transport: String,
     /// Why that transport.
     pub transport_reason: String,
@@ -51,6 +51,10 @@ pub struct RunInfo {
     pub ledger: Option<Ledger>,
     /// What the run cost; null until it ended.
     pub cost: Option<CostInfo>,
+    /// Where the cost of a mark and of a sample comes from: `calibrated DATE` or `measured before the run`; null
+    /// if it is unknown.
+    #[serde(default)]
+    pub unit_costs: Option<String>,
     /// How the overhead was to be bounded; null if it was not.
     #[serde(default)]
     pub max_overhead: Option<OverheadInfo>,
@@ -60,6 +64,43 @@ pub struct RunInfo {
     pub resets: Vec<ResetChange>,
     /// Remarks that a reader of the numbers should see.
     pub notes: Vec<String>,
+    /// The recording that the trace was made from; null if pebs-trace recorded it.
+    #[serde(default)]
+    pub import: Option<ImportInfo>,
+}
+
+/// A recording of `perf record`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImportInfo {
+    /// The file, as typed.
+    pub path: String,
+    /// Its size.
+    pub bytes: u64,
+    /// It was written as a stream.
+    pub piped: bool,
+    /// Version of perf; null if the file does not say it.
+    pub perf_version: Option<String>,
+    /// Clock of its times: `monotonic`, or `perf` (the kernel's own, in ns since some time near the boot).
+    pub clock: String,
+    /// Time of day is known, and so is what `wall_clock_ns` says.
+    pub wall_clock_known: bool,
+    /// Where its records ended too soon, and why; null if they did not.
+    pub cut: Option<String>,
+    /// What became of its events, in its order.
+    pub events: Vec<ImportedEvent>,
+}
+
+/// An event of a recording.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImportedEvent {
+    /// Name.
+    pub name: String,
+    /// What it was used for: `samples`, `begin`, `end`, `switches`, or `nothing`.
+    pub used_for: String,
+    /// Samples in the file.
+    pub samples: u64,
+    /// Those that the kernel said the exact ip of.
+    pub exact: u64,
 }
 
 /// A change of an event's reset value during the run.
@@ -122,10 +163,19 @@ pub struct EventInfo {
     pub id: EventId,
     /// As typed, or what `auto` chose.
     pub name: String,
-    /// Reset value.
+    /// Reset value; 1 if there was none, as the kernel kept to a frequency.
     pub reset: u64,
-    /// What the reset value counts: `ns` for clocks, else `events`.
+    /// What the reset value counts: `ns` for clocks, else `events`; `samples` if there was none.
     pub unit: String,
+    /// Samples a second that the kernel kept to; null if there was a reset value.
+    #[serde(default)]
+    pub frequency: Option<u64>,
+    /// Time that its counters were meant to count, summed over them, ns; null if it is not known.
+    #[serde(default)]
+    pub enabled_ns: Option<u64>,
+    /// Time that they did count: less where events took turns on a counter, or were throttled.
+    #[serde(default)]
+    pub running_ns: Option<u64>,
     /// `perf_event_attr.type`.
     pub r#type: u32,
     /// `perf_event_attr.config`.

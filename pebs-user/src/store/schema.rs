@@ -164,7 +164,7 @@ pub struct VisitRow<'a> {
     pub pid: Pid,
     /// Thread.
     pub tid: Tid,
-    /// CPU of the begin mark.
+    /// CPU of the begin mark; null, as in all tables, if its record did not say.
     pub cpu_begin: Cpu,
     /// CPU of the end mark; null if no end mark was seen.
     pub cpu_end: Option<Cpu>,
@@ -207,8 +207,9 @@ pub struct VisitFunctionRow {
     /// Samples of the function in the visit.
     pub samples: u32,
     /// The events that the samples stand for: the sum of the reset values in force when each was
-    /// taken. ns for clocks. `samples` x the reset value, unless `--max-overhead` changed it.
-    pub events: u64,
+    /// taken. ns for clocks. `samples` x the reset value, unless `--max-overhead` changed it. Null if
+    /// there was none: the kernel kept to a frequency.
+    pub events: Option<u64>,
     /// Its first sample.
     pub first_ns: TraceNs,
     /// Its last sample.
@@ -293,7 +294,8 @@ pub struct WaitRow {
     pub end_ns: TraceNs,
     /// The user function that the thread was in; null if unknown.
     pub function_id: Option<FunctionId>,
-    /// `runnable` (preempted), `sleeping`, `uninterruptible`, `stopped` or `dead`.
+    /// `runnable` (preempted), `sleeping`, `uninterruptible`, `stopped` or `dead`; `blocked` where a
+    /// recording only says that it could not go on.
     pub state: &'static str,
     /// CPU it left.
     pub cpu_from: Cpu,

@@ -3,6 +3,7 @@
 //! One `table!` block states a table's columns: name, Arrow type and where the value comes from.
 //! Source: design page 6 for names and types; `store::schema` for the rows.
 
+use std::slice;
 use std::sync::Arc;
 
 use arrow::datatypes::{
@@ -18,7 +19,7 @@ use super::schema::{
     Table, VisitFunctionRow, VisitRow, WaitRow,
 };
 use crate::stream::decode::RawSample;
-use crate::units::FunctionId;
+use crate::units::{Cpu, FunctionId};
 
 /// Why argument columns can't be written.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -148,11 +149,11 @@ macro_rules! table {
                 vec![$(<$kind>::field(stringify!($column)),)+]
             }
 
-            /// Appends a row.
-            #[inline]
-            pub(super) fn push(&mut self, $row: &$Row) {
-                self.rows += 1;
-                $(self.$column.push($value);)+
+            /// Appends rows, column by column, which is faster than row by row.
+            #[inline(always)]
+            pub(super) fn extend(&mut self, rows: &[$Row]) {
+                self.rows += rows.len();
+                $(rows.iter().for_each(|$row| self.$column.push($value));)+
             }
         }
 
@@ -187,8 +188,8 @@ table! {
         probe_id: Required<UInt16Type> = row.probe_id.0;
         pid: Required<UInt32Type> = row.pid.0;
         tid: Required<UInt32Type> = row.tid.0;
-        cpu_begin: Required<UInt16Type> = row.cpu_begin.0;
-        cpu_end: Nullable<UInt16Type> = row.cpu_end.map(|cpu| cpu.0);
+        cpu_begin: Nullable<UInt16Type> = row.cpu_begin.known();
+        cpu_end: Nullable<UInt16Type> = row.cpu_end.and_then(Cpu::known);
         begin_ns: Required<Int64Type> = row.begin_ns.0;
         end_ns: Nullable<Int64Type> = row.end_ns.map(|time| time.0);
         duration_ns: Nullable<Int64Type> = row.duration_ns;
@@ -209,7 +210,7 @@ table! {
         function_id: Required<UInt32Type> = row.function_id.0;
         event: Required<UInt8Type> = row.event.0;
         samples: Required<UInt32Type> = row.samples;
-        events: Required<UInt64Type> = row.events;
+        events: Nullable<UInt64Type> = row.events;
         first_ns: Required<Int64Type> = row.first_ns.0;
         last_ns: Required<Int64Type> = row.last_ns.0;
         span_ns: Required<Int64Type> = row.span_ns;
@@ -226,18 +227,16 @@ table! {
         function_id: Required<UInt32Type> = row.function_id.0;
         ip: Addresses = row.ip;
         tid: Required<UInt32Type> = row.tid.0;
-        cpu: Required<UInt16Type> = row.cpu.0;
+        cpu: Nullable<UInt16Type> = row.cpu.known();
         event: Required<UInt8Type> = row.event.0;
         flags: Required<UInt32Type> = row.flags;
     }
 }
 
 impl SampleColumns {
-    /// Appends the samples of a visit, column by column, which is faster than row by row.
-    ///
-    /// `functions`: as many as there are samples.
+    /// Appends the samples of a visit. `functions`: as many as there are samples.
     #[inline]
-    pub(super) fn extend(
+    pub(super) fn extend_by(
         &mut self,
         of: &SamplesOf<'_>,
         functions: impl Iterator<Item = FunctionId>,
@@ -255,12 +254,12 @@ impl SampleColumns {
                 == (first.cpu, first.event, first.exact, first.kernel)
         };
         if of.near.is_none() && samples.iter().all(same) {
-            self.cpu.repeat(first.cpu.0, count);
+            self.cpu.repeat(first.cpu.known(), count);
             self.event.repeat(first.event.0, count);
             self.flags.repeat(of.flags(first), count);
         } else {
             for sample in samples {
-                self.cpu.push(sample.cpu.0);
+                self.cpu.push(sample.cpu.known());
                 self.event.push(sample.event.0);
                 self.flags.push(of.flags(sample));
             }
@@ -278,8 +277,8 @@ table! {
         end_ns: Required<Int64Type> = row.end_ns.0;
         function_id: Nullable<UInt32Type> = row.function_id.map(|id| id.0);
         state: Text = row.state;
-        cpu_from: Required<UInt16Type> = row.cpu_from.0;
-        cpu_to: Required<UInt16Type> = row.cpu_to.0;
+        cpu_from: Nullable<UInt16Type> = row.cpu_from.known();
+        cpu_to: Nullable<UInt16Type> = row.cpu_to.known();
     }
 }
 
@@ -328,7 +327,7 @@ table! {
     LossColumns, row: LossRow {
         begin_ns: Required<Int64Type> = row.begin_ns.0;
         end_ns: Required<Int64Type> = row.end_ns.0;
-        cpu: Nullable<UInt16Type> = row.cpu.map(|cpu| cpu.0);
+        cpu: Nullable<UInt16Type> = row.cpu.and_then(Cpu::known);
         tid: Nullable<UInt32Type> = row.tid.map(|tid| tid.0);
         reason: Text = &row.reason;
         records: Nullable<UInt64Type> = row.records;
@@ -420,7 +419,7 @@ impl VisitColumns {
     /// The index of the first argument whose type is not its column's. The row was appended.
     #[inline]
     pub(super) fn push(&mut self, row: &VisitRow<'_>) -> Result<(), usize> {
-        self.fixed.push(row);
+        self.fixed.extend(slice::from_ref(row));
         let mut wrong = None;
         for (index, column) in self.args.iter_mut().enumerate() {
             let value = row.args.get(index).and_then(Option::as_ref);
@@ -505,25 +504,25 @@ mod tests {
         assert_eq!(
             text(Table::Visits),
             "visit_id UInt64, item_id UInt64, probe_id UInt16, pid UInt32, tid UInt32, \
-             cpu_begin UInt16, cpu_end UInt16?, begin_ns Int64, end_ns Int64?, \
+             cpu_begin UInt16?, cpu_end UInt16?, begin_ns Int64, end_ns Int64?, \
              duration_ns Int64?, oncpu_ns Int64?, samples UInt32, flags UInt32, \
              switches UInt32?, migrations UInt32?, page_faults UInt32?, n UInt64?"
         );
         assert_eq!(
             text(Table::VisitFunctions),
             "visit_id UInt64, item_id UInt64, function_id UInt32, event UInt8, samples UInt32, \
-             events UInt64, first_ns Int64, last_ns Int64, span_ns Int64, self_ns Float64?, \
+             events UInt64?, first_ns Int64, last_ns Int64, span_ns Int64, self_ns Float64?, \
              self_stderr_ns Float64?"
         );
         assert_eq!(
             text(Table::Samples),
             "time_ns Int64, visit_id UInt64?, function_id UInt32, ip UInt64, tid UInt32, \
-             cpu UInt16, event UInt8, flags UInt32"
+             cpu UInt16?, event UInt8, flags UInt32"
         );
         assert_eq!(
             text(Table::Waits),
             "visit_id UInt64, item_id UInt64, tid UInt32, begin_ns Int64, end_ns Int64, \
-             function_id UInt32?, state Utf8, cpu_from UInt16, cpu_to UInt16"
+             function_id UInt32?, state Utf8, cpu_from UInt16?, cpu_to UInt16?"
         );
         assert_eq!(
             text(Table::FunctionStats),

@@ -9,7 +9,7 @@
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use std::{fs, io};
+use std::{fs, io, slice};
 
 use super::files::{Owner, TraceLock};
 use super::output::Output;
@@ -59,8 +59,8 @@ pub struct Finished {
     pub rows: [u64; Table::ALL.len()],
 }
 
-/// Samples of a visit that are added before the next look at how full the columns are.
-const SAMPLES_AT_ONCE: usize = 16 * 1024;
+/// Rows of a visit that are added before the next look at how full the columns are.
+const ROWS_AT_ONCE: usize = 16 * 1024;
 
 /// Columns of all tables.
 #[derive(Debug)]
@@ -198,17 +198,19 @@ impl TraceWriter {
         pushed.map_err(|index| WriteError::Argument { index })
     }
 
-    /// Adds a function of a visit.
+    /// Adds the functions of a visit.
     ///
     /// # Errors
     /// As [`TraceWriter`] says.
     #[inline]
-    pub fn visit_function(&mut self, row: &VisitFunctionRow) -> Result<(), WriteError> {
-        self.columns.visit_functions.push(row);
-        self.flush_if_full(
-            Table::VisitFunctions,
-            self.columns.visit_functions.is_full(),
-        )
+    pub fn visit_functions(&mut self, rows: &[VisitFunctionRow]) -> Result<(), WriteError> {
+        let mut result = Ok(());
+        for rows in rows.chunks(ROWS_AT_ONCE) {
+            self.columns.visit_functions.extend(rows);
+            let full = self.columns.visit_functions.is_full();
+            result = result.and(self.flush_if_full(Table::VisitFunctions, full));
+        }
+        result
     }
 
     /// Adds a sample.
@@ -217,7 +219,7 @@ impl TraceWriter {
     /// As [`TraceWriter`] says.
     #[inline]
     pub fn sample(&mut self, row: &SampleRow) -> Result<(), WriteError> {
-        self.columns.samples.push(row);
+        self.columns.samples.extend(slice::from_ref(row));
         self.flush_if_full(Table::Samples, self.columns.samples.is_full())
     }
 
@@ -231,11 +233,11 @@ impl TraceWriter {
         mut functions: impl Iterator<Item = FunctionId>,
     ) -> Result<(), WriteError> {
         let mut result = Ok(());
-        for samples in of.samples.chunks(SAMPLES_AT_ONCE) {
+        for samples in of.samples.chunks(ROWS_AT_ONCE) {
             let now = functions.by_ref().take(samples.len());
             self.columns
                 .samples
-                .extend(&SamplesOf { samples, ..*of }, now);
+                .extend_by(&SamplesOf { samples, ..*of }, now);
             if self.columns.samples.is_full() {
                 result = result.and(self.flush_full(Table::Samples));
             }
@@ -249,7 +251,7 @@ impl TraceWriter {
     /// As [`TraceWriter`] says.
     #[inline]
     pub fn wait(&mut self, row: &WaitRow) -> Result<(), WriteError> {
-        self.columns.waits.push(row);
+        self.columns.waits.extend(slice::from_ref(row));
         self.flush_if_full(Table::Waits, self.columns.waits.is_full())
     }
 
@@ -258,7 +260,7 @@ impl TraceWriter {
     /// # Errors
     /// As [`TraceWriter`] says.
     pub fn function_stat(&mut self, row: &FunctionStatRow) -> Result<(), WriteError> {
-        self.columns.function_stats.push(row);
+        self.columns.function_stats.extend(slice::from_ref(row));
         self.flush_if_full(Table::FunctionStats, self.columns.function_stats.is_full())
     }
 
@@ -267,7 +269,7 @@ impl TraceWriter {
     /// # Errors
     /// As [`TraceWriter`] says.
     pub fn function(&mut self, row: &FunctionRow) -> Result<(), WriteError> {
-        self.columns.functions.push(row);
+        self.columns.functions.extend(slice::from_ref(row));
         self.flush_if_full(Table::Functions, self.columns.functions.is_full())
     }
 
@@ -276,7 +278,7 @@ impl TraceWriter {
     /// # Errors
     /// As [`TraceWriter`] says.
     pub fn loss(&mut self, row: &LossRow) -> Result<(), WriteError> {
-        self.columns.losses.push(row);
+        self.columns.losses.extend(slice::from_ref(row));
         self.flush_if_full(Table::Losses, self.columns.losses.is_full())
     }
 

@@ -50,6 +50,9 @@ pub struct RawSample {
 
 const _: () = assert!(size_of::<RawSample>() == 32);
 
+/// State of a thread that could not go on, where the record says no more than that.
+pub const STATE_UNKNOWN: u32 = u32::MAX;
+
 /// What a record says, its time, thread and CPU aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
@@ -70,7 +73,7 @@ pub enum Body {
     SwitchOut {
         /// Where it left user space; `None` if unknown.
         ip: Option<Ip>,
-        /// The kernel's `TASK_*` bits.
+        /// The kernel's `TASK_*` bits, or [`STATE_UNKNOWN`].
         state: u32,
         /// It could have gone on.
         preempted: bool,
@@ -173,6 +176,11 @@ pub struct Decoded {
 pub trait Inbox {
     /// Takes a sample.
     fn sample(&mut self, pid: Pid, tid: Tid, sample: RawSample);
+    /// Takes samples of one thread that came one after another.
+    #[inline(always)]
+    fn samples(&mut self, pid: Pid, tid: Tid, samples: impl Iterator<Item = RawSample>) {
+        samples.for_each(|sample| self.sample(pid, tid, sample));
+    }
     /// Takes any other record. Arguments of a mark are in [`Inbox::payloads`].
     fn record(&mut self, record: Record);
     /// Where the bytes of named arguments go.
@@ -217,8 +225,8 @@ pub fn decode(cpu: Cpu, bytes: &[u8], clock: &mut Clock, inbox: &mut impl Inbox)
         decoded,
     };
     let mut frames = Frames { rest: bytes };
-    for frame in frames.by_ref() {
-        if decoder.frame(frame).is_none() {
+    while let Some(frame) = frames.next() {
+        if decoder.frame(frame, &mut frames).is_none() {
             decoder.decoded.malformed += 1;
         }
     }
@@ -235,11 +243,11 @@ struct Decoder<'a, I> {
 }
 
 impl<I: Inbox> Decoder<'_, I> {
-    /// Takes in one record; `None` if it makes no sense.
+    /// Takes in one record, and samples that follow a sample; `None` if it makes no sense.
     #[inline(always)]
-    fn frame(&mut self, frame: &[u8]) -> Option<()> {
+    fn frame(&mut self, frame: &[u8], next: &mut Frames<'_>) -> Option<()> {
         match Kind::from_u8(frame.first()? & 0xf)? {
-            Kind::Sample => self.sample(&read(frame)?),
+            Kind::Sample => self.samples(&read(frame)?, next),
             Kind::Mark => self.mark(&read(frame)?, ArgBytes::default()),
             Kind::MarkArgs => self.mark_args(frame)?,
             Kind::SwitchOut => {
@@ -265,26 +273,34 @@ impl<I: Inbox> Decoder<'_, I> {
         Some(())
     }
 
+    /// Most samples differ from the one before them in time and place alone.
     #[inline(always)]
-    fn sample(&mut self, sample: &Sample) {
-        let time = if sample.head.flags() & sample_flag::PERF_CLOCK != 0 {
-            self.clock.trace_of_perf(PerfNs(sample.time_ns))
-        } else {
-            self.trace_time(sample.time_ns)
-        };
-        let (head, flags) = (sample.head, sample.head.flags());
+    fn samples(&mut self, first: &Sample, next: &mut Frames<'_>) {
+        let (head, flags) = (first.head, first.head.flags());
         let kernel = flags & sample_flag::KERNEL != 0;
-        let raw = RawSample {
-            time,
-            ip: Ip(sample.ip),
-            sp: if kernel { 0 } else { sample.sp },
-            cpu: self.cpu,
+        let perf_clock = flags & sample_flag::PERF_CLOCK != 0;
+        let (cpu, clock) = (self.cpu, &*self.clock);
+        let raw = |time_ns: u64, ip: u64, sp: u64| RawSample {
+            time: if perf_clock {
+                clock.trace_of_perf(PerfNs(time_ns))
+            } else {
+                clock.trace_of_ktime(KtimeNs(time_ns))
+            },
+            ip: Ip(ip),
+            sp: if kernel { 0 } else { sp },
+            cpu,
             event: EventId(head.index()),
             exact: flags & sample_flag::EXACT_IP != 0,
             kernel,
         };
-        self.inbox.sample(Pid(head.pid()), Tid(head.tid()), raw);
-        self.decoded.samples += 1;
+        let mut count = 0;
+        let first = raw(first.time_ns, first.ip, first.sp);
+        let like = std::iter::from_fn(|| next.sample_like(head));
+        let samples = std::iter::once(first).chain(like.map(|[time, ip, sp]| raw(time, ip, sp)));
+        let samples = samples.inspect(|_| count += 1);
+        self.inbox
+            .samples(Pid(head.pid()), Tid(head.tid()), samples);
+        self.decoded.samples += count;
     }
 
     #[inline(always)]
@@ -387,6 +403,21 @@ impl<'a> Iterator for Frames<'a> {
     }
 }
 
+impl Frames<'_> {
+    /// Takes the next frame if it is a sample with just this head; gives its other words.
+    #[inline(always)]
+    fn sample_like(&mut self, head: Head) -> Option<[u64; 3]> {
+        const LENGTH: usize = size_of::<Sample>();
+        let (frame, rest) = self.rest.split_first_chunk::<{ RING_HEADER + LENGTH }>()?;
+        let length = u32::from_ne_bytes(*frame.first_chunk()?);
+        if length as usize != LENGTH || word(frame, 1)? != head.0 {
+            return None;
+        }
+        self.rest = rest;
+        Some([word(frame, 2)?, word(frame, 3)?, word(frame, 4)?])
+    }
+}
+
 /// Reads a wire struct from the start of a frame; `None` if the frame is shorter.
 fn read<T: Wire>(frame: &[u8]) -> Option<T> {
     T::from_words(frame)
@@ -397,6 +428,7 @@ trait Wire: Sized {
     fn from_words(frame: &[u8]) -> Option<Self>;
 }
 
+#[inline(always)]
 fn word(frame: &[u8], index: usize) -> Option<u64> {
     let bytes = frame.get(index * 8..index * 8 + 8)?;
     Some(u64::from_ne_bytes(bytes.try_into().ok()?))

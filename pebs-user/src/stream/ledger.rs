@@ -127,7 +127,7 @@ impl Account {
 /// Accounts of one CPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuLedger {
-    /// The CPU.
+    /// The CPU; 65535: of records that do not say theirs.
     pub cpu: u16,
     /// Samples.
     pub samples: Account,

@@ -122,6 +122,17 @@ impl<T: Timed> Queue<T> {
         self.records.push(record);
     }
 
+    #[inline(always)]
+    fn extend(&mut self, records: impl Iterator<Item = T>) {
+        let (mut last, mut unsorted) = (self.last, false);
+        self.records.extend(records.inspect(|record| {
+            unsorted |= record.time() < last;
+            last = record.time();
+        }));
+        self.last = last;
+        self.unsorted |= unsorted;
+    }
+
     /// Sorts what waits and makes it ready up to the frontier.
     fn settle(&mut self, before: TraceNs, frontier: TraceNs, late: &mut impl FnMut(Late)) {
         if std::mem::take(&mut self.unsorted) {
@@ -388,6 +399,11 @@ impl Inbox for Order {
     #[inline(always)]
     fn sample(&mut self, pid: Pid, tid: Tid, sample: RawSample) {
         self.lane(pid, tid).samples.push(sample);
+    }
+
+    #[inline(always)]
+    fn samples(&mut self, pid: Pid, tid: Tid, samples: impl Iterator<Item = RawSample>) {
+        self.lane(pid, tid).samples.extend(samples);
     }
 
     fn record(&mut self, record: Record) {

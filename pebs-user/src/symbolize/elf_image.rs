@@ -162,6 +162,17 @@ pub fn read_head(file: &File) -> Option<ElfHead> {
     })
 }
 
+/// Virtual address of a symbol of the full symbol table; `None` if there is none of that name.
+#[must_use]
+pub fn symbol_address(file: &File, name: &[u8]) -> Option<u64> {
+    let cache = ReadCache::new(file);
+    let parsed = parse(&cache)?;
+    let symbol = parsed
+        .symbols()
+        .find(|symbol| symbol.name_bytes() == Ok(name))?;
+    Some(symbol.address())
+}
+
 /// The name in the debug link; an unreadable one counts, as it too would be followed.
 fn debug_link(parsed: &Parsed<'_>) -> Option<PathBuf> {
     parsed.section_by_name(".gnu_debuglink")?;

@@ -157,6 +157,12 @@ impl KernelSymbols {
         Self::from_file(PathBuf::from("/proc/kallsyms"), debug_dirs)
     }
 
+    /// Of a kernel that is not known: nothing has a name.
+    #[must_use]
+    pub fn unknown() -> Self {
+        Self::from_file(PathBuf::from("/dev/null"), None)
+    }
+
     fn from_file(path: PathBuf, debug_dirs: Option<Vec<PathBuf>>) -> Self {
         Self {
             path,

@@ -38,6 +38,7 @@ mod modules;
 mod open;
 mod perf_map;
 mod ranges;
+mod recorded;
 
 use std::cell::Cell;
 use std::collections::hash_map::Entry;
@@ -48,16 +49,18 @@ use std::time::{Duration, Instant};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 pub use self::kernel::KernelSymbolsMissing;
+pub use self::recorded::{Recorded, RecordedKernel};
 
 use self::blaze::Blaze;
 use self::functions::{Description, Functions};
 use self::ip_cache::IpCache;
-use self::kernel::KernelSymbols;
+use self::kernel::{KERNEL_MODULE, KernelSymbols};
 use self::mapping::Mapping;
-use self::module::Context;
+use self::module::{Context, Module};
 use self::modules::Modules;
 use self::perf_map::PerfMap;
 use self::proc_maps::proc_maps;
+use self::recorded::Vmlinux;
 use self::space::{Change, ModuleId, Spaces};
 use crate::collect::sideband_decode::SidebandKind;
 use crate::store::schema::FunctionRow;
@@ -88,6 +91,9 @@ pub struct SymbolizeOptions {
     pub inlined: Inlining,
     /// Directories with debug files (by build id, by debug link); `None`: `/usr/lib/debug` and `/lib/debug`.
     pub debug_dirs: Option<Vec<PathBuf>>,
+    /// Set if the processes are those of a recording, perhaps of another machine: nothing is asked of
+    /// processes here, and binaries are looked for as it says.
+    pub recorded: Option<Recorded>,
 }
 
 /// Names the functions of samples.
@@ -101,6 +107,8 @@ pub struct Symbolizer {
     blaze: Blaze,
     functions: Functions,
     kernel: KernelSymbols,
+    /// The file of a recorded kernel, and how far from its addresses the kernel lay.
+    vmlinux: Option<(Module, u64)>,
     perf_maps: FxHashMap<Pid, PerfMap>,
     /// Functions that all perf maps together may still take in.
     jitted_left: Rc<Cell<usize>>,
@@ -112,6 +120,8 @@ pub struct Symbolizer {
     vsyscall: Option<FunctionId>,
     uprobes: Option<FunctionId>,
     innermost: bool,
+    /// The processes are here, and can be asked.
+    is_live: bool,
 }
 
 /// What a mapping leads to.
@@ -129,15 +139,37 @@ impl Symbolizer {
         let SymbolizeOptions {
             inlined,
             debug_dirs,
+            recorded,
         } = options;
         let innermost = inlined == Inlining::Innermost;
+        let is_live = recorded.is_none();
+        let has_our_kernel = |recorded: &Recorded| {
+            let kernel = recorded.kernel.as_ref();
+            kernel.is_some_and(RecordedKernel::is_ours)
+        };
+        let foreign = recorded.as_ref().filter(|it| !has_our_kernel(it));
+        let kernel = match foreign {
+            Some(_) => KernelSymbols::unknown(),
+            None => KernelSymbols::new(debug_dirs.clone()),
+        };
+        let vmlinux = foreign.and_then(Recorded::vmlinux).map(|vmlinux| {
+            let Vmlinux {
+                opened,
+                head,
+                slide,
+            } = vmlinux;
+            let mut module = Module::of_elf(KERNEL_MODULE.into(), opened.file, head, None);
+            module.kernel = true;
+            (module, slide)
+        });
         Self {
             cache: IpCache::new(),
             spaces: Spaces::new(),
-            modules: Modules::new(debug_dirs.as_deref()),
+            modules: Modules::new(debug_dirs.as_deref()).with_recorded(recorded),
             blaze: Blaze::new(debug_dirs.as_deref()),
             functions: Functions::default(),
-            kernel: KernelSymbols::new(debug_dirs),
+            kernel,
+            vmlinux,
             perf_maps: FxHashMap::default(),
             jitted_left: Rc::new(Cell::new(perf_map::ENTRIES_MAX)),
             announced: FxHashSet::default(),
@@ -146,6 +178,7 @@ impl Symbolizer {
             vsyscall: None,
             uprobes: None,
             innermost,
+            is_live,
         }
     }
 
@@ -153,13 +186,26 @@ impl Symbolizer {
     ///
     /// Cost: some ns for an address seen lately, no allocation; about 50 ns for a function seen before; a miss reads
     /// files. Compiled-at-run-time code is never remembered by address, as it moves.
+    #[inline(always)]
     pub fn function(&mut self, pid: Pid, ip: Ip) -> FunctionId {
-        if ip.is_kernel() {
-            return self.kernel_function(ip.0);
+        let owner = if ip.is_kernel() {
+            ip_cache::KERNEL
+        } else {
+            pid
+        };
+        match self.cache.get(owner, ip.0) {
+            Some(function) => function,
+            None => self.find_function(pid, ip),
         }
-        match self.cache.get(pid, ip.0) {
-            Some(function) if pid.0 < ip_cache::KERNEL.0 => function,
-            _ => self.user_function(pid, ip.0),
+    }
+
+    /// The function of an address that the cache does not have.
+    #[inline(never)]
+    fn find_function(&mut self, pid: Pid, ip: Ip) -> FunctionId {
+        if ip.is_kernel() {
+            self.kernel_function(ip.0)
+        } else {
+            self.user_function(pid, ip.0)
         }
     }
 
@@ -269,13 +315,20 @@ impl Symbolizer {
     }
 
     fn kernel_function(&mut self, address: u64) -> FunctionId {
-        if let Some(function) = self.cache.get(ip_cache::KERNEL, address) {
-            return function;
-        }
         if (VSYSCALL..VSYSCALL + VSYSCALL_LEN).contains(&address) {
             return self.vsyscall();
         }
-        let function = self.kernel.function(address, &mut self.functions);
+        let function = match &mut self.vmlinux {
+            Some((module, slide)) => {
+                let mut context = Context {
+                    blaze: &self.blaze,
+                    functions: &mut self.functions,
+                    innermost: false,
+                };
+                module.kernel_function(address.wrapping_sub(*slide), &mut context)
+            }
+            None => self.kernel.function(address, &mut self.functions),
+        };
         if self.functions.is_resolved(function) {
             self.cache.put(ip_cache::KERNEL, address, function);
         }
@@ -338,7 +391,8 @@ impl Symbolizer {
 
     /// Finds out where the process's perf map is, while the process exists.
     fn perf_map(&mut self, pid: Pid) {
-        if let Entry::Vacant(entry) = self.perf_maps.entry(pid)
+        if self.is_live
+            && let Entry::Vacant(entry) = self.perf_maps.entry(pid)
             && let Some(map) = PerfMap::new(pid, Rc::clone(&self.jitted_left))
         {
             entry.insert(map);
@@ -366,7 +420,8 @@ impl Symbolizer {
     }
 
     fn maps_are_stale(&self, pid: Pid) -> bool {
-        !self.spaces.has_exited(pid)
+        self.is_live
+            && !self.spaces.has_exited(pid)
             && self
                 .maps_read
                 .get(&pid)
@@ -374,6 +429,9 @@ impl Symbolizer {
     }
 
     fn read_maps(&mut self, pid: Pid) {
+        if !self.is_live {
+            return;
+        }
         if let Some(mappings) = proc_maps(pid) {
             let change = self.spaces.replace(pid, mappings);
             self.after(change, pid);

@@ -45,6 +45,8 @@ impl Image {
 /// One binary. Addresses are virtual addresses of its file.
 pub struct Module {
     name: String,
+    /// It is the kernel of a recording.
+    pub kernel: bool,
     build_id: Option<String>,
     image: Option<Image>,
     ranges: RangeTable,
@@ -69,6 +71,15 @@ struct Found {
 }
 
 impl Module {
+    /// As [`Module::function`], of a kernel: by virtual address, as its file has it.
+    pub fn kernel_function(&mut self, address: u64, context: &mut Context<'_>) -> FunctionId {
+        let is_code = |image: &Image| image.head.offset(address).is_some();
+        match self.image.as_ref().is_some_and(is_code) {
+            true => self.physical(address, context),
+            false => self.unresolved(context),
+        }
+    }
+
     /// A binary that was opened.
     #[must_use]
     pub fn of_elf(name: String, file: File, head: ElfHead, debug_file: Option<DebugFile>) -> Self {
@@ -94,6 +105,7 @@ impl Module {
     pub fn without_symbols(name: String) -> Self {
         Self {
             name,
+            kernel: false,
             build_id: None,
             image: None,
             ranges: RangeTable::default(),
@@ -188,6 +200,7 @@ impl Module {
             context.functions.add(Description {
                 module: Some(self.name.clone()),
                 build_id: self.build_id.clone(),
+                kernel: self.kernel,
                 ..Description::default()
             })
         })
@@ -206,7 +219,7 @@ impl Module {
                 size: Some(end - start),
                 file: found.file,
                 line: found.line,
-                kernel: false,
+                kernel: self.kernel,
             })
         });
         let nested = self.layout().map_or(&[][..], |layout| &layout.nested);

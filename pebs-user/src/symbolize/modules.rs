@@ -14,6 +14,7 @@ use super::mapping::{Backing, BuildId, MappedFile, Mapping};
 use super::module::Module;
 use super::open::{Opened, candidates};
 use super::proc_maps::proc_maps;
+use super::recorded::Recorded;
 use super::space::ModuleId;
 use crate::units::Pid;
 
@@ -63,6 +64,8 @@ pub struct Modules {
     anonymous: Option<ModuleId>,
     /// Binaries that may still be held open.
     images_left: u64,
+    /// Where binaries of a recording are looked for.
+    recorded: Option<Recorded>,
 }
 
 impl Modules {
@@ -78,7 +81,14 @@ impl Modules {
             by_path: FxHashMap::default(),
             anonymous: None,
             images_left: images_max(),
+            recorded: None,
         }
+    }
+
+    /// Of the processes of a recording, if one is given.
+    #[must_use]
+    pub fn with_recorded(self, recorded: Option<Recorded>) -> Self {
+        Self { recorded, ..self }
     }
 
     /// A module.
@@ -110,9 +120,15 @@ impl Modules {
         {
             return *known;
         }
-        candidates(pid, mapping, mapped)
-            .find_map(|opened| self.of_opened(opened, mapped))
-            .unwrap_or_else(|| self.nameless(mapped))
+        let found = match self.recorded.clone() {
+            Some(recorded) => recorded
+                .candidates(mapped)
+                .find_map(|opened| self.of_opened(opened, mapped)),
+            None => {
+                candidates(pid, mapping, mapped).find_map(|opened| self.of_opened(opened, mapped))
+            }
+        };
+        found.unwrap_or_else(|| self.nameless(mapped))
     }
 
     fn of_opened(&mut self, opened: Opened, mapped: &MappedFile) -> Option<ModuleId> {
@@ -161,7 +177,10 @@ impl Modules {
     /// The kernel's shared object has no file: its pages are copied from the process, else from our own.
     fn of_vdso(&mut self, pid: Pid, mapping: &Mapping) -> ModuleId {
         let key: Arc<Path> = Arc::from(Path::new("[vdso]"));
-        let copied = copy_vdso(pid, mapping).or_else(|| copy_own_vdso(mapping));
+        let copied = match &self.recorded {
+            Some(_) => None,
+            None => copy_vdso(pid, mapping).or_else(|| copy_own_vdso(mapping)),
+        };
         if let Some((file, head)) = copied {
             let size = mapping.end - mapping.start;
             return self.add_elf("[vdso]".into(), file, head, size);

@@ -117,6 +117,12 @@ fn open_regular(
     Some((file, metadata))
 }
 
+/// A file that may be the mapped one by its path.
+pub fn at_path(path: &Path, certain: bool) -> Option<Opened> {
+    let opened = open_regular(CWD, path, OFlags::empty(), ResolveFlags::empty())?;
+    Some(opened_as(opened, certain))
+}
+
 fn opened_as((file, metadata): (File, Metadata), certain: bool) -> Opened {
     Opened {
         file,

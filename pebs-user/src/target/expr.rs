@@ -47,6 +47,24 @@ const TYPES: [(&str, Type); 10] = [
     ("str", Type::Str),
 ];
 
+/// A C-like path: an argument by its name, then fields.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Path {
+    /// Name of the argument.
+    pub root: String,
+    /// What follows.
+    pub steps: Vec<Step>,
+}
+
+/// A step of a [`Path`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// `->FIELD`
+    Arrow(String),
+    /// `.FIELD`
+    Dot(String),
+}
+
 /// A parsed expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expr {
@@ -56,6 +74,8 @@ pub enum Expr {
     Reg(Register),
     /// `retval`.
     Retval,
+    /// `pkt->hdr.id`: needs debug information.
+    Path(Path),
     /// A constant added.
     Add(Box<Self>, i64),
     /// `*X` or `*(X):TYPE`; without a type it reads 8 bytes, unsigned.
@@ -72,11 +92,26 @@ impl Expr {
     pub fn uses_retval(&self) -> bool {
         match self {
             Self::Retval => true,
-            Self::Arg(_) | Self::Reg(_) => false,
+            Self::Arg(_) | Self::Reg(_) | Self::Path(_) => false,
             Self::Add(inner, _)
             | Self::Deref(inner, _)
             | Self::Str(inner, _)
             | Self::Cast(inner, _) => inner.uses_retval(),
+        }
+    }
+}
+
+impl Expr {
+    /// Whether there is a path in it.
+    #[must_use]
+    pub fn has_path(&self) -> bool {
+        match self {
+            Self::Path(_) => true,
+            Self::Arg(_) | Self::Reg(_) | Self::Retval => false,
+            Self::Add(inner, _)
+            | Self::Deref(inner, _)
+            | Self::Str(inner, _)
+            | Self::Cast(inner, _) => inner.has_path(),
         }
     }
 }
@@ -126,7 +161,8 @@ pub fn parse(text: &str, start: usize, end: usize) -> Result<Expr, Fault> {
     if parser.at < end {
         let rest = &text[parser.at..end];
         return Err(if rest.starts_with("->") || rest.starts_with('.') {
-            path_fault(parser.at)
+            Fault::new(parser.at, "only a named argument has fields")
+                .hint("start with its name (pkt->hdr.id), or write the offset: *(arg1+16):u32")
         } else {
             Fault::new(parser.at, format!("'{}' can't follow here", first(rest)))
                 .hint("an expression is a value, then + or - and a number: *(arg1+16):u32")
@@ -138,12 +174,6 @@ pub fn parse(text: &str, start: usize, end: usize) -> Result<Expr, Fault> {
 /// First character of a text, for messages.
 fn first(text: &str) -> String {
     text.chars().take(1).collect()
-}
-
-/// C-like paths are refused, not guessed.
-fn path_fault(at: usize) -> Fault {
-    Fault::new(at, "C-like paths (pkt->hdr.id) can't be read yet")
-        .hint("write the offset of the field: *(arg1+OFFSET):TYPE")
 }
 
 /// Reads left to right; `text` ends where the expression must.
@@ -309,18 +339,53 @@ impl<'a> Parser<'a> {
                     .hint("arguments count from 1: arg1, arg2, ...")),
             };
         }
-        self.space();
-        let rest = self.rest();
-        if !word.is_empty() && (rest.starts_with("->") || rest.starts_with('.')) {
-            return Err(path_fault(at));
+        if word.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
+            return self.path(word);
         }
-        let what = match (word, rest.chars().next()) {
+        self.space();
+        let what = match (word, self.rest().chars().next()) {
             ("", None) => "a value is missing".to_owned(),
             ("", Some(c)) => format!("expected a value, found '{c}'"),
             (word, _) => format!("unknown value '{word}'"),
         };
-        Err(Fault::new(at, what)
-            .hint("values: arg1, %rdi, retval, *(arg1+16):u32, str(arg2), str(arg2, 128)"))
+        Err(Fault::new(at, what).hint(
+            "values: arg1, %rdi, retval, *(arg1+16):u32, str(arg2), str(arg2, 128), pkt->hdr.id",
+        ))
+    }
+
+    /// The fields behind an argument's name.
+    fn path(&mut self, root: &str) -> Result<Expr, Fault> {
+        let mut path = Path {
+            root: root.to_owned(),
+            steps: Vec::new(),
+        };
+        loop {
+            self.space();
+            let arrow = self.rest().starts_with("->");
+            // Two dots stand between START and END.
+            let dot = self.rest().starts_with('.') && !self.rest().starts_with("..");
+            if !arrow && !dot {
+                return Ok(Expr::Path(path));
+            }
+            self.at += if arrow { 2 } else { 1 };
+            self.space();
+            let at = self.at;
+            let field = self.word();
+            if field.is_empty() {
+                return Err(Fault::new(at, "the name of a field is missing"));
+            }
+            if path.steps.len() >= MAX_DEPTH as usize {
+                return Err(Fault::new(
+                    at,
+                    format!("more than {MAX_DEPTH} fields in a row"),
+                ));
+            }
+            path.steps.push(if arrow {
+                Step::Arrow(field.to_owned())
+            } else {
+                Step::Dot(field.to_owned())
+            });
+        }
     }
 
     /// `str(` was read.
@@ -401,8 +466,13 @@ mod tests {
         assert!(f.hint.expect("hint").contains("u32"));
         assert_eq!(fault("arg0").at, 0);
         assert_eq!(fault("*(arg1+8").what, "expected ')', found the end");
-        assert!(fault("pkt->hdr.id").what.contains("C-like"));
-        assert!(fault("arg1->id").what.contains("C-like"));
+        assert!(fault("pkt->").what.contains("field is missing"));
+        assert!(fault("arg1->id").what.contains("only a named argument"));
+        assert!(
+            fault(&format!("a{}", "->b".repeat(100)))
+                .what
+                .contains("16 fields")
+        );
         assert_eq!(fault("").what, "a value is missing");
         assert!(fault("str(arg1, 9999)").what.contains("464"));
         assert!(fault("arg1+arg2").what.contains("only a number"));

@@ -5,6 +5,7 @@ use pebs_common::record::{ARG_CLASSES, Role};
 
 use super::error::ResolveError;
 use super::expr::Fault;
+use super::path::Names;
 use super::probe::ArgField;
 use super::program::Compiled;
 use super::spec::SpecError;
@@ -36,6 +37,17 @@ pub(super) struct Named {
     pub at: usize,
     /// What to read.
     pub compiled: Compiled,
+    /// What its numbers are called.
+    pub names: Option<Names>,
+}
+
+impl Named {
+    /// Type of its column.
+    fn column_type(&self) -> ArgType {
+        self.names
+            .as_ref()
+            .map_or(self.compiled.r#type, |_| ArgType::Str)
+    }
 }
 
 /// The arguments that the marks of one role carry.
@@ -83,6 +95,7 @@ impl Layout {
                 bit,
                 offset: offset as usize,
                 r#type: argument.compiled.r#type,
+                names: argument.names.clone(),
             });
             let offset = u16::try_from(offset).unwrap_or(u16::MAX);
             layout.named.push((argument.compiled.clone(), offset));
@@ -147,7 +160,7 @@ fn column(
         .hint("give the argument another name");
         return Err(SpecError::new(spec, fault).into());
     }
-    let r#type = argument.compiled.r#type;
+    let r#type = argument.column_type();
     if let Some(at) = columns.iter().position(|c| c.name == argument.name) {
         if columns[at].r#type == r#type {
             return Ok(at);

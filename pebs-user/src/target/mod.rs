@@ -17,6 +17,7 @@ mod line;
 pub mod locate;
 pub mod lookup;
 pub mod parameters;
+mod path;
 mod place;
 pub mod probe;
 pub mod process;

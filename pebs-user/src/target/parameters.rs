@@ -23,7 +23,7 @@ pub struct Parameter {
     pub read: Option<String>,
 }
 
-type Entry<'a> = DebuggingInformationEntry<Slice<'a>>;
+pub(super) type Entry<'a> = DebuggingInformationEntry<Slice<'a>>;
 
 /// Arguments of the functions at these addresses. Empty where there is no debug information.
 #[must_use]
@@ -47,9 +47,28 @@ pub fn parameters(binary: &Binary, wanted: &BTreeSet<u64>) -> HashMap<u64, Vec<P
     found
 }
 
-struct Reader<'u, 'a> {
-    dwarf: &'u Dwarf<Slice<'a>>,
-    unit: &'u Unit<Slice<'a>>,
+/// Reads the entries of a unit.
+pub(super) struct Reader<'u, 'a> {
+    pub dwarf: &'u Dwarf<Slice<'a>>,
+    pub unit: &'u Unit<Slice<'a>>,
+}
+
+/// An argument with what the debug information says of it.
+pub(super) struct Typed {
+    pub parameter: Parameter,
+    pub kind: Option<UnitOffset>,
+    pub held: Held,
+}
+
+/// Where an argument lies when its function starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Held {
+    /// In this register.
+    Register(Register),
+    /// Nothing is said: where the calling convention has it.
+    ByConvention,
+    /// In no register: optimised away, or passed in another way.
+    Nowhere,
 }
 
 /// How an argument is passed.
@@ -76,11 +95,25 @@ impl<'a> Reader<'_, 'a> {
             }
             let address = self.address(entry)?;
             if let Some(address) = address.filter(|address| wanted.contains(address)) {
-                let list = self.of_function(entry.offset())?;
-                found.insert(address, list);
+                let list = self.of_function(entry.offset(), address)?;
+                let list = list.into_iter().map(|typed| typed.parameter);
+                found.insert(address, list.collect());
             }
         }
         Ok(())
+    }
+
+    /// The arguments of the function that starts at an address, with their types.
+    pub(super) fn function_at(&self, address: u64) -> Option<Vec<Typed>> {
+        let mut entries = self.unit.entries();
+        while let Ok(Some(entry)) = entries.next_dfs() {
+            if entry.tag() == gimli::DW_TAG_subprogram
+                && self.address(entry).ok().flatten() == Some(address)
+            {
+                return self.of_function(entry.offset(), address).ok();
+            }
+        }
+        None
     }
 
     /// First address of a function; one with parts that were moved away lists ranges, its own first.
@@ -95,7 +128,7 @@ impl<'a> Reader<'_, 'a> {
         }
     }
 
-    fn of_function(&self, function: UnitOffset) -> gimli::Result<Vec<Parameter>> {
+    fn of_function(&self, function: UnitOffset, address: u64) -> gimli::Result<Vec<Typed>> {
         let mut list = Vec::new();
         let mut classes = Vec::new();
         let mut tree = self.unit.entries_tree(Some(function))?;
@@ -106,18 +139,55 @@ impl<'a> Reader<'_, 'a> {
                 continue;
             }
             let kind = self.value(entry, gimli::DW_AT_type, 0);
-            let (name, class) = match kind {
-                Some(AttributeValue::UnitRef(offset)) => self.type_name(offset, 0),
-                _ => ("?".to_owned(), Class::Other),
+            let kind = match kind {
+                Some(AttributeValue::UnitRef(offset)) => Some(offset),
+                _ => None,
             };
+            let unknown = || ("?".to_owned(), Class::Other);
+            let (name, class) = kind.map_or_else(unknown, |offset| self.type_name(offset, 0));
             classes.push(class);
-            list.push(Parameter {
+            let parameter = Parameter {
                 name: self.name(entry).unwrap_or_else(|| "?".to_owned()),
                 r#type: name,
                 read: reading(&classes),
+            };
+            list.push(Typed {
+                parameter,
+                kind,
+                held: self.held(entry, address),
             });
         }
         Ok(list)
+    }
+
+    /// Where an argument lies when its function starts.
+    fn held(&self, entry: &Entry<'a>, address: u64) -> Held {
+        let Some(value) = entry.attr_value(gimli::DW_AT_location) else {
+            // Of an optimised function it says that the argument is not there at all.
+            let optimised = entry.attr_value(gimli::DW_AT_abstract_origin).is_some();
+            return if optimised {
+                Held::Nowhere
+            } else {
+                Held::ByConvention
+            };
+        };
+        if let AttributeValue::Exprloc(_) = value {
+            // One place for the whole function is its frame, which the entry has yet to make.
+            return Held::ByConvention;
+        }
+        let Ok(Some(mut places)) = self.dwarf.attr_locations(self.unit, value) else {
+            return Held::ByConvention;
+        };
+        while let Ok(Some(place)) = places.next() {
+            if (place.range.begin..place.range.end).contains(&address) {
+                let register = match place.data.0.slice() {
+                    [op] => Register::from_dwarf_op(*op),
+                    _ => None,
+                };
+                return register.map_or(Held::Nowhere, Held::Register);
+            }
+        }
+        Held::Nowhere
     }
 
     /// An attribute of an entry or of the one it was made from.
@@ -143,7 +213,8 @@ impl<'a> Reader<'_, 'a> {
         self.value(&origin, name, depth + 1)
     }
 
-    fn name(&self, entry: &Entry<'a>) -> Option<String> {
+    /// The name of an entry, as it can be shown.
+    pub(super) fn name(&self, entry: &Entry<'a>) -> Option<String> {
         let value = self.value(entry, gimli::DW_AT_name, 0)?;
         let text = self.dwarf.attr_string(self.unit, value).ok()?;
         Some(shown(&text.to_string_lossy()).into_owned())

@@ -206,6 +206,14 @@ fn label(binary: &Binary, address: u64) -> String {
 }
 
 impl Place {
+    /// Address of the function whose arguments are known here by their names.
+    pub(super) fn function(&self) -> Option<u64> {
+        match &self.what {
+            What::Entry { start } if self.binary.language != Language::Go => Some(*start),
+            _ => None,
+        }
+    }
+
     /// What arguments mean here.
     pub(super) fn arguments(&self) -> Arguments<'_> {
         match &self.what {

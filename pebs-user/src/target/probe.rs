@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use super::path::Names;
 use pebs_common::config::SiteConfig;
 use pebs_common::record::Role;
 use serde::{Deserialize, Serialize};
@@ -72,6 +73,21 @@ pub struct ArgField {
     pub offset: usize,
     /// How to read it.
     pub r#type: ArgType,
+    /// What its numbers are called: the column holds names then.
+    pub names: Option<Names>,
+}
+
+impl ArgField {
+    /// What a number is called; the number itself where it has no name.
+    #[must_use]
+    pub fn name_of(&self, number: u64) -> Box<str> {
+        let value = number.cast_signed();
+        let mut names = self.names.iter().flat_map(|names| names.iter());
+        match names.find(|(of, _)| *of == value) {
+            Some((_, name)) => name.clone(),
+            None => value.to_string().into_boxed_str(),
+        }
+    }
 }
 
 /// A SPEC that was looked up in its binaries.

@@ -150,6 +150,10 @@ fn operand(expr: &Expr, arguments: Arguments<'_>) -> Result<Operand, Refusal> {
             "a string can't be part of another value",
             "name it by itself",
         ),
+        Expr::Path(_) => refuse(
+            "names of arguments are known at a function's entry only",
+            "write a register and an offset: *(%rdi+16):u32",
+        ),
         Expr::Cast(..) => refuse("a type goes last", "for example (arg1+8):u32"),
     }
 }

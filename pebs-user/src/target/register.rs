@@ -56,6 +56,20 @@ impl Register {
         u8::try_from(at).ok().map(Self)
     }
 
+    /// The general register that a DWARF operation `DW_OP_regN` names.
+    /// Source: System V ABI for x86-64, figure 3.36 (DWARF register numbers).
+    #[must_use]
+    pub fn from_dwarf_op(op: u8) -> Option<Self> {
+        const ORDER: [&str; 16] = [
+            "rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11",
+            "r12", "r13", "r14", "r15",
+        ];
+        let number = op.checked_sub(gimli::DW_OP_reg0.0)?;
+        ORDER
+            .get(usize::from(number))
+            .and_then(|name| Self::from_name(name))
+    }
+
     /// Name without `%`.
     #[must_use]
     pub fn name(self) -> &'static str {

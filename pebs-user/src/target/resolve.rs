@@ -13,6 +13,7 @@ use super::expr::Fault;
 use super::kernel::Kernel;
 use super::layout::{Layout, Named, SiteState};
 use super::locate::locate;
+use super::path::{self, Lowered};
 use super::place::{self, Place, Point};
 use super::probe::{Probe, ProbeSet, Site, VisitRule};
 use super::program::{self, Arguments, Compiled};
@@ -100,7 +101,7 @@ impl Resolver {
         match &spec.end {
             End::Return => self.call(id, spec, &begin),
             End::Next => {
-                let values = values(spec, &spec.begin.args, begin.arguments())?;
+                let values = values(spec, &spec.begin.args, &begin)?;
                 let layout = self.layout(spec, values)?;
                 let sites = self.sites(id, &begin, &layout, Role::Next)?;
                 Ok(probe(
@@ -126,8 +127,8 @@ impl Resolver {
         (begin, end): (&Place, &Place),
         endpoint: &Endpoint,
     ) -> Result<Probe, ResolveError> {
-        let first = values(spec, &spec.begin.args, begin.arguments())?;
-        let second = values(spec, &endpoint.args, end.arguments())?;
+        let first = values(spec, &spec.begin.args, begin)?;
+        let second = values(spec, &endpoint.args, end)?;
         let fault = |at, what: &str, hint: &str| {
             ResolveError::Spec(SpecError::new(&spec.text, Fault::new(at, what).hint(hint)))
         };
@@ -167,8 +168,8 @@ impl Resolver {
             .iter()
             .cloned()
             .partition(|arg| arg.expr.uses_retval() && arg.name != "id");
-        let first = values(spec, &early, place.arguments())?;
-        let second = values(spec, &late, Arguments::Return)?;
+        let first = values(spec, &early, place)?;
+        let second = values_at(spec, &late, place, Arguments::Return)?;
         let layouts = [self.layout(spec, first)?, self.layout(spec, second)?];
         let registers = layouts[0].registers();
         let (points, entry) =
@@ -231,19 +232,31 @@ impl Resolver {
 }
 
 /// Compiles the arguments of one endpoint.
-fn values(spec: &Spec, args: &[Arg], arguments: Arguments<'_>) -> Result<Values, SpecError> {
+fn values(spec: &Spec, args: &[Arg], place: &Place) -> Result<Values, SpecError> {
+    values_at(spec, args, place, place.arguments())
+}
+
+fn values_at(
+    spec: &Spec,
+    args: &[Arg],
+    place: &Place,
+    arguments: Arguments<'_>,
+) -> Result<Values, SpecError> {
     let mut values = Values::default();
     for arg in args {
         let fault = |what: String, hint: Option<String>| {
             let at = arg.at;
             SpecError::new(&spec.text, Fault { at, what, hint })
         };
-        let compiled = program::compile(&arg.expr, arguments).map_err(|(w, h)| fault(w, h))?;
+        let lowered = path::lower(&arg.expr, &place.binary, place.function());
+        let Lowered { expr, names } = lowered.map_err(|(w, h)| fault(w, h))?;
+        let compiled = program::compile(&expr, arguments).map_err(|(w, h)| fault(w, h))?;
         if arg.name != "id" {
             values.named.push(Named {
                 name: arg.name.clone(),
                 at: arg.at,
                 compiled,
+                names,
             });
         } else if compiled.slot() == 8 {
             values.id = Some(compiled);

@@ -78,6 +78,9 @@ fn info(keep: Keep) -> RunInfo {
             name: "cpu-clock".to_owned(),
             reset: 1000,
             unit: "ns".to_owned(),
+            frequency: None,
+            enabled_ns: None,
+            running_ns: None,
             r#type: 1,
             config: 0,
             precise_requested: 0,
@@ -111,6 +114,7 @@ fn run(stream: &Stream, keep: Keep, dir: &Path) -> Pipeline {
         max_samples: 1 << 20,
         symbolize: Default::default(),
         keep,
+        bulk: None,
         interval: INTERVAL,
     };
     let probes = synthetic::probes();

@@ -122,6 +122,7 @@ impl Stream {
                 row[Counter::MarkEmitted as usize] = self.marks;
             }
             Cycle {
+                bulk: Vec::new(),
                 streams: vec![(Cpu(0), bytes.clone())],
                 counters: vec![row],
                 sideband: Vec::new(),

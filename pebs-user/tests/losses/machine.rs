@@ -81,6 +81,7 @@ impl Machine {
         let dir = place.path().join("trace");
         let writer = TraceWriter::create(&dir, &info(None), WriterOptions::default()).unwrap();
         let options = PipelineOptions {
+            bulk: None,
             origin: KtimeNs(START_NS),
             switches: true,
             page_faults: true,
@@ -139,6 +140,7 @@ impl Machine {
         };
         let streams = self.rings.iter_mut().zip(0..);
         let mut cycle = Cycle {
+            bulk: Vec::new(),
             streams: streams
                 .map(|(ring, cpu)| (Cpu(cpu), std::mem::take(ring)))
                 .collect(),

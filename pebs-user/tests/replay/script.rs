@@ -93,12 +93,14 @@ fn fields() -> Vec<ArgField> {
             bit: 0,
             offset: 0,
             r#type: ArgType::U64,
+            names: None,
         },
         ArgField {
             column: 1,
             bit: 1,
             offset: 8,
             r#type: ArgType::Str,
+            names: None,
         },
     ]
 }

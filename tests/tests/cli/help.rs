@@ -47,7 +47,21 @@ fn arguments(help: &str) -> Vec<(String, String)> {
 #[test]
 fn subcommands_are_listed() {
     let listed = subcommands(&help_of(None));
-    for name in ["report", "recover", "probes", "doctor"] {
+    for name in [
+        "report",
+        "explain",
+        "diff",
+        "import",
+        "export",
+        "html",
+        "view",
+        "recover",
+        "probes",
+        "events",
+        "doctor",
+        "calibrate",
+        "plan",
+    ] {
         assert!(
             listed.iter().any(|found| found == name),
             "{name} of {listed:?}"

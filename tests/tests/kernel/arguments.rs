@@ -16,7 +16,22 @@ fn named_arguments() {
         "handle(id=*(arg1):u64, kind=*(arg1+8):u32, n=*(arg1+12):i32, low=*(arg1):u8, \
          also=*(%rdi):u64, name=str(*(arg1+16)))",
     );
-    let (recording, truth) = Recorder::new(&spec).workload(&workload, &["500"]);
+    arguments_arrive(&workload, &spec);
+}
+
+/// The same by the names that the debug information has.
+#[test]
+fn arguments_by_their_names() {
+    need!(machine::root());
+    let workload = Workload::build("plain");
+    let spec = workload.spec(
+        "handle(id=it->id, kind=it->kind, n=it->n, low=it->id:u8, also=*(it+0):u64, name=it->name)",
+    );
+    arguments_arrive(&workload, &spec);
+}
+
+fn arguments_arrive(workload: &Workload, spec: &str) {
+    let (recording, truth) = Recorder::new(spec).workload(workload, &["500"]);
     let trace = recording.trace();
     check::whole_visits(&trace, &truth);
     let number = |name: &str| trace.number_argument(name);

@@ -14,6 +14,7 @@ use apt::Apt;
 
 mod apt;
 mod bpf;
+mod browser;
 mod dpdk;
 mod python;
 
@@ -73,7 +74,7 @@ struct Means {
 }
 
 /// Every piece, in the order of installation.
-const PIECES: [Piece; 13] = [
+const PIECES: [Piece; 14] = [
     Piece {
         name: "rustc for eBPF",
         purpose: "build",
@@ -150,6 +151,13 @@ const PIECES: [Piece; 13] = [
         required: false,
         find: || program(kernels::QEMU),
         source: Source::Packages(&["qemu-system-x86"]),
+    },
+    Piece {
+        name: "chromium",
+        purpose: "tests of the page",
+        required: false,
+        find: || program("chromium-headless-shell").or_else(|| program("chromium")),
+        source: Source::Custom(browser::install),
     },
     Piece {
         name: "Python's venv",

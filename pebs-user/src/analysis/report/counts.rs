@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::store::reader::{ReadError, column_u32};
 
 /// Columns of `visits` that are needed, in the order of [`Counts::named`].
-pub(super) const COLUMNS: [&str; 3] = ["switches", "migrations", "page_faults"];
+pub(in crate::analysis) const COLUMNS: [&str; 3] = ["switches", "migrations", "page_faults"];
 
 /// What is counted, as a report names one.
 const NOUNS: [&str; 3] = ["switch", "migration", "page fault"];
@@ -30,7 +30,7 @@ pub type TypicalCounts = Counts<f64>;
 
 impl<T: Copy> Counts<T> {
     /// The values in the order of the columns.
-    pub(super) const fn values(&self) -> [Option<T>; 3] {
+    pub(in crate::analysis) const fn values(&self) -> [Option<T>; 3] {
         let Self {
             switches,
             migrations,
@@ -52,7 +52,10 @@ impl Counts {
     /// The counts that set this visit apart from typical ones, with their nouns.
     ///
     /// Of the switches there are none: the waits say more.
-    pub(super) fn striking(&self, typical: &TypicalCounts) -> Vec<(u64, &'static str)> {
+    pub(in crate::analysis) fn striking(
+        &self,
+        typical: &TypicalCounts,
+    ) -> Vec<(u64, &'static str)> {
         let counts = self.values().into_iter().zip(typical.values()).zip(NOUNS);
         let strikes = |((count, typical), noun): ((Option<u32>, Option<f64>), &'static str)| {
             let count = count.filter(|&n| n > 0)?;
@@ -64,11 +67,11 @@ impl Counts {
 }
 
 /// The columns of a batch.
-pub(super) struct CountArrays<'a>([&'a UInt32Array; 3]);
+pub(in crate::analysis) struct CountArrays<'a>([&'a UInt32Array; 3]);
 
 impl<'a> CountArrays<'a> {
     /// The columns from `first` on.
-    pub(super) fn of(batch: &'a RecordBatch, first: usize) -> Result<Self, ReadError> {
+    pub(in crate::analysis) fn of(batch: &'a RecordBatch, first: usize) -> Result<Self, ReadError> {
         Ok(Self([
             column_u32(batch, first)?,
             column_u32(batch, first + 1)?,
@@ -77,7 +80,7 @@ impl<'a> CountArrays<'a> {
     }
 
     /// The counts of a row.
-    pub(super) fn get(&self, row: usize) -> Counts {
+    pub(in crate::analysis) fn get(&self, row: usize) -> Counts {
         let value = |array: &UInt32Array| array.is_valid(row).then(|| array.value(row));
         Counts::of(self.0.map(value))
     }
@@ -85,11 +88,11 @@ impl<'a> CountArrays<'a> {
 
 /// Sums over visits.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct CountSums([(u64, u64); 3]);
+pub(in crate::analysis) struct CountSums([(u64, u64); 3]);
 
 impl CountSums {
     /// Adds a visit.
-    pub(super) fn add(&mut self, counts: &Counts) {
+    pub(in crate::analysis) fn add(&mut self, counts: &Counts) {
         for ((sum, visits), count) in self.0.iter_mut().zip(counts.values()) {
             *sum += u64::from(count.unwrap_or(0));
             *visits += u64::from(count.is_some());
@@ -97,7 +100,7 @@ impl CountSums {
     }
 
     /// Means over the visits that have the count.
-    pub(super) fn means(&self) -> TypicalCounts {
+    pub(in crate::analysis) fn means(&self) -> TypicalCounts {
         let mean = |(sum, visits): (u64, u64)| (visits > 0).then(|| sum as f64 / visits as f64);
         Counts::of(self.0.map(mean))
     }

@@ -3,9 +3,8 @@
 //! The first line names the columns. Times are ns, unknown is empty, text is quoted where needed
 //! (RFC 4180, with `\n` line ends).
 
-use std::fmt::Write;
-
 use super::model::{Cell, FunctionName, Report, Row, SlowVisit};
+use crate::csv::Line;
 use crate::store::schema::ArgValue;
 
 /// Tables of a report.
@@ -27,41 +26,13 @@ pub fn render(report: &Report, table: CsvTable) -> String {
     }
 }
 
-/// One line being written.
-#[derive(Default)]
-struct Line(Vec<String>);
-
-impl Line {
-    fn text(&mut self, text: &str) {
-        let quote = text.contains([',', '"', '\n', '\r']);
-        self.0.push(if quote {
-            format!("\"{}\"", text.replace('"', "\"\""))
-        } else {
-            text.to_owned()
-        });
-    }
-
-    fn maybe<T: ToString>(&mut self, value: Option<T>) {
-        self.text(&value.map_or_else(String::new, |value| value.to_string()));
-    }
-
-    fn number(&mut self, value: impl ToString) {
-        self.maybe(Some(value));
-    }
-
-    fn end(self, out: &mut String) {
-        // Writing to a string can't fail.
-        let _ = writeln!(out, "{}", self.0.join(","));
-    }
-}
-
 fn header(columns: impl IntoIterator<Item = String>) -> String {
     let mut line = Line::default();
     for column in columns {
         line.text(&column);
     }
     let mut out = String::new();
-    line.end(&mut out);
+    out.push_str(&line.end());
     out
 }
 
@@ -86,7 +57,7 @@ fn functions(report: &Report) -> String {
             !probe.largest.iter().any(same)
         });
         for row in probe.largest.iter().chain(only_spread) {
-            function_line(probe.probe_id, row).end(&mut out);
+            out.push_str(&function_line(probe.probe_id, row).end());
         }
     }
     out
@@ -153,7 +124,7 @@ fn items(report: &Report) -> String {
     let mut out = header(columns.chain(top.into_iter().map(str::to_owned)));
     for probe in &report.probes {
         for visit in &probe.slowest {
-            item_line(probe.probe_id, visit).end(&mut out);
+            out.push_str(&item_line(probe.probe_id, visit).end());
         }
     }
     out

@@ -29,10 +29,10 @@ pub(super) const WAIT_COLUMNS: [&str; 5] =
 
 /// Names of the states met, by the order in which they were.
 #[derive(Debug, Default)]
-pub(super) struct States(Vec<String>);
+pub(in crate::analysis) struct States(Vec<String>);
 
 impl States {
-    pub(super) fn index(&mut self, state: &str) -> usize {
+    pub(in crate::analysis) fn index(&mut self, state: &str) -> usize {
         let found = self.0.iter().position(|known| known == state);
         found.unwrap_or_else(|| {
             self.0.push(state.to_owned());
@@ -41,7 +41,7 @@ impl States {
     }
 
     /// Name of a state.
-    pub(super) fn name(&self, index: usize) -> &str {
+    pub(in crate::analysis) fn name(&self, index: usize) -> &str {
         &self.0[index]
     }
 }

@@ -29,7 +29,7 @@ const FEW: u64 = 40;
 /// `descending` are durations, longest first, each with the number of items that have it (within
 /// the resolution at which they were counted); `items` is their total number.
 /// Cost: O(different durations).
-pub(super) fn find(descending: impl Iterator<Item = (u64, u64)>, items: u64) -> Option<u64> {
+pub(crate) fn find(descending: impl Iterator<Item = (u64, u64)>, items: u64) -> Option<u64> {
     let part = if items < FEW {
         MAX_PART_OF_FEW
     } else {

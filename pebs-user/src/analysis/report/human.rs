@@ -3,10 +3,10 @@
 use crate::terminal::shown;
 
 /// What stands for a value that was not observed.
-pub(super) const UNKNOWN: &str = "-";
+pub(crate) const UNKNOWN: &str = "-";
 
 /// A time with three significant digits and its unit: `412 ns`, `1.21 us`, `3.40 ms`, `12.3 s`.
-pub(super) fn time(ns: f64) -> String {
+pub(crate) fn time(ns: f64) -> String {
     let sign = if ns < 0.0 { "-" } else { "" };
     let ns = ns.abs();
     let units = [(1e9, "s"), (1e6, "ms"), (1e3, "us")];
@@ -19,7 +19,7 @@ pub(super) fn time(ns: f64) -> String {
 }
 
 /// A time that may be unknown.
-pub(super) fn maybe_time(ns: Option<f64>) -> String {
+pub(crate) fn maybe_time(ns: Option<f64>) -> String {
     ns.map_or_else(|| UNKNOWN.to_owned(), time)
 }
 
@@ -32,7 +32,7 @@ fn digits(value: f64) -> String {
 }
 
 /// A count with its thousands apart: `20,040`.
-pub(super) fn count(n: u64) -> String {
+pub(crate) fn count(n: u64) -> String {
     let plain = n.to_string();
     let mut text = String::with_capacity(plain.len() + plain.len() / 3);
     for (i, digit) in plain.chars().enumerate() {
@@ -45,7 +45,7 @@ pub(super) fn count(n: u64) -> String {
 }
 
 /// A number of events with three significant digits: `16.0 k`, `2.41 M`.
-pub(super) fn events(n: f64) -> String {
+pub(crate) fn events(n: f64) -> String {
     let units = [(1e9, "G"), (1e6, "M"), (1e3, "k")];
     match units.into_iter().find(|(size, _)| n >= size * 0.9995) {
         Some((size, name)) => format!("{} {name}", digits(n / size)),
@@ -54,13 +54,13 @@ pub(super) fn events(n: f64) -> String {
 }
 
 /// A count and its noun: `1 item`, `40 items`.
-pub(super) fn plural(n: u64, noun: &str) -> String {
+pub(crate) fn plural(n: u64, noun: &str) -> String {
     let s = if n == 1 { "" } else { "s" };
     format!("{} {noun}{s}", count(n))
 }
 
 /// A share of 0..1 in percent: `41 %`, `4.1 %`, `<0.1 %`.
-pub(super) fn percent(share: f64) -> String {
+pub(crate) fn percent(share: f64) -> String {
     match share * 100.0 {
         p if p <= 0.0 => "0 %".to_owned(),
         p if p < 0.1 => "<0.1 %".to_owned(),
@@ -70,7 +70,7 @@ pub(super) fn percent(share: f64) -> String {
 }
 
 /// Text from the target, safe for a terminal ([`shown`]), the middle left out beyond `width` characters.
-pub(super) fn safe(text: &str, width: usize) -> String {
+pub(crate) fn safe(text: &str, width: usize) -> String {
     shorten(shown(text).into_owned(), width)
 }
 

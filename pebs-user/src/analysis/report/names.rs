@@ -8,19 +8,24 @@ use crate::store::reader::{ReadError, Trace, column_bool, column_str, column_u32
 use crate::store::schema::Table;
 
 /// Names by function id; `None` until found.
-pub(super) struct Names(FxHashMap<u32, Option<FunctionName>>);
+pub(in crate::analysis) struct Names(FxHashMap<u32, Option<FunctionName>>);
 
 impl Names {
     /// Looks up every function that the sections mention.
-    pub(super) fn read(trace: &Trace, probes: &[ProbeReport]) -> Result<Self, ReadError> {
-        let mut names = Self(FxHashMap::default());
-        for id in probes
-            .iter()
-            .flat_map(mentioned)
-            .filter_map(|it| it.function_id)
-        {
-            names.0.insert(id, None);
-        }
+    pub(in crate::analysis) fn read(
+        trace: &Trace,
+        probes: &[ProbeReport],
+    ) -> Result<Self, ReadError> {
+        let ids = probes.iter().flat_map(mentioned);
+        Self::of(trace, ids.filter_map(|it| it.function_id))
+    }
+
+    /// Looks up these functions.
+    pub(in crate::analysis) fn of(
+        trace: &Trace,
+        ids: impl Iterator<Item = u32>,
+    ) -> Result<Self, ReadError> {
+        let mut names = Self(ids.map(|id| (id, None)).collect());
         let columns = ["function_id", "name", "module", "kernel"];
         for batch in trace.scan(Table::Functions, &columns)? {
             let batch = batch?;
@@ -41,8 +46,17 @@ impl Names {
         Ok(names)
     }
 
+    /// The name of a function; only its number if that is all there is.
+    pub(in crate::analysis) fn get(&self, function_id: Option<u32>) -> FunctionName {
+        let found = function_id.and_then(|id| self.0.get(&id).cloned().flatten());
+        found.unwrap_or(FunctionName {
+            function_id,
+            ..FunctionName::default()
+        })
+    }
+
     /// Gives the functions their names.
-    pub(super) fn fill(&self, probes: &mut [ProbeReport]) {
+    pub(in crate::analysis) fn fill(&self, probes: &mut [ProbeReport]) {
         for function in probes.iter_mut().flat_map(mentioned_mut) {
             let found = function.function_id.and_then(|id| self.0.get(&id));
             if let Some(Some(name)) = found {

@@ -346,6 +346,12 @@ impl Ranking<'_> {
             .collect()
     }
 
+    /// What is counted where time is not: samples, if they have no reset value.
+    fn counted(&self) -> &'static str {
+        let has_none = self.info.events.iter().any(|it| it.unit == "samples");
+        if has_none { "samples" } else { "events" }
+    }
+
     fn row(&self, classes: &Classes, key: Key) -> Row {
         let cell = |class: &Class| match key {
             Key::Function(function) => class.function(function, self.quantity),
@@ -354,7 +360,7 @@ impl Ranking<'_> {
         let (function, state, unit) = match (key, self.quantity) {
             (Key::Wait(kind), _) => (kind.function, Some(kind.state), "ns"),
             (Key::Function(id), Quantity::Time) => (Some(id), None, "ns"),
-            (Key::Function(id), Quantity::Events { .. }) => (Some(id), None, "events"),
+            (Key::Function(id), Quantity::Events { .. }) => (Some(id), None, self.counted()),
         };
         let slow = cell(&classes.slow);
         let difference = slow

@@ -50,7 +50,7 @@ pub(super) struct ClassSums {
 
 /// Waits that are counted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct WaitKind {
+pub(in crate::analysis) struct WaitKind {
     /// Index into [`super::detail::States`].
     pub state: usize,
     /// Function in which the thread blocked.
@@ -59,14 +59,14 @@ pub(super) struct WaitKind {
 
 /// Sum of waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct WaitSum {
+pub(in crate::analysis) struct WaitSum {
     pub ns: i64,
     pub waits: u64,
 }
 
 impl WaitSum {
     /// Adds a wait.
-    pub(super) fn add(&mut self, ns: i64) {
+    pub(in crate::analysis) fn add(&mut self, ns: i64) {
         self.ns += ns;
         self.waits += 1;
     }
@@ -255,7 +255,7 @@ impl<'a> Visits<'a> {
 }
 
 /// Names of the flags set.
-fn flag_names(flags: u32) -> Vec<&'static str> {
+pub(in crate::analysis) fn flag_names(flags: u32) -> Vec<&'static str> {
     let names = visit_flag::NAMES.into_iter().enumerate();
     names
         .filter(|(bit, _)| flags >> bit & 1 == 1)
@@ -300,7 +300,7 @@ impl Gather<'_> {
             // Without switches the thread is taken to have run all the time.
             let active = oncpu.or((!self.switches).then_some(duration));
             // A trace that was cut has visits behind the last row of the aggregates.
-            let end = visits.begin_ns[row] + duration;
+            let end = visits.begin_ns[row].saturating_add(duration);
             let stats = section.stats.as_ref();
             let active = active.filter(|_| stats.is_none_or(|stats| end <= stats.until_ns));
             let class = VisitClass {

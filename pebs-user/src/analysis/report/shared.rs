@@ -7,7 +7,7 @@ use crate::store::reader::{ReadError, column_i64, column_str, column_u64};
 use crate::store::schema::{ArgColumn, ArgType, ArgValue};
 
 /// Argument columns of a batch.
-pub(super) enum ArgArray<'a> {
+pub(in crate::analysis) enum ArgArray<'a> {
     U64(&'a UInt64Array),
     I64(&'a Int64Array),
     Str(&'a StringArray),
@@ -15,7 +15,7 @@ pub(super) enum ArgArray<'a> {
 
 /// An argument where it lies.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum ArgRef<'a> {
+pub(in crate::analysis) enum ArgRef<'a> {
     U64(u64),
     I64(i64),
     Str(&'a str),
@@ -23,7 +23,7 @@ pub(super) enum ArgRef<'a> {
 
 impl<'a> ArgArray<'a> {
     /// The argument columns of a batch, the first at index `from`.
-    pub(super) fn all(
+    pub(in crate::analysis) fn all(
         batch: &'a RecordBatch,
         from: usize,
         columns: &[ArgColumn],
@@ -39,7 +39,7 @@ impl<'a> ArgArray<'a> {
     }
 
     /// The value in a row; `None` if it is null.
-    pub(super) fn get(&self, row: usize) -> Option<ArgRef<'a>> {
+    pub(in crate::analysis) fn get(&self, row: usize) -> Option<ArgRef<'a>> {
         match self {
             Self::U64(array) => array.is_valid(row).then(|| ArgRef::U64(array.value(row))),
             Self::I64(array) => array.is_valid(row).then(|| ArgRef::I64(array.value(row))),
@@ -50,7 +50,7 @@ impl<'a> ArgArray<'a> {
 
 impl ArgRef<'_> {
     /// The value, owned.
-    pub(super) fn to_value(self) -> ArgValue {
+    pub(in crate::analysis) fn to_value(self) -> ArgValue {
         match self {
             Self::U64(value) => ArgValue::U64(value),
             Self::I64(value) => ArgValue::I64(value),
@@ -137,14 +137,14 @@ fn common_length(a: &str, b: &str) -> usize {
 
 /// What the arguments of a group of visits have in common, column by column.
 #[derive(Clone, Debug)]
-pub(super) struct SharedArgs {
+pub(in crate::analysis) struct SharedArgs {
     visits: u64,
     columns: Vec<Common>,
 }
 
 impl SharedArgs {
     /// No visits yet.
-    pub(super) fn new(columns: usize) -> Self {
+    pub(in crate::analysis) fn new(columns: usize) -> Self {
         Self {
             visits: 0,
             columns: vec![Common::Unseen; columns],
@@ -152,7 +152,7 @@ impl SharedArgs {
     }
 
     /// Adds a visit.
-    pub(super) fn add(&mut self, args: &[ArgArray<'_>], row: usize) {
+    pub(in crate::analysis) fn add(&mut self, args: &[ArgArray<'_>], row: usize) {
         self.visits += 1;
         for (common, array) in self.columns.iter_mut().zip(args) {
             common.narrow(array.get(row));
@@ -160,7 +160,11 @@ impl SharedArgs {
     }
 
     /// What these visits share and `others` do not all have. One visit shares nothing.
-    pub(super) fn apart_from(&self, others: &Self, columns: &[ArgColumn]) -> Vec<SharedArg> {
+    pub(in crate::analysis) fn apart_from(
+        &self,
+        others: &Self,
+        columns: &[ArgColumn],
+    ) -> Vec<SharedArg> {
         if self.visits < 2 {
             return Vec::new();
         }

@@ -5,7 +5,7 @@ use crate::units::ProbeId;
 
 /// Values by probe, in the order of the probes' numbers.
 #[derive(Debug)]
-pub(super) struct Slots<T> {
+pub(in crate::analysis) struct Slots<T> {
     values: Vec<(u16, T)>,
     /// Whether a probe that is not in `trace.json` gets a slot when it is met.
     grow: Option<fn() -> T>,
@@ -14,7 +14,11 @@ pub(super) struct Slots<T> {
 impl<T> Slots<T> {
     /// A value for each probe that `trace.json` names and for any other that is met, or for `only`
     /// one of those named.
-    pub(super) fn new(info: &RunInfo, only: Option<ProbeId>, value: fn() -> T) -> Self {
+    pub(in crate::analysis) fn new(
+        info: &RunInfo,
+        only: Option<ProbeId>,
+        value: fn() -> T,
+    ) -> Self {
         let mut probes: Vec<ProbeId> = info.probes.iter().map(|probe| probe.id).collect();
         probes.retain(|probe| only.is_none_or(|only| only == *probe));
         Self {
@@ -24,7 +28,7 @@ impl<T> Slots<T> {
     }
 
     /// The same slots with other values, sorted by probe; no slot is added any more.
-    pub(super) fn map<U>(self, value: impl Fn(T) -> U) -> Slots<U> {
+    pub(in crate::analysis) fn map<U>(self, value: impl Fn(T) -> U) -> Slots<U> {
         let values = self.values.into_iter();
         let mut values: Vec<_> = values.map(|(id, old)| (id, value(old))).collect();
         values.sort_by_key(|(id, _)| *id);
@@ -34,7 +38,7 @@ impl<T> Slots<T> {
     /// Index and value of a probe; `None` if it has no slot.
     ///
     /// Cost: linear in the number of probes, which are few.
-    pub(super) fn of(&mut self, probe: u16) -> Option<(u16, &mut T)> {
+    pub(in crate::analysis) fn of(&mut self, probe: u16) -> Option<(u16, &mut T)> {
         let found = self.values.iter().position(|(id, _)| *id == probe);
         let index = match (found, self.grow) {
             (Some(index), _) => index,
@@ -49,12 +53,12 @@ impl<T> Slots<T> {
     }
 
     /// Every value.
-    pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+    pub(in crate::analysis) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.values.iter_mut().map(|(_, value)| value)
     }
 
     /// The value at an index that [`Slots::of`] gave.
-    pub(super) fn at(&mut self, index: u16) -> &mut T {
+    pub(in crate::analysis) fn at(&mut self, index: u16) -> &mut T {
         &mut self.values[usize::from(index)].1
     }
 }

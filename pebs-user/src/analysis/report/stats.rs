@@ -16,7 +16,7 @@ use crate::store::schema::measure;
 use crate::units::{EventId, FunctionId};
 
 /// Columns of `function_stats` that are needed.
-pub(super) const COLUMNS: [&str; 13] = [
+pub(in crate::analysis) const COLUMNS: [&str; 13] = [
     "end_ns",
     "probe_id",
     "measure",
@@ -34,7 +34,7 @@ pub(super) const COLUMNS: [&str; 13] = [
 
 /// Sums over all visits of a probe that are counted.
 #[derive(Debug, Default)]
-pub(super) struct Stats {
+pub(in crate::analysis) struct Stats {
     /// Functions of the report's event.
     pub functions: Condensed,
     /// Time off the CPU and number of waits, by kind.
@@ -46,7 +46,7 @@ pub(super) struct Stats {
 }
 
 /// Adds a batch of `function_stats`, with [`COLUMNS`].
-pub(super) fn add(
+pub(in crate::analysis) fn add(
     batch: &RecordBatch,
     event: Option<EventId>,
     (losses, switches): (LossVisits, bool),
@@ -133,7 +133,7 @@ pub(super) fn add(
 }
 
 /// The waits that are left of `all` without these.
-pub(super) fn other_waits(
+pub(in crate::analysis) fn other_waits(
     all: &FxHashMap<WaitKind, WaitSum>,
     without: &FxHashMap<WaitKind, WaitSum>,
 ) -> FxHashMap<WaitKind, WaitSum> {

@@ -44,6 +44,9 @@ fn event(name: &str, unit: &str) -> EventInfo {
         name: name.to_owned(),
         reset: INTERVAL as u64,
         unit: unit.to_owned(),
+        frequency: None,
+        enabled_ns: None,
+        running_ns: None,
         r#type: 1,
         config: 0,
         precise_requested: 0,
@@ -180,14 +183,14 @@ impl Maker {
             function_id: FunctionId(function),
             event: EventId(0),
             samples,
-            events: u64::from(samples) * INTERVAL as u64,
+            events: Some(u64::from(samples) * INTERVAL as u64),
             first_ns: TraceNs(self.now),
             last_ns: TraceNs(self.now + ns),
             span_ns: ns,
             self_ns: clock.then_some(ns as f64),
             self_stderr_ns: clock.then_some(4_000.0),
         };
-        self.writer.visit_function(&row).unwrap();
+        self.writer.visit_functions(&[row]).unwrap();
     }
 
     fn wait(&mut self, function: u32, state: &'static str, ns: i64) {

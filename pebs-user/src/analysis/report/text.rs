@@ -4,7 +4,7 @@
 //! number that is estimated has its samples beside it.
 
 mod account;
-mod lists;
+pub(in crate::analysis) mod lists;
 
 use std::fmt::Write;
 
@@ -12,9 +12,9 @@ use super::human::{UNKNOWN, count, events, maybe_time, percent, plural, safe, ti
 use super::model::{FunctionName, ProbeReport, Report, Row, SharedArg, SlowClass, SlowRule};
 
 /// Characters of a SPEC, a function and an argument that are shown.
-const SPEC_WIDTH: usize = 100;
-const NAME_WIDTH: usize = 48;
-const ARG_WIDTH: usize = 40;
+pub(in crate::analysis) const SPEC_WIDTH: usize = 100;
+pub(in crate::analysis) const NAME_WIDTH: usize = 48;
+pub(in crate::analysis) const ARG_WIDTH: usize = 40;
 
 /// Functions named in the line that says what carries the slow items.
 const CARRIERS: usize = 4;
@@ -35,7 +35,7 @@ pub fn render(report: &Report) -> String {
 }
 
 /// A line with a heading in a column of its own; nothing if there is nothing to say.
-fn line(out: &mut String, heading: &str, text: &str) {
+pub(in crate::analysis) fn line(out: &mut String, heading: &str, text: &str) {
     if !text.is_empty() {
         // Writing to a string can't fail.
         let _ = writeln!(out, "  {heading:<9} {text}");
@@ -59,7 +59,7 @@ fn section(out: &mut String, report: &Report, probe: &ProbeReport) {
 }
 
 /// What the rows count: items, unless these have several visits.
-fn noun(probe: &ProbeReport) -> &'static str {
+pub(crate) fn noun(probe: &ProbeReport) -> &'static str {
     if probe.items == Some(probe.visits) {
         "item"
     } else {
@@ -172,16 +172,17 @@ fn part_of_spread(probe: &ProbeReport, row: &Row) -> Option<f64> {
 
 fn durations(probe: &ProbeReport) -> String {
     probe.duration.map_or_else(String::new, |it| {
-        let shown = [
-            ("p50", it.p50_ns),
-            ("p90", it.p90_ns),
-            ("p99", it.p99_ns),
-            ("max", it.max_ns),
-        ];
-        shown
-            .map(|(name, ns)| format!("{name} {}", time(ns as f64)))
-            .join("   ")
+        quantiles([it.p50_ns, it.p90_ns, it.p99_ns, it.max_ns])
     })
+}
+
+/// Median, 90th and 99th percentile, and the largest, in words.
+pub(in crate::analysis) fn quantiles(ns: [i64; 4]) -> String {
+    let names = ["p50", "p90", "p99", "max"].into_iter().zip(ns);
+    let shown: Vec<String> = names
+        .map(|(name, ns)| format!("{name} {}", time(ns as f64)))
+        .collect();
+    shown.join("   ")
 }
 
 fn time_split(probe: &ProbeReport) -> String {
@@ -239,7 +240,7 @@ fn what(row: &Row) -> String {
     }
 }
 
-fn name(function: &FunctionName) -> String {
+pub(crate) fn name(function: &FunctionName) -> String {
     match function {
         FunctionName {
             name: Some(name),
@@ -266,7 +267,7 @@ fn name(function: &FunctionName) -> String {
 }
 
 /// The last part of a path.
-fn file_name(path: &str) -> &str {
+pub(in crate::analysis) fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 

@@ -89,7 +89,7 @@ impl Check {
 /// Every check, in the order in which one would mend them.
 #[must_use]
 pub fn evaluate(facts: &Facts) -> Vec<Check> {
-    let all: [fn(&Facts) -> Check; 26] = [
+    let all: [fn(&Facts) -> Check; 27] = [
         kernel::version,
         limits::capabilities,
         limits::paranoid,
@@ -110,6 +110,7 @@ pub fn evaluate(facts: &Facts) -> Vec<Check> {
         sampling::pmu,
         sampling::precision,
         sampling::automatic,
+        sampling::calibration,
         sampling::watchdog,
         limits::rates,
         limits::kernel_symbols,

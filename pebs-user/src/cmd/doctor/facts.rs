@@ -63,6 +63,8 @@ pub struct Facts {
     pub breakpoints: Answer,
     /// What `auto` becomes, or why nothing opens.
     pub automatic: Result<Automatic, String>,
+    /// What is known of the cost of its samples.
+    pub calibration: String,
     /// Where tracefs is mounted.
     pub tracefs: Option<String>,
     /// Where the eBPF file system is mounted.
@@ -76,7 +78,12 @@ impl Facts {
         let host = Host::probe(Path::new("/"));
         let types = fs::read("/sys/kernel/btf/vmlinux");
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let automatic = automatic(&host);
+        let sampled = automatic
+            .as_ref()
+            .map_or("cpu-clock", |it| it.name.as_str());
         Self {
+            calibration: crate::cmd::calibrate::describe(&host, sampled),
             btf: types.as_ref().map_or_else(file_answer, |_| Answer::Yes),
             tracepoints: types
                 .as_ref()
@@ -87,7 +94,7 @@ impl Facts {
             sample_program: program(ProgramType::PerfEvent),
             clock: event(&host, "cpu-clock"),
             breakpoints: event(&host, &own_breakpoint()),
-            automatic: automatic(&host),
+            automatic,
             tracefs: mounted(&mounts, "tracefs"),
             bpffs: mounted(&mounts, "bpf"),
             host,
@@ -116,6 +123,7 @@ impl Facts {
             clock: Answer::Yes,
             breakpoints: Answer::Yes,
             automatic: Ok(automatic),
+            calibration: String::new(),
             tracefs: None,
             bpffs: None,
         }

@@ -146,6 +146,11 @@ pub(super) fn automatic(facts: &Facts) -> Check {
     }
 }
 
+/// Without one everything works, so it is no fault.
+pub(super) fn calibration(facts: &Facts) -> Check {
+    Check::ok("cost of a sample", &facts.calibration)
+}
+
 pub(super) fn watchdog(facts: &Facts) -> Check {
     match facts.host.limits.nmi_watchdog {
         Some(true) if facts.host.core_pmu().is_some() => Check::degraded(

@@ -3,8 +3,10 @@
 use std::path::Path;
 
 use super::plan::Plan;
+use crate::collect::calibrate::saved::{Calibration, Folder, Found};
 use crate::collect::calibrate::{self, UnitCosts, Wanted};
 use crate::collect::overhead::Window;
+use crate::collect::session::Transport;
 use crate::pipeline::{Load, Outcome};
 use crate::pmu::open::UprobePmu;
 use crate::store::run::CostInfo;
@@ -16,25 +18,81 @@ const HEAVY: f64 = 0.25;
 /// Share of the CPU that a gentler reset value would take.
 const GENTLE: f64 = 0.05;
 
-/// Measures what a mark at each class of probed instruction and a sample cost on this machine.
-pub(super) fn measure(plan: &Plan) -> UnitCosts {
+/// What a mark and a sample cost, and how that is known.
+#[derive(Default)]
+pub(super) struct Known {
+    pub units: UnitCosts,
+    /// The calibration that they come from, if there is one.
+    pub calibration: Option<Box<Calibration>>,
+    /// A calibration that is ignored, and why.
+    pub note: Option<String>,
+}
+
+impl Known {
+    /// As `trace.json` says it.
+    pub fn source(&self) -> String {
+        match &self.calibration {
+            Some(calibration) => format!("calibrated {}", calibration.day()),
+            None => "measured before the run".to_owned(),
+        }
+    }
+}
+
+/// Finds out what a mark at each class of probed instruction and a sample cost on this machine: from the
+/// calibration of the event if there is one, else by measuring it now.
+pub(super) fn measure(plan: &Plan) -> Known {
     let Some(pmu) = UprobePmu::read(Path::new("/")) else {
-        return UnitCosts::default();
+        return Known::default();
     };
+    let (calibration, note) = load(plan);
     let classes: Vec<_> = sites(plan)
         .filter(|site| !site.uretprobe)
         .map(|site| site.class)
         .collect();
     let uretprobes = sites(plan).any(|site| site.uretprobe);
-    calibrate::measure(
+    let marks = calibration.as_ref().map(|it| it.marks).unwrap_or_default();
+    let classes: Vec<_> = classes
+        .into_iter()
+        .filter(|class| marks.of(*class).is_none())
+        .collect();
+    let mut units = calibrate::measure(
         &pmu,
         Wanted {
             classes: &classes,
-            uretprobes,
-            page_faults: plan.page_faults,
+            uretprobes: uretprobes && marks.uretprobe_ns.is_none(),
+            page_faults: plan.page_faults && marks.page_fault_ns.is_none(),
             event: plan.events.first(),
+            sample: calibration.is_none(),
         },
-    )
+    );
+    if let Some(calibration) = &calibration {
+        calibration.apply(&mut units);
+    }
+    let buffered = plan
+        .events
+        .iter()
+        .any(|event| event.is_buffered(&plan.host));
+    if plan.transport.how == Transport::Bulk && buffered {
+        // All that was measured are samples with an interrupt each.
+        units.sample_ns = None;
+    }
+    Known {
+        units,
+        calibration,
+        note,
+    }
+}
+
+/// The calibration of the first event, and what to say of one that is ignored.
+fn load(plan: &Plan) -> (Option<Box<Calibration>>, Option<String>) {
+    let (Some(folder), Some(event)) = (Folder::of_user(), plan.events.first()) else {
+        return (None, None);
+    };
+    match folder.load(&plan.host, &event.name) {
+        Found::Good(calibration) => (Some(calibration), None),
+        Found::Nothing => (None, None),
+        Found::Ignored(note) => (None, Some(note)),
+    }
 }
 
 fn sites(plan: &Plan) -> impl Iterator<Item = &Site> {

@@ -5,12 +5,14 @@ use std::process::ExitCode;
 
 use pebs_common::record::Role;
 
+use super::Counting;
 use super::plan::Plan;
 use super::run::Recorded;
 use crate::analysis::baseline::Rule;
 use crate::cmd::report::{self, Format};
 use crate::collect::calibrate::UnitCosts;
 use crate::pipeline::{Keep, Outcome};
+use crate::pmu::open::Times;
 use crate::say;
 use crate::store::run::{EventInfo, HostInfo, KeepInfo, ProbeInfo, RunInfo, SiteInfo};
 use crate::store::schema::SCHEMA_VERSION;
@@ -33,7 +35,7 @@ pub(super) fn run_info(plan: &Plan, origin: KtimeNs) -> RunInfo {
         monotonic_ns: origin.0,
         duration_ns: None,
         events: events(plan),
-        transport: "bpf".to_owned(),
+        transport: plan.transport.how.name().to_owned(),
         transport_reason: plan.transport_reason(),
         clock_error: None,
         probes: plan.probes.probes.iter().map(probe_info).collect(),
@@ -43,8 +45,10 @@ pub(super) fn run_info(plan: &Plan, origin: KtimeNs) -> RunInfo {
         keep: keep_info(plan.keep),
         ledger: None,
         cost: None,
+        unit_costs: None,
         max_overhead: None,
         resets: Vec::new(),
+        import: None,
         notes: plan
             .notes
             .iter()
@@ -94,6 +98,9 @@ fn events(plan: &Plan) -> Vec<EventInfo> {
             name: event.name.clone(),
             reset: event.reset.0.get(),
             unit: event.unit.to_owned(),
+            frequency: None,
+            enabled_ns: None,
+            running_ns: None,
             r#type: event.attr.type_,
             config: event.attr.config,
             precise_requested: event.precise_requested,
@@ -102,6 +109,26 @@ fn events(plan: &Plan) -> Vec<EventInfo> {
         }
     };
     plan.events.iter().enumerate().map(one).collect()
+}
+
+/// Part of its time that an event must have been counted for its counts to be taken as they are.
+const WHOLE: f64 = 0.99;
+
+/// Stores how long each event was counted, and says of which it was not all the time.
+pub(super) fn note_times(info: &mut RunInfo, times: &[Option<Times>]) {
+    for (event, times) in info.events.iter_mut().zip(times) {
+        let Some(times) = times else { continue };
+        (event.enabled_ns, event.running_ns) = (Some(times.enabled_ns), Some(times.running_ns));
+        let part = times.running_ns as f64 / times.enabled_ns.max(1) as f64;
+        if times.enabled_ns > 0 && part < WHOLE {
+            info.notes.push(format!(
+                "{} was counted {:.0} % of the time: it took turns with others or was throttled, and has \
+                 fewer samples by as much",
+                event.name,
+                part * 100.0
+            ));
+        }
+    }
 }
 
 fn probe_info(probe: &crate::target::probe::Probe) -> ProbeInfo {
@@ -180,7 +207,7 @@ fn close(plan: &Plan, outcome: Outcome, mut info: RunInfo, costs: &UnitCosts) ->
 
 /// Closes the trace, and says nothing. Gives what `trace.json` says.
 pub(super) fn close_silently(plan: &Plan, recorded: Recorded) -> anyhow::Result<RunInfo> {
-    let closed = close(plan, recorded.outcome, recorded.info, &recorded.costs);
+    let closed = close(plan, recorded.outcome, recorded.info, &recorded.costs.units);
     if let Some(error) = closed.cut {
         return Err(error.into());
     }
@@ -191,9 +218,38 @@ pub(super) fn close_silently(plan: &Plan, recorded: Recorded) -> anyhow::Result<
     }
 }
 
+/// Closes the trace of a run that only counted, however it ended, and says nothing.
+pub(super) fn close_counted(plan: Plan, recorded: Recorded) -> anyhow::Result<Counting> {
+    let Recorded {
+        outcome,
+        info,
+        costs,
+        times,
+        ended_by,
+        ..
+    } = recorded;
+    let closed = close(&plan, outcome, info, &costs.units);
+    if let Some(error) = closed.cut {
+        return Err(error.into());
+    }
+    Ok(Counting {
+        source: costs.source(),
+        no_item: no_item_hint(&plan),
+        host: plan.host,
+        events: plan.events,
+        times,
+        units: costs.units,
+        calibration: costs.calibration,
+        note: costs.note,
+        info: closed.info,
+        visits: closed.visits,
+        ended_by,
+    })
+}
+
 /// Closes the trace, prints the report and what a person has to know, gives the exit code.
 pub(super) fn finish(plan: &Plan, recorded: Recorded) -> ExitCode {
-    let closed = close(plan, recorded.outcome, recorded.info, &recorded.costs);
+    let closed = close(plan, recorded.outcome, recorded.info, &recorded.costs.units);
     // The trace is there, whatever becomes of its report.
     if let Err(error) = report::print(&plan.output, plan.format) {
         say!("error: {}", crate::cmd::one_line(&error));

@@ -36,25 +36,7 @@ pub(super) fn bounds(
             "give one --event: what a sample costs is measured for one only".to_owned(),
         ));
     };
-    let known = match event.class {
-        EventClass::Clock | EventClass::Hardware { steady: true, .. } => true,
-        EventClass::Software => event.is_page_faults(),
-        EventClass::Breakpoint { .. } | EventClass::Hardware { .. } => false,
-    };
-    if !known {
-        let why = if matches!(event.class, EventClass::Breakpoint { .. }) {
-            "every hit of a breakpoint costs, whatever the reset value"
-        } else {
-            "what its samples cost cannot be measured beforehand"
-        };
-        bail!(Hinted::new(
-            format!(
-                "cannot keep --max-overhead with event '{}': {why}",
-                event.name
-            ),
-            "use a clock (cpu-clock), cycles, instructions or page-faults".to_owned(),
-        ));
-    }
+    check_known(event, "keep --max-overhead")?;
     let least = event.reset.0.get();
     let most = args.max_reset.unwrap_or(least.saturating_mul(SPAN));
     if most < least {
@@ -71,6 +53,27 @@ pub(super) fn bounds(
         least,
         most,
     }))
+}
+
+/// Refuses an event whose samples' cost can't be known.
+pub(super) fn check_known(event: &ResolvedEvent, what: &str) -> anyhow::Result<()> {
+    let known = match event.class {
+        EventClass::Clock | EventClass::Hardware { steady: true, .. } => true,
+        EventClass::Software => event.is_page_faults(),
+        EventClass::Breakpoint { .. } | EventClass::Hardware { .. } => false,
+    };
+    if known {
+        return Ok(());
+    }
+    let why = if matches!(event.class, EventClass::Breakpoint { .. }) {
+        "every hit of a breakpoint costs, whatever the reset value"
+    } else {
+        "what its samples cost cannot be measured beforehand"
+    };
+    bail!(Hinted::new(
+        format!("cannot {what} with event '{}': {why}", event.name),
+        "use a clock (cpu-clock), cycles, instructions or page-faults".to_owned(),
+    ))
 }
 
 /// The bounds in a line.

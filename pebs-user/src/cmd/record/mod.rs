@@ -9,11 +9,19 @@ mod governor;
 mod plan;
 mod run;
 mod status;
+mod transport;
 
 use std::process::ExitCode;
 
 use crate::cli::RecordArgs;
+use crate::collect::calibrate::UnitCosts;
+use crate::collect::calibrate::saved::Calibration;
+use crate::pmu::attr::ResolvedEvent;
+use crate::pmu::host::Host;
+use crate::pmu::open::Times;
 use crate::store::run::RunInfo;
+
+pub(super) use plan::grant;
 
 /// Records as the options say, and prints the report.
 ///
@@ -36,4 +44,45 @@ pub fn run_silently(args: &RecordArgs) -> anyhow::Result<RunInfo> {
     plan.voice = plan::Voice::Silent;
     let recorded = run::record(&mut plan)?;
     finish::close_silently(&plan, recorded)
+}
+
+/// What was counted while marks were made and no samples taken.
+pub struct Counting {
+    /// The machine.
+    pub host: Host,
+    /// Events.
+    pub events: Vec<ResolvedEvent>,
+    /// What each of them counted in the traced threads; `None` if it can't be read.
+    pub times: Vec<Option<Times>>,
+    /// What marks and samples cost.
+    pub units: UnitCosts,
+    /// How that is known.
+    pub source: String,
+    /// The calibration that it comes from, if there is one.
+    pub calibration: Option<Box<Calibration>>,
+    /// A calibration that is ignored, and why.
+    pub note: Option<String>,
+    /// What `trace.json` says: length, ledger, cost.
+    pub info: RunInfo,
+    /// Visits.
+    pub visits: u64,
+    /// What ended it.
+    pub ended_by: &'static str,
+    /// What to say if there was no item.
+    pub no_item: String,
+}
+
+/// Records as the options say, but without samples: events are only counted. The trace holds visits.
+///
+/// # Errors
+/// If it could not run or not write the whole trace.
+pub fn count(args: &RecordArgs) -> anyhow::Result<Counting> {
+    let mut plan = plan::Plan::make(args)?;
+    plan.voice = plan::Voice::Silent;
+    plan.counting = true;
+    if let Some(event) = plan.events.first() {
+        governor::check_known(event, "plan")?;
+    }
+    let recorded = run::record(&mut plan)?;
+    finish::close_counted(plan, recorded)
 }

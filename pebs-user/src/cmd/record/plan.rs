@@ -7,12 +7,15 @@ use std::time::Duration;
 use anyhow::bail;
 
 use super::governor;
+use super::transport::{self, Choice};
 use crate::cli::{KeepArg, RecordArgs, ReturnArg, SampleClock};
 use crate::cmd::report::Format;
 use crate::cmd::{Hinted, doctor};
 use crate::collect::overhead::Bounds;
-use crate::pipeline::Keep;
+use crate::collect::session::Transport;
+use crate::pipeline::{BulkOptions, Keep};
 use crate::pmu::attr::{self, EventClass, ResolvedEvent};
+use crate::pmu::counters;
 use crate::pmu::event::{EventKind, EventSpec};
 use crate::pmu::host::Host;
 use crate::pmu::limits;
@@ -47,6 +50,8 @@ pub struct Plan {
     pub probes: ProbeSet,
     /// Events, with the attr as granted.
     pub events: Vec<ResolvedEvent>,
+    /// How their samples come.
+    pub transport: Choice,
     /// Precision granted of each.
     pub granted: Vec<Granted>,
     /// Processes to trace; empty: every process that makes a mark.
@@ -85,6 +90,8 @@ pub struct Plan {
     pub warnings: Vec<Warning>,
     /// Whether to say what goes on.
     pub voice: Voice,
+    /// Whether events are only counted, not sampled.
+    pub counting: bool,
 }
 
 impl Plan {
@@ -123,7 +130,10 @@ impl Plan {
         };
         let probes = target::resolve(&args.uprobes, &options)?;
         check_columns(&probes.columns)?;
-        let output = args.output.clone().unwrap_or_else(default_output);
+        let output = args
+            .output
+            .clone()
+            .unwrap_or_else(crate::cmd::default_output);
         if output.exists() {
             bail!(Hinted::new(
                 format!(
@@ -144,13 +154,17 @@ impl Plan {
         let host = Host::probe(Path::new("/"));
         check_kernel(&host)?;
         let Granting {
-            events,
+            mut events,
             granted,
             notes: mut event_notes,
             warnings,
         } = resolve_events(args, &specs, reset, &host)?;
         let mut notes = probes.notes.clone();
         notes.append(&mut event_notes);
+        let transport = transport::choose(args, &mut events, &host)?;
+        if transport.how == Transport::Bulk {
+            notes.retain(|note| note != attr::NO_SAMPLE_TIME);
+        }
         let overhead = governor::bounds(args, &events)?;
         notes.extend(overhead.map(|bounds| governor::note(&bounds, &events)));
         let inlined = if args.inlined {
@@ -161,6 +175,7 @@ impl Plan {
         Ok(Self {
             probes,
             events,
+            transport,
             granted,
             pids,
             command: args.command_line.clone(),
@@ -178,11 +193,13 @@ impl Plan {
             symbolize: SymbolizeOptions {
                 inlined,
                 debug_dirs: None,
+                recorded: None,
             },
             keep,
             notes,
             warnings,
             voice: Voice::default(),
+            counting: false,
             host,
         })
     }
@@ -204,13 +221,14 @@ impl Plan {
             .iter()
             .map(|event| event.name.as_str())
             .collect();
-        let hardware = self.events.iter().any(|event| event.nmi);
-        let why = if hardware {
-            "one interrupt per sample, so that the eBPF program sees every one"
-        } else {
-            "software events and breakpoints come one interrupt per sample"
-        };
+        let why = &self.transport.why;
         format!("{} every {}: {why}", names.join(", "), self.resets())
+    }
+
+    /// How samples come in bulk, if they do.
+    #[must_use]
+    pub fn bulk_options(&self) -> Option<BulkOptions> {
+        transport::bulk_options(&self.transport, &self.events, self.pids.is_empty())
     }
 
     fn resets(&self) -> String {
@@ -223,9 +241,20 @@ impl Plan {
         each.join(", ")
     }
 
+    /// Says a remark, if anybody listens.
+    pub fn note(&self, text: &str) {
+        if self.voice == Voice::Aloud {
+            say!("note: {text}");
+        }
+    }
+
     /// Says on stderr what was granted.
     pub fn say(&self) {
-        say!("transport bpf: {}", self.transport_reason());
+        say!(
+            "transport {}: {}",
+            self.transport.how.name(),
+            self.transport_reason()
+        );
         for note in &self.notes {
             say!("note: {note}");
         }
@@ -325,23 +354,26 @@ fn resolve_events(
         }
         all.warnings
             .append(&mut reset::check_reset(&event, &host.limits)?);
-        if let Some(reason) = &granted.reason {
-            all.notes.push(format!("{}: {reason}", event.name));
-        }
+        all.warnings.extend(granted.warning(&event.name));
         all.notes.append(&mut event.notes);
+        all.warnings.append(&mut event.warnings);
         all.events.push(event);
         all.granted.push(granted);
+    }
+    if !args.multiplex {
+        counters::check(&all.events, host)?;
     }
     Ok(all)
 }
 
 /// Opens an event once, to see what the machine grants.
-fn grant(
+pub(in crate::cmd) fn grant(
     spec: &EventSpec,
     host: &Host,
     reset: ResetValue,
 ) -> anyhow::Result<(ResolvedEvent, Granted)> {
-    let own = Target::Thread(Tid(std::process::id()));
+    let tid = Tid(std::process::id());
+    let own = Target::Thread(tid);
     if spec.kind == EventKind::Auto {
         let auto = open::open_auto(spec.modifiers, host, reset, own)?;
         let mut event = auto.event;
@@ -363,14 +395,7 @@ fn grant(
     }
     let opened = open::open_stepping_down(&event, own)?;
     event.attr.set_precise_ip(opened.granted.precise.into());
+    let lower = open::settle_twins(&mut event, tid)?;
+    event.notes.extend(lower);
     Ok((event, opened.granted))
-}
-
-/// `./pebs-trace-YYYYmmdd-HHMMSS`, in UTC.
-fn default_output() -> PathBuf {
-    let now = std::time::SystemTime::now();
-    let text = humantime::format_rfc3339_seconds(now).to_string();
-    let digits =
-        |range: std::ops::Range<usize>| text.get(range).unwrap_or_default().replace(['-', ':'], "");
-    PathBuf::from(format!("pebs-trace-{}-{}", digits(0..10), digits(11..19)))
 }

@@ -13,12 +13,12 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::cost::Prices;
+use super::cost::{Known, Prices};
 use super::governor::{self, Governor};
 use super::plan::{Plan, Voice};
 use super::status::StatusLine;
 use crate::analysis::estimate::Pause;
-use crate::collect::calibrate::UnitCosts;
+use crate::collect::bulk::BulkRing;
 use crate::collect::command::{self, Held};
 use crate::collect::drain::{Cycle, Drain, now};
 use crate::collect::privileges;
@@ -26,6 +26,7 @@ use crate::collect::session::{Rings, Session, SessionPlan};
 use crate::collect::sideband::Sideband;
 use crate::pipeline::{Outcome, Pipeline, PipelineOptions, Progress};
 use crate::pmu::attr::EventClass;
+use crate::pmu::open::Times;
 use crate::say;
 use crate::store::run::RunInfo;
 use crate::store::writer::{TraceWriter, WriterOptions};
@@ -48,7 +49,9 @@ const FLUSH: Duration = Duration::from_secs(1);
 pub(super) struct Recorded {
     pub outcome: Outcome,
     pub info: RunInfo,
-    pub costs: UnitCosts,
+    pub costs: Known,
+    /// What each event has counted, and how long.
+    pub times: Vec<Option<Times>>,
     pub command: Option<ExitStatus>,
     pub ended_by: &'static str,
 }
@@ -83,20 +86,25 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
     let session_plan = session_plan(plan);
     session.open_events(&session_plan)?;
     let costs = super::cost::measure(plan);
-    let prices = Prices::new(plan, &costs);
+    let prices = Prices::new(plan, &costs.units);
     let governor = match (plan.overhead, plan.events.first()) {
-        (Some(bounds), Some(event)) => Some(Governor::new(bounds, event, &costs, &prices)?),
+        (Some(bounds), Some(event)) => Some(Governor::new(bounds, event, &costs.units, &prices)?),
         _ => None,
     };
     let origin = now();
     let mut info = super::finish::run_info(plan, origin);
+    info.unit_costs = Some(costs.source());
+    if let Some(note) = &costs.note {
+        plan.note(note);
+        info.notes.push(note.clone());
+    }
     let sideband = match Sideband::open(&plan.host.online) {
         Ok(sideband) => Some(sideband),
         Err(error) => {
             let note = format!(
                 "mappings are read from /proc only, as {error}: functions of processes that end at once may stay unnamed"
             );
-            say!("note: {note}");
+            plan.note(&note);
             info.notes.push(note);
             None
         }
@@ -107,8 +115,9 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
         ..WriterOptions::default()
     };
     let writer = TraceWriter::create(&plan.output, &info, options)?;
+    let rings = (rings, session.take_bulk_rings());
     let workers = Workers::start(plan, rings, sideband, writer, origin);
-    if let Some(pause) = costs.pause {
+    if let Some(pause) = costs.units.pause {
         let _ = workers.signals.pause.set(pause);
     }
     workers.wait_until_ready();
@@ -138,10 +147,13 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
     control.note_changes();
     let end = session.stop();
     session.flush_log();
+    let times = session.times();
+    super::finish::note_times(&mut info, &times);
     let outcome = workers.stop(end)?;
     drop(session);
     Ok(Recorded {
         costs,
+        times,
         outcome,
         info,
         command,
@@ -164,8 +176,10 @@ fn session_plan(plan: &Plan) -> SessionPlan<'_> {
         events: &plan.events,
         pids: &plan.pids,
         ring_bytes: plan.ring_bytes,
+        transport: plan.transport.how,
         switches: plan.switches,
         page_faults: plan.page_faults,
+        counting: plan.counting,
         log: tracing::enabled!(tracing::Level::TRACE),
     }
 }
@@ -219,7 +233,7 @@ struct Workers {
 impl Workers {
     fn start(
         plan: &Plan,
-        rings: Rings,
+        (rings, bulk): (Rings, Vec<BulkRing>),
         sideband: Option<Sideband>,
         writer: TraceWriter,
         origin: KtimeNs,
@@ -239,6 +253,7 @@ impl Workers {
         } = rings;
         let drain = Drain {
             rings,
+            bulk,
             counters,
             sideband,
             lag_ns,
@@ -257,6 +272,7 @@ impl Workers {
             max_samples: plan.max_samples,
             symbolize: plan.symbolize.clone(),
             keep: plan.keep,
+            bulk: plan.bulk_options(),
             interval: plan.segment,
         };
         let (probes, pids) = (plan.probes.clone(), plan.pids.clone());

@@ -78,7 +78,8 @@ impl Kernel {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let settings = Settings {
             scope: Scope::Table,
-            exclude_kernel: false,
+            exclude_kernel: 0,
+            exclude_user: 0,
             perf_clock_events: 0,
             sample_limit: u64::MAX,
             switches: false,
@@ -164,6 +165,7 @@ impl Draining {
         let waiting_bytes = Arc::new(AtomicUsize::new(0));
         let stop = Arc::new(AtomicBool::new(false));
         let drain = Drain {
+            bulk: Vec::new(),
             rings,
             counters: kernel.counters(),
             sideband: None,

@@ -5,13 +5,25 @@ use crate::pmu::sysfs::TermError;
 /// An event or reset value that this machine can't do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EventError {
-    /// No such name anywhere.
-    #[error("unknown event '{event}'")]
+    /// No such name on this machine.
+    #[error("unknown event '{event}'{}", if elsewhere.is_empty() { "" } else { " on this CPU" })]
     Unknown {
         /// As typed.
         event: String,
         /// Closest names, best first.
         nearest: Vec<String>,
+        /// CPUs that have it.
+        elsewhere: Vec<String>,
+    },
+    /// One kind of a hybrid CPU's cores lacks the event.
+    #[error("event '{event}' is not on the cores of {pmu}")]
+    NotOnAllCores {
+        /// As typed.
+        event: String,
+        /// The PMU of the cores without it.
+        pmu: String,
+        /// PMUs of the cores with it.
+        having: Vec<String>,
     },
     /// The event needs a hardware PMU.
     #[error("event '{event}' can't be counted: {reason}")]
@@ -87,12 +99,19 @@ impl EventError {
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         Some(match self {
-            Self::Unknown { nearest, .. } if !nearest.is_empty() => {
-                format!("did you mean {}?", nearest.join(", "))
+            Self::Unknown {
+                nearest, elsewhere, ..
+            } if !nearest.is_empty() || !elsewhere.is_empty() => suggestion(nearest, elsewhere),
+            Self::NotOnAllCores { event, having, .. } => {
+                let one = having.first().map_or("", String::as_str);
+                format!(
+                    "--event {one}/{event}/ samples the other cores alone; \
+                     cycles, instructions and auto are on all"
+                )
             }
             Self::Unknown { .. } => {
-                "an event is auto, cpu-clock, page-faults, cycles:pp, cpu/event=0xc2,umask=0x1/pp, \
-                 r01c2 or mem:BIN:FUNC:x"
+                "'pebs-trace events' lists what there is here; or give a code: \
+                 cpu/event=0xc2,umask=0x1/pp, r01c2, mem:BIN:FUNC:x"
                     .into()
             }
             Self::NoPmu { .. }
@@ -116,6 +135,27 @@ impl EventError {
             Self::ResetTooLarge { .. } => "the default is --reset 16000".into(),
         })
     }
+}
+
+/// Names that are near, and where the name itself exists.
+fn suggestion(nearest: &[String], elsewhere: &[String]) -> String {
+    /// More CPUs than this would fill the line.
+    const SHOWN: usize = 6;
+    let mut parts = Vec::new();
+    if !nearest.is_empty() {
+        parts.push(format!("did you mean {}?", nearest.join(", ")));
+    }
+    if !elsewhere.is_empty() {
+        let shown = elsewhere[..elsewhere.len().min(SHOWN)].join(", ");
+        let more = elsewhere.len().saturating_sub(SHOWN);
+        let rest = if more == 0 {
+            String::new()
+        } else {
+            format!(" and {more} more")
+        };
+        parts.push(format!("it exists on {shown}{rest}"));
+    }
+    parts.join(" ")
 }
 
 fn suffix(reason: Option<&str>) -> String {

@@ -278,6 +278,93 @@ fn refusals() {
     );
 }
 
+/// A name that another CPU has, that one kind of cores has, or that is near to one: each is told apart.
+#[test]
+fn names_that_are_not_here() {
+    let cases = [
+        (
+            fixtures::ice_lake(),
+            "uops_retired.all:pp",
+            "unknown event 'uops_retired.all' on this CPU",
+            "it exists on alderlake",
+        ),
+        (
+            fixtures::skylake(),
+            "mem_load_retired.l1_mis",
+            "unknown event 'mem_load_retired.l1_mis'",
+            "did you mean mem_load_retired.l1_miss",
+        ),
+        (
+            fixtures::skylake(),
+            "cpu/uops_retired.slots/",
+            "unknown event 'uops_retired.slots' on this CPU",
+            "icelake",
+        ),
+        (
+            fixtures::zen4(),
+            "uops_retired.all",
+            "unknown event 'uops_retired.all' on this CPU",
+            "broadwell",
+        ),
+        (
+            fixtures::bare_guest(),
+            "uops_retired.all:pp",
+            "event 'uops_retired.all' can't be counted: no hardware PMU here",
+            "cpu-clock",
+        ),
+        (
+            fixtures::alder_lake(),
+            "mem_load_retired.l1_miss:pp",
+            "event 'mem_load_retired.l1_miss' is not on the cores of cpu_atom",
+            "--event cpu_core/mem_load_retired.l1_miss/",
+        ),
+        (
+            fixtures::alder_lake(),
+            "cpu_atom/mem_load_retired.l1_miss/pp",
+            "event 'mem_load_retired.l1_miss' is not on the cores of cpu_atom",
+            "cpu_core",
+        ),
+        (
+            fixtures::alder_lake(),
+            "cpu/cycles/",
+            "unknown PMU 'cpu'",
+            "cpu_atom, cpu_core",
+        ),
+        (
+            fixtures::skylake(),
+            "cpu/cycles,umask=1/",
+            "PMU cpu has no term 'umask'",
+            "period",
+        ),
+    ];
+    for (host, event, message, hint) in cases {
+        let error = try_resolve(&host, event).unwrap_err();
+        assert!(error.to_string().starts_with(message), "{event}: {error}");
+        let said = error.hint().unwrap();
+        assert!(said.contains(hint), "{event}: {said}");
+        assert!(!said.contains('\n') && said.len() < 250, "one line: {said}");
+    }
+}
+
+/// A precise level that the vendor does not back is warned of, not refused.
+#[test]
+fn doubtful_precision() {
+    let host = fixtures::skylake();
+    let warnings = |event: &str| resolved(&host, event).warnings;
+    let warning = &warnings("l2_rqsts.miss:pp")[0];
+    assert!(warning.text.contains("does not call l2_rqsts.miss precise"));
+    let warning = &warnings("mem_trans_retired.load_latency_gt_64")[0];
+    assert!(warning.text.contains("only when precise"), "{warning:?}");
+    for event in [
+        "l2_rqsts.miss",
+        "uops_retired.all:pp",
+        "cycles:pp",
+        "r01c2:pp",
+    ] {
+        assert_eq!(warnings(event), [], "{event}");
+    }
+}
+
 /// Threads are followed into their children; idle time of a CPU is nobody's.
 #[test]
 fn targets() {

@@ -88,6 +88,28 @@ impl SoftwareEvent {
         )
     }
 
+    /// Every event.
+    pub fn all() -> impl Iterator<Item = Self> {
+        Self::TABLE.iter().map(|row| row.0)
+    }
+
+    /// What it counts, one line.
+    #[must_use]
+    pub const fn description(self) -> &'static str {
+        match self {
+            Self::CpuClock => "Time of a CPU, ns",
+            Self::TaskClock => "Time that a thread runs, ns",
+            Self::PageFaults => "Page faults of both kinds",
+            Self::ContextSwitches => "Changes of the running thread",
+            Self::CpuMigrations => "Moves of a thread to another CPU",
+            Self::MinorFaults => "Page faults served without I/O",
+            Self::MajorFaults => "Page faults that read from a disk",
+            Self::AlignmentFaults => "Unaligned accesses that the kernel mended",
+            Self::EmulationFaults => "Instructions that the kernel emulated",
+            Self::CgroupSwitches => "Switches between cgroups",
+        }
+    }
+
     fn row(self) -> &'static (Self, u64, &'static str, Option<&'static str>) {
         let at = Self::TABLE.iter().position(|row| row.0 == self);
         &Self::TABLE[at.unwrap_or_default()]
@@ -154,10 +176,38 @@ impl HardwareEvent {
             .map(|row| row.0)
     }
 
+    /// Every event, in the order of the kernel's numbers.
+    pub fn all() -> impl Iterator<Item = Self> {
+        Self::TABLE.iter().map(|row| row.0)
+    }
+
     /// perf's name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         Self::TABLE[self as usize].1
+    }
+
+    /// The name of its file in a PMU's `events/` folder.
+    #[must_use]
+    pub const fn sysfs_name(self) -> &'static str {
+        Self::TABLE[self as usize].2
+    }
+
+    /// What it counts, one line.
+    #[must_use]
+    pub const fn description(self) -> &'static str {
+        match self {
+            Self::Cycles => "Cycles at the CPU's current frequency",
+            Self::Instructions => "Instructions retired",
+            Self::CacheReferences => "Accesses of the last level cache",
+            Self::CacheMisses => "Misses of the last level cache",
+            Self::Branches => "Branches retired",
+            Self::BranchMisses => "Branches mispredicted",
+            Self::BusCycles => "Cycles of the bus",
+            Self::StalledFrontend => "Cycles in which the front end delivered nothing",
+            Self::StalledBackend => "Cycles in which the back end took nothing",
+            Self::RefCycles => "Cycles at the nominal frequency",
+        }
     }
 
     /// `perf_event_attr.config` under `PERF_TYPE_HARDWARE`.
@@ -228,6 +278,35 @@ const CACHE_OPS: [(CacheOp, bool, &str); 6] = [
 ];
 
 impl CacheEvent {
+    /// Every event; a CPU has a part of them.
+    pub fn all() -> impl Iterator<Item = Self> {
+        CACHES.iter().flat_map(|&(level, _)| {
+            let ops = CACHE_OPS.iter();
+            ops.map(move |&(op, misses, _)| Self { level, op, misses })
+        })
+    }
+
+    /// What it counts, one line.
+    #[must_use]
+    pub fn description(self) -> String {
+        let op = match self.op {
+            CacheOp::Load => "Loads",
+            CacheOp::Store => "Stores",
+            CacheOp::Prefetch => "Prefetches",
+        };
+        let place = match self.level {
+            CacheLevel::L1Data => "the first level data cache",
+            CacheLevel::L1Instructions => "the first level instruction cache",
+            CacheLevel::LastLevel => "the last level cache",
+            CacheLevel::DataTlb => "the translation of data addresses",
+            CacheLevel::InstructionTlb => "the translation of instruction addresses",
+            CacheLevel::Branch => "the branch prediction",
+            CacheLevel::Node => "the memory of a node",
+        };
+        let how = if self.misses { "that missed" } else { "of" };
+        format!("{op} {how} {place}, where the CPU has them")
+    }
+
     /// The event with that name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
@@ -265,16 +344,7 @@ pub(super) fn fixed() -> impl Iterator<Item = String> {
         .iter()
         .flat_map(|row| std::iter::once(row.2).chain(row.3));
     let hardware = HardwareEvent::TABLE.iter().flat_map(|row| [row.1, row.2]);
-    let caches = CACHES.iter().flat_map(|(level, _)| {
-        CACHE_OPS.iter().map(|&(op, misses, _)| {
-            CacheEvent {
-                level: *level,
-                op,
-                misses,
-            }
-            .to_string()
-        })
-    });
+    let caches = CacheEvent::all().map(|event| event.to_string());
     std::iter::once("auto")
         .chain(software)
         .chain(hardware)

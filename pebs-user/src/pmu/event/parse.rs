@@ -10,7 +10,7 @@ use super::{
 pub(super) const PERIOD: &str = "period";
 
 /// Term that names the event in output.
-const NAME: &str = "name";
+pub(super) const NAME: &str = "name";
 
 /// A fault: where, what, and what to type instead.
 struct Fault {
@@ -120,19 +120,35 @@ fn name_kind(name: Piece<'_>) -> Parsed<EventKind> {
     if let Some(kind) = fixed {
         return Ok(kind);
     }
-    if let Some(at) = text.find(',') {
-        let advice = "give each event its own --event";
-        return fault(name.offset + at, "unexpected ','", advice);
+    if let Some((head, rest)) = name.split(',') {
+        return with_terms(head, rest);
     }
     if let Some(code) = raw(text) {
         return Ok(EventKind::Raw(code));
     }
     identifier(name, "an event name")?;
-    Ok(EventKind::Alias(text.to_owned()))
+    Ok(EventKind::Alias {
+        name: text.to_owned(),
+        terms: Vec::new(),
+    })
 }
 
-/// `rHEX`, with 1 to 16 digits.
-fn raw(text: &str) -> Option<u64> {
+/// `NAME,TERM=...`; a list of events is no such thing.
+fn with_terms(name: Piece<'_>, rest: Piece<'_>) -> Parsed<EventKind> {
+    let alone = matches!(name_kind(name)?, EventKind::Alias { .. });
+    if !alone || !rest.text.contains('=') {
+        let advice = "give each event its own --event";
+        return fault(name.end(), "unexpected ','", advice);
+    }
+    Ok(EventKind::Alias {
+        name: name.text.to_owned(),
+        terms: terms(rest)?,
+    })
+}
+
+/// The code of `rHEX`, with 1 to 16 digits.
+#[must_use]
+pub fn raw(text: &str) -> Option<u64> {
     let digits = text.strip_prefix('r')?;
     let hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     (hex && (1..=16).contains(&digits.len()))
@@ -428,6 +444,8 @@ mod tests {
             ("cpu/mem-loads,ldlat=30/P", "cpu/mem-loads,ldlat=0x1e/P"),
             ("ibs_op//", "ibs_op//"),
             ("mem-loads:p", "mem-loads:p"),
+            ("mem-loads,ldlat=64:P", "mem-loads,ldlat=0x40:P"),
+            ("MEM_LOAD_RETIRED.L1_MISS", "MEM_LOAD_RETIRED.L1_MISS"),
             ("mem:0x1000", "mem:0x1000:rw"),
             ("mem:0x1000/8:w:u", "mem:0x1000/8:w:u"),
             ("mem:main:x", "mem:main:x"),

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
+use super::holders::{Holder, holders};
 use crate::pmu::limits;
 
 /// What was being opened.
@@ -79,6 +80,8 @@ pub struct OpenError {
     pub kind: OpenErrorKind,
     /// The kernel's error number; `None` if the kernel was not reached.
     pub errno: Option<i32>,
+    /// Who has perf events open, where that may be the reason.
+    pub holders: Vec<Holder>,
     message: String,
 }
 
@@ -88,11 +91,16 @@ impl OpenError {
         let errno = error.raw_os_error();
         let kind = errno.map_or(OpenErrorKind::Other, classify);
         let message = error.to_string();
+        let holders = match kind {
+            OpenErrorKind::Busy { .. } => holders(Path::new("/"), std::process::id()),
+            _ => Vec::new(),
+        };
         Self {
             attempt,
             what,
             kind,
             errno,
+            holders,
             message,
         }
     }
@@ -151,6 +159,10 @@ impl OpenError {
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self.attempt {
+            Attempt::Event if !self.holders.is_empty() => {
+                let names: Vec<String> = self.holders.iter().map(Holder::to_string).collect();
+                Some(busy_hint(self.kind, &names.join(", ")))
+            }
             Attempt::Event => event_hint(self.kind),
             Attempt::Uprobe => uprobe_hint(self.kind).or_else(|| event_hint(self.kind)),
         }
@@ -186,6 +198,22 @@ fn classify(errno: i32) -> OpenErrorKind {
         libc::EIO | libc::ENOEXEC => OpenErrorKind::Instruction,
         _ => OpenErrorKind::Other,
     }
+}
+
+/// Who holds counters, by name.
+fn busy_hint(kind: OpenErrorKind, names: &str) -> String {
+    let watchdog = matches!(
+        kind,
+        OpenErrorKind::Busy {
+            nmi_watchdog: Some(true)
+        }
+    );
+    let first = if watchdog {
+        "kernel.nmi_watchdog is 1 and holds a counter on each CPU: 'sudo sysctl kernel.nmi_watchdog=0'; "
+    } else {
+        ""
+    };
+    format!("{first}perf events are held by {names}: end one of them, or wait")
 }
 
 fn event_hint(kind: OpenErrorKind) -> Option<String> {
@@ -363,6 +391,22 @@ mod tests {
             assert_eq!(unique.len(), hints.len(), "{hints:#?}");
         }
         assert_eq!(error(Attempt::Event, libc::EINTR).hint(), None);
+    }
+
+    /// A busy counter's hint names who holds some.
+    #[test]
+    fn busy_names_holders() {
+        let mut error = error(Attempt::Event, libc::EBUSY);
+        error.kind = OpenErrorKind::Busy {
+            nmi_watchdog: Some(true),
+        };
+        error.holders = vec![Holder {
+            pid: crate::units::Pid(41),
+            name: "perf".into(),
+        }];
+        let hint = error.hint().unwrap();
+        assert!(hint.contains("nmi_watchdog=0"), "{hint}");
+        assert!(hint.contains("held by perf (pid 41)"), "{hint}");
     }
 
     /// Hints have the value that was seen, and a command that fits it.

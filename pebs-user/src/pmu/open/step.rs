@@ -5,7 +5,8 @@ use crate::pmu::attr::{EventError, ResolvedEvent};
 use crate::pmu::auto;
 use crate::pmu::event::Modifiers;
 use crate::pmu::host::Host;
-use crate::units::ResetValue;
+use crate::pmu::reset::Warning;
+use crate::units::{ResetValue, Tid};
 
 /// A counter that was opened, disabled, and its precision.
 #[derive(Debug)]
@@ -26,6 +27,27 @@ pub struct Granted {
     pub reason: Option<String>,
 }
 
+impl Granted {
+    /// What to say of an event that was granted less precision than was asked for.
+    #[must_use]
+    pub fn warning(&self, event: &str) -> Option<Warning> {
+        let reason = self.reason.as_ref()?;
+        let hint = match self.precise {
+            0 => {
+                "samples skid past the instruction; 'pebs-trace doctor' shows the precise ceiling, \
+                 'pebs-trace events' what is precise"
+            }
+            _ => {
+                "ask for this level to be rid of the warning; 'pebs-trace doctor' shows the ceiling"
+            }
+        };
+        Some(Warning {
+            text: format!("{event} has precise level {}: {reason}", self.precise),
+            hint: hint.to_owned(),
+        })
+    }
+}
+
 /// Opens an event; on `EOPNOTSUPP` or `EINVAL` steps the precise level down to what is granted.
 ///
 /// Only hardware events have a precise level, so all others are opened once.
@@ -40,6 +62,26 @@ pub fn open_stepping_down(event: &ResolvedEvent, target: Target) -> Result<Opene
         PerfEvent::open(&attr, target, &event.name)
     })
     .map(|(counter, granted)| Opened { counter, granted })
+}
+
+/// Opens the other kinds of cores of a hybrid CPU, and notes the level that each grants. Gives what is lower
+/// than what was asked for.
+///
+/// # Errors
+/// One of them can't be opened at any level.
+pub fn settle_twins(event: &mut ResolvedEvent, tid: Tid) -> Result<Vec<String>, OpenError> {
+    let attrs = event.attrs_for(Target::Thread(tid)).into_iter().skip(1);
+    let mut reasons = Vec::new();
+    for (mut attr, twin) in attrs.zip(&mut event.twins) {
+        let what = format!("{} ({})", event.name, twin.pmu);
+        let (_, granted) = step_down(twin.precise, |level| {
+            attr.set_precise_ip(level.into());
+            PerfEvent::open(&attr, Target::Thread(tid), &what)
+        })?;
+        twin.precise = granted.precise;
+        reasons.extend(granted.reason.map(|why| format!("on {}: {why}", twin.pmu)));
+    }
+    Ok(reasons)
 }
 
 /// The search itself, apart from the kernel.
@@ -127,7 +169,14 @@ pub fn open_auto(
                 continue;
             }
         };
-        match open_stepping_down(&event, target) {
+        let opened = open_stepping_down(&event, target).and_then(|opened| {
+            if let Target::Thread(tid) = target {
+                let lower = settle_twins(&mut event, tid)?;
+                event.notes.extend(lower);
+            }
+            Ok(opened)
+        });
+        match opened {
             Ok(opened) if opened.granted.precise >= candidate.min_precise => {
                 event.notes.append(&mut passed);
                 return Ok(Auto { event, opened });
@@ -183,6 +232,19 @@ mod tests {
             granted.reason.as_deref(),
             Some("precise level 2 was refused: not supported by this CPU")
         );
+    }
+
+    /// What was lowered is warned of, with the level and what it means.
+    #[test]
+    fn lowered_is_warned_of() {
+        let mut tries = 0;
+        let (_, granted) = step_down(2, granting(0, &mut tries)).unwrap();
+        let warning = granted.warning("cycles:pp").unwrap();
+        let expect =
+            "cycles:pp has precise level 0: precise level 1 was refused: not supported by this CPU";
+        assert_eq!(warning.text, expect);
+        assert!(warning.hint.contains("skid"), "{}", warning.hint);
+        assert_eq!(Granted::default().warning("cycles"), None);
     }
 
     /// What is granted at once has no reason.

@@ -12,13 +12,14 @@ const PAGE_ROWS: usize = 4096;
 /// Addresses in the dictionary at most: 1 MiB. A row group ends when it is full.
 const DICTIONARY: usize = 1 << 17;
 
-/// Slots of the table of recent addresses.
-const RECENT: usize = 1 << 13;
+/// Slots of the table of recent addresses: 256 KiB, within the L2 cache of a core.
+const RECENT: usize = 1 << 14;
 
 /// The addresses of a column chunk.
 #[derive(Debug)]
 pub(in crate::store) struct Addresses {
-    /// Address and index, where the address was last seen; index `u32::MAX`: none.
+    /// Address and index, where the address was last seen; index `u32::MAX`: none. Two places for each
+    /// address, side by side: a new one takes the second, and what was there the first.
     recent: Box<[(u64, u32)]>,
     index_of: FxHashMap<u64, u32>,
     /// Addresses by index.
@@ -45,17 +46,30 @@ impl Addresses {
     pub(in crate::store) fn push(&mut self, address: u64) -> bool {
         // Source: Knuth, The Art of Computer Programming, volume 3, 6.4 (multiplicative hashing).
         let hash = address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - RECENT.ilog2());
-        let slot = &mut self.recent[hash as usize % RECENT];
-        if slot.0 != address || slot.1 == u32::MAX {
-            let next = self.dictionary.len() as u32;
-            let index = *self.index_of.entry(address).or_insert(next);
-            if index == next {
-                self.dictionary.push(address);
-            }
-            *slot = (address, index);
-        }
-        self.indices.push(slot.1);
+        let place = (hash as usize % RECENT) & !1;
+        let [first, second] = [self.recent[place], self.recent[place + 1]];
+        let (found, index) = if second.0 == address { second } else { first };
+        let known = found == address && index != u32::MAX;
+        let index = if known {
+            index
+        } else {
+            self.find(address, place)
+        };
+        self.indices.push(index);
         self.indices.len() == PAGE_ROWS
+    }
+
+    /// Index of an address that was not seen lately.
+    #[inline(never)]
+    fn find(&mut self, address: u64, place: usize) -> u32 {
+        let next = self.dictionary.len() as u32;
+        let index = *self.index_of.entry(address).or_insert(next);
+        if index == next {
+            self.dictionary.push(address);
+        }
+        self.recent[place] = self.recent[place + 1];
+        self.recent[place + 1] = (address, index);
+        index
     }
 
     /// Whether the row group should end before more addresses come.
@@ -86,7 +100,7 @@ impl Addresses {
             for chunk in self.indices.chunks(GROUP) {
                 let mut group = [0; GROUP];
                 for (to, index) in group.iter_mut().zip(chunk) {
-                    *to = u64::from(*index);
+                    *to = *index;
                 }
                 pack(&group, width, body);
             }

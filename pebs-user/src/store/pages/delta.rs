@@ -6,54 +6,9 @@
 
 use parquet::basic::Encoding;
 
+pub(in crate::store) use super::block::{BLOCK, Whole};
 use super::levels::Levels;
-use super::pack::{GROUP, pack};
-use super::{PAGE_VALUES, Pages, varint, zigzag};
-
-/// Differences in a block.
-pub(in crate::store) const BLOCK: usize = 128;
-
-/// A whole number as Parquet stores it: 32 bits up to `u32`, else 64.
-pub(in crate::store) trait Whole: Copy + Default + Ord {
-    /// This number less another as the format has it: wrapping at 32 or at 64 bits.
-    fn less(self, other: Self) -> i64;
-    /// A difference less the smallest one, at the same width.
-    fn offset(difference: i64, smallest: i64) -> u64;
-    /// The number as the format's header has it.
-    fn first(self) -> i64;
-}
-
-macro_rules! whole {
-    ($($type:ty => $wide:ty, $unsigned:ty;)*) => {$(
-        impl Whole for $type {
-            #[inline(always)]
-            fn less(self, other: Self) -> i64 {
-                i64::from((self as $wide).wrapping_sub(other as $wide))
-            }
-
-            #[inline(always)]
-            fn offset(difference: i64, smallest: i64) -> u64 {
-                u64::from(difference.wrapping_sub(smallest) as $unsigned)
-            }
-
-            #[inline(always)]
-            fn first(self) -> i64 {
-                i64::from(self as $wide)
-            }
-        }
-    )*};
-}
-
-whole! {
-    u8 => i32, u32;
-    u16 => i32, u32;
-    u32 => i32, u32;
-    i64 => i64, u64;
-    u64 => i64, u64;
-}
-
-/// 128 rises of twice this cannot wrap around, at 32 bits neither.
-const SMALL: i64 = 1 << 23;
+use super::{PAGE_VALUES, Pages, block, varint, zigzag};
 
 /// A range that has two more numbers in it.
 fn include<T: Ord + Copy>(range: Option<(T, T)>, min: T, max: T) -> Option<(T, T)> {
@@ -143,55 +98,22 @@ impl<T: Whole> Deltas<T> {
             self.range = include(self.range, *first, *first);
         }
         self.values += rest.len();
-        let Some(last) = rest.last() else { return };
+        if rest.is_empty() {
+            return;
+        }
         if rest.len() == BLOCK && rest.iter().all(|number| number == first) {
             // The smallest difference and the four widths.
             self.blocks.extend([0; 5]);
             return;
         }
-        let mut differences = [0i64; BLOCK];
-        let mut smallest = i64::MAX;
-        for (difference, pair) in differences.iter_mut().zip(numbers.windows(2)) {
-            *difference = pair[1].less(pair[0]);
-            smallest = smallest.min(*difference);
-        }
-        let count = rest.len();
-        // What a short block lacks is as good as the smallest difference: it takes no bits.
-        differences[count..].fill(smallest);
-        varint(&mut self.blocks, zigzag(smallest));
-        let widths = self.blocks.len();
-        self.blocks.extend([0; BLOCK / GROUP]);
-        let mut all_bits = 0;
-        for (index, group) in differences.chunks_exact(GROUP).enumerate() {
-            if index * GROUP >= count {
-                break;
-            }
-            let mut offsets = [0u64; GROUP];
-            let mut bits = 0;
-            for (offset, difference) in offsets.iter_mut().zip(group) {
-                *offset = T::offset(*difference, smallest);
-                bits |= *offset;
-            }
-            all_bits |= bits;
-            let width = (u64::BITS - bits.leading_zeros()) as usize;
-            self.blocks[widths + index] = width as u8;
-            pack(&offsets, width, &mut self.blocks);
-        }
-        // Small rises cannot wrap, so that the last number is the largest.
-        let rising = (0..SMALL).contains(&smallest) && all_bits < SMALL as u64 && first <= last;
-        let (min, max) = if rising {
-            (*first, *last)
-        } else {
-            let least = rest.iter().fold(*first, |a, b| a.min(*b));
-            (least, rest.iter().fold(*first, |a, b| a.max(*b)))
-        };
+        let (min, max) = block::encode(numbers, &mut self.blocks);
         self.range = include(self.range, min, max);
     }
 
     /// Ends the page, if it has a row. `levels`: which of its rows are null; none without them.
     pub(in crate::store) fn end_page(&mut self, pages: &mut Pages, levels: Option<&mut Levels>) {
         self.encode();
-        let (values, first) = (self.values as u64, self.first.first());
+        let (values, first) = (self.values as u64, self.first.stored().into());
         let rows = levels
             .as_ref()
             .map_or(values as u32, |levels| levels.rows());
@@ -201,7 +123,7 @@ impl<T: Whole> Deltas<T> {
                     levels.take(body);
                 }
                 varint(body, BLOCK as u64);
-                varint(body, (BLOCK / GROUP) as u64);
+                varint(body, block::GROUPS as u64);
                 varint(body, values);
                 varint(body, zigzag(first));
                 body.extend_from_slice(&self.blocks);

@@ -11,6 +11,7 @@
 //! `parquet.thrift`.
 
 pub(super) mod addresses;
+mod block;
 pub(super) mod delta;
 pub(super) mod levels;
 mod pack;
@@ -19,7 +20,7 @@ pub(super) mod plain;
 use parquet::basic::Encoding;
 
 /// Values that are not null in a data page at most: one and 511 blocks of 128 differences.
-const PAGE_VALUES: usize = 1 + 511 * delta::BLOCK;
+const PAGE_VALUES: usize = 1 + 511 * block::BLOCK;
 
 /// Kind of page in its header. Source: `PageType`, parquet.thrift.
 #[derive(Clone, Copy, Debug)]

@@ -3,48 +3,74 @@
 /// Numbers packed at once.
 pub(super) const GROUP: usize = 32;
 
+/// Words that a group takes at most: 32 numbers of 32 bits.
+const WORDS: usize = GROUP / 2;
+
 /// Appends the lowest `width` bits of each number: `4 * width` bytes.
 ///
-/// Numbers are below `2^width`, `width` is 64 at most.
-#[inline]
-pub(super) fn pack(numbers: &[u64; GROUP], width: usize, out: &mut Vec<u8>) {
-    // A word of room at the end, as each width writes whole words.
-    let mut words = [0u64; GROUP + 1];
+/// Numbers are below `2^width`, `width` is 32 at most.
+#[inline(always)]
+pub(super) fn pack(numbers: &[u32; GROUP], width: usize, out: &mut Vec<u8>) {
+    let mut words = [0; WORDS];
     PACK[width](numbers, &mut words);
-    let bytes = 4 * width;
-    let start = out.len();
-    // Whole words are copied, and what is too much is cut off again.
-    for word in &words[..bytes.div_ceil(8)] {
-        out.extend_from_slice(&word.to_le_bytes());
-    }
-    out.truncate(start + bytes);
+    append(&words, width, out);
 }
 
-type Pack = fn(&[u64; GROUP], &mut [u64; GROUP + 1]);
-
-/// One function a width: with the width known, every shift is.
-#[inline(always)]
-fn pack_width<const WIDTH: usize>(numbers: &[u64; GROUP], words: &mut [u64; GROUP + 1]) {
+/// The same for widths up to 64, several times slower.
+pub(super) fn pack_wide(numbers: &[u64; GROUP], width: usize, out: &mut Vec<u8>) {
+    // A word of room at the end, for what is shifted out of the last one.
+    let mut words = [0; GROUP + 1];
     for (index, &number) in numbers.iter().enumerate() {
-        let (word, shift) = (index * WIDTH / 64, index * WIDTH % 64);
+        let (word, shift) = (index * width / 64, index * width % 64);
         words[word] |= number << shift;
-        if shift + WIDTH > 64 {
+        if shift + width > 64 {
             words[word + 1] |= number >> (64 - shift);
         }
     }
+    append(&words, width, out);
 }
 
-fn pack_none(_: &[u64; GROUP], _: &mut [u64; GROUP + 1]) {}
+/// Whole words are copied, and what is too much is cut off again.
+#[inline(always)]
+fn append<const N: usize>(words: &[u64; N], width: usize, out: &mut Vec<u8>) {
+    let start = out.len();
+    out.reserve(8 * N);
+    for word in words {
+        out.extend_from_slice(&word.to_le_bytes());
+    }
+    out.truncate(start + 4 * width);
+}
 
-macro_rules! table {
-    ($($width:literal)*) => {
-        [pack_none, $(pack_width::<$width>),*]
+type Pack = fn(&[u32; GROUP], &mut [u64; WORDS]);
+
+/// One function a width, and each number's line its own: so every shift and every word is known.
+macro_rules! pack_width {
+    ($($index:literal)*) => {
+        fn pack_width<const WIDTH: usize>(numbers: &[u32; GROUP], out: &mut [u64; WORDS]) {
+            let mut words = [0u64; WORDS + 1];
+            $(
+                let number = u64::from(numbers[$index]);
+                let (word, shift) = ($index * WIDTH / 64, $index * WIDTH % 64);
+                words[word] |= number << shift;
+                if shift + WIDTH > 64 {
+                    words[word + 1] |= number >> (64 - shift);
+                }
+            )*
+            out.copy_from_slice(&words[..WORDS]);
+        }
     };
 }
 
-static PACK: [Pack; 65] = table!(
-    1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32
-    33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64
+pack_width!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31);
+
+macro_rules! table {
+    ($($width:literal)*) => {
+        [$(pack_width::<$width>),*]
+    };
+}
+
+static PACK: [Pack; 33] = table!(
+    0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32
 );
 
 #[cfg(test)]
@@ -57,13 +83,22 @@ mod tests {
         #[test]
         fn bits_are_in_place(numbers: [u64; GROUP], width in 0usize..=64) {
             let numbers = numbers.map(|n| if width == 0 { 0 } else { n >> (64 - width) });
+            let bit = |out: &[u8], index: usize| u64::from(out[1 + index / 8] >> (index % 8) & 1);
+            let check = |out: &[u8]| {
+                prop_assert_eq!(out.len(), 1 + 4 * width);
+                for (index, &number) in numbers.iter().enumerate() {
+                    let found = (0..width).fold(0, |n, b| n | bit(out, index * width + b) << b);
+                    prop_assert_eq!(found, number);
+                }
+                Ok(())
+            };
             let mut out = vec![7];
-            pack(&numbers, width, &mut out);
-            prop_assert_eq!(out.len(), 1 + 4 * width);
-            let bit = |index: usize| u64::from(out[1 + index / 8] >> (index % 8) & 1);
-            for (index, &number) in numbers.iter().enumerate() {
-                let found = (0..width).fold(0, |n, b| n | bit(index * width + b) << b);
-                prop_assert_eq!(found, number);
+            pack_wide(&numbers, width, &mut out);
+            check(&out)?;
+            if width <= 32 {
+                out.truncate(1);
+                pack(&numbers.map(|n| n as u32), width, &mut out);
+                check(&out)?;
             }
         }
     }

@@ -61,7 +61,7 @@ pub(in crate::store) fn visit_function(n: u64) -> VisitFunctionRow {
         function_id: FunctionId((n % 300) as u32),
         event: EventId(0),
         samples: 2,
-        events: 2 * 16_000,
+        events: Some(2 * 16_000),
         first_ns: TraceNs(n as i64 * 1000),
         last_ns: TraceNs(n as i64 * 1000 + 500),
         span_ns: 500,
@@ -168,7 +168,7 @@ pub(in crate::store) fn write(
 ) -> Result<(), WriteError> {
     for n in from..to {
         writer.visit(&visit(n))?;
-        writer.visit_function(&visit_function(n))?;
+        writer.visit_functions(&[visit_function(n)])?;
         writer.wait(&wait(n))?;
         writer.function_stat(&function_stat(n))?;
         if n < 300 {

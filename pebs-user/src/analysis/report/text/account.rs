@@ -27,7 +27,9 @@ pub(super) fn write(out: &mut String, report: &Report) {
     line(
         out,
         "cost",
-        &run.cost.as_ref().map_or_else(String::new, cost),
+        &run.cost
+            .as_ref()
+            .map_or_else(String::new, |it| cost(it, run.unit_costs.as_deref())),
     );
     line(out, "overhead", &overhead(run));
     for event in &run.events {
@@ -124,7 +126,7 @@ fn losses(report: &Report) -> String {
     sums.collect::<Vec<_>>().join("; ")
 }
 
-fn cost(cost: &CostInfo) -> String {
+fn cost(cost: &CostInfo, source: Option<&str>) -> String {
     let slowdown = cost.slowdown.map_or_else(|| UNKNOWN.to_owned(), percent);
     let part = |name: &str, ns: Option<f64>| {
         ns.map_or_else(String::new, |ns| format!(" ({name} {})", time(ns)))
@@ -137,8 +139,11 @@ fn cost(cost: &CostInfo) -> String {
             part("counting them about", cost.page_faults_ns)
         ),
     };
+    let source = source.map_or_else(String::new, |source| {
+        format!(" (costs {})", safe(source, 40))
+    });
     format!(
-        "{}{}, {}{}{faults}; pebs-trace used {} of CPU time; estimated slow-down {slowdown}",
+        "{}{}, {}{}{faults}; pebs-trace used {} of CPU time; estimated slow-down {slowdown}{source}",
         plural(cost.marks, "mark"),
         part("about", cost.marks_ns),
         plural(cost.samples, "sample"),
@@ -195,7 +200,11 @@ fn describe(event: &EventInfo) -> String {
             )
         }
     };
-    format!("{} every {period}{precise}", safe(&event.name, NOTE_WIDTH))
+    let often = match event.frequency {
+        Some(hertz) => format!("{} times a second", count(hertz)),
+        None => format!("every {period}"),
+    };
+    format!("{} {often}{precise}", safe(&event.name, NOTE_WIDTH))
 }
 
 fn transport(report: &Report) -> String {

@@ -76,7 +76,7 @@ pub(super) fn slowest(out: &mut String, probe: &ProbeReport, noun: &str) {
     show(out, &title, &table, &[0, 1, 2, 4], probe.slowest.len());
 }
 
-fn lines<const N: usize>(header: [&str; N]) -> Table {
+pub(in crate::analysis) fn lines<const N: usize>(header: [&str; N]) -> Table {
     let mut table = Table::new();
     table
         .load_style(presets::NOTHING)
@@ -86,7 +86,13 @@ fn lines<const N: usize>(header: [&str; N]) -> Table {
 }
 
 /// Writes a table of `rows` rows under its title; nothing if it has none.
-fn show(out: &mut String, title: &str, table: &Table, numbers: &[usize], rows: usize) {
+pub(in crate::analysis) fn show(
+    out: &mut String,
+    title: &str,
+    table: &Table,
+    numbers: &[usize],
+    rows: usize,
+) {
     if rows == 0 {
         return;
     }
@@ -149,7 +155,7 @@ fn marks(visit: &SlowVisit, typical: &TypicalCounts) -> String {
         .join(" ")
 }
 
-fn argument(arg: &NamedArg) -> Option<String> {
+pub(in crate::analysis) fn argument(arg: &NamedArg) -> Option<String> {
     let value = match arg.value.as_ref()? {
         ArgValue::U64(number) => number.to_string(),
         ArgValue::I64(number) => number.to_string(),
@@ -180,7 +186,7 @@ fn parts(visit: &SlowVisit) -> String {
     let mut parts: Vec<(f64, String)> = functions.chain(waits).collect();
     parts.sort_by(|(a, _), (b, _)| b.total_cmp(a));
     parts.truncate(VISIT_PARTS);
-    let samples: u32 = visit.functions.iter().map(|it| it.samples).sum();
+    let samples: u64 = visit.functions.iter().map(|it| u64::from(it.samples)).sum();
     if parts.is_empty() && visit.is_condensed() {
         return "not kept".to_owned();
     }

@@ -1,0 +1,2 @@
+#![no_main]
+pebs_fuzz::target!(perf_data);

@@ -1,0 +1,163 @@
+//! How large a ring should be: large enough not to overflow, no larger than the caches can spare.
+//!
+//! The kernel programs write round and round through a ring, so that a ring beyond the caches pushes a line of the
+//! target's data out with each line written, and a small one hardly any. Whether that matters depends on the rate: a
+//! line written costs the target one miss at most ([`pollution`]). Clocks stay far below a rate that could be seen;
+//! PEBS at a reset value of some thousand does not.
+//!
+//! Source: Akiyama and Hirofuchi 2017, sections 4.3, 4.6 and 5.
+
+use serde::Serialize;
+
+/// Longest time between two looks of the draining thread into a ring, ns.
+const DRAIN_NS: f64 = 8e6;
+
+/// How many times longer it may take on a busy machine, until the thread gets a CPU.
+const MARGIN: f64 = 16.0;
+
+/// Part of a ring that samples may fill.
+const SAMPLE_SHARE: f64 = 0.75;
+
+/// Smallest and largest ring that is recommended, bytes.
+const SIZES: (u64, u64) = (64 << 10, 64 << 20);
+
+/// The most a ring may take: a part of the cache it is to fit into.
+const SENSITIVE_PART: u64 = 4;
+const OBLIVIOUS_PART: u64 = 1;
+
+/// What a miss costs, ns: 56 to 88 on the machines of the paper.
+const MISS_NS: f64 = 80.0;
+
+/// Bytes of a cache line.
+const LINE: f64 = 64.0;
+
+/// LLC misses in a ns on the CPU above which a target may be sensitive: they take 5 % of its time.
+const MANY_MISSES: f64 = 0.05 / MISS_NS;
+
+/// Part of the target's time below which misses that a ring makes are no reason to keep it small.
+const NEGLIGIBLE: f64 = 0.005;
+
+/// The caches of a CPU, bytes; `None` if unknown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Caches {
+    /// Its own L2.
+    pub l2: Option<u64>,
+    /// Its share of the last level: the size by the CPUs that share it.
+    pub llc_share: Option<u64>,
+}
+
+/// Whether the target runs slower with less cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum Sensitivity {
+    /// Find out by its cache misses where the CPU counts them
+    #[default]
+    Auto,
+    /// It does: keep the ring small
+    Sensitive,
+    /// It does not
+    Oblivious,
+}
+
+impl Sensitivity {
+    /// From cache misses counted natively. A target that streams has many as well and would lose nothing: that
+    /// misses tell the two apart is not claimed.
+    #[must_use]
+    pub fn of_misses(misses: f64, cpu_ns: f64) -> Self {
+        if misses > MANY_MISSES * cpu_ns {
+            Self::Sensitive
+        } else {
+            Self::Oblivious
+        }
+    }
+}
+
+/// A size, and what it came from.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Advice {
+    /// Bytes of each CPU's ring, a power of two.
+    pub bytes: u64,
+    /// What the rate of records alone asks for.
+    pub wanted: u64,
+    /// The most that the caches can spare; null if they are unknown, or if the rate is too low to matter.
+    pub cache_limit: Option<u64>,
+    /// See [`pollution`].
+    pub pollution: f64,
+    /// How long the draining thread may stand still until samples are refused, ns; null if nothing comes.
+    pub stands_still_ns: Option<f64>,
+}
+
+/// The part of a target's time that misses caused by a ring may take, however large the ring is: one miss for each
+/// line written, at so many bytes in a second.
+///
+/// *Worked number*: 2.5 MB/s are 39,000 lines, 80 ns each: 0.3 %.
+#[must_use]
+pub fn pollution(rate: f64) -> f64 {
+    rate / LINE * MISS_NS / 1e9
+}
+
+/// Recommends a ring for a rate of records on the busiest CPU, bytes in a second.
+///
+/// *Worked number*: 62,500 samples/s of 40 bytes are 2.5 MB/s, which is 320 kB in 16 times 8 ms, three quarters of
+/// 427 kB: 512 KiB. PEBS records of 200 bytes at 200,000 a second are 40 MB/s, which could take 5 % of the time: beside
+/// an L2 of 1 MiB a sensitive target gets 256 KiB, which hold 4.9 ms.
+#[must_use]
+pub fn advise(rate: f64, caches: Caches, sensitivity: Sensitivity) -> Advice {
+    let wanted = rate / 1e9 * DRAIN_NS * MARGIN / SAMPLE_SHARE;
+    let wanted = (wanted as u64).clamp(SIZES.0, SIZES.1).next_power_of_two();
+    let pollution = pollution(rate);
+    let cache_limit = match sensitivity {
+        _ if pollution < NEGLIGIBLE => None,
+        Sensitivity::Sensitive | Sensitivity::Auto => caches.l2.map(|l2| l2 / SENSITIVE_PART),
+        Sensitivity::Oblivious => caches.llc_share.map(|share| share / OBLIVIOUS_PART),
+    };
+    let cache_limit = cache_limit.map(|limit| floor_power_of_two(limit).max(SIZES.0));
+    let bytes = cache_limit.map_or(wanted, |limit| wanted.min(limit));
+    Advice {
+        bytes,
+        wanted,
+        cache_limit,
+        pollution,
+        stands_still_ns: (rate > 0.0).then(|| bytes as f64 * SAMPLE_SHARE / rate * 1e9),
+    }
+}
+
+fn floor_power_of_two(value: u64) -> u64 {
+    value.checked_ilog2().map_or(0, |bits| 1 << bits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CACHES: Caches = Caches {
+        l2: Some(1 << 20),
+        llc_share: Some(16 << 20),
+    };
+
+    /// The worked number, and a rate that needs more than the caches spare.
+    #[test]
+    fn sizes() {
+        let of = |rate, sensitivity| advise(rate, CACHES, sensitivity);
+        let clock = of(2.5e6, Sensitivity::Sensitive);
+        assert_eq!((clock.bytes, clock.cache_limit), (512 << 10, None));
+        assert!((clock.pollution - 0.003_125).abs() < 1e-9, "{clock:?}");
+        let sensitive = of(40e6, Sensitivity::Sensitive);
+        assert_eq!((sensitive.bytes, sensitive.wanted), (256 << 10, 8 << 20));
+        let holds = sensitive.stands_still_ns.unwrap();
+        assert!((holds - 4.915e6).abs() < 1e4, "{sensitive:?}");
+        assert_eq!(of(40e6, Sensitivity::Oblivious).bytes, 8 << 20);
+        assert_eq!(of(0.0, Sensitivity::Auto).bytes, 64 << 10);
+        assert_eq!(of(0.0, Sensitivity::Auto).stands_still_ns, None);
+        assert_eq!(of(1e12, Sensitivity::Oblivious).bytes, 16 << 20);
+        let unknown = advise(1e12, Caches::default(), Sensitivity::Sensitive);
+        assert_eq!((unknown.bytes, unknown.cache_limit), (64 << 20, None));
+    }
+
+    /// One miss in a thousand ns takes 8 % of the time.
+    #[test]
+    fn misses() {
+        assert_eq!(Sensitivity::of_misses(1e6, 1e9), Sensitivity::Sensitive);
+        assert_eq!(Sensitivity::of_misses(1e5, 1e9), Sensitivity::Oblivious);
+    }
+}

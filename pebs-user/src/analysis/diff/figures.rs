@@ -1,0 +1,223 @@
+//! What one trace says of one probe: figures per item with their errors.
+//!
+//! Items that follow one another are more alike than others: the machine warms up, a neighbour wakes.
+//! So items are put into [`PERIODS`] periods of as many items each, in order of their begin, and the
+//! error of a mean is that of the means of the periods (batch means), which holds all that changes
+//! within a run. What differs between runs as wholes it can't hold.
+//! Source: Law, "Simulation Modeling and Analysis", 9.5.3; Cochran, "Sampling Techniques", 6.3.
+
+use rustc_hash::FxHashMap;
+
+use super::By;
+use crate::analysis::explain::blocks::Blocks;
+use crate::analysis::explain::contrast::Naming;
+use crate::analysis::explain::items::Items;
+use crate::analysis::explain::model::CauseKind;
+use crate::analysis::explain::sums::ClassSums;
+use crate::analysis::report::text::file_name;
+use crate::analysis::rng::SplitMix64;
+
+/// Periods of a run: enough to know an error to 9 %, and each long enough to hold what lasts.
+pub(super) const PERIODS: usize = 64;
+
+/// Items below which there are no errors.
+const FEWEST: f64 = 64.0;
+
+/// Replicates for the errors of quantiles.
+const REPLICATES: usize = 200;
+
+/// Seed of the resampling.
+const SEED: u64 = 0x6469_6666;
+
+/// A mean over items and its standard error.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Figure {
+    /// Per item, ns.
+    pub ns: f64,
+    /// Its standard error; `None` if there are too few items.
+    pub error: Option<f64>,
+}
+
+/// A function or wait by name, so that builds can be compared.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Name {
+    pub kind: CauseKind,
+    pub module: Option<String>,
+    pub name: Option<String>,
+    pub state: Option<String>,
+    pub kernel: bool,
+}
+
+/// A probe in one trace.
+#[derive(Debug)]
+pub(super) struct ProbeFigures {
+    pub spec: String,
+    pub items: u64,
+    /// Mean, median, 99th percentile of the durations.
+    pub durations: [Figure; 3],
+    /// Sums of each function or wait by period.
+    pub rows: FxHashMap<Name, (Blocks, u64)>,
+    sums: ClassSums,
+}
+
+impl ProbeFigures {
+    /// Figures from the sums over the items of a probe by period.
+    pub(super) fn new(
+        (spec, members): (String, &[u32]),
+        items: &Items,
+        sums: ClassSums,
+        naming: &Naming<'_>,
+        by: By,
+    ) -> Self {
+        let mut rows: FxHashMap<Name, (Blocks, u64)> = FxHashMap::default();
+        for (key, (sum, samples)) in &sums.keys {
+            let (kind, function, state) = naming.of(*key);
+            // Names made of addresses change with every build.
+            let named = function
+                .name
+                .filter(|name| !name.contains("+fn@0x") && by == By::Function);
+            let kind = match (kind, &named) {
+                (CauseKind::Function, None) => CauseKind::Module,
+                (kind, _) => kind,
+            };
+            let name = Name {
+                kind,
+                module: function.module.map(|it| file_name(&it).to_owned()),
+                name: named,
+                state,
+                kernel: function.kernel,
+            };
+            let (into, count) = rows.entry(name).or_default();
+            into.merge(sum);
+            *count += samples;
+        }
+        Self {
+            spec,
+            items: members.len() as u64,
+            durations: durations(members, items),
+            rows,
+            sums,
+        }
+    }
+
+    /// Samples of all functions.
+    pub(super) const fn samples(&self) -> u64 {
+        self.sums.samples
+    }
+
+    /// Time on the CPU per item.
+    pub(super) fn on_cpu(&self) -> Figure {
+        self.observed(&self.sums.active)
+    }
+
+    /// Time of a function or wait per item: 0 if there was none.
+    pub(super) fn figure(&self, name: &Name) -> (Figure, u64) {
+        let none = (Blocks::default(), 0);
+        let (sum, samples) = self.rows.get(name).unwrap_or(&none);
+        let figure = match name.kind {
+            CauseKind::Function | CauseKind::Module => self.sampled(sum),
+            _ => self.observed(sum),
+        };
+        (figure, *samples)
+    }
+
+    /// Share of the time on the CPU. With p = sum of events / all events the time per item is p ā; to
+    /// first order a period moves it by p (a - ā n) + (A / E) (x - p e), of sums a, n, x, e over it.
+    fn sampled(&self, events: &Blocks) -> Figure {
+        let ClassSums {
+            items,
+            active,
+            events: all,
+            ..
+        } = &self.sums;
+        let (n, a, e, x) = (items.total(), active.total(), all.total(), events.total());
+        if e <= 0.0 {
+            return Figure::default();
+        }
+        let (p, mean) = (x / e, a / n);
+        let moved = (0..PERIODS).map(|at| {
+            let of_time = active.get(at) - mean * items.get(at);
+            let of_events = events.get(at) - p * all.get(at);
+            p * of_time + a / e * of_events
+        });
+        self.with_error(p * mean, moved)
+    }
+
+    fn observed(&self, ns: &Blocks) -> Figure {
+        let items = &self.sums.items;
+        let mean = ns.total() / items.total();
+        if mean.is_nan() {
+            return Figure::default();
+        }
+        let moved = (0..PERIODS).map(|at| ns.get(at) - mean * items.get(at));
+        self.with_error(mean, moved)
+    }
+
+    fn with_error(&self, ns: f64, moved: impl Iterator<Item = f64>) -> Figure {
+        let items = self.sums.items.total();
+        let squares: f64 = moved.map(|it| it * it).sum();
+        let periods = PERIODS as f64;
+        let error = (squares * periods / (periods - 1.0)).sqrt() / items;
+        Figure {
+            ns,
+            error: (items >= FEWEST).then_some(error),
+        }
+    }
+}
+
+/// Mean, median and 99th percentile, with errors from drawing periods.
+fn durations(members: &[u32], items: &Items) -> [Figure; 3] {
+    let mut sorted: Vec<(i64, u8)> = members
+        .iter()
+        .map(|&it| (items.all[it as usize].latency_ns, items.period(it)))
+        .collect();
+    sorted.sort_unstable();
+    let whole = figures(&sorted, &[1; PERIODS]);
+    if (sorted.len() as f64) < FEWEST {
+        return whole.map(|ns| Figure { ns, error: None });
+    }
+    let mut rng = SplitMix64::new(SEED);
+    let (mut sums, mut squares) = ([0.0; 3], [0.0; 3]);
+    for _ in 0..REPLICATES {
+        let mut weights = [0_u32; PERIODS];
+        for _ in 0..PERIODS {
+            weights[rng.below(PERIODS as u32) as usize] += 1;
+        }
+        for (at, figure) in figures(&sorted, &weights).into_iter().enumerate() {
+            let beside = figure - whole[at];
+            sums[at] += beside;
+            squares[at] += beside * beside;
+        }
+    }
+    let n = REPLICATES as f64;
+    let error = |at: usize| {
+        ((squares[at] - sums[at] * sums[at] / n) / (n - 1.0))
+            .max(0.0)
+            .sqrt()
+    };
+    [0, 1, 2].map(|at| Figure {
+        ns: whole[at],
+        error: Some(error(at)),
+    })
+}
+
+/// Mean, median and 99th percentile with each period taken so many times.
+fn figures(sorted: &[(i64, u8)], weights: &[u32; PERIODS]) -> [f64; 3] {
+    let weight = |period: u8| u64::from(weights[usize::from(period)]);
+    let (mut items, mut sum) = (0_u64, 0.0);
+    for &(ns, period) in sorted {
+        items += weight(period);
+        sum += ns as f64 * weight(period) as f64;
+    }
+    let ranks = [0.5, 0.99].map(|share| ((items as f64 * share).ceil() as u64).max(1));
+    let (mut seen, mut found) = (0, [0.0; 2]);
+    for &(ns, period) in sorted {
+        for (rank, found) in ranks.iter().zip(&mut found) {
+            if (seen..seen + weight(period)).contains(&(rank - 1)) {
+                *found = ns as f64;
+            }
+        }
+        seen += weight(period);
+    }
+    [sum / items as f64, found[0], found[1]]
+}

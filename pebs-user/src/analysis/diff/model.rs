@@ -1,0 +1,112 @@
+//! What a comparison says, as plain data.
+//!
+//! The JSON format of `pebs-trace diff` is this page: keys are field names, times are ns, shares are
+//! 0..1, what is unknown is null.
+
+use serde::Serialize;
+
+use crate::analysis::explain::model::CauseKind;
+
+/// Version of the JSON keys; grows when one changes its meaning or goes away.
+pub const DIFF_VERSION: u32 = 1;
+
+/// Two traces compared.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Diff {
+    /// [`DIFF_VERSION`].
+    pub diff_version: u32,
+    /// Path of the trace before, as given.
+    pub before: String,
+    /// Path of the trace after, as given.
+    pub after: String,
+    /// Growth above which a figure fails, as a share; null: none does.
+    pub fail_above: Option<f64>,
+    /// Figures compared, all probes together: the number that intervals are corrected for.
+    pub comparisons: u64,
+    /// Probes that both traces have.
+    pub probes: Vec<ProbeDiff>,
+    /// Figures that fail, in words.
+    pub failed: Vec<String>,
+    /// What makes the traces hard to compare, and remarks.
+    pub notes: Vec<String>,
+}
+
+/// A probe in two traces.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ProbeDiff {
+    /// SPEC before.
+    pub spec_before: String,
+    /// SPEC after.
+    pub spec_after: String,
+    /// Visits counted before.
+    pub items_before: u64,
+    /// Visits counted after.
+    pub items_after: u64,
+    /// Mean duration before.
+    pub mean_before_ns: f64,
+    /// Mean, median and 99th percentile of the durations, and the mean time on the CPU.
+    pub durations: Vec<DurationDiff>,
+    /// Functions and waits, the largest change first.
+    pub rows: Vec<RowDiff>,
+    /// Why there are no functions or waits; null if there are.
+    pub too_little: Option<String>,
+}
+
+/// A figure before and after, per item. Intervals hold 95 % of the time for all figures of the
+/// comparison together.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Change {
+    /// Before.
+    pub before_ns: f64,
+    /// After.
+    pub after_ns: f64,
+    /// After - before.
+    pub change_ns: f64,
+    /// Lower end of its interval; null if there are too few items.
+    pub change_low_ns: Option<f64>,
+    /// Upper end.
+    pub change_high_ns: Option<f64>,
+    /// `change_ns` as a share of the base: of durations the figure before, of functions and waits the
+    /// mean duration before.
+    pub share: f64,
+    /// Lower end of its interval.
+    pub share_low: Option<f64>,
+    /// Upper end.
+    pub share_high: Option<f64>,
+    /// The interval does not hold 0.
+    pub changed: bool,
+    /// The whole interval is above `fail_above`.
+    pub fails: bool,
+}
+
+/// A figure of the durations.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DurationDiff {
+    /// `mean`, `p50`, `p99`; `on_cpu`: the mean time on the CPU.
+    pub figure: &'static str,
+    /// What became of it.
+    #[serde(flatten)]
+    pub change: Change,
+}
+
+/// A function or wait.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RowDiff {
+    /// Its kind.
+    pub kind: CauseKind,
+    /// Name of the function; null: all of the module, or of the kind.
+    pub name: Option<String>,
+    /// File name of its module; null if unknown.
+    pub module: Option<String>,
+    /// Kernel code.
+    pub kernel: bool,
+    /// State of the thread while off the CPU; null: on the CPU.
+    pub state: Option<String>,
+    /// What became of it.
+    #[serde(flatten)]
+    pub change: Change,
+    /// Samples before; waits if off the CPU.
+    pub before_samples: u64,
+    /// Samples after.
+    pub after_samples: u64,
+}

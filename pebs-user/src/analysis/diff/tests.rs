@@ -1,0 +1,172 @@
+//! Comparisons of made-up traces.
+
+use std::path::Path;
+
+use super::model::{Diff, RowDiff};
+use super::{By, DiffError, DiffOptions, diff, text};
+use crate::analysis::explain::model::CauseKind;
+use crate::analysis::making::Did::{Ran, Waited};
+use crate::analysis::making::{Made, Maker, info};
+use crate::analysis::rng::SplitMix64;
+use crate::store::reader::Trace;
+use crate::store::run::RunInfo;
+
+const SPEC: &str = "/srv/old/server:handle(n=arg2, key=str(arg1))";
+const MOVED: &str = "/srv/new/server:handle(n=arg2, key=str(arg1))";
+
+/// How a build behaves: mean time in `hash` and in `send`, and waiting, of an item.
+#[derive(Clone, Copy)]
+struct Build {
+    hash: u32,
+    send: u32,
+    wait: u32,
+}
+
+const OLD: Build = Build {
+    hash: 30_000,
+    send: 60_000,
+    wait: 20_000,
+};
+
+/// 2,000 items, each time within a third of its mean; functions numbered as the seed likes.
+fn run(dir: &Path, described: RunInfo, build: Build, seed: u64) -> Trace {
+    let mut maker = Maker::new(dir, described);
+    let mut random = SplitMix64::new(seed);
+    let first = (seed % 5) as u32;
+    for _ in 0..2_000 {
+        let mut about = |mean: u32| i64::from(mean - mean / 3 + random.below(mean / 3 * 2));
+        let did = [
+            Ran(first, about(build.hash)),
+            Waited(first + 1, "sleeping", about(build.wait)),
+            Ran(first + 1, about(build.send)),
+        ];
+        maker.visit(&Made::new(0, "k", &did));
+    }
+    let path = described_module(&maker.info);
+    maker.finish(&[(first, "hash", &path), (first + 1, "send", &path)])
+}
+
+fn described_module(info: &RunInfo) -> String {
+    info.probes[0].spec.split(':').next().unwrap().to_owned()
+}
+
+fn above(percent: f64) -> DiffOptions {
+    DiffOptions {
+        fail_above: Some(percent / 100.0),
+        ..DiffOptions::default()
+    }
+}
+
+fn row<'a>(found: &'a Diff, name: &str, kind: CauseKind) -> &'a RowDiff {
+    let mut rows = found.probes[0].rows.iter();
+    rows.find(|it| it.name.as_deref() == Some(name) && it.kind == kind)
+        .unwrap()
+}
+
+/// A function that takes longer is found by its name, whatever its number and wherever the build lies;
+/// it fails above the limit and not above a larger one.
+#[test]
+fn slower_function() {
+    let parent = tempfile::tempdir().unwrap();
+    let old = run(&parent.path().join("a"), info(&[SPEC]), OLD, 1);
+    let slower = Build {
+        hash: 45_000,
+        ..OLD
+    };
+    let new = run(&parent.path().join("b"), info(&[MOVED]), slower, 2);
+    let found = diff(&old, &new, &above(5.0)).unwrap();
+    let hash = row(&found, "hash", CauseKind::Function);
+    let (low, high) = (
+        hash.change.change_low_ns.unwrap(),
+        hash.change.change_high_ns.unwrap(),
+    );
+    assert!(
+        low < 15_000.0 && 15_000.0 < high && low > 10_000.0,
+        "{low} {high}"
+    );
+    assert!(hash.change.fails && hash.change.changed);
+    assert!(!row(&found, "send", CauseKind::Function).change.changed);
+    assert!(!row(&found, "send", CauseKind::Wait).change.changed);
+    assert_eq!(found.failed, ["on CPU", "hash"]);
+    assert_eq!(found.notes, [] as [&str; 0]);
+    let shown = text::render(&found);
+    assert!(shown.lines().nth(1).unwrap().contains("hash +1"), "{shown}");
+    assert!(diff(&old, &new, &above(40.0)).unwrap().failed.is_empty());
+    // Faster is no failure.
+    assert!(diff(&new, &old, &above(5.0)).unwrap().failed.is_empty());
+}
+
+/// Waits are compared as well, and fail like functions.
+#[test]
+fn longer_wait() {
+    let parent = tempfile::tempdir().unwrap();
+    let old = run(&parent.path().join("a"), info(&[SPEC]), OLD, 1);
+    let slower = Build {
+        wait: 60_000,
+        ..OLD
+    };
+    let new = run(&parent.path().join("b"), info(&[SPEC]), slower, 2);
+    let found = diff(&old, &new, &above(5.0)).unwrap();
+    assert_eq!(found.failed, ["send (sleeping, off the CPU)"]);
+    let by_module = DiffOptions {
+        by: By::Module,
+        ..above(5.0)
+    };
+    let found = diff(&old, &new, &by_module).unwrap();
+    assert_eq!(found.failed, ["server (sleeping, off the CPU)"]);
+}
+
+/// Runs of the same build differ beyond chance in hardly any comparison, and never fail.
+#[test]
+fn same_build() {
+    let parent = tempfile::tempdir().unwrap();
+    let runs: Vec<Trace> = (0..8)
+        .map(|seed| {
+            run(
+                &parent.path().join(seed.to_string()),
+                info(&[SPEC]),
+                OLD,
+                seed,
+            )
+        })
+        .collect();
+    let (mut changed, mut compared) = (0, 0);
+    for (at, old) in runs.iter().enumerate() {
+        for new in &runs[at + 1..] {
+            let found = diff(old, new, &above(1.0)).unwrap();
+            assert_eq!(found.failed, [] as [&str; 0]);
+            changed += usize::from(found.probes[0].rows.iter().any(|it| it.change.changed));
+            compared += 1;
+        }
+    }
+    assert!(changed <= 4, "{changed} of {compared}");
+}
+
+/// What makes traces hard to compare is said; without a probe in common there is nothing.
+#[test]
+fn different_runs() {
+    let parent = tempfile::tempdir().unwrap();
+    let old = run(&parent.path().join("a"), info(&[SPEC]), OLD, 1);
+    let mut described = info(&["/srv/old/server:handle(n=arg3, key=str(arg1))"]);
+    described.events[0].reset = 20_000;
+    described.host.kernel = "6.19".to_owned();
+    let new = run(&parent.path().join("b"), described, OLD, 2);
+    let notes = diff(&old, &new, &DiffOptions::default()).unwrap().notes;
+    for part in [
+        "probes differ: ",
+        "reset values differ: 10000 before",
+        "kernels differ: ",
+    ] {
+        assert!(
+            notes.iter().any(|it| it.contains(part)),
+            "{part}: {notes:?}"
+        );
+    }
+    let other = run(&parent.path().join("c"), info(&["/bin/x:other"]), OLD, 3);
+    let error = diff(&old, &other, &DiffOptions::default()).unwrap_err();
+    assert!(matches!(error, DiffError::Probes { .. }), "{error}");
+    assert!(error.hint().unwrap().contains("same --uprobe"));
+    let empty = Maker::new(&parent.path().join("e"), info(&[SPEC])).finish(&[]);
+    let error = diff(&old, &empty, &DiffOptions::default()).unwrap_err();
+    assert!(error.to_string().contains("no visits that ended") && error.hint().is_some());
+}

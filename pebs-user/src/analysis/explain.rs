@@ -1,0 +1,445 @@
+//! Why slow items were slow: what separates them from like ones, ranked, and how sure that is.
+//!
+//! The trace is read in streams: visits once, then their functions and waits, then names. Kept are some
+//! 90 bytes an item and 8 KiB a function and group. What is compared with what:
+//!
+//! * An *item* is a visit, or all visits with its id ([`Unit`]).
+//! * A *group* is the items of a probe, or those of them with the same values of arguments.
+//! * *Slow* are the items of a group beyond a limit: a rule that was asked for, else a gap in the
+//!   durations, else the 99th percentile.
+//! * *Typical* is the middle half of the group: the items from the 25th to the 75th percentile of its
+//!   durations that are not slow. Their mean is near the median, and a second population of items does
+//!   not move it. Where only slow items were kept (`--keep`), those that were not kept take its place:
+//!   sums over them are in `function_stats`.
+//! * [`contrast`] divides the difference between the two, [`variance`] the variance of all, [`stump`]
+//!   finds the arguments that go along with slowness.
+
+pub mod model;
+
+pub(in crate::analysis) mod blocks;
+pub(in crate::analysis) mod chance;
+mod columns;
+pub mod contrast;
+pub(in crate::analysis) mod groups;
+mod item;
+mod item_model;
+pub(in crate::analysis) mod items;
+pub mod json;
+mod kept;
+mod request;
+pub mod stump;
+pub(in crate::analysis) mod sums;
+#[cfg(test)]
+mod tests;
+pub mod text;
+pub mod variance;
+
+use rustc_hash::FxHashSet;
+
+use self::blocks::{MIN_ITEMS, REPLICATES, block_of};
+use self::contrast::Naming;
+use self::groups::{Class, GroupColumn, MACHINE, ProbeGroups, Section};
+use self::items::Items;
+use self::model::{
+    EXPLAIN_VERSION, Explanation, Group, Grouped, ItemReport, ProbeExplanation, Slow, Typical,
+    TypicalRule,
+};
+pub use self::request::{ExplainError, ExplainOptions, Unit, Which};
+use self::sums::{GroupSums, Key, Summing};
+use super::report::names::Names;
+use super::report::{MIN_SAMPLES, report_event};
+use crate::store::reader::{ReadError, Trace};
+use crate::store::run::{EventInfo, RunInfo};
+
+/// Explains the slow items of a trace.
+///
+/// Cost: reads `visits`, `visit_functions`, `waits` and `functions` once, only the columns needed.
+///
+/// # Errors
+/// If the trace can't be read, has no such probe or column, or nothing that could be explained.
+pub fn explain(trace: &Trace, options: &ExplainOptions) -> Result<Explanation, ExplainError> {
+    let group_by = columns(trace, options)?;
+    let items = read(trace, options)?;
+    let probes = 0..items.probes.len() as u16;
+    let mut sections = Vec::new();
+    let found: Vec<ProbeGroups> = probes
+        .map(|probe| groups::of_probe(probe, &items, &group_by, options.slow))
+        .map(|mut found| {
+            sections.extend(found.whole.take());
+            sections.append(&mut found.groups);
+            found
+        })
+        .collect();
+    let timing = Timing::of(&trace.info);
+    let mut summing = sum(trace, &items, &sections, &timing)?;
+    if trace.info.keep.is_some() {
+        kept::typical(trace, options.losses, &mut summing, timing.event)?;
+    }
+    let Summing { sums, states, .. } = summing;
+    let names = names(trace, &sums)?;
+    let naming = Naming {
+        names: &names,
+        states: &states,
+    };
+    let explaining = Explaining {
+        info: &trace.info,
+        items: &items,
+        timing: &timing,
+        naming,
+        top: options.top,
+    };
+    let mut groups: Vec<(u16, Group)> = sections
+        .iter()
+        .zip(&sums)
+        .map(|(section, sums)| (section.probe, explaining.group(section, sums)))
+        .collect();
+    let mut probes = Vec::new();
+    for (probe, found) in (0..).zip(found) {
+        let mut own: Vec<Group> = Vec::new();
+        while groups.first().is_some_and(|it| it.0 == probe) {
+            own.push(groups.remove(0).1);
+        }
+        let whole = (group_by.is_empty() && !own.is_empty()).then(|| own.remove(0));
+        let of = &items.probes[usize::from(probe)];
+        let counted = items.all.iter().filter(|it| it.probe == probe).count();
+        let ids = items.all.iter().filter(|it| it.probe == probe);
+        let ids: FxHashSet<u64> = ids.map(|it| it.item_id).collect();
+        probes.push(ProbeExplanation {
+            probe_ids: of.probe_ids.clone(),
+            specs: of.specs.clone(),
+            visits: of.visits,
+            items: counted as u64,
+            item_ids: ids.len() as u64,
+            left_out: of.left_out,
+            whole,
+            grouped: found.grouping.map(|it| Grouped {
+                argument: it.argument,
+                part: it.part,
+                chance: it.chance,
+            }),
+            groups: own,
+            other_groups: found.others.0,
+            other_items: found.others.1,
+        });
+    }
+    Ok(Explanation {
+        explain_version: EXPLAIN_VERSION,
+        trace: trace.dir.display().to_string(),
+        unit: items.unit,
+        event: timing.event.cloned(),
+        event_is_clock: timing.is_clock(),
+        no_function_times: timing.reason.clone(),
+        min_samples: MIN_SAMPLES,
+        min_items: MIN_ITEMS as u64,
+        replicates: REPLICATES as u32,
+        probes,
+        notes: notes(&trace.info, &items),
+    })
+}
+
+/// Explains one item of a trace.
+///
+/// Cost: as [`explain`], and `samples` once.
+///
+/// # Errors
+/// As [`explain`], and if there is no such item.
+pub fn explain_item(
+    trace: &Trace,
+    options: &ExplainOptions,
+    which: Which,
+) -> Result<ItemReport, ExplainError> {
+    let group_by = columns(trace, options)?;
+    let items = read(trace, options)?;
+    item::report(trace, options, &items, &group_by, which)
+}
+
+/// The columns to group by.
+fn columns(trace: &Trace, options: &ExplainOptions) -> Result<Vec<GroupColumn>, ExplainError> {
+    let name = || trace.dir.display().to_string();
+    if let Some(probe) = options.probe
+        && trace.info.probes.iter().all(|known| known.id != probe)
+    {
+        let known = trace.info.probes.iter();
+        return Err(ExplainError::NoProbe {
+            trace: name(),
+            probe: probe.0,
+            known: known
+                .map(|it| format!("{} ({})", it.id.0, it.spec))
+                .collect(),
+        });
+    }
+    let arguments = &trace.info.columns;
+    let find = |typed: &String| {
+        let argument = arguments.iter().position(|it| it.name == *typed);
+        let machine = MACHINE.iter().find(|it| it.0 == typed).map(|it| it.1);
+        argument
+            .map(GroupColumn::Argument)
+            .or(machine)
+            .ok_or_else(|| {
+                let known = arguments.iter().map(|it| it.name.as_str());
+                let mut known: Vec<&str> = known.chain(MACHINE.iter().map(|it| it.0)).collect();
+                let score =
+                    |it: &str| strsim::jaro_winkler(&typed.to_lowercase(), &it.to_lowercase());
+                known.sort_by(|a, b| score(b).total_cmp(&score(a)));
+                ExplainError::NoColumn {
+                    trace: name(),
+                    column: typed.clone(),
+                    known: known.into_iter().map(str::to_owned).collect(),
+                }
+            })
+    };
+    let columns = options
+        .group_by
+        .iter()
+        .map(find)
+        .collect::<Result<Vec<_>, _>>()?;
+    if let (Some(keep), Some(column)) = (&trace.info.keep, options.group_by.first()) {
+        return Err(ExplainError::NotKept {
+            trace: name(),
+            column: column.clone(),
+            kept: keep.keep.clone(),
+        });
+    }
+    Ok(columns)
+}
+
+fn read(trace: &Trace, options: &ExplainOptions) -> Result<Items, ExplainError> {
+    let items = Items::read(trace, options)?;
+    if !items.all.is_empty() {
+        return Ok(items);
+    }
+    let visits: u64 = items.probes.iter().map(|it| it.visits).sum();
+    let lost: u64 = items.probes.iter().map(|it| it.left_out.loss).sum();
+    let (reason, hint) = match (visits, lost) {
+        (0, _) => (
+            "it has no visits".to_owned(),
+            "was the probed function called? 'pebs-trace report' shows what was recorded"
+                .to_owned(),
+        ),
+        (_, 0) => (
+            format!("none of its {visits} visits ended"),
+            "record until items end".to_owned(),
+        ),
+        _ => (
+            format!("all of its {visits} visits overlap a loss or did not end"),
+            "--all counts visits that overlap a loss".to_owned(),
+        ),
+    };
+    Err(ExplainError::Nothing {
+        trace: trace.dir.display().to_string(),
+        reason,
+        hint,
+    })
+}
+
+/// What divides the time on the CPU among functions.
+pub(in crate::analysis) struct Timing<'a> {
+    /// The event.
+    pub event: Option<&'a EventInfo>,
+    /// Why it can't be used.
+    pub reason: Option<String>,
+}
+
+/// Beginnings of names of events that count about equally many each ns that a thread runs.
+const STEADY: [&str; 8] = [
+    "cpu-clock",
+    "task-clock",
+    "cycles",
+    "cpu-cycles",
+    "ref-cycles",
+    "cpu_clk",
+    "ibs_op",
+    "uops_retired",
+];
+
+impl<'a> Timing<'a> {
+    /// The clock of a run, else an event that is steady enough.
+    pub(in crate::analysis) fn of(info: &'a RunInfo) -> Self {
+        let event = report_event(info);
+        let steady = |event: &EventInfo| {
+            let name = event.name.to_lowercase();
+            // `cpu/event=…/` and raw codes name none of these.
+            let name = name.strip_prefix("cpu/").unwrap_or(&name);
+            event.unit == "ns" || STEADY.iter().any(|it| name.starts_with(it))
+        };
+        let reason = match event {
+            None => Some("no event was sampled".to_owned()),
+            Some(event) if !steady(event) => Some(format!(
+                "{} does not count time: record a clock or cycles as well (--event)",
+                event.name
+            )),
+            Some(_) => None,
+        };
+        Self { event, reason }
+    }
+
+    /// Whether the event is a clock.
+    pub(in crate::analysis) fn is_clock(&self) -> bool {
+        self.event.is_some_and(|event| event.unit == "ns")
+    }
+}
+
+fn sum<'a>(
+    trace: &Trace,
+    items: &'a Items,
+    sections: &'a [Section],
+    timing: &Timing<'_>,
+) -> Result<Summing<'a>, ReadError> {
+    let mut summing = Summing::new(items, sections, |_, item| block_of(item));
+    if let (Some(event), None) = (timing.event, &timing.reason) {
+        summing.functions(trace, event.id)?;
+    }
+    summing.waits(trace)?;
+    Ok(summing)
+}
+
+/// Names of every function met.
+fn names(trace: &Trace, sums: &[GroupSums]) -> Result<Names, ReadError> {
+    let keys = sums.iter().flat_map(|sums| {
+        let classes = sums.slow.keys.keys().chain(sums.typical.keys.keys());
+        classes.chain(sums.all.keys.keys())
+    });
+    let ids = keys.filter_map(|key| match key {
+        Key::Function(id) => Some(id.0),
+        Key::Wait(wait) => wait.function.map(|id| id.0),
+    });
+    Names::of(trace, ids)
+}
+
+fn notes(info: &RunInfo, items: &Items) -> Vec<String> {
+    let mut notes = Vec::new();
+    if !info.switches {
+        notes.push(
+            "switches were not recorded: time off the CPU counts for the functions".to_owned(),
+        );
+    }
+    if items.unit == Unit::Item && items.probes.iter().any(|it| it.probe_ids.len() > 1) {
+        notes.push(
+            "an item is all visits with its id: all probes read ids (--per visit takes each by itself)"
+                .to_owned(),
+        );
+    }
+    notes
+}
+
+/// How sums become groups.
+struct Explaining<'a> {
+    info: &'a RunInfo,
+    items: &'a Items,
+    timing: &'a Timing<'a>,
+    naming: Naming<'a>,
+    top: usize,
+}
+
+impl Explaining<'_> {
+    fn group(&self, section: &Section, sums: &GroupSums) -> Group {
+        let slow = self.slow(section, sums);
+        let typical = slow.as_ref().and_then(|_| self.typical(section, sums));
+        let is_slow: Vec<bool> = section
+            .classes
+            .iter()
+            .map(|it| *it == Class::Slow)
+            .collect();
+        let gap = contrast::gap(&sums.slow, &sums.typical, &self.naming, self.top)
+            .filter(|_| typical.is_some());
+        let too_little = slow
+            .as_ref()
+            .and_then(|slow| self.too_little(slow, typical.as_ref()));
+        let [switches, faults] = [self.info.switches, self.info.page_faults];
+        let known = [switches, switches, faults];
+        Group {
+            labels: section.labels.clone(),
+            items: section.members.len() as u64,
+            duration: section.durations,
+            because: stump::because(&section.members, &is_slow, self.items),
+            counts: if gap.is_some() && self.info.keep.is_none() {
+                contrast::counts(&sums.slow, &sums.typical, &sums.all.counts, known)
+            } else {
+                Vec::new()
+            },
+            slow,
+            typical,
+            gap,
+            too_little,
+            variance: if self.info.keep.is_none() {
+                variance::divide(&sums.all, &self.naming, self.top)
+            } else {
+                None
+            },
+        }
+    }
+
+    fn slow(&self, section: &Section, sums: &GroupSums) -> Option<Slow> {
+        let limit = section.limit.as_ref()?;
+        let slow = section.slow().map(|it| &self.items.all[it as usize]);
+        let (mut count, mut without) = (0, 0);
+        for item in slow {
+            count += 1;
+            without += u64::from(!item.has_details());
+        }
+        let mean = sums.slow.latency.total() / sums.slow.items.total();
+        Some(Slow {
+            rule: limit.rule.clone(),
+            items: count,
+            from_ns: section
+                .slow()
+                .map(|it| self.items.all[it as usize].latency_ns)
+                .min()?,
+            to_ns: section.durations.max_ns,
+            others_up_to_ns: section.others_up_to_ns,
+            without_details: without,
+            mean_ns: mean.is_finite().then_some(mean),
+            samples: sums.slow.samples,
+        })
+    }
+
+    fn typical(&self, section: &Section, sums: &GroupSums) -> Option<Typical> {
+        let typical = &sums.typical;
+        let (from_ns, to_ns) = typical.range_ns.or_else(|| {
+            let others = section.others_up_to_ns?;
+            Some((0, others))
+        })?;
+        let items = typical.items.total();
+        (items > 0.0).then(|| Typical {
+            rule: if self.info.keep.is_some() {
+                TypicalRule::NotKept
+            } else {
+                TypicalRule::MiddleHalf
+            },
+            items: items as u64,
+            from_ns,
+            to_ns,
+            mean_ns: typical.latency.total() / items,
+            samples: typical.samples,
+        })
+    }
+
+    /// What keeps the gap, or part of it, from being explained.
+    fn too_little(&self, slow: &Slow, typical: Option<&Typical>) -> Option<String> {
+        if slow.without_details == slow.items {
+            return Some(match &self.info.keep {
+                Some(keep) if keep.keep == "none" => {
+                    "no details of any item were kept (--keep none): record with --keep slow"
+                        .to_owned()
+                }
+                _ => "no details of slow items are known".to_owned(),
+            });
+        }
+        if typical.is_none() {
+            return Some("no details of typical items are known".to_owned());
+        }
+        if let Some(reason) = &self.timing.reason {
+            return Some(format!("functions: - ({reason})"));
+        }
+        if slow.samples < MIN_SAMPLES {
+            let n = slow.samples;
+            return Some(format!(
+                "too few samples ({n}): record longer or lower --reset"
+            ));
+        }
+        let known = slow.items - slow.without_details;
+        (known < MIN_ITEMS as u64).then(|| {
+            format!("too few slow items ({known}) for intervals: record longer or lower --slow")
+        })
+    }
+}

@@ -1,0 +1,306 @@
+//! Groups of like items, and in each of them which are slow and which typical.
+
+use rustc_hash::FxHashMap;
+
+use super::columns::{NULL, Values, show_number};
+use super::items::Items;
+use super::model::{Durations, Label, SplitTest};
+use super::stump::{self, Grouping};
+use crate::analysis::baseline::Rule;
+use crate::analysis::report::gap;
+
+/// Groups that are explained.
+const MOST_GROUPS: usize = 8;
+
+/// Place of an item in its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::analysis) enum Class {
+    /// In the middle half by duration, and not slow.
+    Typical,
+    /// Slow.
+    Slow,
+    /// Neither.
+    Between,
+}
+
+/// Where slow items begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::analysis) struct Limit {
+    /// How it was found: `gap`, or a rule.
+    pub rule: String,
+    /// Items at or above are slow.
+    pub from_ns: i64,
+}
+
+/// A group.
+#[derive(Debug)]
+pub(in crate::analysis) struct Section {
+    /// Index of its probe.
+    pub probe: u16,
+    /// What its items have in common; empty: all items of the probe.
+    pub labels: Vec<Label>,
+    /// Its items.
+    pub members: Vec<u32>,
+    /// Their classes.
+    pub classes: Vec<Class>,
+    /// Their durations.
+    pub durations: Durations,
+    /// The limit; `None` if none is slow.
+    pub limit: Option<Limit>,
+    /// Longest that is not slow.
+    pub others_up_to_ns: Option<i64>,
+}
+
+impl Section {
+    /// Divides the items of a group, of which there must be one at least, into classes.
+    pub(in crate::analysis) fn new(
+        (probe, labels): (u16, Vec<Label>),
+        members: Vec<u32>,
+        items: &Items,
+        rule: Option<Rule>,
+    ) -> Self {
+        let latency = |member: &u32| items.all[*member as usize].latency_ns;
+        let mut sorted: Vec<i64> = members.iter().map(latency).collect();
+        sorted.sort_unstable();
+        let durations = durations(&sorted);
+        let limit = limit(&sorted, &durations, rule);
+        let from = limit.as_ref().map_or(i64::MAX, |limit| limit.from_ns);
+        let (low, high) = (quantile(&sorted, 0.25), quantile(&sorted, 0.75));
+        let class = |ns: i64| match ns {
+            ns if ns >= from => Class::Slow,
+            ns if (low..=high).contains(&ns) => Class::Typical,
+            _ => Class::Between,
+        };
+        let slow = sorted.partition_point(|ns| *ns < from);
+        Self {
+            probe,
+            labels,
+            classes: members.iter().map(|it| class(latency(it))).collect(),
+            members,
+            durations,
+            limit,
+            others_up_to_ns: slow.checked_sub(1).map(|last| sorted[last]),
+        }
+    }
+
+    /// The slow ones.
+    pub(in crate::analysis) fn slow(&self) -> impl Iterator<Item = u32> + '_ {
+        let pairs = self.members.iter().zip(&self.classes);
+        pairs
+            .filter(|(_, class)| **class == Class::Slow)
+            .map(|(member, _)| *member)
+    }
+
+    /// Time by which the slow items are beyond the median, ns.
+    fn beyond(&self, items: &Items) -> i64 {
+        let excess = |it: u32| items.all[it as usize].latency_ns - self.durations.p50_ns;
+        self.slow().map(excess).sum()
+    }
+}
+
+/// The duration that this share of items does not exceed: one of theirs.
+fn quantile(sorted: &[i64], share: f64) -> i64 {
+    let rank = (sorted.len() as f64 * share).ceil() as usize;
+    sorted[rank.clamp(1, sorted.len()) - 1]
+}
+
+fn durations(sorted: &[i64]) -> Durations {
+    let sum: f64 = sorted.iter().map(|&ns| ns as f64).sum();
+    Durations {
+        p50_ns: quantile(sorted, 0.5),
+        p90_ns: quantile(sorted, 0.9),
+        p99_ns: quantile(sorted, 0.99),
+        max_ns: quantile(sorted, 1.0),
+        mean_ns: sum / sorted.len() as f64,
+    }
+}
+
+/// Where slow begins: by the rule, else at a gap in the durations, else at the 99th percentile;
+/// nowhere if that is no longer than the median.
+fn limit(sorted: &[i64], durations: &Durations, rule: Option<Rule>) -> Option<Limit> {
+    let by_rule = |rule: Rule| {
+        let from_ns = match rule {
+            Rule::Quantile(share) => quantile(sorted, share),
+            Rule::Multiple(times) => (durations.p50_ns as f64 * times).ceil() as i64,
+            Rule::Absolute(ns) => i64::try_from(ns).unwrap_or(i64::MAX),
+        };
+        let rule = rule.to_string();
+        Limit { rule, from_ns }
+    };
+    let limit = rule.map(by_rule).or_else(|| {
+        let descending = sorted.chunk_by(|a, b| a == b).rev();
+        let steps = descending.map(|same| (same[0].max(0) as u64, same.len() as u64));
+        let from = gap::find(steps, sorted.len() as u64)?;
+        Some(Limit {
+            rule: "gap".to_owned(),
+            from_ns: from as i64,
+        })
+    });
+    let limit = limit.unwrap_or_else(|| by_rule(Rule::default()));
+    let some = limit.from_ns <= durations.max_ns;
+    let told = matches!(rule, Some(Rule::Absolute(_))) || limit.from_ns > durations.p50_ns;
+    (some && told).then_some(limit)
+}
+
+/// The groups of one probe.
+pub(in crate::analysis) struct ProbeGroups {
+    /// All items.
+    pub whole: Option<Section>,
+    /// How they were grouped without being asked to.
+    pub grouping: Option<Grouping>,
+    /// The groups.
+    pub groups: Vec<Section>,
+    /// Groups not among them, and their items.
+    pub others: (u64, u64),
+}
+
+/// Groups the items of a probe: by these columns, or if there are none by what splits their
+/// durations best.
+pub(in crate::analysis) fn of_probe(
+    probe: u16,
+    items: &Items,
+    group_by: &[GroupColumn],
+    rule: Option<Rule>,
+) -> ProbeGroups {
+    let all = items.all.iter().enumerate();
+    let members: Vec<u32> = all
+        .filter(|(_, item)| item.probe == probe)
+        .map(|(index, _)| index as u32)
+        .collect();
+    let mut found = ProbeGroups {
+        whole: None,
+        grouping: None,
+        groups: Vec::new(),
+        others: (0, 0),
+    };
+    if members.is_empty() {
+        return found;
+    }
+    if group_by.is_empty() {
+        found.grouping = stump::grouping(&members, items);
+        if let Some(grouping) = &found.grouping {
+            let mut parts = vec![Vec::new(); grouping.labels.len()];
+            for (&member, group) in members.iter().zip(&grouping.group) {
+                if let Some(group) = group {
+                    parts[usize::from(*group)].push(member);
+                }
+            }
+            let parts = parts.into_iter().zip(&grouping.labels);
+            found.groups = parts
+                .map(|(members, (test, value))| {
+                    let label = Label {
+                        argument: grouping.argument.clone(),
+                        test: *test,
+                        value: Some(value.clone()),
+                    };
+                    Section::new((probe, vec![label]), members, items, rule)
+                })
+                .collect();
+        }
+        found.whole = Some(Section::new((probe, Vec::new()), members, items, rule));
+        return found;
+    }
+    let mut parts: FxHashMap<Vec<Option<u64>>, Vec<u32>> = FxHashMap::default();
+    for member in members {
+        let key = group_by.iter().map(|column| column.value(items, member));
+        parts.entry(key.collect()).or_default().push(member);
+    }
+    let mut groups: Vec<Section> = parts
+        .into_iter()
+        .map(|(key, members)| {
+            let labels = group_by.iter().zip(key).map(|(column, value)| Label {
+                argument: column.name(items),
+                test: SplitTest::Equal,
+                value: value.map(|value| column.show(items, value)),
+            });
+            Section::new((probe, labels.collect()), members, items, rule)
+        })
+        .collect();
+    // Members rise, so the first tells equal groups apart.
+    groups.sort_by_key(|group| (-group.beyond(items), group.members[0]));
+    let others = groups.split_off(groups.len().min(MOST_GROUPS));
+    let count: usize = others.iter().map(|it| it.members.len()).sum();
+    found.others = (others.len() as u64, count as u64);
+    found.groups = groups;
+    found
+}
+
+/// What an item's group has in common, and whether another item belongs to it.
+pub(in crate::analysis) fn alike<'a>(
+    index: u32,
+    items: &'a Items,
+    group_by: &'a [GroupColumn],
+) -> (Vec<Label>, impl Fn(u32) -> bool + 'a) {
+    let key: Vec<Option<u64>> = group_by.iter().map(|it| it.value(items, index)).collect();
+    let labels = group_by.iter().zip(&key).map(|(column, value)| Label {
+        argument: column.name(items),
+        test: SplitTest::Equal,
+        value: value.map(|value| column.show(items, value)),
+    });
+    let labels = labels.collect();
+    let like = move |other: u32| {
+        let pairs = group_by.iter().zip(&key);
+        pairs
+            .into_iter()
+            .all(|(column, value)| column.value(items, other) == *value)
+    };
+    (labels, like)
+}
+
+/// A column to group by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::analysis) enum GroupColumn {
+    /// An argument, by its index.
+    Argument(usize),
+    /// `tid`.
+    Tid,
+    /// `pid`.
+    Pid,
+    /// `cpu_begin`.
+    Cpu,
+}
+
+/// Columns of `visits` that can be grouped by without being arguments.
+pub(in crate::analysis) const MACHINE: [(&str, GroupColumn); 3] = [
+    ("tid", GroupColumn::Tid),
+    ("pid", GroupColumn::Pid),
+    ("cpu_begin", GroupColumn::Cpu),
+];
+
+impl GroupColumn {
+    fn value(self, items: &Items, member: u32) -> Option<u64> {
+        let item = &items.all[member as usize];
+        match self {
+            Self::Tid => Some(item.tid.into()),
+            Self::Pid => Some(item.pid.into()),
+            Self::Cpu => item.cpu.map(u64::from),
+            Self::Argument(index) => match &items.columns.0[index].values {
+                Values::Number { values, .. } => values[member as usize],
+                Values::Text { whole, .. } => Some(whole[member as usize])
+                    .filter(|it| *it != NULL)
+                    .map(u64::from),
+            },
+        }
+    }
+
+    fn show(self, items: &Items, value: u64) -> String {
+        match self {
+            Self::Argument(index) => match &items.columns.0[index].values {
+                Values::Number { signed, .. } => show_number(value, *signed),
+                Values::Text { wholes, .. } => wholes.text(value as u32).to_owned(),
+            },
+            _ => value.to_string(),
+        }
+    }
+
+    fn name(self, items: &Items) -> String {
+        match self {
+            Self::Argument(index) => items.columns.0[index].name.clone(),
+            _ => MACHINE
+                .iter()
+                .find(|it| it.1 == self)
+                .map_or("", |it| it.0)
+                .to_owned(),
+        }
+    }
+}

@@ -1,0 +1,487 @@
+//! One item: its time line, and what it took more time for than the typical items of its group.
+
+use std::collections::BTreeMap;
+
+use arrow::array::Array;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::contrast::{self, Naming};
+use super::groups::{self, Class, GroupColumn, Section};
+use super::items::{Item, Items};
+use super::model::{
+    EXPLAIN_VERSION, ItemAccount, ItemReport, Moment, MomentKind, Typical, TypicalRule,
+};
+use super::{ExplainError, ExplainOptions, Timing, Which, kept, names, sum};
+use crate::analysis::report::MIN_SAMPLES;
+use crate::analysis::report::detail::States;
+use crate::analysis::report::model::{Counts, FunctionName, NamedArg};
+use crate::analysis::report::names::Names;
+use crate::analysis::report::section::flag_names;
+use crate::analysis::report::shared::{ArgArray, ArgRef};
+use crate::store::reader::{
+    ReadError, Trace, column_i64, column_str, column_u8, column_u16, column_u32, column_u64,
+};
+use crate::store::schema::{Table, visit_flag};
+use crate::units::EventId;
+
+/// Parts of a time line at most, beside marks and waits.
+const MOST_RUNS: usize = 40;
+
+/// Waits listed at most: the longest.
+const MOST_WAITS: usize = 20;
+
+/// Functions named in one part of a time line.
+const MOST_NAMED: usize = 3;
+
+/// Says everything about one item.
+pub(super) fn report(
+    trace: &Trace,
+    options: &ExplainOptions,
+    items: &Items,
+    group_by: &[GroupColumn],
+    which: Which,
+) -> Result<ItemReport, ExplainError> {
+    let (index, others_with_id) = find(trace, items, which)?;
+    let item = items.all[index as usize];
+    let timing = Timing::of(&trace.info);
+    let mut section = group_of(index, items, group_by, options);
+    let rank = 1 + longer(&section, items, item.latency_ns);
+    let shorter = section
+        .members
+        .iter()
+        .filter(|it| latency(items, **it) < item.latency_ns);
+    let percentile = shorter.count() as f64 / section.members.len() as f64;
+    for (member, class) in section.members.iter().zip(&mut section.classes) {
+        *class = match *class {
+            _ if *member == index => Class::Slow,
+            Class::Slow => Class::Between,
+            other => other,
+        };
+    }
+    let sections = [section];
+    let mut summing = sum(trace, items, &sections, &timing)?;
+    if trace.info.keep.is_some() {
+        kept::typical(trace, options.losses, &mut summing, timing.event)?;
+    }
+    let sums = summing.sums.remove(0);
+    let states = summing.states;
+    let visits = visits_of(trace, items, index)?;
+    let line = Line::read(trace, &visits, timing.event.map(|it| it.id))?;
+    let names_of_sums = names(trace, std::slice::from_ref(&sums))?;
+    let naming = Naming {
+        names: &names_of_sums,
+        states: &states,
+    };
+    let gap = contrast::gap(&sums.slow, &sums.typical, &naming, options.top);
+    let [section] = sections;
+    let typical = &sums.typical;
+    let count = typical.items.total();
+    let account = ItemAccount {
+        too_little: too_little(&item, gap.is_some(), count, &timing),
+        labels: section.labels,
+        items: section.members.len() as u64,
+        rank,
+        percentile,
+        duration: section.durations,
+        typical: (count > 0.0).then(|| Typical {
+            rule: if trace.info.keep.is_some() {
+                TypicalRule::NotKept
+            } else {
+                TypicalRule::MiddleHalf
+            },
+            items: count as u64,
+            from_ns: typical.range_ns.map_or(0, |it| it.0),
+            to_ns: typical.range_ns.map_or(section.durations.p50_ns, |it| it.1),
+            mean_ns: typical.latency.total() / count,
+            samples: typical.samples,
+        }),
+        gap,
+    };
+    let probe = &items.probes[usize::from(item.probe)];
+    let [switches, migrations, page_faults] = item.counts;
+    let (moments, other_waits) = line.moments(trace, &item, &visits)?;
+    let own: Vec<&VisitFacts> = visits.iter().filter(|it| it.own).collect();
+    Ok(ItemReport {
+        explain_version: EXPLAIN_VERSION,
+        trace: trace.dir.display().to_string(),
+        event: timing.event.cloned(),
+        specs: probe.specs.clone(),
+        item_id: item.item_id,
+        visit_ids: own.iter().map(|it| it.visit_id).collect(),
+        others_with_id,
+        pid: item.pid,
+        tid: item.tid,
+        begin_ns: item.begin_ns,
+        latency_ns: item.latency_ns,
+        oncpu_ns: item.active_ns.filter(|_| trace.info.switches),
+        samples: item.samples,
+        flags: flag_names(item.flags),
+        counts: Counts {
+            switches,
+            migrations,
+            page_faults,
+        },
+        args: own.first().map_or_else(Vec::new, |it| it.args.clone()),
+        account,
+        moments,
+        other_waits,
+        notes: timing
+            .reason
+            .iter()
+            .map(|it| format!("functions: - ({it})"))
+            .collect(),
+    })
+}
+
+/// What keeps the item from being explained.
+fn too_little(item: &Item, gap: bool, typical: f64, timing: &Timing<'_>) -> Option<String> {
+    if item.flags & visit_flag::CONDENSED != 0 {
+        return Some("its details were not kept (--keep): nothing about it was slow".to_owned());
+    }
+    if item.active_ns.is_none() {
+        return Some("its time on the CPU is unknown".to_owned());
+    }
+    if typical == 0.0 {
+        return Some("there are no typical items to compare it with".to_owned());
+    }
+    if timing.reason.is_none() && u64::from(item.samples) < MIN_SAMPLES {
+        let n = item.samples;
+        return Some(format!("too few samples ({n}): lower --reset"));
+    }
+    (!gap).then(|| "it took no longer than typical items".to_owned())
+}
+
+fn latency(items: &Items, member: u32) -> i64 {
+    items.all[member as usize].latency_ns
+}
+
+fn longer(section: &Section, items: &Items, than: i64) -> u64 {
+    section
+        .members
+        .iter()
+        .filter(|it| latency(items, **it) > than)
+        .count() as u64
+}
+
+/// The item, and the number of others with its id.
+fn find(trace: &Trace, items: &Items, which: Which) -> Result<(u32, u64), ExplainError> {
+    let no_item = |what, number, hint| ExplainError::NoItem {
+        trace: trace.dir.display().to_string(),
+        what,
+        number,
+        hint,
+    };
+    match which {
+        Which::Visit(visit_id) => match items.of_visit(visit_id).next() {
+            Some(index) => {
+                let id = items.all[index as usize].item_id;
+                let same = items.all.iter().filter(|it| it.item_id == id).count() as u64;
+                Ok((index, same - 1))
+            }
+            None => {
+                let last = items.all.iter().map(|it| it.visit_id).max().unwrap_or(0);
+                let hint = format!(
+                    "visits are numbered from 1, the last one counted is {last}; \
+                     --all counts visits that overlap a loss"
+                );
+                Err(no_item("visit", visit_id, hint))
+            }
+        },
+        Which::Item(item_id) => {
+            let same = (0..)
+                .zip(&items.all)
+                .filter(|(_, it)| it.item_id == item_id);
+            let found: Vec<(u32, &Item)> = same.collect();
+            // The first of equally long ones.
+            let longest = found.iter().rev().max_by_key(|(_, it)| it.latency_ns);
+            let Some(longest) = longest else {
+                return Err(no_item("item", item_id, near(trace, items, item_id)?));
+            };
+            Ok((longest.0, found.len() as u64 - 1))
+        }
+    }
+}
+
+/// What there is instead of an item.
+fn near(trace: &Trace, items: &Items, item_id: u64) -> Result<String, ReadError> {
+    for batch in trace.scan(Table::Visits, &["item_id"])? {
+        if column_u64(&batch?, 0)?.values().contains(&item_id) {
+            return Ok(
+                "it is left out, as it overlaps a loss or did not end: --all counts the former"
+                    .to_owned(),
+            );
+        }
+    }
+    let ids = || items.all.iter().map(|it| it.item_id);
+    let closest = ids().min_by_key(|id| id.abs_diff(item_id)).unwrap_or(0);
+    let (first, last) = (ids().min().unwrap_or(0), ids().max().unwrap_or(0));
+    Ok(format!(
+        "ids are from {first} to {last}; the closest is {closest}"
+    ))
+}
+
+/// The group that an item is compared with.
+fn group_of(
+    index: u32,
+    items: &Items,
+    group_by: &[GroupColumn],
+    options: &ExplainOptions,
+) -> Section {
+    let item = &items.all[index as usize];
+    let (labels, like) = groups::alike(index, items, group_by);
+    let members = (0..items.all.len() as u32)
+        .filter(|&it| items.all[it as usize].probe == item.probe && like(it));
+    let members = members.collect();
+    Section::new((item.probe, labels), members, items, options.slow)
+}
+
+/// A visit of the item, or one that lies within it.
+#[derive(Clone, Debug)]
+struct VisitFacts {
+    visit_id: u64,
+    /// Whether it is one of the item's, not only within one.
+    own: bool,
+    tid: u32,
+    begin_ns: i64,
+    end_ns: i64,
+    spec: Option<String>,
+    args: Vec<NamedArg>,
+}
+
+/// The visits of an item, in order.
+fn visits_of(trace: &Trace, items: &Items, index: u32) -> Result<Vec<VisitFacts>, ReadError> {
+    let mut columns = vec!["visit_id", "tid", "begin_ns", "duration_ns", "probe_id"];
+    columns.extend(trace.info.columns.iter().map(|it| it.name.as_str()));
+    let mut found = Vec::new();
+    for batch in trace.scan(Table::Visits, &columns)? {
+        let batch = batch?;
+        let visit_ids = column_u64(&batch, 0)?.values();
+        let tids = column_u32(&batch, 1)?.values();
+        let begins = column_i64(&batch, 2)?.values();
+        let durations = column_i64(&batch, 3)?;
+        let probes = column_u16(&batch, 4)?.values();
+        let args = ArgArray::all(&batch, 5, &trace.info.columns)?;
+        for row in (0..batch.num_rows()).filter(|&row| durations.is_valid(row)) {
+            let visit_id = visit_ids[row];
+            let Some(place) = items.of_visit(visit_id).position(|it| it == index) else {
+                continue;
+            };
+            let probe = trace.info.probes.iter().find(|it| it.id.0 == probes[row]);
+            let named = args
+                .iter()
+                .zip(&trace.info.columns)
+                .map(|(array, column)| NamedArg {
+                    name: column.name.clone(),
+                    value: array.get(row).map(ArgRef::to_value),
+                });
+            found.push(VisitFacts {
+                visit_id,
+                own: place == 0,
+                tid: tids[row],
+                begin_ns: begins[row],
+                end_ns: begins[row] + durations.value(row),
+                spec: probe.map(|it| it.spec.clone()),
+                args: named.collect(),
+            });
+        }
+    }
+    found.sort_by_key(|it| (it.begin_ns, it.visit_id));
+    Ok(found)
+}
+
+/// What is known of an item in time.
+struct Line {
+    /// Time, thread, function; sorted.
+    samples: Vec<(i64, u32, u32)>,
+    /// Begin, end, thread, function, state; sorted.
+    waits: Vec<(i64, i64, u32, Option<u32>, usize)>,
+    states: States,
+}
+
+impl Line {
+    fn read(
+        trace: &Trace,
+        visits: &[VisitFacts],
+        event: Option<EventId>,
+    ) -> Result<Self, ReadError> {
+        let wanted: FxHashSet<u64> = visits.iter().map(|it| it.visit_id).collect();
+        let mut line = Self {
+            samples: Vec::new(),
+            waits: Vec::new(),
+            states: States::default(),
+        };
+        let columns = ["visit_id", "time_ns", "tid", "function_id", "event"];
+        for batch in trace.scan(Table::Samples, &columns)? {
+            let batch = batch?;
+            let visits = column_u64(&batch, 0)?;
+            let times = column_i64(&batch, 1)?.values();
+            let tids = column_u32(&batch, 2)?.values();
+            let functions = column_u32(&batch, 3)?.values();
+            let events = column_u8(&batch, 4)?.values();
+            for row in (0..batch.num_rows()).filter(|&row| visits.is_valid(row)) {
+                if wanted.contains(&visits.value(row))
+                    && event.is_some_and(|it| it.0 == events[row])
+                {
+                    line.samples.push((times[row], tids[row], functions[row]));
+                }
+            }
+        }
+        let columns = [
+            "visit_id",
+            "begin_ns",
+            "end_ns",
+            "tid",
+            "function_id",
+            "state",
+        ];
+        for batch in trace.scan(Table::Waits, &columns)? {
+            let batch = batch?;
+            let visits = column_u64(&batch, 0)?.values();
+            let (begins, ends) = (
+                column_i64(&batch, 1)?.values(),
+                column_i64(&batch, 2)?.values(),
+            );
+            let tids = column_u32(&batch, 3)?.values();
+            let functions = column_u32(&batch, 4)?;
+            let states = column_str(&batch, 5)?;
+            for row in (0..batch.num_rows()).filter(|&row| wanted.contains(&visits[row])) {
+                let function = functions.is_valid(row).then(|| functions.value(row));
+                let state = line.states.index(states.value(row));
+                line.waits
+                    .push((begins[row], ends[row], tids[row], function, state));
+            }
+        }
+        line.samples.sort_unstable();
+        line.waits.sort_unstable();
+        Ok(line)
+    }
+
+    /// The time line in order, and the waits that are not in it.
+    fn moments(
+        mut self,
+        trace: &Trace,
+        item: &Item,
+        visits: &[VisitFacts],
+    ) -> Result<(Vec<Moment>, (u64, i64)), ReadError> {
+        let functions = self.samples.iter().map(|it| it.2);
+        let names = Names::of(
+            trace,
+            functions.chain(self.waits.iter().filter_map(|it| it.3)),
+        )?;
+        let runs = self.runs(item);
+        let mut moments = Vec::new();
+        for visit in visits {
+            for (kind, at) in [
+                (MomentKind::Begin, visit.begin_ns),
+                (MomentKind::End, visit.end_ns),
+            ] {
+                moments.push(Moment {
+                    at_ns: at - item.begin_ns,
+                    tid: visit.tid,
+                    kind,
+                    ns: 0,
+                    state: None,
+                    spec: visit.spec.clone(),
+                    functions: Vec::new(),
+                });
+            }
+        }
+        self.waits.sort_by_key(|(begin, end, ..)| begin - end);
+        let others = self.waits.split_off(self.waits.len().min(MOST_WAITS));
+        let other_ns = others.iter().map(|(begin, end, ..)| end - begin).sum();
+        for &(begin, end, tid, function, state) in &self.waits {
+            moments.push(Moment {
+                at_ns: begin - item.begin_ns,
+                tid,
+                kind: MomentKind::Waited,
+                ns: end - begin,
+                state: Some(self.states.name(state).to_owned()),
+                spec: None,
+                functions: vec![(names.get(function), 0)],
+            });
+        }
+        for run in runs {
+            moments.push(Moment {
+                at_ns: run.first - item.begin_ns,
+                tid: run.tid,
+                kind: MomentKind::Ran,
+                ns: run.last - run.first,
+                state: None,
+                spec: None,
+                functions: run.named(&names),
+            });
+        }
+        moments.sort_by_key(|it| (it.at_ns, it.kind, it.tid));
+        Ok((moments, (others.len() as u64, other_ns)))
+    }
+
+    /// Samples of the same function one after the other; of each slice of time if these are too many.
+    fn runs(&self, item: &Item) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        let mut open: FxHashMap<u32, usize> = FxHashMap::default();
+        for &(time, tid, function) in &self.samples {
+            let same = open.get(&tid).copied().filter(|at| {
+                let run = &runs[*at];
+                // A wait or a mark between two samples of a function ends its run.
+                run.functions.contains_key(&function) && !self.broken(tid, run.last, time)
+            });
+            match same {
+                Some(at) => runs[at].add(time, function),
+                None => {
+                    open.insert(tid, runs.len());
+                    runs.push(Run::new(time, tid, function));
+                }
+            }
+        }
+        if runs.len() <= MOST_RUNS {
+            return runs;
+        }
+        let slice = item.latency_ns / MOST_RUNS as i64 + 1;
+        let mut slices: BTreeMap<(i64, u32), Run> = BTreeMap::new();
+        for &(time, tid, function) in &self.samples {
+            let at = (time - item.begin_ns).div_euclid(slice);
+            let run = slices.entry((at, tid));
+            run.and_modify(|run| run.add(time, function))
+                .or_insert_with(|| Run::new(time, tid, function));
+        }
+        slices.into_values().collect()
+    }
+
+    fn broken(&self, tid: u32, from: i64, to: i64) -> bool {
+        let first = self.waits.partition_point(|it| it.0 < from);
+        let between = self.waits[first..].iter().take_while(|it| it.0 <= to);
+        between.into_iter().any(|it| it.2 == tid)
+    }
+}
+
+/// Samples that lie together.
+struct Run {
+    first: i64,
+    last: i64,
+    tid: u32,
+    functions: BTreeMap<u32, u32>,
+}
+
+impl Run {
+    fn new(time: i64, tid: u32, function: u32) -> Self {
+        Self {
+            first: time,
+            last: time,
+            tid,
+            functions: BTreeMap::from([(function, 1)]),
+        }
+    }
+
+    fn add(&mut self, time: i64, function: u32) {
+        self.last = time;
+        *self.functions.entry(function).or_default() += 1;
+    }
+
+    fn named(&self, names: &Names) -> Vec<(FunctionName, u32)> {
+        let mut most: Vec<(u32, u32)> = self.functions.iter().map(|(id, n)| (*id, *n)).collect();
+        most.sort_by_key(|(_, samples)| std::cmp::Reverse(*samples));
+        let most = most.into_iter().take(MOST_NAMED);
+        most.map(|(id, samples)| (names.get(Some(id)), samples))
+            .collect()
+    }
+}

@@ -1,0 +1,108 @@
+//! What is said of one item, as plain data.
+
+use serde::Serialize;
+
+use super::model::{Durations, Gap, Label, Typical};
+use crate::analysis::report::model::{Counts, FunctionName, NamedArg};
+use crate::store::run::EventInfo;
+
+/// One item against its group.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ItemReport {
+    /// [`super::model::EXPLAIN_VERSION`].
+    pub explain_version: u32,
+    /// Path of the trace, as given.
+    pub trace: String,
+    /// The event that was sampled; null if none was.
+    pub event: Option<EventInfo>,
+    /// SPECs of its probes.
+    pub specs: Vec<String>,
+    /// Its id.
+    pub item_id: u64,
+    /// Its visits.
+    pub visit_ids: Vec<u64>,
+    /// Other items with this id, of which it is the longest.
+    pub others_with_id: u64,
+    /// Process.
+    pub pid: u32,
+    /// Thread of its first visit.
+    pub tid: u32,
+    /// Begin on the trace clock.
+    pub begin_ns: i64,
+    /// From begin to end.
+    pub latency_ns: i64,
+    /// Time on the CPU; null if unknown.
+    pub oncpu_ns: Option<i64>,
+    /// Samples, all events.
+    pub samples: u32,
+    /// Names of its flags.
+    pub flags: Vec<&'static str>,
+    /// What happened to its threads.
+    #[serde(flatten)]
+    pub counts: Counts,
+    /// Its arguments.
+    pub args: Vec<NamedArg>,
+    /// Where it stands; null if its end is unknown.
+    pub account: ItemAccount,
+    /// Its time line, in order.
+    pub moments: Vec<Moment>,
+    /// Waits that are too short and too many to be listed, and their time.
+    pub other_waits: (u64, i64),
+    /// Remarks.
+    pub notes: Vec<String>,
+}
+
+/// An item among the others of its group.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ItemAccount {
+    /// What the items of the group have in common; empty: all items of the probe.
+    pub labels: Vec<Label>,
+    /// Items of the group.
+    pub items: u64,
+    /// 1 for the longest.
+    pub rank: u64,
+    /// Share of the group that is shorter, 0..1.
+    pub percentile: f64,
+    /// Durations of the group.
+    pub duration: Durations,
+    /// What it is compared with; null if there is nothing.
+    pub typical: Option<Typical>,
+    /// What it took more time for than typical ones; null if unknown.
+    pub gap: Option<Gap>,
+    /// Why there is no `gap`, or not all of it.
+    pub too_little: Option<String>,
+}
+
+/// What a moment of a time line is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MomentKind {
+    /// A begin mark.
+    Begin,
+    /// On the CPU, as samples saw it.
+    Ran,
+    /// Off the CPU.
+    Waited,
+    /// An end mark.
+    End,
+}
+
+/// A part of a time line.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Moment {
+    /// Since the begin of the item.
+    pub at_ns: i64,
+    /// Thread.
+    pub tid: u32,
+    /// What it is.
+    pub kind: MomentKind,
+    /// Length; from the first to the last sample where it ran; 0 for a mark.
+    pub ns: i64,
+    /// State of the thread while off the CPU.
+    pub state: Option<String>,
+    /// SPEC of the mark's probe.
+    pub spec: Option<String>,
+    /// Functions that samples saw, with their number, the most seen first; the one in which the
+    /// thread blocked, with 0.
+    pub functions: Vec<(FunctionName, u32)>,
+}

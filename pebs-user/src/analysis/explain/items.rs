@@ -1,0 +1,409 @@
+//! The items of a trace: what is explained, with its time, its arguments and what happened to it.
+//!
+//! An item is a visit, unless [`Unit::Item`] is asked for or follows from the probes: then it is all
+//! visits with the same item id, from the first begin to the last end. A visit of another probe that
+//! lies within a visit of a call on the same thread is part of it: what its functions and waits took
+//! counts for the outer visit as well, as the outer function called it.
+//!
+//! Memory: about 90 bytes an item and 5 to 17 for each argument, whatever the number of samples.
+
+use arrow::array::{Array, RecordBatch};
+use rustc_hash::FxHashMap;
+
+use super::columns::ArgumentColumns;
+use super::model::LeftOut;
+use super::{ExplainOptions, Unit};
+use crate::analysis::report::LossVisits;
+use crate::analysis::report::counts::{self, CountArrays};
+use crate::analysis::report::shared::ArgArray;
+use crate::store::reader::{ReadError, Trace, column_i64, column_u16, column_u32, column_u64};
+use crate::store::run::RunInfo;
+use crate::store::schema::{Table, visit_flag};
+use crate::target::probe::VisitRule;
+use crate::target::spec::Spec;
+
+/// Columns of the pass; those of the counts and of the arguments follow.
+const COLUMNS: [&str; 11] = [
+    "visit_id",
+    "item_id",
+    "probe_id",
+    "pid",
+    "tid",
+    "cpu_begin",
+    "begin_ns",
+    "duration_ns",
+    "oncpu_ns",
+    "samples",
+    "flags",
+];
+
+/// No item, where the index of one is expected.
+pub(in crate::analysis) const NONE: u32 = u32::MAX;
+
+/// Visits looked at to find the one that another lies in.
+const DEPTH: usize = 64;
+
+/// Visits of a page of [`Places`].
+const PAGE: u64 = 4096;
+
+/// One item.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(in crate::analysis) struct Item {
+    /// Its (first) visit.
+    pub visit_id: u64,
+    /// Its id.
+    pub item_id: u64,
+    /// Begin on the trace clock.
+    pub begin_ns: i64,
+    /// From begin to end.
+    pub latency_ns: i64,
+    /// Time on the CPU, visits within it included; the latency if switches were not recorded; `None` if unknown.
+    pub active_ns: Option<i64>,
+    /// Thread of its first visit.
+    pub tid: u32,
+    /// Process.
+    pub pid: u32,
+    /// CPU of its begin mark; `None` if unknown.
+    pub cpu: Option<u16>,
+    /// Index of its probe in [`Items::probes`]; 0 if items have visits of several.
+    pub probe: u16,
+    /// Flags of all its visits.
+    pub flags: u32,
+    /// Samples, all events.
+    pub samples: u32,
+    /// Switches, migrations, page faults.
+    pub counts: [Option<u32>; 3],
+}
+
+impl Item {
+    /// Whether its functions and waits are known.
+    pub(in crate::analysis) const fn has_details(&self) -> bool {
+        self.active_ns.is_some() && self.flags & visit_flag::CONDENSED == 0
+    }
+
+    /// End on the trace clock.
+    pub(in crate::analysis) const fn end_ns(&self) -> i64 {
+        self.begin_ns + self.latency_ns
+    }
+}
+
+/// Visits by number.
+///
+/// Memory: four bytes a visit, as numbers are dense.
+#[derive(Debug, Default)]
+struct Places(FxHashMap<u64, Box<[u32; PAGE as usize]>>);
+
+impl Places {
+    fn set(&mut self, visit_id: u64, item: u32) {
+        let page = self.0.entry(visit_id / PAGE);
+        let page = page.or_insert_with(|| Box::new([NONE; PAGE as usize]));
+        page[(visit_id % PAGE) as usize] = item;
+    }
+
+    fn get(&self, visit_id: u64) -> u32 {
+        let page = self.0.get(&(visit_id / PAGE));
+        page.map_or(NONE, |page| page[(visit_id % PAGE) as usize])
+    }
+}
+
+/// Items of a probe, or of all.
+#[derive(Clone, Debug, Default)]
+pub(in crate::analysis) struct ProbeItems {
+    /// Numbers of its probes.
+    pub probe_ids: Vec<u16>,
+    /// SPECs as typed; empty if `trace.json` doesn't know the probe.
+    pub specs: Vec<String>,
+    /// Visits recorded.
+    pub visits: u64,
+    /// Visits left out.
+    pub left_out: LeftOut,
+}
+
+/// All items that are counted.
+#[derive(Debug)]
+pub(in crate::analysis) struct Items {
+    /// What an item is.
+    pub unit: Unit,
+    /// What items are of.
+    pub probes: Vec<ProbeItems>,
+    /// The items.
+    pub all: Vec<Item>,
+    /// Their arguments, row by row.
+    pub columns: ArgumentColumns,
+    /// For each item the one it lies in.
+    parents: Vec<u32>,
+    /// For each item the period of the run that it lies in; empty unless divided.
+    periods: Vec<u8>,
+    /// Visits of other probes within an item, by the index of their probe.
+    pub inner: FxHashMap<(u32, u16), u32>,
+    places: Places,
+}
+
+impl Items {
+    /// Reads the visits of a trace.
+    pub(in crate::analysis) fn read(
+        trace: &Trace,
+        options: &ExplainOptions,
+    ) -> Result<Self, ReadError> {
+        let unit = options.unit.unwrap_or_else(|| unit_of(&trace.info));
+        let mut reading = Reading {
+            info: &trace.info,
+            options,
+            by_id: FxHashMap::default(),
+            items: Self {
+                unit,
+                probes: Vec::new(),
+                all: Vec::new(),
+                columns: ArgumentColumns::new(&trace.info.columns),
+                parents: Vec::new(),
+                periods: Vec::new(),
+                inner: FxHashMap::default(),
+                places: Places::default(),
+            },
+        };
+        for probe in &trace.info.probes {
+            reading.slot(probe.id.0);
+        }
+        let mut columns = COLUMNS.to_vec();
+        columns.extend(counts::COLUMNS);
+        columns.extend(trace.info.columns.iter().map(|it| it.name.as_str()));
+        for batch in trace.scan(Table::Visits, &columns)? {
+            reading.add(&batch?)?;
+        }
+        let mut items = reading.items;
+        items.parents = vec![NONE; items.all.len()];
+        if unit == Unit::Visit && items.probes.len() > 1 {
+            items.nest(&trace.info);
+        }
+        Ok(items)
+    }
+
+    /// The items that a visit's details count for: its own, and those that it lies in.
+    pub(in crate::analysis) fn of_visit(&self, visit_id: u64) -> impl Iterator<Item = u32> + '_ {
+        let own = self.places.get(visit_id);
+        let up = |item: &u32| Some(self.parents[*item as usize]).filter(|it| *it != NONE);
+        std::iter::successors((own != NONE).then_some(own), up)
+    }
+
+    /// Divides the items of each probe into periods of as many items each, in order of their begin.
+    pub(in crate::analysis) fn divide(&mut self, periods: usize) {
+        self.periods = vec![0; self.all.len()];
+        let item = |index: u32| &self.all[index as usize];
+        let mut order: Vec<u32> = (0..self.all.len() as u32).collect();
+        order.sort_by_key(|&index| (item(index).probe, item(index).begin_ns));
+        for of_probe in order.chunk_by(|a, b| item(*a).probe == item(*b).probe) {
+            for (rank, &index) in of_probe.iter().enumerate() {
+                self.periods[index as usize] = (rank * periods / of_probe.len()) as u8;
+            }
+        }
+    }
+
+    /// The period of an item, after [`Items::divide`].
+    pub(in crate::analysis) fn period(&self, item: u32) -> u8 {
+        self.periods.get(item as usize).copied().unwrap_or(0)
+    }
+
+    /// Finds the visits that others lie in, and adds to them what these took.
+    fn nest(&mut self, info: &RunInfo) {
+        let mut order: Vec<u32> = (0..self.all.len() as u32).collect();
+        let item = |index: u32| &self.all[index as usize];
+        order.sort_by_key(|&index| {
+            let it = item(index);
+            (it.tid, it.begin_ns, -it.latency_ns, it.visit_id)
+        });
+        let calls: Vec<bool> = self
+            .probes
+            .iter()
+            .map(|probe| probe.probe_ids.iter().all(|id| is_nesting(info, *id)))
+            .collect();
+        let mut open: Vec<u32> = Vec::new();
+        for &index in &order {
+            let it = *item(index);
+            open.retain(|&outer| {
+                let outer = item(outer);
+                outer.tid == it.tid && outer.end_ns() > it.begin_ns
+            });
+            let holds = |outer: &&u32| {
+                let outer = item(**outer);
+                outer.end_ns() >= it.end_ns()
+                    && outer.probe != it.probe
+                    && calls[usize::from(outer.probe)]
+            };
+            if let Some(&outer) = open.iter().rev().take(DEPTH).find(holds) {
+                self.parents[index as usize] = outer;
+            }
+            open.push(index);
+            if open.len() > DEPTH {
+                open.remove(0);
+            }
+        }
+        // Innermost first: what lies within was added to before it is added itself.
+        for &index in order.iter().rev() {
+            let outer = self.parents[index as usize];
+            if outer != NONE {
+                let inner = self.all[index as usize];
+                *self.inner.entry((outer, inner.probe)).or_default() += 1;
+                self.all[outer as usize].take_in(&inner);
+            }
+        }
+    }
+}
+
+impl Item {
+    /// Adds what a visit within this item took.
+    fn take_in(&mut self, inner: &Self) {
+        self.active_ns = self.active_ns.map(|own| own + inner.active_ns.unwrap_or(0));
+        self.samples = self.samples.saturating_add(inner.samples);
+        self.flags |= inner.flags & !visit_flag::CONDENSED;
+        for (own, more) in self.counts.iter_mut().zip(inner.counts) {
+            *own = own.zip(more).map(|(own, more)| own.saturating_add(more));
+        }
+    }
+}
+
+/// Whether what lies within a visit of the probe on its thread is part of it: not so in an event loop,
+/// where items take turns.
+fn is_nesting(info: &RunInfo, probe_id: u16) -> bool {
+    let probe = info.probes.iter().find(|probe| probe.id.0 == probe_id);
+    probe.is_some_and(|probe| matches!(probe.rule, VisitRule::Call | VisitRule::ByThread))
+}
+
+/// Whether the item ids of a probe were read by an expression.
+fn has_ids(spec: &str) -> bool {
+    Spec::parse(spec).is_ok_and(|spec| spec.begin.args.iter().any(|arg| arg.name == "id"))
+}
+
+/// Visits, unless there are several probes that all read ids: these are stages of the same items.
+fn unit_of(info: &RunInfo) -> Unit {
+    let stages = info.probes.len() > 1 && info.probes.iter().all(|probe| has_ids(&probe.spec));
+    if stages { Unit::Item } else { Unit::Visit }
+}
+
+/// The pass over the visits.
+struct Reading<'a> {
+    info: &'a RunInfo,
+    options: &'a ExplainOptions,
+    /// Items by id, where these may have several visits.
+    by_id: FxHashMap<(u16, u64), u32>,
+    items: Items,
+}
+
+impl Reading<'_> {
+    /// Index of a probe's items; `None` if they were not asked for.
+    fn slot(&mut self, probe_id: u16) -> Option<u16> {
+        if self.options.probe.is_some_and(|only| only.0 != probe_id) {
+            return None;
+        }
+        let probes = &mut self.items.probes;
+        let found = probes
+            .iter()
+            .position(|it| it.probe_ids.contains(&probe_id));
+        if let Some(found) = found {
+            return Some(found as u16);
+        }
+        let info = self.info.probes.iter().find(|it| it.id.0 == probe_id);
+        let spec = info.map(|info| info.spec.clone());
+        if self.items.unit == Unit::Visit || probes.is_empty() {
+            probes.push(ProbeItems::default());
+        }
+        // Not empty: one was added if it was.
+        let last = probes.len() - 1;
+        probes[last].probe_ids.push(probe_id);
+        probes[last].specs.extend(spec);
+        Some(last as u16)
+    }
+
+    fn add(&mut self, batch: &RecordBatch) -> Result<(), ReadError> {
+        let visit_ids = column_u64(batch, 0)?.values();
+        let item_ids = column_u64(batch, 1)?.values();
+        let probe_ids = column_u16(batch, 2)?.values();
+        let (pids, tids) = (
+            column_u32(batch, 3)?.values(),
+            column_u32(batch, 4)?.values(),
+        );
+        let cpus = column_u16(batch, 5)?;
+        let begins = column_i64(batch, 6)?.values();
+        let (durations, oncpus) = (column_i64(batch, 7)?, column_i64(batch, 8)?);
+        let (samples, flags) = (
+            column_u32(batch, 9)?.values(),
+            column_u32(batch, 10)?.values(),
+        );
+        let counted = CountArrays::of(batch, COLUMNS.len())?;
+        let first = COLUMNS.len() + counts::COLUMNS.len();
+        let args = ArgArray::all(batch, first, &self.info.columns)?;
+        for row in 0..batch.num_rows() {
+            let Some(slot) = self.slot(probe_ids[row]) else {
+                continue;
+            };
+            let probe = &mut self.items.probes[usize::from(slot)];
+            probe.visits += 1;
+            if durations.is_null(row) {
+                probe.left_out.open += 1;
+                continue;
+            }
+            let latency_ns = durations.value(row).max(0);
+            if flags[row] & visit_flag::LOSS != 0 && self.options.losses == LossVisits::LeaveOut {
+                probe.left_out.loss += 1;
+                continue;
+            }
+            let oncpu = oncpus.is_valid(row).then(|| oncpus.value(row));
+            let item = Item {
+                visit_id: visit_ids[row],
+                item_id: item_ids[row],
+                begin_ns: begins[row],
+                latency_ns,
+                // Without switches the thread is taken to have run all the time.
+                active_ns: oncpu.or((!self.info.switches).then_some(latency_ns)),
+                tid: tids[row],
+                pid: pids[row],
+                cpu: cpus.is_valid(row).then(|| cpus.value(row)),
+                probe: slot,
+                flags: flags[row],
+                samples: samples[row],
+                counts: counted.get(row).values(),
+            };
+            self.insert(item, &args, row);
+        }
+        Ok(())
+    }
+
+    /// Adds a visit: a new item, or one more visit of an item.
+    fn insert(&mut self, visit: Item, args: &[ArgArray<'_>], row: usize) {
+        let items = &mut self.items;
+        // Fewer than 2^32: each takes more than a byte of a file.
+        let next = items.all.len() as u32;
+        let index = match items.unit {
+            Unit::Visit => next,
+            Unit::Item => *self
+                .by_id
+                .entry((visit.probe, visit.item_id))
+                .or_insert(next),
+        };
+        items.places.set(visit.visit_id, index);
+        if index == next {
+            items.all.push(visit);
+            items.columns.push(args, row);
+        } else {
+            items.all[index as usize].join(&visit);
+            items.columns.fill(index as usize, args, row);
+        }
+    }
+}
+
+impl Item {
+    /// Joins another visit of the item.
+    fn join(&mut self, visit: &Self) {
+        let end = self.end_ns().max(visit.end_ns());
+        if visit.begin_ns < self.begin_ns {
+            (self.visit_id, self.begin_ns) = (visit.visit_id, visit.begin_ns);
+            (self.tid, self.pid, self.cpu) = (visit.tid, visit.pid, visit.cpu);
+        }
+        self.latency_ns = end - self.begin_ns;
+        self.active_ns = self.active_ns.zip(visit.active_ns).map(|(a, b)| a + b);
+        self.flags |= visit.flags;
+        self.samples = self.samples.saturating_add(visit.samples);
+        for (own, more) in self.counts.iter_mut().zip(visit.counts) {
+            *own = own.zip(more).map(|(own, more)| own.saturating_add(more));
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Typical items of a trace that kept the details of slow ones only.
+
+use super::blocks::Blocks;
+use super::sums::{ClassSums, Key, PREEMPTED, Summing};
+use crate::analysis::pool::Quantity;
+use crate::analysis::report::LossVisits;
+use crate::analysis::report::detail::States;
+use crate::analysis::report::section::{WaitKind, WaitSum};
+use crate::analysis::report::slots::Slots;
+use crate::analysis::report::stats::{self, Stats, other_waits};
+use crate::store::reader::{ReadError, Trace};
+use crate::store::run::EventInfo;
+use crate::store::schema::{Table, visit_flag};
+use crate::units::FunctionId;
+
+use rustc_hash::FxHashMap;
+
+/// Puts the items that were not kept into the place of the typical ones of each probe: what they took
+/// is the sum over all visits less that of those that were kept.
+///
+/// They vary less than the slow ones and are more, so that their error is not looked at.
+pub(super) fn typical(
+    trace: &Trace,
+    losses: LossVisits,
+    summing: &mut Summing<'_>,
+    event: Option<&EventInfo>,
+) -> Result<(), ReadError> {
+    let mut states = std::mem::take(&mut summing.states);
+    let mut slots = Slots::new(&trace.info, None, Stats::default);
+    let counted = (losses, trace.info.switches);
+    for batch in trace.scan(Table::FunctionStats, &stats::COLUMNS)? {
+        stats::add(
+            &batch?,
+            event.map(|it| it.id),
+            counted,
+            &mut slots,
+            &mut states,
+        )?;
+    }
+    for (number, section) in summing.sections.iter().enumerate() {
+        let probe = &summing.items.probes[usize::from(section.probe)];
+        // Items of several probes have no sums of their own.
+        let ([probe_id], true) = (&probe.probe_ids[..], section.labels.is_empty()) else {
+            summing.sums[number].typical = ClassSums::default();
+            continue;
+        };
+        let Some((_, stats)) = slots.of(*probe_id) else {
+            continue;
+        };
+        let mut typical = rest(stats, summing, number, &mut states);
+        let members = section
+            .members
+            .iter()
+            .map(|it| &summing.items.all[*it as usize]);
+        let condensed = members.filter(|it| it.flags & visit_flag::CONDENSED != 0);
+        for item in condensed {
+            let ns = item.latency_ns;
+            let (low, high) = typical.range_ns.unwrap_or((ns, ns));
+            typical.range_ns = Some((low.min(ns), high.max(ns)));
+        }
+        summing.sums[number].typical = typical;
+    }
+    summing.states = states;
+    Ok(())
+}
+
+/// The sums over all visits less those over the visits that were kept.
+fn rest(stats: &Stats, summing: &Summing<'_>, number: usize, states: &mut States) -> ClassSums {
+    let kept = &summing.sums[number].all;
+    let samples = kept.keys.iter().filter_map(|(key, sums)| match key {
+        Key::Function(id) => Some((*id, sums.2)),
+        Key::Wait(_) => None,
+    });
+    let items = kept.items.total();
+    let active = kept.active.0.total();
+    let functions = stats.functions.without(items as u64, active, samples);
+    let left = functions.items as f64;
+    let median = summing.sections[number].durations.p50_ns as f64;
+    let latency = stats.duration_ns - (kept.latency.0.total() + median * items);
+    let mut class = ClassSums {
+        items: Blocks::fixed(left),
+        latency: Blocks::fixed(latency.max(0.0)),
+        active: Blocks::fixed(functions.active_ns),
+        events: Blocks::fixed(functions.active_ns),
+        samples: functions.samples(),
+        ..ClassSums::default()
+    };
+    for function in functions.functions() {
+        let Some(found) = functions.function(function, Quantity::Time) else {
+            continue;
+        };
+        // As ns of the time on the CPU, which the events above are as well.
+        let sum = (Blocks::fixed(found.per_item * left), found.samples);
+        class.keys.insert(Key::Function(function), sum);
+    }
+    let waits = other_waits(&merged(&stats.waits, states), &kept_waits(&kept.keys));
+    for (kind, sum) in waits {
+        class
+            .keys
+            .insert(Key::Wait(kind), (Blocks::fixed(sum.ns as f64), sum.waits));
+    }
+    class
+}
+
+type Waits = FxHashMap<WaitKind, WaitSum>;
+
+/// Preemptions of all functions are one.
+fn merged(waits: &Waits, states: &mut States) -> Waits {
+    let preempted = states.index(PREEMPTED);
+    let mut merged = Waits::default();
+    for (kind, sum) in waits {
+        let function: Option<FunctionId> = kind.function.filter(|_| kind.state != preempted);
+        let into = merged.entry(WaitKind { function, ..*kind }).or_default();
+        into.ns += sum.ns;
+        into.waits += sum.waits;
+    }
+    merged
+}
+
+fn kept_waits(keys: &FxHashMap<Key, (Blocks, Blocks, u64)>) -> Waits {
+    let waits = keys.iter().filter_map(|(key, (sum, _, waits))| match key {
+        Key::Wait(kind) => Some((
+            *kind,
+            WaitSum {
+                ns: sum.total() as i64,
+                waits: *waits,
+            },
+        )),
+        Key::Function(_) => None,
+    });
+    waits.collect()
+}

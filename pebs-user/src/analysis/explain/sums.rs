@@ -1,0 +1,295 @@
+//! Passes over the functions and the waits of items: sums by group, class and block.
+
+use arrow::array::{Array, RecordBatch};
+use rustc_hash::FxHashMap;
+
+use super::blocks::Blocks;
+use super::groups::{Class, Section};
+use super::items::{Item, Items};
+use crate::analysis::report::detail::States;
+use crate::analysis::report::section::WaitKind;
+use crate::store::reader::{
+    ReadError, Trace, column_i64, column_str, column_u8, column_u32, column_u64,
+};
+use crate::store::schema::Table;
+use crate::units::{EventId, FunctionId};
+
+const FUNCTION_COLUMNS: [&str; 5] = ["visit_id", "function_id", "event", "samples", "events"];
+const WAIT_COLUMNS: [&str; 5] = ["visit_id", "begin_ns", "end_ns", "function_id", "state"];
+
+/// State of a thread that was taken off the CPU while it could have run.
+pub(in crate::analysis) const PREEMPTED: &str = "runnable";
+
+/// What sums are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(in crate::analysis) enum Key {
+    /// Samples of a function, as the events that they stand for.
+    Function(FunctionId),
+    /// Time off the CPU; of preemptions that of all functions together, as where it happens is
+    /// chance.
+    Wait(WaitKind),
+}
+
+/// Sums over the items of a class.
+#[derive(Clone, Debug, Default)]
+pub(in crate::analysis) struct ClassSums {
+    /// Items.
+    pub items: Blocks,
+    /// Latencies, ns.
+    pub latency: Blocks,
+    /// Times on the CPU, ns.
+    pub active: Blocks,
+    /// Events of all functions.
+    pub events: Blocks,
+    /// Samples of all functions.
+    pub samples: u64,
+    /// Switches, migrations, page faults.
+    pub counts: [Blocks; 3],
+    /// Shortest and longest latency.
+    pub range_ns: Option<(i64, i64)>,
+    /// By function or wait, and samples or number of waits.
+    pub keys: FxHashMap<Key, (Blocks, u64)>,
+}
+
+impl ClassSums {
+    fn add_item(&mut self, block: usize, item: &Item) {
+        self.items.add(block, 1.0);
+        self.latency.add(block, item.latency_ns as f64);
+        self.active.add(block, item.active_ns.unwrap_or(0) as f64);
+        for (sum, count) in self.counts.iter_mut().zip(item.counts) {
+            sum.add(block, f64::from(count.unwrap_or(0)));
+        }
+        let (low, high) = self.range_ns.unwrap_or((item.latency_ns, item.latency_ns));
+        self.range_ns = Some((low.min(item.latency_ns), high.max(item.latency_ns)));
+    }
+
+    fn add(&mut self, key: Key, block: usize, value: f64, samples: u64) {
+        if matches!(key, Key::Function(_)) {
+            self.events.add(block, value);
+            self.samples += samples;
+        }
+        let (sum, count) = self.keys.entry(key).or_default();
+        sum.add(block, value);
+        *count += samples;
+    }
+}
+
+/// Sums over all items of a group, each with its product with the latency.
+///
+/// Latencies are taken from the group's median, so that products stay small.
+#[derive(Clone, Debug, Default)]
+pub(in crate::analysis) struct AllSums {
+    /// Items.
+    pub items: Blocks,
+    /// Latencies, and their squares.
+    pub latency: (Blocks, Blocks),
+    /// Times on the CPU.
+    pub active: (Blocks, Blocks),
+    /// Events of all functions.
+    pub events: (Blocks, Blocks),
+    /// By function or wait, and samples or number of waits.
+    pub keys: FxHashMap<Key, (Blocks, Blocks, u64)>,
+    /// Switches, migrations, page faults: how often they are known; sums of the count, its square,
+    /// its product with the latency, the latency and its square.
+    pub counts: [[f64; 6]; 3],
+}
+
+impl AllSums {
+    fn add_item(&mut self, block: usize, item: &Item, latency: f64) {
+        let active = item.active_ns.unwrap_or(0) as f64;
+        self.items.add(block, 1.0);
+        self.latency.0.add(block, latency);
+        self.latency.1.add(block, latency * latency);
+        self.active.0.add(block, active);
+        self.active.1.add(block, active * latency);
+        for (sums, count) in self.counts.iter_mut().zip(item.counts) {
+            if let Some(count) = count.map(f64::from) {
+                let terms = [
+                    1.0,
+                    count,
+                    count * count,
+                    count * latency,
+                    latency,
+                    latency * latency,
+                ];
+                sums.iter_mut()
+                    .zip(terms)
+                    .for_each(|(sum, term)| *sum += term);
+            }
+        }
+    }
+
+    fn add(&mut self, key: Key, block: usize, (value, latency): (f64, f64), samples: u64) {
+        if matches!(key, Key::Function(_)) {
+            self.events.0.add(block, value);
+            self.events.1.add(block, value * latency);
+        }
+        let (sum, product, count) = self.keys.entry(key).or_default();
+        sum.add(block, value);
+        product.add(block, value * latency);
+        *count += samples;
+    }
+}
+
+/// Sums of a group.
+#[derive(Clone, Debug, Default)]
+pub(in crate::analysis) struct GroupSums {
+    /// Its slow items.
+    pub slow: ClassSums,
+    /// What these are compared with.
+    pub typical: ClassSums,
+    /// All of them.
+    pub all: AllSums,
+}
+
+/// Where the rows of items go.
+pub(in crate::analysis) struct Summing<'a> {
+    /// The items.
+    pub items: &'a Items,
+    /// The groups.
+    pub sections: &'a [Section],
+    /// By item: its places among the sections.
+    pub places: Vec<[(u16, Class); 2]>,
+    /// Sums of each section.
+    pub sums: Vec<GroupSums>,
+    /// Names of states.
+    pub states: States,
+    /// The block of an item.
+    pub block: fn(&Items, u32) -> usize,
+}
+
+/// No section.
+pub(in crate::analysis) const NO_SECTION: u16 = u16::MAX;
+
+impl<'a> Summing<'a> {
+    /// Adds up the items themselves.
+    pub(in crate::analysis) fn new(
+        items: &'a Items,
+        sections: &'a [Section],
+        block: fn(&Items, u32) -> usize,
+    ) -> Self {
+        let mut places = vec![[(NO_SECTION, Class::Between); 2]; items.all.len()];
+        for (number, section) in sections.iter().enumerate() {
+            for (&member, &class) in section.members.iter().zip(&section.classes) {
+                let places = &mut places[member as usize];
+                let free = usize::from(places[0].0 != NO_SECTION);
+                places[free] = (number as u16, class);
+            }
+        }
+        let mut summing = Self {
+            items,
+            sections,
+            places,
+            sums: vec![GroupSums::default(); sections.len()],
+            states: States::default(),
+            block,
+        };
+        for (index, item) in items.all.iter().enumerate() {
+            if item.has_details() {
+                summing.add_item(index as u32, item);
+            }
+        }
+        summing
+    }
+
+    fn add_item(&mut self, index: u32, item: &Item) {
+        let block = (self.block)(self.items, index);
+        for (section, class) in self.places[index as usize] {
+            let Some(sums) = self.sums.get_mut(usize::from(section)) else {
+                continue;
+            };
+            let median = self.sections[usize::from(section)].durations.p50_ns;
+            sums.all
+                .add_item(block, item, (item.latency_ns - median) as f64);
+            match class {
+                Class::Slow => sums.slow.add_item(block, item),
+                Class::Typical => sums.typical.add_item(block, item),
+                Class::Between => {}
+            }
+        }
+    }
+
+    fn add(&mut self, visit_id: u64, key: Key, value: f64, samples: u64) {
+        for index in self.items.of_visit(visit_id) {
+            let item = &self.items.all[index as usize];
+            if !item.has_details() {
+                continue;
+            }
+            let block = (self.block)(self.items, index);
+            for (section, class) in self.places[index as usize] {
+                let Some(sums) = self.sums.get_mut(usize::from(section)) else {
+                    continue;
+                };
+                let median = self.sections[usize::from(section)].durations.p50_ns;
+                let latency = (item.latency_ns - median) as f64;
+                sums.all.add(key, block, (value, latency), samples);
+                match class {
+                    Class::Slow => sums.slow.add(key, block, value, samples),
+                    Class::Typical => sums.typical.add(key, block, value, samples),
+                    Class::Between => {}
+                }
+            }
+        }
+    }
+
+    /// Adds up the functions, as one event saw them.
+    pub(in crate::analysis) fn functions(
+        &mut self,
+        trace: &Trace,
+        event: EventId,
+    ) -> Result<(), ReadError> {
+        for batch in trace.scan(Table::VisitFunctions, &FUNCTION_COLUMNS)? {
+            self.add_functions(&batch?, event)?;
+        }
+        Ok(())
+    }
+
+    fn add_functions(&mut self, batch: &RecordBatch, event: EventId) -> Result<(), ReadError> {
+        let visits = column_u64(batch, 0)?.values();
+        let functions = column_u32(batch, 1)?.values();
+        let events = column_u8(batch, 2)?.values();
+        let samples = column_u32(batch, 3)?.values();
+        let counted = column_u64(batch, 4)?;
+        for row in (0..batch.num_rows()).filter(|&row| events[row] == event.0) {
+            let key = Key::Function(FunctionId(functions[row]));
+            // Without a reset value each sample stands for as much as any other.
+            let stands_for = if counted.is_valid(row) {
+                counted.value(row)
+            } else {
+                samples[row].into()
+            };
+            self.add(visits[row], key, stands_for as f64, samples[row].into());
+        }
+        Ok(())
+    }
+
+    /// Adds up the waits.
+    pub(in crate::analysis) fn waits(&mut self, trace: &Trace) -> Result<(), ReadError> {
+        for batch in trace.scan(Table::Waits, &WAIT_COLUMNS)? {
+            let batch = batch?;
+            let visits = column_u64(&batch, 0)?.values();
+            let begins = column_i64(&batch, 1)?.values();
+            let ends = column_i64(&batch, 2)?.values();
+            let functions = column_u32(&batch, 3)?;
+            let states = column_str(&batch, 4)?;
+            for row in 0..batch.num_rows() {
+                let function = functions.is_valid(row).then(|| functions.value(row));
+                let key = wait_key(&mut self.states, states.value(row), function);
+                self.add(visits[row], key, (ends[row] - begins[row]) as f64, 1);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The key of a wait.
+pub(in crate::analysis) fn wait_key(
+    states: &mut States,
+    state: &str,
+    function: Option<u32>,
+) -> Key {
+    Key::Wait(WaitKind {
+        state: states.index(state),
+        function: function.filter(|_| state != PREEMPTED).map(FunctionId),
+    })
+}

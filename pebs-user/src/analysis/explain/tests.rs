@@ -1,0 +1,463 @@
+//! Explanations of made-up traces whose truth is known.
+
+mod properties;
+
+use std::path::Path;
+
+use super::model::{Cause, CauseKind, Explanation, Gap, Group, MomentKind, SplitTest, TypicalRule};
+use super::{ExplainError, ExplainOptions, Unit, Which, explain, explain_item, text};
+use crate::analysis::making::Did::{Ran, Waited};
+use crate::analysis::making::{LOSS, Made, Maker, info};
+use crate::analysis::report::LossVisits;
+use crate::analysis::rng::SplitMix64;
+use crate::store::reader::Trace;
+use crate::store::run::KeepInfo;
+use crate::store::schema::{FunctionStatRow, measure, visit_flag};
+use crate::units::{EventId, FunctionId, ProbeId, TraceNs};
+
+const SPEC: &str = "/usr/bin/server:handle(n=arg2, key=str(arg1))";
+const FUNCTIONS: [(u32, &str, &str); 5] = [
+    (1, "parse", "/usr/bin/server"),
+    (2, "rehash", "/usr/bin/server"),
+    (3, "clear_page", "[kernel]"),
+    (4, "fdatasync", "/lib/libc.so.6"),
+    (5, "rare", "/usr/bin/server"),
+];
+
+/// 4,000 items: every hundredth rehashes 300 us and waits 200 us for the disk.
+fn server(dir: &Path) -> Trace {
+    let mut maker = Maker::new(dir, info(&[SPEC]));
+    let mut random = SplitMix64::new(11);
+    for i in 0..4_000_u64 {
+        let usual = Ran(1, 40_000 + i64::from(random.below(20_000)));
+        if i % 100 == 50 {
+            let did = [
+                usual,
+                Ran(2, 290_000 + i64::from(random.below(20_000))),
+                Waited(
+                    4,
+                    "uninterruptible",
+                    190_000 + i64::from(random.below(20_000)),
+                ),
+            ];
+            maker.visit(&Made::new(9, &format!("big:{i}"), &did));
+        } else {
+            maker.visit(&Made::new(
+                i % 4,
+                &format!("small:{i}"),
+                &[usual, Ran(3, 5_000)],
+            ));
+        }
+    }
+    maker.finish(&FUNCTIONS)
+}
+
+fn whole(explanation: &Explanation) -> &Group {
+    explanation.probes[0].whole.as_ref().unwrap()
+}
+
+fn sum(gap: &Gap) -> f64 {
+    let causes: f64 = gap.causes.iter().map(|it| it.share).sum();
+    causes + gap.others.share + gap.unexplained.share
+}
+
+fn holds(cause: &Cause, truth: f64) -> bool {
+    cause.share_low.unwrap() <= truth && truth <= cause.share_high.unwrap()
+}
+
+/// The causes are found in their order, the truth within their intervals, and their shares sum to 1.
+#[test]
+fn causes_are_ranked() {
+    let parent = tempfile::tempdir().unwrap();
+    let trace = server(&parent.path().join("t"));
+    let explanation = explain(&trace, &ExplainOptions::default()).unwrap();
+    let group = whole(&explanation);
+    let slow = group.slow.as_ref().unwrap();
+    assert_eq!((slow.rule.as_str(), slow.items), ("gap", 40));
+    let gap = group.gap.as_ref().unwrap();
+    assert!((sum(gap) - 1.0).abs() < 1e-9, "{}", sum(gap));
+    assert!((490e3..500e3).contains(&gap.gap_ns), "{}", gap.gap_ns);
+    let [rehash, sync] = &gap.causes[..] else {
+        panic!("{:#?}", gap.causes)
+    };
+    assert_eq!(rehash.function.name.as_deref(), Some("rehash"));
+    assert!(holds(rehash, 300e3 / gap.gap_ns), "{rehash:?}");
+    assert_eq!(sync.kind, CauseKind::Wait);
+    assert_eq!((sync.slow_samples, sync.typical_samples), (40, 0));
+    assert!(holds(sync, 200e3 / gap.gap_ns), "{sync:?}");
+    let variance = group.variance.as_ref().unwrap();
+    let told: f64 = variance.parts.iter().map(|it| it.share).sum();
+    assert!((told + variance.others + variance.unexplained - 1.0).abs() < 1e-9);
+    assert_eq!(variance.parts[0].function.name.as_deref(), Some("rehash"));
+}
+
+/// What the slow items have in common is named, with the chance that it is none.
+#[test]
+fn what_goes_along() {
+    let parent = tempfile::tempdir().unwrap();
+    let trace = server(&parent.path().join("t"));
+    let explanation = explain(&trace, &ExplainOptions::default()).unwrap();
+    let splits = &whole(&explanation).because;
+    let key = splits.iter().find(|it| it.argument == "key").unwrap();
+    assert_eq!((key.test, key.value.as_str()), (SplitTest::Begins, "big:"));
+    let n = splits.iter().find(|it| it.argument == "n").unwrap();
+    assert_eq!((n.test, n.value.as_str()), (SplitTest::Equal, "9"));
+    for split in [key, n] {
+        assert_eq!((split.slow_with, split.other_with), (40, 0));
+        assert!(split.effect == 1.0 && split.chance < 1e-60, "{split:?}");
+    }
+    assert!(
+        splits
+            .iter()
+            .all(|it| !["tid", "pid", "cpu_begin"].contains(&it.argument.as_str()))
+    );
+    let text = text::render(&explanation);
+    let lines: Vec<&str> = text.lines().take(4).collect();
+    assert!(lines[1].contains("40 of 4,000 items"), "{text}");
+    assert!(
+        lines[2].contains("because") && lines[2].contains("=9 holds for all 40"),
+        "{text}"
+    );
+    assert!(
+        lines[3].contains("cause") && lines[3].contains("rehash 6"),
+        "{text}"
+    );
+}
+
+/// Items are compared within groups that were asked for; what is slow is so within its group.
+#[test]
+fn groups_asked_for() {
+    let parent = tempfile::tempdir().unwrap();
+    let mut maker = Maker::new(&parent.path().join("t"), info(&[SPEC]));
+    for i in 0..3_000_u64 {
+        let kind = i % 3;
+        let usual = 20_000 * (kind as i64 + 1) + (i % 97) as i64 * 10;
+        let slow = kind == 1 && i % 60 == 1;
+        let did = if slow {
+            vec![Ran(1, usual), Waited(4, "sleeping", 100_000)]
+        } else {
+            vec![Ran(1, usual)]
+        };
+        maker.visit(&Made::new(kind, "k", &did));
+    }
+    let trace = maker.finish(&FUNCTIONS);
+    let options = ExplainOptions {
+        group_by: vec!["n".to_owned()],
+        slow: Some("2x".parse().unwrap()),
+        ..ExplainOptions::default()
+    };
+    let explanation = explain(&trace, &options).unwrap();
+    let groups = &explanation.probes[0].groups;
+    assert_eq!(groups.len(), 3);
+    let first = &groups[0];
+    assert_eq!(first.labels[0].value.as_deref(), Some("1"));
+    assert_eq!(first.slow.as_ref().unwrap().items, 50);
+    let cause = &first.gap.as_ref().unwrap().causes[0];
+    assert_eq!((cause.kind, cause.slow_samples), (CauseKind::Wait, 50));
+    assert!(
+        groups[1..]
+            .iter()
+            .all(|it| it.slow.is_none() && it.gap.is_none())
+    );
+    // And found when nobody asks, as the durations differ by it.
+    let found = explain(&trace, &ExplainOptions::default()).unwrap();
+    let grouped = found.probes[0].grouped.as_ref().unwrap();
+    assert_eq!(grouped.argument, "n");
+    assert!(grouped.part > 0.8 && grouped.chance < 1e-12, "{grouped:?}");
+    assert_eq!(found.probes[0].groups.len(), 3);
+}
+
+/// Arguments that have nothing to do with the durations neither explain nor group.
+#[test]
+fn nothing_goes_along_by_chance() {
+    let parent = tempfile::tempdir().unwrap();
+    let mut random = SplitMix64::new(5);
+    for run in 0..12 {
+        let mut maker = Maker::new(&parent.path().join(run.to_string()), info(&[SPEC]));
+        for _ in 0..600 {
+            let key = format!("k{}", random.below(40));
+            let ns = 20_000 + i64::from(random.below(50_000));
+            maker.visit(&Made::new(random.below(9).into(), &key, &[Ran(1, ns)]));
+        }
+        let trace = maker.finish(&FUNCTIONS);
+        let options = ExplainOptions {
+            slow: Some("p90".parse().unwrap()),
+            ..ExplainOptions::default()
+        };
+        let explanation = explain(&trace, &options).unwrap();
+        let group = whole(&explanation);
+        assert_eq!(group.slow.as_ref().unwrap().items, 61);
+        assert_eq!(group.because, [], "run {run}");
+        assert_eq!(explanation.probes[0].grouped, None, "run {run}");
+    }
+}
+
+/// With too few samples or items nothing is made up: it is said, and waits are still observed.
+#[test]
+fn too_little_is_said() {
+    let parent = tempfile::tempdir().unwrap();
+    let mut maker = Maker::new(&parent.path().join("t"), info(&[SPEC]));
+    for i in 0..300 {
+        let slow = i % 30 == 7;
+        let did = if slow {
+            vec![Ran(2, 7_000), Waited(4, "sleeping", 50_000)]
+        } else {
+            vec![Ran(1, 1_000)]
+        };
+        maker.visit(&Made::new(0, "k", &did));
+    }
+    let trace = maker.finish(&FUNCTIONS);
+    let explanation = explain(&trace, &ExplainOptions::default()).unwrap();
+    let group = whole(&explanation);
+    let samples = group.slow.as_ref().unwrap().samples;
+    assert!(samples < 10, "{samples}");
+    let said = format!("too few samples ({samples}): record longer or lower --reset");
+    assert_eq!(group.too_little.as_deref(), Some(said.as_str()));
+    let gap = group.gap.as_ref().unwrap();
+    assert!(
+        gap.causes.iter().all(|it| it.kind == CauseKind::Wait),
+        "{gap:?}"
+    );
+    assert!((sum(gap) - 1.0).abs() < 1e-9);
+    assert!(text::render(&explanation).contains(&said));
+}
+
+/// Visits that overlap a loss are left out, and said to be; they can be counted.
+#[test]
+fn losses_are_left_out() {
+    let parent = tempfile::tempdir().unwrap();
+    let mut maker = Maker::new(&parent.path().join("t"), info(&[SPEC]));
+    for i in 0..200 {
+        let mut made = Made::new(0, "k", &[Ran(1, 20_000 + i * 10)]);
+        made.flags = if i % 10 == 0 { LOSS } else { 0 };
+        maker.visit(&made);
+    }
+    let trace = maker.finish(&FUNCTIONS);
+    let explanation = explain(&trace, &ExplainOptions::default()).unwrap();
+    assert_eq!(explanation.probes[0].left_out.loss, 20);
+    assert_eq!(whole(&explanation).items, 180);
+    assert!(text::render(&explanation).contains("20 items overlapping a loss (--all"));
+    let all = ExplainOptions {
+        losses: LossVisits::Include,
+        ..ExplainOptions::default()
+    };
+    assert_eq!(whole(&explain(&trace, &all).unwrap()).items, 200);
+}
+
+/// Several probes that read ids are stages: an item lasts from its first begin to its last end, and what
+/// is between its visits is told.
+#[test]
+fn stages_are_one_item() {
+    let parent = tempfile::tempdir().unwrap();
+    let specs = ["/bin/app:first(id=arg1)", "/bin/app:second(id=arg1)"];
+    let mut maker = Maker::new(&parent.path().join("t"), info(&specs));
+    for i in 0..400_u64 {
+        let queued = if i % 20 == 3 { 900_000 } else { 10_000 };
+        let stage = |probe: u16| Made {
+            probe,
+            item_id: Some(i + 1),
+            tid: 7 + u32::from(probe),
+            ..Made::new(i, "k", &[Ran(1 + u32::from(probe), 30_000)])
+        };
+        let begin = maker.now;
+        maker.at(begin, &stage(0));
+        maker.at(begin + 30_000 + queued, &stage(1));
+    }
+    let trace = maker.finish(&FUNCTIONS);
+    let explanation = explain(&trace, &ExplainOptions::default()).unwrap();
+    assert_eq!(
+        (explanation.unit, explanation.probes.len()),
+        (Unit::Item, 1)
+    );
+    let group = whole(&explanation);
+    assert_eq!((group.items, group.duration.p50_ns), (400, 70_000));
+    let cause = &group.gap.as_ref().unwrap().causes[0];
+    assert_eq!(cause.kind, CauseKind::Elsewhere);
+    assert!((cause.share - 1.0).abs() < 1e-9, "{cause:?}");
+    let visits = ExplainOptions {
+        unit: Some(Unit::Visit),
+        ..ExplainOptions::default()
+    };
+    assert_eq!(explain(&trace, &visits).unwrap().probes.len(), 2);
+    let item = explain_item(&trace, &ExplainOptions::default(), Which::Item(4)).unwrap();
+    assert_eq!(
+        (item.visit_ids.len(), item.latency_ns, item.account.rank),
+        (2, 960_000, 1)
+    );
+    let marks = item
+        .moments
+        .iter()
+        .filter(|it| it.kind == MomentKind::Begin);
+    assert_eq!(marks.map(|it| it.at_ns).collect::<Vec<_>>(), [0, 930_000]);
+}
+
+/// A visit of another probe within a call is part of it: its waits count for the outer one, and having
+/// one tells slow items from others.
+#[test]
+fn inner_visits_count() {
+    let parent = tempfile::tempdir().unwrap();
+    let mut maker = Maker::new(
+        &parent.path().join("u"),
+        info(&["/bin/db:query", "/bin/db:checkpoint"]),
+    );
+    for i in 0..1_000_u64 {
+        let begin = maker.now + 500;
+        if i % 50 == 9 {
+            let wait = [Waited(4, "uninterruptible", 400_000)];
+            let inner = Made {
+                probe: 1,
+                ..Made::new(0, "", &wait)
+            };
+            maker.at(begin + 5_000, &inner);
+            let elsewhere = [
+                Ran(1, 10_000),
+                Waited(4, "sleeping", 1_000),
+                Ran(1, 420_000),
+            ];
+            maker.at(begin, &Made::new(0, "", &elsewhere));
+            continue;
+        }
+        maker.at(begin, &Made::new(0, "", &[Ran(1, 20_000)]));
+    }
+    let trace = maker.finish(&FUNCTIONS);
+    let explanation = explain(&trace, &ExplainOptions::default()).unwrap();
+    let group = whole(&explanation);
+    let split = &group.because[0];
+    assert_eq!(split.argument, "visits of checkpoint");
+    assert_eq!((split.slow_with, split.other_with), (20, 0));
+    let causes = &group.gap.as_ref().unwrap().causes;
+    let inner = causes
+        .iter()
+        .find(|it| it.state.as_deref() == Some("uninterruptible"))
+        .unwrap();
+    assert_eq!((inner.slow_samples, inner.slow_ns), (20, 400_000.0));
+    assert!((sum(group.gap.as_ref().unwrap()) - 1.0).abs() < 1e-9);
+}
+
+/// A trace that kept slow items only: typical are those that were not kept, by their sums.
+#[test]
+fn kept_items() {
+    let parent = tempfile::tempdir().unwrap();
+    let mut described = info(&[SPEC]);
+    described.keep = Some(KeepInfo {
+        keep: "slow".to_owned(),
+        slow: None,
+        warm_up: 0,
+        visits: None,
+    });
+    let mut maker = Maker::new(&parent.path().join("t"), described);
+    for i in 0..1_000_u64 {
+        if i % 50 == 0 {
+            let did = [Ran(1, 50_000), Ran(2, 450_000)];
+            maker.visit(&Made::new(0, "k", &did));
+        } else {
+            // Its time, without a row of its functions.
+            let mut made = Made::new(0, "k", &[Ran(9, 50_000)]);
+            made.flags = visit_flag::CONDENSED;
+            maker.visit(&made);
+        }
+    }
+    let row = |measure, function: Option<u32>, samples, sum: f64| FunctionStatRow {
+        end_ns: TraceNs(maker.now),
+        probe_id: ProbeId(0),
+        measure,
+        function_id: function.map(FunctionId),
+        event: function.map(|_| EventId(0)),
+        visits: 1_000,
+        visits_with: 1_000,
+        samples,
+        sum_ns: Some(sum),
+        sum_squared: Some(0.0),
+        ..FunctionStatRow::default()
+    };
+    let whole_ns = 980.0 * 50e3 + 20.0 * 500e3;
+    let rows = [
+        row(measure::DURATION, None, None, whole_ns),
+        row(measure::ONCPU, None, None, whole_ns),
+        row(measure::SELF, Some(1), Some(5_000), 50e6),
+        row(measure::SELF, Some(2), Some(900), 9e6),
+    ];
+    for row in &rows {
+        maker.writer.function_stat(row).unwrap();
+    }
+    let trace = maker.finish(&FUNCTIONS);
+    let explanation = explain(&trace, &ExplainOptions::default()).unwrap();
+    let group = whole(&explanation);
+    let typical = group.typical.unwrap();
+    assert_eq!((typical.rule, typical.items), (TypicalRule::NotKept, 980));
+    let gap = group.gap.as_ref().unwrap();
+    assert!((gap.gap_ns - 450e3).abs() < 1e3, "{}", gap.gap_ns);
+    let first = &gap.causes[0];
+    assert_eq!(first.function.name.as_deref(), Some("rehash"));
+    assert!(
+        (first.share - 1.0).abs() < 0.02 && first.share_low.is_some(),
+        "{first:?}"
+    );
+    assert!((sum(gap) - 1.0).abs() < 1e-9);
+    let grouped = ExplainOptions {
+        group_by: vec!["n".to_owned()],
+        ..ExplainOptions::default()
+    };
+    let error = explain(&trace, &grouped).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("kept the details of slow items only"),
+        "{error}"
+    );
+}
+
+/// What can't be explained is said in one line, with what to do.
+#[test]
+fn refusals() {
+    let parent = tempfile::tempdir().unwrap();
+    let trace = server(&parent.path().join("t"));
+    let check = |options: ExplainOptions, what: &str, hint: &str| {
+        let error = explain(&trace, &options).unwrap_err();
+        assert!(error.to_string().contains(what), "{error}");
+        assert!(error.hint().unwrap().contains(hint), "{:?}", error.hint());
+    };
+    let by = |column: &str| ExplainOptions {
+        group_by: vec![column.to_owned()],
+        ..ExplainOptions::default()
+    };
+    check(by("kye"), "cannot group by 'kye'", "there are key, ");
+    let probe = ExplainOptions {
+        probe: Some(ProbeId(4)),
+        ..ExplainOptions::default()
+    };
+    check(probe, "no probe 4", "there are 0 (");
+    let none = explain_item(&trace, &ExplainOptions::default(), Which::Item(4711)).unwrap_err();
+    assert!(none.to_string().starts_with("no item 4711"), "{none}");
+    assert_eq!(
+        none.hint().unwrap(),
+        "ids are from 1 to 4000; the closest is 4000"
+    );
+    let empty = Maker::new(&parent.path().join("e"), info(&[SPEC])).finish(&[]);
+    let error = explain(&empty, &ExplainOptions::default()).unwrap_err();
+    assert!(
+        matches!(error, ExplainError::Nothing { .. }) && error.hint().is_some(),
+        "{error}"
+    );
+}
+
+/// One item: where it stands, and what it took more time for.
+#[test]
+fn one_item() {
+    let parent = tempfile::tempdir().unwrap();
+    let trace = server(&parent.path().join("t"));
+    let item = explain_item(&trace, &ExplainOptions::default(), Which::Item(51)).unwrap();
+    assert!(item.account.rank <= 40 && item.account.percentile > 0.98);
+    let gap = item.account.gap.as_ref().unwrap();
+    assert_eq!(gap.causes[0].function.name.as_deref(), Some("rehash"));
+    assert!((sum(gap) - 1.0).abs() < 1e-9 && gap.gap_low_ns.is_none());
+    let kinds: Vec<MomentKind> = item.moments.iter().map(|it| it.kind).collect();
+    assert_eq!(
+        kinds,
+        [MomentKind::Begin, MomentKind::Waited, MomentKind::End]
+    );
+    let shown = text::item::render(&item);
+    assert!(shown.contains("uninterruptible in fdatasync"), "{shown}");
+    let usual = explain_item(&trace, &ExplainOptions::default(), Which::Visit(1)).unwrap();
+    assert!(usual.account.too_little.is_some(), "{usual:?}");
+}

@@ -1,0 +1,157 @@
+//! Properties of the figures: they sum up, and intervals hold what they say.
+
+use proptest::prelude::*;
+
+use super::{holds, sum};
+use crate::analysis::explain::blocks::{Blocks, block_of};
+use crate::analysis::explain::contrast::{Naming, gap};
+use crate::analysis::explain::sums::{AllSums, ClassSums, Key};
+use crate::analysis::explain::variance::divide;
+use crate::analysis::making::{Maker, info};
+use crate::analysis::report::detail::States;
+use crate::analysis::report::names::Names;
+use crate::analysis::report::section::WaitKind;
+use crate::analysis::rng::SplitMix64;
+use crate::units::FunctionId;
+
+use super::FUNCTIONS;
+
+/// A class of items, each with samples of three functions and a wait, all known.
+fn class(items: &[([u16; 3], u32, u32)], first: u32) -> ClassSums {
+    let mut class = ClassSums::default();
+    for (item, (samples, wait, idle)) in (first..).zip(items) {
+        let block = block_of(item);
+        let active: f64 = samples.iter().map(|n| f64::from(*n) * 1_000.0).sum();
+        let active = active + 300.0;
+        class.items.add(block, 1.0);
+        class.active.add(block, active);
+        class
+            .latency
+            .add(block, active + f64::from(*wait) + f64::from(*idle));
+        for (function, &n) in samples.iter().enumerate().filter(|it| *it.1 > 0) {
+            let key = Key::Function(FunctionId(function as u32));
+            let (sum, count) = class.keys.entry(key).or_default();
+            sum.add(block, f64::from(n) * 1_000.0);
+            *count += u64::from(n);
+            class.events.add(block, f64::from(n) * 1_000.0);
+            class.samples += u64::from(n);
+        }
+        let key = Key::Wait(WaitKind {
+            state: 0,
+            function: None,
+        });
+        let (sum, count) = class
+            .keys
+            .entry(key)
+            .or_insert_with(|| (Blocks::default(), 0));
+        sum.add(block, f64::from(*wait));
+        *count += 1;
+    }
+    class
+}
+
+fn with_naming<T>(use_it: impl FnOnce(&Naming<'_>) -> T) -> T {
+    let parent = tempfile::tempdir().unwrap();
+    let trace = Maker::new(&parent.path().join("t"), info(&[])).finish(&FUNCTIONS);
+    let names = Names::of(&trace, 0..6).unwrap();
+    let mut states = States::default();
+    states.index("sleeping");
+    use_it(&Naming {
+        names: &names,
+        states: &states,
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    // Whatever items do, the shares sum to the gap, each lies within its interval where that does not
+    // hold by chance alone, and nothing is not a number.
+    #[test]
+    fn shares_sum_to_the_gap(
+        slow in prop::collection::vec(([0_u16..60, 0..60, 0..3], 0_u32..90_000, 0_u32..20_000), 1..30),
+        typical in prop::collection::vec(([0_u16..4, 0..4, 0..3], 0_u32..2_000, 0_u32..500), 1..60),
+        top in 0_usize..5,
+    ) {
+        let (slow, typical) = (class(&slow, 0), class(&typical, 1_000));
+        let found = with_naming(|naming| gap(&slow, &typical, naming, top));
+        if let Some(found) = found {
+            prop_assert!((sum(&found) - 1.0).abs() < 1e-6, "{}", sum(&found));
+            prop_assert!(found.causes.len() <= top);
+            prop_assert!(found.causes.is_sorted_by(|a, b| a.share >= b.share));
+            for cause in &found.causes {
+                let figures = [cause.share, cause.excess_ns, cause.slow_ns, cause.typical_ns];
+                prop_assert!(figures.iter().all(|it| it.is_finite()), "{cause:?}");
+                prop_assert!(cause.share_low.is_none() || cause.share_low <= cause.share_high);
+            }
+        }
+    }
+
+    // The shares of the variance sum to 1.
+    #[test]
+    fn variance_sums_to_one(
+        items in prop::collection::vec(([0_u16..30, 0..9, 0..3], 0_u32..90_000, 0_u32..9_000), 20..80),
+    ) {
+        let mut all = AllSums::default();
+        for (item, (samples, wait, idle)) in (0..).zip(&items) {
+            let block = block_of(item);
+            let active = samples.iter().map(|n| f64::from(*n) * 1_000.0).sum::<f64>() + 300.0;
+            let latency = active + f64::from(*wait) + f64::from(*idle) - 40_000.0;
+            let pairs = [
+                (&mut all.items, 1.0),
+                (&mut all.latency.0, latency),
+                (&mut all.latency.1, latency * latency),
+                (&mut all.active.0, active),
+                (&mut all.active.1, active * latency),
+                (&mut all.events.0, active - 300.0),
+                (&mut all.events.1, (active - 300.0) * latency),
+            ];
+            pairs.into_iter().for_each(|(sum, value)| sum.add(block, value));
+            for (function, &n) in samples.iter().enumerate() {
+                let sums = all.keys.entry(Key::Function(FunctionId(function as u32))).or_default();
+                sums.0.add(block, f64::from(n) * 1_000.0);
+                sums.1.add(block, f64::from(n) * 1_000.0 * latency);
+                sums.2 += u64::from(n);
+            }
+            let sums = all.keys.entry(Key::Wait(WaitKind { state: 0, function: None })).or_default();
+            sums.0.add(block, f64::from(*wait));
+            sums.1.add(block, f64::from(*wait) * latency);
+            sums.2 += 1;
+        }
+        let found = with_naming(|naming| divide(&all, naming, 2));
+        if let Some(found) = found {
+            let told: f64 = found.parts.iter().map(|it| it.share).sum();
+            let whole = told + found.others + found.unexplained;
+            prop_assert!((whole - 1.0).abs() < 1e-6, "{whole}");
+        }
+    }
+}
+
+/// The intervals hold the truth about as often as they say: 40 slow items with a few samples each, of
+/// which f takes 70 % on average.
+#[test]
+fn intervals_hold_the_truth() {
+    let mut random = SplitMix64::new(9);
+    let trials = 60;
+    let typical = class(&[([1, 1, 0], 0, 0); 400], 5_000);
+    let held = (0..trials).filter(|_| {
+        let slow: Vec<_> = (0..40)
+            .map(|_| {
+                let n = 6 + random.below(9) as u16;
+                let f = (0..n).filter(|_| random.below(10) < 7).count() as u16;
+                ([f, n - f, 0], 0, 0)
+            })
+            .collect();
+        let slow = class(&slow, 0);
+        let found = with_naming(|naming| gap(&slow, &typical, naming, 9)).unwrap();
+        let f = found
+            .causes
+            .iter()
+            .find(|it| it.function.function_id == Some(0));
+        // Of a mean of 10 samples 7 are in f, and the typical ones have 1 of 2; 300 ns are shared out.
+        let truth = (0.7 * 10_300.0 - 0.5 * 2_300.0) / 8_000.0;
+        f.is_some_and(|it| holds(it, truth))
+    });
+    let held = held.count();
+    assert!((51..=60).contains(&held), "{held} of {trials}");
+}

@@ -1,0 +1,387 @@
+//! Explanations as text, for people.
+//!
+//! The first three lines of a section say which items are slow, what goes along with it, and what
+//! their time went to. Unknown is `-`; an estimate has its samples and its interval beside it.
+
+pub mod item;
+mod tables;
+
+use std::fmt::Write;
+
+use super::model::Durations;
+use super::model::{
+    Cause, CauseKind, Explanation, Group, Label, LeftOut, ProbeExplanation, Slow, Split, SplitTest,
+    Typical, TypicalRule,
+};
+use crate::analysis::report::human::{UNKNOWN, count, percent, plural, safe, time};
+use crate::analysis::report::text::{ARG_WIDTH, NAME_WIDTH, SPEC_WIDTH, line, name, quantiles};
+
+/// Causes named in the line that says what the time went to.
+const NAMED: usize = 3;
+
+/// Least share with which a cause is named there.
+const LEAST_NAMED: f64 = 0.02;
+
+/// Characters of a remark.
+const NOTE_WIDTH: usize = 200;
+
+/// Chances below this one are shown as such.
+const LEAST_CHANCE: f64 = 1e-12;
+
+/// The explanation as text, each line ended.
+#[must_use]
+pub fn render(explanation: &Explanation) -> String {
+    let mut out = String::new();
+    for probe in &explanation.probes {
+        section(&mut out, probe, noun(probe));
+        out.push('\n');
+    }
+    if let Some(event) = &explanation.event {
+        let how = match (&explanation.no_function_times, explanation.event_is_clock) {
+            (Some(reason), _) => reason.clone(),
+            (None, true) => format!("{} every {}", event.name, time(event.reset as f64)),
+            (None, false) => {
+                format!(
+                    "{}: time on the CPU is divided in proportion to it",
+                    event.name
+                )
+            }
+        };
+        line(&mut out, "event", &safe(&how, NOTE_WIDTH));
+    }
+    line(
+        &mut out,
+        "95 %",
+        &format!(
+            "middle of {} replicates of a bootstrap over items; typical: see 'compared'",
+            count(explanation.replicates.into())
+        ),
+    );
+    for note in &explanation.notes {
+        line(&mut out, "note", &safe(note, NOTE_WIDTH));
+    }
+    line(&mut out, "trace", &safe(&explanation.trace, NOTE_WIDTH));
+    out
+}
+
+/// What is counted: visits only where several have the same id.
+fn noun(probe: &ProbeExplanation) -> &'static str {
+    if probe.item_ids == probe.items {
+        "item"
+    } else {
+        "visit"
+    }
+}
+
+fn section(out: &mut String, probe: &ProbeExplanation, noun: &str) {
+    let specs: Vec<String> = probe.specs.iter().map(|it| safe(it, SPEC_WIDTH)).collect();
+    let spec = if specs.is_empty() {
+        format!("probe {:?} (not in trace.json)", probe.probe_ids)
+    } else {
+        specs.join(" and ")
+    };
+    let _ = writeln!(out, "{spec}: {}", plural(probe.items, noun));
+    if let Some(whole) = &probe.whole {
+        group(out, whole, noun);
+    }
+    let asked = probe.whole.is_none();
+    for found in probe.groups.iter().filter(|_| asked) {
+        let _ = writeln!(
+            out,
+            "\n{}: {}",
+            labels(&found.labels),
+            plural(found.items, noun)
+        );
+        group(out, found, noun);
+    }
+    if let Some(grouped) = &probe.grouped {
+        tables::groups(out, grouped, &probe.groups, noun);
+    }
+    if probe.other_groups > 0 {
+        let text = format!(
+            "{} of {} are not shown: their slow ones take less more time",
+            plural(probe.other_groups, "group"),
+            plural(probe.other_items, noun)
+        );
+        line(out, "others", &text);
+    }
+    line(out, "left out", &left_out(probe.left_out, noun));
+}
+
+fn left_out(left_out: LeftOut, noun: &str) -> String {
+    let LeftOut { loss, open } = left_out;
+    let mut parts = Vec::new();
+    if loss > 0 {
+        parts.push(format!(
+            "{} overlapping a loss (--all counts them)",
+            plural(loss, noun)
+        ));
+    }
+    if open > 0 {
+        parts.push(format!("{} without an end", plural(open, noun)));
+    }
+    parts.join(", ")
+}
+
+/// What the items of a group have in common.
+fn labels(labels: &[Label]) -> String {
+    if labels.is_empty() {
+        return "all".to_owned();
+    }
+    let one = |it: &Label| match &it.value {
+        None => format!("{} unknown", safe(&it.argument, ARG_WIDTH)),
+        Some(value) => test(&it.argument, it.test, value),
+    };
+    labels.iter().map(one).collect::<Vec<_>>().join(" ")
+}
+
+/// A test of an argument: `n=5`, `key=big:…`, `n>=4`.
+fn test(argument: &str, test: SplitTest, value: &str) -> String {
+    let least_one = value == "1" && matches!(test, SplitTest::AtLeast | SplitTest::Equal);
+    if let Some(spec) = argument.strip_prefix("visits of ").filter(|_| least_one) {
+        return format!("a visit of {}", safe(spec, ARG_WIDTH));
+    }
+    let value = match (argument, value.parse::<i64>()) {
+        ("begin_ns", Ok(ns)) => time(ns as f64),
+        _ => safe(value, ARG_WIDTH),
+    };
+    let argument = safe(argument, ARG_WIDTH);
+    match test {
+        SplitTest::Equal => format!("{argument}={value}"),
+        SplitTest::Begins => format!("{argument}={value}…"),
+        SplitTest::AtLeast => format!("{argument}>={value}"),
+        SplitTest::AtMost => format!("{argument}<={value}"),
+    }
+}
+
+fn group(out: &mut String, group: &Group, noun: &str) {
+    line(out, "slow", &slow(group, noun));
+    line(out, "because", &because(&group.because, noun));
+    line(out, "cause", &cause(group, noun));
+    if let (Some(slow), Some(typical)) = (&group.slow, &group.typical) {
+        line(out, "compared", &compared(slow, typical, noun));
+    }
+    line(out, "duration", &durations(&group.duration));
+    if let Some(gap) = &group.gap {
+        tables::causes(out, group, gap, noun);
+        tables::counts(out, &group.counts, noun);
+    }
+    if let Some(variance) = &group.variance {
+        tables::variance(out, variance, noun);
+    }
+}
+
+fn durations(it: &Durations) -> String {
+    quantiles([it.p50_ns, it.p90_ns, it.p99_ns, it.max_ns])
+}
+
+fn range(from: i64, to: i64) -> String {
+    if from == to {
+        time(to as f64)
+    } else {
+        format!("{} .. {}", time(from as f64), time(to as f64))
+    }
+}
+
+fn slow(group: &Group, noun: &str) -> String {
+    let Some(slow) = &group.slow else {
+        return format!("{UNKNOWN} (no {noun} took longer than the others)");
+    };
+    let amount = format!("{} of {}", count(slow.items), plural(group.items, noun));
+    let took = range(slow.from_ns, slow.to_ns);
+    let others = slow.others_up_to_ns.map_or_else(String::new, |ns| {
+        format!(" (the others at most {})", time(ns as f64))
+    });
+    let lacking = match slow.without_details {
+        0 => String::new(),
+        n if n == slow.items => "; no details of them are known".to_owned(),
+        n => format!("; details of {} of them are not known", count(n)),
+    };
+    match slow.rule.as_str() {
+        "gap" => format!("{amount}: {took}, apart from the rest{others}{lacking}"),
+        "p99" => format!("{amount}: {took}, the slowest 1 %{lacking}"),
+        rule => format!("{amount}: {took}, by --slow {rule}{lacking}"),
+    }
+}
+
+/// The test that tells slow items from others best, with what it rests on.
+fn because(splits: &[Split], noun: &str) -> String {
+    let Some(best) = splits.first() else {
+        return String::new();
+    };
+    let whole = best.slow_with == best.slow_items;
+    let with = if whole {
+        format!("all {} slow {noun}s", count(best.slow_items))
+    } else {
+        format!(
+            "{} of {} slow {noun}s",
+            count(best.slow_with),
+            count(best.slow_items)
+        )
+    };
+    let others = match best.other_with {
+        0 => format!("none of the {} others", count(best.other_items)),
+        n => format!("{} of {} others", count(n), count(best.other_items)),
+    };
+    let also: Vec<String> = splits[1..]
+        .iter()
+        .filter(|it| it.effect >= best.effect - 0.05)
+        .map(|it| test(&it.argument, it.test, &it.value))
+        .collect();
+    let also = if also.is_empty() {
+        String::new()
+    } else {
+        format!("; so does {}", also.join(", "))
+    };
+    let held = test(&best.argument, best.test, &best.value);
+    format!(
+        "{held} holds for {with} and {others} ({}){also}",
+        chance(best.chance)
+    )
+}
+
+/// A chance as a power of ten that it is below.
+fn chance(p: f64) -> String {
+    if p < LEAST_CHANCE {
+        return "p < 1e-12".to_owned();
+    }
+    format!("p = {p:.0e}")
+}
+
+/// What most of the slow items' additional time went to.
+fn cause(group: &Group, noun: &str) -> String {
+    let Some(gap) = &group.gap else {
+        return group
+            .too_little
+            .as_ref()
+            .map_or_else(String::new, |why| format!("{UNKNOWN} ({why})"));
+    };
+    let named: Vec<String> = gap
+        .causes
+        .iter()
+        .filter(|it| it.share >= LEAST_NAMED)
+        .take(NAMED)
+        .map(|it| {
+            format!(
+                "{} {}{}",
+                what(it),
+                share(it.share),
+                ends(it.share_low, it.share_high)
+            )
+        })
+        .collect();
+    let longer = format!("the {} that slow {noun}s take longer", time(gap.gap_ns));
+    let remark = match &group.too_little {
+        Some(why) => format!("; {why}"),
+        None => String::new(),
+    };
+    if named.is_empty() {
+        return format!("{UNKNOWN} of {longer}{remark}");
+    }
+    format!("{} of {longer}{remark}", named.join(", "))
+}
+
+fn compared(slow: &Slow, typical: &Typical, noun: &str) -> String {
+    let mean = slow.mean_ns.map_or_else(|| UNKNOWN.to_owned(), time);
+    let samples = |n: u64| plural(n, "sample");
+    let which = match typical.rule {
+        TypicalRule::MiddleHalf => format!(
+            "the middle half, {} of {}",
+            plural(typical.items, noun),
+            range(typical.from_ns, typical.to_ns)
+        ),
+        TypicalRule::NotKept => format!(
+            "the {} whose details were not kept (function_stats)",
+            plural(typical.items, noun)
+        ),
+    };
+    format!(
+        "slow {mean} ({}) with typical {} ({}): {which}",
+        samples(slow.samples),
+        time(typical.mean_ns),
+        samples(typical.samples)
+    )
+}
+
+/// What a cause was seen by.
+fn evidence(cause: &Cause) -> String {
+    if cause.state.is_some() {
+        plural(cause.slow_samples, "wait")
+    } else {
+        count(cause.slow_samples)
+    }
+}
+
+/// A cause in words.
+fn what(cause: &Cause) -> String {
+    kind(cause.kind, &name(&cause.function), cause.state.as_deref())
+}
+
+fn kind(kind: CauseKind, name: &str, state: Option<&str>) -> String {
+    match (kind, state) {
+        (CauseKind::Preempted, _) => "preempted (off the CPU)".to_owned(),
+        (CauseKind::Module, _) => match name.strip_suffix(" (no symbol)") {
+            Some(module) => format!("rest of {module}"),
+            None => "code of no module".to_owned(),
+        },
+        (CauseKind::Elsewhere, _) => "other items of the thread".to_owned(),
+        (CauseKind::Wait, Some(state)) => {
+            format!("{name} ({}, off the CPU)", safe(state, NAME_WIDTH))
+        }
+        _ => name.to_owned(),
+    }
+}
+
+/// A share in percent, with its sign if it is negative.
+fn share(share: f64) -> String {
+    if share < 0.0 {
+        format!("-{}", percent(-share))
+    } else {
+        percent(share)
+    }
+}
+
+/// An interval of a share, in brackets; nothing if it is not known.
+fn ends(low: Option<f64>, high: Option<f64>) -> String {
+    match (low, high) {
+        // Adding 0 makes -0 one.
+        (Some(low), Some(high)) => {
+            let [low, high] = [low, high].map(|end| (end * 100.0).round() + 0.0);
+            format!(" ({low} .. {high} %)")
+        }
+        _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tests of arguments as one would type them, foreign text made safe.
+    #[test]
+    fn tests_of_arguments() {
+        assert_eq!(test("n", SplitTest::AtLeast, "5"), "n>=5");
+        assert_eq!(test("key", SplitTest::Begins, "big:"), "key=big:…");
+        assert_eq!(
+            test("begin_ns", SplitTest::AtMost, "2500000"),
+            "begin_ns<=2.50 ms"
+        );
+        assert!(!test("key", SplitTest::Equal, "a\x1b[2J").contains('\x1b'));
+        let unknown = Label {
+            argument: "n".to_owned(),
+            test: SplitTest::Equal,
+            value: None,
+        };
+        assert_eq!(labels(&[unknown]), "n unknown");
+    }
+
+    /// Chances and shares at their borders.
+    #[test]
+    fn small_numbers() {
+        assert_eq!(chance(0.0), "p < 1e-12");
+        assert_eq!(chance(0.000_23), "p = 2e-4");
+        assert_eq!([share(-0.2), share(0.41)], ["-20 %", "41 %"]);
+        assert_eq!(ends(Some(0.381), Some(0.449)), " (38 .. 45 %)");
+        assert_eq!(ends(None, None), "");
+    }
+}

@@ -1,0 +1,214 @@
+//! The tables of an explanation.
+
+use comfy_table::Table;
+
+use super::{cause, evidence, kind, labels, share, what};
+use crate::analysis::explain::model::{CountRow, Gap, Group, Grouped, Rest, Variance};
+use crate::analysis::report::human::{UNKNOWN, count, percent, plural, safe, time};
+use crate::analysis::report::model::FunctionName;
+use crate::analysis::report::text::lists::{lines, show};
+use crate::analysis::report::text::{ARG_WIDTH, NAME_WIDTH, file_name, name};
+
+/// Parts of the variance that are shown.
+const VARIANCE_TOP: usize = 5;
+
+/// Least share with which the kernel's part and the rests are shown.
+const LEAST_SHARE: f64 = 0.005;
+
+/// What makes slow items slow.
+pub(super) fn causes(out: &mut String, group: &Group, gap: &Gap, noun: &str) {
+    let mut table = lines(["", "of gap", "95 %", "slow", "typical", "samples", ""]);
+    for it in &gap.causes {
+        table.add_row([
+            what(it),
+            share(it.share),
+            ends(it.share_low, it.share_high),
+            time(it.slow_ns),
+            time(it.typical_ns),
+            evidence(it),
+            module(&it.function),
+        ]);
+    }
+    let mut rows = gap.causes.len();
+    if gap.others.causes > 0 {
+        rest(
+            &mut table,
+            &format!("{} others", count(gap.others.causes)),
+            &gap.others,
+        );
+        rows += 1;
+    }
+    let unexplained = match gap.unexplained.slow_samples {
+        0 => "unexplained".to_owned(),
+        n => format!(
+            "unexplained: {} with too few samples ({n})",
+            plural(gap.unexplained.causes, "function")
+        ),
+    };
+    if gap.unexplained.share.abs() >= LEAST_SHARE || gap.unexplained.slow_samples > 0 {
+        rest(&mut table, &unexplained, &gap.unexplained);
+        rows += 1;
+    }
+    let few = group
+        .slow
+        .as_ref()
+        .map_or(0, |slow| slow.items - slow.without_details);
+    let certainty = if gap.gap_low_ns.is_none() && few > 0 {
+        format!("; no intervals from {} slow {noun}s", count(few))
+    } else {
+        String::new()
+    };
+    let title = format!(
+        "what slow {noun}s take more time for: {}{} each{certainty}",
+        time(gap.gap_ns),
+        gap_ends(gap)
+    );
+    show(out, &title, &table, &[1, 2, 3, 4, 5], rows);
+    if gap.kernel.share.abs() >= LEAST_SHARE {
+        out.push_str(&format!(
+            "  of it in the kernel, on the CPU: {}\n",
+            share(gap.kernel.share)
+        ));
+    }
+}
+
+fn gap_ends(gap: &Gap) -> String {
+    match (gap.gap_low_ns, gap.gap_high_ns) {
+        (Some(low), Some(high)) => format!(" ({} .. {})", time(low), time(high)),
+        _ => String::new(),
+    }
+}
+
+fn rest(table: &mut Table, what: &str, rest: &Rest) {
+    table.add_row([
+        what.to_owned(),
+        share(rest.share),
+        ends(rest.share_low, rest.share_high),
+        String::new(),
+        String::new(),
+        String::new(),
+        String::new(),
+    ]);
+}
+
+fn ends(low: Option<f64>, high: Option<f64>) -> String {
+    match (low, high) {
+        (Some(low), Some(high)) => format!("{} .. {}", share(low), share(high)),
+        _ => String::new(),
+    }
+}
+
+fn module(function: &FunctionName) -> String {
+    let module = function.module.as_deref();
+    module.map_or_else(String::new, |module| safe(file_name(module), NAME_WIDTH))
+}
+
+/// What happened to the threads of slow items more or less often.
+pub(super) fn counts(out: &mut String, rows: &[CountRow], noun: &str) {
+    let mut table = lines(["", "slow", "typical", "more", "95 %", "goes with"]);
+    let mut shown = 0;
+    for row in rows
+        .iter()
+        .filter(|row| row.slow > 0.0 || row.typical > 0.0)
+    {
+        let interval = match (row.excess_low, row.excess_high) {
+            (Some(low), Some(high)) => format!("{low:.2} .. {high:.2}"),
+            _ => String::new(),
+        };
+        let part = row
+            .variance_part
+            .map_or_else(|| UNKNOWN.to_owned(), percent);
+        table.add_row([
+            row.count.replace('_', " "),
+            format!("{:.2}", row.slow),
+            format!("{:.2}", row.typical),
+            format!("{:.2}", row.excess),
+            interval,
+            format!("{part} of the variance"),
+        ]);
+        shown += 1;
+    }
+    let title = format!("what happened to them, mean of one {noun}; its time is in the list above");
+    show(out, &title, &table, &[1, 2, 3, 4, 5], shown);
+}
+
+/// What the latency varies with.
+pub(super) fn variance(out: &mut String, variance: &Variance, noun: &str) {
+    let mut table = lines(["", "of variance", "95 %", "samples", ""]);
+    let (shown, hidden) = variance
+        .parts
+        .split_at(variance.parts.len().min(VARIANCE_TOP));
+    for it in shown {
+        let samples = if it.state.is_some() {
+            plural(it.samples, "wait")
+        } else {
+            count(it.samples)
+        };
+        table.add_row([
+            kind(it.kind, &name(&it.function), it.state.as_deref()),
+            share(it.share),
+            ends(it.share_low, it.share_high),
+            samples,
+            module(&it.function),
+        ]);
+    }
+    let others = variance.others + hidden.iter().map(|it| it.share).sum::<f64>();
+    let mut rows = shown.len();
+    for (what, part) in [("others", others), ("unexplained", variance.unexplained)] {
+        if part.abs() >= LEAST_SHARE {
+            table.add_row([
+                what.to_owned(),
+                share(part),
+                String::new(),
+                String::new(),
+                String::new(),
+            ]);
+            rows += 1;
+        }
+    }
+    let title = format!(
+        "what the time of all {noun}s varies with (standard deviation {})",
+        time(variance.stddev_ns)
+    );
+    show(out, &title, &table, &[1, 2, 3], rows);
+}
+
+/// What made a group's slow items slow, where there are enough of them.
+fn group_cause(group: &Group, noun: &str) -> String {
+    match (&group.gap, &group.slow) {
+        (Some(gap), Some(slow)) if gap.gap_low_ns.is_none() => {
+            let few = slow.items - slow.without_details;
+            format!(
+                "{UNKNOWN} (too few slow {noun}s ({}): record longer or lower --slow)",
+                count(few)
+            )
+        }
+        _ => cause(group, noun),
+    }
+}
+
+/// Groups that were found, one a line.
+pub(super) fn groups(out: &mut String, grouped: &Grouped, groups: &[Group], noun: &str) {
+    let mut table = lines(["", "", "p50", "p99", "slow", "cause"]);
+    for group in groups {
+        table.add_row([
+            labels(&group.labels),
+            plural(group.items, noun),
+            time(group.duration.p50_ns as f64),
+            time(group.duration.p99_ns as f64),
+            group
+                .slow
+                .as_ref()
+                .map_or_else(|| UNKNOWN.to_owned(), |slow| count(slow.items)),
+            group_cause(group, noun),
+        ]);
+    }
+    let argument = safe(&grouped.argument, ARG_WIDTH);
+    let title = format!(
+        "groups of like {noun}s: {argument} explains {} of the spread of durations ({}); \
+         --group-by {argument} tells all",
+        percent(grouped.part),
+        super::chance(grouped.chance)
+    );
+    show(out, &title, &table, &[1, 2, 3, 4], groups.len());
+}

@@ -1,0 +1,231 @@
+//! Traces made up for tests: items whose every part is known.
+
+use std::path::Path;
+
+use crate::store::reader::Trace;
+use crate::store::run::{EventInfo, ProbeInfo, RunInfo};
+use crate::store::schema::{
+    ArgColumn, ArgType, ArgValue, FunctionRow, SCHEMA_VERSION, VisitFunctionRow, VisitRow, WaitRow,
+    visit_flag,
+};
+use crate::store::writer::{TraceWriter, WriterOptions};
+use crate::target::probe::VisitRule;
+use crate::units::{Cpu, EventId, FunctionId, Pid, ProbeId, Tid, TraceNs};
+
+/// Between two samples, ns.
+pub(crate) const INTERVAL: i64 = 10_000;
+
+/// Part of an item: on the CPU in a function, or off it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Did {
+    Ran(u32, i64),
+    Waited(u32, &'static str, i64),
+}
+
+/// A visit to make.
+#[derive(Clone, Debug)]
+pub(crate) struct Made {
+    pub probe: u16,
+    /// `None`: numbered.
+    pub item_id: Option<u64>,
+    pub tid: u32,
+    pub n: u64,
+    pub key: String,
+    pub flags: u32,
+    pub did: Vec<Did>,
+}
+
+impl Made {
+    /// A visit of probe 0.
+    pub(crate) fn new(n: u64, key: &str, did: &[Did]) -> Self {
+        Self {
+            probe: 0,
+            item_id: None,
+            tid: 7,
+            n,
+            key: key.to_owned(),
+            flags: 0,
+            did: did.to_vec(),
+        }
+    }
+}
+
+/// What the traces made here say of themselves.
+pub(crate) fn info(specs: &[&str]) -> RunInfo {
+    let column = |name: &str, kind| ArgColumn {
+        name: name.to_owned(),
+        r#type: kind,
+    };
+    let probes = specs.iter().zip(0..).map(|(spec, id)| ProbeInfo {
+        id: ProbeId(id),
+        spec: (*spec).to_owned(),
+        rule: VisitRule::Call,
+        sites: Vec::new(),
+    });
+    RunInfo {
+        schema_version: SCHEMA_VERSION,
+        tool_version: "0.1.0".to_owned(),
+        complete: true,
+        events: vec![EventInfo {
+            id: EventId(0),
+            name: "cpu-clock".to_owned(),
+            reset: INTERVAL as u64,
+            unit: "ns".to_owned(),
+            frequency: None,
+            enabled_ns: None,
+            running_ns: None,
+            r#type: 1,
+            config: 0,
+            precise_requested: 0,
+            precise_granted: 0,
+            precise_reason: None,
+        }],
+        probes: probes.collect(),
+        columns: vec![column("n", ArgType::U64), column("key", ArgType::Str)],
+        switches: true,
+        page_faults: true,
+        ..RunInfo::default()
+    }
+}
+
+/// A trace being made.
+pub(crate) struct Maker {
+    pub writer: TraceWriter,
+    pub info: RunInfo,
+    pub now: i64,
+    visits: u64,
+    phase: i64,
+}
+
+impl Maker {
+    /// A trace at `dir`, which must not exist.
+    pub(crate) fn new(dir: &Path, info: RunInfo) -> Self {
+        let writer = TraceWriter::create(dir, &info, WriterOptions::default()).unwrap();
+        Self {
+            writer,
+            info,
+            now: 1_000,
+            visits: 0,
+            phase: 7_000,
+        }
+    }
+
+    /// Writes a visit from now on, sampled every [`INTERVAL`] of its time on the CPU; gives its begin.
+    pub(crate) fn visit(&mut self, made: &Made) -> i64 {
+        let begin = self.now;
+        self.at(begin, made);
+        self.now += 500;
+        begin
+    }
+
+    /// Writes a visit that begins then, and leaves the time at its end.
+    pub(crate) fn at(&mut self, begin: i64, made: &Made) {
+        self.visits += 1;
+        self.now = begin;
+        let id = made.item_id.unwrap_or(self.visits);
+        let (mut oncpu, mut seen, mut waits) = (0, 0, 0);
+        for did in &made.did {
+            match *did {
+                Did::Ran(function, ns) => {
+                    let taken = (ns - self.phase)
+                        .max(0)
+                        .unsigned_abs()
+                        .div_ceil(INTERVAL as u64);
+                    self.phase = (self.phase - ns).rem_euclid(INTERVAL);
+                    oncpu += ns;
+                    seen += taken as u32;
+                    self.function(id, function, taken as u32, ns);
+                    self.now += ns;
+                }
+                Did::Waited(function, state, ns) => {
+                    waits += 1;
+                    self.wait((id, made.tid), function, state, ns);
+                }
+            }
+        }
+        let row = VisitRow {
+            visit_id: self.visits,
+            item_id: id,
+            probe_id: ProbeId(made.probe),
+            pid: Pid(100),
+            tid: Tid(made.tid),
+            cpu_begin: Cpu((self.visits / 7 % 2) as u16),
+            cpu_end: Some(Cpu(0)),
+            begin_ns: TraceNs(begin),
+            end_ns: Some(TraceNs(self.now)),
+            duration_ns: Some(self.now - begin),
+            oncpu_ns: self.info.switches.then_some(oncpu),
+            samples: seen,
+            flags: made.flags,
+            switches: Some(waits),
+            migrations: Some(0),
+            page_faults: Some((oncpu / 100_000) as u32),
+            args: vec![
+                Some(ArgValue::U64(made.n)),
+                Some(ArgValue::Str(made.key.as_str().into())),
+            ]
+            .into(),
+        };
+        self.writer.visit(&row).unwrap();
+    }
+
+    fn function(&mut self, item_id: u64, function: u32, samples: u32, ns: i64) {
+        if samples == 0 {
+            return;
+        }
+        let row = VisitFunctionRow {
+            visit_id: self.visits,
+            item_id,
+            function_id: FunctionId(function),
+            event: EventId(0),
+            samples,
+            events: Some(u64::from(samples) * INTERVAL as u64),
+            first_ns: TraceNs(self.now),
+            last_ns: TraceNs(self.now + ns),
+            span_ns: ns,
+            self_ns: Some(ns as f64),
+            self_stderr_ns: Some(3_000.0),
+        };
+        self.writer.visit_functions(&[row]).unwrap();
+    }
+
+    fn wait(&mut self, (item_id, tid): (u64, u32), function: u32, state: &'static str, ns: i64) {
+        let row = WaitRow {
+            visit_id: self.visits,
+            item_id,
+            tid: Tid(tid),
+            begin_ns: TraceNs(self.now),
+            end_ns: TraceNs(self.now + ns),
+            function_id: Some(FunctionId(function)),
+            state,
+            cpu_from: Cpu(0),
+            cpu_to: Cpu(0),
+        };
+        self.writer.wait(&row).unwrap();
+        self.now += ns;
+    }
+
+    /// Names the functions and closes the trace.
+    pub(crate) fn finish(mut self, functions: &[(u32, &str, &str)]) -> Trace {
+        for (id, name, module) in functions {
+            let row = FunctionRow {
+                function_id: FunctionId(*id),
+                name: Some((*name).to_owned()),
+                module: Some((*module).to_owned()),
+                build_id: None,
+                offset: None,
+                size: None,
+                file: None,
+                line: None,
+                kernel: *module == "[kernel]",
+            };
+            self.writer.function(&row).unwrap();
+        }
+        self.info.duration_ns = Some(self.now);
+        let dir = self.writer.finish(&self.info).unwrap().dir;
+        Trace::open(&dir).unwrap()
+    }
+}
+
+/// Flag of a visit that overlaps a loss.
+pub(crate) const LOSS: u32 = visit_flag::LOSS;

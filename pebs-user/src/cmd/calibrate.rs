@@ -1,0 +1,335 @@
+//! `pebs-trace calibrate`: what a sample and a mark cost on this machine, measured once and kept.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, Table};
+use indicatif::ProgressBar;
+use serde_json::json;
+
+use super::doctor::Format;
+use super::{Hinted, record};
+use crate::analysis::cost::plot::{self, Look, Panel, Series};
+use crate::analysis::cost::{Fit, fit};
+use crate::analysis::report::human::{UNKNOWN, count, time};
+use crate::collect::calibrate::saved::{Calibration, Folder, SavedMarks, SavedPoint};
+use crate::collect::calibrate::sweep::{self, ROUNDS, Sweep, sweep};
+use crate::collect::calibrate::{Wanted, measure};
+use crate::pmu::attr::ResolvedEvent;
+use crate::pmu::event::EventSpec;
+use crate::pmu::host::Host;
+use crate::pmu::limits;
+use crate::pmu::open::UprobePmu;
+use crate::pmu::reset;
+use crate::say;
+use crate::target::probe::EntryClass;
+
+/// Reset value with which the event is opened first; the sweep has its own.
+const RESET: u64 = 16_000;
+
+/// An interval of alpha of more than this part of it is too wide to be used.
+const USELESS: f64 = 0.5;
+
+/// From this part on it is worth a remark.
+const WIDE: f64 = 0.1;
+
+/// Measure what a sample and a mark cost on this machine, and keep it
+///
+/// Runs a busy loop of known work without samples and with a sample every 10, 20 ... 640 us (or 2,000
+/// ... 128,000 events), in turn. The slope of its CPU time over the samples taken is the cost of one
+/// sample, printed with its 95 % interval. Needs a CPU for some seconds and touches nobody else.
+///
+/// The result is kept for this CPU model, kernel and event in ~/.cache/pebs-trace (or
+/// $XDG_CACHE_HOME/pebs-trace) and used in place of the quick measurement before each recording:
+/// for the overhead that it shows, --max-overhead and 'pebs-trace plan'. Run it on an idle machine.
+///
+/// Exit status: 0 kept; 1 measured, but too inexact to be kept; 2 could not run.
+#[derive(Clone, Debug, clap::Args)]
+pub struct CalibrateArgs {
+    /// Calibrate this event, as perf names it
+    ///
+    /// A clock, cycles, instructions or the like, or page-faults. auto is the one that recording
+    /// takes by default.
+    #[arg(short, long, value_name = "EVENT", default_value = "auto")]
+    pub event: String,
+    /// Begin no new round after this time
+    ///
+    /// 15 rounds take about 4 s on an idle machine; three at least are needed.
+    #[arg(short, long, value_name = "SECONDS", value_parser = crate::cli::seconds, default_value = "20")]
+    pub duration: Duration,
+    /// Print in this form
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = Format::Text)]
+    pub format: Format,
+    /// Draw samples against CPU time, with the line, to this file
+    #[arg(long, value_name = "FILE.svg")]
+    pub plot: Option<PathBuf>,
+    /// Print only, keep nothing
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// Calibrates and prints what was found.
+///
+/// # Errors
+/// If it could not run, or not keep what it found.
+pub fn run(args: &CalibrateArgs) -> anyhow::Result<ExitCode> {
+    let spec: EventSpec = args.event.parse()?;
+    if let Some(missing) = limits::missing_privileges() {
+        bail!(Hinted::new(
+            format!("cannot calibrate: {missing}"),
+            "use sudo, or 'pebs-trace doctor' for what is missing".to_owned(),
+        ));
+    }
+    let host = Host::probe(Path::new("/"));
+    let (event, _) = record::grant(&spec, &host, reset::reset_value(RESET)?)?;
+    let Some(pmu) = UprobePmu::read(Path::new("/")) else {
+        bail!(Hinted::new(
+            "cannot calibrate: this kernel has no uprobe events".to_owned(),
+            "'pebs-trace doctor' says what this kernel has".to_owned(),
+        ));
+    };
+    let bar = ProgressBar::new_spinner();
+    let found = sweep(&pmu, &event, args.duration, |round| {
+        bar.set_message(format!("round {round} of {ROUNDS}"));
+        bar.tick();
+    });
+    bar.finish_and_clear();
+    let found = found?;
+    let calibration = calibration(&host, &event, &pmu, &found)?;
+    let is_useful = is_useful(&calibration.fit);
+    let kept = match Folder::of_user() {
+        Some(folder) if is_useful && !args.dry_run => Some(keep(&folder, &host, &calibration)?),
+        _ => None,
+    };
+    if let Some(file) = &args.plot {
+        let svg = plot::draw(&title(&calibration), &[panel(&calibration, event.unit)]);
+        std::fs::write(file, svg).with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    match args.format {
+        Format::Text => print!("{}", text(&calibration, &event, kept.as_deref())),
+        Format::Json => {
+            let whole = json!({ "calibration": calibration, "file": kept });
+            println!("{}", serde_json::to_string_pretty(&whole)?);
+        }
+    }
+    remark(&calibration, args.duration);
+    Ok(ExitCode::from(u8::from(!is_useful)))
+}
+
+fn calibration(
+    host: &Host,
+    event: &ResolvedEvent,
+    pmu: &UprobePmu,
+    found: &Sweep,
+) -> anyhow::Result<Calibration> {
+    let points = found.points.iter().map(|it| SavedPoint {
+        reset: it.reset,
+        samples: it.point.samples,
+        elapsed_ns: it.point.elapsed_ns,
+    });
+    let points: Vec<SavedPoint> = points.collect();
+    let all: Vec<_> = points.iter().map(SavedPoint::point).collect();
+    let Some(fit) = fit(&all) else {
+        bail!(Hinted::new(
+            format!(
+                "cannot calibrate event '{}': no sample was taken",
+                event.name
+            ),
+            "'pebs-trace doctor' says what this machine can do".to_owned(),
+        ));
+    };
+    let marks = measure(
+        pmu,
+        Wanted {
+            classes: &[
+                EntryClass::Nop5,
+                EntryClass::Emulated,
+                EntryClass::SingleStep,
+            ],
+            uretprobes: true,
+            page_faults: true,
+            event: None,
+            sample: false,
+        },
+    );
+    Ok(Calibration {
+        rounds: found.rounds,
+        refused: found.points.iter().map(|it| it.refused).sum(),
+        marks: SavedMarks::from(&marks),
+        ..Calibration::new(host, &event.name, fit, points)
+    })
+}
+
+fn is_useful(fit: &Fit) -> bool {
+    fit.alpha_ns > 0.0 && fit.alpha_error_ns < USELESS * fit.alpha_ns
+}
+
+fn keep(folder: &Folder, host: &Host, calibration: &Calibration) -> anyhow::Result<PathBuf> {
+    folder.save(host, calibration).map_err(|error| {
+        let file = folder.file(host, &calibration.event);
+        Hinted::new(
+            format!("cannot keep the calibration in {}: {error}", file.display()),
+            "set XDG_CACHE_HOME to a folder that you may write to, or use --dry-run".to_owned(),
+        )
+        .into()
+    })
+}
+
+fn title(calibration: &Calibration) -> String {
+    let Calibration {
+        event, cpu, kernel, ..
+    } = calibration;
+    format!("{event} on {cpu}, Linux {kernel}")
+}
+
+/// A cost and half of its interval in one unit: `2.51 us ± 0.04`.
+fn interval(fit: &Fit) -> String {
+    let (alpha, error) = (fit.alpha_ns, fit.alpha_error_ns);
+    if alpha.abs() < 1_000.0 {
+        return format!("{alpha:.0} ns ± {error:.0}");
+    }
+    format!("{:.2} us ± {:.2}", alpha / 1e3, error / 1e3)
+}
+
+fn text(calibration: &Calibration, event: &ResolvedEvent, kept: Option<&Path>) -> String {
+    let fit = &calibration.fit;
+    let mut text = format!("{}\n", title(calibration));
+    // Writing to a string does not fail.
+    let _ = writeln!(
+        text,
+        "a sample costs {} (95 % interval), R2 {:.4}, medians of {} rounds\n\n{}\n",
+        interval(fit),
+        fit.r2,
+        calibration.rounds,
+        table(calibration, event.unit)
+    );
+    let marks = &calibration.marks;
+    let of = |ns: Option<f64>| ns.map_or_else(|| UNKNOWN.to_owned(), time);
+    let _ = writeln!(
+        text,
+        "a mark costs {} at a five-byte nop, {} at an emulated instruction, {} single-stepped, {} as a uretprobe\n\
+         counting a page fault costs {}",
+        of(marks.nop5_ns),
+        of(marks.emulated_ns),
+        of(marks.single_step_ns),
+        of(marks.uretprobe_ns),
+        of(marks.page_fault_ns)
+    );
+    if let Some(file) = kept {
+        let _ = writeln!(text, "kept in {}", file.display());
+    }
+    text
+}
+
+fn table(calibration: &Calibration, unit: &str) -> String {
+    let mut table = Table::new();
+    table.load_style(NOTHING);
+    let error = "off the line, %";
+    table.set_header(["reset value", "samples", "CPU time", error]);
+    for point in &calibration.points {
+        let expected = calibration.fit.base_ns + calibration.fit.alpha_ns * point.samples;
+        let off = crate::analysis::cost::error(point.elapsed_ns, expected);
+        table.add_row([
+            point.reset.map_or_else(
+                || "none".to_owned(),
+                |reset| format!("{} {unit}", count(reset)),
+            ),
+            count(point.samples.round() as u64),
+            time(point.elapsed_ns),
+            format!("{:+.2}", off * 100.0),
+        ]);
+    }
+    for column in table.column_iter_mut() {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table.trim_fmt()
+}
+
+fn panel(calibration: &Calibration, unit: &str) -> Panel {
+    let fit = &calibration.fit;
+    let most = calibration.points.iter().map(|it| it.samples);
+    let most = most.fold(0.0, f64::max);
+    let at = |samples: f64| (samples, (fit.base_ns + fit.alpha_ns * samples) / 1e6);
+    let measured = calibration.points.iter();
+    let first = calibration.points.iter().filter_map(|it| it.reset).max();
+    let last = calibration.points.iter().filter_map(|it| it.reset).min();
+    Panel {
+        title: format!("a sample costs {}", interval(fit)),
+        across: format!(
+            "samples: none, every {} to {} {unit}",
+            first.unwrap_or_default(),
+            last.unwrap_or_default()
+        ),
+        up: "CPU time of the loop, ms".to_owned(),
+        series: vec![
+            Series {
+                name: format!("best fit, R2 {:.4}", fit.r2),
+                look: Look::Line,
+                points: vec![at(0.0), at(most)],
+            },
+            Series {
+                name: "measured".to_owned(),
+                look: Look::Dots,
+                points: measured
+                    .map(|it| (it.samples, it.elapsed_ns / 1e6))
+                    .collect(),
+            },
+        ],
+    }
+}
+
+/// Says on stderr what makes the result less than it could be.
+fn remark(calibration: &Calibration, most: Duration) {
+    let (fit, rounds) = (&calibration.fit, calibration.rounds);
+    if rounds < ROUNDS {
+        let most = humantime::format_duration(most);
+        say!("warning: stopped after {rounds} of {ROUNDS} rounds, as {most} were over");
+        say!("hint: a longer --duration, or a less busy machine, makes the result more exact");
+    }
+    if calibration.refused > 0 {
+        say!(
+            "warning: the ring had no room for {} samples, which cost a little less than others",
+            calibration.refused
+        );
+    }
+    let wide = fit.alpha_error_ns / fit.alpha_ns;
+    if !is_useful(fit) {
+        say!(
+            "warning: a sample costs {}: too inexact to be kept",
+            interval(fit)
+        );
+        say!("hint: run it again when the machine is idle");
+    } else if wide > WIDE {
+        say!(
+            "warning: the cost of a sample is uncertain by {:.0} %",
+            wide * 100.0
+        );
+        say!("hint: run it again when the machine is idle");
+    }
+}
+
+/// A line for the doctor: the calibration of an event, or that there is none.
+pub(super) fn describe(host: &Host, event: &str) -> String {
+    use crate::collect::calibrate::saved::Found;
+    let none = format!(
+        "none for {event}: costs are measured before each run; 'pebs-trace calibrate' makes them more exact"
+    );
+    match Folder::of_user().map(|folder| folder.load(host, event)) {
+        Some(Found::Good(it)) => format!(
+            "{event}: {} a sample, calibrated {}",
+            interval(&it.fit),
+            it.day()
+        ),
+        Some(Found::Ignored(note)) => note,
+        Some(Found::Nothing) | None => none,
+    }
+}
+
+/// The smallest reset value that calibrating tries: what plans begin with.
+pub(super) fn first_reset(event: &ResolvedEvent) -> Option<u64> {
+    sweep::resets(event)?.last().copied()
+}

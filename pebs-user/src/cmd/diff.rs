@@ -1,0 +1,127 @@
+//! `pebs-trace diff`: says which function's time per item changed between two traces.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::ValueEnum;
+
+use super::explain::Format;
+use super::print_result;
+use crate::analysis::diff::{By, DiffError, DiffOptions, diff, text};
+use crate::analysis::explain::json;
+use crate::analysis::report::LossVisits;
+use crate::say;
+use crate::store::reader::Trace;
+
+/// Exit status of a comparison with a figure above --fail-above.
+const ABOVE_LIMIT: u8 = 3;
+
+/// Options of `pebs-trace diff`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct DiffArgs {
+    /// Directory of the trace before
+    #[arg(value_name = "BEFORE")]
+    pub before: PathBuf,
+
+    /// Directory of the trace after
+    #[arg(value_name = "AFTER")]
+    pub after: PathBuf,
+
+    /// Compare functions, or whole modules
+    #[arg(long, value_enum, default_value_t)]
+    pub by: ByArg,
+
+    /// Exit with 3 if something grew by more than this
+    ///
+    /// 5 and 5% are 5 percent: of the mean item before for the time of a function or a wait per item, of
+    /// itself for the time on the CPU per item. Only if the whole interval is above it. Durations and
+    /// preemption never fail, as other programs on the machine move them.
+    #[arg(long, value_name = "PERCENT", value_parser = limit)]
+    pub fail_above: Option<f64>,
+
+    /// Count visits that overlap a loss, too
+    ///
+    /// Default: they are left out, as records of theirs may be missing.
+    #[arg(long)]
+    pub all: bool,
+
+    /// Write text for people or JSON for programs
+    ///
+    /// JSON holds times in ns and shares of 0..1, and leaves what is unknown null.
+    #[arg(long, value_enum, default_value_t)]
+    pub format: Format,
+}
+
+/// What is compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ByArg {
+    /// Each function
+    #[default]
+    Function,
+    /// Binaries, libraries, the kernel
+    Module,
+}
+
+fn limit(text: &str) -> Result<f64, String> {
+    let number = text.trim_end_matches('%').trim_end().parse::<f64>().ok();
+    number
+        .filter(|percent| percent.is_finite() && *percent >= 0.0)
+        .map(|percent| percent / 100.0)
+        .ok_or_else(|| "a percentage of 0 or more (5%)".to_owned())
+}
+
+fn open(dir: &Path) -> Result<Trace, DiffError> {
+    let trace = Trace::open(dir)?;
+    if let Some((remark, hint)) = trace.remark() {
+        say!("{remark}\nhint: {hint}");
+    }
+    Ok(trace)
+}
+
+/// Runs `pebs-trace diff`: the comparison goes to stdout, remarks on the traces to stderr.
+///
+/// # Errors
+/// If a trace can't be read or compared, or stdout can't be written. The hint, if there is one, is an
+/// error of type [`DiffError`] in the chain.
+pub fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
+    let options = DiffOptions {
+        by: match args.by {
+            ByArg::Function => By::Function,
+            ByArg::Module => By::Module,
+        },
+        fail_above: args.fail_above,
+        losses: if args.all {
+            LossVisits::Include
+        } else {
+            LossVisits::LeaveOut
+        },
+    };
+    let found = diff(&open(&args.before)?, &open(&args.after)?, &options)?;
+    let shown = match args.format {
+        Format::Text => text::render(&found),
+        Format::Json => json::render(&found).context("cannot write the comparison as JSON")?,
+    };
+    print_result(&shown, "comparison")?;
+    Ok(if found.failed.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(ABOVE_LIMIT)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A limit with and without its sign; nothing else.
+    #[test]
+    fn limits() {
+        assert_eq!(limit("5%"), Ok(0.05));
+        assert_eq!(limit("0.5 %"), Ok(0.005));
+        assert_eq!(limit("150"), Ok(1.5));
+        for text in ["", "%", "-1", "five", "inf", "NaN"] {
+            assert!(limit(text).unwrap_err().contains("5%"), "{text}");
+        }
+    }
+}

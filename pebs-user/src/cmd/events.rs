@@ -1,0 +1,304 @@
+//! `pebs-trace events [PATTERN]`: what can be sampled, and how precisely.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::bail;
+use clap::{Args, ValueEnum};
+use comfy_table::Table;
+use comfy_table::presets::NOTHING;
+use serde::Serialize;
+
+use super::Hinted;
+use crate::pmu::bits::BitField;
+use crate::pmu::catalog::{Entry, Source, catalog};
+use crate::pmu::event::nearest;
+use crate::pmu::host::{CpuModel, Host, Vendor};
+use crate::pmu::sysfs::Pmu;
+use crate::pmu::table::EventTable;
+use crate::say;
+use crate::target::survey::fits;
+use crate::terminal::{self, shown};
+
+/// Form of the list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum EventsFormat {
+    /// A table for people.
+    #[default]
+    Text,
+    /// One JSON object.
+    Json,
+}
+
+/// List the events that can be sampled, and how precisely
+///
+/// For each name: whether its samples can be precise (yes; only: it counts right only with :p; no; - : nobody says),
+/// whether many samples can be had before one interrupt (bulk: PEBS from Skylake on), and what it counts. Names come
+/// from the kernel, from the PMUs in sysfs, and from Intel's lists of the CPUs' own events, which are built in.
+///
+/// Exit status: 0, or 1 if no name fits the pattern.
+#[derive(Clone, Debug, Args)]
+pub struct EventsArgs {
+    /// Show only events whose name or description contains this
+    ///
+    /// Case is ignored; '*' stands for anything. Default: all events.
+    #[arg(value_name = "PATTERN")]
+    pub pattern: Option<String>,
+    /// Form of the list
+    ///
+    /// Default: text. json has also each event's code.
+    #[arg(long, value_enum, default_value_t, value_name = "FORM")]
+    pub format: EventsFormat,
+    /// List what another CPU of Intel's has, such as 6-55-4
+    ///
+    /// FAMILY-MODEL-STEPPING as perf names CPUs: the model and the stepping in hexadecimal; the stepping may be left
+    /// out. Shows Intel's list for it and the kernel's names.
+    #[arg(long, value_name = "CPU", value_parser = cpu, conflicts_with = "sysfs")]
+    pub cpu: Option<CpuModel>,
+    /// Look at the copy of a machine's files in this directory
+    ///
+    /// It has proc/cpuinfo and sys/bus/event_source/devices as the machine had them.
+    #[arg(long, value_name = "DIR")]
+    pub sysfs: Option<PathBuf>,
+}
+
+/// What `--format json` prints.
+#[derive(Serialize)]
+struct Listing<'a> {
+    /// The CPU.
+    cpu: &'a str,
+    /// The kernel's release; null for another CPU.
+    kernel: Option<&'a str>,
+    /// Where the vendor's events come from.
+    table: &'a str,
+    /// Events that fit.
+    events: Vec<&'a Entry>,
+}
+
+/// Prints the list to stdout. Exit code 1 if nothing fits the pattern.
+///
+/// # Errors
+/// There is no such machine, or an I/O error of stdout.
+pub fn run(args: &EventsArgs) -> anyhow::Result<ExitCode> {
+    let table = EventTable::embedded();
+    let host = match (&args.cpu, &args.sysfs) {
+        (Some(cpu), _) => another(cpu, &table)?,
+        (None, Some(dir)) => copied(dir)?,
+        (None, None) => Host::probe(Path::new("/")),
+    };
+    let all = catalog(&host, &table);
+    let pattern = args.pattern.as_deref().unwrap_or_default();
+    let wanted = |entry: &&Entry| fits(&entry.event, pattern) || fits(&entry.description, pattern);
+    let events: Vec<&Entry> = all.iter().filter(wanted).collect();
+    if events.is_empty() {
+        explain_nothing(pattern, &host, &all, &table);
+        return Ok(ExitCode::from(1));
+    }
+    let mut out = terminal::stdout();
+    let written = match args.format {
+        EventsFormat::Text => text(&mut out, &host, &events),
+        EventsFormat::Json => {
+            let listing = Listing {
+                cpu: &host.cpu.name,
+                kernel: Some(host.release.as_str()).filter(|release| !release.is_empty()),
+                table: table.source(),
+                events,
+            };
+            serde_json::to_writer_pretty(&mut out, &listing)
+                .map_err(io::Error::from)
+                .and_then(|()| writeln!(out))
+        }
+    };
+    match written {
+        // `| head` has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+        other => other.map(|()| ExitCode::SUCCESS).map_err(Into::into),
+    }
+}
+
+fn explain_nothing(pattern: &str, host: &Host, all: &[Entry], table: &EventTable) {
+    let name = shown(pattern);
+    say!("no event of this machine fits '{name}'");
+    let near = nearest(pattern, all.iter().map(|entry| entry.event.as_str()));
+    let elsewhere = table.cpus_with(pattern);
+    match (host.no_pmu_reason(), elsewhere.is_empty(), near.is_empty()) {
+        (Some(reason), false, _) => say!("hint: {reason}; it exists on {}", elsewhere.join(", ")),
+        (None, false, _) => say!("hint: it exists on {}", elsewhere.join(", ")),
+        (_, true, false) => say!("hint: the nearest names are {}", near.join(", ")),
+        (_, true, true) => {}
+    }
+}
+
+/// `[VENDOR-]FAMILY-MODEL[-STEPPING]`.
+fn cpu(text: &str) -> Result<CpuModel, String> {
+    let wanted =
+        || "FAMILY-MODEL or FAMILY-MODEL-STEPPING of an Intel CPU, such as 6-55-4".to_owned();
+    let numbers = text.strip_prefix("GenuineIntel-").unwrap_or(text);
+    let mut parts = numbers.split('-');
+    let family = parts.next().and_then(|part| part.parse().ok());
+    let mut hex = || parts.next().map(|part| u32::from_str_radix(part, 16));
+    let (Some(family), Some(Ok(model)), stepping) = (family, hex(), hex()) else {
+        return Err(wanted());
+    };
+    let stepping = stepping.unwrap_or(Ok(0)).map_err(|_| wanted())?;
+    if parts.next().is_some() {
+        return Err(wanted());
+    }
+    Ok(CpuModel {
+        vendor: Vendor::Intel,
+        family,
+        model,
+        stepping,
+        name: format!("GenuineIntel-{family}-{model:X}-{stepping:X}"),
+    })
+}
+
+/// A machine with that CPU, as far as the vendor's list makes one.
+fn another(cpu: &CpuModel, table: &EventTable) -> anyhow::Result<Host> {
+    let lists = table.of(cpu);
+    if lists.is_empty() {
+        let mut names: Vec<&str> = table.lists().map(|list| list.name).collect();
+        names.dedup();
+        bail!(Hinted::new(
+            format!("no list of events for CPU {}", cpu.name),
+            format!("there are lists for {}", names.join(", ")),
+        ));
+    }
+    let fields = [
+        ("event", "config:0-7"),
+        ("umask", "config:8-15,40-47"),
+        ("edge", "config:18"),
+        ("any", "config:21"),
+        ("inv", "config:23"),
+        ("cmask", "config:24-31"),
+        ("offcore_rsp", "config1:0-63"),
+        ("ldlat", "config1:0-15"),
+        ("frontend", "config1:0-23"),
+    ];
+    let field = |(name, bits): &(&str, &str)| Some(((*name).to_owned(), BitField::parse(bits)?));
+    let pmu = |list: &crate::pmu::table::CpuList<'_>| Pmu {
+        name: list.pmu.to_owned(),
+        formats: fields.iter().filter_map(field).collect(),
+        max_precise: Some(3),
+        ..Pmu::default()
+    };
+    Ok(Host {
+        cpu: cpu.clone(),
+        pmus: lists.iter().map(pmu).collect(),
+        ..Host::default()
+    })
+}
+
+/// The machine whose files are in a directory.
+fn copied(dir: &Path) -> anyhow::Result<Host> {
+    let host = Host::probe(dir);
+    if host.pmus.is_empty() {
+        bail!(Hinted::new(
+            format!("{} has no {}", dir.display(), crate::pmu::sysfs::DEVICES),
+            "copy a machine's files: tar -ch /proc/cpuinfo /sys/bus/event_source/devices"
+                .to_owned(),
+        ));
+    }
+    Ok(host)
+}
+
+fn text(out: &mut impl Write, host: &Host, events: &[&Entry]) -> io::Result<()> {
+    let kernel = if host.release.is_empty() {
+        String::new()
+    } else {
+        format!(", Linux {}", host.release)
+    };
+    writeln!(out, "{}{kernel}", shown(&host.cpu.name))?;
+    if let Some(reason) = host.no_pmu_reason() {
+        writeln!(out, "{}", shown(&reason))?;
+    }
+    let mut rest = events;
+    while let Some(first) = rest.first() {
+        let same = rest.iter().take_while(|entry| entry.source == first.source);
+        let (group, others) = rest.split_at(same.count());
+        writeln!(out, "\n{}\n{}", title(&first.source), rows(group))?;
+        rest = others;
+    }
+    Ok(())
+}
+
+fn title(source: &Source) -> String {
+    match source {
+        Source::Kernel => "Known to the kernel by name".to_owned(),
+        Source::Pmu(name) => format!("PMU {} in sysfs", shown(name)),
+        Source::Vendor(name) => format!("Intel's events of {name}"),
+    }
+}
+
+/// A table without blanks at its lines' ends.
+fn rows(entries: &[&Entry]) -> String {
+    let mut table = Table::new();
+    table
+        .load_style(NOTHING)
+        .set_header(["event", "precise", "bulk", "what it counts"]);
+    for entry in entries {
+        let mut what = entry.description.clone();
+        if what.is_empty() {
+            what = entry.code.clone().unwrap_or_default();
+        }
+        if entry.deprecated {
+            what += " (deprecated)";
+        }
+        table.add_row([
+            shown(&entry.event).into_owned(),
+            entry.precise.unwrap_or("-").to_owned(),
+            if entry.bulk { "yes" } else { "-" }.to_owned(),
+            shown(&what).into_owned(),
+        ]);
+    }
+    let lines: Vec<String> = table
+        .lines()
+        .map(|line| line.trim_end().to_owned())
+        .collect();
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// CPUs as perf names them.
+    #[test]
+    fn cpus() {
+        let parsed = |text| cpu(text).map(|cpu| (cpu.family, cpu.model, cpu.stepping));
+        assert_eq!(parsed("6-55-4"), Ok((6, 0x55, 4)));
+        assert_eq!(parsed("GenuineIntel-6-8F"), Ok((6, 0x8f, 0)));
+        for text in ["", "6", "6-xx", "6-55-4-1", "AuthenticAMD-25-11", "6-55-"] {
+            assert!(cpu(text).is_err(), "{text}");
+        }
+    }
+
+    /// Another CPU's list is shown in groups, with precision and bulk.
+    #[test]
+    fn another_cpu() {
+        let table = EventTable::embedded();
+        let host = another(&cpu("6-55-4").unwrap(), &table).unwrap();
+        let all = catalog(&host, &table);
+        let entries: Vec<&Entry> = all.iter().collect();
+        let mut out = Vec::new();
+        text(&mut out, &host, &entries).unwrap();
+        let out = String::from_utf8(out).unwrap();
+        let line = out
+            .lines()
+            .find(|line| line.contains("mem_load_retired.l1_miss"));
+        let words: Vec<&str> = line.unwrap().split_whitespace().take(3).collect();
+        assert_eq!(words, ["mem_load_retired.l1_miss", "yes", "yes"]);
+        assert!(out.contains("Intel's events of skylakex"), "{out}");
+        assert!(another(&cpu("6-FF").unwrap(), &table).is_err());
+    }
+
+    /// Every argument has help.
+    #[test]
+    fn help() {
+        let command = EventsArgs::augment_args(clap::Command::new("events"));
+        for argument in command.get_arguments() {
+            assert!(argument.get_help().is_some(), "{argument:?}");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! `pebs-trace export`: a trace for other tools.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use super::result_file::{self, OnTerminal, ResultFile};
+use crate::analysis::baseline::Rule;
+use crate::analysis::report::LossVisits;
+use crate::export::select::Selection;
+use crate::export::{Format, export};
+use crate::say;
+use crate::store::reader::Trace;
+
+/// Write a trace in the format of another tool
+#[derive(Clone, Debug, clap::Args)]
+pub struct ExportArgs {
+    /// Directory of the trace
+    ///
+    /// The one that pebs-trace named at the end of the run.
+    #[arg(value_name = "TRACE")]
+    pub trace: PathBuf,
+
+    /// Write this format
+    #[arg(long, value_name = "FORMAT", value_enum)]
+    pub to: Format,
+
+    /// Take the visits of this item only
+    #[arg(long, value_name = "ID", conflicts_with = "slow")]
+    pub item: Option<u64>,
+
+    /// Take slow items only
+    ///
+    /// p99 is the slowest 1 % of the visits of a probe (p50 to p99.99), 3x at least three times their
+    /// median, 500us at least this time.
+    #[arg(long, value_name = "RULE")]
+    pub slow: Option<Rule>,
+
+    /// Take visits that overlap a loss, too
+    ///
+    /// Default: pprof, speedscope, folded and flamegraph leave them out, as records of theirs may be
+    /// missing; the others show their flags.
+    #[arg(long)]
+    pub all: bool,
+
+    /// Where to write.
+    #[command(flatten)]
+    pub result: ResultFile,
+}
+
+/// Runs `pebs-trace export`: what the output shows goes to stderr, remarks on the trace, too.
+///
+/// # Errors
+/// If the trace can't be read, nothing is selected, or the output can't be written.
+pub fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
+    let selection = match (args.item, args.slow) {
+        (Some(item), _) => Selection::Item(item),
+        (None, Some(rule)) => Selection::Slow(rule),
+        (None, None) => Selection::All,
+    };
+    let losses = if args.all {
+        LossVisits::Include
+    } else {
+        LossVisits::LeaveOut
+    };
+    let trace = Trace::open(&args.trace)?;
+    if let Some((remark, hint)) = trace.remark() {
+        say!("{remark}\nhint: {hint}");
+    }
+    let on_terminal = if args.to.is_text() {
+        OnTerminal::Show
+    } else {
+        OnTerminal::Refuse
+    };
+    let written = args.result.write(on_terminal, |out| {
+        export(&trace, args.to, (selection, losses), out)
+    });
+    match written {
+        Ok(note) => say!("{note}"),
+        Err(error) if result_file::nobody_reads(&error) => {}
+        Err(error) => return Err(error),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: ExportArgs,
+    }
+
+    /// Every option is taken, and what excludes each other is refused.
+    #[test]
+    fn arguments() {
+        let parse = |line: &str| Line::try_parse_from(line.split(' '));
+        let args = parse("export t --to csv --slow 3x --all -o f --force");
+        let args = args.unwrap_or_else(|error| panic!("{error}")).args;
+        assert_eq!(
+            (args.to, args.slow),
+            (Format::Csv, Some(Rule::Multiple(3.0)))
+        );
+        assert!(args.all && args.result.force);
+        assert!(parse("export t --to csv --slow 3x --item 4").is_err());
+        assert!(parse("export t --to xml").is_err());
+        assert!(parse("export t").is_err());
+    }
+}

@@ -1,0 +1,63 @@
+//! `pebs-trace html`: a trace as one page to open, send and look at.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use super::result_file::{self, OnTerminal, ResultFile};
+use crate::analysis::baseline::Rule;
+use crate::analysis::report::LossVisits;
+use crate::html;
+use crate::say;
+use crate::store::reader::Trace;
+
+/// Write a trace as one self-contained page
+#[derive(Clone, Debug, clap::Args)]
+pub struct HtmlArgs {
+    /// Directory of the trace
+    ///
+    /// The one that pebs-trace named at the end of the run.
+    #[arg(value_name = "TRACE")]
+    pub trace: PathBuf,
+
+    /// Select items as slow by this rule at first
+    ///
+    /// p99 is the slowest 1 % of the visits of a probe (p50 to p99.99), 3x at least three times their
+    /// median, 500us at least this time. Default: as in the report.
+    #[arg(long, value_name = "RULE")]
+    pub slow: Option<Rule>,
+
+    /// Count visits that overlap a loss, too
+    ///
+    /// Default: they are shown, but not counted, as records of theirs may be missing.
+    #[arg(long)]
+    pub all: bool,
+
+    /// Where to write.
+    #[command(flatten)]
+    pub result: ResultFile,
+}
+
+/// Runs `pebs-trace html`: what the page shows goes to stderr, remarks on the trace, too.
+///
+/// # Errors
+/// If the trace can't be read or has no visits, or the page can't be written.
+pub fn run(args: &HtmlArgs) -> anyhow::Result<ExitCode> {
+    let losses = if args.all {
+        LossVisits::Include
+    } else {
+        LossVisits::LeaveOut
+    };
+    let trace = Trace::open(&args.trace)?;
+    if let Some((remark, hint)) = trace.remark() {
+        say!("{remark}\nhint: {hint}");
+    }
+    let written = args.result.write(OnTerminal::Refuse, |out| {
+        html::write(&trace, args.slow, losses, out)
+    });
+    match written {
+        Ok(shows) => say!("{shows}"),
+        Err(error) if result_file::nobody_reads(&error) => {}
+        Err(error) => return Err(error),
+    }
+    Ok(ExitCode::SUCCESS)
+}

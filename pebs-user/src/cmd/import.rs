@@ -1,0 +1,466 @@
+//! `pebs-trace import`: makes a trace of what `perf record` wrote.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Hinted;
+use super::report::{self, Format};
+use crate::import::error::{ImportError, list};
+use crate::import::marks::{self, Marks, MarksError};
+use crate::import::{
+    Fed, MarkSource, Roles, Survey, check_span, feed, kernel_build_id, roles, run_info, survey,
+};
+use crate::perf::data::error::DataError;
+use crate::perf::data::reader::PerfData;
+use crate::pipeline::{Keep, Outcome, Pipeline, PipelineOptions, Progress};
+use crate::say;
+use crate::store::run::RunInfo;
+use crate::store::writer::{TraceWriter, WriterOptions};
+use crate::stream::ledger::Ledger;
+use crate::symbolize::{Recorded, RecordedKernel, SymbolizeOptions};
+use crate::target::probe::{Probe, ProbeSet};
+use crate::units::{KtimeNs, ProbeId};
+
+/// Make a trace of a recording that perf made
+///
+/// Takes what 'perf record' wrote, on this machine or another one: as a file, piped, compressed, cut
+/// short. Samples with :pp keep their exact addresses. Where items begin and end say probes that
+/// were recorded beside them (perf probe, USDT, user_events), or a table. The trace is as one that
+/// pebs-trace records: report, DuckDB and pandas read it.
+///
+/// Exit status: 0 complete; 1 the file is cut, or loss above --max-loss; 2 nothing could be imported.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ImportArgs {
+    /// File that perf record wrote
+    #[arg(value_name = "PERF_DATA")]
+    pub file: PathBuf,
+    /// Begin an item at each sample of this event, as perf names it
+    ///
+    /// probe_app:req_begin, sdt_app:request__start. 'perf evlist -i FILE' lists the events.
+    #[arg(
+        long,
+        value_name = "EVENT",
+        help_heading = "Items",
+        conflicts_with = "marks"
+    )]
+    pub begin: Option<String>,
+    /// End an item at each sample of this event
+    ///
+    /// Default: an item ends where the next one begins on its thread.
+    #[arg(long, value_name = "EVENT", help_heading = "Items", requires = "begin")]
+    pub end: Option<String>,
+    /// Take the item id from this field of the event
+    ///
+    /// Where both events have it, items are matched by it, and may overlap on a thread or change it;
+    /// else by thread. Default: items are numbered.
+    #[arg(long, value_name = "FIELD", help_heading = "Items", requires = "begin")]
+    pub id: Option<String>,
+    /// Take the begins and ends of items from this table
+    ///
+    /// CSV with the columns time_ns (on the recording's clock, as 'perf script --ns' prints it, in ns),
+    /// tid, mark (begin or end), and item_id, which may be left out.
+    #[arg(long, value_name = "CSV", help_heading = "Items")]
+    pub marks: Option<PathBuf>,
+    /// Import samples of this event only; repeat for several
+    ///
+    /// Default: those of all events that are nothing else.
+    #[arg(short, long = "event", value_name = "EVENT", help_heading = "Items")]
+    pub events: Vec<String>,
+    /// Look for binaries here: a binary, or a directory with some; repeat for several
+    ///
+    /// A file counts if its build id is the recorded one. Where the recording has none, one of the
+    /// same name does. A directory is looked through by path, by name and by .build-id, as in
+    /// ~/.debug. Binaries at their recorded paths count only by build id.
+    #[arg(long, value_name = "PATH", help_heading = "Names")]
+    pub symbols: Vec<PathBuf>,
+    /// Look for binaries by their paths below this copy of the recorded file system, not here
+    #[arg(long, value_name = "DIR", help_heading = "Names")]
+    pub symfs: Option<PathBuf>,
+    /// Write the trace to this directory, which must not exist
+    ///
+    /// Default: ./pebs-trace-YYYYmmdd-HHMMSS
+    #[arg(short, long, value_name = "DIR", help_heading = "Output")]
+    pub output: Option<PathBuf>,
+    /// Print the report in this form
+    #[arg(long, value_enum, default_value_t, help_heading = "Output")]
+    pub format: Format,
+    /// Exit with 1 if more than this share of samples or marks was lost
+    #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = crate::cli::percent)]
+    #[arg(help_heading = "Output")]
+    pub max_loss: f64,
+}
+
+/// Architecture whose recordings are known.
+const ARCHITECTURE: &str = "x86_64";
+
+/// Trace time after which a segment is closed. Importing again costs less than many small files.
+const SEGMENT: Duration = Duration::from_secs(60);
+
+/// Samples held for open visits at most: 1 GiB.
+const SAMPLES_MAX: usize = 1 << 25;
+
+/// Imports a recording.
+///
+/// # Errors
+/// If nothing could be imported.
+pub fn run(args: &ImportArgs) -> anyhow::Result<ExitCode> {
+    let source = source(args)?;
+    let mut data = PerfData::open(&args.file).map_err(ImportError::from)?;
+    check_architecture(&data)?;
+    let survey = survey(&mut data)?;
+    check_architecture(&data)?;
+    let Some((first, last)) = survey.times.filter(|_| survey.samples() > 0) else {
+        return Err(empty(&data, &survey).into());
+    };
+    let roles = roles(&data, &survey, &source, &args.events)?;
+    let mark_times = match &source {
+        MarkSource::Table(Marks(rows)) => rows.first().zip(rows.last()),
+        MarkSource::None | MarkSource::Events { .. } => None,
+    };
+    let (first, last) = mark_times.map_or((first, last), |(a, b)| {
+        (first.min(a.time), last.max(b.time))
+    });
+    let files = match &args.marks {
+        Some(marks) => format!("{} and {}", data.path(), marks.display()),
+        None => data.path().to_owned(),
+    };
+    check_span(&files, (first, last))?;
+    let import = Import {
+        args,
+        data: &data,
+        survey: &survey,
+        roles: &roles,
+        origin: KtimeNs(first),
+    };
+    let info = run_info(&data, &survey, &roles, (first, &spec(args)));
+    let output = args.output.clone().unwrap_or_else(super::default_output);
+    let options = WriterOptions {
+        segment: SEGMENT,
+        ..WriterOptions::default()
+    };
+    let writer = TraceWriter::create(&output, &info, options)?;
+    let mut pipeline = import.pipeline(&info, writer);
+    let parts = (&roles, &source);
+    let fed = feed(&data, &survey, parts, import.origin, &mut pipeline);
+    // Times are half-open: the last record is within.
+    let outcome = pipeline.finish(KtimeNs(last.saturating_add(1)));
+    Ok(import.finish(&output, (info, outcome, fed)))
+}
+
+/// A recording, and what is to become of it.
+struct Import<'a> {
+    args: &'a ImportArgs,
+    data: &'a PerfData,
+    survey: &'a Survey,
+    roles: &'a Roles,
+    /// ns 0 on the recording's clock.
+    origin: KtimeNs,
+}
+
+/// Where items begin and end, as typed.
+fn source(args: &ImportArgs) -> anyhow::Result<MarkSource> {
+    if let Some(path) = &args.marks {
+        let bytes = std::fs::read(path).map_err(|error| {
+            let message = format!("cannot read {}: {error}", path.display());
+            let hint = "a table of marks begins with the line 'time_ns,tid,mark,item_id'";
+            Hinted::new(message, hint.to_owned())
+        })?;
+        let text = String::from_utf8_lossy(&bytes);
+        let marks = marks::parse(&text).map_err(|error| bad_marks(path, &error))?;
+        return Ok(MarkSource::Table(marks));
+    }
+    let Some(begin) = args.begin.clone() else {
+        return Ok(MarkSource::None);
+    };
+    if args.end.as_ref() == Some(&begin) {
+        return Err(Hinted::new(
+            format!("items cannot begin and end at the same event '{begin}'"),
+            "leave --end out if an item ends where the next begins".to_owned(),
+        )
+        .into());
+    }
+    Ok(MarkSource::Events {
+        begin,
+        end: args.end.clone(),
+        id: args.id.clone(),
+    })
+}
+
+fn bad_marks(path: &Path, error: &MarksError) -> anyhow::Error {
+    let message = format!("cannot use {}: {error}", path.display());
+    Hinted::new(message, error.hint().unwrap_or_default()).into()
+}
+
+/// Where items begin and end, for people.
+fn spec(args: &ImportArgs) -> String {
+    match (&args.marks, &args.begin) {
+        (Some(path), _) => path.display().to_string(),
+        (None, Some(begin)) => {
+            let id = args
+                .id
+                .as_ref()
+                .map_or_else(String::new, |id| format!("(id={id})"));
+            let end = args.end.as_deref().unwrap_or_default();
+            format!("{begin}{id}..{end}")
+        }
+        (None, None) => String::new(),
+    }
+}
+
+fn check_architecture(data: &PerfData) -> Result<(), ImportError> {
+    match &data.features.arch {
+        Some(arch) if arch != ARCHITECTURE => Err(DataError::Architecture {
+            path: data.path().to_owned(),
+            arch: arch.clone(),
+            known: ARCHITECTURE,
+        }
+        .into()),
+        _ => Ok(()),
+    }
+}
+
+/// Why there is nothing to import.
+fn empty(data: &PerfData, survey: &Survey) -> ImportError {
+    let path = data.path().to_owned();
+    match survey.samples() {
+        0 => ImportError::NoSamples {
+            path,
+            cut: survey
+                .fault
+                .as_ref()
+                .map(|fault| format!("{} at byte {}", fault.what, fault.at)),
+        },
+        samples => ImportError::NoTime { path, samples },
+    }
+}
+
+impl Import<'_> {
+    fn pipeline(&self, info: &RunInfo, writer: TraceWriter) -> Pipeline {
+        let Self {
+            args,
+            data,
+            survey,
+            roles,
+            origin,
+        } = *self;
+        let kernel = kernel_build_id(data).zip(survey.kernel.as_ref());
+        let kernel = kernel.map(|(build_id, (symbol, address))| RecordedKernel {
+            build_id,
+            symbol: Arc::from(symbol.as_slice()),
+            address: *address,
+        });
+        let probe = |rule| Probe {
+            id: ProbeId(0),
+            spec: spec(args),
+            rule,
+            has_id: roles.has_id,
+            sites: Vec::new(),
+            begin_fields: Vec::new(),
+            end_fields: Vec::new(),
+        };
+        let probes = ProbeSet {
+            probes: roles.rule.map(probe).into_iter().collect(),
+            ..ProbeSet::default()
+        };
+        let clock = |unit: &str| unit == "ns";
+        let options = PipelineOptions {
+            bulk: None,
+            origin,
+            switches: roles.switches,
+            page_faults: false,
+            clock_events: info.events.iter().map(|event| clock(&event.unit)).collect(),
+            resets: info
+                .events
+                .iter()
+                .map(|event| {
+                    if event.unit == "samples" {
+                        0
+                    } else {
+                        event.reset
+                    }
+                })
+                .collect(),
+            max_samples: SAMPLES_MAX,
+            symbolize: SymbolizeOptions {
+                recorded: Some(Recorded {
+                    symbols: Arc::from(args.symbols.as_slice()),
+                    symfs: args.symfs.as_deref().map(Arc::from),
+                    kernel,
+                }),
+                ..SymbolizeOptions::default()
+            },
+            keep: Keep::All,
+            interval: SEGMENT,
+        };
+        Pipeline::new(&probes, &options, writer, Arc::new(Progress::default()))
+    }
+
+    /// Closes the trace, prints the report and what a person has to know, gives the exit code.
+    fn finish(&self, output: &Path, (mut info, outcome, fed): (RunInfo, Outcome, Fed)) -> ExitCode {
+        let Self {
+            args, data, survey, ..
+        } = *self;
+        let faults = outcome.ledger.check();
+        let unnamed = unnamed(data, &outcome.ledger);
+        let (visits, unmatched) = (outcome.visits, outcome.marks);
+        info.complete = true;
+        info.duration_ns = Some(outcome.end.0);
+        info.notes.extend(faults.iter().cloned());
+        let lost = loss_ratio(&outcome.ledger);
+        info.ledger = Some(outcome.ledger);
+        let written = outcome.writer.finish(&info);
+        let cut = outcome.write_error.or(written.err());
+        // The trace is there, whatever becomes of its report.
+        if let Err(error) = report::print(output, args.format) {
+            say!("error: {}", super::one_line(&error));
+        }
+        for fault in &faults {
+            say!("warning: {fault}: this is a bug");
+        }
+        if let Some(error) = &cut {
+            say!("error: {error}: the trace holds what was written before");
+            if let Some(hint) = error.hint() {
+                say!("hint: {hint}");
+            }
+        }
+        if let Some((text, hint)) = damage(data, survey) {
+            say!("warning: {text}\nhint: {hint}");
+        }
+        if let Some((text, hint)) = no_items(args, survey, (visits, unmatched), fed) {
+            say!("warning: {text}\nhint: {hint}");
+        }
+        if let Some((text, hint)) = unnamed {
+            say!("warning: {text}\nhint: {hint}");
+        }
+        let above = lost * 100.0 > args.max_loss;
+        if above {
+            say!(
+                "warning: {:.3} % of samples or marks were lost, above --max-loss",
+                lost * 100.0
+            );
+            say!("hint: record with larger rings ('perf record -m 4M') or a larger period ('-c')");
+        }
+        say_where(output, args.format);
+        let bad = above
+            || cut.is_some()
+            || !faults.is_empty()
+            || survey.fault.is_some()
+            || data.unfinished
+            || data.incomplete;
+        ExitCode::from(u8::from(bad))
+    }
+}
+
+fn loss_ratio(ledger: &Ledger) -> f64 {
+    let totals = ledger.totals();
+    totals.samples.loss_ratio().max(totals.marks.loss_ratio())
+}
+
+/// Names the trace: for people on stdout, else on stderr, where it is not in the way of data.
+fn say_where(output: &Path, format: Format) {
+    let line = format!("trace: {}", output.display());
+    if format == Format::Text {
+        // Nobody may be reading any more.
+        let _ = writeln!(crate::terminal::stdout(), "{line}");
+    } else {
+        say!("{line}");
+    }
+}
+
+/// What is missing of the file.
+fn damage(data: &PerfData, survey: &Survey) -> Option<(String, String)> {
+    let saved = survey.samples();
+    let path = data.path();
+    if let Some(fault) = &survey.fault {
+        let text = format!(
+            "{path} is cut: {} at byte {} of {}; the {saved} samples before it were saved",
+            fault.what, fault.at, data.len
+        );
+        return Some((
+            text,
+            "copy the file again, if it was complete elsewhere".to_owned(),
+        ));
+    }
+    if data.incomplete {
+        let text = format!(
+            "{path} is cut behind its records: names and build ids may be missing; all {saved} samples were saved"
+        );
+        let hint = "copy the file again, if it was complete elsewhere";
+        return Some((text, hint.to_owned()));
+    }
+    data.unfinished.then(|| {
+        let text = format!(
+            "{path} was not finished: 'perf record' was killed; {saved} samples were saved"
+        );
+        let hint = "end 'perf record' with Ctrl-C or SIGTERM: names and build ids are written last";
+        (text, hint.to_owned())
+    })
+}
+
+/// Whether most samples have no name, and what mends it.
+fn unnamed(data: &PerfData, ledger: &Ledger) -> Option<(String, String)> {
+    let (unnamed, all) = (ledger.samples_unresolved, ledger.totals().samples.written);
+    (unnamed * 2 > all).then(|| {
+        let text = format!("{unnamed} of {all} samples have no name: their binaries are not here");
+        let path = data.path();
+        let hint = if data.features.build_ids.is_empty() {
+            format!(
+                "the recording has no build ids: name each binary with --symbols FILE \
+                 ('perf script -i {path} --show-mmap-events' lists them)"
+            )
+        } else {
+            format!(
+                "--symbols DIR, with the binaries of the recorded machine \
+                 ('perf buildid-list -i {path}' lists them)"
+            )
+        };
+        (text, hint)
+    })
+}
+
+/// Why there is no item.
+fn no_items(
+    args: &ImportArgs,
+    survey: &Survey,
+    (visits, marks): (u64, u64),
+    fed: Fed,
+) -> Option<(String, String)> {
+    if visits > 0 && fed.unknown_threads == 0 {
+        return None;
+    }
+    if visits > 0 {
+        return Some((
+            format!(
+                "{} marks are of threads that the recording does not have",
+                fed.unknown_threads
+            ),
+            "tid is the thread's id, not the process's".to_owned(),
+        ));
+    }
+    let (text, hint) = match (&args.marks, &args.begin, marks) {
+        (None, None, _) => (
+            "nobody said where items begin and end: all samples are in no item".to_owned(),
+            format!(
+                "--begin EVENT [--end EVENT] [--id FIELD], or --marks CSV; there are: {}",
+                list(survey.names.names())
+            ),
+        ),
+        (None, Some(begin), 0) => (
+            format!("no item was seen: event '{begin}' never came"),
+            "the probe must be hit while perf records".to_owned(),
+        ),
+        _ => {
+            let (first, last) = survey.times.unwrap_or_default();
+            (
+                "no item was seen: no begin has an end".to_owned(),
+                format!(
+                    "the recording's times are {first} to {last} ns: are the marks on the same clock?"
+                ),
+            )
+        }
+    };
+    Some((text, hint))
+}

@@ -1,0 +1,150 @@
+//! `pebs-trace plan`: which reset value keeps to a bound on the overhead, and what it shows.
+
+mod look;
+mod show;
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use clap::Parser as _;
+
+use super::doctor::Format;
+use super::{Hinted, record};
+use crate::analysis::cost::plan::Goal;
+use crate::analysis::cost::ring::Sensitivity;
+use crate::cli::Cli;
+
+/// Find the reset value for a bound on the overhead, before recording
+///
+/// Makes marks for some seconds, counts the event meanwhile without taking samples, and predicts what
+/// each reset value would cost and show: slow-down of items, samples in an item, the shortest function
+/// that is seen, size of the trace. Prints the table and the command line to record with. 'pebs-trace
+/// calibrate' makes the prediction more exact.
+///
+/// Exit status: 0 there is a reset value for the goal; 1 there is none, and what there is instead; 2 could
+/// not run.
+#[derive(Clone, Debug, clap::Args)]
+pub struct PlanArgs {
+    /// Keep the slow-down of items below this
+    ///
+    /// 3 and 3% are 3 percent. What marks cost counts.
+    #[arg(long, value_name = "PERCENT", value_parser = crate::cli::overhead, default_value = "3%")]
+    pub max_overhead: f64,
+    /// Take so many samples in the median item at least
+    #[arg(long, value_name = "SAMPLES", value_parser = samples, default_value = "10")]
+    pub min_samples_per_item: f64,
+    /// Probe the place where items start and finish; repeat for several
+    #[arg(short = 'u', long = "uprobe", value_name = "SPEC", required = true)]
+    pub uprobes: Vec<String>,
+    /// Plan for this event, as perf names it
+    #[arg(short, long, value_name = "EVENT", default_value = "auto")]
+    pub event: String,
+    /// Count in this process and its children; repeat for several
+    #[arg(
+        short,
+        long = "pid",
+        value_name = "PID",
+        conflicts_with = "command_line"
+    )]
+    pub pids: Vec<u32>,
+    /// Count for this time, or until the command ends
+    ///
+    /// A command that runs longer goes on by itself.
+    #[arg(short, long, value_name = "SECONDS", value_parser = crate::cli::seconds, default_value = "3")]
+    pub duration: Duration,
+    /// Say whether the program needs the caches; decides the size of rings
+    #[arg(long, value_name = "HOW", value_enum, default_value_t)]
+    pub cache: Sensitivity,
+    /// Print in this form
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = Format::Text)]
+    pub format: Format,
+    /// Start this command and count in it and its children
+    #[arg(last = true, value_name = "CMD", id = "command_line")]
+    pub command_line: Vec<OsString>,
+}
+
+fn samples(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok();
+    number
+        .filter(|number| (0.01..=1e6).contains(number))
+        .ok_or_else(|| "a number from 0.01 to 1000000".to_owned())
+}
+
+/// Counts, predicts and prints.
+///
+/// # Errors
+/// If it could not run, or if there was nothing to count.
+pub fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
+    if args.pids.is_empty() && args.command_line.is_empty() {
+        bail!(Hinted::new(
+            "cannot plan for every process: events are counted in threads".to_owned(),
+            "give -p PID, or a command after '--'".to_owned(),
+        ));
+    }
+    let place = Place::new()?;
+    let trace = place.0.join("trace");
+    let counting = record::count(&Cli::try_parse_from(words(args, &trace))?.record)?;
+    let found = look::look(&counting, &trace, args)?;
+    let goal = Goal {
+        overhead: args.max_overhead,
+        samples: args.min_samples_per_item,
+        least: found.least_reset,
+    };
+    show::show(&counting, &found, &goal, args)
+}
+
+/// The recording that counts. Cache misses are counted along where the CPU does.
+fn words(args: &PlanArgs, trace: &Path) -> Vec<OsString> {
+    let mut words: Vec<OsString> = vec!["pebs-trace".into()];
+    let mut push = |name: &str, value: OsString| {
+        let mut word = OsString::from(name);
+        word.push(value);
+        words.push(word);
+    };
+    for spec in &args.uprobes {
+        push("--uprobe=", spec.into());
+    }
+    push("--event=", args.event.clone().into());
+    // Counters of programs: there are no samples for perf's rings.
+    push("--transport=", "bpf".into());
+    if args.cache == Sensitivity::Auto && look::counts_misses() {
+        push("--event=", look::MISSES.into());
+    }
+    for pid in &args.pids {
+        push("--pid=", pid.to_string().into());
+    }
+    push(
+        "--duration=",
+        args.duration.as_secs_f64().to_string().into(),
+    );
+    push("--output=", trace.into());
+    if !args.command_line.is_empty() {
+        words.push("--".into());
+        words.extend(args.command_line.iter().cloned());
+    }
+    words
+}
+
+/// A directory of our own for the trace of visits, removed at the end.
+struct Place(PathBuf);
+
+impl Place {
+    fn new() -> anyhow::Result<Self> {
+        let dir = std::env::temp_dir().join(format!("pebs-trace-plan-{}", std::process::id()));
+        // Fails if it exists, so nobody else's can be taken for ours.
+        let made = fs::DirBuilder::new().mode(0o700).create(&dir);
+        made.with_context(|| format!("cannot create {}", dir.display()))?;
+        Ok(Self(dir))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

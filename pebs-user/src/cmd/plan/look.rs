@@ -1,0 +1,268 @@
+//! What the counting found, as the model takes it.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+use anyhow::bail;
+use arrow::array::Array as _;
+use serde::Serialize;
+
+use super::PlanArgs;
+use crate::analysis::cost::plan::{Counted, Price};
+use crate::analysis::cost::ring::{Caches, Sensitivity};
+use crate::cmd::record::Counting;
+use crate::cmd::{Hinted, calibrate, record};
+use crate::collect::overhead::Counts;
+use crate::pmu::attr::EventClass;
+use crate::pmu::host::Host;
+use crate::pmu::open::Target;
+use crate::pmu::reset::reset_value;
+use crate::store::reader::{ReadError, Trace, column_i64, column_u16, column_u64};
+use crate::store::schema::Table;
+use crate::units::Tid;
+
+/// The event that tells whether the target needs the caches.
+pub(super) const MISSES: &str = "cache-misses";
+
+/// Reset value with which it is opened once.
+const MISSES_RESET: u64 = 100_000;
+
+/// Everything that the plan follows from.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    pub counted: Counted,
+    pub price: Price,
+    /// Smallest reset value that is considered.
+    pub least_reset: u64,
+    /// Marks in a second.
+    pub marks_per_s: f64,
+    /// Bytes of the trace for each visit.
+    pub visit_bytes: f64,
+    pub caches: Caches,
+    pub sensitivity: Sensitivity,
+    /// How the sensitivity is known.
+    pub why: Why,
+}
+
+/// How it is known whether the target needs the caches.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "by")]
+pub(super) enum Why {
+    /// `--cache` says it.
+    Typed,
+    /// It was counted.
+    Misses {
+        /// Misses in a us on the CPU.
+        per_us: f64,
+    },
+    /// It is not: nothing counts misses here.
+    Unknown,
+}
+
+/// Whether the CPU counts cache misses: opened once, as a virtual machine's may lack the event.
+pub(super) fn counts_misses() -> bool {
+    let host = Host::probe(Path::new("/"));
+    let opens = || {
+        let reset = reset_value(MISSES_RESET).ok()?;
+        record::grant(&MISSES.parse().ok()?, &host, reset).ok()
+    };
+    host.core_pmu().is_some() && opens().is_some()
+}
+
+/// Puts together what was counted.
+///
+/// # Errors
+/// If nothing was, or a cost is unknown.
+pub(super) fn look(counting: &Counting, trace: &Path, args: &PlanArgs) -> anyhow::Result<Found> {
+    let seconds = counting.info.duration_ns.unwrap_or_default() as f64 / 1e9;
+    if counting.visits == 0 {
+        bail!(Hinted::new(
+            format!("cannot plan: no item was finished in {seconds:.1} s"),
+            format!("{}; or give a longer --duration", counting.no_item),
+        ));
+    }
+    let Some(event) = counting.events.first() else {
+        bail!("cannot plan without an event");
+    };
+    let mut times = counting
+        .times
+        .first()
+        .copied()
+        .flatten()
+        .unwrap_or_default();
+    // Of the counters of a hybrid CPU one runs at a time, and all are enabled.
+    let twins = event.attrs_for(Target::Thread(Tid(0))).len().max(1);
+    times.enabled_ns /= twins as u64;
+    let happened = times.scaled().filter(|events| *events > 0.0);
+    let Some(events) = happened else {
+        bail!(Hinted::new(
+            format!(
+                "cannot plan: event '{}' did not happen in {seconds:.1} s",
+                event.name
+            ),
+            "give a longer --duration, or another --event (cpu-clock)".to_owned(),
+        ));
+    };
+    let Some(alpha_ns) = counting.units.sample_ns else {
+        bail!(Hinted::new(
+            format!(
+                "cannot plan: what a sample of '{}' costs is not known",
+                event.name
+            ),
+            format!("'pebs-trace calibrate --event {}' measures it", event.name),
+        ));
+    };
+    let cost = counting.info.cost.unwrap_or_default();
+    let known = cost
+        .marks_ns
+        .zip(cost.page_faults_ns)
+        .zip(cost.visits_oncpu_ns);
+    let Some(((marks_ns, faults_ns), oncpu_ns)) = known else {
+        bail!(Hinted::new(
+            "cannot plan: what marks cost could not be measured".to_owned(),
+            "'pebs-trace doctor' says what this machine can do".to_owned(),
+        ));
+    };
+    let (items, item_ns) = items(trace)?;
+    let counted = Counted {
+        wall_ns: seconds * 1e9,
+        cpu_ns: times.enabled_ns as f64,
+        events,
+        oncpu_ns,
+        fixed_ns: marks_ns + faults_ns,
+        visits: counting.visits,
+        items,
+        item_ns,
+    };
+    let calibration = counting.calibration.as_ref();
+    let (sensitivity, why) = sensitivity(counting, args.cache, counted.cpu_ns);
+    Ok(Found {
+        price: Price {
+            alpha_ns,
+            alpha_at_most_ns: calibration.map_or(alpha_ns, |it| it.fit.alpha_at_most_ns()),
+            counts: match event.class {
+                EventClass::Clock => Counts::Time,
+                _ => Counts::Work,
+            },
+        },
+        least_reset: calibrate::first_reset(event).unwrap_or(1),
+        marks_per_s: cost.marks as f64 / seconds,
+        visit_bytes: bytes_of(&trace.join(Table::Visits.name())) / counting.visits as f64,
+        caches: caches(Path::new("/")),
+        sensitivity,
+        why,
+        counted,
+    })
+}
+
+/// Items whose time on the CPU is known, and its median.
+fn items(trace: &Path) -> Result<(u64, f64), ReadError> {
+    let trace = Trace::open(trace)?;
+    let mut times: HashMap<(u16, u64), Option<i64>> = HashMap::new();
+    let columns = ["probe_id", "item_id", "oncpu_ns"];
+    for batch in trace.scan(Table::Visits, &columns)? {
+        let batch = batch?;
+        let (probe, item) = (column_u16(&batch, 0)?, column_u64(&batch, 1)?);
+        let time = column_i64(&batch, 2)?;
+        for row in 0..batch.num_rows() {
+            let key = (probe.value(row), item.value(row));
+            let sum = times.entry(key).or_insert(Some(0));
+            *sum = sum
+                .filter(|_| time.is_valid(row))
+                .map(|sum| sum + time.value(row));
+        }
+    }
+    let mut known: Vec<i64> = times.into_values().flatten().collect();
+    known.sort_unstable();
+    let median = known.get(known.len() / 2).copied().unwrap_or(0);
+    Ok((known.len() as u64, median as f64))
+}
+
+fn bytes_of(folder: &Path) -> f64 {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let sizes = entries.filter_map(|entry| Some(entry.metadata().ok()?.len()));
+    sizes.sum::<u64>() as f64
+}
+
+fn sensitivity(counting: &Counting, typed: Sensitivity, cpu_ns: f64) -> (Sensitivity, Why) {
+    if typed != Sensitivity::Auto {
+        return (typed, Why::Typed);
+    }
+    let misses = counting.times.get(1).copied().flatten();
+    let misses = misses.and_then(|times| times.scaled());
+    match misses {
+        Some(misses) => {
+            let per_us = misses / cpu_ns * 1e3;
+            (
+                Sensitivity::of_misses(misses, cpu_ns),
+                Why::Misses { per_us },
+            )
+        }
+        None => (Sensitivity::Auto, Why::Unknown),
+    }
+}
+
+/// Caches of the first CPU below `root`.
+/// Source: Documentation/ABI/testing/sysfs-devices-system-cpu.
+fn caches(root: &Path) -> Caches {
+    let mut caches = Caches::default();
+    let mut last = 0;
+    for index in 0..8 {
+        let folder = root.join(format!("sys/devices/system/cpu/cpu0/cache/index{index}"));
+        let read = |name| fs::read_to_string(folder.join(name)).ok();
+        let found = || {
+            let level: u32 = read("level")?.trim().parse().ok()?;
+            let kib: u64 = read("size")?.trim().strip_suffix('K')?.parse().ok()?;
+            let sharers = crate::pmu::sysfs::parse_cpu_list(&read("shared_cpu_list")?)?.len();
+            (read("type")?.trim() != "Instruction").then_some((level, kib << 10, sharers as u64))
+        };
+        let Some((level, bytes, sharers)) = found() else {
+            continue;
+        };
+        if level == 2 {
+            caches.l2 = Some(bytes / sharers.max(1));
+        }
+        if level > last {
+            last = level;
+            caches.llc_share = Some(bytes / sharers.max(1));
+        }
+    }
+    caches
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sizes are a CPU's own share; what is not there is unknown.
+    #[test]
+    fn caches_from_a_tree() {
+        let tree = tempfile::tempdir().unwrap();
+        assert_eq!(caches(tree.path()), Caches::default());
+        let all = [
+            ("1", "Data", "32K", "0"),
+            ("1", "Instruction", "64K", "0"),
+            ("2", "Unified", "1024K", "0"),
+            ("3", "Unified", "32768K", "0-1,8-9"),
+        ];
+        for (n, (level, kind, size, shared)) in all.into_iter().enumerate() {
+            let at = format!("sys/devices/system/cpu/cpu0/cache/index{n}");
+            let folder = tree.path().join(at);
+            fs::create_dir_all(&folder).unwrap();
+            for (name, text) in [
+                ("level", level),
+                ("type", kind),
+                ("size", size),
+                ("shared_cpu_list", shared),
+            ] {
+                fs::write(folder.join(name), format!("{text}\n")).unwrap();
+            }
+        }
+        let expect = Caches {
+            l2: Some(1 << 20),
+            llc_share: Some(8 << 20),
+        };
+        assert_eq!(caches(tree.path()), expect);
+    }
+}

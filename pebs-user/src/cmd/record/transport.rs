@@ -1,0 +1,141 @@
+//! Which transport samples take, and why.
+
+use anyhow::bail;
+
+use crate::cli::{RecordArgs, TransportArg};
+use crate::cmd::Hinted;
+use crate::collect::session::Transport;
+use crate::perf::layout::Layout;
+use crate::pipeline::BulkOptions;
+use crate::pmu::attr::{EventClass, HardwareUnit, ResolvedEvent};
+use crate::pmu::host::{Host, Vendor};
+use crate::pmu::open::Target;
+use crate::stream::bulk::RingKind;
+use crate::units::Cpu;
+
+/// The transport of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// Which.
+    pub how: Transport,
+    /// Why, for the first line and for the trace.
+    pub why: String,
+}
+
+/// Chooses, and has the events' samples timed as the transport times them.
+///
+/// # Errors
+/// `bulk` was asked for and can't be, or would silently not be in bulk.
+pub fn choose(
+    args: &RecordArgs,
+    events: &mut [ResolvedEvent],
+    host: &Host,
+) -> anyhow::Result<Choice> {
+    let buffered = events.iter().all(|event| event.is_buffered(host));
+    let choice = match (args.transport, obstacle(args, events, host)) {
+        (TransportArg::Bulk, Some((what, hint))) => {
+            bail!(Hinted::new(
+                format!("cannot take samples in bulk: {what}"),
+                hint
+            ))
+        }
+        (TransportArg::Bulk, None) => Choice {
+            how: Transport::Bulk,
+            why: if buffered {
+                "the hardware collects many samples before one interrupt".to_owned()
+            } else {
+                "asked for; these events interrupt at each sample all the same".to_owned()
+            },
+        },
+        (TransportArg::Auto, None) if buffered => Choice {
+            how: Transport::Bulk,
+            why: "the hardware collects many samples before one interrupt".to_owned(),
+        },
+        (TransportArg::Auto, Some((what, _))) if buffered => Choice {
+            how: Transport::Bpf,
+            why: format!("one interrupt per sample, not in bulk: {what}"),
+        },
+        _ => Choice {
+            how: Transport::Bpf,
+            why: one_by_one(events).to_owned(),
+        },
+    };
+    if choice.how == Transport::Bulk {
+        // No program sees them: the time is the one in the record.
+        for event in events {
+            event.perf_clock = event.attr.use_clockid() == 0;
+        }
+    }
+    Ok(choice)
+}
+
+/// Why samples come one by one.
+fn one_by_one(events: &[ResolvedEvent]) -> &'static str {
+    if events.iter().any(|event| event.nmi) {
+        "one interrupt per sample, so that the eBPF program sees every one"
+    } else {
+        "software events and breakpoints come one interrupt per sample"
+    }
+}
+
+/// Why samples can't come in bulk, and what to do.
+fn obstacle(args: &RecordArgs, events: &[ResolvedEvent], host: &Host) -> Option<(String, String)> {
+    if args.max_overhead.is_some() {
+        return Some((
+            "--max-overhead changes the reset value while recording".to_owned(),
+            "use --transport bpf, or a fixed --reset".to_owned(),
+        ));
+    }
+    for event in events {
+        let name = &event.name;
+        if event.needs_program() {
+            return Some((
+                format!("a program has to leave out samples of {name} by their mode"),
+                "use --transport bpf, or Linux 6.14 or later, where the kernel does so".to_owned(),
+            ));
+        }
+        let core = matches!(
+            event.class,
+            EventClass::Hardware {
+                unit: HardwareUnit::Core,
+                ..
+            }
+        );
+        let precise = core && event.attr.precise_ip() > 0 && host.cpu.vendor == Vendor::Intel;
+        if precise && !event.is_buffered(host) {
+            return Some((
+                format!(
+                    "this CPU writes no time into records of {name}, so that each would interrupt"
+                ),
+                "use --transport bpf; from Skylake on records have a time".to_owned(),
+            ));
+        }
+    }
+    None
+}
+
+/// What the pipeline has to know of perf's rings.
+pub fn bulk_options(
+    choice: &Choice,
+    events: &[ResolvedEvent],
+    everyone: bool,
+) -> Option<BulkOptions> {
+    let bulk = choice.how == Transport::Bulk;
+    let kind = |event: &ResolvedEvent| {
+        let attr = if bulk {
+            event.bulk_attr(Target::Cpu(Cpu(0)), 0)
+        } else {
+            event.attr_for(Target::Cpu(Cpu(0)))
+        };
+        RingKind {
+            layout: Layout::of(&attr),
+            perf_clock: attr.use_clockid() == 0,
+        }
+    };
+    // With programs the rings hold what these do not see.
+    let rest = everyone && events.iter().any(ResolvedEvent::leaves_rest);
+    (bulk || rest).then(|| BulkOptions {
+        kinds: events.iter().map(kind).collect(),
+        everyone,
+    })
+}

@@ -1,0 +1,208 @@
+//! Where a subcommand's result goes: a file that appears when it is whole, or stdout.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+use super::Hinted;
+use crate::terminal;
+
+/// What to do where the result would go to a terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnTerminal {
+    /// It is lines of text: show them, escaped.
+    Show,
+    /// It is for programs.
+    Refuse,
+}
+
+/// Where to write.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ResultFile {
+    /// Write to this file, which must not exist
+    ///
+    /// Default: standard output, which must not be a terminal unless the result is lines of text.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Overwrite the file if it exists
+    #[arg(long, requires = "output")]
+    pub force: bool,
+}
+
+impl ResultFile {
+    /// Lets `write` write, and gives what it returned. If it fails, there is no file, and one that was
+    /// there is as it was.
+    ///
+    /// # Errors
+    /// Those of `write`; if the file exists or can't be written.
+    pub fn write<T, E>(
+        &self,
+        on_terminal: OnTerminal,
+        write: impl FnOnce(&mut dyn Write) -> Result<T, E>,
+    ) -> anyhow::Result<T>
+    where
+        anyhow::Error: From<E>,
+    {
+        let Some(path) = &self.output else {
+            return to_stdout(on_terminal, write);
+        };
+        match fs::metadata(path) {
+            Ok(meta) if meta.is_dir() => Err(Hinted::new(
+                format!("cannot write {}: it is a directory", path.display()),
+                "name a file in it".to_owned(),
+            )
+            .into()),
+            // A pipe or a device is written to, not replaced.
+            Ok(meta) if !meta.is_file() => {
+                let file = fs::OpenOptions::new().write(true).open(path);
+                fill(file.map_err(|error| unwritable(path, error))?, path, write)
+            }
+            Ok(_) if !self.force => Err(Hinted::new(
+                format!("cannot write {}: it exists", path.display()),
+                "name another file, or overwrite it with --force".to_owned(),
+            )
+            .into()),
+            _ => replace(path, write),
+        }
+    }
+}
+
+/// Whether the reader of a pipe had enough: `pebs-trace export ... | head` is no failure.
+#[must_use]
+pub fn nobody_reads(error: &anyhow::Error) -> bool {
+    let io = |cause: &(dyn std::error::Error + 'static)| {
+        let error = cause.downcast_ref::<io::Error>();
+        error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    };
+    error.chain().any(io)
+}
+
+fn replace<T, E>(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> Result<T, E>,
+) -> anyhow::Result<T>
+where
+    anyhow::Error: From<E>,
+{
+    let mut part = path.as_os_str().to_owned();
+    part.push(format!(".part-{}", std::process::id()));
+    let part = PathBuf::from(part);
+    let file = File::create_new(&part).map_err(|error| unwritable(path, error))?;
+    let done = fill(file, path, write).and_then(|value| {
+        fs::rename(&part, path).map_err(|error| unwritable(path, error))?;
+        Ok(value)
+    });
+    if done.is_err() {
+        // The first error is the one to tell.
+        let _ = fs::remove_file(&part);
+    }
+    done
+}
+
+fn fill<T, E>(
+    file: File,
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> Result<T, E>,
+) -> anyhow::Result<T>
+where
+    anyhow::Error: From<E>,
+{
+    let mut out = BufWriter::new(file);
+    let value = write(&mut out)?;
+    out.flush().map_err(|error| unwritable(path, error))?;
+    Ok(value)
+}
+
+fn to_stdout<T, E>(
+    on_terminal: OnTerminal,
+    write: impl FnOnce(&mut dyn Write) -> Result<T, E>,
+) -> anyhow::Result<T>
+where
+    anyhow::Error: From<E>,
+{
+    if io::stdout().is_terminal() && on_terminal == OnTerminal::Refuse {
+        return Err(Hinted::new(
+            "cannot write to a terminal: the result is for programs".to_owned(),
+            "give a file with -o FILE, or a pipe".to_owned(),
+        )
+        .into());
+    }
+    let mut out = BufWriter::new(terminal::stdout());
+    let value = write(&mut out)?;
+    out.flush().context("cannot write to stdout")?;
+    Ok(value)
+}
+
+fn unwritable(path: &Path, error: io::Error) -> anyhow::Error {
+    let hint = match error.kind() {
+        io::ErrorKind::NotFound => "the directory must exist",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "name a file on a disk with more room"
+        }
+        _ => "name a file in a directory that you may write to",
+    };
+    Hinted::new(
+        format!("cannot write {}: {}", path.display(), lower(&error)),
+        hint.to_owned(),
+    )
+    .into()
+}
+
+/// What the system says, without its number.
+fn lower(error: &io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or_default();
+    text.to_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(result: &ResultFile, text: &str) -> anyhow::Result<()> {
+        result.write(OnTerminal::Refuse, |out| out.write_all(text.as_bytes()))
+    }
+
+    /// A file is not overwritten unasked, and a failure leaves what was there.
+    #[test]
+    fn whole_or_not_at_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let mut result = ResultFile {
+            output: Some(path.clone()),
+            force: false,
+        };
+        write(&result, "one").unwrap();
+        let error = write(&result, "two").unwrap_err().to_string();
+        assert!(error.ends_with("it exists"), "{error}");
+        result.force = true;
+        let failed: anyhow::Result<()> = result.write(OnTerminal::Refuse, |out| {
+            out.write_all(b"part")?;
+            Err(io::Error::other("no"))
+        });
+        assert!(failed.is_err());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "one");
+        write(&result, "two").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "two");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        result.output = Some(dir.path().join("no/f"));
+        let error = write(&result, "").unwrap_err();
+        assert_eq!(
+            super::super::hint_of(&error).unwrap(),
+            "the directory must exist"
+        );
+    }
+
+    /// A device is written to, and stays one.
+    #[test]
+    fn devices() {
+        let result = ResultFile {
+            output: Some("/dev/null".into()),
+            force: true,
+        };
+        write(&result, "text").unwrap();
+        assert!(!fs::metadata("/dev/null").unwrap().is_file());
+    }
+}

@@ -1,0 +1,288 @@
+//! The rings of the `bulk` transport: the kernel writes samples into them by itself.
+//!
+//! One ring for each event and CPU. With processes given there is a counter for each thread on each
+//! CPU, as the kernel maps no ring for a counter that children inherit and that follows its thread
+//! around; those of a CPU share its ring.
+//!
+//! Where the hardware collects records in a buffer of its own, reading a counter has the kernel empty
+//! that buffer into the ring. That is done every 20 ms, so that the frontier goes on.
+//! Source: `intel_pmu_auto_reload_read`, arch/x86/events/intel/ds.c.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use perf_event_open_sys::bindings::perf_event_attr;
+
+use crate::collect::drain::{BulkStream, now};
+use crate::collect::perf_ring::{PerfRing, PerfRingError};
+use crate::collect::session::SessionError;
+use crate::pmu::open::{ControlError, OpenErrorKind, PerfEvent, Target};
+use crate::target::process;
+use crate::units::{Cpu, EventId, KtimeNs, Pid, Tid};
+
+/// How often the hardware's buffers are emptied.
+const FLUSH: Duration = Duration::from_millis(20);
+
+/// How long a sample may take from its time into the ring, ns: the CPU can be taken away in between.
+const LAG_NS: u64 = 2_000_000;
+
+/// Bytes that a record of a ring takes at most.
+const LARGEST_RECORD: u64 = 64;
+
+/// How to open the counters of an event.
+pub(super) struct Recipe<'a> {
+    /// The event.
+    pub id: EventId,
+    /// Its name, for messages.
+    pub name: &'a str,
+    /// Settings for a target.
+    pub attr: &'a dyn Fn(Target) -> perf_event_attr,
+    /// Size of a ring.
+    pub ring_bytes: u32,
+    /// Whether the hardware has a buffer in front of the ring.
+    pub buffered: bool,
+}
+
+/// The counters of an event.
+#[derive(Default)]
+pub(super) struct BulkCounters(Vec<PerfEvent>);
+
+impl BulkCounters {
+    /// Starts all.
+    pub fn enable(&self) -> Result<(), ControlError> {
+        self.0.iter().try_for_each(PerfEvent::enable)
+    }
+
+    /// Every counter.
+    pub fn iter(&self) -> impl Iterator<Item = &PerfEvent> {
+        self.0.iter()
+    }
+
+    /// Stops all. One that can't be stopped ends when it is dropped.
+    pub fn disable(&self) {
+        self.0.iter().for_each(|event| {
+            let _ = event.disable();
+        });
+    }
+}
+
+/// The ring of an event on a CPU.
+pub struct BulkRing {
+    /// The CPU.
+    pub cpu: Cpu,
+    /// The event.
+    pub event: EventId,
+    ring: PerfRing,
+    /// The counters whose samples it holds.
+    counters: Vec<OwnedFd>,
+    /// Whether the hardware has a buffer in front of it.
+    buffered: bool,
+    whole: KtimeNs,
+    flushed: KtimeNs,
+}
+
+impl BulkRing {
+    /// Takes the records that the ring holds, as they are, headers included; gives the time up to which
+    /// it is whole. `last`: no more will come.
+    ///
+    /// # Errors
+    /// A record that can't be; what waited is gone then.
+    pub fn take(&mut self, stream: &mut BulkStream, last: bool) -> Result<KtimeNs, PerfRingError> {
+        let looked_at = now();
+        let BulkStream {
+            cpu,
+            event,
+            bytes,
+            lost,
+        } = stream;
+        (*cpu, *event) = (self.cpu, self.event);
+        bytes.clear();
+        let room = (self.ring.capacity() as u64).saturating_sub(self.ring.waiting());
+        let is_full = room < LARGEST_RECORD;
+        let is_due = looked_at.0 - self.flushed.0 >= FLUSH.as_nanos() as u64;
+        if !self.buffered || is_due {
+            if self.buffered {
+                let _ = self.lost();
+            }
+            self.flushed = looked_at;
+            self.whole = KtimeNs(looked_at.0.saturating_sub(LAG_NS));
+        }
+        self.ring.drain(|record| {
+            // The header as it stood in the ring: kind, misc, size.
+            bytes.extend(record.kind.to_ne_bytes());
+            bytes.extend(record.misc.to_ne_bytes());
+            bytes.extend((record.body.len() as u16 + 8).to_ne_bytes());
+            bytes.extend_from_slice(record.body);
+        })?;
+        let counted = (is_full || last).then(|| self.lost()).flatten();
+        *lost = counted.map(|samples| (samples, now()));
+        Ok(self.whole)
+    }
+
+    /// Samples for which the ring had no room so far, as the counters have them: also those that no
+    /// record tells of, for none followed. `None` before Linux 6.0.
+    fn lost(&self) -> Option<u64> {
+        const WORDS: usize = 4;
+        let mut lost = None;
+        for counter in &self.counters {
+            let mut bytes = [0; 8 * WORDS];
+            // Of a thread that has ended there is nothing left to read.
+            if rustix::io::read(counter, &mut bytes) == Ok(bytes.len())
+                && let Some(word) = bytes.last_chunk::<8>()
+            {
+                lost = Some(lost.unwrap_or(0) + u64::from_ne_bytes(*word));
+            }
+        }
+        lost
+    }
+}
+
+/// Counters of an event under construction.
+struct Opening<'a> {
+    recipe: &'a Recipe<'a>,
+    counters: BulkCounters,
+    rings: Vec<BulkRing>,
+    /// By ring: index of the counter that it was mapped from.
+    owners: Vec<usize>,
+}
+
+impl Opening<'_> {
+    /// Opens a counter on a CPU, if its thread and CPU are still there.
+    fn open(&mut self, target: Target, cpu: Cpu) -> Result<(), SessionError> {
+        let recipe = self.recipe;
+        let event = match PerfEvent::open(&(recipe.attr)(target), target, recipe.name) {
+            Ok(event) => event,
+            // The thread has ended, or the CPU went offline in the meantime.
+            Err(error)
+                if matches!(
+                    error.kind,
+                    OpenErrorKind::ThreadGone | OpenErrorKind::NoDevice
+                ) =>
+            {
+                return Ok(());
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let known = self.rings.iter().position(|ring| ring.cpu == cpu);
+        let ring = match known {
+            Some(ring) => {
+                event.share_ring_of(&self.counters.0[self.owners[ring]])?;
+                ring
+            }
+            None => {
+                let pages = recipe.ring_bytes as usize / rustix::param::page_size();
+                let ring = PerfRing::map(event.as_fd(), pages.max(1))?;
+                self.rings.push(BulkRing {
+                    cpu,
+                    event: recipe.id,
+                    ring,
+                    counters: Vec::new(),
+                    buffered: recipe.buffered,
+                    whole: KtimeNs(0),
+                    flushed: KtimeNs(0),
+                });
+                self.owners.push(self.counters.0.len());
+                self.rings.len() - 1
+            }
+        };
+        // Without it the hardware's buffer would not be emptied.
+        let counter = cloned(&event, recipe.ring_bytes, cpu)?;
+        self.rings[ring].counters.push(counter);
+        self.counters.0.push(event);
+        Ok(())
+    }
+}
+
+/// Bytes of a ring that nothing comes into as a rule.
+const REST_BYTES: u32 = 32 << 10;
+
+/// The counter once more, for the thread that empties its ring.
+fn cloned(counter: &PerfEvent, bytes: u32, cpu: Cpu) -> Result<OwnedFd, SessionError> {
+    let failed = |source| SessionError::Ring {
+        bytes,
+        cpu: cpu.0,
+        source,
+    };
+    counter.as_fd().try_clone_to_owned().map_err(failed)
+}
+
+/// Rings for what a program does not see: when the hardware's buffer holds several records at an
+/// interrupt, the kernel shows the last one to the program and writes the others into the ring of
+/// their counter; without one it drops them, uncounted.
+///
+/// Counters that follow a thread have no ring, so there the others are dropped.
+/// Source: `__intel_pmu_pebs_events`, arch/x86/events/intel/ds.c.
+pub(super) fn of_counters<'a>(
+    counters: impl Iterator<Item = (Cpu, &'a PerfEvent)>,
+    event: EventId,
+) -> Result<Vec<BulkRing>, SessionError> {
+    let ring = |(cpu, counter): (Cpu, &PerfEvent)| {
+        Ok(BulkRing {
+            cpu,
+            event,
+            ring: PerfRing::map(
+                counter.as_fd(),
+                REST_BYTES as usize / rustix::param::page_size(),
+            )?,
+            counters: vec![cloned(counter, REST_BYTES, cpu)?],
+            buffered: false,
+            whole: KtimeNs(0),
+            flushed: KtimeNs(0),
+        })
+    };
+    counters.map(ring).collect()
+}
+
+/// Opens an event on CPUs, for all that runs there.
+pub(super) fn on_cpus<'a>(
+    recipe: &Recipe<'_>,
+    cpus: impl IntoIterator<Item = &'a Cpu>,
+) -> Result<(BulkCounters, Vec<BulkRing>), SessionError> {
+    let mut opening = Opening::new(recipe);
+    for cpu in cpus {
+        opening.open(Target::Cpu(*cpu), *cpu)?;
+    }
+    Ok((opening.counters, opening.rings))
+}
+
+/// Opens an event for the threads of processes, on each CPU; what they start later inherits it.
+///
+/// Threads are listed until no new one is found, as with the other transport.
+pub(super) fn on_processes(
+    recipe: &Recipe<'_>,
+    pids: &[Pid],
+    cpus: &[Cpu],
+) -> Result<(BulkCounters, Vec<BulkRing>), SessionError> {
+    let mut opening = Opening::new(recipe);
+    let mut known: Vec<Tid> = Vec::new();
+    for &pid in pids {
+        loop {
+            let threads = process::threads(pid).ok_or(SessionError::NoProcess(pid))?;
+            let new: Vec<Tid> = threads
+                .into_iter()
+                .filter(|tid| !known.contains(tid))
+                .collect();
+            if new.is_empty() {
+                break;
+            }
+            for &tid in &new {
+                for &cpu in cpus {
+                    opening.open(Target::ThreadOnCpu(tid, cpu), cpu)?;
+                }
+            }
+            known.extend(new);
+        }
+    }
+    Ok((opening.counters, opening.rings))
+}
+
+impl<'a> Opening<'a> {
+    fn new(recipe: &'a Recipe<'a>) -> Self {
+        Self {
+            recipe,
+            counters: BulkCounters::default(),
+            rings: Vec::new(),
+            owners: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,476 @@
+//! What calibrating found, kept in the cache directory of the user: one file per machine and event.
+//!
+//! Under sudo it is the invoking user's directory, and everything there is read and written as that user: a
+//! link that leads elsewhere leads no further than the user could go. A file is replaced whole. One that is
+//! damaged, or not of this machine, kernel and event, is ignored, which is said.
+#![expect(unsafe_code, reason = "setfsuid has no safe binding")]
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::UnitCosts;
+use crate::analysis::cost::{Fit, Point};
+use crate::files;
+use crate::pmu::host::Host;
+use crate::target::probe::EntryClass;
+
+/// Layout of the file.
+const VERSION: u32 = 1;
+
+/// Largest file that is read.
+const MOST_BYTES: u64 = 64 << 10;
+
+/// Samples and marks that cost more are none, ns.
+const MOST_NS: f64 = 1e8;
+
+/// A calibration of an event.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Calibration {
+    /// Layout of the file.
+    pub version: u32,
+    /// Version of pebs-trace.
+    pub tool_version: String,
+    /// CPU model.
+    pub cpu: String,
+    /// Kernel release.
+    pub kernel: String,
+    /// Event.
+    pub event: String,
+    /// When it was taken, seconds since 1970.
+    pub taken_s: u64,
+    /// Rounds of each reset value.
+    pub rounds: u32,
+    /// Samples that the ring had no room for.
+    pub refused: u64,
+    /// The line: its slope is the cost of a sample.
+    pub fit: Fit,
+    /// What it was drawn through.
+    pub points: Vec<SavedPoint>,
+    /// What marks and counted page faults cost.
+    pub marks: SavedMarks,
+}
+
+/// Medians at one reset value.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SavedPoint {
+    /// Reset value; null: without sampling.
+    pub reset: Option<u64>,
+    /// Samples.
+    pub samples: f64,
+    /// Time of the work, ns.
+    pub elapsed_ns: f64,
+}
+
+impl SavedPoint {
+    /// As the fit takes it.
+    #[must_use]
+    pub const fn point(&self) -> Point {
+        Point {
+            samples: self.samples,
+            elapsed_ns: self.elapsed_ns,
+        }
+    }
+}
+
+/// Cost of a mark by the class of the probed instruction, ns; null where it could not be measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SavedMarks {
+    /// A five-byte nop.
+    pub nop5_ns: Option<f64>,
+    /// An instruction that the kernel emulates.
+    pub emulated_ns: Option<f64>,
+    /// An instruction that is single-stepped.
+    pub single_step_ns: Option<f64>,
+    /// A uretprobe, without its entry.
+    pub uretprobe_ns: Option<f64>,
+    /// What counting a page fault adds to it.
+    pub page_fault_ns: Option<f64>,
+}
+
+impl SavedMarks {
+    /// Cost of a mark at an instruction of that class, ns.
+    #[must_use]
+    pub const fn of(&self, class: EntryClass) -> Option<f64> {
+        match class {
+            EntryClass::Nop5 => self.nop5_ns,
+            EntryClass::Emulated => self.emulated_ns,
+            EntryClass::SingleStep => self.single_step_ns,
+        }
+    }
+
+    fn all(&self) -> [Option<f64>; 5] {
+        let Self {
+            nop5_ns,
+            emulated_ns,
+            single_step_ns,
+            uretprobe_ns,
+            page_fault_ns,
+        } = *self;
+        [
+            nop5_ns,
+            emulated_ns,
+            single_step_ns,
+            uretprobe_ns,
+            page_fault_ns,
+        ]
+    }
+}
+
+impl From<&UnitCosts> for SavedMarks {
+    fn from(costs: &UnitCosts) -> Self {
+        Self {
+            nop5_ns: costs.nop5_ns,
+            emulated_ns: costs.emulated_ns,
+            single_step_ns: costs.single_step_ns,
+            uretprobe_ns: costs.uretprobe_ns,
+            page_fault_ns: costs.page_fault_ns,
+        }
+    }
+}
+
+impl Calibration {
+    /// A calibration of now.
+    #[must_use]
+    pub fn new(host: &Host, event: &str, fit: Fit, points: Vec<SavedPoint>) -> Self {
+        let now = std::time::SystemTime::UNIX_EPOCH.elapsed();
+        Self {
+            version: VERSION,
+            tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+            cpu: host.cpu.name.clone(),
+            kernel: host.release.clone(),
+            event: event.to_owned(),
+            taken_s: now.map_or(0, |time| time.as_secs()),
+            rounds: 0,
+            refused: 0,
+            fit,
+            points,
+            marks: SavedMarks::default(),
+        }
+    }
+
+    /// The day on which it was taken: `2026-11-21`.
+    #[must_use]
+    pub fn day(&self) -> String {
+        let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(self.taken_s);
+        let text = humantime::format_rfc3339_seconds(time).to_string();
+        text.get(..10).unwrap_or_default().to_owned()
+    }
+
+    /// Puts what is known here in place of what was measured.
+    pub fn apply(&self, costs: &mut UnitCosts) {
+        costs.sample_ns = Some(self.fit.alpha_ns);
+        for (cost, saved) in [
+            (&mut costs.nop5_ns, self.marks.nop5_ns),
+            (&mut costs.emulated_ns, self.marks.emulated_ns),
+            (&mut costs.single_step_ns, self.marks.single_step_ns),
+            (&mut costs.uretprobe_ns, self.marks.uretprobe_ns),
+            (&mut costs.page_fault_ns, self.marks.page_fault_ns),
+        ] {
+            *cost = saved.or(*cost);
+        }
+    }
+
+    /// Why it is not to be used on this machine for that event; `None` if it is.
+    fn fault(&self, host: &Host, event: &str) -> Option<&'static str> {
+        let cost = |ns: f64| (0.0..MOST_NS).contains(&ns);
+        let numbers = cost(self.fit.alpha_ns)
+            && self.fit.alpha_ns > 0.0
+            && cost(self.fit.alpha_error_ns)
+            && self.marks.all().into_iter().flatten().all(cost)
+            // Beyond the year 9999 a date has no ten characters.
+            && self.taken_s < 253_402_300_800;
+        if self.version != VERSION {
+            Some("of another version")
+        } else if (self.cpu.as_str(), self.kernel.as_str()) != (&host.cpu.name, &host.release) {
+            Some("of another machine or kernel")
+        } else if self.event != event {
+            Some("of another event")
+        } else if !numbers {
+            Some("damaged")
+        } else {
+            None
+        }
+    }
+}
+
+/// What there is for an event.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Found {
+    /// A calibration.
+    Good(Box<Calibration>),
+    /// None.
+    Nothing,
+    /// A file that is ignored, and why.
+    Ignored(String),
+}
+
+/// The user's folder of calibrations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Folder {
+    path: PathBuf,
+    /// Whom files there belong to, if not to us.
+    user: Option<(u32, u32)>,
+}
+
+impl Folder {
+    /// The one of the user who runs us, or who invoked sudo: `$XDG_CACHE_HOME/pebs-trace`, else
+    /// `~/.cache/pebs-trace`; `None` where nothing says where that is.
+    #[must_use]
+    pub fn of_user() -> Option<Self> {
+        let absolute = |name| {
+            let path = PathBuf::from(std::env::var_os(name)?);
+            path.is_absolute().then_some(path)
+        };
+        let user = files::invoking_user();
+        let home = || match user {
+            Some((uid, _)) => home_of(&fs::read_to_string("/etc/passwd").ok()?, uid),
+            None => absolute("HOME"),
+        };
+        let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(home()?.join(".cache")))?;
+        Some(Self::new(cache.join("pebs-trace"), user))
+    }
+
+    fn new(path: PathBuf, user: Option<(u32, u32)>) -> Self {
+        Self { path, user }
+    }
+
+    /// File of an event: its name, and a checksum of what else it holds for.
+    #[must_use]
+    pub fn file(&self, host: &Host, event: &str) -> PathBuf {
+        let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+        let name: String = event.chars().take(40).map(plain).collect();
+        let whole = format!("{}\n{}\n{event}", host.cpu.name, host.release);
+        let sum = crc32fast::hash(whole.as_bytes());
+        self.path.join(format!("calibration-{name}-{sum:08x}.json"))
+    }
+
+    /// Reads what there is for an event of this machine.
+    #[must_use]
+    pub fn load(&self, host: &Host, event: &str) -> Found {
+        let path = self.file(host, event);
+        let ignored =
+            |why: &str| Found::Ignored(format!("calibration {} is ignored: {why}", path.display()));
+        let data = self.as_user(|| files::read_regular(&path, MOST_BYTES));
+        let data = match data {
+            Ok(data) => data,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Found::Nothing,
+            Err(error) => return ignored(&error.to_string()),
+        };
+        match serde_json::from_slice::<Calibration>(&data) {
+            Err(_) => ignored("damaged"),
+            Ok(found) => match found.fault(host, event) {
+                Some(fault) => ignored(fault),
+                None => Found::Good(Box::new(found)),
+            },
+        }
+    }
+
+    /// Writes a calibration in place of the one that there is; gives its file.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn save(&self, host: &Host, calibration: &Calibration) -> io::Result<PathBuf> {
+        let path = self.file(host, &calibration.event);
+        let mut text = serde_json::to_vec_pretty(calibration)?;
+        text.push(b'\n');
+        self.as_user(|| {
+            fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(&self.path)?;
+            replace(&path, &text)
+        })?;
+        Ok(path)
+    }
+
+    /// Does something with files as the user whose folder it is, on a thread that ends with it.
+    fn as_user<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+        let Some((uid, gid)) = self.user else {
+            return work();
+        };
+        let theirs = || {
+            // SAFETY: changes no memory, and this thread only.
+            unsafe {
+                libc::setfsgid(gid);
+                libc::setfsuid(uid);
+            }
+            // Neither call says whether it worked; asking for nobody leaves what is.
+            // SAFETY: as above.
+            let is = unsafe { libc::setfsuid(u32::MAX) };
+            if is.cast_unsigned() != uid {
+                return Err(io::ErrorKind::PermissionDenied.into());
+            }
+            work()
+        };
+        std::thread::scope(|scope| {
+            let done = scope.spawn(theirs).join();
+            done.unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
+        })
+    }
+}
+
+/// Writes a file beside its place and moves it there.
+fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
+    let new = path.with_extension(format!("{}.new", std::process::id()));
+    let written = || {
+        let mut file = fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&new)?;
+        file.write_all(text)?;
+        file.sync_all()?;
+        fs::rename(&new, path)
+    };
+    written().inspect_err(|_| {
+        let _ = fs::remove_file(&new);
+    })
+}
+
+/// Home of a user by `/etc/passwd`.
+/// Source: passwd(5).
+fn home_of(passwd: &str, uid: u32) -> Option<PathBuf> {
+    passwd.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split(':').collect();
+        let is_theirs = fields.get(2)?.parse() == Ok(uid);
+        let home = Path::new(fields.get(5)?);
+        (is_theirs && home.is_absolute()).then(|| home.to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
+    use super::*;
+    use crate::pmu::host::fixtures;
+
+    fn calibration(host: &Host) -> Calibration {
+        let fit = Fit {
+            alpha_ns: 2_510.0,
+            alpha_error_ns: 40.0,
+            base_ns: 2e7,
+            r2: 0.999,
+            points: 8,
+        };
+        let marks = SavedMarks {
+            nop5_ns: Some(150.0),
+            ..SavedMarks::default()
+        };
+        Calibration {
+            taken_s: 1_795_300_000,
+            marks,
+            ..Calibration::new(host, "cpu-clock", fit, Vec::new())
+        }
+    }
+
+    /// What was saved is found again, for the same machine and event only.
+    #[test]
+    fn saved_and_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::new(dir.path().join("a/b"), None);
+        let host = fixtures::skylake();
+        let saved = calibration(&host);
+        assert_eq!(folder.load(&host, "cpu-clock"), Found::Nothing);
+        for _ in 0..2 {
+            folder.save(&host, &saved).unwrap();
+        }
+        let found = folder.load(&host, "cpu-clock");
+        assert_eq!(found, Found::Good(Box::new(saved.clone())));
+        assert_eq!(folder.load(&host, "cycles"), Found::Nothing);
+        let other = Host {
+            release: "7.0".into(),
+            ..host
+        };
+        assert_eq!(folder.load(&other, "cpu-clock"), Found::Nothing);
+        // No leftovers.
+        assert_eq!(fs::read_dir(dir.path().join("a/b")).unwrap().count(), 1);
+        assert_eq!(saved.day(), "2026-11-21");
+    }
+
+    /// A file that is none, or another's, is ignored with the reason.
+    #[test]
+    fn damaged_and_foreign() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::new(dir.path().to_owned(), None);
+        let host = fixtures::skylake();
+        let path = folder.file(&host, "cpu-clock");
+        let good = calibration(&host);
+        let with = |change: &dyn Fn(&mut Calibration)| {
+            let mut other = good.clone();
+            change(&mut other);
+            serde_json::to_vec(&other).unwrap()
+        };
+        let cases = [
+            (b"{\"version\":1,".to_vec(), "damaged"),
+            (with(&|it| it.fit.alpha_ns = -3.0), "damaged"),
+            (with(&|it| it.fit.alpha_ns = 1e300), "damaged"),
+            (with(&|it| it.taken_s = u64::MAX), "damaged"),
+            (with(&|it| it.marks.nop5_ns = Some(-1.0)), "damaged"),
+            (with(&|it| it.version = 2), "another version"),
+            (with(&|it| it.cpu = "i386".into()), "another machine"),
+            (with(&|it| it.event = "cycles".into()), "another event"),
+            (vec![b' '; MOST_BYTES as usize + 1], "larger"),
+        ];
+        for (data, why) in cases {
+            fs::write(&path, data).unwrap();
+            match folder.load(&host, "cpu-clock") {
+                Found::Ignored(note) => assert!(note.contains(why), "{note}"),
+                other => panic!("{why}: {other:?}"),
+            }
+        }
+    }
+
+    /// Known costs take the place of measured ones; what is not known stays.
+    #[test]
+    fn applied() {
+        let mut costs = UnitCosts {
+            nop5_ns: Some(999.0),
+            emulated_ns: Some(700.0),
+            ..UnitCosts::default()
+        };
+        calibration(&fixtures::skylake()).apply(&mut costs);
+        assert_eq!(
+            (costs.nop5_ns, costs.emulated_ns, costs.sample_ns),
+            (Some(150.0), Some(700.0), Some(2_510.0))
+        );
+    }
+
+    /// Under sudo files are the invoking user's, and a link into what is not theirs leads nowhere.
+    #[test]
+    fn theirs_under_sudo() {
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIP not root");
+            return;
+        }
+        let home = tempfile::tempdir().unwrap();
+        std::os::unix::fs::chown(home.path(), Some(65_534), Some(65_534)).unwrap();
+        let host = fixtures::skylake();
+        let folder = Folder::new(home.path().join("cache/pebs-trace"), Some((65_534, 65_534)));
+        let path = folder.save(&host, &calibration(&host)).unwrap();
+        let owner = |path: &Path| fs::metadata(path).unwrap().uid();
+        assert_eq!(
+            (owner(&path), owner(path.parent().unwrap())),
+            (65_534, 65_534)
+        );
+        let ours = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(ours.path(), home.path().join("link")).unwrap();
+        let trap = Folder::new(home.path().join("link"), Some((65_534, 65_534)));
+        assert!(trap.save(&host, &calibration(&host)).is_err());
+        assert_eq!(fs::read_dir(ours.path()).unwrap().count(), 0);
+        // This thread is still itself.
+        assert!(fs::write(ours.path().join("file"), "").is_ok());
+    }
+
+    /// Homes come from the right line; what is no home is none.
+    #[test]
+    fn homes() {
+        let passwd = "root:x:0:0:root:/root:/bin/sh\nbad\nann:x:1000:1000::/home/ann:/bin/sh\nx:x:7:7::rel:\n";
+        assert_eq!(home_of(passwd, 1000), Some("/home/ann".into()));
+        assert_eq!((home_of(passwd, 7), home_of(passwd, 8)), (None, None));
+    }
+}

@@ -1,0 +1,307 @@
+//! The busy loop at many reset values: elapsed time against samples, for the cost of a sample with its error.
+//!
+//! Every round runs the same work once without sampling and once with each reset value, so that a slow spell
+//! meets all of them; of each the median round counts. Time is the thread's own on the CPU. Samples are counted
+//! in the ring, which holds all of a run; what was refused is counted too.
+//!
+//! Source: Akiyama and Hirofuchi 2017, section 4.2.
+
+use std::time::{Duration, Instant};
+
+use pebs_common::counter::Counter;
+
+use super::{Bench, Work, own_thread, timed, work_for};
+use crate::analysis::cost::Point;
+use crate::collect::kernel_map;
+use crate::pmu::attr::{EventClass, ResolvedEvent};
+use crate::pmu::open::{BpfLink, PerfEvent, UprobePmu};
+use crate::stream::clock::Clock;
+use crate::stream::decode::{Unordered, decode};
+use crate::units::{Cpu, KtimeNs, ResetValue};
+
+/// Bytes of the ring. A clock whose samples last longer than its interval takes them one after the other: in
+/// a virtual machine that can be 30,000 in a run.
+const RING_BYTES: u32 = 8 << 20;
+/// Time of the work without samples.
+const WORK: Duration = Duration::from_millis(20);
+/// Rounds wanted.
+pub const ROUNDS: u32 = 15;
+/// Rounds without which nothing is known.
+pub const LEAST_ROUNDS: u32 = 3;
+/// Reset values: each is twice the one before.
+const RESETS: u32 = 7;
+
+/// The smallest reset value of each kind of event that is tried.
+const FIRST_CLOCK_NS: u64 = 10_000;
+const FIRST_STEADY: u64 = 2_000;
+const FIRST_FAULT: u64 = 1;
+
+/// What was found at one reset value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Swept {
+    /// The reset value; `None`: without sampling.
+    pub reset: Option<u64>,
+    /// Medians over the rounds.
+    pub point: Point,
+    /// Samples that the ring had no room for, over all rounds.
+    pub refused: u64,
+}
+
+/// All that was found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sweep {
+    /// Without sampling, then from the largest reset value to the smallest.
+    pub points: Vec<Swept>,
+    /// Rounds that were run.
+    pub rounds: u32,
+}
+
+/// What keeps an event from being calibrated.
+#[derive(Debug, thiserror::Error)]
+pub enum SweepError {
+    /// There is no work that makes it happen.
+    #[error("cannot calibrate event '{0}': no built-in work makes it happen steadily")]
+    NoWork(String),
+    /// Programs, ring or counter could not be set up.
+    #[error("cannot calibrate event '{0}': the kernel refused a program, a ring or the event")]
+    Refused(String),
+    /// Too little time.
+    #[error("cannot calibrate event '{event}': {rounds} of {LEAST_ROUNDS} rounds within {} s", most.as_secs_f64())]
+    TooSlow {
+        /// The event.
+        event: String,
+        /// Rounds that were run.
+        rounds: u32,
+        /// The time that there was.
+        most: Duration,
+    },
+}
+
+impl SweepError {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::NoWork(_) => {
+                "calibrate a clock (cpu-clock), cycles, instructions or page-faults".to_owned()
+            }
+            Self::Refused(_) => "'pebs-trace doctor' says what this machine can do".to_owned(),
+            Self::TooSlow { .. } => {
+                "give a longer --duration, or wait until the machine is less busy".to_owned()
+            }
+        })
+    }
+}
+
+/// Reset values to be tried, largest first; `None` for events that no work makes happen.
+#[must_use]
+pub fn resets(event: &ResolvedEvent) -> Option<Vec<u64>> {
+    let first = match event.class {
+        EventClass::Clock => FIRST_CLOCK_NS,
+        EventClass::Hardware { steady: true, .. } => FIRST_STEADY,
+        EventClass::Software if event.is_page_faults() => FIRST_FAULT,
+        _ => return None,
+    };
+    Some((0..RESETS).rev().map(|n| first << n).collect())
+}
+
+/// One reset value's counter, attached and stopped.
+struct Setting {
+    reset: Option<u64>,
+    counter: Option<(BpfLink, PerfEvent)>,
+    elapsed: Vec<f64>,
+    samples: Vec<f64>,
+    refused: u64,
+}
+
+/// Runs the work at all reset values, for at most so long; `after_round` is told how many are done.
+///
+/// # Errors
+/// See [`SweepError`].
+pub fn sweep(
+    pmu: &UprobePmu,
+    event: &ResolvedEvent,
+    most: Duration,
+    mut after_round: impl FnMut(u32),
+) -> Result<Sweep, SweepError> {
+    let no_work = || SweepError::NoWork(event.name.clone());
+    let refused = || SweepError::Refused(event.name.clone());
+    let resets = resets(event).ok_or_else(no_work)?;
+    let work = work_of(event).ok_or_else(no_work)?;
+    let bench = Bench::new(pmu, RING_BYTES).ok_or_else(refused)?;
+    let mut settings = vec![Setting::new(&bench, event, None).ok_or_else(refused)?];
+    for reset in resets {
+        settings.push(Setting::new(&bench, event, Some(reset)).ok_or_else(refused)?);
+    }
+    let begin = Instant::now();
+    let mut rounds = 0;
+    while rounds < ROUNDS && (begin.elapsed() < most || rounds == 0) {
+        for n in 0..settings.len() {
+            // Each begins a round once.
+            let at = (n + rounds as usize) % settings.len();
+            settings[at].run(&bench, work).ok_or_else(refused)?;
+        }
+        rounds += 1;
+        after_round(rounds);
+    }
+    if rounds < LEAST_ROUNDS {
+        let event = event.name.clone();
+        return Err(SweepError::TooSlow {
+            event,
+            rounds,
+            most,
+        });
+    }
+    let points = settings.into_iter().map(Setting::result).collect();
+    Ok(Sweep { points, rounds })
+}
+
+/// Work that takes [`WORK`], or touches as many pages as take some such time.
+fn work_of(event: &ResolvedEvent) -> Option<(Work, u32)> {
+    const TOUCHES: u32 = 40;
+    match Work::of(event)? {
+        Work::Spin(_) => Some((Work::Spin(work_for(WORK)), 1)),
+        Work::Touch => Some((Work::Touch, TOUCHES)),
+    }
+}
+
+impl Setting {
+    fn new(bench: &Bench<'_>, event: &ResolvedEvent, reset: Option<u64>) -> Option<Self> {
+        let open = |reset: ResetValue| {
+            let mut attr = event.attr_for(own_thread());
+            attr.__bindgen_anon_1.sample_period = reset.0.get();
+            let counter = PerfEvent::open(&attr, own_thread(), &event.name).ok()?;
+            let program = bench.programs.sample(crate::units::EventId(0)).ok()?;
+            Some((counter.attach(program, None).ok()?, counter))
+        };
+        let counter = match reset {
+            None => None,
+            Some(reset) => Some(open(crate::pmu::reset::reset_value(reset).ok()?)?),
+        };
+        Some(Self {
+            reset,
+            counter,
+            elapsed: Vec::new(),
+            samples: Vec::new(),
+            refused: 0,
+        })
+    }
+
+    fn run(&mut self, bench: &Bench<'_>, (work, times): (Work, u32)) -> Option<()> {
+        bench.empty();
+        let before = bench.refused()?;
+        let counter = self.counter.as_ref().map(|(_, counter)| counter);
+        if let Some(counter) = counter {
+            counter.enable().ok()?;
+        }
+        let elapsed = timed(|| (0..times).for_each(|_| work.run()));
+        if let Some(counter) = counter {
+            counter.disable().ok()?;
+        }
+        let refused = bench.refused()? - before;
+        self.refused += refused;
+        self.elapsed.push(elapsed.as_nanos() as f64);
+        // What was refused cost nearly as much.
+        self.samples.push((bench.samples() + refused) as f64);
+        Some(())
+    }
+
+    fn result(self) -> Swept {
+        Swept {
+            reset: self.reset,
+            point: Point {
+                samples: median(self.samples),
+                elapsed_ns: median(self.elapsed),
+            },
+            refused: self.refused,
+        }
+    }
+}
+
+impl Bench<'_> {
+    /// Takes the samples out of the ring and counts them.
+    fn samples(&self) -> u64 {
+        let mut bytes = Vec::new();
+        self.ring.borrow_mut().take(&mut bytes);
+        let mut inbox = Unordered::default();
+        decode(Cpu(0), &bytes, &mut Clock::new(KtimeNs(0)), &mut inbox);
+        inbox.samples.len() as u64
+    }
+
+    /// Samples refused so far, on all CPUs.
+    fn refused(&self) -> Option<u64> {
+        let map = self.programs.map("COUNTERS").ok()?;
+        let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let counters = kernel_map::Counters::map(map, cpus).ok()?;
+        let of = |cpu| {
+            let row = counters.row(cpu);
+            row[Counter::SampleDropped as usize] + row[Counter::SampleNoRing as usize]
+        };
+        Some((0..cpus).map(of).sum())
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.as_slice() {
+        [] => f64::NAN,
+        some if some.len() % 2 == 1 => some[middle],
+        some => f64::midpoint(some[middle - 1], some[middle]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::cost::fit;
+    use crate::pmu::host::Host;
+
+    /// A short sweep on this machine: more samples at smaller reset values, and a line through them.
+    #[test]
+    fn short_sweep() {
+        let Some(pmu) = UprobePmu::read(std::path::Path::new("/")) else {
+            println!("SKIP the kernel has no uprobe PMU");
+            return;
+        };
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIP not root");
+            return;
+        }
+        let host = Host::probe(std::path::Path::new("/"));
+        let reset = crate::pmu::reset::reset_value(16_000).unwrap();
+        for (name, least) in [("cpu-clock", 1_000.0), ("page-faults", 5_000.0)] {
+            let event = crate::pmu::attr::resolve(&name.parse().unwrap(), &host, reset).unwrap();
+            let sweep = sweep(&pmu, &event, Duration::from_millis(900), |_| ());
+            let sweep = match sweep {
+                Err(SweepError::TooSlow { .. }) => {
+                    println!("SKIP the machine is too busy");
+                    return;
+                }
+                other => other.unwrap(),
+            };
+            let samples: Vec<f64> = sweep.points.iter().map(|it| it.point.samples).collect();
+            assert_eq!(samples[0], 0.0);
+            assert!(
+                samples.windows(2).all(|pair| pair[0] < pair[1]),
+                "{samples:?}"
+            );
+            assert!(samples.last() >= Some(&least), "{name} {samples:?}");
+            assert!(sweep.points.iter().all(|it| it.refused == 0), "{sweep:?}");
+            let points: Vec<Point> = sweep.points.iter().map(|it| it.point).collect();
+            println!(
+                "{name}: {:?} after {} rounds",
+                fit(&points).unwrap(),
+                sweep.rounds
+            );
+        }
+    }
+
+    /// Medians of odd and even numbers.
+    #[test]
+    fn medians() {
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert!(median(Vec::new()).is_nan());
+    }
+}

@@ -1,0 +1,77 @@
+//! Why there is nothing to look at.
+
+use std::io;
+
+use thiserror::Error;
+
+use crate::store::reader::ReadError;
+
+/// Why a trace was not exported.
+#[derive(Debug, Error)]
+pub enum ExportError {
+    /// The trace can't be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// No visit was recorded.
+    #[error("no visits in trace {trace}")]
+    NoVisits {
+        /// The trace.
+        trace: String,
+    },
+    /// No visit has this item id.
+    #[error("no item {item} in trace {trace}")]
+    NoItem {
+        /// The trace.
+        trace: String,
+        /// The id asked for.
+        item: u64,
+        /// Ids of the items of the longest visits, longest first.
+        slowest: Vec<u64>,
+    },
+    /// The rule for slow visits leaves none, or none whose data are whole.
+    #[error("no slow visits in trace {trace}: {reason}")]
+    NoneSlow {
+        /// The trace.
+        trace: String,
+        /// The rule, and the longest duration.
+        reason: String,
+    },
+    /// Visits were selected, and all were left out.
+    #[error("nothing to export of trace {trace}: {reason}")]
+    Nothing {
+        /// The trace.
+        trace: String,
+        /// Why.
+        reason: String,
+    },
+    /// The result can't be written.
+    #[error("cannot write the result")]
+    Write(#[from] io::Error),
+}
+
+impl ExportError {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Read(error) => error.hint(),
+            Self::NoVisits { trace } => Some(format!(
+                "'pebs-trace report {trace}' says what was recorded and what was lost"
+            )),
+            Self::NoItem { slowest, .. } => {
+                let ids: Vec<String> = slowest.iter().map(u64::to_string).collect();
+                Some(format!("the slowest items are {}", ids.join(", ")))
+            }
+            Self::NoneSlow { .. } => {
+                Some("give a lower limit, such as --slow p90, or leave --slow out".to_owned())
+            }
+            Self::Nothing { .. } => Some("--all takes visits that overlap a loss, too".to_owned()),
+            Self::Write(error) => match error.kind() {
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                    Some("name a file on a disk with more room".to_owned())
+                }
+                _ => None,
+            },
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Stacks in one line each, as flame graph tools read them: `probe;function;... weight`.
+//!
+//! Weight: [`Weight::words`](super::load::Weight::words). A wait is a frame `[sleeping]` on top of the
+//! function in which the thread blocked, and so the weights of a visit add up to its duration. Memory:
+//! a number for each stack.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use rustc_hash::FxHashMap;
+
+use super::Input;
+use super::error::ExportError;
+use super::load::{self, stack};
+use super::select::VisitSet;
+use crate::terminal::shown;
+
+/// What marks kernel code, by which flame graph tools colour it.
+const KERNEL_SUFFIX: &str = "_[k]";
+
+/// Weights of a set of visits.
+#[derive(Debug, Default)]
+pub(super) struct Sums {
+    /// Of each stack, and the number of its probe.
+    pub stacks: BTreeMap<String, (u16, f64)>,
+    /// Visits that have functions, by probe.
+    pub visits: BTreeMap<u16, u64>,
+}
+
+impl Sums {
+    /// Visits of all probes.
+    pub(super) fn all_visits(&self) -> u64 {
+        self.visits.values().sum()
+    }
+}
+
+/// Writes a line for each stack.
+pub(super) fn write(input: &Input<'_>, out: &mut dyn Write) -> Result<(), ExportError> {
+    for (stack, (_, weight)) in sums(input, &input.chosen.visits, Measure::Own)?.stacks {
+        if weight.round() >= 1.0 {
+            writeln!(out, "{stack} {weight:.0}")?;
+        }
+    }
+    Ok(())
+}
+
+/// How functions are weighed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Measure {
+    /// By their estimates in each visit: parts of a visit add up.
+    Own,
+    /// By what their samples stand for: right in the mean over visits, however short.
+    Counted,
+}
+
+/// Weights of a set of visits.
+pub(super) fn sums(
+    input: &Input<'_>,
+    set: &VisitSet,
+    measure: Measure,
+) -> Result<Sums, ExportError> {
+    let mut probes: FxHashMap<u64, u16> = FxHashMap::default();
+    let mut visits: BTreeMap<u16, u64> = BTreeMap::new();
+    load::probes(input.trace, set, |visit, probe, condensed| {
+        // Where there is one probe, there is no need to know each visit's.
+        if input.trace.info.probes.len() > 1 {
+            probes.insert(visit, probe);
+        }
+        *visits.entry(probe).or_default() += u64::from(!condensed);
+    })?;
+    let only = input
+        .trace
+        .info
+        .probes
+        .first()
+        .map_or(0, |probe| probe.id.0);
+    let probe = |visit: u64| probes.get(&visit).copied().unwrap_or(only);
+    let mut sums: FxHashMap<(u16, Option<u32>, Option<u8>), f64> = FxHashMap::default();
+    load::functions(input.trace, set, |row| {
+        let weight = match measure {
+            Measure::Own => input.weight.get(&row),
+            Measure::Counted => input.weight.events(&row),
+        };
+        if let Some(weight) = weight {
+            let key = (probe(row.visit_id), Some(row.function), None);
+            *sums.entry(key).or_default() += weight;
+        }
+    })?;
+    let mut states: Vec<String> = Vec::new();
+    if input.weight.is_time() {
+        load::waits(input.trace, set, |wait| {
+            let known = states.iter().position(|state| *state == wait.state);
+            let state = known.unwrap_or_else(|| {
+                states.push(wait.state.clone());
+                states.len() - 1
+            });
+            // The table has five.
+            let state = u8::try_from(state).unwrap_or(u8::MAX);
+            let key = (probe(wait.visit_id), wait.function, Some(state));
+            *sums.entry(key).or_default() += wait.ns() as f64;
+        })?;
+    }
+    let mut stacks: BTreeMap<String, (u16, f64)> = BTreeMap::new();
+    for ((probe, function, state), weight) in sums {
+        let kernel = function.and_then(|id| input.functions.get(id));
+        let suffix = if kernel.is_some_and(|function| function.kernel) {
+            KERNEL_SUFFIX
+        } else {
+            ""
+        };
+        let name = function.map_or_else(
+            || "[unknown]".to_owned(),
+            |id| input.functions.label(id) + suffix,
+        );
+        let label = input.probes.label(probe);
+        let mut frames: Vec<String> = stack(&label, &name).map(frame).into();
+        if let Some(state) = state {
+            frames.push(format!("[{}]", frame(&states[usize::from(state)])));
+        }
+        let sum = stacks.entry(frames.join(";")).or_insert((probe, 0.0));
+        sum.1 += weight;
+    }
+    Ok(Sums { stacks, visits })
+}
+
+/// A name in which nothing is taken for the end of a frame or of a line, or for a weight.
+fn frame(name: &str) -> String {
+    let name = shown(name).replace(';', ",");
+    match name.rsplit_once(char::is_whitespace) {
+        Some((head, tail)) if tail.parse::<f64>().is_ok() => format!("{head}_{tail}"),
+        _ => name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names that hold what the format means are told from it.
+    #[test]
+    fn frames() {
+        let names = [
+            "<[u8; 4]>::f",
+            "f 12",
+            "a\nb 3",
+            "operator new",
+            "größe 1e3",
+        ]
+        .map(frame);
+        let expect = [
+            "<[u8, 4]>::f",
+            "f_12",
+            "a\\nb_3",
+            "operator new",
+            "größe_1e3",
+        ];
+        assert_eq!(names, expect);
+    }
+}

@@ -1,0 +1,503 @@
+//! Which visits of a trace to look at.
+//!
+//! The trace is read in streams, twice, five columns each: once for the durations of each probe, once
+//! to choose. Memory: a bit a visit, and where a format bounds the number of visits, 40 bytes each.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use arrow::array::{Array, RecordBatch};
+use hdrhistogram::Histogram;
+use rustc_hash::FxHashMap;
+
+use super::error::ExportError;
+use crate::analysis::baseline::Rule;
+use crate::analysis::report::{LossVisits, gap};
+use crate::store::reader::{ReadError, Trace, column_i64, column_u16, column_u32, column_u64};
+use crate::store::schema::{Table, visit_flag};
+
+/// Digits to which durations are told apart: 0.1 %.
+const DIGITS: u8 = 3;
+
+/// Durations are told apart up to this one: 36 years.
+const LONGEST_NS: u64 = 1 << 60;
+
+/// Items to name where the one asked for is not there.
+const NAMED: usize = 5;
+
+const COLUMNS: [&str; 6] = [
+    "visit_id",
+    "item_id",
+    "probe_id",
+    "duration_ns",
+    "flags",
+    "samples",
+];
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Selection {
+    /// Every visit.
+    #[default]
+    All,
+    /// The visits of one item, whatever their flags.
+    Item(u64),
+    /// The visits that are slow by this rule among those of their probe.
+    Slow(Rule),
+}
+
+/// What a format can hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bound {
+    /// Visits.
+    pub visits: usize,
+    /// Samples of these visits.
+    pub samples: u64,
+}
+
+/// What to choose.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    /// The visits asked for.
+    pub selection: Selection,
+    /// Rule by which visits are told slow; `None`: that of the selection, else that of the report.
+    pub slow: Option<Rule>,
+    /// Whether visits that overlap a loss count for what is slow and what is typical.
+    pub losses: LossVisits,
+    /// Whether such visits can be used.
+    pub lossy: bool,
+    /// Whether visits without a known end can be used.
+    pub open: bool,
+    /// What the format can hold; `None`: anything.
+    pub bound: Option<Bound>,
+}
+
+/// Where a probe's slow visits begin and its typical ones end, ns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Visits at or above are slow; none is if this is `i64::MAX`.
+    pub slow_from: i64,
+    /// Visits at or below are typical: the median.
+    pub typical_up_to: i64,
+}
+
+/// Numbers of visits that were chosen and left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Account {
+    /// In the trace.
+    pub all: u64,
+    /// As asked for, and of use to the format.
+    pub asked: u64,
+    /// Chosen: fewer than asked for if the format can't hold more.
+    pub chosen: u64,
+    /// Asked for, but left out as they overlap a loss.
+    pub loss: u64,
+    /// Asked for, but left out as their end is unknown.
+    pub open: u64,
+    /// Chosen, but without functions as their details were not kept.
+    pub condensed: u64,
+}
+
+/// The visits to look at.
+#[derive(Debug)]
+pub struct Chosen {
+    /// Their numbers.
+    pub visits: VisitSet,
+    /// Typical visits that are whole, to compare with; of the whole trace.
+    pub typical: VisitSet,
+    /// Limits of each probe, by number.
+    pub limits: BTreeMap<u16, Limits>,
+    /// Durations of each probe's visits that are whole, by number.
+    pub durations: BTreeMap<u16, Histogram<u64>>,
+    /// What was chosen and left out.
+    pub account: Account,
+}
+
+/// A set of visits by number.
+///
+/// Memory: about a bit a visit, as numbers are dense.
+#[derive(Debug, Default)]
+pub struct VisitSet(FxHashMap<u64, u64>);
+
+impl VisitSet {
+    /// Adds a visit.
+    pub fn insert(&mut self, visit_id: u64) {
+        *self.0.entry(visit_id / 64).or_default() |= 1 << (visit_id % 64);
+    }
+
+    /// Whether the visit is in it.
+    #[must_use]
+    pub fn contains(&self, visit_id: u64) -> bool {
+        let word = self.0.get(&(visit_id / 64));
+        word.is_some_and(|word| word >> (visit_id % 64) & 1 == 1)
+    }
+}
+
+/// One row of [`COLUMNS`].
+#[derive(Clone, Copy)]
+struct Row {
+    visit: u64,
+    item: u64,
+    probe: u16,
+    duration: Option<i64>,
+    flags: u32,
+    samples: u32,
+}
+
+impl Row {
+    fn overlaps_loss(&self) -> bool {
+        self.flags & visit_flag::LOSS != 0
+    }
+}
+
+/// Chooses visits.
+///
+/// # Errors
+/// If the trace can't be read, or nothing is chosen.
+pub fn choose(trace: &Trace, request: &Request) -> Result<Chosen, ExportError> {
+    let (durations, longest) = durations(trace, request.losses)?;
+    let rule = match request.selection {
+        Selection::Slow(rule) => Some(rule),
+        Selection::All | Selection::Item(_) => request.slow,
+    };
+    let mut chosen = Chosen {
+        visits: VisitSet::default(),
+        typical: VisitSet::default(),
+        limits: durations
+            .iter()
+            .map(|(probe, durations)| (*probe, limits(durations, rule)))
+            .collect(),
+        durations,
+        account: Account::default(),
+    };
+    let mut sieve = Sieve::new(request.bound);
+    each(trace, |row| chosen.consider(row, request, &mut sieve))?;
+    chosen.account.chosen = sieve.settle(&mut chosen.visits);
+    match refusal(trace, request, &chosen.account, &longest) {
+        Some(error) => Err(error),
+        None => Ok(chosen),
+    }
+}
+
+fn refusal(
+    trace: &Trace,
+    request: &Request,
+    account: &Account,
+    longest: &[(i64, u64)],
+) -> Option<ExportError> {
+    let dir = || trace.dir.display().to_string();
+    if account.chosen > 0 {
+        return None;
+    }
+    if account.all == 0 {
+        return Some(ExportError::NoVisits { trace: dir() });
+    }
+    if account.loss > 0 || account.open > 0 {
+        let reason = format!(
+            "{} overlap a loss, of {} the end is unknown",
+            account.loss, account.open
+        );
+        return Some(ExportError::Nothing {
+            trace: dir(),
+            reason,
+        });
+    }
+    Some(match request.selection {
+        Selection::Item(item) => ExportError::NoItem {
+            trace: dir(),
+            item,
+            slowest: longest.iter().map(|(_, item)| *item).collect(),
+        },
+        Selection::Slow(rule) => ExportError::NoneSlow {
+            trace: dir(),
+            reason: match longest.first() {
+                Some((ns, _)) => format!("none is by {rule}, the longest took {ns} ns"),
+                None => "none has a known duration".to_owned(),
+            },
+        },
+        Selection::All => ExportError::NoVisits { trace: dir() },
+    })
+}
+
+impl Chosen {
+    fn consider(&mut self, row: Row, request: &Request, sieve: &mut Sieve) {
+        self.account.all += 1;
+        let limits = self.limits.get(&row.probe);
+        let of = |test: fn(&Limits, i64) -> bool| {
+            let known = limits.zip(row.duration);
+            known.is_some_and(|(limits, ns)| test(limits, ns))
+        };
+        let slow = of(|limits, ns| ns >= limits.slow_from);
+        let condensed = row.flags & visit_flag::CONDENSED != 0;
+        let whole = request.losses == LossVisits::Include || !row.overlaps_loss();
+        if whole && !slow && !condensed && of(|limits, ns| ns <= limits.typical_up_to) {
+            self.typical.insert(row.visit);
+        }
+        let named = match request.selection {
+            Selection::All => true,
+            Selection::Item(item) => item == row.item,
+            Selection::Slow(_) => slow,
+        };
+        let one_item = matches!(request.selection, Selection::Item(_));
+        if !named {
+            return;
+        }
+        if row.duration.is_none() && !request.open {
+            self.account.open += 1;
+        } else if row.overlaps_loss() && !request.lossy && !one_item {
+            self.account.loss += 1;
+        } else {
+            self.account.asked += 1;
+            self.account.condensed += u64::from(condensed);
+            sieve.take(row, slow, &mut self.visits);
+        }
+    }
+}
+
+/// Keeps what a format can hold: the slowest of the slow visits in up to half of the room, and of the
+/// others a sample in which each is as likely as any other, the same in every run.
+struct Sieve {
+    bound: Option<Bound>,
+    passed: u64,
+    /// Shortest first: duration, number, samples.
+    slow: BinaryHeap<Reverse<(i64, u64, u32)>>,
+    /// Largest hash first: hash, number, samples.
+    others: BinaryHeap<(u64, u64, u32)>,
+}
+
+impl Sieve {
+    fn new(bound: Option<Bound>) -> Self {
+        Self {
+            bound,
+            passed: 0,
+            slow: BinaryHeap::new(),
+            others: BinaryHeap::new(),
+        }
+    }
+
+    fn take(&mut self, row: Row, slow: bool, visits: &mut VisitSet) {
+        let Some(bound) = self.bound else {
+            visits.insert(row.visit);
+            self.passed += 1;
+            return;
+        };
+        if slow {
+            let ns = row.duration.unwrap_or(0);
+            self.slow.push(Reverse((ns, row.visit, row.samples)));
+            if self.slow.len() > bound.visits {
+                self.slow.pop();
+            }
+        } else {
+            self.others.push((mix(row.visit), row.visit, row.samples));
+            if self.others.len() > bound.visits {
+                self.others.pop();
+            }
+        }
+    }
+
+    /// Adds what is kept to the set, and gives its number.
+    fn settle(self, visits: &mut VisitSet) -> u64 {
+        let Some(bound) = self.bound else {
+            return self.passed;
+        };
+        let others = self.others.into_sorted_vec();
+        let mut slow: Vec<_> = self.slow.into_iter().map(|Reverse(it)| it).collect();
+        slow.sort_unstable_by(|a, b| b.cmp(a));
+        // What the others leave free, the slow may have.
+        slow.truncate(
+            bound
+                .visits
+                .saturating_sub(others.len())
+                .max(bound.visits / 2),
+        );
+        let room = bound.visits - slow.len();
+        let slow = slow.into_iter().map(|(_, visit, samples)| (visit, samples));
+        let others = others
+            .into_iter()
+            .map(|(_, visit, samples)| (visit, samples));
+        let (mut kept, mut samples) = (0, 0_u64);
+        for (visit, of_it) in slow.chain(others.take(room)) {
+            samples += u64::from(of_it);
+            if kept > 0 && samples > bound.samples {
+                break;
+            }
+            visits.insert(visit);
+            kept += 1;
+        }
+        kept
+    }
+}
+
+/// Scatters numbers evenly (the finalizer of `SplitMix64`).
+fn mix(number: u64) -> u64 {
+    let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
+}
+
+/// Durations by probe, and the longest with their items, longest first.
+type Durations = (BTreeMap<u16, Histogram<u64>>, Vec<(i64, u64)>);
+
+/// Durations of each probe's visits that are whole.
+fn durations(trace: &Trace, losses: LossVisits) -> Result<Durations, ReadError> {
+    let known: Vec<u16> = trace.info.probes.iter().map(|probe| probe.id.0).collect();
+    let mut durations: BTreeMap<u16, Histogram<u64>> = BTreeMap::new();
+    let mut longest: Vec<(i64, u64)> = Vec::new();
+    each(trace, |row| {
+        let Some(ns) = row.duration.filter(|_| known.contains(&row.probe)) else {
+            return;
+        };
+        if row.overlaps_loss() && losses == LossVisits::LeaveOut {
+            return;
+        }
+        #[expect(
+            clippy::expect_used,
+            reason = "the constructor refuses only more than 5 digits"
+        )]
+        let of_probe = durations
+            .entry(row.probe)
+            .or_insert_with(|| Histogram::new(DIGITS).expect("3 digits"));
+        let recorded = of_probe.record((ns.max(0) as u64).min(LONGEST_NS));
+        debug_assert!(recorded.is_ok(), "the histogram grows up to 2^62");
+        if longest.len() < NAMED || longest.last().is_some_and(|last| last.0 < ns) {
+            match longest.iter_mut().find(|(_, item)| *item == row.item) {
+                Some(known) => known.0 = known.0.max(ns),
+                None => longest.push((ns, row.item)),
+            }
+            longest.sort_unstable_by(|a, b| b.cmp(a));
+            longest.truncate(NAMED);
+        }
+    })?;
+    Ok((durations, longest))
+}
+
+fn limits(durations: &Histogram<u64>, rule: Option<Rule>) -> Limits {
+    let at = |share: f64| durations.value_at_quantile(share).min(durations.max());
+    let median = at(0.5);
+    let from = match rule {
+        None => {
+            let mut descending: Vec<(u64, u64)> = durations
+                .iter_recorded()
+                .map(|step| (step.value_iterated_to(), step.count_at_value()))
+                .collect();
+            descending.reverse();
+            gap::find(descending.into_iter(), durations.len()).unwrap_or_else(|| at(0.99))
+        }
+        Some(Rule::Quantile(share)) => at(share),
+        Some(Rule::Multiple(times)) => (median as f64 * times).ceil() as u64,
+        Some(Rule::Absolute(ns)) => ns,
+    };
+    let from = match rule {
+        Some(Rule::Absolute(_) | Rule::Multiple(_)) => from,
+        // Where all are alike, none is slow.
+        _ if from <= median => u64::MAX,
+        _ => durations.lowest_equivalent(from),
+    };
+    Limits {
+        slow_from: i64::try_from(from).unwrap_or(i64::MAX),
+        typical_up_to: median as i64,
+    }
+}
+
+fn each(trace: &Trace, mut take: impl FnMut(Row)) -> Result<(), ReadError> {
+    for batch in trace.scan(Table::Visits, &COLUMNS)? {
+        rows(&batch?, &mut take)?;
+    }
+    Ok(())
+}
+
+fn rows(batch: &RecordBatch, take: &mut impl FnMut(Row)) -> Result<(), ReadError> {
+    let visits = column_u64(batch, 0)?.values();
+    let items = column_u64(batch, 1)?.values();
+    let probes = column_u16(batch, 2)?.values();
+    let durations = column_i64(batch, 3)?;
+    let flags = column_u32(batch, 4)?.values();
+    let samples = column_u32(batch, 5)?.values();
+    for row in 0..batch.num_rows() {
+        take(Row {
+            visit: visits[row],
+            item: items[row],
+            probe: probes[row],
+            duration: durations.is_valid(row).then(|| durations.value(row)),
+            flags: flags[row],
+            samples: samples[row],
+        });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(visit: u64, samples: u32) -> Row {
+        Row {
+            visit,
+            item: visit,
+            probe: 0,
+            duration: Some(visit as i64),
+            flags: 0,
+            samples,
+        }
+    }
+
+    fn sieved(slow: u64, others: u64, bound: Bound) -> (u64, Vec<u64>) {
+        let (mut sieve, mut set) = (Sieve::new(Some(bound)), VisitSet::default());
+        for visit in 0..others + slow {
+            sieve.take(row(visit, 10), visit >= others, &mut set);
+        }
+        let kept = sieve.settle(&mut set);
+        let all = (0..others + slow).filter(|visit| set.contains(*visit));
+        (kept, all.collect())
+    }
+
+    /// All fit; the slow first; where even these are too many, the slowest in half of the room.
+    #[test]
+    fn reduction() {
+        let bound = |visits| Bound {
+            visits,
+            samples: u64::MAX,
+        };
+        assert_eq!(sieved(5, 20, bound(25)).0, 25);
+        let (kept, visits) = sieved(5, 1_000, bound(105));
+        assert_eq!(kept, 105);
+        assert_eq!(visits[100..], [1_000, 1_001, 1_002, 1_003, 1_004]);
+        // A uniform sample has its middle near the middle.
+        let below = visits.iter().filter(|visit| **visit < 500).count();
+        assert!((30..70).contains(&below), "{below} of 100");
+        let (kept, visits) = sieved(600, 400, bound(100));
+        assert_eq!((kept, visits[50]), (100, 950));
+        let (kept, visits) = sieved(600, 10, bound(100));
+        assert_eq!((kept, visits[10]), (100, 520));
+    }
+
+    /// Samples are bounded, too, but one visit is always kept.
+    #[test]
+    fn bound_of_samples() {
+        let bound = |samples| Bound {
+            visits: 50,
+            samples,
+        };
+        assert_eq!(sieved(3, 40, bound(105)).0, 10);
+        assert_eq!(sieved(3, 40, bound(5)), (1, vec![42]));
+    }
+
+    /// The rules draw their limits as they say, and draw none where all are alike.
+    #[test]
+    fn rules() {
+        let mut durations = Histogram::new(DIGITS).unwrap();
+        for ns in 1..=1_000_u64 {
+            durations.record(ns).unwrap();
+        }
+        let from = |rule: &str| limits(&durations, Some(rule.parse().unwrap())).slow_from;
+        assert_eq!(
+            ["p99", "p50.1", "3x", "700ns"].map(from),
+            [990, 501, 1_500, 700]
+        );
+        assert_eq!(limits(&durations, None).slow_from, 990);
+        let mut alike = Histogram::new(DIGITS).unwrap();
+        alike.record_n(70, 500).unwrap();
+        assert_eq!(limits(&alike, None).slow_from, i64::MAX);
+    }
+}

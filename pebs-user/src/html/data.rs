@@ -1,0 +1,394 @@
+//! What the page is drawn from: columns of numbers, as JSON.
+//!
+//! Times are ns on the trace clock, those of parts of a visit since its begin. Numbers of items are text,
+//! as they have more digits than JavaScript's. Names of the target are escaped where they would reorder or
+//! hide the text around them.
+
+use std::cmp::Reverse;
+
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+use crate::analysis::report::LossVisits;
+use crate::export::error::ExportError;
+use crate::export::load::{self, Functions, Probes, Sample, Visit, Weight, arg_text};
+use crate::export::select::{Chosen, VisitSet};
+use crate::store::reader::Trace;
+use crate::store::schema::visit_flag;
+use crate::terminal::shown;
+
+/// Samples and waits that are drawn in time lines, at most: of the slowest visits first.
+const TIME_LINE_PARTS: u64 = 300_000;
+
+/// Bars of a histogram for each factor of ten.
+const BARS_A_DECADE: f64 = 10.0;
+
+/// Everything.
+#[derive(Debug, Serialize)]
+pub(super) struct Page {
+    weight: String,
+    /// What means over items are of.
+    mean_weight: String,
+    unit: String,
+    is_time: bool,
+    /// Names of the argument columns.
+    args: Vec<String>,
+    flags: Vec<&'static str>,
+    probes: Vec<ProbeData>,
+    parts: Vec<PartName>,
+    visits: Columns,
+    /// Weights of parts in visits.
+    sums: Sums,
+    /// Time lines.
+    runs: Runs,
+    /// Visits that have a time line.
+    with_time_line: usize,
+    losses: Vec<LossData>,
+}
+
+/// A probe, and the durations of all its visits that are whole.
+#[derive(Debug, Serialize)]
+struct ProbeData {
+    label: String,
+    slow_from: Option<i64>,
+    typical_up_to: i64,
+    visits: u64,
+    p50: u64,
+    p99: u64,
+    max: u64,
+    /// Begin and end of a bar, and visits in it.
+    bars: Vec<(f64, f64, u64)>,
+}
+
+/// A function on the CPU, or one off it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+struct PartName {
+    name: String,
+    module: String,
+    kernel: bool,
+    /// State of a wait.
+    state: Option<String>,
+}
+
+/// A row a visit, by begin.
+#[derive(Debug, Default, Serialize)]
+struct Columns {
+    id: Vec<u64>,
+    item: Vec<String>,
+    probe: Vec<usize>,
+    tid: Vec<u32>,
+    begin: Vec<i64>,
+    duration: Vec<Option<i64>>,
+    oncpu: Vec<Option<i64>>,
+    samples: Vec<u32>,
+    flags: Vec<u32>,
+    slow: Vec<u8>,
+    /// Whether statistics include it.
+    counted: Vec<u8>,
+    args: Vec<Vec<Option<String>>>,
+}
+
+/// Parts `at[i]..at[i + 1]` are those of visit i.
+#[derive(Debug, Default, Serialize)]
+struct Sums {
+    at: Vec<usize>,
+    part: Vec<usize>,
+    weight: Vec<f64>,
+    /// What the samples stand for.
+    counted: Vec<f64>,
+    samples: Vec<u32>,
+}
+
+/// Parts of a visit over time: `at` as in [`Sums`].
+#[derive(Debug, Default, Serialize)]
+struct Runs {
+    at: Vec<usize>,
+    begin: Vec<i64>,
+    ns: Vec<i64>,
+    part: Vec<usize>,
+}
+
+#[derive(Debug, Serialize)]
+struct LossData {
+    begin: i64,
+    end: i64,
+    reason: String,
+}
+
+/// Numbers of the parts met.
+struct Parts<'a> {
+    functions: &'a Functions,
+    names: Vec<PartName>,
+    numbers: FxHashMap<(Option<u32>, Option<String>), usize>,
+}
+
+impl Parts<'_> {
+    fn number(&mut self, function: Option<u32>, state: Option<&str>) -> usize {
+        let key = (function, state.map(str::to_owned));
+        if let Some(number) = self.numbers.get(&key) {
+            return *number;
+        }
+        let known = function.and_then(|id| self.functions.get(id));
+        let label = function.map(|id| self.functions.label(id));
+        let module = known.and_then(|it| it.module.as_deref()).unwrap_or("");
+        self.names.push(PartName {
+            name: shown(label.as_deref().unwrap_or("[unknown]")).into_owned(),
+            module: shown(load::base_name(module)).into_owned(),
+            kernel: known.is_some_and(|it| it.kernel),
+            state: state.map(str::to_owned),
+        });
+        self.numbers.insert(key, self.names.len() - 1);
+        self.names.len() - 1
+    }
+}
+
+/// A part within a visit.
+#[derive(Clone, Copy, Default)]
+struct PartSum {
+    weight: f64,
+    counted: f64,
+    /// Or waits.
+    samples: u32,
+}
+
+/// Parts of a visit being gathered.
+#[derive(Default)]
+struct Draft {
+    sums: FxHashMap<usize, PartSum>,
+    samples: Vec<(i64, usize)>,
+    waits: Vec<(i64, i64, usize)>,
+}
+
+/// Reads what the page shows.
+pub(super) fn read(
+    trace: &Trace,
+    chosen: &Chosen,
+    losses: LossVisits,
+) -> Result<Page, ExportError> {
+    let weight = Weight::of(&trace.info);
+    let labels = Probes::of(&trace.info);
+    let functions = Functions::read(trace)?;
+    let mut visits = Vec::new();
+    load::visits(trace, &chosen.visits, |visit| visits.push(visit))?;
+    visits.sort_by_key(|visit| (visit.begin_ns, visit.visit_id));
+    let mut parts = Parts {
+        functions: &functions,
+        names: Vec::new(),
+        numbers: FxHashMap::default(),
+    };
+    let (with_time_line, lines) = time_lines(&visits);
+    let mut drafts = drafts(trace, chosen, weight, &lines, &mut parts)?;
+    let (mut sums, mut runs) = (Sums::default(), Runs::default());
+    for visit in &visits {
+        let draft = drafts.remove(&visit.visit_id).unwrap_or_default();
+        sums.add(&draft);
+        runs.add(visit, draft);
+    }
+    sums.at.push(sums.part.len());
+    runs.at.push(runs.part.len());
+    let probes: Vec<u16> = trace.info.probes.iter().map(|probe| probe.id.0).collect();
+    let columns = trace.info.columns.iter();
+    Ok(Page {
+        weight: weight.words(),
+        mean_weight: weight.mean_words(),
+        unit: weight.unit().to_owned(),
+        is_time: weight.is_time(),
+        args: columns.map(|it| shown(&it.name).into_owned()).collect(),
+        flags: visit_flag::NAMES.to_vec(),
+        probes: probes
+            .iter()
+            .map(|probe| ProbeData::of(chosen, *probe, &labels))
+            .collect(),
+        parts: parts.names,
+        visits: Columns::of(&visits, chosen, &probes, losses),
+        sums,
+        runs,
+        with_time_line,
+        losses: loss_ranges(trace)?,
+    })
+}
+
+/// Visits that get a time line: the longest first, as long as their parts are not too many.
+fn time_lines(visits: &[Visit]) -> (usize, VisitSet) {
+    let mut order: Vec<&Visit> = visits.iter().collect();
+    order.sort_by_key(|visit| Reverse((visit.duration_ns, visit.visit_id)));
+    let (mut set, mut number, mut parts) = (VisitSet::default(), 0, 0);
+    for visit in order {
+        parts += u64::from(visit.samples) + u64::from(visit.switches.unwrap_or(0));
+        if parts > TIME_LINE_PARTS {
+            break;
+        }
+        set.insert(visit.visit_id);
+        number += 1;
+    }
+    (number, set)
+}
+
+fn drafts(
+    trace: &Trace,
+    chosen: &Chosen,
+    weight: Weight<'_>,
+    lines: &VisitSet,
+    parts: &mut Parts<'_>,
+) -> Result<FxHashMap<u64, Draft>, ExportError> {
+    let mut drafts: FxHashMap<u64, Draft> = FxHashMap::default();
+    load::functions(trace, &chosen.visits, |row| {
+        if let Some((weight, counted)) = weight.get(&row).zip(weight.events(&row)) {
+            let part = parts.number(Some(row.function), None);
+            let sums = &mut drafts.entry(row.visit_id).or_default().sums;
+            let sum = PartSum {
+                weight,
+                counted,
+                samples: row.samples,
+            };
+            sums.insert(part, sum);
+        }
+    })?;
+    load::waits(trace, &chosen.visits, |wait| {
+        let part = parts.number(wait.function, Some(&wait.state));
+        let draft = drafts.entry(wait.visit_id).or_default();
+        if weight.is_time() {
+            let sum = draft.sums.entry(part).or_default();
+            sum.weight += wait.ns() as f64;
+            sum.counted = sum.weight;
+            sum.samples += 1;
+        }
+        if lines.contains(wait.visit_id) {
+            draft.waits.push((wait.begin_ns, wait.ns(), part));
+        }
+    })?;
+    load::samples(trace, lines, weight.event(), |sample: Sample| {
+        let part = parts.number(Some(sample.function), None);
+        let draft = drafts.entry(sample.visit_id).or_default();
+        draft.samples.push((sample.time_ns, part));
+    })?;
+    Ok(drafts)
+}
+
+impl ProbeData {
+    fn of(chosen: &Chosen, probe: u16, labels: &Probes) -> Self {
+        let limits = chosen.limits.get(&probe);
+        let durations = chosen.durations.get(&probe);
+        let at = |share: f64| durations.map_or(0, |it| it.value_at_quantile(share).min(it.max()));
+        let mut bars: Vec<(f64, f64, u64)> = Vec::new();
+        for step in durations.iter().flat_map(|it| it.iter_recorded()) {
+            let place = (step.value_iterated_to().max(1) as f64).log10() * BARS_A_DECADE;
+            let from = 10_f64.powf(place.floor() / BARS_A_DECADE);
+            let to = 10_f64.powf((place.floor() + 1.0) / BARS_A_DECADE);
+            match bars.last_mut() {
+                // The same computation: equal to the last bit.
+                Some(bar) if bar.0.total_cmp(&from).is_eq() => bar.2 += step.count_at_value(),
+                _ => bars.push((from, to, step.count_at_value())),
+            }
+        }
+        let slow_from = limits.map(|limits| limits.slow_from);
+        Self {
+            label: shown(&labels.label(probe)).into_owned(),
+            slow_from: slow_from.filter(|from| *from < i64::MAX),
+            typical_up_to: limits.map_or(0, |limits| limits.typical_up_to),
+            visits: durations.map_or(0, |durations| durations.len()),
+            p50: at(0.5),
+            p99: at(0.99),
+            max: durations.map_or(0, |durations| durations.max()),
+            bars,
+        }
+    }
+}
+
+impl Columns {
+    fn of(visits: &[Visit], chosen: &Chosen, probes: &[u16], losses: LossVisits) -> Self {
+        let mut columns = Self::default();
+        for visit in visits {
+            let limits = chosen.limits.get(&visit.probe);
+            let slow = limits
+                .zip(visit.duration_ns)
+                .is_some_and(|(limits, ns)| ns >= limits.slow_from);
+            let lossy = visit.flags & visit_flag::LOSS != 0 && losses == LossVisits::LeaveOut;
+            let counted = visit.duration_ns.is_some() && !lossy;
+            let text = |value: &Option<_>| {
+                let value = value.as_ref().map(arg_text);
+                value.map(|value| shown(&value).into_owned())
+            };
+            let probe = probes.iter().position(|probe| *probe == visit.probe);
+            columns.id.push(visit.visit_id);
+            columns.item.push(visit.item_id.to_string());
+            columns.probe.push(probe.unwrap_or(0));
+            columns.tid.push(visit.tid);
+            columns.begin.push(visit.begin_ns);
+            columns.duration.push(visit.duration_ns);
+            columns.oncpu.push(visit.oncpu_ns);
+            columns.samples.push(visit.samples);
+            columns.flags.push(visit.flags);
+            columns.slow.push(u8::from(slow && counted));
+            columns.counted.push(u8::from(counted));
+            columns.args.push(visit.args.iter().map(text).collect());
+        }
+        columns
+    }
+}
+
+impl Sums {
+    fn add(&mut self, draft: &Draft) {
+        self.at.push(self.part.len());
+        let mut sums: Vec<_> = draft.sums.iter().collect();
+        sums.sort_unstable_by_key(|(part, _)| **part);
+        for (part, sum) in sums {
+            self.part.push(*part);
+            // Tenths of a ns are beyond what is known.
+            self.weight.push(sum.weight.round());
+            self.counted.push(sum.counted.round());
+            self.samples.push(sum.samples);
+        }
+    }
+}
+
+impl Runs {
+    /// Adds a visit's time line. Where the function changes between two samples is unknown: half way.
+    fn add(&mut self, visit: &Visit, draft: Draft) {
+        self.at.push(self.part.len());
+        let Draft {
+            mut samples, waits, ..
+        } = draft;
+        samples.sort_unstable();
+        let last = samples.last().map_or(visit.begin_ns, |last| last.0);
+        let end = visit.end_ns.unwrap_or(last).max(last);
+        let (mut from, mut rest) = (visit.begin_ns, samples.as_slice());
+        while let Some((time, part)) = rest.first().copied() {
+            let same = rest.iter().take_while(|sample| sample.1 == part).count();
+            let until = match rest.get(same) {
+                Some((next, _)) => {
+                    let before = rest[same - 1].0;
+                    before.midpoint(*next)
+                }
+                None => end,
+            };
+            debug_assert!(time <= until, "samples are sorted");
+            self.push(visit, (from, until.saturating_sub(from), part));
+            (from, rest) = (until, &rest[same..]);
+        }
+        for wait in waits {
+            self.push(visit, wait);
+        }
+    }
+
+    fn push(&mut self, visit: &Visit, (begin, ns, part): (i64, i64, usize)) {
+        self.begin.push(begin.saturating_sub(visit.begin_ns));
+        self.ns.push(ns.max(0));
+        self.part.push(part);
+    }
+}
+
+fn loss_ranges(trace: &Trace) -> Result<Vec<LossData>, ExportError> {
+    let mut losses = Vec::new();
+    load::losses(trace, |begin, end, reason| {
+        // So many that more could not be told apart.
+        if losses.len() < 2_000 {
+            losses.push(LossData {
+                begin,
+                end,
+                reason: reason.to_owned(),
+            });
+        }
+    })?;
+    Ok(losses)
+}

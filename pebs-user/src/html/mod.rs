@@ -1,0 +1,125 @@
+//! A trace as one self-contained page: no other file, no network, no server.
+//!
+//! The page holds [`MOST_VISITS`] visits, of a larger trace the slow ones and a uniform sample, and says
+//! so; its histogram is of all visits. What it draws is in `data`, how it draws in `assets/page.js`, with
+//! uPlot (MIT, licence beside it) for the latency over time.
+//!
+//! What the target named is hostile until shown: markup is escaped by askama, data are JSON without `<`,
+//! the script sets text only, and the page forbids itself to load anything.
+
+mod data;
+
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, Write};
+
+use askama::Template;
+
+use crate::analysis::baseline::Rule;
+use crate::analysis::report::{LossVisits, ReportOptions, build, text};
+use crate::export::error::ExportError;
+use crate::export::select::{Account, Bound, Request, Selection, choose};
+use crate::store::reader::Trace;
+
+/// Visits that a page shows at most.
+pub const MOST_VISITS: usize = 10_000;
+
+/// The page. Scripts and styles are trusted, nothing else is.
+#[derive(Template)]
+#[template(path = "trace.html")]
+struct View<'a> {
+    trace: String,
+    tool: &'a str,
+    event: String,
+    shows: String,
+    style: [&'static str; 2],
+    script: [&'static str; 2],
+    licence: &'static str,
+    data: String,
+    report: String,
+}
+
+/// Writes the page of a trace, and says in one line what it shows.
+///
+/// `slow` is the rule by which items are slow at first; `None`: that of the report.
+///
+/// # Errors
+/// If the trace can't be read, has no visits, or `out` fails.
+pub fn write(
+    trace: &Trace,
+    slow: Option<Rule>,
+    losses: LossVisits,
+    out: &mut dyn Write,
+) -> Result<String, ExportError> {
+    let request = Request {
+        selection: Selection::All,
+        slow,
+        losses,
+        // They are shown, but not counted.
+        lossy: true,
+        open: true,
+        bound: Some(Bound {
+            visits: MOST_VISITS,
+            samples: u64::MAX,
+        }),
+    };
+    let chosen = choose(trace, &request)?;
+    let data = data::read(trace, &chosen, losses)?;
+    let options = ReportOptions {
+        losses,
+        ..ReportOptions::default()
+    };
+    let report = match build(trace, &options) {
+        Ok(report) => text::render(&report),
+        Err(error) => format!("no report: {error}"),
+    };
+    let shows = shows(&chosen.account);
+    let events: Vec<&str> = trace
+        .info
+        .events
+        .iter()
+        .map(|it| it.name.as_str())
+        .collect();
+    let view = View {
+        trace: trace.dir.display().to_string(),
+        tool: &trace.info.tool_version,
+        event: events.join(", "),
+        shows: shows.clone(),
+        style: [
+            include_str!("assets/uPlot.min.css"),
+            include_str!("assets/page.css"),
+        ],
+        script: [
+            include_str!("assets/uPlot.iife.min.js"),
+            include_str!("assets/page.js"),
+        ],
+        licence: include_str!("assets/uPlot.LICENSE"),
+        data: embedded(&data)?,
+        report,
+    };
+    view.write_into(out).map_err(io::Error::other)?;
+    out.flush()?;
+    Ok(shows)
+}
+
+/// JSON that can't end the element it is in: in JSON, `<` is in strings only.
+fn embedded(data: &data::Page) -> Result<String, ExportError> {
+    let json = serde_json::to_string(data).map_err(io::Error::from)?;
+    Ok(json.replace('<', "\\u003c"))
+}
+
+fn shows(account: &Account) -> String {
+    let mut shows = format!("{} visits", account.all);
+    if account.chosen < account.asked {
+        shows = format!(
+            "{} of {} visits: all slow ones, as far as they fit, and a uniform sample of the others; the \
+             histogram is of all",
+            account.chosen, account.all
+        );
+    }
+    if account.condensed > 0 {
+        shows += &format!("; of {} the details were not kept", account.condensed);
+    }
+    shows
+}

@@ -1,0 +1,276 @@
+//! Pages of made-up traces: as text, and as a browser shows them.
+
+use std::path::Path;
+use std::process::Command;
+
+use proptest::prelude::*;
+
+use super::{MOST_VISITS, write};
+use crate::analysis::report::LossVisits;
+use crate::export::select::{Request, Selection, choose};
+use crate::export::testing::{self, HOSTILE, Made, finish, info, put, small, writer};
+use crate::store::reader::Trace;
+use crate::store::schema::ArgValue;
+
+/// Names of Debian's browser.
+const BROWSERS: [&str; 2] = ["chromium-headless-shell", "chromium"];
+
+fn page(trace: &Trace) -> (String, String) {
+    let mut out = Vec::new();
+    let shows = write(trace, None, LossVisits::LeaveOut, &mut out).unwrap();
+    (String::from_utf8(out).unwrap(), shows)
+}
+
+fn data(page: &str) -> serde_json::Value {
+    let data = page.split("id=\"data\">").nth(1).unwrap();
+    serde_json::from_str(data.split("</script>").next().unwrap()).unwrap()
+}
+
+/// 20,000 visits: one in 200 is slow, and in another function.
+fn large(dir: &Path) -> Trace {
+    let info = info();
+    let mut writer = writer(dir, &info);
+    for n in 0..20_000_u64 {
+        let slow = n % 200 == 7;
+        let usual = (1, 32_000 + (n * 7_919 % 1_000) as i64, None);
+        let parts = [usual, (2, 500_000, None), (3, 90_000, Some("sleeping"))];
+        let made = Made {
+            visit: n + 1,
+            item: n + 1,
+            probe: 0,
+            tid: 101,
+            begin: n as i64 * 1_000_000,
+            flags: 0,
+            args: vec![Some(ArgValue::Str(format!("key:{n}").into())), None],
+            parts: if slow { &parts } else { &parts[..1] },
+        };
+        put(&mut writer, made);
+    }
+    finish(writer, &info)
+}
+
+/// Nothing that the target named is markup, nor ends the data; nothing is loaded from elsewhere.
+#[test]
+fn hostile_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let (page, shows) = page(&small(dir.path()));
+    assert_eq!(shows, "6 visits");
+    assert!(!page.contains(HOSTILE) && !page.contains("</script><b>"));
+    assert_eq!(page.matches("<script").count(), 3);
+    assert_eq!(page.matches("</script").count(), 3);
+    for loading in [" src=", "<link", "@import", "url(h", "fetch("] {
+        assert!(!page.contains(loading), "{loading}");
+    }
+    let data = data(&page);
+    let parts = data["parts"].as_array().unwrap();
+    let shown = crate::terminal::shown(HOSTILE);
+    assert!(parts.iter().any(|part| part["name"] == shown.as_ref()));
+    assert!(page.contains("MIT"), "uPlot's licence");
+}
+
+/// The columns say what the trace does: the lossy and the open visit are there, but not counted.
+#[test]
+fn columns() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = data(&page(&small(dir.path())).0);
+    let visits = &data["visits"];
+    assert_eq!(visits["item"].to_string(), r#"["7","7","8","9","11","12"]"#);
+    assert_eq!(visits["counted"].to_string(), "[1,1,1,1,0,0]");
+    assert_eq!(visits["duration"][5], serde_json::Value::Null);
+    // Visit 2 is 80 us in function 2, waits 70 us, and 50 us in function 3.
+    let part = |name: &str| {
+        let parts = data["parts"].as_array().unwrap();
+        let index = parts.iter().position(|part| part["name"] == name);
+        index.unwrap() as u64
+    };
+    let runs = &data["runs"];
+    let at = |i: usize| runs["at"][i].as_u64().unwrap() as usize;
+    let of_visit: Vec<(i64, i64, u64)> = (at(1)..at(2))
+        .map(|k| {
+            let number = |column: &str| runs[column][k].as_i64().unwrap();
+            (number("begin"), number("ns"), number("part") as u64)
+        })
+        .collect();
+    let hostile = part(&crate::terminal::shown(HOSTILE));
+    // The last sample of the first is at 64 us, the first of the second at 150 us.
+    assert_eq!(of_visit[0], (0, 107_000, hostile));
+    assert_eq!(of_visit[1], (107_000, 93_000, part("do_syscall_64")));
+    assert_eq!((of_visit[2].0, of_visit[2].1), (80_000, 70_000));
+}
+
+/// Of a large trace the slow visits are all there, and the page says that others are not.
+#[test]
+fn reduced() {
+    let dir = tempfile::tempdir().unwrap();
+    let (page, shows) = page(&large(dir.path()));
+    assert!(
+        shows.starts_with("10000 of 20000 visits: all slow ones"),
+        "{shows}"
+    );
+    assert!(page.contains(&shows));
+    let data = data(&page);
+    let slow = data["visits"]["slow"].as_array().unwrap();
+    assert_eq!(slow.len(), MOST_VISITS);
+    assert_eq!(slow.iter().filter(|slow| **slow == 1).count(), 100);
+    let bars = data["probes"][0]["bars"].as_array().unwrap();
+    let in_bars: u64 = bars.iter().map(|bar| bar[2].as_u64().unwrap()).sum();
+    assert_eq!(in_bars, 20_000);
+}
+
+/// A trace without visits has no page.
+#[test]
+fn empty() {
+    let dir = tempfile::tempdir().unwrap();
+    let info = info();
+    let trace = finish(writer(dir.path(), &info), &info);
+    let error = write(&trace, None, LossVisits::LeaveOut, &mut Vec::new()).unwrap_err();
+    assert!(
+        error.to_string().starts_with("no visits in trace"),
+        "{error}"
+    );
+}
+
+/// What a browser makes of the page; `None`, with the reason said, if there is no browser.
+fn browse(page: &str) -> Option<String> {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("t.html");
+    std::fs::write(&file, page).unwrap();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = BROWSERS.iter().find_map(|name| {
+        let mut files = std::env::split_paths(&path).map(|dir| dir.join(name));
+        files.find(|file| file.is_file())
+    });
+    let Some(browser) = found else {
+        eprintln!("SKIP {} is not installed", BROWSERS[0]);
+        return None;
+    };
+    let output = Command::new(browser)
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"])
+        .args(["--disable-dev-shm-usage", "--window-size=1200,900"])
+        .args(["--virtual-time-budget=20000", "--timeout=60000"])
+        .arg(format!("--user-data-dir={}", dir.path().display()))
+        .arg(format!("file://{}", file.display()))
+        .output()
+        .unwrap();
+    let dom = String::from_utf8_lossy(&output.stdout).into_owned();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(dom.contains("data-ready="), "the script failed\n{said}");
+    Some(dom)
+}
+
+/// Every figure is drawn, the slow items are selected, and what sets them apart comes first.
+#[test]
+fn browser_draws_the_figures() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(dom) = browse(&page(&large(dir.path())).0) else {
+        return;
+    };
+    let body = dom.split("<body").nth(1).unwrap();
+    assert!(body.contains("data-ready=\"10000\""));
+    assert!(
+        body.contains("data-points=\"10000\""),
+        "points of the latency"
+    );
+    assert!(body.contains("Selected: 100 slow of 10,000 visits"));
+    assert!(body.matches("class=\"hbar\"").count() >= 2, "histogram");
+    assert_eq!(
+        body.matches("class=\"column\"").count(),
+        100,
+        "stacked functions"
+    );
+    assert_eq!(body.matches("data-visit=").count(), 100, "items");
+    assert!(body.matches("class=\"run\"").count() >= 3, "time line");
+    assert_eq!(body.matches("class=\"spark\"").count(), 3, "functions");
+    let difference = body.split("id=\"difference\"").nth(1).unwrap();
+    let first = difference.split("class=\"name\">").nth(1).unwrap();
+    assert!(first.starts_with("&lt;/script&gt;&lt;b&gt;"), "{first:.60}");
+    assert!(difference.contains("+496 us"), "31 samples of 16 us");
+    let items = body.split("id=\"item-table\"").nth(1).unwrap();
+    assert!(items.contains("key:7<"), "arguments");
+    assert!(body.contains("where the time of all items goes"), "report");
+}
+
+/// A hostile name stays text in the browser, too, and small, ragged traces are drawn.
+#[test]
+fn browser_shows_hostile_names_as_text() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(dom) = browse(&page(&small(dir.path())).0) else {
+        return;
+    };
+    let body = dom.split("<body").nth(1).unwrap();
+    let shown = body.split("<script").next().unwrap();
+    assert!(!shown.contains("<b>") && !shown.contains("<!--"));
+    assert!(shown.contains("&lt;/script&gt;&lt;b&gt;"));
+    assert!(shown.contains("Loss: dropped_ring_full"));
+}
+
+/// Selecting by keyboard and by mouse: a range typed, a row chosen by arrow keys, a drag over the histogram.
+#[test]
+fn browser_selects() {
+    let dir = tempfile::tempdir().unwrap();
+    let user = |does: &str| {
+        let dir = dir.path().join(does.len().to_string());
+        std::fs::create_dir(&dir).unwrap();
+        let (page, _) = page(&large(&dir));
+        let script =
+            format!("<script>document.body.dataset.user = (() => {{ {does} }})();</script></body>");
+        browse(&page.replace("</body>", &script))
+    };
+    let typed = "document.getElementById('d0').value = '100us'; document.getElementById('d1').value = ''; \
+        document.querySelector('#range button[type=submit]').click(); \
+        return document.getElementById('selected').textContent;";
+    let Some(dom) = user(typed) else { return };
+    assert!(
+        dom.contains("data-user=\"Selected: 100 of 10,000 visits"),
+        "{dom:.300}"
+    );
+    let arrows = "const rows = document.querySelectorAll('#item-table tbody tr'); \
+        const press = (row, key) => row.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true })); \
+        press(rows[0], 'ArrowDown'); press(rows[1], 'ArrowDown'); \
+        return [...rows].findIndex((row) => row.getAttribute('aria-selected') === 'true') \
+        + (document.activeElement === rows[2] ? ' focused' : '');";
+    assert!(user(arrows).unwrap().contains("data-user=\"2 focused\""));
+    let drag = "const it = document.querySelector('#histogram svg'), box = it.getBoundingClientRect(); \
+        it.setPointerCapture = () => {}; \
+        const at = (type, share) => it.dispatchEvent(new PointerEvent(type, \
+        { clientX: box.left + share * box.width, clientY: box.top + 20, bubbles: true })); \
+        at('pointerdown', 0.0); at('pointermove', 0.3); at('pointerup', 0.4); \
+        return document.getElementById('selected').textContent;";
+    let dom = user(drag).unwrap();
+    assert!(
+        dom.contains("data-user=\"Selected: 9,900 of 10,000 visits"),
+        "{dom:.300}"
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    /// Whatever the times and numbers are, there are columns of one length, or an error.
+    #[test]
+    fn strange_rows(rows in testing::strange()) {
+        let dir = tempfile::tempdir().unwrap();
+        let info = info();
+        let mut writer = writer(dir.path(), &info);
+        for row in rows {
+            testing::put_strange(&mut writer, row);
+        }
+        let trace = finish(writer, &info);
+        let request = Request {
+            selection: Selection::All,
+            slow: None,
+            losses: LossVisits::LeaveOut,
+            lossy: true,
+            open: true,
+            bound: None,
+        };
+        let chosen = choose(&trace, &request).unwrap();
+        let data = super::data::read(&trace, &chosen, LossVisits::LeaveOut).unwrap();
+        let json = serde_json::to_value(&data).unwrap();
+        let length = |table: &str, column: &str| json[table][column].as_array().unwrap().len();
+        let visits = length("visits", "id");
+        prop_assert_eq!(length("visits", "duration"), visits);
+        prop_assert_eq!(length("sums", "at"), visits + 1);
+        prop_assert_eq!(length("runs", "at"), visits + 1);
+    }
+}

@@ -1,0 +1,318 @@
+//! The second pass: records to the pipeline.
+
+use super::names::is_guest;
+use super::roles::{MarkSource, Roles, Use};
+use super::survey::{Survey, SwitchFormat, cpu, facts, switch_format};
+use crate::collect::sideband_decode::{SidebandEvent, SidebandKind};
+use crate::perf::data::reader::PerfData;
+use crate::perf::data::records::Item;
+use crate::perf::record::{Mode, RawRecord, Record as PerfRecord, What};
+use crate::perf::sample::{Malformed, Sample};
+use crate::pipeline::{Pipeline, Told};
+use crate::stream::decode::{ArgBytes, Body, Inbox as _, RawSample, Record, STATE_UNKNOWN};
+use crate::symbolize::mapping::Backing;
+use crate::units::{Cpu, Ip, KtimeNs, Pid, ProbeId, Tid, TraceNs};
+use pebs_common::record::Role;
+use perf_event_open_sys::bindings::{PERF_RECORD_MISC_EXACT_IP, PERF_RECORD_SAMPLE};
+
+/// The only probe there is.
+const PROBE: ProbeId = ProbeId(0);
+
+/// What came of the second pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fed {
+    /// Marks of threads that the recording does not know: no sample could belong to them.
+    pub unknown_threads: u64,
+}
+
+/// Feeds a recording to a pipeline whose ns 0 is `origin`.
+///
+/// Cost: as reading the file. Memory: the records of two rounds, and those of open visits.
+pub fn feed(
+    data: &PerfData,
+    survey: &Survey,
+    (roles, marks): (&Roles, &MarkSource),
+    origin: KtimeNs,
+    pipeline: &mut Pipeline,
+) -> Fed {
+    let switch = (0..data.events.len())
+        .filter(|n| roles.uses[*n] == Use::Switches)
+        .find_map(|n| switch_format(data, &survey.formats, n));
+    let mut feed = Feed {
+        data,
+        survey,
+        roles,
+        switch,
+        origin,
+        pipeline,
+        told: Told::default(),
+        marks: match marks {
+            MarkSource::Table(marks) => &marks.0,
+            MarkSource::None | MarkSource::Events { .. } => &[],
+        },
+        losses: 0,
+        newest: 0,
+        fed: Fed::default(),
+    };
+    let mut before = 0;
+    let mut records = data.records();
+    while let Some(item) = records.next_item() {
+        match item {
+            Item::Event(raw) => feed.record(raw),
+            Item::Round => {
+                feed.settle(before);
+                before = feed.newest;
+            }
+            Item::Perf { .. } => {}
+        }
+    }
+    let last_mark = feed.marks.last().map_or(0, |mark| mark.time);
+    feed.settle(feed.newest.max(last_mark).saturating_add(1));
+    feed.fed
+}
+
+struct Feed<'a> {
+    data: &'a PerfData,
+    survey: &'a Survey,
+    roles: &'a Roles,
+    switch: Option<SwitchFormat<'a>>,
+    origin: KtimeNs,
+    pipeline: &'a mut Pipeline,
+    told: Told,
+    /// Marks of a table that are not fed yet.
+    marks: &'a [super::marks::MarkRow],
+    /// Losses that were told.
+    losses: usize,
+    /// Time of the newest record.
+    newest: u64,
+    fed: Fed,
+}
+
+/// A thread at an instant.
+#[derive(Clone, Copy)]
+struct At {
+    time: u64,
+    pid: u32,
+    tid: u32,
+    cpu: Cpu,
+}
+
+impl Feed<'_> {
+    /// Lets the pipeline have everything before a time.
+    fn settle(&mut self, frontier: u64) {
+        while let Some((mark, rest)) = self.marks.split_first().filter(|(m, _)| m.time < frontier) {
+            self.marks = rest;
+            self.table_mark(mark);
+        }
+        let left = &self.survey.losses[self.losses..];
+        let due = left.partition_point(|loss| loss.begin.0 < frontier);
+        self.told.losses.extend_from_slice(&left[..due]);
+        self.losses += due;
+        self.told.frontier = KtimeNs(frontier);
+        self.pipeline.settle(&mut self.told);
+    }
+
+    fn table_mark(&mut self, mark: &super::marks::MarkRow) {
+        let pid = self.survey.pids.get(&mark.tid).copied();
+        self.fed.unknown_threads += u64::from(pid.is_none());
+        let at = At {
+            time: mark.time,
+            // A thread that was never seen is taken for a process.
+            pid: pid.unwrap_or(mark.tid),
+            tid: mark.tid,
+            cpu: Cpu::UNKNOWN,
+        };
+        self.mark(at, mark.begin, mark.id);
+    }
+
+    fn record(&mut self, raw: RawRecord<'_>) {
+        match self.survey.names.decode(raw) {
+            Ok((event, record)) => self.take(event, raw, &record),
+            Err(Malformed::Short | Malformed::LeftOver(_)) if raw.kind == PERF_RECORD_SAMPLE => {
+                self.told.decoded.entry(Cpu::UNKNOWN).or_default().malformed += 1;
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn take(&mut self, event: usize, raw: RawRecord<'_>, record: &PerfRecord<'_>) {
+        let known = record.time();
+        let time = known.unwrap_or(0);
+        if !matches!(record.what, What::Other { .. }) {
+            self.newest = self.newest.max(time);
+        }
+        let (pid, tid) = record.id.pid_tid.unwrap_or((0, 0));
+        let at = At {
+            time,
+            pid,
+            tid,
+            cpu: cpu(record.id.cpu).unwrap_or(Cpu::UNKNOWN),
+        };
+        match record.what {
+            What::Sample(sample) => self.sample(event, at, raw, &sample),
+            What::Switch { out, preempted, .. } if known.is_some() => {
+                let state = if preempted { 0 } else { STATE_UNKNOWN };
+                let ip = None;
+                self.task(
+                    at,
+                    if out {
+                        Body::SwitchOut {
+                            ip,
+                            state,
+                            preempted,
+                        }
+                    } else {
+                        Body::SwitchIn
+                    },
+                );
+            }
+            What::Exit(task) => {
+                let at = At {
+                    pid: task.pid,
+                    tid: task.tid,
+                    ..at
+                };
+                if known.is_some() {
+                    let last = task.pid == task.tid;
+                    self.task(at, Body::Exit { last });
+                }
+                self.process(at, raw, &record.what);
+            }
+            What::Mmap(_) | What::Comm { .. } | What::Fork(_) => {
+                self.process(at, raw, &record.what);
+            }
+            _ => {}
+        }
+    }
+
+    fn sample(&mut self, event: usize, at: At, raw: RawRecord<'_>, sample: &Sample<'_>) {
+        if at.time == 0 {
+            self.told.untimed += 1;
+            return;
+        }
+        match &self.roles.uses[event] {
+            Use::LeftOut => self.told.filtered += 1,
+            // Addresses of another machine, that is.
+            Use::Samples(_) if is_guest(raw) => self.told.filtered += 1,
+            Use::Samples(number) => {
+                let taken = RawSample {
+                    time: self.trace_time(at.time),
+                    ip: Ip(sample.ip.unwrap_or(0)),
+                    // Only calls are matched by their stack.
+                    sp: 0,
+                    cpu: at.cpu,
+                    event: *number,
+                    exact: raw.has(PERF_RECORD_MISC_EXACT_IP),
+                    kernel: raw.mode() == Mode::Kernel,
+                };
+                self.pipeline
+                    .inbox()
+                    .sample(Pid(at.pid), Tid(at.tid), taken);
+                self.told.decoded.entry(at.cpu).or_default().samples += 1;
+            }
+            Use::Mark { begin, id } => {
+                let id = id.as_ref().zip(sample.raw);
+                let id = id.and_then(|(field, raw)| field.number(raw));
+                self.mark(at, *begin, id);
+            }
+            Use::Switches => self.sched_switch(at, sample),
+        }
+    }
+
+    fn mark(&mut self, at: At, begin: bool, id: Option<u64>) {
+        use crate::target::probe::VisitRule;
+        let role = match (begin, self.roles.rule) {
+            (true, Some(VisitRule::UntilNext)) => Role::Next,
+            (true, _) => Role::Begin,
+            (false, _) => Role::End,
+        };
+        self.put(
+            at,
+            Body::Mark {
+                probe: PROBE,
+                role,
+                id,
+                sp: 0,
+                args: ArgBytes::default(),
+            },
+        );
+        self.told.decoded.entry(at.cpu).or_default().marks += 1;
+    }
+
+    fn sched_switch(&mut self, at: At, sample: &Sample<'_>) {
+        let switched = self.switch.as_ref().zip(sample.raw);
+        let Some(switched) = switched.and_then(|(format, raw)| format.read(raw)) else {
+            self.told.decoded.entry(at.cpu).or_default().malformed += 1;
+            return;
+        };
+        let pid_of = |tid: u32| self.survey.pids.get(&tid).copied();
+        let prev = At {
+            tid: switched.prev,
+            pid: pid_of(switched.prev).unwrap_or(at.pid),
+            ..at
+        };
+        let next = pid_of(switched.next).map(|pid| At {
+            tid: switched.next,
+            pid,
+            ..at
+        });
+        let state = switched.state;
+        let preempted = state & 0xff == 0;
+        self.task(
+            prev,
+            Body::SwitchOut {
+                ip: sample.ip.map(Ip).filter(|ip| !ip.is_kernel()),
+                state,
+                preempted,
+            },
+        );
+        if let Some(next) = next {
+            self.task(next, Body::SwitchIn);
+        }
+    }
+
+    fn task(&mut self, at: At, body: Body) {
+        self.put(at, body);
+        self.told.decoded.entry(at.cpu).or_default().tasks += 1;
+    }
+
+    fn put(&mut self, at: At, body: Body) {
+        let record = Record {
+            time: self.trace_time(at.time),
+            pid: Pid(at.pid),
+            tid: Tid(at.tid),
+            cpu: at.cpu,
+            body,
+        };
+        self.pipeline.inbox().record(record);
+    }
+
+    /// Tells of mappings, forks, execs and exits.
+    fn process(&mut self, at: At, raw: RawRecord<'_>, what: &What<'_>) {
+        if raw.mode() == Mode::Kernel && matches!(what, What::Mmap(_)) {
+            return;
+        }
+        let Some(mut what) = SidebandKind::of(what, raw.misc) else {
+            return;
+        };
+        if let SidebandKind::Mapped { mapping, .. } = &mut what
+            && let Backing::File(file) = &mut mapping.backing
+        {
+            let said = facts(
+                self.data,
+                std::os::unix::ffi::OsStrExt::as_bytes(file.path.as_os_str()),
+            );
+            file.identity = said.identity;
+            file.build_id = file.build_id.or(said.build_id);
+        }
+        self.told.sideband.push(SidebandEvent {
+            time: KtimeNs(at.time),
+            cpu: at.cpu,
+            what,
+        });
+    }
+
+    const fn trace_time(&self, time: u64) -> TraceNs {
+        TraceNs(time.wrapping_sub(self.origin.0).cast_signed())
+    }
+}

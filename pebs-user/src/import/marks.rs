@@ -1,0 +1,249 @@
+//! `marks.csv`: where items begin and end, by a table.
+//!
+//! ```text
+//! time_ns,tid,mark,item_id
+//! 2202936836000,16829,begin,1000
+//! 2202937123000,16829,end,1000
+//! ```
+//!
+//! `time_ns` is on the recording's clock, as `perf script --ns -F time` prints it, in ns; `mark` is `begin` or `end`.
+//! `item_id` may be left out, as a column or in a row. Where all marks have one, they are matched by it; else by
+//! thread. Columns may come in any order, and others are passed over.
+
+use crate::target::probe::VisitRule;
+
+/// A mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MarkRow {
+    /// ns on the recording's clock.
+    pub time: u64,
+    /// Thread.
+    pub tid: u32,
+    /// The item begins; else it ends.
+    pub begin: bool,
+    /// Item id.
+    pub id: Option<u64>,
+}
+
+/// Marks, in order of time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Marks(pub Vec<MarkRow>);
+
+impl Marks {
+    /// How they make visits.
+    #[must_use]
+    pub fn rule(&self) -> VisitRule {
+        if !self.0.is_empty() && self.0.iter().all(|mark| mark.id.is_some()) {
+            VisitRule::ById
+        } else {
+            VisitRule::ByThread
+        }
+    }
+
+    /// Whether some have an id.
+    #[must_use]
+    pub fn has_id(&self) -> bool {
+        self.0.iter().any(|mark| mark.id.is_some())
+    }
+}
+
+/// A table that makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MarksError {
+    /// The first line does not name a column that is needed.
+    #[error("no column '{missing}' in the first line: '{line}'")]
+    NoColumn {
+        /// The column.
+        missing: &'static str,
+        /// The line.
+        line: String,
+    },
+    /// A value is not what its column holds.
+    #[error("line {line}: {column} is '{value}', not {wanted}")]
+    BadValue {
+        /// Number of the line, from 1.
+        line: usize,
+        /// Column.
+        column: &'static str,
+        /// What stands there.
+        value: String,
+        /// What is wanted.
+        wanted: &'static str,
+    },
+    /// There is no row.
+    #[error("no mark in it")]
+    Empty,
+}
+
+impl MarksError {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        Some(
+            match self {
+                Self::NoColumn { .. } | Self::Empty => {
+                    "the first line is 'time_ns,tid,mark,item_id', each other one a mark: '2202936836000,16829,begin,1000'"
+                }
+                Self::BadValue { column, .. } if *column == TIME => {
+                    "times are ns on the recording's clock: 'perf script --ns -F time,tid,event' shows them in seconds"
+                }
+                Self::BadValue { .. } => "mark is begin or end; tid and item_id are whole numbers",
+            }
+            .to_owned(),
+        )
+    }
+}
+
+const TIME: &str = "time_ns";
+
+/// Which column of the file is which.
+struct Columns {
+    time: usize,
+    tid: usize,
+    mark: usize,
+    id: Option<usize>,
+}
+
+impl Columns {
+    fn read(line: &str) -> Result<Self, MarksError> {
+        let names: Vec<&str> = cells(line).collect();
+        let place = |wanted: &str| {
+            names
+                .iter()
+                .position(|name| name.eq_ignore_ascii_case(wanted))
+        };
+        let needed = |missing: &'static str| {
+            place(missing).ok_or_else(|| MarksError::NoColumn {
+                missing,
+                line: line.chars().take(80).collect(),
+            })
+        };
+        Ok(Self {
+            time: needed(TIME)?,
+            tid: needed("tid")?,
+            mark: needed("mark")?,
+            id: place("item_id"),
+        })
+    }
+
+    fn row(&self, number: usize, line: &str) -> Result<MarkRow, MarksError> {
+        let cell = |column: usize| cells(line).nth(column).unwrap_or_default();
+        let bad = |column, place, wanted| MarksError::BadValue {
+            line: number,
+            column,
+            value: cell(place).chars().take(40).collect(),
+            wanted,
+        };
+        let id = self.id.map(cell).filter(|text| !text.is_empty());
+        let id = id.map(|text| text.parse().ok().or_else(|| signed(text)));
+        Ok(MarkRow {
+            time: cell(self.time)
+                .parse()
+                .map_err(|_| bad(TIME, self.time, "a number of ns"))?,
+            tid: cell(self.tid)
+                .parse()
+                .map_err(|_| bad("tid", self.tid, "a thread id"))?,
+            begin: match cell(self.mark) {
+                "begin" => true,
+                "end" => false,
+                _ => return Err(bad("mark", self.mark, "begin or end")),
+            },
+            id: match (id, self.id) {
+                (Some(None), Some(place)) => return Err(bad("item_id", place, "a number")),
+                (id, _) => id.flatten(),
+            },
+        })
+    }
+}
+
+/// A negative id is kept as the 64 bits that it is.
+fn signed(text: &str) -> Option<u64> {
+    text.parse::<i64>().ok().map(i64::cast_unsigned)
+}
+
+fn cells(line: &str) -> impl Iterator<Item = &str> {
+    line.split(',').map(|cell| cell.trim().trim_matches('"'))
+}
+
+/// Reads a table.
+///
+/// # Errors
+/// If a column is missing or a value makes no sense. Nothing is left out silently.
+pub fn parse(text: &str) -> Result<Marks, MarksError> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut lines = (1..).zip(text.lines());
+    let mut lines = lines.by_ref().filter(|(_, line)| !line.trim().is_empty());
+    let (_, first) = lines.next().ok_or(MarksError::Empty)?;
+    let columns = Columns::read(first)?;
+    let rows: Result<Vec<MarkRow>, MarksError> = lines
+        .map(|(number, line)| columns.row(number, line))
+        .collect();
+    let mut rows = rows?;
+    if rows.is_empty() {
+        return Err(MarksError::Empty);
+    }
+    rows.sort_by_key(|mark| mark.time);
+    Ok(Marks(rows))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mark(time: u64, begin: bool, id: Option<u64>) -> MarkRow {
+        MarkRow {
+            time,
+            tid: 7,
+            begin,
+            id,
+        }
+    }
+
+    /// Columns in any order, others between them, ids where there are any; rows come out by time.
+    #[test]
+    fn tables() {
+        let text =
+            "mark, tid, note, TIME_NS, item_id\r\nend,7,x,20,-1\r\n\r\n\"begin\",7,y,10,5\r\n";
+        let marks = parse(text).unwrap();
+        let expected = [mark(10, true, Some(5)), mark(20, false, Some(u64::MAX))];
+        assert_eq!(marks.0, expected);
+        assert_eq!(marks.rule(), VisitRule::ById);
+        let plain = parse("time_ns,tid,mark\n10,7,begin\n").unwrap();
+        assert_eq!(plain.0, [mark(10, true, None)]);
+        assert_eq!((plain.rule(), plain.has_id()), (VisitRule::ByThread, false));
+    }
+
+    /// What makes no sense is said with its place, and with a hint.
+    #[test]
+    fn faults() {
+        let cases = [
+            ("", "no mark in it"),
+            ("time_ns,tid,mark\n", "no mark in it"),
+            (
+                "ts,tid,mark\n1,2,begin\n",
+                "no column 'time_ns' in the first line: 'ts,tid,mark'",
+            ),
+            (
+                "time_ns,tid,mark\n1,2,start\n",
+                "line 2: mark is 'start', not begin or end",
+            ),
+            (
+                "time_ns,tid,mark\n1.5,2,end\n",
+                "line 2: time_ns is '1.5', not a number of ns",
+            ),
+            (
+                "time_ns,tid,mark\n1,,end\n",
+                "line 2: tid is '', not a thread id",
+            ),
+            (
+                "time_ns,tid,mark,item_id\n1,2,end,a\n",
+                "line 2: item_id is 'a', not a number",
+            ),
+        ];
+        for (text, expected) in cases {
+            let error = parse(text).unwrap_err();
+            assert_eq!(error.to_string(), expected);
+            assert!(error.hint().is_some());
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! From a `perf.data` to the pipeline: which records are samples, marks and switches, in which order, and what was lost.
+//!
+//! ```text
+//! pass 1  Survey:  what there is: counts, times, threads, ranges without full data
+//!         Roles:   which event is for what; where items begin and end
+//! pass 2  Feed:    records -> inbox, round by round -> the pipeline of live recordings
+//! ```
+//!
+//! Invariant: every sample in the file is a sample, a mark or a switch of the trace, or booked.
+//!
+//! The frontier is perf's own: it writes what it found in all rings, then `FINISHED_ROUND`. A ring that was read early in
+//! a round may hold records older than some that were read late in it; but none that is older than the newest of the
+//! round before. Source: `ordered_events__flush()`, tools/perf/util/ordered-events.c.
+
+pub mod error;
+mod feed;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
+mod info;
+pub mod marks;
+mod names;
+mod roles;
+mod survey;
+
+pub use feed::{Fed, feed};
+pub use info::run_info;
+pub use names::EventNames;
+pub use roles::{MarkSource, Roles, Use, roles};
+pub use survey::{Counts, Survey, check_span, kernel_build_id, survey};

@@ -1,0 +1,225 @@
+//! What each event of a recording is used for.
+
+use super::error::ImportError;
+use super::marks::Marks;
+use super::survey::{Survey, switch_format};
+use crate::perf::data::format::Field;
+use crate::perf::data::reader::PerfData;
+use crate::target::probe::VisitRule;
+use crate::units::EventId;
+
+/// Where items begin and end.
+#[derive(Clone, Debug, Default)]
+pub enum MarkSource {
+    /// Nobody says.
+    #[default]
+    None,
+    /// At samples of events.
+    Events {
+        /// Where they begin.
+        begin: String,
+        /// Where they end; `None`: where the next begins.
+        end: Option<String>,
+        /// Field with the item id.
+        id: Option<String>,
+    },
+    /// As a table says.
+    Table(Marks),
+}
+
+/// What an event's samples are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// Samples of the trace.
+    Samples(EventId),
+    /// Marks.
+    Mark {
+        /// Where items begin, not where they end.
+        begin: bool,
+        /// Where the item id is.
+        id: Option<Field>,
+    },
+    /// Changes of threads on CPUs.
+    Switches,
+    /// Left out by `--event`.
+    LeftOut,
+}
+
+/// What all events are used for.
+#[derive(Clone, Debug, Default)]
+pub struct Roles {
+    /// By event.
+    pub uses: Vec<Use>,
+    /// How marks make visits; `None`: there are none.
+    pub rule: Option<VisitRule>,
+    /// Marks carry an id.
+    pub has_id: bool,
+    /// Time off the CPU is recorded.
+    pub switches: bool,
+}
+
+impl Roles {
+    /// The events that are samples, by their number in the trace: their index in the file.
+    pub fn sampled(&self) -> impl Iterator<Item = usize> + '_ {
+        let uses = self.uses.iter().enumerate();
+        uses.filter_map(|(n, used)| matches!(used, Use::Samples(_)).then_some(n))
+    }
+}
+
+/// Decides what each event is used for. `wanted`: names of those that are samples; empty: all that are nothing else.
+///
+/// # Errors
+/// If something named is not there, or there is nothing to be sampled.
+pub fn roles(
+    data: &PerfData,
+    survey: &Survey,
+    marks: &MarkSource,
+    wanted: &[String],
+) -> Result<Roles, ImportError> {
+    let lookup = Lookup { data, survey };
+    let mut uses: Vec<Option<Use>> = vec![None; data.events.len()];
+    let (mut rule, mut has_id) = (None, false);
+    match marks {
+        MarkSource::None => {}
+        MarkSource::Table(table) => {
+            rule = Some(table.rule());
+            has_id = table.has_id();
+        }
+        MarkSource::Events { begin, end, id } => {
+            let begins = lookup.events(begin)?;
+            let mut ends_have_id = id.is_some();
+            for &n in &begins {
+                let id = id.as_ref().map(|id| lookup.field(n, id)).transpose()?;
+                uses[n] = Some(Use::Mark { begin: true, id });
+            }
+            for n in end
+                .iter()
+                .map(|end| lookup.events(end))
+                .collect::<Result<Vec<_>, _>>()?
+                .concat()
+            {
+                let id = id.as_ref().and_then(|id| lookup.field(n, id).ok());
+                ends_have_id &= id.is_some();
+                uses[n] = Some(Use::Mark { begin: false, id });
+            }
+            has_id = id.is_some();
+            rule = Some(match end {
+                None => VisitRule::UntilNext,
+                Some(_) if ends_have_id => VisitRule::ById,
+                Some(_) => VisitRule::ByThread,
+            });
+        }
+    }
+    for name in wanted {
+        for n in lookup.events(name)? {
+            // Numbered below.
+            uses[n].get_or_insert(Use::Samples(EventId(0)));
+        }
+    }
+    let from_tracepoint = survey.switches == 0 && survey.switches_are_whole();
+    let mut used_switches = false;
+    for (n, used) in uses
+        .iter_mut()
+        .enumerate()
+        .filter(|(_, used)| used.is_none())
+    {
+        let is_switch = from_tracepoint && switch_format(data, &survey.formats, n).is_some();
+        used_switches |= is_switch;
+        *used = Some(match (is_switch, wanted.is_empty()) {
+            (true, _) => Use::Switches,
+            (false, true) => Use::Samples(EventId(0)),
+            (false, false) => Use::LeftOut,
+        });
+    }
+    let mut uses: Vec<Use> = uses.into_iter().flatten().collect();
+    number(data, survey, &mut uses)?;
+    Ok(Roles {
+        uses,
+        rule,
+        has_id,
+        switches: survey.switches > 0 || used_switches,
+    })
+}
+
+/// Numbers the events that are samples. Those that only carry other records are none.
+fn number(data: &PerfData, survey: &Survey, uses: &mut [Use]) -> Result<(), ImportError> {
+    let mut next = 0;
+    for (n, used) in uses.iter_mut().enumerate() {
+        if let Use::Samples(number) = used {
+            if data.events[n].attr.is_dummy() && survey.counts[n].samples == 0 {
+                *used = Use::LeftOut;
+                continue;
+            }
+            *number = EventId(next as u8);
+            next += 1;
+        }
+    }
+    let path = data.path().to_owned();
+    match next {
+        0 => Err(ImportError::NothingLeft { path }),
+        1..=256 => Ok(()),
+        events => Err(ImportError::TooManyEvents { path, events }),
+    }
+}
+
+struct Lookup<'a> {
+    data: &'a PerfData,
+    survey: &'a Survey,
+}
+
+impl Lookup<'_> {
+    /// The events of a name: in full, or without what comes before its last colon or behind it.
+    fn events(&self, wanted: &str) -> Result<Vec<usize>, ImportError> {
+        let names = self.survey.names.names();
+        let found = |fits: &dyn Fn(&str) -> bool| -> Vec<usize> {
+            let all = names.iter().enumerate();
+            all.filter_map(|(n, name)| fits(name).then_some(n))
+                .collect()
+        };
+        let exact = found(&|name| name == wanted);
+        if !exact.is_empty() {
+            return Ok(exact);
+        }
+        let parts = |name: &str| {
+            name.rsplit_once(':')
+                .is_some_and(|(before, behind)| before == wanted || behind == wanted)
+        };
+        let similar = found(&parts);
+        let (path, wanted) = (self.data.path().to_owned(), wanted.to_owned());
+        let mut known: Vec<String> = similar.iter().map(|n| names[*n].clone()).collect();
+        known.sort();
+        known.dedup();
+        match known.len() {
+            0 => Err(ImportError::NoEvent {
+                path,
+                wanted,
+                known: names.to_vec(),
+            }),
+            1 => Ok(similar),
+            _ => Err(ImportError::Ambiguous {
+                path,
+                wanted,
+                known,
+            }),
+        }
+    }
+
+    /// A number in an event's raw bytes.
+    fn field(&self, event: usize, name: &str) -> Result<Field, ImportError> {
+        let attr = &self.data.events[event].attr;
+        let format = self.survey.formats.get(attr.config);
+        let format = format.filter(|_| attr.is_tracepoint());
+        let (event, field) = (self.survey.names.names()[event].clone(), name.to_owned());
+        let Some(format) = format else {
+            return Err(ImportError::NoFormat { event, field });
+        };
+        match format.field(name).filter(|field| field.is_number()) {
+            Some(field) => Ok(field.clone()),
+            None => Err(ImportError::NoField {
+                event,
+                field,
+                known: format.numbers().map(str::to_owned).collect(),
+            }),
+        }
+    }
+}

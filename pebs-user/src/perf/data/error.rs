@@ -1,0 +1,89 @@
+//! Why a `perf.data` can't be read.
+
+use std::io;
+
+/// A `perf.data` that can't be read at all.
+#[derive(Debug, thiserror::Error)]
+pub enum DataError {
+    /// It can't be opened or read.
+    #[error("cannot read {path}")]
+    Read {
+        /// The file.
+        path: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// It is a directory, as `perf record --threads` makes.
+    #[error("cannot read {path}: it is a directory")]
+    Directory {
+        /// The directory.
+        path: String,
+    },
+    /// It is a pipe or a device.
+    #[error("cannot read {path}: it is no regular file")]
+    NotRegular {
+        /// The file.
+        path: String,
+    },
+    /// It begins otherwise.
+    #[error("{path} is no perf.data: it begins with {begin}")]
+    NotPerfData {
+        /// The file.
+        path: String,
+        /// Its first bytes.
+        begin: String,
+    },
+    /// It was recorded on a machine with the other byte order.
+    #[error("{path} was recorded on a machine with the other byte order")]
+    ByteOrder {
+        /// The file.
+        path: String,
+    },
+    /// Another architecture.
+    #[error("{path} was recorded on {arch}, and this pebs-trace knows {known}")]
+    Architecture {
+        /// The file.
+        path: String,
+        /// Its architecture.
+        arch: String,
+        /// Ours.
+        known: &'static str,
+    },
+    /// A part that all else hangs on makes no sense.
+    #[error("{path} is damaged: {what}")]
+    Damaged {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        what: String,
+    },
+}
+
+impl DataError {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::Read { source, .. } => match source.kind() {
+                io::ErrorKind::NotFound => "give the file that 'perf record -o FILE' wrote".to_owned(),
+                io::ErrorKind::PermissionDenied => {
+                    "perf lets only its user read what it wrote: 'sudo chmod a+r FILE'".to_owned()
+                }
+                _ => return None,
+            },
+            Self::Directory { .. } => "record without 'perf record --threads': that makes one file".to_owned(),
+            Self::NotRegular { .. } => {
+                "write the stream to a file first: 'perf record -o - ... > perf.data' makes one that can be imported"
+                    .to_owned()
+            }
+            Self::NotPerfData { .. } => "give the file that 'perf record -o FILE' wrote".to_owned(),
+            Self::ByteOrder { .. } | Self::Architecture { .. } => {
+                "import it with pebs-trace on a machine of that architecture, and copy the trace".to_owned()
+            }
+            Self::Damaged { .. } => {
+                "copy the file again; 'perf report --header-only -i FILE' says whether perf can read it".to_owned()
+            }
+        })
+    }
+}

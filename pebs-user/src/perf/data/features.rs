@@ -1,0 +1,172 @@
+//! What a `perf.data` says of the machine and the run.
+
+use std::collections::HashMap;
+
+use super::attr::{Attr, Event};
+use crate::perf::bytes::Bytes;
+use crate::symbolize::mapping::BuildId;
+
+/// Feature sections that are used. Source: `HEADER_*`, tools/perf/util/header.h.
+pub(super) mod feature {
+    pub const TRACING_DATA: u64 = 1;
+    pub const BUILD_ID: u64 = 2;
+    pub const HOSTNAME: u64 = 3;
+    pub const OSRELEASE: u64 = 4;
+    pub const VERSION: u64 = 5;
+    pub const ARCH: u64 = 6;
+    pub const NRCPUS: u64 = 7;
+    pub const CPUDESC: u64 = 8;
+    pub const EVENT_DESC: u64 = 12;
+    pub const CLOCK_DATA: u64 = 29;
+    /// Bits there can be.
+    pub const ALL: u64 = 256;
+}
+
+/// `PERF_RECORD_MISC_BUILD_ID_SIZE` in the header of a build id: byte 20 is its length.
+const BUILD_ID_SIZE: u16 = 1 << 15;
+
+/// Bytes of a build id's record before the path: pid, id and padding.
+const BUILD_ID_HEAD: usize = 28;
+
+/// Facts about the machine and the run; what the file does not say is `None`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Features {
+    /// Host name.
+    pub hostname: Option<String>,
+    /// Kernel release.
+    pub release: Option<String>,
+    /// Version of perf.
+    pub version: Option<String>,
+    /// Architecture, as `uname -m` says it.
+    pub arch: Option<String>,
+    /// CPUs online.
+    pub cpus: Option<u32>,
+    /// CPU model.
+    pub cpu: Option<String>,
+    /// Build ids by path.
+    pub build_ids: HashMap<Vec<u8>, BuildId>,
+    /// The recording's clock and the time of day at one instant.
+    pub clock: Option<ClockData>,
+    /// Formats of tracepoints and more; see [`super::tracing`].
+    pub tracing: Vec<u8>,
+}
+
+/// One instant on two clocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockData {
+    /// `CLOCK_*`.
+    pub clock: i32,
+    /// Time of day, ns since 1970.
+    pub wall_ns: u64,
+    /// ns on the clock.
+    pub clock_ns: u64,
+}
+
+impl Features {
+    /// Takes in one feature section; those that are not used or make no sense are passed over.
+    pub(super) fn take(&mut self, feature: u64, section: &[u8], events: &mut [Event]) {
+        let mut bytes = Bytes(section);
+        match feature {
+            feature::TRACING_DATA => self.tracing = section.to_vec(),
+            feature::BUILD_ID => self.build_ids(section),
+            feature::HOSTNAME => self.hostname = string(&mut bytes),
+            feature::OSRELEASE => self.release = string(&mut bytes),
+            feature::VERSION => self.version = string(&mut bytes),
+            feature::ARCH => self.arch = string(&mut bytes),
+            // Available, then online.
+            feature::NRCPUS => self.cpus = bytes.pair().map(|(_, online)| online),
+            feature::CPUDESC => self.cpu = string(&mut bytes),
+            feature::EVENT_DESC => {
+                // What was read before a part that makes no sense is kept.
+                let _ = event_desc(&mut bytes, events);
+            }
+            feature::CLOCK_DATA => self.clock = clock_data(&mut bytes),
+            _ => {}
+        }
+    }
+
+    /// Takes in a table of build ids: records with a header each.
+    fn build_ids(&mut self, section: &[u8]) {
+        let mut bytes = Bytes(section);
+        while let Some((_kind, misc, body)) = record(&mut bytes) {
+            self.build_id(misc, body);
+        }
+    }
+
+    /// Takes in one build id: i32 pid, `u8 build_id[24]`, `char path[]`.
+    pub(super) fn build_id(&mut self, misc: u16, body: &[u8]) {
+        let Some((head, path)) = body.split_at_checked(BUILD_ID_HEAD) else {
+            return;
+        };
+        let id = &head[4..24];
+        let len = if misc & BUILD_ID_SIZE != 0 {
+            usize::from(head[24]).min(id.len())
+        } else {
+            // Older versions of perf do not say; ids are padded by words of zeros.
+            let last = id.iter().rposition(|byte| *byte != 0);
+            last.map_or(0, |last| (last + 1).next_multiple_of(4))
+        };
+        if let Some(id) = BuildId::new(&id[..len]) {
+            self.build_ids.insert(Bytes(path).text().to_vec(), id);
+        }
+    }
+
+    /// The build id of what is mapped under a name.
+    #[must_use]
+    pub fn build_id_of(&self, name: &[u8]) -> Option<BuildId> {
+        self.build_ids.get(name).copied()
+    }
+}
+
+/// A record with its header: kind, misc, body.
+pub(super) fn record<'a>(bytes: &mut Bytes<'a>) -> Option<(u32, u16, &'a [u8])> {
+    let kind = bytes.u32()?;
+    let (misc, size) = (bytes.u16()?, bytes.u16()?);
+    Some((kind, misc, bytes.take(usize::from(size).checked_sub(8)?)?))
+}
+
+/// u32 length with padding, then the string; `None` if it is empty.
+fn string(bytes: &mut Bytes<'_>) -> Option<String> {
+    let len = bytes.u32()?;
+    let text = Bytes(bytes.take(len as usize)?).text();
+    let text = String::from_utf8_lossy(text);
+    (!text.is_empty()).then(|| text.into_owned())
+}
+
+/// u32 version, clock; u64 time of day, time of the clock.
+fn clock_data(bytes: &mut Bytes<'_>) -> Option<ClockData> {
+    let (_version, clock) = bytes.pair()?;
+    Some(ClockData {
+        clock: clock.cast_signed(),
+        wall_ns: bytes.u64()?,
+        clock_ns: bytes.u64()?,
+    })
+}
+
+/// u32 events, bytes of an attr; of each: attr, u32 ids, string name, u64 ids[]. Names the events that are known.
+fn event_desc(bytes: &mut Bytes<'_>, events: &mut [Event]) -> Option<()> {
+    let (count, size) = bytes.pair()?;
+    for n in 0..count as usize {
+        let attr = Attr::read(bytes.take(size as usize)?)?;
+        let ids = bytes.u32()?;
+        let name = string(bytes);
+        let ids = bytes.take_array(ids.into(), 8)?;
+        let (ids, _) = ids.as_chunks::<8>();
+        let ids: Vec<u64> = ids.iter().map(|id| u64::from_ne_bytes(*id)).collect();
+        let same = |event: &Event| match (ids.first(), event.ids.is_empty()) {
+            (Some(id), false) => event.ids.contains(id),
+            _ => false,
+        };
+        let known = events.iter().position(same).or_else(|| {
+            let by_place = events.get(n)?;
+            (by_place.attr == attr).then_some(n)
+        });
+        if let Some(event) = known.and_then(|known| events.get_mut(known)) {
+            event.name = name;
+            if event.ids.is_empty() {
+                event.ids = ids;
+            }
+        }
+    }
+    Some(())
+}

@@ -1,0 +1,23 @@
+//! `perf.data`: what `perf record` leaves, as a file or as a stream that was piped into one.
+//!
+//! ```text
+//! file:  header | attrs + ids | records ... | feature sections      the header knows where each is
+//! pipe:  header | records: attr, feature, tracing data, ... , build id
+//! ```
+//!
+//! Read in two passes over one open file: what comes last (build ids) is needed first, and the file says what can be
+//! had of it only as a whole. Records are lent one at a time; memory is bounded by the largest record (64 KiB) and by
+//! what the header sections hold, which is never more than the file's size.
+//!
+//! The crate `linux-perf-data` is not used: version 0.13 gives no records of piped files with tracing data and of files
+//! that were not finished, and takes room for whatever size a file names.
+//! Source: tools/perf/Documentation/perf.data-file-format.txt; tools/perf/util/header.c.
+
+pub mod attr;
+pub mod error;
+pub mod features;
+pub mod format;
+pub mod reader;
+pub mod records;
+mod sections;
+pub mod tracing;

@@ -1,0 +1,305 @@
+//! A `perf.data` that is open, and what it says of itself.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::Path;
+use std::sync::Arc;
+
+use super::attr::{Attr, Event};
+use super::error::DataError;
+use super::features::{Features, feature};
+use super::records::{Records, user};
+use super::sections::{Section, Sections};
+use crate::perf::bytes::Bytes;
+
+/// What files begin with, in our byte order and in the other one.
+const MAGIC: &[u8; 8] = b"PERFILE2";
+const SWAPPED: &[u8; 8] = b"2ELIFREP";
+
+/// Bytes of a pipe's header: magic, size.
+const PIPE_HEADER: u64 = 16;
+
+/// Bytes of a file's header.
+const FILE_HEADER: u64 = 104;
+
+/// Events of a piped file at most. perf itself gives up at its limit of open files.
+const EVENTS_MAX: usize = 4096;
+
+/// `PERF_EVENT_UPDATE__NAME`.
+const UPDATE_NAME: u64 = 2;
+
+/// A `perf.data` that is open.
+///
+/// Of a piped one, what it says of itself is complete once all its records were given to [`PerfData::learn`].
+#[derive(Debug)]
+pub struct PerfData {
+    file: Arc<File>,
+    path: String,
+    records: Section,
+    /// What was recorded.
+    pub events: Vec<Event>,
+    /// What else it says.
+    pub features: Features,
+    /// Bytes of the file.
+    pub len: u64,
+    /// It was written as a stream.
+    pub piped: bool,
+    /// `perf record` never came to its end, so that the header does not say where the records end.
+    pub unfinished: bool,
+    /// Some of what is written last is missing: names, formats, build ids, what is known of the machine.
+    pub incomplete: bool,
+}
+
+impl PerfData {
+    /// Opens a file and reads what it says of itself.
+    ///
+    /// # Errors
+    /// If it can't be read, is no `perf.data`, or one of another byte order.
+    pub fn open(path: &Path) -> Result<Self, DataError> {
+        let shown = path.display().to_string();
+        let read = |source| DataError::Read {
+            path: shown.clone(),
+            source,
+        };
+        // A pipe would block in open.
+        let file = File::options()
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
+            .open(path)
+            .map_err(read)?;
+        let metadata = file.metadata().map_err(read)?;
+        if metadata.is_dir() {
+            return Err(DataError::Directory { path: shown });
+        }
+        if !metadata.is_file() {
+            return Err(DataError::NotRegular { path: shown });
+        }
+        let mut data = Self {
+            file: Arc::new(file),
+            path: shown.clone(),
+            records: Section::default(),
+            events: Vec::new(),
+            features: Features::default(),
+            len: metadata.len(),
+            piped: false,
+            unfinished: false,
+            incomplete: false,
+        };
+        data.read_header().map_err(read)??;
+        Ok(data)
+    }
+
+    /// The path as it was given.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The records, from the first on.
+    #[must_use]
+    pub fn records(&self) -> Records {
+        Records::new(Arc::clone(&self.file), self.records)
+    }
+
+    fn damaged(&self, what: &str) -> DataError {
+        DataError::Damaged {
+            path: self.path.clone(),
+            what: what.to_owned(),
+        }
+    }
+
+    fn read_header(&mut self) -> io::Result<Result<(), DataError>> {
+        let mut header = [0; FILE_HEADER as usize];
+        let have = read_some(&self.file, &mut header)?;
+        let begin = &header[..have.min(MAGIC.len())];
+        if begin == SWAPPED {
+            let path = self.path.clone();
+            return Ok(Err(DataError::ByteOrder { path }));
+        }
+        if begin != MAGIC {
+            return Ok(Err(DataError::NotPerfData {
+                path: self.path.clone(),
+                begin: describe(begin),
+            }));
+        }
+        let mut rest = Bytes(&header[MAGIC.len()..have]);
+        let Some(size) = rest.u64() else {
+            return Ok(Err(self.damaged("it ends within its header")));
+        };
+        if size == PIPE_HEADER {
+            self.piped = true;
+            self.records = Section {
+                offset: PIPE_HEADER,
+                size: self.len.saturating_sub(PIPE_HEADER),
+            };
+            return Ok(Ok(()));
+        }
+        if size < FILE_HEADER || have < header.len() {
+            return Ok(Err(self.damaged("it ends within its header")));
+        }
+        match FileHeader::read(&mut rest) {
+            Some(header) => self.read_sections(&header),
+            None => Ok(Err(self.damaged("its header makes no sense"))),
+        }
+    }
+
+    fn read_sections(&mut self, header: &FileHeader) -> io::Result<Result<(), DataError>> {
+        let file = Arc::clone(&self.file);
+        let mut sections = Sections::new(&file, self.len);
+        let Some(attrs) = sections.bytes(header.attrs)? else {
+            return Ok(Err(self.damaged("its events do not lie within it")));
+        };
+        let size = usize::try_from(header.attr_size).unwrap_or(usize::MAX);
+        let Some(ids_at) = size.checked_sub(size_of::<Section>()) else {
+            return Ok(Err(self.damaged("its events make no sense")));
+        };
+        for bytes in attrs.chunks_exact(size.max(1)) {
+            let (attr, ids) = bytes.split_at(ids_at);
+            let (Some(attr), Some(ids)) = (Attr::read(attr), Section::read(&mut Bytes(ids))) else {
+                return Ok(Err(self.damaged("its events make no sense")));
+            };
+            let ids = sections.bytes(ids)?.unwrap_or_default();
+            let (ids, _) = ids.as_chunks::<8>();
+            self.events.push(Event {
+                attr,
+                ids: ids.iter().map(|id| u64::from_ne_bytes(*id)).collect(),
+                name: None,
+            });
+        }
+        self.unfinished = header.data.size == 0;
+        let within = header.data.end().is_some_and(|end| end <= self.len);
+        let room = self.len.saturating_sub(header.data.offset);
+        self.records = Section {
+            offset: header.data.offset,
+            size: if self.unfinished || !within {
+                room
+            } else {
+                header.data.size
+            },
+        };
+        if !self.unfinished && within {
+            self.read_features(header, &mut sections)?;
+        }
+        Ok(Ok(()))
+    }
+
+    /// Reads the feature sections; a table of them follows the records. One that can't be had is passed over.
+    fn read_features(
+        &mut self,
+        header: &FileHeader,
+        sections: &mut Sections<'_>,
+    ) -> io::Result<()> {
+        let has =
+            |feature: &u64| header.features[*feature as usize / 64] >> (feature % 64) & 1 != 0;
+        let present: Vec<u64> = (0..feature::ALL).filter(has).collect();
+        let table = Section {
+            offset: header.data.offset.saturating_add(header.data.size),
+            size: (present.len() * size_of::<Section>()) as u64,
+        };
+        let table = sections.bytes(table)?.unwrap_or_default();
+        let mut table = Bytes(&table);
+        for feature in present {
+            let section = Section::read(&mut table);
+            let bytes = section.map(|section| sections.bytes(section)).transpose()?;
+            match bytes.flatten() {
+                Some(bytes) => self.features.take(feature, &bytes, &mut self.events),
+                None => self.incomplete = true,
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in one of perf's own records.
+    pub fn learn(&mut self, kind: u32, misc: u16, body: &[u8]) {
+        let mut bytes = Bytes(body);
+        match kind {
+            user::ATTR => {
+                let room = self.events.len() < EVENTS_MAX;
+                self.events.extend(header_attr(&mut bytes).filter(|_| room));
+            }
+            user::TRACING_DATA => self.features.tracing = body.to_vec(),
+            user::BUILD_ID => self.features.build_id(misc, body),
+            user::FEATURE => {
+                if let Some(feature) = bytes.u64() {
+                    self.features.take(feature, bytes.0, &mut self.events);
+                }
+            }
+            user::EVENT_UPDATE => {
+                let _ = self.update(&mut bytes);
+            }
+            _ => {}
+        }
+    }
+
+    /// u64 what, id; then of a name its characters.
+    fn update(&mut self, bytes: &mut Bytes<'_>) -> Option<()> {
+        let (what, id) = (bytes.u64()?, bytes.u64()?);
+        if what == UPDATE_NAME {
+            let event = self
+                .events
+                .iter_mut()
+                .find(|event| event.ids.contains(&id))?;
+            event.name = Some(String::from_utf8_lossy(bytes.text()).into_owned());
+        }
+        Some(())
+    }
+}
+
+/// The parts of a file's header.
+struct FileHeader {
+    attr_size: u64,
+    attrs: Section,
+    data: Section,
+    features: [u64; 4],
+}
+
+impl FileHeader {
+    fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
+        let attr_size = bytes.u64()?;
+        let (attrs, data) = (Section::read(bytes)?, Section::read(bytes)?);
+        let _event_types = Section::read(bytes)?;
+        Some(Self {
+            attr_size,
+            attrs,
+            data,
+            features: [bytes.u64()?, bytes.u64()?, bytes.u64()?, bytes.u64()?],
+        })
+    }
+}
+
+/// An attr of the size that it says, then ids.
+fn header_attr(bytes: &mut Bytes<'_>) -> Option<Event> {
+    let size = Bytes(bytes.0.get(4..)?).u32()?;
+    // The first version said no size.
+    let size = if size == 0 { 64 } else { size as usize };
+    let attr = Attr::read(bytes.take(size)?)?;
+    let (ids, _) = bytes.0.as_chunks::<8>();
+    Some(Event {
+        attr,
+        ids: ids.iter().map(|id| u64::from_ne_bytes(*id)).collect(),
+        name: None,
+    })
+}
+
+/// As many bytes as the file has, up to the buffer's size.
+fn read_some(file: &File, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut have = 0;
+    while have < buffer.len() {
+        match file.read_at(&mut buffer[have..], have as u64) {
+            Ok(0) => break,
+            Ok(n) => have += n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(have)
+}
+
+/// First bytes, for people.
+fn describe(begin: &[u8]) -> String {
+    if begin.is_empty() {
+        return "nothing: it is empty".to_owned();
+    }
+    format!("'{}'", begin.escape_ascii())
+}

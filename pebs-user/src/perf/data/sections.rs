@@ -1,0 +1,62 @@
+//! Sections of a file, read within its size.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+
+use crate::perf::bytes::Bytes;
+
+/// Where a part of the file is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Section {
+    pub offset: u64,
+    pub size: u64,
+}
+
+impl Section {
+    pub fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
+        Some(Self {
+            offset: bytes.u64()?,
+            size: bytes.u64()?,
+        })
+    }
+
+    pub const fn end(&self) -> Option<u64> {
+        self.offset.checked_add(self.size)
+    }
+}
+
+/// Reads sections, of which all together may hold no more than the file does.
+#[derive(Debug)]
+pub(super) struct Sections<'a> {
+    file: &'a File,
+    len: u64,
+    left: u64,
+}
+
+impl<'a> Sections<'a> {
+    pub const fn new(file: &'a File, len: u64) -> Self {
+        Self {
+            file,
+            len,
+            left: len,
+        }
+    }
+
+    /// The bytes of a section; `None` if they do not lie within the file.
+    pub fn bytes(&mut self, section: Section) -> io::Result<Option<Vec<u8>>> {
+        let Some(left) = self.left.checked_sub(section.size) else {
+            return Ok(None);
+        };
+        let (Some(end), Ok(size)) = (section.end(), usize::try_from(section.size)) else {
+            return Ok(None);
+        };
+        if end > self.len {
+            return Ok(None);
+        }
+        self.left = left;
+        let mut bytes = vec![0; size];
+        self.file.read_exact_at(&mut bytes, section.offset)?;
+        Ok(Some(bytes))
+    }
+}

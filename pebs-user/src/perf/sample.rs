@@ -1,0 +1,347 @@
+//! `PERF_RECORD_SAMPLE`: every field that a sample_type can ask for.
+//!
+//! Source: `perf_output_sample()`, kernel/events/core.c, for the order and for what is there when a field is empty.
+
+use perf_event_open_sys::bindings as sys;
+
+use super::bytes::Bytes;
+use super::layout::Layout;
+
+/// One sample, its longer fields lent. A field is `None` if the event's sample_type does not ask for it.
+///
+/// Times are ns on the recording's clock, unconverted.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sample<'a> {
+    /// IP: instruction pointer.
+    pub ip: Option<u64>,
+    /// TID: process and thread.
+    pub pid_tid: Option<(u32, u32)>,
+    /// TIME.
+    pub time: Option<u64>,
+    /// ADDR: the data address, or what the event means by it.
+    pub addr: Option<u64>,
+    /// IDENTIFIER, else ID: the event's number.
+    pub id: Option<u64>,
+    /// STREAM_ID.
+    pub stream_id: Option<u64>,
+    /// CPU.
+    pub cpu: Option<u32>,
+    /// PERIOD: events since the sample before.
+    pub period: Option<u64>,
+    /// READ: counts.
+    pub read: Option<Read<'a>>,
+    /// CALLCHAIN: addresses, innermost first, with `PERF_CONTEXT_*` marks between.
+    pub callchain: Option<Words<'a>>,
+    /// RAW: what a tracepoint gives, or an IBS event's registers; the kernel's padding included.
+    pub raw: Option<&'a [u8]>,
+    /// BRANCH_STACK.
+    pub branches: Option<Branches<'a>>,
+    /// REGS_USER.
+    pub regs_user: Option<Regs<'a>>,
+    /// STACK_USER.
+    pub stack_user: Option<UserStack<'a>>,
+    /// WEIGHT, or WEIGHT_STRUCT.
+    pub weight: Option<Weight>,
+    /// DATA_SRC: `union perf_mem_data_src`.
+    pub data_src: Option<u64>,
+    /// TRANSACTION.
+    pub transaction: Option<u64>,
+    /// REGS_INTR.
+    pub regs_intr: Option<Regs<'a>>,
+    /// PHYS_ADDR.
+    pub phys_addr: Option<u64>,
+    /// CGROUP.
+    pub cgroup: Option<u64>,
+    /// DATA_PAGE_SIZE, bytes.
+    pub data_page_size: Option<u64>,
+    /// CODE_PAGE_SIZE, bytes.
+    pub code_page_size: Option<u64>,
+    /// AUX.
+    pub aux: Option<&'a [u8]>,
+}
+
+/// Why a sample can't be read as its event's attr says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Malformed {
+    /// It ends before or within a field.
+    Short,
+    /// So many bytes are left behind the last field.
+    LeftOver(usize),
+}
+
+/// 64-bit words.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Words<'a>(&'a [u8]);
+
+impl<'a> Words<'a> {
+    /// How many.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.0.len() / 8
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.0.len() < 8
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = u64> + use<'a> {
+        let (words, _) = self.0.as_chunks::<8>();
+        words.iter().map(|word| u64::from_ne_bytes(*word))
+    }
+}
+
+/// Counts: of the event, or of all events of its group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Read<'a> {
+    /// Time that the event was enabled, ns.
+    pub enabled: Option<u64>,
+    /// Time that it counted, ns.
+    pub running: Option<u64>,
+    /// For each event its value, then its id, then its lost records, as far as `read_format` asks for them.
+    pub values: Words<'a>,
+}
+
+/// The last branches taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Branches<'a> {
+    /// Where the newest lies in the hardware's stack.
+    pub hw_index: Option<u64>,
+    /// Three words each: from, to, flags.
+    pub entries: Words<'a>,
+    /// Counts of other events between branches, a word each.
+    pub counters: Option<Words<'a>>,
+}
+
+/// Registers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Regs<'a> {
+    /// `PERF_SAMPLE_REGS_ABI_*`; 0: there are none.
+    pub abi: u64,
+    /// One for each bit of the attr's mask, lowest first.
+    pub values: Words<'a>,
+}
+
+/// The top of the user stack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UserStack<'a> {
+    /// Room for it.
+    pub bytes: &'a [u8],
+    /// How much of that was there.
+    pub filled: u64,
+}
+
+/// How expensive the sampled instruction was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weight {
+    /// One number.
+    Whole(u64),
+    /// Source: `union perf_sample_weight`.
+    Parts {
+        /// Low 32 bits: the latency of the access, mostly.
+        var1: u32,
+        /// The next 16: the latency of the instruction, mostly.
+        var2: u16,
+        /// The last 16.
+        var3: u16,
+    },
+}
+
+impl<'a> Sample<'a> {
+    /// Reads a sample's body. No allocation.
+    ///
+    /// # Errors
+    /// If the fields do not end where the body ends.
+    pub fn decode(layout: &Layout, body: &'a [u8]) -> Result<Self, Malformed> {
+        let decoded = Self::read(layout, body, true);
+        // Without branches the kernel may leave out the index as well.
+        let has_index = layout.has(sys::PERF_SAMPLE_BRANCH_STACK)
+            && layout.branch_sample_type & u64::from(sys::PERF_SAMPLE_BRANCH_HW_INDEX) != 0;
+        if decoded.is_err() && has_index {
+            return Self::read(layout, body, false).or(decoded);
+        }
+        decoded
+    }
+
+    fn read(layout: &Layout, body: &'a [u8], index_always: bool) -> Result<Self, Malformed> {
+        let mut bytes = Bytes(body);
+        let mut sample = Self::default();
+        let fields = sample
+            .head(layout, &mut bytes)
+            .and_then(|()| sample.middle(layout, &mut bytes, index_always))
+            .and_then(|()| sample.tail(layout, &mut bytes));
+        match (fields, bytes.len()) {
+            (None, _) => Err(Malformed::Short),
+            (Some(()), 0) => Ok(sample),
+            (Some(()), left) => Err(Malformed::LeftOver(left)),
+        }
+    }
+
+    #[inline]
+    fn head(&mut self, layout: &Layout, bytes: &mut Bytes<'a>) -> Option<()> {
+        if layout.has(sys::PERF_SAMPLE_IDENTIFIER) {
+            self.id = Some(bytes.u64()?);
+        }
+        if layout.has(sys::PERF_SAMPLE_IP) {
+            self.ip = Some(bytes.u64()?);
+        }
+        if layout.has(sys::PERF_SAMPLE_TID) {
+            self.pid_tid = Some(bytes.pair()?);
+        }
+        if layout.has(sys::PERF_SAMPLE_TIME) {
+            self.time = Some(bytes.u64()?);
+        }
+        if layout.has(sys::PERF_SAMPLE_ADDR) {
+            self.addr = Some(bytes.u64()?);
+        }
+        if layout.has(sys::PERF_SAMPLE_ID) {
+            let id = bytes.u64()?;
+            self.id.get_or_insert(id);
+        }
+        if layout.has(sys::PERF_SAMPLE_STREAM_ID) {
+            self.stream_id = Some(bytes.u64()?);
+        }
+        if layout.has(sys::PERF_SAMPLE_CPU) {
+            self.cpu = Some(bytes.pair()?.0);
+        }
+        if layout.has(sys::PERF_SAMPLE_PERIOD) {
+            self.period = Some(bytes.u64()?);
+        }
+        Some(())
+    }
+
+    fn middle(&mut self, layout: &Layout, bytes: &mut Bytes<'a>, index_always: bool) -> Option<()> {
+        if layout.has(sys::PERF_SAMPLE_READ) {
+            self.read = Some(read_counts(layout.read_format, bytes)?);
+        }
+        if layout.has(sys::PERF_SAMPLE_CALLCHAIN) {
+            let count = bytes.u64()?;
+            self.callchain = Some(Words(bytes.take_array(count, 8)?));
+        }
+        if layout.has(sys::PERF_SAMPLE_RAW) {
+            let len = bytes.u32()?;
+            self.raw = Some(bytes.take(len as usize)?);
+        }
+        if layout.has(sys::PERF_SAMPLE_BRANCH_STACK) {
+            self.branches = Some(branches(layout.branch_sample_type, bytes, index_always)?);
+        }
+        if layout.has(sys::PERF_SAMPLE_REGS_USER) {
+            self.regs_user = Some(regs(layout.regs_user, bytes)?);
+        }
+        if layout.has(sys::PERF_SAMPLE_STACK_USER) {
+            self.stack_user = Some(user_stack(bytes)?);
+        }
+        Some(())
+    }
+
+    fn tail(&mut self, layout: &Layout, bytes: &mut Bytes<'a>) -> Option<()> {
+        if layout.has(sys::PERF_SAMPLE_WEIGHT_STRUCT) {
+            let mut word = Bytes(bytes.take(8)?);
+            self.weight = Some(Weight::Parts {
+                var1: word.u32()?,
+                var2: word.u16()?,
+                var3: word.u16()?,
+            });
+        } else if layout.has(sys::PERF_SAMPLE_WEIGHT) {
+            self.weight = Some(Weight::Whole(bytes.u64()?));
+        }
+        if layout.has(sys::PERF_SAMPLE_DATA_SRC) {
+            self.data_src = Some(bytes.u64()?);
+        }
+        if layout.has(sys::PERF_SAMPLE_TRANSACTION) {
+            self.transaction = Some(bytes.u64()?);
+        }
+        if layout.has(sys::PERF_SAMPLE_REGS_INTR) {
+            self.regs_intr = Some(regs(layout.regs_intr, bytes)?);
+        }
+        if layout.has(sys::PERF_SAMPLE_PHYS_ADDR) {
+            self.phys_addr = Some(bytes.u64()?);
+        }
+        if layout.has(sys::PERF_SAMPLE_CGROUP) {
+            self.cgroup = Some(bytes.u64()?);
+        }
+        if layout.has(sys::PERF_SAMPLE_DATA_PAGE_SIZE) {
+            self.data_page_size = Some(bytes.u64()?);
+        }
+        if layout.has(sys::PERF_SAMPLE_CODE_PAGE_SIZE) {
+            self.code_page_size = Some(bytes.u64()?);
+        }
+        if layout.has(sys::PERF_SAMPLE_AUX) {
+            let len = bytes.u64()?;
+            self.aux = Some(bytes.take_u64(len)?);
+        }
+        Some(())
+    }
+}
+
+/// `struct read_format`.
+fn read_counts<'a>(format: u64, bytes: &mut Bytes<'a>) -> Option<Read<'a>> {
+    let has = |bit: u32| format & u64::from(bit) != 0;
+    let is_group = has(sys::PERF_FORMAT_GROUP);
+    let words = 1 + u64::from(has(sys::PERF_FORMAT_ID)) + u64::from(has(sys::PERF_FORMAT_LOST));
+    let count = if is_group { bytes.u64()? } else { 1 };
+    let mut read = Read::default();
+    let mut values = *bytes;
+    if !is_group {
+        // The times lie between the value and the rest.
+        bytes.u64()?;
+    }
+    if has(sys::PERF_FORMAT_TOTAL_TIME_ENABLED) {
+        read.enabled = Some(bytes.u64()?);
+    }
+    if has(sys::PERF_FORMAT_TOTAL_TIME_RUNNING) {
+        read.running = Some(bytes.u64()?);
+    }
+    if is_group {
+        read.values = Words(bytes.take_array(count.checked_mul(words)?, 8)?);
+    } else {
+        bytes.take_array(words - 1, 8)?;
+        read.values = Words(values.take(8)?);
+    }
+    Some(read)
+}
+
+fn branches<'a>(kind: u64, bytes: &mut Bytes<'a>, index_always: bool) -> Option<Branches<'a>> {
+    let has = |bit: u32| kind & u64::from(bit) != 0;
+    let count = bytes.u64()?;
+    let has_index = has(sys::PERF_SAMPLE_BRANCH_HW_INDEX) && (index_always || count > 0);
+    let hw_index = if has_index { Some(bytes.u64()?) } else { None };
+    let entries = Words(bytes.take_array(count, 24)?);
+    let counters = if has(sys::PERF_SAMPLE_BRANCH_COUNTERS) {
+        Some(Words(bytes.take_array(count, 8)?))
+    } else {
+        None
+    };
+    Some(Branches {
+        hw_index,
+        entries,
+        counters,
+    })
+}
+
+fn regs<'a>(mask: u64, bytes: &mut Bytes<'a>) -> Option<Regs<'a>> {
+    let abi = bytes.u64()?;
+    let count = if abi == u64::from(sys::PERF_SAMPLE_REGS_ABI_NONE) {
+        0
+    } else {
+        mask.count_ones()
+    };
+    let values = Words(bytes.take_array(count.into(), 8)?);
+    Some(Regs { abi, values })
+}
+
+fn user_stack<'a>(bytes: &mut Bytes<'a>) -> Option<UserStack<'a>> {
+    let len = bytes.u64()?;
+    if len == 0 {
+        return Some(UserStack::default());
+    }
+    Some(UserStack {
+        bytes: bytes.take_u64(len)?,
+        filled: bytes.u64()?,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,131 @@
+//! Samples of the bulk transport, joined to the marks of the programs by time.
+
+use rustc_hash::FxHashSet;
+
+use super::Pipeline;
+use crate::collect::drain::Cycle;
+use crate::stream::bulk::{Reading, RingKind, RingState, Said};
+use crate::stream::decode::{Body, Inbox, Payloads, RawSample, Record};
+use crate::units::{Pid, Tid, TraceNs};
+
+/// How samples come in bulk.
+#[derive(Clone, Debug)]
+pub struct BulkOptions {
+    /// By event: what its rings hold.
+    pub kinds: Vec<RingKind>,
+    /// Whether the rings hold samples of every process, of which those with a mark are wanted.
+    pub everyone: bool,
+}
+
+/// The rings of a run.
+#[derive(Debug, Default)]
+pub(super) struct Bulk {
+    kinds: Vec<RingKind>,
+    rings: Vec<RingState>,
+    /// Processes that made a mark; `None`: all are wanted.
+    marked: Option<FxHashSet<Pid>>,
+    said: Said,
+}
+
+impl Bulk {
+    pub(super) fn new(options: &BulkOptions) -> Self {
+        Self {
+            kinds: options.kinds.clone(),
+            marked: options.everyone.then(FxHashSet::default),
+            ..Self::default()
+        }
+    }
+
+    /// Where the programs' records go on their way to `inbox`: processes with a mark are wanted from
+    /// then on.
+    pub(super) fn watch<'a, I: Inbox>(&'a mut self, inbox: &'a mut I) -> Watch<'a, I> {
+        Watch {
+            inbox,
+            marked: self.marked.as_mut(),
+        }
+    }
+}
+
+/// Sees which processes make marks.
+pub(super) struct Watch<'a, I> {
+    inbox: &'a mut I,
+    marked: Option<&'a mut FxHashSet<Pid>>,
+}
+
+impl<I: Inbox> Inbox for Watch<'_, I> {
+    #[inline(always)]
+    fn sample(&mut self, pid: Pid, tid: Tid, sample: RawSample) {
+        self.inbox.sample(pid, tid, sample);
+    }
+
+    #[inline(always)]
+    fn samples(&mut self, pid: Pid, tid: Tid, samples: impl Iterator<Item = RawSample>) {
+        self.inbox.samples(pid, tid, samples);
+    }
+
+    #[inline(always)]
+    fn record(&mut self, record: Record) {
+        if let (Some(marked), Body::Mark { .. }) = (&mut self.marked, &record.body) {
+            marked.insert(record.pid);
+        }
+        self.inbox.record(record);
+    }
+
+    fn payloads(&mut self) -> &mut Payloads {
+        self.inbox.payloads()
+    }
+}
+
+impl Pipeline {
+    /// Takes in what the rings of the bulk transport held. The marks of the same cycle come first.
+    pub(super) fn take_in_bulk(&mut self, cycle: &Cycle) {
+        let Self {
+            bulk,
+            order,
+            clock,
+            accounts,
+            ..
+        } = self;
+        let Bulk {
+            kinds,
+            rings,
+            marked,
+            said,
+        } = bulk;
+        for (index, stream) in cycle.bulk.iter().enumerate() {
+            if rings.len() == index {
+                rings.push(RingState::new(stream.cpu, stream.event));
+            }
+            let Some(kind) = kinds.get(usize::from(stream.event.0)) else {
+                continue;
+            };
+            let reading = Reading {
+                kind,
+                clock,
+                wanted: |pid| marked.as_ref().is_none_or(|marked| marked.contains(&pid)),
+            };
+            rings[index].decode(&stream.bytes, &reading, order, said);
+            if let Some((samples, time)) = stream.lost {
+                let time = clock.trace_of_ktime(time);
+                rings[index].lost_so_far(samples, time, &mut said.gaps);
+            }
+            accounts.told(stream.cpu, &std::mem::take(&mut said.decoded));
+            accounts.left_out(std::mem::take(&mut said.filtered), 0);
+        }
+        self.tell_gaps();
+    }
+
+    /// Books what no record of the rings tells of any more.
+    pub(super) fn finish_bulk(&mut self, end: TraceNs) {
+        let rings = self.bulk.rings.iter();
+        let stopped = rings.filter_map(|ring| ring.finish(end));
+        self.bulk.said.gaps.extend(stopped);
+        self.tell_gaps();
+    }
+
+    fn tell_gaps(&mut self) {
+        let mut gaps = std::mem::take(&mut self.bulk.said.gaps);
+        gaps.drain(..).for_each(|gap| self.gap(&gap));
+        self.bulk.said.gaps = gaps;
+    }
+}

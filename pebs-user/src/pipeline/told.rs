@@ -1,0 +1,114 @@
+//! Records that come decoded: from a file that another program recorded.
+//!
+//! They go the same way as those of our own rings from the order on; what was lost of them the file says.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::Pipeline;
+use crate::collect::sideband_decode::SidebandEvent;
+use crate::store::schema::{LossRow, visit_flag};
+use crate::stream::bulk::Gap;
+use crate::stream::decode::{Decoded, Inbox};
+use crate::stream::ledger::Reason;
+use crate::units::{Cpu, KtimeNs, Tid};
+
+/// What a recording tells between two frontiers, the records aside that were put into the inbox.
+#[derive(Debug, Default)]
+pub struct Told {
+    /// What was put into the inbox, by CPU; malformed ones were to be samples.
+    pub decoded: BTreeMap<Cpu, Decoded>,
+    /// What happened to processes, in the order in which it was read.
+    pub sideband: Vec<SidebandEvent>,
+    /// Ranges without full data that begin before the frontier.
+    pub losses: Vec<ToldLoss>,
+    /// Samples that were left out on purpose.
+    pub filtered: u64,
+    /// Samples without a time.
+    pub untimed: u64,
+    /// No record of an earlier time follows.
+    pub frontier: KtimeNs,
+}
+
+/// A range without full data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ToldLoss {
+    /// Last instant known to be whole.
+    pub begin: KtimeNs,
+    /// First instant known to be whole again.
+    pub end: KtimeNs,
+    /// CPU; `None`: all.
+    pub cpu: Option<Cpu>,
+    /// Thread; `None`: any.
+    pub tid: Option<Tid>,
+    /// Records lost; `None`: the kernel had stopped a counter.
+    pub records: Option<u64>,
+}
+
+impl Pipeline {
+    /// Where records go that come decoded. [`Pipeline::settle`] takes them in.
+    pub fn inbox(&mut self) -> &mut impl Inbox {
+        &mut self.order
+    }
+
+    /// Takes in what the inbox got, and what the recording says beside it. `told` is empty afterwards.
+    pub fn settle(&mut self, told: &mut Told) {
+        for (cpu, decoded) in std::mem::take(&mut told.decoded) {
+            self.accounts.told(cpu, &decoded);
+        }
+        self.accounts.left_out(told.filtered, told.untimed);
+        (told.filtered, told.untimed) = (0, 0);
+        for loss in told.losses.drain(..) {
+            self.told_loss(&loss);
+        }
+        for event in told.sideband.drain(..) {
+            let time = self.clock.trace_of_ktime(event.time);
+            self.sideband.push_back((time, event));
+        }
+        self.sideband
+            .make_contiguous()
+            .sort_by_key(|(time, _)| *time);
+        let frontier = self.clock.trace_of_ktime(told.frontier);
+        self.advance(frontier);
+        self.rows
+            .tick(Duration::from_nanos(frontier.0.max(0).cast_unsigned()));
+        self.publish();
+    }
+
+    fn told_loss(&mut self, loss: &ToldLoss) {
+        self.gap(&Gap {
+            begin: self.clock.trace_of_ktime(loss.begin),
+            end: self.clock.trace_of_ktime(loss.end),
+            cpu: loss.cpu.unwrap_or(Cpu::UNKNOWN),
+            tid: loss.tid,
+            records: loss.records,
+        });
+    }
+
+    /// Books what the kernel says is missing.
+    pub(super) fn gap(&mut self, gap: &Gap) {
+        let Gap {
+            begin,
+            end,
+            cpu,
+            tid,
+            records,
+        } = *gap;
+        let (flag, reason) = if let Some(records) = records {
+            self.accounts.told_lost(cpu, records);
+            (visit_flag::LOSS, Reason::LostPerfRing.name())
+        } else {
+            self.rows.throttled += 1;
+            (visit_flag::THROTTLED, "throttled")
+        };
+        self.correlator.loss(begin, end, flag);
+        self.rows.loss(&LossRow {
+            begin_ns: begin,
+            end_ns: end,
+            cpu: cpu.known().map(Cpu),
+            tid,
+            reason: reason.to_owned(),
+            records,
+        });
+    }
+}

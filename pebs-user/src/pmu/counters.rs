@@ -1,0 +1,338 @@
+//! How many events a CPU's core counts at once. Pure.
+//!
+//! The kernel does not refuse too many events: it lets them take turns, and each is then sampled part of the time.
+
+use crate::pmu::attr::{EventClass, HardwareUnit, ResolvedEvent};
+use crate::pmu::host::{CpuModel, Host, Vendor};
+use crate::pmu::table::{EventTable, FIRST_FIXED};
+
+/// More events than the counters take.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{asked} events do not fit the counters of {place}: {fit} fit")]
+pub struct TooManyEvents {
+    /// Events asked for that need such a counter.
+    pub asked: usize,
+    /// How many of them, in the order given, fit at once.
+    pub fit: usize,
+    /// Whose counters: the PMU's name.
+    pub place: String,
+    /// Why one counter less is there, if it is.
+    watchdog: bool,
+}
+
+impl TooManyEvents {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        let fewer = format!(
+            "give {} of them, record twice, or let them take turns (--multiplex)",
+            self.fit
+        );
+        Some(match (self.place.starts_with("ibs"), self.watchdog) {
+            (true, _) => "IBS tags one op at a time: one such event for each run".to_owned(),
+            (false, true) => format!(
+                "{fewer}; kernel.nmi_watchdog is 1 and holds one more: 'sudo sysctl kernel.nmi_watchdog=0'"
+            ),
+            (false, false) => fewer,
+        })
+    }
+}
+
+/// Counters of one kind of cores, as bits: general ones from 0, fixed ones from 16.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counters {
+    /// General counters of each hardware thread.
+    pub general: u32,
+    /// Fixed counters, each for one event: instructions, cycles, reference cycles, slots.
+    pub fixed: u32,
+}
+
+impl Counters {
+    /// The counters of a PMU's cores: of Intel's CPUs from the vendor's list, of AMD's from the kernel; `None` where
+    /// neither says.
+    ///
+    /// Intel's number is that with hyper-threading; without it some CPUs have more.
+    /// Source: arch/x86/events/amd/core.c (`amd_core_pmu_init`): six from family 0x15 on.
+    #[must_use]
+    pub fn of(cpu: &CpuModel, pmu: &str) -> Option<Self> {
+        match cpu.vendor {
+            Vendor::Intel => {
+                let table = EventTable::embedded();
+                let list = table.of(cpu).into_iter().find(|list| list.pmu == pmu)?;
+                Some(Self {
+                    general: list.general,
+                    fixed: list.fixed << FIRST_FIXED,
+                })
+            }
+            Vendor::Amd => Some(Self {
+                general: if cpu.family >= 0x15 { 0x3f } else { 0xf },
+                fixed: 0,
+            }),
+            Vendor::Other => None,
+        }
+    }
+}
+
+/// Checks that all events can be counted at once.
+///
+/// Looks at the counters of the cores, and at IBS, which has one for ops and one for fetches. Breakpoints are the
+/// kernel's to refuse.
+///
+/// # Errors
+/// They do not fit; the error has the number that does.
+pub fn check(events: &[ResolvedEvent], host: &Host) -> Result<(), TooManyEvents> {
+    ibs(events)?;
+    for pmu in host.core_pmus() {
+        let Some(counters) = Counters::of(&host.cpu, &pmu.name) else {
+            continue;
+        };
+        let intel = host.cpu.vendor == Vendor::Intel;
+        let needs = events
+            .iter()
+            .filter(|event| is_core(event))
+            .filter_map(|event| {
+                let twin = event.twins.iter().find(|twin| twin.pmu == pmu.name);
+                let own = match twin {
+                    Some(twin) => twin.counters,
+                    None if event.cpus == pmu.cpus || event.cpus.is_none() => event.counters,
+                    None => return None,
+                };
+                Some(needs(event, own, counters, intel))
+            });
+        let watchdog = host.limits.nmi_watchdog == Some(true);
+        // The watchdog counts cycles.
+        let cycles = counters.general | (counters.fixed & FIXED_CYCLES);
+        let mut all: Vec<u32> = watchdog.then_some(cycles).into_iter().collect();
+        let held = all.len();
+        all.extend(needs);
+        let fit = fitting(&all);
+        if fit < all.len() {
+            return Err(TooManyEvents {
+                asked: all.len() - held,
+                fit: fit - held,
+                place: pmu.name.clone(),
+                watchdog,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Fixed counter of instructions.
+const FIXED_INSTRUCTIONS: u32 = 1 << FIRST_FIXED;
+/// Fixed counter of cycles.
+const FIXED_CYCLES: u32 = 2 << FIRST_FIXED;
+/// Fixed counter of reference cycles.
+const FIXED_REFERENCE: u32 = 4 << FIRST_FIXED;
+
+fn is_core(event: &ResolvedEvent) -> bool {
+    let unit = HardwareUnit::Core;
+    matches!(event.class, EventClass::Hardware { unit: own, .. } if own == unit)
+}
+
+/// IBS has one event of a kind on each CPU.
+fn ibs(events: &[ResolvedEvent]) -> Result<(), TooManyEvents> {
+    let unit = HardwareUnit::Ibs;
+    let ibs = events.iter().filter(
+        |event| matches!(event.class, EventClass::Hardware { unit: own, .. } if own == unit),
+    );
+    let mut kinds: Vec<bool> = ibs
+        .map(|event| event.name.starts_with("ibs_fetch"))
+        .collect();
+    let asked = kinds.len();
+    kinds.sort_unstable();
+    kinds.dedup();
+    if kinds.len() == asked {
+        return Ok(());
+    }
+    Err(TooManyEvents {
+        asked,
+        fit: kinds.len(),
+        place: "ibs".to_owned(),
+        watchdog: false,
+    })
+}
+
+/// Counters that can count an event.
+///
+/// Before Ice Lake PEBS is on the general counters alone.
+/// Source: arch/x86/events/intel/core.c (`x86_pmu.pebs_ept` and the event constraints).
+fn needs(event: &ResolvedEvent, own: Option<u32>, counters: Counters, intel: bool) -> u32 {
+    let own = own.unwrap_or(counters.general) & (counters.general | counters.fixed);
+    let fixed = match (event.attr.type_, event.attr.config & 0xffff_ffff) {
+        _ if !intel => 0,
+        (0, 1) | (4, 0xc0) => FIXED_INSTRUCTIONS,
+        (0, 0) | (4, 0x3c) => FIXED_CYCLES,
+        (0, 9) | (4, 0x300) => FIXED_REFERENCE,
+        _ => return own,
+    };
+    let old_pebs = event.precise_requested > 0 && counters.general.count_ones() <= 4;
+    let general = if event.attr.config & 0xffff == 0x300 {
+        0
+    } else {
+        counters.general
+    };
+    match old_pebs {
+        true => general,
+        false => general | (counters.fixed & fixed),
+    }
+}
+
+/// How many events, in the order given, can have a counter each.
+///
+/// Cost: at most events times counters steps for each event (augmenting paths of a bipartite matching).
+fn fitting(needs: &[u32]) -> usize {
+    let mut holders = [None; 32];
+    (0..needs.len())
+        .take_while(|&event| {
+            let mut tried = 0;
+            place(event, needs, &mut holders, &mut tried)
+        })
+        .count()
+}
+
+/// Finds a counter for an event, moving others if need be.
+fn place(event: usize, needs: &[u32], holders: &mut [Option<usize>; 32], tried: &mut u32) -> bool {
+    for counter in 0..32 {
+        let bit = 1 << counter;
+        if needs[event] & bit == 0 || *tried & bit != 0 {
+            continue;
+        }
+        *tried |= bit;
+        let free = match holders[counter as usize] {
+            None => true,
+            Some(other) => place(other, needs, holders, tried),
+        };
+        if free {
+            holders[counter as usize] = Some(event);
+            return true;
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pmu::attr::resolve;
+    use crate::pmu::host::fixtures;
+    use crate::pmu::reset::reset_value;
+
+    fn checked(host: &Host, events: &[&str]) -> Result<(), TooManyEvents> {
+        let reset = reset_value(16_000).unwrap();
+        let resolved = |event: &&str| resolve(&event.parse().unwrap(), host, reset).unwrap();
+        let events: Vec<ResolvedEvent> = events.iter().map(resolved).collect();
+        check(&events, host)
+    }
+
+    fn with_watchdog(mut host: Host) -> Host {
+        host.limits.nmi_watchdog = Some(true);
+        host
+    }
+
+    const LOADS: [&str; 5] = [
+        "mem_load_retired.l1_miss:pp",
+        "mem_load_retired.l2_miss:pp",
+        "mem_load_retired.l3_miss:pp",
+        "mem_load_retired.l1_hit:pp",
+        "mem_load_retired.l2_hit:pp",
+    ];
+
+    /// Skylake has four general counters for a thread; fixed ones take cycles and instructions.
+    #[test]
+    fn skylake_has_four() {
+        let host = fixtures::skylake();
+        assert_eq!(checked(&host, &LOADS[..4]), Ok(()));
+        let error = checked(&host, &LOADS).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "5 events do not fit the counters of cpu: 4 fit"
+        );
+        let hint = error.hint().unwrap();
+        assert!(
+            hint.starts_with("give 4 of them") && hint.contains("--multiplex"),
+            "{hint}"
+        );
+        let mut more: Vec<&str> = LOADS[..4].to_vec();
+        more.extend([
+            "cycles",
+            "instructions",
+            "ref-cycles",
+            "cpu-clock",
+            "page-faults",
+        ]);
+        assert_eq!(checked(&host, &more), Ok(()));
+        more.push("instructions:pp");
+        assert_eq!(
+            checked(&host, &more).unwrap_err().asked,
+            8,
+            "PEBS needs a general one"
+        );
+    }
+
+    /// The watchdog takes the fixed counter of cycles, so cycles need a general one beside it.
+    #[test]
+    fn the_watchdog_holds_one() {
+        let host = with_watchdog(fixtures::skylake());
+        assert_eq!(checked(&host, &LOADS[..4]), Ok(()));
+        let events = ["cycles", LOADS[0], LOADS[1], LOADS[2], LOADS[3]];
+        let error = checked(&host, &events).unwrap_err();
+        assert_eq!((error.asked, error.fit), (5, 4));
+        assert!(error.hint().unwrap().contains("kernel.nmi_watchdog=0"));
+    }
+
+    /// Ice Lake has eight, but loads are on the first four only; others can move out of their way.
+    #[test]
+    fn constraints_move_events() {
+        let host = fixtures::ice_lake();
+        let events = [
+            "uops_retired.slots",
+            "br_inst_retired.near_call:p",
+            "br_misp_retired.all_branches:p",
+            "frontend_retired.dsb_miss:p",
+            LOADS[0],
+            LOADS[1],
+            LOADS[2],
+            LOADS[3],
+        ];
+        assert_eq!(checked(&host, &events), Ok(()));
+        let error = checked(&host, &LOADS).unwrap_err();
+        assert_eq!((error.asked, error.fit), (5, 4));
+    }
+
+    /// Each kind of cores is checked by itself: Gracemont has six, Golden Cove eight.
+    #[test]
+    fn hybrid_cores_differ() {
+        let host = fixtures::alder_lake();
+        let raw = ["r1c2", "r2c2", "r1c3", "r4c5", "r1d1", "r2d1", "r1d2"];
+        assert_eq!(checked(&host, &raw[..6]), Ok(()));
+        let error = checked(&host, &raw).unwrap_err();
+        assert_eq!((error.place.as_str(), error.fit), ("cpu_atom", 6));
+    }
+
+    /// IBS has one op and one fetch event; the core's counters are apart from it.
+    #[test]
+    fn ibs_has_one() {
+        let host = fixtures::zen4();
+        let core = ["r76", "rc0", "rc1", "rc2", "rc3", "r64"];
+        let mut events = core.to_vec();
+        events.extend(["ibs_op//", "ibs_fetch//"]);
+        assert_eq!(checked(&host, &events), Ok(()));
+        events.push("cycles:pp");
+        let error = checked(&host, &events).unwrap_err();
+        assert_eq!(
+            (error.asked, error.fit, error.place.as_str()),
+            (3, 2, "ibs")
+        );
+        assert!(error.hint().unwrap().contains("one op at a time"));
+        let error = checked(&with_watchdog(host), &core).unwrap_err();
+        assert_eq!((error.asked, error.fit), (6, 5));
+    }
+
+    /// Software events need no counter.
+    #[test]
+    fn software_is_free() {
+        let events = ["cpu-clock", "task-clock", "page-faults", "cs", "migrations"];
+        assert_eq!(checked(&fixtures::bare_guest(), &events), Ok(()));
+    }
+}

@@ -1,0 +1,142 @@
+//! Paths against programs that compilers made.
+
+use super::super::probe::ProbeSet;
+use super::super::resolve::{ResolveOptions, resolve};
+use super::super::testing::{Program, compile};
+use crate::store::schema::ArgType;
+use pebs_common::config::ArgProgram;
+
+const C: &str = r#"
+enum color { RED = 1, GREEN, BLUE = 7 };
+struct header { unsigned short kind; int id; char tag[8]; };
+typedef struct packet {
+  unsigned long sum;
+  struct header hdr;
+  const char *uri;
+  struct packet *next;
+  enum color color;
+  union { long a; short b; };
+  unsigned flag : 3;
+  double weight;
+} packet_t;
+volatile long sink;
+__attribute__((noinline)) int handle(packet_t *pkt, unsigned char n, const struct header *h, double x) {
+  sink += pkt->sum + n + h->id + (long)x; return n; }
+int main(int argc, char **argv) {
+  packet_t p = { argc }; return handle(&p, 2, &p.hdr, 1.5); }
+"#;
+
+const CPP: &str = r#"
+#include <string>
+struct base { int kind; };
+struct request : base { std::string uri; long size; };
+volatile long sink;
+struct server {
+  long count;
+  __attribute__((noipa)) void serve(const request &req) { sink += req.size + count; }
+};
+int main(int argc, char **argv) {
+  request r; r.size = argc; r.uri = argv[0]; server s{3}; s.serve(r); return 0; }
+"#;
+
+fn c() -> Program {
+    compile("gcc", C, &["-O2", "-g", "-fno-inline"])
+}
+
+fn set(program: &Program, arguments: &str) -> ProbeSet {
+    let spec = program.spec(&format!("handle({arguments})"));
+    let options = ResolveOptions::default();
+    resolve(&[spec], &options).unwrap_or_else(|error| panic!("{arguments}: {error}"))
+}
+
+/// What the kernel side runs for the argument `x`, its place in the record aside.
+fn program(program: &Program, expression: &str) -> ArgProgram {
+    let set = set(program, &format!("x={expression}"));
+    let sites = &set.probes[0].sites;
+    sites[sites.len() - 1].config.named[0]
+}
+
+fn refused(program: &Program, expression: &str) -> (String, String) {
+    let spec = program.spec(&format!("handle(x={expression})"));
+    let error = resolve(&[spec], &ResolveOptions::default()).expect_err(expression);
+    (error.to_string(), error.hint().unwrap_or_default())
+}
+
+/// A path is the same as the register and offset that it stands for.
+#[test]
+fn paths_are_offsets() {
+    let c = c();
+    let same = [
+        ("pkt->sum", "*(arg1+0):u64"),
+        ("pkt->hdr.id", "*(arg1+12):i32"),
+        ("pkt->hdr.kind", "*(arg1+8):u16"),
+        ("pkt->uri", "str(*(arg1+24))"),
+        ("pkt->hdr.tag", "str(arg1+16)"),
+        ("str(pkt->uri, 128)", "str(*(arg1+24), 128)"),
+        ("pkt->next->next->hdr.id", "*(*(*(arg1+32)+32)+12):i32"),
+        ("pkt->next", "*(arg1+32)"),
+        ("pkt->b", "*(arg1+48):i16"),
+        ("pkt->sum:u16", "*(arg1+0):u16"),
+        ("n", "arg2:u8"),
+        ("h->id", "*(arg3+4):i32"),
+        ("pkt", "arg1"),
+    ];
+    for (path, offsets) in same {
+        assert_eq!(program(&c, path), program(&c, offsets), "{path}");
+    }
+}
+
+/// The item id, too, and numbers of an enumeration have their names in a column of text.
+#[test]
+fn ids_and_names() {
+    let c = c();
+    let set = set(&c, "id=pkt->hdr.id, color=pkt->color");
+    assert!(set.probes[0].has_id);
+    assert_eq!(set.columns[0].r#type, ArgType::Str);
+    let field = &set.probes[0].begin_fields[0];
+    let name = |number: i64| field.name_of(number.cast_unsigned()).into_string();
+    assert_eq!([name(1), name(2), name(7)], ["RED", "GREEN", "BLUE"]);
+    assert_eq!([name(3), name(-1)], ["3", "-1"]);
+}
+
+/// What can't be read is said, with what can.
+#[test]
+fn refusals() {
+    let c = c();
+    let cases = [
+        ("packet->sum", "no argument 'packet'", "pkt, n, h, x"),
+        ("pkt->sun", "no field 'sun'", "sum, hdr, uri"),
+        ("pkt.sum", "no structure in memory", "pkt->sum"),
+        ("pkt->hdr->id", "no pointer", "pkt->hdr.id"),
+        ("n->id", "no pointer", "n.id"),
+        ("pkt->hdr", "not a number", "kind, id, tag"),
+        ("pkt->flag", "bit field", "word"),
+        ("pkt->weight", "floating-point", "bits"),
+        ("x", "in no register", "floats and structures"),
+    ];
+    for (path, what, hint) in cases {
+        let (error, help) = refused(&c, path);
+        assert!(error.contains(what), "{path}: {error}");
+        assert!(help.contains(hint), "{path}: {help}");
+    }
+    let bare = compile("gcc", C, &["-O2", "-fno-inline"]);
+    let (error, _) = refused(&bare, "pkt->sum");
+    assert!(error.contains("no debug information"), "{error}");
+}
+
+/// References, base classes, `this` and `std::string`.
+#[test]
+fn cpp() {
+    let cpp = compile("g++", CPP, &["-O2", "-g", "-fno-inline"]);
+    let at = |expression: &str| {
+        let spec = cpp.spec(&format!("server::serve(x={expression})"));
+        let set = resolve(&[spec], &ResolveOptions::default());
+        let set = set.unwrap_or_else(|error| panic!("{expression}: {error}"));
+        let sites = &set.probes[0].sites;
+        sites[sites.len() - 1].config.named[0]
+    };
+    assert_eq!(at("req.size"), at("*(arg2+40):i64"));
+    assert_eq!(at("req.kind"), at("*(arg2):i32"));
+    assert_eq!(at("req.uri"), at("str(*(arg2+8))"));
+    assert_eq!(at("this->count"), at("*(arg1):i64"));
+}

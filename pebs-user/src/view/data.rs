@@ -1,0 +1,211 @@
+//! What is looked at: the report of a trace, and the distribution of durations.
+
+use arrow::array::Array;
+use rustc_hash::FxHashMap;
+
+use super::bars::Durations;
+use crate::analysis::report::human::safe;
+use crate::analysis::report::model::{FunctionName, ProbeReport, Row, SlowVisit};
+use crate::analysis::report::{LossVisits, ReportError, ReportOptions, build};
+use crate::store::reader::{ReadError, Trace, column_i64, column_u16, column_u32};
+use crate::store::run::EventInfo;
+use crate::store::schema::{ArgValue, Table, visit_flag};
+
+/// Functions and waits of a group that an item is compared with: all above 0.5 % of the group's time.
+const MOST_ROWS: usize = 10_000;
+
+/// Characters of an argument that are kept; one is seldom longer than the 64 that a probe reads.
+const ARG_WIDTH: usize = 200;
+
+/// Everything that can be looked at.
+#[derive(Clone, Debug)]
+pub struct Data {
+    /// Path of the trace, safe to show.
+    pub trace: String,
+    /// The event that times on the CPU are from.
+    pub event: Option<EventInfo>,
+    /// A group for each probe of the trace: items are compared within it.
+    pub groups: Vec<Group>,
+    /// Items of all groups, of each the slowest.
+    pub items: Vec<Item>,
+    /// Why the trace is not whole, if it is not.
+    pub remark: Option<String>,
+}
+
+/// The items of one probe.
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// What is known of all of them. The slowest are in [`Data::items`].
+    pub report: ProbeReport,
+    /// Durations of all items counted, listed or not.
+    pub durations: Durations,
+    /// Items listed.
+    pub listed: usize,
+}
+
+/// One visit, called item as in reports.
+#[derive(Clone, Debug)]
+pub struct Item {
+    /// Index of its group.
+    pub group: usize,
+    /// What is known of it.
+    pub visit: SlowVisit,
+    /// Its arguments as `name=value`, safe to show.
+    pub args: String,
+}
+
+/// What an item did beside what is typical of its group: a function that ran, or one in which it blocked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Part<'a> {
+    /// The function.
+    pub function: &'a FunctionName,
+    /// State of the thread while off the CPU; `None`: on the CPU.
+    pub state: Option<&'a str>,
+    /// Time in the item, ns; `None` if unknown, or if it did nothing of this.
+    pub ns: Option<f64>,
+    /// Standard error of that; `None` if unknown, and for waits, which are observed.
+    pub stderr_ns: Option<f64>,
+    /// Samples in the item, or number of waits.
+    pub samples: u64,
+    /// What a report says of all items of the group; `None` if it is below what that lists.
+    pub row: Option<&'a Row>,
+}
+
+impl Data {
+    /// Reads what can be looked at, of each probe the `slowest` items.
+    ///
+    /// Cost: as a report ([`build`]) and one column of `visits` more. Memory: as a report, and what the items
+    /// kept have of arguments, functions and waits.
+    ///
+    /// # Errors
+    /// If the trace can't be read.
+    pub fn read(trace: &Trace, slowest: usize, losses: LossVisits) -> Result<Self, ReportError> {
+        let options = ReportOptions {
+            probe: None,
+            slowest,
+            top: MOST_ROWS,
+            losses,
+        };
+        let report = build(trace, &options)?;
+        let mut data = Self {
+            trace: safe(&report.trace, usize::MAX),
+            event: report.event,
+            groups: Vec::new(),
+            items: Vec::new(),
+            remark: trace.remark().map(|(remark, _)| safe(&remark, usize::MAX)),
+        };
+        let mut durations = durations(trace, losses)?;
+        for mut probe in report.probes {
+            let visits = std::mem::take(&mut probe.slowest);
+            let (group, listed) = (data.groups.len(), visits.len());
+            data.items.extend(visits.into_iter().map(|visit| Item {
+                group,
+                args: arguments(&visit),
+                visit,
+            }));
+            data.groups.push(Group {
+                durations: durations.remove(&probe.probe_id).unwrap_or_default(),
+                report: probe,
+                listed,
+            });
+        }
+        Ok(data)
+    }
+
+    /// The group of an item.
+    #[must_use]
+    pub fn group(&self, item: &Item) -> &Group {
+        &self.groups[item.group]
+    }
+
+    /// What an item did, the longest first, then what typical items do and it did not.
+    #[must_use]
+    pub fn parts<'a>(&'a self, item: &'a Item) -> Vec<Part<'a>> {
+        let report = &self.group(item).report;
+        let mut typical: FxHashMap<(Option<u32>, Option<&str>), _> = FxHashMap::default();
+        for row in report.spread.iter().chain(&report.largest) {
+            let key = (row.function.function_id, row.state.as_deref());
+            typical.insert(key, row);
+        }
+        let functions = item.visit.functions.iter().map(|it| Part {
+            function: &it.function,
+            state: None,
+            ns: it.self_ns,
+            stderr_ns: it.self_stderr_ns,
+            samples: it.samples.into(),
+            row: None,
+        });
+        let waits = item.visit.waits.iter().map(|it| Part {
+            function: &it.function,
+            state: Some(&it.state),
+            ns: Some(it.ns as f64),
+            stderr_ns: None,
+            samples: it.waits,
+            row: None,
+        });
+        let mut parts: Vec<Part<'_>> = functions.chain(waits).collect();
+        for part in &mut parts {
+            let key = (part.function.function_id, part.state);
+            part.row = typical.remove(&key);
+        }
+        let others = typical.into_values().filter(|row| row.typical.samples > 0);
+        parts.extend(others.map(|row| Part {
+            function: &row.function,
+            state: row.state.as_deref(),
+            ns: None,
+            stderr_ns: None,
+            samples: 0,
+            row: Some(row),
+        }));
+        let usual = |part: &Part<'_>| part.row.and_then(|row| row.typical.per_visit);
+        parts.sort_by(|a, b| {
+            let longest = b.ns.unwrap_or(-1.0).total_cmp(&a.ns.unwrap_or(-1.0));
+            let seen = b.samples.cmp(&a.samples);
+            let usual = usual(b)
+                .unwrap_or(-1.0)
+                .total_cmp(&usual(a).unwrap_or(-1.0));
+            let names = a.function.function_id.cmp(&b.function.function_id);
+            let states = a.state.cmp(&b.state);
+            longest.then(seen).then(usual).then(names).then(states)
+        });
+        parts
+    }
+}
+
+/// Durations of the visits counted, by probe.
+fn durations(trace: &Trace, losses: LossVisits) -> Result<FxHashMap<u16, Durations>, ReadError> {
+    let mut all: FxHashMap<u16, Durations> = FxHashMap::default();
+    for batch in trace.scan(Table::Visits, &["probe_id", "duration_ns", "flags"])? {
+        let batch = batch?;
+        let probes = column_u16(&batch, 0)?.values();
+        let durations = column_i64(&batch, 1)?;
+        let flags = column_u32(&batch, 2)?.values();
+        for row in 0..batch.num_rows() {
+            let lost = flags[row] & visit_flag::LOSS != 0;
+            if durations.is_valid(row) && !(lost && losses == LossVisits::LeaveOut) {
+                let group = all.entry(probes[row]).or_default();
+                group.add(durations.value(row));
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn arguments(visit: &SlowVisit) -> String {
+    let mut text = String::new();
+    for arg in &visit.args {
+        let value = match &arg.value {
+            None => continue,
+            Some(ArgValue::U64(number)) => number.to_string(),
+            Some(ArgValue::I64(number)) => number.to_string(),
+            Some(ArgValue::Str(value)) => safe(value, ARG_WIDTH),
+        };
+        if !text.is_empty() {
+            text.push(' ');
+        }
+        text.push_str(&safe(&arg.name, ARG_WIDTH));
+        text.push('=');
+        text.push_str(&value);
+    }
+    text
+}

@@ -1,0 +1,183 @@
+//! One item beside what is typical of its group.
+
+use ratatui::text::Line;
+
+use super::{bold, dim, list};
+use crate::analysis::report::human::{
+    UNKNOWN, count, events, maybe_time, percent, plural, safe, time,
+};
+use crate::analysis::report::model::{Counts, TypicalClass, TypicalRule};
+use crate::analysis::report::text::{name, noun};
+use crate::analysis::report::{MIN_SAMPLES, MIN_VISIT_SAMPLES};
+use crate::view::data::{Data, Group, Item, Part};
+use crate::view::state::State;
+
+/// Columns of the numbers beside a function, the spaces between them counted.
+const NUMBERS: u16 = 56;
+
+/// Narrowest column of a function.
+const NARROWEST: u16 = 16;
+
+/// Everything about the item selected.
+pub(super) fn lines(data: &Data, state: &State, width: u16) -> Vec<Line<'static>> {
+    let Some(item) = state.item(data) else {
+        return Vec::new();
+    };
+    let group = data.group(item);
+    let noun = noun(&group.report);
+    let mut lines = facts(item, group, noun);
+    lines.push(Line::raw(""));
+    let wide = usize::from(width.saturating_sub(NUMBERS).max(NARROWEST));
+    let header = format!(
+        " {:<wide$} {:>9} {:>10} {:>9} {:>9} {:>12}",
+        "on the CPU, or [off it] in",
+        format!("this {noun}"),
+        "+-",
+        "samples",
+        "typical",
+        "its samples"
+    );
+    lines.push(Line::styled(header, bold()));
+    let parts = data.parts(item);
+    lines.extend(parts.iter().map(|part| Line::raw(row(part, wide))));
+    if parts.is_empty() {
+        let why = if item.visit.is_condensed() {
+            "its details were not kept (--keep)"
+        } else {
+            "no sample and no wait"
+        };
+        lines.push(Line::raw(format!(" {why}")));
+    }
+    if let Some(typical) = group.report.typical {
+        lines.extend(whose(&typical, noun).map(|text| Line::styled(text, dim())));
+    }
+    lines
+}
+
+fn facts(item: &Item, group: &Group, noun: &str) -> Vec<Line<'static>> {
+    let (visit, report) = (&item.visit, &group.report);
+    let spec = report.spec.as_deref().unwrap_or(UNKNOWN);
+    let title = format!(
+        " {noun} {}, probe {} {}",
+        visit.item_id,
+        report.probe_id,
+        safe(spec, 200)
+    );
+    let oncpu = visit.oncpu_ns.filter(|_| visit.duration_ns > 0);
+    let share = oncpu.map_or_else(String::new, |ns| {
+        format!(" ({})", percent(ns as f64 / visit.duration_ns as f64))
+    });
+    let ran = maybe_time(visit.oncpu_ns.map(|ns| ns as f64));
+    let began = format!(
+        "{} after the begin of the trace, pid {}, tid {}",
+        list::seconds(visit.begin_ns),
+        visit.pid,
+        visit.tid
+    );
+    let typical = report.typical.map(|typical| typical.counts);
+    let facts = [
+        ("took", took(item, group, noun)),
+        (
+            "on CPU",
+            format!("{ran}{share}, {}", plural(visit.samples.into(), "sample")),
+        ),
+        ("began", began),
+        ("arguments", item.args.clone()),
+        ("flags", visit.flags.join(", ")),
+        ("counted", counted(&visit.counts, typical.as_ref())),
+    ];
+    let facts = facts.into_iter().filter(|(_, text)| !text.is_empty());
+    let facts = facts.map(|(what, text)| Line::raw(format!("   {what:<10} {text}")));
+    std::iter::once(Line::styled(title, bold()))
+        .chain(facts)
+        .collect()
+}
+
+/// The duration among those of the group.
+fn took(item: &Item, group: &Group, noun: &str) -> String {
+    let took = time(item.visit.duration_ns as f64);
+    let Some(all) = group.report.duration else {
+        return took;
+    };
+    let times = item.visit.duration_ns as f64 / all.p50_ns as f64;
+    let times = if all.p50_ns > 0 {
+        format!(", {times:.1} times the median")
+    } else {
+        ", the median".to_owned()
+    };
+    format!(
+        "{took}{times} of {} ({}; p90 {}, p99 {})",
+        plural(group.report.counted, noun),
+        time(all.p50_ns as f64),
+        time(all.p90_ns as f64),
+        time(all.p99_ns as f64)
+    )
+}
+
+/// What happened to its thread, beside the mean of typical items.
+fn counted(counts: &Counts, typical: Option<&Counts<f64>>) -> String {
+    let typical = typical.copied().unwrap_or_default();
+    let counts = [
+        ("switch", "es", counts.switches, typical.switches),
+        ("migration", "s", counts.migrations, typical.migrations),
+        ("page fault", "s", counts.page_faults, typical.page_faults),
+    ];
+    let said = counts.into_iter().filter_map(|(noun, s, count_of, usual)| {
+        let number = count_of?;
+        let s = if number == 1 { "" } else { s };
+        let usual = usual.map_or_else(String::new, |mean| format!(" (typical {mean:.2})"));
+        Some(format!("{} {noun}{s}{usual}", count(number.into())))
+    });
+    said.collect::<Vec<_>>().join(", ")
+}
+
+fn row(part: &Part<'_>, wide: usize) -> String {
+    let what = match part.state {
+        None => name(part.function),
+        Some(state) => format!("[{}] {}", safe(state, 20), name(part.function)),
+    };
+    // A time is known from so many samples on; a wait is seen, not sampled.
+    let least = u64::from(MIN_VISIT_SAMPLES);
+    let is_known = part.state.is_some() || part.samples >= least;
+    let own = part.ns.filter(|_| is_known);
+    let error = part.stderr_ns.filter(|_| is_known);
+    let typical = part.row.map(|row| row.typical);
+    let usual = part.row.and_then(|row| {
+        let is_known = row.state.is_some() || row.typical.samples >= MIN_SAMPLES;
+        let value = row.typical.per_visit.filter(|_| is_known)?;
+        Some(if row.unit == "ns" {
+            time(value)
+        } else {
+            events(value)
+        })
+    });
+    let seen = |number: u64| match part.state {
+        None => count(number),
+        Some(_) => plural(number, "wait"),
+    };
+    format!(
+        " {:<wide$} {:>9} {:>10} {:>9} {:>9} {:>12}",
+        safe(&what, wide),
+        maybe_time(own),
+        error.map_or_else(String::new, |ns| format!("+-{}", time(ns))),
+        seen(part.samples),
+        usual.unwrap_or_else(|| UNKNOWN.to_owned()),
+        typical.map_or_else(|| UNKNOWN.to_owned(), |cell| seen(cell.samples)),
+    )
+}
+
+/// What typical means, and what a dash does.
+fn whose(typical: &TypicalClass, noun: &str) -> [String; 2] {
+    let rule = match typical.rule {
+        TypicalRule::Median => "at or below the median",
+        TypicalRule::NotKept => "that were not kept",
+    };
+    let visits = plural(typical.visits, noun);
+    [
+        format!(" typical: the mean of {visits} {rule}"),
+        format!(
+            " {UNKNOWN}: unknown: less than {MIN_VISIT_SAMPLES} samples here ({MIN_SAMPLES} in typical {noun}s), \
+             or below 0.5 % of all"
+        ),
+    ]
+}

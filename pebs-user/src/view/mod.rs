@@ -1,0 +1,13 @@
+//! Looking at a trace in a terminal: items in a list, one item beside what is typical of its group.
+//!
+//! What is shown is the report of the trace ([`data`]), read once before the terminal is taken over. What
+//! keys do is a state machine ([`state`]), and what is on the screen follows from the two ([`draw`]): none of
+//! them does I/O. [`screen`] alone knows that there is a terminal.
+
+pub mod bars;
+pub mod data;
+pub mod draw;
+pub mod screen;
+pub mod state;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,255 @@
+//! What keys do: a state machine without a terminal.
+
+use super::data::{Data, Item};
+
+/// Items that a page up or down skips.
+const PAGE: usize = 20;
+
+/// Characters of a text to look for, at most.
+const LONGEST_TEXT: usize = 200;
+
+/// A key that means something here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Key {
+    /// One up.
+    Up,
+    /// One down.
+    Down,
+    /// To the item before.
+    Left,
+    /// To the item after.
+    Right,
+    /// A page up.
+    PageUp,
+    /// A page down.
+    PageDown,
+    /// To the first.
+    Home,
+    /// To the last.
+    End,
+    /// Open, or accept.
+    Enter,
+    /// Back.
+    Esc,
+    /// Delete a character, or back.
+    Backspace,
+    /// Ctrl-C: the end, wherever it is typed.
+    Interrupt,
+    /// A character.
+    Char(char),
+}
+
+/// What the list is sorted by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sort {
+    /// Duration, the longest first.
+    #[default]
+    Duration,
+    /// Time on the CPU, the longest first, unknown last.
+    OnCpu,
+    /// Item id, rising.
+    ItemId,
+    /// Begin, rising.
+    Begin,
+}
+
+impl Sort {
+    /// The order that comes after this one.
+    const fn next(self) -> Self {
+        match self {
+            Self::Duration => Self::OnCpu,
+            Self::OnCpu => Self::ItemId,
+            Self::ItemId => Self::Begin,
+            Self::Begin => Self::Duration,
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Duration => "duration",
+            Self::OnCpu => "time on the CPU",
+            Self::ItemId => "item id",
+            Self::Begin => "begin",
+        }
+    }
+
+    fn compare(self, a: &Item, b: &Item) -> std::cmp::Ordering {
+        let (a, b) = (&a.visit, &b.visit);
+        let order = match self {
+            Self::Duration => b.duration_ns.cmp(&a.duration_ns),
+            Self::OnCpu => b.oncpu_ns.cmp(&a.oncpu_ns),
+            Self::ItemId => a.item_id.cmp(&b.item_id),
+            Self::Begin => a.begin_ns.cmp(&b.begin_ns),
+        };
+        order.then(a.visit_id.cmp(&b.visit_id))
+    }
+}
+
+/// What fills the screen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Page {
+    /// Items.
+    #[default]
+    List,
+    /// The item selected, scrolled down by so many lines.
+    Item(usize),
+}
+
+/// What is on the screen, and where.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    /// What fills the screen.
+    pub page: Page,
+    /// Whether help is shown over it.
+    pub is_help: bool,
+    /// Order of the list.
+    pub sort: Sort,
+    /// Whether the order is turned round.
+    pub is_reversed: bool,
+    /// Only the items of this group.
+    pub group: Option<usize>,
+    /// Only items whose arguments hold this text, in any case.
+    pub text: String,
+    /// Whether keys are being added to the text.
+    pub is_typing: bool,
+    /// Items that are listed, as indices into [`Data::items`].
+    pub rows: Vec<usize>,
+    /// The row selected.
+    pub selected: usize,
+    /// Whether the user has had enough.
+    pub is_ended: bool,
+}
+
+impl State {
+    /// The list of all items, the slowest first.
+    #[must_use]
+    pub fn new(data: &Data) -> Self {
+        let mut state = Self::default();
+        state.list(data);
+        state
+    }
+
+    /// The item selected; `None` if none is listed.
+    #[must_use]
+    pub fn item<'a>(&self, data: &'a Data) -> Option<&'a Item> {
+        self.rows
+            .get(self.selected)
+            .map(|index| &data.items[*index])
+    }
+
+    /// Does what the key asks for.
+    pub fn press(&mut self, key: Key, data: &Data) {
+        match key {
+            Key::Interrupt => self.is_ended = true,
+            // Any key closes the help.
+            _ if self.is_help => self.is_help = false,
+            _ if self.is_typing => self.type_text(key, data),
+            Key::Char('q') => self.is_ended = true,
+            Key::Char('?') => self.is_help = true,
+            _ => match self.page {
+                Page::List => self.press_in_list(key, data),
+                Page::Item(line) => self.press_in_item(key, line),
+            },
+        }
+    }
+
+    fn type_text(&mut self, key: Key, data: &Data) {
+        match key {
+            Key::Enter => self.is_typing = false,
+            Key::Esc => {
+                self.is_typing = false;
+                self.text.clear();
+            }
+            Key::Backspace => {
+                self.text.pop();
+            }
+            Key::Char(c) if self.text.chars().count() < LONGEST_TEXT => self.text.push(c),
+            _ => self.step(key),
+        }
+        self.list(data);
+    }
+
+    fn press_in_list(&mut self, key: Key, data: &Data) {
+        match key {
+            Key::Enter | Key::Right if !self.rows.is_empty() => self.page = Page::Item(0),
+            Key::Esc => {
+                self.text.clear();
+                self.group = None;
+            }
+            Key::Char('/') => self.is_typing = true,
+            Key::Char('s') => {
+                self.sort = self.sort.next();
+                self.is_reversed = false;
+            }
+            Key::Char('r') => self.is_reversed = !self.is_reversed,
+            Key::Char('p') => {
+                let next = self.group.map_or(0, |group| group + 1);
+                self.group = (next < data.groups.len()).then_some(next);
+            }
+            _ => return self.step(key),
+        }
+        self.list(data);
+    }
+
+    fn press_in_item(&mut self, key: Key, line: usize) {
+        self.page = match key {
+            Key::Esc | Key::Backspace => Page::List,
+            Key::Left => {
+                self.step(Key::Up);
+                Page::Item(0)
+            }
+            Key::Right => {
+                self.step(Key::Down);
+                Page::Item(0)
+            }
+            _ => Page::Item(moved(line, key, usize::MAX)),
+        };
+    }
+
+    fn step(&mut self, key: Key) {
+        self.selected = moved(self.selected, key, self.rows.len().saturating_sub(1));
+    }
+
+    /// Lists the items anew, and stays on the one selected if it is still there.
+    fn list(&mut self, data: &Data) {
+        let before = self.rows.get(self.selected).copied();
+        let text = self.text.to_lowercase();
+        let wanted = |item: &Item| {
+            self.group.is_none_or(|group| group == item.group)
+                && (text.is_empty() || item.args.to_lowercase().contains(&text))
+        };
+        let mut rows: Vec<usize> = (0..data.items.len())
+            .filter(|index| wanted(&data.items[*index]))
+            .collect();
+        rows.sort_by(|a, b| self.sort.compare(&data.items[*a], &data.items[*b]));
+        if self.is_reversed {
+            rows.reverse();
+        }
+        let place = rows.iter().position(|index| Some(*index) == before);
+        self.selected = place.unwrap_or(0);
+        self.rows = rows;
+    }
+
+    /// Keeps the lines of an item that are not shown above within what there is to scroll.
+    pub fn hold(&mut self, most: usize) {
+        if let Page::Item(line) = &mut self.page {
+            *line = (*line).min(most);
+        }
+    }
+}
+
+/// A place among `last` + 1 after a key.
+fn moved(place: usize, key: Key, last: usize) -> usize {
+    let place = match key {
+        Key::Up | Key::Char('k') => place.saturating_sub(1),
+        Key::Down | Key::Char('j') => place.saturating_add(1),
+        Key::PageUp => place.saturating_sub(PAGE),
+        Key::PageDown => place.saturating_add(PAGE),
+        Key::Home | Key::Char('g') => 0,
+        Key::End | Key::Char('G') => last,
+        _ => place,
+    };
+    place.min(last)
+}

@@ -1,0 +1,74 @@
+//! Runs `pebs-trace import`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use pebs_user::store::reader::Trace;
+use pebs_user::store::schema::Table;
+
+/// An import that ran: in a folder of its own, into `out`.
+pub struct Import {
+    pub dir: tempfile::TempDir,
+    pub code: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Import {
+    /// Imports a file under another name, so that nothing printed depends on where it is. Binaries are looked for
+    /// nowhere.
+    pub fn of(file: &Path, args: &[&str]) -> Self {
+        let import = Self::prepare();
+        std::os::unix::fs::symlink(file, import.dir.path().join("perf.data")).unwrap();
+        import.run(&[&["perf.data", "--symfs", "nowhere", "-o", "out"], args].concat())
+    }
+
+    /// Imports bytes.
+    pub fn of_bytes(bytes: &[u8], args: &[&str]) -> Self {
+        let import = Self::prepare();
+        import.write("perf.data", bytes);
+        import.run(&[&["perf.data", "--symfs", "nowhere", "-o", "out"], args].concat())
+    }
+
+    pub fn prepare() -> Self {
+        Self {
+            dir: tempfile::tempdir().unwrap(),
+            code: -1,
+            stdout: String::new(),
+            stderr: String::new(),
+        }
+    }
+
+    pub fn write(&self, name: &str, bytes: &[u8]) {
+        std::fs::write(self.dir.path().join(name), bytes).unwrap();
+    }
+
+    pub fn run(mut self, args: &[&str]) -> Self {
+        let run = Command::new(env!("CARGO_BIN_EXE_pebs-trace"))
+            .arg("import")
+            .args(args)
+            .current_dir(self.dir.path())
+            .output()
+            .unwrap();
+        self.code = run.status.code().unwrap();
+        self.stdout = String::from_utf8(run.stdout).unwrap();
+        self.stderr = String::from_utf8(run.stderr).unwrap();
+        self
+    }
+
+    pub fn out(&self) -> PathBuf {
+        self.dir.path().join("out")
+    }
+
+    pub fn trace(&self) -> Trace {
+        Trace::open(&self.out()).unwrap_or_else(|error| panic!("{error}\n{}", self.stderr))
+    }
+
+    /// Rows of each table.
+    pub fn rows(&self) -> String {
+        let trace = self.trace();
+        let rows =
+            Table::ALL.map(|table| format!("{} {}", table.name(), trace.rows(table).unwrap()));
+        rows.join(", ")
+    }
+}

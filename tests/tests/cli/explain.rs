@@ -1,0 +1,136 @@
+//! `explain` and `diff` as their user meets them: options, and what they say to bad input.
+
+use std::fs;
+use std::path::Path;
+
+use pebs_tests::process::Finished;
+use pebs_tests::recording::{Recorder, Recording, pebs_trace};
+use pebs_tests::workload::Workload;
+use pebs_tests::{machine, need, table};
+use serde_json::Value;
+
+use super::{hints, refused};
+
+fn recorded(args: &[&str]) -> Recording {
+    let workload = Workload::build("plain");
+    let spec = workload.spec("handle(id=*(arg1):u64, kind=*(arg1+8):u32, name=str(*(arg1+16)))");
+    let (recording, _) = Recorder::new(&spec)
+        .args(args)
+        .workload(&workload, &["2000"]);
+    recording
+}
+
+fn explain(trace: &Path, args: &[&str]) -> Finished {
+    let dir = trace.display().to_string();
+    pebs_trace(["explain", &dir].iter().chain(args))
+}
+
+/// Every option on a good trace; text for people says in its first lines what is slow.
+#[test]
+fn good_trace() {
+    need!(machine::root());
+    let recording = recorded(&[]);
+    let text = explain(&recording.dir(), &[]);
+    assert_eq!(text.code(), Some(0), "{text}");
+    let lines: Vec<&str> = text.stdout.lines().collect();
+    assert!(
+        lines[0].contains("2,000 items") && lines[1].starts_with("  slow "),
+        "{text}"
+    );
+    for args in [
+        &["--group-by", "kind,name", "--slow", "p90", "--top", "3"][..],
+        &[
+            "--group-by",
+            "tid",
+            "--per",
+            "item",
+            "--all",
+            "--probe",
+            "0",
+        ],
+        &["--item", "1000007"],
+        &["--visit", "7", "--format", "json"],
+        &["--slow", "3x", "--format", "json"],
+        &["--slow", "10s"],
+    ] {
+        let done = explain(&recording.dir(), args);
+        assert_eq!(done.code(), Some(0), "{done}");
+        assert!(
+            !done.stdout.contains("NaN") && !done.stdout.contains("inf "),
+            "{done}"
+        );
+        if args.contains(&"json") {
+            let json: Value = serde_json::from_str(&done.stdout).unwrap();
+            assert_eq!(json["explain_version"], 1, "{done}");
+        }
+    }
+    let dir = recording.dir().display().to_string();
+    let same = pebs_trace(["diff", &dir, &dir, "--fail-above", "0", "--format", "json"]);
+    assert_eq!(same.code(), Some(0), "{same}");
+    let json: Value = serde_json::from_str(&same.stdout).unwrap();
+    assert_eq!(json["failed"], Value::Array(Vec::new()), "{same}");
+}
+
+/// What is not there is said in one line, with what there is.
+#[test]
+fn bad_requests() {
+    need!(machine::root());
+    let recording = recorded(&[]);
+    let done = explain(&recording.dir(), &["--group-by", "kindd"]);
+    refused(&done, &["cannot group by 'kindd'"]);
+    hints(&done, &["there are kind, "]);
+    let done = explain(&recording.dir(), &["--item", "4711"]);
+    refused(&done, &["no item 4711"]);
+    hints(&done, &["from 1000001 to 1002000", "closest is 1000001"]);
+    let done = explain(&recording.dir(), &["--visit", "99999"]);
+    refused(&done, &["no visit 99999"]);
+    let done = explain(&recording.dir(), &["--probe", "3"]);
+    refused(&done, &["no probe 3"]);
+    hints(&done, &["there are 0 ("]);
+    let done = explain(&recording.dir(), &["--slow", "fast"]);
+    assert_eq!(done.code(), Some(2), "{done}");
+    assert!(done.stderr.contains("500us"), "{done}");
+    let dir = recording.dir().display().to_string();
+    let done = pebs_trace(["diff", &dir, "/nowhere/trace"]);
+    refused(&done, &["/nowhere/trace"]);
+}
+
+/// Traces without visits, damaged ones, and such as have no details to group.
+#[test]
+fn bad_traces() {
+    need!(machine::root());
+    refused(
+        &explain(Path::new("/nowhere/trace"), &[]),
+        &["/nowhere/trace"],
+    );
+    let kept = recorded(&["--keep", "slow"]);
+    let done = explain(&kept.dir(), &[]);
+    assert_eq!(done.code(), Some(0), "{done}");
+    let done = explain(&kept.dir(), &["--group-by", "kind"]);
+    refused(&done, &["kept the details of slow items only"]);
+    let dir = kept.dir().display().to_string();
+    let done = pebs_trace(["diff", &dir, &dir]);
+    refused(&done, &["--keep slow"]);
+    let none = recorded(&["--keep", "none"]);
+    let done = explain(&none.dir(), &[]);
+    assert!(
+        done.code() == Some(0) && done.stdout.contains("record with --keep slow"),
+        "{done}"
+    );
+
+    let recording = recorded(&[]);
+    let segment = table::segments(&recording.dir().join("visit_functions"))[0].clone();
+    let whole = fs::read(&segment).unwrap();
+    fs::write(&segment, &whole[..whole.len() / 2]).unwrap();
+    refused(
+        &explain(&recording.dir(), &[]),
+        &["visit_functions", "damaged"],
+    );
+    fs::remove_file(&segment).unwrap();
+    for segment in table::segments(&recording.dir().join("visits")) {
+        fs::remove_file(segment).unwrap();
+    }
+    let done = explain(&recording.dir(), &[]);
+    refused(&done, &["it has no visits"]);
+    hints(&done, &["pebs-trace report"]);
+}

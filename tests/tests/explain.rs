@@ -1,0 +1,295 @@
+//! `explain` and `diff` on programs whose truth is known: the first cause is the true one, and the true
+//! share of the difference between slow and typical items is within its interval.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "integration tests: a panic is the report"
+)]
+
+use std::collections::HashMap;
+
+use pebs_tests::explain::{Group, explain, whole};
+use pebs_tests::recording::{Recorder, Recording, pebs_trace};
+use pebs_tests::trace::{Trace, Wait};
+use pebs_tests::truth::Truth;
+use pebs_tests::workload::Workload;
+use pebs_tests::{check, machine, need};
+
+const ARGUMENTS: &str = "handle(id=*(arg1):u64, kind=*(arg1+8):u32, n=*(arg1+12):u32)";
+
+/// What marks, samples at the edges and the truth's own clock reads may add to either side of a share.
+const SLACK: f64 = 0.02;
+
+/// Records a workload before whatever else wants its CPUs: where preemption is what makes items slow, a
+/// test of other reasons says nothing.
+fn record(workload: &str, function: &str, reset: &str, args: &[&str]) -> (Recording, Trace, Truth) {
+    let workload = Workload::build(workload);
+    let (recording, truth) = Recorder::new(&workload.spec(function))
+        .before_others()
+        .args(&[
+            "--event",
+            "cpu-clock",
+            "--reset",
+            reset,
+            "--max-loss",
+            "100",
+        ])
+        .workload(&workload, args);
+    let trace = recording.trace();
+    check::no_mark_lost(&trace);
+    (recording, trace, truth)
+}
+
+/// The true share of a function's time in the gap: by the truth, its calls in slow items less those in
+/// typical ones, per item. Of its calls only what was on the CPU counts, or with `waiting` all.
+fn true_share(group: Group<'_>, trace: &Trace, truth: &Truth, call: &str, waiting: bool) -> f64 {
+    let zero = trace.monotonic_ns();
+    let waits = trace.waits();
+    let mut took: HashMap<u64, i64> = HashMap::new();
+    for it in truth.calls.iter().filter(|it| it.name == call) {
+        let (enter, leave) = (it.enter as i64 - zero, it.leave as i64 - zero);
+        let inside = |wait: &&Wait| enter <= wait.begin_ns && wait.end_ns <= leave;
+        let off: i64 = waits.iter().filter(inside).map(Wait::length_ns).sum();
+        let ns = if waiting {
+            leave - enter
+        } else {
+            leave - enter - off
+        };
+        *took.entry(it.item).or_default() += ns;
+    }
+    let (mut slow, mut typical) = ((0.0, 0.0), (0.0, 0.0));
+    for visit in trace.visits() {
+        let (is_slow, is_typical) = group.classes(visit.duration_ns.unwrap_or(0));
+        let ns = took.get(&visit.item_id).copied().unwrap_or(0) as f64;
+        for (wanted, sum) in [(is_slow, &mut slow), (is_typical, &mut typical)] {
+            if wanted {
+                *sum = (sum.0 + ns, sum.1 + 1.0);
+            }
+        }
+    }
+    (slow.0 / slow.1 - typical.0 / typical.1) / group.number(&["gap", "gap_ns"])
+}
+
+/// Shares of causes, the others and the unexplained sum to the gap.
+fn sums_to_one(group: Group<'_>) {
+    let causes: f64 = group.causes().iter().map(|it| it.share()).sum();
+    let rest =
+        group.number(&["gap", "others", "share"]) + group.number(&["gap", "unexplained", "share"]);
+    assert!((causes + rest - 1.0).abs() < 1e-6, "{:#}", group.0);
+}
+
+/// Slow for two reasons, on the CPU and off it: both are found, in their order.
+#[test]
+fn two_reasons() {
+    need!(machine::root());
+    let (recording, trace, truth) = record("mixed", ARGUMENTS, "50000", &["3000"]);
+    let explanation = explain(&recording.dir(), &["--slow", "5x"]);
+    let group = whole(&explanation);
+    sums_to_one(group);
+    let first = group.first_of_program();
+    assert_eq!(first.name(), "rehash", "{:#}", group.0["gap"]);
+    first.holds(true_share(group, &trace, &truth, "rehash", false), SLACK);
+    let causes = group.causes();
+    let sleep = causes.iter().find(|it| it.kind() == "wait").unwrap();
+    assert!(sleep.name().contains("nanosleep"), "{:#}", sleep.0);
+    sleep.holds(
+        true_share(group, &trace, &truth, "flush", true),
+        2.0 * SLACK,
+    );
+    let because = group.because();
+    assert_eq!(because[0]["argument"], "kind", "{because:#?}");
+    let text = pebs_trace(["explain".as_ref(), recording.dir().as_os_str()]);
+    let lines: Vec<&str> = text.stdout.lines().take(4).collect();
+    assert!(
+        lines[2].contains("kind=1") && lines[3].contains("rehash"),
+        "{text}"
+    );
+}
+
+/// The sample application of the paper: what is not in the cache is computed.
+#[test]
+fn query_computes() {
+    need!(machine::root());
+    let function = "process_query(id=*(arg1):u64, n=*(arg1+8):u32)";
+    let (recording, trace, truth) = record("query", function, "50000", &["100"]);
+    let explanation = explain(&recording.dir(), &["--slow", "10x"]);
+    let group = whole(&explanation);
+    sums_to_one(group);
+    let first = group.first_of_program();
+    assert_eq!(first.name(), "f3", "{:#}", group.0["gap"]);
+    first.holds(true_share(group, &trace, &truth, "f3", false), SLACK);
+    let parts = &group.0["variance"]["parts"];
+    assert_eq!(parts[0]["function"]["name"], "f3", "{parts:#}");
+    one_query(&recording, &truth);
+}
+
+/// One item that computed: its time line has the function, and it stands where the truth says.
+fn one_query(recording: &Recording, truth: &Truth) {
+    let computed = truth.calls.iter().filter(|it| it.name == "f3");
+    let longest = computed.max_by_key(|it| it.leave - it.enter).unwrap().item;
+    let item = explain(&recording.dir(), &["--item", &longest.to_string()]);
+    assert_eq!(item["item_id"], longest);
+    assert!(
+        item["account"]["rank"].as_u64().unwrap() <= 200,
+        "{:#}",
+        item["account"]
+    );
+    let first = &item["account"]["gap"]["causes"][0];
+    assert_eq!(first["function"]["name"], "f3", "{first:#}");
+    let moments = item["moments"].as_array().unwrap();
+    let kinds: Vec<&str> = moments
+        .iter()
+        .map(|it| it["kind"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        (kinds.first(), kinds.last()),
+        (Some(&"begin"), Some(&"end"))
+    );
+    let times: Vec<i64> = moments
+        .iter()
+        .map(|it| it["at_ns"].as_i64().unwrap())
+        .collect();
+    assert!(times.is_sorted() && times[0] == 0, "{times:?}");
+}
+
+/// Items that sleep longer than others: time off the CPU is a cause like any other.
+#[test]
+fn sleepers_sleep() {
+    need!(machine::root());
+    let (recording, trace, truth) = record("sleeper", ARGUMENTS, "50000", &["400"]);
+    let explanation = explain(&recording.dir(), &["--slow", "p80"]);
+    let group = whole(&explanation);
+    sums_to_one(group);
+    let first = group.first_of_program();
+    assert_eq!(first.kind(), "wait", "{:#}", group.0["gap"]);
+    assert!(first.name().contains("nanosleep"), "{:#}", first.0);
+    first.holds(true_share(group, &trace, &truth, "nap", true), 3.0 * SLACK);
+    let found = &explanation["probes"][0]["grouped"];
+    assert_eq!(found["argument"], "n", "{found:#}");
+}
+
+/// More threads than CPUs, and items as long as the others on the CPU: the machine is blamed, not the
+/// program.
+#[test]
+fn preempted() {
+    need!(machine::root());
+    let workload = Workload::build("threads");
+    let (recording, _) = Recorder::new(&workload.spec(ARGUMENTS))
+        .args(&["--event", "cpu-clock", "--reset", "100000"])
+        .workload(&workload, &["8", "60", "3000"]);
+    let explanation = explain(&recording.dir(), &["--slow", "p90"]);
+    let group = whole(&explanation);
+    sums_to_one(group);
+    let first = group.first();
+    assert_eq!(first.kind(), "preempted", "{:#}", group.0["gap"]);
+    // All items have the same CPU time, so that is all there is.
+    first.holds(1.0, 5.0 * SLACK);
+}
+
+/// Items that touch new pages: the code that does is the cause, the kernel's included, and the counter says
+/// how many there were.
+#[test]
+fn page_faults() {
+    need!(machine::root());
+    let (recording, trace, truth) = record("mixed", ARGUMENTS, "50000", &["3000", "1"]);
+    let explanation = explain(&recording.dir(), &["--slow", "2x"]);
+    let group = whole(&explanation);
+    sums_to_one(group);
+    let kernel = group.number(&["gap", "kernel", "share"]);
+    let causes = group.causes();
+    let touching = causes.iter().find(|it| it.name() == "touch_pages");
+    let found = kernel + touching.map_or(0.0, |it| it.share());
+    let share = true_share(group, &trace, &truth, "touch_pages", false);
+    assert!(
+        share > 0.5 && (found - share).abs() < 5.0 * SLACK,
+        "{found}, truth {share}\n{:#}",
+        group.0
+    );
+    let first = group.first_of_program();
+    let is_kernel = first.0["function"]["kernel"] == true;
+    assert!(is_kernel || first.name() == "touch_pages", "{:#}", first.0);
+    let counts = group.0["counts"].as_array().unwrap();
+    let faults = counts
+        .iter()
+        .find(|it| it["count"] == "page_faults")
+        .unwrap();
+    let (slow, typical) = (
+        faults["slow"].as_f64().unwrap(),
+        faults["typical"].as_f64().unwrap(),
+    );
+    // Of the slow ones some may be so for another reason.
+    assert!(slow > 250.0 && typical < 1.0, "{faults:#}");
+    assert!(
+        faults["variance_part"].as_f64().unwrap() > 0.0,
+        "{faults:#}"
+    );
+    let best = &group.because()[0];
+    assert_eq!(best["argument"], "kind", "{best:#}");
+}
+
+/// The firewall of the paper: packets are of three kinds with durations of their own, and what differs is
+/// the classification.
+#[test]
+fn kinds_of_packets() {
+    need!(machine::root());
+    let workload = need!(Workload::try_build("acl"));
+    let spec = workload.spec("classify_packet(id=*(arg1):u64, type=*(arg1+8):u32)");
+    let (recording, _) = Recorder::new(&spec)
+        .before_others()
+        .args(&["--event", "cpu-clock", "--reset", "20000"])
+        .workload(&workload, &["9000"]);
+    let explanation = explain(&recording.dir(), &["--slow", "p80"]);
+    let group = whole(&explanation);
+    sums_to_one(group);
+    let first = group.first_of_program();
+    assert!(
+        first.name().contains("rte_acl_classify"),
+        "{:#}",
+        group.0["gap"]
+    );
+    assert!(first.share() > 0.5, "{:#}", first.0);
+    let by_type = explain(&recording.dir(), &["--group-by", "type"]);
+    let groups = by_type["probes"][0]["groups"].as_array().unwrap();
+    let mut medians: Vec<(String, i64)> = groups
+        .iter()
+        .map(|it| {
+            let value = it["labels"][0]["value"].as_str().unwrap().to_owned();
+            (value, it["duration"]["p50_ns"].as_i64().unwrap())
+        })
+        .collect();
+    medians.sort();
+    let [a, b, c] = &medians[..] else {
+        panic!("{medians:?}")
+    };
+    assert!(a.1 > b.1 && b.1 > c.1, "{medians:?}");
+}
+
+/// Two builds: the one that works longer fails, the same one does not.
+#[test]
+fn builds_compared() {
+    need!(machine::root());
+    let runs = ["60", "60", "120"].map(|us| {
+        let (recording, _, _) = record("threads", ARGUMENTS, "50000", &["1", "4000", us]);
+        recording
+    });
+    let diff = |before: &Recording, after: &Recording| {
+        let (before, after) = (before.dir(), after.dir());
+        let limit = ["--fail-above".as_ref(), "30%".as_ref()];
+        pebs_trace(
+            ["diff".as_ref(), before.as_os_str(), after.as_os_str()]
+                .into_iter()
+                .chain(limit),
+        )
+    };
+    let same = diff(&runs[0], &runs[1]);
+    assert_eq!(same.code(), Some(0), "{same}");
+    assert!(
+        same.stdout.contains("nothing grew by more than 30 %"),
+        "{same}"
+    );
+    let slower = diff(&runs[0], &runs[2]);
+    assert_eq!(slower.code(), Some(3), "{slower}");
+    assert!(slower.stdout.contains("on CPU"), "{slower}");
+    let faster = diff(&runs[2], &runs[0]);
+    assert_eq!(faster.code(), Some(0), "{faster}");
+}

@@ -1,0 +1,204 @@
+//! The bulk transport: the kernel writes the samples into perf's rings, the programs make the marks
+//! alone, and user space joins the two by time. What comes out is what the other transport gives.
+
+use std::collections::{BTreeMap, HashMap};
+
+use pebs_tests::recording::{Recorder, Recording};
+use pebs_tests::trace::{Trace, flag};
+use pebs_tests::truth::Truth;
+use pebs_tests::workload::Workload;
+use pebs_tests::{check, machine, need};
+
+const OUTSIDE: u64 = u64::MAX;
+
+const TRANSPORTS: [&str; 2] = ["bpf", "bulk"];
+
+/// Records a workload from its start, by one transport.
+fn record(
+    workload: &Workload,
+    transport: &str,
+    args: &[&str],
+    arguments: &[&str],
+) -> (Recording, Truth) {
+    let (recording, truth) = Recorder::new(&workload.spec(super::ID))
+        .args(&["--transport", transport])
+        .args(args)
+        .workload(workload, arguments);
+    let first = format!("transport {transport}: ");
+    assert!(recording.tool.stderr.contains(&first), "{}", recording.tool);
+    let trace = recording.trace();
+    assert_eq!(trace.json["transport"], transport);
+    check::whole_visits(&trace, &truth);
+    (recording, truth)
+}
+
+/// How many samples each item has in each function; samples in no item are the largest item's.
+fn samples_by_item(trace: &Trace) -> BTreeMap<(u64, String), u64> {
+    let names = trace.function_names();
+    let visits = trace.visits().into_iter();
+    let items: HashMap<u64, u64> = visits
+        .map(|visit| (visit.visit_id, visit.item_id))
+        .collect();
+    let mut counts = BTreeMap::new();
+    for sample in trace.samples() {
+        let item = sample.visit_id.map_or(OUTSIDE, |visit| items[&visit]);
+        let name = names.get(&sample.function_id).cloned().unwrap_or_default();
+        *counts.entry((item, name)).or_default() += 1;
+    }
+    counts
+}
+
+/// A breakpoint is hit as often in each item, and each hit is known: both transports give the same.
+#[test]
+fn breakpoints_agree() {
+    need!(machine::root());
+    let workload = Workload::build("breakpoint");
+    for reset in ["1", "7"] {
+        let event = ["--event", "mem:hit:x", "--reset", reset];
+        let [bpf, bulk] = TRANSPORTS.map(|transport| {
+            let (recording, _) = record(&workload, transport, &event, &["10", "100"]);
+            samples_by_item(&recording.trace())
+        });
+        assert!(!bpf.is_empty());
+        assert_eq!(bpf, bulk, "every {reset} hits");
+    }
+}
+
+/// Page faults: of each item as many, in the function that touches the pages, by either transport.
+#[test]
+fn page_faults_agree() {
+    need!(machine::root());
+    let workload = Workload::build("faults");
+    let event = ["--event", "page-faults", "--reset", "1"];
+    let [bpf, bulk] = TRANSPORTS.map(|transport| {
+        let (recording, _) = record(&workload, transport, &event, &["64"]);
+        let mut counts = samples_by_item(&recording.trace());
+        // Item 0, and what comes before and after all of them, have faults that depend on the machine.
+        counts.retain(|(item, name), _| ![0, OUTSIDE].contains(item) && name == "touch_pages");
+        counts
+    });
+    let sum: u64 = bpf.values().sum();
+    assert!(sum > 64, "{bpf:?}");
+    assert_eq!(bpf, bulk);
+}
+
+/// A clock: the same items, and about as many samples in each; several threads, and the perf clock.
+#[test]
+fn clock_samples_belong_to_their_items() {
+    need!(machine::root());
+    let workload = Workload::build("threads");
+    for clock in ["monotonic", "perf"] {
+        let args = [
+            "--event",
+            "cpu-clock",
+            "--reset",
+            "50000",
+            "--sample-clock",
+            clock,
+        ];
+        let (recording, truth) = record(&workload, "bulk", &args, &["2", "50", "2000"]);
+        let trace = recording.trace();
+        let bound = trace.json["clock_error"]["p99_ns"].as_f64().unwrap_or(0.0) as i64 + 1000;
+        let visits = trace.visits();
+        let by_id: HashMap<u64, _> = visits.iter().map(|v| (v.visit_id, v)).collect();
+        assert_eq!(visits.len(), truth.items.len());
+        let mut inside = 0;
+        for sample in trace.samples() {
+            let Some(visit) = sample.visit_id.map(|id| by_id[&id]) else {
+                continue;
+            };
+            inside += 1;
+            let during = visit.begin_ns - bound..visit.end_ns.unwrap() + bound;
+            assert!(during.contains(&sample.time_ns), "{sample:?} {visit:?}");
+            assert_eq!(sample.tid, visit.tid);
+        }
+        // Half of what the time on the CPU asks for: a busy machine delays interrupts.
+        let oncpu: i64 = visits.iter().filter_map(|visit| visit.oncpu_ns).sum();
+        assert!(
+            inside >= oncpu / 50_000 / 2,
+            "{inside} in {oncpu} ns\n{}",
+            recording.tool
+        );
+    }
+}
+
+/// Without a process named, the rings hold everybody's samples: those of others are left out.
+#[test]
+fn others_are_left_out() {
+    need!(machine::root());
+    let workload = Workload::build("plain");
+    let mut target = workload.start(&["200"]);
+    let live = Recorder::new(&workload.spec(super::ID))
+        .args(&[
+            "--transport",
+            "bulk",
+            "--event",
+            "cpu-clock",
+            "--reset",
+            "50000",
+        ])
+        .start();
+    let pid = u64::from(target.process.pid());
+    target.go();
+    let (_, truth) = target.finish();
+    let recording = live.stop();
+    let trace = recording.trace();
+    check::whole_visits(&trace, &truth);
+    let ours = |tid: u64| {
+        trace
+            .visits()
+            .iter()
+            .any(|visit| visit.tid == tid && visit.pid == pid)
+    };
+    assert!(
+        trace.samples().iter().all(|sample| ours(sample.tid)),
+        "{}",
+        recording.tool
+    );
+    assert!(!trace.samples().is_empty());
+}
+
+/// A ring that is too small: the kernel says how many samples it had no room for, and between which
+/// instants. The ledger balances, and the visits in between are flagged.
+#[test]
+fn full_ring() {
+    need!(machine::root());
+    let workload = Workload::build("breakpoint");
+    let mut target = workload.start(&["100", "100"]);
+    let live = Recorder::new(&workload.spec(super::ID))
+        .args(&[
+            "--transport",
+            "bulk",
+            "--event",
+            "mem:hit:x",
+            "--reset",
+            "1",
+        ])
+        .args(&["--ring-size", "64KiB", "--max-loss", "100"])
+        .attach(target.process.pid());
+    live.tool.signal(pebs_tests::process::Signal::STOP);
+    target.go();
+    // It waits for nobody: 10,000 samples of 32 bytes, where 64 KiB have room.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    live.tool.signal(pebs_tests::process::Signal::CONT);
+    let (_, truth) = target.finish();
+    let recording = live.stop();
+    let trace = recording.trace();
+    check::ledger(&trace);
+    let lost: u64 = trace
+        .losses()
+        .iter()
+        .filter(|loss| loss.reason == "lost_perf_ring")
+        .filter_map(|loss| loss.records)
+        .sum();
+    let written = trace.samples().len() as u64;
+    assert_eq!(truth.notes["calls"], 10_000);
+    assert!(lost > 0, "nothing was lost\n{}", recording.tool);
+    assert_eq!(lost + written, 10_000, "{}", recording.tool);
+    let flagged = trace
+        .visits()
+        .iter()
+        .filter(|v| v.flags & flag::LOSS != 0)
+        .count();
+    assert!(flagged > 0);
+}

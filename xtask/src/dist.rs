@@ -1,0 +1,77 @@
+//! `cargo xtask dist`: the program with its man pages and completions, to be unpacked elsewhere.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::shell;
+
+/// What comes from the top of the workspace.
+const PAPERS: [&str; 4] = ["README.md", "CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT"];
+
+/// What the example writes.
+const PAGES: [&str; 2] = ["man", "completions"];
+
+/// Runs the task: writes `target/dist/NAME/` and `target/dist/NAME.tar.gz`, and prints the latter's path.
+pub fn main() -> Result<()> {
+    let build = ["build", "--release", "--package", "pebs-user"];
+    let parts = ["--bin", "pebs-trace", "--example", "pages"];
+    shell::run(shell::cargo(&build).args(parts))?;
+    let target = shell::target_dir()?;
+    let (release, dist) = (target.join("release"), target.join("dist"));
+    let arch = std::env::consts::ARCH;
+    // Every crate of the workspace has the same version.
+    let name = format!("pebs-trace-{}-{arch}-linux", env!("CARGO_PKG_VERSION"));
+    let dir = dist.join(&name);
+    if dir.exists() {
+        fs::remove_dir_all(&dir).with_context(|| format!("cannot remove {}", dir.display()))?;
+    }
+    fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    copy(&release.join("pebs-trace"), &dir.join("pebs-trace"))?;
+    for paper in PAPERS {
+        copy(&shell::workspace().join(paper), &dir.join(paper))?;
+    }
+    shell::run(Command::new(release.join("examples/pages")).arg(&dir))?;
+    let archive = dist.join(format!("{name}.tar.gz"));
+    // The same content gives the same archive, whoever packs it.
+    let mut tar = Command::new("tar");
+    tar.args([
+        "--create",
+        "--gzip",
+        "--sort=name",
+        "--owner=0",
+        "--group=0",
+    ])
+    .args(["--numeric-owner", "--mode=u+rw,go=rX", "--mtime=@0"])
+    .arg("--file")
+    .arg(&archive)
+    .arg("--directory")
+    .arg(&dist)
+    .arg(&name);
+    shell::run(&mut tar)?;
+    check(&archive, &name)?;
+    println!("{}", archive.display());
+    Ok(())
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    let copied = fs::copy(from, to);
+    copied.with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
+    Ok(())
+}
+
+/// The archive can be read, and everything is in it.
+fn check(archive: &Path, name: &str) -> Result<()> {
+    let listed = shell::output(Command::new("tar").arg("--list").arg("--file").arg(archive))?;
+    let parts = PAPERS.iter().chain(&PAGES).chain(&["pebs-trace"]);
+    for part in parts {
+        let path = format!("{name}/{part}");
+        let is_there = listed
+            .lines()
+            .any(|line| line.trim_end_matches('/') == path);
+        anyhow::ensure!(is_there, "no {path} in {}", archive.display());
+    }
+    Ok(())
+}

@@ -1,0 +1,238 @@
+//! `cargo xtask overhead`: what sampling was predicted to cost against what it does, per reset value, on work of
+//! four kinds on one core and on two; and whether the size of the rings matters.
+//!
+//! Source: Akiyama and Hirofuchi 2017, sections 4.4, 4.5 and 4.6.
+//! Writes a table and a picture to `target/overhead/`. The exit code is 1 if a prediction is off by more than 4 %.
+
+#[path = "../../../pebs-user/src/analysis/cost/plot.rs"]
+mod plot;
+mod rings;
+mod runs;
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use crate::{recorder, setup, shell};
+use plot::{Look, Panel, Series};
+use runs::{Bench, KINDS, Work};
+
+/// Error of a prediction that no case may exceed, and that most keep to, as in the paper.
+const MOST_ERROR: f64 = 0.04;
+const USUAL_ERROR: f64 = 0.02;
+
+/// Options of `cargo xtask overhead`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Time between two samples of cpu-clock, ns, separated by commas
+    #[arg(long, value_delimiter = ',')]
+    #[arg(default_values_t = [20_000, 40_000, 80_000, 160_000, 320_000, 640_000])]
+    reset: Vec<u64>,
+    /// Seconds of CPU time of the work, without sampling
+    #[arg(long, default_value_t = 0.5)]
+    seconds: f64,
+    /// Rounds; of each figure the median counts
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Leave out the sizes of rings
+    #[arg(long)]
+    no_rings: bool,
+    /// Measure this pebs-trace instead of a release build of the workspace
+    #[arg(long, value_name = "PATH")]
+    tool: Option<PathBuf>,
+}
+
+/// One reset value on some work.
+struct Case {
+    reset: u64,
+    /// CPU time of a thread by the samples that were taken, ns: without any, and alpha for each.
+    expected: f64,
+    /// By `plan`, which does not know yet how many there will be; `None`: they would take all of the time.
+    planned: Option<f64>,
+    measured: f64,
+    samples: f64,
+}
+
+impl Case {
+    /// Equation (1) of the paper.
+    fn error(&self) -> f64 {
+        self.measured / self.expected - 1.0
+    }
+}
+
+/// Some work on so many threads.
+struct Validated {
+    work: Work,
+    /// CPU time of a thread without sampling, ns.
+    native: f64,
+    /// What a sample was calibrated to cost before and after, ns: the mean.
+    alpha: f64,
+    cases: Vec<Case>,
+}
+
+/// Runs the task.
+pub fn main(args: &Args) -> Result<ExitCode> {
+    setup::ensure()?;
+    let dir = shell::target_dir()?.join("overhead");
+    fs::create_dir_all(&dir)?;
+    let tool = match &args.tool {
+        Some(tool) => tool.clone(),
+        None => recorder::build(true)?,
+    };
+    let bench = Bench::new(tool, dir.clone())?;
+    let load = load();
+    let mut all = Vec::new();
+    for kind in KINDS {
+        for threads in [1, 2] {
+            let work = bench.work(kind, threads, args.seconds)?;
+            all.push(validate(&bench, work, args)?);
+        }
+    }
+    let rings = match args.no_rings {
+        true => Vec::new(),
+        false => rings::measure(&bench, args.seconds, args.rounds)?,
+    };
+    let (mut text, misses) = write_table(&all, args, (load, self::load()));
+    text += &rings::write_table(&rings);
+    let (table, svg) = (dir.join("overhead.md"), dir.join("overhead.svg"));
+    fs::write(&table, &text)?;
+    let title = "CPU time of fixed work with samples of cpu-clock: expected and measured";
+    fs::write(&svg, plot::draw(title, &panels(&all)))?;
+    println!("{text}");
+    println!("table: {}\npicture: {}", table.display(), svg.display());
+    Ok(ExitCode::from(u8::from(misses > 0)))
+}
+
+/// Processes that run or want to, mean of the last minute.
+fn load() -> f64 {
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let first = text.split(' ').next().and_then(|word| word.parse().ok());
+    first.unwrap_or(f64::NAN)
+}
+
+/// Rounds of the work without sampling and with each reset value, in turn.
+fn validate(bench: &Bench, work: Work, args: &Args) -> Result<Validated> {
+    let before = bench.calibrate()?;
+    let slower = bench.predict(&work)?;
+    let mut native = Vec::new();
+    let mut sampled: Vec<(Vec<f64>, Vec<f64>)> = vec![Default::default(); args.reset.len()];
+    for _ in 0..args.rounds.max(1) {
+        native.push(bench.native(&work)?);
+        for (n, &reset) in args.reset.iter().enumerate() {
+            let run = bench.sampled(&work, reset, "512KiB")?;
+            sampled[n].0.push(run.cpu_ns);
+            sampled[n].1.push(run.samples);
+        }
+    }
+    // On a busy machine what a sample costs changes with the others' load.
+    let alpha = f64::midpoint(before, bench.calibrate()?);
+    let native = median(native);
+    let threads = f64::from(work.threads);
+    let cases = args.reset.iter().zip(sampled).map(|(&reset, runs)| {
+        let samples = median(runs.1);
+        Case {
+            reset,
+            expected: native + alpha * samples / threads,
+            planned: slower.of(reset).map(|factor| factor * native),
+            measured: median(runs.0),
+            samples,
+        }
+    });
+    Ok(Validated {
+        cases: cases.collect(),
+        work,
+        native,
+        alpha,
+    })
+}
+
+/// Median; unknown of nothing.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// The whole table, and how many predictions were off.
+fn write_table(all: &[Validated], args: &Args, load: (f64, f64)) -> (String, usize) {
+    let mut text = String::from("# What sampling costs: expected and measured\n\n");
+    // Writing to a string does not fail.
+    let _ = writeln!(
+        text,
+        "cpu-clock; CPU time of a thread, ms, medians of {} rounds, native and sampled in turn; load average {:.1} at \
+         the begin, {:.1} at the end. E = measured / expected - 1, expected = without + cost of a sample x samples \
+         taken by the thread. The cost is what `pebs-trace calibrate` found, the mean of before and after the rounds. `plan` is what \
+         `pebs-trace plan` predicted before any sample was taken.\n",
+        args.rounds, load.0, load.1
+    );
+    text += "| work | threads | a sample, us | without | reset, ns | samples, all threads | plan | expected | measured | \
+             E, % |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n";
+    let mut errors = Vec::new();
+    for found in all {
+        for case in &found.cases {
+            let show = |ns: Option<f64>| {
+                ns.map_or_else(|| "-".to_owned(), |ns| format!("{:.0}", ns / 1e6))
+            };
+            let error = case.error();
+            errors.push(error.abs());
+            let _ = writeln!(
+                text,
+                "| {} | {} | {:.2} | {:.0} | {} | {:.0} | {} | {:.0} | {:.0} | {:+.1} |",
+                found.work.kind,
+                found.work.threads,
+                found.alpha / 1e3,
+                found.native / 1e6,
+                case.reset,
+                case.samples,
+                show(case.planned),
+                case.expected / 1e6,
+                case.measured / 1e6,
+                error * 100.0,
+            );
+        }
+    }
+    let within = |most: f64| errors.iter().filter(|error| **error <= most).count();
+    let misses = errors.len() - within(MOST_ERROR);
+    let _ = writeln!(
+        text,
+        "\nOf {} runs {} are off by at most 2 %, {} by at most 4 %; the largest error is {:.1} %.",
+        errors.len(),
+        within(USUAL_ERROR),
+        within(MOST_ERROR),
+        100.0 * errors.iter().copied().fold(0.0, f64::max)
+    );
+    (text, misses)
+}
+
+/// A panel for each work: samples against CPU time, as in figure 4 of the paper.
+fn panels(all: &[Validated]) -> Vec<Panel> {
+    let panel = |found: &Validated| {
+        let threads = found.work.threads;
+        let s = if threads == 1 { "" } else { "s" };
+        let of = |name: &str, look, time: &dyn Fn(&Case) -> f64| Series {
+            name: name.to_owned(),
+            look,
+            points: std::iter::once((0.0, found.native / 1e9))
+                .chain(
+                    found
+                        .cases
+                        .iter()
+                        .rev()
+                        .map(|case| (case.samples / f64::from(threads), time(case) / 1e9)),
+                )
+                .collect(),
+        };
+        Panel {
+            title: format!("{}, {threads} thread{s}", found.work.kind),
+            across: "samples of a thread".to_owned(),
+            up: "CPU time of a thread, s".to_owned(),
+            series: vec![
+                of("expected", Look::Line, &|case| case.expected),
+                of("measured", Look::Dots, &|case| case.measured),
+            ],
+        }
+    };
+    all.iter().map(panel).collect()
+}

@@ -1,0 +1,200 @@
+//! Runs of fixed work, alone and recorded.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use crate::shell;
+
+/// Kinds of work of `tests/workloads/fixed.c`.
+pub const KINDS: [&str; 4] = ["integer", "branchy", "chase", "stream"];
+
+/// Memory of the kinds that use some, KiB: within the last level cache, and far beyond the second.
+const CHASE_KIB: u64 = 8 << 10;
+const STREAM_KIB: u64 = 64 << 10;
+
+/// Steps of the trial that says how fast the work is.
+const TRIAL: u64 = 2_000_000;
+
+/// Some work.
+#[derive(Clone)]
+pub struct Work {
+    pub kind: &'static str,
+    pub threads: u32,
+    pub steps: u64,
+    pub kib: u64,
+}
+
+impl Work {
+    fn args(&self) -> [String; 4] {
+        [
+            self.kind.to_owned(),
+            self.threads.to_string(),
+            self.steps.to_string(),
+            self.kib.to_string(),
+        ]
+    }
+}
+
+/// What a recorded run took.
+pub struct Run {
+    /// CPU time of a thread, ns.
+    pub cpu_ns: f64,
+    /// Samples of all threads.
+    pub samples: f64,
+}
+
+/// By how much work is predicted to be slower, by reset value.
+pub struct Slower(Vec<(u64, Option<f64>)>);
+
+impl Slower {
+    /// `None`: all of the time would be taken.
+    pub fn of(&self, reset: u64) -> Option<f64> {
+        self.0.iter().find(|row| row.0 == reset)?.1
+    }
+}
+
+/// The tool, the program and a place.
+pub struct Bench {
+    tool: PathBuf,
+    program: PathBuf,
+    dir: PathBuf,
+}
+
+impl Bench {
+    /// Builds the program.
+    pub fn new(tool: PathBuf, dir: PathBuf) -> Result<Self> {
+        let program = dir.join("fixed");
+        let mut command = Command::new("cc");
+        command.args(["-O2", "-g", "-pthread", "-o"]).arg(&program);
+        command.arg(shell::workspace().join("tests/workloads/fixed.c"));
+        shell::run(&mut command)?;
+        Ok(Self { tool, program, dir })
+    }
+
+    /// The tool as root, with a cache of its own.
+    fn tool(&self) -> Command {
+        let mut command = shell::as_root("env");
+        let cache = self.dir.join("cache");
+        command.arg(format!("XDG_CACHE_HOME={}", cache.display()));
+        command.arg(&self.tool);
+        command
+    }
+
+    /// Calibrates, and gives what a sample costs, ns.
+    pub fn calibrate(&self) -> Result<f64> {
+        let mut command = self.tool();
+        command.args(["calibrate", "--event", "cpu-clock", "--format", "json"]);
+        command.args(["--duration", "8"]);
+        let found = json_of(&mut command)?;
+        let alpha = found["calibration"]["fit"]["alpha_ns"].as_f64();
+        alpha.context("calibrate printed no alpha")
+    }
+
+    /// Work of a kind that takes so many seconds of CPU time in each thread.
+    pub fn work(&self, kind: &'static str, threads: u32, seconds: f64) -> Result<Work> {
+        let kib = match kind {
+            "chase" => CHASE_KIB,
+            "stream" => STREAM_KIB,
+            _ => 64,
+        };
+        self.sized(kind, threads, seconds, kib)
+    }
+
+    /// The same with so much memory.
+    pub fn sized(&self, kind: &'static str, threads: u32, seconds: f64, kib: u64) -> Result<Work> {
+        let trial = Work {
+            kind,
+            threads,
+            steps: TRIAL,
+            kib,
+        };
+        let step_ns = self.native(&trial)? / TRIAL as f64;
+        let steps = (seconds * 1e9 / step_ns).max(1.0) as u64;
+        Ok(Work { steps, ..trial })
+    }
+
+    /// CPU time of a thread without the tool, ns.
+    pub fn native(&self, work: &Work) -> Result<f64> {
+        let text = shell::output(Command::new(&self.program).args(work.args()))?;
+        cpu_of(&text, work)
+    }
+
+    /// What the tool predicts.
+    pub fn predict(&self, work: &Work) -> Result<Slower> {
+        let mut command = self.tool();
+        command.args(["plan", "--format", "json", "--event", "cpu-clock"]);
+        command.args(["--duration", "60", "--uprobe", &self.spec(), "--"]);
+        command.arg(&self.program).args(work.args());
+        let found = json_of(&mut command)?;
+        let rows = found["rows"].as_array().context("plan printed no rows")?;
+        let row = |row: &Value| Some((row["reset"].as_u64()?, row["second_takes_s"].as_f64()));
+        Ok(Slower(rows.iter().filter_map(row).collect()))
+    }
+
+    fn spec(&self) -> String {
+        format!("{}:work", self.program.display())
+    }
+
+    /// CPU time and samples of a recorded run.
+    pub fn sampled(&self, work: &Work, reset: u64, ring: &str) -> Result<Run> {
+        let trace = self.dir.join("trace");
+        // What root left behind, root removes.
+        shell::output(shell::as_root("rm").arg("-rf").arg(&trace))?;
+        let mut command = self.tool();
+        command.args(["--uprobe", &self.spec(), "--event", "cpu-clock"]);
+        command.args(["--reset", &reset.to_string(), "--ring-size", ring]);
+        // The smallest rings lose samples, which cost the same.
+        command.args(["--max-loss", "100", "--format", "csv", "--output"]);
+        command.arg(&trace).arg("--").arg(&self.program);
+        let text = shell::output(command.args(work.args()))?;
+        let info: Value = serde_json::from_slice(&std::fs::read(trace.join("trace.json"))?)?;
+        let samples = info["cost"]["samples"].as_f64();
+        Ok(Run {
+            cpu_ns: cpu_of(&text, work)?,
+            samples: samples.context("trace.json has no samples")?,
+        })
+    }
+}
+
+/// Runs a command that exits with 1 where a goal is missed, and reads the object that it printed, among other lines.
+fn json_of(command: &mut Command) -> Result<Value> {
+    eprintln!("$ {}", shell::display(command));
+    let output = command.output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let begin = text.find('{').with_context(|| {
+        let command = shell::display(command);
+        format!("'{command}' printed no JSON: {}", stderr.trim())
+    })?;
+    Ok(serde_json::from_str(&text[begin..])?)
+}
+
+/// CPU time of a thread, ns, from the line `elapsed NS cpu NS check N`.
+fn cpu_of(text: &str, work: &Work) -> Result<f64> {
+    let words = || text.lines().find(|line| line.starts_with("elapsed "));
+    let cpu: Option<f64> = words().and_then(|line| line.split(' ').nth(3)?.parse().ok());
+    let cpu = cpu.with_context(|| format!("the work printed no CPU time: {text}"))?;
+    Ok(cpu / f64::from(work.threads))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The program's line is found among others, and shared by its threads.
+    #[test]
+    fn line_of_the_work() {
+        let work = Work {
+            kind: "integer",
+            threads: 2,
+            steps: 1,
+            kib: 1,
+        };
+        let text = "a report\nelapsed 700 cpu 1000 check 7\n";
+        assert_eq!(cpu_of(text, &work).ok(), Some(500.0));
+        assert!(cpu_of("elapsed", &work).is_err());
+    }
+}
