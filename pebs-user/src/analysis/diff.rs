@@ -38,7 +38,7 @@ use super::explain::contrast::Naming;
 use super::explain::groups::{Class, Section};
 use super::explain::items::Items;
 use super::explain::model::CauseKind;
-use super::explain::sums::{Key, Summing};
+use super::explain::sums::Summing;
 use super::explain::{ExplainOptions, Timing, Unit};
 use super::report::names::Names;
 use super::report::{LossVisits, MIN_SAMPLES};
@@ -309,14 +309,12 @@ fn read(trace: &Trace, options: &DiffOptions) -> Result<Vec<(u16, ProbeFigures)>
     summing.waits(trace)?;
     let Summing { sums, states, .. } = summing;
     let ids = sums.iter().flat_map(|it| it.typical.keys.keys());
-    let ids = ids.filter_map(|key| match key {
-        Key::Function(id) => Some(id.0),
-        Key::Wait(wait) => wait.function.map(|id| id.0),
-    });
+    let ids = ids.filter_map(|key| key.function().map(|id| id.0));
     let names = Names::of(trace, ids)?;
     let naming = Naming {
         names: &names,
         states: &states,
+        probes: &trace.info.probes,
     };
     let probes = sections.iter().zip(sums).map(|(section, sums)| {
         let of = &items.probes[usize::from(section.probe)];

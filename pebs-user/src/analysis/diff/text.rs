@@ -157,6 +157,7 @@ pub(super) fn what(row: &RowDiff) -> String {
     let module = || safe(module, NAME_WIDTH);
     match (row.kind, name, row.state.as_deref()) {
         (CauseKind::Preempted, ..) => "preempted (off the CPU)".to_owned(),
+        (CauseKind::Handover, Some(name), _) => format!("waiting for stage {name}"),
         (_, name, Some(state)) => {
             let name = name.unwrap_or_else(module);
             format!("{name} ({}, off the CPU)", safe(state, NAME_WIDTH))

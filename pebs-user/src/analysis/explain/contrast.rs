@@ -3,8 +3,8 @@
 //! # The estimate
 //!
 //! The gap is the mean latency of the slow items less that of the typical ones. An item's latency is
-//! its time on the CPU, its waits, and the rest, which other items of the thread had. Waits and the
-//! rest are observed. The time on the CPU is observed as well, and divided among functions by samples
+//! its time on the CPU, its waits, those for the next stage among them, and the rest, which other items of the
+//! thread had. Waits and the rest are observed. The time on the CPU is observed as well, and divided among functions by samples
 //! as in [`crate::analysis::pool`]: time of f per item = (events of f / all events) x (active time /
 //! items) of the class. So the means of all parts sum to the mean latency of a class, and their
 //! differences to the gap, whatever the samples say.
@@ -26,11 +26,13 @@
 
 use super::blocks::{Blocks, Draw, Draws, interval};
 use super::model::{Cause, CauseKind, CountRow, Gap, Rest};
+use super::stump::short;
 use super::sums::{ClassSums, Key, PREEMPTED};
 use crate::analysis::report::MIN_SAMPLES;
 use crate::analysis::report::detail::States;
 use crate::analysis::report::model::FunctionName;
 use crate::analysis::report::names::Names;
+use crate::store::run::ProbeInfo;
 
 /// Least part of the gap with which a cause is listed.
 const LEAST_SHARE: f64 = 0.005;
@@ -38,12 +40,17 @@ const LEAST_SHARE: f64 = 0.005;
 /// What is counted, in the order of [`ClassSums::counts`].
 pub(super) const COUNTS: [&str; 3] = ["switches", "migrations", "page_faults"];
 
+/// State of an item between two stages.
+const QUEUED: &str = "queued";
+
 /// Names for keys.
 pub(in crate::analysis) struct Naming<'a> {
     /// Names of functions.
     pub names: &'a Names,
     /// Names of states.
     pub states: &'a States,
+    /// The run's probes.
+    pub probes: &'a [ProbeInfo],
 }
 
 impl Naming<'_> {
@@ -61,19 +68,23 @@ impl Naming<'_> {
                 let function = self.names.get(wait.function.map(|id| id.0));
                 (kind, function, Some(state.to_owned()))
             }
+            Key::Handover(stage) => {
+                let probe = self.probes.iter().find(|probe| probe.id.0 == stage);
+                let function = FunctionName {
+                    name: probe.map(|probe| short(&probe.spec)),
+                    ..FunctionName::default()
+                };
+                (CauseKind::Handover, function, Some(QUEUED.to_owned()))
+            }
         }
     }
 
     /// The functions of the same module as this one.
     fn module(&self, key: Key) -> FunctionName {
-        let function = match key {
-            Key::Function(id) => self.names.get(Some(id.0)),
-            Key::Wait(_) => FunctionName::default(),
-        };
         FunctionName {
             function_id: None,
             name: None,
-            ..function
+            ..self.names.get(key.function().map(|id| id.0))
         }
     }
 }

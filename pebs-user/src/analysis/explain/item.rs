@@ -71,6 +71,7 @@ pub(super) fn report(
     let naming = Naming {
         names: &names_of_sums,
         states: &states,
+        probes: &trace.info.probes,
     };
     let gap = contrast::gap(&sums.slow, &sums.typical, &naming, options.top);
     let [section] = sections;

@@ -1,7 +1,8 @@
 //! The items of a trace: what is explained, with its time, its arguments and what happened to it.
 //!
 //! An item is a visit, unless [`Unit::Item`] is asked for or follows from the probes: then it is all
-//! visits with the same item id, from the first begin to the last end. A visit of another probe that
+//! visits with the same item id, from the first begin to the last end; of several probes, which are stages,
+//! as [`stages`] has it. A visit of another probe that
 //! lies within a visit of a call on the same thread is part of it: what its functions and waits took
 //! counts for the outer visit as well, as the outer function called it.
 //!
@@ -16,11 +17,11 @@ use super::{ExplainOptions, Unit};
 use crate::analysis::report::LossVisits;
 use crate::analysis::report::counts::{self, CountArrays};
 use crate::analysis::report::shared::ArgArray;
+use crate::analysis::stages::{self, Known, Passages};
 use crate::store::reader::{ReadError, Trace, column_i64, column_u16, column_u32, column_u64};
 use crate::store::run::RunInfo;
 use crate::store::schema::{Table, visit_flag};
 use crate::target::probe::VisitRule;
-use crate::target::spec::Spec;
 
 /// Columns of the pass; those of the counts and of the arguments follow.
 const COLUMNS: [&str; 11] = [
@@ -137,6 +138,8 @@ pub(in crate::analysis) struct Items {
     /// Visits of other probes within an item, by the index of their probe.
     pub inner: FxHashMap<(u32, u16), u32>,
     places: Places,
+    /// Waiting between stages: the item, the probe of the stage that comes next, and how long, ns.
+    pub handovers: Vec<(u32, u16, i64)>,
 }
 
 impl Items {
@@ -146,10 +149,15 @@ impl Items {
         options: &ExplainOptions,
     ) -> Result<Self, ReadError> {
         let unit = options.unit.unwrap_or_else(|| unit_of(&trace.info));
+        // Of one probe alone every visit would begin an item.
+        let staged = unit == Unit::Item && options.probe.is_none() && stages::has_stages(&trace.info);
+        let stages = staged.then(|| Stages::read(trace, options.losses));
+        let stages = stages.transpose()?;
         let mut reading = Reading {
             info: &trace.info,
             options,
             by_id: FxHashMap::default(),
+            stages,
             items: Self {
                 unit,
                 probes: Vec::new(),
@@ -159,6 +167,7 @@ impl Items {
                 periods: Vec::new(),
                 inner: FxHashMap::default(),
                 places: Places::default(),
+                handovers: Vec::new(),
             },
         };
         for probe in &trace.info.probes {
@@ -171,6 +180,9 @@ impl Items {
             reading.add(&batch?)?;
         }
         let mut items = reading.items;
+        if let Some(stages) = reading.stages {
+            stages.tell(&mut items);
+        }
         items.parents = vec![NONE; items.all.len()];
         if unit == Unit::Visit && items.probes.len() > 1 {
             items.nest(&trace.info);
@@ -268,24 +280,95 @@ fn is_nesting(info: &RunInfo, probe_id: u16) -> bool {
     probe.is_some_and(|probe| matches!(probe.rule, VisitRule::Call | VisitRule::ByThread))
 }
 
-/// Whether the item ids of a probe were read by an expression.
-fn has_ids(spec: &str) -> bool {
-    Spec::parse(spec).is_ok_and(|spec| spec.begin.args.iter().any(|arg| arg.name == "id"))
-}
-
-/// Visits, unless there are several probes that all read ids: these are stages of the same items.
+/// Visits, unless the probes are stages of the same items.
 fn unit_of(info: &RunInfo) -> Unit {
-    let stages = info.probes.len() > 1 && info.probes.iter().all(|probe| has_ids(&probe.spec));
-    if stages { Unit::Item } else { Unit::Visit }
+    if stages::has_stages(info) {
+        Unit::Item
+    } else {
+        Unit::Visit
+    }
 }
 
 /// The pass over the visits.
 struct Reading<'a> {
     info: &'a RunInfo,
     options: &'a ExplainOptions,
-    /// Items by id, where these may have several visits.
+    /// Items by id, where these may have several visits and the probe is no stage.
     by_id: FxHashMap<(u16, u64), u32>,
+    /// Stages: what is known of the items, and the item of each visit.
+    stages: Option<Stages>,
     items: Items,
+}
+
+/// Items that go through stages.
+struct Stages {
+    passages: Passages,
+    /// For each visit its passage.
+    places: Places,
+    /// For each passage its item, [`NONE`] before one of its visits was met; `None`: not counted.
+    items: Vec<Option<u32>>,
+}
+
+impl Stages {
+    fn read(trace: &Trace, losses: LossVisits) -> Result<Self, ReadError> {
+        let passages = Passages::read(trace)?;
+        let (mut places, mut items) = (Places::default(), Vec::new());
+        for (number, passage) in (0..).zip(passages.iter()) {
+            let steps = passage.steps.iter();
+            steps.for_each(|step| places.set(step.visit_id, number));
+            items.push(passage.counts(losses).then_some(NONE));
+        }
+        Ok(Self {
+            passages,
+            places,
+            items,
+        })
+    }
+
+    /// Whether the item of a visit is counted.
+    fn counts(&self, visit_id: u64) -> bool {
+        let item = self.items.get(self.places.get(visit_id) as usize);
+        item.is_some_and(Option::is_some)
+    }
+
+    /// The item of a visit that is counted: `next` if it is the first one met.
+    fn item(&mut self, visit_id: u64, next: u32) -> u32 {
+        match self.items.get_mut(self.places.get(visit_id) as usize) {
+            Some(Some(item)) => {
+                *item = if *item == NONE { next } else { *item };
+                *item
+            }
+            _ => next,
+        }
+    }
+
+    /// Tells of the items what is left out, and the waiting between stages.
+    fn tell(self, items: &mut Items) {
+        for (passage, item) in self.passages.iter().zip(&self.items) {
+            match item {
+                Some(item) => items.handovers.extend(
+                    passage
+                        .waits()
+                        .map(|(step, waited)| (*item, step.probe, waited)),
+                ),
+                None => {
+                    let all = items.probes.iter_mut();
+                    all.take(1).for_each(|it| it.left_out.passage(passage.known));
+                }
+            }
+        }
+    }
+}
+
+impl LeftOut {
+    fn passage(&mut self, known: Known) {
+        match known {
+            Known::Whole => {}
+            Known::Loss => self.loss += 1,
+            Known::Open => self.open += 1,
+            Known::Headless => self.headless += 1,
+        }
+    }
 }
 
 impl Reading<'_> {
@@ -337,6 +420,10 @@ impl Reading<'_> {
             };
             let probe = &mut self.items.probes[usize::from(slot)];
             probe.visits += 1;
+            let stages = self.stages.as_ref();
+            if stages.is_some_and(|it| !it.counts(visit_ids[row])) {
+                continue;
+            }
             if durations.is_null(row) {
                 probe.left_out.open += 1;
                 continue;
@@ -372,9 +459,10 @@ impl Reading<'_> {
         let items = &mut self.items;
         // Fewer than 2^32: each takes more than a byte of a file.
         let next = items.all.len() as u32;
-        let index = match items.unit {
-            Unit::Visit => next,
-            Unit::Item => *self
+        let index = match (items.unit, &mut self.stages) {
+            (Unit::Visit, _) => next,
+            (Unit::Item, Some(stages)) => stages.item(visit.visit_id, next),
+            (Unit::Item, None) => *self
                 .by_id
                 .entry((visit.probe, visit.item_id))
                 .or_insert(next),

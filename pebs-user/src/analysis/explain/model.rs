@@ -67,13 +67,15 @@ pub struct ProbeExplanation {
     pub other_items: u64,
 }
 
-/// Visits left out.
+/// Visits left out; of items that go through stages, items.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LeftOut {
     /// They overlap a loss.
     pub loss: u64,
     /// Their end was never seen.
     pub open: u64,
+    /// They began before the recording: their first stage was not seen.
+    pub headless: u64,
 }
 
 /// How items were grouped without being asked to.
@@ -258,6 +260,8 @@ pub enum CauseKind {
     Wait,
     /// Off the CPU against its will while it could have run: observed.
     Preempted,
+    /// In no stage, waiting for the next one: observed.
+    Handover,
     /// In other items on the thread, or between the visits of the item: observed.
     Elsewhere,
 }
@@ -267,9 +271,9 @@ pub enum CauseKind {
 pub struct Cause {
     /// Its kind.
     pub kind: CauseKind,
-    /// The function that ran, or from which the thread left user space.
+    /// The function that ran, or from which the thread left user space; the stage waited for.
     pub function: FunctionName,
-    /// State of the thread while off the CPU; null: on the CPU.
+    /// State of the thread while off the CPU, `queued` of a hand-over; null: on the CPU.
     pub state: Option<String>,
     /// Share of the gap; negative: slow items take less of it.
     pub share: f64,

@@ -28,6 +28,19 @@ pub(in crate::analysis) enum Key {
     /// Time off the CPU; of preemptions that of all functions together, as where it happens is
     /// chance.
     Wait(WaitKind),
+    /// Time in no stage, before the stage of a probe.
+    Handover(u16),
+}
+
+impl Key {
+    /// The function to be named.
+    pub(in crate::analysis) const fn function(self) -> Option<FunctionId> {
+        match self {
+            Self::Function(id) => Some(id),
+            Self::Wait(wait) => wait.function,
+            Self::Handover(_) => None,
+        }
+    }
 }
 
 /// Sums over the items of a class.
@@ -211,23 +224,27 @@ impl<'a> Summing<'a> {
 
     fn add(&mut self, visit_id: u64, key: Key, value: f64, samples: u64) {
         for index in self.items.of_visit(visit_id) {
-            let item = &self.items.all[index as usize];
-            if !item.has_details() {
+            self.add_to(index, key, value, samples);
+        }
+    }
+
+    fn add_to(&mut self, index: u32, key: Key, value: f64, samples: u64) {
+        let item = &self.items.all[index as usize];
+        if !item.has_details() {
+            return;
+        }
+        let block = (self.block)(self.items, index);
+        for (section, class) in self.places[index as usize] {
+            let Some(sums) = self.sums.get_mut(usize::from(section)) else {
                 continue;
-            }
-            let block = (self.block)(self.items, index);
-            for (section, class) in self.places[index as usize] {
-                let Some(sums) = self.sums.get_mut(usize::from(section)) else {
-                    continue;
-                };
-                let median = self.sections[usize::from(section)].durations.p50_ns;
-                let latency = (item.latency_ns - median) as f64;
-                sums.all.add(key, block, (value, latency), samples);
-                match class {
-                    Class::Slow => sums.slow.add(key, block, value, samples),
-                    Class::Typical => sums.typical.add(key, block, value, samples),
-                    Class::Between => {}
-                }
+            };
+            let median = self.sections[usize::from(section)].durations.p50_ns;
+            let latency = (item.latency_ns - median) as f64;
+            sums.all.add(key, block, (value, latency), samples);
+            match class {
+                Class::Slow => sums.slow.add(key, block, value, samples),
+                Class::Typical => sums.typical.add(key, block, value, samples),
+                Class::Between => {}
             }
         }
     }
@@ -263,7 +280,7 @@ impl<'a> Summing<'a> {
         Ok(())
     }
 
-    /// Adds up the waits.
+    /// Adds up the waits, those between stages as well.
     pub(in crate::analysis) fn waits(&mut self, trace: &Trace) -> Result<(), ReadError> {
         for batch in trace.scan(Table::Waits, &WAIT_COLUMNS)? {
             let batch = batch?;
@@ -277,6 +294,9 @@ impl<'a> Summing<'a> {
                 let key = wait_key(&mut self.states, states.value(row), function);
                 self.add(visits[row], key, (ends[row] - begins[row]) as f64, 1);
             }
+        }
+        for &(item, stage, ns) in &self.items.handovers {
+            self.add_to(item, Key::Handover(stage), ns as f64, 1);
         }
         Ok(())
     }

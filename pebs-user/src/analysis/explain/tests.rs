@@ -272,7 +272,8 @@ fn stages_are_one_item() {
     let group = whole(&explanation);
     assert_eq!((group.items, group.duration.p50_ns), (400, 70_000));
     let cause = &group.gap.as_ref().unwrap().causes[0];
-    assert_eq!(cause.kind, CauseKind::Elsewhere);
+    assert_eq!(cause.kind, CauseKind::Handover);
+    assert_eq!(cause.function.name.as_deref(), Some("second"));
     assert!((cause.share - 1.0).abs() < 1e-9, "{cause:?}");
     let visits = ExplainOptions {
         unit: Some(Unit::Visit),
@@ -289,6 +290,34 @@ fn stages_are_one_item() {
         .iter()
         .filter(|it| it.kind == MomentKind::Begin);
     assert_eq!(marks.map(|it| it.at_ns).collect::<Vec<_>>(), [0, 930_000]);
+}
+
+/// An address that is used again is another item; what began before the recording is none.
+#[test]
+fn ids_are_used_again() {
+    let parent = tempfile::tempdir().unwrap();
+    let specs = ["/bin/app:first(id=arg1)", "/bin/app:second(id=arg1)"];
+    let mut maker = Maker::new(&parent.path().join("t"), info(&specs));
+    let stage = |probe: u16, i: u64| Made {
+        probe,
+        item_id: Some(0x1000 + i % 2),
+        ..Made::new(i, "k", &[Ran(1 + u32::from(probe), 30_000)])
+    };
+    maker.visit(&stage(1, 0));
+    for i in 0..400 {
+        maker.visit(&stage(0, i));
+        maker.now += if i % 20 == 3 { 900_000 } else { 0 };
+        maker.visit(&stage(1, i));
+    }
+    let trace = maker.finish(&FUNCTIONS);
+    let explanation = explain(&trace, &ExplainOptions::default()).unwrap();
+    let probe = &explanation.probes[0];
+    assert_eq!((probe.items, probe.item_ids, probe.visits), (400, 2, 801));
+    assert_eq!(probe.left_out.headless, 1);
+    let text = text::render(&explanation);
+    for said in ["waiting for stage second", "1 visit whose first stage was not seen"] {
+        assert!(text.contains(said), "{text}");
+    }
 }
 
 /// A visit of another probe within a call is part of it: its waits count for the outer one, and having

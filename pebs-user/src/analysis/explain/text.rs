@@ -109,7 +109,11 @@ fn section(out: &mut String, probe: &ProbeExplanation, noun: &str) {
 }
 
 fn left_out(left_out: LeftOut, noun: &str) -> String {
-    let LeftOut { loss, open } = left_out;
+    let LeftOut {
+        loss,
+        open,
+        headless,
+    } = left_out;
     let mut parts = Vec::new();
     if loss > 0 {
         parts.push(format!(
@@ -119,6 +123,12 @@ fn left_out(left_out: LeftOut, noun: &str) -> String {
     }
     if open > 0 {
         parts.push(format!("{} without an end", plural(open, noun)));
+    }
+    if headless > 0 {
+        parts.push(format!(
+            "{} whose first stage was not seen",
+            plural(headless, noun)
+        ));
     }
     parts.join(", ")
 }
@@ -324,6 +334,7 @@ fn kind(kind: CauseKind, name: &str, state: Option<&str>) -> String {
             Some(module) => format!("rest of {module}"),
             None => "code of no module".to_owned(),
         },
+        (CauseKind::Handover, _) => format!("waiting for stage {name}"),
         (CauseKind::Elsewhere, _) => "other items of the thread".to_owned(),
         (CauseKind::Wait, Some(state)) => {
             format!("{name} ({}, off the CPU)", safe(state, NAME_WIDTH))

@@ -64,7 +64,7 @@ impl Moments {
         let share = self.share(sum, product);
         match key {
             Key::Function(_) => share * self.scale,
-            Key::Wait(_) => share,
+            Key::Wait(_) | Key::Handover(_) => share,
         }
     }
 }
@@ -85,7 +85,7 @@ pub(super) fn divide(all: &AllSums, naming: &Naming<'_>, top: usize) -> Option<V
     for key in keys {
         let (sum, product, samples) = &all.keys[&key];
         let share = whole.share_of(key, sum.total(), product.total());
-        if matches!(key, Key::Wait(_)) {
+        if !matches!(key, Key::Function(_)) {
             waits += share;
         } else if *samples < MIN_SAMPLES {
             continue;

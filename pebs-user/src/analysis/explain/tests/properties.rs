@@ -59,6 +59,7 @@ fn with_naming<T>(use_it: impl FnOnce(&Naming<'_>) -> T) -> T {
     use_it(&Naming {
         names: &names,
         states: &states,
+        probes: &[],
     })
 }
 
