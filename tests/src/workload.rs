@@ -47,6 +47,7 @@ const RECIPES: &[(&str, Recipe)] = &[
     ("longjmp", Recipe::C("longjmp.c", &[])),
     ("migrate", Recipe::C("migrate.c", &[])),
     ("mixed", Recipe::C("mixed.c", &[])),
+    ("stages", Recipe::C("stages.c", &[])),
     ("overlap", Recipe::C("overlap.c", &[])),
     ("panics", Recipe::Rust("panics.rs")),
     ("plain", Recipe::C("plain.c", &[])),

@@ -8,6 +8,8 @@
 
 use std::collections::HashMap;
 
+use serde_json::Value;
+
 use pebs_tests::explain::{Group, explain, whole};
 use pebs_tests::recording::{Recorder, Recording, pebs_trace};
 use pebs_tests::trace::{Trace, Wait};
@@ -102,6 +104,44 @@ fn two_reasons() {
     let lines: Vec<&str> = text.stdout.lines().take(4).collect();
     assert!(
         lines[2].contains("kind=1") && lines[3].contains("rehash"),
+        "{text}"
+    );
+}
+
+/// Items that go through two functions on two threads, their addresses used again and again: the time in
+/// neither is what the program says, and what makes items slow is that the second one was not ready.
+#[test]
+fn stages() {
+    need!(machine::root());
+    let workload = Workload::build("stages");
+    let (first, second) = ("admit(id=arg1)", "serve(id=arg1)");
+    let (recording, truth) = Recorder::new(&workload.spec(first))
+        .args(&["--uprobe", &workload.spec(second), "--event", "cpu-clock"])
+        .args(&["--reset", "50000", "--max-loss", "100"])
+        .workload(&workload, &["1000"]);
+    check::no_mark_lost(&recording.trace());
+    let dir = recording.dir().display().to_string();
+    let report = pebs_trace(["report", &dir, "--format", "json", "--all"]);
+    let report: Value = serde_json::from_str(&report.stdout).unwrap();
+    let stages = &report["stages"];
+    assert_eq!(stages["items"], 1000, "{stages:#}");
+    let waiting = &stages["stages"][1];
+    let times = waiting["waits"].as_f64().unwrap();
+    let queued = waiting["waiting"]["mean_ns"].as_f64().unwrap() * times;
+    let [least, most] = ["queued_least", "queued_most"].map(|it| truth.notes[it] as f64);
+    assert!(
+        least <= queued && queued <= most,
+        "{queued} ns in no stage, truly {least} to {most}: {stages:#}"
+    );
+    let explanation = explain(&recording.dir(), &["--slow", "5x", "--all"]);
+    let group = whole(&explanation);
+    sums_to_one(group);
+    let cause = group.causes()[0];
+    let found = (cause.kind(), cause.name(), cause.share() > 0.9);
+    assert_eq!(found, ("handover", "serve", true), "{:#}", cause.0);
+    let text = pebs_trace(["report", &dir, "--all"]);
+    assert!(
+        text.stdout.contains("1,000 items through 2 stages"),
         "{text}"
     );
 }

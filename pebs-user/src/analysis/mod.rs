@@ -14,4 +14,4 @@ pub(crate) mod rng;
 #[cfg(test)]
 mod simulation;
 pub mod sketch;
-pub(in crate::analysis) mod stages;
+pub(crate) mod stages;

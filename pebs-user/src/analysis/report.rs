@@ -28,6 +28,7 @@ mod rank;
 pub(in crate::analysis) mod section;
 pub(in crate::analysis) mod shared;
 pub(in crate::analysis) mod slots;
+mod stages;
 pub(in crate::analysis) mod stats;
 mod tally;
 #[cfg(test)]
@@ -132,7 +133,7 @@ impl ReportError {
 
 /// Makes the report of a trace.
 ///
-/// Cost: reads `visits` twice, `visit_functions`, `waits`, `functions`, `losses` and, if details are
+/// Cost: reads `visits` twice, once more where probes are stages, `visit_functions`, `waits`, `functions`, `losses` and, if details are
 /// missing, `function_stats` once, only the columns needed.
 ///
 /// # Errors
@@ -176,6 +177,7 @@ pub fn build(trace: &Trace, options: &ReportOptions) -> Result<Report, ReportErr
         min_samples: MIN_SAMPLES,
         event: event.cloned(),
         probes,
+        stages: stages::read(trace, options)?,
         losses: losses(trace)?,
         run: trace.info.clone(),
     })

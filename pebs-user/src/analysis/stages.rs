@@ -41,9 +41,10 @@ fn has_ids(spec: &str) -> bool {
     Spec::parse(spec).is_ok_and(|spec| spec.begin.args.iter().any(|arg| arg.name == "id"))
 }
 
-/// The probe that begins items: the first of the command line.
-fn first_stage(info: &RunInfo) -> Option<u16> {
-    info.probes.iter().map(|probe| probe.id.0).min()
+/// The probe that begins items, the first of the command line; `None` if the probes are no stages.
+pub(crate) fn first_stage(info: &RunInfo) -> Option<u16> {
+    let first = info.probes.iter().map(|probe| probe.id.0).min();
+    first.filter(|_| has_stages(info))
 }
 
 /// One visit of an item.

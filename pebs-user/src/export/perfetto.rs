@@ -23,6 +23,7 @@ use super::Input;
 use super::error::ExportError;
 use super::load::{self, Sample, Visit, stack};
 use super::timeline::{Step, Steps, Timeline};
+use crate::analysis::stages::first_stage;
 use crate::store::schema::{ArgValue, sample_flag};
 
 /// Field of `Trace` that holds the packets.
@@ -45,7 +46,7 @@ pub(super) fn write(input: &Input<'_>, out: &mut dyn Write) -> Result<(), Export
         interned: Interned::default(),
     };
     writer.about()?;
-    let flows = Flows::between(&timeline.visits);
+    let flows = Flows::between(&timeline.visits, first_stage(&input.trace.info));
     let mut threads: BTreeMap<(u32, u32), u64> = BTreeMap::new();
     let mut processes = BTreeSet::new();
     for ((pid, tid, lane), steps) in timeline.lanes() {
@@ -85,14 +86,17 @@ struct Flows {
 }
 
 impl Flows {
-    /// An arrow from each visit of an item to its next, if that is on another thread or of another probe.
-    fn between(visits: &[Visit]) -> Self {
+    /// An arrow from each visit of an item to its next, if that is on another thread or of another probe
+    /// and not the `first` stage of another item with the same id.
+    fn between(visits: &[Visit], first: Option<u16>) -> Self {
         let mut flows = Self::default();
-        let mut last: FxHashMap<u64, &Visit> = FxHashMap::default();
+        let mut last: FxHashMap<(u32, u64), &Visit> = FxHashMap::default();
         for visit in visits {
-            let before = last.insert(visit.item_id, visit);
-            let Some(before) = before.filter(|it| (it.tid, it.probe) != (visit.tid, visit.probe))
-            else {
+            let before = last.insert((visit.pid, visit.item_id), visit);
+            let same = |it: &&Visit| {
+                (it.tid, it.probe) != (visit.tid, visit.probe) && Some(visit.probe) != first
+            };
+            let Some(before) = before.filter(same) else {
                 continue;
             };
             let flow = flows.to.len() as u64 + 1;

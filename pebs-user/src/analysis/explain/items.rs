@@ -148,9 +148,12 @@ impl Items {
         trace: &Trace,
         options: &ExplainOptions,
     ) -> Result<Self, ReadError> {
-        let unit = options.unit.unwrap_or_else(|| unit_of(&trace.info));
+        let unit = options
+            .unit
+            .unwrap_or_else(|| unit_of(&trace.info, options));
         // Of one probe alone every visit would begin an item.
-        let staged = unit == Unit::Item && options.probe.is_none() && stages::has_stages(&trace.info);
+        let staged =
+            unit == Unit::Item && options.probe.is_none() && stages::has_stages(&trace.info);
         let stages = staged.then(|| Stages::read(trace, options.losses));
         let stages = stages.transpose()?;
         let mut reading = Reading {
@@ -280,9 +283,9 @@ fn is_nesting(info: &RunInfo, probe_id: u16) -> bool {
     probe.is_some_and(|probe| matches!(probe.rule, VisitRule::Call | VisitRule::ByThread))
 }
 
-/// Visits, unless the probes are stages of the same items.
-fn unit_of(info: &RunInfo) -> Unit {
-    if stages::has_stages(info) {
+/// Visits, unless the probes are stages of the same items and not one of them was asked for.
+fn unit_of(info: &RunInfo, options: &ExplainOptions) -> Unit {
+    if options.probe.is_none() && stages::has_stages(info) {
         Unit::Item
     } else {
         Unit::Visit
@@ -353,7 +356,8 @@ impl Stages {
                 ),
                 None => {
                     let all = items.probes.iter_mut();
-                    all.take(1).for_each(|it| it.left_out.passage(passage.known));
+                    all.take(1)
+                        .for_each(|it| it.left_out.passage(passage.known));
                 }
             }
         }

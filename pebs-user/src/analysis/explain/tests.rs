@@ -315,7 +315,10 @@ fn ids_are_used_again() {
     assert_eq!((probe.items, probe.item_ids, probe.visits), (400, 2, 801));
     assert_eq!(probe.left_out.headless, 1);
     let text = text::render(&explanation);
-    for said in ["waiting for stage second", "1 visit whose first stage was not seen"] {
+    for said in [
+        "waiting for stage second",
+        "1 item whose first stage was not seen",
+    ] {
         assert!(text.contains(said), "{text}");
     }
 }

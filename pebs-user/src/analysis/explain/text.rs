@@ -8,6 +8,7 @@ mod tables;
 
 use std::fmt::Write;
 
+use super::Unit;
 use super::model::Durations;
 use super::model::{
     Cause, CauseKind, Explanation, Group, Label, LeftOut, ProbeExplanation, Slow, Split, SplitTest,
@@ -33,7 +34,7 @@ const LEAST_CHANCE: f64 = 1e-12;
 pub fn render(explanation: &Explanation) -> String {
     let mut out = String::new();
     for probe in &explanation.probes {
-        section(&mut out, probe, noun(probe));
+        section(&mut out, probe, noun(explanation.unit, probe));
         out.push('\n');
     }
     if let Some(event) = &explanation.event {
@@ -64,9 +65,9 @@ pub fn render(explanation: &Explanation) -> String {
     out
 }
 
-/// What is counted: visits only where several have the same id.
-fn noun(probe: &ProbeExplanation) -> &'static str {
-    if probe.item_ids == probe.items {
+/// What is counted: visits only where several have the same id, and these are not taken together.
+fn noun(unit: Unit, probe: &ProbeExplanation) -> &'static str {
+    if unit == Unit::Item || probe.item_ids == probe.items {
         "item"
     } else {
         "visit"

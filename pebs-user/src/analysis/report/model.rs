@@ -25,6 +25,8 @@ pub struct Report {
     pub event: Option<EventInfo>,
     /// One section for each probe.
     pub probes: Vec<ProbeReport>,
+    /// Items through their stages; null if the probes are no stages of the same items.
+    pub stages: Option<Stages>,
     /// Time ranges without full data, by reason.
     pub losses: Vec<LossSum>,
     /// `trace.json` as recorded: host, ledger, cost, notes.
@@ -91,6 +93,44 @@ pub struct Quantiles {
     pub max_ns: i64,
     /// Mean.
     pub mean_ns: f64,
+}
+
+/// Items that went through stages: visits with the same id of several probes.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Stages {
+    /// Items counted.
+    pub items: u64,
+    /// Items left out because a visit overlaps a loss.
+    pub left_out_loss: u64,
+    /// Items left out because the end of a visit was never seen.
+    pub left_out_open: u64,
+    /// Items left out because their first stage was not seen.
+    pub left_out_headless: u64,
+    /// From the first begin to the last end, exact; null if there are no items.
+    pub latency: Option<Quantiles>,
+    /// The stages, in the order of the command line.
+    pub stages: Vec<Stage>,
+}
+
+/// A stage of items.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Stage {
+    /// Number of its probe.
+    pub probe_id: u16,
+    /// SPEC as typed; null if `trace.json` doesn't know the probe.
+    pub spec: Option<String>,
+    /// Visits of the items counted.
+    pub visits: u64,
+    /// Durations of the visits, exact.
+    pub service: Option<Quantiles>,
+    /// Part of the latencies' sum; those of stages that overlap count each.
+    pub service_share: Option<f64>,
+    /// Times that an item was in no stage before this one.
+    pub waits: u64,
+    /// How long, exact; null: never.
+    pub waiting: Option<Quantiles>,
+    /// Part of the latencies' sum.
+    pub waiting_share: Option<f64>,
 }
 
 /// Where the time of the visits went. Sums over visits with a known time on the CPU.

@@ -5,6 +5,7 @@
 
 mod account;
 pub(in crate::analysis) mod lists;
+mod stages;
 
 use std::fmt::Write;
 
@@ -28,6 +29,10 @@ pub fn render(report: &Report) -> String {
     let mut out = String::new();
     for probe in &report.probes {
         section(&mut out, report, probe);
+        out.push('\n');
+    }
+    if let Some(stages) = &report.stages {
+        stages::write(&mut out, stages);
         out.push('\n');
     }
     account::write(&mut out, report);
