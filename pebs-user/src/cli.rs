@@ -146,9 +146,19 @@ pub struct RecordArgs {
     /// FUNC+OFF, FUNC%return or 0xADDR, and where both give id= they are matched by it.
     /// BIN:START.. is until the next START on the same thread. EXPR is argN, %REG, retval,
     /// *(EXPR+OFF):TYPE, str(EXPR), or with debug information a path by name: req->hdr.id, req->uri. 'pebs-trace probes BIN' lists functions.
-    #[arg(short = 'u', long = "uprobe", value_name = "SPEC", required = true)]
+    /// With * in it FUNC is a pattern: all functions that match are one probe.
+    #[arg(short = 'u', long = "uprobe", value_name = "SPEC")]
+    #[arg(required_unless_present = "presets")]
     #[arg(help_heading = "What to record")]
     pub uprobes: Vec<String>,
+
+    /// Use the SPECs of a file made for programs of one kind: go, tokio, or your own
+    ///
+    /// go: goroutines; tokio: polls of tasks. The program is that of -p or of the command, or BIN. A file has
+    /// one SPEC a line, {bin} stands for the program, and # begins a remark.
+    #[arg(long = "preset", value_name = "NAME[=BIN]")]
+    #[arg(help_heading = "What to record")]
+    pub presets: Vec<String>,
     /// Sample this event, as perf names it; repeat for several
     ///
     /// auto is the best precise event that the machine grants, else cpu-clock. Also task-clock,

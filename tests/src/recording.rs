@@ -44,16 +44,24 @@ impl Recorder {
     /// If the temporary directory is not writable.
     #[must_use]
     pub fn new(spec: &str) -> Self {
+        Self::plain().args(&["--uprobe", spec])
+    }
+
+    /// A recording without a probe, to a directory of its own.
+    ///
+    /// # Panics
+    /// If the temporary directory is not writable.
+    #[must_use]
+    pub fn plain() -> Self {
         let place = tempfile::tempdir().expect("temporary directory is writable");
         let args = vec!["-o".into(), place.path().join("trace").into()];
         let lock = None;
-        let recorder = Self {
+        Self {
             args,
             place,
             lock,
             before_others: false,
-        };
-        recorder.args(&["--uprobe", spec])
+        }
     }
 
     /// Records under a lock that the test holds already.

@@ -25,6 +25,8 @@ mod losses;
 mod overhead;
 #[path = "kernel/overlaps.rs"]
 mod overlaps;
+#[path = "kernel/presets.rs"]
+mod presets;
 #[path = "kernel/privileges.rs"]
 mod privileges;
 #[path = "kernel/processes.rs"]

@@ -39,8 +39,12 @@ pub struct PlanArgs {
     #[arg(long, value_name = "SAMPLES", value_parser = samples, default_value = "10")]
     pub min_samples_per_item: f64,
     /// Probe the place where items start and finish; repeat for several
-    #[arg(short = 'u', long = "uprobe", value_name = "SPEC", required = true)]
+    #[arg(short = 'u', long = "uprobe", value_name = "SPEC")]
+    #[arg(required_unless_present = "presets")]
     pub uprobes: Vec<String>,
+    /// Use the SPECs of a file made for programs of one kind: go, tokio, or your own
+    #[arg(long = "preset", value_name = "NAME[=BIN]")]
+    pub presets: Vec<String>,
     /// Plan for this event, as perf names it
     #[arg(short, long, value_name = "EVENT", default_value = "auto")]
     pub event: String,
@@ -108,6 +112,9 @@ fn words(args: &PlanArgs, trace: &Path) -> Vec<OsString> {
     };
     for spec in &args.uprobes {
         push("--uprobe=", spec.into());
+    }
+    for preset in &args.presets {
+        push("--preset=", preset.into());
     }
     push("--event=", args.event.clone().into());
     // Counters of programs: there are no samples for perf's rings.

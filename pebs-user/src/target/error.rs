@@ -215,7 +215,10 @@ fn function_hint(error: &FunctionError) -> String {
         }
         Unknown::Ambiguous(list) => {
             let address = list.first().map_or(0, |(address, _)| *address);
-            format!("choose one by its address, {path}:{address:#x}, or by its full name in quotes")
+            format!(
+                "choose one by its address, {path}:{address:#x}, or by its full name in quotes, or all with \
+                 a pattern: '{path}:{name}*'"
+            )
         }
     }
 }

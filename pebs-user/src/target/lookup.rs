@@ -64,6 +64,40 @@ pub fn function(binary: &Binary, typed: &str) -> Result<Found, Unknown> {
     }
 }
 
+/// Functions whose name, mangled or readable, matches a pattern, in which `*` stands for any text: each address
+/// once, in order. Parts of functions that the compiler moved away (`.cold`) and indirect functions are none.
+#[must_use]
+pub fn matches(binary: &Binary, pattern: &str) -> Vec<u64> {
+    let fits = |f: &&Function| {
+        let bare = without_version(&f.name);
+        let whole = !f.ifunc && !bare.ends_with(".cold");
+        whole && (glob(pattern, bare) || bare.starts_with('_') && glob(pattern, &demangle(bare)))
+    };
+    let found = binary.functions.iter().filter(fits);
+    let mut addresses: Vec<u64> = found.map(|f| f.address).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    addresses
+}
+
+/// Whether a text matches a pattern: `*` stands for any text, everything else for itself.
+fn glob(pattern: &str, text: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else {
+        return false;
+    };
+    let Some(last) = parts.next_back() else {
+        return rest.is_empty();
+    };
+    for part in parts {
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
 /// Every symbol that the name means, by address.
 fn matching<'a>(binary: &'a Binary, typed: &str) -> Vec<&'a Function> {
     let exact: Vec<&Function> = binary
@@ -159,6 +193,23 @@ mod tests {
         assert_eq!(distance("ab", "ba", 2), Some(1));
         assert_eq!(distance("kitten", "sitting", 2), None);
         assert_eq!(distance("kitten", "sitting", 3), Some(3));
+    }
+
+    /// `*` is any text, the empty one as well.
+    #[test]
+    fn patterns() {
+        for (pattern, text, fits) in [
+            ("poll*", "poll", true),
+            ("*::poll", "task::raw::poll", true),
+            ("*raw*poll*", "task::raw::poll::{{closure}}", true),
+            ("a*a", "a", false),
+            ("a*b*a", "aba", true),
+            ("a*b*b", "ab", false),
+            ("poll", "polls", false),
+            ("*", "", true),
+        ] {
+            assert_eq!(glob(pattern, text), fits, "{pattern} {text}");
+        }
     }
 
     /// A slip of the pen in a stock server's function is answered with the right name.

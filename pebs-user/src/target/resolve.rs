@@ -13,11 +13,12 @@ use super::expr::Fault;
 use super::kernel::Kernel;
 use super::layout::{Layout, Named, SiteState};
 use super::locate::locate;
+use super::lookup;
 use super::path::{self, Lowered};
 use super::place::{self, Place, Point};
 use super::probe::{Probe, ProbeSet, Site, VisitRule};
 use super::program::{self, Arguments, Compiled};
-use super::spec::{Arg, End, Endpoint, Spec, SpecError};
+use super::spec::{Arg, End, Endpoint, Location, Spec, SpecError};
 use super::unwind::ReturnMode;
 use crate::store::schema::ArgColumn;
 use crate::units::{Pid, ProbeId};
@@ -96,14 +97,68 @@ impl Resolver {
         place::find(binary, self.kernel, endpoint)
     }
 
+    /// The places of an endpoint, of which there are several where a function's name is a pattern.
+    fn places(&mut self, endpoint: &Endpoint) -> Result<(Place, Vec<Place>), ResolveError> {
+        let one = self.place(endpoint);
+        let Location::Function(pattern) = &endpoint.location else {
+            return Ok((one?, Vec::new()));
+        };
+        if !pattern.contains('*') || one.is_ok() {
+            return Ok((one?, Vec::new()));
+        }
+        let binary = self.binary(&endpoint.binary)?;
+        let found = lookup::matches(&binary, pattern);
+        limit(
+            "places to probe in one run",
+            found.len(),
+            MAX_SITES as usize,
+        )?;
+        let mut places = found.iter().map(|address| {
+            self.place(&Endpoint {
+                location: Location::Address(*address),
+                ..endpoint.clone()
+            })
+        });
+        let first = places.next().unwrap_or(one)?;
+        let others = places.collect::<Result<Vec<Place>, ResolveError>>()?;
+        let count = match found.len() {
+            1 => "1 function".to_owned(),
+            n => format!("{n} functions, one probe"),
+        };
+        self.set.notes.push(format!("{pattern} is {count}"));
+        Ok((first, others))
+    }
+
     fn probe(&mut self, id: ProbeId, spec: &Spec) -> Result<Probe, ResolveError> {
-        let begin = self.place(&spec.begin)?;
+        if let End::At(endpoint) = &spec.end {
+            let (begin, end) = (self.place(&spec.begin)?, self.place(endpoint)?);
+            return self.range(id, spec, (&begin, &end), endpoint);
+        }
+        let (first, others) = self.places(&spec.begin)?;
+        let mut probe = self.probe_at(id, spec, &first)?;
+        for place in others {
+            let more = self.probe_at(id, spec, &place)?;
+            if (&more.begin_fields, &more.end_fields) != (&probe.begin_fields, &probe.end_fields) {
+                let what = "the arguments are not the same in all functions that match";
+                let fault = Fault::new(spec.begin.at, what).hint("probe them one by one");
+                return Err(SpecError::new(&spec.text, fault).into());
+            }
+            probe.sites.extend(more.sites);
+        }
+        // Stable: ends first.
+        probe
+            .sites
+            .sort_by_key(|site| !matches!(site.role, Role::End | Role::Return));
+        Ok(probe)
+    }
+
+    /// From one place to its return, or to the next time.
+    fn probe_at(&mut self, id: ProbeId, spec: &Spec, begin: &Place) -> Result<Probe, ResolveError> {
         match &spec.end {
-            End::Return => self.call(id, spec, &begin),
             End::Next => {
-                let values = values(spec, &spec.begin.args, &begin)?;
+                let values = values(spec, &spec.begin.args, begin)?;
                 let layout = self.layout(spec, values)?;
-                let sites = self.sites(id, &begin, &layout, Role::Next)?;
+                let sites = self.sites(id, begin, &layout, Role::Next)?;
                 Ok(probe(
                     id,
                     spec,
@@ -112,10 +167,7 @@ impl Resolver {
                     [layout, Layout::default()],
                 ))
             }
-            End::At(endpoint) => {
-                let end = self.place(endpoint)?;
-                self.range(id, spec, (&begin, &end), endpoint)
-            }
+            _ => self.call(id, spec, begin),
         }
     }
 
@@ -331,6 +383,28 @@ int main(int argc, char **argv) {
     fn error(spec: &str) -> (String, String) {
         let error = set(&[spec.to_owned()], ReturnMode::Auto).expect_err(spec);
         (error.to_string(), error.hint().unwrap_or_default())
+    }
+
+    /// A pattern is one probe of all functions that match, ends first; one that matches none is told as a name.
+    #[test]
+    fn patterns() {
+        let source = "volatile long sink;\n\
+             __attribute__((noinline)) void poll_a(long *i) { sink += *i; }\n\
+             __attribute__((noinline)) void poll_b(long *i) { sink -= *i; }\n\
+             int main(void) { long i = 1; poll_a(&i); poll_b(&i); return 0; }\n";
+        let program = compile("gcc", source, &["-O2", "-g"]);
+        let probe = one(&program.spec("poll_*(id=*(arg1):u64)"));
+        let roles: Vec<Role> = probe.sites.iter().map(|site| site.role).collect();
+        assert_eq!(
+            roles,
+            [Role::Return, Role::Return, Role::Begin, Role::Begin]
+        );
+        let named = set(&[program.spec("poll_*(i->x)")], ReturnMode::Auto);
+        assert!(named.is_err());
+        let (message, _) = error(&program.spec("pool_*"));
+        assert!(message.contains("function 'pool_*' not found"), "{message}");
+        let (message, _) = error(&program.spec("poll_*..main"));
+        assert!(message.contains("not found"), "{message}");
     }
 
     /// A call in a plain program: one instruction for entry and uretprobe, ends first.

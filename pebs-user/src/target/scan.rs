@@ -107,9 +107,14 @@ pub(super) fn split_offset(text: &str) -> Option<(&str, &str)> {
     (digits.starts_with(|c: char| c.is_ascii_digit()) && !name.is_empty()).then_some((name, digits))
 }
 
-/// Whether a function may be called that: no digit, slash or punctuation in front.
+/// Whether a function may be called that, or match that: no digit, slash or other punctuation in front.
 pub(super) fn plausible(name: &str) -> bool {
-    name.starts_with(|c: char| c.is_alphabetic() || matches!(c, '_' | '~' | '$' | '.' | '<' | '('))
+    let rest = name.trim_start_matches('*');
+    let any = rest.is_empty() || rest.starts_with("::");
+    any && !name.is_empty()
+        || rest.starts_with(|c: char| {
+            c.is_alphabetic() || matches!(c, '_' | '~' | '$' | '.' | '<' | '(')
+        })
 }
 
 pub(super) fn is_identifier(name: &str) -> bool {

@@ -1,9 +1,10 @@
 //! SPECs with a fault: the caret stands under it.
 
+use pebs_tests::recording::pebs_trace;
 use pebs_tests::workload::Workload;
 use pebs_tests::{machine, need};
 
-use super::{record_spec, refused};
+use super::{hints, record_spec, refused};
 
 /// The line of the caret points at this text in the line above it.
 fn caret_under(spec: &str, fault: &str) {
@@ -123,4 +124,22 @@ fn names_that_clash() {
         &record_spec(&workload.spec("handle(begin_ns=arg1)")),
         &["begin_ns"],
     );
+}
+
+/// Presets that do not exist, have nothing in them, or lack their program.
+#[test]
+fn presets() {
+    let unknown = pebs_trace(["--preset", "gone", "--", "true"]);
+    refused(&unknown, &["no preset 'gone'"]);
+    hints(&unknown, &["go, tokio"]);
+    let of_what = pebs_trace(["--preset", "tokio"]);
+    refused(&of_what, &["which program"]);
+    hints(&of_what, &["--preset tokio=./app"]);
+    let folder = tempfile::tempdir().unwrap();
+    let empty = folder.path().join("own.preset");
+    std::fs::write(&empty, "# nothing\n").unwrap();
+    let empty = empty.display().to_string();
+    let nothing = pebs_trace(["--preset", &empty, "--", "true"]);
+    refused(&nothing, &["has no SPEC"]);
+    hints(&nothing, &["{bin}:handle"]);
 }

@@ -7,6 +7,7 @@ mod cost;
 mod finish;
 mod governor;
 mod plan;
+mod preset;
 mod run;
 mod status;
 mod transport;

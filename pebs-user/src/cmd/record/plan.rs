@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::bail;
 
 use super::governor;
+use super::preset;
 use super::transport::{self, Choice};
 use crate::cli::{KeepArg, RecordArgs, ReturnArg, SampleClock};
 use crate::cmd::report::Format;
@@ -128,7 +129,7 @@ impl Plan {
             return_mode,
             pid: pids.first().copied(),
         };
-        let probes = target::resolve(&args.uprobes, &options)?;
+        let probes = target::resolve(&preset::specs(args)?, &options)?;
         check_columns(&probes.columns)?;
         let output = args
             .output

@@ -1,0 +1,123 @@
+//! Presets: files with SPECs for programs of one kind.
+//!
+//! A line is a SPEC in which `{bin}` stands for the program; lines that are empty or begin with `#` are left out.
+//! Those that come with the tool are in `data/presets`; a user's own are named by their path.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+
+use crate::cli::RecordArgs;
+use crate::cmd::Hinted;
+use crate::collect::command;
+
+/// Name and text of those that come with the tool.
+const BUILT_IN: [(&str, &str); 2] = [
+    ("go", include_str!("../../../data/presets/go.preset")),
+    ("tokio", include_str!("../../../data/presets/tokio.preset")),
+];
+
+/// Stands for the program.
+const BIN: &str = "{bin}";
+
+/// Largest file that is read.
+const MOST_BYTES: u64 = 64 << 10;
+
+/// All SPECs asked for: those typed, then those of presets.
+pub(super) fn specs(args: &RecordArgs) -> anyhow::Result<Vec<String>> {
+    let mut specs = args.uprobes.clone();
+    for typed in &args.presets {
+        let (name, bin) = match typed.split_once('=') {
+            Some((name, bin)) => (name, bin.to_owned()),
+            None => (typed.as_str(), program(typed, args)?),
+        };
+        let text = read(name)?;
+        specs.extend(expand(name, &text, &bin)?);
+    }
+    Ok(specs)
+}
+
+/// The program that is traced.
+fn program(typed: &str, args: &RecordArgs) -> anyhow::Result<String> {
+    let path = match (args.pids.first(), args.command_line.first()) {
+        (Some(pid), _) => {
+            let link = format!("/proc/{pid}/exe");
+            std::fs::read_link(&link).with_context(|| format!("cannot read {link}"))?
+        }
+        (None, Some(command)) => command::find(command)?,
+        (None, None) => bail!(Hinted::new(
+            format!("preset '{typed}' does not know which program to probe"),
+            format!("name it: --preset {typed}=./app, or give -p PID or -- CMD"),
+        )),
+    };
+    match path.to_str() {
+        Some(path) => Ok(path.to_owned()),
+        None => bail!(Hinted::new(
+            format!("cannot probe {}: its path is not UTF-8", path.display()),
+            "give it another name, with a link".to_owned(),
+        )),
+    }
+}
+
+fn read(name: &str) -> anyhow::Result<String> {
+    if let Some((_, text)) = BUILT_IN.iter().find(|it| it.0 == name) {
+        return Ok((*text).to_owned());
+    }
+    let path = Path::new(name);
+    if !path.is_file() {
+        let known = BUILT_IN.map(|it| it.0).join(", ");
+        bail!(Hinted::new(
+            format!("there is no preset '{name}'"),
+            format!("there are {known}; a preset of your own is named by the path of its file"),
+        ));
+    }
+    let mut text = String::new();
+    let file = File::open(path).with_context(|| format!("cannot open preset {name}"))?;
+    file.take(MOST_BYTES)
+        .read_to_string(&mut text)
+        .with_context(|| format!("cannot read preset {name}"))?;
+    Ok(text)
+}
+
+/// The SPECs of a preset for a program.
+fn expand(name: &str, text: &str, bin: &str) -> anyhow::Result<Vec<String>> {
+    let lines = text.lines().map(str::trim);
+    let specs: Vec<&str> = lines
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .collect();
+    if specs.is_empty() {
+        bail!(Hinted::new(
+            format!("preset '{name}' has no SPEC"),
+            format!("a line of it is a SPEC as for --uprobe: {BIN}:handle(id=arg1)"),
+        ));
+    }
+    Ok(specs.iter().map(|spec| spec.replace(BIN, bin)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::spec::Spec;
+
+    /// The presets that come with the tool are SPECs.
+    #[test]
+    fn built_in() {
+        for (name, text) in BUILT_IN {
+            for spec in expand(name, text, "./app").unwrap() {
+                assert!(spec.starts_with("./app:"), "{spec}");
+                Spec::parse(&spec).unwrap_or_else(|error| panic!("{error}"));
+            }
+        }
+    }
+
+    /// Remarks and empty lines are left out, every mention of the program is filled in.
+    #[test]
+    fn lines() {
+        let text = "# about\n\n  {bin}:f..{bin}:g  \nlibc:read\n";
+        let specs = expand("own", text, "/bin/a").unwrap();
+        assert_eq!(specs, ["/bin/a:f../bin/a:g", "libc:read"]);
+        assert!(expand("own", "# nothing\n", "x").is_err());
+    }
+}
