@@ -45,6 +45,9 @@ pub fn balances(trace: &Trace) {
                 "{kind} of the {cpu}. CPU do not balance: {account:?}\n{:#}",
                 trace.json["ledger"]
             );
+            // All that the kernel programs put into rings was read, up to the last record.
+            let unread = account.reasons.get("malformed");
+            assert_eq!(unread, None, "{kind} of the {cpu}. CPU: {account:?}");
         }
     }
     let rows = trace.table("samples").len() as u64;

@@ -61,7 +61,7 @@ pub enum Counts {
 /// What was counted within visits.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Window {
-    /// Time on the CPU, cost included, ns.
+    /// Time on the CPU, all cost included, ns.
     pub oncpu_ns: f64,
     /// What marks and page faults cost of it, ns.
     pub fixed_ns: f64,
@@ -71,7 +71,30 @@ pub struct Window {
     pub samples: u64,
 }
 
+/// Part of what a mark costs that lies outside of the visit that it begins or ends: about what is done
+/// before a begin mark reads its time, and after an end mark has.
+const OUTSIDE: f64 = 0.5;
+
 impl Window {
+    /// What was counted in visits: their time on the CPU from mark to mark, what their marks, counted page faults and
+    /// samples cost, ns, and the number of samples.
+    ///
+    /// *Worked number*: calls of 0.6 us with two marks of 0.5 us seem to take 1.1 us. They take 1.6 us, of which
+    /// the marks are 1 us: 167 %.
+    #[must_use]
+    pub fn of_visits(
+        oncpu_ns: f64,
+        (marks_ns, faults_ns, samples_ns): (f64, f64, f64),
+        samples: u64,
+    ) -> Self {
+        Self {
+            oncpu_ns: oncpu_ns + OUTSIDE * marks_ns,
+            fixed_ns: marks_ns + faults_ns,
+            samples_ns,
+            samples,
+        }
+    }
+
     /// What the visits would have taken without the cost, ns.
     #[must_use]
     pub fn undisturbed_ns(&self) -> f64 {
@@ -79,8 +102,7 @@ impl Window {
     }
 
     /// The slow-down, 0.02 = 2 %; `None` if it is beyond measure: nothing ran, or no more than the
-    /// cost. Half of a mark lies outside of the visit that it begins or ends, so that marks of very
-    /// short visits seem to cost more than there was.
+    /// cost.
     #[must_use]
     pub fn overhead(&self) -> Option<f64> {
         let undisturbed = self.undisturbed_ns();
@@ -313,6 +335,15 @@ mod tests {
     use super::*;
     use crate::analysis::rng::SplitMix64;
     use proptest::prelude::*;
+
+    /// Half of what marks cost lies outside of the visits: without it marks of short calls would seem to cost more
+    /// than there was.
+    #[test]
+    fn marks_of_short_calls() {
+        let window = Window::of_visits(1_100.0, (1_000.0, 0.0, 0.0), 0);
+        let overhead = window.overhead().unwrap();
+        assert!((overhead - 1.0 / 0.6).abs() < 1e-9, "{overhead}");
+    }
 
     const BOUNDS: Bounds = Bounds {
         overhead: 0.02,

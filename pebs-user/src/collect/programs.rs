@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use aya::maps::Map;
+use aya::programs::tp_btf::BtfTracePointLinkId;
 use aya::programs::{BtfTracePoint, PerfEvent, Program, ProgramError, UProbe};
 use aya::{Ebpf, EbpfError, EbpfLoader};
 use pebs_common::config::{MAX_EVENTS, MAX_PROCESSES, Scope, SiteConfig};
@@ -92,6 +93,8 @@ pub struct Programs {
     ebpf: Ebpf,
     /// Program and tracepoint of those that are loaded.
     tracepoints: Vec<(&'static str, &'static str)>,
+    /// Those that are attached.
+    attached: Vec<(&'static str, BtfTracePointLinkId)>,
 }
 
 /// Programs on the tracepoints of their names.
@@ -176,6 +179,7 @@ impl Programs {
         let mut programs = Self {
             ebpf: loader.load(OBJECT).map_err(ProgramsError::Object)?,
             tracepoints,
+            attached: Vec::new(),
         };
         programs.load_all(settings, &btf)?;
         Ok(programs)
@@ -202,24 +206,45 @@ impl Programs {
         Ok(())
     }
 
-    /// Attaches the programs on tracepoints that were loaded.
+    /// Attaches the programs that follow tasks: forks, execs, exits.
     ///
     /// # Errors
     /// What the kernel refused.
-    pub fn attach_tracepoints(&mut self) -> Result<(), ProgramsError> {
-        for (name, _) in self.tracepoints.clone() {
-            self.with(name, |program: &mut BtfTracePoint| {
-                program.attach().map(drop)
-            })?;
+    pub fn attach_tasks(&mut self) -> Result<(), ProgramsError> {
+        self.attach_tracepoints(|tracepoint| TRACEPOINTS.contains(&tracepoint))
+    }
+
+    /// Attaches the other programs on tracepoints that were loaded: those of which a busy machine makes
+    /// many records.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn attach_switches(&mut self) -> Result<(), ProgramsError> {
+        self.attach_tracepoints(|tracepoint| !TRACEPOINTS.contains(&tracepoint))
+    }
+
+    fn attach_tracepoints(&mut self, which: impl Fn(&str) -> bool) -> Result<(), ProgramsError> {
+        let chosen = self.tracepoints.clone().into_iter();
+        for (name, _) in chosen.filter(|(_, tracepoint)| which(tracepoint)) {
+            let link = self.with(name, BtfTracePoint::attach)?;
+            self.attached.push((name, link));
         }
         Ok(())
     }
 
-    fn with<'a, P>(
+    /// Takes the programs off their tracepoints again: nothing more is recorded there.
+    pub fn detach_tracepoints(&mut self) {
+        for (name, link) in std::mem::take(&mut self.attached) {
+            // What can't be taken off now goes with the program.
+            let _ = self.with(name, |program: &mut BtfTracePoint| program.detach(link));
+        }
+    }
+
+    fn with<'a, P, T>(
         &'a mut self,
         name: &str,
-        act: impl FnOnce(&mut P) -> Result<(), ProgramError>,
-    ) -> Result<(), ProgramsError>
+        act: impl FnOnce(&mut P) -> Result<T, ProgramError>,
+    ) -> Result<T, ProgramsError>
     where
         &'a mut P: TryFrom<&'a mut Program, Error = ProgramError>,
         P: 'a,
@@ -361,7 +386,8 @@ mod tests {
             log: true,
         };
         let mut programs = Programs::load(&settings).unwrap_or_else(|error| panic!("{error:#?}"));
-        programs.attach_tracepoints().unwrap();
+        programs.attach_tasks().unwrap();
+        programs.attach_switches().unwrap();
         assert!(programs.sample(EventId(7)).is_ok());
         let btf = aya::Btf::from_sys_fs().unwrap();
         let old = programs.with(OLD_SWITCH_PROGRAM, |program: &mut BtfTracePoint| {

@@ -244,7 +244,7 @@ impl Session {
     }
 
     /// Traces processes and all their children, those that are there and those to come. Gives all
-    /// that are there. The tracepoints must be attached.
+    /// that are there. Tasks must be followed already.
     ///
     /// # Errors
     /// What the kernel refused; a process that is not there.
@@ -269,12 +269,12 @@ impl Session {
         Ok(traced)
     }
 
-    /// Attaches the programs on tracepoints: forks are followed from now on.
+    /// Attaches the programs that follow tasks: forks are followed from now on.
     ///
     /// # Errors
     /// What the kernel refused.
-    pub fn attach_tracepoints(&mut self) -> Result<(), SessionError> {
-        Ok(self.programs.attach_tracepoints()?)
+    pub fn follow_tasks(&mut self) -> Result<(), SessionError> {
+        Ok(self.programs.attach_tasks()?)
     }
 
     /// Opens every event for every target, not yet counting, and the calibrator if one is needed.
@@ -440,7 +440,7 @@ impl Session {
         Ok(())
     }
 
-    /// Attaches the probes, ends before begins, and starts sampling. Somebody must drain the rings
+    /// Records switches, attaches the probes, ends before begins, and starts sampling. Somebody must drain the rings
     /// from now on.
     ///
     /// # Errors
@@ -449,6 +449,7 @@ impl Session {
         for clock in &self.clocks {
             clock.event.enable()?;
         }
+        self.programs.attach_switches()?;
         let pmu = plan.host.uprobe.as_ref().ok_or(SessionError::NoUprobes)?;
         let sites = || {
             let sites = plan.probes.probes.iter().flat_map(|probe| &probe.sites);
@@ -510,7 +511,7 @@ impl Session {
         Ok(())
     }
 
-    /// Stops sampling and takes the probes away, begins first. Gives the end of the trace.
+    /// Stops sampling and recording, and takes the probes away, begins first. Gives the end of the trace.
     pub fn stop(&mut self) -> KtimeNs {
         let end = now();
         for counters in self.events.iter().chain([&self.faults]) {
@@ -523,6 +524,8 @@ impl Session {
         while let Some(last) = self.probes.pop() {
             drop(last);
         }
+        // The last look at the rings comes before that at the counters: nothing may come in between.
+        self.programs.detach_tracepoints();
         end
     }
 

@@ -122,7 +122,9 @@ impl<'a> Prices<'a> {
     /// Whether all of them are known.
     pub fn are_known(&self) -> bool {
         let each = vec![[1; 4]; self.probes.len()];
-        self.fixed_ns(&each, 1).is_some() && self.samples_ns(1).is_some()
+        self.marks_ns(&each).is_some()
+            && self.page_faults_ns(1).is_some()
+            && self.samples_ns(1).is_some()
     }
 
     /// ns of marks. What one cost follows from its probe and role: the sites that share both are of
@@ -152,11 +154,6 @@ impl<'a> Prices<'a> {
         Some(faults as f64 * self.costs.page_fault_ns?)
     }
 
-    /// ns of what the reset value does not change.
-    fn fixed_ns(&self, marks_by: &[[u64; 4]], faults: u64) -> Option<f64> {
-        Some(self.marks_ns(marks_by)? + self.page_faults_ns(faults)?)
-    }
-
     fn samples_ns(&self, samples: u64) -> Option<f64> {
         let each = self.costs.sample_ns.filter(|_| self.one_event)?;
         Some(samples as f64 * each)
@@ -176,12 +173,13 @@ impl<'a> Prices<'a> {
         // A visit that ends without its end in sight takes its samples along, and its time not.
         let samples = now.samples.saturating_sub(before.samples);
         let faults = now.page_faults.saturating_sub(before.page_faults);
-        Some(Window {
-            oncpu_ns: (now.oncpu_ns - before.oncpu_ns).max(0.0),
-            fixed_ns: self.fixed_ns(&marks, faults)?,
-            samples_ns: self.samples_ns(samples)?,
-            samples,
-        })
+        let oncpu_ns = (now.oncpu_ns - before.oncpu_ns).max(0.0);
+        let costs = (
+            self.marks_ns(&marks)?,
+            self.page_faults_ns(faults)?,
+            self.samples_ns(samples)?,
+        );
+        Some(Window::of_visits(oncpu_ns, costs, samples))
     }
 }
 
@@ -193,13 +191,9 @@ pub(super) fn total(plan: &Plan, costs: &UnitCosts, outcome: &Outcome) -> CostIn
     let page_faults_ns = prices.page_faults_ns(outcome.page_faults);
     let inside = outcome.samples - outcome.ledger.samples_unmatched.min(outcome.samples);
     let window = || {
-        Some(Window {
-            oncpu_ns: outcome.visits_oncpu_ns?,
-            fixed_ns: marks_ns? + page_faults_ns?,
-            // Samples outside visits do not slow visits down.
-            samples_ns: prices.samples_ns(inside)?,
-            samples: inside,
-        })
+        // Samples outside visits do not slow visits down.
+        let costs = (marks_ns?, page_faults_ns?, prices.samples_ns(inside)?);
+        Some(Window::of_visits(outcome.visits_oncpu_ns?, costs, inside))
     };
     CostInfo {
         marks: outcome.marks,

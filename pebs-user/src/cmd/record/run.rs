@@ -80,7 +80,7 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
     }
     place_breakpoints(plan)?;
     let (mut session, rings) = Session::load(&session_plan(plan))?;
-    session.attach_tracepoints()?;
+    session.follow_tasks()?;
     let targets = Targets::open(&plan.pids);
     plan.pids = session.trace(&plan.pids)?;
     let session_plan = session_plan(plan);
