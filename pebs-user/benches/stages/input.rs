@@ -157,32 +157,39 @@ pub struct OwnInput {
 
 impl OwnInput {
     pub fn new(cpus: u16, threads: u32, records: usize) -> Self {
-        let pid = std::process::id();
-        let all = Workload {
-            cpus,
-            threads,
-            records,
-            seed: 7,
-            pid,
-            text: own_text(),
-            ..Workload::default()
-        };
-        let start = KtimeNs(START_NS - 1_000_000_000);
-        let first = Workload {
-            cpus: 1,
-            threads: 1,
-            records: 5000,
-            start,
-            ..all
-        };
+        let all = own_workload(cpus, threads, records);
         let batches = synthetic::batches(&all);
         let end = batches.last().map_or(all.start, |batch| batch.frontier);
         Self {
-            first: synthetic::batches(&first),
+            first: first_batches(&all),
             batches,
             end,
         }
     }
+}
+
+/// A workload in this program's own code.
+pub fn own_workload(cpus: u16, threads: u32, records: usize) -> Workload {
+    Workload {
+        cpus,
+        threads,
+        records,
+        seed: 7,
+        pid: std::process::id(),
+        text: own_text(),
+        ..Workload::default()
+    }
+}
+
+/// Few records before a workload's own, with all of its functions.
+pub fn first_batches(all: &Workload) -> Vec<Batch> {
+    synthetic::batches(&Workload {
+        cpus: 1,
+        threads: 1,
+        records: 5000,
+        start: KtimeNs(START_NS - 1_000_000_000),
+        ..*all
+    })
 }
 
 /// Addresses in this program's own code, all of which the symbolizer has seen.

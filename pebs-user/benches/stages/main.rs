@@ -1,6 +1,9 @@
 //! What each stage costs: ns of CPU time a record, beside a read-only sum of the same bytes.
 //!
 //!     cargo bench -p pebs-user --bench stages [-- FILTER]
+//!     cargo bench -p pebs-user --bench stages -- lengths=1e6,1e7,1e8
+//!
+//! The second shows what the length of a recording does to the cost of a record, and to memory.
 //!
 //! Streams of 1, 8 and 64 CPUs come from `stream::synthetic`. Time is the process's CPU time, user
 //! and system, of all threads: on a shared machine it repeats better than the clock on the wall.
@@ -14,6 +17,7 @@
 
 mod figures;
 mod input;
+mod lengths;
 mod rows;
 
 use std::hint::black_box;
@@ -48,6 +52,9 @@ const CORRELATE: CorrelateOptions = CorrelateOptions {
 type Bench = Criterion<CpuTime>;
 
 fn main() {
+    if let Some(lengths) = lengths::asked() {
+        return lengths::run(&lengths);
+    }
     let mut criterion = Criterion::default()
         .with_measurement(CpuTime)
         .sample_size(10)
@@ -234,13 +241,16 @@ fn pipeline(scratch: &Scratch, keep: Keep) -> Pipeline {
 
 /// The batches as the draining thread hands them on.
 fn cycles(batches: &[Batch]) -> Vec<Cycle> {
-    let cycle = |batch: &Batch| Cycle {
-        streams: batch.streams.clone(),
+    batches.iter().cloned().map(cycle).collect()
+}
+
+fn cycle(batch: Batch) -> Cycle {
+    Cycle {
+        streams: batch.streams,
         frontier: batch.frontier,
         counted_at: batch.frontier,
         ..Cycle::default()
-    };
-    batches.iter().map(cycle).collect()
+    }
 }
 
 fn add_word(sum: u64, word: &[u8]) -> u64 {

@@ -154,7 +154,12 @@ pub const fn function_of(ip: Ip) -> FunctionId {
 /// Makes the streams of a workload.
 #[must_use]
 pub fn batches(workload: &Workload) -> Vec<Batch> {
-    Machine::new(workload).run()
+    stream(workload).collect()
+}
+
+/// The same one after the other, for workloads that are larger than memory.
+pub fn stream(workload: &Workload) -> impl Iterator<Item = Batch> {
+    Machine::new(workload)
 }
 
 /// A thread and the item it is at.
@@ -180,6 +185,16 @@ struct Machine {
     random: Random,
     records: usize,
     item: u64,
+    /// Ticks in the batches made.
+    ticks: u64,
+}
+
+impl Iterator for Machine {
+    type Item = Batch;
+
+    fn next(&mut self) -> Option<Batch> {
+        (self.records < self.workload.records).then(|| self.batch())
+    }
 }
 
 impl Machine {
@@ -201,37 +216,33 @@ impl Machine {
             random: Random::new(workload.seed),
             records: 0,
             item: 0,
+            ticks: 0,
         }
     }
 
-    fn run(mut self) -> Vec<Batch> {
-        let mut batches = Vec::new();
-        let mut begin = 0;
-        while self.records < self.workload.records {
-            let end = begin + BATCH_TICKS;
-            let mut streams: Vec<(Cpu, Vec<u8>)> = Vec::new();
-            (begin..end).for_each(|tick| self.tick(tick));
-            // The reader is at the first ring at the batch's end and comes to the others a little
-            // later: they hold records that are newer than the frontier.
-            let looks = (self.cores.len() as u64 * LOOK_NS).div_ceil(TICK_NS);
+    fn batch(&mut self) -> Batch {
+        let end = self.ticks + BATCH_TICKS;
+        let mut streams: Vec<(Cpu, Vec<u8>)> = Vec::new();
+        (self.ticks..end).for_each(|tick| self.tick(tick));
+        // The reader is at the first ring at the batch's end and comes to the others a little
+        // later: they hold records that are newer than the frontier.
+        let looks = (self.cores.len() as u64 * LOOK_NS).div_ceil(TICK_NS);
+        for (n, core) in self.cores.iter_mut().enumerate() {
+            streams.push((Cpu(n as u16), std::mem::take(&mut core.ring)));
+        }
+        for tick in end..end + looks {
+            self.tick(tick);
             for (n, core) in self.cores.iter_mut().enumerate() {
-                streams.push((Cpu(n as u16), std::mem::take(&mut core.ring)));
-            }
-            for tick in end..end + looks {
-                self.tick(tick);
-                for (n, core) in self.cores.iter_mut().enumerate() {
-                    if (tick - end) * TICK_NS < n as u64 * LOOK_NS {
-                        streams[n].1.append(&mut core.ring);
-                    }
+                if (tick - end) * TICK_NS < n as u64 * LOOK_NS {
+                    streams[n].1.append(&mut core.ring);
                 }
             }
-            begin = end + looks;
-            batches.push(Batch {
-                streams,
-                frontier: KtimeNs(self.workload.start.0 + end * TICK_NS),
-            });
         }
-        batches
+        self.ticks = end + looks;
+        Batch {
+            streams,
+            frontier: KtimeNs(self.workload.start.0 + end * TICK_NS),
+        }
     }
 
     /// One record or two of every CPU.
