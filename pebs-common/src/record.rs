@@ -30,6 +30,8 @@ pub enum Kind {
     PageFault = 10,
     /// A [`Task`]: the kernel stops an event's counter until the next tick.
     Throttle = 11,
+    /// A [`SampleAccess`]: a sample that says of its memory access.
+    SampleAccess = 12,
 }
 
 impl Kind {
@@ -48,6 +50,7 @@ impl Kind {
             9 => Self::Clock,
             10 => Self::PageFault,
             11 => Self::Throttle,
+            12 => Self::SampleAccess,
             _ => return None,
         })
     }
@@ -134,6 +137,21 @@ pub struct Sample {
     pub ip: u64,
     /// User stack pointer; 0 when the sample was taken in kernel mode.
     pub sp: u64,
+}
+
+/// A sample with what the hardware said of its memory access, as the kernel has it in
+/// `struct perf_sample_data`; 0 is not said. 56 bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SampleAccess {
+    /// The sample itself.
+    pub sample: Sample,
+    /// Address of the data.
+    pub addr: u64,
+    /// `union perf_sample_weight`: three numbers of cycles.
+    pub weight: u64,
+    /// `union perf_mem_data_src`.
+    pub data_src: u64,
 }
 
 /// What a mark says about its item. Two bits of a mark's flags.
@@ -249,6 +267,7 @@ pub struct ClockPair {
 
 const _: () = assert!(size_of::<Head>() == 8);
 const _: () = assert!(size_of::<Sample>() == 32);
+const _: () = assert!(size_of::<SampleAccess>() == size_of::<Sample>() + 24);
 const _: () = assert!(size_of::<Mark>() == 32);
 const _: () = assert!(size_of::<MarkArgs>() == 40);
 const _: () = assert!(size_of::<Switch>() == 32);

@@ -13,6 +13,7 @@
     reason = "eBPF programs talk to the kernel by raw pointers"
 )]
 
+mod access;
 mod arg;
 mod clock;
 mod emit;

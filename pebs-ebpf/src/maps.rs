@@ -52,6 +52,10 @@ pub static EXCLUDE_USER: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
 pub static PERF_CLOCK_EVENTS: Global<u32> = Global::new(0);
 
+/// Bit n: samples of event n say something of their memory access.
+#[unsafe(no_mangle)]
+pub static ACCESS_EVENTS: Global<u32> = Global::new(0);
+
 /// Samples are refused while more than this many bytes of the sample ring are unread, so that
 /// marks always find room.
 #[unsafe(no_mangle)]
@@ -60,6 +64,23 @@ pub static SAMPLE_LIMIT: Global<u64> = Global::new(0);
 /// Offset of `time` in the kernel's `struct perf_sample_data`.
 #[unsafe(no_mangle)]
 pub static SAMPLE_TIME_OFFSET: Global<u64> = Global::new(0);
+
+/// Offset of `addr` in `struct perf_sample_data`.
+#[unsafe(no_mangle)]
+pub static SAMPLE_ADDR_OFFSET: Global<u64> = Global::new(0);
+
+/// Offset of `weight` in `struct perf_sample_data`.
+#[unsafe(no_mangle)]
+pub static SAMPLE_WEIGHT_OFFSET: Global<u64> = Global::new(0);
+
+/// Offset of `data_src` in `struct perf_sample_data`.
+#[unsafe(no_mangle)]
+pub static SAMPLE_DATA_SRC_OFFSET: Global<u64> = Global::new(0);
+
+/// Offset of `sample_flags` in `struct perf_sample_data`: which members hold something; -1 before
+/// Linux 6.1, where all that are used always do.
+#[unsafe(no_mangle)]
+pub static SAMPLE_FLAGS_OFFSET: Global<u64> = Global::new(0);
 
 /// Offset of `hw.interrupts` in the kernel's `struct perf_event`.
 #[unsafe(no_mangle)]

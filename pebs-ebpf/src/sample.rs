@@ -5,11 +5,13 @@ use aya_ebpf::helpers::{bpf_ktime_get_ns, bpf_probe_read_kernel};
 use aya_ebpf::macros::perf_event;
 use aya_ebpf::programs::PerfEventContext;
 use pebs_common::counter::Counter;
-use pebs_common::record::{Head, Kind, Sample, Task, sample_flag};
+use pebs_common::record::{Head, Kind, Sample, SampleAccess, Task, sample_flag};
 
+use crate::access;
 use crate::emit::{TASKS, count, emit_beside_samples, emit_sample};
 use crate::maps::{
-    EVENT_INTERRUPTS_OFFSET, EXCLUDE_KERNEL, EXCLUDE_USER, PERF_CLOCK_EVENTS, SAMPLE_TIME_OFFSET,
+    ACCESS_EVENTS, EVENT_INTERRUPTS_OFFSET, EXCLUDE_KERNEL, EXCLUDE_USER, PERF_CLOCK_EVENTS,
+    SAMPLE_TIME_OFFSET,
 };
 use crate::task;
 
@@ -24,9 +26,10 @@ const MAX_INTERRUPTS: u64 = u64::MAX;
 /// Source: `struct bpf_perf_event_data_kern`, include/linux/bpf_perf_event.h.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct KernelContext {
+pub struct KernelContext {
     regs: *const u8,
-    data: *const u8,
+    /// `struct perf_sample_data`.
+    pub data: *const u8,
     event: *const u8,
 }
 
@@ -125,21 +128,32 @@ fn sample<const EVENT: u8>(ctx: &PerfEventContext) {
         own_time = time;
         flags |= sample_flag::PERF_CLOCK;
     }
-    emit_sample::<Sample>(|room| {
-        // SAFETY: the helper takes no pointer.
-        let time_ns = if own_time != 0 {
+    let taken = |kind| Sample {
+        head: Head::new(kind, flags, EVENT, ids.pid, ids.tid),
+        time_ns: if own_time != 0 {
             own_time
         } else {
+            // SAFETY: the helper takes no pointer.
             unsafe { bpf_ktime_get_ns() }
-        };
-        let head = Head::new(Kind::Sample, flags, EVENT, ids.pid, ids.tid);
-        room.write(Sample {
-            head,
-            time_ns,
-            ip,
-            sp: if kernel { 0 } else { sp },
+        },
+        ip,
+        sp: if kernel { 0 } else { sp },
+    };
+    if ACCESS_EVENTS.load() & (1 << EVENT) == 0 {
+        emit_sample::<Sample>(|room| {
+            room.write(taken(Kind::Sample));
         });
-    });
+    } else {
+        let access = access::of(ctx);
+        emit_sample::<SampleAccess>(|room| {
+            room.write(SampleAccess {
+                sample: taken(Kind::SampleAccess),
+                addr: access.addr,
+                weight: access.weight,
+                data_src: access.data_src,
+            });
+        });
+    }
 }
 
 macro_rules! sample_programs {

@@ -173,6 +173,14 @@ pub struct RecordArgs {
     /// Each is then counted a part of the time only, which trace.json says (running_ns of enabled_ns).
     #[arg(long, help_heading = "What to record")]
     pub multiplex: bool,
+    /// Keep what each sample says of its memory access: table memory
+    ///
+    /// Level, snoop, TLB, latency and address. Page faults and Intel's events of loads and stores
+    /// (mem-loads, mem_load_retired.l3_miss:pp) have it without being asked; with this also any precise
+    /// event from Ice Lake on, and AMD's IBS: with --transport bulk all that its registers say. A sample
+    /// then takes 56 bytes of a ring, not 32. 'pebs-trace report --by memory' sums it up.
+    #[arg(long, help_heading = "What to record")]
+    pub memory: bool,
     /// How samples come from the kernel
     ///
     /// bulk: the kernel writes them into perf's rings by itself, on PEBS many for one interrupt. bpf: a

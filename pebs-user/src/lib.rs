@@ -23,7 +23,7 @@
 //! | what a SPEC means, which instruction is probed, how visits end | [`target`] |
 //! | an event's name, its attr, what the machine grants | [`pmu`] |
 //! | Intel's events | [`pmu::table`]; `cargo xtask events` makes the table |
-//! | what a sample says of its memory access or its op | [`pmu::memory`], [`pmu::ibs`] |
+//! | what a sample says of its memory access or its op | [`pmu::memory`], [`pmu::ibs`] (words, registers), [`stream::access`] (a sample), `pipeline::memory` (its way to the table), [`analysis::report::memory`] |
 //! | what the kernel programs record | `pebs-ebpf/src`, with the wire structs in `pebs-common` |
 //! | when things are attached and taken away | [`collect::session`] |
 //! | how rings are emptied, and the frontier | [`collect::drain`] |
@@ -116,6 +116,9 @@
 //! * `plan` is a recording whose events are opened without a reset value: they count, and the same marks and
 //!   switches give the items and their time. So it sees what the recording will see, and costs what marks cost.
 //! * A calibration is the user's, not the machine's: nothing that root reads was written by anyone but who runs it.
+//! * What samples say of memory accesses is a table of its own, not columns of `samples`: few events say anything,
+//!   and the path of samples is the one on which every byte costs. It travels beside its sample and is found again by
+//!   thread, time, event and ip when the sample is written, so no stage in between knows of it.
 //! * Page faults are counted by an event of their own with one small record each, not sampled.
 //! * A started command is held by ptrace at its first instruction until everything is attached.
 //! * What `--keep` leaves out is decided when a visit closes, after its estimates and before its rows:

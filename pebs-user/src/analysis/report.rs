@@ -22,6 +22,7 @@ pub(in crate::analysis) mod detail;
 pub(crate) mod gap;
 pub(crate) mod human;
 pub mod json;
+pub mod memory;
 pub mod model;
 pub(in crate::analysis) mod names;
 mod rank;

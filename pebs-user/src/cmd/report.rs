@@ -7,7 +7,9 @@ use anyhow::Context;
 use clap::ValueEnum;
 
 use crate::analysis::report::csv::CsvTable;
-use crate::analysis::report::{LossVisits, ReportError, ReportOptions, build, csv, json, text};
+use crate::analysis::report::{
+    LossVisits, ReportError, ReportOptions, build, csv, json, memory, text,
+};
 use crate::say;
 use crate::store::reader::Trace;
 use crate::units::ProbeId;
@@ -26,6 +28,15 @@ pub struct ReportArgs {
     /// JSON and CSV hold times in ns, and leave what is unknown null or empty.
     #[arg(long, value_enum, default_value_t)]
     pub format: Format,
+
+    /// Report times, or memory accesses
+    ///
+    /// memory: for each function where the data of its loads and stores came from, what other caches
+    /// were asked, how addresses were translated, and how long it took; as events (samples x reset
+    /// value) per item with their error, of slow items and of typical ones. Needs samples that say
+    /// so: see --memory of a recording, or import of 'perf mem record'.
+    #[arg(long, value_enum, default_value_t)]
+    pub by: By,
 
     /// Choose the table that CSV holds
     #[arg(long, value_enum, default_value_t)]
@@ -66,6 +77,16 @@ pub enum Format {
     Csv,
 }
 
+/// What a report is of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum By {
+    /// Time of functions and waits
+    #[default]
+    Time,
+    /// Memory accesses of functions
+    Memory,
+}
+
 /// Table of a CSV report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ReportTable {
@@ -101,7 +122,10 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
             LossVisits::LeaveOut
         },
     };
-    write(&args.trace, args.format, args.table, &options)?;
+    match args.by {
+        By::Time => write(&args.trace, args.format, args.table, &options)?,
+        By::Memory => write_memory(&args.trace, args.format, &options)?,
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -118,16 +142,34 @@ pub fn print(trace_dir: &Path, format: Format) -> anyhow::Result<()> {
     )
 }
 
+fn open(dir: &Path) -> Result<Trace, ReportError> {
+    let trace = Trace::open(dir)?;
+    if let Some((remark, hint)) = trace.remark() {
+        say!("{remark}\nhint: {hint}");
+    }
+    Ok(trace)
+}
+
+fn write_memory(dir: &Path, format: Format, options: &ReportOptions) -> anyhow::Result<()> {
+    let report = memory::build(&open(dir)?, options)?;
+    if report.events.is_empty() && format != Format::Text {
+        say!("{}", memory::text::NOTHING.trim_end());
+    }
+    let shown = match format {
+        Format::Text => memory::text::render(&report, options.top),
+        Format::Json => json::render(&report).context("cannot write the report as JSON")?,
+        Format::Csv => memory::csv::render(&report),
+    };
+    super::print_result(&shown, "report")
+}
+
 fn write(
     dir: &Path,
     format: Format,
     table: ReportTable,
     options: &ReportOptions,
 ) -> anyhow::Result<()> {
-    let trace = Trace::open(dir).map_err(ReportError::from)?;
-    if let Some((remark, hint)) = trace.remark() {
-        say!("{remark}\nhint: {hint}");
-    }
+    let trace = open(dir)?;
     let report = build(&trace, options)?;
     let shown = match format {
         Format::Text => text::render(&report),
@@ -160,6 +202,8 @@ mod tests {
         assert_eq!((all.slowest, all.top, all.all), (3, 4, true));
         assert_eq!((all.format, all.table), (Format::Csv, ReportTable::Items));
         assert_eq!(all.probe, Some(1));
+        let memory = Line::try_parse_from(["report", "t", "--by", "memory"]).unwrap();
+        assert_eq!((plain.by, memory.args.by), (By::Time, By::Memory));
     }
 
     /// An error of the trace keeps its type, so that its hint can be shown.

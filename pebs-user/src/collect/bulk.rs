@@ -27,7 +27,7 @@ const FLUSH: Duration = Duration::from_millis(20);
 const LAG_NS: u64 = 2_000_000;
 
 /// Bytes that a record of a ring takes at most.
-const LARGEST_RECORD: u64 = 64;
+const LARGEST_RECORD: u64 = 192;
 
 /// How to open the counters of an event.
 pub(super) struct Recipe<'a> {

@@ -32,6 +32,8 @@ pub struct Settings {
     pub exclude_user: u32,
     /// Bit n: samples of event n carry the perf clock's time.
     pub perf_clock_events: u32,
+    /// Bit n: samples of event n say something of their memory access.
+    pub access_events: u32,
     /// Samples are refused while more than this many bytes of a ring are unread.
     pub sample_limit: u64,
     /// Whether switches are recorded.
@@ -152,6 +154,25 @@ impl Programs {
                 "SAMPLE_TIME_OFFSET",
                 kernel.member("perf_sample_data", "time")?,
             ),
+            (
+                "SAMPLE_ADDR_OFFSET",
+                kernel.member("perf_sample_data", "addr")?,
+            ),
+            (
+                "SAMPLE_WEIGHT_OFFSET",
+                kernel.member("perf_sample_data", "weight")?,
+            ),
+            (
+                "SAMPLE_DATA_SRC_OFFSET",
+                kernel.member("perf_sample_data", "data_src")?,
+            ),
+            (
+                "SAMPLE_FLAGS_OFFSET",
+                // Since Linux 6.1.
+                kernel
+                    .member("perf_sample_data", "sample_flags")
+                    .unwrap_or(u64::MAX),
+            ),
             ("TASK_PID_OFFSET", kernel.member("task_struct", "pid")?),
             (
                 "TASK_SIGNAL_OFFSET",
@@ -172,6 +193,7 @@ impl Programs {
             .override_global("EXCLUDE_KERNEL", &settings.exclude_kernel, true)
             .override_global("EXCLUDE_USER", &settings.exclude_user, true)
             .override_global("PERF_CLOCK_EVENTS", &settings.perf_clock_events, true)
+            .override_global("ACCESS_EVENTS", &settings.access_events, true)
             .override_global("SAMPLE_LIMIT", &settings.sample_limit, true);
         for (name, offset) in &offsets {
             loader.override_global(name, offset, true);
@@ -379,6 +401,7 @@ mod tests {
             exclude_kernel: 1,
             exclude_user: 2,
             perf_clock_events: 1,
+            access_events: 3,
             sample_limit: 1 << 18,
             switches: true,
             page_faults: true,

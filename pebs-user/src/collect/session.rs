@@ -208,6 +208,7 @@ impl Session {
             exclude_kernel: by_event(plan.events, |event| event.drop_in_program.kernel),
             exclude_user: by_event(plan.events, |event| event.drop_in_program.user),
             perf_clock_events,
+            access_events: by_event(plan.events, |event| event.access != 0),
             // A ring of their own may fill up.
             sample_limit: if nmi {
                 u64::MAX

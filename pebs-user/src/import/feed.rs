@@ -9,6 +9,7 @@ use crate::perf::data::records::Item;
 use crate::perf::record::{Mode, RawRecord, Record as PerfRecord, What};
 use crate::perf::sample::{Malformed, Sample};
 use crate::pipeline::{Pipeline, Told};
+use crate::stream::access::Access;
 use crate::stream::decode::{ArgBytes, Body, Inbox as _, RawSample, Record, STATE_UNKNOWN};
 use crate::symbolize::mapping::Backing;
 use crate::units::{Cpu, Ip, KtimeNs, Pid, ProbeId, Tid, TraceNs};
@@ -208,6 +209,9 @@ impl Feed<'_> {
                 self.pipeline
                     .inbox()
                     .sample(Pid(at.pid), Tid(at.tid), taken);
+                if let Some(access) = Access::of(sample, self.survey.registers[event]) {
+                    self.pipeline.access(Tid(at.tid), &taken, access);
+                }
                 self.told.decoded.entry(at.cpu).or_default().samples += 1;
             }
             Use::Mark { begin, id } => {

@@ -1,10 +1,12 @@
 //! The first pass: what there is in a recording.
 
+use perf_event_open_sys::bindings as sys;
 use rustc_hash::FxHashMap;
 
 use super::error::ImportError;
 use super::names::{EventNames, is_guest};
 use crate::correlate::LONGEST_TICK_NS;
+use crate::perf::data::attr::Attr;
 use crate::perf::data::format::Field;
 use crate::perf::data::reader::PerfData;
 use crate::perf::data::records::{Fault, Item};
@@ -12,6 +14,8 @@ use crate::perf::data::tracing::Formats;
 use crate::perf::record::{Mmap, Mode, RawRecord, Record, What};
 use crate::perf::sample::{Malformed, Sample};
 use crate::pipeline::ToldLoss;
+use crate::pmu::host::Vendor;
+use crate::stream::access::Registers;
 use crate::symbolize::mapping::{BuildId, FileFacts};
 use crate::units::{Cpu, KtimeNs, Tid};
 
@@ -39,6 +43,8 @@ pub struct Survey {
     pub formats: Formats,
     /// By event.
     pub counts: Vec<Counts>,
+    /// By event: registers that its samples carry raw.
+    pub registers: Vec<Option<Registers>>,
     /// Samples that are shorter than their event says, or name an unknown event.
     pub malformed: u64,
     /// Samples that are longer, and the bytes left over in all of them.
@@ -125,7 +131,23 @@ pub fn survey(data: &mut PerfData) -> Result<Survey, ImportError> {
     survey.fault = records.fault().cloned();
     survey.learn(data)?;
     survey.close(losses);
+    let registers = data.events.iter().map(|event| registers(data, &event.attr));
+    survey.registers = registers.collect();
     Ok(survey)
+}
+
+/// Registers that samples of an event carry raw: those of IBS, also where a precise event of the cores was
+/// forwarded to it.
+fn registers(data: &PerfData, attr: &Attr) -> Option<Registers> {
+    let cpu = data.features.model.as_ref()?;
+    let pmus = &data.features.pmus;
+    let forwarded = cpu.vendor == Vendor::Amd
+        && attr.precise > 0
+        && matches!(attr.kind, sys::PERF_TYPE_HARDWARE | sys::PERF_TYPE_RAW);
+    if forwarded {
+        return Registers::of_pmu("ibs_op", cpu);
+    }
+    Registers::of_pmu(pmus.get(&attr.kind)?, cpu)
 }
 
 /// What a mapping is of, by all that the recording says.

@@ -3,7 +3,9 @@
 use rustc_hash::FxHashSet;
 
 use super::Pipeline;
+use super::memory::Accesses;
 use crate::collect::drain::Cycle;
+use crate::stream::access::Access;
 use crate::stream::bulk::{Reading, RingKind, RingState, Said};
 use crate::stream::decode::{Body, Inbox, Payloads, RawSample, Record};
 use crate::units::{Pid, Tid, TraceNs};
@@ -38,17 +40,23 @@ impl Bulk {
 
     /// Where the programs' records go on their way to `inbox`: processes with a mark are wanted from
     /// then on.
-    pub(super) fn watch<'a, I: Inbox>(&'a mut self, inbox: &'a mut I) -> Watch<'a, I> {
+    pub(super) fn watch<'a, I: Inbox>(
+        &'a mut self,
+        inbox: &'a mut I,
+        accesses: &'a mut Accesses,
+    ) -> Watch<'a, I> {
         Watch {
             inbox,
+            accesses,
             marked: self.marked.as_mut(),
         }
     }
 }
 
-/// Sees which processes make marks.
+/// Sees which processes make marks, and keeps what samples say of accesses.
 pub(super) struct Watch<'a, I> {
     inbox: &'a mut I,
+    accesses: &'a mut Accesses,
     marked: Option<&'a mut FxHashSet<Pid>>,
 }
 
@@ -61,6 +69,10 @@ impl<I: Inbox> Inbox for Watch<'_, I> {
     #[inline(always)]
     fn samples(&mut self, pid: Pid, tid: Tid, samples: impl Iterator<Item = RawSample>) {
         self.inbox.samples(pid, tid, samples);
+    }
+
+    fn access(&mut self, tid: Tid, sample: &RawSample, access: Access) {
+        self.accesses.hold(tid, sample, access);
     }
 
     #[inline(always)]
@@ -84,6 +96,7 @@ impl Pipeline {
             order,
             clock,
             accounts,
+            rows,
             ..
         } = self;
         let Bulk {
@@ -104,7 +117,12 @@ impl Pipeline {
                 clock,
                 wanted: |pid| marked.as_ref().is_none_or(|marked| marked.contains(&pid)),
             };
-            rings[index].decode(&stream.bytes, &reading, order, said);
+            let mut inbox = Watch {
+                inbox: &mut *order,
+                accesses: &mut rows.accesses,
+                marked: None,
+            };
+            rings[index].decode(&stream.bytes, &reading, &mut inbox, said);
             if let Some((samples, time)) = stream.lost {
                 let time = clock.trace_of_ktime(time);
                 rings[index].lost_so_far(samples, time, &mut said.gaps);

@@ -7,6 +7,7 @@
 mod account;
 mod bulk;
 mod keep;
+mod memory;
 mod resets;
 mod rows;
 mod told;
@@ -227,7 +228,7 @@ impl Pipeline {
 
     fn take_in(&mut self, cycle: &mut Cycle) {
         for (cpu, bytes) in &cycle.streams {
-            let mut inbox = self.bulk.watch(&mut self.order);
+            let mut inbox = self.bulk.watch(&mut self.order, &mut self.rows.accesses);
             let decoded = decode(*cpu, bytes, &mut self.clock, &mut inbox);
             self.accounts.decoded(*cpu, &decoded);
         }
@@ -347,6 +348,7 @@ impl Pipeline {
         self.advance(TraceNs(i64::MAX));
         self.correlator.finish(end, &mut self.rows);
         self.accounts.take_used(&mut self.rows);
+        self.rows.accesses_left_out(end);
         self.rows
             .write_aggregates(Duration::from_nanos(end.0.max(0) as u64));
         self.rows.flush_all();

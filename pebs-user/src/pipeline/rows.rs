@@ -7,12 +7,14 @@ use rustc_hash::FxHashSet;
 
 use super::PipelineOptions;
 use super::keep::Keeper;
+use super::memory::Accesses;
 use super::resets::Resets;
 use crate::analysis::estimate::{Estimator, FunctionEstimate, Pause, TimedSample, VisitTimeline};
 use crate::collect::sideband_decode::{SidebandEvent, SidebandKind};
 use crate::correlate::{ClosedVisit, Correlator, Lost, RawSample, Sink, Throttled};
 use crate::store::schema::{
-    FunctionRow, LossRow, SamplesOf, Table, VisitFunctionRow, VisitRow, WaitRow, visit_flag,
+    FunctionRow, LossRow, MemoryRow, SamplesOf, Table, VisitFunctionRow, VisitRow, WaitRow,
+    visit_flag,
 };
 use crate::store::writer::{TraceWriter, WriteError};
 use crate::stream::ledger::Reason;
@@ -35,6 +37,7 @@ pub(super) struct Rows {
     pub symbolizer: Symbolizer,
     pub writer: TraceWriter,
     pub keeper: Keeper,
+    pub accesses: Accesses,
     estimator: Estimator,
     timed: Vec<TimedSample>,
     estimates: Vec<FunctionEstimate>,
@@ -69,6 +72,7 @@ impl Rows {
             symbolizer,
             writer,
             keeper: Keeper::new(options.keep, options.interval),
+            accesses: Accesses::new(options.max_samples),
             estimator: Estimator::new(&options.clock_events),
             timed: Vec::new(),
             estimates: Vec::new(),
@@ -176,6 +180,21 @@ impl Rows {
         self.check(result);
     }
 
+    /// Says what `memory` lacks for want of room.
+    pub fn accesses_left_out(&mut self, end_ns: TraceNs) {
+        let left_out = self.accesses.left_out;
+        if left_out > 0 {
+            self.loss(&LossRow {
+                begin_ns: TraceNs(0),
+                end_ns,
+                cpu: None,
+                tid: None,
+                reason: "dropped_access".to_owned(),
+                records: Some(left_out),
+            });
+        }
+    }
+
     /// Bytes of the trace on disk.
     pub fn bytes_written(&self) -> u64 {
         self.writer.bytes_written()
@@ -213,6 +232,9 @@ impl Rows {
         let functions = self.timed.iter().map(|sample| sample.function);
         let result = self.writer.samples(of, functions);
         self.check(result);
+        if !self.accesses.is_empty() {
+            self.memory(of);
+        }
         for run in of.samples.chunk_by(|a, b| a.cpu == b.cpu) {
             let (cpu, count) = (run[0].cpu, run.len() as u64);
             match self.used.last_mut() {
@@ -222,8 +244,35 @@ impl Rows {
         }
     }
 
+    /// Writes what the samples that were named last say of their accesses.
+    #[cold]
+    fn memory(&mut self, of: &SamplesOf<'_>) {
+        for (sample, named) in of.samples.iter().zip(&self.timed) {
+            let Some(access) = self.accesses.take(of.tid, sample) else {
+                continue;
+            };
+            let one = (1, sample.time, sample.time);
+            let times = || std::iter::once(sample.time);
+            let reset = self.resets.events(sample.event, one, times);
+            let row = self.accesses.row(of.tid, sample, named.function, &access);
+            let result = self.writer.memory(&MemoryRow {
+                visit_id: of.visit_id,
+                events: Some(reset).filter(|reset| *reset > 0).or(row.events),
+                ..row
+            });
+            if let Err(error) = result {
+                self.error.get_or_insert(error);
+            }
+        }
+    }
+
     /// Books samples that are in the aggregates only.
-    fn not_kept(&mut self, samples: &[RawSample]) {
+    fn not_kept(&mut self, samples: &[RawSample], tid: Tid) {
+        if !self.accesses.is_empty() {
+            samples.iter().for_each(|sample| {
+                self.accesses.take(tid, sample);
+            });
+        }
         for run in samples.chunk_by(|a, b| a.cpu == b.cpu) {
             let (cpu, count) = (run[0].cpu, run.len() as u64);
             match self.used.last_mut() {
@@ -336,7 +385,7 @@ impl Sink for Rows {
             });
             self.visit_functions(visit);
         } else {
-            self.not_kept(&visit.samples);
+            self.not_kept(&visit.samples, visit.tid);
         }
         self.waits(visit, kept);
         let oncpu_ns = visit.oncpu_ns();
@@ -372,7 +421,7 @@ impl Sink for Rows {
         let unresolved = |sample: &&TimedSample| !self.symbolizer.is_resolved(sample.function);
         self.unresolved += self.timed.iter().filter(unresolved).count() as u64;
         if !self.keeper.keeps_all() {
-            return self.not_kept(samples);
+            return self.not_kept(samples, tid);
         }
         self.samples(&SamplesOf {
             visit_id: None,

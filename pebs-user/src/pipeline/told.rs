@@ -8,8 +8,9 @@ use std::time::Duration;
 use super::Pipeline;
 use crate::collect::sideband_decode::SidebandEvent;
 use crate::store::schema::{LossRow, visit_flag};
+use crate::stream::access::Access;
 use crate::stream::bulk::Gap;
-use crate::stream::decode::{Decoded, Inbox};
+use crate::stream::decode::{Decoded, Inbox, RawSample};
 use crate::stream::ledger::Reason;
 use crate::units::{Cpu, KtimeNs, Tid};
 
@@ -49,6 +50,11 @@ impl Pipeline {
     /// Where records go that come decoded. [`Pipeline::settle`] takes them in.
     pub fn inbox(&mut self) -> &mut impl Inbox {
         &mut self.order
+    }
+
+    /// Takes what a sample that went to the inbox says of its memory access.
+    pub fn access(&mut self, tid: Tid, sample: &RawSample, access: Access) {
+        self.rows.accesses.hold(tid, sample, access);
     }
 
     /// Takes in what the inbox got, and what the recording says beside it. `told` is empty afterwards.

@@ -12,6 +12,7 @@ use crate::pmu::sysfs::Config;
 use crate::pmu::{auto, reset};
 use crate::units::{Cpu, Ip, ResetValue};
 
+mod access;
 pub mod bulk;
 mod draft;
 mod error;
@@ -43,6 +44,8 @@ pub struct ResolvedEvent {
     pub cpus: Option<Vec<Cpu>>,
     /// Modes that the sample program has to drop, because the kernel can't for this event.
     pub drop_in_program: DropModes,
+    /// `PERF_SAMPLE_*` bits that say something of the memory access; 0 if samples do not.
+    pub access: u64,
     /// Counters of the core that can count it, as [`table`](crate::pmu::table) has them; `None` if any.
     pub counters: Option<u32>,
     /// On a hybrid CPU, the same event on the other kinds of cores: opened beside it, sampled as one.
@@ -309,6 +312,7 @@ fn finish(
     let precise = precise_level(&draft, spec.modifiers, host)
         .ok_or_else(|| EventError::NoPreciseLevel { event: event() })?;
     let warnings = draft.warnings(precise);
+    let access = access::of_draft(&draft, precise);
     if draft.kernel_only && spec.modifiers.exclude_kernel() {
         return Err(EventError::KernelOnly { event: event() });
     }
@@ -338,7 +342,7 @@ fn finish(
     if hardware && !perf_clock {
         notes.push(NO_SAMPLE_TIME.to_owned());
     }
-    Ok(ResolvedEvent {
+    let mut event = ResolvedEvent {
         name: draft.name.unwrap_or_else(event),
         attr: draft.attr,
         unit: if draft.class == EventClass::Clock {
@@ -354,10 +358,13 @@ fn finish(
         cpus: draft.cpus,
         drop_in_program,
         counters: draft.listed.map(|listed| listed.counters),
+        access: 0,
         twins: Vec::new(),
         notes,
         warnings,
-    })
+    };
+    event.set_access(access);
+    Ok(event)
 }
 
 /// Said where samples can't have their own time.

@@ -351,6 +351,52 @@ impl Column for Truth {
     }
 }
 
+/// Truth values, some of them null.
+#[derive(Debug, Default)]
+pub(super) struct NullableTruth {
+    bits: Bits,
+    levels: Levels,
+    pages: Pages,
+}
+
+impl NullableTruth {
+    #[inline]
+    pub(super) fn push(&mut self, value: Option<bool>) {
+        self.levels.push(value.is_some());
+        if let Some(value) = value
+            && self.bits.push(value)
+        {
+            self.end_page();
+        }
+    }
+
+    fn end_page(&mut self) {
+        self.bits
+            .end_page_of_nullable(&mut self.pages, &mut self.levels);
+    }
+}
+
+impl Column for NullableTruth {
+    fn field(name: &str) -> Field {
+        Field::new(name, DataType::Boolean, true)
+    }
+
+    fn end(&mut self) -> Chunk<'_> {
+        self.end_page();
+        Chunk::new(
+            &self.pages,
+            PLAIN,
+            Statistics::boolean(None, None, None, Some(self.levels.nulls()), false),
+        )
+    }
+
+    fn clear(&mut self) {
+        self.bits.clear();
+        self.levels.clear();
+        self.pages.clear();
+    }
+}
+
 /// Lists of whole numbers, none of them null. For tables of few rows: the numbers stand as they are.
 #[derive(Debug)]
 pub(super) struct Lists<T: WholeType> {
@@ -669,6 +715,17 @@ mod tests {
         let (read, _) = through_a_file(&mut Truth::default(), &[&truths[..]], Truth::push);
         let read: Vec<_> = read.as_boolean().iter().flatten().collect();
         assert_eq!(read, truths);
+
+        let truths: Vec<Option<bool>> = (0..200_000_u32)
+            .map(|n| (n % 3 != 0 && n / 900 % 7 != 2).then_some(n % 4 == 0))
+            .chain(vec![None; 80_000])
+            .collect();
+        let (read, _) = through_a_file(
+            &mut NullableTruth::default(),
+            &[&truths[..]],
+            NullableTruth::push,
+        );
+        assert_eq!(read.as_boolean().iter().collect::<Vec<_>>(), truths);
 
         let words = [Some("GET"), None, Some(""), Some("käse")];
         let texts: Vec<Option<&str>> = (0..200_000).map(|n| words[n / 7 % 4]).collect();

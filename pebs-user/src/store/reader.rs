@@ -89,6 +89,9 @@ impl Trace {
 
     fn list(&mut self, table: Table) -> Result<(), ReadError> {
         let folder = self.dir.join(table.name());
+        if table.is_new() && !folder.exists() {
+            return Ok(());
+        }
         let files = SegmentFiles::list(&folder).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => ReadError::damaged(&folder, error),
             _ => ReadError::io(&folder, error),

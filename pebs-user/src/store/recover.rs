@@ -122,10 +122,16 @@ pub fn recover(dir: &Path) -> Result<Recovered, RecoverError> {
     Ok(recovered)
 }
 
+/// The tables of a trace, which may be of an earlier version.
+fn tables_of(dir: &Path) -> impl Iterator<Item = Table> {
+    let there = |table: &Table| !table.is_new() || dir.join(table.name()).exists();
+    Table::ALL.into_iter().filter(there)
+}
+
 /// Tables with open segments.
 fn unfinished(dir: &Path) -> Result<Vec<Table>, RecoverError> {
     let mut tables = Vec::new();
-    for table in Table::ALL {
+    for table in tables_of(dir) {
         if !list(&dir.join(table.name()))?.open.is_empty() {
             tables.push(table);
         }
@@ -151,7 +157,7 @@ fn finish_tables(dir: &Path, info: &RunInfo, owner: Owner) -> Result<Recovered, 
     free_reserve(dir).map_err(|error| at(dir, error))?;
     remove_if_there(&temporary(&dir.join(INFO_FILE))).map_err(|error| at(dir, error))?;
     let mut recovered = Recovered::default();
-    for table in Table::ALL {
+    for table in tables_of(dir) {
         let folder = dir.join(table.name());
         let files = list(&folder)?;
         for path in &files.leftover {
@@ -267,6 +273,7 @@ mod tests {
             (Table::Waits, 20),
             (Table::FunctionStats, 20),
             (Table::Functions, 20),
+            (Table::Memory, 20),
         ];
         assert_eq!(rows, expected);
         assert_eq!(recovered.lost_bytes(), 0);
@@ -283,7 +290,7 @@ mod tests {
             trace.info.notes,
             [
                 "recovered: 20 visits, 20 visit_functions, 200 samples, 20 waits, \
-              20 function_stats, 20 functions from open segments, 0 bytes lost"
+              20 function_stats, 20 functions, 20 memory from open segments, 0 bytes lost"
             ]
         );
 

@@ -32,11 +32,13 @@ pub enum Table {
     Functions,
     /// One row a time range without full data.
     Losses,
+    /// One row a sample that says something of its memory access, or of the op that was sampled.
+    Memory,
 }
 
 impl Table {
     /// Every table.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Visits,
         Self::VisitFunctions,
         Self::Samples,
@@ -44,6 +46,7 @@ impl Table {
         Self::FunctionStats,
         Self::Functions,
         Self::Losses,
+        Self::Memory,
     ];
 
     /// Folder of the table's segments.
@@ -57,7 +60,14 @@ impl Table {
             Self::FunctionStats => "function_stats",
             Self::Functions => "functions",
             Self::Losses => "losses",
+            Self::Memory => "memory",
         }
+    }
+
+    /// Whether traces of earlier versions lack it.
+    #[must_use]
+    pub const fn is_new(self) -> bool {
+        matches!(self, Self::Memory)
     }
 }
 
@@ -242,6 +252,61 @@ pub struct SampleRow {
     pub event: EventId,
     /// [`sample_flag`].
     pub flags: u32,
+}
+
+/// One row of `memory`: what a sample says of its memory access, or of the op that AMD's IBS followed.
+///
+/// A table of its own, not columns of `samples`: samples of most events say nothing of accesses, and theirs
+/// is the path on which every column costs. A row stands by itself, with visit and function, and is the
+/// row of `samples` with the same `tid`, `time_ns` and `event`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MemoryRow<'a> {
+    /// When.
+    pub time_ns: TraceNs,
+    /// The visit; null: in no visit.
+    pub visit_id: Option<u64>,
+    /// The function.
+    pub function_id: FunctionId,
+    /// Thread.
+    pub tid: Tid,
+    /// Event.
+    pub event: EventId,
+    /// The events that the sample stands for: the reset value in force when it was taken; null if there
+    /// was none.
+    pub events: Option<u64>,
+    /// What was done: `load`, `store`, `load+store`, `prefetch`, `exec`; of IBS also `branch`, `other`, `fetch`
+    /// and `aborted fetch`.
+    pub op: Option<&'static str>,
+    /// Where the data came from, in the words of `perf mem`: `L1 hit`, `Remote core, same node Any cache hit`.
+    pub level: Option<&'a str>,
+    /// What other caches were asked: `None`, `Hit`, `Miss`, `HitM`, `Fwd`, `Peer`.
+    pub snoop: Option<&'a str>,
+    /// How the address was translated: `L1 hit`, `L2 miss`, `Walker hit`.
+    pub tlb: Option<&'a str>,
+    /// Whether the instruction was locked.
+    pub locked: Option<bool>,
+    /// What held the load up: `Data`, `Addr`, `Data Addr`.
+    pub blocked: Option<&'a str>,
+    /// Cycles of the access: of a load from its dispatch on, on AMD of a miss of the first level.
+    pub latency_cycles: Option<u32>,
+    /// Cycles of the whole instruction; on AMD of the op from its tagging to its retirement.
+    pub op_cycles: Option<u32>,
+    /// Cycles from the retirement before to its own; on AMD from its completion to its retirement.
+    pub retire_cycles: Option<u32>,
+    /// Cycles that it took to refill the first level of translation.
+    pub tlb_cycles: Option<u32>,
+    /// Size of the page.
+    pub page_bytes: Option<u64>,
+    /// Whether the branch was taken.
+    pub taken: Option<bool>,
+    /// Whether the branch was mispredicted.
+    pub mispredicted: Option<bool>,
+    /// Address of the data; of a fetch, of the code.
+    pub addr: Option<u64>,
+    /// Its physical address.
+    pub phys_addr: Option<u64>,
+    /// `union perf_mem_data_src`, as the kernel wrote it.
+    pub data_src: Option<u64>,
 }
 
 /// Rows of `samples` that lie in the same visit, or in none, of one thread.

@@ -12,11 +12,12 @@ use arrow::datatypes::{
 use thiserror::Error;
 
 use super::columns::{
-    Addresses, Chunk, Column, Lists, Nullable, NullableReal, NullableText, Required, Text, Truth,
+    Addresses, Chunk, Column, Lists, Nullable, NullableReal, NullableText, NullableTruth, Required,
+    Text, Truth,
 };
 use super::schema::{
-    ArgColumn, ArgType, ArgValue, FunctionRow, FunctionStatRow, LossRow, SampleRow, SamplesOf,
-    Table, VisitFunctionRow, VisitRow, WaitRow,
+    ArgColumn, ArgType, ArgValue, FunctionRow, FunctionStatRow, LossRow, MemoryRow, SampleRow,
+    SamplesOf, Table, VisitFunctionRow, VisitRow, WaitRow,
 };
 use crate::stream::decode::RawSample;
 use crate::units::{Cpu, FunctionId};
@@ -105,6 +106,7 @@ pub fn table_schema(table: Table, args: &[ArgColumn]) -> SchemaRef {
         Table::FunctionStats => FunctionStatColumns::fields(),
         Table::Functions => FunctionColumns::fields(),
         Table::Losses => LossColumns::fields(),
+        Table::Memory => MemoryColumns::fields(),
     };
     Arc::new(Schema::new(fields))
 }
@@ -334,6 +336,34 @@ table! {
     }
 }
 
+table! {
+    /// Columns of `memory`.
+    MemoryColumns, row: MemoryRow<'_> {
+        time_ns: Required<Int64Type> = row.time_ns.0;
+        visit_id: Nullable<UInt64Type> = row.visit_id;
+        function_id: Required<UInt32Type> = row.function_id.0;
+        tid: Required<UInt32Type> = row.tid.0;
+        event: Required<UInt8Type> = row.event.0;
+        events: Nullable<UInt64Type> = row.events;
+        op: NullableText = row.op;
+        level: NullableText = row.level;
+        snoop: NullableText = row.snoop;
+        tlb: NullableText = row.tlb;
+        locked: NullableTruth = row.locked;
+        blocked: NullableText = row.blocked;
+        latency_cycles: Nullable<UInt32Type> = row.latency_cycles;
+        op_cycles: Nullable<UInt32Type> = row.op_cycles;
+        retire_cycles: Nullable<UInt32Type> = row.retire_cycles;
+        tlb_cycles: Nullable<UInt32Type> = row.tlb_cycles;
+        page_bytes: Nullable<UInt64Type> = row.page_bytes;
+        taken: NullableTruth = row.taken;
+        mispredicted: NullableTruth = row.mispredicted;
+        addr: Nullable<UInt64Type> = row.addr;
+        phys_addr: Nullable<UInt64Type> = row.phys_addr;
+        data_src: Nullable<UInt64Type> = row.data_src;
+    }
+}
+
 /// An argument column.
 #[derive(Debug)]
 enum ArgBuilder {
@@ -540,6 +570,14 @@ mod tests {
         assert_eq!(
             text(Table::Losses),
             "begin_ns Int64, end_ns Int64, cpu UInt16?, tid UInt32?, reason Utf8, records UInt64?"
+        );
+        assert_eq!(
+            text(Table::Memory),
+            "time_ns Int64, visit_id UInt64?, function_id UInt32, tid UInt32, event UInt8, \
+             events UInt64?, op Utf8?, level Utf8?, snoop Utf8?, tlb Utf8?, locked Boolean?, \
+             blocked Utf8?, latency_cycles UInt32?, op_cycles UInt32?, retire_cycles UInt32?, \
+             tlb_cycles UInt32?, page_bytes UInt64?, taken Boolean?, mispredicted Boolean?, \
+             addr UInt64?, phys_addr UInt64?, data_src UInt64?"
         );
     }
 }

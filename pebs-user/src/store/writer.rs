@@ -15,12 +15,12 @@ use super::files::{Owner, TraceLock};
 use super::output::Output;
 use super::run::RunInfo;
 use super::schema::{
-    FunctionRow, FunctionStatRow, LossRow, SampleRow, SamplesOf, Table, VisitFunctionRow, VisitRow,
-    WaitRow,
+    FunctionRow, FunctionStatRow, LossRow, MemoryRow, SampleRow, SamplesOf, Table,
+    VisitFunctionRow, VisitRow, WaitRow,
 };
 use super::tables::{
-    FunctionColumns, FunctionStatColumns, LossColumns, RowColumns, SampleColumns, VisitColumns,
-    VisitFunctionColumns, WaitColumns, check_columns,
+    FunctionColumns, FunctionStatColumns, LossColumns, MemoryColumns, RowColumns, SampleColumns,
+    VisitColumns, VisitFunctionColumns, WaitColumns, check_columns,
 };
 pub use super::write_error::WriteError;
 use crate::units::FunctionId;
@@ -72,6 +72,7 @@ struct Columns {
     function_stats: FunctionStatColumns,
     functions: FunctionColumns,
     losses: LossColumns,
+    memory: MemoryColumns,
 }
 
 impl Columns {
@@ -84,6 +85,7 @@ impl Columns {
             function_stats: FunctionStatColumns::default(),
             functions: FunctionColumns::default(),
             losses: LossColumns::default(),
+            memory: MemoryColumns::default(),
         }
     }
 
@@ -96,6 +98,7 @@ impl Columns {
             Table::FunctionStats => &self.function_stats,
             Table::Functions => &self.functions,
             Table::Losses => &self.losses,
+            Table::Memory => &self.memory,
         }
     }
 
@@ -108,6 +111,7 @@ impl Columns {
             Table::FunctionStats => &mut self.function_stats,
             Table::Functions => &mut self.functions,
             Table::Losses => &mut self.losses,
+            Table::Memory => &mut self.memory,
         }
     }
 }
@@ -282,6 +286,15 @@ impl TraceWriter {
         self.flush_if_full(Table::Losses, self.columns.losses.is_full())
     }
 
+    /// Adds what a sample says of its memory access.
+    ///
+    /// # Errors
+    /// As [`TraceWriter`] says.
+    pub fn memory(&mut self, row: &MemoryRow<'_>) -> Result<(), WriteError> {
+        self.columns.memory.extend(slice::from_ref(row));
+        self.flush_if_full(Table::Memory, self.columns.memory.is_full())
+    }
+
     /// Writes and closes what is due. To be called several times a second, `elapsed` being the time
     /// since the trace began.
     ///
@@ -439,7 +452,10 @@ mod tests {
         }
         assert_eq!(writer.rows(Table::Samples), 25_000);
         let finished = writer.finish(&complete()).unwrap();
-        assert_eq!(finished.rows, [2500, 2500, 25_000, 2500, 2500, 300, 0]);
+        assert_eq!(
+            finished.rows,
+            [2500, 2500, 25_000, 2500, 2500, 300, 0, 2500]
+        );
 
         let trace = Trace::open(&dir).unwrap();
         assert_eq!(trace.state(), TraceState::Complete);
@@ -491,6 +507,7 @@ mod tests {
             "function_stats",
             "functions",
             "losses",
+            "memory",
             "samples",
             "trace.json",
             "visit_functions",
@@ -516,12 +533,12 @@ mod tests {
         let trace = Trace::open(&dir).unwrap();
         assert_eq!(trace.state(), TraceState::Live);
         assert!(!trace.info.complete);
-        assert_eq!(trace.open_segments().len(), 6);
+        assert_eq!(trace.open_segments().len(), 7);
         drop(writer);
         let trace = Trace::open(&dir).unwrap();
         assert_eq!(trace.state(), TraceState::Unfinished);
         let (remark, hint) = trace.remark().unwrap();
-        assert!(remark.contains("6 open segments"), "{remark}");
+        assert!(remark.contains("7 open segments"), "{remark}");
         assert!(hint.starts_with("pebs-trace recover "), "{hint}");
     }
 

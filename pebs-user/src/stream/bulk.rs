@@ -11,6 +11,7 @@ use perf_event_open_sys::bindings::{
 use crate::perf::layout::Layout;
 use crate::perf::record::{self, Mode, RawRecord, What};
 use crate::perf::sample::Sample;
+use crate::stream::access::{self, Access, Registers};
 use crate::stream::clock::Clock;
 use crate::stream::decode::{Decoded, Inbox, RawSample};
 use crate::units::{Cpu, EventId, Ip, KtimeNs, PerfNs, Pid, Tid, TraceNs};
@@ -22,6 +23,8 @@ pub struct RingKind {
     pub layout: Layout,
     /// Whether their times are on the perf clock; else on `CLOCK_MONOTONIC`.
     pub perf_clock: bool,
+    /// Registers that samples carry raw.
+    pub registers: Option<Registers>,
 }
 
 /// What has to be remembered of a ring between two looks.
@@ -107,13 +110,18 @@ impl RingState {
                 self.other(raw, kind, clock, &mut said.gaps);
                 continue;
             }
-            let Some((pid, tid, sample)) = self.sample(raw, kind, clock) else {
+            let Some((read, pid, tid, sample)) = self.sample(raw, kind, clock) else {
                 said.decoded.malformed += 1;
                 continue;
             };
             if (reading.wanted)(pid) {
                 said.decoded.samples += 1;
                 inbox.sample(pid, tid, sample);
+                if access::is_told(&kind.layout, kind.registers)
+                    && let Some(access) = Access::of(&read, kind.registers)
+                {
+                    inbox.access(tid, &sample, access);
+                }
             } else {
                 said.filtered += 1;
             }
@@ -122,19 +130,19 @@ impl RingState {
     }
 
     #[inline(always)]
-    fn sample(
+    fn sample<'a>(
         &mut self,
-        raw: RawRecord<'_>,
+        raw: RawRecord<'a>,
         kind: &RingKind,
         clock: &Clock,
-    ) -> Option<(Pid, Tid, RawSample)> {
-        let sample = Sample::decode(&kind.layout, raw.body).ok()?;
-        let (time, (pid, tid)) = (sample.time?, sample.pid_tid?);
+    ) -> Option<(Sample<'a>, Pid, Tid, RawSample)> {
+        let read = Sample::decode(&kind.layout, raw.body).ok()?;
+        let (time, (pid, tid)) = (read.time?, read.pid_tid?);
         let time = trace_time(kind, clock, time);
         self.last = self.last.max(Some(time));
         let sample = RawSample {
             time,
-            ip: Ip(sample.ip?),
+            ip: Ip(read.ip?),
             // Not in the record: a frame that is gone shows at the next mark only.
             sp: 0,
             cpu: self.cpu,
@@ -142,7 +150,7 @@ impl RingState {
             exact: raw.has(PERF_RECORD_MISC_EXACT_IP),
             kernel: raw.mode() == Mode::Kernel,
         };
-        Some((Pid(pid), Tid(tid), sample))
+        Some((read, Pid(pid), Tid(tid), sample))
     }
 
     /// What is no sample: the kernel's word on what is missing.
@@ -262,6 +270,7 @@ mod tests {
             sample_id_all: true,
         },
         perf_clock: false,
+        registers: None,
     };
 
     fn record(kind: u32, misc: u32, words: &[u64]) -> Vec<u8> {

@@ -4,10 +4,11 @@
 //! length. Knows the wire format; knows nothing about items, files or the kernel.
 
 use pebs_common::record::{
-    ClockPair, Head, Kind, Mark, MarkArgs, Role, Sample, Switch, Task, mark_flag, sample_flag,
-    switch_flag,
+    ClockPair, Head, Kind, Mark, MarkArgs, Role, Sample, SampleAccess, Switch, Task, mark_flag,
+    sample_flag, switch_flag,
 };
 
+use crate::stream::access::Access;
 use crate::stream::clock::Clock;
 use crate::units::{Cpu, EventId, Ip, KtimeNs, PerfNs, Pid, ProbeId, Tid, TraceNs};
 
@@ -181,6 +182,8 @@ pub trait Inbox {
     fn samples(&mut self, pid: Pid, tid: Tid, samples: impl Iterator<Item = RawSample>) {
         samples.for_each(|sample| self.sample(pid, tid, sample));
     }
+    /// Takes what a sample that it took says of its memory access.
+    fn access(&mut self, _tid: Tid, _sample: &RawSample, _access: Access) {}
     /// Takes any other record. Arguments of a mark are in [`Inbox::payloads`].
     fn record(&mut self, record: Record);
     /// Where the bytes of named arguments go.
@@ -248,6 +251,7 @@ impl<I: Inbox> Decoder<'_, I> {
     fn frame(&mut self, frame: &[u8], next: &mut Frames<'_>) -> Option<()> {
         match Kind::from_u8(frame.first()? & 0xf)? {
             Kind::Sample => self.samples(&read(frame)?, next),
+            Kind::SampleAccess => self.sample_access(&read(frame)?),
             Kind::Mark => self.mark(&read(frame)?, ArgBytes::default()),
             Kind::MarkArgs => self.mark_args(frame)?,
             Kind::SwitchOut => {
@@ -276,23 +280,8 @@ impl<I: Inbox> Decoder<'_, I> {
     /// Most samples differ from the one before them in time and place alone.
     #[inline(always)]
     fn samples(&mut self, first: &Sample, next: &mut Frames<'_>) {
-        let (head, flags) = (first.head, first.head.flags());
-        let kernel = flags & sample_flag::KERNEL != 0;
-        let perf_clock = flags & sample_flag::PERF_CLOCK != 0;
-        let (cpu, clock) = (self.cpu, &*self.clock);
-        let raw = |time_ns: u64, ip: u64, sp: u64| RawSample {
-            time: if perf_clock {
-                clock.trace_of_perf(PerfNs(time_ns))
-            } else {
-                clock.trace_of_ktime(KtimeNs(time_ns))
-            },
-            ip: Ip(ip),
-            sp: if kernel { 0 } else { sp },
-            cpu,
-            event: EventId(head.index()),
-            exact: flags & sample_flag::EXACT_IP != 0,
-            kernel,
-        };
+        let head = first.head;
+        let raw = raw_samples(head, self.cpu, self.clock);
         let mut count = 0;
         let first = raw(first.time_ns, first.ip, first.sp);
         let like = std::iter::from_fn(|| next.sample_like(head));
@@ -301,6 +290,22 @@ impl<I: Inbox> Decoder<'_, I> {
         self.inbox
             .samples(Pid(head.pid()), Tid(head.tid()), samples);
         self.decoded.samples += count;
+    }
+
+    fn sample_access(&mut self, record: &SampleAccess) {
+        let Sample {
+            head,
+            time_ns,
+            ip,
+            sp,
+        } = record.sample;
+        let sample = raw_samples(head, self.cpu, self.clock)(time_ns, ip, sp);
+        let tid = Tid(head.tid());
+        self.inbox.sample(Pid(head.pid()), tid, sample);
+        if let Some(access) = Access::of_words(record.addr, record.weight, record.data_src) {
+            self.inbox.access(tid, &sample, access);
+        }
+        self.decoded.samples += 1;
     }
 
     #[inline(always)]
@@ -339,6 +344,27 @@ impl<I: Inbox> Decoder<'_, I> {
             cpu: self.cpu,
             body,
         });
+    }
+}
+
+/// Makes samples of the time, ip and stack pointer in records with that head.
+#[inline(always)]
+fn raw_samples(head: Head, cpu: Cpu, clock: &Clock) -> impl Fn(u64, u64, u64) -> RawSample {
+    let flags = head.flags();
+    let kernel = flags & sample_flag::KERNEL != 0;
+    let perf_clock = flags & sample_flag::PERF_CLOCK != 0;
+    move |time_ns, ip, sp| RawSample {
+        time: if perf_clock {
+            clock.trace_of_perf(PerfNs(time_ns))
+        } else {
+            clock.trace_of_ktime(KtimeNs(time_ns))
+        },
+        ip: Ip(ip),
+        sp: if kernel { 0 } else { sp },
+        cpu,
+        event: EventId(head.index()),
+        exact: flags & sample_flag::EXACT_IP != 0,
+        kernel,
     }
 }
 
@@ -459,6 +485,20 @@ wire!(ClockPair {
     perf_ns
 });
 
+impl Wire for SampleAccess {
+    fn from_words(frame: &[u8]) -> Option<Self> {
+        Some(Self {
+            sample: Sample::from_words(frame)?,
+            addr: word(frame, ACCESS)?,
+            weight: word(frame, ACCESS + 1)?,
+            data_src: word(frame, ACCESS + 2)?,
+        })
+    }
+}
+
+/// Words of a [`SampleAccess`] before what is of the access.
+const ACCESS: usize = size_of::<Sample>() / 8;
+
 impl Wire for MarkArgs {
     fn from_words(frame: &[u8]) -> Option<Self> {
         Some(Self {
@@ -535,6 +575,59 @@ mod tests {
             (ProbeId(7), Role::Begin, Some(42), 1)
         );
         assert_eq!(inbox.payloads.get(args)[..8], 99u64.to_ne_bytes());
+    }
+
+    /// A sample with its access is a sample like any other; what it says comes beside it.
+    #[test]
+    fn accesses() {
+        #[derive(Default)]
+        struct Accesses(Unordered, Vec<(Tid, TraceNs, Access)>);
+        impl Inbox for Accesses {
+            fn sample(&mut self, pid: Pid, tid: Tid, sample: RawSample) {
+                self.0.sample(pid, tid, sample);
+            }
+            fn access(&mut self, tid: Tid, sample: &RawSample, access: Access) {
+                self.1.push((tid, sample.time, access));
+            }
+            fn record(&mut self, record: Record) {
+                self.0.record(record);
+            }
+            fn payloads(&mut self) -> &mut Payloads {
+                self.0.payloads()
+            }
+        }
+        let mut bytes = Vec::new();
+        for addr in [0x7000, 0] {
+            let head = Head::new(Kind::SampleAccess, 0, 1, 10, 11);
+            let record = SampleAccess {
+                sample: Sample {
+                    head,
+                    time_ns: 1500,
+                    ip: 0x40_1000,
+                    sp: 0x7fff_0000,
+                },
+                addr,
+                weight: 0,
+                data_src: 0,
+            };
+            let sample = record.sample;
+            let mut words = vec![sample.head.0, sample.time_ns, sample.ip, sample.sp];
+            words.resize(ACCESS, 0);
+            words.extend([record.addr, record.weight, record.data_src]);
+            bytes.extend(framed(&words));
+        }
+        let mut inbox = Accesses::default();
+        let decoded = decode(Cpu(3), &bytes, &mut Clock::new(KtimeNs(1000)), &mut inbox);
+        assert_eq!((decoded.samples, decoded.malformed), (2, 0));
+        assert_eq!(inbox.0.samples.len(), 2);
+        assert_eq!(inbox.0.samples[0].2.sp, 0x7fff_0000);
+        let [(tid, time, access)] = inbox.1[..] else {
+            panic!("one says something")
+        };
+        assert_eq!(
+            (tid, time, access.addr),
+            (Tid(11), TraceNs(500), Some(0x7000))
+        );
     }
 
     /// Discarded records are passed over, unknown and short ones counted, and all after them read.

@@ -1,5 +1,6 @@
 //! From raw bytes to one ordered stream of records. Pure: no I/O, no reading of clocks.
 
+pub mod access;
 pub mod bulk;
 pub mod clock;
 pub mod decode;

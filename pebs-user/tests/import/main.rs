@@ -8,6 +8,7 @@
 mod damage;
 mod golden;
 mod items;
+mod memory;
 mod run;
 
 use std::path::{Path, PathBuf};

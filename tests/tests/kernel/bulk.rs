@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use pebs_tests::recording::{Recorder, Recording};
+use pebs_tests::recording::{Recorder, Recording, pebs_trace};
 use pebs_tests::trace::{Trace, flag};
 use pebs_tests::truth::Truth;
 use pebs_tests::workload::Workload;
@@ -80,6 +80,48 @@ fn page_faults_agree() {
     let sum: u64 = bpf.values().sum();
     assert!(sum > 64, "{bpf:?}");
     assert_eq!(bpf, bulk);
+}
+
+/// Page faults say which address: each fault of the function that touches pages in turn is one page further, by
+/// either transport; the report has them.
+#[test]
+fn page_faults_have_addresses() {
+    need!(machine::root());
+    let workload = Workload::build("faults");
+    let event = ["--event", "page-faults", "--reset", "1"];
+    for transport in TRANSPORTS {
+        let (recording, _) = record(&workload, transport, &event, &["64"]);
+        let trace = recording.trace();
+        let names = trace.function_names();
+        let touches = |id: u64| names.get(&id).is_some_and(|name| name == "touch_pages");
+        let memory = trace.table("memory");
+        let (times, functions) = (memory.i64("time_ns"), memory.u64("function_id"));
+        let (visits, addrs, events) = (
+            memory.u64("visit_id"),
+            memory.u64("addr"),
+            memory.u64("events"),
+        );
+        assert!(memory.text("level").iter().all(Option::is_none));
+        let rows = (0..memory.len()).filter(|&n| visits[n].is_some());
+        let mut rows: Vec<(i64, u64)> = rows
+            .filter(|&n| touches(functions[n].expect("function_id")))
+            .map(|n| (times[n].expect("time_ns"), addrs[n].expect("addr") & !0xfff))
+            .collect();
+        rows.sort_unstable();
+        let samples = trace.samples();
+        let inside = |sample: &&pebs_tests::trace::Sample| {
+            sample.visit_id.is_some() && touches(sample.function_id)
+        };
+        assert_eq!(rows.len(), samples.iter().filter(inside).count());
+        assert!(events.iter().all(|it| *it == Some(1)));
+        // The first item may take a fault of the code itself.
+        let steps: Vec<u64> = rows.windows(2).map(|pair| pair[1].1 - pair[0].1).collect();
+        let odd = steps.iter().filter(|step| **step != 4096).count();
+        assert!(rows.len() > 64 && odd <= 1, "{transport}: {steps:?}");
+        let dir = trace.dir.to_str().expect("a path");
+        let report = pebs_trace(["report", "--by", "memory", dir]);
+        assert!(report.stdout.contains("touch_pages"), "{report}");
+    }
 }
 
 /// A clock: the same items, and about as many samples in each; several threads, and the perf clock.

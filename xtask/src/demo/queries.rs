@@ -85,13 +85,13 @@ mod tests {
         );
     }
 
-    /// The README shows what it promises: two queries for DuckDB and one for pandas.
+    /// The README shows what it promises: three queries for DuckDB and one for pandas.
     #[test]
-    fn readme_has_three() {
+    fn readme_has_four() {
         let queries = extract(include_str!("../../../README.md"));
         let sql = queries
             .iter()
             .filter(|query| matches!(query, Query::Sql(_)));
-        assert_eq!((queries.len(), sql.count()), (3, 2));
+        assert_eq!((queries.len(), sql.count()), (4, 3));
     }
 }

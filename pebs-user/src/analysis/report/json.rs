@@ -1,12 +1,12 @@
 //! A report as JSON, for programs.
 
-use super::model::Report;
+use serde::Serialize;
 
 /// The report as indented JSON with a line end: stable keys, times in ns, null for what is unknown.
 ///
 /// # Errors
-/// None for a report made by [`super::build`]: all its keys are strings.
-pub fn render(report: &Report) -> Result<String, serde_json::Error> {
+/// None for a report made by [`super::build`] or [`super::memory::build`]: all its keys are strings.
+pub fn render(report: &impl Serialize) -> Result<String, serde_json::Error> {
     let mut text = serde_json::to_string_pretty(report)?;
     text.push('\n');
     Ok(text)

@@ -33,6 +33,9 @@ use crate::units::{Pid, ResetValue, Tid};
 /// Bytes that a sample of an open visit takes.
 const SAMPLE_BYTES: u64 = size_of::<crate::correlate::RawSample>() as u64;
 
+/// Bytes that what it says of its memory access takes, with the table that finds it.
+const ACCESS_BYTES: u64 = 2 * size_of::<crate::stream::access::Access>() as u64;
+
 /// Whether the recording talks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Voice {
@@ -168,6 +171,8 @@ impl Plan {
         }
         let overhead = governor::bounds(args, &events)?;
         notes.extend(overhead.map(|bounds| governor::note(&bounds, &events)));
+        let has_access = events.iter().any(|event| event.access != 0);
+        let sample_bytes = SAMPLE_BYTES + if has_access { ACCESS_BYTES } else { 0 };
         let inlined = if args.inlined {
             Inlining::Innermost
         } else {
@@ -185,7 +190,7 @@ impl Plan {
             page_faults: !args.no_page_faults,
             ring_bytes: args.ring_size,
             max_waiting_bytes: (args.max_memory / 4) as usize,
-            max_samples: (args.max_memory / 2 / SAMPLE_BYTES) as usize,
+            max_samples: (args.max_memory / 2 / sample_bytes) as usize,
             output,
             segment: args.segment,
             max_loss: args.max_loss,
@@ -229,7 +234,8 @@ impl Plan {
     /// How samples come in bulk, if they do.
     #[must_use]
     pub fn bulk_options(&self) -> Option<BulkOptions> {
-        transport::bulk_options(&self.transport, &self.events, self.pids.is_empty())
+        let everyone = self.pids.is_empty();
+        transport::bulk_options(&self.transport, &self.events, &self.host, everyone)
     }
 
     fn resets(&self) -> String {
@@ -361,10 +367,30 @@ fn resolve_events(
         all.events.push(event);
         all.granted.push(granted);
     }
+    if args.memory {
+        ask_access(&mut all.events)?;
+    }
     if !args.multiplex {
         counters::check(&all.events, host)?;
     }
     Ok(all)
+}
+
+/// Has samples say what they can of their memory accesses.
+fn ask_access(events: &mut [ResolvedEvent]) -> anyhow::Result<()> {
+    let able = events.iter_mut().map(ResolvedEvent::ask_access);
+    if able.fold(false, |any, able| any | able) {
+        return Ok(());
+    }
+    let names: Vec<&str> = events.iter().map(|event| event.name.as_str()).collect();
+    bail!(Hinted::new(
+        format!(
+            "cannot keep what samples say of memory accesses: those of {} say nothing",
+            names.join(", ")
+        ),
+        "take page-faults, a precise event of Intel's such as mem-loads:P, or ibs_op// on AMD"
+            .to_owned(),
+    ))
 }
 
 /// Opens an event once, to see what the machine grants.

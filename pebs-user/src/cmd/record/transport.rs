@@ -10,6 +10,7 @@ use crate::pipeline::BulkOptions;
 use crate::pmu::attr::{EventClass, HardwareUnit, ResolvedEvent};
 use crate::pmu::host::{Host, Vendor};
 use crate::pmu::open::Target;
+use crate::stream::access::Registers;
 use crate::stream::bulk::RingKind;
 use crate::units::Cpu;
 
@@ -118,6 +119,7 @@ fn obstacle(args: &RecordArgs, events: &[ResolvedEvent], host: &Host) -> Option<
 pub fn bulk_options(
     choice: &Choice,
     events: &[ResolvedEvent],
+    host: &Host,
     everyone: bool,
 ) -> Option<BulkOptions> {
     let bulk = choice.how == Transport::Bulk;
@@ -130,6 +132,11 @@ pub fn bulk_options(
         RingKind {
             layout: Layout::of(&attr),
             perf_clock: attr.use_clockid() == 0,
+            registers: host
+                .pmus
+                .iter()
+                .find(|pmu| pmu.kind == attr.type_)
+                .and_then(|pmu| Registers::of_pmu(&pmu.name, &host.cpu)),
         }
     };
     // With programs the rings hold what these do not see.

@@ -81,6 +81,7 @@ impl Kernel {
             exclude_kernel: 0,
             exclude_user: 0,
             perf_clock_events: 0,
+            access_events: 0,
             sample_limit: u64::MAX,
             switches: false,
             page_faults: false,

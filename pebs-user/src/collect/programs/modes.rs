@@ -39,6 +39,7 @@ fn left_out(exclude_user: u32, exclude_kernel: u32, work: fn()) -> u64 {
         exclude_kernel,
         exclude_user,
         perf_clock_events: 0,
+        access_events: 0,
         sample_limit: u64::MAX,
         switches: false,
         page_faults: false,

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::attr::{Attr, Event};
 use crate::perf::bytes::Bytes;
+use crate::pmu::host::{CpuModel, Vendor};
 use crate::symbolize::mapping::BuildId;
 
 /// Feature sections that are used. Source: `HEADER_*`, tools/perf/util/header.h.
@@ -16,7 +17,9 @@ pub(super) mod feature {
     pub const ARCH: u64 = 6;
     pub const NRCPUS: u64 = 7;
     pub const CPUDESC: u64 = 8;
+    pub const CPUID: u64 = 9;
     pub const EVENT_DESC: u64 = 12;
+    pub const PMU_MAPPINGS: u64 = 16;
     pub const CLOCK_DATA: u64 = 29;
     /// Bits there can be.
     pub const ALL: u64 = 256;
@@ -43,6 +46,10 @@ pub struct Features {
     pub cpus: Option<u32>,
     /// CPU model.
     pub cpu: Option<String>,
+    /// What the CPU says of itself: vendor, family, model, stepping; without a name.
+    pub model: Option<CpuModel>,
+    /// Names of PMUs by their number on the machine that recorded.
+    pub pmus: HashMap<u32, String>,
     /// Build ids by path.
     pub build_ids: HashMap<Vec<u8>, BuildId>,
     /// The recording's clock and the time of day at one instant.
@@ -76,6 +83,11 @@ impl Features {
             // Available, then online.
             feature::NRCPUS => self.cpus = bytes.pair().map(|(_, online)| online),
             feature::CPUDESC => self.cpu = string(&mut bytes),
+            feature::CPUID => self.model = string(&mut bytes).and_then(|text| model(&text)),
+            feature::PMU_MAPPINGS => {
+                // What was read before a part that makes no sense is kept.
+                let _ = pmus(&mut bytes, &mut self.pmus);
+            }
             feature::EVENT_DESC => {
                 // What was read before a part that makes no sense is kept.
                 let _ = event_desc(&mut bytes, events);
@@ -131,6 +143,35 @@ fn string(bytes: &mut Bytes<'_>) -> Option<String> {
     let text = Bytes(bytes.take(len as usize)?).text();
     let text = String::from_utf8_lossy(text);
     (!text.is_empty()).then(|| text.into_owned())
+}
+
+/// `GenuineIntel,6,85,4`.
+fn model(text: &str) -> Option<CpuModel> {
+    let mut parts = text.split(',');
+    let vendor = match parts.next()? {
+        "GenuineIntel" => Vendor::Intel,
+        "AuthenticAMD" => Vendor::Amd,
+        _ => Vendor::Other,
+    };
+    let mut number = || parts.next()?.parse().ok();
+    Some(CpuModel {
+        vendor,
+        family: number()?,
+        model: number()?,
+        stepping: number()?,
+        name: String::new(),
+    })
+}
+
+/// u32 PMUs; of each: u32 number, string name.
+fn pmus(bytes: &mut Bytes<'_>, pmus: &mut HashMap<u32, String>) -> Option<()> {
+    for _ in 0..bytes.u32()? {
+        let number = bytes.u32()?;
+        if let Some(name) = string(bytes) {
+            pmus.insert(number, name);
+        }
+    }
+    Some(())
 }
 
 /// u32 version, clock; u64 time of day, time of the clock.

@@ -97,7 +97,7 @@ impl ResolvedEvent {
     #[must_use]
     pub fn bulk_attr(&self, target: Target, ring_bytes: u32) -> perf_event_attr {
         let mut attr = self.attr_for(target);
-        attr.sample_type = u64::from(FIELDS);
+        attr.sample_type = u64::from(FIELDS) | self.access;
         attr.read_format |= u64::from(sys::PERF_FORMAT_LOST);
         attr.set_sample_id_all(1);
         attr.set_watermark(1);

@@ -38,6 +38,7 @@ pub(super) struct Draft {
 pub(super) struct Listed {
     name: String,
     precision: Option<Precision>,
+    pub has_address: bool,
     pub counters: u32,
 }
 

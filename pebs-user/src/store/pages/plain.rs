@@ -114,6 +114,22 @@ impl Bits {
         self.clear();
     }
 
+    /// Ends the page, if it has a row, null or not.
+    pub(in crate::store) fn end_page_of_nullable(
+        &mut self,
+        pages: &mut Pages,
+        levels: &mut Levels,
+    ) {
+        let rows = levels.rows();
+        if rows > 0 {
+            pages.end(rows, Encoding::PLAIN, |body| {
+                levels.take(body);
+                body.extend_from_slice(&self.bytes);
+            });
+        }
+        self.clear();
+    }
+
     /// Forgets everything, keeps the room.
     pub(in crate::store) fn clear(&mut self) {
         self.bytes.clear();

@@ -2,8 +2,8 @@
 
 use crate::store::run::RunInfo;
 use crate::store::schema::{
-    ArgColumn, ArgType, ArgValue, FunctionRow, FunctionStatRow, LossRow, SCHEMA_VERSION, SampleRow,
-    VisitFunctionRow, VisitRow, WaitRow, measure,
+    ArgColumn, ArgType, ArgValue, FunctionRow, FunctionStatRow, LossRow, MemoryRow, SCHEMA_VERSION,
+    SampleRow, VisitFunctionRow, VisitRow, WaitRow, measure,
 };
 use crate::store::writer::{TraceWriter, WriteError};
 use crate::units::{Cpu, EventId, FunctionId, Pid, ProbeId, Tid, TraceNs};
@@ -159,6 +159,34 @@ pub(in crate::store) fn loss(n: u64) -> LossRow {
     }
 }
 
+pub(in crate::store) fn memory(n: u64) -> MemoryRow<'static> {
+    let load = n.is_multiple_of(2);
+    MemoryRow {
+        time_ns: TraceNs(n as i64 * 100),
+        visit_id: (!n.is_multiple_of(10)).then_some(n / 10 + 1),
+        function_id: FunctionId((n % 300) as u32),
+        tid: Tid(7),
+        event: EventId((n % 2) as u8),
+        events: (!n.is_multiple_of(9)).then_some(1000),
+        op: Some(if load { "load" } else { "store" }),
+        level: load.then_some("L1 hit"),
+        snoop: None,
+        tlb: (!n.is_multiple_of(3)).then_some("L2 miss"),
+        locked: load.then_some(n.is_multiple_of(4)),
+        blocked: None,
+        latency_cycles: load.then_some((n % 400) as u32),
+        op_cycles: None,
+        retire_cycles: Some(n as u32),
+        tlb_cycles: None,
+        page_bytes: load.then_some(4096),
+        taken: None,
+        mispredicted: (n.is_multiple_of(5)).then_some(load),
+        addr: Some(u64::MAX - n),
+        phys_addr: None,
+        data_src: load.then_some(n),
+    }
+}
+
 /// Writes rows `from..to` of every table but losses; ten samples a visit, three hundred functions
 /// at most.
 pub(in crate::store) fn write(
@@ -171,6 +199,7 @@ pub(in crate::store) fn write(
         writer.visit_functions(&[visit_function(n)])?;
         writer.wait(&wait(n))?;
         writer.function_stat(&function_stat(n))?;
+        writer.memory(&memory(n))?;
         if n < 300 {
             writer.function(&function(n))?;
         }

@@ -101,6 +101,10 @@ fn truth() -> Value {
         "kernel": 150,
         "unnamed": 1,
         "losses": 0,
+        "loads": (0..VISITS).filter(|n| n % 2 == 0).count(),
+        "latency": (0..VISITS).filter_map(|n| fixture::memory(n).latency_cycles).sum::<u32>(),
+        "locked": (0..VISITS).filter(|n| n % 4 == 0).count(),
+        "not_locked": (0..VISITS).filter(|n| n % 4 == 2).count(),
     })
 }
 
@@ -122,6 +126,9 @@ r['buckets'], r['bucketed'] = one("select count(b), sum(n)::bigint from (select 
     "unnest(bucket_count) as n from 'trace/function_stats/*.parquet')")
 r['kernel'], r['unnamed'] = one(
     "select count(*) filter (kernel), count(*) filter (name is null) from 'trace/functions/*.parquet'")
+r['loads'], r['latency'], r['locked'], r['not_locked'] = one(
+    "select count(level), sum(latency_cycles)::bigint, count(*) filter (locked), count(*) filter (not locked) "
+    "from 'trace/memory/*.parquet'")
 r['losses'], = one("select count(*) from 'trace/losses/*.parquet'")
 print(json.dumps(r))
 "#;
@@ -131,8 +138,8 @@ import sys, json, glob, pandas, pyarrow.parquet
 t = sys.argv[1]
 for file in glob.glob(f'{t}/*/*.parquet'):
     pyarrow.parquet.read_table(file, page_checksum_verification=True)
-v, s, f, w, g, fn, l = (pandas.read_parquet(f'{t}/{x}', engine='pyarrow', dtype_backend='pyarrow') for x in
-    ('visits', 'samples', 'visit_functions', 'waits', 'function_stats', 'functions', 'losses'))
+v, s, f, w, g, fn, l, m = (pandas.read_parquet(f'{t}/{x}', engine='pyarrow', dtype_backend='pyarrow') for x in
+    ('visits', 'samples', 'visit_functions', 'waits', 'function_stats', 'functions', 'losses', 'memory'))
 print(json.dumps({
     'visits': len(v), 'items': str(sum(map(int, v.item_id))), 'ends': int(v.end_ns.count()),
     'end_sum': int(v.end_ns.sum()), 'deltas': int(v.delta.sum()), 'ns': int(v.n.count()),
@@ -142,6 +149,8 @@ print(json.dumps({
     'self': float(f.self_ns.sum()), 'sleeping': int((w.state == 'sleeping').sum()),
     'buckets': int(g.bucket_ns.list.len().sum()), 'bucketed': int(g.bucket_count.list.flatten().sum()),
     'kernel': int(fn.kernel.sum()), 'unnamed': int(fn.name.isna().sum()), 'losses': len(l),
+    'loads': int(m.level.count()), 'latency': int(m.latency_cycles.sum()), 'locked': int(m.locked.sum()),
+    'not_locked': int((m.locked == False).sum()),
 }))
 "#;
 

@@ -100,6 +100,7 @@ impl<'a> Names<'a> {
             .then(|| Listed {
                 name: first.name.to_owned(),
                 precision: first.precision,
+                has_address: first.has_address,
                 counters: first.counters,
             })
     }
@@ -131,6 +132,7 @@ impl<'a> Names<'a> {
             .map(|event| Listed {
                 name: event.name.to_owned(),
                 precision: event.precision,
+                has_address: event.has_address,
                 counters: event.counters,
             })
             .or_else(|| self.by_code(pmu, Config::of(&draft.attr)));

@@ -1,0 +1,184 @@
+//! What samples say of memory accesses, from decoding to its own table.
+//!
+//! Samples travel without it, so that those of other events cost nothing. It waits here, by thread, time, event
+//! and ip, until its sample is written or left out.
+
+use std::fmt::Display;
+use std::hash::Hash;
+
+use rustc_hash::FxHashMap;
+
+use crate::pmu::memory::{Blocked, Place, Snoop, Tlb};
+use crate::store::schema::MemoryRow;
+use crate::stream::access::Access;
+use crate::stream::decode::RawSample;
+use crate::units::{EventId, FunctionId, Ip, Tid, TraceNs};
+
+type Key = (Tid, TraceNs, EventId, Ip);
+
+fn key(tid: Tid, sample: &RawSample) -> Key {
+    (tid, sample.time, sample.event, sample.ip)
+}
+
+/// Accesses whose samples are on their way.
+#[derive(Debug, Default)]
+pub(super) struct Accesses {
+    /// The first one of each key.
+    held: FxHashMap<Key, Access>,
+    /// Others of the same key, in order.
+    more: Vec<(Key, Access)>,
+    /// A sample that is dropped on its way leaves its access here, so there is a bound.
+    most: usize,
+    /// Accesses that there was no room for.
+    pub left_out: u64,
+    names: Names,
+}
+
+impl Accesses {
+    pub fn new(max_samples: usize) -> Self {
+        Self {
+            most: max_samples,
+            ..Self::default()
+        }
+    }
+
+    /// Whether none waits.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// Holds what a sample says until the sample comes by.
+    pub fn hold(&mut self, tid: Tid, sample: &RawSample, access: Access) {
+        if self.held.len() + self.more.len() >= self.most {
+            self.left_out += 1;
+            return;
+        }
+        let key = key(tid, sample);
+        if let Some(first) = self.held.insert(key, access) {
+            // Two records of the same instant: they come out as they came in.
+            self.held.insert(key, first);
+            self.more.push((key, access));
+        }
+    }
+
+    /// What a sample says; once.
+    pub fn take(&mut self, tid: Tid, sample: &RawSample) -> Option<Access> {
+        let key = key(tid, sample);
+        let access = self.held.remove(&key)?;
+        if !self.more.is_empty()
+            && let Some(next) = self.more.iter().position(|(other, _)| *other == key)
+        {
+            let (_, next) = self.more.remove(next);
+            self.held.insert(key, next);
+        }
+        Some(access)
+    }
+
+    /// The row of an access, its sample's visit, function and events aside.
+    pub fn row<'a>(
+        &'a mut self,
+        tid: Tid,
+        sample: &RawSample,
+        function_id: FunctionId,
+        access: &Access,
+    ) -> MemoryRow<'a> {
+        let Names {
+            places,
+            snoops,
+            tlbs,
+            blocks,
+        } = &mut self.names;
+        MemoryRow {
+            time_ns: sample.time,
+            visit_id: None,
+            function_id,
+            tid,
+            event: sample.event,
+            events: access.period,
+            op: access.op,
+            level: access.place.map(|it| name(places, it)),
+            snoop: access.snoop.map(|it| name(snoops, it)),
+            tlb: access.tlb.map(|it| name(tlbs, it)),
+            locked: access.locked,
+            blocked: access.blocked.map(|it| name(blocks, it)),
+            latency_cycles: access.latency,
+            op_cycles: access.op_latency,
+            retire_cycles: access.retire_latency,
+            tlb_cycles: access.tlb_latency,
+            page_bytes: access.page_size,
+            taken: access.taken,
+            mispredicted: access.mispredicted,
+            addr: access.addr,
+            phys_addr: access.phys_addr,
+            data_src: access.data_src,
+        }
+    }
+}
+
+/// Names that were made once.
+#[derive(Debug, Default)]
+struct Names {
+    places: FxHashMap<Place, String>,
+    snoops: FxHashMap<Snoop, String>,
+    tlbs: FxHashMap<Tlb, String>,
+    blocks: FxHashMap<Blocked, String>,
+}
+
+fn name<T: Eq + Hash + Copy + Display>(known: &mut FxHashMap<T, String>, value: T) -> &str {
+    known.entry(value).or_insert_with(|| value.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::Cpu;
+
+    fn sample(time: i64) -> RawSample {
+        RawSample {
+            time: TraceNs(time),
+            ip: Ip(0x1000),
+            sp: 0,
+            cpu: Cpu(0),
+            event: EventId(0),
+            exact: true,
+            kernel: false,
+        }
+    }
+
+    fn access(addr: u64) -> Access {
+        Access {
+            addr: Some(addr),
+            ..Access::default()
+        }
+    }
+
+    /// Each sample gets its own, also of several at the same instant, and only once.
+    #[test]
+    fn each_its_own() {
+        let mut accesses = Accesses::new(10);
+        for (time, addr) in [(5, 1), (6, 2), (6, 3), (6, 4)] {
+            accesses.hold(Tid(1), &sample(time), access(addr));
+        }
+        let mut take = |tid, time| {
+            let taken = accesses.take(Tid(tid), &sample(time));
+            taken.and_then(|access| access.addr)
+        };
+        assert_eq!(
+            [6, 6, 5, 6, 6].map(|t| take(1, t)),
+            [Some(2), Some(3), Some(1), Some(4), None]
+        );
+        assert_eq!(take(2, 5), None);
+        assert!(accesses.is_empty());
+    }
+
+    /// What samples that never come leave behind is bounded, and what finds no room is counted.
+    #[test]
+    fn bounded() {
+        let mut accesses = Accesses::new(2);
+        (0..5).for_each(|n| accesses.hold(Tid(1), &sample(n), access(1)));
+        assert_eq!(accesses.left_out, 3);
+        assert!(accesses.take(Tid(1), &sample(1)).is_some());
+        assert!(accesses.take(Tid(1), &sample(4)).is_none());
+    }
+}
