@@ -14,7 +14,7 @@ use std::time::Duration;
 use perf_event_open_sys::bindings::perf_event_attr;
 
 use crate::collect::drain::{BulkStream, now};
-use crate::collect::perf_ring::{PerfRing, PerfRingError};
+use crate::collect::perf_ring::PerfRing;
 use crate::collect::session::SessionError;
 use crate::pmu::open::{ControlError, OpenErrorKind, PerfEvent, Target};
 use crate::target::process;
@@ -85,15 +85,15 @@ impl BulkRing {
     /// Takes the records that the ring holds, as they are, headers included; gives the time up to which
     /// it is whole. `last`: no more will come.
     ///
-    /// # Errors
-    /// A record that can't be; what waited is gone then.
-    pub fn take(&mut self, stream: &mut BulkStream, last: bool) -> Result<KtimeNs, PerfRingError> {
+    /// Where the kernel's positions make no sense, what waited is gone; what follows may make sense again.
+    pub fn take(&mut self, stream: &mut BulkStream, last: bool) -> KtimeNs {
         let looked_at = now();
         let BulkStream {
             cpu,
             event,
             bytes,
             lost,
+            broken,
         } = stream;
         (*cpu, *event) = (self.cpu, self.event);
         bytes.clear();
@@ -107,16 +107,20 @@ impl BulkRing {
             self.flushed = looked_at;
             self.whole = KtimeNs(looked_at.0.saturating_sub(LAG_NS));
         }
-        self.ring.drain(|record| {
+        let drained = self.ring.drain(|record| {
             // The header as it stood in the ring: kind, misc, size.
             bytes.extend(record.kind.to_ne_bytes());
             bytes.extend(record.misc.to_ne_bytes());
             bytes.extend((record.body.len() as u16 + 8).to_ne_bytes());
             bytes.extend_from_slice(record.body);
-        })?;
+        });
+        *broken = drained.err().map(|error| {
+            tracing::warn!("samples of cpu {} are lost: {error}", cpu.0);
+            now()
+        });
         let counted = (is_full || last).then(|| self.lost()).flatten();
         *lost = counted.map(|samples| (samples, now()));
-        Ok(self.whole)
+        self.whole
     }
 
     /// Samples for which the ring had no room so far, as the counters have them: also those that no

@@ -61,6 +61,8 @@ pub struct BulkStream {
     /// Samples that the ring had no room for during the whole run, and when they were counted: where it
     /// was found full, and at the end, if the kernel says so.
     pub lost: Option<(u64, KtimeNs)>,
+    /// When a record was found that can't be: it and all that waited behind it are gone.
+    pub broken: Option<KtimeNs>,
 }
 
 impl Cycle {
@@ -169,11 +171,7 @@ impl Drain {
         cycle.bulk.resize_with(self.bulk.len(), BulkStream::default);
         let mut bytes = 0;
         for ((ring, stream), whole) in self.bulk.iter_mut().zip(&mut cycle.bulk).zip(whole) {
-            match ring.take(stream, last) {
-                Ok(until) => *whole = until,
-                // The kernel's positions make no sense: what follows may, and the clock goes on.
-                Err(error) => tracing::warn!("samples of cpu {} are lost: {error}", ring.cpu.0),
-            }
+            *whole = ring.take(stream, last);
             bytes += stream.bytes.len();
         }
         bytes

@@ -5,10 +5,12 @@ use rustc_hash::FxHashSet;
 use super::Pipeline;
 use super::memory::Accesses;
 use crate::collect::drain::Cycle;
+use crate::store::schema::{LossRow, visit_flag};
 use crate::stream::access::Access;
-use crate::stream::bulk::{Reading, RingKind, RingState, Said};
+use crate::stream::bulk::{Reading, RingKind, RingState, Said, Unreadable};
 use crate::stream::decode::{Body, Inbox, Payloads, RawSample, Record};
-use crate::units::{Pid, Tid, TraceNs};
+use crate::stream::ledger::Reason;
+use crate::units::{Cpu, Pid, Tid, TraceNs};
 
 /// How samples come in bulk.
 #[derive(Clone, Debug)]
@@ -97,6 +99,7 @@ impl Pipeline {
             clock,
             accounts,
             rows,
+            counted_at,
             ..
         } = self;
         let Bulk {
@@ -105,6 +108,7 @@ impl Pipeline {
             marked,
             said,
         } = bulk;
+        let mut broken = Vec::new();
         for (index, stream) in cycle.bulk.iter().enumerate() {
             if rings.len() == index {
                 rings.push(RingState::new(stream.cpu, stream.event));
@@ -127,10 +131,30 @@ impl Pipeline {
                 let time = clock.trace_of_ktime(time);
                 rings[index].lost_so_far(samples, time, &mut said.gaps);
             }
+            if let Some(time) = stream.broken {
+                let time = clock.trace_of_ktime(time);
+                broken.push(rings[index].unreadable(*counted_at, time));
+                // One at least.
+                said.decoded.malformed += 1;
+            }
             accounts.told(stream.cpu, &std::mem::take(&mut said.decoded));
             accounts.left_out(std::mem::take(&mut said.filtered), 0);
         }
+        broken.iter().for_each(|range| self.unreadable(range));
         self.tell_gaps();
+    }
+
+    fn unreadable(&mut self, range: &Unreadable) {
+        self.correlator
+            .loss(range.begin, range.end, visit_flag::LOSS);
+        self.rows.loss(&LossRow {
+            begin_ns: range.begin,
+            end_ns: range.end,
+            cpu: range.cpu.known().map(Cpu),
+            tid: None,
+            reason: Reason::Malformed.name().to_owned(),
+            records: None,
+        });
     }
 
     /// Books what no record of the rings tells of any more.

@@ -56,6 +56,17 @@ pub struct Gap {
     pub records: Option<u64>,
 }
 
+/// A range whose records could not be read, nobody knows how many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unreadable {
+    /// Last instant known to be whole.
+    pub begin: TraceNs,
+    /// First instant known to be whole again.
+    pub end: TraceNs,
+    /// CPU of the ring.
+    pub cpu: Cpu,
+}
+
 /// What rings said beside their samples.
 #[derive(Debug, Default)]
 pub struct Said {
@@ -211,6 +222,20 @@ impl RingState {
                 records: Some(samples - self.told),
             });
             self.told = samples;
+        }
+    }
+
+    /// Records that can't be were found at an instant, and what waited was thrown away: nothing is whole since the
+    /// last record that could be read, or where there was none, since the last look.
+    pub fn unreadable(&mut self, last_look: TraceNs, time: TraceNs) -> Unreadable {
+        let begin = self.last.unwrap_or(last_look).min(time);
+        self.last = self.last.max(Some(time));
+        // Whether the counter goes on was perhaps among them.
+        self.stopped = None;
+        Unreadable {
+            begin,
+            end: time,
+            cpu: self.cpu,
         }
     }
 

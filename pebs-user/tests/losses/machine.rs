@@ -9,14 +9,15 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int64Type};
 use pebs_common::counter::Counter;
 use pebs_common::record::{Head, Kind, Role, mark_flag};
-use pebs_user::collect::drain::Cycle;
+use pebs_user::collect::drain::{BulkStream, Cycle};
 use pebs_user::collect::kernel_map::CounterRow;
 use pebs_user::collect::sideband_decode::{SidebandEvent, SidebandKind};
-use pebs_user::pipeline::{Keep, Outcome, Pipeline, PipelineOptions};
+use pebs_user::pipeline::{BulkOptions, Keep, Outcome, Pipeline, PipelineOptions};
 use pebs_user::store::reader::Trace;
 use pebs_user::store::run::RunInfo;
 use pebs_user::store::schema::{SCHEMA_VERSION, Table};
 use pebs_user::store::writer::{TraceWriter, WriterOptions};
+use pebs_user::stream::bulk::RingKind;
 use pebs_user::stream::ledger::Ledger;
 use pebs_user::stream::synthetic::{START_NS, frame_words, probes};
 use pebs_user::symbolize::SymbolizeOptions;
@@ -77,11 +78,22 @@ pub struct Machine {
 impl Machine {
     /// A machine with so many CPUs, whose probe is [`probes`]'s.
     pub fn new(cpus: usize) -> Self {
+        Self::with(cpus, None)
+    }
+
+    /// The same, with samples in perf rings.
+    pub fn with_bulk(cpus: usize) -> Self {
+        let kinds = vec![RingKind::default()];
+        let everyone = false;
+        Self::with(cpus, Some(BulkOptions { kinds, everyone }))
+    }
+
+    fn with(cpus: usize, bulk: Option<BulkOptions>) -> Self {
         let place = tempfile::tempdir().unwrap();
         let dir = place.path().join("trace");
         let writer = TraceWriter::create(&dir, &info(None), WriterOptions::default()).unwrap();
         let options = PipelineOptions {
-            bulk: None,
+            bulk,
             origin: KtimeNs(START_NS),
             switches: true,
             page_faults: true,
@@ -121,6 +133,18 @@ impl Machine {
         counters[Counter::TaskEmitted as usize] += tasks;
     }
 
+    /// Empties a perf ring of a CPU, in which a record was found that can't be, but none before.
+    pub fn drain_broken(&mut self, cpu: u16, found_at: u64) {
+        let ring = BulkStream {
+            cpu: Cpu(cpu),
+            broken: Some(KtimeNs(START_NS + found_at)),
+            ..BulkStream::default()
+        };
+        let mut cycle = self.cycle(found_at, found_at, &[]);
+        cycle.bulk.push(ring);
+        self.pipeline.cycle(&mut cycle);
+    }
+
     /// The rings are emptied, and the counters read at `counted_at`.
     pub fn drain(&mut self, frontier: u64, counted_at: u64) {
         self.drain_with(frontier, counted_at, &[]);
@@ -128,6 +152,11 @@ impl Machine {
 
     /// The same, and these processes are said to have replaced their program, ring by ring.
     pub fn drain_with(&mut self, frontier: u64, counted_at: u64, execs: &[(u64, u32)]) {
+        let mut cycle = self.cycle(frontier, counted_at, execs);
+        self.pipeline.cycle(&mut cycle);
+    }
+
+    fn cycle(&mut self, frontier: u64, counted_at: u64, execs: &[(u64, u32)]) -> Cycle {
         let exec = |(time, pid): &(u64, u32)| SidebandEvent {
             time: KtimeNs(START_NS + time),
             cpu: Cpu(0),
@@ -139,7 +168,7 @@ impl Machine {
             },
         };
         let streams = self.rings.iter_mut().zip(0..);
-        let mut cycle = Cycle {
+        Cycle {
             bulk: Vec::new(),
             streams: streams
                 .map(|(ring, cpu)| (Cpu(cpu), std::mem::take(ring)))
@@ -148,8 +177,7 @@ impl Machine {
             sideband: execs.iter().map(exec).collect(),
             frontier: KtimeNs(START_NS + frontier),
             counted_at: KtimeNs(START_NS + counted_at),
-        };
-        self.pipeline.cycle(&mut cycle);
+        }
     }
 
     /// Ends the recording. The ledger balances on every CPU.

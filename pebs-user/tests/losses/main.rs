@@ -175,3 +175,38 @@ fn rings_64() {
     assert_eq!((visits.len() * 2 - open) as u64, sum[1], "marks of visits");
     assert!(visits.iter().all(|v| v.flags & visit_flag::LOSS == 0));
 }
+
+/// A perf ring whose positions make no sense: the range is a loss of unknown size, the visit in it is flagged, the
+/// one behind it is whole, and the account has a record that could not be read.
+#[test]
+fn broken_perf_ring() {
+    let mut machine = Machine::with_bulk(1);
+    machine.emit(0, 71, 100, What::Begin(1));
+    machine.emit(0, 71, 400, What::Return);
+    machine.drain_broken(0, 500);
+    machine.emit(0, 71, 600, What::Begin(2));
+    machine.emit(0, 71, 700, What::Return);
+    machine.emit(0, 71, 800, What::Begin(3));
+    machine.drain_broken(0, 900);
+    machine.emit(0, 71, 950, What::Return);
+    machine.emit(0, 71, 1000, What::Begin(4));
+    machine.emit(0, 71, 1100, What::Return);
+    machine.drain(2000, 2010);
+    let recorded = machine.finish(2000);
+    let samples = &recorded.ledger.cpus[0].samples;
+    assert_eq!(*samples, account(2, 0, &[(Reason::Malformed, 2)]));
+    let range = |begin, end| Loss {
+        begin,
+        end,
+        cpu: Some(0),
+        records: None,
+    };
+    // Nothing was read before the first.
+    assert_eq!(
+        recorded.losses("malformed"),
+        [range(0, 500), range(500, 900)]
+    );
+    let flagged = recorded.visits().into_iter();
+    let flagged: Vec<bool> = flagged.map(|it| it.flags & visit_flag::LOSS != 0).collect();
+    assert_eq!(flagged, [true, true, true, false]);
+}
