@@ -17,6 +17,8 @@ mod counts;
 mod ends;
 #[path = "kernel/hostile.rs"]
 mod hostile;
+#[path = "kernel/hotplug.rs"]
+mod hotplug;
 #[path = "kernel/keep.rs"]
 mod keep;
 #[path = "kernel/losses.rs"]

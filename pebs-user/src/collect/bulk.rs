@@ -53,6 +53,11 @@ impl BulkCounters {
         self.0.iter().try_for_each(PerfEvent::enable)
     }
 
+    /// Adds others of the same event.
+    pub fn extend(&mut self, others: Self) {
+        self.0.extend(others.0);
+    }
+
     /// Every counter.
     pub fn iter(&self) -> impl Iterator<Item = &PerfEvent> {
         self.0.iter()

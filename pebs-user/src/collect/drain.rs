@@ -81,6 +81,8 @@ pub struct Drain {
     pub rings: Vec<(Cpu, Ring)>,
     /// Rings of the bulk transport.
     pub bulk: Vec<BulkRing>,
+    /// More of them, of CPUs that came online.
+    pub more_bulk: Receiver<BulkRing>,
     /// The kernel programs' counters.
     pub counters: Counters,
     /// Mapping events, where the kernel grants them.
@@ -118,6 +120,8 @@ impl Drain {
                 std::thread::sleep(BUSY_PAUSE);
                 continue;
             }
+            self.bulk.extend(self.more_bulk.try_iter());
+            whole.resize(self.rings.len() + self.bulk.len(), KtimeNs(0));
             let mut cycle = self.empty.try_recv().unwrap_or_default();
             let bytes = self.round(&mut cycle, &mut whole, last);
             quiet_rounds = if bytes == 0 { quiet_rounds + 1 } else { 0 };

@@ -287,14 +287,13 @@ impl Session {
             let id = EventId(n as u8);
             match plan.transport {
                 Transport::Bpf => {
-                    let counters = self.open(plan, id, &plan.host.online)?;
-                    if plan.events[n].leaves_rest() {
-                        let rings = bulk::of_counters(counters.by_cpu(), id)?;
-                        self.bulk_rings.extend(rings);
-                    }
+                    let counters = self.open_with_rest(plan, id, &plan.host.online)?;
                     self.events.push(counters);
                 }
-                Transport::Bulk => self.open_bulk(plan, id)?,
+                Transport::Bulk => {
+                    let counters = self.open_bulk(plan, id, &plan.host.online)?;
+                    self.bulk.push(counters);
+                }
             }
         }
         if plan.page_faults {
@@ -329,7 +328,27 @@ impl Session {
         Counters::on_cpus(&recipe, cpus.iter().filter(allowed))
     }
 
-    fn open_bulk(&mut self, plan: &SessionPlan<'_>, id: EventId) -> Result<(), SessionError> {
+    /// The same, and rings for what the program does not see.
+    fn open_with_rest(
+        &mut self,
+        plan: &SessionPlan<'_>,
+        id: EventId,
+        cpus: &[Cpu],
+    ) -> Result<Counters, SessionError> {
+        let counters = self.open(plan, id, cpus)?;
+        if plan.events[usize::from(id.0)].leaves_rest() {
+            let rings = bulk::of_counters(counters.by_cpu(), id)?;
+            self.bulk_rings.extend(rings);
+        }
+        Ok(counters)
+    }
+
+    fn open_bulk(
+        &mut self,
+        plan: &SessionPlan<'_>,
+        id: EventId,
+        cpus: &[Cpu],
+    ) -> Result<BulkCounters, SessionError> {
         let event = &plan.events[usize::from(id.0)];
         let counts_lost = plan.host.at_least(KernelVersion(6, 0));
         let attr = |target| {
@@ -346,19 +365,18 @@ impl Session {
             ring_bytes: plan.ring_bytes,
             buffered: event.is_buffered(plan.host),
         };
-        let cpus = plan.host.online.iter().copied();
+        let cpus = cpus.iter().copied();
         let cpus: Vec<Cpu> = cpus.filter(|cpu| event.counts_on(*cpu)).collect();
         let (counters, rings) = if plan.pids.is_empty() {
             bulk::on_cpus(&recipe, &cpus)?
         } else {
             bulk::on_processes(&recipe, plan.pids, &cpus)?
         };
-        self.bulk.push(counters);
         self.bulk_rings.extend(rings);
-        Ok(())
+        Ok(counters)
     }
 
-    /// The rings of the bulk transport, for the draining thread. Empty the second time.
+    /// The rings of the bulk transport that are new, for the draining thread.
     pub fn take_bulk_rings(&mut self) -> Vec<BulkRing> {
         std::mem::take(&mut self.bulk_rings)
     }
@@ -477,7 +495,7 @@ impl Session {
         Ok(())
     }
 
-    /// Opens events on CPUs that came online since the start.
+    /// Opens events on CPUs that came online since the start. New rings are to be taken afterwards.
     ///
     /// # Errors
     /// What the kernel refused.
@@ -494,12 +512,19 @@ impl Session {
             .filter(|cpu| !self.cpus.contains(cpu))
             .copied()
             .collect();
+        // An event on a CPU that went offline is dead; it is opened again when the CPU is back. What the
+        // kernel refuses now it is not asked for again.
+        self.cpus = online.to_vec();
         if !new.is_empty() {
-            // Rings of the bulk transport are made at the start only.
             for n in 0..self.events.len() {
-                let opened = self.open(plan, EventId(n as u8), &new)?;
+                let opened = self.open_with_rest(plan, EventId(n as u8), &new)?;
                 opened.enable()?;
                 self.events[n].extend(opened);
+            }
+            for n in 0..self.bulk.len() {
+                let opened = self.open_bulk(plan, EventId(n as u8), &new)?;
+                opened.enable()?;
+                self.bulk[n].extend(opened);
             }
             if plan.page_faults {
                 let opened = self.open_faults(plan, &new)?;
@@ -507,8 +532,6 @@ impl Session {
                 self.faults.extend(opened);
             }
         }
-        // An event on a CPU that went offline is dead; it is opened again when the CPU is back.
-        self.cpus = online.to_vec();
         Ok(())
     }
 

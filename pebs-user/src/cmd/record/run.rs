@@ -136,6 +136,7 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
         session: &mut session,
         progress: Arc::clone(&workers.progress),
         signals: Arc::clone(&workers.signals),
+        more_bulk: workers.more_bulk.clone(),
         targets,
         prices,
         governor,
@@ -224,6 +225,8 @@ struct Workers {
     stop: Arc<AtomicBool>,
     signals: Arc<Signals>,
     progress: Arc<Progress>,
+    /// Where rings go that are made later.
+    more_bulk: Sender<BulkRing>,
     /// Closed once symbols are loaded.
     is_ready: Receiver<()>,
     drain: JoinHandle<()>,
@@ -242,6 +245,7 @@ impl Workers {
         let (full, waiting) = unbounded();
         let (back, empty) = bounded(SPARE_CYCLES);
         let (ready, is_ready) = bounded::<()>(0);
+        let (more_bulk, new_bulk) = unbounded();
         let waiting_bytes = Arc::new(AtomicUsize::new(0));
         let stop = Arc::new(AtomicBool::new(false));
         let signals = Arc::new(Signals::default());
@@ -254,6 +258,7 @@ impl Workers {
         let drain = Drain {
             rings,
             bulk,
+            more_bulk: new_bulk,
             counters,
             sideband,
             lag_ns,
@@ -298,6 +303,7 @@ impl Workers {
             stop,
             signals,
             progress,
+            more_bulk,
             is_ready,
             drain,
             pipeline,
@@ -365,6 +371,7 @@ struct Control<'a, 'b> {
     plan: &'a SessionPlan<'b>,
     session: &'a mut Session,
     progress: Arc<Progress>,
+    more_bulk: Sender<BulkRing>,
     signals: Arc<Signals>,
     /// Processes that were asked for.
     targets: Targets,
@@ -505,7 +512,13 @@ impl Control<'_, '_> {
     fn look(&mut self) {
         let online: Vec<Cpu> = crate::pmu::host::online_cpus(Path::new("/"));
         if let Err(error) = self.session.follow_cpus(self.plan, &online) {
-            tracing::warn!("a CPU that came online is not sampled: {error}");
+            let text = format!("a CPU that came online is not sampled: {error}");
+            self.say(&text, None);
+            self.info.notes.push(text);
+        }
+        for ring in self.session.take_bulk_rings() {
+            // Nobody listens any more only if the recording is over.
+            let _ = self.more_bulk.send(ring);
         }
     }
 }

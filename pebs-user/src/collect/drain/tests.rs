@@ -167,6 +167,7 @@ impl Draining {
         let stop = Arc::new(AtomicBool::new(false));
         let drain = Drain {
             bulk: Vec::new(),
+            more_bulk: crossbeam_channel::never(),
             rings,
             counters: kernel.counters(),
             sideband: None,

@@ -1,0 +1,70 @@
+//! A CPU that is offline when a recording begins, and comes online in it.
+
+use std::process::Command;
+use std::time::Duration;
+
+use pebs_tests::locks::Lock;
+use pebs_tests::recording::Recorder;
+use pebs_tests::workload::{TruthFile, Workload};
+use pebs_tests::{check, machine, need, process};
+
+/// A CPU's switch, turned on again when dropped.
+struct Offline(&'static str);
+
+impl Offline {
+    fn take(switch: &'static str) -> Option<Self> {
+        std::fs::write(switch, "0").ok().map(|()| Self(switch))
+    }
+}
+
+impl Drop for Offline {
+    fn drop(&mut self) {
+        let _ = std::fs::write(self.0, "1");
+    }
+}
+
+/// What runs on it is sampled like everywhere else, by either transport.
+#[test]
+fn comes_online() {
+    need!(machine::root());
+    need!(machine::program("taskset"));
+    need!(machine::cpus(2));
+    let workload = Workload::build("plain");
+    for transport in ["bpf", "bulk"] {
+        let lock = Lock::recording();
+        let Some(offline) = Offline::take("/sys/devices/system/cpu/cpu1/online") else {
+            return println!("SKIP CPU 1 can't be taken offline");
+        };
+        let args = [
+            "--transport",
+            transport,
+            "--event",
+            "cpu-clock",
+            "--reset",
+            "20000",
+        ];
+        let live = Recorder::new(&workload.spec(super::ID))
+            .under(lock)
+            .args(&args)
+            .start();
+        drop(offline);
+        // The recorder looks four times a second.
+        std::thread::sleep(Duration::from_secs(1));
+        let truth = TruthFile::new();
+        let mut command = Command::new("taskset");
+        command.args(["-c", "1"]).arg(&workload.path).arg("20000");
+        let ran = process::run(truth.on(&mut command));
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        let recording = live.stop();
+        let trace = recording.trace();
+        check::whole_visits(&trace, &truth.read());
+        let inside = |sample: &&pebs_tests::trace::Sample| sample.visit_id.is_some();
+        let samples = trace.samples();
+        let on_it = samples
+            .iter()
+            .filter(inside)
+            .filter(|it| it.cpu == 1)
+            .count();
+        assert!(on_it > 0, "{transport}: {}", recording.tool);
+    }
+}
