@@ -12,7 +12,7 @@ use crate::pmu::sysfs::Config;
 use crate::pmu::{auto, reset};
 use crate::units::{Cpu, Ip, ResetValue};
 
-mod access;
+pub mod access;
 pub mod bulk;
 mod draft;
 mod error;
@@ -364,6 +364,15 @@ fn finish(
         warnings,
     };
     event.set_access(access);
+    let mut cores = host.core_pmus();
+    if access::loads_leader(&event.attr).is_some()
+        && cores.any(|pmu| pmu.events.contains_key("mem-loads-aux"))
+    {
+        event.notes.push(format!(
+            "{} is counted beside mem-loads-aux, as this CPU asks for: that takes a counter more",
+            event.name
+        ));
+    }
     Ok(event)
 }
 

@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use perf_event_open_sys as sys;
 use perf_event_open_sys::bindings::perf_event_attr;
 
+use crate::pmu::attr::access::loads_leader;
 use crate::units::{Cpu, ResetValue, Tid};
 
 mod error;
@@ -80,7 +81,11 @@ impl Times {
 
 /// One opened counter. Closing it ends sampling and detaches its program.
 #[derive(Debug)]
-pub struct PerfEvent(OwnedFd);
+pub struct PerfEvent {
+    fd: OwnedFd,
+    /// What leads its group, for as long as it lives.
+    _leader: Option<OwnedFd>,
+}
 
 impl PerfEvent {
     /// Opens one counter; `what` is the event's name for the error message.
@@ -95,31 +100,36 @@ impl PerfEvent {
     #[doc(alias = "PERF_FLAG_FD_CLOEXEC")]
     pub fn open(attr: &perf_event_attr, target: Target, what: &str) -> Result<Self, OpenError> {
         let (pid, cpu) = target.arguments();
-        Self::open_raw(attr, pid, cpu)
-            .map_err(|error| OpenError::new(Attempt::Event, format!("{what} {target}"), &error))
+        let opened = match Self::open_raw(attr, pid, cpu) {
+            Err(error) if error.raw_os_error() == Some(libc::ENODATA) => {
+                Self::open_led(attr, pid, cpu).unwrap_or(Err(error))
+            }
+            opened => opened,
+        };
+        opened.map_err(|error| OpenError::new(Attempt::Event, format!("{what} {target}"), &error))
+    }
+
+    /// Opens in a group with the event that has to count beside it; `None` if there is none.
+    fn open_led(
+        attr: &perf_event_attr,
+        pid: libc::pid_t,
+        cpu: libc::c_int,
+    ) -> Option<io::Result<Self>> {
+        let leader = loads_leader(attr)?;
+        Some(
+            Self::open_raw(&leader, pid, cpu).and_then(|Self { fd: leader, .. }| {
+                let led = open_in(attr, pid, cpu, Some(leader.as_fd()))?;
+                Ok(Self {
+                    fd: led,
+                    _leader: Some(leader),
+                })
+            }),
+        )
     }
 
     /// Opens with the system call's own arguments, ungrouped and closed on exec.
     fn open_raw(attr: &perf_event_attr, pid: libc::pid_t, cpu: libc::c_int) -> io::Result<Self> {
-        let mut attr = *attr;
-        attr.size = size_of::<perf_event_attr>() as u32;
-        // SAFETY: `attr` is an initialized copy that lives through the call, of the size it
-        // says. The kernel may write its own size back into it. An address within (the path of
-        // an uprobe) is only read by the kernel, which answers EFAULT if it is bad.
-        let fd = unsafe {
-            sys::perf_event_open(
-                &raw mut attr,
-                pid,
-                cpu,
-                -1,
-                sys::bindings::PERF_FLAG_FD_CLOEXEC.into(),
-            )
-        };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the kernel just gave us this descriptor, and nobody else has it.
-        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+        open_in(attr, pid, cpu, None).map(|fd| Self { fd, _leader: None })
     }
 
     /// Starts counting.
@@ -129,7 +139,7 @@ impl PerfEvent {
     #[doc(alias = "PERF_EVENT_IOC_ENABLE")]
     pub fn enable(&self) -> Result<(), ControlError> {
         // SAFETY: the ioctl takes no pointer; the descriptor is an open perf event.
-        let result = unsafe { sys::ioctls::ENABLE(self.0.as_raw_fd(), 0) };
+        let result = unsafe { sys::ioctls::ENABLE(self.fd.as_raw_fd(), 0) };
         self.checked("enable", result)
     }
 
@@ -140,7 +150,7 @@ impl PerfEvent {
     #[doc(alias = "PERF_EVENT_IOC_DISABLE")]
     pub fn disable(&self) -> Result<(), ControlError> {
         // SAFETY: the ioctl takes no pointer; the descriptor is an open perf event.
-        let result = unsafe { sys::ioctls::DISABLE(self.0.as_raw_fd(), 0) };
+        let result = unsafe { sys::ioctls::DISABLE(self.fd.as_raw_fd(), 0) };
         self.checked("disable", result)
     }
 
@@ -156,7 +166,7 @@ impl PerfEvent {
         let value = reset.0.get();
         let address = std::ptr::from_ref(&value) as u64;
         // SAFETY: the kernel reads one u64 at the address, which is valid through the call.
-        let result = unsafe { sys::ioctls::PERIOD(self.0.as_raw_fd(), address) };
+        let result = unsafe { sys::ioctls::PERIOD(self.fd.as_raw_fd(), address) };
         self.checked("change the reset value of", result)
     }
 
@@ -166,9 +176,9 @@ impl PerfEvent {
     /// The kernel refused.
     #[doc(alias = "PERF_EVENT_IOC_SET_OUTPUT")]
     pub fn share_ring_of(&self, other: &Self) -> Result<(), ControlError> {
-        let other = other.0.as_raw_fd();
+        let other = other.fd.as_raw_fd();
         // SAFETY: the ioctl takes a descriptor by value, which is open through the call.
-        let result = unsafe { sys::ioctls::SET_OUTPUT(self.0.as_raw_fd(), other) };
+        let result = unsafe { sys::ioctls::SET_OUTPUT(self.fd.as_raw_fd(), other) };
         self.checked("share the ring of", result)
     }
 
@@ -180,7 +190,7 @@ impl PerfEvent {
     pub fn id(&self) -> Result<u64, ControlError> {
         let mut id = 0u64;
         // SAFETY: the ioctl writes one u64 to the pointer, which is valid through the call.
-        let result = unsafe { sys::ioctls::ID(self.0.as_raw_fd(), &raw mut id) };
+        let result = unsafe { sys::ioctls::ID(self.fd.as_raw_fd(), &raw mut id) };
         self.checked("read the id of", result).map(|()| id)
     }
 
@@ -194,7 +204,7 @@ impl PerfEvent {
     pub fn times(&self) -> Result<Times, ControlError> {
         // The lost records of a counter that has them follow.
         let mut bytes = [0u8; 32];
-        let read = rustix::io::read(&self.0, &mut bytes)
+        let read = rustix::io::read(&self.fd, &mut bytes)
             .map_err(|errno| ControlError::new("read", errno.into()))?;
         if read < 24 {
             return Err(ControlError::new(
@@ -224,7 +234,7 @@ impl PerfEvent {
         program: BorrowedFd<'_>,
         cookie: Option<u64>,
     ) -> Result<BpfLink, AttachError> {
-        match link::create(self.0.as_fd(), program, cookie) {
+        match link::create(self.fd.as_fd(), program, cookie) {
             Ok(link) => Ok(link),
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) && cookie.is_none() => {
                 self.set_bpf(program).map(|()| BpfLink::of_event())
@@ -236,7 +246,7 @@ impl PerfEvent {
     fn set_bpf(&self, program: BorrowedFd<'_>) -> Result<(), AttachError> {
         let program = program.as_raw_fd().cast_unsigned();
         // SAFETY: the ioctl takes a descriptor by value, which is open through the call.
-        let result = unsafe { sys::ioctls::SET_BPF(self.0.as_raw_fd(), program) };
+        let result = unsafe { sys::ioctls::SET_BPF(self.fd.as_raw_fd(), program) };
         if result < 0 {
             return Err(AttachError::new(io::Error::last_os_error(), None));
         }
@@ -251,9 +261,37 @@ impl PerfEvent {
     }
 }
 
+/// The system call, in the group of a leader or in none.
+fn open_in(
+    attr: &perf_event_attr,
+    pid: libc::pid_t,
+    cpu: libc::c_int,
+    group: Option<BorrowedFd<'_>>,
+) -> io::Result<OwnedFd> {
+    let mut attr = *attr;
+    attr.size = size_of::<perf_event_attr>() as u32;
+    // SAFETY: `attr` is an initialized copy that lives through the call, of the size it
+    // says. The kernel may write its own size back into it. An address within (the path of
+    // an uprobe) is only read by the kernel, which answers EFAULT if it is bad.
+    let fd = unsafe {
+        sys::perf_event_open(
+            &raw mut attr,
+            pid,
+            cpu,
+            group.map_or(-1, |leader| leader.as_raw_fd()),
+            sys::bindings::PERF_FLAG_FD_CLOEXEC.into(),
+        )
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel just gave us this descriptor, and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
 impl AsFd for PerfEvent {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
     }
 }
 

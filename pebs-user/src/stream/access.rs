@@ -358,8 +358,8 @@ mod tests {
         #[test]
         fn any_registers(raw: Vec<u8>, family: u32, model: u32) {
             let sample = Sample { raw: Some(&raw), ..Sample::default() };
-            Access::of(&sample, Some(Registers::IbsOp(family, model)));
-            Access::of(&sample, Some(Registers::IbsFetch(family, model)));
+            let _ = Access::of(&sample, Some(Registers::IbsOp(family, model)));
+            let _ = Access::of(&sample, Some(Registers::IbsFetch(family, model)));
         }
     }
 }

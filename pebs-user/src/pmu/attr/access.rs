@@ -1,6 +1,6 @@
 //! Which events' samples say something of a memory access, and what has to be asked for.
 
-use perf_event_open_sys::bindings as sys;
+use perf_event_open_sys::bindings::{self as sys, perf_event_attr};
 
 use super::draft::Draft;
 use super::{EventClass, HardwareUnit, ResolvedEvent};
@@ -18,6 +18,45 @@ const REGISTERS: u64 = sys::PERF_SAMPLE_RAW as u64;
 /// Source: `intel_skl_pebs_event_constraints`, `intel_glc_pebs_event_constraints`, arch/x86/events/intel/ds.c.
 const fn is_access_code(config: u64) -> bool {
     matches!(config & 0xff, 0xcd | 0xd0..=0xd4)
+}
+
+/// Event and umask of a core's code.
+const CODE: u64 = 0xffff;
+
+/// Loads by their latency, `mem-loads`.
+const LOADS: u64 = 0x01cd;
+
+/// What has to be counted beside them on Golden Cove and its successors, `mem-loads-aux`.
+const LOADS_AUX: u64 = 0x8203;
+
+/// The event that leads the group of an event of loads by their latency, on CPUs whose kernel answers ENODATA
+/// without it: there such loads are only told right while it counts. What it counts does not matter.
+///
+/// `None` for all other events. On the same PMU and in the same modes; it takes no samples, and counts at once.
+/// Source: `require_mem_loads_aux_event` and `intel_pmu_hw_config`, arch/x86/events/intel/core.c.
+#[must_use]
+pub fn loads_leader(attr: &perf_event_attr) -> Option<perf_event_attr> {
+    let generic = matches!(
+        attr.type_,
+        sys::PERF_TYPE_HARDWARE | sys::PERF_TYPE_HW_CACHE | sys::PERF_TYPE_SOFTWARE
+    );
+    let has_source = attr.sample_type & u64::from(sys::PERF_SAMPLE_DATA_SRC) != 0;
+    if generic || !has_source || attr.config & CODE != LOADS {
+        return None;
+    }
+    let mut leader = perf_event_attr {
+        type_: attr.type_,
+        config: LOADS_AUX,
+        read_format: crate::pmu::open::READ_FORMAT,
+        ..perf_event_attr::default()
+    };
+    leader.set_exclude_user(attr.exclude_user());
+    leader.set_exclude_kernel(attr.exclude_kernel());
+    leader.set_exclude_hv(attr.exclude_hv());
+    leader.set_exclude_guest(attr.exclude_guest());
+    leader.set_exclude_idle(attr.exclude_idle());
+    leader.set_inherit(attr.inherit());
+    Some(leader)
 }
 
 /// Bits of `sample_type` that an event's samples have by themselves; 0: they say nothing of accesses.
@@ -121,6 +160,40 @@ mod tests {
         assert_eq!(resolved(&skylake, "cpu-clock").access, 0);
         let zen = fixtures::zen4();
         assert_eq!(resolved(&zen, "ibs_op/cnt_ctl=1/").access, 0);
+    }
+
+    /// Where sysfs has `mem-loads-aux`, the leader is that event, on the PMU of the loads; other events, and loads
+    /// whose source nobody asks for, have none.
+    #[test]
+    fn loads_are_led() {
+        for (host, name) in [
+            (fixtures::sapphire_rapids(), "mem-loads,ldlat=30:P"),
+            (fixtures::alder_lake(), "cpu_core/mem-loads,ldlat=30/P"),
+        ] {
+            let loads = resolved(&host, name);
+            let attr = loads.bulk_attr(Target::ThreadOnCpu(crate::units::Tid(1), Cpu(0)), 1 << 19);
+            let leader = loads_leader(&attr).unwrap();
+            let pmu = host.core_pmus().next().unwrap();
+            let aux = resolved(&host, &format!("{}/mem-loads-aux/", pmu.name));
+            assert_eq!(
+                (leader.type_, leader.config),
+                (aux.attr.type_, aux.attr.config),
+                "{name}"
+            );
+            assert_eq!((leader.inherit(), leader.exclude_guest()), (1, 1));
+            let samples = (leader.sample_type, leader.sample_period);
+            assert_eq!((samples, leader.disabled()), ((0, 0), 0));
+            let noted = |event: &ResolvedEvent| event.notes.iter().any(|it| it.contains("-aux"));
+            assert!(noted(&loads) && !noted(&aux));
+            let counted = perf_event_attr {
+                sample_type: sys::PERF_SAMPLE_IP.into(),
+                ..attr
+            };
+            assert!(loads_leader(&counted).is_none());
+            assert!(loads_leader(&resolved(&host, "mem-stores:P").attr).is_none());
+        }
+        let clock = resolved(&fixtures::skylake(), "cpu-clock");
+        assert!(loads_leader(&clock.attr).is_none());
     }
 
     /// Others have it if asked, as far as they can; only the kernel's rings carry registers.

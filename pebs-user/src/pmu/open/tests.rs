@@ -427,3 +427,32 @@ fn programs_attach_to_uprobes() {
     call_watched(10);
     assert_eq!(attached.len(), 2);
 }
+
+/// A counter in the group of another counts as by itself, and the other beside it without being started.
+#[test]
+fn led_by_another() {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIP not root");
+        return;
+    }
+    let target = Target::Thread(Tid(rustix::thread::gettid()
+        .as_raw_nonzero()
+        .get()
+        .cast_unsigned()));
+    let (pid, cpu) = target.arguments();
+    let attr = event("task-clock", 1_000_000).attr_for(target);
+    let mut leading = attr;
+    leading.sample_period = 0;
+    leading.set_disabled(0);
+    let leader = PerfEvent::open_raw(&leading, pid, cpu).unwrap();
+    let led = PerfEvent {
+        fd: open_in(&attr, pid, cpu, Some(leader.as_fd())).unwrap(),
+        _leader: None,
+    };
+    assert_eq!(led.times().unwrap().value, 0, "not started yet");
+    led.enable().unwrap();
+    std::hint::black_box((0..3_000_000u64).fold(0, |a, b| a ^ b));
+    led.disable().unwrap();
+    assert!(led.times().unwrap().value > 0);
+    assert!(leader.times().unwrap().value > 0);
+}
