@@ -16,9 +16,11 @@ use super::{Hinted, record};
 use crate::analysis::cost::plot::{self, Look, Panel, Series};
 use crate::analysis::cost::{Fit, fit};
 use crate::analysis::report::human::{UNKNOWN, count, time};
-use crate::collect::calibrate::saved::{Calibration, Folder, SavedMarks, SavedPoint};
+use crate::cli::TransportArg;
+use crate::collect::calibrate::saved::{self, Calibration, Folder, SavedMarks, SavedPoint};
 use crate::collect::calibrate::sweep::{self, ROUNDS, Sweep, sweep};
 use crate::collect::calibrate::{Wanted, measure};
+use crate::collect::session::Transport;
 use crate::pmu::attr::ResolvedEvent;
 use crate::pmu::event::EventSpec;
 use crate::pmu::host::Host;
@@ -56,6 +58,12 @@ pub struct CalibrateArgs {
     /// takes by default.
     #[arg(short, long, value_name = "EVENT", default_value = "auto")]
     pub event: String,
+    /// Calibrate samples that come so
+    ///
+    /// bpf: an interrupt and a program for each. bulk: the kernel writes them, on PEBS many for one
+    /// interrupt. auto is what recording takes by default. Both are kept, each for its recordings.
+    #[arg(long, value_name = "HOW", value_enum, default_value_t)]
+    pub transport: TransportArg,
     /// Begin no new round after this time
     ///
     /// 15 rounds take about 4 s on an idle machine; three at least are needed.
@@ -93,13 +101,19 @@ pub fn run(args: &CalibrateArgs) -> anyhow::Result<ExitCode> {
         ));
     };
     let bar = ProgressBar::new_spinner();
-    let found = sweep(&pmu, &event, args.duration, |round| {
+    let transport = match args.transport {
+        TransportArg::Bulk => Transport::Bulk,
+        TransportArg::Auto if event.is_buffered(&host) => Transport::Bulk,
+        TransportArg::Auto | TransportArg::Bpf => Transport::Bpf,
+    };
+    let found = sweep(&pmu, (&event, transport), args.duration, |round| {
         bar.set_message(format!("round {round} of {ROUNDS}"));
         bar.tick();
     });
     bar.finish_and_clear();
     let found = found?;
-    let calibration = calibration(&host, &event, &pmu, &found)?;
+    let key = saved::key(&event.name, transport);
+    let calibration = calibration(&host, &key, &pmu, &found)?;
     let is_useful = is_useful(&calibration.fit);
     let kept = match Folder::of_user() {
         Some(folder) if is_useful && !args.dry_run => Some(keep(&folder, &host, &calibration)?),
@@ -122,7 +136,7 @@ pub fn run(args: &CalibrateArgs) -> anyhow::Result<ExitCode> {
 
 fn calibration(
     host: &Host,
-    event: &ResolvedEvent,
+    key: &str,
     pmu: &UprobePmu,
     found: &Sweep,
 ) -> anyhow::Result<Calibration> {
@@ -135,10 +149,7 @@ fn calibration(
     let all: Vec<_> = points.iter().map(SavedPoint::point).collect();
     let Some(fit) = fit(&all) else {
         bail!(Hinted::new(
-            format!(
-                "cannot calibrate event '{}': no sample was taken",
-                event.name
-            ),
+            format!("cannot calibrate event '{key}': no sample was taken"),
             "'pebs-trace doctor' says what this machine can do".to_owned(),
         ));
     };
@@ -160,7 +171,7 @@ fn calibration(
         rounds: found.rounds,
         refused: found.points.iter().map(|it| it.refused).sum(),
         marks: SavedMarks::from(&marks),
-        ..Calibration::new(host, &event.name, fit, points)
+        ..Calibration::new(host, key, fit, points)
     })
 }
 

@@ -50,6 +50,10 @@ fn kept(cache: &Path) -> Vec<PathBuf> {
 
 /// `trace.json` of a short recording.
 fn recorded(cache: &Path) -> Value {
+    recorded_with(cache, &[])
+}
+
+fn recorded_with(cache: &Path, more: &[&str]) -> Value {
     let place = tempfile::tempdir().unwrap();
     let trace = place.path().join("trace");
     let workload = Workload::build("plain");
@@ -58,17 +62,8 @@ fn recorded(cache: &Path) -> Value {
         trace.display().to_string(),
         workload.path.display().to_string(),
     );
-    let args = [
-        "--uprobe",
-        &spec,
-        "--event",
-        "cpu-clock",
-        "-o",
-        &output,
-        "--",
-        &program,
-        "100",
-    ];
+    let args = ["--uprobe", &spec, "--event", "cpu-clock", "-o", &output];
+    let args = [&args, more, &["--", &program, "100"]].concat();
     let done = with_cache(cache, &args);
     assert_eq!(done.code(), Some(0), "{done}");
     serde_json::from_slice(&fs::read(trace.join("trace.json")).unwrap()).unwrap()
@@ -123,6 +118,34 @@ fn calibration_is_kept_and_used() {
     assert_eq!(info["unit_costs"], "measured before the run");
     let notes = info["notes"].to_string();
     assert!(notes.contains("is ignored: damaged"), "{notes}");
+}
+
+/// Samples that come in bulk are calibrated by themselves, beside those that a program sees, and each recording
+/// takes its own.
+#[test]
+fn calibration_by_transport() {
+    need!(machine::root());
+    let _lock = Lock::recording();
+    let cache = tempfile::tempdir().unwrap();
+    let args = ["--format", "json", "--transport", "bulk"];
+    let Some(done) = calibrate(cache.path(), &args) else {
+        skip!("the machine is too busy to calibrate");
+    };
+    let found = json(&done);
+    assert_eq!(found["calibration"]["event"], "cpu-clock, bulk");
+    let alpha = found["calibration"]["fit"]["alpha_ns"].as_f64().unwrap();
+    // Not for samples that a program sees.
+    assert_eq!(
+        recorded(cache.path())["unit_costs"],
+        "measured before the run"
+    );
+    let info = recorded_with(cache.path(), &["--transport", "bulk"]);
+    let source = info["unit_costs"].as_str().unwrap();
+    assert!(source.starts_with("calibrated 20"), "{source}");
+    let (samples, cost) = (&info["cost"]["samples"], &info["cost"]["samples_ns"]);
+    let expected = samples.as_f64().unwrap() * alpha;
+    let cost = cost.as_f64().unwrap();
+    assert!((cost - expected).abs() <= 1e-6 * expected + 1e-6);
 }
 
 /// `--dry-run` keeps nothing, and text says the cost with its interval.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::plan::Plan;
-use crate::collect::calibrate::saved::{Calibration, Folder, Found};
+use crate::collect::calibrate::saved::{self, Calibration, Folder, Found};
 use crate::collect::calibrate::{self, UnitCosts, Wanted};
 use crate::collect::overhead::Window;
 use crate::collect::session::Transport;
@@ -72,8 +72,8 @@ pub(super) fn measure(plan: &Plan) -> Known {
         .events
         .iter()
         .any(|event| event.is_buffered(&plan.host));
-    if plan.transport.how == Transport::Bulk && buffered {
-        // All that was measured are samples with an interrupt each.
+    if plan.transport.how == Transport::Bulk && buffered && calibration.is_none() {
+        // What was measured now are samples with an interrupt each.
         units.sample_ns = None;
     }
     Known {
@@ -88,7 +88,7 @@ fn load(plan: &Plan) -> (Option<Box<Calibration>>, Option<String>) {
     let (Some(folder), Some(event)) = (Folder::of_user(), plan.events.first()) else {
         return (None, None);
     };
-    match folder.load(&plan.host, &event.name) {
+    match folder.load(&plan.host, &saved::key(&event.name, plan.transport.how)) {
         Found::Good(calibration) => (Some(calibration), None),
         Found::Nothing => (None, None),
         Found::Ignored(note) => (None, Some(note)),

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::UnitCosts;
 use crate::analysis::cost::{Fit, Point};
+use crate::collect::session::Transport;
 use crate::files;
 use crate::pmu::host::Host;
 use crate::target::probe::EntryClass;
@@ -27,6 +28,15 @@ const MOST_BYTES: u64 = 64 << 10;
 /// Samples and marks that cost more are none, ns.
 const MOST_NS: f64 = 1e8;
 
+/// What calibrations are kept by: the event, and how its samples come if not by a program.
+#[must_use]
+pub fn key(event: &str, transport: Transport) -> String {
+    match transport {
+        Transport::Bpf => event.to_owned(),
+        Transport::Bulk => format!("{event}, {}", transport.name()),
+    }
+}
+
 /// A calibration of an event.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
@@ -38,7 +48,7 @@ pub struct Calibration {
     pub cpu: String,
     /// Kernel release.
     pub kernel: String,
-    /// Event.
+    /// Event, and the transport of its samples: see [`key`].
     pub event: String,
     /// When it was taken, seconds since 1970.
     pub taken_s: u64,

@@ -6,13 +6,18 @@
 //!
 //! Source: Akiyama and Hirofuchi 2017, section 4.2.
 
+use std::cell::RefCell;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use pebs_common::counter::Counter;
+use perf_event_open_sys::bindings::{PERF_RECORD_LOST, PERF_RECORD_SAMPLE};
 
 use super::{Bench, Work, own_thread, timed, work_for};
 use crate::analysis::cost::Point;
 use crate::collect::kernel_map;
+use crate::collect::perf_ring::PerfRing;
+use crate::collect::session::Transport;
 use crate::pmu::attr::{EventClass, ResolvedEvent};
 use crate::pmu::open::{BpfLink, PerfEvent, UprobePmu};
 use crate::stream::clock::Clock;
@@ -105,10 +110,21 @@ pub fn resets(event: &ResolvedEvent) -> Option<Vec<u64>> {
     Some((0..RESETS).rev().map(|n| first << n).collect())
 }
 
+/// Bytes of a perf ring: each reset value has its own, of records of 40 bytes.
+const PERF_RING_BYTES: u32 = 2 << 20;
+
+/// What takes the samples.
+enum Taker {
+    /// A program, for as long as the link lives.
+    Program { _link: BpfLink },
+    /// The kernel by itself, into a ring.
+    Kernel(Box<RefCell<PerfRing>>),
+}
+
 /// One reset value's counter, attached and stopped.
 struct Setting {
     reset: Option<u64>,
-    counter: Option<(BpfLink, PerfEvent)>,
+    counter: Option<(Taker, PerfEvent)>,
     elapsed: Vec<f64>,
     samples: Vec<f64>,
     refused: u64,
@@ -120,7 +136,7 @@ struct Setting {
 /// See [`SweepError`].
 pub fn sweep(
     pmu: &UprobePmu,
-    event: &ResolvedEvent,
+    (event, transport): (&ResolvedEvent, Transport),
     most: Duration,
     mut after_round: impl FnMut(u32),
 ) -> Result<Sweep, SweepError> {
@@ -129,9 +145,10 @@ pub fn sweep(
     let resets = resets(event).ok_or_else(no_work)?;
     let work = work_of(event).ok_or_else(no_work)?;
     let bench = Bench::new(pmu, RING_BYTES).ok_or_else(refused)?;
-    let mut settings = vec![Setting::new(&bench, event, None).ok_or_else(refused)?];
+    let setting = |reset| Setting::new(&bench, (event, transport), reset).ok_or_else(refused);
+    let mut settings = vec![setting(None)?];
     for reset in resets {
-        settings.push(Setting::new(&bench, event, Some(reset)).ok_or_else(refused)?);
+        settings.push(setting(Some(reset))?);
     }
     let begin = Instant::now();
     let mut rounds = 0;
@@ -166,13 +183,34 @@ fn work_of(event: &ResolvedEvent) -> Option<(Work, u32)> {
 }
 
 impl Setting {
-    fn new(bench: &Bench<'_>, event: &ResolvedEvent, reset: Option<u64>) -> Option<Self> {
+    fn new(
+        bench: &Bench<'_>,
+        (event, transport): (&ResolvedEvent, Transport),
+        reset: Option<u64>,
+    ) -> Option<Self> {
         let open = |reset: ResetValue| {
             let mut attr = event.attr_for(own_thread());
+            if transport == Transport::Bulk {
+                attr = event.bulk_attr(own_thread(), PERF_RING_BYTES);
+                // What children inherit has no ring; there are none.
+                attr.set_inherit(0);
+            }
             attr.__bindgen_anon_1.sample_period = reset.0.get();
             let counter = PerfEvent::open(&attr, own_thread(), &event.name).ok()?;
-            let program = bench.programs.sample(crate::units::EventId(0)).ok()?;
-            Some((counter.attach(program, None).ok()?, counter))
+            let taker = match transport {
+                Transport::Bpf => {
+                    let program = bench.programs.sample(crate::units::EventId(0)).ok()?;
+                    Taker::Program {
+                        _link: counter.attach(program, None).ok()?,
+                    }
+                }
+                Transport::Bulk => {
+                    let pages = PERF_RING_BYTES as usize / rustix::param::page_size();
+                    let ring = PerfRing::map(counter.as_fd(), pages).ok()?;
+                    Taker::Kernel(Box::new(RefCell::new(ring)))
+                }
+            };
+            Some((taker, counter))
         };
         let counter = match reset {
             None => None,
@@ -198,11 +236,14 @@ impl Setting {
         if let Some(counter) = counter {
             counter.disable().ok()?;
         }
-        let refused = bench.refused()? - before;
+        let (samples, refused) = match &self.counter {
+            Some((Taker::Kernel(ring), _)) => taken(&mut ring.borrow_mut())?,
+            _ => (bench.samples(), bench.refused()? - before),
+        };
         self.refused += refused;
         self.elapsed.push(elapsed.as_nanos() as f64);
         // What was refused cost nearly as much.
-        self.samples.push((bench.samples() + refused) as f64);
+        self.samples.push((samples + refused) as f64);
         Some(())
     }
 
@@ -241,6 +282,22 @@ impl Bench<'_> {
     }
 }
 
+/// Takes the records out of a perf ring: samples, and how many the kernel says it had no room for.
+fn taken(ring: &mut PerfRing) -> Option<(u64, u64)> {
+    let (mut samples, mut lost) = (0, 0);
+    ring.drain(|record| match record.kind {
+        PERF_RECORD_SAMPLE => samples += 1,
+        // An id, then the number.
+        PERF_RECORD_LOST => {
+            let number = record.body.get(8..16).and_then(|it| it.try_into().ok());
+            lost += number.map_or(0, u64::from_ne_bytes);
+        }
+        _ => {}
+    })
+    .ok()?;
+    Some((samples, lost))
+}
+
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
@@ -270,9 +327,20 @@ mod tests {
         }
         let host = Host::probe(std::path::Path::new("/"));
         let reset = crate::pmu::reset::reset_value(16_000).unwrap();
-        for (name, least) in [("cpu-clock", 1_000.0), ("page-faults", 5_000.0)] {
+        let (bpf, bulk) = (Transport::Bpf, Transport::Bulk);
+        for (name, transport, least) in [
+            ("cpu-clock", bpf, 1_000.0),
+            ("cpu-clock", bulk, 1_000.0),
+            ("page-faults", bpf, 5_000.0),
+            ("page-faults", bulk, 5_000.0),
+        ] {
             let event = crate::pmu::attr::resolve(&name.parse().unwrap(), &host, reset).unwrap();
-            let sweep = sweep(&pmu, &event, Duration::from_millis(900), |_| ());
+            let sweep = sweep(
+                &pmu,
+                (&event, transport),
+                Duration::from_millis(900),
+                |_| (),
+            );
             let sweep = match sweep {
                 Err(SweepError::TooSlow { .. }) => {
                     println!("SKIP the machine is too busy");
@@ -290,7 +358,7 @@ mod tests {
             assert!(sweep.points.iter().all(|it| it.refused == 0), "{sweep:?}");
             let points: Vec<Point> = sweep.points.iter().map(|it| it.point).collect();
             println!(
-                "{name}: {:?} after {} rounds",
+                "{name} by {transport:?}: {:?} after {} rounds",
                 fit(&points).unwrap(),
                 sweep.rounds
             );
