@@ -205,3 +205,12 @@ fn rules_for_slow_items() {
         }
     }
 }
+
+/// What samples say of memory accesses can only be kept of events that say something.
+#[test]
+fn memory_of_a_clock() {
+    need!(machine::root());
+    let done = with(&["--memory", "--event", "cpu-clock"]);
+    refused(&done, &["memory accesses", "cpu-clock"]);
+    hints(&done, &["mem-loads"]);
+}
