@@ -152,7 +152,7 @@ pub struct RecordArgs {
     #[arg(help_heading = "What to record")]
     pub uprobes: Vec<String>,
 
-    /// Use the SPECs of a file made for programs of one kind: go, tokio, or your own
+    /// Use SPECs made for one kind of program: go, tokio, or a file
     ///
     /// go: goroutines; tokio: polls of tasks. The program is that of -p or of the command, or BIN. A file has
     /// one SPEC a line, {bin} stands for the program, and # begins a remark.

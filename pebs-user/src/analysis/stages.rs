@@ -202,8 +202,10 @@ mod tests {
         }
     }
 
-    /// (visits, latency, known, waits by visit) of each item.
-    fn told(steps: &[Step]) -> Vec<(usize, i64, Known, Vec<(u64, i64)>)> {
+    /// Visits, latency, what is known, and waits by visit.
+    type Told = (usize, i64, Known, Vec<(u64, i64)>);
+
+    fn told(steps: &[Step]) -> Vec<Told> {
         let of = Passages::of(steps.to_vec(), Some(0));
         of.iter()
             .map(|it| {

@@ -42,7 +42,7 @@ pub struct PlanArgs {
     #[arg(short = 'u', long = "uprobe", value_name = "SPEC")]
     #[arg(required_unless_present = "presets")]
     pub uprobes: Vec<String>,
-    /// Use the SPECs of a file made for programs of one kind: go, tokio, or your own
+    /// Use SPECs made for one kind of program: go, tokio, or a file
     #[arg(long = "preset", value_name = "NAME[=BIN]")]
     pub presets: Vec<String>,
     /// Plan for this event, as perf names it
