@@ -98,6 +98,64 @@ pub struct SiteConfig {
 const _: () = assert!(size_of::<ArgProgram>() == 32);
 const _: () = assert!(size_of::<SiteConfig>() == 16 + 32 + 32 * MAX_ARGS);
 
+/// Where the item id of a thread that makes no marks is read, at each sample.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ItemSource {
+    /// Nowhere: items are marked.
+    None = 0,
+    /// A register of user space.
+    Register = 1,
+    /// A variable of the executable.
+    Memory = 2,
+    /// A thread-local variable of the executable.
+    Tls = 3,
+}
+
+/// How to read the item id at a sample.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ItemConfig {
+    /// What to read. A register's is as at a mark; else its register does not count, and it starts
+    /// from the variable's address.
+    pub program: ArgProgram,
+    /// The variable's address: of memory, less that of the executable's first code
+    /// (`mm_struct::start_code`); of a thread-local one, less the thread pointer.
+    pub offset: u64,
+    /// Inode number of the executable that has the variable.
+    pub inode: u64,
+    /// Its size in bytes: inode numbers are unique within a file system only.
+    pub size: u64,
+    /// The id that means no item.
+    pub none: u64,
+    /// Where the kernel has what this takes.
+    pub offsets: ItemOffsets,
+}
+
+/// Offsets of members in structures of the kernel, bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ItemOffsets {
+    /// `flags` in `struct task_struct`.
+    pub task_flags: u32,
+    /// `mm` in `struct task_struct`.
+    pub task_mm: u32,
+    /// `thread.fsbase` in `struct task_struct`.
+    pub task_fsbase: u32,
+    /// `start_code` in `struct mm_struct`.
+    pub mm_start_code: u32,
+    /// `exe_file` in `struct mm_struct`.
+    pub mm_exe_file: u32,
+    /// `f_inode` in `struct file`.
+    pub file_inode: u32,
+    /// `i_ino` in `struct inode`.
+    pub inode_number: u32,
+    /// `i_size` in `struct inode`.
+    pub inode_size: u32,
+}
+
+const _: () = assert!(size_of::<ItemConfig>() == 32 + 4 * 8 + 8 * 4);
+
 /// Sites at most in one run (entries, returns and ends of all probes).
 pub const MAX_SITES: u32 = 4096;
 

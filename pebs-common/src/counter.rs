@@ -45,6 +45,9 @@ pub enum Counter {
     MarkNoSite = 15,
     /// Clock pairs without the perf clock's time.
     ClockNoTime = 16,
+    /// Samples whose item id could not be read (the page was not there, or another program ran). The
+    /// sample itself is emitted, in no item.
+    ItemFault = 17,
 }
 
 impl Counter {
@@ -52,7 +55,7 @@ impl Counter {
     pub const COUNT: u32 = 32;
 
     /// Every counter, in slot order.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::SampleEmitted,
         Self::SampleDropped,
         Self::SampleFiltered,
@@ -70,5 +73,6 @@ impl Counter {
         Self::TaskNoRing,
         Self::MarkNoSite,
         Self::ClockNoTime,
+        Self::ItemFault,
     ];
 }

@@ -123,6 +123,8 @@ pub mod sample_flag {
     pub const KERNEL: u8 = 2;
     /// The time is on the perf clock, not on `CLOCK_MONOTONIC`.
     pub const PERF_CLOCK: u8 = 4;
+    /// The id of the thread's current item is in the place of the stack pointer.
+    pub const ITEM: u8 = 8;
 }
 
 /// One sample. 32 bytes.
@@ -135,7 +137,8 @@ pub struct Sample {
     pub time_ns: u64,
     /// Instruction pointer.
     pub ip: u64,
-    /// User stack pointer; 0 when the sample was taken in kernel mode.
+    /// User stack pointer; 0 when the sample was taken in kernel mode. With [`sample_flag::ITEM`] the
+    /// item id.
     pub sp: u64,
 }
 

@@ -20,22 +20,7 @@ pub fn value(regs: *const u8, program: &ArgProgram) -> Option<u64> {
         if step >= program.steps as usize {
             break;
         }
-        let address = value.wrapping_add(program.derefs[step] as i64 as u64);
-        value = 0;
-        // SAFETY: the helper checks the user address and writes 8 bytes into `value`.
-        let failed =
-            unsafe { bpf_probe_read_user((&raw mut value).cast(), 8, address as *const _) } != 0;
-        if failed {
-            // The number may be the last thing on its page.
-            let last = step + 1 == program.steps as usize;
-            // SAFETY: as above, at most 4 bytes.
-            let failed =
-                unsafe { bpf_probe_read_user((&raw mut value).cast(), 4, address as *const _) }
-                    != 0;
-            if failed || !last || program.width == 8 || program.kind == ArgKind::Str as u8 {
-                return None;
-            }
-        }
+        value = follow(value, step, program)?;
     }
     if program.kind == ArgKind::Str as u8 {
         return Some(value);
@@ -43,8 +28,30 @@ pub fn value(regs: *const u8, program: &ArgProgram) -> Option<u64> {
     Some(extend(value, program))
 }
 
+/// Makes one step: reads 8 bytes of user memory.
 #[inline(always)]
-fn extend(value: u64, program: &ArgProgram) -> u64 {
+pub fn follow(value: u64, step: usize, program: &ArgProgram) -> Option<u64> {
+    let address = value.wrapping_add(program.derefs[step] as i64 as u64);
+    let mut value = 0u64;
+    // SAFETY: the helper checks the user address and writes 8 bytes into `value`.
+    let failed =
+        unsafe { bpf_probe_read_user((&raw mut value).cast(), 8, address as *const _) } != 0;
+    if failed {
+        // The number may be the last thing on its page.
+        let last = step + 1 == program.steps as usize;
+        // SAFETY: as above, at most 4 bytes.
+        let failed =
+            unsafe { bpf_probe_read_user((&raw mut value).cast(), 4, address as *const _) } != 0;
+        if failed || !last || program.width == 8 || program.kind == ArgKind::Str as u8 {
+            return None;
+        }
+    }
+    Some(value)
+}
+
+/// The last bytes of a number, as its program says.
+#[inline(always)]
+pub fn extend(value: u64, program: &ArgProgram) -> u64 {
     let unused = match program.width {
         1 => 56,
         2 => 48,

@@ -18,6 +18,7 @@ mod arg;
 mod clock;
 mod emit;
 mod fault;
+mod item;
 mod maps;
 mod mark;
 mod sample;

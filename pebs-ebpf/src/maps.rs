@@ -3,7 +3,7 @@
 use aya_ebpf::Global;
 use aya_ebpf::btf_maps::{Array, ArrayOfMaps, HashMap, RingBuf};
 use aya_ebpf::macros::btf_map;
-use pebs_common::config::{MAX_CPUS, MAX_PROCESSES, MAX_SITES, SiteConfig};
+use pebs_common::config::{ItemConfig, MAX_CPUS, MAX_PROCESSES, MAX_SITES, SiteConfig};
 use pebs_common::counter::Counter;
 
 /// Stands for the real rings, whose size user space chooses.
@@ -35,6 +35,14 @@ pub static TRACED: HashMap<u32, u32, { MAX_PROCESSES as usize }> = HashMap::new(
 /// What to read at each site, by attach cookie.
 #[btf_map]
 pub static SITES: Array<SiteConfig, { MAX_SITES as usize }> = Array::new();
+
+/// How to read the item id at a sample, if [`ITEM_SOURCE`] names a place.
+#[btf_map]
+pub static ITEM: Array<ItemConfig, 1> = Array::new();
+
+/// A [`pebs_common::config::ItemSource`].
+#[unsafe(no_mangle)]
+pub static ITEM_SOURCE: Global<u32> = Global::new(0);
 
 /// A [`pebs_common::config::Scope`].
 #[unsafe(no_mangle)]

@@ -4,16 +4,17 @@ use aya_ebpf::EbpfContext;
 use aya_ebpf::helpers::{bpf_ktime_get_ns, bpf_probe_read_kernel};
 use aya_ebpf::macros::perf_event;
 use aya_ebpf::programs::PerfEventContext;
+use pebs_common::config::ItemSource;
 use pebs_common::counter::Counter;
 use pebs_common::record::{Head, Kind, Sample, SampleAccess, Task, sample_flag};
 
 use crate::access;
 use crate::emit::{TASKS, count, emit_beside_samples, emit_sample};
 use crate::maps::{
-    ACCESS_EVENTS, EVENT_INTERRUPTS_OFFSET, EXCLUDE_KERNEL, EXCLUDE_USER, PERF_CLOCK_EVENTS,
-    SAMPLE_TIME_OFFSET,
+    ACCESS_EVENTS, EVENT_INTERRUPTS_OFFSET, EXCLUDE_KERNEL, EXCLUDE_USER, ITEM_SOURCE,
+    PERF_CLOCK_EVENTS, SAMPLE_TIME_OFFSET,
 };
-use crate::task;
+use crate::{item, task};
 
 /// `PERF_EFLAGS_EXACT`: the ip is exact. Source: arch/x86/include/asm/perf_event.h.
 const EFLAGS_EXACT: u64 = 1 << 3;
@@ -128,6 +129,12 @@ fn sample<const EVENT: u8>(ctx: &PerfEventContext) {
         own_time = time;
         flags |= sample_flag::PERF_CLOCK;
     }
+    let sp = if ITEM_SOURCE.load() == ItemSource::None as u32 {
+        if kernel { 0 } else { sp }
+    } else {
+        flags |= sample_flag::ITEM;
+        item_id(ctx, kernel)
+    };
     let taken = |kind| Sample {
         head: Head::new(kind, flags, EVENT, ids.pid, ids.tid),
         time_ns: if own_time != 0 {
@@ -137,7 +144,7 @@ fn sample<const EVENT: u8>(ctx: &PerfEventContext) {
             unsafe { bpf_ktime_get_ns() }
         },
         ip,
-        sp: if kernel { 0 } else { sp },
+        sp,
     };
     if ACCESS_EVENTS.load() & (1 << EVENT) == 0 {
         emit_sample::<Sample>(|room| {
@@ -154,6 +161,17 @@ fn sample<const EVENT: u8>(ctx: &PerfEventContext) {
             });
         });
     }
+}
+
+/// The id of the item that the thread works on.
+#[inline(always)]
+fn item_id(ctx: &PerfEventContext, kernel: bool) -> u64 {
+    if kernel {
+        return item::id(None);
+    }
+    // SAFETY: the helper checks the address.
+    let context = unsafe { bpf_probe_read_kernel(ctx.as_ptr().cast::<KernelContext>()) };
+    item::id(context.ok().map(|context| context.regs))
 }
 
 macro_rules! sample_programs {

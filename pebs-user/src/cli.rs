@@ -11,6 +11,7 @@ use crate::cmd::{
     selftest, view,
 };
 use crate::selftest::workload::WorkloadArgs;
+use crate::target::item::Typed;
 
 /// Tell why one item was slow on an unmodified program
 ///
@@ -148,7 +149,7 @@ pub struct RecordArgs {
     /// *(EXPR+OFF):TYPE, str(EXPR), or with debug information a path by name: req->hdr.id, req->uri. 'pebs-trace probes BIN' lists functions.
     /// With * in it FUNC is a pattern: all functions that match are one probe.
     #[arg(short = 'u', long = "uprobe", value_name = "SPEC")]
-    #[arg(required_unless_present = "presets")]
+    #[arg(required_unless_present_any = ["presets", "item"])]
     #[arg(help_heading = "What to record")]
     pub uprobes: Vec<String>,
 
@@ -159,6 +160,45 @@ pub struct RecordArgs {
     #[arg(long = "preset", value_name = "NAME[=BIN]")]
     #[arg(help_heading = "What to record")]
     pub presets: Vec<String>,
+    /// Read the item id from this register at each sample, instead of marking items
+    ///
+    /// For user-level threads that keep it in a register (-ffixed-r13), and Go, whose goroutine is in r14
+    /// (in Go's own code: not in cgo, the vdso, and the runtime's assembly). REG:TYPE takes the low bytes:
+    /// r13:u32. Samples in the kernel have the register as it was in user space. A visit is a run of samples
+    /// of a thread with the same id; its begin and end are half way to the nearest sample with another
+    /// id, cut where the thread slept. Items cost nothing then, but those without a sample are not seen.
+    /// Needs -p or a command. Samples come by --transport bpf.
+    #[arg(
+        long,
+        value_name = "REG",
+        group = "item",
+        help_heading = "What to record"
+    )]
+    pub item_reg: Option<String>,
+    /// Read it from a variable of the program: [BIN:]SYMBOL[+OFF][->OFF]...[:TYPE]
+    ///
+    /// ./app:current_request:u64 reads 8 bytes (the default), redis-server:server+0x2f0->0:u64 follows a
+    /// pointer. Without BIN it is the program of -p or of the command. BIN is an executable; processes
+    /// that run another have no items. A visit is what --item-reg says.
+    #[arg(
+        long,
+        value_name = "VARIABLE",
+        group = "item",
+        help_heading = "What to record"
+    )]
+    pub item_mem: Option<String>,
+    /// Read it from a thread-local variable of the program, written as for --item-mem
+    #[arg(
+        long,
+        value_name = "VARIABLE",
+        group = "item",
+        help_heading = "What to record"
+    )]
+    pub item_tls: Option<String>,
+    /// Take this id for no item
+    #[arg(long, value_name = "ID", default_value = "0", value_parser = item_id, requires = "item")]
+    #[arg(help_heading = "What to record", allow_hyphen_values = true)]
+    pub item_none: u64,
     /// Sample this event, as perf names it; repeat for several
     ///
     /// auto is the best precise event that the machine grants, else cpu-clock. Also task-clock,
@@ -292,6 +332,17 @@ pub struct RecordArgs {
     pub command_line: Vec<OsString>,
 }
 
+impl RecordArgs {
+    /// Where item ids are read at samples, if they are.
+    #[must_use]
+    pub fn item(&self) -> Option<Typed<'_>> {
+        let reg = self.item_reg.as_deref().map(Typed::Reg);
+        let mem = self.item_mem.as_deref().map(Typed::Mem);
+        let tls = self.item_tls.as_deref().map(Typed::Tls);
+        reg.or(mem).or(tls)
+    }
+}
+
 /// Clock of samples of software events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum SampleClock {
@@ -315,6 +366,18 @@ pub(crate) fn seconds(text: &str) -> Result<std::time::Duration, String> {
     } else {
         Ok(duration)
     }
+}
+
+/// A number as ids are in the trace: of a signed one, its 64 bits.
+fn item_id(text: &str) -> Result<u64, String> {
+    let number = match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse::<u64>().ok(),
+    };
+    let signed = || text.parse::<i64>().ok().map(i64::cast_unsigned);
+    number
+        .or_else(signed)
+        .ok_or_else(|| "a number (0, -1, 0xffff)".to_owned())
 }
 
 pub(crate) fn percent(text: &str) -> Result<f64, String> {

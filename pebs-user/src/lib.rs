@@ -31,6 +31,7 @@
 //! | what is left of root's rights meanwhile | [`collect::privileges`] |
 //! | what the slow-down is, and how it is kept below a bound | [`cmd`] (`record/cost.rs`), [`collect::overhead`] |
 //! | what a sample costs (`calibrate`), and which reset value a goal asks for (`plan`) | [`analysis::cost`] (the model), [`collect::calibrate`] (the measuring), [`cmd`] (`calibrate.rs`, `plan/`) |
+//! | where samples read item ids, if items are not marked | [`target::item`], and `correlate/runs.rs` for what visits are then |
 //! | which sample belongs to which item | [`correlate`] |
 //! | names of functions | [`symbolize`] |
 //! | what a record of the perf subsystem holds, and `perf.data` | [`perf`] |
@@ -119,6 +120,9 @@
 //! * What samples say of memory accesses is a table of its own, not columns of `samples`: few events say anything,
 //!   and the path of samples is the one on which every byte costs. It travels beside its sample and is found again by
 //!   thread, time, event and ip when the sample is written, so no stage in between knows of it.
+//! * An id that a sample reads has the place of the stack pointer in its record, as there are no frames to match
+//!   then. Ids become visits in `correlate`: what a thread did since its last sample waits for the next one. Where
+//!   an executable lies is looked up by the program at each sample, so that no `exec` can come in between.
 //! * Page faults are counted by an event of their own with one small record each, not sampled.
 //! * A started command is held by ptrace at its first instruction until everything is attached.
 //! * What `--keep` leaves out is decided when a visit closes, after its estimates and before its rows:

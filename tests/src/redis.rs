@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::process::{Finished, Running};
+use crate::process::{self, Finished, Running};
 
 /// Longest time for the server to accept connections, or to answer.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -132,6 +133,18 @@ impl Client {
         reply
     }
 
+    /// The number that the server gave this connection.
+    ///
+    /// # Panics
+    /// If it does not say.
+    #[must_use]
+    pub fn id(&mut self) -> u64 {
+        let Reply::Line(id) = self.must(&["CLIENT", "ID"]) else {
+            panic!("CLIENT ID is a number");
+        };
+        id.parse().expect("CLIENT ID is a number")
+    }
+
     fn reply(&mut self) -> Reply {
         let mut line = String::new();
         self.reader.read_line(&mut line).expect("server answers");
@@ -148,4 +161,56 @@ impl Client {
             _ => panic!("not a reply that is understood: '{line}'"),
         }
     }
+}
+
+/// Where `struct redisServer` has its `current_client`, in any build: what names the client while the
+/// server serves it, and is null otherwise.
+///
+/// # Errors
+/// The reason to skip: this build does not show it.
+///
+/// # Panics
+/// If the server does not answer.
+pub fn offset_of_current_client(server: &Server, binary: &Path) -> Result<usize, String> {
+    let listing = process::run(Command::new("nm").args(["-D", "-S"]).arg(binary));
+    let symbol = listing
+        .stdout
+        .lines()
+        .find(|line| line.ends_with(" B server"));
+    let mut words = symbol
+        .ok_or("redis-server has no symbol 'server'")?
+        .split(' ');
+    let mut hex = || u64::from_str_radix(words.next()?, 16).ok();
+    let (address, size) = hex().zip(hex()).expect("nm says address and size");
+    let maps = std::fs::read_to_string(format!("/proc/{}/maps", server.pid()));
+    let maps = maps.expect("the server runs");
+    let base = maps
+        .split('-')
+        .next()
+        .and_then(|it| u64::from_str_radix(it, 16).ok());
+    let base = base.expect("the program comes first in its mappings");
+    let memory = std::fs::File::open(format!("/proc/{}/mem", server.pid())).expect("root");
+    let read = |at: u64, length: u64| -> Vec<u64> {
+        let mut bytes = vec![0; length as usize];
+        if memory.read_exact_at(&mut bytes, at).is_err() {
+            return Vec::new();
+        }
+        let words = bytes.chunks_exact(8);
+        words
+            .map(|word| u64::from_ne_bytes(word.try_into().expect("8 bytes")))
+            .collect()
+    };
+    let mut client = server.connect();
+    let id = client.id();
+    let idle = read(base + address, size);
+    let busy = std::thread::scope(|scope| {
+        scope.spawn(|| client.must(&["DEBUG", "SLEEP", "0.5"]));
+        std::thread::sleep(Duration::from_millis(200));
+        read(base + address, size)
+    });
+    let names_it = |word: u64| read(word, 8).first() == Some(&id);
+    let found = (0..busy.len()).find(|&at| idle[at] == 0 && busy[at] != 0 && names_it(busy[at]));
+    found
+        .map(|at| 8 * at)
+        .ok_or_else(|| "redis-server does not show its client".to_owned())
 }

@@ -31,10 +31,15 @@ pub mod flag {
     pub const THROTTLED: u64 = 1 << 9;
     /// The details were not kept.
     pub const CONDENSED: u64 = 1 << 10;
+    /// Begin and end are half way between two samples.
+    pub const SAMPLED_BOUNDS: u64 = 1 << 11;
 }
 
 /// Bit of `samples.flags`: the kernel said that the ip is exact.
 pub const SAMPLE_EXACT_IP: u64 = 1;
+
+/// Bit of `samples.flags`: taken in kernel mode.
+pub const SAMPLE_KERNEL: u64 = 2;
 
 /// One row of `visits`, apart from its arguments. Times are ns on the trace clock.
 #[derive(Clone, Debug)]

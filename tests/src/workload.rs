@@ -28,6 +28,8 @@ enum Recipe {
     WithLibrary(&'static str, &'static str),
     /// A C file that needs DPDK.
     Dpdk(&'static str),
+    /// One Go file.
+    Go(&'static str),
 }
 
 const RECIPES: &[(&str, Recipe)] = &[
@@ -39,9 +41,13 @@ const RECIPES: &[(&str, Recipe)] = &[
     ("exceptions", Recipe::Cpp("exceptions.cpp")),
     ("execs", Recipe::C("execs.c", &[])),
     ("faults", Recipe::C("faults.c", &[])),
+    ("fibers", Recipe::C("fibers.c", &["-ffixed-r13"])),
     ("fixed", Recipe::C("fixed.c", &[])),
     ("fork", Recipe::C("fork.c", &[])),
+    ("goroutines", Recipe::Go("goroutines.go")),
     ("hostile", Recipe::C("hostile.c", &[])),
+    ("ids", Recipe::C("ids.c", &[])),
+    ("ids_no_pie", Recipe::C("ids.c", &["-no-pie"])),
     ("killed", Recipe::C("killed.c", &[])),
     ("late_threads", Recipe::C("late_threads.c", &[])),
     ("longjmp", Recipe::C("longjmp.c", &[])),
@@ -244,7 +250,8 @@ impl Recipe {
             | Self::Cpp(file)
             | Self::Rust(file)
             | Self::Stripped(file)
-            | Self::Dpdk(file) => vec![file],
+            | Self::Dpdk(file)
+            | Self::Go(file) => vec![file],
             Self::WithLibrary(program, library) => vec![program, library],
         }
     }
@@ -290,6 +297,17 @@ impl Recipe {
                 compile("cc", program, &out, &[&find, &link, "-Wl,-rpath,$ORIGIN"]);
             }
             Self::Dpdk(file) => build_with_dpdk(file, &out, cache)?,
+            Self::Go(file) => {
+                let go = machine::program("go")?;
+                must(
+                    Command::new(go)
+                        .args(["build", "-o"])
+                        .arg(&out)
+                        .arg(sources().join(file))
+                        .env("GO111MODULE", "off")
+                        .env("GOCACHE", cache.join("go")),
+                );
+            }
         }
         Ok(())
     }

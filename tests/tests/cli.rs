@@ -14,6 +14,8 @@ mod events;
 mod explain;
 #[path = "cli/help.rs"]
 mod help;
+#[path = "cli/items.rs"]
+mod items;
 #[path = "cli/looks.rs"]
 mod looks;
 #[path = "cli/output.rs"]

@@ -1,7 +1,7 @@
 //! Debian's stock redis-server: forty of 20,040 GETs are slow for a known reason.
 //!
 //! Active expiry is off, so that an expired hash of 20,000 fields is freed inside the GET that
-//! finds it expired.
+//! finds it expired. And two clients that are told apart without a mark.
 #![expect(
     clippy::unwrap_used,
     reason = "integration tests: a panic is the report"
@@ -15,7 +15,7 @@ use pebs_tests::explain::{Cause, explain, whole};
 use pebs_tests::machine;
 use pebs_tests::need;
 use pebs_tests::recording::{Recorder, Recording, pebs_trace};
-use pebs_tests::redis::{Client, Reply, Server};
+use pebs_tests::redis::{Client, Reply, Server, offset_of_current_client};
 use pebs_tests::trace::{Trace, Visit, flag};
 
 const SMALL: usize = 20_000;
@@ -244,5 +244,65 @@ fn report_names_them(report: &str) {
     assert!(
         reason.iter().any(|name| report.contains(name)),
         "no reason in the report\n{report}"
+    );
+}
+
+/// The client that the server works for is read from a variable of Debian's own binary, without a mark:
+/// who sorts is one client, and who fetches a hash is the other.
+#[test]
+fn clients_without_marks() {
+    need!(machine::root());
+    let binary = need!(machine::program("redis-server"));
+    let server = Server::start(&binary);
+    let offset = need!(offset_of_current_client(&server, &binary));
+    let (mut sorts, mut counts) = (server.connect(), server.connect());
+    let (sorter, counter) = (sorts.id(), counts.id());
+    for chunk in 0..20 {
+        let members: Vec<String> = (0..500)
+            .map(|n| ((n * 7919 + chunk) % 100_003).to_string())
+            .collect();
+        let mut words = vec!["RPUSH", "list"];
+        words.extend(members.iter().map(String::as_str));
+        sorts.must(&words);
+    }
+    counts.must(&["SETBIT", "bits", "40000000", "1"]);
+    let place = format!("{}:server+{offset}->0:u64", binary.display());
+    let live = Recorder::plain()
+        .args(&["--item-mem", &place])
+        .args(&["--event", "cpu-clock", "--reset", "50000"])
+        .attach(server.pid());
+    for _ in 0..40 {
+        sorts.must(&["SORT", "list", "LIMIT", "0", "1", "STORE", "least"]);
+        counts.must(&["BITCOUNT", "bits"]);
+    }
+    let recording = live.stop();
+    drop((sorts, counts));
+    assert!(server.stop().status.success());
+    let trace = recording.trace();
+    let items: HashMap<u64, u64> = trace
+        .visits()
+        .iter()
+        .map(|v| (v.visit_id, v.item_id))
+        .collect();
+    assert!(
+        items.values().all(|id| [sorter, counter].contains(id)),
+        "{items:?}"
+    );
+    let names = trace.function_names();
+    let (mut sorting, mut counting) = (0, 0);
+    for sample in trace.samples() {
+        let name = names.get(&sample.function_id).map_or("", String::as_str);
+        let found = sample.visit_id.map(|visit| items[&visit]);
+        if name.contains("sort") || name.contains("Sort") {
+            assert_eq!(found, Some(sorter), "{name}: {sample:?}");
+            sorting += 1;
+        } else if name == "redisPopcount" {
+            assert_eq!(found, Some(counter), "{name}: {sample:?}");
+            counting += 1;
+        }
+    }
+    assert!(
+        sorting > 50 && counting > 20,
+        "{sorting} samples sort, {counting} count"
     );
 }

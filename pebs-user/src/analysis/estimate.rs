@@ -41,6 +41,10 @@
 //! If it does, the sampled function had only a uniform part of the e it was given: a mean square
 //! error of e²/3. The variance p e²/3 goes to the function of the first (last) sample.
 //!
+//! *Sampled bounds.* Where the id of the item is read at samples, begin and end themselves are half way
+//! between two samples, and a change is certain to lie there: p = 1. With e half of the gap g, e²/3 is the
+//! g²/12 of an inner gap.
+//!
 //! *Worked number.* Samples at 6, 16, 26, 36 us of an active time of 40 us, functions f f g g.
 //! f owns 0..21 us, g owns 21..40 us. The inner change at gap 10 us gives 100/12 = 8.33 us² to
 //! both. n = 4, c = 1: q = 1.5/4 = 0.375, ḡ = 10 us. Begin: e = 6 us, p = 0.225, 0.225 x 36/3 =
@@ -163,6 +167,8 @@ pub struct Estimator {
     clocks: Vec<bool>,
     /// Of every sample.
     pause: Pause,
+    /// Whether begin and end of visits come from samples.
+    sampled_bounds: bool,
     /// By `EventId`: the samples of the visit seen so far.
     runs: Vec<EventRun>,
     /// Events that have a sample in this visit.
@@ -220,6 +226,13 @@ impl Estimator {
     #[must_use]
     pub const fn with_pause(mut self, pause: Pause) -> Self {
         self.pause = pause;
+        self
+    }
+
+    /// Begin and end of visits come from samples.
+    #[must_use]
+    pub const fn with_sampled_bounds(mut self) -> Self {
+        self.sampled_bounds = true;
         self
     }
 
@@ -358,7 +371,11 @@ impl Estimator {
                 (first.row, first.position - before),
                 (last.row, total - last.position - after),
             ];
-            let unseen = Unseen::new(run, total, before + after);
+            let unseen = if self.sampled_bounds {
+                Unseen::CERTAIN
+            } else {
+                Unseen::new(run, total, before + after)
+            };
             for (row, part) in parts {
                 self.sums[row].variance += unseen.variance(part.max(0));
             }
@@ -393,6 +410,8 @@ struct Unseen {
 }
 
 impl Unseen {
+    const CERTAIN: Self = Self { per_ns: f64::MAX };
+
     fn new(run: &EventRun, total: i64, pause: i64) -> Self {
         let n = f64::from(run.samples);
         let q = (f64::from(run.changes) + 0.5) / n;
@@ -462,6 +481,24 @@ mod tests {
             .chunks_exact(2)
             .map(|pair| (TraceNs(pair[0]), TraceNs(pair[1])))
             .collect()
+    }
+
+    /// Bounds that are half way to a sample of another item have the error of a gap's change.
+    #[test]
+    fn sampled_bounds() {
+        let samples = [sample(5, 1), sample(15, 1)];
+        let active = intervals(&[0, 20]);
+        let visit = VisitTimeline {
+            begin: TraceNs(0),
+            end: Some(TraceNs(20)),
+            active: &active,
+            samples: &samples,
+        };
+        let mut rows = Vec::new();
+        let mut estimator = Estimator::new(&[true]).with_sampled_bounds();
+        estimator.estimate(&visit, &mut rows);
+        let variance = rows[0].self_stderr_ns.unwrap().powi(2);
+        assert!((variance - 2.0 * 100.0 / 12.0).abs() < 1e-9, "{variance}");
     }
 
     /// Estimates a visit that lasts from the first active instant to the last.

@@ -61,6 +61,7 @@ pub(crate) fn info(specs: &[&str]) -> RunInfo {
         spec: (*spec).to_owned(),
         rule: VisitRule::Call,
         sites: Vec::new(),
+        item: None,
     });
     RunInfo {
         schema_version: SCHEMA_VERSION,

@@ -59,6 +59,7 @@ pub fn hint_of(error: &anyhow::Error) -> Option<String> {
         first_hint!(cause;
             target::ResolveError,
             target::breakpoint::BreakpointError,
+            target::item::ItemError,
             pmu::event::ParseError,
             pmu::attr::EventError,
             pmu::counters::TooManyEvents,

@@ -156,6 +156,7 @@ struct Bench<'a> {
 impl<'a> Bench<'a> {
     fn new(pmu: &'a UprobePmu, ring_bytes: u32) -> Option<Self> {
         let settings = Settings {
+            item: None,
             scope: Scope::Table,
             exclude_kernel: 0,
             exclude_user: 0,

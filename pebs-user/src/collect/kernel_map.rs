@@ -82,6 +82,8 @@ unsafe impl Plain for u32 {}
 unsafe impl Plain for i32 {}
 // SAFETY: repr(C), its size is asserted to be the sum of its fields.
 unsafe impl Plain for pebs_common::config::SiteConfig {}
+// SAFETY: as above.
+unsafe impl Plain for pebs_common::config::ItemConfig {}
 
 /// Sets the value under a 32-bit key.
 ///

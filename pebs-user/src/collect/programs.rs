@@ -7,7 +7,9 @@ use aya::maps::Map;
 use aya::programs::tp_btf::BtfTracePointLinkId;
 use aya::programs::{BtfTracePoint, PerfEvent, Program, ProgramError, UProbe};
 use aya::{Ebpf, EbpfError, EbpfLoader};
-use pebs_common::config::{MAX_EVENTS, MAX_PROCESSES, Scope, SiteConfig};
+use pebs_common::config::{
+    ItemConfig, ItemOffsets, ItemSource, MAX_EVENTS, MAX_PROCESSES, Scope, SiteConfig,
+};
 
 use crate::collect::btf::{Btf, BtfError};
 use crate::collect::kernel_map;
@@ -40,6 +42,8 @@ pub struct Settings {
     pub switches: bool,
     /// Whether page faults are recorded.
     pub page_faults: bool,
+    /// How samples read item ids, if they do; offsets are filled in.
+    pub item: Option<(ItemSource, ItemConfig)>,
     /// Events sampled.
     pub events: usize,
     /// Whether the programs log what they do, for `-vv`.
@@ -125,6 +129,25 @@ fn switch_program(kernel: &Btf) -> &'static str {
     }
 }
 
+/// Where this kernel has what reading item ids takes.
+fn item_offsets(kernel: &Btf) -> Result<ItemOffsets, BtfError> {
+    let member = |r#struct, name| {
+        let offset = kernel.member(r#struct, name)?;
+        u32::try_from(offset).map_err(|_| BtfError::NoMember(r#struct, name))
+    };
+    Ok(ItemOffsets {
+        task_flags: member("task_struct", "flags")?,
+        task_mm: member("task_struct", "mm")?,
+        // `thread` is a struct within the task.
+        task_fsbase: member("task_struct", "thread")? + member("thread_struct", "fsbase")?,
+        mm_start_code: member("mm_struct", "start_code")?,
+        mm_exe_file: member("mm_struct", "exe_file")?,
+        file_inode: member("file", "f_inode")?,
+        inode_number: member("inode", "i_ino")?,
+        inode_size: member("inode", "i_size")?,
+    })
+}
+
 impl Programs {
     /// Loads the programs that the settings ask for; nothing is attached yet.
     ///
@@ -183,6 +206,8 @@ impl Programs {
                 kernel.member("signal_struct", "live")?,
             ),
         ];
+        let source = settings.item.map_or(ItemSource::None, |(source, _)| source);
+        let item_source = source as u32;
         let scope = settings.scope as u32;
         let log_level = if settings.log { LOG_ALL } else { LOG_NOTHING };
         let mut loader = EbpfLoader::new();
@@ -194,6 +219,7 @@ impl Programs {
             .override_global("EXCLUDE_USER", &settings.exclude_user, true)
             .override_global("PERF_CLOCK_EVENTS", &settings.perf_clock_events, true)
             .override_global("ACCESS_EVENTS", &settings.access_events, true)
+            .override_global("ITEM_SOURCE", &item_source, true)
             .override_global("SAMPLE_LIMIT", &settings.sample_limit, true);
         for (name, offset) in &offsets {
             loader.override_global(name, offset, true);
@@ -204,6 +230,10 @@ impl Programs {
             attached: Vec::new(),
         };
         programs.load_all(settings, &btf)?;
+        if let Some((_, mut config)) = settings.item {
+            config.offsets = item_offsets(&kernel)?;
+            programs.set_item(&config)?;
+        }
         Ok(programs)
     }
 
@@ -350,6 +380,12 @@ impl Programs {
             .map_err(|error| ProgramsError::Map("configure a probe", error))
     }
 
+    /// Tells the sample programs how to read item ids.
+    fn set_item(&self, config: &ItemConfig) -> Result<(), ProgramsError> {
+        kernel_map::set(self.map("ITEM")?, 0, config)
+            .map_err(|error| ProgramsError::Map("say where item ids are", error))
+    }
+
     /// Traces a process from now on.
     ///
     /// # Errors
@@ -397,6 +433,7 @@ mod tests {
             return;
         }
         let settings = Settings {
+            item: None,
             scope: Scope::Everyone,
             exclude_kernel: 1,
             exclude_user: 2,

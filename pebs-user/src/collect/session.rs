@@ -217,6 +217,7 @@ impl Session {
             },
             switches: plan.switches,
             page_faults: plan.page_faults,
+            item: plan.probes.item.as_ref().map(|it| (it.source, it.config)),
             events: plan.events.len(),
             log: plan.log,
         };

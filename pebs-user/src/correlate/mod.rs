@@ -10,6 +10,7 @@
 //! clock or a symbol.
 
 mod loss;
+mod runs;
 mod thread;
 mod throttle;
 mod visit;
@@ -28,6 +29,7 @@ use crate::stream::ledger::Reason;
 use crate::stream::order::{Lane, Parts, Ready, Turn};
 use crate::target::probe::{ArgField, ProbeSet, VisitRule};
 use crate::units::{Cpu, Pid, ProbeId, Tid, TraceNs};
+use runs::Runs;
 use thread::Thread;
 use throttle::{Sign, Throttles};
 use visit::OpenVisit;
@@ -99,6 +101,8 @@ pub struct Correlator {
     threads: FxHashMap<Tid, Thread>,
     /// Open visits that are matched by id: the thread that they are on.
     by_id: FxHashMap<IdKey, Tid>,
+    /// Where ids are read at samples instead of marks.
+    runs: Option<Runs>,
     losses: LossRanges,
     throttles: Throttles,
     next_visit: u64,
@@ -129,6 +133,7 @@ impl Correlator {
             options,
             threads: FxHashMap::default(),
             by_id: FxHashMap::default(),
+            runs: set.item.as_ref().map(|item| Runs::new(item.config.none)),
             losses: LossRanges::default(),
             throttles: Throttles::default(),
             next_visit: 1,
@@ -184,6 +189,10 @@ impl Correlator {
         let thread = (lane.pid, lane.tid);
         while let Some(turn) = lane.next(until) {
             match turn {
+                Turn::Samples(samples) if self.runs.is_some() => {
+                    self.samples_with_ids(thread, samples, sink);
+                }
+                Turn::Record(record) if self.runs.is_some() => self.hold(record, payloads, sink),
                 Turn::Samples(samples) => self.samples(thread, samples, sink),
                 Turn::Record(record) => self.push(record, payloads, sink),
             }
@@ -198,6 +207,8 @@ impl Correlator {
             ..OpenLoad::default()
         };
         for visit in self.threads.values().flat_map(|thread| &thread.visits) {
+            let settled = self.runs.as_ref().and_then(|runs| runs.last(visit.tid));
+            let until = settled.map_or(until, |last| last.min(until));
             load.oncpu_ns += visit.active_ns(until);
             load.page_faults += u64::from(visit.counts.page_faults);
         }
@@ -288,6 +299,7 @@ impl Correlator {
 
     /// Closes every visit that is still open. `end` is the end of the trace.
     pub fn finish(&mut self, end: TraceNs, sink: &mut impl Sink) {
+        self.settle_runs(sink);
         let mut tids: Vec<Tid> = self.threads.keys().copied().collect();
         tids.sort_unstable();
         for tid in tids {
@@ -438,20 +450,32 @@ impl Correlator {
         *counter += 1;
         // Without `id=`, or where it could not be read, items are numbered.
         let item_id = mark.id.filter(|_| probe.has_id).unwrap_or(number);
-        let mut visit = self.pool.pop().unwrap_or_default();
-        visit.reset(mark.probe, item_id, (time, cpu), mark.sp);
+        let mut visit = self.new_visit(mark.probe, item_id, (time, cpu), mark.sp);
         (visit.pid, visit.tid, visit.id) = (pid, tid, mark.id);
+        let fields = &self.probes[mark.probe.0 as usize].begin_fields;
+        read_args(fields, mark.args, mark.payloads, &mut visit.args);
+        self.open(visit, time);
+    }
+
+    /// A visit with room for its arguments.
+    fn new_visit(
+        &mut self,
+        probe: ProbeId,
+        item_id: u64,
+        begin: (TraceNs, Cpu),
+        sp: u64,
+    ) -> OpenVisit {
+        let mut visit = self.pool.pop().unwrap_or_default();
+        visit.reset(probe, item_id, begin, sp);
         visit.args.resize(self.columns, None);
-        read_args(
-            &probe.begin_fields,
-            mark.args,
-            mark.payloads,
-            &mut visit.args,
-        );
-        let thread = self
-            .threads
-            .entry(tid)
-            .or_insert_with(|| Thread::new(pid, cpu));
+        visit
+    }
+
+    /// Makes a visit its thread's current one.
+    fn open(&mut self, visit: OpenVisit, time: TraceNs) {
+        let (pid, cpu) = (visit.pid, visit.cpu);
+        let new = || Thread::new(pid, cpu);
+        let thread = self.threads.entry(visit.tid).or_insert_with(new);
         thread.pid = pid;
         thread.open(visit, time);
     }
@@ -585,6 +609,7 @@ impl Correlator {
     }
 
     fn end_thread(&mut self, tid: Tid, time: TraceNs, sink: &mut impl Sink) {
+        self.forget_run(tid, time, sink);
         let Some(mut thread) = self.threads.remove(&tid) else {
             return;
         };

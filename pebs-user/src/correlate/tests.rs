@@ -1,7 +1,7 @@
 //! Tests as text: a list of records in, visits and stray samples out.
 //!
 //! Input lines: `TIME TID WHAT`, where WHAT is `begin P [id=N] [sp=N]`, `end P [id=N]`,
-//! `ret P sp=N`, `next P`, `sample [sp=N]`, `out sleep|run`, `in`, `fault`, `exec`, `exit`, or
+//! `ret P sp=N`, `next P`, `sample [sp=N]` (`id=N` where ids are read at samples), `out sleep|run`, `in`, `fault`, `exec`, `exit`, or
 //! `loss FROM` for a loss up to TIME; each may have `cpu=N`. Output lines: one per visit as it closes, then `stray TIME`.
 
 use std::fmt::Write;
@@ -119,13 +119,16 @@ fn push(correlator: &mut Correlator, time: TraceNs, tid: Tid, words: &[&str], ou
         let sample = RawSample {
             time,
             ip: Ip(1),
-            sp: option(words, "sp").unwrap_or(0),
+            sp: option(words, "sp").or(option(words, "id")).unwrap_or(0),
             cpu,
             event: EventId(0),
             exact: false,
             kernel: false,
         };
-        return correlator.samples((pid, tid), &[sample], out);
+        return match correlator.runs {
+            Some(_) => correlator.samples_with_ids((pid, tid), &[sample], out),
+            None => correlator.samples((pid, tid), &[sample], out),
+        };
     }
     let record = Record {
         time,
@@ -134,16 +137,23 @@ fn push(correlator: &mut Correlator, time: TraceNs, tid: Tid, words: &[&str], ou
         cpu,
         body: body(words),
     };
-    correlator.push(&record, &Payloads::default(), out);
+    match correlator.runs {
+        Some(_) => correlator.hold(&record, &Payloads::default(), out),
+        None => correlator.push(&record, &Payloads::default(), out),
+    }
 }
 
 fn run(input: &str) -> String {
+    run_on(&probes(), input)
+}
+
+fn run_on(probes: &ProbeSet, input: &str) -> String {
     let options = CorrelateOptions {
         switches: true,
         page_faults: true,
         max_samples: 100,
     };
-    let mut correlator = Correlator::new(&probes(), options);
+    let mut correlator = Correlator::new(probes, options);
     let (mut printer, mut end) = (Printer(String::new()), TraceNs(0));
     for line in input.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -165,14 +175,21 @@ fn run(input: &str) -> String {
 
 #[track_caller]
 fn check(input: &str, expect: &str) {
+    same(&run(input), expect);
+}
+
+#[track_caller]
+fn same(output: &str, expect: &str) {
     let clean = |text: &str| -> String {
         text.lines()
             .map(str::trim)
             .filter(|l| !l.is_empty())
             .fold(String::new(), |all, line| all + line + "\n")
     };
-    assert_eq!(run(input), clean(expect));
+    assert_eq!(output, clean(expect));
 }
+
+mod runs;
 
 /// A call owns the samples between its marks; the others are strays.
 #[test]

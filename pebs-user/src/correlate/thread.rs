@@ -49,6 +49,13 @@ impl Off {
     }
 }
 
+impl Off {
+    /// Whether the thread could have gone on.
+    pub const fn is_runnable(&self) -> bool {
+        self.runnable
+    }
+}
+
 /// One thread.
 #[derive(Debug)]
 pub(super) struct Thread {

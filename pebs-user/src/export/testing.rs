@@ -26,6 +26,7 @@ pub(crate) fn info() -> RunInfo {
         spec: spec.to_owned(),
         rule: VisitRule::Call,
         sites: Vec::new(),
+        item: None,
     };
     let column = |name: &str, r#type| ArgColumn {
         name: name.to_owned(),

@@ -35,6 +35,7 @@ pub fn run_info(
         spec: spec.to_owned(),
         rule,
         sites: Vec::new(),
+        item: None,
     };
     RunInfo {
         schema_version: SCHEMA_VERSION,

@@ -193,6 +193,7 @@ impl Accounts {
             samples_unresolved: rows.unresolved,
             samples_filtered: sum(Counter::SampleFiltered) + sum(Counter::SampleExcluded),
             argument_faults: sum(Counter::ArgumentFault),
+            item_faults: sum(Counter::ItemFault),
             throttled: Some(rows.throttled),
         }
     }

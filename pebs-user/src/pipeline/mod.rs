@@ -165,11 +165,15 @@ impl Pipeline {
             page_faults: options.page_faults,
             max_samples: options.max_samples,
         };
+        let mut rows = Rows::new(Symbolizer::new(options.symbolize.clone()), options, writer);
+        if probes.item.is_some() {
+            rows.sampled_bounds();
+        }
         Self {
             clock: Clock::new(options.origin),
             order: Order::new(&shared_probes(probes)),
             correlator: Correlator::new(probes, correlate),
-            rows: Rows::new(Symbolizer::new(options.symbolize.clone()), options, writer),
+            rows,
             accounts: Accounts::default(),
             bulk: options.bulk.as_ref().map(Bulk::new).unwrap_or_default(),
             sideband: VecDeque::new(),

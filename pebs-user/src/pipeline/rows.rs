@@ -100,6 +100,11 @@ impl Rows {
         self.estimator = std::mem::take(&mut self.estimator).with_pause(pause);
     }
 
+    /// Begin and end of visits come from samples.
+    pub fn sampled_bounds(&mut self) {
+        self.estimator = std::mem::take(&mut self.estimator).with_sampled_bounds();
+    }
+
     /// Opens the binaries of a process that was not seen before.
     pub fn meet(&mut self, pid: Pid) {
         if self.met.insert(pid) {

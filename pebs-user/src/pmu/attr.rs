@@ -179,6 +179,22 @@ impl ResolvedEvent {
         self.twins = twins;
     }
 
+    /// Has samples hold a register as it was at the sampled instruction. That of PEBS is else the one at
+    /// the interrupt, some instructions later; elsewhere they are the same.
+    pub fn keep_register(&mut self, number: u32) {
+        let core = matches!(
+            self.class,
+            EventClass::Hardware {
+                unit: HardwareUnit::Core,
+                ..
+            }
+        );
+        if core && self.attr.precise_ip() > 0 {
+            self.attr.sample_type |= u64::from(sys::PERF_SAMPLE_REGS_INTR);
+            self.attr.sample_regs_intr = 1 << number;
+        }
+    }
+
     /// Whether it is the kernel's count of page faults.
     #[must_use]
     pub fn is_page_faults(&self) -> bool {

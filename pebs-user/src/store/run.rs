@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::store::schema::ArgColumn;
 use crate::stream::ledger::Ledger;
+use crate::target::item::ItemInfo;
 use crate::target::probe::{EntryClass, VisitRule};
 use crate::units::{EventId, ProbeId, TraceNs};
 
@@ -210,6 +211,9 @@ pub struct ProbeInfo {
     pub rule: VisitRule,
     /// Where it is attached.
     pub sites: Vec<SiteInfo>,
+    /// How samples read item ids, if items are not marked; else null.
+    #[serde(default)]
+    pub item: Option<ItemInfo>,
 }
 
 /// One place that a probe is attached to.

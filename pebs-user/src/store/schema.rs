@@ -99,11 +99,19 @@ pub mod visit_flag {
     /// `visit_functions`, `samples` and `waits`.
     pub const CONDENSED: u32 = 1 << 10;
 
+    /// No marks were made: begin and end lie half way between a sample with the item's id and one with
+    /// another (where the thread slept in between, there), each wrong by a standard deviation of the
+    /// distance to the nearest sample, divided by the square root of 3.
+    pub const SAMPLED_BOUNDS: u32 = 1 << 11;
+
     /// Name of [`CONDENSED`].
     pub const CONDENSED_NAME: &str = "condensed";
 
+    /// Name of [`SAMPLED_BOUNDS`].
+    pub const SAMPLED_BOUNDS_NAME: &str = "sampled_bounds";
+
     /// Names of the bits, lowest first, as reports and `trace.json` show them.
-    pub const NAMES: [&str; 11] = [
+    pub const NAMES: [&str; 12] = [
         "overlapped",
         "unwound",
         "end_missing",
@@ -115,6 +123,7 @@ pub mod visit_flag {
         "ended_elsewhere",
         "throttled",
         CONDENSED_NAME,
+        SAMPLED_BOUNDS_NAME,
     ];
 }
 

@@ -37,7 +37,8 @@ pub struct RawSample {
     pub time: TraceNs,
     /// Instruction pointer.
     pub ip: Ip,
-    /// User stack pointer; 0 for a sample in kernel mode.
+    /// User stack pointer; 0 for a sample in kernel mode. Where ids are read at samples,
+    /// [`RawSample::item_id`].
     pub sp: u64,
     /// CPU.
     pub cpu: Cpu,
@@ -50,6 +51,15 @@ pub struct RawSample {
 }
 
 const _: () = assert!(size_of::<RawSample>() == 32);
+
+impl RawSample {
+    /// The id of the thread's current item, in a run that reads ids at samples. There are no frames to
+    /// match then, so that it has the stack pointer's place.
+    #[must_use]
+    pub const fn item_id(&self) -> u64 {
+        self.sp
+    }
+}
 
 /// State of a thread that could not go on, where the record says no more than that.
 pub const STATE_UNKNOWN: u32 = u32::MAX;
@@ -352,6 +362,7 @@ impl<I: Inbox> Decoder<'_, I> {
 fn raw_samples(head: Head, cpu: Cpu, clock: &Clock) -> impl Fn(u64, u64, u64) -> RawSample {
     let flags = head.flags();
     let kernel = flags & sample_flag::KERNEL != 0;
+    let has_sp = !kernel || flags & sample_flag::ITEM != 0;
     let perf_clock = flags & sample_flag::PERF_CLOCK != 0;
     move |time_ns, ip, sp| RawSample {
         time: if perf_clock {
@@ -360,7 +371,7 @@ fn raw_samples(head: Head, cpu: Cpu, clock: &Clock) -> impl Fn(u64, u64, u64) ->
             clock.trace_of_ktime(KtimeNs(time_ns))
         },
         ip: Ip(ip),
-        sp: if kernel { 0 } else { sp },
+        sp: if has_sp { sp } else { 0 },
         cpu,
         event: EventId(head.index()),
         exact: flags & sample_flag::EXACT_IP != 0,

@@ -150,6 +150,9 @@ pub struct Ledger {
     pub samples_filtered: u64,
     /// Argument reads that failed.
     pub argument_faults: u64,
+    /// Samples, in no item, whose item id could not be read.
+    #[serde(default)]
+    pub item_faults: u64,
     /// Times that the kernel throttled sampling; null if it could not be told.
     pub throttled: Option<u64>,
 }

@@ -47,6 +47,17 @@ const TYPES: [(&str, Type); 10] = [
     ("str", Type::Str),
 ];
 
+/// The type of that name.
+pub(super) fn type_named(word: &str) -> Option<Type> {
+    let found = TYPES.iter().find(|(name, _)| *name == word);
+    found.map(|(_, r#type)| *r#type)
+}
+
+/// Names of all types.
+pub(super) fn type_names() -> impl Iterator<Item = &'static str> {
+    TYPES.iter().map(|(name, _)| *name)
+}
+
 /// A C-like path: an argument by its name, then fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path {
@@ -433,9 +444,8 @@ impl<'a> Parser<'a> {
         self.space();
         let at = self.at;
         let word = self.word();
-        let found = TYPES.iter().find(|(name, _)| *name == word);
-        found.map(|(_, r#type)| Some(*r#type)).ok_or_else(|| {
-            let names: Vec<&str> = TYPES.iter().map(|(name, _)| *name).collect();
+        type_named(word).map(Some).ok_or_else(|| {
+            let names: Vec<&str> = type_names().collect();
             Fault::new(at, format!("no type '{word}'")).hint(format!("types: {}", names.join(" ")))
         })
     }

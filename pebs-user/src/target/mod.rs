@@ -11,6 +11,7 @@ pub mod entry;
 pub mod error;
 pub mod expr;
 pub mod frames;
+pub mod item;
 pub mod kernel;
 mod layout;
 mod line;
@@ -30,6 +31,7 @@ pub mod survey;
 mod symbols;
 pub mod unwind;
 pub mod usdt;
+mod variable;
 
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;

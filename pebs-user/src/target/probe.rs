@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use super::item::Item;
 use super::path::Names;
 use pebs_common::config::SiteConfig;
 use pebs_common::record::Role;
@@ -23,6 +24,8 @@ pub enum VisitRule {
     ById,
     /// From START to the next START on the same thread.
     UntilNext,
+    /// A run of samples of a thread that read the same id: no marks.
+    SameId,
 }
 
 /// What the probed instruction costs, by the way in which the kernel runs it.
@@ -116,6 +119,8 @@ pub struct ProbeSet {
     pub probes: Vec<Probe>,
     /// Argument columns, in order of first mention.
     pub columns: Vec<ArgColumn>,
+    /// How samples read item ids, if items are not marked: there is one probe then, without sites.
+    pub item: Option<Item>,
     /// What was chosen and why, for `trace.json` and the first lines of a run: how returns are marked,
     /// what a probe can't see.
     pub notes: Vec<String>,

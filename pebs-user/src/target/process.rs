@@ -133,6 +133,15 @@ pub fn exe(pid: Pid) -> Option<PathBuf> {
     fs::read_link(proc_path(pid, "exe")).ok()
 }
 
+/// The program's file, as this process can open it: where it was started, if it is still there.
+#[must_use]
+pub fn exe_file(pid: Pid) -> Option<PathBuf> {
+    let link = proc_path(pid, "exe");
+    let file = FileId::of(&link)?;
+    let path = exe(pid).filter(|path| FileId::of(path) == Some(file));
+    Some(path.unwrap_or(link))
+}
+
 /// Name of the program, as `ps` shows it (15 bytes at most).
 #[must_use]
 pub fn command(pid: Pid) -> Option<String> {

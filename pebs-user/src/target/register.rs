@@ -82,6 +82,22 @@ impl Register {
         TABLE[usize::from(self.0)].1
     }
 
+    /// Number in `perf_event_attr.sample_regs_intr`.
+    ///
+    /// Source: arch/x86/include/uapi/asm/perf_regs.h.
+    #[must_use]
+    pub fn perf_number(self) -> u32 {
+        const FIRST: [&str; 9] = [
+            "rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "rsp", "rip",
+        ];
+        let name = self.name();
+        match FIRST.iter().position(|first| *first == name) {
+            Some(number) => number as u32,
+            // r8 is 16.
+            None => name[1..].parse::<u32>().map_or(0, |number| number + 8),
+        }
+    }
+
     /// The disassembler's name of the register.
     #[must_use]
     pub fn iced(self) -> iced_x86::Register {
@@ -116,6 +132,14 @@ mod tests {
             names(&[Register::RAX, Register::RSP, Register::RBP]),
             ["rax", "rsp", "rbp"]
         );
+    }
+
+    /// Numbers as perf has them.
+    #[test]
+    fn perf_numbers() {
+        let number = |name| Register::from_name(name).expect("known").perf_number();
+        let numbers = [number("rax"), number("rip"), number("r8"), number("r15")];
+        assert_eq!(numbers, [0, 8, 16, 23]);
     }
 
     /// Offsets are those of the C structure as libc declares it.

@@ -74,7 +74,7 @@ struct Means {
 }
 
 /// Every piece, in the order of installation.
-const PIECES: [Piece; 14] = [
+const PIECES: [Piece; 15] = [
     Piece {
         name: "rustc for eBPF",
         purpose: "build",
@@ -116,6 +116,13 @@ const PIECES: [Piece; 14] = [
         required: true,
         find: || program("sqlite3").and(library("libsqlite3.so.0")),
         source: Source::Packages(&["sqlite3", "libsqlite3-0"]),
+    },
+    Piece {
+        name: "Go",
+        purpose: "test of goroutines",
+        required: false,
+        find: || program("go"),
+        source: Source::Packages(&["golang-go"]),
     },
     Piece {
         name: "librte_acl",

@@ -68,6 +68,7 @@ fn run_info(spec: &str, column: &str, r#type: ArgType) -> RunInfo {
             spec: spec.to_owned(),
             rule: VisitRule::Call,
             sites: Vec::new(),
+            item: None,
         }],
         columns: vec![ArgColumn {
             name: column.to_owned(),

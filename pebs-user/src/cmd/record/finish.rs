@@ -18,7 +18,8 @@ use crate::store::run::{EventInfo, HostInfo, KeepInfo, ProbeInfo, RunInfo, SiteI
 use crate::store::schema::SCHEMA_VERSION;
 use crate::store::writer::WriteError;
 use crate::stream::ledger::Ledger;
-use crate::target::probe::Site;
+use crate::target::item::Item;
+use crate::target::probe::{Probe, ProbeSet, Site};
 use crate::units::{EventId, KtimeNs};
 
 /// What is known of the run when it starts.
@@ -38,7 +39,7 @@ pub(super) fn run_info(plan: &Plan, origin: KtimeNs) -> RunInfo {
         transport: plan.transport.how.name().to_owned(),
         transport_reason: plan.transport_reason(),
         clock_error: None,
-        probes: plan.probes.probes.iter().map(probe_info).collect(),
+        probes: probes(&plan.probes),
         columns: plan.probes.columns.clone(),
         switches: plan.switches,
         page_faults: plan.page_faults,
@@ -131,12 +132,18 @@ pub(super) fn note_times(info: &mut RunInfo, times: &[Option<Times>]) {
     }
 }
 
-fn probe_info(probe: &crate::target::probe::Probe) -> ProbeInfo {
+fn probes(set: &ProbeSet) -> Vec<ProbeInfo> {
+    let item = set.item.as_ref();
+    set.probes.iter().map(|it| probe_info(it, item)).collect()
+}
+
+fn probe_info(probe: &Probe, item: Option<&Item>) -> ProbeInfo {
     ProbeInfo {
         id: probe.id,
         spec: probe.spec.clone(),
         rule: probe.rule,
         sites: probe.sites.iter().map(site_info).collect(),
+        item: item.map(|item| item.info.clone()),
     }
 }
 
@@ -321,6 +328,13 @@ fn loss_is_above(plan: &Plan, info: &RunInfo) -> bool {
 }
 
 fn no_item_hint(plan: &Plan) -> String {
+    if let Some(item) = &plan.probes.item {
+        let (place, none) = (&item.info.place, item.info.none);
+        return format!(
+            "{place} was {none} or unreadable at every sample (the ledger says how often): is it set by the \
+             program that is traced?"
+        );
+    }
     let place = plan
         .probes
         .probes

@@ -6,6 +6,7 @@
 mod cost;
 mod finish;
 mod governor;
+mod items;
 mod plan;
 mod preset;
 mod run;

@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use anyhow::bail;
 
-use super::governor;
-use super::preset;
 use super::transport::{self, Choice};
+use super::{governor, items, preset};
 use crate::cli::{KeepArg, RecordArgs, ReturnArg, SampleClock};
 use crate::cmd::report::Format;
 use crate::cmd::{Hinted, doctor};
@@ -132,7 +131,10 @@ impl Plan {
             return_mode,
             pid: pids.first().copied(),
         };
-        let probes = target::resolve(&preset::specs(args)?, &options)?;
+        let probes = match args.item() {
+            Some(typed) => items::probes(args, typed)?,
+            None => target::resolve(&preset::specs(args)?, &options)?,
+        };
         check_columns(&probes.columns)?;
         let output = args
             .output
@@ -165,6 +167,10 @@ impl Plan {
         } = resolve_events(args, &specs, reset, &host)?;
         let mut notes = probes.notes.clone();
         notes.append(&mut event_notes);
+        if let Some(register) = probes.item.as_ref().and_then(|item| item.register) {
+            let number = register.perf_number();
+            events.iter_mut().for_each(|it| it.keep_register(number));
+        }
         let transport = transport::choose(args, &mut events, &host)?;
         if transport.how == Transport::Bulk {
             notes.retain(|note| note != attr::NO_SAMPLE_TIME);

@@ -81,6 +81,12 @@ fn one_by_one(events: &[ResolvedEvent]) -> &'static str {
 
 /// Why samples can't come in bulk, and what to do.
 fn obstacle(args: &RecordArgs, events: &[ResolvedEvent], host: &Host) -> Option<(String, String)> {
+    if args.item().is_some() {
+        return Some((
+            "a program reads the item id at each of them".to_owned(),
+            "use --transport bpf, or leave --transport out".to_owned(),
+        ));
+    }
     if args.max_overhead.is_some() {
         return Some((
             "--max-overhead changes the reset value while recording".to_owned(),

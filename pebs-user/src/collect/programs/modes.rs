@@ -35,6 +35,7 @@ fn in_kernel_mode() {
 /// Samples of event 0 that were left out during some work, with these bits.
 fn left_out(exclude_user: u32, exclude_kernel: u32, work: fn()) -> u64 {
     let settings = Settings {
+        item: None,
         scope: Scope::Table,
         exclude_kernel,
         exclude_user,

@@ -61,6 +61,10 @@ fn write_ledger(out: &mut String, ledger: &Ledger) {
         let n = plural(ledger.argument_faults, "argument");
         others.push(format!("{n} could not be read"));
     }
+    if ledger.item_faults > 0 {
+        let n = plural(ledger.item_faults, "sample");
+        others.push(format!("the item id of {n} could not be read"));
+    }
     match ledger.throttled {
         Some(0) => {}
         Some(n) => others.push(format!("sampling was throttled {}", plural(n, "time"))),

@@ -10,7 +10,7 @@ use crate::analysis::report::model::{
     Cell, NamedArg, ProbeReport, Row, SlowVisit, TypicalCounts, TypicalRule,
 };
 use crate::analysis::report::{MIN_SAMPLES, MIN_VISIT_SAMPLES};
-use crate::store::schema::ArgValue;
+use crate::store::schema::{ArgValue, visit_flag};
 
 /// Functions and waits named for one visit.
 const VISIT_PARTS: usize = 3;
@@ -142,7 +142,10 @@ fn module(row: &Row) -> String {
 /// Arguments and flags of a visit, and what happened to its thread more often than is typical.
 fn marks(visit: &SlowVisit, typical: &TypicalCounts) -> String {
     let args = visit.args.iter().filter_map(argument);
-    let flags = visit.flags.iter().map(|flag| format!("[{flag}]"));
+    // Where one has it, all have.
+    let own = |flag: &&&str| **flag != visit_flag::SAMPLED_BOUNDS_NAME;
+    let flags = visit.flags.iter().filter(own);
+    let flags = flags.map(|flag| format!("[{flag}]"));
     let striking = visit.counts.striking(typical);
     let counts: Vec<String> = striking
         .into_iter()

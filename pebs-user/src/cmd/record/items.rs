@@ -1,0 +1,68 @@
+//! Items without marks: what has to be so, and the probe that stands for them.
+
+use std::path::PathBuf;
+
+use anyhow::bail;
+
+use crate::cli::RecordArgs;
+use crate::cmd::Hinted;
+use crate::collect::command;
+use crate::target::item::{self, Context, Typed};
+use crate::target::probe::{Probe, ProbeSet, VisitRule};
+use crate::target::process;
+use crate::units::{Pid, ProbeId};
+
+/// The remark that belongs to the numbers.
+const NOTE: &str = "visits are runs of samples with the same item id: their begin and end are half way \
+    between two samples (cut where the thread slept), and an item without a sample is not seen";
+
+/// The set of the one probe that ids read at samples are.
+///
+/// # Errors
+/// Marks were asked for too, no process is named, or there is nothing to read.
+pub(super) fn probes(args: &RecordArgs, typed: Typed<'_>) -> anyhow::Result<ProbeSet> {
+    if !args.uprobes.is_empty() || !args.presets.is_empty() {
+        bail!(Hinted::new(
+            "cannot mark items and read their ids at samples in one run".to_owned(),
+            "leave out --uprobe and --preset, or --item-reg, --item-mem and --item-tls".to_owned(),
+        ));
+    }
+    if args.pids.is_empty() && args.command_line.is_empty() {
+        bail!(Hinted::new(
+            "cannot read item ids in every process: without marks nothing says which to trace"
+                .to_owned(),
+            "give -p PID, or a command after '--'".to_owned(),
+        ));
+    }
+    let program = program(args);
+    let context = Context {
+        program: program.as_deref(),
+        pid: args.pids.first().copied().map(Pid),
+        none: args.item_none,
+    };
+    let item = item::resolve(typed, &context)?;
+    let probe = Probe {
+        id: ProbeId(0),
+        spec: item.spec.clone(),
+        rule: VisitRule::SameId,
+        has_id: true,
+        sites: Vec::new(),
+        begin_fields: Vec::new(),
+        end_fields: Vec::new(),
+    };
+    Ok(ProbeSet {
+        probes: vec![probe],
+        columns: Vec::new(),
+        item: Some(item),
+        notes: vec![NOTE.to_owned()],
+    })
+}
+
+/// The program that is traced first.
+fn program(args: &RecordArgs) -> Option<PathBuf> {
+    match (args.pids.first(), args.command_line.first()) {
+        (Some(pid), _) => process::exe_file(Pid(*pid)),
+        (None, Some(command)) => command::find(command).ok(),
+        (None, None) => None,
+    }
+}

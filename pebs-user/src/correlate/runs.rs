@@ -1,0 +1,340 @@
+//! Visits without marks: runs of samples of a thread that read the same item id.
+//!
+//! A change of the id lies between two samples, so what the thread did in between waits until the second
+//! is there. While the thread was on the CPU or only preempted, the change is equally likely at each
+//! instant on the CPU: the bound is half way, wrong by a standard deviation of gap/sqrt(12). If the thread
+//! went to sleep in between, the one item ends there and the other begins where it woke: to which of them
+//! the sleep belongs nobody saw, so it is in neither.
+//!
+//! Two samples with the same id are of the same visit, whatever lies between them: an item for which no
+//! sample was taken is not seen. A thread's first run begins with its first sample.
+
+use rustc_hash::FxHashMap;
+
+use super::{Correlator, Sink, thread};
+use crate::store::schema::visit_flag;
+use crate::stream::decode::{Body, Payloads, RawSample, Record};
+use crate::units::{Cpu, Pid, ProbeId, Tid, TraceNs};
+
+/// Records of a thread at most that wait for its next sample. Beyond, the run ends where the thread first
+/// slept.
+const MOST_WAITING: usize = 1024;
+
+/// The probe that stands for the ids: the only one.
+const PROBE: ProbeId = ProbeId(0);
+
+/// What the samples of each thread said last.
+#[derive(Debug)]
+pub(super) struct Runs {
+    /// The id that means no item.
+    none: u64,
+    threads: FxHashMap<Tid, Run>,
+}
+
+/// The samples of a thread since its id changed.
+#[derive(Debug)]
+struct Run {
+    /// `None`: no item.
+    id: Option<u64>,
+    /// Time of the last sample.
+    last: TraceNs,
+    /// What the thread did since then.
+    waiting: Vec<Record>,
+}
+
+/// Where one run ends and the next begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Bounds {
+    end: TraceNs,
+    begin: TraceNs,
+}
+
+/// What is known of the time between two samples.
+#[derive(Clone, Copy, Debug, Default)]
+struct Gap {
+    /// Time on the CPU, ns.
+    active: i64,
+    /// When the thread first went to sleep.
+    slept: Option<TraceNs>,
+    /// When it last woke.
+    woke: Option<TraceNs>,
+}
+
+impl Gap {
+    fn between(from: TraceNs, waiting: &[Record], to: TraceNs) -> Self {
+        let mut gap = Self::default();
+        for stretch in Stretches::new(from, waiting, to) {
+            gap.active += stretch.end.0 - stretch.begin.0;
+            if stretch.then_sleeps {
+                gap.slept.get_or_insert(stretch.end);
+                gap.woke = None;
+            } else if gap.slept.is_some() && gap.woke.is_none() {
+                gap.woke = Some(stretch.begin);
+            }
+        }
+        gap
+    }
+}
+
+impl Bounds {
+    /// For two samples with different ids.
+    fn between(from: TraceNs, waiting: &[Record], to: TraceNs) -> Self {
+        let gap = Gap::between(from, waiting, to);
+        if let Some(end) = gap.slept {
+            let begin = gap.woke.unwrap_or(to);
+            return Self { end, begin };
+        }
+        // Rounded up: a visit is half-open, and has its last sample.
+        let mut left = (gap.active + 1) / 2;
+        for stretch in Stretches::new(from, waiting, to) {
+            let length = stretch.end.0 - stretch.begin.0;
+            if left <= length {
+                let middle = TraceNs(stretch.begin.0 + left);
+                return Self {
+                    end: middle,
+                    begin: middle,
+                };
+            }
+            left -= length;
+        }
+        Self { end: to, begin: to }
+    }
+}
+
+/// A time on the CPU.
+#[derive(Clone, Copy, Debug)]
+struct Stretch {
+    begin: TraceNs,
+    end: TraceNs,
+    /// The thread slept or was blocked afterwards, and was not preempted.
+    then_sleeps: bool,
+}
+
+/// The times on the CPU between two samples, which both were.
+struct Stretches<'a> {
+    waiting: std::slice::Iter<'a, Record>,
+    /// Begin of the time on the CPU; `None` behind the last.
+    since: Option<TraceNs>,
+    to: TraceNs,
+}
+
+impl<'a> Stretches<'a> {
+    fn new(from: TraceNs, waiting: &'a [Record], to: TraceNs) -> Self {
+        Self {
+            waiting: waiting.iter(),
+            since: Some(from),
+            to,
+        }
+    }
+}
+
+impl Iterator for Stretches<'_> {
+    type Item = Stretch;
+
+    fn next(&mut self) -> Option<Stretch> {
+        let begin = self.since.take()?;
+        for record in &mut self.waiting {
+            let Body::SwitchOut {
+                ip,
+                state,
+                preempted,
+            } = record.body
+            else {
+                continue;
+            };
+            // Whatever comes next, the thread is on the CPU again.
+            let next = self.waiting.next().map_or(self.to, |next| next.time);
+            self.since = Some(next.min(self.to));
+            return Some(Stretch {
+                begin,
+                end: record.time.max(begin),
+                then_sleeps: !thread::Off::new(ip, state, preempted).is_runnable(),
+            });
+        }
+        Some(Stretch {
+            begin,
+            end: self.to.max(begin),
+            then_sleeps: false,
+        })
+    }
+}
+
+impl Runs {
+    /// No thread was seen yet.
+    pub fn new(none: u64) -> Self {
+        Self {
+            none,
+            threads: FxHashMap::default(),
+        }
+    }
+
+    /// Time of a thread's last sample: what it does since then is not settled.
+    pub fn last(&self, tid: Tid) -> Option<TraceNs> {
+        self.threads.get(&tid).map(|run| run.last)
+    }
+}
+
+impl Correlator {
+    /// Takes in samples that read ids, with nothing else between them.
+    pub(super) fn samples_with_ids(
+        &mut self,
+        (pid, tid): (Pid, Tid),
+        samples: &[RawSample],
+        sink: &mut impl Sink,
+    ) {
+        for same in samples.chunk_by(|a, b| a.item_id() == b.item_id()) {
+            let (Some(first), Some(last), Some(runs)) = (same.first(), same.last(), &mut self.runs)
+            else {
+                return;
+            };
+            let id = Some(first.item_id()).filter(|id| *id != runs.none);
+            let before = runs.threads.remove(&tid);
+            let mut waiting = self.turn((pid, tid), before, (id, first), sink);
+            waiting.clear();
+            let run = Run {
+                id,
+                last: last.time,
+                waiting,
+            };
+            if let Some(runs) = &mut self.runs {
+                runs.threads.insert(tid, run);
+            }
+            self.samples((pid, tid), same, sink);
+        }
+    }
+
+    /// Settles what was before a sample: the run goes on, or the next one begins. Gives the buffer back.
+    fn turn(
+        &mut self,
+        (pid, tid): (Pid, Tid),
+        before: Option<Run>,
+        (id, sample): (Option<u64>, &RawSample),
+        sink: &mut impl Sink,
+    ) -> Vec<Record> {
+        let Some(run) = before else {
+            if let Some(id) = id {
+                self.begin_run((pid, tid), id, (sample.time, sample.cpu));
+            }
+            return Vec::new();
+        };
+        let waiting = run.waiting;
+        if run.id == id {
+            self.settle(&waiting, sink);
+            return waiting;
+        }
+        let bounds = Bounds::between(run.last, &waiting, sample.time);
+        let (before, rest) = split(&waiting, |record| record.time < bounds.end);
+        self.settle(before, sink);
+        if run.id.is_some() {
+            self.end_run(tid, bounds.end, sink);
+        }
+        let (between, after) = split(rest, |record| record.time <= bounds.begin);
+        self.settle(between, sink);
+        if let Some(id) = id {
+            let cpu = self
+                .threads
+                .get(&tid)
+                .map_or(sample.cpu, |thread| thread.cpu);
+            self.begin_run((pid, tid), id, (bounds.begin, cpu));
+        }
+        self.settle(after, sink);
+        waiting
+    }
+
+    /// Takes in a record of a thread, or has it wait for the thread's next sample.
+    pub(super) fn hold(&mut self, record: &Record, payloads: &Payloads, sink: &mut impl Sink) {
+        let waits = matches!(
+            record.body,
+            Body::SwitchOut { .. } | Body::SwitchIn | Body::PageFault
+        );
+        let runs = self.runs.as_mut().filter(|_| waits);
+        let Some(run) = runs.and_then(|runs| runs.threads.get_mut(&record.tid)) else {
+            return self.push(record, payloads, sink);
+        };
+        run.waiting.push(*record);
+        if run.waiting.len() >= MOST_WAITING {
+            self.give_up_waiting(record.tid, record.time, sink);
+        }
+    }
+
+    /// No sample came for long: the run ends where the thread first slept, or goes on from now.
+    fn give_up_waiting(&mut self, tid: Tid, now: TraceNs, sink: &mut impl Sink) {
+        let Some(mut run) = self.take_run(tid) else {
+            return;
+        };
+        if self.break_off(tid, &run, now, sink) {
+            run.id = None;
+        }
+        run.waiting.clear();
+        run.last = now;
+        if let Some(runs) = &mut self.runs {
+            runs.threads.insert(tid, run);
+        }
+    }
+
+    /// The thread ends: so does what its samples said.
+    pub(super) fn forget_run(&mut self, tid: Tid, time: TraceNs, sink: &mut impl Sink) {
+        if let Some(run) = self.take_run(tid) {
+            self.break_off(tid, &run, time, sink);
+        }
+    }
+
+    /// The trace ends: what waits counts for the runs that are open.
+    pub(super) fn settle_runs(&mut self, sink: &mut impl Sink) {
+        let runs = self
+            .runs
+            .as_mut()
+            .map(|runs| std::mem::take(&mut runs.threads));
+        for run in runs.into_iter().flat_map(FxHashMap::into_values) {
+            self.settle(&run.waiting, sink);
+        }
+    }
+
+    fn take_run(&mut self, tid: Tid) -> Option<Run> {
+        self.runs.as_mut()?.threads.remove(&tid)
+    }
+
+    /// Takes in what waits. If the thread slept meanwhile, its visit ends there: says whether it did.
+    fn break_off(&mut self, tid: Tid, run: &Run, now: TraceNs, sink: &mut impl Sink) -> bool {
+        let slept = Gap::between(run.last, &run.waiting, now).slept;
+        let Some(end) = slept.filter(|_| run.id.is_some()) else {
+            self.settle(&run.waiting, sink);
+            return false;
+        };
+        let (before, rest) = split(&run.waiting, |record| record.time < end);
+        self.settle(before, sink);
+        self.end_run(tid, end, sink);
+        self.settle(rest, sink);
+        true
+    }
+
+    /// Takes in records that waited.
+    fn settle(&mut self, records: &[Record], sink: &mut impl Sink) {
+        // Switches and page faults have none.
+        let payloads = Payloads::default();
+        for record in records {
+            self.push(record, &payloads, sink);
+        }
+    }
+
+    fn begin_run(&mut self, (pid, tid): (Pid, Tid), id: u64, at: (TraceNs, Cpu)) {
+        let mut visit = self.new_visit(PROBE, id, at, 0);
+        (visit.pid, visit.tid, visit.flags) = (pid, tid, visit_flag::SAMPLED_BOUNDS);
+        self.open(visit, at.0);
+    }
+
+    fn end_run(&mut self, tid: Tid, end: TraceNs, sink: &mut impl Sink) {
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return;
+        };
+        let cpu = thread.cpu;
+        if let Some(visit) = thread.close_last(end) {
+            self.close(visit, Some((end, Some(cpu))), end, sink);
+        }
+    }
+}
+
+/// The first records for which it holds, and the others.
+fn split(records: &[Record], holds: impl Fn(&Record) -> bool) -> (&[Record], &[Record]) {
+    records.split_at(records.iter().take_while(|record| holds(record)).count())
+}

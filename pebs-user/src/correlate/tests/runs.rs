@@ -1,0 +1,200 @@
+//! Visits that are runs of equal ids.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::target::item::{Context, Typed, resolve};
+use crate::target::probe::Probe;
+
+fn ids() -> ProbeSet {
+    let item = resolve(Typed::Reg("r13"), &Context::default()).unwrap();
+    let probe = Probe {
+        id: ProbeId(0),
+        spec: item.spec.clone(),
+        rule: VisitRule::SameId,
+        has_id: true,
+        sites: Vec::new(),
+        begin_fields: Vec::new(),
+        end_fields: Vec::new(),
+    };
+    ProbeSet {
+        probes: vec![probe],
+        item: Some(item),
+        ..ProbeSet::default()
+    }
+}
+
+#[track_caller]
+fn check(input: &str, expect: &str) {
+    same(&run_on(&ids(), input), expect);
+}
+
+/// A change lies half way between two samples; samples without an item are strays; the first run begins
+/// with its sample, the last one has no end.
+#[test]
+fn half_way() {
+    check(
+        "10 7 sample id=1
+         20 7 sample id=1
+         30 7 sample id=2
+         40 7 sample
+         50 7 sample
+         60 7 sample id=2",
+        "p0 item 1 tid 7 10..25 samples 10 20 active 10..25 [sampled_bounds]
+         p0 item 2 tid 7 25..35 samples 30 active 25..35 [sampled_bounds]
+         stray 40
+         stray 50
+         p0 item 2 tid 7 55..? samples 60 active 55..60 [open_at_end] [sampled_bounds]",
+    );
+}
+
+/// A thread that sleeps and comes back with the same id is in the same visit: the sleep is its own.
+#[test]
+fn the_same_id_goes_on() {
+    check(
+        "10 7 sample id=1
+         12 7 out sleep
+         13 8 sample id=9
+         90 7 in
+         94 7 sample id=1
+         104 7 sample
+         105 8 exit",
+        "p0 item 1 tid 7 10..99 samples 10 94 active 10..12 90..99 sleeping 12..90 1 switches [sampled_bounds]
+         stray 104
+         p0 item 9 tid 8 13..105 samples 13 active 13..105 [thread_ended] [sampled_bounds]",
+    );
+}
+
+/// A sleep between two items is in neither; nor is what ran between two sleeps without a sample.
+#[test]
+fn sleep_between_items() {
+    check(
+        "10 7 sample id=1
+         12 7 out sleep
+         50 7 in
+         53 7 out sleep
+         90 7 in
+         92 7 out run
+         93 7 in
+         94 7 sample id=2
+         104 7 sample",
+        "p0 item 1 tid 7 10..12 samples 10 active 10..12 [sampled_bounds]
+         p0 item 2 tid 7 90..99 samples 94 active 90..92 93..99 runnable 92..93 1 switches [preempted] [sampled_bounds]
+         stray 104",
+    );
+}
+
+/// Half way is on the CPU: being preempted goes to the item on whose side it falls.
+#[test]
+fn preempted_between_items() {
+    check(
+        "10 7 sample id=1
+         12 7 out run
+         13 7 fault
+         50 7 out run
+         60 7 in
+         68 7 sample id=2
+         69 7 exit",
+        "p0 item 1 tid 7 10..35 samples 10 active 10..12 13..35 runnable 12..13 1 switches 1 faults [preempted] [sampled_bounds]
+         p0 item 2 tid 7 35..69 samples 68 active 35..50 60..69 runnable 50..60 1 switches [thread_ended] [preempted] [sampled_bounds]",
+    );
+}
+
+/// A thread that ends has not worked on its item since it slept.
+#[test]
+fn ends_after_a_sleep() {
+    check(
+        "10 7 sample id=1
+         12 7 out sleep
+         50 7 in
+         55 7 exit
+         60 8 sample id=2
+         61 8 exec",
+        "p0 item 1 tid 7 10..12 samples 10 active 10..12 [sampled_bounds]
+         p0 item 2 tid 8 60..61 samples 60 active 60..61 [thread_ended] [sampled_bounds]",
+    );
+}
+
+/// Without samples what waits stays bounded, and the visit ends at the first sleep.
+#[test]
+fn no_sample_for_long() {
+    let mut input = "1 7 sample id=1\n".to_owned();
+    for n in 1..2000 {
+        let (out, back) = (n * 10, n * 10 + 5);
+        input += &format!("{out} 7 out sleep\n{back} 7 in\n");
+    }
+    input += "20000 7 sample id=1\n20002 7 exit\n";
+    let visits = run_on(&ids(), &input);
+    assert!(
+        visits.starts_with("p0 item 1 tid 7 1..10 samples 1 active 1..10 "),
+        "{visits}"
+    );
+    assert_eq!(visits.lines().count(), 2, "{visits}");
+}
+
+/// What a thread may do next.
+fn step() -> impl Strategy<Value = (&'static str, i64)> {
+    let what = prop::sample::select(vec![
+        "sample",
+        "sample id=1",
+        "sample id=1",
+        "sample id=2",
+        "out run",
+        "out sleep",
+        "in",
+        "fault",
+        "exit",
+    ]);
+    (what, 1..20i64)
+}
+
+/// Visits as numbers: item, begin, end, samples.
+fn visits(output: &str) -> Vec<(u64, i64, i64, Vec<i64>)> {
+    let visits = output.lines().filter(|line| line.starts_with('p'));
+    let read = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let (begin, end) = words[5].split_once("..").unwrap();
+        let samples = words[7..].iter().map_while(|word| word.parse().ok());
+        let end = end.parse().unwrap_or(i64::MAX);
+        (
+            words[2].parse().unwrap(),
+            begin.parse().unwrap(),
+            end,
+            samples.collect(),
+        )
+    };
+    visits.map(read).collect()
+}
+
+proptest! {
+    /// Whatever a thread does: its visits follow one another, each has all samples within it, and these
+    /// have its id.
+    #[test]
+    fn any_order(steps in prop::collection::vec(step(), 1..60)) {
+        let (mut input, mut time) = (String::new(), 0);
+        let mut samples = Vec::new();
+        for (what, pause) in steps {
+            time += pause;
+            input += &format!("{time} 7 {what}\n");
+            if let Some(rest) = what.strip_prefix("sample") {
+                samples.push((time, rest.trim().strip_prefix("id=").map_or(0, |id| id.parse().unwrap())));
+            }
+        }
+        let output = run_on(&ids(), &input);
+        let visits = visits(&output);
+        for pair in visits.windows(2) {
+            prop_assert!(pair[0].2 <= pair[1].1, "{input}{output}");
+        }
+        for (item, begin, end, own) in &visits {
+            let within: Vec<i64> = samples
+                .iter()
+                .filter(|(at, id)| at >= begin && at < end && id == item)
+                .map(|(at, _)| *at)
+                .collect();
+            prop_assert_eq!(own, &within, "{}{}", input, output);
+        }
+        let in_visits: usize = visits.iter().map(|visit| visit.3.len()).sum();
+        let with_id = samples.iter().filter(|(_, id)| *id != 0).count();
+        prop_assert_eq!(in_visits, with_id, "{}{}", input, output);
+    }
+}

@@ -1,0 +1,505 @@
+//! Items without marks: where a sample reads the id of its thread's current item.
+//!
+//! `REG[:TYPE]`, or a variable: `[BIN:]SYMBOL[+OFF][->OFF]...[:TYPE]`. Each `->OFF` follows the value as a
+//! pointer and adds. Variables are the executable's own: where it lies, the kernel knows of each process at
+//! each instant, whenever that started.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use pebs_common::config::{ArgKind, ArgProgram, ItemConfig, ItemOffsets, ItemSource, MAX_DEREFS};
+use serde::{Deserialize, Serialize};
+
+use super::elf::{Binary, BinaryError, Kind};
+use super::expr::{self, Type};
+use super::locate::{LocateError, locate};
+use super::register::Register;
+use super::scan::single_colons;
+use super::variable::{first_code, thread_pointer, variable};
+use crate::units::Pid;
+
+/// What was typed: which option, and its text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Typed<'a> {
+    /// `--item-reg`.
+    Reg(&'a str),
+    /// `--item-mem`.
+    Mem(&'a str),
+    /// `--item-tls`.
+    Tls(&'a str),
+}
+
+impl Typed<'_> {
+    const fn text(&self) -> &str {
+        match self {
+            Self::Reg(text) | Self::Mem(text) | Self::Tls(text) => text,
+        }
+    }
+
+    /// The option's name without dashes, and the first part of the probe's name in a trace.
+    const fn words(&self) -> (&'static str, &'static str) {
+        match self {
+            Self::Reg(_) => ("item-reg", "reg"),
+            Self::Mem(_) => ("item-mem", "mem"),
+            Self::Tls(_) => ("item-tls", "tls"),
+        }
+    }
+}
+
+/// Which program has the variable, if the text does not say.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Context<'a> {
+    /// The program of the command or of the first process.
+    pub program: Option<&'a Path>,
+    /// The first process that is traced.
+    pub pid: Option<Pid>,
+    /// The id that means no item.
+    pub none: u64,
+}
+
+/// How samples read ids: what the kernel program is told, and what the trace says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// Name of the probe: `reg:r13`, `mem:./app:current:u64`.
+    pub spec: String,
+    /// Where.
+    pub source: ItemSource,
+    /// The register, if it is one.
+    pub register: Option<Register>,
+    /// For the kernel program; offsets still missing.
+    pub config: ItemConfig,
+    /// For `trace.json`.
+    pub info: ItemInfo,
+}
+
+/// How ids were read, in `trace.json`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ItemInfo {
+    /// `register`, `memory` or `tls`.
+    pub source: String,
+    /// The executable that has the variable; null: a register.
+    pub path: Option<String>,
+    /// Name of the register or variable, offsets included.
+    pub place: String,
+    /// `u8` to `u64`, `i8` to `i64`.
+    pub r#type: String,
+    /// The id that means no item.
+    pub none: u64,
+}
+
+/// Why ids can't be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ItemError {
+    /// The text has a fault.
+    #[error("cannot read --{option} '{text}': {what}")]
+    Text {
+        /// Without dashes.
+        option: &'static str,
+        /// As typed.
+        text: String,
+        /// The fault.
+        what: String,
+        /// What to write instead.
+        hint: String,
+    },
+    /// The binary that was named is not there.
+    #[error(transparent)]
+    Locate(#[from] LocateError),
+    /// It can't be read.
+    #[error(transparent)]
+    Binary(#[from] BinaryError),
+    /// It has no such variable.
+    #[error("variable '{symbol}' not found in {}", path.display())]
+    NoSymbol {
+        /// As typed.
+        symbol: String,
+        /// Where.
+        path: PathBuf,
+        /// What to do.
+        hint: String,
+    },
+    /// It is of another kind.
+    #[error("'{symbol}' in {} is {found}", path.display())]
+    WrongKind {
+        /// As typed.
+        symbol: String,
+        /// Where.
+        path: PathBuf,
+        /// What it is.
+        found: &'static str,
+        /// What to do.
+        hint: &'static str,
+    },
+    /// It lies in a library.
+    #[error("{} is a shared library: only variables of the executable can be read at samples", path.display())]
+    Library {
+        /// The library.
+        path: PathBuf,
+        /// What to do.
+        hint: &'static str,
+    },
+}
+
+impl ItemError {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Text { hint, .. } | Self::NoSymbol { hint, .. } => Some(hint.clone()),
+            Self::WrongKind { hint, .. } | Self::Library { hint, .. } => Some((*hint).to_owned()),
+            Self::Locate(_) | Self::Binary(_) => None,
+        }
+    }
+}
+
+/// Looks up what was typed.
+///
+/// # Errors
+/// [`ItemError`].
+pub fn resolve(typed: Typed<'_>, context: &Context<'_>) -> Result<Item, ItemError> {
+    let fault = |what: String, hint: String| ItemError::Text {
+        option: typed.words().0,
+        text: typed.text().to_owned(),
+        what,
+        hint,
+    };
+    match typed {
+        Typed::Reg(text) => {
+            let (register, r#type) =
+                parse_register(text).map_err(|(what, hint)| fault(what, hint))?;
+            Ok(of_register(register, r#type, context.none))
+        }
+        Typed::Mem(text) | Typed::Tls(text) => {
+            let place = parse_place(text).map_err(|(what, hint)| fault(what, hint))?;
+            let path = match (place.binary, context.program) {
+                (Some(binary), _) => locate(binary, context.pid)?,
+                (None, Some(program)) => program.to_owned(),
+                (None, None) => {
+                    return Err(fault("no binary is named".to_owned(), FORM.to_owned()));
+                }
+            };
+            of_variable(typed, &place, &path, context.none)
+        }
+    }
+}
+
+/// What the forms are, for hints.
+const FORM: &str =
+    "write BIN:SYMBOL:TYPE, for example ./app:current_request:u64, ./app:server+0x2f0->0:u64";
+
+/// A sentence and what to do about it.
+type Fault = (String, String);
+
+fn parse_register(text: &str) -> Result<(Register, Type), Fault> {
+    let (name, r#type) = match text.split_once(':') {
+        Some((name, word)) => (name, number_type(word)?),
+        None => (text, Type::Unsigned(8)),
+    };
+    let name = name.strip_prefix('%').unwrap_or(name);
+    let register = Register::from_name(name).ok_or_else(|| {
+        let names = Register::names().replace('%', "");
+        (
+            format!("no register '{name}'"),
+            format!("registers: {names}"),
+        )
+    })?;
+    Ok((register, r#type))
+}
+
+fn number_type(word: &str) -> Result<Type, Fault> {
+    let numbers = || {
+        let names = expr::type_names().filter(|name| *name != "str");
+        format!("types: {}", names.collect::<Vec<_>>().join(" "))
+    };
+    match expr::type_named(word) {
+        Some(Type::Str) => Err(("an id is a number, not a string".to_owned(), numbers())),
+        Some(r#type) => Ok(r#type),
+        None => Err((format!("no type '{word}'"), numbers())),
+    }
+}
+
+/// A variable as typed.
+#[derive(Debug, PartialEq, Eq)]
+struct Place<'a> {
+    binary: Option<&'a str>,
+    symbol: &'a str,
+    /// Added to the symbol's address, then to each pointer.
+    offsets: Vec<i64>,
+    r#type: Type,
+    /// All but the binary and the type.
+    text: &'a str,
+}
+
+fn parse_place(text: &str) -> Result<Place<'_>, Fault> {
+    let colons = single_colons(text);
+    let parts = |at: usize| (&text[..at], &text[at + 1..]);
+    let (place, r#type) = match colons.as_slice() {
+        [.., last] if colons.len() > 1 || expr::type_named(parts(*last).1).is_some() => {
+            let (place, word) = parts(*last);
+            (place, number_type(word)?)
+        }
+        _ => (text, Type::Unsigned(8)),
+    };
+    let (binary, place) = match single_colons(place).last() {
+        Some(&at) => (Some(&place[..at]), &place[at + 1..]),
+        None => (None, place),
+    };
+    let mut steps = place.split("->");
+    let first = steps.next().unwrap_or_default();
+    let (symbol, offset) = match first.rsplit_once('+') {
+        Some((symbol, offset)) => (symbol, offset_of(offset)?),
+        None => (first, 0),
+    };
+    if symbol.is_empty() || binary == Some("") {
+        return Err(("no variable is named".to_owned(), FORM.to_owned()));
+    }
+    let mut offsets = vec![offset];
+    for step in steps {
+        offsets.push(offset_of(step)?);
+    }
+    if offsets.len() > MAX_DEREFS {
+        let hint = "start from a pointer that is nearer".to_owned();
+        let most = MAX_DEREFS - 1;
+        return Err((format!("more than {most} pointers in a row"), hint));
+    }
+    Ok(Place {
+        binary,
+        symbol,
+        offsets,
+        r#type,
+        text: place,
+    })
+}
+
+fn offset_of(text: &str) -> Result<i64, Fault> {
+    let fault = || {
+        let hint = "an offset is a number of bytes: server+0x2f0, request->16".to_owned();
+        (format!("'{text}' is not an offset"), hint)
+    };
+    let value = expr::number(text).ok_or_else(fault)?;
+    // What the kernel program adds has 32 bits.
+    i32::try_from(value).map(i64::from).map_err(|_| fault())
+}
+
+fn of_register(register: Register, r#type: Type, none: u64) -> Item {
+    let mut program = number(r#type);
+    program.reg_offset = register.offset();
+    let whole = r#type == Type::Unsigned(8);
+    let suffix = if whole {
+        String::new()
+    } else {
+        format!(":{}", name_of(r#type))
+    };
+    Item {
+        spec: format!("reg:{}{suffix}", register.name()),
+        source: ItemSource::Register,
+        register: Some(register),
+        config: config(program, none),
+        info: ItemInfo {
+            source: "register".to_owned(),
+            path: None,
+            place: register.name().to_owned(),
+            r#type: name_of(r#type),
+            none,
+        },
+    }
+}
+
+fn of_variable(
+    typed: Typed<'_>,
+    place: &Place<'_>,
+    path: &Path,
+    none: u64,
+) -> Result<Item, ItemError> {
+    let thread_local = matches!(typed, Typed::Tls(_));
+    let binary = Binary::open(path)?;
+    if binary.kind == Kind::SharedLibrary {
+        let hint = if thread_local {
+            "its thread-local variables lie elsewhere in each thread; mark items with --uprobe BIN:FUNC(id=...)"
+        } else {
+            "mark items with --uprobe BIN:FUNC(id=...), which works in libraries too"
+        };
+        let path = path.to_owned();
+        return Err(ItemError::Library { path, hint });
+    }
+    let address = variable(&binary, place.symbol, thread_local)?;
+    let base = if thread_local {
+        thread_pointer(&binary)
+    } else {
+        first_code(&binary)
+    };
+    let unreadable = |source| BinaryError::Read {
+        path: path.to_owned(),
+        source,
+    };
+    let file = fs::metadata(path).map_err(unreadable)?;
+    let mut program = number(place.r#type);
+    program.steps = place.offsets.len() as u8;
+    // The first is part of the address.
+    for (step, offset) in program.derefs.iter_mut().zip(&place.offsets).skip(1) {
+        *step = *offset as i32;
+    }
+    let mut config = config(program, none);
+    let first = place.offsets.first().copied().unwrap_or(0);
+    config.offset = address
+        .wrapping_add(first.cast_unsigned())
+        .wrapping_sub(base);
+    (config.inode, config.size) = (file.ino(), file.len());
+    let (kind, source) = if thread_local {
+        ("tls", ItemSource::Tls)
+    } else {
+        ("memory", ItemSource::Memory)
+    };
+    let shown = place
+        .binary
+        .map_or_else(|| path.display().to_string(), str::to_owned);
+    Ok(Item {
+        spec: format!(
+            "{}:{shown}:{}:{}",
+            typed.words().1,
+            place.text,
+            name_of(place.r#type)
+        ),
+        source,
+        register: None,
+        config,
+        info: ItemInfo {
+            source: kind.to_owned(),
+            path: Some(path.display().to_string()),
+            place: place.text.to_owned(),
+            r#type: name_of(place.r#type),
+            none,
+        },
+    })
+}
+
+/// A program that keeps a number of that type.
+fn number(r#type: Type) -> ArgProgram {
+    let kind = match r#type {
+        Type::Signed(_) => ArgKind::Signed,
+        _ => ArgKind::Unsigned,
+    };
+    ArgProgram {
+        kind: kind as u8,
+        width: r#type.width(),
+        ..ArgProgram::NONE
+    }
+}
+
+fn name_of(r#type: Type) -> String {
+    let letter = if matches!(r#type, Type::Signed(_)) {
+        'i'
+    } else {
+        'u'
+    };
+    format!("{letter}{}", 8 * u32::from(r#type.width()))
+}
+
+fn config(program: ArgProgram, none: u64) -> ItemConfig {
+    ItemConfig {
+        program,
+        offset: 0,
+        inode: 0,
+        size: 0,
+        none,
+        offsets: ItemOffsets::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::compile;
+    use super::*;
+
+    /// Every part of the text goes where it belongs, and what is left out has its default.
+    #[test]
+    fn places() {
+        let place = parse_place("./app:ns::now+0x10->8->4:i32").unwrap();
+        assert_eq!((place.binary, place.symbol), (Some("./app"), "ns::now"));
+        assert_eq!(
+            (place.offsets, place.r#type),
+            (vec![0x10, 8, 4], Type::Signed(4))
+        );
+        let short = parse_place("now:u16").unwrap();
+        assert_eq!(
+            (short.binary, short.symbol, short.r#type),
+            (None, "now", Type::Unsigned(2))
+        );
+        let bare = parse_place("./app:now").unwrap();
+        assert_eq!(
+            (bare.binary, bare.symbol, bare.r#type),
+            (Some("./app"), "now", Type::Unsigned(8))
+        );
+        let (register, r#type) = parse_register("%r13:i32").unwrap();
+        assert_eq!((register.name(), r#type), ("r13", Type::Signed(4)));
+    }
+
+    /// Faults say what is wrong and what may stand there.
+    #[test]
+    fn faults() {
+        let fault = |text| parse_place(text).expect_err(text).0;
+        assert_eq!(fault("./app:now:u24"), "no type 'u24'");
+        assert_eq!(fault("./app:now+x:u64"), "'x' is not an offset");
+        assert_eq!(fault("./app:now->:u64"), "'' is not an offset");
+        assert_eq!(fault(":x:u64"), "no variable is named");
+        assert_eq!(fault(""), "no variable is named");
+        assert!(fault("now:str").contains("not a string"));
+        assert!(fault("a->1->2->3->4:u64").contains("3 pointers"));
+        let (what, hint) = parse_register("r99").expect_err("r99");
+        assert_eq!(what, "no register 'r99'");
+        assert!(hint.contains("r13"));
+    }
+
+    const SOURCE: &str = "static _Thread_local char pad[100] __attribute__((aligned(64))) = {1};\
+        _Thread_local unsigned long mine = 7; unsigned long shared_id = 5;\
+        #include <stdio.h>\n#include <stdint.h>\n\
+        int main(void) { uintptr_t tp; __asm__(\"mov %%fs:0, %0\" : \"=r\"(tp));\
+        printf(\"%ld %d\", (long)((uintptr_t)&mine - tp), pad[0]); return 0; }";
+
+    /// A thread-local variable of a program lies where the program itself finds it.
+    #[test]
+    fn thread_locals_lie_where_the_program_has_them() {
+        let source = SOURCE.replace("#include", "\n#include");
+        for flags in [
+            &["-O1", "-fpie", "-pie"][..],
+            &["-O1", "-no-pie"],
+            &["-O1", "-static"],
+        ] {
+            let program = compile("gcc", &source, flags);
+            let output = std::process::Command::new(program.path()).output().unwrap();
+            let text = String::from_utf8(output.stdout).unwrap();
+            let truth: i64 = text.split(' ').next().unwrap().parse().unwrap();
+            let path = program.path();
+            let context = Context {
+                program: Some(&path),
+                ..Context::default()
+            };
+            let item = resolve(Typed::Tls("mine:u64"), &context).unwrap();
+            assert_eq!(item.config.offset.cast_signed(), truth, "{flags:?}");
+        }
+    }
+
+    /// What is no variable of the right kind is refused, with what to do.
+    #[test]
+    fn wrong_symbols() {
+        let source = SOURCE.replace("#include", "\n#include");
+        let program = compile("gcc", &source, &["-O1"]);
+        let path = program.path();
+        let context = Context {
+            program: Some(&path),
+            ..Context::default()
+        };
+        let hint = |typed| {
+            let error = resolve(typed, &context).expect_err("refused");
+            error.hint().unwrap()
+        };
+        assert_eq!(hint(Typed::Mem("mine")), "use --item-tls");
+        assert_eq!(hint(Typed::Tls("shared_id")), "use --item-mem");
+        assert!(hint(Typed::Mem("main")).contains("name a variable"));
+        assert!(hint(Typed::Mem("shared_if")).contains("did you mean shared_id?"));
+        assert!(hint(Typed::Mem("nothing_of_the_sort")).contains("nm -C"));
+        let library = resolve(Typed::Tls("libc.so.6:errno:i32"), &Context::default());
+        assert!(matches!(library, Err(ItemError::Library { .. })));
+    }
+}

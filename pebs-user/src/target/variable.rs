@@ -1,0 +1,150 @@
+//! Where a variable lies, and what its address counts from in a process.
+
+use object::read::elf::ProgramHeader as _;
+use object::{LittleEndian, Object as _, ObjectSymbol as _, SymbolKind, elf};
+
+use super::elf::{Binary, Elf};
+use super::item::ItemError;
+use super::{debugfile, demangle, lookup};
+
+/// Names suggested at most for one that is not there.
+const SUGGESTED: usize = 3;
+
+/// A symbol that could be meant.
+struct Found {
+    address: u64,
+    kind: SymbolKind,
+}
+
+/// The address of a variable in its file; of a thread-local one, in its segment.
+pub(super) fn variable(binary: &Binary, typed: &str, thread_local: bool) -> Result<u64, ItemError> {
+    let (path, symbol) = (binary.path.clone(), typed.to_owned());
+    let mut names = Vec::new();
+    let found = binary.elf().and_then(|file| {
+        // The debug file of a stripped binary has what it lacks.
+        let debug = debugfile::find(&binary.path, &file);
+        let debug = debug
+            .as_ref()
+            .and_then(|(_, data)| Elf::parse(&**data).ok());
+        let of_debug = debug
+            .as_ref()
+            .and_then(|file| symbol_in(file, typed, &mut Vec::new()));
+        symbol_in(&file, typed, &mut names).or(of_debug)
+    });
+    let wanted = if thread_local {
+        SymbolKind::Tls
+    } else {
+        SymbolKind::Data
+    };
+    let wrong = |found, hint| {
+        let (path, symbol) = (path.clone(), symbol.clone());
+        Err(ItemError::WrongKind {
+            symbol,
+            path,
+            found,
+            hint,
+        })
+    };
+    match found {
+        Some(found) if found.kind == wanted => Ok(found.address),
+        Some(Found {
+            kind: SymbolKind::Tls,
+            ..
+        }) => wrong("thread-local: each thread has its own", "use --item-tls"),
+        Some(Found {
+            kind: SymbolKind::Data,
+            ..
+        }) => wrong("not thread-local: all threads share it", "use --item-mem"),
+        Some(_) => wrong(
+            "no variable",
+            "name a variable that holds the current item's id",
+        ),
+        None => {
+            let shown = path.display();
+            let hint = if names.is_empty() {
+                format!(
+                    "'nm -DC {shown}' and 'nm -C {shown}' list variables, marked B, D or b, d; install debug symbols if there are none"
+                )
+            } else {
+                format!("did you mean {}?", names.join(", "))
+            };
+            Err(ItemError::NoSymbol { symbol, path, hint })
+        }
+    }
+}
+
+/// The symbol of that name: a variable sooner than anything else. Names like it go to `names`.
+fn symbol_in(file: &Elf<'_>, typed: &str, names: &mut Vec<String>) -> Option<Found> {
+    let mut other = None;
+    for symbol in file.symbols().chain(file.dynamic_symbols()) {
+        let Ok(name) = symbol.name() else { continue };
+        if symbol.is_undefined() || name.is_empty() {
+            continue;
+        }
+        let variable = matches!(symbol.kind(), SymbolKind::Data | SymbolKind::Tls);
+        let could_be = demangle::key(typed).is_none_or(|key| name.contains(key));
+        if could_be && demangle::names(typed, name) {
+            let found = Found {
+                address: symbol.address(),
+                kind: symbol.kind(),
+            };
+            if variable {
+                return Some(found);
+            }
+            other = other.or(Some(found));
+        } else if variable && names.len() < SUGGESTED && lookup::distance(typed, name, 2).is_some()
+        {
+            names.push(crate::terminal::shown(name).into_owned());
+        }
+    }
+    other
+}
+
+/// Address of the first code, as the kernel reckons it.
+///
+/// Source: fs/binfmt_elf.c, `load_elf_binary`: `start_code`.
+pub(super) fn first_code(binary: &Binary) -> u64 {
+    let addresses = segments(binary, |kind, flags| {
+        kind == elf::PT_LOAD && flags & elf::PF_X.0 != 0
+    });
+    addresses
+        .iter()
+        .map(|segment| segment.address)
+        .min()
+        .unwrap_or(0)
+}
+
+/// What is taken from a variable's place in the thread-local segment to give its distance from the
+/// thread pointer: the segment ends there, aligned.
+///
+/// Source: ELF Handling For Thread-Local Storage, 3: variant II (x86-64), local-exec model.
+pub(super) fn thread_pointer(binary: &Binary) -> u64 {
+    let segments = segments(binary, |kind, _| kind == elf::PT_TLS);
+    segments.first().map_or(0, |tls| {
+        let end = tls.address.wrapping_add(tls.size);
+        tls.size
+            .wrapping_add(end.wrapping_neg() & tls.align.wrapping_sub(1))
+    })
+}
+
+/// A segment of a binary.
+struct Segment {
+    address: u64,
+    size: u64,
+    align: u64,
+}
+
+fn segments(binary: &Binary, wanted: impl Fn(elf::ProgramType, u32) -> bool) -> Vec<Segment> {
+    let Some(file) = binary.elf() else {
+        return Vec::new();
+    };
+    let headers = file.elf_program_headers().iter();
+    headers
+        .filter(|it| wanted(it.p_type(LittleEndian), it.p_flags(LittleEndian).0))
+        .map(|it| Segment {
+            address: it.p_vaddr(LittleEndian),
+            size: it.p_memsz(LittleEndian),
+            align: it.p_align(LittleEndian).max(1),
+        })
+        .collect()
+}

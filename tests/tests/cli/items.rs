@@ -1,0 +1,92 @@
+//! Places of item ids that can't be read.
+
+use pebs_tests::process::Finished;
+use pebs_tests::recording::pebs_trace;
+use pebs_tests::workload::Workload;
+use pebs_tests::{machine, need};
+
+use super::{good_spec, hints, record, refused};
+
+fn variable(option: &str, place: &str) -> Finished {
+    let path = Workload::build("ids").path.display().to_string();
+    record(&[option, &format!("{path}:{place}")])
+}
+
+/// The registers there are.
+#[test]
+fn unknown_register() {
+    need!(machine::root());
+    let done = record(&["--item-reg", "r99"]);
+    refused(&done, &["--item-reg", "no register 'r99'"]);
+    hints(&done, &["r13"]);
+    refused(&record(&["--item-reg", "r13:u24"]), &["no type 'u24'"]);
+}
+
+/// The nearest variable is suggested; a variable of the other kind leads to the other option.
+#[test]
+fn unknown_variable() {
+    need!(machine::root());
+    let done = variable("--item-mem", "curent_id:u64");
+    refused(&done, &["'curent_id' not found"]);
+    hints(&done, &["current_id"]);
+    let done = variable("--item-mem", "own_id:u32");
+    refused(&done, &["thread-local"]);
+    hints(&done, &["--item-tls"]);
+    let done = variable("--item-tls", "current_id");
+    refused(&done, &["not thread-local"]);
+    hints(&done, &["--item-mem"]);
+    refused(&variable("--item-mem", "main"), &["no variable"]);
+}
+
+/// Faults of form.
+#[test]
+fn faults_of_form() {
+    need!(machine::root());
+    let done = variable("--item-mem", "current_id+x:u64");
+    refused(&done, &["'x' is not an offset"]);
+    hints(&done, &["bytes"]);
+    refused(&variable("--item-mem", "current_id:str"), &["not a string"]);
+    refused(&variable("--item-mem", "current_id:u9"), &["no type 'u9'"]);
+    let done = record(&["--item-mem", "/nowhere/app:id:u64"]);
+    refused(&done, &["/nowhere/app"]);
+    let done = record(&["--item-reg", "r13", "--item-none", "nil"]);
+    assert_eq!(done.code(), Some(2), "{done}");
+}
+
+/// Thread-local variables of libraries lie nowhere in particular.
+#[test]
+fn library() {
+    need!(machine::root());
+    for option in ["--item-tls", "--item-mem"] {
+        let done = record(&[option, "libc.so.6:errno:i32"]);
+        refused(&done, &["shared library"]);
+        hints(&done, &["--uprobe"]);
+    }
+}
+
+/// Nothing says which process to trace.
+#[test]
+fn no_target() {
+    need!(machine::root());
+    let done = pebs_trace(["--item-reg", "r13"]);
+    refused(&done, &["every process"]);
+    hints(&done, &["-p PID"]);
+}
+
+/// Marks and ids at samples are two ways to the same.
+#[test]
+fn marks_too() {
+    need!(machine::root());
+    let done = record(&["--item-reg", "r13", "--uprobe", &good_spec()]);
+    refused(&done, &["in one run"]);
+    hints(&done, &["leave out"]);
+}
+
+/// A program has to see each sample.
+#[test]
+fn in_bulk() {
+    need!(machine::root());
+    let done = record(&["--item-reg", "r13", "--transport", "bulk"]);
+    refused(&done, &["bulk", "item id"]);
+    hints(&done, &["--transport bpf"]);
+}
