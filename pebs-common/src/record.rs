@@ -32,6 +32,8 @@ pub enum Kind {
     Throttle = 11,
     /// A [`SampleAccess`]: a sample that says of its memory access.
     SampleAccess = 12,
+    /// A [`SampleStack`]: a sample followed by its call stack.
+    SampleStack = 13,
 }
 
 impl Kind {
@@ -51,6 +53,7 @@ impl Kind {
             10 => Self::PageFault,
             11 => Self::Throttle,
             12 => Self::SampleAccess,
+            13 => Self::SampleStack,
             _ => return None,
         })
     }
@@ -156,6 +159,57 @@ pub struct SampleAccess {
     /// `union perf_mem_data_src`.
     pub data_src: u64,
 }
+
+/// A sample with its call stack. The header of 40 bytes is followed by the frames, a word each: those
+/// in the kernel, then those in user space, each from the innermost on. The first of each is where the
+/// thread was, the others are return addresses. What stands behind them means nothing.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SampleStack {
+    /// The sample itself.
+    pub sample: Sample,
+    /// How many frames there are.
+    pub depth: StackDepth,
+}
+
+/// Frames in the kernel (16 bits), in user space (16), and whether outer ones were cut off (1).
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StackDepth(pub u64);
+
+impl StackDepth {
+    /// Packs a depth. Values beyond their width are cut.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new(kernel: u64, user: u64, is_cut: bool) -> Self {
+        Self(kernel & 0xffff | (user & 0xffff) << 16 | (is_cut as u64) << 32)
+    }
+
+    /// Frames in the kernel.
+    #[must_use]
+    pub const fn kernel(self) -> usize {
+        (self.0 & 0xffff) as usize
+    }
+
+    /// Frames in user space.
+    #[must_use]
+    pub const fn user(self) -> usize {
+        (self.0 >> 16 & 0xffff) as usize
+    }
+
+    /// Whether there are outer frames that the record has not.
+    #[must_use]
+    pub const fn is_cut(self) -> bool {
+        self.0 >> 32 & 1 == 1
+    }
+}
+
+/// Frames at most in the kernel, and in user space. Source: `PERF_MAX_STACK_DEPTH`,
+/// include/uapi/linux/perf_event.h.
+pub const MAX_FRAMES: usize = 127;
+
+/// Frames that the size classes of [`SampleStack`] have room for.
+pub const STACK_CLASSES: [usize; 4] = [16, 40, 96, 2 * MAX_FRAMES];
 
 /// What a mark says about its item. Two bits of a mark's flags.
 #[repr(u8)]
@@ -271,6 +325,7 @@ pub struct ClockPair {
 const _: () = assert!(size_of::<Head>() == 8);
 const _: () = assert!(size_of::<Sample>() == 32);
 const _: () = assert!(size_of::<SampleAccess>() == size_of::<Sample>() + 24);
+const _: () = assert!(size_of::<SampleStack>() == 40);
 const _: () = assert!(size_of::<Mark>() == 32);
 const _: () = assert!(size_of::<MarkArgs>() == 40);
 const _: () = assert!(size_of::<Switch>() == 32);

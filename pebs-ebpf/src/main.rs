@@ -23,6 +23,7 @@ mod maps;
 mod mark;
 mod sample;
 mod sched;
+mod stack;
 mod task;
 
 #[cfg(not(test))]

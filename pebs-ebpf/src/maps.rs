@@ -63,6 +63,10 @@ pub static PERF_CLOCK_EVENTS: Global<u32> = Global::new(0);
 /// Bit n: samples of event n say something of their memory access.
 #[unsafe(no_mangle)]
 pub static ACCESS_EVENTS: Global<u32> = Global::new(0);
+/// Frames that a call stack has at most in the kernel, and in user space: what the kernel is set to, and
+/// [`pebs_common::record::MAX_FRAMES`] at most. 0: samples have no call stack.
+#[unsafe(no_mangle)]
+pub static STACK_FRAMES: Global<u32> = Global::new(0);
 
 /// Samples are refused while more than this many bytes of the sample ring are unread, so that
 /// marks always find room.

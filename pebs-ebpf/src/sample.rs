@@ -12,9 +12,9 @@ use crate::access;
 use crate::emit::{TASKS, count, emit_beside_samples, emit_sample};
 use crate::maps::{
     ACCESS_EVENTS, EVENT_INTERRUPTS_OFFSET, EXCLUDE_KERNEL, EXCLUDE_USER, ITEM_SOURCE,
-    PERF_CLOCK_EVENTS, SAMPLE_TIME_OFFSET,
+    PERF_CLOCK_EVENTS, SAMPLE_TIME_OFFSET, STACK_FRAMES,
 };
-use crate::{item, task};
+use crate::{item, stack, task};
 
 /// `PERF_EFLAGS_EXACT`: the ip is exact. Source: arch/x86/include/asm/perf_event.h.
 const EFLAGS_EXACT: u64 = 1 << 3;
@@ -146,6 +146,12 @@ fn sample<const EVENT: u8>(ctx: &PerfEventContext) {
         ip,
         sp,
     };
+    // Before 0 is ruled out by the verifier, which then leaves the rest out.
+    if STACK_FRAMES.load() != 0
+        && let Some(walked) = stack::walk(ctx, ip, kernel)
+    {
+        return walked.emit(|| taken(Kind::SampleStack));
+    }
     if ACCESS_EVENTS.load() & (1 << EVENT) == 0 {
         emit_sample::<Sample>(|room| {
             room.write(taken(Kind::Sample));

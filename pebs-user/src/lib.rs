@@ -34,6 +34,7 @@
 //! | where samples read item ids, if items are not marked | [`target::item`], and `correlate/runs.rs` for what visits are then |
 //! | which sample belongs to which item | [`correlate`] |
 //! | names of functions | [`symbolize`] |
+//! | call stacks (`--call-graph`) | `pebs-ebpf/src/stack.rs`, [`stream::stacks`] (addresses), [`symbolize::stacks`] (functions) |
 //! | what a record of the perf subsystem holds, and `perf.data` | [`perf`] |
 //! | how a recording of `perf record` becomes a trace | [`import`] |
 //! | whose details are kept (`--keep`), and the aggregates of all visits | [`analysis::baseline`], [`analysis::sketch`], `pipeline::keep` |
@@ -101,6 +102,8 @@
 //!   look-up. Each event has its own copy of the sample program, as inherited events carry no cookie.
 //! * One mark program serves entries, returns and addresses: what a site's marks mean and which
 //!   arguments they carry is data ([`pebs_common::config::SiteConfig`]), chosen by the attach cookie.
+//! * A sample's call stack is in its record, not in a table of the kernel's: nothing there can be full or taken for
+//!   another stack. The pipeline keeps each stack once, and looks its functions up when the first sample is written.
 //! * There is no order over all rings: it would cost more than decoding and correlating together, and
 //!   hardly any record of one thread concerns another. Each thread has a lane, sorted as it comes.
 //! * Rows are encoded as Parquet pages when they are made, and an open segment is a Parquet file whose

@@ -86,6 +86,13 @@ pub struct EventId(pub u8);
 #[serde(transparent)]
 pub struct FunctionId(pub u32);
 
+/// Key of a call stack in the `stacks` table.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct StackId(pub u32);
+
 /// Events between two samples; perf's `sample_period`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]

@@ -3,10 +3,11 @@
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::{cast, concat_batches};
-use arrow::datatypes::{DataType, Float64Type, Int64Type, UInt64Type};
+use arrow::datatypes::{DataType, Field, Float64Type, Int64Type, UInt64Type};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 /// Last bytes of a Parquet file.
@@ -80,6 +81,19 @@ impl Table {
     pub fn i64(&self, column: &str) -> Vec<Option<i64>> {
         let array = self.cast(column, &DataType::Int64);
         array.as_primitive::<Int64Type>().iter().collect()
+    }
+
+    /// A column of lists of whole numbers of any unsigned type.
+    ///
+    /// # Panics
+    /// If there is no such column, or it holds something else.
+    #[must_use]
+    pub fn u64_lists(&self, column: &str) -> Vec<Vec<u64>> {
+        let item = Field::new_list_field(DataType::UInt64, false);
+        let array = self.cast(column, &DataType::List(Arc::new(item)));
+        let lists = array.as_list::<i32>().iter().flatten();
+        let numbers = lists.map(|list| list.as_primitive::<UInt64Type>().values().to_vec());
+        numbers.collect()
     }
 
     /// A column of numbers.

@@ -1,6 +1,6 @@
 //! A trace as the tests see it: `trace.json` and the tables as rows.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -37,6 +37,8 @@ pub mod flag {
 
 /// Bit of `samples.flags`: the kernel said that the ip is exact.
 pub const SAMPLE_EXACT_IP: u64 = 1;
+/// Flag of a sample: taken in kernel mode.
+pub const SAMPLE_KERNEL: u64 = 2;
 
 /// Bit of `samples.flags`: taken in kernel mode.
 pub const SAMPLE_KERNEL: u64 = 2;
@@ -124,6 +126,19 @@ pub struct Sample {
     pub cpu: u64,
     /// Flags.
     pub flags: u64,
+    /// Call stack.
+    pub stack_id: Option<u64>,
+}
+
+/// One row of `stacks`.
+#[derive(Clone, Debug)]
+pub struct Stack {
+    /// Key.
+    pub stack_id: u64,
+    /// Functions, the innermost first.
+    pub frames: Vec<u64>,
+    /// Outer frames are missing.
+    pub truncated: bool,
 }
 
 /// One row of `losses`.
@@ -340,7 +355,7 @@ impl Trace {
         let (time, visit_id, function_id) =
             (t.i64("time_ns"), t.u64("visit_id"), t.u64("function_id"));
         let (ip, tid, cpu) = (t.u64("ip"), t.u64("tid"), t.u64("cpu"));
-        let flags = t.u64("flags");
+        let (flags, stack_id) = (t.u64("flags"), t.u64("stack_id"));
         (0..t.len())
             .map(|i| Sample {
                 time_ns: time[i].expect("time_ns"),
@@ -350,7 +365,33 @@ impl Trace {
                 tid: tid[i].expect("tid"),
                 cpu: cpu[i].expect("cpu"),
                 flags: flags[i].expect("flags"),
+                stack_id: stack_id[i],
             })
+            .collect()
+    }
+
+    /// All call stacks.
+    #[must_use]
+    pub fn stacks(&self) -> Vec<Stack> {
+        let t = self.table("stacks");
+        let (stack_id, frames) = (t.u64("stack_id"), t.u64_lists("frames"));
+        let truncated = t.bool("truncated");
+        (0..t.len())
+            .map(|i| Stack {
+                stack_id: stack_id[i].expect("stack_id"),
+                frames: frames[i].clone(),
+                truncated: truncated[i].expect("truncated"),
+            })
+            .collect()
+    }
+
+    /// Ids of the functions that are kernel code.
+    #[must_use]
+    pub fn kernel_functions(&self) -> HashSet<u64> {
+        let t = self.table("functions");
+        let ids = t.u64("function_id").into_iter().zip(t.bool("kernel"));
+        ids.filter(|(_, kernel)| *kernel == Some(true))
+            .filter_map(|(id, _)| id)
             .collect()
     }
 

@@ -18,10 +18,10 @@ use crate::truth::Truth;
 enum Recipe {
     /// One C file, with extra flags.
     C(&'static str, &'static [&'static str]),
-    /// One C++ file.
-    Cpp(&'static str),
-    /// One Rust file.
-    Rust(&'static str),
+    /// One C++ file, with extra flags.
+    Cpp(&'static str, &'static [&'static str]),
+    /// One Rust file, with extra flags.
+    Rust(&'static str, &'static [&'static str]),
     /// A C file, then `strip -s`.
     Stripped(&'static str),
     /// A program and a library beside it.
@@ -32,13 +32,26 @@ enum Recipe {
     Go(&'static str),
 }
 
+/// Every function keeps a frame pointer, those that call nothing too.
+const FRAMES: &[&str] = &["-fno-omit-frame-pointer", "-DFRAMES"];
+
+/// No function does.
+const NO_FRAMES: &[&str] = &["-fomit-frame-pointer"];
+
 const RECIPES: &[(&str, Recipe)] = &[
     ("acl", Recipe::Dpdk("acl.c")),
     ("answers", Recipe::C("answers.c", &[])),
     ("breakpoint", Recipe::C("breakpoint.c", &[])),
     ("breakpoint_no_pie", Recipe::C("breakpoint.c", &["-no-pie"])),
+    ("calls", Recipe::C("calls.c", FRAMES)),
+    ("calls_cpp", Recipe::Cpp("calls.cpp", FRAMES)),
+    ("calls_no_frames", Recipe::C("calls.c", NO_FRAMES)),
+    (
+        "calls_rust",
+        Recipe::Rust("calls.rs", &["-Cforce-frame-pointers=yes"]),
+    ),
     ("counts", Recipe::C("counts.c", &[])),
-    ("exceptions", Recipe::Cpp("exceptions.cpp")),
+    ("exceptions", Recipe::Cpp("exceptions.cpp", &[])),
     ("execs", Recipe::C("execs.c", &[])),
     ("faults", Recipe::C("faults.c", &[])),
     ("fibers", Recipe::C("fibers.c", &["-ffixed-r13"])),
@@ -55,7 +68,7 @@ const RECIPES: &[(&str, Recipe)] = &[
     ("mixed", Recipe::C("mixed.c", &[])),
     ("stages", Recipe::C("stages.c", &[])),
     ("overlap", Recipe::C("overlap.c", &[])),
-    ("panics", Recipe::Rust("panics.rs")),
+    ("panics", Recipe::Rust("panics.rs", &[])),
     ("plain", Recipe::C("plain.c", &[])),
     ("query", Recipe::C("query.c", &[])),
     ("recursion", Recipe::C("recursion.c", &[])),
@@ -247,8 +260,8 @@ impl Recipe {
     fn files(self) -> Vec<&'static str> {
         match self {
             Self::C(file, _)
-            | Self::Cpp(file)
-            | Self::Rust(file)
+            | Self::Cpp(file, _)
+            | Self::Rust(file, _)
             | Self::Stripped(file)
             | Self::Dpdk(file)
             | Self::Go(file) => vec![file],
@@ -271,10 +284,12 @@ impl Recipe {
         let out = dir.join(name);
         match self {
             Self::C(file, flags) => compile("cc", file, &out, flags),
-            Self::Cpp(file) => compile("c++", file, &out, &[]),
-            Self::Rust(file) => must(
+            Self::Cpp(file, flags) => compile("c++", file, &out, flags),
+            Self::Rust(file, flags) => must(
                 Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
-                    .args(["--edition", "2024", "-O", "-g", "-o"])
+                    .args(["--edition", "2024", "-O", "-g"])
+                    .args(flags)
+                    .arg("-o")
                     .arg(&out)
                     .arg(sources().join(file)),
             ),

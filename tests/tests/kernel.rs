@@ -37,6 +37,8 @@ mod privileges;
 mod processes;
 #[path = "kernel/sampling.rs"]
 mod sampling;
+#[path = "kernel/stacks.rs"]
+mod stacks;
 #[path = "kernel/threads.rs"]
 mod threads;
 #[path = "kernel/waits.rs"]

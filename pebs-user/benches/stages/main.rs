@@ -226,6 +226,7 @@ fn pipeline(scratch: &Scratch, keep: Keep) -> Pipeline {
         clock_events: vec![true],
         resets: vec![16_000],
         max_samples: CORRELATE.max_samples,
+        max_stack_bytes: 1 << 20,
         symbolize: Default::default(),
         keep,
         bulk: None,

@@ -34,6 +34,7 @@ impl AllRows {
                 tid,
                 samples: &self.samples[from..to],
                 near: None,
+                stacks: &[],
             };
             let functions = self.named[from..to].iter().copied();
             writer.samples(&of, functions).expect("room on disk");

@@ -165,6 +165,7 @@ fn calibration(
             page_faults: true,
             event: None,
             sample: false,
+            stack_frames: 0,
         },
     );
     Ok(Calibration {

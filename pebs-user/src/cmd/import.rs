@@ -102,6 +102,9 @@ const SEGMENT: Duration = Duration::from_secs(60);
 /// Samples held for open visits at most: 1 GiB.
 const SAMPLES_MAX: usize = 1 << 25;
 
+/// Bytes of different call stacks held at most: some 300,000 of them.
+const STACK_BYTES_MAX: usize = 64 << 20;
+
 /// Imports a recording.
 ///
 /// # Errors
@@ -284,6 +287,7 @@ impl Import<'_> {
                 })
                 .collect(),
             max_samples: SAMPLES_MAX,
+            max_stack_bytes: STACK_BYTES_MAX,
             symbolize: SymbolizeOptions {
                 recorded: Some(Recorded {
                     symbols: Arc::from(args.symbols.as_slice()),

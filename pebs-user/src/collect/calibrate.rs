@@ -107,12 +107,14 @@ pub struct Wanted<'a> {
     pub event: Option<&'a ResolvedEvent>,
     /// Whether what its samples cost is, too.
     pub sample: bool,
+    /// Frames of their call stacks at most; 0: they have none.
+    pub stack_frames: u32,
 }
 
 /// Measures what is wanted; what fails stays unknown.
 #[must_use]
 pub fn measure(pmu: &UprobePmu, wanted: Wanted<'_>) -> UnitCosts {
-    let Some(bench) = Bench::new(pmu, RING_BYTES) else {
+    let Some(bench) = Bench::new(pmu, RING_BYTES, wanted.stack_frames) else {
         return UnitCosts::default();
     };
     let wants = |class| wanted.classes.contains(&class);
@@ -154,7 +156,7 @@ struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    fn new(pmu: &'a UprobePmu, ring_bytes: u32) -> Option<Self> {
+    fn new(pmu: &'a UprobePmu, ring_bytes: u32, stack_frames: u32) -> Option<Self> {
         let settings = Settings {
             item: None,
             scope: Scope::Table,
@@ -166,6 +168,7 @@ impl<'a> Bench<'a> {
             switches: false,
             page_faults: true,
             events: 1,
+            stack_frames,
             log: false,
         };
         let programs = Programs::load(&settings).ok()?;
@@ -480,6 +483,7 @@ mod tests {
             page_faults: true,
             event: Some(&event),
             sample: true,
+            stack_frames: 0,
         };
         let start = std::time::Instant::now();
         let costs = measure(&pmu, wanted);

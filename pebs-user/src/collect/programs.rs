@@ -46,6 +46,8 @@ pub struct Settings {
     pub item: Option<(ItemSource, ItemConfig)>,
     /// Events sampled.
     pub events: usize,
+    /// Frames of a sample's call stack at most, by mode; 0: samples have none.
+    pub stack_frames: u32,
     /// Whether the programs log what they do, for `-vv`.
     pub log: bool,
 }
@@ -220,6 +222,7 @@ impl Programs {
             .override_global("PERF_CLOCK_EVENTS", &settings.perf_clock_events, true)
             .override_global("ACCESS_EVENTS", &settings.access_events, true)
             .override_global("ITEM_SOURCE", &item_source, true)
+            .override_global("STACK_FRAMES", &settings.stack_frames, true)
             .override_global("SAMPLE_LIMIT", &settings.sample_limit, true);
         for (name, offset) in &offsets {
             loader.override_global(name, offset, true);
@@ -443,6 +446,7 @@ mod tests {
             switches: true,
             page_faults: true,
             events: MAX_EVENTS,
+            stack_frames: 127,
             log: true,
         };
         let mut programs = Programs::load(&settings).unwrap_or_else(|error| panic!("{error:#?}"));

@@ -17,7 +17,7 @@ use rustc_hash::FxHashMap;
 
 use super::Input;
 use super::error::ExportError;
-use super::load::{self, Visit, arg_text, stack};
+use super::load::{self, Visit, arg_text};
 use super::timeline::{Step, Timeline};
 
 /// A marker with text fields only: numbers of items have more digits than JSON's.
@@ -196,15 +196,15 @@ impl<'a> Builder<'a> {
                 Some(function) if function.kernel => self.kernel,
                 _ => self.user,
             };
-            let (probe, name) = (
-                input.probes.label(visit.probe),
-                input.functions.label(sample.function),
-            );
-            let frames = stack(&probe, &name).map(|frame| FrameInfo {
-                frame: Frame::Label(self.profile.intern_string(frame)),
+            let path = input.stacks.path(sample.stack, Some(sample.function));
+            let names = path.into_iter().map(|function| input.name(function));
+            let names = std::iter::once(input.probes.label(visit.probe)).chain(names);
+            let frames = names.map(|frame| FrameInfo {
+                frame: Frame::Label(self.profile.intern_string(&frame)),
                 category_pair: category.into(),
                 flags: FrameFlags::empty(),
             });
+            let frames: Vec<_> = frames.collect();
             let stack = self.profile.intern_stack_frames(thread, frames.into_iter());
             let time = at(sample.time_ns);
             self.profile

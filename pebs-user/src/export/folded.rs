@@ -3,6 +3,8 @@
 //! Weight: [`Weight::words`](super::load::Weight::words). A wait is a frame `[sleeping]` on top of the
 //! function in which the thread blocked, and so the weights of a visit add up to its duration. Memory:
 //! a number for each stack.
+//!
+//! Where the trace has call stacks, a function's sum over the visits of a probe is divided among those of its samples.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -11,8 +13,9 @@ use rustc_hash::FxHashMap;
 
 use super::Input;
 use super::error::ExportError;
-use super::load::{self, stack};
+use super::load;
 use super::select::VisitSet;
+use super::stacks::Shares;
 use crate::terminal::shown;
 
 /// What marks kernel code, by which flame graph tools colour it.
@@ -100,27 +103,32 @@ pub(super) fn sums(
             *sums.entry(key).or_default() += wait.ns() as f64;
         })?;
     }
+    let shares = Shares::read(input.trace, set, input.weight.event(), |sample| {
+        (probe(sample.visit_id), Some(sample.function), None)
+    })?;
     let mut stacks: BTreeMap<String, (u16, f64)> = BTreeMap::new();
-    for ((probe, function, state), weight) in sums {
-        let kernel = function.and_then(|id| input.functions.get(id));
-        let suffix = if kernel.is_some_and(|function| function.kernel) {
-            KERNEL_SUFFIX
-        } else {
-            ""
-        };
-        let name = function.map_or_else(
-            || "[unknown]".to_owned(),
-            |id| input.functions.label(id) + suffix,
-        );
-        let label = input.probes.label(probe);
-        let mut frames: Vec<String> = stack(&label, &name).map(frame).into();
-        if let Some(state) = state {
-            frames.push(format!("[{}]", frame(&states[usize::from(state)])));
+    for (key, weight) in sums {
+        let (probe, function, state) = key;
+        for share in shares.split(&key, 0, weight) {
+            let mut frames = vec![frame(&input.probes.label(probe))];
+            let path = input.stacks.path(share.stack, function).into_iter();
+            frames.extend(path.map(|function| named(input, function)));
+            if let Some(state) = state {
+                frames.push(format!("[{}]", frame(&states[usize::from(state)])));
+            }
+            let sum = stacks.entry(frames.join(";")).or_insert((probe, 0.0));
+            sum.1 += share.weight;
         }
-        let sum = stacks.entry(frames.join(";")).or_insert((probe, 0.0));
-        sum.1 += weight;
     }
     Ok(Sums { stacks, visits })
+}
+
+/// A function as a frame.
+fn named(input: &Input<'_>, function: Option<u32>) -> String {
+    let known = function.and_then(|id| input.functions.get(id));
+    let is_kernel = known.is_some_and(|function| function.kernel);
+    let suffix = if is_kernel { KERNEL_SUFFIX } else { "" };
+    frame(&(input.name(function) + suffix))
 }
 
 /// A name in which nothing is taken for the end of a frame or of a line, or for a weight.

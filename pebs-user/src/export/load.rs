@@ -120,6 +120,8 @@ pub struct Sample {
     pub cpu: Option<u16>,
     /// [`crate::store::schema::sample_flag`].
     pub flags: u32,
+    /// Its call stack.
+    pub stack: Option<u32>,
 }
 
 /// An interval off the CPU within a visit.
@@ -334,6 +336,7 @@ pub fn samples(
         "cpu",
         "event",
         "flags",
+        "stack_id",
     ];
     for batch in trace.scan(Table::Samples, &columns)? {
         let batch = batch?;
@@ -345,6 +348,7 @@ pub fn samples(
         let cpus = column_u16(&batch, 5)?;
         let events = column_u8(&batch, 6)?.values();
         let flags = column_u32(&batch, 7)?.values();
+        let stacks = column_u32(&batch, 8)?;
         let of_set = |row: &usize| {
             visits.is_valid(*row) && events[*row] == event && set.contains(visits.value(*row))
         };
@@ -357,6 +361,7 @@ pub fn samples(
                 tid: tids[row],
                 cpu: cpus.is_valid(row).then(|| cpus.value(row)),
                 flags: flags[row],
+                stack: stacks.is_valid(row).then(|| stacks.value(row)),
             });
         }
     }
@@ -633,15 +638,6 @@ fn short(spec: &str) -> String {
 #[must_use]
 pub fn base_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
-}
-
-/// Frames of a sample or a function in a visit, outermost first.
-///
-/// The trace has no call stacks: all that is known is that the function ran within the visit. This is
-/// the one place that says so to all formats.
-#[must_use]
-pub fn stack<'a>(probe: &'a str, function: &'a str) -> [&'a str; 2] {
-    [probe, function]
 }
 
 #[cfg(test)]

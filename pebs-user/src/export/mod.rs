@@ -18,6 +18,7 @@ mod folded;
 mod perfetto;
 mod pprof;
 mod speedscope;
+mod stacks;
 mod timeline;
 
 #[cfg(test)]
@@ -32,6 +33,7 @@ use clap::ValueEnum;
 use self::error::ExportError;
 use self::load::{Functions, Probes, Weight};
 use self::select::{Account, Bound, Chosen, Request, Selection, choose};
+use self::stacks::Stacks;
 use crate::analysis::report::LossVisits;
 use crate::store::reader::Trace;
 
@@ -99,9 +101,23 @@ struct Input<'a> {
     weight: Weight<'a>,
     functions: &'a Functions,
     probes: &'a Probes,
+    stacks: &'a Stacks,
     /// What the output shows, in one line.
     note: String,
 }
+
+impl Input<'_> {
+    /// Name of a function.
+    fn name(&self, function: Option<u32>) -> String {
+        function.map_or_else(|| UNKNOWN.to_owned(), |id| self.functions.label(id))
+    }
+}
+
+/// A function of which nothing is known.
+const UNKNOWN: &str = "[unknown]";
+
+/// Samples that the formats hold whose estimates are divided among call stacks.
+const DIVIDED: u64 = 20_000_000;
 
 /// Writes a trace in a format, and says in one line what the output shows.
 ///
@@ -119,7 +135,13 @@ pub fn export(
         losses,
         lossy: losses == LossVisits::Include || !format.is_sum(),
         open: !format.is_sum(),
-        bound: format.bound(),
+        bound: format.bound().map(|bound| Bound {
+            samples: match trace.info.call_graph {
+                Some(_) => bound.samples.min(DIVIDED),
+                None => bound.samples,
+            },
+            ..bound
+        }),
     };
     let chosen = choose(trace, &request)?;
     let weight = Weight::of(&trace.info);
@@ -130,6 +152,7 @@ pub fn export(
         weight,
         functions: &Functions::read(trace)?,
         probes: &Probes::of(&trace.info),
+        stacks: &Stacks::read(trace)?,
         note: note(&chosen.account, selection, weigh(format, selection, weight)),
     };
     let against_kept = format == Format::Flamegraph && matches!(selection, Selection::Slow(_));

@@ -21,7 +21,7 @@ use self::proto::{
 };
 use super::Input;
 use super::error::ExportError;
-use super::load::{self, Sample, Visit, stack};
+use super::load::{self, Sample, Visit};
 use super::timeline::{Step, Steps, Timeline};
 use crate::analysis::stages::first_stage;
 use crate::store::schema::{ArgValue, sample_flag};
@@ -111,7 +111,7 @@ impl Flows {
 #[derive(Default)]
 struct Interned {
     /// Stacks by probe and function.
-    stacks: FxHashMap<(u16, u32), u64>,
+    stacks: FxHashMap<(u16, u32, Option<u32>), u64>,
     /// Frames by name and module.
     frames: FxHashMap<(String, String), u64>,
     modules: FxHashMap<String, u64>,
@@ -282,7 +282,7 @@ impl Writer<'_> {
 
     fn sample(&mut self, sample: &Sample, visit: &Visit) -> Result<(), ExportError> {
         let mut data = InternedData::default();
-        let stack = self.stack(visit.probe, sample.function, &mut data);
+        let stack = self.stack(visit.probe, sample, &mut data);
         let kernel = sample.flags & sample_flag::KERNEL != 0;
         let mode = if kernel {
             proto::MODE_KERNEL
@@ -304,25 +304,22 @@ impl Writer<'_> {
     }
 
     /// Number of a stack; what of it is new goes to `data`.
-    fn stack(&mut self, probe: u16, function: u32, data: &mut InternedData) -> u64 {
-        if let Some(iid) = self.interned.stacks.get(&(probe, function)) {
+    fn stack(&mut self, probe: u16, sample: &Sample, data: &mut InternedData) -> u64 {
+        let key = (probe, sample.function, sample.stack);
+        if let Some(iid) = self.interned.stacks.get(&key) {
             return *iid;
         }
-        let (label, name) = (
-            self.input.probes.label(probe),
-            self.input.functions.label(function),
-        );
-        let module = self.input.functions.get(function);
-        let module = module.and_then(|function| function.module.as_deref());
-        let frames = stack(&label, &name);
-        let leaf = frames.len() - 1;
-        let frames = frames.into_iter().enumerate().map(|(depth, frame)| {
-            let module = module.filter(|_| depth == leaf).unwrap_or("[item]");
-            self.interned.frame(frame, module, data)
-        });
-        let frame_ids = frames.collect();
+        let input = self.input;
+        let label = input.probes.label(probe);
+        let mut frame_ids = vec![self.interned.frame(&label, "[item]", data)];
+        for function in input.stacks.path(sample.stack, Some(sample.function)) {
+            let known = function.and_then(|id| input.functions.get(id));
+            let module = known.and_then(|function| function.module.as_deref());
+            let module = module.unwrap_or("[item]");
+            frame_ids.push(self.interned.frame(&input.name(function), module, data));
+        }
         let iid = self.interned.stacks.len() as u64 + 1;
-        self.interned.stacks.insert((probe, function), iid);
+        self.interned.stacks.insert(key, iid);
         data.callstacks.push(Callstack {
             iid: Some(iid),
             frame_ids,

@@ -15,7 +15,8 @@ use rustc_hash::FxHashMap;
 
 use super::Input;
 use super::error::ExportError;
-use super::load::{self, Visit, stack};
+use super::load::{self, Visit};
+use super::stacks::Shares;
 use crate::store::schema::ArgValue;
 
 /// Numbers of `Profile`'s fields.
@@ -154,12 +155,22 @@ impl Writer<'_> {
         load::visits(input.trace, &input.chosen.visits, |visit| {
             visits.insert(visit.visit_id, visit);
         })?;
+        let set = &input.chosen.visits;
+        let shares = Shares::read(input.trace, set, input.weight.event(), |sample| {
+            (sample.visit_id, sample.function)
+        })?;
         let mut result = Ok(());
-        load::functions(input.trace, &input.chosen.visits, |row| {
-            if let (Some(weight), Ok(())) = (input.weight.get(&row), &result) {
-                let visit = &visits[&row.visit_id];
-                let value = vec![i64::from(row.samples), weight.round() as i64, 0];
-                result = self.sample(input, visit, (Some(row.function), None), value);
+        load::functions(input.trace, set, |row| {
+            let Some(weight) = input.weight.get(&row) else {
+                return;
+            };
+            let visit = &visits[&row.visit_id];
+            for share in shares.split(&(row.visit_id, row.function), row.samples, weight) {
+                let value = vec![i64::from(share.samples), share.weight.round() as i64, 0];
+                let path = input.stacks.path(share.stack, Some(row.function));
+                if result.is_ok() {
+                    result = self.sample(input, visit, (&path, None), value);
+                }
             }
         })?;
         result?;
@@ -169,7 +180,7 @@ impl Writer<'_> {
                 let visit = &visits[&wait.visit_id];
                 let state = format!("[{}]", wait.state);
                 let value = vec![0, 0, wait.ns()];
-                result = self.sample(input, visit, (wait.function, Some(&state)), value);
+                result = self.sample(input, visit, (&[wait.function], Some(&state)), value);
             }
         })?;
         result
@@ -179,17 +190,13 @@ impl Writer<'_> {
         &mut self,
         input: &Input<'_>,
         visit: &Visit,
-        (function, state): (Option<u32>, Option<&str>),
+        (path, state): (&[Option<u32>], Option<&str>),
         value: Vec<i64>,
     ) -> Result<(), ExportError> {
         let probe = input.probes.label(visit.probe);
-        let name = function.map_or_else(|| "[unknown]".to_owned(), |id| input.functions.label(id));
-        let frames = stack(&probe, &name);
-        let leaf = frames.len() - 1;
-        let mut location_id = Vec::with_capacity(frames.len() + 1);
-        for (depth, frame) in frames.into_iter().enumerate() {
-            let function = function.filter(|_| depth == leaf);
-            location_id.push(self.location(input, frame, function)?);
+        let mut location_id = vec![self.location(input, &probe, None)?];
+        for function in path {
+            location_id.push(self.location(input, &input.name(*function), *function)?);
         }
         if let Some(state) = state {
             location_id.push(self.location(input, state, None)?);

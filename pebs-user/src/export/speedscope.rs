@@ -12,7 +12,8 @@ use serde::Serialize;
 
 use super::Input;
 use super::error::ExportError;
-use super::load::{self, stack};
+use super::load;
+use super::stacks::Shares;
 
 const SCHEMA: &str = "https://www.speedscope.app/file-format-schema.json";
 
@@ -56,6 +57,7 @@ struct Profile {
 struct Part {
     begin_ns: i64,
     function: Option<u32>,
+    stack: Option<u32>,
     /// Of a wait.
     state: Option<String>,
     weight: f64,
@@ -108,14 +110,20 @@ pub(super) fn write(input: &Input<'_>, out: &mut dyn Write) -> Result<(), Export
 fn parts(input: &Input<'_>) -> Result<FxHashMap<u64, Vec<Part>>, ExportError> {
     let mut parts: FxHashMap<u64, Vec<Part>> = FxHashMap::default();
     let set = &input.chosen.visits;
+    let shares = Shares::read(input.trace, set, input.weight.event(), |sample| {
+        (sample.visit_id, sample.function)
+    })?;
     load::functions(input.trace, set, |row| {
         if let Some(weight) = input.weight.get(&row) {
-            parts.entry(row.visit_id).or_default().push(Part {
+            let of_visit = parts.entry(row.visit_id).or_default();
+            let shares = shares.split(&(row.visit_id, row.function), row.samples, weight);
+            of_visit.extend(shares.into_iter().map(|share| Part {
                 begin_ns: row.first_ns,
                 function: Some(row.function),
+                stack: share.stack,
                 state: None,
-                weight,
-            });
+                weight: share.weight,
+            }));
         }
     })?;
     if input.weight.is_time() {
@@ -123,6 +131,7 @@ fn parts(input: &Input<'_>) -> Result<FxHashMap<u64, Vec<Part>>, ExportError> {
             parts.entry(wait.visit_id).or_default().push(Part {
                 begin_ns: wait.begin_ns,
                 function: wait.function,
+                stack: None,
                 weight: wait.ns() as f64,
                 state: Some(wait.state),
             });
@@ -140,27 +149,22 @@ struct Frames {
 
 impl Frames {
     fn stack(&mut self, input: &Input<'_>, probe: &str, part: &Part) -> Vec<usize> {
-        let place = part.function.and_then(|id| input.functions.get(id));
-        let name = part
-            .function
-            .map_or_else(|| "[unknown]".to_owned(), |id| input.functions.label(id));
-        let frames = stack(probe, &name);
-        let leaf = frames.len() - 1;
-        let mut numbers = Vec::with_capacity(frames.len() + 1);
-        for (depth, name) in frames.into_iter().enumerate() {
-            let place = place.filter(|_| depth == leaf);
+        let plain = |name| Frame {
+            name,
+            file: None,
+            line: None,
+        };
+        let mut numbers = vec![self.number(plain(probe.to_owned()))];
+        for function in input.stacks.path(part.stack, part.function) {
+            let place = function.and_then(|id| input.functions.get(id));
             numbers.push(self.number(Frame {
-                name: name.to_owned(),
+                name: input.name(function),
                 file: place.and_then(|place| place.file.clone()),
                 line: place.and_then(|place| place.line),
             }));
         }
         if let Some(state) = &part.state {
-            numbers.push(self.number(Frame {
-                name: format!("[{state}]"),
-                file: None,
-                line: None,
-            }));
+            numbers.push(self.number(plain(format!("[{state}]"))));
         }
         numbers
     }

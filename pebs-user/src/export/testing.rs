@@ -110,6 +110,7 @@ pub(crate) fn put(writer: &mut TraceWriter, made: Made<'_>) {
                     cpu: Cpu(1),
                     event: EventId(0),
                     flags: kernel,
+                    stack_id: None,
                 };
                 writer.sample(&sample).unwrap();
             }
@@ -207,6 +208,7 @@ pub(crate) fn put_strange(
         cpu: Cpu(probe),
         event,
         flags,
+        stack_id: None,
     };
     writer.sample(&sample).unwrap();
     let wait = WaitRow {

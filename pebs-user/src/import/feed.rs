@@ -11,10 +11,15 @@ use crate::perf::sample::{Malformed, Sample};
 use crate::pipeline::{Pipeline, Told};
 use crate::stream::access::Access;
 use crate::stream::decode::{ArgBytes, Body, Inbox as _, RawSample, Record, STATE_UNKNOWN};
+use crate::stream::stacks::StackKey;
 use crate::symbolize::mapping::Backing;
 use crate::units::{Cpu, Ip, KtimeNs, Pid, ProbeId, Tid, TraceNs};
-use pebs_common::record::Role;
+use pebs_common::record::{MAX_FRAMES, Role};
 use perf_event_open_sys::bindings::{PERF_RECORD_MISC_EXACT_IP, PERF_RECORD_SAMPLE};
+
+/// Words of a call chain from here on say in which mode the next ones are. Source: `PERF_CONTEXT_MAX`,
+/// include/uapi/linux/perf_event.h.
+const CONTEXTS: u64 = -4095_i64 as u64;
 
 /// The only probe there is.
 const PROBE: ProbeId = ProbeId(0);
@@ -196,6 +201,7 @@ impl Feed<'_> {
             // Addresses of another machine, that is.
             Use::Samples(_) if is_guest(raw) => self.told.filtered += 1,
             Use::Samples(number) => {
+                let stack = self.stack(at, sample);
                 let taken = RawSample {
                     time: self.trace_time(at.time),
                     ip: Ip(sample.ip.unwrap_or(0)),
@@ -205,6 +211,7 @@ impl Feed<'_> {
                     event: *number,
                     exact: raw.has(PERF_RECORD_MISC_EXACT_IP),
                     kernel: raw.mode() == Mode::Kernel,
+                    stack,
                 };
                 self.pipeline
                     .inbox()
@@ -221,6 +228,22 @@ impl Feed<'_> {
             }
             Use::Switches => self.sched_switch(at, sample),
         }
+    }
+
+    /// The number of a sample's call stack, which begins where the sample was taken.
+    fn stack(&mut self, at: At, sample: &Sample<'_>) -> StackKey {
+        let (Some(chain), Some(ip)) = (sample.callchain, sample.ip) else {
+            return StackKey::NONE;
+        };
+        let frames = || chain.iter().filter(|word| *word < CONTEXTS);
+        let callers = || frames().skip(1);
+        let all = || std::iter::once(ip).chain(callers());
+        let kernel = all().take_while(|frame| Ip(*frame).is_kernel()).count();
+        // With a copy of the user stack the kernel does not walk it.
+        let is_cut = sample.stack_user.is_some()
+            || kernel >= MAX_FRAMES
+            || frames().count() >= kernel + MAX_FRAMES;
+        self.pipeline.stack(Pid(at.pid), (kernel, is_cut), all())
     }
 
     fn mark(&mut self, at: At, begin: bool, id: Option<u64>) {

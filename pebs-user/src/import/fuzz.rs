@@ -70,6 +70,7 @@ pub fn import(data: &[u8], dir: &Path) {
         clock_events: vec![false; info.events.len()],
         resets: vec![1; info.events.len()],
         max_samples: 1 << 16,
+        max_stack_bytes: 1 << 16,
         symbolize: SymbolizeOptions {
             recorded: Some(Recorded::default()),
             ..SymbolizeOptions::default()

@@ -57,10 +57,17 @@ pub fn run_info(
         transport_reason: by_what(data),
         probes: roles.rule.map(probe).into_iter().collect(),
         switches: roles.switches,
+        call_graph: has_stacks(data, roles).then(|| "recorded".to_owned()),
         notes: notes(data, survey, roles),
         import: Some(import_info(data, survey, roles, wall.is_some())),
         ..RunInfo::default()
     }
+}
+
+/// Whether samples of an event that is taken for samples have their callers.
+fn has_stacks(data: &PerfData, roles: &Roles) -> bool {
+    let mut sampled = roles.sampled();
+    sampled.any(|n| data.events[n].attr.layout.has(sys::PERF_SAMPLE_CALLCHAIN))
 }
 
 /// The clock of the recording's times, if all events agree.

@@ -192,6 +192,7 @@ impl Accounts {
             samples_unmatched: rows.strays,
             samples_unresolved: rows.unresolved,
             samples_filtered: sum(Counter::SampleFiltered) + sum(Counter::SampleExcluded),
+            stacks_refused: rows.chains.refused(),
             argument_faults: sum(Counter::ArgumentFault),
             item_faults: sum(Counter::ItemFault),
             throttled: Some(rows.throttled),

@@ -10,6 +10,7 @@ use crate::stream::access::Access;
 use crate::stream::bulk::{Reading, RingKind, RingState, Said, Unreadable};
 use crate::stream::decode::{Body, Inbox, Payloads, RawSample, Record};
 use crate::stream::ledger::Reason;
+use crate::stream::stacks::{Chains, StackKey};
 use crate::units::{Cpu, Pid, Tid, TraceNs};
 
 /// How samples come in bulk.
@@ -41,15 +42,17 @@ impl Bulk {
     }
 
     /// Where the programs' records go on their way to `inbox`: processes with a mark are wanted from
-    /// then on.
+    /// then on. Call stacks go to `chains`.
     pub(super) fn watch<'a, I: Inbox>(
         &'a mut self,
         inbox: &'a mut I,
         accesses: &'a mut Accesses,
+        chains: &'a mut Chains,
     ) -> Watch<'a, I> {
         Watch {
             inbox,
             accesses,
+            chains,
             marked: self.marked.as_mut(),
         }
     }
@@ -59,6 +62,7 @@ impl Bulk {
 pub(super) struct Watch<'a, I> {
     inbox: &'a mut I,
     accesses: &'a mut Accesses,
+    chains: &'a mut Chains,
     marked: Option<&'a mut FxHashSet<Pid>>,
 }
 
@@ -87,6 +91,15 @@ impl<I: Inbox> Inbox for Watch<'_, I> {
 
     fn payloads(&mut self) -> &mut Payloads {
         self.inbox.payloads()
+    }
+
+    fn stack(
+        &mut self,
+        pid: Pid,
+        shape: (usize, bool),
+        frames: impl Iterator<Item = u64>,
+    ) -> StackKey {
+        self.chains.key(pid, shape, frames)
     }
 }
 
@@ -124,6 +137,7 @@ impl Pipeline {
             let mut inbox = Watch {
                 inbox: &mut *order,
                 accesses: &mut rows.accesses,
+                chains: &mut rows.chains,
                 marked: None,
             };
             rings[index].decode(&stream.bytes, &reading, &mut inbox, said);

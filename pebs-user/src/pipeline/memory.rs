@@ -132,6 +132,7 @@ fn name<T: Eq + Hash + Copy + Display>(known: &mut FxHashMap<T, String>, value: 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stream::stacks::StackKey;
     use crate::units::Cpu;
 
     fn sample(time: i64) -> RawSample {
@@ -143,6 +144,7 @@ mod tests {
             event: EventId(0),
             exact: true,
             kernel: false,
+            stack: StackKey::NONE,
         }
     }
 

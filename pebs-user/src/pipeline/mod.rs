@@ -2,7 +2,7 @@
 //! estimate, write. The same path serves live recording and replay.
 //!
 //! Memory is bounded: what waits for the frontier by the rings' size, what belongs to open visits
-//! by [`PipelineOptions::max_samples`], everything else by the number of threads and functions.
+//! by [`PipelineOptions::max_samples`], call stacks by [`PipelineOptions::max_stack_bytes`], everything else by the number of threads and functions.
 
 mod account;
 mod bulk;
@@ -56,6 +56,8 @@ pub struct PipelineOptions {
     pub resets: Vec<u64>,
     /// Samples held for open visits at most.
     pub max_samples: usize,
+    /// Bytes of different call stacks held at most.
+    pub max_stack_bytes: usize,
     /// How to symbolize.
     pub symbolize: SymbolizeOptions,
     /// Whose details are kept.
@@ -232,7 +234,10 @@ impl Pipeline {
 
     fn take_in(&mut self, cycle: &mut Cycle) {
         for (cpu, bytes) in &cycle.streams {
-            let mut inbox = self.bulk.watch(&mut self.order, &mut self.rows.accesses);
+            let Rows {
+                accesses, chains, ..
+            } = &mut self.rows;
+            let mut inbox = self.bulk.watch(&mut self.order, accesses, chains);
             let decoded = decode(*cpu, bytes, &mut self.clock, &mut inbox);
             self.accounts.decoded(*cpu, &decoded);
         }

@@ -18,8 +18,10 @@ use crate::store::schema::{
 };
 use crate::store::writer::{TraceWriter, WriteError};
 use crate::stream::ledger::Reason;
+use crate::stream::stacks::{Chains, StackKey};
 use crate::symbolize::Symbolizer;
-use crate::units::{Cpu, Pid, Tid, TraceNs};
+use crate::symbolize::stacks::Stacks;
+use crate::units::{Cpu, Pid, StackId, Tid, TraceNs};
 
 /// What became of records, for the books.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +37,11 @@ pub(super) enum Used {
 /// Makes rows and writes them.
 pub(super) struct Rows {
     pub symbolizer: Symbolizer,
+    /// Call stacks as they came.
+    pub chains: Chains,
+    stacks: Stacks,
+    /// Call stacks of the samples that were named last; empty if none has one.
+    stack_ids: Vec<Option<StackId>>,
     pub writer: TraceWriter,
     pub keeper: Keeper,
     pub accesses: Accesses,
@@ -70,6 +77,9 @@ impl Rows {
     pub fn new(symbolizer: Symbolizer, options: &PipelineOptions, writer: TraceWriter) -> Self {
         Self {
             symbolizer,
+            chains: Chains::new(options.max_stack_bytes),
+            stacks: Stacks::default(),
+            stack_ids: Vec::new(),
             writer,
             keeper: Keeper::new(options.keep, options.interval),
             accesses: Accesses::new(options.max_samples),
@@ -146,8 +156,19 @@ impl Rows {
         self.check(result);
     }
 
-    /// Writes the functions that are new.
+    /// Writes the functions and call stacks that are new.
     pub fn flush_functions(&mut self) {
+        let Self {
+            stacks,
+            writer,
+            error,
+            ..
+        } = self;
+        stacks.take_new(|row| {
+            if let Err(failed) = writer.stack(row) {
+                error.get_or_insert(failed);
+            }
+        });
         let mut functions = std::mem::take(&mut self.functions);
         self.symbolizer.take_new_functions(&mut functions);
         for row in functions.drain(..) {
@@ -232,10 +253,31 @@ impl Rows {
         }));
     }
 
+    /// Numbers the call stacks of samples; `stack_ids` has them afterwards.
+    fn number_stacks(&mut self, samples: &[RawSample]) {
+        let Self {
+            stacks,
+            stack_ids,
+            chains,
+            symbolizer,
+            ..
+        } = self;
+        stack_ids.clear();
+        if samples.iter().any(|sample| sample.stack != StackKey::NONE) {
+            let ids = samples.iter();
+            stack_ids.extend(ids.map(|s| stacks.stack(s.stack, chains, symbolizer)));
+        }
+    }
+
     /// Writes the samples that were named last.
     fn samples(&mut self, of: &SamplesOf<'_>) {
+        self.number_stacks(of.samples);
         let functions = self.timed.iter().map(|sample| sample.function);
-        let result = self.writer.samples(of, functions);
+        let with_stacks = SamplesOf {
+            stacks: &self.stack_ids,
+            ..*of
+        };
+        let result = self.writer.samples(&with_stacks, functions);
         self.check(result);
         if !self.accesses.is_empty() {
             self.memory(of);
@@ -387,6 +429,7 @@ impl Sink for Rows {
                 tid: visit.tid,
                 samples: &visit.samples,
                 near: (self.clock_error_ns > 0).then_some((near.0, near.1, self.clock_error_ns)),
+                stacks: &[],
             });
             self.visit_functions(visit);
         } else {
@@ -433,6 +476,7 @@ impl Sink for Rows {
             tid,
             samples,
             near: None,
+            stacks: &[],
         });
     }
 

@@ -12,7 +12,8 @@ use crate::stream::access::Access;
 use crate::stream::bulk::Gap;
 use crate::stream::decode::{Decoded, Inbox, RawSample};
 use crate::stream::ledger::Reason;
-use crate::units::{Cpu, KtimeNs, Tid};
+use crate::stream::stacks::StackKey;
+use crate::units::{Cpu, KtimeNs, Pid, Tid};
 
 /// What a recording tells between two frontiers, the records aside that were put into the inbox.
 #[derive(Debug, Default)]
@@ -55,6 +56,16 @@ impl Pipeline {
     /// Takes what a sample that went to the inbox says of its memory access.
     pub fn access(&mut self, tid: Tid, sample: &RawSample, access: Access) {
         self.rows.accesses.hold(tid, sample, access);
+    }
+
+    /// The number of a sample's call stack, as [`Inbox::stack`].
+    pub fn stack(
+        &mut self,
+        pid: Pid,
+        shape: (usize, bool),
+        frames: impl Iterator<Item = u64>,
+    ) -> StackKey {
+        self.rows.chains.key(pid, shape, frames)
     }
 
     /// Takes in what the inbox got, and what the recording says beside it. `told` is empty afterwards.

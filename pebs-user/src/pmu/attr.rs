@@ -229,6 +229,15 @@ impl ResolvedEvent {
         Ok(())
     }
 
+    /// Has a program be able to follow the call stack of a sample: of a precise event the kernel asks for it
+    /// beforehand.
+    /// Source: kernel/events/core.c (`__perf_event_set_bpf_handler`: `EPROTO`).
+    pub fn with_call_stacks(&mut self) {
+        if self.attr.precise_ip() > 0 {
+            self.attr.sample_type |= u64::from(sys::PERF_SAMPLE_CALLCHAIN);
+        }
+    }
+
     /// Whether the kernel filters modes for this event.
     fn filters_modes(&self) -> bool {
         let ibs = matches!(

@@ -15,6 +15,8 @@ pub struct Limits {
     pub max_sample_rate: Option<u64>,
     /// See [`cpu_time_max_percent`].
     pub cpu_time_max_percent: Option<u64>,
+    /// See [`max_stack`].
+    pub max_stack: Option<u64>,
     /// See [`paranoid`].
     pub paranoid: Option<i64>,
     /// See [`mlock_kb`].
@@ -41,6 +43,7 @@ impl Limits {
         Self {
             max_sample_rate: max_sample_rate(root),
             cpu_time_max_percent: cpu_time_max_percent(root),
+            max_stack: max_stack(root),
             paranoid: paranoid(root),
             mlock_kb: mlock_kb(root),
             nmi_watchdog: nmi_watchdog(root),
@@ -121,6 +124,12 @@ impl Capabilities {
     pub const fn may_bpf(self) -> bool {
         self.sys_admin || (self.bpf && self.perfmon)
     }
+}
+
+/// `kernel.perf_event_max_stack`: frames of a call stack at most, in the kernel and in user space each.
+#[must_use]
+pub fn max_stack(root: &Path) -> Option<u64> {
+    sysctl(root, "perf_event_max_stack")
 }
 
 /// `kernel.perf_event_max_sample_rate`: samples per second and CPU above which the kernel

@@ -426,9 +426,13 @@ impl<T: WholeType<Native: Into<i128>>> Lists<T> {
         self.entries += list.len().max(1) as u64;
         let mut full = false;
         for value in list {
-            // Two's complement: as Parquet stores numbers of 64 bits, signed or not.
+            // Two's complement: as Parquet stores numbers, signed or not.
             let value: i128 = (*value).into();
-            full |= self.plain.push_u64(value as u64);
+            full |= if size_of::<T::Native>() == 8 {
+                self.plain.push_u64(value as u64)
+            } else {
+                self.plain.push_u32(value as u32)
+            };
         }
         // A page holds whole lists.
         if full {

@@ -89,10 +89,13 @@ impl Trace {
 
     fn list(&mut self, table: Table) -> Result<(), ReadError> {
         let folder = self.dir.join(table.name());
-        if table.is_new() && !folder.exists() {
+        let listed = SegmentFiles::list(&folder);
+        if table.is_recent()
+            && matches!(&listed, Err(error) if error.kind() == io::ErrorKind::NotFound)
+        {
             return Ok(());
         }
-        let files = SegmentFiles::list(&folder).map_err(|error| match error.kind() {
+        let files = listed.map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => ReadError::damaged(&folder, error),
             _ => ReadError::io(&folder, error),
         })?;

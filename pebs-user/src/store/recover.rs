@@ -124,7 +124,7 @@ pub fn recover(dir: &Path) -> Result<Recovered, RecoverError> {
 
 /// The tables of a trace, which may be of an earlier version.
 fn tables_of(dir: &Path) -> impl Iterator<Item = Table> {
-    let there = |table: &Table| !table.is_new() || dir.join(table.name()).exists();
+    let there = |table: &Table| !table.is_recent() || dir.join(table.name()).exists();
     Table::ALL.into_iter().filter(there)
 }
 

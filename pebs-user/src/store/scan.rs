@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::vec;
 
 use arrow::array::{
-    Array, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray, UInt8Array,
-    UInt16Array, UInt32Array, UInt64Array,
+    Array, ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, RecordBatchOptions,
+    StringArray, UInt8Array, UInt16Array, UInt32Array, UInt64Array, new_null_array,
 };
-use arrow::datatypes::{DataType, Field};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::error::ArrowError;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 
@@ -31,8 +32,10 @@ pub struct Scan {
 struct SegmentScan {
     path: PathBuf,
     reader: ParquetRecordBatchReader,
-    /// For each column asked for, its place in the reader's batches.
-    order: Vec<usize>,
+    /// For each column asked for, its place in the reader's batches; none if the file is older than the column.
+    order: Vec<Option<usize>>,
+    /// The columns asked for.
+    schema: SchemaRef,
 }
 
 impl SegmentScan {
@@ -43,8 +46,9 @@ impl SegmentScan {
             let found = builder.schema().fields().find(field.name());
             match found {
                 Some((place, found)) if found.data_type() == field.data_type() => {
-                    places.push(place);
+                    places.push(Some(place));
                 }
+                None if field.is_nullable() => places.push(None),
                 _ => {
                     let what =
                         format!("no column '{}' of type {}", field.name(), field.data_type());
@@ -53,13 +57,14 @@ impl SegmentScan {
             }
         }
         // The reader returns columns in the file's order, each once.
-        let mut sorted = places.clone();
+        let mut sorted: Vec<usize> = places.iter().copied().flatten().collect();
         sorted.sort_unstable();
         sorted.dedup();
         let order = places
             .iter()
-            .map(|p| sorted.partition_point(|s| s < p))
+            .map(|place| place.map(|p| sorted.partition_point(|s| *s < p)))
             .collect();
+        let schema = Arc::new(Schema::new(fields.to_vec()));
         let file = File::open(&path).map_err(|error| ReadError::io(&path, error))?;
         check_pages(&file, builder.metadata(), &sorted)
             .map_err(|error| ReadError::damaged(&path, error))?;
@@ -70,6 +75,7 @@ impl SegmentScan {
             path,
             reader,
             order,
+            schema,
         })
     }
 
@@ -78,13 +84,30 @@ impl SegmentScan {
             path,
             reader,
             order,
+            schema,
         } = self;
         guarded(path, || match reader.next() {
-            Some(batch) => batch?.project(order).map(Some),
+            Some(batch) => arranged(&batch?, order, schema).map(Some),
             None => Ok(None),
         })
         .transpose()
     }
+}
+
+/// The columns asked for, in their order; what the file lacks is null.
+fn arranged(
+    batch: &RecordBatch,
+    order: &[Option<usize>],
+    schema: &SchemaRef,
+) -> Result<RecordBatch, ArrowError> {
+    let rows = batch.num_rows();
+    let columns = order.iter().zip(schema.fields());
+    let columns = columns.map(|(place, field)| match place {
+        Some(place) => ArrayRef::clone(batch.column(*place)),
+        None => new_null_array(field.data_type(), rows),
+    });
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    RecordBatch::try_new_with_options(Arc::clone(schema), columns.collect(), &options)
 }
 
 impl Iterator for Scan {

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 
 use crate::stream::decode::RawSample;
-use crate::units::{Cpu, EventId, FunctionId, Pid, ProbeId, Tid, TraceNs};
+use crate::units::{Cpu, EventId, FunctionId, Pid, ProbeId, StackId, Tid, TraceNs};
 
 /// Version of the trace format. A reader refuses a larger one.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -34,11 +34,13 @@ pub enum Table {
     Losses,
     /// One row a sample that says something of its memory access, or of the op that was sampled.
     Memory,
+    /// One row a call stack.
+    Stacks,
 }
 
 impl Table {
     /// Every table.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Visits,
         Self::VisitFunctions,
         Self::Samples,
@@ -47,6 +49,7 @@ impl Table {
         Self::Functions,
         Self::Losses,
         Self::Memory,
+        Self::Stacks,
     ];
 
     /// Folder of the table's segments.
@@ -61,13 +64,14 @@ impl Table {
             Self::Functions => "functions",
             Self::Losses => "losses",
             Self::Memory => "memory",
+            Self::Stacks => "stacks",
         }
     }
 
-    /// Whether traces of earlier versions lack it.
+    /// Whether traces of earlier versions lack it: it is empty there.
     #[must_use]
-    pub const fn is_new(self) -> bool {
-        matches!(self, Self::Memory)
+    pub const fn is_recent(self) -> bool {
+        matches!(self, Self::Memory | Self::Stacks)
     }
 }
 
@@ -261,6 +265,8 @@ pub struct SampleRow {
     pub event: EventId,
     /// [`sample_flag`].
     pub flags: u32,
+    /// Its call stack; null: not recorded, or there was no room for it.
+    pub stack_id: Option<StackId>,
 }
 
 /// One row of `memory`: what a sample says of its memory access, or of the op that AMD's IBS followed.
@@ -330,6 +336,8 @@ pub struct SamplesOf<'a> {
     /// Begin and end of the visit, and the distance from them below which a sample is flagged
     /// [`sample_flag::NEAR_BOUNDARY`], ns; null: no sample is.
     pub near: Option<(TraceNs, Option<TraceNs>, i64)>,
+    /// Call stacks, one a sample; empty: none has one.
+    pub stacks: &'a [Option<StackId>],
 }
 
 impl SamplesOf<'_> {
@@ -461,6 +469,17 @@ pub struct FunctionRow {
     pub line: Option<u32>,
     /// Kernel code.
     pub kernel: bool,
+}
+
+/// One row of `stacks`: functions that called one another.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StackRow {
+    /// Key.
+    pub stack_id: StackId,
+    /// Keys of the functions, the innermost first; those in the kernel come before those in user space.
+    pub frames: Vec<u32>,
+    /// There are outer frames that were not recorded.
+    pub truncated: bool,
 }
 
 /// One row of `losses`.

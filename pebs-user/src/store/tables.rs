@@ -17,7 +17,7 @@ use super::columns::{
 };
 use super::schema::{
     ArgColumn, ArgType, ArgValue, FunctionRow, FunctionStatRow, LossRow, MemoryRow, SampleRow,
-    SamplesOf, Table, VisitFunctionRow, VisitRow, WaitRow,
+    SamplesOf, StackRow, Table, VisitFunctionRow, VisitRow, WaitRow,
 };
 use crate::stream::decode::RawSample;
 use crate::units::{Cpu, FunctionId};
@@ -107,6 +107,7 @@ pub fn table_schema(table: Table, args: &[ArgColumn]) -> SchemaRef {
         Table::Functions => FunctionColumns::fields(),
         Table::Losses => LossColumns::fields(),
         Table::Memory => MemoryColumns::fields(),
+        Table::Stacks => StackColumns::fields(),
     };
     Arc::new(Schema::new(fields))
 }
@@ -232,6 +233,7 @@ table! {
         cpu: Nullable<UInt16Type> = row.cpu.known();
         event: Required<UInt8Type> = row.event.0;
         flags: Required<UInt32Type> = row.flags;
+        stack_id: Nullable<UInt32Type> = row.stack_id.map(|id| id.0);
     }
 }
 
@@ -251,6 +253,10 @@ impl SampleColumns {
         functions.for_each(|function| self.function_id.push(function.0));
         samples.iter().for_each(|s| self.ip.push(s.ip.0));
         self.tid.repeat(of.tid.0, count);
+        let stacks = of.stacks.iter().take(count);
+        stacks.for_each(|id| self.stack_id.push(id.map(|id| id.0)));
+        self.stack_id
+            .repeat(None, count.saturating_sub(of.stacks.len()));
         let same = |s: &RawSample| {
             (s.cpu, s.event, s.exact, s.kernel)
                 == (first.cpu, first.event, first.exact, first.kernel)
@@ -361,6 +367,15 @@ table! {
         addr: Nullable<UInt64Type> = row.addr;
         phys_addr: Nullable<UInt64Type> = row.phys_addr;
         data_src: Nullable<UInt64Type> = row.data_src;
+    }
+}
+
+table! {
+    /// Columns of `stacks`.
+    StackColumns, row: StackRow {
+        stack_id: Required<UInt32Type> = row.stack_id.0;
+        frames: Lists<UInt32Type> = &row.frames;
+        truncated: Truth = row.truncated;
     }
 }
 
@@ -547,7 +562,7 @@ mod tests {
         assert_eq!(
             text(Table::Samples),
             "time_ns Int64, visit_id UInt64?, function_id UInt32, ip UInt64, tid UInt32, \
-             cpu UInt16?, event UInt8, flags UInt32"
+             cpu UInt16?, event UInt8, flags UInt32, stack_id UInt32?"
         );
         assert_eq!(
             text(Table::Waits),
@@ -578,6 +593,10 @@ mod tests {
              blocked Utf8?, latency_cycles UInt32?, op_cycles UInt32?, retire_cycles UInt32?, \
              tlb_cycles UInt32?, page_bytes UInt64?, taken Boolean?, mispredicted Boolean?, \
              addr UInt64?, phys_addr UInt64?, data_src UInt64?"
+        );
+        assert_eq!(
+            text(Table::Stacks),
+            "stack_id UInt32, frames List(non-null UInt32), truncated Boolean"
         );
     }
 }

@@ -15,12 +15,12 @@ use super::files::{Owner, TraceLock};
 use super::output::Output;
 use super::run::RunInfo;
 use super::schema::{
-    FunctionRow, FunctionStatRow, LossRow, MemoryRow, SampleRow, SamplesOf, Table,
+    FunctionRow, FunctionStatRow, LossRow, MemoryRow, SampleRow, SamplesOf, StackRow, Table,
     VisitFunctionRow, VisitRow, WaitRow,
 };
 use super::tables::{
     FunctionColumns, FunctionStatColumns, LossColumns, MemoryColumns, RowColumns, SampleColumns,
-    VisitColumns, VisitFunctionColumns, WaitColumns, check_columns,
+    StackColumns, VisitColumns, VisitFunctionColumns, WaitColumns, check_columns,
 };
 pub use super::write_error::WriteError;
 use crate::units::FunctionId;
@@ -73,6 +73,7 @@ struct Columns {
     functions: FunctionColumns,
     losses: LossColumns,
     memory: MemoryColumns,
+    stacks: StackColumns,
 }
 
 impl Columns {
@@ -86,6 +87,7 @@ impl Columns {
             functions: FunctionColumns::default(),
             losses: LossColumns::default(),
             memory: MemoryColumns::default(),
+            stacks: StackColumns::default(),
         }
     }
 
@@ -99,6 +101,7 @@ impl Columns {
             Table::Functions => &self.functions,
             Table::Losses => &self.losses,
             Table::Memory => &self.memory,
+            Table::Stacks => &self.stacks,
         }
     }
 
@@ -112,6 +115,7 @@ impl Columns {
             Table::Functions => &mut self.functions,
             Table::Losses => &mut self.losses,
             Table::Memory => &mut self.memory,
+            Table::Stacks => &mut self.stacks,
         }
     }
 }
@@ -237,11 +241,16 @@ impl TraceWriter {
         mut functions: impl Iterator<Item = FunctionId>,
     ) -> Result<(), WriteError> {
         let mut result = Ok(());
+        let mut stacks = of.stacks;
         for samples in of.samples.chunks(ROWS_AT_ONCE) {
             let now = functions.by_ref().take(samples.len());
-            self.columns
-                .samples
-                .extend_by(&SamplesOf { samples, ..*of }, now);
+            let chunk = SamplesOf {
+                samples,
+                stacks,
+                ..*of
+            };
+            self.columns.samples.extend_by(&chunk, now);
+            stacks = stacks.get(samples.len()..).unwrap_or_default();
             if self.columns.samples.is_full() {
                 result = result.and(self.flush_full(Table::Samples));
             }
@@ -275,6 +284,15 @@ impl TraceWriter {
     pub fn function(&mut self, row: &FunctionRow) -> Result<(), WriteError> {
         self.columns.functions.extend(slice::from_ref(row));
         self.flush_if_full(Table::Functions, self.columns.functions.is_full())
+    }
+
+    /// Adds a call stack.
+    ///
+    /// # Errors
+    /// As [`TraceWriter`] says.
+    pub fn stack(&mut self, row: &StackRow) -> Result<(), WriteError> {
+        self.columns.stacks.extend(slice::from_ref(row));
+        self.flush_if_full(Table::Stacks, self.columns.stacks.is_full())
     }
 
     /// Adds a time range without full data.
@@ -454,7 +472,7 @@ mod tests {
         let finished = writer.finish(&complete()).unwrap();
         assert_eq!(
             finished.rows,
-            [2500, 2500, 25_000, 2500, 2500, 300, 0, 2500]
+            [2500, 2500, 25_000, 2500, 2500, 300, 0, 2500, 0]
         );
 
         let trace = Trace::open(&dir).unwrap();
@@ -509,6 +527,7 @@ mod tests {
             "losses",
             "memory",
             "samples",
+            "stacks",
             "trace.json",
             "visit_functions",
             "visits",

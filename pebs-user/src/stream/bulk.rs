@@ -14,6 +14,7 @@ use crate::perf::sample::Sample;
 use crate::stream::access::{self, Access, Registers};
 use crate::stream::clock::Clock;
 use crate::stream::decode::{Decoded, Inbox, RawSample};
+use crate::stream::stacks::StackKey;
 use crate::units::{Cpu, EventId, Ip, KtimeNs, PerfNs, Pid, Tid, TraceNs};
 
 /// What is known of a ring beforehand.
@@ -160,6 +161,7 @@ impl RingState {
             event: self.event,
             exact: raw.has(PERF_RECORD_MISC_EXACT_IP),
             kernel: raw.mode() == Mode::Kernel,
+            stack: StackKey::NONE,
         };
         Some((read, Pid(pid), Tid(tid), sample))
     }

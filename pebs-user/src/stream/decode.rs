@@ -4,12 +4,13 @@
 //! length. Knows the wire format; knows nothing about items, files or the kernel.
 
 use pebs_common::record::{
-    ClockPair, Head, Kind, Mark, MarkArgs, Role, Sample, SampleAccess, Switch, Task, mark_flag,
-    sample_flag, switch_flag,
+    ClockPair, Head, Kind, Mark, MarkArgs, Role, Sample, SampleAccess, SampleStack, StackDepth,
+    Switch, Task, mark_flag, sample_flag, switch_flag,
 };
 
 use crate::stream::access::Access;
 use crate::stream::clock::Clock;
+use crate::stream::stacks::StackKey;
 use crate::units::{Cpu, EventId, Ip, KtimeNs, PerfNs, Pid, ProbeId, Tid, TraceNs};
 
 /// Length of the header that the kernel puts before each ring record.
@@ -48,6 +49,8 @@ pub struct RawSample {
     pub exact: bool,
     /// Taken in kernel mode.
     pub kernel: bool,
+    /// Its call stack.
+    pub stack: StackKey,
 }
 
 const _: () = assert!(size_of::<RawSample>() == 32);
@@ -198,6 +201,16 @@ pub trait Inbox {
     fn record(&mut self, record: Record);
     /// Where the bytes of named arguments go.
     fn payloads(&mut self) -> &mut Payloads;
+    /// Takes the call stack of the next sample: frames in the kernel and in user space, and whether outer ones are
+    /// missing. Gives its number; none where nobody wants stacks.
+    fn stack(
+        &mut self,
+        _pid: Pid,
+        _shape: (usize, bool),
+        _frames: impl Iterator<Item = u64>,
+    ) -> StackKey {
+        StackKey::NONE
+    }
 }
 
 /// Records as they came, for those who need no order.
@@ -262,6 +275,7 @@ impl<I: Inbox> Decoder<'_, I> {
         match Kind::from_u8(frame.first()? & 0xf)? {
             Kind::Sample => self.samples(&read(frame)?, next),
             Kind::SampleAccess => self.sample_access(&read(frame)?),
+            Kind::SampleStack => self.sample_stack(frame)?,
             Kind::Mark => self.mark(&read(frame)?, ArgBytes::default()),
             Kind::MarkArgs => self.mark_args(frame)?,
             Kind::SwitchOut => {
@@ -316,6 +330,22 @@ impl<I: Inbox> Decoder<'_, I> {
             self.inbox.access(tid, &sample, access);
         }
         self.decoded.samples += 1;
+    }
+
+    fn sample_stack(&mut self, frame: &[u8]) -> Option<()> {
+        let SampleStack { sample, depth } = read(frame)?;
+        let (words, _) = frame.get(size_of::<SampleStack>()..)?.as_chunks::<8>();
+        let frames = words.get(..depth.kernel() + depth.user())?;
+        let (pid, tid) = (Pid(sample.head.pid()), Tid(sample.head.tid()));
+        let frames = frames.iter().map(|word| u64::from_ne_bytes(*word));
+        let shape = (depth.kernel(), depth.is_cut());
+        let stack = self.inbox.stack(pid, shape, frames);
+        let mut sample =
+            raw_samples(sample.head, self.cpu, self.clock)(sample.time_ns, sample.ip, sample.sp);
+        sample.stack = stack;
+        self.inbox.sample(pid, tid, sample);
+        self.decoded.samples += 1;
+        Some(())
     }
 
     #[inline(always)]
@@ -376,6 +406,7 @@ fn raw_samples(head: Head, cpu: Cpu, clock: &Clock) -> impl Fn(u64, u64, u64) ->
         event: EventId(head.index()),
         exact: flags & sample_flag::EXACT_IP != 0,
         kernel,
+        stack: StackKey::NONE,
     }
 }
 
@@ -507,6 +538,15 @@ impl Wire for SampleAccess {
     }
 }
 
+impl Wire for SampleStack {
+    fn from_words(frame: &[u8]) -> Option<Self> {
+        Some(Self {
+            sample: Sample::from_words(frame)?,
+            depth: StackDepth(word(frame, 4)?),
+        })
+    }
+}
+
 /// Words of a [`SampleAccess`] before what is of the access.
 const ACCESS: usize = size_of::<Sample>() / 8;
 
@@ -522,6 +562,37 @@ impl Wire for MarkArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Takes down the stacks.
+    #[derive(Default)]
+    struct Stacked {
+        rest: Unordered,
+        stacks: Vec<(Pid, (usize, bool), Vec<u64>)>,
+    }
+
+    impl Inbox for Stacked {
+        fn sample(&mut self, pid: Pid, tid: Tid, sample: RawSample) {
+            self.rest.sample(pid, tid, sample);
+        }
+
+        fn record(&mut self, record: Record) {
+            self.rest.record(record);
+        }
+
+        fn payloads(&mut self) -> &mut Payloads {
+            &mut self.rest.payloads
+        }
+
+        fn stack(
+            &mut self,
+            pid: Pid,
+            shape: (usize, bool),
+            frames: impl Iterator<Item = u64>,
+        ) -> StackKey {
+            self.stacks.push((pid, shape, frames.collect()));
+            StackKey::NONE
+        }
+    }
 
     fn framed(words: &[u64]) -> Vec<u8> {
         let mut bytes = ((words.len() * 8) as u32).to_ne_bytes().to_vec();
@@ -569,6 +640,7 @@ mod tests {
             event: EventId(2),
             exact: true,
             kernel: false,
+            stack: StackKey::NONE,
         };
         assert_eq!(inbox.samples, [(Pid(10), Tid(11), sample)]);
         let Body::Mark {
@@ -639,6 +711,22 @@ mod tests {
             (tid, time, access.addr),
             (Tid(11), TraceNs(500), Some(0x7000))
         );
+    }
+
+    /// A sample with a stack is a sample; its frames end where its depth says, and must be there.
+    #[test]
+    fn stacks() {
+        let head = Head::new(Kind::SampleStack, sample_flag::KERNEL, 1, 10, 11).0;
+        let depth = StackDepth::new(1, 2, true).0;
+        let record = [head, 1500, 0xffff_8000_0000_1000, 0, depth, 1, 2, 3, 99];
+        let (mut clock, mut inbox) = (Clock::new(KtimeNs(1000)), Stacked::default());
+        let decoded = decode(Cpu(3), &framed(&record), &mut clock, &mut inbox);
+        assert_eq!((decoded.samples, decoded.malformed), (1, 0));
+        assert_eq!(inbox.stacks, [(Pid(10), (1, true), vec![1, 2, 3])]);
+        assert!(inbox.rest.samples[0].2.kernel);
+        let short = framed(&record[..7]);
+        let decoded = decode(Cpu(3), &short, &mut clock, &mut inbox);
+        assert_eq!((decoded.samples, decoded.malformed), (0, 1));
     }
 
     /// Discarded records are passed over, unknown and short ones counted, and all after them read.

@@ -148,6 +148,9 @@ pub struct Ledger {
     pub samples_unresolved: u64,
     /// Samples of other processes that the kernel programs filtered out.
     pub samples_filtered: u64,
+    /// Samples whose call stack there was no memory for: written without it.
+    #[serde(default)]
+    pub stacks_refused: u64,
     /// Argument reads that failed.
     pub argument_faults: u64,
     /// Samples, in no item, whose item id could not be read.

@@ -6,5 +6,6 @@ pub mod clock;
 pub mod decode;
 pub mod ledger;
 pub mod order;
+pub mod stacks;
 #[doc(hidden)]
 pub mod synthetic;

@@ -563,6 +563,7 @@ mod tests {
             event: EventId(0),
             exact: false,
             kernel: false,
+            stack: crate::stream::stacks::StackKey::NONE,
         };
         order.sample(Pid(1), Tid(tid), sample);
     }

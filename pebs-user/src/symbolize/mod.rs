@@ -21,6 +21,7 @@ pub mod demangle;
 pub mod mapping;
 pub mod proc_maps;
 pub mod space;
+pub mod stacks;
 
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
@@ -122,6 +123,7 @@ pub struct Symbolizer {
     innermost: bool,
     /// The processes are here, and can be asked.
     is_live: bool,
+    changes: u64,
 }
 
 /// What a mapping leads to.
@@ -179,6 +181,7 @@ impl Symbolizer {
             uprobes: None,
             innermost,
             is_live,
+            changes: 0,
         }
     }
 
@@ -212,6 +215,18 @@ impl Symbolizer {
     /// Moves the rows of functions found since the last call to the end of `out`; each id comes once.
     pub fn take_new_functions(&mut self, out: &mut Vec<FunctionRow>) {
         self.functions.take_new(out);
+    }
+
+    /// Changes so far of what addresses mean: an answer may differ from one that was given before the last of them.
+    #[must_use]
+    pub const fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// Whether a process has code compiled at run time, whose addresses change their meaning unseen.
+    #[must_use]
+    pub fn has_jitted(&self, pid: Pid) -> bool {
+        self.perf_maps.get(&pid).is_some_and(PerfMap::is_there)
     }
 
     /// Whether the function has a name.
@@ -302,7 +317,7 @@ impl Symbolizer {
     }
 
     fn drop_process(&mut self, pid: Pid) {
-        self.cache.forget(pid);
+        self.forget(pid);
         self.perf_maps.remove(&pid);
         self.maps_read.remove(&pid);
         self.announced.remove(&pid);
@@ -310,8 +325,14 @@ impl Symbolizer {
 
     fn after(&mut self, change: Change, pid: Pid) {
         if change == Change::Replaced {
-            self.cache.forget(pid);
+            self.forget(pid);
         }
+    }
+
+    /// What addresses of the process meant is no longer so.
+    fn forget(&mut self, pid: Pid) {
+        self.cache.forget(pid);
+        self.changes += 1;
     }
 
     fn kernel_function(&mut self, address: u64) -> FunctionId {

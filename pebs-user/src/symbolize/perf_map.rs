@@ -164,6 +164,12 @@ impl PerfMap {
         })
     }
 
+    /// Whether there was a file when it was last looked for.
+    #[must_use]
+    pub const fn is_there(&self) -> bool {
+        self.file.is_some()
+    }
+
     /// The function at an address; `None` if the map has none.
     ///
     /// Cost: O(log functions), a `stat` every 50 ms, and reading what the file has grown by.

@@ -112,6 +112,7 @@ fn run(stream: &Stream, keep: Keep, dir: &Path) -> Pipeline {
         clock_events: vec![true],
         resets: vec![1000],
         max_samples: 1 << 20,
+        max_stack_bytes: 1 << 20,
         symbolize: Default::default(),
         keep,
         bulk: None,

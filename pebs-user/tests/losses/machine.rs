@@ -100,6 +100,7 @@ impl Machine {
             clock_events: vec![true],
             resets: vec![1000],
             max_samples: 1 << 20,
+            max_stack_bytes: 1 << 20,
             symbolize: SymbolizeOptions::default(),
             keep: Keep::All,
             interval: WriterOptions::default().segment,

@@ -52,6 +52,20 @@ fn reset_that_locks_to_loops() {
     assert!(!warned("1000003"), "a prime");
 }
 
+/// Call stacks are followed by frame pointers, by a program that sees each sample; what is not built says so.
+#[test]
+fn call_graphs() {
+    need!(machine::root());
+    for how in ["lbr", "dwarf"] {
+        let done = with(&["--call-graph", how]);
+        refused(&done, &["call stacks", how]);
+        hints(&done, &["--call-graph fp"]);
+    }
+    let done = with(&["--call-graph", "fp", "--transport", "bulk"]);
+    refused(&done, &["in bulk", "--call-graph"]);
+    hints(&done, &["--transport bpf"]);
+}
+
 /// The nearest event is suggested.
 #[test]
 fn unknown_event() {

@@ -44,7 +44,11 @@ pub(super) fn measure(plan: &Plan) -> Known {
     let Some(pmu) = UprobePmu::read(Path::new("/")) else {
         return Known::default();
     };
-    let (calibration, note) = load(plan);
+    let (calibration, note) = match plan.stack_frames {
+        0 => load(plan),
+        // Calibrated samples have no call stack.
+        _ => (None, None),
+    };
     let classes: Vec<_> = sites(plan)
         .filter(|site| !site.uretprobe)
         .map(|site| site.class)
@@ -63,6 +67,7 @@ pub(super) fn measure(plan: &Plan) -> Known {
             page_faults: plan.page_faults && marks.page_fault_ns.is_none(),
             event: plan.events.first(),
             sample: calibration.is_none(),
+            stack_frames: plan.stack_frames,
         },
     );
     if let Some(calibration) = &calibration {

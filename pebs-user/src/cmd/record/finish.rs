@@ -43,6 +43,7 @@ pub(super) fn run_info(plan: &Plan, origin: KtimeNs) -> RunInfo {
         columns: plan.probes.columns.clone(),
         switches: plan.switches,
         page_faults: plan.page_faults,
+        call_graph: plan.call_graph.map(|how| how.name().to_owned()),
         keep: keep_info(plan.keep),
         ledger: None,
         cost: None,

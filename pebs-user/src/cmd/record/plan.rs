@@ -8,7 +8,7 @@ use anyhow::bail;
 
 use super::transport::{self, Choice};
 use super::{governor, items, preset};
-use crate::cli::{KeepArg, RecordArgs, ReturnArg, SampleClock};
+use crate::cli::{CallGraph, KeepArg, RecordArgs, ReturnArg, SampleClock};
 use crate::cmd::report::Format;
 use crate::cmd::{Hinted, doctor};
 use crate::collect::overhead::Bounds;
@@ -28,6 +28,7 @@ use crate::target::ReturnMode;
 use crate::target::probe::ProbeSet;
 use crate::target::{self, ResolveOptions, process};
 use crate::units::{Pid, ResetValue, Tid};
+use pebs_common::record::MAX_FRAMES;
 
 /// Bytes that a sample of an open visit takes.
 const SAMPLE_BYTES: u64 = size_of::<crate::correlate::RawSample>() as u64;
@@ -73,6 +74,12 @@ pub struct Plan {
     pub max_waiting_bytes: usize,
     /// Samples held for open visits at most.
     pub max_samples: usize,
+    /// How call stacks of samples are taken, if they are.
+    pub call_graph: Option<CallGraph>,
+    /// Frames of one at most, by mode; 0: none are taken.
+    pub stack_frames: u32,
+    /// Bytes of different ones held at most.
+    pub max_stack_bytes: usize,
     /// Directory of the trace.
     pub output: PathBuf,
     /// Time after which a segment is closed.
@@ -107,6 +114,7 @@ impl Plan {
         // What was typed wrong is said first, even to someone who lacks the privileges.
         let reset = reset::reset_value(args.reset)?;
         let keep = keep(args)?;
+        check_call_graph(args.call_graph)?;
         let specs = parse_events(&args.events)?;
         for pid in &pids {
             if !process::exists(*pid) {
@@ -197,6 +205,9 @@ impl Plan {
             ring_bytes: args.ring_size,
             max_waiting_bytes: (args.max_memory / 4) as usize,
             max_samples: (args.max_memory / 2 / sample_bytes) as usize,
+            call_graph: args.call_graph,
+            stack_frames: args.call_graph.map_or(0, |_| stack_frames(&host)),
+            max_stack_bytes: args.stack_memory.unwrap_or(args.max_memory / 8) as usize,
             output,
             segment: args.segment,
             max_loss: args.max_loss,
@@ -307,6 +318,26 @@ fn keep(args: &RecordArgs) -> anyhow::Result<Keep> {
     ))
 }
 
+/// Frames of a call stack at most, by mode.
+fn stack_frames(host: &Host) -> u32 {
+    let most = MAX_FRAMES as u32;
+    let set = host.limits.max_stack.and_then(|set| set.try_into().ok());
+    set.map_or(most, |set: u32| set.clamp(1, most))
+}
+
+fn check_call_graph(how: Option<CallGraph>) -> anyhow::Result<()> {
+    match how {
+        None | Some(CallGraph::Fp) => Ok(()),
+        Some(other) => bail!(Hinted::new(
+            format!(
+                "cannot take call stacks by {}: this version follows frame pointers only",
+                other.name()
+            ),
+            "use --call-graph fp; it needs programs built with -fno-omit-frame-pointer".to_owned(),
+        )),
+    }
+}
+
 /// Refuses a kernel that is too old before anything is loaded: its verifier would say so in a wall of
 /// text.
 fn check_kernel(host: &Host) -> anyhow::Result<()> {
@@ -364,6 +395,9 @@ fn resolve_events(
             }
             SampleClock::Perf => all.notes.push(attr::NO_SAMPLE_TIME.to_owned()),
             SampleClock::Monotonic => {}
+        }
+        if args.call_graph.is_some() {
+            event.with_call_stacks();
         }
         all.warnings
             .append(&mut reset::check_reset(&event, &host.limits)?);

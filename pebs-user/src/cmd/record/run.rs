@@ -180,6 +180,7 @@ fn session_plan(plan: &Plan) -> SessionPlan<'_> {
         transport: plan.transport.how,
         switches: plan.switches,
         page_faults: plan.page_faults,
+        stack_frames: plan.stack_frames,
         counting: plan.counting,
         log: tracing::enabled!(tracing::Level::TRACE),
     }
@@ -275,6 +276,7 @@ impl Workers {
             clock_events: plan.clock_events(),
             resets: plan.events.iter().map(|it| it.reset.0.get()).collect(),
             max_samples: plan.max_samples,
+            max_stack_bytes: plan.max_stack_bytes,
             symbolize: plan.symbolize.clone(),
             keep: plan.keep,
             bulk: plan.bulk_options(),

@@ -93,6 +93,12 @@ fn obstacle(args: &RecordArgs, events: &[ResolvedEvent], host: &Host) -> Option<
             "use --transport bpf, or a fixed --reset".to_owned(),
         ));
     }
+    if args.call_graph.is_some() {
+        return Some((
+            "a program has to follow the call stack of each sample (--call-graph)".to_owned(),
+            "use --transport bpf, or leave --call-graph out".to_owned(),
+        ));
+    }
     for event in events {
         let name = &event.name;
         if event.needs_program() {

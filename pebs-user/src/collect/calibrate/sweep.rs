@@ -144,7 +144,7 @@ pub fn sweep(
     let refused = || SweepError::Refused(event.name.clone());
     let resets = resets(event).ok_or_else(no_work)?;
     let work = work_of(event).ok_or_else(no_work)?;
-    let bench = Bench::new(pmu, RING_BYTES).ok_or_else(refused)?;
+    let bench = Bench::new(pmu, RING_BYTES, 0).ok_or_else(refused)?;
     let setting = |reset| Setting::new(&bench, (event, transport), reset).ok_or_else(refused);
     let mut settings = vec![setting(None)?];
     for reset in resets {

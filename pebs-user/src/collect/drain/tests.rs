@@ -87,6 +87,7 @@ impl Kernel {
             switches: false,
             page_faults: false,
             events: 1,
+            stack_frames: 0,
             log: false,
         };
         let programs = Programs::load(&settings).unwrap();

@@ -31,6 +31,14 @@ impl Plain {
         self.values.len() >= PAGE_BYTES
     }
 
+    /// Appends a number of 32 bits or less; says whether the page is full.
+    #[inline]
+    #[must_use]
+    pub(in crate::store) fn push_u32(&mut self, value: u32) -> bool {
+        self.values.extend_from_slice(&value.to_le_bytes());
+        self.values.len() >= PAGE_BYTES
+    }
+
     /// Appends text; says whether the page is full. Text beyond 4 GiB is cut, which no caller has.
     #[inline]
     #[must_use]

@@ -6,7 +6,7 @@ use crate::store::schema::{
     SampleRow, VisitFunctionRow, VisitRow, WaitRow, measure,
 };
 use crate::store::writer::{TraceWriter, WriteError};
-use crate::units::{Cpu, EventId, FunctionId, Pid, ProbeId, Tid, TraceNs};
+use crate::units::{Cpu, EventId, FunctionId, Pid, ProbeId, StackId, Tid, TraceNs};
 
 pub(in crate::store) fn info() -> RunInfo {
     let column = |name: &str, kind| ArgColumn {
@@ -84,6 +84,7 @@ pub(in crate::store) fn sample(n: u64) -> SampleRow {
         cpu: Cpu(1),
         event: EventId((n % 2) as u8),
         flags: (n % 8) as u32,
+        stack_id: (n.is_multiple_of(3)).then_some(StackId((n % 7) as u32)),
     }
 }
 

@@ -45,6 +45,7 @@ fn sample(row: &MemoryRow<'_>) -> SampleRow {
         cpu: Cpu(0),
         event: row.event,
         flags: 0,
+        stack_id: None,
     }
 }
 

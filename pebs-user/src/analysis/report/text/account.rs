@@ -65,6 +65,12 @@ fn write_ledger(out: &mut String, ledger: &Ledger) {
         let n = plural(ledger.item_faults, "sample");
         others.push(format!("the item id of {n} could not be read"));
     }
+    if ledger.stacks_refused > 0 {
+        let n = plural(ledger.stacks_refused, "sample");
+        others.push(format!(
+            "{n} without their call stack: give more --max-memory"
+        ));
+    }
     match ledger.throttled {
         Some(0) => {}
         Some(n) => others.push(format!("sampling was throttled {}", plural(n, "time"))),

@@ -1,0 +1,151 @@
+//! Call stacks: of samples as they are, of estimates by the samples that they are made from.
+
+use std::hash::Hash;
+
+use arrow::array::{Array as _, AsArray as _};
+use arrow::datatypes::UInt32Type;
+use rustc_hash::FxHashMap;
+
+use super::load::{self, Sample};
+use super::select::VisitSet;
+use crate::store::reader::{ReadError, Trace, column_u32};
+use crate::store::schema::Table;
+
+/// Every call stack of a trace; none if it was recorded without.
+///
+/// Memory: in proportion to the table.
+#[derive(Debug, Default)]
+pub struct Stacks(FxHashMap<u32, Box<[u32]>>);
+
+impl Stacks {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// If the trace can't be read.
+    pub fn read(trace: &Trace) -> Result<Self, ReadError> {
+        let mut stacks = FxHashMap::default();
+        for batch in trace.scan(Table::Stacks, &["stack_id", "frames"])? {
+            let batch = batch?;
+            let ids = column_u32(&batch, 0)?.values();
+            let Some(frames) = batch.column(1).as_list_opt::<i32>() else {
+                continue;
+            };
+            for (row, id) in ids
+                .iter()
+                .enumerate()
+                .filter(|(row, _)| frames.is_valid(*row))
+            {
+                if let Some(frames) = frames.value(row).as_primitive_opt::<UInt32Type>() {
+                    stacks.insert(*id, frames.values().iter().copied().collect());
+                }
+            }
+        }
+        Ok(Self(stacks))
+    }
+
+    /// Functions from the outermost to the one at hand: all that is known to be on the stack.
+    pub fn path(&self, stack: Option<u32>, function: Option<u32>) -> Vec<Option<u32>> {
+        let frames = stack.and_then(|stack| self.0.get(&stack));
+        match frames {
+            Some(frames) if frames.first().copied() == function => {
+                frames.iter().rev().copied().map(Some).collect()
+            }
+            _ => vec![function],
+        }
+    }
+}
+
+/// How the samples of something divide among call stacks, so that an estimate made of them can be divided alike.
+#[derive(Debug)]
+pub struct Shares<K>(FxHashMap<K, Vec<Share>>);
+
+/// Samples with the same call stack.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Share {
+    /// The call stack.
+    pub stack: Option<u32>,
+    /// Samples.
+    pub samples: u32,
+    /// Their part of the weight.
+    pub weight: f64,
+}
+
+impl<K: Eq + Hash> Shares<K> {
+    /// Counts the samples of an event in a set's visits by key and stack. Reads nothing if the trace has no stacks.
+    ///
+    /// # Errors
+    /// If the trace can't be read.
+    pub fn read(
+        trace: &Trace,
+        set: &VisitSet,
+        event: u8,
+        key: impl Fn(&Sample) -> K,
+    ) -> Result<Self, ReadError> {
+        let mut shares: FxHashMap<K, Vec<Share>> = FxHashMap::default();
+        if trace.info.call_graph.is_some() {
+            load::samples(trace, set, event, |sample| {
+                let of_key = shares.entry(key(&sample)).or_default();
+                let known = of_key.iter_mut().find(|it| it.stack == sample.stack);
+                match known {
+                    Some(share) => share.samples += 1,
+                    None => of_key.push(Share {
+                        stack: sample.stack,
+                        samples: 1,
+                        weight: 0.0,
+                    }),
+                }
+            })?;
+        }
+        Ok(Self(shares))
+    }
+
+    /// Divides a weight and a number of samples; where nothing is known of stacks it stays one.
+    pub fn split(&self, key: &K, samples: u32, weight: f64) -> Vec<Share> {
+        let Some(shares) = self.0.get(key) else {
+            return vec![Share {
+                stack: None,
+                samples,
+                weight,
+            }];
+        };
+        let all: u32 = shares.iter().map(|share| share.samples).sum();
+        let part = |share: &Share| f64::from(share.samples) / f64::from(all);
+        let shares = shares.iter().map(|share| Share {
+            weight: weight * part(share),
+            ..*share
+        });
+        shares.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a path shows ends in the function it is asked for: a stack that ends elsewhere is not its.
+    #[test]
+    fn paths() {
+        let stacks = Stacks([(7, Box::from([3, 2, 1]))].into_iter().collect());
+        assert_eq!(stacks.path(Some(7), Some(3)), [Some(1), Some(2), Some(3)]);
+        assert_eq!(stacks.path(Some(7), Some(9)), [Some(9)]);
+        assert_eq!(stacks.path(Some(8), Some(3)), [Some(3)]);
+        assert_eq!(stacks.path(None, None), [None]);
+    }
+
+    /// Parts are as their samples, and add up.
+    #[test]
+    fn shares() {
+        let share = |stack, samples| Share {
+            stack,
+            samples,
+            weight: 0.0,
+        };
+        let of_one = vec![share(Some(1), 3), share(None, 1)];
+        let shares = Shares([(5, of_one)].into_iter().collect());
+        let parts = shares.split(&5, 4, 100.0);
+        let weights: Vec<_> = parts.iter().map(|part| (part.stack, part.weight)).collect();
+        assert_eq!(weights, [(Some(1), 75.0), (None, 25.0)]);
+        let whole = shares.split(&6, 2, 10.0);
+        assert_eq!((whole[0].samples, whole[0].weight), (2, 10.0));
+    }
+}

@@ -1,0 +1,96 @@
+//! Call stacks by function.
+//!
+//! A stack of addresses is looked up once, at the first sample that is written with it, and again only after mappings
+//! have changed or where code is compiled at run time. Stacks of the same functions are one, whatever their addresses
+//! and processes.
+
+use super::Symbolizer;
+use crate::store::schema::StackRow;
+use crate::stream::stacks::{Chains, Lists, StackKey};
+use crate::units::StackId;
+
+/// What was found for a stack of addresses.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    stack: StackId,
+    /// [`Symbolizer::changes`] at that time.
+    changes: u64,
+}
+
+/// Numbers call stacks by their functions, from 0 without gaps.
+#[derive(Debug, Default)]
+pub struct Stacks {
+    /// By [`StackKey::index`].
+    known: Vec<Option<Known>>,
+    /// Functions of each, the innermost first; behind them [`CUT`] or [`WHOLE`].
+    lists: Lists<u32>,
+    /// The stack at hand.
+    functions: Vec<u32>,
+    /// Stacks whose rows were taken.
+    taken: u32,
+}
+
+/// Last word of a stack that has outer frames that are not known.
+const CUT: u32 = 1;
+
+/// Last word of others.
+const WHOLE: u32 = 0;
+
+impl Stacks {
+    /// The number of a sample's stack; `None` if it has none.
+    pub fn stack(
+        &mut self,
+        key: StackKey,
+        chains: &Chains,
+        symbolizer: &mut Symbolizer,
+    ) -> Option<StackId> {
+        let index = key.index()?;
+        let changes = symbolizer.changes();
+        match self.known.get(index).copied().flatten() {
+            Some(known) if known.changes == changes => Some(known.stack),
+            _ => self.look_up(key, chains, symbolizer),
+        }
+    }
+
+    fn look_up(
+        &mut self,
+        key: StackKey,
+        chains: &Chains,
+        symbolizer: &mut Symbolizer,
+    ) -> Option<StackId> {
+        let (index, (pid, chain)) = (key.index()?, chains.get(key)?);
+        self.functions.clear();
+        let functions = chain.addresses().map(|ip| symbolizer.function(pid, ip).0);
+        self.functions.extend(functions);
+        let end = chain.frames.get(self.functions.len());
+        let is_cut = chain.is_cut || end.is_some_and(|at| *at != 0);
+        self.functions.push(if is_cut { CUT } else { WHOLE });
+        let stack = StackId(self.lists.number(&self.functions).0);
+        if !symbolizer.has_jitted(pid) {
+            if self.known.len() <= index {
+                self.known.resize(index + 1, None);
+            }
+            self.known[index] = Some(Known {
+                stack,
+                // Of now: the look-up may have read mappings.
+                changes: symbolizer.changes(),
+            });
+        }
+        Some(stack)
+    }
+
+    /// Gives the rows of stacks numbered since the last call; each comes once.
+    pub fn take_new(&mut self, mut take: impl FnMut(&StackRow)) {
+        let mut row = StackRow::default();
+        while (self.taken as usize) < self.lists.len() {
+            row.stack_id = StackId(self.taken);
+            row.frames.clear();
+            if let [functions @ .., end] = self.lists.get(self.taken) {
+                row.frames.extend_from_slice(functions);
+                row.truncated = *end == CUT;
+            }
+            take(&row);
+            self.taken += 1;
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! `--call-graph`: who called the function that a sample was taken in.
+
+use std::collections::HashMap;
+
+use pebs_tests::recording::{Recorder, Recording, pebs_trace};
+use pebs_tests::trace::{SAMPLE_KERNEL, Trace};
+use pebs_tests::truth::Truth;
+use pebs_tests::workload::Workload;
+use pebs_tests::{check, machine, need};
+
+const FP: &[&str] = &[
+    "--event",
+    "cpu-clock",
+    "--reset",
+    "50000",
+    "--call-graph",
+    "fp",
+];
+
+fn record(workload: &Workload, args: &[&str]) -> (Recording, Truth) {
+    Recorder::new(&workload.spec(super::ID))
+        .args(FP)
+        .args(args)
+        .workload(workload, &["50"])
+}
+
+/// Call stacks of the samples taken in a function in user mode, within items, with how many each has.
+fn stacks_in(trace: &Trace, function: &str) -> HashMap<String, usize> {
+    let names = trace.function_names();
+    let name = |id: &u64| names.get(id).map_or("?", String::as_str);
+    let paths: HashMap<u64, Vec<&str>> = trace
+        .stacks()
+        .iter()
+        .map(|stack| (stack.stack_id, stack.frames.iter().map(name).collect()))
+        .collect();
+    let mut found = HashMap::new();
+    for sample in trace.samples() {
+        if sample.visit_id.is_none() || name(&sample.function_id) != function {
+            continue;
+        }
+        let path = sample.stack_id.map(|id| paths[&id].clone());
+        let mut path = path.unwrap_or_default();
+        // Below main is the C library, which may keep frame pointers or not.
+        if let Some(main) = path.iter().position(|name| *name == "main") {
+            path.truncate(main + 1);
+        }
+        *found.entry(path.join(" < ")).or_default() += 1;
+    }
+    found
+}
+
+/// Every sample in the innermost function has just the chain that called it, and both chains that do are there.
+#[test]
+fn known_chains() {
+    need!(machine::root());
+    let workload = Workload::build("calls");
+    let alone = workload.run(&["50"]);
+    let (recording, truth) = record(&workload, &[]);
+    let trace = recording.trace();
+    check::whole_visits(&trace, &truth);
+    let mut stacks: Vec<(String, usize)> = stacks_in(&trace, "leaf").into_iter().collect();
+    stacks.sort();
+    let paths: Vec<&str> = stacks.iter().map(|(path, _)| path.as_str()).collect();
+    assert_eq!(
+        paths,
+        ["leaf < b < a < handle < main", "leaf < c < handle < main"],
+        "{stacks:?}"
+    );
+    assert!(stacks[0].1 > stacks[1].1, "{stacks:?}");
+    assert_eq!(trace.json["call_graph"], "fp");
+    assert_eq!(trace.json["transport"], "bpf");
+    assert_eq!(trace.json["ledger"]["stacks_refused"], 0);
+    assert!(
+        trace
+            .samples()
+            .iter()
+            .all(|sample| sample.stack_id.is_some())
+    );
+    check::unharmed(&recording, &alone);
+}
+
+/// The innermost frame is the function of the sample, also in the kernel, whose frames come before those of user space.
+#[test]
+fn innermost_is_the_sample() {
+    need!(machine::root());
+    let workload = Workload::build("sleeper");
+    let (recording, _) = record(&workload, &[]);
+    let trace = recording.trace();
+    let frames: HashMap<u64, Vec<u64>> = trace
+        .stacks()
+        .into_iter()
+        .map(|stack| (stack.stack_id, stack.frames))
+        .collect();
+    let in_kernel = trace.kernel_functions();
+    let mut kernel = 0;
+    for sample in trace.samples() {
+        let stack = &frames[&sample.stack_id.unwrap()];
+        assert_eq!(stack[0], sample.function_id, "{sample:?}");
+        let modes: Vec<bool> = stack.iter().map(|id| in_kernel.contains(id)).collect();
+        assert!(modes.is_sorted_by(|a, b| a >= b), "{sample:?} {modes:?}");
+        assert_eq!(modes[0], sample.flags & SAMPLE_KERNEL != 0, "{sample:?}");
+        kernel += u64::from(modes[0]);
+    }
+    assert!(kernel > 0, "no sample in the kernel\n{}", recording.tool);
+}
+
+/// C++ methods and Rust functions.
+#[test]
+fn other_languages() {
+    need!(machine::root());
+    let chains = [
+        (
+            "calls_cpp",
+            "leaf(unsigned int)",
+            "leaf(unsigned int) < shop::Cart::price() < shop::Cart::total() < handle < main",
+        ),
+        ("calls_rust", "leaf", "leaf < b < a < handle < "),
+    ];
+    for (name, leaf, chain) in chains {
+        let (recording, _) = record(&Workload::build(name), &[]);
+        let stacks = stacks_in(&recording.trace(), leaf);
+        assert!(
+            !stacks.is_empty() && stacks.keys().all(|path| path.starts_with(chain)),
+            "{name}: {stacks:?}\n{}",
+            recording.tool
+        );
+    }
+}
+
+/// A program without frame pointers does what it did; its stacks begin with the right function all the same.
+#[test]
+fn without_frame_pointers() {
+    need!(machine::root());
+    let workload = Workload::build("calls_no_frames");
+    let alone = workload.run(&["50"]);
+    let (recording, truth) = record(&workload, &[]);
+    let trace = recording.trace();
+    check::whole_visits(&trace, &truth);
+    check::unharmed(&recording, &alone);
+    let stacks = stacks_in(&trace, "leaf");
+    assert!(
+        stacks.keys().all(|path| path.starts_with("leaf")),
+        "{stacks:?}"
+    );
+}
+
+/// Where there is no memory for another stack, the sample is written without one, and counted.
+#[test]
+fn no_memory_for_stacks() {
+    need!(machine::root());
+    let workload = Workload::build("calls");
+    let (recording, truth) = record(&workload, &["--stack-memory", "300B"]);
+    let trace = recording.trace();
+    check::whole_visits(&trace, &truth);
+    let samples = trace.samples();
+    let without = samples.iter().filter(|sample| sample.stack_id.is_none());
+    let refused = trace.json["ledger"]["stacks_refused"].as_u64();
+    assert_eq!(Some(without.count() as u64), refused);
+    assert!(
+        refused > Some(0) && trace.stacks().len() <= 5,
+        "{refused:?}"
+    );
+    let report = pebs_trace(["report".as_ref(), recording.dir().as_os_str()]);
+    assert!(
+        report.stdout.contains("without their call stack"),
+        "{report}"
+    );
+}
+
+/// Without the option nothing has a stack.
+#[test]
+fn off_by_default() {
+    need!(machine::root());
+    let workload = Workload::build("calls");
+    let (recording, _) = Recorder::new(&workload.spec(super::ID))
+        .args(&["--event", "cpu-clock"])
+        .workload(&workload, &["10"]);
+    let trace = recording.trace();
+    assert!(trace.json["call_graph"].is_null());
+    assert!(trace.stacks().is_empty());
+    assert!(
+        trace
+            .samples()
+            .iter()
+            .all(|sample| sample.stack_id.is_none())
+    );
+}
+
+/// Folded stacks are whole call paths below the probe, and their weights are what they are without stacks.
+#[test]
+fn folded() {
+    need!(machine::root());
+    let workload = Workload::build("calls");
+    let (recording, _) = record(&workload, &[]);
+    let dir = recording.dir();
+    let export = pebs_trace([
+        "export".as_ref(),
+        dir.as_os_str(),
+        "--to".as_ref(),
+        "folded".as_ref(),
+    ]);
+    assert_eq!(export.code(), Some(0), "{export}");
+    let lines = || export.stdout.lines();
+    let ends_in = |line: &&str, path: &str| line.rsplit_once(' ').unwrap().0.ends_with(path);
+    for path in ["main;handle;a;b;leaf", "main;handle;c;leaf"] {
+        let found = lines().find(|line| ends_in(line, path));
+        assert!(
+            found.is_some_and(|it| it.starts_with("calls:handle;")),
+            "{export}"
+        );
+    }
+    let weights = lines().map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap());
+    let trace = recording.trace();
+    let durations = trace
+        .visits()
+        .into_iter()
+        .filter_map(|visit| visit.duration_ns);
+    let (sum, all) = (weights.sum::<f64>(), durations.sum::<i64>() as f64);
+    // Each line is rounded.
+    assert!(
+        (sum - all).abs() <= lines().count() as f64,
+        "{sum} of {all}"
+    );
+}
