@@ -34,6 +34,10 @@ pub enum Kind {
     SampleAccess = 12,
     /// A [`SampleStack`]: a sample followed by its call stack.
     SampleStack = 13,
+    /// An [`Encounter`]: a traced thread that waits is woken.
+    Wake = 14,
+    /// An [`Encounter`]: another thread takes the CPU from a traced one that could have gone on.
+    Displace = 15,
 }
 
 impl Kind {
@@ -54,6 +58,8 @@ impl Kind {
             11 => Self::Throttle,
             12 => Self::SampleAccess,
             13 => Self::SampleStack,
+            14 => Self::Wake,
+            15 => Self::Displace,
             _ => return None,
         })
     }
@@ -310,6 +316,26 @@ pub struct Task {
     pub other: u64,
 }
 
+/// Flags of an [`Encounter`].
+pub mod encounter_flag {
+    /// It was an interrupt and no thread: the fields that say which are 0.
+    pub const INTERRUPT: u8 = 1;
+}
+
+/// What another thread did to a traced one. 40 bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Encounter {
+    /// The traced thread. Flags: [`encounter_flag`].
+    pub head: Head,
+    /// ns on `CLOCK_MONOTONIC`.
+    pub time_ns: u64,
+    /// The other one: its pid in the low half, its tid in the high half.
+    pub other: u64,
+    /// Its name, NUL behind it, in memory order.
+    pub comm: [u64; 2],
+}
+
 /// The same instant on both clocks. 24 bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -330,6 +356,7 @@ const _: () = assert!(size_of::<Mark>() == 32);
 const _: () = assert!(size_of::<MarkArgs>() == 40);
 const _: () = assert!(size_of::<Switch>() == 32);
 const _: () = assert!(size_of::<Task>() == 24);
+const _: () = assert!(size_of::<Encounter>() == 40);
 const _: () = assert!(size_of::<ClockPair>() == 24);
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ mod sample;
 mod sched;
 mod stack;
 mod task;
+mod wake;
 
 #[cfg(not(test))]
 #[panic_handler]

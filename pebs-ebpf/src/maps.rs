@@ -106,6 +106,22 @@ pub static TASK_PID_OFFSET: Global<u64> = Global::new(0);
 #[unsafe(no_mangle)]
 pub static TASK_STATE_OFFSET: Global<u64> = Global::new(0);
 
+/// Offset of `comm` in `struct task_struct`.
+#[unsafe(no_mangle)]
+pub static TASK_COMM_OFFSET: Global<u64> = Global::new(0);
+
+/// Offset of `mm`, null of threads of the kernel's, in `struct task_struct`.
+#[unsafe(no_mangle)]
+pub static TASK_MM_OFFSET: Global<u64> = Global::new(0);
+
+/// Offset of `stack`, the thread's kernel stack, in `struct task_struct`.
+#[unsafe(no_mangle)]
+pub static TASK_STACK_OFFSET: Global<u64> = Global::new(0);
+
+/// Not 0: who wakes and who displaces traced threads is recorded.
+#[unsafe(no_mangle)]
+pub static ENCOUNTERS: Global<u32> = Global::new(0);
+
 /// Offset of `signal` in `struct task_struct`.
 #[unsafe(no_mangle)]
 pub static TASK_SIGNAL_OFFSET: Global<u64> = Global::new(0);

@@ -10,8 +10,9 @@ use pebs_common::config::Scope;
 use pebs_common::record::{Head, Kind, Switch, Task, switch_flag};
 
 use crate::emit::{TASKS, emit};
-use crate::maps::SCOPE;
+use crate::maps::{ENCOUNTERS, SCOPE};
 use crate::task::{self, Ids};
+use crate::wake;
 
 /// `sched_switch(bool preempt, task prev, task next, unsigned prev_state)`, since Linux 5.18.
 #[btf_tracepoint(function = "sched_switch")]
@@ -33,6 +34,10 @@ fn switched(ctx: &BtfTracePointContext, state: impl FnOnce(&BtfTracePointContext
         let state = u64::from(state(ctx));
         let flags = if preempted { switch_flag::PREEMPTED } else { 0 };
         switch(Kind::SwitchOut, flags, previous, user_ip(), state);
+        let could_go_on = preempted || state & 0xff == 0;
+        if ENCOUNTERS.load() != 0 && could_go_on {
+            wake::displace(previous, ctx.arg::<*const u8>(2));
+        }
     }
     if let Some(next) = task::ids_of(ctx.arg::<*const u8>(2))
         && task::is_traced(next.pid)

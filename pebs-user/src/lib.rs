@@ -34,6 +34,7 @@
 //! | where samples read item ids, if items are not marked | [`target::item`], and `correlate/runs.rs` for what visits are then |
 //! | which sample belongs to which item | [`correlate`] |
 //! | names of functions | [`symbolize`] |
+//! | who woke or displaced a thread (`--with waits`) | `pebs-ebpf/src/wake.rs`, [`correlate`] (`thread.rs`) |
 //! | call stacks (`--call-graph`) | `pebs-ebpf/src/stack.rs`, [`stream::stacks`] (addresses), [`symbolize::stacks`] (functions) |
 //! | what a record of the perf subsystem holds, and `perf.data` | [`perf`] |
 //! | how a recording of `perf record` becomes a trace | [`import`] |

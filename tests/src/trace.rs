@@ -179,6 +179,16 @@ pub struct Wait {
     pub function_id: Option<u64>,
     /// `runnable`, `sleeping`, `uninterruptible`, `stopped` or `dead`.
     pub state: String,
+    /// Who ended it.
+    pub woken_by: Option<String>,
+    /// That thread.
+    pub woken_by_tid: Option<u64>,
+    /// How long the thread then waited for a CPU.
+    pub runnable_ns: Option<i64>,
+    /// Who took the CPU.
+    pub preempted_by: Option<String>,
+    /// That thread.
+    pub preempted_by_tid: Option<u64>,
 }
 
 impl Wait {
@@ -419,6 +429,9 @@ impl Trace {
         let t = self.table("waits");
         let (visit_id, function_id) = (t.u64("visit_id"), t.u64("function_id"));
         let (begin, end, state) = (t.i64("begin_ns"), t.i64("end_ns"), t.text("state"));
+        let (woken_by, woken_by_tid) = (t.text("woken_by"), t.u64("woken_by_tid"));
+        let (preempted_by, preempted_by_tid) = (t.text("preempted_by"), t.u64("preempted_by_tid"));
+        let runnable_ns = t.i64("runnable_ns");
         (0..t.len())
             .map(|i| Wait {
                 visit_id: visit_id[i].expect("visit_id"),
@@ -426,6 +439,11 @@ impl Trace {
                 end_ns: end[i].expect("end_ns"),
                 function_id: function_id[i],
                 state: state[i].clone().expect("state"),
+                woken_by: woken_by[i].clone(),
+                woken_by_tid: woken_by_tid[i],
+                runnable_ns: runnable_ns[i],
+                preempted_by: preempted_by[i].clone(),
+                preempted_by_tid: preempted_by_tid[i],
             })
             .collect()
     }

@@ -69,6 +69,7 @@ const RECIPES: &[(&str, Recipe)] = &[
     ("stages", Recipe::C("stages.c", &[])),
     ("overlap", Recipe::C("overlap.c", &[])),
     ("panics", Recipe::Rust("panics.rs", &[])),
+    ("partners", Recipe::C("partners.c", &[])),
     ("plain", Recipe::C("plain.c", &[])),
     ("query", Recipe::C("query.c", &[])),
     ("recursion", Recipe::C("recursion.c", &[])),

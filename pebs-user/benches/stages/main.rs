@@ -223,6 +223,7 @@ fn pipeline(scratch: &Scratch, keep: Keep) -> Pipeline {
         origin: KtimeNs(START_NS - 1_000_000_000),
         switches: CORRELATE.switches,
         page_faults: CORRELATE.page_faults,
+        encounters: false,
         clock_events: vec![true],
         resets: vec![16_000],
         max_samples: CORRELATE.max_samples,

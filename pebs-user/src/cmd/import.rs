@@ -274,6 +274,7 @@ impl Import<'_> {
             origin,
             switches: roles.switches,
             page_faults: false,
+            encounters: false,
             clock_events: info.events.iter().map(|event| clock(&event.unit)).collect(),
             resets: info
                 .events

@@ -169,6 +169,7 @@ impl<'a> Bench<'a> {
             page_faults: true,
             events: 1,
             stack_frames,
+            encounters: false,
             log: false,
         };
         let programs = Programs::load(&settings).ok()?;

@@ -44,6 +44,8 @@ pub struct Settings {
     pub page_faults: bool,
     /// How samples read item ids, if they do; offsets are filled in.
     pub item: Option<(ItemSource, ItemConfig)>,
+    /// Whether who wakes and who displaces threads is recorded; needs `switches`.
+    pub encounters: bool,
     /// Events sampled.
     pub events: usize,
     /// Frames of a sample's call stack at most, by mode; 0: samples have none.
@@ -112,6 +114,9 @@ const TRACEPOINTS: [&str; 3] = [
     "sched_process_exit",
 ];
 
+/// The tracepoint of wake-ups, and the program on it.
+const WAKING: &str = "sched_waking";
+
 /// The tracepoint of switches.
 const SWITCH: &str = "sched_switch";
 
@@ -164,6 +169,10 @@ impl Programs {
             tracepoints.push((switch, SWITCH));
         }
         tracepoints.extend(TRACEPOINTS.map(|name| (name, name)));
+        if settings.encounters {
+            tracepoints.push((WAKING, WAKING));
+        }
+        let encounters = u32::from(settings.encounters);
         let state = if switch == OLD_SWITCH_PROGRAM {
             kernel.member("task_struct", "__state")?
         } else {
@@ -199,6 +208,9 @@ impl Programs {
                     .unwrap_or(u64::MAX),
             ),
             ("TASK_PID_OFFSET", kernel.member("task_struct", "pid")?),
+            ("TASK_COMM_OFFSET", kernel.member("task_struct", "comm")?),
+            ("TASK_MM_OFFSET", kernel.member("task_struct", "mm")?),
+            ("TASK_STACK_OFFSET", kernel.member("task_struct", "stack")?),
             (
                 "TASK_SIGNAL_OFFSET",
                 kernel.member("task_struct", "signal")?,
@@ -222,6 +234,7 @@ impl Programs {
             .override_global("PERF_CLOCK_EVENTS", &settings.perf_clock_events, true)
             .override_global("ACCESS_EVENTS", &settings.access_events, true)
             .override_global("ITEM_SOURCE", &item_source, true)
+            .override_global("ENCOUNTERS", &encounters, true)
             .override_global("STACK_FRAMES", &settings.stack_frames, true)
             .override_global("SAMPLE_LIMIT", &settings.sample_limit, true);
         for (name, offset) in &offsets {
@@ -447,6 +460,7 @@ mod tests {
             page_faults: true,
             events: MAX_EVENTS,
             stack_frames: 127,
+            encounters: true,
             log: true,
         };
         let mut programs = Programs::load(&settings).unwrap_or_else(|error| panic!("{error:#?}"));

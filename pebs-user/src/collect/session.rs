@@ -54,6 +54,8 @@ pub struct SessionPlan<'a> {
     pub switches: bool,
     /// Whether to record page faults.
     pub page_faults: bool,
+    /// Whether to record who wakes and who displaces threads.
+    pub encounters: bool,
     /// Frames of a sample's call stack at most, by mode; 0: samples have none.
     pub stack_frames: u32,
     /// Whether events are counted only, with no sample taken.
@@ -220,6 +222,7 @@ impl Session {
             switches: plan.switches,
             page_faults: plan.page_faults,
             item: plan.probes.item.as_ref().map(|it| (it.source, it.config)),
+            encounters: plan.encounters,
             events: plan.events.len(),
             stack_frames: plan.stack_frames,
             log: plan.log,

@@ -256,6 +256,16 @@ impl Correlator {
                     thread.switch_in(time, cpu);
                 }
             }
+            Body::Wake { by } => {
+                if let Some(thread) = self.threads.get_mut(&tid) {
+                    thread.wake(time, by);
+                }
+            }
+            Body::Displace { by } => {
+                if let Some(thread) = self.threads.get_mut(&tid) {
+                    thread.displace(by);
+                }
+            }
             Body::PageFault => {
                 if let Some(thread) = self.threads.get_mut(&tid) {
                     thread.page_fault(time, cpu);

@@ -3,7 +3,7 @@
 use super::ProbeRule;
 use super::visit::{OpenVisit, RawWait};
 use crate::store::schema::visit_flag;
-use crate::stream::decode::{RawSample, STATE_UNKNOWN};
+use crate::stream::decode::{Actor, RawSample, STATE_UNKNOWN};
 use crate::target::probe::VisitRule;
 use crate::units::{Cpu, Ip, Pid, TraceNs};
 
@@ -25,6 +25,8 @@ pub(super) struct Off {
     ip: Option<Ip>,
     state: &'static str,
     runnable: bool,
+    woken: Option<(TraceNs, Option<Actor>)>,
+    displaced: Option<Actor>,
 }
 
 impl Off {
@@ -45,6 +47,8 @@ impl Off {
             ip,
             state,
             runnable,
+            woken: None,
+            displaced: None,
         }
     }
 }
@@ -125,6 +129,22 @@ impl Thread {
             self.visits
                 .iter_mut()
                 .for_each(|visit| visit.flags |= visit_flag::PREEMPTED);
+        }
+    }
+
+    /// The thread was woken: if several try, by the first.
+    pub fn wake(&mut self, time: TraceNs, by: Option<Actor>) {
+        if let Some((off, _)) = &mut self.off
+            && !off.runnable
+        {
+            off.woken.get_or_insert((time, by));
+        }
+    }
+
+    /// Another thread took the CPU from it.
+    pub fn displace(&mut self, by: Actor) {
+        if let Some((off, _)) = &mut self.off {
+            off.displaced = Some(by);
         }
     }
 
@@ -216,6 +236,8 @@ impl Thread {
                 state: off.state,
                 from: self.cpu,
                 to: to.unwrap_or(self.cpu),
+                woken: off.woken,
+                displaced: off.displaced,
             });
         }
     }

@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 
 use super::CorrelateOptions;
 use crate::store::schema::ArgValue;
-use crate::stream::decode::RawSample;
+use crate::stream::decode::{Actor, RawSample};
 use crate::units::{Cpu, Ip, Pid, ProbeId, Tid, TraceNs};
 
 /// An interval that the thread spent off the CPU while the visit was current.
@@ -22,6 +22,23 @@ pub struct RawWait {
     pub from: Cpu,
     /// CPU it came back on.
     pub to: Cpu,
+    /// When it was woken, and by whom; no thread: by an interrupt. `None`: not recorded, or it was not asleep.
+    pub woken: Option<(TraceNs, Option<Actor>)>,
+    /// Who took the CPU from it, if it could have gone on and that was recorded.
+    pub displaced: Option<Actor>,
+}
+
+impl RawWait {
+    /// How long it could have run but did not get a CPU, ns; `None` if that is unknown.
+    #[must_use]
+    pub fn runnable_ns(&self) -> Option<i64> {
+        let since = match (self.woken, self.state) {
+            (_, "runnable") => self.begin,
+            (Some((woken, _)), _) => woken.max(self.begin),
+            (None, _) => return None,
+        };
+        Some((self.end.0 - since.0).max(0))
+    }
 }
 
 /// What happened to a visit's thread while the visit was its current one.

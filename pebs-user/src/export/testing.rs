@@ -91,6 +91,9 @@ pub(crate) fn put(writer: &mut TraceWriter, made: Made<'_>) {
                 state,
                 cpu_from: Cpu(0),
                 cpu_to: Cpu(1),
+                woken_by: None,
+                runnable_ns: None,
+                preempted_by: None,
             };
             writer.wait(&wait).unwrap();
         } else {
@@ -221,6 +224,9 @@ pub(crate) fn put_strange(
         state: "sleeping",
         cpu_from: Cpu(0),
         cpu_to: Cpu(1),
+        woken_by: None,
+        runnable_ns: None,
+        preempted_by: None,
     };
     writer.wait(&wait).unwrap();
 }

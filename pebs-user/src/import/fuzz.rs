@@ -67,6 +67,7 @@ pub fn import(data: &[u8], dir: &Path) {
         origin: KtimeNs(first),
         switches: roles.switches,
         page_faults: false,
+        encounters: false,
         clock_events: vec![false; info.events.len()],
         resets: vec![1; info.events.len()],
         max_samples: 1 << 16,

@@ -49,6 +49,8 @@ pub struct PipelineOptions {
     pub switches: bool,
     /// Whether page faults are recorded.
     pub page_faults: bool,
+    /// Whether who wakes and who displaces threads is recorded.
+    pub encounters: bool,
     /// Whether each event is a clock, by event.
     pub clock_events: Vec<bool>,
     /// The reset values at the begin of the trace, by event; 0: there is none, as the kernel keeps to

@@ -13,7 +13,7 @@ use crate::analysis::estimate::{Estimator, FunctionEstimate, Pause, TimedSample,
 use crate::collect::sideband_decode::{SidebandEvent, SidebandKind};
 use crate::correlate::{ClosedVisit, Correlator, Lost, RawSample, Sink, Throttled};
 use crate::store::schema::{
-    FunctionRow, LossRow, MemoryRow, SamplesOf, Table, VisitFunctionRow, VisitRow, WaitRow,
+    FunctionRow, LossRow, MemoryRow, SamplesOf, Table, VisitFunctionRow, VisitRow, WaitRow, Waker,
     visit_flag,
 };
 use crate::store::writer::{TraceWriter, WriteError};
@@ -49,6 +49,8 @@ pub(super) struct Rows {
     timed: Vec<TimedSample>,
     estimates: Vec<FunctionEstimate>,
     visit_functions: Vec<VisitFunctionRow>,
+    /// Whether who wakes and who displaces threads is recorded.
+    encounters: bool,
     functions: Vec<FunctionRow>,
     /// Reset values over time.
     pub resets: Resets,
@@ -87,6 +89,7 @@ impl Rows {
             timed: Vec::new(),
             estimates: Vec::new(),
             visit_functions: Vec::new(),
+            encounters: options.encounters,
             functions: Vec::new(),
             resets: Resets::new(&options.resets),
             met: FxHashSet::default(),
@@ -397,6 +400,11 @@ impl Rows {
                 state: wait.state,
                 cpu_from: wait.from,
                 cpu_to: wait.to,
+                woken_by: wait
+                    .woken
+                    .map(|(_, by)| by.map_or(Waker::Interrupt, Waker::Thread)),
+                runnable_ns: wait.runnable_ns().filter(|_| self.encounters),
+                preempted_by: wait.displaced,
             });
             self.check(result);
         }

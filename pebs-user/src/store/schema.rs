@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use crate::stream::decode::RawSample;
+use crate::stream::decode::{Actor, RawSample};
 use crate::units::{Cpu, EventId, FunctionId, Pid, ProbeId, StackId, Tid, TraceNs};
 
 /// Version of the trace format. A reader refuses a larger one.
@@ -383,6 +383,48 @@ pub struct WaitRow {
     pub cpu_from: Cpu,
     /// CPU it came back on.
     pub cpu_to: Cpu,
+    /// Who ended it: a thread; null: not recorded (`--with waits`), or it was preempted.
+    pub woken_by: Option<Waker>,
+    /// Time at the end of it in which the thread could have run, but no CPU was free for it; null: not recorded.
+    pub runnable_ns: Option<i64>,
+    /// The thread that took the CPU; null: not recorded, or the thread went to wait by itself.
+    pub preempted_by: Option<Actor>,
+}
+
+/// What woke a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waker {
+    /// Another thread.
+    Thread(Actor),
+    /// An interrupt: a timer, the disk, the network.
+    Interrupt,
+}
+
+impl Waker {
+    /// Name of [`Waker::Interrupt`] in the table.
+    pub const INTERRUPT: &str = "[interrupt]";
+
+    fn thread(&self) -> Option<&Actor> {
+        match self {
+            Self::Thread(actor) => Some(actor),
+            Self::Interrupt => None,
+        }
+    }
+}
+
+impl WaitRow {
+    /// Name of who ended it.
+    #[must_use]
+    pub fn waker_name(&self) -> Option<&str> {
+        let waker = self.woken_by.as_ref()?;
+        Some(waker.thread().map_or(Waker::INTERRUPT, Actor::name))
+    }
+
+    /// The thread that ended it.
+    #[must_use]
+    pub fn waker_thread(&self) -> Option<&Actor> {
+        self.woken_by.as_ref()?.thread()
+    }
 }
 
 /// What the values of a row of `function_stats` are, beside the states of waits.

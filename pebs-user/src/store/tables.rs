@@ -19,7 +19,7 @@ use super::schema::{
     ArgColumn, ArgType, ArgValue, FunctionRow, FunctionStatRow, LossRow, MemoryRow, SampleRow,
     SamplesOf, StackRow, Table, VisitFunctionRow, VisitRow, WaitRow,
 };
-use crate::stream::decode::RawSample;
+use crate::stream::decode::{Actor, RawSample};
 use crate::units::{Cpu, FunctionId};
 
 /// Why argument columns can't be written.
@@ -287,6 +287,13 @@ table! {
         state: Text = row.state;
         cpu_from: Nullable<UInt16Type> = row.cpu_from.known();
         cpu_to: Nullable<UInt16Type> = row.cpu_to.known();
+        runnable_ns: Nullable<Int64Type> = row.runnable_ns;
+        woken_by: NullableText = row.waker_name();
+        woken_by_pid: Nullable<UInt32Type> = row.waker_thread().map(|it| it.pid.0);
+        woken_by_tid: Nullable<UInt32Type> = row.waker_thread().map(|it| it.tid.0);
+        preempted_by: NullableText = row.preempted_by.as_ref().map(Actor::name);
+        preempted_by_pid: Nullable<UInt32Type> = row.preempted_by.map(|it| it.pid.0);
+        preempted_by_tid: Nullable<UInt32Type> = row.preempted_by.map(|it| it.tid.0);
     }
 }
 
@@ -567,7 +574,9 @@ mod tests {
         assert_eq!(
             text(Table::Waits),
             "visit_id UInt64, item_id UInt64, tid UInt32, begin_ns Int64, end_ns Int64, \
-             function_id UInt32?, state Utf8, cpu_from UInt16?, cpu_to UInt16?"
+             function_id UInt32?, state Utf8, cpu_from UInt16?, cpu_to UInt16?, \
+             runnable_ns Int64?, woken_by Utf8?, woken_by_pid UInt32?, woken_by_tid UInt32?, \
+             preempted_by Utf8?, preempted_by_pid UInt32?, preempted_by_tid UInt32?"
         );
         assert_eq!(
             text(Table::FunctionStats),

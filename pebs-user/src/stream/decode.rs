@@ -4,8 +4,8 @@
 //! length. Knows the wire format; knows nothing about items, files or the kernel.
 
 use pebs_common::record::{
-    ClockPair, Head, Kind, Mark, MarkArgs, Role, Sample, SampleAccess, SampleStack, StackDepth,
-    Switch, Task, mark_flag, sample_flag, switch_flag,
+    ClockPair, Encounter, Head, Kind, Mark, MarkArgs, Role, Sample, SampleAccess, SampleStack,
+    StackDepth, Switch, Task, encounter_flag, mark_flag, sample_flag, switch_flag,
 };
 
 use crate::stream::access::Access;
@@ -67,6 +67,30 @@ impl RawSample {
 /// State of a thread that could not go on, where the record says no more than that.
 pub const STATE_UNKNOWN: u32 = u32::MAX;
 
+/// A thread that did something to another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Actor {
+    /// Process.
+    pub pid: Pid,
+    /// Thread.
+    pub tid: Tid,
+    /// Name, NUL behind it.
+    comm: [u8; 16],
+}
+
+impl Actor {
+    /// The thread's name, as far as it is text.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        let bytes = self.comm.split(|byte| *byte == 0).next();
+        let bytes = bytes.unwrap_or_default();
+        str::from_utf8(bytes).unwrap_or_else(|error| {
+            let text = bytes.get(..error.valid_up_to()).unwrap_or_default();
+            str::from_utf8(text).unwrap_or_default()
+        })
+    }
+}
+
 /// What a record says, its time, thread and CPU aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
@@ -94,6 +118,16 @@ pub enum Body {
     },
     /// The thread took the CPU.
     SwitchIn,
+    /// The thread, which waited, was woken.
+    Wake {
+        /// By this one; `None`: by an interrupt.
+        by: Option<Actor>,
+    },
+    /// Another thread took the CPU from the thread, which could have gone on.
+    Displace {
+        /// This one.
+        by: Actor,
+    },
     /// The thread made another one.
     Fork {
         /// Process of the new thread.
@@ -290,6 +324,11 @@ impl<I: Inbox> Decoder<'_, I> {
                 let task: Task = read(frame)?;
                 self.task(task.head, task.time_ns, task_body(kind, &task));
             }
+            kind @ (Kind::Wake | Kind::Displace) => {
+                let encounter: Encounter = read(frame)?;
+                let body = encounter_body(kind, &encounter);
+                self.task(encounter.head, encounter.time_ns, body);
+            }
             Kind::Clock => {
                 let pair: ClockPair = read(frame)?;
                 self.clock
@@ -429,6 +468,25 @@ fn switch_out_body(switch: &Switch) -> Body {
     }
 }
 
+fn encounter_body(kind: Kind, encounter: &Encounter) -> Body {
+    let [a, b] = encounter.comm.map(u64::to_ne_bytes);
+    let mut comm = [0; 16];
+    comm[..8].copy_from_slice(&a);
+    comm[8..].copy_from_slice(&b);
+    let by = Actor {
+        pid: Pid(encounter.other as u32),
+        tid: Tid((encounter.other >> 32) as u32),
+        comm,
+    };
+    let is_thread = encounter.head.flags() & encounter_flag::INTERRUPT == 0;
+    match kind {
+        Kind::Wake => Body::Wake {
+            by: is_thread.then_some(by),
+        },
+        _ => Body::Displace { by },
+    }
+}
+
 fn task_body(kind: Kind, task: &Task) -> Body {
     match kind {
         Kind::Fork => Body::Fork {
@@ -534,6 +592,17 @@ impl Wire for SampleAccess {
             addr: word(frame, ACCESS)?,
             weight: word(frame, ACCESS + 1)?,
             data_src: word(frame, ACCESS + 2)?,
+        })
+    }
+}
+
+impl Wire for Encounter {
+    fn from_words(frame: &[u8]) -> Option<Self> {
+        Some(Self {
+            head: Head(word(frame, 0)?),
+            time_ns: word(frame, 1)?,
+            other: word(frame, 2)?,
+            comm: [word(frame, 3)?, word(frame, 4)?],
         })
     }
 }

@@ -109,6 +109,7 @@ fn run(stream: &Stream, keep: Keep, dir: &Path) -> Pipeline {
         origin: KtimeNs(stream::ORIGIN),
         switches: true,
         page_faults: true,
+        encounters: false,
         clock_events: vec![true],
         resets: vec![1000],
         max_samples: 1 << 20,

@@ -97,6 +97,7 @@ impl Machine {
             origin: KtimeNs(START_NS),
             switches: true,
             page_faults: true,
+            encounters: false,
             clock_events: vec![true],
             resets: vec![1000],
             max_samples: 1 << 20,

@@ -1,7 +1,10 @@
 //! Time off the CPU within visits.
 
+use std::collections::HashMap;
+
 use pebs_tests::recording::Recorder;
-use pebs_tests::trace::Wait;
+use pebs_tests::trace::{Trace, Wait};
+use pebs_tests::truth::Truth;
 use pebs_tests::workload::Workload;
 use pebs_tests::{check, machine, need};
 
@@ -78,6 +81,80 @@ fn waits_name_their_function() {
             "{wait:?} {name:?}"
         );
     }
+}
+
+/// Waits with what was recorded of who ended them; the truth's own items.
+fn with_partners(args: &[&str]) -> (Trace, Truth, Vec<Wait>) {
+    let workload = Workload::build("partners");
+    let alone = workload.run(args);
+    let (recording, truth) = Recorder::new(&workload.spec(super::ID))
+        .args(&["--with", "waits"])
+        .workload(&workload, args);
+    let trace = recording.trace();
+    check::whole_visits(&trace, &truth);
+    check::unharmed(&recording, &alone);
+    let waits = trace.waits();
+    (trace, truth, waits)
+}
+
+/// A thread that waits for another is woken by it; one that sleeps, by an interrupt.
+#[test]
+fn who_wakes() {
+    need!(machine::root());
+    let (trace, truth, waits) = with_partners(&["40"]);
+    let items: HashMap<u64, u64> = trace
+        .visits()
+        .iter()
+        .map(|visit| (visit.visit_id, visit.item_id))
+        .collect();
+    let (mut by_partner, mut by_timer) = (0, 0);
+    for wait in waits.iter().filter(|wait| wait.state == "sleeping") {
+        let by = (wait.woken_by.as_deref(), wait.woken_by_tid);
+        if items[&wait.visit_id] % 2 == 1 {
+            assert_eq!(
+                by,
+                (Some("partner"), Some(truth.notes["partner"])),
+                "{wait:?}"
+            );
+            by_partner += 1;
+        } else {
+            assert_eq!(by, (Some("[interrupt]"), None), "{wait:?}");
+            by_timer += 1;
+        }
+        let runnable = wait.runnable_ns.unwrap_or(-1);
+        assert!((0..=wait.length_ns()).contains(&runnable), "{wait:?}");
+    }
+    // On a busy machine the partner may be done before it is waited for.
+    assert!(by_partner >= 10 && by_timer >= 10, "{waits:?}");
+}
+
+/// A thread that is preempted by one of its own process is said to be, and was runnable all the time.
+#[test]
+fn who_preempts() {
+    need!(machine::root());
+    let (_, truth, waits) = with_partners(&["10", "1"]);
+    let of_hog = |wait: &&Wait| wait.preempted_by.as_deref() == Some("hog");
+    let by_hog: Vec<&Wait> = waits.iter().filter(of_hog).collect();
+    assert!(!by_hog.is_empty(), "{waits:?}");
+    for wait in by_hog {
+        assert_eq!(wait.state, "runnable", "{wait:?}");
+        assert_eq!(wait.preempted_by_tid, Some(truth.notes["hog"]), "{wait:?}");
+        assert_eq!(wait.runnable_ns, Some(wait.length_ns()), "{wait:?}");
+        assert_eq!(wait.woken_by, None, "{wait:?}");
+    }
+}
+
+/// Without `--with waits` nothing is said of others.
+#[test]
+fn others_are_not_recorded() {
+    need!(machine::root());
+    let workload = Workload::build("partners");
+    let (recording, _) = Recorder::new(&workload.spec(super::ID)).workload(&workload, &["4"]);
+    let waits = recording.trace().waits();
+    let said = |wait: &Wait| {
+        wait.woken_by.is_some() || wait.preempted_by.is_some() || wait.runnable_ns.is_some()
+    };
+    assert!(!waits.is_empty() && !waits.iter().any(said), "{waits:?}");
 }
 
 /// `--no-switches`: time off the CPU is unknown, not 0.

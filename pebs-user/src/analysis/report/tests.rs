@@ -205,6 +205,9 @@ impl Maker {
             state,
             cpu_from: Cpu(0),
             cpu_to: Cpu(0),
+            woken_by: None,
+            runnable_ns: None,
+            preempted_by: None,
         };
         self.writer.wait(&row).unwrap();
         self.now += ns;

@@ -8,7 +8,7 @@ use anyhow::bail;
 
 use super::transport::{self, Choice};
 use super::{governor, items, preset};
-use crate::cli::{CallGraph, KeepArg, RecordArgs, ReturnArg, SampleClock};
+use crate::cli::{CallGraph, Extra, KeepArg, RecordArgs, ReturnArg, SampleClock};
 use crate::cmd::report::Format;
 use crate::cmd::{Hinted, doctor};
 use crate::collect::overhead::Bounds;
@@ -68,6 +68,8 @@ pub struct Plan {
     pub switches: bool,
     /// Whether page faults are recorded.
     pub page_faults: bool,
+    /// Whether who wakes and who displaces threads is recorded.
+    pub encounters: bool,
     /// Size of each CPU's ring.
     pub ring_bytes: u32,
     /// Bytes of records that may wait for the pipeline.
@@ -202,6 +204,7 @@ impl Plan {
             duration: args.duration,
             switches: !args.no_switches,
             page_faults: !args.no_page_faults,
+            encounters: args.with.contains(&Extra::Waits),
             ring_bytes: args.ring_size,
             max_waiting_bytes: (args.max_memory / 4) as usize,
             max_samples: (args.max_memory / 2 / sample_bytes) as usize,

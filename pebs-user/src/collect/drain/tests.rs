@@ -88,6 +88,7 @@ impl Kernel {
             page_faults: false,
             events: 1,
             stack_frames: 0,
+            encounters: false,
             log: false,
         };
         let programs = Programs::load(&settings).unwrap();

@@ -46,6 +46,7 @@ fn left_out(exclude_user: u32, exclude_kernel: u32, work: fn()) -> u64 {
         page_faults: false,
         events: 1,
         stack_frames: 0,
+        encounters: false,
         log: false,
     };
     let programs = Programs::load(&settings).unwrap();

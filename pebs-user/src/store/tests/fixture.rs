@@ -103,6 +103,9 @@ pub(in crate::store) fn wait(n: u64) -> WaitRow {
         },
         cpu_from: Cpu(0),
         cpu_to: Cpu(1),
+        woken_by: None,
+        runnable_ns: None,
+        preempted_by: None,
     }
 }
 
