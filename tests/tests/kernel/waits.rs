@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use pebs_tests::recording::Recorder;
-use pebs_tests::trace::{Trace, Wait};
+use pebs_tests::recording::{Recorder, Recording, pebs_trace};
+use pebs_tests::trace::Wait;
 use pebs_tests::truth::Truth;
 use pebs_tests::workload::Workload;
 use pebs_tests::{check, machine, need};
@@ -84,7 +84,7 @@ fn waits_name_their_function() {
 }
 
 /// Waits with what was recorded of who ended them; the truth's own items.
-fn with_partners(args: &[&str]) -> (Trace, Truth, Vec<Wait>) {
+fn with_partners(args: &[&str]) -> (Recording, Truth, Vec<Wait>) {
     let workload = Workload::build("partners");
     let alone = workload.run(args);
     let (recording, truth) = Recorder::new(&workload.spec(super::ID))
@@ -94,15 +94,16 @@ fn with_partners(args: &[&str]) -> (Trace, Truth, Vec<Wait>) {
     check::whole_visits(&trace, &truth);
     check::unharmed(&recording, &alone);
     let waits = trace.waits();
-    (trace, truth, waits)
+    (recording, truth, waits)
 }
 
 /// A thread that waits for another is woken by it; one that sleeps, by an interrupt.
 #[test]
 fn who_wakes() {
     need!(machine::root());
-    let (trace, truth, waits) = with_partners(&["40"]);
-    let items: HashMap<u64, u64> = trace
+    let (recording, truth, waits) = with_partners(&["40"]);
+    let items: HashMap<u64, u64> = recording
+        .trace()
         .visits()
         .iter()
         .map(|visit| (visit.visit_id, visit.item_id))
@@ -126,6 +127,12 @@ fn who_wakes() {
     }
     // On a busy machine the partner may be done before it is waited for.
     assert!(by_partner >= 10 && by_timer >= 10, "{waits:?}");
+    let dir = recording.dir();
+    let explained = pebs_trace(["explain".as_ref(), dir.as_os_str(), "--item=2".as_ref()]);
+    assert!(
+        explained.stdout.contains("woken by [interrupt]"),
+        "{explained}"
+    );
 }
 
 /// A thread that is preempted by one of its own process is said to be, and was runnable all the time.

@@ -296,6 +296,8 @@ struct Line {
     samples: Vec<(i64, u32, u32)>,
     /// Begin, end, thread, function, state; sorted.
     waits: Vec<(i64, i64, u32, Option<u32>, usize)>,
+    /// Who took the CPU from a thread at that time, or woke it then.
+    by: FxHashMap<(i64, u32), String>,
     states: States,
 }
 
@@ -309,6 +311,7 @@ impl Line {
         let mut line = Self {
             samples: Vec::new(),
             waits: Vec::new(),
+            by: FxHashMap::default(),
             states: States::default(),
         };
         let columns = ["visit_id", "time_ns", "tid", "function_id", "event"];
@@ -334,6 +337,8 @@ impl Line {
             "tid",
             "function_id",
             "state",
+            "woken_by",
+            "preempted_by",
         ];
         for batch in trace.scan(Table::Waits, &columns)? {
             let batch = batch?;
@@ -345,9 +350,15 @@ impl Line {
             let tids = column_u32(&batch, 3)?.values();
             let functions = column_u32(&batch, 4)?;
             let states = column_str(&batch, 5)?;
+            let (wakers, others) = (column_str(&batch, 6)?, column_str(&batch, 7)?);
             for row in (0..batch.num_rows()).filter(|&row| wanted.contains(&visits[row])) {
                 let function = functions.is_valid(row).then(|| functions.value(row));
                 let state = line.states.index(states.value(row));
+                let by = [others, wakers].into_iter().find(|who| who.is_valid(row));
+                if let Some(by) = by {
+                    let key = (begins[row], tids[row]);
+                    line.by.insert(key, by.value(row).to_owned());
+                }
                 line.waits
                     .push((begins[row], ends[row], tids[row], function, state));
             }
@@ -382,6 +393,7 @@ impl Line {
                     kind,
                     ns: 0,
                     state: None,
+                    by: None,
                     spec: visit.spec.clone(),
                     functions: Vec::new(),
                 });
@@ -397,6 +409,7 @@ impl Line {
                 kind: MomentKind::Waited,
                 ns: end - begin,
                 state: Some(self.states.name(state).to_owned()),
+                by: self.by.remove(&(begin, tid)),
                 spec: None,
                 functions: vec![(names.get(function), 0)],
             });
@@ -408,6 +421,7 @@ impl Line {
                 kind: MomentKind::Ran,
                 ns: run.last - run.first,
                 state: None,
+                by: None,
                 spec: None,
                 functions: run.named(&names),
             });

@@ -100,6 +100,8 @@ pub struct Moment {
     pub ns: i64,
     /// State of the thread while off the CPU.
     pub state: Option<String>,
+    /// Who took the CPU from the thread, or who woke it; null: unknown.
+    pub by: Option<String>,
     /// SPEC of the mark's probe.
     pub spec: Option<String>,
     /// Functions that samples saw, with their number, the most seen first; the one in which the

@@ -229,9 +229,14 @@ fn happened(moment: &Moment) -> String {
         MomentKind::End => format!("end mark of {}", spec()),
         MomentKind::Waited => {
             let state = moment.state.as_deref().unwrap_or(UNKNOWN);
-            match state {
-                "runnable" => format!("preempted in {first}"),
-                state => format!("{} in {first}", safe(state, ARG_WIDTH)),
+            let by = moment.by.as_deref().map(|by| safe(by, ARG_WIDTH));
+            match (state, by) {
+                ("runnable", None) => format!("preempted in {first}"),
+                ("runnable", Some(by)) => format!("preempted in {first} by {by}"),
+                (state, None) => format!("{} in {first}", safe(state, ARG_WIDTH)),
+                (state, Some(by)) => {
+                    format!("{} in {first}, woken by {by}", safe(state, ARG_WIDTH))
+                }
             }
         }
         MomentKind::Ran if moment.functions.len() == 1 => first,
