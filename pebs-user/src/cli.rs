@@ -299,7 +299,7 @@ pub struct RecordArgs {
     ///
     /// waits: for each wait in an item the thread that ended it (or that it was an interrupt), how long the
     /// thread then waited for a CPU, and who took the CPU from one that could have gone on: columns of waits.
-    /// Costs about 0.3 us for each wake-up of a traced thread and each preemption, and some ns for every other
+    /// Costs about 0.6 us for each wake-up of a traced thread and each preemption, and some ns for every other
     /// wake-up on the machine.
     #[arg(long, value_name = "WHAT", value_enum, value_delimiter = ',')]
     #[arg(help_heading = "What to record", conflicts_with = "no_switches")]
@@ -311,7 +311,7 @@ pub struct RecordArgs {
     ///
     /// fp follows frame pointers, in the kernel and in user space: programs have to be built with
     /// -fno-omit-frame-pointer, of others only the first frame is sure. At most 127 frames each. Costs
-    /// about 0.5 us more a sample, and 8 bytes a frame on the way. The trace then has the table stacks and
+    /// about 0.8 us more a sample, and 8 bytes a frame on the way. The trace then has the table stacks and
     /// samples.stack_id; export shows whole stacks. Needs --transport bpf, which auto then is.
     #[arg(long, value_name = "HOW", value_enum, help_heading = "What to record")]
     pub call_graph: Option<CallGraph>,
