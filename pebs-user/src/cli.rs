@@ -251,8 +251,9 @@ pub struct RecordArgs {
     /// Level, snoop, TLB, latency and address. Page faults and Intel's events of loads and stores
     /// (mem-loads, mem_load_retired.l3_miss:pp) have it without being asked; with this also any precise
     /// event from Ice Lake on, and AMD's IBS: with --transport bulk all that its registers say. A sample
-    /// then takes 56 bytes of a ring, not 32. 'pebs-trace report --by memory' sums it up.
-    #[arg(long, help_heading = "What to record")]
+    /// then takes 56 bytes of a ring, not 32. 'pebs-trace report --by memory' sums it up. Not with --call-graph.
+    #[arg(long, conflicts_with = "call_graph")]
+    #[arg(help_heading = "What to record")]
     pub memory: bool,
     /// How samples come from the kernel
     ///

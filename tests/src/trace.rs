@@ -37,9 +37,6 @@ pub mod flag {
 
 /// Bit of `samples.flags`: the kernel said that the ip is exact.
 pub const SAMPLE_EXACT_IP: u64 = 1;
-/// Flag of a sample: taken in kernel mode.
-pub const SAMPLE_KERNEL: u64 = 2;
-
 /// Bit of `samples.flags`: taken in kernel mode.
 pub const SAMPLE_KERNEL: u64 = 2;
 

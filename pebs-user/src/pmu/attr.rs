@@ -230,9 +230,11 @@ impl ResolvedEvent {
     }
 
     /// Has a program be able to follow the call stack of a sample: of a precise event the kernel asks for it
-    /// beforehand.
+    /// beforehand. A record has room for the stack or for what a sample says of its memory access: not for both.
     /// Source: kernel/events/core.c (`__perf_event_set_bpf_handler`: `EPROTO`).
     pub fn with_call_stacks(&mut self) {
+        self.attr.sample_type &= !self.access;
+        self.access = 0;
         if self.attr.precise_ip() > 0 {
             self.attr.sample_type |= u64::from(sys::PERF_SAMPLE_CALLCHAIN);
         }
