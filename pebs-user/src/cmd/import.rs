@@ -77,6 +77,8 @@ pub struct ImportArgs {
     #[arg(long, value_name = "PATH", help_heading = "Names")]
     pub symbols: Vec<PathBuf>,
     /// Look for binaries by their paths below this copy of the recorded file system, not here
+    ///
+    /// The running kernel names nothing then, even if it is the one that was recorded.
     #[arg(long, value_name = "DIR", help_heading = "Names")]
     pub symfs: Option<PathBuf>,
     /// Write the trace to this directory, which must not exist

@@ -147,7 +147,7 @@ impl Symbolizer {
         let is_live = recorded.is_none();
         let has_our_kernel = |recorded: &Recorded| {
             let kernel = recorded.kernel.as_ref();
-            kernel.is_some_and(RecordedKernel::is_ours)
+            recorded.symfs.is_none() && kernel.is_some_and(RecordedKernel::is_ours)
         };
         let foreign = recorded.as_ref().filter(|it| !has_our_kernel(it));
         let kernel = match foreign {
