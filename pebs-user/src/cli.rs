@@ -208,10 +208,10 @@ pub struct RecordArgs {
         help_heading = "What to record"
     )]
     pub item_reg: Option<String>,
-    /// Read it from a variable of the program: [BIN:]SYMBOL[+OFF][->OFF]...[:TYPE]
+    /// Read it from a variable of the program: BIN:SYMBOL+OFF->OFF:TYPE
     ///
-    /// ./app:current_request:u64 reads 8 bytes (the default), redis-server:server+0x2f0->0:u64 follows a
-    /// pointer. Without BIN it is the program of -p or of the command. BIN is an executable; processes
+    /// Only SYMBOL must be given. ./app:current_request:u64 reads 8 bytes (the default),
+    /// redis-server:server+0x2f0->0:u64 follows a pointer; -> may be repeated. Without BIN it is the program of -p or of the command. BIN is an executable; processes
     /// that run another have no items. A visit is what --item-reg says.
     #[arg(
         long,
