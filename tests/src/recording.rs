@@ -92,6 +92,9 @@ impl Recorder {
         let truth = TruthFile::new();
         let mut command = Command::new(machine::pebs_trace());
         command.args(&self.args).arg("--").arg(program).args(args);
+        if self.before_others {
+            command.env("TRUTH_REALTIME", "1");
+        }
         let tool = process::run(truth.on(&mut command));
         Recording::new(tool, self.place)
     }

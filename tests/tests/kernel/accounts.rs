@@ -95,12 +95,26 @@ fn tables_have_the_documented_columns() {
     assert_eq!(
         columns("samples"),
         "time_ns Int64, visit_id UInt64, function_id UInt32, ip UInt64, tid UInt32, cpu UInt16, \
-         event UInt8, flags UInt32"
+         event UInt8, flags UInt32, stack_id UInt32"
     );
     assert_eq!(
         columns("waits"),
         "visit_id UInt64, item_id UInt64, tid UInt32, begin_ns Int64, end_ns Int64, \
-         function_id UInt32, state Utf8, cpu_from UInt16, cpu_to UInt16"
+         function_id UInt32, state Utf8, cpu_from UInt16, cpu_to UInt16, runnable_ns Int64, \
+         woken_by Utf8, woken_by_pid UInt32, woken_by_tid UInt32, preempted_by Utf8, \
+         preempted_by_pid UInt32, preempted_by_tid UInt32"
+    );
+    assert_eq!(
+        columns("memory"),
+        "time_ns Int64, visit_id UInt64, function_id UInt32, tid UInt32, event UInt8, events UInt64, \
+         op Utf8, level Utf8, snoop Utf8, tlb Utf8, locked Boolean, blocked Utf8, \
+         latency_cycles UInt32, op_cycles UInt32, retire_cycles UInt32, tlb_cycles UInt32, \
+         page_bytes UInt64, taken Boolean, mispredicted Boolean, addr UInt64, phys_addr UInt64, \
+         data_src UInt64"
+    );
+    assert_eq!(
+        columns("stacks"),
+        "stack_id UInt32, frames List(non-null UInt32), truncated Boolean"
     );
     assert_eq!(
         columns("functions"),

@@ -169,8 +169,9 @@ fn variable() {
         ("ids", "current_item->0:u32"),
     ] {
         let workload = Workload::build(name);
-        let (recording, truth) =
-            recorder(&["--item-mem", place]).workload(&workload, &["1", "100", "600"]);
+        let (recording, truth) = recorder(&["--item-mem", place])
+            .before_others()
+            .workload(&workload, &["1", "100", "600"]);
         let trace = recording.trace();
         let within = in_the_right_item(&trace, &truth, |item| item.id);
         assert!(within > 200, "{within} samples in items");
@@ -225,7 +226,9 @@ fn later_processes() {
     let script = format!(
         "{program} 1 40 600; {program} 1 40 600; n=0; while [ $n -lt 20000 ]; do n=$((n+1)); done"
     );
-    let recording = recorder(&["--item-mem", &place]).command("/bin/sh".as_ref(), &["-c", &script]);
+    let recording = recorder(&["--item-mem", &place])
+        .before_others()
+        .command("/bin/sh".as_ref(), &["-c", &script]);
     let trace = recording.trace();
     let items = by_item(&trace, "memory");
     assert_eq!(items.len(), 40, "items: {:?}", items.keys());
