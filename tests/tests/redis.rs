@@ -57,10 +57,11 @@ fn fill(client: &mut Client) {
             client.must(&words);
         }
     }
+    // A time that is over before the command ends would delete the key there and then.
     for i in 0..BIG {
-        client.must(&["PEXPIRE", &format!("big:{i:03}"), "1"]);
+        client.must(&["PEXPIRE", &format!("big:{i:03}"), "200"]);
     }
-    std::thread::sleep(std::time::Duration::from_millis(50));
+    std::thread::sleep(std::time::Duration::from_millis(300));
 }
 
 /// Every key once; a big one after every 500 small ones.

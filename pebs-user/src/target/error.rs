@@ -193,6 +193,7 @@ fn function_hint(error: &FunctionError) -> String {
                 .rsplit("::")
                 .next()
                 .unwrap_or(name)
+                .trim_start_matches('*')
                 .chars()
                 .take_while(|c| c.is_alphanumeric() || *c == '_')
                 .take(3)

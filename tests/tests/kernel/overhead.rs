@@ -156,7 +156,8 @@ fn page_faults_are_still_counted() {
     let mut target = workload.start(&["8000"]);
     let live = Recorder::new(&workload.spec(super::ID))
         .args(&["--event", "page-faults", "--reset", "1", "--no-page-faults"])
-        .args(&["--max-overhead", "5%"])
+        // Up to a million faults a second, and the reader may be away for some ms.
+        .args(&["--max-overhead", "5%", "--ring-size", "4MiB"])
         .attach(target.process.pid());
     target.go();
     let (_, truth) = target.finish();
