@@ -98,8 +98,8 @@ impl Section {
     }
 }
 
-/// The duration that this share of items does not exceed: one of theirs.
-fn quantile(sorted: &[i64], share: f64) -> i64 {
+/// The duration that this share of items, at least one and sorted, does not exceed: one of theirs.
+pub(in crate::analysis) fn quantile(sorted: &[i64], share: f64) -> i64 {
     let rank = (sorted.len() as f64 * share).ceil() as usize;
     sorted[rank.clamp(1, sorted.len()) - 1]
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::ReportOptions;
 use super::model::{Quantiles, Stage, Stages};
+use crate::analysis::explain::groups::quantile;
 use crate::analysis::stages::{Known, Passages, has_stages};
 use crate::store::reader::{ReadError, Trace};
 
@@ -23,11 +24,10 @@ impl Lengths {
     fn quantiles(&mut self) -> Option<Quantiles> {
         self.all.sort_unstable();
         let last = self.all.len().checked_sub(1)?;
-        let at = |per_cent: usize| self.all[(self.all.len() * per_cent / 100).min(last)];
         Some(Quantiles {
-            p50_ns: at(50),
-            p90_ns: at(90),
-            p99_ns: at(99),
+            p50_ns: quantile(&self.all, 0.5),
+            p90_ns: quantile(&self.all, 0.9),
+            p99_ns: quantile(&self.all, 0.99),
             max_ns: self.all[last],
             mean_ns: self.sum as f64 / self.all.len() as f64,
         })
