@@ -1,7 +1,6 @@
 //! Rows for the writer, made of closed visits as the pipeline makes them, but for names: a function
 //! is its address's bucket.
 
-use std::borrow::Cow;
 use std::path::PathBuf;
 
 use pebs_user::analysis::estimate::{Estimator, FunctionEstimate, TimedSample, VisitTimeline};
@@ -17,7 +16,7 @@ use crate::input::timed_sample;
 /// Rows in memory.
 #[derive(Default)]
 pub struct AllRows {
-    pub visits: Vec<VisitRow<'static>>,
+    pub visits: Vec<VisitRow>,
     pub functions: Vec<VisitFunctionRow>,
     samples: Vec<RawSample>,
     named: Vec<FunctionId>,
@@ -33,18 +32,22 @@ impl AllRows {
                 visit_id,
                 tid,
                 samples: &self.samples[from..to],
+                alike: true,
+                slots: &[],
                 near: None,
                 stacks: &[],
             };
-            let functions = self.named[from..to].iter().copied();
-            writer.samples(&of, functions).expect("room on disk");
+            let named = &self.named[from..to];
+            writer.samples(&of, named, |id| *id).expect("room on disk");
             from = to;
         }
         for rows in self.functions.chunk_by(|a, b| a.visit_id == b.visit_id) {
-            writer.visit_functions(rows).expect("room on disk");
+            writer
+                .visit_functions(rows.iter().cloned())
+                .expect("room on disk");
         }
         for row in &self.visits {
-            writer.visit(row).expect("room on disk");
+            writer.visit(row, &[]).expect("room on disk");
         }
         finish(writer);
     }
@@ -158,7 +161,6 @@ impl Sink for Rows {
             switches: visit.switches(),
             migrations: visit.migrations(),
             page_faults: visit.page_faults(),
-            args: Cow::Borrowed(&[]),
         });
     }
 

@@ -173,11 +173,11 @@ pub struct Estimator {
     runs: Vec<EventRun>,
     /// Events that have a sample in this visit.
     present: Vec<EventId>,
-    /// Row of an event and function in this visit, counted from 1; 0: none. Emptied row by row after
+    /// What is known so far of each event and function of this visit.
+    found: Vec<Found>,
+    /// By `EventId` and function: its index in `found`, counted from 1; 0: none. Emptied row by row after
     /// each visit.
     rows: Vec<Vec<u32>>,
-    /// Sums beside the rows.
-    sums: Vec<Sum>,
     /// Where the runs of the visit start.
     starts: Vec<u32>,
 }
@@ -198,13 +198,18 @@ struct EventRun {
 struct Edge {
     /// Active ns since the visit began.
     position: i64,
-    /// Its row, counted from the visit's first.
+    /// Index of its function in [`Estimator::found`].
     row: usize,
 }
 
-/// Sums of one row.
-#[derive(Clone, Copy, Debug, Default)]
-struct Sum {
+/// Sums of one function and event.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    function: FunctionId,
+    event: EventId,
+    samples: u32,
+    first: TraceNs,
+    last: TraceNs,
     /// Time owned, in half ns: exact.
     half_ns: i64,
     /// Variance in ns².
@@ -241,31 +246,32 @@ impl Estimator {
     ///
     /// Cost: O(samples + active intervals); no allocation once the scratch memory has grown.
     pub fn estimate(&mut self, visit: &VisitTimeline<'_>, out: &mut Vec<FunctionEstimate>) {
-        let start = out.len();
         let mut clock = ActiveClock::new(visit.active);
         // Samples that follow one another in the same function own what lies between them, however many
         // they are: only the first and the last of such a run matter.
         let runs = self.find_runs(visit.samples);
         for index in 0..runs {
             let (begin, end) = (self.starts[index] as usize, self.starts[index + 1] as usize);
-            let (first, last) = (&visit.samples[begin], &visit.samples[end - 1]);
-            let row = self.row(first, start, out);
-            let estimate = &mut out[start + row];
-            estimate.samples += (end - begin) as u32;
-            estimate.last = last.time;
-            estimate.span_ns = last.time.0 - estimate.first.0;
+            let samples = &visit.samples[begin..end];
+            let (Some(first), Some(last)) = (samples.first(), samples.last()) else {
+                continue;
+            };
+            let row = self.row(first);
+            let found = &mut self.found[row];
+            found.samples += samples.len() as u32;
+            found.last = last.time;
             let position = clock.advance(first.time);
-            self.own(first.event, Edge { position, row });
-            let position = clock.advance(last.time);
-            let event = &mut self.runs[usize::from(first.event.0)];
-            event.samples += (end - begin) as u32 - 1;
-            event.last = Edge { position, row };
+            let event = self.own(first.event, Edge { position, row });
+            if samples.len() > 1 {
+                event.samples += samples.len() as u32 - 1;
+                event.last.position = clock.advance(last.time);
+            }
         }
-        if let Some(total) = visit.total_active_ns() {
+        let total = visit.total_active_ns();
+        if let Some(total) = total {
             self.close(total);
-            self.fill(&mut out[start..]);
         }
-        self.clear(&out[start..]);
+        self.take_found(total.is_some(), out);
     }
 
     /// Writes where each run of samples of the same function and event starts, and the number of
@@ -287,57 +293,43 @@ impl Estimator {
         runs
     }
 
-    /// Index of a sample's row, which is made if the sample is its first.
-    #[inline]
-    fn row(&mut self, first: &TimedSample, start: usize, out: &mut Vec<FunctionEstimate>) -> usize {
-        let &TimedSample {
-            time,
-            function,
-            event,
-        } = first;
-        let found = self.row_of(event, function);
-        match *found {
-            0 => {
-                let next = out.len() - start;
-                *found = next as u32 + 1;
-                out.push(FunctionEstimate {
-                    function,
-                    event,
-                    samples: 0,
-                    first: time,
-                    last: time,
-                    span_ns: 0,
-                    self_ns: None,
-                    self_stderr_ns: None,
-                });
-                self.sums.push(Sum::default());
-                next
-            }
-            row => row as usize - 1,
+    /// Index of a sample's function in `found`, to which it is added if the sample is its first.
+    #[inline(always)]
+    fn row(&mut self, first: &TimedSample) -> usize {
+        let (event, function) = (usize::from(first.event.0), first.function.0 as usize);
+        let place = self.rows.get_mut(event).and_then(|it| it.get_mut(function));
+        let Some(place) = place else {
+            self.make_room(event, function);
+            return self.row(first);
+        };
+        if *place == 0 {
+            *place = self.found.len() as u32 + 1;
+            self.found.push(Found {
+                function: first.function,
+                event: first.event,
+                samples: 0,
+                first: first.time,
+                last: first.time,
+                half_ns: 0,
+                variance: 0.0,
+            });
         }
+        *place as usize - 1
     }
 
-    /// Where the row of a function and event is kept. Function ids are small: they count from 0.
-    #[inline]
-    fn row_of(&mut self, event: EventId, function: FunctionId) -> &mut u32 {
-        let (event, function) = (usize::from(event.0), function.0 as usize);
-        if event >= self.rows.len() {
-            self.rows.resize(event + 1, Vec::new());
-        }
-        let rows = &mut self.rows[event];
-        if function >= rows.len() {
-            rows.resize(function + 1, 0);
-        }
-        &mut rows[function]
+    /// Function ids are small: they count from 0.
+    #[cold]
+    fn make_room(&mut self, event: usize, function: usize) {
+        let events = self.rows.len().max(event + 1);
+        self.rows.resize(events, Vec::new());
+        self.runs.resize(events, EventRun::default());
+        self.rows[event].resize(function + 1, 0);
     }
 
     /// Divides the gap between this first sample of a run and the one of the same event before it.
-    fn own(&mut self, event: EventId, edge: Edge) {
-        let index = usize::from(event.0);
-        if index >= self.runs.len() {
-            self.runs.resize(index + 1, EventRun::default());
-        }
-        let run = &mut self.runs[index];
+    #[inline(always)]
+    fn own(&mut self, event: EventId, edge: Edge) -> &mut EventRun {
+        let run = &mut self.runs[usize::from(event.0)];
         if run.samples == 0 {
             self.present.push(event);
             run.first = edge;
@@ -346,18 +338,20 @@ impl Estimator {
             let gap_begin = (run.last.position + self.pause.after).min(edge.position);
             let gap_end = (edge.position - self.pause.before).max(run.last.position);
             let half_way = gap_begin + gap_end;
-            self.sums[run.last.row].half_ns += half_way - run.owned_from;
+            let before = &mut self.found[run.last.row];
+            before.half_ns += half_way - run.owned_from;
             run.owned_from = half_way;
             if run.last.row != edge.row {
                 run.changes += 1;
                 let gap = (gap_end - gap_begin).max(0) as f64;
                 let variance = gap.powi(2) * TWELFTH + (self.pause.spread as f64).powi(2);
-                self.sums[run.last.row].variance += variance;
-                self.sums[edge.row].variance += variance;
+                before.variance += variance;
+                self.found[edge.row].variance += variance;
             }
         }
         run.samples += 1;
         run.last = edge;
+        run
     }
 
     /// Gives the parts before the first and after the last sample of each event to them.
@@ -365,7 +359,7 @@ impl Estimator {
         for event in &self.present {
             let run = &self.runs[usize::from(event.0)];
             let (first, last) = (run.first, run.last);
-            self.sums[last.row].half_ns += 2 * total - run.owned_from;
+            self.found[last.row].half_ns += 2 * total - run.owned_from;
             let Pause { before, after, .. } = self.pause;
             let parts = [
                 (first.row, first.position - before),
@@ -377,28 +371,40 @@ impl Estimator {
                 Unseen::new(run, total, before + after)
             };
             for (row, part) in parts {
-                self.sums[row].variance += unseen.variance(part.max(0));
+                self.found[row].variance += unseen.variance(part.max(0));
             }
         }
     }
 
-    fn fill(&self, rows: &mut [FunctionEstimate]) {
-        for (row, sum) in rows.iter_mut().zip(&self.sums) {
-            if self.clocks.get(usize::from(row.event.0)) == Some(&true) {
-                row.self_ns = Some(sum.half_ns as f64 / 2.0);
-                row.self_stderr_ns = Some(sum.variance.sqrt());
+    /// Moves what was found to `out`, and is ready for the next visit.
+    fn take_found(&mut self, is_timed: bool, out: &mut Vec<FunctionEstimate>) {
+        let Self {
+            found,
+            rows,
+            clocks,
+            present,
+            runs,
+            ..
+        } = self;
+        out.extend(found.iter().map(|found| {
+            let event = usize::from(found.event.0);
+            rows[event][found.function.0 as usize] = 0;
+            let is_timed = is_timed && clocks.get(event) == Some(&true);
+            FunctionEstimate {
+                function: found.function,
+                event: found.event,
+                samples: found.samples,
+                first: found.first,
+                last: found.last,
+                span_ns: found.last.0 - found.first.0,
+                self_ns: is_timed.then_some(found.half_ns as f64 / 2.0),
+                self_stderr_ns: is_timed.then_some(found.variance.sqrt()),
             }
+        }));
+        found.clear();
+        for event in present.drain(..) {
+            runs[usize::from(event.0)] = EventRun::default();
         }
-    }
-
-    fn clear(&mut self, rows: &[FunctionEstimate]) {
-        for row in rows {
-            *self.row_of(row.event, row.function) = 0;
-        }
-        for event in self.present.drain(..) {
-            self.runs[usize::from(event.0)] = EventRun::default();
-        }
-        self.sums.clear();
     }
 }
 

@@ -161,13 +161,12 @@ impl Maker {
             switches: Some(waits),
             migrations: Some(0),
             page_faults: Some((oncpu / 100_000) as u32),
-            args: vec![
-                Some(ArgValue::U64(made.n)),
-                Some(ArgValue::Str(made.key.as_str().into())),
-            ]
-            .into(),
         };
-        self.writer.visit(&row).unwrap();
+        let args = [
+            Some(ArgValue::U64(made.n)),
+            Some(ArgValue::Str(made.key.as_str().into())),
+        ];
+        self.writer.visit(&row, &args).unwrap();
     }
 
     fn function(&mut self, item_id: u64, function: u32, samples: u32, ns: i64) {
@@ -187,7 +186,7 @@ impl Maker {
             self_ns: Some(ns as f64),
             self_stderr_ns: Some(3_000.0),
         };
-        self.writer.visit_functions(&[row]).unwrap();
+        self.writer.visit_functions([row]).unwrap();
     }
 
     fn wait(&mut self, (item_id, tid): (u64, u32), function: u32, state: &'static str, ns: i64) {

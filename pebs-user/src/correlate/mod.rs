@@ -12,6 +12,7 @@
 mod loss;
 mod runs;
 mod thread;
+mod threads;
 mod throttle;
 mod visit;
 
@@ -31,6 +32,7 @@ use crate::target::probe::{ArgField, ProbeSet, VisitRule};
 use crate::units::{Cpu, Pid, ProbeId, Tid, TraceNs};
 use runs::Runs;
 use thread::Thread;
+use threads::Threads;
 use throttle::{Sign, Throttles};
 use visit::OpenVisit;
 
@@ -98,7 +100,7 @@ pub struct Correlator {
     probes: Vec<ProbeRule>,
     columns: usize,
     options: CorrelateOptions,
-    threads: FxHashMap<Tid, Thread>,
+    threads: Threads,
     /// Open visits that are matched by id: the thread that they are on.
     by_id: FxHashMap<IdKey, Tid>,
     /// Where ids are read at samples instead of marks.
@@ -131,7 +133,7 @@ impl Correlator {
             probes,
             columns: set.columns.len(),
             options,
-            threads: FxHashMap::default(),
+            threads: Threads::default(),
             by_id: FxHashMap::default(),
             runs: set.item.as_ref().map(|item| Runs::new(item.config.none)),
             losses: LossRanges::default(),
@@ -152,8 +154,8 @@ impl Correlator {
     #[must_use]
     pub fn open_visits(&self) -> usize {
         self.threads
-            .values()
-            .map(|thread| thread.visits.len())
+            .iter()
+            .map(|(_, thread)| thread.visits.len())
             .sum()
     }
 
@@ -206,7 +208,7 @@ impl Correlator {
             samples: self.held as u64,
             ..OpenLoad::default()
         };
-        for visit in self.threads.values().flat_map(|thread| &thread.visits) {
+        for visit in self.threads.iter().flat_map(|(_, thread)| &thread.visits) {
             let settled = self.runs.as_ref().and_then(|runs| runs.last(visit.tid));
             let until = settled.map_or(until, |last| last.min(until));
             load.oncpu_ns += visit.active_ns(until);
@@ -247,27 +249,27 @@ impl Correlator {
                 state,
                 preempted,
             } => {
-                if let Some(thread) = self.threads.get_mut(&tid) {
+                if let Some(thread) = self.threads.get_mut(tid) {
                     thread.switch_out(time, cpu, thread::Off::new(ip, state, preempted));
                 }
             }
             Body::SwitchIn => {
-                if let Some(thread) = self.threads.get_mut(&tid) {
+                if let Some(thread) = self.threads.get_mut(tid) {
                     thread.switch_in(time, cpu);
                 }
             }
             Body::Wake { by } => {
-                if let Some(thread) = self.threads.get_mut(&tid) {
+                if let Some(thread) = self.threads.get_mut(tid) {
                     thread.wake(time, by);
                 }
             }
             Body::Displace { by } => {
-                if let Some(thread) = self.threads.get_mut(&tid) {
+                if let Some(thread) = self.threads.get_mut(tid) {
                     thread.displace(by);
                 }
             }
             Body::PageFault => {
-                if let Some(thread) = self.threads.get_mut(&tid) {
+                if let Some(thread) = self.threads.get_mut(tid) {
                     thread.page_fault(time, cpu);
                 }
             }
@@ -301,7 +303,7 @@ impl Correlator {
         // A visit that began later is the new program's: this end was told late.
         let is_old = |thread: &Thread| thread.visits.iter().all(|visit| visit.begin <= time);
         let of_process =
-            |(tid, thread): (&Tid, &Thread)| (thread.pid == pid && is_old(thread)).then_some(*tid);
+            |(tid, thread): (Tid, &Thread)| (thread.pid == pid && is_old(thread)).then_some(tid);
         let gone: Vec<Tid> = self.threads.iter().filter_map(of_process).collect();
         gone.into_iter()
             .for_each(|tid| self.end_thread(tid, time, sink));
@@ -310,10 +312,10 @@ impl Correlator {
     /// Closes every visit that is still open. `end` is the end of the trace.
     pub fn finish(&mut self, end: TraceNs, sink: &mut impl Sink) {
         self.settle_runs(sink);
-        let mut tids: Vec<Tid> = self.threads.keys().copied().collect();
+        let mut tids: Vec<Tid> = self.threads.iter().map(|(tid, _)| tid).collect();
         tids.sort_unstable();
         for tid in tids {
-            let Some(mut thread) = self.threads.remove(&tid) else {
+            let Some(mut thread) = self.threads.remove(tid) else {
                 continue;
             };
             while let Some(mut visit) = thread.close_last(end) {
@@ -340,7 +342,7 @@ impl Correlator {
             }
         }
         while let [first, ..] = samples {
-            let Some(thread) = self.threads.get_mut(&tid) else {
+            let Some(thread) = self.threads.get_mut(tid) else {
                 break;
             };
             thread.on_cpu(first.time, first.cpu);
@@ -386,7 +388,7 @@ impl Correlator {
         else {
             return sink.lost(mark.record.cpu, Lost::Mark, Reason::Malformed);
         };
-        if let Some(thread) = self.threads.get_mut(&mark.record.tid) {
+        if let Some(thread) = self.threads.get_mut(mark.record.tid) {
             thread.on_cpu(mark.record.time, mark.record.cpu);
         }
         if role == Role::Begin {
@@ -434,7 +436,7 @@ impl Correlator {
 
     /// Closes a thread's oldest visit if it has too many: their ends were missed.
     fn make_room(&mut self, record: &Record, sink: &mut impl Sink) {
-        let Some(thread) = self.threads.get_mut(&record.tid) else {
+        let Some(thread) = self.threads.get_mut(record.tid) else {
             return;
         };
         if thread.visits.len() < MAX_OPEN {
@@ -485,7 +487,7 @@ impl Correlator {
     fn open(&mut self, visit: OpenVisit, time: TraceNs) {
         let (pid, cpu) = (visit.pid, visit.cpu);
         let new = || Thread::new(pid, cpu);
-        let thread = self.threads.entry(visit.tid).or_insert_with(new);
+        let thread = self.threads.or_insert_with(visit.tid, new);
         thread.pid = pid;
         thread.open(visit, time);
     }
@@ -494,7 +496,7 @@ impl Correlator {
     /// inside it that are gone.
     fn returned(&mut self, mark: &MarkAt<'_>, sink: &mut impl Sink) {
         let Record { time, tid, cpu, .. } = *mark.record;
-        let matching = self.threads.get(&tid).and_then(|thread| {
+        let matching = self.threads.get(tid).and_then(|thread| {
             thread
                 .visits
                 .iter()
@@ -506,7 +508,7 @@ impl Correlator {
         while let Some(inner) = self.frame_inside(tid, index, mark.sp) {
             self.unwind_at(tid, inner, time, sink);
         }
-        let Some(thread) = self.threads.get_mut(&tid) else {
+        let Some(thread) = self.threads.get_mut(tid) else {
             return;
         };
         let mut visit = thread.close_at(index, time);
@@ -516,7 +518,7 @@ impl Correlator {
 
     /// The last open call above `index` whose frame lies inside the frame at `sp`.
     fn frame_inside(&self, tid: Tid, index: usize, sp: u64) -> Option<usize> {
-        let visits = &self.threads.get(&tid)?.visits;
+        let visits = &self.threads.get(tid)?.visits;
         let inside = |v: &OpenVisit| {
             self.probes[v.probe.0 as usize].rule == VisitRule::Call
                 && thread::same_stack(v.sp, sp)
@@ -531,7 +533,7 @@ impl Correlator {
     fn unwind_below(&mut self, mark: &MarkAt<'_>, sink: &mut impl Sink) {
         let Record { time, tid, .. } = *mark.record;
         loop {
-            let Some(thread) = self.threads.get(&tid) else {
+            let Some(thread) = self.threads.get(tid) else {
                 return;
             };
             let gone = thread.visits.iter().rposition(|v| {
@@ -547,7 +549,7 @@ impl Correlator {
     fn unwind_last(&mut self, tid: Tid, time: TraceNs, sink: &mut impl Sink) {
         if let Some(last) = self
             .threads
-            .get(&tid)
+            .get(tid)
             .and_then(|t| t.visits.len().checked_sub(1))
         {
             self.unwind_at(tid, last, time, sink);
@@ -555,7 +557,7 @@ impl Correlator {
     }
 
     fn unwind_at(&mut self, tid: Tid, index: usize, time: TraceNs, sink: &mut impl Sink) {
-        let Some(thread) = self.threads.get_mut(&tid) else {
+        let Some(thread) = self.threads.get_mut(tid) else {
             return;
         };
         let mut visit = thread.close_at(index, time);
@@ -566,7 +568,7 @@ impl Correlator {
     /// Closes the thread's last open visit of the mark's probe; says whether there was one.
     fn close_on_thread(&mut self, mark: &MarkAt<'_>, flag: u32, sink: &mut impl Sink) -> bool {
         let Record { time, tid, cpu, .. } = *mark.record;
-        let Some(thread) = self.threads.get_mut(&tid) else {
+        let Some(thread) = self.threads.get_mut(tid) else {
             return false;
         };
         let Some(index) = thread.visits.iter().rposition(|v| v.probe == mark.probe) else {
@@ -593,7 +595,7 @@ impl Correlator {
         let Some(owner) = self.by_id.remove(&key) else {
             return false;
         };
-        let Some(thread) = self.threads.get_mut(&owner) else {
+        let Some(thread) = self.threads.get_mut(owner) else {
             return false;
         };
         let position = thread
@@ -620,14 +622,14 @@ impl Correlator {
 
     fn end_thread(&mut self, tid: Tid, time: TraceNs, sink: &mut impl Sink) {
         self.forget_run(tid, time, sink);
-        let Some(mut thread) = self.threads.remove(&tid) else {
+        let Some(mut thread) = self.threads.remove(tid) else {
             return;
         };
         while let Some(mut visit) = thread.close_last(time) {
             visit.flags |= visit_flag::THREAD_ENDED;
             self.threads.insert(tid, thread);
             self.close(visit, Some((time, None)), time, sink);
-            let Some(same) = self.threads.remove(&tid) else {
+            let Some(same) = self.threads.remove(tid) else {
                 return;
             };
             thread = same;

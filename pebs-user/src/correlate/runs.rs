@@ -233,7 +233,7 @@ impl Correlator {
         if let Some(id) = id {
             let cpu = self
                 .threads
-                .get(&tid)
+                .get(tid)
                 .map_or(sample.cpu, |thread| thread.cpu);
             self.begin_run((pid, tid), id, (bounds.begin, cpu));
         }
@@ -324,7 +324,7 @@ impl Correlator {
     }
 
     fn end_run(&mut self, tid: Tid, end: TraceNs, sink: &mut impl Sink) {
-        let Some(thread) = self.threads.get_mut(&tid) else {
+        let Some(thread) = self.threads.get_mut(tid) else {
             return;
         };
         let cpu = thread.cpu;

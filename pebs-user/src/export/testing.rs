@@ -154,10 +154,9 @@ pub(crate) fn put(writer: &mut TraceWriter, made: Made<'_>) {
         switches: Some(0),
         migrations: Some(0),
         page_faults: Some(1),
-        args: made.args.into(),
     };
-    writer.visit(&row).unwrap();
-    writer.visit_functions(&functions).unwrap();
+    writer.visit(&row, &made.args).unwrap();
+    writer.visit_functions(functions).unwrap();
 }
 
 /// Writes a visit with one function, sample and wait, of these numbers: visit, probe, begin, end, flags and
@@ -184,9 +183,9 @@ pub(crate) fn put_strange(
         switches: Some(function),
         migrations: None,
         page_faults: None,
-        args: vec![None, Some(ArgValue::U64(visit))].into(),
     };
-    writer.visit(&row).unwrap();
+    let args = [None, Some(ArgValue::U64(visit))];
+    writer.visit(&row, &args).unwrap();
     let (event, function_id) = (EventId((probe % 2) as u8), FunctionId(function % 7));
     let part = VisitFunctionRow {
         visit_id: visit,
@@ -201,7 +200,7 @@ pub(crate) fn put_strange(
         self_ns: Some(end as f64),
         self_stderr_ns: Some(f64::NAN),
     };
-    writer.visit_functions(&[part]).unwrap();
+    writer.visit_functions([part]).unwrap();
     let sample = SampleRow {
         time_ns: end_ns,
         visit_id: Some(visit),

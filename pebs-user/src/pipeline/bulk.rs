@@ -73,7 +73,7 @@ impl<I: Inbox> Inbox for Watch<'_, I> {
     }
 
     #[inline(always)]
-    fn samples(&mut self, pid: Pid, tid: Tid, samples: impl Iterator<Item = RawSample>) {
+    fn samples(&mut self, pid: Pid, tid: Tid, samples: impl ExactSizeIterator<Item = RawSample>) {
         self.inbox.samples(pid, tid, samples);
     }
 

@@ -1,6 +1,6 @@
 //! From closed visits to rows: names, estimates, and the writer.
 
-use std::borrow::Cow;
+use std::iter;
 use std::time::Duration;
 
 use rustc_hash::FxHashSet;
@@ -19,8 +19,8 @@ use crate::store::schema::{
 use crate::store::writer::{TraceWriter, WriteError};
 use crate::stream::ledger::Reason;
 use crate::stream::stacks::{Chains, StackKey};
-use crate::symbolize::Symbolizer;
 use crate::symbolize::stacks::Stacks;
+use crate::symbolize::{Slot, Symbolizer};
 use crate::units::{Cpu, Pid, StackId, Tid, TraceNs};
 
 /// What became of records, for the books.
@@ -47,8 +47,8 @@ pub(super) struct Rows {
     pub accesses: Accesses,
     estimator: Estimator,
     timed: Vec<TimedSample>,
+    slots: Vec<Slot>,
     estimates: Vec<FunctionEstimate>,
-    visit_functions: Vec<VisitFunctionRow>,
     /// Whether who wakes and who displaces threads is recorded.
     encounters: bool,
     functions: Vec<FunctionRow>,
@@ -87,8 +87,8 @@ impl Rows {
             accesses: Accesses::new(options.max_samples),
             estimator: Estimator::new(&options.clock_events),
             timed: Vec::new(),
+            slots: Vec::new(),
             estimates: Vec::new(),
-            visit_functions: Vec::new(),
             encounters: options.encounters,
             functions: Vec::new(),
             resets: Resets::new(&options.resets),
@@ -245,19 +245,28 @@ impl Rows {
         }
     }
 
-    /// Names the samples of a thread; `timed` has them afterwards.
-    fn name(&mut self, samples: &[RawSample], pid: Pid) {
-        self.timed.clear();
+    /// Names the samples of a thread; `timed` has them afterwards. Says whether they are like one another.
+    fn name(&mut self, samples: &[RawSample], pid: Pid) -> bool {
         let symbolizer = &mut self.symbolizer;
-        self.timed.extend(samples.iter().map(|sample| TimedSample {
-            time: sample.time,
-            function: symbolizer.function(pid, sample.ip),
-            event: sample.event,
+        let (first, mut alike) = (samples.first(), true);
+        self.slots.resize(samples.len(), Slot::default());
+        self.timed.clear();
+        let with_slots = samples.iter().zip(&mut self.slots);
+        self.timed.extend(with_slots.map(|(sample, slot)| {
+            alike &= first.is_some_and(|first| first.is_like(sample));
+            let (function, its_slot) = symbolizer.function_and_slot(pid, sample.ip);
+            *slot = its_slot;
+            TimedSample {
+                time: sample.time,
+                function,
+                event: sample.event,
+            }
         }));
+        alike
     }
 
     /// Numbers the call stacks of samples; `stack_ids` has them afterwards.
-    fn number_stacks(&mut self, samples: &[RawSample]) {
+    fn number_stacks(&mut self, of: &SamplesOf<'_>) {
         let Self {
             stacks,
             stack_ids,
@@ -266,27 +275,30 @@ impl Rows {
             ..
         } = self;
         stack_ids.clear();
-        if samples.iter().any(|sample| sample.stack != StackKey::NONE) {
-            let ids = samples.iter();
+        let has_stack = |sample: &RawSample| sample.stack != StackKey::NONE;
+        let looked_at = if of.alike { 1 } else { of.samples.len() };
+        if of.samples.iter().take(looked_at).any(has_stack) {
+            let ids = of.samples.iter();
             stack_ids.extend(ids.map(|s| stacks.stack(s.stack, chains, symbolizer)));
         }
     }
 
     /// Writes the samples that were named last.
     fn samples(&mut self, of: &SamplesOf<'_>) {
-        self.number_stacks(of.samples);
-        let functions = self.timed.iter().map(|sample| sample.function);
+        self.number_stacks(of);
         let with_stacks = SamplesOf {
             stacks: &self.stack_ids,
+            slots: &self.slots,
             ..*of
         };
-        let result = self.writer.samples(&with_stacks, functions);
+        let result = self
+            .writer
+            .samples(&with_stacks, &self.timed, |sample| sample.function);
         self.check(result);
         if !self.accesses.is_empty() {
             self.memory(of);
         }
-        for run in of.samples.chunk_by(|a, b| a.cpu == b.cpu) {
-            let (cpu, count) = (run[0].cpu, run.len() as u64);
+        for (cpu, count) in by_cpu(of.samples, of.alike) {
             match self.used.last_mut() {
                 Some(Used::Samples(last, n)) if *last == cpu => *n += count,
                 _ => self.used.push(Used::Samples(cpu, count)),
@@ -302,7 +314,7 @@ impl Rows {
                 continue;
             };
             let one = (1, sample.time, sample.time);
-            let times = || std::iter::once(sample.time);
+            let times = || iter::once(sample.time);
             let reset = self.resets.events(sample.event, one, times);
             let row = self.accesses.row(of.tid, sample, named.function, &access);
             let result = self.writer.memory(&MemoryRow {
@@ -317,14 +329,13 @@ impl Rows {
     }
 
     /// Books samples that are in the aggregates only.
-    fn not_kept(&mut self, samples: &[RawSample], tid: Tid) {
+    fn not_kept(&mut self, samples: &[RawSample], alike: bool, tid: Tid) {
         if !self.accesses.is_empty() {
             samples.iter().for_each(|sample| {
                 self.accesses.take(tid, sample);
             });
         }
-        for run in samples.chunk_by(|a, b| a.cpu == b.cpu) {
-            let (cpu, count) = (run[0].cpu, run.len() as u64);
+        for (cpu, count) in by_cpu(samples, alike) {
             match self.used.last_mut() {
                 Some(Used::NotKept(last, n)) if *last == cpu => *n += count,
                 _ => self.used.push(Used::NotKept(cpu, count)),
@@ -354,31 +365,28 @@ impl Rows {
             estimates,
             resets,
             timed,
-            visit_functions,
+            writer,
             ..
         } = self;
-        visit_functions.clear();
-        visit_functions.extend(estimates.iter().map(|estimate| {
+        let rows = estimates.iter().map(|estimate| {
+            let samples = (estimate.samples, estimate.first, estimate.last);
+            let times = || times_of(timed, estimate);
+            let events = resets.events(estimate.event, samples, times);
             VisitFunctionRow {
                 visit_id: visit.visit_id,
                 item_id: visit.item_id,
                 function_id: estimate.function,
                 event: estimate.event,
                 samples: estimate.samples,
-                events: Some(resets.events(
-                    estimate.event,
-                    (estimate.samples, estimate.first, estimate.last),
-                    || times_of(timed, estimate),
-                ))
-                .filter(|events| *events > 0),
+                events: (events > 0).then_some(events),
                 first_ns: estimate.first,
                 last_ns: estimate.last,
                 span_ns: estimate.span_ns,
                 self_ns: estimate.self_ns,
                 self_stderr_ns: estimate.self_stderr_ns,
             }
-        }));
-        let result = self.writer.visit_functions(&self.visit_functions);
+        });
+        let result = writer.visit_functions(rows);
         self.check(result);
     }
 
@@ -411,6 +419,21 @@ impl Rows {
     }
 }
 
+/// How many samples there are of each CPU, in runs; of samples that are alike there is one.
+fn by_cpu(mut samples: &[RawSample], alike: bool) -> impl Iterator<Item = (Cpu, u64)> {
+    iter::from_fn(move || {
+        let cpu = samples.first()?.cpu;
+        let elsewhere = |sample: &RawSample| sample.cpu != cpu;
+        let count = match alike {
+            true => None,
+            false => samples.iter().position(elsewhere),
+        };
+        let count = count.unwrap_or(samples.len());
+        samples = &samples[count..];
+        Some((cpu, count as u64))
+    })
+}
+
 /// Times of the samples that an estimate is made of.
 fn times_of<'a>(
     samples: &'a [TimedSample],
@@ -427,7 +450,7 @@ impl Sink for Rows {
         self.visits += 1;
         self.visit_samples += visit.samples.len() as u64;
         self.page_faults += u64::from(visit.counts.page_faults);
-        self.name(&visit.samples, visit.pid);
+        let alike = self.name(&visit.samples, visit.pid);
         self.estimate(visit);
         let kept = self.keeper.visit(visit, &self.estimates);
         if kept {
@@ -436,12 +459,14 @@ impl Sink for Rows {
                 visit_id: Some(visit.visit_id),
                 tid: visit.tid,
                 samples: &visit.samples,
+                alike,
                 near: (self.clock_error_ns > 0).then_some((near.0, near.1, self.clock_error_ns)),
                 stacks: &[],
+                slots: &[],
             });
             self.visit_functions(visit);
         } else {
-            self.not_kept(&visit.samples, visit.tid);
+            self.not_kept(&visit.samples, alike, visit.tid);
         }
         self.waits(visit, kept);
         let oncpu_ns = visit.oncpu_ns();
@@ -449,7 +474,7 @@ impl Sink for Rows {
             self.oncpu_ns += oncpu_ns;
             self.oncpu_known = true;
         }
-        let result = self.writer.visit(&VisitRow {
+        let row = VisitRow {
             visit_id: visit.visit_id,
             item_id: visit.item_id,
             probe_id: visit.probe,
@@ -466,25 +491,27 @@ impl Sink for Rows {
             switches: visit.switches(),
             migrations: visit.migrations(),
             page_faults: visit.page_faults(),
-            args: Cow::Borrowed(&visit.args),
-        });
+        };
+        let result = self.writer.visit(&row, &visit.args);
         self.check(result);
     }
 
     fn strays(&mut self, samples: &[RawSample], pid: Pid, tid: Tid) {
         self.strays += samples.len() as u64;
-        self.name(samples, pid);
+        let alike = self.name(samples, pid);
         let unresolved = |sample: &&TimedSample| !self.symbolizer.is_resolved(sample.function);
         self.unresolved += self.timed.iter().filter(unresolved).count() as u64;
         if !self.keeper.keeps_all() {
-            return self.not_kept(samples, tid);
+            return self.not_kept(samples, alike, tid);
         }
         self.samples(&SamplesOf {
             visit_id: None,
             tid,
             samples,
+            alike,
             near: None,
             stacks: &[],
+            slots: &[],
         });
     }
 

@@ -394,7 +394,8 @@ mod tests {
         let mut column = Required::<Int64Type>::default();
         for &rows in groups {
             let first = open.rows as i64;
-            (first..first + rows as i64).for_each(|n| column.push(n));
+            let numbers: Vec<i64> = (first..first + rows as i64).collect();
+            column.extend(&numbers, |n| *n);
             open.append(&[column.end()], rows as u64).unwrap();
             column.clear();
             ends.push((open.bytes, open.rows));

@@ -4,11 +4,10 @@
 //! these names. `None` becomes null; nothing that was not observed is written as 0.
 //! Source: design page 6.
 
-use std::borrow::Cow;
-
 use serde::{Deserialize, Serialize};
 
 use crate::stream::decode::{Actor, RawSample};
+use crate::symbolize::Slot;
 use crate::units::{Cpu, EventId, FunctionId, Pid, ProbeId, StackId, Tid, TraceNs};
 
 /// Version of the trace format. A reader refuses a larger one.
@@ -173,9 +172,9 @@ pub enum ArgValue {
     Str(Box<str>),
 }
 
-/// One row of `visits`.
-#[derive(Clone, Debug, PartialEq)]
-pub struct VisitRow<'a> {
+/// One row of `visits`, its arguments aside.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct VisitRow {
     /// Number of the visit, from 1, in order of closing on its thread.
     pub visit_id: u64,
     /// The item: the value of `id=`, else a number from 1 in order of beginning on its thread; between
@@ -212,8 +211,6 @@ pub struct VisitRow<'a> {
     /// Page faults that the thread took while this was its current visit, in user code and in the
     /// kernel on its behalf; null if they were not recorded.
     pub page_faults: Option<u32>,
-    /// One value per argument column of the trace.
-    pub args: Cow<'a, [Option<ArgValue>]>,
 }
 
 /// One row of `visit_functions`.
@@ -333,6 +330,10 @@ pub struct SamplesOf<'a> {
     pub tid: Tid,
     /// The samples; their functions are given beside them.
     pub samples: &'a [RawSample],
+    /// Where their addresses' functions are remembered, one a sample; empty: unknown, which costs time alone.
+    pub slots: &'a [Slot],
+    /// Whether the samples are known to be like one another ([`RawSample::is_like`]).
+    pub alike: bool,
     /// Begin and end of the visit, and the distance from them below which a sample is flagged
     /// [`sample_flag::NEAR_BOUNDARY`], ns; null: no sample is.
     pub near: Option<(TraceNs, Option<TraceNs>, i64)>,

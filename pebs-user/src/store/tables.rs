@@ -3,7 +3,8 @@
 //! One `table!` block states a table's columns: name, Arrow type and where the value comes from.
 //! Source: design page 6 for names and types; `store::schema` for the rows.
 
-use std::slice;
+mod samples;
+
 use std::sync::Arc;
 
 use arrow::datatypes::{
@@ -17,10 +18,11 @@ use super::columns::{
 };
 use super::schema::{
     ArgColumn, ArgType, ArgValue, FunctionRow, FunctionStatRow, LossRow, MemoryRow, SampleRow,
-    SamplesOf, StackRow, Table, VisitFunctionRow, VisitRow, WaitRow,
+    StackRow, Table, VisitFunctionRow, VisitRow, WaitRow,
 };
-use crate::stream::decode::{Actor, RawSample};
-use crate::units::{Cpu, FunctionId};
+use crate::stream::decode::Actor;
+use crate::units::Cpu;
+pub(super) use samples::Samples;
 
 /// Why argument columns can't be written.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -127,6 +129,69 @@ pub(super) trait RowColumns {
     fn clear(&mut self);
 }
 
+/// Columns that rows of a type can be added to.
+pub(super) trait Extend<Row>: RowColumns {
+    /// Appends rows, column by column, which is faster than row by row.
+    fn extend(&mut self, rows: &[Row]);
+}
+
+/// Rows that wait before they are added to columns.
+const BATCH_ROWS: usize = 128;
+
+/// Columns whose rows come one by one or by few, and are added by many.
+#[derive(Debug)]
+pub(super) struct Batched<C, Row> {
+    columns: C,
+    waiting: Vec<Row>,
+}
+
+impl<C: Default, Row> Default for Batched<C, Row> {
+    fn default() -> Self {
+        Self {
+            columns: C::default(),
+            waiting: Vec::with_capacity(BATCH_ROWS),
+        }
+    }
+}
+
+impl<C: Extend<Row>, Row> Batched<C, Row> {
+    #[inline]
+    pub(super) fn push(&mut self, row: Row) {
+        self.waiting.push(row);
+        if self.waiting.len() == BATCH_ROWS {
+            self.settle();
+        }
+    }
+
+    #[inline(never)]
+    fn settle(&mut self) {
+        self.columns.extend(&self.waiting);
+        self.waiting.clear();
+    }
+}
+
+impl<C: Extend<Row>, Row> RowColumns for Batched<C, Row> {
+    #[inline]
+    fn rows(&self) -> usize {
+        self.columns.rows() + self.waiting.len()
+    }
+
+    #[inline]
+    fn is_full(&self) -> bool {
+        self.columns.is_full()
+    }
+
+    fn end(&mut self) -> Vec<Chunk<'_>> {
+        self.settle();
+        self.columns.end()
+    }
+
+    fn clear(&mut self) {
+        self.waiting.clear();
+        self.columns.clear();
+    }
+}
+
 /// Rows of a row group at most: bounds the memory. A quarter of it would make a trace 2 % larger.
 pub(super) const GROUP_ROWS: usize = 256 * 1024;
 
@@ -151,12 +216,13 @@ macro_rules! table {
             fn fields() -> Vec<Field> {
                 vec![$(<$kind>::field(stringify!($column)),)+]
             }
+        }
 
-            /// Appends rows, column by column, which is faster than row by row.
+        impl Extend<$Row> for $name {
             #[inline(always)]
-            pub(super) fn extend(&mut self, rows: &[$Row]) {
+            fn extend(&mut self, rows: &[$Row]) {
                 self.rows += rows.len();
-                $(rows.iter().for_each(|$row| self.$column.push($value));)+
+                $(self.$column.extend(rows, |$row| $value);)+
             }
         }
 
@@ -185,7 +251,7 @@ macro_rules! table {
 
 table! {
     /// The fixed columns of `visits`.
-    VisitFields, row: VisitRow<'_> {
+    VisitFields, row: VisitRow {
         visit_id: Required<UInt64Type> = row.visit_id;
         item_id: Required<UInt64Type> = row.item_id;
         probe_id: Required<UInt16Type> = row.probe_id.0;
@@ -234,44 +300,6 @@ table! {
         event: Required<UInt8Type> = row.event.0;
         flags: Required<UInt32Type> = row.flags;
         stack_id: Nullable<UInt32Type> = row.stack_id.map(|id| id.0);
-    }
-}
-
-impl SampleColumns {
-    /// Appends the samples of a visit. `functions`: as many as there are samples.
-    #[inline]
-    pub(super) fn extend_by(
-        &mut self,
-        of: &SamplesOf<'_>,
-        functions: impl Iterator<Item = FunctionId>,
-    ) {
-        let [first, ..] = of.samples else { return };
-        let (samples, count) = (of.samples, of.samples.len());
-        self.rows += count;
-        samples.iter().for_each(|s| self.time_ns.push(s.time.0));
-        self.visit_id.repeat(of.visit_id, count);
-        functions.for_each(|function| self.function_id.push(function.0));
-        samples.iter().for_each(|s| self.ip.push(s.ip.0));
-        self.tid.repeat(of.tid.0, count);
-        let stacks = of.stacks.iter().take(count);
-        stacks.for_each(|id| self.stack_id.push(id.map(|id| id.0)));
-        self.stack_id
-            .repeat(None, count.saturating_sub(of.stacks.len()));
-        let same = |s: &RawSample| {
-            (s.cpu, s.event, s.exact, s.kernel)
-                == (first.cpu, first.event, first.exact, first.kernel)
-        };
-        if of.near.is_none() && samples.iter().all(same) {
-            self.cpu.repeat(first.cpu.known(), count);
-            self.event.repeat(first.event.0, count);
-            self.flags.repeat(of.flags(first), count);
-        } else {
-            for sample in samples {
-                self.cpu.push(sample.cpu.known());
-                self.event.push(sample.event.0);
-                self.flags.push(of.flags(sample));
-            }
-        }
     }
 }
 
@@ -453,14 +481,14 @@ impl ArgBuilder {
 /// Columns of `visits`: the fixed ones and one per named argument.
 #[derive(Debug)]
 pub(super) struct VisitColumns {
-    fixed: VisitFields,
+    fixed: Batched<VisitFields, VisitRow>,
     args: Vec<ArgBuilder>,
 }
 
 impl VisitColumns {
     pub(super) fn new(args: &[ArgColumn]) -> Self {
         Self {
-            fixed: VisitFields::default(),
+            fixed: Batched::default(),
             args: args.iter().map(|a| ArgBuilder::new(a.r#type)).collect(),
         }
     }
@@ -470,11 +498,11 @@ impl VisitColumns {
     /// # Errors
     /// The index of the first argument whose type is not its column's. The row was appended.
     #[inline]
-    pub(super) fn push(&mut self, row: &VisitRow<'_>) -> Result<(), usize> {
-        self.fixed.extend(slice::from_ref(row));
+    pub(super) fn push(&mut self, row: &VisitRow, args: &[Option<ArgValue>]) -> Result<(), usize> {
+        self.fixed.push(*row);
         let mut wrong = None;
         for (index, column) in self.args.iter_mut().enumerate() {
-            let value = row.args.get(index).and_then(Option::as_ref);
+            let value = args.get(index).and_then(Option::as_ref);
             if !column.push(value) && wrong.is_none() {
                 wrong = Some(index);
             }

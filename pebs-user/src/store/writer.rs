@@ -15,12 +15,13 @@ use super::files::{Owner, TraceLock};
 use super::output::Output;
 use super::run::RunInfo;
 use super::schema::{
-    FunctionRow, FunctionStatRow, LossRow, MemoryRow, SampleRow, SamplesOf, StackRow, Table,
-    VisitFunctionRow, VisitRow, WaitRow,
+    ArgValue, FunctionRow, FunctionStatRow, LossRow, MemoryRow, SampleRow, SamplesOf, StackRow,
+    Table, VisitFunctionRow, VisitRow, WaitRow,
 };
 use super::tables::{
-    FunctionColumns, FunctionStatColumns, LossColumns, MemoryColumns, RowColumns, SampleColumns,
-    StackColumns, VisitColumns, VisitFunctionColumns, WaitColumns, check_columns,
+    Batched, Extend as _, FunctionColumns, FunctionStatColumns, LossColumns, MemoryColumns,
+    RowColumns, Samples, StackColumns, VisitColumns, VisitFunctionColumns, WaitColumns,
+    check_columns,
 };
 pub use super::write_error::WriteError;
 use crate::units::FunctionId;
@@ -66,8 +67,8 @@ const ROWS_AT_ONCE: usize = 16 * 1024;
 #[derive(Debug)]
 struct Columns {
     visits: VisitColumns,
-    visit_functions: VisitFunctionColumns,
-    samples: SampleColumns,
+    visit_functions: Batched<VisitFunctionColumns, VisitFunctionRow>,
+    samples: Samples,
     waits: WaitColumns,
     function_stats: FunctionStatColumns,
     functions: FunctionColumns,
@@ -80,8 +81,8 @@ impl Columns {
     fn new(info: &RunInfo) -> Self {
         Self {
             visits: VisitColumns::new(&info.columns),
-            visit_functions: VisitFunctionColumns::default(),
-            samples: SampleColumns::default(),
+            visit_functions: Batched::default(),
+            samples: Samples::default(),
             waits: WaitColumns::default(),
             function_stats: FunctionStatColumns::default(),
             functions: FunctionColumns::default(),
@@ -195,13 +196,13 @@ impl TraceWriter {
         Owner::of_process().write_info(dir, info).map_err(at_dir)
     }
 
-    /// Adds a visit. `row.args` has a value per argument column; missing ones are null.
+    /// Adds a visit. `args` has a value per argument column; missing ones are null.
     ///
     /// # Errors
     /// As [`TraceWriter`] says; an argument of the wrong type (written as null).
     #[inline]
-    pub fn visit(&mut self, row: &VisitRow<'_>) -> Result<(), WriteError> {
-        let pushed = self.columns.visits.push(row);
+    pub fn visit(&mut self, row: &VisitRow, args: &[Option<ArgValue>]) -> Result<(), WriteError> {
+        let pushed = self.columns.visits.push(row, args);
         self.flush_if_full(Table::Visits, self.columns.visits.is_full())?;
         pushed.map_err(|index| WriteError::Argument { index })
     }
@@ -211,14 +212,15 @@ impl TraceWriter {
     /// # Errors
     /// As [`TraceWriter`] says.
     #[inline]
-    pub fn visit_functions(&mut self, rows: &[VisitFunctionRow]) -> Result<(), WriteError> {
-        let mut result = Ok(());
-        for rows in rows.chunks(ROWS_AT_ONCE) {
-            self.columns.visit_functions.extend(rows);
-            let full = self.columns.visit_functions.is_full();
-            result = result.and(self.flush_if_full(Table::VisitFunctions, full));
+    pub fn visit_functions(
+        &mut self,
+        rows: impl IntoIterator<Item = VisitFunctionRow>,
+    ) -> Result<(), WriteError> {
+        for row in rows {
+            self.columns.visit_functions.push(row);
         }
-        result
+        let full = self.columns.visit_functions.is_full();
+        self.flush_if_full(Table::VisitFunctions, full)
     }
 
     /// Adds a sample.
@@ -227,30 +229,33 @@ impl TraceWriter {
     /// As [`TraceWriter`] says.
     #[inline]
     pub fn sample(&mut self, row: &SampleRow) -> Result<(), WriteError> {
-        self.columns.samples.extend(slice::from_ref(row));
+        self.columns.samples.push(row);
         self.flush_if_full(Table::Samples, self.columns.samples.is_full())
     }
 
-    /// Adds the samples of a visit. `functions`: as many as there are samples.
+    /// Adds the samples of a visit. `named`: what says the function of each, in the same order.
     ///
     /// # Errors
     /// As [`TraceWriter`] says.
-    pub fn samples(
+    pub fn samples<N>(
         &mut self,
         of: &SamplesOf<'_>,
-        mut functions: impl Iterator<Item = FunctionId>,
+        named: &[N],
+        function: impl Fn(&N) -> FunctionId,
     ) -> Result<(), WriteError> {
         let mut result = Ok(());
-        let mut stacks = of.stacks;
-        for samples in of.samples.chunks(ROWS_AT_ONCE) {
-            let now = functions.by_ref().take(samples.len());
+        let (mut stacks, mut slots) = (of.stacks, of.slots);
+        let named = named.chunks(ROWS_AT_ONCE);
+        for (samples, named) in of.samples.chunks(ROWS_AT_ONCE).zip(named) {
             let chunk = SamplesOf {
                 samples,
                 stacks,
+                slots,
                 ..*of
             };
-            self.columns.samples.extend_by(&chunk, now);
+            self.columns.samples.extend(&chunk, named, &function);
             stacks = stacks.get(samples.len()..).unwrap_or_default();
+            slots = slots.get(samples.len()..).unwrap_or_default();
             if self.columns.samples.is_full() {
                 result = result.and(self.flush_full(Table::Samples));
             }
@@ -627,12 +632,12 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let dir = parent.path().join("t");
         let mut writer = create(&dir);
-        let mut row = fixture::visit(2);
-        row.args.to_mut().swap(0, 1);
-        let error = writer.visit(&row).unwrap_err();
+        let row = fixture::visit(2);
+        let mut args = fixture::args(2);
+        args.swap(0, 1);
+        let error = writer.visit(&row, &args).unwrap_err();
         assert!(matches!(error, WriteError::Argument { index: 0 }));
-        row.args.to_mut().clear();
-        writer.visit(&row).unwrap();
+        writer.visit(&row, &[]).unwrap();
         let finished = writer.finish(&complete()).unwrap();
         assert_eq!(finished.rows[Table::Visits as usize], 2);
     }

@@ -62,6 +62,17 @@ impl RawSample {
     pub const fn item_id(&self) -> u64 {
         self.sp
     }
+
+    /// Whether another sample differs in time, place and stack pointer alone.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_like(&self, other: &Self) -> bool {
+        (self.cpu == other.cpu)
+            & (self.event == other.event)
+            & (self.exact == other.exact)
+            & (self.kernel == other.kernel)
+            & (self.stack == other.stack)
+    }
 }
 
 /// State of a thread that could not go on, where the record says no more than that.
@@ -226,7 +237,7 @@ pub trait Inbox {
     fn sample(&mut self, pid: Pid, tid: Tid, sample: RawSample);
     /// Takes samples of one thread that came one after another.
     #[inline(always)]
-    fn samples(&mut self, pid: Pid, tid: Tid, samples: impl Iterator<Item = RawSample>) {
+    fn samples(&mut self, pid: Pid, tid: Tid, samples: impl ExactSizeIterator<Item = RawSample>) {
         samples.for_each(|sample| self.sample(pid, tid, sample));
     }
     /// Takes what a sample that it took says of its memory access.
@@ -344,15 +355,19 @@ impl<I: Inbox> Decoder<'_, I> {
     #[inline(always)]
     fn samples(&mut self, first: &Sample, next: &mut Frames<'_>) {
         let head = first.head;
+        let like = next.samples_like(head);
         let raw = raw_samples(head, self.cpu, self.clock);
-        let mut count = 0;
-        let first = raw(first.time_ns, first.ip, first.sp);
-        let like = std::iter::from_fn(|| next.sample_like(head));
-        let samples = std::iter::once(first).chain(like.map(|[time, ip, sp]| raw(time, ip, sp)));
-        let samples = samples.inspect(|_| count += 1);
+        let (pid, tid) = (Pid(head.pid()), Tid(head.tid()));
         self.inbox
-            .samples(Pid(head.pid()), Tid(head.tid()), samples);
-        self.decoded.samples += count;
+            .sample(pid, tid, raw(first.time_ns, first.ip, first.sp));
+        if !like.is_empty() {
+            let samples = like.iter().map(|frame| {
+                let [_, _, time, ip, sp] = words(frame);
+                raw(time, ip, sp)
+            });
+            self.inbox.samples(pid, tid, samples);
+        }
+        self.decoded.samples += 1 + like.len() as u64;
     }
 
     fn sample_access(&mut self, record: &SampleAccess) {
@@ -529,19 +544,36 @@ impl<'a> Iterator for Frames<'a> {
     }
 }
 
-impl Frames<'_> {
-    /// Takes the next frame if it is a sample with just this head; gives its other words.
+/// A sample as it stands in a ring.
+type SampleFrame = [u8; RING_HEADER + size_of::<Sample>()];
+
+impl<'a> Frames<'a> {
+    /// Takes the next frames as far as they are samples with just this head.
     #[inline(always)]
-    fn sample_like(&mut self, head: Head) -> Option<[u64; 3]> {
-        const LENGTH: usize = size_of::<Sample>();
-        let (frame, rest) = self.rest.split_first_chunk::<{ RING_HEADER + LENGTH }>()?;
-        let length = u32::from_ne_bytes(*frame.first_chunk()?);
-        if length as usize != LENGTH || word(frame, 1)? != head.0 {
-            return None;
-        }
-        self.rest = rest;
-        Some([word(frame, 2)?, word(frame, 3)?, word(frame, 4)?])
+    fn samples_like(&mut self, head: Head) -> &'a [SampleFrame] {
+        const LENGTH: u32 = size_of::<Sample>() as u32;
+        let (frames, _) = self.rest.as_chunks();
+        let is_like = |frame: &SampleFrame| {
+            // The header's other half is the kernel's own.
+            let [header, its_head, ..] = words(frame).map(u64::to_ne_bytes);
+            header.first_chunk() == Some(&LENGTH.to_ne_bytes()) && its_head == head.0.to_ne_bytes()
+        };
+        let count = frames.iter().take_while(|frame| is_like(frame)).count();
+        let (like, _) = frames.split_at(count);
+        self.rest = &self.rest[like.as_flattened().len()..];
+        like
     }
+}
+
+/// The words of a sample's frame: the header, the head, time, ip, stack pointer.
+#[inline(always)]
+fn words(frame: &SampleFrame) -> [u64; 5] {
+    let (words, _) = frame.as_chunks();
+    let mut all = [0; 5];
+    for (to, word) in all.iter_mut().zip(words) {
+        *to = u64::from_ne_bytes(*word);
+    }
+    all
 }
 
 /// Reads a wire struct from the start of a frame; `None` if the frame is shorter.

@@ -123,11 +123,16 @@ impl<T: Timed> Queue<T> {
     }
 
     #[inline(always)]
-    fn extend(&mut self, records: impl Iterator<Item = T>) {
+    #[expect(
+        clippy::manual_inspect,
+        reason = "of an inspected iterator the length is not known, so that each record would be pushed"
+    )]
+    fn extend(&mut self, records: impl ExactSizeIterator<Item = T>) {
         let (mut last, mut unsorted) = (self.last, false);
-        self.records.extend(records.inspect(|record| {
+        self.records.extend(records.map(|record| {
             unsorted |= record.time() < last;
             last = record.time();
+            record
         }));
         self.last = last;
         self.unsorted |= unsorted;
@@ -402,7 +407,7 @@ impl Inbox for Order {
     }
 
     #[inline(always)]
-    fn samples(&mut self, pid: Pid, tid: Tid, samples: impl Iterator<Item = RawSample>) {
+    fn samples(&mut self, pid: Pid, tid: Tid, samples: impl ExactSizeIterator<Item = RawSample>) {
         self.lane(pid, tid).samples.extend(samples);
     }
 

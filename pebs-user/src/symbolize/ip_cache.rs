@@ -1,12 +1,27 @@
 //! A small cache in front of all look-ups.
 
-use crate::units::{FunctionId, Pid};
+use crate::units::{FunctionId, Ip, Pid};
 
 /// Entries, a power of two. 16 bytes each: 256 KiB, within the L2 cache of a core.
 const ENTRIES: usize = 1 << 14;
 
 /// The pid under which kernel addresses are kept: they are the same in every process.
 pub const KERNEL: Pid = Pid(u32::MAX - 1);
+
+/// Where the answer for an address was remembered. Others may have had the slot before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Slot(pub u16);
+
+impl Slot {
+    /// There are so many.
+    pub const COUNT: usize = ENTRIES;
+
+    /// A slot for an address of which no answer is remembered: mostly another one for another address.
+    #[must_use]
+    pub fn any(ip: Ip) -> Self {
+        Self(slot(KERNEL, ip.0) as u16)
+    }
+}
 
 #[derive(Clone, Copy)]
 struct Entry {
@@ -39,14 +54,15 @@ impl IpCache {
         }
     }
 
-    /// The function, if it is remembered.
+    /// The function, if it is remembered, and in which slot: the address's own until another takes it.
     #[inline(always)]
     #[must_use]
-    pub fn get(&self, pid: Pid, ip: u64) -> Option<FunctionId> {
+    pub fn get(&self, pid: Pid, ip: u64) -> Option<(FunctionId, Slot)> {
         let slot = slot(pid, ip);
-        let [first, second] = [&self.entries[slot], &self.entries[slot + 1]];
-        let entry = if second.ip == ip { second } else { first };
-        (entry.ip == ip && entry.pid == pid).then_some(entry.function)
+        let slot = slot | usize::from(self.entries[slot | 1].ip == ip);
+        let entry = &self.entries[slot];
+        let found = (entry.ip == ip) & (entry.pid == pid);
+        found.then_some((entry.function, Slot(slot as u16)))
     }
 
     /// Remembers.
@@ -82,6 +98,8 @@ fn slot(pid: Pid, ip: u64) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     /// An answer is for its process and address alone, and goes when its process is forgotten.
@@ -89,12 +107,25 @@ mod tests {
     fn remembers_exactly() {
         let mut cache = IpCache::new();
         cache.put(Pid(1), 0x1000, FunctionId(5));
-        assert_eq!(cache.get(Pid(1), 0x1000), Some(FunctionId(5)));
+        let found = cache.get(Pid(1), 0x1000).map(|(function, _)| function);
+        assert_eq!(found, Some(FunctionId(5)));
         assert_eq!(cache.get(Pid(2), 0x1000), None);
         assert_eq!(cache.get(Pid(1), 0x1001), None);
         assert_eq!(cache.get(KERNEL, u64::MAX), None);
         assert_eq!(cache.get(Pid(u32::MAX), 0), None);
         cache.forget(Pid(1));
         assert_eq!(cache.get(Pid(1), 0x1000), None);
+    }
+
+    /// Addresses that are remembered have slots of their own.
+    #[test]
+    fn slots_are_their_own() {
+        let mut cache = IpCache::new();
+        (0..30_000).for_each(|ip| cache.put(Pid(1), ip, FunctionId(ip as u32)));
+        let found: Vec<_> = (0..30_000).filter_map(|ip| cache.get(Pid(1), ip)).collect();
+        let slots: HashSet<u16> = found.iter().map(|(_, slot)| slot.0).collect();
+        assert!(found.len() > ENTRIES / 2, "{}", found.len());
+        assert_eq!(slots.len(), found.len());
+        assert!(slots.iter().all(|slot| usize::from(*slot) < Slot::COUNT));
     }
 }

@@ -55,6 +55,7 @@ pub use self::recorded::{Recorded, RecordedKernel};
 use self::blaze::Blaze;
 use self::functions::{Description, Functions};
 use self::ip_cache::IpCache;
+pub use self::ip_cache::Slot;
 use self::kernel::{KERNEL_MODULE, KernelSymbols};
 use self::mapping::Mapping;
 use self::module::{Context, Module};
@@ -189,16 +190,22 @@ impl Symbolizer {
     ///
     /// Cost: some ns for an address seen lately, no allocation; about 50 ns for a function seen before; a miss reads
     /// files. Compiled-at-run-time code is never remembered by address, as it moves.
-    #[inline(always)]
+    #[inline]
     pub fn function(&mut self, pid: Pid, ip: Ip) -> FunctionId {
+        self.function_and_slot(pid, ip).0
+    }
+
+    /// The same, and the slot that the answer is remembered in; [`Slot::any`] if it is not.
+    #[inline(always)]
+    pub fn function_and_slot(&mut self, pid: Pid, ip: Ip) -> (FunctionId, Slot) {
         let owner = if ip.is_kernel() {
             ip_cache::KERNEL
         } else {
             pid
         };
         match self.cache.get(owner, ip.0) {
-            Some(function) => function,
-            None => self.find_function(pid, ip),
+            Some(found) => found,
+            None => (self.find_function(pid, ip), Slot::any(ip)),
         }
     }
 

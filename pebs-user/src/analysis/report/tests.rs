@@ -155,7 +155,6 @@ impl Maker {
                 .switches
                 .then_some(u32::from(flags & visit_flag::MIGRATED != 0)),
             page_faults: self.info.page_faults.then_some(faults),
-            args: vec![Some(arg)].into(),
         };
         let open = flags & visit_flag::OPEN_AT_END != 0;
         let row = if open {
@@ -169,7 +168,7 @@ impl Maker {
         } else {
             row
         };
-        self.writer.visit(&row).unwrap();
+        self.writer.visit(&row, &[Some(arg)]).unwrap();
         self.now += 500;
     }
 
@@ -191,7 +190,7 @@ impl Maker {
             self_ns: clock.then_some(ns as f64),
             self_stderr_ns: clock.then_some(4_000.0),
         };
-        self.writer.visit_functions(&[row]).unwrap();
+        self.writer.visit_functions([row]).unwrap();
     }
 
     fn wait(&mut self, function: u32, state: &'static str, ns: i64) {

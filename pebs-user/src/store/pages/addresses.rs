@@ -5,6 +5,7 @@ use rustc_hash::FxHashMap;
 
 use super::pack::{GROUP, pack};
 use super::{PageKind, Pages, varint};
+use crate::symbolize::Slot;
 
 /// Addresses in a page: their indices stay in the L1 cache until they are packed.
 const PAGE_ROWS: usize = 4096;
@@ -12,18 +13,10 @@ const PAGE_ROWS: usize = 4096;
 /// Addresses in the dictionary at most: 1 MiB. A row group ends when it is full.
 const DICTIONARY: usize = 1 << 17;
 
-/// Slots of the table of recent addresses: 256 KiB, within the L2 cache of a core.
-const RECENT: usize = 1 << 14;
-
 /// The addresses of a column chunk.
 #[derive(Debug)]
 pub(in crate::store) struct Addresses {
-    /// Address and index, where the address was last seen; index `u32::MAX`: none. Two places for each
-    /// address, side by side: a new one takes the second, and what was there the first.
-    recent: Box<[(u64, u32)]>,
-    index_of: FxHashMap<u64, u32>,
-    /// Addresses by index.
-    dictionary: Vec<u64>,
+    known: Known,
     /// Indices of the page at hand.
     indices: Vec<u32>,
 }
@@ -31,56 +24,39 @@ pub(in crate::store) struct Addresses {
 impl Default for Addresses {
     fn default() -> Self {
         Self {
-            recent: vec![(0, u32::MAX); RECENT].into_boxed_slice(),
-            index_of: FxHashMap::default(),
-            dictionary: Vec::new(),
+            known: Known::default(),
             indices: Vec::with_capacity(PAGE_ROWS),
         }
     }
 }
 
 impl Addresses {
-    /// Appends an address; says whether the page is full and [`Addresses::end_page`] is due.
+    /// Appends addresses, up to the end of the page; says how many. If there are more, [`Addresses::end_page`]
+    /// is due before them. `slots`: one for each, mostly the same for the same address.
     #[inline(always)]
     #[must_use]
-    pub(in crate::store) fn push(&mut self, address: u64) -> bool {
-        // Source: Knuth, The Art of Computer Programming, volume 3, 6.4 (multiplicative hashing).
-        let hash = address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - RECENT.ilog2());
-        let place = (hash as usize % RECENT) & !1;
-        let [first, second] = [self.recent[place], self.recent[place + 1]];
-        let (found, index) = if second.0 == address { second } else { first };
-        let known = found == address && index != u32::MAX;
-        let index = if known {
-            index
-        } else {
-            self.find(address, place)
-        };
-        self.indices.push(index);
-        self.indices.len() == PAGE_ROWS
+    pub(in crate::store) fn extend(&mut self, addresses: &[u64], slots: &[Slot]) -> usize {
+        let count = addresses.len().min(PAGE_ROWS - self.indices.len());
+        let Self { known, indices, .. } = self;
+        let with_slots = addresses[..count].iter().zip(&slots[..count]);
+        indices.extend(with_slots.map(|(address, slot)| known.index(*address, *slot)));
+        count
     }
 
-    /// Index of an address that was not seen lately.
-    #[inline(never)]
-    fn find(&mut self, address: u64, place: usize) -> u32 {
-        let next = self.dictionary.len() as u32;
-        let index = *self.index_of.entry(address).or_insert(next);
-        if index == next {
-            self.dictionary.push(address);
-        }
-        self.recent[place] = self.recent[place + 1];
-        self.recent[place + 1] = (address, index);
-        index
+    /// Whether [`Addresses::end_page`] is due.
+    pub(in crate::store) const fn is_page_full(&self) -> bool {
+        self.indices.len() == PAGE_ROWS
     }
 
     /// Whether the row group should end before more addresses come.
     #[inline]
     pub(in crate::store) const fn is_full(&self) -> bool {
-        self.dictionary.len() >= DICTIONARY
+        self.known.dictionary.len() >= DICTIONARY
     }
 
     /// Smallest and largest address.
     pub(in crate::store) fn range(&self) -> Option<(u64, u64)> {
-        let addresses = || self.dictionary.iter().copied();
+        let addresses = || self.known.dictionary.iter().copied();
         addresses().min().zip(addresses().max())
     }
 
@@ -90,7 +66,7 @@ impl Addresses {
         if rows == 0 {
             return;
         }
-        let largest = self.dictionary.len().saturating_sub(1) as u32;
+        let largest = self.known.dictionary.len().saturating_sub(1) as u32;
         let width = (u32::BITS - largest.leading_zeros()).max(1) as usize;
         pages.end(rows as u32, Encoding::RLE_DICTIONARY, |body| {
             body.push(width as u8);
@@ -110,18 +86,70 @@ impl Addresses {
 
     /// Appends the dictionary's page, which in the file stands before the others.
     pub(in crate::store) fn dictionary_page(&self, pages: &mut Pages) {
-        let count = self.dictionary.len() as u32;
+        let dictionary = &self.known.dictionary;
+        let count = dictionary.len() as u32;
         pages.put(PageKind::Dictionary, count, Encoding::PLAIN, |body| {
-            let bytes = self.dictionary.iter().flat_map(|a| a.to_le_bytes());
+            let bytes = dictionary.iter().flat_map(|a| a.to_le_bytes());
             body.extend(bytes);
         });
     }
 
     /// Forgets everything, keeps the room.
     pub(in crate::store) fn clear(&mut self) {
-        self.recent.fill((0, u32::MAX));
-        self.index_of.clear();
-        self.dictionary.clear();
+        self.known.clear();
         self.indices.clear();
+    }
+}
+
+/// The dictionary.
+#[derive(Debug)]
+struct Known {
+    /// Addresses by index.
+    dictionary: Vec<u64>,
+    index_of: FxHashMap<u64, u32>,
+    /// Index of the address that had the slot last. Small: it and the dictionary's busy part are to stay in
+    /// the L1 and L2 caches.
+    index_at: Box<[u32; Slot::COUNT]>,
+}
+
+impl Default for Known {
+    fn default() -> Self {
+        Self {
+            dictionary: Vec::new(),
+            index_of: FxHashMap::default(),
+            index_at: Box::new([0; Slot::COUNT]),
+        }
+    }
+}
+
+impl Known {
+    /// Index of an address, which it gets if it has none.
+    #[inline(always)]
+    fn index(&mut self, address: u64, slot: Slot) -> u32 {
+        let slot = usize::from(slot.0) % Slot::COUNT;
+        let index = self.index_at[slot];
+        if self.dictionary.get(index as usize) == Some(&address) {
+            index
+        } else {
+            self.find(address, slot)
+        }
+    }
+
+    /// Index of an address that did not have the slot last.
+    #[inline(never)]
+    fn find(&mut self, address: u64, slot: usize) -> u32 {
+        let next = self.dictionary.len() as u32;
+        let index = *self.index_of.entry(address).or_insert(next);
+        if index == next {
+            self.dictionary.push(address);
+        }
+        self.index_at[slot] = index;
+        index
+    }
+
+    /// Forgets everything, keeps the room.
+    fn clear(&mut self) {
+        self.dictionary.clear();
+        self.index_of.clear();
     }
 }

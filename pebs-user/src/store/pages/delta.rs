@@ -16,6 +16,12 @@ fn include<T: Ord + Copy>(range: Option<(T, T)>, min: T, max: T) -> Option<(T, T
     Some((low.min(min), high.max(max)))
 }
 
+/// Whether all numbers are this one: without an early end, as many are compared at once.
+fn all_are<T: PartialEq>(numbers: &[T], one: T) -> bool {
+    let same = |same, number: &T| same & (*number == one);
+    numbers.iter().fold(true, same)
+}
+
 /// The numbers of a column chunk.
 #[derive(Debug)]
 pub(in crate::store) struct Deltas<T> {
@@ -51,6 +57,30 @@ impl<T: Whole> Deltas<T> {
         self.block[self.len] = value;
         self.len += 1;
         self.len == BLOCK + 1 && self.end_block()
+    }
+
+    /// Appends the numbers of rows, up to the end of the page; gives the rows that are left. If any,
+    /// [`Deltas::end_page`] is due before them.
+    #[inline(always)]
+    #[must_use]
+    pub(in crate::store) fn extend<'a, R>(
+        &mut self,
+        mut rows: &'a [R],
+        number: impl Fn(&'a R) -> T,
+    ) -> &'a [R] {
+        while !rows.is_empty() {
+            let room = &mut self.block[self.len..];
+            let (now, later) = rows.split_at(room.len().min(rows.len()));
+            for (to, row) in room.iter_mut().zip(now) {
+                *to = number(row);
+            }
+            self.len += now.len();
+            rows = later;
+            if self.len == BLOCK + 1 && self.end_block() {
+                break;
+            }
+        }
+        rows
     }
 
     /// Appends a number some times, up to the end of the page; says how many times are left. If any,
@@ -101,7 +131,7 @@ impl<T: Whole> Deltas<T> {
         if rest.is_empty() {
             return;
         }
-        if rest.len() == BLOCK && rest.iter().all(|number| number == first) {
+        if rest.len() == BLOCK && rest[BLOCK - 1] == *first && all_are(rest, *first) {
             // The smallest difference and the four widths.
             self.blocks.extend([0; 5]);
             return;

@@ -34,10 +34,7 @@ pub(super) fn pack_wide(numbers: &[u64; GROUP], width: usize, out: &mut Vec<u8>)
 #[inline(always)]
 fn append<const N: usize>(words: &[u64; N], width: usize, out: &mut Vec<u8>) {
     let start = out.len();
-    out.reserve(8 * N);
-    for word in words {
-        out.extend_from_slice(&word.to_le_bytes());
-    }
+    out.extend_from_slice(words.map(u64::to_le_bytes).as_flattened());
     out.truncate(start + 4 * width);
 }
 

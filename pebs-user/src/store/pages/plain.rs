@@ -6,7 +6,7 @@ use super::Pages;
 use super::levels::{Levels, ListLevels};
 
 /// Bytes of a page, about.
-const PAGE_BYTES: usize = 512 << 10;
+const PAGE_BYTES: usize = 64 << 10;
 
 /// The values of a column chunk that are kept as bytes: floats and text.
 #[derive(Debug, Default)]
@@ -20,6 +20,22 @@ impl Plain {
     #[must_use]
     pub(in crate::store) fn push_f64(&mut self, value: f64) -> bool {
         self.values.extend_from_slice(&value.to_le_bytes());
+        self.values.len() >= PAGE_BYTES
+    }
+
+    /// Appends numbers; says whether the page is full.
+    #[inline(always)]
+    #[must_use]
+    pub(in crate::store) fn extend_f64(
+        &mut self,
+        values: impl ExactSizeIterator<Item = f64>,
+    ) -> bool {
+        let start = self.values.len();
+        self.values.resize(start + 8 * values.len(), 0);
+        let (room, _) = self.values[start..].as_chunks_mut::<8>();
+        for (to, value) in room.iter_mut().zip(values) {
+            *to = value.to_le_bytes();
+        }
         self.values.len() >= PAGE_BYTES
     }
 

@@ -25,7 +25,7 @@ pub(in crate::store) fn info() -> RunInfo {
     }
 }
 
-pub(in crate::store) fn visit(n: u64) -> VisitRow<'static> {
+pub(in crate::store) fn visit(n: u64) -> VisitRow {
     let ended = n % 7 != 3;
     let begin = n as i64 * 1000;
     VisitRow {
@@ -45,13 +45,15 @@ pub(in crate::store) fn visit(n: u64) -> VisitRow<'static> {
         switches: ended.then_some((n % 3) as u32),
         migrations: ended.then_some((n % 2) as u32),
         page_faults: (n.is_multiple_of(2)).then_some((n % 11) as u32),
-        args: vec![
-            (n.is_multiple_of(2)).then_some(ArgValue::U64(u64::MAX - n)),
-            Some(ArgValue::I64(-(n as i64))),
-            (!n.is_multiple_of(3)).then(|| ArgValue::Str(format!("key:{n}").into())),
-        ]
-        .into(),
     }
+}
+
+pub(in crate::store) fn args(n: u64) -> Vec<Option<ArgValue>> {
+    vec![
+        (n.is_multiple_of(2)).then_some(ArgValue::U64(u64::MAX - n)),
+        Some(ArgValue::I64(-(n as i64))),
+        (!n.is_multiple_of(3)).then(|| ArgValue::Str(format!("key:{n}").into())),
+    ]
 }
 
 pub(in crate::store) fn visit_function(n: u64) -> VisitFunctionRow {
@@ -199,8 +201,8 @@ pub(in crate::store) fn write(
     to: u64,
 ) -> Result<(), WriteError> {
     for n in from..to {
-        writer.visit(&visit(n))?;
-        writer.visit_functions(&[visit_function(n)])?;
+        writer.visit(&visit(n), &args(n))?;
+        writer.visit_functions([visit_function(n)])?;
         writer.wait(&wait(n))?;
         writer.function_stat(&function_stat(n))?;
         writer.memory(&memory(n))?;
