@@ -54,12 +54,23 @@ struct Case {
     planned: Option<f64>,
     measured: f64,
     samples: f64,
+    /// Equation (1) of the paper: measured / expected - 1, the median over the rounds.
+    error: f64,
 }
 
-impl Case {
-    /// Equation (1) of the paper.
-    fn error(&self) -> f64 {
-        self.measured / self.expected - 1.0
+/// A run with sampling, and the time without as it was just before and after: a machine's speed changes within
+/// a minute by more than what is looked for.
+#[derive(Clone, Copy)]
+struct Pair {
+    native: f64,
+    measured: f64,
+    samples: f64,
+}
+
+impl Pair {
+    /// CPU time of a thread if a sample costs `alpha` ns.
+    fn expected(&self, alpha: f64, threads: u32) -> f64 {
+        self.native + alpha * self.samples / f64::from(threads)
     }
 }
 
@@ -83,12 +94,17 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         None => recorder::build(true)?,
     };
     let bench = Bench::new(tool, dir.clone())?;
+    let table = dir.join("overhead.md");
     let load = load();
     let mut all = Vec::new();
     for kind in KINDS {
         for threads in [1, 2] {
             let work = bench.work(kind, threads, args.seconds)?;
             all.push(validate(&bench, work, args)?);
+            // All of it takes a while: what is known is there already.
+            let (text, _) = write_table(&all, args, (load, self::load()));
+            fs::write(&table, &text)?;
+            eprintln!("{kind}, threads: {threads}: in {}", table.display());
         }
     }
     let rings = match args.no_rings {
@@ -97,7 +113,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     };
     let (mut text, misses) = write_table(&all, args, (load, self::load()));
     text += &rings::write_table(&rings);
-    let (table, svg) = (dir.join("overhead.md"), dir.join("overhead.svg"));
+    let svg = dir.join("overhead.svg");
     fs::write(&table, &text)?;
     let title = "CPU time of fixed work with samples of cpu-clock: expected and measured";
     fs::write(&svg, plot::draw(title, &panels(&all)))?;
@@ -113,32 +129,36 @@ fn load() -> f64 {
     first.unwrap_or(f64::NAN)
 }
 
-/// Rounds of the work without sampling and with each reset value, in turn.
+/// Rounds of the work with each reset value, and without sampling between any two.
 fn validate(bench: &Bench, work: Work, args: &Args) -> Result<Validated> {
     let before = bench.calibrate()?;
     let slower = bench.predict(&work)?;
-    let mut native = Vec::new();
-    let mut sampled: Vec<(Vec<f64>, Vec<f64>)> = vec![Default::default(); args.reset.len()];
+    let mut pairs: Vec<Vec<Pair>> = vec![Vec::new(); args.reset.len()];
+    let mut native = bench.native(&work)?;
     for _ in 0..args.rounds.max(1) {
-        native.push(bench.native(&work)?);
-        for (n, &reset) in args.reset.iter().enumerate() {
+        for (pairs, &reset) in pairs.iter_mut().zip(&args.reset) {
             let run = bench.sampled(&work, reset, "512KiB")?;
-            sampled[n].0.push(run.cpu_ns);
-            sampled[n].1.push(run.samples);
+            let after = bench.native(&work)?;
+            pairs.push(Pair {
+                native: f64::midpoint(native, after),
+                measured: run.cpu_ns,
+                samples: run.samples,
+            });
+            native = after;
         }
     }
     // On a busy machine what a sample costs changes with the others' load.
     let alpha = f64::midpoint(before, bench.calibrate()?);
-    let native = median(native);
-    let threads = f64::from(work.threads);
-    let cases = args.reset.iter().zip(sampled).map(|(&reset, runs)| {
-        let samples = median(runs.1);
+    let native = median_of(pairs.iter().flatten(), |pair| pair.native);
+    let cases = args.reset.iter().zip(&pairs).map(|(&reset, pairs)| {
+        let expected = |pair: &Pair| pair.expected(alpha, work.threads);
         Case {
             reset,
-            expected: native + alpha * samples / threads,
+            expected: median_of(pairs, expected),
             planned: slower.of(reset).map(|factor| factor * native),
-            measured: median(runs.0),
-            samples,
+            measured: median_of(pairs, |pair| pair.measured),
+            samples: median_of(pairs, |pair| pair.samples),
+            error: median_of(pairs, |pair| pair.measured / expected(pair) - 1.0),
         }
     });
     Ok(Validated {
@@ -147,6 +167,14 @@ fn validate(bench: &Bench, work: Work, args: &Args) -> Result<Validated> {
         native,
         alpha,
     })
+}
+
+/// Median of a figure of pairs.
+fn median_of<'a>(
+    pairs: impl IntoIterator<Item = &'a Pair>,
+    figure: impl Fn(&'a Pair) -> f64,
+) -> f64 {
+    median(pairs.into_iter().map(figure).collect())
 }
 
 /// Median; unknown of nothing.
@@ -161,9 +189,9 @@ fn write_table(all: &[Validated], args: &Args, load: (f64, f64)) -> (String, usi
     // Writing to a string does not fail.
     let _ = writeln!(
         text,
-        "cpu-clock; CPU time of a thread, ms, medians of {} rounds, native and sampled in turn; load average {:.1} at \
-         the begin, {:.1} at the end. E = measured / expected - 1, expected = without + cost of a sample x samples \
-         taken by the thread. The cost is what `pebs-trace calibrate` found, the mean of before and after the rounds. `plan` is what \
+        "cpu-clock; CPU time of a thread, ms, medians of {} rounds; load average {:.1} at the begin, {:.1} at the end. \
+         E = measured / expected - 1 (the median of the rounds' own), expected = without + cost of a sample x samples \
+         taken by the thread, where `without` is the mean of a run just before and one just after. The cost is what `pebs-trace calibrate` found, the mean of before and after the rounds. `plan` is what \
          `pebs-trace plan` predicted before any sample was taken.\n",
         args.rounds, load.0, load.1
     );
@@ -175,7 +203,7 @@ fn write_table(all: &[Validated], args: &Args, load: (f64, f64)) -> (String, usi
             let show = |ns: Option<f64>| {
                 ns.map_or_else(|| "-".to_owned(), |ns| format!("{:.0}", ns / 1e6))
             };
-            let error = case.error();
+            let error = case.error;
             errors.push(error.abs());
             let _ = writeln!(
                 text,
