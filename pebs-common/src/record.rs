@@ -14,7 +14,7 @@ pub enum Kind {
     Mark = 2,
     /// A [`MarkArgs`]: a mark followed by named arguments.
     MarkArgs = 3,
-    /// A [`Switch`] off the CPU.
+    /// A [`Switch`] off the CPU, or a [`SwitchStack`].
     SwitchOut = 4,
     /// A [`Switch`] onto the CPU.
     SwitchIn = 5,
@@ -214,7 +214,7 @@ impl StackDepth {
 /// include/uapi/linux/perf_event.h.
 pub const MAX_FRAMES: usize = 127;
 
-/// Frames that the size classes of [`SampleStack`] have room for.
+/// Frames that the size classes of [`SampleStack`] and [`SwitchStack`] have room for.
 pub const STACK_CLASSES: [usize; 4] = [16, 40, 96, 2 * MAX_FRAMES];
 
 /// What a mark says about its item. Two bits of a mark's flags.
@@ -286,6 +286,8 @@ pub const ARG_CLASSES: [usize; 3] = [24, 88, 472];
 pub mod switch_flag {
     /// The thread was preempted: it could have gone on running.
     pub const PREEMPTED: u8 = 1;
+    /// The call stack follows: it is a [`super::SwitchStack`].
+    pub const STACK: u8 = 2;
 }
 
 /// A traced thread leaves or takes a CPU. 32 bytes.
@@ -301,6 +303,17 @@ pub struct Switch {
     pub ip: u64,
     /// Switched out: the kernel's `TASK_*` state bits of the thread. Switched in: 0.
     pub state: u64,
+}
+
+/// A traced thread leaves the CPU, with its call stack behind this header of 40 bytes, as in [`SampleStack`]; but
+/// the innermost frames in the kernel are those of the switch itself.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SwitchStack {
+    /// The switch itself.
+    pub switch: Switch,
+    /// How many frames there are.
+    pub depth: StackDepth,
 }
 
 /// Something happened to a traced thread or process. 24 bytes.
@@ -355,6 +368,7 @@ const _: () = assert!(size_of::<SampleStack>() == 40);
 const _: () = assert!(size_of::<Mark>() == 32);
 const _: () = assert!(size_of::<MarkArgs>() == 40);
 const _: () = assert!(size_of::<Switch>() == 32);
+const _: () = assert!(size_of::<SwitchStack>() == 40);
 const _: () = assert!(size_of::<Task>() == 24);
 const _: () = assert!(size_of::<Encounter>() == 40);
 const _: () = assert!(size_of::<ClockPair>() == 24);

@@ -10,9 +10,9 @@ use pebs_common::config::Scope;
 use pebs_common::record::{Head, Kind, Switch, Task, switch_flag};
 
 use crate::emit::{TASKS, emit};
-use crate::maps::{ENCOUNTERS, SCOPE};
+use crate::maps::{ENCOUNTERS, SCOPE, STACK_FRAMES};
 use crate::task::{self, Ids};
-use crate::wake;
+use crate::{stack, wake};
 
 /// `sched_switch(bool preempt, task prev, task next, unsigned prev_state)`, since Linux 5.18.
 #[btf_tracepoint(function = "sched_switch")]
@@ -33,8 +33,14 @@ fn switched(ctx: &BtfTracePointContext, state: impl FnOnce(&BtfTracePointContext
         let preempted = ctx.arg::<u64>(0) as u8 != 0;
         let state = u64::from(state(ctx));
         let flags = if preempted { switch_flag::PREEMPTED } else { 0 };
-        switch(Kind::SwitchOut, flags, previous, user_ip(), state);
         let could_go_on = preempted || state & 0xff == 0;
+        let with_stack = ENCOUNTERS.load() != 0 && STACK_FRAMES.load() != 0 && !could_go_on;
+        if let Some(stack) = with_stack.then(|| stack::walk_waiting(ctx)).flatten() {
+            let flags = flags | switch_flag::STACK;
+            stack.emit_switch(|| record_of(Kind::SwitchOut, flags, previous, user_ip(), state));
+        } else {
+            switch(Kind::SwitchOut, flags, previous, user_ip(), state);
+        }
         if ENCOUNTERS.load() != 0 && could_go_on {
             wake::displace(previous, ctx.arg::<*const u8>(2));
         }
@@ -50,15 +56,21 @@ fn switched(ctx: &BtfTracePointContext, state: impl FnOnce(&BtfTracePointContext
 #[inline(always)]
 fn switch(kind: Kind, flags: u8, ids: Ids, ip: u64, state: u64) {
     emit::<Switch>(TASKS, |room| {
-        // SAFETY: the helper takes no pointer.
-        let time_ns = unsafe { bpf_ktime_get_ns() };
-        room.write(Switch {
-            head: Head::new(kind, flags, 0, ids.pid, ids.tid),
-            time_ns,
-            ip,
-            state,
-        });
+        room.write(record_of(kind, flags, ids, ip, state));
     });
+}
+
+/// The record of a switch now.
+#[inline(always)]
+fn record_of(kind: Kind, flags: u8, ids: Ids, ip: u64, state: u64) -> Switch {
+    // SAFETY: the helper takes no pointer.
+    let time_ns = unsafe { bpf_ktime_get_ns() };
+    Switch {
+        head: Head::new(kind, flags, 0, ids.pid, ids.tid),
+        time_ns,
+        ip,
+        state,
+    }
 }
 
 /// Where the running thread left user space; 0 if unknown.

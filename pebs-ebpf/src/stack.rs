@@ -1,10 +1,11 @@
-//! Call stacks of samples, by frame pointers.
+//! Call stacks of samples, and of threads that go to wait, by frame pointers.
 //!
-//! The frames go into the sample's own record: so no table in the kernel can be full, no two stacks can be taken for
-//! one another, and what is lost is lost with its sample. User space keeps each stack once.
+//! The frames go into the record that they are of: so no table in the kernel can be full, no two stacks can be taken for
+//! one another, and what is lost is lost with its record. User space keeps each stack once.
 //!
 //! Bounded: the kernel follows [`MAX_FRAMES`] frame pointers at most, in user space without ever waiting for a page.
 
+use core::ffi::c_void;
 use core::mem::MaybeUninit;
 
 use aya_ebpf::EbpfContext;
@@ -12,10 +13,12 @@ use aya_ebpf::bindings::BPF_F_USER_STACK;
 use aya_ebpf::btf_maps::PerCpuArray;
 use aya_ebpf::helpers::generated::{bpf_get_stack, bpf_probe_read_kernel};
 use aya_ebpf::macros::btf_map;
-use aya_ebpf::programs::PerfEventContext;
-use pebs_common::record::{MAX_FRAMES, STACK_CLASSES, Sample, SampleStack, StackDepth};
+use aya_ebpf::programs::{BtfTracePointContext, PerfEventContext};
+use pebs_common::record::{
+    MAX_FRAMES, STACK_CLASSES, Sample, SampleStack, StackDepth, Switch, SwitchStack,
+};
 
-use crate::emit::emit_sample;
+use crate::emit::{TASKS, emit, emit_sample};
 use crate::maps::STACK_FRAMES;
 
 /// Bytes of a frame.
@@ -31,14 +34,18 @@ type Frames = [u64; 256];
 #[btf_map]
 static FRAMES: PerCpuArray<Frames, 1> = PerCpuArray::new();
 
-/// A sample in a ring.
+/// The same for threads that go to wait: a sample may be taken meanwhile.
+#[btf_map]
+static WAIT_FRAMES: PerCpuArray<Frames, 1> = PerCpuArray::new();
+
+/// A record with a stack in a ring.
 #[repr(C)]
-struct Room<const SIZE: usize> {
-    header: SampleStack,
+struct Room<H, const SIZE: usize> {
+    header: H,
     frames: [u64; SIZE],
 }
 
-/// The stack of the sample at hand.
+/// The stack at hand.
 pub struct Walked {
     frames: *const u64,
     depth: StackDepth,
@@ -48,6 +55,7 @@ pub struct Walked {
 #[inline(always)]
 pub fn walk(ctx: &PerfEventContext, ip: u64, kernel: bool) -> Option<Walked> {
     let frames = FRAMES.get_ptr_mut(0)?.cast::<u64>();
+    let ctx = ctx.as_ptr();
     let in_kernel = if kernel {
         innermost(frames, ip, mode(ctx, frames, 0))
     } else {
@@ -58,22 +66,24 @@ pub fn walk(ctx: &PerfEventContext, ip: u64, kernel: bool) -> Option<Walked> {
     if !kernel {
         in_user = innermost(frames, ip, in_user);
     }
-    let most = u64::from(STACK_FRAMES.load()) * WORD;
-    Some(Walked {
-        frames,
-        depth: StackDepth::new(
-            in_kernel / WORD,
-            in_user / WORD,
-            in_kernel >= most || in_user >= most,
-        ),
-    })
+    Some(Walked::new(frames, in_kernel, in_user))
+}
+
+/// Follows the frame pointers of the thread that is about to be switched out.
+#[inline(always)]
+pub fn walk_waiting(ctx: &BtfTracePointContext) -> Option<Walked> {
+    let frames = WAIT_FRAMES.get_ptr_mut(0)?.cast::<u64>();
+    let in_kernel = mode(ctx.as_ptr(), frames, 0);
+    let behind = frames.cast::<u8>().wrapping_add(in_kernel as usize);
+    let in_user = mode(ctx.as_ptr(), behind.cast(), u64::from(BPF_F_USER_STACK));
+    Some(Walked::new(frames, in_kernel, in_user))
 }
 
 /// Bytes of the frames of one mode, which are put at `frames`; 0 if there are none.
 #[inline(always)]
-fn mode(ctx: &PerfEventContext, frames: *mut u64, flags: u64) -> u64 {
+fn mode(ctx: *mut c_void, frames: *mut u64, flags: u64) -> u64 {
     // SAFETY: the helper writes no more than the size, for which there is room.
-    let bytes = unsafe { bpf_get_stack(ctx.as_ptr(), frames.cast(), MODE_BYTES as u32, flags) };
+    let bytes = unsafe { bpf_get_stack(ctx, frames.cast(), MODE_BYTES as u32, flags) };
     if bytes <= 0 || bytes > MODE_BYTES as i64 {
         return 0;
     }
@@ -90,35 +100,72 @@ fn innermost(frames: *mut u64, ip: u64, bytes: u64) -> u64 {
 }
 
 impl Walked {
-    /// Puts the sample into the ring, with the smallest room that holds its stack.
+    /// So many bytes of frames in the kernel, and behind them in user space.
     #[inline(always)]
-    pub fn emit(&self, sample: impl Fn() -> Sample) {
-        let frames = self.depth.kernel() + self.depth.user();
-        if frames <= STACK_CLASSES[0] {
-            self.put::<{ STACK_CLASSES[0] }>(sample);
-        } else if frames <= STACK_CLASSES[1] {
-            self.put::<{ STACK_CLASSES[1] }>(sample);
-        } else if frames <= STACK_CLASSES[2] {
-            self.put::<{ STACK_CLASSES[2] }>(sample);
-        } else {
-            self.put::<{ STACK_CLASSES[3] }>(sample);
+    fn new(frames: *const u64, in_kernel: u64, in_user: u64) -> Self {
+        let most = u64::from(STACK_FRAMES.load()) * WORD;
+        Self {
+            frames,
+            depth: StackDepth::new(
+                in_kernel / WORD,
+                in_user / WORD,
+                in_kernel >= most || in_user >= most,
+            ),
         }
     }
 
+    /// Puts a sample with the stack into the ring of samples.
     #[inline(always)]
-    fn put<const SIZE: usize>(&self, sample: impl Fn() -> Sample) {
-        emit_sample::<Room<SIZE>>(|room: &mut MaybeUninit<Room<SIZE>>| {
-            let header = SampleStack {
-                sample: sample(),
-                depth: self.depth,
-            };
+    pub fn emit(&self, sample: impl Fn() -> Sample) {
+        let header = || SampleStack {
+            sample: sample(),
+            depth: self.depth,
+        };
+        match self.class() {
+            0 => emit_sample(self.filling::<_, { STACK_CLASSES[0] }>(header)),
+            1 => emit_sample(self.filling::<_, { STACK_CLASSES[1] }>(header)),
+            2 => emit_sample(self.filling::<_, { STACK_CLASSES[2] }>(header)),
+            _ => emit_sample(self.filling::<_, { STACK_CLASSES[3] }>(header)),
+        }
+    }
+
+    /// Puts a switch with the stack into the main ring.
+    #[inline(always)]
+    pub fn emit_switch(&self, switch: impl Fn() -> Switch) {
+        let header = || SwitchStack {
+            switch: switch(),
+            depth: self.depth,
+        };
+        match self.class() {
+            0 => emit(TASKS, self.filling::<_, { STACK_CLASSES[0] }>(header)),
+            1 => emit(TASKS, self.filling::<_, { STACK_CLASSES[1] }>(header)),
+            2 => emit(TASKS, self.filling::<_, { STACK_CLASSES[2] }>(header)),
+            _ => emit(TASKS, self.filling::<_, { STACK_CLASSES[3] }>(header)),
+        }
+    }
+
+    /// The smallest of the [`STACK_CLASSES`] that holds the stack.
+    #[inline(always)]
+    fn class(&self) -> usize {
+        let frames = self.depth.kernel() + self.depth.user();
+        let larger = |class: &&usize| frames > **class;
+        STACK_CLASSES[..3].iter().take_while(larger).count()
+    }
+
+    /// Fills the room of a record.
+    #[inline(always)]
+    fn filling<H, const SIZE: usize>(
+        &self,
+        header: impl Fn() -> H,
+    ) -> impl FnOnce(&mut MaybeUninit<Room<H, SIZE>>) {
+        move |room| {
             let room = room.as_mut_ptr();
             // SAFETY: the room was reserved; the map's value is as long as the largest class and more.
             unsafe {
-                (&raw mut (*room).header).write(header);
+                (&raw mut (*room).header).write(header());
                 let frames = (&raw mut (*room).frames).cast();
                 bpf_probe_read_kernel(frames, (SIZE as u64 * WORD) as u32, self.frames.cast());
             }
-        });
+        }
     }
 }

@@ -248,9 +248,11 @@ impl Correlator {
                 ip,
                 state,
                 preempted,
+                stack,
             } => {
                 if let Some(thread) = self.threads.get_mut(tid) {
-                    thread.switch_out(time, cpu, thread::Off::new(ip, state, preempted));
+                    let off = thread::Off::new(ip, state, preempted).at(stack);
+                    thread.switch_out(time, cpu, off);
                 }
             }
             Body::SwitchIn => {

@@ -138,6 +138,7 @@ impl Iterator for Stretches<'_> {
                 ip,
                 state,
                 preempted,
+                ..
             } = record.body
             else {
                 continue;

@@ -8,6 +8,7 @@ use std::fmt::Write;
 
 use super::*;
 use crate::stream::decode::ArgBytes;
+use crate::stream::stacks::StackKey;
 use crate::units::{EventId, Ip};
 
 struct Printer(String);
@@ -102,6 +103,7 @@ fn body(words: &[&str]) -> Body {
                 ip: None,
                 state: u32::from(!preempted),
                 preempted,
+                stack: StackKey::NONE,
             }
         }
         "in" => Body::SwitchIn,

@@ -4,6 +4,7 @@ use super::ProbeRule;
 use super::visit::{OpenVisit, RawWait};
 use crate::store::schema::visit_flag;
 use crate::stream::decode::{Actor, RawSample, STATE_UNKNOWN};
+use crate::stream::stacks::StackKey;
 use crate::target::probe::VisitRule;
 use crate::units::{Cpu, Ip, Pid, TraceNs};
 
@@ -27,6 +28,7 @@ pub(super) struct Off {
     runnable: bool,
     woken: Option<(TraceNs, Option<Actor>)>,
     displaced: Option<Actor>,
+    stack: StackKey,
 }
 
 impl Off {
@@ -49,11 +51,15 @@ impl Off {
             runnable,
             woken: None,
             displaced: None,
+            stack: StackKey::NONE,
         }
     }
-}
 
-impl Off {
+    /// With the call stack at which it left.
+    pub const fn at(self, stack: StackKey) -> Self {
+        Self { stack, ..self }
+    }
+
     /// Whether the thread could have gone on.
     pub const fn is_runnable(&self) -> bool {
         self.runnable
@@ -238,6 +244,7 @@ impl Thread {
                 to: to.unwrap_or(self.cpu),
                 woken: off.woken,
                 displaced: off.displaced,
+                stack: off.stack,
             });
         }
     }

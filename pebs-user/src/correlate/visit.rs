@@ -5,6 +5,7 @@ use std::ops::{Deref, DerefMut};
 use super::CorrelateOptions;
 use crate::store::schema::ArgValue;
 use crate::stream::decode::{Actor, RawSample};
+use crate::stream::stacks::StackKey;
 use crate::units::{Cpu, Ip, Pid, ProbeId, Tid, TraceNs};
 
 /// An interval that the thread spent off the CPU while the visit was current.
@@ -26,6 +27,8 @@ pub struct RawWait {
     pub woken: Option<(TraceNs, Option<Actor>)>,
     /// Who took the CPU from it, if it could have gone on and that was recorded.
     pub displaced: Option<Actor>,
+    /// The call stack at which it went to wait, if that was recorded.
+    pub stack: StackKey,
 }
 
 impl RawWait {

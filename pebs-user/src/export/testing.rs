@@ -94,6 +94,7 @@ pub(crate) fn put(writer: &mut TraceWriter, made: Made<'_>) {
                 woken_by: None,
                 runnable_ns: None,
                 preempted_by: None,
+                stack_id: None,
             };
             writer.wait(&wait).unwrap();
         } else {
@@ -226,6 +227,7 @@ pub(crate) fn put_strange(
         woken_by: None,
         runnable_ns: None,
         preempted_by: None,
+        stack_id: None,
     };
     writer.wait(&wait).unwrap();
 }

@@ -166,6 +166,7 @@ impl Feed<'_> {
                             ip,
                             state,
                             preempted,
+                            stack: StackKey::NONE,
                         }
                     } else {
                         Body::SwitchIn
@@ -291,6 +292,7 @@ impl Feed<'_> {
                 ip: sample.ip.map(Ip).filter(|ip| !ip.is_kernel()),
                 state,
                 preempted,
+                stack: StackKey::NONE,
             },
         );
         if let Some(next) = next {

@@ -398,6 +398,9 @@ impl Rows {
             if !kept {
                 continue;
             }
+            let stack_id = self
+                .stacks
+                .wait(wait.stack, &self.chains, &mut self.symbolizer);
             let result = self.writer.wait(&WaitRow {
                 visit_id: visit.visit_id,
                 item_id: visit.item_id,
@@ -413,6 +416,7 @@ impl Rows {
                     .map(|(_, by)| by.map_or(Waker::Interrupt, Waker::Thread)),
                 runnable_ns: wait.runnable_ns().filter(|_| self.encounters),
                 preempted_by: wait.displaced,
+                stack_id,
             });
             self.check(result);
         }

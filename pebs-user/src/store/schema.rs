@@ -390,6 +390,9 @@ pub struct WaitRow {
     pub runnable_ns: Option<i64>,
     /// The thread that took the CPU; null: not recorded, or the thread went to wait by itself.
     pub preempted_by: Option<Actor>,
+    /// The call stack at which it went to wait, the function of the kernel that did first; null: not recorded
+    /// (`--with waits --call-graph`), or it was preempted.
+    pub stack_id: Option<StackId>,
 }
 
 /// What woke a thread.

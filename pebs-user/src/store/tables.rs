@@ -322,6 +322,7 @@ table! {
         preempted_by: NullableText = row.preempted_by.as_ref().map(Actor::name);
         preempted_by_pid: Nullable<UInt32Type> = row.preempted_by.map(|it| it.pid.0);
         preempted_by_tid: Nullable<UInt32Type> = row.preempted_by.map(|it| it.tid.0);
+        stack_id: Nullable<UInt32Type> = row.stack_id.map(|id| id.0);
     }
 }
 
@@ -604,7 +605,8 @@ mod tests {
             "visit_id UInt64, item_id UInt64, tid UInt32, begin_ns Int64, end_ns Int64, \
              function_id UInt32?, state Utf8, cpu_from UInt16?, cpu_to UInt16?, \
              runnable_ns Int64?, woken_by Utf8?, woken_by_pid UInt32?, woken_by_tid UInt32?, \
-             preempted_by Utf8?, preempted_by_pid UInt32?, preempted_by_tid UInt32?"
+             preempted_by Utf8?, preempted_by_pid UInt32?, preempted_by_tid UInt32?, \
+             stack_id UInt32?"
         );
         assert_eq!(
             text(Table::FunctionStats),

@@ -5,7 +5,7 @@
 
 use pebs_common::record::{
     ClockPair, Encounter, Head, Kind, Mark, MarkArgs, Role, Sample, SampleAccess, SampleStack,
-    StackDepth, Switch, Task, encounter_flag, mark_flag, sample_flag, switch_flag,
+    StackDepth, Switch, SwitchStack, Task, encounter_flag, mark_flag, sample_flag, switch_flag,
 };
 
 use crate::stream::access::Access;
@@ -126,6 +126,8 @@ pub enum Body {
         state: u32,
         /// It could have gone on.
         preempted: bool,
+        /// Its call stack.
+        stack: StackKey,
     },
     /// The thread took the CPU.
     SwitchIn,
@@ -246,7 +248,7 @@ pub trait Inbox {
     fn record(&mut self, record: Record);
     /// Where the bytes of named arguments go.
     fn payloads(&mut self) -> &mut Payloads;
-    /// Takes the call stack of the next sample: frames in the kernel and in user space, and whether outer ones are
+    /// Takes the call stack of the next sample or switch: frames in the kernel and in user space, and whether outer ones are
     /// missing. Gives its number; none where nobody wants stacks.
     fn stack(
         &mut self,
@@ -325,7 +327,9 @@ impl<I: Inbox> Decoder<'_, I> {
             Kind::MarkArgs => self.mark_args(frame)?,
             Kind::SwitchOut => {
                 let switch: Switch = read(frame)?;
-                self.task(switch.head, switch.time_ns, switch_out_body(&switch));
+                let stack = self.switch_stack(&switch, frame)?;
+                let body = switch_out_body(&switch, stack);
+                self.task(switch.head, switch.time_ns, body);
             }
             Kind::SwitchIn => {
                 let switch: Switch = read(frame)?;
@@ -388,18 +392,33 @@ impl<I: Inbox> Decoder<'_, I> {
 
     fn sample_stack(&mut self, frame: &[u8]) -> Option<()> {
         let SampleStack { sample, depth } = read(frame)?;
-        let (words, _) = frame.get(size_of::<SampleStack>()..)?.as_chunks::<8>();
-        let frames = words.get(..depth.kernel() + depth.user())?;
         let (pid, tid) = (Pid(sample.head.pid()), Tid(sample.head.tid()));
-        let frames = frames.iter().map(|word| u64::from_ne_bytes(*word));
-        let shape = (depth.kernel(), depth.is_cut());
-        let stack = self.inbox.stack(pid, shape, frames);
+        let stack = self.stack(pid, depth, frame.get(size_of::<SampleStack>()..)?)?;
         let mut sample =
             raw_samples(sample.head, self.cpu, self.clock)(sample.time_ns, sample.ip, sample.sp);
         sample.stack = stack;
         self.inbox.sample(pid, tid, sample);
         self.decoded.samples += 1;
         Some(())
+    }
+
+    /// The call stack behind a switch, if there is one.
+    fn switch_stack(&mut self, switch: &Switch, frame: &[u8]) -> Option<StackKey> {
+        if switch.head.flags() & switch_flag::STACK == 0 {
+            return Some(StackKey::NONE);
+        }
+        let SwitchStack { switch, depth } = read(frame)?;
+        let frames = frame.get(size_of::<SwitchStack>()..)?;
+        self.stack(Pid(switch.head.pid()), depth, frames)
+    }
+
+    /// The number of the stack in these bytes.
+    fn stack(&mut self, pid: Pid, depth: StackDepth, bytes: &[u8]) -> Option<StackKey> {
+        let (words, _) = bytes.as_chunks::<8>();
+        let frames = words.get(..depth.kernel() + depth.user())?;
+        let frames = frames.iter().map(|word| u64::from_ne_bytes(*word));
+        let shape = (depth.kernel(), depth.is_cut());
+        Some(self.inbox.stack(pid, shape, frames))
     }
 
     #[inline(always)]
@@ -475,11 +494,12 @@ fn mark_body(mark: &Mark, args: ArgBytes) -> Body {
     }
 }
 
-fn switch_out_body(switch: &Switch) -> Body {
+fn switch_out_body(switch: &Switch, stack: StackKey) -> Body {
     Body::SwitchOut {
         ip: (switch.ip != 0).then_some(Ip(switch.ip)),
         state: switch.state as u32,
         preempted: switch.head.flags() & switch_flag::PREEMPTED != 0,
+        stack,
     }
 }
 
@@ -643,6 +663,15 @@ impl Wire for SampleStack {
     fn from_words(frame: &[u8]) -> Option<Self> {
         Some(Self {
             sample: Sample::from_words(frame)?,
+            depth: StackDepth(word(frame, 4)?),
+        })
+    }
+}
+
+impl Wire for SwitchStack {
+    fn from_words(frame: &[u8]) -> Option<Self> {
+        Some(Self {
+            switch: Switch::from_words(frame)?,
             depth: StackDepth(word(frame, 4)?),
         })
     }

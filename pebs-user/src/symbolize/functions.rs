@@ -31,6 +31,8 @@ pub struct Description {
 #[derive(Debug, Default)]
 pub struct Functions {
     resolved: Vec<bool>,
+    /// Those of the kernel's that switch to another thread; few.
+    scheduling: Vec<FunctionId>,
     fresh: Vec<FunctionRow>,
 }
 
@@ -41,6 +43,9 @@ impl Functions {
         let function_id = FunctionId(u32::try_from(self.resolved.len()).unwrap_or(u32::MAX));
         let name = description.name.map(cut);
         self.resolved.push(name.is_some());
+        if description.kernel && name.as_deref().is_some_and(is_scheduling) {
+            self.scheduling.push(function_id);
+        }
         self.fresh.push(FunctionRow {
             function_id,
             name,
@@ -64,10 +69,23 @@ impl Functions {
             .unwrap_or(false)
     }
 
+    /// Whether the function is one by which a thread of the kernel gives up the CPU.
+    #[must_use]
+    pub fn is_scheduling(&self, function: FunctionId) -> bool {
+        self.scheduling.contains(&function)
+    }
+
     /// Moves the rows made since the last call to the end of `out`.
     pub fn take_new(&mut self, out: &mut Vec<FunctionRow>) {
         out.append(&mut self.fresh);
     }
+}
+
+/// Whether a function of the kernel's does nothing but give up the CPU: what called it is why.
+fn is_scheduling(name: &str) -> bool {
+    let name = name.trim_start_matches('_');
+    let name = name.strip_prefix("io_").unwrap_or(name);
+    name == "schedule" || name.starts_with("schedule_")
 }
 
 fn cut(mut text: String) -> String {
@@ -100,6 +118,24 @@ mod tests {
         functions.take_new(&mut rows);
         let ids: Vec<_> = rows.iter().map(|row| row.function_id).collect();
         assert_eq!(ids, [FunctionId(0), FunctionId(1)]);
+    }
+
+    /// Functions that give up the CPU are known by their names, if they are the kernel's.
+    #[test]
+    fn schedulers() {
+        let mut functions = Functions::default();
+        let mut is = |name: &str, kernel| {
+            let id = functions.add(Description {
+                name: Some(name.into()),
+                kernel,
+                ..Description::default()
+            });
+            functions.is_scheduling(id)
+        };
+        assert!(is("__schedule", true) && is("schedule_hrtimeout_range_clock", true));
+        assert!(is("io_schedule_timeout", true));
+        assert!(!is("futex_wait_queue", true) && !is("do_nanosleep", true));
+        assert!(!is("schedule", false) && !is("scheduler_tick", true));
     }
 
     /// A giant name is cut between characters.

@@ -242,6 +242,12 @@ impl Symbolizer {
         self.functions.is_resolved(function)
     }
 
+    /// Whether the function is one by which a thread of the kernel gives up the CPU.
+    #[must_use]
+    pub fn is_scheduling(&self, function: FunctionId) -> bool {
+        self.functions.is_scheduling(function)
+    }
+
     /// Why kernel functions have no names, if they have none and one was asked for.
     #[must_use]
     pub const fn kernel_symbols_missing(&self) -> Option<KernelSymbolsMissing> {

@@ -7,7 +7,7 @@
 use super::Symbolizer;
 use crate::store::schema::StackRow;
 use crate::stream::stacks::{Chains, Lists, StackKey};
-use crate::units::StackId;
+use crate::units::{FunctionId, StackId};
 
 /// What was found for a stack of addresses.
 #[derive(Clone, Copy, Debug)]
@@ -17,11 +17,20 @@ struct Known {
     changes: u64,
 }
 
+/// What a stack is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Of {
+    /// A sample: its innermost function is the sample's.
+    Sample,
+    /// A wait: the innermost functions are those of the switch.
+    Wait,
+}
+
 /// Numbers call stacks by their functions, from 0 without gaps.
 #[derive(Debug, Default)]
 pub struct Stacks {
-    /// By [`StackKey::index`].
-    known: Vec<Option<Known>>,
+    /// Of samples and of waits, by [`StackKey::index`].
+    known: [Vec<Option<Known>>; 2],
     /// Functions of each, the innermost first; behind them [`CUT`] or [`WHOLE`].
     lists: Lists<u32>,
     /// The stack at hand.
@@ -44,16 +53,37 @@ impl Stacks {
         chains: &Chains,
         symbolizer: &mut Symbolizer,
     ) -> Option<StackId> {
+        self.find(Of::Sample, key, chains, symbolizer)
+    }
+
+    /// The number of a wait's stack, which begins with the function that called the scheduler; `None` if it has none.
+    pub fn wait(
+        &mut self,
+        key: StackKey,
+        chains: &Chains,
+        symbolizer: &mut Symbolizer,
+    ) -> Option<StackId> {
+        self.find(Of::Wait, key, chains, symbolizer)
+    }
+
+    fn find(
+        &mut self,
+        of: Of,
+        key: StackKey,
+        chains: &Chains,
+        symbolizer: &mut Symbolizer,
+    ) -> Option<StackId> {
         let index = key.index()?;
         let changes = symbolizer.changes();
-        match self.known.get(index).copied().flatten() {
+        match self.known[of as usize].get(index).copied().flatten() {
             Some(known) if known.changes == changes => Some(known.stack),
-            _ => self.look_up(key, chains, symbolizer),
+            _ => self.look_up(of, key, chains, symbolizer),
         }
     }
 
     fn look_up(
         &mut self,
+        of: Of,
         key: StackKey,
         chains: &Chains,
         symbolizer: &mut Symbolizer,
@@ -64,13 +94,20 @@ impl Stacks {
         self.functions.extend(functions);
         let end = chain.frames.get(self.functions.len());
         let is_cut = chain.is_cut || end.is_some_and(|at| *at != 0);
+        if of == Of::Wait {
+            let in_kernel = &self.functions[..chain.kernel.min(self.functions.len())];
+            let scheduling = |id: &u32| symbolizer.is_scheduling(FunctionId(*id));
+            let last = in_kernel.iter().rposition(scheduling);
+            self.functions.drain(..last.map_or(0, |last| last + 1));
+        }
         self.functions.push(if is_cut { CUT } else { WHOLE });
         let stack = StackId(self.lists.number(&self.functions).0);
         if !symbolizer.has_jitted(pid) {
-            if self.known.len() <= index {
-                self.known.resize(index + 1, None);
+            let known = &mut self.known[of as usize];
+            if known.len() <= index {
+                known.resize(index + 1, None);
             }
-            self.known[index] = Some(Known {
+            known[index] = Some(Known {
                 stack,
                 // Of now: the look-up may have read mappings.
                 changes: symbolizer.changes(),

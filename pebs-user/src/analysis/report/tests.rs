@@ -207,6 +207,7 @@ impl Maker {
             woken_by: None,
             runnable_ns: None,
             preempted_by: None,
+            stack_id: None,
         };
         self.writer.wait(&row).unwrap();
         self.now += ns;

@@ -108,6 +108,7 @@ pub(in crate::store) fn wait(n: u64) -> WaitRow {
         woken_by: None,
         runnable_ns: None,
         preempted_by: None,
+        stack_id: None,
     }
 }
 
