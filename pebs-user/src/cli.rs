@@ -301,7 +301,8 @@ pub struct RecordArgs {
     /// waits: for each wait in an item the thread that ended it (or that it was an interrupt), how long the
     /// thread then waited for a CPU, and who took the CPU from one that could have gone on: columns of waits.
     /// Costs about 0.6 us for each wake-up of a traced thread and each preemption, and some ns for every other
-    /// wake-up on the machine.
+    /// wake-up on the machine. With --call-graph also the call stack at which the thread blocked
+    /// (waits.stack_id): about 2 us more for each wait.
     #[arg(long, value_name = "WHAT", value_enum, value_delimiter = ',')]
     #[arg(help_heading = "What to record", conflicts_with = "no_switches")]
     pub with: Vec<Extra>,

@@ -186,6 +186,8 @@ pub struct Wait {
     pub preempted_by: Option<String>,
     /// That thread.
     pub preempted_by_tid: Option<u64>,
+    /// The call stack at which it went to wait.
+    pub stack_id: Option<u64>,
 }
 
 impl Wait {
@@ -428,7 +430,7 @@ impl Trace {
         let (begin, end, state) = (t.i64("begin_ns"), t.i64("end_ns"), t.text("state"));
         let (woken_by, woken_by_tid) = (t.text("woken_by"), t.u64("woken_by_tid"));
         let (preempted_by, preempted_by_tid) = (t.text("preempted_by"), t.u64("preempted_by_tid"));
-        let runnable_ns = t.i64("runnable_ns");
+        let (runnable_ns, stack_id) = (t.i64("runnable_ns"), t.u64("stack_id"));
         (0..t.len())
             .map(|i| Wait {
                 visit_id: visit_id[i].expect("visit_id"),
@@ -441,6 +443,7 @@ impl Trace {
                 runnable_ns: runnable_ns[i],
                 preempted_by: preempted_by[i].clone(),
                 preempted_by_tid: preempted_by_tid[i],
+                stack_id: stack_id[i],
             })
             .collect()
     }

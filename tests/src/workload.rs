@@ -61,6 +61,7 @@ const RECIPES: &[(&str, Recipe)] = &[
     ("hostile", Recipe::C("hostile.c", &[])),
     ("ids", Recipe::C("ids.c", &[])),
     ("ids_no_pie", Recipe::C("ids.c", &["-no-pie"])),
+    ("locks", Recipe::C("locks.c", FRAMES)),
     ("killed", Recipe::C("killed.c", &[])),
     ("late_threads", Recipe::C("late_threads.c", &[])),
     ("longjmp", Recipe::C("longjmp.c", &[])),

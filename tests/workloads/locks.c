@@ -11,7 +11,11 @@ static sem_t asked, held;
 static volatile int over;
 static volatile uint32_t word;
 
-__attribute__((noinline)) static long call(long number, long a, long b, long c, long d) {
+PROBED long call(long number, long a, long b, long c, long d) {
+#ifdef FRAMES
+  // Else GCC keeps none in a function that calls nothing, whatever it is told.
+  __asm__ volatile("" ::"r"(__builtin_frame_address(0)));
+#endif
   long result;
   register long r10 __asm__("r10") = d;
   __asm__ volatile("syscall"
@@ -21,34 +25,34 @@ __attribute__((noinline)) static long call(long number, long a, long b, long c, 
   return result;
 }
 
-__attribute__((noinline)) static void take(void) {
+PROBED void take(void) {
   while (__atomic_load_n(&word, __ATOMIC_ACQUIRE))
     call(SYS_futex, (long)&word, FUTEX_WAIT_PRIVATE, 1, 0);
   __asm__ volatile("");
 }
 
-__attribute__((noinline)) static void lock_table(void) {
+PROBED void lock_table(void) {
   take();
   __asm__ volatile("");
 }
 
-__attribute__((noinline)) static void pause_for(long us) {
+PROBED void pause_for(long us) {
   struct timespec t = {0, us * 1000};
   call(SYS_nanosleep, (long)&t, 0, 0, 0);
   __asm__ volatile("");
 }
 
-__attribute__((noinline)) static void read_page(void) {
+PROBED void read_page(void) {
   pause_for(500);
   __asm__ volatile("");
 }
 
-__attribute__((noinline)) static void refill(void) {
+PROBED void refill(void) {
   read_page();
   __asm__ volatile("");
 }
 
-__attribute__((noinline)) static void library(void) {
+PROBED void library(void) {
   struct timespec t = {0, 500 * 1000};
   nanosleep(&t, NULL);
   __asm__ volatile("");

@@ -26,6 +26,7 @@ mod item_model;
 pub(in crate::analysis) mod items;
 pub mod json;
 mod kept;
+mod paths;
 mod request;
 pub mod stump;
 pub(in crate::analysis) mod sums;
@@ -44,6 +45,7 @@ use self::model::{
     EXPLAIN_VERSION, Explanation, Group, Grouped, ItemReport, ProbeExplanation, Slow, Typical,
     TypicalRule,
 };
+use self::paths::Paths;
 pub use self::request::{ExplainError, ExplainOptions, Unit, Which};
 use self::sums::{GroupSums, Summing};
 use super::report::names::Names;
@@ -83,6 +85,7 @@ pub fn explain(trace: &Trace, options: &ExplainOptions) -> Result<Explanation, E
         probes: &trace.info.probes,
     };
     let explaining = Explaining {
+        paths: Paths::read(trace, &sums)?,
         info: &trace.info,
         items: &items,
         timing: &timing,
@@ -327,6 +330,7 @@ struct Explaining<'a> {
     items: &'a Items,
     timing: &'a Timing<'a>,
     naming: Naming<'a>,
+    paths: Paths,
     top: usize,
 }
 
@@ -339,8 +343,11 @@ impl Explaining<'_> {
             .iter()
             .map(|it| *it == Class::Slow)
             .collect();
-        let gap = contrast::gap(&sums.slow, &sums.typical, &self.naming, self.top)
+        let mut gap = contrast::gap(&sums.slow, &sums.typical, &self.naming, self.top)
             .filter(|_| typical.is_some());
+        if let Some(gap) = &mut gap {
+            self.paths.tell(gap, &sums.slow, &self.naming);
+        }
         let too_little = slow
             .as_ref()
             .and_then(|slow| self.too_little(slow, typical.as_ref()));

@@ -56,6 +56,9 @@ pub(super) enum Measure {
     Counted,
 }
 
+/// What is added up: probe, function, and of a wait its state and call stack.
+type Key = (u16, Option<u32>, Option<u8>, Option<u32>);
+
 /// Weights of a set of visits.
 pub(super) fn sums(
     input: &Input<'_>,
@@ -78,14 +81,14 @@ pub(super) fn sums(
         .first()
         .map_or(0, |probe| probe.id.0);
     let probe = |visit: u64| probes.get(&visit).copied().unwrap_or(only);
-    let mut sums: FxHashMap<(u16, Option<u32>, Option<u8>), f64> = FxHashMap::default();
+    let mut sums: FxHashMap<Key, f64> = FxHashMap::default();
     load::functions(input.trace, set, |row| {
         let weight = match measure {
             Measure::Own => input.weight.get(&row),
             Measure::Counted => input.weight.events(&row),
         };
         if let Some(weight) = weight {
-            let key = (probe(row.visit_id), Some(row.function), None);
+            let key = (probe(row.visit_id), Some(row.function), None, None);
             *sums.entry(key).or_default() += weight;
         }
     })?;
@@ -99,20 +102,23 @@ pub(super) fn sums(
             });
             // The table has five.
             let state = u8::try_from(state).unwrap_or(u8::MAX);
-            let key = (probe(wait.visit_id), wait.function, Some(state));
+            let key = (probe(wait.visit_id), wait.function, Some(state), wait.stack);
             *sums.entry(key).or_default() += wait.ns() as f64;
         })?;
     }
     let shares = Shares::read(input.trace, set, input.weight.event(), |sample| {
-        (probe(sample.visit_id), Some(sample.function), None)
+        (probe(sample.visit_id), Some(sample.function), None, None)
     })?;
     let mut stacks: BTreeMap<String, (u16, f64)> = BTreeMap::new();
     for (key, weight) in sums {
-        let (probe, function, state) = key;
+        let (probe, function, state, stack) = key;
         for share in shares.split(&key, 0, weight) {
             let mut frames = vec![frame(&input.probes.label(probe))];
-            let path = input.stacks.path(share.stack, function).into_iter();
-            frames.extend(path.map(|function| named(input, function)));
+            let path = match state {
+                None => input.stacks.path(share.stack, function),
+                Some(_) => input.stacks.wait_path(stack, function),
+            };
+            frames.extend(path.into_iter().map(|function| named(input, function)));
             if let Some(state) = state {
                 frames.push(format!("[{}]", frame(&states[usize::from(state)])));
             }

@@ -137,6 +137,8 @@ pub struct Wait {
     pub function: Option<u32>,
     /// `runnable`, `sleeping`, ...
     pub state: String,
+    /// Call stack at which it went to wait.
+    pub stack: Option<u32>,
 }
 
 impl Wait {
@@ -373,13 +375,21 @@ pub fn samples(
 /// # Errors
 /// If the trace can't be read.
 pub fn waits(trace: &Trace, set: &VisitSet, mut take: impl FnMut(Wait)) -> Result<(), ReadError> {
-    let columns = ["visit_id", "begin_ns", "end_ns", "function_id", "state"];
+    let columns = [
+        "visit_id",
+        "begin_ns",
+        "end_ns",
+        "function_id",
+        "state",
+        "stack_id",
+    ];
     for batch in trace.scan(Table::Waits, &columns)? {
         let batch = batch?;
         let visits = column_u64(&batch, 0)?.values();
         let (begins, ends) = (column_i64(&batch, 1)?, column_i64(&batch, 2)?);
         let functions = column_u32(&batch, 3)?;
         let states = column_str(&batch, 4)?;
+        let stacks = column_u32(&batch, 5)?;
         for row in (0..batch.num_rows()).filter(|row| set.contains(visits[*row])) {
             take(Wait {
                 visit_id: visits[row],
@@ -387,6 +397,7 @@ pub fn waits(trace: &Trace, set: &VisitSet, mut take: impl FnMut(Wait)) -> Resul
                 end_ns: ends.value(row),
                 function: functions.is_valid(row).then(|| functions.value(row)),
                 state: states.value(row).to_owned(),
+                stack: stacks.is_valid(row).then(|| stacks.value(row)),
             });
         }
     }

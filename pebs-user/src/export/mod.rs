@@ -33,8 +33,8 @@ use clap::ValueEnum;
 use self::error::ExportError;
 use self::load::{Functions, Probes, Weight};
 use self::select::{Account, Bound, Chosen, Request, Selection, choose};
-use self::stacks::Stacks;
 use crate::analysis::report::LossVisits;
+use crate::store::call_stacks::CallStacks;
 use crate::store::reader::Trace;
 
 /// Formats of other tools.
@@ -101,7 +101,7 @@ struct Input<'a> {
     weight: Weight<'a>,
     functions: &'a Functions,
     probes: &'a Probes,
-    stacks: &'a Stacks,
+    stacks: &'a CallStacks,
     /// What the output shows, in one line.
     note: String,
 }
@@ -152,7 +152,7 @@ pub fn export(
         weight,
         functions: &Functions::read(trace)?,
         probes: &Probes::of(&trace.info),
-        stacks: &Stacks::read(trace)?,
+        stacks: &CallStacks::read(trace)?,
         note: note(&chosen.account, selection, weigh(format, selection, weight)),
     };
     let against_kept = format == Format::Flamegraph && matches!(selection, Selection::Slow(_));

@@ -21,7 +21,7 @@ use self::proto::{
 };
 use super::Input;
 use super::error::ExportError;
-use super::load::{self, Sample, Visit};
+use super::load::{self, Sample, Visit, Wait};
 use super::timeline::{Step, Steps, Timeline};
 use crate::analysis::stages::first_stage;
 use crate::store::schema::{ArgValue, sample_flag};
@@ -224,11 +224,7 @@ impl Writer<'_> {
                     r#type: Some(proto::SLICE_BEGIN),
                     categories: vec!["wait".to_owned()],
                     name: Some(format!("[{}]", wait.state)),
-                    debug_annotations: wait
-                        .function
-                        .map(|id| text("function", &self.input.functions.label(id)))
-                        .into_iter()
-                        .collect(),
+                    debug_annotations: self.blocked(wait),
                     ..TrackEvent::default()
                 },
                 Step::End => TrackEvent {
@@ -246,6 +242,17 @@ impl Writer<'_> {
             )?;
         }
         Ok(())
+    }
+
+    /// Where a thread went to wait.
+    fn blocked(&self, wait: &Wait) -> Vec<DebugAnnotation> {
+        let label = |id: u32| self.input.functions.label(id);
+        let function = wait.function.map(|id| text("function", &label(id)));
+        let stack = self.input.stacks.frames(wait.stack).map(|frames| {
+            let frames: Vec<String> = frames.iter().map(|id| label(*id)).collect();
+            text("stack", &frames.join(" <- "))
+        });
+        function.into_iter().chain(stack).collect()
     }
 
     fn item(&self, visit: &Visit, flows: &Flows) -> TrackEvent {

@@ -180,7 +180,8 @@ impl Writer<'_> {
                 let visit = &visits[&wait.visit_id];
                 let state = format!("[{}]", wait.state);
                 let value = vec![0, 0, wait.ns()];
-                result = self.sample(input, visit, (&[wait.function], Some(&state)), value);
+                let path = input.stacks.wait_path(wait.stack, wait.function);
+                result = self.sample(input, visit, (&path, Some(&state)), value);
             }
         })?;
         result

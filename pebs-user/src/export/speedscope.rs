@@ -131,7 +131,7 @@ fn parts(input: &Input<'_>) -> Result<FxHashMap<u64, Vec<Part>>, ExportError> {
             parts.entry(wait.visit_id).or_default().push(Part {
                 begin_ns: wait.begin_ns,
                 function: wait.function,
-                stack: None,
+                stack: wait.stack,
                 weight: wait.ns() as f64,
                 state: Some(wait.state),
             });
@@ -155,7 +155,11 @@ impl Frames {
             line: None,
         };
         let mut numbers = vec![self.number(plain(probe.to_owned()))];
-        for function in input.stacks.path(part.stack, part.function) {
+        let path = match part.state {
+            None => input.stacks.path(part.stack, part.function),
+            Some(_) => input.stacks.wait_path(part.stack, part.function),
+        };
+        for function in path {
             let place = function.and_then(|id| input.functions.get(id));
             numbers.push(self.number(Frame {
                 name: input.name(function),

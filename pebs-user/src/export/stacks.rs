@@ -1,59 +1,12 @@
-//! Call stacks: of samples as they are, of estimates by the samples that they are made from.
+//! How estimates divide among call stacks, by the samples that they are made from.
 
 use std::hash::Hash;
 
-use arrow::array::{Array as _, AsArray as _};
-use arrow::datatypes::UInt32Type;
 use rustc_hash::FxHashMap;
 
 use super::load::{self, Sample};
 use super::select::VisitSet;
-use crate::store::reader::{ReadError, Trace, column_u32};
-use crate::store::schema::Table;
-
-/// Every call stack of a trace; none if it was recorded without.
-///
-/// Memory: in proportion to the table.
-#[derive(Debug, Default)]
-pub struct Stacks(FxHashMap<u32, Box<[u32]>>);
-
-impl Stacks {
-    /// Reads them.
-    ///
-    /// # Errors
-    /// If the trace can't be read.
-    pub fn read(trace: &Trace) -> Result<Self, ReadError> {
-        let mut stacks = FxHashMap::default();
-        for batch in trace.scan(Table::Stacks, &["stack_id", "frames"])? {
-            let batch = batch?;
-            let ids = column_u32(&batch, 0)?.values();
-            let Some(frames) = batch.column(1).as_list_opt::<i32>() else {
-                continue;
-            };
-            for (row, id) in ids
-                .iter()
-                .enumerate()
-                .filter(|(row, _)| frames.is_valid(*row))
-            {
-                if let Some(frames) = frames.value(row).as_primitive_opt::<UInt32Type>() {
-                    stacks.insert(*id, frames.values().iter().copied().collect());
-                }
-            }
-        }
-        Ok(Self(stacks))
-    }
-
-    /// Functions from the outermost to the one at hand: all that is known to be on the stack.
-    pub fn path(&self, stack: Option<u32>, function: Option<u32>) -> Vec<Option<u32>> {
-        let frames = stack.and_then(|stack| self.0.get(&stack));
-        match frames {
-            Some(frames) if frames.first().copied() == function => {
-                frames.iter().rev().copied().map(Some).collect()
-            }
-            _ => vec![function],
-        }
-    }
-}
+use crate::store::reader::{ReadError, Trace};
 
 /// How the samples of something divide among call stacks, so that an estimate made of them can be divided alike.
 #[derive(Debug)]
@@ -121,16 +74,6 @@ impl<K: Eq + Hash> Shares<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// What a path shows ends in the function it is asked for: a stack that ends elsewhere is not its.
-    #[test]
-    fn paths() {
-        let stacks = Stacks([(7, Box::from([3, 2, 1]))].into_iter().collect());
-        assert_eq!(stacks.path(Some(7), Some(3)), [Some(1), Some(2), Some(3)]);
-        assert_eq!(stacks.path(Some(7), Some(9)), [Some(9)]);
-        assert_eq!(stacks.path(Some(8), Some(3)), [Some(3)]);
-        assert_eq!(stacks.path(None, None), [None]);
-    }
 
     /// Parts are as their samples, and add up.
     #[test]

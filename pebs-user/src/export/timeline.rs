@@ -152,6 +152,7 @@ mod tests {
             end_ns: *end_ns,
             function: None,
             state: "sleeping".to_owned(),
+            stack: None,
         });
         let timeline = Timeline::new(visits, waits.collect());
         let lanes = timeline.lanes();

@@ -1,5 +1,6 @@
 //! The trace on disk.
 
+pub mod call_stacks;
 pub mod run;
 pub mod schema;
 pub mod tables;

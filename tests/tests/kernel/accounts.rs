@@ -102,7 +102,7 @@ fn tables_have_the_documented_columns() {
         "visit_id UInt64, item_id UInt64, tid UInt32, begin_ns Int64, end_ns Int64, \
          function_id UInt32, state Utf8, cpu_from UInt16, cpu_to UInt16, runnable_ns Int64, \
          woken_by Utf8, woken_by_pid UInt32, woken_by_tid UInt32, preempted_by Utf8, \
-         preempted_by_pid UInt32, preempted_by_tid UInt32"
+         preempted_by_pid UInt32, preempted_by_tid UInt32, stack_id UInt32"
     );
     assert_eq!(
         columns("memory"),

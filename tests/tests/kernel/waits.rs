@@ -151,6 +151,89 @@ fn who_preempts() {
     }
 }
 
+/// Of each wait the stack at which the thread blocked is known, the kernel's function first and no part of the switch.
+#[test]
+fn where_it_blocks() {
+    need!(machine::root());
+    let workload = Workload::build("locks");
+    let args = ["60"];
+    let alone = workload.run(&args);
+    let (recording, truth) = Recorder::new(&workload.spec(super::ID))
+        .args(&["--with", "waits", "--call-graph", "fp", "--reset", "100000"])
+        .workload(&workload, &args);
+    let trace = recording.trace();
+    check::whole_visits(&trace, &truth);
+    check::unharmed(&recording, &alone);
+    let (names, in_kernel) = (trace.function_names(), trace.kernel_functions());
+    let stacks: HashMap<u64, Vec<u64>> = trace
+        .stacks()
+        .into_iter()
+        .map(|stack| (stack.stack_id, stack.frames))
+        .collect();
+    let items: HashMap<u64, u64> = trace
+        .visits()
+        .iter()
+        .map(|visit| (visit.visit_id, visit.item_id))
+        .collect();
+    let mut met = [0; 3];
+    for wait in trace.waits() {
+        let Some(stack) = wait.stack_id.map(|id| &stacks[&id]) else {
+            assert_eq!(wait.state, "runnable", "{wait:?}");
+            continue;
+        };
+        let (kernel, user): (Vec<u64>, Vec<u64>) =
+            stack.iter().partition(|id| in_kernel.contains(id));
+        let named = |ids: &[u64]| -> Vec<String> {
+            let known = ids.iter().filter_map(|id| names.get(id));
+            known.cloned().collect()
+        };
+        let (kernel, user) = (named(&kernel), named(&user));
+        if wait.state != "sleeping" {
+            continue;
+        }
+        assert_eq!(
+            wait.function_id,
+            stack.iter().find(|id| !in_kernel.contains(id)).copied()
+        );
+        let (what, path): (&str, &[&str]) = match items[&wait.visit_id] % 6 {
+            1 | 5 => ("futex", &["call", "take", "lock_table", "handle", "main"]),
+            2 | 4 => (
+                "nanosleep",
+                &["call", "pause_for", "read_page", "refill", "handle", "main"],
+            ),
+            _ => ("nanosleep", &[]),
+        };
+        assert!(kernel[0].contains(what), "{kernel:?}");
+        let within = |name: &String| name.contains(what) || name.contains("sleep");
+        assert!(kernel.iter().any(within), "{kernel:?}");
+        assert!(
+            !kernel
+                .iter()
+                .any(|it| it.contains("schedule") || it.contains("bpf")),
+            "{kernel:?}"
+        );
+        match path {
+            [] => assert!(
+                user[0].contains("nanosleep") && user.contains(&"handle".to_owned()),
+                "{user:?}"
+            ),
+            path => assert!(
+                user.starts_with(&path.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>()),
+                "{user:?}"
+            ),
+        }
+        met[usize::from(what == "futex") + usize::from(path.is_empty()) * 2] += 1;
+    }
+    assert!(met.iter().all(|met| *met >= 10), "{met:?}");
+    let dir = recording.dir();
+    let explained = pebs_trace(["explain".as_ref(), dir.as_os_str(), "--item=1".as_ref()]);
+    let path = "<- call <- take <- lock_table <- handle <- main";
+    assert!(explained.stdout.contains(path), "{explained}");
+    let folded = pebs_trace(["export".as_ref(), dir.as_os_str(), "--to=folded".as_ref()]);
+    let path = "main;handle;refill;read_page;pause_for;call;";
+    assert!(folded.stdout.contains(path), "{folded}");
+}
+
 /// Without `--with waits` nothing is said of others.
 #[test]
 fn others_are_not_recorded() {
@@ -159,7 +242,8 @@ fn others_are_not_recorded() {
     let (recording, _) = Recorder::new(&workload.spec(super::ID)).workload(&workload, &["4"]);
     let waits = recording.trace().waits();
     let said = |wait: &Wait| {
-        wait.woken_by.is_some() || wait.preempted_by.is_some() || wait.runnable_ns.is_some()
+        let others = wait.woken_by.is_some() || wait.preempted_by.is_some();
+        others || wait.runnable_ns.is_some() || wait.stack_id.is_some()
     };
     assert!(!waits.is_empty() && !waits.iter().any(said), "{waits:?}");
 }

@@ -11,6 +11,7 @@ use super::items::{Item, Items};
 use super::model::{
     EXPLAIN_VERSION, ItemAccount, ItemReport, Moment, MomentKind, Typical, TypicalRule,
 };
+use super::paths::Paths;
 use super::{ExplainError, ExplainOptions, Timing, Which, kept, names, sum};
 use crate::analysis::report::MIN_SAMPLES;
 use crate::analysis::report::detail::States;
@@ -73,7 +74,11 @@ pub(super) fn report(
         states: &states,
         probes: &trace.info.probes,
     };
-    let gap = contrast::gap(&sums.slow, &sums.typical, &naming, options.top);
+    let mut gap = contrast::gap(&sums.slow, &sums.typical, &naming, options.top);
+    let paths = Paths::of(trace, &mut line.stacks.values().copied())?;
+    if let Some(gap) = &mut gap {
+        paths.tell(gap, &sums.slow, &naming);
+    }
     let [section] = sections;
     let typical = &sums.typical;
     let count = typical.items.total();
@@ -100,7 +105,7 @@ pub(super) fn report(
     };
     let probe = &items.probes[usize::from(item.probe)];
     let [switches, migrations, page_faults] = item.counts;
-    let (moments, other_waits) = line.moments(trace, &item, &visits)?;
+    let (moments, other_waits) = line.moments(trace, &item, (&visits, &paths))?;
     let own: Vec<&VisitFacts> = visits.iter().filter(|it| it.own).collect();
     Ok(ItemReport {
         explain_version: EXPLAIN_VERSION,
@@ -298,6 +303,8 @@ struct Line {
     waits: Vec<(i64, i64, u32, Option<u32>, usize)>,
     /// Who took the CPU from a thread at that time, or woke it then.
     by: FxHashMap<(i64, u32), String>,
+    /// The call stack at which a thread went to wait at that time.
+    stacks: FxHashMap<(i64, u32), u32>,
     states: States,
 }
 
@@ -312,6 +319,7 @@ impl Line {
             samples: Vec::new(),
             waits: Vec::new(),
             by: FxHashMap::default(),
+            stacks: FxHashMap::default(),
             states: States::default(),
         };
         let columns = ["visit_id", "time_ns", "tid", "function_id", "event"];
@@ -339,6 +347,7 @@ impl Line {
             "state",
             "woken_by",
             "preempted_by",
+            "stack_id",
         ];
         for batch in trace.scan(Table::Waits, &columns)? {
             let batch = batch?;
@@ -351,13 +360,17 @@ impl Line {
             let functions = column_u32(&batch, 4)?;
             let states = column_str(&batch, 5)?;
             let (wakers, others) = (column_str(&batch, 6)?, column_str(&batch, 7)?);
+            let stacks = column_u32(&batch, 8)?;
             for row in (0..batch.num_rows()).filter(|&row| wanted.contains(&visits[row])) {
                 let function = functions.is_valid(row).then(|| functions.value(row));
                 let state = line.states.index(states.value(row));
                 let by = [others, wakers].into_iter().find(|who| who.is_valid(row));
+                let key = (begins[row], tids[row]);
                 if let Some(by) = by {
-                    let key = (begins[row], tids[row]);
                     line.by.insert(key, by.value(row).to_owned());
+                }
+                if stacks.is_valid(row) {
+                    line.stacks.insert(key, stacks.value(row));
                 }
                 line.waits
                     .push((begins[row], ends[row], tids[row], function, state));
@@ -373,7 +386,7 @@ impl Line {
         mut self,
         trace: &Trace,
         item: &Item,
-        visits: &[VisitFacts],
+        (visits, paths): (&[VisitFacts], &Paths),
     ) -> Result<(Vec<Moment>, (u64, i64)), ReadError> {
         let functions = self.samples.iter().map(|it| it.2);
         let names = Names::of(
@@ -396,6 +409,7 @@ impl Line {
                     by: None,
                     spec: visit.spec.clone(),
                     functions: Vec::new(),
+                    path: Vec::new(),
                 });
             }
         }
@@ -412,6 +426,7 @@ impl Line {
                 by: self.by.remove(&(begin, tid)),
                 spec: None,
                 functions: vec![(names.get(function), 0)],
+                path: paths.functions(self.stacks.get(&(begin, tid)).copied()),
             });
         }
         for run in runs {
@@ -424,6 +439,7 @@ impl Line {
                 by: None,
                 spec: None,
                 functions: run.named(&names),
+                path: Vec::new(),
             });
         }
         moments.sort_by_key(|it| (it.at_ns, it.kind, it.tid));

@@ -107,4 +107,7 @@ pub struct Moment {
     /// Functions that samples saw, with their number, the most seen first; the one in which the
     /// thread blocked, with 0.
     pub functions: Vec<(FunctionName, u32)>,
+    /// Functions on the call stack at which the thread blocked, from the innermost outwards, those of the kernel
+    /// first; empty: not recorded.
+    pub path: Vec<FunctionName>,
 }

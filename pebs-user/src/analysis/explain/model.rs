@@ -295,6 +295,17 @@ pub struct Cause {
     pub slow_samples: u64,
     /// Samples in typical items; waits if off the CPU.
     pub typical_samples: u64,
+    /// Where slow items went to wait; null: not recorded (`--with waits --call-graph fp`), or no wait.
+    pub path: Option<WaitPath>,
+}
+
+/// The call stack of which most time of a wait is.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct WaitPath {
+    /// Functions from the one that went to wait outwards, those of the kernel first.
+    pub functions: Vec<FunctionName>,
+    /// Its part of the wait in slow items, 0..1.
+    pub part: f64,
 }
 
 /// A part of the gap that is not told apart further.

@@ -15,7 +15,14 @@ use crate::store::schema::Table;
 use crate::units::{EventId, FunctionId};
 
 const FUNCTION_COLUMNS: [&str; 5] = ["visit_id", "function_id", "event", "samples", "events"];
-const WAIT_COLUMNS: [&str; 5] = ["visit_id", "begin_ns", "end_ns", "function_id", "state"];
+const WAIT_COLUMNS: [&str; 6] = [
+    "visit_id",
+    "begin_ns",
+    "end_ns",
+    "function_id",
+    "state",
+    "stack_id",
+];
 
 /// State of a thread that was taken off the CPU while it could have run.
 pub(in crate::analysis) const PREEMPTED: &str = "runnable";
@@ -62,6 +69,8 @@ pub(in crate::analysis) struct ClassSums {
     pub range_ns: Option<(i64, i64)>,
     /// By function or wait, and samples or number of waits.
     pub keys: FxHashMap<Key, (Blocks, u64)>,
+    /// Time of waits, ns, by their call stack as well.
+    pub stacks: FxHashMap<(Key, u32), i64>,
 }
 
 impl ClassSums {
@@ -249,6 +258,19 @@ impl<'a> Summing<'a> {
         }
     }
 
+    /// Adds the time of a wait to those at its call stack in slow items.
+    fn add_stack(&mut self, visit_id: u64, at: (Key, u32), ns: i64) {
+        for index in self.items.of_visit(visit_id) {
+            let places = self.places[index as usize].iter();
+            let is_slow = |place: &&(u16, Class)| place.1 == Class::Slow;
+            for (section, _) in places.filter(is_slow) {
+                if let Some(sums) = self.sums.get_mut(usize::from(*section)) {
+                    *sums.slow.stacks.entry(at).or_default() += ns;
+                }
+            }
+        }
+    }
+
     /// Adds up the functions, as one event saw them.
     pub(in crate::analysis) fn functions(
         &mut self,
@@ -289,10 +311,15 @@ impl<'a> Summing<'a> {
             let ends = column_i64(&batch, 2)?.values();
             let functions = column_u32(&batch, 3)?;
             let states = column_str(&batch, 4)?;
+            let stacks = column_u32(&batch, 5)?;
             for row in 0..batch.num_rows() {
                 let function = functions.is_valid(row).then(|| functions.value(row));
                 let key = wait_key(&mut self.states, states.value(row), function);
-                self.add(visits[row], key, (ends[row] - begins[row]) as f64, 1);
+                let ns = ends[row] - begins[row];
+                self.add(visits[row], key, ns as f64, 1);
+                if stacks.is_valid(row) {
+                    self.add_stack(visits[row], (key, stacks.value(row)), ns);
+                }
             }
         }
         for &(item, stage, ns) in &self.items.handovers {

@@ -15,6 +15,7 @@ use super::model::{
     Typical, TypicalRule,
 };
 use crate::analysis::report::human::{UNKNOWN, count, percent, plural, safe, time};
+use crate::analysis::report::model::FunctionName;
 use crate::analysis::report::text::{ARG_WIDTH, NAME_WIDTH, SPEC_WIDTH, line, name, quantiles};
 
 /// Causes named in the line that says what the time went to.
@@ -25,6 +26,9 @@ const LEAST_NAMED: f64 = 0.02;
 
 /// Characters of a remark.
 const NOTE_WIDTH: usize = 200;
+
+/// Functions of a call stack.
+const MOST_FRAMES: usize = 10;
 
 /// Chances below this one are shown as such.
 const LEAST_CHANCE: f64 = 1e-12;
@@ -342,6 +346,21 @@ fn kind(kind: CauseKind, name: &str, state: Option<&str>) -> String {
         }
         _ => name.to_owned(),
     }
+}
+
+/// A call stack at which a thread blocked: the function of the kernel that did, then those in user space.
+fn path(functions: &[FunctionName]) -> String {
+    let in_kernel = functions.iter().take_while(|it| it.kernel).count();
+    let first = functions.iter().take(in_kernel.min(1));
+    let mut shown: Vec<String> = first
+        .chain(functions.iter().skip(in_kernel))
+        .take(MOST_FRAMES)
+        .map(name)
+        .collect();
+    if functions.len() - in_kernel.saturating_sub(1) > MOST_FRAMES {
+        shown.push("…".to_owned());
+    }
+    shown.join(" <- ")
 }
 
 /// A share in percent, with its sign if it is negative.

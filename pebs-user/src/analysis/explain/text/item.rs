@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use super::{evidence, labels, range, share, what};
+use super::tables::blocked;
+use super::{evidence, labels, path, range, share, what};
 use crate::analysis::explain::model::{Gap, ItemReport, Moment, MomentKind, TypicalRule};
 use crate::analysis::explain::stump::short;
 use crate::analysis::report::human::{UNKNOWN, count, percent, plural, safe, time};
@@ -170,6 +171,7 @@ fn account(out: &mut String, report: &ItemReport, gap: &Gap) {
     let samples = plural(report.samples.into(), "sample");
     let title = format!("what this item took more time for, from its {samples}");
     show(out, &title, &table, &[1, 2, 3, 4], rows);
+    blocked(out, &gap.causes);
 }
 
 /// The time line.
@@ -220,10 +222,11 @@ fn happened(moment: &Moment) -> String {
             .as_deref()
             .map_or_else(String::new, |it| safe(&short(it), ARG_WIDTH))
     };
-    let first = moment
-        .functions
-        .first()
-        .map_or_else(String::new, |it| name(&it.0));
+    let first = match moment.functions.first() {
+        _ if !moment.path.is_empty() => path(&moment.path),
+        Some((function, _)) => name(function),
+        None => String::new(),
+    };
     match moment.kind {
         MomentKind::Begin => format!("begin mark of {}", spec()),
         MomentKind::End => format!("end mark of {}", spec()),

@@ -2,8 +2,8 @@
 
 use comfy_table::Table;
 
-use super::{cause, evidence, kind, labels, share, what};
-use crate::analysis::explain::model::{CountRow, Gap, Group, Grouped, Rest, Variance};
+use super::{cause, evidence, kind, labels, path, share, what};
+use crate::analysis::explain::model::{Cause, CountRow, Gap, Group, Grouped, Rest, Variance};
 use crate::analysis::report::human::{UNKNOWN, count, percent, plural, safe, time};
 use crate::analysis::report::model::FunctionName;
 use crate::analysis::report::text::lists::{lines, show};
@@ -64,11 +64,26 @@ pub(super) fn causes(out: &mut String, group: &Group, gap: &Gap, noun: &str) {
         gap_ends(gap)
     );
     show(out, &title, &table, &[1, 2, 3, 4, 5], rows);
+    blocked(out, &gap.causes);
     if gap.kernel.share.abs() >= LEAST_SHARE {
         out.push_str(&format!(
             "  of it in the kernel, on the CPU: {}\n",
             share(gap.kernel.share)
         ));
+    }
+}
+
+/// Where the waits began, where that is known: one line a wait.
+pub(super) fn blocked(out: &mut String, causes: &[Cause]) {
+    for cause in causes {
+        if let Some(known) = &cause.path {
+            out.push_str(&format!(
+                "  blocked in {} ({} of {})\n",
+                path(&known.functions),
+                percent(known.part),
+                what(cause)
+            ));
+        }
     }
 }
 

@@ -1,0 +1,81 @@
+//! The call stacks of a trace, for those who read it.
+
+use arrow::array::{Array as _, AsArray as _};
+use arrow::datatypes::UInt32Type;
+use rustc_hash::FxHashMap;
+
+use super::reader::{ReadError, Trace, column_u32};
+use super::schema::Table;
+
+/// Every call stack of a trace; none if it was recorded without.
+///
+/// Memory: in proportion to the table.
+#[derive(Debug, Default)]
+pub struct CallStacks(FxHashMap<u32, Box<[u32]>>);
+
+impl CallStacks {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// If the trace can't be read.
+    pub fn read(trace: &Trace) -> Result<Self, ReadError> {
+        let mut stacks = FxHashMap::default();
+        for batch in trace.scan(Table::Stacks, &["stack_id", "frames"])? {
+            let batch = batch?;
+            let ids = column_u32(&batch, 0)?.values();
+            let Some(frames) = batch.column(1).as_list_opt::<i32>() else {
+                continue;
+            };
+            for (row, id) in ids
+                .iter()
+                .enumerate()
+                .filter(|(row, _)| frames.is_valid(*row))
+            {
+                if let Some(frames) = frames.value(row).as_primitive_opt::<UInt32Type>() {
+                    stacks.insert(*id, frames.values().iter().copied().collect());
+                }
+            }
+        }
+        Ok(Self(stacks))
+    }
+
+    /// Functions from the outermost to the one at hand: all that is known to be on the stack.
+    pub fn path(&self, stack: Option<u32>, function: Option<u32>) -> Vec<Option<u32>> {
+        match self.frames(stack) {
+            Some(frames) if frames.first().copied() == function => self.wait_path(stack, function),
+            _ => vec![function],
+        }
+    }
+
+    /// Functions from the outermost to the one of the kernel's that went to wait; the one in user space that did, if
+    /// no more is known.
+    pub fn wait_path(&self, stack: Option<u32>, function: Option<u32>) -> Vec<Option<u32>> {
+        match self.frames(stack) {
+            Some(frames) => frames.iter().rev().copied().map(Some).collect(),
+            None => vec![function],
+        }
+    }
+
+    /// The functions of a call stack, the innermost first; `None` if there is none of that number, or it is empty.
+    pub fn frames(&self, stack: Option<u32>) -> Option<&[u32]> {
+        let frames: &[u32] = self.0.get(&stack?)?;
+        Some(frames).filter(|frames| !frames.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a path shows ends in the function it is asked for: a stack that ends elsewhere is not its.
+    #[test]
+    fn paths() {
+        let stacks = CallStacks([(7, Box::from([3, 2, 1]))].into_iter().collect());
+        assert_eq!(stacks.path(Some(7), Some(3)), [Some(1), Some(2), Some(3)]);
+        assert_eq!(stacks.path(Some(7), Some(9)), [Some(9)]);
+        assert_eq!(stacks.path(Some(8), Some(3)), [Some(3)]);
+        assert_eq!(stacks.path(None, None), [None]);
+        assert_eq!(stacks.wait_path(Some(7), Some(9)), [1, 2, 3].map(Some));
+        assert_eq!(stacks.wait_path(None, Some(9)), [Some(9)]);
+    }
+}
