@@ -27,9 +27,9 @@ pub enum Counter {
     /// Argument reads that failed (the page was not there, or the address was wrong). The mark
     /// itself is emitted with that argument unknown.
     ArgumentFault = 7,
-    /// Switch, fork, exec, exit, page fault, throttle and clock records put into a ring.
+    /// Switch, fork, exec, exit, interference, throttle and clock records put into a ring.
     TaskEmitted = 8,
-    /// Switch, fork, exec, exit, page fault, throttle and clock records refused because the ring was full.
+    /// Switch, fork, exec, exit, interference, throttle and clock records refused because the ring was full.
     TaskDropped = 9,
     /// Processes that could not be added to the table of traced processes because it was full.
     ProcessTableFull = 10,
@@ -39,7 +39,7 @@ pub enum Counter {
     SampleNoTime = 12,
     /// Marks, on a CPU that had no ring.
     MarkNoRing = 13,
-    /// Switch, fork, exec, exit, page fault, throttle and clock records, on a CPU that had no ring.
+    /// Switch, fork, exec, exit, interference, throttle and clock records, on a CPU that had no ring.
     TaskNoRing = 14,
     /// Marks at a site that nobody configured. Not seen unless a probe outlives its recording.
     MarkNoSite = 15,

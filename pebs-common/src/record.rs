@@ -26,8 +26,8 @@ pub enum Kind {
     Exit = 8,
     /// A [`ClockPair`].
     Clock = 9,
-    /// A [`Task`]: a traced thread took a page fault.
-    PageFault = 10,
+    /// A [`Task`]: something came between a traced thread and its work; the index is an [`Interference`].
+    Interference = 10,
     /// A [`Task`]: the kernel stops an event's counter until the next tick.
     Throttle = 11,
     /// A [`SampleAccess`]: a sample that says of its memory access.
@@ -54,7 +54,7 @@ impl Kind {
             7 => Self::Exec,
             8 => Self::Exit,
             9 => Self::Clock,
-            10 => Self::PageFault,
+            10 => Self::Interference,
             11 => Self::Throttle,
             12 => Self::SampleAccess,
             13 => Self::SampleStack,
@@ -316,16 +316,48 @@ pub struct SwitchStack {
     pub depth: StackDepth,
 }
 
+/// What came between a thread and its work.
+#[repr(u8)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Interference {
+    /// A page fault, which is counted.
+    PageFault = 0,
+    /// A page fault, which is timed, whose page was in memory.
+    MinorFault = 1,
+    /// A page fault, which is timed, whose page had to be read.
+    MajorFault = 2,
+    /// An interrupt.
+    Interrupt = 3,
+    /// Work that interrupts left for later.
+    SoftInterrupt = 4,
+}
+
+impl Interference {
+    /// The one with that number, or `None` for one this version does not know.
+    #[must_use]
+    pub const fn from_u8(value: u8) -> Option<Self> {
+        Some(match value {
+            0 => Self::PageFault,
+            1 => Self::MinorFault,
+            2 => Self::MajorFault,
+            3 => Self::Interrupt,
+            4 => Self::SoftInterrupt,
+            _ => return None,
+        })
+    }
+}
+
 /// Something happened to a traced thread or process. 24 bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// The thread it happened to. Throttle: the thread that ran; index: the event.
+    /// The thread it happened to. Interference: index: which. Throttle: the thread that ran; index: the event.
     pub head: Head,
     /// ns on `CLOCK_MONOTONIC`.
     pub time_ns: u64,
     /// Fork: the child's pid in the low half, its tid in the high half. Exec: the tid that the
-    /// thread had before. Exit: 1 if it was the process's last thread, else 0. Page fault and throttle: 0.
+    /// thread had before. Exit: 1 if it was the process's last thread, else 0. Interference: how long it took up to
+    /// then, ns; 0 of a page fault that is counted. Throttle: 0.
     pub other: u64,
 }
 

@@ -1,19 +1,59 @@
-//! Page faults: one small record for each, so that they can be counted by item.
+//! Page faults: one small record for each, so that they can be counted by item; and one for its time, if wanted.
 
-use aya_ebpf::macros::perf_event;
+use aya_ebpf::bindings::BPF_ANY;
+use aya_ebpf::btf_maps::HashMap;
+use aya_ebpf::helpers::bpf_ktime_get_ns;
+use aya_ebpf::macros::{btf_map, perf_event};
 use aya_ebpf::programs::PerfEventContext;
-use pebs_common::record::Kind;
+use pebs_common::record::Interference;
 
+use crate::maps::FAULT_TIMES;
 use crate::{sched, task};
 
-/// On a software event of period 1, which the kernel raises in the thread that took the fault,
-/// once the fault was dealt with.
-/// Source: mm/memory.c (`mm_account_fault`).
+/// Since when threads are in a fault, by tid, ns.
+#[btf_map]
+static SINCE: HashMap<u32, u64, 65_536> = HashMap::new();
+
+/// On a software event of period 1, which the kernel raises in the thread that took the fault, before it is dealt
+/// with.
+/// Source: arch/x86/mm/fault.c (`do_user_addr_fault`).
 #[perf_event]
 pub fn page_fault(_ctx: PerfEventContext) -> u32 {
     let ids = task::current();
     if task::is_traced(ids.pid) {
-        sched::record(Kind::PageFault, ids, 0);
+        sched::interference(Interference::PageFault, ids, 0);
+        if FAULT_TIMES.load() != 0 {
+            // SAFETY: the helper takes no pointer.
+            let now = unsafe { bpf_ktime_get_ns() };
+            // If there is no room, this one's time is not known.
+            let _ = SINCE.insert(ids.tid, now, u64::from(BPF_ANY));
+        }
+    }
+    0
+}
+
+/// On the event that is raised once a fault was dealt with whose page was in memory.
+/// Source: mm/memory.c (`mm_account_fault`).
+#[perf_event]
+pub fn minor_fault(_ctx: PerfEventContext) -> u32 {
+    ended(Interference::MinorFault)
+}
+
+/// The same where the page had to be read.
+#[perf_event]
+pub fn major_fault(_ctx: PerfEventContext) -> u32 {
+    ended(Interference::MajorFault)
+}
+
+#[inline(always)]
+fn ended(which: Interference) -> u32 {
+    let ids = task::current();
+    // SAFETY: the value is copied; only this thread changes it.
+    if let Some(since) = unsafe { SINCE.get(ids.tid) }.copied() {
+        let _ = SINCE.remove(ids.tid);
+        // SAFETY: the helper takes no pointer.
+        let now = unsafe { bpf_ktime_get_ns() };
+        sched::interference(which, ids, now - since);
     }
     0
 }

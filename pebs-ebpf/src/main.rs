@@ -18,6 +18,7 @@ mod arg;
 mod clock;
 mod emit;
 mod fault;
+mod irq;
 mod item;
 mod maps;
 mod mark;

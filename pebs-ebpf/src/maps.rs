@@ -122,6 +122,14 @@ pub static TASK_STACK_OFFSET: Global<u64> = Global::new(0);
 #[unsafe(no_mangle)]
 pub static ENCOUNTERS: Global<u32> = Global::new(0);
 
+/// Not 0: the interrupts that samples are taken in are recorded otherwise, and have to be told from others.
+#[unsafe(no_mangle)]
+pub static SAMPLES_INTERRUPT: Global<u32> = Global::new(0);
+
+/// Not 0: the time of page faults is recorded.
+#[unsafe(no_mangle)]
+pub static FAULT_TIMES: Global<u32> = Global::new(0);
+
 /// Offset of `signal` in `struct task_struct`.
 #[unsafe(no_mangle)]
 pub static TASK_SIGNAL_OFFSET: Global<u64> = Global::new(0);

@@ -12,9 +12,9 @@ use crate::access;
 use crate::emit::{TASKS, count, emit_beside_samples, emit_sample};
 use crate::maps::{
     ACCESS_EVENTS, EVENT_INTERRUPTS_OFFSET, EXCLUDE_KERNEL, EXCLUDE_USER, ITEM_SOURCE,
-    PERF_CLOCK_EVENTS, SAMPLE_TIME_OFFSET, STACK_FRAMES,
+    PERF_CLOCK_EVENTS, SAMPLE_TIME_OFFSET, SAMPLES_INTERRUPT, STACK_FRAMES,
 };
-use crate::{item, stack, task};
+use crate::{irq, item, stack, task};
 
 /// `PERF_EFLAGS_EXACT`: the ip is exact. Source: arch/x86/include/asm/perf_event.h.
 const EFLAGS_EXACT: u64 = 1 << 3;
@@ -97,6 +97,9 @@ fn sample<const EVENT: u8>(ctx: &PerfEventContext) {
     if !task::is_traced(ids.pid) {
         count(Counter::SampleFiltered);
         return;
+    }
+    if SAMPLES_INTERRUPT.load() != 0 {
+        irq::sampled();
     }
     // SAFETY: the verifier knows the context and checks these reads.
     let (ip, sp, eflags, cs) = unsafe {

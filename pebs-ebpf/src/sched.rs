@@ -7,7 +7,7 @@ use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::programs::BtfTracePointContext;
 use aya_log_ebpf::debug;
 use pebs_common::config::Scope;
-use pebs_common::record::{Head, Kind, Switch, Task, switch_flag};
+use pebs_common::record::{Head, Interference, Kind, Switch, Task, switch_flag};
 
 use crate::emit::{TASKS, emit};
 use crate::maps::{ENCOUNTERS, SCOPE, STACK_FRAMES};
@@ -138,12 +138,23 @@ pub fn sched_process_exit(ctx: BtfTracePointContext) -> i32 {
 
 /// Puts a [`Task`] into the ring.
 #[inline(always)]
-pub fn record(kind: Kind, ids: Ids, other: u64) {
+fn record(kind: Kind, ids: Ids, other: u64) {
+    put(kind, 0, ids, other);
+}
+
+/// Puts into the ring what came between a thread and its work, up to now, and how long it took.
+#[inline(always)]
+pub fn interference(which: Interference, ids: Ids, ns: u64) {
+    put(Kind::Interference, which as u8, ids, ns);
+}
+
+#[inline(always)]
+fn put(kind: Kind, index: u8, ids: Ids, other: u64) {
     emit::<Task>(TASKS, |room| {
         // SAFETY: the helper takes no pointer.
         let time_ns = unsafe { bpf_ktime_get_ns() };
         room.write(Task {
-            head: Head::new(kind, 0, 0, ids.pid, ids.tid),
+            head: Head::new(kind, 0, index, ids.pid, ids.tid),
             time_ns,
             other,
         });

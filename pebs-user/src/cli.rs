@@ -156,6 +156,10 @@ impl CallGraph {
 pub enum Extra {
     /// Who woke a waiting thread, and who took the CPU from one that could go on
     Waits,
+    /// Time that interrupts took within items
+    Irq,
+    /// Time that page faults took within items, and how many had to read the page
+    Faults,
 }
 
 /// Whose details to keep.

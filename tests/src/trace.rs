@@ -75,6 +75,14 @@ pub struct Visit {
     pub migrations: Option<u64>,
     /// Page faults that it took.
     pub page_faults: Option<u64>,
+    /// Time in interrupts.
+    pub irq_ns: Option<i64>,
+    /// Time in what they left for later.
+    pub softirq_ns: Option<i64>,
+    /// Time in page faults.
+    pub fault_ns: Option<i64>,
+    /// Page faults whose page had to be read.
+    pub major_faults: Option<u64>,
 }
 
 impl Visit {
@@ -288,7 +296,9 @@ impl Trace {
         let (duration, oncpu) = (t.i64("duration_ns"), t.i64("oncpu_ns"));
         let (samples, flags) = (t.u64("samples"), t.u64("flags"));
         let (switches, migrations) = (t.u64("switches"), t.u64("migrations"));
-        let page_faults = t.u64("page_faults");
+        let (page_faults, major_faults) = (t.u64("page_faults"), t.u64("major_faults"));
+        let (irq, softirq) = (t.i64("irq_ns"), t.i64("softirq_ns"));
+        let fault = t.i64("fault_ns");
         let mut visits: Vec<Visit> = (0..t.len())
             .map(|i| Visit {
                 visit_id: visit_id[i].expect("visit_id"),
@@ -307,6 +317,10 @@ impl Trace {
                 switches: switches[i],
                 migrations: migrations[i],
                 page_faults: page_faults[i],
+                irq_ns: irq[i],
+                softirq_ns: softirq[i],
+                fault_ns: fault[i],
+                major_faults: major_faults[i],
             })
             .collect();
         visits.sort_by_key(|visit| (visit.begin_ns, visit.visit_id));

@@ -62,6 +62,7 @@ const RECIPES: &[(&str, Recipe)] = &[
     ("ids", Recipe::C("ids.c", &[])),
     ("ids_no_pie", Recipe::C("ids.c", &["-no-pie"])),
     ("locks", Recipe::C("locks.c", FRAMES)),
+    ("interrupts", Recipe::C("interrupts.c", &[])),
     ("killed", Recipe::C("killed.c", &[])),
     ("late_threads", Recipe::C("late_threads.c", &[])),
     ("longjmp", Recipe::C("longjmp.c", &[])),
@@ -73,6 +74,7 @@ const RECIPES: &[(&str, Recipe)] = &[
     ("partners", Recipe::C("partners.c", &[])),
     ("plain", Recipe::C("plain.c", &[])),
     ("query", Recipe::C("query.c", &[])),
+    ("reads", Recipe::C("reads.c", &[])),
     ("recursion", Recipe::C("recursion.c", &[])),
     ("refaults", Recipe::C("refaults.c", &[])),
     (

@@ -19,6 +19,8 @@ mod ends;
 mod hostile;
 #[path = "kernel/hotplug.rs"]
 mod hotplug;
+#[path = "kernel/interference.rs"]
+mod interference;
 #[path = "kernel/items.rs"]
 mod items;
 #[path = "kernel/keep.rs"]

@@ -27,6 +27,7 @@ use criterion::{BenchmarkId, Criterion, Throughput};
 use pebs_user::analysis::baseline::Rule;
 use pebs_user::analysis::estimate::{Estimator, VisitTimeline};
 use pebs_user::collect::drain::Cycle;
+use pebs_user::correlate::Interferences;
 use pebs_user::correlate::{CorrelateOptions, Correlator};
 use pebs_user::pipeline::{Keep, Pipeline, PipelineOptions};
 use pebs_user::stream::clock::Clock;
@@ -46,6 +47,10 @@ const RECORDS: usize = 2_000_000;
 const CORRELATE: CorrelateOptions = CorrelateOptions {
     switches: true,
     page_faults: false,
+    interference: Interferences {
+        irq: false,
+        faults: false,
+    },
     max_samples: 10_000_000,
 };
 
@@ -223,6 +228,7 @@ fn pipeline(scratch: &Scratch, keep: Keep) -> Pipeline {
         origin: KtimeNs(START_NS - 1_000_000_000),
         switches: CORRELATE.switches,
         page_faults: CORRELATE.page_faults,
+        interference: Interferences::default(),
         encounters: false,
         clock_events: vec![true],
         resets: vec![16_000],

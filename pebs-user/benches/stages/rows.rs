@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use pebs_user::analysis::estimate::{Estimator, FunctionEstimate, TimedSample, VisitTimeline};
 use pebs_user::correlate::{ClosedVisit, Lost, RawSample, Sink};
 use pebs_user::store::run::RunInfo;
+use pebs_user::store::schema::InterferenceColumns;
 use pebs_user::store::schema::{SCHEMA_VERSION, SamplesOf, VisitFunctionRow, VisitRow};
 use pebs_user::store::writer::{TraceWriter, WriterOptions};
 use pebs_user::stream::ledger::Reason;
@@ -161,6 +162,7 @@ impl Sink for Rows {
             switches: visit.switches(),
             migrations: visit.migrations(),
             page_faults: visit.page_faults(),
+            interference: InterferenceColumns::default(),
         });
     }
 

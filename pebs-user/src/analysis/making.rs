@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::store::reader::Trace;
 use crate::store::run::{EventInfo, ProbeInfo, RunInfo};
+use crate::store::schema::InterferenceColumns;
 use crate::store::schema::{
     ArgColumn, ArgType, ArgValue, FunctionRow, SCHEMA_VERSION, VisitFunctionRow, VisitRow, WaitRow,
     visit_flag,
@@ -161,6 +162,7 @@ impl Maker {
             switches: Some(waits),
             migrations: Some(0),
             page_faults: Some((oncpu / 100_000) as u32),
+            interference: InterferenceColumns::default(),
         };
         let args = [
             Some(ArgValue::U64(made.n)),

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::Hinted;
 use super::report::{self, Format};
+use crate::correlate::Interferences;
 use crate::import::error::{ImportError, list};
 use crate::import::marks::{self, Marks, MarksError};
 use crate::import::{
@@ -276,6 +277,7 @@ impl Import<'_> {
             origin,
             switches: roles.switches,
             page_faults: false,
+            interference: Interferences::default(),
             encounters: false,
             clock_events: info.events.iter().map(|event| clock(&event.unit)).collect(),
             resets: info

@@ -24,7 +24,9 @@ use pebs_common::record::Role;
 use crate::analysis::estimate::Pause;
 use crate::collect::programs::{Programs, Settings};
 use crate::collect::{kernel_map, pause};
+use crate::correlate::Interferences;
 use crate::pmu::attr::{EventClass, ResolvedEvent};
+use crate::pmu::attr::{Faults, page_faults};
 use crate::pmu::open::{
     BpfLink, PerfEvent, Target, UprobeAt, UprobePmu, UprobeScope, UprobeSite, open_uprobe,
 };
@@ -170,6 +172,8 @@ impl<'a> Bench<'a> {
             events: 1,
             stack_frames,
             encounters: false,
+            interference: Interferences::default(),
+            samples_interrupt: false,
             log: false,
         };
         let programs = Programs::load(&settings).ok()?;
@@ -277,10 +281,10 @@ impl<'a> Bench<'a> {
 
     /// ns that counting a page fault adds to it, by the fastest rounds with and without.
     fn page_fault(&self) -> Option<f64> {
-        let attr = crate::pmu::attr::page_faults(own_thread());
+        let attr = page_faults(Faults::All, own_thread());
         let counter = PerfEvent::open(&attr, own_thread(), "page-faults").ok()?;
         let _link = counter
-            .attach(self.programs.page_fault().ok()?, None)
+            .attach(self.programs.page_fault(Faults::All).ok()?, None)
             .ok()?;
         let (plain, counted, events) = self.compare(Work::Touch, &counter)?;
         let each = counted.saturating_sub(plain).as_nanos() as f64 / events as f64;

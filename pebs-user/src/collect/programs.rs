@@ -13,7 +13,10 @@ use pebs_common::config::{
 
 use crate::collect::btf::{Btf, BtfError};
 use crate::collect::kernel_map;
+use crate::correlate::Interferences;
+use crate::pmu::attr::Faults;
 use crate::units::{EventId, Pid};
+use interference::Attachments;
 
 /// The compiled programs.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/pebs-ebpf"));
@@ -46,6 +49,10 @@ pub struct Settings {
     pub item: Option<(ItemSource, ItemConfig)>,
     /// Whether who wakes and who displaces threads is recorded; needs `switches`.
     pub encounters: bool,
+    /// What else that comes between threads and their work is recorded.
+    pub interference: Interferences,
+    /// Whether samples are taken in interrupts like others.
+    pub samples_interrupt: bool,
     /// Events sampled.
     pub events: usize,
     /// Frames of a sample's call stack at most, by mode; 0: samples have none.
@@ -78,6 +85,9 @@ pub enum ProgramsError {
         #[source]
         source: ProgramError,
     },
+    /// Interrupts can't be recorded here: the kernel lacks this tracepoint.
+    #[error("cannot record interrupts: this kernel has no tracepoint {0}")]
+    NoInterrupts(String),
     /// The kernel refused a map operation.
     #[error("cannot {0}")]
     Map(&'static str, #[source] io::Error),
@@ -89,6 +99,7 @@ impl ProgramsError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Btf(error) => error.hint(),
+            Self::NoInterrupts(_) => Some("record without '--with irq'".to_owned()),
             Self::AyaBtf(_) | Self::Missing(_) => None,
             Self::Object(_) | Self::Program { .. } | Self::Map(..) => Some(
                 "'pebs-trace doctor' says what this kernel lacks; -vv shows the verifier's log"
@@ -105,6 +116,8 @@ pub struct Programs {
     tracepoints: Vec<(&'static str, &'static str)>,
     /// Those that are attached.
     attached: Vec<(&'static str, BtfTracePointLinkId)>,
+    /// What the programs that see interference are attached to.
+    interference: Attachments,
 }
 
 /// Programs on the tracepoints of their names.
@@ -173,6 +186,9 @@ impl Programs {
             tracepoints.push((WAKING, WAKING));
         }
         let encounters = u32::from(settings.encounters);
+        let own_interrupts = settings.interference.irq && settings.samples_interrupt;
+        let samples_interrupt = u32::from(own_interrupts);
+        let fault_times = u32::from(settings.interference.faults);
         let state = if switch == OLD_SWITCH_PROGRAM {
             kernel.member("task_struct", "__state")?
         } else {
@@ -235,6 +251,8 @@ impl Programs {
             .override_global("ACCESS_EVENTS", &settings.access_events, true)
             .override_global("ITEM_SOURCE", &item_source, true)
             .override_global("ENCOUNTERS", &encounters, true)
+            .override_global("SAMPLES_INTERRUPT", &samples_interrupt, true)
+            .override_global("FAULT_TIMES", &fault_times, true)
             .override_global("STACK_FRAMES", &settings.stack_frames, true)
             .override_global("SAMPLE_LIMIT", &settings.sample_limit, true);
         for (name, offset) in &offsets {
@@ -244,6 +262,7 @@ impl Programs {
             ebpf: loader.load(OBJECT).map_err(ProgramsError::Object)?,
             tracepoints,
             attached: Vec::new(),
+            interference: Attachments::of(settings.interference, &kernel),
         };
         programs.load_all(settings, &btf)?;
         if let Some((_, mut config)) = settings.item {
@@ -261,7 +280,10 @@ impl Programs {
             })?;
         }
         if settings.page_faults {
-            self.with("page_fault", |program: &mut PerfEvent| program.load())?;
+            for which in Faults::needed(settings.interference) {
+                let name = interference::fault_program(*which);
+                self.with(name, |program: &mut PerfEvent| program.load())?;
+            }
         }
         if settings.perf_clock_events != 0 {
             self.with("clock", |program: &mut PerfEvent| program.load())?;
@@ -271,7 +293,7 @@ impl Programs {
                 program.load(tracepoint, btf)
             })?;
         }
-        Ok(())
+        self.load_interference()
     }
 
     /// Attaches the programs that follow tasks: forks, execs, exits.
@@ -288,7 +310,8 @@ impl Programs {
     /// # Errors
     /// What the kernel refused.
     pub fn attach_switches(&mut self) -> Result<(), ProgramsError> {
-        self.attach_tracepoints(|tracepoint| !TRACEPOINTS.contains(&tracepoint))
+        self.attach_tracepoints(|tracepoint| !TRACEPOINTS.contains(&tracepoint))?;
+        self.attach_interference()
     }
 
     fn attach_tracepoints(&mut self, which: impl Fn(&str) -> bool) -> Result<(), ProgramsError> {
@@ -306,6 +329,7 @@ impl Programs {
             // What can't be taken off now goes with the program.
             let _ = self.with(name, |program: &mut BtfTracePoint| program.detach(link));
         }
+        self.detach_interference();
     }
 
     fn with<'a, P, T>(
@@ -345,12 +369,12 @@ impl Programs {
         self.program(&format!("sample{}", event.0))
     }
 
-    /// Descriptor of the page fault program.
+    /// Descriptor of the program for these page faults.
     ///
     /// # Errors
     /// If it is not loaded.
-    pub fn page_fault(&self) -> Result<BorrowedFd<'_>, ProgramsError> {
-        self.program("page_fault")
+    pub fn page_fault(&self, which: Faults) -> Result<BorrowedFd<'_>, ProgramsError> {
+        self.program(interference::fault_program(which))
     }
 
     /// Descriptor of the clock calibrator.
@@ -433,6 +457,7 @@ impl Programs {
 /// The programs' own log.
 pub type Log = aya_log::EbpfLogger<&'static dyn log::Log>;
 
+mod interference;
 #[cfg(test)]
 mod modes;
 
@@ -461,6 +486,11 @@ mod tests {
             events: MAX_EVENTS,
             stack_frames: 127,
             encounters: true,
+            interference: Interferences {
+                irq: true,
+                faults: true,
+            },
+            samples_interrupt: true,
             log: true,
         };
         let mut programs = Programs::load(&settings).unwrap_or_else(|error| panic!("{error:#?}"));
@@ -472,6 +502,6 @@ mod tests {
             program.load(SWITCH, &btf)
         });
         old.unwrap_or_else(|error| panic!("{error:#?}"));
-        assert!(programs.page_fault().is_ok());
+        assert!(programs.page_fault(Faults::Major).is_ok());
     }
 }

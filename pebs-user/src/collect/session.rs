@@ -16,7 +16,8 @@ use crate::collect::kernel_map;
 use crate::collect::perf_ring::PerfRingError;
 use crate::collect::programs::{Log, Programs, ProgramsError, Settings};
 use crate::collect::ring::Ring;
-use crate::pmu::attr::ResolvedEvent;
+use crate::correlate::Interferences;
+use crate::pmu::attr::{Faults, ResolvedEvent, page_faults};
 use crate::pmu::host::{Host, KernelVersion};
 use crate::pmu::open::{
     AttachError, ControlError, OpenError, PerfEvent, READ_FORMAT, Target, Times, UprobeAt,
@@ -54,6 +55,8 @@ pub struct SessionPlan<'a> {
     pub switches: bool,
     /// Whether to record page faults.
     pub page_faults: bool,
+    /// What else that comes between threads and their work to record.
+    pub interference: Interferences,
     /// Whether to record who wakes and who displaces threads.
     pub encounters: bool,
     /// Frames of a sample's call stack at most, by mode; 0: samples have none.
@@ -223,6 +226,8 @@ impl Session {
             page_faults: plan.page_faults,
             item: plan.probes.item.as_ref().map(|it| (it.source, it.config)),
             encounters: plan.encounters,
+            interference: plan.interference,
+            samples_interrupt: by_program && !nmi,
             events: plan.events.len(),
             stack_frames: plan.stack_frames,
             log: plan.log,
@@ -407,16 +412,20 @@ impl Session {
     }
 
     fn open_faults(&self, plan: &SessionPlan<'_>, cpus: &[Cpu]) -> Result<Counters, SessionError> {
-        let recipe = Recipe {
-            name: "page-faults",
-            attrs: &|target| vec![crate::pmu::attr::page_faults(target)],
-            program: self.programs.page_fault()?,
-        };
-        if plan.pids.is_empty() {
-            Counters::on_cpus(&recipe, cpus)
-        } else {
-            Counters::on_processes(&recipe, plan.pids)
+        let mut all = Counters::default();
+        for &which in Faults::needed(plan.interference) {
+            let recipe = Recipe {
+                name: which.name(),
+                attrs: &|target| vec![page_faults(which, target)],
+                program: self.programs.page_fault(which)?,
+            };
+            all.extend(if plan.pids.is_empty() {
+                Counters::on_cpus(&recipe, cpus)?
+            } else {
+                Counters::on_processes(&recipe, plan.pids)?
+            });
         }
+        Ok(all)
     }
 
     /// Changes the reset value of an event for all threads and CPUs, those to come included.

@@ -9,6 +9,7 @@
 //! a thread is brought up to the time of such a record before it is used. Nothing here reads a file, a
 //! clock or a symbol.
 
+mod interference;
 mod loss;
 mod runs;
 mod thread;
@@ -20,6 +21,7 @@ use pebs_common::record::Role;
 use rustc_hash::FxHashMap;
 
 pub use crate::stream::decode::RawSample;
+pub use interference::Interferences;
 pub use loss::LossRanges;
 pub use throttle::{LONGEST_TICK_NS, Throttled};
 pub use visit::{ClosedVisit, Counts, OpenLoad, RawWait};
@@ -56,6 +58,8 @@ pub struct CorrelateOptions {
     pub switches: bool,
     /// Whether page faults are recorded.
     pub page_faults: bool,
+    /// What else that comes between threads and their work is recorded.
+    pub interference: Interferences,
     /// Samples held for open visits at most; beyond that, samples are dropped and counted.
     pub max_samples: usize,
 }
@@ -270,9 +274,9 @@ impl Correlator {
                     thread.displace(by);
                 }
             }
-            Body::PageFault => {
+            Body::Interference { which, ns } => {
                 if let Some(thread) = self.threads.get_mut(tid) {
-                    thread.page_fault(time, cpu);
+                    thread.interference(time, cpu, (which, ns));
                 }
             }
             Body::Fork { .. } => {}

@@ -246,7 +246,7 @@ impl Correlator {
     pub(super) fn hold(&mut self, record: &Record, payloads: &Payloads, sink: &mut impl Sink) {
         let waits = matches!(
             record.body,
-            Body::SwitchOut { .. } | Body::SwitchIn | Body::PageFault
+            Body::SwitchOut { .. } | Body::SwitchIn | Body::Interference { .. }
         );
         let runs = self.runs.as_mut().filter(|_| waits);
         let Some(run) = runs.and_then(|runs| runs.threads.get_mut(&record.tid)) else {

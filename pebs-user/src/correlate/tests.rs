@@ -10,6 +10,7 @@ use super::*;
 use crate::stream::decode::ArgBytes;
 use crate::stream::stacks::StackKey;
 use crate::units::{EventId, Ip};
+use pebs_common::record::Interference;
 
 struct Printer(String);
 
@@ -107,7 +108,19 @@ fn body(words: &[&str]) -> Body {
             }
         }
         "in" => Body::SwitchIn,
-        "fault" => Body::PageFault,
+        "fault" => Body::Interference {
+            which: Interference::PageFault,
+            ns: 0,
+        },
+        "took" => Body::Interference {
+            which: match words[1] {
+                "irq" => Interference::Interrupt,
+                "softirq" => Interference::SoftInterrupt,
+                "minor" => Interference::MinorFault,
+                _ => Interference::MajorFault,
+            },
+            ns: words[2].parse().unwrap(),
+        },
         "exec" => Body::Exec { old_tid: Tid(0) },
         "exit" => Body::Exit { last: false },
         other => panic!("no such record: {other}"),
@@ -154,6 +167,7 @@ fn run_on(probes: &ProbeSet, input: &str) -> String {
     let options = CorrelateOptions {
         switches: true,
         page_faults: true,
+        interference: Interferences::default(),
         max_samples: 100,
     };
     let mut correlator = Correlator::new(probes, options);
@@ -451,6 +465,7 @@ fn open_load() {
     let options = CorrelateOptions {
         switches: true,
         page_faults: true,
+        interference: Interferences::default(),
         max_samples: 100,
     };
     let mut correlator = Correlator::new(&probes(), options);

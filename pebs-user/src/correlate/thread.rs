@@ -1,5 +1,7 @@
 //! One thread: on or off the CPU, and its open visits.
 
+use pebs_common::record::Interference;
+
 use super::ProbeRule;
 use super::visit::{OpenVisit, RawWait};
 use crate::store::schema::visit_flag;
@@ -180,11 +182,12 @@ impl Thread {
         if cpu.known().is_some() { cpu } else { self.cpu }
     }
 
-    /// The thread took a page fault, which counts for the current visit.
-    pub fn page_fault(&mut self, time: TraceNs, cpu: Cpu) {
+    /// Something came between the thread and its work, which counts for the current visit.
+    pub fn interference(&mut self, time: TraceNs, cpu: Cpu, (which, ns): (Interference, u64)) {
         self.on_cpu(time, cpu);
         if let Some(current) = self.visits.last_mut() {
-            current.counts.page_faults += 1;
+            current.counts.page_faults += u32::from(which == Interference::PageFault);
+            current.taken.add(which, ns);
         }
     }
 

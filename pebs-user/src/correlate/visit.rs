@@ -3,7 +3,8 @@
 use std::ops::{Deref, DerefMut};
 
 use super::CorrelateOptions;
-use crate::store::schema::ArgValue;
+use super::interference::Taken;
+use crate::store::schema::{ArgValue, InterferenceColumns};
 use crate::stream::decode::{Actor, RawSample};
 use crate::stream::stacks::StackKey;
 use crate::units::{Cpu, Ip, Pid, ProbeId, Tid, TraceNs};
@@ -98,6 +99,7 @@ pub(super) struct VisitState {
     pub sp: u64,
     pub flags: u32,
     pub counts: Counts,
+    pub taken: Taken,
     pub args: Vec<Option<ArgValue>>,
     /// Intervals on the CPU as the current visit.
     pub active: Vec<(TraceNs, TraceNs)>,
@@ -120,6 +122,7 @@ impl Default for VisitState {
             sp: 0,
             flags: 0,
             counts: Counts::default(),
+            taken: Taken::default(),
             args: Vec::new(),
             active: Vec::new(),
             active_since: None,
@@ -140,6 +143,7 @@ impl VisitState {
         self.id = None;
         self.flags = 0;
         self.counts = Counts::default();
+        self.taken = Taken::default();
         self.active_since = None;
         self.args.clear();
         self.active.clear();
@@ -194,6 +198,8 @@ pub struct ClosedVisit {
     pub page_faults: bool,
     /// What happened to the thread, as far as it was recorded.
     pub counts: Counts,
+    /// What came between the thread and its work, as far as it was recorded.
+    pub interference: InterferenceColumns,
     /// Samples, in time order.
     pub samples: Vec<RawSample>,
     /// Intervals off the CPU, in time order.
@@ -246,6 +252,7 @@ impl ClosedVisit {
         self.switches = recorded.switches;
         self.page_faults = recorded.page_faults;
         self.counts = visit.counts;
+        self.interference = visit.taken.columns(recorded.interference);
         self.swap_buffers(visit);
     }
 

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use crate::store::reader::Trace;
 use crate::store::run::{EventInfo, ProbeInfo, RunInfo};
+use crate::store::schema::InterferenceColumns;
 use crate::store::schema::{
     ArgColumn, ArgType, ArgValue, FunctionRow, LossRow, SCHEMA_VERSION, SampleRow,
     VisitFunctionRow, VisitRow, WaitRow, sample_flag, visit_flag,
@@ -155,6 +156,7 @@ pub(crate) fn put(writer: &mut TraceWriter, made: Made<'_>) {
         switches: Some(0),
         migrations: Some(0),
         page_faults: Some(1),
+        interference: InterferenceColumns::default(),
     };
     writer.visit(&row, &made.args).unwrap();
     writer.visit_functions(functions).unwrap();
@@ -184,6 +186,7 @@ pub(crate) fn put_strange(
         switches: Some(function),
         migrations: None,
         page_faults: None,
+        interference: InterferenceColumns::default(),
     };
     let args = [None, Some(ArgValue::U64(visit))];
     writer.visit(&row, &args).unwrap();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{MarkSource, check_span, feed, roles, run_info, survey};
+use crate::correlate::Interferences;
 use crate::perf::data::reader::PerfData;
 use crate::pipeline::{Keep, Pipeline, PipelineOptions, Progress};
 use crate::store::writer::{TraceWriter, WriterOptions};
@@ -67,6 +68,7 @@ pub fn import(data: &[u8], dir: &Path) {
         origin: KtimeNs(first),
         switches: roles.switches,
         page_faults: false,
+        interference: Interferences::default(),
         encounters: false,
         clock_events: vec![false; info.events.len()],
         resets: vec![1; info.events.len()],

@@ -22,7 +22,7 @@ use pebs_common::counter::Counter;
 use crate::analysis::estimate::Pause;
 use crate::collect::drain::Cycle;
 use crate::collect::sideband_decode::SidebandEvent;
-use crate::correlate::{CorrelateOptions, Correlator};
+use crate::correlate::{CorrelateOptions, Correlator, Interferences};
 use crate::store::run::{ClockError, KeptVisits};
 use crate::store::schema::{LossRow, Table, visit_flag};
 use crate::store::writer::{TraceWriter, WriteError};
@@ -49,6 +49,8 @@ pub struct PipelineOptions {
     pub switches: bool,
     /// Whether page faults are recorded.
     pub page_faults: bool,
+    /// What else that comes between threads and their work is recorded.
+    pub interference: Interferences,
     /// Whether who wakes and who displaces threads is recorded.
     pub encounters: bool,
     /// Whether each event is a clock, by event.
@@ -167,6 +169,7 @@ impl Pipeline {
         let correlate = CorrelateOptions {
             switches: options.switches,
             page_faults: options.page_faults,
+            interference: options.interference,
             max_samples: options.max_samples,
         };
         let mut rows = Rows::new(Symbolizer::new(options.symbolize.clone()), options, writer);

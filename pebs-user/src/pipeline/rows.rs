@@ -495,6 +495,7 @@ impl Sink for Rows {
             switches: visit.switches(),
             migrations: visit.migrations(),
             page_faults: visit.page_faults(),
+            interference: visit.interference,
         };
         let result = self.writer.visit(&row, &visit.args);
         self.check(result);

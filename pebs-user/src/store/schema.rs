@@ -172,6 +172,23 @@ pub enum ArgValue {
     Str(Box<str>),
 }
 
+/// Columns of `visits`: what came between the thread and its work while the visit was its current one; of nested
+/// visits the innermost, so that a sum counts each once. All of it is part of the visit's time, and but for what a
+/// major fault waits of its time on the CPU, in which it counts for the functions that it came into.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InterferenceColumns {
+    /// Time in handlers of interrupts, those aside in which a sample was taken; null: not recorded (`--with irq`).
+    pub irq_ns: Option<i64>,
+    /// Time in which the kernel did on the thread what interrupts left for later (softirqs), also at the end of a
+    /// system call of its own, interrupts within it aside.
+    pub softirq_ns: Option<i64>,
+    /// Time in which the kernel dealt with page faults, waiting for the disk included; null: not recorded (`--with
+    /// faults`).
+    pub fault_ns: Option<i64>,
+    /// Page faults whose page had to be read.
+    pub major_faults: Option<u32>,
+}
+
 /// One row of `visits`, its arguments aside.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct VisitRow {
@@ -211,6 +228,8 @@ pub struct VisitRow {
     /// Page faults that the thread took while this was its current visit, in user code and in the
     /// kernel on its behalf; null if they were not recorded.
     pub page_faults: Option<u32>,
+    /// What came between the thread and its work then.
+    pub interference: InterferenceColumns,
 }
 
 /// One row of `visit_functions`.

@@ -268,6 +268,10 @@ table! {
         switches: Nullable<UInt32Type> = row.switches;
         migrations: Nullable<UInt32Type> = row.migrations;
         page_faults: Nullable<UInt32Type> = row.page_faults;
+        irq_ns: Nullable<Int64Type> = row.interference.irq_ns;
+        softirq_ns: Nullable<Int64Type> = row.interference.softirq_ns;
+        fault_ns: Nullable<Int64Type> = row.interference.fault_ns;
+        major_faults: Nullable<UInt32Type> = row.interference.major_faults;
     }
 }
 
@@ -587,7 +591,8 @@ mod tests {
             "visit_id UInt64, item_id UInt64, probe_id UInt16, pid UInt32, tid UInt32, \
              cpu_begin UInt16?, cpu_end UInt16?, begin_ns Int64, end_ns Int64?, \
              duration_ns Int64?, oncpu_ns Int64?, samples UInt32, flags UInt32, \
-             switches UInt32?, migrations UInt32?, page_faults UInt32?, n UInt64?"
+             switches UInt32?, migrations UInt32?, page_faults UInt32?, \
+             irq_ns Int64?, softirq_ns Int64?, fault_ns Int64?, major_faults UInt32?, n UInt64?"
         );
         assert_eq!(
             text(Table::VisitFunctions),

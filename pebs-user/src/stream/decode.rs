@@ -4,8 +4,9 @@
 //! length. Knows the wire format; knows nothing about items, files or the kernel.
 
 use pebs_common::record::{
-    ClockPair, Encounter, Head, Kind, Mark, MarkArgs, Role, Sample, SampleAccess, SampleStack,
-    StackDepth, Switch, SwitchStack, Task, encounter_flag, mark_flag, sample_flag, switch_flag,
+    ClockPair, Encounter, Head, Interference, Kind, Mark, MarkArgs, Role, Sample, SampleAccess,
+    SampleStack, StackDepth, Switch, SwitchStack, Task, encounter_flag, mark_flag, sample_flag,
+    switch_flag,
 };
 
 use crate::stream::access::Access;
@@ -158,8 +159,13 @@ pub enum Body {
         /// It was its process's last.
         last: bool,
     },
-    /// The thread took a page fault.
-    PageFault,
+    /// Something came between the thread and its work, up to now.
+    Interference {
+        /// What.
+        which: Interference,
+        /// How long it took, ns; 0 of a page fault that is counted.
+        ns: u64,
+    },
     /// The kernel stopped a counter until the next tick, for it came too often. The thread is the
     /// one that ran.
     Throttle {
@@ -225,7 +231,7 @@ pub struct Decoded {
     pub samples: u64,
     /// Marks.
     pub marks: u64,
-    /// Switch, fork, exec, exit, page fault, throttle and clock records.
+    /// Switch, fork, exec, exit, interference, throttle and clock records.
     pub tasks: u64,
     /// The clock pairs among them, which end here.
     pub clocks: u64,
@@ -335,9 +341,9 @@ impl<I: Inbox> Decoder<'_, I> {
                 let switch: Switch = read(frame)?;
                 self.task(switch.head, switch.time_ns, Body::SwitchIn);
             }
-            kind @ (Kind::Fork | Kind::Exec | Kind::Exit | Kind::PageFault | Kind::Throttle) => {
+            kind @ (Kind::Fork | Kind::Exec | Kind::Exit | Kind::Interference | Kind::Throttle) => {
                 let task: Task = read(frame)?;
-                self.task(task.head, task.time_ns, task_body(kind, &task));
+                self.task(task.head, task.time_ns, task_body(kind, &task)?);
             }
             kind @ (Kind::Wake | Kind::Displace) => {
                 let encounter: Encounter = read(frame)?;
@@ -522,8 +528,8 @@ fn encounter_body(kind: Kind, encounter: &Encounter) -> Body {
     }
 }
 
-fn task_body(kind: Kind, task: &Task) -> Body {
-    match kind {
+fn task_body(kind: Kind, task: &Task) -> Option<Body> {
+    Some(match kind {
         Kind::Fork => Body::Fork {
             pid: Pid(task.other as u32),
             tid: Tid((task.other >> 32) as u32),
@@ -531,14 +537,17 @@ fn task_body(kind: Kind, task: &Task) -> Body {
         Kind::Exec => Body::Exec {
             old_tid: Tid(task.other as u32),
         },
-        Kind::PageFault => Body::PageFault,
+        Kind::Interference => Body::Interference {
+            which: Interference::from_u8(task.head.index())?,
+            ns: task.other,
+        },
         Kind::Throttle => Body::Throttle {
             event: EventId(task.head.index()),
         },
         _ => Body::Exit {
             last: task.other != 0,
         },
-    }
+    })
 }
 
 /// Records of a ring, framed as the kernel does: length word, page offset, payload, padding to 8.

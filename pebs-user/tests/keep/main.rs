@@ -14,6 +14,7 @@ use pebs_user::analysis::baseline::Rule;
 use pebs_user::analysis::report::model::{ProbeReport, Row, SlowRule, TypicalRule};
 use pebs_user::analysis::report::{ReportOptions, build};
 use pebs_user::analysis::sketch::RELATIVE_ERROR;
+use pebs_user::correlate::Interferences;
 use pebs_user::pipeline::{Keep, Outcome, Pipeline, PipelineOptions};
 use pebs_user::store::reader::Trace;
 use pebs_user::store::recover::recover;
@@ -109,6 +110,7 @@ fn run(stream: &Stream, keep: Keep, dir: &Path) -> Pipeline {
         origin: KtimeNs(stream::ORIGIN),
         switches: true,
         page_faults: true,
+        interference: Interferences::default(),
         encounters: false,
         clock_events: vec![true],
         resets: vec![1000],

@@ -12,6 +12,7 @@ use pebs_common::record::{Head, Kind, Role, mark_flag};
 use pebs_user::collect::drain::{BulkStream, Cycle};
 use pebs_user::collect::kernel_map::CounterRow;
 use pebs_user::collect::sideband_decode::{SidebandEvent, SidebandKind};
+use pebs_user::correlate::Interferences;
 use pebs_user::pipeline::{BulkOptions, Keep, Outcome, Pipeline, PipelineOptions};
 use pebs_user::store::reader::Trace;
 use pebs_user::store::run::RunInfo;
@@ -97,6 +98,7 @@ impl Machine {
             origin: KtimeNs(START_NS),
             switches: true,
             page_faults: true,
+            interference: Interferences::default(),
             encounters: false,
             clock_events: vec![true],
             resets: vec![1000],

@@ -11,6 +11,7 @@ mod script;
 
 use std::path::{Path, PathBuf};
 
+use pebs_user::correlate::Interferences;
 use pebs_user::correlate::{CorrelateOptions, Correlator};
 use pebs_user::stream::clock::Clock;
 use pebs_user::stream::decode::decode;
@@ -32,6 +33,7 @@ fn replay(script: &Script) -> String {
     let options = CorrelateOptions {
         switches: true,
         page_faults: true,
+        interference: Interferences::default(),
         max_samples: script.hold,
     };
     let mut correlator = Correlator::new(&script::probes(), options);

@@ -9,6 +9,7 @@ use super::model::{Report, SlowRule};
 use super::{LossVisits, ReportError, ReportOptions, build, csv, json, text};
 use crate::store::reader::Trace;
 use crate::store::run::{CostInfo, EventInfo, OverheadInfo, ProbeInfo, ResetChange, RunInfo};
+use crate::store::schema::InterferenceColumns;
 use crate::store::schema::{
     ArgColumn, ArgType, ArgValue, FunctionRow, LossRow, SCHEMA_VERSION, VisitFunctionRow, VisitRow,
     WaitRow, visit_flag,
@@ -155,6 +156,7 @@ impl Maker {
                 .switches
                 .then_some(u32::from(flags & visit_flag::MIGRATED != 0)),
             page_faults: self.info.page_faults.then_some(faults),
+            interference: InterferenceColumns::default(),
         };
         let open = flags & visit_flag::OPEN_AT_END != 0;
         let row = if open {

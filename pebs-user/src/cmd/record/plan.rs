@@ -13,6 +13,7 @@ use crate::cmd::report::Format;
 use crate::cmd::{Hinted, doctor};
 use crate::collect::overhead::Bounds;
 use crate::collect::session::Transport;
+use crate::correlate::Interferences;
 use crate::pipeline::{BulkOptions, Keep};
 use crate::pmu::attr::{self, EventClass, ResolvedEvent};
 use crate::pmu::counters;
@@ -70,6 +71,8 @@ pub struct Plan {
     pub page_faults: bool,
     /// Whether who wakes and who displaces threads is recorded.
     pub encounters: bool,
+    /// What else that comes between threads and their work to record.
+    pub interference: Interferences,
     /// Size of each CPU's ring.
     pub ring_bytes: u32,
     /// Bytes of records that may wait for the pipeline.
@@ -117,6 +120,7 @@ impl Plan {
         let reset = reset::reset_value(args.reset)?;
         let keep = keep(args)?;
         check_call_graph(args.call_graph)?;
+        check_faults(args)?;
         let specs = parse_events(&args.events)?;
         for pid in &pids {
             if !process::exists(*pid) {
@@ -205,6 +209,10 @@ impl Plan {
             switches: !args.no_switches,
             page_faults: !args.no_page_faults,
             encounters: args.with.contains(&Extra::Waits),
+            interference: Interferences {
+                irq: args.with.contains(&Extra::Irq),
+                faults: args.with.contains(&Extra::Faults),
+            },
             ring_bytes: args.ring_size,
             max_waiting_bytes: (args.max_memory / 4) as usize,
             max_samples: (args.max_memory / 2 / sample_bytes) as usize,
@@ -326,6 +334,16 @@ fn stack_frames(host: &Host) -> u32 {
     let most = MAX_FRAMES as u32;
     let set = host.limits.max_stack.and_then(|set| set.try_into().ok());
     set.map_or(most, |set: u32| set.clamp(1, most))
+}
+
+fn check_faults(args: &RecordArgs) -> anyhow::Result<()> {
+    if !args.no_page_faults || !args.with.contains(&Extra::Faults) {
+        return Ok(());
+    }
+    bail!(Hinted::new(
+        "--with faults needs page faults, which --no-page-faults leaves out".to_owned(),
+        "give one of them".to_owned(),
+    ))
 }
 
 fn check_call_graph(how: Option<CallGraph>) -> anyhow::Result<()> {

@@ -20,6 +20,7 @@ use super::*;
 use crate::collect::calibrate::place_of;
 use crate::collect::kernel_map;
 use crate::collect::programs::{Programs, Settings};
+use crate::correlate::Interferences;
 use crate::pmu::limits;
 use crate::pmu::open::{
     BpfLink, PerfEvent, UprobeAt, UprobePmu, UprobeScope, UprobeSite, open_uprobe,
@@ -89,6 +90,8 @@ impl Kernel {
             events: 1,
             stack_frames: 0,
             encounters: false,
+            interference: Interferences::default(),
+            samples_interrupt: false,
             log: false,
         };
         let programs = Programs::load(&settings).unwrap();

@@ -7,6 +7,7 @@ use pebs_common::counter::Counter;
 
 use super::*;
 use crate::collect::kernel_map::Counters;
+use crate::correlate::Interferences;
 use crate::pmu::attr::resolve;
 use crate::pmu::host::Host;
 use crate::pmu::open::{Target, open_stepping_down};
@@ -47,6 +48,8 @@ fn left_out(exclude_user: u32, exclude_kernel: u32, work: fn()) -> u64 {
         events: 1,
         stack_frames: 0,
         encounters: false,
+        interference: Interferences::default(),
+        samples_interrupt: false,
         log: false,
     };
     let programs = Programs::load(&settings).unwrap();

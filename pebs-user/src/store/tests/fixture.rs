@@ -1,6 +1,7 @@
 //! Rows for the tests of this folder, every value a function of the row's number.
 
 use crate::store::run::RunInfo;
+use crate::store::schema::InterferenceColumns;
 use crate::store::schema::{
     ArgColumn, ArgType, ArgValue, FunctionRow, FunctionStatRow, LossRow, MemoryRow, SCHEMA_VERSION,
     SampleRow, VisitFunctionRow, VisitRow, WaitRow, measure,
@@ -45,6 +46,7 @@ pub(in crate::store) fn visit(n: u64) -> VisitRow {
         switches: ended.then_some((n % 3) as u32),
         migrations: ended.then_some((n % 2) as u32),
         page_faults: (n.is_multiple_of(2)).then_some((n % 11) as u32),
+        interference: InterferenceColumns::default(),
     }
 }
 
