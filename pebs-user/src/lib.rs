@@ -35,6 +35,7 @@
 //! | which sample belongs to which item | [`correlate`] |
 //! | names of functions | [`symbolize`] |
 //! | who woke or displaced a thread (`--with waits`) | `pebs-ebpf/src/wake.rs`, [`correlate`] (`thread.rs`) |
+//! | what came between a thread and its work (`--with irq,faults`) | `pebs-ebpf/src/{irq,fault}.rs`, `collect/programs/interference.rs`, [`correlate`] (`interference.rs`) |
 //! | where it blocked | `pebs-ebpf/src/stack.rs`, [`symbolize::stacks`], `analysis/explain/paths.rs` |
 //! | call stacks (`--call-graph`) | `pebs-ebpf/src/stack.rs`, [`stream::stacks`] (addresses), [`symbolize::stacks`] (functions) |
 //! | what a record of the perf subsystem holds, and `perf.data` | [`perf`] |

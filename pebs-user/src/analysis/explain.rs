@@ -1,7 +1,7 @@
 //! Why slow items were slow: what separates them from like ones, ranked, and how sure that is.
 //!
 //! The trace is read in streams: visits once, then their functions and waits, then names. Kept are some
-//! 90 bytes an item and 8 KiB a function and group. What is compared with what:
+//! 110 bytes an item and 8 KiB a function and group. What is compared with what:
 //!
 //! * An *item* is a visit, or all visits with its id ([`Unit`]).
 //! * A *group* is the items of a probe, or those of them with the same values of arguments.
@@ -21,6 +21,7 @@ pub(in crate::analysis) mod chance;
 mod columns;
 pub mod contrast;
 pub(in crate::analysis) mod groups;
+mod interference;
 mod item;
 mod item_model;
 pub(in crate::analysis) mod items;
@@ -360,6 +361,11 @@ impl Explaining<'_> {
             because: stump::because(&section.members, &is_slow, self.items),
             counts: if gap.is_some() && self.info.keep.is_none() {
                 contrast::counts(&sums.slow, &sums.typical, &sums.all.counts, known)
+            } else {
+                Vec::new()
+            },
+            interference: if gap.is_some() && self.info.keep.is_none() {
+                contrast::interference(sums)
             } else {
                 Vec::new()
             },

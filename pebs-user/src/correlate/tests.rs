@@ -1,7 +1,7 @@
 //! Tests as text: a list of records in, visits and stray samples out.
 //!
 //! Input lines: `TIME TID WHAT`, where WHAT is `begin P [id=N] [sp=N]`, `end P [id=N]`,
-//! `ret P sp=N`, `next P`, `sample [sp=N]` (`id=N` where ids are read at samples), `out sleep|run`, `in`, `fault`, `exec`, `exit`, or
+//! `ret P sp=N`, `next P`, `sample [sp=N]` (`id=N` where ids are read at samples), `out sleep|run`, `in`, `fault`, `took irq|softirq|minor|major NS`, `exec`, `exit`, or
 //! `loss FROM` for a loss up to TIME; each may have `cpu=N`. Output lines: one per visit as it closes, then `stray TIME`.
 
 use std::fmt::Write;
@@ -36,6 +36,17 @@ impl Sink for Printer {
         ] {
             if let Some(count) = count.filter(|&n| n > 0) {
                 write!(self.0, " {count} {noun}").unwrap();
+            }
+        }
+        let taken = v.interference;
+        for (ns, noun) in [
+            (taken.irq_ns, "irq"),
+            (taken.softirq_ns, "softirq"),
+            (taken.fault_ns, "fault"),
+            (taken.major_faults.map(i64::from), "major"),
+        ] {
+            if let Some(ns) = ns.filter(|&n| n > 0) {
+                write!(self.0, " {noun} {ns}").unwrap();
             }
         }
         for (bit, name) in visit_flag::NAMES.iter().enumerate() {
@@ -167,7 +178,10 @@ fn run_on(probes: &ProbeSet, input: &str) -> String {
     let options = CorrelateOptions {
         switches: true,
         page_faults: true,
-        interference: Interferences::default(),
+        interference: Interferences {
+            irq: true,
+            faults: true,
+        },
         max_samples: 100,
     };
     let mut correlator = Correlator::new(probes, options);
@@ -429,6 +443,32 @@ proptest::proptest! {
             .sum();
         proptest::prop_assert_eq!(samples, strays + owned + output.matches("lost Sample").count());
     }
+}
+
+/// What came between counts for the visit that is current; what came when there was none, for none.
+#[test]
+fn interference() {
+    let out = run("
+        5 1 took irq 3
+        10 1 begin 0 sp=100
+        20 1 took irq 4
+        30 1 begin 0 sp=50
+        40 1 took softirq 5
+        45 1 took major 7
+        50 1 ret 0 sp=50
+        60 1 took irq 6
+        65 1 took minor 8
+        70 1 ret 0 sp=100
+        80 1 took irq 9
+    ");
+    let [inner, outer] = out.lines().collect::<Vec<_>>()[..] else {
+        panic!("{out}");
+    };
+    assert!(inner.contains(" softirq 5 fault 7 major 1"), "{out}");
+    assert!(
+        outer.contains(" irq 10 fault 8") && !outer.contains("major"),
+        "{out}"
+    );
 }
 
 /// Switches, migrations and page faults count for the visit that is current; those outside of

@@ -19,7 +19,7 @@ use crate::csv::Line;
 /// Visits held at a time.
 const AT_ONCE: usize = 500_000;
 
-const VISIT_COLUMNS: [&str; 16] = [
+const VISIT_COLUMNS: [&str; 20] = [
     "visit_id",
     "item_id",
     "probe_id",
@@ -35,6 +35,10 @@ const VISIT_COLUMNS: [&str; 16] = [
     "switches",
     "migrations",
     "page_faults",
+    "irq_ns",
+    "softirq_ns",
+    "fault_ns",
+    "major_faults",
     "event",
 ];
 
@@ -133,6 +137,10 @@ impl Join<'_> {
         line.maybe(visit.switches);
         line.maybe(visit.migrations);
         line.maybe(visit.page_faults);
+        line.maybe(visit.interference.irq_ns);
+        line.maybe(visit.interference.softirq_ns);
+        line.maybe(visit.interference.fault_ns);
+        line.maybe(visit.interference.major_faults);
         let event = |row: &VisitFunction| {
             let events = &self.input.trace.info.events;
             let known = events.iter().find(|event| event.id.0 == row.event);

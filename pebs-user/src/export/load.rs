@@ -9,6 +9,7 @@ use crate::store::reader::{
     column_u32, column_u64,
 };
 use crate::store::run::{EventInfo, ProbeInfo, RunInfo};
+use crate::store::schema::InterferenceColumns;
 use crate::store::schema::{ArgColumn, ArgType, ArgValue, Table, visit_flag};
 
 /// Unit of [`EventInfo::unit`] that makes an event a clock.
@@ -45,6 +46,8 @@ pub struct Visit {
     pub migrations: Option<u32>,
     /// Page faults.
     pub page_faults: Option<u32>,
+    /// What came between the thread and its work.
+    pub interference: InterferenceColumns,
     /// One value per argument column of the trace.
     pub args: Vec<Option<ArgValue>>,
 }
@@ -169,6 +172,10 @@ pub fn visits(trace: &Trace, set: &VisitSet, mut take: impl FnMut(Visit)) -> Res
         "switches",
         "migrations",
         "page_faults",
+        "irq_ns",
+        "softirq_ns",
+        "fault_ns",
+        "major_faults",
     ];
     let args = &trace.info.columns;
     let mut columns = fixed.to_vec();
@@ -216,6 +223,12 @@ fn visit(
         switches: count(11)?,
         migrations: count(12)?,
         page_faults: count(13)?,
+        interference: InterferenceColumns {
+            irq_ns: long(14)?,
+            softirq_ns: long(15)?,
+            fault_ns: long(16)?,
+            major_faults: count(17)?,
+        },
         args: values,
     })
 }

@@ -24,6 +24,7 @@ use super::error::ExportError;
 use super::load::{self, Sample, Visit, Wait};
 use super::timeline::{Step, Steps, Timeline};
 use crate::analysis::stages::first_stage;
+use crate::store::schema::InterferenceColumns;
 use crate::store::schema::{ArgValue, sample_flag};
 
 /// Field of `Trace` that holds the packets.
@@ -263,6 +264,19 @@ impl Writer<'_> {
         ];
         if let Some(oncpu) = visit.oncpu_ns {
             annotations.push(signed("oncpu_ns", oncpu));
+        }
+        let InterferenceColumns {
+            irq_ns,
+            softirq_ns,
+            fault_ns,
+            ..
+        } = visit.interference;
+        for (name, ns) in [
+            ("irq_ns", irq_ns),
+            ("softirq_ns", softirq_ns),
+            ("fault_ns", fault_ns),
+        ] {
+            annotations.extend(ns.map(|ns| signed(name, ns)));
         }
         if visit.flags != 0 {
             annotations.push(text("flags", &visit.flag_names()));

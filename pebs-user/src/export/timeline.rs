@@ -124,6 +124,7 @@ fn in_order(mut lane: Intervals<'_>) -> Steps<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::schema::InterferenceColumns;
 
     fn visit(visit_id: u64, begin_ns: i64, end_ns: Option<i64>) -> Visit {
         Visit {
@@ -141,6 +142,7 @@ mod tests {
             switches: None,
             migrations: None,
             page_faults: None,
+            interference: InterferenceColumns::default(),
             args: Vec::new(),
         }
     }

@@ -25,9 +25,9 @@
 //! are independent. Below 8 slow items there is none.
 
 use super::blocks::{Blocks, Draw, Draws, interval};
-use super::model::{Cause, CauseKind, CountRow, Gap, Rest};
+use super::model::{Cause, CauseKind, CountRow, Gap, InterferenceRow, Rest};
 use super::stump::short;
-use super::sums::{ClassSums, Key, PREEMPTED};
+use super::sums::{ClassSums, GroupSums, Key, PREEMPTED};
 use crate::analysis::report::MIN_SAMPLES;
 use crate::analysis::report::detail::States;
 use crate::analysis::report::model::FunctionName;
@@ -39,6 +39,9 @@ const LEAST_SHARE: f64 = 0.005;
 
 /// What is counted, in the order of [`ClassSums::counts`].
 pub(super) const COUNTS: [&str; 3] = ["switches", "migrations", "page_faults"];
+
+/// What comes between, in the order of [`super::interference::COLUMNS`].
+const WHAT: [&str; 3] = ["interrupts", "softirqs", "page faults"];
 
 /// State of an item between two stages.
 const QUEUED: &str = "queued";
@@ -467,6 +470,43 @@ pub(super) fn counts(
             variance_part: correlation_squared(&all[at]),
         });
     }
+    rows
+}
+
+/// Time of what came between threads and their work in both classes, the largest share of the gap first; nothing
+/// of what was not recorded.
+pub(super) fn interference(sums: &GroupSums) -> Vec<InterferenceRow> {
+    let GroupSums { slow, typical, all } = sums;
+    let contrast = Contrast::new(slow, typical);
+    let mut rows = Vec::new();
+    for (at, what) in WHAT.into_iter().enumerate() {
+        let is_known = all.interference[at][0] > 0.0;
+        let part = Part {
+            slow: slow.interference[at].clone(),
+            typical: typical.interference[at].clone(),
+            samples: (0, 0),
+            how: How::Observed,
+        };
+        let (slow_ns, typical_ns) = part.per_item(&contrast.means, None);
+        let gap = contrast.gap();
+        if !is_known || gap <= 0.0 || !slow_ns.is_finite() || !typical_ns.is_finite() {
+            continue;
+        }
+        let [share, excess] = contrast.intervals(|means, draws| part.excess(means, Some(draws)));
+        rows.push(InterferenceRow {
+            what,
+            slow_ns,
+            typical_ns,
+            excess_ns: slow_ns - typical_ns,
+            excess_low_ns: excess.map(|it| it.0),
+            excess_high_ns: excess.map(|it| it.1),
+            share: (slow_ns - typical_ns) / gap,
+            share_low: share.map(|it| it.0),
+            share_high: share.map(|it| it.1),
+            variance_part: correlation_squared(&all.interference[at]),
+        });
+    }
+    rows.sort_by(|a, b| b.share.total_cmp(&a.share));
     rows
 }
 

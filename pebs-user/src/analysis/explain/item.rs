@@ -82,6 +82,10 @@ pub(super) fn report(
     let [section] = sections;
     let typical = &sums.typical;
     let count = typical.items.total();
+    let interference = match &gap {
+        Some(_) if trace.info.keep.is_none() => contrast::interference(&sums),
+        _ => Vec::new(),
+    };
     let account = ItemAccount {
         too_little: too_little(&item, gap.is_some(), count, &timing),
         labels: section.labels,
@@ -127,6 +131,7 @@ pub(super) fn report(
             migrations,
             page_faults,
         },
+        interference,
         args: own.first().map_or_else(Vec::new, |it| it.args.clone()),
         account,
         moments,

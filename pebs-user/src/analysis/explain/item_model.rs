@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::model::{Durations, Gap, Label, Typical};
+use super::model::{Durations, Gap, InterferenceRow, Label, Typical};
 use crate::analysis::report::model::{Counts, FunctionName, NamedArg};
 use crate::store::run::EventInfo;
 
@@ -40,6 +40,8 @@ pub struct ItemReport {
     /// What happened to its threads.
     #[serde(flatten)]
     pub counts: Counts,
+    /// What came between its threads and their work, beside typical items: time that is part of the others.
+    pub interference: Vec<InterferenceRow>,
     /// Its arguments.
     pub args: Vec<NamedArg>,
     /// Where it stands; null if its end is unknown.

@@ -6,12 +6,13 @@
 //! lies within a visit of a call on the same thread is part of it: what its functions and waits took
 //! counts for the outer visit as well, as the outer function called it.
 //!
-//! Memory: about 90 bytes an item and 5 to 17 for each argument, whatever the number of samples.
+//! Memory: about 110 bytes an item and 5 to 17 for each argument, whatever the number of samples.
 
 use arrow::array::{Array, RecordBatch};
 use rustc_hash::FxHashMap;
 
 use super::columns::ArgumentColumns;
+use super::interference::{self, TimeArrays, Times};
 use super::model::LeftOut;
 use super::{ExplainOptions, Unit};
 use crate::analysis::report::LossVisits;
@@ -74,6 +75,8 @@ pub(in crate::analysis) struct Item {
     pub samples: u32,
     /// Switches, migrations, page faults.
     pub counts: [Option<u32>; 3],
+    /// What came between its threads and their work.
+    pub interference: Times,
 }
 
 impl Item {
@@ -178,6 +181,7 @@ impl Items {
         }
         let mut columns = COLUMNS.to_vec();
         columns.extend(counts::COLUMNS);
+        columns.extend(interference::COLUMNS);
         columns.extend(trace.info.columns.iter().map(|it| it.name.as_str()));
         for batch in trace.scan(Table::Visits, &columns)? {
             reading.add(&batch?)?;
@@ -270,6 +274,7 @@ impl Item {
         self.active_ns = self.active_ns.map(|own| own + inner.active_ns.unwrap_or(0));
         self.samples = self.samples.saturating_add(inner.samples);
         self.flags |= inner.flags & !visit_flag::CONDENSED;
+        interference::add(&mut self.interference, inner.interference);
         for (own, more) in self.counts.iter_mut().zip(inner.counts) {
             *own = own.zip(more).map(|(own, more)| own.saturating_add(more));
         }
@@ -417,6 +422,8 @@ impl Reading<'_> {
         );
         let counted = CountArrays::of(batch, COLUMNS.len())?;
         let first = COLUMNS.len() + counts::COLUMNS.len();
+        let times = TimeArrays::of(batch, first)?;
+        let first = first + interference::COLUMNS.len();
         let args = ArgArray::all(batch, first, &self.info.columns)?;
         for row in 0..batch.num_rows() {
             let Some(slot) = self.slot(probe_ids[row]) else {
@@ -452,6 +459,7 @@ impl Reading<'_> {
                 flags: flags[row],
                 samples: samples[row],
                 counts: counted.get(row).values(),
+                interference: times.get(row),
             };
             self.insert(item, &args, row);
         }
@@ -494,6 +502,7 @@ impl Item {
         self.active_ns = self.active_ns.zip(visit.active_ns).map(|(a, b)| a + b);
         self.flags |= visit.flags;
         self.samples = self.samples.saturating_add(visit.samples);
+        interference::add(&mut self.interference, visit.interference);
         for (own, more) in self.counts.iter_mut().zip(visit.counts) {
             *own = own.zip(more).map(|(own, more)| own.saturating_add(more));
         }

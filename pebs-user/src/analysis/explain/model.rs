@@ -136,6 +136,8 @@ pub struct Group {
     pub too_little: Option<String>,
     /// What happened to their threads.
     pub counts: Vec<CountRow>,
+    /// What came between their threads and their work: time that is part of the times in `gap`.
+    pub interference: Vec<InterferenceRow>,
     /// What the latency of all items varies with; null if unknown.
     pub variance: Option<Variance>,
 }
@@ -342,6 +344,32 @@ pub struct CountRow {
     pub excess_high: Option<f64>,
     /// Square of its correlation with the latency over all items: the part of Var(latency) that
     /// goes along with it; null if it does not vary.
+    pub variance_part: Option<f64>,
+}
+
+/// Something that came between the threads of items and their work. It came into functions and waits, so its time
+/// is part of theirs, and not to be added to it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct InterferenceRow {
+    /// `interrupts`, `softirqs` or `page faults`.
+    pub what: &'static str,
+    /// Mean of a slow item.
+    pub slow_ns: f64,
+    /// Mean of a typical item.
+    pub typical_ns: f64,
+    /// Slow less typical.
+    pub excess_ns: f64,
+    /// Lower end of its 95 % interval; null if there are too few slow items.
+    pub excess_low_ns: Option<f64>,
+    /// Upper end.
+    pub excess_high_ns: Option<f64>,
+    /// `excess_ns` as a share of the gap.
+    pub share: f64,
+    /// Lower end of its 95 % interval.
+    pub share_low: Option<f64>,
+    /// Upper end.
+    pub share_high: Option<f64>,
+    /// Square of its correlation with the latency over all items; null if it does not vary.
     pub variance_part: Option<f64>,
 }
 

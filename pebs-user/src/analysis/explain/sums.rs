@@ -65,6 +65,8 @@ pub(in crate::analysis) struct ClassSums {
     pub samples: u64,
     /// Switches, migrations, page faults.
     pub counts: [Blocks; 3],
+    /// Times of what came between threads and their work, ns.
+    pub interference: [Blocks; 3],
     /// Shortest and longest latency.
     pub range_ns: Option<(i64, i64)>,
     /// By function or wait, and samples or number of waits.
@@ -80,6 +82,9 @@ impl ClassSums {
         self.active.add(block, item.active_ns.unwrap_or(0) as f64);
         for (sum, count) in self.counts.iter_mut().zip(item.counts) {
             sum.add(block, f64::from(count.unwrap_or(0)));
+        }
+        for (sum, ns) in self.interference.iter_mut().zip(item.interference) {
+            sum.add(block, f64::from(ns.unwrap_or(0.0)));
         }
         let (low, high) = self.range_ns.unwrap_or((item.latency_ns, item.latency_ns));
         self.range_ns = Some((low.min(item.latency_ns), high.max(item.latency_ns)));
@@ -114,6 +119,8 @@ pub(in crate::analysis) struct AllSums {
     /// Switches, migrations, page faults: how often they are known; sums of the count, its square,
     /// its product with the latency, the latency and its square.
     pub counts: [[f64; 6]; 3],
+    /// The same of what came between threads and their work, in ns.
+    pub interference: [[f64; 6]; 3],
 }
 
 impl AllSums {
@@ -124,13 +131,16 @@ impl AllSums {
         self.latency.1.add(block, latency * latency);
         self.active.0.add(block, active);
         self.active.1.add(block, active * latency);
-        for (sums, count) in self.counts.iter_mut().zip(item.counts) {
-            if let Some(count) = count.map(f64::from) {
+        let counts = item.counts.map(|count| count.map(f64::from));
+        let times = item.interference.map(|ns| ns.map(f64::from));
+        let sums = self.counts.iter_mut().chain(&mut self.interference);
+        for (sums, value) in sums.zip(counts.into_iter().chain(times)) {
+            if let Some(value) = value {
                 let terms = [
                     1.0,
-                    count,
-                    count * count,
-                    count * latency,
+                    value,
+                    value * value,
+                    value * latency,
                     latency,
                     latency * latency,
                 ];

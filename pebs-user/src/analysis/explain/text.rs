@@ -11,8 +11,8 @@ use std::fmt::Write;
 use super::Unit;
 use super::model::Durations;
 use super::model::{
-    Cause, CauseKind, Explanation, Group, Label, LeftOut, ProbeExplanation, Slow, Split, SplitTest,
-    Typical, TypicalRule,
+    Cause, CauseKind, Explanation, Group, InterferenceRow, Label, LeftOut, ProbeExplanation, Slow,
+    Split, SplitTest, Typical, TypicalRule,
 };
 use crate::analysis::report::human::{UNKNOWN, count, percent, plural, safe, time};
 use crate::analysis::report::model::FunctionName;
@@ -23,6 +23,9 @@ const NAMED: usize = 3;
 
 /// Least share with which a cause is named there.
 const LEAST_NAMED: f64 = 0.02;
+
+/// Least share of the gap with which what came between is named there.
+const LEAST_INTERFERED: f64 = 0.1;
 
 /// Characters of a remark.
 const NOTE_WIDTH: usize = 200;
@@ -180,6 +183,7 @@ fn group(out: &mut String, group: &Group, noun: &str) {
     if let Some(gap) = &group.gap {
         tables::causes(out, group, gap, noun);
         tables::counts(out, &group.counts, noun);
+        tables::interference(out, &group.interference, ["slow", noun]);
     }
     if let Some(variance) = &group.variance {
         tables::variance(out, variance, noun);
@@ -286,14 +290,24 @@ fn cause(group: &Group, noun: &str) -> String {
         })
         .collect();
     let longer = format!("the {} that slow {noun}s take longer", time(gap.gap_ns));
-    let remark = match &group.too_little {
-        Some(why) => format!("; {why}"),
-        None => String::new(),
-    };
+    let mut remark = interfered(&group.interference);
+    if let Some(why) = &group.too_little {
+        remark.push_str(&format!("; {why}"));
+    }
     if named.is_empty() {
         return format!("{UNKNOWN} of {longer}{remark}");
     }
     format!("{} of {longer}{remark}", named.join(", "))
+}
+
+/// What came between threads and their work for a good part of the gap.
+fn interfered(rows: &[InterferenceRow]) -> String {
+    let large = rows.iter().filter(|row| row.share >= LEAST_INTERFERED);
+    let parts = large.map(|row| {
+        let ends = ends(row.share_low, row.share_high);
+        format!("; {} within it {}{ends}", row.what, share(row.share))
+    });
+    parts.collect()
 }
 
 fn compared(slow: &Slow, typical: &Typical, noun: &str) -> String {

@@ -89,7 +89,7 @@ impl Check {
 /// Every check, in the order in which one would mend them.
 #[must_use]
 pub fn evaluate(facts: &Facts) -> Vec<Check> {
-    let all: [fn(&Facts) -> Check; 27] = [
+    let all: [fn(&Facts) -> Check; 28] = [
         kernel::version,
         limits::capabilities,
         limits::paranoid,
@@ -101,6 +101,7 @@ pub fn evaluate(facts: &Facts) -> Vec<Check> {
         kernel::cookies,
         kernel::sample_program,
         kernel::tracepoints,
+        kernel::extras,
         kernel::sample_time,
         kernel::fast_uprobes,
         sampling::machine,

@@ -57,6 +57,8 @@ pub struct Facts {
     pub sample_program: Answer,
     /// Typed tracepoint of the scheduler.
     pub tracepoints: Answer,
+    /// Those of wake-ups and interrupts.
+    pub extras: Answer,
     /// A software clock.
     pub clock: Answer,
     /// A hardware breakpoint.
@@ -87,7 +89,10 @@ impl Facts {
             btf: types.as_ref().map_or_else(file_answer, |_| Answer::Yes),
             tracepoints: types
                 .as_ref()
-                .map_or_else(file_answer, |types| tracepoint(types)),
+                .map_or_else(file_answer, |types| tracepoints(types, &["sched_switch"])),
+            extras: types
+                .as_ref()
+                .map_or_else(file_answer, |types| tracepoints(types, &EXTRAS)),
             ring_buffer: map(MapType::RingBuf),
             task_storage: map(MapType::TaskStorage),
             cookies: cookies(),
@@ -120,6 +125,7 @@ impl Facts {
             cookies: Answer::Yes,
             sample_program: Answer::Yes,
             tracepoints: Answer::Yes,
+            extras: Answer::Yes,
             clock: Answer::Yes,
             breakpoints: Answer::Yes,
             automatic: Ok(automatic),
@@ -131,7 +137,7 @@ impl Facts {
 
     /// All answers, so that tests can turn each to no.
     #[cfg(test)]
-    pub(super) fn answers(&mut self) -> [&mut Answer; 8] {
+    pub(super) fn answers(&mut self) -> [&mut Answer; 9] {
         [
             &mut self.btf,
             &mut self.ring_buffer,
@@ -139,6 +145,7 @@ impl Facts {
             &mut self.cookies,
             &mut self.sample_program,
             &mut self.tracepoints,
+            &mut self.extras,
             &mut self.clock,
             &mut self.breakpoints,
         ]
@@ -160,14 +167,25 @@ fn file_answer(error: &io::Error) -> Answer {
     }
 }
 
-/// Whether the kernel's types describe the scheduler's tracepoint: only then can a typed program
-/// be loaded for it.
-fn tracepoint(types: &[u8]) -> Answer {
-    const NAME: &[u8] = b"\0btf_trace_sched_switch\0";
-    if types.windows(NAME.len()).any(|window| window == NAME) {
-        Answer::Yes
-    } else {
-        Answer::No("the kernel's types lack the tracepoint sched_switch".into())
+/// Tracepoints that `--with` needs. Page faults are software events, which every kernel has.
+const EXTRAS: [&str; 5] = [
+    "sched_waking",
+    "irq_handler_entry",
+    "irq_handler_exit",
+    "softirq_entry",
+    "softirq_exit",
+];
+
+/// Whether the kernel's types describe all these tracepoints: only then can a typed program be loaded for one.
+fn tracepoints(types: &[u8], names: &[&str]) -> Answer {
+    let is_missing = |name: &&&str| {
+        let name = format!("\0btf_trace_{name}\0");
+        let mut windows = types.windows(name.len());
+        !windows.any(|window| window == name.as_bytes())
+    };
+    match names.iter().find(is_missing) {
+        None => Answer::Yes,
+        Some(name) => Answer::No(format!("the kernel's types lack the tracepoint {name}")),
     }
 }
 
@@ -270,11 +288,12 @@ mod tests {
     /// Types without the tracepoint are a no.
     #[test]
     fn tracepoint_by_name() {
-        assert_eq!(tracepoint(b"a\0btf_trace_sched_switch\0b"), Answer::Yes);
-        assert!(matches!(
-            tracepoint(b"a\0btf_trace_sched_wakeup\0"),
-            Answer::No(_)
-        ));
+        let types = b"a\0btf_trace_sched_switch\0btf_trace_sched_wakeup_new\0";
+        assert_eq!(tracepoints(types, &["sched_switch"]), Answer::Yes);
+        let lacks =
+            |name: &str| Answer::No(format!("the kernel's types lack the tracepoint {name}"));
+        let both = ["sched_switch", "sched_wakeup"];
+        assert_eq!(tracepoints(types, &both), lacks("sched_wakeup"));
     }
 
     /// Want of rights is no statement about the feature.

@@ -90,6 +90,19 @@ pub(super) fn tracepoints(facts: &Facts) -> Check {
     )
 }
 
+/// What `--with` asks for comes from further tracepoints; nothing else needs them.
+pub(super) fn extras(facts: &Facts) -> Check {
+    let found = "waits, interrupts and page faults can be recorded (--with waits,irq,faults)";
+    match &facts.extras {
+        Answer::No(reason) => Check::degraded(
+            "extras",
+            format!("{reason}: --with waits or irq fails"),
+            "use a kernel with CONFIG_DEBUG_INFO_BTF=y and CONFIG_TRACEPOINTS=y",
+        ),
+        answer => Check::needed("extras", answer, found, ""),
+    }
+}
+
 /// The sample's own time is there for the program since Linux 6.3.
 pub(super) fn sample_time(facts: &Facts) -> Check {
     if facts.host.programs_see_sample_time() {

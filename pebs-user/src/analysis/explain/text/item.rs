@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::tables::blocked;
+use super::tables::{blocked, interference};
 use super::{evidence, labels, path, range, share, what};
 use crate::analysis::explain::model::{Gap, ItemReport, Moment, MomentKind, TypicalRule};
 use crate::analysis::explain::stump::short;
@@ -32,6 +32,7 @@ pub fn render(report: &ItemReport) -> String {
     line(&mut out, "where", &place(report));
     if let Some(gap) = &report.account.gap {
         account(&mut out, report, gap);
+        interference(&mut out, &report.interference, ["this", "item"]);
     }
     moments(&mut out, report);
     out.push('\n');

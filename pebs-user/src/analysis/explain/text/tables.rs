@@ -3,7 +3,9 @@
 use comfy_table::Table;
 
 use super::{cause, evidence, kind, labels, path, share, what};
-use crate::analysis::explain::model::{Cause, CountRow, Gap, Group, Grouped, Rest, Variance};
+use crate::analysis::explain::model::{
+    Cause, CountRow, Gap, Group, Grouped, InterferenceRow, Rest, Variance,
+};
 use crate::analysis::report::human::{UNKNOWN, count, percent, plural, safe, time};
 use crate::analysis::report::model::FunctionName;
 use crate::analysis::report::text::lists::{lines, show};
@@ -144,6 +146,31 @@ pub(super) fn counts(out: &mut String, rows: &[CountRow], noun: &str) {
         shown += 1;
     }
     let title = format!("what happened to them, mean of one {noun}; its time is in the list above");
+    show(out, &title, &table, &[1, 2, 3, 4, 5], shown);
+}
+
+/// What came between threads and their work, if anything did.
+pub(super) fn interference(out: &mut String, rows: &[InterferenceRow], [whose, noun]: [&str; 2]) {
+    let mut table = lines(["", whose, "typical", "of gap", "95 %", "goes with"]);
+    let met = rows
+        .iter()
+        .filter(|row| row.slow_ns > 0.0 || row.typical_ns > 0.0);
+    let mut shown = 0;
+    for row in met {
+        let part = row
+            .variance_part
+            .map_or_else(|| UNKNOWN.to_owned(), percent);
+        table.add_row([
+            row.what.to_owned(),
+            time(row.slow_ns),
+            time(row.typical_ns),
+            share(row.share),
+            ends(row.share_low, row.share_high),
+            format!("{part} of the variance"),
+        ]);
+        shown += 1;
+    }
+    let title = format!("what came between, mean of one {noun}; part of the times above");
     show(out, &title, &table, &[1, 2, 3, 4, 5], shown);
 }
 
