@@ -305,8 +305,9 @@ pub struct Switch {
     pub state: u64,
 }
 
-/// A traced thread leaves the CPU, with its call stack behind this header of 40 bytes, as in [`SampleStack`]; but
-/// the innermost frames in the kernel are those of the switch itself.
+/// A traced thread leaves the CPU, with its call stack. The header of 48 bytes is followed by [`STACK_WORDS`] words
+/// of user memory from the stack pointer on, and by the frames as in [`SampleStack`]; but the innermost ones in the
+/// kernel are those of the switch itself.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwitchStack {
@@ -314,7 +315,12 @@ pub struct SwitchStack {
     pub switch: Switch,
     /// How many frames there are.
     pub depth: StackDepth,
+    /// User stack pointer with which the thread entered the kernel; 0: the words could not be read.
+    pub sp: u64,
 }
+
+/// Words of user memory in a [`SwitchStack`]: the frames of some functions that keep no frame pointer.
+pub const STACK_WORDS: usize = 48;
 
 /// What came between a thread and its work.
 #[repr(u8)]
@@ -400,7 +406,7 @@ const _: () = assert!(size_of::<SampleStack>() == 40);
 const _: () = assert!(size_of::<Mark>() == 32);
 const _: () = assert!(size_of::<MarkArgs>() == 40);
 const _: () = assert!(size_of::<Switch>() == 32);
-const _: () = assert!(size_of::<SwitchStack>() == 40);
+const _: () = assert!(size_of::<SwitchStack>() == 48);
 const _: () = assert!(size_of::<Task>() == 24);
 const _: () = assert!(size_of::<Encounter>() == 40);
 const _: () = assert!(size_of::<ClockPair>() == 24);

@@ -37,7 +37,9 @@ fn switched(ctx: &BtfTracePointContext, state: impl FnOnce(&BtfTracePointContext
         let with_stack = ENCOUNTERS.load() != 0 && STACK_FRAMES.load() != 0 && !could_go_on;
         if let Some(stack) = with_stack.then(|| stack::walk_waiting(ctx)).flatten() {
             let flags = flags | switch_flag::STACK;
-            stack.emit_switch(|| record_of(Kind::SwitchOut, flags, previous, user_ip(), state));
+            stack.emit_switch(user_sp(), || {
+                record_of(Kind::SwitchOut, flags, previous, user_ip(), state)
+            });
         } else {
             switch(Kind::SwitchOut, flags, previous, user_ip(), state);
         }
@@ -80,6 +82,16 @@ fn user_ip() -> u64 {
     unsafe {
         let regs = bpf_task_pt_regs(bpf_get_current_task_btf()) as *const pt_regs;
         bpf_probe_read_kernel(&raw const (*regs).rip).unwrap_or(0)
+    }
+}
+
+/// Its stack pointer there; 0 if unknown.
+#[inline(always)]
+fn user_sp() -> u64 {
+    // SAFETY: both helpers return kernel pointers, which the read helper checks.
+    unsafe {
+        let regs = bpf_task_pt_regs(bpf_get_current_task_btf()) as *const pt_regs;
+        bpf_probe_read_kernel(&raw const (*regs).rsp).unwrap_or(0)
     }
 }
 

@@ -11,11 +11,11 @@ use core::mem::MaybeUninit;
 use aya_ebpf::EbpfContext;
 use aya_ebpf::bindings::BPF_F_USER_STACK;
 use aya_ebpf::btf_maps::PerCpuArray;
-use aya_ebpf::helpers::generated::{bpf_get_stack, bpf_probe_read_kernel};
+use aya_ebpf::helpers::generated::{bpf_get_stack, bpf_probe_read_kernel, bpf_probe_read_user};
 use aya_ebpf::macros::btf_map;
 use aya_ebpf::programs::{BtfTracePointContext, PerfEventContext};
 use pebs_common::record::{
-    MAX_FRAMES, STACK_CLASSES, Sample, SampleStack, StackDepth, Switch, SwitchStack,
+    MAX_FRAMES, STACK_CLASSES, STACK_WORDS, Sample, SampleStack, StackDepth, Switch, SwitchStack,
 };
 
 use crate::emit::{TASKS, emit, emit_sample};
@@ -43,6 +43,13 @@ static WAIT_FRAMES: PerCpuArray<Frames, 1> = PerCpuArray::new();
 struct Room<H, const SIZE: usize> {
     header: H,
     frames: [u64; SIZE],
+}
+
+/// What comes before the frames of a thread that goes to wait.
+#[repr(C)]
+struct Waiting {
+    switch: SwitchStack,
+    words: [u64; STACK_WORDS],
 }
 
 /// The stack at hand.
@@ -117,9 +124,13 @@ impl Walked {
     /// Puts a sample with the stack into the ring of samples.
     #[inline(always)]
     pub fn emit(&self, sample: impl Fn() -> Sample) {
-        let header = || SampleStack {
-            sample: sample(),
-            depth: self.depth,
+        let header = |room: *mut SampleStack| {
+            let header = SampleStack {
+                sample: sample(),
+                depth: self.depth,
+            };
+            // SAFETY: the room was reserved.
+            unsafe { room.write(header) };
         };
         match self.class() {
             0 => emit_sample(self.filling::<_, { STACK_CLASSES[0] }>(header)),
@@ -129,12 +140,21 @@ impl Walked {
         }
     }
 
-    /// Puts a switch with the stack into the main ring.
+    /// Puts a switch with the stack into the main ring. `sp`: the user stack pointer.
     #[inline(always)]
-    pub fn emit_switch(&self, switch: impl Fn() -> Switch) {
-        let header = || SwitchStack {
-            switch: switch(),
-            depth: self.depth,
+    pub fn emit_switch(&self, sp: u64, switch: impl Fn() -> Switch) {
+        let header = |room: *mut Waiting| {
+            // SAFETY: the room was reserved; the helper checks the address, and does not wait for a page.
+            unsafe {
+                let words = (&raw mut (*room).words).cast();
+                let bytes = (STACK_WORDS as u64 * WORD) as u32;
+                let read = bpf_probe_read_user(words, bytes, sp as *const c_void) == 0;
+                (&raw mut (*room).switch).write(SwitchStack {
+                    switch: switch(),
+                    depth: self.depth,
+                    sp: if read { sp } else { 0 },
+                });
+            }
         };
         match self.class() {
             0 => emit(TASKS, self.filling::<_, { STACK_CLASSES[0] }>(header)),
@@ -156,13 +176,13 @@ impl Walked {
     #[inline(always)]
     fn filling<H, const SIZE: usize>(
         &self,
-        header: impl Fn() -> H,
+        header: impl Fn(*mut H),
     ) -> impl FnOnce(&mut MaybeUninit<Room<H, SIZE>>) {
         move |room| {
             let room = room.as_mut_ptr();
             // SAFETY: the room was reserved; the map's value is as long as the largest class and more.
             unsafe {
-                (&raw mut (*room).header).write(header());
+                header(&raw mut (*room).header);
                 let frames = (&raw mut (*room).frames).cast();
                 bpf_probe_read_kernel(frames, (SIZE as u64 * WORD) as u32, self.frames.cast());
             }

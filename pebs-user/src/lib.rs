@@ -36,7 +36,7 @@
 //! | names of functions | [`symbolize`] |
 //! | who woke or displaced a thread (`--with waits`) | `pebs-ebpf/src/wake.rs`, [`correlate`] (`thread.rs`) |
 //! | what came between a thread and its work (`--with irq,faults`) | `pebs-ebpf/src/{irq,fault}.rs`, `collect/programs/interference.rs`, [`correlate`] (`interference.rs`) |
-//! | where it blocked | `pebs-ebpf/src/stack.rs`, [`symbolize::stacks`], `analysis/explain/paths.rs` |
+//! | where it blocked | `pebs-ebpf/src/stack.rs`, [`symbolize::callers`] (without frame pointers), [`symbolize::stacks`], `analysis/explain/paths.rs` |
 //! | call stacks (`--call-graph`) | `pebs-ebpf/src/stack.rs`, [`stream::stacks`] (addresses), [`symbolize::stacks`] (functions) |
 //! | what a record of the perf subsystem holds, and `perf.data` | [`perf`] |
 //! | how a recording of `perf record` becomes a trace | [`import`] |
@@ -105,6 +105,8 @@
 //!   look-up. Each event has its own copy of the sample program, as inherited events carry no cookie.
 //! * One mark program serves entries, returns and addresses: what a site's marks mean and which
 //!   arguments they carry is data ([`pebs_common::config::SiteConfig`]), chosen by the attach cookie.
+//! * Where a thread goes to wait, some of its stack is recorded beside what frame pointers lead to: what is followed
+//!   there by unwind tables is a few words at fixed distances, so that a stack has its number before anything is kept.
 //! * A sample's call stack is in its record, not in a table of the kernel's: nothing there can be full or taken for
 //!   another stack. The pipeline keeps each stack once, and looks its functions up when the first sample is written.
 //! * There is no order over all rings: it would cost more than decoding and correlating together, and

@@ -62,6 +62,7 @@ const RECIPES: &[(&str, Recipe)] = &[
     ("ids", Recipe::C("ids.c", &[])),
     ("ids_no_pie", Recipe::C("ids.c", &["-no-pie"])),
     ("locks", Recipe::C("locks.c", FRAMES)),
+    ("locks_no_frames", Recipe::C("locks.c", NO_FRAMES)),
     ("interrupts", Recipe::C("interrupts.c", &[])),
     ("killed", Recipe::C("killed.c", &[])),
     ("late_threads", Recipe::C("late_threads.c", &[])),

@@ -3,14 +3,14 @@
 use rustc_hash::FxHashSet;
 
 use super::Pipeline;
-use super::memory::Accesses;
+use super::rows::Rows;
 use crate::collect::drain::Cycle;
 use crate::store::schema::{LossRow, visit_flag};
 use crate::stream::access::Access;
 use crate::stream::bulk::{Reading, RingKind, RingState, Said, Unreadable};
-use crate::stream::decode::{Body, Inbox, Payloads, RawSample, Record};
+use crate::stream::decode::{Body, Inbox, Payloads, RawSample, Record, WaitStack};
 use crate::stream::ledger::Reason;
-use crate::stream::stacks::{Chains, StackKey};
+use crate::stream::stacks::StackKey;
 use crate::units::{Cpu, Pid, Tid, TraceNs};
 
 /// How samples come in bulk.
@@ -42,17 +42,15 @@ impl Bulk {
     }
 
     /// Where the programs' records go on their way to `inbox`: processes with a mark are wanted from
-    /// then on. Call stacks go to `chains`.
+    /// then on. Call stacks and memory accesses go to `rows`.
     pub(super) fn watch<'a, I: Inbox>(
         &'a mut self,
         inbox: &'a mut I,
-        accesses: &'a mut Accesses,
-        chains: &'a mut Chains,
+        rows: &'a mut Rows,
     ) -> Watch<'a, I> {
         Watch {
             inbox,
-            accesses,
-            chains,
+            rows,
             marked: self.marked.as_mut(),
         }
     }
@@ -61,8 +59,7 @@ impl Bulk {
 /// Sees which processes make marks, and keeps what samples say of accesses.
 pub(super) struct Watch<'a, I> {
     inbox: &'a mut I,
-    accesses: &'a mut Accesses,
-    chains: &'a mut Chains,
+    rows: &'a mut Rows,
     marked: Option<&'a mut FxHashSet<Pid>>,
 }
 
@@ -78,7 +75,7 @@ impl<I: Inbox> Inbox for Watch<'_, I> {
     }
 
     fn access(&mut self, tid: Tid, sample: &RawSample, access: Access) {
-        self.accesses.hold(tid, sample, access);
+        self.rows.accesses.hold(tid, sample, access);
     }
 
     #[inline(always)]
@@ -99,7 +96,19 @@ impl<I: Inbox> Inbox for Watch<'_, I> {
         shape: (usize, bool),
         frames: impl Iterator<Item = u64>,
     ) -> StackKey {
-        self.chains.key(pid, shape, frames)
+        self.rows.chains.key(pid, shape, frames)
+    }
+
+    fn wait_stack(&mut self, pid: Pid, stack: &WaitStack<'_>) -> StackKey {
+        let Rows {
+            callers,
+            chains,
+            symbolizer,
+            ..
+        } = self.rows;
+        let (frames, is_cut) = callers.frames(pid, stack, symbolizer);
+        let shape = (stack.kernel, is_cut);
+        chains.key(pid, shape, frames.iter().copied())
     }
 }
 
@@ -136,8 +145,7 @@ impl Pipeline {
             };
             let mut inbox = Watch {
                 inbox: &mut *order,
-                accesses: &mut rows.accesses,
-                chains: &mut rows.chains,
+                rows: &mut *rows,
                 marked: None,
             };
             rings[index].decode(&stream.bytes, &reading, &mut inbox, said);

@@ -239,10 +239,7 @@ impl Pipeline {
 
     fn take_in(&mut self, cycle: &mut Cycle) {
         for (cpu, bytes) in &cycle.streams {
-            let Rows {
-                accesses, chains, ..
-            } = &mut self.rows;
-            let mut inbox = self.bulk.watch(&mut self.order, accesses, chains);
+            let mut inbox = self.bulk.watch(&mut self.order, &mut self.rows);
             let decoded = decode(*cpu, bytes, &mut self.clock, &mut inbox);
             self.accounts.decoded(*cpu, &decoded);
         }

@@ -19,6 +19,7 @@ use crate::store::schema::{
 use crate::store::writer::{TraceWriter, WriteError};
 use crate::stream::ledger::Reason;
 use crate::stream::stacks::{Chains, StackKey};
+use crate::symbolize::callers::Callers;
 use crate::symbolize::stacks::Stacks;
 use crate::symbolize::{Slot, Symbolizer};
 use crate::units::{Cpu, Pid, StackId, Tid, TraceNs};
@@ -39,6 +40,8 @@ pub(super) struct Rows {
     pub symbolizer: Symbolizer,
     /// Call stacks as they came.
     pub chains: Chains,
+    /// Follows those of waits where frame pointers don't lead.
+    pub callers: Callers,
     stacks: Stacks,
     /// Call stacks of the samples that were named last; empty if none has one.
     stack_ids: Vec<Option<StackId>>,
@@ -80,6 +83,7 @@ impl Rows {
         Self {
             symbolizer,
             chains: Chains::new(options.max_stack_bytes),
+            callers: Callers::default(),
             stacks: Stacks::default(),
             stack_ids: Vec::new(),
             writer,

@@ -4,9 +4,9 @@
 //! length. Knows the wire format; knows nothing about items, files or the kernel.
 
 use pebs_common::record::{
-    ClockPair, Encounter, Head, Interference, Kind, Mark, MarkArgs, Role, Sample, SampleAccess,
-    SampleStack, StackDepth, Switch, SwitchStack, Task, encounter_flag, mark_flag, sample_flag,
-    switch_flag,
+    ClockPair, Encounter, Head, Interference, Kind, Mark, MarkArgs, Role, STACK_WORDS, Sample,
+    SampleAccess, SampleStack, StackDepth, Switch, SwitchStack, Task, encounter_flag, mark_flag,
+    sample_flag, switch_flag,
 };
 
 use crate::stream::access::Access;
@@ -254,7 +254,12 @@ pub trait Inbox {
     fn record(&mut self, record: Record);
     /// Where the bytes of named arguments go.
     fn payloads(&mut self) -> &mut Payloads;
-    /// Takes the call stack of the next sample or switch: frames in the kernel and in user space, and whether outer ones are
+    /// Takes the call stack of the next switch. Gives its number.
+    fn wait_stack(&mut self, pid: Pid, stack: &WaitStack<'_>) -> StackKey {
+        let frames = stack.frames.iter().map(|word| u64::from_ne_bytes(*word));
+        self.stack(pid, (stack.kernel, stack.is_cut), frames)
+    }
+    /// Takes the call stack of the next sample: frames in the kernel and in user space, and whether outer ones are
     /// missing. Gives its number; none where nobody wants stacks.
     fn stack(
         &mut self,
@@ -264,6 +269,21 @@ pub trait Inbox {
     ) -> StackKey {
         StackKey::NONE
     }
+}
+
+/// Where a thread went to wait, as the record has it.
+#[derive(Clone, Copy, Debug)]
+pub struct WaitStack<'a> {
+    /// How many of the frames are in the kernel.
+    pub kernel: usize,
+    /// Whether there are outer frames that the record has not.
+    pub is_cut: bool,
+    /// Frames in the kernel, then in user space, as far as frame pointers lead.
+    pub frames: &'a [[u8; 8]],
+    /// User stack pointer.
+    pub sp: u64,
+    /// Memory from there on; empty if it could not be read.
+    pub words: &'a [[u8; 8]],
 }
 
 /// Records as they came, for those who need no order.
@@ -413,9 +433,20 @@ impl<I: Inbox> Decoder<'_, I> {
         if switch.head.flags() & switch_flag::STACK == 0 {
             return Some(StackKey::NONE);
         }
-        let SwitchStack { switch, depth } = read(frame)?;
-        let frames = frame.get(size_of::<SwitchStack>()..)?;
-        self.stack(Pid(switch.head.pid()), depth, frames)
+        let SwitchStack { switch, depth, sp } = read(frame)?;
+        let behind = frame.get(size_of::<SwitchStack>()..)?;
+        let (words, frames) = behind.split_at_checked(STACK_WORDS * 8)?;
+        let (frames, _) = frames.as_chunks::<8>();
+        let frames = frames.get(..depth.kernel() + depth.user())?;
+        let (words, _) = words.as_chunks::<8>();
+        let stack = WaitStack {
+            kernel: depth.kernel(),
+            is_cut: depth.is_cut(),
+            frames,
+            sp,
+            words: if sp == 0 { &[] } else { words },
+        };
+        Some(self.inbox.wait_stack(Pid(switch.head.pid()), &stack))
     }
 
     /// The number of the stack in these bytes.
@@ -682,6 +713,7 @@ impl Wire for SwitchStack {
         Some(Self {
             switch: Switch::from_words(frame)?,
             depth: StackDepth(word(frame, 4)?),
+            sp: word(frame, 5)?,
         })
     }
 }

@@ -17,6 +17,7 @@
 //! and blazesym's index (8 bytes a symbol, plus parsed DWARF units); tables over 512 MiB are not read. Binaries held
 //! open, modules and functions of perf maps are limited in number: see `modules` and `perf_map`.
 
+pub mod callers;
 pub mod demangle;
 pub mod mapping;
 pub mod proc_maps;
@@ -51,6 +52,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 pub use self::kernel::KernelSymbolsMissing;
 pub use self::recorded::{Recorded, RecordedKernel};
+use crate::target::frames::CallerRule;
 
 use self::blaze::Blaze;
 use self::functions::{Description, Functions};
@@ -384,6 +386,22 @@ impl Symbolizer {
                 Some(function) => function,
                 None => self.unmapped(),
             },
+        }
+    }
+
+    /// How to find the caller of the code at an address in user space, if its file says; `None` if it is not known
+    /// what is mapped there.
+    pub fn caller_rule(&mut self, pid: Pid, address: u64) -> Option<Option<CallerRule>> {
+        let mut place = self.place(pid, address);
+        if matches!(place, Place::Unmapped) && self.maps_are_stale(pid) {
+            self.read_maps(pid);
+            place = self.place(pid, address);
+        }
+        match place {
+            Place::Module(module, offset) => Some(self.modules.get_mut(module).caller_rule(offset)),
+            Place::Uprobes => Some(Some(CallerRule::Uretprobe)),
+            Place::Vsyscall => Some(None),
+            Place::Unmapped => None,
         }
     }
 

@@ -12,6 +12,7 @@ use super::eh_frame::Span;
 use super::elf_image::{self, ElfHead, Layout};
 use super::functions::{Description, Functions};
 use super::ranges::RangeTable;
+use crate::target::frames::{CallerRule, Frames};
 use crate::units::FunctionId;
 
 /// What a module needs of the rest while it looks something up.
@@ -57,6 +58,8 @@ pub struct Module {
     /// Addresses known to be in no function.
     nameless: FxHashMap<u64, FunctionId>,
     unresolved: Option<FunctionId>,
+    /// Read when it is first needed.
+    unwind_table: Option<Frames>,
 }
 
 /// Answers kept per single address; at the bound all are forgotten and found anew.
@@ -114,6 +117,7 @@ impl Module {
             by_inlined: FxHashMap::default(),
             nameless: FxHashMap::default(),
             unresolved: None,
+            unwind_table: None,
         }
     }
 
@@ -121,6 +125,16 @@ impl Module {
     #[must_use]
     pub const fn is_elf(&self) -> bool {
         self.image.is_some()
+    }
+
+    /// How to find the caller of the code at an offset of the file; `None` if the file does not say.
+    ///
+    /// Cost: some us; the first call reads the table.
+    pub fn caller_rule(&mut self, offset: u64) -> Option<CallerRule> {
+        let image = self.image.as_ref()?;
+        let address = image.head.address(offset)?;
+        let read = || elf_image::read_unwind_table(&image.file);
+        self.unwind_table.get_or_insert_with(read).rule_at(address)
     }
 
     /// The function at an offset of the file.

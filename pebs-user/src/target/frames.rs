@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use gimli::{
     BaseAddresses, CfaRule, CieOrFde, EhFrame, EhFrameOffset, EndianSlice, LittleEndian,
-    UnwindContext, UnwindSection, X86_64,
+    RegisterRule, UnwindContext, UnwindSection, X86_64,
 };
 use object::{Object, ObjectSection};
 
@@ -144,6 +144,62 @@ impl Frames {
     }
 }
 
+impl Frames {
+    /// How to find the caller of the function at `address`, before the instruction there runs; `None` if the table
+    /// does not say, or in a way that is not followed.
+    #[must_use]
+    pub fn rule_at(&self, address: u64) -> Option<CallerRule> {
+        let entry = self.entry_of(address)?;
+        let table = self.table();
+        let offset = EhFrameOffset(entry.offset);
+        let fde = table
+            .fde_from_offset(&self.bases, offset, EhFrame::cie_from_offset)
+            .ok()?;
+        let mut context = UnwindContext::new();
+        let row = fde
+            .unwind_info_for_address(&table, &self.bases, &mut context, address)
+            .ok()?;
+        if matches!(row.register(X86_64::RA), Some(RegisterRule::Undefined)) {
+            return Some(CallerRule::Outermost);
+        }
+        let saved_frame_pointer = match row.register(X86_64::RBP) {
+            None | Some(RegisterRule::Undefined | RegisterRule::SameValue) => None,
+            Some(RegisterRule::Offset(offset)) => Some(offset),
+            Some(_) => return None,
+        };
+        match row.cfa() {
+            CfaRule::RegisterAndOffset { register, offset } if *register == X86_64::RSP => {
+                Some(CallerRule::Above {
+                    bytes: *offset,
+                    saved_frame_pointer,
+                })
+            }
+            CfaRule::RegisterAndOffset { register, .. } if *register == X86_64::RBP => {
+                Some(CallerRule::FramePointer)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Where a function's caller is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallerRule {
+    /// The frame ends so many bytes above the stack pointer, with the return address as its last word.
+    Above {
+        /// How many.
+        bytes: i64,
+        /// Where the frame pointer is kept that the caller had, bytes from the frame's end; `None`: it is still there.
+        saved_frame_pointer: Option<i64>,
+    },
+    /// The frame pointer leads there.
+    FramePointer,
+    /// There is none.
+    Outermost,
+    /// It is not code of the program's, but what a uretprobe has put in the place of a return address.
+    Uretprobe,
+}
+
 /// How far the top of the frame is, see [`Frames::depth_at`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
@@ -161,6 +217,31 @@ impl Depth {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// At the begin of a function the return address is on top of the stack, and the caller's frame pointer in its
+    /// register; within one with a frame pointer, that leads on.
+    #[test]
+    fn rules_of_callers() {
+        let data = std::fs::read("/bin/ls").expect("ls is there");
+        let file = object::File::parse(&*data).expect("ELF");
+        let frames = Frames::read(&file);
+        let at_entry = CallerRule::Above {
+            bytes: 8,
+            saved_frame_pointer: None,
+        };
+        let entries = frames.ranges().map(|range| frames.rule_at(range.start));
+        let (plain, all) = entries.fold((0, 0), |(plain, all), rule| {
+            (plain + usize::from(rule == Some(at_entry)), all + 1)
+        });
+        assert!(plain * 10 > all * 8, "{plain} of {all}");
+        let inside = frames.ranges().flat_map(|range| range.clone().step_by(7));
+        let saves = |rule: Option<CallerRule>| {
+            let saved = |saved: Option<i64>| saved.is_some();
+            matches!(rule, Some(CallerRule::Above { saved_frame_pointer, .. }) if saved(saved_frame_pointer))
+        };
+        assert!(inside.into_iter().any(|at| saves(frames.rule_at(at))));
+        assert_eq!(frames.rule_at(0), None);
+    }
 
     /// A stripped binary of the distribution has function starts, and its entries have the return
     /// address on top of the stack.
