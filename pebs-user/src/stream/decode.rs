@@ -900,6 +900,41 @@ mod tests {
         assert_eq!((decoded.samples, decoded.malformed), (0, 1));
     }
 
+    /// A thread that goes to wait has its stack behind some of its memory; without them all the record is none.
+    #[test]
+    fn switches_with_stacks() {
+        let head = Head::new(Kind::SwitchOut, switch_flag::STACK, 0, 10, 11);
+        let depth = StackDepth::new(1, 2, false);
+        let mut record = vec![head.0, 5000, 77, 1, depth.0, 4096];
+        record.extend([9; STACK_WORDS]);
+        record.extend([1, 2, 3]);
+        let (mut clock, mut inbox) = (Clock::new(KtimeNs(1000)), Stacked::default());
+        let decoded = decode(Cpu(3), &framed(&record), &mut clock, &mut inbox);
+        assert_eq!((decoded.tasks, decoded.malformed), (1, 0));
+        assert_eq!(inbox.stacks, [(Pid(10), (1, false), vec![1, 2, 3])]);
+        let body = inbox.rest.records[0].body;
+        assert!(matches!(
+            body,
+            Body::SwitchOut {
+                ip: Some(Ip(77)),
+                ..
+            }
+        ));
+        let short = framed(&record[..record.len() - 1]);
+        let decoded = decode(Cpu(3), &short, &mut clock, &mut inbox);
+        assert_eq!((decoded.tasks, decoded.malformed), (0, 1));
+    }
+
+    /// What came between, and for how long; an unknown kind of it is counted.
+    #[test]
+    fn interference() {
+        let task = |which: u8| framed(&[Head::new(Kind::Interference, 0, which, 1, 1).0, 2000, 7]);
+        let (decoded, inbox) = decode_all(&[task(3), task(99)].concat());
+        assert_eq!((decoded.tasks, decoded.malformed), (1, 1));
+        let which = Interference::Interrupt;
+        assert_eq!(inbox.records[0].body, Body::Interference { which, ns: 7 });
+    }
+
     /// Discarded records are passed over, unknown and short ones counted, and all after them read.
     #[test]
     fn odd_records() {

@@ -166,3 +166,92 @@ impl Words<'_> {
         Some(u64::from_ne_bytes(*word))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::symbolize::SymbolizeOptions;
+
+    const PID: Pid = Pid(1);
+
+    /// Where the stack begins.
+    const SP: u64 = 1000;
+
+    /// An address in the kernel, then what frame pointers lead to from function 100 on.
+    const FRAMES: [u64; 4] = [1 << 63, 100, 301, 401];
+
+    const fn above(bytes: i64, saved_frame_pointer: Option<i64>) -> CallerRule {
+        CallerRule::Above {
+            bytes,
+            saved_frame_pointer,
+        }
+    }
+
+    /// Frames of [`FRAMES`] with these words at the stack pointer, and rules by address.
+    fn frames(words: &[u64], rules: &[(u64, CallerRule)]) -> (Vec<u64>, bool) {
+        let mut symbolizer = Symbolizer::new(SymbolizeOptions::default());
+        let mut callers = Callers {
+            changes: symbolizer.changes(),
+            ..Callers::default()
+        };
+        let rules = rules.iter().map(|(at, rule)| ((PID, *at), Some(*rule)));
+        callers.rules.extend(rules);
+        let words: Vec<[u8; 8]> = words.iter().map(|word| word.to_ne_bytes()).collect();
+        let stack = WaitStack {
+            kernel: 1,
+            is_cut: false,
+            frames: &FRAMES.map(u64::to_ne_bytes),
+            sp: SP,
+            words: &words,
+        };
+        let (frames, is_cut) = callers.frames(PID, &stack, &mut symbolizer);
+        (frames[1..].to_vec(), is_cut)
+    }
+
+    /// Callers are found up to one with a frame pointer, which leads on, or whose file says nothing.
+    #[test]
+    fn up_to_a_frame_pointer() {
+        let words = [0, 201, 0, 0, 251];
+        let rules = [
+            (100, above(16, None)),
+            (200, above(24, None)),
+            (250, CallerRule::FramePointer),
+        ];
+        let all = vec![100, 201, 251, 301, 401];
+        assert_eq!(frames(&words, &rules), (all.clone(), false));
+        assert_eq!(frames(&words, &rules[..2]), (all, false));
+        assert_eq!(frames(&words, &[]), (FRAMES[1..].to_vec(), false));
+    }
+
+    /// Where a function has used the frame pointer's register, the saved one leads on as far as there are words:
+    /// what the kernel followed was none.
+    #[test]
+    fn saved_frame_pointers() {
+        let rules = [
+            (100, above(16, Some(-16))),
+            (200, CallerRule::FramePointer),
+            (250, CallerRule::FramePointer),
+        ];
+        let words = [SP + 24, 201, 0, SP + 9000, 251];
+        assert_eq!(frames(&words, &rules), (vec![100, 201, 251], true));
+        assert_eq!(frames(&words[..3], &rules), (vec![100, 201], true));
+    }
+
+    /// The outermost function has no caller; a frame that does not lie above the one before is none; what a
+    /// uretprobe left is no caller.
+    #[test]
+    fn ends() {
+        let words = [201, 0];
+        let first = (100, above(8, None));
+        let ended = frames(&words, &[first, (200, CallerRule::Outermost)]);
+        assert_eq!(ended, (vec![100, 201], false));
+        let rest = (vec![100, 301, 401], false);
+        assert_eq!(frames(&words, &[(100, above(0, None))]), rest);
+        assert_eq!(frames(&words, &[(100, above(-8, None))]), rest);
+        assert_eq!(frames(&words, &[first, (201, CallerRule::Uretprobe)]), rest);
+        assert_eq!(
+            frames(&words, &[(100, above(16, None))]),
+            (vec![100], false)
+        );
+    }
+}
