@@ -150,7 +150,7 @@ fn push(correlator: &mut Correlator, time: TraceNs, tid: Tid, words: &[&str], ou
             event: EventId(0),
             exact: false,
             kernel: false,
-            stack: crate::stream::stacks::StackKey::NONE,
+            stack: StackKey::NONE,
         };
         return match correlator.runs {
             Some(_) => correlator.samples_with_ids((pid, tid), &[sample], out),

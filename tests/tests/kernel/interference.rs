@@ -22,7 +22,7 @@ fn record(name: &str, args: &[&str], workload_args: &[&str]) -> (Recording, Trut
 /// The median of what visits of the items of a class have of something.
 fn median(visits: &[Visit], class: u64, of: impl Fn(&Visit) -> Option<i64>) -> i64 {
     let of_class = visits.iter().filter(|visit| visit.item_id % 3 == class);
-    let mut values: Vec<i64> = of_class.map(|visit| of(visit).expect("recorded")).collect();
+    let mut values: Vec<i64> = of_class.filter_map(of).collect();
     values.sort_unstable();
     values[values.len() / 2]
 }
@@ -37,8 +37,8 @@ fn interrupts() {
     let ran_out = truth.calls.iter().filter(|call| call.name == "timer");
     let timers: HashMap<u64, u64> = ran_out.map(|call| (call.item, call.leave)).collect();
     for visit in &visits {
-        let irq = visit.irq_ns.expect("recorded");
-        let both = irq + visit.softirq_ns.expect("recorded");
+        let irq = visit.irq_ns.unwrap();
+        let both = irq + visit.softirq_ns.unwrap();
         assert!(both <= visit.oncpu_ns.unwrap(), "{visit:?}");
         assert_eq!((visit.fault_ns, visit.major_faults), (None, None));
         if timers[&visit.item_id] > 0 {
@@ -73,8 +73,8 @@ fn minor_faults() {
     need!(machine::root());
     let (recording, _) = record("faults", &["--with", "faults"], &["100"]);
     for visit in recording.trace().visits() {
-        let faults = visit.page_faults.expect("counted");
-        let ns = visit.fault_ns.expect("recorded");
+        let faults = visit.page_faults.unwrap();
+        let ns = visit.fault_ns.unwrap();
         assert_eq!(faults > 0, ns > 0, "{visit:?}");
         assert!(ns < visit.duration_ns.unwrap(), "{visit:?}");
         assert_eq!((visit.irq_ns, visit.softirq_ns), (None, None));

@@ -151,9 +151,12 @@ fn who_preempts() {
     }
 }
 
+/// Item, and names on the stack: in the kernel, and in user space.
+type WaitPath = (u64, Vec<String>, Vec<String>);
+
 /// Records `locks`, and gives for each wait in an item, the preempted aside, the item and the names on its stack: in
 /// the kernel and in user space.
-fn stacks_of_waits(name: &str) -> (Recording, Vec<(u64, Vec<String>, Vec<String>)>) {
+fn stacks_of_waits(name: &str) -> (Recording, Vec<WaitPath>) {
     let workload = Workload::build(name);
     let alone = workload.run(&["60"]);
     let (recording, truth) = Recorder::new(&workload.spec(super::ID))
