@@ -4,14 +4,13 @@ use std::path::Path;
 
 use crate::store::reader::Trace;
 use crate::store::run::{EventInfo, ProbeInfo, RunInfo};
-use crate::store::schema::InterferenceColumns;
 use crate::store::schema::{
-    ArgColumn, ArgType, ArgValue, FunctionRow, SCHEMA_VERSION, VisitFunctionRow, VisitRow, WaitRow,
-    visit_flag,
+    ArgColumn, ArgType, ArgValue, FunctionRow, InterferenceColumns, SCHEMA_VERSION, StackRow,
+    VisitFunctionRow, VisitRow, WaitRow, visit_flag,
 };
 use crate::store::writer::{TraceWriter, WriterOptions};
 use crate::target::probe::VisitRule;
-use crate::units::{Cpu, EventId, FunctionId, Pid, ProbeId, Tid, TraceNs};
+use crate::units::{Cpu, EventId, FunctionId, Pid, ProbeId, StackId, Tid, TraceNs};
 
 /// Between two samples, ns.
 pub(crate) const INTERVAL: i64 = 10_000;
@@ -95,9 +94,17 @@ pub(crate) struct Maker {
     pub writer: TraceWriter,
     pub info: RunInfo,
     pub now: i64,
+    /// Whether a tenth of the time on the CPU is interrupts', and functions wait below [`CALLER`] in [`BLOCKING`].
+    pub extras: bool,
     visits: u64,
     phase: i64,
 }
+
+/// The kernel's function that goes to wait, see [`Maker::extras`].
+pub(crate) const BLOCKING: u32 = 3;
+
+/// The function that calls those that wait.
+pub(crate) const CALLER: u32 = 1;
 
 impl Maker {
     /// A trace at `dir`, which must not exist.
@@ -107,6 +114,7 @@ impl Maker {
             writer,
             info,
             now: 1_000,
+            extras: false,
             visits: 0,
             phase: 7_000,
         }
@@ -162,7 +170,11 @@ impl Maker {
             switches: Some(waits),
             migrations: Some(0),
             page_faults: Some((oncpu / 100_000) as u32),
-            interference: InterferenceColumns::default(),
+            interference: InterferenceColumns {
+                irq_ns: self.extras.then_some(oncpu / 10),
+                softirq_ns: self.extras.then_some(0),
+                ..InterferenceColumns::default()
+            },
         };
         let args = [
             Some(ArgValue::U64(made.n)),
@@ -205,7 +217,7 @@ impl Maker {
             woken_by: None,
             runnable_ns: None,
             preempted_by: None,
-            stack_id: None,
+            stack_id: self.extras.then_some(StackId(function)),
         };
         self.writer.wait(&row).unwrap();
         self.now += ns;
@@ -213,6 +225,14 @@ impl Maker {
 
     /// Names the functions and closes the trace.
     pub(crate) fn finish(mut self, functions: &[(u32, &str, &str)]) -> Trace {
+        for (id, ..) in functions.iter().filter(|_| self.extras) {
+            let row = StackRow {
+                stack_id: StackId(*id),
+                frames: vec![BLOCKING, *id, CALLER],
+                truncated: false,
+            };
+            self.writer.stack(&row).unwrap();
+        }
         for (id, name, module) in functions {
             let row = FunctionRow {
                 function_id: FunctionId(*id),

@@ -9,8 +9,7 @@ use crate::store::reader::{
     column_u32, column_u64,
 };
 use crate::store::run::{EventInfo, ProbeInfo, RunInfo};
-use crate::store::schema::InterferenceColumns;
-use crate::store::schema::{ArgColumn, ArgType, ArgValue, Table, visit_flag};
+use crate::store::schema::{ArgColumn, ArgType, ArgValue, InterferenceColumns, Table, visit_flag};
 
 /// Unit of [`EventInfo::unit`] that makes an event a clock.
 const CLOCK_UNIT: &str = "ns";

@@ -24,8 +24,7 @@ use super::error::ExportError;
 use super::load::{self, Sample, Visit, Wait};
 use super::timeline::{Step, Steps, Timeline};
 use crate::analysis::stages::first_stage;
-use crate::store::schema::InterferenceColumns;
-use crate::store::schema::{ArgValue, sample_flag};
+use crate::store::schema::{ArgValue, InterferenceColumns, sample_flag};
 
 /// Field of `Trace` that holds the packets.
 const PACKET: u32 = 1;

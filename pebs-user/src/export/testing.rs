@@ -6,10 +6,9 @@ use proptest::prelude::*;
 
 use crate::store::reader::Trace;
 use crate::store::run::{EventInfo, ProbeInfo, RunInfo};
-use crate::store::schema::InterferenceColumns;
 use crate::store::schema::{
-    ArgColumn, ArgType, ArgValue, FunctionRow, LossRow, SCHEMA_VERSION, SampleRow,
-    VisitFunctionRow, VisitRow, WaitRow, sample_flag, visit_flag,
+    ArgColumn, ArgType, ArgValue, FunctionRow, InterferenceColumns, LossRow, SCHEMA_VERSION,
+    SampleRow, VisitFunctionRow, VisitRow, WaitRow, sample_flag, visit_flag,
 };
 use crate::store::writer::{TraceWriter, WriterOptions};
 use crate::target::probe::VisitRule;

@@ -52,7 +52,6 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 pub use self::kernel::KernelSymbolsMissing;
 pub use self::recorded::{Recorded, RecordedKernel};
-use crate::target::frames::CallerRule;
 
 use self::blaze::Blaze;
 use self::functions::{Description, Functions};
@@ -68,6 +67,7 @@ use self::recorded::Vmlinux;
 use self::space::{Change, ModuleId, Spaces};
 use crate::collect::sideband_decode::SidebandKind;
 use crate::store::schema::FunctionRow;
+use crate::target::frames::CallerRule;
 use crate::units::{FunctionId, Ip, Pid};
 
 /// First address of the kernel's legacy page, one page long, in the upper half of all address spaces.
@@ -372,12 +372,7 @@ impl Symbolizer {
     }
 
     fn user_function(&mut self, pid: Pid, address: u64) -> FunctionId {
-        let mut place = self.place(pid, address);
-        if matches!(place, Place::Unmapped) && self.maps_are_stale(pid) {
-            self.read_maps(pid);
-            place = self.place(pid, address);
-        }
-        match place {
+        match self.place_now(pid, address) {
             Place::Module(module, offset) => self.module_function(pid, address, module, offset),
             Place::Uprobes => self.uprobes(),
             Place::Vsyscall => self.vsyscall(),
@@ -392,12 +387,7 @@ impl Symbolizer {
     /// How to find the caller of the code at an address in user space, if its file says; `None` if it is not known
     /// what is mapped there.
     pub fn caller_rule(&mut self, pid: Pid, address: u64) -> Option<Option<CallerRule>> {
-        let mut place = self.place(pid, address);
-        if matches!(place, Place::Unmapped) && self.maps_are_stale(pid) {
-            self.read_maps(pid);
-            place = self.place(pid, address);
-        }
-        match place {
+        match self.place_now(pid, address) {
             Place::Module(module, offset) => Some(self.modules.get_mut(module).caller_rule(offset)),
             Place::Uprobes => Some(Some(CallerRule::Uretprobe)),
             Place::Vsyscall => Some(None),
@@ -448,6 +438,17 @@ impl Symbolizer {
             && let Some(map) = PerfMap::new(pid, Rc::clone(&self.jitted_left))
         {
             entry.insert(map);
+        }
+    }
+
+    /// What is at an address now, where mappings may have come that were not told of.
+    fn place_now(&mut self, pid: Pid, address: u64) -> Place {
+        match self.place(pid, address) {
+            Place::Unmapped if self.maps_are_stale(pid) => {
+                self.read_maps(pid);
+                self.place(pid, address)
+            }
+            place => place,
         }
     }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use gimli::{
     BaseAddresses, CfaRule, CieOrFde, EhFrame, EhFrameOffset, EndianSlice, LittleEndian,
-    RegisterRule, UnwindContext, UnwindSection, X86_64,
+    RegisterRule, UnwindContext, UnwindSection, UnwindTableRow, X86_64,
 };
 use object::{Object, ObjectSection};
 
@@ -38,6 +38,8 @@ pub struct Frames {
     /// Whether some function has landing pads: code that runs when an exception passes.
     pub personality: bool,
 }
+
+type Row = UnwindTableRow<usize>;
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
@@ -122,33 +124,16 @@ impl Frames {
     /// and its `ret`. `None` if unknown or counted from another register.
     #[must_use]
     pub fn depth_at(&self, address: u64) -> Option<Depth> {
-        let entry = self.entry_of(address)?;
-        let table = self.table();
-        let fde = table
-            .fde_from_offset(
-                &self.bases,
-                EhFrameOffset(entry.offset),
-                EhFrame::cie_from_offset,
-            )
-            .ok()?;
-        let mut context = UnwindContext::new();
-        let row = fde
-            .unwind_info_for_address(&table, &self.bases, &mut context, address)
-            .ok()?;
-        Some(match row.cfa() {
+        self.with_row(address, |row| match row.cfa() {
             CfaRule::RegisterAndOffset { register, offset } if *register == X86_64::RSP => {
                 Depth::Known(*offset)
             }
             _ => Depth::FramePointer,
         })
     }
-}
 
-impl Frames {
-    /// How to find the caller of the function at `address`, before the instruction there runs; `None` if the table
-    /// does not say, or in a way that is not followed.
-    #[must_use]
-    pub fn rule_at(&self, address: u64) -> Option<CallerRule> {
+    /// What the table says just before the instruction at `address` runs.
+    fn with_row<T>(&self, address: u64, read: impl FnOnce(&Row) -> T) -> Option<T> {
         let entry = self.entry_of(address)?;
         let table = self.table();
         let offset = EhFrameOffset(entry.offset);
@@ -159,26 +144,40 @@ impl Frames {
         let row = fde
             .unwind_info_for_address(&table, &self.bases, &mut context, address)
             .ok()?;
-        if matches!(row.register(X86_64::RA), Some(RegisterRule::Undefined)) {
-            return Some(CallerRule::Outermost);
+        Some(read(row))
+    }
+}
+
+impl Frames {
+    /// How to find the caller of the function at `address`, before the instruction there runs; `None` if the table
+    /// does not say, or in a way that is not followed.
+    #[must_use]
+    pub fn rule_at(&self, address: u64) -> Option<CallerRule> {
+        self.with_row(address, rule_of).flatten()
+    }
+}
+
+/// The rule in a row.
+fn rule_of(row: &Row) -> Option<CallerRule> {
+    if matches!(row.register(X86_64::RA), Some(RegisterRule::Undefined)) {
+        return Some(CallerRule::Outermost);
+    }
+    let saved_frame_pointer = match row.register(X86_64::RBP) {
+        None | Some(RegisterRule::Undefined | RegisterRule::SameValue) => None,
+        Some(RegisterRule::Offset(offset)) => Some(offset),
+        Some(_) => return None,
+    };
+    match row.cfa() {
+        CfaRule::RegisterAndOffset { register, offset } if *register == X86_64::RSP => {
+            Some(CallerRule::Above {
+                bytes: *offset,
+                saved_frame_pointer,
+            })
         }
-        let saved_frame_pointer = match row.register(X86_64::RBP) {
-            None | Some(RegisterRule::Undefined | RegisterRule::SameValue) => None,
-            Some(RegisterRule::Offset(offset)) => Some(offset),
-            Some(_) => return None,
-        };
-        match row.cfa() {
-            CfaRule::RegisterAndOffset { register, offset } if *register == X86_64::RSP => {
-                Some(CallerRule::Above {
-                    bytes: *offset,
-                    saved_frame_pointer,
-                })
-            }
-            CfaRule::RegisterAndOffset { register, .. } if *register == X86_64::RBP => {
-                Some(CallerRule::FramePointer)
-            }
-            _ => None,
+        CfaRule::RegisterAndOffset { register, .. } if *register == X86_64::RBP => {
+            Some(CallerRule::FramePointer)
         }
+        _ => None,
     }
 }
 

@@ -129,6 +129,16 @@ impl Part {
         })
     }
 
+    /// Something observed, of which there are no samples.
+    fn observed(slow: &Blocks, typical: &Blocks) -> Self {
+        Self {
+            slow: slow.clone(),
+            typical: typical.clone(),
+            samples: (0, 0),
+            how: How::Observed,
+        }
+    }
+
     fn merge(&mut self, other: &Self) {
         self.slow.merge(&other.slow);
         self.typical.merge(&other.typical);
@@ -449,12 +459,7 @@ pub(super) fn counts(
     let contrast = Contrast::new(slow, typical);
     let (means, mut rows) = (contrast.means, Vec::new());
     for (at, count) in COUNTS.into_iter().enumerate().filter(|(at, _)| known[*at]) {
-        let part = Part {
-            slow: slow.counts[at].clone(),
-            typical: typical.counts[at].clone(),
-            samples: (0, 0),
-            how: How::Observed,
-        };
+        let part = Part::observed(&slow.counts[at], &typical.counts[at]);
         let (in_slow, in_typical) = part.per_item(&means, None);
         if !in_slow.is_finite() || !in_typical.is_finite() {
             continue;
@@ -481,12 +486,7 @@ pub(super) fn interference(sums: &GroupSums) -> Vec<InterferenceRow> {
     let mut rows = Vec::new();
     for (at, what) in WHAT.into_iter().enumerate() {
         let is_known = all.interference[at][0] > 0.0;
-        let part = Part {
-            slow: slow.interference[at].clone(),
-            typical: typical.interference[at].clone(),
-            samples: (0, 0),
-            how: How::Observed,
-        };
+        let part = Part::observed(&slow.interference[at], &typical.interference[at]);
         let (slow_ns, typical_ns) = part.per_item(&contrast.means, None);
         let gap = contrast.gap();
         if !is_known || gap <= 0.0 || !slow_ns.is_finite() || !typical_ns.is_finite() {

@@ -26,7 +26,10 @@ const FUNCTIONS: [(u32, &str, &str); 5] = [
 
 /// 4,000 items: every hundredth rehashes 300 us and waits 200 us for the disk.
 fn server(dir: &Path) -> Trace {
-    let mut maker = Maker::new(dir, info(&[SPEC]));
+    served(Maker::new(dir, info(&[SPEC])))
+}
+
+fn served(mut maker: Maker) -> Trace {
     let mut random = SplitMix64::new(11);
     for i in 0..4_000_u64 {
         let usual = Ran(1, 40_000 + i64::from(random.below(20_000)));
@@ -50,6 +53,51 @@ fn server(dir: &Path) -> Trace {
         }
     }
     maker.finish(&FUNCTIONS)
+}
+
+/// A wait has the stack at which slow items went to it; what came between is told beside the causes, whose shares sum
+/// to 1 without it.
+#[test]
+fn paths_and_interference() {
+    let parent = tempfile::tempdir().unwrap();
+    let mut maker = Maker::new(&parent.path().join("t"), info(&[SPEC]));
+    maker.extras = true;
+    let trace = served(maker);
+    let explanation = explain(&trace, &ExplainOptions::default()).unwrap();
+    let group = whole(&explanation);
+    let gap = group.gap.as_ref().unwrap();
+    assert!((sum(gap) - 1.0).abs() < 1e-9);
+    let wait = gap.causes.iter().find(|it| it.kind == CauseKind::Wait);
+    let path = wait.unwrap().path.as_ref().unwrap();
+    let names = path.functions.iter().map(|it| it.name.as_deref().unwrap());
+    let names: Vec<&str> = names.collect();
+    assert_eq!(
+        (names, path.part),
+        (vec!["clear_page", "fdatasync", "parse"], 1.0)
+    );
+    assert!(gap.causes.iter().filter(|it| it.path.is_some()).count() == 1);
+    let [irq, softirq] = &group.interference[..] else {
+        panic!("page faults were not recorded: {:?}", group.interference)
+    };
+    assert_eq!((irq.what, softirq.what), ("interrupts", "softirqs"));
+    // A tenth of the time on the CPU, of which slow items have 295 us more.
+    let truth = 29_500.0;
+    assert!(irq.excess_low_ns.unwrap() <= truth && truth <= irq.excess_high_ns.unwrap());
+    assert!((irq.share - irq.excess_ns / gap.gap_ns).abs() < 1e-9);
+    assert!(irq.variance_part.unwrap() > 0.8 && softirq.variance_part.is_none());
+    let text = text::render(&explanation);
+    let path = "blocked in clear_page [kernel] <- fdatasync <- parse (100 % of fdatasync";
+    assert!(
+        text.contains(path) && text.contains("what came between"),
+        "{text}"
+    );
+    let slow = explain_item(&trace, &ExplainOptions::default(), Which::Visit(51)).unwrap();
+    let text = text::item::render(&slow);
+    assert!(
+        text.contains("uninterruptible in clear_page [kernel] <- fdatasync"),
+        "{text}"
+    );
+    assert!(slow.interference[0].slow_ns > slow.interference[0].typical_ns);
 }
 
 fn whole(explanation: &Explanation) -> &Group {

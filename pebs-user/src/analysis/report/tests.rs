@@ -9,10 +9,9 @@ use super::model::{Report, SlowRule};
 use super::{LossVisits, ReportError, ReportOptions, build, csv, json, text};
 use crate::store::reader::Trace;
 use crate::store::run::{CostInfo, EventInfo, OverheadInfo, ProbeInfo, ResetChange, RunInfo};
-use crate::store::schema::InterferenceColumns;
 use crate::store::schema::{
-    ArgColumn, ArgType, ArgValue, FunctionRow, LossRow, SCHEMA_VERSION, VisitFunctionRow, VisitRow,
-    WaitRow, visit_flag,
+    ArgColumn, ArgType, ArgValue, FunctionRow, InterferenceColumns, LossRow, SCHEMA_VERSION,
+    VisitFunctionRow, VisitRow, WaitRow, visit_flag,
 };
 use crate::store::writer::{TraceWriter, WriterOptions};
 use crate::stream::ledger::{Account, CpuLedger, Ledger, Reason};

@@ -1,10 +1,9 @@
 //! Rows for the tests of this folder, every value a function of the row's number.
 
 use crate::store::run::RunInfo;
-use crate::store::schema::InterferenceColumns;
 use crate::store::schema::{
-    ArgColumn, ArgType, ArgValue, FunctionRow, FunctionStatRow, LossRow, MemoryRow, SCHEMA_VERSION,
-    SampleRow, VisitFunctionRow, VisitRow, WaitRow, measure,
+    ArgColumn, ArgType, ArgValue, FunctionRow, FunctionStatRow, InterferenceColumns, LossRow,
+    MemoryRow, SCHEMA_VERSION, SampleRow, VisitFunctionRow, VisitRow, WaitRow, measure,
 };
 use crate::store::writer::{TraceWriter, WriteError};
 use crate::units::{Cpu, EventId, FunctionId, Pid, ProbeId, StackId, Tid, TraceNs};
