@@ -30,7 +30,22 @@ pub enum ArgKind {
     Signed = 2,
     /// NUL-terminated string at the address.
     Str = 3,
+    /// An array at the address: ids of the items of a batch, each of `width` bytes.
+    Ids = 4,
 }
+
+/// What [`SiteConfig::has_id`] says.
+pub mod id_source {
+    /// Items are numbered.
+    pub const NONE: u8 = 0;
+    /// `id` reads the item's id.
+    pub const ONE: u8 = 1;
+    /// `id` reads the address of the ids of a batch, `count` how many there are.
+    pub const BATCH: u8 = 2;
+}
+
+/// Ids of a batch that are read at most. What is beyond is counted, not read.
+pub const MAX_BATCH: usize = 256;
 
 /// How to read one argument: take a register, follow up to [`MAX_DEREFS`] pointers, keep the
 /// last `width` bytes.
@@ -44,7 +59,8 @@ pub struct ArgProgram {
     /// Number: bytes kept, 1, 2, 4 or 8.
     pub width: u8,
     /// How many of `derefs` are used. Each reads 8 bytes at value + offset, the last one of a
-    /// number `width` bytes. A string is read at the value that is left after all of them.
+    /// number `width` bytes. A string or an array is read at the value that is left after all of them, to
+    /// which the next of `derefs` is added, if there is one.
     pub steps: u8,
     /// Keep zero.
     pub pad: u8,
@@ -83,7 +99,7 @@ pub struct SiteConfig {
     pub role: u8,
     /// Named arguments in use, the id not counted.
     pub args: u8,
-    /// 0: argument 0 is absent; 1: `id` holds the program for the item id.
+    /// One of [`id_source`].
     pub has_id: u8,
     /// Payload bytes used, 0 if there are no named arguments.
     pub payload: u32,
@@ -91,12 +107,14 @@ pub struct SiteConfig {
     pub sp_adjust: i64,
     /// How to read the item id.
     pub id: ArgProgram,
+    /// How to read the number of items in a batch.
+    pub count: ArgProgram,
     /// How to read the named arguments.
     pub named: [ArgProgram; MAX_ARGS],
 }
 
 const _: () = assert!(size_of::<ArgProgram>() == 32);
-const _: () = assert!(size_of::<SiteConfig>() == 16 + 32 + 32 * MAX_ARGS);
+const _: () = assert!(size_of::<SiteConfig>() == 16 + 2 * 32 + 32 * MAX_ARGS);
 
 /// Where the item id of a thread that makes no marks is read, at each sample.
 #[repr(u32)]

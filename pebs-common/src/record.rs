@@ -282,6 +282,22 @@ pub struct MarkArgs {
 /// Payload bytes of the three size classes of [`MarkArgs`].
 pub const ARG_CLASSES: [usize; 3] = [24, 88, 472];
 
+/// The payload of a [`MarkArgs`] that begins a batch: named arguments, the number of items, their ids.
+pub mod batch {
+    use crate::config::{MAX_ARGS, MAX_BATCH};
+
+    /// Where the number of items is: a word. Named arguments are before it.
+    pub const COUNT: usize = super::ARG_CLASSES[1];
+    /// Where the ids begin, each as wide as it is in the target.
+    pub const IDS: usize = COUNT + 8;
+    /// Payload bytes of the size classes: for 16, 64 and all ids of 8 bytes.
+    pub const CLASSES: [usize; 3] = [IDS + 16 * 8, IDS + 64 * 8, IDS + MAX_BATCH * 8];
+    /// Bit of [`super::MarkArgs::valid`]: the number of items could be read.
+    pub const COUNT_VALID: u32 = 1 << MAX_ARGS;
+    /// Bit of [`super::MarkArgs::valid`]: so could their ids, [`MAX_BATCH`] at most.
+    pub const IDS_VALID: u32 = 2 << MAX_ARGS;
+}
+
 /// Flags of a [`Switch`].
 pub mod switch_flag {
     /// The thread was preempted: it could have gone on running.

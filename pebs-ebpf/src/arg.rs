@@ -5,7 +5,7 @@ use aya_ebpf::helpers::generated::{
 };
 use pebs_common::config::{ArgKind, ArgProgram, MAX_DEREFS};
 
-/// Reads a number, or the address of a string.
+/// Reads a number, or the address of a string or an array.
 #[inline(always)]
 pub fn value(regs: *const u8, program: &ArgProgram) -> Option<u64> {
     let mut value = 0u64;
@@ -18,14 +18,23 @@ pub fn value(regs: *const u8, program: &ArgProgram) -> Option<u64> {
     value = value.wrapping_add(program.add as i64 as u64);
     for step in 0..MAX_DEREFS {
         if step >= program.steps as usize {
+            if step > 0 && is_address(program) {
+                value = value.wrapping_add(program.derefs[step] as i64 as u64);
+            }
             break;
         }
         value = follow(value, step, program)?;
     }
-    if program.kind == ArgKind::Str as u8 {
+    if is_address(program) {
         return Some(value);
     }
     Some(extend(value, program))
+}
+
+/// Whether what is read lies at the value, which is not a number itself.
+#[inline(always)]
+const fn is_address(program: &ArgProgram) -> bool {
+    program.kind >= ArgKind::Str as u8
 }
 
 /// Makes one step: reads 8 bytes of user memory.
@@ -42,7 +51,7 @@ pub fn follow(value: u64, step: usize, program: &ArgProgram) -> Option<u64> {
         // SAFETY: as above, at most 4 bytes.
         let failed =
             unsafe { bpf_probe_read_user((&raw mut value).cast(), 4, address as *const _) } != 0;
-        if failed || !last || program.width == 8 || program.kind == ArgKind::Str as u8 {
+        if failed || !last || program.width == 8 || is_address(program) {
             return None;
         }
     }

@@ -15,6 +15,7 @@
 
 mod access;
 mod arg;
+mod batch;
 mod clock;
 mod emit;
 mod fault;

@@ -7,18 +7,19 @@ use aya_ebpf::EbpfContext;
 use aya_ebpf::helpers::{bpf_get_attach_cookie, bpf_ktime_get_ns};
 use aya_ebpf::macros::uprobe;
 use aya_ebpf::programs::ProbeContext;
-use pebs_common::config::{ArgKind, MAX_ARGS, SiteConfig};
+use pebs_common::config::{ArgKind, MAX_ARGS, SiteConfig, id_source};
 use pebs_common::counter::Counter;
 use pebs_common::record::{ARG_CLASSES, Head, Kind, Mark, MarkArgs, mark_flag};
 
 use crate::arg::{self, STR_LONG, STR_SHORT};
+use crate::batch;
 use crate::emit::{MARKS, count, emit};
 use crate::maps::SITES;
 use crate::task;
 
 /// A mark with named arguments in a ring.
 #[repr(C)]
-struct Room<const SIZE: usize> {
+pub struct Room<const SIZE: usize> {
     header: MarkArgs,
     payload: [u8; SIZE],
 }
@@ -36,7 +37,9 @@ pub fn mark(ctx: ProbeContext) -> u32 {
         count(Counter::MarkNoSite);
         return 0;
     };
-    if site.payload == 0 {
+    if site.has_id == id_source::BATCH {
+        batch::mark(&ctx, site, ids);
+    } else if site.payload == 0 {
         emit::<Mark>(MARKS, |room| {
             room.write(plain(&ctx, site, Kind::Mark, ids));
         });
@@ -56,7 +59,7 @@ fn plain(ctx: &ProbeContext, site: &SiteConfig, kind: Kind, ids: task::Ids) -> M
     let (time_ns, sp) = unsafe { (bpf_ktime_get_ns(), (*ctx.regs).rsp) };
     let mut flags = site.role;
     let mut id = 0;
-    if site.has_id != 0 {
+    if site.has_id == id_source::ONE {
         match arg::value(ctx.as_ptr().cast(), &site.id) {
             Some(value) => {
                 id = value;
@@ -76,26 +79,33 @@ fn plain(ctx: &ProbeContext, site: &SiteConfig, kind: Kind, ids: task::Ids) -> M
 
 #[inline(always)]
 fn with_args<const SIZE: usize>(ctx: &ProbeContext, site: &SiteConfig, ids: task::Ids) {
-    emit::<Room<SIZE>>(MARKS, |room| {
-        let mark = plain(ctx, site, Kind::MarkArgs, ids);
-        let valid = read_args(ctx, site, room);
-        let header = (&raw mut *room).cast::<MarkArgs>();
-        // SAFETY: the room starts with the header.
-        unsafe { header.write(MarkArgs { mark, valid }) };
-    });
+    emit::<Room<SIZE>>(MARKS, |room| fill(ctx, site, ids, room, |_| 0));
 }
 
-/// Reads every named argument into the payload; gives the bits of those that could be read.
+/// Fills a room with a mark, its named arguments, and what `more` adds to the payload: the bits of what it could
+/// read.
 #[inline(always)]
-fn read_args<const SIZE: usize>(
+pub fn fill<const SIZE: usize>(
     ctx: &ProbeContext,
     site: &SiteConfig,
+    ids: task::Ids,
     room: &mut MaybeUninit<Room<SIZE>>,
-) -> u64 {
+    more: impl FnOnce(*mut u8) -> u64,
+) {
+    let mark = plain(ctx, site, Kind::MarkArgs, ids);
     let payload = room
         .as_mut_ptr()
         .cast::<u8>()
         .wrapping_add(size_of::<MarkArgs>());
+    let valid = read_args::<SIZE>(ctx, site, payload) | more(payload);
+    let header = (&raw mut *room).cast::<MarkArgs>();
+    // SAFETY: the room starts with the header.
+    unsafe { header.write(MarkArgs { mark, valid }) };
+}
+
+/// Reads every named argument into the payload; gives the bits of those that could be read.
+#[inline(always)]
+fn read_args<const SIZE: usize>(ctx: &ProbeContext, site: &SiteConfig, payload: *mut u8) -> u64 {
     let mut valid = 0;
     for index in 0..MAX_ARGS {
         if index >= site.args as usize {

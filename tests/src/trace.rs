@@ -33,6 +33,10 @@ pub mod flag {
     pub const CONDENSED: u64 = 1 << 10;
     /// Begin and end are half way between two samples.
     pub const SAMPLED_BOUNDS: u64 = 1 << 11;
+    /// Served several items.
+    pub const SHARED: u64 = 1 << 12;
+    /// Not all of their ids are known.
+    pub const IDS_MISSING: u64 = 1 << 13;
 }
 
 /// Bit of `samples.flags`: the kernel said that the ip is exact.
@@ -144,6 +148,19 @@ pub struct Stack {
     pub frames: Vec<u64>,
     /// Outer frames are missing.
     pub truncated: bool,
+}
+
+/// One row of `batch_items`.
+#[derive(Clone, Debug)]
+pub struct BatchItem {
+    /// The visit.
+    pub visit_id: u64,
+    /// The item; `None`: those that are not known.
+    pub item_id: Option<u64>,
+    /// Items of the visit.
+    pub items: Option<u64>,
+    /// What of it is the item's.
+    pub share: f64,
 }
 
 /// One row of `losses`.
@@ -389,6 +406,22 @@ impl Trace {
                 cpu: cpu[i].expect("cpu"),
                 flags: flags[i].expect("flags"),
                 stack_id: stack_id[i],
+            })
+            .collect()
+    }
+
+    /// All items of visits that served several.
+    #[must_use]
+    pub fn batch_items(&self) -> Vec<BatchItem> {
+        let t = self.table("batch_items");
+        let (visit_id, item_id) = (t.u64("visit_id"), t.u64("item_id"));
+        let (items, share) = (t.u64("items"), t.f64("share"));
+        (0..t.len())
+            .map(|i| BatchItem {
+                visit_id: visit_id[i].expect("visit_id"),
+                item_id: item_id[i],
+                items: items[i],
+                share: share[i].expect("share"),
             })
             .collect()
     }

@@ -41,6 +41,7 @@ const NO_FRAMES: &[&str] = &["-fomit-frame-pointer"];
 const RECIPES: &[(&str, Recipe)] = &[
     ("acl", Recipe::Dpdk("acl.c")),
     ("answers", Recipe::C("answers.c", &[])),
+    ("batches", Recipe::C("batches.c", &[])),
     ("breakpoint", Recipe::C("breakpoint.c", &[])),
     ("breakpoint_no_pie", Recipe::C("breakpoint.c", &["-no-pie"])),
     ("calls", Recipe::C("calls.c", FRAMES)),

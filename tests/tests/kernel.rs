@@ -7,6 +7,8 @@
 mod accounts;
 #[path = "kernel/arguments.rs"]
 mod arguments;
+#[path = "kernel/batches.rs"]
+mod batches;
 #[path = "kernel/binaries.rs"]
 mod binaries;
 #[path = "kernel/bulk.rs"]

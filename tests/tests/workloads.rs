@@ -65,6 +65,7 @@ fn truths_are_consistent() {
         ("tailcall", &["100"], 100),
         ("query", &["2"], 20),
         ("mixed", &["100"], 100),
+        ("batches", &["100"], 100),
     ] {
         truth_of(name, args, items);
     }

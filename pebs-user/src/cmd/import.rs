@@ -264,6 +264,7 @@ impl Import<'_> {
             rule,
             has_id: roles.has_id,
             sites: Vec::new(),
+            batch: None,
             begin_fields: Vec::new(),
             end_fields: Vec::new(),
         };

@@ -186,6 +186,7 @@ impl<'a> Bench<'a> {
             payload: 0,
             sp_adjust: 0,
             id: ArgProgram::NONE,
+            count: ArgProgram::NONE,
             named: [ArgProgram::NONE; MAX_ARGS],
         };
         programs.set_site(0, &site).ok()?;

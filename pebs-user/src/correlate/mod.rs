@@ -10,6 +10,7 @@
 //! clock or a symbol.
 
 mod interference;
+mod batch;
 mod loss;
 mod runs;
 mod thread;
@@ -22,6 +23,7 @@ use rustc_hash::FxHashMap;
 
 pub use crate::stream::decode::RawSample;
 pub use interference::Interferences;
+pub use batch::Batch;
 pub use loss::LossRanges;
 pub use throttle::{LONGEST_TICK_NS, Throttled};
 pub use visit::{ClosedVisit, Counts, OpenLoad, RawWait};
@@ -30,6 +32,7 @@ use crate::store::schema::{ArgType, ArgValue, visit_flag};
 use crate::stream::decode::{ArgBytes, Body, Payloads, Record};
 use crate::stream::ledger::Reason;
 use crate::stream::order::{Lane, Parts, Ready, Turn};
+use crate::target::expr::Type;
 use crate::target::probe::{ArgField, ProbeSet, VisitRule};
 use crate::units::{Cpu, Pid, ProbeId, Tid, TraceNs};
 use runs::Runs;
@@ -47,6 +50,7 @@ const MAX_OPEN: usize = 1 << 16;
 struct ProbeRule {
     rule: VisitRule,
     has_id: bool,
+    batch: Option<Type>,
     begin_fields: Vec<ArgField>,
     end_fields: Vec<ArgField>,
 }
@@ -128,6 +132,7 @@ impl Correlator {
             .map(|probe| ProbeRule {
                 rule: probe.rule,
                 has_id: probe.has_id,
+                batch: probe.batch,
                 begin_fields: probe.begin_fields.clone(),
                 end_fields: probe.end_fields.clone(),
             })
@@ -470,8 +475,18 @@ impl Correlator {
         let item_id = mark.id.filter(|_| probe.has_id).unwrap_or(number);
         let mut visit = self.new_visit(mark.probe, item_id, (time, cpu), mark.sp);
         (visit.pid, visit.tid, visit.id) = (pid, tid, mark.id);
-        let fields = &self.probes[mark.probe.0 as usize].begin_fields;
-        read_args(fields, mark.args, mark.payloads, &mut visit.args);
+        let probe = &self.probes[mark.probe.0 as usize];
+        read_args(
+            &probe.begin_fields,
+            mark.args,
+            mark.payloads,
+            &mut visit.args,
+        );
+        if let Some(each) = probe.batch {
+            let payload = mark.payloads.get(mark.args);
+            let flags = visit.batch.read(each, mark.args.valid, payload);
+            visit.flags |= flags;
+        }
         self.open(visit, time);
     }
 

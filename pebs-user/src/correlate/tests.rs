@@ -81,6 +81,7 @@ fn probes() -> ProbeSet {
         rule: rules[n as usize % 4],
         has_id: true,
         sites: Vec::new(),
+        batch: None,
         begin_fields: Vec::new(),
         end_fields: Vec::new(),
     });

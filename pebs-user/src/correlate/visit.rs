@@ -2,8 +2,8 @@
 
 use std::ops::{Deref, DerefMut};
 
-use super::CorrelateOptions;
 use super::interference::Taken;
+use super::{Batch, CorrelateOptions};
 use crate::store::schema::{ArgValue, InterferenceColumns};
 use crate::stream::decode::{Actor, RawSample};
 use crate::stream::stacks::StackKey;
@@ -101,6 +101,8 @@ pub(super) struct VisitState {
     pub counts: Counts,
     pub taken: Taken,
     pub args: Vec<Option<ArgValue>>,
+    /// The items, if there are several.
+    pub batch: Batch,
     /// Intervals on the CPU as the current visit.
     pub active: Vec<(TraceNs, TraceNs)>,
     /// Begin of the interval that is open.
@@ -124,6 +126,7 @@ impl Default for VisitState {
             counts: Counts::default(),
             taken: Taken::default(),
             args: Vec::new(),
+            batch: Batch::default(),
             active: Vec::new(),
             active_since: None,
             samples: Vec::new(),
@@ -146,6 +149,7 @@ impl VisitState {
         self.taken = Taken::default();
         self.active_since = None;
         self.args.clear();
+        self.batch.clear();
         self.active.clear();
         self.samples.clear();
         self.waits.clear();
@@ -189,6 +193,8 @@ pub struct ClosedVisit {
     pub flags: u32,
     /// Named arguments, one per column.
     pub args: Vec<Option<ArgValue>>,
+    /// The items, with [`crate::store::schema::visit_flag::SHARED`].
+    pub batch: Batch,
     /// Intervals on the CPU as the thread's current visit: sorted, disjoint, half-open. Without
     /// switches: as the current visit.
     pub active: Vec<(TraceNs, TraceNs)>,
@@ -263,6 +269,7 @@ impl ClosedVisit {
 
     fn swap_buffers(&mut self, visit: &mut VisitState) {
         std::mem::swap(&mut self.args, &mut visit.args);
+        std::mem::swap(&mut self.batch, &mut visit.batch);
         std::mem::swap(&mut self.active, &mut visit.active);
         std::mem::swap(&mut self.samples, &mut visit.samples);
         std::mem::swap(&mut self.waits, &mut visit.waits);

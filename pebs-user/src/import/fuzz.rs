@@ -56,6 +56,7 @@ pub fn import(data: &[u8], dir: &Path) {
         rule,
         has_id: roles.has_id,
         sites: Vec::new(),
+        batch: None,
         begin_fields: Vec::new(),
         end_fields: Vec::new(),
     };

@@ -5,6 +5,7 @@
 //! by [`PipelineOptions::max_samples`], call stacks by [`PipelineOptions::max_stack_bytes`], everything else by the number of threads and functions.
 
 mod account;
+mod batches;
 mod bulk;
 mod keep;
 mod memory;

@@ -243,7 +243,7 @@ impl Rows {
         self.oncpu_known.then_some(self.oncpu_ns as f64)
     }
 
-    fn check(&mut self, result: Result<(), WriteError>) {
+    pub(super) fn check(&mut self, result: Result<(), WriteError>) {
         if let Err(error) = result {
             self.error.get_or_insert(error);
         }
@@ -477,6 +477,7 @@ impl Sink for Rows {
             self.not_kept(&visit.samples, alike, visit.tid);
         }
         self.waits(visit, kept);
+        self.batch(visit);
         let oncpu_ns = visit.oncpu_ns();
         if let Some(oncpu_ns) = oncpu_ns {
             self.oncpu_ns += oncpu_ns;

@@ -35,11 +35,13 @@ pub enum Table {
     Memory,
     /// One row a call stack.
     Stacks,
+    /// One row an item of a visit that serves several.
+    BatchItems,
 }
 
 impl Table {
     /// Every table.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Visits,
         Self::VisitFunctions,
         Self::Samples,
@@ -49,6 +51,7 @@ impl Table {
         Self::Losses,
         Self::Memory,
         Self::Stacks,
+        Self::BatchItems,
     ];
 
     /// Folder of the table's segments.
@@ -64,13 +67,14 @@ impl Table {
             Self::Losses => "losses",
             Self::Memory => "memory",
             Self::Stacks => "stacks",
+            Self::BatchItems => "batch_items",
         }
     }
 
     /// Whether traces of earlier versions lack it: it is empty there.
     #[must_use]
     pub const fn is_recent(self) -> bool {
-        matches!(self, Self::Memory | Self::Stacks)
+        matches!(self, Self::Memory | Self::Stacks | Self::BatchItems)
     }
 }
 
@@ -107,14 +111,24 @@ pub mod visit_flag {
     /// distance to the nearest sample, divided by the square root of 3.
     pub const SAMPLED_BOUNDS: u32 = 1 << 11;
 
+    /// The visit served the items of its rows in `batch_items` together: of its time, samples and waits an equal share
+    /// is each item's. `item_id` is the batch's own number.
+    pub const SHARED: u32 = 1 << 12;
+
+    /// Not all ids of a [`SHARED`] visit's items are known: there are more than are read, or they could not be read.
+    pub const IDS_MISSING: u32 = 1 << 13;
+
     /// Name of [`CONDENSED`].
     pub const CONDENSED_NAME: &str = "condensed";
 
     /// Name of [`SAMPLED_BOUNDS`].
     pub const SAMPLED_BOUNDS_NAME: &str = "sampled_bounds";
 
+    /// Name of [`SHARED`].
+    pub const SHARED_NAME: &str = "shared";
+
     /// Names of the bits, lowest first, as reports and `trace.json` show them.
-    pub const NAMES: [&str; 12] = [
+    pub const NAMES: [&str; 14] = [
         "overlapped",
         "unwound",
         "end_missing",
@@ -127,6 +141,8 @@ pub mod visit_flag {
         "throttled",
         CONDENSED_NAME,
         SAMPLED_BOUNDS_NAME,
+        SHARED_NAME,
+        "ids_missing",
     ];
 }
 
@@ -545,6 +561,22 @@ pub struct StackRow {
     pub frames: Vec<u32>,
     /// There are outer frames that were not recorded.
     pub truncated: bool,
+}
+
+/// One row of `batch_items`: an item of a visit that serves several ([`visit_flag::SHARED`]).
+///
+/// The shares of a visit sum to 1, so that no time counts twice: an item's part of any figure of the visit is the
+/// figure x `share`. Only a visit that served no item has no row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BatchItemRow {
+    /// The visit.
+    pub visit_id: u64,
+    /// The item; null: all those whose ids are not known, together.
+    pub item_id: Option<u64>,
+    /// Items that the visit served; null if that is unknown.
+    pub items: Option<u32>,
+    /// What of the visit is the item's, 0 to 1.
+    pub share: f64,
 }
 
 /// One row of `losses`.

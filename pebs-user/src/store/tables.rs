@@ -17,8 +17,8 @@ use super::columns::{
     Text, Truth,
 };
 use super::schema::{
-    ArgColumn, ArgType, ArgValue, FunctionRow, FunctionStatRow, LossRow, MemoryRow, SampleRow,
-    StackRow, Table, VisitFunctionRow, VisitRow, WaitRow,
+    ArgColumn, ArgType, ArgValue, BatchItemRow, FunctionRow, FunctionStatRow, LossRow, MemoryRow,
+    SampleRow, StackRow, Table, VisitFunctionRow, VisitRow, WaitRow,
 };
 use crate::stream::decode::Actor;
 use crate::units::Cpu;
@@ -110,6 +110,7 @@ pub fn table_schema(table: Table, args: &[ArgColumn]) -> SchemaRef {
         Table::Losses => LossColumns::fields(),
         Table::Memory => MemoryColumns::fields(),
         Table::Stacks => StackColumns::fields(),
+        Table::BatchItems => BatchItemColumns::fields(),
     };
     Arc::new(Schema::new(fields))
 }
@@ -419,6 +420,16 @@ table! {
     }
 }
 
+table! {
+    /// Columns of `batch_items`.
+    BatchItemColumns, row: BatchItemRow {
+        visit_id: Required<UInt64Type> = row.visit_id;
+        item_id: Nullable<UInt64Type> = row.item_id;
+        items: Nullable<UInt32Type> = row.items;
+        share: NullableReal = Some(row.share);
+    }
+}
+
 /// An argument column.
 #[derive(Debug)]
 enum ArgBuilder {
@@ -641,6 +652,10 @@ mod tests {
         assert_eq!(
             text(Table::Stacks),
             "stack_id UInt32, frames List(non-null UInt32), truncated Boolean"
+        );
+        assert_eq!(
+            text(Table::BatchItems),
+            "visit_id UInt64, item_id UInt64?, items UInt32?, share Float64?"
         );
     }
 }

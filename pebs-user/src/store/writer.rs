@@ -15,13 +15,13 @@ use super::files::{Owner, TraceLock};
 use super::output::Output;
 use super::run::RunInfo;
 use super::schema::{
-    ArgValue, FunctionRow, FunctionStatRow, LossRow, MemoryRow, SampleRow, SamplesOf, StackRow,
-    Table, VisitFunctionRow, VisitRow, WaitRow,
+    ArgValue, BatchItemRow, FunctionRow, FunctionStatRow, LossRow, MemoryRow, SampleRow, SamplesOf,
+    StackRow, Table, VisitFunctionRow, VisitRow, WaitRow,
 };
 use super::tables::{
-    Batched, Extend as _, FunctionColumns, FunctionStatColumns, LossColumns, MemoryColumns,
-    RowColumns, Samples, StackColumns, VisitColumns, VisitFunctionColumns, WaitColumns,
-    check_columns,
+    BatchItemColumns, Batched, Extend as _, FunctionColumns, FunctionStatColumns, LossColumns,
+    MemoryColumns, RowColumns, Samples, StackColumns, VisitColumns, VisitFunctionColumns,
+    WaitColumns, check_columns,
 };
 pub use super::write_error::WriteError;
 use crate::units::FunctionId;
@@ -75,6 +75,7 @@ struct Columns {
     losses: LossColumns,
     memory: MemoryColumns,
     stacks: StackColumns,
+    batch_items: BatchItemColumns,
 }
 
 impl Columns {
@@ -89,6 +90,7 @@ impl Columns {
             losses: LossColumns::default(),
             memory: MemoryColumns::default(),
             stacks: StackColumns::default(),
+            batch_items: BatchItemColumns::default(),
         }
     }
 
@@ -103,6 +105,7 @@ impl Columns {
             Table::Losses => &self.losses,
             Table::Memory => &self.memory,
             Table::Stacks => &self.stacks,
+            Table::BatchItems => &self.batch_items,
         }
     }
 
@@ -117,6 +120,7 @@ impl Columns {
             Table::Losses => &mut self.losses,
             Table::Memory => &mut self.memory,
             Table::Stacks => &mut self.stacks,
+            Table::BatchItems => &mut self.batch_items,
         }
     }
 }
@@ -300,6 +304,15 @@ impl TraceWriter {
         self.flush_if_full(Table::Stacks, self.columns.stacks.is_full())
     }
 
+    /// Adds an item of a visit that serves several.
+    ///
+    /// # Errors
+    /// As [`TraceWriter`] says.
+    pub fn batch_item(&mut self, row: &BatchItemRow) -> Result<(), WriteError> {
+        self.columns.batch_items.extend(slice::from_ref(row));
+        self.flush_if_full(Table::BatchItems, self.columns.batch_items.is_full())
+    }
+
     /// Adds a time range without full data.
     ///
     /// # Errors
@@ -477,7 +490,7 @@ mod tests {
         let finished = writer.finish(&complete()).unwrap();
         assert_eq!(
             finished.rows,
-            [2500, 2500, 25_000, 2500, 2500, 300, 0, 2500, 0]
+            [2500, 2500, 25_000, 2500, 2500, 300, 0, 2500, 0, 0]
         );
 
         let trace = Trace::open(&dir).unwrap();

@@ -138,6 +138,7 @@ pub fn probes() -> ProbeSet {
             rule: VisitRule::Call,
             has_id: true,
             sites: Vec::new(),
+            batch: None,
             begin_fields: Vec::new(),
             end_fields: Vec::new(),
         }],

@@ -127,6 +127,19 @@ impl Expr {
     }
 }
 
+/// `ARRAY[COUNT]:TYPE`: the ids of the items of a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ids {
+    /// Address of the first.
+    pub array: Expr,
+    /// How many there are.
+    pub count: Expr,
+    /// What each is; without a type as the debug information says, else `u64`.
+    pub r#type: Option<Type>,
+    /// Byte of the expression in the SPEC.
+    pub at: usize,
+}
+
 /// Why text is not an expression: where, what, and what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
@@ -180,6 +193,42 @@ pub fn parse(text: &str, start: usize, end: usize) -> Result<Expr, Fault> {
         });
     }
     Ok(expr)
+}
+
+/// Parses `ARRAY[COUNT]:TYPE` that is `text[start..end]`.
+///
+/// # Errors
+/// The first fault, with its byte in `text`.
+pub fn parse_ids(text: &str, start: usize, end: usize) -> Result<Ids, Fault> {
+    const FORM: &str =
+        "the ids of a batch are ids=ARRAY[COUNT]:TYPE, for example ids=arg2[arg3]:u64";
+    let mut parser = Parser {
+        text: &text[..end],
+        at: start,
+        depth: 0,
+    };
+    let array = parser.sum()?;
+    parser.need('[').map_err(|fault| fault.hint(FORM))?;
+    let count = parser.sum()?;
+    let count = parser.suffix(count)?;
+    parser.need(']').map_err(|fault| fault.hint(FORM))?;
+    parser.space();
+    let at = parser.at;
+    let r#type = parser.type_suffix()?;
+    if r#type == Some(Type::Str) {
+        return Err(Fault::new(at, "item ids must be numbers").hint(FORM));
+    }
+    parser.space();
+    if parser.at < end {
+        let rest = first(&text[parser.at..end]);
+        return Err(Fault::new(parser.at, format!("'{rest}' can't follow here")).hint(FORM));
+    }
+    Ok(Ids {
+        array,
+        count,
+        r#type,
+        at: start,
+    })
 }
 
 /// First character of a text, for messages.

@@ -34,6 +34,7 @@ pub fn binary(data: &[u8]) {
             binary: String::new(),
             location,
             args: Vec::new(),
+            ids: None,
             at: 0,
         };
         let Ok(place) = place::find(Rc::clone(&binary), Kernel { long_nops: true }, &endpoint)

@@ -1,13 +1,13 @@
 //! Where the named arguments of a probe go: columns of the trace, bytes of the record.
 
-use pebs_common::config::{ArgProgram, MAX_ARGS, SiteConfig};
-use pebs_common::record::{ARG_CLASSES, Role};
+use pebs_common::config::{ArgProgram, MAX_ARGS, SiteConfig, id_source};
+use pebs_common::record::{ARG_CLASSES, Role, batch};
 
 use super::error::ResolveError;
 use super::expr::Fault;
 use super::path::Names;
 use super::probe::ArgField;
-use super::program::Compiled;
+use super::program::{Batch, Compiled};
 use super::spec::SpecError;
 use crate::store::schema::{ArgColumn, ArgType};
 
@@ -55,6 +55,8 @@ impl Named {
 pub(super) struct Layout {
     /// Item id.
     pub id: Option<Compiled>,
+    /// Ids of a batch, in its place.
+    pub batch: Option<Batch>,
     named: Vec<(Compiled, u16)>,
     payload: u32,
     /// How to read them back.
@@ -65,15 +67,19 @@ impl Layout {
     /// Lays out one role's arguments one behind the other, and gives each its column.
     pub(super) fn new(
         spec: &str,
-        id: Option<Compiled>,
+        (id, batch): (Option<Compiled>, Option<Batch>),
         named: &[Named],
         columns: &mut Vec<ArgColumn>,
     ) -> Result<Self, ResolveError> {
+        let limit = match &batch {
+            Some(_) => batch::COUNT,
+            None => ARG_CLASSES[ARG_CLASSES.len() - 1],
+        };
         let mut layout = Self {
             id,
+            batch,
             ..Self::default()
         };
-        let limit = ARG_CLASSES[ARG_CLASSES.len() - 1];
         for (bit, argument) in (0_u32..).zip(named) {
             let fault = |what: String| SpecError::new(spec, Fault::new(argument.at, what));
             if bit as usize == MAX_ARGS {
@@ -106,22 +112,31 @@ impl Layout {
     /// Registers that a site of this role reads.
     pub(super) fn registers(&self) -> Vec<super::register::Register> {
         let named = self.named.iter().map(|(compiled, _)| compiled.register);
-        self.id.iter().map(|id| id.register).chain(named).collect()
+        let ids = self.batch.iter().flat_map(|it| [&it.array, &it.count]);
+        let ids = self.id.iter().chain(ids).map(|id| id.register);
+        ids.chain(named).collect()
     }
 
     /// What the kernel program does at a site. A result that is not known there stays unread.
     pub(super) fn config(&self, role: Role, at: SiteState) -> SiteConfig {
+        let program = |compiled: &Compiled| compiled.program(at.read_adjust, 0);
+        let (id, count) = match &self.batch {
+            Some(batch) => (Some(&batch.array), Some(&batch.count)),
+            None => (self.id.as_ref(), None),
+        };
         let mut config = SiteConfig {
             probe: at.probe,
             role: role as u8,
             args: u8::try_from(self.named.len()).unwrap_or(u8::MAX),
-            has_id: u8::from(self.id.is_some()),
+            has_id: match (id, count) {
+                (None, _) => id_source::NONE,
+                (Some(_), None) => id_source::ONE,
+                (Some(_), Some(_)) => id_source::BATCH,
+            },
             payload: self.payload,
             sp_adjust: at.sp_adjust,
-            id: self
-                .id
-                .as_ref()
-                .map_or(ArgProgram::NONE, |id| id.program(at.read_adjust, 0)),
+            id: id.map_or(ArgProgram::NONE, program),
+            count: count.map_or(ArgProgram::NONE, program),
             named: [ArgProgram::NONE; MAX_ARGS],
         };
         if at.readable {

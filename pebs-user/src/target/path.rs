@@ -11,7 +11,7 @@ use gimli::{AttributeValue, Dwarf, Unit, UnitOffset};
 
 use super::dwarf::{DebugInfo, Slice};
 use super::elf::Binary;
-use super::expr::{Expr, Path, Step, Type};
+use super::expr::{Expr, Ids, Path, Step, Type};
 use super::parameters::{Entry, Held, Reader, Typed};
 
 /// Types behind types followed at most.
@@ -50,6 +50,21 @@ pub(super) fn lower(
             names: None,
         });
     }
+    with_types(binary, function, |types| match expr {
+        Expr::Path(path) => types.value(types.walk(path)?),
+        other => Ok(Lowered {
+            expr: types.inside(other)?,
+            names: None,
+        }),
+    })
+}
+
+/// Opens the debug information about a function.
+fn with_types<T>(
+    binary: &Binary,
+    function: Option<u64>,
+    then: impl FnOnce(Types<'_, '_>) -> Result<T, Refusal>,
+) -> Result<T, Refusal> {
     let Some(function) = function else {
         return refuse(
             "names of arguments are known at a function's entry only",
@@ -70,13 +85,44 @@ pub(super) fn lower(
         unit: &unit,
         function,
     };
-    match expr {
-        Expr::Path(path) => types.value(types.walk(path)?),
-        other => Ok(Lowered {
-            expr: types.inside(other)?,
-            names: None,
-        }),
+    then(types)
+}
+
+/// Replaces the paths in the ids of a batch, and completes their type.
+///
+/// # Errors
+/// As [`lower`]; an array of structures has no ids.
+pub(super) fn lower_ids(ids: &Ids, binary: &Binary, function: Option<u64>) -> Result<Ids, Refusal> {
+    if !ids.array.has_path() && !ids.count.has_path() {
+        return Ok(ids.clone());
     }
+    with_types(binary, function, |types| {
+        let (array, known) = match &ids.array {
+            Expr::Path(path) => types.array(types.walk(path)?)?,
+            other => (types.inside(other)?, None),
+        };
+        let r#type = match (ids.r#type, known) {
+            (Some(given), _) => Some(given),
+            (None, Some(Element::Number(known))) => Some(known),
+            (None, Some(Element::Structure)) => {
+                return refuse(
+                    "the elements of the array are structures, which are no ids",
+                    "an array of pointers to them, or of numbers, has ids",
+                );
+            }
+            (None, None) => None,
+        };
+        let count = match &ids.count {
+            Expr::Path(path) => types.value(types.walk(path)?)?.expr,
+            other => types.inside(other)?,
+        };
+        Ok(Ids {
+            array,
+            count,
+            r#type,
+            at: ids.at,
+        })
+    })
 }
 
 /// The unit whose code holds an address.
@@ -121,6 +167,12 @@ impl Found {
             self.expr
         }
     }
+}
+
+/// What an array holds.
+enum Element {
+    Number(Type),
+    Structure,
 }
 
 struct Types<'u, 'a> {
@@ -421,6 +473,31 @@ impl<'a> Types<'_, 'a> {
                 format!("name one of its fields: {shown}")
             },
         )
+    }
+
+    /// Where the elements of an array are, and what they are.
+    fn array(&self, found: Found) -> Result<(Expr, Option<Element>), Refusal> {
+        let kind = self.stripped(found.kind)?;
+        let is_array = kind.tag() == gimli::DW_TAG_array_type && found.in_memory;
+        if !is_array && !is_address(kind.tag()) {
+            return refuse(
+                format!("'{}' is no array and no pointer", found.text),
+                "ids= takes the address of the first id",
+            );
+        }
+        let element = self.target(&kind).and_then(|it| self.stripped(it).ok());
+        let known = element.map(|element| match element.tag() {
+            tag if is_address(tag) => Element::Number(Type::Unsigned(8)),
+            _ => self
+                .number_type(&element, &found.text)
+                .map_or(Element::Structure, Element::Number),
+        });
+        let address = if is_array {
+            found.expr
+        } else {
+            found.pointer()
+        };
+        Ok((address, known))
     }
 
     /// Width and sign of a number.

@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use super::expr::Type;
 use super::item::Item;
 use super::path::Names;
 use pebs_common::config::SiteConfig;
@@ -104,6 +105,8 @@ pub struct Probe {
     pub rule: VisitRule,
     /// Whether the item id is read from the target (else items are numbered).
     pub has_id: bool,
+    /// What each id of a batch is, where visits serve several items.
+    pub batch: Option<Type>,
     /// Every place to attach to. Ends come before begins, the order in which to attach.
     pub sites: Vec<Site>,
     /// Named arguments read at begin marks.

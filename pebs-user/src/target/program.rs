@@ -5,7 +5,7 @@
 
 use pebs_common::config::{ArgKind, ArgProgram, MAX_DEREFS};
 
-use super::expr::{Expr, Type};
+use super::expr::{Expr, Ids, Type};
 use super::register::Register;
 use crate::store::schema::ArgType;
 
@@ -107,6 +107,60 @@ pub fn compile(
             numeric(&operand, operand.r#type)
         }
     }
+}
+
+/// The ids of a batch, ready to be laid out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// Where they are.
+    pub array: Compiled,
+    /// How many there are.
+    pub count: Compiled,
+    /// What each is.
+    pub r#type: Type,
+}
+
+/// Compiles the ids of a batch for a place. A number of items without a type is an `i32`, as nobody says what the
+/// upper half of its register holds.
+///
+/// # Errors
+/// As [`compile`].
+pub fn compile_ids(ids: &Ids, arguments: Arguments<'_>) -> Result<Batch, Refusal> {
+    let r#type = ids.r#type.unwrap_or(Type::Unsigned(8));
+    let count = match &ids.count {
+        Expr::Str(..) => return refuse("the number of items is no string", "for example arg3"),
+        Expr::Deref(inner, None) => {
+            let typed = Expr::Deref(inner.clone(), Some(Type::Signed(4)));
+            compile(&typed, arguments)?
+        }
+        typed @ (Expr::Cast(..) | Expr::Deref(..)) => compile(typed, arguments)?,
+        untyped => {
+            let operand = operand(untyped, arguments)?;
+            let known = operand.r#type.width() < 8;
+            let r#type = if known {
+                operand.r#type
+            } else {
+                Type::Signed(4)
+            };
+            numeric(&operand, r#type)?
+        }
+    };
+    let operand = whole(&ids.array, arguments)?;
+    let program = steps(&operand, Trailing::Kept)?;
+    let array = Compiled {
+        register: operand.register,
+        r#type: ArgType::U64,
+        program: ArgProgram {
+            kind: ArgKind::Ids as u8,
+            width: r#type.width(),
+            ..program
+        },
+    };
+    Ok(Batch {
+        array,
+        count,
+        r#type,
+    })
 }
 
 /// A sentence and what to do about it.
@@ -226,10 +280,7 @@ fn argument(n: u32, arguments: Arguments<'_>) -> Result<Operand, Refusal> {
 fn string(expr: &Expr, length: Option<u32>, arguments: Arguments<'_>) -> Result<Compiled, Refusal> {
     let operand = whole(expr, arguments)?;
     let capacity = length.map_or(STRING_SLOT - 8, |n| n.next_multiple_of(8));
-    let program = steps(
-        &operand,
-        "a string at an offset from a pointer that was read",
-    )?;
+    let program = steps(&operand, Trailing::Kept)?;
     Ok(Compiled {
         register: operand.register,
         r#type: ArgType::Str,
@@ -248,7 +299,7 @@ fn numeric(operand: &Operand, r#type: Type) -> Result<Compiled, Refusal> {
         Type::Signed(width) => (ArgKind::Signed, width, ArgType::I64),
         Type::Str => return refuse("only a dereference reads a string", "write str(X)"),
     };
-    let program = steps(operand, "arithmetic on a value that was read")?;
+    let program = steps(operand, Trailing::Refused)?;
     Ok(Compiled {
         register: operand.register,
         r#type: column,
@@ -260,8 +311,17 @@ fn numeric(operand: &Operand, r#type: Type) -> Result<Compiled, Refusal> {
     })
 }
 
-/// The reads of a program. A constant behind the last read has no place in it.
-fn steps(operand: &Operand, trailing: &str) -> Result<ArgProgram, Refusal> {
+/// What becomes of a constant behind the last read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Trailing {
+    /// It leads from a pointer to what lies behind it.
+    Kept,
+    /// A number is not added to.
+    Refused,
+}
+
+/// The reads of a program.
+fn steps(operand: &Operand, trailing: Trailing) -> Result<ArgProgram, Refusal> {
     let Some((last, reads)) = operand.offsets.split_last() else {
         return refuse("nothing to read", "name a register or an argument");
     };
@@ -271,10 +331,17 @@ fn steps(operand: &Operand, trailing: &str) -> Result<ArgProgram, Refusal> {
             "start from a pointer that is nearer",
         );
     }
-    if !reads.is_empty() && *last != 0 {
+    let behind = !reads.is_empty() && *last != 0;
+    if behind && trailing == Trailing::Refused {
         return refuse(
-            format!("{trailing} can't be done"),
+            "arithmetic on a value that was read can't be done",
             "offsets go inside the dereference; add to columns in the query",
+        );
+    }
+    if behind && reads.len() == MAX_DEREFS {
+        return refuse(
+            format!("an offset behind {MAX_DEREFS} reads, which are the most there can be"),
+            "start from a pointer that is nearer",
         );
     }
     let small = |value: i64| {
@@ -287,7 +354,8 @@ fn steps(operand: &Operand, trailing: &str) -> Result<ArgProgram, Refusal> {
         add: if reads.is_empty() { small(*last)? } else { 0 },
         ..ArgProgram::NONE
     };
-    for (slot, offset) in program.derefs.iter_mut().zip(reads) {
+    let behind = behind.then_some(last);
+    for (slot, offset) in program.derefs.iter_mut().zip(reads.iter().chain(behind)) {
         *slot = small(*offset)?;
     }
     Ok(program)
@@ -330,8 +398,28 @@ mod tests {
         assert_eq!(p.derefs[..2], [80, 8]);
         let p = entry("str(arg1+3, 20)");
         assert_eq!((p.steps, p.add, p.capacity), (0, 3, 24));
+        let p = entry("str(*arg1+8)");
+        assert_eq!((p.steps, p.add, p.derefs), (1, 0, [0, 8, 0, 0]));
         let p = entry("*(arg2):str");
         assert_eq!((p.steps, p.kind), (0, ArgKind::Str as u8));
+    }
+
+    /// The ids of a batch: an array at a pointer, or within a structure behind one; counts are `i32` unless typed.
+    #[test]
+    fn batches() {
+        let batch = |text: &str| {
+            let ids = super::super::expr::parse_ids(text, 0, text.len()).expect(text);
+            let it = compile_ids(&ids, Arguments::SysV).expect(text);
+            [it.array.program(0, 0), it.count.program(0, 0)]
+        };
+        let [array, count] = batch("arg2[arg3]:u32");
+        assert_eq!((array.reg_offset, array.kind, array.width), (104, 4, 4));
+        assert_eq!((count.kind, count.width), (ArgKind::Signed as u8, 4));
+        let [array, count] = batch("*(arg1+8)+16[*(arg1+24)]");
+        assert_eq!((array.steps, array.derefs), (1, [8, 16, 0, 0]));
+        assert_eq!((array.width, count.width, count.derefs[0]), (8, 4, 24));
+        let [_, count] = batch("arg1[arg2:u64]:ptr");
+        assert_eq!((count.kind, count.width), (ArgKind::Unsigned as u8, 8));
     }
 
     /// Arguments beyond the sixth come from the stack, whose pointer may have moved since the entry.
@@ -361,6 +449,6 @@ mod tests {
         assert!(fault("*(arg1):u64+4", Arguments::SysV).contains("can't be done"));
         assert!(fault("*(*(arg1):u32)", Arguments::SysV).contains("8 bytes"));
         assert!(fault("*****arg1", Arguments::SysV).contains("4 at most"));
-        assert!(fault("str(*arg1+8)", Arguments::SysV).contains("can't be done"));
+        assert!(fault("str(****arg1+8)", Arguments::SysV).contains("behind 4 reads"));
     }
 }

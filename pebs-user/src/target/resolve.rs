@@ -17,7 +17,7 @@ use super::lookup;
 use super::path::{self, Lowered};
 use super::place::{self, Place, Point};
 use super::probe::{Probe, ProbeSet, Site, VisitRule};
-use super::program::{self, Arguments, Compiled};
+use super::program::{self, Arguments, Batch, Compiled};
 use super::spec::{Arg, End, Endpoint, Location, Spec, SpecError};
 use super::unwind::ReturnMode;
 use crate::store::schema::ArgColumn;
@@ -78,6 +78,7 @@ struct Resolver {
 #[derive(Default)]
 struct Values {
     id: Option<Compiled>,
+    batch: Option<Batch>,
     named: Vec<Named>,
 }
 
@@ -138,7 +139,8 @@ impl Resolver {
         let mut probe = self.probe_at(id, spec, &first)?;
         for place in others {
             let more = self.probe_at(id, spec, &place)?;
-            if (&more.begin_fields, &more.end_fields) != (&probe.begin_fields, &probe.end_fields) {
+            let read = |it: &Probe| (it.begin_fields.clone(), it.end_fields.clone(), it.batch);
+            if read(&more) != read(&probe) {
                 let what = "the arguments are not the same in all functions that match";
                 let fault = Fault::new(spec.begin.at, what).hint("probe them one by one");
                 return Err(SpecError::new(&spec.text, fault).into());
@@ -156,7 +158,7 @@ impl Resolver {
     fn probe_at(&mut self, id: ProbeId, spec: &Spec, begin: &Place) -> Result<Probe, ResolveError> {
         match &spec.end {
             End::Next => {
-                let values = values(spec, &spec.begin.args, begin)?;
+                let values = begin_values(spec, &spec.begin.args, begin)?;
                 let layout = self.layout(spec, values)?;
                 let sites = self.sites(id, begin, &layout, Role::Next)?;
                 Ok(probe(
@@ -179,11 +181,25 @@ impl Resolver {
         (begin, end): (&Place, &Place),
         endpoint: &Endpoint,
     ) -> Result<Probe, ResolveError> {
-        let first = values(spec, &spec.begin.args, begin)?;
+        let first = begin_values(spec, &spec.begin.args, begin)?;
         let second = values(spec, &endpoint.args, end)?;
         let fault = |at, what: &str, hint: &str| {
             ResolveError::Spec(SpecError::new(&spec.text, Fault::new(at, what).hint(hint)))
         };
+        if let Some(ids) = &endpoint.ids {
+            return Err(fault(
+                ids.at,
+                "ids= is read where visits start",
+                "write START(ids=...)..END",
+            ));
+        }
+        if second.id.is_some() && first.batch.is_some() {
+            return Err(fault(
+                endpoint.at,
+                "END has id= but START has ids=",
+                "a batch ends as a whole: leave id= out, and it is matched by thread",
+            ));
+        }
         if second.id.is_some() && first.id.is_none() {
             return Err(fault(
                 endpoint.at,
@@ -220,7 +236,7 @@ impl Resolver {
             .iter()
             .cloned()
             .partition(|arg| arg.expr.uses_retval() && arg.name != "id");
-        let first = values(spec, &early, place)?;
+        let first = begin_values(spec, &early, place)?;
         let second = values_at(spec, &late, place, Arguments::Return)?;
         let layouts = [self.layout(spec, first)?, self.layout(spec, second)?];
         let registers = layouts[0].registers();
@@ -236,7 +252,8 @@ impl Resolver {
 
     fn layout(&mut self, spec: &Spec, values: Values) -> Result<Layout, ResolveError> {
         let columns: &mut Vec<ArgColumn> = &mut self.set.columns;
-        Layout::new(&spec.text, values.id, &values.named, columns)
+        let ids = (values.id, values.batch);
+        Layout::new(&spec.text, ids, &values.named, columns)
     }
 
     fn sites(
@@ -281,6 +298,21 @@ impl Resolver {
             config: layout.config(role, state),
         }
     }
+}
+
+/// Compiles what is read where visits start.
+fn begin_values(spec: &Spec, args: &[Arg], place: &Place) -> Result<Values, SpecError> {
+    let mut values = values(spec, args, place)?;
+    if let Some(ids) = &spec.begin.ids {
+        let fault = |(what, hint)| {
+            let at = ids.at;
+            SpecError::new(&spec.text, Fault { at, what, hint })
+        };
+        let lowered = path::lower_ids(ids, &place.binary, place.function()).map_err(fault)?;
+        let batch = program::compile_ids(&lowered, place.arguments()).map_err(fault)?;
+        values.batch = Some(batch);
+    }
+    Ok(values)
 }
 
 /// Compiles the arguments of one endpoint.
@@ -332,6 +364,7 @@ fn probe(
         spec: spec.text.clone(),
         rule,
         has_id: begin.id.is_some(),
+        batch: begin.batch.map(|batch| batch.r#type),
         sites,
         begin_fields: begin.fields,
         end_fields: end.fields,
@@ -437,6 +470,74 @@ int main(int argc, char **argv) {
             assert_eq!((probe.begin_fields.len(), probe.end_fields.len()), (1, 1));
             assert_eq!(probe.end_fields[0].r#type, ArgType::I64);
         }
+    }
+
+    /// The ids of a batch by register and by name; what can't be read or matched is refused.
+    #[test]
+    fn batches() {
+        use super::super::expr::Type;
+        let source = "struct pkt { long id; }; volatile long sink;\n\
+             struct burst { short n; int ids[8]; struct pkt *pkts[4]; struct pkt flat[2]; };\n\
+             __attribute__((noinline)) void serve(struct burst *b, unsigned *ids, int n)\n\
+             { sink += b->n + n + ids[0]; }\n\
+             __attribute__((noinline)) void done(long id) { sink -= id; }\n\
+             int main(void) { struct burst b = {0}; unsigned u = 0; serve(&b, &u, 1); done(2); return 0; }";
+        let program = compile("gcc", source, &["-O2", "-g"]);
+        let found = |args: &str| {
+            let probe = one(&program.spec(&format!("serve({args})")));
+            assert!(!probe.has_id);
+            let site = probe.sites.last().expect("entry").config;
+            assert_eq!(site.has_id, 2);
+            (probe.batch, site.id, site.count)
+        };
+        let (each, array, count) = found("ids=arg2[arg3]:u64, n=arg3");
+        assert_eq!(
+            (each, array.steps, array.add),
+            (Some(Type::Unsigned(8)), 0, 0)
+        );
+        assert_eq!((count.steps, count.width), (0, 4));
+        let (each, array, count) = found("ids=ids[n]");
+        assert_eq!(
+            (each, array.width, count.kind),
+            (Some(Type::Unsigned(4)), 4, 2)
+        );
+        let (each, array, count) = found("ids=b->ids[b->n]");
+        assert_eq!(
+            (each, array.steps, array.add),
+            (Some(Type::Signed(4)), 0, 4)
+        );
+        assert_eq!((count.steps, count.width, count.kind), (1, 2, 2));
+        assert_eq!(found("ids=b->pkts[b->n]").0, Some(Type::Unsigned(8)));
+        assert!(
+            error(&program.spec("serve(ids=b->flat[b->n])"))
+                .0
+                .contains("structures")
+        );
+        assert!(
+            error(&program.spec("serve(ids=b->n[b->n])"))
+                .0
+                .contains("no array")
+        );
+        assert!(
+            error(&program.spec("serve(ids=b->no[b->n])"))
+                .0
+                .contains("no field")
+        );
+        assert!(
+            error(&program.spec("serve(ids=arg1[retval])"))
+                .0
+                .contains("only at a return")
+        );
+        let spec = "serve(ids=arg2[arg3], a=str(arg1), b=str(arg1))";
+        assert!(error(&program.spec(spec)).0.contains("88 at most"));
+        let spec = "serve(ids=arg2[arg3])..done(id=arg1)";
+        assert!(error(&program.spec(spec)).1.contains("as a whole"));
+        let spec = "done..serve(ids=arg2[arg3])";
+        assert!(error(&program.spec(spec)).0.contains("where visits start"));
+        assert_eq!(
+            one(&program.spec("serve(ids=arg2[arg3])..done")).rule,
+            VisitRule::ByThread
+        );
     }
 
     /// The rules follow from the shape of the SPEC and the ids.

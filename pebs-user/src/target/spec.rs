@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use super::expr::{self, Expr, Fault, number};
+use super::expr::{self, Expr, Fault, Ids, number};
 use super::scan::{
     address, is_identifier, is_line, is_sensible, looks_like_args, looks_like_value, matching_open,
     open_without_close, plausible, single_colons, split_offset,
@@ -43,6 +43,8 @@ pub struct Endpoint {
     pub location: Location,
     /// Values to read.
     pub args: Vec<Arg>,
+    /// Ids of several items that start here together (`ids=`).
+    pub ids: Option<Ids>,
     /// Byte of the location in the SPEC, for carets.
     pub at: usize,
 }
@@ -234,16 +236,18 @@ impl<'a> Reader<'a> {
         let place = self.trim(place);
         let (binary, location) = self.split(place, before)?;
         let at = location.start;
-        let endpoint = Endpoint {
-            binary,
-            location: self.location(location)?,
-            args: match list {
-                Some(list) => self.args(list)?,
-                None => Vec::new(),
-            },
-            at,
+        let location = self.location(location)?;
+        let (args, ids) = match list {
+            Some(list) => self.args(list)?,
+            None => (Vec::new(), None),
         };
-        Ok(endpoint)
+        Ok(Endpoint {
+            binary,
+            location,
+            args,
+            ids,
+            at,
+        })
     }
 
     /// Separates a trailing `(name=EXPR, ...)` from the place. A C++ parameter list has no `=`.
@@ -392,9 +396,10 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// `name=EXPR, name=EXPR`.
-    fn args(&self, list: Part) -> Result<Vec<Arg>, Fault> {
+    /// `name=EXPR, name=EXPR`, and the ids of a batch.
+    fn args(&self, list: Part) -> Result<(Vec<Arg>, Option<Ids>), Fault> {
         let mut args: Vec<Arg> = Vec::new();
+        let mut ids = None;
         for part in self.commas(list) {
             let part = self.trim(part);
             let text = self.slice(part);
@@ -415,8 +420,13 @@ impl<'a> Reader<'a> {
                 )
                 .hint("letters, digits and _, a letter first"));
             }
-            if args.iter().any(|arg| arg.name == name) {
+            let twice = name == "ids" && ids.is_some();
+            if twice || args.iter().any(|arg| arg.name == name) {
                 return Err(Fault::new(part.start, format!("'{name}' is given twice")));
+            }
+            if name == "ids" {
+                ids = Some(expr::parse_ids(self.text, at, part.end)?);
+                continue;
             }
             args.push(Arg {
                 name: name.to_owned(),
@@ -424,7 +434,11 @@ impl<'a> Reader<'a> {
                 at,
             });
         }
-        Ok(args)
+        if let (Some(ids), true) = (&ids, args.iter().any(|arg| arg.name == "id")) {
+            return Err(Fault::new(ids.at, "both id= and ids= are given")
+                .hint("id= is one item, ids= are the items of a batch"));
+        }
+        Ok((args, ids))
     }
 
     /// Splits at commas outside parentheses.
@@ -621,6 +635,43 @@ mod tests {
         assert_eq!(at("äpp:work(id=*arg1:u23)").0, 18);
     }
 
+    /// The ids of a batch, and what can be wrong with them.
+    #[test]
+    fn batches() {
+        let ids = |text: &str| spec(text).begin.ids.expect(text);
+        let found = ids("app:f(ids=arg2[arg3]:u32, n=arg3)");
+        assert_eq!((found.array, found.count), (Expr::Arg(2), Expr::Arg(3)));
+        assert_eq!(found.r#type, Some(expr::Type::Unsigned(4)));
+        assert_eq!(
+            spec("app:f(ids=arg2[arg3]:u32, n=arg3)").begin.args.len(),
+            1
+        );
+        assert!(ids("app:f(ids=b->pkts[b->n])").count.has_path());
+        assert!(
+            ids("app:f(ids = *(arg1+8) [ *(arg1+16):u16 ] : ptr )")
+                .r#type
+                .is_some()
+        );
+        let fault = |text: &str| {
+            let error = Spec::parse(text).expect_err(text);
+            (error.column, error.what, error.hint.unwrap_or_default())
+        };
+        let (column, what, hint) = fault("app:f(ids=arg2)");
+        assert_eq!((column, what.as_str()), (14, "expected '[', found the end"));
+        assert!(hint.contains("ids=arg2[arg3]:u64"), "{hint}");
+        assert_eq!(fault("app:f(ids=arg2[arg3)").0, 19);
+        assert!(fault("app:f(ids=arg2[]:u64)").1.contains("found ']'"));
+        assert!(fault("app:f(ids=arg2[arg3]:str)").1.contains("numbers"));
+        assert!(fault("app:f(ids=arg2[arg3]:u65)").1.contains("no type"));
+        assert!(fault("app:f(ids=arg2[arg3]+1)").1.contains("can't follow"));
+        assert!(fault("app:f(id=arg1, ids=arg2[arg3])").1.contains("both"));
+        assert!(
+            fault("app:f(ids=arg1[arg2], ids=arg2[arg3])")
+                .1
+                .contains("twice")
+        );
+    }
+
     proptest! {
         /// No text makes the parser panic, and a caret never lies beyond the end.
         #[test]
@@ -635,7 +686,7 @@ mod tests {
         fn never_panics_on_pieces(pieces in proptest::collection::vec(
             prop::sample::select(vec![
                 "app", ":", "..", "(", ")", "id=", "arg1", "+", "8", "*", "%rdi", "%return", ",",
-                "u32", "str(", "0x", "::", "usdt:", " ", "/", "<", ">", "é", "->", "fn@0x", "=",
+                "u32", "str(", "0x", "::", "ids=", "[", "]", "usdt:", " ", "/", "<", ">", "é", "->", "fn@0x", "=",
             ]), 0..14)) {
             let text = pieces.concat();
             if let Err(error) = Spec::parse(&text) {

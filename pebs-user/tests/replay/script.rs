@@ -72,6 +72,7 @@ pub fn probes() -> ProbeSet {
         rule,
         has_id: true,
         sites: Vec::new(),
+        batch: None,
         begin_fields: if n == 0 { fields() } else { Vec::new() },
         end_fields: Vec::new(),
     });

@@ -47,6 +47,7 @@ pub(super) fn probes(args: &RecordArgs, typed: Typed<'_>) -> anyhow::Result<Prob
         rule: VisitRule::SameId,
         has_id: true,
         sites: Vec::new(),
+        batch: None,
         begin_fields: Vec::new(),
         end_fields: Vec::new(),
     };

@@ -111,6 +111,7 @@ impl Kernel {
             payload: 0,
             sp_adjust: 0,
             id,
+            count: ArgProgram::NONE,
             named: [ArgProgram::NONE; MAX_ARGS],
         };
         programs.set_site(0, &config).unwrap();

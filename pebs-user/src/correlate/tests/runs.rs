@@ -14,6 +14,7 @@ fn ids() -> ProbeSet {
         rule: VisitRule::SameId,
         has_id: true,
         sites: Vec::new(),
+        batch: None,
         begin_fields: Vec::new(),
         end_fields: Vec::new(),
     };
