@@ -184,7 +184,8 @@ pub struct RecordArgs {
     /// FUNC+OFF, FUNC%return or 0xADDR, and where both give id= they are matched by it.
     /// BIN:START.. is until the next START on the same thread. EXPR is argN, %REG, retval,
     /// *(EXPR+OFF):TYPE, str(EXPR), or with debug information a path by name: req->hdr.id, req->uri. 'pebs-trace probes BIN' lists functions.
-    /// With * in it FUNC is a pattern: all functions that match are one probe.
+    /// BIN:FUNC(ids=ARRAY[COUNT]:TYPE) is one visit that serves several items, as in ids=arg2[arg3]:u64: its time is shared
+    /// out among them. With * in it FUNC is a pattern: all functions that match are one probe.
     #[arg(short = 'u', long = "uprobe", value_name = "SPEC")]
     #[arg(required_unless_present_any = ["presets", "item"])]
     #[arg(help_heading = "What to record")]

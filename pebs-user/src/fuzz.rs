@@ -6,12 +6,16 @@
 
 use std::path::Path;
 
+use pebs_common::config::MAX_BATCH;
+
 use crate::collect::sideband_decode;
+use crate::correlate::Batch;
 use crate::perf::data::attr::Attr;
 use crate::perf::record::RawRecord;
 use crate::pmu::event::EventSpec;
 use crate::stream::clock::Clock;
-use crate::stream::decode::{Unordered, decode};
+use crate::stream::decode::{Body, Unordered, decode};
+use crate::target::expr::Type;
 use crate::target::program::{self, Arguments};
 use crate::target::spec::{End, Spec};
 use crate::target::{expr, usdt};
@@ -52,6 +56,14 @@ pub fn wire(data: &[u8], _: &Path) {
         (inbox.samples.len() + inbox.records.len()) as u64,
         "records that were counted came out"
     );
+    let mut batch = Batch::default();
+    for record in &inbox.records {
+        if let Body::Mark { args, .. } = record.body {
+            let bytes = inbox.payloads.get(args);
+            batch.read(Type::Signed(4), args.valid, bytes);
+            assert!(batch.ids.len() <= MAX_BATCH, "ids are bounded");
+        }
+    }
 }
 
 /// Records about processes, framed as in perf's ring: `struct perf_event_header`, then the body.
@@ -130,6 +142,11 @@ pub fn spec(data: &[u8], _: &Path) {
                 .iter()
                 .chain(end)
                 .for_each(|arg| compile(&arg.expr));
+            if let Some(ids) = &spec.begin.ids {
+                let _ = program::compile_ids(ids, Arguments::SysV);
+                compile(&ids.array);
+                compile(&ids.count);
+            }
         }
         Err(error) => assert!(error.to_string().contains('^'), "the fault is shown"),
     }

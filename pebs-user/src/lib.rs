@@ -33,6 +33,7 @@
 //! | what a sample costs (`calibrate`), and which reset value a goal asks for (`plan`) | [`analysis::cost`] (the model), [`collect::calibrate`] (the measuring), [`cmd`] (`calibrate.rs`, `plan/`) |
 //! | where samples read item ids, if items are not marked | [`target::item`], and `correlate/runs.rs` for what visits are then |
 //! | which sample belongs to which item | [`correlate`] |
+//! | the items of a visit that serves several (`ids=`) | `pebs-ebpf/src/batch.rs`, `correlate/batch.rs`, `pipeline/batches.rs` (rows), `analysis/batches.rs` (shares) |
 //! | names of functions | [`symbolize`] |
 //! | who woke or displaced a thread (`--with waits`) | `pebs-ebpf/src/wake.rs`, [`correlate`] (`thread.rs`) |
 //! | what came between a thread and its work (`--with irq,faults`) | `pebs-ebpf/src/{irq,fault}.rs`, `collect/programs/interference.rs`, [`correlate`] (`interference.rs`) |
@@ -131,6 +132,9 @@
 //! * An id that a sample reads has the place of the stack pointer in its record, as there are no frames to match
 //!   then. Ids become visits in `correlate`: what a thread did since its last sample waits for the next one. Where
 //!   an executable lies is looked up by the program at each sample, so that no `exec` can come in between.
+//! * A visit that serves several items stays one visit: samples, functions and waits are of the visit, and a table of
+//!   its own says whose it was, with shares that sum to 1. So nothing is divided before it is asked for, no sample has two
+//!   owners, and readers that know nothing of batches count each visit once.
 //! * Page faults are counted by an event of their own with one small record each, not sampled.
 //! * A started command is held by ptrace at its first instruction until everything is attached.
 //! * What `--keep` leaves out is decided when a visit closes, after its estimates and before its rows:

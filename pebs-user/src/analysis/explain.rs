@@ -290,7 +290,9 @@ fn sum<'a>(
     sections: &'a [Section],
     timing: &Timing<'_>,
 ) -> Result<Summing<'a>, ReadError> {
-    let mut summing = Summing::new(items, sections, |_, item| block_of(item));
+    let mut summing = Summing::new(items, sections, |items, item| {
+        block_of(items.drawn_with(item))
+    });
     if let (Some(event), None) = (timing.event, &timing.reason) {
         summing.functions(trace, event.id)?;
     }

@@ -5,8 +5,8 @@ use std::path::Path;
 use crate::store::reader::Trace;
 use crate::store::run::{EventInfo, ProbeInfo, RunInfo};
 use crate::store::schema::{
-    ArgColumn, ArgType, ArgValue, FunctionRow, InterferenceColumns, SCHEMA_VERSION, StackRow,
-    VisitFunctionRow, VisitRow, WaitRow, visit_flag,
+    ArgColumn, ArgType, ArgValue, BatchItemRow, FunctionRow, InterferenceColumns, SCHEMA_VERSION,
+    StackRow, VisitFunctionRow, VisitRow, WaitRow, visit_flag,
 };
 use crate::store::writer::{TraceWriter, WriterOptions};
 use crate::target::probe::VisitRule;
@@ -33,6 +33,8 @@ pub(crate) struct Made {
     pub key: String,
     pub flags: u32,
     pub did: Vec<Did>,
+    /// Items that it serves together; empty: one.
+    pub batch: Vec<u64>,
 }
 
 impl Made {
@@ -46,6 +48,7 @@ impl Made {
             key: key.to_owned(),
             flags: 0,
             did: did.to_vec(),
+            batch: Vec::new(),
         }
     }
 }
@@ -166,7 +169,12 @@ impl Maker {
             duration_ns: Some(self.now - begin),
             oncpu_ns: self.info.switches.then_some(oncpu),
             samples: seen,
-            flags: made.flags,
+            flags: made.flags
+                | if made.batch.is_empty() {
+                    0
+                } else {
+                    visit_flag::SHARED
+                },
             switches: Some(waits),
             migrations: Some(0),
             page_faults: Some((oncpu / 100_000) as u32),
@@ -181,6 +189,15 @@ impl Maker {
             Some(ArgValue::Str(made.key.as_str().into())),
         ];
         self.writer.visit(&row, &args).unwrap();
+        for item in &made.batch {
+            let row = BatchItemRow {
+                visit_id: self.visits,
+                item_id: Some(*item),
+                items: Some(made.batch.len() as u32),
+                share: 1.0 / made.batch.len() as f64,
+            };
+            self.writer.batch_item(&row).unwrap();
+        }
     }
 
     fn function(&mut self, item_id: u64, function: u32, samples: u32, ns: i64) {

@@ -1,6 +1,7 @@
 //! From the tables of a trace to answers.
 
 pub mod baseline;
+mod batches;
 pub mod condensed;
 pub mod cost;
 pub mod diff;

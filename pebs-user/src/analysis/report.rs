@@ -15,6 +15,7 @@
 //! `function_stats`; the visits that were not kept take the place of the typical ones: what they took
 //! is the sum over all without those that were kept.
 
+mod batches;
 mod classes;
 pub(in crate::analysis) mod counts;
 pub mod csv;
@@ -22,6 +23,7 @@ pub(in crate::analysis) mod detail;
 pub(crate) mod gap;
 pub(crate) mod human;
 pub mod json;
+mod lengths;
 pub mod memory;
 pub mod model;
 pub(in crate::analysis) mod names;
@@ -172,6 +174,7 @@ pub fn build(trace: &Trace, options: &ReportOptions) -> Result<Report, ReportErr
     };
     let mut probes = ranking.probes(gathered.sections, drafts);
     Names::read(trace, &probes)?.fill(&mut probes);
+    batches::fill(trace, options, &mut probes)?;
     Ok(Report {
         report_version: REPORT_VERSION,
         trace: trace.dir.display().to_string(),

@@ -26,7 +26,7 @@ impl Batch {
     }
 
     /// Reads the items out of a begin mark's payload, in which `valid` says what could be read; gives the visit's flags.
-    pub(super) fn read(&mut self, each: Type, valid: u32, payload: &[u8]) -> u32 {
+    pub(crate) fn read(&mut self, each: Type, valid: u32, payload: &[u8]) -> u32 {
         self.clear();
         let count = payload
             .get(COUNT..IDS)

@@ -24,7 +24,7 @@ use super::error::ExportError;
 use super::load::{self, Sample, Visit, Wait};
 use super::timeline::{Step, Steps, Timeline};
 use crate::analysis::stages::first_stage;
-use crate::store::schema::{ArgValue, InterferenceColumns, sample_flag};
+use crate::store::schema::{ArgValue, InterferenceColumns, sample_flag, visit_flag};
 
 /// Field of `Trace` that holds the packets.
 const PACKET: u32 = 1;
@@ -87,11 +87,14 @@ struct Flows {
 
 impl Flows {
     /// An arrow from each visit of an item to its next, if that is on another thread or of another probe
-    /// and not the `first` stage of another item with the same id.
+    /// and not the `first` stage of another item with the same id. Visits that serve several items have none.
     fn between(visits: &[Visit], first: Option<u16>) -> Self {
         let mut flows = Self::default();
         let mut last: FxHashMap<(u32, u64), &Visit> = FxHashMap::default();
-        for visit in visits {
+        for visit in visits
+            .iter()
+            .filter(|it| it.flags & visit_flag::SHARED == 0)
+        {
             let before = last.insert((visit.pid, visit.item_id), visit);
             let same = |it: &&Visit| {
                 (it.tid, it.probe) != (visit.tid, visit.probe) && Some(visit.probe) != first

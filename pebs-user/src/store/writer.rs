@@ -540,6 +540,7 @@ mod tests {
             .collect();
         names.sort();
         let expected = [
+            "batch_items",
             "function_stats",
             "functions",
             "losses",

@@ -488,9 +488,10 @@ impl<'a> Types<'_, 'a> {
         let element = self.target(&kind).and_then(|it| self.stripped(it).ok());
         let known = element.map(|element| match element.tag() {
             tag if is_address(tag) => Element::Number(Type::Unsigned(8)),
-            _ => self
+            gimli::DW_TAG_base_type | gimli::DW_TAG_enumeration_type => self
                 .number_type(&element, &found.text)
                 .map_or(Element::Structure, Element::Number),
+            _ => Element::Structure,
         });
         let address = if is_array {
             found.expr

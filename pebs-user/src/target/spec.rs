@@ -44,7 +44,7 @@ pub struct Endpoint {
     /// Values to read.
     pub args: Vec<Arg>,
     /// Ids of several items that start here together (`ids=`).
-    pub ids: Option<Ids>,
+    pub ids: Option<Box<Ids>>,
     /// Byte of the location in the SPEC, for carets.
     pub at: usize,
 }
@@ -397,7 +397,7 @@ impl<'a> Reader<'a> {
     }
 
     /// `name=EXPR, name=EXPR`, and the ids of a batch.
-    fn args(&self, list: Part) -> Result<(Vec<Arg>, Option<Ids>), Fault> {
+    fn args(&self, list: Part) -> Result<(Vec<Arg>, Option<Box<Ids>>), Fault> {
         let mut args: Vec<Arg> = Vec::new();
         let mut ids = None;
         for part in self.commas(list) {
@@ -425,7 +425,7 @@ impl<'a> Reader<'a> {
                 return Err(Fault::new(part.start, format!("'{name}' is given twice")));
             }
             if name == "ids" {
-                ids = Some(expr::parse_ids(self.text, at, part.end)?);
+                ids = Some(Box::new(expr::parse_ids(self.text, at, part.end)?));
                 continue;
             }
             args.push(Arg {

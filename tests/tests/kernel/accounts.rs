@@ -117,6 +117,10 @@ fn tables_have_the_documented_columns() {
         "stack_id UInt32, frames List(non-null UInt32), truncated Boolean"
     );
     assert_eq!(
+        columns("batch_items"),
+        "visit_id UInt64, item_id UInt64, items UInt32, share Float64"
+    );
+    assert_eq!(
         columns("functions"),
         "function_id UInt32, name Utf8, module Utf8, build_id Utf8, offset UInt64, size UInt64, \
          file Utf8, line UInt32, kernel Boolean"

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use pebs_tests::recording::Recorder;
+use pebs_tests::recording::{Recorder, pebs_trace};
 use pebs_tests::trace::{BatchItem, Trace, flag};
-use pebs_tests::truth::Truth;
+use pebs_tests::truth::{ItemTruth, Truth};
 use pebs_tests::workload::Workload;
 use pebs_tests::{check, machine, need};
+use serde_json::Value;
 
 /// Ids of a batch that are recorded.
 const MOST: u64 = 256;
@@ -108,4 +109,53 @@ fn unreadable_ids() {
     }
     let counted = trace.json["ledger"]["argument_faults"].as_u64().unwrap();
     assert!(counted >= faults, "{counted} of {faults}");
+}
+
+/// Items that are admitted one by one, served together and answered one by one, known by their addresses, which are
+/// used again: what they took in all stages and between them is what they took as a whole.
+#[test]
+fn batches_are_stages() {
+    need!(machine::root());
+    let workload = Workload::build("batches");
+    let first = workload.spec("admit(id=arg1)");
+    let [serve, answer] = ["serve(ids=b->items[b->n])", "answer(id=arg1)"];
+    let (recording, truth) = Recorder::new(&first)
+        .args(&["--uprobe", &workload.spec(serve)])
+        .args(&["--uprobe", &workload.spec(answer)])
+        .args(&["--reset", "100000"])
+        .workload(&workload, &["199"]);
+    check::no_mark_lost(&recording.trace());
+    let dir = recording.dir().display().to_string();
+    let report = pebs_trace(["report", &dir, "--format", "json", "--all"]);
+    let report: Value = serde_json::from_str(&report.stdout).unwrap();
+    let stages = &report["stages"];
+    let items = truth.notes["items"];
+    assert_eq!(stages["items"], items, "{stages:#}");
+    let of_batch = &stages["stages"][1];
+    // Of the batch of 300.
+    let unknown = 300 - MOST;
+    assert_eq!(stages["unknown_ids"], unknown, "{stages:#}");
+    assert_eq!(of_batch["visits"], items - unknown, "{stages:#}");
+    let alone = (1..200).filter(|batch| size(*batch) == 1).count() as u64;
+    assert_eq!(of_batch["shared"], items - alone - unknown, "{stages:#}");
+    let mut sum = 0.0;
+    for stage in stages["stages"].as_array().unwrap() {
+        for share in ["service_share", "waiting_share", "others_share"] {
+            sum += stage[share].as_f64().unwrap();
+        }
+    }
+    assert!((sum - 1.0).abs() < 1e-6, "{sum}: {stages:#}");
+    let served = of_batch["service"]["mean_ns"].as_f64().unwrap() * (items - unknown) as f64;
+    // Of a batch that is not whole only the shares of the items that are known.
+    let known = |id: u64| size(id).min(MOST) as f64 / size(id).max(1) as f64;
+    let inside = |it: &ItemTruth| (it.leave.unwrap() - it.enter.unwrap()) as f64 * known(it.id);
+    let least: f64 = truth.items.iter().map(inside).sum::<f64>() - items as f64;
+    let around = |it: &ItemTruth| (it.after.unwrap() - it.before.unwrap()) as f64 * known(it.id);
+    let most: f64 = truth.items.iter().map(around).sum();
+    assert!(least <= served && served <= most, "{least} {served} {most}");
+    let text = pebs_trace(["report", &dir, "--all"]);
+    assert!(text.stdout.contains("others of the batch in"), "{text}");
+    let explained = pebs_trace(["explain", &dir, "--all", "--format", "json"]);
+    let explained: Value = serde_json::from_str(&explained.stdout).unwrap();
+    assert_eq!(explained["probes"][0]["items"], items, "{explained:#}");
 }

@@ -158,6 +158,7 @@ pub(super) fn what(row: &RowDiff) -> String {
     match (row.kind, name, row.state.as_deref()) {
         (CauseKind::Preempted, ..) => "preempted (off the CPU)".to_owned(),
         (CauseKind::Handover, Some(name), _) => format!("waiting for stage {name}"),
+        (CauseKind::Others, Some(name), _) => format!("others of the batch in {name}"),
         (_, name, Some(state)) => {
             let name = name.unwrap_or_else(module);
             format!("{name} ({}, off the CPU)", safe(state, NAME_WIDTH))

@@ -71,13 +71,16 @@ impl Naming<'_> {
                 let function = self.names.get(wait.function.map(|id| id.0));
                 (kind, function, Some(state.to_owned()))
             }
-            Key::Handover(stage) => {
+            Key::Handover(stage) | Key::Others(stage) => {
                 let probe = self.probes.iter().find(|probe| probe.id.0 == stage);
                 let function = FunctionName {
                     name: probe.map(|probe| short(&probe.spec)),
                     ..FunctionName::default()
                 };
-                (CauseKind::Handover, function, Some(QUEUED.to_owned()))
+                match key {
+                    Key::Others(_) => (CauseKind::Others, function, None),
+                    _ => (CauseKind::Handover, function, Some(QUEUED.to_owned())),
+                }
             }
         }
     }

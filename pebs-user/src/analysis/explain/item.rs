@@ -12,7 +12,8 @@ use super::model::{
     EXPLAIN_VERSION, ItemAccount, ItemReport, Moment, MomentKind, Typical, TypicalRule,
 };
 use super::paths::Paths;
-use super::{ExplainError, ExplainOptions, Timing, Which, kept, names, sum};
+use super::{ExplainError, ExplainOptions, Timing, Unit, Which, kept, names, sum};
+use crate::analysis::batches::Batches;
 use crate::analysis::report::MIN_SAMPLES;
 use crate::analysis::report::detail::States;
 use crate::analysis::report::model::{Counts, FunctionName, NamedArg};
@@ -110,6 +111,11 @@ pub(super) fn report(
     let probe = &items.probes[usize::from(item.probe)];
     let [switches, migrations, page_faults] = item.counts;
     let (moments, other_waits) = line.moments(trace, &item, (&visits, &paths))?;
+    let is_batch = items.unit == Unit::Visit && item.flags & visit_flag::SHARED != 0;
+    let batch = match is_batch {
+        true => Batches::read(trace)?.of_visit(item.visit_id).items,
+        false => None,
+    };
     let own: Vec<&VisitFacts> = visits.iter().filter(|it| it.own).collect();
     Ok(ItemReport {
         explain_version: EXPLAIN_VERSION,
@@ -117,6 +123,7 @@ pub(super) fn report(
         event: timing.event.cloned(),
         specs: probe.specs.clone(),
         item_id: item.item_id,
+        batch,
         visit_ids: own.iter().map(|it| it.visit_id).collect(),
         others_with_id,
         pid: item.pid,
@@ -184,7 +191,7 @@ fn find(trace: &Trace, items: &Items, which: Which) -> Result<(u32, u64), Explai
     };
     match which {
         Which::Visit(visit_id) => match items.of_visit(visit_id).next() {
-            Some(index) => {
+            Some((index, _)) => {
                 let id = items.all[index as usize].item_id;
                 let same = items.all.iter().filter(|it| it.item_id == id).count() as u64;
                 Ok((index, same - 1))
@@ -199,9 +206,16 @@ fn find(trace: &Trace, items: &Items, which: Which) -> Result<(u32, u64), Explai
             }
         },
         Which::Item(item_id) => {
-            let same = (0..)
-                .zip(&items.all)
-                .filter(|(_, it)| it.item_id == item_id);
+            let batches = match items.unit {
+                // A visit that serves several items has a number of its own.
+                Unit::Visit => Batches::read(trace)?,
+                Unit::Item => Batches::default(),
+            };
+            let serving: FxHashSet<u64> = batches.visits_of(item_id).collect();
+            let same = (0..).zip(&items.all).filter(|(_, it)| {
+                let alone = items.unit == Unit::Item || it.flags & visit_flag::SHARED == 0;
+                alone && it.item_id == item_id || serving.contains(&it.visit_id)
+            });
             let found: Vec<(u32, &Item)> = same.collect();
             // The first of equally long ones.
             let longest = found.iter().rev().max_by_key(|(_, it)| it.latency_ns);
@@ -274,9 +288,9 @@ fn visits_of(trace: &Trace, items: &Items, index: u32) -> Result<Vec<VisitFacts>
         let args = ArgArray::all(&batch, 5, &trace.info.columns)?;
         for row in (0..batch.num_rows()).filter(|&row| durations.is_valid(row)) {
             let visit_id = visit_ids[row];
-            let Some(place) = items.of_visit(visit_id).position(|it| it == index) else {
+            if !items.of_visit(visit_id).any(|(item, _)| item == index) {
                 continue;
-            };
+            }
             let probe = trace.info.probes.iter().find(|it| it.id.0 == probes[row]);
             let named = args
                 .iter()
@@ -287,7 +301,7 @@ fn visits_of(trace: &Trace, items: &Items, index: u32) -> Result<Vec<VisitFacts>
                 });
             found.push(VisitFacts {
                 visit_id,
-                own: place == 0,
+                own: items.is_own(visit_id, index),
                 tid: tids[row],
                 begin_ns: begins[row],
                 end_ns: begins[row] + durations.value(row),

@@ -19,6 +19,8 @@ pub struct ItemReport {
     pub specs: Vec<String>,
     /// Its id.
     pub item_id: u64,
+    /// Items that it is: of a visit that serves several, which has a number of its own; null: one.
+    pub batch: Option<u32>,
     /// Its visits.
     pub visit_ids: Vec<u64>,
     /// Other items with this id, of which it is the longest.

@@ -4,7 +4,8 @@
 //! visits with the same item id, from the first begin to the last end; of several probes, which are stages,
 //! as [`stages`] has it. A visit of another probe that
 //! lies within a visit of a call on the same thread is part of it: what its functions and waits took
-//! counts for the outer visit as well, as the outer function called it.
+//! counts for the outer visit as well, as the outer function called it. A visit that serves several items is one
+//! of each, with its share of what it took ([`batches`](crate::analysis::batches)).
 //!
 //! Memory: about 110 bytes an item and 5 to 17 for each argument, whatever the number of samples.
 
@@ -14,7 +15,9 @@ use rustc_hash::FxHashMap;
 use super::columns::ArgumentColumns;
 use super::interference::{self, TimeArrays, Times};
 use super::model::LeftOut;
+use super::sums::Key;
 use super::{ExplainOptions, Unit};
+use crate::analysis::batches::{Batches, Share};
 use crate::analysis::report::LossVisits;
 use crate::analysis::report::counts::{self, CountArrays};
 use crate::analysis::report::shared::ArgArray;
@@ -141,8 +144,12 @@ pub(in crate::analysis) struct Items {
     /// Visits of other probes within an item, by the index of their probe.
     pub inner: FxHashMap<(u32, u16), u32>,
     places: Places,
-    /// Waiting between stages: the item, the probe of the stage that comes next, and how long, ns.
-    pub handovers: Vec<(u32, u16, i64)>,
+    /// Items of visits that serve several, where these are not the items themselves.
+    shared: FxHashMap<u64, Vec<(u32, Share)>>,
+    /// Items that were served together with another: that one.
+    together: FxHashMap<u32, u32>,
+    /// Waiting between stages, and for others in one: the item, what, and how long, ns.
+    pub handovers: Vec<(u32, Key, i64)>,
 }
 
 impl Items {
@@ -164,6 +171,10 @@ impl Items {
             options,
             by_id: FxHashMap::default(),
             stages,
+            batches: match unit {
+                Unit::Item => Batches::read(trace)?,
+                Unit::Visit => Batches::default(),
+            },
             items: Self {
                 unit,
                 probes: Vec::new(),
@@ -173,6 +184,8 @@ impl Items {
                 periods: Vec::new(),
                 inner: FxHashMap::default(),
                 places: Places::default(),
+                shared: FxHashMap::default(),
+                together: FxHashMap::default(),
                 handovers: Vec::new(),
             },
         };
@@ -197,11 +210,27 @@ impl Items {
         Ok(items)
     }
 
-    /// The items that a visit's details count for: its own, and those that it lies in.
-    pub(in crate::analysis) fn of_visit(&self, visit_id: u64) -> impl Iterator<Item = u32> + '_ {
+    /// The items that a visit's details count for, and what of them: its own, and those that it lies in; or those
+    /// that it serves together.
+    pub(in crate::analysis) fn of_visit(
+        &self,
+        visit_id: u64,
+    ) -> impl Iterator<Item = (u32, Share)> + '_ {
         let own = self.places.get(visit_id);
         let up = |item: &u32| Some(self.parents[*item as usize]).filter(|it| *it != NONE);
-        std::iter::successors((own != NONE).then_some(own), up)
+        let alone = std::iter::successors((own != NONE).then_some(own), up);
+        let shared = self.shared.get(&visit_id).into_iter().flatten().copied();
+        shared.chain(alone.map(|item| (item, Share::WHOLE)))
+    }
+
+    /// Whether a visit is one of an item's own.
+    pub(in crate::analysis) fn is_own(&self, visit_id: u64, item: u32) -> bool {
+        self.shared.contains_key(&visit_id) || self.places.get(visit_id) == item
+    }
+
+    /// The item with which this one is drawn by a bootstrap: they were served together and vary together.
+    pub(in crate::analysis) fn drawn_with(&self, item: u32) -> u32 {
+        self.together.get(&item).copied().unwrap_or(item)
     }
 
     /// Divides the items of each probe into periods of as many items each, in order of their begin.
@@ -305,6 +334,8 @@ struct Reading<'a> {
     by_id: FxHashMap<(u16, u64), u32>,
     /// Stages: what is known of the items, and the item of each visit.
     stages: Option<Stages>,
+    /// The items of visits that serve several, where these are not the items themselves.
+    batches: Batches,
     items: Items,
 }
 
@@ -313,6 +344,8 @@ struct Stages {
     passages: Passages,
     /// For each visit its passage.
     places: Places,
+    /// For each item of a visit that serves several its passage.
+    shared: FxHashMap<(u64, u64), u32>,
     /// For each passage its item, [`NONE`] before one of its visits was met; `None`: not counted.
     items: Vec<Option<u32>>,
 }
@@ -321,27 +354,41 @@ impl Stages {
     fn read(trace: &Trace, losses: LossVisits) -> Result<Self, ReadError> {
         let passages = Passages::read(trace)?;
         let (mut places, mut items) = (Places::default(), Vec::new());
+        let mut shared = FxHashMap::default();
         for (number, passage) in (0..).zip(passages.iter()) {
-            let steps = passage.steps.iter();
-            steps.for_each(|step| places.set(step.visit_id, number));
+            for step in passage.steps {
+                if step.is_shared() {
+                    shared.insert((step.visit_id, step.item_id()), number);
+                } else {
+                    places.set(step.visit_id, number);
+                }
+            }
             items.push(passage.counts(losses).then_some(NONE));
         }
         Ok(Self {
             passages,
             places,
+            shared,
             items,
         })
     }
 
+    /// The passage that the visit of an item is part of.
+    fn passage(&self, visit_id: u64, item_id: u64) -> usize {
+        let shared = self.shared.get(&(visit_id, item_id)).copied();
+        shared.unwrap_or_else(|| self.places.get(visit_id)) as usize
+    }
+
     /// Whether the item of a visit is counted.
-    fn counts(&self, visit_id: u64) -> bool {
-        let item = self.items.get(self.places.get(visit_id) as usize);
+    fn counts(&self, visit_id: u64, item_id: u64) -> bool {
+        let item = self.items.get(self.passage(visit_id, item_id));
         item.is_some_and(Option::is_some)
     }
 
     /// The item of a visit that is counted: `next` if it is the first one met.
-    fn item(&mut self, visit_id: u64, next: u32) -> u32 {
-        match self.items.get_mut(self.places.get(visit_id) as usize) {
+    fn item(&mut self, visit_id: u64, item_id: u64, next: u32) -> u32 {
+        let passage = self.passage(visit_id, item_id);
+        match self.items.get_mut(passage) {
             Some(Some(item)) => {
                 *item = if *item == NONE { next } else { *item };
                 *item
@@ -354,11 +401,16 @@ impl Stages {
     fn tell(self, items: &mut Items) {
         for (passage, item) in self.passages.iter().zip(&self.items) {
             match item {
-                Some(item) => items.handovers.extend(
-                    passage
-                        .waits()
-                        .map(|(step, waited)| (*item, step.probe, waited)),
-                ),
+                Some(item) => {
+                    let waits = passage.waits();
+                    items.handovers.extend(
+                        waits.map(|(step, waited)| (*item, Key::Handover(step.probe), waited)),
+                    );
+                    let steps = passage.steps.iter().filter(|step| step.others_ns > 0);
+                    items
+                        .handovers
+                        .extend(steps.map(|step| (*item, Key::Others(step.probe), step.others_ns)));
+                }
                 None => {
                     let all = items.probes.iter_mut();
                     all.take(1)
@@ -431,8 +483,9 @@ impl Reading<'_> {
             };
             let probe = &mut self.items.probes[usize::from(slot)];
             probe.visits += 1;
-            let stages = self.stages.as_ref();
-            if stages.is_some_and(|it| !it.counts(visit_ids[row])) {
+            let (stages, items_unit) = (self.stages.as_ref(), self.items.unit);
+            let shared = items_unit == Unit::Item && flags[row] & visit_flag::SHARED != 0;
+            if !shared && stages.is_some_and(|it| !it.counts(visit_ids[row], item_ids[row])) {
                 continue;
             }
             if durations.is_null(row) {
@@ -461,25 +514,56 @@ impl Reading<'_> {
                 counts: counted.get(row).values(),
                 interference: times.get(row),
             };
-            self.insert(item, &args, row);
+            if shared {
+                self.share_out(&item, &args, row);
+            } else {
+                let index = self.insert(item, &args, row);
+                self.items.places.set(item.visit_id, index);
+            }
         }
         Ok(())
     }
 
-    /// Adds a visit: a new item, or one more visit of an item.
-    fn insert(&mut self, visit: Item, args: &[ArgArray<'_>], row: usize) {
+    /// Adds a visit that serves several items to each of them.
+    fn share_out(&mut self, visit: &Item, args: &[ArgArray<'_>], row: usize) {
+        let batches = std::mem::take(&mut self.batches);
+        let mut first = None;
+        for member in batches.of_visit(visit.visit_id).known {
+            let (item_id, share) = (member.item_id, member.share);
+            let stages = self.stages.as_ref();
+            if stages.is_some_and(|it| !it.counts(visit.visit_id, item_id)) {
+                continue;
+            }
+            let part = Item {
+                item_id,
+                active_ns: visit.active_ns.map(|ns| share.part(ns)),
+                samples: share.count(visit.samples),
+                counts: visit.counts.map(|count| count.map(|n| share.count(n))),
+                ..*visit
+            };
+            let index = self.insert(part, args, row);
+            let items = &mut self.items;
+            let shared = items.shared.entry(visit.visit_id).or_default();
+            shared.push((index, share));
+            let first = *first.get_or_insert(items.drawn_with(index));
+            items.together.entry(index).or_insert(first);
+        }
+        self.batches = batches;
+    }
+
+    /// Adds a visit: a new item, or one more visit of an item; gives its index.
+    fn insert(&mut self, visit: Item, args: &[ArgArray<'_>], row: usize) -> u32 {
         let items = &mut self.items;
         // Fewer than 2^32: each takes more than a byte of a file.
         let next = items.all.len() as u32;
         let index = match (items.unit, &mut self.stages) {
             (Unit::Visit, _) => next,
-            (Unit::Item, Some(stages)) => stages.item(visit.visit_id, next),
+            (Unit::Item, Some(stages)) => stages.item(visit.visit_id, visit.item_id, next),
             (Unit::Item, None) => *self
                 .by_id
                 .entry((visit.probe, visit.item_id))
                 .or_insert(next),
         };
-        items.places.set(visit.visit_id, index);
         if index == next {
             items.all.push(visit);
             items.columns.push(args, row);
@@ -487,6 +571,7 @@ impl Reading<'_> {
             items.all[index as usize].join(&visit);
             items.columns.fill(index as usize, args, row);
         }
+        index
     }
 }
 

@@ -69,7 +69,7 @@ fn rest(stats: &Stats, summing: &Summing<'_>, number: usize, states: &mut States
     let kept = &summing.sums[number].all;
     let samples = kept.keys.iter().filter_map(|(key, sums)| match key {
         Key::Function(id) => Some((*id, sums.2)),
-        Key::Wait(_) | Key::Handover(_) => None,
+        Key::Wait(_) | Key::Handover(_) | Key::Others(_) => None,
     });
     let items = kept.items.total();
     let active = kept.active.0.total();
@@ -126,7 +126,7 @@ fn kept_waits(keys: &FxHashMap<Key, (Blocks, Blocks, u64)>) -> Waits {
                 waits: *waits,
             },
         )),
-        Key::Function(_) | Key::Handover(_) => None,
+        Key::Function(_) | Key::Handover(_) | Key::Others(_) => None,
     });
     waits.collect()
 }

@@ -264,6 +264,8 @@ pub enum CauseKind {
     Preempted,
     /// In no stage, waiting for the next one: observed.
     Handover,
+    /// In a stage together with others, which had their turn: observed, as equal shares.
+    Others,
     /// In other items on the thread, or between the visits of the item: observed.
     Elsewhere,
 }

@@ -37,6 +37,8 @@ pub(in crate::analysis) enum Key {
     Wait(WaitKind),
     /// Time in no stage, before the stage of a probe.
     Handover(u16),
+    /// Time in the stage of a probe that went to other items of the same batch.
+    Others(u16),
 }
 
 impl Key {
@@ -45,7 +47,7 @@ impl Key {
         match self {
             Self::Function(id) => Some(id),
             Self::Wait(wait) => wait.function,
-            Self::Handover(_) => None,
+            Self::Handover(_) | Self::Others(_) => None,
         }
     }
 }
@@ -242,7 +244,9 @@ impl<'a> Summing<'a> {
     }
 
     fn add(&mut self, visit_id: u64, key: Key, value: f64, samples: u64) {
-        for index in self.items.of_visit(visit_id) {
+        for (index, share) in self.items.of_visit(visit_id) {
+            let samples = share.part(samples.cast_signed()).cast_unsigned();
+            let value = value * share.of_whole();
             self.add_to(index, key, value, samples);
         }
     }
@@ -332,8 +336,8 @@ impl<'a> Summing<'a> {
                 }
             }
         }
-        for &(item, stage, ns) in &self.items.handovers {
-            self.add_to(item, Key::Handover(stage), ns as f64, 1);
+        for &(item, key, ns) in &self.items.handovers {
+            self.add_to(item, key, ns as f64, 1);
         }
         Ok(())
     }

@@ -340,6 +340,64 @@ fn stages_are_one_item() {
     assert_eq!(marks.map(|it| it.at_ns).collect::<Vec<_>>(), [0, 930_000]);
 }
 
+/// Stages with a batch between them: of the visit that serves four items each has a quarter, and the others' turn
+/// is told apart, so that the parts of what slow items take longer sum to it.
+#[test]
+fn batches_are_shared_out() {
+    let parent = tempfile::tempdir().unwrap();
+    let specs = [
+        "/bin/app:first(id=arg1)",
+        "/bin/app:all(ids=arg1[arg2]:u64)",
+    ];
+    let mut maker = Maker::new(&parent.path().join("t"), info(&specs));
+    for burst in 0..200_u64 {
+        let ids: Vec<u64> = (1..=4).map(|n| burst * 4 + n).collect();
+        for id in &ids {
+            let begin = maker.now;
+            let one = Made {
+                item_id: Some(*id),
+                ..Made::new(burst, "k", &[Ran(1, 20_000)])
+            };
+            maker.at(begin, &one);
+        }
+        let ran = if burst % 20 == 3 { 800_000 } else { 40_000 };
+        let begin = maker.now;
+        let all = Made {
+            probe: 1,
+            tid: 8,
+            batch: ids,
+            ..Made::new(burst, "k", &[Ran(2, ran)])
+        };
+        maker.at(begin, &all);
+        maker.now += 1_000;
+    }
+    let trace = maker.finish(&FUNCTIONS);
+    let explanation = explain(&trace, &ExplainOptions::default()).unwrap();
+    let group = whole(&explanation);
+    assert_eq!((explanation.unit, group.items), (Unit::Item, 800));
+    let gap = group.gap.as_ref().unwrap();
+    let [others, own] = &gap.causes[..2] else {
+        panic!("{gap:#?}");
+    };
+    assert_eq!(
+        (others.kind, own.kind),
+        (CauseKind::Others, CauseKind::Function)
+    );
+    assert_eq!(others.function.name.as_deref(), Some("all"));
+    // 760 us longer: a quarter of it for itself, the rest for others.
+    assert!((others.excess_ns - 570_000.0).abs() < 1.0, "{others:?}");
+    assert!((own.excess_ns - 190_000.0).abs() < 10_000.0, "{own:?}");
+    let item = explain_item(&trace, &ExplainOptions::default(), Which::Item(13)).unwrap();
+    assert_eq!((item.visit_ids.len(), item.item_id), (2, 13));
+    assert_eq!(item.oncpu_ns, Some(20_000 + 200_000));
+    let visits = ExplainOptions {
+        unit: Some(Unit::Visit),
+        ..ExplainOptions::default()
+    };
+    let item = explain_item(&trace, &visits, Which::Item(13)).unwrap();
+    assert_eq!((item.batch, item.oncpu_ns), (Some(4), Some(800_000)));
+}
+
 /// An address that is used again is another item; what began before the recording is none.
 #[test]
 fn ids_are_used_again() {

@@ -14,6 +14,7 @@ use super::model::{
     Cause, CauseKind, Explanation, Group, InterferenceRow, Label, LeftOut, ProbeExplanation, Slow,
     Split, SplitTest, Typical, TypicalRule,
 };
+use crate::analysis::batches::is_batched;
 use crate::analysis::report::human::{UNKNOWN, count, percent, plural, safe, time};
 use crate::analysis::report::model::FunctionName;
 use crate::analysis::report::text::{ARG_WIDTH, NAME_WIDTH, SPEC_WIDTH, line, name, quantiles};
@@ -74,7 +75,9 @@ pub fn render(explanation: &Explanation) -> String {
 
 /// What is counted: visits only where several have the same id, and these are not taken together.
 fn noun(unit: Unit, probe: &ProbeExplanation) -> &'static str {
-    if unit == Unit::Item || probe.item_ids == probe.items {
+    if unit == Unit::Visit && probe.specs.iter().any(|spec| is_batched(spec)) {
+        "visit"
+    } else if unit == Unit::Item || probe.item_ids == probe.items {
         "item"
     } else {
         "visit"
@@ -354,6 +357,7 @@ fn kind(kind: CauseKind, name: &str, state: Option<&str>) -> String {
             None => "code of no module".to_owned(),
         },
         (CauseKind::Handover, _) => format!("waiting for stage {name}"),
+        (CauseKind::Others, _) => format!("others of the batch in {name}"),
         (CauseKind::Elsewhere, _) => "other items of the thread".to_owned(),
         (CauseKind::Wait, Some(state)) => {
             format!("{name} ({}, off the CPU)", safe(state, NAME_WIDTH))

@@ -64,7 +64,7 @@ impl Moments {
         let share = self.share(sum, product);
         match key {
             Key::Function(_) => share * self.scale,
-            Key::Wait(_) | Key::Handover(_) => share,
+            Key::Wait(_) | Key::Handover(_) | Key::Others(_) => share,
         }
     }
 }

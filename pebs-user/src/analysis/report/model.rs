@@ -42,6 +42,8 @@ pub struct ProbeReport {
     pub spec: Option<String>,
     /// Different items; null if they are too many to tell apart.
     pub items: Option<u64>,
+    /// The items of visits that serve several; null: they serve one each.
+    pub batches: Option<BatchSum>,
     /// Visits recorded.
     pub visits: u64,
     /// Visits that the statistics are of.
@@ -69,6 +71,21 @@ pub struct ProbeReport {
     pub largest: Vec<Row>,
     /// The slowest visits, the slowest first.
     pub slowest: Vec<SlowVisit>,
+}
+
+/// The items of the visits of a probe that serve several.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct BatchSum {
+    /// Items served, one for each time that it was.
+    pub items: u64,
+    /// Those among them whose ids are not known.
+    pub unknown: u64,
+    /// Visits of which not even the number of items is known.
+    pub unsized_visits: u64,
+    /// Items of the largest visit.
+    pub largest: u32,
+    /// An item's share of the duration of a visit counted, exact; null if there are none.
+    pub share: Option<Quantiles>,
 }
 
 /// Number of visits with a flag.
@@ -106,6 +123,8 @@ pub struct Stages {
     pub left_out_open: u64,
     /// Items left out because their first stage was not seen.
     pub left_out_headless: u64,
+    /// Times that an item was served in a batch without a known id: it counts as waiting then.
+    pub unknown_ids: u64,
     /// From the first begin to the last end, exact; null if there are no items.
     pub latency: Option<Quantiles>,
     /// The stages, in the order of the command line.
@@ -121,7 +140,7 @@ pub struct Stage {
     pub spec: Option<String>,
     /// Visits of the items counted.
     pub visits: u64,
-    /// Durations of the visits, exact.
+    /// Durations of the visits, exact; an item's share of one that serves several.
     pub service: Option<Quantiles>,
     /// Part of the latencies' sum; those of stages that overlap count each.
     pub service_share: Option<f64>,
@@ -131,6 +150,12 @@ pub struct Stage {
     pub waiting: Option<Quantiles>,
     /// Part of the latencies' sum.
     pub waiting_share: Option<f64>,
+    /// Visits of items that were served together with others.
+    pub shared: u64,
+    /// What of their time was the others', exact; null: there are none.
+    pub others: Option<Quantiles>,
+    /// Part of the latencies' sum.
+    pub others_share: Option<f64>,
 }
 
 /// Where the time of the visits went. Sums over visits with a known time on the CPU.

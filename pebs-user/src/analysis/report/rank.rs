@@ -216,6 +216,7 @@ impl Ranking<'_> {
         };
         let slowest = slowest_ids.iter().filter_map(|id| drafts.0.remove(id));
         ProbeReport {
+            batches: None,
             probe_id,
             spec: spec.map(|probe| probe.spec.clone()),
             items: tally.items.len(),

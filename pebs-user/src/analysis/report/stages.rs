@@ -3,36 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::ReportOptions;
-use super::model::{Quantiles, Stage, Stages};
-use crate::analysis::explain::groups::quantile;
+use super::lengths::Lengths;
+use super::model::{Stage, Stages};
 use crate::analysis::stages::{Known, Passages, has_stages};
 use crate::store::reader::{ReadError, Trace};
-
-/// Lengths of time, exact.
-#[derive(Default)]
-struct Lengths {
-    all: Vec<i64>,
-    sum: i64,
-}
-
-impl Lengths {
-    fn add(&mut self, ns: i64) {
-        self.all.push(ns);
-        self.sum = self.sum.saturating_add(ns);
-    }
-
-    fn quantiles(&mut self) -> Option<Quantiles> {
-        self.all.sort_unstable();
-        let last = self.all.len().checked_sub(1)?;
-        Some(Quantiles {
-            p50_ns: quantile(&self.all, 0.5),
-            p90_ns: quantile(&self.all, 0.9),
-            p99_ns: quantile(&self.all, 0.99),
-            max_ns: self.all[last],
-            mean_ns: self.sum as f64 / self.all.len() as f64,
-        })
-    }
-}
 
 /// How the items of a trace went through its stages; `None` if its probes are no stages, or one was asked for.
 ///
@@ -44,7 +18,7 @@ pub(super) fn read(trace: &Trace, options: &ReportOptions) -> Result<Option<Stag
     let passages = Passages::read(trace)?;
     let (mut items, mut latency) = (0, Lengths::default());
     let mut left_out = [0; 3];
-    let mut stages: BTreeMap<u16, [Lengths; 2]> = BTreeMap::new();
+    let mut stages: BTreeMap<u16, [Lengths; 3]> = BTreeMap::new();
     for passage in passages.iter() {
         if !passage.counts(options.losses) {
             left_out[match passage.known {
@@ -57,18 +31,21 @@ pub(super) fn read(trace: &Trace, options: &ReportOptions) -> Result<Option<Stag
         items += 1;
         latency.add(passage.latency_ns());
         for step in passage.steps {
-            let [service, _] = stages.entry(step.probe).or_default();
-            service.add(step.end_ns() - step.begin_ns);
+            let [service, _, others] = stages.entry(step.probe).or_default();
+            service.add(step.service_ns());
+            if step.others_ns > 0 {
+                others.add(step.others_ns);
+            }
         }
         for (step, ns) in passage.waits() {
-            let [_, waiting] = stages.entry(step.probe).or_default();
+            let [_, waiting, _] = stages.entry(step.probe).or_default();
             waiting.add(ns);
         }
     }
     let share = |part: &Lengths| (latency.sum > 0).then(|| part.sum as f64 / latency.sum as f64);
     let stages = stages
         .into_iter()
-        .map(|(probe, [mut service, mut waiting])| {
+        .map(|(probe, [mut service, mut waiting, mut others])| {
             let info = trace.info.probes.iter().find(|it| it.id.0 == probe);
             Stage {
                 probe_id: probe,
@@ -79,6 +56,9 @@ pub(super) fn read(trace: &Trace, options: &ReportOptions) -> Result<Option<Stag
                 waits: waiting.all.len() as u64,
                 waiting_share: share(&waiting),
                 waiting: waiting.quantiles(),
+                shared: others.all.len() as u64,
+                others_share: share(&others),
+                others: others.quantiles(),
             }
         });
     let stages = stages.collect();
@@ -87,6 +67,7 @@ pub(super) fn read(trace: &Trace, options: &ReportOptions) -> Result<Option<Stag
         left_out_loss: left_out[0],
         left_out_open: left_out[1],
         left_out_headless: left_out[2],
+        unknown_ids: passages.unknown,
         latency: latency.quantiles(),
         stages,
     }))
@@ -95,6 +76,7 @@ pub(super) fn read(trace: &Trace, options: &ReportOptions) -> Result<Option<Stag
 #[cfg(test)]
 mod tests {
     use crate::analysis::making::{Did, Made, Maker, info};
+    use crate::analysis::report::model::Quantiles;
     use crate::analysis::report::{ReportOptions, build, text};
 
     /// 60 us of service and 10 us of waiting an item, of one in twenty 900 us; the last one is under way.
@@ -136,12 +118,73 @@ mod tests {
         ];
         let sum: f64 = shares.iter().map(|it| it.unwrap()).sum();
         assert!((sum - 1.0).abs() < 1e-9, "{shares:?}");
+        assert_eq!((second.shared, second.others), (0, None));
         let text = text::render(&report);
         for said in [
             "100 items through 2 stages",
             "waiting for /bin/app:second(id=arg1)",
         ] {
             assert!(text.contains(said), "{text}");
+        }
+    }
+
+    /// Two items served together: of the 40 us each has 20 us for itself and waits 20 us for the other.
+    #[test]
+    fn batches() {
+        let parent = tempfile::tempdir().unwrap();
+        let specs = [
+            "/bin/app:first(id=arg1)",
+            "/bin/app:both(ids=arg1[arg2]:u64)",
+        ];
+        let mut maker = Maker::new(&parent.path().join("t"), info(&specs));
+        for i in 0..50 {
+            for item_id in [2 * i, 2 * i + 1] {
+                let begin = maker.now;
+                let one = Made {
+                    item_id: Some(item_id),
+                    ..Made::new(1, "k", &[Did::Ran(1, 10_000)])
+                };
+                maker.at(begin, &one);
+            }
+            let begin = maker.now + 5_000;
+            let both = Made {
+                probe: 1,
+                batch: vec![2 * i, 2 * i + 1],
+                ..Made::new(1, "k", &[Did::Ran(1, 40_000)])
+            };
+            maker.at(begin, &both);
+        }
+        let trace = maker.finish(&[]);
+        let report = build(&trace, &ReportOptions::default()).unwrap();
+        let stages = report.stages.clone().unwrap();
+        assert_eq!(
+            (stages.items, stages.latency.unwrap().max_ns),
+            (100, 65_000)
+        );
+        let second = &stages.stages[1];
+        let mean = |lengths: Option<Quantiles>| lengths.unwrap().mean_ns;
+        assert_eq!((second.visits, second.shared), (100, 100));
+        assert_eq!(
+            (mean(second.service), mean(second.others)),
+            (20_000.0, 20_000.0)
+        );
+        let shares = stages.stages.iter().flat_map(|it| {
+            [it.service_share, it.waiting_share, it.others_share].map(Option::unwrap)
+        });
+        assert!((shares.sum::<f64>() - 1.0).abs() < 1e-9, "{stages:?}");
+        let batches = report.probes[1].batches.unwrap();
+        assert_eq!(
+            (batches.items, batches.unknown, batches.largest),
+            (100, 0, 2)
+        );
+        assert_eq!(mean(batches.share), 20_000.0);
+        let text = text::render(&report);
+        for said in [
+            "100 items in 50 visits",
+            "2.0 a visit, 2 at most; an item's share p50 20.0 us",
+            "others of the batch in /bin/app:both",
+        ] {
+            assert!(text.contains(said), "{said}: {text}");
         }
     }
 }

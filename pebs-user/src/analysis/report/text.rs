@@ -54,6 +54,7 @@ fn section(out: &mut String, report: &Report, probe: &ProbeReport) {
         line(out, "slow", &slow(probe, noun));
         line(out, "carried", &carried(probe, noun));
         line(out, "duration", &durations(probe));
+        line(out, "items", &batches(probe));
         line(out, "time", &time_split(probe));
     }
     line(out, "left out", &left_out(probe, noun));
@@ -65,7 +66,7 @@ fn section(out: &mut String, report: &Report, probe: &ProbeReport) {
 
 /// What the rows count: items, unless these have several visits.
 pub(crate) fn noun(probe: &ProbeReport) -> &'static str {
-    if probe.items == Some(probe.visits) {
+    if probe.batches.is_none() && probe.items == Some(probe.visits) {
         "item"
     } else {
         "visit"
@@ -77,13 +78,15 @@ fn title(report: &Report, probe: &ProbeReport) -> String {
         || format!("probe {} (not in trace.json)", probe.probe_id),
         |spec| safe(spec, SPEC_WIDTH),
     );
-    let amount = match probe.items {
+    let in_visits = |items| {
+        let items = plural(items, "item");
+        format!("{items} in {}", plural(probe.visits, "visit"))
+    };
+    let items = probe.batches.map_or(probe.items, |it| Some(it.items));
+    let amount = match items {
+        Some(items) if probe.batches.is_some() => in_visits(items),
         Some(items) if items == probe.visits => plural(items, "item"),
-        Some(items) => format!(
-            "{} in {}",
-            plural(items, "item"),
-            plural(probe.visits, "visit")
-        ),
+        Some(items) => in_visits(items),
         None => plural(probe.visits, "visit"),
     };
     let during = report
@@ -179,6 +182,27 @@ fn durations(probe: &ProbeReport) -> String {
     probe.duration.map_or_else(String::new, |it| {
         quantiles([it.p50_ns, it.p90_ns, it.p99_ns, it.max_ns])
     })
+}
+
+/// The items of visits that serve several.
+fn batches(probe: &ProbeReport) -> String {
+    let Some(it) = &probe.batches else {
+        return String::new();
+    };
+    let each = it.items as f64 / (probe.visits - it.unsized_visits).max(1) as f64;
+    let mut text = format!("{each:.1} a visit, {} at most", count(it.largest.into()));
+    if let Some(share) = it.share {
+        let share = quantiles([share.p50_ns, share.p90_ns, share.p99_ns, share.max_ns]);
+        text += &format!("; an item's share {share}");
+    }
+    if it.unknown > 0 {
+        text += &format!("; {} without a known id", count(it.unknown));
+    }
+    if it.unsized_visits > 0 {
+        let visits = plural(it.unsized_visits, "visit");
+        text += &format!("; {visits} of an unknown number");
+    }
+    text
 }
 
 /// Median, 90th and 99th percentile, and the largest, in words.

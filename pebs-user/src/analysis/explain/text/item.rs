@@ -19,13 +19,15 @@ pub fn render(report: &ItemReport) -> String {
     let mut out = String::new();
     let specs: Vec<String> = report.specs.iter().map(|it| safe(it, SPEC_WIDTH)).collect();
     let args: Vec<String> = report.args.iter().filter_map(argument).collect();
-    let _ = writeln!(
-        out,
-        "item {} {} of {}",
-        report.item_id,
-        args.join(" "),
-        specs.join(" and ")
-    );
+    let what = match report.batch {
+        Some(items) => format!(
+            "batch {} ({})",
+            report.item_id,
+            plural(items.into(), "item")
+        ),
+        None => format!("item {}", report.item_id),
+    };
+    let _ = writeln!(out, "{what} {} of {}", args.join(" "), specs.join(" and "));
     line(&mut out, "took", &took(report));
     line(&mut out, "cause", &cause(report));
     line(&mut out, "rank", &rank(report));

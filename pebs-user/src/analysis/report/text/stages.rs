@@ -22,6 +22,13 @@ pub(super) fn write(out: &mut String, it: &Stages) {
         line(out, "latency", &quantiles([p50_ns, p90_ns, p99_ns, max_ns]));
     }
     line(out, "left out", &left_out(it));
+    if it.unknown_ids > 0 {
+        let text = format!(
+            "{} served in a batch without a known id: that stage counts as waiting",
+            plural(it.unknown_ids, "item")
+        );
+        line(out, "batches", &text);
+    }
     let mut table = lines(["", "share", "times", "mean", "p50", "p99", "max"]);
     let mut rows = 0;
     let mut row = |what: String, share: Option<f64>, times: u64, lengths: Option<Quantiles>| {
@@ -47,6 +54,10 @@ pub(super) fn write(out: &mut String, it: &Stages) {
         if stage.waits > 0 {
             let what = format!("waiting for {name}");
             row(what, stage.waiting_share, stage.waits, stage.waiting);
+        }
+        if stage.shared > 0 {
+            let what = format!("others of the batch in {name}");
+            row(what, stage.others_share, stage.shared, stage.others);
         }
         row(name, stage.service_share, stage.visits, stage.service);
     }

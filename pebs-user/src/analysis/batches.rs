@@ -1,0 +1,209 @@
+//! Items of visits that serve several: which ones, and what of a visit is each one's.
+//!
+//! A visit's time, samples and waits are shared out evenly, so that nothing counts twice. An id that a batch has
+//! twice has two shares.
+//!
+//! Memory: 32 bytes a visit that serves several items, and 16 an item of it.
+
+use arrow::array::Array;
+use rustc_hash::FxHashMap;
+
+use crate::store::reader::{ReadError, Trace, column_u32, column_u64};
+use crate::store::run::RunInfo;
+use crate::store::schema::Table;
+use crate::target::spec::Spec;
+
+const COLUMNS: [&str; 3] = ["visit_id", "item_id", "items"];
+
+/// Whether visits of a probe serve several items: its SPEC has `ids=`.
+pub(in crate::analysis) fn is_batched(spec: &str) -> bool {
+    Spec::parse(spec).is_ok_and(|spec| spec.begin.ids.is_some())
+}
+
+/// What of a visit is an item's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::analysis) struct Share {
+    /// Shares of the items before it.
+    before: u32,
+    /// Shares that are its own.
+    own: u32,
+    /// All shares.
+    all: u32,
+}
+
+impl Share {
+    /// All of a visit.
+    pub(in crate::analysis) const WHOLE: Self = Self {
+        before: 0,
+        own: 1,
+        all: 1,
+    };
+
+    /// As a part of the whole, 0 to 1.
+    pub(in crate::analysis) fn of_whole(&self) -> f64 {
+        f64::from(self.own) / f64::from(self.all)
+    }
+
+    /// What of a number is the item's: whole numbers, which sum to it.
+    pub(in crate::analysis) fn part(&self, of: i64) -> i64 {
+        let upto = |shares: u32| {
+            let product = i128::from(of) * i128::from(shares);
+            product.div_euclid(i128::from(self.all)) as i64
+        };
+        upto(self.before + self.own) - upto(self.before)
+    }
+
+    /// The same of a count.
+    pub(in crate::analysis) fn count(&self, of: u32) -> u32 {
+        // No part is larger than the whole.
+        self.part(of.into()) as u32
+    }
+}
+
+/// An item of a visit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::analysis) struct Member {
+    /// Its id.
+    pub item_id: u64,
+    /// What of the visit is its own.
+    pub share: Share,
+}
+
+/// The items of a visit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::analysis) struct Batch<'a> {
+    /// Shares of the visit: how many items it serves; `None` if that is unknown.
+    pub items: Option<u32>,
+    /// The items whose ids are known, by id.
+    pub known: &'a [Member],
+}
+
+impl Batch<'_> {
+    /// Items whose ids are not known, if it is known how many.
+    pub(in crate::analysis) fn unknown(&self) -> u32 {
+        let known = self.known.iter().map(|member| member.share.own).sum();
+        self.items.map_or(0, |items| items.saturating_sub(known))
+    }
+}
+
+/// All visits that serve several items.
+#[derive(Debug, Default)]
+pub(in crate::analysis) struct Batches {
+    /// Items, and where the members are.
+    visits: FxHashMap<u64, (Option<u32>, u32, u32)>,
+    members: Vec<Member>,
+}
+
+impl Batches {
+    /// Reads the items of a trace; none if no probe has several at once.
+    pub(in crate::analysis) fn read(trace: &Trace) -> Result<Self, ReadError> {
+        let mut rows = Vec::new();
+        if !has_batches(&trace.info) {
+            return Ok(Self::default());
+        }
+        for batch in trace.scan(Table::BatchItems, &COLUMNS)? {
+            let batch = batch?;
+            let visits = column_u64(&batch, 0)?.values();
+            let (ids, items) = (column_u64(&batch, 1)?, column_u32(&batch, 2)?);
+            rows.extend((0..batch.num_rows()).map(|row| {
+                let id = ids.is_valid(row).then(|| ids.value(row));
+                (
+                    visits[row],
+                    id,
+                    items.is_valid(row).then(|| items.value(row)),
+                )
+            }));
+        }
+        Ok(Self::of(rows))
+    }
+
+    fn of(mut rows: Vec<(u64, Option<u64>, Option<u32>)>) -> Self {
+        rows.sort_unstable();
+        let mut batches = Self::default();
+        for of_visit in rows.chunk_by(|a, b| a.0 == b.0) {
+            let (visit, _, items) = of_visit[0];
+            let first = batches.members.len();
+            let known = of_visit.iter().filter_map(|row| row.1);
+            // A damaged trace may have more ids than items.
+            let all = items.unwrap_or(1).max(known.clone().count() as u32).max(1);
+            for (before, item_id) in (0..).zip(known) {
+                let last = batches.members[first..].last_mut();
+                match last.filter(|last| last.item_id == item_id) {
+                    Some(last) => last.share.own += 1,
+                    None => batches.members.push(Member {
+                        item_id,
+                        share: Share {
+                            before,
+                            own: 1,
+                            all,
+                        },
+                    }),
+                }
+            }
+            // Fewer than 2^32: each takes more than a byte of a file.
+            let place = (first as u32, batches.members.len() as u32);
+            batches.visits.insert(visit, (items, place.0, place.1));
+        }
+        batches
+    }
+
+    /// The items of a visit that serves several; of one that served none there are none.
+    pub(in crate::analysis) fn of_visit(&self, visit_id: u64) -> Batch<'_> {
+        let none = (Some(0), 0, 0);
+        let (items, from, to) = self.visits.get(&visit_id).copied().unwrap_or(none);
+        Batch {
+            items,
+            known: &self.members[from as usize..to as usize],
+        }
+    }
+
+    /// The visits that served an item.
+    pub(in crate::analysis) fn visits_of(&self, item_id: u64) -> impl Iterator<Item = u64> + '_ {
+        let serves = move |visit: &u64| {
+            let known = self.of_visit(*visit).known;
+            known
+                .binary_search_by_key(&item_id, |it| it.item_id)
+                .is_ok()
+        };
+        self.visits.keys().copied().filter(serves)
+    }
+}
+
+/// Whether visits of any probe serve several items.
+pub(in crate::analysis) fn has_batches(info: &RunInfo) -> bool {
+    info.probes.iter().any(|probe| is_batched(&probe.spec))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Parts are whole, nearly equal, and sum to what is shared out; ids that come twice have two.
+    #[test]
+    fn parts_sum() {
+        let row = |id: Option<u64>| (9, id, Some(5));
+        let rows = [Some(3), None, Some(8), Some(3), Some(1)];
+        let batches = Batches::of(rows.map(row).to_vec());
+        let batch = batches.of_visit(9);
+        let ids: Vec<(u64, u32)> = batch
+            .known
+            .iter()
+            .map(|it| (it.item_id, it.share.own))
+            .collect();
+        assert_eq!(ids, [(1, 1), (3, 2), (8, 1)]);
+        assert_eq!((batch.items, batch.unknown()), (Some(5), 1));
+        for whole in [0, 1, 7, 100, i64::MAX] {
+            let parts = batch.known.iter().map(|it| it.share.part(whole));
+            let sum: i64 = parts.sum();
+            assert!(
+                (i128::from(sum) - i128::from(whole) * 4 / 5).abs() <= 1,
+                "{whole}"
+            );
+        }
+        let shares: f64 = batch.known.iter().map(|it| it.share.of_whole()).sum();
+        assert!((shares - 0.8).abs() < 1e-12);
+        assert_eq!(batches.visits_of(8).collect::<Vec<_>>(), [9]);
+        assert_eq!(batches.visits_of(4).count(), 0);
+        assert_eq!(batches.of_visit(1).items, Some(0));
+    }
+}

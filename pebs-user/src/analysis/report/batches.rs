@@ -1,0 +1,61 @@
+//! Visits that serve several items: how many, and what of the time is each one's.
+
+use std::collections::BTreeMap;
+
+use arrow::array::Array;
+
+use super::lengths::Lengths;
+use super::model::{BatchSum, ProbeReport};
+use super::{LossVisits, ReportOptions};
+use crate::analysis::batches::{Batches, is_batched};
+use crate::store::reader::{ReadError, Trace, column_i64, column_u16, column_u32, column_u64};
+use crate::store::schema::{Table, visit_flag};
+
+const COLUMNS: [&str; 4] = ["visit_id", "probe_id", "duration_ns", "flags"];
+
+/// Says of probes whose visits serve several items what is known of these.
+///
+/// Memory: 56 bytes an item.
+pub(super) fn fill(
+    trace: &Trace,
+    options: &ReportOptions,
+    probes: &mut [ProbeReport],
+) -> Result<(), ReadError> {
+    let batched = |it: &ProbeReport| it.spec.as_deref().is_some_and(is_batched);
+    if !probes.iter().any(batched) {
+        return Ok(());
+    }
+    let batches = Batches::read(trace)?;
+    let mut sums: BTreeMap<u16, (BatchSum, Lengths)> = BTreeMap::new();
+    for rows in trace.scan(Table::Visits, &COLUMNS)? {
+        let rows = rows?;
+        let visits = column_u64(&rows, 0)?.values();
+        let probe_ids = column_u16(&rows, 1)?.values();
+        let durations = column_i64(&rows, 2)?;
+        let flags = column_u32(&rows, 3)?.values();
+        let shared = |row: &usize| flags[*row] & visit_flag::SHARED != 0;
+        for row in (0..rows.num_rows()).filter(shared) {
+            let batch = batches.of_visit(visits[row]);
+            let (sum, shares) = sums.entry(probe_ids[row]).or_default();
+            let Some(items) = batch.items else {
+                sum.unsized_visits += 1;
+                continue;
+            };
+            sum.items += u64::from(items);
+            sum.unknown += u64::from(batch.unknown());
+            sum.largest = sum.largest.max(items);
+            let lost = flags[row] & visit_flag::LOSS != 0;
+            let left_out = lost && options.losses == LossVisits::LeaveOut;
+            if durations.is_valid(row) && !left_out && items > 0 {
+                let share = durations.value(row) / i64::from(items);
+                (0..items).for_each(|_| shares.add(share));
+            }
+        }
+    }
+    for probe in probes.iter_mut().filter(|it| batched(it)) {
+        let (mut sum, mut shares) = sums.remove(&probe.probe_id).unwrap_or_default();
+        sum.share = shares.quantiles();
+        probe.batches = Some(sum);
+    }
+    Ok(())
+}
