@@ -32,6 +32,9 @@ pub enum ArgKind {
     Str = 3,
     /// An array at the address: ids of the items of a batch, each of `width` bytes.
     Ids = 4,
+    /// Text at the address, of a length that is beside the pointer to it: in memory, or, if there are no steps, in the
+    /// register at the first of `derefs`.
+    Bytes = 5,
 }
 
 /// What [`SiteConfig::has_id`] says.
@@ -43,6 +46,13 @@ pub mod id_source {
     /// `id` reads the address of the ids of a batch, `count` how many there are.
     pub const BATCH: u8 = 2;
 }
+
+/// Bytes that reading a short string takes in the payload, its length word included: one with a capacity of up to 56.
+pub const STR_SHORT: usize = 64;
+
+/// Bytes that reading any other string takes. What of it is beyond the string's capacity is overwritten by the next
+/// argument.
+pub const STR_LONG: usize = 256;
 
 /// Ids of a batch that are read at most. What is beyond is counted, not read.
 pub const MAX_BATCH: usize = 256;
@@ -62,11 +72,11 @@ pub struct ArgProgram {
     /// number `width` bytes. A string or an array is read at the value that is left after all of them, to
     /// which the next of `derefs` is added, if there is one.
     pub steps: u8,
-    /// Keep zero.
+    /// [`ArgKind::Bytes`]: how far behind the pointer to the text its length is in memory, bytes, signed. Else zero.
     pub pad: u8,
     /// Where the value goes in the record's payload, bytes; a multiple of 8. Ignored for the id.
     pub offset: u16,
-    /// String: bytes kept at most, a multiple of 8. Number: 0.
+    /// String: bytes kept at most. Number: 0.
     pub capacity: u32,
     /// Added to the value before anything else (also when `steps` is 0).
     pub add: i32,

@@ -1,5 +1,7 @@
 //! Reading arguments of the probed function, as [`ArgProgram`] says.
 
+use core::arch::asm;
+
 use aya_ebpf::helpers::generated::{
     bpf_probe_read_kernel, bpf_probe_read_user, bpf_probe_read_user_str,
 };
@@ -8,13 +10,14 @@ use pebs_common::config::{ArgKind, ArgProgram, MAX_DEREFS};
 /// Reads a number, or the address of a string or an array.
 #[inline(always)]
 pub fn value(regs: *const u8, program: &ArgProgram) -> Option<u64> {
-    let mut value = 0u64;
-    let register = regs.wrapping_add(program.reg_offset as usize);
-    // SAFETY: the helper checks the address and writes 8 bytes into `value`.
-    let failed = unsafe { bpf_probe_read_kernel((&raw mut value).cast(), 8, register.cast()) } != 0;
-    if failed {
-        return None;
-    }
+    walk(regs, program).map(|found| found.0)
+}
+
+/// The same, and the address that it was read from.
+#[inline(always)]
+fn walk(regs: *const u8, program: &ArgProgram) -> Option<(u64, u64)> {
+    let mut value = register(regs, program.reg_offset as usize)?;
+    let mut read_at = 0;
     value = value.wrapping_add(program.add as i64 as u64);
     for step in 0..MAX_DEREFS {
         if step >= program.steps as usize {
@@ -23,12 +26,48 @@ pub fn value(regs: *const u8, program: &ArgProgram) -> Option<u64> {
             }
             break;
         }
+        read_at = value.wrapping_add(program.derefs[step] as i64 as u64);
         value = follow(value, step, program)?;
     }
     if is_address(program) {
-        return Some(value);
+        return Some((value, read_at));
     }
-    Some(extend(value, program))
+    Some((extend(value, program), read_at))
+}
+
+/// Where a text of a known length is, and how long it is.
+#[inline(always)]
+pub fn text(regs: *const u8, program: &ArgProgram) -> Option<(u64, u64)> {
+    let (address, read_at) = walk(regs, program)?;
+    if program.steps == 0 {
+        let length = register(regs, program.derefs[0] as u16 as usize)?;
+        return Some((address, length));
+    }
+    let place = read_at.wrapping_add(program.pad as i8 as i64 as u64);
+    let mut length = 0u64;
+    // SAFETY: the helper checks the user address and writes 8 bytes into `length`.
+    let failed =
+        unsafe { bpf_probe_read_user((&raw mut length).cast(), 8, place as *const _) } != 0;
+    (!failed).then_some((address, length))
+}
+
+/// A register of the target, by its offset.
+#[inline(always)]
+fn register(regs: *const u8, offset: usize) -> Option<u64> {
+    let mut value = 0u64;
+    let register = regs.wrapping_add(offset);
+    // SAFETY: the helper checks the address and writes 8 bytes into `value`.
+    let failed = unsafe { bpf_probe_read_kernel((&raw mut value).cast(), 8, register.cast()) } != 0;
+    (!failed).then_some(value)
+}
+
+/// A number that the verifier is told the bounds of, whatever the compiler knows.
+#[inline(always)]
+pub fn at_most(number: u64, most: u64) -> u64 {
+    let mut number = number;
+    // SAFETY: no instruction.
+    unsafe { asm!("/* {0} */", inout(reg) number) };
+    number.min(most)
 }
 
 /// Whether what is read lies at the value, which is not a number itself.
@@ -75,14 +114,33 @@ pub fn extend(value: u64, program: &ArgProgram) -> u64 {
     }
 }
 
-/// Bytes of a short string with its length word, and of a long one.
-pub const STR_SHORT: usize = 64;
-/// See [`STR_SHORT`].
-pub const STR_LONG: usize = 256;
+pub use pebs_common::config::{STR_LONG, STR_SHORT};
 
-/// Reads a string of at most `SIZE - 8` bytes, its NUL included, behind a length word at `room`.
+/// Reads a text of a known length, of which at most `SIZE - 8` bytes and `capacity` are kept, behind a length word at
+/// `room`.
 #[inline(always)]
-pub fn string<const SIZE: usize>(room: *mut u8, address: u64) -> bool {
+pub fn bytes<const SIZE: usize>(
+    room: *mut u8,
+    (address, length): (u64, u64),
+    capacity: u64,
+) -> bool {
+    let length = at_most(length.min(capacity), (SIZE - 8) as u64);
+    let bytes = room.wrapping_add(8);
+    // SAFETY: the caller made sure of SIZE bytes at `room`; the helper checks the user address.
+    let failed =
+        unsafe { bpf_probe_read_user(bytes.cast(), length as u32, address as *const _) } != 0;
+    if failed {
+        return false;
+    }
+    // SAFETY: as above; ring records are aligned to 8 bytes and so are offsets in them.
+    unsafe { room.cast::<u64>().write(length) };
+    true
+}
+
+/// Reads a string of at most `SIZE - 8` bytes, its NUL included, of which `capacity` are kept, behind a length word at
+/// `room`.
+#[inline(always)]
+pub fn string<const SIZE: usize>(room: *mut u8, address: u64, capacity: u64) -> bool {
     let bytes = room.wrapping_add(8);
     // SAFETY: the caller made sure of SIZE bytes at `room`; the helper checks the user address.
     let length =
@@ -91,6 +149,6 @@ pub fn string<const SIZE: usize>(room: *mut u8, address: u64) -> bool {
         return false;
     }
     // SAFETY: as above; ring records are aligned to 8 bytes and so are offsets in them.
-    unsafe { room.cast::<u64>().write(length as u64 - 1) };
+    unsafe { room.cast::<u64>().write((length as u64 - 1).min(capacity)) };
     true
 }

@@ -1,7 +1,5 @@
 //! Marks at which a thread starts on several items at once: their ids are an array in the target.
 
-use core::arch::asm;
-
 use aya_ebpf::EbpfContext;
 use aya_ebpf::helpers::generated::bpf_probe_read_user;
 use aya_ebpf::programs::ProbeContext;
@@ -54,11 +52,7 @@ fn with_ids<const SIZE: usize>(
             // SAFETY: the count's word is within the payload; its offset is a multiple of 8.
             unsafe { payload.wrapping_add(COUNT).cast::<u64>().write(items) };
             let address = arg::value(ctx.as_ptr().cast(), &site.id);
-            let mut bytes = bytes;
-            // What the compiler knows of the number the verifier may not.
-            // SAFETY: no instruction.
-            unsafe { asm!("/* {0} */", inout(reg) bytes) };
-            let bytes = bytes.min((SIZE - IDS) as u64);
+            let bytes = arg::at_most(bytes, (SIZE - IDS) as u64);
             let room = payload.wrapping_add(IDS);
             // SAFETY: IDS + bytes <= SIZE, the payload's length; the helper checks the user address.
             let read = address.is_some_and(|address| unsafe {

@@ -7,7 +7,7 @@ use aya_ebpf::EbpfContext;
 use aya_ebpf::helpers::{bpf_get_attach_cookie, bpf_ktime_get_ns};
 use aya_ebpf::macros::uprobe;
 use aya_ebpf::programs::ProbeContext;
-use pebs_common::config::{ArgKind, MAX_ARGS, SiteConfig, id_source};
+use pebs_common::config::{ArgKind, ArgProgram, MAX_ARGS, SiteConfig, id_source};
 use pebs_common::counter::Counter;
 use pebs_common::record::{ARG_CLASSES, Head, Kind, Mark, MarkArgs, mark_flag};
 
@@ -116,16 +116,16 @@ fn read_args<const SIZE: usize>(ctx: &ProbeContext, site: &SiteConfig, payload: 
             // Can't be read at this place; it stays unknown.
             continue;
         }
-        let read = match arg::value(ctx.as_ptr().cast(), program) {
-            None => false,
-            Some(value) if program.kind == ArgKind::Str as u8 => string(
-                payload,
-                SIZE,
-                program.offset as usize,
-                program.capacity as usize,
-                value,
-            ),
-            Some(value) => number(payload, SIZE, program.offset as usize, value),
+        let regs = ctx.as_ptr().cast();
+        let room = (payload, SIZE, program);
+        let read = if program.kind == ArgKind::Bytes as u8 {
+            arg::text(regs, program).is_some_and(|text| bytes(room, text))
+        } else {
+            match arg::value(regs, program) {
+                None => false,
+                Some(value) if program.kind == ArgKind::Str as u8 => string(room, value),
+                Some(value) => number(payload, SIZE, program.offset as usize, value),
+            }
         };
         if read {
             valid |= 1 << index;
@@ -146,14 +146,31 @@ fn number(payload: *mut u8, size: usize, offset: usize, value: u64) -> bool {
     true
 }
 
+/// Payload, its size, and what goes where in it.
+type Slot<'a> = (*mut u8, usize, &'a ArgProgram);
+
 #[inline(always)]
-fn string(payload: *mut u8, size: usize, offset: usize, capacity: usize, address: u64) -> bool {
-    if capacity <= STR_SHORT {
+fn string((payload, size, program): Slot<'_>, address: u64) -> bool {
+    let (offset, capacity) = (program.offset as usize, u64::from(program.capacity));
+    if program.capacity as usize + 8 <= STR_SHORT {
         return size >= STR_SHORT
             && offset <= size - STR_SHORT
-            && arg::string::<STR_SHORT>(payload.wrapping_add(offset), address);
+            && arg::string::<STR_SHORT>(payload.wrapping_add(offset), address, capacity);
     }
     size >= STR_LONG
         && offset <= size - STR_LONG
-        && arg::string::<STR_LONG>(payload.wrapping_add(offset), address)
+        && arg::string::<STR_LONG>(payload.wrapping_add(offset), address, capacity)
+}
+
+#[inline(always)]
+fn bytes((payload, size, program): Slot<'_>, text: (u64, u64)) -> bool {
+    let (offset, capacity) = (program.offset as usize, u64::from(program.capacity));
+    if program.capacity as usize + 8 <= STR_SHORT {
+        return size >= STR_SHORT
+            && offset <= size - STR_SHORT
+            && arg::bytes::<STR_SHORT>(payload.wrapping_add(offset), text, capacity);
+    }
+    size >= STR_LONG
+        && offset <= size - STR_LONG
+        && arg::bytes::<STR_LONG>(payload.wrapping_add(offset), text, capacity)
 }

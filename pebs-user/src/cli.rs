@@ -183,7 +183,7 @@ pub struct RecordArgs {
     /// item id and named arguments. BIN:START..END is from START to END; each may be FUNC,
     /// FUNC+OFF, FUNC%return or 0xADDR, and where both give id= they are matched by it.
     /// BIN:START.. is until the next START on the same thread. EXPR is argN, %REG, retval,
-    /// *(EXPR+OFF):TYPE, str(EXPR), or with debug information a path by name: req->hdr.id, req->uri. 'pebs-trace probes BIN' lists functions.
+    /// *(EXPR+OFF):TYPE, str(EXPR), or with debug information a path by name: req->hdr.id, req->uri, retval->id. 'pebs-trace probes BIN' lists functions.
     /// BIN:FUNC(ids=ARRAY[COUNT]:TYPE) is one visit that serves several items, as in ids=arg2[arg3]:u64: its time is shared
     /// out among them. With * in it FUNC is a pattern: all functions that match are one probe.
     #[arg(short = 'u', long = "uprobe", value_name = "SPEC")]

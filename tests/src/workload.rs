@@ -87,6 +87,11 @@ const RECIPES: &[(&str, Recipe)] = &[
     ("sleeper", Recipe::C("sleeper.c", &[])),
     ("static_pie", Recipe::C("plain.c", &["-static-pie"])),
     ("stripped", Recipe::Stripped("plain.c")),
+    ("strings", Recipe::Rust("strings.rs", &[])),
+    (
+        "strings_debug",
+        Recipe::Rust("strings.rs", &["-Copt-level=0"]),
+    ),
     ("tailcall", Recipe::C("tailcall.c", &[])),
     ("threads", Recipe::C("threads.c", &[])),
 ];

@@ -66,6 +66,7 @@ fn truths_are_consistent() {
         ("query", &["2"], 20),
         ("mixed", &["100"], 100),
         ("batches", &["100"], 100),
+        ("strings", &["100"], 100),
     ] {
         truth_of(name, args, items);
     }

@@ -58,6 +58,9 @@ pub(super) fn type_names() -> impl Iterator<Item = &'static str> {
     TYPES.iter().map(|(name, _)| *name)
 }
 
+/// The result of a function, also as the root of a [`Path`].
+pub const RETVAL: &str = "retval";
+
 /// A C-like path: an argument by its name, then fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path {
@@ -93,8 +96,20 @@ pub enum Expr {
     Deref(Box<Self>, Option<Type>),
     /// `str(X)` or `str(X, LEN)`: LEN bytes kept at most.
     Str(Box<Self>, Option<u32>),
+    /// Text of a known length, at the address that the first is; that many bytes kept at most. Not written: what a path
+    /// to a string of Rust stands for.
+    Text(Box<Self>, Length, Option<u32>),
     /// `X:TYPE` of something that is not a dereference: its low bytes.
     Cast(Box<Self>, Type),
+}
+
+/// Where the length of a text is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Length {
+    /// In memory, so many bytes behind the pointer to the text.
+    Behind(i8),
+    /// It is this value.
+    In(Box<Expr>),
 }
 
 impl Expr {
@@ -103,10 +118,12 @@ impl Expr {
     pub fn uses_retval(&self) -> bool {
         match self {
             Self::Retval => true,
-            Self::Arg(_) | Self::Reg(_) | Self::Path(_) => false,
+            Self::Path(path) => path.root == RETVAL,
+            Self::Arg(_) | Self::Reg(_) => false,
             Self::Add(inner, _)
             | Self::Deref(inner, _)
             | Self::Str(inner, _)
+            | Self::Text(inner, ..)
             | Self::Cast(inner, _) => inner.uses_retval(),
         }
     }
@@ -122,6 +139,7 @@ impl Expr {
             Self::Add(inner, _)
             | Self::Deref(inner, _)
             | Self::Str(inner, _)
+            | Self::Text(inner, ..)
             | Self::Cast(inner, _) => inner.has_path(),
         }
     }
@@ -185,7 +203,7 @@ pub fn parse(text: &str, start: usize, end: usize) -> Result<Expr, Fault> {
     if parser.at < end {
         let rest = &text[parser.at..end];
         return Err(if rest.starts_with("->") || rest.starts_with('.') {
-            Fault::new(parser.at, "only a named argument has fields")
+            Fault::new(parser.at, "only a named argument and retval have fields")
                 .hint("start with its name (pkt->hdr.id), or write the offset: *(arg1+16):u32")
         } else {
             Fault::new(parser.at, format!("'{}' can't follow here", first(rest)))
@@ -383,8 +401,12 @@ impl<'a> Parser<'a> {
 
     /// A value that starts with a word.
     fn named(&mut self, word: &str, at: usize) -> Result<Expr, Fault> {
-        if word == "retval" {
-            return Ok(Expr::Retval);
+        if word == RETVAL {
+            // By itself it is a register, with or without debug information.
+            return Ok(match self.path(word)? {
+                Expr::Path(path) if path.steps.is_empty() => Expr::Retval,
+                path => path,
+            });
         }
         if word == "str" && self.take('(') {
             return self.string();
@@ -527,6 +549,9 @@ mod tests {
         assert_eq!(fault("*(arg1+8").what, "expected ')', found the end");
         assert!(fault("pkt->").what.contains("field is missing"));
         assert!(fault("arg1->id").what.contains("only a named argument"));
+        assert!(fault("retval->").what.contains("field is missing"));
+        assert_eq!(parse("retval", 0, 6), Ok(Expr::Retval));
+        assert!(parse("retval->a.b", 0, 11).is_ok_and(|it| it.uses_retval() && it.has_path()));
         assert!(
             fault(&format!("a{}", "->b".repeat(100)))
                 .what

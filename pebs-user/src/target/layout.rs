@@ -58,6 +58,7 @@ pub(super) struct Layout {
     /// Ids of a batch, in its place.
     pub batch: Option<Batch>,
     named: Vec<(Compiled, u16)>,
+    /// Bytes of the payload.
     payload: u32,
     /// How to read them back.
     pub fields: Vec<ArgField>,
@@ -80,14 +81,20 @@ impl Layout {
             batch,
             ..Self::default()
         };
+        let mut offset = 0;
         for (bit, argument) in (0_u32..).zip(named) {
             let fault = |what: String| SpecError::new(spec, Fault::new(argument.at, what));
             if bit as usize == MAX_ARGS {
                 return Err(fault(format!("more than {MAX_ARGS} named arguments")).into());
             }
             let column = column(spec, argument, columns)?;
-            let offset = layout.payload;
-            layout.payload += argument.compiled.slot();
+            let end = offset + argument.compiled.slot();
+            let reach = match &layout.batch {
+                // What follows is written later.
+                Some(_) => end,
+                None => offset + argument.compiled.reach(),
+            };
+            layout.payload = layout.payload.max(reach);
             if layout.payload as usize > limit {
                 return Err(fault(format!(
                     "the arguments take {} bytes up to here, {limit} at most; shorten the \
@@ -103,18 +110,20 @@ impl Layout {
                 r#type: argument.compiled.r#type,
                 names: argument.names.clone(),
             });
-            let offset = u16::try_from(offset).unwrap_or(u16::MAX);
-            layout.named.push((argument.compiled.clone(), offset));
+            let place = u16::try_from(offset).unwrap_or(u16::MAX);
+            layout.named.push((argument.compiled.clone(), place));
+            offset = end;
         }
         Ok(layout)
     }
 
     /// Registers that a site of this role reads.
     pub(super) fn registers(&self) -> Vec<super::register::Register> {
-        let named = self.named.iter().map(|(compiled, _)| compiled.register);
+        let named = self.named.iter().map(|(compiled, _)| compiled);
+        let named = named.flat_map(|it| [Some(it.register), it.second]);
         let ids = self.batch.iter().flat_map(|it| [&it.array, &it.count]);
         let ids = self.id.iter().chain(ids).map(|id| id.register);
-        ids.chain(named).collect()
+        ids.chain(named.flatten()).collect()
     }
 
     /// What the kernel program does at a site. A result that is not known there stays unread.

@@ -29,6 +29,7 @@ mod scan;
 pub mod spec;
 pub mod survey;
 mod symbols;
+mod units;
 pub mod unwind;
 pub mod usdt;
 mod variable;

@@ -1,13 +1,14 @@
 //! Names and types of functions' arguments, from DWARF.
 
 use std::collections::{BTreeSet, HashMap};
+use std::rc::Rc;
 
-use gimli::{AttributeValue, DebuggingInformationEntry, Dwarf, Unit, UnitOffset};
+use gimli::{AttributeValue, EndianSlice, LittleEndian, Reader as _, Unit, UnitOffset};
 
 use super::dwarf::{DebugInfo, Slice};
 use super::elf::Binary;
 use super::register::Register;
-use crate::terminal::shown;
+use super::units::{Entry, Kind, Node, Units};
 
 /// Types behind types followed at most (`const char * const *`).
 const MAX_TYPES: u32 = 12;
@@ -23,8 +24,6 @@ pub struct Parameter {
     pub read: Option<String>,
 }
 
-pub(super) type Entry<'a> = DebuggingInformationEntry<Slice<'a>>;
-
 /// Arguments of the functions at these addresses. Empty where there is no debug information.
 #[must_use]
 pub fn parameters(binary: &Binary, wanted: &BTreeSet<u64>) -> HashMap<u64, Vec<Parameter>> {
@@ -33,31 +32,43 @@ pub fn parameters(binary: &Binary, wanted: &BTreeSet<u64>) -> HashMap<u64, Vec<P
         return found;
     };
     let dwarf = info.dwarf();
-    let mut headers = dwarf.units();
-    while let Ok(Some(header)) = headers.next() {
-        if let Ok(unit) = dwarf.unit(header) {
-            let reader = Reader {
-                dwarf: &dwarf,
-                unit: &unit,
-            };
-            // A unit that can't be read to its end has given what came before.
-            let _ = reader.scan(wanted, &mut found);
-        }
+    let units = Units::new(&dwarf);
+    for unit in units.iter() {
+        let reader = Reader {
+            units: &units,
+            unit,
+        };
+        // A unit that can't be read to its end has given what came before.
+        let _ = reader.scan(wanted, &mut found);
     }
     found
 }
 
 /// Reads the entries of a unit.
 pub(super) struct Reader<'u, 'a> {
-    pub dwarf: &'u Dwarf<Slice<'a>>,
-    pub unit: &'u Unit<Slice<'a>>,
+    pub units: &'u Units<'u, 'a>,
+    /// The unit of the function.
+    pub unit: Rc<Unit<Slice<'a>>>,
 }
 
 /// An argument with what the debug information says of it.
 pub(super) struct Typed {
     pub parameter: Parameter,
-    pub kind: Option<UnitOffset>,
+    pub kind: Option<Kind>,
     pub held: Held,
+    /// Where the calling convention has it; `None`: in no integer register.
+    pub convention: Option<Convention>,
+}
+
+/// Where the calling convention has an argument. Registers count from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Convention {
+    /// In this integer register.
+    One(u32),
+    /// Two words, in this one and the next.
+    Pair(u32),
+    /// At the address in this one.
+    At(u32),
 }
 
 /// Where an argument lies when its function starts.
@@ -65,6 +76,10 @@ pub(super) struct Typed {
 pub(super) enum Held {
     /// In this register.
     Register(Register),
+    /// Two words, in these registers.
+    Pair([Register; 2]),
+    /// At the address in this register and so far behind it.
+    At(Register, i64),
     /// Nothing is said: where the calling convention has it.
     ByConvention,
     /// In no register: optimised away, or passed in another way.
@@ -76,6 +91,10 @@ pub(super) enum Held {
 enum Class {
     /// In an integer register, or in 8 bytes of the stack once those are used up.
     Integer,
+    /// In two integer registers: pointer and length of Rust.
+    Pair,
+    /// In memory whose address is in an integer register.
+    Indirect,
     /// In a vector register.
     Float,
     /// By rules that are not worked out here: what follows is unknown too.
@@ -95,8 +114,8 @@ impl<'a> Reader<'_, 'a> {
             }
             let address = self.address(entry)?;
             if let Some(address) = address.filter(|address| wanted.contains(address)) {
-                let list = self.of_function(entry.offset(), address)?;
-                let list = list.into_iter().map(|typed| typed.parameter);
+                let list = self.of_function(entry.offset(), address);
+                let list = list.into_iter().flatten().map(|typed| typed.parameter);
                 found.insert(address, list.collect());
             }
         }
@@ -105,59 +124,54 @@ impl<'a> Reader<'_, 'a> {
 
     /// The arguments of the function that starts at an address, with their types.
     pub(super) fn function_at(&self, address: u64) -> Option<Vec<Typed>> {
-        let mut entries = self.unit.entries();
-        while let Ok(Some(entry)) = entries.next_dfs() {
-            if entry.tag() == gimli::DW_TAG_subprogram
-                && self.address(entry).ok().flatten() == Some(address)
-            {
-                return self.of_function(entry.offset(), address).ok();
-            }
-        }
-        None
+        self.of_function(self.subprogram_at(address)?, address)
     }
 
     /// First address of a function; one with parts that were moved away lists ranges, its own first.
     fn address(&self, entry: &Entry<'a>) -> gimli::Result<Option<u64>> {
         let low = entry.attr_value(gimli::DW_AT_low_pc);
         match low {
-            Some(value) => self.dwarf.attr_address(self.unit, value),
+            Some(value) => self.units.dwarf.attr_address(&self.unit, value),
             None => {
-                let mut ranges = self.dwarf.die_ranges(self.unit, entry)?;
+                let mut ranges = self.units.dwarf.die_ranges(&self.unit, entry)?;
                 Ok(ranges.next()?.map(|range| range.begin))
             }
         }
     }
 
-    fn of_function(&self, function: UnitOffset, address: u64) -> gimli::Result<Vec<Typed>> {
+    fn of_function(&self, function: UnitOffset, address: u64) -> Option<Vec<Typed>> {
         let mut list = Vec::new();
         let mut classes = Vec::new();
-        let mut tree = self.unit.entries_tree(Some(function))?;
-        let mut children = tree.root()?.children();
-        while let Some(child) = children.next()? {
-            let entry = child.entry();
-            if entry.tag() != gimli::DW_TAG_formal_parameter {
+        if self.returns_in_memory(function) {
+            // A pointer to where the result goes comes first.
+            classes.push(Class::Integer);
+        }
+        let function = Node::of(&self.unit, function)?;
+        for argument in function.children() {
+            if argument.tag() != gimli::DW_TAG_formal_parameter {
                 continue;
             }
-            let kind = self.value(entry, gimli::DW_AT_type, 0);
-            let kind = match kind {
-                Some(AttributeValue::UnitRef(offset)) => Some(offset),
-                _ => None,
-            };
+            let kind = self.units.type_of(&argument);
             let unknown = || ("?".to_owned(), Class::Other);
             let (name, class) = kind.map_or_else(unknown, |offset| self.type_name(offset, 0));
             classes.push(class);
+            let convention = convention(&classes);
             let parameter = Parameter {
-                name: self.name(entry).unwrap_or_else(|| "?".to_owned()),
+                name: self.units.name(&argument).unwrap_or_else(|| "?".to_owned()),
                 r#type: name,
-                read: reading(&classes),
+                read: match convention {
+                    Some(Convention::One(number)) => Some(format!("arg{number}")),
+                    _ => None,
+                },
             };
             list.push(Typed {
                 parameter,
                 kind,
-                held: self.held(entry, address),
+                held: self.held(&argument, address),
+                convention,
             });
         }
-        Ok(list)
+        Some(list)
     }
 
     /// Where an argument lies when its function starts.
@@ -175,67 +189,92 @@ impl<'a> Reader<'_, 'a> {
             // One place for the whole function is its frame, which the entry has yet to make.
             return Held::ByConvention;
         }
-        let Ok(Some(mut places)) = self.dwarf.attr_locations(self.unit, value) else {
+        let Ok(Some(mut places)) = self.units.dwarf.attr_locations(&self.unit, value) else {
             return Held::ByConvention;
         };
         while let Ok(Some(place)) = places.next() {
             if (place.range.begin..place.range.end).contains(&address) {
-                let register = match place.data.0.slice() {
-                    [op] => Register::from_dwarf_op(*op),
-                    _ => None,
-                };
-                return register.map_or(Held::Nowhere, Held::Register);
+                return held_by(place.data.0.slice()).unwrap_or(Held::Nowhere);
             }
         }
         Held::Nowhere
     }
 
-    /// An attribute of an entry or of the one it was made from.
-    fn value(
-        &self,
-        entry: &Entry<'a>,
-        name: gimli::DwAt,
-        depth: u32,
-    ) -> Option<AttributeValue<Slice<'a>>> {
-        if let Some(value) = entry.attr_value(name) {
-            return Some(value);
-        }
-        let origin = entry
-            .attr_value(gimli::DW_AT_abstract_origin)
-            .or_else(|| entry.attr_value(gimli::DW_AT_specification))?;
-        let AttributeValue::UnitRef(offset) = origin else {
-            return None;
-        };
-        if depth >= MAX_TYPES {
-            return None;
-        }
-        let origin = self.unit.entry(offset).ok()?;
-        self.value(&origin, name, depth + 1)
+    /// The type of a function's result; `None`: it has none, or nothing is said.
+    pub(super) fn result_of(&self, function: UnitOffset) -> Option<Kind> {
+        self.units.type_of(&Node::of(&self.unit, function)?)
     }
 
-    /// The name of an entry, as it can be shown.
-    pub(super) fn name(&self, entry: &Entry<'a>) -> Option<String> {
-        let value = self.value(entry, gimli::DW_AT_name, 0)?;
-        let text = self.dwarf.attr_string(self.unit, value).ok()?;
-        Some(shown(&text.to_string_lossy()).into_owned())
+    /// Whether a function writes its result to memory that its caller has for it.
+    /// Source: System V ABI for x86-64, 3.2.3; of C++ the Itanium ABI, 3.1.3.1.
+    pub(super) fn returns_in_memory(&self, function: UnitOffset) -> bool {
+        let kind = self
+            .result_of(function)
+            .and_then(|kind| self.units.stripped(kind));
+        let Some(kind) = kind.filter(|kind| is_structure(kind.tag())) else {
+            return false;
+        };
+        let convention = kind.attr_value(gimli::DW_AT_calling_convention);
+        let by_reference = AttributeValue::CallingConvention(gimli::DW_CC_pass_by_reference);
+        byte_size(&kind).is_some_and(|size| size > 16) || convention == Some(by_reference)
+    }
+
+    /// The function that starts at an address.
+    pub(super) fn subprogram_at(&self, address: u64) -> Option<UnitOffset> {
+        let mut entries = self.unit.entries();
+        while let Ok(Some(entry)) = entries.next_dfs() {
+            if entry.tag() == gimli::DW_TAG_subprogram
+                && self.address(entry).ok().flatten() == Some(address)
+            {
+                return Some(entry.offset());
+            }
+        }
+        None
+    }
+
+    /// Whether the unit was written in Rust.
+    pub(super) fn is_rust(&self) -> bool {
+        let root = self
+            .unit
+            .entries()
+            .next_dfs()
+            .ok()
+            .flatten()
+            .and_then(|it| it.attr_value(gimli::DW_AT_language));
+        root == Some(AttributeValue::Language(gimli::DW_LANG_Rust))
+    }
+
+    /// How a structure is passed by value. Of Rust those of pointer and length are known, and large ones.
+    fn structure_class(&self, structure: &Node<'a>) -> Class {
+        if !self.is_rust() {
+            return Class::Other;
+        }
+        let children = structure.children();
+        let names = children.iter().filter_map(|child| self.units.name(child));
+        let words = names.filter(|name| name == "data_ptr" || name == "length");
+        match (words.count(), byte_size(structure)) {
+            (2, _) => Class::Pair,
+            (_, Some(size)) if size > 16 => Class::Indirect,
+            _ => Class::Other,
+        }
     }
 
     /// A type as C writes it, and how a value of it is passed.
-    fn type_name(&self, offset: UnitOffset, depth: u32) -> (String, Class) {
+    fn type_name(&self, kind: Kind, depth: u32) -> (String, Class) {
         let unknown = || ("?".to_owned(), Class::Other);
-        let Ok(entry) = self.unit.entry(offset) else {
+        let Some(entry) = self.units.node(kind) else {
             return unknown();
         };
         if depth >= MAX_TYPES {
             return unknown();
         }
-        let inner = || match entry.attr_value(gimli::DW_AT_type) {
-            Some(AttributeValue::UnitRef(inner)) => self.type_name(inner, depth + 1),
-            _ => ("void".to_owned(), Class::Other),
+        let inner = || match entry.target() {
+            Some(inner) => self.type_name(inner, depth + 1),
+            None => ("void".to_owned(), Class::Other),
         };
-        let name = || self.name(&entry).unwrap_or_else(|| "?".to_owned());
+        let name = || self.units.name(&entry).unwrap_or_else(|| "?".to_owned());
         match entry.tag() {
-            gimli::DW_TAG_base_type => (name(), self.base_class(&entry)),
+            gimli::DW_TAG_base_type => (name(), Self::base_class(&entry)),
             gimli::DW_TAG_enumeration_type => (name(), Class::Integer),
             gimli::DW_TAG_pointer_type => (pointer(&inner().0, "*"), Class::Integer),
             gimli::DW_TAG_reference_type => (pointer(&inner().0, "&"), Class::Integer),
@@ -247,14 +286,13 @@ impl<'a> Reader<'_, 'a> {
             }
             gimli::DW_TAG_volatile_type | gimli::DW_TAG_restrict_type => inner(),
             gimli::DW_TAG_subroutine_type => ("function".to_owned(), Class::Other),
+            gimli::DW_TAG_structure_type => (name(), self.structure_class(&entry)),
             _ => (name(), Class::Other),
         }
     }
 
-    fn base_class(&self, entry: &Entry<'a>) -> Class {
-        let size = entry
-            .attr_value(gimli::DW_AT_byte_size)
-            .and_then(|value| value.udata_value());
+    fn base_class(entry: &Entry<'a>) -> Class {
+        let size = byte_size(entry);
         match entry.attr_value(gimli::DW_AT_encoding) {
             Some(AttributeValue::Encoding(gimli::DW_ATE_float)) if size.is_some_and(|s| s <= 8) => {
                 Class::Float
@@ -276,11 +314,93 @@ fn pointer(inner: &str, mark: &str) -> String {
     }
 }
 
-/// What reads the last of these arguments.
-fn reading(classes: &[Class]) -> Option<String> {
-    let integers = classes.iter().filter(|c| **c == Class::Integer).count();
-    let plain = !classes.contains(&Class::Other);
-    let in_register = integers <= Register::SYSV.len();
-    (plain && in_register && classes.last() == Some(&Class::Integer))
-        .then(|| format!("arg{integers}"))
+/// Bytes of a value of a type.
+pub(super) fn byte_size(entry: &Entry<'_>) -> Option<u64> {
+    let size = entry.attr_value(gimli::DW_AT_byte_size)?;
+    size.udata_value()
+}
+
+/// Whether values of a type have parts.
+pub(super) const fn is_structure(tag: gimli::DwTag) -> bool {
+    matches!(
+        tag,
+        gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type | gimli::DW_TAG_union_type
+    )
+}
+
+/// Where a DWARF expression says that a value is, if it is one of the simple ones.
+fn held_by(expression: &[u8]) -> Option<Held> {
+    const PIECE: u8 = gimli::DW_OP_piece.0;
+    match *expression {
+        [op] => Register::from_dwarf_op(op).map(Held::Register),
+        [first, PIECE, 8, second, PIECE, 8] => {
+            let [first, second] = [first, second].map(Register::from_dwarf_op);
+            Some(Held::Pair([first?, second?]))
+        }
+        [op, ref offset @ ..] if !offset.is_empty() => {
+            let number = op.checked_sub(gimli::DW_OP_breg0.0)?;
+            let register = Register::from_dwarf_op(gimli::DW_OP_reg0.0.checked_add(number)?)?;
+            let mut rest = EndianSlice::new(offset, LittleEndian);
+            let offset = rest.read_sleb128().ok()?;
+            rest.is_empty().then_some(Held::At(register, offset))
+        }
+        _ => None,
+    }
+}
+
+/// Where the calling convention has the last of these arguments.
+fn convention(classes: &[Class]) -> Option<Convention> {
+    let words = |class: &Class| match class {
+        Class::Integer | Class::Indirect => 1,
+        Class::Pair => 2,
+        Class::Float | Class::Other => 0,
+    };
+    let used: u32 = classes.iter().map(words).sum();
+    if classes.contains(&Class::Other) || used as usize > Register::SYSV.len() {
+        return None;
+    }
+    match classes.last()? {
+        Class::Integer => Some(Convention::One(used)),
+        Class::Pair => Some(Convention::Pair(used - 1)),
+        Class::Indirect => Some(Convention::At(used)),
+        Class::Float | Class::Other => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Registers, pairs of them, and memory that one points to; no other expression.
+    #[test]
+    fn places_of_arguments() {
+        let register = |name| Register::from_name(name).expect("known");
+        let (rdi, rsi) = (register("rdi"), register("rsi"));
+        assert_eq!(held_by(&[0x55]), Some(Held::Register(rdi)));
+        let pair = [0x55, 0x93, 8, 0x54, 0x93, 8];
+        assert_eq!(held_by(&pair), Some(Held::Pair([rdi, rsi])));
+        assert_eq!(held_by(&[0x74, 0x70]), Some(Held::At(rsi, -16)));
+        // Its pointer is gone.
+        assert_eq!(held_by(&[0x93, 8, 0x54, 0x93, 8]), None);
+        assert_eq!(held_by(&[0x74, 0, 6]), None);
+        assert_eq!(held_by(&[0x74]), None);
+        assert_eq!(held_by(&[]), None);
+    }
+
+    /// Two words take two registers, and what does not fit or is not known has none.
+    #[test]
+    fn registers_are_counted() {
+        use Class::{Float, Indirect, Integer, Other, Pair};
+        assert_eq!(
+            convention(&[Integer, Float, Pair]),
+            Some(Convention::Pair(2))
+        );
+        assert_eq!(convention(&[Pair, Indirect]), Some(Convention::At(3)));
+        assert_eq!(
+            convention(&[Pair, Pair, Indirect, Integer]),
+            Some(Convention::One(6))
+        );
+        assert_eq!(convention(&[Pair, Pair, Pair, Integer]), None);
+        assert_eq!(convention(&[Other, Integer]), None);
+    }
 }

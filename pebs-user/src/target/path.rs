@@ -2,17 +2,19 @@
 //! fields to registers, offsets and types.
 //!
 //! A path becomes an expression without names ([`lower`]), so that what follows knows nothing of types.
-//! What has no offset of its own (bit fields), no register (floats, structures passed by value) or no end
-//! (a Rust `&str`) is refused, not guessed.
+//! `retval` is the root of paths at a return. What has no offset of its own (bit fields) or no register (floats,
+//! structures passed by value) is refused, not guessed.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
-use gimli::{AttributeValue, Dwarf, Unit, UnitOffset};
+use gimli::{AttributeValue, Unit};
 
 use super::dwarf::{DebugInfo, Slice};
 use super::elf::Binary;
-use super::expr::{Expr, Ids, Path, Step, Type};
-use super::parameters::{Entry, Held, Reader, Typed};
+use super::expr::{Expr, Ids, Length, Path, RETVAL, Step, Type};
+use super::parameters::{Convention, Held, Reader, Typed, is_structure};
+use super::units::{Kind, Node, Units};
 
 /// Types behind types followed at most.
 const MAX_DEPTH: u32 = 16;
@@ -25,6 +27,15 @@ pub type Names = Arc<[(i64, Box<str>)]>;
 
 /// A sentence and what to do about it.
 type Refusal = (String, Option<String>);
+
+/// What names mean at a place.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scope {
+    /// Address of the function whose names they are.
+    pub function: Option<u64>,
+    /// It returns there: its arguments are gone, its result exists.
+    pub returning: bool,
+}
 
 /// An expression without paths.
 #[derive(Clone, Debug)]
@@ -39,19 +50,16 @@ pub(super) struct Lowered {
 ///
 /// # Errors
 /// No debug information, no such name, or a value that can't be read.
-pub(super) fn lower(
-    expr: &Expr,
-    binary: &Binary,
-    function: Option<u64>,
-) -> Result<Lowered, Refusal> {
+pub(super) fn lower(expr: &Expr, binary: &Binary, scope: Scope) -> Result<Lowered, Refusal> {
     if !expr.has_path() {
         return Ok(Lowered {
             expr: expr.clone(),
             names: None,
         });
     }
-    with_types(binary, function, |types| match expr {
+    with_types(binary, scope, |types| match expr {
         Expr::Path(path) => types.value(types.walk(path)?),
+        Expr::Str(inner, Some(most)) if matches!(**inner, Expr::Path(_)) => types.cut(inner, *most),
         other => Ok(Lowered {
             expr: types.inside(other)?,
             names: None,
@@ -62,12 +70,12 @@ pub(super) fn lower(
 /// Opens the debug information about a function.
 fn with_types<T>(
     binary: &Binary,
-    function: Option<u64>,
+    scope: Scope,
     then: impl FnOnce(Types<'_, '_>) -> Result<T, Refusal>,
 ) -> Result<T, Refusal> {
-    let Some(function) = function else {
+    let Some(function) = scope.function else {
         return refuse(
-            "names of arguments are known at a function's entry only",
+            "names of arguments are known at a function's entry only, and of results at its return",
             "write a register and an offset: *(%rdi+16):u32",
         );
     };
@@ -78,12 +86,16 @@ fn with_types<T>(
         );
     };
     let dwarf = info.dwarf();
-    let unit = unit_of(&dwarf, function)
+    let units = Units::new(&dwarf);
+    let unit = unit_of(&units, function)
         .ok_or_else(|| (format!("no debug information about {function:#x}"), None))?;
     let types = Types {
-        dwarf: &dwarf,
-        unit: &unit,
+        reader: Reader {
+            units: &units,
+            unit,
+        },
         function,
+        returning: scope.returning,
     };
     then(types)
 }
@@ -92,11 +104,11 @@ fn with_types<T>(
 ///
 /// # Errors
 /// As [`lower`]; an array of structures has no ids.
-pub(super) fn lower_ids(ids: &Ids, binary: &Binary, function: Option<u64>) -> Result<Ids, Refusal> {
+pub(super) fn lower_ids(ids: &Ids, binary: &Binary, scope: Scope) -> Result<Ids, Refusal> {
     if !ids.array.has_path() && !ids.count.has_path() {
         return Ok(ids.clone());
     }
-    with_types(binary, function, |types| {
+    with_types(binary, scope, |types| {
         let (array, known) = match &ids.array {
             Expr::Path(path) => types.array(types.walk(path)?)?,
             other => (types.inside(other)?, None),
@@ -126,22 +138,18 @@ pub(super) fn lower_ids(ids: &Ids, binary: &Binary, function: Option<u64>) -> Re
 }
 
 /// The unit whose code holds an address.
-fn unit_of<'a>(dwarf: &Dwarf<Slice<'a>>, address: u64) -> Option<Unit<Slice<'a>>> {
-    let mut headers = dwarf.units();
-    while let Ok(Some(header)) = headers.next() {
-        let Ok(unit) = dwarf.unit(header) else {
-            continue;
-        };
-        let Ok(mut ranges) = dwarf.unit_ranges(&unit) else {
-            continue;
+fn unit_of<'a>(units: &Units<'_, 'a>, address: u64) -> Option<Rc<Unit<Slice<'a>>>> {
+    units.iter().find(|unit| {
+        let Ok(mut ranges) = units.dwarf.unit_ranges(unit) else {
+            return false;
         };
         while let Ok(Some(range)) = ranges.next() {
             if (range.begin..range.end).contains(&address) {
-                return Some(unit);
+                return true;
             }
         }
-    }
-    None
+        false
+    })
 }
 
 fn refuse<T>(what: impl Into<String>, hint: impl Into<String>) -> Result<T, Refusal> {
@@ -153,7 +161,9 @@ struct Found {
     /// The value, or its address.
     expr: Expr,
     in_memory: bool,
-    kind: UnitOffset,
+    /// The value's second word, where it has two and is not in memory.
+    second: Option<Expr>,
+    kind: Kind,
     /// The path so far, for messages.
     text: String,
 }
@@ -176,19 +186,12 @@ enum Element {
 }
 
 struct Types<'u, 'a> {
-    dwarf: &'u Dwarf<Slice<'a>>,
-    unit: &'u Unit<Slice<'a>>,
+    reader: Reader<'u, 'a>,
     function: u64,
+    returning: bool,
 }
 
 impl<'a> Types<'_, 'a> {
-    fn reader(&self) -> Reader<'_, 'a> {
-        Reader {
-            dwarf: self.dwarf,
-            unit: self.unit,
-        }
-    }
-
     /// Replaces paths within an expression: they are numbers or addresses there.
     fn inside(&self, expr: &Expr) -> Result<Expr, Refusal> {
         let boxed = |inner: &Expr| self.inside(inner).map(Box::new);
@@ -219,7 +222,16 @@ impl<'a> Types<'_, 'a> {
 
     /// Follows a path from an argument of the function.
     fn walk(&self, path: &Path) -> Result<Found, Refusal> {
-        let mut found = self.argument(&path.root)?;
+        let mut found = match (path.root.as_str(), self.returning) {
+            (RETVAL, _) => self.result()?,
+            (name, false) => self.argument(name)?,
+            (name, true) => {
+                return refuse(
+                    format!("argument '{name}' is gone at a return"),
+                    "read it where the function starts; retval is the result",
+                );
+            }
+        };
         for step in &path.steps {
             found = match step {
                 Step::Arrow(field) => self.arrow(found, field)?,
@@ -230,7 +242,7 @@ impl<'a> Types<'_, 'a> {
     }
 
     fn argument(&self, name: &str) -> Result<Found, Refusal> {
-        let reader = self.reader();
+        let reader = &self.reader;
         let arguments = reader.function_at(self.function).unwrap_or_default();
         let Some(found) = arguments.iter().find(|it| it.parameter.name == name) else {
             let names = arguments.iter().map(|it| it.parameter.name.as_str());
@@ -248,36 +260,84 @@ impl<'a> Types<'_, 'a> {
             parameter,
             kind,
             held,
+            convention,
         } = found;
-        let number = || parameter.read.as_deref()?.strip_prefix("arg")?.parse().ok();
-        let expr = match held {
-            // Where the compiler changed the arguments, the convention misleads.
-            Held::Register(register) => Some(Expr::Reg(*register)),
-            Held::ByConvention => number().map(Expr::Arg),
-            Held::Nowhere => None,
-        };
-        match (expr, kind) {
-            (Some(expr), Some(kind)) => Ok(Found {
+        let kind = *kind;
+        let found = |expr, in_memory, second| {
+            kind.map(|kind| Found {
                 expr,
-                in_memory: false,
-                kind: *kind,
+                in_memory,
+                second,
+                kind,
                 text: name.to_owned(),
-            }),
-            _ => refuse(
+            })
+        };
+        let value = match (*held, *convention) {
+            // Where the compiler changed the arguments, the convention misleads.
+            (Held::Register(register), _) => found(Expr::Reg(register), false, None),
+            (Held::Pair([first, second]), _) => {
+                found(Expr::Reg(first), false, Some(Expr::Reg(second)))
+            }
+            (Held::At(register, offset), _) => {
+                let address = Expr::Add(Box::new(Expr::Reg(register)), offset);
+                found(address, true, None)
+            }
+            (Held::ByConvention, Some(Convention::One(n))) => found(Expr::Arg(n), false, None),
+            (Held::ByConvention, Some(Convention::Pair(n))) => {
+                found(Expr::Arg(n), false, Some(Expr::Arg(n + 1)))
+            }
+            (Held::ByConvention, Some(Convention::At(n))) => found(Expr::Arg(n), true, None),
+            (Held::ByConvention, None) | (Held::Nowhere, _) => None,
+        };
+        value.ok_or_else(|| {
+            (
                 format!(
                     "argument '{name}' ({}) is in no register that can be read",
                     parameter.r#type
                 ),
-                "the compiler may have taken it away; floats and structures are passed otherwise",
-            ),
+                Some(
+                    "the compiler may have taken it away; floats and structures are passed otherwise"
+                        .to_owned(),
+                ),
+            )
+        })
+    }
+
+    /// What the function returns.
+    fn result(&self) -> Result<Found, Refusal> {
+        let reader = &self.reader;
+        let function = reader.subprogram_at(self.function);
+        let kind = function.and_then(|function| reader.result_of(function));
+        let (Some(function), Some(kind)) = (function, kind) else {
+            return refuse(
+                "the debug information says of no result of the function",
+                "leave the fields out: retval is the register",
+            );
+        };
+        let tag = self.stripped(kind)?.tag();
+        let in_memory = reader.returns_in_memory(function);
+        if !in_memory && !is_address(tag) {
+            let what = if is_structure(tag) {
+                "the result is a small structure, which is returned in registers"
+            } else {
+                "the result is no structure and no pointer to one"
+            };
+            return refuse(what, "retval is the first register: retval:u32");
         }
+        Ok(Found {
+            expr: Expr::Retval,
+            in_memory,
+            second: None,
+            kind,
+            text: RETVAL.to_owned(),
+        })
     }
 
     /// `X->FIELD`.
     fn arrow(&self, found: Found, field: &str) -> Result<Found, Refusal> {
         let pointer = self.stripped(found.kind)?;
         let is_pointer = is_address(pointer.tag());
-        let target = self.target(&pointer);
+        let target = pointer.target();
         let (true, Some(target)) = (is_pointer, target) else {
             return refuse(
                 format!("'{}' is no pointer to a structure", found.text),
@@ -292,11 +352,7 @@ impl<'a> Types<'_, 'a> {
     fn dot(&self, found: Found, field: &str) -> Result<Found, Refusal> {
         let kind = self.stripped(found.kind)?;
         let text = found.text.clone();
-        let reference = matches!(
-            kind.tag(),
-            gimli::DW_TAG_reference_type | gimli::DW_TAG_rvalue_reference_type
-        );
-        if let (true, Some(target)) = (reference, self.target(&kind)) {
+        if let (true, Some(target)) = (self.is_reference(kind.tag()), kind.target()) {
             return self.field(found.pointer(), target, field, &format!("{text}.{field}"));
         }
         if found.in_memory && !is_address(kind.tag()) {
@@ -308,19 +364,21 @@ impl<'a> Types<'_, 'a> {
         )
     }
 
+    /// Whether what a type refers to is meant where it is named: references of C++, and of Rust every pointer.
+    fn is_reference(&self, tag: gimli::DwTag) -> bool {
+        matches!(
+            tag,
+            gimli::DW_TAG_reference_type | gimli::DW_TAG_rvalue_reference_type
+        ) || tag == gimli::DW_TAG_pointer_type && self.reader.is_rust()
+    }
+
     /// A field of the structure at an address. `text`: the path up to it.
-    fn field(
-        &self,
-        address: Expr,
-        kind: UnitOffset,
-        name: &str,
-        text: &str,
-    ) -> Result<Found, Refusal> {
+    fn field(&self, address: Expr, kind: Kind, name: &str, text: &str) -> Result<Found, Refusal> {
         let structure = self.stripped(kind)?;
         let mut names = Vec::new();
         let before = text.strip_suffix(name).unwrap_or(text);
         let before = before.trim_end_matches(['.', '-', '>']);
-        match self.member(structure.offset(), name, &mut names, 0) {
+        match self.member(&structure, name, &mut names, 0) {
             Some(Member::Bits) => refuse(
                 format!("'{text}' is a bit field, which has no address of its own"),
                 format!("read the word that holds it: *({before}+OFFSET):u32"),
@@ -328,6 +386,7 @@ impl<'a> Types<'_, 'a> {
             Some(Member::At(offset, kind)) => Ok(Found {
                 expr: Expr::Add(Box::new(address), offset),
                 in_memory: true,
+                second: None,
                 kind,
                 text: text.to_owned(),
             }),
@@ -354,7 +413,7 @@ impl<'a> Types<'_, 'a> {
     /// A member by its name: also of unnamed structures within, and of base classes.
     fn member(
         &self,
-        structure: UnitOffset,
+        structure: &Node<'a>,
         wanted: &str,
         names: &mut Vec<String>,
         depth: u32,
@@ -362,23 +421,19 @@ impl<'a> Types<'_, 'a> {
         if depth >= MAX_DEPTH {
             return None;
         }
-        let mut tree = self.unit.entries_tree(Some(structure)).ok()?;
-        let mut children = tree.root().ok()?.children();
-        while let Ok(Some(child)) = children.next() {
-            let entry = child.entry();
-            let is_base = entry.tag() == gimli::DW_TAG_inheritance;
-            if entry.tag() != gimli::DW_TAG_member && !is_base {
+        for member in structure.children() {
+            let is_base = member.tag() == gimli::DW_TAG_inheritance;
+            if member.tag() != gimli::DW_TAG_member && !is_base {
                 continue;
             }
-            let Some(AttributeValue::UnitRef(kind)) = entry.attr_value(gimli::DW_AT_type) else {
+            let Some(kind) = member.target() else {
                 continue;
             };
-            let number = |name| entry.attr_value(name).and_then(|v| v.udata_value());
+            let number = |name| member.attr_value(name).and_then(|v| v.udata_value());
             let offset = number(gimli::DW_AT_data_member_location)
                 .unwrap_or(0)
                 .cast_signed();
-            let name = self.reader().name(entry);
-            match name {
+            match self.reader.units.name(&member) {
                 Some(name) if name == wanted => {
                     let bits = number(gimli::DW_AT_bit_size).is_some();
                     return Some(if bits {
@@ -389,8 +444,8 @@ impl<'a> Types<'_, 'a> {
                 }
                 Some(name) if !is_base => names.push(name),
                 _ => {
-                    let inner = self.stripped(kind).ok()?.offset();
-                    match self.member(inner, wanted, names, depth + 1) {
+                    let inner = self.stripped(kind).ok()?;
+                    match self.member(&inner, wanted, names, depth + 1) {
                         Some(Member::At(further, kind)) => {
                             return Some(Member::At(offset + further, kind));
                         }
@@ -410,8 +465,8 @@ impl<'a> Types<'_, 'a> {
         let text = found.text.clone();
         match kind.tag() {
             gimli::DW_TAG_base_type | gimli::DW_TAG_enumeration_type => {
-                let names = (kind.tag() == gimli::DW_TAG_enumeration_type)
-                    .then(|| self.enumerators(kind.offset()));
+                let names =
+                    (kind.tag() == gimli::DW_TAG_enumeration_type).then(|| self.enumerators(&kind));
                 let r#type = self.number_type(&kind, &text)?;
                 Ok(Lowered {
                     expr: if found.in_memory {
@@ -423,42 +478,42 @@ impl<'a> Types<'_, 'a> {
                 })
             }
             tag if is_address(tag) => {
-                if self
-                    .target(&kind)
-                    .is_some_and(|target| self.is_char(target))
-                {
+                if kind.target().is_some_and(|target| self.is_char(target)) {
                     return plain(Expr::Str(Box::new(found.pointer()), None));
+                }
+                if self.is_reference(tag)
+                    && let Some(target) = kind.target()
+                    && let Ok(structure) = self.stripped(target)
+                    && is_structure(structure.tag())
+                {
+                    let pointer = found.pointer();
+                    if let Some(expr) = self.text(&pointer, None, &structure) {
+                        return plain(expr);
+                    }
+                    return plain(pointer);
                 }
                 plain(found.pointer())
             }
             gimli::DW_TAG_array_type
-                if found.in_memory && self.target(&kind).is_some_and(|e| self.is_char(e)) =>
+                if found.in_memory && kind.target().is_some_and(|e| self.is_char(e)) =>
             {
                 plain(Expr::Str(Box::new(found.expr), None))
             }
-            _ => self.structure(found, kind.offset()),
+            _ => self.structure(found, &kind),
         }
     }
 
-    /// A structure is no value, but for `std::string`, which starts with a pointer to its text.
-    fn structure(&self, found: Found, kind: UnitOffset) -> Result<Lowered, Refusal> {
-        let mut names = Vec::new();
+    /// A structure is no value, unless it is a text.
+    fn structure(&self, found: Found, kind: &Node<'a>) -> Result<Lowered, Refusal> {
         let text = found.text;
-        if found.in_memory
-            && let Some(Member::At(offset, _)) = self.member(kind, "_M_dataplus", &mut names, 0)
-        {
-            let pointer = Expr::Deref(Box::new(Expr::Add(Box::new(found.expr), offset)), None);
-            return Ok(Lowered {
-                expr: Expr::Str(Box::new(pointer), None),
-                names: None,
-            });
+        let words = (found.in_memory || found.second.is_some())
+            .then(|| self.text(&found.expr, found.second.as_ref(), kind));
+        if let Some(Some(expr)) = words {
+            return Ok(Lowered { expr, names: None });
         }
-        if names.iter().any(|name| name == "data_ptr") {
-            return refuse(
-                format!("'{text}' is text without an end mark"),
-                "name what else tells the items apart; a length can't be followed yet",
-            );
-        }
+        let mut names = Vec::new();
+        // No field has that name.
+        self.member(kind, "", &mut names, 0);
         let shown = names
             .iter()
             .take(LISTED)
@@ -475,6 +530,96 @@ impl<'a> Types<'_, 'a> {
         )
     }
 
+    /// A string cut at so many bytes, whatever kind of string it is.
+    fn cut(&self, path: &Expr, most: u32) -> Result<Lowered, Refusal> {
+        let Expr::Path(path) = path else {
+            return refuse("a string is at an address", "write str(ADDRESS, LEN)");
+        };
+        let lowered = self.value(self.walk(path)?)?;
+        let expr = match lowered.expr {
+            Expr::Str(address, _) => Expr::Str(address, Some(most)),
+            Expr::Text(address, length, _) => Expr::Text(address, length, Some(most)),
+            address => Expr::Str(Box::new(address), Some(most)),
+        };
+        Ok(Lowered { expr, names: None })
+    }
+
+    /// The text that a structure is, if it is a string of C++ or Rust: at an address, or in two words.
+    fn text(&self, value: &Expr, second: Option<&Expr>, kind: &Node<'a>) -> Option<Expr> {
+        let at = |offset: i64| Expr::Add(Box::new(value.clone()), offset);
+        let field = |name: &str| self.field_of(kind, name);
+        if let Some((offset, pointee)) = field("data_ptr") {
+            let (length, _) = field("length")?;
+            if !self.is_byte(pointee) {
+                return None;
+            }
+            return Some(match second {
+                Some(second) => {
+                    let length = Length::In(Box::new(second.clone()));
+                    Expr::Text(Box::new(value.clone()), length, None)
+                }
+                None => behind(at(offset), length - offset)?,
+            });
+        }
+        if second.is_some() {
+            return None;
+        }
+        if let Some((offset, _)) = field("_M_dataplus") {
+            // It ends with a NUL.
+            let pointer = Expr::Deref(Box::new(at(offset)), None);
+            return Some(Expr::Str(Box::new(pointer), None));
+        }
+        let (string, vector) = match field("vec") {
+            Some((offset, vector)) => (offset, self.stripped(vector).ok()?),
+            None => (0, kind.clone()),
+        };
+        let (length, _) = self.field_of(&vector, "len")?;
+        let (mut offset, mut inner) = self.field_of(&vector, "buf")?;
+        for _ in 0..MAX_DEPTH {
+            let entry = self.stripped(inner).ok()?;
+            if is_address(entry.tag()) {
+                let target = entry.target()?;
+                return match self.is_byte_or(&vector, target) {
+                    true => behind(at(string + offset), length - offset),
+                    false => None,
+                };
+            }
+            let part = ["inner", "ptr", "pointer"].into_iter();
+            let mut part = part.filter_map(|name| self.field_of(&entry, name));
+            let (further, kind) = part.next()?;
+            offset += further;
+            inner = kind;
+        }
+        None
+    }
+
+    /// Offset and type of a field; behind a pointer, what it points to is of no interest here.
+    fn field_of(&self, structure: &Node<'a>, name: &str) -> Option<(i64, Kind)> {
+        match self.member(structure, name, &mut Vec::new(), 0)? {
+            Member::At(offset, kind) => Some((offset, kind)),
+            Member::Bits => None,
+        }
+    }
+
+    /// Whether a pointer is to bytes.
+    fn is_byte(&self, pointer: Kind) -> bool {
+        let pointer = self.stripped(pointer).ok();
+        let target = pointer.and_then(|pointer| pointer.target());
+        target.is_some_and(|target| self.is_u8(target))
+    }
+
+    /// Whether a vector's elements are bytes.
+    fn is_byte_or(&self, vector: &Node<'a>, element: Kind) -> bool {
+        let name = self.reader.units.name(vector);
+        self.is_u8(element) && name.is_some_and(|name| name.starts_with("Vec<u8"))
+    }
+
+    fn is_u8(&self, kind: Kind) -> bool {
+        let kind = self.stripped(kind).ok();
+        let name = kind.and_then(|kind| self.reader.units.name(&kind));
+        name.as_deref() == Some("u8")
+    }
+
     /// Where the elements of an array are, and what they are.
     fn array(&self, found: Found) -> Result<(Expr, Option<Element>), Refusal> {
         let kind = self.stripped(found.kind)?;
@@ -485,7 +630,7 @@ impl<'a> Types<'_, 'a> {
                 "ids= takes the address of the first id",
             );
         }
-        let element = self.target(&kind).and_then(|it| self.stripped(it).ok());
+        let element = kind.target().and_then(|it| self.stripped(it).ok());
         let known = element.map(|element| match element.tag() {
             tag if is_address(tag) => Element::Number(Type::Unsigned(8)),
             gimli::DW_TAG_base_type | gimli::DW_TAG_enumeration_type => self
@@ -502,7 +647,7 @@ impl<'a> Types<'_, 'a> {
     }
 
     /// Width and sign of a number.
-    fn number_type(&self, kind: &Entry<'a>, text: &str) -> Result<Type, Refusal> {
+    fn number_type(&self, kind: &Node<'a>, text: &str) -> Result<Type, Refusal> {
         let size = kind
             .attr_value(gimli::DW_AT_byte_size)
             .and_then(|v| v.udata_value());
@@ -519,8 +664,8 @@ impl<'a> Types<'_, 'a> {
                 );
             }
             // Of an enumeration, the type behind it.
-            None => self
-                .target(kind)
+            None => kind
+                .target()
                 .and_then(|inner| self.stripped(inner).ok())
                 .filter(|inner| inner.tag() == gimli::DW_TAG_base_type)
                 .is_some_and(|inner| matches!(self.number_type(&inner, text), Ok(Type::Signed(_)))),
@@ -536,27 +681,16 @@ impl<'a> Types<'_, 'a> {
         }
     }
 
-    fn enumerators(&self, kind: UnitOffset) -> Names {
-        let mut names = Vec::new();
-        let tree = self.unit.entries_tree(Some(kind));
-        if let Ok(mut tree) = tree
-            && let Ok(root) = tree.root()
-        {
-            let mut children = root.children();
-            while let Ok(Some(child)) = children.next() {
-                let entry = child.entry();
-                let value = entry
-                    .attr_value(gimli::DW_AT_const_value)
-                    .and_then(|v| v.sdata_value());
-                if let (Some(value), Some(name)) = (value, self.reader().name(entry)) {
-                    names.push((value, name.into_boxed_str()));
-                }
-            }
-        }
-        names.into()
+    fn enumerators(&self, kind: &Node<'a>) -> Names {
+        let values = kind.children().into_iter().filter_map(|child| {
+            let value = child.attr_value(gimli::DW_AT_const_value)?;
+            let name = self.reader.units.name(&child)?;
+            Some((value.sdata_value()?, name.into_boxed_str()))
+        });
+        values.collect()
     }
 
-    fn is_char(&self, kind: UnitOffset) -> bool {
+    fn is_char(&self, kind: Kind) -> bool {
         let Ok(kind) = self.stripped(kind) else {
             return false;
         };
@@ -570,44 +704,31 @@ impl<'a> Types<'_, 'a> {
             ))
         );
         // `unsigned char` and the like are bytes, not text.
-        let name = self.reader().name(&kind);
+        let name = self.reader.units.name(&kind);
         size == Some(1) && text && name.as_deref() == Some("char")
     }
 
-    /// What a pointer, array, typedef or enumeration is of.
-    fn target(&self, kind: &Entry<'a>) -> Option<UnitOffset> {
-        match kind.attr_value(gimli::DW_AT_type) {
-            Some(AttributeValue::UnitRef(target)) => Some(target),
-            _ => None,
-        }
-    }
-
-    /// The type behind typedefs and qualifiers; behind a declaration, its definition in the same unit.
-    fn stripped(&self, kind: UnitOffset) -> Result<Entry<'a>, Refusal> {
+    /// The type behind typedefs and qualifiers.
+    fn stripped(&self, kind: Kind) -> Result<Node<'a>, Refusal> {
         let unknown = || ("its type is not in the debug information".to_owned(), None);
-        let mut kind = kind;
-        for _ in 0..MAX_DEPTH {
-            let entry = self.unit.entry(kind).map_err(|_| unknown())?;
-            let through = matches!(
-                entry.tag(),
-                gimli::DW_TAG_typedef
-                    | gimli::DW_TAG_const_type
-                    | gimli::DW_TAG_volatile_type
-                    | gimli::DW_TAG_restrict_type
-                    | gimli::DW_TAG_atomic_type
-            );
-            if !through {
-                return Ok(entry);
-            }
-            kind = self.target(&entry).ok_or_else(unknown)?;
-        }
-        Err(unknown())
+        self.reader.units.stripped(kind).ok_or_else(unknown)
     }
+}
+
+/// A text whose pointer is in memory at an address, its length so far behind.
+fn behind(address: Expr, distance: i64) -> Option<Expr> {
+    let distance = i8::try_from(distance).ok()?;
+    let pointer = Expr::Deref(Box::new(address), None);
+    Some(Expr::Text(
+        Box::new(pointer),
+        Length::Behind(distance),
+        None,
+    ))
 }
 
 /// Where a member lies.
 enum Member {
-    At(i64, UnitOffset),
+    At(i64, Kind),
     Bits,
 }
 

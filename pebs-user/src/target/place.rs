@@ -12,6 +12,7 @@ use super::kernel::Kernel;
 use super::line;
 use super::locate::find_library;
 use super::lookup::{self, Unknown};
+use super::path::Scope;
 use super::probe::EntryClass;
 use super::program::{Arguments, Operand};
 use super::register::Register;
@@ -206,11 +207,15 @@ fn label(binary: &Binary, address: u64) -> String {
 }
 
 impl Place {
-    /// Address of the function whose arguments are known here by their names.
-    pub(super) fn function(&self) -> Option<u64> {
-        match &self.what {
-            What::Entry { start } if self.binary.language != Language::Go => Some(*start),
-            _ => None,
+    /// What names mean here, where arguments are of that kind.
+    pub(super) fn scope(&self, arguments: Arguments<'_>) -> Scope {
+        let function = match &self.what {
+            What::Entry { start } | What::Return { start } => Some(*start),
+            What::Addresses(_) | What::Usdt { .. } => None,
+        };
+        Scope {
+            function: function.filter(|_| self.binary.language != Language::Go),
+            returning: matches!(arguments, Arguments::Return),
         }
     }
 

@@ -3,9 +3,9 @@
 //! What `argN` means depends on the calling convention and the place; a program is a register, up to
 //! four reads, and a type.
 
-use pebs_common::config::{ArgKind, ArgProgram, MAX_DEREFS};
+use pebs_common::config::{ArgKind, ArgProgram, MAX_DEREFS, STR_LONG, STR_SHORT};
 
-use super::expr::{Expr, Ids, Type};
+use super::expr::{Expr, Ids, Length, Type};
 use super::register::Register;
 use crate::store::schema::ArgType;
 
@@ -47,6 +47,8 @@ pub enum Arguments<'a> {
 pub struct Compiled {
     /// Register that the value starts from; the probe must sit where it is unmodified.
     pub register: Register,
+    /// Another register that it takes.
+    pub second: Option<Register>,
     /// Type of its column.
     pub r#type: ArgType,
     /// The program; offset still 0, stack pointer not yet adjusted.
@@ -58,9 +60,20 @@ impl Compiled {
     #[must_use]
     pub fn slot(&self) -> u32 {
         match self.r#type {
-            ArgType::Str => 8 + self.program.capacity,
+            ArgType::Str => 8 + self.program.capacity.next_multiple_of(8),
             ArgType::U64 | ArgType::I64 => 8,
         }
+    }
+
+    /// Bytes that reading it takes there, from its place on.
+    #[must_use]
+    pub fn reach(&self) -> u32 {
+        let bytes = match self.r#type {
+            ArgType::Str if self.slot() as usize <= STR_SHORT => STR_SHORT,
+            ArgType::Str => STR_LONG,
+            ArgType::U64 | ArgType::I64 => 8,
+        };
+        self.slot().max(bytes as u32)
     }
 
     /// The program for a site whose stack pointer is `sp_adjust` below the one at the entry, with
@@ -90,6 +103,7 @@ pub fn compile(
     match expr {
         Expr::Str(address, length) => string(address, *length, arguments),
         Expr::Deref(address, Some(Type::Str)) => string(address, None, arguments),
+        Expr::Text(address, length, most) => text(address, length, *most, arguments),
         Expr::Deref(address, r#type) => {
             let mut operand = whole(address, arguments)?;
             operand.offsets.push(0);
@@ -149,6 +163,7 @@ pub fn compile_ids(ids: &Ids, arguments: Arguments<'_>) -> Result<Batch, Refusal
     let program = steps(&operand, Trailing::Kept)?;
     let array = Compiled {
         register: operand.register,
+        second: None,
         r#type: ArgType::U64,
         program: ArgProgram {
             kind: ArgKind::Ids as u8,
@@ -200,7 +215,7 @@ fn operand(expr: &Expr, arguments: Arguments<'_>) -> Result<Operand, Refusal> {
             "an inner dereference reads a pointer of 8 bytes",
             "give the type of the last one only: *(*(arg1+8)+16):u32",
         ),
-        Expr::Str(..) => refuse(
+        Expr::Str(..) | Expr::Text(..) => refuse(
             "a string can't be part of another value",
             "name it by itself",
         ),
@@ -279,16 +294,49 @@ fn argument(n: u32, arguments: Arguments<'_>) -> Result<Operand, Refusal> {
 /// A program for a string at the address `expr`.
 fn string(expr: &Expr, length: Option<u32>, arguments: Arguments<'_>) -> Result<Compiled, Refusal> {
     let operand = whole(expr, arguments)?;
-    let capacity = length.map_or(STRING_SLOT - 8, |n| n.next_multiple_of(8));
+    let capacity = length.unwrap_or(STRING_SLOT - 8);
     let program = steps(&operand, Trailing::Kept)?;
     Ok(Compiled {
         register: operand.register,
+        second: None,
         r#type: ArgType::Str,
         program: ArgProgram {
             kind: ArgKind::Str as u8,
             capacity,
             ..program
         },
+    })
+}
+
+/// A program for a text of a known length.
+fn text(
+    address: &Expr,
+    length: &Length,
+    most: Option<u32>,
+    arguments: Arguments<'_>,
+) -> Result<Compiled, Refusal> {
+    let text = string(address, most, arguments)?;
+    let mut program = ArgProgram {
+        kind: ArgKind::Bytes as u8,
+        ..text.program
+    };
+    let mut second = None;
+    match length {
+        Length::Behind(distance) if program.steps > 0 => program.pad = distance.cast_unsigned(),
+        Length::In(length) if program.steps == 0 => {
+            let length = operand(length, arguments)?;
+            if length.offsets != [0] {
+                return refuse("the length of the text is in no register", "leave it out");
+            }
+            program.derefs[0] = length.register.offset().into();
+            second = Some(length.register);
+        }
+        _ => return refuse("the length of the text can't be read", "leave it out"),
+    }
+    Ok(Compiled {
+        second,
+        program,
+        ..text
     })
 }
 
@@ -302,6 +350,7 @@ fn numeric(operand: &Operand, r#type: Type) -> Result<Compiled, Refusal> {
     let program = steps(operand, Trailing::Refused)?;
     Ok(Compiled {
         register: operand.register,
+        second: None,
         r#type: column,
         program: ArgProgram {
             kind: kind as u8,
@@ -397,7 +446,7 @@ mod tests {
         assert_eq!((p.steps, p.kind, p.capacity), (2, ArgKind::Str as u8, 56));
         assert_eq!(p.derefs[..2], [80, 8]);
         let p = entry("str(arg1+3, 20)");
-        assert_eq!((p.steps, p.add, p.capacity), (0, 3, 24));
+        assert_eq!((p.steps, p.add, p.capacity), (0, 3, 20));
         let p = entry("str(*arg1+8)");
         assert_eq!((p.steps, p.add, p.derefs), (1, 0, [0, 8, 0, 0]));
         let p = entry("*(arg2):str");

@@ -308,7 +308,8 @@ fn begin_values(spec: &Spec, args: &[Arg], place: &Place) -> Result<Values, Spec
             let at = ids.at;
             SpecError::new(&spec.text, Fault { at, what, hint })
         };
-        let lowered = path::lower_ids(ids, &place.binary, place.function()).map_err(fault)?;
+        let lowered =
+            path::lower_ids(ids, &place.binary, place.scope(place.arguments())).map_err(fault)?;
         let batch = program::compile_ids(&lowered, place.arguments()).map_err(fault)?;
         values.batch = Some(batch);
     }
@@ -332,7 +333,7 @@ fn values_at(
             let at = arg.at;
             SpecError::new(&spec.text, Fault { at, what, hint })
         };
-        let lowered = path::lower(&arg.expr, &place.binary, place.function());
+        let lowered = path::lower(&arg.expr, &place.binary, place.scope(arguments));
         let Lowered { expr, names } = lowered.map_err(|(w, h)| fault(w, h))?;
         let compiled = program::compile(&expr, arguments).map_err(|(w, h)| fault(w, h))?;
         if arg.name != "id" {

@@ -14,10 +14,14 @@ pub(super) struct Program {
     name: String,
 }
 
-/// Compiles a source with `gcc` or `g++`.
+/// Compiles a source with `gcc`, `g++` or `rustc`.
 pub(super) fn compile(compiler: &str, source: &str, flags: &[&str]) -> Program {
     let folder = tempfile::tempdir().expect("folder");
-    let extension = if compiler == "g++" { "cc" } else { "c" };
+    let extension = match compiler {
+        "g++" => "cc",
+        "rustc" => "rs",
+        _ => "c",
+    };
     let file = folder.path().join(format!("main.{extension}"));
     fs::write(&file, source).expect("written");
     let output = Command::new(compiler)

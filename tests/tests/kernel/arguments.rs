@@ -94,3 +94,100 @@ fn unreadable_argument() {
     assert!(trace.number_argument("lost").values().all(Option::is_none));
     assert_eq!(trace.json["ledger"]["argument_faults"], ITEMS);
 }
+
+/// The text of `strings`: what paths are cut from.
+const PATHS: &str = "/index/of/all/the/things/that/there/are/and/more/!";
+
+/// Strings of Rust arrive with their lengths, no matter what stands behind them, cut where asked; in structures, behind
+/// references, and passed by value.
+#[test]
+fn strings_of_rust() {
+    need!(machine::root());
+    for name in ["strings", "strings_debug"] {
+        let workload = Workload::build(name);
+        let spec = workload.spec(
+            "handle(path=request.path, user=request->user, body=str(request.body, 7), kind=kind)",
+        );
+        let (recording, truth) = Recorder::new(&spec).workload(&workload, &["200"]);
+        let trace = recording.trace();
+        check::same_items(&trace, &trace.visits(), &truth.ids());
+        let text = |name: &str| trace.text_argument(name);
+        let (path, user, body, kind) = (text("path"), text("user"), text("body"), text("kind"));
+        for visit in trace.visits() {
+            let (id, at) = (visit.visit_id, visit.item_id as usize);
+            let n = at % 50;
+            assert_eq!(path[&id].as_deref(), Some(&PATHS[..n]), "{visit:?}");
+            assert_eq!(
+                user[&id].as_deref(),
+                Some(&*format!("user{n}")),
+                "{visit:?}"
+            );
+            let letter = char::from(b'a' + n as u8 % 26).to_string();
+            let expected = letter.repeat(n.min(7));
+            assert_eq!(body[&id].as_deref(), Some(&*expected), "{visit:?}");
+            let expected = ["get", "set", "delete"][at % 3];
+            assert_eq!(kind[&id].as_deref(), Some(expected), "{visit:?}");
+        }
+        assert_eq!(trace.json["ledger"]["argument_faults"], 0);
+    }
+}
+
+/// Results have fields: behind the pointer that a function returns, and in what it returns by value.
+#[test]
+fn fields_of_results() {
+    need!(machine::root());
+    let workload = Workload::build("strings");
+    let spec = workload.spec("find(found=retval.user, same=retval->id)");
+    let (recording, _) = Recorder::new(&spec).workload(&workload, &["200"]);
+    let trace = recording.trace();
+    let (found, same) = (trace.text_argument("found"), trace.number_argument("same"));
+    for visit in trace.visits() {
+        let n = visit.item_id % 50;
+        assert_eq!(same[&visit.visit_id], Some(n), "{visit:?}");
+        let user = found[&visit.visit_id].as_deref();
+        assert_eq!(user, Some(&*format!("user{n}")), "{visit:?}");
+    }
+    let spec = workload.spec("answer(user=user, text=retval.text, code=retval.code)");
+    let (recording, _) = Recorder::new(&spec).workload(&workload, &["200"]);
+    let trace = recording.trace();
+    let (user, text) = (trace.text_argument("user"), trace.text_argument("text"));
+    for visit in trace.visits() {
+        let user = user[&visit.visit_id].clone();
+        let expected = format!("user{}", visit.item_id % 50);
+        assert_eq!(user, Some(expected.clone()), "{visit:?}");
+        assert_eq!(text[&visit.visit_id], Some(expected + "!"), "{visit:?}");
+    }
+    let code = trace.table("visits").i64("code");
+    let mut code: Vec<i64> = code.into_iter().flatten().collect();
+    code.sort_unstable();
+    assert_eq!(code, (-200..0).collect::<Vec<i64>>());
+}
+
+/// Short strings alone and long ones beside others are as long as asked for.
+#[test]
+fn lengths_of_strings() {
+    need!(machine::root());
+    let workload = Workload::build("plain");
+    for (args, whole) in [
+        ("a=str(NAME, 2)", 2),
+        ("a=str(NAME, 8), n=*(arg1+12):u32, b=str(NAME, 16)", 3),
+        ("a=str(NAME, 128), b=str(NAME, 200)", 3),
+    ] {
+        let args = args.replace("NAME", "*(arg1+16)");
+        let spec = workload.spec(&format!("handle(id=*(arg1):u64, {args})"));
+        let (recording, _) = Recorder::new(&spec).workload(&workload, &["100"]);
+        let trace = recording.trace();
+        for column in ["a", "b"] {
+            if !args.contains(&format!("{column}=str")) {
+                continue;
+            }
+            let texts = trace.text_argument(column);
+            for visit in trace.visits() {
+                let name = ["get", "set", "del"][((visit.item_id - FIRST_ID + 1) % 3) as usize];
+                let text = texts[&visit.visit_id].as_deref();
+                assert_eq!(text, Some(&name[..whole]), "{spec} {column}");
+            }
+        }
+        assert_eq!(trace.json["ledger"]["argument_faults"], 0, "{spec}");
+    }
+}

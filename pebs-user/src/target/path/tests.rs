@@ -4,7 +4,7 @@ use super::super::probe::ProbeSet;
 use super::super::resolve::{ResolveOptions, resolve};
 use super::super::testing::{Program, compile};
 use crate::store::schema::ArgType;
-use pebs_common::config::ArgProgram;
+use pebs_common::config::{ArgKind, ArgProgram};
 
 const C: &str = r#"
 enum color { RED = 1, GREEN, BLUE = 7 };
@@ -123,6 +123,126 @@ fn refusals() {
     let (error, _) = refused(&bare, "pkt->sum");
     assert!(error.contains("no debug information"), "{error}");
 }
+
+const RUST: &str = include_str!("../../../../tests/workloads/strings.rs");
+
+/// Strings of Rust in structures, behind references and passed by value, optimised and not. Where the compiler has a
+/// hidden argument for the result the others follow it.
+#[test]
+fn rust() {
+    for flags in [
+        &["--edition=2024", "-O", "-g"][..],
+        &["--edition=2024", "-g"],
+    ] {
+        let rust = compile("rustc", RUST, flags);
+        let at = |function: &str, expression: &str| {
+            let spec = rust.spec(&format!("{function}(x={expression})"));
+            let set = resolve(&[spec], &ResolveOptions::default());
+            let set = set.unwrap_or_else(|error| panic!("{flags:?} {expression}: {error}"));
+            let sites = &set.probes[0].sites;
+            let [named, ..] = sites[sites.len() - 1].config.named;
+            named
+        };
+        let shape = |it: ArgProgram| (it.kind, it.reg_offset, it.steps, it.capacity);
+        let text = ArgKind::Bytes as u8;
+        for field in ["path", "user", "body"] {
+            let [arrow, dot] = ["->", "."].map(|by| at("handle", &format!("request{by}{field}")));
+            assert_eq!(arrow, dot);
+            assert_eq!(shape(arrow), (text, 112, 1, 56), "{field}");
+            assert_eq!(arrow.pad, 8, "{field}");
+        }
+        assert_eq!(at("handle", "request.id").kind, ArgKind::Unsigned as u8);
+        let kind = at("handle", "kind");
+        assert_eq!(shape(kind), (text, 104, 0, 56));
+        assert_eq!(kind.derefs[0], 96, "rdx");
+        assert_eq!(shape(at("handle", "str(kind, 100)")), (text, 104, 0, 100));
+        // By reference, behind the place of the result.
+        assert_eq!(shape(at("answer", "user")), (text, 96, 1, 56));
+        assert_eq!(shape(at("answer", "id")), (1, 104, 0, 0));
+        let error = |function: &str, expression: &str| {
+            let spec = rust.spec(&format!("{function}(x={expression})"));
+            let error = resolve(&[spec], &ResolveOptions::default());
+            error.map(|_| ()).expect_err(expression).to_string()
+        };
+        assert!(error("handle", "request.next.id").contains("no field"));
+        assert!(error("find", "requests").contains("not a number"));
+    }
+    let optimised = compile("rustc", RUST, &["--edition=2024", "-O", "-g"]);
+    let spec = optimised.spec("handle(name=name)");
+    let set = resolve(&[spec], &ResolveOptions::default()).expect("by value");
+    let sites = &set.probes[0].sites;
+    assert_eq!(sites[sites.len() - 1].config.named[0].reg_offset, 88, "rcx");
+}
+
+/// What a function returns has fields, too: behind a pointer, or in memory that the caller has for it.
+#[test]
+fn results() {
+    let cpp = compile("g++", RESULTS, &["-O2", "-g", "-fno-inline"]);
+    let at = |function: &str, expression: &str| {
+        let spec = cpp.spec(&format!("{function}(x={expression})"));
+        let set = resolve(&[spec], &ResolveOptions::default());
+        let set = set.unwrap_or_else(|error| panic!("{expression}: {error}"));
+        set.probes[0].sites[0].config.named[0]
+    };
+    assert_eq!(at("find", "retval->id"), at("find", "*(retval+8):i32"));
+    assert_eq!(
+        at("find", "retval->in.kind"),
+        at("find", "*(retval+12):u16")
+    );
+    assert_eq!(at("find", "retval->name"), at("find", "str(*(retval))"));
+    assert_eq!(at("make", "retval.t.id"), at("make", "*(retval+8):i32"));
+    assert_eq!(at("describe", "retval"), at("describe", "retval:u64"));
+    let error = |spec: &str| {
+        let spec = cpp.spec(spec);
+        let error = resolve(&[spec], &ResolveOptions::default()).expect_err("refused");
+        (error.to_string(), error.hint().unwrap_or_default())
+    };
+    let cases = [
+        ("find(x=retval->no)", "no field 'no'", "name, id, in"),
+        (
+            "small(x=retval.a)",
+            "returned in registers",
+            "first register",
+        ),
+        ("nothing(x=retval->a)", "no result", "leave the fields out"),
+        ("number(x=retval->a)", "no structure", "first register"),
+        ("find(id=retval->id)", "only at a return", ""),
+        (
+            "find..find%return(x=key)",
+            "gone at a return",
+            "where the function starts",
+        ),
+    ];
+    for (spec, what, hint) in cases {
+        let (found, help) = error(spec);
+        assert!(
+            found.contains(what) && help.contains(hint),
+            "{spec}: {found} {help}"
+        );
+    }
+    let set = resolve(
+        &[cpp.spec("find(key=key)..find%return(x=retval->id)")],
+        &ResolveOptions::default(),
+    );
+    assert!(set.is_ok_and(|set| set.columns.len() == 2));
+}
+
+const RESULTS: &str = r#"
+struct inner { unsigned short kind; };
+struct thing { const char *name; int id; inner in; };
+struct pair { int a, b; };
+struct large { thing t; long more[2]; };
+thing things[4];
+volatile long sink;
+__attribute__((noipa)) thing *find(long key) { sink += key; return &things[key & 3]; }
+__attribute__((noipa)) large make(long key) { sink += key; return {things[key & 3]}; }
+__attribute__((noipa)) const char *describe(long key) { sink += key; return "x"; }
+__attribute__((noipa)) pair small(int a) { sink += a; return {a, 2}; }
+__attribute__((noipa)) int number(int a) { sink += a; return a; }
+__attribute__((noipa)) void nothing(int a) { sink += a; }
+int main(int argc, char **) {
+  nothing(number(small(make(find(argc)->id).t.id).a)); return *describe(1); }
+"#;
 
 /// References, base classes, `this` and `std::string`.
 #[test]
