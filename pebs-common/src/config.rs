@@ -18,6 +18,9 @@ pub const MAX_CPUS: u32 = 1024;
 /// Processes at most in the table of traced processes.
 pub const MAX_PROCESSES: u32 = 65_536;
 
+/// In the place of a register's offset: there is none, and the value starts from 0.
+pub const NO_REGISTER: u16 = u16::MAX;
+
 /// How the last value of an argument is read and extended to 64 bits.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -62,7 +65,7 @@ pub const MAX_BATCH: usize = 256;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ArgProgram {
-    /// Byte offset of the register in the kernel's `struct pt_regs`.
+    /// Byte offset of the register in the kernel's `struct pt_regs`, or [`NO_REGISTER`].
     pub reg_offset: u16,
     /// An [`ArgKind`].
     pub kind: u8,

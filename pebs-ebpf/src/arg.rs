@@ -5,7 +5,7 @@ use core::arch::asm;
 use aya_ebpf::helpers::generated::{
     bpf_probe_read_kernel, bpf_probe_read_user, bpf_probe_read_user_str,
 };
-use pebs_common::config::{ArgKind, ArgProgram, MAX_DEREFS};
+use pebs_common::config::{ArgKind, ArgProgram, MAX_DEREFS, NO_REGISTER};
 
 /// Reads a number, or the address of a string or an array.
 #[inline(always)]
@@ -16,7 +16,13 @@ pub fn value(regs: *const u8, program: &ArgProgram) -> Option<u64> {
 /// The same, and the address that it was read from.
 #[inline(always)]
 fn walk(regs: *const u8, program: &ArgProgram) -> Option<(u64, u64)> {
-    let mut value = register(regs, program.reg_offset as usize)?;
+    let constant = program.reg_offset == NO_REGISTER;
+    // Some register in any case: with two ways to a value the verifier sees one that was never set.
+    let offset = if constant { 0 } else { program.reg_offset };
+    let mut value = register(regs, offset as usize)?;
+    if constant {
+        value = 0;
+    }
     let mut read_at = 0;
     value = value.wrapping_add(program.add as i64 as u64);
     for step in 0..MAX_DEREFS {

@@ -182,7 +182,8 @@ pub struct RecordArgs {
     /// BIN:FUNC is one visit from entry to return of FUNC. BIN:FUNC(id=EXPR, name=EXPR) reads the
     /// item id and named arguments. BIN:START..END is from START to END; each may be FUNC,
     /// FUNC+OFF, FUNC%return or 0xADDR, and where both give id= they are matched by it.
-    /// BIN:START.. is until the next START on the same thread. EXPR is argN, %REG, retval,
+    /// BIN:START.. is until the next START on the same thread. BIN:usdt:PROVIDER:NAME is a USDT probe, alone or at either
+    /// end. EXPR is argN, %REG, retval,
     /// *(EXPR+OFF):TYPE, str(EXPR), or with debug information a path by name: req->hdr.id, req->uri, retval->id. 'pebs-trace probes BIN' lists functions.
     /// BIN:FUNC(ids=ARRAY[COUNT]:TYPE) is one visit that serves several items, as in ids=arg2[arg3]:u64: its time is shared
     /// out among them. With * in it FUNC is a pattern: all functions that match are one probe.

@@ -30,6 +30,8 @@ enum Recipe {
     Dpdk(&'static str),
     /// One Go file.
     Go(&'static str),
+    /// A C file that needs `sys/sdt.h`.
+    Sdt(&'static str),
 }
 
 /// Every function keeps a frame pointer, those that call nothing too.
@@ -93,7 +95,14 @@ const RECIPES: &[(&str, Recipe)] = &[
         Recipe::Rust("strings.rs", &["-Copt-level=0"]),
     ),
     ("tailcall", Recipe::C("tailcall.c", &[])),
+    ("usdt", Recipe::Sdt("usdt.c")),
     ("threads", Recipe::C("threads.c", &[])),
+];
+
+/// Where the macros of USDT probes may be.
+const SDT: [&str; 2] = [
+    "/usr/include/sys/sdt.h",
+    "/usr/include/x86_64-linux-gnu/sys/sdt.h",
 ];
 
 /// Debian's versioned libraries of DPDK 22.11.
@@ -275,7 +284,8 @@ impl Recipe {
             | Self::Rust(file, _)
             | Self::Stripped(file)
             | Self::Dpdk(file)
-            | Self::Go(file) => vec![file],
+            | Self::Go(file)
+            | Self::Sdt(file) => vec![file],
             Self::WithLibrary(program, library) => vec![program, library],
         }
     }
@@ -321,6 +331,12 @@ impl Recipe {
                 // Looked for by its name, beside the program: the folder is renamed later.
                 let (find, link) = (format!("-L{}", dir.display()), format!("-l{name}"));
                 compile("cc", program, &out, &[&find, &link, "-Wl,-rpath,$ORIGIN"]);
+            }
+            Self::Sdt(file) => {
+                if !SDT.iter().any(|path| Path::new(path).exists()) {
+                    return Err("no sys/sdt.h (Debian: systemtap-sdt-dev)".to_owned());
+                }
+                compile("cc", file, &out, &[]);
             }
             Self::Dpdk(file) => build_with_dpdk(file, &out, cache)?,
             Self::Go(file) => {

@@ -37,13 +37,14 @@ pub fn binary(data: &[u8]) {
             ids: None,
             at: 0,
         };
-        let Ok(place) = place::find(Rc::clone(&binary), Kernel { long_nops: true }, &endpoint)
-        else {
+        let Ok(places) = place::find(&binary, Kernel { long_nops: true }, &endpoint) else {
             continue;
         };
-        for mode in [ReturnMode::Auto, ReturnMode::Ret] {
-            let _ = place.points(mode, &[], &mut Vec::new());
-            let _ = place.call(mode, &[], &mut Vec::new());
+        for place in places {
+            for mode in [ReturnMode::Auto, ReturnMode::Ret] {
+                let _ = place.points(mode, &[], &mut Vec::new());
+                let _ = place.call(mode, &[], &mut Vec::new());
+            }
         }
     }
 }

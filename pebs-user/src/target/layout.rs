@@ -120,10 +120,10 @@ impl Layout {
     /// Registers that a site of this role reads.
     pub(super) fn registers(&self) -> Vec<super::register::Register> {
         let named = self.named.iter().map(|(compiled, _)| compiled);
-        let named = named.flat_map(|it| [Some(it.register), it.second]);
+        let named = named.flat_map(|it| [it.register, it.second]);
         let ids = self.batch.iter().flat_map(|it| [&it.array, &it.count]);
         let ids = self.id.iter().chain(ids).map(|id| id.register);
-        ids.chain(named.flatten()).collect()
+        ids.chain(named).flatten().collect()
     }
 
     /// What the kernel program does at a site. A result that is not known there stays unread.

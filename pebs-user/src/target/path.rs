@@ -5,6 +5,9 @@
 //! `retval` is the root of paths at a return. What has no offset of its own (bit fields) or no register (floats,
 //! structures passed by value) is refused, not guessed.
 
+mod ids;
+mod text;
+
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -12,9 +15,10 @@ use gimli::{AttributeValue, Unit};
 
 use super::dwarf::{DebugInfo, Slice};
 use super::elf::Binary;
-use super::expr::{Expr, Ids, Length, Path, RETVAL, Step, Type};
+use super::expr::{Expr, Path, RETVAL, Step, Type};
 use super::parameters::{Convention, Held, Reader, Typed, is_structure};
 use super::units::{Kind, Node, Units};
+pub(super) use ids::lower_ids;
 
 /// Types behind types followed at most.
 const MAX_DEPTH: u32 = 16;
@@ -100,43 +104,6 @@ fn with_types<T>(
     then(types)
 }
 
-/// Replaces the paths in the ids of a batch, and completes their type.
-///
-/// # Errors
-/// As [`lower`]; an array of structures has no ids.
-pub(super) fn lower_ids(ids: &Ids, binary: &Binary, scope: Scope) -> Result<Ids, Refusal> {
-    if !ids.array.has_path() && !ids.count.has_path() {
-        return Ok(ids.clone());
-    }
-    with_types(binary, scope, |types| {
-        let (array, known) = match &ids.array {
-            Expr::Path(path) => types.array(types.walk(path)?)?,
-            other => (types.inside(other)?, None),
-        };
-        let r#type = match (ids.r#type, known) {
-            (Some(given), _) => Some(given),
-            (None, Some(Element::Number(known))) => Some(known),
-            (None, Some(Element::Structure)) => {
-                return refuse(
-                    "the elements of the array are structures, which are no ids",
-                    "an array of pointers to them, or of numbers, has ids",
-                );
-            }
-            (None, None) => None,
-        };
-        let count = match &ids.count {
-            Expr::Path(path) => types.value(types.walk(path)?)?.expr,
-            other => types.inside(other)?,
-        };
-        Ok(Ids {
-            array,
-            count,
-            r#type,
-            at: ids.at,
-        })
-    })
-}
-
 /// The unit whose code holds an address.
 fn unit_of<'a>(units: &Units<'_, 'a>, address: u64) -> Option<Rc<Unit<Slice<'a>>>> {
     units.iter().find(|unit| {
@@ -177,12 +144,6 @@ impl Found {
             self.expr
         }
     }
-}
-
-/// What an array holds.
-enum Element {
-    Number(Type),
-    Structure,
 }
 
 struct Types<'u, 'a> {
@@ -530,122 +491,6 @@ impl<'a> Types<'_, 'a> {
         )
     }
 
-    /// A string cut at so many bytes, whatever kind of string it is.
-    fn cut(&self, path: &Expr, most: u32) -> Result<Lowered, Refusal> {
-        let Expr::Path(path) = path else {
-            return refuse("a string is at an address", "write str(ADDRESS, LEN)");
-        };
-        let lowered = self.value(self.walk(path)?)?;
-        let expr = match lowered.expr {
-            Expr::Str(address, _) => Expr::Str(address, Some(most)),
-            Expr::Text(address, length, _) => Expr::Text(address, length, Some(most)),
-            address => Expr::Str(Box::new(address), Some(most)),
-        };
-        Ok(Lowered { expr, names: None })
-    }
-
-    /// The text that a structure is, if it is a string of C++ or Rust: at an address, or in two words.
-    fn text(&self, value: &Expr, second: Option<&Expr>, kind: &Node<'a>) -> Option<Expr> {
-        let at = |offset: i64| Expr::Add(Box::new(value.clone()), offset);
-        let field = |name: &str| self.field_of(kind, name);
-        if let Some((offset, pointee)) = field("data_ptr") {
-            let (length, _) = field("length")?;
-            if !self.is_byte(pointee) {
-                return None;
-            }
-            return Some(match second {
-                Some(second) => {
-                    let length = Length::In(Box::new(second.clone()));
-                    Expr::Text(Box::new(value.clone()), length, None)
-                }
-                None => behind(at(offset), length - offset)?,
-            });
-        }
-        if second.is_some() {
-            return None;
-        }
-        if let Some((offset, _)) = field("_M_dataplus") {
-            // It ends with a NUL.
-            let pointer = Expr::Deref(Box::new(at(offset)), None);
-            return Some(Expr::Str(Box::new(pointer), None));
-        }
-        let (string, vector) = match field("vec") {
-            Some((offset, vector)) => (offset, self.stripped(vector).ok()?),
-            None => (0, kind.clone()),
-        };
-        let (length, _) = self.field_of(&vector, "len")?;
-        let (mut offset, mut inner) = self.field_of(&vector, "buf")?;
-        for _ in 0..MAX_DEPTH {
-            let entry = self.stripped(inner).ok()?;
-            if is_address(entry.tag()) {
-                let target = entry.target()?;
-                return match self.is_byte_or(&vector, target) {
-                    true => behind(at(string + offset), length - offset),
-                    false => None,
-                };
-            }
-            let part = ["inner", "ptr", "pointer"].into_iter();
-            let mut part = part.filter_map(|name| self.field_of(&entry, name));
-            let (further, kind) = part.next()?;
-            offset += further;
-            inner = kind;
-        }
-        None
-    }
-
-    /// Offset and type of a field; behind a pointer, what it points to is of no interest here.
-    fn field_of(&self, structure: &Node<'a>, name: &str) -> Option<(i64, Kind)> {
-        match self.member(structure, name, &mut Vec::new(), 0)? {
-            Member::At(offset, kind) => Some((offset, kind)),
-            Member::Bits => None,
-        }
-    }
-
-    /// Whether a pointer is to bytes.
-    fn is_byte(&self, pointer: Kind) -> bool {
-        let pointer = self.stripped(pointer).ok();
-        let target = pointer.and_then(|pointer| pointer.target());
-        target.is_some_and(|target| self.is_u8(target))
-    }
-
-    /// Whether a vector's elements are bytes.
-    fn is_byte_or(&self, vector: &Node<'a>, element: Kind) -> bool {
-        let name = self.reader.units.name(vector);
-        self.is_u8(element) && name.is_some_and(|name| name.starts_with("Vec<u8"))
-    }
-
-    fn is_u8(&self, kind: Kind) -> bool {
-        let kind = self.stripped(kind).ok();
-        let name = kind.and_then(|kind| self.reader.units.name(&kind));
-        name.as_deref() == Some("u8")
-    }
-
-    /// Where the elements of an array are, and what they are.
-    fn array(&self, found: Found) -> Result<(Expr, Option<Element>), Refusal> {
-        let kind = self.stripped(found.kind)?;
-        let is_array = kind.tag() == gimli::DW_TAG_array_type && found.in_memory;
-        if !is_array && !is_address(kind.tag()) {
-            return refuse(
-                format!("'{}' is no array and no pointer", found.text),
-                "ids= takes the address of the first id",
-            );
-        }
-        let element = kind.target().and_then(|it| self.stripped(it).ok());
-        let known = element.map(|element| match element.tag() {
-            tag if is_address(tag) => Element::Number(Type::Unsigned(8)),
-            gimli::DW_TAG_base_type | gimli::DW_TAG_enumeration_type => self
-                .number_type(&element, &found.text)
-                .map_or(Element::Structure, Element::Number),
-            _ => Element::Structure,
-        });
-        let address = if is_array {
-            found.expr
-        } else {
-            found.pointer()
-        };
-        Ok((address, known))
-    }
-
     /// Width and sign of a number.
     fn number_type(&self, kind: &Node<'a>, text: &str) -> Result<Type, Refusal> {
         let size = kind
@@ -713,17 +558,6 @@ impl<'a> Types<'_, 'a> {
         let unknown = || ("its type is not in the debug information".to_owned(), None);
         self.reader.units.stripped(kind).ok_or_else(unknown)
     }
-}
-
-/// A text whose pointer is in memory at an address, its length so far behind.
-fn behind(address: Expr, distance: i64) -> Option<Expr> {
-    let distance = i8::try_from(distance).ok()?;
-    let pointer = Expr::Deref(Box::new(address), None);
-    Some(Expr::Text(
-        Box::new(pointer),
-        Length::Behind(distance),
-        None,
-    ))
 }
 
 /// Where a member lies.

@@ -65,15 +65,35 @@ pub(super) struct Place {
     name: String,
 }
 
-/// Finds an endpoint's place.
+/// Finds an endpoint's places: one, but of a USDT probe one for each way in which its arguments lie.
 pub(super) fn find(
-    binary: Rc<Binary>,
+    binary: &Rc<Binary>,
     kernel: Kernel,
     endpoint: &Endpoint,
-) -> Result<Place, ResolveError> {
+) -> Result<Vec<Place>, ResolveError> {
+    let place = |what, name: &str| Place {
+        binary: Rc::clone(binary),
+        kernel,
+        what,
+        name: name.to_owned(),
+    };
+    if let Location::Usdt(provider, name) = &endpoint.location {
+        let found = usdt::find(binary, provider, name)?;
+        let name = format!("usdt:{provider}:{name}");
+        let places = found
+            .into_iter()
+            .map(|usdt::Found { sites, operands }| place(What::Usdt { sites, operands }, &name));
+        return Ok(places.collect());
+    }
+    let (what, name) = place_of(binary, endpoint)?;
+    Ok(vec![place(what, &name)])
+}
+
+/// What an endpoint is that is no USDT probe, and its name.
+fn place_of(binary: &Binary, endpoint: &Endpoint) -> Result<(What, String), ResolveError> {
     let (what, name) = match &endpoint.location {
         Location::Function(name) => {
-            let found = function(&binary, name)?;
+            let found = function(binary, name)?;
             (
                 What::Entry {
                     start: found.address,
@@ -82,7 +102,7 @@ pub(super) fn find(
             )
         }
         Location::Return(name) => {
-            let found = function(&binary, name)?;
+            let found = function(binary, name)?;
             (
                 What::Return {
                     start: found.address,
@@ -91,44 +111,32 @@ pub(super) fn find(
             )
         }
         Location::Offset(name, offset) => {
-            let found = function(&binary, name)?;
+            let found = function(binary, name)?;
             let address = found.address.saturating_add(*offset);
             let inside = binary
                 .extent(found.address)
                 .is_some_and(|range| range.contains(&address));
             if !inside {
                 let place = format!("{name}+{offset:#x}");
-                return Err(refuse(&binary, &place, "it lies behind the function's end"));
+                return Err(refuse(binary, &place, "it lies behind the function's end"));
             }
             (What::Addresses(vec![address]), found.name)
         }
         Location::Address(address) => {
-            let name = name_of(&binary, *address);
-            if is_start(&binary, *address) {
+            let name = name_of(binary, *address);
+            if is_start(binary, *address) {
                 (What::Entry { start: *address }, name)
             } else {
                 (What::Addresses(vec![*address]), name)
             }
         }
         Location::Line(file, number) => {
-            let found = line::addresses(&binary, file, *number)?;
+            let found = line::addresses(binary, file, *number)?;
             (What::Addresses(found), format!("{file}:{number}"))
         }
-        Location::Usdt(provider, name) => {
-            let found = usdt::find(&binary, provider, name)?;
-            let what = What::Usdt {
-                sites: found.sites,
-                operands: found.operands,
-            };
-            (what, format!("usdt:{provider}:{name}"))
-        }
+        Location::Usdt(..) => (What::Addresses(Vec::new()), String::new()),
     };
-    Ok(Place {
-        binary,
-        kernel,
-        what,
-        name,
-    })
+    Ok((what, name))
 }
 
 fn refuse(binary: &Binary, place: &str, why: &str) -> ResolveError {

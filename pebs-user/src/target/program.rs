@@ -3,7 +3,7 @@
 //! What `argN` means depends on the calling convention and the place; a program is a register, up to
 //! four reads, and a type.
 
-use pebs_common::config::{ArgKind, ArgProgram, MAX_DEREFS, STR_LONG, STR_SHORT};
+use pebs_common::config::{ArgKind, ArgProgram, MAX_DEREFS, NO_REGISTER, STR_LONG, STR_SHORT};
 
 use super::expr::{Expr, Ids, Length, Type};
 use super::register::Register;
@@ -19,8 +19,8 @@ pub const STRING_SLOT: u32 = 64;
 /// bytes: `[8]` is `reg+8`, `[8, 0]` is `*(reg+8)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operand {
-    /// The register.
-    pub register: Register,
+    /// The register; `None`: it is a constant.
+    pub register: Option<Register>,
     /// Constants, one more than reads.
     pub offsets: Vec<i64>,
     /// What the value itself is, where the source says so (USDT).
@@ -45,8 +45,8 @@ pub enum Arguments<'a> {
 /// An expression ready to be laid out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compiled {
-    /// Register that the value starts from; the probe must sit where it is unmodified.
-    pub register: Register,
+    /// Register that the value starts from; the probe must sit where it is unmodified. `None`: a constant.
+    pub register: Option<Register>,
     /// Another register that it takes.
     pub second: Option<Register>,
     /// Type of its column.
@@ -82,7 +82,7 @@ impl Compiled {
     pub fn program(&self, sp_adjust: i64, offset: u16) -> ArgProgram {
         let mut program = self.program;
         program.offset = offset;
-        if self.register == Register::RSP {
+        if self.register == Some(Register::RSP) {
             // Distances within a prologue are far below 2^31.
             let adjust = i32::try_from(sp_adjust).unwrap_or(0);
             program.add = program.add.saturating_add(adjust);
@@ -241,7 +241,7 @@ fn whole(expr: &Expr, arguments: Arguments<'_>) -> Result<Operand, Refusal> {
 
 fn plain(register: Register) -> Operand {
     Operand {
-        register,
+        register: Some(register),
         offsets: vec![0],
         r#type: Type::Unsigned(8),
     }
@@ -253,7 +253,7 @@ fn argument(n: u32, arguments: Arguments<'_>) -> Result<Operand, Refusal> {
     match arguments {
         Arguments::SysV => Ok(Register::SYSV.get(index).map_or_else(
             || Operand {
-                register: Register::RSP,
+                register: Some(Register::RSP),
                 offsets: vec![8 * (i64::from(n) - 6), 0],
                 r#type: Type::Unsigned(8),
             },
@@ -328,8 +328,11 @@ fn text(
             if length.offsets != [0] {
                 return refuse("the length of the text is in no register", "leave it out");
             }
-            program.derefs[0] = length.register.offset().into();
-            second = Some(length.register);
+            let Some(register) = length.register else {
+                return refuse("the length of the text is in no register", "leave it out");
+            };
+            program.derefs[0] = register.offset().into();
+            second = Some(register);
         }
         _ => return refuse("the length of the text can't be read", "leave it out"),
     }
@@ -398,7 +401,7 @@ fn steps(operand: &Operand, trailing: Trailing) -> Result<ArgProgram, Refusal> {
             .map_err(|_| (format!("offset {value} is beyond 2 GiB"), None::<String>))
     };
     let mut program = ArgProgram {
-        reg_offset: operand.register.offset(),
+        reg_offset: operand.register.map_or(NO_REGISTER, Register::offset),
         steps: u8::try_from(reads.len()).unwrap_or(u8::MAX),
         add: if reads.is_empty() { small(*last)? } else { 0 },
         ..ArgProgram::NONE
@@ -484,7 +487,7 @@ mod tests {
     #[test]
     fn go_arguments() {
         let compiled = compile(&expr("arg1"), Arguments::Go).expect("compiles");
-        assert_eq!(compiled.register.name(), "rax");
+        assert_eq!(compiled.register.map(Register::name), Some("rax"));
         assert!(compile(&expr("arg10"), Arguments::Go).is_err());
     }
 

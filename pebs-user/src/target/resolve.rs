@@ -93,19 +93,20 @@ impl Resolver {
         Ok(binary)
     }
 
-    fn place(&mut self, endpoint: &Endpoint) -> Result<Place, ResolveError> {
+    /// The places of an endpoint that is no pattern, at least one.
+    fn exact(&mut self, endpoint: &Endpoint) -> Result<Vec<Place>, ResolveError> {
         let binary = self.binary(&endpoint.binary)?;
-        place::find(binary, self.kernel, endpoint)
+        place::find(&binary, self.kernel, endpoint)
     }
 
     /// The places of an endpoint, of which there are several where a function's name is a pattern.
-    fn places(&mut self, endpoint: &Endpoint) -> Result<(Place, Vec<Place>), ResolveError> {
-        let one = self.place(endpoint);
+    fn places(&mut self, endpoint: &Endpoint) -> Result<Vec<Place>, ResolveError> {
+        let exact = self.exact(endpoint);
         let Location::Function(pattern) = &endpoint.location else {
-            return Ok((one?, Vec::new()));
+            return exact;
         };
-        if !pattern.contains('*') || one.is_ok() {
-            return Ok((one?, Vec::new()));
+        if !pattern.contains('*') || exact.is_ok() {
+            return exact;
         }
         let binary = self.binary(&endpoint.binary)?;
         let found = lookup::matches(&binary, pattern);
@@ -114,39 +115,46 @@ impl Resolver {
             found.len(),
             MAX_SITES as usize,
         )?;
-        let mut places = found.iter().map(|address| {
-            self.place(&Endpoint {
+        if found.is_empty() {
+            return exact;
+        }
+        let mut places = Vec::new();
+        for address in &found {
+            places.extend(self.exact(&Endpoint {
                 location: Location::Address(*address),
                 ..endpoint.clone()
-            })
-        });
-        let first = places.next().unwrap_or(one)?;
-        let others = places.collect::<Result<Vec<Place>, ResolveError>>()?;
+            })?);
+        }
         let count = match found.len() {
             1 => "1 function".to_owned(),
             n => format!("{n} functions, one probe"),
         };
         self.set.notes.push(format!("{pattern} is {count}"));
-        Ok((first, others))
+        Ok(places)
     }
 
     fn probe(&mut self, id: ProbeId, spec: &Spec) -> Result<Probe, ResolveError> {
+        let mut probe: Option<Probe> = None;
         if let End::At(endpoint) = &spec.end {
-            let (begin, end) = (self.place(&spec.begin)?, self.place(endpoint)?);
-            return self.range(id, spec, (&begin, &end), endpoint);
-        }
-        let (first, others) = self.places(&spec.begin)?;
-        let mut probe = self.probe_at(id, spec, &first)?;
-        for place in others {
-            let more = self.probe_at(id, spec, &place)?;
-            let read = |it: &Probe| (it.begin_fields.clone(), it.end_fields.clone(), it.batch);
-            if read(&more) != read(&probe) {
-                let what = "the arguments are not the same in all functions that match";
-                let fault = Fault::new(spec.begin.at, what).hint("probe them one by one");
-                return Err(SpecError::new(&spec.text, fault).into());
+            let (begins, ends) = (self.exact(&spec.begin)?, self.exact(endpoint)?);
+            for pair in pairs(&begins, &ends) {
+                let mut more = self.range(id, spec, pair, endpoint)?;
+                // The shorter side has its last place in several pairs.
+                let known = probe.iter().flat_map(|it: &Probe| &it.sites);
+                let known: Vec<&Site> = known.collect();
+                more.sites.retain(|site| !known.contains(&site));
+                merge(spec, &mut probe, more)?;
             }
-            probe.sites.extend(more.sites);
+        } else {
+            for place in self.places(&spec.begin)? {
+                let more = self.probe_at(id, spec, &place)?;
+                merge(spec, &mut probe, more)?;
+            }
         }
+        let Some(mut probe) = probe else {
+            let fault = Fault::new(spec.begin.at, "there is no such place");
+            return Err(SpecError::new(&spec.text, fault).into());
+        };
         // Stable: ends first.
         probe
             .sites
@@ -300,6 +308,34 @@ impl Resolver {
     }
 }
 
+/// Every place of a beginning with one of an end, and every end with one of a beginning.
+fn pairs<'a>(
+    begins: &'a [Place],
+    ends: &'a [Place],
+) -> impl Iterator<Item = (&'a Place, &'a Place)> {
+    let count = begins.len().max(ends.len());
+    (0..count).filter_map(move |n| {
+        let nth = |places: &'a [Place]| places.get(n).or(places.last());
+        nth(begins).zip(nth(ends))
+    })
+}
+
+/// Adds the places of a probe to those it has; an argument is of one type at all of them.
+fn merge(spec: &Spec, probe: &mut Option<Probe>, more: Probe) -> Result<(), SpecError> {
+    let Some(probe) = probe else {
+        *probe = Some(more);
+        return Ok(());
+    };
+    let read = |it: &Probe| (it.begin_fields.clone(), it.end_fields.clone(), it.batch);
+    if read(&more) != read(probe) {
+        let what = "the arguments are not the same in all places that match";
+        let fault = Fault::new(spec.begin.at, what).hint("probe them one by one");
+        return Err(SpecError::new(&spec.text, fault));
+    }
+    probe.sites.extend(more.sites);
+    Ok(())
+}
+
 /// Compiles what is read where visits start.
 fn begin_values(spec: &Spec, args: &[Arg], place: &Place) -> Result<Values, SpecError> {
     let mut values = values(spec, args, place)?;
@@ -373,404 +409,4 @@ fn probe(
 }
 
 #[cfg(test)]
-mod tests {
-    use std::path::Path;
-    use std::process::Command;
-
-    use super::super::probe::EntryClass;
-    use super::super::testing::{Program, compile};
-    use super::*;
-    use crate::store::schema::ArgType;
-
-    const SOURCE: &str = r#"
-struct item { unsigned long id; unsigned kind; const char *name; };
-volatile long sink;
-__attribute__((noipa)) static int hidden(struct item *i) { sink += i->kind; return sink; }
-__attribute__((noinline)) int process(struct item *i, int n) { sink += n; return hidden(i) + n; }
-__attribute__((noinline)) void finish(struct item *i) {
-  sink -= i->id; }
-int main(int argc, char **argv) {
-  struct item i = { argc, 2, "x" }; process(&i, 1); finish(&i); return 0; }
-"#;
-
-    fn program(flags: &[&str]) -> Program {
-        compile(
-            "gcc",
-            SOURCE,
-            &[&["-O2", "-g", "-fno-inline"], flags].concat(),
-        )
-    }
-
-    fn set(specs: &[String], mode: ReturnMode) -> Result<ProbeSet, ResolveError> {
-        let options = ResolveOptions {
-            return_mode: mode,
-            pid: None,
-        };
-        resolve(specs, &options)
-    }
-
-    fn one(spec: &str) -> Probe {
-        let mut set = set(&[spec.to_owned()], ReturnMode::Auto).unwrap_or_else(|e| panic!("{e}"));
-        set.probes.remove(0)
-    }
-
-    fn error(spec: &str) -> (String, String) {
-        let error = set(&[spec.to_owned()], ReturnMode::Auto).expect_err(spec);
-        (error.to_string(), error.hint().unwrap_or_default())
-    }
-
-    /// A pattern is one probe of all functions that match, ends first; one that matches none is told as a name.
-    #[test]
-    fn patterns() {
-        let source = "volatile long sink;\n\
-             __attribute__((noinline)) void poll_a(long *i) { sink += *i; }\n\
-             __attribute__((noinline)) void poll_b(long *i) { sink -= *i; }\n\
-             int main(void) { long i = 1; poll_a(&i); poll_b(&i); return 0; }\n";
-        let program = compile("gcc", source, &["-O2", "-g"]);
-        let probe = one(&program.spec("poll_*(id=*(arg1):u64)"));
-        let roles: Vec<Role> = probe.sites.iter().map(|site| site.role).collect();
-        assert_eq!(
-            roles,
-            [Role::Return, Role::Return, Role::Begin, Role::Begin]
-        );
-        let named = set(&[program.spec("poll_*(i->x)")], ReturnMode::Auto);
-        assert!(named.is_err());
-        let (message, _) = error(&program.spec("pool_*"));
-        assert!(message.contains("function 'pool_*' not found"), "{message}");
-        let (message, _) = error(&program.spec("poll_*..main"));
-        assert!(message.contains("not found"), "{message}");
-    }
-
-    /// A call in a plain program: one instruction for entry and uretprobe, ends first.
-    #[test]
-    fn call_by_uretprobe() {
-        for flags in [&[][..], &["-no-pie"], &["-static-pie"]] {
-            let program = program(flags);
-            let static_pie = flags.contains(&"-static-pie");
-            let probe =
-                one(&program.spec("process(id=*(arg1):u64, kind=*(arg1+8):u32, r=retval:i32)"));
-            assert_eq!(probe.rule, VisitRule::Call);
-            assert!(probe.has_id);
-            let begin = probe.sites.last().expect("entry");
-            assert_eq!(begin.role, Role::Begin);
-            assert!(
-                probe.sites[..probe.sites.len() - 1]
-                    .iter()
-                    .all(|s| s.role == Role::Return)
-            );
-            assert_eq!(
-                probe.sites[0].uretprobe, !static_pie,
-                "static glibc can unwind"
-            );
-            if !static_pie {
-                assert_eq!(probe.sites[0].file_offset, begin.file_offset);
-                assert_eq!(probe.sites[0].config.sp_adjust, -8);
-            }
-            assert_eq!(begin.config.has_id, 1);
-            assert_eq!((begin.config.args, begin.config.payload), (1, 8));
-            assert_eq!((probe.begin_fields.len(), probe.end_fields.len()), (1, 1));
-            assert_eq!(probe.end_fields[0].r#type, ArgType::I64);
-        }
-    }
-
-    /// The ids of a batch by register and by name; what can't be read or matched is refused.
-    #[test]
-    fn batches() {
-        use super::super::expr::Type;
-        let source = "struct pkt { long id; }; volatile long sink;\n\
-             struct burst { short n; int ids[8]; struct pkt *pkts[4]; struct pkt flat[2]; };\n\
-             __attribute__((noinline)) void serve(struct burst *b, unsigned *ids, int n)\n\
-             { sink += b->n + n + ids[0]; }\n\
-             __attribute__((noinline)) void done(long id) { sink -= id; }\n\
-             int main(void) { struct burst b = {0}; unsigned u = 0; serve(&b, &u, 1); done(2); return 0; }";
-        let program = compile("gcc", source, &["-O2", "-g"]);
-        let found = |args: &str| {
-            let probe = one(&program.spec(&format!("serve({args})")));
-            assert!(!probe.has_id);
-            let site = probe.sites.last().expect("entry").config;
-            assert_eq!(site.has_id, 2);
-            (probe.batch, site.id, site.count)
-        };
-        let (each, array, count) = found("ids=arg2[arg3]:u64, n=arg3");
-        assert_eq!(
-            (each, array.steps, array.add),
-            (Some(Type::Unsigned(8)), 0, 0)
-        );
-        assert_eq!((count.steps, count.width), (0, 4));
-        let (each, array, count) = found("ids=ids[n]");
-        assert_eq!(
-            (each, array.width, count.kind),
-            (Some(Type::Unsigned(4)), 4, 2)
-        );
-        let (each, array, count) = found("ids=b->ids[b->n]");
-        assert_eq!(
-            (each, array.steps, array.add),
-            (Some(Type::Signed(4)), 0, 4)
-        );
-        assert_eq!((count.steps, count.width, count.kind), (1, 2, 2));
-        assert_eq!(found("ids=b->pkts[b->n]").0, Some(Type::Unsigned(8)));
-        assert!(
-            error(&program.spec("serve(ids=b->flat[b->n])"))
-                .0
-                .contains("structures")
-        );
-        assert!(
-            error(&program.spec("serve(ids=b->n[b->n])"))
-                .0
-                .contains("no array")
-        );
-        assert!(
-            error(&program.spec("serve(ids=b->no[b->n])"))
-                .0
-                .contains("no field")
-        );
-        assert!(
-            error(&program.spec("serve(ids=arg1[retval])"))
-                .0
-                .contains("only at a return")
-        );
-        let spec = "serve(ids=arg2[arg3], a=str(arg1), b=str(arg1))";
-        assert!(error(&program.spec(spec)).0.contains("88 at most"));
-        let spec = "serve(ids=arg2[arg3])..done(id=arg1)";
-        assert!(error(&program.spec(spec)).1.contains("as a whole"));
-        let spec = "done..serve(ids=arg2[arg3])";
-        assert!(error(&program.spec(spec)).0.contains("where visits start"));
-        assert_eq!(
-            one(&program.spec("serve(ids=arg2[arg3])..done")).rule,
-            VisitRule::ByThread
-        );
-    }
-
-    /// The rules follow from the shape of the SPEC and the ids.
-    #[test]
-    fn rules() {
-        let program = program(&[]);
-        let rule = |place: &str| one(&program.spec(place)).rule;
-        assert_eq!(rule("process..finish"), VisitRule::ByThread);
-        assert_eq!(rule("process(id=arg1)..finish(id=arg1)"), VisitRule::ById);
-        assert_eq!(rule("process.."), VisitRule::UntilNext);
-        assert_eq!(
-            rule("process(id=arg1)..process%return"),
-            VisitRule::ByThread
-        );
-        let probe = one(&program.spec("process..finish"));
-        let roles: Vec<Role> = probe.sites.iter().map(|s| s.role).collect();
-        assert_eq!(roles, [Role::End, Role::Begin]);
-    }
-
-    /// Forced onto `ret`, the tail jump's result is not read.
-    #[test]
-    fn call_by_ret() {
-        let source = "volatile long s; __attribute__((noinline)) int g(int n) { s += n; return s; }\n\
-             __attribute__((noinline)) int f(int n) { if (n > 3) return 7; s++; return g(n + 1); }\n\
-             int main(int c, char **v) { return f(c); }";
-        let program = compile("gcc", source, &["-O2"]);
-        let spec = program.spec("f(r=retval)");
-        let set = set(&[spec], ReturnMode::Ret).unwrap_or_else(|e| panic!("{e}"));
-        let sites = &set.probes[0].sites;
-        let by = |start: &'static str| {
-            sites
-                .iter()
-                .filter(move |s| s.instruction.starts_with(start))
-        };
-        let read = |site: &Site| site.config.named[0].kind;
-        assert_eq!(by("ret").map(read).collect::<Vec<_>>(), [1]);
-        assert_eq!(by("jmp").map(read).collect::<Vec<_>>(), [0]);
-        assert!(
-            sites
-                .iter()
-                .all(|s| !s.uretprobe && s.config.sp_adjust == 0)
-        );
-        assert!(
-            set.notes[0].contains("1 ret and 1 tail jump"),
-            "{:?}",
-            set.notes
-        );
-    }
-
-    /// Lines and static functions are found by DWARF and .symtab, offsets are checked.
-    #[test]
-    fn places() {
-        let program = program(&[]);
-        let line = one(&program.spec("main.c:7..process%return"));
-        assert!(
-            line.sites
-                .iter()
-                .any(|s| s.role == Role::Begin && s.place.starts_with("finish"))
-        );
-        assert_eq!(one(&program.spec("hidden")).rule, VisitRule::Call);
-        let (text, hint) = error(&program.spec("main.c:1.."));
-        assert!(
-            text.contains("the nearest is") && hint.contains("-g"),
-            "{text}"
-        );
-        let (text, _) = error(&program.spec("process+0x7000.."));
-        assert!(text.contains("behind the function's end"), "{text}");
-        let (text, _) = error(&program.spec("0x10.."));
-        assert!(text.contains("no code"), "{text}");
-    }
-
-    /// An address in the middle of an instruction is refused with its neighbours.
-    #[test]
-    fn middle_of_an_instruction() {
-        let (text, hint) = error("redis-server:main+1..");
-        assert!(text.contains("middle of an instruction"), "{text}");
-        assert!(hint.contains("the next instruction at 0x"), "{hint}");
-    }
-
-    /// A stripped program is probed by address, and says so when asked for a name.
-    #[test]
-    fn stripped() {
-        let program = program(&[]);
-        let address = one(&program.spec("process")).sites[0].address;
-        program.strip();
-        let (text, hint) = error(&program.spec("process"));
-        assert!(text.contains("stripped: no .symtab"), "{text}");
-        assert!(hint.contains("pebs-trace probes"), "{hint}");
-        let start = program.open().start_of(address).expect("in .eh_frame");
-        let probe = one(&program.spec(&format!("{start:#x}")));
-        assert_eq!(probe.rule, VisitRule::Call);
-        assert!(
-            probe.sites[0].place.contains("+fn@0x"),
-            "{}",
-            probe.sites[0].place
-        );
-    }
-
-    /// A debug file beside the binary gives the names back.
-    #[test]
-    fn debug_link() {
-        let program = program(&[]);
-        let run = |arguments: &[&str]| {
-            let status = Command::new("objcopy")
-                .args(arguments)
-                .current_dir(program.folder())
-                .status();
-            assert!(status.expect("objcopy").success());
-        };
-        run(&["--only-keep-debug", "program", "program.debug"]);
-        program.strip();
-        run(&["--add-gnu-debuglink=program.debug", "program"]);
-        assert_eq!(one(&program.spec("hidden")).rule, VisitRule::Call);
-        assert!(!one(&program.spec("main.c:7..")).sites.is_empty());
-    }
-
-    /// C++ functions by readable name; overloads are listed.
-    #[test]
-    fn cpp_names() {
-        let source = "volatile long s; namespace ns { struct C { __attribute__((noinline)) int m(int n) { s += \
-             n; return s; } }; __attribute__((noinline)) void f(int) { s++; } __attribute__((noinline)) void \
-             f(long) { s--; } }\nint main(int c, char **) { ns::C x; ns::f(1); ns::f(1L); return x.m(c); }";
-        let program = compile("g++", source, &["-O1"]);
-        let probe = one(&program.spec("ns::C::m(id=arg2:u32)"));
-        assert!(
-            probe.sites[0].place.starts_with("ns::C::m(int)"),
-            "{}",
-            probe.sites[0].place
-        );
-        assert_eq!(one(&program.spec("ns::f(long)")).rule, VisitRule::Call);
-        let (text, hint) = error(&program.spec("ns::f"));
-        assert!(
-            text.contains("ns::f(int)") && text.contains("ns::f(long)"),
-            "{text}"
-        );
-        assert!(hint.contains("0x"), "{hint}");
-    }
-
-    /// Stock programs: what the documentation shows works as shown.
-    #[test]
-    fn stock_programs() {
-        let redis =
-            one("redis-server:processCommand(id=*(arg1):u64, key=str(*(*(*(arg1+80)+8)+8)))");
-        assert!(redis.sites[0].uretprobe && redis.sites[0].class == EntryClass::Emulated);
-        assert!(redis.sites[0].path.ends_with("redis-check-rdb"));
-        let sqlite = one("libsqlite3.so.0:sqlite3_step(id=arg1)");
-        assert!(sqlite.sites.len() > 1 && !sqlite.sites[0].uretprobe);
-        let nginx = "/usr/sbin/nginx";
-        if Path::new(nginx).exists() {
-            let spec = format!(
-                "{nginx}:ngx_http_process_request(id=arg1)..ngx_http_free_request(id=arg1)"
-            );
-            assert_eq!(one(&spec).rule, VisitRule::ById);
-        }
-    }
-
-    /// Every wrong input has a sentence, and a hint where something can be done.
-    #[test]
-    fn bad_input() {
-        assert!(
-            error("/nonexistent/app:f")
-                .0
-                .contains("cannot find binary /nonexistent/app")
-        );
-        assert!(
-            error("/etc/passwd:f")
-                .0
-                .contains("not an ELF binary but text")
-        );
-        assert!(error("/usr/bin/ldd:f").1.contains("interpreter"));
-        assert!(
-            error("redis-server:procesCommand")
-                .1
-                .contains("did you mean processCommand")
-        );
-        assert!(error("redis-server:write").1.contains("libc.so.6:write"));
-        assert!(error("libc:memcpy").0.contains("indirect function"));
-        assert!(
-            error("redis-server:processCommand(id=%rzx)")
-                .0
-                .contains('^')
-        );
-        assert!(
-            error("redis-server:processCommand(id=retval)")
-                .0
-                .contains("only at a return")
-        );
-        assert!(
-            error("redis-server:processCommand(id=str(arg1))")
-                .0
-                .contains("must be a number")
-        );
-        assert!(
-            error("redis-server:processCommand(pid=arg1)")
-                .0
-                .contains("every trace")
-        );
-        assert!(
-            error("redis-server:main..processCommand(id=arg1)")
-                .0
-                .contains("START has none")
-        );
-        let long = "redis-server:processCommand(a=str(arg1,400), b=str(arg2,400))";
-        assert!(error(long).0.contains("472 at most"));
-        let spec = "redis-server:usdt:a:b";
-        assert!(error(spec).0.contains("it has none"));
-    }
-
-    /// Probes share columns of one name if the types agree.
-    #[test]
-    fn shared_columns() {
-        let spec = |args: &str| format!("redis-server:processCommand({args})");
-        let good = set(&[spec("k=arg1, n=arg2"), spec("n=arg1")], ReturnMode::Auto).expect("agree");
-        assert_eq!(good.columns.len(), 2);
-        assert_eq!(good.probes[1].begin_fields[0].column, 1);
-        let bad = set(&[spec("k=arg1"), spec("k=arg1:i32")], ReturnMode::Auto);
-        assert!(matches!(bad, Err(ResolveError::ColumnType { .. })));
-        let many = vec![spec("k=arg1"); 257];
-        assert!(matches!(
-            set(&many, ReturnMode::Auto),
-            Err(ResolveError::TooMany { .. })
-        ));
-    }
-
-    /// USDT probes are found with their arguments.
-    #[test]
-    fn usdt() {
-        let probe =
-            one("libstdc++.so.6:usdt:libstdcxx:throw(id=arg1)..usdt:libstdcxx:catch(id=arg1)");
-        assert_eq!(probe.rule, VisitRule::ById);
-        assert!(probe.sites.iter().all(|s| s.instruction.starts_with("nop")));
-        let alone = one("libstdc++.so.6:usdt:libstdcxx:throw");
-        assert_eq!(alone.rule, VisitRule::UntilNext);
-    }
-}
+mod tests;

@@ -11,6 +11,7 @@ use super::error::ResolveError;
 use super::expr::Type;
 use super::program::Operand;
 use super::register::Register;
+use super::variable::variable;
 use crate::terminal::shown;
 
 /// One USDT probe of a binary, as in its note.
@@ -36,7 +37,7 @@ pub(super) struct Site {
     pub semaphore_offset: u64,
 }
 
-/// A USDT probe, all its places together.
+/// Places of a USDT probe at which its arguments lie in the same registers.
 #[derive(Debug)]
 pub(super) struct Found {
     pub sites: Vec<Site>,
@@ -106,45 +107,68 @@ fn parse(note: &[u8], base: Option<u64>) -> Option<Note> {
     })
 }
 
-/// All places of one probe.
-pub(super) fn find(binary: &Binary, provider: &str, name: &str) -> Result<Found, ResolveError> {
+/// All places of one probe, at least one, those alike together.
+pub(super) fn find(
+    binary: &Binary,
+    provider: &str,
+    name: &str,
+) -> Result<Vec<Found>, ResolveError> {
     let notes = notes(binary);
     let any = !notes.is_empty();
-    let matching: Vec<&Note> = notes
-        .iter()
-        .filter(|note| note.provider == provider && note.name == name)
-        .collect();
-    let Some(first) = matching.first() else {
+    let mut found: Vec<Found> = Vec::new();
+    let matching = |note: &&Note| note.provider == provider && note.name == name;
+    for note in notes.iter().filter(matching) {
+        let site = Site {
+            address: note.address,
+            semaphore_offset: binary.file_offset(note.semaphore).unwrap_or(0),
+        };
+        let variable = |name: &str| {
+            let address = variable(binary, name, false).ok()?;
+            Some(address.cast_signed() - note.address.cast_signed())
+        };
+        let operands = operands_at(&note.arguments, &variable);
+        match found.iter_mut().find(|it| it.operands == operands) {
+            Some(alike) => alike.sites.push(site),
+            None => found.push(Found {
+                sites: vec![site],
+                operands,
+            }),
+        }
+    }
+    if found.is_empty() {
         return Err(ResolveError::Usdt {
             name: format!("{provider}:{name}"),
             path: binary.path.clone(),
             any,
         });
-    };
-    let mut operands = operands(&first.arguments);
-    for note in &matching {
-        for (n, other) in self::operands(&note.arguments).into_iter().enumerate() {
-            if operands.get(n).is_some_and(|known| *known != other) {
-                operands[n] = Err("it lies elsewhere at each place of the probe".to_owned());
-            }
-        }
     }
-    let sites = matching.iter().map(|note| Site {
-        address: note.address,
-        semaphore_offset: binary.file_offset(note.semaphore).unwrap_or(0),
-    });
-    Ok(Found {
-        sites: sites.collect(),
-        operands,
-    })
+    Ok(found)
 }
 
-/// The operands of an argument string.
+/// The operands of an argument string, whatever variables it names.
 #[must_use]
 pub fn operands(arguments: &str) -> Vec<Result<Operand, String>> {
+    operands_at(arguments, &|_| None)
+}
+
+/// Distance of a variable from the probed instruction, by its name.
+type Distance<'a> = dyn Fn(&str) -> Option<i64> + 'a;
+
+fn operands_at(arguments: &str, variable: &Distance<'_>) -> Vec<Result<Operand, String>> {
     split(arguments)
         .iter()
-        .map(|text| operand(text).ok_or_else(|| format!("'{text}' is no register or stack slot")))
+        .map(|text| {
+            operand(text, variable).ok_or_else(|| {
+                if text
+                    .split_once('@')
+                    .is_some_and(|(size, _)| size.ends_with('f'))
+                {
+                    format!("'{text}' is a floating-point number")
+                } else {
+                    format!("'{text}' is no register, constant, variable or stack slot")
+                }
+            })
+        })
         .collect()
 }
 
@@ -168,9 +192,9 @@ fn split(arguments: &str) -> Vec<String> {
     list
 }
 
-/// `SIZE@%reg` or `SIZE@OFFSET(%reg)`; a negative size is signed. Constants, symbols and indexed
-/// addresses are not readable from one register.
-fn operand(text: &str) -> Option<Operand> {
+/// `SIZE@%reg`, `SIZE@$NUMBER`, `SIZE@OFFSET(%reg)` or `SIZE@VARIABLE(%rip)`; a negative size is signed. Indexed addresses
+/// are not readable from one register.
+fn operand(text: &str, variable: &Distance<'_>) -> Option<Operand> {
     let (size, place) = text.split_once('@')?;
     let r#type = match size {
         "1" => Type::Unsigned(1),
@@ -183,27 +207,47 @@ fn operand(text: &str) -> Option<Operand> {
         "-8" => Type::Signed(8),
         _ => return None,
     };
-    if let Some(name) = place.strip_prefix('%') {
-        return Some(Operand {
-            register: register(name)?,
-            offsets: vec![0],
-            r#type,
-        });
-    }
-    let (offset, rest) = place.split_once('(')?;
-    let register = register(rest.strip_suffix(')')?.strip_prefix('%')?)?;
-    let offset = match offset.trim() {
-        "" => 0,
-        text => match text.strip_prefix('-') {
-            Some(digits) => -super::expr::number(digits)?,
-            None => super::expr::number(text)?,
-        },
+    let (register, offsets) = if let Some(name) = place.strip_prefix('%') {
+        (Some(register(name)?), vec![0])
+    } else if let Some(digits) = place.strip_prefix('$') {
+        (None, vec![signed(digits)?])
+    } else {
+        let (offset, rest) = place.split_once('(')?;
+        let register = register(rest.strip_suffix(')')?.strip_prefix('%')?)?;
+        let offset = match signed(offset.trim()) {
+            Some(offset) => offset,
+            None if register.name() == "rip" => relative(offset.trim(), variable)?,
+            None => return None,
+        };
+        (Some(register), vec![offset, 0])
     };
     Some(Operand {
         register,
-        offsets: vec![offset, 0],
+        offsets,
         r#type,
     })
+}
+
+/// A number, with its sign; nothing is 0.
+fn signed(text: &str) -> Option<i64> {
+    match text.strip_prefix('-') {
+        _ if text.is_empty() => Some(0),
+        Some(digits) => Some(-super::expr::number(digits)?),
+        None => super::expr::number(text),
+    }
+}
+
+/// `VARIABLE`, `VARIABLE+8`, `8+VARIABLE`: how far it is from the probed instruction.
+fn relative(text: &str, variable: &Distance<'_>) -> Option<i64> {
+    let (name, offset) = match text.split_once('+') {
+        None => match text.rsplit_once('-') {
+            Some((name, digits)) => (name, -signed(digits)?),
+            None => (text, 0),
+        },
+        Some((name, digits)) if signed(digits).is_some() => (name, signed(digits)?),
+        Some((digits, name)) => (name, signed(digits)?),
+    };
+    variable(name)?.checked_add(offset)
 }
 
 /// A register by any of its names (`edi`, `r8d`, `al`).
@@ -233,23 +277,26 @@ mod tests {
     /// The operand forms that compilers write.
     #[test]
     fn operand_forms() {
-        let list = operands("8@%rdi -4@%r8d 4@-20(%rbp) 8@(%rax) 4@$5 8@x(%rip) 8@(%rax,%rbx,8)");
+        let variable = |name: &str| (name == "x").then_some(0x100);
+        let list = operands_at(
+            "8@%rdi -4@%r8d 4@-20(%rbp) 8@(%rax) 4@$5 -1@$-3 8@x(%rip) 8@x+8(%rip) 8@-8+x(%rip) 8@x-4(%rip) \
+             8@y(%rip) 8@(%rax,%rbx,8) 8f@%xmm0 4@x(%rax)",
+            &variable,
+        );
         let ok = |n: usize| list[n].clone().expect("readable");
-        assert_eq!(
-            (ok(0).register.name(), ok(0).r#type),
-            ("rdi", Type::Unsigned(8))
-        );
-        assert_eq!(
-            (ok(1).register.name(), ok(1).r#type),
-            ("r8", Type::Signed(4))
-        );
-        assert_eq!(
-            (ok(2).register.name(), ok(2).offsets),
-            ("rbp", vec![-20, 0])
-        );
+        let name = |n: usize| ok(n).register.map(Register::name);
+        assert_eq!((name(0), ok(0).r#type), (Some("rdi"), Type::Unsigned(8)));
+        assert_eq!((name(1), ok(1).r#type), (Some("r8"), Type::Signed(4)));
+        assert_eq!((name(2), ok(2).offsets), (Some("rbp"), vec![-20, 0]));
         assert_eq!(ok(3).offsets, [0, 0]);
-        assert!(list[4..].iter().all(Result::is_err));
-        assert_eq!(list.len(), 7);
+        assert_eq!((name(4), ok(4).offsets), (None, vec![5]));
+        assert_eq!((ok(5).offsets, ok(5).r#type), (vec![-3], Type::Signed(1)));
+        let distances: Vec<i64> = (6..10).map(|n| ok(n).offsets[0]).collect();
+        assert_eq!(distances, [0x100, 0x108, 0xf8, 0xfc]);
+        assert!((6..10).all(|n| name(n) == Some("rip")));
+        assert!(list[10..].iter().all(Result::is_err));
+        assert!(list[12].clone().expect_err("float").contains("floating"));
+        assert_eq!(list.len(), 14);
     }
 
     /// The C++ library has USDT probes of its own; their arguments are found and the nops are code.

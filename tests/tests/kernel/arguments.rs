@@ -191,3 +191,43 @@ fn lengths_of_strings() {
         assert_eq!(trace.json["ledger"]["argument_faults"], 0, "{spec}");
     }
 }
+
+/// Arguments of USDT probes have the size and sign that the note says: in registers that differ from place to place,
+/// constants and variables. The semaphore is raised, and falls again.
+#[test]
+fn usdt_arguments() {
+    need!(machine::root());
+    let workload = need!(Workload::try_build("usdt"));
+    let spec = workload.spec(
+        "usdt:app:begin(id=arg1, kind=arg2, name=str(arg3), constant=arg4, level=arg5)\
+         ..usdt:app:end(id=arg2, rc=arg1)",
+    );
+    let (recording, truth) = Recorder::new(&spec).workload(&workload, &["200"]);
+    let trace = recording.trace();
+    check::whole_visits(&trace, &truth);
+    assert_eq!(truth.notes["asked"], 200, "the semaphore");
+    let table = trace.table("visits");
+    let ids: Vec<u64> = table.u64("item_id").into_iter().flatten().collect();
+    let (kind, rc) = (table.i64("kind"), table.i64("rc"));
+    let (constant, level) = (table.i64("constant"), table.i64("level"));
+    let names = table.text("name");
+    for (row, id) in ids.into_iter().enumerate() {
+        let i = id as i64;
+        let (name, expected) = if i & 1 == 1 {
+            ("odd", -i | 1)
+        } else {
+            ("even", -i * 2)
+        };
+        assert_eq!(kind[row], Some(expected), "item {id}");
+        assert_eq!(names[row].as_deref(), Some(name), "item {id}");
+        assert_eq!(
+            (constant[row], level[row]),
+            (Some(42), Some(-7)),
+            "item {id}"
+        );
+        assert_eq!(rc[row], Some(-(i % 100)), "item {id}");
+    }
+    assert_eq!(trace.json["ledger"]["argument_faults"], 0);
+    let alone = workload.run(&["5"]);
+    assert_eq!(alone.code(), Some(0), "{alone}");
+}

@@ -74,7 +74,7 @@ struct Means {
 }
 
 /// Every piece, in the order of installation.
-const PIECES: [Piece; 15] = [
+const PIECES: [Piece; 16] = [
     Piece {
         name: "rustc for eBPF",
         purpose: "build",
@@ -123,6 +123,16 @@ const PIECES: [Piece; 15] = [
         required: false,
         find: || program("go"),
         source: Source::Packages(&["golang-go"]),
+    },
+    Piece {
+        name: "sys/sdt.h",
+        purpose: "test of USDT probes",
+        required: false,
+        find: || {
+            let path = "/usr/include/x86_64-linux-gnu/sys/sdt.h";
+            Path::new(path).exists().then(|| path.to_owned())
+        },
+        source: Source::Packages(&["systemtap-sdt-dev"]),
     },
     Piece {
         name: "librte_acl",

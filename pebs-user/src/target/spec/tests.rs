@@ -1,0 +1,200 @@
+//! The forms of a SPEC, and what can be wrong with them.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn spec(text: &str) -> Spec {
+    Spec::parse(text).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn begin(text: &str) -> (String, Location) {
+    let spec = spec(text);
+    (spec.begin.binary, spec.begin.location)
+}
+
+fn func(name: &str) -> Location {
+    Location::Function(name.to_owned())
+}
+
+/// Each form of the grammar gives binary and place.
+#[test]
+fn forms() {
+    assert_eq!(begin("./app:work"), ("./app".into(), func("work")));
+    assert_eq!(spec("./app:work").end, End::Return);
+    assert_eq!(
+        begin("app:0x1f40"),
+        ("app".into(), Location::Address(0x1f40))
+    );
+    assert_eq!(
+        begin("app:app+fn@0x1f40"),
+        ("app".into(), Location::Address(0x1f40))
+    );
+    assert_eq!(
+        begin("app:work+0x10.."),
+        ("app".into(), Location::Offset("work".into(), 16))
+    );
+    assert_eq!(spec("app:work..").end, End::Next);
+    assert_eq!(
+        begin("app:src/main.c:42.."),
+        ("app".into(), Location::Line("src/main.c".into(), 42))
+    );
+    assert_eq!(
+        begin("postgres:usdt:postgresql:query__start"),
+        (
+            "postgres".into(),
+            Location::Usdt("postgresql".into(), "query__start".into())
+        )
+    );
+}
+
+/// START..END, with and without the second binary, with paths that hold dots.
+#[test]
+fn ranges() {
+    let s = spec("/usr/sbin/nginx:a_b(id=arg1)..c_d(id=arg1)");
+    assert_eq!(s.begin.location, func("a_b"));
+    let End::At(end) = s.end else {
+        panic!("no end")
+    };
+    assert_eq!(
+        (end.binary.as_str(), end.location),
+        ("/usr/sbin/nginx", func("c_d"))
+    );
+    assert_eq!(end.args[0].name, "id");
+
+    let s = spec("../x/../app:start..../lib/libz.so.1:end%return");
+    assert_eq!(s.begin.binary, "../x/../app");
+    let End::At(end) = s.end else {
+        panic!("no end")
+    };
+    assert_eq!(end.binary, "../lib/libz.so.1");
+    assert_eq!(end.location, Location::Return("end".into()));
+
+    let s = spec("app:usdt:p:begin..usdt:p:end");
+    let End::At(end) = s.end else {
+        panic!("no end")
+    };
+    assert_eq!(end.location, Location::Usdt("p".into(), "end".into()));
+
+    let s = spec("app:main.c:10..main.c:20");
+    let End::At(end) = s.end else {
+        panic!("no end")
+    };
+    assert_eq!(end.location, Location::Line("main.c".into(), 20));
+}
+
+/// Colons of C++ names and of paths do not confuse the split.
+#[test]
+fn colons() {
+    assert_eq!(
+        begin("./app:ns::Class::method"),
+        ("./app".into(), func("ns::Class::method"))
+    );
+    assert_eq!(
+        begin("./app:ns::f<int>(std::vector<int, a> const&)(id=arg1)"),
+        (
+            "./app".into(),
+            func("ns::f<int>(std::vector<int, a> const&)")
+        )
+    );
+    assert_eq!(begin("/opt/a:b/app:f"), ("/opt/a:b/app".into(), func("f")));
+    assert_eq!(begin("app:f(int)"), ("app".into(), func("f(int)")));
+    assert_eq!(begin("app:operator+"), ("app".into(), func("operator+")));
+    assert_eq!(
+        begin("app:<a::B as c::D>::e"),
+        ("app".into(), func("<a::B as c::D>::e"))
+    );
+}
+
+/// The error shows the SPEC with a caret under the fault.
+#[test]
+fn carets() {
+    let shown = Spec::parse("app:work(id=%rzx)").expect_err("bad register");
+    assert_eq!(
+        shown.to_string(),
+        "cannot read probe 'app:work(id=%rzx)': no register '%rzx'\n  \
+         app:work(id=%rzx)\n  \
+         \u{20}           ^"
+    );
+    let at = |text: &str| {
+        let error = Spec::parse(text).expect_err(text);
+        (error.column, error.what)
+    };
+    assert_eq!(
+        at("app"),
+        (3, "no ':' between the binary and the function".into())
+    );
+    assert_eq!(at("app:"), (4, "the function is missing".into()));
+    assert_eq!(at(":work"), (0, "the binary is missing".into()));
+    assert_eq!(at("app:work(id=)"), (12, "a value is missing".into()));
+    assert_eq!(at("app:work(arg1)"), (9, "an argument needs a name".into()));
+    assert_eq!(at("app:work(id=arg1").0, 16);
+    assert_eq!(at("app:work(id=arg1, id=arg2)").0, 18);
+    assert_eq!(at("app:work(id=arg1,)").0, 17);
+    assert_eq!(at("app:work+8").1, "visits that start here have no end");
+    assert_eq!(at("app:work%retrun..x").0, 8);
+    assert_eq!(at("app:0xzz").0, 4);
+    assert_eq!(at("app:usdt:x").0, 4);
+    assert_eq!(at("").1, "it is empty");
+    assert_eq!(at("äpp:work(id=*arg1:u23)").0, 18);
+}
+
+/// The ids of a batch, and what can be wrong with them.
+#[test]
+fn batches() {
+    let ids = |text: &str| spec(text).begin.ids.expect(text);
+    let found = ids("app:f(ids=arg2[arg3]:u32, n=arg3)");
+    assert_eq!((found.array, found.count), (Expr::Arg(2), Expr::Arg(3)));
+    assert_eq!(found.r#type, Some(expr::Type::Unsigned(4)));
+    assert_eq!(
+        spec("app:f(ids=arg2[arg3]:u32, n=arg3)").begin.args.len(),
+        1
+    );
+    assert!(ids("app:f(ids=b->pkts[b->n])").count.has_path());
+    assert!(
+        ids("app:f(ids = *(arg1+8) [ *(arg1+16):u16 ] : ptr )")
+            .r#type
+            .is_some()
+    );
+    let fault = |text: &str| {
+        let error = Spec::parse(text).expect_err(text);
+        (error.column, error.what, error.hint.unwrap_or_default())
+    };
+    let (column, what, hint) = fault("app:f(ids=arg2)");
+    assert_eq!((column, what.as_str()), (14, "expected '[', found the end"));
+    assert!(hint.contains("ids=arg2[arg3]:u64"), "{hint}");
+    assert_eq!(fault("app:f(ids=arg2[arg3)").0, 19);
+    assert!(fault("app:f(ids=arg2[]:u64)").1.contains("found ']'"));
+    assert!(fault("app:f(ids=arg2[arg3]:str)").1.contains("numbers"));
+    assert!(fault("app:f(ids=arg2[arg3]:u65)").1.contains("no type"));
+    assert!(fault("app:f(ids=arg2[arg3]+1)").1.contains("can't follow"));
+    assert!(fault("app:f(id=arg1, ids=arg2[arg3])").1.contains("both"));
+    assert!(
+        fault("app:f(ids=arg1[arg2], ids=arg2[arg3])")
+            .1
+            .contains("twice")
+    );
+}
+
+proptest! {
+    /// No text makes the parser panic, and a caret never lies beyond the end.
+    #[test]
+    fn never_panics(text in "\\PC*") {
+        if let Err(error) = Spec::parse(&text) {
+            prop_assert!(error.column <= text.chars().count());
+        }
+    }
+
+    /// The same for text made of the grammar's own pieces.
+    #[test]
+    fn never_panics_on_pieces(pieces in proptest::collection::vec(
+        prop::sample::select(vec![
+            "app", ":", "..", "(", ")", "id=", "arg1", "+", "8", "*", "%rdi", "%return", ",",
+            "u32", "str(", "0x", "::", "ids=", "[", "]", "usdt:", " ", "/", "<", ">", "é", "->", "fn@0x", "=",
+        ]), 0..14)) {
+        let text = pieces.concat();
+        if let Err(error) = Spec::parse(&text) {
+            prop_assert!(error.column <= text.chars().count());
+        }
+    }
+}
