@@ -14,6 +14,7 @@
 //! * [`contrast`] divides the difference between the two, [`variance`] the variance of all, [`stump`]
 //!   finds the arguments that go along with slowness.
 
+mod blocked;
 pub mod model;
 
 pub(in crate::analysis) mod blocks;
@@ -27,7 +28,6 @@ mod item_model;
 pub(in crate::analysis) mod items;
 pub mod json;
 mod kept;
-mod paths;
 mod request;
 pub mod stump;
 pub(in crate::analysis) mod sums;
@@ -38,6 +38,7 @@ pub mod variance;
 
 use rustc_hash::FxHashSet;
 
+use self::blocked::WaitStacks;
 use self::blocks::{MIN_ITEMS, REPLICATES, block_of};
 use self::contrast::Naming;
 use self::groups::{Class, GroupColumn, MACHINE, ProbeGroups, Section};
@@ -46,7 +47,6 @@ use self::model::{
     EXPLAIN_VERSION, Explanation, Group, Grouped, ItemReport, ProbeExplanation, Slow, Typical,
     TypicalRule,
 };
-use self::paths::Paths;
 pub use self::request::{ExplainError, ExplainOptions, Unit, Which};
 use self::sums::{GroupSums, Summing};
 use super::report::names::Names;
@@ -86,7 +86,7 @@ pub fn explain(trace: &Trace, options: &ExplainOptions) -> Result<Explanation, E
         probes: &trace.info.probes,
     };
     let explaining = Explaining {
-        paths: Paths::read(trace, &sums)?,
+        wait_stacks: WaitStacks::read(trace, &sums)?,
         info: &trace.info,
         items: &items,
         timing: &timing,
@@ -333,7 +333,7 @@ struct Explaining<'a> {
     items: &'a Items,
     timing: &'a Timing<'a>,
     naming: Naming<'a>,
-    paths: Paths,
+    wait_stacks: WaitStacks,
     top: usize,
 }
 
@@ -349,7 +349,7 @@ impl Explaining<'_> {
         let mut gap = contrast::gap(&sums.slow, &sums.typical, &self.naming, self.top)
             .filter(|_| typical.is_some());
         if let Some(gap) = &mut gap {
-            self.paths.tell(gap, &sums.slow, &self.naming);
+            self.wait_stacks.tell(gap, &sums.slow, &self.naming);
         }
         let too_little = slow
             .as_ref()

@@ -9,8 +9,8 @@
 //! a thread is brought up to the time of such a record before it is used. Nothing here reads a file, a
 //! clock or a symbol.
 
-mod interference;
 mod batch;
+mod interference;
 mod loss;
 mod runs;
 mod thread;
@@ -22,8 +22,8 @@ use pebs_common::record::Role;
 use rustc_hash::FxHashMap;
 
 pub use crate::stream::decode::RawSample;
-pub use interference::Interferences;
 pub use batch::Batch;
+pub use interference::Interferences;
 pub use loss::LossRanges;
 pub use throttle::{LONGEST_TICK_NS, Throttled};
 pub use visit::{ClosedVisit, Counts, OpenLoad, RawWait};

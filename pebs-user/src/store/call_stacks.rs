@@ -4,8 +4,33 @@ use arrow::array::{Array as _, AsArray as _};
 use arrow::datatypes::UInt32Type;
 use rustc_hash::FxHashMap;
 
-use super::reader::{ReadError, Trace, column_u32};
+use super::reader::{ReadError, Trace, column_bool, column_u32};
 use super::schema::Table;
+
+/// Reads every call stack of a trace: its number, its functions, the innermost first, and whether outer ones are
+/// missing.
+///
+/// # Errors
+/// If the trace can't be read.
+pub(crate) fn read_stacks(
+    trace: &Trace,
+    mut take: impl FnMut(u32, &[u32], bool),
+) -> Result<(), ReadError> {
+    for batch in trace.scan(Table::Stacks, &["stack_id", "frames", "truncated"])? {
+        let batch = batch?;
+        let ids = column_u32(&batch, 0)?.values();
+        let truncated = column_bool(&batch, 2)?;
+        let Some(lists) = batch.column(1).as_list_opt::<i32>() else {
+            continue;
+        };
+        for row in (0..ids.len()).filter(|row| lists.is_valid(*row)) {
+            if let Some(frames) = lists.value(row).as_primitive_opt::<UInt32Type>() {
+                take(ids[row], frames.values(), truncated.value(row));
+            }
+        }
+    }
+    Ok(())
+}
 
 /// Every call stack of a trace; none if it was recorded without.
 ///
@@ -20,22 +45,9 @@ impl CallStacks {
     /// If the trace can't be read.
     pub fn read(trace: &Trace) -> Result<Self, ReadError> {
         let mut stacks = FxHashMap::default();
-        for batch in trace.scan(Table::Stacks, &["stack_id", "frames"])? {
-            let batch = batch?;
-            let ids = column_u32(&batch, 0)?.values();
-            let Some(frames) = batch.column(1).as_list_opt::<i32>() else {
-                continue;
-            };
-            for (row, id) in ids
-                .iter()
-                .enumerate()
-                .filter(|(row, _)| frames.is_valid(*row))
-            {
-                if let Some(frames) = frames.value(row).as_primitive_opt::<UInt32Type>() {
-                    stacks.insert(*id, frames.values().iter().copied().collect());
-                }
-            }
-        }
+        read_stacks(trace, |stack, frames, _| {
+            stacks.insert(stack, Box::from(frames));
+        })?;
         Ok(Self(stacks))
     }
 

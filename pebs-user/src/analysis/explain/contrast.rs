@@ -298,7 +298,7 @@ impl Contrast {
             typical_ns,
             slow_samples: part.samples.0,
             typical_samples: part.samples.1,
-            path: None,
+            blocked: None,
         }
     }
 }

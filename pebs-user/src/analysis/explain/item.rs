@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use arrow::array::Array;
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::blocked::WaitStacks;
 use super::contrast::{self, Naming};
 use super::groups::{self, Class, GroupColumn, Section};
 use super::items::{Item, Items};
 use super::model::{
     EXPLAIN_VERSION, ItemAccount, ItemReport, Moment, MomentKind, Typical, TypicalRule,
 };
-use super::paths::Paths;
 use super::{ExplainError, ExplainOptions, Timing, Unit, Which, kept, names, sum};
 use crate::analysis::batches::Batches;
 use crate::analysis::report::MIN_SAMPLES;
@@ -76,9 +76,9 @@ pub(super) fn report(
         probes: &trace.info.probes,
     };
     let mut gap = contrast::gap(&sums.slow, &sums.typical, &naming, options.top);
-    let paths = Paths::of(trace, &mut line.stacks.values().copied())?;
+    let wait_stacks = WaitStacks::of(trace, &mut line.stacks.values().copied())?;
     if let Some(gap) = &mut gap {
-        paths.tell(gap, &sums.slow, &naming);
+        wait_stacks.tell(gap, &sums.slow, &naming);
     }
     let [section] = sections;
     let typical = &sums.typical;
@@ -110,7 +110,7 @@ pub(super) fn report(
     };
     let probe = &items.probes[usize::from(item.probe)];
     let [switches, migrations, page_faults] = item.counts;
-    let (moments, other_waits) = line.moments(trace, &item, (&visits, &paths))?;
+    let (moments, other_waits) = line.moments(trace, &item, (&visits, &wait_stacks))?;
     let is_batch = items.unit == Unit::Visit && item.flags & visit_flag::SHARED != 0;
     let batch = match is_batch {
         true => Batches::read(trace)?.of_visit(item.visit_id).items,
@@ -405,7 +405,7 @@ impl Line {
         mut self,
         trace: &Trace,
         item: &Item,
-        (visits, paths): (&[VisitFacts], &Paths),
+        (visits, wait_stacks): (&[VisitFacts], &WaitStacks),
     ) -> Result<(Vec<Moment>, (u64, i64)), ReadError> {
         let functions = self.samples.iter().map(|it| it.2);
         let names = Names::of(
@@ -445,7 +445,7 @@ impl Line {
                 by: self.by.remove(&(begin, tid)),
                 spec: None,
                 functions: vec![(names.get(function), 0)],
-                path: paths.functions(self.stacks.get(&(begin, tid)).copied()),
+                path: wait_stacks.functions(self.stacks.get(&(begin, tid)).copied()),
             });
         }
         for run in runs {

@@ -300,7 +300,7 @@ pub struct Cause {
     /// Samples in typical items; waits if off the CPU.
     pub typical_samples: u64,
     /// Where slow items went to wait; null: not recorded (`--with waits --call-graph fp`), or no wait.
-    pub path: Option<WaitPath>,
+    pub blocked: Option<WaitPath>,
 }
 
 /// The call stack of which most time of a wait is.

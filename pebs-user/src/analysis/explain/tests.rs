@@ -68,14 +68,14 @@ fn paths_and_interference() {
     let gap = group.gap.as_ref().unwrap();
     assert!((sum(gap) - 1.0).abs() < 1e-9);
     let wait = gap.causes.iter().find(|it| it.kind == CauseKind::Wait);
-    let path = wait.unwrap().path.as_ref().unwrap();
+    let path = wait.unwrap().blocked.as_ref().unwrap();
     let names = path.functions.iter().map(|it| it.name.as_deref().unwrap());
     let names: Vec<&str> = names.collect();
     assert_eq!(
         (names, path.part),
         (vec!["clear_page", "fdatasync", "parse"], 1.0)
     );
-    assert!(gap.causes.iter().filter(|it| it.path.is_some()).count() == 1);
+    assert!(gap.causes.iter().filter(|it| it.blocked.is_some()).count() == 1);
     let [irq, softirq] = &group.interference[..] else {
         panic!("page faults were not recorded: {:?}", group.interference)
     };

@@ -367,7 +367,7 @@ fn kind(kind: CauseKind, name: &str, state: Option<&str>) -> String {
 }
 
 /// A call stack at which a thread blocked: the function of the kernel that did, then those in user space.
-fn path(functions: &[FunctionName]) -> String {
+fn wait_path(functions: &[FunctionName]) -> String {
     let in_kernel = functions.iter().take_while(|it| it.kernel).count();
     let first = functions.iter().take(in_kernel.min(1));
     let mut shown: Vec<String> = first

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::tables::{blocked, interference};
-use super::{evidence, labels, path, range, share, what};
+use super::{evidence, labels, range, share, wait_path, what};
 use crate::analysis::explain::model::{Gap, ItemReport, Moment, MomentKind, TypicalRule};
 use crate::analysis::explain::stump::short;
 use crate::analysis::report::human::{UNKNOWN, count, percent, plural, safe, time};
@@ -226,7 +226,7 @@ fn happened(moment: &Moment) -> String {
             .map_or_else(String::new, |it| safe(&short(it), ARG_WIDTH))
     };
     let first = match moment.functions.first() {
-        _ if !moment.path.is_empty() => path(&moment.path),
+        _ if !moment.path.is_empty() => wait_path(&moment.path),
         Some((function, _)) => name(function),
         None => String::new(),
     };

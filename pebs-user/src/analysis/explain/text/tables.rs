@@ -2,7 +2,7 @@
 
 use comfy_table::Table;
 
-use super::{cause, evidence, kind, labels, path, share, what};
+use super::{cause, evidence, kind, labels, share, wait_path, what};
 use crate::analysis::explain::model::{
     Cause, CountRow, Gap, Group, Grouped, InterferenceRow, Rest, Variance,
 };
@@ -78,10 +78,10 @@ pub(super) fn causes(out: &mut String, group: &Group, gap: &Gap, noun: &str) {
 /// Where the waits began, where that is known: one line a wait.
 pub(super) fn blocked(out: &mut String, causes: &[Cause]) {
     for cause in causes {
-        if let Some(known) = &cause.path {
+        if let Some(known) = &cause.blocked {
             out.push_str(&format!(
                 "  blocked in {} ({} of {})\n",
-                path(&known.functions),
+                wait_path(&known.functions),
                 percent(known.part),
                 what(cause)
             ));

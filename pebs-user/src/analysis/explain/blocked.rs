@@ -11,12 +11,12 @@ use crate::store::call_stacks::CallStacks;
 use crate::store::reader::{ReadError, Trace};
 
 /// Call stacks of the waits of slow items, with names; none if the trace has none.
-pub(super) struct Paths {
+pub(super) struct WaitStacks {
     stacks: CallStacks,
     names: Names,
 }
 
-impl Paths {
+impl WaitStacks {
     /// Reads those that these sums mention.
     pub(super) fn read(trace: &Trace, sums: &[GroupSums]) -> Result<Self, ReadError> {
         let met = sums.iter().flat_map(|it| it.slow.stacks.keys());
@@ -44,11 +44,11 @@ impl Paths {
     /// Tells of each wait in a gap where slow items went to it.
     pub(super) fn tell(&self, gap: &mut Gap, slow: &ClassSums, naming: &Naming<'_>) {
         for cause in &mut gap.causes {
-            cause.path = self.path(cause, slow, naming);
+            cause.blocked = self.most(cause, slow, naming);
         }
     }
 
-    fn path(&self, cause: &Cause, slow: &ClassSums, naming: &Naming<'_>) -> Option<WaitPath> {
+    fn most(&self, cause: &Cause, slow: &ClassSums, naming: &Naming<'_>) -> Option<WaitPath> {
         let state = cause.state.as_deref()?;
         let is_its = |key: &Key| match key {
             Key::Wait(wait) => {
