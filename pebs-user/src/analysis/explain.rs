@@ -28,6 +28,7 @@ mod item_model;
 pub(in crate::analysis) mod items;
 pub mod json;
 mod kept;
+mod paths;
 mod request;
 pub mod stump;
 pub(in crate::analysis) mod sums;
@@ -56,7 +57,8 @@ use crate::store::run::{EventInfo, RunInfo};
 
 /// Explains the slow items of a trace.
 ///
-/// Cost: reads `visits`, `visit_functions`, `waits` and `functions` once, only the columns needed.
+/// Cost: reads `visits`, `visit_functions`, `waits` and `functions` once, only the columns needed; of a trace with call
+/// stacks `samples` twice, `stacks`, and the other two again.
 ///
 /// # Errors
 /// If the trace can't be read, has no such probe or column, or nothing that could be explained.
@@ -78,11 +80,11 @@ pub fn explain(trace: &Trace, options: &ExplainOptions) -> Result<Explanation, E
     if trace.info.keep.is_some() {
         kept::typical(trace, options.losses, &mut summing, timing.event)?;
     }
-    let Summing { sums, states, .. } = summing;
-    let names = names(trace, &sums)?;
+    let sums = &summing.sums;
+    let names = names(trace, sums)?;
     let naming = Naming {
         names: &names,
-        states: &states,
+        states: &summing.states,
         probes: &trace.info.probes,
     };
     let explaining = Explaining {
@@ -95,9 +97,11 @@ pub fn explain(trace: &Trace, options: &ExplainOptions) -> Result<Explanation, E
     };
     let mut groups: Vec<(u16, Group)> = sections
         .iter()
-        .zip(&sums)
+        .zip(sums)
         .map(|(section, sums)| (section.probe, explaining.group(section, sums)))
         .collect();
+    let gaps = groups.iter_mut().map(|(_, group)| group.gap.as_mut());
+    paths::divide(trace, &summing, &timing, gaps.collect())?;
     let mut probes = Vec::new();
     for (probe, found) in (0..).zip(found) {
         let mut own: Vec<Group> = Vec::new();

@@ -1,12 +1,14 @@
 //! Traces made up for tests: items whose every part is known.
 
+pub(crate) mod stacks;
+
 use std::path::Path;
 
 use crate::store::reader::Trace;
 use crate::store::run::{EventInfo, ProbeInfo, RunInfo};
 use crate::store::schema::{
     ArgColumn, ArgType, ArgValue, BatchItemRow, FunctionRow, InterferenceColumns, SCHEMA_VERSION,
-    StackRow, VisitFunctionRow, VisitRow, WaitRow, visit_flag,
+    SampleRow, StackRow, VisitFunctionRow, VisitRow, WaitRow, visit_flag,
 };
 use crate::store::writer::{TraceWriter, WriterOptions};
 use crate::target::probe::VisitRule;
@@ -19,6 +21,8 @@ pub(crate) const INTERVAL: i64 = 10_000;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Did {
     Ran(u32, i64),
+    /// In the innermost function of a call stack ([`Maker::stack`]), with a row for each sample.
+    Called(u32, i64),
     Waited(u32, &'static str, i64),
 }
 
@@ -101,6 +105,8 @@ pub(crate) struct Maker {
     pub extras: bool,
     visits: u64,
     phase: i64,
+    /// The innermost function of each call stack.
+    stacks: Vec<u32>,
 }
 
 /// The kernel's function that goes to wait, see [`Maker::extras`].
@@ -120,7 +126,21 @@ impl Maker {
             extras: false,
             visits: 0,
             phase: 7_000,
+            stacks: Vec::new(),
         }
+    }
+
+    /// Writes a call stack, the innermost function first; gives its number.
+    pub(crate) fn stack(&mut self, frames: &[u32], truncated: bool) -> u32 {
+        let number = self.stacks.len() as u32;
+        self.stacks.push(frames[0]);
+        let row = StackRow {
+            stack_id: StackId(number),
+            frames: frames.to_vec(),
+            truncated,
+        };
+        self.writer.stack(&row).unwrap();
+        number
     }
 
     /// Writes a visit from now on, sampled every [`INTERVAL`] of its time on the CPU; gives its begin.
@@ -138,23 +158,27 @@ impl Maker {
         let id = made.item_id.unwrap_or(self.visits);
         let (mut oncpu, mut seen, mut waits) = (0, 0, 0);
         for did in &made.did {
-            match *did {
-                Did::Ran(function, ns) => {
-                    let taken = (ns - self.phase)
-                        .max(0)
-                        .unsigned_abs()
-                        .div_ceil(INTERVAL as u64);
-                    self.phase = (self.phase - ns).rem_euclid(INTERVAL);
-                    oncpu += ns;
-                    seen += taken as u32;
-                    self.function(id, function, taken as u32, ns);
-                    self.now += ns;
-                }
+            let (function, ns, stack) = match *did {
+                Did::Ran(function, ns) => (function, ns, None),
+                Did::Called(stack, ns) => (self.stacks[stack as usize], ns, Some(stack)),
                 Did::Waited(function, state, ns) => {
                     waits += 1;
                     self.wait((id, made.tid), function, state, ns);
+                    continue;
                 }
+            };
+            let taken = (ns - self.phase)
+                .max(0)
+                .unsigned_abs()
+                .div_ceil(INTERVAL as u64);
+            self.phase = (self.phase - ns).rem_euclid(INTERVAL);
+            oncpu += ns;
+            seen += taken as u32;
+            self.function(id, function, taken as u32, ns);
+            if let Some(stack) = stack {
+                self.samples(made.tid, function, taken, stack);
             }
+            self.now += ns;
         }
         let row = VisitRow {
             visit_id: self.visits,
@@ -220,6 +244,23 @@ impl Maker {
         self.writer.visit_functions([row]).unwrap();
     }
 
+    fn samples(&mut self, tid: u32, function: u32, samples: u64, stack: u32) {
+        for n in 0..samples {
+            let row = SampleRow {
+                time_ns: TraceNs(self.now + n as i64 * INTERVAL),
+                visit_id: Some(self.visits),
+                function_id: FunctionId(function),
+                ip: 0x1000,
+                tid: Tid(tid),
+                cpu: Cpu(0),
+                event: EventId(0),
+                flags: 0,
+                stack_id: Some(StackId(stack)),
+            };
+            self.writer.sample(&row).unwrap();
+        }
+    }
+
     fn wait(&mut self, (item_id, tid): (u64, u32), function: u32, state: &'static str, ns: i64) {
         let row = WaitRow {
             visit_id: self.visits,
@@ -256,8 +297,8 @@ impl Maker {
                 name: Some((*name).to_owned()),
                 module: Some((*module).to_owned()),
                 build_id: None,
-                offset: None,
-                size: None,
+                offset: Some(begin_of(*id)),
+                size: Some(0x100),
                 file: None,
                 line: None,
                 kernel: *module == "[kernel]",
@@ -268,6 +309,11 @@ impl Maker {
         let dir = self.writer.finish(&self.info).unwrap().dir;
         Trace::open(&dir).unwrap()
     }
+}
+
+/// Offset of a function in the file of its module.
+pub(crate) fn begin_of(function: u32) -> u64 {
+    u64::from(function) * 0x1000
 }
 
 /// Flag of a visit that overlaps a loss.

@@ -9,6 +9,7 @@ pub mod estimate;
 pub mod explain;
 #[cfg(test)]
 pub(crate) mod making;
+pub(crate) mod paths;
 pub mod pool;
 pub mod report;
 pub(crate) mod rng;

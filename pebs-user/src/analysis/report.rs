@@ -27,6 +27,7 @@ mod lengths;
 pub mod memory;
 pub mod model;
 pub(in crate::analysis) mod names;
+pub mod paths;
 mod rank;
 pub(in crate::analysis) mod section;
 pub(in crate::analysis) mod shared;

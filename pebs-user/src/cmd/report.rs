@@ -8,7 +8,7 @@ use clap::ValueEnum;
 
 use crate::analysis::report::csv::CsvTable;
 use crate::analysis::report::{
-    LossVisits, ReportError, ReportOptions, build, csv, json, memory, text,
+    LossVisits, ReportError, ReportOptions, build, csv, json, memory, paths, text,
 };
 use crate::say;
 use crate::store::reader::Trace;
@@ -29,7 +29,11 @@ pub struct ReportArgs {
     #[arg(long, value_enum, default_value_t)]
     pub format: Format,
 
-    /// Report times, or memory accesses
+    /// Report times, times by call path, or memory accesses
+    ///
+    /// path: for each function who called it, up to the function of the probe, and the time per item of each
+    /// such path, of slow items and of typical ones, with samples and interval; they sum to the function. Needs call
+    /// stacks: --call-graph of a recording, or import of 'perf record --call-graph'.
     ///
     /// memory: for each function where the data of its loads and stores came from, what other caches
     /// were asked, how addresses were translated, and how long it took; as events (samples x reset
@@ -83,6 +87,8 @@ pub enum By {
     /// Time of functions and waits
     #[default]
     Time,
+    /// Time of functions by who called them
+    Path,
     /// Memory accesses of functions
     Memory,
 }
@@ -124,6 +130,7 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     };
     match args.by {
         By::Time => write(&args.trace, args.format, args.table, &options)?,
+        By::Path => write_paths(&args.trace, args.format, &options)?,
         By::Memory => write_memory(&args.trace, args.format, &options)?,
     }
     Ok(ExitCode::SUCCESS)
@@ -148,6 +155,19 @@ fn open(dir: &Path) -> Result<Trace, ReportError> {
         say!("{remark}\nhint: {hint}");
     }
     Ok(trace)
+}
+
+fn write_paths(dir: &Path, format: Format, options: &ReportOptions) -> anyhow::Result<()> {
+    let report = paths::build(&open(dir)?, options)?;
+    if report.call_graph.is_none() && format != Format::Text {
+        say!("{}", paths::text::NOTHING.trim_end());
+    }
+    let shown = match format {
+        Format::Text => paths::text::render(&report, options.top),
+        Format::Json => json::render(&report).context("cannot write the report as JSON")?,
+        Format::Csv => paths::csv::render(&report),
+    };
+    super::print_result(&shown, "report")
 }
 
 fn write_memory(dir: &Path, format: Format, options: &ReportOptions) -> anyhow::Result<()> {
@@ -204,6 +224,8 @@ mod tests {
         assert_eq!(all.probe, Some(1));
         let memory = Line::try_parse_from(["report", "t", "--by", "memory"]).unwrap();
         assert_eq!((plain.by, memory.args.by), (By::Time, By::Memory));
+        let path = Line::try_parse_from(["report", "t", "--by", "path"]).unwrap();
+        assert_eq!(path.args.by, By::Path);
     }
 
     /// An error of the trace keeps its type, so that its hint can be shown.

@@ -54,6 +54,14 @@ impl Blocks {
         }
     }
 
+    /// Takes other sums away, block by block.
+    pub(in crate::analysis) fn take_away(&mut self, other: &Self) {
+        if let Some(other) = &other.0 {
+            let own = self.0.get_or_insert_with(|| Box::new([0.0; BLOCKS]));
+            (own.iter_mut().zip(other.iter())).for_each(|(own, less)| *own -= less);
+        }
+    }
+
     /// The sum of a block.
     pub(in crate::analysis) fn get(&self, block: usize) -> f64 {
         self.0.as_ref().map_or(0.0, |blocks| blocks[block])

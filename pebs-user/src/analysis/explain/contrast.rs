@@ -25,6 +25,7 @@
 //! are independent. Below 8 slow items there is none.
 
 use super::blocks::{Blocks, Draw, Draws, interval};
+use super::groups::Class;
 use super::model::{Cause, CauseKind, CountRow, Gap, InterferenceRow, Rest};
 use super::stump::short;
 use super::sums::{ClassSums, GroupSums, Key, PREEMPTED};
@@ -97,19 +98,19 @@ impl Naming<'_> {
 
 /// A part of the latency in both classes.
 #[derive(Clone, Debug, Default)]
-struct Part {
+pub(super) struct Part {
     /// By events of functions, by ns of waits; the latter for the time elsewhere, too, which is what
     /// these leave.
-    slow: Blocks,
-    typical: Blocks,
+    pub slow: Blocks,
+    pub typical: Blocks,
     /// Samples, or waits.
-    samples: (u64, u64),
-    how: How,
+    pub samples: (u64, u64),
+    pub how: How,
 }
 
 /// How a part becomes time per item.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum How {
+pub(super) enum How {
     /// Its share of the time on the CPU.
     #[default]
     Sampled,
@@ -147,6 +148,29 @@ impl Part {
         self.typical.merge(&other.typical);
         self.samples.0 += other.samples.0;
         self.samples.1 += other.samples.1;
+    }
+
+    /// Takes a part of it away.
+    pub(super) fn take_away(&mut self, part: &Self) {
+        self.slow.take_away(&part.slow);
+        self.typical.take_away(&part.typical);
+        self.samples.0 = self.samples.0.saturating_sub(part.samples.0);
+        self.samples.1 = self.samples.1.saturating_sub(part.samples.1);
+    }
+
+    /// Adds a sample of an item.
+    pub(super) fn add(&mut self, class: Class, block: usize, events: f64) {
+        match class {
+            Class::Slow => {
+                self.slow.add(block, events);
+                self.samples.0 += 1;
+            }
+            Class::Typical => {
+                self.typical.add(block, events);
+                self.samples.1 += 1;
+            }
+            Class::Between => {}
+        }
     }
 
     /// Time per item in each class.
@@ -199,14 +223,14 @@ impl Means {
 }
 
 /// The classes and their replicates.
-struct Contrast {
+pub(super) struct Contrast {
     means: (Means, Means),
     replicates: Vec<((Means, Means), usize)>,
     draws: (Draws, Draws),
 }
 
 impl Contrast {
-    fn new(slow: &ClassSums, typical: &ClassSums) -> Self {
+    pub(super) fn new(slow: &ClassSums, typical: &ClassSums) -> Self {
         let draws = (Draws::of(&slow.items, 1), Draws::of(&typical.items, 2));
         let pairs = draws.0.0.iter().zip(&draws.1.0).enumerate();
         Self {
@@ -216,6 +240,11 @@ impl Contrast {
                 .collect(),
             draws,
         }
+    }
+
+    /// Time per slow item less that per typical item.
+    pub(super) fn excess(&self, part: &Part) -> f64 {
+        part.excess(&self.means, None)
     }
 
     fn gap(&self) -> f64 {
@@ -254,7 +283,7 @@ impl Contrast {
         [share, self.interval(excess)]
     }
 
-    fn rest(&self, causes: u64, parts: &[&Part]) -> Rest {
+    pub(super) fn rest(&self, causes: u64, parts: &[&Part]) -> Rest {
         let sum = |means: &(Means, Means), draw: Option<(&Draw, &Draw)>| {
             parts
                 .iter()
@@ -277,7 +306,7 @@ impl Contrast {
         }
     }
 
-    fn cause(
+    pub(super) fn cause(
         &self,
         (kind, function, state): (CauseKind, FunctionName, Option<String>),
         part: &Part,
@@ -299,8 +328,20 @@ impl Contrast {
             slow_samples: part.samples.0,
             typical_samples: part.samples.1,
             blocked: None,
+            paths: Vec::new(),
+            other_paths: None,
         }
     }
+}
+
+/// Whether something is seen often enough in slow items, or so often in typical ones that it should have been:
+/// were it only the larger that counts, chance would decide by its sign what is told by itself.
+pub(super) fn enough(
+    (slow, typical): (&ClassSums, &ClassSums),
+    (in_slow, in_typical): (u64, u64),
+) -> bool {
+    let expected = in_typical as f64 * (slow.items.total() / typical.items.total());
+    slow.samples >= MIN_SAMPLES && expected.max(in_slow as f64) >= MIN_SAMPLES as f64
 }
 
 /// A part with its name.
@@ -316,14 +357,7 @@ fn parts(slow: &ClassSums, typical: &ClassSums, naming: &Naming<'_>) -> (Vec<Nam
         .collect();
     keys.sort_unstable();
     keys.dedup();
-    let scale = slow.items.total() / typical.items.total();
-    // Seen often enough in slow items, or so often in typical ones that it should have been: were it only
-    // the larger that counts, chance would decide by its sign what is told by itself.
-    let enough = |part: &Part| {
-        let (in_slow, in_typical) = part.samples;
-        let expected = in_typical as f64 * scale;
-        slow.samples >= MIN_SAMPLES && expected.max(in_slow as f64) >= MIN_SAMPLES as f64
-    };
+    let enough = |part: &Part| enough((slow, typical), part.samples);
     let (mut told, mut modules): (Vec<Named>, Vec<(FunctionName, Part, u64)>) = Default::default();
     for key in keys {
         let of = |class: &ClassSums| class.keys.get(&key).cloned().unwrap_or_default();

@@ -12,7 +12,7 @@ use super::items::{Item, Items};
 use super::model::{
     EXPLAIN_VERSION, ItemAccount, ItemReport, Moment, MomentKind, Typical, TypicalRule,
 };
-use super::{ExplainError, ExplainOptions, Timing, Unit, Which, kept, names, sum};
+use super::{ExplainError, ExplainOptions, Timing, Unit, Which, kept, names, paths, sum};
 use crate::analysis::batches::Batches;
 use crate::analysis::report::MIN_SAMPLES;
 use crate::analysis::report::detail::States;
@@ -65,14 +65,14 @@ pub(super) fn report(
     if trace.info.keep.is_some() {
         kept::typical(trace, options.losses, &mut summing, timing.event)?;
     }
-    let sums = summing.sums.remove(0);
-    let states = summing.states;
+    let sums = &summing.sums[0];
+    let section = &sections[0];
     let visits = visits_of(trace, items, index)?;
     let line = Line::read(trace, &visits, timing.event.map(|it| it.id))?;
-    let names_of_sums = names(trace, std::slice::from_ref(&sums))?;
+    let names_of_sums = names(trace, &summing.sums)?;
     let naming = Naming {
         names: &names_of_sums,
-        states: &states,
+        states: &summing.states,
         probes: &trace.info.probes,
     };
     let mut gap = contrast::gap(&sums.slow, &sums.typical, &naming, options.top);
@@ -80,16 +80,16 @@ pub(super) fn report(
     if let Some(gap) = &mut gap {
         wait_stacks.tell(gap, &sums.slow, &naming);
     }
-    let [section] = sections;
+    paths::divide(trace, &summing, &timing, vec![gap.as_mut()])?;
     let typical = &sums.typical;
     let count = typical.items.total();
     let interference = match &gap {
-        Some(_) if trace.info.keep.is_none() => contrast::interference(&sums),
+        Some(_) if trace.info.keep.is_none() => contrast::interference(sums),
         _ => Vec::new(),
     };
     let account = ItemAccount {
         too_little: too_little(&item, gap.is_some(), count, &timing),
-        labels: section.labels,
+        labels: section.labels.clone(),
         items: section.members.len() as u64,
         rank,
         percentile,

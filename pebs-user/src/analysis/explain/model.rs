@@ -301,6 +301,11 @@ pub struct Cause {
     pub typical_samples: u64,
     /// Where slow items went to wait; null: not recorded (`--with waits --call-graph fp`), or no wait.
     pub blocked: Option<WaitPath>,
+    /// The call paths of a function that tell most of its share, the largest first; none without call stacks.
+    /// Their shares and that of `other_paths` sum to the share.
+    pub paths: Vec<CallPath>,
+    /// Its other call paths; null without call stacks.
+    pub other_paths: Option<Rest>,
 }
 
 /// The call stack of which most time of a wait is.
@@ -310,6 +315,37 @@ pub struct WaitPath {
     pub functions: Vec<FunctionName>,
     /// Its part of the wait in slow items, 0..1.
     pub part: f64,
+}
+
+/// What a function took when called in one way.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CallPath {
+    /// Who called it, the nearest first, up to the function of the probe; if that is not on the stack, all of it.
+    pub callers: Vec<FunctionName>,
+    /// Outer callers are not known.
+    pub truncated: bool,
+    /// Whether samples had a call stack: if not, nothing is known of callers.
+    pub known: bool,
+    /// Samples of the function in slow items, called so.
+    pub slow_samples: u64,
+    /// In typical items.
+    pub typical_samples: u64,
+    /// Time per slow item.
+    pub slow_ns: f64,
+    /// Time per typical item.
+    pub typical_ns: f64,
+    /// The difference.
+    pub excess_ns: f64,
+    /// Its 95 % interval, from; null if there are too few slow items.
+    pub excess_low_ns: Option<f64>,
+    /// To.
+    pub excess_high_ns: Option<f64>,
+    /// The difference as a share of the gap.
+    pub share: f64,
+    /// Its 95 % interval, from.
+    pub share_low: Option<f64>,
+    /// To.
+    pub share_high: Option<f64>,
 }
 
 /// A part of the gap that is not told apart further.

@@ -251,6 +251,22 @@ impl<'a> Summing<'a> {
         }
     }
 
+    /// The sections in which a visit counts, with its class and its block there.
+    pub(in crate::analysis) fn classes_of(
+        &self,
+        visit_id: u64,
+        mut take: impl FnMut(u16, Class, usize),
+    ) {
+        for index in self.items.of_visit(visit_id) {
+            if self.items.all[index as usize].has_details() {
+                let block = (self.block)(self.items, index);
+                let places = self.places[index as usize];
+                let places = places.into_iter().filter(|it| it.0 != NO_SECTION);
+                places.for_each(|(section, class)| take(section, class, block));
+            }
+        }
+    }
+
     fn add_to(&mut self, index: u32, key: Key, value: f64, samples: u64) {
         let item = &self.items.all[index as usize];
         if !item.has_details() {

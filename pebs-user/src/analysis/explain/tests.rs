@@ -1,5 +1,6 @@
 //! Explanations of made-up traces whose truth is known.
 
+mod paths;
 mod properties;
 
 use std::path::Path;

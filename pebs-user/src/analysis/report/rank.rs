@@ -109,27 +109,11 @@ impl Class {
     }
 
     fn function(&self, function: FunctionId, quantity: Quantity) -> Cell {
-        let Some(found) = self.figures.function(function, quantity) else {
-            return Cell::default();
-        };
-        let samples = found.samples;
-        if samples < MIN_SAMPLES {
-            return Cell {
-                samples,
-                ..Cell::default()
-            };
-        }
-        let share = match quantity {
-            Quantity::Time => found.per_item / self.mean_ns,
-            Quantity::Events { .. } => found.share,
-        };
-        Cell {
-            samples,
-            per_visit: Some(found.per_item),
-            low: found.interval.map(|(low, _)| low),
-            high: found.interval.map(|(_, high)| high),
-            share: share.is_finite().then_some(share),
-        }
+        cell(
+            self.figures.function(function, quantity),
+            quantity,
+            self.mean_ns,
+        )
     }
 
     /// Time per visit, which is observed: 0 is 0. `None` if the class is empty.
@@ -163,6 +147,31 @@ impl Class {
             Key::Function(function) => self.figures.per_item(function, quantity).unwrap_or(0.0),
             Key::Wait(kind) => self.wait(kind).per_visit.unwrap_or(0.0),
         }
+    }
+}
+
+/// What visits of this mean duration say of a function; `None`: no sample saw it.
+pub(super) fn cell(found: Option<PooledFunction>, quantity: Quantity, mean_ns: f64) -> Cell {
+    let Some(found) = found else {
+        return Cell::default();
+    };
+    let samples = found.samples;
+    if samples < MIN_SAMPLES {
+        return Cell {
+            samples,
+            ..Cell::default()
+        };
+    }
+    let share = match quantity {
+        Quantity::Time => found.per_item / mean_ns,
+        Quantity::Events { .. } => found.share,
+    };
+    Cell {
+        samples,
+        per_visit: Some(found.per_item),
+        low: found.interval.map(|(low, _)| low),
+        high: found.interval.map(|(_, high)| high),
+        share: share.is_finite().then_some(share),
     }
 }
 

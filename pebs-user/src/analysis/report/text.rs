@@ -4,6 +4,7 @@
 //! number that is estimated has its samples beside it.
 
 mod account;
+pub(in crate::analysis) mod callers;
 pub(in crate::analysis) mod lists;
 mod stages;
 
@@ -300,7 +301,7 @@ pub(in crate::analysis) fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-fn amount(unit: &str, value: Option<f64>) -> String {
+pub(in crate::analysis) fn amount(unit: &str, value: Option<f64>) -> String {
     match value {
         Some(value) if unit != "ns" => events(value),
         value => maybe_time(value),

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::tables::{blocked, interference};
+use super::tables::{blocked, interference, path, told};
 use super::{evidence, labels, range, share, wait_path, what};
 use crate::analysis::explain::model::{Gap, ItemReport, Moment, MomentKind, TypicalRule};
 use crate::analysis::explain::stump::short;
@@ -144,6 +144,7 @@ fn place(report: &ItemReport) -> String {
 
 fn account(out: &mut String, report: &ItemReport, gap: &Gap) {
     let mut table = lines(["", "beyond", "this", "typical", "samples"]);
+    let mut rows = 0;
     for it in &gap.causes {
         table.add_row([
             what(it),
@@ -152,8 +153,18 @@ fn account(out: &mut String, report: &ItemReport, gap: &Gap) {
             time(it.typical_ns),
             evidence(it),
         ]);
+        let paths = told(it);
+        for it in paths {
+            table.add_row([
+                path(it),
+                share(it.share),
+                time(it.slow_ns),
+                time(it.typical_ns),
+                count(it.slow_samples),
+            ]);
+        }
+        rows += 1 + paths.len();
     }
-    let mut rows = gap.causes.len();
     let few = match gap.unexplained.slow_samples {
         0 => "unexplained".to_owned(),
         n => format!("unexplained: too few samples ({n})"),

@@ -4,10 +4,11 @@ use comfy_table::Table;
 
 use super::{cause, evidence, kind, labels, share, wait_path, what};
 use crate::analysis::explain::model::{
-    Cause, CountRow, Gap, Group, Grouped, InterferenceRow, Rest, Variance,
+    CallPath, Cause, CountRow, Gap, Group, Grouped, InterferenceRow, Rest, Variance,
 };
 use crate::analysis::report::human::{UNKNOWN, count, percent, plural, safe, time};
 use crate::analysis::report::model::FunctionName;
+use crate::analysis::report::text::callers::callers;
 use crate::analysis::report::text::lists::{lines, show};
 use crate::analysis::report::text::{ARG_WIDTH, NAME_WIDTH, file_name, name};
 
@@ -20,6 +21,7 @@ const LEAST_SHARE: f64 = 0.005;
 /// What makes slow items slow.
 pub(super) fn causes(out: &mut String, group: &Group, gap: &Gap, noun: &str) {
     let mut table = lines(["", "of gap", "95 %", "slow", "typical", "samples", ""]);
+    let mut rows = 0;
     for it in &gap.causes {
         table.add_row([
             what(it),
@@ -30,8 +32,8 @@ pub(super) fn causes(out: &mut String, group: &Group, gap: &Gap, noun: &str) {
             evidence(it),
             module(&it.function),
         ]);
+        rows += 1 + paths(&mut table, it);
     }
-    let mut rows = gap.causes.len();
     if gap.others.causes > 0 {
         rest(
             &mut table,
@@ -87,6 +89,46 @@ pub(super) fn blocked(out: &mut String, causes: &[Cause]) {
             ));
         }
     }
+}
+
+/// Rows of the call paths of a function; gives their number.
+fn paths(table: &mut Table, cause: &Cause) -> usize {
+    let shown = told(cause);
+    for it in shown {
+        table.add_row([
+            path(it),
+            share(it.share),
+            ends(it.share_low, it.share_high),
+            time(it.slow_ns),
+            time(it.typical_ns),
+            count(it.slow_samples),
+            String::new(),
+        ]);
+    }
+    let others = cause
+        .other_paths
+        .as_ref()
+        .filter(|it| !shown.is_empty() && it.share.abs() >= LEAST_SHARE);
+    if let Some(others) = others {
+        rest(
+            table,
+            &format!("  <- {} others", count(others.causes)),
+            others,
+        );
+    }
+    shown.len() + usize::from(others.is_some())
+}
+
+/// The call paths that are worth a row: not the only one, of a function that nobody in the item called.
+pub(super) fn told(cause: &Cause) -> &[CallPath] {
+    match &cause.paths[..] {
+        [only] if only.callers.is_empty() => &[],
+        paths => paths,
+    }
+}
+
+pub(super) fn path(path: &CallPath) -> String {
+    format!("  {}", callers(&path.callers, path.truncated, path.known))
 }
 
 fn gap_ends(gap: &Gap) -> String {

@@ -1,0 +1,116 @@
+//! Functions divided by who called them, in traces whose truth is known.
+
+use super::{sum, whole};
+use crate::analysis::explain::model::{CallPath, Cause, Explanation};
+use crate::analysis::explain::{ExplainOptions, Which, explain, explain_item, text};
+use crate::analysis::making::Did::{Called, Ran};
+use crate::analysis::making::info;
+use crate::analysis::making::stacks::{SPEC, server, with_stacks};
+
+fn first(explanation: &Explanation) -> &Cause {
+    &whole(explanation).gap.as_ref().unwrap().causes[0]
+}
+
+fn callers(path: &CallPath) -> Vec<&str> {
+    let names = path.callers.iter();
+    names.map(|it| it.name.as_deref().unwrap_or("?")).collect()
+}
+
+/// The excess of a function is divided by who called it, up to the item's function: the truth is within the
+/// intervals, and the parts sum to the function.
+#[test]
+fn callers_account_for_the_excess() {
+    let (_parent, trace) = server(with_stacks(), |_, stack, ns| Called(stack, ns));
+    let explanation = explain(&trace, &ExplainOptions::default()).unwrap();
+    let gap = whole(&explanation).gap.as_ref().unwrap();
+    assert!((sum(gap) - 1.0).abs() < 1e-9);
+    let cause = first(&explanation);
+    assert_eq!(cause.function.name.as_deref(), Some("compare"));
+    let [rehash, lookup] = &cause.paths[..] else {
+        panic!("{cause:#?}")
+    };
+    assert_eq!(callers(rehash), ["rehash", "lookup", "handle"]);
+    assert_eq!(callers(lookup), ["lookup", "handle"]);
+    for (path, truth) in [(rehash, 300e3), (lookup, 100e3)] {
+        assert!(path.known && !path.truncated);
+        let (low, high) = (path.excess_low_ns.unwrap(), path.excess_high_ns.unwrap());
+        assert!(low <= truth && truth <= high, "{path:#?}");
+        let share = truth / gap.gap_ns;
+        assert!(path.share_low.unwrap() <= share && share <= path.share_high.unwrap());
+    }
+    assert_eq!(rehash.typical_samples, 0);
+    assert!((1_150..1_250).contains(&rehash.slow_samples), "{rehash:#?}");
+    let others = cause.other_paths.unwrap();
+    assert_eq!((others.causes, others.slow_samples), (0, 0));
+    let parts: f64 = cause.paths.iter().map(|it| it.excess_ns).sum();
+    assert!((parts + others.excess_ns - cause.excess_ns).abs() < 1e-6);
+    let samples: u64 = cause.paths.iter().map(|it| it.slow_samples).sum();
+    assert_eq!(samples, cause.slow_samples);
+    let text = text::render(&explanation);
+    let row = text
+        .lines()
+        .find(|it| it.contains("<- rehash <- lookup <- handle"));
+    let row = row.unwrap_or_else(|| panic!("{text}"));
+    assert!(
+        row.contains(&rehash.slow_samples.to_string().replacen('1', "1,", 1)),
+        "{row}"
+    );
+    assert!(!text.contains("main"), "{text}");
+}
+
+/// An item by itself: its samples by call path.
+#[test]
+fn one_item() {
+    let (_parent, trace) = server(with_stacks(), |_, stack, ns| Called(stack, ns));
+    let item = explain_item(&trace, &ExplainOptions::default(), Which::Item(51)).unwrap();
+    let cause = &item.account.gap.as_ref().unwrap().causes[0];
+    let [rehash, _] = &cause.paths[..] else {
+        panic!("{cause:#?}")
+    };
+    assert_eq!(callers(rehash), ["rehash", "lookup", "handle"]);
+    assert!((28..32).contains(&rehash.slow_samples), "{rehash:#?}");
+    let text = text::item::render(&item);
+    assert!(text.contains("<- rehash <- lookup <- handle"), "{text}");
+}
+
+/// Without the item's function on the stack a path is the whole of it; outer frames that are missing are said to be.
+#[test]
+fn whole_stacks() {
+    let mut info = with_stacks();
+    info.probes[0].sites.clear();
+    let (_parent, trace) = server(info, |_, stack, ns| Called(stack, ns));
+    let explanation = explain(&trace, &ExplainOptions::default()).unwrap();
+    let [rehash, lookup] = &first(&explanation).paths[..] else {
+        panic!("{:#?}", first(&explanation))
+    };
+    assert_eq!(callers(rehash), ["rehash", "lookup", "handle", "main"]);
+    assert_eq!([rehash.truncated, lookup.truncated], [true, false]);
+}
+
+/// Samples without a call stack are a path of their own, and where none has one nothing is said of callers.
+#[test]
+fn without_stacks() {
+    let (_parent, trace) = server(with_stacks(), |function, stack, ns| {
+        // Only while it looks something up.
+        if stack == 0 {
+            Called(stack, ns)
+        } else {
+            Ran(function, ns)
+        }
+    });
+    let explanation = explain(&trace, &ExplainOptions::default()).unwrap();
+    let cause = first(&explanation);
+    let [lookup] = &cause.paths[..] else {
+        panic!("{cause:#?}")
+    };
+    // `Ran` writes no rows of samples: what they would say is the rest.
+    assert!(lookup.known);
+    let others = cause.other_paths.unwrap();
+    assert!(others.share > 0.6, "{others:?}");
+    assert!((lookup.share + others.share - cause.share).abs() < 1e-9);
+    let (_parent, trace) = server(info(&[SPEC]), |function, _, ns| Ran(function, ns));
+    let explanation = explain(&trace, &ExplainOptions::default()).unwrap();
+    let cause = first(&explanation);
+    assert!(cause.paths.is_empty() && cause.other_paths.is_none());
+    assert!(!text::render(&explanation).contains("<-"));
+}

@@ -1,0 +1,212 @@
+//! Call paths: who called the function that a sample was taken in, as far as that is within the item.
+//!
+//! A path is the functions of a call stack from the one that ran to the function that the item is a call of; what
+//! called that is the same for all items. Where that function is not on the stack (items between two places, stacks
+//! that were cut) it is the whole stack.
+//!
+//! What a function took in a visit is divided among paths as its samples in that visit are. So the paths of a
+//! function sum to it, in each visit and in every mean.
+
+use std::collections::hash_map::Entry;
+
+use arrow::array::{Array as _, AsArray as _};
+use arrow::datatypes::UInt32Type;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::store::call_stacks::read_stacks;
+use crate::store::reader::{
+    ReadError, Trace, column_bool, column_str, column_u8, column_u32, column_u64,
+};
+use crate::store::run::EventInfo;
+use crate::store::schema::Table;
+use crate::target::probe::VisitRule;
+use crate::units::EventId;
+
+/// A call path.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(in crate::analysis) struct Path {
+    /// The function that ran, then its callers, the nearest first.
+    pub frames: Box<[u32]>,
+    /// Outer frames are not known.
+    pub truncated: bool,
+    /// Whether there was a call stack.
+    pub known: bool,
+}
+
+impl Path {
+    /// The function that ran.
+    pub(in crate::analysis) fn function(&self) -> Option<u32> {
+        self.frames.first().copied()
+    }
+
+    /// Who called it, the nearest first.
+    pub(in crate::analysis) fn callers(&self) -> &[u32] {
+        self.frames.get(1..).unwrap_or_default()
+    }
+}
+
+/// Every call path of a trace, by number.
+///
+/// Memory: in proportion to the table of stacks.
+#[derive(Debug, Default)]
+pub(in crate::analysis) struct Paths {
+    by_stack: FxHashMap<u32, u32>,
+    numbers: FxHashMap<Path, u32>,
+    all: Vec<Path>,
+}
+
+impl Paths {
+    /// Reads them.
+    pub(in crate::analysis) fn read(trace: &Trace) -> Result<Self, ReadError> {
+        let items = item_functions(trace)?;
+        let mut paths = Self::default();
+        read_stacks(trace, |stack, frames, truncated| {
+            let item = frames.iter().rposition(|frame| items.contains(frame));
+            let number = paths.number(Path {
+                frames: item.map_or(frames, |item| &frames[..=item]).into(),
+                truncated: truncated && item.is_none(),
+                known: true,
+            });
+            paths.by_stack.insert(stack, number);
+        })?;
+        Ok(paths)
+    }
+
+    fn number(&mut self, path: Path) -> u32 {
+        // Fewer than 2^32: each takes more than a byte of a file.
+        let next = self.all.len() as u32;
+        match self.numbers.entry(path) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(new) => {
+                self.all.push(new.key().clone());
+                *new.insert(next)
+            }
+        }
+    }
+
+    /// The path of a sample: of a function alone if it has no stack, or one that does not end in it.
+    pub(in crate::analysis) fn of(&mut self, stack: Option<u32>, function: u32) -> u32 {
+        let known = stack.and_then(|stack| self.by_stack.get(&stack).copied());
+        let ends_there = |number: &u32| self.get(*number).function() == Some(function);
+        known.filter(ends_there).unwrap_or_else(|| {
+            self.number(Path {
+                frames: [function].into(),
+                truncated: true,
+                known: false,
+            })
+        })
+    }
+
+    /// All that were met.
+    pub(in crate::analysis) fn all(&self) -> impl Iterator<Item = &Path> {
+        self.all.iter()
+    }
+
+    /// A path by its number.
+    pub(in crate::analysis) fn get(&self, number: u32) -> &Path {
+        &self.all[number as usize]
+    }
+}
+
+/// The functions that items are calls of.
+fn item_functions(trace: &Trace) -> Result<FxHashSet<u32>, ReadError> {
+    let calls = trace.info.probes.iter();
+    let calls = calls.filter(|probe| probe.rule == VisitRule::Call);
+    let begins = calls.flat_map(|probe| probe.sites.iter());
+    let begins: Vec<_> = begins.filter(|site| site.role == "begin").collect();
+    let mut found = FxHashSet::default();
+    let columns = ["function_id", "module", "offset", "size", "kernel"];
+    for batch in trace.scan(Table::Functions, &columns)? {
+        let batch = batch?;
+        let ids = column_u32(&batch, 0)?.values();
+        let modules = column_str(&batch, 1)?;
+        let (offsets, sizes) = (column_u64(&batch, 2)?, column_u64(&batch, 3)?);
+        let kernel = column_bool(&batch, 4)?;
+        for row in 0..batch.num_rows() {
+            if kernel.value(row) || modules.is_null(row) || offsets.is_null(row) {
+                continue;
+            }
+            let first = offsets.value(row);
+            let size = sizes.is_valid(row).then(|| sizes.value(row).max(1));
+            let code = first..first.saturating_add(size.unwrap_or(1));
+            let module = modules.value(row);
+            let mut begins = begins.iter();
+            if begins.any(|site| site.path == module && code.contains(&site.file_offset)) {
+                found.insert(ids[row]);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Reads visit, function and call stack of every sample of an event that is in a visit.
+///
+/// # Errors
+/// If the trace can't be read.
+pub(in crate::analysis) fn samples(
+    trace: &Trace,
+    event: EventId,
+    mut take: impl FnMut(u64, u32, Option<u32>),
+) -> Result<(), ReadError> {
+    let columns = ["visit_id", "function_id", "event", "stack_id"];
+    for batch in trace.scan(Table::Samples, &columns)? {
+        let batch = batch?;
+        let visits = column_u64(&batch, 0)?;
+        let functions = column_u32(&batch, 1)?.values();
+        let events = column_u8(&batch, 2)?.values();
+        let stacks = column_u32(&batch, 3)?;
+        for row in (0..events.len()).filter(|&row| events[row] == event.0 && visits.is_valid(row)) {
+            let stack = stacks.is_valid(row).then(|| stacks.value(row));
+            take(visits.value(row), functions[row], stack);
+        }
+    }
+    Ok(())
+}
+
+/// The events that a sample of a function in a visit stands for: as many as any other of the function there.
+///
+/// Memory: 24 bytes for each function in a visit whose samples stand for others than the run's reset value says.
+#[derive(Debug)]
+pub(in crate::analysis) struct Weights {
+    usual: f64,
+    others: FxHashMap<(u64, u32), f64>,
+}
+
+impl Weights {
+    /// Reads them, as one event has them.
+    pub(in crate::analysis) fn read(trace: &Trace, event: &EventInfo) -> Result<Self, ReadError> {
+        // Without a reset value each sample stands for as much as any other.
+        let usual = match event.frequency {
+            Some(_) => 1.0,
+            None => event.reset as f64,
+        };
+        let mut others = FxHashMap::default();
+        let columns = ["visit_id", "function_id", "event", "samples", "events"];
+        for batch in trace.scan(Table::VisitFunctions, &columns)? {
+            let batch = batch?;
+            let visits = column_u64(&batch, 0)?.values();
+            let functions = column_u32(&batch, 1)?.values();
+            let events = column_u8(&batch, 2)?.values();
+            let samples = column_u32(&batch, 3)?.values();
+            let counted = column_u64(&batch, 4)?;
+            for row in (0..events.len()).filter(|&row| events[row] == event.id.0) {
+                let weight = if counted.is_valid(row) {
+                    counted.value(row) as f64 / f64::from(samples[row].max(1))
+                } else {
+                    1.0
+                };
+                // Of the same numbers: equal to the last bit.
+                if weight.total_cmp(&usual).is_ne() {
+                    others.insert((visits[row], functions[row]), weight);
+                }
+            }
+        }
+        Ok(Self { usual, others })
+    }
+
+    /// What a sample stands for.
+    pub(in crate::analysis) fn of(&self, visit: u64, function: u32) -> f64 {
+        let other = self.others.get(&(visit, function));
+        other.copied().unwrap_or(self.usual)
+    }
+}
