@@ -157,6 +157,7 @@ impl Maker {
         self.now = begin;
         let id = made.item_id.unwrap_or(self.visits);
         let (mut oncpu, mut seen, mut waits) = (0, 0, 0);
+        let mut functions: Vec<VisitFunctionRow> = Vec::new();
         for did in &made.did {
             let (function, ns, stack) = match *did {
                 Did::Ran(function, ns) => (function, ns, None),
@@ -174,7 +175,7 @@ impl Maker {
             self.phase = (self.phase - ns).rem_euclid(INTERVAL);
             oncpu += ns;
             seen += taken as u32;
-            self.function(id, function, taken as u32, ns);
+            self.function(&mut functions, (id, function), taken as u32, ns);
             if let Some(stack) = stack {
                 self.samples(made.tid, function, taken, stack);
             }
@@ -222,9 +223,17 @@ impl Maker {
             };
             self.writer.batch_item(&row).unwrap();
         }
+        self.writer.visit_functions(functions).unwrap();
     }
 
-    fn function(&mut self, item_id: u64, function: u32, samples: u32, ns: i64) {
+    /// Adds a function to the rows of a visit, which has one of each.
+    fn function(
+        &self,
+        rows: &mut Vec<VisitFunctionRow>,
+        (item_id, function): (u64, u32),
+        samples: u32,
+        ns: i64,
+    ) {
         if samples == 0 {
             return;
         }
@@ -241,7 +250,16 @@ impl Maker {
             self_ns: Some(ns as f64),
             self_stderr_ns: Some(3_000.0),
         };
-        self.writer.visit_functions([row]).unwrap();
+        match rows.iter_mut().find(|it| it.function_id == row.function_id) {
+            None => rows.push(row),
+            Some(known) => {
+                known.samples += samples;
+                known.events = known.events.zip(row.events).map(|(a, b)| a + b);
+                known.last_ns = row.last_ns;
+                known.span_ns = row.last_ns.0 - known.first_ns.0;
+                known.self_ns = known.self_ns.zip(row.self_ns).map(|(a, b)| a + b);
+            }
+        }
     }
 
     fn samples(&mut self, tid: u32, function: u32, samples: u64, stack: u32) {

@@ -24,7 +24,7 @@ use crate::units::EventId;
 
 /// A call path.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(in crate::analysis) struct Path {
+pub(crate) struct Path {
     /// The function that ran, then its callers, the nearest first.
     pub frames: Box<[u32]>,
     /// Outer frames are not known.
@@ -35,12 +35,12 @@ pub(in crate::analysis) struct Path {
 
 impl Path {
     /// The function that ran.
-    pub(in crate::analysis) fn function(&self) -> Option<u32> {
+    pub(crate) fn function(&self) -> Option<u32> {
         self.frames.first().copied()
     }
 
     /// Who called it, the nearest first.
-    pub(in crate::analysis) fn callers(&self) -> &[u32] {
+    pub(crate) fn callers(&self) -> &[u32] {
         self.frames.get(1..).unwrap_or_default()
     }
 }
@@ -49,7 +49,7 @@ impl Path {
 ///
 /// Memory: in proportion to the table of stacks.
 #[derive(Debug, Default)]
-pub(in crate::analysis) struct Paths {
+pub(crate) struct Paths {
     by_stack: FxHashMap<u32, u32>,
     numbers: FxHashMap<Path, u32>,
     all: Vec<Path>,
@@ -57,7 +57,7 @@ pub(in crate::analysis) struct Paths {
 
 impl Paths {
     /// Reads them.
-    pub(in crate::analysis) fn read(trace: &Trace) -> Result<Self, ReadError> {
+    pub(crate) fn read(trace: &Trace) -> Result<Self, ReadError> {
         let items = item_functions(trace)?;
         let mut paths = Self::default();
         read_stacks(trace, |stack, frames, truncated| {
@@ -85,7 +85,7 @@ impl Paths {
     }
 
     /// The path of a sample: of a function alone if it has no stack, or one that does not end in it.
-    pub(in crate::analysis) fn of(&mut self, stack: Option<u32>, function: u32) -> u32 {
+    pub(crate) fn of(&mut self, stack: Option<u32>, function: u32) -> u32 {
         let known = stack.and_then(|stack| self.by_stack.get(&stack).copied());
         let ends_there = |number: &u32| self.get(*number).function() == Some(function);
         known.filter(ends_there).unwrap_or_else(|| {
@@ -98,12 +98,12 @@ impl Paths {
     }
 
     /// All that were met.
-    pub(in crate::analysis) fn all(&self) -> impl Iterator<Item = &Path> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Path> {
         self.all.iter()
     }
 
     /// A path by its number.
-    pub(in crate::analysis) fn get(&self, number: u32) -> &Path {
+    pub(crate) fn get(&self, number: u32) -> &Path {
         &self.all[number as usize]
     }
 }
@@ -143,7 +143,7 @@ fn item_functions(trace: &Trace) -> Result<FxHashSet<u32>, ReadError> {
 ///
 /// # Errors
 /// If the trace can't be read.
-pub(in crate::analysis) fn samples(
+pub(crate) fn samples(
     trace: &Trace,
     event: EventId,
     mut take: impl FnMut(u64, u32, Option<u32>),
@@ -167,14 +167,14 @@ pub(in crate::analysis) fn samples(
 ///
 /// Memory: 24 bytes for each function in a visit whose samples stand for others than the run's reset value says.
 #[derive(Debug)]
-pub(in crate::analysis) struct Weights {
+pub(crate) struct Weights {
     usual: f64,
     others: FxHashMap<(u64, u32), f64>,
 }
 
 impl Weights {
     /// Reads them, as one event has them.
-    pub(in crate::analysis) fn read(trace: &Trace, event: &EventInfo) -> Result<Self, ReadError> {
+    pub(crate) fn read(trace: &Trace, event: &EventInfo) -> Result<Self, ReadError> {
         // Without a reset value each sample stands for as much as any other.
         let usual = match event.frequency {
             Some(_) => 1.0,
@@ -205,7 +205,7 @@ impl Weights {
     }
 
     /// What a sample stands for.
-    pub(in crate::analysis) fn of(&self, visit: u64, function: u32) -> f64 {
+    pub(crate) fn of(&self, visit: u64, function: u32) -> f64 {
         let other = self.others.get(&(visit, function));
         other.copied().unwrap_or(self.usual)
     }

@@ -51,6 +51,20 @@ pub(crate) fn first_stage(info: &RunInfo) -> Option<u16> {
     first.filter(|_| has_stages(info))
 }
 
+/// Tells each visit of a trace whose probes are stages, and the number of the item that it is of; nothing of others.
+///
+/// # Errors
+/// If the trace can't be read.
+pub(crate) fn passages(trace: &Trace, mut take: impl FnMut(u64, u32)) -> Result<(), ReadError> {
+    if has_stages(&trace.info) {
+        for (number, passage) in (0..).zip(Passages::read(trace)?.iter()) {
+            let visits = passage.steps.iter().map(|step| step.visit_id);
+            visits.for_each(|visit| take(visit, number));
+        }
+    }
+    Ok(())
+}
+
 /// One visit of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::analysis) struct Step {

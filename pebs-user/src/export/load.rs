@@ -1,6 +1,6 @@
 //! Rows of the visits to look at.
 
-use arrow::array::{Array, RecordBatch};
+use arrow::array::{Array, RecordBatch, StringArray, UInt32Array};
 use rustc_hash::FxHashMap;
 
 use super::select::VisitSet;
@@ -141,6 +141,10 @@ pub struct Wait {
     pub state: String,
     /// Call stack at which it went to wait.
     pub stack: Option<u32>,
+    /// `woken by NAME (TID)` or `preempted by NAME (TID)`; `None` if that is not known.
+    pub by: Option<String>,
+    /// Time of it in which the thread could have run; `None` if that is not known.
+    pub runnable_ns: Option<i64>,
 }
 
 impl Wait {
@@ -394,6 +398,11 @@ pub fn waits(trace: &Trace, set: &VisitSet, mut take: impl FnMut(Wait)) -> Resul
         "function_id",
         "state",
         "stack_id",
+        "runnable_ns",
+        "woken_by",
+        "woken_by_tid",
+        "preempted_by",
+        "preempted_by_tid",
     ];
     for batch in trace.scan(Table::Waits, &columns)? {
         let batch = batch?;
@@ -402,6 +411,16 @@ pub fn waits(trace: &Trace, set: &VisitSet, mut take: impl FnMut(Wait)) -> Resul
         let functions = column_u32(&batch, 3)?;
         let states = column_str(&batch, 4)?;
         let stacks = column_u32(&batch, 5)?;
+        let ready = column_i64(&batch, 6)?;
+        let woken = (column_str(&batch, 7)?, column_u32(&batch, 8)?);
+        let preempted = (column_str(&batch, 9)?, column_u32(&batch, 10)?);
+        let by = |row, what, (names, tids): (&StringArray, &UInt32Array)| {
+            let name = names.is_valid(row).then(|| names.value(row))?;
+            let tid = tids
+                .is_valid(row)
+                .then(|| format!(" ({})", tids.value(row)));
+            Some(format!("{what} by {name}{}", tid.unwrap_or_default()))
+        };
         for row in (0..batch.num_rows()).filter(|row| set.contains(visits[*row])) {
             take(Wait {
                 visit_id: visits[row],
@@ -410,6 +429,8 @@ pub fn waits(trace: &Trace, set: &VisitSet, mut take: impl FnMut(Wait)) -> Resul
                 function: functions.is_valid(row).then(|| functions.value(row)),
                 state: states.value(row).to_owned(),
                 stack: stacks.is_valid(row).then(|| stacks.value(row)),
+                by: by(row, "woken", woken).or_else(|| by(row, "preempted", preempted)),
+                runnable_ns: ready.is_valid(row).then(|| ready.value(row)),
             });
         }
     }

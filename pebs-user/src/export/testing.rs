@@ -8,7 +8,7 @@ use crate::store::reader::Trace;
 use crate::store::run::{EventInfo, ProbeInfo, RunInfo};
 use crate::store::schema::{
     ArgColumn, ArgType, ArgValue, FunctionRow, InterferenceColumns, LossRow, SCHEMA_VERSION,
-    SampleRow, VisitFunctionRow, VisitRow, WaitRow, sample_flag, visit_flag,
+    SampleRow, VisitFunctionRow, VisitRow, WaitRow, Waker, sample_flag, visit_flag,
 };
 use crate::store::writer::{TraceWriter, WriterOptions};
 use crate::target::probe::VisitRule;
@@ -91,8 +91,8 @@ pub(crate) fn put(writer: &mut TraceWriter, made: Made<'_>) {
                 state,
                 cpu_from: Cpu(0),
                 cpu_to: Cpu(1),
-                woken_by: None,
-                runnable_ns: None,
+                woken_by: Some(Waker::Interrupt),
+                runnable_ns: Some(2_000),
                 preempted_by: None,
                 stack_id: None,
             };

@@ -155,6 +155,8 @@ mod tests {
             function: None,
             state: "sleeping".to_owned(),
             stack: None,
+            by: None,
+            runnable_ns: None,
         });
         let timeline = Timeline::new(visits, waits.collect());
         let lanes = timeline.lanes();

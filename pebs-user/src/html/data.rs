@@ -9,9 +9,11 @@ use std::cmp::Reverse;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
+use super::flame::Flame;
 use crate::analysis::report::LossVisits;
+use crate::analysis::stages::passages;
 use crate::export::error::ExportError;
-use crate::export::load::{self, Functions, Probes, Sample, Visit, Weight, arg_text};
+use crate::export::load::{self, Functions, Probes, Sample, Visit, Wait, Weight, arg_text};
 use crate::export::select::{Chosen, VisitSet};
 use crate::store::reader::Trace;
 use crate::store::schema::visit_flag;
@@ -43,6 +45,8 @@ pub(super) struct Page {
     runs: Runs,
     /// Visits that have a time line.
     with_time_line: usize,
+    /// Samples by call path.
+    flame: Flame,
     losses: Vec<LossData>,
 }
 
@@ -86,6 +90,8 @@ struct Columns {
     /// Whether statistics include it.
     counted: Vec<u8>,
     args: Vec<Vec<Option<String>>>,
+    /// Number of the item that went through stages; none where probes are no stages.
+    passage: Vec<Option<u32>>,
 }
 
 /// Parts `at[i]..at[i + 1]` are those of visit i.
@@ -106,6 +112,19 @@ struct Runs {
     begin: Vec<i64>,
     ns: Vec<i64>,
     part: Vec<usize>,
+    /// Waits of which it is known who ended or caused them.
+    by: Vec<Ended>,
+}
+
+/// Who woke or preempted the thread of a wait.
+#[derive(Debug, Serialize)]
+struct Ended {
+    /// The wait, as an index of [`Runs`].
+    run: usize,
+    /// `woken by cron (12)`.
+    by: String,
+    /// Of the wait, ready to run.
+    ready: Option<i64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -116,14 +135,14 @@ struct LossData {
 }
 
 /// Numbers of the parts met.
-struct Parts<'a> {
+pub(super) struct Parts<'a> {
     functions: &'a Functions,
     names: Vec<PartName>,
     numbers: FxHashMap<(Option<u32>, Option<String>), usize>,
 }
 
 impl Parts<'_> {
-    fn number(&mut self, function: Option<u32>, state: Option<&str>) -> usize {
+    pub(super) fn number(&mut self, function: Option<u32>, state: Option<&str>) -> usize {
         let key = (function, state.map(str::to_owned));
         if let Some(number) = self.numbers.get(&key) {
             return *number;
@@ -156,7 +175,7 @@ struct PartSum {
 struct Draft {
     sums: FxHashMap<usize, PartSum>,
     samples: Vec<(i64, usize)>,
-    waits: Vec<(i64, i64, usize)>,
+    waits: Vec<(Wait, usize)>,
 }
 
 /// Reads what the page shows.
@@ -186,7 +205,19 @@ pub(super) fn read(
     }
     sums.at.push(sums.part.len());
     runs.at.push(runs.part.len());
+    let flame = Flame::read(trace, weight.event(), (&visits, &chosen.visits), &mut parts)?;
+    let mut items = FxHashMap::default();
+    passages(trace, |visit, item| {
+        if chosen.visits.contains(visit) {
+            items.insert(visit, item);
+        }
+    })?;
     let probes: Vec<u16> = trace.info.probes.iter().map(|probe| probe.id.0).collect();
+    let mut table = Columns::of(&visits, chosen, &probes, losses);
+    if !items.is_empty() {
+        let of = |visit: &Visit| items.get(&visit.visit_id).copied();
+        table.passage = visits.iter().map(of).collect();
+    }
     let columns = trace.info.columns.iter();
     Ok(Page {
         weight: weight.words(),
@@ -200,10 +231,11 @@ pub(super) fn read(
             .map(|probe| ProbeData::of(chosen, *probe, &labels))
             .collect(),
         parts: parts.names,
-        visits: Columns::of(&visits, chosen, &probes, losses),
+        visits: table,
         sums,
         runs,
         with_time_line,
+        flame,
         losses: loss_ranges(trace)?,
     })
 }
@@ -254,7 +286,7 @@ fn drafts(
             sum.samples += 1;
         }
         if lines.contains(wait.visit_id) {
-            draft.waits.push((wait.begin_ns, wait.ns(), part));
+            draft.waits.push((wait, part));
         }
     })?;
     load::samples(trace, lines, weight.event(), |sample: Sample| {
@@ -366,8 +398,15 @@ impl Runs {
             self.push(visit, (from, until.saturating_sub(from), part));
             (from, rest) = (until, &rest[same..]);
         }
-        for wait in waits {
-            self.push(visit, wait);
+        for (wait, part) in waits {
+            if let Some(by) = &wait.by {
+                self.by.push(Ended {
+                    run: self.part.len(),
+                    by: shown(by).into_owned(),
+                    ready: wait.runnable_ns,
+                });
+            }
+            self.push(visit, (wait.begin_ns, wait.ns(), part));
         }
     }
 

@@ -1,13 +1,14 @@
 //! A trace as one self-contained page: no other file, no network, no server.
 //!
 //! The page holds [`MOST_VISITS`] visits, of a larger trace the slow ones and a uniform sample, and says
-//! so; its histogram is of all visits. What it draws is in `data`, how it draws in `assets/page.js`, with
+//! so; its histogram is of all visits. What it draws is in `data`, how it draws in `assets/page.js` and `assets/flame.js`, with
 //! uPlot (MIT, licence beside it) for the latency over time.
 //!
 //! What the target named is hostile until shown: markup is escaped by askama, data are JSON without `<`,
 //! the script sets text only, and the page forbids itself to load anything.
 
 mod data;
+mod flame;
 
 #[cfg(test)]
 mod tests;
@@ -92,7 +93,10 @@ pub fn write(
         ],
         script: [
             include_str!("assets/uPlot.iife.min.js"),
-            include_str!("assets/page.js"),
+            concat!(
+                include_str!("assets/flame.js"),
+                include_str!("assets/page.js")
+            ),
         ],
         licence: include_str!("assets/uPlot.LICENSE"),
         data: embedded(&data)?,

@@ -6,6 +6,8 @@ use std::process::Command;
 use proptest::prelude::*;
 
 use super::{MOST_VISITS, write};
+use crate::analysis::making::Did::Called;
+use crate::analysis::making::stacks::{server, with_stacks};
 use crate::analysis::report::LossVisits;
 use crate::export::select::{Request, Selection, choose};
 use crate::export::testing::{self, HOSTILE, Made, finish, info, put, small, writer};
@@ -241,6 +243,133 @@ fn browser_selects() {
         dom.contains("data-user=\"Selected: 9,900 of 10,000 visits"),
         "{dom:.300}"
     );
+}
+
+/// What a browser makes of a page after a user did something on it, which it says in `data-user`.
+fn used(page: &str, does: &str) -> Option<String> {
+    let script =
+        format!("<script>document.body.dataset.user = (() => {{ {does} }})();</script></body>");
+    let dom = browse(&page.replace("</body>", &script))?;
+    let said = dom.split("data-user=\"").nth(1).unwrap();
+    Some(said.split('"').next().unwrap().to_owned())
+}
+
+/// The page of a trace with call stacks, of which the callers are known.
+fn with_callers() -> String {
+    let (_dir, trace) = server(with_stacks(), |_, stack, ns| Called(stack, ns));
+    page(&trace).0
+}
+
+/// Call paths are in the data as their samples are, the outermost function first.
+#[test]
+fn call_paths() {
+    let data = data(&with_callers());
+    let name = |part: &serde_json::Value| {
+        let part = &data["parts"][part.as_u64().unwrap() as usize];
+        part["name"].as_str().unwrap().to_owned()
+    };
+    let flame = &data["flame"];
+    let paths = flame["paths"].as_array().unwrap().iter();
+    let paths: Vec<String> = paths
+        .map(|path| {
+            let frames = path.as_array().unwrap().iter().map(name);
+            frames.collect::<Vec<_>>().join(" > ")
+        })
+        .collect();
+    let expected = [
+        "handle > lookup > compare",
+        "handle > parse",
+        "handle > lookup > rehash > compare",
+        "handle > compare",
+    ];
+    assert_eq!(paths, expected);
+    let sum = |numbers: &serde_json::Value| -> u64 {
+        let numbers = numbers.as_array().unwrap().iter();
+        numbers.map(|n| n.as_u64().unwrap()).sum()
+    };
+    assert_eq!(sum(&flame["samples"]), sum(&data["sums"]["samples"]));
+    assert_eq!(flame["at"].as_array().unwrap().len(), 4_001);
+}
+
+/// The flame graph shows slow visits by who called what, with samples, errors and the difference to typical ones.
+#[test]
+fn browser_draws_the_flame_graph() {
+    let Some(dom) = browse(&with_callers()) else {
+        return;
+    };
+    let flame = dom.split("id=\"flame\"").nth(1).unwrap();
+    let flame = flame.split("id=\"h-stacked\"").next().unwrap();
+    // The probe, handle, lookup, parse, compare, rehash and compare; of typical ones without the last two.
+    assert!(flame.contains("data-frames=\"12\""), "{flame:.300}");
+    let labels: Vec<&str> = flame
+        .split("aria-label=\"")
+        .skip(1)
+        .map(|it| it.split('"').next().unwrap())
+        .collect();
+    let label = |begin: &str| {
+        let found = labels.iter().find(|label| label.starts_with(begin));
+        *found.unwrap_or_else(|| panic!("{labels:#?}"))
+    };
+    let rehash = label("rehash (server): selected 300 us ± ");
+    assert!(
+        rehash.contains("1,200 samples), typical 0 ns ± 0 ns (0 samples), difference +300 us ("),
+        "{rehash}"
+    );
+    let red = |name: &str| -> u32 {
+        let label = format!("aria-label=\"{name} (server)");
+        let frame = flame.split(label.as_str()).nth(1).unwrap();
+        let colour = frame.split("var(--slow) ").nth(1).unwrap();
+        colour.split('%').next().unwrap().parse().unwrap()
+    };
+    assert!(red("rehash") > 50 && red("parse") < 25, "{flame}");
+}
+
+/// A flame graph by keyboard and mouse: arrow keys walk, Enter zooms, Escape shows all; a new selection draws it anew.
+#[test]
+fn browser_walks_the_flame_graph() {
+    let page = with_callers();
+    let begin = "const of = () => document.activeElement.getAttribute('aria-label').split(' ')[0]; \
+        const press = (...keys) => keys.forEach((key) => document.activeElement.dispatchEvent(\
+        new KeyboardEvent('keydown', { key, bubbles: true }))); \
+        const zoom = () => document.getElementById('flame').dataset.zoom; \
+        document.querySelector('.flame .frame').focus();";
+    let does = |what: &str| used(&page, &format!("{begin} {what}"));
+    let Some(walked) = does(
+        "press('ArrowDown', 'ArrowDown', 'ArrowDown'); const first = of(); \
+        press('ArrowRight'); const next = of(); press('ArrowUp', 'ArrowRight'); return [first, next, of()].join(' ');",
+    ) else {
+        return;
+    };
+    assert_eq!(walked, "rehash compare parse");
+    let zoomed = does(
+        "press('ArrowDown', 'ArrowDown', 'Enter'); const at = of(), deep = zoom(); \
+        press('o'); const other = document.activeElement.ownerSVGElement.dataset.side; press('Escape'); \
+        return [at, deep, other, zoom(), document.getElementById('flame-all').hidden].join(' ');",
+    );
+    assert_eq!(zoomed.unwrap(), "lookup 2 typical 0 true");
+    let all = does(
+        "document.getElementById('pick-all').click(); \
+        return document.getElementById('flame-help').textContent;",
+    );
+    assert!(all.unwrap().contains("the 4,000 selected above 0 typical"));
+}
+
+/// The time line says how long an item was served in each stage, what it waited for, and who woke its thread.
+#[test]
+fn browser_shows_stages_and_wakers() {
+    let dir = tempfile::tempdir().unwrap();
+    let (page, _) = page(&small(dir.path()));
+    let item = "document.getElementById('pick-all').click(); \
+        document.querySelector('#item-table tr[data-visit=\"1\"]').click(); \
+        const it = document.getElementById('timeline'); \
+        return it.querySelectorAll('.queued').length + it.textContent;";
+    let Some(line) = used(&page, item) else {
+        return;
+    };
+    let stages = "srv:recv 50.0 us → waiting 9.00 us → srv:work 200 us";
+    assert!(line.starts_with('1') && line.contains(stages), "{line}");
+    let woken = "70.0 us from 80.0 us, woken by [interrupt], of it ready to run 2.00 us";
+    assert!(line.contains(woken), "{line}");
 }
 
 proptest! {

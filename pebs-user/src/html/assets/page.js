@@ -346,8 +346,9 @@
       row.tabIndex = is ? 0 : -1;
       if (is && focus) row.focus();
     }
-    const visits = [];
-    for (let k = 0; k < N && visits.length < 12; k++) if (V.item[k] === V.item[i] && (k === i || D.probes.length > 1)) visits.push(k);
+    const visits = [], staged = V.passage.length > 0 && V.passage[i] !== null;
+    const together = (k) => k === i || (staged ? V.passage[k] === V.passage[i] : D.probes.length > 1 && V.item[k] === V.item[i]);
+    for (let k = 0; k < N && visits.length < 12; k++) if (together(k)) visits.push(k);
     if (!visits.includes(i)) visits.push(i);
     const end = (k) => V.begin[k] + (V.duration[k] === null ? 0 : V.duration[k]);
     const from = Math.min(...visits.map((k) => V.begin[k])), to = Math.max(...visits.map(end), from + 1);
@@ -366,11 +367,12 @@
         const part = D.runs.part[r], begin = V.begin[k] + D.runs.begin[r];
         const place = { x: x(begin), y: top + 20, width: Math.max(x(begin + D.runs.ns[r]) - x(begin), 0.5), height: 26 };
         const run = svg("rect", { ...place, class: "run", fill: partColour(part) });
-        run.append(svg("title", {}, `${partName(part)}: ${time(D.runs.ns[r])} from ${time(D.runs.begin[r])}`));
+        run.append(svg("title", {}, `${partName(part)}: ${time(D.runs.ns[r])} from ${time(D.runs.begin[r])}${ended(r)}`));
         root.append(run);
         if (D.parts[part].state) root.append(svg("rect", { ...place, fill: `url(#${HATCH})`, "pointer-events": "none" }));
       }
     });
+    const stages = staged ? drawStages(visits, root, { x, end, row: T.row }) : [];
     for (let tick = 0; tick <= 4; tick++) {
       const ns = (to - from) * tick / 4;
       root.append(svg("text", { class: "soft", x: x(from + ns), y: height - 4, "text-anchor": ["start", "middle", "middle", "middle", "end"][tick] }, time(ns)));
@@ -382,8 +384,42 @@
     parts.sort((a, b) => D.sums.weight[b] - D.sums.weight[a]);
     const list = parts.slice(0, 10).map((k) => swatch(partColour(D.sums.part[k]),
       `${partName(D.sums.part[k])}: ${weight(D.sums.weight[k])} (${count(D.sums.samples[k])} ${D.parts[D.sums.part[k]].state ? "waits" : "samples"})`));
-    $("timeline").replaceChildren(element("p", { class: "help" }, `Item ${V.item[i]}. ${words}`), root, element("div", { class: "legend" }, ...list));
+    const wakers = element("ul", { class: "wakers" }, ...longestWaits(visits).map((text) => element("li", {}, text)));
+    $("timeline").replaceChildren(element("p", { class: "help" }, `Item ${V.item[i]}. ${words}`), ...stages, root, element("div", { class: "legend" }, ...list), wakers);
     $("timeline").dataset.runs = String(drawn);
+  }
+
+  // Who ended a wait, and how long its thread was ready before it ran.
+  const endings = new Map(D.runs.by.map((it) => [it.run, it]));
+  function ended(r) {
+    const it = endings.get(r);
+    return it ? `, ${it.by}${it.ready === null ? "" : `, of it ready to run ${time(it.ready)}`}` : "";
+  }
+  function longestWaits(visits) {
+    const waits = [];
+    for (const k of visits) for (let r = D.runs.at[k]; r < D.runs.at[k + 1]; r++) if (endings.has(r)) waits.push(r);
+    waits.sort((a, b) => D.runs.ns[b] - D.runs.ns[a]);
+    return waits.slice(0, 5).map((r) => `${partName(D.runs.part[r])}: ${time(D.runs.ns[r])} from ${time(D.runs.begin[r])}${ended(r)}`);
+  }
+
+  // Service in each stage, and waiting in none for the next, which is a dashed line before its begin.
+  function drawStages(visits, root, { x, end, row }) {
+    const parts = [];
+    let until = null;
+    visits.forEach((k, place) => {
+      const label = D.probes[V.probe[k]] ? D.probes[V.probe[k]].label : "-";
+      const waited = until === null ? 0 : V.begin[k] - until;
+      if (waited > 0) {
+        const y = place * row + 33;
+        const line = svg("line", { class: "queued", x1: x(until), x2: x(V.begin[k]), y1: y, y2: y });
+        line.append(svg("title", {}, `waiting for ${label}: ${time(waited)}`));
+        root.append(line);
+        parts.push(`waiting ${time(waited)}`);
+      }
+      parts.push(`${label} ${time(V.duration[k])}`);
+      until = Math.max(until === null ? -Infinity : until, end(k));
+    });
+    return [element("p", { class: "stages" }, "Stages, service and waiting: " + parts.join(" → "))];
   }
 
   // Functions, with the distribution of their weight over the visits that have them.
@@ -463,6 +499,7 @@
     $("t0").value = Number.isFinite(range.t0) ? (range.t0 / 1e9).toFixed(3) + " s" : "";
     $("t1").value = Number.isFinite(range.t1) ? (range.t1 / 1e9).toFixed(3) + " s" : "";
     drawDifference(picked, means(typicalVisits, picked.mix));
+    flame.draw(selected, typicalVisits);
     drawStacked();
     drawItems();
     drawFunctions(picked);
@@ -486,6 +523,7 @@
   let resizing = 0;
   addEventListener("resize", () => { clearTimeout(resizing); resizing = setTimeout(() => plot.setSize({ width: $("latency").clientWidth, height: 300 }), 100); });
 
+  const flame = flameGraph({ D, V, CONDENSED, HATCH, $, element, svg, hatch, weight, count });
   drawLegend();
   drawLatency();
   drawHistogram();
