@@ -93,7 +93,8 @@
 //! * **sink** ([`store::writer`]). Invariant: a file that ends in `.parquet` is whole. No estimates.
 //! * **analysis** ([`analysis`]). Invariant: reads trace tables only, no live state. A figure has its
 //!   sample count and error beside it, or is unknown.
-//! * **view** ([`view`]). Invariant: all is read before the terminal is taken over; drawing and keys do no I/O.
+//! * **view** ([`view`]). Invariant: drawing and keys do no I/O; all is read before the terminal is taken over, with
+//!   `--live` anew by a thread of its own.
 //! * **ledger** ([`stream::ledger`]). Invariant: seen = written + each reason, per CPU and kind.
 //!
 //! # Decisions worth knowing

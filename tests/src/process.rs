@@ -140,6 +140,22 @@ impl Running {
         }
     }
 
+    /// Waits until what it has printed to stdout is as wanted.
+    ///
+    /// # Panics
+    /// If the process ends first, or the time is up.
+    pub fn wait_for_output(&mut self, is_wanted: impl Fn(&str) -> bool) {
+        let deadline = Instant::now() + TIMEOUT;
+        while !is_wanted(&self.stdout.text()) {
+            let ended = self.child.try_wait().expect("own child").is_some();
+            if ended || Instant::now() > deadline {
+                self.kill();
+                panic!("not what was wanted on stdout\n{}", self.collect());
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
     /// Writes to its stdin; an error means that it has ended, which `finish` will show.
     pub fn send(&mut self, text: &str) {
         if let Some(stdin) = &mut self.stdin {

@@ -8,8 +8,9 @@ use anyhow::Context;
 
 use super::Hinted;
 use crate::analysis::report::{LossVisits, ReportError};
-use crate::store::reader::Trace;
+use crate::store::reader::{Trace, TraceState};
 use crate::view::data::Data;
+use crate::view::follow::{self, Source};
 use crate::view::screen;
 
 /// Items of a probe that are listed: more than a person goes through.
@@ -33,6 +34,14 @@ pub struct ViewArgs {
     /// Default: they are left out, as records of theirs may be missing.
     #[arg(long)]
     pub all: bool,
+
+    /// Follow a trace that is being written
+    ///
+    /// It is read anew about every second, and less often where that takes more than a fifth of the time; what is
+    /// selected stays so. Items show up a second or two after they ended. Of a trace that is not being written all is
+    /// there at once.
+    #[arg(long)]
+    pub live: bool,
 }
 
 /// Runs `pebs-trace view`.
@@ -55,7 +64,22 @@ pub fn run(args: &ViewArgs) -> anyhow::Result<ExitCode> {
     } else {
         LossVisits::LeaveOut
     };
+    if args.live && trace.state() == TraceState::Live {
+        return follow_on(Source {
+            dir: args.trace.clone(),
+            slowest: args.slowest,
+            losses,
+        });
+    }
     let data = Data::read(&trace, args.slowest, losses)?;
-    screen::show(&data).context("cannot use the terminal")?;
+    screen::show(data, None).context("cannot use the terminal")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn follow_on(source: Source) -> anyhow::Result<ExitCode> {
+    // A writer may move a file from under the first reading.
+    let (data, _) = source.read().or_else(|_| source.read())?;
+    let news = follow::follow(source).context("cannot follow the trace")?;
+    screen::show(data, Some(&news)).context("cannot use the terminal")?;
     Ok(ExitCode::SUCCESS)
 }

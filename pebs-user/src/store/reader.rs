@@ -87,6 +87,26 @@ impl Trace {
         Ok(trace)
     }
 
+    /// Opens a trace as [`Trace::open`] does; if it is being written, with its open segments, up to what is flushed.
+    ///
+    /// What the writer does meanwhile may make reading fail: then it is to be opened anew.
+    ///
+    /// # Errors
+    /// As [`Trace::open`].
+    pub fn open_live(dir: &Path) -> Result<Self, ReadError> {
+        let mut trace = Self::open(dir)?;
+        if trace.state == TraceState::Live {
+            for segment in std::mem::take(&mut trace.open) {
+                if open_parquet(&segment.path).is_ok() {
+                    trace.closed[segment.table as usize].push(segment.path);
+                } else {
+                    trace.open.push(segment);
+                }
+            }
+        }
+        Ok(trace)
+    }
+
     fn list(&mut self, table: Table) -> Result<(), ReadError> {
         let folder = self.dir.join(table.name());
         let listed = SegmentFiles::list(&folder);

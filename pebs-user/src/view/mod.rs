@@ -2,11 +2,13 @@
 //!
 //! What is shown is the report of the trace ([`data`]), read once before the terminal is taken over. What
 //! keys do is a state machine ([`state`]), and what is on the screen follows from the two ([`draw`]): none of
-//! them does I/O. [`screen`] alone knows that there is a terminal.
+//! them does I/O. [`screen`] alone knows that there is a terminal. With `--live` a thread reads the trace anew
+//! ([`follow`]); what the user looks at stays selected.
 
 pub mod bars;
 pub mod data;
 pub mod draw;
+pub mod follow;
 pub mod screen;
 pub mod state;
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
 use std::thread;
 use std::time::Duration;
 
@@ -11,7 +12,9 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::data::Data;
 use super::draw;
+use super::follow::News;
 use super::state::{Key, State};
+use crate::analysis::report::human::safe;
 
 /// Between two looks for a signal.
 const PERIOD: Duration = Duration::from_millis(200);
@@ -25,24 +28,33 @@ impl Drop for TakenOver {
     }
 }
 
-/// Shows a trace until the user quits or a signal asks for the end.
+/// Shows a trace until the user quits or a signal asks for the end, and what newer data come.
 ///
 /// # Errors
 /// If the terminal can't be read or written. It is given back whatever happens.
-pub fn show(data: &Data) -> io::Result<()> {
+pub fn show(mut data: Data, news: Option<&Receiver<News>>) -> io::Result<()> {
     let is_asked_to_end = watch_signals()?;
     let taken = TakenOver;
     let mut terminal = ratatui::try_init()?;
-    let mut state = State::new(data);
+    let mut state = State::new(&data);
     while !state.is_ended && !is_asked_to_end.load(Ordering::Relaxed) {
         let mut most = 0;
-        terminal.draw(|frame| most = draw::screen(frame, data, &state))?;
+        terminal.draw(|frame| most = draw::screen(frame, &data, &state))?;
         state.hold(most);
         if event::poll(PERIOD)?
             && let Event::Key(event) = event::read()?
             && let Some(key) = key(event)
         {
-            state.press(key, data);
+            state.press(key, &data);
+        }
+        match news.map(Receiver::try_recv) {
+            Some(Ok(Ok(newer))) => {
+                state.renew(&data, &newer);
+                data = *newer;
+            }
+            Some(Ok(Err(why))) => data.remark = Some(safe(&why, usize::MAX)),
+            // Nothing new, or nothing any more.
+            Some(Err(_)) | None => {}
         }
     }
     drop(terminal);

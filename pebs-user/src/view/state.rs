@@ -208,6 +208,26 @@ impl State {
         };
     }
 
+    /// Goes from data to newer data of the same trace: what is selected stays so, if it is still there.
+    pub fn renew(&mut self, before: &Data, data: &Data) {
+        let probe = |group: usize| before.groups[group].report.probe_id;
+        self.group = self.group.and_then(|group| {
+            let mut groups = data.groups.iter();
+            groups.position(|it| it.report.probe_id == probe(group))
+        });
+        let visit = self.item(before).map(|item| item.visit.visit_id);
+        let is_same = |item: &Item| Some(item.visit.visit_id) == visit;
+        let item = data.items.iter().position(is_same);
+        if item.is_none() {
+            self.page = Page::List;
+        }
+        // Where it was is forgotten with the rows.
+        self.rows.clear();
+        self.rows.extend(item);
+        self.selected = 0;
+        self.list(data);
+    }
+
     fn step(&mut self, key: Key) {
         self.selected = moved(self.selected, key, self.rows.len().saturating_sub(1));
     }

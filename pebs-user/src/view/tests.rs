@@ -294,3 +294,35 @@ fn nothing_recorded() {
     let (text, _) = draw(&data, &state, (80, 24));
     assert!(text.contains("there are no items that ended"), "{text}");
 }
+
+/// Newer data: the item looked at stays, also where others come before it; one that is gone leaves the list.
+#[test]
+fn newer_data() {
+    let (before, mut after) = (data(100), data(100));
+    let mut state = State::new(&before);
+    for key in [Key::Char('p'), Key::Down, Key::Enter, Key::Down] {
+        state.press(key, &before);
+    }
+    let looked_at = state.item(&before).unwrap().visit.visit_id;
+    let mut longer = after.items[0].clone();
+    longer.visit.visit_id = 77_777;
+    longer.visit.duration_ns = i64::MAX;
+    after.items.insert(0, longer);
+    state.renew(&before, &after);
+    assert_eq!(state.item(&after).unwrap().visit.visit_id, looked_at);
+    assert_eq!((state.page, state.group), (Page::Item(1), Some(0)));
+    assert_eq!(state.selected, 2);
+    let mut gone = after.clone();
+    gone.items.retain(|item| item.visit.visit_id != looked_at);
+    state.renew(&after, &gone);
+    assert_eq!((state.page, state.selected), (Page::List, 0));
+    let empty = Data {
+        items: Vec::new(),
+        groups: Vec::new(),
+        ..gone.clone()
+    };
+    state.renew(&gone, &empty);
+    assert!(state.item(&empty).is_none() && state.group.is_none());
+    state.renew(&empty, &before);
+    assert_eq!(state.rows.len(), before.items.len());
+}

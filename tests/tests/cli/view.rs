@@ -21,20 +21,68 @@ fn recorded() -> Recording {
     recording
 }
 
-/// Views a trace on a terminal of 110 columns with these keys typed. `settings:` lines say how the terminal is
-/// set before and after, `ended:` the exit code.
-fn on_terminal(trace: &Path, keys: &str) -> Finished {
+/// Views a trace on a terminal of 110 columns. `settings:` lines say how the terminal is set before and after,
+/// `ended:` the exit code.
+fn view(trace: &Path, option: &str) -> Running {
     let shell = format!(
-        "stty cols 110 rows 30; echo settings: $(stty -g); '{}' view '{}'; echo ended: $?; \
+        "stty cols 110 rows 30; echo settings: $(stty -g); '{}' view '{}' {option}; echo ended: $?; \
          echo settings: $(stty -g)",
         machine::pebs_trace().display(),
         trace.display()
     );
     let mut terminal = Command::new("script");
-    terminal.args(["-qfec", &shell, "/dev/null"]);
-    let mut running = Running::start(&mut terminal);
+    Running::start(terminal.args(["-qfec", &shell, "/dev/null"]))
+}
+
+/// Views a trace with these keys typed.
+fn on_terminal(trace: &Path, keys: &str) -> Finished {
+    let mut running = view(trace, "");
     running.send(keys);
     running.finish()
+}
+
+/// What is on the screen after a program wrote this: text goes where the cursor was sent.
+fn screen(written: &str) -> String {
+    let mut lines = vec![vec![' '; 120]; 31];
+    let (mut row, mut column) = (0, 0);
+    let mut rest = written.chars();
+    while let Some(c) = rest.next() {
+        if c != '\x1b' {
+            if !c.is_control() && row < lines.len() && column < 120 {
+                lines[row][column] = c;
+                column += 1;
+            }
+            continue;
+        }
+        if rest.next() != Some('[') {
+            continue;
+        }
+        let mut numbers = String::new();
+        let end = rest.by_ref().find(|c| {
+            numbers.push(*c);
+            c.is_ascii_alphabetic()
+        });
+        if end == Some('H') {
+            let mut at = numbers
+                .trim_end_matches('H')
+                .split(';')
+                .map(|n| n.parse().unwrap_or(1));
+            (row, column) = (at.next().unwrap_or(1) - 1, at.next().unwrap_or(1) - 1);
+        }
+        if end == Some('J') {
+            lines.iter_mut().for_each(|line| line.fill(' '));
+        }
+    }
+    let lines = lines.iter().map(|line| line.iter().collect::<String>());
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Items of which a view says that it lists them all.
+fn listed(written: &str) -> usize {
+    let screen = screen(written);
+    let after = screen.split(" all ").nth(1).unwrap_or_default();
+    let number = after.split(' ').next().unwrap_or_default();
+    number.replace(',', "").parse().unwrap_or(0)
 }
 
 fn lines<'a>(done: &'a Finished, start: &str) -> Vec<&'a str> {
@@ -78,4 +126,46 @@ fn without_a_terminal() {
     refused(&done, &["not a terminal"]);
     hints(&done, &["pebs-trace report"]);
     assert_eq!(done.stdout, "", "{done}");
+}
+
+/// A trace that is being written is followed: more and more items, in the end all, and then it says so.
+#[test]
+fn live() {
+    need!(machine::root());
+    let workload = Workload::build("sleeper");
+    let mut target = workload.start(&["2000"]);
+    let recorder = Recorder::new(&workload.spec("handle(id=*(arg1):u64)"));
+    let live = recorder
+        .args(&["--event", "cpu-clock", "--reset", "1000000"])
+        .attach(target.process.pid());
+    target.go();
+    let mut viewed = view(&live.dir(), "--live");
+    viewed.wait_for_output(|it| listed(it) > 0 && screen(it).contains("live: being written"));
+    let first = std::cell::Cell::new(0);
+    viewed.wait_for_output(|it| {
+        first.set(listed(it));
+        true
+    });
+    viewed.wait_for_output(|it| listed(it) > first.get());
+    let (_, truth) = target.finish();
+    let recording = live.stop();
+    assert_eq!(recording.tool.code(), Some(0), "{}", recording.tool);
+    viewed.wait_for_output(|it| screen(it).contains("the recording has ended"));
+    viewed.wait_for_output(|it| listed(it) == truth.items.len());
+    viewed.send("q");
+    let done = viewed.finish();
+    assert_eq!(lines(&done, "ended: "), ["ended: 0"], "{done}");
+}
+
+/// Of a trace that is whole, --live shows what there is.
+#[test]
+fn live_of_a_whole_trace() {
+    need!(machine::root());
+    let recording = recorded();
+    let mut viewed = view(&recording.dir(), "--live");
+    viewed.wait_for_output(|it| listed(it) == 2000);
+    viewed.send("q");
+    let done = viewed.finish();
+    assert_eq!(lines(&done, "ended: "), ["ended: 0"], "{done}");
+    assert!(!done.stdout.contains("live: "), "{done}");
 }

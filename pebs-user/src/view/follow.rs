@@ -1,0 +1,144 @@
+//! Following a trace that is being written: it is read anew, in a thread of its own, until it has ended.
+
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::data::Data;
+use crate::analysis::report::{LossVisits, ReportError};
+use crate::store::reader::{Trace, TraceState};
+
+/// Between two readings, at least: what the recorder writes is readable about so long after.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// A reading takes at most this part of the time, as each reads all that there is.
+const PART: u32 = 5;
+
+/// A file that was just closed or compacted is not where it was listed, and one being written to may end anywhere:
+/// that is told only if it stays so.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Shown of a trace that is being followed.
+const FOLLOWING: &str = "live: being written, read anew every second or so";
+
+/// Shown when it has ended.
+const ENDED: &str = "the recording has ended, and this is all of it";
+
+/// What is read.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// Directory of the trace.
+    pub dir: PathBuf,
+    /// Of each probe the slowest items.
+    pub slowest: usize,
+    /// Visits that overlap a loss.
+    pub losses: LossVisits,
+}
+
+impl Source {
+    /// Reads what there is by now, and whether more will come.
+    ///
+    /// # Errors
+    /// If the trace can't be read.
+    pub fn read(&self) -> Result<(Data, bool), ReportError> {
+        let trace = Trace::open_live(&self.dir)?;
+        let is_live = trace.state() == TraceState::Live;
+        let mut data = Data::read(&trace, self.slowest, self.losses)?;
+        if is_live {
+            data.remark = Some(FOLLOWING.to_owned());
+        }
+        Ok((data, is_live))
+    }
+}
+
+/// What a look at the trace gave: newer data, or why there are none.
+pub type News = Result<Box<Data>, String>;
+
+/// Follows a trace until it has ended, or nobody takes the news any more.
+///
+/// # Errors
+/// If no thread can be started.
+pub fn follow(source: Source) -> std::io::Result<Receiver<News>> {
+    // One that was not taken yet holds up the next: memory is bounded.
+    let (sender, receiver) = sync_channel(0);
+    thread::Builder::new()
+        .name("follow".to_owned())
+        .spawn(move || read_on(&source, &sender))?;
+    Ok(receiver)
+}
+
+fn read_on(source: &Source, sender: &SyncSender<News>) {
+    let (mut last_good, mut pause) = (Instant::now(), PERIOD);
+    loop {
+        thread::sleep(pause);
+        let begun = Instant::now();
+        let read = source.read();
+        pause = PERIOD.max(begun.elapsed() * (PART - 1));
+        let (news, more) = match read {
+            Ok((mut data, more)) => {
+                last_good = Instant::now();
+                if !more && data.remark.is_none() {
+                    data.remark = Some(ENDED.to_owned());
+                }
+                (Ok(Box::new(data)), more)
+            }
+            Err(_) if last_good.elapsed() < PATIENCE => continue,
+            Err(error) => (Err(error.to_string()), true),
+        };
+        if sender.send(news).is_err() || !more {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::making::Did::Ran;
+    use crate::analysis::making::{Made, Maker, info};
+
+    fn source(dir: PathBuf) -> Source {
+        Source {
+            dir,
+            slowest: 100,
+            losses: LossVisits::LeaveOut,
+        }
+    }
+
+    /// What is in an open segment is seen at the next reading, and the end is told.
+    #[test]
+    fn open_segments_are_read() {
+        let parent = tempfile::tempdir().unwrap();
+        let source = source(parent.path().join("t"));
+        let mut maker = Maker::new(&source.dir, info(&["app:req"]));
+        let mut seen = Vec::new();
+        for second in 1..4 {
+            for n in 0..10 {
+                maker.visit(&Made::new(n, "k", &[Ran(1, 20_000)]));
+            }
+            maker.writer.tick(Duration::from_secs(second)).unwrap();
+            let (data, is_live) = source.read().unwrap();
+            assert!(is_live && data.remark.is_some_and(|it| it.starts_with("live")));
+            seen.push(data.items.len());
+        }
+        assert_eq!(seen, [10, 20, 30]);
+        maker.finish(&[(1, "work", "/bin/app")]);
+        let (data, is_live) = source.read().unwrap();
+        assert_eq!((data.items.len(), is_live, data.remark), (30, false, None));
+    }
+
+    /// The last news say that it was the end; then there are none.
+    #[test]
+    fn until_the_end() {
+        let parent = tempfile::tempdir().unwrap();
+        let source = source(parent.path().join("t"));
+        let mut maker = Maker::new(&source.dir, info(&["app:req"]));
+        maker.visit(&Made::new(1, "k", &[Ran(1, 20_000)]));
+        maker.finish(&[(1, "work", "/bin/app")]);
+        let news = follow(source).unwrap();
+        let data = news.recv().unwrap().unwrap();
+        assert_eq!((data.items.len(), data.remark.as_deref()), (1, Some(ENDED)));
+        assert!(news.recv().is_err());
+    }
+}
