@@ -152,6 +152,7 @@ pub mod units;
 mod csv;
 mod files;
 pub mod terminal;
+pub mod watch;
 
 pub mod target;
 

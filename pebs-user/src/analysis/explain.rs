@@ -98,7 +98,12 @@ pub fn explain(trace: &Trace, options: &ExplainOptions) -> Result<Explanation, E
     let mut groups: Vec<(u16, Group)> = sections
         .iter()
         .zip(sums)
-        .map(|(section, sums)| (section.probe, explaining.group(section, sums)))
+        .enumerate()
+        .map(|(done, (section, sums))| {
+            let (done, all) = (done as u64, sections.len() as u64);
+            trace.watch.tell("ranking causes", done, all);
+            (section.probe, explaining.group(section, sums))
+        })
         .collect();
     let gaps = groups.iter_mut().map(|(_, group)| group.gap.as_mut());
     paths::divide(trace, &summing, &timing, gaps.collect())?;

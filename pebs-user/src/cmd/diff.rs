@@ -8,6 +8,7 @@ use clap::ValueEnum;
 
 use super::explain::Format;
 use super::print_result;
+use super::progress::Progress;
 use crate::analysis::diff::{By, DiffError, DiffOptions, diff, text};
 use crate::analysis::explain::json;
 use crate::analysis::report::LossVisits;
@@ -71,8 +72,9 @@ fn limit(text: &str) -> Result<f64, String> {
         .ok_or_else(|| "a percentage of 0 or more (5%)".to_owned())
 }
 
-fn open(dir: &Path) -> Result<Trace, DiffError> {
-    let trace = Trace::open(dir)?;
+fn open(dir: &Path, progress: &Progress) -> Result<Trace, DiffError> {
+    let mut trace = Trace::open(dir)?;
+    trace.watch = progress.watch();
     if let Some((remark, hint)) = trace.remark() {
         say!("{remark}\nhint: {hint}");
     }
@@ -97,7 +99,13 @@ pub fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
             LossVisits::LeaveOut
         },
     };
-    let found = diff(&open(&args.before)?, &open(&args.after)?, &options)?;
+    let progress = Progress::unless(args.format == Format::Json);
+    let traces = (
+        open(&args.before, &progress)?,
+        open(&args.after, &progress)?,
+    );
+    let found = diff(&traces.0, &traces.1, &options)?;
+    drop(progress);
     let shown = match args.format {
         Format::Text => text::render(&found),
         Format::Json => json::render(&found).context("cannot write the comparison as JSON")?,

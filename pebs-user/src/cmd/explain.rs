@@ -7,6 +7,7 @@ use anyhow::Context;
 use clap::ValueEnum;
 
 use super::print_result;
+use super::progress::Progress;
 use crate::analysis::baseline::Rule;
 use crate::analysis::explain::{
     ExplainError, ExplainOptions, Unit, Which, explain, explain_item, json, text,
@@ -126,12 +127,14 @@ impl ExplainArgs {
 /// If the trace can't be read or explained, or stdout can't be written. The hint, if there is one, is
 /// an error of type [`ExplainError`] in the chain.
 pub fn run(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
-    let trace = Trace::open(&args.trace).map_err(ExplainError::from)?;
+    let mut trace = Trace::open(&args.trace).map_err(ExplainError::from)?;
     if let Some((remark, hint)) = trace.remark() {
         say!("{remark}\nhint: {hint}");
     }
     let options = args.options();
     let which = args.item.map(Which::Item).or(args.visit.map(Which::Visit));
+    let progress = Progress::unless(args.format == Format::Json);
+    trace.watch = progress.watch();
     let json_failed = "cannot write the explanation as JSON";
     let shown = match (which, args.format) {
         (None, Format::Text) => text::render(&explain(&trace, &options)?),
@@ -141,6 +144,7 @@ pub fn run(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
             json::render(&explain_item(&trace, &options, which)?).context(json_failed)?
         }
     };
+    drop(progress);
     print_result(&shown, "explanation")?;
     Ok(ExitCode::SUCCESS)
 }

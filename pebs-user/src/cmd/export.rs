@@ -1,8 +1,10 @@
 //! `pebs-trace export`: a trace for other tools.
 
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use super::progress::Progress;
 use super::result_file::{self, OnTerminal, ResultFile};
 use crate::analysis::baseline::Rule;
 use crate::analysis::report::LossVisits;
@@ -62,7 +64,7 @@ pub fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
     } else {
         LossVisits::LeaveOut
     };
-    let trace = Trace::open(&args.trace)?;
+    let mut trace = Trace::open(&args.trace)?;
     if let Some((remark, hint)) = trace.remark() {
         say!("{remark}\nhint: {hint}");
     }
@@ -71,9 +73,13 @@ pub fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
     } else {
         OnTerminal::Refuse
     };
+    // Where the result scrolls by, the line would be among it.
+    let progress = Progress::unless(args.to.is_text() && io::stdout().is_terminal());
+    trace.watch = progress.watch();
     let written = args.result.write(on_terminal, |out| {
         export(&trace, args.to, (selection, losses), out)
     });
+    drop(progress);
     match written {
         Ok(note) => say!("{note}"),
         Err(error) if result_file::nobody_reads(&error) => {}

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use super::progress::Progress;
 use super::result_file::{self, OnTerminal, ResultFile};
 use crate::analysis::baseline::Rule;
 use crate::analysis::report::LossVisits;
@@ -47,13 +48,16 @@ pub fn run(args: &HtmlArgs) -> anyhow::Result<ExitCode> {
     } else {
         LossVisits::LeaveOut
     };
-    let trace = Trace::open(&args.trace)?;
+    let mut trace = Trace::open(&args.trace)?;
     if let Some((remark, hint)) = trace.remark() {
         say!("{remark}\nhint: {hint}");
     }
+    let progress = Progress::new();
+    trace.watch = progress.watch();
     let written = args.result.write(OnTerminal::Refuse, |out| {
         html::write(&trace, args.slow, losses, out)
     });
+    drop(progress);
     match written {
         Ok(shows) => say!("{shows}"),
         Err(error) if result_file::nobody_reads(&error) => {}

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Hinted;
+use super::progress::Progress as ProgressLine;
 use super::report::{self, Format};
 use crate::correlate::Interferences;
 use crate::import::error::{ImportError, list};
@@ -116,7 +117,10 @@ pub fn run(args: &ImportArgs) -> anyhow::Result<ExitCode> {
     let source = source(args)?;
     let mut data = PerfData::open(&args.file).map_err(ImportError::from)?;
     check_architecture(&data)?;
+    let progress = ProgressLine::from(args.format);
+    data.watch = progress.watch().named("looking through records");
     let survey = survey(&mut data)?;
+    data.watch = progress.watch().named("importing records");
     check_architecture(&data)?;
     let Some((first, last)) = survey.times.filter(|_| survey.samples() > 0) else {
         return Err(empty(&data, &survey).into());
@@ -153,6 +157,7 @@ pub fn run(args: &ImportArgs) -> anyhow::Result<ExitCode> {
     let fed = feed(&data, &survey, parts, import.origin, &mut pipeline);
     // Times are half-open: the last record is within.
     let outcome = pipeline.finish(KtimeNs(last.saturating_add(1)));
+    drop(progress);
     Ok(import.finish(&output, (info, outcome, fed)))
 }
 

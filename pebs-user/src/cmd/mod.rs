@@ -19,6 +19,7 @@ pub mod html;
 pub mod import;
 pub mod plan;
 pub mod probes;
+mod progress;
 pub mod record;
 pub mod recover;
 pub mod report;

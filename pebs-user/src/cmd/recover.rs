@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use super::progress::Progress;
 use crate::say;
-use crate::store::recover::{Recovered, recover};
+use crate::store::recover::{Recovered, recover_watched};
 
 /// Finish traces whose recording was killed
 ///
@@ -26,7 +27,10 @@ pub struct RecoverArgs {
 pub fn run(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
     let mut worst = 0;
     for dir in &args.traces {
-        let code = match recover(dir) {
+        let progress = Progress::new();
+        let recovered = recover_watched(dir, &progress.watch());
+        drop(progress);
+        let code = match recovered {
             Ok(recovered) => {
                 // Nobody may be reading any more.
                 let _ = write_all(&describe(dir, &recovered));

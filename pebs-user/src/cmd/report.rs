@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::ValueEnum;
 
+use super::progress::Progress;
 use crate::analysis::report::csv::CsvTable;
 use crate::analysis::report::{
     LossVisits, ReportError, ReportOptions, build, csv, json, memory, paths, text,
@@ -149,16 +150,23 @@ pub fn print(trace_dir: &Path, format: Format) -> anyhow::Result<()> {
     )
 }
 
-fn open(dir: &Path) -> Result<Trace, ReportError> {
-    let trace = Trace::open(dir)?;
+/// Makes a report of a trace, and meanwhile shows how far it is.
+fn read<T>(
+    dir: &Path,
+    format: Format,
+    build: impl FnOnce(&Trace) -> Result<T, ReportError>,
+) -> Result<T, ReportError> {
+    let mut trace = Trace::open(dir)?;
     if let Some((remark, hint)) = trace.remark() {
         say!("{remark}\nhint: {hint}");
     }
-    Ok(trace)
+    let progress = Progress::from(format);
+    trace.watch = progress.watch();
+    build(&trace)
 }
 
 fn write_paths(dir: &Path, format: Format, options: &ReportOptions) -> anyhow::Result<()> {
-    let report = paths::build(&open(dir)?, options)?;
+    let report = read(dir, format, |trace| paths::build(trace, options))?;
     if report.call_graph.is_none() && format != Format::Text {
         say!("{}", paths::text::NOTHING.trim_end());
     }
@@ -171,7 +179,7 @@ fn write_paths(dir: &Path, format: Format, options: &ReportOptions) -> anyhow::R
 }
 
 fn write_memory(dir: &Path, format: Format, options: &ReportOptions) -> anyhow::Result<()> {
-    let report = memory::build(&open(dir)?, options)?;
+    let report = read(dir, format, |trace| memory::build(trace, options))?;
     if report.events.is_empty() && format != Format::Text {
         say!("{}", memory::text::NOTHING.trim_end());
     }
@@ -189,8 +197,7 @@ fn write(
     table: ReportTable,
     options: &ReportOptions,
 ) -> anyhow::Result<()> {
-    let trace = open(dir)?;
-    let report = build(&trace, options)?;
+    let report = read(dir, format, |trace| build(trace, options))?;
     let shown = match format {
         Format::Text => text::render(&report),
         Format::Json => json::render(&report).context("cannot write the report as JSON")?,

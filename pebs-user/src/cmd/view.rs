@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 
 use super::Hinted;
+use super::progress::Progress;
 use crate::analysis::report::{LossVisits, ReportError};
 use crate::store::reader::{Trace, TraceState};
 use crate::view::data::Data;
@@ -49,7 +50,7 @@ pub struct ViewArgs {
 /// # Errors
 /// If there is no terminal, or the trace can't be read.
 pub fn run(args: &ViewArgs) -> anyhow::Result<ExitCode> {
-    let trace = Trace::open(&args.trace).map_err(ReportError::from)?;
+    let mut trace = Trace::open(&args.trace).map_err(ReportError::from)?;
     let streams = [
         ("stdin", io::stdin().is_terminal()),
         ("stdout", io::stdout().is_terminal()),
@@ -71,7 +72,10 @@ pub fn run(args: &ViewArgs) -> anyhow::Result<ExitCode> {
             losses,
         });
     }
+    let progress = Progress::new();
+    trace.watch = progress.watch();
     let data = Data::read(&trace, args.slowest, losses)?;
+    drop(progress);
     screen::show(data, None).context("cannot use the terminal")?;
     Ok(ExitCode::SUCCESS)
 }

@@ -21,6 +21,7 @@ pub use super::scan::{
 use super::schema::{SCHEMA_VERSION, Table};
 use super::segment::SegmentFiles;
 use super::tables::table_schema;
+use crate::watch::Watch;
 
 /// An open segment of a trace whose writer died or still runs: not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +52,8 @@ pub struct Trace {
     pub dir: PathBuf,
     /// `trace.json`.
     pub info: RunInfo,
+    /// Told how far its reading has come.
+    pub watch: Watch,
     state: TraceState,
     closed: [Vec<PathBuf>; Table::ALL.len()],
     open: Vec<UnreadSegment>,
@@ -77,6 +80,7 @@ impl Trace {
         let mut trace = Self {
             dir: dir.to_owned(),
             info,
+            watch: Watch::default(),
             state,
             closed: Default::default(),
             open: Vec::new(),
@@ -216,7 +220,9 @@ impl Trace {
             };
             fields.push(Arc::clone(field));
         }
-        Ok(Scan::new(fields, self.segments(table).to_vec()))
+        let segments = self.segments(table).to_vec();
+        let what = format!("reading {}", table.name());
+        Ok(Scan::new(fields, segments, (what, self.watch.clone())))
     }
 }
 

@@ -14,6 +14,7 @@ use super::schema::Table;
 use super::segment::{SegmentFiles, recover as recover_segment, write_empty};
 use super::tables::table_schema;
 use super::writer::WriteError;
+use crate::watch::Watch;
 
 /// How the remark begins that a recovered trace carries in `trace.json`.
 const NOTE: &str = "recovered:";
@@ -97,6 +98,14 @@ impl Recovered {
 /// If the trace is being written, is none, or can't be written to. What was saved by then stays
 /// saved, what was not stays open.
 pub fn recover(dir: &Path) -> Result<Recovered, RecoverError> {
+    recover_watched(dir, &Watch::default())
+}
+
+/// As [`recover`], and tells how far it is.
+///
+/// # Errors
+/// As [`recover`].
+pub fn recover_watched(dir: &Path, watch: &Watch) -> Result<Recovered, RecoverError> {
     // First of all, so that nothing is made in a directory that is no trace.
     if read_info(dir)?.complete && unfinished(dir)?.is_empty() {
         return Ok(Recovered::default());
@@ -110,7 +119,7 @@ pub fn recover(dir: &Path) -> Result<Recovered, RecoverError> {
     };
     // Again: the writer may have ended in good order before the lock was taken.
     let mut info = read_info(dir)?;
-    let recovered = finish_tables(dir, &info, owner)?;
+    let recovered = finish_tables(dir, &info, (owner, watch))?;
     let noted = info.notes.iter().any(|note| note.starts_with(NOTE));
     if !recovered.tables.is_empty() || !(info.complete || noted) {
         info.notes.push(note(&recovered));
@@ -152,12 +161,18 @@ fn list(folder: &Path) -> Result<SegmentFiles, RecoverError> {
     })
 }
 
-fn finish_tables(dir: &Path, info: &RunInfo, owner: Owner) -> Result<Recovered, RecoverError> {
+fn finish_tables(
+    dir: &Path,
+    info: &RunInfo,
+    (owner, watch): (Owner, &Watch),
+) -> Result<Recovered, RecoverError> {
     let at = WriteError::io;
     free_reserve(dir).map_err(|error| at(dir, error))?;
     remove_if_there(&temporary(&dir.join(INFO_FILE))).map_err(|error| at(dir, error))?;
     let mut recovered = Recovered::default();
-    for table in tables_of(dir) {
+    for (number, table) in (0..).zip(tables_of(dir)) {
+        let what = format!("recovering {}", table.name());
+        watch.tell(&what, number, Table::ALL.len() as u64);
         let folder = dir.join(table.name());
         let files = list(&folder)?;
         for path in &files.leftover {

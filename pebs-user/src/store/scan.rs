@@ -17,6 +17,7 @@ use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchR
 
 use super::read_error::ReadError;
 use super::thrift::{check_footer, check_pages};
+use crate::watch::Watch;
 
 /// Rows of a batch that [`Scan`] returns, at most.
 const BATCH_ROWS: usize = 16 * 1024;
@@ -26,6 +27,10 @@ pub struct Scan {
     fields: Vec<Arc<Field>>,
     segments: vec::IntoIter<PathBuf>,
     current: Option<SegmentScan>,
+    /// Segments that were begun, and all.
+    begun: (u64, u64),
+    /// What is told of them, and to whom.
+    watch: (String, Watch),
 }
 
 /// A segment being read.
@@ -36,6 +41,8 @@ struct SegmentScan {
     order: Vec<Option<usize>>,
     /// The columns asked for.
     schema: SchemaRef,
+    /// Rows that were read, and all.
+    rows: (u64, u64),
 }
 
 impl SegmentScan {
@@ -65,6 +72,7 @@ impl SegmentScan {
             .map(|place| place.map(|p| sorted.partition_point(|s| *s < p)))
             .collect();
         let schema = Arc::new(Schema::new(fields.to_vec()));
+        let rows = builder.metadata().file_metadata().num_rows();
         let file = File::open(&path).map_err(|error| ReadError::io(&path, error))?;
         check_pages(&file, builder.metadata(), &sorted)
             .map_err(|error| ReadError::damaged(&path, error))?;
@@ -76,6 +84,7 @@ impl SegmentScan {
             reader,
             order,
             schema,
+            rows: (0, u64::try_from(rows).unwrap_or(0)),
         })
     }
 
@@ -85,6 +94,7 @@ impl SegmentScan {
             reader,
             order,
             schema,
+            ..
         } = self;
         guarded(path, || match reader.next() {
             Some(batch) => arranged(&batch?, order, schema).map(Some),
@@ -117,7 +127,11 @@ impl Iterator for Scan {
         loop {
             if let Some(segment) = &mut self.current {
                 match segment.next_batch() {
-                    Some(Ok(batch)) => return Some(Ok(batch)),
+                    Some(Ok(batch)) => {
+                        segment.rows.0 += batch.num_rows() as u64;
+                        self.tell();
+                        return Some(Ok(batch));
+                    }
                     Some(Err(error)) => {
                         self.end();
                         return Some(Err(error));
@@ -126,7 +140,10 @@ impl Iterator for Scan {
                 }
             }
             match SegmentScan::open(self.segments.next()?, &self.fields) {
-                Ok(segment) => self.current = Some(segment),
+                Ok(segment) => {
+                    self.current = Some(segment);
+                    self.begun.0 += 1;
+                }
                 Err(error) => {
                     self.end();
                     return Some(Err(error));
@@ -137,12 +154,28 @@ impl Iterator for Scan {
 }
 
 impl Scan {
-    pub(super) fn new(fields: Vec<Arc<Field>>, segments: Vec<PathBuf>) -> Self {
+    /// `watch`: what is told of how far the scan is, and to whom.
+    pub(super) fn new(
+        fields: Vec<Arc<Field>>,
+        segments: Vec<PathBuf>,
+        watch: (String, Watch),
+    ) -> Self {
         Self {
             fields,
+            begun: (0, segments.len() as u64),
             segments: segments.into_iter(),
             current: None,
+            watch,
         }
+    }
+
+    /// Tells how far it is, in thousandths of a segment.
+    fn tell(&self) {
+        let rows = self.current.as_ref().map_or((0, 0), |it| it.rows);
+        let part = (rows.0 * 1000).checked_div(rows.1).unwrap_or(0);
+        let (begun, all) = self.begun;
+        let (what, watch) = &self.watch;
+        watch.tell(what, begun.saturating_sub(1) * 1000 + part, all * 1000);
     }
 
     fn end(&mut self) {

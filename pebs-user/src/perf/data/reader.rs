@@ -12,6 +12,7 @@ use super::features::{Features, feature};
 use super::records::{Records, user};
 use super::sections::{Section, Sections};
 use crate::perf::bytes::Bytes;
+use crate::watch::Watch;
 
 /// What files begin with, in our byte order and in the other one.
 const MAGIC: &[u8; 8] = b"PERFILE2";
@@ -49,6 +50,8 @@ pub struct PerfData {
     pub unfinished: bool,
     /// Some of what is written last is missing: names, formats, build ids, what is known of the machine.
     pub incomplete: bool,
+    /// Told how far the reading of records has come.
+    pub watch: Watch,
 }
 
 impl PerfData {
@@ -85,6 +88,7 @@ impl PerfData {
             piped: false,
             unfinished: false,
             incomplete: false,
+            watch: Watch::default(),
         };
         data.read_header().map_err(read)??;
         Ok(data)
@@ -99,7 +103,7 @@ impl PerfData {
     /// The records, from the first on.
     #[must_use]
     pub fn records(&self) -> Records {
-        Records::new(Arc::clone(&self.file), self.records)
+        Records::new(Arc::clone(&self.file), self.records, self.watch.clone())
     }
 
     fn damaged(&self, what: &str) -> DataError {

@@ -10,6 +10,7 @@ use zstd::stream::raw::{Decoder, InBuffer, Operation as _, OutBuffer};
 use super::sections::Section;
 use crate::perf::bytes::Bytes;
 use crate::perf::record::RawRecord;
+use crate::watch::Watch;
 
 /// What ends a stream into which perf's own messages were sent as well (`[ perf record: Woken up ...`).
 const MESSAGE: &[u8; HEADER] = b"[ perf r";
@@ -64,6 +65,9 @@ struct Part {
     file: Arc<File>,
     at: u64,
     end: u64,
+    watch: Watch,
+    /// Where it begins and ends in the file, for who watches.
+    span: (u64, u64),
 }
 
 impl Read for Part {
@@ -73,6 +77,9 @@ impl Read for Part {
             .min((self.end - self.at).try_into().unwrap_or(usize::MAX));
         let taken = self.file.read_at(&mut buffer[..room], self.at)?;
         self.at += taken as u64;
+        let (begin, end) = self.span;
+        self.watch
+            .tell("reading records", self.at - begin, end - begin);
         Ok(taken)
     }
 }
@@ -115,11 +122,16 @@ struct Found {
 }
 
 impl Records {
-    pub(super) fn new(file: Arc<File>, section: Section) -> Self {
+    pub(super) fn new(file: Arc<File>, section: Section, watch: Watch) -> Self {
+        let end = section.offset.saturating_add(section.size);
+        // Of an unfinished recording it is not known where records end.
+        let length = file.metadata().map_or(end, |metadata| metadata.len());
         let part = Part {
             file,
             at: section.offset,
-            end: section.offset.saturating_add(section.size),
+            end,
+            watch,
+            span: (section.offset, end.min(length).max(section.offset)),
         };
         Self {
             at: part.at,
