@@ -320,6 +320,8 @@ pub struct RecordArgs {
     #[arg(help_heading = "What to record", conflicts_with = "no_switches")]
     pub with: Vec<Extra>,
     /// Attribute samples in inlined code to the inlined function; needs debug information
+    ///
+    /// With --call-graph inlined functions are frames of their own, before the function whose code they are in.
     #[arg(long, help_heading = "What to record")]
     pub inlined: bool,
     /// Record the call stack of each sample

@@ -37,6 +37,9 @@ enum Recipe {
 /// Every function keeps a frame pointer, those that call nothing too.
 const FRAMES: &[&str] = &["-fno-omit-frame-pointer", "-DFRAMES"];
 
+/// As before, and one function is inlined.
+const FRAMES_INLINED: &[&str] = &["-fno-omit-frame-pointer", "-DFRAMES", "-DINLINED"];
+
 /// No function does.
 const NO_FRAMES: &[&str] = &["-fomit-frame-pointer"];
 
@@ -49,6 +52,7 @@ const RECIPES: &[(&str, Recipe)] = &[
     ("calls", Recipe::C("calls.c", FRAMES)),
     ("calls_cpp", Recipe::Cpp("calls.cpp", FRAMES)),
     ("calls_no_frames", Recipe::C("calls.c", NO_FRAMES)),
+    ("calls_inlined", Recipe::C("calls.c", FRAMES_INLINED)),
     (
         "calls_rust",
         Recipe::Rust("calls.rs", &["-Cforce-frame-pointers=yes"]),

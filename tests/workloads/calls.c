@@ -1,5 +1,5 @@
 // Items that work at the end of a chain of calls: calls [ITEMS]
-// Every item runs handle > a > b > leaf, for 1 ms; every other one also handle > c > leaf.
+// Every item runs handle > a > b > leaf, for 1 ms; every other one also handle > c > leaf. Also built with c inlined.
 #include "truth.h"
 
 static volatile uint64_t sink;
@@ -25,7 +25,11 @@ PROBED void a(uint32_t rounds) {
   __asm__ volatile("" ::: "memory");
 }
 
+#ifdef INLINED
+static inline __attribute__((always_inline)) void c(uint32_t rounds) {
+#else
 PROBED void c(uint32_t rounds) {
+#endif
   leaf(rounds);
   __asm__ volatile("" ::: "memory");
 }

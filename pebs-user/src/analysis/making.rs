@@ -320,6 +320,7 @@ impl Maker {
                 file: None,
                 line: None,
                 kernel: *module == "[kernel]",
+                inlined: false,
             };
             self.writer.function(&row).unwrap();
         }

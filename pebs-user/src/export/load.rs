@@ -468,6 +468,8 @@ pub struct Function {
     pub line: Option<u32>,
     /// Kernel code.
     pub kernel: bool,
+    /// Known to be inlined into its caller.
+    pub inlined: bool,
 }
 
 /// Every function of the trace by its id.
@@ -490,6 +492,7 @@ impl Functions {
             "file",
             "line",
             "kernel",
+            "inlined",
         ];
         let mut functions = FxHashMap::default();
         for batch in trace.scan(Table::Functions, &columns)? {
@@ -500,7 +503,7 @@ impl Functions {
                 Ok(column.is_valid(row).then(|| column.value(row).to_owned()))
             };
             let (offsets, lines) = (column_u64(&batch, 3)?, column_u32(&batch, 5)?);
-            let kernel = column_bool(&batch, 6)?;
+            let (kernel, inlined) = (column_bool(&batch, 6)?, column_bool(&batch, 7)?);
             for (row, id) in ids.iter().enumerate() {
                 let function = Function {
                     name: text(1, row)?,
@@ -509,6 +512,7 @@ impl Functions {
                     file: text(4, row)?,
                     line: lines.is_valid(row).then(|| lines.value(row)),
                     kernel: kernel.value(row),
+                    inlined: inlined.is_valid(row) && inlined.value(row),
                 };
                 functions.insert(*id, function);
             }
@@ -529,6 +533,7 @@ impl Functions {
             return "[unknown]".to_owned();
         };
         match (&function.name, &function.module) {
+            (Some(name), _) if function.inlined => format!("{name} (inlined)"),
             (Some(name), _) => name.clone(),
             (None, Some(module)) => format!("[unknown in {}]", base_name(module)),
             (None, None) => "[unknown]".to_owned(),

@@ -268,6 +268,7 @@ pub(crate) fn finish(mut writer: TraceWriter, info: &RunInfo) -> Trace {
             file: (id == 1).then(|| "srv.c".to_owned()),
             line: (id == 1).then_some(12),
             kernel: id == 3,
+            inlined: false,
         };
         writer.function(&row).unwrap();
     }

@@ -550,6 +550,8 @@ pub struct FunctionRow {
     pub line: Option<u32>,
     /// Kernel code.
     pub kernel: bool,
+    /// Its code lies in another function, into which it was inlined: it has no offset of its own.
+    pub inlined: bool,
 }
 
 /// One row of `stacks`: functions that called one another.

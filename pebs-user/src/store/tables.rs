@@ -368,6 +368,7 @@ table! {
         file: NullableText = row.file.as_deref();
         line: Nullable<UInt32Type> = row.line;
         kernel: Truth = row.kernel;
+        inlined: NullableTruth = Some(row.inlined);
     }
 }
 
@@ -635,7 +636,7 @@ mod tests {
         assert_eq!(
             text(Table::Functions),
             "function_id UInt32, name Utf8?, module Utf8?, build_id Utf8?, offset UInt64?, \
-             size UInt64?, file Utf8?, line UInt32?, kernel Boolean"
+             size UInt64?, file Utf8?, line UInt32?, kernel Boolean, inlined Boolean?"
         );
         assert_eq!(
             text(Table::Losses),

@@ -27,8 +27,8 @@ pub struct Symbol {
     pub file: Option<String>,
     /// Line in `file`.
     pub line: Option<u32>,
-    /// The innermost function inlined at the address asked for.
-    pub inner: Option<Inner>,
+    /// The functions inlined at the address asked for, each into the one before it.
+    pub inlined: Vec<Inner>,
 }
 
 /// An inlined function.
@@ -139,7 +139,7 @@ impl Blaze {
 }
 
 fn convert(sym: &Sym<'_>) -> Symbol {
-    let inner = sym.inlined.last().filter(|inner| !inner.name.is_empty());
+    let inlined = sym.inlined.iter().filter(|inner| !inner.name.is_empty());
     Symbol {
         name: (!sym.name.is_empty()).then(|| demangle(&sym.name)),
         start: sym.addr,
@@ -149,12 +149,14 @@ fn convert(sym: &Sym<'_>) -> Symbol {
             .as_ref()
             .map(|code| code.to_path().to_string_lossy().into_owned()),
         line: sym.code_info.as_ref().and_then(|code| code.line),
-        inner: inner.map(|inner| Inner {
-            name: demangle(&inner.name),
-            file: inner
-                .code_info
-                .as_ref()
-                .map(|code| code.to_path().to_string_lossy().into_owned()),
-        }),
+        inlined: inlined
+            .map(|inner| Inner {
+                name: demangle(&inner.name),
+                file: inner
+                    .code_info
+                    .as_ref()
+                    .map(|code| code.to_path().to_string_lossy().into_owned()),
+            })
+            .collect(),
     }
 }

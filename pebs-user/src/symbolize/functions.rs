@@ -25,6 +25,8 @@ pub struct Description {
     pub line: Option<u32>,
     /// Kernel code.
     pub kernel: bool,
+    /// Inlined into another function.
+    pub inlined: bool,
 }
 
 /// Gives functions their numbers, from 0 without gaps, and keeps the rows until they are taken.
@@ -56,6 +58,7 @@ impl Functions {
             file: description.file.map(cut),
             line: description.line,
             kernel: description.kernel,
+            inlined: description.inlined,
         });
         function_id
     }

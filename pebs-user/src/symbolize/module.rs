@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
@@ -52,8 +53,9 @@ pub struct Module {
     image: Option<Image>,
     ranges: RangeTable,
     by_start: FxHashMap<u64, FunctionId>,
-    /// Innermost only: functions by address, as inlined code lies in many small pieces.
-    by_address: FxHashMap<u64, FunctionId>,
+    /// Innermost only: the functions at an address, the innermost first and last the one whose code it is, as inlined
+    /// code lies in many small pieces.
+    by_address: FxHashMap<u64, Rc<[FunctionId]>>,
     by_inlined: FxHashMap<(FunctionId, String), FunctionId>,
     /// Addresses known to be in no function.
     nameless: FxHashMap<u64, FunctionId>,
@@ -172,19 +174,39 @@ impl Module {
 
     /// The function whose source line the address is from.
     fn innermost(&mut self, address: u64, context: &mut Context<'_>) -> FunctionId {
-        if let Some(function) = self.by_address.get(&address) {
-            return *function;
+        match self.at(address, context).first() {
+            Some(function) => *function,
+            None => self.unresolved(context),
+        }
+    }
+
+    /// The functions at an offset of the file that were inlined into one another, the innermost first; last the one
+    /// whose code it is.
+    ///
+    /// Cost: a query of the debug information for an address not seen lately.
+    pub fn frames(&mut self, offset: u64, context: &mut Context<'_>) -> Rc<[FunctionId]> {
+        let image = self.image.as_ref();
+        match image.and_then(|image| image.head.address(offset)) {
+            Some(address) => self.at(address, context),
+            None => [self.unresolved(context)].into(),
+        }
+    }
+
+    fn at(&mut self, address: u64, context: &mut Context<'_>) -> Rc<[FunctionId]> {
+        if let Some(functions) = self.by_address.get(&address) {
+            return Rc::clone(functions);
         }
         let outer = self.physical(address, context);
-        let inner = self
-            .ask(context.blaze, address)
-            .and_then(|symbol| symbol.inner);
-        let function = match inner {
-            Some(inner) => self.inlined(outer, inner, context),
-            None => outer,
-        };
-        remember(&mut self.by_address, address, function);
-        function
+        let symbol = self.ask(context.blaze, address);
+        let inlined = symbol.map_or_else(Vec::new, |symbol| symbol.inlined);
+        let inlined = inlined.into_iter().rev();
+        let mut functions: Vec<FunctionId> = inlined
+            .map(|inner| self.inlined(outer, inner, context))
+            .collect();
+        functions.push(outer);
+        let functions: Rc<[FunctionId]> = functions.into();
+        remember(&mut self.by_address, address, Rc::clone(&functions));
+        functions
     }
 
     fn inlined(
@@ -202,6 +224,7 @@ impl Module {
             module: Some(self.name.clone()),
             build_id: self.build_id.clone(),
             file: inner.file,
+            inlined: true,
             ..Description::default()
         });
         self.by_inlined.insert(key, function);
@@ -234,6 +257,7 @@ impl Module {
                 file: found.file,
                 line: found.line,
                 kernel: self.kernel,
+                inlined: false,
             })
         });
         let nested = self.layout().map_or(&[][..], |layout| &layout.nested);
@@ -367,7 +391,7 @@ impl Module {
     }
 }
 
-fn remember(answers: &mut FxHashMap<u64, FunctionId>, address: u64, function: FunctionId) {
+fn remember<T>(answers: &mut FxHashMap<u64, T>, address: u64, function: T) {
     if answers.len() >= ADDRESSES_KEPT {
         answers.clear();
     }

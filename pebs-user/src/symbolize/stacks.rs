@@ -90,9 +90,12 @@ impl Stacks {
     ) -> Option<StackId> {
         let (index, (pid, chain)) = (key.index()?, chains.get(key)?);
         self.functions.clear();
-        let functions = chain.addresses().map(|ip| symbolizer.function(pid, ip).0);
-        self.functions.extend(functions);
-        let end = chain.frames.get(self.functions.len());
+        let mut followed = 0;
+        for ip in chain.addresses() {
+            symbolizer.frames(pid, ip, |function| self.functions.push(function.0));
+            followed += 1;
+        }
+        let end = chain.frames.get(followed);
         let is_cut = chain.is_cut || end.is_some_and(|at| *at != 0);
         if of == Of::Wait {
             let in_kernel = &self.functions[..chain.kernel.min(self.functions.len())];

@@ -141,6 +141,15 @@ impl Probe {
         row
     }
 
+    /// Names of the frames at an address.
+    fn frames(&mut self, pid: Pid, address: u64) -> Vec<String> {
+        let mut ids = Vec::new();
+        self.symbolizer.frames(pid, Ip(address), |id| ids.push(id));
+        self.symbolizer.take_new_functions(&mut self.rows);
+        let name = |id: &FunctionId| self.rows[id.0 as usize].name.clone().unwrap();
+        ids.iter().map(name).collect()
+    }
+
     fn name(&mut self, pid: Pid, address: u64) -> Option<String> {
         self.row(pid, address).name
     }
@@ -217,6 +226,17 @@ fn inlined_functions() {
     }
     let rows = innermost.rows.len();
     assert_eq!(rows, 2, "an id a pair, not an address");
+    let marked: Vec<bool> = innermost.rows.iter().map(|row| row.inlined).collect();
+    assert_eq!(marked, [false, true]);
+    for (address, name) in (start..).zip(text.lines().step_by(2)) {
+        let inner = innermost.frames(running.pid(), address);
+        let expected = match name {
+            "outer" => vec!["outer"],
+            name => vec![name, "outer"],
+        };
+        assert_eq!(inner, expected);
+        assert_eq!(physical.frames(running.pid(), address), ["outer"]);
+    }
 }
 
 /// Stripped: exported functions keep their names, others are known by where they begin.

@@ -123,7 +123,7 @@ fn tables_have_the_documented_columns() {
     assert_eq!(
         columns("functions"),
         "function_id UInt32, name Utf8, module Utf8, build_id Utf8, offset UInt64, size UInt64, \
-         file Utf8, line UInt32, kernel Boolean"
+         file Utf8, line UInt32, kernel Boolean, inlined Boolean"
     );
     assert_eq!(
         columns("losses"),

@@ -171,6 +171,32 @@ fn no_memory_for_stacks() {
     );
 }
 
+/// With --inlined a function that was inlined is a frame of its own, and marked; samples are where they were.
+#[test]
+fn inlined() {
+    need!(machine::root());
+    let workload = Workload::build("calls_inlined");
+    let (recording, truth) = record(&workload, &["--inlined"]);
+    let trace = recording.trace();
+    check::whole_visits(&trace, &truth);
+    // The work of a leaf is inlined, too.
+    let stacks = stacks_in(&trace, "truth_work");
+    let all: usize = stacks.values().sum();
+    let most = |path: &str| stacks.get(path).copied().unwrap_or(0) * 10 > all;
+    assert!(
+        most("truth_work < leaf < c < handle < main")
+            && most("truth_work < leaf < b < a < handle < main"),
+        "{stacks:?}"
+    );
+    let dir = recording.dir().display().to_string();
+    let report = pebs_trace(["report", &dir, "--by", "path"]);
+    let path = "truth_work (inlined) <- leaf <- c (inlined) <- handle";
+    assert!(report.stdout.contains(path), "{report}");
+    let (plain, _) = record(&workload, &[]);
+    let stacks = stacks_in(&plain.trace(), "leaf");
+    assert!(stacks.contains_key("leaf < handle < main"), "{stacks:?}");
+}
+
 /// Without the option nothing has a stack.
 #[test]
 fn off_by_default() {

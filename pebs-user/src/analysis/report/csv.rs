@@ -69,6 +69,7 @@ fn function_line(probe_id: u16, row: &Row) -> Line {
         name,
         module,
         kernel,
+        inlined: _,
     } = &row.function;
     let mut line = Line::default();
     line.number(probe_id);

@@ -263,6 +263,8 @@ pub struct FunctionName {
     pub module: Option<String>,
     /// Kernel code.
     pub kernel: bool,
+    /// Known to be inlined into its caller.
+    pub inlined: bool,
 }
 
 /// Time on the CPU in a function, or off it.

@@ -26,12 +26,12 @@ impl Names {
         ids: impl Iterator<Item = u32>,
     ) -> Result<Self, ReadError> {
         let mut names = Self(ids.map(|id| (id, None)).collect());
-        let columns = ["function_id", "name", "module", "kernel"];
+        let columns = ["function_id", "name", "module", "kernel", "inlined"];
         for batch in trace.scan(Table::Functions, &columns)? {
             let batch = batch?;
             let ids = column_u32(&batch, 0)?.values();
             let (name, module) = (column_str(&batch, 1)?, column_str(&batch, 2)?);
-            let kernel = column_bool(&batch, 3)?;
+            let (kernel, inlined) = (column_bool(&batch, 3)?, column_bool(&batch, 4)?);
             for (row, id) in ids.iter().enumerate() {
                 if let Some(entry) = names.0.get_mut(id) {
                     *entry = Some(FunctionName {
@@ -39,6 +39,7 @@ impl Names {
                         name: name.is_valid(row).then(|| name.value(row).to_owned()),
                         module: module.is_valid(row).then(|| module.value(row).to_owned()),
                         kernel: kernel.value(row),
+                        inlined: inlined.is_valid(row) && inlined.value(row),
                     });
                 }
             }

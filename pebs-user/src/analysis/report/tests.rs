@@ -91,6 +91,7 @@ fn function(id: u32, name: Option<&str>, module: &str) -> FunctionRow {
         file: None,
         line: None,
         kernel: module == "[kernel]",
+        inlined: false,
     }
 }
 

@@ -280,6 +280,13 @@ pub(crate) fn name(function: &FunctionName) -> String {
             format!("{} [kernel]", safe(name, NAME_WIDTH))
         }
         FunctionName {
+            name: Some(name),
+            inlined: true,
+            ..
+        } => {
+            format!("{} (inlined)", safe(name, NAME_WIDTH))
+        }
+        FunctionName {
             name: Some(name), ..
         } => safe(name, NAME_WIDTH),
         FunctionName {

@@ -153,6 +153,7 @@ pub(in crate::store) fn function(n: u64) -> FunctionRow {
         file: Some("server.c".to_owned()),
         line: (n != 4).then_some(n as u32),
         kernel: n % 2 == 1,
+        inlined: false,
     }
 }
 
