@@ -39,6 +39,7 @@
 //! | what came between a thread and its work (`--with irq,faults`) | `pebs-ebpf/src/{irq,fault}.rs`, `collect/programs/interference.rs`, [`correlate`] (`interference.rs`) |
 //! | where it blocked | `pebs-ebpf/src/stack.rs`, [`symbolize::callers`] (without frame pointers), [`symbolize::stacks`], `analysis/explain/paths.rs` |
 //! | call stacks (`--call-graph`) | `pebs-ebpf/src/stack.rs`, [`stream::stacks`] (addresses), [`symbolize::stacks`] (functions) |
+//! | time by who called | `analysis/paths.rs` (paths), [`analysis::report::paths`], `analysis/explain/paths.rs`; `html/flame.rs` |
 //! | what a record of the perf subsystem holds, and `perf.data` | [`perf`] |
 //! | how a recording of `perf record` becomes a trace | [`import`] |
 //! | whose details are kept (`--keep`), and the aggregates of all visits | [`analysis::baseline`], [`analysis::sketch`], `pipeline::keep` |
@@ -49,7 +50,8 @@
 //! | what separates slow items from like ones, and how sure that is | [`analysis::explain`] |
 //! | what changed between two traces | [`analysis::diff`] |
 //! | a format of another tool | [`export`] (one file per format) |
-//! | the page to look at | [`html`] (`data.rs` what, `assets/page.js` how) |
+//! | the page to look at | [`html`] (`data.rs` what, `assets/page.js` and `flame.js` how) |
+//! | the line that shows how far a command is | [`watch`] (who tells), [`cmd`] (`progress.rs`, who shows) |
 //!
 //! # Threads of a recording
 //!
