@@ -88,7 +88,7 @@ pub fn explain(trace: &Trace, options: &ExplainOptions) -> Result<Explanation, E
         probes: &trace.info.probes,
     };
     let explaining = Explaining {
-        wait_stacks: WaitStacks::read(trace, &sums)?,
+        wait_stacks: WaitStacks::read(trace, sums)?,
         info: &trace.info,
         items: &items,
         timing: &timing,

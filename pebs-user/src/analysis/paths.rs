@@ -9,8 +9,7 @@
 
 use std::collections::hash_map::Entry;
 
-use arrow::array::{Array as _, AsArray as _};
-use arrow::datatypes::UInt32Type;
+use arrow::array::Array as _;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::store::call_stacks::read_stacks;

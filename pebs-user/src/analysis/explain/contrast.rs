@@ -29,6 +29,7 @@ use super::groups::Class;
 use super::model::{Cause, CauseKind, CountRow, Gap, InterferenceRow, Rest};
 use super::stump::short;
 use super::sums::{ClassSums, GroupSums, Key, PREEMPTED};
+use crate::analysis::batches::Share;
 use crate::analysis::report::MIN_SAMPLES;
 use crate::analysis::report::detail::States;
 use crate::analysis::report::model::FunctionName;
@@ -158,16 +159,17 @@ impl Part {
         self.samples.1 = self.samples.1.saturating_sub(part.samples.1);
     }
 
-    /// Adds a sample of an item.
-    pub(super) fn add(&mut self, class: Class, block: usize, events: f64) {
+    /// Adds a sample of an item, or its share of one.
+    pub(super) fn add(&mut self, class: Class, block: usize, (events, share): (f64, Share)) {
+        let (events, samples) = (events * share.of_whole(), share.part(1).cast_unsigned());
         match class {
             Class::Slow => {
                 self.slow.add(block, events);
-                self.samples.0 += 1;
+                self.samples.0 += samples;
             }
             Class::Typical => {
                 self.typical.add(block, events);
-                self.samples.1 += 1;
+                self.samples.1 += samples;
             }
             Class::Between => {}
         }

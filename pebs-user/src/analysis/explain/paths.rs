@@ -49,12 +49,13 @@ pub(super) fn divide(
     samples(trace, event.id, |visit, function, stack| {
         if any.contains(&function) {
             let path = paths.of(stack, function);
-            summing.classes_of(visit, |section, class, _| {
+            summing.classes_of(visit, |section, (class, _), share| {
                 let is_counted = class != Class::Between;
                 if is_counted && wanted[usize::from(section)].contains(&function) {
                     let count = counts.entry((section, path)).or_default();
-                    count.0 += u64::from(class == Class::Slow);
-                    count.1 += u64::from(class == Class::Typical);
+                    let one = share.part(1).cast_unsigned();
+                    count.0 += if class == Class::Slow { one } else { 0 };
+                    count.1 += if class == Class::Typical { one } else { 0 };
                 }
             });
         }
@@ -74,10 +75,10 @@ pub(super) fn divide(
     samples(trace, event.id, |visit, function, stack| {
         if any.contains(&function) {
             let path = paths.of(stack, function);
-            summing.classes_of(visit, |section, class, block| {
+            summing.classes_of(visit, |section, (class, block), share| {
                 if counts.contains_key(&(section, path)) {
                     let part = parts.entry((section, path)).or_default();
-                    part.add(class, block, weights.of(visit, function));
+                    part.add(class, block, (weights.of(visit, function), share));
                 }
             });
         }

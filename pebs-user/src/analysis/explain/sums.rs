@@ -6,6 +6,7 @@ use rustc_hash::FxHashMap;
 use super::blocks::Blocks;
 use super::groups::{Class, Section};
 use super::items::{Item, Items};
+use crate::analysis::batches::Share;
 use crate::analysis::report::detail::States;
 use crate::analysis::report::section::WaitKind;
 use crate::store::reader::{
@@ -251,18 +252,18 @@ impl<'a> Summing<'a> {
         }
     }
 
-    /// The sections in which a visit counts, with its class and its block there.
+    /// The sections in which a visit counts, with its class and its block there, and what of it counts.
     pub(in crate::analysis) fn classes_of(
         &self,
         visit_id: u64,
-        mut take: impl FnMut(u16, Class, usize),
+        mut take: impl FnMut(u16, (Class, usize), Share),
     ) {
-        for index in self.items.of_visit(visit_id) {
+        for (index, share) in self.items.of_visit(visit_id) {
             if self.items.all[index as usize].has_details() {
                 let block = (self.block)(self.items, index);
                 let places = self.places[index as usize];
                 let places = places.into_iter().filter(|it| it.0 != NO_SECTION);
-                places.for_each(|(section, class)| take(section, class, block));
+                places.for_each(|(section, class)| take(section, (class, block), share));
             }
         }
     }
@@ -290,12 +291,12 @@ impl<'a> Summing<'a> {
 
     /// Adds the time of a wait to those at its call stack in slow items.
     fn add_stack(&mut self, visit_id: u64, at: (Key, u32), ns: i64) {
-        for index in self.items.of_visit(visit_id) {
+        for (index, share) in self.items.of_visit(visit_id) {
             let places = self.places[index as usize].iter();
             let is_slow = |place: &&(u16, Class)| place.1 == Class::Slow;
             for (section, _) in places.filter(is_slow) {
                 if let Some(sums) = self.sums.get_mut(usize::from(*section)) {
-                    *sums.slow.stacks.entry(at).or_default() += ns;
+                    *sums.slow.stacks.entry(at).or_default() += share.part(ns);
                 }
             }
         }
