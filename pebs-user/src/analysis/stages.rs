@@ -85,7 +85,8 @@ pub(in crate::analysis) struct Step {
 impl Step {
     /// End on the trace clock; its begin if that was never seen.
     pub(in crate::analysis) fn end_ns(&self) -> i64 {
-        self.begin_ns + self.duration_ns.unwrap_or(0).max(0)
+        let duration = self.duration_ns.unwrap_or(0).max(0);
+        self.begin_ns.saturating_add(duration)
     }
 
     /// The item's id.
@@ -100,7 +101,8 @@ impl Step {
 
     /// The item's own time in the stage.
     pub(in crate::analysis) fn service_ns(&self) -> i64 {
-        self.end_ns() - self.begin_ns - self.others_ns
+        let whole = self.end_ns().saturating_sub(self.begin_ns);
+        whole.saturating_sub(self.others_ns)
     }
 }
 
@@ -136,7 +138,7 @@ impl Passage<'_> {
     pub(in crate::analysis) fn latency_ns(&self) -> i64 {
         let end = self.steps.iter().map(Step::end_ns).max();
         end.zip(self.steps.first())
-            .map_or(0, |(end, first)| end - first.begin_ns)
+            .map_or(0, |(end, first)| end.saturating_sub(first.begin_ns))
     }
 
     /// Time in no stage, each with the visit that ended it.
@@ -195,7 +197,7 @@ impl Passages {
                 }
                 let batch = batches.of_visit(step.visit_id);
                 unknown += u64::from(batch.unknown());
-                let whole = step.end_ns() - step.begin_ns;
+                let whole = step.end_ns().saturating_sub(step.begin_ns);
                 steps.extend(batch.known.iter().map(|member| Step {
                     item: (pids[row], member.item_id),
                     others_ns: whole - member.share.part(whole),

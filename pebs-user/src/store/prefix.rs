@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parquet::errors::ParquetError;
-use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
+use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData};
 use parquet::file::reader::{ChunkReader, Length};
 
 use super::thrift::is_footer;
@@ -84,7 +84,32 @@ fn has_footer_at(file: &File, end: u64) -> io::Result<bool> {
     let decode = || ParquetMetaDataReader::decode_metadata(&footer);
     // The decoder checks lengths, but panics on some bytes that are no footer.
     let decoded = std::panic::catch_unwind(std::panic::AssertUnwindSafe(decode));
-    Ok(matches!(decoded, Ok(Ok(metadata)) if lies_before(&metadata, begin)))
+    Ok(matches!(decoded, Ok(Ok(metadata)) if lies_before(&metadata, begin) && adds_up(&metadata)))
+}
+
+/// Whether what a footer says twice is the same: if not, a disk has turned bytes of it, and an earlier footer
+/// knows better.
+fn adds_up(metadata: &ParquetMetaData) -> bool {
+    let rows = metadata.row_groups().iter().map(|group| group.num_rows());
+    let all_rows = rows.fold(0, i64::saturating_add);
+    let is_whole = |group: &RowGroupMetaData| {
+        let columns = group.columns();
+        let values = columns
+            .iter()
+            .filter(|it| it.column_descr().max_rep_level() == 0)
+            .all(|it| it.num_values() == group.num_rows());
+        // They stand one behind the other.
+        let joined = columns.windows(2).all(|pair| {
+            let (start, length) = pair[0].byte_range();
+            pair[1].byte_range().0 == start.saturating_add(length)
+        });
+        let sizes = columns.iter().map(|it| it.compressed_size());
+        let begin = columns.first().map(|first| first.byte_range().0);
+        let offset = group.file_offset().and_then(|it| u64::try_from(it).ok());
+        let all_sizes = sizes.fold(0, i64::saturating_add);
+        values && joined && begin == offset && all_sizes == group.total_byte_size()
+    };
+    all_rows == metadata.file_metadata().num_rows() && metadata.row_groups().iter().all(is_whole)
 }
 
 fn lies_before(metadata: &ParquetMetaData, end: u64) -> bool {
