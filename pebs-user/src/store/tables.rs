@@ -3,6 +3,7 @@
 //! One `table!` block states a table's columns: name, Arrow type and where the value comes from.
 //! Source: design page 6 for names and types; `store::schema` for the rows.
 
+mod batched;
 mod samples;
 
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use super::schema::{
 };
 use crate::stream::decode::Actor;
 use crate::units::Cpu;
+pub(super) use batched::{Batched, Extend};
 pub(super) use samples::Samples;
 
 /// Why argument columns can't be written.
@@ -128,69 +130,6 @@ pub(super) trait RowColumns {
 
     /// Forgets the rows, keeps the room.
     fn clear(&mut self);
-}
-
-/// Columns that rows of a type can be added to.
-pub(super) trait Extend<Row>: RowColumns {
-    /// Appends rows, column by column, which is faster than row by row.
-    fn extend(&mut self, rows: &[Row]);
-}
-
-/// Rows that wait before they are added to columns.
-const BATCH_ROWS: usize = 128;
-
-/// Columns whose rows come one by one or by few, and are added by many.
-#[derive(Debug)]
-pub(super) struct Batched<C, Row> {
-    columns: C,
-    waiting: Vec<Row>,
-}
-
-impl<C: Default, Row> Default for Batched<C, Row> {
-    fn default() -> Self {
-        Self {
-            columns: C::default(),
-            waiting: Vec::with_capacity(BATCH_ROWS),
-        }
-    }
-}
-
-impl<C: Extend<Row>, Row> Batched<C, Row> {
-    #[inline]
-    pub(super) fn push(&mut self, row: Row) {
-        self.waiting.push(row);
-        if self.waiting.len() == BATCH_ROWS {
-            self.settle();
-        }
-    }
-
-    #[inline(never)]
-    fn settle(&mut self) {
-        self.columns.extend(&self.waiting);
-        self.waiting.clear();
-    }
-}
-
-impl<C: Extend<Row>, Row> RowColumns for Batched<C, Row> {
-    #[inline]
-    fn rows(&self) -> usize {
-        self.columns.rows() + self.waiting.len()
-    }
-
-    #[inline]
-    fn is_full(&self) -> bool {
-        self.columns.is_full()
-    }
-
-    fn end(&mut self) -> Vec<Chunk<'_>> {
-        self.settle();
-        self.columns.end()
-    }
-
-    fn clear(&mut self) {
-        self.waiting.clear();
-        self.columns.clear();
-    }
 }
 
 /// Rows of a row group at most: bounds the memory. A quarter of it would make a trace 2 % larger.
@@ -498,7 +437,7 @@ impl ArgBuilder {
 /// Columns of `visits`: the fixed ones and one per named argument.
 #[derive(Debug)]
 pub(super) struct VisitColumns {
-    fixed: Batched<VisitFields, VisitRow>,
+    fixed: Batched<VisitFields, Vec<VisitRow>>,
     args: Vec<ArgBuilder>,
 }
 

@@ -67,7 +67,7 @@ const ROWS_AT_ONCE: usize = 16 * 1024;
 #[derive(Debug)]
 struct Columns {
     visits: VisitColumns,
-    visit_functions: Batched<VisitFunctionColumns, VisitFunctionRow>,
+    visit_functions: Batched<VisitFunctionColumns, Vec<VisitFunctionRow>>,
     samples: Samples,
     waits: WaitColumns,
     function_stats: FunctionStatColumns,

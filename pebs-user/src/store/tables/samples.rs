@@ -1,6 +1,7 @@
 //! The rows of `samples`, which come visit by visit and go to the columns by the thousand.
 
-use super::{Chunk, RowColumns, SampleColumns};
+use super::SampleColumns;
+use super::batched::{Batched, Waiting};
 use crate::store::schema::{SampleRow, SamplesOf};
 use crate::symbolize::Slot;
 use crate::units::{Cpu, EventId, FunctionId, Ip, StackId, Tid};
@@ -19,11 +20,12 @@ struct Common {
     stack_id: Option<StackId>,
 }
 
-/// Rows of `samples`.
+/// The table.
+pub(in crate::store) type Samples = Batched<SampleColumns, SampleRows>;
+
+/// Rows that wait.
 #[derive(Debug, Default)]
-pub(in crate::store) struct Samples {
-    columns: SampleColumns,
-    /// Of the rows that wait.
+pub(in crate::store) struct SampleRows {
     times: Vec<i64>,
     functions: Vec<u32>,
     ips: Vec<u64>,
@@ -35,6 +37,23 @@ pub(in crate::store) struct Samples {
 impl Samples {
     /// Appends a row.
     pub(in crate::store) fn push(&mut self, row: &SampleRow) {
+        self.wait(BATCH_ROWS, |rows| rows.push(row));
+    }
+
+    /// Appends the samples of a visit. `named`: as many as there are samples.
+    #[inline]
+    pub(in crate::store) fn extend<N>(
+        &mut self,
+        of: &SamplesOf<'_>,
+        named: &[N],
+        function: impl Fn(&N) -> FunctionId,
+    ) {
+        self.wait(BATCH_ROWS, |rows| rows.extend(of, named, function));
+    }
+}
+
+impl SampleRows {
+    fn push(&mut self, row: &SampleRow) {
         self.times.push(row.time_ns.0);
         self.functions.push(row.function_id.0);
         self.ips.push(row.ip);
@@ -48,24 +67,19 @@ impl Samples {
             stack_id: row.stack_id,
         };
         self.runs.push((common, 1));
-        self.settle_if_many();
     }
 
-    /// Appends the samples of a visit. `named`: as many as there are samples.
     #[inline]
-    pub(in crate::store) fn extend<N>(
-        &mut self,
-        of: &SamplesOf<'_>,
-        named: &[N],
-        function: impl Fn(&N) -> FunctionId,
-    ) {
+    fn extend<N>(&mut self, of: &SamplesOf<'_>, named: &[N], function: impl Fn(&N) -> FunctionId) {
         let samples = of.samples;
         self.times.extend(samples.iter().map(|it| it.time.0));
         self.functions.extend(named.iter().map(|it| function(it).0));
         self.ips.extend(samples.iter().map(|it| it.ip.0));
-        self.slots
-            .extend(&of.slots[..samples.len().min(of.slots.len())]);
-        self.slots.resize(self.ips.len(), Slot::default());
+        if of.slots.is_empty() {
+            self.slots.extend(samples.iter().map(|it| Slot::any(it.ip)));
+        } else {
+            self.slots.extend(&of.slots[..samples.len()]);
+        }
         let common = |index: usize| Common {
             visit_id: of.visit_id,
             tid: of.tid,
@@ -77,82 +91,50 @@ impl Samples {
         if of.alike && of.near.is_none() && !samples.is_empty() {
             self.runs.push((common(0), samples.len()));
         } else {
-            (0..samples.len()).for_each(|index| self.runs.push((common(index), 1)));
+            let each = (0..samples.len()).map(|index| (common(index), 1));
+            self.runs.extend(each);
         }
-        self.settle_if_many();
     }
+}
 
+impl Waiting<SampleColumns> for SampleRows {
     #[inline]
-    fn settle_if_many(&mut self) {
-        if self.times.len() >= BATCH_ROWS {
-            self.settle();
-        }
+    fn len(&self) -> usize {
+        self.times.len()
     }
 
-    /// Moves the rows that wait to the columns, one column after the other.
-    #[inline(never)]
-    fn settle(&mut self) {
-        let Self {
-            columns,
-            times,
-            functions,
-            ips,
-            slots,
-            runs,
-        } = self;
-        columns.rows += times.len();
-        columns.time_ns.extend(times, |time| *time);
-        columns.function_id.extend(functions, |function| *function);
-        columns.ip.extend_at(ips, slots);
-        for (common, times) in &*runs {
+    /// One column after the other.
+    fn add_to(&self, columns: &mut SampleColumns) {
+        columns.rows += self.times.len();
+        columns.time_ns.extend(&self.times, |time| *time);
+        columns.function_id.extend(&self.functions, |id| *id);
+        columns.ip.extend_at(&self.ips, &self.slots);
+        for (common, times) in &self.runs {
             columns.visit_id.repeat(common.visit_id, *times);
         }
-        for (common, times) in &*runs {
+        for (common, times) in &self.runs {
             columns.tid.repeat(common.tid.0, *times);
         }
-        for (common, times) in &*runs {
+        for (common, times) in &self.runs {
             columns.cpu.repeat(common.cpu.known(), *times);
         }
-        for (common, times) in &*runs {
+        for (common, times) in &self.runs {
             columns.event.repeat(common.event.0, *times);
         }
-        for (common, times) in &*runs {
+        for (common, times) in &self.runs {
             columns.flags.repeat(common.flags, *times);
         }
-        for (common, times) in &*runs {
+        for (common, times) in &self.runs {
             let stack_id = common.stack_id.map(|id| id.0);
             columns.stack_id.repeat(stack_id, *times);
         }
-        self.forget_waiting();
     }
 
-    fn forget_waiting(&mut self) {
+    fn clear(&mut self) {
         self.times.clear();
         self.functions.clear();
         self.ips.clear();
         self.slots.clear();
         self.runs.clear();
-    }
-}
-
-impl RowColumns for Samples {
-    #[inline]
-    fn rows(&self) -> usize {
-        self.columns.rows() + self.times.len()
-    }
-
-    #[inline]
-    fn is_full(&self) -> bool {
-        self.columns.is_full()
-    }
-
-    fn end(&mut self) -> Vec<Chunk<'_>> {
-        self.settle();
-        self.columns.end()
-    }
-
-    fn clear(&mut self) {
-        self.forget_waiting();
-        self.columns.clear();
     }
 }
