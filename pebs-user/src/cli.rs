@@ -187,6 +187,10 @@ pub struct RecordArgs {
     /// *(EXPR+OFF):TYPE, str(EXPR), or with debug information a path by name: req->hdr.id, req->uri, retval->id. 'pebs-trace probes BIN' lists functions.
     /// BIN:FUNC(ids=ARRAY[COUNT]:TYPE) is one visit that serves several items, as in ids=arg2[arg3]:u64: its time is shared
     /// out among them. With * in it FUNC is a pattern: all functions that match are one probe.
+    #[expect(
+        rustdoc::broken_intra_doc_links,
+        reason = "the help shows brackets as they are"
+    )]
     #[arg(short = 'u', long = "uprobe", value_name = "SPEC")]
     #[arg(required_unless_present_any = ["presets", "item"])]
     #[arg(help_heading = "What to record")]

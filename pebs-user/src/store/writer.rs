@@ -141,6 +141,9 @@ pub struct TraceWriter {
     lock: TraceLock,
 }
 
+// It moves through the frames of the thread that it is for.
+const _: () = assert!(size_of::<TraceWriter>() < 64 << 10);
+
 impl TraceWriter {
     /// Makes the trace's directory (mode 0700, files 0600, owned by the invoking user under sudo)
     /// with a `trace.json` that says `complete: false`.

@@ -1,6 +1,6 @@
 //! Time of functions by who called them: `report --by path`.
 //!
-//! A row is a function with one call path, up to the function of the probe ([`crate::analysis::paths`]); paths with too
+//! A row is a function with one call path, up to the function of the probe (`analysis/paths.rs`); paths with too
 //! few samples each are one row of their function. Means over visits are pooled as those of functions are
 //! ([`crate::analysis::pool`]), so that the rows of a function sum to what `report` says of it.
 

@@ -109,7 +109,7 @@ struct Known {
     index_of: FxHashMap<u64, u32>,
     /// Index of the address that had the slot last. Small: it and the dictionary's busy part are to stay in
     /// the L1 and L2 caches.
-    index_at: Box<[u32; Slot::COUNT]>,
+    index_at: Box<[u32]>,
 }
 
 impl Default for Known {
@@ -117,7 +117,7 @@ impl Default for Known {
         Self {
             dictionary: Vec::new(),
             index_of: FxHashMap::default(),
-            index_at: Box::new([0; Slot::COUNT]),
+            index_at: vec![0; Slot::COUNT].into_boxed_slice(),
         }
     }
 }

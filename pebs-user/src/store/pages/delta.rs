@@ -25,8 +25,9 @@ fn all_are<T: PartialEq>(numbers: &[T], one: T) -> bool {
 /// The numbers of a column chunk.
 #[derive(Debug)]
 pub(in crate::store) struct Deltas<T> {
-    /// The number before the block's first, and the block's so far.
-    block: [T; BLOCK + 1],
+    /// The number before the block's first, and the block's so far. Boxed: a writer has a hundred of them, and moves
+    /// over stacks.
+    block: Box<[T; BLOCK + 1]>,
     len: usize,
     /// Encoded blocks of the page at hand.
     blocks: Vec<u8>,
@@ -39,7 +40,7 @@ pub(in crate::store) struct Deltas<T> {
 impl<T: Whole> Default for Deltas<T> {
     fn default() -> Self {
         Self {
-            block: [T::default(); BLOCK + 1],
+            block: Box::new([T::default(); BLOCK + 1]),
             len: 0,
             blocks: Vec::new(),
             values: 0,
