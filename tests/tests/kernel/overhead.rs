@@ -153,7 +153,7 @@ fn stands_for_the_time(trace: &Trace) {
 fn page_faults_are_still_counted() {
     need!(machine::root());
     let workload = Workload::build("refaults");
-    let mut target = workload.start(&["8000"]);
+    let mut target = workload.start(&["20000"]);
     let live = Recorder::new(&workload.spec(super::ID))
         .args(&["--event", "page-faults", "--reset", "1", "--no-page-faults"])
         // Up to a million faults a second, and the reader may be away for some ms.
@@ -168,7 +168,7 @@ fn page_faults_are_still_counted() {
     assert!(!changes.is_empty(), "no change\n{}", recording.tool);
     let overhead = last_overhead(&trace, &recording);
     assert!(overhead < 0.05 * 1.5, "{overhead}\n{}", recording.tool);
-    let happened = 8_000.0 * 64.0;
+    let happened = 20_000.0 * 64.0;
     let counted: f64 = trace
         .visit_functions()
         .iter()
