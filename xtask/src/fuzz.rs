@@ -244,12 +244,15 @@ impl Run {
             .arg(format!("-max_total_time={}", args.seconds))
             .args(["-print_final_stats=1", "-reload=0"])
             .arg(format!("-artifact_prefix={}/", found.display()));
-        if args.bounded {
+        // What is new goes to the first folder. A bounded run starts from the seeds alone, each time.
+        let new = if args.bounded {
             command.args(["-seed=1".to_owned(), format!("-runs={}", ci_inputs(name))]);
+            fs::remove_dir_all(folder("bounded")?)?;
+            folder("bounded")?
         } else {
-            // What is new goes to the first folder.
-            command.arg(folder("corpus")?);
-        }
+            folder("corpus")?
+        };
+        command.arg(new);
         let child = command
             .arg(places.seeds.join(name))
             .stdin(Stdio::null())
