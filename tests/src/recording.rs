@@ -23,6 +23,10 @@ const SETTLE: Duration = Duration::from_millis(100);
 /// The smallest ring that the tool takes: room for some 1,600 marks.
 const SMALLEST_RING: &str = "64KiB";
 
+/// Room for a tool that gets no CPU for seconds, as on a machine whose tests and host want all of them. Tests of
+/// losses ask for less.
+const LARGE_RING: &str = "16MiB";
+
 /// Runs `pebs-trace` with these arguments to its end; for everything that is not a recording.
 pub fn pebs_trace<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Finished {
     process::run(Command::new(machine::pebs_trace()).args(args))
@@ -90,8 +94,8 @@ impl Recorder {
     pub fn command(mut self, program: &Path, args: &[&str]) -> Recording {
         let _lock = self.lock();
         let truth = TruthFile::new();
-        let mut command = Command::new(machine::pebs_trace());
-        command.args(&self.args).arg("--").arg(program).args(args);
+        let mut command = self.tool();
+        command.arg("--").arg(program).args(args);
         if self.before_others {
             command.env("TRUTH_REALTIME", "1");
         }
@@ -104,8 +108,8 @@ impl Recorder {
     pub fn workload(mut self, workload: &Workload, args: &[&str]) -> (Recording, Truth) {
         let _lock = self.lock();
         let truth = TruthFile::new();
-        let mut command = Command::new(machine::pebs_trace());
-        command.args(&self.args).arg("--").arg(&workload.path);
+        let mut command = self.tool();
+        command.arg("--").arg(&workload.path);
         if self.before_others {
             command.env("TRUTH_REALTIME", "1");
         }
@@ -149,12 +153,22 @@ impl Recorder {
     #[must_use]
     pub fn launch(mut self) -> Live {
         let lock = self.lock();
-        let tool = Running::start(Command::new(machine::pebs_trace()).args(&self.args));
+        let tool = Running::start(&mut self.tool());
         Live {
             tool,
             place: self.place,
             _lock: lock,
         }
+    }
+
+    /// The tool with its arguments so far.
+    fn tool(&self) -> Command {
+        let mut command = Command::new(machine::pebs_trace());
+        command.args(&self.args);
+        if !self.args.iter().any(|arg| arg == "--ring-size") {
+            command.args(["--ring-size", LARGE_RING]);
+        }
+        command
     }
 
     fn lock(&mut self) -> Lock {

@@ -88,8 +88,8 @@ fn format() -> Result<()> {
 }
 
 fn clippy() -> Result<()> {
-    let mut command = shell::cargo(&["clippy", "--locked", "--workspace", "--all-targets"]);
-    command.args(["--exclude", "pebs-ebpf", "--", "--deny", "warnings"]);
+    let mut command = shell::cargo(&["clippy", "--locked", "--all-targets"]);
+    command.args(shell::WHOLE).args(["--", "--deny", "warnings"]);
     shell::run(&mut command)
 }
 
@@ -113,9 +113,9 @@ fn ebpf_lints() -> Result<()> {
 }
 
 fn docs() -> Result<()> {
-    let mut command = shell::cargo(&["doc", "--locked", "--no-deps", "--workspace"]);
+    let mut command = shell::cargo(&["doc", "--locked", "--no-deps"]);
     command
-        .args(["--exclude", "pebs-ebpf"])
+        .args(shell::WHOLE)
         .env("RUSTDOCFLAGS", "--deny warnings");
     shell::run(&mut command)
 }

@@ -1,9 +1,11 @@
 //! `cargo xtask fuzz`: feeds mutated bytes to everything that reads what others wrote.
 //!
-//! libFuzzer, driven without cargo-fuzz: one build with a stable compiler makes all targets.
+//! libFuzzer, driven without cargo-fuzz: one build with a stable compiler makes all targets. A bounded run shares
+//! the libraries of the tests' build, which have no coverage counters then.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -12,7 +14,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::shell;
 
-/// The crate of the targets, a workspace of its own.
+/// The crate of the targets.
 const CRATE: &str = "pebs-user/fuzz";
 
 /// Seconds a target in `cargo xtask ci` at most.
@@ -105,10 +107,10 @@ fn unable() -> Option<String> {
 }
 
 fn run(args: &Args) -> Result<()> {
-    let places = Places::new()?;
+    let places = Places::new(args.bounded)?;
     let targets = chosen(args)?;
     let begin = Instant::now();
-    build(&places, &targets)?;
+    build(&places, &targets, args.bounded)?;
     println!("fuzz: built in {:.0?}", begin.elapsed());
     let at_once = std::thread::available_parallelism().map_or(1, usize::from);
     let allowed = Duration::from_secs(args.seconds) + GRACE;
@@ -179,45 +181,65 @@ fn chosen(args: &Args) -> Result<Vec<String>> {
 
 /// Where things are.
 struct Places {
-    /// cargo's folder for the targets, and ours beside it.
+    /// The targets' own folder.
     target: PathBuf,
+    /// Where cargo puts the programs.
+    programs: PathBuf,
     /// Committed inputs.
     seeds: PathBuf,
 }
 
 impl Places {
-    fn new() -> Result<Self> {
+    fn new(bounded: bool) -> Result<Self> {
+        let all = shell::target_dir()?;
+        let target = all.join("fuzz");
         Ok(Self {
-            target: shell::target_dir()?.join("fuzz"),
+            programs: if bounded {
+                all.join("debug")
+            } else {
+                target.join(TRIPLE).join("fuzz")
+            },
+            target,
             seeds: shell::workspace().join(CRATE).join("corpus"),
         })
-    }
-
-    fn program(&self, name: &str) -> PathBuf {
-        self.target.join(TRIPLE).join("release").join(name)
     }
 }
 
 /// Named, so that the flags are not those of build scripts.
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 
-fn build(places: &Places, targets: &[String]) -> Result<()> {
+fn build(places: &Places, targets: &[String], bounded: bool) -> Result<()> {
     fs::create_dir_all(&places.target)?;
     // No target loads the kernel programs.
     let object = places.target.join("no-ebpf.o");
     if !object.exists() {
         File::create(&object)?;
     }
-    let mut command = shell::cargo(&["build", "--release", "--target", TRIPLE]);
+    let mut command = shell::cargo(&["build", "--package", "pebs-fuzz"]);
     command
-        .arg("--manifest-path")
-        .arg(shell::workspace().join(CRATE).join("Cargo.toml"))
-        .arg("--target-dir")
-        .arg(&places.target)
         .args(targets.iter().flat_map(|name| ["--bin", name]))
-        .env("PEBS_EBPF_OBJECT", object)
-        .env("CARGO_ENCODED_RUSTFLAGS", FLAGS.join("\u{1f}"));
+        .env("PEBS_EBPF_OBJECT", object);
+    if bounded {
+        command.env("RUSTC_WORKSPACE_WRAPPER", wrapper(places)?);
+    } else {
+        command
+            .args(["--profile", "fuzz", "--target", TRIPLE, "--target-dir"])
+            .arg(&places.target)
+            .env("CARGO_ENCODED_RUSTFLAGS", FLAGS.join("\u{1f}"));
+    }
     shell::run(&mut command)
+}
+
+/// A compiler that adds the flags to what is ours, build scripts aside.
+fn wrapper(places: &Places) -> Result<PathBuf> {
+    let path = places.target.join("rustc");
+    let script = format!(
+        "#!/bin/sh\ncase \" $* \" in *' build_script_build '*) exec \"$@\" ;; esac\nexec \"$@\" -Copt-level=1 {}\n",
+        FLAGS.join(" ")
+    );
+    fs::write(&path, script)?;
+    fs::set_permissions(&path, Permissions::from_mode(0o755))?;
+    Ok(path)
 }
 
 /// A target that runs.
@@ -238,7 +260,7 @@ impl Run {
         let found = folder("found")?;
         let log = folder("logs")?.join("log");
         let file = File::create(&log)?;
-        let mut command = Command::new(places.program(name));
+        let mut command = Command::new(places.programs.join(name));
         command
             .args(LIMITS)
             .arg(format!("-max_total_time={}", args.seconds))

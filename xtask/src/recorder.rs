@@ -19,12 +19,18 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 const RECORDING: &str = "recording";
 
 /// Builds `pebs-trace` with a cargo profile and gives its path.
+///
+/// The debug build, which is for tests, comes in one go with them: alone it would be built with other features of
+/// the libraries that both use, and so would these.
 pub fn build(release: bool) -> Result<PathBuf> {
-    let mut command = shell::cargo(&["build", "--package", "pebs-user", "--bin", "pebs-trace"]);
-    let profile = if release { "release" } else { "debug" };
-    if release {
-        command.arg("--release");
-    }
+    let mut command = shell::cargo(&["build", "--bins"]);
+    let profile = if release {
+        command.args(["--release", "--package", "pebs-user"]);
+        "release"
+    } else {
+        command.args(shell::WHOLE).arg("--tests");
+        "debug"
+    };
     shell::run(&mut command)?;
     Ok(shell::target_dir()?.join(profile).join("pebs-trace"))
 }

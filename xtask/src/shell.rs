@@ -26,6 +26,16 @@ pub fn cargo(args: &[&str]) -> Command {
     command
 }
 
+/// The packages that are checked and tested together. The eBPF programs are compiled for another machine, the fuzz
+/// targets with other flags.
+pub const WHOLE: [&str; 5] = [
+    "--workspace",
+    "--exclude",
+    "pebs-ebpf",
+    "--exclude",
+    "pebs-fuzz",
+];
+
 /// A program that runs as root: directly if we are, else through `sudo` with our environment.
 #[must_use]
 pub fn as_root(program: impl AsRef<std::ffi::OsStr>) -> Command {

@@ -40,7 +40,7 @@ pub fn all(rest: &[String]) -> Result<bool> {
         .iter()
         .any(|arg| arg == "-p" || arg.starts_with("--package"))
     {
-        command.args(["--workspace", "--exclude", "pebs-ebpf"]);
+        command.args(shell::WHOLE);
     }
     command.args(rest);
     if !rest.iter().any(|arg| arg == "--") {

@@ -36,8 +36,9 @@ pub struct DiffArgs {
     /// Exit with 3 if something grew by more than this
     ///
     /// 5 and 5% are 5 percent: of the mean item before for the time of a function or a wait per item, of
-    /// itself for the time on the CPU per item. Only if the whole interval is above it. Durations and
-    /// preemption never fail, as other programs on the machine move them.
+    /// itself for the time on the CPU per item and for the median duration. Only if the whole interval is
+    /// above it. Mean and p99 of durations and preemption never fail, as other programs on the machine move
+    /// them.
     #[arg(long, value_name = "PERCENT", value_parser = limit)]
     pub fail_above: Option<f64>,
 

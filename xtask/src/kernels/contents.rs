@@ -207,7 +207,8 @@ fn is_elf(path: &Path) -> Result<bool> {
 
 /// Builds the test programs that are needed; gives cargo's account of it.
 fn test_programs() -> Result<String> {
-    let mut command = shell::cargo(&["test", "--workspace", "--exclude", "pebs-ebpf"]);
+    let mut command = shell::cargo(&["test"]);
+    command.args(shell::WHOLE);
     command.args(["--test", "kernel", "--test", "workloads", "--no-run"]);
     command.args(["--quiet", "--message-format=json"]);
     eprintln!("$ {}", shell::display(&command));
