@@ -330,7 +330,10 @@ fn builds_compared() {
     let slower = diff(&runs[0], &runs[2]);
     assert_eq!(slower.code(), Some(3), "{slower}");
     // Where a host takes the CPUs away, the time on them is too uncertain: a few items have a lot of it.
-    let verdict = slower.stdout.lines().find(|it| it.trim_start().starts_with("limit"));
+    let verdict = slower
+        .stdout
+        .lines()
+        .find(|it| it.trim_start().starts_with("limit"));
     assert!(verdict.is_some_and(|it| it.contains("p50")), "{slower}");
     let faster = diff(&runs[2], &runs[0]);
     assert_eq!(faster.code(), Some(0), "{faster}");

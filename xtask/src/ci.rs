@@ -89,7 +89,9 @@ fn format() -> Result<()> {
 
 fn clippy() -> Result<()> {
     let mut command = shell::cargo(&["clippy", "--locked", "--all-targets"]);
-    command.args(shell::WHOLE).args(["--", "--deny", "warnings"]);
+    command
+        .args(shell::WHOLE)
+        .args(["--", "--deny", "warnings"]);
     shell::run(&mut command)
 }
 

@@ -2,8 +2,14 @@
 
 use std::hint::black_box;
 
+use perf_event_open_sys::bindings as sys;
+
+use pebs_common::record::{Head, Kind};
 use pebs_user::analysis::estimate::TimedSample;
+use pebs_user::collect::drain::{BulkStream, Cycle};
 use pebs_user::correlate::{ClosedVisit, Correlator, Lost, RawSample, Sink};
+use pebs_user::perf::layout::Layout;
+use pebs_user::stream::bulk::RingKind;
 use pebs_user::stream::clock::Clock;
 use pebs_user::stream::ledger::Reason;
 use pebs_user::stream::order::Order;
@@ -191,6 +197,54 @@ pub fn first_batches(all: &Workload) -> Vec<Batch> {
         ..*all
     })
 }
+
+/// Samples of the bulk transport as PEBS writes many at once: 32 bytes each, header included.
+pub const BULK: RingKind = RingKind {
+    layout: Layout {
+        sample_type: (sys::PERF_SAMPLE_IP | sys::PERF_SAMPLE_TID | sys::PERF_SAMPLE_TIME) as u64,
+        read_format: 0,
+        branch_sample_type: 0,
+        regs_user: 0,
+        regs_intr: 0,
+        sample_id_all: true,
+    },
+    perf_clock: false,
+    registers: None,
+};
+
+/// The same records with samples in perf's rings; all others stay where they are.
+pub fn in_bulk(mut cycle: Cycle) -> Cycle {
+    for (cpu, bytes) in &mut cycle.streams {
+        let mut stream = BulkStream {
+            cpu: *cpu,
+            ..BulkStream::default()
+        };
+        let mut others = Vec::new();
+        for frame in bytes.chunks_exact(FRAME * 8) {
+            let word = |n: usize| {
+                let bytes = frame[n * 8..][..8].try_into().expect("a word");
+                u64::from_ne_bytes(bytes)
+            };
+            let head = Head(word(1));
+            if Kind::from_u8(frame[8] & 0xf) != Some(Kind::Sample) {
+                others.extend_from_slice(frame);
+                continue;
+            }
+            let misc = sys::PERF_RECORD_MISC_USER | sys::PERF_RECORD_MISC_EXACT_IP;
+            let header = u64::from(sys::PERF_RECORD_SAMPLE) | u64::from(misc) << 32 | 32 << 48;
+            let thread = u64::from(head.pid()) | u64::from(head.tid()) << 32;
+            for word in [header, word(3), thread, word(2)] {
+                stream.bytes.extend(word.to_ne_bytes());
+            }
+        }
+        *bytes = others;
+        cycle.bulk.push(stream);
+    }
+    cycle
+}
+
+/// Words of a record of the synthetic streams, its frame included.
+const FRAME: usize = 5;
 
 /// Addresses in this program's own code, all of which the symbolizer has seen.
 pub struct Lookups {

@@ -60,7 +60,7 @@ struct Figures {
 fn one(length: usize) -> Figures {
     let workload = own_workload(MACHINE.0, MACHINE.1, length);
     let scratch = Scratch::new();
-    let mut pipeline = pipeline(&scratch, Keep::All);
+    let mut pipeline = pipeline(&scratch, Keep::All, false);
     for batch in first_batches(&workload) {
         pipeline.cycle(&mut cycle(batch));
     }

@@ -29,7 +29,7 @@ use pebs_user::analysis::estimate::{Estimator, VisitTimeline};
 use pebs_user::collect::drain::Cycle;
 use pebs_user::correlate::Interferences;
 use pebs_user::correlate::{CorrelateOptions, Correlator};
-use pebs_user::pipeline::{Keep, Pipeline, PipelineOptions};
+use pebs_user::pipeline::{BulkOptions, Keep, Pipeline, PipelineOptions};
 use pebs_user::stream::clock::Clock;
 use pebs_user::stream::decode::decode;
 use pebs_user::stream::order::Order;
@@ -37,7 +37,7 @@ use pebs_user::stream::synthetic::{self, Batch, START_NS};
 use pebs_user::units::KtimeNs;
 
 use figures::{CpuTime, Figures, cpu_time};
-use input::{Input, OwnInput};
+use input::{BULK, Input, OwnInput, in_bulk};
 use rows::{Discard, Scratch};
 
 /// CPUs, and threads on them.
@@ -190,16 +190,24 @@ impl Stages<'_> {
     /// are not timed.
     fn end_to_end(&mut self, threads: u32, records: usize) {
         let input = OwnInput::new(self.cpus, threads, RECORDS);
-        let first = cycles(&input.first);
-        let all = cycles(&input.batches);
-        for (name, keep) in [
-            ("bytes to files", Keep::All),
-            ("same, keep slow", Keep::Slow(Rule::default())),
-            ("same, keep none", Keep::None),
+        for (name, bulk, keep) in [
+            ("bytes to files", false, Keep::All),
+            ("same, keep slow", false, Keep::Slow(Rule::default())),
+            ("same, keep none", false, Keep::None),
+            ("bulk to files", true, Keep::All),
+            ("same, keep none (bulk)", true, Keep::None),
         ] {
+            let cycles = |batches: &[Batch]| -> Vec<Cycle> {
+                let cycles = batches.iter().cloned().map(cycle);
+                cycles
+                    .map(|it| if bulk { in_bulk(it) } else { it })
+                    .collect()
+            };
+            let first = cycles(&input.first);
+            let all = cycles(&input.batches);
             self.stage(name, records, || {
                 let scratch = Scratch::new();
-                let mut pipeline = pipeline(&scratch, keep);
+                let mut pipeline = pipeline(&scratch, keep, bulk);
                 first
                     .clone()
                     .iter_mut()
@@ -223,7 +231,8 @@ impl Stages<'_> {
     }
 }
 
-fn pipeline(scratch: &Scratch, keep: Keep) -> Pipeline {
+/// `bulk`: samples come as [`in_bulk`] makes them.
+fn pipeline(scratch: &Scratch, keep: Keep, bulk: bool) -> Pipeline {
     let options = PipelineOptions {
         origin: KtimeNs(START_NS - 1_000_000_000),
         switches: CORRELATE.switches,
@@ -236,7 +245,10 @@ fn pipeline(scratch: &Scratch, keep: Keep) -> Pipeline {
         max_stack_bytes: 1 << 20,
         symbolize: Default::default(),
         keep,
-        bulk: None,
+        bulk: bulk.then(|| BulkOptions {
+            kinds: vec![BULK],
+            everyone: true,
+        }),
         interval: Duration::from_secs(10),
     };
     Pipeline::new(
@@ -247,11 +259,7 @@ fn pipeline(scratch: &Scratch, keep: Keep) -> Pipeline {
     )
 }
 
-/// The batches as the draining thread hands them on.
-fn cycles(batches: &[Batch]) -> Vec<Cycle> {
-    batches.iter().cloned().map(cycle).collect()
-}
-
+/// A batch as the draining thread hands it on.
 fn cycle(batch: Batch) -> Cycle {
     Cycle {
         streams: batch.streams,

@@ -9,13 +9,15 @@ use crate::perf::data::records::Item;
 use crate::perf::record::{Mode, RawRecord, Record as PerfRecord, What};
 use crate::perf::sample::{Malformed, Sample};
 use crate::pipeline::{Pipeline, Told};
-use crate::stream::access::Access;
+use crate::stream::access::{self, Access};
 use crate::stream::decode::{ArgBytes, Body, Inbox as _, RawSample, Record, STATE_UNKNOWN};
 use crate::stream::stacks::StackKey;
 use crate::symbolize::mapping::Backing;
 use crate::units::{Cpu, Ip, KtimeNs, Pid, ProbeId, Tid, TraceNs};
 use pebs_common::record::{MAX_FRAMES, Role};
-use perf_event_open_sys::bindings::{PERF_RECORD_MISC_EXACT_IP, PERF_RECORD_SAMPLE};
+use perf_event_open_sys::bindings::{
+    PERF_RECORD_MISC_EXACT_IP, PERF_RECORD_SAMPLE, PERF_SAMPLE_CALLCHAIN,
+};
 
 /// Words of a call chain from here on say in which mode the next ones are. Source: `PERF_CONTEXT_MAX`,
 /// include/uapi/linux/perf_event.h.
@@ -202,7 +204,7 @@ impl Feed<'_> {
             // Addresses of another machine, that is.
             Use::Samples(_) if is_guest(raw) => self.told.filtered += 1,
             Use::Samples(number) => {
-                let stack = self.stack(at, sample);
+                let stack = self.stack(event, at, sample);
                 let taken = RawSample {
                     time: self.trace_time(at.time),
                     ip: Ip(sample.ip.unwrap_or(0)),
@@ -217,13 +219,16 @@ impl Feed<'_> {
                 self.pipeline
                     .inbox()
                     .sample(Pid(at.pid), Tid(at.tid), taken);
-                if let Some(access) = Access::of(sample, self.survey.registers[event]) {
+                let registers = self.survey.registers[event];
+                if access::is_told(self.survey.names.layout(event), registers)
+                    && let Some(access) = Access::of(sample, registers)
+                {
                     self.pipeline.access(Tid(at.tid), &taken, access);
                 }
                 self.told.decoded.entry(at.cpu).or_default().samples += 1;
             }
             Use::Mark { begin, id } => {
-                let id = id.as_ref().zip(sample.raw);
+                let id = id.as_ref().zip(sample.rest().raw);
                 let id = id.and_then(|(field, raw)| field.number(raw));
                 self.mark(at, *begin, id);
             }
@@ -232,8 +237,12 @@ impl Feed<'_> {
     }
 
     /// The number of a sample's call stack, which begins where the sample was taken.
-    fn stack(&mut self, at: At, sample: &Sample<'_>) -> StackKey {
-        let (Some(chain), Some(ip)) = (sample.callchain, sample.ip) else {
+    fn stack(&mut self, event: usize, at: At, sample: &Sample<'_>) -> StackKey {
+        if !self.survey.names.layout(event).has(PERF_SAMPLE_CALLCHAIN) {
+            return StackKey::NONE;
+        }
+        let rest = sample.rest();
+        let (Some(chain), Some(ip)) = (rest.callchain, sample.ip) else {
             return StackKey::NONE;
         };
         let frames = || chain.iter().filter(|word| *word < CONTEXTS);
@@ -241,7 +250,7 @@ impl Feed<'_> {
         let all = || std::iter::once(ip).chain(callers());
         let kernel = all().take_while(|frame| Ip(*frame).is_kernel()).count();
         // With a copy of the user stack the kernel does not walk it.
-        let is_cut = sample.stack_user.is_some()
+        let is_cut = rest.stack_user.is_some()
             || kernel >= MAX_FRAMES
             || frames().count() >= kernel + MAX_FRAMES;
         self.pipeline.stack(Pid(at.pid), (kernel, is_cut), all())
@@ -268,7 +277,7 @@ impl Feed<'_> {
     }
 
     fn sched_switch(&mut self, at: At, sample: &Sample<'_>) {
-        let switched = self.switch.as_ref().zip(sample.raw);
+        let switched = self.switch.as_ref().zip(sample.rest().raw);
         let Some(switched) = switched.and_then(|(format, raw)| format.read(raw)) else {
             self.told.decoded.entry(at.cpu).or_default().malformed += 1;
             return;

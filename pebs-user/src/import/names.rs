@@ -72,6 +72,12 @@ impl EventNames {
         &self.names
     }
 
+    /// How the records of an event lie.
+    #[must_use]
+    pub fn layout(&self, event: usize) -> &Layout {
+        &self.layouts[event]
+    }
+
     /// The event that a record is of; `None` if it names one that the file does not.
     #[inline]
     #[must_use]

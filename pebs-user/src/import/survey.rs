@@ -319,11 +319,10 @@ impl Survey {
     }
 
     fn sched_switch(&mut self, data: &PerfData, event: usize, sample: &Sample<'_>) {
-        let Some(raw) = sample.raw else { return };
         let Some(switch) = switch_format(data, &self.formats, event) else {
             return;
         };
-        if let Some(switch) = switch.read(raw) {
+        if let Some(switch) = sample.rest().raw.and_then(|raw| switch.read(raw)) {
             self.switched.entry(switch.prev).or_default().0 += 1;
             self.switched.entry(switch.next).or_default().1 += 1;
         }

@@ -78,10 +78,6 @@ impl Record<'_> {
 
 /// Kinds of [`Record`].
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "lives for a moment on the stack; nearly all are samples"
-)]
 pub enum What<'a> {
     /// SAMPLE.
     Sample(Sample<'a>),

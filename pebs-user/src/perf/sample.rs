@@ -7,10 +7,11 @@ use perf_event_open_sys::bindings as sys;
 use super::bytes::Bytes;
 use super::layout::Layout;
 
-/// One sample, its longer fields lent. A field is `None` if the event's sample_type does not ask for it.
+/// One sample. A field is `None` if the event's sample_type does not ask for it.
 ///
-/// Times are ns on the recording's clock, unconverted.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// Times are ns on the recording's clock, unconverted. What few events ask for is read when it is wanted: all of it
+/// together is half a kilobyte, which would be moved about for every sample.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample<'a> {
     /// IP: instruction pointer.
     pub ip: Option<u64>,
@@ -28,6 +29,14 @@ pub struct Sample<'a> {
     pub cpu: Option<u32>,
     /// PERIOD: events since the sample before.
     pub period: Option<u64>,
+    layout: Layout,
+    /// The fields behind these.
+    bytes: &'a [u8],
+}
+
+/// The fields of a sample that few events ask for, longer ones lent.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Rest<'a> {
     /// READ: counts.
     pub read: Option<Read<'a>>,
     /// CALLCHAIN: addresses, innermost first, with `PERF_CONTEXT_*` marks between.
@@ -149,67 +158,112 @@ pub enum Weight {
     },
 }
 
+/// Fields that are in [`Sample`] itself.
+const FIRST: u64 = (sys::PERF_SAMPLE_IDENTIFIER
+    | sys::PERF_SAMPLE_IP
+    | sys::PERF_SAMPLE_TID
+    | sys::PERF_SAMPLE_TIME
+    | sys::PERF_SAMPLE_ADDR
+    | sys::PERF_SAMPLE_ID
+    | sys::PERF_SAMPLE_STREAM_ID
+    | sys::PERF_SAMPLE_CPU
+    | sys::PERF_SAMPLE_PERIOD) as u64;
+
 impl<'a> Sample<'a> {
     /// Reads a sample's body. No allocation.
     ///
     /// # Errors
     /// If the fields do not end where the body ends.
+    #[inline]
     pub fn decode(layout: &Layout, body: &'a [u8]) -> Result<Self, Malformed> {
-        let decoded = Self::read(layout, body, true);
+        let sample = Self::first(layout, body).ok_or(Malformed::Short)?;
+        if layout.sample_type & !FIRST != 0 {
+            Rest::read(layout, sample.bytes)?;
+        } else if !sample.bytes.is_empty() {
+            return Err(Malformed::LeftOver(sample.bytes.len()));
+        }
+        Ok(sample)
+    }
+
+    /// The other fields. Cost: reads all of them.
+    #[must_use]
+    pub fn rest(&self) -> Rest<'a> {
+        if self.bytes.is_empty() {
+            return Rest::default();
+        }
+        // It was read before.
+        Rest::read(&self.layout, self.bytes).unwrap_or_default()
+    }
+
+    #[inline]
+    fn first(layout: &Layout, body: &'a [u8]) -> Option<Self> {
+        let has = |field| layout.has(field);
+        let mut bytes = Bytes(body);
+        let mut word = |field| {
+            if has(field) {
+                bytes.u64().map(Some)
+            } else {
+                Some(None)
+            }
+        };
+        let identifier = word(sys::PERF_SAMPLE_IDENTIFIER)?;
+        let ip = word(sys::PERF_SAMPLE_IP)?;
+        let pid_tid = word(sys::PERF_SAMPLE_TID)?;
+        let time = word(sys::PERF_SAMPLE_TIME)?;
+        let addr = word(sys::PERF_SAMPLE_ADDR)?;
+        let id = word(sys::PERF_SAMPLE_ID)?;
+        let stream_id = word(sys::PERF_SAMPLE_STREAM_ID)?;
+        let cpu = word(sys::PERF_SAMPLE_CPU)?;
+        let period = word(sys::PERF_SAMPLE_PERIOD)?;
+        Some(Self {
+            ip,
+            pid_tid: pid_tid.map(halves),
+            time,
+            addr,
+            id: identifier.or(id),
+            stream_id,
+            cpu: cpu.map(|word| halves(word).0),
+            period,
+            layout: *layout,
+            bytes: bytes.0,
+        })
+    }
+}
+
+/// Two numbers that share a word, in this machine's byte order.
+#[inline]
+const fn halves(word: u64) -> (u32, u32) {
+    let (low, high) = (word as u32, (word >> 32) as u32);
+    if cfg!(target_endian = "little") {
+        (low, high)
+    } else {
+        (high, low)
+    }
+}
+
+impl<'a> Rest<'a> {
+    fn read(layout: &Layout, body: &'a [u8]) -> Result<Self, Malformed> {
+        let decoded = Self::read_with(layout, body, true);
         // Without branches the kernel may leave out the index as well.
         let has_index = layout.has(sys::PERF_SAMPLE_BRANCH_STACK)
             && layout.branch_sample_type & u64::from(sys::PERF_SAMPLE_BRANCH_HW_INDEX) != 0;
         if decoded.is_err() && has_index {
-            return Self::read(layout, body, false).or(decoded);
+            return Self::read_with(layout, body, false).or(decoded);
         }
         decoded
     }
 
-    fn read(layout: &Layout, body: &'a [u8], index_always: bool) -> Result<Self, Malformed> {
+    fn read_with(layout: &Layout, body: &'a [u8], index_always: bool) -> Result<Self, Malformed> {
         let mut bytes = Bytes(body);
-        let mut sample = Self::default();
-        let fields = sample
-            .head(layout, &mut bytes)
-            .and_then(|()| sample.middle(layout, &mut bytes, index_always))
-            .and_then(|()| sample.tail(layout, &mut bytes));
+        let mut rest = Self::default();
+        let fields = rest
+            .middle(layout, &mut bytes, index_always)
+            .and_then(|()| rest.tail(layout, &mut bytes));
         match (fields, bytes.len()) {
             (None, _) => Err(Malformed::Short),
-            (Some(()), 0) => Ok(sample),
+            (Some(()), 0) => Ok(rest),
             (Some(()), left) => Err(Malformed::LeftOver(left)),
         }
-    }
-
-    #[inline]
-    fn head(&mut self, layout: &Layout, bytes: &mut Bytes<'a>) -> Option<()> {
-        if layout.has(sys::PERF_SAMPLE_IDENTIFIER) {
-            self.id = Some(bytes.u64()?);
-        }
-        if layout.has(sys::PERF_SAMPLE_IP) {
-            self.ip = Some(bytes.u64()?);
-        }
-        if layout.has(sys::PERF_SAMPLE_TID) {
-            self.pid_tid = Some(bytes.pair()?);
-        }
-        if layout.has(sys::PERF_SAMPLE_TIME) {
-            self.time = Some(bytes.u64()?);
-        }
-        if layout.has(sys::PERF_SAMPLE_ADDR) {
-            self.addr = Some(bytes.u64()?);
-        }
-        if layout.has(sys::PERF_SAMPLE_ID) {
-            let id = bytes.u64()?;
-            self.id.get_or_insert(id);
-        }
-        if layout.has(sys::PERF_SAMPLE_STREAM_ID) {
-            self.stream_id = Some(bytes.u64()?);
-        }
-        if layout.has(sys::PERF_SAMPLE_CPU) {
-            self.cpu = Some(bytes.pair()?.0);
-        }
-        if layout.has(sys::PERF_SAMPLE_PERIOD) {
-            self.period = Some(bytes.u64()?);
-        }
-        Some(())
     }
 
     fn middle(&mut self, layout: &Layout, bytes: &mut Bytes<'a>, index_always: bool) -> Option<()> {

@@ -3,7 +3,7 @@
 use perf_event_open_sys::bindings as sys;
 
 use crate::perf::layout::Layout;
-use crate::perf::sample::{self, Sample};
+use crate::perf::sample::{self, Rest, Sample};
 use crate::pmu::host::CpuModel;
 use crate::pmu::ibs::{IbsFetch, IbsOp, PageSize};
 use crate::pmu::memory::{
@@ -88,14 +88,22 @@ impl Access {
     /// Of a sample as perf's ring or file has it; `None` if it says nothing.
     #[must_use]
     pub fn of(sample: &Sample<'_>, registers: Option<Registers>) -> Option<Self> {
+        let access = Self::of_fields(sample.addr, &sample.rest(), registers)?;
+        Some(Self {
+            period: sample.period.filter(|period| *period != 0),
+            ..access
+        })
+    }
+
+    fn of_fields(addr: Option<u64>, rest: &Rest<'_>, registers: Option<Registers>) -> Option<Self> {
         let mut access = Self {
-            addr: sample.addr.filter(|addr| *addr != 0),
-            phys_addr: sample.phys_addr.filter(|addr| *addr != 0),
-            page_size: sample.data_page_size.filter(|bytes| *bytes != 0),
+            addr: addr.filter(|addr| *addr != 0),
+            phys_addr: rest.phys_addr.filter(|addr| *addr != 0),
+            page_size: rest.data_page_size.filter(|bytes| *bytes != 0),
             ..Self::default()
         };
-        access.source(sample.data_src.unwrap_or(0));
-        match sample.weight {
+        access.source(rest.data_src.unwrap_or(0));
+        match rest.weight {
             Some(sample::Weight::Whole(word)) => access.weigh(Weight::whole(word)),
             Some(sample::Weight::Parts { var1, var2, var3 }) => {
                 let word = u64::from(var1) | u64::from(var2) << 32 | u64::from(var3) << 48;
@@ -103,13 +111,10 @@ impl Access {
             }
             None => {}
         }
-        if let (Some(registers), Some(raw)) = (registers, sample.raw) {
+        if let (Some(registers), Some(raw)) = (registers, rest.raw) {
             access.registers(registers, raw);
         }
-        access.told().map(|access| Self {
-            period: sample.period.filter(|period| *period != 0),
-            ..access
-        })
+        access.told()
     }
 
     /// Of the words that a sample program read; `None` if they say nothing.
@@ -260,18 +265,16 @@ mod tests {
     fn intel_load() {
         // OP_LOAD, L3 hit, snoop none, DTLB L1 or L2 hit, not locked.
         let word = 0x2 | 0x42 << 5 | 0x2 << 19 | 0x2 << 24 | (0x2 | 3 << 3) << 26 | 3 << 33;
-        let sample = Sample {
-            addr: Some(0x7fff_1000),
+        let rest = Rest {
             data_src: Some(word),
             weight: Some(sample::Weight::Parts {
                 var1: 66,
                 var2: 90,
                 var3: 0,
             }),
-            period: Some(1000),
-            ..Sample::default()
+            ..Rest::default()
         };
-        let access = Access::of(&sample, None).unwrap();
+        let access = Access::of_fields(Some(0x7fff_1000), &rest, None).unwrap();
         assert_eq!((access.op, access.addr), (Some("load"), Some(0x7fff_1000)));
         assert_eq!(access.place.unwrap().to_string(), "L3 hit");
         assert_eq!(access.tlb.unwrap().to_string(), "L1 or L2 hit");
@@ -279,15 +282,9 @@ mod tests {
             (access.latency, access.op_latency, access.retire_latency),
             (Some(66), Some(90), None)
         );
-        assert_eq!((access.data_src, access.period), (Some(word), Some(1000)));
-        let words = Access::of_words(0x7fff_1000, 66 | 90 << 32, word).unwrap();
-        assert_eq!(
-            Access {
-                period: Some(1000),
-                ..words
-            },
-            access
-        );
+        assert_eq!(access.data_src, Some(word));
+        let words = Access::of_words(0x7fff_1000, 66 | 90 << 32, word);
+        assert_eq!(words, Some(access));
     }
 
     /// A sample that says nothing has no access: `PERF_MEM_NA`, and fields of 0.
@@ -295,16 +292,14 @@ mod tests {
     fn nothing_is_nothing() {
         // Source: PERF_MEM_NA, include/linux/perf_event.h.
         let na = 1 | 1 << 5 | 1 << 24 | 1 << 26 | 1 << 19;
-        let sample = Sample {
-            addr: Some(0),
+        let rest = Rest {
             data_src: Some(na),
             weight: Some(sample::Weight::Whole(0)),
-            period: Some(4000),
-            ..Sample::default()
+            ..Rest::default()
         };
-        assert_eq!(Access::of(&sample, None), None);
+        assert_eq!(Access::of_fields(Some(0), &rest, None), None);
         assert_eq!(Access::of_words(0, 0, na), None);
-        assert_eq!(Access::of(&Sample::default(), None), None);
+        assert_eq!(Access::of_fields(None, &Rest::default(), None), None);
     }
 
     /// Registers of IBS are used where the PMU is IBS, and only there; no bytes make it fail.
@@ -325,11 +320,11 @@ mod tests {
         for word in [0u64, 0x1000, data, 0, data3, 0x7000, 0] {
             raw.extend(word.to_le_bytes());
         }
-        let sample = Sample {
+        let rest = Rest {
             raw: Some(&raw),
-            ..Sample::default()
+            ..Rest::default()
         };
-        let access = Access::of(&sample, op).unwrap();
+        let access = Access::of_fields(None, &rest, op).unwrap();
         assert_eq!((access.op, access.addr), (Some("load"), Some(0x7000)));
         assert_eq!(access.place.unwrap().to_string(), "L2 hit");
         assert_eq!((access.latency, access.op_latency), (Some(17), Some(40)));
@@ -337,18 +332,18 @@ mod tests {
             (access.taken, access.mispredicted),
             (Some(true), Some(true))
         );
-        assert_eq!(Access::of(&sample, None), None);
+        assert_eq!(Access::of_fields(None, &rest, None), None);
         let fetch = Registers::of_pmu("ibs_fetch", &cpu);
         let mut raw = 0u32.to_le_bytes().to_vec();
         // Completed after 30 cycles; instruction cache and second level missed.
         for word in [30u64 << 32 | 1 << 50 | 1 << 51 | 1 << 58, 0x2000, 0] {
             raw.extend(word.to_le_bytes());
         }
-        let sample = Sample {
+        let rest = Rest {
             raw: Some(&raw),
-            ..Sample::default()
+            ..Rest::default()
         };
-        let access = Access::of(&sample, fetch).unwrap();
+        let access = Access::of_fields(None, &rest, fetch).unwrap();
         assert_eq!((access.op, access.latency), (Some("fetch"), Some(30)));
         assert_eq!(access.place.unwrap().to_string(), "L2 miss");
     }
@@ -357,9 +352,9 @@ mod tests {
         /// No raw bytes make it panic.
         #[test]
         fn any_registers(raw: Vec<u8>, family: u32, model: u32) {
-            let sample = Sample { raw: Some(&raw), ..Sample::default() };
-            let _ = Access::of(&sample, Some(Registers::IbsOp(family, model)));
-            let _ = Access::of(&sample, Some(Registers::IbsFetch(family, model)));
+            let rest = Rest { raw: Some(&raw), ..Rest::default() };
+            let _ = Access::of_fields(None, &rest, Some(Registers::IbsOp(family, model)));
+            let _ = Access::of_fields(None, &rest, Some(Registers::IbsFetch(family, model)));
         }
     }
 }

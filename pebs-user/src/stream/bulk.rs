@@ -3,11 +3,14 @@
 //! Invariant: no input makes it fail. What can't be understood is counted. Knows perf's records; knows
 //! nothing about items, files or the kernel.
 
+mod alike;
+
 use perf_event_open_sys::bindings::{
     PERF_RECORD_LOST, PERF_RECORD_LOST_SAMPLES, PERF_RECORD_MISC_EXACT_IP, PERF_RECORD_SAMPLE,
     PERF_RECORD_THROTTLE, PERF_RECORD_UNTHROTTLE,
 };
 
+use self::alike::{Places, Run};
 use crate::perf::layout::Layout;
 use crate::perf::record::{self, Mode, RawRecord, What};
 use crate::perf::sample::Sample;
@@ -116,7 +119,16 @@ impl RingState {
         said: &mut Said,
     ) {
         let Reading { kind, clock, .. } = *reading;
-        while let Some((raw, rest)) = split(bytes) {
+        let places = Places::of(&kind.layout);
+        loop {
+            if let Some(run) = places.and_then(|places| places.run(bytes)) {
+                bytes = &bytes[run.bytes.len()..];
+                self.run(&run, reading, inbox, said);
+                continue;
+            }
+            let Some((raw, rest)) = split(bytes) else {
+                break;
+            };
             bytes = rest;
             if raw.kind != PERF_RECORD_SAMPLE {
                 self.other(raw, kind, clock, &mut said.gaps);
@@ -141,6 +153,35 @@ impl RingState {
         said.decoded.malformed += u64::from(!bytes.is_empty());
     }
 
+    /// Takes in samples of a thread.
+    #[inline(always)]
+    fn run(
+        &mut self,
+        run: &Run<'_>,
+        reading: &Reading<'_, impl Fn(Pid) -> bool>,
+        inbox: &mut impl Inbox,
+        said: &mut Said,
+    ) {
+        let Reading { kind, clock, .. } = *reading;
+        let (pid, tid) = (Pid(run.pid_tid.0), Tid(run.pid_tid.1));
+        let raw = self.raw_samples(run.first);
+        let count = run.samples().len() as u64;
+        let mut last = self.last;
+        let samples = run.samples().map(|(ip, time)| {
+            let time = trace_time(kind, clock, time);
+            last = last.max(Some(time));
+            raw(time, ip)
+        });
+        if (reading.wanted)(pid) {
+            inbox.samples(pid, tid, samples);
+            said.decoded.samples += count;
+        } else {
+            samples.for_each(drop);
+            said.filtered += count;
+        }
+        self.last = last;
+    }
+
     #[inline(always)]
     fn sample<'a>(
         &mut self,
@@ -152,18 +193,27 @@ impl RingState {
         let (time, (pid, tid)) = (read.time?, read.pid_tid?);
         let time = trace_time(kind, clock, time);
         self.last = self.last.max(Some(time));
-        let sample = RawSample {
+        let sample = self.raw_samples(raw)(time, read.ip?);
+        Some((read, Pid(pid), Tid(tid), sample))
+    }
+
+    /// Makes samples like a record of theirs, by time and address.
+    #[inline(always)]
+    fn raw_samples(&self, like: RawRecord<'_>) -> impl Fn(TraceNs, u64) -> RawSample + use<> {
+        let (cpu, event) = (self.cpu, self.event);
+        let exact = like.has(PERF_RECORD_MISC_EXACT_IP);
+        let kernel = like.mode() == Mode::Kernel;
+        move |time, ip| RawSample {
             time,
-            ip: Ip(read.ip?),
+            ip: Ip(ip),
             // Not in the record: a frame that is gone shows at the next mark only.
             sp: 0,
-            cpu: self.cpu,
-            event: self.event,
-            exact: raw.has(PERF_RECORD_MISC_EXACT_IP),
-            kernel: raw.mode() == Mode::Kernel,
+            cpu,
+            event,
+            exact,
+            kernel,
             stack: StackKey::NONE,
-        };
-        Some((read, Pid(pid), Tid(tid), sample))
+        }
     }
 
     /// What is no sample: the kernel's word on what is missing.
@@ -323,13 +373,13 @@ mod tests {
         )
     }
 
-    struct Run {
+    struct Ring {
         state: RingState,
         inbox: Unordered,
         said: Said,
     }
 
-    impl Run {
+    impl Ring {
         fn new() -> Self {
             Self {
                 state: RingState::new(Cpu(3), EventId(1)),
@@ -352,7 +402,7 @@ mod tests {
     /// Samples of the wanted process come out with their ring's CPU and event; others are counted.
     #[test]
     fn samples() {
-        let mut run = Run::new();
+        let mut run = Ring::new();
         run.take(&[sample(7, 1100), sample(8, 1200), sample(7, 1300)]);
         assert_eq!((run.said.decoded.samples, run.said.filtered), (2, 1));
         let times: Vec<i64> = run.inbox.samples.iter().map(|(.., s)| s.time.0).collect();
@@ -370,7 +420,7 @@ mod tests {
     /// What was lost is told once, whether a record says so first or the counter does.
     #[test]
     fn losses_are_told_once() {
-        let mut run = Run::new();
+        let mut run = Ring::new();
         let lost = |records, time| record(PERF_RECORD_LOST, 0, &[5, records, thread(7, 7), time]);
         run.take(&[sample(7, 1100), lost(4, 1500), sample(7, 1600)]);
         run.state.lost_so_far(4, TraceNs(1700), &mut run.said.gaps);
@@ -388,7 +438,7 @@ mod tests {
     /// A stopped counter is a range of its thread's, also one that ends with the recording.
     #[test]
     fn throttled() {
-        let mut run = Run::new();
+        let mut run = Ring::new();
         let stop = |kind, time| record(kind, 0, &[9, 5, 5, thread(7, 8), time]);
         run.take(&[
             stop(PERF_RECORD_THROTTLE, 1100),
@@ -402,10 +452,66 @@ mod tests {
         assert_eq!((last.begin, last.end), (TraceNs(2000), TraceNs(5000)));
     }
 
+    proptest::proptest! {
+        /// Whatever words samples have, those that are read in runs come out as those that are read one by one.
+        #[test]
+        fn runs(
+            fields in proptest::sample::subsequence(
+                vec![
+                    sys::PERF_SAMPLE_IDENTIFIER,
+                    sys::PERF_SAMPLE_ID,
+                    sys::PERF_SAMPLE_STREAM_ID,
+                    sys::PERF_SAMPLE_CPU,
+                    sys::PERF_SAMPLE_PERIOD,
+                ],
+                0..=5,
+            ),
+            samples in proptest::collection::vec((0_u32..9, 7_u32..9, 0_u64..3, proptest::bool::weighted(0.1)), 1..60),
+            cut in 0_usize..8,
+        ) {
+            let extra = fields.iter().fold(0, |all, field| all | u64::from(*field));
+            let mut kind = KIND;
+            kind.layout.sample_type |= extra;
+            let mut bytes = Vec::new();
+            for (time, &(misc, pid, thread_of, other)) in (1100..).zip(&samples) {
+                let mut words = vec![0; extra.count_ones() as usize + 3];
+                let ip = usize::from(extra & u64::from(sys::PERF_SAMPLE_IDENTIFIER) != 0);
+                words[ip..ip + 3].copy_from_slice(&[time * 3, thread(pid, thread_of as u32), time]);
+                if other {
+                    words.push(0);
+                }
+                bytes.extend(record(PERF_RECORD_SAMPLE, misc, &words));
+            }
+            bytes.truncate(bytes.len() - cut);
+            let (clock, wanted) = (Clock::new(KtimeNs(100)), |pid| pid == Pid(7));
+            let reading = Reading { kind: &kind, clock: &clock, wanted };
+            let Ring { mut state, mut inbox, mut said } = Ring::new();
+            assert!(Places::of(&kind.layout).is_some());
+            state.decode(&bytes, &reading, &mut inbox, &mut said);
+            let (mut single, mut rest, mut expected) = (Ring::new(), &bytes[..], Decoded::default());
+            let mut filtered = 0;
+            while let Some((raw, after)) = split(rest) {
+                rest = after;
+                match single.state.sample(raw, &kind, &clock) {
+                    Some((_, pid, tid, sample)) if wanted(pid) => {
+                        expected.samples += 1;
+                        single.inbox.sample(pid, tid, sample);
+                    }
+                    Some(_) => filtered += 1,
+                    None => expected.malformed += 1,
+                }
+            }
+            expected.malformed += u64::from(!rest.is_empty());
+            proptest::prop_assert_eq!(inbox.samples, single.inbox.samples);
+            proptest::prop_assert_eq!((said.decoded, said.filtered), (expected, filtered));
+            proptest::prop_assert_eq!(state.last, single.state.last);
+        }
+    }
+
     /// A sample that is too short or too long, and bytes that are no record, are counted.
     #[test]
     fn malformed() {
-        let mut run = Run::new();
+        let mut run = Ring::new();
         let short = record(PERF_RECORD_SAMPLE, 0, &[1, 2]);
         let long = record(PERF_RECORD_SAMPLE, 0, &[1, 2, 3, 4]);
         run.take(&[short, long, sample(7, 1), vec![1, 2, 3]]);

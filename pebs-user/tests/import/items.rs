@@ -56,7 +56,7 @@ fn samples(path: &std::path::Path) -> (Vec<String>, Vec<Taken>) {
             && let What::Sample(sample) = record.what
         {
             let (_, tid) = sample.pid_tid.unwrap();
-            let raw = sample.raw.unwrap_or_default().to_vec();
+            let raw = sample.rest().raw.unwrap_or_default().to_vec();
             taken.push((event, sample.time.unwrap(), tid, raw));
         }
     }

@@ -87,7 +87,7 @@ fn slower_function() {
     assert!(hash.change.fails && hash.change.changed);
     assert!(!row(&found, "send", CauseKind::Function).change.changed);
     assert!(!row(&found, "send", CauseKind::Wait).change.changed);
-    assert_eq!(found.failed, ["on CPU", "hash"]);
+    assert_eq!(found.failed, ["on CPU", "p50", "hash"]);
     assert_eq!(found.notes, [] as [&str; 0]);
     let shown = text::render(&found);
     assert!(shown.lines().nth(1).unwrap().contains("hash +1"), "{shown}");
@@ -107,13 +107,13 @@ fn longer_wait() {
     };
     let new = run(&parent.path().join("b"), info(&[SPEC]), slower, 2);
     let found = diff(&old, &new, &above(5.0)).unwrap();
-    assert_eq!(found.failed, ["send (sleeping, off the CPU)"]);
+    assert_eq!(found.failed, ["p50", "send (sleeping, off the CPU)"]);
     let by_module = DiffOptions {
         by: By::Module,
         ..above(5.0)
     };
     let found = diff(&old, &new, &by_module).unwrap();
-    assert_eq!(found.failed, ["server (sleeping, off the CPU)"]);
+    assert_eq!(found.failed, ["p50", "server (sleeping, off the CPU)"]);
 }
 
 /// Runs of the same build differ beyond chance in hardly any comparison, and never fail.

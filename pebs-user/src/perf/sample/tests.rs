@@ -94,43 +94,41 @@ fn every_field() {
     assert_eq!((sample.time, sample.addr), (Some(200), Some(300)));
     assert_eq!((sample.stream_id, sample.cpu), (Some(900), Some(700)));
     assert_eq!(sample.period, Some(800));
-    let read = sample.read.unwrap();
+    let rest = sample.rest();
+    let read = rest.read.unwrap();
     assert_eq!((read.enabled, read.running), (Some(401), Some(402)));
     assert_eq!(words(read.values), [400, 401, 402, 403, 404, 405]);
-    assert_eq!(words(sample.callchain.unwrap()), [500, 501, 502]);
+    assert_eq!(words(rest.callchain.unwrap()), [500, 501, 502]);
     let raw = [&0xabcdu32.to_ne_bytes()[..], &1000u64.to_ne_bytes()].concat();
-    assert_eq!(sample.raw, Some(&raw[..]));
-    let branches = sample.branches.unwrap();
+    assert_eq!(rest.raw, Some(&raw[..]));
+    let branches = rest.branches.unwrap();
     assert_eq!(branches.hw_index, Some(1109));
     assert_eq!(
         words(branches.entries),
         [1100, 1101, 1102, 1103, 1104, 1105]
     );
     assert_eq!(branches.counters.map(words), Some(vec![1106, 1107]));
-    let regs = sample.regs_user.unwrap();
+    let regs = rest.regs_user.unwrap();
     assert_eq!((regs.abi, words(regs.values)), (2, vec![1200, 1201]));
-    let stack = sample.stack_user.unwrap();
+    let stack = rest.stack_user.unwrap();
     assert_eq!((stack.bytes.len(), stack.filled), (16, 9));
     let parts = Weight::Parts {
         var1: 2400,
         var2: 0,
         var3: 0,
     };
-    assert_eq!(sample.weight, Some(parts));
+    assert_eq!(rest.weight, Some(parts));
+    assert_eq!((rest.data_src, rest.transaction), (Some(1500), Some(1700)));
     assert_eq!(
-        (sample.data_src, sample.transaction),
-        (Some(1500), Some(1700))
-    );
-    assert_eq!(
-        sample.regs_intr.map(|regs| words(regs.values)),
+        rest.regs_intr.map(|regs| words(regs.values)),
         Some(vec![1800, 1801])
     );
-    assert_eq!((sample.phys_addr, sample.cgroup), (Some(1900), Some(2100)));
+    assert_eq!((rest.phys_addr, rest.cgroup), (Some(1900), Some(2100)));
     assert_eq!(
-        (sample.data_page_size, sample.code_page_size),
+        (rest.data_page_size, rest.code_page_size),
         (Some(2200), Some(2300))
     );
-    assert_eq!(sample.aux, Some(&2000u64.to_ne_bytes()[..]));
+    assert_eq!(rest.aux, Some(&2000u64.to_ne_bytes()[..]));
 }
 
 /// Fields that are there and empty take the room that the kernel gives them.
@@ -149,7 +147,7 @@ fn empty_fields() {
             .iter()
             .flat_map(|word: &u64| word.to_ne_bytes())
             .collect();
-        let sample = Sample::decode(&layout(asked), &body).unwrap();
+        let sample = Sample::decode(&layout(asked), &body).unwrap().rest();
         assert_eq!(sample.weight, Some(Weight::Whole(42)));
         assert_eq!(sample.branches.unwrap().hw_index, index.first().copied());
         assert!(sample.regs_user.unwrap().values.is_empty());
@@ -166,7 +164,7 @@ fn single_read() {
         .iter()
         .flat_map(|word| word.to_ne_bytes())
         .collect();
-    let read = Sample::decode(&layout, &body).unwrap().read.unwrap();
+    let read = Sample::decode(&layout, &body).unwrap().rest().read.unwrap();
     assert_eq!(
         (read.enabled, read.running, words(read.values)),
         (Some(6), Some(7), vec![5])
