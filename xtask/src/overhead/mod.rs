@@ -56,6 +56,8 @@ struct Case {
     samples: f64,
     /// Equation (1) of the paper: measured / expected - 1, the median over the rounds.
     error: f64,
+    /// The same of runs without sampling, by those before and after them: what the machine does by itself.
+    noise: f64,
 }
 
 /// A run with sampling, and the time without as it was just before and after: a machine's speed changes within
@@ -134,39 +136,51 @@ fn validate(bench: &Bench, work: Work, args: &Args) -> Result<Validated> {
     let before = bench.calibrate()?;
     let slower = bench.predict(&work)?;
     let mut pairs: Vec<Vec<Pair>> = vec![Vec::new(); args.reset.len()];
-    let mut native = bench.native(&work)?;
+    let mut natives = vec![bench.native(&work)?];
     for _ in 0..args.rounds.max(1) {
         for (pairs, &reset) in pairs.iter_mut().zip(&args.reset) {
             let run = bench.sampled(&work, reset, "512KiB")?;
-            let after = bench.native(&work)?;
+            let (before, after) = (natives[natives.len() - 1], bench.native(&work)?);
             pairs.push(Pair {
-                native: f64::midpoint(native, after),
+                native: f64::midpoint(before, after),
                 measured: run.cpu_ns,
                 samples: run.samples,
             });
-            native = after;
+            natives.push(after);
         }
     }
     // On a busy machine what a sample costs changes with the others' load.
     let alpha = f64::midpoint(before, bench.calibrate()?);
     let native = median_of(pairs.iter().flatten(), |pair| pair.native);
-    let cases = args.reset.iter().zip(&pairs).map(|(&reset, pairs)| {
-        let expected = |pair: &Pair| pair.expected(alpha, work.threads);
-        Case {
-            reset,
-            expected: median_of(pairs, expected),
-            planned: slower.of(reset).map(|factor| factor * native),
-            measured: median_of(pairs, |pair| pair.measured),
-            samples: median_of(pairs, |pair| pair.samples),
-            error: median_of(pairs, |pair| pair.measured / expected(pair) - 1.0),
-        }
-    });
+    let cases = args
+        .reset
+        .iter()
+        .zip(&pairs)
+        .enumerate()
+        .map(|(n, (&reset, pairs))| {
+            let expected = |pair: &Pair| pair.expected(alpha, work.threads);
+            Case {
+                reset,
+                expected: median_of(pairs, expected),
+                planned: slower.of(reset).map(|factor| factor * native),
+                measured: median_of(pairs, |pair| pair.measured),
+                samples: median_of(pairs, |pair| pair.samples),
+                error: median_of(pairs, |pair| pair.measured / expected(pair) - 1.0),
+                noise: noise(&natives[n..], args.reset.len()),
+            }
+        });
     Ok(Validated {
         cases: cases.collect(),
         work,
         native,
         alpha,
     })
+}
+
+/// The error of runs without sampling, every so many of them, as that of runs with sampling is found.
+fn noise(natives: &[f64], every: usize) -> f64 {
+    let error = |runs: &[f64]| runs[1] / f64::midpoint(runs[0], runs[2]) - 1.0;
+    median(natives.windows(3).step_by(every).map(error).collect())
 }
 
 /// Median of a figure of pairs.
@@ -192,12 +206,13 @@ fn write_table(all: &[Validated], args: &Args, load: (f64, f64)) -> (String, usi
         "cpu-clock; CPU time of a thread, ms, medians of {} rounds; load average {:.1} at the begin, {:.1} at the end. \
          E = measured / expected - 1 (the median of the rounds' own), expected = without + cost of a sample x samples \
          taken by the thread, where `without` is the mean of a run just before and one just after. The cost is what `pebs-trace calibrate` found, the mean of before and after the rounds. `plan` is what \
-         `pebs-trace plan` predicted before any sample was taken.\n",
+         `pebs-trace plan` predicted before any sample was taken. `noise` is E of runs without sampling, by those \
+         just before and just after them: no prediction can be seen to be better than that.\n",
         args.rounds, load.0, load.1
     );
     text += "| work | threads | a sample, us | without | reset, ns | samples, all threads | plan | expected | measured | \
-             E, % |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n";
-    let mut errors = Vec::new();
+             E, % | noise, % |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n";
+    let (mut errors, mut noise) = (Vec::new(), Vec::new());
     for found in all {
         for case in &found.cases {
             let show = |ns: Option<f64>| {
@@ -205,9 +220,10 @@ fn write_table(all: &[Validated], args: &Args, load: (f64, f64)) -> (String, usi
             };
             let error = case.error;
             errors.push(error.abs());
+            noise.push(case.noise.abs());
             let _ = writeln!(
                 text,
-                "| {} | {} | {:.2} | {:.0} | {} | {:.0} | {} | {:.0} | {:.0} | {:+.1} |",
+                "| {} | {} | {:.2} | {:.0} | {} | {:.0} | {} | {:.0} | {:.0} | {:+.1} | {:+.1} |",
                 found.work.kind,
                 found.work.threads,
                 found.alpha / 1e3,
@@ -218,20 +234,26 @@ fn write_table(all: &[Validated], args: &Args, load: (f64, f64)) -> (String, usi
                 case.expected / 1e6,
                 case.measured / 1e6,
                 error * 100.0,
+                case.noise * 100.0,
             );
         }
     }
-    let within = |most: f64| errors.iter().filter(|error| **error <= most).count();
-    let misses = errors.len() - within(MOST_ERROR);
-    let _ = writeln!(
-        text,
-        "\nOf {} runs {} are off by at most 2 %, {} by at most 4 %; the largest error is {:.1} %.",
-        errors.len(),
-        within(USUAL_ERROR),
-        within(MOST_ERROR),
-        100.0 * errors.iter().copied().fold(0.0, f64::max)
-    );
+    for (what, errors) in [("runs", &errors), ("runs without sampling", &noise)] {
+        let _ = writeln!(
+            text,
+            "\nOf {} {what} {} are off by at most 2 %, {} by at most 4 %; the largest error is {:.1} %.",
+            errors.len(),
+            within(errors, USUAL_ERROR),
+            within(errors, MOST_ERROR),
+            100.0 * errors.iter().copied().fold(0.0, f64::max)
+        );
+    }
+    let misses = errors.len() - within(&errors, MOST_ERROR);
     (text, misses)
+}
+
+fn within(errors: &[f64], most: f64) -> usize {
+    errors.iter().filter(|error| **error <= most).count()
 }
 
 /// A panel for each work: samples against CPU time, as in figure 4 of the paper.
@@ -263,4 +285,21 @@ fn panels(all: &[Validated]) -> Vec<Panel> {
         }
     };
     all.iter().map(panel).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of two reset values, each is compared with the runs without sampling around its own: a machine that gets slower
+    /// and slower is no noise, one that hiccups is.
+    #[test]
+    fn noise_of_runs() {
+        let steady = [100.0, 110.0, 120.0, 130.0, 140.0, 150.0];
+        assert!(noise(&steady, 2).abs() < 1e-9 && noise(&steady[1..], 2).abs() < 1e-9);
+        let hiccups = [100.0, 150.0, 100.0, 150.0, 100.0];
+        assert!((noise(&hiccups, 2) - 0.5).abs() < 1e-9);
+        assert!((noise(&hiccups[1..], 2) + 1.0 / 3.0).abs() < 1e-9);
+        assert!(noise(&hiccups[..2], 2).is_nan());
+    }
 }
