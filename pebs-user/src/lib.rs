@@ -35,6 +35,7 @@
 //! | which sample belongs to which item | [`correlate`] |
 //! | the items of a visit that serves several (`ids=`) | `pebs-ebpf/src/batch.rs`, `correlate/batch.rs`, `pipeline/batches.rs` (rows), `analysis/batches.rs` (shares) |
 //! | names of functions | [`symbolize`] |
+//! | debug files that are not here | [`debuginfod`], [`cmd`] (`debug_files.rs`: for what they are fetched) |
 //! | who woke or displaced a thread (`--with waits`) | `pebs-ebpf/src/wake.rs`, [`correlate`] (`thread.rs`) |
 //! | what came between a thread and its work (`--with irq,faults`) | `pebs-ebpf/src/{irq,fault}.rs`, `collect/programs/interference.rs`, [`correlate`] (`interference.rs`) |
 //! | where it blocked | `pebs-ebpf/src/stack.rs`, [`symbolize::callers`] (without frame pointers), [`symbolize::stacks`], `analysis/explain/paths.rs` |
@@ -152,6 +153,7 @@
 pub mod units;
 
 mod csv;
+pub mod debuginfod;
 mod files;
 pub mod terminal;
 pub mod watch;

@@ -39,6 +39,8 @@ pub struct Recorder {
     place: TempDir,
     lock: Option<Lock>,
     before_others: bool,
+    /// Program and arguments that start the tool.
+    starter: Vec<OsString>,
 }
 
 impl Recorder {
@@ -65,7 +67,15 @@ impl Recorder {
             place,
             lock,
             before_others: false,
+            starter: Vec::new(),
         }
+    }
+
+    /// Has the tool started by a program that executes what follows its own arguments (`env NAME=VALUE`).
+    #[must_use]
+    pub fn started_by(mut self, words: &[&str]) -> Self {
+        self.starter = words.iter().map(OsString::from).collect();
+        self
     }
 
     /// Records under a lock that the test holds already.
@@ -163,7 +173,15 @@ impl Recorder {
 
     /// The tool with its arguments so far.
     fn tool(&self) -> Command {
-        let mut command = Command::new(machine::pebs_trace());
+        let mut words = self.starter.iter();
+        let mut command = match words.next() {
+            None => Command::new(machine::pebs_trace()),
+            Some(starter) => {
+                let mut command = Command::new(starter);
+                command.args(words).arg(machine::pebs_trace());
+                command
+            }
+        };
         command.args(&self.args);
         if !self.args.iter().any(|arg| arg == "--ring-size") {
             command.args(["--ring-size", LARGE_RING]);

@@ -15,6 +15,8 @@ mod binaries;
 mod bulk;
 #[path = "kernel/counts.rs"]
 mod counts;
+#[path = "kernel/debug_files.rs"]
+mod debug_files;
 #[path = "kernel/ends.rs"]
 mod ends;
 #[path = "kernel/hostile.rs"]

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 mod check;
 mod facts;
+mod files;
 mod kernel;
 mod limits;
 mod sampling;

@@ -1,14 +1,16 @@
 //! `pebs-trace import`: makes a trace of what `perf record` wrote.
 
+use std::ffi::OsStr;
 use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Hinted;
 use super::progress::Progress as ProgressLine;
 use super::report::{self, Format};
+use super::{Hinted, debug_files};
 use crate::correlate::Interferences;
 use crate::import::error::{ImportError, list};
 use crate::import::marks::{self, Marks, MarksError};
@@ -145,7 +147,12 @@ pub fn run(args: &ImportArgs) -> anyhow::Result<ExitCode> {
         roles: &roles,
         origin: KtimeNs(first),
     };
-    let info = run_info(&data, &survey, &roles, (first, &spec(args)));
+    let mut info = run_info(&data, &survey, &roles, (first, &spec(args)));
+    if args.symfs.is_none() {
+        let debug_files = debug_files::of(|| binaries(&data));
+        debug_files.say();
+        info.notes.extend(debug_files.note);
+    }
     let output = args.output.clone().unwrap_or_else(super::default_output);
     let options = WriterOptions {
         segment: SEGMENT,
@@ -159,6 +166,13 @@ pub fn run(args: &ImportArgs) -> anyhow::Result<ExitCode> {
     let outcome = pipeline.finish(KtimeNs(last.saturating_add(1)));
     drop(progress);
     Ok(import.finish(&output, (info, outcome, fed)))
+}
+
+/// Binaries with samples whose files may be those here.
+fn binaries(data: &PerfData) -> Vec<PathBuf> {
+    let paths = data.features.build_ids.keys();
+    let paths = paths.map(|path| PathBuf::from(OsStr::from_bytes(path)));
+    paths.filter(|path| path.is_absolute()).collect()
 }
 
 /// A recording, and what is to become of it.

@@ -10,6 +10,7 @@ use crate::{
 };
 
 pub mod calibrate;
+mod debug_files;
 pub mod diff;
 pub mod doctor;
 pub mod events;

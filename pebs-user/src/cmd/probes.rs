@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 
+use crate::cmd::debug_files;
 use crate::say;
 use crate::target::ResolveError;
 use crate::target::elf::Binary;
@@ -60,6 +61,7 @@ pub struct ProbesArgs {
 /// A [`ResolveError`] if there is no such binary, or an I/O error of stdout.
 pub fn run(args: &ProbesArgs) -> anyhow::Result<ExitCode> {
     let path = locate(&args.binary, None).map_err(ResolveError::from)?;
+    debug_files::of(|| vec![path.clone()]).say();
     let binary = Binary::open(&path).map_err(ResolveError::from)?;
     let survey = survey(&binary, args.pattern.as_deref());
     if survey.functions.is_empty() && survey.usdt.is_empty() {

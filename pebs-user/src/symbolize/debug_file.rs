@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use super::elf_image::{ElfHead, read_head};
 use super::mapping::BuildId;
 use super::open::open_in_root;
+use crate::debuginfod;
 
 /// Where distributions put debug files.
 const USUAL_DIRS: [&str; 2] = ["/usr/lib/debug", "/lib/debug"];
@@ -37,30 +38,45 @@ enum Origin {
 
 /// Directories that are searched for debug files.
 #[derive(Clone, Debug)]
-pub struct DebugDirs(Vec<PathBuf>);
+pub struct DebugDirs {
+    dirs: Vec<PathBuf>,
+    /// Whether the cache of debuginfod's client is searched, too.
+    cache: bool,
+}
 
 impl DebugDirs {
-    /// Those given, or the usual ones.
+    /// Those given, or the usual ones and what debuginfod's client has fetched.
     #[must_use]
     pub fn new(dirs: Option<&[PathBuf]>) -> Self {
         let usual = || USUAL_DIRS.map(PathBuf::from).to_vec();
-        Self(dirs.map_or_else(usual, <[_]>::to_vec))
+        Self {
+            dirs: dirs.map_or_else(usual, <[_]>::to_vec),
+            cache: dirs.is_none(),
+        }
     }
 
     /// The debug file of a binary: by build id, `DIR/.build-id/ab/cdef.debug`, else by the name in its debug link, beside
-    /// it, in `.debug` beside it, or under its folder's path in one of the directories.
+    /// it, in `.debug` beside it, or under its folder's path in one of the directories, else what debuginfod gave.
     #[must_use]
     pub fn find(&self, binary: &Path, head: &ElfHead) -> Option<DebugFile> {
         let build_id = head.build_id?;
         self.by_build_id(build_id)
             .or_else(|| self.by_link(binary, head.debug_link.as_deref()?, build_id))
+            .or_else(|| self.fetched(build_id))
+    }
+
+    fn fetched(&self, build_id: BuildId) -> Option<DebugFile> {
+        let path = self
+            .cache
+            .then(|| debuginfod::cached(&build_id.to_string()))??;
+        accept(&path, build_id, Origin::DebugDir)
     }
 
     fn by_build_id(&self, build_id: BuildId) -> Option<DebugFile> {
         let hex = build_id.to_string();
         let (first, rest) = hex.split_at_checked(2)?;
         let below = format!(".build-id/{first}/{rest}.debug");
-        self.0
+        self.dirs
             .iter()
             .find_map(|dir| accept(&dir.join(&below), build_id, Origin::DebugDir))
     }
@@ -75,7 +91,7 @@ impl DebugDirs {
             .iter()
             .find_map(|path| accept(path, build_id, Origin::BesideBinary))
             .or_else(|| {
-                self.0
+                self.dirs
                     .iter()
                     .find_map(|dir| accept(&dir.join(below).join(name), build_id, Origin::DebugDir))
             })

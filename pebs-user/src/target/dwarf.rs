@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use gimli::{Dwarf, DwarfSections, EndianSlice, LittleEndian};
 use object::{CompressionFormat, Object, ObjectSection};
 
-use super::elf::{Binary, Elf, MAX_FILE};
-use crate::files::read_regular;
+use super::debugfile;
+use super::elf::{Binary, Elf};
 
 /// Reader of borrowed sections.
 pub(super) type Slice<'a> = EndianSlice<'a, LittleEndian>;
@@ -20,10 +20,11 @@ pub(super) struct DebugInfo {
 impl DebugInfo {
     /// Loads them; `None` if the binary has none.
     pub(super) fn load(binary: &Binary) -> Option<Self> {
-        if let Some(info) = binary.elf().and_then(|file| Self::of(&file)) {
+        let file = binary.elf()?;
+        if let Some(info) = Self::of(&file) {
             return Some(info);
         }
-        let data = read_regular(binary.tables.debug_file.as_ref()?, MAX_FILE).ok()?;
+        let (_, data) = debugfile::find(&binary.path, &file)?;
         Self::of(&Elf::parse(&*data).ok()?)
     }
 

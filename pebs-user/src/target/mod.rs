@@ -2,7 +2,7 @@
 
 mod body;
 pub mod breakpoint;
-mod debugfile;
+pub mod debugfile;
 pub mod demangle;
 mod dwarf;
 pub mod elf;

@@ -18,6 +18,7 @@ use super::elf::Binary;
 use super::expr::{Expr, Path, RETVAL, Step, Type};
 use super::parameters::{Convention, Held, Reader, Typed, is_structure};
 use super::units::{Kind, Node, Units};
+use crate::debuginfod::{self, CLIENT, Debuginfod, INSTALL};
 pub(super) use ids::lower_ids;
 
 /// Types behind types followed at most.
@@ -86,7 +87,7 @@ fn with_types<T>(
     let Some(info) = DebugInfo::load(binary) else {
         return refuse(
             format!("{} has no debug information", binary.path.display()),
-            "install its debug symbols, or write registers and offsets: *(arg1+16):u32",
+            without_debug_information(&Debuginfod::here()),
         );
     };
     let dwarf = info.dwarf();
@@ -102,6 +103,23 @@ fn with_types<T>(
         returning: scope.returning,
     };
     then(types)
+}
+
+/// What to do where there is no debug information.
+fn without_debug_information(debuginfod: &Debuginfod) -> String {
+    let otherwise = "write registers and offsets: *(arg1+16):u32";
+    match debuginfod {
+        Debuginfod::Off => format!("install its debug symbols, or {otherwise}"),
+        Debuginfod::NoClient => {
+            format!(
+                "{} is set, but {CLIENT} is not installed: {INSTALL}; or {otherwise}",
+                debuginfod::URLS
+            )
+        }
+        Debuginfod::Client(_) => {
+            format!("debuginfod has none either: install its debug symbols, or {otherwise}")
+        }
+    }
 }
 
 /// The unit whose code holds an address.

@@ -74,7 +74,7 @@ struct Means {
 }
 
 /// Every piece, in the order of installation.
-const PIECES: [Piece; 16] = [
+const PIECES: [Piece; 17] = [
     Piece {
         name: "rustc for eBPF",
         purpose: "build",
@@ -133,6 +133,17 @@ const PIECES: [Piece; 16] = [
             Path::new(path).exists().then(|| path.to_owned())
         },
         source: Source::Packages(&["systemtap-sdt-dev"]),
+    },
+    Piece {
+        name: "debuginfod",
+        purpose: "test of debug files from servers",
+        required: false,
+        find: || {
+            program("debuginfod")
+                .and(program("debuginfod-find"))
+                .and(program("ip"))
+        },
+        source: Source::Packages(&["debuginfod", "iproute2"]),
     },
     Piece {
         name: "librte_acl",

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::facts::{Answer, Facts};
-use super::{kernel, limits, sampling};
+use super::{files, kernel, limits, sampling};
 
 /// How a thing stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -89,7 +89,7 @@ impl Check {
 /// Every check, in the order in which one would mend them.
 #[must_use]
 pub fn evaluate(facts: &Facts) -> Vec<Check> {
-    let all: [fn(&Facts) -> Check; 28] = [
+    let all: [fn(&Facts) -> Check; 29] = [
         kernel::version,
         limits::capabilities,
         limits::paranoid,
@@ -118,6 +118,7 @@ pub fn evaluate(facts: &Facts) -> Vec<Check> {
         limits::memory,
         limits::files,
         limits::mounts,
+        files::debug_files,
     ];
     all.iter().map(|check| check(facts)).collect()
 }

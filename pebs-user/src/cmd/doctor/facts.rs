@@ -7,6 +7,7 @@ use std::path::Path;
 use aya::maps::MapType;
 use aya::programs::{ProgramError, ProgramType};
 
+use crate::debuginfod::Debuginfod;
 use crate::pmu::attr::resolve;
 use crate::pmu::event::Modifiers;
 use crate::pmu::host::Host;
@@ -71,6 +72,8 @@ pub struct Facts {
     pub tracefs: Option<String>,
     /// Where the eBPF file system is mounted.
     pub bpffs: Option<String>,
+    /// Whether debug files can be asked for.
+    pub debuginfod: Debuginfod,
 }
 
 impl Facts {
@@ -102,6 +105,7 @@ impl Facts {
             automatic,
             tracefs: mounted(&mounts, "tracefs"),
             bpffs: mounted(&mounts, "bpf"),
+            debuginfod: Debuginfod::here(),
             host,
         }
     }
@@ -132,6 +136,7 @@ impl Facts {
             calibration: String::new(),
             tracefs: None,
             bpffs: None,
+            debuginfod: Debuginfod::Off,
         }
     }
 

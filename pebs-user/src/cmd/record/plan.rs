@@ -10,7 +10,7 @@ use super::transport::{self, Choice};
 use super::{governor, items, preset};
 use crate::cli::{CallGraph, Extra, KeepArg, RecordArgs, ReturnArg, SampleClock};
 use crate::cmd::report::Format;
-use crate::cmd::{Hinted, doctor};
+use crate::cmd::{Hinted, debug_files, doctor};
 use crate::collect::overhead::Bounds;
 use crate::collect::session::Transport;
 use crate::correlate::Interferences;
@@ -145,9 +145,14 @@ impl Plan {
             return_mode,
             pid: pids.first().copied(),
         };
+        let specs_typed = match args.item() {
+            Some(_) => Vec::new(),
+            None => preset::specs(args)?,
+        };
+        let debug_files = debug_files::of_recording(args, &specs_typed);
         let probes = match args.item() {
             Some(typed) => items::probes(args, typed)?,
-            None => target::resolve(&preset::specs(args)?, &options)?,
+            None => target::resolve(&specs_typed, &options)?,
         };
         check_columns(&probes.columns)?;
         let output = args
@@ -177,9 +182,11 @@ impl Plan {
             mut events,
             granted,
             notes: mut event_notes,
-            warnings,
+            mut warnings,
         } = resolve_events(args, &specs, reset, &host)?;
         let mut notes = probes.notes.clone();
+        notes.extend(debug_files.note);
+        warnings.extend(debug_files.warning);
         notes.append(&mut event_notes);
         if let Some(register) = probes.item.as_ref().and_then(|item| item.register) {
             let number = register.perf_number();

@@ -1,0 +1,204 @@
+//! Which debug files are asked for from debuginfod servers, and what became of it.
+
+use std::path::{Path, PathBuf};
+
+use crate::cli::RecordArgs;
+use crate::collect::command;
+use crate::debuginfod::{self, CLIENT, Debuginfod, INSTALL, Missing, URLS};
+use crate::pmu::reset::Warning;
+use crate::say;
+use crate::target::debugfile::{Lacking, lacking};
+use crate::target::locate::locate;
+use crate::target::process;
+use crate::target::spec::{End, Spec};
+use crate::units::Pid;
+
+/// Binaries named at most in a remark.
+const NAMED: usize = 3;
+
+/// What became of it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Fetched {
+    /// A remark.
+    pub note: Option<String>,
+    /// Nothing came.
+    pub warning: Option<Warning>,
+}
+
+impl Fetched {
+    /// Says at once what nobody else will: that nothing came.
+    pub fn say(&self) {
+        if let Some(warning) = &self.warning {
+            say!("warning: {}", warning.text);
+            say!("hint: {}", warning.hint);
+        }
+    }
+}
+
+/// Fetches the debug files of what a recording will see, as far as that is known before: the probed binaries, the
+/// command, what the processes have mapped, and libraries.
+pub(super) fn of_recording(args: &RecordArgs, specs: &[String]) -> Fetched {
+    of(|| binaries(args, specs))
+}
+
+/// Fetches the debug files that these binaries, and the libraries that they need, lack here. Asks for nothing, and does
+/// not look at them, unless servers are named.
+pub(super) fn of(binaries: impl FnOnce() -> Vec<PathBuf>) -> Fetched {
+    let service = Debuginfod::here();
+    if service == Debuginfod::Off {
+        return Fetched::default();
+    }
+    let lacking = lacking(binaries());
+    if lacking.is_empty() {
+        return Fetched::default();
+    }
+    let Debuginfod::Client(client) = service else {
+        return no_client(&lacking);
+    };
+    say!("asking debuginfod for {}", count(lacking.len()));
+    let ids: Vec<&str> = lacking.iter().map(|it| it.build_id.as_str()).collect();
+    let answers = debuginfod::fetch(&client, &ids);
+    told(&lacking, &answers)
+}
+
+fn binaries(args: &RecordArgs, specs: &[String]) -> Vec<PathBuf> {
+    let pid = args.pids.first().copied().map(Pid);
+    let mut found = Vec::new();
+    for spec in specs.iter().filter_map(|text| Spec::parse(text).ok()) {
+        found.extend(locate(&spec.begin.binary, pid).ok());
+        if let End::At(end) = &spec.end {
+            found.extend(locate(&end.binary, pid).ok());
+        }
+    }
+    let command = args.command_line.first();
+    found.extend(command.and_then(|command| command::find(command).ok()));
+    for pid in args.pids.iter().copied().map(Pid) {
+        let mapped = process::mappings(pid).unwrap_or_default();
+        let mapped = mapped
+            .iter()
+            .filter(|it| it.executable && it.file.inode != 0);
+        found.extend(mapped.filter_map(|it| locate(&it.path, Some(pid)).ok()));
+    }
+    found
+}
+
+fn no_client(lacking: &[Lacking]) -> Fetched {
+    let all: Vec<&Path> = lacking.iter().map(|it| it.path.as_path()).collect();
+    Fetched {
+        warning: Some(Warning {
+            text: format!(
+                "no debug information of {}: {URLS} is set, but {CLIENT} is not installed",
+                named(&all)
+            ),
+            hint: INSTALL.to_owned(),
+        }),
+        ..Fetched::default()
+    }
+}
+
+/// What to say of the answers.
+fn told(lacking: &[Lacking], answers: &[Result<(), Missing>]) -> Fetched {
+    let found = answers.iter().filter(|answer| answer.is_ok()).count();
+    let without = |wanted: fn(&Missing) -> bool| -> Vec<&Path> {
+        let all = lacking.iter().zip(answers);
+        let without = all.filter(|(_, answer)| answer.as_ref().is_err_and(wanted));
+        without.map(|(it, _)| it.path.as_path()).collect()
+    };
+    let mut parts = Vec::new();
+    let mut part = |what: &str, of: &[&Path]| {
+        if !of.is_empty() {
+            parts.push(format!("{what} of {}", named(of)));
+        }
+    };
+    part("has none", &without(|it| *it == Missing::Nowhere));
+    part(
+        "was too slow with that",
+        &without(|it| *it == Missing::Late),
+    );
+    let failed = answers.iter().find_map(|answer| match answer {
+        Err(Missing::Failed(why)) => Some(why.as_str()),
+        _ => None,
+    });
+    if let Some(why) = failed {
+        let all = without(|it| matches!(it, Missing::Failed(_)));
+        part(&format!("could not be asked ({why}) for that"), &all);
+    }
+    let parts = parts.join(", ");
+    if found == 0 {
+        return Fetched {
+            warning: Some(Warning {
+                text: format!("debuginfod gave no debug file: it {parts}"),
+                hint: format!(
+                    "install debug symbols by hand (Debian: NAME-dbgsym), or check the servers in {URLS}"
+                ),
+            }),
+            ..Fetched::default()
+        };
+    }
+    let but = if parts.is_empty() {
+        String::new()
+    } else {
+        format!("; it {parts}")
+    };
+    Fetched {
+        note: Some(format!("debuginfod gave {}{but}", count(found))),
+        ..Fetched::default()
+    }
+}
+
+fn count(files: usize) -> String {
+    match files {
+        1 => "1 debug file".to_owned(),
+        n => format!("{n} debug files"),
+    }
+}
+
+fn named(paths: &[&Path]) -> String {
+    let shown = paths
+        .iter()
+        .take(NAMED)
+        .map(|path| path.display().to_string());
+    let shown: Vec<String> = shown.collect();
+    match paths.len().saturating_sub(NAMED) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_answers(answers: &[Result<(), Missing>]) -> Fetched {
+        let lacking = (0..answers.len()).map(|n| Lacking {
+            path: format!("/bin/{n}").into(),
+            build_id: n.to_string(),
+        });
+        told(&lacking.collect::<Vec<_>>(), answers)
+    }
+
+    /// What came is a remark; nothing at all is a warning with a hint. Each reason names its binaries.
+    #[test]
+    fn every_answer_is_told() {
+        let all = of_answers(&[Ok(()), Ok(())]);
+        assert_eq!(all.note.as_deref(), Some("debuginfod gave 2 debug files"));
+        assert_eq!(all.warning, None);
+        let some = of_answers(&[Ok(()), Err(Missing::Nowhere), Err(Missing::Late)]).note;
+        assert_eq!(
+            some.as_deref(),
+            Some(
+                "debuginfod gave 1 debug file; it has none of /bin/1, was too slow with that of /bin/2"
+            )
+        );
+        let failed = || Err(Missing::Failed("Connection refused".to_owned()));
+        let none = of_answers(&[failed(), failed(), failed(), failed()])
+            .warning
+            .unwrap();
+        assert_eq!(
+            none.text,
+            "debuginfod gave no debug file: it could not be asked (Connection refused) for that of /bin/0, /bin/1, \
+             /bin/2 and 1 more"
+        );
+        assert!(none.hint.contains("DEBUGINFOD_URLS"));
+    }
+}
