@@ -131,8 +131,7 @@ pub enum TransportArg {
 pub enum CallGraph {
     /// By frame pointers
     Fp,
-    /// By the CPU's record of calls: refused.
-    #[value(hide = true)]
+    /// By the CPU's record of calls
     Lbr,
     /// By unwind tables, as perf does: refused.
     #[value(hide = true)]
@@ -334,6 +333,10 @@ pub struct RecordArgs {
     /// -fno-omit-frame-pointer, of others only the first frame is sure. At most 127 frames each. Costs
     /// about 0.8 us more a sample, and 8 bytes a frame on the way. The trace then has the table stacks and
     /// samples.stack_id; export shows whole stacks. Needs --transport bpf, which auto then is.
+    ///
+    /// lbr takes the CPU's own record of calls that have not returned (Intel from Haswell on, events of its cores): no frame
+    /// pointers, nothing to follow, user space only, the newest 8 to 32 calls since the thread is sampled. A sample takes up
+    /// to 800 bytes of a ring. Needs --transport bulk, which auto then is.
     #[arg(long, value_name = "HOW", value_enum, help_heading = "What to record")]
     pub call_graph: Option<CallGraph>,
     /// Write the trace to this directory, which must not exist

@@ -39,7 +39,7 @@
 //! | who woke or displaced a thread (`--with waits`) | `pebs-ebpf/src/wake.rs`, [`correlate`] (`thread.rs`) |
 //! | what came between a thread and its work (`--with irq,faults`) | `pebs-ebpf/src/{irq,fault}.rs`, `collect/programs/interference.rs`, [`correlate`] (`interference.rs`) |
 //! | where it blocked | `pebs-ebpf/src/stack.rs`, [`symbolize::callers`] (without frame pointers), [`symbolize::stacks`], `analysis/explain/paths.rs` |
-//! | call stacks (`--call-graph`) | `pebs-ebpf/src/stack.rs`, [`stream::stacks`] (addresses), [`symbolize::stacks`] (functions) |
+//! | call stacks (`--call-graph`) | `pebs-ebpf/src/stack.rs` (frame pointers), [`perf::calls`] (the CPU's record), [`stream::stacks`] (addresses), [`symbolize::stacks`] (functions) |
 //! | time by who called | `analysis/paths.rs` (paths), [`analysis::report::paths`], `analysis/explain/paths.rs`; `html/flame.rs` |
 //! | what a record of the perf subsystem holds, and `perf.data` | [`perf`] |
 //! | how a recording of `perf record` becomes a trace | [`import`] |

@@ -4,10 +4,11 @@ use super::names::is_guest;
 use super::roles::{MarkSource, Roles, Use};
 use super::survey::{Survey, SwitchFormat, cpu, facts, switch_format};
 use crate::collect::sideband_decode::{SidebandEvent, SidebandKind};
+use crate::perf::calls::{self, Calls};
 use crate::perf::data::reader::PerfData;
 use crate::perf::data::records::Item;
 use crate::perf::record::{Mode, RawRecord, Record as PerfRecord, What};
-use crate::perf::sample::{Malformed, Sample};
+use crate::perf::sample::{Malformed, Sample, Words};
 use crate::pipeline::{Pipeline, Told};
 use crate::stream::access::{self, Access};
 use crate::stream::decode::{ArgBytes, Body, Inbox as _, RawSample, Record, STATE_UNKNOWN};
@@ -238,17 +239,27 @@ impl Feed<'_> {
 
     /// The number of a sample's call stack, which begins where the sample was taken.
     fn stack(&mut self, event: usize, at: At, sample: &Sample<'_>) -> StackKey {
-        if !self.survey.names.layout(event).has(PERF_SAMPLE_CALLCHAIN) {
+        let layout = self.survey.names.layout(event);
+        let has_calls = calls::are_told(layout);
+        if !layout.has(PERF_SAMPLE_CALLCHAIN) && !has_calls {
             return StackKey::NONE;
         }
         let rest = sample.rest();
-        let (Some(chain), Some(ip)) = (rest.callchain, sample.ip) else {
+        let calls = has_calls.then(|| Calls::of(&rest)).flatten();
+        // Beside the calls, which are those in user space, a chain has the kernel's.
+        let chain = rest.callchain.or_else(|| calls.map(|_| Words::default()));
+        let (Some(chain), Some(ip)) = (chain, sample.ip) else {
             return StackKey::NONE;
         };
         let frames = || chain.iter().filter(|word| *word < CONTEXTS);
         let callers = || frames().skip(1);
         let all = || std::iter::once(ip).chain(callers());
         let kernel = all().take_while(|frame| Ip(*frame).is_kernel()).count();
+        if let Some(calls) = calls {
+            let inside = (kernel == 0).then_some(ip);
+            let frames = all().take(kernel).chain(calls.frames(inside));
+            return self.pipeline.stack(Pid(at.pid), (kernel, true), frames);
+        }
         // With a copy of the user stack the kernel does not walk it.
         let is_cut = rest.stack_user.is_some()
             || kernel >= MAX_FRAMES

@@ -5,6 +5,7 @@
 //! told ([`sample::Malformed`]).
 
 mod bytes;
+pub mod calls;
 pub mod data;
 pub mod layout;
 pub mod record;

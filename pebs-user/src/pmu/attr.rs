@@ -16,9 +16,11 @@ pub mod access;
 pub mod bulk;
 mod draft;
 mod error;
+mod lbr;
 
 use draft::{Draft, forwards_to_ibs};
 pub use error::EventError;
+pub use lbr::NoCallRecord;
 
 /// An event that can be opened on any CPU or thread, with what its samples mean.
 #[derive(Clone)]

@@ -29,6 +29,8 @@ pub struct Pmu {
     pub events: BTreeMap<String, String>,
     /// Highest precise level; `None` if the kernel does not say.
     pub max_precise: Option<u8>,
+    /// Last branch records that it keeps; 0: none.
+    pub branches: u32,
     /// CPUs that it counts on (hybrid CPUs); `None` if on all.
     pub cpus: Option<Vec<Cpu>>,
 }
@@ -241,6 +243,9 @@ fn read_pmu(name: String, dir: &Path) -> Option<Pmu> {
             .filter(|(name, _)| is_event(name))
             .collect(),
         max_precise: text(&dir.join("caps/max_precise")).and_then(|text| text.parse().ok()),
+        branches: text(&dir.join("caps/branches"))
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(0),
         cpus: cpus.and_then(|list| parse_cpu_list(&list)),
     })
 }

@@ -45,7 +45,7 @@ pub struct RunInfo {
     /// Whether page faults were recorded.
     #[serde(default)]
     pub page_faults: bool,
-    /// How call stacks were taken: `fp`; `recorded`, of a recording that has them; null if samples have none.
+    /// How call stacks were taken: `fp` or `lbr`; `recorded`, of a recording that has them; null if samples have none.
     #[serde(default)]
     pub call_graph: Option<String>,
     /// Whose details were kept; null: those of every visit, and there is no `function_stats`.

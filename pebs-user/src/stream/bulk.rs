@@ -4,6 +4,7 @@
 //! nothing about items, files or the kernel.
 
 mod alike;
+mod stack;
 
 use perf_event_open_sys::bindings::{
     PERF_RECORD_LOST, PERF_RECORD_LOST_SAMPLES, PERF_RECORD_MISC_EXACT_IP, PERF_RECORD_SAMPLE,
@@ -11,6 +12,7 @@ use perf_event_open_sys::bindings::{
 };
 
 use self::alike::{Places, Run};
+use crate::perf::calls::{self, Calls};
 use crate::perf::layout::Layout;
 use crate::perf::record::{self, Mode, RawRecord, What};
 use crate::perf::sample::Sample;
@@ -134,12 +136,17 @@ impl RingState {
                 self.other(raw, kind, clock, &mut said.gaps);
                 continue;
             }
-            let Some((read, pid, tid, sample)) = self.sample(raw, kind, clock) else {
+            let Some((read, pid, tid, mut sample)) = self.sample(raw, kind, clock) else {
                 said.decoded.malformed += 1;
                 continue;
             };
             if (reading.wanted)(pid) {
                 said.decoded.samples += 1;
+                if calls::are_told(&kind.layout)
+                    && let Some(calls) = Calls::of(&read.rest())
+                {
+                    sample.stack = stack::number(pid, &sample, calls, inbox);
+                }
                 inbox.sample(pid, tid, sample);
                 if access::is_told(&kind.layout, kind.registers)
                     && let Some(access) = Access::of(&read, kind.registers)
@@ -336,7 +343,7 @@ mod tests {
     use crate::stream::decode::Unordered;
     use perf_event_open_sys::bindings as sys;
 
-    const KIND: RingKind = RingKind {
+    pub(super) const KIND: RingKind = RingKind {
         layout: Layout {
             sample_type: (sys::PERF_SAMPLE_IP | sys::PERF_SAMPLE_TID | sys::PERF_SAMPLE_TIME)
                 as u64,
@@ -350,7 +357,7 @@ mod tests {
         registers: None,
     };
 
-    fn record(kind: u32, misc: u32, words: &[u64]) -> Vec<u8> {
+    pub(super) fn record(kind: u32, misc: u32, words: &[u64]) -> Vec<u8> {
         let mut bytes = kind.to_ne_bytes().to_vec();
         bytes.extend((misc as u16).to_ne_bytes());
         bytes.extend((8 + 8 * words.len() as u16).to_ne_bytes());
@@ -360,7 +367,7 @@ mod tests {
         bytes
     }
 
-    fn thread(pid: u32, tid: u32) -> u64 {
+    pub(super) fn thread(pid: u32, tid: u32) -> u64 {
         u64::from(pid) | u64::from(tid) << 32
     }
 

@@ -56,9 +56,12 @@ fn reset_that_locks_to_loops() {
 #[test]
 fn call_graphs() {
     need!(machine::root());
-    for how in ["lbr", "dwarf"] {
-        let done = with(&["--call-graph", how]);
-        refused(&done, &["call stacks", how]);
+    for (how, why) in [
+        ("lbr", "the CPU's record of calls"),
+        ("dwarf", "frame pointers"),
+    ] {
+        let done = with(&["--call-graph", how, "--event", "cpu-clock"]);
+        refused(&done, &["call stacks", how, why]);
         hints(&done, &["--call-graph fp"]);
     }
     let done = with(&["--call-graph", "fp", "--transport", "bulk"]);

@@ -355,12 +355,10 @@ fn check_faults(args: &RecordArgs) -> anyhow::Result<()> {
 
 fn check_call_graph(how: Option<CallGraph>) -> anyhow::Result<()> {
     match how {
-        None | Some(CallGraph::Fp) => Ok(()),
-        Some(other) => bail!(Hinted::new(
-            format!(
-                "cannot take call stacks by {}: this version follows frame pointers only",
-                other.name()
-            ),
+        None | Some(CallGraph::Fp | CallGraph::Lbr) => Ok(()),
+        Some(CallGraph::Dwarf) => bail!(Hinted::new(
+            "cannot take call stacks by dwarf: this version follows frame pointers, or takes the CPU's record of calls"
+                .to_owned(),
             "use --call-graph fp; it needs programs built with -fno-omit-frame-pointer".to_owned(),
         )),
     }
@@ -424,8 +422,10 @@ fn resolve_events(
             SampleClock::Perf => all.notes.push(attr::NO_SAMPLE_TIME.to_owned()),
             SampleClock::Monotonic => {}
         }
-        if args.call_graph.is_some() {
-            event.with_call_stacks();
+        match args.call_graph {
+            Some(CallGraph::Lbr) => event.record_calls(host)?,
+            Some(_) => event.with_call_stacks(),
+            None => {}
         }
         all.warnings
             .append(&mut reset::check_reset(&event, &host.limits)?);

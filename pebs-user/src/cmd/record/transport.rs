@@ -2,7 +2,7 @@
 
 use anyhow::bail;
 
-use crate::cli::{RecordArgs, TransportArg};
+use crate::cli::{CallGraph, RecordArgs, TransportArg};
 use crate::cmd::Hinted;
 use crate::collect::session::Transport;
 use crate::perf::layout::Layout;
@@ -33,7 +33,22 @@ pub fn choose(
     host: &Host,
 ) -> anyhow::Result<Choice> {
     let buffered = events.iter().all(|event| event.is_buffered(host));
+    let needs_rings = args.call_graph == Some(CallGraph::Lbr);
     let choice = match (args.transport, obstacle(args, events, host)) {
+        (TransportArg::Bpf, _) if needs_rings => bail!(Hinted::new(
+            "cannot take call stacks by lbr with --transport bpf: the kernel writes the CPU's record of calls into \
+             perf's rings"
+                .to_owned(),
+            "leave --transport out, or use --call-graph fp".to_owned(),
+        )),
+        (TransportArg::Auto, Some((what, _))) if needs_rings => bail!(Hinted::new(
+            format!("cannot take call stacks by lbr: they come in bulk, but {what}"),
+            "use --call-graph fp".to_owned(),
+        )),
+        (TransportArg::Auto, None) if needs_rings && !buffered => Choice {
+            how: Transport::Bulk,
+            why: "the CPU's record of calls comes in perf's rings; one interrupt per sample".to_owned(),
+        },
         (TransportArg::Bulk, Some((what, hint))) => {
             bail!(Hinted::new(
                 format!("cannot take samples in bulk: {what}"),
@@ -93,7 +108,8 @@ fn obstacle(args: &RecordArgs, events: &[ResolvedEvent], host: &Host) -> Option<
             "use --transport bpf, or a fixed --reset".to_owned(),
         ));
     }
-    if args.call_graph.is_some() {
+    let by_lbr = args.call_graph == Some(CallGraph::Lbr);
+    if args.call_graph.is_some() && !by_lbr {
         return Some((
             "a program has to follow the call stack of each sample (--call-graph)".to_owned(),
             "use --transport bpf, or leave --call-graph out".to_owned(),
@@ -115,7 +131,8 @@ fn obstacle(args: &RecordArgs, events: &[ResolvedEvent], host: &Host) -> Option<
             }
         );
         let precise = core && event.attr.precise_ip() > 0 && host.cpu.vendor == Vendor::Intel;
-        if precise && !event.is_buffered(host) {
+        // One record per interrupt, as with branches before Ice Lake, has the interrupt's time.
+        if precise && !by_lbr && !event.is_buffered(host) {
             return Some((
                 format!(
                     "this CPU writes no time into records of {name}, so that each would interrupt"

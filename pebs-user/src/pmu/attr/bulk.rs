@@ -4,7 +4,7 @@
 use perf_event_open_sys::bindings::{self as sys, perf_event_attr};
 use thiserror::Error;
 
-use super::{EventClass, HardwareUnit, ResolvedEvent};
+use super::{EventClass, HardwareUnit, ResolvedEvent, lbr};
 use crate::pmu::bulk;
 use crate::pmu::host::Host;
 use crate::pmu::open::Target;
@@ -13,8 +13,7 @@ use crate::units::Cpu;
 /// Fields of a sample. CPU and event are the ring's.
 const FIELDS: u32 = sys::PERF_SAMPLE_IP | sys::PERF_SAMPLE_TID | sys::PERF_SAMPLE_TIME;
 
-/// Fields that the hardware's own buffer can hold, from Skylake on. Branches from Ice Lake on are left
-/// out: nothing here asks for them.
+/// Fields that the hardware's own buffer can hold, from Skylake on.
 ///
 /// Source: `LARGE_PEBS_FLAGS`, arch/x86/events/perf_event.h; `intel_pmu_large_pebs_flags`,
 /// arch/x86/events/intel/core.c.
@@ -97,7 +96,7 @@ impl ResolvedEvent {
     #[must_use]
     pub fn bulk_attr(&self, target: Target, ring_bytes: u32) -> perf_event_attr {
         let mut attr = self.attr_for(target);
-        attr.sample_type = u64::from(FIELDS) | self.access;
+        attr.sample_type = u64::from(FIELDS) | self.access | self.calls_field();
         attr.read_format |= u64::from(sys::PERF_FORMAT_LOST);
         attr.set_sample_id_all(1);
         attr.set_watermark(1);
@@ -110,7 +109,10 @@ impl ResolvedEvent {
     /// settings of [`ResolvedEvent::bulk_attr`].
     #[must_use]
     pub fn is_buffered(&self, host: &Host) -> bool {
-        let attr = self.bulk_attr(Target::Cpu(Cpu(0)), 1 << 19);
+        let mut attr = self.bulk_attr(Target::Cpu(Cpu(0)), 1 << 19);
+        if lbr::are_buffered(host) {
+            attr.sample_type &= !self.calls_field();
+        }
         bulk::check(self, host).is_ok() && check_buffered(&attr).is_ok()
     }
 

@@ -1,5 +1,6 @@
 //! Why an event can't be had on this machine.
 
+use super::lbr::NoCallRecord;
 use crate::pmu::sysfs::TermError;
 
 /// An event or reset value that this machine can't do.
@@ -51,6 +52,14 @@ pub enum EventError {
     KernelOnly {
         /// As typed.
         event: String,
+    },
+    /// The CPU's record of calls does not go with it.
+    #[error("cannot take call stacks of '{event}' by lbr, the CPU's record of calls: {why}")]
+    NoCallRecord {
+        /// As resolved.
+        event: String,
+        /// Why not.
+        why: NoCallRecord,
     },
     /// A precise level on an event without one.
     #[error("event '{event}' has no precise level")]
@@ -128,6 +137,11 @@ impl EventError {
                  /sys/bus/event_source/devices/PMU/format"
                 .into(),
             Self::KernelOnly { .. } => "leave out ':u' and --exclude-kernel for it".into(),
+            Self::NoCallRecord { why, .. } => match why {
+                NoCallRecord::KernelOnly => "leave out ':k', or use --call-graph fp".into(),
+                _ => "use --call-graph fp; it needs programs built with -fno-omit-frame-pointer"
+                    .into(),
+            },
             Self::NoPreciseLevel { .. } => "leave out ':p': only hardware events have one".into(),
             Self::ReadOnlyBreakpoint { .. } => "use ':rw', which stops at both".into(),
             Self::ResetZero => "the default is --reset 16000".into(),

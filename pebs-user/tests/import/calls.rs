@@ -1,0 +1,102 @@
+//! Call stacks by the CPU's record of calls (`perf record --call-graph lbr`).
+
+use std::path::Path;
+
+use pebs_user::import::survey;
+use pebs_user::perf::data::reader::PerfData;
+use pebs_user::perf::data::records::Item;
+use pebs_user::perf::record::What;
+use pebs_user::store::call_stacks::CallStacks;
+use pebs_user::store::reader::{column_i64, column_u32, column_u64};
+use pebs_user::store::schema::Table;
+
+use crate::fixture;
+use crate::run::Import;
+
+/// Source: include/uapi/linux/perf_event.h.
+const CALL_STACK: u64 = 1 << 11;
+
+/// First address of the kernel's half, and first of the marks between its frames and those of user space.
+const KERNEL: u64 = 1 << 63;
+const CONTEXTS: u64 = -4095_i64 as u64;
+
+/// By sample, in order of time: its address, and how many frames its stack has by the fields of its record.
+fn frames_of(path: &Path) -> Vec<(u64, usize)> {
+    let mut data = PerfData::open(path).unwrap();
+    let survey = survey(&mut data).unwrap();
+    assert!(data.events[0].attr.layout.branch_sample_type & CALL_STACK != 0);
+    let mut samples = Vec::new();
+    let mut records = data.records();
+    while let Some(item) = records.next_item() {
+        let Item::Event(raw) = item else { continue };
+        let Ok((_, record)) = survey.names.decode(raw) else {
+            continue;
+        };
+        let What::Sample(sample) = record.what else {
+            continue;
+        };
+        let rest = sample.rest();
+        let (ip, branches) = (sample.ip.unwrap(), rest.branches.unwrap());
+        let chain = rest.callchain.unwrap().iter();
+        let kernel = chain.filter(|at| *at < CONTEXTS && *at >= KERNEL).count();
+        let calls = branches.entries.len() / 3;
+        assert!(calls > 0, "each of these samples has calls");
+        // Of the innermost function in user space the address is the sample's, or the call's target.
+        samples.push((
+            sample.time.unwrap(),
+            ip,
+            kernel.max(usize::from(ip >= KERNEL)) + 1 + calls,
+        ));
+    }
+    samples.sort_unstable();
+    samples
+        .into_iter()
+        .map(|(_, ip, frames)| (ip, frames))
+        .collect()
+}
+
+/// Every sample of such a recording has a stack: the kernel's frames, where it was in user space, and each call.
+#[test]
+fn lbr_call_stacks() {
+    let Some(path) = fixture("hsw-i5-4200U.cycles-P.lbr-callgraph") else {
+        return;
+    };
+    let wanted = frames_of(&path);
+    let import = Import::of(&path, &[]);
+    let trace = import.trace();
+    let stacks = CallStacks::read(&trace).unwrap();
+    let mut found = Vec::new();
+    for batch in trace
+        .scan(Table::Samples, &["time_ns", "ip", "stack_id"])
+        .unwrap()
+    {
+        let batch = batch.unwrap();
+        let (times, ips) = (
+            column_i64(&batch, 0).unwrap(),
+            column_u64(&batch, 1).unwrap(),
+        );
+        let ids = column_u32(&batch, 2).unwrap();
+        for row in 0..batch.num_rows() {
+            let frames = stacks.frames(Some(ids.value(row))).unwrap();
+            found.push((times.value(row), ips.value(row), frames.len()));
+        }
+    }
+    found.sort_unstable();
+    let found: Vec<_> = found
+        .into_iter()
+        .map(|(_, ip, frames)| (ip, frames))
+        .collect();
+    assert_eq!(found, wanted);
+    assert!(found.iter().any(|(_, frames)| *frames > 3));
+    assert!(found.iter().any(|(ip, _)| *ip >= KERNEL));
+}
+
+/// Branches that are no calls make no stacks.
+#[test]
+fn other_branches() {
+    for name in ["skl-m7-6Y75.cycles-ppp.lbr", "zen4-engsample.brs-spec.rc4"] {
+        let Some(path) = fixture(name) else { continue };
+        let import = Import::of(&path, &[]);
+        assert_eq!(import.trace().rows(Table::Stacks).unwrap(), 0, "{name}");
+    }
+}
