@@ -159,6 +159,8 @@ pub enum Extra {
     Irq,
     /// Time that page faults took within items, and how many had to read the page
     Faults,
+    /// How fast the CPUs ran
+    Freq,
 }
 
 /// Whose details to keep.
@@ -319,6 +321,9 @@ pub struct RecordArgs {
     ///
     /// faults: for each item the time in page faults, and how many had to read the page: visits.fault_ns and
     /// major_faults. Costs about 0.3 us for each.
+    ///
+    /// freq: the frequency of each CPU ten times a second, where the kernel says it (cpufreq; rarely in virtual machines):
+    /// table frequencies, and in explain what items lost to a slower clock. Costs the target nothing.
     #[arg(long, value_name = "WHAT", value_enum, value_delimiter = ',')]
     #[arg(help_heading = "What to record", conflicts_with = "no_switches")]
     pub with: Vec<Extra>,

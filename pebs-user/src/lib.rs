@@ -38,6 +38,7 @@
 //! | debug files that are not here | [`debuginfod`], [`cmd`] (`debug_files.rs`: for what they are fetched) |
 //! | who woke or displaced a thread (`--with waits`) | `pebs-ebpf/src/wake.rs`, [`correlate`] (`thread.rs`) |
 //! | what came between a thread and its work (`--with irq,faults`) | `pebs-ebpf/src/{irq,fault}.rs`, `collect/programs/interference.rs`, [`correlate`] (`interference.rs`) |
+//! | how fast CPUs ran (`--with freq`) | [`collect::frequency`] (reading), `pipeline/frequency.rs` (rows), `analysis/frequencies.rs` (what it took of items) |
 //! | where it blocked | `pebs-ebpf/src/stack.rs`, [`symbolize::callers`] (without frame pointers), [`symbolize::stacks`], `analysis/explain/paths.rs` |
 //! | call stacks (`--call-graph`) | `pebs-ebpf/src/stack.rs` (frame pointers), [`perf::calls`] (the CPU's record), [`stream::stacks`] (addresses), [`symbolize::stacks`] (functions) |
 //! | time by who called | `analysis/paths.rs` (paths), [`analysis::report::paths`], `analysis/explain/paths.rs`; `html/flame.rs` |

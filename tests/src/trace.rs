@@ -150,6 +150,17 @@ pub struct Stack {
     pub truncated: bool,
 }
 
+/// One row of `frequencies`.
+#[derive(Clone, Copy, Debug)]
+pub struct Frequency {
+    /// When it was read.
+    pub time_ns: i64,
+    /// Of which CPU.
+    pub cpu: u64,
+    /// The frequency.
+    pub khz: u64,
+}
+
 /// One row of `batch_items`.
 #[derive(Clone, Debug)]
 pub struct BatchItem {
@@ -406,6 +417,23 @@ impl Trace {
                 cpu: cpu[i].expect("cpu"),
                 flags: flags[i].expect("flags"),
                 stack_id: stack_id[i],
+            })
+            .collect()
+    }
+
+    /// Table `frequencies`.
+    ///
+    /// # Panics
+    /// If it can't be read.
+    #[must_use]
+    pub fn frequencies(&self) -> Vec<Frequency> {
+        let t = self.table("frequencies");
+        let (times, cpus, khz) = (t.i64("time_ns"), t.u64("cpu"), t.u64("khz"));
+        (0..t.len())
+            .map(|i| Frequency {
+                time_ns: times[i].expect("time_ns"),
+                cpu: cpus[i].expect("cpu"),
+                khz: khz[i].expect("khz"),
             })
             .collect()
     }

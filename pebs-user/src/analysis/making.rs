@@ -7,8 +7,8 @@ use std::path::Path;
 use crate::store::reader::Trace;
 use crate::store::run::{EventInfo, ProbeInfo, RunInfo};
 use crate::store::schema::{
-    ArgColumn, ArgType, ArgValue, BatchItemRow, FunctionRow, InterferenceColumns, SCHEMA_VERSION,
-    SampleRow, StackRow, VisitFunctionRow, VisitRow, WaitRow, visit_flag,
+    ArgColumn, ArgType, ArgValue, BatchItemRow, FrequencyRow, FunctionRow, InterferenceColumns,
+    SCHEMA_VERSION, SampleRow, StackRow, VisitFunctionRow, VisitRow, WaitRow, visit_flag,
 };
 use crate::store::writer::{TraceWriter, WriterOptions};
 use crate::target::probe::VisitRule;
@@ -141,6 +141,18 @@ impl Maker {
         };
         self.writer.stack(&row).unwrap();
         number
+    }
+
+    /// Writes a reading of each CPU's frequency, now.
+    pub(crate) fn frequency(&mut self, khz: u32) {
+        for cpu in [0, 1].map(Cpu) {
+            let row = FrequencyRow {
+                time_ns: TraceNs(self.now),
+                cpu,
+                khz,
+            };
+            self.writer.frequency(&row).unwrap();
+        }
     }
 
     /// Writes a visit from now on, sampled every [`INTERVAL`] of its time on the CPU; gives its begin.

@@ -7,6 +7,7 @@ pub mod cost;
 pub mod diff;
 pub mod estimate;
 pub mod explain;
+mod frequencies;
 #[cfg(test)]
 pub(crate) mod making;
 pub(crate) mod paths;

@@ -6,6 +6,7 @@ pub mod calibrate;
 pub mod command;
 mod counters;
 pub mod drain;
+pub mod frequency;
 pub mod kernel_map;
 pub mod overhead;
 mod pause;

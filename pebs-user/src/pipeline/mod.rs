@@ -7,6 +7,7 @@
 mod account;
 mod batches;
 mod bulk;
+mod frequency;
 mod keep;
 mod memory;
 mod resets;

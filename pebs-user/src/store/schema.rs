@@ -37,11 +37,13 @@ pub enum Table {
     Stacks,
     /// One row an item of a visit that serves several.
     BatchItems,
+    /// One row a reading of a CPU's frequency.
+    Frequencies,
 }
 
 impl Table {
     /// Every table.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Visits,
         Self::VisitFunctions,
         Self::Samples,
@@ -52,6 +54,7 @@ impl Table {
         Self::Memory,
         Self::Stacks,
         Self::BatchItems,
+        Self::Frequencies,
     ];
 
     /// Folder of the table's segments.
@@ -68,13 +71,14 @@ impl Table {
             Self::Memory => "memory",
             Self::Stacks => "stacks",
             Self::BatchItems => "batch_items",
+            Self::Frequencies => "frequencies",
         }
     }
 
     /// Whether traces of earlier versions lack it: it is empty there.
     #[must_use]
     pub const fn is_recent(self) -> bool {
-        matches!(self, Self::Memory | Self::Stacks | Self::BatchItems)
+        self as usize >= Self::Memory as usize
     }
 }
 
@@ -579,6 +583,17 @@ pub struct BatchItemRow {
     pub items: Option<u32>,
     /// What of the visit is the item's, 0 to 1.
     pub share: f64,
+}
+
+/// One row of `frequencies`: how fast a CPU ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrequencyRow {
+    /// When it was read.
+    pub time_ns: TraceNs,
+    /// The CPU.
+    pub cpu: Cpu,
+    /// Its frequency, as the kernel says it.
+    pub khz: u32,
 }
 
 /// One row of `losses`.

@@ -18,8 +18,8 @@ use super::columns::{
     Text, Truth,
 };
 use super::schema::{
-    ArgColumn, ArgType, ArgValue, BatchItemRow, FunctionRow, FunctionStatRow, LossRow, MemoryRow,
-    SampleRow, StackRow, Table, VisitFunctionRow, VisitRow, WaitRow,
+    ArgColumn, ArgType, ArgValue, BatchItemRow, FrequencyRow, FunctionRow, FunctionStatRow,
+    LossRow, MemoryRow, SampleRow, StackRow, Table, VisitFunctionRow, VisitRow, WaitRow,
 };
 use crate::stream::decode::Actor;
 use crate::units::Cpu;
@@ -113,6 +113,7 @@ pub fn table_schema(table: Table, args: &[ArgColumn]) -> SchemaRef {
         Table::Memory => MemoryColumns::fields(),
         Table::Stacks => StackColumns::fields(),
         Table::BatchItems => BatchItemColumns::fields(),
+        Table::Frequencies => FrequencyColumns::fields(),
     };
     Arc::new(Schema::new(fields))
 }
@@ -370,6 +371,15 @@ table! {
     }
 }
 
+table! {
+    /// Columns of `frequencies`.
+    FrequencyColumns, row: FrequencyRow {
+        time_ns: Required<Int64Type> = row.time_ns.0;
+        cpu: Required<UInt16Type> = row.cpu.0;
+        khz: Required<UInt32Type> = row.khz;
+    }
+}
+
 /// An argument column.
 #[derive(Debug)]
 enum ArgBuilder {
@@ -596,6 +606,10 @@ mod tests {
         assert_eq!(
             text(Table::BatchItems),
             "visit_id UInt64, item_id UInt64?, items UInt32?, share Float64?"
+        );
+        assert_eq!(
+            text(Table::Frequencies),
+            "time_ns Int64, cpu UInt16, khz UInt32"
         );
     }
 }

@@ -15,13 +15,13 @@ use super::files::{Owner, TraceLock};
 use super::output::Output;
 use super::run::RunInfo;
 use super::schema::{
-    ArgValue, BatchItemRow, FunctionRow, FunctionStatRow, LossRow, MemoryRow, SampleRow, SamplesOf,
-    StackRow, Table, VisitFunctionRow, VisitRow, WaitRow,
+    ArgValue, BatchItemRow, FrequencyRow, FunctionRow, FunctionStatRow, LossRow, MemoryRow,
+    SampleRow, SamplesOf, StackRow, Table, VisitFunctionRow, VisitRow, WaitRow,
 };
 use super::tables::{
-    BatchItemColumns, Batched, Extend as _, FunctionColumns, FunctionStatColumns, LossColumns,
-    MemoryColumns, RowColumns, Samples, StackColumns, VisitColumns, VisitFunctionColumns,
-    WaitColumns, check_columns,
+    BatchItemColumns, Batched, Extend as _, FrequencyColumns, FunctionColumns, FunctionStatColumns,
+    LossColumns, MemoryColumns, RowColumns, Samples, StackColumns, VisitColumns,
+    VisitFunctionColumns, WaitColumns, check_columns,
 };
 pub use super::write_error::WriteError;
 use crate::units::FunctionId;
@@ -76,6 +76,7 @@ struct Columns {
     memory: MemoryColumns,
     stacks: StackColumns,
     batch_items: BatchItemColumns,
+    frequencies: FrequencyColumns,
 }
 
 impl Columns {
@@ -91,6 +92,7 @@ impl Columns {
             memory: MemoryColumns::default(),
             stacks: StackColumns::default(),
             batch_items: BatchItemColumns::default(),
+            frequencies: FrequencyColumns::default(),
         }
     }
 
@@ -106,6 +108,7 @@ impl Columns {
             Table::Memory => &self.memory,
             Table::Stacks => &self.stacks,
             Table::BatchItems => &self.batch_items,
+            Table::Frequencies => &self.frequencies,
         }
     }
 
@@ -121,6 +124,7 @@ impl Columns {
             Table::Memory => &mut self.memory,
             Table::Stacks => &mut self.stacks,
             Table::BatchItems => &mut self.batch_items,
+            Table::Frequencies => &mut self.frequencies,
         }
     }
 }
@@ -316,6 +320,15 @@ impl TraceWriter {
         self.flush_if_full(Table::BatchItems, self.columns.batch_items.is_full())
     }
 
+    /// Adds a reading of a CPU's frequency.
+    ///
+    /// # Errors
+    /// As [`TraceWriter`] says.
+    pub fn frequency(&mut self, row: &FrequencyRow) -> Result<(), WriteError> {
+        self.columns.frequencies.extend(slice::from_ref(row));
+        self.flush_if_full(Table::Frequencies, self.columns.frequencies.is_full())
+    }
+
     /// Adds a time range without full data.
     ///
     /// # Errors
@@ -493,7 +506,7 @@ mod tests {
         let finished = writer.finish(&complete()).unwrap();
         assert_eq!(
             finished.rows,
-            [2500, 2500, 25_000, 2500, 2500, 300, 0, 2500, 0, 0]
+            [2500, 2500, 25_000, 2500, 2500, 300, 0, 2500, 0, 0, 0]
         );
 
         let trace = Trace::open(&dir).unwrap();
@@ -544,6 +557,7 @@ mod tests {
         names.sort();
         let expected = [
             "batch_items",
+            "frequencies",
             "function_stats",
             "functions",
             "losses",

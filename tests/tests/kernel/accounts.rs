@@ -121,6 +121,10 @@ fn tables_have_the_documented_columns() {
         "visit_id UInt64, item_id UInt64, items UInt32, share Float64"
     );
     assert_eq!(
+        columns("frequencies"),
+        "time_ns Int64, cpu UInt16, khz UInt32"
+    );
+    assert_eq!(
         columns("functions"),
         "function_id UInt32, name Utf8, module Utf8, build_id Utf8, offset UInt64, size UInt64, \
          file Utf8, line UInt32, kernel Boolean, inlined Boolean"

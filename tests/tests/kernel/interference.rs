@@ -1,6 +1,10 @@
 //! What comes between a thread and its work: interrupts, page faults.
+#![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
 
 use pebs_tests::recording::{Recorder, Recording, pebs_trace};
 use pebs_tests::trace::Visit;
@@ -135,4 +139,109 @@ fn others_are_null() {
         visits.iter().all(|visit| of(visit) == [true; 3]),
         "{visits:?}"
     );
+}
+
+/// A copy of what sysfs says of CPUs, with a frequency of each; programs that are started there see it in its place.
+struct Cpus(tempfile::TempDir);
+
+impl Cpus {
+    fn new() -> Self {
+        let place = tempfile::tempdir().expect("temporary directory is writable");
+        for name in ["online", "possible", "present"] {
+            let text = fs::read(format!("{CPUS}/{name}")).expect("sysfs says it");
+            fs::write(place.path().join(name), text).expect("writable");
+        }
+        let it = Self(place);
+        it.run_at(4_000_000);
+        it
+    }
+
+    fn run_at(&self, khz: u32) {
+        for cpu in ["cpu0", "cpu1"] {
+            let dir = self.0.path().join(cpu).join("cpufreq");
+            fs::create_dir_all(&dir).expect("writable");
+            fs::write(dir.join("scaling_cur_freq"), format!("{khz}\n")).expect("writable");
+        }
+    }
+}
+
+const CPUS: &str = "/sys/devices/system/cpu";
+
+/// Frequencies are read while recording, each at its time; and nothing is made up where there are none.
+#[test]
+fn frequencies() {
+    need!(machine::root());
+    need!(machine::cpus(2));
+    need!(machine::program("unshare"));
+    let workload = Workload::build("plain");
+    let cpus = Cpus::new();
+    let mut target = workload.start(&["100"]);
+    let script = format!("mount --bind \"$0\" {CPUS} && exec \"$@\"");
+    let place = cpus.0.path().display().to_string();
+    let live = Recorder::new(&workload.spec(super::ID))
+        .started_by(&["unshare", "--mount", "--", "sh", "-c", &script, &place])
+        .args(&["--with", "freq"])
+        .attach(target.process.pid());
+    std::thread::sleep(Duration::from_millis(500));
+    cpus.run_at(1_000_000);
+    std::thread::sleep(Duration::from_millis(500));
+    target.go();
+    let (_, truth) = target.finish();
+    let recording = live.stop();
+    let trace = recording.trace();
+    check::whole_visits(&trace, &truth);
+    let rows = trace.frequencies();
+    for cpu in [0, 1] {
+        let of_cpu = rows.iter().filter(|row| row.cpu == cpu);
+        let mut seen: Vec<u64> = of_cpu.map(|row| row.khz).collect();
+        assert!(seen.is_sorted_by(|a, b| a >= b), "{seen:?}");
+        seen.dedup();
+        assert_eq!(seen, [4_000_000, 1_000_000], "cpu {cpu}");
+    }
+    assert!(rows.is_sorted_by_key(|row| row.time_ns), "{rows:?}");
+    assert!(
+        !recording
+            .tool
+            .stderr
+            .contains("frequencies of CPUs are unknown"),
+        "{}",
+        recording.tool
+    );
+    let explained = pebs_trace([
+        "explain",
+        &recording.dir().display().to_string(),
+        "--slow",
+        "p90",
+        "--format",
+        "json",
+    ]);
+    let explained: serde_json::Value = serde_json::from_str(&explained.stdout).expect("JSON");
+    let rows = explained["probes"][0]["whole"]["interference"].as_array();
+    let slower = rows.and_then(|rows| rows.iter().find(|row| row["what"] == "slower clock"));
+    let slower = slower.unwrap_or_else(|| panic!("{explained:#}"));
+    // All of them ran at a quarter of the speed that was seen before.
+    assert!(slower["typical_ns"].as_f64() > Some(0.0), "{slower}");
+}
+
+/// Where the kernel knows no frequency, one note says so.
+#[test]
+fn no_frequencies() {
+    need!(machine::root());
+    if Path::new(CPUS)
+        .join("cpu0/cpufreq/scaling_cur_freq")
+        .exists()
+    {
+        pebs_tests::skip!("frequencies are known here");
+    }
+    let workload = Workload::build("plain");
+    let (recording, _) = Recorder::new(&workload.spec(super::ID))
+        .args(&["--with", "freq"])
+        .workload(&workload, &["10"]);
+    let notes = recording
+        .tool
+        .stderr
+        .matches("frequencies of CPUs are unknown")
+        .count();
+    assert_eq!(notes, 1, "{}", recording.tool);
+    assert!(recording.trace().frequencies().is_empty());
 }

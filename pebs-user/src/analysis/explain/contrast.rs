@@ -26,6 +26,7 @@
 
 use super::blocks::{Blocks, Draw, Draws, interval};
 use super::groups::Class;
+use super::interference::KINDS;
 use super::model::{Cause, CauseKind, CountRow, Gap, InterferenceRow, Rest};
 use super::stump::short;
 use super::sums::{ClassSums, GroupSums, Key, PREEMPTED};
@@ -42,8 +43,8 @@ const LEAST_SHARE: f64 = 0.005;
 /// What is counted, in the order of [`ClassSums::counts`].
 pub(super) const COUNTS: [&str; 3] = ["switches", "migrations", "page_faults"];
 
-/// What comes between, in the order of [`super::interference::COLUMNS`].
-const WHAT: [&str; 3] = ["interrupts", "softirqs", "page faults"];
+/// What comes between, in the order of [`super::interference::Times`].
+const WHAT: [&str; KINDS] = ["interrupts", "softirqs", "page faults", "slower clock"];
 
 /// State of an item between two stages.
 const QUEUED: &str = "queued";

@@ -1,4 +1,5 @@
-//! What came between an item's threads and their work, by item: time that is part of its others.
+//! What came between an item's threads and their work, by item: time that is part of its others. What a slower clock
+//! took is such a time, too.
 
 use arrow::array::{Array, Int64Array, RecordBatch};
 
@@ -7,9 +8,14 @@ use crate::store::reader::{ReadError, column_i64};
 /// Columns of `visits` that are needed.
 pub(super) const COLUMNS: [&str; 3] = ["irq_ns", "softirq_ns", "fault_ns"];
 
-/// Times of an item in the order of [`COLUMNS`], ns; `None`: not recorded. In half the bytes of the columns, and
-/// exact to a 16-millionth.
-pub(in crate::analysis) type Times = [Option<f32>; 3];
+/// How many there are: those of [`COLUMNS`], and [`SLOWER_CLOCK`].
+pub(super) const KINDS: usize = 4;
+
+/// Place of the time that a clock as fast as the fastest of the recording would have saved.
+pub(super) const SLOWER_CLOCK: usize = 3;
+
+/// Times of an item, ns; `None`: not recorded. In half the bytes of the columns, and exact to a 16-millionth.
+pub(in crate::analysis) type Times = [Option<f32>; KINDS];
 
 /// The columns of a batch.
 pub(super) struct TimeArrays<'a>([&'a Int64Array; 3]);
@@ -27,7 +33,8 @@ impl<'a> TimeArrays<'a> {
     /// The times of a row.
     pub(super) fn get(&self, row: usize) -> Times {
         let value = |array: &Int64Array| array.is_valid(row).then(|| array.value(row) as f32);
-        self.0.map(value)
+        let [irq, softirq, fault] = self.0.map(value);
+        [irq, softirq, fault, None]
     }
 }
 

@@ -7,17 +7,18 @@
 //! counts for the outer visit as well, as the outer function called it. A visit that serves several items is one
 //! of each, with its share of what it took ([`batches`](crate::analysis::batches)).
 //!
-//! Memory: about 110 bytes an item and 5 to 17 for each argument, whatever the number of samples.
+//! Memory: about 120 bytes an item and 5 to 17 for each argument, whatever the number of samples.
 
 use arrow::array::{Array, RecordBatch};
 use rustc_hash::FxHashMap;
 
 use super::columns::ArgumentColumns;
-use super::interference::{self, TimeArrays, Times};
+use super::interference::{self, SLOWER_CLOCK, TimeArrays, Times};
 use super::model::LeftOut;
 use super::sums::Key;
 use super::{ExplainOptions, Unit};
 use crate::analysis::batches::{Batches, Share};
+use crate::analysis::frequencies::Frequencies;
 use crate::analysis::report::LossVisits;
 use crate::analysis::report::counts::{self, CountArrays};
 use crate::analysis::report::shared::ArgArray;
@@ -170,6 +171,7 @@ impl Items {
             info: &trace.info,
             options,
             by_id: FxHashMap::default(),
+            frequencies: Frequencies::read(trace)?,
             stages,
             batches: match unit {
                 Unit::Item => Batches::read(trace)?,
@@ -332,6 +334,7 @@ struct Reading<'a> {
     options: &'a ExplainOptions,
     /// Items by id, where these may have several visits and the probe is no stage.
     by_id: FxHashMap<(u16, u64), u32>,
+    frequencies: Frequencies,
     /// Stages: what is known of the items, and the item of each visit.
     stages: Option<Stages>,
     /// The items of visits that serve several, where these are not the items themselves.
@@ -498,7 +501,7 @@ impl Reading<'_> {
                 continue;
             }
             let oncpu = oncpus.is_valid(row).then(|| oncpus.value(row));
-            let item = Item {
+            let mut item = Item {
                 visit_id: visit_ids[row],
                 item_id: item_ids[row],
                 begin_ns: begins[row],
@@ -514,6 +517,7 @@ impl Reading<'_> {
                 counts: counted.get(row).values(),
                 interference: times.get(row),
             };
+            item.interference[SLOWER_CLOCK] = self.lost_to_clock(&item);
             if shared {
                 self.share_out(&item, &args, row);
             } else {
@@ -522,6 +526,16 @@ impl Reading<'_> {
             }
         }
         Ok(())
+    }
+
+    /// What a visit's CPU took longer as it ran slower; `None` if its frequency, or which CPU it was, is unknown.
+    fn lost_to_clock(&self, visit: &Item) -> Option<f32> {
+        let cpu = visit
+            .cpu
+            .filter(|_| visit.flags & visit_flag::MIGRATED == 0)?;
+        let range = (visit.begin_ns, visit.end_ns());
+        let lost = self.frequencies.lost_ns(cpu, range, visit.active_ns?)?;
+        Some(lost as f32)
     }
 
     /// Adds a visit that serves several items to each of them.

@@ -389,7 +389,8 @@ pub struct CountRow {
 /// is part of theirs, and not to be added to it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct InterferenceRow {
-    /// `interrupts`, `softirqs` or `page faults`.
+    /// `interrupts`, `softirqs`, `page faults`, or `slower clock`: what a CPU as fast as the fastest of the recording
+    /// would have saved.
     pub what: &'static str,
     /// Mean of a slow item.
     pub slow_ns: f64,

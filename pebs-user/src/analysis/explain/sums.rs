@@ -5,6 +5,7 @@ use rustc_hash::FxHashMap;
 
 use super::blocks::Blocks;
 use super::groups::{Class, Section};
+use super::interference::KINDS;
 use super::items::{Item, Items};
 use crate::analysis::batches::Share;
 use crate::analysis::report::detail::States;
@@ -69,7 +70,7 @@ pub(in crate::analysis) struct ClassSums {
     /// Switches, migrations, page faults.
     pub counts: [Blocks; 3],
     /// Times of what came between threads and their work, ns.
-    pub interference: [Blocks; 3],
+    pub interference: [Blocks; KINDS],
     /// Shortest and longest latency.
     pub range_ns: Option<(i64, i64)>,
     /// By function or wait, and samples or number of waits.
@@ -123,7 +124,7 @@ pub(in crate::analysis) struct AllSums {
     /// its product with the latency, the latency and its square.
     pub counts: [[f64; 6]; 3],
     /// The same of what came between threads and their work, in ns.
-    pub interference: [[f64; 6]; 3],
+    pub interference: [[f64; 6]; KINDS],
 }
 
 impl AllSums {

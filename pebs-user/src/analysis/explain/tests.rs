@@ -101,6 +101,34 @@ fn paths_and_interference() {
     assert!(slow.interference[0].slow_ns > slow.interference[0].typical_ns);
 }
 
+/// Items that are slow as their CPU ran at half its speed for a while: that comes first of what came between, with the
+/// time that the slower clock took.
+#[test]
+fn slower_clock() {
+    let parent = tempfile::tempdir().unwrap();
+    let mut maker = Maker::new(&parent.path().join("t"), info(&[SPEC]));
+    maker.extras = true;
+    for i in 0..400_u64 {
+        let slow = i % 20 == 0;
+        let khz = if slow { 2_000_000 } else { 4_000_000 };
+        maker.frequency(khz);
+        let cycles = 100_000 + (i as i64 % 7) * 1_000;
+        let did = [Ran(1, cycles * if slow { 2 } else { 1 })];
+        maker.visit(&Made::new(i % 4, "key", &did));
+    }
+    let trace = maker.finish(&FUNCTIONS);
+    let explanation = explain(&trace, &ExplainOptions::default()).unwrap();
+    let first = &whole(&explanation).interference[0];
+    assert_eq!(first.what, "slower clock");
+    // 100 us of work and a little, which takes twice as long.
+    let truth = 103_000.0;
+    assert!((first.excess_ns / truth - 1.0).abs() < 0.05, "{first:?}");
+    assert!((first.share - 1.0).abs() < 0.1, "{first:?}");
+    assert!(first.variance_part.unwrap() > 0.8);
+    let text = text::render(&explanation);
+    assert!(text.contains("slower clock within it"), "{text}");
+}
+
 fn whole(explanation: &Explanation) -> &Group {
     explanation.probes[0].whole.as_ref().unwrap()
 }

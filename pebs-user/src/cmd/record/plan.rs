@@ -11,6 +11,7 @@ use super::{governor, items, preset};
 use crate::cli::{CallGraph, Extra, KeepArg, RecordArgs, ReturnArg, SampleClock};
 use crate::cmd::report::Format;
 use crate::cmd::{Hinted, debug_files, doctor};
+use crate::collect::frequency::Frequencies;
 use crate::collect::overhead::Bounds;
 use crate::collect::session::Transport;
 use crate::correlate::Interferences;
@@ -36,6 +37,10 @@ const SAMPLE_BYTES: u64 = size_of::<crate::correlate::RawSample>() as u64;
 
 /// Bytes that what it says of its memory access takes, with the table that finds it.
 const ACCESS_BYTES: u64 = 2 * size_of::<crate::stream::access::Access>() as u64;
+
+/// What is unknown where the kernel does not change frequencies.
+const NO_FREQUENCY: &str = "frequencies of CPUs are unknown: there is no \
+    /sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq here (virtual machines rarely have it)";
 
 /// Whether the recording talks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,6 +78,8 @@ pub struct Plan {
     pub encounters: bool,
     /// What else that comes between threads and their work to record.
     pub interference: Interferences,
+    /// The CPUs whose frequency is recorded.
+    pub frequencies: Frequencies,
     /// Size of each CPU's ring.
     pub ring_bytes: u32,
     /// Bytes of records that may wait for the pipeline.
@@ -198,6 +205,13 @@ impl Plan {
         }
         let overhead = governor::bounds(args, &events)?;
         notes.extend(overhead.map(|bounds| governor::note(&bounds, &events)));
+        let frequencies = match args.with.contains(&Extra::Freq) {
+            true => Frequencies::open(Path::new("/"), &host.online),
+            false => Frequencies::default(),
+        };
+        if args.with.contains(&Extra::Freq) && frequencies.is_empty() {
+            notes.push(NO_FREQUENCY.to_owned());
+        }
         let has_access = events.iter().any(|event| event.access != 0);
         let sample_bytes = SAMPLE_BYTES + if has_access { ACCESS_BYTES } else { 0 };
         let inlined = if args.inlined {
@@ -220,6 +234,7 @@ impl Plan {
                 irq: args.with.contains(&Extra::Irq),
                 faults: args.with.contains(&Extra::Faults),
             },
+            frequencies,
             ring_bytes: args.ring_size,
             max_waiting_bytes: (args.max_memory / 4) as usize,
             max_samples: (args.max_memory / 2 / sample_bytes) as usize,

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use crate::analysis::estimate::Pause;
 use crate::collect::bulk::BulkRing;
 use crate::collect::command::{self, Held};
 use crate::collect::drain::{Cycle, Drain, now};
+use crate::collect::frequency::{self, Frequencies, Reading};
 use crate::collect::privileges;
 use crate::collect::session::{Rings, Session, SessionPlan};
 use crate::collect::sideband::Sideband;
@@ -66,6 +67,8 @@ struct Signals {
     /// Changes of reset values that the pipeline was not told of: when, of which event, to what. Locked
     /// while one is made, so that no sample is taken in before its change is known.
     resets: Mutex<Vec<(KtimeNs, EventId, ResetValue)>>,
+    /// Frequencies of CPUs that the pipeline was not told of.
+    frequencies: Mutex<Vec<Reading>>,
     /// End of the trace, ktime; set before the draining thread is told to stop.
     end: AtomicU64,
 }
@@ -140,6 +143,7 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
         targets,
         prices,
         governor,
+        frequencies: &plan.frequencies,
         info: &mut info,
         output: &plan.output,
         voice: plan.voice,
@@ -324,6 +328,11 @@ struct Lanes {
     waiting_bytes: Arc<AtomicUsize>,
 }
 
+/// What a lock holds, whatever happened to who held it before.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Runs the pipeline until the draining thread is done.
 fn pump(mut pipeline: Pipeline, lanes: &Lanes, signals: &Signals) -> Outcome {
     for mut cycle in &lanes.waiting {
@@ -336,6 +345,8 @@ fn pump(mut pipeline: Pipeline, lanes: &Lanes, signals: &Signals) -> Outcome {
             pipeline.reset_changed(time, event, reset.0.get());
         }
         drop(changes);
+        let frequencies = std::mem::take(&mut *locked(&signals.frequencies));
+        frequencies.iter().for_each(|it| pipeline.frequency(it));
         let bytes = cycle.bytes();
         pipeline.cycle(&mut cycle);
         lanes.waiting_bytes.fetch_sub(bytes, Ordering::AcqRel);
@@ -383,6 +394,7 @@ struct Control<'a, 'b> {
     targets: Targets,
     prices: Prices<'a>,
     governor: Option<Governor>,
+    frequencies: &'a Frequencies,
     /// What `trace.json` says.
     info: &'a mut RunInfo,
     output: &'a Path,
@@ -427,6 +439,7 @@ impl Control<'_, '_> {
         let mut redraw = tokio::time::interval(status.period());
         let mut look = tokio::time::interval(LOOK);
         let mut govern = tokio::time::interval(GOVERN);
+        let mut frequency = tokio::time::interval(frequency::PERIOD);
         loop {
             tokio::select! {
                 _ = interrupt.recv() => return Ok(("interrupt", None)),
@@ -449,6 +462,9 @@ impl Control<'_, '_> {
                 }
                 _ = look.tick() => self.look(),
                 _ = govern.tick(), if self.governor.is_some() => self.govern(),
+                _ = frequency.tick(), if !self.frequencies.is_empty() => {
+                    self.frequencies.read(now(), &mut locked(&self.signals.frequencies));
+                }
             }
         }
     }

@@ -1,0 +1,18 @@
+//! Frequencies of CPUs: a row for each reading.
+
+use super::Pipeline;
+use crate::collect::frequency::Reading;
+use crate::store::schema::FrequencyRow;
+
+impl Pipeline {
+    /// Writes a reading.
+    pub fn frequency(&mut self, reading: &Reading) {
+        let row = FrequencyRow {
+            time_ns: self.clock.trace_of_ktime(reading.time),
+            cpu: reading.cpu,
+            khz: reading.khz,
+        };
+        let result = self.rows.writer.frequency(&row);
+        self.rows.check(result);
+    }
+}
