@@ -141,6 +141,26 @@ pub enum ItemSource {
     Memory = 2,
     /// A thread-local variable of the executable.
     Tls = 3,
+    /// A variable of a library.
+    Library = 4,
+}
+
+/// Libraries at most whose place is known at once, each in one program.
+pub const MAX_LIBRARIES: usize = 4096;
+
+/// A run of a program: the address at which its stack began, which is by chance, and which forks have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Program(
+    /// `mm_struct::start_stack`.
+    pub u64,
+);
+
+impl Program {
+    /// Its key in a map: stacks are aligned to 16 bytes.
+    #[must_use]
+    pub const fn key(self) -> u32 {
+        (self.0 >> 4) as u32
+    }
 }
 
 /// How to read the item id at a sample.
@@ -151,8 +171,10 @@ pub struct ItemConfig {
     /// from the variable's address.
     pub program: ArgProgram,
     /// The variable's address: of memory, less that of the executable's first code
-    /// (`mm_struct::start_code`); of a thread-local one, less the thread pointer.
+    /// (`mm_struct::start_code`); of a thread-local one, less the thread pointer; of a library, in its file.
     pub offset: u64,
+    /// Address in the library's file of the instruction that tells where it lies.
+    pub entry: u64,
     /// Inode number of the executable that has the variable.
     pub inode: u64,
     /// Its size in bytes: inode numbers are unique within a file system only.
@@ -183,9 +205,13 @@ pub struct ItemOffsets {
     pub inode_number: u32,
     /// `i_size` in `struct inode`.
     pub inode_size: u32,
+    /// `start_stack` in `struct mm_struct`.
+    pub mm_start_stack: u32,
+    /// Keep zero.
+    pub pad: u32,
 }
 
-const _: () = assert!(size_of::<ItemConfig>() == 32 + 4 * 8 + 8 * 4);
+const _: () = assert!(size_of::<ItemConfig>() == 32 + 5 * 8 + 10 * 4);
 
 /// Sites at most in one run (entries, returns and ends of all probes).
 pub const MAX_SITES: u32 = 4096;

@@ -8,6 +8,7 @@ use pebs_common::counter::Counter;
 
 use crate::arg;
 use crate::emit::count;
+use crate::library;
 use crate::maps::{ITEM, ITEM_SOURCE};
 
 /// The thread is ending, and its registers are no longer used. Source: `PF_EXITING`,
@@ -45,6 +46,12 @@ fn read(task: *const u8, user: Option<*const u8>, config: &ItemConfig) -> Option
         return arg::value(regs, &config.program);
     }
     let mm = member::<*const u8>(task, config.offsets.task_mm)?;
+    if ITEM_SOURCE.load() == ItemSource::Library as u32 {
+        return follow(
+            library::base(mm, config)?.wrapping_add(config.offset),
+            config,
+        );
+    }
     if !runs(mm, config) {
         return None;
     }
@@ -94,7 +101,7 @@ fn follow(mut value: u64, config: &ItemConfig) -> Option<u64> {
 
 /// A member of a structure of the kernel.
 #[inline(always)]
-fn member<T>(structure: *const u8, offset: u32) -> Option<T> {
+pub fn member<T>(structure: *const u8, offset: u32) -> Option<T> {
     let address = structure.wrapping_add(offset as usize).cast::<T>();
     // SAFETY: the helper checks the address.
     unsafe { bpf_probe_read_kernel(address) }.ok()

@@ -21,6 +21,7 @@ mod emit;
 mod fault;
 mod irq;
 mod item;
+mod library;
 mod maps;
 mod mark;
 mod sample;

@@ -3,7 +3,9 @@
 use aya_ebpf::Global;
 use aya_ebpf::btf_maps::{Array, ArrayOfMaps, HashMap, RingBuf};
 use aya_ebpf::macros::btf_map;
-use pebs_common::config::{ItemConfig, MAX_CPUS, MAX_PROCESSES, MAX_SITES, SiteConfig};
+use pebs_common::config::{
+    ItemConfig, MAX_CPUS, MAX_LIBRARIES, MAX_PROCESSES, MAX_SITES, SiteConfig,
+};
 use pebs_common::counter::Counter;
 
 /// Stands for the real rings, whose size user space chooses.
@@ -39,6 +41,11 @@ pub static SITES: Array<SiteConfig, { MAX_SITES as usize }> = Array::new();
 /// How to read the item id at a sample, if [`ITEM_SOURCE`] names a place.
 #[btf_map]
 pub static ITEM: Array<ItemConfig, 1> = Array::new();
+
+/// Where the library with the variable lies: by [`pebs_common::config::Program::key`] the whole of it, and the address of
+/// what is in the file at 0.
+#[btf_map]
+pub static LIBRARIES: HashMap<u32, [u64; 2], { MAX_LIBRARIES }> = HashMap::new();
 
 /// A [`pebs_common::config::ItemSource`].
 #[unsafe(no_mangle)]

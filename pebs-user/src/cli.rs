@@ -222,8 +222,8 @@ pub struct RecordArgs {
     /// Read it from a variable of the program: BIN:SYMBOL+OFF->OFF:TYPE
     ///
     /// Only SYMBOL must be given. ./app:current_request:u64 reads 8 bytes (the default),
-    /// redis-server:server+0x2f0->0:u64 follows a pointer; -> may be repeated. Without BIN it is the program of -p or of the command. BIN is an executable; processes
-    /// that run another have no items. A visit is what --item-reg says.
+    /// redis-server:server+0x2f0->0:u64 follows a pointer; -> may be repeated. Without BIN it is the program of -p or of the command. BIN is an executable, or a library
+    /// (libfoo.so:current:u32); processes that run or load another have no items. A visit is what --item-reg says.
     #[arg(
         long,
         value_name = "VARIABLE",

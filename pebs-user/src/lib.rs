@@ -31,7 +31,7 @@
 //! | what is left of root's rights meanwhile | [`collect::privileges`] |
 //! | what the slow-down is, and how it is kept below a bound | [`cmd`] (`record/cost.rs`), [`collect::overhead`] |
 //! | what a sample costs (`calibrate`), and which reset value a goal asks for (`plan`) | [`analysis::cost`] (the model), [`collect::calibrate`] (the measuring), [`cmd`] (`calibrate.rs`, `plan/`) |
-//! | where samples read item ids, if items are not marked | [`target::item`], and `correlate/runs.rs` for what visits are then |
+//! | where samples read item ids, if items are not marked | `pebs-ebpf/src/{item,library}.rs`, [`target::item`], and `correlate/runs.rs` for what visits are then |
 //! | which sample belongs to which item | [`correlate`] |
 //! | the items of a visit that serves several (`ids=`) | `pebs-ebpf/src/batch.rs`, `correlate/batch.rs`, `pipeline/batches.rs` (rows), `analysis/batches.rs` (shares) |
 //! | names of functions | [`symbolize`] |

@@ -67,6 +67,10 @@ const RECIPES: &[(&str, Recipe)] = &[
     ("goroutines", Recipe::Go("goroutines.go")),
     ("hostile", Recipe::C("hostile.c", &[])),
     ("ids", Recipe::C("ids.c", &[])),
+    (
+        "ids_library",
+        Recipe::WithLibrary("ids_library.c", "ids_library_so.c"),
+    ),
     ("ids_no_pie", Recipe::C("ids.c", &["-no-pie"])),
     ("locks", Recipe::C("locks.c", FRAMES)),
     ("locks_no_frames", Recipe::C("locks.c", NO_FRAMES)),

@@ -80,6 +80,8 @@ pub unsafe trait Plain: Copy {}
 unsafe impl Plain for u32 {}
 // SAFETY: numbers have no padding.
 unsafe impl Plain for i32 {}
+// SAFETY: numbers have no padding.
+unsafe impl Plain for [u64; 2] {}
 // SAFETY: repr(C), its size is asserted to be the sum of its fields.
 unsafe impl Plain for pebs_common::config::SiteConfig {}
 // SAFETY: as above.

@@ -8,7 +8,8 @@ use aya::programs::tp_btf::BtfTracePointLinkId;
 use aya::programs::{BtfTracePoint, PerfEvent, Program, ProgramError, UProbe};
 use aya::{Ebpf, EbpfError, EbpfLoader};
 use pebs_common::config::{
-    ItemConfig, ItemOffsets, ItemSource, MAX_EVENTS, MAX_PROCESSES, Scope, SiteConfig,
+    ItemConfig, ItemOffsets, ItemSource, MAX_EVENTS, MAX_PROCESSES, Program as ProgramRun, Scope,
+    SiteConfig,
 };
 
 use crate::collect::btf::{Btf, BtfError};
@@ -165,6 +166,8 @@ fn item_offsets(kernel: &Btf) -> Result<ItemOffsets, BtfError> {
         file_inode: member("file", "f_inode")?,
         inode_number: member("inode", "i_ino")?,
         inode_size: member("inode", "i_size")?,
+        mm_start_stack: member("mm_struct", "start_stack")?,
+        pad: 0,
     })
 }
 
@@ -274,6 +277,12 @@ impl Programs {
 
     fn load_all(&mut self, settings: &Settings, btf: &aya::Btf) -> Result<(), ProgramsError> {
         self.with("mark", |program: &mut UProbe| program.load())?;
+        if settings
+            .item
+            .is_some_and(|(source, _)| source == ItemSource::Library)
+        {
+            self.with("library", |program: &mut UProbe| program.load())?;
+        }
         for event in 0..settings.events.min(MAX_EVENTS) {
             self.with(&format!("sample{event}"), |program: &mut PerfEvent| {
                 program.load()
@@ -359,6 +368,23 @@ impl Programs {
     /// If it is not loaded.
     pub fn mark(&self) -> Result<BorrowedFd<'_>, ProgramsError> {
         self.program("mark")
+    }
+
+    /// Descriptor of the program that sees where a library lies.
+    ///
+    /// # Errors
+    /// If it is not loaded.
+    pub fn library(&self) -> Result<BorrowedFd<'_>, ProgramsError> {
+        self.program("library")
+    }
+
+    /// Tells the sample programs where the library with the variable lies in a program.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn set_library(&self, program: ProgramRun, base: u64) -> Result<(), ProgramsError> {
+        kernel_map::set(self.map("LIBRARIES")?, program.key(), &[program.0, base])
+            .map_err(|error| ProgramsError::Map("say where a library lies", error))
     }
 
     /// Descriptor of an event's sample program.

@@ -4,7 +4,7 @@
 use std::io;
 use std::os::fd::AsFd;
 
-use pebs_common::config::{MAX_CPUS, Scope};
+use pebs_common::config::{MAX_CPUS, Program, Scope};
 use pebs_common::record::Role;
 
 use perf_event_open_sys::bindings::perf_event_attr;
@@ -21,7 +21,7 @@ use crate::pmu::attr::{Faults, ResolvedEvent, page_faults};
 use crate::pmu::host::{Host, KernelVersion};
 use crate::pmu::open::{
     AttachError, ControlError, OpenError, PerfEvent, READ_FORMAT, Target, Times, UprobeAt,
-    UprobeScope, UprobeSite, open_uprobe,
+    UprobePmu, UprobeScope, UprobeSite, open_uprobe,
 };
 use crate::target::probe::{ProbeSet, Site};
 use crate::target::process;
@@ -290,6 +290,39 @@ impl Session {
         Ok(self.programs.attach_tasks()?)
     }
 
+    /// Has a program see where the library with the items' ids lies in each process that loads it, and tells where it
+    /// does in those that have.
+    fn find_library(
+        &mut self,
+        plan: &SessionPlan<'_>,
+        pmu: &UprobePmu,
+    ) -> Result<(), SessionError> {
+        let item = plan.probes.item.as_ref();
+        let Some(library) = item.and_then(|item| item.library.as_ref()) else {
+            return Ok(());
+        };
+        let site = UprobeSite {
+            path: library.path.clone(),
+            file_offset: library.entry_offset,
+            at: UprobeAt::Instruction,
+            semaphore: None,
+        };
+        let event = open_uprobe(pmu, &site, UprobeScope::Everyone)?;
+        let link = event.attach(self.programs.library()?, None)?;
+        self.probes.push(Attached {
+            event,
+            cpu: None,
+            _link: link,
+        });
+        for pid in plan.pids {
+            let program = process::start_stack(*pid).map(Program);
+            if let (Some(program), Some(base)) = (program, library.base(*pid)) {
+                self.programs.set_library(program, base)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Opens every event for every target, not yet counting, and the calibrator if one is needed.
     ///
     /// # Errors
@@ -490,6 +523,7 @@ impl Session {
             let sites = plan.probes.probes.iter().flat_map(|probe| &probe.sites);
             (0u64..).zip(sites)
         };
+        self.find_library(plan, pmu)?;
         // A visit that begins must be able to end.
         let begins = |site: &Site| matches!(site.role, Role::Begin | Role::Next);
         let ends_first = sites()

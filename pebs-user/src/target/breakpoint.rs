@@ -145,7 +145,8 @@ fn is_fixed(binary: &Binary) -> bool {
         .is_some_and(|elf| elf.kind() == object::ObjectKind::Executable)
 }
 
-fn in_process(pid: Pid, path: &Path, offset: u64) -> Option<u64> {
+/// Where in a process what is in a file at an offset is mapped, if it is.
+pub(super) fn in_process(pid: Pid, path: &Path, offset: u64) -> Option<u64> {
     let file = FileId::of(path)?;
     let mappings = process::mappings(pid)?;
     let holds = |m: &&process::Mapping| {

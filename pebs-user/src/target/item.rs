@@ -1,22 +1,25 @@
 //! Items without marks: where a sample reads the id of its thread's current item.
 //!
 //! `REG[:TYPE]`, or a variable: `[BIN:]SYMBOL[+OFF][->OFF]...[:TYPE]`. Each `->OFF` follows the value as a
-//! pointer and adds. Variables are the executable's own: where it lies, the kernel knows of each process at
-//! each instant, whenever that started.
+//! pointer and adds. Where an executable lies, the kernel knows of each process at each instant, whenever that
+//! started; where a library does is seen when the loader runs its first instruction, or in `/proc/PID/maps`.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use object::elf;
 use pebs_common::config::{ArgKind, ArgProgram, ItemConfig, ItemOffsets, ItemSource, MAX_DEREFS};
 use serde::{Deserialize, Serialize};
 
+use super::breakpoint;
 use super::elf::{Binary, BinaryError, Kind};
 use super::expr::{self, Type};
 use super::locate::{LocateError, locate};
 use super::register::Register;
 use super::scan::single_colons;
-use super::variable::{first_code, thread_pointer, variable};
+use super::symbols::dynamic_values;
+use super::variable::{LIBRARY_HINT, first_code, thread_pointer, variable};
 use crate::units::Pid;
 
 /// What was typed: which option, and its text.
@@ -67,10 +70,32 @@ pub struct Item {
     pub source: ItemSource,
     /// The register, if it is one.
     pub register: Option<Register>,
+    /// The library that has the variable, if it is one.
+    pub library: Option<Library>,
     /// For the kernel program; offsets still missing.
     pub config: ItemConfig,
     /// For `trace.json`.
     pub info: ItemInfo,
+}
+
+/// A library with a variable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Library {
+    /// The file.
+    pub path: PathBuf,
+    /// Offset in the file of the first instruction that the loader runs.
+    pub entry_offset: u64,
+    /// Its address in the file.
+    pub entry: u64,
+}
+
+impl Library {
+    /// Where it lies in a process: the address of what is in the file at 0; `None` if it is not mapped there.
+    #[must_use]
+    pub fn base(&self, pid: Pid) -> Option<u64> {
+        let entry = breakpoint::in_process(pid, &self.path, self.entry_offset)?;
+        Some(entry.wrapping_sub(self.entry))
+    }
 }
 
 /// How ids were read, in `trace.json`.
@@ -78,7 +103,7 @@ pub struct Item {
 pub struct ItemInfo {
     /// `register`, `memory` or `tls`.
     pub source: String,
-    /// The executable that has the variable; null: a register.
+    /// The executable or library that has the variable; null: a register.
     pub path: Option<String>,
     /// Name of the register or variable, offsets included.
     pub place: String,
@@ -131,11 +156,13 @@ pub enum ItemError {
         /// What to do.
         hint: &'static str,
     },
-    /// It lies in a library.
-    #[error("{} is a shared library: only variables of the executable can be read at samples", path.display())]
+    /// It lies in a library, where it can't be found.
+    #[error("{} is a shared library{why}", path.display())]
     Library {
         /// The library.
         path: PathBuf,
+        /// What it lacks.
+        why: &'static str,
         /// What to do.
         hint: &'static str,
     },
@@ -295,6 +322,7 @@ fn of_register(register: Register, r#type: Type, none: u64) -> Item {
         spec: format!("reg:{}{suffix}", register.name()),
         source: ItemSource::Register,
         register: Some(register),
+        library: None,
         config: config(program, none),
         info: ItemInfo {
             source: "register".to_owned(),
@@ -314,20 +342,25 @@ fn of_variable(
 ) -> Result<Item, ItemError> {
     let thread_local = matches!(typed, Typed::Tls(_));
     let binary = Binary::open(path)?;
-    if binary.kind == Kind::SharedLibrary {
-        let hint = if thread_local {
-            "its thread-local variables lie elsewhere in each thread; mark items with --uprobe BIN:FUNC(id=...)"
-        } else {
-            "mark items with --uprobe BIN:FUNC(id=...), which works in libraries too"
-        };
-        let path = path.to_owned();
-        return Err(ItemError::Library { path, hint });
+    let is_library = binary.kind == Kind::SharedLibrary;
+    let no_library = |why| ItemError::Library {
+        path: path.to_owned(),
+        why,
+        hint: LIBRARY_HINT,
+    };
+    if is_library && thread_local {
+        return Err(no_library(
+            ": its thread-local variables lie elsewhere in each thread",
+        ));
     }
     let address = variable(&binary, place.symbol, thread_local)?;
-    let base = if thread_local {
-        thread_pointer(&binary)
-    } else {
-        first_code(&binary)
+    let entry =
+        || first_instruction(&binary).ok_or_else(|| no_library(" without an initial function"));
+    let library = is_library.then(entry).transpose()?;
+    let base = match (&library, thread_local) {
+        (Some(_), _) => 0,
+        (None, true) => thread_pointer(&binary),
+        (None, false) => first_code(&binary),
     };
     let unreadable = |source| BinaryError::Read {
         path: path.to_owned(),
@@ -346,10 +379,11 @@ fn of_variable(
         .wrapping_add(first.cast_unsigned())
         .wrapping_sub(base);
     (config.inode, config.size) = (file.ino(), file.len());
-    let (kind, source) = if thread_local {
-        ("tls", ItemSource::Tls)
-    } else {
-        ("memory", ItemSource::Memory)
+    config.entry = library.as_ref().map_or(0, |library| library.entry);
+    let (kind, source) = match (&library, thread_local) {
+        (Some(_), _) => ("memory", ItemSource::Library),
+        (None, true) => ("tls", ItemSource::Tls),
+        (None, false) => ("memory", ItemSource::Memory),
     };
     let shown = place
         .binary
@@ -363,6 +397,7 @@ fn of_variable(
         ),
         source,
         register: None,
+        library,
         config,
         info: ItemInfo {
             source: kind.to_owned(),
@@ -371,6 +406,18 @@ fn of_variable(
             r#type: name_of(place.r#type),
             none,
         },
+    })
+}
+
+/// The first instruction of a library that the loader runs: its `_init`.
+fn first_instruction(binary: &Binary) -> Option<Library> {
+    let entry = *dynamic_values(&binary.elf()?, elf::DT_INIT).first()?;
+    Some(Library {
+        path: binary.path.clone(),
+        entry_offset: binary
+            .file_offset(entry)
+            .filter(|_| binary.is_code(entry))?,
+        entry,
     })
 }
 
@@ -400,6 +447,7 @@ fn config(program: ArgProgram, none: u64) -> ItemConfig {
     ItemConfig {
         program,
         offset: 0,
+        entry: 0,
         inode: 0,
         size: 0,
         none,

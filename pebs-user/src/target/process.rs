@@ -59,6 +59,16 @@ pub fn exists(pid: Pid) -> bool {
     proc_path(pid, "stat").exists()
 }
 
+/// Where the stack of the program that the process runs began.
+#[must_use]
+pub fn start_stack(pid: Pid) -> Option<u64> {
+    /// Its place among the fields behind the name. Source: proc_pid_stat(5), (28) `startstack`.
+    const PLACE: usize = 25;
+    let stat = fs::read_to_string(proc_path(pid, "stat")).ok()?;
+    let (_, behind) = stat.rsplit_once(')')?;
+    behind.split_whitespace().nth(PLACE)?.parse().ok()
+}
+
 /// Every thread of a process, listed again until a listing shows no new one.
 ///
 /// A thread started while this runs is found if it is there at the last listing.

@@ -3,12 +3,16 @@
 use object::read::elf::ProgramHeader as _;
 use object::{LittleEndian, Object as _, ObjectSymbol as _, SymbolKind, elf};
 
-use super::elf::{Binary, Elf};
+use super::elf::{Binary, Elf, Kind};
 use super::item::ItemError;
 use super::{debugfile, demangle, lookup};
 
 /// Names suggested at most for one that is not there.
 const SUGGESTED: usize = 3;
+
+/// What to do instead of reading a variable of a library that can't be read.
+pub(super) const LIBRARY_HINT: &str =
+    "mark items with --uprobe BIN:FUNC(id=...), which works in a shared library too";
 
 /// A symbol that could be meant.
 struct Found {
@@ -50,7 +54,13 @@ pub(super) fn variable(binary: &Binary, typed: &str, thread_local: bool) -> Resu
         Some(Found {
             kind: SymbolKind::Tls,
             ..
-        }) => wrong("thread-local: each thread has its own", "use --item-tls"),
+        }) => {
+            let hint = match binary.kind {
+                Kind::Executable => "use --item-tls",
+                Kind::SharedLibrary => LIBRARY_HINT,
+            };
+            wrong("thread-local: each thread has its own", hint)
+        }
         Some(Found {
             kind: SymbolKind::Data,
             ..

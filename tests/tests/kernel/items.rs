@@ -193,6 +193,33 @@ fn variable() {
     }
 }
 
+/// A variable of a library: in a program that loads it later, in one that has, and in its children.
+#[test]
+fn variable_of_a_library() {
+    need!(machine::root());
+    let workload = Workload::build("ids_library");
+    let library = workload.beside("libids_library.so");
+    let place = format!("{}:lib_id:u64", library.display());
+    let recorder = || recorder(&["--item-mem", &place]).before_others();
+    let check = |trace: &Trace, truth: &Truth| {
+        let within = in_the_right_item(trace, truth, |item| item.id);
+        assert!(within > 200, "{within} samples in items");
+        let items = by_item(trace, "memory");
+        // One whose CPU was taken away has no sample.
+        assert!(items.len() > 60, "items: {:?}", items.keys());
+        assert!(items.keys().all(|id| (1..=80).contains(id)), "{items:?}");
+    };
+    for fork in ["0", "1"] {
+        let (recording, truth) = recorder().workload(&workload, &["80", "600", fork]);
+        check(&recording.trace(), &truth);
+        let mut target = workload.start(&["80", "600", fork]);
+        let live = recorder().attach(target.process.pid());
+        target.go();
+        let (_, truth) = target.finish();
+        check(&live.stop().trace(), &truth);
+    }
+}
+
 /// A thread-local variable, of threads that start later in a process that runs already; -1 means no item.
 #[test]
 fn thread_local_variable() {
