@@ -38,6 +38,8 @@ pub enum ArgKind {
     /// Text at the address, of a length that is beside the pointer to it: in memory, or, if there are no steps, in the
     /// register at the first of `derefs`.
     Bytes = 5,
+    /// An array of pointers at the address, with an id of `width` bytes behind each.
+    IdsBehind = 6,
 }
 
 /// What [`SiteConfig::has_id`] says.
@@ -75,11 +77,12 @@ pub struct ArgProgram {
     /// number `width` bytes. A string or an array is read at the value that is left after all of them, to
     /// which the next of `derefs` is added, if there is one.
     pub steps: u8,
-    /// [`ArgKind::Bytes`]: how far behind the pointer to the text its length is in memory, bytes, signed. Else zero.
+    /// [`ArgKind::Bytes`]: how far behind the pointer to the text its length is in memory, bytes, signed.
+    /// [`ArgKind::IdsBehind`]: 1: the ids are signed. Else zero.
     pub pad: u8,
     /// Where the value goes in the record's payload, bytes; a multiple of 8. Ignored for the id.
     pub offset: u16,
-    /// String: bytes kept at most. Number: 0.
+    /// String: bytes kept at most. [`ArgKind::IdsBehind`]: how far behind each pointer the id is, signed. Else zero.
     pub capacity: u32,
     /// Added to the value before anything else (also when `steps` is 0).
     pub add: i32,

@@ -106,18 +106,35 @@ pub fn follow(value: u64, step: usize, program: &ArgProgram) -> Option<u64> {
 /// The last bytes of a number, as its program says.
 #[inline(always)]
 pub fn extend(value: u64, program: &ArgProgram) -> u64 {
-    let unused = match program.width {
+    widen(value, program.width, program.kind == ArgKind::Signed as u8)
+}
+
+/// The lowest bytes of a number, extended.
+#[inline(always)]
+pub fn widen(value: u64, width: u8, is_signed: bool) -> u64 {
+    let unused = match width {
         1 => 56,
         2 => 48,
         4 => 32,
         _ => 0,
     };
     let high = value << unused;
-    if program.kind == ArgKind::Signed as u8 {
+    if is_signed {
         ((high as i64) >> unused) as u64
     } else {
         high >> unused
     }
+}
+
+/// A number of at most 8 bytes in the target.
+#[inline(always)]
+pub fn number(address: u64, width: u64) -> Option<u64> {
+    let mut value = 0u64;
+    let width = at_most(width, 8) as u32;
+    // SAFETY: the helper checks the user address and writes at most 8 bytes into `value`.
+    let failed =
+        unsafe { bpf_probe_read_user((&raw mut value).cast(), width, address as *const _) } != 0;
+    (!failed).then_some(value)
 }
 
 pub use pebs_common::config::{STR_LONG, STR_SHORT};

@@ -187,7 +187,8 @@ pub struct RecordArgs {
     /// end. EXPR is argN, %REG, retval,
     /// *(EXPR+OFF):TYPE, str(EXPR), or with debug information a path by name: req->hdr.id, req->uri, retval->id. 'pebs-trace probes BIN' lists functions.
     /// BIN:FUNC(ids=ARRAY[COUNT]:TYPE) is one visit that serves several items, as in ids=arg2[arg3]:u64: its time is shared
-    /// out among them. With * in it FUNC is a pattern: all functions that match are one probe.
+    /// out among them; of what an array points to it is ids=arg2[arg3]->16:u64, by name ids=pkts[n]->id. With * in it FUNC
+    /// is a pattern: all functions that match are one probe.
     #[expect(
         rustdoc::broken_intra_doc_links,
         reason = "the help shows brackets as they are"

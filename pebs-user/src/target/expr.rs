@@ -145,17 +145,28 @@ impl Expr {
     }
 }
 
-/// `ARRAY[COUNT]:TYPE`: the ids of the items of a batch.
+/// `ARRAY[COUNT]:TYPE` or `ARRAY[COUNT]->FIELD:TYPE`: the ids of the items of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ids {
     /// Address of the first.
     pub array: Expr,
     /// How many there are.
     pub count: Expr,
+    /// The array holds pointers, and the ids are behind them.
+    pub behind: Option<Behind>,
     /// What each is; without a type as the debug information says, else `u64`.
     pub r#type: Option<Type>,
     /// Byte of the expression in the SPEC.
     pub at: usize,
+}
+
+/// Where an id is, from the pointer in an array.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Behind {
+    /// So many bytes on.
+    Offset(i64),
+    /// In this field: the first behind an arrow, the others behind dots. Needs debug information.
+    Field(Vec<Step>),
 }
 
 /// Why text is not an expression: where, what, and what to write instead.
@@ -218,8 +229,8 @@ pub fn parse(text: &str, start: usize, end: usize) -> Result<Expr, Fault> {
 /// # Errors
 /// The first fault, with its byte in `text`.
 pub fn parse_ids(text: &str, start: usize, end: usize) -> Result<Ids, Fault> {
-    const FORM: &str =
-        "the ids of a batch are ids=ARRAY[COUNT]:TYPE, for example ids=arg2[arg3]:u64";
+    const FORM: &str = "the ids of a batch are ids=ARRAY[COUNT]:TYPE, for example ids=arg2[arg3]:u64; behind pointers \
+        ids=arg2[arg3]->16:u64";
     let mut parser = Parser {
         text: &text[..end],
         at: start,
@@ -230,6 +241,7 @@ pub fn parse_ids(text: &str, start: usize, end: usize) -> Result<Ids, Fault> {
     let count = parser.sum()?;
     let count = parser.suffix(count)?;
     parser.need(']').map_err(|fault| fault.hint(FORM))?;
+    let behind = parser.behind().map_err(|fault| fault.hint(FORM))?;
     parser.space();
     let at = parser.at;
     let r#type = parser.type_suffix()?;
@@ -244,6 +256,7 @@ pub fn parse_ids(text: &str, start: usize, end: usize) -> Result<Ids, Fault> {
     Ok(Ids {
         array,
         count,
+        behind,
         r#type,
         at: start,
     })
@@ -433,6 +446,37 @@ impl<'a> Parser<'a> {
         Err(Fault::new(at, what).hint(
             "values: arg1, %rdi, retval, *(arg1+16):u32, str(arg2), str(arg2, 128), pkt->hdr.id",
         ))
+    }
+
+    /// `->OFFSET` or `->FIELD.FIELD` behind an array, if it is there.
+    fn behind(&mut self) -> Result<Option<Behind>, Fault> {
+        self.space();
+        if !self.rest().starts_with("->") {
+            return Ok(None);
+        }
+        let start = self.at + 2;
+        let digits = self.text[start..].trim_start();
+        if digits.starts_with(|c: char| c.is_ascii_digit()) {
+            self.at = start;
+            self.space();
+            let (at, word) = (self.at, self.word());
+            let offset = number(word);
+            let offset = offset.ok_or_else(|| Fault::new(at, format!("'{word}' is no offset")))?;
+            return Ok(Some(Behind::Offset(offset)));
+        }
+        let at = self.at;
+        match self.path("")? {
+            Expr::Path(path)
+                if !path
+                    .steps
+                    .iter()
+                    .skip(1)
+                    .any(|it| matches!(it, Step::Arrow(_))) =>
+            {
+                Ok(Some(Behind::Field(path.steps)))
+            }
+            _ => Err(Fault::new(at, "ids are behind one pointer at most")),
+        }
     }
 
     /// The fields behind an argument's name.

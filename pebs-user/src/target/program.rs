@@ -5,7 +5,7 @@
 
 use pebs_common::config::{ArgKind, ArgProgram, MAX_DEREFS, NO_REGISTER, STR_LONG, STR_SHORT};
 
-use super::expr::{Expr, Ids, Length, Type};
+use super::expr::{Behind, Expr, Ids, Length, Type};
 use super::register::Register;
 use crate::store::schema::ArgType;
 
@@ -160,22 +160,48 @@ pub fn compile_ids(ids: &Ids, arguments: Arguments<'_>) -> Result<Batch, Refusal
         }
     };
     let operand = whole(&ids.array, arguments)?;
-    let program = steps(&operand, Trailing::Kept)?;
-    let array = Compiled {
+    let program = ArgProgram {
+        kind: ArgKind::Ids as u8,
+        width: r#type.width(),
+        ..steps(&operand, Trailing::Kept)?
+    };
+    let array = |program| Compiled {
         register: operand.register,
         second: None,
         r#type: ArgType::U64,
-        program: ArgProgram {
-            kind: ArgKind::Ids as u8,
-            width: r#type.width(),
-            ..program
-        },
+        program,
     };
+    let Some(behind) = &ids.behind else {
+        let array = array(program);
+        return Ok(Batch {
+            array,
+            count,
+            r#type,
+        });
+    };
+    let Behind::Offset(offset) = behind else {
+        return refuse(
+            "fields have no place without debug information",
+            "give the offset: arg2[arg3]->16:u64",
+        );
+    };
+    let is_signed = matches!(r#type, Type::Signed(_));
     Ok(Batch {
-        array,
+        array: array(ArgProgram {
+            kind: ArgKind::IdsBehind as u8,
+            pad: is_signed.into(),
+            capacity: small(*offset)?.cast_unsigned(),
+            ..program
+        }),
         count,
-        r#type,
+        // As they come, extended.
+        r#type: Type::Unsigned(8),
     })
+}
+
+/// A constant as the kernel side has it.
+fn small(value: i64) -> Result<i32, Refusal> {
+    i32::try_from(value).map_err(|_| (format!("offset {value} is beyond 2 GiB"), None))
 }
 
 /// A sentence and what to do about it.
@@ -396,10 +422,6 @@ fn steps(operand: &Operand, trailing: Trailing) -> Result<ArgProgram, Refusal> {
             "start from a pointer that is nearer",
         );
     }
-    let small = |value: i64| {
-        i32::try_from(value)
-            .map_err(|_| (format!("offset {value} is beyond 2 GiB"), None::<String>))
-    };
     let mut program = ArgProgram {
         reg_offset: operand.register.map_or(NO_REGISTER, Register::offset),
         steps: u8::try_from(reads.len()).unwrap_or(u8::MAX),
@@ -470,6 +492,16 @@ mod tests {
         let [array, count] = batch("*(arg1+8)+16[*(arg1+24)]");
         assert_eq!((array.steps, array.derefs), (1, [8, 16, 0, 0]));
         assert_eq!((array.width, count.width, count.derefs[0]), (8, 4, 24));
+        let [array, _] = batch("arg2[arg3]->16:i32");
+        assert_eq!(
+            (array.kind, array.width, array.capacity, array.pad),
+            (6, 4, 16, 1)
+        );
+        let [array, _] = batch("*(arg1+8)[arg3] -> 0");
+        assert_eq!(
+            (array.kind, array.width, array.capacity, array.pad),
+            (6, 8, 0, 0)
+        );
         let [_, count] = batch("arg1[arg2:u64]:ptr");
         assert_eq!((count.kind, count.width), (ArgKind::Unsigned as u8, 8));
     }

@@ -84,6 +84,38 @@ fn ids_by_their_names() {
     items_arrive(&trace, &truth);
 }
 
+/// Ids within structures that an array points to, by offset and by name.
+#[test]
+fn ids_behind_pointers() {
+    need!(machine::root());
+    // `items` lies behind a u16, padding and 300 u32; `id` is the first field of an item.
+    for ids in [
+        "ids=b->items[b->n]->id",
+        "ids=b->items[arg3]->0:u64",
+        "ids=arg1+1208[arg3]->0",
+    ] {
+        let (trace, truth) = record(ids);
+        items_arrive(&trace, &truth);
+        assert_eq!(trace.json["ledger"]["argument_faults"], 0, "{ids}");
+    }
+}
+
+/// Where one of the pointers leads nowhere, none of the ids counts; how many there are is known.
+#[test]
+fn pointers_to_nowhere() {
+    need!(machine::root());
+    let (trace, truth) = record("ids=arg2[arg3]->8:u64");
+    check::whole_visits(&trace, &truth);
+    let rows = trace.batch_items();
+    let known = |row: &BatchItem| row.items.is_some_and(|items| items > 0);
+    assert!(
+        rows.iter().all(|row| row.item_id.is_none() && known(row)),
+        "{rows:?}"
+    );
+    let batches = (1..=200).filter(|batch| size(*batch) > 0).count();
+    assert_eq!(rows.len(), batches);
+}
+
 /// Ids that are nowhere leave the items unknown, not the visit; the number of items alone is known.
 #[test]
 fn unreadable_ids() {

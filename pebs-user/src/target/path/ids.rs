@@ -1,8 +1,8 @@
 //! The ids of a batch by their names: where the array is, and what it holds.
 
-use super::{Found, Refusal, Scope, Types, is_address, refuse, with_types};
+use super::{Found, Kind, Refusal, Scope, Types, is_address, refuse, with_types};
 use crate::target::elf::Binary;
-use crate::target::expr::{Expr, Ids, Type};
+use crate::target::expr::{Behind, Expr, Ids, Step, Type};
 
 /// Replaces the paths in the ids of a batch, and completes their type.
 ///
@@ -13,7 +13,8 @@ pub(in crate::target) fn lower_ids(
     binary: &Binary,
     scope: Scope,
 ) -> Result<Ids, Refusal> {
-    if !ids.array.has_path() && !ids.count.has_path() {
+    let in_field = matches!(ids.behind, Some(Behind::Field(_)));
+    if !ids.array.has_path() && !ids.count.has_path() && !in_field {
         return Ok(ids.clone());
     }
     with_types(binary, scope, |types| {
@@ -21,13 +22,23 @@ pub(in crate::target) fn lower_ids(
             Expr::Path(path) => types.array(types.walk(path)?)?,
             other => (types.inside(other)?, None),
         };
-        let r#type = match (ids.r#type, known) {
+        let (behind, of_field) = match &ids.behind {
+            Some(Behind::Field(steps)) => {
+                let (offset, of_field) = types.behind(known.as_ref(), steps)?;
+                (Some(Behind::Offset(offset)), Some(of_field))
+            }
+            other => (other.clone(), None),
+        };
+        let r#type = match (ids.r#type.or(of_field), known) {
             (Some(given), _) => Some(given),
+            // What is behind a pointer nobody says.
+            (None, _) if behind.is_some() => None,
             (None, Some(Element::Number(known))) => Some(known),
+            (None, Some(Element::Pointer(_))) => Some(Type::Unsigned(8)),
             (None, Some(Element::Structure)) => {
                 return refuse(
                     "the elements of the array are structures, which are no ids",
-                    "an array of pointers to them, or of numbers, has ids",
+                    "an array of pointers to them (ids=pkts[n], ids=pkts[n]->id), or of numbers, has ids",
                 );
             }
             (None, None) => None,
@@ -39,6 +50,7 @@ pub(in crate::target) fn lower_ids(
         Ok(Ids {
             array,
             count,
+            behind,
             r#type,
             at: ids.at,
         })
@@ -48,10 +60,49 @@ pub(in crate::target) fn lower_ids(
 /// What an array holds.
 enum Element {
     Number(Type),
+    /// Of this type.
+    Pointer(Kind),
     Structure,
 }
 
 impl Types<'_, '_> {
+    /// How far behind the pointers in an array a field is, and what it is.
+    fn behind(&self, element: Option<&Element>, steps: &[Step]) -> Result<(i64, Type), Refusal> {
+        let Some(Element::Pointer(kind)) = element else {
+            return refuse(
+                "nothing says what the array points to",
+                "name the array (ids=pkts[n]->id), or give the offset: ids=arg2[arg3]->16:u64",
+            );
+        };
+        // The pointer itself stands for where it leads.
+        let mut found = Found {
+            expr: Expr::Retval,
+            in_memory: false,
+            second: None,
+            kind: *kind,
+            text: "an element of the array".to_owned(),
+        };
+        for step in steps {
+            found = match step {
+                Step::Arrow(field) => self.arrow(found, field)?,
+                Step::Dot(field) => self.dot(found, field)?,
+            };
+        }
+        let kind = self.stripped(found.kind)?;
+        let r#type = if is_address(kind.tag()) {
+            Type::Unsigned(8)
+        } else {
+            self.number_type(&kind, &found.text)?
+        };
+        match offset_of(&found.expr) {
+            Some(offset) => Ok((offset, r#type)),
+            None => refuse(
+                format!("'{}' is behind another pointer", found.text),
+                "ids are behind one pointer at most",
+            ),
+        }
+    }
+
     /// Where the elements of an array are, and what they are.
     fn array(&self, found: Found) -> Result<(Expr, Option<Element>), Refusal> {
         let kind = self.stripped(found.kind)?;
@@ -62,13 +113,15 @@ impl Types<'_, '_> {
                 "ids= takes the address of the first id",
             );
         }
-        let element = kind.target().and_then(|it| self.stripped(it).ok());
-        let known = element.map(|element| match element.tag() {
-            tag if is_address(tag) => Element::Number(Type::Unsigned(8)),
-            gimli::DW_TAG_base_type | gimli::DW_TAG_enumeration_type => self
-                .number_type(&element, &found.text)
-                .map_or(Element::Structure, Element::Number),
-            _ => Element::Structure,
+        let known = kind.target().and_then(|of_each| {
+            let element = self.stripped(of_each).ok()?;
+            Some(match element.tag() {
+                tag if is_address(tag) => Element::Pointer(of_each),
+                gimli::DW_TAG_base_type | gimli::DW_TAG_enumeration_type => self
+                    .number_type(&element, &found.text)
+                    .map_or(Element::Structure, Element::Number),
+                _ => Element::Structure,
+            })
         });
         let address = if is_array {
             found.expr
@@ -76,5 +129,14 @@ impl Types<'_, '_> {
             found.pointer()
         };
         Ok((address, known))
+    }
+}
+
+/// How far an address is behind the one that it starts from; `None` if something is read in between.
+fn offset_of(address: &Expr) -> Option<i64> {
+    match address {
+        Expr::Retval => Some(0),
+        Expr::Add(inner, offset) => offset_of(inner)?.checked_add(*offset),
+        _ => None,
     }
 }
