@@ -1,10 +1,11 @@
 //! Presets, and patterns for functions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::path::Path;
 
 use pebs_tests::recording::{Recorder, Recording};
+use pebs_tests::workload::Workload;
 use pebs_tests::{check, machine, need};
 
 const TASKS: u64 = 40;
@@ -35,6 +36,52 @@ fn tokio_tasks() {
     assert_eq!(polls(&recording), expected, "{}", recording.tool);
     let several = recording.tool.stderr.contains("2 functions, one probe");
     assert!(several, "{}", recording.tool);
+}
+
+/// Goroutines: all that a function does that one goroutine runs is in visits of that one, by the address of its `g`.
+#[test]
+fn goroutines() {
+    need!(machine::root());
+    let workload = need!(Workload::try_build("goroutines"));
+    let recording = Recorder::plain()
+        .args(&[
+            "--preset",
+            "go",
+            "--event",
+            "cpu-clock",
+            "--reset",
+            "100000",
+        ])
+        .command(&workload.path, &["400"]);
+    assert_eq!(recording.tool.code(), Some(0), "{}", recording.tool);
+    let trace = recording.trace();
+    check::no_mark_lost(&trace);
+    let visits = trace.visits().into_iter();
+    let items: HashMap<u64, u64> = visits.map(|it| (it.visit_id, it.item_id)).collect();
+    let names = trace.function_names();
+    let mut by_function: BTreeMap<&str, BTreeSet<Option<u64>>> = BTreeMap::new();
+    for sample in trace.samples() {
+        let name = names.get(&sample.function_id).map_or("", String::as_str);
+        if ["main.first", "main.second", "main.third", "main.fourth"].contains(&name) {
+            let item = sample.visit_id.map(|visit| items[&visit]);
+            by_function.entry(name).or_default().insert(item);
+        }
+    }
+    let each: Vec<u64> = by_function
+        .values()
+        .map(|items| match items.iter().collect::<Vec<_>>()[..] {
+            [Some(item)] => *item,
+            _ => panic!("a function in several goroutines, or in none: {by_function:x?}"),
+        })
+        .collect();
+    let different: BTreeSet<u64> = each.iter().copied().collect();
+    assert_eq!((each.len(), different.len()), (4, 4), "{by_function:x?}");
+    // They take turns, two to a thread.
+    let visits_of = |item: &u64| items.values().filter(|it| *it == item).count();
+    assert!(
+        each.iter().all(|item| visits_of(item) > 1),
+        "{by_function:x?}"
+    );
 }
 
 /// A preset of one's own, for a program that is named.
