@@ -255,7 +255,8 @@ impl Account {
     /// Records lost: with a reason other than the missing partner of a mark.
     #[must_use]
     pub fn lost(&self) -> u64 {
-        self.with_reason() - self.reasons.get("unmatched_mark").copied().unwrap_or(0)
+        let of = |reason| self.reasons.get(reason).copied().unwrap_or(0);
+        self.with_reason() - of("unmatched_mark") - of("began_before")
     }
 }
 

@@ -37,6 +37,12 @@ impl LossRanges {
         }
     }
 
+    /// Whether nothing was lost so far.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
     /// Flags of all ranges that overlap `[begin, end]`. Cost: the ranges since `begin`.
     #[must_use]
     pub fn flags(&self, begin: TraceNs, end: TraceNs) -> u32 {

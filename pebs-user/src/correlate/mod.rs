@@ -10,6 +10,7 @@
 //! clock or a symbol.
 
 mod batch;
+mod before;
 mod interference;
 mod loss;
 mod runs;
@@ -433,13 +434,13 @@ impl Correlator {
                     self.close_by_id((mark.probe, mark.record.pid, id), mark, 0, sink)
                 });
                 if !closed {
-                    sink.lost(mark.record.cpu, Lost::Mark, Reason::UnmatchedMark);
+                    self.without_begin(mark, sink);
                 }
             }
             (Role::Return, VisitRule::Call) => self.returned(mark, sink),
             (Role::End | Role::Return, _) => {
                 if !self.close_on_thread(mark, 0, sink) {
-                    sink.lost(mark.record.cpu, Lost::Mark, Reason::UnmatchedMark);
+                    self.without_begin(mark, sink);
                 }
             }
         }
@@ -524,7 +525,7 @@ impl Correlator {
                 .rposition(|v| v.probe == mark.probe && v.sp == mark.sp)
         });
         let Some(index) = matching else {
-            return sink.lost(cpu, Lost::Mark, Reason::UnmatchedMark);
+            return self.without_begin(mark, sink);
         };
         while let Some(inner) = self.frame_inside(tid, index, mark.sp) {
             self.unwind_at(tid, inner, time, sink);

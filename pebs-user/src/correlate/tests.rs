@@ -329,6 +329,36 @@ fn by_id() {
     );
 }
 
+/// Ends before the first begin of their probe, or where visits stay on their thread of that thread, are of items that
+/// began before the recording; not so once a mark was lost.
+#[test]
+fn began_before() {
+    check(
+        "10 7 end 2 id=4
+         11 7 end 1
+         12 7 ret 0 sp=100
+         20 7 begin 2 id=5
+         30 7 end 2 id=5
+         31 7 end 2 id=6
+         32 8 end 2 id=6
+         40 8 end 1
+         41 8 begin 1
+         42 8 end 1
+         43 8 end 1
+         44 9 end 1",
+        "lost Mark began_before
+         lost Mark began_before
+         lost Mark began_before
+         p2 item 5 tid 7 20..30 samples active 20..30
+         lost Mark unmatched_mark
+         lost Mark unmatched_mark
+         lost Mark began_before
+         p1 item 1 tid 8 41..42 samples active 41..42
+         lost Mark unmatched_mark
+         lost Mark began_before",
+    );
+}
+
 /// A second begin with the same id means that the end was missed; an end may come from elsewhere.
 #[test]
 fn by_id_twice_and_elsewhere() {

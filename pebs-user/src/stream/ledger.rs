@@ -28,6 +28,8 @@ pub enum Reason {
     /// An end mark without an open visit: the item began before the trace, or its begin mark is
     /// itself among the dropped.
     UnmatchedMark,
+    /// Not lost: an end mark of an item that is known to have begun before the recording.
+    BeganBefore,
     /// A kernel ring of the perf subsystem was full (mappings, throttling and bulk samples).
     LostPerfRing,
     /// Not lost: its visit was not slow (`--keep`), and so the sample is in `function_stats` only.
@@ -47,6 +49,7 @@ impl Reason {
             Self::Late => "late",
             Self::Malformed => "malformed",
             Self::UnmatchedMark => "unmatched_mark",
+            Self::BeganBefore => "began_before",
             Self::LostPerfRing => "lost_perf_ring",
             Self::NotKept => "not_kept",
         }
@@ -87,10 +90,10 @@ impl Account {
     }
 
     /// Records that did not reach the trace: those with a reason, but for samples that were left
-    /// out on purpose.
+    /// out on purpose, and ends of what is older than the trace.
     #[must_use]
     pub fn lost(&self) -> u64 {
-        self.unwritten() - self.of(Reason::NotKept)
+        self.unwritten() - self.of(Reason::NotKept) - self.of(Reason::BeganBefore)
     }
 
     /// Share of the records seen that did not reach the trace, 0..1; 0 if none was seen. Marks

@@ -163,3 +163,19 @@ fn trace_json_says_how() {
     assert!(json["duration_ns"].as_i64().unwrap() > 0);
     assert_eq!(json["cost"]["marks"], 200);
 }
+
+/// Ends of items that began before the recording could see it are no loss, and told apart from ends without a begin.
+#[test]
+fn began_before() {
+    need!(machine::root());
+    let workload = Workload::build("batches");
+    // The first batch has 8 items, which are admitted, served, then answered: what ends 8 times before anything begins.
+    let spec = workload.spec("answer..admit");
+    let (recording, _) = Recorder::new(&spec).workload(&workload, &["3"]);
+    let trace = recording.trace();
+    let marks = trace.account("marks");
+    assert_eq!(marks.reasons.get("began_before"), Some(&8), "{marks:?}");
+    assert_eq!(marks.lost(), 0, "{marks:?}");
+    let unmatched = marks.reasons.get("unmatched_mark").copied().unwrap_or(0);
+    assert!(unmatched > 0, "{marks:?}");
+}

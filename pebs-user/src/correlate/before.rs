@@ -1,0 +1,30 @@
+//! End marks without a begin: of items that began before the recording, or whose begin is missing.
+
+use super::{Correlator, Lost, MarkAt, Sink};
+use crate::stream::ledger::Reason;
+use crate::target::probe::VisitRule;
+
+impl Correlator {
+    /// Books an end mark that closes no visit.
+    ///
+    /// Probes on ends are attached first, and items may be under way when those on begins are. Such an item is known
+    /// as long as no mark was lost: no begin of its probe was seen yet; or, where visits stay on their thread, none
+    /// on its thread.
+    #[cold]
+    pub(super) fn without_begin(&self, mark: &MarkAt<'_>, sink: &mut impl Sink) {
+        let probe = usize::from(mark.probe.0);
+        let no_begin = self.next_item.get(probe) == Some(&1);
+        let by_id = self
+            .probes
+            .get(probe)
+            .is_some_and(|it| it.rule == VisitRule::ById);
+        let none_on_thread = || !by_id && self.threads.get(mark.record.tid).is_none();
+        let began_before = self.losses.is_empty() && (no_begin || none_on_thread());
+        let reason = if began_before {
+            Reason::BeganBefore
+        } else {
+            Reason::UnmatchedMark
+        };
+        sink.lost(mark.record.cpu, Lost::Mark, reason);
+    }
+}
