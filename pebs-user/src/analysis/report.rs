@@ -22,6 +22,7 @@ pub mod csv;
 pub(in crate::analysis) mod detail;
 pub(crate) mod gap;
 pub(crate) mod human;
+pub(crate) mod interference;
 pub mod json;
 mod lengths;
 pub mod memory;
@@ -261,6 +262,7 @@ fn gather<'a>(
     };
     let mut columns = section::COLUMNS.to_vec();
     columns.extend(counts::COLUMNS);
+    columns.extend(interference::COLUMNS);
     columns.extend(args.iter().map(|column| column.name.as_str()));
     for batch in trace.scan(Table::Visits, &columns)? {
         gather.add(&batch?)?;

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::flame::Flame;
-use crate::analysis::report::LossVisits;
+use crate::analysis::report::{LossVisits, interference};
 use crate::analysis::stages::passages;
 use crate::export::error::ExportError;
 use crate::export::load::{self, Functions, Probes, Sample, Visit, Wait, Weight, arg_text};
@@ -39,6 +39,8 @@ pub(super) struct Page {
     probes: Vec<ProbeData>,
     parts: Vec<PartName>,
     visits: Columns,
+    /// What came between the visits' threads and their work, as far as it was recorded.
+    between: Vec<Between>,
     /// Weights of parts in visits.
     sums: Sums,
     /// Time lines.
@@ -92,6 +94,17 @@ struct Columns {
     args: Vec<Vec<Option<String>>>,
     /// Number of the item that went through stages; none where probes are no stages.
     passage: Vec<Option<u32>>,
+}
+
+/// Time of the visits that went to something, or how often it happened; part of the times of functions and waits.
+#[derive(Debug, Serialize)]
+struct Between {
+    /// `interrupts`
+    what: &'static str,
+    /// Whether it is a time.
+    is_time: bool,
+    /// Of each visit.
+    values: Vec<Option<i64>>,
 }
 
 /// Parts `at[i]..at[i + 1]` are those of visit i.
@@ -232,6 +245,7 @@ pub(super) fn read(
             .collect(),
         parts: parts.names,
         visits: table,
+        between: between(&visits),
         sums,
         runs,
         with_time_line,
@@ -357,6 +371,21 @@ impl Columns {
         }
         columns
     }
+}
+
+fn between(visits: &[Visit]) -> Vec<Between> {
+    let names = interference::WHAT.into_iter().zip(interference::COLUMNS);
+    let columns = names.enumerate().map(|(at, (what, column))| Between {
+        what,
+        is_time: column.ends_with("_ns"),
+        values: visits
+            .iter()
+            .map(|visit| visit.interference.values()[at])
+            .collect(),
+    });
+    columns
+        .filter(|column| column.values.iter().any(Option::is_some))
+        .collect()
 }
 
 impl Sums {

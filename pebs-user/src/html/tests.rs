@@ -6,8 +6,9 @@ use std::process::Command;
 use proptest::prelude::*;
 
 use super::{MOST_VISITS, write};
-use crate::analysis::making::Did::Called;
+use crate::analysis::making::Did::{Called, Ran};
 use crate::analysis::making::stacks::{server, with_stacks};
+use crate::analysis::making::{Made as Making, Maker, info as made_info};
 use crate::analysis::report::LossVisits;
 use crate::export::select::{Request, Selection, choose};
 use crate::export::testing::{self, HOSTILE, Made, finish, info, put, small, writer};
@@ -258,6 +259,34 @@ fn used(page: &str, does: &str) -> Option<String> {
 fn with_callers() -> String {
     let (_dir, trace) = server(with_stacks(), |_, stack, ns| Called(stack, ns));
     page(&trace).0
+}
+
+/// What came between is in the table and beside the time line, with what is typical, where it was recorded.
+#[test]
+fn browser_shows_what_came_between() {
+    let dir = tempfile::tempdir().unwrap();
+    let made = |extras: bool| {
+        let mut maker = Maker::new(
+            &dir.path().join(extras.to_string()),
+            made_info(&["/opt/app:handle"]),
+        );
+        maker.extras = extras;
+        for i in 0..402_u64 {
+            let ns = if i % 201 == 100 { 800_000 } else { 50_000 };
+            maker.visit(&Making::new(i, "k", &[Ran(1, ns)]));
+        }
+        page(&maker.finish(&[(1, "handle", "/opt/app")])).0
+    };
+    let does = "return document.querySelector('#item-table thead').textContent \
+        + [...document.querySelectorAll('.between')].map((it) => it.textContent).join();";
+    let Some(said) = used(&made(true), does) else {
+        return;
+    };
+    assert!(said.contains("most time ininterruptssoftirqs"), "{said}");
+    let line = "interrupts 80.0 us (typical 5.00 us), softirqs 0 ns (typical 0 ns)";
+    assert!(said.contains(line) && !said.contains("fault"), "{said}");
+    let said = used(&made(false), does).unwrap();
+    assert!(!said.contains("interrupts"), "{said}");
 }
 
 /// Call paths are in the data as their samples are, the outermost function first.

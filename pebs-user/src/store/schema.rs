@@ -195,7 +195,7 @@ pub enum ArgValue {
 /// Columns of `visits`: what came between the thread and its work while the visit was its current one; of nested
 /// visits the innermost, so that a sum counts each once. All of it is part of the visit's time, and but for what a
 /// major fault waits of its time on the CPU, in which it counts for the functions that it came into.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct InterferenceColumns {
     /// Time in handlers of interrupts, those aside in which a sample was taken; null: not recorded (`--with irq`).
     pub irq_ns: Option<i64>,

@@ -111,6 +111,10 @@ fn items(report: &Report) -> String {
         "switches",
         "migrations",
         "page_faults",
+        "irq_ns",
+        "softirq_ns",
+        "fault_ns",
+        "major_faults",
     ];
     let top = [
         "top_function",
@@ -145,6 +149,9 @@ fn item_line(probe_id: u16, visit: &SlowVisit) -> Line {
     line.text(&visit.flags.join("|"));
     for count in visit.counts.values() {
         line.maybe(count);
+    }
+    for value in visit.interference.values() {
+        line.maybe(value);
     }
     for arg in &visit.args {
         match &arg.value {

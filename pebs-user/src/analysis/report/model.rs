@@ -6,8 +6,9 @@
 use serde::{Serialize, Serializer};
 
 pub use super::counts::{Counts, TypicalCounts};
+pub use super::interference::InterferenceRow;
 use crate::store::run::{EventInfo, RunInfo};
-use crate::store::schema::{ArgValue, visit_flag};
+use crate::store::schema::{ArgValue, InterferenceColumns, visit_flag};
 
 /// Version of the JSON keys; grows when one changes its meaning or goes away.
 pub const REPORT_VERSION: u32 = 1;
@@ -64,6 +65,8 @@ pub struct ProbeReport {
     pub slow: Option<SlowClass>,
     /// The visits that the slow ones are compared with.
     pub typical: Option<TypicalClass>,
+    /// What came between the visits' threads and their work, part of the times below; empty: not recorded.
+    pub interference: Vec<InterferenceRow>,
     /// What slow visits spend more time in than typical ones, the largest difference first;
     /// from 0.5 % of the whole difference on.
     pub spread: Vec<Row>,
@@ -326,6 +329,9 @@ pub struct SlowVisit {
     /// What happened to its thread while it was the current visit.
     #[serde(flatten)]
     pub counts: Counts,
+    /// What came between its thread and its work.
+    #[serde(flatten)]
+    pub interference: InterferenceColumns,
     /// Its named arguments; null where reading failed or the probe has no such argument.
     pub args: Vec<NamedArg>,
     /// Functions of the report's event, the longest first.

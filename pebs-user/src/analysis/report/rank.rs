@@ -202,6 +202,7 @@ impl Ranking<'_> {
         let spec = self.info.probes.iter().find(|probe| probe.id.0 == probe_id);
         let time = self.time_split(&section);
         let (slow, typical) = (self.slow_class(&section), typical_class(&section));
+        let interference = section.interference();
         let Section {
             tally,
             all,
@@ -242,6 +243,7 @@ impl Ranking<'_> {
                 .map_or_else(Vec::new, |_| self.spread(&classes)),
             slow,
             typical,
+            interference,
             largest: self.largest(&classes),
             slowest: slowest.map(|draft| self.visit(draft)).collect(),
         }

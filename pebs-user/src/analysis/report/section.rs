@@ -6,6 +6,7 @@ use rustc_hash::FxHashMap;
 use super::ReportOptions;
 use super::classes::{Part, VisitClass, VisitClasses};
 use super::counts::{self, CountArrays, CountSums};
+use super::interference::{self, InterferenceArrays, InterferenceRow, InterferenceSums};
 use super::model::{NamedArg, SlowVisit, VisitFunction};
 use super::shared::{ArgArray, SharedArgs};
 use super::slots::Slots;
@@ -17,7 +18,7 @@ use crate::store::reader::{ReadError, column_i64, column_u16, column_u32, column
 use crate::store::schema::{ArgColumn, visit_flag};
 use crate::units::FunctionId;
 
-/// Columns of the pass; those of the counts and of the arguments follow.
+/// Columns of the pass; those of the counts, of what came between and of the arguments follow.
 pub(super) const COLUMNS: [&str; 10] = [
     "visit_id",
     "item_id",
@@ -46,6 +47,8 @@ pub(super) struct ClassSums {
     pub waits: FxHashMap<WaitKind, WaitSum>,
     /// What happened to the threads.
     pub counts: CountSums,
+    /// What came between them and their work.
+    pub interference: InterferenceSums,
 }
 
 /// Waits that are counted together.
@@ -147,6 +150,12 @@ impl Section {
         std::iter::once(&mut self.all).chain(own)
     }
 
+    /// What came between the visits' threads and their work, if it was recorded.
+    pub(super) fn interference(&self) -> Vec<InterferenceRow> {
+        let of = |sums: &ClassSums| sums.interference;
+        InterferenceSums::rows(&of(&self.all), &of(&self.slow), &of(&self.typical))
+    }
+
     /// Adds a visit of which nothing but the row in `visits` is left.
     fn add_condensed(&mut self, visit_id: u64, duration: i64, part: Part) {
         self.all.add(visit_id, duration, None);
@@ -190,11 +199,13 @@ struct Visits<'a> {
     samples: &'a [u32],
     flags: &'a [u32],
     counts: CountArrays<'a>,
+    interference: InterferenceArrays<'a>,
     args: Vec<ArgArray<'a>>,
 }
 
 impl<'a> Visits<'a> {
     fn of(batch: &'a RecordBatch, columns: &[ArgColumn]) -> Result<Self, ReadError> {
+        let between = COLUMNS.len() + counts::COLUMNS.len();
         Ok(Self {
             visit_id: column_u64(batch, 0)?.values(),
             item_id: column_u64(batch, 1)?.values(),
@@ -207,7 +218,8 @@ impl<'a> Visits<'a> {
             samples: column_u32(batch, 8)?.values(),
             flags: column_u32(batch, 9)?.values(),
             counts: CountArrays::of(batch, COLUMNS.len())?,
-            args: ArgArray::all(batch, COLUMNS.len() + counts::COLUMNS.len(), columns)?,
+            interference: InterferenceArrays::of(batch, between)?,
+            args: ArgArray::all(batch, between + interference::COLUMNS.len(), columns)?,
         })
     }
 
@@ -221,6 +233,11 @@ impl<'a> Visits<'a> {
         self.oncpu_ns
             .is_valid(row)
             .then(|| self.oncpu_ns.value(row))
+    }
+
+    fn happened(&self, row: usize, sums: &mut ClassSums) {
+        sums.counts.add(&self.counts.get(row));
+        sums.interference.add(&self.interference.get(row));
     }
 
     fn draft(&self, row: usize, columns: &[ArgColumn]) -> SlowDraft {
@@ -244,6 +261,7 @@ impl<'a> Visits<'a> {
                 samples: self.samples[row],
                 flags: flag_names(self.flags[row]),
                 counts: self.counts.get(row),
+                interference: self.interference.get(row),
                 args: args.collect(),
                 functions: Vec::new(),
                 waits: Vec::new(),
@@ -310,9 +328,13 @@ impl Gather<'_> {
             };
             self.classes.set(visits.visit_id[row], class);
             for sums in section.classes(part) {
-                sums.counts.add(&visits.counts.get(row));
+                visits.happened(row, sums);
             }
             if condensed {
+                // They stand in for the typical ones.
+                if part != Part::Typical {
+                    visits.happened(row, &mut section.typical);
+                }
                 section.add_condensed(visits.visit_id[row], duration, part);
             } else {
                 for sums in section.classes(part) {

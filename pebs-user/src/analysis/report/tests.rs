@@ -1,6 +1,8 @@
 //! Reports of made-up traces, against golden text: `BLESS=1 cargo test -p pebs-user report` writes it
 //! anew.
 
+mod interference;
+
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 

@@ -62,6 +62,7 @@ fn section(out: &mut String, report: &Report, probe: &ProbeReport) {
     line(out, "flagged", &flagged(probe));
     lists::spread(out, probe, noun);
     lists::largest(out, probe, noun);
+    lists::interference(out, probe, noun);
     lists::slowest(out, probe, noun);
 }
 

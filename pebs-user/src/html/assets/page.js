@@ -305,7 +305,7 @@
   // Items, slowest first; arrow keys move, and show.
   function drawItems() {
     const rows = [...selected].sort((a, b) => V.duration[b] - V.duration[a]).slice(0, MOST_ITEMS);
-    const names = ["item", "probe", "begin", "duration", "on CPU", "samples", "most time in", ...D.args, "flags"];
+    const names = ["item", "probe", "begin", "duration", "on CPU", "samples", "most time in", ...D.between.map((it) => it.what), ...D.args, "flags"];
     const named = new Set(["probe", "most time in", "flags", ...D.args]);
     head("item-table", names, named);
     const body = $("item-table").tBodies[0];
@@ -316,7 +316,7 @@
       }
       const cells = [V.item[i], D.probes[V.probe[i]] ? D.probes[V.probe[i]].label : "-", time(V.begin[i]), time(V.duration[i]),
         time(V.oncpu[i]), count(V.samples[i]), top === null ? "-" : partName(D.sums.part[top]),
-        ...V.args[i].map((value) => value === null ? "-" : value), flagNames(V.flags[i])];
+        ...D.between.map((it) => between(it, it.values[i])), ...V.args[i].map((value) => value === null ? "-" : value), flagNames(V.flags[i])];
       const row = element("tr", { tabindex: k === 0 ? "0" : "-1", "data-visit": i },
         ...cells.map((cell, c) => element("td", named.has(names[c]) ? { class: "name" } : {}, cell)));
       row.addEventListener("click", () => showItem(i, true));
@@ -385,8 +385,31 @@
     const list = parts.slice(0, 10).map((k) => swatch(partColour(D.sums.part[k]),
       `${partName(D.sums.part[k])}: ${weight(D.sums.weight[k])} (${count(D.sums.samples[k])} ${D.parts[D.sums.part[k]].state ? "waits" : "samples"})`));
     const wakers = element("ul", { class: "wakers" }, ...longestWaits(visits).map((text) => element("li", {}, text)));
-    $("timeline").replaceChildren(element("p", { class: "help" }, `Item ${V.item[i]}. ${words}`), ...stages, root, element("div", { class: "legend" }, ...list), wakers);
+    $("timeline").replaceChildren(element("p", { class: "help" }, `Item ${V.item[i]}. ${words}`), ...stages, root, element("div", { class: "legend" }, ...list), ...drawBetween(i), wakers);
     $("timeline").dataset.runs = String(drawn);
+  }
+
+  // What came between a visit's thread and its work, beside the mean of typical visits of its probe.
+  const between = (it, value) => value === null || value === undefined ? "-" : it.is_time ? time(value) : count(value);
+  const usual = new Map();
+  function usually(it, p) {
+    const key = it.what + p;
+    if (!usual.has(key)) {
+      let sum = 0, n = 0;
+      for (let i = 0; i < N; i++) {
+        if (V.probe[i] !== p || !V.counted[i] || V.duration[i] > typicalTo(i) || it.values[i] === null) continue;
+        sum += it.values[i];
+        n++;
+      }
+      usual.set(key, n ? sum / n : null);
+    }
+    const mean = usual.get(key);
+    return mean === null ? "-" : it.is_time ? time(mean) : mean.toFixed(2);
+  }
+  function drawBetween(i) {
+    if (!D.between.length) return [];
+    const said = D.between.map((it) => `${it.what} ${between(it, it.values[i])} (typical ${usually(it, V.probe[i])})`);
+    return [element("p", { class: "between" }, "What came between, part of these times: " + said.join(", "))];
   }
 
   // Who ended a wait, and how long its thread was ready before it ran.

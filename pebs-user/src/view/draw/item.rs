@@ -85,6 +85,7 @@ fn facts(item: &Item, group: &Group, noun: &str) -> Vec<Line<'static>> {
         ("arguments", item.args.clone()),
         ("flags", visit.flags.join(", ")),
         ("counted", counted(&visit.counts, typical.as_ref())),
+        ("between", visit.interference.beside(&report.interference)),
     ];
     let facts = facts.into_iter().filter(|(_, text)| !text.is_empty());
     let facts = facts.map(|(what, text)| Line::raw(format!("   {what:<10} {text}")));

@@ -7,7 +7,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use super::{ARG_WIDTH, NAME_WIDTH, amount, file_name, name, part_of_spread, what};
 use crate::analysis::report::human::{UNKNOWN, count, percent, plural, safe, time};
 use crate::analysis::report::model::{
-    Cell, NamedArg, ProbeReport, Row, SlowVisit, TypicalCounts, TypicalRule,
+    Cell, InterferenceRow, NamedArg, ProbeReport, Row, SlowVisit, TypicalCounts, TypicalRule,
 };
 use crate::analysis::report::{MIN_SAMPLES, MIN_VISIT_SAMPLES};
 use crate::store::schema::{ArgValue, visit_flag};
@@ -56,6 +56,27 @@ pub(super) fn largest(out: &mut String, probe: &ProbeReport, noun: &str) {
     show(out, &title, &table, &[1, 2, 3, 4], probe.largest.len());
 }
 
+/// What came between threads and their work, where it was recorded.
+pub(super) fn interference(out: &mut String, probe: &ProbeReport, noun: &str) {
+    let mut table = lines(["", "slow", "typical", "part", "all"]);
+    let longer = probe.slow.as_ref().zip(probe.typical.as_ref());
+    let longer = longer.map(|(slow, typical)| slow.mean_ns - typical.mean_ns);
+    for row in &probe.interference {
+        let more = row.slow.zip(row.typical).filter(|_| row.unit == "ns");
+        let part = more.zip(longer).filter(|(_, longer)| *longer > 0.0);
+        let part = part.map(|((slow, typical), longer)| percent((slow - typical) / longer));
+        table.add_row([
+            row.what.to_owned(),
+            row.mean(row.slow),
+            row.mean(row.typical),
+            part.unwrap_or_default(),
+            row.mean(row.all),
+        ]);
+    }
+    let title = format!("what came between, mean of one {noun}; part of the times above");
+    show(out, &title, &table, &[1, 2, 3, 4], probe.interference.len());
+}
+
 /// The slowest items.
 pub(super) fn slowest(out: &mut String, probe: &ProbeReport, noun: &str) {
     let mut table = lines(["took", "on CPU", "item", "", "samples", "most of it"]);
@@ -67,7 +88,7 @@ pub(super) fn slowest(out: &mut String, probe: &ProbeReport, noun: &str) {
             time(visit.duration_ns as f64),
             oncpu.unwrap_or_else(|| UNKNOWN.to_owned()),
             visit.item_id.to_string(),
-            marks(visit, &typical),
+            marks(visit, &typical, &probe.interference),
             count(u64::from(visit.samples)),
             parts(visit),
         ]);
@@ -140,17 +161,16 @@ fn module(row: &Row) -> String {
 }
 
 /// Arguments and flags of a visit, and what happened to its thread more often than is typical.
-fn marks(visit: &SlowVisit, typical: &TypicalCounts) -> String {
+fn marks(visit: &SlowVisit, typical: &TypicalCounts, between: &[InterferenceRow]) -> String {
     let args = visit.args.iter().filter_map(argument);
     // Where one has it, all have.
     let own = |flag: &&&str| **flag != visit_flag::SAMPLED_BOUNDS_NAME;
     let flags = visit.flags.iter().filter(own);
     let flags = flags.map(|flag| format!("[{flag}]"));
     let striking = visit.counts.striking(typical);
-    let counts: Vec<String> = striking
-        .into_iter()
-        .map(|(n, noun)| plural(n, noun))
-        .collect();
+    let counts = striking.into_iter().map(|(n, noun)| plural(n, noun));
+    let between = visit.interference.striking(visit.duration_ns, between);
+    let counts: Vec<String> = counts.chain(between).collect();
     let counts = (!counts.is_empty()).then(|| counts.join(", "));
     args.chain(flags)
         .chain(counts)

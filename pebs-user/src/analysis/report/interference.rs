@@ -1,0 +1,231 @@
+//! What came between the threads of visits and their work (`--with irq,faults`): time that is part of what functions
+//! and waits took.
+
+use arrow::array::{Array as _, Int64Array, RecordBatch, UInt32Array};
+use serde::Serialize;
+
+use super::human::{UNKNOWN, count, plural, time};
+use crate::store::reader::{ReadError, column_i64, column_u32};
+use crate::store::schema::InterferenceColumns;
+
+/// Columns of `visits` that are needed, in the order of [`WHAT`].
+pub(crate) const COLUMNS: [&str; 4] = ["irq_ns", "softirq_ns", "fault_ns", "major_faults"];
+
+/// What the columns tell, as people are told.
+pub(crate) const WHAT: [&str; 4] = ["interrupts", "softirqs", "page faults", MAJOR];
+
+/// What is counted, and not timed.
+const MAJOR: &str = "major faults";
+
+/// Times the mean of typical visits from which on something tells of a visit.
+const STRIKING: f64 = 2.0;
+
+/// Least part of a visit's duration with which a time tells of it.
+const LEAST_PART: f64 = 0.01;
+
+impl InterferenceColumns {
+    /// The values in the order of the columns.
+    #[must_use]
+    pub fn values(&self) -> [Option<i64>; 4] {
+        let Self {
+            irq_ns,
+            softirq_ns,
+            fault_ns,
+            major_faults,
+        } = *self;
+        [irq_ns, softirq_ns, fault_ns, major_faults.map(i64::from)]
+    }
+
+    /// What sets this visit apart from typical ones, with `rows` those of its probe.
+    pub(in crate::analysis) fn striking(
+        &self,
+        duration_ns: i64,
+        rows: &[InterferenceRow],
+    ) -> Vec<String> {
+        let strikes = |(value, what): (Option<i64>, &'static str)| {
+            let value = value.filter(|&it| it > 0)?;
+            let row = rows.iter().find(|row| row.what == what);
+            let usual = row.and_then(|row| row.typical).unwrap_or(0.0);
+            let is_large = what == MAJOR || value as f64 >= LEAST_PART * duration_ns.max(0) as f64;
+            (is_large && value as f64 > STRIKING * usual).then(|| amount(what, value))
+        };
+        let values = self.values().into_iter().zip(WHAT);
+        values.filter_map(strikes).collect()
+    }
+
+    /// All that was recorded for visits of its probe, beside what is typical of them; empty: nothing was.
+    pub(crate) fn beside(&self, rows: &[InterferenceRow]) -> String {
+        let values = self.values();
+        let said = rows.iter().map(|row| {
+            let at = WHAT.iter().position(|what| *what == row.what);
+            let own = match at.and_then(|at| values[at]) {
+                Some(value) => amount(row.what, value),
+                None => format!("{} {UNKNOWN}", row.what),
+            };
+            format!("{own} (typical {})", row.mean(row.typical))
+        });
+        said.collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// `interrupts 12.0 us`, `2 major faults`
+fn amount(what: &str, value: i64) -> String {
+    if what == MAJOR {
+        return plural(value.max(0).unsigned_abs(), "major fault");
+    }
+    format!("{what} {}", time(value as f64))
+}
+
+/// Something that came between the threads of visits and their work, the mean of one visit.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct InterferenceRow {
+    /// `interrupts`, `softirqs` or `page faults`: time in them; `major faults`: how many.
+    pub what: &'static str,
+    /// `ns` or `faults`.
+    pub unit: &'static str,
+    /// Of all visits counted; null if it is known of none.
+    pub all: Option<f64>,
+    /// Of slow visits.
+    pub slow: Option<f64>,
+    /// Of typical visits.
+    pub typical: Option<f64>,
+}
+
+impl InterferenceRow {
+    /// A mean as text.
+    pub(in crate::analysis) fn mean(&self, value: Option<f64>) -> String {
+        match value {
+            None => UNKNOWN.to_owned(),
+            Some(value) if self.what == MAJOR && value >= 100.0 => count(value.round() as u64),
+            Some(value) if self.what == MAJOR => format!("{value:.2}"),
+            Some(ns) => time(ns),
+        }
+    }
+}
+
+/// The columns of a batch.
+pub(in crate::analysis) struct InterferenceArrays<'a> {
+    times: [&'a Int64Array; 3],
+    major_faults: &'a UInt32Array,
+}
+
+impl<'a> InterferenceArrays<'a> {
+    /// The columns from `first` on.
+    pub(in crate::analysis) fn of(batch: &'a RecordBatch, first: usize) -> Result<Self, ReadError> {
+        Ok(Self {
+            times: [
+                column_i64(batch, first)?,
+                column_i64(batch, first + 1)?,
+                column_i64(batch, first + 2)?,
+            ],
+            major_faults: column_u32(batch, first + 3)?,
+        })
+    }
+
+    /// The values of a row.
+    pub(in crate::analysis) fn get(&self, row: usize) -> InterferenceColumns {
+        let known = |array: &Int64Array| array.is_valid(row).then(|| array.value(row));
+        let [irq_ns, softirq_ns, fault_ns] = self.times.map(known);
+        let faults = self.major_faults;
+        InterferenceColumns {
+            irq_ns,
+            softirq_ns,
+            fault_ns,
+            major_faults: faults.is_valid(row).then(|| faults.value(row)),
+        }
+    }
+}
+
+/// Sums over visits.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::analysis) struct InterferenceSums([(f64, u64); 4]);
+
+impl InterferenceSums {
+    /// Adds a visit.
+    pub(in crate::analysis) fn add(&mut self, visit: &InterferenceColumns) {
+        for ((sum, visits), value) in self.0.iter_mut().zip(visit.values()) {
+            *sum += value.unwrap_or(0) as f64;
+            *visits += u64::from(value.is_some());
+        }
+    }
+
+    fn mean(&self, at: usize) -> Option<f64> {
+        let (sum, visits) = self.0[at];
+        (visits > 0).then(|| sum / visits as f64)
+    }
+
+    /// Rows of what is known of any visit.
+    pub(in crate::analysis) fn rows(
+        all: &Self,
+        slow: &Self,
+        typical: &Self,
+    ) -> Vec<InterferenceRow> {
+        let rows = WHAT
+            .into_iter()
+            .enumerate()
+            .map(|(at, what)| InterferenceRow {
+                what,
+                unit: if what == MAJOR { "faults" } else { "ns" },
+                all: all.mean(at),
+                slow: slow.mean(at),
+                typical: typical.mean(at),
+            });
+        rows.filter(|row| row.all.is_some()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn visit(irq_ns: Option<i64>, major_faults: Option<u32>) -> InterferenceColumns {
+        InterferenceColumns {
+            irq_ns,
+            major_faults,
+            ..InterferenceColumns::default()
+        }
+    }
+
+    fn sums(visits: &[InterferenceColumns]) -> InterferenceSums {
+        let mut sums = InterferenceSums::default();
+        visits.iter().for_each(|visit| sums.add(visit));
+        sums
+    }
+
+    /// Means are over the visits of which it is known; what is known of none is not told, and never 0.
+    #[test]
+    fn means_of_what_is_known() {
+        let slow = visit(Some(9_000), None);
+        let typical = [visit(Some(1_000), None), visit(None, None)];
+        let all = [&typical[..], &[slow]].concat();
+        let rows = InterferenceSums::rows(&sums(&all), &sums(&[slow]), &sums(&typical));
+        let [row] = rows[..] else {
+            panic!("{rows:?}");
+        };
+        assert_eq!((row.what, row.unit), ("interrupts", "ns"));
+        assert_eq!(
+            (row.all, row.slow, row.typical),
+            (Some(5_000.0), Some(9_000.0), Some(1_000.0))
+        );
+        assert_eq!(slow.beside(&rows), "interrupts 9.00 us (typical 1.00 us)");
+        assert_eq!(typical[1].beside(&rows), "interrupts - (typical 1.00 us)");
+        assert_eq!(slow.beside(&[]), "");
+    }
+
+    /// Worth a word is what typical visits have not as well, and a time only if it is a part of the visit's.
+    #[test]
+    fn striking() {
+        let typical = sums(&[visit(Some(1_000), Some(0))]);
+        let rows = InterferenceSums::rows(&typical, &typical, &typical);
+        let told = |irq, major, duration| visit(irq, major).striking(duration, &rows);
+        assert_eq!(
+            told(Some(2_500), Some(1), 100_000),
+            ["interrupts 2.50 us", "1 major fault"]
+        );
+        assert!(
+            told(Some(2_500), Some(0), 1_000_000).is_empty(),
+            "a small part"
+        );
+        assert!(told(Some(1_900), None, 10_000).is_empty(), "as typical");
+    }
+}

@@ -1,0 +1,82 @@
+//! What came between, as a report tells it.
+
+use crate::analysis::making::Did::Ran;
+use crate::analysis::making::{Made, Maker, info};
+use crate::analysis::report::csv::{self, CsvTable};
+use crate::analysis::report::model::Report;
+use crate::analysis::report::{ReportOptions, build, json, text};
+
+/// 400 items of 50 us and two of 800 us, a tenth of which are interrupts if these were recorded.
+fn report(recorded: bool) -> Report {
+    let dir = tempfile::tempdir().unwrap();
+    let mut maker = Maker::new(
+        &dir.path().join("t"),
+        info(&["./app:handle(n=arg1, key=str(arg2))"]),
+    );
+    maker.extras = recorded;
+    for i in 0..402_u64 {
+        let ns = if i % 201 == 100 { 800_000 } else { 50_000 };
+        maker.visit(&Made::new(i, "k", &[Ran(1, ns)]));
+    }
+    let trace = maker.finish(&[(1, "handle", "/opt/app")]);
+    build(&trace, &ReportOptions::default()).unwrap()
+}
+
+/// The means of slow and typical items are told, and for each slow item what it has more of; page faults were not
+/// recorded.
+#[test]
+fn told() {
+    let report = report(true);
+    let probe = &report.probes[0];
+    let rows = probe.interference.iter();
+    let rows: Vec<_> = rows.map(|row| (row.what, row.slow, row.typical)).collect();
+    assert_eq!(
+        rows,
+        [
+            ("interrupts", Some(80_000.0), Some(5_000.0)),
+            ("softirqs", Some(0.0), Some(0.0))
+        ]
+    );
+    let text = text::render(&report);
+    let list = text.split("what came between, mean of one item; part of the times above\n");
+    let list = list.last().unwrap();
+    let words =
+        |line: usize| -> Vec<&str> { list.lines().nth(line).unwrap().split_whitespace().collect() };
+    assert_eq!(words(0), ["slow", "typical", "part", "all"]);
+    assert_eq!(
+        words(1),
+        [
+            "interrupts",
+            "80.0",
+            "us",
+            "5.00",
+            "us",
+            "10",
+            "%",
+            "5.37",
+            "us"
+        ]
+    );
+    assert_eq!(words(2)[0], "softirqs");
+    assert_eq!(list.matches(", interrupts 80.0 us").count(), 2, "{text}");
+    let json: serde_json::Value = serde_json::from_str(&json::render(&report).unwrap()).unwrap();
+    let slowest = &json["probes"][0]["slowest"][0];
+    assert_eq!(slowest["irq_ns"], 80_000);
+    assert!(slowest["fault_ns"].is_null() && slowest["major_faults"].is_null());
+    let csv = csv::render(&report, CsvTable::Items);
+    assert!(
+        csv.lines()
+            .next()
+            .unwrap()
+            .contains(",page_faults,irq_ns,softirq_ns,fault_ns,major_faults,n,")
+    );
+    assert!(csv.lines().nth(1).unwrap().contains(",80000,0,,,"), "{csv}");
+}
+
+/// Of a trace without it nothing is told.
+#[test]
+fn not_recorded() {
+    let report = report(false);
+    assert!(report.probes[0].interference.is_empty());
+    assert!(!text::render(&report).contains("came between"));
+}
