@@ -128,6 +128,12 @@ pub mod visit_flag {
     /// Name of [`SAMPLED_BOUNDS`].
     pub const SAMPLED_BOUNDS_NAME: &str = "sampled_bounds";
 
+    /// Whether a flag of this name tells of the visit that has it: where one has [`SAMPLED_BOUNDS`], all have.
+    #[must_use]
+    pub fn is_own(name: &str) -> bool {
+        name != SAMPLED_BOUNDS_NAME
+    }
+
     /// Name of [`SHARED`].
     pub const SHARED_NAME: &str = "shared";
 

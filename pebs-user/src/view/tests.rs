@@ -30,8 +30,9 @@ const FUNCTIONS: [(u32, &str, &str); 4] = [
 
 /// 200 items of one probe, two of them slow, one of them with a key that attacks the terminal; 20 of another
 /// probe; one that overlaps a loss.
-fn server(dir: &Path) -> Trace {
+fn server(dir: &Path, extras: bool) -> Trace {
     let mut maker = Maker::new(dir, info(&SPECS));
+    maker.extras = extras;
     for i in 0..200_i64 {
         let usual = [Ran(1, 50_000 + i * 37 % 9_000), Ran(3, 21_000)];
         let mut made = Made::new(i.unsigned_abs() % 4, &format!("small:{i}"), &usual);
@@ -56,8 +57,13 @@ fn server(dir: &Path) -> Trace {
 }
 
 fn data(slowest: usize) -> Data {
+    data_with(slowest, false)
+}
+
+/// `extras`: with what `--with irq` records.
+fn data_with(slowest: usize, extras: bool) -> Data {
     let parent = tempfile::tempdir().unwrap();
-    let trace = server(&parent.path().join("t"));
+    let trace = server(&parent.path().join("t"), extras);
     let mut data = Data::read(&trace, slowest, LossVisits::LeaveOut).unwrap();
     data.trace = "t".to_owned();
     data
@@ -139,6 +145,52 @@ fn screen_of_item() {
         assert!(text.contains(needed), "{needed} in\n{text}");
     }
     golden("item.txt", &text);
+}
+
+/// What came between is told beside what is typical, where it was recorded; unknown is no 0.
+#[test]
+fn what_came_between() {
+    let mut known = data_with(50, true);
+    let mut state = State::new(&known);
+    press(&mut state, &known, &[Key::Enter]);
+    let (text, _) = draw(&known, &state, (140, 30));
+    let line = text.lines().find(|line| line.contains(" between "));
+    let line = line.unwrap();
+    assert!(line.contains("interrupts 39.2 us (typical 7."), "{line}");
+    assert!(line.contains("softirqs 0 ns (typical 0 ns)"), "{line}");
+    assert!(!line.contains("fault"), "{line}");
+    for item in &mut known.items {
+        item.visit.interference.irq_ns = None;
+    }
+    let (text, _) = draw(&known, &state, (140, 30));
+    assert!(text.contains("interrupts - (typical 7."), "{text}");
+    let (text, _) = draw(&data(50), &state, (140, 30));
+    assert!(!text.contains(" between "), "{text}");
+}
+
+/// That items have no marks is said once, and not of each.
+#[test]
+fn no_marks() {
+    let parent = tempfile::tempdir().unwrap();
+    let mut maker = Maker::new(&parent.path().join("t"), info(&SPECS[1..]));
+    for _ in 0..20 {
+        maker.visit(&Made {
+            flags: visit_flag::SAMPLED_BOUNDS | visit_flag::MIGRATED,
+            ..Made::new(0, "", &[Ran(1, 50_000)])
+        });
+    }
+    let trace = maker.finish(&FUNCTIONS);
+    let data = Data::read(&trace, 10, LossVisits::LeaveOut).unwrap();
+    let mut state = State::new(&data);
+    let (list, _) = draw(&data, &state, (160, 24));
+    assert_eq!(list.matches("sampled_bounds").count(), 1, "{list}");
+    assert_eq!(list.matches("[migrated]").count(), 10, "{list}");
+    press(&mut state, &data, &[Key::Enter]);
+    let (item, _) = draw(&data, &state, (160, 24));
+    assert!(
+        !item.contains("sampled_bounds") && item.contains("migrated"),
+        "{item}"
+    );
 }
 
 /// Help covers what is below it.

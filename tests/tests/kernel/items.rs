@@ -153,6 +153,8 @@ fn fibers() {
         assert_eq!(done.code(), Some(0), "{done}");
         assert!(done.stdout.contains("reg:r13"), "{done}");
     }
+    let done = pebs_trace(["explain", &dir, "--item", "7003"]);
+    assert_eq!(done.stdout.matches("sampled_bounds").count(), 1, "{done}");
     let page = recording.dir().with_file_name("page.html");
     let done = pebs_trace(["html", &dir, "-o", &page.display().to_string()]);
     assert_eq!(done.code(), Some(0), "{done}");

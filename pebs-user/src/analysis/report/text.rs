@@ -18,6 +18,10 @@ pub(in crate::analysis) const SPEC_WIDTH: usize = 100;
 pub(in crate::analysis) const NAME_WIDTH: usize = 48;
 pub(in crate::analysis) const ARG_WIDTH: usize = 40;
 
+/// What is said once of items that have no marks, in place of a flag of each.
+pub(crate) const NO_MARKS: &str =
+    "begin and end lie between two samples, as items have no marks (sampled_bounds)";
+
 /// Functions named in the line that says what carries the slow items.
 const CARRIERS: usize = 4;
 

@@ -51,7 +51,9 @@
     return Number(found[1]) * units[(found[2] || bare).toLowerCase()];
   }
   const partName = (p) => D.parts[p].name + (D.parts[p].state ? " [" + D.parts[p].state + "]" : "");
-  const flagNames = (flags) => D.flags.filter((_, bit) => flags >>> bit & 1).join(" ");
+  // Where one has no marks, none has.
+  const NO_MARKS = 1 << D.flags.indexOf("sampled_bounds");
+  const flagNames = (flags) => D.flags.filter((_, bit) => (flags & ~NO_MARKS) >>> bit & 1).join(" ");
 
   // The largest parts of all visits have colours of their own, the same in every figure.
   const total = new Float64Array(D.parts.length);
@@ -551,6 +553,7 @@
   drawLatency();
   drawHistogram();
   drawLosses();
+  if (V.flags.some((flags) => flags & NO_MARKS)) $("no-marks").textContent = "Begin and end lie between two samples, as items have no marks.";
   select(choice);
   document.body.dataset.ready = String(N);
 })();

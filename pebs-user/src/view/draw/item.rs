@@ -9,6 +9,7 @@ use crate::analysis::report::human::{
 use crate::analysis::report::model::{Counts, TypicalClass, TypicalRule};
 use crate::analysis::report::text::{name, noun};
 use crate::analysis::report::{MIN_SAMPLES, MIN_VISIT_SAMPLES};
+use crate::store::schema::visit_flag;
 use crate::view::data::{Data, Group, Item, Part};
 use crate::view::state::State;
 
@@ -83,7 +84,7 @@ fn facts(item: &Item, group: &Group, noun: &str) -> Vec<Line<'static>> {
         ),
         ("began", began),
         ("arguments", item.args.clone()),
-        ("flags", visit.flags.join(", ")),
+        ("flags", flags(&visit.flags)),
         ("counted", counted(&visit.counts, typical.as_ref())),
         ("between", visit.interference.beside(&report.interference)),
     ];
@@ -92,6 +93,14 @@ fn facts(item: &Item, group: &Group, noun: &str) -> Vec<Line<'static>> {
     std::iter::once(Line::styled(title, bold()))
         .chain(facts)
         .collect()
+}
+
+fn flags(flags: &[&str]) -> String {
+    let own = flags
+        .iter()
+        .copied()
+        .filter(|flag| visit_flag::is_own(flag));
+    own.collect::<Vec<_>>().join(", ")
 }
 
 /// The duration among those of the group.

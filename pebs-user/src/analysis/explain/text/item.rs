@@ -8,7 +8,8 @@ use crate::analysis::explain::model::{Gap, ItemReport, Moment, MomentKind, Typic
 use crate::analysis::explain::stump::short;
 use crate::analysis::report::human::{UNKNOWN, count, percent, plural, safe, time};
 use crate::analysis::report::text::lists::{argument, lines, show};
-use crate::analysis::report::text::{ARG_WIDTH, SPEC_WIDTH, line, name};
+use crate::analysis::report::text::{ARG_WIDTH, NO_MARKS, SPEC_WIDTH, line, name};
+use crate::store::schema::visit_flag;
 
 /// Causes named in the line that says what the time went to.
 const NAMED: usize = 4;
@@ -41,8 +42,15 @@ pub fn render(report: &ItemReport) -> String {
     for note in &report.notes {
         line(&mut out, "note", note);
     }
+    if has_no_marks(report) {
+        line(&mut out, "note", NO_MARKS);
+    }
     line(&mut out, "trace", &safe(&report.trace, 200));
     out
+}
+
+fn has_no_marks(report: &ItemReport) -> bool {
+    report.flags.contains(&visit_flag::SAMPLED_BOUNDS_NAME)
 }
 
 fn took(report: &ItemReport) -> String {
@@ -62,6 +70,7 @@ fn took(report: &ItemReport) -> String {
     let flags: Vec<String> = report
         .flags
         .iter()
+        .filter(|flag| visit_flag::is_own(flag))
         .map(|flag| format!(" [{flag}]"))
         .collect();
     format!(
@@ -191,6 +200,7 @@ fn account(out: &mut String, report: &ItemReport, gap: &Gap) {
 /// The time line.
 fn moments(out: &mut String, report: &ItemReport) {
     let threads = report.moments.iter().any(|it| it.tid != report.tid);
+    let marks = if has_no_marks(report) { "" } else { "mark " };
     let mut table = lines(["at", "for", "", "samples", ""]);
     for moment in &report.moments {
         let samples: u32 = moment.functions.iter().map(|it| it.1).sum();
@@ -202,7 +212,7 @@ fn moments(out: &mut String, report: &ItemReport) {
         table.add_row([
             time(moment.at_ns as f64),
             length,
-            happened(moment),
+            happened(moment, marks),
             if samples > 0 {
                 count(samples.into())
             } else {
@@ -229,7 +239,7 @@ fn moments(out: &mut String, report: &ItemReport) {
     }
 }
 
-fn happened(moment: &Moment) -> String {
+fn happened(moment: &Moment, mark: &str) -> String {
     let spec = || {
         moment
             .spec
@@ -242,8 +252,8 @@ fn happened(moment: &Moment) -> String {
         None => String::new(),
     };
     match moment.kind {
-        MomentKind::Begin => format!("begin mark of {}", spec()),
-        MomentKind::End => format!("end mark of {}", spec()),
+        MomentKind::Begin => format!("begin {mark}of {}", spec()),
+        MomentKind::End => format!("end {mark}of {}", spec()),
         MomentKind::Waited => {
             let state = moment.state.as_deref().unwrap_or(UNKNOWN);
             let by = moment.by.as_deref().map(|by| safe(by, ARG_WIDTH));

@@ -163,9 +163,7 @@ fn module(row: &Row) -> String {
 /// Arguments and flags of a visit, and what happened to its thread more often than is typical.
 fn marks(visit: &SlowVisit, typical: &TypicalCounts, between: &[InterferenceRow]) -> String {
     let args = visit.args.iter().filter_map(argument);
-    // Where one has it, all have.
-    let own = |flag: &&&str| **flag != visit_flag::SAMPLED_BOUNDS_NAME;
-    let flags = visit.flags.iter().filter(own);
+    let flags = visit.flags.iter().filter(|flag| visit_flag::is_own(flag));
     let flags = flags.map(|flag| format!("[{flag}]"));
     let striking = visit.counts.striking(typical);
     let counts = striking.into_iter().map(|(n, noun)| plural(n, noun));
