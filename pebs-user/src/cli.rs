@@ -314,7 +314,7 @@ pub struct RecordArgs {
     /// thread then waited for a CPU, and who took the CPU from one that could have gone on: columns of waits.
     /// Costs about 0.6 us for each wake-up of a traced thread and each preemption, and some ns for every other
     /// wake-up on the machine. With --call-graph also the call stack at which the thread blocked
-    /// (waits.stack_id): about 2 us more for each wait.
+    /// (waits.stack_id): about 2 us more for each wait. Needs switches.
     ///
     /// irq: for each item the time in handlers of interrupts and in the softirqs that they left for later, the
     /// interrupts of samples aside: visits.irq_ns and softirq_ns. Costs about 0.6 us for each interrupt on the machine
@@ -326,7 +326,7 @@ pub struct RecordArgs {
     /// freq: the frequency of each CPU ten times a second, where the kernel says it (cpufreq; rarely in virtual machines):
     /// table frequencies, and in explain what items lost to a slower clock. Costs the target nothing.
     #[arg(long, value_name = "WHAT", value_enum, value_delimiter = ',')]
-    #[arg(help_heading = "What to record", conflicts_with = "no_switches")]
+    #[arg(help_heading = "What to record")]
     pub with: Vec<Extra>,
     /// Attribute samples in inlined code to the inlined function; needs debug information
     ///

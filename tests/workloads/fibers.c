@@ -1,7 +1,7 @@
-// User-level threads with their id in r13: fibers [FIBERS] [SLICES] [US_PER_SLICE]
+// User-level threads with their id in r13: fibers [FIBERS] [SLICES] [US_PER_SLICE] [NAPS]
 // A timer's signal takes the running fiber away at lengths that differ; a scheduler gives the thread to
 // the next. All but the C library is built with -ffixed-r13, and switching contexts saves it. The scheduler
-// is no item: 0. Every other fiber reads zeros from the kernel as well. A line `item` is one slice of a fiber: before and after are read by the scheduler, enter and
+// is no item: 0. Every other fiber reads zeros from the kernel as well; with NAPS those of even number sleep now and then. A line `item` is one slice of a fiber: before and after are read by the scheduler, enter and
 // leave by the fiber.
 #include "truth.h"
 
@@ -24,6 +24,7 @@ static volatile sig_atomic_t may_switch;
 static timer_t timer;
 static uint32_t slice_ns;
 static int zero;
+static uint32_t naps;
 
 static void arm(uint64_t ns) {
   struct itimerspec once = {.it_interval = {0, 0}, .it_value = {0, (long)ns}};
@@ -54,17 +55,20 @@ static void fiber(void) {
   static char zeros[1 << 16];
   current = fibers[running].id;
   switched_in();
-  for (uint64_t x = 1;;) {
+  static const struct timespec nap = {0, 100000};
+  for (uint64_t x = 1, round = 1;; round++) {
     x = crunch(x);
     x ^= digest(x);
     // Not by read(), which could need the register.
     if (current & 1) syscall(SYS_read, zero, zeros, sizeof zeros);
+    else if (naps && round % 256 == 0) syscall(SYS_nanosleep, &nap, NULL);
   }
 }
 
 int main(int argc, char **argv) {
   uint32_t count = truth_arg(argc, argv, 1, 8), slices = truth_arg(argc, argv, 2, 400);
   slice_ns = truth_arg(argc, argv, 3, 500) * 1000;
+  naps = truth_arg(argc, argv, 4, 0);
   if (count < 1 || count > MOST) return 2;
   truth_init();
   truth_tid();

@@ -143,8 +143,9 @@ impl Iterator for Stretches<'_> {
             else {
                 continue;
             };
-            // Whatever comes next, the thread is on the CPU again.
-            let next = self.waiting.next().map_or(self.to, |next| next.time);
+            // Whatever it does next, the thread is on the CPU again.
+            let next = self.waiting.find(|next| !others_did(&next.body));
+            let next = next.map_or(self.to, |next| next.time);
             self.since = Some(next.min(self.to));
             return Some(Stretch {
                 begin,
@@ -247,7 +248,7 @@ impl Correlator {
         let waits = matches!(
             record.body,
             Body::SwitchOut { .. } | Body::SwitchIn | Body::Interference { .. }
-        );
+        ) || others_did(&record.body);
         let runs = self.runs.as_mut().filter(|_| waits);
         let Some(run) = runs.and_then(|runs| runs.threads.get_mut(&record.tid)) else {
             return self.push(record, payloads, sink);
@@ -311,7 +312,7 @@ impl Correlator {
 
     /// Takes in records that waited.
     fn settle(&mut self, records: &[Record], sink: &mut impl Sink) {
-        // Switches and page faults have none.
+        // None of them has one.
         let payloads = Payloads::default();
         for record in records {
             self.push(record, &payloads, sink);
@@ -333,6 +334,11 @@ impl Correlator {
             self.close(visit, Some((end, Some(cpu))), end, sink);
         }
     }
+}
+
+/// Whether it tells what other threads did to one off the CPU.
+const fn others_did(body: &Body) -> bool {
+    matches!(body, Body::Wake { .. } | Body::Displace { .. })
 }
 
 /// The first records for which it holds, and the others.

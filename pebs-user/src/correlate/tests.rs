@@ -1,7 +1,7 @@
 //! Tests as text: a list of records in, visits and stray samples out.
 //!
 //! Input lines: `TIME TID WHAT`, where WHAT is `begin P [id=N] [sp=N]`, `end P [id=N]`,
-//! `ret P sp=N`, `next P`, `sample [sp=N]` (`id=N` where ids are read at samples), `out sleep|run`, `in`, `fault`, `took irq|softirq|minor|major NS`, `exec`, `exit`, or
+//! `ret P sp=N`, `next P`, `sample [sp=N]` (`id=N` where ids are read at samples), `out sleep|run`, `woken`, `displaced`, `in`, `fault`, `took irq|softirq|minor|major NS`, `exec`, `exit`, or
 //! `loss FROM` for a loss up to TIME; each may have `cpu=N`. Output lines: one per visit as it closes, then `stray TIME`.
 
 use std::fmt::Write;
@@ -28,6 +28,12 @@ impl Sink for Printer {
             .for_each(|(a, b)| write!(self.0, " {}..{}", a.0, b.0).unwrap());
         for wait in &v.waits {
             write!(self.0, " {} {}..{}", wait.state, wait.begin.0, wait.end.0).unwrap();
+            if let Some((at, _)) = wait.woken {
+                write!(self.0, " woken {}", at.0).unwrap();
+            }
+            if wait.displaced.is_some() {
+                write!(self.0, " displaced").unwrap();
+            }
         }
         for (count, noun) in [
             (v.switches(), "switches"),
@@ -120,6 +126,10 @@ fn body(words: &[&str]) -> Body {
             }
         }
         "in" => Body::SwitchIn,
+        "woken" => Body::Wake { by: None },
+        "displaced" => Body::Displace {
+            by: crate::stream::decode::Actor::default(),
+        },
         "fault" => Body::Interference {
             which: Interference::PageFault,
             ns: 0,

@@ -69,12 +69,15 @@ fn call_graphs() {
     hints(&done, &["--transport bpf"]);
 }
 
-/// Page faults can't be timed if they are not recorded; what there is not to record is named.
+/// Page faults can't be timed if they are not recorded, nor waits; what there is not to record is named.
 #[test]
 fn extras() {
     need!(machine::root());
     let done = with(&["--with", "irq,faults", "--no-page-faults"]);
     refused(&done, &["--with faults", "--no-page-faults"]);
+    hints(&done, &["one of them"]);
+    let done = with(&["--with", "irq,waits", "--no-switches"]);
+    refused(&done, &["--with waits", "--no-switches"]);
     hints(&done, &["one of them"]);
     let done = with(&["--with", "interrupts"]);
     refused(&done, &["interrupts", "irq"]);

@@ -118,6 +118,26 @@ fn major_faults() {
     assert!(named || read == 0, "{explained}");
 }
 
+/// Interrupts and page faults are told without switches as well, of which they need nothing.
+#[test]
+fn without_switches() {
+    need!(machine::root());
+    let args = ["--with", "irq,faults", "--no-switches"];
+    let (recording, _) = record("faults", &args, &["60"]);
+    let visits = recording.trace().visits();
+    for visit in &visits {
+        let known = [visit.irq_ns, visit.softirq_ns, visit.fault_ns];
+        assert!(known.iter().all(Option::is_some), "{visit:?}");
+        assert_eq!(
+            visit.page_faults > Some(0),
+            visit.fault_ns > Some(0),
+            "{visit:?}"
+        );
+        assert_eq!(visit.oncpu_ns, None, "{visit:?}");
+    }
+    assert!(visits.iter().any(|visit| visit.fault_ns > Some(0)));
+}
+
 /// Without `--with` nothing is said of them; together all is.
 #[test]
 fn others_are_null() {

@@ -160,6 +160,35 @@ fn fibers() {
     assert_eq!(done.code(), Some(0), "{done}");
 }
 
+/// Who ended a wait is known of items without marks as well: it waits for the next sample with the switch.
+#[test]
+fn who_wakes_fibers() {
+    need!(machine::root());
+    let workload = Workload::build("fibers");
+    let (recording, _) = recorder(&["--item-reg", "r13", "--with", "waits"])
+        .before_others()
+        .workload(&workload, &["4", "200", "2000", "1"]);
+    let trace = recording.trace();
+    let waits = trace.waits();
+    let sleeps: Vec<_> = waits.iter().filter(|it| it.state == "sleeping").collect();
+    assert!(sleeps.len() > 20, "{waits:?}");
+    // The kernel runs no program within itself: a wake-up in an interrupt of another one is not seen.
+    let known = sleeps.iter().filter(|it| it.woken_by.is_some());
+    assert!(known.clone().count() * 10 > sleeps.len() * 9, "{waits:?}");
+    for wait in known {
+        assert_eq!(wait.woken_by.as_deref(), Some("[interrupt]"), "{wait:?}");
+        let runnable = wait.runnable_ns.unwrap_or(-1);
+        assert!((0..=wait.length_ns()).contains(&runnable), "{wait:?}");
+    }
+    let items: HashMap<u64, u64> = trace
+        .visits()
+        .iter()
+        .map(|v| (v.visit_id, v.item_id))
+        .collect();
+    let even = |it: &&pebs_tests::trace::Wait| items[&it.visit_id].is_multiple_of(2);
+    assert!(sleeps.iter().all(even), "only these sleep");
+}
+
 /// A variable of the program, in programs that lie elsewhere each time and in those that do not: each item
 /// is one visit, sleeps in items are theirs, and sleeps between items are in none.
 #[test]

@@ -127,7 +127,7 @@ impl Plan {
         let reset = reset::reset_value(args.reset)?;
         let keep = keep(args)?;
         check_call_graph(args.call_graph)?;
-        check_faults(args)?;
+        check_extras(args)?;
         let specs = parse_events(&args.events)?;
         for pid in &pids {
             if !process::exists(*pid) {
@@ -358,12 +358,17 @@ fn stack_frames(host: &Host) -> u32 {
     set.map_or(most, |set: u32| set.clamp(1, most))
 }
 
-fn check_faults(args: &RecordArgs) -> anyhow::Result<()> {
-    if !args.no_page_faults || !args.with.contains(&Extra::Faults) {
+/// What is to be recorded beside other things needs these.
+fn check_extras(args: &RecordArgs) -> anyhow::Result<()> {
+    let (what, needed, option) = if args.no_page_faults && args.with.contains(&Extra::Faults) {
+        ("faults", "page faults", "--no-page-faults")
+    } else if args.no_switches && args.with.contains(&Extra::Waits) {
+        ("waits", "switches", "--no-switches")
+    } else {
         return Ok(());
-    }
+    };
     bail!(Hinted::new(
-        "--with faults needs page faults, which --no-page-faults leaves out".to_owned(),
+        format!("--with {what} needs {needed}, which {option} leaves out"),
         "give one of them".to_owned(),
     ))
 }

@@ -101,6 +101,29 @@ fn preempted_between_items() {
     );
 }
 
+/// Who woke the thread, or took the CPU from it, waits with the switch that it is of.
+#[test]
+fn woken_and_displaced() {
+    check(
+        "10 7 sample id=1
+         12 7 out sleep
+         80 7 woken
+         90 7 in
+         94 7 sample id=1
+         96 7 out run
+         97 7 displaced
+         99 7 in
+         104 7 sample id=1
+         110 7 out run
+         114 7 displaced
+         130 7 in
+         144 7 sample id=2
+         145 7 exit",
+        "p0 item 1 tid 7 10..134 samples 10 94 104 active 10..12 90..96 99..110 130..134 sleeping 12..90 woken 80 runnable 96..99 displaced runnable 110..130 displaced 3 switches [preempted] [sampled_bounds]
+         p0 item 2 tid 7 134..145 samples 144 active 134..145 [thread_ended] [sampled_bounds]",
+    );
+}
+
 /// A thread that ends has not worked on its item since it slept.
 #[test]
 fn ends_after_a_sleep() {
@@ -143,6 +166,8 @@ fn step() -> impl Strategy<Value = (&'static str, i64)> {
         "out run",
         "out sleep",
         "in",
+        "woken",
+        "displaced",
         "fault",
         "exit",
     ]);
