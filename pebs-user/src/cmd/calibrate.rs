@@ -17,6 +17,7 @@ use crate::analysis::cost::plot::{self, Look, Panel, Series};
 use crate::analysis::cost::{Fit, fit};
 use crate::analysis::report::human::{UNKNOWN, count, time};
 use crate::cli::TransportArg;
+use crate::collect::calibrate::extras::Extras;
 use crate::collect::calibrate::saved::{self, Calibration, Folder, SavedMarks, SavedPoint};
 use crate::collect::calibrate::sweep::{self, ROUNDS, Sweep, sweep};
 use crate::collect::calibrate::{Wanted, measure};
@@ -166,6 +167,7 @@ fn calibration(
             event: None,
             sample: false,
             stack_frames: 0,
+            extras: Extras::default(),
         },
     );
     Ok(Calibration {

@@ -24,7 +24,6 @@ use pebs_common::record::Role;
 use crate::analysis::estimate::Pause;
 use crate::collect::programs::{Programs, Settings};
 use crate::collect::{kernel_map, pause};
-use crate::correlate::Interferences;
 use crate::pmu::attr::{EventClass, ResolvedEvent};
 use crate::pmu::attr::{Faults, page_faults};
 use crate::pmu::open::{
@@ -35,8 +34,11 @@ use crate::stream::decode::{Unordered, decode};
 use crate::target::probe::EntryClass;
 use crate::units::{Cpu, EventId, KtimeNs, Pid, Tid};
 
+pub mod extras;
 pub mod saved;
 pub mod sweep;
+
+use extras::{ExtraCosts, Extras};
 
 /// Calls in a round: their marks fit into the ring.
 const CALLS: u32 = 100;
@@ -94,6 +96,8 @@ pub struct UnitCosts {
     pub sample_ns: Option<f64>,
     /// How long a sample of it stops the code, and when its time is read.
     pub pause: Option<Pause>,
+    /// What is recorded beside.
+    pub extras: ExtraCosts,
 }
 
 /// What has to be known.
@@ -111,12 +115,15 @@ pub struct Wanted<'a> {
     pub sample: bool,
     /// Frames of their call stacks at most; 0: they have none.
     pub stack_frames: u32,
+    /// What is recorded beside.
+    pub extras: Extras,
 }
 
 /// Measures what is wanted; what fails stays unknown.
 #[must_use]
 pub fn measure(pmu: &UprobePmu, wanted: Wanted<'_>) -> UnitCosts {
-    let Some(bench) = Bench::new(pmu, RING_BYTES, wanted.stack_frames) else {
+    let bench = Bench::new(pmu, RING_BYTES, wanted.stack_frames, wanted.extras);
+    let Some(mut bench) = bench else {
         return UnitCosts::default();
     };
     let wants = |class| wanted.classes.contains(&class);
@@ -132,6 +139,7 @@ pub fn measure(pmu: &UprobePmu, wanted: Wanted<'_>) -> UnitCosts {
             .filter(|_| wanted.sample)
             .and_then(|event| bench.sample(event)),
         pause: wanted.event.and_then(|event| bench.pause(event)),
+        extras: bench.extras(wanted.extras),
     }
 }
 
@@ -158,7 +166,7 @@ struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    fn new(pmu: &'a UprobePmu, ring_bytes: u32, stack_frames: u32) -> Option<Self> {
+    fn new(pmu: &'a UprobePmu, ring_bytes: u32, stack_frames: u32, extras: Extras) -> Option<Self> {
         let settings = Settings {
             item: None,
             scope: Scope::Table,
@@ -171,8 +179,8 @@ impl<'a> Bench<'a> {
             page_faults: true,
             events: 1,
             stack_frames,
-            encounters: false,
-            interference: Interferences::default(),
+            encounters: extras.encounters,
+            interference: extras.interference,
             samples_interrupt: false,
             log: false,
         };
@@ -490,6 +498,7 @@ mod tests {
             event: Some(&event),
             sample: true,
             stack_frames: 0,
+            extras: Extras::default(),
         };
         let start = std::time::Instant::now();
         let costs = measure(&pmu, wanted);

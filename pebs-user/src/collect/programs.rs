@@ -110,6 +110,15 @@ impl ProgramsError {
     }
 }
 
+/// How often a program ran, and how long in all, while the kernel counted that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunTime {
+    /// Runs.
+    pub runs: u64,
+    /// Their time.
+    pub ns: u64,
+}
+
 /// The loaded programs and their maps. Dropping it unloads and detaches everything.
 pub struct Programs {
     ebpf: Ebpf,
@@ -401,6 +410,27 @@ impl Programs {
     /// If it is not loaded.
     pub fn page_fault(&self, which: Faults) -> Result<BorrowedFd<'_>, ProgramsError> {
         self.program(interference::fault_program(which))
+    }
+
+    /// Runs of a program; `None` if it is not loaded, or the kernel does not say.
+    fn run_time(&self, name: &str) -> Option<RunTime> {
+        let info = self.ebpf.program(name)?.info().ok()?;
+        Some(RunTime {
+            runs: info.run_count(),
+            ns: info.run_time().as_nanos() as u64,
+        })
+    }
+
+    /// Runs of the program at wake-ups.
+    #[must_use]
+    pub fn wake_time(&self) -> Option<RunTime> {
+        self.run_time(WAKING)
+    }
+
+    /// Runs of the program at the end of page faults whose page was in memory.
+    #[must_use]
+    pub fn minor_fault_time(&self) -> Option<RunTime> {
+        self.run_time(interference::fault_program(Faults::Minor))
     }
 
     /// Descriptor of the clock calibrator.

@@ -1,5 +1,7 @@
 //! What came between a thread and its work, and how long it took.
 
+use std::ops::AddAssign;
+
 use pebs_common::record::Interference;
 
 use crate::store::schema::InterferenceColumns;
@@ -11,6 +13,37 @@ pub struct Interferences {
     pub irq: bool,
     /// The time of page faults.
     pub faults: bool,
+}
+
+/// How often programs recorded something of a visit that is told with `--with` only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExtraRecords {
+    /// Interrupts.
+    pub interrupts: u64,
+    /// What they left for later.
+    pub softirqs: u64,
+    /// Wake-ups and displacements.
+    pub encounters: u64,
+}
+
+impl ExtraRecords {
+    /// Those that came since there were only these.
+    #[must_use]
+    pub const fn since(&self, before: &Self) -> Self {
+        Self {
+            interrupts: self.interrupts.saturating_sub(before.interrupts),
+            softirqs: self.softirqs.saturating_sub(before.softirqs),
+            encounters: self.encounters.saturating_sub(before.encounters),
+        }
+    }
+}
+
+impl AddAssign for ExtraRecords {
+    fn add_assign(&mut self, more: Self) {
+        self.interrupts += more.interrupts;
+        self.softirqs += more.softirqs;
+        self.encounters += more.encounters;
+    }
 }
 
 /// What it took of a visit while this was the thread's current one.

@@ -24,7 +24,7 @@ use rustc_hash::FxHashMap;
 
 pub use crate::stream::decode::RawSample;
 pub use batch::Batch;
-pub use interference::Interferences;
+pub use interference::{ExtraRecords, Interferences};
 pub use loss::LossRanges;
 pub use throttle::{LONGEST_TICK_NS, Throttled};
 pub use visit::{ClosedVisit, Counts, OpenLoad, RawWait};
@@ -223,6 +223,7 @@ impl Correlator {
             let until = settled.map_or(until, |last| last.min(until));
             load.oncpu_ns += visit.active_ns(until);
             load.page_faults += u64::from(visit.counts.page_faults);
+            load.extras += visit.counts.extras;
         }
         load
     }

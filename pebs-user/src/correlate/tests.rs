@@ -569,6 +569,7 @@ fn open_load() {
         oncpu_ns: 4 + 2 + 10,
         samples: 2,
         page_faults: 1,
+        extras: ExtraRecords::default(),
     };
     assert_eq!(load, expected);
 }

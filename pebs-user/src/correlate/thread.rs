@@ -142,6 +142,7 @@ impl Thread {
 
     /// The thread was woken: if several try, by the first.
     pub fn wake(&mut self, time: TraceNs, by: Option<Actor>) {
+        self.encountered();
         if let Some((off, _)) = &mut self.off
             && !off.runnable
         {
@@ -151,8 +152,15 @@ impl Thread {
 
     /// Another thread took the CPU from it.
     pub fn displace(&mut self, by: Actor) {
+        self.encountered();
         if let Some((off, _)) = &mut self.off {
             off.displaced = Some(by);
+        }
+    }
+
+    fn encountered(&mut self) {
+        if let Some(current) = self.visits.last_mut() {
+            current.counts.extras.encounters += 1;
         }
     }
 
@@ -188,6 +196,9 @@ impl Thread {
         if let Some(current) = self.visits.last_mut() {
             current.counts.page_faults += u32::from(which == Interference::PageFault);
             current.taken.add(which, ns);
+            let extras = &mut current.counts.extras;
+            extras.interrupts += u64::from(which == Interference::Interrupt);
+            extras.softirqs += u64::from(which == Interference::SoftInterrupt);
         }
     }
 

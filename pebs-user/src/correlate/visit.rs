@@ -2,7 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 
-use super::interference::Taken;
+use super::interference::{ExtraRecords, Taken};
 use super::{Batch, CorrelateOptions};
 use crate::store::schema::{ArgValue, InterferenceColumns};
 use crate::stream::decode::{Actor, RawSample};
@@ -54,6 +54,8 @@ pub struct Counts {
     pub migrations: u32,
     /// Page faults that it took.
     pub page_faults: u32,
+    /// What was recorded of it beside.
+    pub extras: ExtraRecords,
 }
 
 /// What happened within the visits that are open.
@@ -65,6 +67,8 @@ pub struct OpenLoad {
     pub samples: u64,
     /// Page faults.
     pub page_faults: u64,
+    /// What was recorded beside.
+    pub extras: ExtraRecords,
 }
 
 /// A visit that has begun. Boxed, as it moves from the pool to its thread and back.

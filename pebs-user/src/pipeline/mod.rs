@@ -24,7 +24,7 @@ use pebs_common::counter::Counter;
 use crate::analysis::estimate::Pause;
 use crate::collect::drain::Cycle;
 use crate::collect::sideband_decode::SidebandEvent;
-use crate::correlate::{CorrelateOptions, Correlator, Interferences};
+use crate::correlate::{CorrelateOptions, Correlator, ExtraRecords, Interferences};
 use crate::store::run::{ClockError, KeptVisits};
 use crate::store::schema::{LossRow, Table, visit_flag};
 use crate::store::writer::{TraceWriter, WriteError};
@@ -108,6 +108,8 @@ pub struct Load {
     pub samples: u64,
     /// Page faults.
     pub page_faults: u64,
+    /// What was recorded beside.
+    pub extras: ExtraRecords,
 }
 
 /// What is known at the end.
@@ -124,6 +126,8 @@ pub struct Outcome {
     pub samples: u64,
     /// Page faults within visits.
     pub page_faults: u64,
+    /// What was recorded within visits beside.
+    pub extras: ExtraRecords,
     /// Visits closed.
     pub visits: u64,
     /// Visits whose details were kept, by reason.
@@ -305,6 +309,8 @@ impl Pipeline {
         load.oncpu_ns = self.rows.oncpu_ns().unwrap_or(0.0) + open.oncpu_ns as f64;
         load.samples = self.rows.visit_samples + open.samples;
         load.page_faults = self.rows.page_faults + open.page_faults;
+        load.extras = self.rows.extras;
+        load.extras += open.extras;
         load.marks_by.clone_from(&self.accounts.marks_by);
     }
 
@@ -373,6 +379,7 @@ impl Pipeline {
             marks_by: std::mem::take(&mut self.accounts.marks_by),
             samples: self.accounts.samples(),
             page_faults: self.rows.page_faults,
+            extras: self.rows.extras,
             visits: self.rows.visits,
             kept: self.rows.keeper.kept,
             visits_oncpu_ns: self.rows.oncpu_ns(),

@@ -11,7 +11,7 @@ use super::memory::Accesses;
 use super::resets::Resets;
 use crate::analysis::estimate::{Estimator, FunctionEstimate, Pause, TimedSample, VisitTimeline};
 use crate::collect::sideband_decode::{SidebandEvent, SidebandKind};
-use crate::correlate::{ClosedVisit, Correlator, Lost, RawSample, Sink, Throttled};
+use crate::correlate::{ClosedVisit, Correlator, ExtraRecords, Lost, RawSample, Sink, Throttled};
 use crate::store::schema::{
     FunctionRow, LossRow, MemoryRow, SamplesOf, Table, VisitFunctionRow, VisitRow, WaitRow, Waker,
     visit_flag,
@@ -66,6 +66,8 @@ pub(super) struct Rows {
     pub visit_samples: u64,
     /// Page faults in the visits.
     pub page_faults: u64,
+    /// What was recorded within visits with `--with`.
+    pub extras: ExtraRecords,
     pub strays: u64,
     pub unresolved: u64,
     /// Times that the kernel stopped a counter.
@@ -102,6 +104,7 @@ impl Rows {
             visits: 0,
             visit_samples: 0,
             page_faults: 0,
+            extras: ExtraRecords::default(),
             strays: 0,
             unresolved: 0,
             throttled: 0,
@@ -458,6 +461,7 @@ impl Sink for Rows {
         self.visits += 1;
         self.visit_samples += visit.samples.len() as u64;
         self.page_faults += u64::from(visit.counts.page_faults);
+        self.extras += visit.counts.extras;
         let alike = self.name(&visit.samples, visit.pid);
         self.estimate(visit);
         let kept = self.keeper.visit(visit, &self.estimates);

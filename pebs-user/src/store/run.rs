@@ -297,6 +297,18 @@ pub struct CostInfo {
     /// Estimated CPU time that counting them took from the visits.
     #[serde(default)]
     pub page_faults_ns: Option<f64>,
+    /// Interrupts, and what they left for later, recorded within visits (`--with irq`).
+    #[serde(default)]
+    pub interrupts: u64,
+    /// Estimated CPU time that recording them took from the visits; null if it is not known, or they were not recorded.
+    #[serde(default)]
+    pub interrupts_ns: Option<f64>,
+    /// Wake-ups and preemptions recorded within visits (`--with waits`).
+    #[serde(default)]
+    pub encounters: u64,
+    /// Estimated CPU time that recording them took, as of `interrupts_ns`.
+    #[serde(default)]
+    pub encounters_ns: Option<f64>,
     /// How long a sample stops the target until its time is read; null if it was not measured.
     #[serde(default)]
     pub pause_before_ns: Option<i64>,

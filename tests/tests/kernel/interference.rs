@@ -53,6 +53,14 @@ fn interrupts() {
     assert_eq!(median(&visits, 0, |visit| visit.irq_ns), 0);
     assert_eq!(median(&visits, 0, |visit| visit.softirq_ns), 0);
     assert!(median(&visits, 2, |visit| visit.softirq_ns) > 20);
+    let cost = &recording.trace().json["cost"];
+    assert!(cost["interrupts"].as_u64() > Some(0), "{cost}");
+    assert!(
+        cost["interrupts_ns"].is_number() && cost["slowdown"].is_number(),
+        "{cost}"
+    );
+    let report = pebs_trace(["report".as_ref(), recording.dir().as_os_str()]);
+    assert!(report.stdout.contains("what came between"), "{report}");
 }
 
 /// The interrupts in which samples are taken are the recording's own: they do not count.

@@ -125,6 +125,11 @@ fn who_wakes() {
         let runnable = wait.runnable_ns.unwrap_or(-1);
         assert!((0..=wait.length_ns()).contains(&runnable), "{wait:?}");
     }
+    let cost = &recording.trace().json["cost"];
+    assert!(
+        cost["encounters"].as_u64() >= Some(by_timer) && cost["encounters_ns"].is_number(),
+        "{cost}"
+    );
     // On a busy machine the partner may be done before it is waited for.
     assert!(by_partner >= 10 && by_timer >= 10, "{waits:?}");
     let dir = recording.dir();

@@ -267,6 +267,7 @@ fn store(dir: &Path) -> Trace {
         pause_after_ns: None,
         visits_oncpu_ns: Some(140_000_000.0),
         slowdown: Some(0.31),
+        ..CostInfo::default()
     });
     let mut maker = Maker::new(dir, info);
     for i in 0..20_040_i64 {

@@ -3,10 +3,12 @@
 use std::path::Path;
 
 use super::plan::Plan;
+use crate::collect::calibrate::extras::Extras;
 use crate::collect::calibrate::saved::{self, Calibration, Folder, Found};
 use crate::collect::calibrate::{self, UnitCosts, Wanted};
 use crate::collect::overhead::Window;
 use crate::collect::session::Transport;
+use crate::correlate::ExtraRecords;
 use crate::pipeline::{Load, Outcome};
 use crate::pmu::open::UprobePmu;
 use crate::store::run::CostInfo;
@@ -64,10 +66,13 @@ pub(super) fn measure(plan: &Plan) -> Known {
         Wanted {
             classes: &classes,
             uretprobes: uretprobes && marks.uretprobe_ns.is_none(),
-            page_faults: plan.page_faults && marks.page_fault_ns.is_none(),
+            page_faults: plan.page_faults
+                && !plan.interference.faults
+                && marks.page_fault_ns.is_none(),
             event: plan.events.first(),
             sample: calibration.is_none(),
             stack_frames: plan.stack_frames,
+            extras: extras(plan),
         },
     );
     if let Some(calibration) = &calibration {
@@ -100,6 +105,13 @@ fn load(plan: &Plan) -> (Option<Box<Calibration>>, Option<String>) {
     }
 }
 
+fn extras(plan: &Plan) -> Extras {
+    Extras {
+        encounters: plan.encounters,
+        interference: plan.interference,
+    }
+}
+
 fn sites(plan: &Plan) -> impl Iterator<Item = &Site> {
     plan.probes.probes.iter().flat_map(|probe| &probe.sites)
 }
@@ -110,6 +122,10 @@ pub(super) struct Prices<'a> {
     probes: &'a [Probe],
     costs: &'a UnitCosts,
     page_faults: bool,
+    /// What is recorded beside.
+    extras: Extras,
+    /// Whether each sample is taken in an interrupt that is seen like others.
+    samples_interrupt: bool,
     /// Of several events only the first was measured.
     one_event: bool,
 }
@@ -120,6 +136,8 @@ impl<'a> Prices<'a> {
             probes: &plan.probes.probes,
             costs,
             page_faults: plan.page_faults,
+            extras: extras(plan),
+            samples_interrupt: plan.clock_events() == [true],
             one_event: plan.events.len() == 1,
         }
     }
@@ -127,9 +145,15 @@ impl<'a> Prices<'a> {
     /// Whether all of them are known.
     pub fn are_known(&self) -> bool {
         let each = vec![[1; 4]; self.probes.len()];
+        let one = ExtraRecords {
+            interrupts: 1,
+            softirqs: 1,
+            encounters: 1,
+        };
         self.marks_ns(&each).is_some()
             && self.page_faults_ns(1).is_some()
             && self.samples_ns(1).is_some()
+            && self.extras_ns(&one).is_some()
     }
 
     /// ns of marks. What one cost follows from its probe and role: the sites that share both are of
@@ -156,12 +180,35 @@ impl<'a> Prices<'a> {
         if !self.page_faults {
             return Some(0.0);
         }
-        Some(faults as f64 * self.costs.page_fault_ns?)
+        let each = match self.extras.interference.faults {
+            true => self.costs.extras.fault_ns?,
+            false => self.costs.page_fault_ns?,
+        };
+        Some(faults as f64 * each)
+    }
+
+    /// ns of interrupts.
+    fn interrupts_ns(&self, records: &ExtraRecords) -> Option<f64> {
+        let costs = &self.costs.extras;
+        let irq = self.extras.interference.irq;
+        let hard = price(irq, records.interrupts, costs.interrupt_ns)?;
+        Some(hard + price(irq, records.softirqs, costs.softirq_ns)?)
+    }
+
+    /// ns of wake-ups and displacements.
+    fn encounters_ns(&self, records: &ExtraRecords) -> Option<f64> {
+        let each = self.costs.extras.encounter_ns;
+        price(self.extras.encounters, records.encounters, each)
+    }
+
+    fn extras_ns(&self, records: &ExtraRecords) -> Option<f64> {
+        Some(self.interrupts_ns(records)? + self.encounters_ns(records)?)
     }
 
     fn samples_ns(&self, samples: u64) -> Option<f64> {
         let each = self.costs.sample_ns.filter(|_| self.one_event)?;
-        Some(samples as f64 * each)
+        let seen = self.samples_interrupt && self.extras.interference.irq;
+        Some(samples as f64 * each + price(seen, samples, self.costs.extras.interrupt_ns)?)
     }
 
     /// What was counted between two instants; `None` if a cost is unknown.
@@ -179,13 +226,22 @@ impl<'a> Prices<'a> {
         let samples = now.samples.saturating_sub(before.samples);
         let faults = now.page_faults.saturating_sub(before.page_faults);
         let oncpu_ns = (now.oncpu_ns - before.oncpu_ns).max(0.0);
+        let extras = self.extras_ns(&now.extras.since(&before.extras))?;
         let costs = (
             self.marks_ns(&marks)?,
-            self.page_faults_ns(faults)?,
+            self.page_faults_ns(faults)? + extras,
             self.samples_ns(samples)?,
         );
         Some(Window::of_visits(oncpu_ns, costs, samples))
     }
+}
+
+/// What so many cost; nothing if they are not recorded or there were none.
+fn price(recorded: bool, number: u64, each: Option<f64>) -> Option<f64> {
+    if !recorded || number == 0 {
+        return Some(0.0);
+    }
+    Some(number as f64 * each?)
 }
 
 /// The whole cost.
@@ -197,7 +253,9 @@ pub(super) fn total(plan: &Plan, costs: &UnitCosts, outcome: &Outcome) -> CostIn
     let inside = outcome.samples - outcome.ledger.samples_unmatched.min(outcome.samples);
     let window = || {
         // Samples outside visits do not slow visits down.
-        let costs = (marks_ns?, page_faults_ns?, prices.samples_ns(inside)?);
+        let extras_ns = prices.extras_ns(&outcome.extras)?;
+        let samples_ns = prices.samples_ns(inside)?;
+        let costs = (marks_ns?, page_faults_ns? + extras_ns, samples_ns);
         Some(Window::of_visits(outcome.visits_oncpu_ns?, costs, inside))
     };
     CostInfo {
@@ -208,6 +266,14 @@ pub(super) fn total(plan: &Plan, costs: &UnitCosts, outcome: &Outcome) -> CostIn
         samples_ns,
         page_faults: outcome.page_faults,
         page_faults_ns,
+        interrupts: outcome.extras.interrupts + outcome.extras.softirqs,
+        interrupts_ns: prices
+            .interrupts_ns(&outcome.extras)
+            .filter(|_| plan.interference.irq),
+        encounters: outcome.extras.encounters,
+        encounters_ns: prices
+            .encounters_ns(&outcome.extras)
+            .filter(|_| plan.encounters),
         pause_before_ns: costs.pause.map(|pause| pause.before),
         pause_after_ns: costs.pause.map(|pause| pause.after),
         visits_oncpu_ns: outcome.visits_oncpu_ns,

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use pebs_common::counter::Counter;
 use perf_event_open_sys::bindings::{PERF_RECORD_LOST, PERF_RECORD_SAMPLE};
 
+use super::extras::Extras;
 use super::{Bench, Work, own_thread, timed, work_for};
 use crate::analysis::cost::Point;
 use crate::collect::kernel_map;
@@ -144,7 +145,7 @@ pub fn sweep(
     let refused = || SweepError::Refused(event.name.clone());
     let resets = resets(event).ok_or_else(no_work)?;
     let work = work_of(event).ok_or_else(no_work)?;
-    let bench = Bench::new(pmu, RING_BYTES, 0).ok_or_else(refused)?;
+    let bench = Bench::new(pmu, RING_BYTES, 0, Extras::default()).ok_or_else(refused)?;
     let setting = |reset| Setting::new(&bench, (event, transport), reset).ok_or_else(refused);
     let mut settings = vec![setting(None)?];
     for reset in resets {

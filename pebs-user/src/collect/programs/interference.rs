@@ -3,7 +3,7 @@
 use aya::programs::RawTracePoint;
 use aya::programs::raw_trace_point::RawTracePointLinkId;
 
-use super::{Programs, ProgramsError};
+use super::{Programs, ProgramsError, RunTime};
 use crate::collect::btf::Btf;
 use crate::correlate::Interferences;
 use crate::pmu::attr::Faults;
@@ -113,6 +113,13 @@ impl Programs {
             }
         }
         Ok(())
+    }
+
+    /// Runs of the programs at begin and end of interrupts, and of softirqs.
+    #[must_use]
+    pub fn irq_times(&self) -> [[Option<RunTime>; 2]; 2] {
+        let of = |(begins, ends)| [self.run_time(begins), self.run_time(ends)];
+        [HARD_PROGRAMS, SOFT_PROGRAMS].map(of)
     }
 
     pub(super) fn attach_interference(&mut self) -> Result<(), ProgramsError> {

@@ -149,6 +149,13 @@ fn cost(cost: &CostInfo, source: Option<&str>) -> String {
             part("counting them about", cost.page_faults_ns)
         ),
     };
+    let extras = [
+        (cost.interrupts, "interrupt", cost.interrupts_ns),
+        (cost.encounters, "wake-up", cost.encounters_ns),
+    ];
+    let extras = extras.into_iter().filter(|(n, ..)| *n > 0);
+    let extras = extras.map(|(n, noun, ns)| format!(", {}{}", plural(n, noun), part("about", ns)));
+    let faults = faults + &extras.collect::<String>();
     let source = source.map_or_else(String::new, |source| {
         format!(" (costs {})", safe(source, 40))
     });

@@ -1,0 +1,207 @@
+//! What it costs to record with `--with`: how long the programs run for what this thread does to meet them, as the
+//! kernel counts it.
+//!
+//! Some of the programs see the whole machine while this goes on: for some ten ms, and what they cost others is
+//! what the recording itself will.
+
+use std::io::{Read as _, Write as _};
+use std::net::UdpSocket;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use aya::sys::{Stats, enable_stats};
+use perf_event_open_sys::bindings as sys;
+
+use super::{Bench, CALLS, Work, own_thread, spin, work_for};
+use crate::collect::programs::RunTime;
+use crate::correlate::Interferences;
+use crate::pmu::attr::{Faults, page_faults};
+use crate::pmu::open::PerfEvent;
+
+/// Between two interrupts of a clock, ns.
+const TICK_NS: u64 = 20_000;
+/// Time of the work that they interrupt.
+const WORK: Duration = Duration::from_millis(5);
+/// Times that a thread is woken, and wakes the other.
+const WAKES: u32 = 300;
+/// Rounds of messages.
+const ROUNDS: u32 = 4;
+/// Runs of a program from which on it is known how long one takes.
+const LEAST_RUNS: u64 = 50;
+
+/// What is recorded beside.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extras {
+    /// Who wakes and who displaces threads.
+    pub encounters: bool,
+    /// What comes between them and their work.
+    pub interference: Interferences,
+}
+
+/// What it costs, ns; `None` where it is not recorded, or could not be measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ExtraCosts {
+    /// An interrupt.
+    pub interrupt_ns: Option<f64>,
+    /// What interrupts left for later.
+    pub softirq_ns: Option<f64>,
+    /// A page fault, counted and timed.
+    pub fault_ns: Option<f64>,
+    /// A wake-up; who takes the CPU from a thread is told by as much.
+    pub encounter_ns: Option<f64>,
+}
+
+impl Bench<'_> {
+    /// Measures what is recorded.
+    pub(super) fn extras(&mut self, wanted: Extras) -> ExtraCosts {
+        if wanted == Extras::default() {
+            return ExtraCosts::default();
+        }
+        let Interferences { irq, faults } = wanted.interference;
+        let counted = faults.then(|| self.page_fault()).flatten();
+        let Ok(_stats) = enable_stats(Stats::RunTime) else {
+            return ExtraCosts::default();
+        };
+        let timed = counted.and_then(|_| self.faults());
+        let attached = self.programs.attach_switches().is_ok();
+        if irq && attached {
+            self.ticks();
+            self.softirqs();
+        }
+        if wanted.encounters && attached {
+            self.wakes();
+        }
+        self.programs.detach_tracepoints();
+        let one = |run: Option<RunTime>| {
+            let run = run.filter(|run| run.runs >= LEAST_RUNS)?;
+            Some(run.ns as f64 / run.runs as f64)
+        };
+        let both = |[begin, end]: [Option<RunTime>; 2]| Some(one(begin)? + one(end)?);
+        let [hard, soft] = self.programs.irq_times();
+        ExtraCosts {
+            interrupt_ns: both(hard).filter(|_| irq),
+            softirq_ns: both(soft).filter(|_| irq),
+            fault_ns: counted.zip(one(timed)).map(|(count, time)| count + time),
+            encounter_ns: one(self.programs.wake_time()).filter(|_| wanted.encounters),
+        }
+    }
+
+    /// Some work that a clock interrupts.
+    fn ticks(&self) {
+        let mut attr = sys::perf_event_attr {
+            type_: sys::PERF_TYPE_SOFTWARE,
+            config: u64::from(sys::PERF_COUNT_SW_CPU_CLOCK),
+            ..Default::default()
+        };
+        attr.__bindgen_anon_1.sample_period = TICK_NS;
+        attr.set_disabled(1);
+        if let Ok(clock) = PerfEvent::open(&attr, own_thread(), "cpu-clock")
+            && clock.enable().is_ok()
+        {
+            self.empty();
+            spin(work_for(WORK));
+        }
+    }
+
+    /// Messages to ourselves, each of which the kernel delivers in a softirq.
+    fn softirqs(&self) {
+        let socket = || {
+            let socket = UdpSocket::bind("127.0.0.1:0")?;
+            socket.connect(socket.local_addr()?)?;
+            socket.set_nonblocking(true)?;
+            std::io::Result::Ok(socket)
+        };
+        let Ok(socket) = socket() else { return };
+        for _ in 0..ROUNDS {
+            self.empty();
+            for _ in 0..CALLS {
+                // One that is lost was delivered in a softirq, too.
+                let _ = socket.send(&[0]);
+                let _ = socket.recv(&mut [0]);
+            }
+        }
+    }
+
+    /// Wakes a thread of ours that waits for us, and waits for it.
+    fn wakes(&self) {
+        let Ok((mut ours, mut theirs)) = UnixStream::pair() else {
+            return;
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                while matches!(theirs.read(&mut [0]), Ok(1)) && theirs.write_all(&[0]).is_ok() {}
+            });
+            for _ in 0..WAKES {
+                self.empty();
+                if ours.write_all(&[0]).is_err() || ours.read_exact(&mut [0]).is_err() {
+                    break;
+                }
+            }
+            drop(ours);
+        });
+    }
+
+    /// How long the end of a page fault takes to be told.
+    fn faults(&self) -> Option<RunTime> {
+        let open = |which: Faults| {
+            let attr = page_faults(which, own_thread());
+            let counter = PerfEvent::open(&attr, own_thread(), "page-faults").ok()?;
+            let link = counter.attach(self.programs.page_fault(which).ok()?, None);
+            let link = link.ok()?;
+            counter.enable().ok()?;
+            Some((counter, link))
+        };
+        let _counters = [open(Faults::All)?, open(Faults::Minor)?];
+        self.empty();
+        Work::Touch.run();
+        self.programs.minor_fault_time()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collect::calibrate::RING_BYTES;
+    use crate::pmu::open::UprobePmu;
+
+    /// Everything that is recorded can be measured here, and nothing else is.
+    #[test]
+    fn extra_costs() {
+        let Some(pmu) = UprobePmu::read(std::path::Path::new("/")) else {
+            println!("SKIP the kernel has no uprobe PMU");
+            return;
+        };
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIP not root");
+            return;
+        }
+        let all = Extras {
+            encounters: true,
+            interference: Interferences {
+                irq: true,
+                faults: true,
+            },
+        };
+        let measured = |extras| {
+            let bench = Bench::new(&pmu, RING_BYTES, 0, extras);
+            bench.unwrap().extras(extras)
+        };
+        let costs = measured(all);
+        println!("{costs:?}");
+        // Where the kernel traces no interrupts of the clock there are none.
+        let known = [costs.softirq_ns, costs.fault_ns, costs.encounter_ns];
+        let sane = |ns: Option<f64>| ns.is_some_and(|ns| ns > 0.0 && ns < 1e6);
+        assert!(known.into_iter().all(sane), "{costs:?}");
+        let faults = Extras {
+            encounters: false,
+            interference: Interferences {
+                irq: false,
+                faults: true,
+            },
+        };
+        let costs = measured(faults);
+        assert!(sane(costs.fault_ns), "{costs:?}");
+        let others = [costs.interrupt_ns, costs.softirq_ns, costs.encounter_ns];
+        assert_eq!(others, [None; 3]);
+    }
+}
