@@ -319,8 +319,16 @@ fn names(trace: &Trace, sums: &[GroupSums]) -> Result<Names, ReadError> {
     Names::of(trace, ids)
 }
 
+/// Why the call stacks of a run tell nothing of who called functions.
+fn no_paths(info: &RunInfo) -> Option<String> {
+    let lacks = info.call_graph.is_some() && info.keep.is_some();
+    lacks.then(|| {
+        "call paths: - (--keep left only sums of the typical items, which slow ones would be compared with)".to_owned()
+    })
+}
+
 fn notes(info: &RunInfo, items: &Items) -> Vec<String> {
-    let mut notes = Vec::new();
+    let mut notes: Vec<String> = no_paths(info).into_iter().collect();
     if !info.switches {
         notes.push(
             "switches were not recorded: time off the CPU counts for the functions".to_owned(),

@@ -12,7 +12,7 @@ use super::items::{Item, Items};
 use super::model::{
     EXPLAIN_VERSION, ItemAccount, ItemReport, Moment, MomentKind, Typical, TypicalRule,
 };
-use super::{ExplainError, ExplainOptions, Timing, Unit, Which, kept, names, paths, sum};
+use super::{ExplainError, ExplainOptions, Timing, Unit, Which, kept, names, no_paths, paths, sum};
 use crate::analysis::batches::Batches;
 use crate::analysis::report::MIN_SAMPLES;
 use crate::analysis::report::detail::States;
@@ -147,6 +147,7 @@ pub(super) fn report(
             .reason
             .iter()
             .map(|it| format!("functions: - ({it})"))
+            .chain(no_paths(&trace.info))
             .collect(),
     })
 }

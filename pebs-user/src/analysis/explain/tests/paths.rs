@@ -6,6 +6,7 @@ use crate::analysis::explain::{ExplainOptions, Which, explain, explain_item, tex
 use crate::analysis::making::Did::{Called, Ran};
 use crate::analysis::making::info;
 use crate::analysis::making::stacks::{SPEC, server, with_stacks};
+use crate::store::run::KeepInfo;
 
 fn first(explanation: &Explanation) -> &Cause {
     &whole(explanation).gap.as_ref().unwrap().causes[0]
@@ -113,4 +114,21 @@ fn without_stacks() {
     let cause = first(&explanation);
     assert!(cause.paths.is_empty() && cause.other_paths.is_none());
     assert!(!text::render(&explanation).contains("<-"));
+}
+
+/// Where only sums of the typical items were kept there are no call paths, and it is said why.
+#[test]
+fn why_there_are_none() {
+    let mut info = with_stacks();
+    info.keep = Some(KeepInfo {
+        keep: "slow".to_owned(),
+        slow: None,
+        warm_up: 0,
+        visits: None,
+    });
+    let (_parent, trace) = server(info, |_, stack, ns| Called(stack, ns));
+    let explanation = explain(&trace, &ExplainOptions::default()).unwrap();
+    assert!(text::render(&explanation).contains("call paths: - (--keep"));
+    let item = explain_item(&trace, &ExplainOptions::default(), Which::Item(51)).unwrap();
+    assert!(text::item::render(&item).contains("call paths: - (--keep"));
 }
