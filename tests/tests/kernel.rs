@@ -23,6 +23,8 @@ mod ends;
 mod hostile;
 #[path = "kernel/hotplug.rs"]
 mod hotplug;
+#[path = "kernel/imported.rs"]
+mod imported;
 #[path = "kernel/interference.rs"]
 mod interference;
 #[path = "kernel/items.rs"]

@@ -24,7 +24,7 @@ use crate::say;
 use crate::store::run::RunInfo;
 use crate::store::writer::{TraceWriter, WriterOptions};
 use crate::stream::ledger::Ledger;
-use crate::symbolize::{Recorded, RecordedKernel, SymbolizeOptions};
+use crate::symbolize::{Inlining, Recorded, RecordedKernel, SymbolizeOptions};
 use crate::target::probe::{Probe, ProbeSet};
 use crate::units::{KtimeNs, ProbeId};
 
@@ -85,6 +85,11 @@ pub struct ImportArgs {
     /// The running kernel names nothing then, even if it is the one that was recorded.
     #[arg(long, value_name = "DIR", help_heading = "Names")]
     pub symfs: Option<PathBuf>,
+    /// Attribute samples in inlined code to the inlined function; needs debug information
+    ///
+    /// With call stacks inlined functions are frames of their own, before the function whose code they are in.
+    #[arg(long, help_heading = "Names")]
+    pub inlined: bool,
     /// Write the trace to this directory, which must not exist
     ///
     /// Default: ./pebs-trace-YYYYmmdd-HHMMSS
@@ -314,6 +319,10 @@ impl Import<'_> {
             max_samples: SAMPLES_MAX,
             max_stack_bytes: STACK_BYTES_MAX,
             symbolize: SymbolizeOptions {
+                inlined: match args.inlined {
+                    true => Inlining::Innermost,
+                    false => Inlining::Physical,
+                },
                 recorded: Some(Recorded {
                     symbols: Arc::from(args.symbols.as_slice()),
                     symfs: args.symfs.as_deref().map(Arc::from),

@@ -97,6 +97,15 @@ struct Feed<'a> {
     fed: Fed,
 }
 
+/// Where the thread of a sample was in user space last.
+fn left_user_space(sample: &Sample<'_>) -> Option<Ip> {
+    let chain = sample.rest().callchain;
+    let chain = chain.iter().flat_map(|chain| chain.iter());
+    let frames = chain.filter(|word| *word < CONTEXTS);
+    let mut known = sample.ip.into_iter().chain(frames).map(Ip);
+    known.find(|ip| !ip.is_kernel())
+}
+
 /// A thread at an instant.
 #[derive(Clone, Copy)]
 struct At {
@@ -233,7 +242,7 @@ impl Feed<'_> {
                 let id = id.and_then(|(field, raw)| field.number(raw));
                 self.mark(at, *begin, id);
             }
-            Use::Switches => self.sched_switch(at, sample),
+            Use::Switches => self.sched_switch(event, at, sample),
         }
     }
 
@@ -287,7 +296,7 @@ impl Feed<'_> {
         self.told.decoded.entry(at.cpu).or_default().marks += 1;
     }
 
-    fn sched_switch(&mut self, at: At, sample: &Sample<'_>) {
+    fn sched_switch(&mut self, event: usize, at: At, sample: &Sample<'_>) {
         let switched = self.switch.as_ref().zip(sample.rest().raw);
         let Some(switched) = switched.and_then(|(format, raw)| format.read(raw)) else {
             self.told.decoded.entry(at.cpu).or_default().malformed += 1;
@@ -306,13 +315,18 @@ impl Feed<'_> {
         });
         let state = switched.state;
         let preempted = state & 0xff == 0;
+        // As in our own recordings: where a thread is preempted is chance.
+        let stack = match preempted {
+            true => StackKey::NONE,
+            false => self.stack(event, prev, sample),
+        };
         self.task(
             prev,
             Body::SwitchOut {
-                ip: sample.ip.map(Ip).filter(|ip| !ip.is_kernel()),
+                ip: left_user_space(sample),
                 state,
                 preempted,
-                stack: StackKey::NONE,
+                stack,
             },
         );
         if let Some(next) = next {

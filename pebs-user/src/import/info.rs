@@ -64,10 +64,12 @@ pub fn run_info(
     }
 }
 
-/// Whether samples of an event that is taken for samples have their callers.
+/// Whether samples of an event that is taken for samples, or for switches, have their callers.
 fn has_stacks(data: &PerfData, roles: &Roles) -> bool {
-    let mut sampled = roles.sampled();
-    sampled.any(|n| data.events[n].attr.layout.has(sys::PERF_SAMPLE_CALLCHAIN))
+    let used = |used: &Use| matches!(used, Use::Samples(_) | Use::Switches);
+    let events = data.events.iter().zip(&roles.uses);
+    let mut used = events.filter(|(_, it)| used(it)).map(|(event, _)| event);
+    used.any(|event| event.attr.layout.has(sys::PERF_SAMPLE_CALLCHAIN))
 }
 
 /// The clock of the recording's times, if all events agree.

@@ -1,0 +1,155 @@
+//! What `perf record` wrote on this kernel.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Write as _;
+use std::process::Command;
+
+use pebs_tests::process;
+use pebs_tests::recording::pebs_trace;
+use pebs_tests::trace::{Trace, Wait};
+use pebs_tests::truth::Truth;
+use pebs_tests::workload::{TruthFile, Workload};
+use pebs_tests::{machine, need};
+
+/// Items as a table of marks.
+fn marks(truth: &Truth) -> String {
+    let mut table = "time_ns,tid,mark,item_id\n".to_owned();
+    for item in &truth.items {
+        for (time, mark) in [(item.before, "begin"), (item.after, "end")] {
+            let _ = writeln!(
+                table,
+                "{},{},{mark},{}",
+                time.unwrap_or(0),
+                item.tid,
+                item.id
+            );
+        }
+    }
+    table
+}
+
+/// `sched_switch` with call stacks says where threads blocked, as our own recordings do.
+#[test]
+fn stacks_of_switches() {
+    need!(machine::root());
+    let perf = need!(machine::program("perf"));
+    let workload = Workload::build("sleeper");
+    let place = tempfile::tempdir().unwrap();
+    let [data, csv, out] = ["perf.data", "marks.csv", "trace"].map(|name| place.path().join(name));
+    let truth = TruthFile::new();
+    let mut command = Command::new(perf);
+    command
+        .args([
+            "record",
+            "-a",
+            "-g",
+            "-k",
+            "CLOCK_MONOTONIC",
+            "-m",
+            "4M",
+            "-o",
+        ])
+        .arg(&data)
+        .args([
+            "-e",
+            "cpu-clock",
+            "-c",
+            "1000000",
+            "-e",
+            "sched:sched_switch",
+            "--",
+        ])
+        .arg(&workload.path)
+        .arg("20");
+    let recorded = process::run(truth.on(&mut command));
+    if recorded.code() != Some(0) {
+        println!("SKIP perf can't record switches here: {recorded}");
+        return;
+    }
+    std::fs::write(&csv, marks(&truth.read())).unwrap();
+    let args = [
+        "import".as_ref(),
+        data.as_os_str(),
+        "--marks".as_ref(),
+        csv.as_os_str(),
+    ];
+    let imported = pebs_trace(args.into_iter().chain(["-o".as_ref(), out.as_os_str()]));
+    assert!(imported.code() < Some(2), "{imported}");
+    let trace = Trace::open(&out);
+    let stacks = trace.stacks();
+    let stacks: HashMap<u64, &Vec<u64>> =
+        stacks.iter().map(|it| (it.stack_id, &it.frames)).collect();
+    let (names, kernel) = (trace.function_names(), trace.kernel_functions());
+    let waits = trace.waits();
+    let sleeps: Vec<&Wait> = waits.iter().filter(|it| it.state == "sleeping").collect();
+    assert!(sleeps.len() >= 16, "four of five items sleep: {waits:?}");
+    for wait in sleeps {
+        let frames = stacks[&wait.stack_id.unwrap()];
+        assert!(kernel.contains(&frames[0]), "{wait:?} {frames:?}");
+        let of = |id: &u64| names.get(id).map_or("", String::as_str);
+        let slept = frames.iter().any(|id| of(id).contains("nanosleep"));
+        assert!(slept, "{:?}", frames.iter().map(of).collect::<Vec<_>>());
+        assert!(!of(&frames[0]).contains("schedule"), "{}", of(&frames[0]));
+        let function = wait.function_id.unwrap();
+        assert!(
+            !kernel.contains(&function),
+            "where it left user space: {}",
+            of(&function)
+        );
+    }
+    // Where a thread is preempted is chance.
+    let preempted = waits.iter().filter(|it| it.state == "runnable");
+    assert!(
+        preempted.clone().all(|it| it.stack_id.is_none()),
+        "{waits:?}"
+    );
+}
+
+/// Inlined functions are frames of their own in what is imported as well, if asked for.
+#[test]
+fn inlined() {
+    need!(machine::root());
+    let perf = need!(machine::program("perf"));
+    let workload = Workload::build("calls_inlined");
+    let place = tempfile::tempdir().unwrap();
+    let data = place.path().join("perf.data");
+    let truth = TruthFile::new();
+    let mut command = Command::new(perf);
+    command
+        .args(["record", "-g", "-e", "cpu-clock:u", "-c", "200000", "-o"])
+        .arg(&data)
+        .arg("--")
+        .arg(&workload.path)
+        .arg("60");
+    let recorded = process::run(truth.on(&mut command));
+    assert_eq!(recorded.code(), Some(0), "{recorded}");
+    let names = |out: &str, args: &[&str]| {
+        let out = place.path().join(out);
+        let paths = [
+            "import".as_ref(),
+            data.as_os_str(),
+            "-o".as_ref(),
+            out.as_os_str(),
+        ];
+        let args = args.iter().map(std::ffi::OsStr::new);
+        let imported = pebs_trace(paths.into_iter().chain(args));
+        assert!(imported.code() < Some(2), "{imported}");
+        let trace = Trace::open(&out);
+        let names = trace.function_names();
+        let stacks = trace.stacks();
+        let frames = stacks.into_iter().flat_map(|it| it.frames);
+        frames
+            .filter_map(|id| names.get(&id).cloned())
+            .collect::<HashSet<String>>()
+    };
+    let plain = names("plain", &[]);
+    assert!(
+        plain.contains("leaf") && !plain.contains("truth_work"),
+        "{plain:?}"
+    );
+    let inlined = names("inlined", &["--inlined"]);
+    assert!(
+        inlined.contains("leaf") && inlined.contains("truth_work"),
+        "{inlined:?}"
+    );
+}
