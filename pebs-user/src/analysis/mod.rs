@@ -14,6 +14,7 @@ pub(crate) mod paths;
 pub mod pool;
 pub mod report;
 pub(crate) mod rng;
+pub(crate) mod rows;
 #[cfg(test)]
 mod simulation;
 pub mod sketch;

@@ -12,14 +12,12 @@ use std::collections::hash_map::Entry;
 use arrow::array::Array as _;
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::rows::functions;
 use crate::store::call_stacks::read_stacks;
-use crate::store::reader::{
-    ReadError, Trace, column_bool, column_str, column_u8, column_u32, column_u64,
-};
+use crate::store::reader::{ReadError, Trace, column_bool, column_str, column_u32, column_u64};
 use crate::store::run::EventInfo;
 use crate::store::schema::Table;
 use crate::target::probe::VisitRule;
-use crate::units::EventId;
 
 /// A call path.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -138,30 +136,6 @@ fn item_functions(trace: &Trace) -> Result<FxHashSet<u32>, ReadError> {
     Ok(found)
 }
 
-/// Reads visit, function and call stack of every sample of an event that is in a visit.
-///
-/// # Errors
-/// If the trace can't be read.
-pub(crate) fn samples(
-    trace: &Trace,
-    event: EventId,
-    mut take: impl FnMut(u64, u32, Option<u32>),
-) -> Result<(), ReadError> {
-    let columns = ["visit_id", "function_id", "event", "stack_id"];
-    for batch in trace.scan(Table::Samples, &columns)? {
-        let batch = batch?;
-        let visits = column_u64(&batch, 0)?;
-        let functions = column_u32(&batch, 1)?.values();
-        let events = column_u8(&batch, 2)?.values();
-        let stacks = column_u32(&batch, 3)?;
-        for row in (0..events.len()).filter(|&row| events[row] == event.0 && visits.is_valid(row)) {
-            let stack = stacks.is_valid(row).then(|| stacks.value(row));
-            take(visits.value(row), functions[row], stack);
-        }
-    }
-    Ok(())
-}
-
 /// The events that a sample of a function in a visit stands for: as many as any other of the function there.
 ///
 /// Memory: 24 bytes for each function in a visit whose samples stand for others than the run's reset value says.
@@ -180,26 +154,13 @@ impl Weights {
             None => event.reset as f64,
         };
         let mut others = FxHashMap::default();
-        let columns = ["visit_id", "function_id", "event", "samples", "events"];
-        for batch in trace.scan(Table::VisitFunctions, &columns)? {
-            let batch = batch?;
-            let visits = column_u64(&batch, 0)?.values();
-            let functions = column_u32(&batch, 1)?.values();
-            let events = column_u8(&batch, 2)?.values();
-            let samples = column_u32(&batch, 3)?.values();
-            let counted = column_u64(&batch, 4)?;
-            for row in (0..events.len()).filter(|&row| events[row] == event.id.0) {
-                let weight = if counted.is_valid(row) {
-                    counted.value(row) as f64 / f64::from(samples[row].max(1))
-                } else {
-                    1.0
-                };
-                // Of the same numbers: equal to the last bit.
-                if weight.total_cmp(&usual).is_ne() {
-                    others.insert((visits[row], functions[row]), weight);
-                }
+        functions(trace, event.id, |seen| {
+            let weight = seen.stands_for() / f64::from(seen.samples.max(1));
+            // Of the same numbers: equal to the last bit.
+            if weight.total_cmp(&usual).is_ne() {
+                others.insert((seen.visit, seen.function), weight);
             }
-        }
+        })?;
         Ok(Self { usual, others })
     }
 

@@ -6,7 +6,8 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::data::Parts;
-use crate::analysis::paths::{Paths, samples};
+use crate::analysis::paths::Paths;
+use crate::analysis::rows::samples;
 use crate::export::load::Visit;
 use crate::export::select::VisitSet;
 use crate::store::reader::{ReadError, Trace};

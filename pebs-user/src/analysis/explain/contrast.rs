@@ -26,8 +26,8 @@
 
 use super::blocks::{Blocks, Draw, Draws, interval};
 use super::groups::Class;
-use super::interference::KINDS;
-use super::model::{Cause, CauseKind, CountRow, Gap, InterferenceRow, Rest};
+use super::interference::WHAT;
+use super::model::{Cause, CauseKind, CountRow, Figures, Gap, InterferenceRow, Rest};
 use super::stump::short;
 use super::sums::{ClassSums, GroupSums, Key, PREEMPTED};
 use crate::analysis::batches::Share;
@@ -42,9 +42,6 @@ const LEAST_SHARE: f64 = 0.005;
 
 /// What is counted, in the order of [`ClassSums::counts`].
 pub(super) const COUNTS: [&str; 3] = ["switches", "migrations", "page_faults"];
-
-/// What comes between, in the order of [`super::interference::Times`].
-const WHAT: [&str; KINDS] = ["interrupts", "softirqs", "page faults", "slower clock"];
 
 /// State of an item between two stages.
 const QUEUED: &str = "queued";
@@ -314,12 +311,22 @@ impl Contrast {
         (kind, function, state): (CauseKind, FunctionName, Option<String>),
         part: &Part,
     ) -> Cause {
-        let (slow_ns, typical_ns) = part.per_item(&self.means, None);
-        let [share, excess] = self.intervals(|means, draws| part.excess(means, Some(draws)));
         Cause {
             kind,
             function,
             state,
+            figures: self.figures(part),
+            blocked: None,
+            paths: Vec::new(),
+            other_paths: None,
+        }
+    }
+
+    /// How much more slow items take of a part.
+    pub(super) fn figures(&self, part: &Part) -> Figures {
+        let (slow_ns, typical_ns) = part.per_item(&self.means, None);
+        let [share, excess] = self.intervals(|means, draws| part.excess(means, Some(draws)));
+        Figures {
             share: (slow_ns - typical_ns) / self.gap(),
             share_low: share.map(|it| it.0),
             share_high: share.map(|it| it.1),
@@ -330,9 +337,6 @@ impl Contrast {
             typical_ns,
             slow_samples: part.samples.0,
             typical_samples: part.samples.1,
-            blocked: None,
-            paths: Vec::new(),
-            other_paths: None,
         }
     }
 }

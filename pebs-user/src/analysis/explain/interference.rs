@@ -3,10 +3,21 @@
 
 use arrow::array::{Array, Int64Array, RecordBatch};
 
+use crate::analysis::report::interference;
 use crate::store::reader::{ReadError, column_i64};
 
-/// Columns of `visits` that are needed.
-pub(super) const COLUMNS: [&str; 3] = ["irq_ns", "softirq_ns", "fault_ns"];
+/// Columns of `visits` that are needed: all that are times.
+pub(super) const COLUMNS: [&str; 3] = times(interference::COLUMNS);
+
+/// What they tell, in the order of [`Times`].
+pub(super) const WHAT: [&str; KINDS] = {
+    let [irq, softirq, fault] = times(interference::WHAT);
+    [irq, softirq, fault, "slower clock"]
+};
+
+const fn times([irq, softirq, fault, _major]: [&str; 4]) -> [&str; 3] {
+    [irq, softirq, fault]
+}
 
 /// How many there are: those of [`COLUMNS`], and [`SLOWER_CLOCK`].
 pub(super) const KINDS: usize = 4;

@@ -270,15 +270,9 @@ pub enum CauseKind {
     Elsewhere,
 }
 
-/// One cause.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Cause {
-    /// Its kind.
-    pub kind: CauseKind,
-    /// The function that ran, or from which the thread left user space; the stage waited for.
-    pub function: FunctionName,
-    /// State of the thread while off the CPU, `queued` of a hand-over; null: on the CPU.
-    pub state: Option<String>,
+/// What slow items take more of something than typical ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Figures {
     /// Share of the gap; negative: slow items take less of it.
     pub share: f64,
     /// Lower end of the 95 % interval of the share; null if there are too few slow items.
@@ -299,6 +293,20 @@ pub struct Cause {
     pub slow_samples: u64,
     /// Samples in typical items; waits if off the CPU.
     pub typical_samples: u64,
+}
+
+/// One cause.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Cause {
+    /// Its kind.
+    pub kind: CauseKind,
+    /// The function that ran, or from which the thread left user space; the stage waited for.
+    pub function: FunctionName,
+    /// State of the thread while off the CPU, `queued` of a hand-over; null: on the CPU.
+    pub state: Option<String>,
+    /// How much more slow items take of it.
+    #[serde(flatten)]
+    pub figures: Figures,
     /// Where slow items went to wait; null: not recorded (`--with waits --call-graph fp`), or no wait.
     pub blocked: Option<WaitPath>,
     /// The call paths of a function that tell most of its share, the largest first; none without call stacks.
@@ -326,26 +334,9 @@ pub struct CallPath {
     pub truncated: bool,
     /// Whether samples had a call stack: if not, nothing is known of callers.
     pub known: bool,
-    /// Samples of the function in slow items, called so.
-    pub slow_samples: u64,
-    /// In typical items.
-    pub typical_samples: u64,
-    /// Time per slow item.
-    pub slow_ns: f64,
-    /// Time per typical item.
-    pub typical_ns: f64,
-    /// The difference.
-    pub excess_ns: f64,
-    /// Its 95 % interval, from; null if there are too few slow items.
-    pub excess_low_ns: Option<f64>,
-    /// To.
-    pub excess_high_ns: Option<f64>,
-    /// The difference as a share of the gap.
-    pub share: f64,
-    /// Its 95 % interval, from.
-    pub share_low: Option<f64>,
-    /// To.
-    pub share_high: Option<f64>,
+    /// How much more slow items take of the function, called so.
+    #[serde(flatten)]
+    pub figures: Figures,
 }
 
 /// A part of the gap that is not told apart further.

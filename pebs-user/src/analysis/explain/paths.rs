@@ -12,9 +12,9 @@ use super::contrast::{Contrast, Part, enough};
 use super::groups::Class;
 use super::model::{CallPath, Cause, CauseKind, Gap};
 use super::sums::{Key, Summing};
-use crate::analysis::paths::{Path, Paths, Weights, samples};
-use crate::analysis::report::model::FunctionName;
+use crate::analysis::paths::{Path, Paths, Weights};
 use crate::analysis::report::names::Names;
+use crate::analysis::rows::samples;
 use crate::store::reader::{ReadError, Trace};
 use crate::units::FunctionId;
 
@@ -164,23 +164,12 @@ impl Dividing<'_> {
     }
 
     fn path(&self, path: &Path, part: &Part) -> CallPath {
-        let unnamed = (CauseKind::Function, FunctionName::default(), None);
-        let figures = self.contrast.cause(unnamed, part);
         let callers = path.callers().iter();
         CallPath {
             callers: callers.map(|id| self.names.get(Some(*id))).collect(),
             truncated: path.truncated,
             known: path.known,
-            slow_samples: figures.slow_samples,
-            typical_samples: figures.typical_samples,
-            slow_ns: figures.slow_ns,
-            typical_ns: figures.typical_ns,
-            excess_ns: figures.excess_ns,
-            excess_low_ns: figures.excess_low_ns,
-            excess_high_ns: figures.excess_high_ns,
-            share: figures.share,
-            share_low: figures.share_low,
-            share_high: figures.share_high,
+            figures: self.contrast.figures(part),
         }
     }
 }

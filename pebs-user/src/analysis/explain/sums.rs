@@ -1,6 +1,6 @@
 //! Passes over the functions and the waits of items: sums by group, class and block.
 
-use arrow::array::{Array, RecordBatch};
+use arrow::array::Array;
 use rustc_hash::FxHashMap;
 
 use super::blocks::Blocks;
@@ -10,13 +10,11 @@ use super::items::{Item, Items};
 use crate::analysis::batches::Share;
 use crate::analysis::report::detail::States;
 use crate::analysis::report::section::WaitKind;
-use crate::store::reader::{
-    ReadError, Trace, column_i64, column_str, column_u8, column_u32, column_u64,
-};
+use crate::analysis::rows;
+use crate::store::reader::{ReadError, Trace, column_i64, column_str, column_u32, column_u64};
 use crate::store::schema::Table;
 use crate::units::{EventId, FunctionId};
 
-const FUNCTION_COLUMNS: [&str; 5] = ["visit_id", "function_id", "event", "samples", "events"];
 const WAIT_COLUMNS: [&str; 6] = [
     "visit_id",
     "begin_ns",
@@ -309,29 +307,10 @@ impl<'a> Summing<'a> {
         trace: &Trace,
         event: EventId,
     ) -> Result<(), ReadError> {
-        for batch in trace.scan(Table::VisitFunctions, &FUNCTION_COLUMNS)? {
-            self.add_functions(&batch?, event)?;
-        }
-        Ok(())
-    }
-
-    fn add_functions(&mut self, batch: &RecordBatch, event: EventId) -> Result<(), ReadError> {
-        let visits = column_u64(batch, 0)?.values();
-        let functions = column_u32(batch, 1)?.values();
-        let events = column_u8(batch, 2)?.values();
-        let samples = column_u32(batch, 3)?.values();
-        let counted = column_u64(batch, 4)?;
-        for row in (0..batch.num_rows()).filter(|&row| events[row] == event.0) {
-            let key = Key::Function(FunctionId(functions[row]));
-            // Without a reset value each sample stands for as much as any other.
-            let stands_for = if counted.is_valid(row) {
-                counted.value(row)
-            } else {
-                samples[row].into()
-            };
-            self.add(visits[row], key, stands_for as f64, samples[row].into());
-        }
-        Ok(())
+        rows::functions(trace, event, |seen| {
+            let key = Key::Function(FunctionId(seen.function));
+            self.add(seen.visit, key, seen.stands_for(), seen.samples.into());
+        })
     }
 
     /// Adds up the waits, those between stages as well.

@@ -134,12 +134,12 @@ fn whole(explanation: &Explanation) -> &Group {
 }
 
 fn sum(gap: &Gap) -> f64 {
-    let causes: f64 = gap.causes.iter().map(|it| it.share).sum();
+    let causes: f64 = gap.causes.iter().map(|it| it.figures.share).sum();
     causes + gap.others.share + gap.unexplained.share
 }
 
 fn holds(cause: &Cause, truth: f64) -> bool {
-    cause.share_low.unwrap() <= truth && truth <= cause.share_high.unwrap()
+    cause.figures.share_low.unwrap() <= truth && truth <= cause.figures.share_high.unwrap()
 }
 
 /// The causes are found in their order, the truth within their intervals, and their shares sum to 1.
@@ -160,7 +160,10 @@ fn causes_are_ranked() {
     assert_eq!(rehash.function.name.as_deref(), Some("rehash"));
     assert!(holds(rehash, 300e3 / gap.gap_ns), "{rehash:?}");
     assert_eq!(sync.kind, CauseKind::Wait);
-    assert_eq!((sync.slow_samples, sync.typical_samples), (40, 0));
+    assert_eq!(
+        (sync.figures.slow_samples, sync.figures.typical_samples),
+        (40, 0)
+    );
     assert!(holds(sync, 200e3 / gap.gap_ns), "{sync:?}");
     let variance = group.variance.as_ref().unwrap();
     let told: f64 = variance.parts.iter().map(|it| it.share).sum();
@@ -230,7 +233,10 @@ fn groups_asked_for() {
     assert_eq!(first.labels[0].value.as_deref(), Some("1"));
     assert_eq!(first.slow.as_ref().unwrap().items, 50);
     let cause = &first.gap.as_ref().unwrap().causes[0];
-    assert_eq!((cause.kind, cause.slow_samples), (CauseKind::Wait, 50));
+    assert_eq!(
+        (cause.kind, cause.figures.slow_samples),
+        (CauseKind::Wait, 50)
+    );
     assert!(
         groups[1..]
             .iter()
@@ -351,7 +357,7 @@ fn stages_are_one_item() {
     let cause = &group.gap.as_ref().unwrap().causes[0];
     assert_eq!(cause.kind, CauseKind::Handover);
     assert_eq!(cause.function.name.as_deref(), Some("second"));
-    assert!((cause.share - 1.0).abs() < 1e-9, "{cause:?}");
+    assert!((cause.figures.share - 1.0).abs() < 1e-9, "{cause:?}");
     let visits = ExplainOptions {
         unit: Some(Unit::Visit),
         ..ExplainOptions::default()
@@ -414,8 +420,14 @@ fn batches_are_shared_out() {
     );
     assert_eq!(others.function.name.as_deref(), Some("all"));
     // 760 us longer: a quarter of it for itself, the rest for others.
-    assert!((others.excess_ns - 570_000.0).abs() < 1.0, "{others:?}");
-    assert!((own.excess_ns - 190_000.0).abs() < 10_000.0, "{own:?}");
+    assert!(
+        (others.figures.excess_ns - 570_000.0).abs() < 1.0,
+        "{others:?}"
+    );
+    assert!(
+        (own.figures.excess_ns - 190_000.0).abs() < 10_000.0,
+        "{own:?}"
+    );
     let item = explain_item(&trace, &ExplainOptions::default(), Which::Item(13)).unwrap();
     assert_eq!((item.visit_ids.len(), item.item_id), (2, 13));
     assert_eq!(item.oncpu_ns, Some(20_000 + 200_000));
@@ -497,7 +509,10 @@ fn inner_visits_count() {
         .iter()
         .find(|it| it.state.as_deref() == Some("uninterruptible"))
         .unwrap();
-    assert_eq!((inner.slow_samples, inner.slow_ns), (20, 400_000.0));
+    assert_eq!(
+        (inner.figures.slow_samples, inner.figures.slow_ns),
+        (20, 400_000.0)
+    );
     assert!((sum(group.gap.as_ref().unwrap()) - 1.0).abs() < 1e-9);
 }
 
@@ -557,7 +572,7 @@ fn kept_items() {
     let first = &gap.causes[0];
     assert_eq!(first.function.name.as_deref(), Some("rehash"));
     assert!(
-        (first.share - 1.0).abs() < 0.02 && first.share_low.is_some(),
+        (first.figures.share - 1.0).abs() < 0.02 && first.figures.share_low.is_some(),
         "{first:?}"
     );
     assert!((sum(gap) - 1.0).abs() < 1e-9);

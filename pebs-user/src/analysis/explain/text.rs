@@ -281,14 +281,14 @@ fn cause(group: &Group, noun: &str) -> String {
     let named: Vec<String> = gap
         .causes
         .iter()
-        .filter(|it| it.share >= LEAST_NAMED)
+        .filter(|it| it.figures.share >= LEAST_NAMED)
         .take(NAMED)
         .map(|it| {
             format!(
                 "{} {}{}",
                 what(it),
-                share(it.share),
-                ends(it.share_low, it.share_high)
+                share(it.figures.share),
+                ends(it.figures.share_low, it.figures.share_high)
             )
         })
         .collect();
@@ -338,9 +338,9 @@ fn compared(slow: &Slow, typical: &Typical, noun: &str) -> String {
 /// What a cause was seen by.
 fn evidence(cause: &Cause) -> String {
     if cause.state.is_some() {
-        plural(cause.slow_samples, "wait")
+        plural(cause.figures.slow_samples, "wait")
     } else {
-        count(cause.slow_samples)
+        count(cause.figures.slow_samples)
     }
 }
 

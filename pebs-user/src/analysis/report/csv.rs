@@ -26,14 +26,50 @@ pub fn render(report: &Report, table: CsvTable) -> String {
     }
 }
 
-fn header(columns: impl IntoIterator<Item = String>) -> String {
+/// The line that names these columns.
+pub(super) fn header(columns: impl IntoIterator<Item = String>) -> String {
     let mut line = Line::default();
-    for column in columns {
-        line.text(&column);
+    columns.into_iter().for_each(|column| line.text(&column));
+    line.end()
+}
+
+/// Names of the columns of a row's cells.
+pub(super) fn cell_columns() -> impl Iterator<Item = String> {
+    ["all", "slow", "typical"].into_iter().flat_map(|class| {
+        ["samples", "per_visit", "low", "high", "share"].map(|column| format!("{class}_{column}"))
+    })
+}
+
+/// Adds the cells of a row.
+pub(super) fn cells(line: &mut Line, cells: [&Cell; 3]) {
+    for cell in cells {
+        let Cell {
+            samples,
+            per_visit,
+            low,
+            high,
+            share,
+        } = cell;
+        line.number(samples);
+        for value in [per_visit, low, high, share] {
+            line.maybe(*value);
+        }
     }
-    let mut out = String::new();
-    out.push_str(&line.end());
-    out
+}
+
+/// Adds a function: its id, name and module, and whether it is the kernel's.
+pub(super) fn function(line: &mut Line, function: &FunctionName) {
+    let FunctionName {
+        function_id,
+        name,
+        module,
+        kernel,
+        inlined: _,
+    } = function;
+    line.maybe(*function_id);
+    line.maybe(name.as_deref());
+    line.maybe(module.as_deref());
+    line.number(kernel);
 }
 
 fn functions(report: &Report) -> String {
@@ -46,10 +82,7 @@ fn functions(report: &Report) -> String {
         "state",
         "unit",
     ];
-    let cells = ["all", "slow", "typical"].into_iter().flat_map(|class| {
-        ["samples", "per_visit", "low", "high", "share"].map(|column| format!("{class}_{column}"))
-    });
-    let columns = fixed.into_iter().map(str::to_owned).chain(cells);
+    let columns = fixed.into_iter().map(str::to_owned).chain(cell_columns());
     let mut out = header(columns.chain(["difference".to_owned()]));
     for probe in &report.probes {
         let only_spread = probe.spread.iter().filter(|row| {
@@ -64,34 +97,12 @@ fn functions(report: &Report) -> String {
 }
 
 fn function_line(probe_id: u16, row: &Row) -> Line {
-    let FunctionName {
-        function_id,
-        name,
-        module,
-        kernel,
-        inlined: _,
-    } = &row.function;
     let mut line = Line::default();
     line.number(probe_id);
-    line.maybe(*function_id);
-    line.maybe(name.as_deref());
-    line.maybe(module.as_deref());
-    line.number(kernel);
+    function(&mut line, &row.function);
     line.maybe(row.state.as_deref());
     line.text(row.unit);
-    for cell in [&row.all, &row.slow, &row.typical] {
-        let Cell {
-            samples,
-            per_visit,
-            low,
-            high,
-            share,
-        } = cell;
-        line.number(samples);
-        for value in [per_visit, low, high, share] {
-            line.maybe(*value);
-        }
-    }
+    cells(&mut line, [&row.all, &row.slow, &row.typical]);
     line.maybe(row.difference);
     line
 }

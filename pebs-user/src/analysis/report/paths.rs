@@ -18,8 +18,9 @@ use super::{
     MIN_SAMPLES, ReportError, ReportOptions, check_probe, first_pass, gather, quantity,
     report_event,
 };
-use crate::analysis::paths::{Paths, Weights, samples};
+use crate::analysis::paths::{Paths, Weights};
 use crate::analysis::pool::{Pooled, Quantity};
+use crate::analysis::rows::samples;
 use crate::store::reader::Trace;
 use crate::store::run::EventInfo;
 use crate::store::schema::Table;

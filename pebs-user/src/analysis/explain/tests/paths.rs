@@ -34,26 +34,40 @@ fn callers_account_for_the_excess() {
     assert_eq!(callers(lookup), ["lookup", "handle"]);
     for (path, truth) in [(rehash, 300e3), (lookup, 100e3)] {
         assert!(path.known && !path.truncated);
-        let (low, high) = (path.excess_low_ns.unwrap(), path.excess_high_ns.unwrap());
+        let (low, high) = (
+            path.figures.excess_low_ns.unwrap(),
+            path.figures.excess_high_ns.unwrap(),
+        );
         assert!(low <= truth && truth <= high, "{path:#?}");
         let share = truth / gap.gap_ns;
-        assert!(path.share_low.unwrap() <= share && share <= path.share_high.unwrap());
+        assert!(
+            path.figures.share_low.unwrap() <= share && share <= path.figures.share_high.unwrap()
+        );
     }
-    assert_eq!(rehash.typical_samples, 0);
-    assert!((1_150..1_250).contains(&rehash.slow_samples), "{rehash:#?}");
+    assert_eq!(rehash.figures.typical_samples, 0);
+    assert!(
+        (1_150..1_250).contains(&rehash.figures.slow_samples),
+        "{rehash:#?}"
+    );
     let others = cause.other_paths.unwrap();
     assert_eq!((others.causes, others.slow_samples), (0, 0));
-    let parts: f64 = cause.paths.iter().map(|it| it.excess_ns).sum();
-    assert!((parts + others.excess_ns - cause.excess_ns).abs() < 1e-6);
-    let samples: u64 = cause.paths.iter().map(|it| it.slow_samples).sum();
-    assert_eq!(samples, cause.slow_samples);
+    let parts: f64 = cause.paths.iter().map(|it| it.figures.excess_ns).sum();
+    assert!((parts + others.excess_ns - cause.figures.excess_ns).abs() < 1e-6);
+    let samples: u64 = cause.paths.iter().map(|it| it.figures.slow_samples).sum();
+    assert_eq!(samples, cause.figures.slow_samples);
     let text = text::render(&explanation);
     let row = text
         .lines()
         .find(|it| it.contains("<- rehash <- lookup <- handle"));
     let row = row.unwrap_or_else(|| panic!("{text}"));
     assert!(
-        row.contains(&rehash.slow_samples.to_string().replacen('1', "1,", 1)),
+        row.contains(
+            &rehash
+                .figures
+                .slow_samples
+                .to_string()
+                .replacen('1', "1,", 1)
+        ),
         "{row}"
     );
     assert!(!text.contains("main"), "{text}");
@@ -69,7 +83,10 @@ fn one_item() {
         panic!("{cause:#?}")
     };
     assert_eq!(callers(rehash), ["rehash", "lookup", "handle"]);
-    assert!((28..32).contains(&rehash.slow_samples), "{rehash:#?}");
+    assert!(
+        (28..32).contains(&rehash.figures.slow_samples),
+        "{rehash:#?}"
+    );
     let text = text::item::render(&item);
     assert!(text.contains("<- rehash <- lookup <- handle"), "{text}");
 }
@@ -108,7 +125,7 @@ fn without_stacks() {
     assert!(lookup.known);
     let others = cause.other_paths.unwrap();
     assert!(others.share > 0.6, "{others:?}");
-    assert!((lookup.share + others.share - cause.share).abs() < 1e-9);
+    assert!((lookup.figures.share + others.share - cause.figures.share).abs() < 1e-9);
     let (_parent, trace) = server(info(&[SPEC]), |function, _, ns| Ran(function, ns));
     let explanation = explain(&trace, &ExplainOptions::default()).unwrap();
     let cause = first(&explanation);

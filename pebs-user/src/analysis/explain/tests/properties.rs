@@ -79,11 +79,11 @@ proptest! {
         if let Some(found) = found {
             prop_assert!((sum(&found) - 1.0).abs() < 1e-6, "{}", sum(&found));
             prop_assert!(found.causes.len() <= top);
-            prop_assert!(found.causes.is_sorted_by(|a, b| a.share >= b.share));
+            prop_assert!(found.causes.is_sorted_by(|a, b| a.figures.share >= b.figures.share));
             for cause in &found.causes {
-                let figures = [cause.share, cause.excess_ns, cause.slow_ns, cause.typical_ns];
+                let figures = [cause.figures.share, cause.figures.excess_ns, cause.figures.slow_ns, cause.figures.typical_ns];
                 prop_assert!(figures.iter().all(|it| it.is_finite()), "{cause:?}");
-                prop_assert!(cause.share_low.is_none() || cause.share_low <= cause.share_high);
+                prop_assert!(cause.figures.share_low.is_none() || cause.figures.share_low <= cause.figures.share_high);
             }
         }
     }

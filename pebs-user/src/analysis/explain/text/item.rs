@@ -89,9 +89,9 @@ fn cause(report: &ItemReport) -> String {
     let named: Vec<String> = gap
         .causes
         .iter()
-        .filter(|it| it.share >= 0.02)
+        .filter(|it| it.figures.share >= 0.02)
         .take(NAMED)
-        .map(|it| format!("{} {}", what(it), share(it.share)))
+        .map(|it| format!("{} {}", what(it), share(it.figures.share)))
         .collect();
     let named = if named.is_empty() {
         UNKNOWN.to_owned()
@@ -157,19 +157,19 @@ fn account(out: &mut String, report: &ItemReport, gap: &Gap) {
     for it in &gap.causes {
         table.add_row([
             what(it),
-            share(it.share),
-            time(it.slow_ns),
-            time(it.typical_ns),
+            share(it.figures.share),
+            time(it.figures.slow_ns),
+            time(it.figures.typical_ns),
             evidence(it),
         ]);
         let paths = told(it);
         for it in paths {
             table.add_row([
                 path(it),
-                share(it.share),
-                time(it.slow_ns),
-                time(it.typical_ns),
-                count(it.slow_samples),
+                share(it.figures.share),
+                time(it.figures.slow_ns),
+                time(it.figures.typical_ns),
+                count(it.figures.slow_samples),
             ]);
         }
         rows += 1 + paths.len();

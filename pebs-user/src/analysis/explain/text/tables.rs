@@ -25,10 +25,10 @@ pub(super) fn causes(out: &mut String, group: &Group, gap: &Gap, noun: &str) {
     for it in &gap.causes {
         table.add_row([
             what(it),
-            share(it.share),
-            ends(it.share_low, it.share_high),
-            time(it.slow_ns),
-            time(it.typical_ns),
+            share(it.figures.share),
+            ends(it.figures.share_low, it.figures.share_high),
+            time(it.figures.slow_ns),
+            time(it.figures.typical_ns),
             evidence(it),
             module(&it.function),
         ]);
@@ -97,11 +97,11 @@ fn paths(table: &mut Table, cause: &Cause) -> usize {
     for it in shown {
         table.add_row([
             path(it),
-            share(it.share),
-            ends(it.share_low, it.share_high),
-            time(it.slow_ns),
-            time(it.typical_ns),
-            count(it.slow_samples),
+            share(it.figures.share),
+            ends(it.figures.share_low, it.figures.share_high),
+            time(it.figures.slow_ns),
+            time(it.figures.typical_ns),
+            count(it.figures.slow_samples),
             String::new(),
         ]);
     }

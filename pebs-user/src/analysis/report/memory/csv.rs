@@ -3,6 +3,7 @@
 //! The first line names the columns; unknown is empty.
 
 use super::{AccessCell, AccessRow, AccessSection, EventAccesses, MemoryReport};
+use crate::analysis::report::csv::{function, header};
 use crate::csv::Line;
 
 const KEY: [&str; 11] = [
@@ -31,13 +32,9 @@ const CELL: [&str; 6] = [
 /// The report, rows of no visit without a probe.
 #[must_use]
 pub fn render(report: &MemoryReport) -> String {
-    let mut head = Line::default();
-    KEY.iter().for_each(|column| head.text(column));
-    for class in ["all", "slow", "typical"] {
-        CELL.iter()
-            .for_each(|column| head.text(&format!("{class}_{column}")));
-    }
-    let mut out = head.end();
+    let classes = ["all", "slow", "typical"].into_iter();
+    let cells = classes.flat_map(|class| CELL.map(|column| format!("{class}_{column}")));
+    let mut out = header(KEY.map(str::to_owned).into_iter().chain(cells));
     for event in &report.events {
         for section in &event.sections {
             for row in &section.rows {
@@ -52,10 +49,7 @@ fn line(event: &EventAccesses, section: &AccessSection, row: &AccessRow) -> Stri
     let mut line = Line::default();
     line.text(&event.event.name);
     line.maybe(section.probe_id);
-    line.maybe(row.function.function_id);
-    line.maybe(row.function.name.as_deref());
-    line.maybe(row.function.module.as_deref());
-    line.number(row.function.kernel);
+    function(&mut line, &row.function);
     for text in [&row.op, &row.level, &row.snoop, &row.tlb] {
         line.maybe(text.as_deref());
     }

@@ -3,7 +3,8 @@
 //! The first line names the columns; unknown is empty. `path` is as in folded stacks: outermost first, `;` between.
 
 use super::{PathReport, PathRow, PathSection};
-use crate::analysis::report::model::{Cell, FunctionName};
+use crate::analysis::report::csv::{cell_columns, cells, function, header};
+use crate::analysis::report::model::FunctionName;
 use crate::csv::Line;
 
 const KEY: [&str; 10] = [
@@ -19,18 +20,10 @@ const KEY: [&str; 10] = [
     "unit",
 ];
 
-const CELL: [&str; 5] = ["samples", "per_visit", "low", "high", "share"];
-
 /// The report.
 #[must_use]
 pub fn render(report: &PathReport) -> String {
-    let mut head = Line::default();
-    KEY.iter().for_each(|column| head.text(column));
-    for class in ["all", "slow", "typical"] {
-        let names = CELL.iter().map(|column| format!("{class}_{column}"));
-        names.for_each(|name| head.text(&name));
-    }
-    let mut out = head.end();
+    let mut out = header(KEY.map(str::to_owned).into_iter().chain(cell_columns()));
     for section in &report.sections {
         for row in &section.rows {
             out.push_str(&line(report.unit, section, row));
@@ -42,28 +35,13 @@ pub fn render(report: &PathReport) -> String {
 fn line(unit: &str, section: &PathSection, row: &PathRow) -> String {
     let mut line = Line::default();
     line.number(section.probe_id);
-    line.maybe(row.function.function_id);
-    line.maybe(row.function.name.as_deref());
-    line.maybe(row.function.module.as_deref());
-    line.number(row.function.kernel);
+    function(&mut line, &row.function);
     line.text(&path(row));
     line.number(row.truncated);
     line.number(row.known);
     line.maybe(row.others);
     line.text(unit);
-    for cell in [&row.all, &row.slow, &row.typical] {
-        let Cell {
-            samples,
-            per_visit,
-            low,
-            high,
-            share,
-        } = cell;
-        line.number(samples);
-        for value in [per_visit, low, high, share] {
-            line.maybe(*value);
-        }
-    }
+    cells(&mut line, [&row.all, &row.slow, &row.typical]);
     line.end()
 }
 
