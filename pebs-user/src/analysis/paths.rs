@@ -94,6 +94,11 @@ impl Paths {
         })
     }
 
+    /// The path at which a thread went to wait: the functions of the kernel that it was in come first.
+    pub(crate) fn of_wait(&self, stack: u32) -> Option<u32> {
+        self.by_stack.get(&stack).copied()
+    }
+
     /// All that were met.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Path> {
         self.all.iter()

@@ -2,22 +2,23 @@
 //!
 //! Weight: one for each sample of the event, at its time. Markers carry the item id, the flags and the
 //! arguments as searchable fields: search the marker table for `key:...`, then "drop samples outside of
-//! markers". Held in memory: visits and samples, both bounded.
+//! markers". Those of waits have the call stack that blocked. Held in memory: visits and samples, both bounded.
 
 use std::io::Write;
 use std::time::Duration;
 
 use fxprof_processed_profile::{
     CategoryColor, CategoryHandle, CpuDelta, Frame, FrameFlags, FrameInfo, Marker,
-    MarkerFieldFlags, MarkerFieldFormat, MarkerLocations, MarkerTiming, MarkerTypeHandle,
-    ProcessHandle, Profile, ReferenceTimestamp, RuntimeSchemaMarkerField,
-    RuntimeSchemaMarkerSchema, SamplingInterval, StringHandle, ThreadHandle, Timestamp, WeightType,
+    MarkerFieldFlags, MarkerFieldFormat, MarkerHandle, MarkerLocations, MarkerTiming,
+    MarkerTypeHandle, ProcessHandle, Profile, ReferenceTimestamp, RuntimeSchemaMarkerField,
+    RuntimeSchemaMarkerSchema, SamplingInterval, StackHandle, StringHandle, ThreadHandle,
+    Timestamp, WeightType,
 };
 use rustc_hash::FxHashMap;
 
 use super::Input;
 use super::error::ExportError;
-use super::load::{self, Visit, arg_text};
+use super::load::{self, Visit, Wait, arg_text};
 use super::timeline::{Step, Timeline};
 
 /// A marker with text fields only: numbers of items have more digits than JSON's.
@@ -141,26 +142,25 @@ impl<'a> Builder<'a> {
             let name = self.input.probes.label(visit.probe);
             self.marker(thread, timing, self.item, (&name, &values));
         }
+        let visits = by_id(&timeline.visits);
         for (_, steps) in timeline.lanes() {
-            let mut visit = None;
             for (time, step) in steps {
-                match step {
-                    Step::Begin(begun) => visit = Some(begun),
-                    Step::Leave(wait) => {
-                        let Some(thread) = visit.map(|visit| self.thread(visit)) else {
-                            continue;
-                        };
-                        let function = wait.function.map(|id| self.input.functions.label(id));
-                        let values = [
-                            wait.visit_id.to_string(),
-                            function.unwrap_or_else(|| "[unknown]".to_owned()),
-                        ];
-                        let timing = MarkerTiming::Interval(at(time), at(wait.end_ns.max(time)));
-                        self.marker(thread, timing, self.wait, (&wait.state, &values));
-                    }
-                    Step::End => {}
+                if let Step::Leave(wait) = step {
+                    self.wait_marker(visits[&wait.visit_id], wait, time);
                 }
             }
+        }
+    }
+
+    fn wait_marker(&mut self, visit: &Visit, wait: &Wait, from: i64) {
+        let thread = self.thread(visit);
+        let values = [wait.visit_id.to_string(), self.input.name(wait.function)];
+        let timing = MarkerTiming::Interval(at(from), at(wait.end_ns.max(from)));
+        let marker = self.marker(thread, timing, self.wait, (&wait.state, &values));
+        if wait.stack.is_some() {
+            let path = self.input.stacks.wait_path(wait.stack, wait.function);
+            let stack = self.stack((thread, visit), path, self.kernel);
+            self.profile.set_marker_stack(thread, marker, stack);
         }
     }
 
@@ -170,7 +170,7 @@ impl<'a> Builder<'a> {
         timing: MarkerTiming,
         kind: MarkerTypeHandle,
         (name, values): (&str, &[String]),
-    ) {
+    ) -> MarkerHandle {
         let marker = Fields {
             kind,
             category: self.items,
@@ -180,16 +180,34 @@ impl<'a> Builder<'a> {
                 .map(|value| self.profile.intern_string(value))
                 .collect(),
         };
-        self.profile.add_marker(thread, timing, marker);
+        self.profile.add_marker(thread, timing, marker)
+    }
+
+    /// A call stack of a visit's thread, the probe outside.
+    fn stack(
+        &mut self,
+        (thread, visit): (ThreadHandle, &Visit),
+        path: Vec<Option<u32>>,
+        category: CategoryHandle,
+    ) -> Option<StackHandle> {
+        let input = self.input;
+        let names = path.into_iter().map(|function| input.name(function));
+        let names = std::iter::once(input.probes.label(visit.probe)).chain(names);
+        let frames = names.map(|frame| FrameInfo {
+            frame: Frame::Label(self.profile.intern_string(&frame)),
+            category_pair: category.into(),
+            flags: FrameFlags::empty(),
+        });
+        let frames: Vec<_> = frames.collect();
+        self.profile.intern_stack_frames(thread, frames.into_iter())
     }
 
     fn samples(&mut self, visits: &[Visit]) -> Result<(), ExportError> {
-        let by_id: FxHashMap<u64, &Visit> =
-            visits.iter().map(|visit| (visit.visit_id, visit)).collect();
+        let visits = by_id(visits);
         let input = self.input;
         let set = &input.chosen.visits;
         load::samples(input.trace, set, input.weight.event(), |sample| {
-            let visit = by_id[&sample.visit_id];
+            let visit = visits[&sample.visit_id];
             let thread = self.thread(visit);
             let function = input.functions.get(sample.function);
             let category = match function {
@@ -197,21 +215,17 @@ impl<'a> Builder<'a> {
                 _ => self.user,
             };
             let path = input.stacks.path(sample.stack, Some(sample.function));
-            let names = path.into_iter().map(|function| input.name(function));
-            let names = std::iter::once(input.probes.label(visit.probe)).chain(names);
-            let frames = names.map(|frame| FrameInfo {
-                frame: Frame::Label(self.profile.intern_string(&frame)),
-                category_pair: category.into(),
-                flags: FrameFlags::empty(),
-            });
-            let frames: Vec<_> = frames.collect();
-            let stack = self.profile.intern_stack_frames(thread, frames.into_iter());
+            let stack = self.stack((thread, visit), path, category);
             let time = at(sample.time_ns);
             self.profile
                 .add_sample(thread, time, stack, CpuDelta::ZERO, 1);
         })?;
         Ok(())
     }
+}
+
+fn by_id(visits: &[Visit]) -> FxHashMap<u64, &Visit> {
+    visits.iter().map(|visit| (visit.visit_id, visit)).collect()
 }
 
 fn at(ns: i64) -> Timestamp {

@@ -16,6 +16,7 @@ use super::perfetto::proto;
 use super::select::Selection;
 use super::testing::{self, small};
 use super::{Format, export};
+use crate::analysis::making::{self, Did, Maker};
 use crate::analysis::report::LossVisits;
 use crate::store::schema::Table;
 
@@ -101,6 +102,59 @@ fn speedscope() {
     let pretty = serde_json::to_string_pretty(&json).unwrap();
     let pretty = pretty.replace(env!("CARGO_PKG_VERSION"), "VERSION");
     golden("small.speedscope.json", &(pretty + "\n"));
+}
+
+/// Time off the CPU is under the call stack that blocked, in every format that has stacks of waits.
+#[test]
+fn stacks_of_waits() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut maker = Maker::new(&dir.path().join("t"), making::info(&["/opt/app:handle"]));
+    maker.extras = true;
+    let did = [Did::Ran(1, 50_000), Did::Waited(4, "sleeping", 70_000)];
+    maker.visit(&making::Made::new(0, "", &did));
+    let names = [
+        (1, "parse", "/opt/app"),
+        (3, "schedule", "[kernel]"),
+        (4, "fsync", "/lib/libc.so"),
+    ];
+    let trace = maker.finish(&names);
+    let text = |format| {
+        let mut out = Vec::new();
+        export(
+            &trace,
+            format,
+            (Selection::All, LossVisits::LeaveOut),
+            &mut out,
+        )
+        .unwrap();
+        String::from_utf8(out).unwrap()
+    };
+    let folded = text(Format::Folded);
+    let line = "app:handle;parse;fsync;schedule_[k];[sleeping] 70000";
+    assert!(folded.lines().any(|it| it == line), "{folded}");
+    assert!(text(Format::Flamegraph).contains("<title>[sleeping] (70,000 ns"));
+    let json = |format| -> serde_json::Value { serde_json::from_str(&text(format)).unwrap() };
+    let speedscope = json(Format::Speedscope);
+    let frames = &speedscope["shared"]["frames"];
+    let profile = &speedscope["profiles"][0];
+    let wait = profile["samples"].as_array().unwrap().last().unwrap();
+    let names = wait.as_array().unwrap().iter();
+    let names: Vec<_> = names
+        .map(|at| frames[at.as_u64().unwrap() as usize]["name"].clone())
+        .collect();
+    assert_eq!(
+        names,
+        ["app:handle", "parse", "fsync", "schedule", "[sleeping]"]
+    );
+    let firefox = json(Format::Firefox);
+    let marker = &firefox["threads"][0]["markers"]["data"];
+    let causes: Vec<_> = marker
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["cause"].is_object())
+        .collect();
+    assert_eq!(causes, [false, true], "{marker}");
 }
 
 /// Items and waits are markers with searchable fields; samples are on their threads.

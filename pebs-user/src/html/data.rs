@@ -47,7 +47,7 @@ pub(super) struct Page {
     runs: Runs,
     /// Visits that have a time line.
     with_time_line: usize,
-    /// Samples by call path.
+    /// Samples and waits by call path.
     flame: Flame,
     losses: Vec<LossData>,
 }
@@ -218,7 +218,7 @@ pub(super) fn read(
     }
     sums.at.push(sums.part.len());
     runs.at.push(runs.part.len());
-    let flame = Flame::read(trace, weight.event(), (&visits, &chosen.visits), &mut parts)?;
+    let flame = Flame::read(trace, weight, (&visits, &chosen.visits), &mut parts)?;
     let mut items = FxHashMap::default();
     passages(trace, |visit, item| {
         if chosen.visits.contains(visit) {

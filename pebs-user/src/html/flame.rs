@@ -8,15 +8,16 @@ use serde::Serialize;
 use super::data::Parts;
 use crate::analysis::paths::Paths;
 use crate::analysis::rows::samples;
-use crate::export::load::Visit;
+use crate::export::load::{self, Visit, Weight};
 use crate::export::select::VisitSet;
 use crate::store::reader::{ReadError, Trace};
 use crate::units::EventId;
 
-/// Call paths on a page: those with the most samples. Of the samples of others only the function is told.
+/// Call paths on a page: those with the most samples, and as many with the longest waits. Of others only the function is
+/// told.
 const MOST_PATHS: usize = 4_000;
 
-/// Samples by call path; empty if the trace has no call stacks.
+/// Samples and waits by call path; empty if the trace has no call stacks.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Flame {
     /// Functions of each path, as numbers of parts, the outermost first.
@@ -25,13 +26,36 @@ pub(super) struct Flame {
     at: Vec<usize>,
     path: Vec<usize>,
     samples: Vec<u32>,
+    waits: WaitPaths,
+}
+
+/// Time off the CPU by the call path that blocked: `at` as in [`Flame`].
+#[derive(Debug, Default, Serialize)]
+struct WaitPaths {
+    at: Vec<usize>,
+    /// The wait as the visit's sums have it.
+    part: Vec<usize>,
+    path: Vec<usize>,
+    ns: Vec<i64>,
+    waits: Vec<u32>,
+}
+
+/// What a visit has of a path: samples, or time and number of waits.
+type Counts<K, V> = FxHashMap<u64, FxHashMap<K, V>>;
+
+/// The call paths that a page tells.
+struct Told<'a> {
+    paths: &'a mut Paths,
+    /// Their numbers on the page.
+    numbers: FxHashMap<u32, usize>,
 }
 
 impl Flame {
-    /// Reads the samples of an event in these visits, which are those of the set.
+    /// Reads the samples of an event, or of all that is timed its waits as well, in these visits, which are those of
+    /// the set.
     pub(super) fn read(
         trace: &Trace,
-        event: u8,
+        weight: Weight<'_>,
         (visits, set): (&[Visit], &VisitSet),
         parts: &mut Parts<'_>,
     ) -> Result<Self, ReadError> {
@@ -39,42 +63,107 @@ impl Flame {
         if trace.info.call_graph.is_none() {
             return Ok(flame);
         }
-        let mut paths = Paths::read(trace)?;
-        let mut counts: FxHashMap<u64, FxHashMap<u32, u32>> = FxHashMap::default();
+        let mut told = Told {
+            paths: &mut Paths::read(trace)?,
+            numbers: FxHashMap::default(),
+        };
+        flame.read_samples(trace, weight, (visits, set), (&mut told, parts))?;
+        if weight.is_time() {
+            flame.read_waits(trace, (visits, set), (&mut told, parts))?;
+        }
+        Ok(flame)
+    }
+
+    fn read_samples(
+        &mut self,
+        trace: &Trace,
+        weight: Weight<'_>,
+        (visits, set): (&[Visit], &VisitSet),
+        (told, parts): (&mut Told<'_>, &mut Parts<'_>),
+    ) -> Result<(), ReadError> {
+        let mut counts: Counts<u32, u32> = FxHashMap::default();
         let mut sums: FxHashMap<u32, u64> = FxHashMap::default();
-        samples(trace, EventId(event), |visit, function, stack| {
+        samples(trace, EventId(weight.event()), |visit, function, stack| {
             if set.contains(visit) {
-                let path = paths.of(stack, function);
+                let path = told.paths.of(stack, function);
                 *counts.entry(visit).or_default().entry(path).or_default() += 1;
                 *sums.entry(path).or_default() += 1;
             }
         })?;
-        let mut told: Vec<(u32, u64)> = sums.into_iter().collect();
-        told.retain(|(path, _)| paths.get(*path).known);
-        told.sort_unstable_by_key(|(path, samples)| (Reverse(*samples), *path));
-        told.truncate(MOST_PATHS);
-        let mut numbers = FxHashMap::default();
-        for (path, _) in told {
-            numbers.insert(path, flame.paths.len());
-            let frames = paths.get(path).frames.iter().rev();
-            let frames = frames.map(|function| parts.number(Some(*function), None));
-            flame.paths.push(frames.collect());
-        }
+        self.tell(told, sums, parts);
         for visit in visits {
-            flame.at.push(flame.path.len());
+            self.at.push(self.path.len());
             let own = counts.remove(&visit.visit_id).unwrap_or_default();
-            let own = own.iter().filter_map(|(path, samples)| {
-                let number = numbers.get(path)?;
-                Some((*number, *samples))
+            let own = own.into_iter().filter_map(|(path, samples)| {
+                let number = told.numbers.get(&path)?;
+                Some((*number, samples))
             });
             let mut own: Vec<(usize, u32)> = own.collect();
             own.sort_unstable();
             for (path, samples) in own {
-                flame.path.push(path);
-                flame.samples.push(samples);
+                self.path.push(path);
+                self.samples.push(samples);
             }
         }
-        flame.at.push(flame.path.len());
-        Ok(flame)
+        self.at.push(self.path.len());
+        Ok(())
+    }
+
+    fn read_waits(
+        &mut self,
+        trace: &Trace,
+        (visits, set): (&[Visit], &VisitSet),
+        (told, parts): (&mut Told<'_>, &mut Parts<'_>),
+    ) -> Result<(), ReadError> {
+        let mut counts: Counts<(usize, u32), (i64, u32)> = FxHashMap::default();
+        let mut sums: FxHashMap<u32, u64> = FxHashMap::default();
+        load::waits(trace, set, |wait| {
+            let Some(path) = wait.stack.and_then(|stack| told.paths.of_wait(stack)) else {
+                return;
+            };
+            let part = parts.number(wait.function, Some(&wait.state));
+            let of_visit = counts.entry(wait.visit_id).or_default();
+            let own = of_visit.entry((part, path)).or_default();
+            own.0 = own.0.saturating_add(wait.ns());
+            own.1 += 1;
+            let sum = sums.entry(path).or_default();
+            *sum = sum.saturating_add(wait.ns().unsigned_abs());
+        })?;
+        self.tell(told, sums, parts);
+        let rows = &mut self.waits;
+        for visit in visits {
+            rows.at.push(rows.path.len());
+            let own = counts.remove(&visit.visit_id).unwrap_or_default();
+            let own = own.into_iter().filter_map(|((part, path), took)| {
+                let number = told.numbers.get(&path)?;
+                Some((part, *number, took))
+            });
+            let mut own: Vec<(usize, usize, (i64, u32))> = own.collect();
+            own.sort_unstable();
+            for (part, path, (ns, waits)) in own {
+                rows.part.push(part);
+                rows.path.push(path);
+                rows.ns.push(ns);
+                rows.waits.push(waits);
+            }
+        }
+        rows.at.push(rows.path.len());
+        Ok(())
+    }
+
+    /// Tells the largest of these paths.
+    fn tell(&mut self, told: &mut Told<'_>, sums: FxHashMap<u32, u64>, parts: &mut Parts<'_>) {
+        let mut largest: Vec<(u32, u64)> = sums.into_iter().collect();
+        largest.retain(|(path, _)| told.paths.get(*path).known);
+        largest.sort_unstable_by_key(|(path, sum)| (Reverse(*sum), *path));
+        largest.truncate(MOST_PATHS);
+        for (path, _) in largest {
+            told.numbers.entry(path).or_insert_with(|| {
+                let frames = told.paths.get(path).frames.iter().rev();
+                let frames = frames.map(|function| parts.number(Some(*function), None));
+                self.paths.push(frames.collect());
+                self.paths.len() - 1
+            });
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 use proptest::prelude::*;
 
 use super::{MOST_VISITS, write};
-use crate::analysis::making::Did::{Called, Ran};
+use crate::analysis::making::Did::{Called, Ran, Waited};
 use crate::analysis::making::stacks::{server, with_stacks};
 use crate::analysis::making::{Made as Making, Maker, info as made_info};
 use crate::analysis::report::LossVisits;
@@ -351,6 +351,37 @@ fn browser_draws_the_flame_graph() {
         colour.split('%').next().unwrap().parse().unwrap()
     };
     assert!(red("rehash") > 50 && red("parse") < 25, "{flame}");
+}
+
+/// Time off the CPU lies under the call stack that blocked.
+#[test]
+fn browser_hangs_waits_under_what_blocked() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut maker = Maker::new(&dir.path().join("t"), with_stacks());
+    maker.extras = true;
+    for i in 0..402_u64 {
+        let slept = if i % 201 == 100 { 700_000 } else { 10_000 };
+        let did = [Ran(1, 50_000), Waited(4, "sleeping", slept)];
+        maker.visit(&Making::new(i, "k", &did));
+    }
+    let names = [
+        (1, "parse", "/opt/app"),
+        (3, "schedule", "[kernel]"),
+        (4, "fsync", "/lib/libc.so"),
+    ];
+    let page = page(&maker.finish(&names)).0;
+    let does = "const at = [...document.querySelectorAll('.flame[data-side=picked] .frame')]; \
+        return at.map((it) => it.dataset.depth + ' ' + it.getAttribute('aria-label').split(', typical')[0]).join('; ');";
+    let Some(said) = used(&page, does) else {
+        return;
+    };
+    for frame in [
+        "2 fsync (libc.so): selected 700 us (2 waits)",
+        "3 schedule ([kernel]): selected 700 us (2 waits)",
+        "4 [sleeping]",
+    ] {
+        assert!(said.contains(frame), "{frame} in {said}");
+    }
 }
 
 /// A flame graph by keyboard and mouse: arrow keys walk, Enter zooms, Escape shows all; a new selection draws it anew.

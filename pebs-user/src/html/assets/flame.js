@@ -15,9 +15,14 @@ function flameGraph(page) {
     return of.children.get(key);
   }
 
-  // What visit i took, by path: [frames, weight, samples, waits].
+  // What visit i took, by path: [frames, weight, samples, waits, part of a wait].
   function rows(i) {
-    const paths = new Map(), found = [];
+    const paths = new Map(), blocked = new Map(), found = [];
+    const { at, part, path, ns, waits } = D.flame.waits;
+    for (let k = at.length ? at[i] : 0; at.length && k < at[i + 1]; k++) {
+      if (!blocked.has(part[k])) blocked.set(part[k], []);
+      blocked.get(part[k]).push([D.flame.paths[path[k]], ns[k], waits[k]]);
+    }
     if (D.flame.at.length) {
       for (let k = D.flame.at[i]; k < D.flame.at[i + 1]; k++) {
         const path = D.flame.paths[D.flame.path[k]], leaf = path[path.length - 1];
@@ -28,16 +33,23 @@ function flameGraph(page) {
     for (let k = D.sums.at[i]; k < D.sums.at[i + 1]; k++) {
       const part = D.sums.part[k], of = D.sums.counted[k], samples = D.sums.samples[k];
       if (D.parts[part].state) {
-        found.push([[part], of, 0, samples]);
+        // A wait lies under the stack that blocked, where that is known.
+        let rest = of, others = samples;
+        for (const [path, ns, n] of blocked.get(part) || []) {
+          found.push([path, ns, 0, n, part]);
+          rest -= ns;
+          others -= n;
+        }
+        if (others > 0) found.push([[part], Math.max(rest, 0), 0, others, part]);
         continue;
       }
       // A function's weight is divided as its samples are; those of no path are the function alone.
       let left = samples;
       for (const [path, n] of paths.get(part) || []) {
-        found.push([path, of * n / samples, n, 0]);
+        found.push([path, of * n / samples, n, 0, null]);
         left -= n;
       }
-      if (left > 0) found.push([[part], of * left / samples, left, 0]);
+      if (left > 0) found.push([[part], of * left / samples, left, 0, null]);
     }
     return found;
   }
@@ -57,14 +69,17 @@ function flameGraph(page) {
         it[side].waits += waits;
       };
       const probe = child(root, "p" + p, D.probes[p] ? D.probes[p].label : "-", null);
-      for (const [path, w, samples, waits] of rows(i)) {
+      for (const [path, w, samples, waits, wait] of rows(i)) {
         let at = probe;
         into(at, w, samples, waits);
         for (const part of path) {
-          const { name, module, state } = D.parts[part];
+          const { name, module } = D.parts[part];
           at = child(at, "f" + name + "\n" + module, name, part);
           into(at, w, samples, waits);
-          if (state) into(at = child(at, "s" + state, "[" + state + "]", part), w, samples, waits);
+        }
+        if (wait !== null) {
+          const { state } = D.parts[wait];
+          into(child(at, "s" + state, "[" + state + "]", wait), w, samples, waits);
         }
       }
       for (const it of touched) {
@@ -258,7 +273,7 @@ function flameGraph(page) {
     draw(picked, typical) {
       const visits = build(picked, typical);
       $("flame-help").textContent = `Mean per visit of ${D.mean_weight}, both on one scale: the ${count(visits.picked)} selected above ${count(visits.typical)} typical visits. ` +
-        (D.flame.paths.length ? "Callers lie above what they called, up to the function of the probe. " : "Functions without callers: call stacks were not recorded (--call-graph fp). ") +
+        (D.flame.paths.length ? "Callers lie above what they called, up to the function of the probe" + (D.flame.waits.path.length ? "; waits under what blocked, the kernel's functions included. " : ". ") : "Functions without callers: call stacks were not recorded (--call-graph fp). ") +
         "Red: selected visits take more, blue: less, the stronger the more; without colour: no more than chance (95 %), or too few samples or visits to tell. Hatched is off the CPU. " +
         "Arrow keys walk, o goes to the other graph, Enter or a click zooms, Escape shows all.";
       render();
