@@ -18,6 +18,7 @@ use std::io::{self, Write};
 use askama::Template;
 
 use crate::analysis::baseline::Rule;
+use crate::analysis::report::human::{count, plural};
 use crate::analysis::report::{LossVisits, ReportOptions, build, text};
 use crate::export::error::ExportError;
 use crate::export::select::{Account, Bound, Request, Selection, choose};
@@ -114,16 +115,18 @@ fn embedded(data: &data::Page) -> Result<String, ExportError> {
 }
 
 fn shows(account: &Account) -> String {
-    let mut shows = format!("{} visits", account.all);
+    let mut shows = plural(account.all, "visit");
     if account.chosen < account.asked {
         shows = format!(
-            "{} of {} visits: all slow ones, as far as they fit, and a uniform sample of the others; the \
+            "{} of {}: all slow ones, as far as they fit, and a uniform sample of the others; the \
              histogram is of all",
-            account.chosen, account.all
+            count(account.chosen),
+            plural(account.all, "visit")
         );
     }
     if account.condensed > 0 {
-        shows += &format!("; of {} the details were not kept", account.condensed);
+        let condensed = count(account.condensed);
+        shows += &format!("; of {condensed} the details were not kept");
     }
     shows
 }

@@ -383,10 +383,10 @@ fn wait_path(functions: &[FunctionName]) -> String {
 
 /// A share in percent, with its sign if it is negative.
 fn share(share: f64) -> String {
-    if share < 0.0 {
-        format!("-{}", percent(-share))
-    } else {
-        percent(share)
+    match share {
+        share if share <= -0.001 => format!("-{}", percent(-share)),
+        // Less than a thousandth of the gap is not told apart from nothing.
+        share => percent(share),
     }
 }
 

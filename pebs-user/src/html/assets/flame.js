@@ -1,10 +1,10 @@
 // The differential flame graph: selected visits above typical ones, on one scale, coloured by the difference.
 // `page` has the data and what page.js draws with.
 function flameGraph(page) {
-  const { D, V, CONDENSED, HATCH, $, element, svg, hatch, weight, count } = page;
+  const { D, V, CONDENSED, HATCH, MIN_SAMPLES, $, element, svg, hatch, weight, count, plural } = page;
   const WIDTH = 1100, ROW = 19, LEAST = 0.6, MOST_ROWS = 60;
-  // Below these nothing is said of time, or of its error.
-  const MIN_SAMPLES = 10, MIN_VISITS = 8;
+  // Below these nothing is said of the error of a time.
+  const MIN_VISITS = 8;
   const SIDES = ["picked", "typical"];
   let root = null, zoomed = [], focused = null;
 
@@ -134,11 +134,12 @@ function flameGraph(page) {
 
   function evidence(side) {
     const parts = [];
-    if (side.samples || !side.waits) parts.push(`${count(side.samples)} sample${side.samples === 1 ? "" : "s"}`);
-    if (side.waits) parts.push(`${count(side.waits)} wait${side.waits === 1 ? "" : "s"}`);
+    if (side.samples || !side.waits) parts.push(plural(side.samples, "sample"));
+    if (side.waits) parts.push(plural(side.waits, "wait"));
     return parts.join(", ");
   }
   function said(side) {
+    if (!side.waits && !side.samples) return "no sample";
     const few = !side.waits && side.samples > 0 && side.samples < MIN_SAMPLES;
     const error = side.error === null ? "" : ` ± ${weight(1.96 * side.error)}`;
     return few ? `- (too few: ${evidence(side)})` : `${weight(side.mean)}${error} (${evidence(side)})`;

@@ -4,7 +4,7 @@
   const D = JSON.parse(document.getElementById("data").textContent);
   const V = D.visits, N = V.id.length;
   const $ = (id) => document.getElementById(id);
-  const MOST_ITEMS = 200, MOST_COLUMNS = 150, MOST_FUNCTIONS = 300, TOP = 9;
+  const MOST_ITEMS = 200, MOST_COLUMNS = 150, MOST_FUNCTIONS = 300, TOP = 9, MIN_SAMPLES = 10;
 
   const PROBE_COLOURS = ["#2f7ed8", "#d98a00", "#2a9d6f", "#b0559d", "#8a6d3b", "#17a2b8", "#7c6bd6", "#a3a300"];
   const PART_COLOURS = ["#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#b07aa1", "#76b7b2", "#edc948", "#9c755f", "#ff9da7"];
@@ -36,6 +36,19 @@
   }
   const digits = (x) => x < 9.995 ? x.toFixed(2) : x < 99.95 ? x.toFixed(1) : x.toFixed(0);
   const count = (n) => n.toLocaleString("en-US");
+  const plural = (n, noun) => `${count(n)} ${noun}${n === 1 ? "" : "s"}`;
+  // Round numbers from 0 up to the largest, about four.
+  function ticks(most) {
+    const size = 10 ** Math.floor(Math.log10(most / 2)), step = [5, 2, 1].map((n) => n * size).find((it) => most / it >= 2) || size;
+    return Array.from({ length: Math.floor(most / step * (1 + 1e-9)) + 1 }, (_, n) => n * step);
+  }
+  // Powers of ten, and where these are few 2 and 5 times as much.
+  function decades(least, most) {
+    const first = Math.floor(Math.log10(least)), last = Math.ceil(Math.log10(most));
+    const steps = last - first > 2 ? [1] : [1, 2, 5], found = [];
+    for (let power = first; power <= last; power++) found.push(...steps.map((n) => n * 10 ** power));
+    return found.filter((it) => it >= least * (1 - 1e-9) && it <= most * (1 + 1e-9));
+  }
   function weight(x) {
     if (D.is_time) return time(x);
     for (const [size, unit] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
@@ -104,7 +117,7 @@
       width: box.clientWidth || 1100, height: 300, legend: { show: false },
       scales: { x: { time: false }, y: { distr: 3 } },
       axes: [{ ...axis, label: "time since the trace began, s" },
-        { ...axis, size: 76, values: (_, splits) => splits.map((ns) => Number.isInteger(Math.log10(ns) + 1e-9 | 0) && Math.abs(Math.log10(ns) % 1) < 1e-6 ? time(ns) : "") }],
+        { ...axis, size: 76, splits: (_, axis, least, most) => decades(least, most), values: (_, splits) => splits.map(time) }],
       series,
       cursor: { drag: { x: true, y: true, setScale: false }, points: { show: false } },
       hooks: {
@@ -230,12 +243,16 @@
     const parts = [...new Set([...picked.parts, ...typical.parts])];
     const difference = (part) => mean(picked, part) - mean(typical, part);
     parts.sort((a, b) => Math.abs(difference(b)) - Math.abs(difference(a)));
-    const most = Math.max(1, ...parts.map((part) => Math.max(mean(picked, part), mean(typical, part))));
+    // Waits are observed; time on the CPU is told from so many samples on.
+    const known = parts.filter((part) => D.parts[part].state || Math.max(picked.of(part).samples, typical.of(part).samples) >= MIN_SAMPLES);
+    const few = parts.length - known.length;
+    const most = Math.max(1, ...known.map((part) => Math.max(mean(picked, part), mean(typical, part))));
     $("weight").textContent = `Mean per visit of ${D.mean_weight}; red: the ${count(picked.n)} selected, blue: ${count(typical.n)} typical visits ` +
-      "(up to the median of their probe, and not selected; each probe counts as among the selected). Largest difference first. A few samples say little: their number is in brackets." +
+      "(up to the median of their probe, and not selected; each probe counts as among the selected). Largest difference first, samples in brackets." +
+      (few ? ` Not told: ${plural(few, "function")} with less than ${MIN_SAMPLES} samples.` : "") +
       (V.flags.some((flags) => flags >>> CONDENSED & 1) ? " The details of most typical visits were not kept, and those kept are not all alike: the report below counts all." : "");
     const rows = [];
-    for (const part of parts.slice(0, 20)) {
+    for (const part of known.slice(0, 20)) {
       const bars = element("div", {});
       for (const [kind, it] of [["slow", picked], ["typical", typical]]) {
         const bar = element("div", { class: "bar " + kind });
@@ -248,7 +265,8 @@
           `${by > 0 ? "+" : ""}${weight(by)}  (${count(picked.of(part).samples)} / ${count(typical.of(part).samples)})`));
     }
     box.replaceChildren(rows.length ? element("div", { class: "bars" }, ...rows)
-      : element("p", {}, "No selected visit has functions: none was sampled, or the details were not kept."));
+      : element("p", {}, few ? "Too few samples to tell: record longer, or lower --reset."
+        : "No selected visit has functions: none was sampled, or the details were not kept."));
     box.dataset.rows = String(rows.length / 3);
   }
 
@@ -268,11 +286,11 @@
     const most = Math.max(1, ...heights), y = (w) => floor - w / most * (floor - F.top);
     const root = svg("svg", { viewBox: `0 0 ${F.width} ${F.height}`, role: "img", "aria-label": "functions of each selected visit, stacked" });
     root.append(hatch());
-    for (let tick = 0; tick <= 4; tick++) {
-      const w = most * tick / 4;
+    for (const w of ticks(most)) {
       root.append(svg("line", { class: "axis", x1: F.left, x2: F.width - F.right, y1: y(w), y2: y(w) }),
         svg("text", { class: "soft", x: F.left - 6, y: y(w) + 4, "text-anchor": "end" }, weight(w)));
     }
+    const met = new Set();
     columns.forEach((i, column) => {
       const group = svg("g", { class: "column", "data-item": V.item[i] });
       group.append(svg("title", {}, `item ${V.item[i]}: ${time(V.duration[i])}`));
@@ -286,6 +304,7 @@
       };
       const own = new Map();
       for (let k = D.sums.at[i]; k < D.sums.at[i + 1]; k++) {
+        if (D.sums.weight[k] > 0) met.add(D.sums.part[k]);
         if (colourOf.has(D.sums.part[k])) own.set(D.sums.part[k], D.sums.weight[k]);
         else other += D.sums.weight[k];
       }
@@ -295,7 +314,7 @@
       root.append(group);
     });
     root.append(svg("text", { class: "soft", x: F.width / 2, y: F.height - 5, "text-anchor": "middle" }, "visits in order of time"));
-    const legend = [...colourOf.keys()].map((part) => swatch(partColour(part), partName(part)));
+    const legend = [...colourOf.keys()].filter((part) => met.has(part)).map((part) => swatch(partColour(part), partName(part)));
     $("stacked").replaceChildren(root, element("div", { class: "legend" }, ...legend, swatch(OTHER, "others"), element("span", {}, "hatched: off the CPU")));
   }
   function hatch() {
@@ -363,7 +382,7 @@
     visits.forEach((k, row) => {
       const top = row * T.row;
       const label = D.probes[V.probe[k]] ? D.probes[V.probe[k]].label : "-";
-      root.append(svg("text", { x: T.left, y: top + 14 }, `${label}, thread ${V.tid[k]}, ${time(V.duration[k])}, ${count(V.samples[k])} samples`),
+      root.append(svg("text", { x: T.left, y: top + 14 }, `${label}, thread ${V.tid[k]}, ${time(V.duration[k])}, ${plural(V.samples[k], "sample")}`),
         svg("rect", { x: x(V.begin[k]), y: top + 20, width: Math.max(x(end(k)) - x(V.begin[k]), 1), height: 26, fill: "none", stroke: "var(--soft)" }));
       for (let r = D.runs.at[k]; r < D.runs.at[k + 1]; r++, drawn++) {
         const part = D.runs.part[r], begin = V.begin[k] + D.runs.begin[r];
@@ -375,9 +394,9 @@
       }
     });
     const stages = staged ? drawStages(visits, root, { x, end, row: T.row }) : [];
-    for (let tick = 0; tick <= 4; tick++) {
-      const ns = (to - from) * tick / 4;
-      root.append(svg("text", { class: "soft", x: x(from + ns), y: height - 4, "text-anchor": ["start", "middle", "middle", "middle", "end"][tick] }, time(ns)));
+    for (const ns of ticks(to - from)) {
+      const share = ns / (to - from);
+      root.append(svg("text", { class: "soft", x: x(from + ns), y: height - 4, "text-anchor": share < 0.03 ? "start" : share > 0.97 ? "end" : "middle" }, time(ns)));
     }
     const words = drawn === 0 ? "It has no samples here: none was taken in it, its details were not kept, or the page has no room for its time line."
       : "Functions change half way between samples; hatched is off the CPU.";
@@ -385,7 +404,7 @@
     for (let k = D.sums.at[i]; k < D.sums.at[i + 1]; k++) parts.push(k);
     parts.sort((a, b) => D.sums.weight[b] - D.sums.weight[a]);
     const list = parts.slice(0, 10).map((k) => swatch(partColour(D.sums.part[k]),
-      `${partName(D.sums.part[k])}: ${weight(D.sums.weight[k])} (${count(D.sums.samples[k])} ${D.parts[D.sums.part[k]].state ? "waits" : "samples"})`));
+      `${partName(D.sums.part[k])}: ${weight(D.sums.weight[k])} (${plural(D.sums.samples[k], D.parts[D.sums.part[k]].state ? "wait" : "sample")})`));
     const wakers = element("ul", { class: "wakers" }, ...longestWaits(visits).map((text) => element("li", {}, text)));
     $("timeline").replaceChildren(element("p", { class: "help" }, `Item ${V.item[i]}. ${words}`), ...stages, root, element("div", { class: "legend" }, ...list), ...drawBetween(i), wakers);
     $("timeline").dataset.runs = String(drawn);
@@ -503,7 +522,7 @@
       const it = sums.get(reason) || { ranges: 0, ns: 0 };
       sums.set(reason, { ranges: it.ranges + 1, ns: it.ns + end - begin });
     }
-    $("losses").replaceChildren(...[...sums].map(([reason, it]) => element("p", {}, `Loss: ${reason}, ${count(it.ranges)} ranges, ${time(it.ns)} in all`)));
+    $("losses").replaceChildren(...[...sums].map(([reason, it]) => element("p", {}, `Loss: ${reason}, ${plural(it.ranges, "range")}, ${time(it.ns)} in all`)));
   }
 
   function select(next) {
@@ -548,7 +567,7 @@
   let resizing = 0;
   addEventListener("resize", () => { clearTimeout(resizing); resizing = setTimeout(() => plot.setSize({ width: $("latency").clientWidth, height: 300 }), 100); });
 
-  const flame = flameGraph({ D, V, CONDENSED, HATCH, $, element, svg, hatch, weight, count });
+  const flame = flameGraph({ D, V, CONDENSED, HATCH, MIN_SAMPLES, $, element, svg, hatch, weight, count, plural });
   drawLegend();
   drawLatency();
   drawHistogram();

@@ -28,7 +28,8 @@ pub fn render(report: &ItemReport) -> String {
         ),
         None => format!("item {}", report.item_id),
     };
-    let _ = writeln!(out, "{what} {} of {}", args.join(" "), specs.join(" and "));
+    let args: String = args.iter().map(|arg| format!(" {arg}")).collect();
+    let _ = writeln!(out, "{what}{args} of {}", specs.join(" and "));
     line(&mut out, "took", &took(report));
     line(&mut out, "cause", &cause(report));
     line(&mut out, "rank", &rank(report));
@@ -178,7 +179,7 @@ fn account(out: &mut String, report: &ItemReport, gap: &Gap) {
         0 => "unexplained".to_owned(),
         n => format!("unexplained: too few samples ({n})"),
     };
-    let others = format!("{} others", count(gap.others.causes));
+    let others = plural(gap.others.causes, "other");
     for (what, rest) in [(others, &gap.others), (few, &gap.unexplained)] {
         if rest.share.abs() >= 0.005 {
             table.add_row([
@@ -201,7 +202,7 @@ fn account(out: &mut String, report: &ItemReport, gap: &Gap) {
 fn moments(out: &mut String, report: &ItemReport) {
     let threads = report.moments.iter().any(|it| it.tid != report.tid);
     let marks = if has_no_marks(report) { "" } else { "mark " };
-    let mut table = lines(["at", "for", "", "samples", ""]);
+    let mut table = lines(["at", "for", "samples", "", ""]);
     for moment in &report.moments {
         let samples: u32 = moment.functions.iter().map(|it| it.1).sum();
         let length = match moment.kind {
@@ -212,12 +213,13 @@ fn moments(out: &mut String, report: &ItemReport) {
         table.add_row([
             time(moment.at_ns as f64),
             length,
-            happened(moment, marks),
             if samples > 0 {
                 count(samples.into())
             } else {
                 String::new()
             },
+            // It may be long.
+            happened(moment, marks),
             if threads {
                 format!("thread {}", moment.tid)
             } else {
@@ -229,7 +231,7 @@ fn moments(out: &mut String, report: &ItemReport) {
         out,
         "in order, from its begin",
         &table,
-        &[0, 1, 3],
+        &[0, 1, 2],
         report.moments.len(),
     );
     let (waits, ns) = report.other_waits;

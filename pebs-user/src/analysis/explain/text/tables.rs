@@ -35,11 +35,7 @@ pub(super) fn causes(out: &mut String, group: &Group, gap: &Gap, noun: &str) {
         rows += 1 + paths(&mut table, it);
     }
     if gap.others.causes > 0 {
-        rest(
-            &mut table,
-            &format!("{} others", count(gap.others.causes)),
-            &gap.others,
-        );
+        rest(&mut table, &plural(gap.others.causes, "other"), &gap.others);
         rows += 1;
     }
     let unexplained = match gap.unexplained.slow_samples {
@@ -112,7 +108,7 @@ fn paths(table: &mut Table, cause: &Cause) -> usize {
     if let Some(others) = others {
         rest(
             table,
-            &format!("  <- {} others", count(others.causes)),
+            &format!("  <- {}", plural(others.causes, "other")),
             others,
         );
     }
