@@ -216,7 +216,7 @@ fn truth_of_locks(item: u64) -> (&'static str, &'static [&'static str]) {
 fn where_it_blocks() {
     need!(machine::root());
     let (recording, stacks) = stacks_of_waits("locks");
-    let mut met = [0; 3];
+    let (mut met, mut locked) = ([0; 3], None);
     for (item, kernel, user) in stacks {
         let (what, path) = truth_of_locks(item);
         assert!(kernel.iter().any(|name| name.contains(what)), "{kernel:?}");
@@ -230,11 +230,13 @@ fn where_it_blocks() {
         } else {
             assert!(starts(&user, path), "{user:?}");
             met[usize::from(what == "futex")] += 1;
+            locked = locked.or((what == "futex").then_some(item));
         }
     }
     assert!(met.iter().all(|met| *met >= 10), "{met:?}");
     let dir = recording.dir();
-    let explained = pebs_trace(["explain".as_ref(), dir.as_os_str(), "--item=1".as_ref()]);
+    let item = format!("--item={}", locked.unwrap());
+    let explained = pebs_trace(["explain".as_ref(), dir.as_os_str(), item.as_ref()]);
     let path = "<- call <- take <- lock_table <- handle <- main";
     assert!(explained.stdout.contains(path), "{explained}");
     let folded = pebs_trace(["export".as_ref(), dir.as_os_str(), "--to=folded".as_ref()]);
