@@ -29,7 +29,7 @@
 //! | how rings are emptied, and the frontier | [`collect::drain`] |
 //! | what the kernel writes by itself (`--transport bulk`) | [`pmu::attr::bulk`] (settings), [`collect::bulk`] (rings), [`stream::bulk`] (records) |
 //! | what is left of root's rights meanwhile | [`collect::privileges`] |
-//! | what the slow-down is, and how it is kept below a bound | [`cmd`] (`record/cost.rs`), [`collect::overhead`] |
+//! | what the slow-down is, and how it is kept below a bound | [`cmd`] (`record/cost.rs`), [`collect::calibrate`] (`extras.rs`: what `--with` costs), [`collect::overhead`] |
 //! | what a sample costs (`calibrate`), and which reset value a goal asks for (`plan`) | [`analysis::cost`] (the model), [`collect::calibrate`] (the measuring), [`cmd`] (`calibrate.rs`, `plan/`) |
 //! | where samples read item ids, if items are not marked | `pebs-ebpf/src/{item,library}.rs`, [`target::item`], and `correlate/runs.rs` for what visits are then |
 //! | which sample belongs to which item | [`correlate`] |
@@ -37,7 +37,7 @@
 //! | names of functions | [`symbolize`] |
 //! | debug files that are not here | [`debuginfod`], [`cmd`] (`debug_files.rs`: for what they are fetched) |
 //! | who woke or displaced a thread (`--with waits`) | `pebs-ebpf/src/wake.rs`, [`correlate`] (`thread.rs`) |
-//! | what came between a thread and its work (`--with irq,faults`) | `pebs-ebpf/src/{irq,fault}.rs`, `collect/programs/interference.rs`, [`correlate`] (`interference.rs`) |
+//! | what came between a thread and its work (`--with irq,faults`) | `pebs-ebpf/src/{irq,fault}.rs`, `collect/programs/interference.rs`, [`correlate`] (`interference.rs`), `analysis/report/interference.rs` |
 //! | how fast CPUs ran (`--with freq`) | [`collect::frequency`] (reading), `pipeline/frequency.rs` (rows), `analysis/frequencies.rs` (what it took of items) |
 //! | where it blocked | `pebs-ebpf/src/stack.rs`, [`symbolize::callers`] (without frame pointers), [`symbolize::stacks`], `analysis/explain/paths.rs` |
 //! | call stacks (`--call-graph`) | `pebs-ebpf/src/stack.rs` (frame pointers), [`perf::calls`] (the CPU's record), [`stream::stacks`] (addresses), [`symbolize::stacks`] (functions) |
