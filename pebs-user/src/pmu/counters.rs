@@ -2,9 +2,13 @@
 //!
 //! The kernel does not refuse too many events: it lets them take turns, and each is then sampled part of the time.
 
+use perf_event_open_sys::bindings::{self as sys, perf_event_attr};
+
+use crate::pmu::attr::access::loads_leader;
 use crate::pmu::attr::{EventClass, HardwareUnit, ResolvedEvent};
 use crate::pmu::host::{CpuModel, Host, Vendor};
-use crate::pmu::table::{EventTable, FIRST_FIXED};
+use crate::pmu::sysfs::Pmu;
+use crate::pmu::table::{CpuList, EventTable, FIRST_FIXED};
 
 /// More events than the counters take.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -16,6 +20,8 @@ pub struct TooManyEvents {
     pub fit: usize,
     /// Whose counters: the PMU's name.
     pub place: String,
+    /// Events that take a second counter, for the one that has to be counted beside them.
+    pub led: Vec<String>,
     /// Why one counter less is there, if it is.
     watchdog: bool,
 }
@@ -24,10 +30,13 @@ impl TooManyEvents {
     /// What to do about it.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
-        let fewer = format!(
+        let mut fewer = format!(
             "give {} of them, record twice, or let them take turns (--multiplex)",
             self.fit
         );
+        for event in &self.led {
+            fewer += &format!("; {event} takes a second counter, for mem-loads-aux");
+        }
         Some(match (self.place.starts_with("ibs"), self.watchdog) {
             (true, _) => "IBS tags one op at a time: one such event for each run".to_owned(),
             (false, true) => format!(
@@ -82,40 +91,132 @@ impl Counters {
 /// They do not fit; the error has the number that does.
 pub fn check(events: &[ResolvedEvent], host: &Host) -> Result<(), TooManyEvents> {
     ibs(events)?;
+    let table = EventTable::embedded();
     for pmu in host.core_pmus() {
         let Some(counters) = Counters::of(&host.cpu, &pmu.name) else {
             continue;
         };
-        let intel = host.cpu.vendor == Vendor::Intel;
-        let needs = events
-            .iter()
-            .filter(|event| is_core(event))
-            .filter_map(|event| {
-                let twin = event.twins.iter().find(|twin| twin.pmu == pmu.name);
-                let own = match twin {
-                    Some(twin) => twin.counters,
-                    None if event.cpus == pmu.cpus || event.cpus.is_none() => event.counters,
-                    None => return None,
-                };
-                Some(needs(event, own, counters, intel))
-            });
-        let watchdog = host.limits.nmi_watchdog == Some(true);
-        // The watchdog counts cycles.
-        let cycles = counters.general | (counters.fixed & FIXED_CYCLES);
-        let mut all: Vec<u32> = watchdog.then_some(cycles).into_iter().collect();
-        let held = all.len();
-        all.extend(needs);
-        let fit = fitting(&all);
-        if fit < all.len() {
-            return Err(TooManyEvents {
-                asked: all.len() - held,
-                fit: fit - held,
-                place: pmu.name.clone(),
-                watchdog,
-            });
-        }
+        let lists = table.of(&host.cpu).into_iter();
+        let cores = Cores {
+            pmu,
+            counters,
+            list: { lists }.find(|list| list.pmu == pmu.name),
+            watchdog: host.limits.nmi_watchdog == Some(true),
+        };
+        cores.check(events)?;
     }
     Ok(())
+}
+
+/// One kind of cores.
+struct Cores<'a> {
+    pmu: &'a Pmu,
+    counters: Counters,
+    /// What the vendor says of its events.
+    list: Option<CpuList<'a>>,
+    /// Whether one counter is taken already.
+    watchdog: bool,
+}
+
+impl Cores<'_> {
+    fn check(&self, events: &[ResolvedEvent]) -> Result<(), TooManyEvents> {
+        // The watchdog counts cycles.
+        let cycles = self.counters.general | (self.counters.fixed & FIXED_CYCLES);
+        let mut all: Vec<u32> = self.watchdog.then_some(cycles).into_iter().collect();
+        let held = all.len();
+        // Which event each counter is for.
+        let (mut owners, mut led) = (Vec::new(), Vec::new());
+        let here = events.iter().filter(|event| is_core(event));
+        let here = here.filter_map(|event| Some((event, self.own(event)?)));
+        let mut asked = 0;
+        for (event, (attr, own)) in here {
+            let leader = self.leader(&attr);
+            led.extend(leader.map(|_| event.name.clone()));
+            let needs = [Some(self.needs(event, &attr, own)), leader];
+            for need in needs.into_iter().flatten() {
+                owners.push(asked);
+                all.push(need);
+            }
+            asked += 1;
+        }
+        let fit = fitting(&all);
+        match owners.get(fit.saturating_sub(held)) {
+            None => Ok(()),
+            Some(&fit) => Err(TooManyEvents {
+                asked,
+                fit,
+                place: self.pmu.name.clone(),
+                led,
+                watchdog: self.watchdog,
+            }),
+        }
+    }
+
+    /// The settings with which an event is counted here, and the counters that the vendor's list gives it; `None`
+    /// where it is counted on other cores.
+    fn own(&self, event: &ResolvedEvent) -> Option<(perf_event_attr, Option<u32>)> {
+        match event.twins.iter().find(|twin| twin.pmu == self.pmu.name) {
+            Some(twin) => {
+                let mut attr = event.attr;
+                attr.type_ = twin.kind;
+                twin.config.apply(&mut attr);
+                Some((attr, twin.counters))
+            }
+            None => (event.cpus == self.pmu.cpus || event.cpus.is_none())
+                .then_some((event.attr, event.counters)),
+        }
+    }
+
+    /// Counters for the event that has to be counted beside one of loads, if these cores ask for it.
+    fn leader(&self, attr: &perf_event_attr) -> Option<u32> {
+        let asks = self.pmu.events.contains_key("mem-loads-aux");
+        let leader = loads_leader(attr).filter(|_| asks)?;
+        Some(self.listed(leader.config).unwrap_or(self.counters.general))
+    }
+
+    /// Counters that the vendor's list gives a code, whatever its threshold; `None` if it has none, or gives several.
+    fn listed(&self, code: u64) -> Option<u32> {
+        let first_term = format!("event={:#x}", code & 0xff);
+        let mut same = (self.list?.events())
+            .filter(|event| event.terms.split(',').next() == Some(&first_term))
+            .filter(|event| {
+                let encoded = self.pmu.encode_text(event.terms);
+                encoded.is_some_and(|encoded| encoded.config == code)
+            })
+            .map(|event| event.counters);
+        let first = same.next()?;
+        same.all(|other| other == first).then_some(first)
+    }
+
+    /// Counters that can count an event.
+    ///
+    /// Before Ice Lake PEBS is on the general counters alone.
+    /// Source: arch/x86/events/intel/core.c (`x86_pmu.pebs_ept` and the event constraints).
+    fn needs(&self, event: &ResolvedEvent, attr: &perf_event_attr, own: Option<u32>) -> u32 {
+        let counters = self.counters;
+        let loads = || loads_leader(attr).and_then(|_| self.listed(attr.config));
+        let own = own.or_else(loads).unwrap_or(counters.general);
+        let own = own & (counters.general | counters.fixed);
+        let generic = attr.type_ == sys::PERF_TYPE_HARDWARE;
+        let fixed = match (generic, attr.config & 0xffff_ffff) {
+            // Only Intel's have fixed ones.
+            _ if counters.fixed == 0 => 0,
+            (true, 1) | (false, 0xc0) => FIXED_INSTRUCTIONS,
+            (true, 0) | (false, 0x3c) => FIXED_CYCLES,
+            (true, 9) | (false, 0x300) => FIXED_REFERENCE,
+            _ => return own,
+        };
+        let old_pebs = event.precise_requested > 0 && counters.general.count_ones() <= 4;
+        let general = if attr.config & 0xffff == 0x300 {
+            0
+        } else {
+            counters.general
+        };
+        match old_pebs {
+            true => general,
+            false => general | (counters.fixed & fixed),
+        }
+    }
 }
 
 /// Fixed counter of instructions.
@@ -149,33 +250,9 @@ fn ibs(events: &[ResolvedEvent]) -> Result<(), TooManyEvents> {
         asked,
         fit: kinds.len(),
         place: "ibs".to_owned(),
+        led: Vec::new(),
         watchdog: false,
     })
-}
-
-/// Counters that can count an event.
-///
-/// Before Ice Lake PEBS is on the general counters alone.
-/// Source: arch/x86/events/intel/core.c (`x86_pmu.pebs_ept` and the event constraints).
-fn needs(event: &ResolvedEvent, own: Option<u32>, counters: Counters, intel: bool) -> u32 {
-    let own = own.unwrap_or(counters.general) & (counters.general | counters.fixed);
-    let fixed = match (event.attr.type_, event.attr.config & 0xffff_ffff) {
-        _ if !intel => 0,
-        (0, 1) | (4, 0xc0) => FIXED_INSTRUCTIONS,
-        (0, 0) | (4, 0x3c) => FIXED_CYCLES,
-        (0, 9) | (4, 0x300) => FIXED_REFERENCE,
-        _ => return own,
-    };
-    let old_pebs = event.precise_requested > 0 && counters.general.count_ones() <= 4;
-    let general = if event.attr.config & 0xffff == 0x300 {
-        0
-    } else {
-        counters.general
-    };
-    match old_pebs {
-        true => general,
-        false => general | (counters.fixed & fixed),
-    }
 }
 
 /// How many events, in the order given, can have a counter each.
@@ -308,6 +385,53 @@ mod tests {
         assert_eq!(checked(&host, &raw[..6]), Ok(()));
         let error = checked(&host, &raw).unwrap_err();
         assert_eq!((error.place.as_str(), error.fit), ("cpu_atom", 6));
+    }
+
+    /// Loads by their latency need a second counter from Golden Cove on, one of the four that retired loads can have;
+    /// and they can't have the first one themselves. On the smaller cores of a hybrid CPU they do not.
+    #[test]
+    fn loads_take_two() {
+        let host = fixtures::sapphire_rapids();
+        let mut events = vec!["mem-loads,ldlat=0x1e:P"];
+        events.extend(&LOADS[..3]);
+        assert_eq!(checked(&host, &events), Ok(()));
+        events.push(LOADS[3]);
+        let error = checked(&host, &events).unwrap_err();
+        assert_eq!((error.asked, error.fit), (5, 4));
+        assert_eq!(error.led, ["mem-loads,ldlat=0x1e:P"]);
+        let hint = error.hint().unwrap();
+        assert!(
+            hint.contains("a second counter, for mem-loads-aux"),
+            "{hint}"
+        );
+        // Two of them: four counters. The last event is the one too many, wherever the loads stand.
+        let twice = ["mem-loads,ldlat=0x1e:P", "mem-loads,ldlat=60:P"];
+        assert_eq!(checked(&host, &[&twice[..], &LOADS[..2]].concat()), Ok(()));
+        let error = checked(&host, &[&LOADS[..3], &twice[..]].concat()).unwrap_err();
+        assert_eq!((error.asked, error.fit), (5, 4));
+        let ice = fixtures::ice_lake();
+        assert_eq!(checked(&ice, &[&LOADS[..4], &twice[..]].concat()), Ok(()));
+        let hybrid = fixtures::alder_lake();
+        let big = |loads: &[&'static str]| {
+            let named = loads
+                .iter()
+                .map(|it| format!("cpu_core/{}/pp", it.trim_end_matches(":pp")));
+            let mut events: Vec<String> = named.collect();
+            events.insert(0, "cpu_core/mem-loads,ldlat=30/P".to_owned());
+            let events: Vec<&str> = events.iter().map(String::as_str).collect();
+            checked(&hybrid, &events)
+        };
+        assert_eq!(big(&LOADS[..3]), Ok(()));
+        assert_eq!(big(&LOADS[..4]).unwrap_err().place, "cpu_core");
+        let small = [
+            "cpu_atom/mem-loads/P",
+            "r1c2",
+            "r2c2",
+            "r1c3",
+            "r4c5",
+            "r1d1",
+        ];
+        assert_eq!(checked(&hybrid, &small), Ok(()));
     }
 
     /// IBS has one op and one fetch event; the core's counters are apart from it.
