@@ -5,12 +5,16 @@
 //! zeros there and counts: what was read since the last look is not to be believed.
 #![expect(unsafe_code, reason = "signal handlers have no safe binding")]
 
+use std::cell::Cell;
 use std::io;
 use std::sync::Once;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Pages replaced so far.
-static REPLACED: AtomicU64 = AtomicU64::new(0);
+thread_local! {
+    /// Pages replaced so far, at reads of this thread: the signal goes to who reads. Without a constructor and a
+    /// destructor, so that a handler may use it.
+    static REPLACED: Cell<u64> = const { Cell::new(0) };
+}
 
 /// Size of a page, for the handler.
 static PAGE: AtomicUsize = AtomicUsize::new(4096);
@@ -26,10 +30,10 @@ pub fn survive() {
     });
 }
 
-/// How many pages were replaced so far, in all threads.
+/// How many pages this thread found replaced so far.
 #[must_use]
 pub fn replaced() -> u64 {
-    REPLACED.load(Ordering::Relaxed)
+    REPLACED.get()
 }
 
 fn install() -> io::Result<()> {
@@ -37,7 +41,7 @@ fn install() -> io::Result<()> {
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = on_bus_error as *const () as usize;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-    // SAFETY: the handler makes system calls and changes atomics only.
+    // SAFETY: the handler makes system calls, reads an atomic and changes a number of its own thread only.
     match unsafe { libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut()) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
@@ -49,7 +53,7 @@ extern "C" fn on_bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, _: *
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
     let page = PAGE.load(Ordering::Relaxed);
     if code == libc::BUS_ADRERR && put_zeros(address & !(page - 1), page) {
-        REPLACED.fetch_add(1, Ordering::Relaxed);
+        REPLACED.set(REPLACED.get() + 1);
         return;
     }
     // Not a file that was cut: the access is made again, and ends the process as without us.
