@@ -80,6 +80,17 @@ impl<'a> Group<'a> {
         own.unwrap_or_else(|| panic!("no cause in {:#}", self.0))
     }
 
+    /// What of the gap is the program's own: all but preemption.
+    ///
+    /// # Panics
+    /// If there is no gap.
+    #[must_use]
+    pub fn of_program(&self) -> f64 {
+        let causes = self.causes().into_iter();
+        let others = causes.filter(|it| it.kind() == "preempted");
+        1.0 - others.map(|it| it.share()).sum::<f64>()
+    }
+
     /// Whether an item of this duration is slow, and whether it is typical.
     #[must_use]
     pub fn classes(&self, duration_ns: i64) -> (bool, bool) {

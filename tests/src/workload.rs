@@ -5,6 +5,7 @@ use std::fs;
 use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
@@ -210,6 +211,22 @@ impl Waiting {
     /// Lets it handle its items.
     pub fn go(&mut self) {
         self.process.send("go\n");
+    }
+
+    /// Returns once it has logged so many items: for one that logs each at once.
+    ///
+    /// # Panics
+    /// If it does not within the time that any child may take.
+    pub fn until_items(&self, items: usize) {
+        let deadline = Instant::now() + process::TIMEOUT;
+        let logged = || {
+            let log = fs::read_to_string(self.truth.path()).unwrap_or_default();
+            log.lines().filter(|line| line.starts_with("item ")).count()
+        };
+        while logged() < items {
+            assert!(Instant::now() < deadline, "no {items} items");
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// Waits for its end.

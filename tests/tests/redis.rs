@@ -145,7 +145,7 @@ fn explanation_names_them(trace: &Path, typical: &str) {
     let first = group.first_of_program();
     assert!(frees(&first), "{:#}", group.0["gap"]);
     assert!(
-        first.0["share_low"].as_f64().unwrap() > 0.05,
+        first.0["share_low"].as_f64().unwrap() > 0.05 * group.of_program(),
         "{:#}",
         first.0
     );

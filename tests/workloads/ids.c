@@ -2,7 +2,8 @@
 // ids [THREADS] [ITEMS_PER_THREAD] [US_PER_ITEM]
 // `current_id` and `current_item` say what the last thread works on, `own_id` and `own_item` what each does.
 // No item: 0, null; of `own_kind`: -1. Every fourth item sleeps in its middle, and after every eighth the
-// thread sleeps without one. Before and after lie around the setting of the ids.
+// thread sleeps without one. Before and after lie around the setting of the ids. Items work for a time of the thread's
+// own, so that each half of one has samples, whoever displaces it.
 #include "truth.h"
 
 volatile uint64_t current_id;
@@ -27,9 +28,9 @@ static void set(struct item *it) {
 
 static inline __attribute__((always_inline)) void work(struct item *it) {
   it->enter_ns = truth_now();
-  truth_spin(item_ns / 2);
+  truth_spin_own(item_ns / 2);
   if (it->n % 4 == 0) sleep_us(200);
-  truth_spin(item_ns / 2);
+  truth_spin_own(item_ns / 2);
   it->leave_ns = truth_now();
 }
 

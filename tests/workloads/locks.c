@@ -10,6 +10,7 @@
 static sem_t asked, held;
 static volatile int over;
 static volatile uint32_t word;
+static int handler;
 
 PROBED long call(long number, long a, long b, long c, long d) {
 #ifdef FRAMES
@@ -67,8 +68,7 @@ static void *holder(void *unused) {
     if (over) return NULL;
     word = 1;
     sem_post(&held);
-    // The other one waits for the lock by then.
-    usleep(2000);
+    truth_until_asleep(handler);
     __atomic_store_n(&word, 0, __ATOMIC_RELEASE);
     call(SYS_futex, (long)&word, FUTEX_WAKE_PRIVATE, 1, 0);
   }
@@ -90,6 +90,7 @@ int main(int argc, char **argv) {
   uint32_t items = truth_arg(argc, argv, 1, 60);
   pthread_t thread;
   truth_init();
+  handler = truth_tid();
   sem_init(&asked, 0, 0);
   sem_init(&held, 0, 0);
   pthread_create(&thread, NULL, holder, NULL);

@@ -1,11 +1,13 @@
 // Items that wait for others: partners [ITEMS] [HOG]
-// Odd items wait until thread "partner" posts; even ones sleep 1 ms, and so are woken by a timer. With HOG, a thread
-// of that name keeps the items' CPU busy, and every item works for 20 ms.
+// Odd items wait until thread "partner" posts, which it does when they are asleep; even ones sleep 1 ms, and so are
+// woken by a timer. With HOG, every item works for 20 ms, and a thread of that name comes first on its CPU (with
+// TRUTH_REALTIME; else it wants the same CPU) every other ms.
 #include "truth.h"
 #include <semaphore.h>
 
 static sem_t asked, answered;
 static volatile int over;
+static int handler;
 
 static void *partner(void *unused) {
   (void)unused;
@@ -15,8 +17,7 @@ static void *partner(void *unused) {
     while (sem_wait(&asked)) {
     }
     if (over) return NULL;
-    // The other one is asleep by then.
-    truth_spin(500 * 1000);
+    truth_until_asleep(handler);
     sem_post(&answered);
   }
 }
@@ -26,7 +27,14 @@ static void *hog(void *unused) {
   pthread_setname_np(pthread_self(), "hog");
   truth_note("hog", (uint64_t)truth_tid());
   truth_pin(0);
-  while (!over) truth_spin(1000 * 1000);
+  if (getenv("TRUTH_REALTIME")) {
+    struct sched_param above = {.sched_priority = 2};
+    if (sched_setscheduler(0, SCHED_FIFO, &above)) perror("sched_setscheduler");
+  }
+  while (!over) {
+    truth_spin(1000 * 1000);
+    usleep(1000);
+  }
   return NULL;
 }
 
@@ -49,6 +57,7 @@ int main(int argc, char **argv) {
   uint32_t items = truth_arg(argc, argv, 1, 40), with_hog = truth_arg(argc, argv, 2, 0);
   pthread_t threads[2];
   truth_init();
+  handler = truth_tid();
   sem_init(&asked, 0, 0);
   sem_init(&answered, 0, 0);
   pthread_create(&threads[0], NULL, partner, NULL);

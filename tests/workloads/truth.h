@@ -177,6 +177,34 @@ static inline void truth_spin(uint64_t ns) {
   while (truth_now() < until) __asm__ volatile("" ::: "memory");
 }
 
+// The same in the thread's own time: no shorter for a thread that others displace.
+static inline void truth_spin_own(uint64_t ns) {
+  struct timespec t;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  uint64_t until = (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec + ns;
+  do {
+    truth_work(until, 1000);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  } while ((uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec < until);
+}
+
+// Returns once a thread of this process sleeps: it waits for something, and is no longer only about to.
+static inline void truth_until_asleep(int tid) {
+  char path[64], stat[256];
+  snprintf(path, sizeof path, "/proc/self/task/%d/stat", tid);
+  for (;;) {
+    int fd = open(path, O_RDONLY);
+    ssize_t n = fd < 0 ? -1 : read(fd, stat, sizeof stat - 1);
+    if (fd >= 0) close(fd);
+    if (n <= 0) return;
+    stat[n] = 0;
+    // The state stands behind the name, which is in parentheses.
+    char *name_end = strrchr(stat, ')');
+    if (name_end && name_end[2] == 'S') return;
+    usleep(100);
+  }
+}
+
 // Pins the calling thread to that CPU.
 static inline int truth_pin_to(int cpu) {
   cpu_set_t one;

@@ -102,11 +102,12 @@ fn setuid_is_refused() {
 fn target_runs_on() {
     need!(machine::root());
     let workload = Workload::build("short_visits");
-    let args = ["60000", "20000"];
+    // Seconds longer than the recording.
+    let args = ["100000", "20000"];
     let alone = workload.run(&args);
     let mut target = workload.start(&args);
     let live = Recorder::new(&workload.spec("handle(id=arg1)"))
-        .args(&["--duration", "1"])
+        .args(&["--duration", "0.5"])
         .attach(target.process.pid());
     target.go();
     let recording = live.finish();

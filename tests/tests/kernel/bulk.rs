@@ -144,23 +144,23 @@ fn clock_samples_belong_to_their_items() {
         let visits = trace.visits();
         let by_id: HashMap<u64, _> = visits.iter().map(|v| (v.visit_id, v)).collect();
         assert_eq!(visits.len(), truth.items.len());
-        let mut inside = 0;
+        let mut inside: HashMap<u64, i64> = HashMap::new();
         for sample in trace.samples() {
             let Some(visit) = sample.visit_id.map(|id| by_id[&id]) else {
                 continue;
             };
-            inside += 1;
+            *inside.entry(visit.visit_id).or_default() += 1;
             let during = visit.begin_ns - bound..visit.end_ns.unwrap() + bound;
             assert!(during.contains(&sample.time_ns), "{sample:?} {visit:?}");
             assert_eq!(sample.tid, visit.tid);
         }
-        // Half of what the time on the CPU asks for: a busy machine delays interrupts.
-        let oncpu: i64 = visits.iter().filter_map(|visit| visit.oncpu_ns).sum();
-        assert!(
-            inside >= oncpu / 50_000 / 2,
-            "{inside} in {oncpu} ns\n{}",
-            recording.tool
-        );
+        // Half of what the time on the CPU asks for, in half of the items: a busy machine delays interrupts, and a
+        // host takes the CPU away.
+        let enough = visits.iter().filter(|visit| {
+            let samples = inside.get(&visit.visit_id).copied().unwrap_or(0);
+            samples >= visit.oncpu_ns.unwrap() / 50_000 / 2
+        });
+        assert!(2 * enough.count() > visits.len(), "{}", recording.tool);
     }
 }
 
@@ -221,9 +221,8 @@ fn full_ring() {
     live.tool.signal(pebs_tests::process::Signal::STOP);
     target.go();
     // It waits for nobody: 10,000 samples of 32 bytes, where 64 KiB have room.
-    std::thread::sleep(std::time::Duration::from_millis(300));
-    live.tool.signal(pebs_tests::process::Signal::CONT);
     let (_, truth) = target.finish();
+    live.tool.signal(pebs_tests::process::Signal::CONT);
     let recording = live.stop();
     let trace = recording.trace();
     check::ledger(&trace);

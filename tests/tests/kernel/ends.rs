@@ -119,7 +119,7 @@ fn killed() {
     let mut target = workload.start(&[]);
     let live = Recorder::new(&workload.spec(super::ID)).attach(target.process.pid());
     target.go();
-    std::thread::sleep(Duration::from_millis(500));
+    target.until_items(200);
     target.process.signal(Signal::KILL);
     let (finished, truth) = target.finish();
     assert_eq!(finished.signal(), Some(9), "{finished}");
@@ -221,7 +221,7 @@ fn command_that_is_terminated() {
     std::fs::copy(Workload::build("killed").path, &copy).unwrap();
     let path = copy.display().to_string();
     let recording = Recorder::new(&format!("{path}:{}", super::ID))
-        .command(&timeout, &["--signal=TERM", "0.5", &path]);
+        .command(&timeout, &["--signal=TERM", "1.5", &path]);
     let trace = recording.trace();
     check::no_mark_lost(&trace);
     assert!(trace.visits().len() > 100, "{}", recording.tool);

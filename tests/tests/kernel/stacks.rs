@@ -123,8 +123,11 @@ fn other_languages() {
     for (name, leaf, chain) in chains {
         let (recording, _) = record(&Workload::build(name), &[]);
         let stacks = stacks_in(&recording.trace(), leaf);
+        let all: usize = stacks.values().sum();
+        // But for the few at an instruction where its frame is not there yet.
+        let others = stacks.iter().filter(|it| !it.0.starts_with(chain));
         assert!(
-            !stacks.is_empty() && stacks.keys().all(|path| path.starts_with(chain)),
+            all > 0 && others.map(|it| it.1 * 100).sum::<usize>() <= all,
             "{name}: {stacks:?}\n{}",
             recording.tool
         );
@@ -262,7 +265,7 @@ fn explained() {
     let (recording, _) = Recorder::new(&workload.spec("handle(id=*(arg1):u64, n=*(arg1+12):u32)"))
         .before_others()
         .args(FP)
-        .workload(&workload, &["200"]);
+        .workload(&workload, &["600"]);
     let explanation = explain(&recording.dir(), &["--slow", "1.5x"]);
     let leaf = whole(&explanation).first_of_program();
     assert_eq!(leaf.name(), "leaf");
@@ -275,15 +278,11 @@ fn explained() {
     };
     assert_eq!(callers(&paths[0]), ["c", "handle"], "{:#}", leaf.0);
     let number = |value: &serde_json::Value, key: &str| value[key].as_f64().unwrap();
-    // Items differ from one another by what else the machine does.
-    let (low, high) = (
-        number(&paths[0], "share_low"),
-        number(&paths[0], "share_high"),
-    );
+    let [low, own, high] = ["share_low", "share", "share_high"].map(|key| number(&paths[0], key));
     let share = leaf.share();
     assert!(
-        low > 0.7 * share && high < 1.3 * share,
-        "{low} {high} of {share}"
+        low <= own && own <= high && (0.7 * share..1.3 * share).contains(&own),
+        "{low} {own} {high} of {share}"
     );
     assert_eq!(number(&paths[0], "typical_samples"), 0.0, "{:#}", leaf.0);
     let others = &leaf.0["other_paths"];

@@ -88,6 +88,7 @@ fn with_partners(args: &[&str]) -> (Recording, Truth, Vec<Wait>) {
     let workload = Workload::build("partners");
     let alone = workload.run(args);
     let (recording, truth) = Recorder::new(&workload.spec(super::ID))
+        .before_others()
         .args(&["--with", "waits"])
         .workload(&workload, args);
     let trace = recording.trace();
@@ -130,8 +131,7 @@ fn who_wakes() {
         cost["encounters"].as_u64() >= Some(by_timer) && cost["encounters_ns"].is_number(),
         "{cost}"
     );
-    // On a busy machine the partner may be done before it is waited for.
-    assert!(by_partner >= 10 && by_timer >= 10, "{waits:?}");
+    assert!(by_partner >= 20 && by_timer >= 20, "{waits:?}");
     let dir = recording.dir();
     let explained = pebs_trace(["explain".as_ref(), dir.as_os_str(), "--item=2".as_ref()]);
     assert!(
@@ -147,7 +147,8 @@ fn who_preempts() {
     let (_, truth, waits) = with_partners(&["10", "1"]);
     let of_hog = |wait: &&Wait| wait.preempted_by.as_deref() == Some("hog");
     let by_hog: Vec<&Wait> = waits.iter().filter(of_hog).collect();
-    assert!(!by_hog.is_empty(), "{waits:?}");
+    // It comes every other ms, and nothing but the kernel's own threads before it.
+    assert!(by_hog.len() >= 10, "{waits:?}");
     for wait in by_hog {
         assert_eq!(wait.state, "runnable", "{wait:?}");
         assert_eq!(wait.preempted_by_tid, Some(truth.notes["hog"]), "{wait:?}");
@@ -233,7 +234,7 @@ fn where_it_blocks() {
             locked = locked.or((what == "futex").then_some(item));
         }
     }
-    assert!(met.iter().all(|met| *met >= 10), "{met:?}");
+    assert!(met[0] >= 20 && met[1] >= 20 && met[2] >= 10, "{met:?}");
     let dir = recording.dir();
     let item = format!("--item={}", locked.unwrap());
     let explained = pebs_trace(["explain".as_ref(), dir.as_os_str(), item.as_ref()]);
