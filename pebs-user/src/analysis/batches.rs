@@ -3,7 +3,7 @@
 //! A visit's time, samples and waits are shared out evenly, so that nothing counts twice. An id that a batch has
 //! twice has two shares.
 //!
-//! Memory: 32 bytes a visit that serves several items, and 16 an item of it.
+//! Memory: 32 bytes a visit that serves several items, and 24 an item of it.
 
 use arrow::array::Array;
 use rustc_hash::FxHashMap;
@@ -44,7 +44,7 @@ impl Share {
         f64::from(self.own) / f64::from(self.all)
     }
 
-    /// What of a number is the item's: whole numbers, which sum to it.
+    /// What of a time is the item's: whole numbers, which sum to it.
     pub(in crate::analysis) fn part(&self, of: i64) -> i64 {
         let upto = |shares: u32| {
             let product = i128::from(of) * i128::from(shares);
@@ -53,10 +53,18 @@ impl Share {
         upto(self.before + self.own) - upto(self.before)
     }
 
-    /// The same of a count.
-    pub(in crate::analysis) fn count(&self, of: u32) -> u32 {
+    /// What of a count is the item's: whole numbers, which sum to it over the items of a visit.
+    ///
+    /// A batch may have more items than there is to count. Whose it is then is another's with each `turn`, which is
+    /// one number for all items: after many turns each has its share.
+    pub(in crate::analysis) fn count(&self, of: u64, turn: u64) -> u64 {
+        let all = u128::from(self.all);
+        // Turns may have a rhythm, as batches have: Knuth's multiplicative hash, to 0..all.
+        let hash = u128::from(turn.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32);
+        let first = (hash * all) >> 32;
+        let upto = |shares: u32| (u128::from(of) * u128::from(shares) + first) / all;
         // No part is larger than the whole.
-        self.part(of.into()) as u32
+        (upto(self.before + self.own) - upto(self.before)) as u64
     }
 }
 
@@ -176,7 +184,49 @@ pub(in crate::analysis) fn has_batches(info: &RunInfo) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    /// The members of a batch with so many items, some of which it may have several times.
+    fn members(ids: &[u64]) -> Vec<Member> {
+        let rows = ids.iter().map(|id| (1, Some(*id), Some(ids.len() as u32)));
+        Batches::of(rows.collect()).members
+    }
+
+    proptest! {
+        /// Parts of counts sum to the count, whatever the turn, and each is within one of its share.
+        #[test]
+        fn counts_sum(ids in proptest::collection::vec(0u64..40, 1..300), of: u32, few in 0u64..5, turn: u64) {
+            let members = members(&ids);
+            for of in [of.into(), few] {
+                let parts = members.iter().map(|it| it.share.count(of, turn));
+                prop_assert_eq!(parts.sum::<u64>(), of);
+                for member in &members {
+                    let exact = of as f64 * member.share.of_whole();
+                    let part = member.share.count(of, turn) as f64;
+                    prop_assert!((part - exact).abs() < 1.001, "{} for {}", part, exact);
+                }
+            }
+        }
+    }
+
+    /// Where each turn has one to count for 32 items, all have as many after many turns: whether turns come one by one,
+    /// or each is of another 32.
+    #[test]
+    fn everyone_has_a_turn() {
+        let members = members(&(0..32).collect::<Vec<u64>>());
+        for step in [1, 2, 32, 1 << 20] {
+            let counts = members.iter().map(|it| -> u64 {
+                let turns = (0..3_200).map(|turn| turn * step);
+                turns.map(|turn| it.share.count(1, turn)).sum()
+            });
+            let counts: Vec<u64> = counts.collect();
+            assert_eq!(counts.iter().sum::<u64>(), 3_200);
+            let fair = counts.iter().all(|n| (70..=130).contains(n));
+            assert!(fair, "step {step}: {counts:?}");
+        }
+    }
 
     /// Parts are whole, nearly equal, and sum to what is shared out; ids that come twice have two.
     #[test]

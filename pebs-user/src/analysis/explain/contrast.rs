@@ -30,7 +30,6 @@ use super::interference::WHAT;
 use super::model::{Cause, CauseKind, CountRow, Figures, Gap, InterferenceRow, Rest};
 use super::stump::short;
 use super::sums::{ClassSums, GroupSums, Key, PREEMPTED};
-use crate::analysis::batches::Share;
 use crate::analysis::report::MIN_SAMPLES;
 use crate::analysis::report::detail::States;
 use crate::analysis::report::model::FunctionName;
@@ -157,9 +156,8 @@ impl Part {
         self.samples.1 = self.samples.1.saturating_sub(part.samples.1);
     }
 
-    /// Adds a sample of an item, or its share of one.
-    pub(super) fn add(&mut self, class: Class, block: usize, (events, share): (f64, Share)) {
-        let (events, samples) = (events * share.of_whole(), share.part(1).cast_unsigned());
+    /// Adds the events and samples of an item.
+    pub(super) fn add(&mut self, class: Class, block: usize, (events, samples): (f64, u64)) {
         match class {
             Class::Slow => {
                 self.slow.add(block, events);

@@ -548,11 +548,12 @@ impl Reading<'_> {
             if stages.is_some_and(|it| !it.counts(visit.visit_id, item_id)) {
                 continue;
             }
+            let count = |n: u32| share.count(n.into(), visit.visit_id) as u32;
             let part = Item {
                 item_id,
                 active_ns: visit.active_ns.map(|ns| share.part(ns)),
-                samples: share.count(visit.samples),
-                counts: visit.counts.map(|count| count.map(|n| share.count(n))),
+                samples: count(visit.samples),
+                counts: visit.counts.map(|n| n.map(count)),
                 ..*visit
             };
             let index = self.insert(part, args, row);

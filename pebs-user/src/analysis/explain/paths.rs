@@ -46,14 +46,16 @@ pub(super) fn divide(
     }
     let mut paths = Paths::read(trace)?;
     let mut counts: FxHashMap<Place, (u64, u64)> = FxHashMap::default();
+    let mut turn = 0;
     samples(trace, event.id, |visit, function, stack| {
+        turn += 1;
         if any.contains(&function) {
             let path = paths.of(stack, function);
             summing.classes_of(visit, |section, (class, _), share| {
                 let is_counted = class != Class::Between;
                 if is_counted && wanted[usize::from(section)].contains(&function) {
                     let count = counts.entry((section, path)).or_default();
-                    let one = share.part(1).cast_unsigned();
+                    let one = share.count(1, turn);
                     count.0 += if class == Class::Slow { one } else { 0 };
                     count.1 += if class == Class::Typical { one } else { 0 };
                 }
@@ -72,13 +74,16 @@ pub(super) fn divide(
     });
     let weights = Weights::read(trace, event)?;
     let mut parts: FxHashMap<Place, Part> = FxHashMap::default();
+    turn = 0;
     samples(trace, event.id, |visit, function, stack| {
+        turn += 1;
         if any.contains(&function) {
             let path = paths.of(stack, function);
             summing.classes_of(visit, |section, (class, block), share| {
                 if counts.contains_key(&(section, path)) {
                     let part = parts.entry((section, path)).or_default();
-                    part.add(class, block, (weights.of(visit, function), share));
+                    let events = weights.of(visit, function) * share.of_whole();
+                    part.add(class, block, (events, share.count(1, turn)));
                 }
             });
         }

@@ -190,6 +190,8 @@ pub(in crate::analysis) struct Summing<'a> {
     pub states: States,
     /// The block of an item.
     pub block: fn(&Items, u32) -> usize,
+    /// Rows added so far: whose turn it is where items share what there is too little of.
+    turn: u64,
 }
 
 /// No section.
@@ -217,6 +219,7 @@ impl<'a> Summing<'a> {
             sums: vec![GroupSums::default(); sections.len()],
             states: States::default(),
             block,
+            turn: 0,
         };
         for (index, item) in items.all.iter().enumerate() {
             if item.has_details() {
@@ -244,8 +247,9 @@ impl<'a> Summing<'a> {
     }
 
     fn add(&mut self, visit_id: u64, key: Key, value: f64, samples: u64) {
+        self.turn += 1;
         for (index, share) in self.items.of_visit(visit_id) {
-            let samples = share.part(samples.cast_signed()).cast_unsigned();
+            let samples = share.count(samples, self.turn);
             let value = value * share.of_whole();
             self.add_to(index, key, value, samples);
         }
