@@ -4,12 +4,15 @@
 //! data address, physical address, then branch target and data 4 where `caps` has them. Fetches: control, address,
 //! physical address, then extended control.
 //!
-//! Source: arch/x86/events/amd/ibs.c (`perf_ibs_handle_irq`), arch/x86/include/asm/amd/ibs.h; AMD's PPR for the errata.
+//! For users that may not see the kernel the physical address is 0, whatever its valid bit says.
+//!
+//! Source: arch/x86/events/amd/ibs.c (`perf_ibs_handle_irq`, `perf_ibs_phyaddr_clear`), arch/x86/include/asm/amd/ibs.h;
+//! AMD's PPR for the errata.
 
 use std::fmt;
 
 use crate::pmu::host::CpuModel;
-use crate::pmu::memory::{Distance, Level, Place, Tlb, TlbLevel};
+use crate::pmu::memory::{Distance, Level, Place, Snoop, Tlb, TlbLevel};
 use crate::units::Ip;
 
 mod fetch;
@@ -78,6 +81,8 @@ pub struct Memory {
     pub physical: Option<u64>,
     /// Where the data came from; `None` if not said, as for stores that miss.
     pub place: Option<Place>,
+    /// What another cache had, of loads that it served and where the CPU tells.
+    pub snoop: Option<Snoop>,
     /// Whether the first level missed.
     pub l1_miss: bool,
     /// Whether the second level missed; `None` where that is not valid.
@@ -122,6 +127,7 @@ mod cap {
     pub(super) const FETCH_EXTENDED: u32 = 1 << 9;
     pub(super) const DATA4: u32 = 1 << 10;
     pub(super) const ZEN4: u32 = 1 << 11;
+    pub(super) const REMOTE_SOCKET: u32 = 1 << 16;
     pub(super) const PAGE_SIZE: u32 = 1 << 19;
 }
 
@@ -225,8 +231,9 @@ impl Memory {
         Some(Self {
             kind,
             address: bit(data3, 17).then_some(linear),
-            physical: physical_valid.then_some(physical),
+            physical: Some(physical).filter(|it| physical_valid && *it != 0),
             place: place(raw, data2, data3, vague),
+            snoop: snoop(raw, cpu, data2, data3),
             l1_miss,
             l2_miss: (!vague).then(|| bit(data3, 20)),
             miss_latency: (l1_miss && load).then_some((data3 >> 32) as u16),
@@ -266,9 +273,7 @@ fn place(raw: &Raw<'_>, data2: u64, data3: u64, vague: bool) -> Option<Place> {
         return hit(Level::L2);
     }
     let load = bit(data3, 0);
-    let found = load
-        .then(|| by_source(raw, source, bit(data2, 4)))
-        .flatten();
+    let found = load.then(|| by_source(raw, source, data2)).flatten();
     match found {
         Some((level, distance)) => Some(Place {
             level,
@@ -291,22 +296,36 @@ const fn source_number(raw: &Raw<'_>, data2: u64) -> u64 {
     }
 }
 
-fn by_source(raw: &Raw<'_>, source: u64, remote_node: bool) -> Option<(Level, Distance)> {
-    let memory = if remote_node {
-        Distance::Node
+fn by_source(raw: &Raw<'_>, source: u64, data2: u64) -> Option<(Level, Distance)> {
+    let far = if raw.has(cap::REMOTE_SOCKET) && bit(data2, 9) {
+        Distance::Socket
     } else {
-        Distance::Near
+        Distance::Node
     };
+    let memory = if bit(data2, 4) { far } else { Distance::Near };
     Some(match (raw.has(cap::ZEN4), source) {
         (true, 1) => (Level::L3, Distance::Near),
         (true, 2) | (false, 2) => (Level::AnyCache, Distance::Core),
         (_, 3) => (Level::Ram, memory),
-        (false, 4) | (true, 5) => (Level::AnyCache, Distance::Node),
+        (false, 4) | (true, 5) => (Level::AnyCache, far),
         (true, 6) => (Level::Pmem, memory),
         (_, 7) => (Level::Io, Distance::Near),
         (true, 8) => (Level::Cxl, memory),
         _ => return None,
     })
+}
+
+/// Whether another cache had changed the line that a load got from it.
+fn snoop(raw: &Raw<'_>, cpu: &CpuModel, data2: u64, data3: u64) -> Option<Snoop> {
+    // Not valid in all of Zen 3.
+    let tells = !(cpu.family == 0x19 && matches!(cpu.model, 0..=0xf | 0x20..=0x5f));
+    let (load, l1_miss, l2_miss) = (bit(data3, 0), bit(data3, 7), bit(data3, 20));
+    let cached = matches!(
+        (raw.has(cap::ZEN4), source_number(raw, data2)),
+        (true, 1 | 2 | 5) | (false, 2)
+    );
+    let owned = bit(data2, 5);
+    (tells && load && l1_miss && l2_miss && cached && !owned).then_some(Snoop::HitModified)
 }
 
 fn tlb(raw: &Raw<'_>, data3: u64) -> Option<Tlb> {
@@ -363,5 +382,7 @@ impl fmt::Display for PageSize {
     }
 }
 
+#[cfg(test)]
+mod layouts;
 #[cfg(test)]
 mod tests;

@@ -202,6 +202,7 @@ impl Access {
         self.addr = memory.address;
         self.phys_addr = memory.physical;
         self.place = memory.place;
+        self.snoop = memory.snoop;
         self.tlb = memory.tlb;
         self.locked = Some(memory.locked);
         self.page_size = memory.page.map(bytes_of);

@@ -47,7 +47,7 @@ impl IbsFetch {
         let zen4 = raw.has(cap::ZEN4);
         Some(Self {
             ip: Ip(linear),
-            physical: physical_valid.then_some(physical),
+            physical: Some(physical).filter(|it| physical_valid && *it != 0),
             completed,
             latency: (control >> 32) as u16,
             // Erratum 1238.
