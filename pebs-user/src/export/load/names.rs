@@ -1,0 +1,175 @@
+//! Names of functions and probes.
+
+use arrow::array::Array;
+use rustc_hash::FxHashMap;
+
+use crate::store::reader::{ReadError, Trace, column_bool, column_str, column_u32, column_u64};
+use crate::store::run::{ProbeInfo, RunInfo};
+use crate::store::schema::Table;
+
+/// A function's name and place.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Function {
+    /// Name; `None` if nothing is known but the address.
+    pub name: Option<String>,
+    /// Path of the binary, `[kernel]`, ...
+    pub module: Option<String>,
+    /// Offset in the module's file (kernel: address).
+    pub offset: Option<u64>,
+    /// Source file.
+    pub file: Option<String>,
+    /// Source line.
+    pub line: Option<u32>,
+    /// Kernel code.
+    pub kernel: bool,
+    /// Known to be inlined into its caller.
+    pub inlined: bool,
+}
+
+/// Every function of the trace by its id.
+///
+/// Memory: in proportion to the table.
+#[derive(Debug, Default)]
+pub struct Functions(FxHashMap<u32, Function>);
+
+impl Functions {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// If the trace can't be read.
+    pub fn read(trace: &Trace) -> Result<Self, ReadError> {
+        let columns = [
+            "function_id",
+            "name",
+            "module",
+            "offset",
+            "file",
+            "line",
+            "kernel",
+            "inlined",
+        ];
+        let mut functions = FxHashMap::default();
+        for batch in trace.scan(Table::Functions, &columns)? {
+            let batch = batch?;
+            let ids = column_u32(&batch, 0)?.values();
+            let text = |column, row| -> Result<Option<String>, ReadError> {
+                let column = column_str(&batch, column)?;
+                Ok(column.is_valid(row).then(|| column.value(row).to_owned()))
+            };
+            let (offsets, lines) = (column_u64(&batch, 3)?, column_u32(&batch, 5)?);
+            let (kernel, inlined) = (column_bool(&batch, 6)?, column_bool(&batch, 7)?);
+            for (row, id) in ids.iter().enumerate() {
+                let function = Function {
+                    name: text(1, row)?,
+                    module: text(2, row)?,
+                    offset: offsets.is_valid(row).then(|| offsets.value(row)),
+                    file: text(4, row)?,
+                    line: lines.is_valid(row).then(|| lines.value(row)),
+                    kernel: kernel.value(row),
+                    inlined: inlined.is_valid(row) && inlined.value(row),
+                };
+                functions.insert(*id, function);
+            }
+        }
+        Ok(Self(functions))
+    }
+
+    /// A function; `None` if the table has it not.
+    #[must_use]
+    pub fn get(&self, id: u32) -> Option<&Function> {
+        self.0.get(&id)
+    }
+
+    /// Its name, or in brackets what is known in place of one.
+    #[must_use]
+    pub fn label(&self, id: u32) -> String {
+        let Some(function) = self.get(id) else {
+            return "[unknown]".to_owned();
+        };
+        match (&function.name, &function.module) {
+            (Some(name), _) if function.inlined => format!("{name} (inlined)"),
+            (Some(name), _) => name.clone(),
+            (None, Some(module)) => format!("[unknown in {}]", base_name(module)),
+            (None, None) => "[unknown]".to_owned(),
+        }
+    }
+}
+
+/// Short names of the probes, each different: the last part of the path and the function, without
+/// arguments.
+#[derive(Debug)]
+pub struct Probes(FxHashMap<u16, String>);
+
+impl Probes {
+    /// Names them.
+    #[must_use]
+    pub fn of(info: &RunInfo) -> Self {
+        let mut names = FxHashMap::default();
+        for ProbeInfo { id, spec, .. } in &info.probes {
+            let mut name = short(spec);
+            if name.is_empty() || names.values().any(|other| *other == name) {
+                name = format!("{name}#{}", id.0);
+            }
+            names.insert(id.0, name);
+        }
+        Self(names)
+    }
+
+    /// Name of a probe.
+    #[must_use]
+    pub fn label(&self, probe: u16) -> String {
+        let known = self.0.get(&probe).cloned();
+        known.unwrap_or_else(|| format!("probe {probe}"))
+    }
+}
+
+fn short(spec: &str) -> String {
+    let (mut depth, mut plain) = (0_u32, String::new());
+    for c in spec.chars() {
+        match c {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            _ if depth == 0 => plain.push(c),
+            _ => {}
+        }
+    }
+    let parts = plain.split("..").map(|end| match end.split_once(':') {
+        Some((path, place)) => format!("{}:{place}", base_name(path)),
+        None => base_name(end).to_owned(),
+    });
+    parts.collect::<Vec<_>>().join("..")
+}
+
+/// Last part of a path.
+#[must_use]
+pub fn base_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names of probes are short, whatever the SPEC holds.
+    #[test]
+    fn probe_names() {
+        let shorts = [
+            "/usr/bin/redis-server:processCommand(cmd=str(*(arg1+8)), n=arg2)",
+            "./app:start(id=arg1)..stop(id=arg2)",
+            "a/b:f..c/d:g",
+            "./app:h..",
+            "((",
+        ]
+        .map(short);
+        assert_eq!(
+            shorts,
+            [
+                "redis-server:processCommand",
+                "app:start..stop",
+                "b:f..d:g",
+                "app:h..",
+                ""
+            ]
+        );
+    }
+}

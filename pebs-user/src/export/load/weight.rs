@@ -1,0 +1,104 @@
+//! What a visit's time is shared out by among its functions.
+
+use super::VisitFunction;
+use crate::store::run::{EventInfo, RunInfo};
+
+/// Unit of [`EventInfo::unit`] that makes an event a clock.
+const CLOCK_UNIT: &str = "ns";
+
+/// What a visit's time is shared out by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Weight<'a> {
+    event: Option<&'a EventInfo>,
+}
+
+impl<'a> Weight<'a> {
+    /// Of the first event that is a clock, else of the first.
+    #[must_use]
+    pub fn of(info: &'a RunInfo) -> Self {
+        let clock = info.events.iter().find(|event| event.unit == CLOCK_UNIT);
+        Self {
+            event: clock.or(info.events.first()),
+        }
+    }
+
+    /// Number of the event; no row has it if the run had none.
+    #[must_use]
+    pub fn event(&self) -> u8 {
+        self.event.map_or(u8::MAX, |event| event.id.0)
+    }
+
+    /// Whether it is time.
+    #[must_use]
+    pub fn is_time(&self) -> bool {
+        self.event.is_none_or(|event| event.unit == CLOCK_UNIT)
+    }
+
+    /// Name of the event.
+    #[must_use]
+    pub fn event_name(&self) -> &'a str {
+        self.event.map_or("none", |event| event.name.as_str())
+    }
+
+    /// `ns`, or the name of the event.
+    #[must_use]
+    pub fn unit(&self) -> &'a str {
+        if self.is_time() {
+            CLOCK_UNIT
+        } else {
+            self.event_name()
+        }
+    }
+
+    /// What it is, in words.
+    #[must_use]
+    pub fn words(&self) -> String {
+        if self.is_time() {
+            let event = self.event_name();
+            format!("self_ns, estimated CPU time in ns from samples of {event}, and time of waits")
+        } else if self.event.is_some_and(|event| event.frequency.is_some()) {
+            format!("samples of {}", self.event_name())
+        } else {
+            format!("events, samples of {} x reset value", self.event_name())
+        }
+    }
+
+    /// What a mean over visits is of, in words.
+    ///
+    /// A visit shorter than the time between samples mostly has none, and then its time belongs to no
+    /// function: sums of `self_ns` leave it out. What samples stand for is right in the mean.
+    #[must_use]
+    pub fn mean_words(&self) -> String {
+        let event = self.event_name();
+        if self.is_time() {
+            format!("CPU time in ns, as samples of {event} x reset value, and time of waits")
+        } else {
+            self.words()
+        }
+    }
+
+    /// What a function's samples in a visit stand for; `None` for other events.
+    #[must_use]
+    pub fn events(&self, row: &VisitFunction) -> Option<f64> {
+        (row.event == self.event()).then(|| stand_for(row))
+    }
+
+    /// Weight of a function in a visit: its estimated time (the time that its samples stand for, where
+    /// the estimate is unknown), or its events; `None` for other events.
+    #[must_use]
+    pub fn get(&self, row: &VisitFunction) -> Option<f64> {
+        if row.event != self.event() {
+            return None;
+        }
+        let weight = match row.self_ns {
+            Some(own) if self.is_time() => own,
+            _ => stand_for(row),
+        };
+        Some(weight.max(0.0))
+    }
+}
+
+/// Events that a function's samples stand for; the samples themselves, if they were taken by frequency.
+fn stand_for(row: &VisitFunction) -> f64 {
+    row.events.unwrap_or(u64::from(row.samples)) as f64
+}
