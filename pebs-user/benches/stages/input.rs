@@ -210,6 +210,7 @@ pub const BULK: RingKind = RingKind {
     },
     perf_clock: false,
     registers: None,
+    tells_throttling: true,
 };
 
 /// The same records with samples in perf's rings; all others stay where they are.

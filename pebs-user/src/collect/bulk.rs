@@ -20,6 +20,8 @@ use crate::pmu::open::{ControlError, OpenErrorKind, PerfEvent, Target};
 use crate::target::process;
 use crate::units::{Cpu, EventId, KtimeNs, Pid, Tid};
 
+pub(super) mod rest;
+
 /// How often the hardware's buffers are emptied.
 const FLUSH: Duration = Duration::from_millis(20);
 
@@ -78,7 +80,7 @@ pub struct BulkRing {
     /// The event.
     pub event: EventId,
     ring: PerfRing,
-    /// The counters whose samples it holds.
+    /// The counters whose samples it holds, where it is read from them how many it had no room for.
     counters: Vec<OwnedFd>,
     /// Whether the hardware has a buffer in front of it.
     buffered: bool,
@@ -202,9 +204,6 @@ impl Opening<'_> {
     }
 }
 
-/// Bytes of a ring that nothing comes into as a rule.
-const REST_BYTES: u32 = 32 << 10;
-
 /// The counter once more, for the thread that empties its ring.
 fn cloned(counter: &PerfEvent, bytes: u32, cpu: Cpu) -> Result<OwnedFd, SessionError> {
     let failed = |source| SessionError::Ring {
@@ -213,33 +212,6 @@ fn cloned(counter: &PerfEvent, bytes: u32, cpu: Cpu) -> Result<OwnedFd, SessionE
         source,
     };
     counter.as_fd().try_clone_to_owned().map_err(failed)
-}
-
-/// Rings for what a program does not see: when the hardware's buffer holds several records at an
-/// interrupt, the kernel shows the last one to the program and writes the others into the ring of
-/// their counter; without one it drops them, uncounted.
-///
-/// Counters that follow a thread have no ring, so there the others are dropped.
-/// Source: `__intel_pmu_pebs_events`, arch/x86/events/intel/ds.c.
-pub(super) fn of_counters<'a>(
-    counters: impl Iterator<Item = (Cpu, &'a PerfEvent)>,
-    event: EventId,
-) -> Result<Vec<BulkRing>, SessionError> {
-    let ring = |(cpu, counter): (Cpu, &PerfEvent)| {
-        Ok(BulkRing {
-            cpu,
-            event,
-            ring: PerfRing::map(
-                counter.as_fd(),
-                REST_BYTES as usize / rustix::param::page_size(),
-            )?,
-            counters: vec![cloned(counter, REST_BYTES, cpu)?],
-            buffered: false,
-            whole: KtimeNs(0),
-            flushed: KtimeNs(0),
-        })
-    };
-    counters.map(ring).collect()
 }
 
 /// Opens an event on CPUs, for all that runs there.

@@ -4,6 +4,7 @@ use std::os::fd::BorrowedFd;
 
 use perf_event_open_sys::bindings::perf_event_attr;
 
+use crate::collect::bulk::rest::RestRings;
 use crate::collect::session::SessionError;
 use crate::pmu::open::{BpfLink, ControlError, OpenErrorKind, PerfEvent, Target};
 use crate::target::process;
@@ -12,8 +13,6 @@ use crate::units::{Cpu, Pid, ResetValue, Tid};
 /// An opened event and its program. Dropping it ends both.
 pub(super) struct Attached {
     pub event: PerfEvent,
-    /// The CPU that it counts on; `None`: a thread's.
-    pub cpu: Option<Cpu>,
     pub _link: BpfLink,
 }
 
@@ -25,25 +24,35 @@ pub(super) struct Recipe<'a> {
     pub attrs: &'a dyn Fn(Target) -> Vec<perf_event_attr>,
     /// What runs at each sample.
     pub program: BorrowedFd<'a>,
+    /// Where samples go that it does not see; `None`: it sees all.
+    pub rest: Option<&'a RestRings>,
 }
 
 impl Recipe<'_> {
     fn open(&self, target: Target) -> Result<Vec<Attached>, SessionError> {
-        let cpu = match target {
-            Target::Cpu(cpu) => Some(cpu),
-            Target::Thread(_) | Target::ThreadOnCpu(..) => None,
-        };
         let attrs = (self.attrs)(target).into_iter();
         let open = |attr| {
             let event = PerfEvent::open(&attr, target, self.name)?;
+            if let (Some(rest), Target::Cpu(cpu) | Target::ThreadOnCpu(_, cpu)) =
+                (self.rest, target)
+            {
+                rest.catch(&event, cpu)?;
+            }
             let link = event.attach(self.program, None)?;
-            Ok(Attached {
-                event,
-                cpu,
-                _link: link,
-            })
+            Ok(Attached { event, _link: link })
         };
         attrs.map(open).collect()
+    }
+
+    /// What a thread is counted by: a counter that follows it around, or where a ring has to catch what the program
+    /// does not see, one on each CPU.
+    fn targets(&self, tid: Tid) -> Vec<Target> {
+        match self.rest {
+            None => vec![Target::Thread(tid)],
+            Some(rest) => (rest.cpus())
+                .map(|cpu| Target::ThreadOnCpu(tid, cpu))
+                .collect(),
+        }
     }
 }
 
@@ -72,7 +81,7 @@ impl Counters {
         Ok(counters)
     }
 
-    /// One counter per thread; threads and processes that these start later inherit it.
+    /// The counters of each thread; threads and processes that these start later inherit them.
     ///
     /// Threads are listed until no new one is found. One that an already opened thread starts
     /// between two lists has both an inherited event and its own: it is sampled twice as often,
@@ -91,12 +100,14 @@ impl Counters {
                 }
                 for tid in new {
                     counters.threads.push(tid);
-                    match recipe.open(Target::Thread(tid)) {
-                        Ok(opened) => counters.attached.extend(opened),
-                        // The thread ended in the meantime.
-                        Err(SessionError::Open(error))
-                            if error.kind == OpenErrorKind::ThreadGone => {}
-                        Err(error) => return Err(error),
+                    for target in recipe.targets(tid) {
+                        match recipe.open(target) {
+                            Ok(opened) => counters.attached.extend(opened),
+                            // The thread ended in the meantime.
+                            Err(SessionError::Open(error))
+                                if error.kind == OpenErrorKind::ThreadGone => {}
+                            Err(error) => return Err(error),
+                        }
                     }
                 }
             }
@@ -114,12 +125,6 @@ impl Counters {
     pub fn extend(&mut self, other: Self) {
         self.attached.extend(other.attached);
         self.threads.extend(other.threads);
-    }
-
-    /// Every counter of a CPU.
-    pub fn by_cpu(&self) -> impl Iterator<Item = (Cpu, &PerfEvent)> {
-        let attached = self.attached.iter();
-        attached.filter_map(|attached| Some((attached.cpu?, &attached.event)))
     }
 
     /// Every counter.

@@ -2,20 +2,18 @@
 //! nothing is seen half, and taken down by dropping.
 
 use std::io;
-use std::os::fd::AsFd;
 
-use pebs_common::config::{MAX_CPUS, Program, Scope};
+use pebs_common::config::{Program, Scope};
 use pebs_common::record::Role;
 
 use perf_event_open_sys::bindings::perf_event_attr;
 
+use crate::collect::bulk::rest::RestRings;
 use crate::collect::bulk::{self, BulkCounters, BulkRing};
 use crate::collect::counters::{Attached, Counters, Recipe};
 use crate::collect::drain::now;
-use crate::collect::kernel_map;
 use crate::collect::perf_ring::PerfRingError;
 use crate::collect::programs::{Log, Programs, ProgramsError, Settings};
-use crate::collect::ring::Ring;
 use crate::correlate::Interferences;
 use crate::pmu::attr::{Faults, ResolvedEvent, page_faults};
 use crate::pmu::host::{Host, KernelVersion};
@@ -27,15 +25,16 @@ use crate::target::probe::{ProbeSet, Site};
 use crate::target::process;
 use crate::units::{Cpu, EventId, KtimeNs, Pid, ResetValue};
 
+mod rings;
+
+pub use rings::Rings;
+use rings::present_cpus;
+
 /// Samples may fill this much of a ring that they share with marks.
 const SAMPLE_SHARE: (u64, u64) = (3, 4);
 
 /// Ticks of the clock calibrator, ns: ten a second on each CPU.
 const CLOCK_PERIOD_NS: u64 = 100_000_000;
-
-/// How long a sample that carries a time of its own may take from there into the ring, ns: in a
-/// buffer of the hardware, or because the CPU was taken away in between.
-const SAMPLE_LAG_NS: u64 = 2_000_000;
 
 /// What to record.
 pub struct SessionPlan<'a> {
@@ -157,6 +156,8 @@ pub struct Session {
     probes: Vec<Attached>,
     events: Vec<Counters>,
     bulk: Vec<BulkCounters>,
+    /// By event: where samples go that its program does not see.
+    rests: Vec<RestRings>,
     /// Until somebody takes them.
     bulk_rings: Vec<BulkRing>,
     /// By event: the reset value in force, once it was changed.
@@ -166,28 +167,6 @@ pub struct Session {
     clocks: Vec<Attached>,
     /// CPUs that events were opened on, when recording every process.
     cpus: Vec<Cpu>,
-}
-
-/// CPUs that the machine could have without a restart.
-///
-/// Source: Documentation/ABI/testing/sysfs-devices-system-cpu.
-fn present_cpus(host: &Host) -> Vec<Cpu> {
-    let text = std::fs::read_to_string("/sys/devices/system/cpu/present").unwrap_or_default();
-    let mut cpus: Vec<Cpu> = text
-        .trim()
-        .split(',')
-        .filter_map(|range| {
-            let (first, last) = range.split_once('-').unwrap_or((range, range));
-            Some(first.parse::<u16>().ok()?..=last.parse::<u16>().ok()?)
-        })
-        .flatten()
-        .map(Cpu)
-        .collect();
-    cpus.extend(&host.online);
-    cpus.sort_unstable();
-    cpus.dedup();
-    cpus.retain(|cpu| u32::from(cpu.0) < MAX_CPUS);
-    cpus
 }
 
 /// A bit for each event that is so.
@@ -246,6 +225,7 @@ impl Session {
             probes: Vec::new(),
             events: Vec::new(),
             bulk: Vec::new(),
+            rests: plan.events.iter().map(|_| RestRings::default()).collect(),
             bulk_rings: Vec::new(),
             resets: vec![None; plan.events.len()],
             counting: plan.counting,
@@ -365,6 +345,7 @@ impl Session {
             name: &event.name,
             attrs: &attrs,
             program: self.programs.sample(id)?,
+            rest: self.rest(event, id),
         };
         if !plan.pids.is_empty() {
             return Counters::on_processes(&recipe, plan.pids);
@@ -373,19 +354,30 @@ impl Session {
         Counters::on_cpus(&recipe, cpus.iter().filter(allowed))
     }
 
-    /// The same, and rings for what the program does not see.
+    /// The same, and first rings for what the program does not see: threads may come to any CPU.
     fn open_with_rest(
         &mut self,
         plan: &SessionPlan<'_>,
         id: EventId,
         cpus: &[Cpu],
     ) -> Result<Counters, SessionError> {
-        let counters = self.open(plan, id, cpus)?;
-        if plan.events[usize::from(id.0)].leaves_rest() {
-            let rings = bulk::of_counters(counters.by_cpu(), id)?;
+        let event = &plan.events[usize::from(id.0)];
+        if self.rest(event, id).is_some() {
+            let mut cpus = match plan.pids {
+                [] => cpus.to_vec(),
+                _ => present_cpus(plan.host),
+            };
+            cpus.retain(|cpu| event.counts_on(*cpu));
+            let rings = self.rests[usize::from(id.0)].add(id, &cpus)?;
             self.bulk_rings.extend(rings);
         }
-        Ok(counters)
+        self.open(plan, id, cpus)
+    }
+
+    /// Where samples go that the program of an event does not see; `None` if it sees all.
+    fn rest(&self, event: &ResolvedEvent, id: EventId) -> Option<&RestRings> {
+        let rests = event.leaves_rest() && !self.counting;
+        rests.then(|| &self.rests[usize::from(id.0)])
     }
 
     fn open_bulk(
@@ -410,8 +402,12 @@ impl Session {
             ring_bytes: plan.ring_bytes,
             buffered: event.is_buffered(plan.host),
         };
-        let cpus = cpus.iter().copied();
-        let cpus: Vec<Cpu> = cpus.filter(|cpu| event.counts_on(*cpu)).collect();
+        let mut cpus = match plan.pids {
+            [] => cpus.to_vec(),
+            // Threads may come to a CPU that is offline now.
+            _ => present_cpus(plan.host),
+        };
+        cpus.retain(|cpu| event.counts_on(*cpu));
         let (counters, rings) = if plan.pids.is_empty() {
             bulk::on_cpus(&recipe, &cpus)?
         } else {
@@ -451,6 +447,7 @@ impl Session {
                 name: which.name(),
                 attrs: &|target| vec![page_faults(which, target)],
                 program: self.programs.page_fault(which)?,
+                rest: None,
             };
             all.extend(if plan.pids.is_empty() {
                 Counters::on_cpus(&recipe, cpus)?
@@ -486,6 +483,7 @@ impl Session {
                 name: &event.name,
                 attrs: &attrs,
                 program,
+                rest: self.rest(event, id),
             };
             counters.change(&recipe, &pids, reset)
         });
@@ -499,11 +497,7 @@ impl Session {
         for &cpu in &plan.host.online {
             let event = PerfEvent::open(&attr, Target::Cpu(cpu), "clock calibrator")?;
             let link = event.attach(self.programs.clock()?, None)?;
-            self.clocks.push(Attached {
-                event,
-                cpu: Some(cpu),
-                _link: link,
-            });
+            self.clocks.push(Attached { event, _link: link });
         }
         Ok(())
     }
@@ -532,11 +526,7 @@ impl Session {
         for (cookie, site) in ends_first {
             let event = open_uprobe(pmu, &uprobe_site(site), UprobeScope::Everyone)?;
             let link = event.attach(self.programs.mark()?, Some(cookie))?;
-            self.probes.push(Attached {
-                event,
-                cpu: None,
-                _link: link,
-            });
+            self.probes.push(Attached { event, _link: link });
         }
         for counters in self.events.iter().chain([&self.faults]) {
             counters.enable()?;
@@ -545,7 +535,8 @@ impl Session {
         Ok(())
     }
 
-    /// Opens events on CPUs that came online since the start. New rings are to be taken afterwards.
+    /// Opens events on CPUs that came online since the start, and gives these CPUs. New rings are to be taken
+    /// afterwards.
     ///
     /// # Errors
     /// What the kernel refused.
@@ -553,9 +544,10 @@ impl Session {
         &mut self,
         plan: &SessionPlan<'_>,
         online: &[Cpu],
-    ) -> Result<(), SessionError> {
+    ) -> Result<Vec<Cpu>, SessionError> {
         if !plan.pids.is_empty() {
-            return Ok(());
+            // Counters of threads go along, or are there for each CPU that may come.
+            return Ok(Vec::new());
         }
         let new: Vec<Cpu> = online
             .iter()
@@ -582,7 +574,7 @@ impl Session {
                 self.faults.extend(opened);
             }
         }
-        Ok(())
+        Ok(new)
     }
 
     /// Stops sampling and recording, and takes the probes away, begins first. Gives the end of the trace.
@@ -638,58 +630,5 @@ fn uprobe_site(site: &Site) -> UprobeSite {
             UprobeAt::Instruction
         },
         semaphore: (site.semaphore_offset != 0).then_some(site.semaphore_offset),
-    }
-}
-
-/// The rings of all CPUs and the counters: what the draining thread needs.
-pub struct Rings {
-    /// Rings with their CPUs; two per CPU where samples have their own.
-    pub rings: Vec<(Cpu, Ring)>,
-    /// Counters.
-    pub counters: kernel_map::Counters,
-    /// See [`crate::collect::drain::Drain::lag_ns`].
-    pub lag_ns: u64,
-}
-
-impl Rings {
-    fn make(
-        programs: &Programs,
-        plan: &SessionPlan<'_>,
-        separate: bool,
-    ) -> Result<Self, SessionError> {
-        let cpus = present_cpus(plan.host);
-        let (marks, samples) = (programs.map("RINGS")?, programs.map("SAMPLE_RINGS")?);
-        let mut rings = Vec::new();
-        for &cpu in &cpus {
-            let bytes = plan.ring_bytes;
-            let failed = |source| SessionError::Ring {
-                bytes,
-                cpu: cpu.0,
-                source,
-            };
-            let make = || -> io::Result<Ring> {
-                Ring::map(kernel_map::create_ring(bytes)?, bytes as usize)
-            };
-            let ring = make().map_err(failed)?;
-            let index = u32::from(cpu.0);
-            kernel_map::set_map(marks, index, ring.fd().as_fd()).map_err(failed)?;
-            if separate {
-                let own = make().map_err(failed)?;
-                kernel_map::set_map(samples, index, own.fd().as_fd()).map_err(failed)?;
-                rings.push((cpu, own));
-            } else {
-                kernel_map::set_map(samples, index, ring.fd().as_fd()).map_err(failed)?;
-            }
-            rings.push((cpu, ring));
-        }
-        let own_time = plan.events.iter().any(|event| event.perf_clock);
-        let rows = cpus.last().map_or(0, |cpu| usize::from(cpu.0) + 1);
-        let counters = kernel_map::Counters::map(programs.map("COUNTERS")?, rows)
-            .map_err(SessionError::Counters)?;
-        Ok(Self {
-            rings,
-            counters,
-            lag_ns: if own_time { SAMPLE_LAG_NS } else { 0 },
-        })
     }
 }

@@ -17,10 +17,12 @@ pub mod bulk;
 mod draft;
 mod error;
 mod lbr;
+mod own;
 
 use draft::{Draft, forwards_to_ibs};
 pub use error::EventError;
 pub use lbr::NoCallRecord;
+pub use own::{Faults, calibrator, page_faults};
 
 /// An event that can be opened on any CPU or thread, with what its samples mean.
 #[derive(Clone)]
@@ -393,6 +395,8 @@ fn finish(
         warnings,
     };
     event.set_access(access);
+    // What a ring beside the program has no room for is told with its time.
+    event.attr.set_sample_id_all(event.leaves_rest().into());
     let mut cores = host.core_pmus();
     if access::loads_leader(&event.attr).is_some()
         && cores.any(|pmu| pmu.events.contains_key("mem-loads-aux"))
@@ -489,65 +493,6 @@ fn shared_settings(attr: &mut perf_event_attr, class: &EventClass, reset: ResetV
 fn monotonic(attr: &mut perf_event_attr) {
     attr.set_use_clockid(1);
     attr.clockid = libc::CLOCK_MONOTONIC;
-}
-
-/// Settings of the clock calibrator: a slow clock whose samples carry the perf clock's time.
-#[must_use]
-pub fn calibrator(period_ns: u64) -> perf_event_attr {
-    let mut attr = perf_event_attr {
-        type_: sys::PERF_TYPE_SOFTWARE,
-        config: u64::from(sys::PERF_COUNT_SW_CPU_CLOCK),
-        sample_type: u64::from(sys::PERF_SAMPLE_TIME),
-        read_format: READ_FORMAT,
-        ..Default::default()
-    };
-    attr.__bindgen_anon_1.sample_period = period_ns;
-    attr.__bindgen_anon_2.wakeup_events = 1;
-    attr.set_disabled(1);
-    attr
-}
-
-/// Which page faults: the kernel counts all when they begin, and those of a kind when they were dealt with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Faults {
-    /// All.
-    All,
-    /// Those whose page was in memory.
-    Minor,
-    /// Those whose page had to be read.
-    Major,
-}
-
-impl Faults {
-    /// The event's name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::All => "page-faults",
-            Self::Minor => "minor-faults",
-            Self::Major => "major-faults",
-        }
-    }
-}
-
-/// Settings of a counter of page faults: its program runs at each.
-#[must_use]
-pub fn page_faults(which: Faults, target: Target) -> perf_event_attr {
-    let mut attr = perf_event_attr {
-        type_: sys::PERF_TYPE_SOFTWARE,
-        config: u64::from(match which {
-            Faults::All => sys::PERF_COUNT_SW_PAGE_FAULTS,
-            Faults::Minor => sys::PERF_COUNT_SW_PAGE_FAULTS_MIN,
-            Faults::Major => sys::PERF_COUNT_SW_PAGE_FAULTS_MAJ,
-        }),
-        read_format: READ_FORMAT,
-        ..Default::default()
-    };
-    attr.__bindgen_anon_1.sample_period = 1;
-    attr.__bindgen_anon_2.wakeup_events = 1;
-    attr.set_disabled(1);
-    attr.set_inherit((!matches!(target, Target::Cpu(_))).into());
-    attr
 }
 
 /// `config2` bit of IBS that has the kernel filter modes, since Linux 6.14.

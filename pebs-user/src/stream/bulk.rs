@@ -31,6 +31,8 @@ pub struct RingKind {
     pub perf_clock: bool,
     /// Registers that samples carry raw.
     pub registers: Option<Registers>,
+    /// Whether nobody else sees that the kernel stops a counter; else what the ring says of it is passed over.
+    pub tells_throttling: bool,
 }
 
 /// What has to be remembered of a ring between two looks.
@@ -255,6 +257,7 @@ impl RingState {
                 self.lost += records;
                 self.lost_so_far(self.lost, time, gaps);
             }
+            What::Throttle { .. } if !kind.tells_throttling => {}
             What::Throttle { stopped: true, .. } => {
                 self.stopped = Some((time, tid.unwrap_or(Tid(0))));
             }
@@ -355,6 +358,7 @@ mod tests {
         },
         perf_clock: false,
         registers: None,
+        tells_throttling: true,
     };
 
     pub(super) fn record(kind: u32, misc: u32, words: &[u64]) -> Vec<u8> {

@@ -166,10 +166,12 @@ pub fn bulk_options(
                 .iter()
                 .find(|pmu| pmu.kind == attr.type_)
                 .and_then(|pmu| Registers::of_pmu(&pmu.name, &host.cpu)),
+            // A program sees it at the last sample before.
+            tells_throttling: bulk,
         }
     };
     // With programs the rings hold what these do not see.
-    let rest = everyone && events.iter().any(ResolvedEvent::leaves_rest);
+    let rest = events.iter().any(ResolvedEvent::leaves_rest);
     (bulk || rest).then(|| BulkOptions {
         kinds: events.iter().map(kind).collect(),
         everyone,

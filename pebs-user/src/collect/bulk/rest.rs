@@ -1,0 +1,85 @@
+//! Rings for what a sample program does not see.
+//!
+//! When the hardware's buffer holds several records at an interrupt, the kernel shows the last one to the program
+//! and writes the others into the ring of their counter; without one it drops them, uncounted.
+//!
+//! There is a ring for each event and CPU, of an event that counts nothing: all counters on the CPU write into it. So
+//! threads that are followed have a counter for each CPU, as the kernel gives no ring to one that children inherit
+//! and that follows its thread around.
+//! Source: `__intel_pmu_pebs_events`, arch/x86/events/intel/ds.c; `perf_mmap` and `perf_event_set_output`,
+//! kernel/events/core.c.
+
+use std::os::fd::AsFd;
+
+use perf_event_open_sys::bindings::{self as sys, perf_event_attr};
+
+use super::BulkRing;
+use crate::collect::perf_ring::PerfRing;
+use crate::collect::session::SessionError;
+use crate::pmu::open::{ControlError, PerfEvent, READ_FORMAT, Target};
+use crate::units::{Cpu, EventId, KtimeNs, Tid};
+
+/// Bytes of a ring that nothing comes into as a rule.
+const RING_BYTES: usize = 32 << 10;
+
+/// The rings of an event; none of one whose program sees every sample.
+#[derive(Default)]
+pub(in crate::collect) struct RestRings {
+    owners: Vec<(Cpu, PerfEvent)>,
+}
+
+impl RestRings {
+    /// Makes a ring for each of these CPUs that has none, online or not, and gives them for the draining thread.
+    pub fn add(&mut self, event: EventId, cpus: &[Cpu]) -> Result<Vec<BulkRing>, SessionError> {
+        let mut rings = Vec::new();
+        for &cpu in cpus {
+            if self.owner(cpu).is_some() {
+                continue;
+            }
+            // Of a thread of ours: one of a CPU alone would end with the CPU.
+            let target = Target::ThreadOnCpu(Tid(std::process::id()), cpu);
+            let owner = PerfEvent::open(&owner(), target, "ring for samples that no program sees")?;
+            let pages = (RING_BYTES / rustix::param::page_size()).max(1);
+            rings.push(BulkRing {
+                cpu,
+                event,
+                ring: PerfRing::map(owner.as_fd(), pages)?,
+                counters: Vec::new(),
+                buffered: false,
+                whole: KtimeNs(0),
+                flushed: KtimeNs(0),
+            });
+            self.owners.push((cpu, owner));
+        }
+        Ok(rings)
+    }
+
+    /// The CPUs with a ring.
+    pub fn cpus(&self) -> impl Iterator<Item = Cpu> {
+        self.owners.iter().map(|(cpu, _)| *cpu)
+    }
+
+    /// Has the kernel write what the program of a counter on a CPU does not see into the ring of that CPU.
+    pub fn catch(&self, counter: &PerfEvent, cpu: Cpu) -> Result<(), ControlError> {
+        self.owner(cpu)
+            .map_or(Ok(()), |owner| counter.share_ring_of(owner))
+    }
+
+    fn owner(&self, cpu: Cpu) -> Option<&PerfEvent> {
+        let mut owners = self.owners.iter();
+        owners.find(|(of, _)| *of == cpu).map(|(_, owner)| owner)
+    }
+}
+
+/// An event that counts nothing, on the perf clock as the counters are.
+fn owner() -> perf_event_attr {
+    perf_event_attr {
+        type_: sys::PERF_TYPE_SOFTWARE,
+        config: sys::PERF_COUNT_SW_DUMMY.into(),
+        read_format: READ_FORMAT,
+        ..perf_event_attr::default()
+    }
+}
+
+#[cfg(test)]
+mod tests;

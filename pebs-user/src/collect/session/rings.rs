@@ -1,0 +1,92 @@
+//! The rings of the kernel programs: one for each CPU, or two.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use pebs_common::config::MAX_CPUS;
+
+use super::{SessionError, SessionPlan};
+use crate::collect::kernel_map;
+use crate::collect::programs::Programs;
+use crate::collect::ring::Ring;
+use crate::pmu::host::Host;
+use crate::units::Cpu;
+
+/// How long a sample that carries a time of its own may take from there into the ring, ns: in a
+/// buffer of the hardware, or because the CPU was taken away in between.
+const SAMPLE_LAG_NS: u64 = 2_000_000;
+
+/// CPUs that the machine could have without a restart.
+///
+/// Source: Documentation/ABI/testing/sysfs-devices-system-cpu.
+pub(super) fn present_cpus(host: &Host) -> Vec<Cpu> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/present").unwrap_or_default();
+    let mut cpus: Vec<Cpu> = text
+        .trim()
+        .split(',')
+        .filter_map(|range| {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            Some(first.parse::<u16>().ok()?..=last.parse::<u16>().ok()?)
+        })
+        .flatten()
+        .map(Cpu)
+        .collect();
+    cpus.extend(&host.online);
+    cpus.sort_unstable();
+    cpus.dedup();
+    cpus.retain(|cpu| u32::from(cpu.0) < MAX_CPUS);
+    cpus
+}
+
+/// The rings of all CPUs and the counters: what the draining thread needs.
+pub struct Rings {
+    /// Rings with their CPUs; two per CPU where samples have their own.
+    pub rings: Vec<(Cpu, Ring)>,
+    /// Counters.
+    pub counters: kernel_map::Counters,
+    /// See [`crate::collect::drain::Drain::lag_ns`].
+    pub lag_ns: u64,
+}
+
+impl Rings {
+    pub(super) fn make(
+        programs: &Programs,
+        plan: &SessionPlan<'_>,
+        separate: bool,
+    ) -> Result<Self, SessionError> {
+        let cpus = present_cpus(plan.host);
+        let (marks, samples) = (programs.map("RINGS")?, programs.map("SAMPLE_RINGS")?);
+        let mut rings = Vec::new();
+        for &cpu in &cpus {
+            let bytes = plan.ring_bytes;
+            let failed = |source| SessionError::Ring {
+                bytes,
+                cpu: cpu.0,
+                source,
+            };
+            let make = || -> io::Result<Ring> {
+                Ring::map(kernel_map::create_ring(bytes)?, bytes as usize)
+            };
+            let ring = make().map_err(failed)?;
+            let index = u32::from(cpu.0);
+            kernel_map::set_map(marks, index, ring.fd().as_fd()).map_err(failed)?;
+            if separate {
+                let own = make().map_err(failed)?;
+                kernel_map::set_map(samples, index, own.fd().as_fd()).map_err(failed)?;
+                rings.push((cpu, own));
+            } else {
+                kernel_map::set_map(samples, index, ring.fd().as_fd()).map_err(failed)?;
+            }
+            rings.push((cpu, ring));
+        }
+        let own_time = plan.events.iter().any(|event| event.perf_clock);
+        let rows = cpus.last().map_or(0, |cpu| usize::from(cpu.0) + 1);
+        let counters = kernel_map::Counters::map(programs.map("COUNTERS")?, rows)
+            .map_err(SessionError::Counters)?;
+        Ok(Self {
+            rings,
+            counters,
+            lag_ns: if own_time { SAMPLE_LAG_NS } else { 0 },
+        })
+    }
+}
