@@ -26,11 +26,11 @@ static void *hog(void *unused) {
   (void)unused;
   pthread_setname_np(pthread_self(), "hog");
   truth_note("hog", (uint64_t)truth_tid());
-  truth_pin(0);
   if (getenv("TRUTH_REALTIME")) {
     struct sched_param above = {.sched_priority = 2};
     if (sched_setscheduler(0, SCHED_FIFO, &above)) perror("sched_setscheduler");
   }
+  truth_pin(0);
   while (!over) {
     truth_spin(1000 * 1000);
     usleep(1000);

@@ -7,6 +7,7 @@ pub mod command;
 mod counters;
 pub mod drain;
 pub mod frequency;
+pub mod hotplug;
 pub mod kernel_map;
 pub mod overhead;
 mod pause;

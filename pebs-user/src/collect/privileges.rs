@@ -3,6 +3,7 @@
 //! | capability | who keeps it | what for |
 //! |---|---|---|
 //! | `CAP_PERFMON`, `CAP_BPF` | main thread | events on CPUs that come online |
+//! | `CAP_IPC_LOCK` | main thread | perf's rings of CPUs that come online, beyond what may be locked without |
 //! | `CAP_SYS_PTRACE` | other threads | mappings, root folder and vdso of processes that come later |
 //! | `CAP_CHECKPOINT_RESTORE` | other threads | `/proc/PID/map_files`: binaries that were deleted or replaced |
 //! | `CAP_SYSLOG` | other threads | addresses of kernel modules and BPF programs that come later |
@@ -30,6 +31,7 @@ use crate::files::invoking_user;
 /// What the main thread keeps.
 const MAIN: CapabilitySet = CapabilitySet::PERFMON
     .union(CapabilitySet::BPF)
+    .union(CapabilitySet::IPC_LOCK)
     .union(CapabilitySet::DAC_READ_SEARCH);
 
 /// What all other threads keep.

@@ -293,6 +293,23 @@ impl Pipeline {
         self.rows.resets.change(event, time, reset);
     }
 
+    /// A CPU came online in between, and from `end` on it is sampled.
+    pub fn cpu_came_online(&mut self, begin: KtimeNs, end: KtimeNs, cpu: Cpu) {
+        let (begin_ns, end_ns) = (
+            self.clock.trace_of_ktime(begin),
+            self.clock.trace_of_ktime(end),
+        );
+        self.correlator.loss(begin_ns, end_ns, visit_flag::LOSS);
+        self.rows.loss(&LossRow {
+            begin_ns,
+            end_ns,
+            cpu: Some(cpu),
+            tid: None,
+            reason: "cpu_came_online".to_owned(),
+            records: None,
+        });
+    }
+
     /// Brings [`Progress::load`] up to the frontier, if it is old.
     fn publish_load(&self) {
         // A panic elsewhere does not make counts wrong.

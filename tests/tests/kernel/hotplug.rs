@@ -27,7 +27,7 @@ impl Drop for Offline {
 #[test]
 fn comes_online() {
     need!(machine::root());
-    need!(machine::program("taskset"));
+    let taskset = need!(machine::program("taskset"));
     need!(machine::cpus(2));
     let workload = Workload::build("plain");
     for transport in ["bpf", "bulk"] {
@@ -48,10 +48,10 @@ fn comes_online() {
             .args(&args)
             .start();
         drop(offline);
-        // The recorder looks four times a second.
+        // The recorder looks four times a second at the latest.
         std::thread::sleep(Duration::from_secs(1));
         let truth = TruthFile::new();
-        let mut command = Command::new("taskset");
+        let mut command = Command::new(&taskset);
         command.args(["-c", "1"]).arg(&workload.path).arg("20000");
         let ran = process::run(truth.on(&mut command));
         assert_eq!(ran.code(), Some(0), "{ran}");
@@ -66,5 +66,47 @@ fn comes_online() {
             .filter(|it| it.cpu == 1)
             .count();
         assert!(on_it > 0, "{transport}: {}", recording.tool);
+        // Until it was sampled nobody knows what ran there.
+        let losses = trace.losses();
+        let mut gaps = losses.iter().filter(|it| it.reason == "cpu_came_online");
+        let gap = gaps.next().unwrap_or_else(|| panic!("{losses:?}"));
+        assert_eq!((gap.cpu, gap.records), (Some(1), None), "{gap:?}");
+        assert!(gap.begin_ns < gap.end_ns, "{gap:?}");
+        assert!(gaps.next().is_none(), "{losses:?}");
+    }
+}
+
+/// A thread that was followed from before goes there, and is sampled on.
+#[test]
+fn thread_goes_there() {
+    need!(machine::root());
+    let taskset = need!(machine::program("taskset"));
+    need!(machine::cpus(2));
+    let workload = Workload::build("plain");
+    for transport in ["bpf", "bulk"] {
+        let lock = Lock::recording();
+        let Some(offline) = Offline::take("/sys/devices/system/cpu/cpu1/online") else {
+            return println!("SKIP CPU 1 can't be taken offline");
+        };
+        let mut target = workload.start(&["20000"]);
+        let pid = target.process.pid();
+        let args = ["--event", "cpu-clock", "--reset", "20000"];
+        let live = Recorder::new(&workload.spec(super::ID))
+            .under(lock)
+            .args(&["--transport", transport])
+            .args(&args)
+            .attach(pid);
+        drop(offline);
+        let moved = process::run(Command::new(&taskset).args(["-cp", "1", &pid.to_string()]));
+        assert_eq!(moved.code(), Some(0), "{moved}");
+        target.go();
+        let (_, truth) = target.finish();
+        let recording = live.stop();
+        let trace = recording.trace();
+        check::whole_visits(&trace, &truth);
+        let mut samples = trace.samples();
+        samples.retain(|sample| sample.visit_id.is_some());
+        let there = samples.iter().all(|sample| sample.cpu == 1);
+        assert!(there && samples.len() > 100, "{transport}: {samples:?}");
     }
 }

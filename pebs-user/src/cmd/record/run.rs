@@ -22,6 +22,7 @@ use crate::collect::bulk::BulkRing;
 use crate::collect::command::{self, Held};
 use crate::collect::drain::{Cycle, Drain, now};
 use crate::collect::frequency::{self, Frequencies, Reading};
+use crate::collect::hotplug::CpuMessages;
 use crate::collect::privileges;
 use crate::collect::session::{Rings, Session, SessionPlan};
 use crate::collect::sideband::Sideband;
@@ -34,7 +35,7 @@ use crate::store::writer::{TraceWriter, WriterOptions};
 use crate::target::breakpoint;
 use crate::units::{Cpu, EventId, KtimeNs, Pid, ResetValue, TraceNs};
 
-/// How often CPUs that came or went are looked for.
+/// How often CPUs that came or went are looked for, where the kernel does not tell.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// How often the overhead is looked at.
@@ -69,6 +70,9 @@ struct Signals {
     resets: Mutex<Vec<(KtimeNs, EventId, ResetValue)>>,
     /// Frequencies of CPUs that the pipeline was not told of.
     frequencies: Mutex<Vec<Reading>>,
+    /// CPUs that came online and that the pipeline was not told of: since when they may have been, and from when on
+    /// they are sampled.
+    cpus: Mutex<Vec<(KtimeNs, KtimeNs, Cpu)>>,
     /// End of the trace, ktime; set before the draining thread is told to stop.
     end: AtomicU64,
 }
@@ -141,6 +145,7 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
         signals: Arc::clone(&workers.signals),
         more_bulk: workers.more_bulk.clone(),
         targets,
+        looked: now(),
         prices,
         governor,
         frequencies: &plan.frequencies,
@@ -347,6 +352,9 @@ fn pump(mut pipeline: Pipeline, lanes: &Lanes, signals: &Signals) -> Outcome {
         drop(changes);
         let frequencies = std::mem::take(&mut *locked(&signals.frequencies));
         frequencies.iter().for_each(|it| pipeline.frequency(it));
+        for (begin, end, cpu) in locked(&signals.cpus).drain(..) {
+            pipeline.cpu_came_online(begin, end, cpu);
+        }
         let bytes = cycle.bytes();
         pipeline.cycle(&mut cycle);
         lanes.waiting_bytes.fetch_sub(bytes, Ordering::AcqRel);
@@ -392,6 +400,8 @@ struct Control<'a, 'b> {
     signals: Arc<Signals>,
     /// Processes that were asked for.
     targets: Targets,
+    /// When the list of CPUs was read last.
+    looked: KtimeNs,
     prices: Prices<'a>,
     governor: Option<Governor>,
     frequencies: &'a Frequencies,
@@ -437,6 +447,7 @@ impl Control<'_, '_> {
         tokio::pin!(command, end_of_time);
         let mut status = StatusLine::new(Arc::clone(&self.progress));
         let mut redraw = tokio::time::interval(status.period());
+        let cpus = CpuMessages::open().ok();
         let mut look = tokio::time::interval(LOOK);
         let mut govern = tokio::time::interval(GOVERN);
         let mut frequency = tokio::time::interval(frequency::PERIOD);
@@ -461,6 +472,7 @@ impl Control<'_, '_> {
                     }
                 }
                 _ = look.tick() => self.look(),
+                () = next(cpus.as_ref()) => self.look(),
                 _ = govern.tick(), if self.governor.is_some() => self.govern(),
                 _ = frequency.tick(), if !self.frequencies.is_empty() => {
                     self.frequencies.read(now(), &mut locked(&self.signals.frequencies));
@@ -532,16 +544,32 @@ impl Control<'_, '_> {
 
     /// Looks after CPUs that came or went.
     fn look(&mut self) {
+        let since = std::mem::replace(&mut self.looked, now());
         let online: Vec<Cpu> = crate::pmu::host::online_cpus(Path::new("/"));
-        if let Err(error) = self.session.follow_cpus(self.plan, &online) {
-            let text = format!("a CPU that came online is not sampled: {error}");
-            self.say(&text, None);
-            self.info.notes.push(text);
+        match self.session.follow_cpus(self.plan, &online) {
+            Ok(came) => {
+                let told = self.signals.cpus.lock();
+                let mut told = told.unwrap_or_else(PoisonError::into_inner);
+                told.extend(came.into_iter().map(|cpu| (since, now(), cpu)));
+            }
+            Err(error) => {
+                let text = format!("a CPU that came online is not sampled: {error}");
+                self.say(&text, None);
+                self.info.notes.push(text);
+            }
         }
         for ring in self.session.take_bulk_rings() {
             // Nobody listens any more only if the recording is over.
             let _ = self.more_bulk.send(ring);
         }
+    }
+}
+
+/// The next message about CPUs.
+async fn next(messages: Option<&CpuMessages>) {
+    match messages {
+        Some(messages) => messages.next().await,
+        None => std::future::pending().await,
     }
 }
 
