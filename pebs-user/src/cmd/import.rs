@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::progress::Progress as ProgressLine;
 use super::report::{self, Format};
 use super::{Hinted, debug_files};
+use crate::analysis::report::human::plural;
 use crate::correlate::Interferences;
 use crate::import::error::{ImportError, list};
 use crate::import::marks::{self, Marks, MarksError};
@@ -472,8 +473,8 @@ fn no_items(
     if visits > 0 {
         return Some((
             format!(
-                "{} marks are of threads that the recording does not have",
-                fed.unknown_threads
+                "{} of threads that the recording does not have",
+                plural(fed.unknown_threads, "mark")
             ),
             "tid is the thread's id, not the process's".to_owned(),
         ));

@@ -109,7 +109,7 @@ fn print_result(text: &str, what: &str) -> anyhow::Result<()> {
 pub fn one_line(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain() {
-        let text = cause.to_string();
+        let text = without_number(cause.to_string());
         if line.is_empty() {
             line = text;
         } else if !line.contains(&text) {
@@ -117,6 +117,14 @@ pub fn one_line(error: &anyhow::Error) -> String {
         }
     }
     line
+}
+
+/// The system's words for an error, without its number.
+fn without_number(mut text: String) -> String {
+    if let Some(at) = text.rfind(" (os error ").filter(|_| text.ends_with(')')) {
+        text.truncate(at);
+    }
+    text
 }
 
 /// Sends what the program and its libraries log to stderr: warnings, with -v steps, with -vv all.

@@ -58,6 +58,12 @@ pub enum MarksError {
         /// The line.
         line: String,
     },
+    /// The first line names a column twice.
+    #[error("two columns '{column}' in the first line")]
+    Twice {
+        /// The column.
+        column: &'static str,
+    },
     /// A value is not what its column holds.
     #[error("line {line}: {column} is '{value}', not {wanted}")]
     BadValue {
@@ -81,7 +87,7 @@ impl MarksError {
     pub fn hint(&self) -> Option<String> {
         Some(
             match self {
-                Self::NoColumn { .. } | Self::Empty => {
+                Self::NoColumn { .. } | Self::Twice { .. } | Self::Empty => {
                     "the first line is 'time_ns,tid,mark,item_id', each other one a mark: '2202936836000,16829,begin,1000'"
                 }
                 Self::BadValue { column, .. } if *column == TIME => {
@@ -107,13 +113,16 @@ struct Columns {
 impl Columns {
     fn read(line: &str) -> Result<Self, MarksError> {
         let names: Vec<&str> = cells(line).collect();
-        let place = |wanted: &str| {
-            names
-                .iter()
-                .position(|name| name.eq_ignore_ascii_case(wanted))
+        let place = |column: &'static str| {
+            let named = |name: &(usize, &&str)| name.1.eq_ignore_ascii_case(column);
+            let mut found = names.iter().enumerate().filter(named).map(|(at, _)| at);
+            match (found.next(), found.next()) {
+                (_, Some(_)) => Err(MarksError::Twice { column }),
+                (first, None) => Ok(first),
+            }
         };
         let needed = |missing: &'static str| {
-            place(missing).ok_or_else(|| MarksError::NoColumn {
+            place(missing)?.ok_or_else(|| MarksError::NoColumn {
                 missing,
                 line: line.chars().take(80).collect(),
             })
@@ -122,7 +131,7 @@ impl Columns {
             time: needed(TIME)?,
             tid: needed("tid")?,
             mark: needed("mark")?,
-            id: place("item_id"),
+            id: place("item_id")?,
         })
     }
 
@@ -222,6 +231,10 @@ mod tests {
             (
                 "ts,tid,mark\n1,2,begin\n",
                 "no column 'time_ns' in the first line: 'ts,tid,mark'",
+            ),
+            (
+                "time_ns,tid,TIME_NS,mark\n1,2,3,begin\n",
+                "two columns 'time_ns' in the first line",
             ),
             (
                 "time_ns,tid,mark\n1,2,start\n",

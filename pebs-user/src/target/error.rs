@@ -234,6 +234,11 @@ fn locate_hint(error: &LocateError) -> Option<String> {
         }
         LocateError::Path { source, .. } => match source.kind() {
             std::io::ErrorKind::PermissionDenied => Some("use sudo".to_owned()),
+            std::io::ErrorKind::NotFound => Some(
+                "a name without '/' is looked for in PATH; with -p PID paths are as that process sees them, \
+                 also in a container"
+                    .to_owned(),
+            ),
             _ => None,
         },
     }

@@ -15,7 +15,7 @@ use super::{hints, record_spec, refused};
 fn missing() {
     need!(machine::root());
     let done = record_spec("/nowhere/server:handle");
-    refused(&done, &["/nowhere/server", "no such file"]);
+    refused(&done, &["/nowhere/server", "no such file", "hint:"]);
 }
 
 /// A bare name that is in no directory of the PATH.

@@ -553,7 +553,8 @@ impl Control<'_, '_> {
                 told.extend(came.into_iter().map(|cpu| (since, now(), cpu)));
             }
             Err(error) => {
-                let text = format!("a CPU that came online is not sampled: {error}");
+                let why = crate::cmd::one_line(&error.into());
+                let text = format!("a CPU that came online is not sampled: {why}");
                 self.say(&text, None);
                 self.info.notes.push(text);
             }
