@@ -1,8 +1,6 @@
 //! One recording in the kernel: programs, rings, events and probes, put up in an order in which
 //! nothing is seen half, and taken down by dropping.
 
-use std::io;
-
 use pebs_common::config::{Program, Scope};
 use pebs_common::record::Role;
 
@@ -12,21 +10,21 @@ use crate::collect::bulk::rest::RestRings;
 use crate::collect::bulk::{self, BulkCounters, BulkRing};
 use crate::collect::counters::{Attached, Counters, Recipe};
 use crate::collect::drain::now;
-use crate::collect::perf_ring::PerfRingError;
-use crate::collect::programs::{Log, Programs, ProgramsError, Settings};
+use crate::collect::programs::{Log, Programs, Settings};
 use crate::correlate::Interferences;
 use crate::pmu::attr::{Faults, ResolvedEvent, page_faults};
 use crate::pmu::host::{Host, KernelVersion};
 use crate::pmu::open::{
-    AttachError, ControlError, OpenError, PerfEvent, READ_FORMAT, Target, Times, UprobeAt,
-    UprobePmu, UprobeScope, UprobeSite, open_uprobe,
+    PerfEvent, READ_FORMAT, Target, Times, UprobeAt, UprobeScope, UprobeSite, open_uprobe,
 };
 use crate::target::probe::{ProbeSet, Site};
 use crate::target::process;
 use crate::units::{Cpu, EventId, KtimeNs, Pid, ResetValue};
 
+mod error;
 mod rings;
 
+pub use error::SessionError;
 pub use rings::Rings;
 use rings::present_cpus;
 
@@ -83,67 +81,6 @@ impl Transport {
         match self {
             Self::Bpf => "bpf",
             Self::Bulk => "bulk",
-        }
-    }
-}
-
-/// A recording that could not be set up.
-#[derive(Debug, thiserror::Error)]
-pub enum SessionError {
-    /// Programs.
-    #[error(transparent)]
-    Programs(#[from] ProgramsError),
-    /// An event or probe could not be opened.
-    #[error(transparent)]
-    Open(#[from] OpenError),
-    /// A program could not be attached.
-    #[error(transparent)]
-    Attach(#[from] AttachError),
-    /// An event could not be started.
-    #[error(transparent)]
-    Control(#[from] ControlError),
-    /// A ring of the perf subsystem could not be made.
-    #[error(transparent)]
-    PerfRing(#[from] PerfRingError),
-    /// The rings could not be made.
-    #[error("cannot make a ring of {bytes} bytes for cpu {cpu}")]
-    Ring {
-        /// Its size.
-        bytes: u32,
-        /// Its CPU.
-        cpu: u16,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-    /// The counters could not be mapped.
-    #[error("cannot map the counters of the eBPF programs")]
-    Counters(#[source] io::Error),
-    /// The kernel has no uprobes that perf can open.
-    #[error("this kernel has no uprobe events (/sys/bus/event_source/devices/uprobe is missing)")]
-    NoUprobes,
-    /// A process went away before it could be traced.
-    #[error("process {} does not exist", .0.0)]
-    NoProcess(Pid),
-}
-
-impl SessionError {
-    /// What to do about it.
-    #[must_use]
-    pub fn hint(&self) -> Option<String> {
-        match self {
-            Self::Programs(error) => error.hint(),
-            Self::Open(error) => error.hint(),
-            Self::Attach(error) => error.hint(),
-            Self::Control(_) => None,
-            Self::PerfRing(error) => error.hint(),
-            Self::Ring { .. } => Some(
-                "give a smaller --ring-size, or raise the memlock limit (ulimit -l)".to_owned(),
-            ),
-            Self::Counters(_) | Self::NoUprobes => {
-                Some("'pebs-trace doctor' says what this kernel has".to_owned())
-            }
-            Self::NoProcess(pid) => Some(format!("'ps -p {}' shows whether it runs", pid.0)),
         }
     }
 }

@@ -285,38 +285,6 @@ fn assembly() {
     }
 }
 
-/// A process that was announced is symbolized after it has ended and its binary was deleted.
-#[test]
-fn exited_and_deleted() {
-    let (_dir, program) = compile(&["-O2"]);
-    let mut running = Running::start(&program);
-    let mut probe = Probe::new();
-    probe.symbolizer.announce(running.pid());
-    std::fs::remove_file(&program).unwrap();
-    running.stop();
-    probe.symbolizer.on_exit(running.pid());
-    let name = probe.name(running.pid(), running.address("hidden"));
-    assert_eq!(name.as_deref(), Some("hidden"));
-    probe.symbolizer.retire(running.pid());
-    assert_eq!(
-        probe.row(running.pid(), running.address("hidden")).module,
-        None
-    );
-}
-
-/// A binary that was replaced on disk while it runs is symbolized from what runs.
-#[test]
-fn deleted_while_running() {
-    let (_dir, program) = compile(&["-O2"]);
-    let running = Running::start(&program);
-    std::fs::remove_file(&program).unwrap();
-    std::fs::copy("/bin/true", &program).unwrap();
-    let mut probe = Probe::new();
-    let row = probe.row(running.pid(), running.address("outer"));
-    assert_eq!(row.name.as_deref(), Some("outer"));
-    assert!(row.module.unwrap().ends_with("/program"), "no ' (deleted)'");
-}
-
 /// Two processes of one binary share ids, also through another path to the same content.
 #[test]
 fn shared_ids() {

@@ -1,0 +1,69 @@
+//! Why a recording can't be set up.
+
+use std::io;
+
+use crate::collect::perf_ring::PerfRingError;
+use crate::collect::programs::ProgramsError;
+use crate::pmu::open::{AttachError, ControlError, OpenError};
+use crate::units::Pid;
+
+/// A recording that could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// Programs.
+    #[error(transparent)]
+    Programs(#[from] ProgramsError),
+    /// An event or probe could not be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// A program could not be attached.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+    /// An event could not be started.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// A ring of the perf subsystem could not be made.
+    #[error(transparent)]
+    PerfRing(#[from] PerfRingError),
+    /// The rings could not be made.
+    #[error("cannot make a ring of {bytes} bytes for cpu {cpu}")]
+    Ring {
+        /// Its size.
+        bytes: u32,
+        /// Its CPU.
+        cpu: u16,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The counters could not be mapped.
+    #[error("cannot map the counters of the eBPF programs")]
+    Counters(#[source] io::Error),
+    /// The kernel has no uprobes that perf can open.
+    #[error("this kernel has no uprobe events (/sys/bus/event_source/devices/uprobe is missing)")]
+    NoUprobes,
+    /// A process went away before it could be traced.
+    #[error("process {} does not exist", .0.0)]
+    NoProcess(Pid),
+}
+
+impl SessionError {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Programs(error) => error.hint(),
+            Self::Open(error) => error.hint(),
+            Self::Attach(error) => error.hint(),
+            Self::Control(_) => None,
+            Self::PerfRing(error) => error.hint(),
+            Self::Ring { .. } => Some(
+                "give a smaller --ring-size, or raise the memlock limit (ulimit -l)".to_owned(),
+            ),
+            Self::Counters(_) | Self::NoUprobes => {
+                Some("'pebs-trace doctor' says what this kernel has".to_owned())
+            }
+            Self::NoProcess(pid) => Some(format!("'ps -p {}' shows whether it runs", pid.0)),
+        }
+    }
+}

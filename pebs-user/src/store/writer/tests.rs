@@ -1,0 +1,242 @@
+use std::os::unix::fs::PermissionsExt as _;
+
+use super::super::output::SEGMENT_GROUPS;
+use super::super::reader::{Trace, TraceState, column_i64, column_str, column_u64};
+use super::super::segment::open_path;
+use super::super::tests::fixture::{self, info};
+use super::*;
+
+/// No segment is closed, and nothing flushed, but by the tests' own ticks.
+const OPTIONS: WriterOptions = WriterOptions {
+    segment: Duration::from_secs(10),
+    flush: Duration::from_secs(1),
+    compact: true,
+};
+
+fn create(dir: &Path) -> TraceWriter {
+    TraceWriter::create(dir, &info(), OPTIONS).unwrap()
+}
+
+fn complete() -> RunInfo {
+    RunInfo {
+        complete: true,
+        ..info()
+    }
+}
+
+// What is written over several segments and flushes is what is read, in order, nulls included.
+#[test]
+fn rows_come_back() {
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("t");
+    let mut writer = create(&dir);
+    for second in 0..25 {
+        fixture::write(&mut writer, second * 100, (second + 1) * 100).unwrap();
+        writer.tick(Duration::from_secs(second)).unwrap();
+    }
+    assert_eq!(writer.rows(Table::Samples), 25_000);
+    let finished = writer.finish(&complete()).unwrap();
+    assert_eq!(
+        finished.rows,
+        [2500, 2500, 25_000, 2500, 2500, 300, 0, 2500, 0, 0, 0]
+    );
+
+    let trace = Trace::open(&dir).unwrap();
+    assert_eq!(trace.state(), TraceState::Complete);
+    assert_eq!(trace.info, complete());
+    assert_eq!(trace.segments(Table::Visits).len(), 3);
+    for table in Table::ALL {
+        assert_eq!(trace.rows(table).unwrap(), finished.rows[table as usize]);
+    }
+    let mut n = 0;
+    let columns = ["key", "item_id", "end_ns", "delta", "key"];
+    for batch in trace.scan(Table::Visits, &columns).unwrap() {
+        let batch = batch.unwrap();
+        let keys = column_str(&batch, 0).unwrap();
+        let items = column_u64(&batch, 1).unwrap();
+        let ends = column_i64(&batch, 2).unwrap();
+        let deltas = column_i64(&batch, 3).unwrap();
+        let again = column_str(&batch, 4).unwrap();
+        for row in 0..batch.num_rows() {
+            let visit = fixture::visit(n);
+            let key = (n % 3 != 0).then(|| format!("key:{n}"));
+            assert_eq!(keys.iter().nth(row).unwrap(), key.as_deref());
+            assert_eq!(again.iter().nth(row).unwrap(), key.as_deref());
+            assert_eq!(items.value(row), visit.item_id);
+            let end = visit.end_ns.map(|time| time.0);
+            assert_eq!(ends.iter().nth(row).unwrap(), end);
+            assert_eq!(deltas.value(row), -(n as i64));
+            n += 1;
+        }
+    }
+    assert_eq!(n, 2500);
+}
+
+// Nobody else can read a trace, and nothing but the tables and trace.json is left in it.
+#[test]
+fn directory_is_private_and_tidy() {
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("t");
+    create(&dir).finish(&complete()).unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&dir), 0o700);
+    assert_eq!(mode(&dir.join("trace.json")), 0o600);
+    assert_eq!(mode(&dir.join("visits/000000.parquet")), 0o600);
+    let mut names: Vec<_> = fs::read_dir(&dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    let expected = [
+        "batch_items",
+        "frequencies",
+        "function_stats",
+        "functions",
+        "losses",
+        "memory",
+        "samples",
+        "stacks",
+        "trace.json",
+        "visit_functions",
+        "visits",
+        "waits",
+    ];
+    assert_eq!(names, expected);
+}
+
+// Rows flushed to disk are there before the segment is closed, and the trace says that it is
+// not complete and being written.
+#[test]
+fn flushed_rows_are_on_disk() {
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("t");
+    let mut writer = create(&dir);
+    fixture::write(&mut writer, 0, 10).unwrap();
+    assert_eq!(writer.bytes_written(), 0);
+    writer.tick(Duration::from_millis(1001)).unwrap();
+    let path = open_path(&dir.join("visits"), 0);
+    assert!(fs::metadata(path).unwrap().len() > 1000);
+    assert!(writer.bytes_written() > 1000);
+    let trace = Trace::open(&dir).unwrap();
+    assert_eq!(trace.state(), TraceState::Live);
+    assert!(!trace.info.complete);
+    assert_eq!(trace.open_segments().len(), 7);
+    drop(writer);
+    let trace = Trace::open(&dir).unwrap();
+    assert_eq!(trace.state(), TraceState::Unfinished);
+    let (remark, hint) = trace.remark().unwrap();
+    assert!(remark.contains("7 open segments"), "{remark}");
+    assert!(hint.starts_with("pebs-trace recover "), "{hint}");
+}
+
+// A segment is closed by its row groups too, so that footers stay few without a tick.
+#[test]
+fn groups_bound_a_segment() {
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("t");
+    let mut writer = create(&dir);
+    let rows = SEGMENT_GROUPS as u64 + 5;
+    for n in 0..rows {
+        writer.sample(&fixture::sample(n)).unwrap();
+        writer.flush_all().unwrap();
+    }
+    writer.finish(&complete()).unwrap();
+    let trace = Trace::open(&dir).unwrap();
+    assert_eq!(trace.segments(Table::Samples).len(), 2);
+    assert_eq!(trace.rows(Table::Samples).unwrap(), rows);
+}
+
+// A segment that can't be closed is told, stays open on disk, and is closed by finishing if it can
+// be by then.
+#[test]
+fn failure_to_close_is_told() {
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("t");
+    let mut writer = create(&dir);
+    let obstacle = dir.join("visits/000000.parquet");
+    fs::create_dir(&obstacle).unwrap();
+    fixture::write(&mut writer, 0, 10).unwrap();
+    let _ = writer.tick(Duration::from_secs(10));
+    let error = writer.tick(Duration::from_secs(10)).unwrap_err();
+    assert!(matches!(error, WriteError::Io { .. }), "{error}");
+    writer.sample(&fixture::sample(0)).unwrap();
+    assert!(writer.flush_all().is_err());
+    assert_eq!(writer.rows(Table::Samples), 100);
+    assert_eq!(writer.lost_rows(Table::Samples), 1);
+    fs::remove_dir(&obstacle).unwrap();
+    assert!(writer.finish(&complete()).is_err());
+    let trace = Trace::open(&dir).unwrap();
+    assert_eq!(trace.state(), TraceState::Unfinished);
+    assert_eq!(trace.rows(Table::Visits).unwrap(), 10);
+    assert_eq!(trace.open_segments(), []);
+    assert!(trace.info.notes[0].starts_with("writing stopped: "));
+}
+
+// A segment that can't be compacted is as readable as before.
+#[test]
+fn failure_to_compact_costs_nothing() {
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("t");
+    let mut writer = create(&dir);
+    let obstacle = dir.join("visits/000000.parquet.tmp");
+    fs::create_dir(&obstacle).unwrap();
+    fixture::write(&mut writer, 0, 10).unwrap();
+    writer.tick(Duration::from_secs(10)).unwrap();
+    writer.finish(&complete()).unwrap();
+    fs::remove_dir(&obstacle).unwrap();
+    let trace = Trace::open(&dir).unwrap();
+    assert_eq!(trace.state(), TraceState::Complete);
+    assert_eq!(trace.rows(Table::Visits).unwrap(), 10);
+}
+
+// An argument of the wrong type is an error, and null in its column.
+#[test]
+fn wrong_argument_is_told() {
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("t");
+    let mut writer = create(&dir);
+    let row = fixture::visit(2);
+    let mut args = fixture::args(2);
+    args.swap(0, 1);
+    let error = writer.visit(&row, &args).unwrap_err();
+    assert!(matches!(error, WriteError::Argument { index: 0 }));
+    writer.visit(&row, &[]).unwrap();
+    let finished = writer.finish(&complete()).unwrap();
+    assert_eq!(finished.rows[Table::Visits as usize], 2);
+}
+
+// A directory that is there is left as it is; one that can't be made says why.
+#[test]
+fn bad_directories() {
+    let parent = tempfile::tempdir().unwrap();
+    let error = |dir: &Path| match TraceWriter::create(dir, &info(), OPTIONS) {
+        Ok(_) => panic!("created {}", dir.display()),
+        Err(error) => (error.to_string(), error.hint().unwrap()),
+    };
+    let at = parent.path().display().to_string();
+    let (text, hint) = error(parent.path());
+    assert_eq!(text, format!("cannot create trace {at}: it exists"));
+    assert!(hint.contains("-o"), "{hint}");
+
+    let (text, hint) = error(&parent.path().join("a/b"));
+    assert_eq!(
+        text,
+        format!("cannot create trace {at}/a/b: no directory {at}/a")
+    );
+    assert_eq!(hint, format!("mkdir -p {at}/a"));
+
+    fs::write(parent.path().join("file"), "").unwrap();
+    let (text, _) = error(&parent.path().join("file/t"));
+    assert_eq!(text, format!("cannot write to {at}/file/t"));
+
+    let (text, _) = error(Path::new("/proc/t"));
+    assert!(text.starts_with("cannot create trace /proc/t"), "{text}");
+    assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 1);
+
+    let mut info = info();
+    info.columns[0].name = "pid".to_owned();
+    let dir = parent.path().join("t");
+    let error = TraceWriter::create(&dir, &info, OPTIONS).err().unwrap();
+    assert!(matches!(error, WriteError::Column(_)));
+    assert!(!dir.exists());
+}
