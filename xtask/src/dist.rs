@@ -8,8 +8,15 @@ use anyhow::{Context, Result};
 
 use crate::shell;
 
-/// What comes from the top of the workspace.
-const PAPERS: [&str; 4] = ["README.md", "CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT"];
+/// What comes from the workspace, and its name: also the licences of what is built into the program.
+const PAPERS: [(&str, &str); 6] = [
+    ("README.md", "README.md"),
+    ("CHANGELOG.md", "CHANGELOG.md"),
+    ("LICENSE-APACHE", "LICENSE-APACHE"),
+    ("LICENSE-MIT", "LICENSE-MIT"),
+    ("pebs-user/data/events/LICENSE", "LICENSE-INTEL-EVENTS"),
+    ("pebs-user/src/html/assets/uPlot.LICENSE", "LICENSE-UPLOT"),
+];
 
 /// What the example writes.
 const PAGES: [&str; 2] = ["man", "completions"];
@@ -29,9 +36,12 @@ pub fn main() -> Result<()> {
         fs::remove_dir_all(&dir).with_context(|| format!("cannot remove {}", dir.display()))?;
     }
     fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
-    copy(&release.join("pebs-trace"), &dir.join("pebs-trace"))?;
-    for paper in PAPERS {
-        copy(&shell::workspace().join(paper), &dir.join(paper))?;
+    let program = dir.join("pebs-trace");
+    copy(&release.join("pebs-trace"), &program)?;
+    // Its debug information is four times as large as the program; names of functions stay.
+    shell::run(Command::new("strip").arg("--strip-debug").arg(&program))?;
+    for (from, name) in PAPERS {
+        copy(&shell::workspace().join(from), &dir.join(name))?;
     }
     shell::run(Command::new(release.join("examples/pages")).arg(&dir))?;
     let archive = dist.join(format!("{name}.tar.gz"));
@@ -65,8 +75,8 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
 /// The archive can be read, and everything is in it.
 fn check(archive: &Path, name: &str) -> Result<()> {
     let listed = shell::output(Command::new("tar").arg("--list").arg("--file").arg(archive))?;
-    let parts = PAPERS.iter().chain(&PAGES).chain(&["pebs-trace"]);
-    for part in parts {
+    let papers = PAPERS.iter().map(|(_, name)| name);
+    for part in papers.chain(&PAGES).chain(&["pebs-trace"]) {
         let path = format!("{name}/{part}");
         let is_there = listed
             .lines()
