@@ -15,7 +15,8 @@ use crate::correlate::Interferences;
 use crate::pmu::attr::{Faults, ResolvedEvent, page_faults};
 use crate::pmu::host::{Host, KernelVersion};
 use crate::pmu::open::{
-    PerfEvent, READ_FORMAT, Target, Times, UprobeAt, UprobeScope, UprobeSite, open_uprobe,
+    PerfEvent, READ_FORMAT, Target, Times, UprobeAt, UprobePmu, UprobeScope, UprobeSite,
+    open_uprobe,
 };
 use crate::target::probe::{ProbeSet, Site};
 use crate::target::process;
@@ -226,11 +227,7 @@ impl Session {
         };
         let event = open_uprobe(pmu, &site, UprobeScope::Everyone)?;
         let link = event.attach(self.programs.library()?, None)?;
-        self.probes.push(Attached {
-            event,
-            cpu: None,
-            _link: link,
-        });
+        self.probes.push(Attached { event, _link: link });
         for pid in plan.pids {
             let program = process::start_stack(*pid).map(Program);
             if let (Some(program), Some(base)) = (program, library.base(*pid)) {

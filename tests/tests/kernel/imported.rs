@@ -60,7 +60,7 @@ fn stacks_of_switches() {
             "--",
         ])
         .arg(&workload.path)
-        .arg("20");
+        .arg("200");
     let recorded = process::run(truth.on(&mut command));
     if recorded.code() != Some(0) {
         println!("SKIP perf can't record switches here: {recorded}");
@@ -82,7 +82,7 @@ fn stacks_of_switches() {
     let (names, kernel) = (trace.function_names(), trace.kernel_functions());
     let waits = trace.waits();
     let sleeps: Vec<&Wait> = waits.iter().filter(|it| it.state == "sleeping").collect();
-    assert!(sleeps.len() >= 16, "four of five items sleep: {waits:?}");
+    assert!(sleeps.len() >= 160, "four of five items sleep: {waits:?}");
     for wait in sleeps {
         let frames = stacks[&wait.stack_id.unwrap()];
         assert!(kernel.contains(&frames[0]), "{wait:?} {frames:?}");

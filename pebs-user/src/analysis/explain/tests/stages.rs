@@ -95,8 +95,14 @@ fn batches_are_shared_out() {
     );
     assert_eq!(others.function.name.as_deref(), Some("all"));
     // 760 us longer: a quarter of it for itself, the rest for others.
-    assert!((others.figures.excess_ns - 570_000.0).abs() < 1.0, "{others:?}");
-    assert!((own.figures.excess_ns - 190_000.0).abs() < 10_000.0, "{own:?}");
+    assert!(
+        (others.figures.excess_ns - 570_000.0).abs() < 1.0,
+        "{others:?}"
+    );
+    assert!(
+        (own.figures.excess_ns - 190_000.0).abs() < 10_000.0,
+        "{own:?}"
+    );
     let item = explain_item(&trace, &ExplainOptions::default(), Which::Item(13)).unwrap();
     assert_eq!((item.visit_ids.len(), item.item_id), (2, 13));
     assert_eq!(item.oncpu_ns, Some(20_000 + 200_000));
