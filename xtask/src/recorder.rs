@@ -23,7 +23,7 @@ const RECORDING: &str = "recording";
 /// The debug build, which is for tests, comes in one go with them: alone it would be built with other features of
 /// the libraries that both use, and so would these.
 pub fn build(release: bool) -> Result<PathBuf> {
-    let mut command = shell::cargo(&["build", "--bins"]);
+    let mut command = shell::cargo(&["build", "--bin", "pebs-trace"]);
     let profile = if release {
         command.args(["--release", "--package", "pebs-user"]);
         "release"
