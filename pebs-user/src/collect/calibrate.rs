@@ -471,17 +471,23 @@ fn procfs_maps() -> Option<String> {
 mod tests {
     use super::*;
 
+    /// What probes are made with; `None`, and it is said, where that can't be done.
+    pub(super) fn uprobes() -> Option<UprobePmu> {
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIP not root");
+            return None;
+        }
+        let pmu = UprobePmu::read(std::path::Path::new("/"));
+        if pmu.is_none() {
+            println!("SKIP the kernel has no uprobe PMU");
+        }
+        pmu
+    }
+
     /// Every cost can be measured on this machine, and a single step is the dearest mark.
     #[test]
     fn all_costs() {
-        let Some(pmu) = UprobePmu::read(std::path::Path::new("/")) else {
-            println!("SKIP the kernel has no uprobe PMU");
-            return;
-        };
-        if !rustix::process::geteuid().is_root() {
-            println!("SKIP not root");
-            return;
-        }
+        let Some(pmu) = uprobes() else { return };
         let host = crate::pmu::host::Host::probe(std::path::Path::new("/"));
         let reset = crate::pmu::reset::reset_value(16_000).unwrap();
         let spec = "cpu-clock".parse().unwrap();

@@ -167,16 +167,16 @@ impl Pipeline {
     }
 
     fn unreadable(&mut self, range: &Unreadable) {
-        self.correlator
-            .loss(range.begin, range.end, visit_flag::LOSS);
-        self.rows.loss(&LossRow {
+        let row = LossRow {
             begin_ns: range.begin,
             end_ns: range.end,
             cpu: range.cpu.known().map(Cpu),
             tid: None,
             reason: Reason::Malformed.name().to_owned(),
             records: None,
-        });
+        };
+        self.rows
+            .loss_in_visits(&row, visit_flag::LOSS, &mut self.correlator);
     }
 
     /// Books what no record of the rings tells of any more.

@@ -274,15 +274,16 @@ impl Pipeline {
         for (cpu, row) in cycle.counters.iter().enumerate() {
             let cpu = Cpu(cpu as u16);
             for (reason, records) in self.accounts.refused(cpu, row) {
-                self.correlator.loss(begin_ns, end_ns, visit_flag::LOSS);
-                self.rows.loss(&LossRow {
+                let row = LossRow {
                     begin_ns,
                     end_ns,
                     cpu: Some(cpu),
                     tid: None,
                     reason: reason.name().to_owned(),
                     records: Some(records),
-                });
+                };
+                self.rows
+                    .loss_in_visits(&row, visit_flag::LOSS, &mut self.correlator);
             }
         }
     }
@@ -295,19 +296,16 @@ impl Pipeline {
 
     /// A CPU came online in between, and from `end` on it is sampled.
     pub fn cpu_came_online(&mut self, begin: KtimeNs, end: KtimeNs, cpu: Cpu) {
-        let (begin_ns, end_ns) = (
-            self.clock.trace_of_ktime(begin),
-            self.clock.trace_of_ktime(end),
-        );
-        self.correlator.loss(begin_ns, end_ns, visit_flag::LOSS);
-        self.rows.loss(&LossRow {
-            begin_ns,
-            end_ns,
+        let row = LossRow {
+            begin_ns: self.clock.trace_of_ktime(begin),
+            end_ns: self.clock.trace_of_ktime(end),
             cpu: Some(cpu),
             tid: None,
             reason: "cpu_came_online".to_owned(),
             records: None,
-        });
+        };
+        self.rows
+            .loss_in_visits(&row, visit_flag::LOSS, &mut self.correlator);
     }
 
     /// Brings [`Progress::load`] up to the frontier, if it is old.
@@ -420,15 +418,15 @@ fn miss(
     late.sort_by_key(|record| (record.cpu, record.time));
     for records in late.chunk_by(|a, b| a.cpu == b.cpu) {
         let (first, last) = (records[0], records[records.len() - 1]);
-        correlator.loss(first.time, last.time, visit_flag::LOSS);
-        rows.loss(&LossRow {
+        let row = LossRow {
             begin_ns: first.time,
             end_ns: last.time,
             cpu: Some(Cpu(first.cpu)),
             tid: None,
             reason: Reason::Late.name().to_owned(),
             records: Some(records.len() as u64),
-        });
+        };
+        rows.loss_in_visits(&row, visit_flag::LOSS, correlator);
     }
 }
 

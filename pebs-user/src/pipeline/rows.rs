@@ -216,6 +216,12 @@ impl Rows {
         self.check(result);
     }
 
+    /// Writes a loss range; visits that overlap it get the flag.
+    pub fn loss_in_visits(&mut self, row: &LossRow, flag: u32, correlator: &mut Correlator) {
+        correlator.loss(row.begin_ns, row.end_ns, flag);
+        self.loss(row);
+    }
+
     /// Says what `memory` lacks for want of room.
     pub fn accesses_left_out(&mut self, end_ns: TraceNs) {
         let left_out = self.accesses.left_out;

@@ -118,14 +118,14 @@ impl Pipeline {
             self.rows.throttled += 1;
             (visit_flag::THROTTLED, "throttled")
         };
-        self.correlator.loss(begin, end, flag);
-        self.rows.loss(&LossRow {
+        let row = LossRow {
             begin_ns: begin,
             end_ns: end,
             cpu: cpu.known().map(Cpu),
             tid,
             reason: reason.to_owned(),
             records,
-        });
+        };
+        self.rows.loss_in_visits(&row, flag, &mut self.correlator);
     }
 }

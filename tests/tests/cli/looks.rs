@@ -57,7 +57,7 @@ fn every_format() {
     let page = run("html", &recording.dir(), &[]);
     assert_eq!(page.code(), Some(0), "{page}");
     assert!(page.stdout.starts_with("<!DOCTYPE html>") && page.stdout.ends_with("</html>"));
-    assert!(page.stderr.contains("2000 visits"), "{page}");
+    assert!(page.stderr.contains("2,000 visits"), "{page}");
 }
 
 /// Bad input is refused in one line, and leaves no file.

@@ -78,7 +78,8 @@ fn full() {
     need!(machine::root());
     let disk = need!(Tmpfs::mount("4m"));
     let workload = Workload::build("short_visits");
-    let args = ["200000", "50000"];
+    // More than fits however small closed segments become.
+    let args = ["800000", "50000"];
     let alone = workload.run(&args);
     let mut target = workload.start(&args);
     let _lock = Lock::recording();

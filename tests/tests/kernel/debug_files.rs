@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use pebs_tests::locks::Lock;
 use pebs_tests::process::{self, Finished, Running};
 use pebs_tests::recording::Recorder;
 use pebs_tests::trace::Trace;
@@ -186,9 +187,13 @@ fn of_a_recording() {
     let [data, out] = ["perf.data", "imported"].map(|name| server.place.path().join(name));
     let mut record = Command::new(perf);
     record
-        .args(["record", "-q", "-e", "cpu-clock", "-c", "100000", "-o"])
+        // perf 6.1 falls over eBPF programs that go while it looks at them.
+        .args(["record", "-q", "--no-bpf-event"])
+        .args(["-e", "cpu-clock", "-c", "100000", "-o"])
         .arg(&data);
+    let lock = Lock::recording();
     run(record.arg("--").arg(server.program()).arg("200"));
+    drop(lock);
     let words = server.enter("cache");
     let mut import = Command::new(&words[0]);
     import

@@ -28,10 +28,11 @@ impl Drop for Offline {
 fn comes_online() {
     need!(machine::root());
     let taskset = need!(machine::program("taskset"));
-    need!(machine::cpus(2));
     let workload = Workload::build("plain");
     for transport in ["bpf", "bulk"] {
+        // Without it another test may have the CPU offline.
         let lock = Lock::recording();
+        need!(machine::cpus(2));
         let Some(offline) = Offline::take("/sys/devices/system/cpu/cpu1/online") else {
             return println!("SKIP CPU 1 can't be taken offline");
         };
@@ -81,10 +82,11 @@ fn comes_online() {
 fn thread_goes_there() {
     need!(machine::root());
     let taskset = need!(machine::program("taskset"));
-    need!(machine::cpus(2));
     let workload = Workload::build("plain");
     for transport in ["bpf", "bulk"] {
+        // Without it another test may have the CPU offline.
         let lock = Lock::recording();
+        need!(machine::cpus(2));
         let Some(offline) = Offline::take("/sys/devices/system/cpu/cpu1/online") else {
             return println!("SKIP CPU 1 can't be taken offline");
         };

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 use std::process::Command;
 
+use pebs_tests::locks::Lock;
 use pebs_tests::process;
 use pebs_tests::recording::pebs_trace;
 use pebs_tests::trace::{Trace, Wait};
@@ -41,6 +42,8 @@ fn stacks_of_switches() {
     command
         .args([
             "record",
+            // perf 6.1 falls over eBPF programs that go while it looks at them.
+            "--no-bpf-event",
             "-a",
             "-g",
             "-k",
@@ -61,7 +64,9 @@ fn stacks_of_switches() {
         ])
         .arg(&workload.path)
         .arg("200");
+    let lock = Lock::recording();
     let recorded = process::run(truth.on(&mut command));
+    drop(lock);
     if recorded.code() != Some(0) {
         println!("SKIP perf can't record switches here: {recorded}");
         return;
@@ -116,12 +121,15 @@ fn inlined() {
     let truth = TruthFile::new();
     let mut command = Command::new(perf);
     command
-        .args(["record", "-g", "-e", "cpu-clock:u", "-c", "200000", "-o"])
+        .args(["record", "--no-bpf-event", "-g"])
+        .args(["-e", "cpu-clock:u", "-c", "200000", "-o"])
         .arg(&data)
         .arg("--")
         .arg(&workload.path)
         .arg("60");
+    let lock = Lock::recording();
     let recorded = process::run(truth.on(&mut command));
+    drop(lock);
     assert_eq!(recorded.code(), Some(0), "{recorded}");
     let names = |out: &str, args: &[&str]| {
         let out = place.path().join(out);

@@ -162,19 +162,12 @@ impl Bench<'_> {
 mod tests {
     use super::*;
     use crate::collect::calibrate::RING_BYTES;
-    use crate::pmu::open::UprobePmu;
+    use crate::collect::calibrate::tests::uprobes;
 
     /// Everything that is recorded can be measured here, and nothing else is.
     #[test]
     fn extra_costs() {
-        let Some(pmu) = UprobePmu::read(std::path::Path::new("/")) else {
-            println!("SKIP the kernel has no uprobe PMU");
-            return;
-        };
-        if !rustix::process::geteuid().is_root() {
-            println!("SKIP not root");
-            return;
-        }
+        let Some(pmu) = uprobes() else { return };
         let all = Extras {
             encounters: true,
             interference: Interferences {

@@ -313,19 +313,13 @@ fn median(mut values: Vec<f64>) -> f64 {
 mod tests {
     use super::*;
     use crate::analysis::cost::fit;
+    use crate::collect::calibrate::tests::uprobes;
     use crate::pmu::host::Host;
 
     /// A short sweep on this machine: more samples at smaller reset values, and a line through them.
     #[test]
     fn short_sweep() {
-        let Some(pmu) = UprobePmu::read(std::path::Path::new("/")) else {
-            println!("SKIP the kernel has no uprobe PMU");
-            return;
-        };
-        if !rustix::process::geteuid().is_root() {
-            println!("SKIP not root");
-            return;
-        }
+        let Some(pmu) = uprobes() else { return };
         let host = Host::probe(std::path::Path::new("/"));
         let reset = crate::pmu::reset::reset_value(16_000).unwrap();
         let (bpf, bulk) = (Transport::Bpf, Transport::Bulk);

@@ -28,39 +28,8 @@ mod tests {
     use crate::perf::layout::Layout;
     use crate::stream::bulk::{Reading, RingKind, RingState, Said};
     use crate::stream::clock::Clock;
-    use crate::stream::decode::{Payloads, Record, Unordered};
-    use crate::units::{Cpu, EventId, KtimeNs, Tid};
-
-    /// Takes call stacks, and gives them no number.
-    #[derive(Default)]
-    struct Stacks {
-        rest: Unordered,
-        stacks: Vec<(Pid, (usize, bool), Vec<u64>)>,
-    }
-
-    impl Inbox for Stacks {
-        fn sample(&mut self, pid: Pid, tid: Tid, sample: RawSample) {
-            self.rest.sample(pid, tid, sample);
-        }
-
-        fn record(&mut self, record: Record) {
-            self.rest.record(record);
-        }
-
-        fn payloads(&mut self) -> &mut Payloads {
-            self.rest.payloads()
-        }
-
-        fn stack(
-            &mut self,
-            pid: Pid,
-            shape: (usize, bool),
-            frames: impl Iterator<Item = u64>,
-        ) -> StackKey {
-            self.stacks.push((pid, shape, frames.collect()));
-            StackKey::NONE
-        }
-    }
+    use crate::stream::decode::tests::Stacked;
+    use crate::units::{Cpu, EventId, KtimeNs};
 
     /// Samples with the CPU's record of calls have stacks: in the kernel one frame there, then those in user space.
     #[test]
@@ -90,7 +59,7 @@ mod tests {
             clock: &Clock::new(KtimeNs(100)),
             wanted: |_| true,
         };
-        let (mut inbox, mut said) = (Stacks::default(), Said::default());
+        let (mut inbox, mut said) = (Stacked::default(), Said::default());
         let mut state = RingState::new(Cpu(3), EventId(1));
         state.decode(&ring.concat(), &reading, &mut inbox, &mut said);
         assert_eq!((said.decoded.samples, said.decoded.malformed), (3, 0));
