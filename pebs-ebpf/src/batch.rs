@@ -9,6 +9,7 @@ use pebs_common::record::batch::{CLASSES, COUNT, COUNT_VALID, IDS, IDS_VALID};
 
 use crate::arg;
 use crate::emit::{MARKS, count, emit};
+use crate::maps::IDS_BEHIND;
 use crate::mark::{Room, fill};
 use crate::task;
 
@@ -24,8 +25,8 @@ const WORD: u64 = 8;
 
 /// Whether the array holds pointers to where the ids are.
 #[inline(always)]
-const fn is_behind(program: &ArgProgram) -> bool {
-    program.kind == ArgKind::IdsBehind as u8
+fn is_behind(program: &ArgProgram) -> bool {
+    IDS_BEHIND.load() != 0 && program.kind == ArgKind::IdsBehind as u8
 }
 
 /// Makes a mark in the smallest room that has place for the ids.

@@ -42,6 +42,11 @@ pub static SITES: Array<SiteConfig, { MAX_SITES as usize }> = Array::new();
 #[btf_map]
 pub static ITEM: Array<ItemConfig, 1> = Array::new();
 
+/// Whether some marks read ids behind an array of pointers. Where none does, the verifier need not follow how: it would
+/// take longer than over all else.
+#[unsafe(no_mangle)]
+pub static IDS_BEHIND: Global<u32> = Global::new(0);
+
 /// Where the library with the variable lies: by [`pebs_common::config::Program::key`] the whole of it, and the address of
 /// what is in the file at 0.
 #[btf_map]

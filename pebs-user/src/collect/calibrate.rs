@@ -169,6 +169,7 @@ impl<'a> Bench<'a> {
     fn new(pmu: &'a UprobePmu, ring_bytes: u32, stack_frames: u32, extras: Extras) -> Option<Self> {
         let settings = Settings {
             item: None,
+            ids_behind: false,
             scope: Scope::Table,
             exclude_kernel: 0,
             exclude_user: 0,

@@ -46,6 +46,8 @@ pub struct Settings {
     pub switches: bool,
     /// Whether page faults are recorded.
     pub page_faults: bool,
+    /// Whether some marks read ids behind an array of pointers.
+    pub ids_behind: bool,
     /// How samples read item ids, if they do; offsets are filled in.
     pub item: Option<(ItemSource, ItemConfig)>,
     /// Whether who wakes and who displaces threads is recorded; needs `switches`.
@@ -251,6 +253,7 @@ impl Programs {
         let source = settings.item.map_or(ItemSource::None, |(source, _)| source);
         let item_source = source as u32;
         let scope = settings.scope as u32;
+        let ids_behind = u32::from(settings.ids_behind);
         let log_level = if settings.log { LOG_ALL } else { LOG_NOTHING };
         let mut loader = EbpfLoader::new();
         loader
@@ -262,6 +265,7 @@ impl Programs {
             .override_global("PERF_CLOCK_EVENTS", &settings.perf_clock_events, true)
             .override_global("ACCESS_EVENTS", &settings.access_events, true)
             .override_global("ITEM_SOURCE", &item_source, true)
+            .override_global("IDS_BEHIND", &ids_behind, true)
             .override_global("ENCOUNTERS", &encounters, true)
             .override_global("SAMPLES_INTERRUPT", &samples_interrupt, true)
             .override_global("FAULT_TIMES", &fault_times, true)
@@ -531,6 +535,7 @@ mod tests {
         }
         let settings = Settings {
             item: None,
+            ids_behind: true,
             scope: Scope::Everyone,
             exclude_kernel: 1,
             exclude_user: 2,

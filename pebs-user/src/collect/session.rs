@@ -141,6 +141,7 @@ impl Session {
             },
             switches: plan.switches,
             page_faults: plan.page_faults,
+            ids_behind: plan.probes.reads_behind(),
             item: plan.probes.item.as_ref().map(|it| (it.source, it.config)),
             encounters: plan.encounters,
             interference: plan.interference,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::expr::Type;
 use super::item::Item;
 use super::path::Names;
-use pebs_common::config::SiteConfig;
+use pebs_common::config::{ArgKind, SiteConfig};
 use pebs_common::record::Role;
 use serde::{Deserialize, Serialize};
 
@@ -127,4 +127,13 @@ pub struct ProbeSet {
     /// What was chosen and why, for `trace.json` and the first lines of a run: how returns are marked,
     /// what a probe can't see.
     pub notes: Vec<String>,
+}
+
+impl ProbeSet {
+    /// Whether some marks read ids behind an array of pointers.
+    #[must_use]
+    pub fn reads_behind(&self) -> bool {
+        let mut sites = self.probes.iter().flat_map(|probe| &probe.sites);
+        sites.any(|site| site.config.id.kind == ArgKind::IdsBehind as u8)
+    }
 }

@@ -79,6 +79,7 @@ impl Kernel {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let settings = Settings {
             item: None,
+            ids_behind: false,
             scope: Scope::Table,
             exclude_kernel: 0,
             exclude_user: 0,

@@ -37,6 +37,7 @@ fn in_kernel_mode() {
 fn left_out(exclude_user: u32, exclude_kernel: u32, work: fn()) -> u64 {
     let settings = Settings {
         item: None,
+        ids_behind: false,
         scope: Scope::Table,
         exclude_kernel,
         exclude_user,
