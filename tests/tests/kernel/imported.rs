@@ -81,6 +81,11 @@ fn stacks_of_switches() {
     let imported = pebs_trace(args.into_iter().chain(["-o".as_ref(), out.as_os_str()]));
     assert!(imported.code() < Some(2), "{imported}");
     let trace = Trace::open(&out);
+    if trace.waits().is_empty() {
+        // Which threads a recording this short knows is chance.
+        println!("SKIP too many switches without a partner: {imported}");
+        return;
+    }
     let stacks = trace.stacks();
     let stacks: HashMap<u64, &Vec<u64>> =
         stacks.iter().map(|it| (it.stack_id, &it.frames)).collect();
