@@ -1,6 +1,8 @@
 //! `cargo xtask ci`: what has to pass before a change is merged.
 
-use std::process::ExitCode;
+use std::fs::File;
+use std::io::{self, Seek as _};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -8,79 +10,154 @@ use anyhow::{Context, Result, bail};
 use crate::toolchain::{self, Core};
 use crate::{demo, fuzz, kernels, setup, shell, test};
 
+/// Options of `cargo xtask ci`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Take this step alone
+    #[arg(long, value_name = "NAME")]
+    step: Option<String>,
+}
+
 /// One step.
 struct Step {
     name: &'static str,
     run: fn() -> Result<()>,
+    /// Whether it is taken beside the step before it: neither of them keeps more than one CPU busy for long, and
+    /// none looks at the clock.
+    beside: bool,
+}
+
+impl Step {
+    const fn new(name: &'static str, run: fn() -> Result<()>) -> Self {
+        Self {
+            name,
+            run,
+            beside: false,
+        }
+    }
+
+    const fn beside(self) -> Self {
+        Self {
+            beside: true,
+            ..self
+        }
+    }
 }
 
 /// The steps, cheap ones first.
 const STEPS: [Step; 9] = [
-    Step {
-        name: "setup",
-        run: setup::ensure,
-    },
-    Step {
-        name: "format",
-        run: format,
-    },
-    Step {
-        name: "clippy",
-        run: clippy,
-    },
-    Step {
-        name: "eBPF lints",
-        run: ebpf_lints,
-    },
-    Step {
-        name: "docs",
-        run: docs,
-    },
-    Step {
-        name: "tests",
-        run: tests,
-    },
-    Step {
-        name: "fuzzing",
-        run: fuzz::bounded,
-    },
-    Step {
-        name: "demo",
-        run: demo::small,
-    },
-    Step {
-        name: "older kernel",
-        run: kernels::small,
-    },
+    Step::new("setup", setup::ensure),
+    Step::new("format", format),
+    Step::new("clippy", clippy),
+    Step::new("eBPF lints", ebpf_lints),
+    Step::new("docs", docs),
+    Step::new("tests", tests),
+    Step::new("fuzzing", fuzz::bounded),
+    Step::new("older kernel", kernels::small).beside(),
+    Step::new("demo", demo::small),
 ];
 
+/// What became of a step.
+struct Outcome {
+    name: &'static str,
+    duration: Duration,
+    passed: bool,
+}
+
 /// Runs every step, also after one failed: one round shows everything.
-pub fn main() -> Result<ExitCode> {
-    let mut results = Vec::new();
-    for step in &STEPS {
-        eprintln!("== {}", step.name);
-        let begin = Instant::now();
-        let result = (step.run)();
-        if let Err(error) = &result {
-            eprintln!("error: {}: {error:#}", step.name);
-        }
-        results.push((step.name, begin.elapsed(), result.is_ok()));
+pub fn main(args: &Args) -> Result<ExitCode> {
+    if let Some(name) = &args.step {
+        let step = STEPS.iter().find(|step| step.name == name);
+        (step.with_context(|| format!("no step '{name}'"))?.run)()?;
+        return Ok(ExitCode::SUCCESS);
     }
-    for &(name, duration, passed) in &results {
-        let verdict = if passed { "ok" } else { "FAILED" };
-        println!(
-            "ci: {name:<12} {:>6.1} s  {verdict}",
-            duration.as_secs_f64()
-        );
+    let begin = Instant::now();
+    let mut outcomes = Vec::new();
+    for steps in STEPS.chunk_by(|_, next| next.beside) {
+        outcomes.extend(together(steps)?);
     }
-    let total: Duration = results.iter().map(|(_, duration, _)| *duration).sum();
-    println!("ci: {:<12} {:>6.1} s", "all", total.as_secs_f64());
-    let passed = results.iter().all(|(_, _, passed)| *passed);
-    Ok(if passed {
+    for outcome in &outcomes {
+        let verdict = if outcome.passed { "ok" } else { "FAILED" };
+        line(outcome.name, outcome.duration, verdict);
+    }
+    line("all", begin.elapsed(), "");
+    Ok(if outcomes.iter().all(|outcome| outcome.passed) {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     })
+}
+
+fn line(name: &str, duration: Duration, verdict: &str) {
+    println!(
+        "ci: {name:<12} {:>6.1} s  {verdict}",
+        duration.as_secs_f64()
+    );
+}
+
+/// Takes the first of some steps, and the others beside it, which are shown when they have ended.
+fn together(steps: &[Step]) -> Result<Vec<Outcome>> {
+    let Some((first, others)) = steps.split_first() else {
+        return Ok(Vec::new());
+    };
+    let others = others
+        .iter()
+        .map(Beside::start)
+        .collect::<Result<Vec<_>>>()?;
+    eprintln!("== {}", first.name);
+    let begin = Instant::now();
+    let result = (first.run)();
+    if let Err(error) = &result {
+        eprintln!("error: {}: {error:#}", first.name);
+    }
+    let mut outcomes = vec![Outcome {
+        name: first.name,
+        duration: begin.elapsed(),
+        passed: result.is_ok(),
+    }];
+    for other in others {
+        outcomes.push(other.finish()?);
+    }
+    Ok(outcomes)
+}
+
+/// A step in a process of its own.
+struct Beside {
+    name: &'static str,
+    begin: Instant,
+    child: Child,
+    output: File,
+}
+
+impl Beside {
+    fn start(step: &Step) -> Result<Self> {
+        let output = tempfile::tempfile().context("cannot make a file for a step's output")?;
+        let child = Command::new(std::env::current_exe()?)
+            .args(["ci", "--step", step.name])
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output.try_clone()?)
+            .spawn()
+            .with_context(|| format!("cannot start step '{}'", step.name))?;
+        Ok(Self {
+            name: step.name,
+            begin: Instant::now(),
+            child,
+            output,
+        })
+    }
+
+    fn finish(mut self) -> Result<Outcome> {
+        let status = self.child.wait()?;
+        eprintln!("== {} (beside)", self.name);
+        self.output.rewind()?;
+        io::copy(&mut self.output, &mut io::stderr())?;
+        Ok(Outcome {
+            name: self.name,
+            duration: self.begin.elapsed(),
+            passed: status.success(),
+        })
+    }
 }
 
 fn format() -> Result<()> {

@@ -41,7 +41,7 @@ enum Task {
     /// Feed mutated bytes to everything that reads what others wrote
     Fuzz(fuzz::Args),
     /// Run what has to pass before a change is merged
-    Ci,
+    Ci(ci::Args),
     /// Measure the cost of a mark and of a sample beside perf and bpftrace
     Bench(bench::Args),
     /// Measure bias and error of both estimates against known truth
@@ -70,7 +70,7 @@ fn main() -> ExitCode {
         Task::Demo(args) => demo::main(&args),
         Task::Test(args) => test::main(&args),
         Task::Fuzz(args) => fuzz::main(&args),
-        Task::Ci => ci::main(),
+        Task::Ci(args) => ci::main(&args),
         Task::Bench(args) => bench::main(&args),
         Task::Accuracy(args) => accuracy::main(&args),
         Task::Overhead(args) => overhead::main(&args),

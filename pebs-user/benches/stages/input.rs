@@ -5,7 +5,7 @@ use std::hint::black_box;
 use perf_event_open_sys::bindings as sys;
 
 use pebs_common::record::{Head, Kind};
-use pebs_user::analysis::estimate::TimedSample;
+use pebs_user::analysis::estimate::{Events, Series};
 use pebs_user::collect::drain::{BulkStream, Cycle};
 use pebs_user::correlate::{ClosedVisit, Correlator, Lost, RawSample, Sink};
 use pebs_user::perf::layout::Layout;
@@ -15,7 +15,7 @@ use pebs_user::stream::ledger::Reason;
 use pebs_user::stream::order::Order;
 use pebs_user::stream::synthetic::{self, Batch, Random, START_NS, Workload, function_of};
 use pebs_user::symbolize::Symbolizer;
-use pebs_user::units::{Cpu, Ip, KtimeNs, Pid, Tid, TraceNs};
+use pebs_user::units::{Cpu, EventId, FunctionId, Ip, KtimeNs, Pid, Tid, TraceNs};
 
 use crate::rows::{AllRows, Rows};
 use crate::{CORRELATE, fill};
@@ -82,7 +82,8 @@ impl Input {
 /// Closed visits, one behind the other.
 #[derive(Default)]
 pub struct Visits {
-    samples: Vec<TimedSample>,
+    times: Vec<TraceNs>,
+    functions: Vec<FunctionId>,
     active: Vec<(TraceNs, TraceNs)>,
     ends: Vec<(TraceNs, Option<TraceNs>, usize, usize)>,
 }
@@ -92,12 +93,12 @@ pub struct Visit<'a> {
     pub begin: TraceNs,
     pub end: Option<TraceNs>,
     pub active: &'a [(TraceNs, TraceNs)],
-    pub samples: &'a [TimedSample],
+    pub samples: Series<'a>,
 }
 
 impl Visits {
     pub fn samples(&self) -> usize {
-        self.samples.len()
+        self.times.len()
     }
 
     pub fn iter(&self) -> impl Iterator<Item = Visit<'_>> {
@@ -107,7 +108,11 @@ impl Visits {
                 begin,
                 end,
                 active: &self.active[from.0..active],
-                samples: &self.samples[from.1..samples],
+                samples: Series {
+                    times: &self.times[from.1..samples],
+                    functions: &self.functions[from.1..samples],
+                    events: Events::All(EventId(0)),
+                },
             };
             from = (active, samples);
             visit
@@ -118,24 +123,17 @@ impl Visits {
 impl Sink for Visits {
     fn visit(&mut self, visit: &ClosedVisit) {
         self.active.extend(&visit.active);
-        self.samples.extend(visit.samples.iter().map(timed_sample));
+        self.times.extend(visit.samples.iter().map(|it| it.time));
+        let function = |sample: &RawSample| function_of(sample.ip);
+        self.functions.extend(visit.samples.iter().map(function));
         let end = visit.end.map(|(end, _)| end);
         self.ends
-            .push((visit.begin.0, end, self.active.len(), self.samples.len()));
+            .push((visit.begin.0, end, self.active.len(), self.times.len()));
     }
 
     fn strays(&mut self, _: &[RawSample], _: Pid, _: Tid) {}
 
     fn lost(&mut self, _: Cpu, _: Lost, _: Reason) {}
-}
-
-/// A sample with its function, without a look-up.
-pub fn timed_sample(sample: &RawSample) -> TimedSample {
-    TimedSample {
-        time: sample.time,
-        function: function_of(sample.ip),
-        event: sample.event,
-    }
 }
 
 /// An address in this program's own code that 300 KiB more of it follow.

@@ -3,16 +3,17 @@
 
 use std::path::PathBuf;
 
-use pebs_user::analysis::estimate::{Estimator, FunctionEstimate, TimedSample, VisitTimeline};
+use pebs_user::analysis::estimate::{Estimator, Events, FunctionEstimate, Series, VisitTimeline};
 use pebs_user::correlate::{ClosedVisit, Lost, RawSample, Sink};
 use pebs_user::store::run::RunInfo;
+use pebs_user::store::samples::{BLOCK_ROWS, SampleBlock, SamplesOf};
 use pebs_user::store::schema::InterferenceColumns;
-use pebs_user::store::schema::{SCHEMA_VERSION, SamplesOf, VisitFunctionRow, VisitRow};
+use pebs_user::store::schema::{SCHEMA_VERSION, VisitFunctionRow, VisitRow};
 use pebs_user::store::writer::{TraceWriter, WriterOptions};
 use pebs_user::stream::ledger::Reason;
-use pebs_user::units::{Cpu, FunctionId, Pid, Tid};
-
-use crate::input::timed_sample;
+use pebs_user::stream::synthetic::function_of;
+use pebs_user::symbolize::Slot;
+use pebs_user::units::{Cpu, EventId, Pid, Tid};
 
 /// Rows in memory.
 #[derive(Default)]
@@ -20,32 +21,33 @@ pub struct AllRows {
     pub visits: Vec<VisitRow>,
     pub functions: Vec<VisitFunctionRow>,
     samples: Vec<RawSample>,
-    named: Vec<FunctionId>,
     /// Visit, thread, and where its samples end.
     runs: Vec<(Option<u64>, Tid, usize)>,
 }
 
 impl AllRows {
     pub fn write_to(&self, mut writer: TraceWriter) {
-        let mut from = 0;
+        let (mut from, mut block) = (0, SampleBlock::default());
         for &(visit_id, tid, to) in &self.runs {
             let of = SamplesOf {
                 visit_id,
                 tid,
                 samples: &self.samples[from..to],
                 alike: true,
-                slots: &[],
                 near: None,
                 stacks: &[],
             };
-            let named = &self.named[from..to];
-            writer.samples(&of, named, |id| *id).expect("room on disk");
+            block.name(of.samples, |ip| (function_of(ip), Slot::any(ip)));
+            block.keep(&of);
+            if block.rows() >= BLOCK_ROWS {
+                writer.samples(&block).expect("room on disk");
+                block.clear();
+            }
             from = to;
         }
-        for rows in self.functions.chunk_by(|a, b| a.visit_id == b.visit_id) {
-            writer
-                .visit_functions(rows.iter().cloned())
-                .expect("room on disk");
+        writer.samples(&block).expect("room on disk");
+        for rows in self.functions.chunks(128) {
+            writer.visit_functions(rows).expect("room on disk");
         }
         for row in &self.visits {
             writer.visit(row, &[]).expect("room on disk");
@@ -89,7 +91,7 @@ impl Scratch {
 pub struct Rows {
     pub out: AllRows,
     estimator: Estimator,
-    timed: Vec<TimedSample>,
+    block: SampleBlock,
     estimates: Vec<FunctionEstimate>,
 }
 
@@ -99,7 +101,7 @@ impl Rows {
         Self {
             out: AllRows::default(),
             estimator,
-            timed: Vec::new(),
+            block: SampleBlock::default(),
             estimates: Vec::new(),
         }
     }
@@ -107,8 +109,6 @@ impl Rows {
     fn samples(&mut self, samples: &[RawSample], (visit_id, tid): (Option<u64>, Tid)) {
         let out = &mut self.out;
         out.samples.extend_from_slice(samples);
-        out.named
-            .extend(samples.iter().map(|s| timed_sample(s).function));
         out.runs.push((visit_id, tid, out.samples.len()));
     }
 
@@ -118,7 +118,11 @@ impl Rows {
             begin: visit.begin.0,
             end: visit.end.map(|(end, _)| end),
             active: &visit.active,
-            samples: &self.timed,
+            samples: Series {
+                times: self.block.times(),
+                functions: self.block.functions(),
+                events: Events::All(EventId(0)),
+            },
         };
         self.estimator.estimate(&timeline, &mut self.estimates);
         for estimate in &self.estimates {
@@ -141,8 +145,8 @@ impl Rows {
 
 impl Sink for Rows {
     fn visit(&mut self, visit: &ClosedVisit) {
-        self.timed.clear();
-        self.timed.extend(visit.samples.iter().map(timed_sample));
+        let function = |ip| (function_of(ip), Slot::any(ip));
+        self.block.name(&visit.samples, function);
         self.samples(&visit.samples, (Some(visit.visit_id), visit.tid));
         self.estimate(visit);
         self.out.visits.push(VisitRow {

@@ -85,18 +85,11 @@
 //!
 //! Source: design page 7; the published estimate is Akiyama 2018, section III.D, step 3.
 
-use crate::units::{EventId, FunctionId, TraceNs};
+mod series;
 
-/// One sample of a visit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TimedSample {
-    /// When.
-    pub time: TraceNs,
-    /// The function that it names.
-    pub function: FunctionId,
-    /// The event that was sampled.
-    pub event: EventId,
-}
+pub use series::{Events, Series, SeriesBuf, TimedSample};
+
+use crate::units::{EventId, FunctionId, TraceNs};
 
 /// One visit, as the estimator needs it.
 #[derive(Clone, Copy, Debug)]
@@ -110,7 +103,7 @@ pub struct VisitTimeline<'a> {
     /// were not recorded and nothing overlaps. Empty: unknown.
     pub active: &'a [(TraceNs, TraceNs)],
     /// Samples of all events, sorted by time.
-    pub samples: &'a [TimedSample],
+    pub samples: Series<'a>,
 }
 
 impl VisitTimeline<'_> {
@@ -165,32 +158,33 @@ const TWELFTH: f64 = 1.0 / 12.0;
 pub struct Estimator {
     /// By `EventId`: whether the event is a clock.
     clocks: Vec<bool>,
+    rules: Rules,
+    scratch: Scratch,
+    /// Samples of one event of a visit that has several.
+    times: Vec<TraceNs>,
+    functions: Vec<FunctionId>,
+    /// What was found of all its events.
+    estimates: Vec<FunctionEstimate>,
+}
+
+/// What is the same for all visits.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rules {
     /// Of every sample.
     pause: Pause,
     /// Whether begin and end of visits come from samples.
     sampled_bounds: bool,
-    /// By `EventId`: the samples of the visit seen so far.
-    runs: Vec<EventRun>,
-    /// Events that have a sample in this visit.
-    present: Vec<EventId>,
-    /// What is known so far of each event and function of this visit.
-    found: Vec<Found>,
-    /// By `EventId` and function: its index in `found`, counted from 1; 0: none. Emptied row by row after
-    /// each visit.
-    rows: Vec<Vec<u32>>,
-    /// Where the runs of the visit start.
-    starts: Vec<u32>,
 }
 
-/// Samples of one event so far.
-#[derive(Clone, Copy, Debug, Default)]
-struct EventRun {
-    samples: u32,
-    changes: u32,
-    /// Where the time that the last sample owns begins, in half active ns.
-    owned_from: i64,
-    first: Edge,
-    last: Edge,
+/// What is found of one visit and event.
+#[derive(Clone, Debug, Default)]
+struct Scratch {
+    /// The functions, in order of their first samples.
+    found: Vec<Found>,
+    /// By function: its index in `found`, counted from 1; 0: none. Emptied after each visit.
+    places: Vec<u32>,
+    /// Where the runs of samples of one function start.
+    starts: Vec<u32>,
 }
 
 /// A sample on the active clock.
@@ -198,15 +192,14 @@ struct EventRun {
 struct Edge {
     /// Active ns since the visit began.
     position: i64,
-    /// Index of its function in [`Estimator::found`].
+    /// Index of its function in [`Scratch::found`].
     row: usize,
 }
 
-/// Sums of one function and event.
+/// Sums of one function.
 #[derive(Clone, Copy, Debug)]
 struct Found {
     function: FunctionId,
-    event: EventId,
     samples: u32,
     first: TraceNs,
     last: TraceNs,
@@ -230,86 +223,211 @@ impl Estimator {
     /// What taking a sample does to the code, as measured on this machine.
     #[must_use]
     pub const fn with_pause(mut self, pause: Pause) -> Self {
-        self.pause = pause;
+        self.rules.pause = pause;
         self
     }
 
     /// Begin and end of visits come from samples.
     #[must_use]
     pub const fn with_sampled_bounds(mut self) -> Self {
-        self.sampled_bounds = true;
+        self.rules.sampled_bounds = true;
         self
     }
 
-    /// Appends one row for each function and event of the visit to `out`, in order of their first
+    /// Appends an estimate for each function and event of the visit to `out`, in order of their first
     /// samples. A visit without samples gives none.
-    ///
-    /// Cost: O(samples + active intervals); no allocation once the scratch memory has grown.
     pub fn estimate(&mut self, visit: &VisitTimeline<'_>, out: &mut Vec<FunctionEstimate>) {
-        let mut clock = ActiveClock::new(visit.active);
-        // Samples that follow one another in the same function own what lies between them, however many
-        // they are: only the first and the last of such a run matter.
-        let runs = self.find_runs(visit.samples);
-        for index in 0..runs {
-            let (begin, end) = (self.starts[index] as usize, self.starts[index + 1] as usize);
-            let samples = &visit.samples[begin..end];
-            let (Some(first), Some(last)) = (samples.first(), samples.last()) else {
-                continue;
-            };
-            let row = self.row(first);
-            let found = &mut self.found[row];
-            found.samples += samples.len() as u32;
-            found.last = last.time;
-            let position = clock.advance(first.time);
-            let event = self.own(first.event, Edge { position, row });
-            if samples.len() > 1 {
-                event.samples += samples.len() as u32 - 1;
-                event.last.position = clock.advance(last.time);
-            }
-        }
-        let total = visit.total_active_ns();
-        if let Some(total) = total {
-            self.close(total);
-        }
-        self.take_found(total.is_some(), out);
+        self.each(visit, |estimate| out.push(estimate));
     }
 
-    /// Writes where each run of samples of the same function and event starts, and the number of
-    /// samples behind them; gives the number of runs.
+    /// Hands out an estimate for each function and event of the visit, in order of their first samples.
+    ///
+    /// Cost: O(samples + active intervals); no allocation once the scratch memory has grown.
+    #[inline]
+    pub fn each(&mut self, visit: &VisitTimeline<'_>, take: impl FnMut(FunctionEstimate)) {
+        let Series {
+            times,
+            functions,
+            events,
+        } = visit.samples;
+        match events {
+            Events::All(event) => {
+                let is_clock = self.clocks.get(usize::from(event.0)) == Some(&true);
+                let of = (event, times, functions);
+                self.scratch.find(visit, of, self.rules, is_clock, take);
+            }
+            Events::Each(events) => {
+                self.find_all(visit, events);
+                self.estimates.drain(..).for_each(take);
+            }
+        }
+    }
+
+    /// Estimates the events of a visit one by one.
+    #[cold]
+    fn find_all(&mut self, visit: &VisitTimeline<'_>, events: &[EventId]) {
+        let Self {
+            clocks,
+            rules,
+            scratch,
+            times,
+            functions,
+            estimates,
+        } = self;
+        let Some(most) = events.iter().max() else {
+            return;
+        };
+        for event in 0..=most.0 {
+            let of = |at: &usize| events[*at].0 == event;
+            let samples = (0..events.len()).filter(of);
+            functions.clear();
+            functions.extend(samples.clone().map(|at| visit.samples.functions[at]));
+            if functions.is_empty() {
+                continue;
+            }
+            times.clear();
+            times.extend(samples.map(|at| visit.samples.times[at]));
+            let is_clock = clocks.get(usize::from(event)) == Some(&true);
+            let of = (EventId(event), times.as_slice(), functions.as_slice());
+            scratch.find(visit, of, *rules, is_clock, |it| estimates.push(it));
+        }
+        estimates.sort_by_key(|estimate| estimate.first);
+    }
+}
+
+impl Scratch {
+    /// Hands out what is found of one event's samples: their times and functions.
+    #[inline]
+    fn find(
+        &mut self,
+        visit: &VisitTimeline<'_>,
+        (event, times, functions): (EventId, &[TraceNs], &[FunctionId]),
+        rules: Rules,
+        is_clock: bool,
+        mut take: impl FnMut(FunctionEstimate),
+    ) {
+        let total = visit.total_active_ns();
+        self.divide(visit.active, times, functions, rules, total);
+        let is_timed = is_clock && total.is_some();
+        for found in &self.found {
+            if let Some(place) = self.places.get_mut(found.function.0 as usize) {
+                *place = 0;
+            }
+            take(FunctionEstimate {
+                function: found.function,
+                event,
+                samples: found.samples,
+                first: found.first,
+                last: found.last,
+                span_ns: found.last.0 - found.first.0,
+                self_ns: is_timed.then_some(found.half_ns as f64 / 2.0),
+                self_stderr_ns: is_timed.then_some(found.variance.sqrt()),
+            });
+        }
+    }
+
+    /// Divides the active time among the functions.
+    fn divide(
+        &mut self,
+        active: &[(TraceNs, TraceNs)],
+        times: &[TraceNs],
+        functions: &[FunctionId],
+        Rules {
+            pause,
+            sampled_bounds,
+        }: Rules,
+        total: Option<i64>,
+    ) {
+        self.found.clear();
+        // Samples that follow one another in the same function own what lies between them, however many
+        // they are: only the first and the last of such a run matter.
+        let runs = self.find_runs(functions);
+        let mut clock = ActiveClock::new(active);
+        let spread = (pause.spread as f64).powi(2);
+        let (mut first, mut last) = (Edge::default(), Edge::default());
+        // Where the time that the last sample owns begins, in half active ns.
+        let mut owned_from = 0;
+        for index in 0..runs {
+            let (begin, end) = (self.starts[index] as usize, self.starts[index + 1] as usize);
+            let (from, to) = (times[begin], times[end - 1]);
+            let row = self.row(functions[begin], from);
+            let found = &mut self.found[row];
+            found.samples += (end - begin) as u32;
+            found.last = to;
+            let position = clock.advance(from);
+            if index == 0 {
+                first = Edge { position, row };
+            } else {
+                // The gap between the pauses. Pauses that would overlap end at the next sample.
+                let gap_begin = (last.position + pause.after).min(position);
+                let gap_end = (position - pause.before).max(last.position);
+                let half_way = gap_begin + gap_end;
+                let gap = (gap_end - gap_begin).max(0) as f64;
+                let variance = gap * gap * TWELFTH + spread;
+                found.variance += variance;
+                let before = &mut self.found[last.row];
+                before.variance += variance;
+                before.half_ns += half_way - owned_from;
+                owned_from = half_way;
+            }
+            last = Edge {
+                position: clock.advance(to),
+                row,
+            };
+        }
+        let Some(total) = total.filter(|_| runs > 0) else {
+            return;
+        };
+        // The parts before the first and after the last sample are theirs.
+        self.found[last.row].half_ns += 2 * total - owned_from;
+        let unseen = if sampled_bounds {
+            Unseen::CERTAIN
+        } else {
+            Unseen::new((times.len(), runs - 1), total, pause.before + pause.after)
+        };
+        let begin = first.position - pause.before;
+        let end = total - last.position - pause.after;
+        self.found[first.row].variance += unseen.variance(begin.max(0));
+        self.found[last.row].variance += unseen.variance(end.max(0));
+    }
+
+    /// Writes where each run of samples of the same function starts, and the number of samples behind them;
+    /// gives the number of runs.
     ///
     /// Without a branch for each sample: where runs end is not to be foreseen.
-    fn find_runs(&mut self, samples: &[TimedSample]) -> usize {
-        let count = samples.len();
+    fn find_runs(&mut self, functions: &[FunctionId]) -> usize {
+        let count = functions.len();
         if self.starts.len() < count + 2 {
             self.starts.resize(count + 2, 0);
         }
+        let starts = &mut self.starts[..count + 2];
         let mut runs = usize::from(count > 0);
-        for (index, pair) in (1..).zip(samples.windows(2)) {
-            let [a, b] = [pair[0], pair[1]];
-            self.starts[runs] = index;
-            runs += usize::from((a.function != b.function) | (a.event != b.event));
+        for (index, pair) in (1..).zip(functions.windows(2)) {
+            if let Some(start) = starts.get_mut(runs) {
+                *start = index;
+            }
+            runs += usize::from(pair[0] != pair[1]);
         }
-        self.starts[runs] = count as u32;
+        if let Some(end) = starts.get_mut(runs) {
+            *end = count as u32;
+        }
         runs
     }
 
-    /// Index of a sample's function in `found`, to which it is added if the sample is its first.
+    /// Index of a function in `found`, to which it is added at its first sample.
     #[inline(always)]
-    fn row(&mut self, first: &TimedSample) -> usize {
-        let (event, function) = (usize::from(first.event.0), first.function.0 as usize);
-        let place = self.rows.get_mut(event).and_then(|it| it.get_mut(function));
-        let Some(place) = place else {
-            self.make_room(event, function);
-            return self.row(first);
+    fn row(&mut self, function: FunctionId, first: TraceNs) -> usize {
+        let Some(place) = self.places.get_mut(function.0 as usize) else {
+            self.make_room(function);
+            return self.row(function, first);
         };
         if *place == 0 {
             *place = self.found.len() as u32 + 1;
             self.found.push(Found {
-                function: first.function,
-                event: first.event,
+                function,
                 samples: 0,
-                first: first.time,
-                last: first.time,
+                first,
+                last: first,
                 half_ns: 0,
                 variance: 0.0,
             });
@@ -319,92 +437,8 @@ impl Estimator {
 
     /// Function ids are small: they count from 0.
     #[cold]
-    fn make_room(&mut self, event: usize, function: usize) {
-        let events = self.rows.len().max(event + 1);
-        self.rows.resize(events, Vec::new());
-        self.runs.resize(events, EventRun::default());
-        self.rows[event].resize(function + 1, 0);
-    }
-
-    /// Divides the gap between this first sample of a run and the one of the same event before it.
-    #[inline(always)]
-    fn own(&mut self, event: EventId, edge: Edge) -> &mut EventRun {
-        let run = &mut self.runs[usize::from(event.0)];
-        if run.samples == 0 {
-            self.present.push(event);
-            run.first = edge;
-        } else {
-            // The gap between the pauses. Pauses that would overlap end at the next sample.
-            let gap_begin = (run.last.position + self.pause.after).min(edge.position);
-            let gap_end = (edge.position - self.pause.before).max(run.last.position);
-            let half_way = gap_begin + gap_end;
-            let before = &mut self.found[run.last.row];
-            before.half_ns += half_way - run.owned_from;
-            run.owned_from = half_way;
-            if run.last.row != edge.row {
-                run.changes += 1;
-                let gap = (gap_end - gap_begin).max(0) as f64;
-                let variance = gap.powi(2) * TWELFTH + (self.pause.spread as f64).powi(2);
-                before.variance += variance;
-                self.found[edge.row].variance += variance;
-            }
-        }
-        run.samples += 1;
-        run.last = edge;
-        run
-    }
-
-    /// Gives the parts before the first and after the last sample of each event to them.
-    fn close(&mut self, total: i64) {
-        for event in &self.present {
-            let run = &self.runs[usize::from(event.0)];
-            let (first, last) = (run.first, run.last);
-            self.found[last.row].half_ns += 2 * total - run.owned_from;
-            let Pause { before, after, .. } = self.pause;
-            let parts = [
-                (first.row, first.position - before),
-                (last.row, total - last.position - after),
-            ];
-            let unseen = if self.sampled_bounds {
-                Unseen::CERTAIN
-            } else {
-                Unseen::new(run, total, before + after)
-            };
-            for (row, part) in parts {
-                self.found[row].variance += unseen.variance(part.max(0));
-            }
-        }
-    }
-
-    /// Moves what was found to `out`, and is ready for the next visit.
-    fn take_found(&mut self, is_timed: bool, out: &mut Vec<FunctionEstimate>) {
-        let Self {
-            found,
-            rows,
-            clocks,
-            present,
-            runs,
-            ..
-        } = self;
-        out.extend(found.iter().map(|found| {
-            let event = usize::from(found.event.0);
-            rows[event][found.function.0 as usize] = 0;
-            let is_timed = is_timed && clocks.get(event) == Some(&true);
-            FunctionEstimate {
-                function: found.function,
-                event: found.event,
-                samples: found.samples,
-                first: found.first,
-                last: found.last,
-                span_ns: found.last.0 - found.first.0,
-                self_ns: is_timed.then_some(found.half_ns as f64 / 2.0),
-                self_stderr_ns: is_timed.then_some(found.variance.sqrt()),
-            }
-        }));
-        found.clear();
-        for event in present.drain(..) {
-            runs[usize::from(event.0)] = EventRun::default();
-        }
+    fn make_room(&mut self, function: FunctionId) {
+        self.places.resize(function.0 as usize + 1, 0);
     }
 }
 
@@ -418,9 +452,9 @@ struct Unseen {
 impl Unseen {
     const CERTAIN: Self = Self { per_ns: f64::MAX };
 
-    fn new(run: &EventRun, total: i64, pause: i64) -> Self {
-        let n = f64::from(run.samples);
-        let q = (f64::from(run.changes) + 0.5) / n;
+    fn new((samples, changes): (usize, usize), total: i64, pause: i64) -> Self {
+        let n = samples as f64;
+        let q = (changes as f64 + 0.5) / n;
         let mean_gap = (total as f64 / n - pause as f64).max(1.0);
         Self {
             per_ns: q / mean_gap,
@@ -466,256 +500,4 @@ impl<'a> ActiveClock<'a> {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    const CLOCK: EventId = EventId(0);
-    const MISSES: EventId = EventId(1);
-
-    fn sample(time: i64, function: u32) -> TimedSample {
-        TimedSample {
-            time: TraceNs(time),
-            function: FunctionId(function),
-            event: CLOCK,
-        }
-    }
-
-    fn intervals(bounds: &[i64]) -> Vec<(TraceNs, TraceNs)> {
-        bounds
-            .chunks_exact(2)
-            .map(|pair| (TraceNs(pair[0]), TraceNs(pair[1])))
-            .collect()
-    }
-
-    /// Bounds that are half way to a sample of another item have the error of a gap's change.
-    #[test]
-    fn sampled_bounds() {
-        let samples = [sample(5, 1), sample(15, 1)];
-        let active = intervals(&[0, 20]);
-        let visit = VisitTimeline {
-            begin: TraceNs(0),
-            end: Some(TraceNs(20)),
-            active: &active,
-            samples: &samples,
-        };
-        let mut rows = Vec::new();
-        let mut estimator = Estimator::new(&[true]).with_sampled_bounds();
-        estimator.estimate(&visit, &mut rows);
-        let variance = rows[0].self_stderr_ns.unwrap().powi(2);
-        assert!((variance - 2.0 * 100.0 / 12.0).abs() < 1e-9, "{variance}");
-    }
-
-    /// Estimates a visit that lasts from the first active instant to the last.
-    fn estimate(active: &[i64], samples: &[TimedSample]) -> Vec<FunctionEstimate> {
-        let active = intervals(active);
-        let visit = VisitTimeline {
-            begin: active[0].0,
-            end: Some(active[active.len() - 1].1),
-            active: &active,
-            samples,
-        };
-        let mut rows = Vec::new();
-        Estimator::new(&[true, false]).estimate(&visit, &mut rows);
-        rows
-    }
-
-    fn close_to(got: Option<f64>, want: f64) {
-        assert!((got.unwrap() - want).abs() < 1e-3, "{got:?} != {want}");
-    }
-
-    /// The worked number of the module's page.
-    #[test]
-    fn worked_number() {
-        let samples = [
-            sample(6_000, 1),
-            sample(16_000, 1),
-            sample(26_000, 2),
-            sample(36_000, 2),
-        ];
-        let rows = estimate(&[0, 40_000], &samples);
-        assert_eq!(rows.len(), 2);
-        assert_eq!((rows[0].samples, rows[0].span_ns), (2, 10_000));
-        close_to(rows[0].self_ns, 21_000.0);
-        close_to(rows[1].self_ns, 19_000.0);
-        close_to(rows[0].self_stderr_ns, (100e6_f64 / 12.0 + 2.7e6).sqrt());
-        close_to(rows[1].self_stderr_ns, (100e6_f64 / 12.0 + 0.8e6).sqrt());
-    }
-
-    /// The worked number of the pause; what is owned is the whole time all the same.
-    #[test]
-    fn worked_pause() {
-        let visit = VisitTimeline {
-            begin: TraceNs(0),
-            end: Some(TraceNs(36_000)),
-            active: &[(TraceNs(0), TraceNs(36_000))],
-            samples: &[sample(10_000, 1), sample(26_000, 2)],
-        };
-        let pause = Pause {
-            before: 1_000,
-            after: 3_000,
-            spread: 0,
-        };
-        let mut rows = Vec::new();
-        Estimator::new(&[true])
-            .with_pause(pause)
-            .estimate(&visit, &mut rows);
-        assert_eq!(rows[0].self_ns, Some(19_000.0));
-        assert_eq!(rows[1].self_ns, Some(17_000.0));
-        // n = 2, c = 1: q = 0.75, mean gap 18 - 4 = 14 us; e = 9 and 7 us.
-        let outer = |e: f64| 0.75 * e / 14.0 * e * e / 3.0;
-        close_to(rows[0].self_stderr_ns, 1000.0 * (12.0 + outer(9.0)).sqrt());
-        close_to(rows[1].self_stderr_ns, 1000.0 * (12.0 + outer(7.0)).sqrt());
-        rows.clear();
-        Estimator::new(&[true])
-            .with_pause(Pause {
-                spread: 2_000,
-                ..pause
-            })
-            .estimate(&visit, &mut rows);
-        close_to(
-            rows[0].self_stderr_ns,
-            1000.0 * (12.0 + 4.0 + outer(9.0)).sqrt(),
-        );
-    }
-
-    /// Time off the CPU belongs to no function, and a gap is measured without it.
-    #[test]
-    fn waits_are_left_out() {
-        let rows = estimate(&[0, 10, 1000, 1030], &[sample(8, 1), sample(1008, 2)]);
-        // On the active clock the samples are at 8 and 18 of 40.
-        assert_eq!(rows[0].self_ns, Some(13.0));
-        assert_eq!(rows[1].self_ns, Some(27.0));
-        assert_eq!(rows[0].span_ns, 0);
-    }
-
-    /// A sample that clock jitter threw out of the active time goes to the nearest instant in it.
-    #[test]
-    fn jitter_is_clamped() {
-        let samples = [sample(90, 1), sample(150, 2), sample(260, 3)];
-        let rows = estimate(&[100, 140, 160, 250], &samples);
-        let owned: Vec<_> = rows.iter().map(|row| row.self_ns.unwrap()).collect();
-        assert_eq!(owned, [20.0, 65.0, 45.0]);
-    }
-
-    /// Events are estimated apart, and one that is not a clock has counts but no times.
-    #[test]
-    fn events_apart() {
-        let mut samples = [sample(10, 1), sample(20, 1), sample(30, 2)];
-        samples[1].event = MISSES;
-        let rows = estimate(&[0, 40], &samples);
-        let got: Vec<_> = rows
-            .iter()
-            .map(|row| (row.event, row.function.0, row.self_ns))
-            .collect();
-        assert_eq!(
-            got,
-            [
-                (CLOCK, 1, Some(20.0)),
-                (MISSES, 1, None),
-                (CLOCK, 2, Some(20.0))
-            ]
-        );
-        assert_eq!(rows[1].self_stderr_ns, None);
-    }
-
-    /// What was not observed is not estimated: no samples, no end, no active time.
-    #[test]
-    fn unknown_stays_unknown() {
-        assert_eq!(estimate(&[0, 100], &[]), []);
-        let active = intervals(&[0, 100]);
-        let samples = [sample(50, 1)];
-        let open = VisitTimeline {
-            begin: TraceNs(0),
-            end: None,
-            active: &active,
-            samples: &samples,
-        };
-        let nowhere = VisitTimeline {
-            end: Some(TraceNs(100)),
-            active: &[],
-            ..open
-        };
-        for visit in [open, nowhere] {
-            let mut rows = Vec::new();
-            Estimator::new(&[true]).estimate(&visit, &mut rows);
-            assert_eq!(rows.len(), 1);
-            assert_eq!((rows[0].samples, rows[0].self_ns), (1, None));
-        }
-    }
-
-    /// A visit's result doesn't depend on the visits that the same estimator saw before.
-    #[test]
-    fn scratch_is_clean() {
-        let active = intervals(&[0, 100]);
-        let (first, second) = (
-            [sample(5, 1), sample(60, 2)],
-            [sample(20, 2), sample(30, 9)],
-        );
-        let visit = |samples| VisitTimeline {
-            begin: TraceNs(0),
-            end: Some(TraceNs(100)),
-            active: &active,
-            samples,
-        };
-        let mut estimator = Estimator::new(&[true]);
-        let mut reused = Vec::new();
-        estimator.estimate(&visit(&first), &mut reused);
-        estimator.estimate(&visit(&second), &mut reused);
-        assert_eq!(reused[2..], estimate(&[0, 100], &second));
-    }
-
-    fn timeline() -> impl Strategy<Value = (Vec<i64>, Vec<TimedSample>)> {
-        let steps = prop::collection::vec(1_i64..5_000, 2..24);
-        let samples = prop::collection::vec((-300_i64..60_000, 0_u32..6, 0_u8..3), 1..80);
-        (steps, samples).prop_map(|(mut steps, samples)| {
-            steps.truncate(steps.len() / 2 * 2);
-            let bounds = steps.iter().scan(0, |at, step| {
-                *at += step;
-                Some(*at)
-            });
-            let mut samples: Vec<_> = samples
-                .into_iter()
-                .map(|(time, function, event)| TimedSample {
-                    event: EventId(event),
-                    ..sample(time, function)
-                })
-                .collect();
-            samples.sort_by_key(|sample| sample.time);
-            (bounds.collect(), samples)
-        })
-    }
-
-    proptest! {
-        /// Whatever the samples, the gaps and the pause: for each clock the times add up to the active time,
-        /// none is negative, and every sample is counted.
-        #[test]
-        fn nothing_lost_or_counted_twice(
-            (active, samples) in timeline(),
-            (before, after) in (0_i64..30, 0_i64..30),
-        ) {
-            let total: i64 = active.chunks_exact(2).map(|pair| pair[1] - pair[0]).sum();
-            let bounds = intervals(&active);
-            let visit = VisitTimeline {
-                begin: bounds[0].0,
-                end: Some(bounds[bounds.len() - 1].1),
-                active: &bounds,
-                samples: &samples,
-            };
-            let mut rows = Vec::new();
-            Estimator::new(&[true, true, false])
-                .with_pause(Pause { before, after, spread: 0 })
-                .estimate(&visit, &mut rows);
-            prop_assert_eq!(rows.iter().map(|row| row.samples as usize).sum::<usize>(), samples.len());
-            for event in [0, 1] {
-                let of_event = rows.iter().filter(|row| row.event.0 == event);
-                let owned: Vec<f64> = of_event.map(|row| row.self_ns.unwrap()).collect();
-                prop_assert!(owned.iter().all(|&ns| ns >= 0.0));
-                if !owned.is_empty() {
-                    prop_assert_eq!(owned.iter().sum::<f64>(), total as f64);
-                }
-            }
-        }
-    }
-}
+mod tests;

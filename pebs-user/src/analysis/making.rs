@@ -235,7 +235,7 @@ impl Maker {
             };
             self.writer.batch_item(&row).unwrap();
         }
-        self.writer.visit_functions(functions).unwrap();
+        self.writer.visit_functions(&functions).unwrap();
     }
 
     /// Adds a function to the rows of a visit, which has one of each.

@@ -3,7 +3,9 @@
 //! Everything here is seeded, so each figure is the same on every run. The figures are quoted in
 //! the pages of `estimate` and `pool`.
 
-use crate::analysis::estimate::{Estimator, FunctionEstimate, Pause, TimedSample, VisitTimeline};
+use crate::analysis::estimate::{
+    Estimator, FunctionEstimate, Pause, SeriesBuf, TimedSample, VisitTimeline,
+};
 use crate::analysis::pool::{Pool, Quantity};
 use crate::analysis::rng::SplitMix64;
 use crate::units::{EventId, FunctionId, TraceNs};
@@ -85,12 +87,7 @@ fn segments(scene: &Scene, rng: &mut SplitMix64) -> (f64, Vec<(f64, u32)>) {
     (at, changes)
 }
 
-fn samples(
-    scene: &Scene,
-    end: f64,
-    changes: &[(f64, u32)],
-    rng: &mut SplitMix64,
-) -> Vec<TimedSample> {
+fn samples(scene: &Scene, end: f64, changes: &[(f64, u32)], rng: &mut SplitMix64) -> SeriesBuf {
     let phase = unit(rng) * INTERVAL;
     (-1..)
         .map(|n| phase + f64::from(n) * INTERVAL)
@@ -121,7 +118,7 @@ fn run(scene: &Scene) -> Vec<Findings> {
             begin: TraceNs(0),
             end: Some(active[0].1),
             active: &active,
-            samples: &samples,
+            samples: samples.series(),
         };
         let mut rows = Vec::new();
         estimator.estimate(&visit, &mut rows);
@@ -222,11 +219,12 @@ fn short_first_stay_is_biased() {
     let active = [(TraceNs(0), TraceNs(end as i64))];
     let (mut estimator, mut sum) = (Estimator::new(&[true]), 0.0);
     for _ in 0..20_000 {
+        let samples = samples(&BASE, end, &changes, &mut rng);
         let visit = VisitTimeline {
             begin: TraceNs(0),
             end: Some(active[0].1),
             active: &active,
-            samples: &samples(&BASE, end, &changes, &mut rng),
+            samples: samples.series(),
         };
         let mut rows = Vec::new();
         estimator.estimate(&visit, &mut rows);
@@ -311,11 +309,12 @@ fn paused(pause: Pause, known: Pause) -> ([f64; 3], f64) {
             *time = at - begin;
         }
         let active = [(TraceNs(0), TraceNs(at as i64))];
+        let samples: SeriesBuf = samples.into_iter().collect();
         let visit = VisitTimeline {
             begin: TraceNs(0),
             end: Some(active[0].1),
             active: &active,
-            samples: &samples,
+            samples: samples.series(),
         };
         let mut rows = Vec::new();
         estimator.estimate(&visit, &mut rows);

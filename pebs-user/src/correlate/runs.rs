@@ -215,7 +215,7 @@ impl Correlator {
     ) -> Vec<Record> {
         let Some(run) = before else {
             if let Some(id) = id {
-                self.begin_run((pid, tid), id, (sample.time, sample.cpu));
+                self.begin_run((pid, tid), id, (sample.time, sample.kind.cpu()));
             }
             return Vec::new();
         };
@@ -236,7 +236,7 @@ impl Correlator {
             let cpu = self
                 .threads
                 .get(tid)
-                .map_or(sample.cpu, |thread| thread.cpu);
+                .map_or(sample.kind.cpu(), |thread| thread.cpu);
             self.begin_run((pid, tid), id, (bounds.begin, cpu));
         }
         self.settle(after, sink);

@@ -6,11 +6,12 @@
 
 use std::fmt::Write;
 
+use super::marks::MAX_OPEN;
 use super::*;
-use crate::stream::decode::ArgBytes;
+use crate::stream::decode::{ArgBytes, SampleKind};
 use crate::stream::stacks::StackKey;
 use crate::units::{EventId, Ip};
-use pebs_common::record::Interference;
+use pebs_common::record::{Interference, Role};
 
 struct Printer(String);
 
@@ -157,11 +158,7 @@ fn push(correlator: &mut Correlator, time: TraceNs, tid: Tid, words: &[&str], ou
             time,
             ip: Ip(1),
             sp: option(words, "sp").or(option(words, "id")).unwrap_or(0),
-            cpu,
-            event: EventId(0),
-            exact: false,
-            kernel: false,
-            stack: StackKey::NONE,
+            kind: SampleKind::new(cpu, EventId(0), (false, false)),
         };
         return match correlator.runs {
             Some(_) => correlator.samples_with_ids((pid, tid), &[sample], out),

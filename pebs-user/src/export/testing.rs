@@ -158,7 +158,7 @@ pub(crate) fn put(writer: &mut TraceWriter, made: Made<'_>) {
         interference: InterferenceColumns::default(),
     };
     writer.visit(&row, &made.args).unwrap();
-    writer.visit_functions(functions).unwrap();
+    writer.visit_functions(&functions).unwrap();
 }
 
 /// Writes a visit with one function, sample and wait, of these numbers: visit, probe, begin, end, flags and
@@ -203,7 +203,7 @@ pub(crate) fn put_strange(
         self_ns: Some(end as f64),
         self_stderr_ns: Some(f64::NAN),
     };
-    writer.visit_functions([part]).unwrap();
+    writer.visit_functions(&[part]).unwrap();
     let sample = SampleRow {
         time_ns: end_ns,
         visit_id: Some(visit),

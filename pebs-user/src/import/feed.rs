@@ -11,7 +11,9 @@ use crate::perf::record::{Mode, RawRecord, Record as PerfRecord, What};
 use crate::perf::sample::{Malformed, Sample, Words};
 use crate::pipeline::{Pipeline, Told};
 use crate::stream::access::{self, Access};
-use crate::stream::decode::{ArgBytes, Body, Inbox as _, RawSample, Record, STATE_UNKNOWN};
+use crate::stream::decode::{
+    ArgBytes, Body, Inbox as _, RawSample, Record, STATE_UNKNOWN, SampleKind,
+};
 use crate::stream::stacks::StackKey;
 use crate::symbolize::mapping::Backing;
 use crate::units::{Cpu, Ip, KtimeNs, Pid, ProbeId, Tid, TraceNs};
@@ -220,11 +222,15 @@ impl Feed<'_> {
                     ip: Ip(sample.ip.unwrap_or(0)),
                     // Only calls are matched by their stack.
                     sp: 0,
-                    cpu: at.cpu,
-                    event: *number,
-                    exact: raw.has(PERF_RECORD_MISC_EXACT_IP),
-                    kernel: raw.mode() == Mode::Kernel,
-                    stack,
+                    kind: SampleKind::new(
+                        at.cpu,
+                        *number,
+                        (
+                            raw.has(PERF_RECORD_MISC_EXACT_IP),
+                            raw.mode() == Mode::Kernel,
+                        ),
+                    )
+                    .with_stack(stack),
                 };
                 self.pipeline
                     .inbox()

@@ -114,17 +114,32 @@ impl Accounts {
     /// Books the records that the correlator is about to get as written; what it can't use is moved to
     /// its reason by [`Accounts::take_used`].
     pub fn ready(&mut self, ready: &Ready<'_>) {
+        // Those of a CPU come in runs.
+        let (mut cpu, mut marks, mut tasks) = (Cpu::UNKNOWN, 0, 0);
         for record in ready.records() {
+            if record.cpu != cpu {
+                self.written(cpu, (marks, tasks));
+                (cpu, marks, tasks) = (record.cpu, 0, 0);
+            }
             let Body::Mark { probe, role, .. } = record.body else {
-                self.cpu(record.cpu).ledger.tasks.written += 1;
+                tasks += 1;
                 continue;
             };
-            self.cpu(record.cpu).ledger.marks.written += 1;
+            marks += 1;
             let probe = usize::from(probe.0);
             if probe >= self.marks_by.len() {
                 self.marks_by.resize(probe + 1, [0; 4]);
             }
             self.marks_by[probe][role as usize] += 1;
+        }
+        self.written(cpu, (marks, tasks));
+    }
+
+    fn written(&mut self, cpu: Cpu, (marks, tasks): (u64, u64)) {
+        if marks + tasks > 0 {
+            let ledger = &mut self.cpu(cpu).ledger;
+            ledger.marks.written += marks;
+            ledger.tasks.written += tasks;
         }
     }
 

@@ -12,11 +12,10 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use crate::analysis::baseline::{GroupBaseline, Rule, Running, Verdict};
-use crate::analysis::estimate::FunctionEstimate;
 use crate::analysis::sketch::{Sketch, middle};
 use crate::correlate::ClosedVisit;
 use crate::store::run::KeptVisits;
-use crate::store::schema::{FunctionStatRow, measure, visit_flag};
+use crate::store::schema::{FunctionStatRow, VisitFunctionRow, measure, visit_flag};
 use crate::units::{EventId, FunctionId, ProbeId, TraceNs};
 
 /// Whose details are kept.
@@ -152,7 +151,7 @@ impl Keeper {
     /// Takes in a visit with the estimates of its functions; says whether its details are kept.
     ///
     /// Cost: O(functions of the visit); allocates for functions that are new.
-    pub fn visit(&mut self, visit: &ClosedVisit, functions: &[FunctionEstimate]) -> bool {
+    pub fn visit(&mut self, visit: &ClosedVisit, functions: &[VisitFunctionRow]) -> bool {
         if self.keeps_all() {
             return true;
         }
@@ -179,7 +178,7 @@ impl Keeper {
             let (Some(own), Some(stderr)) = (estimate.self_ns, estimate.self_stderr_ns) else {
                 continue;
             };
-            let key = (estimate.event, estimate.function);
+            let key = (estimate.event, estimate.function_id);
             let running = group.functions.entry(key).or_default();
             if verdict == Verdict::Usual && group.baseline.diverges(running, own, stderr) {
                 verdict = Verdict::SlowFunction;
@@ -196,7 +195,7 @@ impl Keeper {
         true
     }
 
-    fn aggregate(&mut self, visit: &ClosedVisit, functions: &[FunctionEstimate]) {
+    fn aggregate(&mut self, visit: &ClosedVisit, functions: &[VisitFunctionRow]) {
         let Some(duration) = duration(visit) else {
             return;
         };
@@ -232,7 +231,7 @@ impl Keeper {
                 loss,
                 measure: measure::SELF,
                 event: Some(estimate.event),
-                function: Some(estimate.function),
+                function: Some(estimate.function_id),
             });
             let samples = f64::from(estimate.samples);
             distribution.count(visit.visit_id);

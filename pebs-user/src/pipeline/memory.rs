@@ -17,7 +17,7 @@ use crate::units::{EventId, FunctionId, Ip, Tid, TraceNs};
 type Key = (Tid, TraceNs, EventId, Ip);
 
 fn key(tid: Tid, sample: &RawSample) -> Key {
-    (tid, sample.time, sample.event, sample.ip)
+    (tid, sample.time, sample.kind.event(), sample.ip)
 }
 
 /// Accesses whose samples are on their way.
@@ -94,7 +94,7 @@ impl Accesses {
             visit_id: None,
             function_id,
             tid,
-            event: sample.event,
+            event: sample.kind.event(),
             events: access.period,
             op: access.op,
             level: access.place.map(|it| name(places, it)),
@@ -132,7 +132,7 @@ fn name<T: Eq + Hash + Copy + Display>(known: &mut FxHashMap<T, String>, value: 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stream::stacks::StackKey;
+    use crate::stream::decode::SampleKind;
     use crate::units::Cpu;
 
     fn sample(time: i64) -> RawSample {
@@ -140,11 +140,7 @@ mod tests {
             time: TraceNs(time),
             ip: Ip(0x1000),
             sp: 0,
-            cpu: Cpu(0),
-            event: EventId(0),
-            exact: true,
-            kernel: false,
-            stack: StackKey::NONE,
+            kind: SampleKind::new(Cpu(0), EventId(0), (true, false)),
         }
     }
 

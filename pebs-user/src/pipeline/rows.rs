@@ -9,20 +9,23 @@ use super::PipelineOptions;
 use super::keep::Keeper;
 use super::memory::Accesses;
 use super::resets::Resets;
-use crate::analysis::estimate::{Estimator, FunctionEstimate, Pause, TimedSample, VisitTimeline};
+use crate::analysis::estimate::{Estimator, Events, Pause, Series, VisitTimeline};
 use crate::collect::sideband_decode::{SidebandEvent, SidebandKind};
 use crate::correlate::{ClosedVisit, Correlator, ExtraRecords, Lost, RawSample, Sink, Throttled};
+use crate::store::samples::{BLOCK_ROWS, SampleBlock, SamplesOf};
 use crate::store::schema::{
-    FunctionRow, LossRow, MemoryRow, SamplesOf, Table, VisitFunctionRow, VisitRow, WaitRow, Waker,
-    visit_flag,
+    FunctionRow, LossRow, MemoryRow, Table, VisitFunctionRow, VisitRow, WaitRow, Waker, visit_flag,
 };
 use crate::store::writer::{TraceWriter, WriteError};
 use crate::stream::ledger::Reason;
 use crate::stream::stacks::{Chains, StackKey};
+use crate::symbolize::Symbolizer;
 use crate::symbolize::callers::Callers;
 use crate::symbolize::stacks::Stacks;
-use crate::symbolize::{Slot, Symbolizer};
-use crate::units::{Cpu, Pid, StackId, Tid, TraceNs};
+use crate::units::{Cpu, FunctionId, Pid, StackId, Tid, TraceNs};
+
+/// Estimates that are worth encoding: few enough for the L1 cache.
+const ESTIMATES: usize = 128;
 
 /// What became of records, for the books.
 #[derive(Clone, Copy, Debug)]
@@ -49,9 +52,12 @@ pub(super) struct Rows {
     pub keeper: Keeper,
     pub accesses: Accesses,
     estimator: Estimator,
-    timed: Vec<TimedSample>,
-    slots: Vec<Slot>,
-    estimates: Vec<FunctionEstimate>,
+    /// Samples with their functions, for the writer.
+    block: SampleBlock,
+    /// What was estimated of visits: those that are kept, for the writer, and then the visit at hand.
+    estimates: Vec<VisitFunctionRow>,
+    /// How many of them are kept.
+    kept_estimates: usize,
     /// Whether who wakes and who displaces threads is recorded.
     encounters: bool,
     functions: Vec<FunctionRow>,
@@ -92,9 +98,9 @@ impl Rows {
             keeper: Keeper::new(options.keep, options.interval),
             accesses: Accesses::new(options.max_samples),
             estimator: Estimator::new(&options.clock_events),
-            timed: Vec::new(),
-            slots: Vec::new(),
+            block: SampleBlock::default(),
             estimates: Vec::new(),
+            kept_estimates: 0,
             encounters: options.encounters,
             functions: Vec::new(),
             resets: Resets::new(&options.resets),
@@ -158,11 +164,29 @@ impl Rows {
 
     /// Lets the writer do what is due, and brings it the names that are new.
     pub fn tick(&mut self, elapsed: Duration) {
+        self.flush_block();
+        self.flush_estimates();
         self.flush_functions();
         if self.keeper.is_due(elapsed) {
             self.write_aggregates(elapsed);
         }
         let result = self.writer.tick(elapsed);
+        self.check(result);
+    }
+
+    /// Hands the samples that are kept to the writer.
+    fn flush_block(&mut self) {
+        let result = self.writer.samples(&self.block);
+        self.block.clear();
+        self.check(result);
+    }
+
+    /// Hands the estimates that are kept to the writer.
+    fn flush_estimates(&mut self) {
+        let kept = &self.estimates[..self.kept_estimates];
+        let result = self.writer.visit_functions(kept);
+        self.estimates.drain(..self.kept_estimates);
+        self.kept_estimates = 0;
         self.check(result);
     }
 
@@ -205,6 +229,8 @@ impl Rows {
 
     /// Brings everything to the open segments, so that what could not be written is known.
     pub fn flush_all(&mut self) {
+        self.flush_block();
+        self.flush_estimates();
         self.flush_functions();
         let result = self.writer.flush_all();
         self.check(result);
@@ -258,24 +284,13 @@ impl Rows {
         }
     }
 
-    /// Names the samples of a thread; `timed` has them afterwards. Says whether they are like one another.
+    /// Names the samples of a thread, which are at hand in `block` afterwards. Says whether they are like one
+    /// another.
     fn name(&mut self, samples: &[RawSample], pid: Pid) -> bool {
-        let symbolizer = &mut self.symbolizer;
-        let (first, mut alike) = (samples.first(), true);
-        self.slots.resize(samples.len(), Slot::default());
-        self.timed.clear();
-        let with_slots = samples.iter().zip(&mut self.slots);
-        self.timed.extend(with_slots.map(|(sample, slot)| {
-            alike &= first.is_some_and(|first| first.is_like(sample));
-            let (function, its_slot) = symbolizer.function_and_slot(pid, sample.ip);
-            *slot = its_slot;
-            TimedSample {
-                time: sample.time,
-                function,
-                event: sample.event,
-            }
-        }));
-        alike
+        let Self {
+            block, symbolizer, ..
+        } = self;
+        block.name(samples, |ip| symbolizer.function_and_slot(pid, ip))
     }
 
     /// Numbers the call stacks of samples; `stack_ids` has them afterwards.
@@ -288,28 +303,26 @@ impl Rows {
             ..
         } = self;
         stack_ids.clear();
-        let has_stack = |sample: &RawSample| sample.stack != StackKey::NONE;
+        let has_stack = |sample: &RawSample| sample.kind.stack() != StackKey::NONE;
         let looked_at = if of.alike { 1 } else { of.samples.len() };
         if of.samples.iter().take(looked_at).any(has_stack) {
             let ids = of.samples.iter();
-            stack_ids.extend(ids.map(|s| stacks.stack(s.stack, chains, symbolizer)));
+            stack_ids.extend(ids.map(|s| stacks.stack(s.kind.stack(), chains, symbolizer)));
         }
     }
 
-    /// Writes the samples that were named last.
+    /// Keeps the samples that were named last.
     fn samples(&mut self, of: &SamplesOf<'_>) {
         self.number_stacks(of);
-        let with_stacks = SamplesOf {
-            stacks: &self.stack_ids,
-            slots: &self.slots,
-            ..*of
-        };
-        let result = self
-            .writer
-            .samples(&with_stacks, &self.timed, |sample| sample.function);
-        self.check(result);
         if !self.accesses.is_empty() {
             self.memory(of);
+        }
+        self.block.keep(&SamplesOf {
+            stacks: &self.stack_ids,
+            ..*of
+        });
+        if self.block.rows() >= BLOCK_ROWS {
+            self.flush_block();
         }
         for (cpu, count) in by_cpu(of.samples, of.alike) {
             match self.used.last_mut() {
@@ -322,14 +335,14 @@ impl Rows {
     /// Writes what the samples that were named last say of their accesses.
     #[cold]
     fn memory(&mut self, of: &SamplesOf<'_>) {
-        for (sample, named) in of.samples.iter().zip(&self.timed) {
+        for (sample, function) in of.samples.iter().zip(self.block.functions()) {
             let Some(access) = self.accesses.take(of.tid, sample) else {
                 continue;
             };
             let one = (1, sample.time, sample.time);
             let times = || iter::once(sample.time);
-            let reset = self.resets.events(sample.event, one, times);
-            let row = self.accesses.row(of.tid, sample, named.function, &access);
+            let reset = self.resets.events(sample.kind.event(), one, times);
+            let row = self.accesses.row(of.tid, sample, *function, &access);
             let result = self.writer.memory(&MemoryRow {
                 visit_id: of.visit_id,
                 events: Some(reset).filter(|reset| *reset > 0).or(row.events),
@@ -356,36 +369,41 @@ impl Rows {
         }
     }
 
-    fn estimate(&mut self, visit: &ClosedVisit) {
-        self.estimates.clear();
+    /// Estimates a visit whose samples are at hand.
+    fn estimate(&mut self, visit: &ClosedVisit, alike: bool) {
+        let Self {
+            block,
+            symbolizer,
+            estimator,
+            estimates,
+            resets,
+            unresolved,
+            ..
+        } = self;
+        estimates.truncate(self.kept_estimates);
+        let series = Series {
+            times: block.times(),
+            functions: block.functions(),
+            events: match visit.samples.first() {
+                Some(first) if alike => Events::All(first.kind.event()),
+                _ => Events::Each(block.events()),
+            },
+        };
         let timeline = VisitTimeline {
             begin: visit.begin.0,
             end: visit.end.map(|(end, _)| end),
             // Without switches the time on the CPU is unknown, and so are the estimates from it.
             active: if visit.switches { &visit.active } else { &[] },
-            samples: &self.timed,
+            samples: series,
         };
-        self.estimator.estimate(&timeline, &mut self.estimates);
-        for estimate in &self.estimates {
-            if !self.symbolizer.is_resolved(estimate.function) {
-                self.unresolved += u64::from(estimate.samples);
+        estimator.each(&timeline, |estimate| {
+            if !symbolizer.is_resolved(estimate.function) {
+                *unresolved += u64::from(estimate.samples);
             }
-        }
-    }
-
-    fn visit_functions(&mut self, visit: &ClosedVisit) {
-        let Self {
-            estimates,
-            resets,
-            timed,
-            writer,
-            ..
-        } = self;
-        let rows = estimates.iter().map(|estimate| {
             let samples = (estimate.samples, estimate.first, estimate.last);
-            let times = || times_of(timed, estimate);
+            let times = || series.times_of(estimate.function, estimate.event);
             let events = resets.events(estimate.event, samples, times);
-            VisitFunctionRow {
+            estimates.push(VisitFunctionRow {
                 visit_id: visit.visit_id,
                 item_id: visit.item_id,
                 function_id: estimate.function,
@@ -397,10 +415,16 @@ impl Rows {
                 span_ns: estimate.span_ns,
                 self_ns: estimate.self_ns,
                 self_stderr_ns: estimate.self_stderr_ns,
-            }
+            });
         });
-        let result = writer.visit_functions(rows);
-        self.check(result);
+    }
+
+    /// Keeps the estimates of the visit at hand.
+    fn visit_functions(&mut self) {
+        self.kept_estimates = self.estimates.len();
+        if self.kept_estimates >= ESTIMATES {
+            self.flush_estimates();
+        }
     }
 
     fn waits(&mut self, visit: &ClosedVisit, kept: bool) {
@@ -439,8 +463,8 @@ impl Rows {
 /// How many samples there are of each CPU, in runs; of samples that are alike there is one.
 fn by_cpu(mut samples: &[RawSample], alike: bool) -> impl Iterator<Item = (Cpu, u64)> {
     iter::from_fn(move || {
-        let cpu = samples.first()?.cpu;
-        let elsewhere = |sample: &RawSample| sample.cpu != cpu;
+        let cpu = samples.first()?.kind.cpu();
+        let elsewhere = |sample: &RawSample| sample.kind.cpu() != cpu;
         let count = match alike {
             true => None,
             false => samples.iter().position(elsewhere),
@@ -451,17 +475,6 @@ fn by_cpu(mut samples: &[RawSample], alike: bool) -> impl Iterator<Item = (Cpu, 
     })
 }
 
-/// Times of the samples that an estimate is made of.
-fn times_of<'a>(
-    samples: &'a [TimedSample],
-    estimate: &'a FunctionEstimate,
-) -> impl Iterator<Item = TraceNs> + 'a {
-    let of = |sample: &&TimedSample| {
-        (sample.function, sample.event) == (estimate.function, estimate.event)
-    };
-    samples.iter().filter(of).map(|sample| sample.time)
-}
-
 impl Sink for Rows {
     fn visit(&mut self, visit: &ClosedVisit) {
         self.visits += 1;
@@ -469,9 +482,11 @@ impl Sink for Rows {
         self.page_faults += u64::from(visit.counts.page_faults);
         self.extras += visit.counts.extras;
         let alike = self.name(&visit.samples, visit.pid);
-        self.estimate(visit);
-        let kept = self.keeper.visit(visit, &self.estimates);
+        self.estimate(visit, alike);
+        let estimates = &self.estimates[self.kept_estimates..];
+        let kept = self.keeper.visit(visit, estimates);
         if kept {
+            self.visit_functions();
             let near = (visit.begin.0, visit.end.map(|(end, _)| end));
             self.samples(&SamplesOf {
                 visit_id: Some(visit.visit_id),
@@ -480,9 +495,7 @@ impl Sink for Rows {
                 alike,
                 near: (self.clock_error_ns > 0).then_some((near.0, near.1, self.clock_error_ns)),
                 stacks: &[],
-                slots: &[],
             });
-            self.visit_functions(visit);
         } else {
             self.not_kept(&visit.samples, alike, visit.tid);
         }
@@ -519,8 +532,8 @@ impl Sink for Rows {
     fn strays(&mut self, samples: &[RawSample], pid: Pid, tid: Tid) {
         self.strays += samples.len() as u64;
         let alike = self.name(samples, pid);
-        let unresolved = |sample: &&TimedSample| !self.symbolizer.is_resolved(sample.function);
-        self.unresolved += self.timed.iter().filter(unresolved).count() as u64;
+        let unresolved = |function: &&FunctionId| !self.symbolizer.is_resolved(**function);
+        self.unresolved += self.block.functions().iter().filter(unresolved).count() as u64;
         if !self.keeper.keeps_all() {
             return self.not_kept(samples, alike, tid);
         }
@@ -531,7 +544,6 @@ impl Sink for Rows {
             alike,
             near: None,
             stacks: &[],
-            slots: &[],
         });
     }
 

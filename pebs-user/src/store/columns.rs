@@ -3,6 +3,9 @@
 //! Nothing is allocated per row, and after the first row groups nothing at all but their metadata.
 //! Invariant: all columns of a table hold the same number of rows.
 
+mod repeated;
+mod text;
+
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -18,14 +21,16 @@ use super::pages::levels::{Levels, ListLevels};
 use super::pages::plain::{Bits, Plain};
 use crate::symbolize::Slot;
 use crate::units::Ip;
+pub(super) use repeated::{NullableRepeated, Repeated};
+pub(super) use text::{NullableText, Text};
 
 /// A column chunk, ready to be written.
 #[derive(Debug)]
 pub(super) struct Chunk<'a> {
-    /// The dictionary's page; empty without one.
-    pub(super) dictionary: &'a [u8],
+    /// The dictionary's page, if there is one.
+    pub(super) dictionary: Option<&'a Pages>,
     /// Data pages.
-    pub(super) pages: &'a [u8],
+    pub(super) pages: &'a Pages,
     /// Encodings used.
     pub(super) encodings: &'static [Encoding],
     /// Of the values.
@@ -38,8 +43,8 @@ impl<'a> Chunk<'a> {
     /// A chunk of data pages alone, with a value a row.
     fn new(pages: &'a Pages, encodings: &'static [Encoding], statistics: Statistics) -> Self {
         Self {
-            dictionary: &[],
-            pages: pages.bytes(),
+            dictionary: None,
+            pages,
             encodings,
             statistics,
             values: None,
@@ -73,24 +78,6 @@ const LIST_BYTES: usize = 8 << 20;
 const DELTA: &[Encoding] = &[Encoding::RLE, Encoding::DELTA_BINARY_PACKED];
 const PLAIN: &[Encoding] = &[Encoding::RLE, Encoding::PLAIN];
 const DICTIONARY: &[Encoding] = &[Encoding::RLE, Encoding::PLAIN, Encoding::RLE_DICTIONARY];
-
-/// Which of some rows have a value.
-enum Presence {
-    All,
-    Some,
-    None,
-}
-
-/// Nearly always it is all of them or none.
-#[inline(always)]
-fn presence<'a, R, V>(rows: &'a [R], value: impl Fn(&'a R) -> Option<V>) -> Presence {
-    let present = rows.iter().filter(|row| value(row).is_some()).count();
-    match present {
-        _ if present == rows.len() => Presence::All,
-        0 => Presence::None,
-        _ => Presence::Some,
-    }
-}
 
 /// An Arrow type of whole numbers.
 pub(super) trait WholeType: ArrowPrimitiveType<Native: Whole> {
@@ -145,17 +132,6 @@ impl<T: WholeType> Required<T> {
             }
         }
     }
-
-    /// Pushes a value some times.
-    #[inline]
-    pub(super) fn repeat(&mut self, value: T::Native, mut times: usize) {
-        while times > 0 {
-            times = self.deltas.repeat(value, times);
-            if self.deltas.is_full() {
-                self.deltas.end_page(&mut self.pages, None);
-            }
-        }
-    }
 }
 
 impl<T: WholeType> Column for Required<T> {
@@ -203,43 +179,27 @@ impl<T: WholeType> Nullable<T> {
         }
     }
 
-    /// Pushes a value of each row.
+    /// Pushes a value of each row: nearly always all of them have one, or none.
     #[inline(always)]
     pub(super) fn extend<'a, R>(
         &mut self,
         rows: &'a [R],
         value: impl Fn(&'a R) -> Option<T::Native>,
     ) {
-        match presence(rows, &value) {
-            Presence::All => {}
-            Presence::None => return self.levels.repeat(false, rows.len() as u32),
-            Presence::Some => return rows.iter().for_each(|row| self.push(value(row))),
-        }
         let mut rest = rows;
         while !rest.is_empty() {
-            let later = self
-                .deltas
-                .extend(rest, |row| value(row).unwrap_or_default());
-            self.levels.repeat(true, (rest.len() - later.len()) as u32);
+            let (count, present) = self.deltas.extend_if_all(rest, &value);
+            let (now, later) = rest.split_at(count);
             rest = later;
-            if self.deltas.is_full() {
-                self.end_page();
-            }
-        }
-    }
-
-    /// Pushes a value some times.
-    #[inline]
-    pub(super) fn repeat(&mut self, value: Option<T::Native>, mut times: usize) {
-        let Some(value) = value else {
-            return self.levels.repeat(false, times as u32);
-        };
-        while times > 0 {
-            let left = self.deltas.repeat(value, times);
-            self.levels.repeat(true, (times - left) as u32);
-            times = left;
-            if self.deltas.is_full() {
-                self.end_page();
+            match present {
+                _ if present == count => {
+                    self.levels.repeat(true, count as u32);
+                    if self.deltas.is_full() {
+                        self.end_page();
+                    }
+                }
+                0 => self.levels.repeat(false, count as u32),
+                _ => now.iter().for_each(|row| self.push(value(row))),
             }
         }
     }
@@ -284,14 +244,14 @@ impl Addresses {
     /// Pushes an address of each row.
     pub(super) fn extend<'a, R>(&mut self, rows: &'a [R], address: impl Fn(&'a R) -> u64) {
         for row in rows {
-            let address = address(row);
-            self.extend_at(&[address], &[Slot::any(Ip(address))]);
+            let address = Ip(address(row));
+            self.extend_at(&[address], &[Slot::any(address)]);
         }
     }
 
     /// Pushes addresses. `slots`: one for each, mostly the same for the same address.
     #[inline(always)]
-    pub(super) fn extend_at(&mut self, mut addresses: &[u64], mut slots: &[Slot]) {
+    pub(super) fn extend_at(&mut self, mut addresses: &[Ip], mut slots: &[Slot]) {
         while !addresses.is_empty() {
             let count = self.addresses.extend(addresses, slots);
             (addresses, slots) = (&addresses[count..], &slots[count..]);
@@ -316,8 +276,8 @@ impl Column for Addresses {
         self.addresses.end_page(&mut self.pages);
         self.addresses.dictionary_page(&mut self.dictionary);
         Chunk {
-            dictionary: self.dictionary.bytes(),
-            pages: self.pages.bytes(),
+            dictionary: Some(&self.dictionary),
+            pages: &self.pages,
             encodings: DICTIONARY,
             statistics: UInt64Type::statistics(self.addresses.range(), 0),
             values: None,
@@ -353,15 +313,15 @@ impl NullableReal {
     /// Pushes a value of each row.
     #[inline(always)]
     pub(super) fn extend<'a, R>(&mut self, rows: &'a [R], value: impl Fn(&'a R) -> Option<f64>) {
-        match presence(rows, &value) {
-            Presence::All => {}
-            Presence::None => return self.levels.repeat(false, rows.len() as u32),
-            Presence::Some => return rows.iter().for_each(|row| self.push(value(row))),
-        }
-        self.levels.repeat(true, rows.len() as u32);
-        let values = rows.iter().map(|row| value(row).unwrap_or_default());
-        if self.plain.extend_f64(values) {
-            self.end_page();
+        match self.plain.extend_if_all(rows, &value) {
+            present if present == rows.len() => {
+                self.levels.repeat(true, rows.len() as u32);
+                if self.plain.is_full() {
+                    self.end_page();
+                }
+            }
+            0 => self.levels.repeat(false, rows.len() as u32),
+            _ => rows.iter().for_each(|row| self.push(value(row))),
         }
     }
 
@@ -553,14 +513,14 @@ impl<T: WholeType> Column for Lists<T> {
 
     #[inline]
     fn is_full(&self) -> bool {
-        self.pages.bytes().len() >= LIST_BYTES
+        self.pages.bytes() >= LIST_BYTES
     }
 
     fn end(&mut self) -> Chunk<'_> {
         self.end_page();
         Chunk {
-            dictionary: &[],
-            pages: self.pages.bytes(),
+            dictionary: None,
+            pages: &self.pages,
             encodings: PLAIN,
             statistics: T::statistics(None, 0),
             values: Some(self.entries),
@@ -572,120 +532,6 @@ impl<T: WholeType> Column for Lists<T> {
         self.levels.clear();
         self.pages.clear();
         self.entries = 0;
-    }
-}
-
-/// Strings, some of them null.
-#[derive(Debug, Default)]
-pub(super) struct NullableText {
-    plain: Plain,
-    levels: Levels,
-    pages: Pages,
-}
-
-impl NullableText {
-    #[inline]
-    pub(super) fn push(&mut self, value: Option<&str>) {
-        self.levels.push(value.is_some());
-        if let Some(value) = value
-            && self.plain.push_text(value)
-        {
-            self.end_page();
-        }
-    }
-
-    /// Pushes a value of each row.
-    pub(super) fn extend<'a, R>(
-        &mut self,
-        rows: &'a [R],
-        value: impl Fn(&'a R) -> Option<&'a str>,
-    ) {
-        rows.iter().for_each(|row| self.push(value(row)));
-    }
-
-    /// Bytes of text held, those of the page at hand aside.
-    pub(super) fn text_bytes(&self) -> usize {
-        self.pages.bytes().len()
-    }
-
-    fn end_page(&mut self) {
-        let rows = self.levels.rows();
-        self.plain
-            .end_page(&mut self.pages, rows, Some(&mut self.levels));
-    }
-
-    fn chunk(&mut self) -> Chunk<'_> {
-        self.end_page();
-        Chunk::new(
-            &self.pages,
-            PLAIN,
-            Statistics::byte_array(None, None, None, Some(self.levels.nulls()), false),
-        )
-    }
-}
-
-impl Column for NullableText {
-    fn field(name: &str) -> Field {
-        Field::new(name, DataType::Utf8, true)
-    }
-
-    fn end(&mut self) -> Chunk<'_> {
-        self.chunk()
-    }
-
-    fn clear(&mut self) {
-        self.plain.clear();
-        self.levels.clear();
-        self.pages.clear();
-    }
-}
-
-/// Strings, none of them null.
-#[derive(Debug, Default)]
-pub(super) struct Text {
-    plain: Plain,
-    rows: u32,
-    pages: Pages,
-}
-
-impl Text {
-    #[inline]
-    fn push(&mut self, value: &str) {
-        self.rows += 1;
-        if self.plain.push_text(value) {
-            self.end_page();
-        }
-    }
-
-    /// Pushes a value of each row.
-    pub(super) fn extend<'a, R>(&mut self, rows: &'a [R], value: impl Fn(&'a R) -> &'a str) {
-        rows.iter().for_each(|row| self.push(value(row)));
-    }
-
-    fn end_page(&mut self) {
-        self.plain.end_page(&mut self.pages, self.rows, None);
-        self.rows = 0;
-    }
-}
-
-impl Column for Text {
-    fn field(name: &str) -> Field {
-        Field::new(name, DataType::Utf8, false)
-    }
-
-    fn end(&mut self) -> Chunk<'_> {
-        self.end_page();
-        Chunk::new(
-            &self.pages,
-            PLAIN,
-            Statistics::byte_array(None, None, None, Some(0), false),
-        )
-    }
-
-    fn clear(&mut self) {
-        self.plain.clear();
-        self.rows = 0;
-        self.pages.clear();
     }
 }
 

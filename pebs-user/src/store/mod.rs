@@ -2,6 +2,7 @@
 
 pub mod call_stacks;
 pub mod run;
+pub mod samples;
 pub mod schema;
 pub mod tables;
 

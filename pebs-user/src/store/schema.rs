@@ -6,8 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::stream::decode::{Actor, RawSample};
-use crate::symbolize::Slot;
+use crate::stream::decode::Actor;
 use crate::units::{Cpu, EventId, FunctionId, Pid, ProbeId, StackId, Tid, TraceNs};
 
 /// Version of the trace format. A reader refuses a larger one.
@@ -364,47 +363,6 @@ pub struct MemoryRow<'a> {
     pub phys_addr: Option<u64>,
     /// `union perf_mem_data_src`, as the kernel wrote it.
     pub data_src: Option<u64>,
-}
-
-/// Rows of `samples` that lie in the same visit, or in none, of one thread.
-#[derive(Clone, Copy, Debug)]
-pub struct SamplesOf<'a> {
-    /// The visit; null: in no visit.
-    pub visit_id: Option<u64>,
-    /// Thread.
-    pub tid: Tid,
-    /// The samples; their functions are given beside them.
-    pub samples: &'a [RawSample],
-    /// Where their addresses' functions are remembered, one a sample; empty: unknown, which costs time alone.
-    pub slots: &'a [Slot],
-    /// Whether the samples are known to be like one another ([`RawSample::is_like`]).
-    pub alike: bool,
-    /// Begin and end of the visit, and the distance from them below which a sample is flagged
-    /// [`sample_flag::NEAR_BOUNDARY`], ns; null: no sample is.
-    pub near: Option<(TraceNs, Option<TraceNs>, i64)>,
-    /// Call stacks, one a sample; empty: none has one.
-    pub stacks: &'a [Option<StackId>],
-}
-
-impl SamplesOf<'_> {
-    /// [`sample_flag`] of one of the samples.
-    #[must_use]
-    pub fn flags(&self, sample: &RawSample) -> u32 {
-        let mut flags = 0;
-        if sample.exact {
-            flags |= sample_flag::EXACT_IP;
-        }
-        if sample.kernel {
-            flags |= sample_flag::KERNEL;
-        }
-        if let Some((begin, end, limit)) = self.near {
-            let near = |boundary: TraceNs| (sample.time.0 - boundary.0).abs() < limit;
-            if near(begin) || end.is_some_and(near) {
-                flags |= sample_flag::NEAR_BOUNDARY;
-            }
-        }
-        flags
-    }
 }
 
 /// One row of `waits`: an interval that a visit's thread spent off the CPU.

@@ -32,6 +32,7 @@ use thiserror::Error;
 
 use super::columns::Chunk;
 use super::files::{Owner, io_cause, remove_if_there};
+use super::pages::Pages;
 use super::prefix::Prefix;
 use super::thrift::check_group;
 
@@ -181,7 +182,8 @@ impl OpenSegment {
         let result = result.and_then(|footer| {
             let pages = chunks
                 .iter()
-                .flat_map(|chunk| [chunk.dictionary, chunk.pages]);
+                .flat_map(|chunk| chunk.dictionary.into_iter().chain([chunk.pages]))
+                .flat_map(Pages::slices);
             let mut slices: Vec<IoSlice<'_>> = [magic]
                 .into_iter()
                 .chain(pages)
@@ -224,8 +226,8 @@ fn group_metadata(
     let mut at = begin as i64;
     let mut described = Vec::with_capacity(chunks.len());
     for (column, chunk) in columns.columns().iter().zip(chunks) {
-        let bytes = (chunk.dictionary.len() + chunk.pages.len()) as i64;
-        let dictionary = (!chunk.dictionary.is_empty()).then_some(at);
+        let dictionary = chunk.dictionary.map_or(0, Pages::bytes);
+        let bytes = (dictionary + chunk.pages.bytes()) as i64;
         described.push(
             ColumnChunkMetaData::builder(Arc::clone(column))
                 .set_compression(Compression::UNCOMPRESSED)
@@ -233,8 +235,8 @@ fn group_metadata(
                 .set_num_values(chunk.values.unwrap_or(rows) as i64)
                 .set_total_compressed_size(bytes)
                 .set_total_uncompressed_size(bytes)
-                .set_dictionary_page_offset(dictionary)
-                .set_data_page_offset(at + chunk.dictionary.len() as i64)
+                .set_dictionary_page_offset(chunk.dictionary.map(|_| at))
+                .set_data_page_offset(at + dictionary as i64)
                 .set_statistics(chunk.statistics.clone())
                 .build()?,
         );

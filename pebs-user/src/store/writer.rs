@@ -14,17 +14,17 @@ use std::{fs, io, slice};
 use super::files::{Owner, TraceLock};
 use super::output::Output;
 use super::run::RunInfo;
+use super::samples::SampleBlock;
 use super::schema::{
     ArgValue, BatchItemRow, FrequencyRow, FunctionRow, FunctionStatRow, LossRow, MemoryRow,
-    SampleRow, SamplesOf, StackRow, Table, VisitFunctionRow, VisitRow, WaitRow,
+    SampleRow, StackRow, Table, VisitFunctionRow, VisitRow, WaitRow,
 };
 use super::tables::{
-    BatchItemColumns, Batched, Extend as _, FrequencyColumns, FunctionColumns, FunctionStatColumns,
+    BatchItemColumns, Extend as _, FrequencyColumns, FunctionColumns, FunctionStatColumns,
     LossColumns, MemoryColumns, RowColumns, Samples, StackColumns, VisitColumns,
     VisitFunctionColumns, WaitColumns, check_columns,
 };
 pub use super::write_error::WriteError;
-use crate::units::FunctionId;
 
 /// How often the trace goes to disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,14 +60,11 @@ pub struct Finished {
     pub rows: [u64; Table::ALL.len()],
 }
 
-/// Rows of a visit that are added before the next look at how full the columns are.
-const ROWS_AT_ONCE: usize = 16 * 1024;
-
 /// Columns of all tables.
 #[derive(Debug)]
 struct Columns {
     visits: VisitColumns,
-    visit_functions: Batched<VisitFunctionColumns, Vec<VisitFunctionRow>>,
+    visit_functions: VisitFunctionColumns,
     samples: Samples,
     waits: WaitColumns,
     function_stats: FunctionStatColumns,
@@ -83,7 +80,7 @@ impl Columns {
     fn new(info: &RunInfo) -> Self {
         Self {
             visits: VisitColumns::new(&info.columns),
-            visit_functions: Batched::default(),
+            visit_functions: VisitFunctionColumns::default(),
             samples: Samples::default(),
             waits: WaitColumns::default(),
             function_stats: FunctionStatColumns::default(),
@@ -218,18 +215,13 @@ impl TraceWriter {
         pushed.map_err(|index| WriteError::Argument { index })
     }
 
-    /// Adds the functions of a visit.
+    /// Adds functions of visits: better many at once.
     ///
     /// # Errors
     /// As [`TraceWriter`] says.
     #[inline]
-    pub fn visit_functions(
-        &mut self,
-        rows: impl IntoIterator<Item = VisitFunctionRow>,
-    ) -> Result<(), WriteError> {
-        for row in rows {
-            self.columns.visit_functions.push(row);
-        }
+    pub fn visit_functions(&mut self, rows: &[VisitFunctionRow]) -> Result<(), WriteError> {
+        self.columns.visit_functions.extend(rows);
         let full = self.columns.visit_functions.is_full();
         self.flush_if_full(Table::VisitFunctions, full)
     }
@@ -244,29 +236,14 @@ impl TraceWriter {
         self.flush_if_full(Table::Samples, self.columns.samples.is_full())
     }
 
-    /// Adds the samples of a visit. `named`: what says the function of each, in the same order.
+    /// Adds the rows of a block.
     ///
     /// # Errors
     /// As [`TraceWriter`] says.
-    pub fn samples<N>(
-        &mut self,
-        of: &SamplesOf<'_>,
-        named: &[N],
-        function: impl Fn(&N) -> FunctionId,
-    ) -> Result<(), WriteError> {
+    pub fn samples(&mut self, block: &SampleBlock) -> Result<(), WriteError> {
         let mut result = Ok(());
-        let (mut stacks, mut slots) = (of.stacks, of.slots);
-        let named = named.chunks(ROWS_AT_ONCE);
-        for (samples, named) in of.samples.chunks(ROWS_AT_ONCE).zip(named) {
-            let chunk = SamplesOf {
-                samples,
-                stacks,
-                slots,
-                ..*of
-            };
-            self.columns.samples.extend(&chunk, named, &function);
-            stacks = stacks.get(samples.len()..).unwrap_or_default();
-            slots = slots.get(samples.len()..).unwrap_or_default();
+        for part in block.parts() {
+            self.columns.samples.extend(&part);
             if self.columns.samples.is_full() {
                 result = result.and(self.flush_full(Table::Samples));
             }

@@ -18,7 +18,7 @@ use crate::perf::record::{self, Mode, RawRecord, What};
 use crate::perf::sample::Sample;
 use crate::stream::access::{self, Access, Registers};
 use crate::stream::clock::Clock;
-use crate::stream::decode::{Decoded, Inbox, RawSample};
+use crate::stream::decode::{Decoded, Inbox, RawSample, SampleKind};
 use crate::stream::stacks::StackKey;
 use crate::units::{Cpu, EventId, Ip, KtimeNs, PerfNs, Pid, Tid, TraceNs};
 
@@ -147,7 +147,9 @@ impl RingState {
                 if calls::are_told(&kind.layout)
                     && let Some(calls) = Calls::of(&read.rest())
                 {
-                    sample.stack = stack::number(pid, &sample, calls, inbox);
+                    sample.kind = sample
+                        .kind
+                        .with_stack(stack::number(pid, &sample, calls, inbox));
                 }
                 inbox.sample(pid, tid, sample);
                 if access::is_told(&kind.layout, kind.registers)
@@ -217,11 +219,7 @@ impl RingState {
             ip: Ip(ip),
             // Not in the record: a frame that is gone shows at the next mark only.
             sp: 0,
-            cpu,
-            event,
-            exact,
-            kernel,
-            stack: StackKey::NONE,
+            kind: SampleKind::new(cpu, event, (exact, kernel)),
         }
     }
 
@@ -421,10 +419,10 @@ mod tests {
         let (pid, tid, first) = run.inbox.samples[0];
         assert_eq!((pid, tid), (Pid(7), Tid(8)));
         assert_eq!(
-            (first.cpu, first.event, first.ip),
+            (first.kind.cpu(), first.kind.event(), first.ip),
             (Cpu(3), EventId(1), Ip(0x1000))
         );
-        assert!(first.exact && !first.kernel);
+        assert!(first.kind.is_exact() && !first.kind.is_kernel());
         assert!(run.said.gaps.is_empty());
     }
 

@@ -3,6 +3,10 @@
 //! Invariant: no input makes it fail. What can't be understood is counted and skipped by its
 //! length. Knows the wire format; knows nothing about items, files or the kernel.
 
+mod wire;
+
+use std::fmt;
+
 use pebs_common::record::{
     ClockPair, Encounter, Head, Interference, Kind, Mark, MarkArgs, Role, STACK_WORDS, Sample,
     SampleAccess, SampleStack, StackDepth, Switch, SwitchStack, Task, encounter_flag, mark_flag,
@@ -13,13 +17,7 @@ use crate::stream::access::Access;
 use crate::stream::clock::Clock;
 use crate::stream::stacks::StackKey;
 use crate::units::{Cpu, EventId, Ip, KtimeNs, PerfNs, Pid, ProbeId, Tid, TraceNs};
-
-/// Length of the header that the kernel puts before each ring record.
-/// Source: `BPF_RINGBUF_HDR_SZ`, include/uapi/linux/bpf.h.
-const RING_HEADER: usize = 8;
-
-/// The record was given up by its program. Source: `BPF_RINGBUF_DISCARD_BIT`.
-const DISCARDED: u32 = 1 << 30;
+use wire::{Frames, SampleFrame, read, sample_words};
 
 /// Bytes of a mark's named arguments, kept in the [`Payloads`] of the batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,16 +40,84 @@ pub struct RawSample {
     /// User stack pointer; 0 for a sample in kernel mode. Where ids are read at samples,
     /// [`RawSample::item_id`].
     pub sp: u64,
+    /// What it mostly has in common with the samples around it.
+    pub kind: SampleKind,
+}
+
+/// What samples that follow one another mostly have in common: CPU, event, two truths and the call stack, in one
+/// word, so that it is copied and compared at once.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct SampleKind(u64);
+
+impl SampleKind {
+    const EXACT: u64 = 1 << 24;
+    const KERNEL: u64 = 1 << 25;
+    /// Where the call stack's number begins.
+    const STACK: u32 = 32;
+
+    /// Of a sample without a call stack. `exact`: the kernel said that the ip is exact; `kernel`: it was taken in
+    /// kernel mode.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new(cpu: Cpu, event: EventId, (exact, kernel): (bool, bool)) -> Self {
+        let exact = if exact { Self::EXACT } else { 0 };
+        let kernel = if kernel { Self::KERNEL } else { 0 };
+        Self(cpu.0 as u64 | (event.0 as u64) << 16 | exact | kernel)
+    }
+
+    /// The same with a call stack.
+    #[must_use]
+    pub const fn with_stack(self, stack: StackKey) -> Self {
+        let mask = (1 << Self::STACK) - 1;
+        Self(self.0 & mask | (stack.number() as u64) << Self::STACK)
+    }
+
     /// CPU.
-    pub cpu: Cpu,
+    #[inline(always)]
+    #[must_use]
+    pub const fn cpu(self) -> Cpu {
+        Cpu(self.0 as u16)
+    }
+
     /// Event.
-    pub event: EventId,
+    #[inline(always)]
+    #[must_use]
+    pub const fn event(self) -> EventId {
+        EventId((self.0 >> 16) as u8)
+    }
+
     /// The kernel said that the ip is exact.
-    pub exact: bool,
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_exact(self) -> bool {
+        self.0 & Self::EXACT != 0
+    }
+
     /// Taken in kernel mode.
-    pub kernel: bool,
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_kernel(self) -> bool {
+        self.0 & Self::KERNEL != 0
+    }
+
     /// Its call stack.
-    pub stack: StackKey,
+    #[inline(always)]
+    #[must_use]
+    pub const fn stack(self) -> StackKey {
+        StackKey::from_number((self.0 >> Self::STACK) as u32)
+    }
+}
+
+impl fmt::Debug for SampleKind {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("SampleKind")
+            .field("cpu", &self.cpu())
+            .field("event", &self.event())
+            .field("is_exact", &self.is_exact())
+            .field("is_kernel", &self.is_kernel())
+            .field("stack", &self.stack())
+            .finish()
+    }
 }
 
 const _: () = assert!(size_of::<RawSample>() == 32);
@@ -62,17 +128,6 @@ impl RawSample {
     #[must_use]
     pub const fn item_id(&self) -> u64 {
         self.sp
-    }
-
-    /// Whether another sample differs in time, place and stack pointer alone.
-    #[inline(always)]
-    #[must_use]
-    pub fn is_like(&self, other: &Self) -> bool {
-        (self.cpu == other.cpu)
-            & (self.event == other.event)
-            & (self.exact == other.exact)
-            & (self.kernel == other.kernel)
-            & (self.stack == other.stack)
     }
 }
 
@@ -323,13 +378,13 @@ pub fn decode(cpu: Cpu, bytes: &[u8], clock: &mut Clock, inbox: &mut impl Inbox)
         inbox,
         decoded,
     };
-    let mut frames = Frames { rest: bytes };
+    let mut frames = Frames::new(bytes);
     while let Some(frame) = frames.next() {
         if decoder.frame(frame, &mut frames).is_none() {
             decoder.decoded.malformed += 1;
         }
     }
-    decoder.decoded.malformed += u64::from(!frames.rest.is_empty());
+    decoder.decoded.malformed += u64::from(!frames.is_empty());
     decoder.decoded
 }
 
@@ -385,29 +440,25 @@ impl<I: Inbox> Decoder<'_, I> {
     #[inline(always)]
     fn samples(&mut self, first: &Sample, next: &mut Frames<'_>) {
         let head = first.head;
-        let like = next.samples_like(head);
-        let raw = raw_samples(head, self.cpu, self.clock);
+        let frames = next.samples_like(head);
+        let alike = Alike::new(head, self.cpu);
         let (pid, tid) = (Pid(head.pid()), Tid(head.tid()));
-        self.inbox
-            .sample(pid, tid, raw(first.time_ns, first.ip, first.sp));
-        if !like.is_empty() {
-            let samples = like.iter().map(|frame| {
-                let [_, _, time, ip, sp] = words(frame);
-                raw(time, ip, sp)
-            });
-            self.inbox.samples(pid, tid, samples);
+        self.inbox.sample(pid, tid, alike.one(self.clock, first));
+        // One loop a clock, so that none of them has to ask which.
+        let (inbox, clock) = (&mut *self.inbox, &*self.clock);
+        if alike.perf_clock {
+            let time = |time_ns| clock.trace_of_perf(PerfNs(time_ns));
+            hand_on(inbox, (pid, tid), frames, alike, time);
+        } else {
+            let time = |time_ns| clock.trace_of_ktime(KtimeNs(time_ns));
+            hand_on(inbox, (pid, tid), frames, alike, time);
         }
-        self.decoded.samples += 1 + like.len() as u64;
+        self.decoded.samples += 1 + frames.len() as u64;
     }
 
     fn sample_access(&mut self, record: &SampleAccess) {
-        let Sample {
-            head,
-            time_ns,
-            ip,
-            sp,
-        } = record.sample;
-        let sample = raw_samples(head, self.cpu, self.clock)(time_ns, ip, sp);
+        let head = record.sample.head;
+        let sample = Alike::new(head, self.cpu).one(self.clock, &record.sample);
         let tid = Tid(head.tid());
         self.inbox.sample(Pid(head.pid()), tid, sample);
         if let Some(access) = Access::of_words(record.addr, record.weight, record.data_src) {
@@ -420,9 +471,8 @@ impl<I: Inbox> Decoder<'_, I> {
         let SampleStack { sample, depth } = read(frame)?;
         let (pid, tid) = (Pid(sample.head.pid()), Tid(sample.head.tid()));
         let stack = self.stack(pid, depth, frame.get(size_of::<SampleStack>()..)?)?;
-        let mut sample =
-            raw_samples(sample.head, self.cpu, self.clock)(sample.time_ns, sample.ip, sample.sp);
-        sample.stack = stack;
+        let mut sample = Alike::new(sample.head, self.cpu).one(self.clock, &sample);
+        sample.kind = sample.kind.with_stack(stack);
         self.inbox.sample(pid, tid, sample);
         self.decoded.samples += 1;
         Some(())
@@ -497,26 +547,70 @@ impl<I: Inbox> Decoder<'_, I> {
     }
 }
 
-/// Makes samples of the time, ip and stack pointer in records with that head.
-#[inline(always)]
-fn raw_samples(head: Head, cpu: Cpu, clock: &Clock) -> impl Fn(u64, u64, u64) -> RawSample {
-    let flags = head.flags();
-    let kernel = flags & sample_flag::KERNEL != 0;
-    let has_sp = !kernel || flags & sample_flag::ITEM != 0;
-    let perf_clock = flags & sample_flag::PERF_CLOCK != 0;
-    move |time_ns, ip, sp| RawSample {
-        time: if perf_clock {
+/// What samples with the same head have in common.
+#[derive(Clone, Copy)]
+struct Alike {
+    kind: SampleKind,
+    /// Which bits of the stack pointer's word are one.
+    sp: u64,
+    perf_clock: bool,
+}
+
+impl Alike {
+    #[inline(always)]
+    const fn new(head: Head, cpu: Cpu) -> Self {
+        let flags = head.flags();
+        let kernel = flags & sample_flag::KERNEL != 0;
+        let has_sp = !kernel || flags & sample_flag::ITEM != 0;
+        Self {
+            kind: SampleKind::new(
+                cpu,
+                EventId(head.index()),
+                (flags & sample_flag::EXACT_IP != 0, kernel),
+            ),
+            sp: if has_sp { u64::MAX } else { 0 },
+            perf_clock: flags & sample_flag::PERF_CLOCK != 0,
+        }
+    }
+
+    #[inline(always)]
+    const fn at(&self, time: TraceNs, ip: u64, sp: u64) -> RawSample {
+        RawSample {
+            time,
+            ip: Ip(ip),
+            sp: sp & self.sp,
+            kind: self.kind,
+        }
+    }
+
+    fn time(&self, clock: &Clock, time_ns: u64) -> TraceNs {
+        if self.perf_clock {
             clock.trace_of_perf(PerfNs(time_ns))
         } else {
             clock.trace_of_ktime(KtimeNs(time_ns))
-        },
-        ip: Ip(ip),
-        sp: if has_sp { sp } else { 0 },
-        cpu,
-        event: EventId(head.index()),
-        exact: flags & sample_flag::EXACT_IP != 0,
-        kernel,
-        stack: StackKey::NONE,
+        }
+    }
+
+    fn one(&self, clock: &Clock, sample: &Sample) -> RawSample {
+        self.at(self.time(clock, sample.time_ns), sample.ip, sample.sp)
+    }
+}
+
+/// Hands samples that are alike to the inbox.
+#[inline(always)]
+fn hand_on(
+    inbox: &mut impl Inbox,
+    (pid, tid): (Pid, Tid),
+    frames: &[SampleFrame],
+    alike: Alike,
+    time: impl Fn(u64) -> TraceNs,
+) {
+    if !frames.is_empty() {
+        let samples = frames.iter().map(|frame| {
+            let [time_ns, ip, sp] = sample_words(frame);
+            alike.at(time(time_ns), ip, sp)
+        });
+        inbox.samples(pid, tid, samples);
     }
 }
 
@@ -579,155 +673,6 @@ fn task_body(kind: Kind, task: &Task) -> Option<Body> {
             last: task.other != 0,
         },
     })
-}
-
-/// Records of a ring, framed as the kernel does: length word, page offset, payload, padding to 8.
-struct Frames<'a> {
-    rest: &'a [u8],
-}
-
-impl<'a> Iterator for Frames<'a> {
-    type Item = &'a [u8];
-
-    fn next(&mut self) -> Option<&'a [u8]> {
-        loop {
-            let header = self.rest.first_chunk::<4>()?;
-            let word = u32::from_ne_bytes(*header);
-            let length = (word & (DISCARDED - 1)) as usize;
-            let frame = self.rest.get(RING_HEADER..RING_HEADER + length)?;
-            let next = (RING_HEADER + length).next_multiple_of(8);
-            self.rest = self.rest.get(next..).unwrap_or_default();
-            if word & DISCARDED == 0 {
-                return Some(frame);
-            }
-        }
-    }
-}
-
-/// A sample as it stands in a ring.
-type SampleFrame = [u8; RING_HEADER + size_of::<Sample>()];
-
-impl<'a> Frames<'a> {
-    /// Takes the next frames as far as they are samples with just this head.
-    #[inline(always)]
-    fn samples_like(&mut self, head: Head) -> &'a [SampleFrame] {
-        const LENGTH: u32 = size_of::<Sample>() as u32;
-        let (frames, _) = self.rest.as_chunks();
-        let is_like = |frame: &SampleFrame| {
-            // The header's other half is the kernel's own.
-            let [header, its_head, ..] = words(frame).map(u64::to_ne_bytes);
-            header.first_chunk() == Some(&LENGTH.to_ne_bytes()) && its_head == head.0.to_ne_bytes()
-        };
-        let count = frames.iter().take_while(|frame| is_like(frame)).count();
-        let (like, _) = frames.split_at(count);
-        self.rest = &self.rest[like.as_flattened().len()..];
-        like
-    }
-}
-
-/// The words of a sample's frame: the header, the head, time, ip, stack pointer.
-#[inline(always)]
-fn words(frame: &SampleFrame) -> [u64; 5] {
-    let (words, _) = frame.as_chunks();
-    let mut all = [0; 5];
-    for (to, word) in all.iter_mut().zip(words) {
-        *to = u64::from_ne_bytes(*word);
-    }
-    all
-}
-
-/// Reads a wire struct from the start of a frame; `None` if the frame is shorter.
-fn read<T: Wire>(frame: &[u8]) -> Option<T> {
-    T::from_words(frame)
-}
-
-/// A wire struct made of 64-bit words.
-trait Wire: Sized {
-    fn from_words(frame: &[u8]) -> Option<Self>;
-}
-
-#[inline(always)]
-fn word(frame: &[u8], index: usize) -> Option<u64> {
-    let bytes = frame.get(index * 8..index * 8 + 8)?;
-    Some(u64::from_ne_bytes(bytes.try_into().ok()?))
-}
-
-macro_rules! wire {
-    ($name:ident { $($field:ident),* }) => {
-        impl Wire for $name {
-            #[inline(always)]
-            fn from_words(frame: &[u8]) -> Option<Self> {
-                let words = frame.first_chunk::<{ size_of::<Self>() }>()?;
-                let mut index = 0..;
-                Some(Self {
-                    head: Head(word(words, index.next()?)?),
-                    $($field: word(words, index.next()?)?),*
-                })
-            }
-        }
-    };
-}
-
-wire!(Sample { time_ns, ip, sp });
-wire!(Mark { time_ns, sp, id });
-wire!(Switch { time_ns, ip, state });
-wire!(Task { time_ns, other });
-wire!(ClockPair {
-    monotonic_ns,
-    perf_ns
-});
-
-impl Wire for SampleAccess {
-    fn from_words(frame: &[u8]) -> Option<Self> {
-        Some(Self {
-            sample: Sample::from_words(frame)?,
-            addr: word(frame, ACCESS)?,
-            weight: word(frame, ACCESS + 1)?,
-            data_src: word(frame, ACCESS + 2)?,
-        })
-    }
-}
-
-impl Wire for Encounter {
-    fn from_words(frame: &[u8]) -> Option<Self> {
-        Some(Self {
-            head: Head(word(frame, 0)?),
-            time_ns: word(frame, 1)?,
-            other: word(frame, 2)?,
-            comm: [word(frame, 3)?, word(frame, 4)?],
-        })
-    }
-}
-
-impl Wire for SampleStack {
-    fn from_words(frame: &[u8]) -> Option<Self> {
-        Some(Self {
-            sample: Sample::from_words(frame)?,
-            depth: StackDepth(word(frame, 4)?),
-        })
-    }
-}
-
-impl Wire for SwitchStack {
-    fn from_words(frame: &[u8]) -> Option<Self> {
-        Some(Self {
-            switch: Switch::from_words(frame)?,
-            depth: StackDepth(word(frame, 4)?),
-            sp: word(frame, 5)?,
-        })
-    }
-}
-
-/// Words of a [`SampleAccess`] before what is of the access.
-const ACCESS: usize = size_of::<Sample>() / 8;
-
-impl Wire for MarkArgs {
-    fn from_words(frame: &[u8]) -> Option<Self> {
-        Some(Self {
-            mark: Mark::from_words(frame)?,
-            valid: word(frame, 4)?,
-        })
-    }
 }
 
 #[cfg(test)]

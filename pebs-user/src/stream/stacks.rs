@@ -8,27 +8,33 @@ use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::units::{Ip, Pid};
 
-/// Number of a [`Chain`] among [`Chains`], or none. Three bytes, so that a sample stays as small as it is.
+/// Number of a [`Chain`] among [`Chains`], from 1, or none: 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StackKey([u8; 3]);
+pub struct StackKey(u32);
 
 impl StackKey {
     /// The sample has no stack.
-    pub const NONE: Self = Self([0; 3]);
+    pub const NONE: Self = Self(0);
 
     /// Numbers that there are.
-    const COUNT: usize = (1 << 24) - 1;
+    const COUNT: usize = u32::MAX as usize;
 
-    fn new(index: u32) -> Self {
-        let [a, b, c, _] = (index + 1).to_le_bytes();
-        Self([a, b, c])
+    const fn new(index: u32) -> Self {
+        Self(index + 1)
+    }
+
+    pub(super) const fn from_number(number: u32) -> Self {
+        Self(number)
+    }
+
+    pub(super) const fn number(self) -> u32 {
+        self.0
     }
 
     /// Its place, from 0.
     #[must_use]
     pub fn index(self) -> Option<usize> {
-        let [a, b, c] = self.0;
-        (u32::from_le_bytes([a, b, c, 0]) as usize).checked_sub(1)
+        (self.0 as usize).checked_sub(1)
     }
 }
 

@@ -19,7 +19,7 @@ impl Slot {
     /// A slot for an address of which no answer is remembered: mostly another one for another address.
     #[must_use]
     pub fn any(ip: Ip) -> Self {
-        Self(slot(KERNEL, ip.0) as u16)
+        Self(2 * pair(KERNEL, ip.0) as u16)
     }
 }
 
@@ -42,15 +42,17 @@ const EMPTY: Entry = Entry {
 /// Two places for each address, side by side: a new answer takes the second, and what was there the
 /// first. Cost: 1 cache line a look-up.
 pub struct IpCache {
-    entries: Box<[Entry]>,
+    pairs: Box<[[Entry; 2]; PAIRS]>,
 }
+
+const PAIRS: usize = ENTRIES / 2;
 
 impl IpCache {
     /// Empty.
     #[must_use]
     pub fn new() -> Self {
         Self {
-            entries: vec![EMPTY; ENTRIES].into_boxed_slice(),
+            pairs: Box::new([[EMPTY; 2]; PAIRS]),
         }
     }
 
@@ -58,23 +60,23 @@ impl IpCache {
     #[inline(always)]
     #[must_use]
     pub fn get(&self, pid: Pid, ip: u64) -> Option<(FunctionId, Slot)> {
-        let slot = slot(pid, ip);
-        let slot = slot | usize::from(self.entries[slot | 1].ip == ip);
-        let entry = &self.entries[slot];
+        let pair = pair(pid, ip);
+        let second = usize::from(self.pairs[pair][1].ip == ip);
+        let entry = &self.pairs[pair][second];
         let found = (entry.ip == ip) & (entry.pid == pid);
-        found.then_some((entry.function, Slot(slot as u16)))
+        found.then_some((entry.function, Slot((2 * pair + second) as u16)))
     }
 
     /// Remembers.
     pub fn put(&mut self, pid: Pid, ip: u64, function: FunctionId) {
-        let slot = slot(pid, ip);
-        self.entries[slot] = self.entries[slot + 1];
-        self.entries[slot + 1] = Entry { ip, pid, function };
+        let [first, second] = &mut self.pairs[pair(pid, ip)];
+        *first = *second;
+        *second = Entry { ip, pid, function };
     }
 
     /// Forgets all of a process. Cost: a walk over the cache, about 3 us.
     pub fn forget(&mut self, pid: Pid) {
-        for entry in &mut self.entries {
+        for entry in self.pairs.as_flattened_mut() {
             if entry.pid == pid {
                 *entry = EMPTY;
             }
@@ -88,12 +90,12 @@ impl Default for IpCache {
     }
 }
 
-/// The first of the two places. Fibonacci hashing: the golden ratio spreads neighbouring addresses; its top bits are the best mixed.
+/// The two places. Fibonacci hashing: the golden ratio spreads neighbouring addresses; its top bits are the best mixed.
 #[inline(always)]
-fn slot(pid: Pid, ip: u64) -> usize {
+const fn pair(pid: Pid, ip: u64) -> usize {
     const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-    let mixed = (ip ^ (u64::from(pid.0) << 40)).wrapping_mul(GOLDEN);
-    (mixed >> (64 - ENTRIES.trailing_zeros())) as usize & !1
+    let mixed = (ip ^ ((pid.0 as u64) << 40)).wrapping_mul(GOLDEN);
+    (mixed >> (u64::BITS - PAIRS.trailing_zeros())) as usize
 }
 
 #[cfg(test)]

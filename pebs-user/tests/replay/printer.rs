@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use pebs_user::analysis::estimate::{Estimator, FunctionEstimate, TimedSample, VisitTimeline};
+use pebs_user::analysis::estimate::{
+    Estimator, FunctionEstimate, SeriesBuf, TimedSample, VisitTimeline,
+};
 use pebs_user::correlate::{ClosedVisit, Lost, RawSample, Sink, Throttled};
 use pebs_user::store::schema::visit_flag;
 use pebs_user::stream::decode::{Body, Decoded};
@@ -149,26 +151,20 @@ impl Printer {
     }
 
     fn sample(&mut self, sample: &RawSample) {
-        let RawSample {
-            time,
-            ip,
-            cpu,
-            event,
-            exact,
-            kernel,
-            ..
-        } = sample;
+        let RawSample { time, ip, kind, .. } = sample;
         write!(
             self.text,
             "{} f{:x} e{} cpu {}",
             time.0,
             bucket(*ip),
-            event.0,
-            cpu.0
+            kind.event().0,
+            kind.cpu().0
         )
         .unwrap();
-        self.text.push_str(if *exact { " exact" } else { "" });
-        self.text.push_str(if *kernel { " kernel" } else { "" });
+        self.text
+            .push_str(if kind.is_exact() { " exact" } else { "" });
+        self.text
+            .push_str(if kind.is_kernel() { " kernel" } else { "" });
         self.text.push('\n');
     }
 
@@ -208,14 +204,14 @@ impl Printer {
         let timed = |sample: &RawSample| TimedSample {
             time: sample.time,
             function: FunctionId(buckets.partition_point(|b| *b < bucket(sample.ip)) as u32),
-            event: sample.event,
+            event: sample.kind.event(),
         };
-        let samples: Vec<TimedSample> = visit.samples.iter().map(timed).collect();
+        let samples: SeriesBuf = visit.samples.iter().map(timed).collect();
         let timeline = VisitTimeline {
             begin: visit.begin.0,
             end: visit.end.map(|(end, _)| end),
             active: &visit.active,
-            samples: &samples,
+            samples: samples.series(),
         };
         let mut estimates = Vec::new();
         // Event 0 is a clock, event 1 is not.

@@ -194,7 +194,7 @@ impl Maker {
             self_ns: clock.then_some(ns as f64),
             self_stderr_ns: clock.then_some(4_000.0),
         };
-        self.writer.visit_functions([row]).unwrap();
+        self.writer.visit_functions(&[row]).unwrap();
     }
 
     fn wait(&mut self, function: u32, state: &'static str, ns: i64) {

@@ -47,6 +47,11 @@ fn numbers_survive<T: WholeType<Native: Debug>>(values: &[T::Native], cut: usize
     });
     let read: &PrimitiveArray<T> = read.as_primitive();
     assert_eq!(read.values(), values);
+    let repeated = through_a_file(&mut Repeated::<T>::default(), &groups, |column, rows| {
+        column.extend(rows, |it| *it);
+    });
+    assert_eq!(repeated.0.as_primitive::<T>(), read);
+    assert_eq!(repeated.1, found);
     let range = |group: &&[T::Native]| {
         let values = || group.iter().copied();
         T::statistics(values().min().zip(values().max()), 0)
@@ -62,6 +67,13 @@ fn numbers_survive<T: WholeType<Native: Debug>>(values: &[T::Native], cut: usize
     });
     let read: &PrimitiveArray<T> = read.as_primitive();
     assert_eq!(read.iter().collect::<Vec<_>>(), nullable);
+    let mut column = NullableRepeated::<T>::default();
+    let (repeated, _) = through_a_file(&mut column, &groups, |column, rows| {
+        for run in rows.chunk_by(|a, b| a == b) {
+            column.repeat(run[0], run.len());
+        }
+    });
+    assert_eq!(repeated.as_primitive::<T>(), read);
 }
 
 proptest! {
@@ -98,6 +110,12 @@ proptest! {
         cut: usize,
     ) {
         let values: Vec<u64> = values.iter().map(|value| value >> shift).collect();
+        // Runs of the same number, too: some of them longer than a block.
+        let lengths = (0..).map(|n| if n % 3 == 0 { 1 } else { (cut >> (n % 40)) % 200 });
+        let repeated = values.iter().zip(lengths).flat_map(|(value, times)| vec![*value; times]);
+        let repeated: Vec<u64> = repeated.chain([7]).collect();
+        numbers_survive::<UInt64Type>(&repeated, cut);
+        numbers_survive::<UInt32Type>(&repeated.iter().map(|v| *v as u32).collect::<Vec<_>>(), cut);
         let signed: Vec<i64> = values.iter().map(|value| *value as i64).collect();
         numbers_survive::<UInt64Type>(&values, cut);
         numbers_survive::<Int64Type>(&signed, cut);

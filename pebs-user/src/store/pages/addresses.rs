@@ -6,6 +6,7 @@ use rustc_hash::FxHashMap;
 use super::pack::{GROUP, pack};
 use super::{PageKind, Pages, varint};
 use crate::symbolize::Slot;
+use crate::units::Ip;
 
 /// Addresses in a page: their indices stay in the L1 cache until they are packed.
 const PAGE_ROWS: usize = 4096;
@@ -35,11 +36,11 @@ impl Addresses {
     /// is due before them. `slots`: one for each, mostly the same for the same address.
     #[inline(always)]
     #[must_use]
-    pub(in crate::store) fn extend(&mut self, addresses: &[u64], slots: &[Slot]) -> usize {
+    pub(in crate::store) fn extend(&mut self, addresses: &[Ip], slots: &[Slot]) -> usize {
         let count = addresses.len().min(PAGE_ROWS - self.indices.len());
         let Self { known, indices, .. } = self;
         let with_slots = addresses[..count].iter().zip(&slots[..count]);
-        indices.extend(with_slots.map(|(address, slot)| known.index(*address, *slot)));
+        indices.extend(with_slots.map(|(address, slot)| known.index(address.0, *slot)));
         count
     }
 
@@ -68,7 +69,7 @@ impl Addresses {
         }
         let largest = self.known.dictionary.len().saturating_sub(1) as u32;
         let width = (u32::BITS - largest.leading_zeros()).max(1) as usize;
-        pages.end(rows as u32, Encoding::RLE_DICTIONARY, |body| {
+        pages.end(rows as u32, Encoding::RLE_DICTIONARY, |_, body| {
             body.push(width as u8);
             // One packed run of groups of 8; the last ones may have more than there are rows.
             let groups = rows.div_ceil(GROUP) * (GROUP / 8);
@@ -88,7 +89,7 @@ impl Addresses {
     pub(in crate::store) fn dictionary_page(&self, pages: &mut Pages) {
         let dictionary = &self.known.dictionary;
         let count = dictionary.len() as u32;
-        pages.put(PageKind::Dictionary, count, Encoding::PLAIN, |body| {
+        pages.put(PageKind::Dictionary, count, Encoding::PLAIN, |_, body| {
             let bytes = dictionary.iter().flat_map(|a| a.to_le_bytes());
             body.extend(bytes);
         });

@@ -4,14 +4,19 @@
 //! the smallest in as few bits as the largest of its group needs. What repeats takes 5 bytes a
 //! block; rising times take about as many bits as their step has.
 
+use std::mem;
+
 use parquet::basic::Encoding;
 
 pub(in crate::store) use super::block::{BLOCK, Whole};
 use super::levels::Levels;
 use super::{PAGE_VALUES, Pages, block, varint, zigzag};
 
+/// A block of one number again and again: the smallest difference and the four widths.
+pub(super) const UNCHANGED: [u8; 1 + block::GROUPS] = [0; 1 + block::GROUPS];
+
 /// A range that has two more numbers in it.
-fn include<T: Ord + Copy>(range: Option<(T, T)>, min: T, max: T) -> Option<(T, T)> {
+pub(super) fn include<T: Ord + Copy>(range: Option<(T, T)>, min: T, max: T) -> Option<(T, T)> {
     let (low, high) = range.unwrap_or((min, max));
     Some((low.min(min), high.max(max)))
 }
@@ -20,6 +25,17 @@ fn include<T: Ord + Copy>(range: Option<(T, T)>, min: T, max: T) -> Option<(T, T
 fn all_are<T: PartialEq>(numbers: &[T], one: T) -> bool {
     let same = |same, number: &T| same & (*number == one);
     numbers.iter().fold(true, same)
+}
+
+/// What a page of differences begins with. `values`: that are not null.
+pub(super) fn begin_page(out: &mut Vec<u8>, levels: Option<&mut Levels>, values: u64, first: i64) {
+    if let Some(levels) = levels {
+        levels.take(out);
+    }
+    varint(out, BLOCK as u64);
+    varint(out, block::GROUPS as u64);
+    varint(out, values);
+    varint(out, zigzag(first));
 }
 
 /// The numbers of a column chunk.
@@ -84,21 +100,29 @@ impl<T: Whole> Deltas<T> {
         rows
     }
 
-    /// Appends a number some times, up to the end of the page; says how many times are left. If any,
-    /// [`Deltas::end_page`] is due before them.
-    #[inline]
+    /// Appends the numbers of the first rows, if each of them has one. Says how many rows it looked at, and how
+    /// many of them have a number. [`Deltas::end_page`] may be due afterwards.
+    #[inline(always)]
     #[must_use]
-    pub(in crate::store) fn repeat(&mut self, value: T, mut times: usize) -> usize {
-        while times > 0 {
-            let now = times.min(BLOCK + 1 - self.len);
-            self.block[self.len..self.len + now].fill(value);
-            self.len += now;
-            times -= now;
-            if self.len == BLOCK + 1 && self.end_block() {
-                break;
+    pub(in crate::store) fn extend_if_all<'a, R>(
+        &mut self,
+        rows: &'a [R],
+        number: impl Fn(&'a R) -> Option<T>,
+    ) -> (usize, usize) {
+        let room = &mut self.block[self.len..];
+        let (count, mut present) = (room.len().min(rows.len()), 0);
+        for (to, row) in room.iter_mut().zip(rows) {
+            let number = number(row);
+            present += usize::from(number.is_some());
+            *to = number.unwrap_or_default();
+        }
+        if present == count {
+            self.len += count;
+            if self.len == BLOCK + 1 {
+                self.end_block();
             }
         }
-        times
+        (count, present)
     }
 
     /// Whether [`Deltas::end_page`] is due.
@@ -133,8 +157,7 @@ impl<T: Whole> Deltas<T> {
             return;
         }
         if rest.len() == BLOCK && rest[BLOCK - 1] == *first && all_are(rest, *first) {
-            // The smallest difference and the four widths.
-            self.blocks.extend([0; 5]);
+            self.blocks.extend(UNCHANGED);
             return;
         }
         let (min, max) = block::encode(numbers, &mut self.blocks);
@@ -149,15 +172,9 @@ impl<T: Whole> Deltas<T> {
             .as_ref()
             .map_or(values as u32, |levels| levels.rows());
         if rows > 0 {
-            pages.end(rows, Encoding::DELTA_BINARY_PACKED, |body| {
-                if let Some(levels) = levels {
-                    levels.take(body);
-                }
-                varint(body, BLOCK as u64);
-                varint(body, block::GROUPS as u64);
-                varint(body, values);
-                varint(body, zigzag(first));
-                body.extend_from_slice(&self.blocks);
+            pages.end(rows, Encoding::DELTA_BINARY_PACKED, |begin, rest| {
+                begin_page(begin, levels, values, first);
+                mem::swap(rest, &mut self.blocks);
             });
         }
         self.blocks.clear();

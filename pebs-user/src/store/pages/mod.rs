@@ -16,6 +16,7 @@ pub(super) mod delta;
 pub(super) mod levels;
 mod pack;
 pub(super) mod plain;
+pub(super) mod runs;
 
 use parquet::basic::Encoding;
 
@@ -29,28 +30,52 @@ enum PageKind {
     Dictionary = 2,
 }
 
-/// The pages of a column chunk so far, one behind the other as they will stand in the file.
+/// A page as it will stand in the file.
 #[derive(Debug, Default)]
-pub(super) struct Pages {
-    bytes: Vec<u8>,
-    /// Body of the page at hand, filled and emptied by [`Pages::end`].
+struct Page {
+    /// The header, and what of the page is known at its end only.
+    head: Vec<u8>,
+    /// The rest, which is not copied until it goes to the file.
     body: Vec<u8>,
 }
 
+/// The pages of a column chunk so far, in the order of the file.
+#[derive(Debug, Default)]
+pub(super) struct Pages {
+    /// Those in use first; the others are room for later ones.
+    pages: Vec<Page>,
+    used: usize,
+    bytes: usize,
+    /// Begin of the page at hand, filled and emptied by [`Pages::end`].
+    begin: Vec<u8>,
+}
+
 impl Pages {
-    /// The finished pages.
-    pub(super) fn bytes(&self) -> &[u8] {
-        &self.bytes
+    /// Bytes of the finished pages.
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The finished pages, to be written one behind the other.
+    pub(super) fn slices(&self) -> impl Iterator<Item = &[u8]> {
+        let pages = self.pages[..self.used].iter();
+        pages.flat_map(|page| [page.head.as_slice(), page.body.as_slice()])
     }
 
     /// Forgets all pages, keeps the room.
-    pub(super) fn clear(&mut self) {
-        self.bytes.clear();
-        self.body.clear();
+    pub(super) const fn clear(&mut self) {
+        self.used = 0;
+        self.bytes = 0;
     }
 
-    /// Ends a data page of `values`, nulls included, whose body `fill` writes.
-    fn end(&mut self, values: u32, encoding: Encoding, fill: impl FnOnce(&mut Vec<u8>)) {
+    /// Ends a data page of `values`, nulls included. `fill` writes what it begins with, and all that follows to
+    /// an empty buffer, which it may take for one that is full already.
+    fn end(
+        &mut self,
+        values: u32,
+        encoding: Encoding,
+        fill: impl FnOnce(&mut Vec<u8>, &mut Vec<u8>),
+    ) {
         self.put(PageKind::Data, values, encoding, fill);
     }
 
@@ -59,12 +84,20 @@ impl Pages {
         kind: PageKind,
         values: u32,
         encoding: Encoding,
-        fill: impl FnOnce(&mut Vec<u8>),
+        fill: impl FnOnce(&mut Vec<u8>, &mut Vec<u8>),
     ) {
-        self.body.clear();
-        fill(&mut self.body);
-        header(&mut self.bytes, kind, values, encoding, &self.body);
-        self.bytes.extend_from_slice(&self.body);
+        if self.used == self.pages.len() {
+            self.pages.push(Page::default());
+        }
+        let Page { head, body } = &mut self.pages[self.used];
+        self.begin.clear();
+        head.clear();
+        body.clear();
+        fill(&mut self.begin, body);
+        header(head, kind, values, encoding, [&self.begin, body]);
+        head.extend_from_slice(&self.begin);
+        self.used += 1;
+        self.bytes += head.len() + body.len();
     }
 }
 
@@ -74,18 +107,20 @@ impl Pages {
 /// its first byte; the low half is its type, 5 for an i32 and 12 for a struct.
 /// Source: `PageHeader`, `DataPageHeader`, `DictionaryPageHeader`, parquet.thrift; Thrift's
 /// compact protocol specification.
-fn header(out: &mut Vec<u8>, kind: PageKind, values: u32, encoding: Encoding, body: &[u8]) {
+fn header(out: &mut Vec<u8>, kind: PageKind, values: u32, encoding: Encoding, content: [&[u8]; 2]) {
     const NEXT_I32: u8 = 0x15;
     const STOP: u8 = 0;
     let i32_field = |out: &mut Vec<u8>, value: i32| {
         out.push(NEXT_I32);
         varint(out, zigzag(i64::from(value)));
     };
-    let length = body.len() as i32;
+    let length = content.map(<[u8]>::len).iter().sum::<usize>() as i32;
+    let mut crc = crc32fast::Hasher::new();
+    content.iter().for_each(|part| crc.update(part));
     i32_field(out, kind as i32);
     i32_field(out, length);
     i32_field(out, length);
-    i32_field(out, crc32fast::hash(body) as i32);
+    i32_field(out, crc.finalize() as i32);
     match kind {
         // Field 5, the next one.
         PageKind::Data => {

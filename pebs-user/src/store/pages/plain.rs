@@ -1,5 +1,7 @@
 //! Values as they are: PLAIN.
 
+use std::mem;
+
 use parquet::basic::Encoding;
 
 use super::Pages;
@@ -23,19 +25,31 @@ impl Plain {
         self.values.len() >= PAGE_BYTES
     }
 
-    /// Appends numbers; says whether the page is full.
+    /// Appends the numbers of rows, if each of them has one. Says how many have. [`Plain::end_page`] may be due
+    /// afterwards.
     #[inline(always)]
     #[must_use]
-    pub(in crate::store) fn extend_f64(
+    pub(in crate::store) fn extend_if_all<'a, R>(
         &mut self,
-        values: impl ExactSizeIterator<Item = f64>,
-    ) -> bool {
-        let start = self.values.len();
-        self.values.resize(start + 8 * values.len(), 0);
+        rows: &'a [R],
+        number: impl Fn(&'a R) -> Option<f64>,
+    ) -> usize {
+        let (start, mut present) = (self.values.len(), 0);
+        self.values.resize(start + 8 * rows.len(), 0);
         let (room, _) = self.values[start..].as_chunks_mut::<8>();
-        for (to, value) in room.iter_mut().zip(values) {
-            *to = value.to_le_bytes();
+        for (to, row) in room.iter_mut().zip(rows) {
+            let number = number(row);
+            present += usize::from(number.is_some());
+            *to = number.unwrap_or_default().to_le_bytes();
         }
+        if present < rows.len() {
+            self.values.truncate(start);
+        }
+        present
+    }
+
+    /// Whether [`Plain::end_page`] is due.
+    pub(in crate::store) const fn is_full(&self) -> bool {
         self.values.len() >= PAGE_BYTES
     }
 
@@ -73,11 +87,11 @@ impl Plain {
         levels: Option<&mut Levels>,
     ) {
         if rows > 0 {
-            pages.end(rows, Encoding::PLAIN, |body| {
+            pages.end(rows, Encoding::PLAIN, |begin, rest| {
                 if let Some(levels) = levels {
-                    levels.take(body);
+                    levels.take(begin);
                 }
-                body.extend_from_slice(&self.values);
+                mem::swap(rest, &mut self.values);
             });
         }
         self.values.clear();
@@ -91,9 +105,9 @@ impl Plain {
     ) {
         let entries = levels.entries();
         if entries > 0 {
-            pages.end(entries, Encoding::PLAIN, |body| {
-                levels.take(body);
-                body.extend_from_slice(&self.values);
+            pages.end(entries, Encoding::PLAIN, |begin, rest| {
+                levels.take(begin);
+                mem::swap(rest, &mut self.values);
             });
         }
         self.values.clear();
@@ -131,8 +145,8 @@ impl Bits {
     /// Ends the page, if it has a row.
     pub(in crate::store) fn end_page(&mut self, pages: &mut Pages) {
         if self.rows > 0 {
-            pages.end(self.rows, Encoding::PLAIN, |body| {
-                body.extend_from_slice(&self.bytes);
+            pages.end(self.rows, Encoding::PLAIN, |_, all| {
+                mem::swap(all, &mut self.bytes);
             });
         }
         self.clear();
@@ -146,9 +160,9 @@ impl Bits {
     ) {
         let rows = levels.rows();
         if rows > 0 {
-            pages.end(rows, Encoding::PLAIN, |body| {
-                levels.take(body);
-                body.extend_from_slice(&self.bytes);
+            pages.end(rows, Encoding::PLAIN, |begin, rest| {
+                levels.take(begin);
+                mem::swap(rest, &mut self.bytes);
             });
         }
         self.clear();

@@ -52,6 +52,14 @@ impl<C: RowColumns, W: Waiting<C>> Batched<C, W> {
         }
     }
 
+    /// Adds rows to the columns behind those that wait.
+    pub(super) fn add(&mut self, more: impl FnOnce(&mut C)) {
+        if self.waiting.len() > 0 {
+            self.settle();
+        }
+        more(&mut self.columns);
+    }
+
     #[inline(never)]
     fn settle(&mut self) {
         self.waiting.add_to(&mut self.columns);

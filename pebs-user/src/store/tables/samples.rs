@@ -1,140 +1,79 @@
-//! The rows of `samples`, which come visit by visit and go to the columns by the thousand.
+//! The rows of `samples`, which come in blocks of columns.
 
 use super::SampleColumns;
 use super::batched::{Batched, Waiting};
-use crate::store::schema::{SampleRow, SamplesOf};
-use crate::symbolize::Slot;
-use crate::units::{Cpu, EventId, FunctionId, Ip, StackId, Tid};
+use crate::store::samples::{BLOCK_ROWS, Common, Part, SampleBlock};
+use crate::store::schema::SampleRow;
+use crate::units::StackId;
 
-/// Rows that wait before they are added to columns: few enough for the L1 cache, a column at a time.
-const BATCH_ROWS: usize = 1024;
-
-/// What samples that follow one another have in common.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Common {
-    visit_id: Option<u64>,
-    tid: Tid,
-    cpu: Cpu,
-    event: EventId,
-    flags: u32,
-    stack_id: Option<StackId>,
-}
-
-/// The table.
-pub(in crate::store) type Samples = Batched<SampleColumns, SampleRows>;
-
-/// Rows that wait.
-#[derive(Debug, Default)]
-pub(in crate::store) struct SampleRows {
-    times: Vec<i64>,
-    functions: Vec<u32>,
-    ips: Vec<u64>,
-    slots: Vec<Slot>,
-    /// And how many rows have it.
-    runs: Vec<(Common, usize)>,
-}
+/// The table. Rows that come one by one wait in a block.
+pub(in crate::store) type Samples = Batched<SampleColumns, SampleBlock>;
 
 impl Samples {
     /// Appends a row.
     pub(in crate::store) fn push(&mut self, row: &SampleRow) {
-        self.wait(BATCH_ROWS, |rows| rows.push(row));
+        self.wait(BLOCK_ROWS, |rows| rows.push(row));
     }
 
-    /// Appends the samples of a visit. `named`: as many as there are samples.
-    #[inline]
-    pub(in crate::store) fn extend<N>(
-        &mut self,
-        of: &SamplesOf<'_>,
-        named: &[N],
-        function: impl Fn(&N) -> FunctionId,
-    ) {
-        self.wait(BATCH_ROWS, |rows| rows.extend(of, named, function));
+    /// Appends rows of a block.
+    pub(in crate::store) fn extend(&mut self, part: &Part<'_>) {
+        self.add(|columns| columns.extend(part));
     }
 }
 
-impl SampleRows {
-    fn push(&mut self, row: &SampleRow) {
-        self.times.push(row.time_ns.0);
-        self.functions.push(row.function_id.0);
-        self.ips.push(row.ip);
-        self.slots.push(Slot::any(Ip(row.ip)));
-        let common = Common {
-            visit_id: row.visit_id,
-            tid: row.tid,
-            cpu: row.cpu,
-            event: row.event,
-            flags: row.flags,
-            stack_id: row.stack_id,
-        };
-        self.runs.push((common, 1));
-    }
-
-    #[inline]
-    fn extend<N>(&mut self, of: &SamplesOf<'_>, named: &[N], function: impl Fn(&N) -> FunctionId) {
-        let samples = of.samples;
-        self.times.extend(samples.iter().map(|it| it.time.0));
-        self.functions.extend(named.iter().map(|it| function(it).0));
-        self.ips.extend(samples.iter().map(|it| it.ip.0));
-        if of.slots.is_empty() {
-            self.slots.extend(samples.iter().map(|it| Slot::any(it.ip)));
-        } else {
-            self.slots.extend(&of.slots[..samples.len()]);
-        }
-        let common = |index: usize| Common {
-            visit_id: of.visit_id,
-            tid: of.tid,
-            cpu: samples[index].cpu,
-            event: samples[index].event,
-            flags: of.flags(&samples[index]),
-            stack_id: of.stacks.get(index).copied().flatten(),
-        };
-        if of.alike && of.near.is_none() && !samples.is_empty() {
-            self.runs.push((common(0), samples.len()));
-        } else {
-            let each = (0..samples.len()).map(|index| (common(index), 1));
-            self.runs.extend(each);
-        }
+impl SampleColumns {
+    /// One column after the other.
+    fn extend(&mut self, part: &Part<'_>) {
+        self.rows += part.times.len();
+        self.time_ns.extend(part.times, |time| time.0);
+        self.function_id.extend(part.functions, |id| id.0);
+        self.ip.extend_at(part.ips, part.slots);
+        let runs = part.runs;
+        repeated(runs, |it| it.visit_id, |id, n| self.visit_id.repeat(id, n));
+        repeated(runs, |it| it.tid, |tid, n| self.tid.repeat(tid.0, n));
+        repeated(runs, |it| it.cpu, |cpu, n| self.cpu.repeat(cpu.known(), n));
+        repeated(runs, |it| it.event, |it, n| self.event.repeat(it.0, n));
+        repeated(runs, |it| it.flags, |flags, n| self.flags.repeat(flags, n));
+        let mut stacks = |id: Option<StackId>, n| self.stack_id.repeat(id.map(|id| id.0), n);
+        repeated(runs, |it| it.stack_id, &mut stacks);
     }
 }
 
-impl Waiting<SampleColumns> for SampleRows {
+/// Takes each value of some runs, and how often it comes one after another.
+#[inline(always)]
+fn repeated<T: PartialEq>(
+    runs: &[(Common, usize)],
+    value: impl Fn(&Common) -> T,
+    mut take: impl FnMut(T, usize),
+) {
+    let mut runs = runs.iter().map(|(common, times)| (value(common), *times));
+    let Some((mut last, mut times)) = runs.next() else {
+        return;
+    };
+    for (value, more) in runs {
+        if value == last {
+            times += more;
+        } else {
+            take(
+                std::mem::replace(&mut last, value),
+                std::mem::replace(&mut times, more),
+            );
+        }
+    }
+    take(last, times);
+}
+
+impl Waiting<SampleColumns> for SampleBlock {
     #[inline]
     fn len(&self) -> usize {
-        self.times.len()
+        self.rows()
     }
 
-    /// One column after the other.
     fn add_to(&self, columns: &mut SampleColumns) {
-        columns.rows += self.times.len();
-        columns.time_ns.extend(&self.times, |time| *time);
-        columns.function_id.extend(&self.functions, |id| *id);
-        columns.ip.extend_at(&self.ips, &self.slots);
-        for (common, times) in &self.runs {
-            columns.visit_id.repeat(common.visit_id, *times);
-        }
-        for (common, times) in &self.runs {
-            columns.tid.repeat(common.tid.0, *times);
-        }
-        for (common, times) in &self.runs {
-            columns.cpu.repeat(common.cpu.known(), *times);
-        }
-        for (common, times) in &self.runs {
-            columns.event.repeat(common.event.0, *times);
-        }
-        for (common, times) in &self.runs {
-            columns.flags.repeat(common.flags, *times);
-        }
-        for (common, times) in &self.runs {
-            let stack_id = common.stack_id.map(|id| id.0);
-            columns.stack_id.repeat(stack_id, *times);
-        }
+        self.parts().for_each(|part| columns.extend(&part));
     }
 
     fn clear(&mut self) {
-        self.times.clear();
-        self.functions.clear();
-        self.ips.clear();
-        self.slots.clear();
-        self.runs.clear();
+        self.clear();
     }
 }

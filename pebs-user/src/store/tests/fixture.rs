@@ -205,7 +205,7 @@ pub(in crate::store) fn write(
 ) -> Result<(), WriteError> {
     for n in from..to {
         writer.visit(&visit(n), &args(n))?;
-        writer.visit_functions([visit_function(n)])?;
+        writer.visit_functions(&[visit_function(n)])?;
         writer.wait(&wait(n))?;
         writer.function_stat(&function_stat(n))?;
         writer.memory(&memory(n))?;

@@ -1,3 +1,4 @@
+use super::wire::ACCESS;
 use super::*;
 
 /// Takes down the stacks, and gives them no number.
@@ -73,11 +74,7 @@ fn fields() {
         time: TraceNs(500),
         ip: Ip(0x40_1000),
         sp: 0x7fff_0000,
-        cpu: Cpu(3),
-        event: EventId(2),
-        exact: true,
-        kernel: false,
-        stack: StackKey::NONE,
+        kind: SampleKind::new(Cpu(3), EventId(2), (true, false)),
     };
     assert_eq!(inbox.samples, [(Pid(10), Tid(11), sample)]);
     let Body::Mark {
@@ -160,7 +157,7 @@ fn stacks() {
     let decoded = decode(Cpu(3), &framed(&record), &mut clock, &mut inbox);
     assert_eq!((decoded.samples, decoded.malformed), (1, 0));
     assert_eq!(inbox.stacks, [(Pid(10), (1, true), vec![1, 2, 3])]);
-    assert!(inbox.rest.samples[0].2.kernel);
+    assert!(inbox.rest.samples[0].2.kind.is_kernel());
     let short = framed(&record[..7]);
     let decoded = decode(Cpu(3), &short, &mut clock, &mut inbox);
     assert_eq!((decoded.samples, decoded.malformed), (0, 1));

@@ -1,0 +1,327 @@
+//! What marks do: visits begin and end.
+
+use pebs_common::record::Role;
+
+use super::thread::{self, Thread};
+use super::visit::OpenVisit;
+use super::{Correlator, IdKey, Lost, ProbeRule, Sink};
+use crate::store::schema::{ArgType, ArgValue, visit_flag};
+use crate::stream::decode::{ArgBytes, Payloads, Record};
+use crate::stream::ledger::Reason;
+use crate::target::probe::{ArgField, VisitRule};
+use crate::units::{Cpu, ProbeId, Tid, TraceNs};
+
+/// Open visits of one thread at most. More than any event loop serves at once; what goes beyond are
+/// items whose end is never marked, which must not fill the memory.
+pub(super) const MAX_OPEN: usize = 1 << 16;
+
+/// The mark at hand.
+pub(super) struct MarkAt<'a> {
+    pub record: &'a Record,
+    pub probe: ProbeId,
+    pub id: Option<u64>,
+    pub sp: u64,
+    pub args: ArgBytes,
+    pub payloads: &'a Payloads,
+}
+
+impl Correlator {
+    pub(super) fn mark(&mut self, role: Role, mark: &MarkAt<'_>, sink: &mut impl Sink) {
+        let Some(rule) = self
+            .probes
+            .get(mark.probe.0 as usize)
+            .map(|probe| probe.rule)
+        else {
+            return sink.lost(mark.record.cpu, Lost::Mark, Reason::Malformed);
+        };
+        if let Some(thread) = self.threads.get_mut(mark.record.tid) {
+            thread.on_cpu(mark.record.time, mark.record.cpu);
+        }
+        if role == Role::Begin {
+            self.make_room(mark.record, sink);
+        }
+        match (role, rule) {
+            (Role::Begin, VisitRule::Call) => {
+                self.unwind_below(mark, sink);
+                self.begin(mark);
+            }
+            (Role::Begin, VisitRule::ById) => {
+                if let Some(id) = mark.id {
+                    let key = (mark.probe, mark.record.pid, id);
+                    self.close_by_id(key, mark, visit_flag::END_MISSING, sink);
+                    self.begin(mark);
+                    self.by_id.insert(key, mark.record.tid);
+                } else {
+                    sink.lost(mark.record.cpu, Lost::Mark, Reason::UnmatchedMark);
+                }
+            }
+            (Role::Begin, _) => {
+                self.close_on_thread(mark, visit_flag::END_MISSING, sink);
+                self.begin(mark);
+            }
+            (Role::Next, _) => {
+                self.close_on_thread(mark, 0, sink);
+                self.begin(mark);
+            }
+            (Role::End, VisitRule::ById) => {
+                let closed = mark.id.is_some_and(|id| {
+                    self.close_by_id((mark.probe, mark.record.pid, id), mark, 0, sink)
+                });
+                if !closed {
+                    self.without_begin(mark, sink);
+                }
+            }
+            (Role::Return, VisitRule::Call) => self.returned(mark, sink),
+            (Role::End | Role::Return, _) => {
+                if !self.close_on_thread(mark, 0, sink) {
+                    self.without_begin(mark, sink);
+                }
+            }
+        }
+    }
+
+    /// Closes a thread's oldest visit if it has too many: their ends were missed.
+    pub(super) fn make_room(&mut self, record: &Record, sink: &mut impl Sink) {
+        let Some(thread) = self.threads.get_mut(record.tid) else {
+            return;
+        };
+        if thread.visits.len() < MAX_OPEN {
+            return;
+        }
+        let mut oldest = thread.close_at(0, record.time);
+        oldest.flags |= visit_flag::END_MISSING;
+        self.close(oldest, Some((record.time, None)), record.time, sink);
+    }
+
+    /// Opens a visit at a begin mark; it is the thread's current one from now on.
+    fn begin(&mut self, mark: &MarkAt<'_>) {
+        let Record {
+            time,
+            pid,
+            tid,
+            cpu,
+            ..
+        } = *mark.record;
+        let probe = &self.probes[mark.probe.0 as usize];
+        let counter = &mut self.next_item[mark.probe.0 as usize];
+        let number = *counter;
+        *counter += 1;
+        // Without `id=`, or where it could not be read, items are numbered.
+        let item_id = mark.id.filter(|_| probe.has_id).unwrap_or(number);
+        let mut visit = self.new_visit(mark.probe, item_id, (time, cpu), mark.sp);
+        (visit.pid, visit.tid, visit.id) = (pid, tid, mark.id);
+        let probe = &self.probes[mark.probe.0 as usize];
+        read_args(
+            &probe.begin_fields,
+            mark.args,
+            mark.payloads,
+            &mut visit.args,
+        );
+        if let Some(each) = probe.batch {
+            let payload = mark.payloads.get(mark.args);
+            let flags = visit.batch.read(each, mark.args.valid, payload);
+            visit.flags |= flags;
+        }
+        self.open(visit, time);
+    }
+
+    /// A visit with room for its arguments.
+    pub(super) fn new_visit(
+        &mut self,
+        probe: ProbeId,
+        item_id: u64,
+        begin: (TraceNs, Cpu),
+        sp: u64,
+    ) -> OpenVisit {
+        let mut visit = self.pool.pop().unwrap_or_default();
+        visit.reset(probe, item_id, begin, sp);
+        visit.args.resize(self.columns, None);
+        visit
+    }
+
+    /// Makes a visit its thread's current one.
+    pub(super) fn open(&mut self, visit: OpenVisit, time: TraceNs) {
+        let (pid, cpu) = (visit.pid, visit.cpu);
+        let new = || Thread::new(pid, cpu);
+        let thread = self.threads.or_insert_with(visit.tid, new);
+        thread.pid = pid;
+        thread.open(visit, time);
+    }
+
+    /// A `ret` of the probed function: closes the visit of the same frame, and those of frames
+    /// inside it that are gone.
+    fn returned(&mut self, mark: &MarkAt<'_>, sink: &mut impl Sink) {
+        let Record { time, tid, cpu, .. } = *mark.record;
+        let matching = self.threads.get(tid).and_then(|thread| {
+            thread
+                .visits
+                .iter()
+                .rposition(|v| v.probe == mark.probe && v.sp == mark.sp)
+        });
+        let Some(index) = matching else {
+            return self.without_begin(mark, sink);
+        };
+        while let Some(inner) = self.frame_inside(tid, index, mark.sp) {
+            self.unwind_at(tid, inner, time, sink);
+        }
+        let Some(thread) = self.threads.get_mut(tid) else {
+            return;
+        };
+        let mut visit = thread.close_at(index, time);
+        self.end_args(&mut visit, mark);
+        self.close(visit, Some((time, Some(cpu))), time, sink);
+    }
+
+    /// The last open call above `index` whose frame lies inside the frame at `sp`.
+    fn frame_inside(&self, tid: Tid, index: usize, sp: u64) -> Option<usize> {
+        let visits = &self.threads.get(tid)?.visits;
+        let inside = |v: &OpenVisit| {
+            self.probes[v.probe.0 as usize].rule == VisitRule::Call
+                && thread::same_stack(v.sp, sp)
+                && v.sp < sp
+        };
+        (index + 1..visits.len())
+            .rev()
+            .find(|&i| inside(&visits[i]))
+    }
+
+    /// Closes calls whose frame a new call at `mark.sp` has overwritten.
+    fn unwind_below(&mut self, mark: &MarkAt<'_>, sink: &mut impl Sink) {
+        let Record { time, tid, .. } = *mark.record;
+        loop {
+            let Some(thread) = self.threads.get(tid) else {
+                return;
+            };
+            let gone = thread.visits.iter().rposition(|v| {
+                self.probes[v.probe.0 as usize].rule == VisitRule::Call
+                    && (v.sp == mark.sp && v.probe == mark.probe
+                        || v.sp < mark.sp && thread::same_stack(v.sp, mark.sp))
+            });
+            let Some(index) = gone else { return };
+            self.unwind_at(tid, index, time, sink);
+        }
+    }
+
+    pub(super) fn unwind_last(&mut self, tid: Tid, time: TraceNs, sink: &mut impl Sink) {
+        if let Some(last) = self
+            .threads
+            .get(tid)
+            .and_then(|t| t.visits.len().checked_sub(1))
+        {
+            self.unwind_at(tid, last, time, sink);
+        }
+    }
+
+    fn unwind_at(&mut self, tid: Tid, index: usize, time: TraceNs, sink: &mut impl Sink) {
+        let Some(thread) = self.threads.get_mut(tid) else {
+            return;
+        };
+        let mut visit = thread.close_at(index, time);
+        visit.flags |= visit_flag::UNWOUND;
+        self.close(visit, Some((time, None)), time, sink);
+    }
+
+    /// Closes the thread's last open visit of the mark's probe; says whether there was one.
+    fn close_on_thread(&mut self, mark: &MarkAt<'_>, flag: u32, sink: &mut impl Sink) -> bool {
+        let Record { time, tid, cpu, .. } = *mark.record;
+        let Some(thread) = self.threads.get_mut(tid) else {
+            return false;
+        };
+        let Some(index) = thread.visits.iter().rposition(|v| v.probe == mark.probe) else {
+            return false;
+        };
+        let mut visit = thread.close_at(index, time);
+        visit.flags |= flag;
+        if flag == 0 && !is_next(&self.probes, mark.probe) {
+            self.end_args(&mut visit, mark);
+        }
+        self.close(visit, Some((time, Some(cpu))), time, sink);
+        true
+    }
+
+    /// Closes the open visit with that id, on whatever thread; says whether there was one.
+    fn close_by_id(
+        &mut self,
+        key: IdKey,
+        mark: &MarkAt<'_>,
+        flag: u32,
+        sink: &mut impl Sink,
+    ) -> bool {
+        let Record { time, tid, cpu, .. } = *mark.record;
+        let Some(owner) = self.by_id.remove(&key) else {
+            return false;
+        };
+        let Some(thread) = self.threads.get_mut(owner) else {
+            return false;
+        };
+        let position = thread
+            .visits
+            .iter()
+            .rposition(|v| v.probe == key.0 && v.id == Some(key.2));
+        let Some(index) = position else { return false };
+        let mut visit = thread.close_at(index, time);
+        visit.flags |= flag;
+        if owner != tid {
+            visit.flags |= visit_flag::ENDED_ELSEWHERE;
+        }
+        if flag == 0 {
+            self.end_args(&mut visit, mark);
+        }
+        self.close(visit, Some((time, Some(cpu))), time, sink);
+        true
+    }
+
+    fn end_args(&self, visit: &mut OpenVisit, mark: &MarkAt<'_>) {
+        let fields = &self.probes[mark.probe.0 as usize].end_fields;
+        read_args(fields, mark.args, mark.payloads, &mut visit.args);
+    }
+}
+
+fn is_next(probes: &[ProbeRule], probe: ProbeId) -> bool {
+    probes[probe.0 as usize].rule == VisitRule::UntilNext
+}
+
+/// Reads the named arguments out of a mark's payload into their columns.
+fn read_args(
+    fields: &[ArgField],
+    args: ArgBytes,
+    payloads: &Payloads,
+    row: &mut [Option<ArgValue>],
+) {
+    let bytes = payloads.get(args);
+    for field in fields
+        .iter()
+        .filter(|field| args.valid & (1 << field.bit) != 0)
+    {
+        let number = || -> Option<u64> {
+            let bytes = bytes.get(field.offset..field.offset + 8)?;
+            Some(u64::from_ne_bytes(bytes.try_into().ok()?))
+        };
+        let value = number().and_then(|number| match field.r#type {
+            _ if field.names.is_some() => Some(ArgValue::Str(field.name_of(number))),
+            ArgType::U64 => Some(ArgValue::U64(number)),
+            ArgType::I64 => Some(ArgValue::I64(number as i64)),
+            ArgType::Str => {
+                let start = field.offset + 8;
+                let bytes = bytes.get(start..start.checked_add(number as usize)?)?;
+                Some(ArgValue::Str(escape(bytes)))
+            }
+        });
+        if let Some(slot) = row.get_mut(field.column) {
+            *slot = value;
+        }
+    }
+}
+
+/// A string of the target, with bytes that are not UTF-8 as `\xNN`.
+fn escape(bytes: &[u8]) -> Box<str> {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        chunk
+            .invalid()
+            .iter()
+            .for_each(|byte| text.push_str(&format!("\\x{byte:02x}")));
+    }
+    text.into_boxed_str()
+}

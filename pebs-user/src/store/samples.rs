@@ -1,0 +1,297 @@
+//! Samples on their way to their table: columns that visits are added to, and that are encoded by the thousand.
+
+use super::schema::{SampleRow, sample_flag};
+use crate::stream::decode::{RawSample, SampleKind};
+use crate::symbolize::Slot;
+use crate::units::{Cpu, EventId, FunctionId, Ip, StackId, Tid, TraceNs};
+
+/// Rows that are worth encoding: few enough for the L1 cache, a column at a time.
+pub const BLOCK_ROWS: usize = 1024;
+
+/// Rows of a [`Part`] at most.
+const PART_ROWS: usize = 16 * 1024;
+
+/// What samples that follow one another have in common.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Common {
+    pub visit_id: Option<u64>,
+    pub tid: Tid,
+    pub cpu: Cpu,
+    pub event: EventId,
+    pub flags: u32,
+    pub stack_id: Option<StackId>,
+}
+
+/// Rows of `samples` that lie in the same visit, or in none, of one thread.
+#[derive(Clone, Copy, Debug)]
+pub struct SamplesOf<'a> {
+    /// The visit; null: in no visit.
+    pub visit_id: Option<u64>,
+    /// Thread.
+    pub tid: Tid,
+    /// The samples; their functions are given beside them.
+    pub samples: &'a [RawSample],
+    /// Whether the samples are known to be like one another (of one [`SampleKind`]).
+    pub alike: bool,
+    /// Begin and end of the visit, and the distance from them below which a sample is flagged
+    /// [`sample_flag::NEAR_BOUNDARY`], ns; null: no sample is.
+    pub near: Option<(TraceNs, Option<TraceNs>, i64)>,
+    /// Call stacks, one a sample; empty: none has one.
+    pub stacks: &'a [Option<StackId>],
+}
+
+impl SamplesOf<'_> {
+    /// [`sample_flag`] of one of the samples.
+    #[must_use]
+    pub fn flags(&self, sample: &RawSample) -> u32 {
+        let mut flags = 0;
+        if sample.kind.is_exact() {
+            flags |= sample_flag::EXACT_IP;
+        }
+        if sample.kind.is_kernel() {
+            flags |= sample_flag::KERNEL;
+        }
+        if let Some((begin, end, limit)) = self.near {
+            let near = |boundary: TraceNs| (sample.time.0 - boundary.0).abs() < limit;
+            if near(begin) || end.is_some_and(near) {
+                flags |= sample_flag::NEAR_BOUNDARY;
+            }
+        }
+        flags
+    }
+}
+
+/// Samples in columns. First those that are rows of the table to be, then those of the visit at hand, of which
+/// that is not known yet.
+///
+/// Memory: 24 bytes a sample, of the largest visit so far.
+#[derive(Debug, Default)]
+pub struct SampleBlock {
+    // Columns are as long as they ever were: what is in use ends where `end` says.
+    times: Vec<TraceNs>,
+    ips: Vec<Ip>,
+    functions: Vec<FunctionId>,
+    slots: Vec<Slot>,
+    /// Of the samples at hand; empty if they are of one event.
+    events: Vec<EventId>,
+    rows: usize,
+    end: usize,
+    /// What rows have in common, and how many of them. Some run ends at each multiple of [`PART_ROWS`].
+    runs: Vec<(Common, usize)>,
+}
+
+/// Rows of a block.
+pub(super) struct Part<'a> {
+    pub times: &'a [TraceNs],
+    pub ips: &'a [Ip],
+    pub functions: &'a [FunctionId],
+    pub slots: &'a [Slot],
+    pub runs: &'a [(Common, usize)],
+}
+
+impl SampleBlock {
+    /// Takes samples in the place of those that were at hand, unless these were kept. `find`: the function of an
+    /// address, and where that is remembered. Says whether they are like one another (of one [`SampleKind`]).
+    #[inline(always)]
+    pub fn name(
+        &mut self,
+        samples: &[RawSample],
+        mut find: impl FnMut(Ip) -> (FunctionId, Slot),
+    ) -> bool {
+        let (begin, end) = (self.rows, self.rows + samples.len());
+        if end > self.times.len() {
+            self.make_room(end);
+        }
+        self.end = end;
+        let (times, ips) = (&mut self.times[begin..end], &mut self.ips[begin..end]);
+        let first = samples.first().map_or(SampleKind::default(), |it| it.kind);
+        let mut alike = true;
+        for (sample, (time, ip)) in samples.iter().zip(times.iter_mut().zip(ips.iter_mut())) {
+            alike &= sample.kind == first;
+            (*time, *ip) = (sample.time, sample.ip);
+        }
+        let functions = &mut self.functions[begin..end];
+        let names = functions.iter_mut().zip(&mut self.slots[begin..end]);
+        for (ip, (function, slot)) in ips.iter().zip(names) {
+            (*function, *slot) = find(*ip);
+        }
+        self.events.clear();
+        if !alike {
+            self.events.extend(samples.iter().map(|it| it.kind.event()));
+        }
+        alike
+    }
+
+    #[cold]
+    fn make_room(&mut self, rows: usize) {
+        let rows = rows.next_multiple_of(BLOCK_ROWS);
+        self.times.resize(rows, TraceNs(0));
+        self.ips.resize(rows, Ip(0));
+        self.functions.resize(rows, FunctionId(0));
+        self.slots.resize(rows, Slot::default());
+    }
+
+    /// Times of the samples at hand.
+    #[must_use]
+    pub fn times(&self) -> &[TraceNs] {
+        &self.times[self.rows..self.end]
+    }
+
+    /// Their functions.
+    #[must_use]
+    pub fn functions(&self) -> &[FunctionId] {
+        &self.functions[self.rows..self.end]
+    }
+
+    /// Their events; empty if they are like one another.
+    #[must_use]
+    pub fn events(&self) -> &[EventId] {
+        &self.events
+    }
+
+    /// Makes rows of the samples at hand, which are those of `of`.
+    #[inline]
+    pub fn keep(&mut self, of: &SamplesOf<'_>) {
+        let common = |index: usize| {
+            let sample: &RawSample = &of.samples[index];
+            Common {
+                visit_id: of.visit_id,
+                tid: of.tid,
+                cpu: sample.kind.cpu(),
+                event: sample.kind.event(),
+                flags: of.flags(sample),
+                stack_id: of.stacks.get(index).copied().flatten(),
+            }
+        };
+        let alike = of.alike && of.near.is_none();
+        while self.rows < self.end {
+            let index = of.samples.len() - (self.end - self.rows);
+            let room = PART_ROWS - self.rows % PART_ROWS;
+            let times = match alike {
+                true => room.min(self.end - self.rows),
+                false => 1,
+            };
+            self.runs.push((common(index), times));
+            self.rows += times;
+        }
+    }
+
+    /// Appends a row.
+    pub(super) fn push(&mut self, row: &SampleRow) {
+        let rows = self.rows + 1;
+        if rows > self.times.len() {
+            self.make_room(rows);
+        }
+        self.times[self.rows] = row.time_ns;
+        self.ips[self.rows] = Ip(row.ip);
+        self.functions[self.rows] = row.function_id;
+        self.slots[self.rows] = Slot::any(Ip(row.ip));
+        let common = Common {
+            visit_id: row.visit_id,
+            tid: row.tid,
+            cpu: row.cpu,
+            event: row.event,
+            flags: row.flags,
+            stack_id: row.stack_id,
+        };
+        self.runs.push((common, 1));
+        (self.rows, self.end) = (rows, rows);
+    }
+
+    /// Rows, the samples at hand aside.
+    #[must_use]
+    pub const fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// All rows, some at a time.
+    pub(super) fn parts(&self) -> impl Iterator<Item = Part<'_>> {
+        let mut runs = self.runs.as_slice();
+        (0..self.rows).step_by(PART_ROWS).map(move |begin| {
+            let rows = begin..self.rows.min(begin + PART_ROWS);
+            let mut left = rows.len();
+            let ends = runs.iter().position(|(_, times)| {
+                left -= times;
+                left == 0
+            });
+            let (now, later) = runs.split_at(ends.map_or(runs.len(), |last| last + 1));
+            runs = later;
+            Part {
+                times: &self.times[rows.clone()],
+                ips: &self.ips[rows.clone()],
+                functions: &self.functions[rows.clone()],
+                slots: &self.slots[rows],
+                runs: now,
+            }
+        })
+    }
+
+    /// Forgets all rows, and the samples at hand; keeps the room.
+    pub fn clear(&mut self) {
+        (self.rows, self.end) = (0, 0);
+        self.runs.clear();
+        self.events.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::stream::decode::SampleKind;
+
+    fn sample(n: usize, cpu: u16) -> RawSample {
+        RawSample {
+            time: TraceNs(n as i64),
+            ip: Ip(n as u64 * 2),
+            sp: 0,
+            kind: SampleKind::new(Cpu(cpu), EventId(0), (false, false)),
+        }
+    }
+
+    proptest! {
+        /// Samples that are kept are rows, in order and whole, however many there are at once; of those that are
+        /// not kept nothing is left.
+        #[test]
+        fn kept_and_left_out(
+            visits in prop::collection::vec((0_usize..3 * PART_ROWS / 2, any::<bool>(), any::<bool>()), 1..8),
+        ) {
+            let (mut block, mut rows, mut n) = (SampleBlock::default(), Vec::new(), 0);
+            for (visit_id, &(count, alike, kept)) in (0..).zip(&visits) {
+                let cpu = |index: usize| if alike { 1 } else { (index % 2) as u16 };
+                let samples: Vec<_> = (0..count).map(|index| sample(n + index, cpu(index))).collect();
+                n += count;
+                let found = block.name(&samples, |ip| (FunctionId(ip.0 as u32 + 1), Slot(3)));
+                prop_assert_eq!(found, alike || count < 2);
+                prop_assert_eq!(block.times().len(), count);
+                if kept {
+                    block.keep(&SamplesOf {
+                        visit_id: Some(visit_id),
+                        tid: Tid(5),
+                        samples: &samples,
+                        alike: found,
+                        near: None,
+                        stacks: &[],
+                    });
+                    rows.extend(samples.iter().map(|it| (it.time, it.ip, it.kind.cpu(), Some(visit_id))));
+                }
+                prop_assert_eq!(block.rows(), rows.len());
+            }
+            let mut expected = rows.iter();
+            for part in block.parts() {
+                prop_assert!(part.times.len() <= PART_ROWS);
+                let runs = part.runs.iter();
+                let mut commons = runs.flat_map(|(common, times)| vec![*common; *times]);
+                for (index, time) in part.times.iter().enumerate() {
+                    let (common, ip) = (commons.next().unwrap(), part.ips[index]);
+                    let row = (*time, ip, common.cpu, common.visit_id);
+                    prop_assert_eq!(Some(&row), expected.next());
+                    prop_assert_eq!(part.functions[index], FunctionId(ip.0 as u32 + 1));
+                }
+                prop_assert!(commons.next().is_none());
+            }
+            prop_assert!(expected.next().is_none());
+        }
+    }
+}

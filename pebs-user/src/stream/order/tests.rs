@@ -1,0 +1,166 @@
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::stream::decode::SampleKind;
+use crate::units::{Cpu, EventId, Ip, ProbeId};
+use pebs_common::record::Role;
+use proptest::prelude::*;
+
+/// Marks of this probe are shared.
+const SHARED: ProbeId = ProbeId(1);
+
+fn order() -> Order {
+    Order::new(&[false, true])
+}
+
+fn mark(order: &mut Order, time: i64, tid: u32, probe: ProbeId) {
+    let args = order.payloads().push(1, &time.to_ne_bytes());
+    let body = Body::Mark {
+        probe,
+        role: Role::Begin,
+        id: None,
+        sp: 0,
+        args,
+    };
+    order.record(Record {
+        time: TraceNs(time),
+        pid: Pid(1),
+        tid: Tid(tid),
+        cpu: Cpu(2),
+        body,
+    });
+}
+
+fn sample(order: &mut Order, time: i64, tid: u32) {
+    let sample = RawSample {
+        time: TraceNs(time),
+        ip: Ip(0),
+        sp: 0,
+        kind: SampleKind::new(Cpu(2), EventId(0), (false, false)),
+    };
+    order.sample(Pid(1), Tid(tid), sample);
+}
+
+/// Times that came out, by thread; shared marks under thread 0. Samples are negative.
+type Out = BTreeMap<u32, Vec<i64>>;
+
+fn take(ready: &mut Ready<'_>, out: &mut Out) {
+    let payload_fits = |record: &Record, payloads: &Payloads| {
+        let Body::Mark { args, .. } = record.body else {
+            unreachable!()
+        };
+        let bytes = payloads.get(args).try_into().unwrap();
+        assert_eq!(i64::from_ne_bytes(bytes), record.time.0);
+    };
+    while let Some(record) = ready.next_shared(TraceNs(i64::MAX)) {
+        payload_fits(&record, ready.parts().payloads);
+        out.entry(0).or_default().push(record.time.0);
+    }
+    ready.parts().each(|lane, payloads| {
+        let times = out.entry(lane.tid.0).or_default();
+        while let Some(turn) = lane.next(TraceNs(i64::MAX)) {
+            match turn {
+                Turn::Samples(samples) => times.extend(samples.iter().map(|s| -s.time.0)),
+                Turn::Record(record) => {
+                    payload_fits(record, payloads);
+                    times.push(record.time.0);
+                }
+            }
+        }
+    });
+}
+
+proptest! {
+    /// Any interleaving whose lateness the frontiers respect comes out whole and, thread by thread,
+    /// sorted, each mark with its own payload.
+    #[test]
+    fn sorted_and_whole(
+        mut records in prop::collection::vec((1i64..1000, 1u32..4, 0u8..3), 1..200),
+        step in 1usize..20,
+    ) {
+        // Within a batch any order; no batch holds a time below the frontier before it.
+        records.sort_unstable();
+        let (mut order, mut out, mut expected) = (order(), Out::new(), Out::new());
+        for (time, tid, kind) in &records {
+            let thread = if *kind == 2 { 0 } else { *tid };
+            let sign = if *kind == 0 { -1 } else { 1 };
+            expected.entry(thread).or_default().push(sign * time);
+        }
+        for batch in records.chunks(step) {
+            for &(time, tid, kind) in batch.iter().rev() {
+                match kind {
+                    0 => sample(&mut order, time, tid),
+                    1 => mark(&mut order, time, tid, ProbeId(0)),
+                    _ => mark(&mut order, time, tid, SHARED),
+                }
+            }
+            let frontier = TraceNs(batch[batch.len() / 2].0);
+            take(&mut order.advance(frontier, |_| panic!("late")), &mut out);
+        }
+        take(&mut order.advance(TraceNs(i64::MAX), |_| panic!("late")), &mut out);
+        // Of the same time, marks come first.
+        for times in expected.values_mut() {
+            times.sort_by_key(|time| (time.abs(), -time.signum()));
+        }
+        prop_assert_eq!(out, expected);
+        prop_assert_eq!(order.waiting(), 0);
+    }
+}
+
+/// A record behind the frontier is reported as late and not handed on.
+#[test]
+fn late_records() {
+    let mut order = order();
+    drop(order.advance(TraceNs(100), |_| {}));
+    sample(&mut order, 98, 1);
+    mark(&mut order, 99, 1, ProbeId(0));
+    mark(&mut order, 99, 1, SHARED);
+    mark(&mut order, 100, 1, ProbeId(0));
+    let (mut late, mut out) = (Vec::new(), Out::new());
+    take(&mut order.advance(TraceNs(200), |l| late.push(l)), &mut out);
+    let of = |kind, time| Late {
+        cpu: 2,
+        kind,
+        time: TraceNs(time),
+    };
+    let mark = of(LateKind::Mark, 99);
+    assert_eq!(late, [of(LateKind::Sample, 98), mark, mark]);
+    assert_eq!(out, Out::from([(1, vec![100])]));
+}
+
+/// A lane is read up to a time, and from there on when the time has passed.
+#[test]
+fn up_to_a_time() {
+    let mut order = order();
+    sample(&mut order, 10, 1);
+    sample(&mut order, 30, 1);
+    mark(&mut order, 20, 1, ProbeId(0));
+    let mut ready = order.advance(TraceNs(100), |_| panic!("late"));
+    assert_eq!((ready.samples(), ready.records().count()), (2, 1));
+    let mut parts = ready.parts();
+    let lane = parts.lane(Pid(1), Tid(1)).unwrap();
+    assert!(!lane.has_before(TraceNs(10)) && lane.has_before(TraceNs(11)));
+    assert!(matches!(lane.next(TraceNs(20)), Some(Turn::Samples([s])) if s.time.0 == 10));
+    assert!(lane.next(TraceNs(20)).is_none());
+    assert!(matches!(lane.next(TraceNs(30)), Some(Turn::Record(r)) if r.time.0 == 20));
+    assert!(lane.next(TraceNs(30)).is_none());
+    assert!(matches!(lane.next(TraceNs(31)), Some(Turn::Samples([s])) if s.time.0 == 30));
+    assert!(parts.lane(Pid(1), Tid(2)).is_none());
+}
+
+/// Threads that ended leave nothing behind.
+#[test]
+fn idle_lanes_go() {
+    let mut order = order();
+    for n in 0..4 * IDLE as i64 {
+        sample(&mut order, n, n as u32);
+        drop(order.advance(TraceNs(n), |_| panic!("late")));
+    }
+    assert!(
+        order.lanes.len() <= 2 * IDLE as usize,
+        "{}",
+        order.lanes.len()
+    );
+    assert_eq!(order.lane_of.len(), order.lanes.len());
+    assert_eq!(order.waiting(), 1);
+}
