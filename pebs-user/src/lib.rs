@@ -47,6 +47,7 @@
 //! | how a recording of `perf record` becomes a trace | [`import`] |
 //! | whose details are kept (`--keep`), and the aggregates of all visits | [`analysis::baseline`], [`analysis::sketch`], `pipeline::keep` |
 //! | a column of the trace | [`store::schema`], and nothing else |
+//! | what a record costs on its way to the files | [`pipeline`] (`rows.rs`), [`store::samples`] (blocks of columns), `store/pages` (encodings); `cargo bench` says where it goes |
 //! | an estimate and its error | [`analysis::estimate`], [`analysis::pool`] |
 //! | what the report says | [`analysis::report`] |
 //! | what `view` shows, and what its keys do | [`view`] |

@@ -3,7 +3,6 @@
 //! Nothing is allocated per row, and after the first row groups nothing at all but their metadata.
 //! Invariant: all columns of a table hold the same number of rows.
 
-mod repeated;
 mod text;
 
 use std::marker::PhantomData;
@@ -21,7 +20,6 @@ use super::pages::levels::{Levels, ListLevels};
 use super::pages::plain::{Bits, Plain};
 use crate::symbolize::Slot;
 use crate::units::Ip;
-pub(super) use repeated::{NullableRepeated, Repeated};
 pub(super) use text::{NullableText, Text};
 
 /// A column chunk, ready to be written.
@@ -132,6 +130,17 @@ impl<T: WholeType> Required<T> {
             }
         }
     }
+
+    /// Pushes a value some times.
+    #[inline]
+    pub(super) fn repeat(&mut self, value: T::Native, mut times: usize) {
+        while times > 0 {
+            times = self.deltas.repeat(value, times);
+            if self.deltas.is_full() {
+                self.deltas.end_page(&mut self.pages, None);
+            }
+        }
+    }
 }
 
 impl<T: WholeType> Column for Required<T> {
@@ -200,6 +209,22 @@ impl<T: WholeType> Nullable<T> {
                 }
                 0 => self.levels.repeat(false, count as u32),
                 _ => now.iter().for_each(|row| self.push(value(row))),
+            }
+        }
+    }
+
+    /// Pushes a value some times.
+    #[inline]
+    pub(super) fn repeat(&mut self, value: Option<T::Native>, mut times: usize) {
+        let Some(value) = value else {
+            return self.levels.repeat(false, times as u32);
+        };
+        while times > 0 {
+            let left = self.deltas.repeat(value, times);
+            self.levels.repeat(true, (times - left) as u32);
+            times = left;
+            if self.deltas.is_full() {
+                self.end_page();
             }
         }
     }

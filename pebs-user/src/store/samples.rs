@@ -11,6 +11,9 @@ pub const BLOCK_ROWS: usize = 1024;
 /// Rows of a [`Part`] at most.
 const PART_ROWS: usize = 16 * 1024;
 
+/// Rows whose room a block keeps though it does not need it.
+const KEPT_ROWS: usize = 64 * 1024;
+
 /// What samples that follow one another have in common.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Common {
@@ -64,7 +67,7 @@ impl SamplesOf<'_> {
 /// Samples in columns. First those that are rows of the table to be, then those of the visit at hand, of which
 /// that is not known yet.
 ///
-/// Memory: 24 bytes a sample, of the largest visit so far.
+/// Memory: 24 bytes a sample.
 #[derive(Debug, Default)]
 pub struct SampleBlock {
     // Columns are as long as they ever were: what is in use ends where `end` says.
@@ -226,8 +229,11 @@ impl SampleBlock {
         })
     }
 
-    /// Forgets all rows, and the samples at hand; keeps the room.
+    /// Forgets all rows, and the samples at hand; keeps the room, unless that of a very large visit.
     pub fn clear(&mut self) {
+        if self.times.len() > KEPT_ROWS {
+            *self = Self::default();
+        }
         (self.rows, self.end) = (0, 0);
         self.runs.clear();
         self.events.clear();

@@ -14,8 +14,8 @@ use arrow::datatypes::{
 use thiserror::Error;
 
 use super::columns::{
-    Addresses, Chunk, Column, Lists, Nullable, NullableReal, NullableRepeated, NullableText,
-    NullableTruth, Repeated, Required, Text, Truth,
+    Addresses, Chunk, Column, Lists, Nullable, NullableReal, NullableText, NullableTruth, Required,
+    Text, Truth,
 };
 use super::schema::{
     ArgColumn, ArgType, ArgValue, BatchItemRow, FrequencyRow, FunctionRow, FunctionStatRow,
@@ -219,10 +219,10 @@ table! {
 table! {
     /// Columns of `visit_functions`.
     VisitFunctionColumns, row: VisitFunctionRow {
-        visit_id: Repeated<UInt64Type> = row.visit_id;
-        item_id: Repeated<UInt64Type> = row.item_id;
+        visit_id: Required<UInt64Type> = row.visit_id;
+        item_id: Required<UInt64Type> = row.item_id;
         function_id: Required<UInt32Type> = row.function_id.0;
-        event: Repeated<UInt8Type> = row.event.0;
+        event: Required<UInt8Type> = row.event.0;
         samples: Required<UInt32Type> = row.samples;
         events: Nullable<UInt64Type> = row.events;
         first_ns: Required<Int64Type> = row.first_ns.0;
@@ -237,14 +237,14 @@ table! {
     /// Columns of `samples`.
     SampleColumns, row: SampleRow {
         time_ns: Required<Int64Type> = row.time_ns.0;
-        visit_id: NullableRepeated<UInt64Type> = row.visit_id;
+        visit_id: Nullable<UInt64Type> = row.visit_id;
         function_id: Required<UInt32Type> = row.function_id.0;
         ip: Addresses = row.ip;
-        tid: Repeated<UInt32Type> = row.tid.0;
-        cpu: NullableRepeated<UInt16Type> = row.cpu.known();
-        event: Repeated<UInt8Type> = row.event.0;
-        flags: Repeated<UInt32Type> = row.flags;
-        stack_id: NullableRepeated<UInt32Type> = row.stack_id.map(|id| id.0);
+        tid: Required<UInt32Type> = row.tid.0;
+        cpu: Nullable<UInt16Type> = row.cpu.known();
+        event: Required<UInt8Type> = row.event.0;
+        flags: Required<UInt32Type> = row.flags;
+        stack_id: Nullable<UInt32Type> = row.stack_id.map(|id| id.0);
     }
 }
 

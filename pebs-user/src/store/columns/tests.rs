@@ -47,8 +47,10 @@ fn numbers_survive<T: WholeType<Native: Debug>>(values: &[T::Native], cut: usize
     });
     let read: &PrimitiveArray<T> = read.as_primitive();
     assert_eq!(read.values(), values);
-    let repeated = through_a_file(&mut Repeated::<T>::default(), &groups, |column, rows| {
-        column.extend(rows, |it| *it);
+    let repeated = through_a_file(&mut Required::<T>::default(), &groups, |column, rows| {
+        for run in rows.chunk_by(|a, b| a == b) {
+            column.repeat(run[0], run.len());
+        }
     });
     assert_eq!(repeated.0.as_primitive::<T>(), read);
     assert_eq!(repeated.1, found);
@@ -67,7 +69,7 @@ fn numbers_survive<T: WholeType<Native: Debug>>(values: &[T::Native], cut: usize
     });
     let read: &PrimitiveArray<T> = read.as_primitive();
     assert_eq!(read.iter().collect::<Vec<_>>(), nullable);
-    let mut column = NullableRepeated::<T>::default();
+    let mut column = Nullable::<T>::default();
     let (repeated, _) = through_a_file(&mut column, &groups, |column, rows| {
         for run in rows.chunk_by(|a, b| a == b) {
             column.repeat(run[0], run.len());

@@ -13,10 +13,10 @@ use super::levels::Levels;
 use super::{PAGE_VALUES, Pages, block, varint, zigzag};
 
 /// A block of one number again and again: the smallest difference and the four widths.
-pub(super) const UNCHANGED: [u8; 1 + block::GROUPS] = [0; 1 + block::GROUPS];
+const UNCHANGED: [u8; 1 + block::GROUPS] = [0; 1 + block::GROUPS];
 
 /// A range that has two more numbers in it.
-pub(super) fn include<T: Ord + Copy>(range: Option<(T, T)>, min: T, max: T) -> Option<(T, T)> {
+fn include<T: Ord + Copy>(range: Option<(T, T)>, min: T, max: T) -> Option<(T, T)> {
     let (low, high) = range.unwrap_or((min, max));
     Some((low.min(min), high.max(max)))
 }
@@ -25,17 +25,6 @@ pub(super) fn include<T: Ord + Copy>(range: Option<(T, T)>, min: T, max: T) -> O
 fn all_are<T: PartialEq>(numbers: &[T], one: T) -> bool {
     let same = |same, number: &T| same & (*number == one);
     numbers.iter().fold(true, same)
-}
-
-/// What a page of differences begins with. `values`: that are not null.
-pub(super) fn begin_page(out: &mut Vec<u8>, levels: Option<&mut Levels>, values: u64, first: i64) {
-    if let Some(levels) = levels {
-        levels.take(out);
-    }
-    varint(out, BLOCK as u64);
-    varint(out, block::GROUPS as u64);
-    varint(out, values);
-    varint(out, zigzag(first));
 }
 
 /// The numbers of a column chunk.
@@ -125,6 +114,33 @@ impl<T: Whole> Deltas<T> {
         (count, present)
     }
 
+    /// Appends a number some times, up to the end of the page; says how many times are left. If any,
+    /// [`Deltas::end_page`] is due before them.
+    #[inline]
+    #[must_use]
+    pub(in crate::store) fn repeat(&mut self, value: T, mut times: usize) -> usize {
+        while times > 0 {
+            let is_unchanged = self.len == 1 && self.values > 0 && self.block[0] == value;
+            if is_unchanged && times >= BLOCK {
+                self.blocks.extend(UNCHANGED);
+                self.values += BLOCK;
+                times -= BLOCK;
+                if self.is_full() {
+                    break;
+                }
+                continue;
+            }
+            let now = times.min(BLOCK + 1 - self.len);
+            self.block[self.len..self.len + now].fill(value);
+            self.len += now;
+            times -= now;
+            if self.len == BLOCK + 1 && self.end_block() {
+                break;
+            }
+        }
+        times
+    }
+
     /// Whether [`Deltas::end_page`] is due.
     pub(in crate::store) const fn is_full(&self) -> bool {
         self.values >= PAGE_VALUES
@@ -173,7 +189,13 @@ impl<T: Whole> Deltas<T> {
             .map_or(values as u32, |levels| levels.rows());
         if rows > 0 {
             pages.end(rows, Encoding::DELTA_BINARY_PACKED, |begin, rest| {
-                begin_page(begin, levels, values, first);
+                if let Some(levels) = levels {
+                    levels.take(begin);
+                }
+                varint(begin, BLOCK as u64);
+                varint(begin, block::GROUPS as u64);
+                varint(begin, values);
+                varint(begin, zigzag(first));
                 mem::swap(rest, &mut self.blocks);
             });
         }

@@ -16,7 +16,6 @@ pub(super) mod delta;
 pub(super) mod levels;
 mod pack;
 pub(super) mod plain;
-pub(super) mod runs;
 
 use parquet::basic::Encoding;
 
