@@ -2,14 +2,16 @@
 
 use super::names::is_guest;
 use super::roles::{MarkSource, Roles, Use};
-use super::survey::{Survey, SwitchFormat, cpu, facts, switch_format};
+use super::survey::{Survey, cpu, facts};
+use super::switches::{Partners, Place, Sight};
 use crate::collect::sideband_decode::{SidebandEvent, SidebandKind};
+use crate::perf::alike::Run;
 use crate::perf::calls::{self, Calls};
 use crate::perf::data::reader::PerfData;
 use crate::perf::data::records::Item;
 use crate::perf::record::{Mode, RawRecord, Record as PerfRecord, What};
 use crate::perf::sample::{Malformed, Sample, Words};
-use crate::pipeline::{Pipeline, Told};
+use crate::pipeline::{Pipeline, Told, ToldLoss};
 use crate::stream::access::{self, Access};
 use crate::stream::decode::{
     ArgBytes, Body, Inbox as _, RawSample, Record, STATE_UNKNOWN, SampleKind,
@@ -34,6 +36,8 @@ const PROBE: ProbeId = ProbeId(0);
 pub struct Fed {
     /// Marks of threads that the recording does not know: no sample could belong to them.
     pub unknown_threads: u64,
+    /// Switches of threads with items that lack their partner.
+    pub lone_switches: u64,
 }
 
 /// Feeds a recording to a pipeline whose ns 0 is `origin`.
@@ -46,14 +50,11 @@ pub fn feed(
     origin: KtimeNs,
     pipeline: &mut Pipeline,
 ) -> Fed {
-    let switch = (0..data.events.len())
-        .filter(|n| roles.uses[*n] == Use::Switches)
-        .find_map(|n| switch_format(data, &survey.formats, n));
     let mut feed = Feed {
         data,
         survey,
         roles,
-        switch,
+        partners: Partners::default(),
         origin,
         pipeline,
         told: Told::default(),
@@ -67,7 +68,17 @@ pub fn feed(
     };
     let mut before = 0;
     let mut records = data.records();
-    while let Some(item) = records.next_item() {
+    loop {
+        if let Some((event, run)) = survey.names.run(records.ahead())
+            && feed.run(event, &run)
+        {
+            let bytes = run.bytes.len();
+            records.skip(bytes);
+            continue;
+        }
+        let Some(item) = records.next_item() else {
+            break;
+        };
         match item {
             Item::Event(raw) => feed.record(raw),
             Item::Round => {
@@ -86,7 +97,7 @@ struct Feed<'a> {
     data: &'a PerfData,
     survey: &'a Survey,
     roles: &'a Roles,
-    switch: Option<SwitchFormat<'a>>,
+    partners: Partners,
     origin: KtimeNs,
     pipeline: &'a mut Pipeline,
     told: Told,
@@ -106,6 +117,13 @@ fn left_user_space(sample: &Sample<'_>) -> Option<Ip> {
     let frames = chain.filter(|word| *word < CONTEXTS);
     let mut known = sample.ip.into_iter().chain(frames).map(Ip);
     known.find(|ip| !ip.is_kernel())
+}
+
+/// Whether a sample's ip is exact, and whether it was taken in kernel mode.
+#[inline]
+const fn flags(raw: RawRecord<'_>) -> (bool, bool) {
+    let exact = raw.has(PERF_RECORD_MISC_EXACT_IP);
+    (exact, matches!(raw.mode(), Mode::Kernel))
 }
 
 /// A thread at an instant.
@@ -128,8 +146,24 @@ impl Feed<'_> {
         let due = left.partition_point(|loss| loss.begin.0 < frontier);
         self.told.losses.extend_from_slice(&left[..due]);
         self.losses += due;
+        self.missing_switches(frontier);
         self.told.frontier = KtimeNs(frontier);
         self.pipeline.settle(&mut self.told);
+    }
+
+    /// Where a thread with items leaves twice it came in between, nobody knows when.
+    fn missing_switches(&mut self, frontier: u64) {
+        let (losses, fed) = (&mut self.told.losses, &mut self.fed);
+        self.partners.settle(frontier, |tid, (begin, end)| {
+            fed.lone_switches += 1;
+            losses.push(ToldLoss {
+                begin: KtimeNs(begin),
+                end: KtimeNs(end),
+                cpu: None,
+                tid: Some(Tid(tid)),
+                records: Some(1),
+            });
+        });
     }
 
     fn table_mark(&mut self, mark: &super::marks::MarkRow) {
@@ -143,6 +177,41 @@ impl Feed<'_> {
             cpu: Cpu::UNKNOWN,
         };
         self.mark(at, mark.begin, mark.id);
+    }
+
+    /// Takes samples that are alike; says whether it could.
+    #[inline]
+    fn run(&mut self, event: usize, run: &Run<'_>) -> bool {
+        let event = match &self.roles.uses[event] {
+            Use::Samples(_) if is_guest(run.first) => None,
+            Use::Samples(event) => Some(*event),
+            Use::LeftOut => None,
+            Use::Mark { .. } | Use::Switches => return false,
+        };
+        let (mut newest, origin) = (self.newest, self.origin);
+        let cpu = cpu(run.cpu()).unwrap_or(Cpu::UNKNOWN);
+        let samples = run.samples().map(|(ip, time)| {
+            newest = newest.max(time);
+            (TraceNs(time.wrapping_sub(origin.0).cast_signed()), Ip(ip))
+        });
+        if let Some(event) = event {
+            let (pid, tid) = run.pid_tid;
+            let kind = SampleKind::new(cpu, event, flags(run.first));
+            let samples = samples.map(|(time, ip)| RawSample {
+                time,
+                ip,
+                // Only calls are matched by their stack.
+                sp: 0,
+                kind,
+            });
+            self.pipeline.inbox().samples(Pid(pid), Tid(tid), samples);
+            self.told.decoded.entry(cpu).or_default().samples += run.len() as u64;
+        } else {
+            samples.for_each(drop);
+            self.told.filtered += run.len() as u64;
+        }
+        self.newest = newest;
+        true
     }
 
     fn record(&mut self, raw: RawRecord<'_>) {
@@ -222,15 +291,7 @@ impl Feed<'_> {
                     ip: Ip(sample.ip.unwrap_or(0)),
                     // Only calls are matched by their stack.
                     sp: 0,
-                    kind: SampleKind::new(
-                        at.cpu,
-                        *number,
-                        (
-                            raw.has(PERF_RECORD_MISC_EXACT_IP),
-                            raw.mode() == Mode::Kernel,
-                        ),
-                    )
-                    .with_stack(stack),
+                    kind: SampleKind::new(at.cpu, *number, flags(raw)).with_stack(stack),
                 };
                 self.pipeline
                     .inbox()
@@ -246,6 +307,7 @@ impl Feed<'_> {
             Use::Mark { begin, id } => {
                 let id = id.as_ref().zip(sample.rest().raw);
                 let id = id.and_then(|(field, raw)| field.number(raw));
+                self.sight(at.time, at.tid, Place::Marked);
                 self.mark(at, *begin, id);
             }
             Use::Switches => self.sched_switch(event, at, sample),
@@ -303,11 +365,14 @@ impl Feed<'_> {
     }
 
     fn sched_switch(&mut self, event: usize, at: At, sample: &Sample<'_>) {
-        let switched = self.switch.as_ref().zip(sample.rest().raw);
+        let switched = self.survey.switch_formats[event].as_ref();
+        let switched = switched.zip(sample.rest().raw);
         let Some(switched) = switched.and_then(|(format, raw)| format.read(raw)) else {
             self.told.decoded.entry(at.cpu).or_default().malformed += 1;
             return;
         };
+        self.sight(at.time, switched.prev, Place::Off);
+        self.sight(at.time, switched.next, Place::On);
         let pid_of = |tid: u32| self.survey.pids.get(&tid).copied();
         let prev = At {
             tid: switched.prev,
@@ -337,6 +402,13 @@ impl Feed<'_> {
         );
         if let Some(next) = next {
             self.task(next, Body::SwitchIn);
+        }
+    }
+
+    /// A thread was seen. Only those with items matter, and only where the switches are an event's.
+    fn sight(&mut self, time: u64, tid: u32, place: Place) {
+        if self.roles.switched.contains(&tid) {
+            self.partners.push(Sight { time, tid, place });
         }
     }
 

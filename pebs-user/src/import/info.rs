@@ -197,8 +197,15 @@ fn notes(data: &PerfData, survey: &Survey, roles: &Roles) -> Vec<String> {
         ));
     }
     notes.extend(cut(data, survey).map(|cut| format!("the recording is cut: {cut}")));
-    if !roles.switches {
-        notes.push("the recording has no context switches: time on the CPU is unknown".to_owned());
+    match (roles.switches, survey.switched.is_empty()) {
+        (true, _) => {}
+        (false, true) => notes
+            .push("the recording has no context switches: time on the CPU is unknown".to_owned()),
+        (false, false) => notes.push(
+            "sched_switch does not say when the threads with items came back (it does with \
+             'perf record -a'): time on the CPU is unknown"
+                .to_owned(),
+        ),
     }
     notes
 }

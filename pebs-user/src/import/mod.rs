@@ -21,6 +21,7 @@ pub mod marks;
 mod names;
 mod roles;
 mod survey;
+mod switches;
 
 pub use feed::{Fed, feed};
 pub use info::run_info;

@@ -4,6 +4,7 @@ use perf_event_open_sys::bindings::{PERF_RECORD_SAMPLE, PERF_SAMPLE_IDENTIFIER};
 use rustc_hash::FxHashMap;
 
 use super::error::ImportError;
+use crate::perf::alike::{Places, Run};
 use crate::perf::data::attr::Event;
 use crate::perf::data::reader::PerfData;
 use crate::perf::data::tracing::Formats;
@@ -11,11 +12,22 @@ use crate::perf::layout::Layout;
 use crate::perf::record::{Mode, RawRecord, Record, decode};
 use crate::perf::sample::Malformed;
 
+/// Ids that are looked up without a hash: the kernel numbers events one after the other.
+const NEAR: u64 = 4096;
+
 /// Tells the events of a recording apart.
 #[derive(Clone, Debug, Default)]
 pub struct EventNames {
     layouts: Vec<Layout>,
-    by_id: FxHashMap<u64, usize>,
+    /// Where samples have what is wanted, if they have it all at the same place.
+    places: Vec<Option<Places>>,
+    /// Events by their ids, from the lowest one on.
+    near: Vec<Option<usize>>,
+    lowest: u64,
+    /// Those whose ids are far from the lowest one.
+    far: FxHashMap<u64, usize>,
+    /// Byte at which samples have the id, if they do.
+    id_in_sample: Option<usize>,
     names: Vec<String>,
     /// Records of all of them lie alike.
     alike: bool,
@@ -25,9 +37,20 @@ impl EventNames {
     /// Of the events that a file names. Of a piped file, once all of them were read.
     #[must_use]
     pub fn new(events: &[Event], formats: &Formats) -> Self {
-        let mut by_id = FxHashMap::default();
-        for (n, event) in events.iter().enumerate() {
-            by_id.extend(event.ids.iter().map(|id| (*id, n)));
+        let ids = || {
+            let events = events.iter().enumerate();
+            events.flat_map(|(n, event)| event.ids.iter().map(move |id| (*id, n)))
+        };
+        let lowest = ids().map(|(id, _)| id).min().unwrap_or(0);
+        let (mut near, mut far) = (Vec::new(), FxHashMap::default());
+        for (id, event) in ids() {
+            if id - lowest < NEAR {
+                let at = (id - lowest) as usize;
+                near.resize(near.len().max(at + 1), None);
+                near[at] = Some(event);
+            } else {
+                far.insert(id, event);
+            }
         }
         let name = |event: &Event| {
             let traced = || {
@@ -42,7 +65,14 @@ impl EventNames {
         Self {
             alike: layouts.all(|layout| layout.agrees(&first)),
             layouts: events.iter().map(|event| event.attr.layout).collect(),
-            by_id,
+            places: events
+                .iter()
+                .map(|event| Places::of(&event.attr.layout))
+                .collect(),
+            near,
+            lowest,
+            far,
+            id_in_sample: first.id_in_sample(),
             names: events.iter().map(name).collect(),
         }
     }
@@ -86,15 +116,44 @@ impl EventNames {
         if self.layouts.len() == 1 {
             return Some(0);
         }
-        match first.id_of(raw.kind, raw.body) {
+        let is_sample = raw.kind == PERF_RECORD_SAMPLE;
+        let id = if is_sample {
+            self.id_in_sample
+                .and_then(|at| raw.body.get(at..)?.first_chunk())
+                .map(|bytes| u64::from_ne_bytes(*bytes))
+        } else {
+            first.id_of(raw.kind, raw.body)
+        };
+        match id {
             // Made by perf, or of a kernel that does not say.
             None | Some(0) => Some(0),
             Some(id) => {
-                let known = self.by_id.get(&id).copied();
-                let is_sample = raw.kind == PERF_RECORD_SAMPLE;
+                let known = self.by_id(id);
                 known.or((self.alike && !is_sample).then_some(0))
             }
         }
+    }
+
+    #[inline]
+    fn by_id(&self, id: u64) -> Option<usize> {
+        let near = id.checked_sub(self.lowest).filter(|at| *at < NEAR);
+        match near {
+            Some(at) => self.near.get(at as usize).copied().flatten(),
+            None => self.far.get(&id).copied(),
+        }
+    }
+
+    /// The samples of one event that `bytes` begin with, if they differ in place and time alone.
+    #[inline]
+    #[must_use]
+    pub(super) fn run<'a>(&self, bytes: &'a [u8]) -> Option<(usize, Run<'a>)> {
+        let (first, _) = RawRecord::split(bytes)?;
+        if first.kind != PERF_RECORD_SAMPLE {
+            return None;
+        }
+        let event = self.event_of(first)?;
+        let run = self.places[event]?.run_of_event(bytes)?;
+        Some((event, run))
     }
 
     /// Reads a record.

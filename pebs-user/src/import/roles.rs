@@ -1,8 +1,10 @@
 //! What each event of a recording is used for.
 
+use rustc_hash::FxHashSet;
+
 use super::error::ImportError;
 use super::marks::Marks;
-use super::survey::{Survey, switch_format};
+use super::survey::Survey;
 use crate::perf::data::format::Field;
 use crate::perf::data::reader::PerfData;
 use crate::target::probe::VisitRule;
@@ -56,6 +58,8 @@ pub struct Roles {
     pub has_id: bool,
     /// Time off the CPU is recorded.
     pub switches: bool,
+    /// Threads with items, if changes of threads are told by an event.
+    pub switched: FxHashSet<u32>,
 }
 
 impl Roles {
@@ -116,14 +120,20 @@ pub fn roles(
             uses[n].get_or_insert(Use::Samples(EventId(0)));
         }
     }
-    let from_tracepoint = survey.switches == 0 && survey.switches_are_whole();
+    let switched = with_items(survey, &uses, marks);
+    let from_tracepoint = survey.switches == 0 && {
+        let known = survey.pids.keys().copied().filter(|tid| *tid != 0);
+        let whole = survey.switched.is_whole(switched.iter().copied());
+        // Where they did not switch, what became of others says what was recorded.
+        whole.or_else(|| survey.switched.is_whole(known)) == Some(true)
+    };
     let mut used_switches = false;
     for (n, used) in uses
         .iter_mut()
         .enumerate()
         .filter(|(_, used)| used.is_none())
     {
-        let is_switch = from_tracepoint && switch_format(data, &survey.formats, n).is_some();
+        let is_switch = from_tracepoint && survey.switch_formats[n].is_some();
         used_switches |= is_switch;
         *used = Some(match (is_switch, wanted.is_empty()) {
             (true, _) => Use::Switches,
@@ -138,7 +148,23 @@ pub fn roles(
         rule,
         has_id,
         switches: survey.switches > 0 || used_switches,
+        switched: if used_switches {
+            switched
+        } else {
+            FxHashSet::default()
+        },
     })
+}
+
+/// Threads with marks.
+fn with_items(survey: &Survey, uses: &[Option<Use>], marks: &MarkSource) -> FxHashSet<u32> {
+    match marks {
+        MarkSource::None => FxHashSet::default(),
+        MarkSource::Events { .. } => {
+            survey.threads_of(|event| matches!(uses[event], Some(Use::Mark { .. })))
+        }
+        MarkSource::Table(Marks(rows)) => rows.iter().map(|mark| mark.tid).collect(),
+    }
 }
 
 /// Numbers the events that are samples. Those that only carry other records are none.

@@ -1,13 +1,14 @@
 //! The first pass: what there is in a recording.
 
 use perf_event_open_sys::bindings as sys;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::error::ImportError;
 use super::names::{EventNames, is_guest};
+use super::switches::{Balance, SwitchFormat};
 use crate::correlate::LONGEST_TICK_NS;
+use crate::perf::alike::Run;
 use crate::perf::data::attr::Attr;
-use crate::perf::data::format::Field;
 use crate::perf::data::reader::PerfData;
 use crate::perf::data::records::{Fault, Item};
 use crate::perf::data::tracing::Formats;
@@ -32,6 +33,21 @@ pub struct Counts {
     pub untimed: u64,
     /// Smallest and largest period that they carry.
     pub periods: Option<(u64, u64)>,
+}
+
+impl Counts {
+    /// Counts samples that are like a record.
+    fn add(&mut self, like: RawRecord<'_>, samples: u64) {
+        self.samples += samples;
+        self.exact += u64::from(like.has(sys::PERF_RECORD_MISC_EXACT_IP)) * samples;
+        self.guest += u64::from(is_guest(like)) * samples;
+    }
+
+    fn period(&mut self, period: u64) {
+        let (least, most) = self.periods.get_or_insert((period, period));
+        *least = period.min(*least);
+        *most = period.max(*most);
+    }
 }
 
 /// What there is in a recording.
@@ -61,8 +77,16 @@ pub struct Survey {
     pub kernel: Option<(Vec<u8>, u64)>,
     /// What ended reading too soon.
     pub fault: Option<Fault>,
-    /// By thread: how often `sched_switch` took it off a CPU, and how often it brought it on one.
-    switched: FxHashMap<u32, (u64, u64)>,
+    /// What `sched_switch` said.
+    pub(super) switched: Balance,
+    /// By event: how it tells of switches, if it does.
+    pub(super) switch_formats: Vec<Option<SwitchFormat>>,
+    /// Events and threads in whose context they were; only where an event tells of switches.
+    seen: FxHashSet<(usize, u32)>,
+    /// Whether an event does.
+    tells_switches: bool,
+    /// Process and thread of the last record.
+    recent: Option<(u32, u32)>,
     /// Bytes of formats read.
     tracing: usize,
 }
@@ -115,14 +139,25 @@ pub fn survey(data: &mut PerfData) -> Result<Survey, ImportError> {
     // Piped files say what their records mean as they go on.
     let mut known = usize::MAX;
     let mut records = data.records();
-    while let Some(item) = records.next_item() {
+    loop {
+        if known == data.events.len()
+            && let Some((event, run)) = survey.names.run(records.ahead())
+        {
+            survey.run(event, &run, &mut losses);
+            let bytes = run.bytes.len();
+            records.skip(bytes);
+            continue;
+        }
+        let Some(item) = records.next_item() else {
+            break;
+        };
         match item {
             Item::Event(raw) => {
                 if known != data.events.len() {
                     known = data.events.len();
                     survey.learn(data)?;
                 }
-                survey.record(data, raw, &mut losses);
+                survey.record(raw, &mut losses);
             }
             Item::Perf { kind, misc, body } => data.learn(kind, misc, body),
             Item::Round => {}
@@ -173,13 +208,18 @@ impl Survey {
             self.formats = Formats::read(&data.features.tracing);
         }
         self.names = EventNames::new(&data.events, &self.formats);
+        let events = data.events.iter();
+        self.switch_formats = events
+            .map(|event| SwitchFormat::of(&event.attr, &self.formats))
+            .collect();
+        self.tells_switches = self.switch_formats.iter().any(Option::is_some);
         self.counts.resize(data.events.len(), Counts::default());
         self.names.check(data)
     }
 
-    fn record(&mut self, data: &PerfData, raw: RawRecord<'_>, losses: &mut Losses) {
+    fn record(&mut self, raw: RawRecord<'_>, losses: &mut Losses) {
         match self.names.decode(raw) {
-            Ok((event, record)) => self.take(data, (event, raw, &record), losses),
+            Ok((event, record)) => self.take((event, raw, &record), losses),
             Err(Malformed::Short) if is_sample(raw) => self.malformed += 1,
             Err(Malformed::LeftOver(bytes)) => {
                 self.left_over.0 += 1;
@@ -191,20 +231,17 @@ impl Survey {
 
     fn take(
         &mut self,
-        data: &PerfData,
         (event, raw, record): (usize, RawRecord<'_>, &Record<'_>),
         losses: &mut Losses,
     ) {
         let id = &record.id;
-        if let Some((pid, tid)) = id.pid_tid
-            && tid != u32::MAX
-        {
-            self.pids.insert(tid, pid);
+        if let Some(thread) = id.pid_tid {
+            self.meet(thread);
         }
         match record.what {
             What::Sample(sample) => {
                 self.sample(event, raw, &sample);
-                self.sched_switch(data, event, &sample);
+                self.sched_switch(event, &sample);
             }
             What::Lost { records } | What::LostSamples { records } => {
                 let time = record.time().unwrap_or(losses.before);
@@ -232,12 +269,8 @@ impl Survey {
                 );
             }
             What::Mmap(mmap) if raw.mode() == Mode::Kernel => self.kernel_mapping(&mmap),
-            What::Comm { pid, tid, .. } => {
-                self.pids.insert(tid, pid);
-            }
-            What::Fork(task) => {
-                self.pids.insert(task.tid, task.pid);
-            }
+            What::Comm { pid, tid, .. } => self.meet((pid, tid)),
+            What::Fork(task) => self.meet((task.pid, task.tid)),
             What::Switch { .. } => self.switches += 1,
             _ => {}
         }
@@ -249,26 +282,55 @@ impl Survey {
         }
     }
 
+    /// A record is of a thread.
+    #[inline]
+    fn meet(&mut self, (pid, tid): (u32, u32)) {
+        if self.recent != Some((pid, tid)) && tid != u32::MAX {
+            self.recent = Some((pid, tid));
+            self.pids.insert(tid, pid);
+        }
+    }
+
     fn see(&mut self, time: u64) {
         let (first, last) = self.times.get_or_insert((time, time));
         *first = time.min(*first);
         *last = time.max(*last);
     }
 
-    fn sample(&mut self, event: usize, raw: RawRecord<'_>, sample: &Sample<'_>) {
-        let Some(counts) = self.counts.get_mut(event) else {
-            return;
-        };
-        counts.samples += 1;
-        counts.exact +=
-            u64::from(raw.has(perf_event_open_sys::bindings::PERF_RECORD_MISC_EXACT_IP));
-        counts.guest += u64::from(is_guest(raw));
-        counts.untimed += u64::from(sample.time.unwrap_or(0) == 0);
-        if let Some(period) = sample.period {
-            let (least, most) = counts.periods.get_or_insert((period, period));
-            *least = period.min(*least);
-            *most = period.max(*most);
+    /// Takes samples that are alike.
+    fn run(&mut self, event: usize, run: &Run<'_>, losses: &mut Losses) {
+        self.meet(run.pid_tid);
+        self.see_thread(event, run.pid_tid.1);
+        let counts = &mut self.counts[event];
+        counts.add(run.first, run.len() as u64);
+        run.periods().for_each(|period| counts.period(period));
+        let (mut first, mut last) = self.times.unwrap_or((u64::MAX, 0));
+        for (_, time) in run.samples() {
+            (first, last) = (first.min(time), last.max(time));
+            losses.before = time;
         }
+        self.times = Some((first, last));
+    }
+
+    fn sample(&mut self, event: usize, raw: RawRecord<'_>, sample: &Sample<'_>) {
+        self.see_thread(event, sample.pid_tid.map_or(u32::MAX, |(_, tid)| tid));
+        let counts = &mut self.counts[event];
+        counts.add(raw, 1);
+        counts.untimed += u64::from(sample.time.unwrap_or(0) == 0);
+        sample.period.into_iter().for_each(|it| counts.period(it));
+    }
+
+    /// A sample of an event was taken in the context of a thread.
+    fn see_thread(&mut self, event: usize, tid: u32) {
+        if self.tells_switches {
+            self.seen.insert((event, tid));
+        }
+    }
+
+    /// Threads in whose context samples of some events were taken; known where an event tells of switches.
+    pub(super) fn threads_of(&self, wanted: impl Fn(usize) -> bool) -> FxHashSet<u32> {
+        let seen = self.seen.iter().filter(|(event, _)| wanted(*event));
+        seen.map(|(_, tid)| *tid).collect()
     }
 
     fn throttle(
@@ -318,76 +380,18 @@ impl Survey {
         self.losses.sort_by_key(|loss| (loss.begin, loss.end));
     }
 
-    fn sched_switch(&mut self, data: &PerfData, event: usize, sample: &Sample<'_>) {
-        let Some(switch) = switch_format(data, &self.formats, event) else {
-            return;
-        };
-        if let Some(switch) = sample.rest().raw.and_then(|raw| switch.read(raw)) {
-            self.switched.entry(switch.prev).or_default().0 += 1;
-            self.switched.entry(switch.next).or_default().1 += 1;
+    fn sched_switch(&mut self, event: usize, sample: &Sample<'_>) {
+        if let Some(format) = &self.switch_formats[event]
+            && let Some(switched) = sample.rest().raw.and_then(|raw| format.read(raw))
+        {
+            self.switched.add(switched);
         }
-    }
-
-    /// Whether `sched_switch` was recorded of whole CPUs: an event of a thread sees it leave, not come.
-    #[must_use]
-    pub fn switches_are_whole(&self) -> bool {
-        let known = |tid: &u32| *tid != 0 && self.pids.contains_key(tid);
-        let of = self.switched.iter().filter(|(tid, _)| known(tid));
-        let (outs, ins) = of.fold((0, 0), |sum, (_, n)| (sum.0 + n.0, sum.1 + n.1));
-        // At the ends of the recording some have no partner.
-        outs > 0 && ins * 10 >= outs * 9
     }
 
     /// Samples of all events.
     #[must_use]
     pub fn samples(&self) -> u64 {
         self.counts.iter().map(|counts| counts.samples).sum()
-    }
-}
-
-/// Where a `sched_switch` says what.
-pub(super) struct SwitchFormat<'a> {
-    prev: &'a Field,
-    state: &'a Field,
-    next: &'a Field,
-}
-
-/// A change of threads on a CPU.
-pub(super) struct Switched {
-    /// Thread that leaves.
-    pub prev: u32,
-    /// Its `TASK_*` bits.
-    pub state: u32,
-    /// Thread that comes.
-    pub next: u32,
-}
-
-/// The format of an event, if it is `sched_switch`.
-pub(super) fn switch_format<'a>(
-    data: &PerfData,
-    formats: &'a Formats,
-    event: usize,
-) -> Option<SwitchFormat<'a>> {
-    let attr = &data.events.get(event)?.attr;
-    let format = formats.get(attr.config).filter(|_| attr.is_tracepoint())?;
-    if format.name != "sched_switch" {
-        return None;
-    }
-    Some(SwitchFormat {
-        prev: format.field("prev_pid")?,
-        state: format.field("prev_state")?,
-        next: format.field("next_pid")?,
-    })
-}
-
-impl SwitchFormat<'_> {
-    /// What a sample's raw bytes say.
-    pub fn read(&self, raw: &[u8]) -> Option<Switched> {
-        Some(Switched {
-            prev: self.prev.number(raw)? as u32,
-            state: self.state.number(raw)? as u32,
-            next: self.next.number(raw)? as u32,
-        })
     }
 }
 

@@ -76,29 +76,33 @@ impl Layout {
         }
     }
 
+    /// Byte at which a sample has the id of its event; `None` if it says none.
+    #[must_use]
+    pub const fn id_in_sample(&self) -> Option<usize> {
+        if self.has(sys::PERF_SAMPLE_IDENTIFIER) {
+            Some(0)
+        } else if self.has(sys::PERF_SAMPLE_ID) {
+            Some((self.sample_type & BEFORE_ID).count_ones() as usize * 8)
+        } else {
+            None
+        }
+    }
+
     /// The id of the event that a record is of, without reading the rest; `None` if it says none.
     #[must_use]
     pub fn id_of(&self, kind: u32, body: &[u8]) -> Option<u64> {
-        let is_sample = kind == sys::PERF_RECORD_SAMPLE;
-        let words = |fields: u64| (self.sample_type & fields).count_ones() as usize * 8;
-        let at = if self.has(sys::PERF_SAMPLE_IDENTIFIER) {
-            if is_sample {
-                0
-            } else {
-                body.len().checked_sub(8)?
-            }
+        let at = if kind == sys::PERF_RECORD_SAMPLE {
+            self.id_in_sample()?
+        } else if !self.sample_id_all {
+            return None;
+        } else if self.has(sys::PERF_SAMPLE_IDENTIFIER) {
+            body.len().checked_sub(8)?
         } else if self.has(sys::PERF_SAMPLE_ID) {
-            if is_sample {
-                words(BEFORE_ID)
-            } else {
-                body.len().checked_sub(words(BEHIND_ID) + 8)?
-            }
+            let behind = (self.sample_type & BEHIND_ID).count_ones() as usize * 8;
+            body.len().checked_sub(behind + 8)?
         } else {
             return None;
         };
-        if !is_sample && !self.sample_id_all {
-            return None;
-        }
         Bytes(body.get(at..)?).u64()
     }
 }

@@ -19,7 +19,26 @@ pub struct RawRecord<'a> {
     pub body: &'a [u8],
 }
 
-impl RawRecord<'_> {
+impl<'a> RawRecord<'a> {
+    /// The record that bytes begin with, and what follows it; `None` if it is cut, or no record can begin so.
+    ///
+    /// Source: `struct perf_event_header`, include/uapi/linux/perf_event.h.
+    #[inline(always)]
+    #[must_use]
+    pub fn split(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
+        const HEADER: usize = 8;
+        let header = bytes.first_chunk::<HEADER>()?;
+        let [a, b, c, d, e, f, g, h] = *header;
+        let size = usize::from(u16::from_ne_bytes([g, h]));
+        let body = bytes.get(HEADER..size)?;
+        let record = Self {
+            kind: u32::from_ne_bytes([a, b, c, d]),
+            misc: u16::from_ne_bytes([e, f]),
+            body,
+        };
+        Some((record, &bytes[size..]))
+    }
+
     /// Whether the header has a `PERF_RECORD_MISC_*` bit.
     #[inline]
     #[must_use]

@@ -169,6 +169,18 @@ const FIRST: u64 = (sys::PERF_SAMPLE_IDENTIFIER
     | sys::PERF_SAMPLE_CPU
     | sys::PERF_SAMPLE_PERIOD) as u64;
 
+/// Fields that come last, and that hardly any event asks for.
+const TAIL: u64 = (sys::PERF_SAMPLE_WEIGHT
+    | sys::PERF_SAMPLE_WEIGHT_STRUCT
+    | sys::PERF_SAMPLE_DATA_SRC
+    | sys::PERF_SAMPLE_TRANSACTION
+    | sys::PERF_SAMPLE_REGS_INTR
+    | sys::PERF_SAMPLE_PHYS_ADDR
+    | sys::PERF_SAMPLE_CGROUP
+    | sys::PERF_SAMPLE_DATA_PAGE_SIZE
+    | sys::PERF_SAMPLE_CODE_PAGE_SIZE
+    | sys::PERF_SAMPLE_AUX) as u64;
+
 impl<'a> Sample<'a> {
     /// Reads a sample's body. No allocation.
     ///
@@ -178,7 +190,7 @@ impl<'a> Sample<'a> {
     pub fn decode(layout: &Layout, body: &'a [u8]) -> Result<Self, Malformed> {
         let sample = Self::first(layout, body).ok_or(Malformed::Short)?;
         if layout.sample_type & !FIRST != 0 {
-            Rest::read(layout, sample.bytes)?;
+            Rest::default().fill(layout, sample.bytes)?;
         } else if !sample.bytes.is_empty() {
             return Err(Malformed::LeftOver(sample.bytes.len()));
         }
@@ -191,8 +203,10 @@ impl<'a> Sample<'a> {
         if self.bytes.is_empty() {
             return Rest::default();
         }
+        let mut rest = Rest::default();
         // It was read before.
-        Rest::read(&self.layout, self.bytes).unwrap_or_default()
+        let _ = rest.fill(&self.layout, self.bytes);
+        rest
     }
 
     #[inline]
@@ -242,30 +256,43 @@ const fn halves(word: u64) -> (u32, u32) {
 }
 
 impl<'a> Rest<'a> {
-    fn read(layout: &Layout, body: &'a [u8]) -> Result<Self, Malformed> {
-        let decoded = Self::read_with(layout, body, true);
+    /// Reads all fields, into those that are empty.
+    #[inline]
+    fn fill(&mut self, layout: &Layout, body: &'a [u8]) -> Result<(), Malformed> {
+        let filled = self.fill_with(layout, body, true);
         // Without branches the kernel may leave out the index as well.
         let has_index = layout.has(sys::PERF_SAMPLE_BRANCH_STACK)
             && layout.branch_sample_type & u64::from(sys::PERF_SAMPLE_BRANCH_HW_INDEX) != 0;
-        if decoded.is_err() && has_index {
-            return Self::read_with(layout, body, false).or(decoded);
+        if filled.is_err() && has_index {
+            *self = Self::default();
+            return self.fill_with(layout, body, false).or(filled);
         }
-        decoded
+        filled
     }
 
-    fn read_with(layout: &Layout, body: &'a [u8], index_always: bool) -> Result<Self, Malformed> {
+    #[inline]
+    fn fill_with(
+        &mut self,
+        layout: &Layout,
+        body: &'a [u8],
+        index_always: bool,
+    ) -> Result<(), Malformed> {
         let mut bytes = Bytes(body);
-        let mut rest = Self::default();
-        let fields = rest
-            .middle(layout, &mut bytes, index_always)
-            .and_then(|()| rest.tail(layout, &mut bytes));
-        match (fields, bytes.len()) {
-            (None, _) => Err(Malformed::Short),
-            (Some(()), 0) => Ok(rest),
-            (Some(()), left) => Err(Malformed::LeftOver(left)),
+        self.middle(layout, &mut bytes, index_always)
+            .and_then(|()| {
+                if layout.sample_type & TAIL == 0 {
+                    return Some(());
+                }
+                self.tail(layout, &mut bytes)
+            })
+            .ok_or(Malformed::Short)?;
+        match bytes.len() {
+            0 => Ok(()),
+            left => Err(Malformed::LeftOver(left)),
         }
     }
 
+    #[inline]
     fn middle(&mut self, layout: &Layout, bytes: &mut Bytes<'a>, index_always: bool) -> Option<()> {
         if layout.has(sys::PERF_SAMPLE_READ) {
             self.read = Some(read_counts(layout.read_format, bytes)?);

@@ -3,7 +3,6 @@
 //! Invariant: no input makes it fail. What can't be understood is counted. Knows perf's records; knows
 //! nothing about items, files or the kernel.
 
-mod alike;
 mod stack;
 
 use perf_event_open_sys::bindings::{
@@ -11,7 +10,7 @@ use perf_event_open_sys::bindings::{
     PERF_RECORD_THROTTLE, PERF_RECORD_UNTHROTTLE,
 };
 
-use self::alike::{Places, Run};
+use crate::perf::alike::{Places, Run};
 use crate::perf::calls::{self, Calls};
 use crate::perf::layout::Layout;
 use crate::perf::record::{self, Mode, RawRecord, What};
@@ -130,7 +129,7 @@ impl RingState {
                 self.run(&run, reading, inbox, said);
                 continue;
             }
-            let Some((raw, rest)) = split(bytes) else {
+            let Some((raw, rest)) = RawRecord::split(bytes) else {
                 break;
             };
             bytes = rest;
@@ -320,24 +319,6 @@ fn trace_time(kind: &RingKind, clock: &Clock, time: u64) -> TraceNs {
     }
 }
 
-/// The next record and what follows it.
-///
-/// Source: `struct perf_event_header`, include/uapi/linux/perf_event.h.
-#[inline(always)]
-fn split(bytes: &[u8]) -> Option<(RawRecord<'_>, &[u8])> {
-    const HEADER: usize = 8;
-    let header = bytes.first_chunk::<HEADER>()?;
-    let [a, b, c, d, e, f, g, h] = *header;
-    let size = usize::from(u16::from_ne_bytes([g, h]));
-    let body = bytes.get(HEADER..size)?;
-    let record = RawRecord {
-        kind: u32::from_ne_bytes([a, b, c, d]),
-        misc: u16::from_ne_bytes([e, f]),
-        body,
-    };
-    Some((record, &bytes[size..]))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -499,7 +480,7 @@ mod tests {
             state.decode(&bytes, &reading, &mut inbox, &mut said);
             let (mut single, mut rest, mut expected) = (Ring::new(), &bytes[..], Decoded::default());
             let mut filtered = 0;
-            while let Some((raw, after)) = split(rest) {
+            while let Some((raw, after)) = RawRecord::split(rest) {
                 rest = after;
                 match single.state.sample(raw, &kind, &clock) {
                     Some((_, pid, tid, sample)) if wanted(pid) => {

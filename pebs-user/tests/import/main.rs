@@ -11,6 +11,7 @@ mod golden;
 mod items;
 mod memory;
 mod run;
+mod switches;
 
 use std::path::{Path, PathBuf};
 

@@ -14,6 +14,7 @@
 //! Source: tools/perf/Documentation/perf.data-file-format.txt; tools/perf/util/header.c.
 
 pub mod attr;
+mod blocks;
 pub mod error;
 pub mod features;
 pub mod format;

@@ -1,12 +1,12 @@
 //! The records of a `perf.data`, lent one at a time.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read};
-use std::os::unix::fs::FileExt as _;
+use std::io;
 use std::sync::Arc;
 
 use zstd::stream::raw::{Decoder, InBuffer, Operation as _, OutBuffer};
 
+use super::blocks::Blocks;
 use super::sections::Section;
 use crate::perf::bytes::Bytes;
 use crate::perf::record::RawRecord;
@@ -59,42 +59,14 @@ pub struct Fault {
     pub what: String,
 }
 
-/// A part of the file, read in order.
-#[derive(Debug)]
-struct Part {
-    file: Arc<File>,
-    at: u64,
-    end: u64,
-    watch: Watch,
-    /// Where it begins and ends in the file, for who watches.
-    span: (u64, u64),
-}
-
-impl Read for Part {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let room = buffer
-            .len()
-            .min((self.end - self.at).try_into().unwrap_or(usize::MAX));
-        let taken = self.file.read_at(&mut buffer[..room], self.at)?;
-        self.at += taken as u64;
-        let (begin, end) = self.span;
-        self.watch
-            .tell("reading records", self.at - begin, end - begin);
-        Ok(taken)
-    }
-}
-
 /// Bytes that are unpacked at a time.
 const STEP: usize = 128 << 10;
 
 /// The records of a file, lent one at a time.
 pub struct Records {
-    input: BufReader<Part>,
-    /// Byte of the file at which the next record begins.
-    at: u64,
-    end: u64,
-    /// The record at hand, header aside.
-    body: Vec<u8>,
+    input: Blocks,
+    /// Data that followed the record at hand.
+    behind: Vec<u8>,
     packed: Packed,
     fault: Option<Fault>,
 }
@@ -113,31 +85,30 @@ struct Packed {
     lent: usize,
 }
 
-/// Where the record at hand is.
+/// Where the bytes of the record at hand are, header aside.
+#[derive(Clone, Copy)]
+enum Place {
+    /// In a block of the file.
+    Block { len: usize },
+    /// Among those that were unpacked.
+    Packed { begin: usize, end: usize },
+    /// They are what followed the record.
+    Behind,
+}
+
+/// The record at hand.
 #[derive(Clone, Copy)]
 struct Found {
     kind: u32,
     misc: u16,
-    plain: Option<(usize, usize)>,
+    place: Place,
 }
 
 impl Records {
     pub(super) fn new(file: Arc<File>, section: Section, watch: Watch) -> Self {
-        let end = section.offset.saturating_add(section.size);
-        // Of an unfinished recording it is not known where records end.
-        let length = file.metadata().map_or(end, |metadata| metadata.len());
-        let part = Part {
-            file,
-            at: section.offset,
-            end,
-            watch,
-            span: (section.offset, end.min(length).max(section.offset)),
-        };
         Self {
-            at: part.at,
-            end: part.end,
-            input: BufReader::with_capacity(STEP, part),
-            body: Vec::new(),
+            input: Blocks::new(file, section, watch),
+            behind: Vec::new(),
             packed: Packed::default(),
             fault: None,
         }
@@ -152,10 +123,34 @@ impl Records {
     /// Byte of the file up to which records were read.
     #[must_use]
     pub const fn position(&self) -> u64 {
-        self.at
+        self.input.position()
+    }
+
+    /// Bytes of the next records that are in memory already: the last may be cut, and there may be none.
+    #[inline]
+    #[must_use]
+    pub fn ahead(&self) -> &[u8] {
+        if self.fault.is_some() {
+            return &[];
+        }
+        match &self.packed.plain[self.packed.lent..] {
+            [] => self.input.ahead(),
+            plain => plain,
+        }
+    }
+
+    /// Passes over whole records of which all bytes are [`Records::ahead`].
+    #[inline]
+    pub fn skip(&mut self, bytes: usize) {
+        if self.packed.lent < self.packed.plain.len() {
+            self.packed.lent += bytes;
+        } else {
+            self.input.pass(bytes);
+        }
     }
 
     /// The next record; `None` at the end, or where it can't go on.
+    #[inline]
     pub fn next_item(&mut self) -> Option<Item<'_>> {
         if self.fault.is_some() {
             return None;
@@ -163,17 +158,20 @@ impl Records {
         match self.find() {
             Ok(found) => found.map(|found| self.item(found)),
             Err(what) => {
-                self.fault = Some(Fault { at: self.at, what });
+                let at = self.position();
+                self.fault = Some(Fault { at, what });
                 None
             }
         }
     }
 
+    #[inline]
     fn item(&self, found: Found) -> Item<'_> {
-        let Found { kind, misc, plain } = found;
-        let body = match plain {
-            Some((begin, end)) => &self.packed.plain[begin..end],
-            None => &self.body,
+        let Found { kind, misc, place } = found;
+        let body = match place {
+            Place::Block { len } => self.input.last(len),
+            Place::Packed { begin, end } => &self.packed.plain[begin..end],
+            Place::Behind => &self.behind,
         };
         match kind {
             user::FINISHED_ROUND => Item::Round,
@@ -183,38 +181,36 @@ impl Records {
     }
 
     /// Makes the next record be at hand. An error says what is wrong with the bytes.
+    #[inline]
     fn find(&mut self) -> Result<Option<Found>, String> {
         loop {
             if let Some(found) = self.packed.next()? {
                 return Ok(Some(found));
             }
-            if self.at >= self.end {
+            if self.input.left() == 0 {
                 return match self.packed.plain.len() - self.packed.lent {
                     0 => Ok(None),
                     left => Err(format!("{left} bytes of a compressed record")),
                 };
             }
-            let Some((kind, misc)) = self.read_record()? else {
-                continue;
-            };
-            let plain = None;
-            return Ok(Some(Found { kind, misc, plain }));
+            if let Some(found) = self.read_record()? {
+                return Ok(Some(found));
+            }
         }
     }
 
     /// Reads a record from the file; `None` if it is not one to be lent.
-    fn read_record(&mut self) -> Result<Option<(u32, u16)>, String> {
-        let left = self.end - self.at;
-        let mut header = [0; HEADER];
+    fn read_record(&mut self) -> Result<Option<Found>, String> {
+        let left = self.input.left();
         if left < HEADER as u64 {
             return Err(format!("{left} bytes of a record"));
         }
-        self.fill(|input, _| input.read_exact(&mut header))?;
-        if &header == MESSAGE {
-            self.at = self.end;
+        let header = self.input.next(HEADER)?;
+        if header == MESSAGE {
+            self.input.end();
             return Ok(None);
         }
-        let mut bytes = Bytes(&header);
+        let mut bytes = Bytes(header);
         let parts = (|| Some((bytes.u32()?, bytes.u16()?, bytes.u16()?)))();
         let (kind, misc, size) = parts.unwrap_or_default();
         let size = usize::from(size);
@@ -226,85 +222,70 @@ impl Records {
                 "a record of {size} bytes of which {left} are there"
             ));
         }
-        self.body.resize(size - HEADER, 0);
-        self.fill(|input, body| input.read_exact(body))?;
-        let behind = self.behind(kind)?;
-        if behind > left - size as u64 {
-            return Err(format!(
-                "{behind} bytes of data of which {} are there",
-                left - size as u64
-            ));
+        let body = &self.input.next(size)?[HEADER..];
+        let behind = behind(kind, body)?;
+        let left = left - size as u64;
+        if behind > left {
+            return Err(format!("{behind} bytes of data of which {left} are there"));
         }
-        self.at += size as u64 + behind;
+        let mut place = Place::Block { len: body.len() };
         match kind {
             user::COMPRESSED | user::COMPRESSED2 => {
-                self.packed.take(kind, &mut self.body)?;
-                Ok(None)
+                let taken = self.packed.take(kind, body);
+                self.input.pass(size);
+                return taken.map(|()| None);
             }
             user::TRACING_DATA => {
+                self.input.pass(size);
                 // No more than the file has left.
-                self.body.resize(behind as usize, 0);
-                self.fill(|input, body| input.read_exact(body))?;
-                Ok(Some((kind, misc)))
+                self.input.take(behind, &mut self.behind)?;
+                place = Place::Behind;
             }
-            _ if behind > 0 => {
-                let behind = behind.cast_signed();
-                self.fill(|input, _| input.seek_relative(behind))?;
-                Ok(None)
-            }
-            _ => Ok(Some((kind, misc))),
+            _ => self.input.pass(size),
         }
-    }
-
-    /// Bytes that follow a record and are not in its size.
-    fn behind(&self, kind: u32) -> Result<u64, String> {
-        let mut bytes = Bytes(&self.body);
-        let size = match kind {
-            user::TRACING_DATA => bytes.u32().map(|size| u64::from(size).next_multiple_of(8)),
-            user::AUXTRACE => bytes.u64(),
-            _ => Some(0),
-        };
-        size.ok_or_else(|| format!("a record of kind {kind} that is cut"))
-    }
-
-    fn fill(
-        &mut self,
-        read: impl FnOnce(&mut BufReader<Part>, &mut [u8]) -> io::Result<()>,
-    ) -> Result<(), String> {
-        read(&mut self.input, &mut self.body).map_err(|error| format!("cannot be read: {error}"))
+        if behind > 0 && kind == user::AUXTRACE {
+            self.input.leave_out(behind);
+            return Ok(None);
+        }
+        Ok(Some(Found { kind, misc, place }))
     }
 }
 
-impl io::Seek for Part {
-    fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
-        let target = match to {
-            io::SeekFrom::Current(by) => self.at.checked_add_signed(by),
-            io::SeekFrom::Start(_) | io::SeekFrom::End(_) => None,
-        };
-        let target = target.filter(|at| *at <= self.end);
-        self.at = target.ok_or(io::ErrorKind::UnexpectedEof)?;
-        Ok(self.at)
-    }
+/// Bytes that follow a record and are not in its size.
+#[inline]
+fn behind(kind: u32, body: &[u8]) -> Result<u64, String> {
+    let mut bytes = Bytes(body);
+    let size = match kind {
+        user::TRACING_DATA => bytes.u32().map(|size| u64::from(size).next_multiple_of(8)),
+        user::AUXTRACE => bytes.u64(),
+        _ => return Ok(0),
+    };
+    size.ok_or_else(|| format!("a record of kind {kind} that is cut"))
 }
 
 impl Packed {
     /// Takes the content of a record, of which all that came before was unpacked.
-    fn take(&mut self, kind: u32, body: &mut Vec<u8>) -> Result<(), String> {
-        if kind == user::COMPRESSED2 {
+    fn take(&mut self, kind: u32, body: &[u8]) -> Result<(), String> {
+        let mut bytes = Bytes(body);
+        let content = if kind == user::COMPRESSED2 {
             // u64 length, then so many bytes, then padding.
-            let len = Bytes(body).u64().and_then(|len| usize::try_from(len).ok());
-            let end = len.and_then(|len| len.checked_add(8));
-            let end = end.filter(|end| *end <= body.len());
-            body.truncate(end.ok_or_else(|| "a compressed record that is cut".to_owned())?);
-            body.drain(..8);
-        }
-        std::mem::swap(&mut self.input, body);
+            let content = bytes.u64().and_then(|len| bytes.take_u64(len));
+            content.ok_or_else(|| "a compressed record that is cut".to_owned())?
+        } else {
+            body
+        };
+        self.input.clear();
+        self.input.extend_from_slice(content);
         self.taken = 0;
         Ok(())
     }
 
     /// The next record that was compressed, if there is a whole one.
+    #[inline]
     fn next(&mut self) -> Result<Option<Found>, String> {
+        if self.decoder.is_none() && self.input.is_empty() {
+            return Ok(None);
+        }
         loop {
             if let Some(found) = self.whole()? {
                 return Ok(Some(found));
@@ -330,8 +311,9 @@ impl Packed {
         }
         let begin = self.lent + HEADER;
         self.lent = begin + len;
-        let plain = Some((begin, self.lent));
-        Ok(Some(Found { kind, misc, plain }))
+        let end = self.lent;
+        let place = Place::Packed { begin, end };
+        Ok(Some(Found { kind, misc, place }))
     }
 
     /// Unpacks some more.

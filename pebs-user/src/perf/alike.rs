@@ -1,0 +1,245 @@
+//! Samples that follow one another and differ in place and time alone: nearly all of them.
+//!
+//! Where samples have only fields of one word each, every field has its place, and a run of samples of the same
+//! thread and mode is read without looking at the layout again.
+
+use perf_event_open_sys::bindings as sys;
+
+use super::layout::Layout;
+use super::record::RawRecord;
+
+/// Fields of one word that say nothing of what was accessed.
+const WORDS: u64 = (sys::PERF_SAMPLE_IDENTIFIER
+    | sys::PERF_SAMPLE_IP
+    | sys::PERF_SAMPLE_TID
+    | sys::PERF_SAMPLE_TIME
+    | sys::PERF_SAMPLE_ID
+    | sys::PERF_SAMPLE_STREAM_ID
+    | sys::PERF_SAMPLE_CPU
+    | sys::PERF_SAMPLE_PERIOD) as u64;
+
+/// Those of them that may follow the time, in this order.
+const BEHIND: [u32; 4] = [
+    sys::PERF_SAMPLE_ID,
+    sys::PERF_SAMPLE_STREAM_ID,
+    sys::PERF_SAMPLE_CPU,
+    sys::PERF_SAMPLE_PERIOD,
+];
+
+/// Where samples of one size have what is wanted, in words from the begin of the record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Places {
+    /// Words of a record, its header included.
+    words: u8,
+    ip: u8,
+    tid: u8,
+    time: u8,
+    /// The event's number, whichever field has it.
+    id: Option<u8>,
+    cpu: Option<u8>,
+    period: Option<u8>,
+}
+
+/// Samples alike, one after the other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Run<'a> {
+    /// The first one's.
+    pub first: RawRecord<'a>,
+    /// Process and thread.
+    pub pid_tid: (u32, u32),
+    /// Bytes of all of them.
+    pub bytes: &'a [u8],
+    count: usize,
+    places: Places,
+}
+
+type Word = [u8; 8];
+
+impl Places {
+    /// Of samples that say no more than where and when; `None` of others.
+    pub(crate) fn of(layout: &Layout) -> Option<Self> {
+        let asked = layout.sample_type;
+        let wanted = [
+            sys::PERF_SAMPLE_IP,
+            sys::PERF_SAMPLE_TID,
+            sys::PERF_SAMPLE_TIME,
+        ];
+        if asked & !WORDS != 0 || !wanted.iter().all(|field| layout.has(*field)) {
+            return None;
+        }
+        // The header, then IDENTIFIER, IP, TID, TIME, and the others.
+        let ip = 1 + u8::from(layout.has(sys::PERF_SAMPLE_IDENTIFIER));
+        let behind = |field: u32| {
+            let mut asked = BEHIND.iter().filter(|field| layout.has(**field));
+            asked.position(|it| *it == field).map(|n| ip + 3 + n as u8)
+        };
+        let identifier = layout.has(sys::PERF_SAMPLE_IDENTIFIER).then_some(1);
+        Some(Self {
+            words: 1 + asked.count_ones() as u8,
+            ip,
+            tid: ip + 1,
+            time: ip + 2,
+            id: identifier.or_else(|| behind(sys::PERF_SAMPLE_ID)),
+            cpu: behind(sys::PERF_SAMPLE_CPU),
+            period: behind(sys::PERF_SAMPLE_PERIOD),
+        })
+    }
+
+    /// The samples of a ring, which is of one event on one CPU, that `bytes` begin with; `None` if they begin with
+    /// something else.
+    #[inline(always)]
+    pub(crate) fn run<'a>(self, bytes: &'a [u8]) -> Option<Run<'a>> {
+        self.run_of(bytes, |_, _| true)
+    }
+
+    /// As [`Places::run`], where samples of several events and CPUs follow one another: all are of the first one's
+    /// event and CPU, and have a time.
+    #[inline(always)]
+    pub(crate) fn run_of_event<'a>(self, bytes: &'a [u8]) -> Option<Run<'a>> {
+        let [id, cpu] = [self.id, self.cpu].map(|at| usize::from(at.unwrap_or(0)));
+        let time = usize::from(self.time);
+        self.run_of(bytes, |record, first| {
+            (record[id] == first[id]) & (record[cpu] == first[cpu]) & (record[time] != [0; 8])
+        })
+    }
+
+    #[inline(always)]
+    fn run_of<'a>(
+        self,
+        bytes: &'a [u8],
+        fits: impl Fn(&[Word], &[Word]) -> bool,
+    ) -> Option<Run<'a>> {
+        let (first, _) = RawRecord::split(bytes)?;
+        let (size, tid) = (usize::from(self.words), usize::from(self.tid));
+        if first.kind != sys::PERF_RECORD_SAMPLE || first.body.len() != (size - 1) * 8 {
+            return None;
+        }
+        let (words, _) = bytes.as_chunks::<8>();
+        let (header, thread) = (words[0], words[tid]);
+        let (mut rest, mut count) = (words, 0);
+        while let Some((record, behind)) = rest.split_at_checked(size)
+            && record[0] == header
+            && record[tid] == thread
+            && fits(record, words)
+        {
+            rest = behind;
+            count += 1;
+        }
+        let [a, b, c, d, e, f, g, h] = thread;
+        (count > 0).then(|| Run {
+            first,
+            pid_tid: (
+                u32::from_ne_bytes([a, b, c, d]),
+                u32::from_ne_bytes([e, f, g, h]),
+            ),
+            bytes: &bytes[..count * size * 8],
+            count,
+            places: self,
+        })
+    }
+}
+
+impl Run<'_> {
+    /// How many.
+    #[inline(always)]
+    pub(crate) const fn len(&self) -> usize {
+        self.count
+    }
+
+    /// The CPU of all, if they say it.
+    #[inline(always)]
+    pub(crate) fn cpu(&self) -> Option<u32> {
+        let (all, _) = self.bytes.as_chunks::<8>();
+        let [a, b, c, d, ..] = all[usize::from(self.places.cpu?)];
+        Some(u32::from_ne_bytes([a, b, c, d]))
+    }
+
+    /// Address and time of each.
+    #[inline(always)]
+    pub(crate) fn samples(&self) -> impl ExactSizeIterator<Item = (u64, u64)> {
+        let times = self.words(self.places.time);
+        self.words(self.places.ip).zip(times)
+    }
+
+    /// The period of each, if they say it.
+    #[inline(always)]
+    pub(crate) fn periods(&self) -> impl Iterator<Item = u64> {
+        let place = self.places.period.into_iter();
+        place.flat_map(|at| self.words(at))
+    }
+
+    /// A word of each.
+    #[inline(always)]
+    fn words(&self, place: u8) -> impl ExactSizeIterator<Item = u64> {
+        let (all, _) = self.bytes.as_chunks::<8>();
+        let (size, place) = (usize::from(self.places.words), usize::from(place));
+        (0..self.count).map(move |n| u64::from_ne_bytes(all[n * size + place]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::perf::sample::Sample;
+
+    proptest::proptest! {
+        /// Whatever words samples have, a run has what its samples have when they are read one by one, and all of them
+        /// are of one event, CPU and thread.
+        #[test]
+        fn as_one_by_one(
+            fields in proptest::sample::subsequence(
+                vec![
+                    sys::PERF_SAMPLE_IDENTIFIER,
+                    sys::PERF_SAMPLE_ID,
+                    sys::PERF_SAMPLE_STREAM_ID,
+                    sys::PERF_SAMPLE_CPU,
+                    sys::PERF_SAMPLE_PERIOD,
+                ],
+                0..=5,
+            ),
+            words in proptest::collection::vec(proptest::bool::weighted(0.03), 8..800),
+        ) {
+            let needed = sys::PERF_SAMPLE_IP | sys::PERF_SAMPLE_TID | sys::PERF_SAMPLE_TIME;
+            let asked = fields.iter().fold(needed, |all, field| all | field);
+            let layout = Layout {
+                sample_type: asked.into(),
+                ..Layout::default()
+            };
+            let size = 1 + asked.count_ones() as usize;
+            let mut bytes = Vec::new();
+            for record in words.chunks_exact(size - 1) {
+                let header = u64::from(sys::PERF_RECORD_SAMPLE) | (size as u64 * 8) << 48;
+                bytes.extend(header.to_ne_bytes());
+                // Words that differ now and then; a time of 0 sometimes.
+                let word = |(n, other): (usize, &bool)| 3 + n as u64 - u64::from(*other) * 3;
+                bytes.extend(record.iter().enumerate().map(word).flat_map(u64::to_ne_bytes));
+            }
+            let places = Places::of(&layout).unwrap();
+            let (mut rest, mut count) = (&bytes[..], 0);
+            while let Some((raw, after)) = RawRecord::split(rest) {
+                let first = Sample::decode(&layout, raw.body).unwrap();
+                let Some(run) = places.run_of_event(rest) else {
+                    proptest::prop_assert_eq!(first.time, Some(0));
+                    rest = after;
+                    count += 1;
+                    continue;
+                };
+                let samples = run.bytes.chunks_exact(size * 8);
+                let samples = samples.map(|bytes| Sample::decode(&layout, &bytes[8..]).unwrap());
+                let samples: Vec<_> = samples.collect();
+                proptest::prop_assert_eq!(run.len(), samples.len());
+                let places = samples.iter().map(|it| (it.ip.unwrap(), it.time.unwrap()));
+                proptest::prop_assert!(run.samples().eq(places));
+                proptest::prop_assert!(run.periods().eq(samples.iter().filter_map(|it| it.period)));
+                for sample in &samples {
+                    proptest::prop_assert_eq!(sample.pid_tid, Some(run.pid_tid));
+                    proptest::prop_assert_eq!((sample.cpu, sample.id), (run.cpu(), first.id));
+                    proptest::prop_assert!(sample.time != Some(0));
+                }
+                rest = &rest[run.bytes.len()..];
+                count += run.len();
+            }
+            proptest::prop_assert_eq!(count, words.len() / (size - 1));
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! `sched_switch` as switches: whole, of one process, and with one that is missing.
+
+use std::fmt::Write as _;
+
+use arrow::array::{Array, AsArray};
+use arrow::datatypes::{Int64Type, UInt32Type, UInt64Type};
+use pebs_user::store::schema::{Table, visit_flag};
+
+use crate::run::Import;
+
+/// Thread with items, and one that is always seen to leave and never to come.
+const SERVER: u32 = 10;
+const OTHER: u32 = 20;
+
+/// Items, each 900 us long, and 1 ms from one to the next.
+const ITEMS: u64 = 40;
+
+/// ns from an item's begin to where its thread leaves, comes back, and has a sample.
+const OUT: u64 = 200_000;
+const IN: u64 = 500_000;
+const SAMPLE: u64 = 600_000;
+
+/// The tracepoint, as a recording describes it.
+const FORMAT: &str = "name: sched_switch
+ID: 316
+format:
+\tfield:pid_t prev_pid;\toffset:0;\tsize:4;\tsigned:1;
+\tfield:long prev_state;\toffset:8;\tsize:8;\tsigned:1;
+\tfield:pid_t next_pid;\toffset:16;\tsize:4;\tsigned:1;
+";
+
+/// Ids of the events.
+const CLOCK: u64 = 1;
+const SWITCH: u64 = 2;
+
+/// What `perf record -o -` writes: a clock and `sched_switch`.
+#[derive(Default)]
+struct Recording(Vec<u8>);
+
+impl Recording {
+    fn new() -> Self {
+        let mut recording = Self::default();
+        recording.0.extend(b"PERFILE2");
+        recording.0.extend(16_u64.to_ne_bytes());
+        // IP, TID, TIME, CPU, IDENTIFIER; and RAW.
+        let common = 1 | 2 | 4 | 1 << 7 | 1 << 16;
+        recording.attr([1, 0, 1_000_000], common, CLOCK);
+        recording.attr([2, 316, 1], common | 1 << 10, SWITCH);
+        recording.formats();
+        recording
+    }
+
+    fn record(&mut self, kind: u32, body: &[u8]) {
+        self.0.extend(kind.to_ne_bytes());
+        self.0.extend(0_u16.to_ne_bytes());
+        self.0.extend((8 + body.len() as u16).to_ne_bytes());
+        self.0.extend(body);
+    }
+
+    fn attr(&mut self, [kind, config, period]: [u64; 3], sample_type: u64, id: u64) {
+        const SIZE: u64 = 136;
+        let mut words = vec![kind | SIZE << 32, config, period, sample_type];
+        words.resize(SIZE as usize / 8, 0);
+        words.push(id);
+        let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_ne_bytes).collect();
+        self.record(64, &bytes);
+    }
+
+    fn formats(&mut self) {
+        let mut data = b"\x17\x08\x44tracing0.6\0".to_vec();
+        data.extend([0, 8]);
+        data.extend(4096_u32.to_ne_bytes());
+        for name in [&b"header_page\0"[..], b"header_event\0"] {
+            data.extend(name);
+            data.extend(0_u64.to_ne_bytes());
+        }
+        data.extend(0_u32.to_ne_bytes());
+        data.extend(1_u32.to_ne_bytes());
+        data.extend(b"sched\0");
+        data.extend(1_u32.to_ne_bytes());
+        data.extend((FORMAT.len() as u64).to_ne_bytes());
+        data.extend(FORMAT.as_bytes());
+        data.resize(data.len().next_multiple_of(8), 0);
+        self.record(66, &(data.len() as u32).to_ne_bytes());
+        self.0.extend(data);
+    }
+
+    fn sample(&mut self, (id, time, tid): (u64, u64, u32), raw: &[u8]) {
+        let thread = u64::from(tid) | u64::from(tid) << 32;
+        let words = [id, 0x1000, thread, time, 0];
+        let mut body: Vec<u8> = words.into_iter().flat_map(u64::to_ne_bytes).collect();
+        body.extend(raw);
+        self.record(9, &body);
+    }
+
+    /// In the context of the thread that leaves.
+    fn switch(&mut self, time: u64, prev: u32, next: u32) {
+        let mut raw = 28_u32.to_ne_bytes().to_vec();
+        raw.extend(prev.to_ne_bytes());
+        raw.extend([0; 4]);
+        raw.extend(1_u64.to_ne_bytes());
+        raw.extend(next.to_ne_bytes());
+        raw.extend([0; 8]);
+        self.sample((SWITCH, time, prev), &raw);
+    }
+
+    /// All items, each with a wait. `comes`: whether it is seen that the thread comes back in an item.
+    fn serve(mut self, comes: impl Fn(u64) -> bool) -> Vec<u8> {
+        for item in 0..ITEMS {
+            let begin = begin(item);
+            self.switch(begin + OUT, SERVER, 0);
+            // The one that comes is never seen to come; it is no business of the items'.
+            self.switch(begin + OUT + 1000, OTHER, 0);
+            if comes(item) {
+                self.switch(begin + IN, 0, SERVER);
+            }
+            self.sample((CLOCK, begin + SAMPLE, SERVER), &[]);
+        }
+        // All rings were read.
+        self.record(68, &[]);
+        self.0
+    }
+}
+
+fn begin(item: u64) -> u64 {
+    1_000_000_000 + item * 1_000_000
+}
+
+fn imported(recording: &[u8]) -> Import {
+    let mut marks = "time_ns,tid,mark,item_id\n".to_owned();
+    for item in 0..ITEMS {
+        let (begin, end) = (begin(item), begin(item) + 900_000);
+        let _ = writeln!(marks, "{begin},{SERVER},begin,{item}");
+        let _ = writeln!(marks, "{end},{SERVER},end,{item}");
+    }
+    let import = Import::prepare();
+    import.write("perf.data", recording);
+    import.write("marks.csv", marks.as_bytes());
+    let args = ["perf.data", "--marks", "marks.csv", "--max-loss", "100"];
+    let import = import.run(&[&args[..], &["--symfs", "nowhere", "-o", "out"]].concat());
+    assert_eq!(import.code, 0, "{}", import.stderr);
+    import
+}
+
+/// Item, time on the CPU, and whether it is flagged as one with a loss.
+fn visits(import: &Import) -> Vec<(u64, Option<i64>, bool)> {
+    let mut visits = Vec::new();
+    let columns = ["item_id", "oncpu_ns", "flags"];
+    for batch in import.trace().scan(Table::Visits, &columns).unwrap() {
+        let batch = batch.unwrap();
+        let items = batch.column(0).as_primitive::<UInt64Type>();
+        let oncpu = batch.column(1).as_primitive::<Int64Type>();
+        let flags = batch.column(2).as_primitive::<UInt32Type>();
+        visits.extend((0..batch.num_rows()).map(|row| {
+            let known = oncpu.is_valid(row).then(|| oncpu.value(row));
+            let is_lossy = flags.value(row) & visit_flag::LOSS != 0;
+            (items.value(row), known, is_lossy)
+        }));
+    }
+    visits.sort_unstable();
+    visits
+}
+
+/// What other threads lack does not matter.
+#[test]
+fn whole() {
+    let import = imported(&Recording::new().serve(|_| true));
+    let wanted = (0..ITEMS).map(|item| (item, Some(600_000), false));
+    let wanted: Vec<_> = wanted.collect();
+    assert_eq!(visits(&import), wanted);
+    let trace = import.trace();
+    assert_eq!(trace.rows(Table::Waits).unwrap(), ITEMS);
+    assert_eq!(trace.rows(Table::Losses).unwrap(), 0);
+}
+
+/// Of a process's own switches nothing is known of the time on the CPU, and it is said why.
+#[test]
+fn of_one_process() {
+    let import = imported(&Recording::new().serve(|_| false));
+    let wanted: Vec<_> = (0..ITEMS).map(|item| (item, None, false)).collect();
+    assert_eq!(visits(&import), wanted);
+    let trace = import.trace();
+    assert_eq!(trace.rows(Table::Waits).unwrap(), 0);
+    let notes = trace.info.notes.join("\n");
+    assert!(notes.contains("sched_switch does not say"), "{notes}");
+}
+
+/// A switch that is missing is a loss between the two around it, which the visits there are flagged for.
+#[test]
+fn one_is_missing() {
+    let import = imported(&Recording::new().serve(|item| item != 7));
+    let flagged = visits(&import).into_iter().filter(|visit| visit.2);
+    let flagged: Vec<u64> = flagged.map(|visit| visit.0).collect();
+    assert_eq!(flagged, [7, 8]);
+    let trace = import.trace();
+    let columns = ["begin_ns", "end_ns", "tid", "records"];
+    let batches = trace.scan(Table::Losses, &columns).unwrap();
+    let losses: Vec<_> = batches.map(|batch| batch.unwrap()).collect();
+    assert_eq!(trace.rows(Table::Losses).unwrap(), 1);
+    let at = |column: usize| {
+        losses[0]
+            .column(column)
+            .as_primitive::<Int64Type>()
+            .value(0)
+    };
+    let origin = trace.info.monotonic_ns;
+    let time = |item: u64| (begin(item) + OUT - origin).cast_signed();
+    assert_eq!((at(0), at(1)), (time(7), time(8)));
+    let tids = losses[0].column(2).as_primitive::<UInt32Type>();
+    assert_eq!(tids.value(0), SERVER);
+    let ledger = trace.info.ledger.as_ref().unwrap();
+    assert_eq!(ledger.check(), Vec::<String>::new());
+    let notes = trace.info.notes.join("\n");
+    assert!(notes.contains("1 time a switch"), "{notes}");
+}
