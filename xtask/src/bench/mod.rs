@@ -1,5 +1,5 @@
 //! `cargo xtask bench`: what a mark and a sample cost the target, beside `perf record` and
-//! bpftrace doing the same to the same program in the same run.
+//! bpftrace doing the same to the same program in the same run; and what `import` takes beside `perf script`.
 //!
 //! Cost = CPU time of the target's thread with the tracer less without it; medians over
 //! interleaved rounds, so that a change of the machine's speed hits all alike.
@@ -12,6 +12,8 @@ use anyhow::{Context, Result};
 use crate::{recorder, setup, shell};
 use tracer::{Run, Tracer, Tracers};
 
+mod import;
+mod probes;
 mod tracer;
 
 /// Ours costs at most this much of what perf record costs.
@@ -35,9 +37,24 @@ pub struct Args {
     /// Time between two samples, ns
     #[arg(long, default_value_t = 50_000)]
     period: u64,
+    /// Items of each of the two threads in the recording that is imported
+    #[arg(long, default_value_t = 60_000)]
+    import_items: u64,
+    /// Compare this alone
+    #[arg(long, value_enum, value_name = "WHAT")]
+    only: Option<Only>,
     /// Measure this pebs-trace instead of a release build of the workspace
     #[arg(long, value_name = "PATH")]
     tool: Option<PathBuf>,
+}
+
+/// What is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Only {
+    /// Costs of marks and samples to the traced program
+    Costs,
+    /// Reading a recording of perf record's
+    Import,
 }
 
 /// What a round measures.
@@ -71,11 +88,18 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     setup::ensure()?;
     let dir = shell::workspace().join("target/bench");
     std::fs::create_dir_all(&dir)?;
-    let workload = compile(&dir)?;
     let tool = match &args.tool {
         Some(tool) => tool.clone(),
         None => recorder::build(true)?,
     };
+    let rounds = args.rounds.max(1);
+    if args.only != Some(Only::Costs) {
+        import::compare(&tool, &dir, (args.import_items, rounds))?;
+    }
+    if args.only == Some(Only::Import) {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let workload = compile(&dir)?;
     let tracers = Tracers::find(tool, &workload, &dir)?;
     let marks = Load {
         measure: Measure::Mark,
@@ -91,7 +115,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     };
     let mut passed = true;
     for load in [marks, samples] {
-        passed &= compare(&tracers, load, args.rounds.max(1))?;
+        passed &= compare(&tracers, load, rounds)?;
     }
     Ok(if passed {
         ExitCode::SUCCESS

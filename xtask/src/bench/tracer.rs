@@ -5,12 +5,10 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+use super::probes::Probes;
 use super::{BPFTRACE_LIMIT, Load, Measure, PERF_LIMIT};
 use crate::shell;
 use crate::toolchain::find_program;
-
-/// Where perf looks for uprobe events.
-const TRACEFS: &str = "/sys/kernel/tracing";
 
 /// Who traces a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +53,20 @@ pub struct Run {
     pub recorded: u64,
 }
 
+/// Samples in a recording of perf's, as it says.
+pub fn samples_in(data: &Path) -> Result<u64> {
+    let mut command = shell::as_root("perf");
+    command
+        .args(["report", "--stats", "--stdio", "-i"])
+        .arg(data);
+    let stats = shell::output(&mut command)?;
+    let samples = stats
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("SAMPLE events:"))
+        .and_then(|rest| rest.split_whitespace().next()?.parse().ok());
+    samples.context("perf report says no number of samples")
+}
+
 /// What can be run here.
 pub struct Tracers {
     /// Nobody first, then ours, then those that are installed.
@@ -62,8 +74,8 @@ pub struct Tracers {
     tool: PathBuf,
     workload: PathBuf,
     dir: PathBuf,
-    /// Whether tracefs is there because of us.
-    mounted: bool,
+    /// What perf marks with.
+    _probes: Option<Probes>,
 }
 
 impl Tracers {
@@ -74,10 +86,13 @@ impl Tracers {
             tool,
             workload: workload.to_path_buf(),
             dir: dir.to_path_buf(),
-            mounted: false,
+            _probes: None,
         };
-        match tracers.prepare_perf() {
-            Ok(()) => tracers.available.push(Tracer::Perf),
+        match Probes::make(workload, &["mark_me", "mark_me%return"]) {
+            Ok(probes) => {
+                tracers._probes = Some(probes);
+                tracers.available.push(Tracer::Perf);
+            }
             Err(error) => println!("SKIP perf record: {error:#}"),
         }
         match find_program("bpftrace") {
@@ -140,18 +155,7 @@ impl Tracers {
                 };
                 info["cost"][key].as_u64().context("trace.json has no cost")
             }
-            Tracer::Perf => {
-                let mut command = shell::as_root("perf");
-                command
-                    .args(["report", "--stats", "--stdio", "-i"])
-                    .arg(self.perf_data());
-                let stats = shell::output(&mut command)?;
-                let samples = stats
-                    .lines()
-                    .find_map(|line| line.trim().strip_prefix("SAMPLE events:"))
-                    .and_then(|rest| rest.split_whitespace().next()?.parse().ok());
-                samples.context("perf report says no number of samples")
-            }
+            Tracer::Perf => samples_in(&self.perf_data()),
             Tracer::Bpftrace => {
                 let text = std::fs::read_to_string(self.log_path(tracer, "out"))?;
                 Ok(text.lines().filter(|line| !line.is_empty()).count() as u64)
@@ -246,44 +250,5 @@ impl Tracers {
         let mut command = shell::as_root("bpftrace");
         command.args(["-q", "-e", &program, "-c", &workload.join(" ")]);
         command
-    }
-
-    /// Makes perf's uprobe events, for which it needs tracefs.
-    fn prepare_perf(&mut self) -> Result<()> {
-        find_program("perf").context("not installed")?;
-        if !Path::new(TRACEFS).join("uprobe_events").exists() {
-            let mount = ["-t", "tracefs", "tracefs", TRACEFS];
-            shell::run(shell::as_root("mount").args(mount)).context("no tracefs")?;
-            self.mounted = true;
-        }
-        let _ = self.delete_perf_probes();
-        for probe in ["mark_me", "mark_me%return"] {
-            shell::output(
-                shell::as_root("perf")
-                    .args(["probe", "-q", "-x"])
-                    .arg(&self.workload)
-                    .args(["-a", probe]),
-            )?;
-        }
-        Ok(())
-    }
-
-    fn delete_perf_probes(&self) -> Result<String> {
-        shell::output(shell::as_root("perf").args(["probe", "-q", "-d", "probe_marks:*"]))
-    }
-}
-
-impl Drop for Tracers {
-    fn drop(&mut self) {
-        if self.available.contains(&Tracer::Perf)
-            && let Err(error) = self.delete_perf_probes()
-        {
-            eprintln!("bench: perf's probes are still there: {error:#}");
-        }
-        if self.mounted
-            && let Err(error) = shell::run(shell::as_root("umount").arg(TRACEFS))
-        {
-            eprintln!("bench: {TRACEFS} is still mounted: {error:#}");
-        }
     }
 }
