@@ -3,7 +3,8 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 use crate::analysis::baseline::Rule;
 use crate::cmd::{
@@ -280,6 +281,7 @@ pub struct RecordArgs {
     /// For clocks in ns: 16000 is a sample every 16 us of CPU time. Smaller sees more and costs
     /// more; clocks go no lower than 10000.
     #[arg(short = 'c', long, value_name = "EVENTS", default_value_t = 16_000)]
+    #[arg(value_parser = event_count)]
     #[arg(help_heading = "What to record")]
     pub reset: u64,
     /// Trace only this process and its children; repeat for several
@@ -287,6 +289,7 @@ pub struct RecordArgs {
         short,
         long = "pid",
         value_name = "PID",
+        value_parser = pid,
         conflicts_with = "command_line"
     )]
     #[arg(help_heading = "What to record")]
@@ -391,7 +394,8 @@ pub struct RecordArgs {
         long,
         value_name = "EVENTS",
         help_heading = "Limits",
-        requires = "max_overhead"
+        requires = "max_overhead",
+        value_parser = event_count
     )]
     pub max_reset: Option<u64>,
     /// Size of each CPU's ring; a power of two, 4KiB to 64MiB
@@ -434,6 +438,43 @@ pub enum SampleClock {
     Monotonic,
     /// The perf clock, as hardware samples have it.
     Perf,
+}
+
+pub(crate) fn event_count(text: &str) -> Result<u64, String> {
+    let wanted = "a number of events without a unit (16000; of clocks: ns)";
+    text.parse().map_err(|_| wanted.to_owned())
+}
+
+pub(crate) fn pid(text: &str) -> Result<u32, String> {
+    let wanted = "a process's number; 'pgrep NAME' finds it";
+    text.parse().map_err(|_| wanted.to_owned())
+}
+
+/// What may have been meant where a word was not expected.
+#[must_use]
+pub fn hint_of(error: &clap::Error) -> Option<String> {
+    /// Below this similarity a name is no help.
+    const ENOUGH: f64 = 0.85;
+    let word = match error.get(ContextKind::InvalidArg)? {
+        ContextValue::String(word) if error.kind() == ErrorKind::UnknownArgument => word,
+        _ => return None,
+    };
+    if word.starts_with('-') {
+        return None;
+    }
+    if word.parse::<u32>().is_ok() {
+        return Some(format!(
+            "each process needs an option of its own: -p {word}"
+        ));
+    }
+    let cli = Cli::command();
+    let score = |it: &clap::Command| strsim::jaro_winkler(word, it.get_name());
+    let near = cli.get_subcommands().filter(|it| !it.is_hide_set());
+    let near = near.max_by(|a, b| score(a).total_cmp(&score(b)));
+    Some(match near.filter(|it| score(it) >= ENOUGH) {
+        Some(near) => format!("did you mean {}?", near.get_name()),
+        None => format!("a command to trace follows '--': -- {word}"),
+    })
 }
 
 pub(crate) fn seconds(text: &str) -> Result<std::time::Duration, String> {

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use pebs_user::cli::{Cli, Cmd};
+use pebs_user::cli::{self, Cli, Cmd};
 use pebs_user::cmd;
 use pebs_user::say;
 
@@ -13,6 +13,9 @@ fn main() -> ExitCode {
         // Help and version are no errors; all else could not run.
         Err(error) => {
             let _ = error.print();
+            if let Some(hint) = cli::hint_of(&error) {
+                say!("hint: {hint}");
+            }
             return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
         }
     };

@@ -1,5 +1,5 @@
-/* Fixed work of a kind, for what sampling costs: `fixed KIND THREADS STEPS [KIB]`. Each thread does STEPS steps in
- * one call of `work`; its memory, KIB of it, is made before. Prints `elapsed NS cpu NS check N`: the time of the
+/* Fixed work of a kind, for what sampling costs: `fixed KIND THREADS STEPS [KIB [DEPTH]]`. Each thread does STEPS
+ * steps in one call of `work`, DEPTH calls below it; its memory, KIB of it, is made before. Prints `elapsed NS cpu NS check N`: the time of the
  * longest thread, and the CPU time of all within `work`. No item, no truth.
  *
  * integer   a chain of multiplications and shifts
@@ -18,7 +18,7 @@ enum { LINE = 64, MOST_THREADS = 64 };
 
 struct job {
     const char *kind;
-    uint64_t steps, lines, check, elapsed, cpu;
+    uint64_t steps, lines, depth, check, elapsed, cpu;
     uint64_t *memory;
 };
 
@@ -104,7 +104,7 @@ static void tie(struct job *job)
     free(order);
 }
 
-__attribute__((noinline)) uint64_t work(const struct job *job)
+static uint64_t steps(const struct job *job)
 {
     switch (job->kind[0]) {
     case 'i':
@@ -116,6 +116,18 @@ __attribute__((noinline)) uint64_t work(const struct job *job)
     default:
         return stream(job);
     }
+}
+
+__attribute__((noinline)) static uint64_t below(const struct job *job, uint64_t depth)
+{
+    uint64_t check = depth ? below(job, depth - 1) : steps(job);
+    __asm__ volatile("" : "+r"(check)); /* no tail call */
+    return check;
+}
+
+__attribute__((noinline)) uint64_t work(const struct job *job)
+{
+    return job->depth ? below(job, job->depth - 1) : steps(job);
 }
 
 static void *run(void *argument)
@@ -139,7 +151,7 @@ int main(int argc, char **argv)
 {
     int threads = argc > 2 ? atoi(argv[2]) : 0;
     if (argc < 4 || threads < 1 || threads > MOST_THREADS) {
-        fprintf(stderr, "usage: fixed integer|branchy|chase|stream THREADS STEPS [KIB]\n");
+        fprintf(stderr, "usage: fixed integer|branchy|chase|stream THREADS STEPS [KIB [DEPTH]]\n");
         return 2;
     }
     struct job jobs[MOST_THREADS];
@@ -148,7 +160,8 @@ int main(int argc, char **argv)
     pthread_barrier_init(&start, NULL, threads);
     for (int i = 0; i < threads; i++) {
         uint64_t kib = argc > 4 ? strtoull(argv[4], NULL, 10) : 64;
-        jobs[i] = (struct job){argv[1], strtoull(argv[3], NULL, 10), kib * 1024 / LINE};
+        uint64_t depth = argc > 5 ? strtoull(argv[5], NULL, 10) : 0;
+        jobs[i] = (struct job){argv[1], strtoull(argv[3], NULL, 10), kib * 1024 / LINE, depth};
         if (pthread_create(&ids[i], NULL, run, &jobs[i]))
             return 1;
     }

@@ -5,6 +5,7 @@
 //! recording.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use pebs_user::pipeline::Keep;
@@ -32,14 +33,19 @@ pub fn asked() -> Option<Vec<usize>> {
     )
 }
 
-/// Measures each length and prints a table.
-pub fn run(lengths: &[usize]) {
+/// Where the trace is to stay, if it is: `trace=DIR`.
+pub fn kept() -> Option<PathBuf> {
+    std::env::args().find_map(|it| it.strip_prefix("trace=").map(PathBuf::from))
+}
+
+/// Measures each length and prints a table. A trace that is to stay is of one length.
+pub fn run(lengths: &[usize], kept: Option<&Path>) {
     println!(
         "{:>14} {:>12} {:>16} {:>12}",
         "records", "ns a record", "peak memory", "bytes each"
     );
     for &length in lengths {
-        let figures = one(length);
+        let figures = one(length, kept);
         println!(
             "{:>14} {:>12.1} {:>12.1} MiB {:>12.2}",
             figures.records,
@@ -57,10 +63,11 @@ struct Figures {
     bytes: u64,
 }
 
-fn one(length: usize) -> Figures {
+fn one(length: usize, kept: Option<&Path>) -> Figures {
     let workload = own_workload(MACHINE.0, MACHINE.1, length);
     let scratch = Scratch::new();
-    let mut pipeline = pipeline(&scratch, Keep::All, false);
+    let writer = kept.map_or_else(|| scratch.writer(false), rows::kept);
+    let mut pipeline = pipeline(writer, Keep::All, false);
     for batch in first_batches(&workload) {
         pipeline.cycle(&mut cycle(batch));
     }

@@ -2,8 +2,10 @@
 //!
 //!     cargo bench -p pebs-user --bench stages [-- FILTER]
 //!     cargo bench -p pebs-user --bench stages -- lengths=1e6,1e7,1e8
+//!     cargo bench -p pebs-user --bench stages -- lengths=1e7 trace=DIR
 //!
-//! The second shows what the length of a recording does to the cost of a record, and to memory.
+//! The second shows what the length of a recording does to the cost of a record, and to memory. The third keeps the
+//! trace, compacted (which is then in the cost).
 //!
 //! Streams of 1, 8 and 64 CPUs come from `stream::synthetic`. Time is the process's CPU time, user
 //! and system, of all threads: on a shared machine it repeats better than the clock on the wall.
@@ -30,6 +32,7 @@ use pebs_user::collect::drain::Cycle;
 use pebs_user::correlate::Interferences;
 use pebs_user::correlate::{CorrelateOptions, Correlator};
 use pebs_user::pipeline::{BulkOptions, Keep, Pipeline, PipelineOptions};
+use pebs_user::store::writer::TraceWriter;
 use pebs_user::stream::clock::Clock;
 use pebs_user::stream::decode::decode;
 use pebs_user::stream::order::Order;
@@ -58,7 +61,7 @@ type Bench = Criterion<CpuTime>;
 
 fn main() {
     if let Some(lengths) = lengths::asked() {
-        return lengths::run(&lengths);
+        return lengths::run(&lengths, lengths::kept().as_deref());
     }
     let mut criterion = Criterion::default()
         .with_measurement(CpuTime)
@@ -207,7 +210,7 @@ impl Stages<'_> {
             let all = cycles(&input.batches);
             self.stage(name, records, || {
                 let scratch = Scratch::new();
-                let mut pipeline = pipeline(&scratch, keep, bulk);
+                let mut pipeline = pipeline(scratch.writer(false), keep, bulk);
                 first
                     .clone()
                     .iter_mut()
@@ -232,7 +235,7 @@ impl Stages<'_> {
 }
 
 /// `bulk`: samples come as [`in_bulk`] makes them.
-fn pipeline(scratch: &Scratch, keep: Keep, bulk: bool) -> Pipeline {
+fn pipeline(writer: TraceWriter, keep: Keep, bulk: bool) -> Pipeline {
     let options = PipelineOptions {
         origin: KtimeNs(START_NS - 1_000_000_000),
         switches: CORRELATE.switches,
@@ -251,12 +254,7 @@ fn pipeline(scratch: &Scratch, keep: Keep, bulk: bool) -> Pipeline {
         }),
         interval: Duration::from_secs(10),
     };
-    Pipeline::new(
-        &synthetic::probes(),
-        &options,
-        scratch.writer(false),
-        Default::default(),
-    )
+    Pipeline::new(&synthetic::probes(), &options, writer, Default::default())
 }
 
 /// A batch as the draining thread hands it on.

@@ -1,7 +1,7 @@
 //! Rows for the writer, made of closed visits as the pipeline makes them, but for names: a function
 //! is its address's bucket.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use pebs_user::analysis::estimate::{Estimator, Events, FunctionEstimate, Series, VisitTimeline};
 use pebs_user::correlate::{ClosedVisit, Lost, RawSample, Sink};
@@ -85,6 +85,15 @@ impl Scratch {
         };
         TraceWriter::create(&dir, &info(), options).expect("a new folder")
     }
+}
+
+/// A trace that stays, compacted as that of an import is.
+pub fn kept(dir: &Path) -> TraceWriter {
+    let options = WriterOptions {
+        compact_all: true,
+        ..WriterOptions::default()
+    };
+    TraceWriter::create(dir, &info(), options).expect("a new folder")
 }
 
 /// Makes rows of visits.

@@ -150,6 +150,17 @@ pub struct Pause {
     pub spread: i64,
 }
 
+/// Bits of a standard error behind its first one: to 1 in 2,000. The others would say nothing, and take five bytes of
+/// the trace for every function of every visit.
+const STDERR_BITS: u32 = 10;
+
+/// To the nearest number of [`STDERR_BITS`]; `value` is finite.
+fn rounded(value: f64) -> f64 {
+    const REST: u32 = f64::MANTISSA_DIGITS - 1 - STDERR_BITS;
+    // A carry out of the mantissa is the next power of two.
+    f64::from_bits((value.to_bits() + (1 << (REST - 1))) & !((1 << REST) - 1))
+}
+
 /// Divisions take longer than all else that a gap costs.
 const TWELFTH: f64 = 1.0 / 12.0;
 
@@ -174,6 +185,15 @@ struct Rules {
     pause: Pause,
     /// Whether begin and end of visits come from samples.
     sampled_bounds: bool,
+}
+
+/// The samples of one event in a visit, sorted by time.
+#[derive(Clone, Copy, Debug)]
+struct OfEvent<'a> {
+    event: EventId,
+    is_clock: bool,
+    times: &'a [TraceNs],
+    functions: &'a [FunctionId],
 }
 
 /// What is found of one visit and event.
@@ -252,9 +272,13 @@ impl Estimator {
         } = visit.samples;
         match events {
             Events::All(event) => {
-                let is_clock = self.clocks.get(usize::from(event.0)) == Some(&true);
-                let of = (event, times, functions);
-                self.scratch.find(visit, of, self.rules, is_clock, take);
+                let of = OfEvent {
+                    event,
+                    is_clock: self.clocks.get(usize::from(event.0)) == Some(&true),
+                    times,
+                    functions,
+                };
+                self.scratch.find(visit, &of, self.rules, take);
             }
             Events::Each(events) => {
                 self.find_all(visit, events);
@@ -287,9 +311,13 @@ impl Estimator {
             }
             times.clear();
             times.extend(samples.map(|at| visit.samples.times[at]));
-            let is_clock = clocks.get(usize::from(event)) == Some(&true);
-            let of = (EventId(event), times.as_slice(), functions.as_slice());
-            scratch.find(visit, of, *rules, is_clock, |it| estimates.push(it));
+            let of = OfEvent {
+                event: EventId(event),
+                is_clock: clocks.get(usize::from(event)) == Some(&true),
+                times,
+                functions,
+            };
+            scratch.find(visit, &of, *rules, |it| estimates.push(it));
         }
         estimates.sort_by_key(|estimate| estimate.first);
     }
@@ -301,27 +329,26 @@ impl Scratch {
     fn find(
         &mut self,
         visit: &VisitTimeline<'_>,
-        (event, times, functions): (EventId, &[TraceNs], &[FunctionId]),
+        of: &OfEvent<'_>,
         rules: Rules,
-        is_clock: bool,
         mut take: impl FnMut(FunctionEstimate),
     ) {
         let total = visit.total_active_ns();
-        self.divide(visit.active, times, functions, rules, total);
-        let is_timed = is_clock && total.is_some();
+        self.divide(visit.active, of, rules, total);
+        let is_timed = of.is_clock && total.is_some();
         for found in &self.found {
             if let Some(place) = self.places.get_mut(found.function.0 as usize) {
                 *place = 0;
             }
             take(FunctionEstimate {
                 function: found.function,
-                event,
+                event: of.event,
                 samples: found.samples,
                 first: found.first,
                 last: found.last,
                 span_ns: found.last.0 - found.first.0,
                 self_ns: is_timed.then_some(found.half_ns as f64 / 2.0),
-                self_stderr_ns: is_timed.then_some(found.variance.sqrt()),
+                self_stderr_ns: is_timed.then_some(rounded(found.variance.sqrt())),
             });
         }
     }
@@ -330,14 +357,14 @@ impl Scratch {
     fn divide(
         &mut self,
         active: &[(TraceNs, TraceNs)],
-        times: &[TraceNs],
-        functions: &[FunctionId],
+        of: &OfEvent<'_>,
         Rules {
             pause,
             sampled_bounds,
         }: Rules,
         total: Option<i64>,
     ) {
+        let (times, functions) = (of.times, of.functions);
         self.found.clear();
         // Samples that follow one another in the same function own what lies between them, however many
         // they are: only the first and the last of such a run matter.

@@ -96,12 +96,11 @@ pub struct ImportArgs {
     /// Default: ./pebs-trace-YYYYmmdd-HHMMSS
     #[arg(short, long, value_name = "DIR", help_heading = "Output")]
     pub output: Option<PathBuf>,
-    /// Make the files of the trace smaller, by zstd and dictionaries
+    /// Leave the files of the trace as large as they come
     ///
-    /// By a third or so, in about as much CPU time as the import itself takes. A recording's are made smaller always: it
-    /// can't be imported again.
+    /// Making them smaller by zstd and dictionaries, by a third or so, takes about as much CPU time as the import itself.
     #[arg(long, help_heading = "Output")]
-    pub compact: bool,
+    pub no_compact: bool,
     /// Print the report in this form
     #[arg(long, value_enum, default_value_t, help_heading = "Output")]
     pub format: Format,
@@ -168,7 +167,8 @@ pub fn run(args: &ImportArgs) -> anyhow::Result<ExitCode> {
     let output = args.output.clone().unwrap_or_else(super::default_output);
     let options = WriterOptions {
         segment: SEGMENT,
-        compact: args.compact,
+        compact: !args.no_compact,
+        compact_all: true,
         ..WriterOptions::default()
     };
     let writer = TraceWriter::create(&output, &info, options)?;

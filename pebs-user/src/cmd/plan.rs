@@ -53,6 +53,7 @@ pub struct PlanArgs {
         short,
         long = "pid",
         value_name = "PID",
+        value_parser = crate::cli::pid,
         conflicts_with = "command_line"
     )]
     pub pids: Vec<u32>,

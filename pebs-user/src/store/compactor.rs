@@ -1,7 +1,8 @@
 //! The thread that compacts closed segments.
 //!
 //! That costs several times what writing them did; the thread that drains the rings must not wait for
-//! it. If this thread falls behind, segments stay as they are: larger, and as readable.
+//! it. If this thread falls behind, segments stay as they are: larger, and as readable. Only where nothing is being
+//! recorded ([`WriterOptions::compact_all`]) it is waited for.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,14 +10,18 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 
 use arrow::datatypes::SchemaRef;
-use crossbeam_channel::{Sender, TrySendError, bounded};
+use crossbeam_channel::{SendError, Sender, TrySendError, bounded};
 
 use super::files::Owner;
 use super::segment::{close, closed_path, compact, open_path};
 use super::write_error::WriteError;
+use super::writer::WriterOptions;
 
 /// Segments that wait for the thread at most.
 const QUEUE: usize = 64;
+
+/// The same where the writer waits: no more on disk than it takes to keep the thread at work.
+const QUEUE_WAITING: usize = 2;
 
 /// Bytes of segments that wait at most: some seconds of work, which the end of a run waits for.
 const BACKLOG_BYTES: u64 = 256 << 20;
@@ -59,6 +64,8 @@ pub(super) struct Compactor {
     /// None: nothing is compacted.
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
+    /// Whether the writer waits rather than leave a segment as it is.
+    all: bool,
     done: Arc<Done>,
     /// Bytes of segments handed to the thread.
     submitted: u64,
@@ -74,9 +81,18 @@ struct Done {
 }
 
 impl Compactor {
-    /// Starts the thread. `enabled`: whether segments are compacted at all.
-    pub(super) fn start(dir: &Path, owner: Owner, enabled: bool) -> Result<Self, WriteError> {
-        let (jobs, inbox) = bounded::<Job>(QUEUE);
+    /// Starts the thread.
+    pub(super) fn start(
+        dir: &Path,
+        owner: Owner,
+        options: &WriterOptions,
+    ) -> Result<Self, WriteError> {
+        let queue = if options.compact_all {
+            QUEUE_WAITING
+        } else {
+            QUEUE
+        };
+        let (jobs, inbox) = bounded::<Job>(queue);
         let done = Arc::new(Done::default());
         let total = Arc::clone(&done);
         let work = move || {
@@ -97,30 +113,36 @@ impl Compactor {
             .spawn(work)
             .map_err(|error| WriteError::io(dir, error))?;
         Ok(Self {
-            jobs: enabled.then_some(jobs),
+            jobs: options.compact.then_some(jobs),
             thread: Some(thread),
+            all: options.compact_all,
             done,
             submitted: 0,
         })
     }
 
-    /// Hands a closed segment over, unless too much waits already. Never blocks.
+    /// Hands a closed segment over, unless too much waits already. Blocks only if all are to be compacted.
     pub(super) fn submit(&mut self, job: Job) {
-        let backlog = self.submitted - self.done.bytes.load(Ordering::Relaxed);
         let Some(jobs) = &self.jobs else { return };
-        if job.rows == 0 || backlog > BACKLOG_BYTES {
+        if job.rows == 0 {
             return;
         }
         let bytes = job.bytes;
-        match jobs.try_send(job) {
-            Ok(()) => self.submitted += bytes,
-            Err(TrySendError::Full(job) | TrySendError::Disconnected(job)) => {
-                tracing::debug!(
-                    "segment {} of {} stays as it is",
-                    job.number,
-                    job.folder.display()
-                );
-            }
+        let backlog = self.submitted - self.done.bytes.load(Ordering::Relaxed);
+        let left = if self.all {
+            jobs.send(job).err().map(|SendError(job)| job)
+        } else if backlog > BACKLOG_BYTES {
+            Some(job)
+        } else {
+            jobs.try_send(job).err().map(TrySendError::into_inner)
+        };
+        match left {
+            None => self.submitted += bytes,
+            Some(job) => tracing::debug!(
+                "segment {} of {} stays as it is",
+                job.number,
+                job.folder.display()
+            ),
         }
     }
 

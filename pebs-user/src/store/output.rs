@@ -15,6 +15,7 @@ use super::schema::Table;
 use super::segment::{OpenSegment, SegmentFiles, write_empty};
 use super::tables::{RowColumns, table_schema};
 use super::write_error::WriteError;
+use super::writer::WriterOptions;
 
 /// Row groups of a segment at most: each has a footer that names all before it.
 pub(super) const SEGMENT_GROUPS: usize = 32;
@@ -113,7 +114,7 @@ impl Output {
         dir: &Path,
         info: &RunInfo,
         owner: Owner,
-        compact: bool,
+        options: &WriterOptions,
     ) -> Result<Self, WriteError> {
         Ok(Self {
             dir: dir.to_owned(),
@@ -126,7 +127,7 @@ impl Output {
                 rows: 0,
                 lost: 0,
             }),
-            compactor: Compactor::start(dir, owner, compact)?,
+            compactor: Compactor::start(dir, owner, options)?,
             unclosed: Vec::new(),
             failed: None,
             open_bytes: 0,

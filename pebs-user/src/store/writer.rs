@@ -36,6 +36,9 @@ pub struct WriterOptions {
     /// Whether closed segments are compacted, beside the run, which costs several times what writing
     /// them does.
     pub compact: bool,
+    /// Whether writing waits for compaction that falls behind: where nothing is being recorded. Else segments that
+    /// come too fast stay as they are.
+    pub compact_all: bool,
 }
 
 impl Default for WriterOptions {
@@ -45,6 +48,7 @@ impl Default for WriterOptions {
             segment: Duration::from_secs(10),
             flush: Duration::from_secs(1),
             compact: true,
+            compact_all: false,
         }
     }
 }
@@ -186,7 +190,7 @@ impl TraceWriter {
         owner.write_info(dir, &info).map_err(at_dir)?;
         Ok(Self {
             columns: Columns::new(&info),
-            output: Output::start(dir, &info, owner, options.compact)?,
+            output: Output::start(dir, &info, owner, &options)?,
             options,
             flushed_at: Duration::ZERO,
             closed_at: Duration::ZERO,

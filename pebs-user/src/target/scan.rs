@@ -51,6 +51,7 @@ pub(super) fn looks_like_value(inner: &str) -> bool {
         || inner.starts_with("*arg")
         || inner.starts_with("str(")
         || inner == "retval"
+        || inner.contains("->") && !inner.contains(' ')
         || inner
             .strip_prefix("arg")
             .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))

@@ -103,7 +103,7 @@ fn run(stream: &Stream, keep: Keep, dir: &Path) -> Pipeline {
     let options = WriterOptions {
         segment: INTERVAL,
         flush: INTERVAL / 5,
-        compact: true,
+        ..WriterOptions::default()
     };
     let writer = TraceWriter::create(dir, &info(keep), options).unwrap();
     let options = PipelineOptions {

@@ -145,3 +145,23 @@ fn unknown_argument() {
     assert_eq!(done.code(), Some(2), "{done}");
     assert!(done.stderr.contains("--uprobe"), "{done}");
 }
+
+/// A subcommand misspelt, a command without `--` before it, several pids at once, and numbers with a unit.
+#[test]
+fn usual_slips() {
+    let done = pebs_trace(["repot", "t"]);
+    assert!(done.stderr.contains("hint: did you mean report?"), "{done}");
+    let done = pebs_trace(["--uprobe", "x:y", "./app", "-n"]);
+    assert_eq!(done.code(), Some(2), "{done}");
+    assert!(
+        done.stderr
+            .contains("hint: a command to trace follows '--': -- ./app"),
+        "{done}"
+    );
+    let done = pebs_trace(["--uprobe", "x:y", "-p", "17", "18"]);
+    assert_eq!(done.code(), Some(2), "{done}");
+    assert!(done.stderr.contains("-p 18"), "{done}");
+    let done = pebs_trace(["--uprobe", "x:y", "--reset", "16k"]);
+    assert_eq!(done.code(), Some(2), "{done}");
+    assert!(done.stderr.contains("without a unit (16000"), "{done}");
+}

@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use pebs_tests::locks::Lock;
 use pebs_tests::process;
 use pebs_tests::recording::{Recorder, pebs_trace};
 use pebs_tests::{machine, need};
@@ -9,10 +10,23 @@ use pebs_tests::{machine, need};
 use super::{good_spec, refused};
 
 fn attach(pid: &str) -> process::Finished {
+    attach_for("5", pid)
+}
+
+fn attach_for(seconds: &str, pid: &str) -> process::Finished {
     let place = tempfile::tempdir().unwrap();
     let dir = place.path().join("trace").display().to_string();
     let spec = good_spec();
-    pebs_trace(["--uprobe", &spec, "-o", &dir, "--duration", "5", "-p", pid])
+    pebs_trace([
+        "--uprobe",
+        &spec,
+        "-o",
+        &dir,
+        "--duration",
+        seconds,
+        "-p",
+        pid,
+    ])
 }
 
 /// A pid that no process has.
@@ -31,6 +45,32 @@ fn impossible_pid() {
         assert_eq!(done.code(), Some(2), "{done}");
         assert!(done.stderr.contains(pid), "{done}");
     }
+}
+
+/// What is no number: what to give instead.
+#[test]
+fn name_for_a_pid() {
+    let done = attach("redis");
+    refused(&done, &["'redis'", "pgrep"]);
+}
+
+/// A process that runs another program: which.
+#[test]
+fn other_program() {
+    need!(machine::root());
+    let mut child = Command::new("/usr/bin/sleep").arg("100").spawn().unwrap();
+    let done = {
+        let _lock = Lock::recording();
+        attach_for("0.2", &child.id().to_string())
+    };
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(done.code(), Some(0), "{done}");
+    let note = format!(
+        "note: process {} runs /usr/bin/sleep and has not loaded ",
+        child.id()
+    );
+    assert!(done.stderr.contains(&note), "{done}");
 }
 
 /// A process that has ended but is not yet waited for: refused, or found to have ended at once.

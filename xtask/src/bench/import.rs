@@ -116,7 +116,7 @@ impl Readers {
         let time = self.timed("import", |command| {
             command
                 .arg(&self.tool)
-                .arg("import")
+                .args(["import", "--no-compact"])
                 .arg(self.data())
                 .args(["--begin", "handle", "--end", "handle__return", "--id", "id"])
                 .arg("-o")

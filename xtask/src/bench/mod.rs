@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: what a mark and a sample cost the target, beside `perf record` and
-//! bpftrace doing the same to the same program in the same run; and what `import` takes beside `perf script`.
+//! bpftrace doing the same to the same program in the same run; what a long trace takes on disk and to
+//! ask; and what `import` takes beside `perf script`.
 //!
 //! Cost = CPU time of the target's thread with the tracer less without it; medians over
 //! interleaved rounds, so that a change of the machine's speed hits all alike.
@@ -14,6 +15,7 @@ use tracer::{Run, Tracer, Tracers};
 
 mod import;
 mod probes;
+mod queries;
 mod tracer;
 
 /// Ours costs at most this much of what perf record costs.
@@ -28,7 +30,10 @@ const MIN_RECORDED: f64 = 0.95;
 /// Options of `cargo xtask bench`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Rounds, each of which runs every tracer once
+    /// What to measure; by default all
+    #[arg(value_enum, value_name = "WHAT")]
+    what: Vec<What>,
+    /// Rounds, each of which runs every tracer once; at most 3 of queries
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Calls of the marked function in a round; each makes two marks
@@ -40,21 +45,20 @@ pub struct Args {
     /// Items of each of the two threads in the recording that is imported
     #[arg(long, default_value_t = 60_000)]
     import_items: u64,
-    /// Compare this alone
-    #[arg(long, value_enum, value_name = "WHAT")]
-    only: Option<Only>,
     /// Measure this pebs-trace instead of a release build of the workspace
     #[arg(long, value_name = "PATH")]
     tool: Option<PathBuf>,
 }
 
-/// What is compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Only {
-    /// Costs of marks and samples to the traced program
+/// A part of the task.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum What {
+    /// Cost of a mark and of a sample
     Costs,
-    /// Reading a recording of perf record's
+    /// Reading a recording of perf record's, beside `perf script`
     Import,
+    /// A trace of 50 million samples: bytes of each, and functions asked of it with DuckDB
+    Queries,
 }
 
 /// What a round measures.
@@ -83,24 +87,45 @@ const WARM_UP: u64 = 100;
 /// Iterations of the workload's empty loop in a round that samples: about half a second.
 const SPIN: u64 = 2_000_000_000;
 
+/// Rounds of queries at most, each of which takes a minute.
+const QUERY_ROUNDS: usize = 3;
+
 /// Runs the task.
 pub fn main(args: &Args) -> Result<ExitCode> {
     setup::ensure()?;
     let dir = shell::workspace().join("target/bench");
     std::fs::create_dir_all(&dir)?;
-    let tool = match &args.tool {
-        Some(tool) => tool.clone(),
-        None => recorder::build(true)?,
-    };
-    let rounds = args.rounds.max(1);
-    if args.only != Some(Only::Costs) {
-        import::compare(&tool, &dir, (args.import_items, rounds))?;
+    let wants = |what| args.what.is_empty() || args.what.contains(&what);
+    let mut passed = true;
+    if wants(What::Costs) {
+        passed &= costs(args, &dir)?;
     }
-    if args.only == Some(Only::Import) {
-        return Ok(ExitCode::SUCCESS);
+    if wants(What::Import) {
+        let rounds = (args.import_items, args.rounds.max(1));
+        import::compare(&tool(args)?, &dir, rounds)?;
     }
-    let workload = compile(&dir)?;
-    let tracers = Tracers::find(tool, &workload, &dir)?;
+    if wants(What::Queries) {
+        passed &= queries::compare(&dir, args.rounds.clamp(1, QUERY_ROUNDS))?;
+    }
+    Ok(if passed {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// The program that is measured.
+fn tool(args: &Args) -> Result<PathBuf> {
+    match &args.tool {
+        Some(tool) => Ok(tool.clone()),
+        None => recorder::build(true),
+    }
+}
+
+/// Cost of a mark and of a sample.
+fn costs(args: &Args, dir: &Path) -> Result<bool> {
+    let workload = compile(dir)?;
+    let tracers = Tracers::find(tool(args)?, &workload, dir)?;
     let marks = Load {
         measure: Measure::Mark,
         calls: args.calls,
@@ -115,13 +140,9 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     };
     let mut passed = true;
     for load in [marks, samples] {
-        passed &= compare(&tracers, load, rounds)?;
+        passed &= compare(&tracers, load, args.rounds.max(1))?;
     }
-    Ok(if passed {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(passed)
 }
 
 /// Runs all rounds of one measure, prints the table, and says whether ours is within its limits.

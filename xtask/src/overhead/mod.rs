@@ -2,7 +2,7 @@
 //! four kinds on one core and on two; and whether the size of the rings matters.
 //!
 //! Source: Akiyama and Hirofuchi 2017, sections 4.4, 4.5 and 4.6.
-//! Writes a table and a picture to `target/overhead/`. The exit code is 1 if a prediction is off by more than 4 %.
+//! Writes tables and a picture to `target/overhead/`. The exit code is 1 if a prediction is off by more than 4 %.
 
 #[path = "../../../pebs-user/src/analysis/cost/plot.rs"]
 mod plot;
@@ -11,7 +11,7 @@ mod runs;
 
 use std::fmt::Write as _;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -38,8 +38,11 @@ pub struct Args {
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Leave out the sizes of rings
-    #[arg(long)]
+    #[arg(long, conflicts_with = "only_rings")]
     no_rings: bool,
+    /// Measure the sizes of rings and nothing else
+    #[arg(long)]
+    only_rings: bool,
     /// Measure this pebs-trace instead of a release build of the workspace
     #[arg(long, value_name = "PATH")]
     tool: Option<PathBuf>,
@@ -96,6 +99,10 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         None => recorder::build(true)?,
     };
     let bench = Bench::new(tool, dir.clone())?;
+    if args.only_rings {
+        size_of_rings(&bench, &dir, args)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let table = dir.join("overhead.md");
     let load = load();
     let mut all = Vec::new();
@@ -109,19 +116,26 @@ pub fn main(args: &Args) -> Result<ExitCode> {
             eprintln!("{kind}, threads: {threads}: in {}", table.display());
         }
     }
-    let rings = match args.no_rings {
-        true => Vec::new(),
-        false => rings::measure(&bench, args.seconds, args.rounds)?,
-    };
-    let (mut text, misses) = write_table(&all, args, (load, self::load()));
-    text += &rings::write_table(&rings);
+    let (text, misses) = write_table(&all, args, (load, self::load()));
     let svg = dir.join("overhead.svg");
     fs::write(&table, &text)?;
     let title = "CPU time of fixed work with samples of cpu-clock: expected and measured";
     fs::write(&svg, plot::draw(title, &panels(&all)))?;
     println!("{text}");
     println!("table: {}\npicture: {}", table.display(), svg.display());
+    if !args.no_rings {
+        size_of_rings(&bench, &dir, args)?;
+    }
     Ok(ExitCode::from(u8::from(misses > 0)))
+}
+
+/// Measures rings of all sizes, prints the table and writes it to a file of its own.
+fn size_of_rings(bench: &Bench, dir: &Path, args: &Args) -> Result<()> {
+    let text = rings::write_table(&rings::measure(bench, args.seconds, args.rounds)?);
+    let table = dir.join("rings.md");
+    fs::write(&table, &text)?;
+    println!("{text}\ntable: {}", table.display());
+    Ok(())
 }
 
 /// Processes that run or want to, mean of the last minute.

@@ -1,65 +1,122 @@
 //! Whether the size of the rings matters: to a program that needs the caches, and to one that does not.
+//!
+//! What is written round and round through a ring takes that much room in the caches. Samples of a clock are few and
+//! small, so the same is done with records of two kilobytes each: with call stacks as deep as are recorded.
 
 use std::fmt::Write as _;
+use std::fs;
 
 use anyhow::Result;
 
 use super::median;
-use super::runs::{Bench, Work};
+use super::runs::{Bench, Run, Work};
 
-/// Sizes, smallest first; others are shown relative to the last.
-const SIZES: [&str; 6] = ["16KiB", "64KiB", "256KiB", "512KiB", "2MiB", "8MiB"];
+/// Sizes, smallest first; times are shown relative to the last.
+const SIZES: [&str; 6] = ["64KiB", "256KiB", "512KiB", "1MiB", "4MiB", "16MiB"];
 
 /// Reset value, ns: samples come as fast as leaves the program some time.
 const RESET: u64 = 20_000;
 
-/// Memory of the program that needs the caches, KiB: about a core's L2.
-const L2_KIB: u64 = 960;
-/// And about its share of the last level.
-const LLC_KIB: u64 = 14 << 10;
+/// Calls below the probed function where samples have call stacks: their records are of the largest kind.
+const DEPTH: u32 = 110;
 
-/// CPU times by ring size, ns.
+/// Bytes that a sample takes in a ring without a call stack, and with one of [`DEPTH`], the kernel's header included.
+const RECORD: u64 = 40;
+const STACK_RECORD: u64 = 2088;
+
+/// An L2, where the machine does not say its size, KiB.
+const USUAL_L2_KIB: u64 = 1 << 10;
+
+/// Runs of one work.
 pub struct Sweep {
     what: String,
+    /// Bytes in a second of CPU time into the ring if all had room, MB.
+    rate: f64,
+    /// By size.
+    sizes: Vec<Size>,
+}
+
+/// What came of one size.
+#[derive(Clone, Debug, Default)]
+struct Size {
+    /// CPU time by round, ns.
     times: Vec<f64>,
+    /// Part of the samples that had no room, by round.
+    lost: Vec<f64>,
 }
 
 /// Runs both programs with each size, in turn.
 pub fn measure(bench: &Bench, seconds: f64, rounds: usize) -> Result<Vec<Sweep>> {
-    let works: [(&str, Work); 3] = [
-        (
-            "chase through 960 KiB (about the L2)",
-            bench.sized("chase", 1, seconds, L2_KIB)?,
-        ),
-        (
-            "chase through 14 MiB (about a share of the LLC)",
-            bench.sized("chase", 1, seconds, LLC_KIB)?,
-        ),
-        ("integer (no memory)", bench.work("integer", 1, seconds)?),
+    let kib = l2_kib().unwrap_or(USUAL_L2_KIB) * 3 / 4;
+    let chase = bench.sized("chase", 1, seconds, kib)?;
+    let integer = bench.work("integer", 1, seconds)?;
+    let chase_name = format!("chase through {kib} KiB, three quarters of the L2");
+    let works = [
+        (chase_name.as_str(), chase),
+        ("integer, no memory", integer),
     ];
     let mut sweeps = Vec::new();
-    for (what, work) in works {
-        let mut times = vec![Vec::new(); SIZES.len()];
-        for _ in 0..rounds.max(1) {
-            for (n, size) in SIZES.iter().enumerate() {
-                times[n].push(bench.sampled(&work, RESET, size)?.cpu_ns);
-            }
+    for depth in [DEPTH, 0] {
+        for (what, work) in &works {
+            let work = Work {
+                depth,
+                ..work.clone()
+            };
+            let sweep = sweep(bench, (what, &work), rounds)?;
+            eprintln!("{}", sweep.row());
+            sweeps.push(sweep);
         }
-        sweeps.push(Sweep {
-            what: what.to_owned(),
-            times: times.into_iter().map(median).collect(),
-        });
     }
     Ok(sweeps)
 }
 
+fn sweep(bench: &Bench, (what, work): (&str, &Work), rounds: usize) -> Result<Sweep> {
+    let mut sizes = vec![Size::default(); SIZES.len()];
+    let mut rates = Vec::new();
+    let (record, stacks) = match work.depth {
+        0 => (RECORD, String::new()),
+        depth => (STACK_RECORD, format!(", call stacks of {depth}")),
+    };
+    for _ in 0..rounds.max(1) {
+        let runs = SIZES.map(|size| bench.sampled(work, RESET, size));
+        let runs: Vec<Run> = runs.into_iter().collect::<Result<_>>()?;
+        for (size, run) in sizes.iter_mut().zip(&runs) {
+            size.times.push(run.cpu_ns);
+            size.lost.push(run.lost);
+            rates.push(run.samples * record as f64 / run.cpu_ns * 1e3);
+        }
+    }
+    Ok(Sweep {
+        what: format!("{what}{stacks}"),
+        rate: median(rates),
+        sizes,
+    })
+}
+
+/// The second level cache of a CPU, KiB.
+///
+/// Source: Documentation/ABI/testing/sysfs-devices-system-cpu.
+fn l2_kib() -> Option<u64> {
+    let caches = fs::read_dir("/sys/devices/system/cpu/cpu0/cache").ok()?;
+    let size = |dir: std::path::PathBuf| {
+        let level = fs::read_to_string(dir.join("level")).ok()?;
+        let size = fs::read_to_string(dir.join("size")).ok()?;
+        let size = size.trim().strip_suffix('K')?.parse().ok()?;
+        (level.trim() == "2").then_some(size)
+    };
+    caches.flatten().find_map(|cache| size(cache.path()))
+}
+
 /// The table, times relative to the largest ring.
 pub fn write_table(sweeps: &[Sweep]) -> String {
-    if sweeps.is_empty() {
+    let Some(first) = sweeps.first() else {
         return String::new();
-    }
+    };
+    let rounds = first.sizes.first().map_or(0, |size| size.times.len());
     let mut text = format!(
-        "\n## Size of the rings\n\nCPU time with a sample every {} us, relative to rings of {}.\n\n| work |",
+        "# Size of the rings\n\nCPU time with a sample every {} us, relative to rings of {}: the best of {rounds} rounds, \
+         by how much the second best was longer, and the part of the samples that a ring had no room for, which take \
+         none of the caches.\n\n| work | MB/s |",
         RESET / 1000,
         SIZES[SIZES.len() - 1]
     );
@@ -67,16 +124,48 @@ pub fn write_table(sweeps: &[Sweep]) -> String {
     for size in SIZES {
         let _ = write!(text, " {size} |");
     }
-    text += "\n|---|";
+    text += "\n|---|--:|";
     text += &"--:|".repeat(SIZES.len());
     for sweep in sweeps {
-        let _ = write!(text, "\n| {} |", sweep.what);
-        let largest = sweep.times.last().copied().unwrap_or(f64::NAN);
-        for time in &sweep.times {
-            let _ = write!(text, " {:.3} |", time / largest);
-        }
+        text.push('\n');
+        text += &sweep.row();
     }
     text + "\n"
+}
+
+impl Sweep {
+    /// Its row of the table.
+    fn row(&self) -> String {
+        let largest = self.sizes.last().map_or(f64::NAN, Size::best);
+        let text = |size: &Size| format!(" {} |", size.text(largest));
+        let sizes: String = self.sizes.iter().map(text).collect();
+        format!("| {} | {:.1} |{sizes}", self.what, self.rate)
+    }
+}
+
+impl Size {
+    /// Times, best first: what disturbs a run makes it longer.
+    fn sorted(&self) -> Vec<f64> {
+        let mut times = self.times.clone();
+        times.sort_by(f64::total_cmp);
+        times
+    }
+
+    fn best(&self) -> f64 {
+        self.sorted().first().copied().unwrap_or(f64::NAN)
+    }
+
+    /// Beside the best of the largest ring.
+    fn text(&self, largest: f64) -> String {
+        let second = self.sorted().get(1).copied().unwrap_or(f64::NAN);
+        let repeats = (second / self.best() - 1.0) * 100.0;
+        let lost = median(self.lost.clone()) * 100.0;
+        let lost = match lost >= 0.05 {
+            true => format!(", {lost:.1} % lost"),
+            false => String::new(),
+        };
+        format!("{:.3} (+{repeats:.1} %){lost}", self.best() / largest)
+    }
 }
 
 #[cfg(test)]
@@ -86,15 +175,21 @@ mod tests {
     /// One column for each size, the last of them 1.
     #[test]
     fn relative_to_the_largest() {
+        let size = |times: [f64; 4], lost| Size {
+            times: times.to_vec(),
+            lost: vec![lost; 4],
+        };
+        let mut sizes = vec![size([20.0; 4], 0.0); SIZES.len()];
+        sizes[0] = size([90.0, 18.9, 18.0, 40.0], 0.123);
         let sweep = Sweep {
             what: "chase".to_owned(),
-            times: vec![90.0, 95.0, 100.0, 100.0, 100.0, 100.0],
+            rate: 104.44,
+            sizes,
         };
         let text = write_table(&[sweep]);
-        assert!(
-            text.ends_with("| chase | 0.900 | 0.950 | 1.000 | 1.000 | 1.000 | 1.000 |\n"),
-            "{text}"
-        );
+        let row =
+            "| chase | 104.4 | 0.900 (+5.0 %), 12.3 % lost | 1.000 (+0.0 %) | 1.000 (+0.0 %) |";
+        assert!(text.contains(row), "{text}");
         assert_eq!(write_table(&[]), "");
     }
 }

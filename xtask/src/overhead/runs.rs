@@ -25,15 +25,18 @@ pub struct Work {
     pub threads: u32,
     pub steps: u64,
     pub kib: u64,
+    /// Calls below the probed function, which are recorded with each sample; 0: samples have no call stack.
+    pub depth: u32,
 }
 
 impl Work {
-    fn args(&self) -> [String; 4] {
+    fn args(&self) -> [String; 5] {
         [
             self.kind.to_owned(),
             self.threads.to_string(),
             self.steps.to_string(),
             self.kib.to_string(),
+            self.depth.to_string(),
         ]
     }
 }
@@ -44,6 +47,8 @@ pub struct Run {
     pub cpu_ns: f64,
     /// Samples of all threads.
     pub samples: f64,
+    /// Part of them that did not get into the trace.
+    pub lost: f64,
 }
 
 /// By how much work is predicted to be slower, by reset value.
@@ -68,7 +73,8 @@ impl Bench {
     pub fn new(tool: PathBuf, dir: PathBuf) -> Result<Self> {
         let program = dir.join("fixed");
         let mut command = Command::new("cc");
-        command.args(["-O2", "-g", "-pthread", "-o"]).arg(&program);
+        command.args(["-O2", "-g", "-fno-omit-frame-pointer", "-pthread", "-o"]);
+        command.arg(&program);
         command.arg(shell::workspace().join("tests/workloads/fixed.c"));
         shell::run(&mut command)?;
         Ok(Self { tool, program, dir })
@@ -110,6 +116,7 @@ impl Bench {
             threads,
             steps: TRIAL,
             kib,
+            depth: 0,
         };
         let step_ns = self.native(&trial)? / TRIAL as f64;
         let steps = (seconds * 1e9 / step_ns).max(1.0) as u64;
@@ -148,15 +155,30 @@ impl Bench {
         command.args(["--reset", &reset.to_string(), "--ring-size", ring]);
         // The smallest rings lose samples, which cost the same.
         command.args(["--max-loss", "100", "--format", "csv", "--output"]);
-        command.arg(&trace).arg("--").arg(&self.program);
+        command.arg(&trace);
+        if work.depth > 0 {
+            command.args(["--call-graph", "fp"]);
+        }
+        command.arg("--").arg(&self.program);
         let text = shell::output(command.args(work.args()))?;
         let info: Value = serde_json::from_slice(&std::fs::read(trace.join("trace.json"))?)?;
         let samples = info["cost"]["samples"].as_f64();
         Ok(Run {
             cpu_ns: cpu_of(&text, work)?,
             samples: samples.context("trace.json has no samples")?,
+            lost: lost_of(&info),
         })
     }
+}
+
+/// Part of the samples seen that were not written.
+fn lost_of(info: &Value) -> f64 {
+    let cpus = info["ledger"]["cpus"].as_array();
+    let sum = |key: &str| -> f64 {
+        let of = |cpu: &Value| cpu["samples"][key].as_f64();
+        cpus.into_iter().flatten().filter_map(of).sum()
+    };
+    1.0 - sum("written") / sum("seen")
 }
 
 /// Runs a command that exits with 1 where a goal is missed, and reads the object that it printed, among other lines.
@@ -183,6 +205,7 @@ fn cpu_of(text: &str, work: &Work) -> Result<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     /// The program's line is found among others, and shared by its threads.
     #[test]
@@ -192,9 +215,18 @@ mod tests {
             threads: 2,
             steps: 1,
             kib: 1,
+            depth: 0,
         };
         let text = "a report\nelapsed 700 cpu 1000 check 7\n";
         assert_eq!(cpu_of(text, &work).ok(), Some(500.0));
         assert!(cpu_of("elapsed", &work).is_err());
+    }
+
+    /// Over all CPUs.
+    #[test]
+    fn lost_samples() {
+        let cpu = |seen: u64, written: u64| json!({"samples": {"seen": seen, "written": written}});
+        let info = json!({"ledger": {"cpus": [cpu(30, 20), cpu(10, 10)]}});
+        assert_eq!(lost_of(&info), 0.25);
     }
 }

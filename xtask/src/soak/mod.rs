@@ -164,8 +164,10 @@ fn record(tool: &Path, args: &[String], time: Duration, targets: &mut Targets) -
         std::thread::sleep(LOOK.min(time.saturating_sub(start.elapsed())));
         memory.look(pid, start.elapsed());
     }
-    targets.all_run()?;
     println!("{}", recorder.stop()?);
+    // Neither the recording nor its end did them harm.
+    std::thread::sleep(LOOK);
+    targets.all_run()?;
     Ok(memory)
 }
 
@@ -178,28 +180,31 @@ fn size_of_dir(dir: &Path) -> Result<u64> {
         .context("du said nothing")
 }
 
-/// Counts what DuckDB reads, and lets it work with it.
+/// Counts what DuckDB and pandas read, and lets DuckDB work with it.
 const READ: &str = "
-import sys, os, json, duckdb
+import glob, json, os, sys, duckdb, pandas
 t = sys.argv[1]
-rows = {d: duckdb.execute(f\"select count(*) from '{t}/{d}/*.parquet'\").fetchone()[0]
-        for d in sorted(os.listdir(t)) if os.path.isdir(os.path.join(t, d))}
-p50, p99 = duckdb.execute(f\"select quantile_cont(duration_ns, 0.5), quantile_cont(duration_ns, 0.99) from '{t}/visits/*.parquet'\").fetchone()
-rows['p50'], rows['p99'] = p50, p99
-print(json.dumps(rows))
+duckdb.execute('set enable_progress_bar = false')
+tables = [d for d in sorted(os.listdir(t)) if os.path.isdir(f'{t}/{d}')]
+ask = lambda sql: duckdb.execute(sql).fetchone()
+print(json.dumps({
+    'duckdb': {d: ask(f\"select count(*) from '{t}/{d}/*.parquet'\")[0] for d in tables},
+    'pandas': {d: sum(len(pandas.read_parquet(f)) for f in glob.glob(f'{t}/{d}/*.parquet')) for d in tables},
+    'quantiles': ask(f\"select quantile_cont(duration_ns, [0.5, 0.99]) from '{t}/visits/*.parquet'\")[0],
+    'losses': ask(f\"select coalesce(sum(records), 0)::bigint from '{t}/losses/*.parquet'\")[0],
+}))
 ";
 
-/// What DuckDB reads; `None`, and says so, where it is not installed.
+/// What others read; `None`, and says so, where they are not installed.
 fn read(trace: &Path) -> Result<Option<Value>> {
     let Some(python) = setup::readers() else {
-        println!("SKIP reading with DuckDB: not installed; see cargo xtask setup");
+        println!("SKIP reading with DuckDB and pandas: not installed; see cargo xtask setup");
         return Ok(None);
     };
     let mut command = shell::as_root(python);
     let text = shell::output(command.args(["-c", READ]).arg(trace));
-    Ok(Some(serde_json::from_str(
-        &text.context("DuckDB cannot read the trace")?,
-    )?))
+    let text = text.context("DuckDB or pandas cannot read the trace")?;
+    Ok(Some(serde_json::from_str(&text)?))
 }
 
 /// What came of it.
@@ -210,12 +215,15 @@ struct Found {
     read: Option<Value>,
 }
 
+/// Reasons that are no loss: ends of items that began while the probes were being attached.
+const NO_LOSS: [&str; 2] = ["began_before", "unmatched_mark"];
+
 /// Account of one kind of record, summed over CPUs.
 #[derive(Debug, Default)]
 struct Account {
     seen: u64,
     written: u64,
-    /// Ends of items that began before the recording.
+    /// Ends of items whose begin was before the recording.
     unmatched: u64,
     /// With any other reason.
     lost: u64,
@@ -234,7 +242,8 @@ impl Found {
             let (seen, written) = (number(&account["seen"]), number(&account["written"]));
             let reasons = account["reasons"].as_object();
             let with_reason: u64 = reasons.map_or(0, |all| all.values().map(number).sum());
-            let unmatched = number(&account["reasons"]["unmatched_mark"]);
+            let unmatched = NO_LOSS.map(|reason| number(&account["reasons"][reason]));
+            let unmatched: u64 = unmatched.iter().sum();
             sum.seen += seen;
             sum.written += written;
             sum.unmatched += unmatched;
@@ -297,11 +306,15 @@ impl Found {
         let mib = self.bytes as f64 / f64::from(1 << 20);
         rows.push(("trace", format!("{mib:.0} MiB, {each:.1} bytes a sample")));
         if let Some(read) = &self.read {
-            rows.push(("DuckDB", read.to_string()));
-            let rows_read = read["samples"].as_u64();
+            rows.push(("read", read.to_string()));
+            let rows_read = read["duckdb"]["samples"].as_u64();
             fault(
                 rows_read != Some(written),
                 format!("DuckDB reads {rows_read:?} samples of {written}"),
+            );
+            fault(
+                read["duckdb"] != read["pandas"],
+                "pandas reads other numbers of rows than DuckDB".into(),
             );
         }
         let lines = rows

@@ -28,6 +28,7 @@ use crate::store::tables::check_columns;
 use crate::symbolize::{Inlining, SymbolizeOptions};
 use crate::target::ReturnMode;
 use crate::target::probe::ProbeSet;
+use crate::target::process::FileId;
 use crate::target::{self, ResolveOptions, process};
 use crate::units::{Pid, ResetValue, Tid};
 use pebs_common::record::MAX_FRAMES;
@@ -193,6 +194,7 @@ impl Plan {
         } = resolve_events(args, &specs, reset, &host)?;
         let mut notes = probes.notes.clone();
         notes.extend(debug_files.note);
+        notes.extend(pids.iter().filter_map(|pid| stranger(*pid, &probes)));
         warnings.extend(debug_files.warning);
         notes.append(&mut event_notes);
         if let Some(register) = probes.item.as_ref().and_then(|item| item.register) {
@@ -320,6 +322,31 @@ impl Plan {
             say!("hint: {}", warning.hint);
         }
     }
+}
+
+/// Says that a process of `-p` runs none of what is probed.
+fn stranger(pid: Pid, probes: &ProbeSet) -> Option<String> {
+    let sites = || probes.probes.iter().flat_map(|probe| &probe.sites);
+    let path = sites().next()?.path.display();
+    let mapped = process::mappings(pid)?;
+    // Devices in containers and of some file systems are others here than there.
+    let is_mapped = |path: &Path| {
+        let inode = FileId::of(path).map(|file| file.inode);
+        let name = path.file_name();
+        mapped
+            .iter()
+            .any(|it| Some(it.file.inode) == inode || Path::new(&it.path).file_name() == name)
+    };
+    if sites().any(|site| is_mapped(&site.path)) {
+        return None;
+    }
+    // One that has ended has no executable.
+    let exe = process::exe(pid)?;
+    Some(format!(
+        "process {} runs {} and has not loaded {path}: is it the right one?",
+        pid.0,
+        exe.display()
+    ))
 }
 
 /// Whose details are kept.

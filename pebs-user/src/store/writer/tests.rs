@@ -1,5 +1,9 @@
 use std::os::unix::fs::PermissionsExt as _;
 
+use parquet::basic::Compression;
+use parquet::file::metadata::ColumnChunkMetaData;
+use parquet::file::reader::{FileReader as _, SerializedFileReader};
+
 use super::super::output::SEGMENT_GROUPS;
 use super::super::reader::{Trace, TraceState, column_i64, column_str, column_u64};
 use super::super::segment::open_path;
@@ -11,6 +15,7 @@ const OPTIONS: WriterOptions = WriterOptions {
     segment: Duration::from_secs(10),
     flush: Duration::from_secs(1),
     compact: true,
+    compact_all: false,
 };
 
 fn create(dir: &Path) -> TraceWriter {
@@ -170,6 +175,37 @@ fn failure_to_close_is_told() {
     assert_eq!(trace.rows(Table::Visits).unwrap(), 10);
     assert_eq!(trace.open_segments(), []);
     assert!(trace.info.notes[0].starts_with("writing stopped: "));
+}
+
+// Where all segments are to be compacted, none stays as it is, however fast they come.
+#[test]
+fn compacting_is_waited_for() {
+    const SEGMENTS: u64 = 100;
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("t");
+    let options = WriterOptions {
+        compact_all: true,
+        ..OPTIONS
+    };
+    let mut writer = TraceWriter::create(&dir, &info(), options).unwrap();
+    for segment in 0..SEGMENTS {
+        fixture::write(&mut writer, segment * 10, (segment + 1) * 10).unwrap();
+        writer
+            .tick(Duration::from_secs((segment + 1) * 10))
+            .unwrap();
+    }
+    writer.finish(&complete()).unwrap();
+    let trace = Trace::open(&dir).unwrap();
+    let segments = trace.segments(Table::Samples);
+    assert_eq!(segments.len() as u64, SEGMENTS);
+    for segment in segments {
+        let file = fs::File::open(segment).unwrap();
+        let file = SerializedFileReader::new(file).unwrap();
+        let columns = file.metadata().row_group(0).columns();
+        let is_compacted =
+            |it: &ColumnChunkMetaData| matches!(it.compression(), Compression::ZSTD(_));
+        assert!(columns.iter().any(is_compacted), "{}", segment.display());
+    }
 }
 
 // A segment that can't be compacted is as readable as before.

@@ -128,6 +128,7 @@ fn carets() {
     assert_eq!(at(":work"), (0, "the binary is missing".into()));
     assert_eq!(at("app:work(id=)"), (12, "a value is missing".into()));
     assert_eq!(at("app:work(arg1)"), (9, "an argument needs a name".into()));
+    assert_eq!(at("app:work(req->hdr.id)").0, 9);
     assert_eq!(at("app:work(id=arg1").0, 16);
     assert_eq!(at("app:work(id=arg1, id=arg2)").0, 18);
     assert_eq!(at("app:work(id=arg1,)").0, 17);
