@@ -252,11 +252,12 @@ impl Account {
         self.reasons.values().sum()
     }
 
-    /// Records lost: with a reason other than the missing partner of a mark.
+    /// Records lost: with a reason other than the missing partner of a mark that is there.
     #[must_use]
     pub fn lost(&self) -> u64 {
         let of = |reason| self.reasons.get(reason).copied().unwrap_or(0);
-        self.with_reason() - of("unmatched_mark") - of("began_before")
+        let no_loss = ["unmatched_mark", "began_before", "began_after"].map(of);
+        self.with_reason() - no_loss.iter().sum::<u64>()
     }
 }
 

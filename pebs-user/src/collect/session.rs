@@ -9,7 +9,6 @@ use perf_event_open_sys::bindings::perf_event_attr;
 use crate::collect::bulk::rest::RestRings;
 use crate::collect::bulk::{self, BulkCounters, BulkRing};
 use crate::collect::counters::{Attached, Counters, Recipe};
-use crate::collect::drain::now;
 use crate::collect::programs::{Log, Programs, Settings};
 use crate::correlate::Interferences;
 use crate::pmu::attr::{Faults, ResolvedEvent, page_faults};
@@ -20,7 +19,7 @@ use crate::pmu::open::{
 };
 use crate::target::probe::{ProbeSet, Site};
 use crate::target::process;
-use crate::units::{Cpu, EventId, KtimeNs, Pid, ResetValue};
+use crate::units::{Cpu, EventId, Pid, ResetValue};
 
 mod error;
 mod rings;
@@ -512,9 +511,8 @@ impl Session {
         Ok(new)
     }
 
-    /// Stops sampling and recording, and takes the probes away, begins first. Gives the end of the trace.
-    pub fn stop(&mut self) -> KtimeNs {
-        let end = now();
+    /// Stops sampling and recording, and takes the probes away, begins first.
+    pub fn stop(&mut self) {
         for counters in self.events.iter().chain([&self.faults]) {
             counters.disable();
         }
@@ -527,7 +525,6 @@ impl Session {
         }
         // The last look at the rings comes before that at the counters: nothing may come in between.
         self.programs.detach_tracepoints();
-        end
     }
 
     /// By event: value and times of all its counters together; `None` where none can be read.

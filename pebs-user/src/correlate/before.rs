@@ -1,4 +1,4 @@
-//! End marks without a begin: of items that began before the recording, or whose begin is missing.
+//! End marks without a begin: of items that began before the recording or after it, or whose begin is missing.
 
 use super::{Correlator, Lost, MarkAt, Sink};
 use crate::stream::ledger::Reason;
@@ -9,7 +9,7 @@ impl Correlator {
     ///
     /// Probes on ends are attached first, and items may be under way when those on begins are. Such an item is known
     /// as long as no mark was lost: no begin of its probe was seen yet; or, where visits stay on their thread, none
-    /// on its thread.
+    /// on its thread. And probes on begins are taken away first.
     #[cold]
     pub(super) fn without_begin(&self, mark: &MarkAt<'_>, sink: &mut impl Sink) {
         let probe = usize::from(mark.probe.0);
@@ -19,11 +19,10 @@ impl Correlator {
             .get(probe)
             .is_some_and(|it| it.rule == VisitRule::ById);
         let none_on_thread = || !by_id && self.threads.get(mark.record.tid).is_none();
-        let began_before = self.losses.is_empty() && (no_begin || none_on_thread());
-        let reason = if began_before {
-            Reason::BeganBefore
-        } else {
-            Reason::UnmatchedMark
+        let reason = match self.losses.is_empty() {
+            true if no_begin || none_on_thread() => Reason::BeganBefore,
+            true if mark.record.time >= self.stopping => Reason::BeganAfter,
+            _ => Reason::UnmatchedMark,
         };
         sink.lost(mark.record.cpu, Lost::Mark, reason);
     }

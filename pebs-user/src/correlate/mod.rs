@@ -102,6 +102,8 @@ pub struct Correlator {
     /// Where ids are read at samples instead of marks.
     runs: Option<Runs>,
     losses: LossRanges,
+    /// From when on begins may go unseen, as the recording has ended.
+    stopping: TraceNs,
     throttles: Throttles,
     next_visit: u64,
     next_item: Vec<u64>,
@@ -134,6 +136,7 @@ impl Correlator {
             by_id: FxHashMap::default(),
             runs: set.item.as_ref().map(|item| Runs::new(item.config.none)),
             losses: LossRanges::default(),
+            stopping: TraceNs(i64::MAX),
             throttles: Throttles::default(),
             next_visit: 1,
             held: 0,
@@ -145,6 +148,11 @@ impl Correlator {
     /// Visits that overlap this range and are still open, or come later, will be flagged.
     pub fn loss(&mut self, begin: TraceNs, end: TraceNs, flag: u32) {
         self.losses.add(begin, end, flag);
+    }
+
+    /// The recording ends: begins are no longer marked from this instant on.
+    pub const fn stopping(&mut self, time: TraceNs) {
+        self.stopping = time;
     }
 
     /// Visits that are open.

@@ -1,8 +1,8 @@
 //! Tests as text: a list of records in, visits and stray samples out.
 //!
 //! Input lines: `TIME TID WHAT`, where WHAT is `begin P [id=N] [sp=N]`, `end P [id=N]`,
-//! `ret P sp=N`, `next P`, `sample [sp=N]` (`id=N` where ids are read at samples), `out sleep|run`, `woken`, `displaced`, `in`, `fault`, `took irq|softirq|minor|major NS`, `exec`, `exit`, or
-//! `loss FROM` for a loss up to TIME; each may have `cpu=N`. Output lines: one per visit as it closes, then `stray TIME`.
+//! `ret P sp=N`, `next P`, `sample [sp=N]` (`id=N` where ids are read at samples), `out sleep|run`, `woken`, `displaced`, `in`, `fault`, `took irq|softirq|minor|major NS`, `exec`, `exit`,
+//! `loss FROM` for a loss up to TIME, or `stop`; each may have `cpu=N`. Output lines: one per visit as it closes, then `stray TIME`.
 
 use std::fmt::Write;
 
@@ -202,6 +202,10 @@ fn run_on(probes: &ProbeSet, input: &str) -> String {
             correlator.loss(from, time, visit_flag::LOSS);
             continue;
         }
+        if words[1] == "stop" {
+            correlator.stopping(time);
+            continue;
+        }
         let tid = Tid(words[1].parse().unwrap());
         push(&mut correlator, time, tid, &words[2..], &mut printer);
         end = time;
@@ -363,6 +367,24 @@ fn began_before() {
          p1 item 1 tid 8 41..42 samples active 41..42
          lost Mark unmatched_mark
          lost Mark began_before",
+    );
+}
+
+/// Probes on begins are taken away first: what ends afterwards began when the recording had ended, unless a mark was lost.
+#[test]
+fn began_after() {
+    check(
+        "10 7 begin 2 id=5
+         19 7 end 2 id=4
+         20 stop
+         30 7 end 2 id=5
+         31 7 end 2 id=6
+         40 loss 35
+         41 7 end 2 id=7",
+        "lost Mark unmatched_mark
+         p2 item 5 tid 7 10..30 samples active 10..30
+         lost Mark began_after
+         lost Mark unmatched_mark",
     );
 }
 

@@ -294,6 +294,11 @@ impl Pipeline {
         self.rows.resets.change(event, time, reset);
     }
 
+    /// The recording ends: begins are no longer marked from this instant on.
+    pub const fn stopping(&mut self, time: KtimeNs) {
+        self.correlator.stopping(self.clock.trace_of_ktime(time));
+    }
+
     /// A CPU came online in between, and from `end` on it is sampled.
     pub fn cpu_came_online(&mut self, begin: KtimeNs, end: KtimeNs, cpu: Cpu) {
         let row = LossRow {

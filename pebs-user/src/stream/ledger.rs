@@ -30,6 +30,9 @@ pub enum Reason {
     UnmatchedMark,
     /// Not lost: an end mark of an item that is known to have begun before the recording.
     BeganBefore,
+    /// Not lost: an end mark of an item that began when the recording had ended. Probes on begins are taken away
+    /// first, so that items that are under way get their end.
+    BeganAfter,
     /// A kernel ring of the perf subsystem was full (mappings, throttling and bulk samples).
     LostPerfRing,
     /// Not lost: its visit was not slow (`--keep`), and so the sample is in `function_stats` only.
@@ -50,6 +53,7 @@ impl Reason {
             Self::Malformed => "malformed",
             Self::UnmatchedMark => "unmatched_mark",
             Self::BeganBefore => "began_before",
+            Self::BeganAfter => "began_after",
             Self::LostPerfRing => "lost_perf_ring",
             Self::NotKept => "not_kept",
         }
@@ -90,10 +94,11 @@ impl Account {
     }
 
     /// Records that did not reach the trace: those with a reason, but for samples that were left
-    /// out on purpose, and ends of what is older than the trace.
+    /// out on purpose, and ends of what is older or younger than the trace.
     #[must_use]
     pub fn lost(&self) -> u64 {
-        self.unwritten() - self.of(Reason::NotKept) - self.of(Reason::BeganBefore)
+        let no_loss = [Reason::NotKept, Reason::BeganBefore, Reason::BeganAfter];
+        self.unwritten() - no_loss.map(|reason| self.of(reason)).iter().sum::<u64>()
     }
 
     /// Share of the records seen that did not reach the trace, 0..1; 0 if none was seen. Marks

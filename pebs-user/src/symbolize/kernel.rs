@@ -230,12 +230,12 @@ impl KernelSymbols {
     /// The kernel proper does not change. Where code comes and goes, a new function may lie where an
     /// older one or nothing was known.
     fn is_stale(&self, address: u64) -> bool {
-        let recent = self.read.is_some_and(|read| read.elapsed() < READ_AGAIN);
-        let fixed = self
-            .starts
-            .find(address)
-            .is_some_and(|(_, _, module)| module == KERNEL_MODULE);
-        !recent && !fixed && self.missing.is_none()
+        let is_fixed = || {
+            let found = self.starts.find(address);
+            found.is_some_and(|(_, _, module)| module == KERNEL_MODULE)
+        };
+        let is_recent = || self.read.is_some_and(|read| read.elapsed() < READ_AGAIN);
+        self.missing.is_none() && !is_fixed() && !is_recent()
     }
 
     fn read(&mut self) {

@@ -185,8 +185,11 @@ fn who_wakes_fibers() {
         .iter()
         .map(|v| (v.visit_id, v.item_id))
         .collect();
-    let even = |it: &&pebs_tests::trace::Wait| items[&it.visit_id].is_multiple_of(2);
-    assert!(sleeps.iter().all(even), "only these sleep");
+    let odd = |it: &&&pebs_tests::trace::Wait| !items[&it.visit_id].is_multiple_of(2);
+    // None of these sleeps. But one that slept before a sample was taken of it is not seen, and is taken for the one
+    // before and after it.
+    let odd = sleeps.iter().filter(odd).count();
+    assert!(odd * 20 < sleeps.len(), "{odd} of {}", sleeps.len());
 }
 
 /// A variable of the program, in programs that lie elsewhere each time and in those that do not: each item

@@ -215,8 +215,8 @@ struct Found {
     read: Option<Value>,
 }
 
-/// Reasons that are no loss: ends of items that began while the probes were being attached.
-const NO_LOSS: [&str; 2] = ["began_before", "unmatched_mark"];
+/// Reasons that are no loss: ends of items that began while the probes were being attached or taken away.
+const NO_LOSS: [&str; 3] = ["began_before", "began_after", "unmatched_mark"];
 
 /// Account of one kind of record, summed over CPUs.
 #[derive(Debug, Default)]

@@ -73,7 +73,7 @@ struct Signals {
     /// CPUs that came online and that the pipeline was not told of: since when they may have been, and from when on
     /// they are sampled.
     cpus: Mutex<Vec<(KtimeNs, KtimeNs, Cpu)>>,
-    /// End of the trace, ktime; set before the draining thread is told to stop.
+    /// End of the trace, ktime; set before the probes are taken away. 0: not yet.
     end: AtomicU64,
 }
 
@@ -155,7 +155,9 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
     };
     let (ended_by, command) = wait(&mut control, plan.duration, held)?;
     control.note_changes();
-    let end = session.stop();
+    let end = now();
+    workers.signals.end.store(end.0, Ordering::Release);
+    session.stop();
     session.flush_log();
     let times = session.times();
     super::finish::note_times(&mut info, &times);
@@ -344,16 +346,17 @@ fn pump(mut pipeline: Pipeline, lanes: &Lanes, signals: &Signals) -> Outcome {
         if let Some(&pause) = signals.pause.get() {
             pipeline.pause(pause);
         }
-        let changes = signals.resets.lock();
-        let mut changes = changes.unwrap_or_else(PoisonError::into_inner);
-        for (time, event, reset) in changes.drain(..) {
+        for (time, event, reset) in locked(&signals.resets).drain(..) {
             pipeline.reset_changed(time, event, reset.0.get());
         }
-        drop(changes);
         let frequencies = std::mem::take(&mut *locked(&signals.frequencies));
         frequencies.iter().for_each(|it| pipeline.frequency(it));
         for (begin, end, cpu) in locked(&signals.cpus).drain(..) {
             pipeline.cpu_came_online(begin, end, cpu);
+        }
+        let end = signals.end.load(Ordering::Acquire);
+        if end > 0 {
+            pipeline.stopping(KtimeNs(end));
         }
         let bytes = cycle.bytes();
         pipeline.cycle(&mut cycle);

@@ -1,0 +1,107 @@
+//! A sample as it goes from stage to stage: small, as there are many.
+
+use std::fmt;
+
+use crate::stream::stacks::StackKey;
+use crate::units::{Cpu, EventId, Ip, TraceNs};
+
+/// A sample, its thread aside. 32 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RawSample {
+    /// When.
+    pub time: TraceNs,
+    /// Instruction pointer.
+    pub ip: Ip,
+    /// User stack pointer; 0 for a sample in kernel mode. Where ids are read at samples,
+    /// [`RawSample::item_id`].
+    pub sp: u64,
+    /// What it mostly has in common with the samples around it.
+    pub kind: SampleKind,
+}
+
+/// What samples that follow one another mostly have in common: CPU, event, two truths and the call stack, in one
+/// word, so that it is copied and compared at once.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct SampleKind(u64);
+
+impl SampleKind {
+    const EXACT: u64 = 1 << 24;
+    const KERNEL: u64 = 1 << 25;
+    /// Where the call stack's number begins.
+    const STACK: u32 = 32;
+
+    /// Of a sample without a call stack. `exact`: the kernel said that the ip is exact; `kernel`: it was taken in
+    /// kernel mode.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new(cpu: Cpu, event: EventId, (exact, kernel): (bool, bool)) -> Self {
+        let exact = if exact { Self::EXACT } else { 0 };
+        let kernel = if kernel { Self::KERNEL } else { 0 };
+        Self(cpu.0 as u64 | (event.0 as u64) << 16 | exact | kernel)
+    }
+
+    /// The same with a call stack.
+    #[must_use]
+    pub const fn with_stack(self, stack: StackKey) -> Self {
+        let mask = (1 << Self::STACK) - 1;
+        Self(self.0 & mask | (stack.number() as u64) << Self::STACK)
+    }
+
+    /// CPU.
+    #[inline(always)]
+    #[must_use]
+    pub const fn cpu(self) -> Cpu {
+        Cpu(self.0 as u16)
+    }
+
+    /// Event.
+    #[inline(always)]
+    #[must_use]
+    pub const fn event(self) -> EventId {
+        EventId((self.0 >> 16) as u8)
+    }
+
+    /// The kernel said that the ip is exact.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_exact(self) -> bool {
+        self.0 & Self::EXACT != 0
+    }
+
+    /// Taken in kernel mode.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_kernel(self) -> bool {
+        self.0 & Self::KERNEL != 0
+    }
+
+    /// Its call stack.
+    #[inline(always)]
+    #[must_use]
+    pub const fn stack(self) -> StackKey {
+        StackKey::from_number((self.0 >> Self::STACK) as u32)
+    }
+}
+
+impl fmt::Debug for SampleKind {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("SampleKind")
+            .field("cpu", &self.cpu())
+            .field("event", &self.event())
+            .field("is_exact", &self.is_exact())
+            .field("is_kernel", &self.is_kernel())
+            .field("stack", &self.stack())
+            .finish()
+    }
+}
+
+const _: () = assert!(size_of::<RawSample>() == 32);
+
+impl RawSample {
+    /// The id of the thread's current item, in a run that reads ids at samples. There are no frames to
+    /// match then, so that it has the stack pointer's place.
+    #[must_use]
+    pub const fn item_id(&self) -> u64 {
+        self.sp
+    }
+}
