@@ -138,6 +138,8 @@ fn marks_refused() {
         .args(&["--ring-size", "64KiB", "--reset", "10000000"])
         .attach(target.process.pid());
     target.go();
+    // Some visits are to be whole.
+    std::thread::sleep(Duration::from_millis(200));
     while target.process.is_running() {
         // In this time come more marks than the ring holds, in that the ring is emptied.
         for signal in [Signal::STOP, Signal::CONT] {
