@@ -440,11 +440,13 @@ pub enum SampleClock {
     Perf,
 }
 
+/// Reads a number of events.
 pub(crate) fn event_count(text: &str) -> Result<u64, String> {
     let wanted = "a number of events without a unit (16000; of clocks: ns)";
     text.parse().map_err(|_| wanted.to_owned())
 }
 
+/// Reads a process's number.
 pub(crate) fn pid(text: &str) -> Result<u32, String> {
     let wanted = "a process's number; 'pgrep NAME' finds it";
     text.parse().map_err(|_| wanted.to_owned())

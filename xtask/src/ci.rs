@@ -22,8 +22,7 @@ pub struct Args {
 struct Step {
     name: &'static str,
     run: fn() -> Result<()>,
-    /// Whether it is taken beside the step before it: neither of them keeps more than one CPU busy for long, and
-    /// none looks at the clock.
+    /// Whether it is taken beside the step before it: what comes of the two does not depend on how fast they are.
     beside: bool,
 }
 

@@ -42,7 +42,7 @@ enum Task {
     Fuzz(fuzz::Args),
     /// Run what has to pass before a change is merged
     Ci(ci::Args),
-    /// Measure the cost of a mark and of a sample beside perf and bpftrace, and queries of a long trace
+    /// Measure marks, samples and imports beside perf and bpftrace, and queries of a long trace
     Bench(bench::Args),
     /// Measure bias and error of both estimates against known truth
     Accuracy(accuracy::Args),

@@ -9,7 +9,8 @@ impl Correlator {
     ///
     /// Probes on ends are attached first, and items may be under way when those on begins are. Such an item is known
     /// as long as no mark was lost: no begin of its probe was seen yet; or, where visits stay on their thread, none
-    /// on its thread. And probes on begins are taken away first.
+    /// on its thread. Probes on begins are taken away first: what ends from then on without a begin began when the
+    /// recording had ended, if no mark was lost.
     #[cold]
     pub(super) fn without_begin(&self, mark: &MarkAt<'_>, sink: &mut impl Sink) {
         let probe = usize::from(mark.probe.0);

@@ -370,7 +370,7 @@ impl Rows {
     }
 
     /// Estimates a visit whose samples are at hand.
-    fn estimate(&mut self, visit: &ClosedVisit, alike: bool) {
+    fn estimate(&mut self, visit: &ClosedVisit) {
         let Self {
             block,
             symbolizer,
@@ -384,9 +384,9 @@ impl Rows {
         let series = Series {
             times: block.times(),
             functions: block.functions(),
-            events: match visit.samples.first() {
-                Some(first) if alike => Events::All(first.kind.event()),
-                _ => Events::Each(block.events()),
+            events: match (block.events(), visit.samples.first()) {
+                ([], Some(first)) => Events::All(first.kind.event()),
+                (events, _) => Events::Each(events),
             },
         };
         let timeline = VisitTimeline {
@@ -482,7 +482,7 @@ impl Sink for Rows {
         self.page_faults += u64::from(visit.counts.page_faults);
         self.extras += visit.counts.extras;
         let alike = self.name(&visit.samples, visit.pid);
-        self.estimate(visit, alike);
+        self.estimate(visit);
         let estimates = &self.estimates[self.kept_estimates..];
         let kept = self.keeper.visit(visit, estimates);
         if kept {

@@ -119,7 +119,8 @@ impl SampleBlock {
             (*function, *slot) = find(*ip);
         }
         self.events.clear();
-        if !alike {
+        let of_another = |it: &RawSample| it.kind.event() != first.event();
+        if !alike && samples.iter().any(of_another) {
             self.events.extend(samples.iter().map(|it| it.kind.event()));
         }
         alike
@@ -146,7 +147,7 @@ impl SampleBlock {
         &self.functions[self.rows..self.end]
     }
 
-    /// Their events; empty if they are like one another.
+    /// Their events; empty if they are of one event.
     #[must_use]
     pub fn events(&self) -> &[EventId] {
         &self.events
@@ -245,7 +246,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::stream::decode::SampleKind;
 
     fn sample(n: usize, cpu: u16) -> RawSample {
         RawSample {

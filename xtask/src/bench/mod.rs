@@ -102,7 +102,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     }
     if wants(What::Import) {
         let rounds = (args.import_items, args.rounds.max(1));
-        import::compare(&tool(args)?, &dir, rounds)?;
+        passed &= import::compare(&tool(args)?, &dir, rounds)?;
     }
     if wants(What::Queries) {
         passed &= queries::compare(&dir, args.rounds.clamp(1, QUERY_ROUNDS))?;

@@ -67,8 +67,8 @@ impl Pages {
         self.bytes = 0;
     }
 
-    /// Ends a data page of `values`, nulls included. `fill` writes what it begins with, and all that follows to
-    /// an empty buffer, which it may take for one that is full already.
+    /// Ends a data page of `values`, nulls included. `fill` writes what the page begins with to its first buffer, and
+    /// the rest to its second; or it swaps that one for a buffer that has the rest already.
     fn end(
         &mut self,
         values: u32,
