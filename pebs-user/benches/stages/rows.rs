@@ -144,9 +144,9 @@ impl Rows {
                 events: Some(u64::from(estimate.samples) * 16_000),
                 first_ns: estimate.first,
                 last_ns: estimate.last,
-                span_ns: estimate.span_ns,
-                self_ns: estimate.self_ns,
-                self_stderr_ns: estimate.self_stderr_ns,
+                span_ns: estimate.span_ns(),
+                self_ns: estimate.self_ns(),
+                self_stderr_ns: estimate.self_stderr_ns(),
             });
         }
     }

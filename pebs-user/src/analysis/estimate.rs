@@ -129,13 +129,42 @@ pub struct FunctionEstimate {
     pub first: TraceNs,
     /// Its last sample.
     pub last: TraceNs,
+    /// Time owned, in half ns: exact.
+    half_ns: i64,
+    /// Variance of the time in ns²; [`UNKNOWN`] where the time is.
+    variance: f64,
+}
+
+/// No variance.
+const UNKNOWN: f64 = -1.0;
+
+impl FunctionEstimate {
     /// Last - first, in ns of wall time: the published estimate.
-    pub span_ns: i64,
-    /// Our estimate of its active time; `None` for events that are not clocks, and where the
-    /// visit's active time is unknown.
-    pub self_ns: Option<f64>,
-    /// Standard error of `self_ns`, ns, to 1 in 2,000; `None` where that is.
-    pub self_stderr_ns: Option<f64>,
+    #[inline]
+    #[must_use]
+    pub const fn span_ns(&self) -> i64 {
+        self.last.0 - self.first.0
+    }
+
+    /// Our estimate of its active time; `None` for events that are not clocks, and where the visit's active
+    /// time is unknown.
+    #[inline]
+    #[must_use]
+    pub fn self_ns(&self) -> Option<f64> {
+        self.is_timed().then_some(self.half_ns as f64 / 2.0)
+    }
+
+    /// Standard error of [`FunctionEstimate::self_ns`], ns, to 1 in 2,000; `None` where that is.
+    #[inline]
+    #[must_use]
+    pub fn self_stderr_ns(&self) -> Option<f64> {
+        self.is_timed().then(|| rounded(self.variance.sqrt()))
+    }
+
+    #[inline]
+    fn is_timed(&self) -> bool {
+        self.variance >= 0.0
+    }
 }
 
 /// What taking a sample does to the code: it stands still from `before` the sample's time until
@@ -174,8 +203,6 @@ pub struct Estimator {
     /// Samples of one event of a visit that has several.
     times: Vec<TraceNs>,
     functions: Vec<FunctionId>,
-    /// What was found of all its events.
-    estimates: Vec<FunctionEstimate>,
 }
 
 /// What is the same for all visits.
@@ -196,36 +223,26 @@ struct OfEvent<'a> {
     functions: &'a [FunctionId],
 }
 
-/// What is found of one visit and event.
+/// Memory for one visit and event.
 #[derive(Clone, Debug, Default)]
 struct Scratch {
-    /// The functions, in order of their first samples.
-    found: Vec<Found>,
-    /// By function: its index in `found`, counted from 1; 0: none. Emptied after each visit.
+    /// By function: the place of its estimate among those of the event, counted from 1; 0: none. Emptied after
+    /// each event.
     places: Vec<u32>,
     /// Where the runs of samples of one function start.
     starts: Vec<u32>,
 }
 
-/// A sample on the active clock.
+/// A run of samples of one function.
 #[derive(Clone, Copy, Debug, Default)]
-struct Edge {
-    /// Active ns since the visit began.
-    position: i64,
-    /// Index of its function in [`Scratch::found`].
+struct Run {
+    /// Its function's estimate.
     row: usize,
-}
-
-/// Sums of one function.
-#[derive(Clone, Copy, Debug)]
-struct Found {
-    function: FunctionId,
-    samples: u32,
-    first: TraceNs,
-    last: TraceNs,
-    /// Time owned, in half ns: exact.
-    half_ns: i64,
-    /// Variance in ns².
+    /// Its last sample on the active clock, ns since the visit began.
+    last: i64,
+    /// Where the time that it owns begins, in half active ns.
+    owned_from: i64,
+    /// Variance of that.
     variance: f64,
 }
 
@@ -256,15 +273,10 @@ impl Estimator {
 
     /// Appends an estimate for each function and event of the visit to `out`, in order of their first
     /// samples. A visit without samples gives none.
-    pub fn estimate(&mut self, visit: &VisitTimeline<'_>, out: &mut Vec<FunctionEstimate>) {
-        self.each(visit, |estimate| out.push(estimate));
-    }
-
-    /// Hands out an estimate for each function and event of the visit, in order of their first samples.
     ///
     /// Cost: O(samples + active intervals) for each event; no allocation once the scratch memory has grown.
     #[inline]
-    pub fn each(&mut self, visit: &VisitTimeline<'_>, take: impl FnMut(FunctionEstimate)) {
+    pub fn estimate(&mut self, visit: &VisitTimeline<'_>, out: &mut Vec<FunctionEstimate>) {
         let Series {
             times,
             functions,
@@ -278,29 +290,31 @@ impl Estimator {
                     times,
                     functions,
                 };
-                self.scratch.find(visit, &of, self.rules, take);
+                self.scratch.estimate(visit, &of, self.rules, out);
             }
-            Events::Each(events) => {
-                self.find_all(visit, events);
-                self.estimates.drain(..).for_each(take);
-            }
+            Events::Each(events) => self.estimate_each(visit, events, out),
         }
     }
 
     /// Estimates the events of a visit one by one.
     #[cold]
-    fn find_all(&mut self, visit: &VisitTimeline<'_>, events: &[EventId]) {
+    fn estimate_each(
+        &mut self,
+        visit: &VisitTimeline<'_>,
+        events: &[EventId],
+        out: &mut Vec<FunctionEstimate>,
+    ) {
         let Self {
             clocks,
             rules,
             scratch,
             times,
             functions,
-            estimates,
         } = self;
         let Some(most) = events.iter().max() else {
             return;
         };
+        let begin = out.len();
         for event in 0..=most.0 {
             let of = |at: &usize| events[*at].0 == event;
             let samples = (0..events.len()).filter(of);
@@ -317,39 +331,32 @@ impl Estimator {
                 times,
                 functions,
             };
-            scratch.find(visit, &of, *rules, |it| estimates.push(it));
+            scratch.estimate(visit, &of, *rules, out);
         }
-        estimates.sort_by_key(|estimate| estimate.first);
+        out[begin..].sort_by_key(|estimate| estimate.first);
     }
 }
 
 impl Scratch {
-    /// Hands out what is found of one event's samples: their times and functions.
-    #[inline]
-    fn find(
+    /// Appends what one event's samples say.
+    fn estimate(
         &mut self,
         visit: &VisitTimeline<'_>,
         of: &OfEvent<'_>,
         rules: Rules,
-        mut take: impl FnMut(FunctionEstimate),
+        out: &mut Vec<FunctionEstimate>,
     ) {
+        let begin = out.len();
         let total = visit.total_active_ns();
-        self.divide(visit.active, of, rules, total);
+        self.divide(visit.active, of, (rules, total), out);
         let is_timed = of.is_clock && total.is_some();
-        for found in &self.found {
-            if let Some(place) = self.places.get_mut(found.function.0 as usize) {
+        for estimate in &mut out[begin..] {
+            if let Some(place) = self.places.get_mut(estimate.function.0 as usize) {
                 *place = 0;
             }
-            take(FunctionEstimate {
-                function: found.function,
-                event: of.event,
-                samples: found.samples,
-                first: found.first,
-                last: found.last,
-                span_ns: found.last.0 - found.first.0,
-                self_ns: is_timed.then_some(found.half_ns as f64 / 2.0),
-                self_stderr_ns: is_timed.then_some(rounded(found.variance.sqrt())),
-            });
+            if !is_timed {
+                estimate.variance = UNKNOWN;
+            }
         }
     }
 
@@ -358,64 +365,82 @@ impl Scratch {
         &mut self,
         active: &[(TraceNs, TraceNs)],
         of: &OfEvent<'_>,
-        Rules {
+        (rules, total): (Rules, Option<i64>),
+        out: &mut Vec<FunctionEstimate>,
+    ) {
+        let Rules {
             pause,
             sampled_bounds,
-        }: Rules,
-        total: Option<i64>,
-    ) {
+        } = rules;
         let (times, functions) = (of.times, of.functions);
-        self.found.clear();
         // Samples that follow one another in the same function own what lies between them, however many
         // they are: only the first and the last of such a run matter.
         let runs = self.find_runs(functions);
         let mut clock = ActiveClock::new(active);
         let spread = (pause.spread as f64).powi(2);
-        let (mut first, mut last) = (Edge::default(), Edge::default());
-        // Where the time that the last sample owns begins, in half active ns.
-        let mut owned_from = 0;
-        for index in 0..runs {
-            let (begin, end) = (self.starts[index] as usize, self.starts[index + 1] as usize);
-            let (from, to) = (times[begin], times[end - 1]);
-            let row = self.row(functions[begin], from);
-            let found = &mut self.found[row];
-            found.samples += (end - begin) as u32;
-            found.last = to;
-            let position = clock.advance(from);
-            if index == 0 {
-                first = Edge { position, row };
+        let first_row = out.len();
+        let (mut run, mut begin) = (Run::default(), 0);
+        for bounds in self.starts[..=runs].windows(2) {
+            let (first, last) = (bounds[0] as usize, bounds[1] as usize - 1);
+            let (Some(function), Some(from), Some(to)) =
+                (functions.get(first), times.get(first), times.get(last))
+            else {
+                break;
+            };
+            let position = clock.advance(*from);
+            if first == 0 {
+                begin = position - pause.before;
             } else {
                 // The gap between the pauses. Pauses that would overlap end at the next sample.
-                let gap_begin = (last.position + pause.after).min(position);
-                let gap_end = (position - pause.before).max(last.position);
+                let gap_begin = (run.last + pause.after).min(position);
+                let gap_end = (position - pause.before).max(run.last);
                 let half_way = gap_begin + gap_end;
                 let gap = (gap_end - gap_begin).max(0) as f64;
                 let variance = gap * gap * TWELFTH + spread;
-                found.variance += variance;
-                let before = &mut self.found[last.row];
-                before.variance += variance;
-                before.half_ns += half_way - owned_from;
-                owned_from = half_way;
+                let before = &mut out[run.row];
+                before.half_ns += half_way - run.owned_from;
+                before.variance += run.variance + variance;
+                (run.owned_from, run.variance) = (half_way, variance);
             }
-            last = Edge {
-                position: clock.advance(to),
-                row,
+            let next = out.len();
+            let place = match self.places.get_mut(function.0 as usize) {
+                Some(place) => place,
+                None => make_room(&mut self.places, *function),
             };
+            if *place == 0 {
+                *place = (next - first_row) as u32 + 1;
+                run.row = next;
+                out.push(FunctionEstimate {
+                    function: *function,
+                    event: of.event,
+                    samples: bounds[1] - bounds[0],
+                    first: *from,
+                    last: *to,
+                    half_ns: 0,
+                    variance: 0.0,
+                });
+            } else {
+                run.row = first_row + *place as usize - 1;
+                let row = &mut out[run.row];
+                row.samples += bounds[1] - bounds[0];
+                row.last = *to;
+            }
+            run.last = clock.advance(*to);
         }
         let Some(total) = total.filter(|_| runs > 0) else {
             return;
         };
         // The parts before the first and after the last sample are theirs.
-        self.found[last.row].half_ns += 2 * total - owned_from;
         let unseen = if sampled_bounds {
             Unseen::CERTAIN
         } else {
             Unseen::new((times.len(), runs - 1), total, pause.before + pause.after)
         };
-        let begin = first.position - pause.before;
-        let end = total - last.position - pause.after;
-        self.found[first.row].variance += unseen.variance(begin.max(0));
-        self.found[last.row].variance += unseen.variance(end.max(0));
+        let end = total - run.last - pause.after;
+        let last = &mut out[run.row];
+        last.half_ns += 2 * total - run.owned_from;
+        last.variance += run.variance + unseen.variance(end.max(0));
+        out[first_row].variance += unseen.variance(begin.max(0));
     }
 
     /// Writes where each run of samples of the same function starts, and the number of samples behind them;
@@ -440,33 +465,14 @@ impl Scratch {
         }
         runs
     }
+}
 
-    /// Index of a function in `found`, to which it is added at its first sample.
-    #[inline(always)]
-    fn row(&mut self, function: FunctionId, first: TraceNs) -> usize {
-        let Some(place) = self.places.get_mut(function.0 as usize) else {
-            self.make_room(function);
-            return self.row(function, first);
-        };
-        if *place == 0 {
-            *place = self.found.len() as u32 + 1;
-            self.found.push(Found {
-                function,
-                samples: 0,
-                first,
-                last: first,
-                half_ns: 0,
-                variance: 0.0,
-            });
-        }
-        *place as usize - 1
-    }
-
-    /// Function ids are small: they count from 0.
-    #[cold]
-    fn make_room(&mut self, function: FunctionId) {
-        self.places.resize(function.0 as usize + 1, 0);
-    }
+/// The place of a function that never had one. Function ids are small: they count from 0.
+#[cold]
+fn make_room(places: &mut Vec<u32>, function: FunctionId) -> &mut u32 {
+    let index = function.0 as usize;
+    places.resize(index + 1, 0);
+    &mut places[index]
 }
 
 /// How likely the ends of a visit hold a function that no sample saw.
@@ -498,31 +504,51 @@ impl Unseen {
 
 /// Turns rising times into positions on a visit's active clock.
 struct ActiveClock<'a> {
-    /// Intervals not yet passed.
-    ahead: &'a [(TraceNs, TraceNs)],
-    /// Active time of those passed.
+    /// The interval at hand.
+    from: TraceNs,
+    to: TraceNs,
+    /// Active time before it.
     passed: i64,
+    /// Intervals behind it.
+    ahead: &'a [(TraceNs, TraceNs)],
 }
 
 impl<'a> ActiveClock<'a> {
+    /// Behind every time, and not so far that differences overflow.
+    const NEVER: TraceNs = TraceNs(i64::MAX / 2);
+
     const fn new(active: &'a [(TraceNs, TraceNs)]) -> Self {
         Self {
-            ahead: active,
+            from: TraceNs(i64::MIN),
+            to: TraceNs(i64::MIN),
             passed: 0,
+            ahead: active,
         }
     }
 
     /// The active time before `time`. Between two intervals it stands still; before the first it
     /// is 0, after the last the total.
+    #[inline(always)]
     fn advance(&mut self, time: TraceNs) -> i64 {
-        while let [(from, to), rest @ ..] = self.ahead {
-            if time < *to {
-                return self.passed + (time.0 - from.0).max(0);
-            }
-            self.passed += to.0 - from.0;
-            self.ahead = rest;
+        if time >= self.to {
+            self.pass(time);
         }
-        self.passed
+        self.passed + (time.0 - self.from.0).max(0)
+    }
+
+    /// Goes on to the interval in or before which `time` is.
+    #[inline(never)]
+    fn pass(&mut self, time: TraceNs) {
+        while let [(from, to), rest @ ..] = self.ahead {
+            self.passed += self.to.0 - self.from.0;
+            (self.from, self.to, self.ahead) = (*from, *to, rest);
+            if time < *to {
+                return;
+            }
+        }
+        // Behind the last one, where nothing is active.
+        self.passed += self.to.0 - self.from.0;
+        (self.from, self.to) = (Self::NEVER, Self::NEVER);
     }
 }
 

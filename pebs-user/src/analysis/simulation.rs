@@ -60,7 +60,7 @@ impl Findings {
             self.unseen += 1;
             return;
         };
-        let (own, stderr) = (row.self_ns.unwrap(), row.self_stderr_ns.unwrap());
+        let (own, stderr) = (row.self_ns().unwrap(), row.self_stderr_ns().unwrap());
         self.estimate_ns += own;
         self.judged += 1;
         self.covered += u32::from((own - truth).abs() <= 1.96 * stderr + 1.0);
@@ -229,7 +229,7 @@ fn short_first_stay_is_biased() {
         let mut rows = Vec::new();
         estimator.estimate(&visit, &mut rows);
         let first = rows.iter().find(|row| row.function.0 == 0);
-        sum += first.map_or(0.0, |row| row.self_ns.unwrap());
+        sum += first.map_or(0.0, |row| row.self_ns().unwrap());
     }
     let share = sum / 20_000.0 / (0.5 * INTERVAL);
     assert!((share - 0.75).abs() < 0.02, "{share}");
@@ -320,7 +320,7 @@ fn paused(pause: Pause, known: Pause) -> ([f64; 3], f64) {
         estimator.estimate(&visit, &mut rows);
         for (row, &time) in rows.iter().zip(&times) {
             let function = row.function.0 as usize;
-            let (own, stderr) = (row.self_ns.unwrap(), row.self_stderr_ns.unwrap());
+            let (own, stderr) = (row.self_ns().unwrap(), row.self_stderr_ns().unwrap());
             found[function] += own;
             truth[function] += time;
             covered += u32::from((own - time).abs() <= 1.96 * stderr + 1.0);

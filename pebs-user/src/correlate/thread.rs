@@ -223,7 +223,12 @@ impl Thread {
         let first = current.sp.saturating_add(RETURN_ADDRESS + 1);
         let count = current.sp.saturating_add(STACK_SPAN).saturating_sub(first);
         let gone = |sample: &RawSample| sample.sp.wrapping_sub(first) < count;
-        samples.iter().position(gone).unwrap_or(samples.len())
+        // Nearly always none is: without an early end that takes half the time.
+        if samples.iter().fold(false, |any, sample| any | gone(sample)) {
+            samples.iter().position(gone).unwrap_or(samples.len())
+        } else {
+            samples.len()
+        }
     }
 
     /// How many of the last visits are calls whose frame lies below the stack pointer: gone.

@@ -12,10 +12,11 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use crate::analysis::baseline::{GroupBaseline, Rule, Running, Verdict};
+use crate::analysis::estimate::FunctionEstimate;
 use crate::analysis::sketch::{Sketch, middle};
 use crate::correlate::ClosedVisit;
 use crate::store::run::KeptVisits;
-use crate::store::schema::{FunctionStatRow, VisitFunctionRow, measure, visit_flag};
+use crate::store::schema::{FunctionStatRow, measure, visit_flag};
 use crate::units::{EventId, FunctionId, ProbeId, TraceNs};
 
 /// Whose details are kept.
@@ -151,7 +152,7 @@ impl Keeper {
     /// Takes in a visit with the estimates of its functions; says whether its details are kept.
     ///
     /// Cost: O(functions of the visit); allocates for functions that are new.
-    pub fn visit(&mut self, visit: &ClosedVisit, functions: &[VisitFunctionRow]) -> bool {
+    pub fn visit(&mut self, visit: &ClosedVisit, functions: &[FunctionEstimate]) -> bool {
         if self.keeps_all() {
             return true;
         }
@@ -175,10 +176,10 @@ impl Keeper {
             &[]
         };
         for estimate in judged {
-            let (Some(own), Some(stderr)) = (estimate.self_ns, estimate.self_stderr_ns) else {
+            let (Some(own), Some(stderr)) = (estimate.self_ns(), estimate.self_stderr_ns()) else {
                 continue;
             };
-            let key = (estimate.event, estimate.function_id);
+            let key = (estimate.event, estimate.function);
             let running = group.functions.entry(key).or_default();
             if verdict == Verdict::Usual && group.baseline.diverges(running, own, stderr) {
                 verdict = Verdict::SlowFunction;
@@ -195,7 +196,7 @@ impl Keeper {
         true
     }
 
-    fn aggregate(&mut self, visit: &ClosedVisit, functions: &[VisitFunctionRow]) {
+    fn aggregate(&mut self, visit: &ClosedVisit, functions: &[FunctionEstimate]) {
         let Some(duration) = duration(visit) else {
             return;
         };
@@ -231,7 +232,7 @@ impl Keeper {
                 loss,
                 measure: measure::SELF,
                 event: Some(estimate.event),
-                function: Some(estimate.function_id),
+                function: Some(estimate.function),
             });
             let samples = f64::from(estimate.samples);
             distribution.count(visit.visit_id);
@@ -239,7 +240,7 @@ impl Keeper {
             distribution.squared += samples * samples;
             distribution.product += samples * self.samples[usize::from(estimate.event.0)] as f64;
             distribution.active += samples * active;
-            if let Some(own) = estimate.self_ns {
+            if let Some(own) = estimate.self_ns() {
                 distribution.values.add(own);
             }
         }

@@ -9,12 +9,15 @@ use super::PipelineOptions;
 use super::keep::Keeper;
 use super::memory::Accesses;
 use super::resets::Resets;
-use crate::analysis::estimate::{Estimator, Events, Pause, Series, VisitTimeline};
+use crate::analysis::estimate::{
+    Estimator, Events, FunctionEstimate, Pause, Series, VisitTimeline,
+};
 use crate::collect::sideband_decode::{SidebandEvent, SidebandKind};
 use crate::correlate::{ClosedVisit, Correlator, ExtraRecords, Lost, RawSample, Sink, Throttled};
+use crate::store::estimates::{self, EstimateBlock};
 use crate::store::samples::{BLOCK_ROWS, SampleBlock, SamplesOf};
 use crate::store::schema::{
-    FunctionRow, LossRow, MemoryRow, Table, VisitFunctionRow, VisitRow, WaitRow, Waker, visit_flag,
+    FunctionRow, LossRow, MemoryRow, Table, VisitRow, WaitRow, Waker, visit_flag,
 };
 use crate::store::writer::{TraceWriter, WriteError};
 use crate::stream::ledger::Reason;
@@ -23,9 +26,6 @@ use crate::symbolize::Symbolizer;
 use crate::symbolize::callers::Callers;
 use crate::symbolize::stacks::Stacks;
 use crate::units::{Cpu, FunctionId, Pid, StackId, Tid, TraceNs};
-
-/// Estimates that are worth encoding: few enough for the L1 cache.
-const ESTIMATES: usize = 128;
 
 /// What became of records, for the books.
 #[derive(Clone, Copy, Debug)]
@@ -54,10 +54,8 @@ pub(super) struct Rows {
     estimator: Estimator,
     /// Samples with their functions, for the writer.
     block: SampleBlock,
-    /// What was estimated of visits: those that are kept, for the writer, and then the visit at hand.
-    estimates: Vec<VisitFunctionRow>,
-    /// How many of them are kept.
-    kept_estimates: usize,
+    /// What was estimated of visits, for the writer.
+    estimates: EstimateBlock,
     /// Whether who wakes and who displaces threads is recorded.
     encounters: bool,
     functions: Vec<FunctionRow>,
@@ -99,8 +97,7 @@ impl Rows {
             accesses: Accesses::new(options.max_samples),
             estimator: Estimator::new(&options.clock_events),
             block: SampleBlock::default(),
-            estimates: Vec::new(),
-            kept_estimates: 0,
+            estimates: EstimateBlock::default(),
             encounters: options.encounters,
             functions: Vec::new(),
             resets: Resets::new(&options.resets),
@@ -183,10 +180,8 @@ impl Rows {
 
     /// Hands the estimates that are kept to the writer.
     fn flush_estimates(&mut self) {
-        let kept = &self.estimates[..self.kept_estimates];
-        let result = self.writer.visit_functions(kept);
-        self.estimates.drain(..self.kept_estimates);
-        self.kept_estimates = 0;
+        let result = self.writer.estimates(&self.estimates);
+        self.estimates.clear();
         self.check(result);
     }
 
@@ -380,7 +375,6 @@ impl Rows {
             unresolved,
             ..
         } = self;
-        estimates.truncate(self.kept_estimates);
         let series = Series {
             times: block.times(),
             functions: block.functions(),
@@ -396,35 +390,15 @@ impl Rows {
             active: if visit.switches { &visit.active } else { &[] },
             samples: series,
         };
-        estimator.each(&timeline, |estimate| {
+        let estimate = |out: &mut Vec<FunctionEstimate>| estimator.estimate(&timeline, out);
+        estimates.fill(estimate, |estimate| {
             if !symbolizer.is_resolved(estimate.function) {
                 *unresolved += u64::from(estimate.samples);
             }
             let samples = (estimate.samples, estimate.first, estimate.last);
             let times = || series.times_of(estimate.function, estimate.event);
-            let events = resets.events(estimate.event, samples, times);
-            estimates.push(VisitFunctionRow {
-                visit_id: visit.visit_id,
-                item_id: visit.item_id,
-                function_id: estimate.function,
-                event: estimate.event,
-                samples: estimate.samples,
-                events: (events > 0).then_some(events),
-                first_ns: estimate.first,
-                last_ns: estimate.last,
-                span_ns: estimate.span_ns,
-                self_ns: estimate.self_ns,
-                self_stderr_ns: estimate.self_stderr_ns,
-            });
+            resets.events(estimate.event, samples, times)
         });
-    }
-
-    /// Keeps the estimates of the visit at hand.
-    fn visit_functions(&mut self) {
-        self.kept_estimates = self.estimates.len();
-        if self.kept_estimates >= ESTIMATES {
-            self.flush_estimates();
-        }
     }
 
     fn waits(&mut self, visit: &ClosedVisit, kept: bool) {
@@ -483,10 +457,12 @@ impl Sink for Rows {
         self.extras += visit.counts.extras;
         let alike = self.name(&visit.samples, visit.pid);
         self.estimate(visit);
-        let estimates = &self.estimates[self.kept_estimates..];
-        let kept = self.keeper.visit(visit, estimates);
+        let kept = self.keeper.visit(visit, self.estimates.at_hand());
         if kept {
-            self.visit_functions();
+            self.estimates.keep(visit.visit_id, visit.item_id);
+            if self.estimates.rows() >= estimates::BLOCK_ROWS {
+                self.flush_estimates();
+            }
             let near = (visit.begin.0, visit.end.map(|(end, _)| end));
             self.samples(&SamplesOf {
                 visit_id: Some(visit.visit_id),

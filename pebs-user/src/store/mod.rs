@@ -1,6 +1,7 @@
 //! The trace on disk.
 
 pub mod call_stacks;
+pub mod estimates;
 pub mod run;
 pub mod samples;
 pub mod schema;

@@ -106,17 +106,18 @@ impl SampleBlock {
             self.make_room(end);
         }
         self.end = end;
-        let (times, ips) = (&mut self.times[begin..end], &mut self.ips[begin..end]);
         let first = samples.first().map_or(SampleKind::default(), |it| it.kind);
+        let times = self.times[begin..end]
+            .iter_mut()
+            .zip(&mut self.ips[begin..end]);
+        let names = self.functions[begin..end]
+            .iter_mut()
+            .zip(&mut self.slots[begin..end]);
         let mut alike = true;
-        for (sample, (time, ip)) in samples.iter().zip(times.iter_mut().zip(ips.iter_mut())) {
+        for (sample, ((time, ip), (function, slot))) in samples.iter().zip(times.zip(names)) {
             alike &= sample.kind == first;
             (*time, *ip) = (sample.time, sample.ip);
-        }
-        let functions = &mut self.functions[begin..end];
-        let names = functions.iter_mut().zip(&mut self.slots[begin..end]);
-        for (ip, (function, slot)) in ips.iter().zip(names) {
-            (*function, *slot) = find(*ip);
+            (*function, *slot) = find(sample.ip);
         }
         self.events.clear();
         let of_another = |it: &RawSample| it.kind.event() != first.event();

@@ -4,6 +4,7 @@
 //! Source: design page 6 for names and types; `store::schema` for the rows.
 
 mod batched;
+mod estimates;
 mod samples;
 
 use std::sync::Arc;

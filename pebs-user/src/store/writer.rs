@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io, slice};
 
+use super::estimates::EstimateBlock;
 use super::files::{Owner, TraceLock};
 use super::output::Output;
 use super::run::RunInfo;
@@ -226,6 +227,16 @@ impl TraceWriter {
     #[inline]
     pub fn visit_functions(&mut self, rows: &[VisitFunctionRow]) -> Result<(), WriteError> {
         self.columns.visit_functions.extend(rows);
+        let full = self.columns.visit_functions.is_full();
+        self.flush_if_full(Table::VisitFunctions, full)
+    }
+
+    /// Adds the rows of a block.
+    ///
+    /// # Errors
+    /// As [`TraceWriter`] says.
+    pub fn estimates(&mut self, block: &EstimateBlock) -> Result<(), WriteError> {
+        self.columns.visit_functions.extend_block(block);
         let full = self.columns.visit_functions.is_full();
         self.flush_if_full(Table::VisitFunctions, full)
     }

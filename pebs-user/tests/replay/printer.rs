@@ -216,17 +216,16 @@ impl Printer {
         let mut estimates = Vec::new();
         // Event 0 is a clock, event 1 is not.
         Estimator::new(&[true, false]).estimate(&timeline, &mut estimates);
-        for FunctionEstimate {
-            function,
-            event,
-            samples,
-            first,
-            last,
-            span_ns,
-            self_ns,
-            self_stderr_ns,
-        } in estimates
-        {
+        for estimate in estimates {
+            let FunctionEstimate {
+                function,
+                event,
+                samples,
+                first,
+                last,
+                ..
+            } = estimate;
+            let span_ns = estimate.span_ns();
             write!(
                 self.text,
                 "  f{:x} e{}: {samples} samples ",
@@ -234,7 +233,7 @@ impl Printer {
             )
             .unwrap();
             write!(self.text, "{}..{} span {span_ns}", first.0, last.0).unwrap();
-            if let (Some(time), Some(error)) = (self_ns, self_stderr_ns) {
+            if let (Some(time), Some(error)) = (estimate.self_ns(), estimate.self_stderr_ns()) {
                 self.sums.self_ns += time;
                 write!(self.text, " self {time:.1} +- {error:.1}").unwrap();
             }

@@ -1,0 +1,27 @@
+//! The rows of `visit_functions`, as the estimator makes them.
+
+use super::VisitFunctionColumns;
+use crate::store::estimates::EstimateBlock;
+
+impl VisitFunctionColumns {
+    /// Appends the rows of a block, one column after the other.
+    pub(in crate::store) fn extend_block(&mut self, block: &EstimateBlock) {
+        let (estimates, events, visits) = block.parts();
+        self.rows += estimates.len();
+        for visit in visits {
+            self.visit_id.repeat(visit.visit_id, visit.rows);
+            self.item_id.repeat(visit.item_id, visit.rows);
+        }
+        self.function_id.extend(estimates, |it| it.function.0);
+        self.event.extend(estimates, |it| it.event.0);
+        self.samples.extend(estimates, |it| it.samples);
+        self.events
+            .extend(events, |events| (*events > 0).then_some(*events));
+        self.first_ns.extend(estimates, |it| it.first.0);
+        self.last_ns.extend(estimates, |it| it.last.0);
+        self.span_ns.extend(estimates, |it| it.span_ns());
+        self.self_ns.extend(estimates, |it| it.self_ns());
+        self.self_stderr_ns
+            .extend(estimates, |it| it.self_stderr_ns());
+    }
+}
