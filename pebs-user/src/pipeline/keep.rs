@@ -7,17 +7,20 @@
 //!
 //! Memory: two or three sketches for each function of each group: 8 KiB typically, 45 KiB at most.
 
+mod distributions;
+
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-use crate::analysis::baseline::{GroupBaseline, Rule, Running, Verdict};
+use crate::analysis::baseline::{GroupBaseline, Rule, Verdict};
 use crate::analysis::estimate::FunctionEstimate;
-use crate::analysis::sketch::{Sketch, middle};
+use crate::analysis::sketch::middle;
 use crate::correlate::ClosedVisit;
 use crate::store::run::KeptVisits;
 use crate::store::schema::{FunctionStatRow, measure, visit_flag};
-use crate::units::{EventId, FunctionId, ProbeId, TraceNs};
+use crate::units::{FunctionId, ProbeId, TraceNs};
+use distributions::{Distribution, Functions, Key};
 
 /// Whose details are kept.
 ///
@@ -44,67 +47,13 @@ impl Group {
     }
 }
 
-/// What a distribution is of, within its group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Key {
-    loss: bool,
-    measure: &'static str,
-    event: Option<EventId>,
-    function: Option<FunctionId>,
-}
-
-/// A distribution over the visits of an interval.
-#[derive(Debug, Default)]
-struct Distribution {
-    visits_with: u64,
-    /// The visit counted last.
-    last: u64,
-    samples: u64,
-    squared: f64,
-    product: f64,
-    active: f64,
-    values: Values,
-}
-
-/// Values in ns.
-#[derive(Debug, Default)]
-struct Values {
-    sum: f64,
-    squared: f64,
-    range: Option<(f64, f64)>,
-    sketch: Sketch,
-}
-
-impl Values {
-    fn add(&mut self, value: f64) {
-        self.sum += value;
-        self.squared += value * value;
-        let (low, high) = self.range.unwrap_or((value, value));
-        self.range = Some((low.min(value), high.max(value)));
-        self.sketch.add(value as u64);
-    }
-}
-
-impl Distribution {
-    /// Counts the visit, once.
-    fn count(&mut self, visit_id: u64) {
-        self.visits_with += u64::from(self.last != visit_id);
-        self.last = visit_id;
-    }
-
-    fn clear(&mut self) {
-        let mut sketch = std::mem::take(&mut self.values.sketch);
-        sketch.clear();
-        *self = Self::default();
-        self.values.sketch = sketch;
-    }
-}
-
 /// What is known of a group.
 #[derive(Debug)]
 struct GroupState {
     baseline: GroupBaseline,
-    functions: FxHashMap<(EventId, FunctionId), Running>,
+    /// Of functions, in visits without loss and with.
+    functions: [Functions; 2],
+    /// Of everything else.
     distributions: FxHashMap<Key, Distribution>,
     /// Visits of the interval, without loss and with.
     visits: [u64; 2],
@@ -113,6 +62,27 @@ struct GroupState {
 impl GroupState {
     fn at(&mut self, key: Key) -> &mut Distribution {
         self.distributions.entry(key).or_default()
+    }
+
+    /// The distributions that have a visit, by key.
+    fn met(&mut self) -> Vec<(Key, &mut Distribution)> {
+        let others = self.distributions.iter_mut().map(|(key, it)| (*key, it));
+        let functions = [false, true].into_iter().zip(&mut self.functions);
+        let functions = functions.flat_map(|(loss, functions)| {
+            functions.iter_mut().map(move |it| {
+                let key = Key {
+                    loss,
+                    measure: measure::SELF,
+                    event: Some(it.event),
+                    function: Some(it.function),
+                };
+                (key, &mut it.distribution)
+            })
+        });
+        let met = others.chain(functions).filter(|(_, it)| it.visits_with > 0);
+        let mut met: Vec<_> = met.collect();
+        met.sort_by_key(|(key, _)| *key);
+        met
     }
 }
 
@@ -179,8 +149,8 @@ impl Keeper {
             let (Some(own), Some(stderr)) = (estimate.self_ns(), estimate.self_stderr_ns()) else {
                 continue;
             };
-            let key = (estimate.event, estimate.function);
-            let running = group.functions.entry(key).or_default();
+            let [whole, _] = &mut group.functions;
+            let running = &mut whole.at(estimate.event, estimate.function).running;
             if verdict == Verdict::Usual && group.baseline.diverges(running, own, stderr) {
                 verdict = Verdict::SlowFunction;
             }
@@ -227,13 +197,11 @@ impl Keeper {
             distribution.count(visit.visit_id);
             distribution.values.add(value);
         }
+        let of_functions = &mut group.functions[usize::from(loss)];
         for estimate in functions {
-            let distribution = group.at(Key {
-                loss,
-                measure: measure::SELF,
-                event: Some(estimate.event),
-                function: Some(estimate.function),
-            });
+            let distribution = &mut of_functions
+                .at(estimate.event, estimate.function)
+                .distribution;
             let samples = f64::from(estimate.samples);
             distribution.count(visit.visit_id);
             distribution.samples += u64::from(estimate.samples);
@@ -286,13 +254,10 @@ impl Keeper {
         row.end_ns = TraceNs(now.as_nanos() as i64);
         for (group, state) in groups {
             row.probe_id = group.0;
-            let distributions = state.distributions.iter_mut();
-            let mut met: Vec<(&Key, &mut Distribution)> =
-                distributions.filter(|(_, it)| it.visits_with > 0).collect();
-            met.sort_by_key(|(key, _)| **key);
-            for (key, distribution) in met {
-                row.visits = state.visits[usize::from(key.loss)];
-                fill(row, *key, distribution);
+            let visits = state.visits;
+            for (key, distribution) in state.met() {
+                row.visits = visits[usize::from(key.loss)];
+                fill(row, key, distribution);
                 take(row);
                 distribution.clear();
             }
@@ -314,7 +279,7 @@ fn group<'a>(
                 Keep::Slow(rule) => rule,
                 Keep::All | Keep::None => Rule::default(),
             }),
-            functions: FxHashMap::default(),
+            functions: Default::default(),
             distributions: FxHashMap::default(),
             visits: [0; 2],
         })
