@@ -2,6 +2,7 @@
 
 mod look;
 mod show;
+mod sizes;
 
 use std::ffi::OsString;
 use std::fs;
@@ -11,13 +12,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use clap::Parser as _;
+use clap::{Parser as _, ValueEnum as _};
 
 use super::doctor::Format;
 use super::{Hinted, record};
 use crate::analysis::cost::plan::Goal;
 use crate::analysis::cost::ring::Sensitivity;
-use crate::cli::Cli;
+use crate::cli::{CallGraph, Cli, Extra};
 
 /// Find the reset value for a bound on the overhead, before recording
 ///
@@ -48,6 +49,19 @@ pub struct PlanArgs {
     /// Plan for this event, as perf names it
     #[arg(short, long, value_name = "EVENT", default_value = "auto")]
     pub event: String,
+    /// Plan for samples with call stacks, which cost more and are larger
+    ///
+    /// fp as for recording. What lbr costs can't be measured beforehand.
+    #[arg(long, value_name = "HOW", value_enum)]
+    pub call_graph: Option<CallGraph>,
+    /// Plan for samples that say of their memory access
+    #[arg(long, conflicts_with = "call_graph")]
+    pub memory: bool,
+    /// Plan for a recording of this, too; a list with commas
+    ///
+    /// waits, irq, faults and freq as for recording: recorded while counting, so that their cost and size are known.
+    #[arg(long, value_name = "WHAT", value_enum, value_delimiter = ',')]
+    pub with: Vec<Extra>,
     /// Count in this process and its children; repeat for several
     #[arg(
         short,
@@ -73,6 +87,23 @@ pub struct PlanArgs {
     pub command_line: Vec<OsString>,
 }
 
+impl PlanArgs {
+    /// What else is recorded: options and their values, as they are typed.
+    fn details(&self) -> Vec<(&'static str, String)> {
+        let name = |extra: &Extra| {
+            let value = extra.to_possible_value();
+            value.map_or_else(String::new, |value| value.get_name().to_owned())
+        };
+        let with: Vec<String> = self.with.iter().map(name).collect();
+        let graph = self
+            .call_graph
+            .map(|how| ("--call-graph", how.name().to_owned()));
+        let memory = self.memory.then(|| ("--memory", String::new()));
+        let with = (!with.is_empty()).then(|| ("--with", with.join(",")));
+        [graph, memory, with].into_iter().flatten().collect()
+    }
+}
+
 fn samples(text: &str) -> Result<f64, String> {
     let number = text.parse::<f64>().ok();
     number
@@ -89,6 +120,12 @@ pub fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
         bail!(Hinted::new(
             "cannot plan for every process: events are counted in threads".to_owned(),
             "give -p PID, or a command after '--'".to_owned(),
+        ));
+    }
+    if args.call_graph == Some(CallGraph::Lbr) {
+        bail!(Hinted::new(
+            "cannot plan for --call-graph lbr: what such a sample costs can only be measured while recording".to_owned(),
+            "plan without it, and record with the --max-overhead that must hold".to_owned(),
         ));
     }
     let place = Place::new()?;
@@ -122,6 +159,14 @@ fn words(args: &PlanArgs, trace: &Path) -> Vec<OsString> {
     push("--transport=", "bpf".into());
     if args.cache == Sensitivity::Auto && look::counts_misses() {
         push("--event=", look::MISSES.into());
+    }
+    for (name, value) in args.details() {
+        let name = if value.is_empty() {
+            name.to_owned()
+        } else {
+            format!("{name}=")
+        };
+        push(&name, value.into());
     }
     for pid in &args.pids {
         push("--pid=", pid.to_string().into());

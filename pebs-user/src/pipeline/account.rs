@@ -21,6 +21,8 @@ struct CpuAccount {
     decoded: Decoded,
     /// The part of it that no program of ours counted.
     told: Decoded,
+    /// Bytes that its ring held, headers included.
+    ring_bytes: u64,
     ledger: CpuLedger,
 }
 
@@ -54,6 +56,17 @@ impl Accounts {
         sum.tasks += tasks;
         sum.clocks += clocks;
         sum.malformed += malformed;
+    }
+
+    /// So many bytes came out of a CPU's ring.
+    pub fn taken(&mut self, cpu: Cpu, bytes: usize) {
+        self.cpu(cpu).ring_bytes += bytes as u64;
+    }
+
+    /// Bytes of the ring that held the most.
+    pub fn most_ring_bytes(&self) -> u64 {
+        let each = self.cpus.values().map(|cpu| cpu.ring_bytes);
+        each.max().unwrap_or(0)
     }
 
     /// Records came decoded, of a CPU; malformed ones were to be samples.

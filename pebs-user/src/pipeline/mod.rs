@@ -128,6 +128,8 @@ pub struct Outcome {
     pub page_faults: u64,
     /// What was recorded within visits beside.
     pub extras: ExtraRecords,
+    /// Bytes that the ring held all in all of the CPU where it were most.
+    pub most_ring_bytes: u64,
     /// Visits closed.
     pub visits: u64,
     /// Visits whose details were kept, by reason.
@@ -248,6 +250,7 @@ impl Pipeline {
             let mut inbox = self.bulk.watch(&mut self.order, &mut self.rows);
             let decoded = decode(*cpu, bytes, &mut self.clock, &mut inbox);
             self.accounts.decoded(*cpu, &decoded);
+            self.accounts.taken(*cpu, bytes.len());
         }
         self.take_in_bulk(cycle);
         let counted_at = self.clock.trace_of_ktime(cycle.counted_at);
@@ -400,6 +403,7 @@ impl Pipeline {
             samples: self.accounts.samples(),
             page_faults: self.rows.page_faults,
             extras: self.rows.extras,
+            most_ring_bytes: self.accounts.most_ring_bytes(),
             visits: self.rows.visits,
             kept: self.rows.keeper.kept,
             visits_oncpu_ns: self.rows.oncpu_ns(),

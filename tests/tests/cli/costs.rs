@@ -229,6 +229,49 @@ fn plan_of_an_easy_goal() {
     }
 }
 
+/// Call stacks and what `--with` records are part of the plan: a sample is larger and costs no less, what threads do
+/// beside fills the ring, and the command asks for the same.
+#[test]
+fn plan_of_larger_records() {
+    need!(machine::root());
+    let json_of = |args: &[&str]| {
+        let easy = [
+            "--max-overhead",
+            "90%",
+            "--min-samples-per-item",
+            "1",
+            "--format",
+            "json",
+        ];
+        let done = plan(&[&easy[..], args].concat());
+        assert_eq!(done.code(), Some(0), "{done}");
+        json(&done)
+    };
+    let (small, large) = (
+        json_of(&[]),
+        json_of(&["--call-graph", "fp", "--with", "waits,irq"]),
+    );
+    let of = |plan: &Value, key: &str| plan["sample_bytes"][key].as_f64();
+    assert_eq!(
+        (of(&small, "ring"), of(&large, "ring")),
+        (Some(40.0), Some(368.0)),
+        "{large}"
+    );
+    assert_eq!(large["sample_bytes"]["frames"], 40);
+    assert!(of(&large, "trace") > of(&small, "trace"), "{large}");
+    for plan in [&small, &large] {
+        assert!(plan["ring_bytes_per_s"].as_f64() > Some(0.0), "{plan}");
+    }
+    let command = large["command"].as_str().unwrap();
+    assert!(
+        command.contains(" --call-graph fp --with waits,irq --reset "),
+        "{command}"
+    );
+    let done = plan(&["--call-graph", "lbr"]);
+    refused(&done, &["cannot plan for --call-graph lbr"]);
+    hints(&done, &["plan without it"]);
+}
+
 /// Goals that can't be met say what can, and the exit code says so.
 #[test]
 fn plan_of_goals_that_cannot_be() {

@@ -9,8 +9,10 @@ use arrow::array::Array as _;
 use serde::Serialize;
 
 use super::PlanArgs;
+use super::sizes::SampleBytes;
 use crate::analysis::cost::plan::{Counted, Price};
 use crate::analysis::cost::ring::{Caches, Sensitivity};
+use crate::cli::Extra;
 use crate::cmd::record::Counting;
 use crate::cmd::{Hinted, calibrate, record};
 use crate::collect::overhead::Counts;
@@ -19,11 +21,20 @@ use crate::pmu::host::Host;
 use crate::pmu::open::Target;
 use crate::pmu::reset::reset_value;
 use crate::store::reader::{ReadError, Trace, column_i64, column_u16, column_u64};
+use crate::store::run::CostInfo;
 use crate::store::schema::Table;
 use crate::units::Tid;
 
 /// The event that tells whether the target needs the caches.
 pub(super) const MISSES: &str = "cache-misses";
+
+/// Tables whose rows come with visits and time, not with samples.
+const BESIDE: [Table; 4] = [
+    Table::Visits,
+    Table::Waits,
+    Table::BatchItems,
+    Table::Frequencies,
+];
 
 /// Reset value with which it is opened once.
 const MISSES_RESET: u64 = 100_000;
@@ -35,10 +46,12 @@ pub(super) struct Found {
     pub price: Price,
     /// Smallest reset value that is considered.
     pub least_reset: u64,
-    /// Marks in a second.
-    pub marks_per_s: f64,
-    /// Bytes of the trace for each visit.
-    pub visit_bytes: f64,
+    /// Bytes in a second that all but samples fill of the ring of the CPU that has most of them.
+    pub ring_bytes_per_s: f64,
+    /// Bytes of the trace in a second that do not come of samples.
+    pub rows_bytes_per_s: f64,
+    /// Of each sample.
+    pub sample_bytes: SampleBytes,
     pub caches: Caches,
     pub sensitivity: Sensitivity,
     /// How the sensitivity is known.
@@ -124,36 +137,61 @@ pub(super) fn look(counting: &Counting, trace: &Path, args: &PlanArgs) -> anyhow
             "'pebs-trace doctor' says what this machine can do".to_owned(),
         ));
     };
+    let Some(extras_ns) = extras_ns(&cost, &args.with) else {
+        bail!(Hinted::new(
+            "cannot plan: what --with costs could not be measured".to_owned(),
+            "plan without it; the recording's trace.json says what it cost".to_owned(),
+        ));
+    };
     let (items, item_ns) = items(trace)?;
     let counted = Counted {
         wall_ns: seconds * 1e9,
         cpu_ns: times.enabled_ns as f64,
         events,
         oncpu_ns,
-        fixed_ns: marks_ns + faults_ns,
+        fixed_ns: marks_ns + faults_ns + extras_ns,
         visits: counting.visits,
         items,
         item_ns,
     };
     let calibration = counting.calibration.as_ref();
     let (sensitivity, why) = sensitivity(counting, args.cache, counted.cpu_ns);
+    // The interrupt of a clock's sample is recorded like others.
+    let is_seen = args.with.contains(&Extra::Irq) && event.class == EventClass::Clock;
+    let interrupt_ns = counting
+        .units
+        .extras
+        .interrupt_ns
+        .filter(|_| is_seen)
+        .unwrap_or(0.0);
+    let at_most_ns = calibration.map_or(alpha_ns, |it| it.fit.alpha_at_most_ns());
+    let beside = BESIDE
+        .iter()
+        .map(|table| bytes_of(&trace.join(table.name())));
     Ok(Found {
         price: Price {
-            alpha_ns,
-            alpha_at_most_ns: calibration.map_or(alpha_ns, |it| it.fit.alpha_at_most_ns()),
+            alpha_ns: alpha_ns + interrupt_ns,
+            alpha_at_most_ns: at_most_ns + interrupt_ns,
             counts: match event.class {
                 EventClass::Clock => Counts::Time,
                 _ => Counts::Work,
             },
         },
         least_reset: calibrate::first_reset(event).unwrap_or(1),
-        marks_per_s: cost.marks as f64 / seconds,
-        visit_bytes: bytes_of(&trace.join(Table::Visits.name())) / counting.visits as f64,
+        ring_bytes_per_s: counting.most_ring_bytes as f64 / seconds,
+        rows_bytes_per_s: beside.sum::<f64>() / seconds,
+        sample_bytes: SampleBytes::of(event, args.call_graph.is_some()),
         caches: caches(Path::new("/")),
         sensitivity,
         why,
         counted,
     })
+}
+
+/// What it cost to record what was asked for beside; `None` if that is not known.
+fn extras_ns(cost: &CostInfo, with: &[Extra]) -> Option<f64> {
+    let of = |extra, ns: Option<f64>| if with.contains(&extra) { ns } else { Some(0.0) };
+    Some(of(Extra::Irq, cost.interrupts_ns)? + of(Extra::Waits, cost.encounters_ns)?)
 }
 
 /// Items whose time on the CPU is known, and its median.

@@ -21,16 +21,6 @@ use crate::pmu::attr::ResolvedEvent;
 use crate::pmu::reset;
 use crate::say;
 
-/// Bytes that a sample takes in a CPU's ring: the record and the kernel's header.
-const RING_SAMPLE: f64 = (size_of::<pebs_common::record::Sample>() + 8) as f64;
-
-/// Bytes that a mark takes there, with one argument.
-const RING_MARK: f64 = (size_of::<pebs_common::record::MarkArgs>() + 16) as f64;
-
-/// Bytes that a sample takes in the trace, its part of `visit_functions` included: as measured on the workloads of
-/// the tests, where it is 3 (one long visit) to 6 (short ones).
-const TRACE_SAMPLE: f64 = 6.0;
-
 /// A plan as it is printed.
 struct Shown<'a> {
     counting: &'a Counting,
@@ -103,15 +93,14 @@ fn suited(verdict: Verdict, event: &ResolvedEvent) -> Verdict {
     }
 }
 
-/// The ring for a reset value: records of a CPU that never idles, and its part of the marks.
+/// The ring for a reset value: samples of a CPU that never idles, and what else was recorded on the busiest.
 fn ring(found: &Found, reset: u64) -> Advice {
     let counted = &found.counted;
     let samples = match found.price.counts {
         Counts::Time => 1e9 / reset as f64,
         Counts::Work => counted.rate() * 1e9 / reset as f64,
     };
-    let cores = (counted.cpu_ns / counted.wall_ns).max(1.0);
-    let rate = samples * RING_SAMPLE + found.marks_per_s / cores * RING_MARK;
+    let rate = samples * found.sample_bytes.ring as f64 + found.ring_bytes_per_s;
     advise(rate, found.caches, found.sensitivity)
 }
 
@@ -132,14 +121,32 @@ impl Shown<'_> {
         // Writing to a string does not fail.
         let _ = writeln!(
             text,
-            "a median item takes {} on the CPU; marks and counted page faults cost {}; a sample costs {} ({})\n\n{}\n",
+            "a median item takes {} on the CPU; marks and counted page faults{} cost {}; a sample costs {} ({}){}\n\n{}\n",
             time(counted.item_ns),
+            if self.args.with.is_empty() {
+                ""
+            } else {
+                " and --with"
+            },
             share((native.elapsed_ns > 0.0).then(|| native.fixed_ns / native.elapsed_ns)),
             time(self.found.price.alpha_ns),
             self.counting.source,
+            self.sizes(),
             self.table()
         );
         text + &self.advice()
+    }
+
+    /// What is assumed of samples that are larger than others.
+    fn sizes(&self) -> String {
+        let sizes = self.found.sample_bytes;
+        let assumed = match sizes.frames {
+            Some(frames) => format!(", with the stack of {frames} frames that is assumed"),
+            None if self.event.access != 0 => ", with its memory access".to_owned(),
+            None => return String::new(),
+        };
+        let (ring, trace) = (sizes.ring, sizes.trace);
+        format!("\na sample takes {ring} bytes of a ring{assumed}, and about {trace} of the trace")
     }
 
     fn table(&self) -> String {
@@ -181,9 +188,8 @@ impl Shown<'_> {
 
     /// Bytes of the trace in a second.
     fn trace_bytes(&self, row: &Row) -> Option<f64> {
-        let counted = &self.found.counted;
-        let visits = counted.visits as f64 / counted.wall_ns * 1e9 * self.found.visit_bytes;
-        Some(row.samples_per_s? * TRACE_SAMPLE + visits)
+        let found = self.found;
+        Some(row.samples_per_s? * found.sample_bytes.trace + found.rows_bytes_per_s)
     }
 
     fn advice(&self) -> String {
@@ -278,6 +284,10 @@ impl Shown<'_> {
         if self.args.event != "auto" {
             words.extend(["--event".to_owned(), quoted(&self.args.event)]);
         }
+        for (name, value) in self.args.details() {
+            words.push(name.to_owned());
+            words.extend((!value.is_empty()).then_some(value));
+        }
         words.extend(["--reset".to_owned(), reset.to_string()]);
         if self.event.nmi {
             // What a sample costs was measured with one interrupt for each.
@@ -321,6 +331,8 @@ impl Shown<'_> {
                 "items": counted.items,
                 "item_ns": counted.item_ns,
             },
+            "sample_bytes": found.sample_bytes,
+            "ring_bytes_per_s": found.ring_bytes_per_s,
             "alpha_ns": found.price.alpha_ns,
             "alpha_at_most_ns": found.price.alpha_at_most_ns,
             "unit_costs": self.counting.source,

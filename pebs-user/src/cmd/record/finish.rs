@@ -236,11 +236,13 @@ pub(super) fn close_counted(plan: Plan, recorded: Recorded) -> anyhow::Result<Co
         ended_by,
         ..
     } = recorded;
+    let most_ring_bytes = outcome.most_ring_bytes;
     let closed = close(&plan, outcome, info, &costs.units);
     if let Some(error) = closed.cut {
         return Err(error.into());
     }
     Ok(Counting {
+        most_ring_bytes,
         source: costs.source(),
         no_item: no_item_hint(&plan),
         host: plan.host,

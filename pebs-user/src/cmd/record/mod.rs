@@ -68,6 +68,8 @@ pub struct Counting {
     pub info: RunInfo,
     /// Visits.
     pub visits: u64,
+    /// Bytes of marks, switches and the like in the ring of the CPU that had most of them.
+    pub most_ring_bytes: u64,
     /// What ended it.
     pub ended_by: &'static str,
     /// What to say if there was no item.
