@@ -21,11 +21,14 @@ use crate::target::probe::{ProbeSet, Site};
 use crate::target::process;
 use crate::units::{Cpu, EventId, Pid, ResetValue};
 
+mod cpus;
 mod error;
 mod rings;
 
 pub use error::SessionError;
 pub use rings::Rings;
+
+use cpus::OpenCpus;
 use rings::present_cpus;
 
 /// Samples may fill this much of a ring that they share with marks.
@@ -103,7 +106,7 @@ pub struct Session {
     faults: Counters,
     clocks: Vec<Attached>,
     /// CPUs that events were opened on, when recording every process.
-    cpus: Vec<Cpu>,
+    cpus: OpenCpus,
 }
 
 /// A bit for each event that is so.
@@ -169,7 +172,7 @@ impl Session {
             counting: plan.counting,
             faults: Counters::default(),
             clocks: Vec::new(),
-            cpus: Vec::new(),
+            cpus: OpenCpus::default(),
         };
         Ok((session, rings))
     }
@@ -259,7 +262,7 @@ impl Session {
             self.faults = self.open_faults(plan, &plan.host.online)?;
         }
         if plan.pids.is_empty() {
-            self.cpus.clone_from(&plan.host.online);
+            self.cpus.look(&plan.host.online);
         }
         if self.settings.perf_clock_events != 0 {
             self.calibrate(plan)?;
@@ -469,6 +472,11 @@ impl Session {
         Ok(())
     }
 
+    /// Has [`Session::follow_cpus`] find out whether a CPU was gone since: it may have gone and come.
+    pub const fn suspect_cpus(&mut self) {
+        self.cpus.suspect();
+    }
+
     /// Opens events on CPUs that came online since the start, and gives these CPUs. New rings are to be taken
     /// afterwards.
     ///
@@ -483,14 +491,8 @@ impl Session {
             // Counters of threads go along, or are there for each CPU that may come.
             return Ok(Vec::new());
         }
-        let new: Vec<Cpu> = online
-            .iter()
-            .filter(|cpu| !self.cpus.contains(cpu))
-            .copied()
-            .collect();
-        // An event on a CPU that went offline is dead; it is opened again when the CPU is back. What the
-        // kernel refuses now it is not asked for again.
-        self.cpus = online.to_vec();
+        // What the kernel refuses now it is not asked for again.
+        let new = self.cpus.look(online);
         if !new.is_empty() {
             for n in 0..self.events.len() {
                 let opened = self.open_with_rest(plan, EventId(n as u8), &new)?;

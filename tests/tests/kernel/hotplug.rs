@@ -7,6 +7,7 @@ use pebs_tests::locks::Lock;
 use pebs_tests::recording::Recorder;
 use pebs_tests::workload::{TruthFile, Workload};
 use pebs_tests::{check, machine, need, process};
+use rustix::process::Signal;
 
 /// A CPU's switch, turned on again when dropped.
 struct Offline(&'static str);
@@ -110,5 +111,49 @@ fn thread_goes_there() {
         samples.retain(|sample| sample.visit_id.is_some());
         let there = samples.iter().all(|sample| sample.cpu == 1);
         assert!(there && samples.len() > 100, "{transport}: {samples:?}");
+    }
+}
+
+/// A CPU that goes and comes while nobody looks is sampled again.
+#[test]
+fn goes_and_comes() {
+    need!(machine::root());
+    let taskset = need!(machine::program("taskset"));
+    let workload = Workload::build("plain");
+    for transport in ["bpf", "bulk"] {
+        // Without it another test may have the CPU offline.
+        let lock = Lock::recording();
+        need!(machine::cpus(2));
+        let args = ["--transport", transport, "--event", "cpu-clock"];
+        let live = Recorder::new(&workload.spec(super::ID))
+            .under(lock)
+            .args(&args)
+            .start();
+        live.tool.signal(Signal::STOP);
+        let offline = Offline::take("/sys/devices/system/cpu/cpu1/online");
+        let was_taken = offline.is_some();
+        drop(offline);
+        live.tool.signal(Signal::CONT);
+        if !was_taken {
+            return println!("SKIP CPU 1 can't be taken offline");
+        }
+        std::thread::sleep(Duration::from_secs(1));
+        let truth = TruthFile::new();
+        let mut command = Command::new(&taskset);
+        command.args(["-c", "1"]).arg(&workload.path).arg("20000");
+        let ran = process::run(truth.on(&mut command));
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        let recording = live.stop();
+        let trace = recording.trace();
+        check::whole_visits(&trace, &truth.read());
+        let samples = trace.samples();
+        let on_it = samples
+            .iter()
+            .filter(|it| it.cpu == 1 && it.visit_id.is_some());
+        assert!(on_it.count() > 0, "{transport}: {}", recording.tool);
+        let losses = trace.losses();
+        let mut gaps = losses.iter().filter(|it| it.reason == "cpu_came_online");
+        assert_eq!(gaps.next().map(|it| it.cpu), Some(Some(1)), "{losses:?}");
+        assert!(gaps.next().is_none(), "{losses:?}");
     }
 }

@@ -474,8 +474,16 @@ impl Control<'_, '_> {
                         return Ok(("the target ended", None));
                     }
                 }
-                _ = look.tick() => self.look(),
-                () = next(cpus.as_ref()) => self.look(),
+                _ = look.tick() => {
+                    if cpus.is_none() {
+                        self.session.suspect_cpus();
+                    }
+                    self.look();
+                }
+                () = next(cpus.as_ref()) => {
+                    self.session.suspect_cpus();
+                    self.look();
+                }
                 _ = govern.tick(), if self.governor.is_some() => self.govern(),
                 _ = frequency.tick(), if !self.frequencies.is_empty() => {
                     self.frequencies.read(now(), &mut locked(&self.signals.frequencies));
