@@ -11,7 +11,7 @@ use crate::collect::bulk::{self, BulkCounters, BulkRing};
 use crate::collect::counters::{Attached, Counters, Recipe};
 use crate::collect::programs::{Log, Programs, Settings};
 use crate::correlate::Interferences;
-use crate::pmu::attr::{Faults, ResolvedEvent, page_faults};
+use crate::pmu::attr::{Faults, ResolvedEvent, calibrator, page_faults};
 use crate::pmu::host::{Host, KernelVersion};
 use crate::pmu::open::{
     PerfEvent, READ_FORMAT, Target, Times, UprobeAt, UprobePmu, UprobeScope, UprobeSite,
@@ -104,8 +104,8 @@ pub struct Session {
     resets: Vec<Option<ResetValue>>,
     counting: bool,
     faults: Counters,
-    clocks: Vec<Attached>,
-    /// CPUs that events were opened on, when recording every process.
+    clocks: Counters,
+    /// CPUs that events were opened on.
     cpus: OpenCpus,
 }
 
@@ -171,7 +171,7 @@ impl Session {
             resets: vec![None; plan.events.len()],
             counting: plan.counting,
             faults: Counters::default(),
-            clocks: Vec::new(),
+            clocks: Counters::default(),
             cpus: OpenCpus::default(),
         };
         Ok((session, rings))
@@ -261,12 +261,8 @@ impl Session {
         if plan.page_faults {
             self.faults = self.open_faults(plan, &plan.host.online)?;
         }
-        if plan.pids.is_empty() {
-            self.cpus.look(&plan.host.online);
-        }
-        if self.settings.perf_clock_events != 0 {
-            self.calibrate(plan)?;
-        }
+        self.cpus.look(&plan.host.online);
+        self.clocks = self.open_clocks(&plan.host.online)?;
         Ok(())
     }
 
@@ -428,15 +424,18 @@ impl Session {
         changed
     }
 
-    /// A slow clock on each CPU whose program reads both kernel clocks.
-    fn calibrate(&mut self, plan: &SessionPlan<'_>) -> Result<(), SessionError> {
-        let attr = crate::pmu::attr::calibrator(CLOCK_PERIOD_NS);
-        for &cpu in &plan.host.online {
-            let event = PerfEvent::open(&attr, Target::Cpu(cpu), "clock calibrator")?;
-            let link = event.attach(self.programs.clock()?, None)?;
-            self.clocks.push(Attached { event, _link: link });
+    /// A slow clock on each CPU whose program reads both kernel clocks, if they have to be compared.
+    fn open_clocks(&self, cpus: &[Cpu]) -> Result<Counters, SessionError> {
+        if self.settings.perf_clock_events == 0 {
+            return Ok(Counters::default());
         }
-        Ok(())
+        let recipe = Recipe {
+            name: "clock calibrator",
+            attrs: &|_| vec![calibrator(CLOCK_PERIOD_NS)],
+            program: self.programs.clock()?,
+            rest: None,
+        };
+        Counters::on_cpus(&recipe, cpus)
     }
 
     /// Records switches, attaches the probes, ends before begins, and starts sampling. Somebody must drain the rings
@@ -445,9 +444,7 @@ impl Session {
     /// # Errors
     /// What the kernel refused.
     pub fn start(&mut self, plan: &SessionPlan<'_>) -> Result<(), SessionError> {
-        for clock in &self.clocks {
-            clock.event.enable()?;
-        }
+        self.clocks.enable()?;
         self.programs.attach_switches()?;
         let pmu = plan.host.uprobe.as_ref().ok_or(SessionError::NoUprobes)?;
         let sites = || {
@@ -477,8 +474,8 @@ impl Session {
         self.cpus.suspect();
     }
 
-    /// Opens events on CPUs that came online since the start, and gives these CPUs. New rings are to be taken
-    /// afterwards.
+    /// Opens what is open on each CPU on those that came online since the start, and gives these CPUs. New rings
+    /// are to be taken afterwards.
     ///
     /// # Errors
     /// What the kernel refused.
@@ -487,13 +484,13 @@ impl Session {
         plan: &SessionPlan<'_>,
         online: &[Cpu],
     ) -> Result<Vec<Cpu>, SessionError> {
-        if !plan.pids.is_empty() {
-            // Counters of threads go along, or are there for each CPU that may come.
-            return Ok(Vec::new());
-        }
         // What the kernel refuses now it is not asked for again.
         let new = self.cpus.look(online);
-        if !new.is_empty() {
+        let clocks = self.open_clocks(&new)?;
+        clocks.enable()?;
+        self.clocks.extend(clocks);
+        // Counters of threads go along, or are there for each CPU that may come.
+        if !new.is_empty() && plan.pids.is_empty() {
             for n in 0..self.events.len() {
                 let opened = self.open_with_rest(plan, EventId(n as u8), &new)?;
                 opened.enable()?;
@@ -519,9 +516,7 @@ impl Session {
             counters.disable();
         }
         self.bulk.iter().for_each(BulkCounters::disable);
-        for clock in &self.clocks {
-            let _ = clock.event.disable();
-        }
+        self.clocks.disable();
         while let Some(last) = self.probes.pop() {
             drop(last);
         }

@@ -5,6 +5,7 @@
 
 use std::os::fd::AsFd as _;
 
+use crossbeam_channel::{Receiver, Sender, unbounded};
 use perf_event_open_sys::bindings as sys;
 
 use super::perf_ring::{PerfRing, PerfRingError};
@@ -50,6 +51,13 @@ impl SidebandError {
 /// Follows all processes on some CPUs.
 pub struct Sideband {
     rings: Vec<CpuRing>,
+    /// Of CPUs that came later.
+    more: Receiver<CpuRing>,
+}
+
+/// Has a [`Sideband`] that somebody reads follow processes on more CPUs.
+pub struct SidebandOpener {
+    rings: Sender<CpuRing>,
     build_ids: bool,
 }
 
@@ -58,6 +66,8 @@ struct CpuRing {
     ring: PerfRing,
     /// Open as long as records shall come.
     _event: PerfEvent,
+    /// The CPU has a newer ring: it went offline, and nothing comes here any more.
+    is_over: bool,
 }
 
 impl Sideband {
@@ -67,28 +77,20 @@ impl Sideband {
     ///
     /// # Errors
     /// The kernel refuses: it takes `CAP_PERFMON`, or `kernel.perf_event_paranoid` below 1.
-    pub fn open(cpus: &[Cpu]) -> Result<Self, SidebandError> {
-        let mut sideband = Self {
-            rings: Vec::with_capacity(cpus.len()),
+    pub fn open(cpus: &[Cpu]) -> Result<(Self, SidebandOpener), SidebandError> {
+        let (rings, more) = unbounded();
+        let mut opener = SidebandOpener {
+            rings,
             build_ids: true,
         };
         for cpu in cpus {
-            match sideband.open_cpu(*cpu) {
-                Ok(ring) => sideband.rings.push(ring),
-                Err(SidebandError::Open(error)) if error.kind == OpenErrorKind::NoDevice => {}
-                Err(error) => return Err(error),
-            }
+            opener.add(*cpu)?;
         }
-        if sideband.rings.is_empty() {
+        if more.is_empty() {
             return Err(SidebandError::NoCpu);
         }
-        Ok(sideband)
-    }
-
-    /// Whether the kernel puts build ids into its records.
-    #[must_use]
-    pub const fn has_build_ids(&self) -> bool {
-        self.build_ids
+        let rings = Vec::with_capacity(cpus.len());
+        Ok((Self { rings, more }, opener))
     }
 
     /// Lends all events that wait, CPU by CPU. Returns how many records there were, of any kind.
@@ -99,6 +101,11 @@ impl Sideband {
     /// A ring is broken; its records are lost, and the next poll goes on.
     pub fn poll(&mut self, mut f: impl FnMut(SidebandEvent)) -> Result<u64, SidebandError> {
         let mut records = 0;
+        for new in self.more.try_iter() {
+            let old = self.rings.iter_mut().filter(|old| old.cpu == new.cpu);
+            old.for_each(|old| old.is_over = true);
+            self.rings.push(new);
+        }
         for CpuRing { cpu, ring, .. } in &mut self.rings {
             let drained = ring.drain(|record| {
                 if let Some(event) = decode(record) {
@@ -108,7 +115,31 @@ impl Sideband {
             let cpu = *cpu;
             records += drained.map_err(|source| SidebandError::Ring { cpu, source })?;
         }
+        self.rings.retain(|ring| !ring.is_over);
         Ok(records)
+    }
+}
+
+impl SidebandOpener {
+    /// Opens an event on a CPU that has none or was offline in between; one that is offline is left out. Its records
+    /// are in the next poll.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub fn add(&mut self, cpu: Cpu) -> Result<(), SidebandError> {
+        match self.open_cpu(cpu) {
+            // Nobody reads any more only if the recording is over.
+            Ok(ring) => drop(self.rings.send(ring)),
+            Err(SidebandError::Open(error)) if error.kind == OpenErrorKind::NoDevice => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Whether the kernel puts build ids into its records.
+    #[must_use]
+    pub const fn has_build_ids(&self) -> bool {
+        self.build_ids
     }
 
     fn open_cpu(&mut self, cpu: Cpu) -> Result<CpuRing, SidebandError> {
@@ -120,6 +151,7 @@ impl Sideband {
             cpu,
             ring,
             _event: event,
+            is_over: false,
         })
     }
 
@@ -187,8 +219,8 @@ mod tests {
     /// on the monotonic clock.
     #[test]
     fn follows_a_program() {
-        let mut sideband = match Sideband::open(&cpus()) {
-            Ok(sideband) => sideband,
+        let (mut sideband, opener) = match Sideband::open(&cpus()) {
+            Ok(opened) => opened,
             Err(error) => return println!("SKIP {error}"),
         };
         let begin = now();
@@ -219,7 +251,7 @@ mod tests {
                     ..
                 } if child == pid => match mapping.backing {
                     Backing::File(file) if file.path.ends_with("true") => {
-                        assert_eq!(file.build_id.is_some(), sideband.has_build_ids());
+                        assert_eq!(file.build_id.is_some(), opener.has_build_ids());
                         "code"
                     }
                     _ => continue,
@@ -237,7 +269,7 @@ mod tests {
     #[test]
     fn losses_are_told() {
         let mut sideband = match Sideband::open(&cpus()) {
-            Ok(sideband) => sideband,
+            Ok((sideband, _)) => sideband,
             Err(error) => return println!("SKIP {error}"),
         };
         const RENAMES: u64 = 6000;
@@ -268,6 +300,46 @@ mod tests {
         poll(&mut sideband);
         assert!(lost > 0 && seen > 100, "{seen} seen, {lost} lost");
         assert!(seen + lost >= RENAMES, "{seen} seen, {lost} lost");
+    }
+
+    /// A CPU that is opened again while it is read has one ring afterwards, and nothing of the old one is missed or
+    /// read twice.
+    #[test]
+    fn opened_again() {
+        let here = cpus();
+        let (mut sideband, mut opener) = match Sideband::open(&here) {
+            Ok(opened) => opened,
+            Err(error) => return println!("SKIP {error}"),
+        };
+        let run = || {
+            let mut child = Command::new("/bin/true").spawn().unwrap();
+            child.wait().unwrap();
+            Pid(child.id())
+        };
+        let first = run();
+        sideband.poll(|_| {}).unwrap();
+        let second = run();
+        for &cpu in &here {
+            opener.add(cpu).unwrap();
+        }
+        let third = run();
+        let mut ends = Vec::new();
+        let mut poll = |sideband: &mut Sideband| {
+            let polled = sideband.poll(|event| {
+                if let SidebandKind::Exit { pid, .. } = event.what {
+                    ends.push(pid);
+                }
+            });
+            polled.unwrap();
+        };
+        poll(&mut sideband);
+        assert_eq!(sideband.rings.len(), here.len());
+        let fourth = run();
+        poll(&mut sideband);
+        let times = |pid| ends.iter().filter(|end| **end == pid).count();
+        assert_eq!([first, second, fourth].map(times), [0, 1, 1]);
+        // While both are open, both have it.
+        assert!((1..=2).contains(&times(third)), "{ends:?}");
     }
 
     /// With no CPU online there is nothing to follow.

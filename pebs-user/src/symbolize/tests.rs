@@ -388,7 +388,7 @@ fn kernel_records() {
         .map(crate::units::Cpu)
         .collect();
     let mut sideband = match Sideband::open(&cpus) {
-        Ok(sideband) => sideband,
+        Ok((sideband, _)) => sideband,
         Err(error) => return println!("SKIP {error}"),
     };
     let (_dir, program) = compile(&["-O2"]);

@@ -157,3 +157,65 @@ fn goes_and_comes() {
         assert!(gaps.next().is_none(), "{losses:?}");
     }
 }
+
+/// A process that ran there and ended before anybody could look at it has names: what it mapped was told.
+#[test]
+fn mappings_are_told() {
+    need!(machine::root());
+    let taskset = need!(machine::program("taskset"));
+    let workload = Workload::build("plain");
+    // Without it another test may have the CPU offline.
+    let lock = Lock::recording();
+    need!(machine::cpus(2));
+    let Some(offline) = Offline::take("/sys/devices/system/cpu/cpu1/online") else {
+        return println!("SKIP CPU 1 can't be taken offline");
+    };
+    let args = ["--event", "cpu-clock", "--reset", "20000"];
+    let live = Recorder::new(&workload.spec(super::ID))
+        .under(lock)
+        .args(&args)
+        .start();
+    drop(offline);
+    std::thread::sleep(Duration::from_secs(1));
+    live.tool.signal(Signal::STOP);
+    let mut command = Command::new(&taskset);
+    command.args(["-c", "1"]).arg(&workload.path).arg("2000");
+    let ran = process::run(TruthFile::new().on(&mut command));
+    live.tool.signal(Signal::CONT);
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    let recording = live.stop();
+    let trace = recording.trace();
+    let names = trace.function_names();
+    let samples = trace.samples();
+    let mut inside = samples.iter().filter(|it| it.visit_id.is_some());
+    let is_handle = |name: &String| name == "handle";
+    let named = inside.any(|it| it.cpu == 1 && names.get(&it.function_id).is_some_and(is_handle));
+    assert!(named, "{}", recording.tool);
+}
+
+/// So is the time there: its clock is compared with the others' from when it comes.
+#[test]
+fn clock_is_compared() {
+    need!(machine::root());
+    let workload = Workload::build("plain");
+    // Without it another test may have the CPU offline.
+    let lock = Lock::recording();
+    need!(machine::cpus(2));
+    let Some(offline) = Offline::take("/sys/devices/system/cpu/cpu1/online") else {
+        return println!("SKIP CPU 1 can't be taken offline");
+    };
+    let args = ["--event", "cpu-clock", "--sample-clock", "perf"];
+    let live = Recorder::new(&workload.spec(super::ID))
+        .under(lock)
+        .args(&args)
+        .start();
+    drop(offline);
+    std::thread::sleep(Duration::from_secs(1));
+    let recording = live.stop();
+    let trace = recording.trace();
+    let cpus = trace.json["ledger"]["cpus"].as_array().unwrap();
+    // Nothing that is traced ran: what is there are readings of clocks.
+    let on_it = cpus.iter().find(|it| it["cpu"] == 1);
+    let read = on_it.and_then(|it| it["tasks"]["written"].as_u64());
+    assert!(read >= Some(3), "{cpus:?}");
+}

@@ -1,5 +1,7 @@
 //! Sets the session up, waits for its end, takes it down.
 
+mod cpus;
+
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::ExitStatus;
@@ -13,6 +15,8 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use tokio::signal::unix::{SignalKind, signal};
 
+use cpus::next;
+
 use super::cost::{Known, Prices};
 use super::governor::{self, Governor};
 use super::plan::{Plan, Voice};
@@ -25,7 +29,7 @@ use crate::collect::frequency::{self, Frequencies, Reading};
 use crate::collect::hotplug::CpuMessages;
 use crate::collect::privileges;
 use crate::collect::session::{Rings, Session, SessionPlan};
-use crate::collect::sideband::Sideband;
+use crate::collect::sideband::{Sideband, SidebandOpener};
 use crate::pipeline::{Outcome, Pipeline, PipelineOptions, Progress};
 use crate::pmu::attr::EventClass;
 use crate::pmu::open::Times;
@@ -105,15 +109,15 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
         plan.note(note);
         info.notes.push(note.clone());
     }
-    let sideband = match Sideband::open(&plan.host.online) {
-        Ok(sideband) => Some(sideband),
+    let (sideband, more_sideband) = match Sideband::open(&plan.host.online) {
+        Ok((sideband, opener)) => (Some(sideband), Some(opener)),
         Err(error) => {
             let note = format!(
                 "mappings are read from /proc only, as {error}: functions of processes that end at once may stay unnamed"
             );
             plan.note(&note);
             info.notes.push(note);
-            None
+            (None, None)
         }
     };
     let options = WriterOptions {
@@ -144,6 +148,7 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
         progress: Arc::clone(&workers.progress),
         signals: Arc::clone(&workers.signals),
         more_bulk: workers.more_bulk.clone(),
+        more_sideband,
         targets,
         looked: now(),
         prices,
@@ -400,6 +405,8 @@ struct Control<'a, 'b> {
     session: &'a mut Session,
     progress: Arc<Progress>,
     more_bulk: Sender<BulkRing>,
+    /// `None`: mappings are not told by the kernel.
+    more_sideband: Option<SidebandOpener>,
     signals: Arc<Signals>,
     /// Processes that were asked for.
     targets: Targets,
@@ -551,37 +558,6 @@ impl Control<'_, '_> {
     fn reset_in_force(&self) -> Option<String> {
         let (governor, event) = (self.governor.as_ref()?, self.plan.events.first()?);
         Some(format!("--reset {} {}", governor.reset(), event.unit))
-    }
-
-    /// Looks after CPUs that came or went.
-    fn look(&mut self) {
-        let since = std::mem::replace(&mut self.looked, now());
-        let online: Vec<Cpu> = crate::pmu::host::online_cpus(Path::new("/"));
-        match self.session.follow_cpus(self.plan, &online) {
-            Ok(came) => {
-                let told = self.signals.cpus.lock();
-                let mut told = told.unwrap_or_else(PoisonError::into_inner);
-                told.extend(came.into_iter().map(|cpu| (since, now(), cpu)));
-            }
-            Err(error) => {
-                let why = crate::cmd::one_line(&error.into());
-                let text = format!("a CPU that came online is not sampled: {why}");
-                self.say(&text, None);
-                self.info.notes.push(text);
-            }
-        }
-        for ring in self.session.take_bulk_rings() {
-            // Nobody listens any more only if the recording is over.
-            let _ = self.more_bulk.send(ring);
-        }
-    }
-}
-
-/// The next message about CPUs.
-async fn next(messages: Option<&CpuMessages>) {
-    match messages {
-        Some(messages) => messages.next().await,
-        None => std::future::pending().await,
     }
 }
 

@@ -1,0 +1,59 @@
+//! CPUs that come and go while a recording lasts.
+
+use std::path::Path;
+
+use super::{Control, locked};
+use crate::collect::drain::now;
+use crate::collect::hotplug::CpuMessages;
+use crate::pmu::host::online_cpus;
+use crate::units::Cpu;
+
+impl Control<'_, '_> {
+    /// Looks after CPUs that came or went.
+    pub(super) fn look(&mut self) {
+        let since = std::mem::replace(&mut self.looked, now());
+        let online: Vec<Cpu> = online_cpus(Path::new("/"));
+        match self.session.follow_cpus(self.plan, &online) {
+            Ok(came) => {
+                // Threads that are followed are sampled wherever they run.
+                if self.plan.pids.is_empty() {
+                    let gaps = came.iter().map(|cpu| (since, now(), *cpu));
+                    locked(&self.signals.cpus).extend(gaps);
+                }
+                self.follow_processes(&came);
+            }
+            Err(error) => self.note_cpu("sampled", &error.into()),
+        }
+        for ring in self.session.take_bulk_rings() {
+            // Nobody listens any more only if the recording is over.
+            let _ = self.more_bulk.send(ring);
+        }
+    }
+
+    /// Follows processes on CPUs that came online.
+    fn follow_processes(&mut self, came: &[Cpu]) {
+        let Some(opener) = &mut self.more_sideband else {
+            return;
+        };
+        let opened = came.iter().try_for_each(|cpu| opener.add(*cpu));
+        if let Err(error) = opened {
+            self.note_cpu("asked for mappings", &error.into());
+        }
+    }
+
+    /// Says what is missing of a CPU that came online.
+    fn note_cpu(&mut self, missing: &str, error: &anyhow::Error) {
+        let why = crate::cmd::one_line(error);
+        let text = format!("a CPU that came online is not {missing}: {why}");
+        self.say(&text, None);
+        self.info.notes.push(text);
+    }
+}
+
+/// The next message about CPUs.
+pub(super) async fn next(messages: Option<&CpuMessages>) {
+    match messages {
+        Some(messages) => messages.next().await,
+        None => std::future::pending().await,
+    }
+}
