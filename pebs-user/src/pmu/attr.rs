@@ -16,6 +16,7 @@ pub mod access;
 pub mod bulk;
 mod draft;
 mod error;
+mod ibs_terms;
 mod lbr;
 mod own;
 

@@ -1,5 +1,6 @@
 //! Why an event can't be had on this machine.
 
+use super::ibs_terms;
 use super::lbr::NoCallRecord;
 use crate::pmu::sysfs::TermError;
 
@@ -47,6 +48,16 @@ pub enum EventError {
     /// A term is unknown or too large.
     #[error(transparent)]
     Term(#[from] TermError),
+    /// A latency from which on loads are sampled that IBS does not know.
+    #[error("cannot sample loads from {latency} cycles on: ibs_op knows ldlat={least} to {most}")]
+    LoadLatency {
+        /// As typed, cycles.
+        latency: u64,
+        /// The smallest.
+        least: u64,
+        /// The largest.
+        most: u64,
+    },
     /// A mode was asked for in which the event never happens.
     #[error("event '{event}' never happens in user mode")]
     KernelOnly {
@@ -130,12 +141,21 @@ impl EventError {
                  'pebs-trace doctor' shows what there is"
                 .into(),
             Self::UnknownPmu { known, .. } => format!("this machine has {}", known.join(", ")),
-            Self::Term(TermError::Unknown { pmu, known, .. }) => {
-                format!("PMU {pmu} has {}", known.join(", "))
+            Self::Term(TermError::Unknown { pmu, term, known }) => {
+                let ibs = ibs_terms::advice(pmu, term, known);
+                ibs.unwrap_or_else(|| format!("PMU {pmu} has {}", known.join(", ")))
             }
             Self::Term(_) => "'pebs-trace doctor' shows the PMUs; their fields are in \
                  /sys/bus/event_source/devices/PMU/format"
                 .into(),
+            Self::LoadLatency {
+                latency,
+                least,
+                most,
+            } => format!(
+                "use ldlat={}, or ibs_op// --memory, which has the latency of every load that missed the L1",
+                (*latency).clamp(*least, *most)
+            ),
             Self::KernelOnly { .. } => "leave out ':u' and --exclude-kernel for it".into(),
             Self::NoCallRecord { why, .. } => match why {
                 NoCallRecord::KernelOnly => "leave out ':k', or use --call-graph fp".into(),

@@ -336,6 +336,43 @@ fn names_that_are_not_here() {
             "PMU cpu has no term 'umask'",
             "period",
         ),
+        (
+            fixtures::zen4(),
+            "ibs_op/ldlat=128/",
+            "PMU ibs_op has no term 'ldlat'",
+            "'ldlat' needs Zen 5 and Linux 6.15 (here ibs_op has cnt_ctl, l3missonly); \
+             ibs_op/l3missonly=1/ samples what missed the L3, ibs_op// --memory",
+        ),
+        (
+            fixtures::zen3(),
+            "ibs_op/ldlat=128/",
+            "PMU ibs_op has no term 'ldlat'",
+            "(here ibs_op has cnt_ctl); ibs_op// --memory",
+        ),
+        (
+            fixtures::zen3(),
+            "ibs_op/l3missonly=1/",
+            "PMU ibs_op has no term 'l3missonly'",
+            "needs Zen 4 and Linux 5.19",
+        ),
+        (
+            fixtures::zen4(),
+            "ibs_fetch/swfilt=1/",
+            "PMU ibs_fetch has no term 'swfilt'",
+            "':u' and ':k'",
+        ),
+        (
+            fixtures::zen5(),
+            "ibs_op/ldlat=64/",
+            "cannot sample loads from 64 cycles on",
+            "use ldlat=128,",
+        ),
+        (
+            fixtures::zen5(),
+            "ibs_op/ldlat=4000/",
+            "cannot sample loads from 4000 cycles on",
+            "use ldlat=2048,",
+        ),
     ];
     for (host, event, message, hint) in cases {
         let error = try_resolve(&host, event).unwrap_err();

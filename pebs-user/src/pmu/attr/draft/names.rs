@@ -1,7 +1,7 @@
 //! Events by the names of sysfs and of the vendor's table.
 
 use super::{Draft, Generic, Listed, pmu_class};
-use crate::pmu::attr::EventError;
+use crate::pmu::attr::{EventError, ibs_terms};
 use crate::pmu::event::{Term, TermValue, nearest};
 use crate::pmu::host::{Host, is_core_pmu};
 use crate::pmu::sysfs::{Config, Pmu, TermError};
@@ -142,6 +142,7 @@ impl<'a> Names<'a> {
 
     fn encoded(&self, pmu: &Pmu, terms: &[Term]) -> Result<Draft, EventError> {
         let config = pmu.encode(terms)?;
+        ibs_terms::check_latency(pmu, &config)?;
         let class = pmu_class(self.host, pmu, config.config);
         let mut draft = Draft::new(pmu.kind, config.config, class).on(pmu);
         config.apply(&mut draft.attr);

@@ -1,0 +1,60 @@
+//! Terms of AMD's IBS that not every CPU and kernel has.
+//!
+//! Source: arch/x86/events/amd/ibs.c (`perf_ibs_init`, `ibs_op_ldlat_is_visible`, `zen4_ibs_extensions_is_visible`).
+
+use std::ops::RangeInclusive;
+
+use super::EventError;
+use crate::pmu::sysfs::{Config, Pmu};
+
+/// What the kernel takes for `ldlat`, cycles.
+const LATENCIES: RangeInclusive<u64> = 128..=2048;
+
+/// Where a term is that a PMU does not have, and what can be done without it; `None` if it is no term of IBS.
+pub(super) fn advice(pmu: &str, term: &str, known: &[String]) -> Option<String> {
+    let (needs, instead) = match (pmu, term) {
+        ("ibs_op", "ldlat") => {
+            let missed = if known.iter().any(|term| term == "l3missonly") {
+                "ibs_op/l3missonly=1/ samples what missed the L3, "
+            } else {
+                ""
+            };
+            (
+                "Zen 5 and Linux 6.15",
+                format!(
+                    "{missed}ibs_op// --memory has the latency of every load that missed the L1"
+                ),
+            )
+        }
+        ("ibs_op", "l3missonly") => (
+            "Zen 4 and Linux 5.19",
+            "ibs_op// --memory says of each access which cache it hit".to_owned(),
+        ),
+        ("ibs_fetch", "l3missonly") => ("Zen 4 and Linux 5.19", "ibs_fetch// has all".to_owned()),
+        ("ibs_op" | "ibs_fetch", "swfilt") => (
+            "Linux 6.14",
+            "':u' and ':k' choose the mode without it".to_owned(),
+        ),
+        _ => return None,
+    };
+    let known = known.join(", ");
+    Some(format!(
+        "'{term}' needs {needs} (here {pmu} has {known}); {instead}"
+    ))
+}
+
+/// Refuses a latency that the kernel would only call invalid. 0 is none.
+pub(super) fn check_latency(pmu: &Pmu, config: &Config) -> Result<(), EventError> {
+    if pmu.name != "ibs_op" || !pmu.formats.contains_key("ldlat") {
+        return Ok(());
+    }
+    let latency = config.config1 & 0xfff;
+    if latency == 0 || LATENCIES.contains(&latency) {
+        return Ok(());
+    }
+    Err(EventError::LoadLatency {
+        latency,
+        least: *LATENCIES.start(),
+        most: *LATENCIES.end(),
+    })
+}
