@@ -145,9 +145,9 @@ impl Correlator {
         }
     }
 
-    /// Visits that overlap this range and are still open, or come later, will be flagged.
-    pub fn loss(&mut self, begin: TraceNs, end: TraceNs, flag: u32) {
-        self.losses.add(begin, end, flag);
+    /// Visits of a thread, or of any, that overlap this range and are still open, or come later, will be flagged.
+    pub fn loss(&mut self, (begin, end): (TraceNs, TraceNs), flag: u32, of: Option<Tid>) {
+        self.losses.add(begin, end, flag, of);
     }
 
     /// The recording ends: begins are no longer marked from this instant on.
@@ -301,7 +301,7 @@ impl Correlator {
     fn end_throttles(&mut self, time: TraceNs, sign: Option<Sign>, sink: &mut impl Sink) {
         while let Some(range) = self.throttles.next_over(time, sign) {
             self.losses
-                .add(range.begin, range.end, visit_flag::THROTTLED);
+                .add(range.begin, range.end, visit_flag::THROTTLED, None);
             sink.throttled(&range);
         }
     }
@@ -417,7 +417,7 @@ impl Correlator {
         {
             self.by_id.remove(&(visit.probe, visit.pid, id));
         }
-        visit.flags |= self.losses.flags(visit.begin, seen);
+        visit.flags |= self.losses.flags(visit.begin, seen, visit.tid);
         if self.throttles.overlap(visit.begin, seen) {
             visit.flags |= visit_flag::THROTTLED;
         }

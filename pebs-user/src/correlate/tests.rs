@@ -199,7 +199,8 @@ fn run_on(probes: &ProbeSet, input: &str) -> String {
         let time = TraceNs(words[0].parse().unwrap());
         if words[1] == "loss" {
             let from = TraceNs(words[2].parse().unwrap());
-            correlator.loss(from, time, visit_flag::LOSS);
+            let of = words.get(3).map(|tid| Tid(tid.parse().unwrap()));
+            correlator.loss((from, time), visit_flag::LOSS, of);
             continue;
         }
         if words[1] == "stop" {
@@ -449,7 +450,7 @@ fn cut_short() {
     );
 }
 
-/// Visits that overlap a loss say so, others don't.
+/// Visits that overlap a loss say so, others don't; nor do those of another thread than it is of.
 #[test]
 fn losses() {
     check(
@@ -459,11 +460,14 @@ fn losses() {
          40 7 begin 0 sp=100
          50 7 ret 0 sp=100
          60 7 begin 0 sp=100
-         70 loss 65
-         80 7 ret 0 sp=100",
+         60 8 begin 0 sp=100
+         70 loss 65 7
+         80 7 ret 0 sp=100
+         80 8 ret 0 sp=100",
         "p0 item 1 tid 7 10..20 samples active 10..20
          p0 item 2 tid 7 40..50 samples active 40..50
-         p0 item 3 tid 7 60..80 samples active 60..80 [loss]",
+         p0 item 3 tid 7 60..80 samples active 60..80 [loss]
+         p0 item 4 tid 8 60..80 samples active 60..80",
     );
 }
 

@@ -239,7 +239,9 @@ impl Rows {
 
     /// Writes a loss range; visits that overlap it get the flag.
     pub fn loss_in_visits(&mut self, row: &LossRow, flag: u32, correlator: &mut Correlator) {
-        correlator.loss(row.begin_ns, row.end_ns, flag);
+        // A counter that is throttled counts for others, too.
+        let of = row.tid.filter(|_| flag == visit_flag::LOSS);
+        correlator.loss((row.begin_ns, row.end_ns), flag, of);
         self.loss(row);
     }
 
