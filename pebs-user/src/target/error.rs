@@ -150,6 +150,9 @@ fn unknown(name: &str, path: &std::path::Path, tables: &Tables, why: &Unknown) -
         Unknown::NotFound(_) => {
             format!("function '{name}' not found in {path}{}", describe(tables))
         }
+        Unknown::Inlined(_) => format!(
+            "function '{name}' of {path} has no code of its own: it was inlined wherever it is called"
+        ),
         Unknown::Imported => {
             format!("function '{name}' is used by {path} but lies in another library")
         }
@@ -203,6 +206,10 @@ fn function_hint(error: &FunctionError) -> String {
         Unknown::NotFound(near) => format!(
             "did you mean {}? 'pebs-trace probes {path} PATTERN' lists what can be probed",
             near.join(", ")
+        ),
+        Unknown::Inlined(callers) => format!(
+            "probe who calls it: {path}:{}; samples in it are told apart with --inlined",
+            callers.join(&format!(", {path}:"))
         ),
         Unknown::Imported => match &error.library {
             Some(library) => format!("probe it there: {library}:{name}"),

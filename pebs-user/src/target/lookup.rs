@@ -23,6 +23,8 @@ pub struct Found {
 pub enum Unknown {
     /// No such symbol; the nearest ones.
     NotFound(Vec<String>),
+    /// It has no code of its own: these functions hold it.
+    Inlined(Vec<String>),
     /// It is taken from another library.
     Imported,
     /// An indirect function: its address is its resolver's. The functions it may choose.

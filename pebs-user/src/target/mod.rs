@@ -1,5 +1,6 @@
 //! From a SPEC to the instructions to probe.
 
+mod arity;
 mod body;
 pub mod breakpoint;
 pub mod debugfile;
@@ -11,6 +12,7 @@ pub mod entry;
 pub mod error;
 pub mod expr;
 pub mod frames;
+mod inlined;
 pub mod item;
 pub mod kernel;
 mod layout;

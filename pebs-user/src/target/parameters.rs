@@ -13,6 +13,12 @@ use super::units::{Entry, Kind, Node, Units};
 /// Types behind types followed at most (`const char * const *`).
 const MAX_TYPES: u32 = 12;
 
+/// What a function is made from: a declaration, the function as it is inlined elsewhere.
+const MAX_ORIGINS: usize = 3;
+
+/// Vector registers that arguments go into.
+const VECTORS: usize = 8;
+
 /// One argument of a function.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Parameter {
@@ -101,6 +107,21 @@ enum Class {
     Other,
 }
 
+impl Class {
+    /// Integer registers, or words of the stack, that it takes.
+    const fn words(self) -> u32 {
+        match self {
+            Self::Integer | Self::Indirect => 1,
+            Self::Pair => 2,
+            Self::Float | Self::Other => 0,
+        }
+    }
+}
+
+fn is_argument(node: &Node<'_>) -> bool {
+    node.tag() == gimli::DW_TAG_formal_parameter
+}
+
 impl<'a> Reader<'_, 'a> {
     fn scan(
         &self,
@@ -128,7 +149,7 @@ impl<'a> Reader<'_, 'a> {
     }
 
     /// First address of a function; one with parts that were moved away lists ranges, its own first.
-    fn address(&self, entry: &Entry<'a>) -> gimli::Result<Option<u64>> {
+    pub(super) fn address(&self, entry: &Entry<'a>) -> gimli::Result<Option<u64>> {
         let low = entry.attr_value(gimli::DW_AT_low_pc);
         match low {
             Some(value) => self.units.dwarf.attr_address(&self.unit, value),
@@ -137,6 +158,61 @@ impl<'a> Reader<'_, 'a> {
                 Ok(ranges.next()?.map(|range| range.begin))
             }
         }
+    }
+
+    /// Words of integers and addresses that the function which starts at an address is called with, so that the last
+    /// one is that `argN`; `None` if it may be called with more.
+    ///
+    /// Of C and C++ only: others have ways of their own.
+    pub(super) fn words(&self, address: u64) -> Option<u32> {
+        if !self.is_c() {
+            return None;
+        }
+        let function = self.subprogram_at(address)?;
+        let mut classes = Vec::new();
+        let result = self.result_of(function);
+        let result = result.and_then(|kind| self.units.stripped(kind));
+        if let Some(result) = result.filter(|it| is_structure(it.tag())) {
+            let says = result.attr_value(gimli::DW_AT_calling_convention).is_some();
+            if self.returns_in_memory(function) {
+                classes.push(Class::Integer);
+            } else if self.is_cpp() && !says {
+                return None;
+            }
+        }
+        // An optimised function may say less than the one it was made from.
+        let node = Node::of(&self.unit, function)?;
+        let nodes = std::iter::successors(Some(node), |node| self.units.origin(node));
+        let lists: Vec<_> = nodes
+            .take(MAX_ORIGINS)
+            .map(|node| node.children())
+            .collect();
+        let is_open = |node: &Node<'_>| node.tag() == gimli::DW_TAG_unspecified_parameters;
+        if lists.iter().flatten().any(is_open) {
+            return None;
+        }
+        let arguments = lists
+            .iter()
+            .map(|list| list.iter().filter(|it| is_argument(it)));
+        classes.extend(
+            arguments
+                .max_by_key(|list| list.clone().count())?
+                .map(|argument| {
+                    let kind = self.units.type_of(argument);
+                    kind.map_or(Class::Other, |kind| self.type_name(kind, 0).1)
+                }),
+        );
+        let is_moved = |typed: Typed| match (typed.held, typed.convention) {
+            (Held::Register(register), Some(Convention::One(n))) => {
+                Register::SYSV.get(n as usize - 1) != Some(&register)
+            }
+            // Others are in no integer register anyway.
+            (held, convention) => held == Held::Nowhere && convention.is_some(),
+        };
+        let floats = classes.iter().filter(|class| **class == Class::Float);
+        let is_moved = self.function_at(address)?.into_iter().any(is_moved);
+        let unknown = is_moved || classes.contains(&Class::Other) || floats.count() > VECTORS;
+        (!unknown).then(|| classes.iter().map(|class| class.words()).sum())
     }
 
     fn of_function(&self, function: UnitOffset, address: u64) -> Option<Vec<Typed>> {
@@ -234,6 +310,40 @@ impl<'a> Reader<'_, 'a> {
 
     /// Whether the unit was written in Rust.
     pub(super) fn is_rust(&self) -> bool {
+        self.language() == Some(gimli::DW_LANG_Rust)
+    }
+
+    fn is_cpp(&self) -> bool {
+        matches!(
+            self.language(),
+            Some(
+                gimli::DW_LANG_C_plus_plus
+                    | gimli::DW_LANG_C_plus_plus_03
+                    | gimli::DW_LANG_C_plus_plus_11
+                    | gimli::DW_LANG_C_plus_plus_14
+                    | gimli::DW_LANG_C_plus_plus_17
+                    | gimli::DW_LANG_C_plus_plus_20
+            )
+        )
+    }
+
+    /// Whether it was written in C or C++.
+    fn is_c(&self) -> bool {
+        let c = matches!(
+            self.language(),
+            Some(
+                gimli::DW_LANG_C
+                    | gimli::DW_LANG_C89
+                    | gimli::DW_LANG_C99
+                    | gimli::DW_LANG_C11
+                    | gimli::DW_LANG_C17
+            )
+        );
+        c || self.is_cpp()
+    }
+
+    /// What the unit was written in.
+    fn language(&self) -> Option<gimli::DwLang> {
         let root = self
             .unit
             .entries()
@@ -241,7 +351,10 @@ impl<'a> Reader<'_, 'a> {
             .ok()
             .flatten()
             .and_then(|it| it.attr_value(gimli::DW_AT_language));
-        root == Some(AttributeValue::Language(gimli::DW_LANG_Rust))
+        match root? {
+            AttributeValue::Language(language) => Some(language),
+            _ => None,
+        }
     }
 
     /// How a structure is passed by value. Of Rust those of pointer and length are known, and large ones.
@@ -350,12 +463,7 @@ fn held_by(expression: &[u8]) -> Option<Held> {
 
 /// Where the calling convention has the last of these arguments.
 fn convention(classes: &[Class]) -> Option<Convention> {
-    let words = |class: &Class| match class {
-        Class::Integer | Class::Indirect => 1,
-        Class::Pair => 2,
-        Class::Float | Class::Other => 0,
-    };
-    let used: u32 = classes.iter().map(words).sum();
+    let used: u32 = classes.iter().map(|class| class.words()).sum();
     if classes.contains(&Class::Other) || used as usize > Register::SYSV.len() {
         return None;
     }

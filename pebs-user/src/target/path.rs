@@ -123,7 +123,7 @@ fn without_debug_information(debuginfod: &Debuginfod) -> String {
 }
 
 /// The unit whose code holds an address.
-fn unit_of<'a>(units: &Units<'_, 'a>, address: u64) -> Option<Rc<Unit<Slice<'a>>>> {
+pub(super) fn unit_of<'a>(units: &Units<'_, 'a>, address: u64) -> Option<Rc<Unit<Slice<'a>>>> {
     units.iter().find(|unit| {
         let Ok(mut ranges) = units.dwarf.unit_ranges(unit) else {
             return false;

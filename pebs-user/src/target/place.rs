@@ -8,6 +8,7 @@ use super::elf::{Binary, Language};
 use super::ends;
 use super::entry::{self, Entry, Needs, ReturnAddress};
 use super::error::{FunctionError, ResolveError};
+use super::inlined;
 use super::kernel::Kernel;
 use super::line;
 use super::locate::find_library;
@@ -158,6 +159,16 @@ fn advise(mut error: ResolveError, text: &str) -> ResolveError {
 
 fn function(binary: &Binary, name: &str) -> Result<lookup::Found, ResolveError> {
     lookup::function(binary, name).map_err(|why| {
+        let why = match why {
+            // A pattern is looked for in another way.
+            Unknown::NotFound(near) if !name.contains('*') => {
+                match inlined::callers(binary, name) {
+                    callers if callers.is_empty() => Unknown::NotFound(near),
+                    callers => Unknown::Inlined(callers),
+                }
+            }
+            why => why,
+        };
         ResolveError::Function(Box::new(FunctionError {
             name: name.to_owned(),
             path: binary.path.clone(),

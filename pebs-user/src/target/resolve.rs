@@ -7,9 +7,10 @@ use std::rc::Rc;
 use pebs_common::config::{MAX_PROBES, MAX_SITES};
 use pebs_common::record::Role;
 
+use super::arity::{self, Arity};
 use super::elf::Binary;
 use super::error::ResolveError;
-use super::expr::Fault;
+use super::expr::{Expr, Fault};
 use super::kernel::Kernel;
 use super::layout::{Layout, Named, SiteState};
 use super::locate::locate;
@@ -344,6 +345,12 @@ fn begin_values(spec: &Spec, args: &[Arg], place: &Place) -> Result<Values, Spec
             let at = ids.at;
             SpecError::new(&spec.text, Fault { at, what, hint })
         };
+        let read = [&ids.array, &ids.count];
+        if let Some(arity) = arity(spec, place, place.arguments(), read.into_iter()) {
+            read.into_iter()
+                .try_for_each(|expr| arity.check(expr))
+                .map_err(fault)?;
+        }
         let lowered =
             path::lower_ids(ids, &place.binary, place.scope(place.arguments())).map_err(fault)?;
         let batch = program::compile_ids(&lowered, place.arguments()).map_err(fault)?;
@@ -364,11 +371,15 @@ fn values_at(
     arguments: Arguments<'_>,
 ) -> Result<Values, SpecError> {
     let mut values = Values::default();
+    let arity = arity(spec, place, arguments, args.iter().map(|arg| &arg.expr));
     for arg in args {
         let fault = |what: String, hint: Option<String>| {
             let at = arg.at;
             SpecError::new(&spec.text, Fault { at, what, hint })
         };
+        if let Some(arity) = &arity {
+            arity.check(&arg.expr).map_err(|(w, h)| fault(w, h))?;
+        }
         let lowered = path::lower(&arg.expr, &place.binary, place.scope(arguments));
         let Lowered { expr, names } = lowered.map_err(|(w, h)| fault(w, h))?;
         let compiled = program::compile(&expr, arguments).map_err(|(w, h)| fault(w, h))?;
@@ -387,6 +398,22 @@ fn values_at(
         }
     }
     Ok(values)
+}
+
+/// What `argN` can be at a place where it is read; `None` if that can't be told. Of many functions at once it is not
+/// asked.
+fn arity<'a>(
+    spec: &Spec,
+    place: &Place,
+    arguments: Arguments<'_>,
+    mut read: impl Iterator<Item = &'a Expr>,
+) -> Option<Arity> {
+    let is_pattern = matches!(&spec.begin.location, Location::Function(name) if name.contains('*'));
+    let is_asked = matches!(arguments, Arguments::SysV) && !is_pattern;
+    if !is_asked || !read.any(|expr| arity::last_argument(expr).is_some()) {
+        return None;
+    }
+    Arity::of(&place.binary, place.scope(arguments).function?)
 }
 
 fn probe(

@@ -53,7 +53,7 @@ impl<'a> Node<'a> {
     }
 
     /// What an attribute refers to.
-    fn reference(&self, name: gimli::DwAt) -> Option<Kind> {
+    pub(super) fn reference(&self, name: gimli::DwAt) -> Option<Kind> {
         match self.entry.attr_value(name)? {
             AttributeValue::UnitRef(offset) => offset.to_debug_info_offset(&self.unit.header),
             AttributeValue::DebugInfoRef(offset) => Some(offset),
@@ -125,7 +125,7 @@ impl<'d, 'a> Units<'d, 'a> {
     }
 
     /// The entry that one was made from.
-    fn origin(&self, node: &Node<'a>) -> Option<Node<'a>> {
+    pub(super) fn origin(&self, node: &Node<'a>) -> Option<Node<'a>> {
         let origin = node.reference(gimli::DW_AT_abstract_origin);
         self.node(origin.or_else(|| node.reference(gimli::DW_AT_specification))?)
     }
@@ -153,6 +153,15 @@ impl<'d, 'a> Units<'d, 'a> {
             let value = node.entry.attr_value(gimli::DW_AT_name)?;
             let text = self.dwarf.attr_string(&node.unit, value).ok()?;
             Some(shown(&text.to_string_lossy()).into_owned())
+        })
+    }
+
+    /// The name of a function's symbol, where that is not its name in the source.
+    pub(super) fn linkage_name(&self, node: &Node<'a>) -> Option<String> {
+        self.said(node, |node| {
+            let value = node.entry.attr_value(gimli::DW_AT_linkage_name)?;
+            let text = self.dwarf.attr_string(&node.unit, value).ok()?;
+            Some(text.to_string_lossy().into_owned())
         })
     }
 

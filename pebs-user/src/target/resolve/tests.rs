@@ -395,3 +395,46 @@ fn usdt() {
     let alone = one("libstdc++.so.6:usdt:libstdcxx:throw");
     assert_eq!(alone.rule, VisitRule::UntilNext);
 }
+
+/// A function that was inlined everywhere is told from one that is not there, with who holds its code.
+#[test]
+fn inlined_everywhere() {
+    let source = "volatile long sink;\n\
+         static inline __attribute__((always_inline)) void step(long n) { sink += n; }\n\
+         __attribute__((noipa)) void serve(long n) { step(n); sink -= n; }\n\
+         int main(int argc, char **argv) { serve(argc); return 0; }\n";
+    let program = compile("gcc", source, &["-O2", "-g"]);
+    for place in ["step", "serve..step", "serve..step%return"] {
+        let (text, hint) = error(&program.spec(place));
+        assert!(text.contains("function 'step' of "), "{place}: {text}");
+        assert!(text.contains("was inlined wherever"), "{place}: {text}");
+        let caller = format!("probe who calls it: {};", program.spec("serve"));
+        assert!(hint.starts_with(&caller), "{place}: {hint}");
+        assert!(hint.contains("--inlined"), "{place}: {hint}");
+    }
+    let (text, _) = error(&program.spec("stop"));
+    assert!(text.contains("'stop' not found"), "{text}");
+}
+
+/// Arguments that the function has not are refused where that is known, wherever they are read.
+#[test]
+fn arguments_that_are_not() {
+    let known = program(&[]);
+    for (place, last) in [
+        ("finish(id=arg9)", "its last is arg1"),
+        ("finish(id=arg1, n=*(arg2+8):u32)", "its last is arg1"),
+        ("process(ids=arg1[arg3])", "its last is arg2"),
+    ] {
+        let (text, hint) = error(&known.spec(place));
+        assert!(text.contains("by its debug information"), "{place}: {text}");
+        assert!(text.contains(last), "{place}: {text}");
+        assert!(hint.contains("i (arg1)"), "{place}: {hint}");
+    }
+    let (_, hint) = error(&known.spec("finish(id=arg2)"));
+    assert!(hint.contains("%rsi reads the register"), "{hint}");
+    one(&known.spec("process(id=arg2)"));
+    one(&known.spec("finish(id=%rsi)"));
+    one(&known.spec("*inish(id=arg2)"));
+    let unknown = compile("gcc", SOURCE, &["-O2", "-fno-inline"]);
+    one(&unknown.spec("finish(id=arg9)"));
+}
