@@ -1,5 +1,6 @@
 //! A CPU that is offline when a recording begins, and comes online in it.
 
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -8,6 +9,19 @@ use pebs_tests::recording::Recorder;
 use pebs_tests::workload::{TruthFile, Workload};
 use pebs_tests::{check, machine, need, process};
 use rustix::process::Signal;
+
+/// The switch of the CPU that goes and comes.
+const CPU_1: &str = "/sys/devices/system/cpu/cpu1/online";
+
+/// Runs a workload to its end on it.
+fn run_there(taskset: &Path, workload: &Workload, items: &str) -> TruthFile {
+    let truth = TruthFile::new();
+    let mut command = Command::new(taskset);
+    command.args(["-c", "1"]).arg(&workload.path).arg(items);
+    let ran = process::run(truth.on(&mut command));
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    truth
+}
 
 /// A CPU's switch, turned on again when dropped.
 struct Offline(&'static str);
@@ -34,7 +48,7 @@ fn comes_online() {
         // Without it another test may have the CPU offline.
         let lock = Lock::recording();
         need!(machine::cpus(2));
-        let Some(offline) = Offline::take("/sys/devices/system/cpu/cpu1/online") else {
+        let Some(offline) = Offline::take(CPU_1) else {
             return println!("SKIP CPU 1 can't be taken offline");
         };
         let args = [
@@ -52,11 +66,7 @@ fn comes_online() {
         drop(offline);
         // The recorder looks four times a second at the latest.
         std::thread::sleep(Duration::from_secs(1));
-        let truth = TruthFile::new();
-        let mut command = Command::new(&taskset);
-        command.args(["-c", "1"]).arg(&workload.path).arg("20000");
-        let ran = process::run(truth.on(&mut command));
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        let truth = run_there(&taskset, &workload, "20000");
         let recording = live.stop();
         let trace = recording.trace();
         check::whole_visits(&trace, &truth.read());
@@ -88,7 +98,7 @@ fn thread_goes_there() {
         // Without it another test may have the CPU offline.
         let lock = Lock::recording();
         need!(machine::cpus(2));
-        let Some(offline) = Offline::take("/sys/devices/system/cpu/cpu1/online") else {
+        let Some(offline) = Offline::take(CPU_1) else {
             return println!("SKIP CPU 1 can't be taken offline");
         };
         let mut target = workload.start(&["20000"]);
@@ -130,7 +140,7 @@ fn goes_and_comes() {
             .args(&args)
             .start();
         live.tool.signal(Signal::STOP);
-        let offline = Offline::take("/sys/devices/system/cpu/cpu1/online");
+        let offline = Offline::take(CPU_1);
         let was_taken = offline.is_some();
         drop(offline);
         live.tool.signal(Signal::CONT);
@@ -138,11 +148,7 @@ fn goes_and_comes() {
             return println!("SKIP CPU 1 can't be taken offline");
         }
         std::thread::sleep(Duration::from_secs(1));
-        let truth = TruthFile::new();
-        let mut command = Command::new(&taskset);
-        command.args(["-c", "1"]).arg(&workload.path).arg("20000");
-        let ran = process::run(truth.on(&mut command));
-        assert_eq!(ran.code(), Some(0), "{ran}");
+        let truth = run_there(&taskset, &workload, "20000");
         let recording = live.stop();
         let trace = recording.trace();
         check::whole_visits(&trace, &truth.read());
@@ -167,7 +173,7 @@ fn mappings_are_told() {
     // Without it another test may have the CPU offline.
     let lock = Lock::recording();
     need!(machine::cpus(2));
-    let Some(offline) = Offline::take("/sys/devices/system/cpu/cpu1/online") else {
+    let Some(offline) = Offline::take(CPU_1) else {
         return println!("SKIP CPU 1 can't be taken offline");
     };
     let args = ["--event", "cpu-clock", "--reset", "20000"];
@@ -178,11 +184,8 @@ fn mappings_are_told() {
     drop(offline);
     std::thread::sleep(Duration::from_secs(1));
     live.tool.signal(Signal::STOP);
-    let mut command = Command::new(&taskset);
-    command.args(["-c", "1"]).arg(&workload.path).arg("2000");
-    let ran = process::run(TruthFile::new().on(&mut command));
+    run_there(&taskset, &workload, "2000");
     live.tool.signal(Signal::CONT);
-    assert_eq!(ran.code(), Some(0), "{ran}");
     let recording = live.stop();
     let trace = recording.trace();
     let names = trace.function_names();
@@ -201,7 +204,7 @@ fn clock_is_compared() {
     // Without it another test may have the CPU offline.
     let lock = Lock::recording();
     need!(machine::cpus(2));
-    let Some(offline) = Offline::take("/sys/devices/system/cpu/cpu1/online") else {
+    let Some(offline) = Offline::take(CPU_1) else {
         return println!("SKIP CPU 1 can't be taken offline");
     };
     let args = ["--event", "cpu-clock", "--sample-clock", "perf"];
