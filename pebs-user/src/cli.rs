@@ -303,6 +303,8 @@ pub struct RecordArgs {
     #[arg(help_heading = "What to record")]
     pub return_mode: ReturnArg,
     /// Take no samples in the kernel
+    ///
+    /// Time there then counts for the functions of user space that are sampled before and after.
     #[arg(long, help_heading = "What to record")]
     pub exclude_kernel: bool,
     /// Do not record context switches: cheaper, but time on the CPU is then unknown

@@ -266,6 +266,13 @@ const STEADY: [&str; 8] = [
     "uops_retired",
 ];
 
+/// Whether the modifiers of the event leave out user space.
+fn sees_kernel_only(event: &str) -> bool {
+    let modifiers = event.rsplit_once([':', '/']).map_or("", |it| it.1);
+    let known = |it: char| "ukhpgsdiwe".contains(it.to_ascii_lowercase());
+    modifiers.contains('k') && !modifiers.contains('u') && modifiers.chars().all(known)
+}
+
 impl<'a> Timing<'a> {
     /// The clock of a run, else an event that is steady enough.
     pub(in crate::analysis) fn of(info: &'a RunInfo) -> Self {
@@ -274,13 +281,19 @@ impl<'a> Timing<'a> {
             let name = event.name.to_lowercase();
             // `cpu/event=…/` and raw codes name none of these.
             let name = name.strip_prefix("cpu/").unwrap_or(&name);
-            event.unit == "ns" || STEADY.iter().any(|it| name.starts_with(it))
+            event.unit == "ns"
+                || !sees_kernel_only(name) && STEADY.iter().any(|it| name.starts_with(it))
         };
         let reason = match event {
             None => Some("no event was sampled".to_owned()),
             Some(event) if !steady(event) => Some(format!(
-                "{} does not count time: record a clock or cycles as well (--event)",
-                event.name
+                "{} does not count {}: record a clock or cycles as well (--event)",
+                event.name,
+                if sees_kernel_only(&event.name) {
+                    "time in user space"
+                } else {
+                    "time"
+                }
             )),
             Some(_) => None,
         };

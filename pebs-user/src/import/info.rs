@@ -135,7 +135,8 @@ fn events(data: &PerfData, survey: &Survey, roles: &Roles) -> Vec<EventInfo> {
     let one = |(number, n): (usize, usize)| {
         let Event { attr, .. } = &data.events[n];
         let reset = reset(attr, &survey.counts[n]);
-        let unit = match (attr.is_clock(), reset) {
+        // What a clock that is blind in user space counts are not parts of the time on the CPU.
+        let unit = match (attr.is_clock() && !attr.exclude_user, reset) {
             (_, None) => "samples",
             (true, Some(_)) => "ns",
             (false, Some(_)) => "events",

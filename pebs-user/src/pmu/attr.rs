@@ -226,6 +226,9 @@ impl ResolvedEvent {
                 event: self.name.clone(),
             });
         }
+        if self.class == EventClass::Clock && self.attr.exclude_kernel() == 0 {
+            self.notes.push(no_kernel_time(&self.name));
+        }
         if self.filters_modes() {
             self.attr.set_exclude_kernel(1);
         } else {
@@ -370,6 +373,7 @@ fn finish(
     draft.attr.set_precise_ip(precise.into());
     let drop_in_program = modes(&mut draft, spec.modifiers, &mut notes);
     let hardware = matches!(draft.class, EventClass::Hardware { .. });
+    let unit = unit(&draft, &event(), &mut notes);
     let perf_clock = hardware && host.programs_see_sample_time();
     if hardware && !perf_clock {
         notes.push(NO_SAMPLE_TIME.to_owned());
@@ -377,11 +381,7 @@ fn finish(
     let mut event = ResolvedEvent {
         name: draft.name.unwrap_or_else(event),
         attr: draft.attr,
-        unit: if draft.class == EventClass::Clock {
-            "ns"
-        } else {
-            "events"
-        },
+        unit,
         nmi: hardware || watches_kernel(&draft.class, &draft.attr),
         class: draft.class,
         reset,
@@ -408,6 +408,33 @@ fn finish(
         ));
     }
     Ok(event)
+}
+
+/// What the event counts. The samples of a clock that is blind in user space or in the kernel do not
+/// stand for all of the time on the CPU.
+fn unit(draft: &Draft, event: &str, notes: &mut Vec<String>) -> &'static str {
+    let (no_user, no_kernel) = (draft.attr.exclude_user(), draft.attr.exclude_kernel());
+    if draft.class != EventClass::Clock {
+        return "events";
+    }
+    if no_user != 0 {
+        notes.push(format!(
+            "{event} sees no time in user space: what functions take is in events (ns of this \
+             clock, samples x reset value), not in parts of the time on the CPU"
+        ));
+        return "events";
+    }
+    if no_kernel != 0 {
+        notes.push(no_kernel_time(event));
+    }
+    "ns"
+}
+
+fn no_kernel_time(event: &str) -> String {
+    format!(
+        "{event} sees no time in the kernel: it counts for the functions of user space sampled \
+         before and after"
+    )
 }
 
 /// Said where samples can't have their own time.

@@ -7,7 +7,7 @@ mod stages;
 use std::path::Path;
 
 use super::model::{Cause, CauseKind, Explanation, Gap, Group, MomentKind, SplitTest, TypicalRule};
-use super::{ExplainError, ExplainOptions, Unit, Which, explain, explain_item, text};
+use super::{ExplainError, ExplainOptions, Timing, Unit, Which, explain, explain_item, text};
 use crate::analysis::making::Did::{Ran, Waited};
 use crate::analysis::making::{LOSS, Made, Maker, info};
 use crate::analysis::report::LossVisits;
@@ -500,4 +500,26 @@ fn one_item() {
     assert!(shown.contains("uninterruptible in fdatasync"), "{shown}");
     let usual = explain_item(&trace, &ExplainOptions::default(), Which::Visit(1)).unwrap();
     assert!(usual.account.too_little.is_some(), "{usual:?}");
+}
+
+/// Cycles of one mode don't divide the time on the CPU, whatever the order of the modifiers.
+#[test]
+fn events_of_the_kernel_alone() {
+    let mut info = info(&[SPEC]);
+    "events".clone_into(&mut info.events[0].unit);
+    for (name, divides) in [
+        ("cycles", true),
+        ("cycles:upp", true),
+        ("cycles:uk", true),
+        ("cpu/cycles/P", true),
+        ("cycles:k", false),
+        ("cycles:ppk", false),
+        ("cpu/cycles/Pk", false),
+        ("cpu-clock:k", false),
+        ("task-clock", true),
+    ] {
+        name.clone_into(&mut info.events[0].name);
+        let reason = Timing::of(&info).reason;
+        assert_eq!(reason.is_none(), divides, "{name}: {reason:?}");
+    }
 }

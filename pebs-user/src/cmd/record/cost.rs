@@ -10,6 +10,7 @@ use crate::collect::overhead::Window;
 use crate::collect::session::Transport;
 use crate::correlate::ExtraRecords;
 use crate::pipeline::{Load, Outcome};
+use crate::pmu::attr::EventClass;
 use crate::pmu::open::UprobePmu;
 use crate::store::run::CostInfo;
 use crate::target::probe::{Probe, Site};
@@ -137,7 +138,7 @@ impl<'a> Prices<'a> {
             costs,
             page_faults: plan.page_faults,
             extras: extras(plan),
-            samples_interrupt: plan.clock_events() == [true],
+            samples_interrupt: matches!(plan.events.as_slice(), [event] if event.class == EventClass::Clock),
             one_event: plan.events.len() == 1,
         }
     }

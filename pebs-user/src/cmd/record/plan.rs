@@ -262,13 +262,10 @@ impl Plan {
         })
     }
 
-    /// Whether each event is a clock.
+    /// Whether the samples of each event stand for all of the time on the CPU.
     #[must_use]
     pub fn clock_events(&self) -> Vec<bool> {
-        self.events
-            .iter()
-            .map(|event| event.class == EventClass::Clock)
-            .collect()
+        self.events.iter().map(|event| event.unit == "ns").collect()
     }
 
     /// Which transport was granted, and why.

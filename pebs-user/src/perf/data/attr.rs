@@ -16,6 +16,8 @@ pub struct Attr {
     pub period: u64,
     /// Whether the kernel adjusts the period to a frequency.
     pub is_frequency: bool,
+    /// Whether time or events in user space are left out.
+    pub exclude_user: bool,
     /// Precise level.
     pub precise: u8,
     /// Clock of the times, `CLOCK_*`; `None`: the perf clock.
@@ -25,6 +27,7 @@ pub struct Attr {
 }
 
 /// Bits of the attr's flag word. Source: include/uapi/linux/perf_event.h.
+const EXCLUDE_USER: u64 = 1 << 4;
 const FREQ: u64 = 1 << 10;
 const PRECISE_SHIFT: u32 = 15;
 const SAMPLE_ID_ALL: u64 = 1 << 18;
@@ -60,6 +63,7 @@ impl Attr {
             config,
             period,
             is_frequency: flags & FREQ != 0,
+            exclude_user: flags & EXCLUDE_USER != 0,
             precise: (flags >> PRECISE_SHIFT & 3) as u8,
             clock: (flags & USE_CLOCKID != 0).then_some(clock.cast_signed()),
             layout: Layout {

@@ -83,6 +83,45 @@ fn clock_of_old_kernels() {
     }
 }
 
+/// A clock that is blind in user space does not count all of the time on the CPU, and says so; one that is blind in
+/// the kernel says where that time goes.
+#[test]
+fn clocks_of_one_mode() {
+    for (name, unit, note) in [
+        ("cpu-clock", "ns", None),
+        ("cpu-clock:uk", "ns", None),
+        ("cpu-clock:u", "ns", Some("no time in the kernel")),
+        ("task-clock:k", "events", Some("no time in user space")),
+        (
+            "software/config=0/k",
+            "events",
+            Some("no time in user space"),
+        ),
+    ] {
+        let event = resolved(&fixtures::skylake(), name);
+        assert_eq!(event.unit, unit, "{name}");
+        let noted = event
+            .notes
+            .iter()
+            .any(|it| note.is_some_and(|note| it.contains(note)));
+        assert_eq!(
+            (noted, event.notes.len()),
+            (note.is_some(), note.iter().len()),
+            "{name}"
+        );
+    }
+}
+
+/// The same by the option, said once.
+#[test]
+fn clocks_without_the_kernel() {
+    for name in ["cpu-clock", "cpu-clock:u"] {
+        let mut event = resolved(&fixtures::skylake(), name);
+        event.exclude_kernel().unwrap();
+        assert_eq!((event.unit, event.notes.len()), ("ns", 1), "{name}");
+    }
+}
+
 /// Every event gives one interrupt per sample: fixed period, wake-up at each, no watermark.
 #[test]
 fn one_interrupt_per_sample() {
