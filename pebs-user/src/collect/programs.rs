@@ -16,6 +16,7 @@ use crate::collect::btf::{Btf, BtfError};
 use crate::collect::kernel_map;
 use crate::correlate::Interferences;
 use crate::pmu::attr::Faults;
+use crate::pmu::limits;
 use crate::units::{EventId, Pid};
 use interference::Attachments;
 
@@ -79,6 +80,15 @@ pub enum ProgramsError {
     /// A program or map is not in the object: it was built from other sources.
     #[error("the eBPF object has no '{0}'")]
     Missing(String),
+    /// The kernel did not load a program.
+    #[error("cannot load eBPF program '{name}'")]
+    Load {
+        /// Its name.
+        name: String,
+        /// Why, without the verifier's log.
+        #[source]
+        source: io::Error,
+    },
     /// The kernel refused a program.
     #[error("cannot load or attach eBPF program '{name}'")]
     Program {
@@ -100,15 +110,40 @@ impl ProgramsError {
     /// What to do about it.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
+        if self.is_for_files() {
+            return Some(limits::open_files().hint());
+        }
         match self {
             Self::Btf(error) => error.hint(),
             Self::NoInterrupts(_) => Some("record without '--with irq'".to_owned()),
             Self::AyaBtf(_) | Self::Missing(_) => None,
-            Self::Object(_) | Self::Program { .. } | Self::Map(..) => Some(
+            Self::Object(_) | Self::Load { .. } | Self::Program { .. } | Self::Map(..) => Some(
                 "'pebs-trace doctor' says what this kernel lacks; -vv shows the verifier's log"
                     .to_owned(),
             ),
         }
+    }
+
+    /// The verifier's log, which has many lines, is for `-vv`.
+    fn refused(name: &str, error: ProgramError) -> Self {
+        let name = name.to_owned();
+        match error {
+            ProgramError::LoadError {
+                io_error: source,
+                verifier_log,
+            } => {
+                tracing::debug!("the verifier on {name}: {verifier_log}");
+                Self::Load { name, source }
+            }
+            source => Self::Program { name, source },
+        }
+    }
+
+    /// Whether there may be no more open files.
+    fn is_for_files(&self) -> bool {
+        anyhow::Chain::new(self)
+            .filter_map(|error| error.downcast_ref::<io::Error>())
+            .any(|error| error.raw_os_error() == Some(libc::EMFILE))
     }
 }
 
@@ -363,10 +398,7 @@ impl Programs {
         &'a mut P: TryFrom<&'a mut Program, Error = ProgramError>,
         P: 'a,
     {
-        let failed = |source| ProgramsError::Program {
-            name: name.to_owned(),
-            source,
-        };
+        let failed = |error| ProgramsError::refused(name, error);
         let program = self
             .ebpf
             .program_mut(name)
@@ -452,10 +484,7 @@ impl Programs {
             Program::PerfEvent(program) => program.fd(),
             _ => return Err(missing()),
         };
-        let failed = |source| ProgramsError::Program {
-            name: name.to_owned(),
-            source,
-        };
+        let failed = |error| ProgramsError::refused(name, error);
         Ok(fd.map_err(failed)?.as_fd())
     }
 
@@ -524,6 +553,19 @@ mod modes;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// No more open files: which limit to raise.
+    #[test]
+    fn refused_for_files() {
+        let attached = ProgramError::SyscallError(aya::sys::SyscallError {
+            call: "bpf_raw_tracepoint_open",
+            io_error: io::Error::from_raw_os_error(libc::EMFILE),
+        });
+        let hint = ProgramsError::refused("sched_process_exit", attached).hint();
+        assert!(hint.unwrap().contains("ulimit -n"));
+        let denied = ProgramsError::Map("fill it", io::ErrorKind::PermissionDenied.into()).hint();
+        assert!(denied.unwrap().contains("doctor"));
+    }
 
     /// Every program passes the running kernel's verifier; the one for switches on older kernels too,
     /// whose arguments are the first of today's.

@@ -65,6 +65,22 @@ pub struct SoftHard {
     pub hard: Option<u64>,
 }
 
+impl SoftHard {
+    /// What to do when no more files may be opened.
+    #[must_use]
+    pub fn hint(self) -> String {
+        let number =
+            |limit: Option<u64>| limit.map_or("unlimited".into(), |limit| limit.to_string());
+        format!(
+            "the limit of open files is {} (hard limit {}): run 'ulimit -n {}' first, \
+             or trace fewer threads and probes",
+            number(self.soft),
+            number(self.hard),
+            number(self.hard.map(|hard| hard.max(65_536))),
+        )
+    }
+}
+
 /// Lockdown mode of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lockdown {

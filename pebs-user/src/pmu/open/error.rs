@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use super::holders::{Holder, holders};
-use crate::pmu::limits;
+use crate::pmu::limits::{self, SoftHard};
 
 /// What was being opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -217,7 +217,6 @@ fn busy_hint(kind: OpenErrorKind, names: &str) -> String {
 }
 
 fn event_hint(kind: OpenErrorKind) -> Option<String> {
-    let number = |value: Option<u64>| value.map_or("unlimited".into(), |v| v.to_string());
     Some(match kind {
         OpenErrorKind::Invalid => {
             "this kernel or CPU does not accept the event with these modifiers; \
@@ -245,13 +244,7 @@ fn event_hint(kind: OpenErrorKind) -> Option<String> {
              use --event cpu-clock; 'pebs-trace doctor' shows what there is"
                 .into()
         }
-        OpenErrorKind::TooManyFiles { limit, hard } => format!(
-            "the limit of open files is {} (hard limit {}): run 'ulimit -n {}' first, \
-             or trace fewer threads and probes",
-            number(limit),
-            number(hard),
-            hard.map_or("unlimited".into(), |hard| hard.max(65_536).to_string()),
-        ),
+        OpenErrorKind::TooManyFiles { limit: soft, hard } => SoftHard { soft, hard }.hint(),
         OpenErrorKind::SystemFiles => "raise fs.file-max: 'sudo sysctl fs.file-max=1000000'".into(),
         OpenErrorKind::Busy {
             nmi_watchdog: Some(true),
