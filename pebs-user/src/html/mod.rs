@@ -103,7 +103,7 @@ pub fn write(
         data: embedded(&data)?,
         report,
     };
-    view.write_into(out).map_err(io::Error::other)?;
+    view.write_into(out)?;
     out.flush()?;
     Ok(shows)
 }

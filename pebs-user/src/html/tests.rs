@@ -10,6 +10,7 @@ use crate::analysis::making::Did::{Called, Ran, Waited};
 use crate::analysis::making::stacks::{server, with_stacks};
 use crate::analysis::making::{Made as Making, Maker, info as made_info};
 use crate::analysis::report::LossVisits;
+use crate::export::error::ExportError;
 use crate::export::select::{Request, Selection, choose};
 use crate::export::testing::{self, HOSTILE, Made, finish, info, put, small, writer};
 use crate::store::reader::Trace;
@@ -462,4 +463,24 @@ proptest! {
         prop_assert_eq!(length("sums", "at"), visits + 1);
         prop_assert_eq!(length("runs", "at"), visits + 1);
     }
+}
+
+/// `pebs-trace html TRACE | head` is no failure: that nobody reads on is still known from the error.
+#[test]
+fn nobody_reads() {
+    struct Closed;
+    impl std::io::Write for Closed {
+        fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+            Err(std::io::ErrorKind::BrokenPipe.into())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let trace = small(dir.path());
+    let error = write(&trace, None, LossVisits::LeaveOut, &mut Closed).unwrap_err();
+    assert!(
+        matches!(&error, ExportError::Write(error) if error.kind() == std::io::ErrorKind::BrokenPipe)
+    );
 }
