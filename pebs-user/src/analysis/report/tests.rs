@@ -571,6 +571,15 @@ fn bound_on_the_overhead() {
         line(bound, vec![change]),
         "overhead  at most 2.0 % asked for; 1.5 % in the end, with a sample every 640 us after 1 change"
     );
+    let early = OverheadInfo {
+        last: change.overhead,
+        ..bound
+    };
+    assert_eq!(
+        line(early, vec![change]),
+        "overhead  at most 2.0 % asked for; 430 % before the last change (too little ran after it), \
+         now with a sample every 640 us after 1 change"
+    );
     let unknown = OverheadInfo {
         last: None,
         last_marks: None,

@@ -222,7 +222,8 @@ pub(in crate::analysis) fn quantiles(ns: [i64; 4]) -> String {
 
 fn time_split(probe: &ProbeReport) -> String {
     let Some(split) = &probe.time else {
-        return "off the CPU: - (switches were not recorded)".to_owned();
+        return "off the CPU: - (switches were not recorded: it counts for the functions)"
+            .to_owned();
     };
     if split.duration_ns <= 0.0 {
         return String::new();

@@ -180,8 +180,19 @@ fn overhead(run: &RunInfo) -> String {
         None if bound.marks_alone => format!("{UNKNOWN} (beyond measure)"),
         None => format!("{UNKNOWN} (too little ran)"),
     };
+    // What was last judged is what the last change came from.
+    let change = run
+        .resets
+        .last()
+        .filter(|change| change.event == bound.event);
+    let before = bound.last.is_some() && change.is_some_and(|it| it.overhead == bound.last);
+    let when = if before {
+        "before the last change (too little ran after it), now"
+    } else {
+        "in the end,"
+    };
     let mut text = format!(
-        "at most {} asked for; {last} in the end, with a sample every {} after {}",
+        "at most {} asked for; {last} {when} with a sample every {} after {}",
         percent(bound.most),
         period(bound.reset, event.map_or("", |event| &event.unit)),
         plural(run.resets.len() as u64, "change"),

@@ -151,7 +151,7 @@ fn interval(row: &Row, cell: &Cell) -> String {
 fn samples(row: &Row, cell: &Cell) -> String {
     match row.state {
         None => count(cell.samples),
-        Some(_) => format!("{} waits", count(cell.samples)),
+        Some(_) => plural(cell.samples, "wait"),
     }
 }
 
