@@ -5,6 +5,7 @@ use pebs_common::config::{Program, Scope};
 use pebs_common::record::Role;
 
 use perf_event_open_sys::bindings::perf_event_attr;
+use rustc_hash::FxHashMap;
 
 use crate::collect::bulk::rest::RestRings;
 use crate::collect::bulk::{self, BulkCounters, BulkRing};
@@ -19,7 +20,7 @@ use crate::pmu::open::{
 };
 use crate::target::probe::{ProbeSet, Site};
 use crate::target::process;
-use crate::units::{Cpu, EventId, Pid, ResetValue};
+use crate::units::{Cpu, EventId, Pid, ResetValue, Tid};
 
 mod cpus;
 mod error;
@@ -540,13 +541,26 @@ impl Session {
     }
 }
 
+/// Value and times of an event's counters together. Those of one thread, on each CPU or for each kind of cores, are all
+/// enabled while it runs, wherever: that time counts once.
 fn sum<'a>(counters: impl Iterator<Item = &'a PerfEvent>) -> Option<Times> {
-    let times = counters.filter_map(|counter| counter.times().ok());
-    times.reduce(|a, b| Times {
-        value: a.value + b.value,
-        enabled_ns: a.enabled_ns + b.enabled_ns,
-        running_ns: a.running_ns + b.running_ns,
-    })
+    let (mut all, mut of_threads) = (None::<Times>, FxHashMap::<Tid, u64>::default());
+    for counter in counters {
+        let Ok(times) = counter.times() else { continue };
+        let all = all.get_or_insert_default();
+        all.value += times.value;
+        all.running_ns += times.running_ns;
+        match counter.thread() {
+            None => all.enabled_ns += times.enabled_ns,
+            Some(tid) => {
+                let enabled = of_threads.entry(tid).or_default();
+                *enabled = times.enabled_ns.max(*enabled);
+            }
+        }
+    }
+    let mut all = all?;
+    all.enabled_ns += of_threads.values().sum::<u64>();
+    Some(all)
 }
 
 fn uprobe_site(site: &Site) -> UprobeSite {

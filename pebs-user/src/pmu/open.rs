@@ -47,6 +47,13 @@ impl Target {
             Self::ThreadOnCpu(tid, cpu) => (tid.0.cast_signed(), cpu.0.into()),
         }
     }
+
+    const fn thread(self) -> Option<Tid> {
+        match self {
+            Self::Cpu(_) => None,
+            Self::Thread(tid) | Self::ThreadOnCpu(tid, _) => Some(tid),
+        }
+    }
 }
 
 impl fmt::Display for Target {
@@ -85,6 +92,8 @@ pub struct PerfEvent {
     fd: OwnedFd,
     /// What leads its group, for as long as it lives.
     _leader: Option<OwnedFd>,
+    /// The thread that it counts, with those that inherit it; `None`: whatever runs on a CPU.
+    thread: Option<Tid>,
 }
 
 impl PerfEvent {
@@ -106,7 +115,23 @@ impl PerfEvent {
             }
             opened => opened,
         };
-        opened.map_err(|error| OpenError::new(Attempt::Event, format!("{what} {target}"), &error))
+        match opened {
+            Ok(event) => Ok(Self {
+                thread: target.thread(),
+                ..event
+            }),
+            Err(error) => Err(OpenError::new(
+                Attempt::Event,
+                format!("{what} {target}"),
+                &error,
+            )),
+        }
+    }
+
+    /// The thread that it counts, with those that inherit it; `None`: whatever runs on a CPU.
+    #[must_use]
+    pub const fn thread(&self) -> Option<Tid> {
+        self.thread
     }
 
     /// Opens in a group with the event that has to count beside it; `None` if there is none.
@@ -122,6 +147,7 @@ impl PerfEvent {
                 Ok(Self {
                     fd: led,
                     _leader: Some(leader),
+                    thread: None,
                 })
             }),
         )
@@ -129,7 +155,12 @@ impl PerfEvent {
 
     /// Opens with the system call's own arguments, ungrouped and closed on exec.
     fn open_raw(attr: &perf_event_attr, pid: libc::pid_t, cpu: libc::c_int) -> io::Result<Self> {
-        open_in(attr, pid, cpu, None).map(|fd| Self { fd, _leader: None })
+        let opened = open_in(attr, pid, cpu, None);
+        opened.map(|fd| Self {
+            fd,
+            _leader: None,
+            thread: None,
+        })
     }
 
     /// Starts counting.

@@ -28,6 +28,9 @@ fn record(
     assert!(recording.tool.stderr.contains(&first), "{}", recording.tool);
     let trace = recording.trace();
     assert_eq!(trace.json["transport"], transport);
+    // A thread's counters on each CPU are enabled together, and count one after another: the time is one.
+    let took_turns = recording.tool.stderr.contains("it took turns");
+    assert!(!took_turns, "{}", recording.tool);
     check::whole_visits(&trace, &truth);
     (recording, truth)
 }

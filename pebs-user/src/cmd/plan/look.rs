@@ -18,12 +18,10 @@ use crate::cmd::{Hinted, calibrate, record};
 use crate::collect::overhead::Counts;
 use crate::pmu::attr::EventClass;
 use crate::pmu::host::Host;
-use crate::pmu::open::Target;
 use crate::pmu::reset::reset_value;
 use crate::store::reader::{ReadError, Trace, column_i64, column_u16, column_u64};
 use crate::store::run::CostInfo;
 use crate::store::schema::Table;
-use crate::units::Tid;
 
 /// The event that tells whether the target needs the caches.
 pub(super) const MISSES: &str = "cache-misses";
@@ -98,15 +96,12 @@ pub(super) fn look(counting: &Counting, trace: &Path, args: &PlanArgs) -> anyhow
     let Some(event) = counting.events.first() else {
         bail!("cannot plan without an event");
     };
-    let mut times = counting
+    let times = counting
         .times
         .first()
         .copied()
         .flatten()
         .unwrap_or_default();
-    // Of the counters of a hybrid CPU one runs at a time, and all are enabled.
-    let twins = event.attrs_for(Target::Thread(Tid(0))).len().max(1);
-    times.enabled_ns /= twins as u64;
     let happened = times.scaled().filter(|events| *events > 0.0);
     let Some(events) = happened else {
         bail!(Hinted::new(
