@@ -10,6 +10,7 @@ pub mod tables;
 mod columns;
 mod compactor;
 mod files;
+mod order;
 mod output;
 mod pages;
 mod prefix;

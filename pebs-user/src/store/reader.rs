@@ -201,7 +201,8 @@ impl Trace {
 
     /// Reads columns of a table, in the order asked for, segment after segment.
     ///
-    /// Within a segment rows are in the order written. A segment that fails ends the scan with its
+    /// Within a segment rows are in the order written or, if it is compacted, thread after thread in parts: rows of
+    /// a thread, and those of a visit, are in order either way. A segment that fails ends the scan with its
     /// error. Without columns the batches still have their numbers of rows.
     ///
     /// # Errors

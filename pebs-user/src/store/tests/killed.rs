@@ -64,6 +64,8 @@ fn visit_ids(dir: &Path) -> Vec<u64> {
     for batch in trace.scan(Table::Visits, &["visit_id"]).unwrap() {
         ids.extend(column_u64(&batch.unwrap(), 0).unwrap().values());
     }
+    // Compacted segments have them thread after thread.
+    ids.sort_unstable();
     ids
 }
 

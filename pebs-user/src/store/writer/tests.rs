@@ -5,7 +5,7 @@ use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
 
 use super::super::output::SEGMENT_GROUPS;
-use super::super::reader::{Trace, TraceState, column_i64, column_str, column_u64};
+use super::super::reader::{Trace, TraceState, column_i64, column_str, column_u32, column_u64};
 use super::super::segment::open_path;
 use super::super::tests::fixture::{self, info};
 use super::*;
@@ -29,12 +29,16 @@ fn complete() -> RunInfo {
     }
 }
 
-// What is written over several segments and flushes is what is read, in order, nulls included.
+// What is written over several segments and flushes is what is read, nulls included; not compacted, in order.
 #[test]
 fn rows_come_back() {
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("t");
-    let mut writer = create(&dir);
+    let options = WriterOptions {
+        compact: false,
+        ..OPTIONS
+    };
+    let mut writer = TraceWriter::create(&dir, &info(), options).unwrap();
     for second in 0..25 {
         fixture::write(&mut writer, second * 100, (second + 1) * 100).unwrap();
         writer.tick(Duration::from_secs(second)).unwrap();
@@ -206,6 +210,55 @@ fn compacting_is_waited_for() {
             |it: &ColumnChunkMetaData| matches!(it.compression(), Compression::ZSTD(_));
         assert!(columns.iter().any(is_compacted), "{}", segment.display());
     }
+}
+
+/// Rows of each table as text, segment after segment.
+fn rows_of(dir: &Path) -> Vec<Vec<String>> {
+    let trace = Trace::open(dir).unwrap();
+    let rows = |path: &PathBuf| {
+        let file = SerializedFileReader::new(fs::File::open(path).unwrap()).unwrap();
+        let rows = file.get_row_iter(None).unwrap();
+        rows.map(|row| row.unwrap().to_string()).collect::<Vec<_>>()
+    };
+    let of_table = |table| trace.segments(table).iter().flat_map(rows).collect();
+    Table::ALL.into_iter().map(of_table).collect()
+}
+
+// Compacted tables have the rows that were written, in another order: those of a thread in order of time.
+#[test]
+fn compacting_keeps_the_rows() {
+    let parent = tempfile::tempdir().unwrap();
+    let [mut written, mut compacted] = [false, true].map(|compact| {
+        let dir = parent.path().join(compact.to_string());
+        let options = WriterOptions { compact, ..OPTIONS };
+        let mut writer = TraceWriter::create(&dir, &info(), options).unwrap();
+        fixture::write(&mut writer, 0, 1000).unwrap();
+        writer.tick(Duration::from_secs(1)).unwrap();
+        fixture::write(&mut writer, 1000, 2000).unwrap();
+        writer.finish(&complete()).unwrap();
+        rows_of(&dir)
+    });
+    let trace = Trace::open(&parent.path().join("true")).unwrap();
+    let mut threads = Vec::new();
+    for batch in trace.scan(Table::Visits, &["tid", "begin_ns"]).unwrap() {
+        let batch = batch.unwrap();
+        let (tids, begins) = (
+            column_u32(&batch, 0).unwrap(),
+            column_i64(&batch, 1).unwrap(),
+        );
+        threads.extend(
+            tids.values()
+                .iter()
+                .copied()
+                .zip(begins.values().iter().copied()),
+        );
+    }
+    // Two row groups of five threads each.
+    assert!(threads[..1000].is_sorted() && threads[1000..].is_sorted());
+    assert_ne!(written, compacted);
+    written.iter_mut().for_each(|rows| rows.sort_unstable());
+    compacted.iter_mut().for_each(|rows| rows.sort_unstable());
+    assert_eq!(written, compacted);
 }
 
 // A segment that can't be compacted is as readable as before.
