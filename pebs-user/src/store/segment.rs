@@ -61,8 +61,8 @@ const PAGE_ROWS: usize = 64 * 1024;
 /// Rows that are brought into order at once when a segment is compacted: bounds the memory.
 const BATCH_ROWS: usize = 128 << 10;
 
-/// Level of zstd for the functions of samples: it finds short runs.
-const RUNS_LEVEL: i32 = 6;
+/// Level of zstd for the functions of samples, whose runs are short.
+const RUNS_LEVEL: i32 = 3;
 
 /// A failure below the writer; the caller adds which file it was.
 #[derive(Debug, Error)]
@@ -491,8 +491,9 @@ fn parquet_writer<'a>(
 /// byte, as their first bytes are alike; whole ones in that way DuckDB 1 does not read. Durations as they are. All
 /// else by dictionary, packed differences where it overflows. Then zstd level 1.
 /// Source: measurements in bytes a row, on 9 M synthetic samples and 273,000 of redis-server: times 1.5..2.3,
-/// 2.0..2.8 without [`order`] and in groups of 64; durations 1.6..1.9, 2.0..2.6 as differences, 1.4..2.2 by
-/// dictionary; addresses 1.6, plain 1.6..2.0 at level 6; functions of samples 0.5..1.0, level 1 0.6..1.0.
+/// 1.8..2.8 without [`order`] and in groups of 64; durations 1.6..1.9, 2.0..2.6 as differences, 1.4..2.2 by
+/// dictionary; addresses 1.6, plain 1.6..2.0 even at level 6; functions of samples 0.6..1.0, 0.5..1.0 at level 6 for
+/// twice the time.
 fn properties(schema: &Schema) -> Result<WriterProperties, ParquetError> {
     let mut builder = WriterProperties::builder()
         .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
