@@ -7,6 +7,7 @@ use super::switches::{Partners, Place, Sight};
 use crate::collect::sideband_decode::{SidebandEvent, SidebandKind};
 use crate::perf::alike::Run;
 use crate::perf::calls::{self, Calls};
+use crate::perf::data::format::Field;
 use crate::perf::data::reader::PerfData;
 use crate::perf::data::records::Item;
 use crate::perf::record::{Mode, RawRecord, Record as PerfRecord, What};
@@ -20,9 +21,7 @@ use crate::stream::stacks::StackKey;
 use crate::symbolize::mapping::Backing;
 use crate::units::{Cpu, Ip, KtimeNs, Pid, ProbeId, Tid, TraceNs};
 use pebs_common::record::{MAX_FRAMES, Role};
-use perf_event_open_sys::bindings::{
-    PERF_RECORD_MISC_EXACT_IP, PERF_RECORD_SAMPLE, PERF_SAMPLE_CALLCHAIN,
-};
+use perf_event_open_sys::bindings::{PERF_RECORD_SAMPLE, PERF_SAMPLE_CALLCHAIN};
 
 /// Words of a call chain from here on say in which mode the next ones are. Source: `PERF_CONTEXT_MAX`,
 /// include/uapi/linux/perf_event.h.
@@ -119,13 +118,6 @@ fn left_user_space(sample: &Sample<'_>) -> Option<Ip> {
     known.find(|ip| !ip.is_kernel())
 }
 
-/// Whether a sample's ip is exact, and whether it was taken in kernel mode.
-#[inline]
-const fn flags(raw: RawRecord<'_>) -> (bool, bool) {
-    let exact = raw.has(PERF_RECORD_MISC_EXACT_IP);
-    (exact, matches!(raw.mode(), Mode::Kernel))
-}
-
 /// A thread at an instant.
 #[derive(Clone, Copy)]
 struct At {
@@ -182,11 +174,18 @@ impl Feed<'_> {
     /// Takes samples that are alike; says whether it could.
     #[inline]
     fn run(&mut self, event: usize, run: &Run<'_>) -> bool {
-        let event = match &self.roles.uses[event] {
+        let roles = self.roles;
+        let event = match &roles.uses[event] {
             Use::Samples(_) if is_guest(run.first) => None,
+            // What it gives raw may say more.
+            Use::Samples(_) if run.raw().is_some() => return false,
             Use::Samples(event) => Some(*event),
             Use::LeftOut => None,
-            Use::Mark { .. } | Use::Switches => return false,
+            Use::Mark { begin, id } => {
+                self.marks(run, (*begin, id.as_ref()));
+                return true;
+            }
+            Use::Switches => return false,
         };
         let (mut newest, origin) = (self.newest, self.origin);
         let cpu = cpu(run.cpu()).unwrap_or(Cpu::UNKNOWN);
@@ -196,14 +195,15 @@ impl Feed<'_> {
         });
         if let Some(event) = event {
             let (pid, tid) = run.pid_tid;
-            let kind = SampleKind::new(cpu, event, flags(run.first));
-            let samples = samples.map(|(time, ip)| RawSample {
-                time,
-                ip,
-                // Only calls are matched by their stack.
-                sp: 0,
-                kind,
-            });
+            let samples = samples
+                .zip(run.flags())
+                .map(|((time, ip), flags)| RawSample {
+                    time,
+                    ip,
+                    // Only calls are matched by their stack.
+                    sp: 0,
+                    kind: SampleKind::new(cpu, event, flags),
+                });
             self.pipeline.inbox().samples(Pid(pid), Tid(tid), samples);
             self.told.decoded.entry(cpu).or_default().samples += run.len() as u64;
         } else {
@@ -212,6 +212,24 @@ impl Feed<'_> {
         }
         self.newest = newest;
         true
+    }
+
+    /// Takes samples that are marks.
+    fn marks(&mut self, run: &Run<'_>, (begin, id): (bool, Option<&Field>)) {
+        let cpu = cpu(run.cpu()).unwrap_or(Cpu::UNKNOWN);
+        let (pid, tid) = run.pid_tid;
+        let id = id.and_then(|field| field.number(run.raw()?));
+        for (_, time) in run.samples() {
+            self.newest = self.newest.max(time);
+            self.sight(time, tid, Place::Marked);
+            let at = At {
+                time,
+                pid,
+                tid,
+                cpu,
+            };
+            self.mark(at, begin, id);
+        }
     }
 
     fn record(&mut self, raw: RawRecord<'_>) {
@@ -291,7 +309,7 @@ impl Feed<'_> {
                     ip: Ip(sample.ip.unwrap_or(0)),
                     // Only calls are matched by their stack.
                     sp: 0,
-                    kind: SampleKind::new(at.cpu, *number, flags(raw)).with_stack(stack),
+                    kind: SampleKind::new(at.cpu, *number, raw.flags()).with_stack(stack),
                 };
                 self.pipeline
                     .inbox()

@@ -67,7 +67,7 @@ impl EventNames {
             layouts: events.iter().map(|event| event.attr.layout).collect(),
             places: events
                 .iter()
-                .map(|event| Places::of(&event.attr.layout))
+                .map(|event| Places::with_raw(&event.attr.layout))
                 .collect(),
             near,
             lowest,
@@ -143,8 +143,8 @@ impl EventNames {
         }
     }
 
-    /// The samples of one event that `bytes` begin with, if they differ in place and time alone.
-    #[inline]
+    /// The samples of one event that `bytes` begin with, if they differ in place, time and mode alone.
+    #[inline(always)]
     #[must_use]
     pub(super) fn run<'a>(&self, bytes: &'a [u8]) -> Option<(usize, Run<'a>)> {
         let (first, _) = RawRecord::split(bytes)?;

@@ -36,11 +36,11 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Counts samples that are like a record.
-    fn add(&mut self, like: RawRecord<'_>, samples: u64) {
+    /// Counts samples, as many of a guest as one of them is.
+    fn add(&mut self, first: RawRecord<'_>, (samples, exact): (u64, u64)) {
         self.samples += samples;
-        self.exact += u64::from(like.has(sys::PERF_RECORD_MISC_EXACT_IP)) * samples;
-        self.guest += u64::from(is_guest(like)) * samples;
+        self.exact += exact;
+        self.guest += u64::from(is_guest(first)) * samples;
     }
 
     fn period(&mut self, period: u64) {
@@ -239,10 +239,7 @@ impl Survey {
             self.meet(thread);
         }
         match record.what {
-            What::Sample(sample) => {
-                self.sample(event, raw, &sample);
-                self.sched_switch(event, &sample);
-            }
+            What::Sample(sample) => self.sample(event, raw, &sample),
             What::Lost { records } | What::LostSamples { records } => {
                 let time = record.time().unwrap_or(losses.before);
                 self.losses.push(ToldLoss {
@@ -302,7 +299,8 @@ impl Survey {
         self.meet(run.pid_tid);
         self.see_thread(event, run.pid_tid.1);
         let counts = &mut self.counts[event];
-        counts.add(run.first, run.len() as u64);
+        let exact = run.flags().map(|(exact, _)| u64::from(exact)).sum();
+        counts.add(run.first, (run.len() as u64, exact));
         run.periods().for_each(|period| counts.period(period));
         let (mut first, mut last) = self.times.unwrap_or((u64::MAX, 0));
         for (_, time) in run.samples() {
@@ -310,14 +308,17 @@ impl Survey {
             losses.before = time;
         }
         self.times = Some((first, last));
+        self.sched_switch(event, || run.raw());
     }
 
     fn sample(&mut self, event: usize, raw: RawRecord<'_>, sample: &Sample<'_>) {
         self.see_thread(event, sample.pid_tid.map_or(u32::MAX, |(_, tid)| tid));
         let counts = &mut self.counts[event];
-        counts.add(raw, 1);
+        let (exact, _) = raw.flags();
+        counts.add(raw, (1, exact.into()));
         counts.untimed += u64::from(sample.time.unwrap_or(0) == 0);
         sample.period.into_iter().for_each(|it| counts.period(it));
+        self.sched_switch(event, || sample.rest().raw);
     }
 
     /// A sample of an event was taken in the context of a thread.
@@ -380,9 +381,9 @@ impl Survey {
         self.losses.sort_by_key(|loss| (loss.begin, loss.end));
     }
 
-    fn sched_switch(&mut self, event: usize, sample: &Sample<'_>) {
+    fn sched_switch<'a>(&mut self, event: usize, raw: impl FnOnce() -> Option<&'a [u8]>) {
         if let Some(format) = &self.switch_formats[event]
-            && let Some(switched) = sample.rest().raw.and_then(|raw| format.read(raw))
+            && let Some(switched) = raw().and_then(|raw| format.read(raw))
         {
             self.switched.add(switched);
         }

@@ -1,7 +1,8 @@
-//! Samples that follow one another and differ in place and time alone: nearly all of them.
+//! Samples that follow one another and differ in place, time and mode alone: nearly all of them.
 //!
 //! Where samples have only fields of one word each, every field has its place, and a run of samples of the same
-//! thread and mode is read without looking at the layout again.
+//! thread is read without looking at the layout again. So has every field of a tracepoint's samples, what it
+//! gives raw being behind them; these are read one by one.
 
 use perf_event_open_sys::bindings as sys;
 
@@ -29,7 +30,7 @@ const BEHIND: [u32; 4] = [
 /// Where samples of one size have what is wanted, in words from the begin of the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Places {
-    /// Words of a record, its header included.
+    /// Words of a record, its header included, what is raw aside.
     words: u8,
     ip: u8,
     tid: u8,
@@ -38,6 +39,8 @@ pub(crate) struct Places {
     id: Option<u8>,
     cpu: Option<u8>,
     period: Option<u8>,
+    /// Whether RAW follows these words.
+    raw: bool,
 }
 
 /// Samples alike, one after the other.
@@ -58,7 +61,13 @@ type Word = [u8; 8];
 impl Places {
     /// Of samples that say no more than where and when; `None` of others.
     pub(crate) fn of(layout: &Layout) -> Option<Self> {
-        let asked = layout.sample_type;
+        Self::with_raw(layout).filter(|places| !places.raw)
+    }
+
+    /// The same, but for what a tracepoint gives raw, if there is such.
+    pub(crate) fn with_raw(layout: &Layout) -> Option<Self> {
+        let raw = layout.has(sys::PERF_SAMPLE_RAW);
+        let asked = layout.sample_type & !u64::from(sys::PERF_SAMPLE_RAW);
         let wanted = [
             sys::PERF_SAMPLE_IP,
             sys::PERF_SAMPLE_TID,
@@ -82,6 +91,7 @@ impl Places {
             id: identifier.or_else(|| behind(sys::PERF_SAMPLE_ID)),
             cpu: behind(sys::PERF_SAMPLE_CPU),
             period: behind(sys::PERF_SAMPLE_PERIOD),
+            raw,
         })
     }
 
@@ -96,7 +106,8 @@ impl Places {
     /// event and CPU, and have a time.
     #[inline(always)]
     pub(crate) fn run_of_event<'a>(self, bytes: &'a [u8]) -> Option<Run<'a>> {
-        let [id, cpu] = [self.id, self.cpu].map(|at| usize::from(at.unwrap_or(0)));
+        // Where they don't say, they are alike by their thread.
+        let [id, cpu] = [self.id, self.cpu].map(|at| usize::from(at.unwrap_or(self.tid)));
         let time = usize::from(self.time);
         self.run_of(bytes, |record, first| {
             (record[id] == first[id]) & (record[cpu] == first[cpu]) & (record[time] != [0; 8])
@@ -111,32 +122,69 @@ impl Places {
     ) -> Option<Run<'a>> {
         let (first, _) = RawRecord::split(bytes)?;
         let (size, tid) = (usize::from(self.words), usize::from(self.tid));
-        if first.kind != sys::PERF_RECORD_SAMPLE || first.body.len() != (size - 1) * 8 {
+        if first.kind != sys::PERF_RECORD_SAMPLE {
             return None;
         }
         let (words, _) = bytes.as_chunks::<8>();
-        let (header, thread) = (words[0], words[tid]);
+        let len = 8 + first.body.len();
+        if self.raw {
+            let is_whole = raw(bytes.get(size * 8..len)?).is_some() && fits(words, words);
+            return is_whole.then(|| self.some(first, &bytes[..len], 1));
+        }
+        if len != size * 8 {
+            return None;
+        }
+        let (header, thread) = (u64::from_ne_bytes(words[0]), words[tid]);
+        let of_note = !misc_word(variable(first));
         let (mut rest, mut count) = (words, 0);
         while let Some((record, behind)) = rest.split_at_checked(size)
-            && record[0] == header
+            && (u64::from_ne_bytes(record[0]) ^ header) & of_note == 0
             && record[tid] == thread
             && fits(record, words)
         {
             rest = behind;
             count += 1;
         }
-        let [a, b, c, d, e, f, g, h] = thread;
-        (count > 0).then(|| Run {
+        (count > 0).then(|| self.some(first, &bytes[..count * size * 8], count))
+    }
+
+    #[inline(always)]
+    fn some<'a>(self, first: RawRecord<'a>, bytes: &'a [u8], count: usize) -> Run<'a> {
+        let (words, _) = bytes.as_chunks::<8>();
+        let [a, b, c, d, e, f, g, h] = words[usize::from(self.tid)];
+        Run {
             first,
             pid_tid: (
                 u32::from_ne_bytes([a, b, c, d]),
                 u32::from_ne_bytes([e, f, g, h]),
             ),
-            bytes: &bytes[..count * size * 8],
+            bytes,
             count,
             places: self,
-        })
+        }
     }
+}
+
+/// Bits of a header that samples alike need not have in common. A guest's samples are not mixed with others.
+const fn variable(first: RawRecord<'_>) -> u16 {
+    const GUEST: u32 = sys::PERF_RECORD_MISC_GUEST_KERNEL & sys::PERF_RECORD_MISC_GUEST_USER;
+    if first.has(GUEST) {
+        return 0;
+    }
+    (sys::PERF_RECORD_MISC_CPUMODE_MASK & !GUEST | sys::PERF_RECORD_MISC_EXACT_IP) as u16
+}
+
+/// A header with nothing but these bits.
+const fn misc_word(misc: u16) -> u64 {
+    let [a, b] = misc.to_ne_bytes();
+    u64::from_ne_bytes([0, 0, 0, 0, a, b, 0, 0])
+}
+
+/// What is raw, if there is nothing else.
+#[inline(always)]
+fn raw(bytes: &[u8]) -> Option<&[u8]> {
+    let (len, rest) = bytes.split_first_chunk()?;
+    (u32::from_ne_bytes(*len) as usize == rest.len()).then_some(rest)
 }
 
 impl Run<'_> {
@@ -161,6 +209,27 @@ impl Run<'_> {
         self.words(self.places.ip).zip(times)
     }
 
+    /// Whether the address of each is exact, and whether it was taken in kernel mode.
+    #[inline(always)]
+    pub(crate) fn flags(&self) -> impl ExactSizeIterator<Item = (bool, bool)> {
+        let first = self.first;
+        self.words(0).map(move |header| {
+            let [.., a, b, _, _] = header.to_ne_bytes();
+            let misc = u16::from_ne_bytes([a, b]);
+            RawRecord { misc, ..first }.flags()
+        })
+    }
+
+    /// What the only one gives raw, if samples do.
+    #[inline(always)]
+    pub(crate) fn raw(&self) -> Option<&[u8]> {
+        let places = self.places;
+        let behind = places
+            .raw
+            .then(|| &self.bytes[usize::from(places.words) * 8..]);
+        behind.and_then(raw)
+    }
+
     /// The period of each, if they say it.
     #[inline(always)]
     pub(crate) fn periods(&self) -> impl Iterator<Item = u64> {
@@ -180,11 +249,51 @@ impl Run<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::perf::record::Mode;
     use crate::perf::sample::Sample;
+
+    /// What a tracepoint gives raw is found behind the words, and no bytes are left out or taken from elsewhere.
+    #[test]
+    fn raw_behind_words() {
+        let asked = sys::PERF_SAMPLE_IP
+            | sys::PERF_SAMPLE_TID
+            | sys::PERF_SAMPLE_TIME
+            | sys::PERF_SAMPLE_PERIOD
+            | sys::PERF_SAMPLE_RAW;
+        let layout = Layout {
+            sample_type: asked.into(),
+            ..Layout::default()
+        };
+        let record = |len: u32, raw: &[u8]| {
+            let size = 8 + 4 * 8 + 4 + raw.len() as u16;
+            let mut bytes = sys::PERF_RECORD_SAMPLE.to_ne_bytes().to_vec();
+            bytes.extend([0; 2].into_iter().chain(size.to_ne_bytes()));
+            bytes.extend([1, 2, 3, 4].iter().copied().flat_map(u64::to_ne_bytes));
+            bytes.extend(len.to_ne_bytes());
+            bytes.extend(raw);
+            bytes
+        };
+        assert_eq!(Places::of(&layout), None);
+        let places = Places::with_raw(&layout).unwrap();
+        let twice = [record(4, b"this"), record(4, b"that")].concat();
+        let run = places.run_of_event(&twice).unwrap();
+        assert_eq!((run.len(), run.bytes.len()), (1, twice.len() / 2));
+        assert_eq!((run.pid_tid, run.raw()), ((2, 0), Some(&b"this"[..])));
+        assert!(run.samples().eq([(1, 3)]) && run.periods().eq([4]));
+        for odd in [
+            record(3, b"this"),
+            record(5, b"this"),
+            record(u32::MAX, b""),
+            vec![9; 3],
+        ] {
+            assert!(places.run_of_event(&odd).is_none());
+        }
+        assert!(places.run_of_event(&twice[..40]).is_none());
+    }
 
     proptest::proptest! {
         /// Whatever words samples have, a run has what its samples have when they are read one by one, and all of them
-        /// are of one event, CPU and thread.
+        /// are of one event, CPU and thread, and of a guest or not.
         #[test]
         fn as_one_by_one(
             fields in proptest::sample::subsequence(
@@ -198,6 +307,7 @@ mod tests {
                 0..=5,
             ),
             words in proptest::collection::vec(proptest::bool::weighted(0.03), 8..800),
+            modes in proptest::collection::vec(0_u32..6, 8),
         ) {
             let needed = sys::PERF_SAMPLE_IP | sys::PERF_SAMPLE_TID | sys::PERF_SAMPLE_TIME;
             let asked = fields.iter().fold(needed, |all, field| all | field);
@@ -207,9 +317,12 @@ mod tests {
             };
             let size = 1 + asked.count_ones() as usize;
             let mut bytes = Vec::new();
-            for record in words.chunks_exact(size - 1) {
-                let header = u64::from(sys::PERF_RECORD_SAMPLE) | (size as u64 * 8) << 48;
-                bytes.extend(header.to_ne_bytes());
+            for (n, record) in words.chunks_exact(size - 1).enumerate() {
+                bytes.extend(sys::PERF_RECORD_SAMPLE.to_ne_bytes());
+                // Long runs of a few modes.
+                let misc = modes[n / 5 % 8] | (n as u32 / 3 % 2) * sys::PERF_RECORD_MISC_EXACT_IP;
+                bytes.extend((misc as u16).to_ne_bytes());
+                bytes.extend((size as u16 * 8).to_ne_bytes());
                 // Words that differ now and then; a time of 0 sometimes.
                 let word = |(n, other): (usize, &bool)| 3 + n as u64 - u64::from(*other) * 3;
                 bytes.extend(record.iter().enumerate().map(word).flat_map(u64::to_ne_bytes));
@@ -230,6 +343,11 @@ mod tests {
                 proptest::prop_assert_eq!(run.len(), samples.len());
                 let places = samples.iter().map(|it| (it.ip.unwrap(), it.time.unwrap()));
                 proptest::prop_assert!(run.samples().eq(places));
+                let raws = run.bytes.chunks_exact(size * 8);
+                let raws: Vec<_> = raws.map(|bytes| RawRecord::split(bytes).unwrap().0).collect();
+                proptest::prop_assert!(run.flags().eq(raws.iter().map(RawRecord::flags)));
+                let is_guest = |raw: &RawRecord<'_>| raw.mode() == Mode::Guest;
+                proptest::prop_assert!(raws.iter().all(|it| is_guest(it) == is_guest(&raw)));
                 proptest::prop_assert!(run.periods().eq(samples.iter().filter_map(|it| it.period)));
                 for sample in &samples {
                     proptest::prop_assert_eq!(sample.pid_tid, Some(run.pid_tid));

@@ -46,7 +46,16 @@ impl<'a> RawRecord<'a> {
         self.misc as u32 & bit != 0
     }
 
+    /// Of a sample: whether its ip is exact, and whether it was taken in kernel mode.
+    #[inline]
+    #[must_use]
+    pub const fn flags(&self) -> (bool, bool) {
+        let exact = self.has(sys::PERF_RECORD_MISC_EXACT_IP);
+        (exact, matches!(self.mode(), Mode::Kernel))
+    }
+
     /// In which mode the CPU was.
+    #[inline]
     #[must_use]
     pub const fn mode(&self) -> Mode {
         match self.misc as u32 & sys::PERF_RECORD_MISC_CPUMODE_MASK {

@@ -6,14 +6,14 @@
 mod stack;
 
 use perf_event_open_sys::bindings::{
-    PERF_RECORD_LOST, PERF_RECORD_LOST_SAMPLES, PERF_RECORD_MISC_EXACT_IP, PERF_RECORD_SAMPLE,
-    PERF_RECORD_THROTTLE, PERF_RECORD_UNTHROTTLE,
+    PERF_RECORD_LOST, PERF_RECORD_LOST_SAMPLES, PERF_RECORD_SAMPLE, PERF_RECORD_THROTTLE,
+    PERF_RECORD_UNTHROTTLE,
 };
 
 use crate::perf::alike::{Places, Run};
 use crate::perf::calls::{self, Calls};
 use crate::perf::layout::Layout;
-use crate::perf::record::{self, Mode, RawRecord, What};
+use crate::perf::record::{self, RawRecord, What};
 use crate::perf::sample::Sample;
 use crate::stream::access::{self, Access, Registers};
 use crate::stream::clock::Clock;
@@ -174,13 +174,13 @@ impl RingState {
     ) {
         let Reading { kind, clock, .. } = *reading;
         let (pid, tid) = (Pid(run.pid_tid.0), Tid(run.pid_tid.1));
-        let raw = self.raw_samples(run.first);
-        let count = run.samples().len() as u64;
+        let raw = self.raw_samples();
+        let count = run.len() as u64;
         let mut last = self.last;
-        let samples = run.samples().map(|(ip, time)| {
+        let samples = run.samples().zip(run.flags()).map(|((ip, time), flags)| {
             let time = trace_time(kind, clock, time);
             last = last.max(Some(time));
-            raw(time, ip)
+            raw(time, ip, flags)
         });
         if (reading.wanted)(pid) {
             inbox.samples(pid, tid, samples);
@@ -203,22 +203,20 @@ impl RingState {
         let (time, (pid, tid)) = (read.time?, read.pid_tid?);
         let time = trace_time(kind, clock, time);
         self.last = self.last.max(Some(time));
-        let sample = self.raw_samples(raw)(time, read.ip?);
+        let sample = self.raw_samples()(time, read.ip?, raw.flags());
         Some((read, Pid(pid), Tid(tid), sample))
     }
 
-    /// Makes samples like a record of theirs, by time and address.
+    /// Makes samples of time, address, and whether that is exact and the kernel's.
     #[inline(always)]
-    fn raw_samples(&self, like: RawRecord<'_>) -> impl Fn(TraceNs, u64) -> RawSample + use<> {
+    fn raw_samples(&self) -> impl Fn(TraceNs, u64, (bool, bool)) -> RawSample + use<> {
         let (cpu, event) = (self.cpu, self.event);
-        let exact = like.has(PERF_RECORD_MISC_EXACT_IP);
-        let kernel = like.mode() == Mode::Kernel;
-        move |time, ip| RawSample {
+        move |time, ip, flags| RawSample {
             time,
             ip: Ip(ip),
             // Not in the record: a frame that is gone shows at the next mark only.
             sp: 0,
-            kind: SampleKind::new(cpu, event, (exact, kernel)),
+            kind: SampleKind::new(cpu, event, flags),
         }
     }
 
@@ -355,7 +353,7 @@ mod tests {
     }
 
     fn sample(pid: u32, time: u64) -> Vec<u8> {
-        let misc = sys::PERF_RECORD_MISC_USER | PERF_RECORD_MISC_EXACT_IP;
+        let misc = sys::PERF_RECORD_MISC_USER | sys::PERF_RECORD_MISC_EXACT_IP;
         record(
             PERF_RECORD_SAMPLE,
             misc,
