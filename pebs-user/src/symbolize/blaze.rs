@@ -15,7 +15,7 @@ use super::bus_error;
 use super::demangle::demangle;
 
 /// What one query gave.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Symbol {
     /// Demangled name; `None` where DWARF has a function without one.
     pub name: Option<String>,

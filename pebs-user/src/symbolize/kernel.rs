@@ -1,19 +1,21 @@
 //! Functions of the running kernel, its modules and BPF programs.
 //!
-//! `/proc/kallsyms` says where functions begin, and which module they are of; blazesym names them, from the kernel's
-//! debug file where there is one. A function reaches up to the next symbol: kallsyms has no sizes.
+//! `/proc/kallsyms` says where functions begin, what they are called, and which module they are of. It is read once, as
+//! the kernel takes tens of ms to write it; where the kernel's debug file is, blazesym knows more. A function reaches up
+//! to the next symbol: kallsyms has no sizes.
 //! What was found once is not looked up again: a BPF program or module loaded where an older one was seen, in the same
 //! run, keeps the older one's names.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use blazesym::MaybeDefault;
 use blazesym::symbolize::source::Kernel as KernelSource;
 
 use super::blaze::{Blaze, Symbol};
+use super::demangle::demangle;
 use super::functions::{Description, Functions};
 use super::ranges::RangeTable;
 use crate::units::FunctionId;
@@ -56,20 +58,32 @@ impl KernelSymbolsMissing {
 /// Where functions begin.
 #[derive(Debug, Default)]
 struct Starts {
-    /// Sorted; of symbols at one address, one.
+    /// Sorted; of symbols at one address, the first.
     starts: Vec<Start>,
+    /// Their names, one behind the other.
+    names: Vec<u8>,
     modules: Vec<Box<str>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Start {
     address: u64,
+    /// Where its name begins, and how many bytes it has.
+    name: (u32, u16),
     module: u16,
 }
 
+/// What kallsyms says of a function.
+struct Known<'a> {
+    start: u64,
+    end: u64,
+    name: &'a [u8],
+    module: &'a str,
+}
+
 impl Starts {
-    /// Begin, end and module of the function at an address.
-    fn find(&self, address: u64) -> Option<(u64, u64, &str)> {
+    /// The function at an address.
+    fn find(&self, address: u64) -> Option<Known<'_>> {
         let behind = self
             .starts
             .partition_point(|start| start.address <= address);
@@ -79,34 +93,48 @@ impl Starts {
             .starts
             .get(behind)
             .map_or(limit, |next| next.address.min(limit));
-        let module = &self.modules[usize::from(start.module)];
-        (address < end).then_some((start.address, end, module))
+        let (at, len) = (start.name.0 as usize, usize::from(start.name.1));
+        (address < end).then(|| Known {
+            start: start.address,
+            end,
+            name: &self.names[at..at + len],
+            module: &self.modules[usize::from(start.module)],
+        })
+    }
+
+    /// Takes in a symbol, unless there are too many.
+    fn push(&mut self, address: u64, name: &[u8], module: Option<&[u8]>) {
+        let begin = u32::try_from(self.names.len());
+        if let (Ok(begin), Ok(len)) = (begin, u16::try_from(name.len()))
+            && self.starts.len() < SYMBOLS_MAX
+        {
+            self.names.extend_from_slice(name);
+            self.starts.push(Start {
+                address,
+                name: (begin, len),
+                module: module_number(&mut self.modules, module),
+            });
+        }
     }
 }
 
 /// Reads the code symbols of a kallsyms file: `ADDRESS TYPE NAME [MODULE]`.
-fn read_starts(reader: impl BufRead) -> Result<Starts, KernelSymbolsMissing> {
+fn read_starts(mut reader: impl BufRead) -> Result<Starts, KernelSymbolsMissing> {
     let mut starts = Starts {
-        starts: Vec::new(),
         modules: vec![KERNEL_MODULE.into()],
+        ..Starts::default()
     };
-    let mut hidden = false;
-    for line in reader.lines() {
-        let Ok(line) = line else { break };
-        let Some((address, module)) = parse_line(&line) else {
-            continue;
-        };
-        if address == 0 {
-            hidden = true;
-            continue;
+    let (mut hidden, mut line) = (false, Vec::new());
+    while matches!(reader.read_until(b'\n', &mut line), Ok(1..)) {
+        match parse_line(&line) {
+            Some((0, ..)) => hidden = true,
+            Some((address, name, module)) => starts.push(address, name, module),
+            None => {}
         }
-        let module = module_number(&mut starts.modules, module);
-        starts.starts.push(Start { address, module });
-        if starts.starts.len() == SYMBOLS_MAX {
-            break;
-        }
+        line.clear();
     }
-    starts.starts.sort_unstable();
+    // They come nearly sorted. Of those at one address the first has the first name.
+    starts.starts.sort();
     starts.starts.dedup_by_key(|start| start.address);
     match (starts.starts.is_empty(), hidden) {
         (false, _) => Ok(starts),
@@ -115,25 +143,39 @@ fn read_starts(reader: impl BufRead) -> Result<Starts, KernelSymbolsMissing> {
     }
 }
 
-fn parse_line(line: &str) -> Option<(u64, Option<&str>)> {
-    let mut words = line.split_ascii_whitespace();
-    let address = u64::from_str_radix(words.next()?, 16).ok()?;
+fn parse_line(line: &[u8]) -> Option<(u64, &[u8], Option<&[u8]>)> {
+    let words = line.split(u8::is_ascii_whitespace);
+    let mut words = words.filter(|word| !word.is_empty());
+    let digit = |sum: u64, byte: &u8| {
+        let digit = char::from(*byte).to_digit(16)?;
+        Some(sum.checked_mul(16)? + u64::from(digit))
+    };
+    let address = words.next()?.iter().try_fold(0, digit)?;
     let kind = words.next()?;
-    let _name = words.next()?;
-    matches!(kind, "t" | "T" | "w" | "W").then(|| (address, words.next()))
+    let name = words.next()?;
+    matches!(kind, b"t" | b"T" | b"w" | b"W").then(|| (address, name, words.next()))
 }
 
 /// Symbols come module by module, so that the last one is nearly always the one.
-fn module_number(modules: &mut Vec<Box<str>>, name: Option<&str>) -> u16 {
+fn module_number(modules: &mut Vec<Box<str>>, name: Option<&[u8]>) -> u16 {
     let Some(name) = name else { return 0 };
-    let known = modules.iter().rposition(|module| **module == *name);
+    let known = modules.iter().rposition(|module| module.as_bytes() == name);
     let number = known.unwrap_or_else(|| {
         if modules.len() < usize::from(u16::MAX) {
-            modules.push(name.into());
+            modules.push(String::from_utf8_lossy(name).into());
         }
         modules.len() - 1
     });
     u16::try_from(number).unwrap_or(0)
+}
+
+/// The debug file of the running kernel, where distributions put it.
+fn vmlinux() -> Option<PathBuf> {
+    let release = rustix::system::uname();
+    let name = format!("vmlinux-{}", release.release().to_string_lossy());
+    let dirs = ["/boot", "/usr/lib/debug/boot"].map(Path::new);
+    let mut paths = dirs.iter().map(|dir| dir.join(&name));
+    paths.find(|path| path.exists())
 }
 
 /// The symbols of the running kernel, read when the first kernel address is looked up.
@@ -142,8 +184,8 @@ pub struct KernelSymbols {
     debug_dirs: Option<Vec<PathBuf>>,
     starts: Starts,
     blaze: Blaze,
-    /// Whether blazesym may use a vmlinux file; it gives up on all addresses if that does not fit.
-    vmlinux: bool,
+    /// The kernel's debug file, if there is one and it fits.
+    vmlinux: Option<PathBuf>,
     ranges: RangeTable,
     unresolved: Option<FunctionId>,
     read: Option<Instant>,
@@ -154,7 +196,10 @@ impl KernelSymbols {
     /// Of the kernel that runs.
     #[must_use]
     pub fn new(debug_dirs: Option<Vec<PathBuf>>) -> Self {
-        Self::from_file(PathBuf::from("/proc/kallsyms"), debug_dirs)
+        Self {
+            vmlinux: vmlinux(),
+            ..Self::from_file(PathBuf::from("/proc/kallsyms"), debug_dirs)
+        }
     }
 
     /// Of a kernel that is not known: nothing has a name.
@@ -169,7 +214,7 @@ impl KernelSymbols {
             starts: Starts::default(),
             blaze: Blaze::new(debug_dirs.as_deref()),
             debug_dirs,
-            vmlinux: true,
+            vmlinux: None,
             ranges: RangeTable::default(),
             unresolved: None,
             read: None,
@@ -185,7 +230,7 @@ impl KernelSymbols {
 
     /// The function at a kernel address.
     ///
-    /// Cost: O(log functions) once the function is known; the first call reads kallsyms, about 100 ms.
+    /// Cost: O(log functions) once the function is known; the first call reads kallsyms, about 50 ms.
     pub fn function(&mut self, address: u64, functions: &mut Functions) -> FunctionId {
         if let Some(function) = self.ranges.get(address) {
             return function;
@@ -194,13 +239,15 @@ impl KernelSymbols {
         if self.is_stale(address) {
             self.read();
         }
-        let Some((start, end, module)) = self.starts.find(address) else {
+        let Some(known) = self.starts.find(address) else {
             return self.unresolved(functions);
         };
-        let module = module.to_string();
-        let Some(symbol) = self.name(start) else {
-            return self.unresolved(functions);
+        let (start, end, module) = (known.start, known.end, known.module.to_owned());
+        let named = Symbol {
+            name: Some(demangle(&String::from_utf8_lossy(known.name))),
+            ..Symbol::default()
         };
+        let symbol = self.debug_symbol(start).unwrap_or(named);
         let function = functions.add(Description {
             name: symbol.name,
             module: Some(module),
@@ -215,12 +262,12 @@ impl KernelSymbols {
         function
     }
 
-    /// Reads kallsyms if that has not been done, and has blazesym read it.
+    /// Reads kallsyms if that has not been done, and has blazesym read the debug file.
     pub fn prepare(&mut self) {
         if self.read.is_none() {
             self.read();
             if let Some(first) = self.starts.starts.first() {
-                self.name(first.address);
+                self.debug_symbol(first.address);
             }
         }
     }
@@ -232,7 +279,7 @@ impl KernelSymbols {
     fn is_stale(&self, address: u64) -> bool {
         let is_fixed = || {
             let found = self.starts.find(address);
-            found.is_some_and(|(_, _, module)| module == KERNEL_MODULE)
+            found.is_some_and(|known| known.module == KERNEL_MODULE)
         };
         let is_recent = || self.read.is_some_and(|read| read.elapsed() < READ_AGAIN);
         self.missing.is_none() && !is_fixed() && !is_recent()
@@ -254,23 +301,18 @@ impl KernelSymbols {
         }
     }
 
-    fn name(&mut self, start: u64) -> Option<Symbol> {
-        if self.vmlinux {
-            match self.blaze.kernel(self.source(MaybeDefault::Default), start) {
-                Ok(symbol) => return symbol,
-                Err(_) => self.vmlinux = false,
-            }
-        }
-        let source = self.source(MaybeDefault::None);
-        self.blaze.kernel(source, start).ok().flatten()
-    }
-
-    fn source(&self, vmlinux: MaybeDefault<PathBuf>) -> KernelSource {
-        KernelSource {
+    /// What the kernel's debug file says of a function.
+    fn debug_symbol(&mut self, start: u64) -> Option<Symbol> {
+        let source = KernelSource {
             kallsyms: MaybeDefault::Some(self.path.clone()),
-            vmlinux,
+            vmlinux: MaybeDefault::Some(self.vmlinux.clone()?),
             ..KernelSource::default()
+        };
+        let symbol = self.blaze.kernel(source, start);
+        if symbol.is_err() {
+            self.vmlinux = None;
         }
+        symbol.ok().flatten()
     }
 
     fn unresolved(&mut self, functions: &mut Functions) -> FunctionId {
@@ -304,7 +346,6 @@ nonsense
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(text.as_bytes()).unwrap();
         let mut kernel = KernelSymbols::from_file(file.path().into(), None);
-        kernel.vmlinux = false;
         let mut functions = Functions::default();
         let ids = addresses
             .iter()

@@ -148,11 +148,7 @@ impl Symbolizer {
         } = options;
         let innermost = inlined == Inlining::Innermost;
         let is_live = recorded.is_none();
-        let has_our_kernel = |recorded: &Recorded| {
-            let kernel = recorded.kernel.as_ref();
-            recorded.symfs.is_none() && kernel.is_some_and(RecordedKernel::is_ours)
-        };
-        let foreign = recorded.as_ref().filter(|it| !has_our_kernel(it));
+        let foreign = recorded.as_ref().filter(|it| !it.has_our_kernel());
         let kernel = match foreign {
             Some(_) => KernelSymbols::unknown(),
             None => KernelSymbols::new(debug_dirs.clone()),
@@ -282,7 +278,7 @@ impl Symbolizer {
         self.kernel.missing()
     }
 
-    /// Reads the kernel's symbols now, about 100 ms, and not when the first kernel address comes.
+    /// Reads the kernel's symbols now, about 50 ms, and not when the first kernel address comes.
     pub fn prepare_kernel(&mut self) {
         self.kernel.prepare();
     }
@@ -434,7 +430,7 @@ impl Symbolizer {
             return function;
         }
         let module = self.modules.get_mut(module);
-        let jit = !module.is_elf();
+        let jit = self.is_live && !module.is_elf();
         let mut context = Context {
             blaze: &self.blaze,
             functions: &mut self.functions,

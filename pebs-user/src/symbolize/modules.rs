@@ -178,7 +178,8 @@ impl Modules {
     fn of_vdso(&mut self, pid: Pid, mapping: &Mapping) -> ModuleId {
         let key: Arc<Path> = Arc::from(Path::new("[vdso]"));
         let copied = match &self.recorded {
-            Some(_) => None,
+            Some(recorded) if !recorded.has_our_kernel() => None,
+            Some(_) => copy_own_vdso(mapping),
             None => copy_vdso(pid, mapping).or_else(|| copy_own_vdso(mapping)),
         };
         if let Some((file, head)) = copied {

@@ -61,6 +61,12 @@ pub(super) struct Vmlinux {
 }
 
 impl Recorded {
+    /// Whether what the kernel that runs here says of itself holds for the recording.
+    pub(super) fn has_our_kernel(&self) -> bool {
+        let kernel = self.kernel.as_ref();
+        self.symfs.is_none() && kernel.is_some_and(RecordedKernel::is_ours)
+    }
+
     /// Files that may be the mapped one: those given, then that of its path here.
     pub(super) fn candidates(&self, mapped: &MappedFile) -> impl Iterator<Item = Opened> + use<> {
         let id = mapped.build_id;
