@@ -7,9 +7,19 @@ use crate::units::{Tid, TraceNs};
 /// Ranges kept at most; beyond that the oldest two become one.
 const KEPT: usize = 1024;
 
-/// A range, the visit flag that it carries, and the thread whose records are missing; `None`: of any, as a thread whose
-/// switch is among them may have been anywhere.
-type Range = (TraceNs, TraceNs, u32, Option<Tid>);
+/// A range without full data.
+#[derive(Clone, Copy, Debug)]
+struct Range {
+    begin: TraceNs,
+    end: TraceNs,
+    /// The visit flag that it carries.
+    flag: u32,
+    /// The thread whose records are missing; `None`: of any, as a thread whose switch is among them may have been
+    /// anywhere.
+    of: Option<Tid>,
+    /// The earliest begin of this one and of those that end later.
+    earliest: TraceNs,
+}
 
 /// Loss ranges in order of their end.
 #[derive(Debug, Default)]
@@ -18,27 +28,38 @@ pub struct LossRanges {
 }
 
 impl LossRanges {
-    /// Adds a range that carries a visit flag. Cost: the ranges that end later.
+    /// Adds a range that carries a visit flag. Cost: the ranges that end later, or earlier but after its begin.
     pub fn add(&mut self, begin: TraceNs, end: TraceNs, flag: u32, of: Option<Tid>) {
-        let ends_later = |range: &&Range| range.1 > end;
-        let later = self.ranges.iter().rev().take_while(ends_later).count();
-        let at = self.ranges.len() - later;
+        let at = self.ranges.partition_point(|range| range.end <= end);
         if let Some(before) = at.checked_sub(1).and_then(|n| self.ranges.get_mut(n))
-            && begin <= before.1
-            && (before.2, before.3) == (flag, of)
+            && begin <= before.end
+            && (before.flag, before.of) == (flag, of)
         {
-            before.0 = before.0.min(begin);
-            before.1 = end;
-            return;
+            before.begin = before.begin.min(begin);
+            before.end = end;
+        } else {
+            let later = self.ranges.get(at).map(|range| range.earliest);
+            let range = Range {
+                begin,
+                end,
+                flag,
+                of,
+                earliest: later.unwrap_or(begin).min(begin),
+            };
+            self.ranges.insert(at, range);
         }
-        self.ranges.insert(at, (begin, end, flag, of));
+        let earlier = self.ranges.range_mut(..at).rev();
+        for range in earlier.take_while(|range| range.earliest > begin) {
+            range.earliest = begin;
+        }
         if self.ranges.len() > KEPT
             && let Some(oldest) = self.ranges.pop_front()
             && let Some(next) = self.ranges.front_mut()
         {
-            next.0 = oldest.0.min(next.0);
-            next.2 |= oldest.2;
-            next.3 = next.3.filter(|tid| oldest.3 == Some(*tid));
+            next.begin = oldest.begin.min(next.begin);
+            next.earliest = oldest.earliest;
+            next.flag |= oldest.flag;
+            next.of = next.of.filter(|tid| oldest.of == Some(*tid));
         }
     }
 
@@ -48,15 +69,15 @@ impl LossRanges {
         self.ranges.is_empty()
     }
 
-    /// Flags of all ranges of a thread that overlap `[begin, end]`. Cost: the ranges since `begin`.
+    /// Flags of all ranges of a thread that overlap `[begin, end]`. Cost: O(log ranges), and those within.
     #[must_use]
     pub fn flags(&self, begin: TraceNs, end: TraceNs, tid: Tid) -> u32 {
+        let since = self.ranges.partition_point(|range| range.end < begin);
         self.ranges
-            .iter()
-            .rev()
-            .take_while(|range| range.1 >= begin)
-            .filter(|range| range.0 <= end && range.3.is_none_or(|of| of == tid))
-            .fold(0, |flags, range| flags | range.2)
+            .range(since..)
+            .take_while(|range| range.earliest <= end)
+            .filter(|range| range.begin <= end && range.of.is_none_or(|of| of == tid))
+            .fold(0, |flags, range| flags | range.flag)
     }
 }
 
@@ -81,6 +102,29 @@ mod tests {
         }
         assert_eq!(losses.flags(TraceNs(15), TraceNs(16), ONE), 3);
         assert!(losses.ranges.len() <= KEPT);
+    }
+
+    proptest::proptest! {
+        /// Whatever the order in which ranges come, the flags are those of all that overlap.
+        #[test]
+        fn as_one_by_one(
+            ranges in proptest::collection::vec((0_i64..1000, 0_i64..100, 0_u32..3, 0_u32..3), 0..100),
+            asked in proptest::collection::vec((0_i64..1000, 0_i64..50), 1..50),
+        ) {
+            let of = |of: u32| (of > 0).then_some(Tid(of));
+            let mut losses = LossRanges::default();
+            for (begin, len, flag, tid) in &ranges {
+                losses.add(TraceNs(*begin), TraceNs(begin + len), 1 << flag, of(*tid));
+            }
+            for (begin, len) in asked {
+                let end = begin + len;
+                let within = ranges.iter().filter(|(from, len, _, tid)| {
+                    *from <= end && from + len >= begin && of(*tid).is_none_or(|of| of == ONE)
+                });
+                let flags = within.fold(0, |flags, (_, _, flag, _)| flags | 1 << flag);
+                proptest::prop_assert_eq!(losses.flags(TraceNs(begin), TraceNs(end), ONE), flags);
+            }
+        }
     }
 
     /// A range that ends before one that is known already hides neither.
