@@ -143,7 +143,10 @@ fn read_starts(mut reader: impl BufRead) -> Result<Starts, KernelSymbolsMissing>
     }
 }
 
-fn parse_line(line: &[u8]) -> Option<(u64, &[u8], Option<&[u8]>)> {
+/// Address, name and module.
+type Line<'a> = (u64, &'a [u8], Option<&'a [u8]>);
+
+fn parse_line(line: &[u8]) -> Option<Line<'_>> {
     let words = line.split(u8::is_ascii_whitespace);
     let mut words = words.filter(|word| !word.is_empty());
     let digit = |sum: u64, byte: &u8| {
