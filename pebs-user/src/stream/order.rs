@@ -88,25 +88,30 @@ impl Timed for Record {
     }
 }
 
-/// Records of one kind: those that were read, those below the frontier, those that wait.
+/// Records of one kind: those that are gone, those that were read, those below the frontier, those that wait.
 #[derive(Debug)]
 struct Queue<T> {
     records: Vec<T>,
+    gone: usize,
     read: usize,
     ready: usize,
     /// Time of the last one pushed.
     last: TraceNs,
     unsorted: bool,
+    /// So many waited before, and are sorted.
+    waited: usize,
 }
 
 impl<T> Default for Queue<T> {
     fn default() -> Self {
         Self {
             records: Vec::new(),
+            gone: 0,
             read: 0,
             ready: 0,
             last: TraceNs(i64::MIN),
             unsorted: false,
+            waited: 0,
         }
     }
 }
@@ -140,22 +145,36 @@ impl<T: Timed> Queue<T> {
 
     /// Sorts what waits and makes it ready up to the frontier.
     fn settle(&mut self, before: TraceNs, frontier: TraceNs, late: &mut impl FnMut(Late)) {
+        let gone = self.gone;
         if std::mem::take(&mut self.unsorted) {
+            let (waited, new) = self.waiting().split_at(self.waited);
+            let earliest = new.iter().map(Timed::time).min();
+            let in_place = waited.partition_point(|r| Some(r.time()) <= earliest);
             // Stable: records of the same time stay as they came.
-            self.records.sort_by_key(Timed::time);
+            self.records[gone + in_place..].sort_by_key(Timed::time);
         }
-        if let Some(last) = self.records.last() {
-            self.last = last.time();
-        }
-        self.read = self.records.partition_point(|r| r.time() < before);
-        self.records[..self.read]
-            .iter()
-            .for_each(|r| late(r.late()));
-        self.ready = match self.records.last() {
-            Some(last) if last.time() < frontier => self.records.len(),
-            _ => self.records.partition_point(|r| r.time() < frontier),
+        let waiting = self.waiting();
+        let below = |time: TraceNs| gone + waiting.partition_point(|r| r.time() < time);
+        let last = waiting.last().map(Timed::time);
+        let read = below(before);
+        let ready = match last {
+            Some(last) if last < frontier => self.records.len(),
+            _ => below(frontier).max(read),
         };
-        self.ready = self.ready.max(self.read);
+        (self.read, self.ready) = (read, ready);
+        self.last = last.unwrap_or(self.last);
+        let behind = &self.records[gone..self.read];
+        behind.iter().for_each(|r| late(r.late()));
+    }
+
+    /// Those that are not gone.
+    #[inline]
+    fn waiting(&self) -> &[T] {
+        &self.records[self.gone..]
+    }
+
+    fn waiting_mut(&mut self) -> &mut [T] {
+        &mut self.records[self.gone..]
     }
 
     /// Time of the next one that is ready.
@@ -169,15 +188,20 @@ impl<T: Timed> Queue<T> {
         &self.records[self.read..self.ready]
     }
 
-    /// Forgets what was ready.
+    /// Forgets what was ready. Cost: moves no more than was forgotten.
     fn retire(&mut self) {
-        let (used, room) = (self.records.len(), self.records.capacity());
-        self.records.drain(..self.ready);
-        (self.read, self.ready) = (0, 0);
-        // Of a thread that was busier once; one that is busy keeps its room.
-        if room > KEPT_ROOM && used < room / 8 {
-            self.records.shrink_to(room / 2);
+        self.gone = self.ready;
+        self.waited = self.waiting().len();
+        if self.gone >= self.waited {
+            let (used, room) = (self.records.len(), self.records.capacity());
+            self.records.drain(..self.gone);
+            self.gone = 0;
+            // Of a thread that was busier once; one that is busy keeps its room.
+            if room > KEPT_ROOM && used < room / 8 {
+                self.records.shrink_to(room / 2);
+            }
         }
+        (self.read, self.ready) = (self.gone, self.gone);
     }
 }
 
@@ -248,7 +272,7 @@ impl Lane {
     fn retire(&mut self) {
         self.samples.retire();
         self.records.retire();
-        self.is_active = !(self.samples.records.is_empty() && self.records.records.is_empty());
+        self.is_active = self.samples.waited + self.records.waited > 0;
     }
 }
 
@@ -307,8 +331,8 @@ impl Order {
     #[must_use]
     pub fn waiting(&self) -> usize {
         let active = self.active.iter().map(|&lane| &self.lanes[lane as usize]);
-        let waiting = active.map(|l| l.samples.records.len() + l.records.records.len());
-        waiting.sum::<usize>() + self.shared.records.len()
+        let waiting = active.map(|l| l.samples.waiting().len() + l.records.waiting().len());
+        waiting.sum::<usize>() + self.shared.waiting().len()
     }
 
     /// Makes every record below the frontier ready, and tells of late ones. When [`Ready`] is dropped,
@@ -386,10 +410,10 @@ impl Order {
             }
         };
         for &index in &*active {
-            let records = &mut lanes[index as usize].records.records;
-            records.iter_mut().for_each(&mut keep);
+            let waiting = lanes[index as usize].records.waiting_mut();
+            waiting.iter_mut().for_each(&mut keep);
         }
-        shared.records.iter_mut().for_each(keep);
+        shared.waiting_mut().iter_mut().for_each(keep);
         std::mem::swap(payloads, spare);
     }
 

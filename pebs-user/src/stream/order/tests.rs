@@ -77,6 +77,7 @@ proptest! {
     fn sorted_and_whole(
         mut records in prop::collection::vec((1i64..1000, 1u32..4, 0u8..3), 1..200),
         step in 1usize..20,
+        part in 2usize..8,
     ) {
         // Within a batch any order; no batch holds a time below the frontier before it.
         records.sort_unstable();
@@ -94,7 +95,8 @@ proptest! {
                     _ => mark(&mut order, time, tid, SHARED),
                 }
             }
-            let frontier = TraceNs(batch[batch.len() / 2].0);
+            // Mostly much waits.
+            let frontier = TraceNs(batch[batch.len() / part].0);
             take(&mut order.advance(frontier, |_| panic!("late")), &mut out);
         }
         take(&mut order.advance(TraceNs(i64::MAX), |_| panic!("late")), &mut out);
@@ -105,6 +107,36 @@ proptest! {
         prop_assert_eq!(out, expected);
         prop_assert_eq!(order.waiting(), 0);
     }
+}
+
+/// What is gone while most waits is not handed on again, and late records do not get in among it.
+#[test]
+fn gone_is_gone() {
+    let mut order = order();
+    let mut out = Out::new();
+    for time in [10, 20, 30] {
+        sample(&mut order, time, 1);
+    }
+    take(
+        &mut order.advance(TraceNs(15), |_| panic!("late")),
+        &mut out,
+    );
+    assert_eq!((order.waiting(), &out), (2, &Out::from([(1, vec![-10])])));
+    for time in [5, 12, 25] {
+        sample(&mut order, time, 1);
+    }
+    let mut late = Vec::new();
+    take(
+        &mut order.advance(TraceNs(26), |l| late.push(l.time.0)),
+        &mut out,
+    );
+    assert_eq!(late, [5, 12]);
+    take(
+        &mut order.advance(TraceNs(40), |_| panic!("late")),
+        &mut out,
+    );
+    assert_eq!(out, Out::from([(1, vec![-10, -20, -25, -30])]));
+    assert_eq!(order.waiting(), 0);
 }
 
 /// A record behind the frontier is reported as late and not handed on.
