@@ -75,25 +75,34 @@ impl Details<'_> {
         let samples = column_u32(batch, 3)?.values();
         let counted = column_u64(batch, 4)?.values();
         let (own, stderr) = (column_f64(batch, 5)?, column_f64(batch, 6)?);
-        for row in (0..batch.num_rows()).filter(|&row| events[row] == event.0) {
-            let function = FunctionId(functions[row]);
-            let Some(class) = self.classes.get(visits[row]) else {
+        let mut end = 0;
+        // The rows of a visit are mostly next to one another.
+        for of_visit in visits.chunk_by(|a, b| a == b) {
+            let (begin, visit) = (end, of_visit[0]);
+            end += of_visit.len();
+            let Some(class) = self.classes.get(visit) else {
                 continue;
             };
+            let rows = (begin..end).filter(|&row| events[row] == event.0);
             if class.pooled {
                 for sums in self.sections.at(class.slot).classes(class.part) {
-                    let seen = (samples[row], counted[row]);
-                    sums.pool.add_samples(visits[row], function, seen);
+                    for row in rows.clone() {
+                        let seen = (samples[row], counted[row]);
+                        sums.pool
+                            .add_samples(visit, FunctionId(functions[row]), seen);
+                    }
                 }
             }
-            if let Some(draft) = self.drafts.0.get_mut(&visits[row]) {
-                let found = VisitFunction {
-                    function: FunctionName::default(),
-                    samples: samples[row],
-                    self_ns: own.is_valid(row).then(|| own.value(row)),
-                    self_stderr_ns: stderr.is_valid(row).then(|| stderr.value(row)),
-                };
-                draft.functions.push((function, found));
+            if let Some(draft) = self.drafts.0.get_mut(&visit) {
+                draft.functions.extend(rows.map(|row| {
+                    let found = VisitFunction {
+                        function: FunctionName::default(),
+                        samples: samples[row],
+                        self_ns: own.is_valid(row).then(|| own.value(row)),
+                        self_stderr_ns: stderr.is_valid(row).then(|| stderr.value(row)),
+                    };
+                    (FunctionId(functions[row]), found)
+                }));
             }
         }
         Ok(())

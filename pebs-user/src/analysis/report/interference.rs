@@ -1,7 +1,7 @@
 //! What came between the threads of visits and their work (`--with irq,faults`): time that is part of what functions
 //! and waits took.
 
-use arrow::array::{Array as _, Int64Array, RecordBatch, UInt32Array};
+use arrow::array::{Array, Int64Array, RecordBatch, UInt32Array};
 use serde::Serialize;
 
 use super::human::{UNKNOWN, count, plural, time};
@@ -107,18 +107,24 @@ impl InterferenceRow {
 pub(in crate::analysis) struct InterferenceArrays<'a> {
     times: [&'a Int64Array; 3],
     major_faults: &'a UInt32Array,
+    /// Whether anything is known of any row.
+    pub is_known: bool,
 }
 
 impl<'a> InterferenceArrays<'a> {
     /// The columns from `first` on.
     pub(in crate::analysis) fn of(batch: &'a RecordBatch, first: usize) -> Result<Self, ReadError> {
+        let times = [
+            column_i64(batch, first)?,
+            column_i64(batch, first + 1)?,
+            column_i64(batch, first + 2)?,
+        ];
+        let major_faults = column_u32(batch, first + 3)?;
+        let has_some = |rows: &dyn Array| rows.null_count() < rows.len();
         Ok(Self {
-            times: [
-                column_i64(batch, first)?,
-                column_i64(batch, first + 1)?,
-                column_i64(batch, first + 2)?,
-            ],
-            major_faults: column_u32(batch, first + 3)?,
+            is_known: times.iter().any(|it| has_some(*it)) || has_some(major_faults),
+            times,
+            major_faults,
         })
     }
 

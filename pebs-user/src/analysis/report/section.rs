@@ -237,7 +237,9 @@ impl<'a> Visits<'a> {
 
     fn happened(&self, row: usize, sums: &mut ClassSums) {
         sums.counts.add(&self.counts.get(row));
-        sums.interference.add(&self.interference.get(row));
+        if self.interference.is_known {
+            sums.interference.add(&self.interference.get(row));
+        }
     }
 
     fn draft(&self, row: usize, columns: &[ArgColumn]) -> SlowDraft {
