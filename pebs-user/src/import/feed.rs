@@ -5,7 +5,7 @@ use super::roles::{MarkSource, Roles, Use};
 use super::survey::{Survey, cpu, facts};
 use super::switches::{Partners, Place, Sight};
 use crate::collect::sideband_decode::{SidebandEvent, SidebandKind};
-use crate::perf::alike::Run;
+use crate::perf::alike::{Alike, Run};
 use crate::perf::calls::{self, Calls};
 use crate::perf::data::format::Field;
 use crate::perf::data::reader::PerfData;
@@ -189,21 +189,20 @@ impl Feed<'_> {
         };
         let (mut newest, origin) = (self.newest, self.origin);
         let cpu = cpu(run.cpu()).unwrap_or(Cpu::UNKNOWN);
-        let samples = run.samples().map(|(ip, time)| {
-            newest = newest.max(time);
-            (TraceNs(time.wrapping_sub(origin.0).cast_signed()), Ip(ip))
+        let samples = run.samples().map(|sample| {
+            newest = newest.max(sample.time);
+            let time = sample.time.wrapping_sub(origin.0).cast_signed();
+            (TraceNs(time), sample)
         });
         if let Some(event) = event {
             let (pid, tid) = run.pid_tid;
-            let samples = samples
-                .zip(run.flags())
-                .map(|((time, ip), flags)| RawSample {
-                    time,
-                    ip,
-                    // Only calls are matched by their stack.
-                    sp: 0,
-                    kind: SampleKind::new(cpu, event, flags),
-                });
+            let samples = samples.map(|(time, sample)| RawSample {
+                time,
+                ip: Ip(sample.ip),
+                // Only calls are matched by their stack.
+                sp: 0,
+                kind: SampleKind::new(cpu, event, sample.flags),
+            });
             self.pipeline.inbox().samples(Pid(pid), Tid(tid), samples);
             self.told.decoded.entry(cpu).or_default().samples += run.len() as u64;
         } else {
@@ -219,7 +218,7 @@ impl Feed<'_> {
         let cpu = cpu(run.cpu()).unwrap_or(Cpu::UNKNOWN);
         let (pid, tid) = run.pid_tid;
         let id = id.and_then(|field| field.number(run.raw()?));
-        for (_, time) in run.samples() {
+        for Alike { time, .. } in run.samples() {
             self.newest = self.newest.max(time);
             self.sight(time, tid, Place::Marked);
             let at = At {

@@ -7,7 +7,7 @@ use super::error::ImportError;
 use super::names::{EventNames, is_guest};
 use super::switches::{Balance, SwitchFormat};
 use crate::correlate::LONGEST_TICK_NS;
-use crate::perf::alike::Run;
+use crate::perf::alike::{Alike, Run};
 use crate::perf::data::attr::Attr;
 use crate::perf::data::reader::PerfData;
 use crate::perf::data::records::{Fault, Item};
@@ -299,14 +299,15 @@ impl Survey {
         self.meet(run.pid_tid);
         self.see_thread(event, run.pid_tid.1);
         let counts = &mut self.counts[event];
-        let exact = run.flags().map(|(exact, _)| u64::from(exact)).sum();
-        counts.add(run.first, (run.len() as u64, exact));
         run.periods().for_each(|period| counts.period(period));
         let (mut first, mut last) = self.times.unwrap_or((u64::MAX, 0));
-        for (_, time) in run.samples() {
+        let mut exact = 0;
+        for Alike { time, flags, .. } in run.samples() {
             (first, last) = (first.min(time), last.max(time));
+            exact += u64::from(flags.0);
             losses.before = time;
         }
+        counts.add(run.first, (run.len() as u64, exact));
         self.times = Some((first, last));
         self.sched_switch(event, || run.raw());
     }

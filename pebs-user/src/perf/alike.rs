@@ -56,6 +56,15 @@ pub(crate) struct Run<'a> {
     places: Places,
 }
 
+/// One of the samples of a [`Run`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Alike {
+    pub ip: u64,
+    pub time: u64,
+    /// Whether its address is exact, and whether it was taken in kernel mode.
+    pub flags: (bool, bool),
+}
+
 type Word = [u8; 8];
 
 impl Places {
@@ -202,21 +211,22 @@ impl Run<'_> {
         Some(u32::from_ne_bytes([a, b, c, d]))
     }
 
-    /// Address and time of each.
+    /// Each of them.
     #[inline(always)]
-    pub(crate) fn samples(&self) -> impl ExactSizeIterator<Item = (u64, u64)> {
-        let times = self.words(self.places.time);
-        self.words(self.places.ip).zip(times)
-    }
-
-    /// Whether the address of each is exact, and whether it was taken in kernel mode.
-    #[inline(always)]
-    pub(crate) fn flags(&self) -> impl ExactSizeIterator<Item = (bool, bool)> {
-        let first = self.first;
-        self.words(0).map(move |header| {
-            let [.., a, b, _, _] = header.to_ne_bytes();
+    pub(crate) fn samples(&self) -> impl ExactSizeIterator<Item = Alike> {
+        let (all, _) = self.bytes.as_chunks::<8>();
+        let (first, places) = (self.first, self.places);
+        let records = all.chunks_exact(usize::from(places.words));
+        // Behind the only one may be what is raw.
+        records.take(self.count).map(move |record| {
+            let word = |place: u8| record[usize::from(place)];
+            let [.., a, b, _, _] = word(0);
             let misc = u16::from_ne_bytes([a, b]);
-            RawRecord { misc, ..first }.flags()
+            Alike {
+                ip: u64::from_ne_bytes(word(places.ip)),
+                time: u64::from_ne_bytes(word(places.time)),
+                flags: RawRecord { misc, ..first }.flags(),
+            }
         })
     }
 
@@ -279,7 +289,12 @@ mod tests {
         let run = places.run_of_event(&twice).unwrap();
         assert_eq!((run.len(), run.bytes.len()), (1, twice.len() / 2));
         assert_eq!((run.pid_tid, run.raw()), ((2, 0), Some(&b"this"[..])));
-        assert!(run.samples().eq([(1, 3)]) && run.periods().eq([4]));
+        let expected = Alike {
+            ip: 1,
+            time: 3,
+            flags: (false, false),
+        };
+        assert!(run.samples().eq([expected]) && run.periods().eq([4]));
         for odd in [
             record(3, b"this"),
             record(5, b"this"),
@@ -320,7 +335,8 @@ mod tests {
             for (n, record) in words.chunks_exact(size - 1).enumerate() {
                 bytes.extend(sys::PERF_RECORD_SAMPLE.to_ne_bytes());
                 // Long runs of a few modes.
-                let misc = modes[n / 5 % 8] | (n as u32 / 3 % 2) * sys::PERF_RECORD_MISC_EXACT_IP;
+                let exact = (n as u32 / 3 % 2) * sys::PERF_RECORD_MISC_EXACT_IP;
+                let misc = modes[n / 5 % 8] | exact;
                 bytes.extend((misc as u16).to_ne_bytes());
                 bytes.extend((size as u16 * 8).to_ne_bytes());
                 // Words that differ now and then; a time of 0 sometimes.
@@ -341,11 +357,14 @@ mod tests {
                 let samples = samples.map(|bytes| Sample::decode(&layout, &bytes[8..]).unwrap());
                 let samples: Vec<_> = samples.collect();
                 proptest::prop_assert_eq!(run.len(), samples.len());
-                let places = samples.iter().map(|it| (it.ip.unwrap(), it.time.unwrap()));
-                proptest::prop_assert!(run.samples().eq(places));
                 let raws = run.bytes.chunks_exact(size * 8);
                 let raws: Vec<_> = raws.map(|bytes| RawRecord::split(bytes).unwrap().0).collect();
-                proptest::prop_assert!(run.flags().eq(raws.iter().map(RawRecord::flags)));
+                let expected = samples.iter().zip(&raws).map(|(it, raw)| Alike {
+                    ip: it.ip.unwrap(),
+                    time: it.time.unwrap(),
+                    flags: raw.flags(),
+                });
+                proptest::prop_assert!(run.samples().eq(expected));
                 let is_guest = |raw: &RawRecord<'_>| raw.mode() == Mode::Guest;
                 proptest::prop_assert!(raws.iter().all(|it| is_guest(it) == is_guest(&raw)));
                 proptest::prop_assert!(run.periods().eq(samples.iter().filter_map(|it| it.period)));

@@ -2,8 +2,9 @@
 //!
 //! They go the same way as those of our own rings from the order on; what was lost of them the file says.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
+
+use rustc_hash::FxHashMap;
 
 use super::Pipeline;
 use crate::collect::sideband_decode::SidebandEvent;
@@ -19,7 +20,7 @@ use crate::units::{Cpu, KtimeNs, Pid, Tid};
 #[derive(Debug, Default)]
 pub struct Told {
     /// What was put into the inbox, by CPU; malformed ones were to be samples.
-    pub decoded: BTreeMap<Cpu, Decoded>,
+    pub decoded: FxHashMap<Cpu, Decoded>,
     /// What happened to processes, in the order in which it was read.
     pub sideband: Vec<SidebandEvent>,
     /// Ranges without full data that begin before the frontier.

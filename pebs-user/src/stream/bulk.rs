@@ -177,10 +177,10 @@ impl RingState {
         let raw = self.raw_samples();
         let count = run.len() as u64;
         let mut last = self.last;
-        let samples = run.samples().zip(run.flags()).map(|((ip, time), flags)| {
-            let time = trace_time(kind, clock, time);
+        let samples = run.samples().map(|sample| {
+            let time = trace_time(kind, clock, sample.time);
             last = last.max(Some(time));
-            raw(time, ip, flags)
+            raw(time, sample.ip, sample.flags)
         });
         if (reading.wanted)(pid) {
             inbox.samples(pid, tid, samples);
