@@ -1,6 +1,9 @@
 //! `pebs-trace import` beside `perf script`, on the same recording of `perf record`.
 //!
 //! Both read every sample and name its function; ours finds its item as well, estimates, writes the trace and reports.
+//!
+//! What either takes whatever the number of samples (symbols, mostly) is told by a second recording of the same programs
+//! with hardly any.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -20,13 +23,24 @@ const THREADS: &str = "2";
 /// Length of an item, us.
 const ITEM_US: &str = "100";
 
+/// Items of each thread in the recording with hardly a sample.
+const FEW_ITEMS: u64 = 50;
+
 /// Runs a command and says what it took: user and system time of it and its children, in seconds.
 const TIMED: &str = r#"log=$1; shift; TIMEFORMAT='%3U %3S'; time "$@" >/dev/null 2>"$log""#;
 
-/// A recording, and who reads it.
+/// Who reads recordings.
 struct Readers {
     tool: PathBuf,
     dir: PathBuf,
+}
+
+/// A recording, and the CPU time that each reader took in each round, in seconds.
+struct Recording {
+    file: PathBuf,
+    samples: u64,
+    script: Vec<f64>,
+    import: Vec<f64>,
 }
 
 /// Records, lets both read the recording in turns, prints what each took at best, and says whether the goal was reached.
@@ -36,49 +50,75 @@ pub fn compare(tool: &Path, dir: &Path, (items, rounds): (u64, usize)) -> Result
         tool: tool.to_path_buf(),
         dir: dir.to_path_buf(),
     };
-    if let Err(error) = readers.record(items) {
-        println!("SKIP import beside perf script: {error:#}");
-        return Ok(true);
-    }
-    let samples = tracer::samples_in(&readers.data())?;
-    let (mut script, mut import) = (Vec::new(), Vec::new());
+    let record = |name, items| readers.record(dir.join(name), items);
+    let made =
+        record("import.data", items).and_then(|all| Ok((all, record("few.data", FEW_ITEMS)?)));
+    let (mut all, mut few) = match made {
+        Ok(made) => made,
+        Err(error) => {
+            println!("SKIP import beside perf script: {error:#}");
+            return Ok(true);
+        }
+    };
     for round in 1..=rounds {
-        script.push(readers.script()?);
-        import.push(readers.import(samples)?);
-        eprintln!(
-            "bench: round {round}: perf script: {:.3} s, import: {:.3} s",
-            script[round - 1],
-            import[round - 1]
-        );
+        for recording in [&mut few, &mut all] {
+            let (script, import) = readers.read(recording)?;
+            eprintln!(
+                "bench: round {round}: {} samples: perf script: {script:.3} s, import: {import:.3} s",
+                recording.samples
+            );
+        }
     }
     println!(
-        "import of {samples} samples, best of {rounds} rounds (median), CPU time, user and system"
+        "import of {} samples, best of {rounds} rounds (median), CPU time, user and system",
+        all.samples
     );
-    let rate = |name: &str, times: &mut Vec<f64>| {
-        let middle = median(times);
-        let best = times.first().copied().unwrap_or(f64::NAN);
-        let speed = samples as f64 / best;
-        println!(
-            "  {name:<17} {best:>6.3} s ({middle:.3} s), {:>6.2} million samples a second",
-            speed / 1e6
-        );
-        speed
-    };
-    let theirs = rate("perf script", &mut script);
-    let factor = rate("pebs-trace import", &mut import) / theirs;
+    let theirs = rate(
+        "perf script",
+        (&mut all.script, &mut few.script),
+        (all.samples, few.samples),
+    );
+    let ours = rate(
+        "pebs-trace import",
+        (&mut all.import, &mut few.import),
+        (all.samples, few.samples),
+    );
+    let factor = ours / theirs;
     let is_reached = factor >= GOAL;
     let word = if is_reached { "reached" } else { "MISSED" };
     println!("  ours is {factor:.1} times as fast (goal {GOAL}): {word}");
     Ok(is_reached)
 }
 
+/// Prints what a reader took of many samples and of few; gives samples a second.
+fn rate(name: &str, (all, few): (&mut Vec<f64>, &mut Vec<f64>), samples: (u64, u64)) -> f64 {
+    let (middle, _) = (median(all), median(few));
+    // Sorted now.
+    let best = |times: &[f64]| times.first().copied().unwrap_or(f64::NAN);
+    let (all, few) = (best(all), best(few));
+    let speed = samples.0 as f64 / all;
+    let each = (all - few) / samples.0.saturating_sub(samples.1) as f64;
+    println!(
+        "  {name:<17} {all:>6.3} s ({middle:.3} s), {:>6.2} million samples a second: {few:.3} s for {} samples, {:.0} ns for each \
+         further one",
+        speed / 1e6,
+        samples.1,
+        each * 1e9
+    );
+    speed
+}
+
 impl Readers {
-    fn data(&self) -> PathBuf {
-        self.dir.join("import.data")
+    /// Lets both read a recording.
+    fn read(&self, recording: &mut Recording) -> Result<(f64, f64)> {
+        let times = (self.script(recording)?, self.import(recording)?);
+        recording.script.push(times.0);
+        recording.import.push(times.1);
+        Ok(times)
     }
 
     /// Samples every 10 us, marks at each item's begin and end, switches.
-    fn record(&self, items: u64) -> Result<()> {
+    fn record(&self, file: PathBuf, items: u64) -> Result<Recording> {
         let workload = self.dir.join("threads");
         let mut compile = Command::new("gcc");
         compile
@@ -94,32 +134,37 @@ impl Readers {
             .args(["--switch-events", "-m", "16M"])
             .args(["-e", "cpu-clock", "-c", "10000", "-e", "probe_threads:*"])
             .arg("--output")
-            .arg(self.data())
+            .arg(&file)
             .arg("--")
             .arg(&workload)
             .args([THREADS, &items.to_string(), ITEM_US])
             .stdout(Stdio::null());
         shell::run(&mut record)?;
         drop(probes);
-        Ok(())
+        let samples = tracer::samples_in(&file)?;
+        Ok(Recording {
+            file,
+            samples,
+            script: Vec::new(),
+            import: Vec::new(),
+        })
     }
 
-    fn script(&self) -> Result<f64> {
-        let data = self.data();
+    fn script(&self, recording: &Recording) -> Result<f64> {
         self.timed("perf-script", |command| {
-            command.args(["perf", "script", "-i"]).arg(data)
+            command.args(["perf", "script", "-i"]).arg(&recording.file)
         })
     }
 
     /// Imports, and checks that nothing was passed over.
-    fn import(&self, samples: u64) -> Result<f64> {
+    fn import(&self, recording: &Recording) -> Result<f64> {
         let trace = self.dir.join("imported");
         shell::output(shell::as_root("rm").arg("-rf").arg(&trace))?;
         let time = self.timed("import", |command| {
             command
                 .arg(&self.tool)
                 .args(["import", "--no-compact"])
-                .arg(self.data())
+                .arg(&recording.file)
                 .args(["--begin", "handle", "--end", "handle__return", "--id", "id"])
                 .arg("-o")
                 .arg(&trace)
@@ -129,8 +174,9 @@ impl Readers {
         let events = info["import"]["events"].as_array().context("no events")?;
         let imported: u64 = events.iter().filter_map(|it| it["samples"].as_u64()).sum();
         ensure!(
-            imported == samples,
-            "{imported} of {samples} samples were imported"
+            imported == recording.samples,
+            "{imported} of {} samples were imported",
+            recording.samples
         );
         Ok(time)
     }

@@ -43,7 +43,7 @@ pub struct Args {
     #[arg(long, default_value_t = 50_000)]
     period: u64,
     /// Items of each of the two threads in the recording that is imported
-    #[arg(long, default_value_t = 60_000)]
+    #[arg(long, default_value_t = 300_000)]
     import_items: u64,
     /// Measure this pebs-trace instead of a release build of the workspace
     #[arg(long, value_name = "PATH")]
