@@ -23,8 +23,8 @@ const THREADS: &str = "2";
 /// Length of an item, us.
 const ITEM_US: &str = "100";
 
-/// Items of each thread in the recording with hardly a sample.
-const FEW_ITEMS: u64 = 50;
+/// Items of each thread in the recording with hardly a sample: enough to be in the same binaries.
+const FEW_ITEMS: u64 = 500;
 
 /// Runs a command and says what it took: user and system time of it and its children, in seconds.
 const TIMED: &str = r#"log=$1; shift; TIMEFORMAT='%3U %3S'; time "$@" >/dev/null 2>"$log""#;
