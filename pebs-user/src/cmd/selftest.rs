@@ -34,7 +34,7 @@ pub struct SelftestArgs {
     ///
     /// In ns of CPU time, as --reset of a recording with cpu-clock; at least 10000.
     #[arg(short = 'c', long, value_name = "NS", value_delimiter = ',')]
-    #[arg(default_values_t = [16_000, 25_013, 50_021, 100_003])]
+    #[arg(default_value = "16000,25013,50021,100003")]
     pub reset: Vec<u64>,
     /// Run this long for each of them
     ///

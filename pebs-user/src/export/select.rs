@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 
 use super::error::ExportError;
 use crate::analysis::baseline::Rule;
-use crate::analysis::report::{LossVisits, gap};
+use crate::analysis::report::{LossVisits, gap, human};
 use crate::store::reader::{ReadError, Trace, column_i64, column_u16, column_u32, column_u64};
 use crate::store::schema::{Table, visit_flag};
 
@@ -211,7 +211,10 @@ fn refusal(
         Selection::Slow(rule) => ExportError::NoneSlow {
             trace: dir(),
             reason: match longest.first() {
-                Some((ns, _)) => format!("none is by {rule}, the longest took {ns} ns"),
+                Some((ns, _)) => {
+                    let longest = human::time(*ns as f64);
+                    format!("none is by {rule}, the longest took {longest}")
+                }
                 None => "none has a known duration".to_owned(),
             },
         },

@@ -220,7 +220,8 @@ fn event_hint(kind: OpenErrorKind) -> Option<String> {
     Some(match kind {
         OpenErrorKind::Invalid => {
             "this kernel or CPU does not accept the event with these modifiers; \
-             try it without ':p', ':u' or ':k'; 'pebs-trace doctor' shows the precise ceiling"
+             try it without ':p', ':u' or ':k'; 'pebs-trace doctor' shows the precise ceiling; \
+             events of msr, power, cstate and uncore PMUs only count, and can't be sampled"
                 .into()
         }
         OpenErrorKind::NotSupported => {
