@@ -133,13 +133,13 @@ fn grouped(n: u64) -> String {
 fn marks_refused() {
     need!(machine::root());
     let workload = Workload::build("plain");
-    let mut target = workload.start(&["60000"]);
+    let mut target = workload.start(&["120000"]);
     let live = Recorder::new(&workload.spec(super::ID))
         .args(&["--ring-size", "64KiB", "--reset", "10000000"])
         .attach(target.process.pid());
     target.go();
     // Some visits are to be whole.
-    std::thread::sleep(Duration::from_millis(200));
+    std::thread::sleep(Duration::from_millis(500));
     while target.process.is_running() {
         // In this time come more marks than the ring holds, in that the ring is emptied.
         for signal in [Signal::STOP, Signal::CONT] {
