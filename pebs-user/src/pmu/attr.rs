@@ -23,7 +23,7 @@ mod own;
 use draft::{Draft, forwards_to_ibs};
 pub use error::EventError;
 pub use lbr::NoCallRecord;
-pub use own::{Faults, calibrator, page_faults};
+pub use own::{Faults, calibrator, dummy, page_faults};
 
 /// An event that can be opened on any CPU or thread, with what its samples mean.
 #[derive(Clone)]

@@ -9,6 +9,7 @@ pub mod tables;
 
 mod columns;
 mod compactor;
+mod encodings;
 mod files;
 mod order;
 mod output;

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use pebs_tests::locks::Lock;
-use pebs_tests::recording::Recorder;
+use pebs_tests::recording::{Live, Recorder};
 use pebs_tests::workload::{TruthFile, Workload};
 use pebs_tests::{check, machine, need, process};
 use rustix::process::Signal;
@@ -21,6 +21,17 @@ fn run_there(taskset: &Path, workload: &Workload, items: &str) -> TruthFile {
     let ran = process::run(truth.on(&mut command));
     assert_eq!(ran.code(), Some(0), "{ran}");
     truth
+}
+
+/// Starts a recording while the CPU is offline, and then lets it come; `None`: it can't be taken offline.
+fn start_before_it_comes(workload: &Workload, args: &[&str]) -> Option<Live> {
+    // Without it another test may have the CPU offline.
+    let lock = Lock::recording();
+    let offline = machine::cpus(2).ok().and_then(|()| Offline::take(CPU_1))?;
+    let recorder = Recorder::new(&workload.spec(super::ID));
+    let live = recorder.under(lock).args(args).start();
+    drop(offline);
+    Some(live)
 }
 
 /// A CPU's switch, turned on again when dropped.
@@ -45,12 +56,6 @@ fn comes_online() {
     let taskset = need!(machine::program("taskset"));
     let workload = Workload::build("plain");
     for transport in ["bpf", "bulk"] {
-        // Without it another test may have the CPU offline.
-        let lock = Lock::recording();
-        need!(machine::cpus(2));
-        let Some(offline) = Offline::take(CPU_1) else {
-            return println!("SKIP CPU 1 can't be taken offline");
-        };
         let args = [
             "--transport",
             transport,
@@ -59,11 +64,9 @@ fn comes_online() {
             "--reset",
             "20000",
         ];
-        let live = Recorder::new(&workload.spec(super::ID))
-            .under(lock)
-            .args(&args)
-            .start();
-        drop(offline);
+        let Some(live) = start_before_it_comes(&workload, &args) else {
+            return println!("SKIP CPU 1 can't be taken offline");
+        };
         // The recorder looks four times a second at the latest.
         std::thread::sleep(Duration::from_secs(2));
         let truth = run_there(&taskset, &workload, "20000");
@@ -170,18 +173,10 @@ fn mappings_are_told() {
     need!(machine::root());
     let taskset = need!(machine::program("taskset"));
     let workload = Workload::build("plain");
-    // Without it another test may have the CPU offline.
-    let lock = Lock::recording();
-    need!(machine::cpus(2));
-    let Some(offline) = Offline::take(CPU_1) else {
+    let args = ["--event", "cpu-clock", "--reset", "20000"];
+    let Some(live) = start_before_it_comes(&workload, &args) else {
         return println!("SKIP CPU 1 can't be taken offline");
     };
-    let args = ["--event", "cpu-clock", "--reset", "20000"];
-    let live = Recorder::new(&workload.spec(super::ID))
-        .under(lock)
-        .args(&args)
-        .start();
-    drop(offline);
     std::thread::sleep(Duration::from_secs(2));
     live.tool.signal(Signal::STOP);
     run_there(&taskset, &workload, "2000");
@@ -202,18 +197,10 @@ fn clock_is_compared() {
     need!(machine::root());
     let taskset = need!(machine::program("taskset"));
     let workload = Workload::build("plain");
-    // Without it another test may have the CPU offline.
-    let lock = Lock::recording();
-    need!(machine::cpus(2));
-    let Some(offline) = Offline::take(CPU_1) else {
+    let args = ["--event", "cpu-clock", "--sample-clock", "perf"];
+    let Some(live) = start_before_it_comes(&workload, &args) else {
         return println!("SKIP CPU 1 can't be taken offline");
     };
-    let args = ["--event", "cpu-clock", "--sample-clock", "perf"];
-    let live = Recorder::new(&workload.spec(super::ID))
-        .under(lock)
-        .args(&args)
-        .start();
-    drop(offline);
     // Ten readings a second, as soon as it is known; not on every machine of a CPU that idles.
     let busy = ["-c", "1", "timeout", "3", "sh", "-c", "while :; do :; done"];
     let ended = Command::new(&taskset).args(busy).status().unwrap();

@@ -11,12 +11,11 @@
 
 use std::os::fd::AsFd;
 
-use perf_event_open_sys::bindings::{self as sys, perf_event_attr};
-
 use super::BulkRing;
 use crate::collect::perf_ring::PerfRing;
 use crate::collect::session::SessionError;
-use crate::pmu::open::{ControlError, PerfEvent, READ_FORMAT, Target};
+use crate::pmu::attr::dummy;
+use crate::pmu::open::{ControlError, PerfEvent, Target};
 use crate::units::{Cpu, EventId, KtimeNs, Tid};
 
 /// Bytes of a ring that nothing comes into as a rule.
@@ -38,7 +37,7 @@ impl RestRings {
             }
             // Of a thread of ours: one of a CPU alone would end with the CPU.
             let target = Target::ThreadOnCpu(Tid(std::process::id()), cpu);
-            let owner = PerfEvent::open(&owner(), target, "ring for samples that no program sees")?;
+            let owner = PerfEvent::open(&dummy(), target, "ring for samples that no program sees")?;
             let pages = (RING_BYTES / rustix::param::page_size()).max(1);
             rings.push(BulkRing {
                 cpu,
@@ -68,16 +67,6 @@ impl RestRings {
     fn owner(&self, cpu: Cpu) -> Option<&PerfEvent> {
         let mut owners = self.owners.iter();
         owners.find(|(of, _)| *of == cpu).map(|(_, owner)| owner)
-    }
-}
-
-/// An event that counts nothing, on the perf clock as the counters are.
-fn owner() -> perf_event_attr {
-    perf_event_attr {
-        type_: sys::PERF_TYPE_SOFTWARE,
-        config: sys::PERF_COUNT_SW_DUMMY.into(),
-        read_format: READ_FORMAT,
-        ..perf_event_attr::default()
     }
 }
 

@@ -6,9 +6,8 @@
 
 use std::time::Duration;
 
-use perf_event_open_sys::bindings::{self as sys, perf_event_attr};
-
-use crate::pmu::open::{OpenErrorKind, PerfEvent, READ_FORMAT, Target};
+use crate::pmu::attr::dummy;
+use crate::pmu::open::{OpenErrorKind, PerfEvent, Target};
 use crate::units::Cpu;
 
 /// Longer than between two ticks of the kernel, by which time goes on where there is no better clock.
@@ -41,7 +40,7 @@ impl OpenCpus {
         });
         let is_new = |cpu: &&Cpu| !self.witnesses.iter().any(|(known, _)| known == *cpu);
         let mut new: Vec<_> = (online.iter().filter(is_new))
-            .map(|cpu| (*cpu, PerfEvent::open(&attr(), Target::Cpu(*cpu), "CPU")))
+            .map(|cpu| (*cpu, PerfEvent::open(&dummy(), Target::Cpu(*cpu), "CPU")))
             .collect();
         // One that is gone again may come again.
         new.retain(
@@ -64,15 +63,6 @@ fn is_alive(counter: &PerfEvent) -> bool {
     })
 }
 
-fn attr() -> perf_event_attr {
-    perf_event_attr {
-        type_: sys::PERF_TYPE_SOFTWARE,
-        config: sys::PERF_COUNT_SW_DUMMY.into(),
-        read_format: READ_FORMAT,
-        ..perf_event_attr::default()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -82,7 +72,7 @@ mod tests {
     #[test]
     fn looks() {
         let here = [Cpu(0)];
-        if PerfEvent::open(&attr(), Target::Cpu(Cpu(0)), "CPU").is_err() {
+        if PerfEvent::open(&dummy(), Target::Cpu(Cpu(0)), "CPU").is_err() {
             return println!("SKIP needs root");
         }
         let mut cpus = OpenCpus::default();

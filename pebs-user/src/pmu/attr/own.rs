@@ -4,6 +4,17 @@ use perf_event_open_sys::bindings::{self as sys, perf_event_attr};
 
 use crate::pmu::open::{READ_FORMAT, Target};
 
+/// Settings of an event that counts nothing.
+#[must_use]
+pub fn dummy() -> perf_event_attr {
+    perf_event_attr {
+        type_: sys::PERF_TYPE_SOFTWARE,
+        config: sys::PERF_COUNT_SW_DUMMY.into(),
+        read_format: READ_FORMAT,
+        ..perf_event_attr::default()
+    }
+}
+
 /// Settings of the clock calibrator: a slow clock whose samples carry the perf clock's time.
 #[must_use]
 pub fn calibrator(period_ns: u64) -> perf_event_attr {

@@ -1,6 +1,8 @@
 use std::path::Path;
 use std::sync::mpsc;
 
+use perf_event_open_sys::bindings::{self as sys, perf_event_attr};
+
 use super::*;
 use crate::collect::perf_ring::RawRecord;
 use crate::pmu::host::online_cpus;
