@@ -372,11 +372,9 @@ fn rings_64() {
     assert_eq!(kernel.count(Counter::MarkDropped), 0);
     assert_eq!(kernel.count(Counter::MarkNoRing), 0);
     assert_eq!(consumer.marks(), made);
-    assert!(
-        consumer.by_ring.iter().all(|&marks| marks > 0),
-        "{:?}",
-        consumer.by_ring
-    );
+    // Both makers may have been on one CPU during a turn of the other one's ring.
+    let used = consumer.by_ring.iter().filter(|&&marks| marks > 0).count();
+    assert!(used > consumer.by_ring.len() / 2, "{:?}", consumer.by_ring);
     for thread in 1..=THREADS {
         let ids = consumer.ids.iter().filter(|id| *id >> 32 == thread);
         assert!(
