@@ -1,6 +1,8 @@
-// Items one after the other on one thread: plain [ITEMS] [EXIT_CODE]
+// Items one after the other on one thread, the first SLOW of them a millisecond apart:
+// plain [ITEMS] [EXIT_CODE] [SLOW]
 // Also built stripped, as a static PIE, without debug information, and setuid.
 #include "truth.h"
+#include <unistd.h>
 
 static uint64_t checksum;
 
@@ -13,10 +15,12 @@ PROBED int handle(struct item *it) {
 
 int main(int argc, char **argv) {
   uint32_t items = truth_arg(argc, argv, 1, 1000);
+  uint32_t slow = truth_arg(argc, argv, 3, 0);
   truth_init();
   static const char *names[] = {"get", "set", "del"};
   long sum = 0;
   for (uint32_t i = 1; i <= items; i++) {
+    if (i <= slow) usleep(1000);
     struct item it = {.id = 1000000 + i, .kind = i % 3, .n = i % 10, .name = names[i % 3]};
     uint64_t before = truth_now();
     sum += handle(&it);

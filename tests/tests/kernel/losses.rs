@@ -133,13 +133,13 @@ fn grouped(n: u64) -> String {
 fn marks_refused() {
     need!(machine::root());
     let workload = Workload::build("plain");
-    let mut target = workload.start(&["120000"]);
+    // The first three hundred are to be whole, however late the tool has its turn.
+    let mut target = workload.start(&["120000", "0", "300"]);
     let live = Recorder::new(&workload.spec(super::ID))
         .args(&["--ring-size", "64KiB", "--reset", "10000000"])
         .attach(target.process.pid());
     target.go();
-    // Some visits are to be whole.
-    std::thread::sleep(Duration::from_millis(500));
+    std::thread::sleep(Duration::from_millis(400));
     while target.process.is_running() {
         // In this time come more marks than the ring holds, in that the ring is emptied.
         for signal in [Signal::STOP, Signal::CONT] {
@@ -149,10 +149,7 @@ fn marks_refused() {
     }
     let (_, truth) = target.finish();
     let whole = refused_is_said(&live.stop(), &truth);
-    assert!(
-        whole > 0,
-        "no visit is whole though the tool ran for a time"
-    );
+    assert!(whole > 0, "no visit is whole though the first came slowly");
 }
 
 /// The rings are so small, and the marks so large, that they run full between two looks.
