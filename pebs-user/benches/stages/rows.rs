@@ -37,7 +37,7 @@ impl AllRows {
                 near: None,
                 stacks: &[],
             };
-            block.name(of.samples, |ip| (function_of(ip), Slot::any(ip)));
+            name(&mut block, of.samples);
             block.keep(&of);
             if block.rows() >= BLOCK_ROWS {
                 writer.samples(&block).expect("room on disk");
@@ -54,6 +54,15 @@ impl AllRows {
         }
         finish(writer);
     }
+}
+
+/// Names samples by their buckets.
+fn name(block: &mut SampleBlock, samples: &[RawSample]) {
+    block.name(samples, |ips, (functions, slots)| {
+        for (ip, (function, slot)) in ips.iter().zip(functions.iter_mut().zip(slots)) {
+            (*function, *slot) = (function_of(*ip), Slot::any(*ip));
+        }
+    });
 }
 
 /// Closes the files.
@@ -154,8 +163,7 @@ impl Rows {
 
 impl Sink for Rows {
     fn visit(&mut self, visit: &ClosedVisit) {
-        let function = |ip| (function_of(ip), Slot::any(ip));
-        self.block.name(&visit.samples, function);
+        name(&mut self.block, &visit.samples);
         self.samples(&visit.samples, (Some(visit.visit_id), visit.tid));
         self.estimate(visit);
         self.out.visits.push(VisitRow {

@@ -287,7 +287,7 @@ impl Rows {
         let Self {
             block, symbolizer, ..
         } = self;
-        block.name(samples, |ip| symbolizer.function_and_slot(pid, ip))
+        block.name(samples, |ips, names| symbolizer.functions(pid, ips, names))
     }
 
     /// Numbers the call stacks of samples; `stack_ids` has them afterwards.

@@ -190,20 +190,28 @@ impl Symbolizer {
     /// files. Compiled-at-run-time code is never remembered by address, as it moves.
     #[inline]
     pub fn function(&mut self, pid: Pid, ip: Ip) -> FunctionId {
-        self.function_and_slot(pid, ip).0
+        match self.cache.get(pid, ip) {
+            Some((function, _)) => function,
+            None => self.find_function(pid, ip),
+        }
     }
 
-    /// The same, and the slot that the answer is remembered in; [`Slot::any`] if it is not.
-    #[inline(always)]
-    pub fn function_and_slot(&mut self, pid: Pid, ip: Ip) -> (FunctionId, Slot) {
-        let owner = if ip.is_kernel() {
-            ip_cache::KERNEL
-        } else {
-            pid
-        };
-        match self.cache.get(owner, ip.0) {
-            Some(found) => found,
-            None => (self.find_function(pid, ip), Slot::any(ip)),
+    /// The same of many addresses, and the slot that each answer is remembered in; [`Slot::any`] if it is not.
+    pub fn functions(
+        &mut self,
+        pid: Pid,
+        ips: &[Ip],
+        (functions, slots): (&mut [FunctionId], &mut [Slot]),
+    ) {
+        let mut done = 0;
+        loop {
+            let to = (&mut functions[done..], &mut slots[done..]);
+            done += self.cache.get_all(pid, &ips[done..], to);
+            let Some(ip) = ips.get(done) else {
+                return;
+            };
+            (functions[done], slots[done]) = (self.find_function(pid, *ip), Slot::any(*ip));
+            done += 1;
         }
     }
 
@@ -237,7 +245,7 @@ impl Symbolizer {
     #[inline(never)]
     fn find_function(&mut self, pid: Pid, ip: Ip) -> FunctionId {
         if ip.is_kernel() {
-            self.kernel_function(ip.0)
+            self.kernel_function(pid, ip.0)
         } else {
             self.user_function(pid, ip.0)
         }
@@ -372,7 +380,7 @@ impl Symbolizer {
         self.changes += 1;
     }
 
-    fn kernel_function(&mut self, address: u64) -> FunctionId {
+    fn kernel_function(&mut self, pid: Pid, address: u64) -> FunctionId {
         if (VSYSCALL..VSYSCALL + VSYSCALL_LEN).contains(&address) {
             return self.vsyscall();
         }
@@ -388,7 +396,7 @@ impl Symbolizer {
             None => self.kernel.function(address, &mut self.functions),
         };
         if self.functions.is_resolved(function) {
-            self.cache.put(ip_cache::KERNEL, address, function);
+            self.cache.put(pid, Ip(address), function);
         }
         function
     }
@@ -437,8 +445,8 @@ impl Symbolizer {
             innermost: self.innermost,
         };
         let function = module.function(offset, &mut context);
-        if !jit && pid.0 < ip_cache::KERNEL.0 {
-            self.cache.put(pid, address, function);
+        if !jit {
+            self.cache.put(pid, Ip(address), function);
         }
         function
     }
