@@ -1,6 +1,7 @@
 /* Fixed work of a kind, for what sampling costs: `fixed KIND THREADS STEPS [KIB [DEPTH]]`. Each thread does STEPS
- * steps in one call of `work`, DEPTH calls below it; its memory, KIB of it, is made before. Prints `elapsed NS cpu NS check N`: the time of the
- * longest thread, and the CPU time of all within `work`. No item, no truth.
+ * steps in one call of `work`, DEPTH calls below it; its memory, KIB of it, is made before, of huge pages if there are
+ * any: which small ones it gets decides how well they share a cache, and is another matter in each run. Prints
+ * `elapsed NS cpu NS check N`: the time of the longest thread, and the CPU time of all within `work`. No item, no truth.
  *
  * integer   a chain of multiplications and shifts
  * branchy   branches that follow random bits
@@ -12,9 +13,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
-enum { LINE = 64, MOST_THREADS = 64 };
+enum { LINE = 64, HUGE = 2 << 20, MOST_THREADS = 64 };
 
 struct job {
     const char *kind;
@@ -133,9 +135,11 @@ __attribute__((noinline)) uint64_t work(const struct job *job)
 static void *run(void *argument)
 {
     struct job *job = argument;
-    job->memory = aligned_alloc(LINE, job->lines * LINE);
+    size_t bytes = (job->lines * LINE + HUGE - 1) / HUGE * HUGE;
+    job->memory = aligned_alloc(HUGE, bytes);
     if (!job->memory)
         exit(1);
+    madvise(job->memory, bytes, MADV_HUGEPAGE); /* where it is refused, small ones do */
     memset(job->memory, 1, job->lines * LINE);
     if (job->kind[0] == 'c')
         tie(job);

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Result;
+use clap::builder::PossibleValuesParser;
 
 use crate::{recorder, setup, shell};
 use plot::{Look, Panel, Series};
@@ -31,11 +32,15 @@ pub struct Args {
     #[arg(long, value_delimiter = ',')]
     #[arg(default_values_t = [20_000, 40_000, 80_000, 160_000, 320_000, 640_000])]
     reset: Vec<u64>,
+    /// Kinds of work, separated by commas
+    #[arg(long, value_delimiter = ',', value_name = "KIND")]
+    #[arg(value_parser = PossibleValuesParser::new(KINDS), default_values = KINDS)]
+    work: Vec<String>,
     /// Seconds of CPU time of the work, without sampling
-    #[arg(long, default_value_t = 0.5)]
+    #[arg(long, default_value_t = 0.3)]
     seconds: f64,
     /// Rounds; of each figure the median counts
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 15)]
     rounds: usize,
     /// Leave out the sizes of rings
     #[arg(long, conflicts_with = "only_rings")]
@@ -106,7 +111,8 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     let table = dir.join("overhead.md");
     let load = load();
     let mut all = Vec::new();
-    for kind in KINDS {
+    let asked = |kind: &&str| args.work.iter().any(|asked| asked == kind);
+    for kind in KINDS.into_iter().filter(asked) {
         for threads in [1, 2] {
             let work = bench.work(kind, threads, args.seconds)?;
             all.push(validate(&bench, work, args)?);

@@ -4,12 +4,11 @@
 //! small, so the same is done with records of two kilobytes each: with call stacks as deep as are recorded.
 
 use std::fmt::Write as _;
-use std::fs;
 
 use anyhow::Result;
 
 use super::median;
-use super::runs::{Bench, Run, Work};
+use super::runs::{Bench, Run, Work, l2_kib};
 
 /// Sizes, smallest first; times are shown relative to the last.
 const SIZES: [&str; 6] = ["64KiB", "256KiB", "512KiB", "1MiB", "4MiB", "16MiB"];
@@ -23,9 +22,6 @@ const DEPTH: u32 = 110;
 /// Bytes that a sample takes in a ring without a call stack, and with one of [`DEPTH`], the kernel's header included.
 const RECORD: u64 = 40;
 const STACK_RECORD: u64 = 2088;
-
-/// An L2, where the machine does not say its size, KiB.
-const USUAL_L2_KIB: u64 = 1 << 10;
 
 /// Runs of one work.
 pub struct Sweep {
@@ -47,7 +43,7 @@ struct Size {
 
 /// Runs both programs with each size, in turn.
 pub fn measure(bench: &Bench, seconds: f64, rounds: usize) -> Result<Vec<Sweep>> {
-    let kib = l2_kib().unwrap_or(USUAL_L2_KIB) * 3 / 4;
+    let kib = l2_kib() * 3 / 4;
     let chase = bench.sized("chase", 1, seconds, kib)?;
     let integer = bench.work("integer", 1, seconds)?;
     let chase_name = format!("chase through {kib} KiB, three quarters of the L2");
@@ -91,20 +87,6 @@ fn sweep(bench: &Bench, (what, work): (&str, &Work), rounds: usize) -> Result<Sw
         rate: median(rates),
         sizes,
     })
-}
-
-/// The second level cache of a CPU, KiB.
-///
-/// Source: Documentation/ABI/testing/sysfs-devices-system-cpu.
-fn l2_kib() -> Option<u64> {
-    let caches = fs::read_dir("/sys/devices/system/cpu/cpu0/cache").ok()?;
-    let size = |dir: std::path::PathBuf| {
-        let level = fs::read_to_string(dir.join("level")).ok()?;
-        let size = fs::read_to_string(dir.join("size")).ok()?;
-        let size = size.trim().strip_suffix('K')?.parse().ok()?;
-        (level.trim() == "2").then_some(size)
-    };
-    caches.flatten().find_map(|cache| size(cache.path()))
 }
 
 /// The table, times relative to the largest ring.
