@@ -1,7 +1,7 @@
 //! From the text of an argument expression to its parts, left to right.
 
 use super::{
-    Behind, Expr, Fault, Ids, Length, Path, RETVAL, STRING_MAX, Step, Type, type_named, type_names,
+    Behind, Expr, Fault, Ids, Path, RETVAL, STRING_MAX, Step, Type, type_named, type_names,
 };
 use crate::target::register::Register;
 
