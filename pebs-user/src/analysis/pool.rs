@@ -75,22 +75,65 @@ pub struct Pool {
     active_ns: Box<[f64; BLOCKS]>,
     events: Box<[u64; BLOCKS]>,
     samples: u64,
-    functions: FxHashMap<FunctionId, Counts>,
+    functions: Functions,
 }
 
 /// Samples of a function, and the events that they stand for by block.
 #[derive(Clone, Debug)]
 struct Counts {
     samples: u64,
-    events: Box<[u64; BLOCKS]>,
+    events: [u64; BLOCKS],
 }
 
 impl Default for Counts {
     fn default() -> Self {
         Self {
             samples: 0,
-            events: Box::new([0; BLOCKS]),
+            events: [0; BLOCKS],
         }
+    }
+}
+
+/// Functions whose counts are found by their number: a trace numbers them from 0 on.
+const NEAR: usize = 1 << 12;
+
+/// Counts by function.
+#[derive(Clone, Debug, Default)]
+struct Functions {
+    near: Vec<Option<Box<Counts>>>,
+    /// Those of higher numbers.
+    far: FxHashMap<FunctionId, Box<Counts>>,
+}
+
+impl Functions {
+    fn get(&self, function: FunctionId) -> Option<&Counts> {
+        match self.near.get(function.0 as usize) {
+            Some(near) => near.as_deref(),
+            None => self.far.get(&function).map(|counts| &**counts),
+        }
+    }
+
+    #[inline(always)]
+    fn of(&mut self, function: FunctionId) -> &mut Counts {
+        let at = function.0 as usize;
+        if at >= NEAR {
+            return self.far.entry(function).or_default();
+        }
+        if at >= self.near.len() {
+            self.near.resize(at + 1, None);
+        }
+        self.near[at].get_or_insert_default()
+    }
+
+    /// In no particular order.
+    fn iter(&self) -> impl Iterator<Item = (FunctionId, &Counts)> {
+        let near = (0..).map(FunctionId).zip(&self.near);
+        let near = near.filter_map(|(function, counts)| Some((function, counts.as_deref()?)));
+        near.chain(
+            self.far
+                .iter()
+                .map(|(function, counts)| (*function, &**counts)),
+        )
     }
 }
 
@@ -101,7 +144,7 @@ impl Default for Pool {
             active_ns: Box::new([0.0; BLOCKS]),
             events: Box::new([0; BLOCKS]),
             samples: 0,
-            functions: FxHashMap::default(),
+            functions: Functions::default(),
         }
     }
 }
@@ -117,34 +160,47 @@ impl Pool {
     /// Adds samples of a function in an item that was or will be added under the same key, with the
     /// events that they stand for.
     pub fn add_samples(&mut self, key: u64, function: FunctionId, (samples, events): (u32, u64)) {
+        self.add_functions(key, std::iter::once((function, (samples, events))));
+    }
+
+    /// Adds samples of several functions in one item, as [`Pool::add_samples`].
+    pub fn add_functions(
+        &mut self,
+        key: u64,
+        functions: impl Iterator<Item = (FunctionId, (u32, u64))>,
+    ) {
         let block = block(key);
-        self.events[block] += events;
-        self.samples += u64::from(samples);
-        let counts = self.functions.entry(function).or_default();
-        counts.samples += u64::from(samples);
-        counts.events[block] += events;
+        for (function, (samples, events)) in functions {
+            self.events[block] += events;
+            self.samples += u64::from(samples);
+            let counts = self.functions.of(function);
+            counts.samples += u64::from(samples);
+            counts.events[block] += events;
+        }
     }
 
     /// Draws the resamples, after which functions can be asked for.
     #[must_use]
     pub fn close(self, quantity: Quantity) -> Pooled {
         let groups: Vec<usize> = (0..BLOCKS).filter(|&b| self.items[b] > 0).collect();
+        let sums = Sums {
+            items: self.items.map(f64::from),
+            active_ns: *self.active_ns,
+            events: in_floats(&self.events),
+        };
         let mut rng = SplitMix64::new(SEED);
         let resamples = if groups.len() < MIN_GROUPS {
             Vec::new()
         } else {
             (0..RESAMPLES)
-                .map(|_| Resample::draw(&self, &groups, &mut rng))
+                .map(|_| Resample::new(drawn(&groups, &mut rng), &sums))
                 .collect()
         };
-        let whole = Resample {
-            weights: vec![1; groups.len()],
-            ..Resample::default()
-        };
+        let mut once = Box::new([0; BLOCKS]);
+        groups.iter().for_each(|&group| once[group] = 1);
         Pooled {
             quantity,
-            whole: whole.summed(&self, &groups),
-            groups,
+            whole: Resample::new(once, &sums),
             resamples,
             samples: self.samples,
             functions: self.functions,
@@ -156,51 +212,66 @@ fn block(key: u64) -> usize {
     (mix(key) % BLOCKS as u64) as usize
 }
 
-/// One way to weight the groups, with the sums that it gives.
-#[derive(Clone, Debug, Default)]
+/// How often each block counts.
+type Weights = Box<[u16; BLOCKS]>;
+
+/// As many groups as there are, drawn with replacement.
+fn drawn(groups: &[usize], rng: &mut SplitMix64) -> Weights {
+    let mut weights = Box::new([0; BLOCKS]);
+    for _ in groups {
+        // There are at most BLOCKS groups.
+        weights[groups[rng.below(groups.len() as u32) as usize]] += 1;
+    }
+    weights
+}
+
+fn in_floats(events: &[u64; BLOCKS]) -> [f64; BLOCKS] {
+    events.map(|events| events as f64)
+}
+
+/// Sum over the blocks, in as many parts as are reckoned at a time.
+fn weighted(weights: &Weights, values: &[f64; BLOCKS]) -> f64 {
+    const PARTS: usize = 8;
+    let mut sums = [0.0; PARTS];
+    let (weights, _) = weights.as_chunks::<PARTS>();
+    let (values, _) = values.as_chunks::<PARTS>();
+    for (weights, values) in weights.iter().zip(values) {
+        for ((sum, weight), value) in sums.iter_mut().zip(weights).zip(values) {
+            *sum += f64::from(*weight) * value;
+        }
+    }
+    sums.iter().sum()
+}
+
+/// What all functions have in common, by block.
+struct Sums {
+    items: [f64; BLOCKS],
+    active_ns: [f64; BLOCKS],
+    events: [f64; BLOCKS],
+}
+
+/// One way to weight the blocks, with the sums that it gives.
+#[derive(Clone, Debug)]
 struct Resample {
-    /// By index into the list of groups: how often it was drawn.
-    weights: Vec<u16>,
+    weights: Weights,
     items: f64,
     active_ns: f64,
     events: f64,
 }
 
 impl Resample {
-    fn draw(pool: &Pool, groups: &[usize], rng: &mut SplitMix64) -> Self {
-        let mut weights = vec![0; groups.len()];
-        for _ in groups {
-            // There are at most BLOCKS groups.
-            weights[rng.below(groups.len() as u32) as usize] += 1;
-        }
-        let drawn = Self {
+    fn new(weights: Weights, sums: &Sums) -> Self {
+        Self {
+            items: weighted(&weights, &sums.items),
+            active_ns: weighted(&weights, &sums.active_ns),
+            events: weighted(&weights, &sums.events),
             weights,
-            ..Self::default()
-        };
-        drawn.summed(pool, groups)
-    }
-
-    fn summed(mut self, pool: &Pool, groups: &[usize]) -> Self {
-        for (&group, &weight) in groups.iter().zip(&self.weights) {
-            let weight = f64::from(weight);
-            self.items += weight * f64::from(pool.items[group]);
-            self.active_ns += weight * pool.active_ns[group];
-            self.events += weight * pool.events[group] as f64;
         }
-        self
     }
 
     /// Estimate of a function per item; `None` where there is nothing to divide by.
-    fn estimate(
-        &self,
-        groups: &[usize],
-        events: &[u64; BLOCKS],
-        quantity: Quantity,
-    ) -> Option<f64> {
-        let weighted = groups.iter().zip(&self.weights);
-        let of_function: f64 = weighted
-            .map(|(&group, &weight)| f64::from(weight) * events[group] as f64)
-            .sum();
+    fn estimate(&self, events: &[f64; BLOCKS], quantity: Quantity) -> Option<f64> {
+        let of_function = weighted(&self.weights, events);
         let per_item = match quantity {
             Quantity::Time => of_function / self.events * self.active_ns / self.items,
             Quantity::Events { .. } => of_function / self.items,
@@ -214,10 +285,9 @@ impl Resample {
 pub struct Pooled {
     quantity: Quantity,
     whole: Resample,
-    groups: Vec<usize>,
     resamples: Vec<Resample>,
     samples: u64,
-    functions: FxHashMap<FunctionId, Counts>,
+    functions: Functions,
 }
 
 /// What many items say of one function.
@@ -262,7 +332,7 @@ impl Pooled {
     pub fn functions(&self) -> impl Iterator<Item = (FunctionId, u64)> + '_ {
         self.functions
             .iter()
-            .map(|(&function, counts)| (function, counts.samples))
+            .map(|(function, counts)| (function, counts.samples))
     }
 
     /// Time or events of a function per item, without its interval; 0 if no sample saw it, `None`
@@ -271,10 +341,9 @@ impl Pooled {
     /// Cost: O(BLOCKS).
     #[must_use]
     pub fn per_item(&self, function: FunctionId) -> Option<f64> {
-        let zero = [0; BLOCKS];
-        let counts = self.functions.get(&function);
-        let events = counts.map_or(&zero, |counts| &*counts.events);
-        self.whole.estimate(&self.groups, events, self.quantity)
+        let counts = self.functions.get(function);
+        let events = counts.map_or([0.0; BLOCKS], |counts| in_floats(&counts.events));
+        self.whole.estimate(&events, self.quantity)
     }
 
     /// Everything about a function; `None` if no sample saw it.
@@ -282,24 +351,21 @@ impl Pooled {
     /// Cost: O(RESAMPLES x BLOCKS).
     #[must_use]
     pub fn function(&self, function: FunctionId) -> Option<PooledFunction> {
-        let counts = self.functions.get(&function)?;
-        let events: f64 = counts.events.iter().map(|&n| n as f64).sum();
+        let counts = self.functions.get(function)?;
+        let events = in_floats(&counts.events);
         Some(PooledFunction {
             samples: counts.samples,
-            share: events / self.whole.events,
-            per_item: self
-                .whole
-                .estimate(&self.groups, &counts.events, self.quantity)?,
-            interval: self.interval(&counts.events),
+            share: events.iter().sum::<f64>() / self.whole.events,
+            per_item: self.whole.estimate(&events, self.quantity)?,
+            interval: self.interval(&events),
         })
     }
 
     /// The middle 95 % of the resampled estimates.
-    fn interval(&self, events: &[u64; BLOCKS]) -> Option<(f64, f64)> {
-        let mut estimates: Vec<f64> = self
-            .resamples
-            .iter()
-            .filter_map(|resample| resample.estimate(&self.groups, events, self.quantity))
+    fn interval(&self, events: &[f64; BLOCKS]) -> Option<(f64, f64)> {
+        let resamples = self.resamples.iter();
+        let mut estimates: Vec<f64> = resamples
+            .filter_map(|resample| resample.estimate(events, self.quantity))
             .collect();
         estimates.sort_by(f64::total_cmp);
         let cut = estimates.len() / 40;
@@ -374,6 +440,25 @@ mod tests {
         let events = pool.close(Quantity::Events { reset: 1 });
         assert_eq!(events.function(F).unwrap().per_item, 5_000.0);
         assert_eq!(events.events(), 1e7);
+    }
+
+    /// Functions are told apart whatever their numbers are; each has its samples, and there are no others.
+    #[test]
+    fn any_number() {
+        let mut pool = Pool::default();
+        let numbers = [0, 7, NEAR as u32 - 1, NEAR as u32, u32::MAX];
+        for (n, number) in (1..).zip(numbers) {
+            pool.add_item(n.into(), 100);
+            pool.add_functions(n.into(), [(FunctionId(number), (n, 1))].into_iter());
+        }
+        let pooled = pool.close(Quantity::Time);
+        let mut functions: Vec<_> = pooled.functions().collect();
+        functions.sort_by_key(|(_, samples)| *samples);
+        let expected = numbers.map(FunctionId).into_iter().zip(1..);
+        assert!(functions.into_iter().eq(expected));
+        assert_eq!(pooled.function(FunctionId(7)).unwrap().samples, 2);
+        assert_eq!(pooled.function(FunctionId(8)), None);
+        assert_eq!(pooled.per_item(FunctionId(u32::MAX)), Some(100.0 / 5.0));
     }
 
     /// The same items give the same interval.

@@ -69,11 +69,11 @@ impl Details<'_> {
         batch: &RecordBatch,
         event: EventId,
     ) -> Result<(), ReadError> {
-        let visits = column_u64(batch, 0)?.values();
-        let functions = column_u32(batch, 1)?.values();
-        let events = column_u8(batch, 2)?.values();
-        let samples = column_u32(batch, 3)?.values();
-        let counted = column_u64(batch, 4)?.values();
+        let visits: &[u64] = column_u64(batch, 0)?.values();
+        let functions: &[u32] = column_u32(batch, 1)?.values();
+        let events: &[u8] = column_u8(batch, 2)?.values();
+        let samples: &[u32] = column_u32(batch, 3)?.values();
+        let counted: &[u64] = column_u64(batch, 4)?.values();
         let (own, stderr) = (column_f64(batch, 5)?, column_f64(batch, 6)?);
         let mut end = 0;
         // The rows of a visit are mostly next to one another.
@@ -86,11 +86,8 @@ impl Details<'_> {
             let rows = (begin..end).filter(|&row| events[row] == event.0);
             if class.pooled {
                 for sums in self.sections.at(class.slot).classes(class.part) {
-                    for row in rows.clone() {
-                        let seen = (samples[row], counted[row]);
-                        sums.pool
-                            .add_samples(visit, FunctionId(functions[row]), seen);
-                    }
+                    let seen = |row| (FunctionId(functions[row]), (samples[row], counted[row]));
+                    sums.pool.add_functions(visit, rows.clone().map(seen));
                 }
             }
             if let Some(draft) = self.drafts.0.get_mut(&visit) {

@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 
 use super::ReportOptions;
 use super::classes::{Part, VisitClass, VisitClasses};
-use super::counts::{self, CountArrays, CountSums};
+use super::counts::{self, CountArrays, CountSums, Counts};
 use super::interference::{self, InterferenceArrays, InterferenceRow, InterferenceSums};
 use super::model::{NamedArg, SlowVisit, VisitFunction};
 use super::shared::{ArgArray, SharedArgs};
@@ -15,7 +15,7 @@ use super::tally::{Limits, Standing, Tally};
 use super::top::Top;
 use crate::analysis::pool::Pool;
 use crate::store::reader::{ReadError, column_i64, column_u16, column_u32, column_u64};
-use crate::store::schema::{ArgColumn, visit_flag};
+use crate::store::schema::{ArgColumn, InterferenceColumns, visit_flag};
 use crate::units::FunctionId;
 
 /// Columns of the pass; those of the counts, of what came between and of the arguments follow.
@@ -75,7 +75,20 @@ impl WaitSum {
     }
 }
 
+/// What happened to the thread of a visit.
+struct Happened {
+    counts: Counts,
+    interference: Option<InterferenceColumns>,
+}
+
 impl ClassSums {
+    fn happened(&mut self, happened: &Happened) {
+        self.counts.add(&happened.counts);
+        if let Some(interference) = &happened.interference {
+            self.interference.add(interference);
+        }
+    }
+
     fn add(&mut self, visit_id: u64, duration: i64, active: Option<i64>) {
         self.visits += 1;
         self.duration_ns += duration as f64;
@@ -235,10 +248,11 @@ impl<'a> Visits<'a> {
             .then(|| self.oncpu_ns.value(row))
     }
 
-    fn happened(&self, row: usize, sums: &mut ClassSums) {
-        sums.counts.add(&self.counts.get(row));
-        if self.interference.is_known {
-            sums.interference.add(&self.interference.get(row));
+    fn happened(&self, row: usize) -> Happened {
+        let between = &self.interference;
+        Happened {
+            counts: self.counts.get(row),
+            interference: between.is_known.then(|| between.get(row)),
         }
     }
 
@@ -329,13 +343,14 @@ impl Gather<'_> {
                 pooled: active.is_some() && !condensed,
             };
             self.classes.set(visits.visit_id[row], class);
+            let happened = visits.happened(row);
             for sums in section.classes(part) {
-                visits.happened(row, sums);
+                sums.happened(&happened);
             }
             if condensed {
                 // They stand in for the typical ones.
                 if part != Part::Typical {
-                    visits.happened(row, &mut section.typical);
+                    section.typical.happened(&happened);
                 }
                 section.add_condensed(visits.visit_id[row], duration, part);
             } else {
