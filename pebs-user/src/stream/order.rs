@@ -100,6 +100,8 @@ struct Queue<T> {
     unsorted: bool,
     /// So many waited before, and are sorted.
     waited: usize,
+    /// How many times in a row the room was far more than was used.
+    roomy: u32,
 }
 
 impl<T> Default for Queue<T> {
@@ -112,12 +114,16 @@ impl<T> Default for Queue<T> {
             last: TraceNs(i64::MIN),
             unsorted: false,
             waited: 0,
+            roomy: 0,
         }
     }
 }
 
 /// Records whose room a queue keeps though it does not need it.
 const KEPT_ROOM: usize = 1024;
+
+/// Room is given back when it was too much so many times: rounds of a recording are large and small in turn.
+const ROOMY: u32 = 32;
 
 impl<T: Timed> Queue<T> {
     #[inline(always)]
@@ -197,8 +203,11 @@ impl<T: Timed> Queue<T> {
             self.records.drain(..self.gone);
             self.gone = 0;
             // Of a thread that was busier once; one that is busy keeps its room.
-            if room > KEPT_ROOM && used < room / 8 {
+            let roomy = room > KEPT_ROOM && used < room / 8;
+            self.roomy = if roomy { self.roomy + 1 } else { 0 };
+            if self.roomy == ROOMY {
                 self.records.shrink_to(room / 2);
+                self.roomy = 0;
             }
         }
         (self.read, self.ready) = (self.gone, self.gone);

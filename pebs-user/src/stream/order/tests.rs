@@ -196,3 +196,24 @@ fn idle_lanes_go() {
     assert_eq!(order.lane_of.len(), order.lanes.len());
     assert_eq!(order.waiting(), 1);
 }
+
+/// A thread that was busy once gives its room back, one that is busy now and then keeps it.
+#[test]
+fn room() {
+    let (mut order, mut time) = (order(), 0);
+    let mut round = |samples: i64| {
+        (0..samples).for_each(|n| sample(&mut order, time + n, 7));
+        time += samples;
+        drop(order.advance(TraceNs(time), |late| panic!("{late:?}")));
+        order.lanes[0].samples.records.capacity()
+    };
+    let busy = round(100_000);
+    for _ in 0..ROOMY {
+        assert_eq!(round(100_000), busy);
+        for _ in 1..ROOMY {
+            assert_eq!(round(10), busy);
+        }
+    }
+    let quiet = (0..20 * ROOMY).map(|_| round(10)).last();
+    assert!(quiet < Some(8 * KEPT_ROOM), "{quiet:?} of {busy}");
+}
