@@ -390,8 +390,9 @@ impl Import<'_> {
         let above = lost * 100.0 > args.max_loss;
         if above {
             say!(
-                "warning: {:.3} % of samples or marks were lost, above --max-loss",
-                lost * 100.0
+                "warning: {:.3} % of samples or marks were lost, above --max-loss {}",
+                lost * 100.0,
+                args.max_loss
             );
             say!("hint: record with larger rings ('perf record -m 4M') or a larger period ('-c')");
         }

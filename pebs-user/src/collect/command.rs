@@ -14,6 +14,8 @@ use std::process::{Child, Command, ExitStatus};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
+use libc::c_int;
+
 use crate::units::Pid;
 
 /// A command that could not be started.
@@ -161,7 +163,7 @@ fn supervise(
         child.kill()?;
         return child.wait();
     }
-    ptrace(libc::PTRACE_DETACH, child.id())?;
+    ptrace(libc::PTRACE_DETACH, child.id(), 0)?;
     child.wait()
 }
 
@@ -169,7 +171,7 @@ fn spawn_stopped(arguments: &[OsString]) -> io::Result<Child> {
     let mut command = Command::new(&arguments[0]);
     command.args(&arguments[1..]);
     // SAFETY: between fork and exec the closure only makes one system call.
-    unsafe { command.pre_exec(|| ptrace(libc::PTRACE_TRACEME, 0)) };
+    unsafe { command.pre_exec(|| ptrace(libc::PTRACE_TRACEME, 0, 0)) };
     let child = command.spawn()?;
     let mut status = 0;
     // SAFETY: waits for our own child; the status is written to a live variable.
@@ -177,13 +179,22 @@ fn spawn_stopped(arguments: &[OsString]) -> io::Result<Child> {
     if waited < 0 {
         return Err(io::Error::last_os_error());
     }
+    // If this program is killed before it lets the command go, nothing of that ever runs.
+    ptrace(libc::PTRACE_SETOPTIONS, child.id(), libc::PTRACE_O_EXITKILL)?;
     Ok(child)
 }
 
-fn ptrace(request: libc::c_uint, pid: u32) -> io::Result<()> {
+fn ptrace(request: libc::c_uint, pid: u32, options: c_int) -> io::Result<()> {
     let none = std::ptr::null_mut::<libc::c_void>();
-    // SAFETY: neither request reads or writes memory of this process.
-    let result = unsafe { libc::ptrace(request, pid.cast_signed(), none, none) };
+    // SAFETY: no request reads or writes memory of this process.
+    let result = unsafe {
+        libc::ptrace(
+            request,
+            pid.cast_signed(),
+            none,
+            libc::c_long::from(options),
+        )
+    };
     if result < 0 {
         Err(io::Error::last_os_error())
     } else {

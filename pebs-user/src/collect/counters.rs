@@ -3,10 +3,11 @@
 use std::os::fd::BorrowedFd;
 
 use perf_event_open_sys::bindings::perf_event_attr;
+use rustc_hash::FxHashMap;
 
 use crate::collect::bulk::rest::RestRings;
 use crate::collect::session::SessionError;
-use crate::pmu::open::{BpfLink, ControlError, OpenErrorKind, PerfEvent, Target};
+use crate::pmu::open::{BpfLink, ControlError, OpenErrorKind, PerfEvent, Target, Times};
 use crate::target::process;
 use crate::units::{Cpu, Pid, ResetValue, Tid};
 
@@ -62,6 +63,8 @@ pub(super) struct Counters {
     attached: Vec<Attached>,
     /// Threads that have a counter of their own; others have what they inherited.
     threads: Vec<Tid>,
+    /// What those counted that were closed, if there were any.
+    closed: Option<Times>,
 }
 
 impl Counters {
@@ -127,6 +130,18 @@ impl Counters {
         self.threads.extend(other.threads);
     }
 
+    /// Closes the counters of CPUs that went offline: the kernel has ended them.
+    pub fn close_on(&mut self, cpus: &[Cpu]) {
+        let is_of = |it: &Attached| it.event.cpu().is_some_and(|cpu| cpus.contains(&cpu));
+        let ended: Vec<_> = self.attached.extract_if(.., |it| is_of(it)).collect();
+        self.closed = times_of(ended.iter().map(|it| &it.event), self.closed);
+    }
+
+    /// Value and times of all together, those that were closed included; `None` where none can be read.
+    pub fn times(&self) -> Option<Times> {
+        times_of(self.iter(), self.closed)
+    }
+
     /// Every counter.
     pub fn iter(&self) -> impl Iterator<Item = &PerfEvent> {
         self.attached.iter().map(|attached| &attached.event)
@@ -188,7 +203,67 @@ impl Counters {
         }
         new.enable()?;
         self.disable();
+        new.closed = self.times();
         *self = new;
         Ok(())
+    }
+}
+
+/// Value and times of an event's counters together, on top of those before. Those of one thread, on each CPU or for
+/// each kind of cores, are all enabled while it runs, wherever: that time counts once.
+pub(super) fn times_of<'a>(
+    counters: impl Iterator<Item = &'a PerfEvent>,
+    before: Option<Times>,
+) -> Option<Times> {
+    let (mut all, mut of_threads) = (before, FxHashMap::<Tid, u64>::default());
+    for counter in counters {
+        let Ok(times) = counter.times() else { continue };
+        let all = all.get_or_insert_default();
+        all.value += times.value;
+        all.running_ns += times.running_ns;
+        match counter.thread() {
+            None => all.enabled_ns += times.enabled_ns,
+            Some(tid) => {
+                let enabled = of_threads.entry(tid).or_default();
+                *enabled = times.enabled_ns.max(*enabled);
+            }
+        }
+    }
+    let mut all = all?;
+    all.enabled_ns += of_threads.values().sum::<u64>();
+    Some(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pmu::attr::dummy;
+
+    /// Counters of a CPU that went are closed, those of others stay, and what was counted stays known.
+    #[test]
+    fn closed() {
+        let open = |cpu| PerfEvent::open(&dummy(), Target::Cpu(cpu), "CPU");
+        let Ok(event) = open(Cpu(0)) else {
+            return println!("SKIP needs root");
+        };
+        let attached = vec![Attached {
+            event,
+            _link: BpfLink::of_event(),
+        }];
+        let mut counters = Counters {
+            attached,
+            ..Counters::default()
+        };
+        std::thread::sleep(std::time::Duration::from_millis(15));
+        let before = counters.times().unwrap();
+        assert!(before.enabled_ns > 0, "{before:?}");
+        counters.close_on(&[Cpu(1)]);
+        assert_eq!(counters.iter().count(), 1);
+        counters.close_on(&[Cpu(0), Cpu(1)]);
+        assert_eq!(counters.iter().count(), 0);
+        let after = counters.times().unwrap();
+        assert!(after.enabled_ns >= before.enabled_ns, "{after:?}");
+        counters.close_on(&[Cpu(0)]);
+        assert_eq!(counters.times(), Some(after));
     }
 }

@@ -18,3 +18,4 @@ pub mod ring;
 pub mod session;
 pub mod sideband;
 pub mod sideband_decode;
+pub mod signals;

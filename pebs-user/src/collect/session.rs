@@ -5,22 +5,20 @@ use pebs_common::config::{Program, Scope};
 use pebs_common::record::Role;
 
 use perf_event_open_sys::bindings::perf_event_attr;
-use rustc_hash::FxHashMap;
 
 use crate::collect::bulk::rest::RestRings;
 use crate::collect::bulk::{self, BulkCounters, BulkRing};
-use crate::collect::counters::{Attached, Counters, Recipe};
+use crate::collect::counters::{Attached, Counters, Recipe, times_of};
 use crate::collect::programs::{Log, Programs, Settings};
 use crate::correlate::Interferences;
 use crate::pmu::attr::{Faults, ResolvedEvent, calibrator, page_faults};
 use crate::pmu::host::{Host, KernelVersion};
 use crate::pmu::open::{
-    PerfEvent, READ_FORMAT, Target, Times, UprobeAt, UprobePmu, UprobeScope, UprobeSite,
-    open_uprobe,
+    READ_FORMAT, Target, Times, UprobeAt, UprobePmu, UprobeScope, UprobeSite, open_uprobe,
 };
 use crate::target::probe::{ProbeSet, Site};
 use crate::target::process;
-use crate::units::{Cpu, EventId, Pid, ResetValue, Tid};
+use crate::units::{Cpu, EventId, Pid, ResetValue};
 
 mod cpus;
 mod error;
@@ -29,7 +27,7 @@ mod rings;
 pub use error::SessionError;
 pub use rings::Rings;
 
-use cpus::OpenCpus;
+use cpus::{Changed, OpenCpus};
 use rings::present_cpus;
 
 /// Samples may fill this much of a ring that they share with marks.
@@ -475,8 +473,8 @@ impl Session {
         self.cpus.suspect();
     }
 
-    /// Opens what is open on each CPU on those that came online since the start, and gives these CPUs. New rings
-    /// are to be taken afterwards.
+    /// Opens what is open on each CPU on those that came online since the start, and gives these CPUs; closes what
+    /// the kernel ended on those that went offline. New rings are to be taken afterwards.
     ///
     /// # Errors
     /// What the kernel refused.
@@ -486,7 +484,11 @@ impl Session {
         online: &[Cpu],
     ) -> Result<Vec<Cpu>, SessionError> {
         // What the kernel refuses now it is not asked for again.
-        let new = self.cpus.look(online);
+        let Changed { came: new, went } = self.cpus.look(online);
+        let counters = self.events.iter_mut();
+        counters
+            .chain([&mut self.faults, &mut self.clocks])
+            .for_each(|it| it.close_on(&went));
         let clocks = self.open_clocks(&new)?;
         clocks.enable()?;
         self.clocks.extend(clocks);
@@ -528,8 +530,8 @@ impl Session {
     /// By event: value and times of all its counters together; `None` where none can be read.
     #[must_use]
     pub fn times(&self) -> Vec<Option<Times>> {
-        let by_program = self.events.iter().map(|counters| sum(counters.iter()));
-        let bulk = self.bulk.iter().map(|counters| sum(counters.iter()));
+        let by_program = self.events.iter().map(Counters::times);
+        let bulk = (self.bulk.iter()).map(|counters| times_of(counters.iter(), None));
         by_program.chain(bulk).collect()
     }
 
@@ -539,28 +541,6 @@ impl Session {
             log.flush();
         }
     }
-}
-
-/// Value and times of an event's counters together. Those of one thread, on each CPU or for each kind of cores, are all
-/// enabled while it runs, wherever: that time counts once.
-fn sum<'a>(counters: impl Iterator<Item = &'a PerfEvent>) -> Option<Times> {
-    let (mut all, mut of_threads) = (None::<Times>, FxHashMap::<Tid, u64>::default());
-    for counter in counters {
-        let Ok(times) = counter.times() else { continue };
-        let all = all.get_or_insert_default();
-        all.value += times.value;
-        all.running_ns += times.running_ns;
-        match counter.thread() {
-            None => all.enabled_ns += times.enabled_ns,
-            Some(tid) => {
-                let enabled = of_threads.entry(tid).or_default();
-                *enabled = times.enabled_ns.max(*enabled);
-            }
-        }
-    }
-    let mut all = all?;
-    all.enabled_ns += of_threads.values().sum::<u64>();
-    Some(all)
 }
 
 fn uprobe_site(site: &Site) -> UprobeSite {

@@ -84,11 +84,13 @@ pub enum ImportError {
         /// Numbers that it has.
         known: Vec<String>,
     },
-    /// All events are used for marks.
-    #[error("no event is left to be sampled: all of {path} are used for marks")]
+    /// All events are used for marks, or all that are wanted.
+    #[error("no event is left to be sampled: all {}of {path} are used for marks", .others.first().map_or("", |_| "that were chosen "))]
     NothingLeft {
         /// The file.
         path: String,
+        /// Those that nobody wanted.
+        others: Vec<String>,
     },
 }
 
@@ -141,6 +143,9 @@ impl ImportError {
                     .to_owned()
             }
             Self::NoField { known, .. } => format!("it has: {}", list(known)),
+            Self::NothingLeft { others, .. } if !others.is_empty() => {
+                format!("marks need no --event; there are also: {}", list(others))
+            }
             Self::NothingLeft { .. } => {
                 "record a sampled event beside the probes: 'perf record -e cycles:pp -e PROBE ...'".to_owned()
             }

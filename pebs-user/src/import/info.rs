@@ -174,6 +174,14 @@ pub(super) fn reset(attr: &Attr, counts: &Counts) -> Option<u64> {
     .filter(|reset| *reset > 0)
 }
 
+/// Whether samples of an event may have the exact ip: the CPU takes them, not the kernel.
+const fn can_be_exact(attr: &Attr) -> bool {
+    !matches!(
+        attr.kind,
+        sys::PERF_TYPE_SOFTWARE | sys::PERF_TYPE_TRACEPOINT | sys::PERF_TYPE_BREAKPOINT
+    )
+}
+
 /// Remarks that a reader of the numbers should see.
 fn notes(data: &PerfData, survey: &Survey, roles: &Roles) -> Vec<String> {
     let mut notes = Vec::new();
@@ -184,7 +192,9 @@ fn notes(data: &PerfData, survey: &Survey, roles: &Roles) -> Vec<String> {
         format!("{name}: {exact} of {samples} samples have the exact ip ({percent:.0} %)")
     };
     let sampled = roles.sampled().map(|n| (n, &survey.counts[n]));
-    notes.extend(sampled.filter(|(_, counts)| counts.samples > 0).map(share));
+    let tells =
+        |&(n, counts): &(usize, &Counts)| counts.samples > 0 && can_be_exact(&data.events[n].attr);
+    notes.extend(sampled.filter(tells).map(share));
     let guest: u64 = survey.counts.iter().map(|counts| counts.guest).sum();
     if guest > 0 {
         notes.push(format!(

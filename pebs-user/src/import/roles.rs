@@ -182,7 +182,12 @@ fn number(data: &PerfData, survey: &Survey, uses: &mut [Use]) -> Result<(), Impo
     }
     let path = data.path().to_owned();
     match next {
-        0 => Err(ImportError::NothingLeft { path }),
+        0 => {
+            let is_other = |&n: &usize| uses[n] == Use::LeftOut && !data.events[n].attr.is_dummy();
+            let others = (0..uses.len()).filter(is_other);
+            let others = others.map(|n| survey.names.names()[n].clone()).collect();
+            Err(ImportError::NothingLeft { path, others })
+        }
         1..=256 => Ok(()),
         events => Err(ImportError::TooManyEvents { path, events }),
     }

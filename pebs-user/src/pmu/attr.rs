@@ -124,6 +124,15 @@ pub struct DropModes {
 }
 
 impl ResolvedEvent {
+    /// What the reset value is given in: `ns` of any clock, or `events`.
+    #[must_use]
+    pub fn reset_unit(&self) -> &'static str {
+        match self.class {
+            EventClass::Clock => "ns",
+            _ => self.unit,
+        }
+    }
+
     /// Settings for one target: for a CPU those of its kind of cores, for a thread those of the first kind.
     ///
     /// Threads: children are followed (`inherit`). CPUs: the idle task of a clock is left out, as

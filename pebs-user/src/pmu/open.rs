@@ -92,8 +92,8 @@ pub struct PerfEvent {
     fd: OwnedFd,
     /// What leads its group, for as long as it lives.
     _leader: Option<OwnedFd>,
-    /// The thread that it counts, with those that inherit it; `None`: whatever runs on a CPU.
-    thread: Option<Tid>,
+    /// What it counts; `None`: not told.
+    target: Option<Target>,
 }
 
 impl PerfEvent {
@@ -117,7 +117,7 @@ impl PerfEvent {
         };
         match opened {
             Ok(event) => Ok(Self {
-                thread: target.thread(),
+                target: Some(target),
                 ..event
             }),
             Err(error) => Err(OpenError::new(
@@ -130,8 +130,17 @@ impl PerfEvent {
 
     /// The thread that it counts, with those that inherit it; `None`: whatever runs on a CPU.
     #[must_use]
-    pub const fn thread(&self) -> Option<Tid> {
-        self.thread
+    pub fn thread(&self) -> Option<Tid> {
+        self.target.and_then(Target::thread)
+    }
+
+    /// The CPU of which it counts all that runs there; `None`: it counts a thread.
+    #[must_use]
+    pub const fn cpu(&self) -> Option<Cpu> {
+        match self.target {
+            Some(Target::Cpu(cpu)) => Some(cpu),
+            _ => None,
+        }
     }
 
     /// Opens in a group with the event that has to count beside it; `None` if there is none.
@@ -147,7 +156,7 @@ impl PerfEvent {
                 Ok(Self {
                     fd: led,
                     _leader: Some(leader),
-                    thread: None,
+                    target: None,
                 })
             }),
         )
@@ -159,7 +168,7 @@ impl PerfEvent {
         opened.map(|fd| Self {
             fd,
             _leader: None,
-            thread: None,
+            target: None,
         })
     }
 

@@ -56,7 +56,7 @@ pub fn check_reset(event: &ResolvedEvent, limits: &Limits) -> Result<Vec<Warning
             event: event.name.clone(),
             reset: event.reset.0.get(),
             limit,
-            unit: event.unit,
+            unit: event.reset_unit(),
             why,
         });
     }

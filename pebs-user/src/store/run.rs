@@ -1,5 +1,6 @@
 //! `trace.json`: how the trace came to be.
 
+use perf_event_open_sys::bindings as sys;
 use serde::{Deserialize, Serialize};
 
 use crate::store::schema::ArgColumn;
@@ -145,6 +146,16 @@ pub struct OverheadInfo {
     pub marks_alone: bool,
 }
 
+impl OverheadInfo {
+    /// Whether the last window that was judged is what led to the last change: too little ran after it.
+    #[must_use]
+    pub fn is_of_before(&self, resets: &[ResetChange]) -> bool {
+        let mut changes = resets.iter().rev();
+        let change = changes.find(|change| change.event == self.event);
+        self.last.is_some() && change.is_some_and(|it| it.overhead == self.last)
+    }
+}
+
 /// The machine that recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostInfo {
@@ -190,6 +201,18 @@ pub struct EventInfo {
     pub precise_granted: u8,
     /// Why the granted level is lower, if it is.
     pub precise_reason: Option<String>,
+}
+
+impl EventInfo {
+    /// Whether its reset value is a time, ns. A clock that is blind in user space has one too, though its samples
+    /// count as events.
+    #[must_use]
+    pub fn is_clock(&self) -> bool {
+        let clocks = [sys::PERF_COUNT_SW_CPU_CLOCK, sys::PERF_COUNT_SW_TASK_CLOCK];
+        self.unit == "ns"
+            || self.r#type == sys::PERF_TYPE_SOFTWARE
+                && clocks.iter().any(|clock| u64::from(*clock) == self.config)
+    }
 }
 
 /// Residual of the clock conversion, ns.

@@ -198,6 +198,12 @@ fn wrong_names() {
             "beside the probes",
         );
     }
+    let chosen = Import::of(&path, &["--event", "req_end", "--begin", "req_end"]);
+    refused(
+        &chosen,
+        "all that were chosen of perf.data are used for marks",
+        "marks need no --event; there are also: cpu-clock, probe_srv:req_begin",
+    );
     let usage = Import::of(&path, &["--end", "req_end"]);
     assert!(
         usage.code == 2 && usage.stderr.contains("--begin"),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use pebs_tests::recording::Recorder;
 use pebs_tests::workload::Workload;
 use pebs_tests::{check, machine, need};
+use rustix::process::Signal;
 
 /// A command's children, grandchildren, and a child that execs are all traced.
 #[test]
@@ -104,4 +105,32 @@ fn duration() {
     let length = Duration::from_nanos(trace.json["duration_ns"].as_u64().unwrap());
     assert!(length >= Duration::from_millis(500), "{length:?}");
     assert!(!trace.visits().is_empty());
+}
+
+/// A signal that comes before a recording has begun ends it, also where a shell that started it in the background had
+/// SIGINT ignored; and then nothing of the command has run, as if it was killed.
+#[test]
+fn ended_while_it_is_set_up() {
+    need!(machine::root());
+    let workload = Workload::build("plain");
+    for (signal, number) in [(Signal::INT, 2), (Signal::KILL, 9)] {
+        let place = tempfile::tempdir().unwrap();
+        let mark = place.path().join("ran");
+        // It would not end in time by itself.
+        let script = format!("touch {}; exec sleep 600", mark.display());
+        let mut live = Recorder::new(&workload.spec(super::ID))
+            .started_by(&["sh", "-c", "trap '' INT; exec \"$@\"", "sh"])
+            .args(&["--ring-size", "1MiB", "--", "sh", "-c", &script])
+            .launch();
+        live.tool.wait_for_line("transport");
+        live.tool.signal(signal);
+        let recording = live.finish();
+        let tool = &recording.tool;
+        let said = tool.stderr.contains("ended before it began (interrupt)");
+        let early = tool.signal() == Some(number) || tool.code() == Some(2) && said;
+        assert!(early || tool.stderr.contains("recording"), "{tool}");
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!early || !mark.exists(), "{tool}");
+        assert!(!early || signal == Signal::KILL || !recording.dir().exists());
+    }
 }

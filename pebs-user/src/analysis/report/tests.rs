@@ -49,7 +49,8 @@ fn event(name: &str, unit: &str) -> EventInfo {
         frequency: None,
         enabled_ns: None,
         running_ns: None,
-        r#type: 1,
+        // A clock, or an event of the CPU.
+        r#type: if unit == "ns" { 1 } else { 4 },
         config: 0,
         precise_requested: 0,
         precise_granted: 0,

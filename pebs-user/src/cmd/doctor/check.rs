@@ -234,6 +234,14 @@ mod tests {
         assert_eq!(status(&few, "open files"), Status::Degraded);
         let many = with_limits(|limits| limits.open_files = limit(524_288));
         assert_eq!(status(&many, "open files"), Status::Ok);
+        let found = |facts: &Facts| limits::files(facts).found;
+        assert_eq!(found(&many), "256, raised by itself to 524288");
+        let same = SoftHard {
+            soft: Some(20_000),
+            hard: Some(20_000),
+        };
+        let same = with_limits(|limits| limits.open_files = Some(same));
+        assert_eq!(found(&same), "20000", "there is nothing to raise");
     }
 
     /// Old kernels: refused below 5.15, and below 6.3 the samples' time is said to be worse.

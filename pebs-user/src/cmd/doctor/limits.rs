@@ -171,7 +171,8 @@ pub(super) fn files(facts: &Facts) -> Check {
     let number = |value: Option<u64>| value.map_or("unlimited".into(), |value| value.to_string());
     match facts.host.limits.open_files {
         Some(SoftHard { soft, hard }) if hard.is_none_or(|hard| hard >= ENOUGH) => {
-            let found = format!("{}, raised by itself to {}", number(soft), number(hard));
+            let raised = format!(", raised by itself to {}", number(hard));
+            let found = number(soft) + if soft == hard { "" } else { &raised };
             Check::ok("open files", found)
         }
         Some(SoftHard { hard, .. }) => {

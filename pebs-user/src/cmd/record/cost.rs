@@ -300,7 +300,7 @@ pub(super) fn remark(plan: &Plan, costs: &UnitCosts, cost: &CostInfo) -> Option<
     }
     let sample_ns = costs.sample_ns?;
     let reset = (sample_ns / GENTLE).ceil() as u64;
-    let unit = plan.events.first()?.unit;
+    let unit = plan.events.first()?.reset_unit();
     let hint = format!(
         "a sample costs {:.1} us here; --reset {reset} would take about {:.0} % ({unit} between samples)",
         sample_ns / 1000.0,

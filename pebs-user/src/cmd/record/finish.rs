@@ -274,8 +274,7 @@ pub(super) fn finish(plan: &Plan, recorded: Recorded) -> ExitCode {
     if let Some((text, hint)) = &closed.heavy {
         warn(text, hint);
     }
-    let bound = closed.info.max_overhead.as_ref();
-    if let Some((text, hint)) = bound.and_then(super::governor::remark) {
+    if let Some((text, hint)) = super::governor::remark(&closed.info) {
         warn(&text, &hint);
     }
     for fault in &closed.faults {
@@ -321,7 +320,10 @@ fn loss_is_above(plan: &Plan, info: &RunInfo) -> bool {
     let (samples, marks) = (totals.samples.lost(), totals.marks.lost());
     let ring = bytesize::ByteSize::b(u64::from(plan.ring_bytes));
     warn(
-        &format!("lost {loss:.3} % ({samples} samples, {marks} marks), above --max-loss"),
+        &format!(
+            "lost {loss:.3} % ({samples} samples, {marks} marks), above --max-loss {}",
+            plan.max_loss
+        ),
         &format!(
             "a larger --ring-size (now {}) or a larger --reset",
             ring.display().iec()

@@ -10,7 +10,7 @@ use crate::collect::overhead::{Bounds, Change, Controller, Counts};
 use crate::pipeline::Load;
 use crate::pmu::attr::{EventClass, ResolvedEvent};
 use crate::pmu::reset;
-use crate::store::run::{OverheadInfo, ResetChange};
+use crate::store::run::{OverheadInfo, ResetChange, RunInfo};
 use crate::units::{EventId, ResetValue, TraceNs};
 
 /// Largest reset value by default, in times the one asked for.
@@ -78,7 +78,7 @@ pub(super) fn check_known(event: &ResolvedEvent, what: &str) -> anyhow::Result<(
 
 /// The bounds in a line.
 pub(super) fn note(bounds: &Bounds, events: &[ResolvedEvent]) -> String {
-    let unit = events.first().map_or("events", |event| event.unit);
+    let unit = events.first().map_or("events", ResolvedEvent::reset_unit);
     let Bounds {
         overhead,
         least,
@@ -240,12 +240,15 @@ fn marks_alone(share: Option<f64>, bound: f64) -> (String, String) {
 }
 
 /// A remark and a hint at the end, if the bound was not kept.
-pub(super) fn remark(info: &OverheadInfo) -> Option<(String, String)> {
+pub(super) fn remark(run: &RunInfo) -> Option<(String, String)> {
+    let info = run.max_overhead.as_ref()?;
     if info.marks_alone {
         return Some(marks_alone(info.last_marks, info.most));
     }
     let last = info.last.filter(|last| *last > info.most)?;
-    (info.reset == info.most_reset).then(|| {
+    // What came before the last change says nothing of what came after it.
+    let told = info.reset == info.most_reset && !info.is_of_before(&run.resets);
+    told.then(|| {
         (
             format!(
                 "recording made items {} slower in the end, above --max-overhead {}",
@@ -255,4 +258,44 @@ pub(super) fn remark(info: &OverheadInfo) -> Option<(String, String)> {
             format!("raise --max-reset (now {})", info.most_reset),
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The bound is said to be exceeded by what was seen with the largest reset value only, and not by what led to it.
+    #[test]
+    fn end() {
+        let change = ResetChange {
+            time_ns: TraceNs(1),
+            event: EVENT,
+            old: 16_000,
+            new: 64_000,
+            overhead: Some(0.3),
+        };
+        let mut run = RunInfo {
+            max_overhead: Some(OverheadInfo {
+                event: EVENT,
+                most: 0.02,
+                least_reset: 16_000,
+                most_reset: 64_000,
+                reset: 64_000,
+                last: Some(0.05),
+                ..OverheadInfo::default()
+            }),
+            resets: vec![change],
+            ..RunInfo::default()
+        };
+        let (text, hint) = remark(&run).unwrap();
+        assert_eq!(
+            text,
+            "recording made items 5 % slower in the end, above --max-overhead 2 %"
+        );
+        assert_eq!(hint, "raise --max-reset (now 64000)");
+        run.max_overhead.as_mut().unwrap().last = change.overhead;
+        assert_eq!(remark(&run), None, "too little ran after the change");
+        run.max_overhead.as_mut().unwrap().marks_alone = true;
+        assert!(remark(&run).is_some(), "no reset value changes that");
+    }
 }

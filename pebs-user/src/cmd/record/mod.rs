@@ -18,6 +18,7 @@ use std::process::ExitCode;
 use crate::cli::RecordArgs;
 use crate::collect::calibrate::UnitCosts;
 use crate::collect::calibrate::saved::Calibration;
+use crate::collect::signals;
 use crate::pmu::attr::ResolvedEvent;
 use crate::pmu::host::Host;
 use crate::pmu::open::Times;
@@ -30,6 +31,7 @@ pub(super) use plan::grant;
 /// # Errors
 /// If it could not run. What was already written stays.
 pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
+    signals::heed_interrupt();
     let mut plan = plan::Plan::make(args)?;
     plan.say();
     let recorded = run::record(&mut plan)?;

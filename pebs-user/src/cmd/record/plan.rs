@@ -288,10 +288,8 @@ impl Plan {
     }
 
     fn resets(&self) -> String {
-        let each = self
-            .events
-            .iter()
-            .map(|event| format!("{} {}", event.reset.0, event.unit));
+        let each = self.events.iter();
+        let each = each.map(|event| format!("{} {}", event.reset.0, event.reset_unit()));
         let mut each: Vec<String> = each.collect();
         each.dedup();
         each.join(", ")

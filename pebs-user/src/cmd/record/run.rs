@@ -1,6 +1,7 @@
 //! Sets the session up, waits for its end, takes it down.
 
 mod cpus;
+mod ending;
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -13,9 +14,9 @@ use std::time::Duration;
 use anyhow::Context;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use tokio::signal::unix::{SignalKind, signal};
 
 use cpus::next;
+use ending::{Ending, Signals as EndSignals};
 
 use super::cost::{Known, Prices};
 use super::governor::{self, Governor};
@@ -83,6 +84,7 @@ struct Signals {
 
 /// Records until the end.
 pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
+    let mut ending = Ending::listen()?;
     let held = (!plan.command.is_empty())
         .then(|| command::start(&plan.command))
         .transpose()?;
@@ -97,6 +99,7 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
     let session_plan = session_plan(plan);
     session.open_events(&session_plan)?;
     let costs = super::cost::measure(plan);
+    ending.check()?;
     let prices = Prices::new(plan, &costs.units);
     let governor = match (plan.overhead, plan.events.first()) {
         (Some(bounds), Some(event)) => Some(Governor::new(bounds, event, &costs.units, &prices)?),
@@ -132,11 +135,12 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
         let _ = workers.signals.pause.set(pause);
     }
     workers.wait_until_ready();
-    let started = session.start(&session_plan);
+    let started = ending.check();
+    let started = started.and_then(|()| Ok(session.start(&session_plan)?));
     if let Err(error) = started {
         drop(session);
         workers.abandon(plan);
-        return Err(error.into());
+        return Err(error);
     }
     if plan.voice == Voice::Aloud {
         give_up_privileges();
@@ -158,7 +162,7 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
         output: &plan.output,
         voice: plan.voice,
     };
-    let (ended_by, command) = wait(&mut control, plan.duration, held)?;
+    let (ended_by, command) = wait(&mut control, ending, plan.duration, held)?;
     control.note_changes();
     let end = now();
     workers.signals.end.store(end.0, Ordering::Release);
@@ -424,16 +428,12 @@ struct Control<'a, 'b> {
 /// Waits for the end of the recording; says what ended it, and the command's exit status.
 fn wait(
     control: &mut Control<'_, '_>,
+    ending: Ending,
     duration: Option<Duration>,
     held: Option<Held>,
 ) -> anyhow::Result<(&'static str, Option<ExitStatus>)> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        // Started later by the main thread, to wait for the command.
-        .on_thread_start(privileges::give_up_on_this_thread)
-        .build();
-    let runtime = runtime.context("cannot start the control loop")?;
-    let result = runtime.block_on(control.until_end(duration, held));
+    let Ending { runtime, signals } = ending;
+    let result = runtime.block_on(control.until_end(signals, duration, held));
     control.look();
     // A command that goes on after Ctrl-C must not be waited for.
     runtime.shutdown_background();
@@ -443,12 +443,10 @@ fn wait(
 impl Control<'_, '_> {
     async fn until_end(
         &mut self,
+        mut signals: EndSignals,
         duration: Option<Duration>,
         held: Option<Held>,
     ) -> anyhow::Result<(&'static str, Option<ExitStatus>)> {
-        let mut interrupt = signal(SignalKind::interrupt()).context("cannot catch SIGINT")?;
-        let mut terminate = signal(SignalKind::terminate()).context("cannot catch SIGTERM")?;
-        let mut hangup = signal(SignalKind::hangup()).context("cannot catch SIGHUP")?;
         let waits_for_targets = held.is_none() && !self.plan.pids.is_empty();
         let has_command = held.is_some();
         let running = held.map(Held::release);
@@ -463,9 +461,7 @@ impl Control<'_, '_> {
         let mut frequency = tokio::time::interval(frequency::PERIOD);
         loop {
             tokio::select! {
-                _ = interrupt.recv() => return Ok(("interrupt", None)),
-                _ = terminate.recv() => return Ok(("terminated", None)),
-                _ = hangup.recv() => return Ok(("hang-up", None)),
+                signal = signals.next() => return Ok((signal, None)),
                 () = &mut end_of_time => return Ok(("duration", None)),
                 exit = &mut command, if has_command => {
                     let exit = exit.context("cannot wait for the command")?;
@@ -557,7 +553,11 @@ impl Control<'_, '_> {
     /// The reset value in force, if it may change.
     fn reset_in_force(&self) -> Option<String> {
         let (governor, event) = (self.governor.as_ref()?, self.plan.events.first()?);
-        Some(format!("--reset {} {}", governor.reset(), event.unit))
+        Some(format!(
+            "--reset {} {}",
+            governor.reset(),
+            event.reset_unit()
+        ))
     }
 }
 

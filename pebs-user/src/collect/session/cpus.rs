@@ -22,21 +22,34 @@ pub(super) struct OpenCpus {
     suspected: bool,
 }
 
+/// What is new about CPUs. One that was gone in between came and went.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Changed {
+    /// Nothing is open on them.
+    pub came: Vec<Cpu>,
+    /// What is open on them has ended.
+    pub went: Vec<Cpu>,
+}
+
 impl OpenCpus {
     /// Has the next look find out which CPUs were gone in between.
     pub const fn suspect(&mut self) {
         self.suspected = true;
     }
 
-    /// Forgets CPUs that are or were offline, and takes in and gives those that came online, again or for the
-    /// first time.
+    /// Forgets CPUs that are or were offline, and takes in those that came online, again or for the first time.
     ///
     /// Cost: if a CPU is suspected, two interrupts of each.
-    pub fn look(&mut self, online: &[Cpu]) -> Vec<Cpu> {
+    pub fn look(&mut self, online: &[Cpu]) -> Changed {
         let ask = std::mem::take(&mut self.suspected);
+        let mut went = Vec::new();
         self.witnesses.retain(|(cpu, witness)| {
             let is_there = witness.as_ref().is_none_or(|it| !ask || is_alive(it));
-            online.contains(cpu) && is_there
+            let stays = online.contains(cpu) && is_there;
+            if !stays {
+                went.push(*cpu);
+            }
+            stays
         });
         let is_new = |cpu: &&Cpu| !self.witnesses.iter().any(|(known, _)| known == *cpu);
         let mut new: Vec<_> = (online.iter().filter(is_new))
@@ -46,10 +59,10 @@ impl OpenCpus {
         new.retain(
             |(_, opened)| !matches!(opened, Err(error) if error.kind == OpenErrorKind::NoDevice),
         );
-        let cpus = new.iter().map(|(cpu, _)| *cpu).collect();
+        let came = new.iter().map(|(cpu, _)| *cpu).collect();
         self.witnesses
             .extend(new.into_iter().map(|(cpu, opened)| (cpu, opened.ok())));
-        cpus
+        Changed { came, went }
     }
 }
 
@@ -76,17 +89,22 @@ mod tests {
             return println!("SKIP needs root");
         }
         let mut cpus = OpenCpus::default();
-        assert_eq!(cpus.look(&here), here);
+        let none: [Cpu; 0] = [];
+        let check = |changed: Changed, came: &[Cpu], went: &[Cpu]| {
+            assert_eq!((&changed.came[..], &changed.went[..]), (came, went));
+        };
+        check(cpus.look(&here), &here, &none);
         cpus.suspect();
-        assert_eq!(cpus.look(&here), []);
-        assert_eq!(cpus.look(&[]), []);
-        assert_eq!(cpus.look(&here), here);
+        check(cpus.look(&here), &none, &none);
+        check(cpus.look(&[]), &none, &here);
+        check(cpus.look(&here), &here, &none);
         // As the kernel leaves it.
         let witness = cpus.witnesses[0].1.as_ref();
         witness.unwrap().disable().unwrap();
-        assert_eq!(cpus.look(&here), [], "nobody asked");
+        // Nobody asked.
+        check(cpus.look(&here), &none, &none);
         cpus.suspect();
-        assert_eq!(cpus.look(&here), here);
-        assert_eq!(cpus.look(&here), []);
+        check(cpus.look(&here), &here, &here);
+        check(cpus.look(&here), &none, &none);
     }
 }

@@ -19,7 +19,7 @@ pub struct BpfLink(Option<OwnedFd>);
 
 impl BpfLink {
     /// An attachment that lives as long as its event.
-    pub(super) const fn of_event() -> Self {
+    pub(crate) const fn of_event() -> Self {
         Self(None)
     }
 

@@ -448,7 +448,7 @@ fn led_by_another() {
     let led = PerfEvent {
         fd: open_in(&attr, pid, cpu, Some(leader.as_fd())).unwrap(),
         _leader: None,
-        thread: None,
+        target: None,
     };
     assert_eq!(led.times().unwrap().value, 0, "not started yet");
     led.enable().unwrap();

@@ -180,13 +180,7 @@ fn overhead(run: &RunInfo) -> String {
         None if bound.marks_alone => format!("{UNKNOWN} (beyond measure)"),
         None => format!("{UNKNOWN} (too little ran)"),
     };
-    // What was last judged is what the last change came from.
-    let change = run
-        .resets
-        .last()
-        .filter(|change| change.event == bound.event);
-    let before = bound.last.is_some() && change.is_some_and(|it| it.overhead == bound.last);
-    let when = if before {
+    let when = if bound.is_of_before(&run.resets) {
         "before the last change (too little ran after it), now"
     } else {
         "in the end,"
@@ -194,7 +188,7 @@ fn overhead(run: &RunInfo) -> String {
     let mut text = format!(
         "at most {} asked for; {last} {when} with a sample every {} after {}",
         percent(bound.most),
-        period(bound.reset, event.map_or("", |event| &event.unit)),
+        event.map_or_else(|| events(bound.reset as f64), |it| period(bound.reset, it)),
         plural(run.resets.len() as u64, "change"),
     );
     if bound.marks_alone {
@@ -207,8 +201,8 @@ fn overhead(run: &RunInfo) -> String {
 }
 
 /// A reset value with its unit.
-fn period(reset: u64, unit: &str) -> String {
-    if unit == "ns" {
+fn period(reset: u64, event: &EventInfo) -> String {
+    if event.is_clock() {
         time(reset as f64)
     } else {
         events(reset as f64)
@@ -216,7 +210,7 @@ fn period(reset: u64, unit: &str) -> String {
 }
 
 fn describe(event: &EventInfo) -> String {
-    let period = period(event.reset, &event.unit);
+    let period = period(event.reset, event);
     let precise = match (event.precise_requested, event.precise_granted) {
         (0, 0) => String::new(),
         (asked, granted) if asked == granted => format!(", precise level {granted}"),
@@ -246,4 +240,25 @@ fn transport(report: &Report) -> String {
     });
     let reason = safe(&run.transport_reason, NOTE_WIDTH);
     format!("{} ({reason}){clock}", safe(&run.transport, NOTE_WIDTH))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The reset value of a clock is a time, also where the clock is blind to user space.
+    #[test]
+    fn periods() {
+        let shown = |name: &str, r#type, config| {
+            let event = serde_json::json!({
+                "id": 0, "name": name, "reset": 16_000, "unit": "events", "type": r#type, "config": config,
+                "precise_requested": 0, "precise_granted": 0, "precise_reason": null
+            });
+            describe(&serde_json::from_value(event).unwrap())
+        };
+        assert_eq!(shown("cpu-clock:k", 1, 0), "cpu-clock:k every 16.0 us");
+        assert_eq!(shown("task-clock:k", 1, 1), "task-clock:k every 16.0 us");
+        assert_eq!(shown("page-faults", 1, 2), "page-faults every 16.0 k");
+        assert_eq!(shown("instructions", 0, 1), "instructions every 16.0 k");
+    }
 }

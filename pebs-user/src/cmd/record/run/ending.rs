@@ -1,0 +1,87 @@
+//! Signals that end a recording.
+//!
+//! They are listened to from the first step on. SIGINT and SIGTERM end a recording also where they were ignored when it
+//! was started, as with `perf record`; SIGHUP does not (`nohup`).
+
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::collect::{privileges, signals};
+
+/// How long a look for signals that came takes.
+const GLANCE: Duration = Duration::from_millis(1);
+
+/// The loop that waits for the end of a recording, and the signals that may end it.
+pub(super) struct Ending {
+    /// Runs on the thread that waits.
+    pub runtime: Runtime,
+    /// Those that came since.
+    pub signals: Signals,
+}
+
+impl Ending {
+    /// Listens from now on.
+    pub fn listen() -> anyhow::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            // Started later by the main thread, to wait for the command.
+            .on_thread_start(privileges::give_up_on_this_thread)
+            .build()
+            .context("cannot start the control loop")?;
+        let signals = {
+            let _inside = runtime.enter();
+            Signals::listen()?
+        };
+        Ok(Self { runtime, signals })
+    }
+
+    /// Goes on unless a signal came.
+    ///
+    /// # Errors
+    /// Says which did.
+    pub fn check(&mut self) -> anyhow::Result<()> {
+        let glance = async { tokio::time::timeout(GLANCE, self.signals.next()).await };
+        match self.runtime.block_on(glance) {
+            Ok(what) => bail!("ended before it began ({what}): nothing was recorded"),
+            Err(_nothing_came) => Ok(()),
+        }
+    }
+}
+
+/// The signals.
+pub(super) struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    /// `None`: ignored.
+    hangup: Option<Signal>,
+}
+
+impl Signals {
+    fn listen() -> anyhow::Result<Self> {
+        let ignored = signals::is_ignored(libc::SIGHUP);
+        let hangup = (!ignored).then(|| signal(SignalKind::hangup()));
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt()).context("cannot catch SIGINT")?,
+            terminate: signal(SignalKind::terminate()).context("cannot catch SIGTERM")?,
+            hangup: hangup.transpose().context("cannot catch SIGHUP")?,
+        })
+    }
+
+    /// The next one, in a word.
+    pub async fn next(&mut self) -> &'static str {
+        let hangup = async {
+            match &mut self.hangup {
+                Some(signal) => signal.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = self.interrupt.recv() => "interrupt",
+            _ = self.terminate.recv() => "terminated",
+            _ = hangup => "hang-up",
+        }
+    }
+}

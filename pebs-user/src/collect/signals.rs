@@ -1,0 +1,39 @@
+//! What signals did when this program was started.
+//!
+//! A shell starts what is to run in the background (`&` in a script) with SIGINT ignored, `nohup` with SIGHUP.
+#![expect(unsafe_code, reason = "sigaction has no safe binding")]
+
+use libc::c_int;
+
+/// Has SIGINT end this program even if whoever started it had it ignored: a script ends a recording in the background
+/// by it. `perf record` does the same.
+pub fn heed_interrupt() {
+    if is_ignored(libc::SIGINT) {
+        // SAFETY: the default takes no handler.
+        unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
+    }
+}
+
+/// Whether a signal is ignored.
+#[must_use]
+pub fn is_ignored(signal: c_int) -> bool {
+    let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: asks only; the kernel fills a live structure, which zeros are valid for.
+    let action = unsafe {
+        libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr());
+        action.assume_init()
+    };
+    action.sa_sigaction == libc::SIG_IGN
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rust has SIGPIPE ignored in every program, and SIGCHLD in none.
+    #[test]
+    fn ignored() {
+        assert!(is_ignored(libc::SIGPIPE));
+        assert!(!is_ignored(libc::SIGCHLD));
+    }
+}
