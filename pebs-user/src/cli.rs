@@ -59,9 +59,9 @@ pub enum Cmd {
     View(view::ViewArgs),
     /// Compare two traces: which function's time per item changed
     ///
-    /// Functions are the same if the file name of their module and their name are. Each figure has an
-    /// interval; all of them hold at once in 95 of 100 comparisons, so that two runs of the same build do not
-    /// differ by chance. What differs between runs as wholes (frequency, neighbours) no interval of one run
+    /// Functions are the same if the file name of their module and their name are; the binary with the probe may
+    /// be called otherwise. Each figure has an interval; all of them hold at once in 95 of 100 comparisons, so that
+    /// two runs of the same build do not differ by chance. What differs between runs as wholes (frequency, neighbours) no interval of one run
     /// holds: set --fail-above well above it.
     ///
     /// Exit status: 0 compared; 3 something is above --fail-above; 2 could not compare.
@@ -459,6 +459,13 @@ pub(crate) fn pid(text: &str) -> Result<u32, String> {
 pub fn hint_of(error: &clap::Error) -> Option<String> {
     /// Below this similarity a name is no help.
     const ENOUGH: f64 = 0.85;
+    if error.kind() == ErrorKind::InvalidUtf8 {
+        return Some(
+            "only files and commands may have names that are not UTF-8, not what a SPEC names: 'ln -s BIN app', \
+             and probe ./app:FUNC"
+                .to_owned(),
+        );
+    }
     let word = match error.get(ContextKind::InvalidArg)? {
         ContextValue::String(word) if error.kind() == ErrorKind::UnknownArgument => word,
         _ => return None,

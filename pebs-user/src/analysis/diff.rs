@@ -1,7 +1,7 @@
 //! Two traces compared: which function's time per item changed, and how sure that is.
 //!
-//! A function is the same in both if the file name of its module and its name are; functions whose name
-//! is an address, and those with few samples, are compared module by module. The time per item is
+//! A function is the same in both if the file name of its module and its name are, where the binary with the
+//! probe may be called otherwise (`app-old`, `app-new`); functions whose name is an address, and those with few samples, are compared module by module. The time per item is
 //! estimated as in [`crate::analysis::pool`], its error from 64 periods of the run (batch means).
 //!
 //! # Intervals
@@ -128,7 +128,13 @@ pub fn diff(before: &Trace, after: &Trace, options: &DiffOptions) -> Result<Diff
         }
     })?;
     compare_runs(&before.info, &after.info, &mut notes);
-    let figures = (read(before, options)?, read(after, options)?);
+    let mut figures = (read(before, options)?, read(after, options)?);
+    for (from, to) in renamed(&before.info, &after.info, &pairs) {
+        let known = |(_, it): &(u16, ProbeFigures)| it.has_module(&from);
+        if !figures.0.iter().any(known) {
+            figures.1.iter_mut().for_each(|it| it.1.rename(&from, &to));
+        }
+    }
     let mut drafts = Vec::new();
     for (old, new) in pairs {
         let found = (
@@ -225,6 +231,21 @@ fn pairs(before: &RunInfo, after: &RunInfo, notes: &mut Vec<String>) -> Option<V
             .map(|it| format!("probe {} is in the trace after only", it.spec)),
     );
     (!pairs.is_empty()).then_some(pairs)
+}
+
+/// The file name of a probed binary after, and what the same was called before, if that is another name.
+fn renamed(before: &RunInfo, after: &RunInfo, pairs: &[(u16, u16)]) -> Vec<(String, String)> {
+    let file = |run: &RunInfo, id: u16| {
+        let probe = run.probes.iter().find(|it| it.id.0 == id)?;
+        let path = Path::new(&probe.sites.first()?.path);
+        Some(path.file_name()?.to_string_lossy().into_owned())
+    };
+    let names = |&(old, new): &(u16, u16)| Some((file(after, new)?, file(before, old)?));
+    let mut renamed: Vec<_> = pairs.iter().filter_map(names).collect();
+    renamed.retain(|(from, to)| from != to);
+    renamed.sort();
+    renamed.dedup_by(|a, b| a.0 == b.0);
+    renamed
 }
 
 fn probe_spec(probe: &crate::store::run::ProbeInfo) -> &str {

@@ -91,10 +91,19 @@ impl WriteError {
                     parent.display()
                 ))
             }
-            Self::DiskFull { path } => Some(format!(
-                "what was written is kept; 'df -h {}' shows the disk; free room, or choose another place with -o",
-                path.display()
-            )),
+            Self::DiskFull { path } => {
+                let kept = if path.exists() {
+                    "what was written is kept; "
+                } else {
+                    ""
+                };
+                // What was begun may be gone again.
+                let there = path.ancestors().find(|it| it.exists());
+                Some(format!(
+                    "{kept}'df -h {}' shows the disk; free room, or choose another place with -o",
+                    there.unwrap_or(Path::new(".")).display()
+                ))
+            }
             Self::Column(error) => error.hint(),
             Self::Busy { .. } | Self::Argument { .. } | Self::Io { .. } | Self::Encode { .. } => {
                 None
@@ -132,5 +141,22 @@ impl WriteError {
                 source: Box::new(other),
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where the disk was too full for anything to stay, nothing is said to be kept, and the disk is named by what is there.
+    #[test]
+    fn nothing_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let hint = |path: PathBuf| WriteError::DiskFull { path }.hint().unwrap();
+        let gone = hint(dir.path().join("trace/samples"));
+        assert!(!gone.contains("kept"), "{gone}");
+        let shown = format!("'df -h {}'", dir.path().display());
+        assert!(gone.contains(&shown), "{gone}");
+        assert!(hint(dir.path().to_owned()).starts_with("what was written is kept; "));
     }
 }

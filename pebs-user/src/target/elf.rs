@@ -111,6 +111,14 @@ pub struct Tables {
     pub debug_file: Option<PathBuf>,
 }
 
+impl Tables {
+    /// Whether no function has a name.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.symtab.unwrap_or(0) == 0 && self.dynsym == 0
+    }
+}
+
 /// A binary that was read. Holds the file's bytes.
 #[derive(Debug)]
 pub struct Binary {

@@ -191,6 +191,9 @@ fn function_hint(error: &FunctionError) -> String {
     let FunctionError { name, why, .. } = error;
     let path = error.path.display();
     match why {
+        Unknown::NotFound(_) if error.tables.is_empty() => format!(
+            "'pebs-trace probes {path}' lists where functions begin: probe one by its address (BIN:0xADDR)"
+        ),
         Unknown::NotFound(near) if near.is_empty() => {
             let word: String = name
                 .rsplit("::")

@@ -73,10 +73,14 @@ fn path(typed: &Path, pid: Option<Pid>) -> Result<PathBuf, LocateError> {
     if let Some(root) = pid.and_then(foreign_root)
         && typed.is_absolute()
     {
-        return follow(&root, typed).map_err(|source| LocateError::Path {
+        let theirs = follow(&root, typed).map_err(|source| LocateError::Path {
             path: root.join(typed.strip_prefix("/").unwrap_or(typed)),
             source,
-        });
+        })?;
+        // Services with a /tmp of their own see most files as we do.
+        let ours = fs::canonicalize(typed).ok();
+        let same = ours.filter(|ours| FileId::of(ours) == FileId::of(&theirs));
+        return Ok(same.unwrap_or(theirs));
     }
     fs::canonicalize(typed).map_err(|source| LocateError::Path {
         path: typed.to_owned(),
@@ -84,11 +88,14 @@ fn path(typed: &Path, pid: Option<Pid>) -> Result<PathBuf, LocateError> {
     })
 }
 
-/// The root folder of a process as a path, if it is not ours.
+/// The root folder of a process as a path, if it is not ours or has other file systems below it.
 fn foreign_root(pid: Pid) -> Option<PathBuf> {
     let root = PathBuf::from(format!("/proc/{}/root", pid.0));
     let theirs = FileId::of(&root.join("."))?;
-    (FileId::of(Path::new("/")) != Some(theirs)).then_some(root)
+    let mounts = |process: &str| FileId::of(Path::new(&format!("/proc/{process}/ns/mnt")));
+    let is_ours =
+        FileId::of(Path::new("/")) == Some(theirs) && mounts(&pid.0.to_string()) == mounts("self");
+    (!is_ours).then_some(root)
 }
 
 /// Follows a path within another root, so that symlinks stay in it.
@@ -247,7 +254,9 @@ fn read_configuration(path: &Path, folders: &mut Vec<PathBuf>, depth: u32) {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader};
     use std::os::unix::fs::symlink;
+    use std::process::{Command, Stdio};
 
     use super::*;
 
@@ -277,6 +286,37 @@ mod tests {
         let me = Pid(std::process::id());
         let libc = locate("libc", Some(me)).expect("mapped");
         assert!(process::maps(me, FileId::of(&libc).expect("file")));
+    }
+
+    /// The root of a process may be ours and have other file systems below it: files are those that it sees, and
+    /// those that both see are called as we call them.
+    #[test]
+    fn other_mounts() {
+        let dir = tempfile::tempdir().expect("dir");
+        let script = "mount -t tmpfs none \"$0\" && cp /bin/sleep \"$0/app\" && echo ready && exec \"$0/app\" 60";
+        let mut command = Command::new("unshare");
+        command
+            .args(["--mount", "sh", "-c", script])
+            .arg(dir.path());
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("unshare");
+        let mut line = String::new();
+        let stdout = child.stdout.take().expect("piped");
+        BufReader::new(stdout).read_line(&mut line).expect("line");
+        let pid = Pid(child.id());
+        let app = dir.path().join("app");
+        let found = locate(&app.to_string_lossy(), Some(pid));
+        let shell = locate("/bin/sh", Some(pid));
+        child.kill().expect("own child");
+        child.wait().expect("own child");
+        if line.is_empty() {
+            return println!("SKIP needs root");
+        }
+        let there = format!("/proc/{}/root{}", pid.0, app.display());
+        assert_eq!(found.expect("seen there"), Path::new(&there));
+        assert_eq!(
+            shell.expect("seen there"),
+            locate("/bin/sh", None).expect("here")
+        );
     }
 
     /// Symlinks of another root do not lead out of it.

@@ -1,6 +1,8 @@
 //! Binaries that cannot be probed.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
@@ -120,7 +122,17 @@ fn unknown_function_of_a_stripped_binary() {
     let workload = Workload::build("stripped");
     let done = record_spec(&workload.spec("handle"));
     refused(&done, &["handle", "not found", "stripped"]);
-    hints(&done, &["probes"]);
+    // Nothing has a name there, so none is asked for.
+    hints(&done, &["where functions begin", "0xADDR"]);
+}
+
+/// A SPEC is text: whoever has a binary whose name is not is told what to do.
+#[test]
+fn name_that_is_not_text() {
+    let spec = OsStr::from_bytes(b"./serv\xff:handle");
+    let done = pebs_trace([OsStr::new("--uprobe"), spec]);
+    assert_eq!(done.code(), Some(2), "{done}");
+    hints(&done, &["not UTF-8", "ln -s"]);
 }
 
 /// A function that the binary only imports has no address in it.

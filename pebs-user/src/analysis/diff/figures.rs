@@ -100,6 +100,25 @@ impl ProbeFigures {
         }
     }
 
+    /// Whether functions of a module were seen.
+    pub(super) fn has_module(&self, module: &str) -> bool {
+        self.rows
+            .keys()
+            .any(|name| name.module.as_deref() == Some(module))
+    }
+
+    /// Calls a module otherwise.
+    pub(super) fn rename(&mut self, from: &str, to: &str) {
+        for (mut name, (sum, samples)) in std::mem::take(&mut self.rows) {
+            if name.module.as_deref() == Some(from) {
+                name.module = Some(to.to_owned());
+            }
+            let (into, count) = self.rows.entry(name).or_default();
+            into.merge(&sum);
+            *count += samples;
+        }
+    }
+
     /// Samples of all functions.
     pub(super) const fn samples(&self) -> u64 {
         self.sums.samples

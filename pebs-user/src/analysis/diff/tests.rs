@@ -9,7 +9,8 @@ use crate::analysis::making::Did::{Ran, Waited};
 use crate::analysis::making::{Made, Maker, info};
 use crate::analysis::rng::SplitMix64;
 use crate::store::reader::Trace;
-use crate::store::run::RunInfo;
+use crate::store::run::{RunInfo, SiteInfo};
+use crate::target::probe::EntryClass;
 
 const SPEC: &str = "/srv/old/server:handle(n=arg2, key=str(arg1))";
 const MOVED: &str = "/srv/new/server:handle(n=arg2, key=str(arg1))";
@@ -94,6 +95,44 @@ fn slower_function() {
     assert!(diff(&old, &new, &above(40.0)).unwrap().failed.is_empty());
     // Faster is no failure.
     assert!(diff(&new, &old, &above(5.0)).unwrap().failed.is_empty());
+}
+
+/// Builds whose binaries are called differently are compared function by function all the same.
+#[test]
+fn renamed_binary() {
+    let parent = tempfile::tempdir().unwrap();
+    let described = |spec: &str| {
+        let mut described = info(&[spec]);
+        let path = described_module(&described);
+        described.probes[0].sites = vec![SiteInfo {
+            path,
+            place: "handle".to_owned(),
+            file_offset: 0,
+            role: "begin".to_owned(),
+            kind: "uprobe".to_owned(),
+            instruction: String::new(),
+            class: EntryClass::Emulated,
+        }];
+        described
+    };
+    let old = run(
+        &parent.path().join("a"),
+        described("/srv/app-old:handle"),
+        OLD,
+        1,
+    );
+    let new = run(
+        &parent.path().join("b"),
+        described("/srv/app-new:handle"),
+        OLD,
+        2,
+    );
+    let found = diff(&old, &new, &above(5.0)).unwrap();
+    let hash = row(&found, "hash", CauseKind::Function);
+    assert_eq!(hash.module.as_deref(), Some("app-old"));
+    assert!(!hash.change.changed, "{hash:?}");
+    assert_eq!(found.failed, [] as [&str; 0]);
+    assert_eq!(found.notes.len(), 1, "{:?}", found.notes);
 }
 
 /// Waits are compared as well, and fail like functions.

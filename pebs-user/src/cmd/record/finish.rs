@@ -17,7 +17,7 @@ use crate::say;
 use crate::store::run::{EventInfo, HostInfo, KeepInfo, ProbeInfo, RunInfo, SiteInfo};
 use crate::store::schema::SCHEMA_VERSION;
 use crate::store::writer::WriteError;
-use crate::stream::ledger::Ledger;
+use crate::stream::ledger::{CpuLedger, Ledger, Reason};
 use crate::target::item::Item;
 use crate::target::probe::{Probe, ProbeSet, Site};
 use crate::units::{EventId, KtimeNs};
@@ -318,18 +318,32 @@ fn loss_is_above(plan: &Plan, info: &RunInfo) -> bool {
         return false;
     }
     let (samples, marks) = (totals.samples.lost(), totals.marks.lost());
-    let ring = bytesize::ByteSize::b(u64::from(plan.ring_bytes));
     warn(
         &format!(
             "lost {loss:.3} % ({samples} samples, {marks} marks), above --max-loss {}",
             plan.max_loss
         ),
-        &format!(
-            "a larger --ring-size (now {}) or a larger --reset",
-            ring.display().iec()
-        ),
+        &against_loss(&totals, plan.ring_bytes),
     );
     true
+}
+
+/// What helps against most of a loss.
+fn against_loss(totals: &CpuLedger, ring_bytes: u32) -> String {
+    let of = |reason| totals.samples.of(reason) + totals.marks.of(reason);
+    let (disk, memory) = (of(Reason::DroppedDisk), of(Reason::DroppedMemory));
+    let rest = totals.samples.lost() + totals.marks.lost() - disk - memory;
+    if disk > memory.max(rest) {
+        return "free room on the disk, or choose another place with -o".to_owned();
+    }
+    if memory > rest {
+        return "more --max-memory or a larger --reset".to_owned();
+    }
+    let ring = bytesize::ByteSize::b(u64::from(ring_bytes));
+    format!(
+        "a larger --ring-size (now {}) or a larger --reset",
+        ring.display().iec()
+    )
 }
 
 fn no_item_hint(plan: &Plan) -> String {
@@ -353,5 +367,30 @@ fn no_item_hint(plan: &Plan) -> String {
         ),
         Some(site) => format!("the traced processes did not call {}", site.place),
         None => "give another --uprobe".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What helps is what the records were lost for: larger rings do not, where the disk was full.
+    #[test]
+    fn losses() {
+        let hint = |lost: &[(Reason, u64)]| {
+            let mut totals = CpuLedger::default();
+            lost.iter()
+                .for_each(|(reason, n)| totals.samples.book(*reason, *n));
+            totals.marks.book(Reason::DroppedRingFull, 1);
+            against_loss(&totals, 512 << 10)
+        };
+        let rings = "a larger --ring-size (now 512.0 KiB) or a larger --reset";
+        assert_eq!(
+            hint(&[(Reason::DroppedRingFull, 5), (Reason::DroppedDisk, 3)]),
+            rings
+        );
+        assert!(hint(&[(Reason::DroppedDisk, 3)]).starts_with("free room on the disk"));
+        let memory = hint(&[(Reason::DroppedMemory, 3), (Reason::Late, 1)]);
+        assert_eq!(memory, "more --max-memory or a larger --reset");
     }
 }
