@@ -15,6 +15,7 @@ mod sampling;
 pub use check::{Check, Status, evaluate};
 pub use facts::{Answer, Facts};
 pub(super) use kernel::NEWER;
+pub(super) use limits::PIDS;
 
 /// Check whether this machine can record, and how precisely
 ///

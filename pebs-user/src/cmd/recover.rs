@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use super::progress::Progress;
+use crate::analysis::report::human::plural;
 use crate::say;
 use crate::store::recover::{Recovered, recover_watched};
 
@@ -38,7 +39,7 @@ pub fn run(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
             }
             Err(error) => {
                 let hint = error.hint();
-                say!("{:#}", anyhow::Error::from(error));
+                say!("error: {}", super::one_line(&error.into()));
                 if let Some(hint) = hint {
                     say!("hint: {hint}");
                 }
@@ -62,8 +63,9 @@ fn describe(dir: &Path, recovered: &Recovered) -> String {
     }
     let segments: u32 = recovered.tables.iter().map(|table| table.segments).sum();
     let mut text = format!(
-        "{dir}: recovered {} rows from {segments} open segments\n",
-        recovered.rows()
+        "{dir}: recovered {} from {}\n",
+        plural(recovered.rows(), "row"),
+        plural(segments.into(), "open segment")
     );
     for table in &recovered.tables {
         let (name, rows) = (table.table.name(), table.rows);

@@ -4,6 +4,7 @@
 //! hide `/proc/sys`, and an unknown is not a zero.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -33,6 +34,8 @@ pub struct Limits {
     pub locked_memory: Option<SoftHard>,
     /// See [`capabilities`].
     pub capabilities: Option<Capabilities>,
+    /// See [`pid_namespace`].
+    pub pid_namespace: Option<bool>,
 }
 
 impl Limits {
@@ -52,6 +55,7 @@ impl Limits {
             open_files: Some(open_files()),
             locked_memory: Some(locked_memory()),
             capabilities: capabilities(root),
+            pid_namespace: pid_namespace(root),
         }
     }
 }
@@ -226,6 +230,17 @@ pub fn raise_locked_memory() -> SoftHard {
 #[must_use]
 pub fn capabilities(root: &Path) -> Option<Capabilities> {
     parse_capabilities(&fs::read_to_string(root.join("proc/self/status")).ok()?)
+}
+
+/// Whether this process is in a pid namespace of its own, as in most containers: the kernel programs see the machine's
+/// pids, and `/proc` here has others.
+///
+/// Source: `PROC_PID_INIT_INO`, include/linux/proc_ns.h.
+#[must_use]
+pub fn pid_namespace(root: &Path) -> Option<bool> {
+    const MACHINE: u64 = 0xEFFF_FFFC;
+    let namespace = fs::metadata(root.join("proc/self/ns/pid")).ok()?;
+    Some(namespace.ino() != MACHINE)
 }
 
 /// What this process lacks to record: `None` if nothing, or if `/proc` does not tell.

@@ -349,7 +349,7 @@ int main(void) { return 0; }
             .find(|f| f.name == name)
             .expect("defined");
         let range = binary.extent(function.address).expect("sized");
-        find(&binary, Kernel { long_nops: true }, range)
+        find(&binary, Kernel::from_release("6.18"), range)
     }
 
     /// Rets and tail jumps found: how many of each.
@@ -433,7 +433,7 @@ int main(int argc, char **argv) { return choose(argc) + parted(argc); }
             let binary = program.open();
             for (address, before) in addresses.iter().zip(&before) {
                 let range = binary.extent(*address).expect("in .eh_frame");
-                let after = find(&binary, Kernel { long_nops: true }, range);
+                let after = find(&binary, Kernel::from_release("6.18"), range);
                 assert_eq!(after.as_ref(), Ok(before), "{flags:?}");
             }
         }

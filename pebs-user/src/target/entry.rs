@@ -278,7 +278,7 @@ int main(void) { return 0; }
             .expect("defined");
         let range = binary.extent(function.address).expect("sized");
         let body = Body::read(&binary, range);
-        choose(&binary, Kernel { long_nops: true }, &body, needs)
+        choose(&binary, Kernel::from_release("6.18"), &body, needs)
     }
 
     fn place(name: &str, needs: Needs<'_>) -> (u64, EntryClass, i64) {

@@ -37,7 +37,7 @@ pub fn binary(data: &[u8]) {
             ids: None,
             at: 0,
         };
-        let Ok(places) = place::find(&binary, Kernel { long_nops: true }, &endpoint) else {
+        let Ok(places) = place::find(&binary, Kernel::from_release("6.18"), &endpoint) else {
             continue;
         };
         for place in places {

@@ -13,6 +13,11 @@ const PAGE: u64 = 4096;
 pub struct Kernel {
     /// Emulates nops longer than one byte and turns five-byte ones into calls (6.18).
     pub long_nops: bool,
+    /// Returns by uretprobe are a system call that seccomp filters do not know (6.11 to 6.13).
+    ///
+    /// Whatever such a filter does about it, the program ends. Source: the kernel's commits ff474a78cef5 (the call)
+    /// and cf6cb56ef244 (filters let it pass).
+    pub filtered_returns: bool,
 }
 
 impl Kernel {
@@ -31,6 +36,7 @@ impl Kernel {
         let version = (next().unwrap_or(0), next().unwrap_or(0));
         Self {
             long_nops: version >= (6, 18),
+            filtered_returns: ((6, 11)..(6, 14)).contains(&version),
         }
     }
 
@@ -208,8 +214,14 @@ impl<'a> Parts<'a> {
 mod tests {
     use super::*;
 
-    const NEW: Kernel = Kernel { long_nops: true };
-    const OLD: Kernel = Kernel { long_nops: false };
+    const NEW: Kernel = Kernel {
+        long_nops: true,
+        filtered_returns: false,
+    };
+    const OLD: Kernel = Kernel {
+        long_nops: false,
+        filtered_returns: false,
+    };
 
     /// The classes measured and read: cheap are nops, pushes and direct branches.
     #[test]

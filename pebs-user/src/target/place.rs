@@ -391,7 +391,7 @@ impl Place {
         frames: Frames,
         notes: &mut Vec<String>,
     ) -> Result<Vec<Point>, ResolveError> {
-        let choice = unwind::decide(&self.binary, mode);
+        let choice = unwind::decide(&self.binary, self.kernel, mode);
         let name = name_of(&self.binary, start);
         if choice.uretprobe {
             let needs = Needs {

@@ -78,7 +78,7 @@ pub struct Survey {
 #[must_use]
 pub fn survey(binary: &Binary, pattern: Option<&str>) -> Survey {
     let kernel = Kernel::running();
-    let choice = unwind::decide(binary, ReturnMode::Auto);
+    let choice = unwind::decide(binary, kernel, ReturnMode::Auto);
     let chosen: BTreeMap<u64, String> = functions(binary)
         .into_iter()
         .filter(|(_, name)| pattern.is_none_or(|pattern| fits(name, pattern)))

@@ -15,6 +15,7 @@ use object::{Object, ObjectSection};
 
 use super::demangle::without_version;
 use super::elf::{Binary, Kind, Language};
+use super::kernel::Kernel;
 
 /// How the returns of a function are marked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,10 +102,14 @@ pub fn danger(binary: &Binary) -> Option<String> {
     })
 }
 
+/// Said where it is the kernel that a uretprobe is not safe on.
+const FILTERED: &str = "Linux 6.11 to 6.13 make its returns a system call, which ends programs with a seccomp filter (services, containers)";
+
 /// Decides for a binary. Pure but for what the binary holds.
 #[must_use]
-pub fn decide(binary: &Binary, mode: ReturnMode) -> Choice {
-    let danger = danger(binary);
+pub fn decide(binary: &Binary, kernel: Kernel, mode: ReturnMode) -> Choice {
+    let filtered = || kernel.filtered_returns.then(|| FILTERED.to_owned());
+    let danger = danger(binary).or_else(filtered);
     match (mode, danger) {
         (ReturnMode::Auto, None) => Choice {
             uretprobe: true,
@@ -138,7 +143,7 @@ mod tests {
     use super::*;
 
     fn auto(binary: &Binary) -> Choice {
-        decide(binary, ReturnMode::Auto)
+        decide(binary, Kernel::from_release("6.18"), ReturnMode::Auto)
     }
 
     /// Plain C programs of the distribution take a uretprobe, although a library of theirs is C++.
@@ -176,8 +181,26 @@ mod tests {
         let exe = std::env::current_exe().expect("exe");
         let binary = Binary::open(&exe).expect("ELF");
         assert!(!auto(&binary).uretprobe);
-        let forced = decide(&binary, ReturnMode::Uretprobe);
+        let kernel = Kernel::from_release("6.18");
+        let forced = decide(&binary, kernel, ReturnMode::Uretprobe);
         assert!(forced.uretprobe && forced.danger.is_some());
-        assert!(!decide(&binary, ReturnMode::Ret).uretprobe);
+        assert!(!decide(&binary, kernel, ReturnMode::Ret).uretprobe);
+    }
+
+    /// Some kernels end plain programs, too, if they have a seccomp filter.
+    #[test]
+    fn filtered_returns() {
+        let binary = Binary::open(Path::new("/bin/ls")).expect("installed");
+        let uretprobe =
+            |release| decide(&binary, Kernel::from_release(release), ReturnMode::Auto).uretprobe;
+        for release in ["6.1.0-9", "6.10.14", "6.14.0-rc1", "6.18.5-cloud"] {
+            assert!(uretprobe(release), "{release}");
+        }
+        for release in ["6.11.0-9-generic", "6.12.3", "6.13"] {
+            assert!(!uretprobe(release), "{release}");
+        }
+        let kernel = Kernel::from_release("6.12");
+        let forced = decide(&binary, kernel, ReturnMode::Uretprobe);
+        assert!(forced.danger.is_some_and(|why| why.contains("seccomp")));
     }
 }

@@ -7,7 +7,7 @@ use pebs_tests::process;
 use pebs_tests::recording::{Recorder, pebs_trace};
 use pebs_tests::{machine, need};
 
-use super::{good_spec, refused};
+use super::{good_spec, hints, refused};
 
 fn attach(pid: &str) -> process::Finished {
     attach_for("5", pid)
@@ -34,6 +34,21 @@ fn attach_for(seconds: &str, pid: &str) -> process::Finished {
 fn no_such_pid() {
     need!(machine::root());
     refused(&attach("4194303"), &["4194303", "does not exist"]);
+}
+
+/// In a container with pids of its own nothing would be found of what the kernel tells.
+#[test]
+fn pids_of_a_container() {
+    need!(machine::root());
+    let unshare = need!(machine::program("unshare"));
+    let mut command = Command::new(unshare);
+    command.args(["--pid", "--fork", "--mount-proc"]);
+    command
+        .arg(machine::pebs_trace())
+        .args(["--uprobe", &good_spec(), "-p", "1"]);
+    let done = process::run(&mut command);
+    refused(&done, &["pid namespace"]);
+    hints(&done, &["--pid=host"]);
 }
 
 /// A pid that cannot be one.

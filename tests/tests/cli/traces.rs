@@ -55,6 +55,8 @@ fn report_of_a_good_trace() {
 #[test]
 fn missing() {
     refused(&report(Path::new("/nowhere/trace")), &["/nowhere/trace"]);
+    let recovered = pebs_trace(["recover", "/nowhere/trace"]);
+    refused(&recovered, &["/nowhere/trace", "hint:"]);
 }
 
 /// A directory of something else, and a file.

@@ -89,11 +89,12 @@ impl Check {
 /// Every check, in the order in which one would mend them.
 #[must_use]
 pub fn evaluate(facts: &Facts) -> Vec<Check> {
-    let all: [fn(&Facts) -> Check; 29] = [
+    let all: [fn(&Facts) -> Check; 30] = [
         kernel::version,
         limits::capabilities,
         limits::paranoid,
         limits::lockdown,
+        limits::pids,
         kernel::btf,
         kernel::ring_buffer,
         kernel::task_storage,
@@ -205,6 +206,19 @@ mod tests {
                 status(&with_limits(|limits| limits.lockdown = mode), "lockdown"),
                 expect
             );
+        }
+    }
+
+    /// Nothing can be recorded where the kernel's pids are others than those seen here.
+    #[test]
+    fn pid_namespaces() {
+        for (inside, expect) in [
+            (Some(false), Status::Ok),
+            (Some(true), Status::Missing),
+            (None, Status::Degraded),
+        ] {
+            let facts = with_limits(|limits| limits.pid_namespace = inside);
+            assert_eq!(status(&facts, "pids"), expect);
         }
     }
 

@@ -115,6 +115,7 @@ impl Facts {
     pub(super) fn able(mut host: Host) -> Self {
         host.limits.capabilities = Some(limits::Capabilities::from_mask(u64::MAX));
         host.limits.max_sample_rate = Some(100_000);
+        host.limits.pid_namespace = Some(false);
         let best = crate::pmu::auto::candidates(&host).remove(0);
         let automatic = Automatic {
             name: best.name.into(),

@@ -74,6 +74,22 @@ pub(super) fn lockdown(facts: &Facts) -> Check {
     }
 }
 
+/// What to do where the pids seen here are not those of the machine.
+pub(in crate::cmd) const PIDS: &str = "run it on the host with -p PID, where paths are as that process sees them, or in a \
+    container with the pids of the host ('docker run --pid=host', hostPID)";
+
+pub(super) fn pids(facts: &Facts) -> Check {
+    match facts.host.limits.pid_namespace {
+        Some(true) => Check::missing("pids", "a pid namespace, as in a container", PIDS),
+        Some(false) => Check::ok("pids", "those of the machine"),
+        None => Check::degraded(
+            "pids",
+            "unknown whether they are those of the machine",
+            "mount /proc: 'sudo mount -t proc proc /proc'",
+        ),
+    }
+}
+
 /// Judged by what the default event at the default reset value needs.
 pub(super) fn rates(facts: &Facts) -> Check {
     const NEEDED: u64 = 1_000_000_000 / DEFAULT_RESET;

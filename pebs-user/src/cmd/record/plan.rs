@@ -182,6 +182,13 @@ impl Plan {
                 "use sudo, or 'pebs-trace doctor' for what is missing".to_owned(),
             ));
         }
+        if limits::pid_namespace(Path::new("/")) == Some(true) {
+            bail!(Hinted::new(
+                "cannot record in a pid namespace: the kernel tells other pids than are seen here"
+                    .to_owned(),
+                doctor::PIDS.to_owned(),
+            ));
+        }
         let _ = limits::raise_open_files();
         let _ = limits::raise_locked_memory();
         let host = Host::probe(Path::new("/"));
