@@ -16,6 +16,7 @@ use std::thread::JoinHandle;
 
 use libc::c_int;
 
+use crate::pmu::limits::Former;
 use crate::units::Pid;
 
 /// A command that could not be started.
@@ -101,11 +102,11 @@ fn is_executable(file: &Path) -> bool {
         .is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
 }
 
-/// Starts a command and holds it at its first instruction.
+/// Starts a command with these limits and holds it at its first instruction.
 ///
 /// # Errors
 /// If it can't be found, run, or would change its privileges.
-pub fn start(arguments: &[OsString]) -> Result<Held, CommandError> {
+pub fn start(arguments: &[OsString], limits: &Former) -> Result<Held, CommandError> {
     let Some(command) = arguments.first() else {
         return Err(CommandError::NotFound(String::new()));
     };
@@ -113,9 +114,9 @@ pub fn start(arguments: &[OsString]) -> Result<Held, CommandError> {
     refuse_privileged(&path)?;
     let (started, has_started) = mpsc::sync_channel(1);
     let (go, may_go) = mpsc::sync_channel(1);
-    let arguments = arguments.to_vec();
+    let (arguments, limits) = (arguments.to_vec(), limits.clone());
     // ptrace answers only the thread that started the child.
-    let thread = std::thread::spawn(move || supervise(&arguments, &started, &may_go));
+    let thread = std::thread::spawn(move || supervise((&arguments, limits), &started, &may_go));
     let failed = |source| CommandError::Run {
         command: command.to_string_lossy().into_owned(),
         source,
@@ -145,11 +146,11 @@ fn refuse_privileged(path: &Path) -> Result<(), CommandError> {
 
 /// Runs the child's whole life on one thread.
 fn supervise(
-    arguments: &[OsString],
+    (arguments, limits): (&[OsString], Former),
     started: &mpsc::SyncSender<io::Result<Pid>>,
     may_go: &mpsc::Receiver<()>,
 ) -> io::Result<ExitStatus> {
-    let mut child = match spawn_stopped(arguments) {
+    let mut child = match spawn_stopped(arguments, limits) {
         Ok(child) => child,
         Err(error) => {
             let kind = error.kind();
@@ -167,11 +168,15 @@ fn supervise(
     child.wait()
 }
 
-fn spawn_stopped(arguments: &[OsString]) -> io::Result<Child> {
+fn spawn_stopped(arguments: &[OsString], limits: Former) -> io::Result<Child> {
     let mut command = Command::new(&arguments[0]);
     command.args(&arguments[1..]);
-    // SAFETY: between fork and exec the closure only makes one system call.
-    unsafe { command.pre_exec(|| ptrace(libc::PTRACE_TRACEME, 0, 0)) };
+    let prepare = move || {
+        limits.restore()?;
+        ptrace(libc::PTRACE_TRACEME, 0, 0)
+    };
+    // SAFETY: between fork and exec the closure only makes system calls.
+    unsafe { command.pre_exec(prepare) };
     let child = command.spawn()?;
     let mut status = 0;
     // SAFETY: waits for our own child; the status is written to a live variable.
@@ -235,7 +240,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mark = dir.path().join("ran");
         let script = format!("touch {}; exit 7", mark.display());
-        let held = start(&["sh".into(), "-c".into(), script.into()]).unwrap();
+        let held = start(&["sh".into(), "-c".into(), script.into()], &Former::now()).unwrap();
         std::thread::sleep(std::time::Duration::from_millis(30));
         assert!(!mark.exists());
         let exe = std::fs::read_link(format!("/proc/{}/exe", held.pid.0)).unwrap();
@@ -250,7 +255,7 @@ mod tests {
     /// A command that is not let go ends without having run.
     #[test]
     fn dropped() {
-        let held = start(&["sleep".into(), "60".into()]).unwrap();
+        let held = start(&["sleep".into(), "60".into()], &Former::now()).unwrap();
         let Held { go, thread, .. } = held;
         drop(go);
         assert!(!thread.join().unwrap().unwrap().success());
@@ -259,7 +264,9 @@ mod tests {
     /// Missing commands are named.
     #[test]
     fn missing() {
-        let error = start(&["no-such-command-here".into()]).err().unwrap();
+        let error = start(&["no-such-command-here".into()], &Former::now())
+            .err()
+            .unwrap();
         assert_eq!(error.to_string(), "command not found: no-such-command-here");
     }
 }

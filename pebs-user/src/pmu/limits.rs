@@ -4,6 +4,7 @@
 //! hide `/proc/sys`, and an unknown is not a zero.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -211,19 +212,42 @@ pub fn locked_memory() -> SoftHard {
     getrlimit(Resource::Memlock).into()
 }
 
-/// Raises the limit of open files to the hard limit and returns what applies now.
-///
-/// Never lowers it. Children inherit the limit, and old programs that use `select` break above
-/// 1024: put the former soft limit back in a started command.
-#[must_use]
-pub fn raise_open_files() -> SoftHard {
-    raise(Resource::Nofile)
+/// Limits of open files and of locked memory as they were: what this process starts would inherit the raised ones, and
+/// programs that use `select` break above 1024 files.
+#[derive(Clone, Debug)]
+pub struct Former([(Resource, Rlimit); 2]);
+
+impl Former {
+    /// As they are.
+    #[must_use]
+    pub fn now() -> Self {
+        Self([Resource::Nofile, Resource::Memlock].map(|it| (it, getrlimit(it))))
+    }
+
+    /// Puts them back. Makes system calls only, as a child may between fork and exec.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub fn restore(&self) -> io::Result<()> {
+        let each = self.0.iter();
+        each.into_iter()
+            .try_for_each(|(resource, limit)| Ok(setrlimit(*resource, limit.clone())?))
+    }
 }
 
-/// Raises the limit of locked memory to the hard limit and returns what applies now.
+/// Raises the limits of open files and of locked memory to their hard limits; gives what they were.
 #[must_use]
-pub fn raise_locked_memory() -> SoftHard {
-    raise(Resource::Memlock)
+pub fn raise() -> Former {
+    let former = Former::now();
+    for (resource, limit) in &former.0 {
+        let raised = Rlimit {
+            current: limit.maximum,
+            maximum: limit.maximum,
+        };
+        // A refusal leaves the old limit, and is met when a file can't be opened.
+        let _ = setrlimit(*resource, raised);
+    }
+    former
 }
 
 /// Effective capabilities of this process.
@@ -274,19 +298,6 @@ impl From<Rlimit> for SoftHard {
             hard: limit.maximum,
         }
     }
-}
-
-fn raise(resource: Resource) -> SoftHard {
-    let limit = getrlimit(resource);
-    if limit.current != limit.maximum {
-        let raised = Rlimit {
-            current: limit.maximum,
-            maximum: limit.maximum,
-        };
-        // A refusal leaves the old limit, which the caller sees in the answer.
-        let _ = setrlimit(resource, raised);
-    }
-    getrlimit(resource).into()
 }
 
 fn sysctl<T: std::str::FromStr>(root: &Path, name: &str) -> Option<T> {
@@ -375,12 +386,16 @@ mod tests {
         assert_eq!(limits.capabilities, None);
     }
 
-    /// Raising never lowers, and ends at the hard limit where that is allowed.
+    /// Raising never lowers, ends at the hard limit where that is allowed, and can be undone.
     #[test]
     fn raise_reaches_hard() {
         let before = open_files();
-        let after = raise_open_files();
+        let former = raise();
+        let after = open_files();
         assert_eq!(after.hard, before.hard);
         assert_eq!(after.soft, after.hard);
+        former.restore().unwrap();
+        assert_eq!(open_files(), before);
+        let _ = raise();
     }
 }

@@ -127,7 +127,8 @@ impl Backing {
         match name {
             b"[vdso]" => return Self::Vdso,
             b"[vsyscall]" => return Self::Vsyscall,
-            b"[uprobes]" => return Self::Uprobes,
+            // The second one since Linux 6.18: what five-byte nops become calls of.
+            b"[uprobes]" | b"[uprobes-trampoline]" => return Self::Uprobes,
             _ => {}
         }
         if !name.starts_with(b"/") || name.starts_with(b"//anon") {
@@ -181,6 +182,7 @@ mod tests {
         assert_eq!(backing("/dev/zero (deleted)"), Backing::Anonymous);
         assert_eq!(backing("[vdso]"), Backing::Vdso);
         assert_eq!(backing("[uprobes]"), Backing::Uprobes);
+        assert_eq!(backing("[uprobes-trampoline]"), Backing::Uprobes);
         let Backing::File(file) = backing("/usr/bin/a b (deleted)") else {
             panic!("a deleted file is a file");
         };

@@ -59,6 +59,16 @@ pub fn exists(pid: Pid) -> bool {
     proc_path(pid, "stat").exists()
 }
 
+/// Whether the process has ended and only its parent does not know yet. One whose first thread ended before others is
+/// none.
+#[must_use]
+pub fn is_zombie(pid: Pid) -> bool {
+    let stat = fs::read_to_string(proc_path(pid, "stat")).unwrap_or_default();
+    let state = stat.rsplit_once(") ").map(|(_, behind)| behind);
+    state.is_some_and(|state| state.starts_with('Z'))
+        && list_threads(pid).is_none_or(|threads| threads.len() <= 1)
+}
+
 /// Where the stack of the program that the process runs began.
 #[must_use]
 pub fn start_stack(pid: Pid) -> Option<u64> {

@@ -36,6 +36,20 @@ fn no_such_pid() {
     refused(&attach("4194303"), &["4194303", "does not exist"]);
 }
 
+/// A process that has ended and that nobody waited for.
+#[test]
+fn zombie() {
+    need!(machine::root());
+    let mut child = Command::new("true").spawn().unwrap();
+    let pid = child.id().to_string();
+    let status = format!("/proc/{pid}/stat");
+    while !std::fs::read_to_string(&status).unwrap().contains(") Z ") {
+        std::thread::yield_now();
+    }
+    refused(&attach(&pid), &[&pid, "zombie", "hint:"]);
+    child.wait().unwrap();
+}
+
 /// In a container with pids of its own nothing would be found of what the kernel tells.
 #[test]
 fn pids_of_a_container() {

@@ -1,6 +1,7 @@
 //! Which processes a recording follows.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::Duration;
 
 use pebs_tests::recording::Recorder;
@@ -133,4 +134,18 @@ fn ended_while_it_is_set_up() {
         assert!(!early || !mark.exists(), "{tool}");
         assert!(!early || signal == Signal::KILL || !recording.dir().exists());
     }
+}
+
+/// The tool raises its own limit of open files, not that of the command that it starts.
+#[test]
+fn limits_of_a_command() {
+    need!(machine::root());
+    need!(machine::program("prlimit"));
+    let workload = Workload::build("plain");
+    let recording = Recorder::new(&workload.spec(super::ID))
+        .started_by(&["prlimit", "--nofile=256:"])
+        .command(Path::new("/bin/sh"), &["-c", "ulimit -Sn"]);
+    assert_eq!(recording.tool.code(), Some(0), "{}", recording.tool);
+    let first = recording.tool.stdout.lines().next();
+    assert_eq!(first, Some("256"), "{}", recording.tool);
 }

@@ -69,6 +69,8 @@ pub struct Plan {
     pub pids: Vec<Pid>,
     /// Command to start.
     pub command: Vec<OsString>,
+    /// Limits that it is to have.
+    pub former_limits: limits::Former,
     /// Stop after this time.
     pub duration: Option<Duration>,
     /// Whether switches are recorded.
@@ -140,6 +142,12 @@ impl Plan {
                     ),
                 ));
             }
+            if process::is_zombie(*pid) {
+                bail!(Hinted::new(
+                    format!("process {} has ended: it is a zombie", pid.0),
+                    "'pgrep NAME' finds the pids of those that run".to_owned(),
+                ));
+            }
         }
         if let Some(command) = args.command_line.first() {
             crate::collect::command::find(command)?;
@@ -189,8 +197,7 @@ impl Plan {
                 doctor::PIDS.to_owned(),
             ));
         }
-        let _ = limits::raise_open_files();
-        let _ = limits::raise_locked_memory();
+        let former_limits = limits::raise();
         let host = Host::probe(Path::new("/"));
         check_kernel(&host)?;
         let Granting {
@@ -235,6 +242,7 @@ impl Plan {
             granted,
             pids,
             command: args.command_line.clone(),
+            former_limits,
             duration: args.duration,
             switches: !args.no_switches,
             page_faults: !args.no_page_faults,

@@ -86,7 +86,7 @@ struct Signals {
 pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
     let mut ending = Ending::listen()?;
     let held = (!plan.command.is_empty())
-        .then(|| command::start(&plan.command))
+        .then(|| command::start(&plan.command, &plan.former_limits))
         .transpose()?;
     if let Some(held) = &held {
         plan.pids = vec![held.pid];
