@@ -229,9 +229,8 @@ impl Former {
     /// # Errors
     /// The kernel refused.
     pub fn restore(&self) -> io::Result<()> {
-        let each = self.0.iter();
-        each.into_iter()
-            .try_for_each(|(resource, limit)| Ok(setrlimit(*resource, limit.clone())?))
+        let mut each = self.0.iter();
+        each.try_for_each(|(resource, limit)| Ok(setrlimit(*resource, *limit)?))
     }
 }
 
