@@ -29,6 +29,7 @@
 //! | how rings are emptied, and the frontier | [`collect::drain`] |
 //! | what the kernel writes by itself (`--transport bulk`) | [`pmu::attr::bulk`] (settings), [`collect::bulk`] (rings; `rest.rs`: for what a program does not see), [`stream::bulk`] (records) |
 //! | CPUs that come and go | [`collect::hotplug`] (who tells), [`collect::session`] (`cpus.rs`: which; what is opened then), [`cmd`] (`record/run/cpus.rs`) |
+//! | what ends a recording from outside | [`cmd`] (`record/run/ending.rs`), [`collect::signals`] (what was ignored at the start) |
 //! | what is left of root's rights meanwhile | [`collect::privileges`] |
 //! | what the slow-down is, and how it is kept below a bound | [`cmd`] (`record/cost.rs`), [`collect::calibrate`] (`extras.rs`: what `--with` costs), [`collect::overhead`] |
 //! | what a sample costs (`calibrate`), and which reset value a goal asks for (`plan`) | [`analysis::cost`] (the model), [`collect::calibrate`] (the measuring), [`cmd`] (`calibrate.rs`, `plan/`) |

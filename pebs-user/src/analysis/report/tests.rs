@@ -49,7 +49,6 @@ fn event(name: &str, unit: &str) -> EventInfo {
         frequency: None,
         enabled_ns: None,
         running_ns: None,
-        // A clock, or an event of the CPU.
         r#type: if unit == "ns" { 1 } else { 4 },
         config: 0,
         precise_requested: 0,
