@@ -8,6 +8,7 @@ pub mod schema;
 pub mod tables;
 
 mod columns;
+mod compacted;
 mod compactor;
 mod encodings;
 mod files;

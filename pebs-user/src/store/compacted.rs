@@ -1,0 +1,278 @@
+//! Writes compacted segments: row groups whose columns are encoded each in its own way.
+
+mod indices;
+mod repeats;
+
+use std::fs::File;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_writer::{ArrowColumnWriter, ArrowRowGroupWriterFactory, compute_leaves};
+use parquet::errors::ParquetError;
+use parquet::file::writer::SerializedFileWriter;
+
+use super::encodings::{properties, repeats};
+use repeats::Repeats;
+
+/// Rows of a Parquet row group at most, unless a batch alone has more.
+const GROUP_ROWS: usize = 1 << 20;
+
+/// A compacted segment being written.
+pub(super) struct CompactedWriter<'a> {
+    file: SerializedFileWriter<&'a File>,
+    factory: ArrowRowGroupWriterFactory,
+    schema: SchemaRef,
+    group: Group,
+}
+
+/// The row group at hand.
+#[derive(Default)]
+struct Group {
+    /// None: it has not begun.
+    columns: Vec<Column>,
+    rows: usize,
+}
+
+/// A leaf of the schema.
+enum Column {
+    /// Whole numbers that repeat.
+    Repeats(Box<Repeats>),
+    /// All else, as [`properties`] says.
+    Other(Box<ArrowColumnWriter>),
+}
+
+impl<'a> CompactedWriter<'a> {
+    pub(super) fn new(file: &'a File, schema: &SchemaRef) -> Result<Self, ParquetError> {
+        let writer = ArrowWriter::try_new(file, Arc::clone(schema), Some(properties(schema)?))?;
+        let (file, factory) = writer.into_serialized_writer()?;
+        Ok(Self {
+            file,
+            factory,
+            schema: Arc::clone(schema),
+            group: Group::default(),
+        })
+    }
+
+    /// Appends rows.
+    pub(super) fn write(&mut self, batch: &RecordBatch) -> Result<(), ParquetError> {
+        if self.group.rows > 0 && self.group.rows + batch.num_rows() > GROUP_ROWS {
+            self.end_group()?;
+        }
+        if self.group.columns.is_empty() {
+            self.group.columns = self.columns()?;
+        }
+        let mut columns = self.group.columns.iter_mut();
+        for (field, array) in self.schema.fields().iter().zip(batch.columns()) {
+            if repeats(field) {
+                if let Some(Column::Repeats(column)) = columns.next() {
+                    column.write(array)?;
+                }
+                continue;
+            }
+            for (leaf, column) in compute_leaves(field, array)?.iter().zip(&mut columns) {
+                if let Column::Other(column) = column {
+                    column.write(leaf)?;
+                }
+            }
+        }
+        self.group.rows += batch.num_rows();
+        Ok(())
+    }
+
+    /// Columns of a row group.
+    fn columns(&self) -> Result<Vec<Column>, ParquetError> {
+        let group = self.file.flushed_row_groups().len();
+        let writers = self.factory.create_column_writers(group)?;
+        let leaves = self.file.schema_descr().columns();
+        let columns = writers.into_iter().zip(leaves).map(|(writer, leaf)| {
+            let field = match leaf.path().parts() {
+                [name] => self.schema.field_with_name(name).ok(),
+                _ => None,
+            };
+            Ok(match field.is_some_and(repeats) {
+                true => Column::Repeats(Box::new(Repeats::new(leaf)?)),
+                false => Column::Other(Box::new(writer)),
+            })
+        });
+        columns.collect()
+    }
+
+    fn end_group(&mut self) -> Result<(), ParquetError> {
+        let group = std::mem::take(&mut self.group);
+        if group.rows == 0 {
+            return Ok(());
+        }
+        let mut writer = self.file.next_row_group()?;
+        for column in group.columns {
+            match column {
+                Column::Repeats(column) => {
+                    let (bytes, close) = column.close()?;
+                    writer.append_column(&bytes, close)?;
+                }
+                Column::Other(column) => column.close()?.append_to_row_group(&mut writer)?,
+            }
+        }
+        writer.close()?;
+        Ok(())
+    }
+
+    /// Writes what is left and the footer.
+    pub(super) fn close(mut self) -> Result<(), ParquetError> {
+        self.end_group()?;
+        self.file.close()?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+
+    use arrow::array::{ArrayRef, Float64Array, Int64Array, UInt16Array, UInt32Array, UInt64Array};
+    use arrow::compute::concat_batches;
+    use arrow::datatypes::{DataType, Field, Schema};
+    use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+    use parquet::basic::Encoding;
+    use parquet::file::metadata::RowGroupMetaData;
+
+    use super::*;
+    use crate::stream::synthetic::Random;
+
+    /// Writes batches to a file; returns what it holds, and its first row group.
+    fn written(batches: &[RecordBatch]) -> (RecordBatch, RowGroupMetaData) {
+        let schema = batches[0].schema();
+        let file = tempfile::tempfile().unwrap();
+        let mut writer = CompactedWriter::new(&file, &schema).unwrap();
+        for batch in batches {
+            writer.write(batch).unwrap();
+        }
+        writer.close().unwrap();
+        let reader = ParquetRecordBatchReaderBuilder::try_new(file).unwrap();
+        let group = reader.metadata().row_group(0).clone();
+        let reader = reader.build().unwrap();
+        let batches: Vec<_> = reader.map(Result::unwrap).collect();
+        (concat_batches(&schema, &batches).unwrap(), group)
+    }
+
+    /// A batch with every type of whole number: the `n`th has numbers below the `n`th limit, null where they divide by 7.
+    fn numbers(rows: u64, limits: [u64; 4], random: &mut Random) -> RecordBatch {
+        let mut column = |limit: u64| -> Vec<Option<u64>> {
+            let number = (0..rows).map(|_| Some(random.below(limit)));
+            number.map(|it| it.filter(|it| it % 7 != 0)).collect()
+        };
+        let [a, b, c, d] = limits.map(&mut column);
+        let narrow = a.into_iter().map(|it| it.map(|it| it as u16));
+        let functions = b
+            .into_iter()
+            .map(|it| it.map(|it| (it as u32).wrapping_mul(0x0101_0101)));
+        let signed = d.iter().map(|it| it.map(|it| -(it as i64) << 40));
+        let times: Int64Array = (0..rows as i64).map(|it| Some(it * it)).collect();
+        let errors: Float64Array = d.iter().map(|it| it.map(|it| it as f64)).collect();
+        let columns: [ArrayRef; 6] = [
+            Arc::new(narrow.collect::<UInt16Array>()),
+            Arc::new(functions.collect::<UInt32Array>()),
+            Arc::new(signed.collect::<Int64Array>()),
+            Arc::new(
+                c.into_iter()
+                    .map(|it| it.map(|it| u64::MAX - it))
+                    .collect::<UInt64Array>(),
+            ),
+            Arc::new(times),
+            Arc::new(errors),
+        ];
+        let names = ["cpu", "function_id", "span_ns", "ip", "time_ns", "self_ns"];
+        RecordBatch::try_from_iter_with_nullable(
+            names
+                .into_iter()
+                .zip(columns)
+                .map(|(name, column)| (name, column, name != "time_ns")),
+        )
+        .unwrap()
+    }
+
+    // Whatever numbers there are, and however few of them: they come back, and so does what is null. Dictionaries of
+    // up to 16 entries, up to 256, up to 65,536, more, and too many.
+    #[test]
+    fn numbers_come_back() {
+        let mut random = Random::new(3);
+        for limits in [
+            [1, 16, 17, 256],
+            [257, 300, 65_536, 70_000],
+            [5, 131_000, 1 << 50, 1 << 20],
+        ] {
+            for rows in [1, 9, 1000, 200_000] {
+                let batch = numbers(rows, limits, &mut random);
+                let (found, _) = written(&[batch.slice(0, batch.num_rows() / 2), batch.clone()]);
+                let half = found.num_rows() - batch.num_rows();
+                assert_eq!(
+                    found.slice(half, batch.num_rows()),
+                    batch,
+                    "{limits:?} {rows}"
+                );
+                assert_eq!(
+                    found.slice(0, half),
+                    batch.slice(0, half),
+                    "{limits:?} {rows}"
+                );
+            }
+        }
+    }
+
+    // A row group holds so many rows and no more; no rows make a file too.
+    #[test]
+    fn groups_end() {
+        let batch = numbers(300_000, [2; 4], &mut Random::new(1));
+        let (found, first) = written(&vec![batch.clone(); 4]);
+        assert_eq!((found.num_rows(), first.num_rows()), (1_200_000, 900_000));
+        let file = tempfile::tempfile().unwrap();
+        CompactedWriter::new(&file, &batch.schema())
+            .unwrap()
+            .close()
+            .unwrap();
+        let reader = ParquetRecordBatchReaderBuilder::try_new(file).unwrap();
+        assert_eq!(reader.schema().fields(), batch.schema().fields());
+    }
+
+    /// The chunk of addresses in a file of nothing else.
+    fn addresses(address: impl FnMut(u64) -> u64) -> (RecordBatch, RowGroupMetaData) {
+        let ips: UInt64Array = (0..200_000).map(address).map(Some).collect();
+        let schema = Schema::new(vec![Field::new("ip", DataType::UInt64, false)]);
+        let batch = RecordBatch::try_new(Arc::new(schema), vec![Arc::new(ips)]).unwrap();
+        let (found, group) = written(std::slice::from_ref(&batch));
+        assert_eq!(found, batch);
+        (batch, group)
+    }
+
+    // Addresses all over the place have a dictionary, addresses near the one before them none; what a footer says
+    // of their chunks is true.
+    #[test]
+    fn the_smaller_encoding_wins() {
+        let mut random = Random::new(7);
+        let (mut place, mut from) = (0, Random::new(9));
+        let far = addresses(|_| 0x5555_5555_0000 + random.below(300) * 0x1_3577).1;
+        let near = addresses(|row| {
+            if row % 8 == 0 {
+                place = from.below(5000) << 12;
+            }
+            0x5555_5555_0000 + place + from.below(16) * 4
+        });
+        let near = near.1;
+        let [far, near] = [&far, &near].map(|group| group.column(0));
+        assert!(far.encodings().any(|it| it == Encoding::RLE_DICTIONARY));
+        assert!(far.dictionary_page_offset().is_some());
+        assert!(near.dictionary_page_offset().is_none());
+        for chunk in [far, near] {
+            assert_eq!(chunk.num_values(), 200_000);
+            assert!(
+                chunk.compressed_size() < 400_000,
+                "{}",
+                chunk.compressed_size()
+            );
+            assert!(chunk.uncompressed_size() >= 200_000);
+            let statistics = chunk.statistics().unwrap();
+            assert!(statistics.min_bytes_opt() < statistics.max_bytes_opt());
+            assert!(chunk.column_index_offset().is_some() && chunk.offset_index_offset().is_some());
+        }
+    }
+}
