@@ -80,7 +80,17 @@ fn demonstrate(tool: &Path, size: Size, trace: &Path) -> Result<()> {
     load::prepare(&mut client, size)?;
     let output = trace.to_str().context("the trace's path is not UTF-8")?;
     let pid = server.pid().to_string();
-    let args = ["--uprobe", SPEC, "-p", &pid, "-o", output];
+    // Room for all of the marks of a tenth as much, however late a busy machine lets the tool read them.
+    let args = [
+        "--uprobe",
+        SPEC,
+        "-p",
+        &pid,
+        "-o",
+        output,
+        "--ring-size",
+        "4MiB",
+    ];
     let recorder = Recorder::start(tool, &args.map(str::to_owned))?;
     let latencies = load::run(&mut client, size);
     let report = recorder.stop()?;
@@ -97,9 +107,10 @@ fn demonstrate(tool: &Path, size: Size, trace: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The report for programs, with enough of the slowest visits to hold all that should be there.
+/// The report for programs, with enough of the slowest visits to hold all that should be there, and those that were
+/// preempted.
 fn json_report(tool: &Path, trace: &str, size: Size) -> Result<serde_json::Value> {
-    let slowest = (2 * size.big).to_string();
+    let slowest = (20 * size.big).to_string();
     let mut command = shell::as_root(tool);
     command.args(["report", trace, "--format", "json", "--slowest", &slowest]);
     let text = shell::output(&mut command)?;

@@ -7,9 +7,10 @@ use super::load::Size;
 
 /// Says what was found, or fails with what is wrong.
 ///
-/// The time on the CPU decides, not the duration: any item may be preempted for milliseconds,
-/// which is no fault of Redis. There is no fixed limit either: machines differ, the order of the
-/// items does not.
+/// The samples decide, not the duration: any item may be preempted for milliseconds, which is no
+/// fault of Redis. Nor the time on the CPU: of what a host takes away the kernel may know nothing,
+/// but no sample is taken in it. There is no fixed limit either: machines differ, the order of
+/// the items does not.
 pub fn of(report: &Value, size: Size) -> Result<String> {
     let probe = &report["probes"][0];
     let visits = probe["visits"]
@@ -20,7 +21,7 @@ pub fn of(report: &Value, size: Size) -> Result<String> {
         bail!("{visits} items recorded, {expected} asked for");
     }
     let mut items = slowest(probe)?;
-    items.sort_by_key(|(ns, _)| std::cmp::Reverse(*ns));
+    items.sort_by_key(|(samples, _)| std::cmp::Reverse(*samples));
     let (slow, others) = items
         .split_at_checked(size.big)
         .context("the report has fewer slow items than there were")?;
@@ -30,36 +31,33 @@ pub fn of(report: &Value, size: Size) -> Result<String> {
         .filter(|key| !key.starts_with("big:"))
         .collect();
     if !wrong.is_empty() {
-        bail!(
-            "among the {} items that took most CPU time: {wrong:?}",
-            size.big
-        );
+        bail!("among the {} items with most samples: {wrong:?}", size.big);
     }
-    let us = |item: Option<&(i64, &str)>| item.map_or(0, |(ns, _)| ns / 1000);
+    let samples = |item: Option<&(u64, &str)>| item.map_or(0, |(samples, _)| *samples);
     let function = probe["spread"][0]["function"]["name"]
         .as_str()
         .unwrap_or("unknown");
     Ok(format!(
-        "right: of {visits} items, the {} that took most CPU time ({} us or more, all others {} us \
-         or less) are the GETs of expired big:*; what sets them apart most is {function}",
+        "right: of {visits} items, the {} with most samples ({} or more, all others {} or fewer) \
+         are the GETs of expired big:*; what sets them apart most is {function}",
         size.big,
-        us(slow.last()),
-        us(others.first()),
+        samples(slow.last()),
+        samples(others.first()),
     ))
 }
 
-/// CPU time in ns and key of the slowest items.
-fn slowest(probe: &Value) -> Result<Vec<(i64, &str)>> {
+/// Samples and key of the slowest items.
+fn slowest(probe: &Value) -> Result<Vec<(u64, &str)>> {
     let visits = probe["slowest"]
         .as_array()
         .context("the report has no slowest items")?;
     visits
         .iter()
         .map(|visit| {
-            let oncpu = visit["oncpu_ns"]
-                .as_i64()
-                .context("an item without its CPU time")?;
-            Ok((oncpu, argument(visit, "key").unwrap_or("")))
+            let samples = visit["samples"]
+                .as_u64()
+                .context("an item without its samples")?;
+            Ok((samples, argument(visit, "key").unwrap_or("")))
         })
         .collect()
 }
@@ -78,8 +76,8 @@ mod tests {
 
     fn report(visits: u64, slow_key: &str) -> Value {
         let visit =
-            |key: &str, ns: i64| json!({"oncpu_ns": ns, "args": [{"name": "key", "value": key}]});
-        let slowest = [visit("small:000001", 5_000), visit(slow_key, 2_000_000)];
+            |key: &str, n: u64| json!({"samples": n, "args": [{"name": "key", "value": key}]});
+        let slowest = [visit("small:000001", 3), visit(slow_key, 120)];
         json!({"probes": [{"visits": visits, "slowest": slowest, "spread": []}]})
     }
 
@@ -88,7 +86,7 @@ mod tests {
     fn verdicts() {
         let right = of(&report(3, "big:000"), SIZE).unwrap();
         assert!(
-            right.contains("2000 us or more, all others 5 us"),
+            right.contains("120 or more, all others 3 or fewer"),
             "{right}"
         );
         assert!(of(&report(2, "big:000"), SIZE).is_err());
