@@ -188,7 +188,6 @@ fn reason(said: &str) -> Missing {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
 
@@ -242,9 +241,13 @@ mod tests {
     fn clients_that_do_not_find() {
         let dir = tempfile::tempdir().unwrap();
         let client = dir.path().join("client");
+        // Not written by ourselves: what another test starts meanwhile has our descriptors for a moment, and what is
+        // open for writing can't be executed.
+        let make = "printf '#!/bin/sh\n%s\n' \"$1\" > \"$0\" && chmod 700 \"$0\"";
         let run = |script: &str, patience: Duration| {
-            fs::write(&client, format!("#!/bin/sh\n{script}\n")).unwrap();
-            fs::set_permissions(&client, fs::Permissions::from_mode(0o700)).unwrap();
+            let mut sh = Command::new("sh");
+            let made = sh.args(["-c", make]).arg(&client).arg(script).status();
+            assert!(made.unwrap().success());
             let request = Request::start(&client, "abcd", patience)?;
             request.answer(Instant::now() + patience)
         };

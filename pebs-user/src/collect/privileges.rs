@@ -216,9 +216,10 @@ mod tests {
                 "60",
             ]);
             let child = command.spawn().unwrap();
-            let comm = format!("/proc/{}/comm", child.id());
+            let stat = format!("/proc/{}/stat", child.id());
             let deadline = Instant::now() + Duration::from_secs(20);
-            while fs::read_to_string(&comm).unwrap() != "sleep\n" {
+            // It has its name before it has its mappings.
+            while !fs::read_to_string(&stat).unwrap().contains("(sleep) S") {
                 assert!(Instant::now() < deadline, "it does not start");
                 std::thread::sleep(Duration::from_millis(5));
             }

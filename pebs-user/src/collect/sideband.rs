@@ -197,6 +197,7 @@ fn attr(build_ids: bool) -> sys::perf_event_attr {
 #[cfg(test)]
 mod tests {
     use std::process::Command;
+    use std::sync::{Mutex, MutexGuard, PoisonError};
 
     use rustix::time::{ClockId, clock_gettime};
 
@@ -204,6 +205,12 @@ mod tests {
     use super::*;
     use crate::symbolize::mapping::Backing;
     use crate::units::Pid;
+
+    /// What one of these tests makes happen would fill the rings of the others.
+    fn alone() -> MutexGuard<'static, ()> {
+        static ALONE: Mutex<()> = Mutex::new(());
+        ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
     fn cpus() -> Vec<Cpu> {
         let cpus = std::thread::available_parallelism().unwrap().get();
@@ -219,6 +226,7 @@ mod tests {
     /// on the monotonic clock.
     #[test]
     fn follows_a_program() {
+        let _alone = alone();
         let (mut sideband, opener) = match Sideband::open(&cpus()) {
             Ok(opened) => opened,
             Err(error) => return println!("SKIP {error}"),
@@ -268,6 +276,7 @@ mod tests {
     /// More records than a ring holds: what is missing is told, so that seen and lost make up all.
     #[test]
     fn losses_are_told() {
+        let _alone = alone();
         let mut sideband = match Sideband::open(&cpus()) {
             Ok((sideband, _)) => sideband,
             Err(error) => return println!("SKIP {error}"),
@@ -306,6 +315,7 @@ mod tests {
     /// read twice.
     #[test]
     fn opened_again() {
+        let _alone = alone();
         let here = cpus();
         let (mut sideband, mut opener) = match Sideband::open(&here) {
             Ok(opened) => opened,

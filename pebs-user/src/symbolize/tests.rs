@@ -290,7 +290,8 @@ fn assembly() {
 fn shared_ids() {
     let (dir, program) = compile(&["-O2", "-no-pie"]);
     let copy = dir.path().join("copy");
-    std::fs::copy(&program, &copy).unwrap();
+    // Not by ourselves: it could still be open for writing in what another test starts, and then can't be executed.
+    run(Command::new("cp").args([&program, &copy]));
     let (one, two) = (Running::start(&program), Running::start(&copy));
     let mut probe = Probe::new();
     let first = probe.row(one.pid(), one.address("outer"));

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use rustix::time::{ClockId, clock_gettime};
+
 use super::*;
 use crate::pmu::attr::{ResolvedEvent, resolve};
 use crate::pmu::event::{EventSpec, Modifiers};
@@ -76,9 +78,14 @@ fn call_stopped_at(times: u64) {
     }
 }
 
-fn spin(milliseconds: u64) {
-    let start = std::time::Instant::now();
-    while start.elapsed().as_millis() < milliseconds.into() {
+/// Works for a time of this thread's own, whoever wants its CPU.
+fn spin(milliseconds: i64) {
+    let own = || {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        time.tv_sec * 1000 + time.tv_nsec / 1_000_000
+    };
+    let end = own() + milliseconds;
+    while own() < end {
         std::hint::spin_loop();
     }
 }
