@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -14,6 +15,9 @@ pub use rustix::process::Signal;
 
 /// Longest time that any child of a test may take.
 pub const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Longest time for what a child that ended has printed to be read, where a grandchild holds the stream open.
+const LEFT_OPEN: Duration = Duration::from_secs(10);
 
 /// Where the tool keeps calibrations.
 const CACHE_HOME: &str = "XDG_CACHE_HOME";
@@ -220,6 +224,28 @@ impl Drop for Running {
     }
 }
 
+/// Returns once a condition holds, which others bring about.
+///
+/// # Panics
+/// With this text if it does not within the time that any child may take.
+pub fn wait_until(otherwise: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + TIMEOUT;
+    while !holds() {
+        assert!(Instant::now() < deadline, "{otherwise}");
+        std::thread::sleep(POLL);
+    }
+}
+
+/// Copies a file that is to be executed. Not by ourselves: what another thread starts meanwhile has our descriptors for
+/// a moment, and what is open for writing can't be executed.
+///
+/// # Panics
+/// If it can't be copied.
+pub fn copy_program(from: &Path, to: &Path) {
+    let copied = run(Command::new("cp").args([from, to]));
+    assert!(copied.status.success(), "{copied}");
+}
+
 /// Runs a command to its end.
 #[must_use]
 pub fn run(command: &mut Command) -> Finished {
@@ -252,7 +278,7 @@ impl Capture {
 
     /// Waits for the end of the stream, but not for ever: a grandchild may hold it open.
     fn join(&self) {
-        let deadline = Instant::now() + Duration::from_secs(2);
+        let deadline = Instant::now() + LEFT_OPEN;
         while !self.thread.is_finished() && Instant::now() < deadline {
             std::thread::sleep(POLL);
         }

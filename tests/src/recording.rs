@@ -13,6 +13,7 @@ use crate::check;
 use crate::locks::Lock;
 use crate::machine;
 use crate::process::{self, Finished, Running};
+use crate::table;
 use crate::trace::Trace;
 use crate::truth::Truth;
 use crate::workload::{TruthFile, Workload};
@@ -216,6 +217,15 @@ impl Live {
     /// If the tool ends first, with all that it printed.
     pub fn wait_until_it_records(&mut self) {
         self.tool.wait_for_line("recording");
+    }
+
+    /// Returns once so many rows of a table are on disk: the tool has had its turn.
+    ///
+    /// # Panics
+    /// If they do not come within the time that any child may take.
+    pub fn until_rows(&self, table: &str, rows: usize) {
+        let what = format!("no {rows} rows of {table} in {}", self.dir().display());
+        process::wait_until(&what, || table::rows_so_far(&self.dir(), table) >= rows);
     }
 
     /// Ends it as Ctrl-C would.

@@ -203,13 +203,22 @@ pub fn offset_of_current_client(server: &Server, binary: &Path) -> Result<usize,
     let mut client = server.connect();
     let id = client.id();
     let idle = read(base + address, size);
-    let busy = std::thread::scope(|scope| {
-        scope.spawn(|| client.must(&["DEBUG", "SLEEP", "0.5"]));
-        std::thread::sleep(Duration::from_millis(200));
-        read(base + address, size)
-    });
     let names_it = |word: u64| read(word, 8).first() == Some(&id);
-    let found = (0..busy.len()).find(|&at| idle[at] == 0 && busy[at] != 0 && names_it(busy[at]));
+    let look = || {
+        let busy = read(base + address, size);
+        (0..busy.len()).find(|&at| idle[at] == 0 && busy[at] != 0 && names_it(busy[at]))
+    };
+    let found = std::thread::scope(|scope| {
+        let asked = scope.spawn(|| client.must(&["DEBUG", "SLEEP", "0.5"]));
+        loop {
+            // It begins, and ends, when the machine finds the time.
+            let (is_over, found) = (asked.is_finished(), look());
+            if found.is_some() || is_over {
+                return found;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    });
     found
         .map(|at| 8 * at)
         .ok_or_else(|| "redis-server does not show its client".to_owned())

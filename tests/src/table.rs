@@ -160,6 +160,11 @@ impl Table {
 #[must_use]
 pub fn rows_of_open(path: &Path) -> usize {
     let bytes = std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    rows_up_to_footer(&bytes)
+}
+
+/// Rows of the file that these bytes are, if it is cut behind the last footer that is whole.
+fn rows_up_to_footer(bytes: &[u8]) -> usize {
     let ends = (MAGIC.len()..bytes.len()).rev();
     let footers = ends.filter(|at| bytes[*at..].starts_with(MAGIC));
     let rows = |at: usize| {
@@ -169,6 +174,30 @@ pub fn rows_of_open(path: &Path) -> usize {
         Some(reader.metadata().file_metadata().num_rows() as usize)
     };
     footers.into_iter().find_map(rows).unwrap_or(0)
+}
+
+/// Rows of a table in a trace that is being written: all that a reader can have by now.
+#[must_use]
+pub fn rows_so_far(trace: &Path, name: &str) -> usize {
+    let files = std::fs::read_dir(trace.join(name)).into_iter().flatten();
+    let rows = |path: PathBuf| {
+        if is_open(&path) {
+            // It may have been closed in between.
+            return Some(rows_up_to_footer(&std::fs::read(path).ok()?));
+        }
+        path.extension().filter(|end| *end == "parquet")?;
+        let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(path).ok()?).ok()?;
+        Some(reader.metadata().file_metadata().num_rows() as usize)
+    };
+    files.flatten().filter_map(|file| rows(file.path())).sum()
+}
+
+/// Whether a file is a segment that is being written, or was when its writer died: not closed.
+#[must_use]
+pub fn is_open(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    name.and_then(|name| name.strip_suffix(".parquet.open"))
+        .is_some_and(|number| !path.with_file_name(format!("{number}.parquet")).exists())
 }
 
 /// Closed segments of a table, by name.

@@ -5,7 +5,6 @@ use std::fs;
 use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
@@ -218,15 +217,26 @@ impl Waiting {
     /// # Panics
     /// If it does not within the time that any child may take.
     pub fn until_items(&self, items: usize) {
-        let deadline = Instant::now() + process::TIMEOUT;
-        let logged = || {
+        process::wait_until(&format!("no {items} items"), || {
             let log = fs::read_to_string(self.truth.path()).unwrap_or_default();
-            log.lines().filter(|line| line.starts_with("item ")).count()
-        };
-        while logged() < items {
-            assert!(Instant::now() < deadline, "no {items} items");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+            log.lines().filter(|line| line.starts_with("item ")).count() >= items
+        });
+    }
+
+    /// Ends `answers`, which ends as it does alone: every item was handled, each gave what it should. Gives their number.
+    ///
+    /// # Panics
+    /// If it does not end so, or has ended before.
+    pub fn answers_stop(mut self) -> u64 {
+        assert!(self.process.is_running(), "it has ended before");
+        self.process.send("stop\n");
+        let (finished, truth) = self.finish();
+        let items = truth.notes["items"];
+        let sum = 3 * items * (items + 1) / 2;
+        assert_eq!(finished.code(), Some(0), "{finished}");
+        let expected = format!("handled {items} items, sum {sum}\n");
+        assert_eq!(finished.stdout, expected, "{finished}");
+        items
     }
 
     /// Waits for its end.

@@ -8,33 +8,31 @@
 mod random;
 
 use std::collections::BTreeSet;
-use std::path::Path;
-use std::time::{Duration, Instant};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use pebs_tests::recording::{Recorder, pebs_trace};
+use pebs_tests::process::Signal;
+use pebs_tests::recording::{Live, Recorder, pebs_trace};
 use pebs_tests::trace::Trace;
 use pebs_tests::workload::Workload;
-use pebs_tests::{check, machine, need};
+use pebs_tests::{check, machine, need, process, table};
 
 /// kill -9: the target is unharmed, closed segments are readable as they are, and recover saves the
 /// open one.
 #[test]
 fn kill_9() {
     need!(machine::root());
-    let workload = Workload::build("short_visits");
-    let args = ["300000", "20000"];
-    let alone = workload.run(&args);
-    let mut target = workload.start(&args);
+    let workload = Workload::build("answers");
+    let mut target = workload.start(&[]);
     let live = Recorder::new(&workload.spec("handle(id=arg1)"))
         .args(&["--segment", "2"])
         .attach(target.process.pid());
     target.go();
-    wait_for_an_open_segment(&live.dir());
-    assert!(target.process.is_running());
+    stop_with_an_open_segment(&live);
     let killed = live.kill();
     assert_eq!(killed.tool.signal(), Some(9), "{}", killed.tool);
-    let (finished, _) = target.finish();
-    check::same_end(&finished, &alone);
+    target.answers_stop();
 
     let before = Trace::open(&killed.dir());
     assert_eq!(
@@ -71,24 +69,36 @@ fn kill_9() {
     assert_eq!(ids(&Trace::open(&killed.dir())), after);
 }
 
-/// Waits until a segment was closed and the next has a whole row group: its file has grown and stands still.
-fn wait_for_an_open_segment(trace: &Path) {
-    let open = trace.join("visits/000001.parquet.open");
-    let deadline = Instant::now() + Duration::from_secs(30);
-    let mut before = 0;
-    loop {
-        let now = open.metadata().map_or(0, |file| file.len());
-        if now > 0 && now == before {
-            return;
+/// Stops the tool at a moment when a segment was closed and the next has rows.
+fn stop_with_an_open_segment(live: &Live) {
+    let visits = live.dir().join("visits");
+    process::wait_until("no segment with rows behind a closed one", || {
+        live.tool.signal(Signal::STOP);
+        process::wait_until("it does not stop", || is_stopped(live.tool.pid()));
+        let is_closed = visits.is_dir() && !table::segments(&visits).is_empty();
+        let found = is_closed && open_segments(&visits).any(|it| table::rows_of_open(&it) > 0);
+        if !found {
+            live.tool.signal(Signal::CONT);
+            std::thread::sleep(Duration::from_millis(50));
         }
-        before = now;
-        assert!(
-            Instant::now() < deadline,
-            "{} does not grow",
-            open.display()
-        );
-        std::thread::sleep(Duration::from_millis(15));
-    }
+        found
+    });
+}
+
+/// Whether every thread of a process stands.
+fn is_stopped(pid: u32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{pid}/task"));
+    let mut states = threads.into_iter().flatten().flatten().map(|it| {
+        let stat = fs::read_to_string(it.path().join("stat")).unwrap_or_default();
+        stat.rsplit(") ").next().and_then(|it| it.chars().next())
+    });
+    states.all(|state| state == Some('T'))
+}
+
+/// Segments that are being written.
+fn open_segments(table: &Path) -> impl Iterator<Item = PathBuf> {
+    let files = fs::read_dir(table).into_iter().flatten().flatten();
+    files.map(|it| it.path()).filter(|it| table::is_open(it))
 }
 
 /// Items of the visits, each once.

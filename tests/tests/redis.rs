@@ -59,9 +59,9 @@ fn fill(client: &mut Client) {
     }
     // A time that is over before the command ends would delete the key there and then.
     for i in 0..BIG {
-        client.must(&["PEXPIRE", &format!("big:{i:03}"), "200"]);
+        client.must(&["PEXPIRE", &format!("big:{i:03}"), "1000"]);
     }
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    std::thread::sleep(std::time::Duration::from_millis(1100));
 }
 
 /// Every key once; a big one after every 500 small ones.

@@ -69,7 +69,7 @@ static inline int truth_tid(void) {
 
 // Reserves room for the log. With TRUTH_REALTIME set, runs before all other programs, and so do
 // threads started from here on. With TRUTH_WAIT set, says "ready PID" and waits for a line on
-// stdin, so that a tracer can attach first.
+// stdin, so that a tracer can attach first. Lines behind it are left to whoever reads stdin next.
 static inline void truth_init(void) {
   truth_lines = (struct truth_line *)calloc(TRUTH_LINES, sizeof *truth_lines);
   if (!truth_lines) {
@@ -82,6 +82,7 @@ static inline void truth_init(void) {
   }
   if (getenv("TRUTH_WAIT")) {
     char line[16];
+    setvbuf(stdin, NULL, _IONBF, 0);
     fprintf(stderr, "ready %d\n", getpid());
     fflush(stderr);
     if (!fgets(line, sizeof line, stdin)) exit(98);

@@ -47,7 +47,7 @@ fn unreadable() {
     let (secret, tool) = (dir.path().join("secret"), dir.path().join("pebs-trace"));
     fs::copy(Workload::build("plain").path, &secret).unwrap();
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o700)).unwrap();
-    fs::copy(machine::pebs_trace(), &tool).unwrap();
+    process::copy_program(&machine::pebs_trace(), &tool);
     let done = process::run(
         Command::new(setpriv)
             .args([

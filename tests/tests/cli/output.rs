@@ -90,7 +90,7 @@ fn full() {
     );
     let mut tool = Running::start(
         Command::new(machine::pebs_trace())
-            .args(["--uprobe", &spec, "--segment", "1", "-p", &pid, "-o"])
+            .args(["--uprobe", &spec, "--segment", "0.5", "-p", &pid, "-o"])
             .arg(&trace),
     );
     tool.wait_for_line("recording");

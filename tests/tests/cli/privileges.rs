@@ -18,8 +18,8 @@ fn as_nobody(build: impl FnOnce(&str) -> Vec<String>) -> Result<process::Finishe
         .tempdir()
         .map_err(|e| e.to_string())?;
     let (tool, target) = (dir.path().join("pebs-trace"), dir.path().join("target"));
-    fs::copy(machine::pebs_trace(), &tool).unwrap();
-    fs::copy(Workload::build("plain").path, &target).unwrap();
+    process::copy_program(&machine::pebs_trace(), &tool);
+    process::copy_program(&Workload::build("plain").path, &target);
     let done = process::run(
         Command::new(setpriv)
             .args([

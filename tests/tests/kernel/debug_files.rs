@@ -32,7 +32,7 @@ impl Server {
         let [files, program, debug] =
             ["files", "batches", "files/batches.debug"].map(|name| place.path().join(name));
         fs::create_dir(&files).expect("writable");
-        fs::copy(Workload::build("batches").path, &program).expect("writable");
+        process::copy_program(&Workload::build("batches").path, &program);
         run(Command::new("objcopy")
             .arg("--only-keep-debug")
             .args([&program, &debug]));

@@ -6,7 +6,6 @@ use pebs_tests::truth::Truth;
 use pebs_tests::workload::Workload;
 use pebs_tests::{check, machine, need, process};
 use rustix::process::Signal;
-use std::time::Duration;
 
 /// Records a workload of which every fifth item leaves its function without a return.
 fn unwound(workload: &Workload, spec: &str, extra: &[&str]) {
@@ -187,7 +186,7 @@ fn open_at_end() {
     let mut target = workload.start(&[]);
     let live = Recorder::new(&workload.spec(super::ID)).attach(target.process.pid());
     target.go();
-    std::thread::sleep(Duration::from_millis(300));
+    target.until_items(100);
     let recording = live.stop();
     assert!(target.process.is_running(), "{}", recording.tool);
     target.process.signal(Signal::KILL);
@@ -206,7 +205,7 @@ fn open_at_end() {
             (None, None, None)
         );
     }
-    assert!(trace.visits().len() <= truth.begun.len());
+    assert!((100..=truth.begun.len()).contains(&trace.visits().len()));
 }
 
 /// What takes the longest path out of all: a process that never exits by itself is ended by a
@@ -218,13 +217,13 @@ fn command_that_is_terminated() {
     // A copy, by whose name alone it is known whether it still runs.
     let dir = tempfile::tempdir().unwrap();
     let copy = dir.path().join("endless");
-    std::fs::copy(Workload::build("killed").path, &copy).unwrap();
+    process::copy_program(&Workload::build("killed").path, &copy);
     let path = copy.display().to_string();
     let recording = Recorder::new(&format!("{path}:{}", super::ID))
         .command(&timeout, &["--signal=TERM", "1.5", &path]);
     let trace = recording.trace();
     check::no_mark_lost(&trace);
-    assert!(trace.visits().len() > 100, "{}", recording.tool);
+    assert!(trace.visits().len() >= 10, "{}", recording.tool);
     let left = process::run(std::process::Command::new("pgrep").args(["-f", &path]));
     assert_eq!(left.stdout, "", "nothing is left running");
 }

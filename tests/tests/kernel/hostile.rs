@@ -57,11 +57,7 @@ fn target_that_lies() {
     );
     let folder = lies.display().to_string();
     let live = Recorder::new(&spec).args(&["--reset", "100000"]).start();
-    let mut target = process::Running::start(Command::new(&path).args([&folder, "2500"]));
-    while target.is_running() {
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
-    let ended = target.finish();
+    let ended = process::run(Command::new(&path).args([&folder, "2500"]));
     assert_eq!(ended.code(), Some(0), "{ended}");
     let peak = peak_kib(live.tool.pid());
     assert!(peak < MOST_KIB, "{peak} KiB");

@@ -1,5 +1,6 @@
 //! A CPU that is offline when a recording begins, and comes online in it.
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -23,14 +24,41 @@ fn run_there(taskset: &Path, workload: &Workload, items: &str) -> TruthFile {
     truth
 }
 
-/// Starts a recording while the CPU is offline, and then lets it come; `None`: it can't be taken offline.
+/// Descriptors of counters that the tool has.
+fn counters(live: &Live) -> usize {
+    let listing = fs::read_dir(format!("/proc/{}/fd", live.tool.pid()));
+    let links = listing.into_iter().flatten().flatten();
+    let names = links.filter_map(|link| fs::read_link(link.path()).ok());
+    names
+        .filter(|name| name.ends_with("anon_inode:[perf_event]"))
+        .count()
+}
+
+/// Returns once the tool has opened counters on the CPU that came, where it had so many before: the first is followed by
+/// all others at once.
+fn wait_for_counters(live: &Live, before: usize) {
+    process::wait_until("no counters for the CPU that came", || {
+        counters(live) > before
+    });
+    let mut seen = (0, 0);
+    process::wait_until("the counters change all the time", || {
+        let now = counters(live);
+        seen = (now, if now == seen.0 { seen.1 + 1 } else { 0 });
+        seen.1 > 100
+    });
+}
+
+/// Starts a recording while the CPU is offline, and then lets it come; `None`: it can't be taken offline. Gives it once
+/// the CPU is sampled.
 fn start_before_it_comes(workload: &Workload, args: &[&str]) -> Option<Live> {
     // Without it another test may have the CPU offline.
     let lock = Lock::recording();
     let offline = machine::cpus(2).ok().and_then(|()| Offline::take(CPU_1))?;
     let recorder = Recorder::new(&workload.spec(super::ID));
     let live = recorder.under(lock).args(args).start();
+    let before = counters(&live);
     drop(offline);
+    wait_for_counters(&live, before);
     Some(live)
 }
 
@@ -39,13 +67,13 @@ struct Offline(&'static str);
 
 impl Offline {
     fn take(switch: &'static str) -> Option<Self> {
-        std::fs::write(switch, "0").ok().map(|()| Self(switch))
+        fs::write(switch, "0").ok().map(|()| Self(switch))
     }
 }
 
 impl Drop for Offline {
     fn drop(&mut self) {
-        let _ = std::fs::write(self.0, "1");
+        let _ = fs::write(self.0, "1");
     }
 }
 
@@ -67,8 +95,6 @@ fn comes_online() {
         let Some(live) = start_before_it_comes(&workload, &args) else {
             return println!("SKIP CPU 1 can't be taken offline");
         };
-        // The recorder looks four times a second at the latest.
-        std::thread::sleep(Duration::from_secs(2));
         let truth = run_there(&taskset, &workload, "20000");
         let recording = live.stop();
         let trace = recording.trace();
@@ -112,7 +138,9 @@ fn thread_goes_there() {
             .args(&["--transport", transport])
             .args(&args)
             .attach(pid);
+        let before = counters(&live);
         drop(offline);
+        wait_for_counters(&live, before);
         let moved = process::run(Command::new(&taskset).args(["-cp", "1", &pid.to_string()]));
         assert_eq!(moved.code(), Some(0), "{moved}");
         target.go();
@@ -177,7 +205,6 @@ fn mappings_are_told() {
     let Some(live) = start_before_it_comes(&workload, &args) else {
         return println!("SKIP CPU 1 can't be taken offline");
     };
-    std::thread::sleep(Duration::from_secs(2));
     live.tool.signal(Signal::STOP);
     run_there(&taskset, &workload, "2000");
     live.tool.signal(Signal::CONT);

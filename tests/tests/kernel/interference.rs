@@ -2,15 +2,14 @@
 #![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::collections::HashMap;
-use std::fs;
-use std::path::Path;
-use std::time::Duration;
+use std::fs::{self, File, FileTimes};
+use std::path::{Path, PathBuf};
 
 use pebs_tests::recording::{Recorder, Recording, pebs_trace};
 use pebs_tests::trace::Visit;
 use pebs_tests::truth::Truth;
 use pebs_tests::workload::Workload;
-use pebs_tests::{check, machine, need};
+use pebs_tests::{check, machine, need, process};
 
 fn record(name: &str, args: &[&str], workload_args: &[&str]) -> (Recording, Truth) {
     let workload = Workload::build(name);
@@ -187,10 +186,32 @@ impl Cpus {
     }
 
     fn run_at(&self, khz: u32) {
-        for cpu in ["cpu0", "cpu1"] {
-            let dir = self.0.path().join(cpu).join("cpufreq");
-            fs::create_dir_all(&dir).expect("writable");
-            fs::write(dir.join("scaling_cur_freq"), format!("{khz}\n")).expect("writable");
+        for file in self.files() {
+            fs::create_dir_all(file.parent().expect("a folder")).expect("writable");
+            fs::write(file, format!("{khz}\n")).expect("writable");
+        }
+    }
+
+    fn files(&self) -> [PathBuf; 2] {
+        ["cpu0", "cpu1"].map(|cpu| self.0.path().join(cpu).join("cpufreq/scaling_cur_freq"))
+    }
+
+    /// Returns once somebody has read what they run at, twice: the first time may have been while it was written.
+    fn until_read(&self) {
+        for _ in 0..2 {
+            // Looked at, a file was read later than written.
+            for file in self.files() {
+                let written = fs::metadata(&file)
+                    .and_then(|it| it.modified())
+                    .expect("there");
+                let read = FileTimes::new().set_accessed(written);
+                let opened = File::options().write(true).open(&file);
+                opened.and_then(|it| it.set_times(read)).expect("writable");
+                process::wait_until("nobody reads frequencies", || {
+                    let read = fs::metadata(&file).and_then(|it| it.accessed());
+                    read.expect("there") > written
+                });
+            }
         }
     }
 }
@@ -212,9 +233,9 @@ fn frequencies() {
         .started_by(&["unshare", "--mount", "--", "sh", "-c", &script, &place])
         .args(&["--with", "freq"])
         .attach(target.process.pid());
-    std::thread::sleep(Duration::from_millis(500));
+    cpus.until_read();
     cpus.run_at(1_000_000);
-    std::thread::sleep(Duration::from_millis(500));
+    cpus.until_read();
     target.go();
     let (_, truth) = target.finish();
     let recording = live.stop();

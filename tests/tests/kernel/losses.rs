@@ -127,29 +127,46 @@ fn grouped(n: u64) -> String {
     }
 }
 
-/// The tool is stopped and continued again and again while marks come faster than its rings hold:
+/// Items whose marks a ring of 64 KiB has room for, and of whose marks as many rings as there are CPUs have not.
+const FITS: usize = 600;
+
+/// The tool is stopped and continued again and again, and while it stands more marks come than its rings hold:
 /// marks are refused, at the begin and at the end of visits.
 #[test]
 fn marks_refused() {
     need!(machine::root());
     let workload = Workload::build("plain");
-    // The first three hundred are to be whole, however late the tool has its turn.
-    let mut target = workload.start(&["120000", "0", "300"]);
+    let parts = 4 * std::thread::available_parallelism().map_or(1, usize::from);
+    let (rounds, part) = (12, FITS.to_string());
+    let items = FITS * (1 + rounds * parts);
+    let mut target = workload.start(&[&items.to_string(), "0", &part]);
     let live = Recorder::new(&workload.spec(super::ID))
         .args(&["--ring-size", "64KiB", "--reset", "10000000"])
         .attach(target.process.pid());
-    target.go();
-    std::thread::sleep(Duration::from_millis(400));
-    while target.process.is_running() {
-        // In this time come more marks than the ring holds, in that the ring is emptied.
-        for signal in [Signal::STOP, Signal::CONT] {
-            live.tool.signal(signal);
-            std::thread::sleep(Duration::from_millis(60));
+    let mut handled = 0;
+    let mut handle = |parts: usize| {
+        for _ in 0..parts {
+            target.go();
+            handled += FITS;
+            if handled < items {
+                let said = format!("handled {handled} items");
+                target.process.wait_for_line(&said);
+            }
         }
+    };
+    // These are whole, however late the tool has its turn.
+    handle(1);
+    live.until_rows("visits", FITS);
+    for _ in 0..rounds {
+        live.tool.signal(Signal::STOP);
+        handle(parts);
+        live.tool.signal(Signal::CONT);
+        // The rings are emptied.
+        std::thread::sleep(Duration::from_millis(60));
     }
     let (_, truth) = target.finish();
     let whole = refused_is_said(&live.stop(), &truth);
-    assert!(whole > 0, "no visit is whole though the first came slowly");
+    assert!(whole >= FITS, "{whole} whole visits");
 }
 
 /// The rings are so small, and the marks so large, that they run full between two looks.

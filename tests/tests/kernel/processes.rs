@@ -96,10 +96,11 @@ fn duration() {
     need!(machine::root());
     let workload = Workload::build("killed");
     let mut target = workload.start(&[]);
+    // Of the time there is none to lose.
+    target.go();
     let live = Recorder::new(&workload.spec(super::ID))
         .args(&["--duration", "0.5"])
         .attach(target.process.pid());
-    target.go();
     let recording = live.finish();
     assert!(target.process.is_running());
     let trace = recording.trace();

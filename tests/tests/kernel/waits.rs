@@ -8,6 +8,10 @@ use pebs_tests::truth::Truth;
 use pebs_tests::workload::Workload;
 use pebs_tests::{check, machine, need};
 
+/// Items, of those that are to sleep, that perhaps do not: a thread may lose the CPU just before it sleeps, and then
+/// what it would wait for comes first.
+const AWAKE: usize = 2;
+
 /// Visits that sleep: the time off the CPU is at least what was asked for, and within what the
 /// program itself measured around its sleep.
 #[test]
@@ -19,6 +23,7 @@ fn sleeper() {
     let trace = recording.trace();
     check::whole_visits(&trace, &truth);
     let (waits, zero) = (trace.waits(), trace.monotonic_ns());
+    let mut awake = 0;
     for visit in trace.visits() {
         let sleeping = |wait: &&Wait| wait.visit_id == visit.visit_id && wait.state == "sleeping";
         let slept: Vec<&Wait> = waits.iter().filter(sleeping).collect();
@@ -48,8 +53,14 @@ fn sleeper() {
                         && wait.end_ns <= leave + check::CLOCK_SLACK_NS;
                     assert!(inside, "{wait:?} outside of {enter}..{leave}");
                 }
+                // The timer ran out before it slept: it lost the CPU in between.
+                let Some(first) = slept.first() else {
+                    assert!(off > 0, "{visit:?}");
+                    awake += 1;
+                    continue;
+                };
                 // From its switch out to its switch in; the timer itself runs from a little before.
-                let before_switch = total + (slept[0].begin_ns - enter);
+                let before_switch = total + (first.begin_ns - enter);
                 assert!(
                     before_switch >= asked_ms * 1_000_000,
                     "{slept:?}, {asked_ms} ms asked"
@@ -57,6 +68,7 @@ fn sleeper() {
             }
         }
     }
+    assert!(awake <= AWAKE, "{awake} of 48 did not sleep");
     check::unharmed(&recording, &alone);
 }
 
@@ -73,7 +85,8 @@ fn waits_name_their_function() {
         .iter()
         .filter(|wait| wait.state == "sleeping")
         .collect();
-    assert_eq!(sleeps.len(), 16, "four of five items sleep, once");
+    let once = 16 - AWAKE..=16;
+    assert!(once.contains(&sleeps.len()), "four of five sleep, once");
     for wait in sleeps {
         let name = wait.function_id.and_then(|id| names.get(&id));
         assert!(
@@ -131,7 +144,8 @@ fn who_wakes() {
         cost["encounters"].as_u64() >= Some(by_timer) && cost["encounters_ns"].is_number(),
         "{cost}"
     );
-    assert!(by_partner >= 20 && by_timer >= 20, "{waits:?}");
+    let enough = 20 - AWAKE as u64;
+    assert!(by_partner >= enough && by_timer >= enough, "{waits:?}");
     let dir = recording.dir();
     let explained = pebs_trace(["explain".as_ref(), dir.as_os_str(), "--item=2".as_ref()]);
     assert!(
@@ -234,7 +248,9 @@ fn where_it_blocks() {
             locked = locked.or((what == "futex").then_some(item));
         }
     }
-    assert!(met[0] >= 20 && met[1] >= 20 && met[2] >= 10, "{met:?}");
+    let enough = 20 - AWAKE as u64;
+    let many = met[0] >= enough && met[1] >= enough && met[2] >= 10;
+    assert!(many, "{met:?}");
     let dir = recording.dir();
     let item = format!("--item={}", locked.unwrap());
     let explained = pebs_trace(["explain".as_ref(), dir.as_os_str(), item.as_ref()]);
