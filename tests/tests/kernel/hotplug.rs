@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use pebs_tests::locks::Lock;
 use pebs_tests::recording::{Live, Recorder};
@@ -170,6 +169,8 @@ fn goes_and_comes() {
             .under(lock)
             .args(&args)
             .start();
+        // At once: the tool may be about to look after CPUs for the first time.
+        let before = counters(&live);
         live.tool.signal(Signal::STOP);
         let offline = Offline::take(CPU_1);
         let was_taken = offline.is_some();
@@ -178,7 +179,7 @@ fn goes_and_comes() {
         if !was_taken {
             return println!("SKIP CPU 1 can't be taken offline");
         }
-        std::thread::sleep(Duration::from_secs(2));
+        wait_for_counters(&live, before);
         let truth = run_there(&taskset, &workload, "20000");
         let recording = live.stop();
         let trace = recording.trace();

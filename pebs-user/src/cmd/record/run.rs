@@ -456,6 +456,8 @@ impl Control<'_, '_> {
         let mut status = StatusLine::new(Arc::clone(&self.progress));
         let mut redraw = tokio::time::interval(status.period());
         let cpus = CpuMessages::open().ok();
+        // Nobody has told of those that went and came since the counters were opened.
+        self.session.suspect_cpus();
         let mut look = tokio::time::interval(LOOK);
         let mut govern = tokio::time::interval(GOVERN);
         let mut frequency = tokio::time::interval(frequency::PERIOD);
