@@ -163,10 +163,12 @@ impl Trace {
             )),
             TraceState::Unfinished if self.open.is_empty() => None,
             TraceState::Unfinished => Some((
-                format!(
-                    "trace {dir} was not finished: {} open segments are not read",
-                    self.open.len()
-                ),
+                match self.open.len() {
+                    1 => format!("trace {dir} was not finished: its open segment is not read"),
+                    open => {
+                        format!("trace {dir} was not finished: {open} open segments are not read")
+                    }
+                },
                 format!("pebs-trace recover {dir}"),
             )),
         }
