@@ -241,29 +241,29 @@ impl Programs {
     }
 
     fn load_all(&mut self, settings: &Settings, btf: &aya::Btf) -> Result<(), ProgramsError> {
-        self.with("mark", |program: &mut UProbe| program.load())?;
+        self.verify("mark", |program: &mut UProbe| program.load())?;
         if settings
             .item
             .is_some_and(|(source, _)| source == ItemSource::Library)
         {
-            self.with("library", |program: &mut UProbe| program.load())?;
+            self.verify("library", |program: &mut UProbe| program.load())?;
         }
         for event in 0..settings.events.min(MAX_EVENTS) {
-            self.with(&format!("sample{event}"), |program: &mut PerfEvent| {
+            self.verify(&format!("sample{event}"), |program: &mut PerfEvent| {
                 program.load()
             })?;
         }
         if settings.page_faults {
             for which in Faults::needed(settings.interference) {
                 let name = interference::fault_program(*which);
-                self.with(name, |program: &mut PerfEvent| program.load())?;
+                self.verify(name, |program: &mut PerfEvent| program.load())?;
             }
         }
         if settings.perf_clock_events != 0 {
-            self.with("clock", |program: &mut PerfEvent| program.load())?;
+            self.verify("clock", |program: &mut PerfEvent| program.load())?;
         }
         for (name, tracepoint) in self.tracepoints.clone() {
-            self.with(name, |program: &mut BtfTracePoint| {
+            self.verify(name, |program: &mut BtfTracePoint| {
                 program.load(tracepoint, btf)
             })?;
         }
@@ -304,6 +304,21 @@ impl Programs {
             let _ = self.with(name, |program: &mut BtfTracePoint| program.detach(link));
         }
         self.detach_interference();
+    }
+
+    /// Loads a program. The verifier gives up where a signal waits, and is asked again.
+    fn verify<'a, P>(
+        &'a mut self,
+        name: &str,
+        mut load: impl FnMut(&mut P) -> Result<(), ProgramError>,
+    ) -> Result<(), ProgramsError>
+    where
+        &'a mut P: TryFrom<&'a mut Program, Error = ProgramError>,
+        P: 'a,
+    {
+        self.with(name, |program: &mut P| {
+            uninterrupted(|| load(program), is_signal)
+        })
     }
 
     fn with<'a, P, T>(
@@ -465,12 +480,56 @@ pub type Log = aya_log::EbpfLogger<&'static dyn log::Log>;
 
 mod error;
 mod interference;
+/// Tries again as long as signals come in between.
+fn uninterrupted<E>(
+    mut load: impl FnMut() -> Result<(), E>,
+    is_signal: impl Fn(&E) -> bool,
+) -> Result<(), E> {
+    const ATTEMPTS: usize = 100;
+    let mut result = load();
+    for _ in 1..ATTEMPTS {
+        if !result.as_ref().is_err_and(&is_signal) {
+            break;
+        }
+        result = load();
+    }
+    result
+}
+
+/// The verifier gave up for a signal, which is no verdict.
+///
+/// Source: `signal_pending` in `do_check`, kernel/bpf/verifier.c.
+fn is_signal(error: &ProgramError) -> bool {
+    match error {
+        ProgramError::LoadError { io_error, .. } => io_error.raw_os_error() == Some(libc::EAGAIN),
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod modes;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A signal in between is no verdict; one that never ends is not waited for.
+    #[test]
+    fn loads_again() {
+        let calls = |codes: &mut dyn Iterator<Item = i32>| {
+            let mut calls = 0;
+            let load = || {
+                calls += 1;
+                codes.next().map_or(Ok(()), Err)
+            };
+            let result = uninterrupted(load, |code| *code == libc::EAGAIN);
+            (calls, result.is_ok())
+        };
+        let again = libc::EAGAIN;
+        assert_eq!(calls(&mut [again, again].into_iter()), (3, true));
+        assert_eq!(calls(&mut [again, libc::EACCES].into_iter()), (2, false));
+        assert_eq!(calls(&mut std::iter::repeat(again)), (100, false));
+    }
 
     /// Every program passes the running kernel's verifier; the one for switches on older kernels too,
     /// whose arguments are the first of today's.

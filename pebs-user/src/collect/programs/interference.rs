@@ -108,8 +108,8 @@ impl Programs {
         }
         if !self.interference.handlers.is_empty() {
             for (begins, ends) in [HARD_PROGRAMS, SOFT_PROGRAMS] {
-                self.with(begins, |program: &mut RawTracePoint| program.load())?;
-                self.with(ends, |program: &mut RawTracePoint| program.load())?;
+                self.verify(begins, |program: &mut RawTracePoint| program.load())?;
+                self.verify(ends, |program: &mut RawTracePoint| program.load())?;
             }
         }
         Ok(())
