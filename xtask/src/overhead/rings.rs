@@ -43,10 +43,10 @@ struct Size {
 
 /// Runs both programs with each size, in turn.
 pub fn measure(bench: &Bench, seconds: f64, rounds: usize) -> Result<Vec<Sweep>> {
-    let kib = l2_kib() * 3 / 4;
+    let kib = l2_kib() / 8;
     let chase = bench.sized("chase", 1, seconds, kib)?;
     let integer = bench.work("integer", 1, seconds)?;
-    let chase_name = format!("chase through {kib} KiB, three quarters of the L2");
+    let chase_name = format!("chase through {kib} KiB, an eighth of the L2");
     let works = [
         (chase_name.as_str(), chase),
         ("integer, no memory", integer),
