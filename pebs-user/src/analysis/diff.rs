@@ -1,8 +1,9 @@
 //! Two traces compared: which function's time per item changed, and how sure that is.
 //!
 //! A function is the same in both if the file name of its module and its name are, where the binary with the
-//! probe may be called otherwise (`app-old`, `app-new`); functions whose name is an address, and those with few samples, are compared module by module. The time per item is
-//! estimated as in [`crate::analysis::pool`], its error from 64 periods of the run (batch means).
+//! probe may be called otherwise (`app-old`, `app-new`); functions whose name is an address, and those with few
+//! samples, are compared module by module. The time per item is estimated as in [`crate::analysis::pool`], its error
+//! from 64 periods of the run (batch means).
 //!
 //! # Intervals
 //!

@@ -128,7 +128,6 @@ impl<'a> CompactedWriter<'a> {
 
 #[cfg(test)]
 mod tests {
-
     use arrow::array::{ArrayRef, Float64Array, Int64Array, UInt16Array, UInt32Array, UInt64Array};
     use arrow::compute::concat_batches;
     use arrow::datatypes::{DataType, Field, Schema};
@@ -191,8 +190,8 @@ mod tests {
         .unwrap()
     }
 
-    // Whatever numbers there are, and however few of them: they come back, and so does what is null. Dictionaries of
-    // up to 16 entries, up to 256, up to 65,536, more, and too many.
+    /// Whatever numbers there are, and however few of them: they come back, and so does what is null. Dictionaries of
+    /// up to 16 entries, up to 256, up to 65,536, more, and too many.
     #[test]
     fn numbers_come_back() {
         let mut random = Random::new(3);
@@ -219,7 +218,7 @@ mod tests {
         }
     }
 
-    // A row group holds so many rows and no more; no rows make a file too.
+    /// A row group holds so many rows and no more; no rows make a file too.
     #[test]
     fn groups_end() {
         let batch = numbers(300_000, [2; 4], &mut Random::new(1));
@@ -244,8 +243,8 @@ mod tests {
         (batch, group)
     }
 
-    // Addresses all over the place have a dictionary, addresses near the one before them none; what a footer says
-    // of their chunks is true.
+    /// Addresses all over the place have a dictionary, addresses near the one before them none; what a footer says
+    /// of their chunks is true.
     #[test]
     fn the_smaller_encoding_wins() {
         let mut random = Random::new(7);
