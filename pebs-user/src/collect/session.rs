@@ -468,11 +468,6 @@ impl Session {
         Ok(())
     }
 
-    /// Has [`Session::follow_cpus`] find out whether a CPU was gone since: it may have gone and come.
-    pub const fn suspect_cpus(&mut self) {
-        self.cpus.suspect();
-    }
-
     /// Opens what is open on each CPU on those that came online since the start, and gives these CPUs; closes what
     /// the kernel ended on those that went offline. New rings are to be taken afterwards.
     ///

@@ -323,6 +323,30 @@ fn waits() {
     );
 }
 
+/// Another CPU wakes the thread before its switch is told: the last such wake-up ends the sleep, unless one comes in it.
+/// One before a sleep that ended, or before it was preempted, ends none.
+#[test]
+fn woken_early() {
+    check(
+        "10 7 begin 0 sp=100
+         15 7 woken
+         18 7 woken
+         20 7 out sleep
+         30 7 in
+         40 7 out sleep
+         45 7 in
+         48 7 woken
+         50 7 out sleep
+         55 7 woken
+         60 7 in
+         62 7 woken
+         65 7 out run
+         70 7 in
+         80 7 ret 0 sp=100",
+        "p0 item 1 tid 7 10..80 samples active 10..20 30..40 45..50 60..65 70..80 sleeping 20..30 woken 20 sleeping 40..45 sleeping 50..60 woken 55 runnable 65..70 4 switches [preempted]",
+    );
+}
+
 /// Items that overlap on a thread: a sample belongs to the item marked last that is still open.
 #[test]
 fn by_id() {

@@ -78,6 +78,8 @@ pub(super) struct Thread {
     pub visits: Vec<OpenVisit>,
     /// Set while the thread is off the CPU: how, and since when it counts for the current visit.
     off: Option<(Off, TraceNs)>,
+    /// Who woke it last while it was on the CPU, for all that was told: see [`Thread::wake`].
+    woken_early: Option<Option<Actor>>,
 }
 
 impl Thread {
@@ -87,6 +89,7 @@ impl Thread {
             cpu,
             visits: Vec::new(),
             off: None,
+            woken_early: None,
         }
     }
 
@@ -141,12 +144,18 @@ impl Thread {
     }
 
     /// The thread was woken: if several try, by the first.
+    ///
+    /// Another CPU can wake it before its switch is told, but after the scheduler has found it asleep. That is the last
+    /// wake-up before the switch: where one came earlier, the thread did not sleep.
+    /// Source: `__schedule`, `try_to_wake_up`, kernel/sched/core.c.
     pub fn wake(&mut self, time: TraceNs, by: Option<Actor>) {
         self.encountered();
-        if let Some((off, _)) = &mut self.off
-            && !off.runnable
-        {
-            off.woken.get_or_insert((time, by));
+        match &mut self.off {
+            None => self.woken_early = Some(by),
+            Some((off, _)) if !off.runnable => {
+                off.woken.get_or_insert((time, by));
+            }
+            Some(_) => {}
         }
     }
 
@@ -167,7 +176,12 @@ impl Thread {
     pub fn switch_in(&mut self, time: TraceNs, cpu: Cpu) {
         let cpu = self.place(cpu);
         let migrated = cpu != self.cpu && self.cpu != Cpu::UNKNOWN;
-        if self.off.is_some() {
+        let early = self.woken_early.take();
+        if let Some((off, since)) = &mut self.off {
+            // Somebody woke it.
+            if !off.runnable && off.woken.is_none() {
+                off.woken = early.map(|by| (*since, by));
+            }
             self.settle_off(time, Some(cpu));
             self.off = None;
             if let Some(current) = self.visits.last_mut() {

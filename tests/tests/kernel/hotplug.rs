@@ -55,9 +55,8 @@ fn start_before_it_comes(workload: &Workload, args: &[&str]) -> Option<Live> {
     let offline = machine::cpus(2).ok().and_then(|()| Offline::take(CPU_1))?;
     let recorder = Recorder::new(&workload.spec(super::ID));
     let live = recorder.under(lock).args(args).start();
-    let before = counters(&live);
     drop(offline);
-    wait_for_counters(&live, before);
+    live.until_rows("losses", 1);
     Some(live)
 }
 
@@ -170,7 +169,6 @@ fn goes_and_comes() {
             .args(&args)
             .start();
         // At once: the tool may be about to look after CPUs for the first time.
-        let before = counters(&live);
         live.tool.signal(Signal::STOP);
         let offline = Offline::take(CPU_1);
         let was_taken = offline.is_some();
@@ -179,7 +177,7 @@ fn goes_and_comes() {
         if !was_taken {
             return println!("SKIP CPU 1 can't be taken offline");
         }
-        wait_for_counters(&live, before);
+        live.until_rows("losses", 1);
         let truth = run_there(&taskset, &workload, "20000");
         let recording = live.stop();
         let trace = recording.trace();

@@ -41,7 +41,7 @@ use crate::target::breakpoint;
 use crate::units::{Cpu, EventId, KtimeNs, Pid, ResetValue, TraceNs};
 
 /// How often CPUs that came or went are looked for, where the kernel does not tell.
-const LOOK: Duration = Duration::from_millis(250);
+const LOOK: Duration = Duration::from_millis(500);
 
 /// How often the overhead is looked at.
 const GOVERN: Duration = Duration::from_millis(50);
@@ -456,8 +456,6 @@ impl Control<'_, '_> {
         let mut status = StatusLine::new(Arc::clone(&self.progress));
         let mut redraw = tokio::time::interval(status.period());
         let cpus = CpuMessages::open().ok();
-        // Nobody has told of those that went and came since the counters were opened.
-        self.session.suspect_cpus();
         let mut look = tokio::time::interval(LOOK);
         let mut govern = tokio::time::interval(GOVERN);
         let mut frequency = tokio::time::interval(frequency::PERIOD);
@@ -479,16 +477,8 @@ impl Control<'_, '_> {
                         return Ok(("the target ended", None));
                     }
                 }
-                _ = look.tick() => {
-                    if cpus.is_none() {
-                        self.session.suspect_cpus();
-                    }
-                    self.look();
-                }
-                () = next(cpus.as_ref()) => {
-                    self.session.suspect_cpus();
-                    self.look();
-                }
+                _ = look.tick() => self.look(),
+                () = next(cpus.as_ref()) => self.look(),
                 _ = govern.tick(), if self.governor.is_some() => self.govern(),
                 _ = frequency.tick(), if !self.frequencies.is_empty() => {
                     self.frequencies.read(now(), &mut locked(&self.signals.frequencies));

@@ -4,22 +4,29 @@
 //! counts nothing and whose time then stands still: it tells also of a CPU that was gone between two looks at the list.
 //! Source: `__perf_event_exit_context`, kernel/events/core.c.
 
-use std::time::Duration;
-
+use crate::collect::drain::now;
 use crate::pmu::attr::dummy;
 use crate::pmu::open::{OpenErrorKind, PerfEvent, Target};
-use crate::units::Cpu;
+use crate::units::{Cpu, KtimeNs};
 
-/// Longer than between two ticks of the kernel, by which time goes on where there is no better clock.
-const TICK: Duration = Duration::from_millis(12);
+/// A counter's time may lag by that much, ns: longer than between two ticks of the kernel, by which time goes on where
+/// there is no better clock.
+const TICK_NS: u64 = 12_000_000;
+
+/// A counter's time may be slower than ours by one part in so many: twice what setting ours by others' does.
+/// Source: `MAXFREQ`, include/linux/timex.h.
+const SLOWER: u64 = 1000;
 
 /// The CPUs, and what tells whether they were online since.
 #[derive(Default)]
-pub(super) struct OpenCpus {
-    /// `None`: the kernel grants no witness, and the list of CPUs has to do.
-    witnesses: Vec<(Cpu, Option<PerfEvent>)>,
-    /// A CPU may have gone and come.
-    suspected: bool,
+pub(super) struct OpenCpus(Vec<(Cpu, Witness)>);
+
+/// A counter that counts nothing on a CPU, and how it was found last.
+struct Witness {
+    /// `None`: the kernel grants none, and the list of CPUs has to do.
+    counter: Option<PerfEvent>,
+    /// Our time after it was read, and its own.
+    seen: (KtimeNs, u64),
 }
 
 /// What is new about CPUs. One that was gone in between came and went.
@@ -32,26 +39,20 @@ pub(super) struct Changed {
 }
 
 impl OpenCpus {
-    /// Has the next look find out which CPUs were gone in between.
-    pub const fn suspect(&mut self) {
-        self.suspected = true;
-    }
-
-    /// Forgets CPUs that are or were offline, and takes in those that came online, again or for the first time.
+    /// Forgets CPUs that are or were offline, and takes in those that came online, again or for the first time. One
+    /// that was gone for less than two ticks may be told at the next look only.
     ///
-    /// Cost: if a CPU is suspected, two interrupts of each.
+    /// Cost: an interrupt of each CPU.
     pub fn look(&mut self, online: &[Cpu]) -> Changed {
-        let ask = std::mem::take(&mut self.suspected);
         let mut went = Vec::new();
-        self.witnesses.retain(|(cpu, witness)| {
-            let is_there = witness.as_ref().is_none_or(|it| !ask || is_alive(it));
-            let stays = online.contains(cpu) && is_there;
+        self.0.retain_mut(|(cpu, witness)| {
+            let stays = online.contains(cpu) && witness.was_there();
             if !stays {
                 went.push(*cpu);
             }
             stays
         });
-        let is_new = |cpu: &&Cpu| !self.witnesses.iter().any(|(known, _)| known == *cpu);
+        let is_new = |cpu: &&Cpu| !self.0.iter().any(|(known, _)| known == *cpu);
         let mut new: Vec<_> = (online.iter().filter(is_new))
             .map(|cpu| (*cpu, PerfEvent::open(&dummy(), Target::Cpu(*cpu), "CPU")))
             .collect();
@@ -60,24 +61,47 @@ impl OpenCpus {
             |(_, opened)| !matches!(opened, Err(error) if error.kind == OpenErrorKind::NoDevice),
         );
         let came = new.iter().map(|(cpu, _)| *cpu).collect();
-        self.witnesses
-            .extend(new.into_iter().map(|(cpu, opened)| (cpu, opened.ok())));
+        self.0.extend(
+            new.into_iter()
+                .map(|(cpu, opened)| (cpu, Witness::new(opened.ok()))),
+        );
         Changed { came, went }
     }
 }
 
-/// Whether a counter's time goes on.
-fn is_alive(counter: &PerfEvent) -> bool {
-    let time = || counter.times().map(|times| times.enabled_ns);
-    let Ok(before) = time() else { return false };
-    [Duration::ZERO, TICK].into_iter().any(|pause| {
-        std::thread::sleep(pause);
-        time().is_ok_and(|now| now > before)
-    })
+impl Witness {
+    fn new(counter: Option<PerfEvent>) -> Self {
+        let time = counter.as_ref().and_then(time_of);
+        Self {
+            counter,
+            seen: (now(), time.unwrap_or_default()),
+        }
+    }
+
+    /// Whether the CPU was online all the time since the last look.
+    fn was_there(&mut self) -> bool {
+        let Some(counter) = &self.counter else {
+            return true;
+        };
+        let (seen, before) = self.seen;
+        let least = now().0.saturating_sub(seen.0);
+        let Some(time) = time_of(counter) else {
+            return false;
+        };
+        self.seen = (now(), time);
+        time.saturating_sub(before) + TICK_NS + least / SLOWER >= least
+    }
+}
+
+/// How long a counter has been counting, ns.
+fn time_of(counter: &PerfEvent) -> Option<u64> {
+    counter.times().ok().map(|times| times.enabled_ns)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     /// CPUs that are there stay, what the list has no more goes, and what it has again is new. A counter of a CPU that
@@ -94,16 +118,14 @@ mod tests {
             assert_eq!((&changed.came[..], &changed.went[..]), (came, went));
         };
         check(cpus.look(&here), &here, &none);
-        cpus.suspect();
+        std::thread::sleep(Duration::from_nanos(2 * TICK_NS));
         check(cpus.look(&here), &none, &none);
         check(cpus.look(&[]), &none, &here);
         check(cpus.look(&here), &here, &none);
         // As the kernel leaves it.
-        let witness = cpus.witnesses[0].1.as_ref();
+        let witness = cpus.0[0].1.counter.as_ref();
         witness.unwrap().disable().unwrap();
-        // Nobody asked.
-        check(cpus.look(&here), &none, &none);
-        cpus.suspect();
+        std::thread::sleep(Duration::from_nanos(2 * TICK_NS));
         check(cpus.look(&here), &here, &here);
         check(cpus.look(&here), &none, &none);
     }

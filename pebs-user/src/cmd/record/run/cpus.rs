@@ -15,12 +15,13 @@ impl Control<'_, '_> {
         let online: Vec<Cpu> = online_cpus(Path::new("/"));
         match self.session.follow_cpus(self.plan, &online) {
             Ok(came) => {
+                let until = now();
+                self.follow_processes(&came);
                 // Threads that are followed are sampled wherever they run.
                 if self.plan.pids.is_empty() {
-                    let gaps = came.iter().map(|cpu| (since, now(), *cpu));
+                    let gaps = came.iter().map(|cpu| (since, until, *cpu));
                     locked(&self.signals.cpus).extend(gaps);
                 }
-                self.follow_processes(&came);
             }
             Err(error) => self.note_cpu("sampled", &error.into()),
         }
