@@ -312,17 +312,20 @@ impl Findings {
         let (from, to) = COVERAGE;
         match self.coverage(Length::Long) {
             None => misses.push("too few visits to say anything: a longer --duration".to_owned()),
-            Some(share) if !(from..=to).contains(&share) => {
+            Some(share) => {
                 let error = (share * (1.0 - share) / self.rows(Length::Long) as f64).sqrt();
-                misses.push(format!(
-                    "coverage of the 95 % interval is {:.1} %, not {:.0}..{:.0} % (standard error {:.1} %)",
-                    share * 100.0,
-                    from * 100.0,
-                    to * 100.0,
-                    error * 100.0
-                ));
+                // Of few visits chance alone makes it larger or smaller.
+                let slack = family_quantile(1) * error;
+                if !(from - slack..=to + slack).contains(&share) {
+                    misses.push(format!(
+                        "coverage of the 95 % interval is {:.1} %, not {:.0}..{:.0} % (standard error {:.1} %)",
+                        share * 100.0,
+                        from * 100.0,
+                        to * 100.0,
+                        error * 100.0
+                    ));
+                }
             }
-            Some(_) => {}
         }
         let limit = family_quantile(tests);
         for f in self
@@ -421,9 +424,13 @@ mod tests {
         let misses = |functions| findings(functions).misses(1).join("; ");
         let found = misses(vec![function(Length::Long, -0.011, 950)]);
         assert!(found.contains("bias of f is -1.10 %"), "{found}");
-        let found = misses(vec![function(Length::Long, 0.0, 975)]);
+        let covered = |rows| misses(vec![function(Length::Long, 0.0, rows)]);
+        // Chance makes it so large, or so small, ..
+        assert_eq!(covered(975) + &covered(920), "");
+        // .. but not this.
+        let found = covered(985);
         assert!(
-            found.contains("coverage of the 95 % interval is 97.5 %"),
+            found.contains("coverage of the 95 % interval is 98.5 %"),
             "{found}"
         );
         let mut both = good();

@@ -268,21 +268,28 @@ impl Line {
 struct Stops {
     /// Mean of the functions' lengths of interruption, by function's median: what most take, ns.
     typical_ns: f64,
-    /// Share of all functions' time.
+    /// Longest that a sample's interrupt may take, ns: what stops an item for longer is something else.
+    longest_ns: f64,
+    /// Share of the time of the functions that nothing else stopped.
     share: f64,
 }
 
 impl Stops {
-    fn of(items: &[(Item, Pair)], line: &Line) -> Self {
+    fn of(items: &[(Item, Pair)], ns_per_tick: f64) -> Self {
         let stays = || items.iter().flat_map(|(item, _)| &item.stays[..item.count]);
         let interrupted = stays().filter(|stay| stay.stops > 0);
         let mut means: Vec<u64> = interrupted.map(|stay| stay.stopped / stay.stops).collect();
         means.sort_unstable();
         let typical = means.get(means.len() / 2).copied().unwrap_or(0);
-        let stopped: u64 = stays().map(|stay| stay.stopped).sum();
-        let all: u64 = stays().map(|stay| stay.leave.0 - stay.enter.0).sum();
+        let typical_ns = typical as f64 * ns_per_tick;
+        let longest_ns = typical_ns * DISTURBED_COSTS + DISTURBED_NS;
+        let is_whole = |stay: &&Stay| stay.longest as f64 * ns_per_tick <= longest_ns;
+        let whole = || stays().filter(is_whole);
+        let stopped: u64 = whole().map(|stay| stay.stopped).sum();
+        let all: u64 = whole().map(|stay| stay.leave.0 - stay.enter.0).sum();
         Self {
-            typical_ns: typical as f64 * line.ns_per_tick,
+            typical_ns,
+            longest_ns,
             share: stopped as f64 / all.max(1) as f64,
         }
     }
@@ -304,7 +311,7 @@ fn disturbed_ns(item: &Item, line: &Line, stops: &Stops) -> Option<f64> {
     let outside = outside.map(|(_, pair)| pair[1].0 - pair[0].0);
     let longest = outside.chain(stays.iter().map(|stay| stay.longest)).max();
     let ns = longest.unwrap_or(0) as f64 * line.ns_per_tick;
-    (ns > stops.typical_ns * DISTURBED_COSTS + DISTURBED_NS).then_some(ns)
+    (ns > stops.longest_ns).then_some(ns)
 }
 
 fn write(path: &Path, items: &[(Item, Pair)], last: Pair) -> io::Result<()> {
@@ -312,7 +319,7 @@ fn write(path: &Path, items: &[(Item, Pair)], last: Pair) -> io::Result<()> {
     let pairs = items.iter().map(|(_, pair)| *pair).chain([last]);
     let line = Line::through(pairs).ok_or_else(too_short)?;
     let mut out = BufWriter::new(File::create(path)?);
-    let stops = Stops::of(items, &line);
+    let stops = Stops::of(items, line.ns_per_tick);
     let pid = std::process::id();
     for (n, (item, _)) in items.iter().enumerate() {
         let id = n + 1;
@@ -374,6 +381,30 @@ mod tests {
             last = times[times.len() - 1];
         }
         assert!(truth.notes[CLOCK_NOTE] < 1000);
+    }
+
+    /// What preempts a function for long is no sample's interrupt: neither it nor the function counts.
+    #[test]
+    fn what_samples_take() {
+        let stay = |stops, stopped, longest| Stay {
+            leave: Tsc(1_000_000),
+            stops,
+            stopped,
+            longest,
+            ..Stay::default()
+        };
+        let mut item = Item {
+            count: 3,
+            ..Item::default()
+        };
+        item.stays[..3].copy_from_slice(&[
+            stay(10, 60_000, 6000),
+            stay(20, 120_000, 7000),
+            stay(11, 900_000, 840_000),
+        ]);
+        let stops = Stops::of(&[(item, Pair::default())], 0.5);
+        assert!((stops.typical_ns - 3000.0).abs() < 1.0);
+        assert!((stops.share - 0.09).abs() < 1e-6, "{}", stops.share);
     }
 
     /// The three kinds take turns, with lengths within their bounds and no function twice in a row.
