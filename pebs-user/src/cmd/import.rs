@@ -15,9 +15,7 @@ use crate::analysis::report::human::plural;
 use crate::correlate::Interferences;
 use crate::import::error::{ImportError, list};
 use crate::import::marks::{self, Marks, MarksError};
-use crate::import::{
-    Fed, MarkSource, Roles, Survey, check_span, feed, kernel_build_id, roles, run_info, survey,
-};
+use crate::import::{Fed, MarkSource, Roles, Survey, check_span, feed, roles, run_info, survey};
 use crate::perf::data::error::DataError;
 use crate::perf::data::reader::PerfData;
 use crate::pipeline::{Keep, Outcome, Pipeline, PipelineOptions, Progress};
@@ -25,7 +23,7 @@ use crate::say;
 use crate::store::run::RunInfo;
 use crate::store::writer::{TraceWriter, WriterOptions};
 use crate::stream::ledger::Ledger;
-use crate::symbolize::{Inlining, Recorded, RecordedKernel, SymbolizeOptions};
+use crate::symbolize::{Inlining, Recorded, SymbolizeOptions};
 use crate::target::probe::{Probe, ProbeSet};
 use crate::units::{KtimeNs, ProbeId};
 
@@ -284,12 +282,7 @@ impl Import<'_> {
             roles,
             origin,
         } = *self;
-        let kernel = kernel_build_id(data).zip(survey.kernel.as_ref());
-        let kernel = kernel.map(|(build_id, (symbol, address))| RecordedKernel {
-            build_id,
-            symbol: Arc::from(symbol.as_slice()),
-            address: *address,
-        });
+        let kernel = survey.recorded_kernel(data);
         let probe = |rule| Probe {
             id: ProbeId(0),
             spec: spec(args),
@@ -350,7 +343,7 @@ impl Import<'_> {
             args, data, survey, ..
         } = *self;
         let faults = outcome.ledger.check();
-        let unnamed = unnamed(data, &outcome.ledger);
+        let unnamed = unnamed(data, survey, &outcome.ledger);
         let (visits, unmatched) = (outcome.visits, outcome.marks);
         info.complete = true;
         info.duration_ns = Some(outcome.end.0);
@@ -454,12 +447,12 @@ fn damage(data: &PerfData, survey: &Survey) -> Option<(String, String)> {
 }
 
 /// Whether most samples have no name, and what mends it.
-fn unnamed(data: &PerfData, ledger: &Ledger) -> Option<(String, String)> {
+fn unnamed(data: &PerfData, survey: &Survey, ledger: &Ledger) -> Option<(String, String)> {
     let (unnamed, all) = (ledger.samples_unresolved, ledger.totals().samples.written);
     (unnamed * 2 > all).then(|| {
         let text = format!("{unnamed} of {all} samples have no name: their binaries are not here");
         let path = data.path();
-        let hint = if data.features.build_ids.is_empty() {
+        let hint = if data.features.build_ids.is_empty() && !survey.has_build_ids {
             format!(
                 "the recording has no build ids: name each binary with --symbols FILE \
                  ('perf script -i {path} --show-mmap-events' lists them)"

@@ -27,4 +27,4 @@ pub use feed::{Fed, feed};
 pub use info::run_info;
 pub use names::EventNames;
 pub use roles::{MarkSource, Roles, Use, roles};
-pub use survey::{Counts, Survey, check_span, kernel_build_id, survey};
+pub use survey::{Counts, KernelMapping, Survey, check_span, survey};

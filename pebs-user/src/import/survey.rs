@@ -1,5 +1,7 @@
 //! The first pass: what there is in a recording.
 
+use std::sync::Arc;
+
 use perf_event_open_sys::bindings as sys;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -12,11 +14,12 @@ use crate::perf::data::attr::Attr;
 use crate::perf::data::reader::PerfData;
 use crate::perf::data::records::{Fault, Item};
 use crate::perf::data::tracing::Formats;
-use crate::perf::record::{Mmap, Mode, RawRecord, Record, What};
+use crate::perf::record::{MappedAs, Mmap, Mode, RawRecord, Record, What};
 use crate::perf::sample::{Malformed, Sample};
 use crate::pipeline::ToldLoss;
 use crate::pmu::host::Vendor;
 use crate::stream::access::Registers;
+use crate::symbolize::RecordedKernel;
 use crate::symbolize::mapping::{BuildId, FileFacts};
 use crate::units::{Cpu, KtimeNs, Tid};
 
@@ -50,6 +53,17 @@ impl Counts {
     }
 }
 
+/// Where the kernel lay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelMapping {
+    /// Name of a symbol.
+    pub symbol: Vec<u8>,
+    /// Its address.
+    pub address: u64,
+    /// Build id of the kernel, if the record of its mapping has it (`perf record --buildid-mmap`).
+    pub build_id: Option<BuildId>,
+}
+
 /// What there is in a recording.
 #[derive(Clone, Debug, Default)]
 pub struct Survey {
@@ -73,8 +87,10 @@ pub struct Survey {
     pub switches: u64,
     /// Ranges without full data, by begin.
     pub losses: Vec<ToldLoss>,
-    /// Where the kernel lay: the name of a symbol, its address.
-    pub kernel: Option<(Vec<u8>, u64)>,
+    /// Where the kernel lay.
+    pub kernel: Option<KernelMapping>,
+    /// Records of mappings have build ids.
+    pub has_build_ids: bool,
     /// What ended reading too soon.
     pub fault: Option<Fault>,
     /// What `sched_switch` said.
@@ -194,12 +210,6 @@ pub(super) fn facts(data: &PerfData, name: &[u8]) -> FileFacts {
     }
 }
 
-/// Build id of the kernel that was recorded.
-#[must_use]
-pub fn kernel_build_id(data: &PerfData) -> Option<BuildId> {
-    data.features.build_id_of(b"[kernel.kallsyms]")
-}
-
 impl Survey {
     fn learn(&mut self, data: &PerfData) -> Result<(), ImportError> {
         let tracing = data.features.tracing.len();
@@ -265,7 +275,12 @@ impl Survey {
                     losses,
                 );
             }
-            What::Mmap(mmap) if raw.mode() == Mode::Kernel => self.kernel_mapping(&mmap),
+            What::Mmap(mmap) => {
+                self.has_build_ids |= matches!(mmap.file, MappedAs::BuildId(_));
+                if raw.mode() == Mode::Kernel {
+                    self.kernel_mapping(&mmap);
+                }
+            }
             What::Comm { pid, tid, .. } => self.meet((pid, tid)),
             What::Fork(task) => self.meet((task.pid, task.tid)),
             What::Switch { .. } => self.switches += 1,
@@ -370,8 +385,28 @@ impl Survey {
         if let Some(symbol) = mmap.name.strip_prefix(b"[kernel.kallsyms]")
             && !symbol.is_empty()
         {
-            self.kernel = Some((symbol.to_vec(), mmap.offset));
+            let build_id = match mmap.file {
+                MappedAs::BuildId(id) => BuildId::new(id),
+                MappedAs::Unknown | MappedAs::Inode { .. } => None,
+            };
+            self.kernel = Some(KernelMapping {
+                symbol: symbol.to_vec(),
+                address: mmap.offset,
+                build_id,
+            });
         }
+    }
+
+    /// The kernel that was recorded, if the recording says which.
+    #[must_use]
+    pub fn recorded_kernel(&self, data: &PerfData) -> Option<RecordedKernel> {
+        let mapping = self.kernel.as_ref()?;
+        let in_header = data.features.build_id_of(b"[kernel.kallsyms]");
+        Some(RecordedKernel {
+            build_id: mapping.build_id.or(in_header)?,
+            symbol: Arc::from(mapping.symbol.as_slice()),
+            address: mapping.address,
+        })
     }
 
     fn close(&mut self, losses: Losses) {

@@ -7,7 +7,7 @@ use std::process::Command;
 use pebs_tests::locks::Lock;
 use pebs_tests::process;
 use pebs_tests::recording::pebs_trace;
-use pebs_tests::trace::{Trace, Wait};
+use pebs_tests::trace::{SAMPLE_KERNEL, Trace, Wait};
 use pebs_tests::truth::Truth;
 use pebs_tests::workload::{TruthFile, Workload};
 use pebs_tests::{machine, need};
@@ -169,4 +169,40 @@ fn inlined() {
         inlined.contains("leaf") && inlined.contains("truth_work"),
         "{inlined:?}"
     );
+}
+
+/// Functions of the kernel have names wherever the recording says which kernel it was: at its end, or where it was
+/// mapped.
+#[test]
+fn kernel_functions() {
+    need!(machine::root());
+    let perf = need!(machine::program("perf"));
+    let place = tempfile::tempdir().unwrap();
+    for how in ["--no-buildid-mmap", "--buildid-mmap"] {
+        let [data, out] = ["perf.data", "trace"].map(|name| place.path().join(name));
+        let _ = std::fs::remove_dir_all(&out);
+        let lock = Lock::recording();
+        let mut command = Command::new(&perf);
+        // perf 6.1 falls over eBPF programs that go while it looks at them.
+        command.args(["record", "--no-bpf-event", "--sample-cpu", how]);
+        command.args(["-e", "cpu-clock", "-c", "100000", "-o"]);
+        command
+            .arg(&data)
+            .args(["--", "dd", "if=/dev/zero", "of=/dev/null"]);
+        let recorded = process::run(command.args(["bs=1M", "count=2000"]));
+        drop(lock);
+        if recorded.code() != Some(0) {
+            println!("SKIP perf can't record with {how} here: {recorded}");
+            continue;
+        }
+        let args = ["import".as_ref(), data.as_os_str(), "-o".as_ref()];
+        let imported = pebs_trace([&args[..], &[out.as_os_str()]].concat());
+        assert_eq!(imported.code(), Some(0), "{imported}");
+        let trace = Trace::open(&out);
+        let names = trace.function_names();
+        let samples = trace.samples();
+        let in_kernel = samples.iter().filter(|it| it.flags & SAMPLE_KERNEL != 0);
+        let named = in_kernel.filter(|it| names.contains_key(&it.function_id));
+        assert!(named.count() > 50, "{how}: {imported}");
+    }
 }
