@@ -2,22 +2,29 @@
 //!
 //! The child is stopped by the kernel at the end of its `execve` (ptrace), when its binary is
 //! mapped but not one of its instructions has run; it is let go, and no longer traced, once
-//! everything is attached.
+//! everything is attached. Before `execve` it waits to be traced: whenever this program is killed until it lets the
+//! command go, nothing of that ever runs, and nothing of it is left.
 #![expect(unsafe_code, reason = "ptrace has no safe binding")]
 
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use libc::c_int;
 
 use crate::pmu::limits::Former;
 use crate::units::Pid;
+
+/// Between two looks at a command that is about to be stopped.
+const GLANCE: Duration = Duration::from_millis(1);
 
 /// A command that could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -115,7 +122,7 @@ pub fn start(arguments: &[OsString], limits: &Former) -> Result<Held, CommandErr
     let (started, has_started) = mpsc::sync_channel(1);
     let (go, may_go) = mpsc::sync_channel(1);
     let (arguments, limits) = (arguments.to_vec(), limits.clone());
-    // ptrace answers only the thread that started the child.
+    // ptrace answers only the thread that traces the child.
     let thread = std::thread::spawn(move || supervise((&arguments, limits), &started, &may_go));
     let failed = |source| CommandError::Run {
         command: command.to_string_lossy().into_owned(),
@@ -169,37 +176,92 @@ fn supervise(
 }
 
 fn spawn_stopped(arguments: &[OsString], limits: Former) -> io::Result<Child> {
-    let mut command = Command::new(&arguments[0]);
-    command.args(&arguments[1..]);
-    let prepare = move || {
-        limits.restore()?;
-        ptrace(libc::PTRACE_TRACEME, 0, 0)
+    let (ours, theirs) = UnixStream::pair()?;
+    let mut command = waiting(arguments, limits, ours.as_raw_fd(), theirs);
+    // It returns behind `execve`, before which the child waits for this thread.
+    let spawning = std::thread::spawn(move || command.spawn());
+    let seized = seize(ours);
+    while let Ok(id) = seized
+        && !spawning.is_finished()
+    {
+        pass_signal_on(id);
+        std::thread::sleep(GLANCE);
+    }
+    let spawned = spawning.join();
+    let spawned = spawned.unwrap_or_else(|_| Err(io::ErrorKind::Other.into()));
+    let child = match (seized, spawned) {
+        // Where the child said nothing it failed by itself.
+        (Err(why), Err(_)) if why.kind() != io::ErrorKind::UnexpectedEof => return Err(why),
+        (_, spawned) => spawned?,
     };
-    // SAFETY: between fork and exec the closure only makes system calls.
-    unsafe { command.pre_exec(prepare) };
-    let child = command.spawn()?;
     let mut status = 0;
     // SAFETY: waits for our own child; the status is written to a live variable.
     let waited = unsafe { libc::waitpid(child.id().cast_signed(), &raw mut status, libc::__WALL) };
     if waited < 0 {
         return Err(io::Error::last_os_error());
     }
-    // If this program is killed before it lets the command go, nothing of that ever runs.
-    ptrace(libc::PTRACE_SETOPTIONS, child.id(), libc::PTRACE_O_EXITKILL)?;
     Ok(child)
 }
 
-fn ptrace(request: libc::c_uint, pid: u32, options: c_int) -> io::Result<()> {
+/// A command whose process waits before its `execve` until it is told on the other end of its socket to go on, and
+/// ends if that end is closed.
+fn waiting(arguments: &[OsString], limits: Former, ours: RawFd, theirs: UnixStream) -> Command {
+    let mut command = Command::new(&arguments[0]);
+    command.args(&arguments[1..]);
+    let prepare = move || {
+        limits.restore()?;
+        // SAFETY: the child's copy of a descriptor that nothing else in it uses: that this program has its own open
+        // tells that it lives. The second call takes no pointer: where this program has capabilities of its file,
+        // its child can be traced by it only after that.
+        let id = unsafe {
+            libc::close(ours);
+            libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0);
+            libc::getpid()
+        };
+        let mut socket = &theirs;
+        socket.write_all(&id.to_ne_bytes())?;
+        let mut go = [0];
+        let told = socket.read_exact(&mut go);
+        told.map_err(|_| io::Error::from_raw_os_error(libc::ECONNRESET))
+    };
+    // SAFETY: between fork and exec the closure only makes system calls.
+    unsafe { command.pre_exec(prepare) };
+    command
+}
+
+/// Traces the process at the other end, and tells it to go on.
+fn seize(mut child: UnixStream) -> io::Result<u32> {
+    let mut id = [0; size_of::<u32>()];
+    child.read_exact(&mut id)?;
+    let id = u32::from_ne_bytes(id);
+    let options = libc::PTRACE_O_EXITKILL | libc::PTRACE_O_TRACEEXEC;
+    ptrace(libc::PTRACE_SEIZE, id, options)?;
+    child.write_all(&[0])?;
+    Ok(id)
+}
+
+/// Lets a process go on that a signal stopped before its `execve`.
+fn pass_signal_on(id: u32) {
+    // SAFETY: all of it may be 0.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let flags = libc::WSTOPPED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
+    // SAFETY: looks at our own child, whose id nobody else has before it was waited for; what is written is live.
+    let stopped_by = unsafe {
+        libc::waitid(libc::P_PID, id, &raw mut info, flags);
+        info.si_status()
+    };
+    // Events have more than a signal in it.
+    if (1..=libc::SIGRTMAX()).contains(&stopped_by) {
+        // It may have been killed.
+        let _ = ptrace(libc::PTRACE_CONT, id, stopped_by);
+    }
+}
+
+fn ptrace(request: libc::c_uint, pid: u32, data: c_int) -> io::Result<()> {
     let none = std::ptr::null_mut::<libc::c_void>();
     // SAFETY: no request reads or writes memory of this process.
-    let result = unsafe {
-        libc::ptrace(
-            request,
-            pid.cast_signed(),
-            none,
-            libc::c_long::from(options),
-        )
-    };
+    let result =
+        unsafe { libc::ptrace(request, pid.cast_signed(), none, libc::c_long::from(data)) };
     if result < 0 {
         Err(io::Error::last_os_error())
     } else {
@@ -241,7 +303,7 @@ mod tests {
         let mark = dir.path().join("ran");
         let script = format!("touch {}; exit 7", mark.display());
         let held = start(&["sh".into(), "-c".into(), script.into()], &Former::now()).unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(30));
+        std::thread::sleep(Duration::from_millis(30));
         assert!(!mark.exists());
         let exe = std::fs::read_link(format!("/proc/{}/exe", held.pid.0)).unwrap();
         assert!(
@@ -250,6 +312,40 @@ mod tests {
         );
         assert_eq!(held.release().wait().unwrap().code(), Some(7));
         assert!(mark.exists());
+    }
+
+    /// A signal that stops the process before its `execve` is passed on, and it goes on.
+    #[test]
+    fn signalled() {
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        let mut command = waiting(&["true".into()], Former::now(), ours.as_raw_fd(), theirs);
+        let spawning = std::thread::spawn(move || command.spawn());
+        let mut id = [0; 4];
+        ours.read_exact(&mut id).unwrap();
+        let id = u32::from_ne_bytes(id);
+        ptrace(libc::PTRACE_SEIZE, id, libc::PTRACE_O_EXITKILL).unwrap();
+        let pid = rustix::process::Pid::from_raw(id.cast_signed()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::WINCH).unwrap();
+        ours.write_all(&[0]).unwrap();
+        while !spawning.is_finished() {
+            pass_signal_on(id);
+        }
+        let mut child = spawning.join().unwrap().unwrap();
+        assert!(child.wait().unwrap().success());
+    }
+
+    /// What is to trace a command is gone before it does: the command never runs.
+    #[test]
+    fn nobody_traces_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let mark = dir.path().join("ran");
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        let touch = ["touch".into(), mark.clone().into()];
+        let mut command = waiting(&touch, Former::now(), ours.as_raw_fd(), theirs);
+        let gone = std::thread::spawn(move || ours.read_exact(&mut [0; 4]));
+        let failed = command.spawn().unwrap_err();
+        assert_eq!(failed.raw_os_error(), Some(libc::ECONNRESET), "{failed}");
+        assert!(gone.join().unwrap().is_ok() && !mark.exists());
     }
 
     /// A command that is not let go ends without having run.
