@@ -244,6 +244,8 @@ impl Session {
     /// # Errors
     /// What the kernel refused.
     pub fn open_events(&mut self, plan: &SessionPlan<'_>) -> Result<(), SessionError> {
+        // Before what is to be opened anew on a CPU that goes and comes meanwhile.
+        self.cpus.look(&plan.host.online);
         for n in 0..plan.events.len() {
             let id = EventId(n as u8);
             match plan.transport {
@@ -260,7 +262,6 @@ impl Session {
         if plan.page_faults {
             self.faults = self.open_faults(plan, &plan.host.online)?;
         }
-        self.cpus.look(&plan.host.online);
         self.clocks = self.open_clocks(&plan.host.online)?;
         Ok(())
     }

@@ -154,7 +154,7 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
         more_bulk: workers.more_bulk.clone(),
         more_sideband,
         targets,
-        looked: now(),
+        looked: origin,
         prices,
         governor,
         frequencies: &plan.frequencies,
@@ -414,7 +414,7 @@ struct Control<'a, 'b> {
     signals: Arc<Signals>,
     /// Processes that were asked for.
     targets: Targets,
-    /// When the list of CPUs was read last.
+    /// When CPUs were looked after last, within the trace.
     looked: KtimeNs,
     prices: Prices<'a>,
     governor: Option<Governor>,
