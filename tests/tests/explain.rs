@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use pebs_tests::explain::{Group, explain, whole};
+use pebs_tests::explain::{Cause, Group, explain, whole};
 use pebs_tests::recording::{Recorder, Recording, pebs_trace};
 use pebs_tests::trace::{Trace, Wait};
 use pebs_tests::truth::Truth;
@@ -21,6 +21,9 @@ const ARGUMENTS: &str = "handle(id=*(arg1):u64, kind=*(arg1+8):u32, n=*(arg1+12)
 
 /// What marks, samples at the edges and the truth's own clock reads may add to either side of a share.
 const SLACK: f64 = 0.02;
+
+/// Recordings at most until one is undisturbed.
+const ATTEMPTS: usize = 5;
 
 /// Records a workload before whatever else wants its CPUs: where preemption is what makes items slow, a
 /// test of other reasons says nothing.
@@ -40,6 +43,23 @@ fn record(workload: &str, function: &str, reset: &str, args: &[&str]) -> (Record
     let trace = recording.trace();
     check::no_mark_lost(&trace);
     (recording, trace, truth)
+}
+
+/// The same of `mixed`, with items of which few are slow, again where a host made other items slow, which nobody is
+/// told of.
+fn record_mixed(args: &[&str]) -> (Recording, Trace, Truth) {
+    let attempt = || record("mixed", ARGUMENTS, "50000", args);
+    let mut attempts = (1..ATTEMPTS).map(|_| attempt());
+    let undisturbed = attempts.find(|(_, trace, _)| is_undisturbed(trace));
+    undisturbed.unwrap_or_else(attempt)
+}
+
+/// Whether no item was much longer on the CPU than one in a hundred is: all that are slow by themselves are so alike,
+/// and there are more of them.
+fn is_undisturbed(trace: &Trace) -> bool {
+    let mut oncpu: Vec<i64> = trace.visits().iter().filter_map(|it| it.oncpu_ns).collect();
+    oncpu.sort_unstable();
+    oncpu[oncpu.len() - 1] <= 2 * oncpu[oncpu.len() * 99 / 100]
 }
 
 /// The true share of a function's time in the gap: by the truth, its calls in slow items less those in
@@ -84,20 +104,25 @@ fn sums_to_one(group: Group<'_>) {
 #[test]
 fn two_reasons() {
     need!(machine::root());
-    let (recording, trace, truth) = record("mixed", ARGUMENTS, "50000", &["3000"]);
+    let (recording, trace, truth) = record_mixed(&["3000"]);
     let explanation = explain(&recording.dir(), &["--slow", "5x"]);
     let group = whole(&explanation);
     sums_to_one(group);
-    let first = group.first_of_program();
-    assert_eq!(first.name(), "rehash", "{:#}", group.0["gap"]);
-    first.holds(true_share(group, &trace, &truth, "rehash", false), SLACK);
+    let works = true_share(group, &trace, &truth, "rehash", false);
+    let sleeps = true_share(group, &trace, &truth, "flush", true);
     let causes = group.causes();
-    let sleep = causes.iter().find(|it| it.kind() == "wait").unwrap();
-    assert!(sleep.name().contains("nanosleep"), "{:#}", sleep.0);
-    sleep.holds(
-        true_share(group, &trace, &truth, "flush", true),
-        2.0 * SLACK,
-    );
+    let place = |kind: &str, part: &str| {
+        let is_it = |it: &Cause<'_>| it.kind() == kind && it.name().contains(part);
+        let found = causes.iter().position(is_it);
+        found.unwrap_or_else(|| panic!("no {part}: {:#}", group.0["gap"]))
+    };
+    let (rehash, sleep) = (place("function", "rehash"), place("wait", "nanosleep"));
+    causes[rehash].holds(works, SLACK);
+    causes[sleep].holds(sleeps, 2.0 * SLACK);
+    // Where a host takes the CPU away, sleeps last longer than they were to.
+    let apart = (works - sleeps).abs() > 2.0 * SLACK;
+    let in_order = (works > sleeps) == (rehash < sleep);
+    assert!(in_order || !apart, "{:#}", group.0["gap"]);
     let because = group.because();
     assert_eq!(because[0]["argument"], "kind", "{because:#?}");
     let text = pebs_trace(["explain".as_ref(), recording.dir().as_os_str()]);
@@ -239,7 +264,7 @@ fn preempted() {
 #[test]
 fn page_faults() {
     need!(machine::root());
-    let (recording, trace, truth) = record("mixed", ARGUMENTS, "50000", &["3000", "1"]);
+    let (recording, trace, truth) = record_mixed(&["3000", "1"]);
     let explanation = explain(&recording.dir(), &["--slow", "2x"]);
     let group = whole(&explanation);
     sums_to_one(group);
