@@ -201,6 +201,12 @@ fn notes(data: &PerfData, survey: &Survey, roles: &Roles) -> Vec<String> {
             "{guest} samples were taken in guests, and left out"
         ));
     }
+    if survey.left_out > 0 {
+        notes.push(format!(
+            "{} samples were left out by 'perf record --filter'",
+            survey.left_out
+        ));
+    }
     if survey.left_over.0 > 0 {
         notes.push(format!(
             "{} samples are longer than their event says ({} bytes left over), and left out",

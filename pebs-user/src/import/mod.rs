@@ -17,6 +17,7 @@ mod feed;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod info;
+mod losses;
 pub mod marks;
 mod names;
 mod roles;

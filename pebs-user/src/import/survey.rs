@@ -6,9 +6,9 @@ use perf_event_open_sys::bindings as sys;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::error::ImportError;
+use super::losses::Losses;
 use super::names::{EventNames, is_guest};
 use super::switches::{Balance, SwitchFormat};
-use crate::correlate::LONGEST_TICK_NS;
 use crate::perf::alike::{Alike, Run};
 use crate::perf::data::attr::Attr;
 use crate::perf::data::reader::PerfData;
@@ -21,7 +21,7 @@ use crate::pmu::host::Vendor;
 use crate::stream::access::Registers;
 use crate::symbolize::RecordedKernel;
 use crate::symbolize::mapping::{BuildId, FileFacts};
-use crate::units::{Cpu, KtimeNs, Tid};
+use crate::units::{Cpu, Tid};
 
 /// The samples of one event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,6 +87,8 @@ pub struct Survey {
     pub switches: u64,
     /// Ranges without full data, by begin.
     pub losses: Vec<ToldLoss>,
+    /// Samples that the filter of `perf record` left out.
+    pub left_out: u64,
     /// Where the kernel lay.
     pub kernel: Option<KernelMapping>,
     /// Records of mappings have build ids.
@@ -105,21 +107,6 @@ pub struct Survey {
     recent: Option<(u32, u32)>,
     /// Bytes of formats read.
     tracing: usize,
-}
-
-/// Records that one record may say are lost; what says more makes no sense.
-const LOST_MAX: u64 = u32::MAX as u64;
-
-/// Since when a counter stands still, and where.
-type Stopped = (u64, Option<Cpu>, Option<Tid>);
-
-/// What the losses are made of.
-#[derive(Default)]
-struct Losses {
-    /// Time of the record before, in the file.
-    before: u64,
-    /// Counters that stand still: since when, where.
-    stopped: FxHashMap<(u64, u64), Stopped>,
 }
 
 /// Longest time from the first record to the last, ns: nine years. Sums of some such times are numbers still.
@@ -176,12 +163,13 @@ pub fn survey(data: &mut PerfData) -> Result<Survey, ImportError> {
                 survey.record(raw, &mut losses);
             }
             Item::Perf { kind, misc, body } => data.learn(kind, misc, body),
-            Item::Round => {}
+            Item::Round => losses.round(),
         }
     }
     survey.fault = records.fault().cloned();
     survey.learn(data)?;
-    survey.close(losses);
+    let end = survey.times.map_or(0, |(_, last)| last);
+    (survey.losses, survey.left_out) = losses.close(end);
     let registers = data.events.iter().map(|event| registers(data, &event.attr));
     survey.registers = registers.collect();
     Ok(survey)
@@ -250,16 +238,7 @@ impl Survey {
         }
         match record.what {
             What::Sample(sample) => self.sample(event, raw, &sample),
-            What::Lost { records } | What::LostSamples { records } => {
-                let time = record.time().unwrap_or(losses.before);
-                self.losses.push(ToldLoss {
-                    begin: KtimeNs(losses.before.min(time)),
-                    end: KtimeNs(time),
-                    cpu: cpu(id.cpu),
-                    tid: None,
-                    records: Some(records.min(LOST_MAX)),
-                });
-            }
+            What::Lost { .. } | What::LostSamples { .. } => losses.lost(raw, record, cpu(id.cpu)),
             What::Throttle {
                 stopped,
                 time,
@@ -268,12 +247,7 @@ impl Survey {
             } => {
                 let time = id.time.unwrap_or(time);
                 let tid = id.pid_tid.map(|(_, tid)| Tid(tid));
-                self.throttle(
-                    stopped,
-                    (event, stream_id),
-                    (time, cpu(id.cpu), tid),
-                    losses,
-                );
+                losses.throttle(stopped, (event, stream_id), (time, cpu(id.cpu), tid));
             }
             What::Mmap(mmap) => {
                 self.has_build_ids |= matches!(mmap.file, MappedAs::BuildId(_));
@@ -289,7 +263,7 @@ impl Survey {
         if let Some(time) = record.time()
             && !matches!(record.what, What::Other { .. })
         {
-            losses.before = time;
+            losses.see(time, cpu(id.cpu));
             self.see(time);
         }
     }
@@ -316,12 +290,13 @@ impl Survey {
         let counts = &mut self.counts[event];
         run.periods().for_each(|period| counts.period(period));
         let (mut first, mut last) = self.times.unwrap_or((u64::MAX, 0));
-        let mut exact = 0;
+        let (mut exact, mut newest) = (0, 0);
         for Alike { time, flags, .. } in run.samples() {
             (first, last) = (first.min(time), last.max(time));
             exact += u64::from(flags.0);
-            losses.before = time;
+            newest = time;
         }
+        losses.see(newest, cpu(run.cpu()));
         counts.add(run.first, (run.len() as u64, exact));
         self.times = Some((first, last));
         self.sched_switch(event, || run.raw());
@@ -348,36 +323,6 @@ impl Survey {
     pub(super) fn threads_of(&self, wanted: impl Fn(usize) -> bool) -> FxHashSet<u32> {
         let seen = self.seen.iter().filter(|(event, _)| wanted(*event));
         seen.map(|(_, tid)| *tid).collect()
-    }
-
-    fn throttle(
-        &mut self,
-        stopped: bool,
-        counter: (u64, u64),
-        (time, cpu, tid): Stopped,
-        losses: &mut Losses,
-    ) {
-        let was = if stopped {
-            losses.stopped.insert(counter, (time, cpu, tid))
-        } else {
-            losses.stopped.remove(&counter)
-        };
-        if let Some((begin, cpu, tid)) = was {
-            self.stood_still((begin, time), cpu, tid);
-        }
-    }
-
-    /// A counter goes on at the next tick, or sooner. That is told only once its thread runs again, but what lies
-    /// between is no time in which it could have counted.
-    fn stood_still(&mut self, (begin, end): (u64, u64), cpu: Option<Cpu>, tid: Option<Tid>) {
-        let tick = begin.saturating_add(LONGEST_TICK_NS.unsigned_abs());
-        self.losses.push(ToldLoss {
-            begin: KtimeNs(begin),
-            end: KtimeNs(end.clamp(begin, tick)),
-            cpu,
-            tid,
-            records: None,
-        });
     }
 
     /// `[kernel.kallsyms]_text`: the symbol that the offset is the address of.
@@ -407,14 +352,6 @@ impl Survey {
             symbol: Arc::from(mapping.symbol.as_slice()),
             address: mapping.address,
         })
-    }
-
-    fn close(&mut self, losses: Losses) {
-        let end = self.times.map_or(0, |(_, last)| last);
-        for (begin, cpu, tid) in losses.stopped.into_values() {
-            self.stood_still((begin, end), cpu, tid);
-        }
-        self.losses.sort_by_key(|loss| (loss.begin, loss.end));
     }
 
     fn sched_switch<'a>(&mut self, event: usize, raw: impl FnOnce() -> Option<&'a [u8]>) {

@@ -9,7 +9,9 @@ mod calls;
 mod damage;
 mod golden;
 mod items;
+mod losses;
 mod memory;
+mod piped;
 mod run;
 mod switches;
 

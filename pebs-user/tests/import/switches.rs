@@ -6,6 +6,7 @@ use arrow::array::{Array, AsArray};
 use arrow::datatypes::{Int64Type, UInt32Type, UInt64Type};
 use pebs_user::store::schema::{Table, visit_flag};
 
+use crate::piped::Piped;
 use crate::run::Import;
 
 /// Thread with items, and one that is always seen to leave and never to come.
@@ -33,37 +34,19 @@ format:
 const CLOCK: u64 = 1;
 const SWITCH: u64 = 2;
 
-/// What `perf record -o -` writes: a clock and `sched_switch`.
-#[derive(Default)]
-struct Recording(Vec<u8>);
+/// A clock and `sched_switch`.
+struct Recording(Piped);
 
 impl Recording {
     fn new() -> Self {
-        let mut recording = Self::default();
-        recording.0.extend(b"PERFILE2");
-        recording.0.extend(16_u64.to_ne_bytes());
+        let mut recording = Self(Piped::new());
         // IP, TID, TIME, CPU, IDENTIFIER; and RAW.
         let common = 1 | 2 | 4 | 1 << 7 | 1 << 16;
-        recording.attr([1, 0, 1_000_000], common, CLOCK);
-        recording.attr([2, 316, 1], common | 1 << 10, SWITCH);
+        recording.0.attr([1, 0, 1_000_000], (common, 0), CLOCK);
+        let raw = common | 1 << 10;
+        recording.0.attr([2, 316, 1], (raw, 0), SWITCH);
         recording.formats();
         recording
-    }
-
-    fn record(&mut self, kind: u32, body: &[u8]) {
-        self.0.extend(kind.to_ne_bytes());
-        self.0.extend(0_u16.to_ne_bytes());
-        self.0.extend((8 + body.len() as u16).to_ne_bytes());
-        self.0.extend(body);
-    }
-
-    fn attr(&mut self, [kind, config, period]: [u64; 3], sample_type: u64, id: u64) {
-        const SIZE: u64 = 136;
-        let mut words = vec![kind | SIZE << 32, config, period, sample_type];
-        words.resize(SIZE as usize / 8, 0);
-        words.push(id);
-        let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_ne_bytes).collect();
-        self.record(64, &bytes);
     }
 
     fn formats(&mut self) {
@@ -81,8 +64,9 @@ impl Recording {
         data.extend((FORMAT.len() as u64).to_ne_bytes());
         data.extend(FORMAT.as_bytes());
         data.resize(data.len().next_multiple_of(8), 0);
-        self.record(66, &(data.len() as u32).to_ne_bytes());
-        self.0.extend(data);
+        let len = (data.len() as u32).to_ne_bytes();
+        self.0.record((66, 0), &len);
+        self.0.0.extend(data);
     }
 
     fn sample(&mut self, (id, time, tid): (u64, u64, u32), raw: &[u8]) {
@@ -90,7 +74,7 @@ impl Recording {
         let words = [id, 0x1000, thread, time, 0];
         let mut body: Vec<u8> = words.into_iter().flat_map(u64::to_ne_bytes).collect();
         body.extend(raw);
-        self.record(9, &body);
+        self.0.record((9, 0), &body);
     }
 
     /// In the context of the thread that leaves.
@@ -116,9 +100,8 @@ impl Recording {
             }
             self.sample((CLOCK, begin + SAMPLE, SERVER), &[]);
         }
-        // All rings were read.
-        self.record(68, &[]);
-        self.0
+        self.0.round();
+        self.0.0
     }
 }
 

@@ -1,0 +1,153 @@
+//! What a recording says was lost of it: ranges without full data.
+
+use rustc_hash::FxHashMap;
+
+use crate::correlate::LONGEST_TICK_NS;
+use crate::perf::record::{RawRecord, Record, What};
+use crate::pipeline::ToldLoss;
+use crate::units::{Cpu, KtimeNs, Tid};
+
+/// Records that one record may say are lost; what says more makes no sense.
+const LOST_MAX: u64 = u32::MAX as u64;
+
+/// `PERF_RECORD_MISC_LOST_SAMPLES_BPF`: left out by the filter of `perf record --filter`, which is a program.
+const LEFT_OUT: u32 = 1 << 15;
+
+/// Since when a counter stands still, and where.
+type Stopped = (u64, Option<Cpu>, Option<Tid>);
+
+/// What a recording says was lost, in the making.
+#[derive(Debug, Default)]
+pub(super) struct Losses {
+    /// Ranges that were told.
+    ranges: Vec<ToldLoss>,
+    /// Counters that stand still.
+    stopped: FxHashMap<(u64, u64), Stopped>,
+    /// Time of the record before, in the file.
+    before: u64,
+    /// Time of the last record of each CPU, which is of its ring; 0: of none.
+    by_cpu: Vec<u64>,
+    first: Option<u64>,
+    newest: u64,
+    /// Newest time when all rings had been read once more, the last such time last.
+    rounds: [u64; ROUNDS],
+    /// Records lost, by the kernel's records in the rings, and by what perf counted in the end.
+    told: u64,
+    counted: u64,
+    left_out: u64,
+}
+
+/// A ring that was full was read in the same round as the record that tells of it, or in the one before, and what it
+/// held then is newer than all of two rounds before that.
+const ROUNDS: usize = 3;
+
+impl Losses {
+    /// There were records up to a time.
+    #[inline]
+    pub fn see(&mut self, time: u64, cpu: Option<Cpu>) {
+        self.before = time;
+        self.first = self.first.or(Some(time));
+        self.newest = self.newest.max(time);
+        if let Some(cpu) = cpu {
+            let cpu = usize::from(cpu.0);
+            if self.by_cpu.len() <= cpu {
+                self.by_cpu.resize(cpu + 1, 0);
+            }
+            self.by_cpu[cpu] = self.by_cpu[cpu].max(time);
+        }
+    }
+
+    /// All rings were read once.
+    pub fn round(&mut self) {
+        self.rounds.rotate_left(1);
+        self.rounds[ROUNDS - 1] = self.newest;
+    }
+
+    /// LOST, LOST_SAMPLES: some were lost up to a record's time.
+    pub fn lost(&mut self, raw: RawRecord<'_>, record: &Record<'_>, cpu: Option<Cpu>) {
+        let (records, in_hardware) = match record.what {
+            What::Lost { records } => (records.min(LOST_MAX), false),
+            What::LostSamples { records } => (records.min(LOST_MAX), true),
+            _ => return,
+        };
+        if in_hardware && raw.has(LEFT_OUT) {
+            self.left_out += records;
+            return;
+        }
+        let Some(time) = record.time() else {
+            // perf's own, at the end: all that the kernel counted, what records in the ring have told included.
+            // Source: tools/perf/builtin-record.c (`record__read_lost_samples`).
+            if in_hardware {
+                self.counted += records;
+            } else {
+                self.told += records;
+                self.range(self.before, self.before, cpu, Some(records));
+            }
+            return;
+        };
+        if !in_hardware {
+            self.told += records;
+        }
+        self.range(self.whole_until(cpu).min(time), time, cpu, Some(records));
+    }
+
+    /// Time of the last record that the ring held before what is read now. Rings are read one after the other, so that
+    /// the record before in the file may be another ring's.
+    fn whole_until(&self, cpu: Option<Cpu>) -> u64 {
+        let last = cpu.and_then(|cpu| self.by_cpu.get(usize::from(cpu.0)));
+        match last.copied().unwrap_or(0) {
+            0 if self.rounds[ROUNDS - 1] == 0 => self.before,
+            0 => self.rounds[0].max(self.first.unwrap_or(0)),
+            last => last,
+        }
+    }
+
+    /// THROTTLE, UNTHROTTLE of a counter.
+    pub fn throttle(&mut self, stopped: bool, counter: (u64, u64), at: Stopped) {
+        let was = if stopped {
+            self.stopped.insert(counter, at)
+        } else {
+            self.stopped.remove(&counter)
+        };
+        if let Some(was) = was {
+            self.stood_still(was, at.0);
+        }
+    }
+
+    /// A counter goes on at the next tick, or sooner. That is told only once its thread runs again, but what lies
+    /// between is no time in which it could have counted.
+    fn stood_still(&mut self, (begin, cpu, tid): Stopped, end: u64) {
+        let tick = begin.saturating_add(LONGEST_TICK_NS.unsigned_abs());
+        self.ranges.push(ToldLoss {
+            begin: KtimeNs(begin),
+            end: KtimeNs(end.clamp(begin, tick)),
+            cpu,
+            tid,
+            records: None,
+        });
+    }
+
+    fn range(&mut self, begin: u64, end: u64, cpu: Option<Cpu>, records: Option<u64>) {
+        self.ranges.push(ToldLoss {
+            begin: KtimeNs(begin),
+            end: KtimeNs(end),
+            cpu,
+            tid: None,
+            records,
+        });
+    }
+
+    /// All ranges by their begin, of a recording that ends then, and the samples that were left out as asked.
+    pub fn close(mut self, end: u64) -> (Vec<ToldLoss>, u64) {
+        for was in std::mem::take(&mut self.stopped).into_values() {
+            self.stood_still(was, end);
+        }
+        // Rings that were full in the end, so that no record of theirs could tell.
+        let untold = self.counted.saturating_sub(self.told);
+        if untold > 0 {
+            self.range(end, end, None, Some(untold));
+        }
+        self.ranges.sort_by_key(|loss| (loss.begin, loss.end));
+        (self.ranges, self.left_out)
+    }
+}

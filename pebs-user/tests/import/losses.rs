@@ -1,0 +1,115 @@
+//! What was lost: counted once, and over all of the time in which it may have been.
+
+use std::fmt::Write as _;
+
+use arrow::array::{Array, AsArray};
+use arrow::datatypes::{Int64Type, UInt16Type, UInt64Type};
+use pebs_user::store::schema::Table;
+
+use crate::piped::Piped;
+use crate::run::Import;
+
+const LOST: (u32, u16) = (2, 0);
+const SAMPLE: (u32, u16) = (9, 2);
+
+/// perf's own count at the end; the other of what its filter left out.
+const LOST_SAMPLES: (u32, u16) = (13, 0);
+const FILTERED: (u32, u16) = (13, 1 << 15);
+
+/// IP, TID, TIME, and CPU.
+const FIELDS: u64 = 1 | 2 | 4;
+const CPU: u64 = 1 << 7;
+const SAMPLE_ID_ALL: u64 = 1 << 18;
+const THREAD: u64 = 10 | 10 << 32;
+
+/// Times of the samples of each CPU in one round, us; the ring of CPU 1 was full after its first round, and the record
+/// that tells of it comes first in what is read of it later.
+const ROUNDS: [[&[u64]; 2]; 4] = [
+    [&[100, 200], &[110, 190]],
+    [&[300, 400], &[]],
+    [&[500, 600], &[580, 590]],
+    [&[700], &[710]],
+];
+
+/// Which sample the loss precedes, and how many it was.
+const BEFORE_US: u64 = 580;
+const RECORDS: u64 = 40;
+
+fn ns(us: u64) -> u64 {
+    1_000_000 + us * 1000
+}
+
+/// A recording with `counted` as perf's own count; with or without the CPU in its records.
+fn recording(has_cpu: bool, counted: u64) -> Vec<u8> {
+    let mut piped = Piped::new();
+    let fields = if has_cpu { FIELDS | CPU } else { FIELDS };
+    piped.attr([1, 0, 10_000], (fields, SAMPLE_ID_ALL), 1);
+    let with_cpu = |words: &[u64], cpu: u64| {
+        let cpu = has_cpu.then_some(cpu);
+        words.iter().copied().chain(cpu).collect::<Vec<u64>>()
+    };
+    for round in ROUNDS {
+        for (cpu, times) in (0..).zip(round) {
+            for us in times {
+                let time = ns(*us);
+                if *us == BEFORE_US {
+                    piped.words(LOST, &with_cpu(&[1, RECORDS, THREAD, time], cpu));
+                }
+                piped.words(SAMPLE, &with_cpu(&[0x1000, THREAD, time], cpu));
+            }
+        }
+        piped.round();
+    }
+    piped.words(LOST_SAMPLES, &with_cpu(&[counted, 0, 0], 0));
+    piped.words(FILTERED, &with_cpu(&[7, 0, 0], 0));
+    piped.0
+}
+
+/// Begin and end, us, CPU and records of each loss.
+fn losses(recording: &[u8]) -> (Import, String) {
+    let import = Import::of_bytes(recording, &["--max-loss", "100"]);
+    assert_eq!(import.code, 0, "{}", import.stderr);
+    let trace = import.trace();
+    let ledger = trace.info.ledger.as_ref().unwrap();
+    assert_eq!(ledger.check(), Vec::<String>::new());
+    let us = |time: i64| (time + trace.info.monotonic_ns.cast_signed() - 1_000_000) / 1000;
+    let mut text = String::new();
+    let columns = ["begin_ns", "end_ns", "cpu", "records"];
+    for batch in trace.scan(Table::Losses, &columns).unwrap() {
+        let batch = batch.unwrap();
+        let [begin, end] = [0, 1].map(|n| batch.column(n).as_primitive::<Int64Type>());
+        let cpus = batch.column(2).as_primitive::<UInt16Type>();
+        let records = batch.column(3).as_primitive::<UInt64Type>();
+        for row in 0..batch.num_rows() {
+            let cpu = cpus.is_valid(row).then(|| cpus.value(row));
+            let (begin, end) = (us(begin.value(row)), us(end.value(row)));
+            let records = records.value(row);
+            let _ = writeln!(text, "{begin}..{end} {cpu:?} {records}");
+        }
+    }
+    (import, text)
+}
+
+/// The range begins with the last record of the same ring, though that of another one is before it in the file. What
+/// perf counts at the end is the same once more, and what its filter left out was not lost.
+#[test]
+fn of_a_ring() {
+    let (import, found) = losses(&recording(true, RECORDS));
+    assert_eq!(found, "190..580 Some(1) 40\n");
+    let notes = import.trace().info.notes.join("\n");
+    assert!(notes.contains("7 samples were left out by"), "{notes}");
+}
+
+/// Where records do not say of which ring they are, the range begins early enough all the same.
+#[test]
+fn of_any_ring() {
+    let (_, found) = losses(&recording(false, RECORDS));
+    assert_eq!(found, "100..580 None 40\n");
+}
+
+/// What is counted beyond the records in the rings was lost at the end: no record followed that could tell.
+#[test]
+fn at_the_end() {
+    let (_, found) = losses(&recording(true, RECORDS + 2));
+    assert_eq!(found, "190..580 Some(1) 40\n710..710 None 2\n");
+}
