@@ -357,6 +357,9 @@ fn finish(
         .ok_or_else(|| EventError::NoPreciseLevel { event: event() })?;
     let warnings = draft.warnings(precise);
     let access = access::of_draft(&draft, precise);
+    if spec.modifiers.exclude_user() && spec.modifiers.exclude_kernel() {
+        return Err(EventError::NoMode { event: event() });
+    }
     if draft.kernel_only && spec.modifiers.exclude_kernel() {
         return Err(EventError::KernelOnly { event: event() });
     }

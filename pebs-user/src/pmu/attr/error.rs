@@ -64,6 +64,12 @@ pub enum EventError {
         /// As typed.
         event: String,
     },
+    /// Only the hypervisor was asked for, whose mode no x86 counts.
+    #[error("event '{event}' counts neither in user mode nor in the kernel, so never")]
+    NoMode {
+        /// As typed.
+        event: String,
+    },
     /// The CPU's record of calls does not go with it.
     #[error("cannot take call stacks of '{event}' by lbr, the CPU's record of calls: {why}")]
     NoCallRecord {
@@ -157,6 +163,7 @@ impl EventError {
                 (*latency).clamp(*least, *most)
             ),
             Self::KernelOnly { .. } => "leave out ':u' and --exclude-kernel for it".into(),
+            Self::NoMode { .. } => "use ':u', ':k', or none: an x86 does not count ':h'".into(),
             Self::NoCallRecord { why, .. } => match why {
                 NoCallRecord::KernelOnly => "leave out ':k', or use --call-graph fp".into(),
                 _ => "use --call-graph fp; it needs programs built with -fno-omit-frame-pointer"

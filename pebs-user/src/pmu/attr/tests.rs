@@ -47,6 +47,23 @@ fn encodings() {
     assert_eq!(code(&fixtures::bare_guest(), "auto"), (1, 0, 0));
 }
 
+/// The hypervisor's mode alone would never give a sample, whatever the event; beside others it does no harm.
+#[test]
+fn no_mode() {
+    for (host, event) in [
+        (fixtures::skylake(), "cycles:hpp"),
+        (fixtures::zen5(), "ibs_op//h"),
+        (fixtures::bare_guest(), "auto:h"),
+        (fixtures::bare_guest(), "page-faults:h"),
+    ] {
+        let error = try_resolve(&host, event).unwrap_err();
+        assert!(matches!(error, EventError::NoMode { .. }), "{error}");
+        assert!(error.hint().unwrap().contains("':u'"), "{event}");
+    }
+    let attr = resolved(&fixtures::skylake(), "cycles:uh").attr;
+    assert_eq!((attr.exclude_user(), attr.exclude_kernel()), (0, 1));
+}
+
 /// Software events are put on CLOCK_MONOTONIC; a hardware event never, as that would throw the
 /// record's own time away.
 #[test]

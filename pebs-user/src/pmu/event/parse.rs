@@ -84,11 +84,20 @@ fn spec(all: Piece<'_>) -> Parsed<EventSpec> {
             offset: all.offset + "mem:".len(),
         });
     }
+    if all.text.starts_with('{') {
+        let advice = "give each event its own --event: all of them are sampled";
+        return fault(all.offset, "groups are not supported", advice);
+    }
     if all.text.contains('/') {
         return pmu(all);
     }
     let (name, modifiers) = match all.split(':') {
         None => (all, Modifiers::default()),
+        Some((_, rest)) if is_tracepoint(rest.text) => {
+            let advice =
+                "record it with perf, and use 'pebs-trace import'; for functions there is --uprobe";
+            return fault(all.offset, "tracepoints are not sampled", advice);
+        }
         Some((name, letters)) => (name, modifiers(letters, Required::Yes)?),
     };
     let kind = name_kind(name)?;
@@ -101,6 +110,12 @@ fn spec(all: Piece<'_>) -> Parsed<EventSpec> {
         );
     }
     Ok(EventSpec { kind, modifiers })
+}
+
+/// Whether what follows a colon is the name of a tracepoint, as in `sched:sched_switch`, and no modifiers.
+fn is_tracepoint(rest: &str) -> bool {
+    const MODIFIERS_MAX: usize = "ukhppp".len();
+    rest.contains('_') || rest.len() > MODIFIERS_MAX
 }
 
 fn name_kind(name: Piece<'_>) -> Parsed<EventKind> {
@@ -471,6 +486,9 @@ mod tests {
             ("cycles:pq", 9, "unknown modifier 'q'"),
             ("cycles:pppp", 11, "more than three 'p'"),
             ("cycles:pP", 9, "'p' and 'P' exclude each other"),
+            ("sched:sched_switch", 1, "tracepoints are not sampled"),
+            ("{cycles,instructions}", 1, "groups are not supported"),
+            ("{cpu/event=1/,cycles}:u", 1, "groups are not supported"),
             ("auto:pp", 6, "auto chooses the precise level itself"),
             ("cpu/event=0xc2", 15, "expected a closing '/'"),
             ("cpu/event=0xg2/", 13, "unexpected 'g' in a number"),
