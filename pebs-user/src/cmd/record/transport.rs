@@ -161,11 +161,7 @@ pub fn bulk_options(
         RingKind {
             layout: Layout::of(&attr),
             perf_clock: attr.use_clockid() == 0,
-            registers: host
-                .pmus
-                .iter()
-                .find(|pmu| pmu.kind == attr.type_)
-                .and_then(|pmu| Registers::of_pmu(&pmu.name, &host.cpu)),
+            registers: registers(event, host),
             // A program sees it at the last sample before.
             tells_throttling: bulk,
         }
@@ -176,4 +172,45 @@ pub fn bulk_options(
         kinds: events.iter().map(kind).collect(),
         everyone,
     })
+}
+
+/// Registers that samples of IBS carry raw, also where the kernel forwards an event of the cores (`cycles:p`) to it.
+fn registers(event: &ResolvedEvent, host: &Host) -> Option<Registers> {
+    let EventClass::Hardware {
+        unit: HardwareUnit::Ibs,
+        ..
+    } = event.class
+    else {
+        return None;
+    };
+    let fetch = host.pmu("ibs_fetch");
+    let is_fetch = fetch.is_some_and(|pmu| pmu.kind == event.attr.type_);
+    let pmu = if is_fetch { "ibs_fetch" } else { "ibs_op" };
+    Registers::of_pmu(pmu, &host.cpu)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pmu::attr::resolve;
+    use crate::pmu::host::fixtures;
+    use crate::pmu::reset::reset_value;
+
+    /// All of IBS has its registers read, by whatever name it was asked for; other events have none.
+    #[test]
+    fn registers_of_ibs() {
+        let zen = fixtures::zen4();
+        let of = |name: &str| {
+            let spec = name.parse().unwrap();
+            let event = resolve(&spec, &zen, reset_value(16_000).unwrap()).unwrap();
+            registers(&event, &zen)
+        };
+        let (family, model) = (zen.cpu.family, zen.cpu.model);
+        let op = Some(Registers::IbsOp(family, model));
+        for name in ["ibs_op/cnt_ctl=1/", "cycles:pp", "r0c1:p"] {
+            assert_eq!(of(name), op, "{name}");
+        }
+        assert_eq!(of("ibs_fetch//"), Some(Registers::IbsFetch(family, model)));
+        assert_eq!((of("cycles"), of("cpu-clock")), (None, None));
+    }
 }
