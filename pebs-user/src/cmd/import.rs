@@ -133,7 +133,7 @@ pub fn run(args: &ImportArgs) -> anyhow::Result<ExitCode> {
     let survey = survey(&mut data)?;
     data.watch = progress.watch().named("importing records");
     check_architecture(&data)?;
-    let Some((first, last)) = survey.times.filter(|_| survey.samples() > 0) else {
+    let Some((first, last)) = survey.times.filter(|_| survey.timed() > 0) else {
         return Err(empty(&data, &survey).into());
     };
     let roles = roles(&data, &survey, &source, &args.events)?;
@@ -387,7 +387,7 @@ impl Import<'_> {
                 lost * 100.0,
                 args.max_loss
             );
-            say!("hint: record with larger rings ('perf record -m 4M') or a larger period ('-c')");
+            say!("hint: {}", fewer_losses(survey));
         }
         say_where(output, args.format);
         let bad = above
@@ -444,6 +444,16 @@ fn damage(data: &PerfData, survey: &Survey) -> Option<(String, String)> {
         let hint = "end 'perf record' with Ctrl-C or SIGTERM: names and build ids are written last";
         (text, hint.to_owned())
     })
+}
+
+/// What helps against what most samples were lost for.
+fn fewer_losses(survey: &Survey) -> &'static str {
+    let lost = survey.losses.iter().filter_map(|loss| loss.records);
+    if survey.samples() - survey.timed() > lost.sum() {
+        "record with 'perf record -T', which adds the time to samples that have none"
+    } else {
+        "record with larger rings ('perf record -m 4M') or a larger period ('-c')"
+    }
 }
 
 /// Whether most samples have no name, and what mends it.

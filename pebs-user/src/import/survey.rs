@@ -367,6 +367,13 @@ impl Survey {
     pub fn samples(&self) -> u64 {
         self.counts.iter().map(|counts| counts.samples).sum()
     }
+
+    /// Those of them that have a time.
+    #[must_use]
+    pub fn timed(&self) -> u64 {
+        let counts = self.counts.iter();
+        counts.map(|counts| counts.samples - counts.untimed).sum()
+    }
 }
 
 /// A CPU as the tables have it.

@@ -1,6 +1,7 @@
 //! Files and tables that are not what they should be: one line, one hint, and what could be saved.
 
 use crate::fixture;
+use crate::piped::Piped;
 use crate::run::Import;
 
 fn recording() -> Vec<u8> {
@@ -87,6 +88,36 @@ fn not_a_recording() {
             "on a machine of that architecture",
         );
     }
+}
+
+/// `perf record --per-thread` asks for no time: its samples can't be told apart by items, though what is told of its
+/// threads has a time. Where other samples have one, the hint is not about rings.
+#[test]
+fn no_time() {
+    const EXIT: (u32, u16) = (4, 0);
+    const SAMPLE: (u32, u16) = (9, 2);
+    const THREAD: u64 = 10 | 10 << 32;
+    // IDENTIFIER, IP, TID; and TIME.
+    const FIELDS: u64 = 1 << 16 | 1 | 2;
+    let mut piped = Piped::new();
+    piped.attr([1, 0, 10_000], (FIELDS, 0), 1);
+    piped.words(SAMPLE, &[1, 0x1000, THREAD]);
+    piped.words(SAMPLE, &[1, 0x1000, THREAD]);
+    piped.words(EXIT, &[10 | 10 << 32, THREAD, 1_000_000]);
+    refused(
+        &Import::of_bytes(&piped.0, &[]),
+        "perf.data has 2 samples and none with a time",
+        "perf record -T",
+    );
+    let mut both = Piped::new();
+    both.attr([1, 0, 10_000], (FIELDS, 0), 1);
+    both.attr([1, 2, 1], (FIELDS | 4, 0), 2);
+    both.words(SAMPLE, &[1, 0x1000, THREAD]);
+    both.words(SAMPLE, &[2, 0x1000, THREAD, 1_000_000]);
+    let import = Import::of_bytes(&both.0, &[]);
+    assert_eq!(import.code, 1, "{}", import.stderr);
+    let hint = "lost, above --max-loss 1\nhint: record with 'perf record -T'";
+    assert!(import.stderr.contains(hint), "{}", import.stderr);
 }
 
 /// What is cut is saved up to there: exit status 1, the account balances, and nothing is made up.

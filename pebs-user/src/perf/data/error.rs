@@ -14,7 +14,7 @@ pub enum DataError {
         #[source]
         source: io::Error,
     },
-    /// It is a directory, as `perf record --threads` makes.
+    /// It is a directory, as `perf record --threads` and `--kcore` make.
     #[error("cannot read {path}: it is a directory")]
     Directory {
         /// The directory.
@@ -72,7 +72,7 @@ impl DataError {
                 }
                 _ => return None,
             },
-            Self::Directory { .. } => "record without 'perf record --threads': that makes one file".to_owned(),
+            Self::Directory { .. } => "record without 'perf record --threads' and '--kcore': that makes one file".to_owned(),
             Self::NotRegular { .. } => {
                 "write the stream to a file first: 'perf record -o - ... > perf.data' makes one that can be imported"
                     .to_owned()
