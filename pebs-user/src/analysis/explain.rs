@@ -431,6 +431,7 @@ impl Explaining<'_> {
                 .min()?,
             to_ns: section.durations.max_ns,
             others_up_to_ns: section.others_up_to_ns,
+            between: limit.between,
             without_details: without,
             mean_ns: mean.is_finite().then_some(mean),
             samples: sums.slow.samples,

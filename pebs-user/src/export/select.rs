@@ -385,7 +385,8 @@ fn limits(durations: &Histogram<u64>, rule: Option<Rule>) -> Limits {
                 .map(|step| (step.value_iterated_to(), step.count_at_value()))
                 .collect();
             descending.reverse();
-            gap::find(descending.into_iter(), durations.len()).unwrap_or_else(|| at(0.99))
+            gap::find(descending.into_iter(), durations.len())
+                .map_or_else(|| at(0.99), |it| it.from)
         }
         Some(Rule::Quantile(share)) => at(share),
         Some(Rule::Multiple(times)) => (median as f64 * times).ceil() as u64,

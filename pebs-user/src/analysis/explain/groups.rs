@@ -30,6 +30,8 @@ pub(in crate::analysis) struct Limit {
     pub rule: String,
     /// Items at or above are slow.
     pub from_ns: i64,
+    /// Items in the gap.
+    pub between: u64,
 }
 
 /// A group.
@@ -125,15 +127,20 @@ fn limit(sorted: &[i64], durations: &Durations, rule: Option<Rule>) -> Option<Li
             Rule::Absolute(ns) => i64::try_from(ns).unwrap_or(i64::MAX),
         };
         let rule = rule.to_string();
-        Limit { rule, from_ns }
+        Limit {
+            rule,
+            from_ns,
+            between: 0,
+        }
     };
     let limit = rule.map(by_rule).or_else(|| {
         let descending = sorted.chunk_by(|a, b| a == b).rev();
         let steps = descending.map(|same| (same[0].max(0) as u64, same.len() as u64));
-        let from = gap::find(steps, sorted.len() as u64)?;
+        let gap = gap::find(steps, sorted.len() as u64)?;
         Some(Limit {
             rule: "gap".to_owned(),
-            from_ns: from as i64,
+            from_ns: gap.from as i64,
+            between: gap.strays,
         })
     });
     let limit = limit.unwrap_or_else(|| by_rule(Rule::default()));

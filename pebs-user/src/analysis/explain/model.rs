@@ -170,6 +170,8 @@ pub struct Slow {
     pub to_ns: i64,
     /// Longest of the others; null if all are slow.
     pub others_up_to_ns: Option<i64>,
+    /// Those of the others that lie in the gap: so few that they don't hide it. 0 by another rule.
+    pub between: u64,
     /// Those whose functions and waits are not known; the mean is of the others.
     pub without_details: u64,
     /// Mean duration; null if no details of any are known.

@@ -172,6 +172,32 @@ fn causes_are_ranked() {
     assert_eq!(variance.parts[0].function.name.as_deref(), Some("rehash"));
 }
 
+/// A few items between the slow ones and the rest don't hide the gap; they are counted.
+#[test]
+fn strays_between() {
+    let parent = tempfile::tempdir().unwrap();
+    let mut maker = Maker::new(&parent.path().join("t"), info(&[SPEC]));
+    for i in 0..1_000_i64 {
+        let ns = match i % 20 {
+            7 => 800_000 + i * 100,
+            _ if i % 300 == 1 => [200_000, 280_000, 400_000, 570_000][i as usize / 300],
+            _ => 100_000 + i * 40,
+        };
+        maker.visit(&Made::new(i as u64 % 4, "key", &[Ran(1, ns)]));
+    }
+    let explanation = explain(&maker.finish(&FUNCTIONS), &ExplainOptions::default()).unwrap();
+    let slow = whole(&explanation).slow.as_ref().unwrap();
+    assert_eq!(
+        (slow.rule.as_str(), slow.items, slow.between),
+        ("gap", 50, 4)
+    );
+    let text = text::render(&explanation);
+    assert!(
+        text.contains("apart from the rest but for 4 between (the others at most "),
+        "{text}"
+    );
+}
+
 /// What the slow items have in common is named, with the chance that it is none.
 #[test]
 fn what_goes_along() {

@@ -17,7 +17,9 @@ use super::model::{
 use crate::analysis::batches::is_batched;
 use crate::analysis::report::human::{UNKNOWN, count, percent, plural, safe, time};
 use crate::analysis::report::model::FunctionName;
-use crate::analysis::report::text::{ARG_WIDTH, NAME_WIDTH, SPEC_WIDTH, line, name, quantiles};
+use crate::analysis::report::text::{
+    ARG_WIDTH, NAME_WIDTH, SPEC_WIDTH, but_for, line, name, quantiles,
+};
 
 /// Causes named in the line that says what the time went to.
 const NAMED: usize = 3;
@@ -220,7 +222,10 @@ fn slow(group: &Group, noun: &str) -> String {
         n => format!("; details of {} of them are not known", count(n)),
     };
     match slow.rule.as_str() {
-        "gap" => format!("{amount}: {took}, apart from the rest{others}{lacking}"),
+        "gap" => {
+            let but = but_for(slow.between);
+            format!("{amount}: {took}, apart from the rest{but}{others}{lacking}")
+        }
         "p99" => format!("{amount}: {took}, the slowest 1 %{lacking}"),
         rule => format!("{amount}: {took}, by --slow {rule}{lacking}"),
     }

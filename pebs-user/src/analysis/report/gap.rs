@@ -8,6 +8,10 @@
 //! a gap counts if that is below [`CHANCE`], and if it is wide enough to matter, [`MIN_RATIO`].
 //! One outlier above a long tail is no gap: its weight k is 1.
 //!
+//! A few strays in a gap don't hide it: with m of them it is m + 1 spacings, of which the sum has a gamma
+//! distribution. They are few if they are at most one for each [`SLOW_A_STRAY`] items above the gap. They must also
+//! be thinner ([`THINNER`]) than these: a thin tail that goes on as it began, far above all others, has no gap.
+//!
 //! *Assumption*: durations are independent. They need not be Pareto: the mean is taken from the
 //! upper half of the durations themselves.
 //! Source: Rényi's representation of order statistics; Hill, Annals of Statistics 3 (1975).
@@ -23,44 +27,138 @@ const MAX_PART: u64 = 10;
 const MAX_PART_OF_FEW: u64 = 4;
 const FEW: u64 = 40;
 
-/// The shortest duration above the clearest gap in the tail; `None` if there is none that chance
-/// would not make.
+/// Items above a gap for each stray in it.
+const SLOW_A_STRAY: u64 = 10;
+
+/// How many times the spacings of the lower half of the items above a gap those of its strays are, at least.
+const THINNER: f64 = 2.0;
+
+/// What sets slow items apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Gap {
+    /// The shortest duration above it.
+    pub from: u64,
+    /// Items that lie in it.
+    pub strays: u64,
+}
+
+/// Items that took equally long, within the resolution at which they were counted.
+struct Step {
+    duration: u64,
+    /// They and those that took longer.
+    upto: u64,
+    /// Sum of the spacings above them.
+    spacings: f64,
+}
+
+/// The clearest gap in the tail; `None` if there is none that chance would not make.
 ///
 /// `descending` are durations, longest first, each with the number of items that have it (within
 /// the resolution at which they were counted); `items` is their total number.
-/// Cost: O(different durations).
-pub(crate) fn find(descending: impl Iterator<Item = (u64, u64)>, items: u64) -> Option<u64> {
+/// Cost: O(n log n) for n different durations, 24 bytes for each.
+pub(crate) fn find(descending: impl Iterator<Item = (u64, u64)>, items: u64) -> Option<Gap> {
     let part = if items < FEW {
         MAX_PART_OF_FEW
     } else {
         MAX_PART
     };
-    let (mut above, mut last) = (0_u64, None::<u64>);
-    let (mut sum, mut candidates, mut best) = (0.0, 0_u32, None::<(f64, u64)>);
-    for (duration, count) in descending {
-        if let Some(from) = last {
-            let ratio = from as f64 / duration.max(1) as f64;
-            let spacing = above as f64 * ratio.ln();
-            sum += spacing;
-            if above <= items / part {
-                candidates += 1;
-                if ratio >= MIN_RATIO && best.is_none_or(|(most, _)| spacing > most) {
-                    best = Some((spacing, from));
+    let steps = upper_half(descending, items);
+    let last = steps.last()?;
+    let (mut candidates, mut best) = (0_u32, None::<(f64, usize, usize)>);
+    for (above, from) in steps.iter().enumerate() {
+        if from.upto > items / part {
+            break;
+        }
+        let half = &steps[steps.partition_point(|it| it.upto < from.upto / 2)];
+        let own_mean = (from.spacings - half.spacings) / (from.upto - half.upto).max(1) as f64;
+        let mut between = 0;
+        while let Some(below) = steps.get(above + 1 + between) {
+            let strays = steps[above + between].upto - from.upto;
+            if strays > from.upto / SLOW_A_STRAY {
+                break;
+            }
+            candidates += 1;
+            if ln_ratio(from, below) >= MIN_RATIO.ln() {
+                let spacing = below.spacings - from.spacings;
+                // Items with the same duration are spacings of 0; those in question are left out. A mean of 0
+                // (all others are equal) makes the chance 0.
+                let others = last.upto.saturating_sub(2 + strays).max(1);
+                let mut mean = (last.spacings - spacing).max(0.0) / others as f64;
+                if strays > 0 {
+                    mean = mean.max(THINNER * own_mean);
+                }
+                let chance = ln_chance(strays, spacing / mean);
+                if best.is_none_or(|(least, ..)| chance < least) {
+                    best = Some((chance, above, above + 1 + between));
                 }
             }
+            // Of many strays one more or less makes no difference.
+            between += 1 + between / 16;
         }
-        above += count;
-        last = Some(duration);
-        if above > items / 2 {
+    }
+    let (chance, above, below) = best?;
+    (f64::from(candidates).ln() + chance < CHANCE.ln()).then(|| cut(&steps[above..=below]))
+}
+
+/// The steps down to the median.
+fn upper_half(descending: impl Iterator<Item = (u64, u64)>, items: u64) -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::new();
+    for (duration, count) in descending {
+        let mut step = Step {
+            duration,
+            upto: count,
+            spacings: 0.0,
+        };
+        if let Some(longer) = steps.last() {
+            step.upto += longer.upto;
+            step.spacings = longer.spacings + longer.upto as f64 * ln_ratio(longer, &step);
+        }
+        let done = step.upto > items / 2;
+        steps.push(step);
+        if done {
             break;
         }
     }
-    let (spacing, from) = best?;
-    // Items with the same duration are spacings of 0; the one in question is left out. A mean of 0
-    // (all others are equal) makes the chance 0.
-    let mean = (sum - spacing) / above.saturating_sub(2).max(1) as f64;
-    let expected = f64::from(candidates) * (-spacing / mean).exp();
-    (expected < CHANCE).then_some(from)
+    steps
+}
+
+fn ln_ratio(longer: &Step, shorter: &Step) -> f64 {
+    (longer.duration.max(1) as f64 / shorter.duration.max(1) as f64).ln()
+}
+
+/// Logarithm of an upper bound of the chance that this many spacings and one more, of a mean of 1, sum to `sum`.
+///
+/// The bound of exp(-s) (1 + s + ... + s^m/m!) is its last term times 1 / (1 - m/s), with m! >= (m/e)^m; without
+/// strays it is exact: exp(-s).
+fn ln_chance(strays: u64, sum: f64) -> f64 {
+    let m = strays as f64;
+    if sum.is_infinite() {
+        f64::NEG_INFINITY
+    } else if sum <= m {
+        0.0
+    } else if strays == 0 {
+        -sum
+    } else {
+        m * ((sum / m).ln() + 1.0) - sum - (1.0 - m / sum).ln()
+    }
+}
+
+/// Where slow begins, given the steps from the last above a gap to the first below: where nothing lies for the
+/// longest, if that would be a gap by itself, else above the strays.
+fn cut(steps: &[Step]) -> Gap {
+    let widest = steps
+        .windows(2)
+        .max_by(|a, b| ln_ratio(&a[0], &a[1]).total_cmp(&ln_ratio(&b[0], &b[1])));
+    match widest {
+        Some([from, below]) if ln_ratio(from, below) >= MIN_RATIO.ln() => Gap {
+            from: from.duration,
+            strays: 0,
+        },
+        _ => Gap {
+            from: steps[0].duration,
+            strays: steps[steps.len().saturating_sub(2)].upto - steps[0].upto,
+        },
+    }
 }
 
 #[cfg(test)]
@@ -72,8 +170,12 @@ mod tests {
     fn search(mut durations: Vec<u64>) -> Option<(usize, u64)> {
         durations.sort_unstable_by(|a, b| b.cmp(a));
         let items = durations.len() as u64;
-        let from = find(durations.iter().map(|&duration| (duration, 1)), items)?;
+        let from = gap(&durations, items)?.from;
         Some((durations.partition_point(|&it| it >= from), from))
+    }
+
+    fn gap(descending: &[u64], items: u64) -> Option<Gap> {
+        find(descending.iter().map(|&duration| (duration, 1)), items)
     }
 
     fn unit(rng: &mut SplitMix64) -> f64 {
@@ -113,6 +215,45 @@ mod tests {
     fn smooth_tail_has_none() {
         let mut rng = SplitMix64::new(7);
         let found = (0..300).filter(|_| search(tail(1_000, &mut rng)).is_some());
+        assert!(found.count() <= 1);
+    }
+
+    /// Strays all over the gap don't hide it: slow are those above them, or above the widest part of it.
+    #[test]
+    fn strays_in_the_gap() {
+        let slow = (0..40).map(|i| 800_000 + i * 4_000);
+        let few: Vec<u64> = (0..4_000).map(|i| 20_000 + i * 30).collect();
+        let with = |strays: &[u64]| {
+            let mut all: Vec<u64> = few
+                .iter()
+                .chain(strays)
+                .copied()
+                .chain(slow.clone())
+                .collect();
+            all.sort_unstable_by(|a, b| b.cmp(a));
+            gap(&all, all.len() as u64).map(|it| (it.from, it.strays))
+        };
+        assert_eq!(with(&[]), Some((800_000, 0)));
+        assert_eq!(
+            with(&[200_000, 280_000, 400_000, 580_000]),
+            Some((800_000, 4))
+        );
+        assert_eq!(with(&[160_000, 170_000, 560_000]), Some((560_000, 0)));
+        // As many as that are no strays.
+        let many: Vec<u64> = (0..40).map(|i| 140_000 + i * 16_500).collect();
+        assert_eq!(with(&many), None);
+    }
+
+    /// A tail that begins among the others and goes on thinly and far is not set apart by its thinness.
+    #[test]
+    fn long_thin_tail_has_no_gap() {
+        let found = (0..40).filter(|&seed| {
+            let mut rng = SplitMix64::new(seed);
+            let mut all = tail(20_000, &mut rng);
+            all.extend((0..400).map(|_| (10_000.0 * 10_000_f64.powf(unit(&mut rng))) as u64));
+            all.sort_unstable_by(|a, b| b.cmp(a));
+            gap(&all, all.len() as u64).is_some_and(|it| it.strays > 0)
+        });
         assert!(found.count() <= 1);
     }
 

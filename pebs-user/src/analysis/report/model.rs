@@ -191,7 +191,7 @@ pub struct StateSum {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SlowRule {
-    /// A gap in the durations sets them apart from all others.
+    /// A gap in the durations sets them apart from the others, but for [`SlowClass::between`].
     Gap,
     /// No such gap: those at or above the 99th percentile.
     P99,
@@ -210,6 +210,8 @@ pub struct SlowClass {
     pub to_ns: i64,
     /// Longest visit that is not one of them; null if all are.
     pub others_up_to_ns: Option<i64>,
+    /// Those of the others that lie in the gap: so few that they don't hide it. 0 without a gap.
+    pub between: u64,
     /// Those whose details were not kept: nothing is known of their functions and waits.
     pub without_details: u64,
     /// Mean duration; if some have no details, of the others.

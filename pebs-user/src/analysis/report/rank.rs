@@ -306,6 +306,7 @@ impl Ranking<'_> {
             from_ns,
             to_ns,
             others_up_to_ns: section.others_up_to,
+            between: limits.between,
             mean_ns,
             shared: section
                 .shared_slow

@@ -67,6 +67,8 @@ pub(super) struct Limits {
     pub slow_from: i64,
     /// Visits at or below are typical.
     pub typical_up_to: i64,
+    /// Visits in the gap.
+    pub between: u64,
 }
 
 impl Tally {
@@ -140,14 +142,15 @@ impl Tally {
             .map(|step| (step.value_iterated_to(), step.count_at_value()))
             .collect();
         descending.reverse();
-        let (rule, from) = match gap::find(descending.into_iter(), self.counted) {
-            Some(from) => (SlowRule::Gap, from),
-            None => (SlowRule::P99, quantiles.p99_ns as u64),
+        let (rule, from, between) = match gap::find(descending.into_iter(), self.counted) {
+            Some(gap) => (SlowRule::Gap, gap.from, gap.strays),
+            None => (SlowRule::P99, quantiles.p99_ns as u64, 0),
         };
         let limits = Limits {
             rule,
             slow_from: self.durations.lowest_equivalent(from) as i64,
             typical_up_to: quantiles.p50_ns,
+            between,
         };
         (limits.slow_from > limits.typical_up_to).then_some(limits)
     }

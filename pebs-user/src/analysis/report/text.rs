@@ -117,7 +117,13 @@ fn slow(probe: &ProbeReport, noun: &str) -> String {
     };
     let amount = plural(slow.visits, noun);
     let text = match slow.rule {
-        SlowRule::Gap => format!("{amount} of {range}, apart from the rest{}", others(slow)),
+        SlowRule::Gap => {
+            let but = but_for(slow.between);
+            format!(
+                "{amount} of {range}, apart from the rest{but}{}",
+                others(slow)
+            )
+        }
         SlowRule::P99 => format!("{amount} of {range}: the slowest 1 %, no gap sets any apart"),
     };
     let lacking = match slow.without_details {
@@ -126,6 +132,14 @@ fn slow(probe: &ProbeReport, noun: &str) -> String {
         n => format!("; details of {} of them were not kept", count(n)),
     };
     text + &lacking + &shared(&slow.shared)
+}
+
+/// Words for the strays in the gap.
+pub(in crate::analysis) fn but_for(between: u64) -> String {
+    match between {
+        0 => String::new(),
+        n => format!(" but for {} between", count(n)),
+    }
 }
 
 fn others(slow: &SlowClass) -> String {
