@@ -89,6 +89,8 @@ pub enum Backing {
     Vsyscall,
     /// Slots in which the kernel single-steps probed instructions.
     Uprobes,
+    /// What five-byte nops that are probed become calls of, since Linux 6.18.
+    UprobesTrampoline,
 }
 
 /// One executable mapping.
@@ -127,8 +129,9 @@ impl Backing {
         match name {
             b"[vdso]" => return Self::Vdso,
             b"[vsyscall]" => return Self::Vsyscall,
-            // The second one since Linux 6.18: what five-byte nops become calls of.
-            b"[uprobes]" | b"[uprobes-trampoline]" => return Self::Uprobes,
+            b"[uprobes]" => return Self::Uprobes,
+            // The second one: records have 15 bytes of such a name (perf_event_mmap_event).
+            b"[uprobes-trampoline]" | b"[uprobes-trampo" => return Self::UprobesTrampoline,
             _ => {}
         }
         if !name.starts_with(b"/") || name.starts_with(b"//anon") {
@@ -182,7 +185,9 @@ mod tests {
         assert_eq!(backing("/dev/zero (deleted)"), Backing::Anonymous);
         assert_eq!(backing("[vdso]"), Backing::Vdso);
         assert_eq!(backing("[uprobes]"), Backing::Uprobes);
-        assert_eq!(backing("[uprobes-trampoline]"), Backing::Uprobes);
+        let trampoline = Backing::UprobesTrampoline;
+        assert_eq!(backing("[uprobes-trampoline]"), trampoline);
+        assert_eq!(backing("[uprobes-trampo"), trampoline);
         let Backing::File(file) = backing("/usr/bin/a b (deleted)") else {
             panic!("a deleted file is a file");
         };

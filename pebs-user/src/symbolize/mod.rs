@@ -74,6 +74,9 @@ use crate::units::{FunctionId, Ip, Pid};
 const VSYSCALL: u64 = 0xffff_ffff_ff60_0000;
 const VSYSCALL_LEN: u64 = 4096;
 
+/// The kernel's pages in user space that are one function each to us.
+const PAGES: [&str; 3] = ["[vsyscall]", "[uprobes]", "[uprobes-trampoline]"];
+
 /// Shortest time between two readings of one process's mappings.
 const MAPS_AGAIN: Duration = Duration::from_millis(100);
 
@@ -121,19 +124,26 @@ pub struct Symbolizer {
     /// When the mappings of a process were last read from it.
     maps_read: FxHashMap<Pid, Instant>,
     unmapped: Option<FunctionId>,
-    vsyscall: Option<FunctionId>,
-    uprobes: Option<FunctionId>,
+    /// Of each of [`PAGES`].
+    pages: [Option<FunctionId>; PAGES.len()],
     innermost: bool,
     /// The processes are here, and can be asked.
     is_live: bool,
     changes: u64,
 }
 
+/// One of [`PAGES`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Page {
+    Vsyscall,
+    Uprobes,
+    UprobesTrampoline,
+}
+
 /// What a mapping leads to.
 enum Place {
     Module(ModuleId, u64),
-    Uprobes,
-    Vsyscall,
+    Page(Page),
     Unmapped,
 }
 
@@ -176,8 +186,7 @@ impl Symbolizer {
             announced: FxHashSet::default(),
             maps_read: FxHashMap::default(),
             unmapped: None,
-            vsyscall: None,
-            uprobes: None,
+            pages: [None; PAGES.len()],
             innermost,
             is_live,
             changes: 0,
@@ -382,7 +391,7 @@ impl Symbolizer {
 
     fn kernel_function(&mut self, pid: Pid, address: u64) -> FunctionId {
         if (VSYSCALL..VSYSCALL + VSYSCALL_LEN).contains(&address) {
-            return self.vsyscall();
+            return self.page(Page::Vsyscall);
         }
         let function = match &mut self.vmlinux {
             Some((module, slide)) => {
@@ -404,8 +413,7 @@ impl Symbolizer {
     fn user_function(&mut self, pid: Pid, address: u64) -> FunctionId {
         match self.place_now(pid, address) {
             Place::Module(module, offset) => self.module_function(pid, address, module, offset),
-            Place::Uprobes => self.uprobes(),
-            Place::Vsyscall => self.vsyscall(),
+            Place::Page(page) => self.page(page),
             // A compiler may have made the page executable only while it is not writing to it.
             Place::Unmapped => match self.jitted(pid, address) {
                 Some(function) => function,
@@ -419,8 +427,8 @@ impl Symbolizer {
     pub fn caller_rule(&mut self, pid: Pid, address: u64) -> Option<Option<CallerRule>> {
         match self.place_now(pid, address) {
             Place::Module(module, offset) => Some(self.modules.get_mut(module).caller_rule(offset)),
-            Place::Uprobes => Some(Some(CallerRule::Uretprobe)),
-            Place::Vsyscall => Some(None),
+            Place::Page(Page::Uprobes) => Some(Some(CallerRule::Uretprobe)),
+            Place::Page(_) => Some(None),
             Place::Unmapped => None,
         }
     }
@@ -492,8 +500,9 @@ impl Symbolizer {
             return Place::Module(module, offset);
         }
         match mapped.mapping.backing {
-            mapping::Backing::Uprobes => Place::Uprobes,
-            mapping::Backing::Vsyscall => Place::Vsyscall,
+            mapping::Backing::Uprobes => Place::Page(Page::Uprobes),
+            mapping::Backing::UprobesTrampoline => Place::Page(Page::UprobesTrampoline),
+            mapping::Backing::Vsyscall => Place::Page(Page::Vsyscall),
             _ => {
                 let module = self.modules.of_mapping(pid, &mapped.mapping);
                 self.spaces.set_module(pid, address, module);
@@ -545,18 +554,10 @@ impl Symbolizer {
             .get_or_insert_with(|| functions.add(Description::default()))
     }
 
-    fn vsyscall(&mut self) -> FunctionId {
+    fn page(&mut self, page: Page) -> FunctionId {
         let functions = &mut self.functions;
-        *self
-            .vsyscall
-            .get_or_insert_with(|| functions.add(special("[vsyscall]")))
-    }
-
-    fn uprobes(&mut self) -> FunctionId {
-        let functions = &mut self.functions;
-        *self
-            .uprobes
-            .get_or_insert_with(|| functions.add(special("[uprobes]")))
+        *self.pages[page as usize]
+            .get_or_insert_with(|| functions.add(special(PAGES[page as usize])))
     }
 }
 

@@ -110,7 +110,10 @@ impl Modules {
             Backing::File(_) if self.modules.len() >= MODULES_MAX => self.of_anonymous(),
             Backing::File(mapped) => self.of_file(pid, mapping, mapped),
             Backing::Vdso => self.of_vdso(pid, mapping),
-            Backing::Anonymous | Backing::Uprobes | Backing::Vsyscall => self.of_anonymous(),
+            Backing::Anonymous
+            | Backing::Uprobes
+            | Backing::UprobesTrampoline
+            | Backing::Vsyscall => self.of_anonymous(),
         }
     }
 

@@ -380,6 +380,27 @@ fn events() {
     assert_eq!(probe.name(child, address).as_deref(), Some("outer"));
 }
 
+/// The kernel's pages for probes are functions of their own, by the names that its records give them, and told apart.
+#[test]
+fn pages_of_probes() {
+    let mut probe = Probe::new();
+    let pid = Pid(u32::MAX - 8);
+    for (start, name) in [(0x1000, "[uprobes]"), (0x2000, "[uprobes-trampo")] {
+        let mapping = Mapping {
+            start,
+            end: start + 0x1000,
+            offset: 0,
+            backing: Backing::from_kernel_name(name.as_bytes(), Default::default),
+        };
+        probe.symbolizer.on_mapping(pid, mapping);
+    }
+    for (ip, name) in [(0x1080, "[uprobes]"), (0x2007, "[uprobes-trampoline]")] {
+        let row = probe.row(pid, ip);
+        assert_eq!(row.name.as_deref(), Some(name));
+        assert_eq!(row.module.as_deref(), Some(name));
+    }
+}
+
 /// A program that was never announced and has ended before anyone looked: the kernel's records are enough.
 #[test]
 fn kernel_records() {
