@@ -30,6 +30,8 @@ pub enum ReadError {
     Info {
         /// Path of `trace.json`.
         path: PathBuf,
+        /// A table that can be read without it; `None`: no segment is closed.
+        readable: Option<Table>,
         /// What the parser met.
         source: serde_json::Error,
     },
@@ -99,10 +101,20 @@ impl ReadError {
                  trace.json in it"
                     .to_owned(),
             ),
-            Self::Info { path, .. } => Some(format!(
-                "the tables can still be queried, for example select * from '{}/visits/*.parquet'",
-                path.parent().unwrap_or(Path::new(".")).display()
+            Self::Info {
+                path,
+                readable: Some(table),
+                ..
+            } => Some(format!(
+                "closed segments can still be queried, for example select * from '{}/{}/*.parquet'",
+                path.parent().unwrap_or(Path::new(".")).display(),
+                table.name()
             )),
+            Self::Info { readable: None, .. } => Some(
+                "no segment of its tables is closed, and open ones are recovered by it only; copy the whole trace \
+                 again from where it was recorded"
+                    .to_owned(),
+            ),
             Self::Future { tool, .. } => Some(format!("read it with pebs-trace {tool} or later")),
             Self::Damaged { path, .. } if path.extension().is_some() => Some(format!(
                 "copy it again from where the trace was recorded, or move {} away to read the rest",

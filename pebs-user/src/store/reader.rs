@@ -259,6 +259,7 @@ pub(super) fn read_info(dir: &Path) -> Result<RunInfo, ReadError> {
     })?;
     let damaged = |source| ReadError::Info {
         path: path.clone(),
+        readable: closed_table(dir),
         source,
     };
     let json: serde_json::Value = serde_json::from_slice(&text).map_err(damaged)?;
@@ -274,6 +275,14 @@ pub(super) fn read_info(dir: &Path) -> Result<RunInfo, ReadError> {
         });
     }
     RunInfo::deserialize(&json).map_err(damaged)
+}
+
+/// The first table with a closed segment.
+fn closed_table(dir: &Path) -> Option<Table> {
+    let has_closed = |table: &Table| {
+        SegmentFiles::list(&dir.join(table.name())).is_ok_and(|files| !files.closed.is_empty())
+    };
+    Table::ALL.into_iter().find(has_closed)
 }
 
 #[cfg(test)]
@@ -378,6 +387,32 @@ mod tests {
         check(&format!(
             "cannot read trace {at}: written by pebs-trace 3.2.1, schema 7; this one reads up to 1"
         ));
+    }
+
+    // Without its trace.json a trace can be queried where segments are closed, and only there.
+    #[test]
+    fn hint_without_info() {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = parent.path().join("t");
+        write(&dir);
+        fs::write(dir.join("trace.json"), "{").unwrap();
+        let hint = || Trace::open(&dir).unwrap_err().hint().unwrap();
+        assert!(hint().contains(&format!("'{}/visits/*.parquet'", dir.display())));
+        for table in Table::ALL {
+            for path in SegmentFiles::list(&dir.join(table.name()))
+                .unwrap()
+                .closed
+                .values()
+            {
+                fs::rename(path, format!("{}.open", path.display())).unwrap();
+            }
+        }
+        assert!(!hint().contains("*.parquet"), "{}", hint());
+        assert!(
+            hint().contains("no segment of its tables is closed"),
+            "{}",
+            hint()
+        );
     }
 
     // A missing table and a segment of another table are damage, and named.
