@@ -238,7 +238,7 @@ pub(super) fn on_processes(
     let mut known: Vec<Tid> = Vec::new();
     for &pid in pids {
         loop {
-            let threads = process::threads(pid).ok_or(SessionError::NoProcess(pid))?;
+            let threads = process::threads(pid).ok_or(SessionError::Ended(pid))?;
             let new: Vec<Tid> = threads
                 .into_iter()
                 .filter(|tid| !known.contains(tid))

@@ -91,12 +91,12 @@ impl Counters {
     /// which the estimates allow for.
     ///
     /// # Errors
-    /// What the kernel refused, or [`SessionError::NoProcess`].
+    /// What the kernel refused, or [`SessionError::Ended`].
     pub fn on_processes(recipe: &Recipe<'_>, pids: &[Pid]) -> Result<Self, SessionError> {
         let mut counters = Self::default();
         for &pid in pids {
             loop {
-                let threads = process::threads(pid).ok_or(SessionError::NoProcess(pid))?;
+                let threads = process::threads(pid).ok_or(SessionError::Ended(pid))?;
                 let new: Vec<Tid> = counters.without_own(threads).collect();
                 if new.is_empty() {
                     break;
@@ -197,7 +197,7 @@ impl Counters {
             match Self::on_processes(recipe, std::slice::from_ref(pid)) {
                 Ok(counters) => new.extend(counters),
                 // It ended in the meantime.
-                Err(SessionError::NoProcess(_)) => {}
+                Err(SessionError::Ended(_)) => {}
                 Err(error) => return Err(error),
             }
         }

@@ -197,7 +197,7 @@ impl Session {
             found.dedup();
         }
         if let Some(gone) = pids.iter().find(|pid| !process::exists(**pid)) {
-            return Err(SessionError::NoProcess(*gone));
+            return Err(SessionError::Ended(*gone));
         }
         Ok(traced)
     }

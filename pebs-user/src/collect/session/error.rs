@@ -42,9 +42,9 @@ pub enum SessionError {
     /// The kernel has no uprobes that perf can open.
     #[error("this kernel has no uprobe events (/sys/bus/event_source/devices/uprobe is missing)")]
     NoUprobes,
-    /// A process went away before it could be traced.
-    #[error("process {} does not exist", .0.0)]
-    NoProcess(Pid),
+    /// A process ended between the first look at it and its tracing.
+    #[error("process {} ended before it could be traced", .0.0)]
+    Ended(Pid),
 }
 
 impl SessionError {
@@ -63,7 +63,7 @@ impl SessionError {
             Self::Counters(_) | Self::NoUprobes => {
                 Some("'pebs-trace doctor' says what this kernel has".to_owned())
             }
-            Self::NoProcess(pid) => Some(format!("'ps -p {}' shows whether it runs", pid.0)),
+            Self::Ended(_) => Some("'pgrep NAME' finds the pids of those that run".to_owned()),
         }
     }
 }
