@@ -168,6 +168,8 @@ impl Feed<'_> {
             tid: mark.tid,
             cpu: Cpu::UNKNOWN,
         };
+        // A gap ends here, not where the thread is seen to switch next: its visits may have closed by then.
+        self.sight(mark.time, mark.tid, Place::Marked);
         self.mark(at, mark.begin, mark.id);
     }
 
