@@ -1,0 +1,291 @@
+//! The pass over the visits that makes the items.
+
+use arrow::array::{Array, RecordBatch};
+use rustc_hash::FxHashMap;
+
+use super::passages::Stages;
+use super::{Item, Items, NONE, Places, ProbeItems};
+use crate::analysis::batches::Batches;
+use crate::analysis::explain::columns::ArgumentColumns;
+use crate::analysis::explain::interference::{self, SLOWER_CLOCK, TimeArrays};
+use crate::analysis::explain::{ExplainOptions, Unit};
+use crate::analysis::frequencies::Frequencies;
+use crate::analysis::report::LossVisits;
+use crate::analysis::report::counts::{self, CountArrays};
+use crate::analysis::report::shared::ArgArray;
+use crate::analysis::stages;
+use crate::store::reader::{ReadError, Trace, column_i64, column_u16, column_u32, column_u64};
+use crate::store::run::RunInfo;
+use crate::store::schema::{Table, visit_flag};
+
+/// Columns of the pass; those of the counts and of the arguments follow.
+const COLUMNS: [&str; 11] = [
+    "visit_id",
+    "item_id",
+    "probe_id",
+    "pid",
+    "tid",
+    "cpu_begin",
+    "begin_ns",
+    "duration_ns",
+    "oncpu_ns",
+    "samples",
+    "flags",
+];
+
+impl Items {
+    /// Reads the visits of a trace.
+    pub(in crate::analysis) fn read(
+        trace: &Trace,
+        options: &ExplainOptions,
+    ) -> Result<Self, ReadError> {
+        let unit = options
+            .unit
+            .unwrap_or_else(|| unit_of(&trace.info, options));
+        // Of one probe alone every visit would begin an item.
+        let staged =
+            unit == Unit::Item && options.probe.is_none() && stages::has_stages(&trace.info);
+        let stages = staged.then(|| Stages::read(trace, options.losses));
+        let stages = stages.transpose()?;
+        let mut reading = Reading {
+            info: &trace.info,
+            options,
+            by_id: FxHashMap::default(),
+            frequencies: Frequencies::read(trace)?,
+            stages,
+            batches: match unit {
+                Unit::Item => Batches::read(trace)?,
+                Unit::Visit => Batches::default(),
+            },
+            items: Self {
+                unit,
+                probes: Vec::new(),
+                all: Vec::new(),
+                columns: ArgumentColumns::new(&trace.info.columns),
+                parents: Vec::new(),
+                periods: Vec::new(),
+                inner: FxHashMap::default(),
+                places: Places::default(),
+                shared: FxHashMap::default(),
+                together: FxHashMap::default(),
+                handovers: Vec::new(),
+            },
+        };
+        for probe in &trace.info.probes {
+            reading.slot(probe.id.0);
+        }
+        let mut columns = COLUMNS.to_vec();
+        columns.extend(counts::COLUMNS);
+        columns.extend(interference::COLUMNS);
+        columns.extend(trace.info.columns.iter().map(|it| it.name.as_str()));
+        for batch in trace.scan(Table::Visits, &columns)? {
+            reading.add(&batch?)?;
+        }
+        let mut items = reading.items;
+        if let Some(stages) = reading.stages {
+            stages.tell(&mut items);
+        }
+        items.parents = vec![NONE; items.all.len()];
+        if unit == Unit::Visit && items.probes.len() > 1 {
+            items.nest(&trace.info);
+        }
+        Ok(items)
+    }
+}
+
+/// Visits, unless the probes are stages of the same items and not one of them was asked for.
+fn unit_of(info: &RunInfo, options: &ExplainOptions) -> Unit {
+    if options.probe.is_none() && stages::has_stages(info) {
+        Unit::Item
+    } else {
+        Unit::Visit
+    }
+}
+
+/// The pass over the visits.
+struct Reading<'a> {
+    info: &'a RunInfo,
+    options: &'a ExplainOptions,
+    /// Items by id, where these may have several visits and the probe is no stage.
+    by_id: FxHashMap<(u16, u64), u32>,
+    frequencies: Frequencies,
+    /// Stages: what is known of the items, and the item of each visit.
+    stages: Option<Stages>,
+    /// The items of visits that serve several, where these are not the items themselves.
+    batches: Batches,
+    items: Items,
+}
+
+impl Reading<'_> {
+    /// Index of a probe's items; `None` if they were not asked for.
+    fn slot(&mut self, probe_id: u16) -> Option<u16> {
+        if self.options.probe.is_some_and(|only| only.0 != probe_id) {
+            return None;
+        }
+        let probes = &mut self.items.probes;
+        let found = probes
+            .iter()
+            .position(|it| it.probe_ids.contains(&probe_id));
+        if let Some(found) = found {
+            return Some(found as u16);
+        }
+        let info = self.info.probes.iter().find(|it| it.id.0 == probe_id);
+        let spec = info.map(|info| info.spec.clone());
+        if self.items.unit == Unit::Visit || probes.is_empty() {
+            probes.push(ProbeItems::default());
+        }
+        // Not empty: one was added if it was.
+        let last = probes.len() - 1;
+        probes[last].probe_ids.push(probe_id);
+        probes[last].specs.extend(spec);
+        Some(last as u16)
+    }
+
+    fn add(&mut self, batch: &RecordBatch) -> Result<(), ReadError> {
+        let visit_ids = column_u64(batch, 0)?.values();
+        let item_ids = column_u64(batch, 1)?.values();
+        let probe_ids = column_u16(batch, 2)?.values();
+        let (pids, tids) = (
+            column_u32(batch, 3)?.values(),
+            column_u32(batch, 4)?.values(),
+        );
+        let cpus = column_u16(batch, 5)?;
+        let begins = column_i64(batch, 6)?.values();
+        let (durations, oncpus) = (column_i64(batch, 7)?, column_i64(batch, 8)?);
+        let (samples, flags) = (
+            column_u32(batch, 9)?.values(),
+            column_u32(batch, 10)?.values(),
+        );
+        let counted = CountArrays::of(batch, COLUMNS.len())?;
+        let first = COLUMNS.len() + counts::COLUMNS.len();
+        let times = TimeArrays::of(batch, first)?;
+        let first = first + interference::COLUMNS.len();
+        let args = ArgArray::all(batch, first, &self.info.columns)?;
+        for row in 0..batch.num_rows() {
+            let Some(slot) = self.slot(probe_ids[row]) else {
+                continue;
+            };
+            let probe = &mut self.items.probes[usize::from(slot)];
+            probe.visits += 1;
+            let (stages, items_unit) = (self.stages.as_ref(), self.items.unit);
+            let shared = items_unit == Unit::Item && flags[row] & visit_flag::SHARED != 0;
+            if !shared && stages.is_some_and(|it| !it.counts(visit_ids[row], item_ids[row])) {
+                continue;
+            }
+            if durations.is_null(row) {
+                probe.left_out.open += 1;
+                continue;
+            }
+            let latency_ns = durations.value(row).max(0);
+            if flags[row] & visit_flag::LOSS != 0 && self.options.losses == LossVisits::LeaveOut {
+                probe.left_out.loss += 1;
+                continue;
+            }
+            let oncpu = oncpus.is_valid(row).then(|| oncpus.value(row));
+            let mut item = Item {
+                visit_id: visit_ids[row],
+                item_id: item_ids[row],
+                begin_ns: begins[row],
+                latency_ns,
+                // Without switches the thread is taken to have run all the time.
+                active_ns: oncpu.or((!self.info.switches).then_some(latency_ns)),
+                tid: tids[row],
+                pid: pids[row],
+                cpu: cpus.is_valid(row).then(|| cpus.value(row)),
+                probe: slot,
+                flags: flags[row],
+                samples: samples[row],
+                counts: counted.get(row).values(),
+                interference: times.get(row),
+            };
+            item.interference[SLOWER_CLOCK] = self.lost_to_clock(&item);
+            if shared {
+                self.share_out(&item, &args, row);
+            } else {
+                let index = self.insert(item, &args, row);
+                self.items.places.set(item.visit_id, index);
+            }
+        }
+        Ok(())
+    }
+
+    /// What a visit's CPU took longer as it ran slower; `None` if its frequency, or which CPU it was, is unknown.
+    fn lost_to_clock(&self, visit: &Item) -> Option<f32> {
+        let cpu = visit
+            .cpu
+            .filter(|_| visit.flags & visit_flag::MIGRATED == 0)?;
+        let range = (visit.begin_ns, visit.end_ns());
+        let lost = self.frequencies.lost_ns(cpu, range, visit.active_ns?)?;
+        Some(lost as f32)
+    }
+
+    /// Adds a visit that serves several items to each of them.
+    fn share_out(&mut self, visit: &Item, args: &[ArgArray<'_>], row: usize) {
+        let batches = std::mem::take(&mut self.batches);
+        let mut first = None;
+        for member in batches.of_visit(visit.visit_id).known {
+            let (item_id, share) = (member.item_id, member.share);
+            let stages = self.stages.as_ref();
+            if stages.is_some_and(|it| !it.counts(visit.visit_id, item_id)) {
+                continue;
+            }
+            let count = |n: u32| share.count(n.into(), visit.visit_id) as u32;
+            let part = Item {
+                item_id,
+                active_ns: visit.active_ns.map(|ns| share.part(ns)),
+                samples: count(visit.samples),
+                counts: visit.counts.map(|n| n.map(count)),
+                ..*visit
+            };
+            let index = self.insert(part, args, row);
+            let items = &mut self.items;
+            let shared = items.shared.entry(visit.visit_id).or_default();
+            shared.push((index, share));
+            let first = *first.get_or_insert(items.drawn_with(index));
+            items.together.entry(index).or_insert(first);
+        }
+        self.batches = batches;
+    }
+
+    /// Adds a visit: a new item, or one more visit of an item; gives its index.
+    fn insert(&mut self, visit: Item, args: &[ArgArray<'_>], row: usize) -> u32 {
+        let items = &mut self.items;
+        // Fewer than 2^32: each takes more than a byte of a file.
+        let next = items.all.len() as u32;
+        let index = match (items.unit, &mut self.stages) {
+            (Unit::Visit, _) => next,
+            (Unit::Item, Some(stages)) => stages.item(visit.visit_id, visit.item_id, next),
+            (Unit::Item, None) => *self
+                .by_id
+                .entry((visit.probe, visit.item_id))
+                .or_insert(next),
+        };
+        if index == next {
+            items.all.push(visit);
+            items.columns.push(args, row);
+        } else {
+            items.all[index as usize].join(&visit);
+            items.columns.fill(index as usize, args, row);
+        }
+        index
+    }
+}
+
+impl Item {
+    /// Joins another visit of the item.
+    fn join(&mut self, visit: &Self) {
+        let end = self.end_ns().max(visit.end_ns());
+        if visit.begin_ns < self.begin_ns {
+            (self.visit_id, self.begin_ns) = (visit.visit_id, visit.begin_ns);
+            (self.tid, self.pid, self.cpu) = (visit.tid, visit.pid, visit.cpu);
+        }
+        self.latency_ns = end - self.begin_ns;
+        self.active_ns = self.active_ns.zip(visit.active_ns).map(|(a, b)| a + b);
+        self.flags |= visit.flags;
+        self.samples = self.samples.saturating_add(visit.samples);
+        interference::add(&mut self.interference, visit.interference);
+        for (own, more) in self.counts.iter_mut().zip(visit.counts) {
+            *own = own.zip(more).map(|(own, more)| own.saturating_add(more));
+        }
+    }
+}
