@@ -43,6 +43,7 @@ use super::explain::model::CauseKind;
 use super::explain::sums::Summing;
 use super::explain::{ExplainOptions, Timing, Unit};
 use super::report::names::Names;
+use super::report::text::NO_SWITCHES;
 use super::report::{LossVisits, MIN_SAMPLES};
 use crate::store::reader::{ReadError, Trace};
 use crate::store::run::RunInfo;
@@ -280,6 +281,9 @@ fn compare_runs(before: &RunInfo, after: &RunInfo, notes: &mut Vec<String>) {
     }
     if before.switches != after.switches {
         notes.push("only one of the traces has switches: waits can't be compared".to_owned());
+    }
+    if !(before.switches && after.switches) {
+        notes.push(NO_SWITCHES.to_owned());
     }
     if before.keep != after.keep {
         notes.push("the traces kept the details of different items (--keep)".to_owned());

@@ -51,6 +51,7 @@ use self::model::{
 pub use self::request::{ExplainError, ExplainOptions, Unit, Which};
 use self::sums::{GroupSums, Summing};
 use super::report::names::Names;
+use super::report::text::NO_SWITCHES;
 use super::report::{MIN_SAMPLES, report_event};
 use crate::store::reader::{ReadError, Trace};
 use crate::store::run::{EventInfo, RunInfo};
@@ -343,9 +344,7 @@ fn no_paths(info: &RunInfo) -> Option<String> {
 fn notes(info: &RunInfo, items: &Items) -> Vec<String> {
     let mut notes: Vec<String> = no_paths(info).into_iter().collect();
     if !info.switches {
-        notes.push(
-            "switches were not recorded: time off the CPU counts for the functions".to_owned(),
-        );
+        notes.push(NO_SWITCHES.to_owned());
     }
     if items.unit == Unit::Item && items.probes.iter().any(|it| it.probe_ids.len() > 1) {
         notes.push(

@@ -189,12 +189,14 @@ fn different_runs() {
     let mut described = info(&["/srv/old/server:handle(n=arg3, key=str(arg1))"]);
     described.events[0].reset = 20_000;
     described.host.kernel = "6.19".to_owned();
+    described.switches = false;
     let new = run(&parent.path().join("b"), described, OLD, 2);
     let notes = diff(&old, &new, &DiffOptions::default()).unwrap().notes;
     for part in [
         "probes differ: ",
         "reset values differ: 10000 before",
         "kernels differ: ",
+        "their intervals do not allow for it",
     ] {
         assert!(
             notes.iter().any(|it| it.contains(part)),

@@ -198,6 +198,21 @@ fn strays_between() {
     );
 }
 
+/// Where it is unknown when threads ran, it is said that intervals know nothing of it.
+#[test]
+fn without_switches() {
+    let parent = tempfile::tempdir().unwrap();
+    let mut described = info(&[SPEC]);
+    described.switches = false;
+    let trace = served(Maker::new(&parent.path().join("t"), described));
+    let explanation = explain(&trace, &ExplainOptions::default()).unwrap();
+    let text = text::render(&explanation);
+    assert!(
+        text.contains("their intervals do not allow for it"),
+        "{text}"
+    );
+}
+
 /// What the slow items have in common is named, with the chance that it is none.
 #[test]
 fn what_goes_along() {

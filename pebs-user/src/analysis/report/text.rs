@@ -234,10 +234,14 @@ pub(in crate::analysis) fn quantiles(ns: [i64; 4]) -> String {
     shown.join("   ")
 }
 
+/// What is to be known of times where it is unknown when threads ran. Intervals hold what chance does to the samples,
+/// and these are all of the time on the CPU.
+pub(in crate::analysis) const NO_SWITCHES: &str = "switches were not recorded: time off the CPU counts for the \
+     functions, and their intervals do not allow for it";
+
 fn time_split(probe: &ProbeReport) -> String {
     let Some(split) = &probe.time else {
-        return "off the CPU: - (switches were not recorded: it counts for the functions)"
-            .to_owned();
+        return format!("off the CPU: - ({NO_SWITCHES})");
     };
     if split.duration_ns <= 0.0 {
         return String::new();
