@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::data::Data;
@@ -37,12 +38,15 @@ pub fn show(mut data: Data, news: Option<&Receiver<News>>) -> io::Result<()> {
     let taken = TakenOver;
     let mut terminal = ratatui::try_init()?;
     let mut state = State::new(&data);
-    while !state.is_ended && !is_asked_to_end.load(Ordering::Relaxed) {
+    let is_over = |state: &State| state.is_ended || is_asked_to_end.load(Ordering::Relaxed);
+    while !is_over(&state) && !is_gone_after(Duration::ZERO) {
         let mut most = 0;
         terminal.draw(|frame| most = draw::screen(frame, &data, &state))?;
         state.hold(most);
-        if event::poll(PERIOD)?
-            && let Event::Key(event) = event::read()?
+        if !event::poll(Duration::ZERO)? {
+            // What is seen of it is seen at the next turn.
+            is_gone_after(PERIOD);
+        } else if let Event::Key(event) = event::read()?
             && let Some(key) = key(event)
         {
             state.press(key, &data);
@@ -60,6 +64,17 @@ pub fn show(mut data: Data, news: Option<&Receiver<News>>) -> io::Result<()> {
     drop(terminal);
     drop(taken);
     Ok(())
+}
+
+/// Waits for input for so long, or until a signal; says whether the terminal's other end is gone. `event::poll` would read
+/// on for ever then.
+fn is_gone_after(most: Duration) -> bool {
+    let stdin = io::stdin();
+    let mut terminal = [PollFd::new(&stdin, PollFlags::IN)];
+    let most = Timespec::try_from(most).unwrap_or_default();
+    let looked = rustix::event::poll(&mut terminal, Some(&most));
+    let ended = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
+    looked.is_ok() && terminal[0].revents().intersects(ended)
 }
 
 /// What becomes true when a signal asks for the end. The terminal's own Ctrl-C is a key.

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use pebs_tests::process::{Finished, Running};
+use pebs_tests::process::{self, Finished, Running, Signal};
 use pebs_tests::recording::{Recorder, Recording, pebs_trace};
 use pebs_tests::workload::Workload;
 use pebs_tests::{machine, need};
@@ -105,6 +105,30 @@ fn on_a_terminal() {
     for shown in ["pebs-trace view", "(typical", LEAVE_SCREEN] {
         assert!(done.stdout.contains(shown), "'{shown}' in {done}");
     }
+}
+
+/// When its terminal is closed, the view ends: it neither stays nor reads on for ever.
+#[test]
+fn terminal_is_closed() {
+    need!(machine::root());
+    let recording = recorded();
+    let tool = machine::pebs_trace();
+    let shell = format!(
+        "stty cols 110 rows 30; exec '{}' view '{}'",
+        tool.display(),
+        recording.dir().display()
+    );
+    let mut terminal = Running::start(Command::new("script").args(["-qfec", &shell, "/dev/null"]));
+    terminal.wait_for_output(|text| text.contains("pebs-trace view"));
+    let parent = terminal.pid();
+    let children = format!("/proc/{parent}/task/{parent}/children");
+    let children = std::fs::read_to_string(children).unwrap();
+    let exe = format!("/proc/{}/exe", children.trim());
+    let is_there = || std::fs::read_link(&exe).is_ok_and(|path| path == tool);
+    assert!(is_there(), "{children}");
+    terminal.signal(Signal::KILL);
+    process::wait_until("the view goes on", || !is_there());
+    let _ = terminal.finish();
 }
 
 /// What is no trace is told before the screen is taken.
