@@ -20,11 +20,11 @@ mod link;
 mod step;
 mod uprobe;
 
-pub use error::{AttachError, Attempt, ControlError, OpenError, OpenErrorKind};
+pub use error::{ADMIN_ALONE, AttachError, Attempt, ControlError, OpenError, OpenErrorKind};
 pub use holders::Holder;
 pub use link::BpfLink;
 pub use step::{Auto, AutoError, Granted, Opened, open_auto, open_stepping_down, settle_twins};
-pub use uprobe::{UprobeAt, UprobePmu, UprobeScope, UprobeSite, open_uprobe};
+pub use uprobe::{UprobeAt, UprobePmu, UprobeScope, UprobeSite, may_place, open_uprobe};
 
 /// What a counter counts on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

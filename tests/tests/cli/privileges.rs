@@ -11,11 +11,19 @@ use super::{hints, refused};
 
 /// Runs the tool as nobody, from copies that nobody may execute.
 fn as_nobody(build: impl FnOnce(&str) -> Vec<String>) -> Result<process::Finished, String> {
+    as_nobody_with("-all", build)
+}
+
+/// The same, with these capabilities.
+fn as_nobody_with(
+    capabilities: &str,
+    build: impl FnOnce(&str) -> Vec<String>,
+) -> Result<process::Finished, String> {
     machine::root()?;
     let setpriv = machine::program("setpriv")?;
-    let dir = tempfile::Builder::new()
-        .permissions(fs::Permissions::from_mode(0o777))
-        .tempdir()
+    let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
+    // Whatever the umask is.
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777))
         .map_err(|e| e.to_string())?;
     let (tool, target) = (dir.path().join("pebs-trace"), dir.path().join("target"));
     process::copy_program(&machine::pebs_trace(), &tool);
@@ -28,6 +36,10 @@ fn as_nobody(build: impl FnOnce(&str) -> Vec<String>) -> Result<process::Finishe
                 "--regid",
                 "65534",
                 "--clear-groups",
+                "--inh-caps",
+                capabilities,
+                "--ambient-caps",
+                capabilities,
                 "--",
             ])
             .arg(tool)
@@ -49,6 +61,30 @@ fn recording_names_what_is_missing() {
     refused(&done, &["CAP_BPF"]);
     assert!(done.stderr.contains("CAP_PERFMON"), "{done}");
     hints(&done, &["sudo"]);
+}
+
+/// Kernels differ in whether uprobes take more than `CAP_PERFMON`: doctor knows, and a recording that is refused says what
+/// was missing, not what was there.
+#[test]
+fn without_sys_admin() {
+    let capabilities = "-all,+perfmon,+bpf,+sys_ptrace";
+    let doctor = need!(as_nobody_with(capabilities, |_| vec!["doctor".to_owned()]));
+    let mut lines = doctor.stdout.lines();
+    let uprobes = lines.find(|line| line.contains(" uprobes ")).unwrap();
+    let done = need!(as_nobody_with(capabilities, |target| {
+        let spec = format!("{target}:handle");
+        ["--uprobe", &spec, "-o", "trace", "--", target]
+            .map(str::to_owned)
+            .into()
+    }));
+    if uprobes.starts_with("ok") {
+        assert!(matches!(done.code(), Some(0 | 1)), "{doctor}\n{done}");
+        return;
+    }
+    assert!(uprobes.starts_with("missing"), "{doctor}");
+    assert!(uprobes.contains("CAP_SYS_ADMIN"), "{doctor}");
+    refused(&done, &["cannot place ", "permission denied"]);
+    hints(&done, &["CAP_SYS_ADMIN", "use sudo"]);
 }
 
 /// doctor runs without root, says what is missing, and exits 1.

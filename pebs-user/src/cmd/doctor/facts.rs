@@ -12,7 +12,7 @@ use crate::pmu::attr::resolve;
 use crate::pmu::event::Modifiers;
 use crate::pmu::host::Host;
 use crate::pmu::limits;
-use crate::pmu::open::{Target, open_auto, open_stepping_down};
+use crate::pmu::open::{Target, may_place, open_auto, open_stepping_down};
 use crate::pmu::reset::reset_value;
 use crate::units::{Cpu, Tid};
 
@@ -52,6 +52,8 @@ pub struct Facts {
     pub ring_buffer: Answer,
     /// eBPF storage per task.
     pub task_storage: Answer,
+    /// Uprobes, by the rights of this process.
+    pub uprobes: Answer,
     /// eBPF links on perf events with a cookie.
     pub cookies: Answer,
     /// eBPF programs on perf events.
@@ -98,6 +100,7 @@ impl Facts {
                 .map_or_else(file_answer, |types| tracepoints(types, &EXTRAS)),
             ring_buffer: map(MapType::RingBuf),
             task_storage: map(MapType::TaskStorage),
+            uprobes: uprobes(&host),
             cookies: cookies(),
             sample_program: program(ProgramType::PerfEvent),
             clock: event(&host, "cpu-clock"),
@@ -127,6 +130,7 @@ impl Facts {
             btf: Answer::Yes,
             ring_buffer: Answer::Yes,
             task_storage: Answer::Yes,
+            uprobes: Answer::Yes,
             cookies: Answer::Yes,
             sample_program: Answer::Yes,
             tracepoints: Answer::Yes,
@@ -143,11 +147,12 @@ impl Facts {
 
     /// All answers, so that tests can turn each to no.
     #[cfg(test)]
-    pub(super) fn answers(&mut self) -> [&mut Answer; 9] {
+    pub(super) fn answers(&mut self) -> [&mut Answer; 10] {
         [
             &mut self.btf,
             &mut self.ring_buffer,
             &mut self.task_storage,
+            &mut self.uprobes,
             &mut self.cookies,
             &mut self.sample_program,
             &mut self.tracepoints,
@@ -219,6 +224,18 @@ fn cookies() -> Answer {
         (true, _) => Answer::Yes,
         (false, true) => Answer::No("the kernel's links take no cookie".into()),
         (false, false) => Answer::Unknown("permission denied".into()),
+    }
+}
+
+/// Nobody without `CAP_PERFMON` may place one, so that the trial says more only of those who have it.
+fn uprobes(host: &Host) -> Answer {
+    let caps = limits::capabilities(Path::new("/"));
+    match host.uprobe.as_ref().map(may_place) {
+        Some(Err(_)) if caps.is_some_and(limits::Capabilities::may_perf) => {
+            Answer::No("this kernel asks for CAP_SYS_ADMIN to place one".into())
+        }
+        Some(Err(error)) => refused(&error),
+        Some(Ok(())) | None => Answer::Yes,
     }
 }
 

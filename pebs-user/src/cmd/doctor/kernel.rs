@@ -3,6 +3,7 @@
 use super::check::Check;
 use super::facts::{Answer, Facts};
 use crate::pmu::host::KernelVersion;
+use crate::pmu::open::ADMIN_ALONE;
 
 /// Oldest kernel that recording works on: since then perf event links have a cookie.
 const OLDEST: KernelVersion = KernelVersion(5, 15);
@@ -70,13 +71,11 @@ pub(super) fn uprobes(facts: &Facts) -> Check {
     } else {
         "without"
     };
-    Check::ok(
-        "uprobes",
-        format!(
-            "PMU uprobe is type {}, {semaphores} USDT semaphores",
-            pmu.kind
-        ),
-    )
+    let found = format!(
+        "PMU uprobe is type {}, {semaphores} USDT semaphores",
+        pmu.kind
+    );
+    Check::needed("uprobes", &facts.uprobes, &found, ADMIN_ALONE)
 }
 
 /// Time off the CPU comes from the scheduler's tracepoint; samples do not need it.

@@ -155,6 +155,13 @@ impl OpenError {
         }
     }
 
+    /// Whether the kernel refused someone who may open any perf event.
+    fn needs_admin(&self) -> bool {
+        let caps = limits::capabilities(Path::new("/"));
+        let may_perf = caps.is_some_and(|caps| caps.may_perf() && !caps.sys_admin);
+        may_perf && matches!(self.kind, OpenErrorKind::Denied { .. })
+    }
+
     /// What to do about it: the value seen, and the command to run.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
@@ -164,10 +171,17 @@ impl OpenError {
                 Some(busy_hint(self.kind, &names.join(", ")))
             }
             Attempt::Event => event_hint(self.kind),
+            Attempt::Uprobe if self.needs_admin() => {
+                Some(format!("this kernel asks for CAP_SYS_ADMIN: {ADMIN_ALONE}"))
+            }
             Attempt::Uprobe => uprobe_hint(self.kind).or_else(|| event_hint(self.kind)),
         }
     }
 }
+
+/// What to do where `CAP_PERFMON` is not enough for uprobes.
+pub const ADMIN_ALONE: &str =
+    "use sudo; --item-reg, and --item-mem of an executable, need no uprobes";
 
 fn classify(errno: i32) -> OpenErrorKind {
     /// The kernel's inner errno, which leaks from the uprobe code.

@@ -112,6 +112,25 @@ pub fn open_uprobe(
     })
 }
 
+/// Whether the kernel lets this process place uprobes: some ask for `CAP_SYS_ADMIN` where others take `CAP_PERFMON`.
+/// Tries one where none can be, which is looked at after the rights.
+///
+/// # Errors
+/// `PermissionDenied`, if not.
+/// Source: kernel/events/core.c (`perf_uprobe_event_init`).
+pub fn may_place(pmu: &UprobePmu) -> io::Result<()> {
+    let directory = UprobeSite {
+        path: PathBuf::from("/"),
+        file_offset: 0,
+        at: UprobeAt::Instruction,
+        semaphore: None,
+    };
+    match open_with_path(pmu, &directory, -1, 0) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(error),
+        _ => Ok(()),
+    }
+}
+
 fn open_with_path(
     pmu: &UprobePmu,
     site: &UprobeSite,
