@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use super::elf::Binary;
 use super::kernel::Kernel;
+use super::notes::Notes;
 use super::spec::{Endpoint, Location};
 use super::survey::survey;
 use super::unwind::ReturnMode;
@@ -42,8 +43,8 @@ pub fn binary(data: &[u8]) {
         };
         for place in places {
             for mode in [ReturnMode::Auto, ReturnMode::Ret] {
-                let _ = place.points(mode, &[], &mut Vec::new());
-                let _ = place.call(mode, &[], &mut Vec::new());
+                let _ = place.points(mode, &[], &mut Notes::default());
+                let _ = place.call(mode, &[], &mut Notes::default());
             }
         }
     }

@@ -19,6 +19,7 @@ mod layout;
 mod line;
 pub mod locate;
 pub mod lookup;
+mod notes;
 pub mod parameters;
 mod path;
 mod place;

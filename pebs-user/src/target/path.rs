@@ -6,6 +6,7 @@
 //! structures passed by value) is refused, not guessed.
 
 mod ids;
+mod missing;
 mod text;
 
 use std::rc::Rc;
@@ -18,7 +19,7 @@ use super::elf::Binary;
 use super::expr::{Expr, Path, RETVAL, Step, Type};
 use super::parameters::{Convention, Held, Reader, Typed, is_structure};
 use super::units::{Kind, Node, Units};
-use crate::debuginfod::{self, CLIENT, Debuginfod, INSTALL};
+use crate::debuginfod::Debuginfod;
 pub(super) use ids::lower_ids;
 
 /// Types behind types followed at most.
@@ -87,13 +88,16 @@ fn with_types<T>(
     let Some(info) = DebugInfo::load(binary) else {
         return refuse(
             format!("{} has no debug information", binary.path.display()),
-            without_debug_information(&Debuginfod::here()),
+            missing::hint(&Debuginfod::here()),
         );
     };
     let dwarf = info.dwarf();
     let units = Units::new(&dwarf);
     let unit = unit_of(&units, function)
         .ok_or_else(|| (format!("no debug information about {function:#x}"), None))?;
+    if let Some(refusal) = missing::split_off(&dwarf, &unit) {
+        return Err(refusal);
+    }
     let types = Types {
         reader: Reader {
             units: &units,
@@ -103,23 +107,6 @@ fn with_types<T>(
         returning: scope.returning,
     };
     then(types)
-}
-
-/// What to do where there is no debug information.
-fn without_debug_information(debuginfod: &Debuginfod) -> String {
-    let otherwise = "write registers and offsets: *(arg1+16):u32";
-    match debuginfod {
-        Debuginfod::Off => format!("install its debug symbols, or {otherwise}"),
-        Debuginfod::NoClient => {
-            format!(
-                "{} is set, but {CLIENT} is not installed: {INSTALL}; or {otherwise}",
-                debuginfod::URLS
-            )
-        }
-        Debuginfod::Client(_) => {
-            format!("debuginfod has none either: install its debug symbols, or {otherwise}")
-        }
-    }
 }
 
 /// The unit whose code holds an address.

@@ -13,6 +13,7 @@ use super::kernel::Kernel;
 use super::line;
 use super::locate::find_library;
 use super::lookup::{self, Unknown};
+use super::notes::Notes;
 use super::path::Scope;
 use super::probe::EntryClass;
 use super::program::{Arguments, Operand};
@@ -195,7 +196,7 @@ fn exporter(binary: &Binary, name: &str) -> Option<String> {
 }
 
 /// Whether a function starts at the address.
-fn is_start(binary: &Binary, address: u64) -> bool {
+pub(super) fn is_start(binary: &Binary, address: u64) -> bool {
     binary.symbol_at(address).is_some_and(|f| f.size > 0)
         || binary
             .frames
@@ -254,7 +255,7 @@ impl Place {
         &self,
         mode: ReturnMode,
         registers: &[Register],
-        notes: &mut Vec<String>,
+        notes: &mut Notes,
     ) -> Result<Vec<Point>, ResolveError> {
         match &self.what {
             What::Entry { start } => {
@@ -283,7 +284,7 @@ impl Place {
         &self,
         mode: ReturnMode,
         registers: &[Register],
-        notes: &mut Vec<String>,
+        notes: &mut Notes,
     ) -> Result<(Vec<Point>, Point), ResolveError> {
         let What::Entry { start } = self.what else {
             let why = "no function starts there, so it has no return";
@@ -352,7 +353,7 @@ impl Place {
         &self,
         start: u64,
         needs: Needs<'_>,
-        notes: &mut Vec<String>,
+        notes: &mut Notes,
     ) -> Result<Point, ResolveError> {
         let body = self.body(start)?;
         let Entry {
@@ -389,7 +390,7 @@ impl Place {
         start: u64,
         mode: ReturnMode,
         frames: Frames,
-        notes: &mut Vec<String>,
+        notes: &mut Notes,
     ) -> Result<Vec<Point>, ResolveError> {
         let choice = unwind::decide(&self.binary, self.kernel, mode);
         let name = name_of(&self.binary, start);
@@ -398,11 +399,11 @@ impl Place {
                 return_address: ReturnAddress::OnTop,
                 ..Needs::default()
             };
-            let mut point = self.entry(start, needs, &mut Vec::new())?;
+            let mut point = self.entry(start, needs, &mut Notes::default())?;
             point.uretprobe = true;
             point.sp_adjust = URETPROBE_ADJUST;
-            notes.push(format!("returns of {name} by uretprobe: {}", choice.reason));
-            notes.extend(choice.danger);
+            notes.returns(&name, "by uretprobe".to_owned(), &choice.reason);
+            choice.danger.into_iter().for_each(|it| notes.push(it));
             return Ok(vec![point]);
         }
         let unclear = |why: String| ResolveError::Returns {
@@ -416,11 +417,7 @@ impl Place {
             .extent(start)
             .ok_or_else(|| unclear("its end is unknown".to_owned()))?;
         let ends = ends::find(&self.binary, self.kernel, range).map_err(unclear)?;
-        notes.push(format!(
-            "returns of {name} at {}: {}",
-            describe(&ends),
-            choice.reason
-        ));
+        notes.returns(&name, format!("at {}", describe(&ends)), &choice.reason);
         if self.binary.language == Language::Go && frames == Frames::Matched {
             notes.push(format!(
                 "{name} is Go: a call whose stack moves or that goes on on another thread finds no end; \
@@ -446,7 +443,7 @@ impl Place {
         target: u64,
         frames: Frames,
         name: &str,
-        (points, notes): (&mut Vec<Point>, &mut Vec<String>),
+        (points, notes): (&mut Vec<Point>, &mut Notes),
     ) -> Result<(), ResolveError> {
         let other = name_of(&self.binary, target);
         if frames == Frames::Unknown {

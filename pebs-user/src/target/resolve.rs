@@ -15,6 +15,7 @@ use super::kernel::Kernel;
 use super::layout::{Layout, Named, SiteState};
 use super::locate::locate;
 use super::lookup;
+use super::notes::Notes;
 use super::path::{self, Lowered};
 use super::place::{self, Place, Point};
 use super::probe::{Probe, ProbeSet, Site, VisitRule};
@@ -46,6 +47,7 @@ pub fn resolve(specs: &[String], options: &ResolveOptions) -> Result<ProbeSet, R
         kernel: Kernel::running(),
         binaries: HashMap::new(),
         set: ProbeSet::default(),
+        notes: Notes::default(),
     };
     for (number, text) in (0_u16..).zip(specs) {
         let spec = Spec::parse(text)?;
@@ -54,6 +56,7 @@ pub fn resolve(specs: &[String], options: &ResolveOptions) -> Result<ProbeSet, R
     }
     let sites = resolver.set.probes.iter().map(|p| p.sites.len()).sum();
     limit("places to probe in one run", sites, MAX_SITES as usize)?;
+    resolver.set.notes.extend(resolver.notes.texts());
     Ok(resolver.set)
 }
 
@@ -73,6 +76,7 @@ struct Resolver {
     kernel: Kernel,
     binaries: HashMap<PathBuf, Rc<Binary>>,
     set: ProbeSet,
+    notes: Notes,
 }
 
 /// Arguments of an endpoint, compiled.
@@ -110,7 +114,12 @@ impl Resolver {
             return exact;
         }
         let binary = self.binary(&endpoint.binary)?;
-        let found = lookup::matches(&binary, pattern);
+        let mut found = lookup::matches(&binary, pattern);
+        // What the C runtime adds to every program (`frame_dummy`) are labels without a size.
+        let is_start = |address: &u64| place::is_start(&binary, *address);
+        if found.iter().any(is_start) {
+            found.retain(is_start);
+        }
         limit(
             "places to probe in one run",
             found.len(),
@@ -130,7 +139,7 @@ impl Resolver {
             1 => "1 function".to_owned(),
             n => format!("{n} functions, one probe"),
         };
-        self.set.notes.push(format!("{pattern} is {count}"));
+        self.notes.push(format!("{pattern} is {count}"));
         Ok(places)
     }
 
@@ -249,8 +258,7 @@ impl Resolver {
         let second = values_at(spec, &late, place, Arguments::Return)?;
         let layouts = [self.layout(spec, first)?, self.layout(spec, second)?];
         let registers = layouts[0].registers();
-        let (points, entry) =
-            place.call(self.options.return_mode, &registers, &mut self.set.notes)?;
+        let (points, entry) = place.call(self.options.return_mode, &registers, &mut self.notes)?;
         let mut sites = Vec::new();
         for point in points {
             sites.push(self.site(id, place, &point, (&layouts[1], Role::Return)));
@@ -273,7 +281,7 @@ impl Resolver {
         role: Role,
     ) -> Result<Vec<Site>, ResolveError> {
         let registers = layout.registers();
-        let points = place.points(self.options.return_mode, &registers, &mut self.set.notes)?;
+        let points = place.points(self.options.return_mode, &registers, &mut self.notes)?;
         Ok(points
             .iter()
             .map(|point| self.site(id, place, point, (layout, role)))

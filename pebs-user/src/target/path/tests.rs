@@ -124,6 +124,16 @@ fn refusals() {
     assert!(error.contains("no debug information"), "{error}");
 }
 
+/// Where the compiler wrote the debug information to a file of its own, that is said, and not that there are no arguments.
+#[test]
+fn split_debug_information() {
+    let split = compile("gcc", C, &["-O2", "-fno-inline", "-g", "-gsplit-dwarf"]);
+    let (error, help) = refused(&split, "pkt->sum");
+    assert!(error.contains(".dwo, and not read"), "{error}");
+    assert!(help.contains("without -gsplit-dwarf"), "{help}");
+    assert_eq!(program(&split, "*(arg1+0):u64"), program(&c(), "pkt->sum"));
+}
+
 const RUST: &str = include_str!("../../../../tests/workloads/strings.rs");
 
 /// Strings of Rust in structures, behind references and passed by value, optimised and not. Where the compiler has a

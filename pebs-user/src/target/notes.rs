@@ -1,0 +1,92 @@
+//! Remarks on probes; one for all functions of which the same is to be said.
+
+/// Functions named in a remark at most.
+const NAMED: usize = 3;
+
+/// Remarks in the order in which they came up.
+#[derive(Debug, Default)]
+pub(super) struct Notes(Vec<Note>);
+
+#[derive(Debug, PartialEq, Eq)]
+enum Note {
+    Text(String),
+    Returns {
+        names: Vec<String>,
+        how: String,
+        reason: String,
+    },
+}
+
+impl Notes {
+    /// Adds a remark, once.
+    pub(super) fn push(&mut self, text: String) {
+        let new = Note::Text(text);
+        if !self.0.contains(&new) {
+            self.0.push(new);
+        }
+    }
+
+    /// Says how the returns of a function are marked, and why.
+    pub(super) fn returns(&mut self, name: &str, how: String, reason: &str) {
+        for note in &mut self.0 {
+            if let Note::Returns {
+                names,
+                how: known,
+                reason: same,
+            } = note
+                && *known == how
+                && same == reason
+            {
+                names.push(name.to_owned());
+                return;
+            }
+        }
+        self.0.push(Note::Returns {
+            names: vec![name.to_owned()],
+            how,
+            reason: reason.to_owned(),
+        });
+    }
+
+    /// The sentences.
+    pub(super) fn texts(self) -> impl Iterator<Item = String> {
+        self.0.into_iter().map(|note| match note {
+            Note::Text(text) => text,
+            Note::Returns { names, how, reason } => {
+                format!("returns of {} {how}: {reason}", listed(&names))
+            }
+        })
+    }
+}
+
+/// Some names and how many more there are: never just one.
+fn listed(names: &[String]) -> String {
+    match names.get(..NAMED).filter(|_| names.len() > NAMED + 1) {
+        Some(first) => format!("{} and {} more", first.join(", "), names.len() - NAMED),
+        None => names.join(", "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Like functions share a sentence; what differs in how or why has one of its own.
+    #[test]
+    fn one_for_all() {
+        let mut notes = Notes::default();
+        for n in 0..120 {
+            notes.returns(&format!("f{n}"), "by uretprobe".into(), "plain");
+            notes.push("said once".into());
+        }
+        notes.returns("g", "at 1 ret".into(), "plain");
+        notes.returns("h", "at 1 ret".into(), "plain");
+        let texts: Vec<String> = notes.texts().collect();
+        let expect = [
+            "returns of f0, f1, f2 and 117 more by uretprobe: plain",
+            "said once",
+            "returns of g, h at 1 ret: plain",
+        ];
+        assert_eq!(texts, expect);
+    }
+}

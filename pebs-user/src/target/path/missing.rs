@@ -1,0 +1,40 @@
+//! What to say where the debug information about a function is not here.
+
+use gimli::{Dwarf, Unit};
+
+use super::Refusal;
+use crate::debuginfod::{self, CLIENT, Debuginfod, INSTALL};
+use crate::target::dwarf::Slice;
+use crate::terminal::shown;
+
+/// What needs none.
+const OTHERWISE: &str = "write registers and offsets: *(arg1+16):u32";
+
+/// What to do about a binary without any.
+pub(super) fn hint(debuginfod: &Debuginfod) -> String {
+    match debuginfod {
+        Debuginfod::Off => format!("install its debug symbols, or {OTHERWISE}"),
+        Debuginfod::NoClient => {
+            format!(
+                "{} is set, but {CLIENT} is not installed: {INSTALL}; or {OTHERWISE}",
+                debuginfod::URLS
+            )
+        }
+        Debuginfod::Client(_) => {
+            format!("debuginfod has none either: install its debug symbols, or {OTHERWISE}")
+        }
+    }
+}
+
+/// Refuses a unit of which the binary has no more than the name of the file that holds the rest (`-gsplit-dwarf`).
+pub(super) fn split_off<'a>(dwarf: &Dwarf<Slice<'a>>, unit: &Unit<Slice<'a>>) -> Option<Refusal> {
+    let name = dwarf.attr_string(unit, unit.dwo_name().ok()??).ok()?;
+    let name = name.to_string_lossy();
+    Some((
+        format!(
+            "the debug information of its file is apart, in {}, and not read there",
+            shown(&name)
+        ),
+        Some(format!("build it without -gsplit-dwarf, or {OTHERWISE}")),
+    ))
+}
