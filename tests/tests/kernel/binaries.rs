@@ -6,6 +6,7 @@ use pebs_tests::workload::{self, Workload};
 use pebs_tests::{check, machine, need};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A PIE with symbols; also: the exit code of the command is reported.
@@ -120,4 +121,77 @@ fn target_runs_on() {
     assert_eq!(ids, (ids[0]..ids[0] + ids.len() as u64).collect::<Vec<_>>());
     let again = process::run(Command::new(&workload.path).args(["10", "0"]));
     assert!(again.status.success(), "{again}");
+}
+
+/// A program that is replaced while it is recorded, as an upgrade does: the items of the old file are there, and it is said
+/// that the new one has no probes.
+#[test]
+fn replaced_while_it_is_recorded() {
+    need!(machine::root());
+    let dir = tempfile::tempdir().unwrap();
+    let (app, new) = copies(dir.path());
+    let run = || {
+        let done = process::run(Command::new(&app).arg("100"));
+        assert!(done.status.success(), "{done}");
+    };
+    let live = Recorder::new(&format!("{}:{}", app.display(), super::ID)).start();
+    run();
+    fs::rename(&new, &app).unwrap();
+    run();
+    let recording = live.stop();
+    let trace = recording.trace();
+    assert_eq!(trace.visits().len(), 100);
+    let remark = format!("{} was replaced while it was recorded", app.display());
+    let warning = format!("warning: {remark}");
+    assert!(
+        recording.tool.stderr.contains(&warning),
+        "{}",
+        recording.tool
+    );
+    let notes = trace.json["notes"].as_array().unwrap();
+    let is_kept = |note: &serde_json::Value| note.as_str().unwrap().starts_with(&remark);
+    assert!(notes.iter().any(is_kept), "{notes:?}");
+}
+
+/// A process whose program was replaced before: by path the new file is probed, which is said, with the way to probe what
+/// the process runs.
+#[test]
+fn replaced_before() {
+    need!(machine::root());
+    let dir = tempfile::tempdir().unwrap();
+    let (app, new) = copies(dir.path());
+    let workload = Workload { path: app.clone() };
+    let mut target = workload.start(&["200"]);
+    fs::rename(&new, &app).unwrap();
+    let pid = target.process.pid();
+    let by_path = Recorder::new(&workload.spec(super::ID))
+        .args(&["--duration", "0.2"])
+        .attach(pid)
+        .finish();
+    let stderr = &by_path.tool.stderr;
+    let note = format!(
+        "note: process {pid} runs {} as it was before it was replaced",
+        app.display()
+    );
+    assert!(stderr.contains(&note), "{}", by_path.tool);
+    assert!(stderr.contains("'app:..'"), "{}", by_path.tool);
+    let live = Recorder::new(&format!("app:{}", super::ID)).attach(pid);
+    target.go();
+    let (_, truth) = target.finish();
+    let recording = live.finish();
+    check::whole_visits(&recording.trace(), &truth);
+    assert!(
+        !recording.tool.stderr.contains("was replaced"),
+        "{}",
+        recording.tool
+    );
+}
+
+/// Two copies of a workload, `app` and `new`.
+fn copies(dir: &Path) -> (PathBuf, PathBuf) {
+    let workload = Workload::build("plain");
+    let (app, new) = (dir.join("app"), dir.join("new"));
+    process::copy_program(&workload.path, &app);
+    process::copy_program(&workload.path, &new);
+    (app, new)
 }

@@ -181,6 +181,8 @@ struct Closed {
     cut: Option<WriteError>,
     /// Remark and hint on what the recording cost.
     heavy: Option<(String, String)>,
+    /// Remarks on probed files that changed.
+    replaced: Vec<String>,
 }
 
 /// Completes `trace.json` and closes the trace.
@@ -195,6 +197,8 @@ fn close(plan: &Plan, outcome: Outcome, mut info: RunInfo, costs: &UnitCosts) ->
         ));
     }
     info.notes.extend(faults.iter().cloned());
+    let replaced = plan.files.remarks();
+    info.notes.extend(replaced.iter().cloned());
     info.complete = true;
     info.duration_ns = Some(outcome.end.0);
     info.clock_error = outcome.clock_error;
@@ -210,6 +214,7 @@ fn close(plan: &Plan, outcome: Outcome, mut info: RunInfo, costs: &UnitCosts) ->
         faults,
         cut: outcome.write_error.or(written.err()),
         heavy,
+        replaced,
     }
 }
 
@@ -270,6 +275,12 @@ pub(super) fn finish(plan: &Plan, recorded: Recorded) -> ExitCode {
     }
     if closed.visits == 0 {
         warn("no item was seen", &no_item_hint(plan));
+    }
+    for text in &closed.replaced {
+        warn(
+            text,
+            "record again, for items of the file that is there now",
+        );
     }
     if let Some((text, hint)) = &closed.heavy {
         warn(text, hint);

@@ -9,6 +9,7 @@ mod governor;
 mod items;
 mod plan;
 mod preset;
+mod replaced;
 mod run;
 mod status;
 mod transport;

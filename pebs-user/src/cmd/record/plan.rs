@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 
+use super::replaced::ProbedFiles;
 use super::transport::{self, Choice};
 use super::{governor, items, preset};
 use crate::cli::{CallGraph, Extra, KeepArg, RecordArgs, ReturnArg, SampleClock};
@@ -27,7 +28,7 @@ use crate::say;
 use crate::store::tables::check_columns;
 use crate::symbolize::{Inlining, SymbolizeOptions};
 use crate::target::ReturnMode;
-use crate::target::probe::ProbeSet;
+use crate::target::probe::{ProbeSet, Site};
 use crate::target::process::FileId;
 use crate::target::{self, ResolveOptions, process};
 use crate::units::{Pid, ResetValue, Tid};
@@ -59,6 +60,8 @@ pub struct Plan {
     pub host: Host,
     /// Probes.
     pub probes: ProbeSet,
+    /// Their files.
+    pub files: ProbedFiles,
     /// Events, with the attr as granted.
     pub events: Vec<ResolvedEvent>,
     /// How their samples come.
@@ -236,6 +239,7 @@ impl Plan {
             Inlining::Physical
         };
         Ok(Self {
+            files: ProbedFiles::of(&probes),
             probes,
             events,
             transport,
@@ -349,6 +353,19 @@ fn stranger(pid: Pid, probes: &ProbeSet) -> Option<String> {
     };
     if sites().any(|site| is_mapped(&site.path)) {
         return None;
+    }
+    let was_there = |site: &Site| {
+        let old = format!("{} (deleted)", site.path.display());
+        mapped.iter().any(|it| it.path == old)
+    };
+    if let Some(site) = sites().find(|site| was_there(site)) {
+        let name = site.path.file_name()?.to_string_lossy();
+        return Some(format!(
+            "process {} runs {} as it was before it was replaced, and what is there now is probed: '{name}:..', \
+             without a path, probes what the process runs",
+            pid.0,
+            site.path.display()
+        ));
     }
     // One that has ended has no executable.
     let exe = process::exe(pid)?;

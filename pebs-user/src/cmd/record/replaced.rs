@@ -1,0 +1,90 @@
+//! Probed files that changed while they were recorded: processes started since run what has no probes.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::target::probe::ProbeSet;
+use crate::target::process::FileId;
+
+/// Probed files as they were when their probes were chosen.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ProbedFiles(Vec<(PathBuf, Version)>);
+
+/// What changes with a file's content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Version {
+    file: FileId,
+    size: u64,
+    /// Seconds and nanoseconds.
+    modified: (i64, i64),
+}
+
+impl Version {
+    fn of(path: &Path) -> Option<Self> {
+        let meta = path.metadata().ok()?;
+        Some(Self {
+            file: FileId::of(path)?,
+            size: meta.len(),
+            modified: (meta.mtime(), meta.mtime_nsec()),
+        })
+    }
+}
+
+impl ProbedFiles {
+    /// The files of these probes, as they are now.
+    pub(super) fn of(probes: &ProbeSet) -> Self {
+        let sites = probes.probes.iter().flat_map(|probe| &probe.sites);
+        let mut paths: Vec<&PathBuf> = sites.map(|site| &site.path).collect();
+        paths.sort_unstable();
+        paths.dedup();
+        let known = paths.into_iter();
+        Self(
+            known
+                .filter_map(|path| Some((path.clone(), Version::of(path)?)))
+                .collect(),
+        )
+    }
+
+    /// A remark for each that is another by now. One that is not there can't be started.
+    pub(super) fn remarks(&self) -> Vec<String> {
+        let changed = self.0.iter().filter_map(|(path, before)| {
+            let now = Version::of(path).filter(|now| now != before)?;
+            let path = path.display();
+            Some(if now.file == before.file {
+                format!(
+                    "{path} was written to while it was recorded: probes lie where the code of the file before was"
+                )
+            } else {
+                format!(
+                    "{path} was replaced while it was recorded: what started since runs the new file, which has no \
+                     probes"
+                )
+            })
+        });
+        changed.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// A file of another name in its place is told from one that was written to, and neither from nothing.
+    #[test]
+    fn changes() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("app");
+        fs::write(&path, "one").unwrap();
+        let files = ProbedFiles(vec![(path.clone(), Version::of(&path).unwrap())]);
+        assert!(files.remarks().is_empty());
+        fs::write(&path, "longer").unwrap();
+        assert!(files.remarks()[0].contains("app was written to"));
+        let new = dir.path().join("new");
+        fs::write(&new, "one").unwrap();
+        fs::rename(&new, &path).unwrap();
+        assert!(files.remarks()[0].contains("app was replaced"));
+        fs::remove_file(&path).unwrap();
+        assert!(files.remarks().is_empty());
+    }
+}
