@@ -11,6 +11,17 @@ pub fn shown(text: &str) -> Cow<'_, str> {
     escaped(text, |_| false)
 }
 
+/// A word as a shell takes it.
+#[must_use]
+pub fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%^".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
 /// As [`shown`], line ends and tabs left as they are.
 #[must_use]
 pub fn shown_lines(text: &str) -> Cow<'_, str> {
@@ -114,6 +125,14 @@ mod tests {
         );
         assert_eq!(shown_lines("a\n\tb\r"), "a\n\tb\\r");
         assert!(matches!(shown("größe"), Cow::Borrowed("größe")));
+    }
+
+    /// What is printed can be pasted into a shell.
+    #[test]
+    fn shell_words() {
+        assert_eq!(quoted("./app:f"), "./app:f");
+        assert_eq!(quoted("a:f(id=*(arg1):u64)"), "'a:f(id=*(arg1):u64)'");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
     }
 
     /// A terminal gets escapes, also where a character comes in two writes; a pipe gets the bytes.

@@ -50,6 +50,10 @@ impl RecoverError {
                 "nothing was lost; 'df -h {}' shows the disk; free room and run it again",
                 path.display()
             )),
+            Self::Write(WriteError::Unwritable { path, .. }) => Some(format!(
+                "nothing was lost; 'ls -ld {}' shows whose it is: run it as that user, or on a copy of the trace",
+                path.display()
+            )),
             Self::Write(error) => error.hint(),
         }
     }

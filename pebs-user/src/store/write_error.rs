@@ -8,6 +8,7 @@ use thiserror::Error;
 use super::files::{io_cause, is_full};
 use super::segment::SegmentError;
 use super::tables::ColumnError;
+use crate::terminal::quoted;
 
 /// Why a trace can't be written.
 #[derive(Debug, Error)]
@@ -79,10 +80,12 @@ impl WriteError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Exists { path } => Some(format!(
-                "a trace is never overwritten; choose another name with -o, or 'rm -r {}'",
-                path.display()
+                "a trace is never overwritten; choose another name with -o, or remove it: rm -r {}",
+                quoted(&path.to_string_lossy())
             )),
-            Self::MissingParent { parent, .. } => Some(format!("mkdir -p {}", parent.display())),
+            Self::MissingParent { parent, .. } => {
+                Some(format!("mkdir -p {}", quoted(&parent.to_string_lossy())))
+            }
             Self::Unwritable { path, .. } => {
                 let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
                 let parent = parent.unwrap_or(Path::new("."));
@@ -147,6 +150,17 @@ impl WriteError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Hints can be pasted into a shell, whatever the trace is called.
+    #[test]
+    fn commands_to_paste() {
+        let path = PathBuf::from("my traces/t");
+        let parent = PathBuf::from("my traces");
+        let exists = WriteError::Exists { path: path.clone() }.hint().unwrap();
+        assert!(exists.ends_with(": rm -r 'my traces/t'"), "{exists}");
+        let missing = WriteError::MissingParent { path, parent };
+        assert_eq!(missing.hint().unwrap(), "mkdir -p 'my traces'");
+    }
 
     /// Where the disk was too full for anything to stay, nothing is said to be kept, and the disk is named by what is there.
     #[test]

@@ -20,6 +20,7 @@ use crate::collect::overhead::Counts;
 use crate::pmu::attr::ResolvedEvent;
 use crate::pmu::reset;
 use crate::say;
+use crate::terminal::quoted;
 
 /// A plan as it is printed.
 struct Shown<'a> {
@@ -364,27 +365,9 @@ fn size(bytes: f64) -> String {
     ByteSize::b(bytes as u64).display().iec().to_string()
 }
 
-/// A word as a shell takes it.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%^".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// What is printed can be pasted into a shell.
-    #[test]
-    fn shell_words() {
-        assert_eq!(quoted("./app:f"), "./app:f");
-        assert_eq!(quoted("a:f(id=*(arg1):u64)"), "'a:f(id=*(arg1):u64)'");
-        assert_eq!(quoted("it's"), r"'it'\''s'");
-    }
 
     /// Few samples keep their digits.
     #[test]
