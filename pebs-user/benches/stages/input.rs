@@ -7,12 +7,13 @@ use perf_event_open_sys::bindings as sys;
 use pebs_common::record::{Head, Kind};
 use pebs_user::analysis::estimate::{Events, Series};
 use pebs_user::collect::drain::{BulkStream, Cycle};
-use pebs_user::correlate::{ClosedVisit, Correlator, Lost, RawSample, Sink};
+use pebs_user::correlate::{ClosedVisit, Correlator, Lost, Sink};
 use pebs_user::perf::layout::Layout;
 use pebs_user::stream::bulk::RingKind;
 use pebs_user::stream::clock::Clock;
 use pebs_user::stream::ledger::Reason;
 use pebs_user::stream::order::Order;
+use pebs_user::stream::samples::Samples;
 use pebs_user::stream::synthetic::{self, Batch, Random, START_NS, Workload, function_of};
 use pebs_user::symbolize::Symbolizer;
 use pebs_user::units::{Cpu, EventId, FunctionId, Ip, KtimeNs, Pid, Tid, TraceNs};
@@ -121,17 +122,18 @@ impl Visits {
 }
 
 impl Sink for Visits {
-    fn visit(&mut self, visit: &ClosedVisit) {
-        self.active.extend(&visit.active);
-        self.times.extend(visit.samples.iter().map(|it| it.time));
-        let function = |sample: &RawSample| function_of(sample.ip);
-        self.functions.extend(visit.samples.iter().map(function));
+    fn visit(&mut self, visit: &ClosedVisit<'_>) {
+        self.active.extend(visit.active);
+        let samples = visit.samples;
+        self.times.extend(samples.times);
+        let functions = samples.ips.iter().map(|ip| function_of(*ip));
+        self.functions.extend(functions);
         let end = visit.end.map(|(end, _)| end);
         self.ends
             .push((visit.begin.0, end, self.active.len(), self.times.len()));
     }
 
-    fn strays(&mut self, _: &[RawSample], _: Pid, _: Tid) {}
+    fn strays(&mut self, _: Samples<'_>, _: Pid, _: Tid) {}
 
     fn lost(&mut self, _: Cpu, _: Lost, _: Reason) {}
 }

@@ -4,13 +4,14 @@
 use std::path::{Path, PathBuf};
 
 use pebs_user::analysis::estimate::{Estimator, Events, FunctionEstimate, Series, VisitTimeline};
-use pebs_user::correlate::{ClosedVisit, Lost, RawSample, Sink};
+use pebs_user::correlate::{ClosedVisit, Lost, Sink};
 use pebs_user::store::run::RunInfo;
 use pebs_user::store::samples::{BLOCK_ROWS, SampleBlock, SamplesOf};
 use pebs_user::store::schema::InterferenceColumns;
 use pebs_user::store::schema::{SCHEMA_VERSION, VisitFunctionRow, VisitRow};
 use pebs_user::store::writer::{TraceWriter, WriterOptions};
 use pebs_user::stream::ledger::Reason;
+use pebs_user::stream::samples::{SampleBuf, Samples};
 use pebs_user::stream::synthetic::function_of;
 use pebs_user::symbolize::Slot;
 use pebs_user::units::{Cpu, EventId, Pid, Tid};
@@ -20,30 +21,31 @@ use pebs_user::units::{Cpu, EventId, Pid, Tid};
 pub struct AllRows {
     pub visits: Vec<VisitRow>,
     pub functions: Vec<VisitFunctionRow>,
-    samples: Vec<RawSample>,
+    samples: SampleBuf,
     /// Visit, thread, and where its samples end.
     runs: Vec<(Option<u64>, Tid, usize)>,
 }
 
 impl AllRows {
     pub fn write_to(&self, mut writer: TraceWriter) {
-        let (mut from, mut block) = (0, SampleBlock::default());
+        let (mut from, mut rest) = (0, self.samples.samples());
+        let mut block = SampleBlock::default();
         for &(visit_id, tid, to) in &self.runs {
+            let (samples, later) = rest.split_at(to - from);
+            (from, rest) = (to, later);
             let of = SamplesOf {
                 visit_id,
                 tid,
-                samples: &self.samples[from..to],
+                samples,
                 alike: true,
                 near: None,
-                stacks: &[],
             };
             name(&mut block, of.samples);
-            block.keep(&of);
+            block.keep(&of, &[]);
             if block.rows() >= BLOCK_ROWS {
                 writer.samples(&block).expect("room on disk");
                 block.clear();
             }
-            from = to;
         }
         writer.samples(&block).expect("room on disk");
         for rows in self.functions.chunks(128) {
@@ -57,7 +59,7 @@ impl AllRows {
 }
 
 /// Names samples by their buckets.
-fn name(block: &mut SampleBlock, samples: &[RawSample]) {
+fn name(block: &mut SampleBlock, samples: Samples<'_>) {
     block.name(samples, |ips, (functions, slots)| {
         for (ip, (function, slot)) in ips.iter().zip(functions.iter_mut().zip(slots)) {
             (*function, *slot) = (function_of(*ip), Slot::any(*ip));
@@ -124,20 +126,20 @@ impl Rows {
         }
     }
 
-    fn samples(&mut self, samples: &[RawSample], (visit_id, tid): (Option<u64>, Tid)) {
+    fn samples(&mut self, samples: Samples<'_>, (visit_id, tid): (Option<u64>, Tid)) {
         let out = &mut self.out;
-        out.samples.extend_from_slice(samples);
+        out.samples.extend(samples);
         out.runs.push((visit_id, tid, out.samples.len()));
     }
 
-    fn estimate(&mut self, visit: &ClosedVisit) {
+    fn estimate(&mut self, visit: &ClosedVisit<'_>) {
         self.estimates.clear();
         let timeline = VisitTimeline {
             begin: visit.begin.0,
             end: visit.end.map(|(end, _)| end),
-            active: &visit.active,
+            active: visit.active,
             samples: Series {
-                times: self.block.times(),
+                times: visit.samples.times,
                 functions: self.block.functions(),
                 events: Events::All(EventId(0)),
             },
@@ -162,9 +164,10 @@ impl Rows {
 }
 
 impl Sink for Rows {
-    fn visit(&mut self, visit: &ClosedVisit) {
-        name(&mut self.block, &visit.samples);
-        self.samples(&visit.samples, (Some(visit.visit_id), visit.tid));
+    fn visit(&mut self, visit: &ClosedVisit<'_>) {
+        let samples = visit.samples;
+        name(&mut self.block, samples);
+        self.samples(samples, (Some(visit.visit_id), visit.tid));
         self.estimate(visit);
         self.out.visits.push(VisitRow {
             visit_id: visit.visit_id,
@@ -187,7 +190,7 @@ impl Sink for Rows {
         });
     }
 
-    fn strays(&mut self, samples: &[RawSample], _: Pid, tid: Tid) {
+    fn strays(&mut self, samples: Samples<'_>, _: Pid, tid: Tid) {
         self.samples(samples, (None, tid));
     }
 
@@ -203,11 +206,11 @@ pub struct Discard {
 }
 
 impl Sink for Discard {
-    fn visit(&mut self, visit: &ClosedVisit) {
+    fn visit(&mut self, visit: &ClosedVisit<'_>) {
         self.samples += visit.samples.len();
     }
 
-    fn strays(&mut self, samples: &[RawSample], _: Pid, _: Tid) {
+    fn strays(&mut self, samples: Samples<'_>, _: Pid, _: Tid) {
         self.samples += samples.len();
     }
 

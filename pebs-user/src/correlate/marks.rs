@@ -282,7 +282,7 @@ fn is_next(probes: &[ProbeRule], probe: ProbeId) -> bool {
 }
 
 /// Reads the named arguments out of a mark's payload into their columns.
-fn read_args(
+pub(super) fn read_args(
     fields: &[ArgField],
     args: ArgBytes,
     payloads: &Payloads,

@@ -19,10 +19,10 @@ mod thread;
 mod threads;
 mod throttle;
 mod visit;
+mod whole;
 
 use rustc_hash::FxHashMap;
 
-pub use crate::stream::decode::RawSample;
 pub use batch::Batch;
 pub use interference::{ExtraRecords, Interferences};
 pub use loss::LossRanges;
@@ -30,9 +30,10 @@ pub use throttle::{LONGEST_TICK_NS, Throttled};
 pub use visit::{ClosedVisit, Counts, OpenLoad, RawWait};
 
 use crate::store::schema::visit_flag;
-use crate::stream::decode::{Body, Payloads, Record};
+use crate::stream::decode::{Body, Payloads, Record, SampleKind};
 use crate::stream::ledger::Reason;
 use crate::stream::order::{Lane, Parts, Ready, Turn};
+use crate::stream::samples::{BareSample, RawSamples, Samples};
 use crate::target::expr::Type;
 use crate::target::probe::{ArgField, ProbeSet, VisitRule};
 use crate::units::{Cpu, Pid, ProbeId, Tid, TraceNs};
@@ -42,6 +43,7 @@ use thread::Thread;
 use threads::Threads;
 use throttle::{Sign, Throttles};
 use visit::OpenVisit;
+use whole::Scratch;
 
 /// How a probe's marks make visits, and what their arguments mean.
 #[derive(Clone, Debug)]
@@ -68,10 +70,10 @@ pub struct CorrelateOptions {
 
 /// What comes out: visits that closed, samples that belong to none, and what could not be used.
 pub trait Sink {
-    /// A visit closed. The visit's buffers are used again afterwards.
-    fn visit(&mut self, visit: &ClosedVisit);
+    /// A visit closed.
+    fn visit(&mut self, visit: &ClosedVisit<'_>);
     /// Samples of a thread that belong to no visit.
-    fn strays(&mut self, samples: &[RawSample], pid: Pid, tid: Tid);
+    fn strays(&mut self, samples: Samples<'_>, pid: Pid, tid: Tid);
     /// A record that could not be used.
     fn lost(&mut self, cpu: Cpu, what: Lost, reason: Reason);
     /// The kernel had stopped a counter.
@@ -109,7 +111,8 @@ pub struct Correlator {
     next_item: Vec<u64>,
     held: usize,
     pool: Vec<OpenVisit>,
-    closed: ClosedVisit,
+    /// What a visit that is [whole at once](whole) has of its own.
+    scratch: Scratch,
 }
 
 impl Correlator {
@@ -141,7 +144,7 @@ impl Correlator {
             next_visit: 1,
             held: 0,
             pool: Vec::new(),
-            closed: ClosedVisit::default(),
+            scratch: Scratch::default(),
         }
     }
 
@@ -194,7 +197,13 @@ impl Correlator {
     /// Takes in what a thread did up to a time.
     fn run(&mut self, lane: &mut Lane, payloads: &Payloads, until: TraceNs, sink: &mut impl Sink) {
         let thread = (lane.pid, lane.tid);
-        while let Some(turn) = lane.next(until) {
+        loop {
+            if self.whole_visit(lane, payloads, until, sink) {
+                continue;
+            }
+            let Some(turn) = lane.next(until) else {
+                break;
+            };
             match turn {
                 Turn::Samples(samples) if self.runs.is_some() => {
                     self.samples_with_ids(thread, samples, sink);
@@ -341,50 +350,51 @@ impl Correlator {
     pub fn samples(
         &mut self,
         (pid, tid): (Pid, Tid),
-        mut samples: &[RawSample],
+        mut raw: RawSamples<'_>,
         sink: &mut impl Sink,
     ) {
         if !self.throttles.is_empty() {
-            for sample in samples {
-                self.end_throttles(sample.time, Some(sign_of(tid, sample)), sink);
+            for sample in raw.samples.iter() {
+                self.end_throttles(sample.time, Some(sign_of(tid, &sample)), sink);
             }
         }
-        while let [first, ..] = samples {
+        while let (Some(first), Some(sp)) = (raw.samples.get(0), raw.sps.first()) {
             let Some(thread) = self.threads.get_mut(tid) else {
                 break;
             };
-            thread.on_cpu(first.time, first.kind.cpu());
+            let cpu = first.kind.cpu();
+            thread.on_cpu(first.time, cpu);
             // Samples up to the first that shows a frame gone, which is dealt with when it comes first.
-            let mut inside = thread.inside_frame(samples, &self.probes);
-            let elsewhere = |sample: &RawSample| sample.kind.cpu() != first.kind.cpu();
-            if samples.last().is_some_and(elsewhere) {
+            let mut inside = thread.inside_frame(raw.sps, &self.probes);
+            let elsewhere = |kind: &SampleKind| kind.cpu() != cpu;
+            if raw.samples.kinds.last().is_some_and(elsewhere) {
                 // A change of CPU whose switch records are missing.
-                let stayed = samples.iter().position(elsewhere);
-                inside = inside.min(stayed.unwrap_or(samples.len()));
+                let stayed = raw.samples.kinds.iter().position(elsewhere);
+                inside = inside.min(stayed.unwrap_or(raw.sps.len()));
             }
             if inside == 0 {
-                let gone = thread.frames_gone(first.sp, &self.probes);
+                let gone = thread.frames_gone(*sp, &self.probes);
                 (0..gone).for_each(|_| self.unwind_last(tid, first.time, sink));
                 continue;
             }
             let Some(current) = thread.visits.last_mut() else {
                 break;
             };
-            let (now, later) = samples.split_at(inside);
+            let (now, later) = raw.split_at(inside);
             let room = self.options.max_samples.saturating_sub(self.held);
-            let (kept, dropped) = now.split_at(room.min(inside));
+            let (kept, dropped) = now.samples.split_at(room);
             self.held += kept.len();
-            current.samples.extend_from_slice(kept);
+            current.samples.extend(kept);
             if !dropped.is_empty() {
                 current.flags |= visit_flag::LOSS;
             }
-            for sample in dropped {
-                sink.lost(sample.kind.cpu(), Lost::Sample, Reason::DroppedMemory);
+            for kind in dropped.kinds {
+                sink.lost(kind.cpu(), Lost::Sample, Reason::DroppedMemory);
             }
-            samples = later;
+            raw = later;
         }
-        if !samples.is_empty() {
-            sink.strays(samples, pid, tid);
+        if !raw.samples.is_empty() {
+            sink.strays(raw.samples, pid, tid);
         }
     }
 
@@ -404,7 +414,7 @@ impl Correlator {
         }
     }
 
-    /// Hands a visit on and takes its buffers back. `seen` is the end of what is known of it.
+    /// Hands a visit on and takes it back. `seen` is the end of what is known of it.
     fn close(
         &mut self,
         mut visit: OpenVisit,
@@ -422,17 +432,14 @@ impl Correlator {
             visit.flags |= visit_flag::THROTTLED;
         }
         self.held -= visit.samples.len();
-        self.closed
-            .take(&mut visit, self.next_visit, end, self.options);
+        sink.visit(&visit.closed(self.next_visit, end, self.options));
         self.next_visit += 1;
-        sink.visit(&self.closed);
-        self.closed.give_back(&mut visit);
         self.pool.push(visit);
     }
 }
 
 /// What a sample says of the counter that took it.
-const fn sign_of(tid: Tid, sample: &RawSample) -> Sign {
+const fn sign_of(tid: Tid, sample: &BareSample) -> Sign {
     Sign {
         time: sample.time,
         cpu: sample.kind.cpu(),

@@ -13,7 +13,8 @@ use rustc_hash::FxHashMap;
 
 use super::{Correlator, Sink, thread};
 use crate::store::schema::visit_flag;
-use crate::stream::decode::{Body, Payloads, RawSample, Record};
+use crate::stream::decode::{Body, Payloads, Record};
+use crate::stream::samples::{BareSample, RawSamples};
 use crate::units::{Cpu, Pid, ProbeId, Tid, TraceNs};
 
 /// Records of a thread at most that wait for its next sample. Beyond, the run ends where the thread first
@@ -181,21 +182,25 @@ impl Correlator {
     pub(super) fn samples_with_ids(
         &mut self,
         (pid, tid): (Pid, Tid),
-        samples: &[RawSample],
+        mut raw: RawSamples<'_>,
         sink: &mut impl Sink,
     ) {
-        for same in samples.chunk_by(|a, b| a.item_id() == b.item_id()) {
-            let (Some(first), Some(last), Some(runs)) = (same.first(), same.last(), &mut self.runs)
-            else {
+        for ids in raw.sps.chunk_by(|a, b| a == b) {
+            let (same, later) = raw.split_at(ids.len());
+            raw = later;
+            let (Some(first), Some(last)) = (same.samples.get(0), same.samples.times.last()) else {
                 return;
             };
-            let id = Some(first.item_id()).filter(|id| *id != runs.none);
+            let (Some(id), Some(runs)) = (ids.first(), &mut self.runs) else {
+                return;
+            };
+            let id = Some(*id).filter(|id| *id != runs.none);
             let before = runs.threads.remove(&tid);
             let mut waiting = self.turn((pid, tid), before, (id, first), sink);
             waiting.clear();
             let run = Run {
                 id,
-                last: last.time,
+                last: *last,
                 waiting,
             };
             if let Some(runs) = &mut self.runs {
@@ -210,7 +215,7 @@ impl Correlator {
         &mut self,
         (pid, tid): (Pid, Tid),
         before: Option<Run>,
-        (id, sample): (Option<u64>, &RawSample),
+        (id, sample): (Option<u64>, BareSample),
         sink: &mut impl Sink,
     ) -> Vec<Record> {
         let Some(run) = before else {

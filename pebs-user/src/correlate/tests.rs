@@ -16,18 +16,19 @@ use pebs_common::record::{Interference, Role};
 struct Printer(String);
 
 impl Sink for Printer {
-    fn visit(&mut self, v: &ClosedVisit) {
+    fn visit(&mut self, v: &ClosedVisit<'_>) {
         let end = v.end.map_or("?".to_owned(), |(end, _)| end.0.to_string());
         write!(self.0, "p{} item {} tid {}", v.probe.0, v.item_id, v.tid.0).unwrap();
         write!(self.0, " {}..{end} samples", v.begin.0.0).unwrap();
-        v.samples
+        let times = v.samples.times;
+        times
             .iter()
-            .for_each(|s| write!(self.0, " {}", s.time.0).unwrap());
+            .for_each(|time| write!(self.0, " {}", time.0).unwrap());
         write!(self.0, " active").unwrap();
         v.active
             .iter()
             .for_each(|(a, b)| write!(self.0, " {}..{}", a.0, b.0).unwrap());
-        for wait in &v.waits {
+        for wait in v.waits {
             write!(self.0, " {} {}..{}", wait.state, wait.begin.0, wait.end.0).unwrap();
             if let Some((at, _)) = wait.woken {
                 write!(self.0, " woken {}", at.0).unwrap();
@@ -64,8 +65,8 @@ impl Sink for Printer {
         self.0.push('\n');
     }
 
-    fn strays(&mut self, samples: &[RawSample], _: Pid, _: Tid) {
-        for sample in samples {
+    fn strays(&mut self, samples: Samples<'_>, _: Pid, _: Tid) {
+        for sample in samples.iter() {
             writeln!(self.0, "stray {}", sample.time.0).unwrap();
         }
     }
@@ -154,15 +155,19 @@ fn body(words: &[&str]) -> Body {
 fn push(correlator: &mut Correlator, time: TraceNs, tid: Tid, words: &[&str], out: &mut Printer) {
     let (pid, cpu) = (Pid(1), Cpu(option(words, "cpu").unwrap_or(0) as u16));
     if words[0] == "sample" {
-        let sample = RawSample {
-            time,
-            ip: Ip(1),
-            sp: option(words, "sp").or(option(words, "id")).unwrap_or(0),
-            kind: SampleKind::new(cpu, EventId(0), (false, false)),
+        let samples = Samples {
+            times: &[time],
+            ips: &[Ip(1)],
+            kinds: &[SampleKind::new(cpu, EventId(0), (false, false))],
+        };
+        let sp = option(words, "sp").or(option(words, "id")).unwrap_or(0);
+        let raw = RawSamples {
+            samples,
+            sps: &[sp],
         };
         return match correlator.runs {
-            Some(_) => correlator.samples_with_ids((pid, tid), &[sample], out),
-            None => correlator.samples((pid, tid), &[sample], out),
+            Some(_) => correlator.samples_with_ids((pid, tid), raw, out),
+            None => correlator.samples((pid, tid), raw, out),
         };
     }
     let record = Record {
@@ -235,6 +240,7 @@ fn same(output: &str, expect: &str) {
 
 mod runs;
 mod waits;
+mod whole;
 
 /// A call owns the samples between its marks; the others are strays.
 #[test]

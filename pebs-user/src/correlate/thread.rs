@@ -5,7 +5,7 @@ use pebs_common::record::Interference;
 use super::ProbeRule;
 use super::visit::{OpenVisit, RawWait};
 use crate::store::schema::visit_flag;
-use crate::stream::decode::{Actor, RawSample, STATE_UNKNOWN};
+use crate::stream::decode::{Actor, STATE_UNKNOWN};
 use crate::stream::stacks::StackKey;
 use crate::target::probe::VisitRule;
 use crate::units::{Cpu, Ip, Pid, TraceNs};
@@ -20,6 +20,22 @@ const RETURN_ADDRESS: u64 = 8;
 /// Whether two stack pointers can be compared.
 pub(super) const fn same_stack(a: u64, b: u64) -> bool {
     a.abs_diff(b) < STACK_SPAN
+}
+
+/// How many of some stack pointers come before the first that shows a call's frame gone, of which this was the stack
+/// pointer at its first instruction. See [`Thread::frames_gone`].
+#[inline]
+pub(super) fn inside_frame(sp: u64, sps: &[u64]) -> usize {
+    // Of stack pointers above the return address and on the same stack.
+    let first = sp.saturating_add(RETURN_ADDRESS + 1);
+    let count = sp.saturating_add(STACK_SPAN).saturating_sub(first);
+    let gone = |sp: &u64| sp.wrapping_sub(first) < count;
+    // Nearly always none is: without an early end that takes half the time.
+    if sps.iter().fold(false, |any, sp| any | gone(sp)) {
+        sps.iter().position(gone).unwrap_or(sps.len())
+    } else {
+        sps.len()
+    }
 }
 
 /// How the thread left the CPU.
@@ -224,25 +240,22 @@ impl Thread {
         }
     }
 
-    /// How many of the next samples lie in the frame of the current visit, or are of one that has none.
+    /// How many of the next samples, of which these are the stack pointers, lie in the frame of the current visit, or
+    /// are of one that has none.
     #[inline]
-    pub fn inside_frame(&self, samples: &[RawSample], probes: &[ProbeRule]) -> usize {
-        let Some(current) = self.visits.last() else {
-            return samples.len();
-        };
-        if probes[current.probe.0 as usize].rule != VisitRule::Call {
-            return samples.len();
+    pub fn inside_frame(&self, sps: &[u64], probes: &[ProbeRule]) -> usize {
+        match self.visits.last() {
+            Some(current) if probes[current.probe.0 as usize].rule == VisitRule::Call => {
+                inside_frame(current.sp, sps)
+            }
+            _ => sps.len(),
         }
-        // Of stack pointers above the return address and on the same stack, see `frames_gone`.
-        let first = current.sp.saturating_add(RETURN_ADDRESS + 1);
-        let count = current.sp.saturating_add(STACK_SPAN).saturating_sub(first);
-        let gone = |sample: &RawSample| sample.sp.wrapping_sub(first) < count;
-        // Nearly always none is: without an early end that takes half the time.
-        if samples.iter().fold(false, |any, sample| any | gone(sample)) {
-            samples.iter().position(gone).unwrap_or(samples.len())
-        } else {
-            samples.len()
-        }
+    }
+
+    /// Whether it is on that CPU, in no visit.
+    #[inline]
+    pub fn is_free_on(&self, cpu: Cpu) -> bool {
+        self.off.is_none() && self.cpu == cpu && self.visits.is_empty()
     }
 
     /// How many of the last visits are calls whose frame lies below the stack pointer: gone.

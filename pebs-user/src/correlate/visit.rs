@@ -5,7 +5,8 @@ use std::ops::{Deref, DerefMut};
 use super::interference::{ExtraRecords, Taken};
 use super::{Batch, CorrelateOptions};
 use crate::store::schema::{ArgValue, InterferenceColumns};
-use crate::stream::decode::{Actor, RawSample};
+use crate::stream::decode::Actor;
+use crate::stream::samples::{SampleBuf, Samples};
 use crate::stream::stacks::StackKey;
 use crate::units::{Cpu, Ip, Pid, ProbeId, Tid, TraceNs};
 
@@ -111,7 +112,7 @@ pub(super) struct VisitState {
     pub active: Vec<(TraceNs, TraceNs)>,
     /// Begin of the interval that is open.
     pub active_since: Option<TraceNs>,
-    pub samples: Vec<RawSample>,
+    pub samples: SampleBuf,
     pub waits: Vec<RawWait>,
 }
 
@@ -133,7 +134,7 @@ impl Default for VisitState {
             batch: Batch::default(),
             active: Vec::new(),
             active_since: None,
-            samples: Vec::new(),
+            samples: SampleBuf::default(),
             waits: Vec::new(),
         }
     }
@@ -159,6 +160,34 @@ impl VisitState {
         self.waits.clear();
     }
 
+    /// The visit as it comes out.
+    pub fn closed(
+        &self,
+        visit_id: u64,
+        end: Option<(TraceNs, Option<Cpu>)>,
+        recorded: CorrelateOptions,
+    ) -> ClosedVisit<'_> {
+        ClosedVisit {
+            visit_id,
+            item_id: self.item_id,
+            probe: self.probe,
+            pid: self.pid,
+            tid: self.tid,
+            begin: (self.begin, self.cpu),
+            end,
+            flags: self.flags,
+            args: &self.args,
+            batch: &self.batch,
+            active: &self.active,
+            switches: recorded.switches,
+            page_faults: recorded.page_faults,
+            counts: self.counts,
+            interference: self.taken.columns(recorded.interference),
+            samples: self.samples.samples(),
+            waits: &self.waits,
+        }
+    }
+
     /// Time on the CPU as the current visit up to an instant, ns.
     pub fn active_ns(&self, until: TraceNs) -> i64 {
         let since = self.active_since.filter(|since| *since < until);
@@ -177,8 +206,8 @@ impl VisitState {
 }
 
 /// A visit as it comes out of the correlator.
-#[derive(Debug, Default)]
-pub struct ClosedVisit {
+#[derive(Clone, Copy, Debug)]
+pub struct ClosedVisit<'a> {
     /// Number, from 1, in order of closing on its thread.
     pub visit_id: u64,
     /// Item.
@@ -196,12 +225,12 @@ pub struct ClosedVisit {
     /// [`crate::store::schema::visit_flag`].
     pub flags: u32,
     /// Named arguments, one per column.
-    pub args: Vec<Option<ArgValue>>,
+    pub args: &'a [Option<ArgValue>],
     /// The items, with [`crate::store::schema::visit_flag::SHARED`].
-    pub batch: Batch,
+    pub batch: &'a Batch,
     /// Intervals on the CPU as the thread's current visit: sorted, disjoint, half-open. Without
     /// switches: as the current visit.
-    pub active: Vec<(TraceNs, TraceNs)>,
+    pub active: &'a [(TraceNs, TraceNs)],
     /// Whether `active` is time on the CPU.
     pub switches: bool,
     /// Whether page faults were recorded.
@@ -211,12 +240,12 @@ pub struct ClosedVisit {
     /// What came between the thread and its work, as far as it was recorded.
     pub interference: InterferenceColumns,
     /// Samples, in time order.
-    pub samples: Vec<RawSample>,
+    pub samples: Samples<'a>,
     /// Intervals off the CPU, in time order.
-    pub waits: Vec<RawWait>,
+    pub waits: &'a [RawWait],
 }
 
-impl ClosedVisit {
+impl ClosedVisit<'_> {
     /// Time on the CPU as the current visit, ns; `None` if unknown.
     #[must_use]
     pub fn oncpu_ns(&self) -> Option<i64> {
@@ -241,41 +270,5 @@ impl ClosedVisit {
     #[must_use]
     pub fn page_faults(&self) -> Option<u32> {
         self.page_faults.then_some(self.counts.page_faults)
-    }
-
-    /// Takes an open visit's content.
-    pub(super) fn take(
-        &mut self,
-        visit: &mut VisitState,
-        visit_id: u64,
-        end: Option<(TraceNs, Option<Cpu>)>,
-        recorded: CorrelateOptions,
-    ) {
-        self.visit_id = visit_id;
-        self.item_id = visit.item_id;
-        self.probe = visit.probe;
-        self.pid = visit.pid;
-        self.tid = visit.tid;
-        self.begin = (visit.begin, visit.cpu);
-        self.end = end;
-        self.flags = visit.flags;
-        self.switches = recorded.switches;
-        self.page_faults = recorded.page_faults;
-        self.counts = visit.counts;
-        self.interference = visit.taken.columns(recorded.interference);
-        self.swap_buffers(visit);
-    }
-
-    /// Gives the buffers back for the next visit.
-    pub(super) fn give_back(&mut self, visit: &mut VisitState) {
-        self.swap_buffers(visit);
-    }
-
-    fn swap_buffers(&mut self, visit: &mut VisitState) {
-        std::mem::swap(&mut self.args, &mut visit.args);
-        std::mem::swap(&mut self.batch, &mut visit.batch);
-        std::mem::swap(&mut self.active, &mut visit.active);
-        std::mem::swap(&mut self.samples, &mut visit.samples);
-        std::mem::swap(&mut self.waits, &mut visit.waits);
     }
 }

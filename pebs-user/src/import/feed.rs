@@ -189,29 +189,17 @@ impl Feed<'_> {
             }
             Use::Switches => return false,
         };
-        let (mut newest, origin) = (self.newest, self.origin);
-        let cpu = cpu(run.cpu()).unwrap_or(Cpu::UNKNOWN);
-        let samples = run.samples().map(|sample| {
-            newest = newest.max(sample.time);
-            let time = sample.time.wrapping_sub(origin.0).cast_signed();
-            (TraceNs(time), sample)
-        });
         if let Some(event) = event {
-            let (pid, tid) = run.pid_tid;
-            let samples = samples.map(|(time, sample)| RawSample {
-                time,
-                ip: Ip(sample.ip),
-                // Only calls are matched by their stack.
-                sp: 0,
-                kind: SampleKind::new(cpu, event, sample.flags),
-            });
-            self.pipeline.inbox().samples(Pid(pid), Tid(tid), samples);
+            let ((pid, tid), origin) = (run.pid_tid, self.origin);
+            let cpu = cpu(run.cpu()).unwrap_or(Cpu::UNKNOWN);
+            let trace_time = |time: u64| TraceNs(time.wrapping_sub(origin.0).cast_signed());
+            let source = run.source((cpu, event), trace_time);
+            self.pipeline.inbox().samples(Pid(pid), Tid(tid), &source);
             self.told.decoded.entry(cpu).or_default().samples += run.len() as u64;
         } else {
-            samples.for_each(drop);
             self.told.filtered += run.len() as u64;
         }
-        self.newest = newest;
+        self.newest = run.times().fold(self.newest, u64::max);
         true
     }
 

@@ -4,10 +4,15 @@
 //! thread is read without looking at the layout again. So has every field of a tracepoint's samples, what it
 //! gives raw being behind them; these are read one by one.
 
+use std::iter;
+
 use perf_event_open_sys::bindings as sys;
 
 use super::layout::Layout;
 use super::record::RawRecord;
+use crate::stream::decode::SampleKind;
+use crate::stream::samples::SampleSource;
+use crate::units::{Cpu, EventId, Ip, TraceNs};
 
 /// Fields of one word that say nothing of what was accessed.
 const WORDS: u64 = (sys::PERF_SAMPLE_IDENTIFIER
@@ -230,6 +235,26 @@ impl Run<'_> {
         })
     }
 
+    /// The time of each.
+    #[inline(always)]
+    pub(crate) fn times(&self) -> impl Iterator<Item = u64> {
+        self.words(self.places.time)
+    }
+
+    /// All of them, as samples of an event on a CPU. `time`: the trace's time of one of theirs.
+    #[inline(always)]
+    pub(crate) fn source<F: Fn(u64) -> TraceNs>(
+        &self,
+        of: (Cpu, EventId),
+        time: F,
+    ) -> impl SampleSource {
+        Source {
+            run: *self,
+            of,
+            time,
+        }
+    }
+
     /// What the only one gives raw, if samples do.
     #[inline(always)]
     pub(crate) fn raw(&self) -> Option<&[u8]> {
@@ -253,6 +278,46 @@ impl Run<'_> {
         let (all, _) = self.bytes.as_chunks::<8>();
         let (size, place) = (usize::from(self.places.words), usize::from(place));
         (0..self.count).map(move |n| u64::from_ne_bytes(all[n * size + place]))
+    }
+}
+
+/// The samples of a [`Run`] on their way into a lane.
+struct Source<'a, F> {
+    run: Run<'a>,
+    of: (Cpu, EventId),
+    time: F,
+}
+
+impl<F: Fn(u64) -> TraceNs> SampleSource for Source<'_, F> {
+    #[inline(always)]
+    fn len(&self) -> usize {
+        self.run.count
+    }
+
+    #[inline(always)]
+    fn times(&self) -> impl Iterator<Item = TraceNs> {
+        self.run.times().map(&self.time)
+    }
+
+    #[inline(always)]
+    fn ips(&self) -> impl Iterator<Item = Ip> {
+        self.run.words(self.run.places.ip).map(Ip)
+    }
+
+    /// Not in the records: a frame that is gone shows at the next mark only.
+    #[inline(always)]
+    fn sps(&self) -> impl Iterator<Item = u64> {
+        iter::repeat_n(0, self.run.count)
+    }
+
+    #[inline(always)]
+    fn kinds(&self) -> impl Iterator<Item = SampleKind> {
+        let ((cpu, event), first) = (self.of, self.run.first);
+        self.run.words(0).map(move |header| {
+            let [.., a, b, _, _] = header.to_ne_bytes();
+            let misc = u16::from_ne_bytes([a, b]);
+            SampleKind::new(cpu, event, RawRecord { misc, ..first }.flags())
+        })
     }
 }
 

@@ -8,7 +8,7 @@ use super::REFUSALS;
 use super::rows::{Rows, Used};
 use crate::collect::kernel_map::CounterRow;
 use crate::correlate::Lost;
-use crate::stream::decode::{Body, Decoded};
+use crate::stream::decode::{Body, Decoded, Record};
 use crate::stream::ledger::{Account, CpuLedger, Ledger, Reason};
 use crate::stream::order::{Late, LateKind, Ready};
 use crate::units::Cpu;
@@ -127,15 +127,21 @@ impl Accounts {
     /// Books the records that the correlator is about to get as written; what it can't use is moved to
     /// its reason by [`Accounts::take_used`].
     pub fn ready(&mut self, ready: &Ready<'_>) {
-        // Those of a CPU come in runs.
-        let (mut cpu, mut marks, mut tasks) = (Cpu::UNKNOWN, 0, 0);
-        for record in ready.records() {
-            if record.cpu != cpu {
-                self.written(cpu, (marks, tasks));
-                (cpu, marks, tasks) = (record.cpu, 0, 0);
+        for records in ready.records_by_thread() {
+            // Those of a CPU come in runs.
+            for run in records.chunk_by(|a, b| a.cpu == b.cpu) {
+                let marks = self.count_marks(run);
+                let cpu = run.first().map_or(Cpu::UNKNOWN, |record| record.cpu);
+                self.written(cpu, (marks, run.len() as u64 - marks));
             }
+        }
+    }
+
+    /// Counts the marks among records, all in all and by probe and role.
+    fn count_marks(&mut self, records: &[Record]) -> u64 {
+        let mut marks = 0;
+        for record in records {
             let Body::Mark { probe, role, .. } = record.body else {
-                tasks += 1;
                 continue;
             };
             marks += 1;
@@ -145,7 +151,7 @@ impl Accounts {
             }
             self.marks_by[probe][role as usize] += 1;
         }
-        self.written(cpu, (marks, tasks));
+        marks
     }
 
     fn written(&mut self, cpu: Cpu, (marks, tasks): (u64, u64)) {

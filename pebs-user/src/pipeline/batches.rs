@@ -6,11 +6,11 @@ use crate::store::schema::{BatchItemRow, visit_flag};
 
 impl Rows {
     /// Writes the items of a visit, and its share of each: equal ones, which sum to 1.
-    pub(super) fn batch(&mut self, visit: &ClosedVisit) {
+    pub(super) fn batch(&mut self, visit: &ClosedVisit<'_>) {
         if visit.flags & visit_flag::SHARED == 0 {
             return;
         }
-        let batch = &visit.batch;
+        let batch = visit.batch;
         let (items, known) = (batch.items, batch.ids.len() as u32);
         let each = items.map_or(0.0, |items| f64::from(items).recip());
         let row = |item_id, share| BatchItemRow {

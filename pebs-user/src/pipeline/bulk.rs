@@ -10,6 +10,7 @@ use crate::stream::access::Access;
 use crate::stream::bulk::{Reading, RingKind, RingState, Said, Unreadable};
 use crate::stream::decode::{Body, Inbox, Payloads, RawSample, Record, WaitStack};
 use crate::stream::ledger::Reason;
+use crate::stream::samples::SampleSource;
 use crate::stream::stacks::StackKey;
 use crate::units::{Cpu, Pid, Tid, TraceNs};
 
@@ -70,12 +71,12 @@ impl<I: Inbox> Inbox for Watch<'_, I> {
     }
 
     #[inline(always)]
-    fn samples(&mut self, pid: Pid, tid: Tid, samples: impl ExactSizeIterator<Item = RawSample>) {
+    fn samples(&mut self, pid: Pid, tid: Tid, samples: &impl SampleSource) {
         self.inbox.samples(pid, tid, samples);
     }
 
     fn access(&mut self, tid: Tid, sample: &RawSample, access: Access) {
-        self.rows.accesses.hold(tid, sample, access);
+        self.rows.accesses.hold(tid, &sample.bare(), access);
     }
 
     #[inline(always)]

@@ -42,7 +42,7 @@ pub enum Keep {
 struct Group(ProbeId);
 
 impl Group {
-    const fn of(visit: &ClosedVisit) -> Self {
+    const fn of(visit: &ClosedVisit<'_>) -> Self {
         Self(visit.probe)
     }
 }
@@ -122,7 +122,7 @@ impl Keeper {
     /// Takes in a visit with the estimates of its functions; says whether its details are kept.
     ///
     /// Cost: O(functions of the visit); allocates for functions that are new.
-    pub fn visit(&mut self, visit: &ClosedVisit, functions: &[FunctionEstimate]) -> bool {
+    pub fn visit(&mut self, visit: &ClosedVisit<'_>, functions: &[FunctionEstimate]) -> bool {
         if self.keeps_all() {
             return true;
         }
@@ -166,7 +166,7 @@ impl Keeper {
         true
     }
 
-    fn aggregate(&mut self, visit: &ClosedVisit, functions: &[FunctionEstimate]) {
+    fn aggregate(&mut self, visit: &ClosedVisit<'_>, functions: &[FunctionEstimate]) {
         let Some(duration) = duration(visit) else {
             return;
         };
@@ -217,7 +217,7 @@ impl Keeper {
     /// Takes in a wait of a visit that [`Keeper::visit`] has taken in.
     pub fn wait(
         &mut self,
-        visit: &ClosedVisit,
+        visit: &ClosedVisit<'_>,
         function: Option<FunctionId>,
         state: &'static str,
         ns: i64,
@@ -269,7 +269,7 @@ impl Keeper {
 
 fn group<'a>(
     groups: &'a mut FxHashMap<Group, GroupState>,
-    visit: &ClosedVisit,
+    visit: &ClosedVisit<'_>,
     keep: Keep,
 ) -> &'a mut GroupState {
     groups
@@ -285,7 +285,7 @@ fn group<'a>(
         })
 }
 
-fn duration(visit: &ClosedVisit) -> Option<u64> {
+fn duration(visit: &ClosedVisit<'_>) -> Option<u64> {
     visit
         .end
         .map(|(end, _)| (end.0 - visit.begin.0.0).max(0) as u64)

@@ -11,12 +11,12 @@ use rustc_hash::FxHashMap;
 use crate::pmu::memory::{Blocked, Place, Snoop, Tlb};
 use crate::store::schema::MemoryRow;
 use crate::stream::access::Access;
-use crate::stream::decode::RawSample;
+use crate::stream::samples::BareSample;
 use crate::units::{EventId, FunctionId, Ip, Tid, TraceNs};
 
 type Key = (Tid, TraceNs, EventId, Ip);
 
-fn key(tid: Tid, sample: &RawSample) -> Key {
+fn key(tid: Tid, sample: &BareSample) -> Key {
     (tid, sample.time, sample.kind.event(), sample.ip)
 }
 
@@ -49,7 +49,7 @@ impl Accesses {
     }
 
     /// Holds what a sample says until the sample comes by.
-    pub fn hold(&mut self, tid: Tid, sample: &RawSample, access: Access) {
+    pub fn hold(&mut self, tid: Tid, sample: &BareSample, access: Access) {
         if self.held.len() + self.more.len() >= self.most {
             self.left_out += 1;
             return;
@@ -63,7 +63,7 @@ impl Accesses {
     }
 
     /// What a sample says; once.
-    pub fn take(&mut self, tid: Tid, sample: &RawSample) -> Option<Access> {
+    pub fn take(&mut self, tid: Tid, sample: &BareSample) -> Option<Access> {
         let key = key(tid, sample);
         let access = self.held.remove(&key)?;
         if !self.more.is_empty()
@@ -79,7 +79,7 @@ impl Accesses {
     pub fn row<'a>(
         &'a mut self,
         tid: Tid,
-        sample: &RawSample,
+        sample: &BareSample,
         function_id: FunctionId,
         access: &Access,
     ) -> MemoryRow<'a> {
@@ -135,11 +135,10 @@ mod tests {
     use crate::stream::decode::SampleKind;
     use crate::units::Cpu;
 
-    fn sample(time: i64) -> RawSample {
-        RawSample {
+    fn sample(time: i64) -> BareSample {
+        BareSample {
             time: TraceNs(time),
             ip: Ip(0x1000),
-            sp: 0,
             kind: SampleKind::new(Cpu(0), EventId(0), (true, false)),
         }
     }

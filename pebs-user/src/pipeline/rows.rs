@@ -13,14 +13,16 @@ use crate::analysis::estimate::{
     Estimator, Events, FunctionEstimate, Pause, Series, VisitTimeline,
 };
 use crate::collect::sideband_decode::{SidebandEvent, SidebandKind};
-use crate::correlate::{ClosedVisit, Correlator, ExtraRecords, Lost, RawSample, Sink, Throttled};
+use crate::correlate::{ClosedVisit, Correlator, ExtraRecords, Lost, Sink, Throttled};
 use crate::store::estimates::{self, EstimateBlock};
 use crate::store::samples::{BLOCK_ROWS, SampleBlock, SamplesOf};
 use crate::store::schema::{
     FunctionRow, LossRow, MemoryRow, Table, VisitRow, WaitRow, Waker, visit_flag,
 };
 use crate::store::writer::{TraceWriter, WriteError};
+use crate::stream::decode::SampleKind;
 use crate::stream::ledger::Reason;
+use crate::stream::samples::Samples;
 use crate::stream::stacks::{Chains, StackKey};
 use crate::symbolize::Symbolizer;
 use crate::symbolize::callers::Callers;
@@ -281,17 +283,17 @@ impl Rows {
         }
     }
 
-    /// Names the samples of a thread, which are at hand in `block` afterwards. Says whether they are like one
+    /// Names the samples of a thread, whose functions are at hand in `block` afterwards. Says whether they are like one
     /// another.
-    fn name(&mut self, samples: &[RawSample], pid: Pid) -> bool {
+    fn name(&mut self, samples: Samples<'_>, pid: Pid) -> bool {
         let Self {
             block, symbolizer, ..
         } = self;
         block.name(samples, |ips, names| symbolizer.functions(pid, ips, names))
     }
 
-    /// Numbers the call stacks of samples; `stack_ids` has them afterwards.
-    fn number_stacks(&mut self, of: &SamplesOf<'_>) {
+    /// Numbers the call stacks of samples, if one of them has one; `stack_ids` has them afterwards.
+    fn number_stacks(&mut self, kinds: &[SampleKind], alike: bool) {
         let Self {
             stacks,
             stack_ids,
@@ -300,28 +302,26 @@ impl Rows {
             ..
         } = self;
         stack_ids.clear();
-        let has_stack = |sample: &RawSample| sample.kind.stack() != StackKey::NONE;
-        let looked_at = if of.alike { 1 } else { of.samples.len() };
-        if of.samples.iter().take(looked_at).any(has_stack) {
-            let ids = of.samples.iter();
-            stack_ids.extend(ids.map(|s| stacks.stack(s.kind.stack(), chains, symbolizer)));
+        let has_stack = |kind: &SampleKind| kind.stack() != StackKey::NONE;
+        let looked_at = if alike { 1 } else { kinds.len() };
+        if kinds.iter().take(looked_at).any(has_stack) {
+            let ids = kinds.iter();
+            stack_ids.extend(ids.map(|it| stacks.stack(it.stack(), chains, symbolizer)));
         }
     }
 
     /// Keeps the samples that were named last.
+    #[inline]
     fn samples(&mut self, of: &SamplesOf<'_>) {
-        self.number_stacks(of);
+        self.number_stacks(of.samples.kinds, of.alike);
         if !self.accesses.is_empty() {
             self.memory(of);
         }
-        self.block.keep(&SamplesOf {
-            stacks: &self.stack_ids,
-            ..*of
-        });
+        self.block.keep(of, &self.stack_ids);
         if self.block.rows() >= BLOCK_ROWS {
             self.flush_block();
         }
-        for (cpu, count) in by_cpu(of.samples, of.alike) {
+        for (cpu, count) in by_cpu(of.samples.kinds, of.alike) {
             match self.used.last_mut() {
                 Some(Used::Samples(last, n)) if *last == cpu => *n += count,
                 _ => self.used.push(Used::Samples(cpu, count)),
@@ -333,13 +333,13 @@ impl Rows {
     #[cold]
     fn memory(&mut self, of: &SamplesOf<'_>) {
         for (sample, function) in of.samples.iter().zip(self.block.functions()) {
-            let Some(access) = self.accesses.take(of.tid, sample) else {
+            let Some(access) = self.accesses.take(of.tid, &sample) else {
                 continue;
             };
             let one = (1, sample.time, sample.time);
             let times = || iter::once(sample.time);
             let reset = self.resets.events(sample.kind.event(), one, times);
-            let row = self.accesses.row(of.tid, sample, *function, &access);
+            let row = self.accesses.row(of.tid, &sample, *function, &access);
             let result = self.writer.memory(&MemoryRow {
                 visit_id: of.visit_id,
                 events: Some(reset).filter(|reset| *reset > 0).or(row.events),
@@ -352,13 +352,13 @@ impl Rows {
     }
 
     /// Books samples that are in the aggregates only.
-    fn not_kept(&mut self, samples: &[RawSample], alike: bool, tid: Tid) {
+    fn not_kept(&mut self, samples: Samples<'_>, alike: bool, tid: Tid) {
         if !self.accesses.is_empty() {
             samples.iter().for_each(|sample| {
-                self.accesses.take(tid, sample);
+                self.accesses.take(tid, &sample);
             });
         }
-        for (cpu, count) in by_cpu(samples, alike) {
+        for (cpu, count) in by_cpu(samples.kinds, alike) {
             match self.used.last_mut() {
                 Some(Used::NotKept(last, n)) if *last == cpu => *n += count,
                 _ => self.used.push(Used::NotKept(cpu, count)),
@@ -367,7 +367,7 @@ impl Rows {
     }
 
     /// Estimates a visit whose samples are at hand.
-    fn estimate(&mut self, visit: &ClosedVisit) {
+    fn estimate(&mut self, visit: &ClosedVisit<'_>) {
         let Self {
             block,
             symbolizer,
@@ -377,11 +377,12 @@ impl Rows {
             unresolved,
             ..
         } = self;
+        let samples = visit.samples;
         let series = Series {
-            times: block.times(),
+            times: samples.times,
             functions: block.functions(),
-            events: match (block.events(), visit.samples.first()) {
-                ([], Some(first)) => Events::All(first.kind.event()),
+            events: match (block.events(), samples.kinds.first()) {
+                ([], Some(first)) => Events::All(first.event()),
                 (events, _) => Events::Each(events),
             },
         };
@@ -389,7 +390,7 @@ impl Rows {
             begin: visit.begin.0,
             end: visit.end.map(|(end, _)| end),
             // Without switches the time on the CPU is unknown, and so are the estimates from it.
-            active: if visit.switches { &visit.active } else { &[] },
+            active: if visit.switches { visit.active } else { &[] },
             samples: series,
         };
         let estimate = |out: &mut Vec<FunctionEstimate>| estimator.estimate(&timeline, out);
@@ -403,8 +404,8 @@ impl Rows {
         });
     }
 
-    fn waits(&mut self, visit: &ClosedVisit, kept: bool) {
-        for wait in &visit.waits {
+    fn waits(&mut self, visit: &ClosedVisit<'_>, kept: bool) {
+        for wait in visit.waits {
             let function_id = wait.ip.map(|ip| self.symbolizer.function(visit.pid, ip));
             let ns = wait.end.0 - wait.begin.0;
             self.keeper.wait(visit, function_id, wait.state, ns);
@@ -437,27 +438,28 @@ impl Rows {
 }
 
 /// How many samples there are of each CPU, in runs; of samples that are alike there is one.
-fn by_cpu(mut samples: &[RawSample], alike: bool) -> impl Iterator<Item = (Cpu, u64)> {
+fn by_cpu(mut kinds: &[SampleKind], alike: bool) -> impl Iterator<Item = (Cpu, u64)> {
     iter::from_fn(move || {
-        let cpu = samples.first()?.kind.cpu();
-        let elsewhere = |sample: &RawSample| sample.kind.cpu() != cpu;
+        let cpu = kinds.first()?.cpu();
+        let elsewhere = |kind: &SampleKind| kind.cpu() != cpu;
         let count = match alike {
             true => None,
-            false => samples.iter().position(elsewhere),
+            false => kinds.iter().position(elsewhere),
         };
-        let count = count.unwrap_or(samples.len());
-        samples = &samples[count..];
+        let count = count.unwrap_or(kinds.len());
+        kinds = &kinds[count..];
         Some((cpu, count as u64))
     })
 }
 
 impl Sink for Rows {
-    fn visit(&mut self, visit: &ClosedVisit) {
+    fn visit(&mut self, visit: &ClosedVisit<'_>) {
         self.visits += 1;
         self.visit_samples += visit.samples.len() as u64;
         self.page_faults += u64::from(visit.counts.page_faults);
         self.extras += visit.counts.extras;
-        let alike = self.name(&visit.samples, visit.pid);
+        let samples = visit.samples;
+        let alike = self.name(samples, visit.pid);
         self.estimate(visit);
         let kept = self.keeper.visit(visit, self.estimates.at_hand());
         if kept {
@@ -469,13 +471,12 @@ impl Sink for Rows {
             self.samples(&SamplesOf {
                 visit_id: Some(visit.visit_id),
                 tid: visit.tid,
-                samples: &visit.samples,
+                samples,
                 alike,
                 near: (self.clock_error_ns > 0).then_some((near.0, near.1, self.clock_error_ns)),
-                stacks: &[],
             });
         } else {
-            self.not_kept(&visit.samples, alike, visit.tid);
+            self.not_kept(samples, alike, visit.tid);
         }
         self.waits(visit, kept);
         self.batch(visit);
@@ -503,11 +504,11 @@ impl Sink for Rows {
             page_faults: visit.page_faults(),
             interference: visit.interference,
         };
-        let result = self.writer.visit(&row, &visit.args);
+        let result = self.writer.visit(&row, visit.args);
         self.check(result);
     }
 
-    fn strays(&mut self, samples: &[RawSample], pid: Pid, tid: Tid) {
+    fn strays(&mut self, samples: Samples<'_>, pid: Pid, tid: Tid) {
         self.strays += samples.len() as u64;
         let alike = self.name(samples, pid);
         let unresolved = |function: &&FunctionId| !self.symbolizer.is_resolved(**function);
@@ -521,7 +522,6 @@ impl Sink for Rows {
             samples,
             alike,
             near: None,
-            stacks: &[],
         });
     }
 

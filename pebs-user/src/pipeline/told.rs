@@ -56,7 +56,7 @@ impl Pipeline {
 
     /// Takes what a sample that went to the inbox says of its memory access.
     pub fn access(&mut self, tid: Tid, sample: &RawSample, access: Access) {
-        self.rows.accesses.hold(tid, sample, access);
+        self.rows.accesses.hold(tid, &sample.bare(), access);
     }
 
     /// The number of a sample's call stack, as [`Inbox::stack`].

@@ -1,7 +1,8 @@
 //! Samples on their way to their table: columns that visits are added to, and that are encoded by the thousand.
 
 use super::schema::{SampleRow, sample_flag};
-use crate::stream::decode::{RawSample, SampleKind};
+use crate::stream::decode::SampleKind;
+use crate::stream::samples::{BareSample, Samples};
 use crate::symbolize::Slot;
 use crate::units::{Cpu, EventId, FunctionId, Ip, StackId, Tid, TraceNs};
 
@@ -33,20 +34,18 @@ pub struct SamplesOf<'a> {
     /// Thread.
     pub tid: Tid,
     /// The samples; their functions are given beside them.
-    pub samples: &'a [RawSample],
+    pub samples: Samples<'a>,
     /// Whether the samples are known to be like one another (of one [`SampleKind`]).
     pub alike: bool,
     /// Begin and end of the visit, and the distance from them below which a sample is flagged
     /// [`sample_flag::NEAR_BOUNDARY`], ns; null: no sample is.
     pub near: Option<(TraceNs, Option<TraceNs>, i64)>,
-    /// Call stacks, one a sample; empty: none has one.
-    pub stacks: &'a [Option<StackId>],
 }
 
 impl SamplesOf<'_> {
     /// [`sample_flag`] of one of the samples.
     #[must_use]
-    pub fn flags(&self, sample: &RawSample) -> u32 {
+    pub fn flags(&self, sample: &BareSample) -> u32 {
         let mut flags = 0;
         if sample.kind.is_exact() {
             flags |= sample_flag::EXACT_IP;
@@ -98,7 +97,7 @@ impl SampleBlock {
     #[inline(always)]
     pub fn name(
         &mut self,
-        samples: &[RawSample],
+        samples: Samples<'_>,
         find: impl FnOnce(&[Ip], (&mut [FunctionId], &mut [Slot])),
     ) -> bool {
         let (begin, end) = (self.rows, self.rows + samples.len());
@@ -106,22 +105,24 @@ impl SampleBlock {
             self.make_room(end);
         }
         self.end = end;
-        let (times, ips) = (&mut self.times[begin..end], &mut self.ips[begin..end]);
-        for (sample, (time, ip)) in samples.iter().zip(times.iter_mut().zip(ips.iter_mut())) {
-            (*time, *ip) = (sample.time, sample.ip);
-        }
         let names = (&mut self.functions[begin..end], &mut self.slots[begin..end]);
-        find(ips, names);
-        let first = samples.first().map_or(SampleKind::default(), |it| it.kind);
-        // Nearly always they are: without an early end it takes half the time.
-        let alike = |alike, sample: &RawSample| alike & (sample.kind == first);
-        let alike = samples.iter().fold(true, alike);
+        find(samples.ips, names);
         self.events.clear();
-        let of_another = |it: &RawSample| it.kind.event() != first.event();
-        if !alike && samples.iter().any(of_another) {
-            self.events.extend(samples.iter().map(|it| it.kind.event()));
+        let alike = samples.are_alike();
+        if !alike {
+            self.tell_events(samples.kinds);
         }
         alike
+    }
+
+    /// Notes the events of the samples at hand, if they are of several.
+    #[cold]
+    fn tell_events(&mut self, kinds: &[SampleKind]) {
+        let events = || kinds.iter().map(|kind| kind.event());
+        let first = events().next();
+        if events().any(|event| Some(event) != first) {
+            self.events.extend(events());
+        }
     }
 
     #[cold]
@@ -133,13 +134,7 @@ impl SampleBlock {
         self.slots.resize(rows, Slot::default());
     }
 
-    /// Times of the samples at hand.
-    #[must_use]
-    pub fn times(&self) -> &[TraceNs] {
-        &self.times[self.rows..self.end]
-    }
-
-    /// Their functions.
+    /// Functions of the samples at hand.
     #[must_use]
     pub fn functions(&self) -> &[FunctionId] {
         &self.functions[self.rows..self.end]
@@ -151,35 +146,37 @@ impl SampleBlock {
         &self.events
     }
 
-    /// Makes rows of the samples at hand, which are those of `of`.
+    /// Makes rows of the samples at hand, which are those of `of`. `stacks`: their call stacks, one a sample; empty: none
+    /// has one.
     #[inline]
-    pub fn keep(&mut self, of: &SamplesOf<'_>) {
-        let common = |index: usize| {
-            let sample: &RawSample = &of.samples[index];
-            Common {
-                visit_id: of.visit_id,
-                tid: of.tid,
-                cpu: sample.kind.cpu(),
-                event: sample.kind.event(),
-                flags: of.flags(sample),
-                stack_id: of.stacks.get(index).copied().flatten(),
-            }
-        };
-        while self.rows < self.end {
-            let index = of.samples.len() - (self.end - self.rows);
+    pub fn keep(&mut self, of: &SamplesOf<'_>, stacks: &[Option<StackId>]) {
+        let at_hand = self.rows..self.end;
+        self.times[at_hand.clone()].copy_from_slice(of.samples.times);
+        self.ips[at_hand].copy_from_slice(of.samples.ips);
+        let mut at = 0;
+        while let Some(first) = of.samples.get(at) {
             let room = PART_ROWS - self.rows % PART_ROWS;
-            let rest = &of.samples[index..];
+            let rest = &of.samples.kinds[at..];
             let like = match (of.near, of.alike) {
                 (Some(_), _) => 1,
                 (None, true) => rest.len(),
                 (None, false) => {
-                    let kind = rest[0].kind;
-                    rest.iter().take_while(|it| it.kind == kind).count()
+                    let is_like = |kind: &&SampleKind| **kind == first.kind;
+                    rest.iter().take_while(is_like).count()
                 }
             };
             let times = like.min(room);
-            self.runs.push((common(index), times));
+            let common = Common {
+                visit_id: of.visit_id,
+                tid: of.tid,
+                cpu: first.kind.cpu(),
+                event: first.kind.event(),
+                flags: of.flags(&first),
+                stack_id: stacks.get(at).copied().flatten(),
+            };
+            self.runs.push((common, times));
             self.rows += times;
+            at += times;
         }
     }
 
@@ -249,12 +246,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::stream::samples::SampleBuf;
 
-    fn sample(n: usize, cpu: u16) -> RawSample {
-        RawSample {
+    fn sample(n: usize, cpu: u16) -> BareSample {
+        BareSample {
             time: TraceNs(n as i64),
             ip: Ip(n as u64 * 2),
-            sp: 0,
             kind: SampleKind::new(Cpu(cpu), EventId(0), (false, false)),
         }
     }
@@ -269,24 +266,24 @@ mod tests {
             let (mut block, mut rows, mut n) = (SampleBlock::default(), Vec::new(), 0);
             for (visit_id, &(count, alike, kept)) in (0..).zip(&visits) {
                 let cpu = |index: usize| if alike { 1 } else { (index / 3 % 2) as u16 };
-                let samples: Vec<_> = (0..count).map(|index| sample(n + index, cpu(index))).collect();
+                let samples: SampleBuf = (0..count).map(|index| sample(n + index, cpu(index))).collect();
+                let samples = samples.samples();
                 n += count;
-                let found = block.name(&samples, |ips, (functions, slots)| {
+                let found = block.name(samples, |ips, (functions, slots)| {
                     for (ip, (function, slot)) in ips.iter().zip(functions.iter_mut().zip(slots)) {
                         (*function, *slot) = (FunctionId(ip.0 as u32 + 1), Slot(3));
                     }
                 });
                 prop_assert_eq!(found, alike || count <= 3);
-                prop_assert_eq!(block.times().len(), count);
+                prop_assert_eq!(block.functions().len(), count);
                 if kept {
                     block.keep(&SamplesOf {
                         visit_id: Some(visit_id),
                         tid: Tid(5),
-                        samples: &samples,
+                        samples,
                         alike: found,
                         near: None,
-                        stacks: &[],
-                    });
+                    }, &[]);
                     rows.extend(samples.iter().map(|it| (it.time, it.ip, it.kind.cpu(), Some(visit_id))));
                 }
                 prop_assert_eq!(block.rows(), rows.len());

@@ -18,6 +18,7 @@ use crate::perf::sample::Sample;
 use crate::stream::access::{self, Access, Registers};
 use crate::stream::clock::Clock;
 use crate::stream::decode::{Decoded, Inbox, RawSample, SampleKind};
+use crate::stream::samples::SampleSource as _;
 use crate::stream::stacks::StackKey;
 use crate::units::{Cpu, EventId, Ip, KtimeNs, PerfNs, Pid, Tid, TraceNs};
 
@@ -174,22 +175,16 @@ impl RingState {
     ) {
         let Reading { kind, clock, .. } = *reading;
         let (pid, tid) = (Pid(run.pid_tid.0), Tid(run.pid_tid.1));
-        let raw = self.raw_samples();
         let count = run.len() as u64;
-        let mut last = self.last;
-        let samples = run.samples().map(|sample| {
-            let time = trace_time(kind, clock, sample.time);
-            last = last.max(Some(time));
-            raw(time, sample.ip, sample.flags)
-        });
+        let (cpu, event) = (self.cpu, self.event);
+        let source = run.source((cpu, event), |time| trace_time(kind, clock, time));
         if (reading.wanted)(pid) {
-            inbox.samples(pid, tid, samples);
+            inbox.samples(pid, tid, &source);
             said.decoded.samples += count;
         } else {
-            samples.for_each(drop);
             said.filtered += count;
         }
-        self.last = last;
+        self.last = self.last.max(source.times().max());
     }
 
     #[inline(always)]

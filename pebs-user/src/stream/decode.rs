@@ -6,6 +6,8 @@
 mod sample;
 mod wire;
 
+use std::iter;
+
 use pebs_common::record::{
     ClockPair, Encounter, Head, Interference, Kind, Mark, MarkArgs, Role, STACK_WORDS, Sample,
     SampleAccess, SampleStack, StackDepth, Switch, SwitchStack, Task, encounter_flag, mark_flag,
@@ -14,6 +16,7 @@ use pebs_common::record::{
 
 use crate::stream::access::Access;
 use crate::stream::clock::Clock;
+use crate::stream::samples::SampleSource;
 use crate::stream::stacks::StackKey;
 use crate::units::{Cpu, EventId, Ip, KtimeNs, PerfNs, Pid, ProbeId, Tid, TraceNs};
 pub use sample::{RawSample, SampleKind};
@@ -199,8 +202,10 @@ pub trait Inbox {
     fn sample(&mut self, pid: Pid, tid: Tid, sample: RawSample);
     /// Takes samples of one thread that came one after another.
     #[inline(always)]
-    fn samples(&mut self, pid: Pid, tid: Tid, samples: impl ExactSizeIterator<Item = RawSample>) {
-        samples.for_each(|sample| self.sample(pid, tid, sample));
+    fn samples(&mut self, pid: Pid, tid: Tid, samples: &impl SampleSource) {
+        samples
+            .iter()
+            .for_each(|sample| self.sample(pid, tid, sample));
     }
     /// Takes what a sample that it took says of its memory access.
     fn access(&mut self, _tid: Tid, _sample: &RawSample, _access: Access) {}
@@ -278,8 +283,14 @@ pub fn decode(cpu: Cpu, bytes: &[u8], clock: &mut Clock, inbox: &mut impl Inbox)
         decoded,
     };
     let mut frames = Frames::new(bytes);
-    while let Some(frame) = frames.next() {
-        if decoder.frame(frame, &mut frames).is_none() {
+    loop {
+        // Most samples differ from the one before them in time and place alone.
+        if let Some((head, samples)) = frames.samples() {
+            decoder.samples(head, samples);
+            continue;
+        }
+        let Some(frame) = frames.next() else { break };
+        if decoder.frame(frame).is_none() {
             decoder.decoded.malformed += 1;
         }
     }
@@ -296,11 +307,11 @@ struct Decoder<'a, I> {
 }
 
 impl<I: Inbox> Decoder<'_, I> {
-    /// Takes in one record, and samples that follow a sample; `None` if it makes no sense.
+    /// Takes in one record; `None` if it makes no sense.
     #[inline(always)]
-    fn frame(&mut self, frame: &[u8], next: &mut Frames<'_>) -> Option<()> {
+    fn frame(&mut self, frame: &[u8]) -> Option<()> {
         match Kind::from_u8(frame.first()? & 0xf)? {
-            Kind::Sample => self.samples(&read(frame)?, next),
+            Kind::Sample => self.sample(&read(frame)?),
             Kind::SampleAccess => self.sample_access(&read(frame)?),
             Kind::SampleStack => self.sample_stack(frame)?,
             Kind::Mark => self.mark(&read(frame)?, ArgBytes::default()),
@@ -335,24 +346,44 @@ impl<I: Inbox> Decoder<'_, I> {
         Some(())
     }
 
-    /// Most samples differ from the one before them in time and place alone.
+    /// Takes in samples with the same head.
     #[inline(always)]
-    fn samples(&mut self, first: &Sample, next: &mut Frames<'_>) {
-        let head = first.head;
-        let frames = next.samples_like(head);
+    fn samples(&mut self, head: Head, frames: &[SampleFrame]) {
         let alike = Alike::new(head, self.cpu);
         let (pid, tid) = (Pid(head.pid()), Tid(head.tid()));
-        self.inbox.sample(pid, tid, alike.one(self.clock, first));
-        // One loop a clock, so that none of them has to ask which.
-        let (inbox, clock) = (&mut *self.inbox, &*self.clock);
+        // One source a clock, so that none of them has to ask which.
+        let clock = &*self.clock;
         if alike.perf_clock {
             let time = |time_ns| clock.trace_of_perf(PerfNs(time_ns));
-            hand_on(inbox, (pid, tid), frames, alike, time);
+            self.inbox.samples(
+                pid,
+                tid,
+                &Source {
+                    frames,
+                    alike,
+                    time,
+                },
+            );
         } else {
             let time = |time_ns| clock.trace_of_ktime(KtimeNs(time_ns));
-            hand_on(inbox, (pid, tid), frames, alike, time);
+            self.inbox.samples(
+                pid,
+                tid,
+                &Source {
+                    frames,
+                    alike,
+                    time,
+                },
+            );
         }
-        self.decoded.samples += 1 + frames.len() as u64;
+        self.decoded.samples += frames.len() as u64;
+    }
+
+    fn sample(&mut self, sample: &Sample) {
+        let head = sample.head;
+        let one = Alike::new(head, self.cpu).one(self.clock, sample);
+        self.inbox.sample(Pid(head.pid()), Tid(head.tid()), one);
+        self.decoded.samples += 1;
     }
 
     fn sample_access(&mut self, record: &SampleAccess) {
@@ -495,21 +526,40 @@ impl Alike {
     }
 }
 
-/// Hands samples that are alike to the inbox.
-#[inline(always)]
-fn hand_on(
-    inbox: &mut impl Inbox,
-    (pid, tid): (Pid, Tid),
-    frames: &[SampleFrame],
+/// Samples that are alike, in a ring.
+struct Source<'a, F> {
+    frames: &'a [SampleFrame],
     alike: Alike,
-    time: impl Fn(u64) -> TraceNs,
-) {
-    if !frames.is_empty() {
-        let samples = frames.iter().map(|frame| {
-            let [time_ns, ip, sp] = sample_words(frame);
-            alike.at(time(time_ns), ip, sp)
-        });
-        inbox.samples(pid, tid, samples);
+    time: F,
+}
+
+impl<F: Fn(u64) -> TraceNs> SampleSource for Source<'_, F> {
+    #[inline(always)]
+    fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    #[inline(always)]
+    fn times(&self) -> impl Iterator<Item = TraceNs> {
+        let words = self.frames.iter().map(sample_words);
+        words.map(|[time_ns, ..]| (self.time)(time_ns))
+    }
+
+    #[inline(always)]
+    fn ips(&self) -> impl Iterator<Item = Ip> {
+        self.frames.iter().map(|frame| Ip(sample_words(frame)[1]))
+    }
+
+    #[inline(always)]
+    fn sps(&self) -> impl Iterator<Item = u64> {
+        let mask = self.alike.sp;
+        let words = self.frames.iter().map(sample_words);
+        words.map(move |[_, _, sp]| sp & mask)
+    }
+
+    #[inline(always)]
+    fn kinds(&self) -> impl Iterator<Item = SampleKind> {
+        iter::repeat_n(self.alike.kind, self.frames.len())
     }
 }
 

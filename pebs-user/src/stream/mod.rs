@@ -6,6 +6,7 @@ pub mod clock;
 pub mod decode;
 pub mod ledger;
 pub mod order;
+pub mod samples;
 pub mod stacks;
 #[doc(hidden)]
 pub mod synthetic;

@@ -20,10 +20,13 @@
 //!
 //! A record that comes behind the frontier all the same is late: counted, and left out.
 
+use std::ops::Range;
+
 use rustc_hash::FxHashMap;
 
 use crate::stream::decode::{Body, Inbox, Payloads, RawSample, Record};
-use crate::units::{Pid, Tid, TraceNs};
+use crate::stream::samples::{RawSampleBuf, RawSamples, SampleSource};
+use crate::units::{Cpu, Pid, Tid, TraceNs};
 
 /// A record that came behind the frontier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,50 +51,101 @@ pub enum LateKind {
     Task,
 }
 
-/// Something with a time.
-trait Timed: Copy {
-    fn time(&self) -> TraceNs;
-    fn late(&self) -> Late;
+/// Records of one kind, in the order in which they came.
+trait Store: Default {
+    fn len(&self) -> usize;
+    fn time(&self, at: usize) -> TraceNs;
+    fn late(&self, at: usize) -> Late;
+    /// Sorts those from `begin` on by time; those of the same time stay as they came.
+    fn sort(&mut self, begin: usize);
+    /// Forgets the first ones.
+    fn forget(&mut self, count: usize);
+    /// How many there is room for.
+    fn room(&self) -> usize;
+    /// Gives room back, but for so many.
+    fn shrink(&mut self, room: usize);
 }
 
-impl Timed for RawSample {
-    #[inline(always)]
-    fn time(&self) -> TraceNs {
-        self.time
+impl Store for RawSampleBuf {
+    fn len(&self) -> usize {
+        self.len()
     }
 
-    fn late(&self) -> Late {
+    fn time(&self, at: usize) -> TraceNs {
+        self.times()[at]
+    }
+
+    fn late(&self, at: usize) -> Late {
+        let kinds = self.range(at, at + 1).samples.kinds;
         Late {
-            cpu: self.kind.cpu().0,
+            cpu: kinds.first().map_or(Cpu::UNKNOWN, |kind| kind.cpu()).0,
             kind: LateKind::Sample,
-            time: self.time,
+            time: self.time(at),
         }
     }
-}
 
-impl Timed for Record {
-    #[inline(always)]
-    fn time(&self) -> TraceNs {
-        self.time
+    fn sort(&mut self, begin: usize) {
+        self.sort(begin);
     }
 
-    fn late(&self) -> Late {
-        let kind = match self.body {
+    fn forget(&mut self, count: usize) {
+        self.forget(count);
+    }
+
+    fn room(&self) -> usize {
+        self.room()
+    }
+
+    fn shrink(&mut self, room: usize) {
+        self.shrink(room);
+    }
+}
+
+impl Store for Vec<Record> {
+    fn len(&self) -> usize {
+        self.len()
+    }
+
+    fn time(&self, at: usize) -> TraceNs {
+        self[at].time
+    }
+
+    fn late(&self, at: usize) -> Late {
+        let Record {
+            time, cpu, body, ..
+        } = &self[at];
+        let kind = match body {
             Body::Mark { .. } => LateKind::Mark,
             _ => LateKind::Task,
         };
         Late {
-            cpu: self.cpu.0,
+            cpu: cpu.0,
             kind,
-            time: self.time,
+            time: *time,
         }
+    }
+
+    fn sort(&mut self, begin: usize) {
+        self[begin..].sort_by_key(|record| record.time);
+    }
+
+    fn forget(&mut self, count: usize) {
+        self.drain(..count);
+    }
+
+    fn room(&self) -> usize {
+        self.capacity()
+    }
+
+    fn shrink(&mut self, room: usize) {
+        self.shrink_to(room);
     }
 }
 
 /// Records of one kind: those that are gone, those that were read, those below the frontier, those that wait.
 #[derive(Debug)]
-struct Queue<T> {
-    records: Vec<T>,
+struct Queue<S> {
+    records: S,
     gone: usize,
     read: usize,
     ready: usize,
@@ -104,10 +158,10 @@ struct Queue<T> {
     roomy: u32,
 }
 
-impl<T> Default for Queue<T> {
+impl<S: Default> Default for Queue<S> {
     fn default() -> Self {
         Self {
-            records: Vec::new(),
+            records: S::default(),
             gone: 0,
             read: 0,
             ready: 0,
@@ -125,88 +179,97 @@ const KEPT_ROOM: usize = 1024;
 /// Room is given back when it was too much so many times: rounds of a recording are large and small in turn.
 const ROOMY: u32 = 32;
 
-impl<T: Timed> Queue<T> {
+impl Queue<RawSampleBuf> {
     #[inline(always)]
-    fn push(&mut self, record: T) {
-        self.unsorted |= record.time() < self.last;
-        self.last = record.time();
+    fn extend(&mut self, samples: &(impl SampleSource + ?Sized)) {
+        let (sorted, last) = self.records.extend(samples, self.last);
+        self.unsorted |= !sorted;
+        self.last = last;
+    }
+
+    #[inline]
+    fn ready(&self) -> &[TraceNs] {
+        &self.records.times()[self.read..self.ready]
+    }
+}
+
+impl Queue<Vec<Record>> {
+    #[inline(always)]
+    fn push(&mut self, record: Record) {
+        self.unsorted |= record.time < self.last;
+        self.last = record.time;
         self.records.push(record);
     }
 
-    #[inline(always)]
-    #[expect(
-        clippy::manual_inspect,
-        reason = "of an inspected iterator the length is not known, so that each record would be pushed"
-    )]
-    fn extend(&mut self, records: impl ExactSizeIterator<Item = T>) {
-        let (mut last, mut unsorted) = (self.last, false);
-        self.records.extend(records.map(|record| {
-            unsorted |= record.time() < last;
-            last = record.time();
-            record
-        }));
-        self.last = last;
-        self.unsorted |= unsorted;
+    #[inline]
+    fn ready(&self) -> &[Record] {
+        &self.records[self.read..self.ready]
     }
 
+    fn waiting_mut(&mut self) -> &mut [Record] {
+        &mut self.records[self.gone..]
+    }
+}
+
+impl<S: Store> Queue<S> {
     /// Sorts what waits and makes it ready up to the frontier.
     fn settle(&mut self, before: TraceNs, frontier: TraceNs, late: &mut impl FnMut(Late)) {
-        let gone = self.gone;
+        let (gone, end) = (self.gone, self.records.len());
         if std::mem::take(&mut self.unsorted) {
-            let (waited, new) = self.waiting().split_at(self.waited);
-            let earliest = new.iter().map(Timed::time).min();
-            let in_place = waited.partition_point(|r| Some(r.time()) <= earliest);
-            // Stable: records of the same time stay as they came.
-            self.records[gone + in_place..].sort_by_key(Timed::time);
+            let new = gone + self.waited;
+            let earliest = (new..end).map(|at| self.records.time(at)).min();
+            let begin = self.first(gone..new, |time| Some(time) > earliest);
+            self.records.sort(begin);
         }
-        let waiting = self.waiting();
-        let below = |time: TraceNs| gone + waiting.partition_point(|r| r.time() < time);
-        let last = waiting.last().map(Timed::time);
-        let read = below(before);
+        let last = (end > gone).then(|| self.records.time(end - 1));
+        let read = self.first(gone..end, |time| time >= before);
         let ready = match last {
-            Some(last) if last < frontier => self.records.len(),
-            _ => below(frontier).max(read),
+            Some(last) if last < frontier => end,
+            _ => self.first(gone..end, |time| time >= frontier).max(read),
         };
         (self.read, self.ready) = (read, ready);
         self.last = last.unwrap_or(self.last);
-        let behind = &self.records[gone..self.read];
-        behind.iter().for_each(|r| late(r.late()));
+        (gone..read).for_each(|at| late(self.records.late(at)));
     }
 
-    /// Those that are not gone.
-    #[inline]
-    fn waiting(&self) -> &[T] {
-        &self.records[self.gone..]
+    /// The first record of a range, which is sorted by time, from which on it holds.
+    fn first(&self, range: Range<usize>, holds: impl Fn(TraceNs) -> bool) -> usize {
+        let Range { mut start, mut end } = range;
+        while start < end {
+            let middle = start.midpoint(end);
+            if holds(self.records.time(middle)) {
+                end = middle;
+            } else {
+                start = middle + 1;
+            }
+        }
+        start
     }
 
-    fn waiting_mut(&mut self) -> &mut [T] {
-        &mut self.records[self.gone..]
+    /// How many are not gone.
+    fn waiting(&self) -> usize {
+        self.records.len() - self.gone
     }
 
     /// Time of the next one that is ready.
     #[inline]
     fn next_time(&self) -> Option<TraceNs> {
-        self.ready().first().map(Timed::time)
-    }
-
-    #[inline]
-    fn ready(&self) -> &[T] {
-        &self.records[self.read..self.ready]
+        (self.read < self.ready).then(|| self.records.time(self.read))
     }
 
     /// Forgets what was ready. Cost: moves no more than was forgotten.
     fn retire(&mut self) {
         self.gone = self.ready;
-        self.waited = self.waiting().len();
+        self.waited = self.waiting();
         if self.gone >= self.waited {
-            let (used, room) = (self.records.len(), self.records.capacity());
-            self.records.drain(..self.gone);
+            let (used, room) = (self.records.len(), self.records.room());
+            self.records.forget(self.gone);
             self.gone = 0;
             // Of a thread that was busier once; one that is busy keeps its room.
             let roomy = room > KEPT_ROOM && used < room / 8;
             self.roomy = if roomy { self.roomy + 1 } else { 0 };
             if self.roomy == ROOMY {
-                self.records.shrink_to(room / 2);
+                self.records.shrink(room / 2);
                 self.roomy = 0;
             }
         }
@@ -221,8 +284,8 @@ pub struct Lane {
     pub pid: Pid,
     /// Thread.
     pub tid: Tid,
-    samples: Queue<RawSample>,
-    records: Queue<Record>,
+    samples: Queue<RawSampleBuf>,
+    records: Queue<Vec<Record>>,
     /// It is in the list of lanes with records.
     is_active: bool,
     /// When it last was, counted in frontiers.
@@ -233,9 +296,20 @@ pub struct Lane {
 #[derive(Debug)]
 pub enum Turn<'a> {
     /// Samples, in order of time, with nothing between them.
-    Samples(&'a [RawSample]),
+    Samples(RawSamples<'a>),
     /// One other record.
     Record(&'a Record),
+}
+
+/// Two records with nothing but samples between them.
+#[derive(Clone, Copy, Debug)]
+pub struct Two<'a> {
+    /// The first.
+    pub first: &'a Record,
+    /// The second.
+    pub second: &'a Record,
+    /// The samples from the first on before the second.
+    pub between: RawSamples<'a>,
 }
 
 impl Lane {
@@ -256,19 +330,47 @@ impl Lane {
     pub fn next(&mut self, until: TraceNs) -> Option<Turn<'_>> {
         let record = self.records.next_time();
         let stop = record.map_or(until, |time| time.min(until));
-        let samples = self.samples.ready();
-        let count = match samples {
-            [.., last] if last.time < stop => samples.len(),
-            _ => before(samples, stop),
+        let times = self.samples.ready();
+        let count = match times {
+            [.., last] if *last < stop => times.len(),
+            _ => before(times, stop),
         };
         if count > 0 {
             let begin = self.samples.read;
             self.samples.read += count;
-            return Some(Turn::Samples(&self.samples.records[begin..begin + count]));
+            let samples = self.samples.records.range(begin, begin + count);
+            return Some(Turn::Samples(samples));
         }
         record.filter(|time| *time < until)?;
         self.records.read += 1;
         Some(Turn::Record(&self.records.records[self.records.read - 1]))
+    }
+
+    /// The next two records before a time, and the samples between them, if no sample comes before the first.
+    #[inline]
+    #[must_use]
+    pub fn next_two(&self, until: TraceNs) -> Option<Two<'_>> {
+        let [first, second, ..] = self.records.ready() else {
+            return None;
+        };
+        let times = self.samples.ready();
+        let is_next = times.first().is_none_or(|time| *time >= first.time);
+        if second.time >= until || !is_next {
+            return None;
+        }
+        let (begin, count) = (self.samples.read, before(times, second.time));
+        Some(Two {
+            first,
+            second,
+            between: self.samples.records.range(begin, begin + count),
+        })
+    }
+
+    /// Two records and the samples between them were read: see [`Lane::next_two`].
+    #[inline]
+    pub const fn pass_two(&mut self, between: usize) {
+        self.records.read += 2;
+        self.samples.read += between;
     }
 
     /// Whether there is a turn before a time.
@@ -285,14 +387,19 @@ impl Lane {
     }
 }
 
-/// How many samples, sorted by time, come before an instant: a few of many.
+/// How many times, which rise, come before an instant: a few of many.
 #[inline]
-fn before(samples: &[RawSample], stop: TraceNs) -> usize {
+fn before(times: &[TraceNs], stop: TraceNs) -> usize {
     const STEP: usize = 8;
-    let is_before = |sample: &&RawSample| sample.time < stop;
-    let steps = samples.iter().skip(STEP - 1).step_by(STEP);
-    let far = steps.take_while(is_before).count() * STEP;
-    far + samples[far..].iter().take_while(is_before).count()
+    let is_before = |at: usize| times.get(at).is_some_and(|time| *time < stop);
+    let mut count = 0;
+    while is_before(count + STEP - 1) {
+        count += STEP;
+    }
+    while is_before(count) {
+        count += 1;
+    }
+    count
 }
 
 /// Frontiers for which a lane without records is kept.
@@ -307,7 +414,7 @@ pub struct Order {
     recent: u32,
     /// Lanes with records, in the order in which they got the first.
     active: Vec<u32>,
-    shared: Queue<Record>,
+    shared: Queue<Vec<Record>>,
     /// By probe: whether its marks are shared.
     shared_probes: Vec<bool>,
     payloads: Payloads,
@@ -340,8 +447,8 @@ impl Order {
     #[must_use]
     pub fn waiting(&self) -> usize {
         let active = self.active.iter().map(|&lane| &self.lanes[lane as usize]);
-        let waiting = active.map(|l| l.samples.waiting().len() + l.records.waiting().len());
-        waiting.sum::<usize>() + self.shared.waiting().len()
+        let waiting = active.map(|l| l.samples.waiting() + l.records.waiting());
+        waiting.sum::<usize>() + self.shared.waiting()
     }
 
     /// Makes every record below the frontier ready, and tells of late ones. When [`Ready`] is dropped,
@@ -446,11 +553,11 @@ impl Order {
 impl Inbox for Order {
     #[inline(always)]
     fn sample(&mut self, pid: Pid, tid: Tid, sample: RawSample) {
-        self.lane(pid, tid).samples.push(sample);
+        self.lane(pid, tid).samples.extend([sample].as_slice());
     }
 
     #[inline(always)]
-    fn samples(&mut self, pid: Pid, tid: Tid, samples: impl ExactSizeIterator<Item = RawSample>) {
+    fn samples(&mut self, pid: Pid, tid: Tid, samples: &impl SampleSource) {
         self.lane(pid, tid).samples.extend(samples);
     }
 
@@ -507,11 +614,16 @@ impl Parts<'_> {
 }
 
 impl Ready<'_> {
-    /// Every record that is ready and not read, samples aside, thread by thread.
-    pub fn records(&self) -> impl Iterator<Item = &Record> {
+    /// Every record that is ready and not read, samples aside, thread by thread; at last those that are shared.
+    pub fn records_by_thread(&self) -> impl Iterator<Item = &[Record]> {
         let active = self.order.active.iter();
         let lanes = active.map(|&lane| self.order.lanes[lane as usize].records.ready());
-        lanes.chain([self.order.shared.ready()]).flatten()
+        lanes.chain([self.order.shared.ready()])
+    }
+
+    /// The same, one by one.
+    pub fn records(&self) -> impl Iterator<Item = &Record> {
+        self.records_by_thread().flatten()
     }
 
     /// How many samples are ready and not read.
@@ -529,7 +641,7 @@ impl Ready<'_> {
         let active = self.order.active.iter();
         let samples = active.filter_map(|&lane| {
             let samples = self.order.lanes[lane as usize].samples.ready();
-            Some(samples.last()?.time)
+            samples.last().copied()
         });
         samples.chain(self.records().map(|r| r.time)).max()
     }

@@ -5,11 +5,12 @@ use std::fmt::Write;
 use pebs_user::analysis::estimate::{
     Estimator, FunctionEstimate, SeriesBuf, TimedSample, VisitTimeline,
 };
-use pebs_user::correlate::{ClosedVisit, Lost, RawSample, Sink, Throttled};
+use pebs_user::correlate::{ClosedVisit, Lost, Sink, Throttled};
 use pebs_user::store::schema::visit_flag;
 use pebs_user::stream::decode::{Body, Decoded};
 use pebs_user::stream::ledger::Reason;
 use pebs_user::stream::order::{Late, LateKind, Ready};
+use pebs_user::stream::samples::{BareSample, Samples};
 use pebs_user::units::{Cpu, FunctionId, Ip, Pid, Tid};
 
 /// Counts of samples, marks and other records.
@@ -150,13 +151,13 @@ impl Printer {
         self.text
     }
 
-    fn sample(&mut self, sample: &RawSample) {
-        let RawSample { time, ip, kind, .. } = sample;
+    fn sample(&mut self, sample: BareSample) {
+        let BareSample { time, ip, kind } = sample;
         write!(
             self.text,
             "{} f{:x} e{} cpu {}",
             time.0,
-            bucket(*ip),
+            bucket(ip),
             kind.event().0,
             kind.cpu().0
         )
@@ -168,7 +169,7 @@ impl Printer {
         self.text.push('\n');
     }
 
-    fn head(&mut self, visit: &ClosedVisit) {
+    fn head(&mut self, visit: &ClosedVisit<'_>) {
         let (begin, from) = visit.begin;
         write!(
             self.text,
@@ -196,21 +197,22 @@ impl Printer {
         self.text.push('\n');
     }
 
-    fn estimates(&mut self, visit: &ClosedVisit) {
+    fn estimates(&mut self, visit: &ClosedVisit<'_>) {
         // Function ids count from 0.
-        let mut buckets: Vec<u32> = visit.samples.iter().map(|s| bucket(s.ip)).collect();
+        let samples = visit.samples;
+        let mut buckets: Vec<u32> = samples.ips.iter().map(|ip| bucket(*ip)).collect();
         buckets.sort_unstable();
         buckets.dedup();
-        let timed = |sample: &RawSample| TimedSample {
+        let timed = |sample: BareSample| TimedSample {
             time: sample.time,
             function: FunctionId(buckets.partition_point(|b| *b < bucket(sample.ip)) as u32),
             event: sample.kind.event(),
         };
-        let samples: SeriesBuf = visit.samples.iter().map(timed).collect();
+        let samples: SeriesBuf = samples.iter().map(timed).collect();
         let timeline = VisitTimeline {
             begin: visit.begin.0,
             end: visit.end.map(|(end, _)| end),
-            active: &visit.active,
+            active: visit.active,
             samples: samples.series(),
         };
         let mut estimates = Vec::new();
@@ -243,7 +245,7 @@ impl Printer {
 }
 
 impl Sink for Printer {
-    fn visit(&mut self, visit: &ClosedVisit) {
+    fn visit(&mut self, visit: &ClosedVisit<'_>) {
         self.samples_out += visit.samples.len() as u64;
         self.sums.owned += visit.samples.len() as u64;
         self.sums.visits += 1;
@@ -252,10 +254,10 @@ impl Sink for Printer {
             *sum += u64::from(visit.flags >> bit & 1);
         }
         self.head(visit);
-        for (begin, end) in &visit.active {
+        for (begin, end) in visit.active {
             writeln!(self.text, "  active {}..{}", begin.0, end.0).unwrap();
         }
-        for wait in &visit.waits {
+        for wait in visit.waits {
             let (begin, end) = (wait.begin.0, wait.end.0);
             write!(
                 self.text,
@@ -272,8 +274,8 @@ impl Sink for Printer {
         self.trim();
     }
 
-    fn strays(&mut self, samples: &[RawSample], pid: Pid, tid: Tid) {
-        for sample in samples {
+    fn strays(&mut self, samples: Samples<'_>, pid: Pid, tid: Tid) {
+        for sample in samples.iter() {
             self.samples_out += 1;
             write!(self.text, "stray {}/{} ", pid.0, tid.0).unwrap();
             self.sums.strays += 1;

@@ -35,7 +35,7 @@ use crate::units::{Pid, ResetValue, Tid};
 use pebs_common::record::MAX_FRAMES;
 
 /// Bytes that a sample of an open visit takes.
-const SAMPLE_BYTES: u64 = size_of::<crate::correlate::RawSample>() as u64;
+const SAMPLE_BYTES: u64 = crate::stream::samples::SampleBuf::BYTES as u64;
 
 /// Bytes that what it says of its memory access takes, with the table that finds it.
 const ACCESS_BYTES: u64 = 2 * size_of::<crate::stream::access::Access>() as u64;

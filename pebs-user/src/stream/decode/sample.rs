@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::stream::samples::BareSample;
 use crate::stream::stacks::StackKey;
 use crate::units::{Cpu, EventId, Ip, TraceNs};
 
@@ -12,8 +13,8 @@ pub struct RawSample {
     pub time: TraceNs,
     /// Instruction pointer.
     pub ip: Ip,
-    /// User stack pointer; 0 for a sample in kernel mode. Where ids are read at samples,
-    /// [`RawSample::item_id`].
+    /// User stack pointer; 0 for a sample in kernel mode. Where ids are read at samples, the id of the thread's
+    /// current item: there are no frames to match then.
     pub sp: u64,
     /// What it mostly has in common with the samples around it.
     pub kind: SampleKind,
@@ -98,10 +99,13 @@ impl fmt::Debug for SampleKind {
 const _: () = assert!(size_of::<RawSample>() == 32);
 
 impl RawSample {
-    /// The id of the thread's current item, in a run that reads ids at samples. There are no frames to
-    /// match then, so that it has the stack pointer's place.
+    /// The sample without its stack pointer.
     #[must_use]
-    pub const fn item_id(&self) -> u64 {
-        self.sp
+    pub const fn bare(&self) -> BareSample {
+        BareSample {
+            time: self.time,
+            ip: self.ip,
+            kind: self.kind,
+        }
     }
 }

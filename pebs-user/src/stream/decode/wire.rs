@@ -1,8 +1,8 @@
 //! The wire format: how the kernel frames records, and the words of each.
 
 use pebs_common::record::{
-    ClockPair, Encounter, Head, Mark, MarkArgs, Sample, SampleAccess, SampleStack, StackDepth,
-    Switch, SwitchStack, Task,
+    ClockPair, Encounter, Head, Kind, Mark, MarkArgs, Sample, SampleAccess, SampleStack,
+    StackDepth, Switch, SwitchStack, Task,
 };
 
 /// Length of the header that the kernel puts before each ring record.
@@ -51,21 +51,30 @@ impl<'a> Frames<'a> {
         self.rest.is_empty()
     }
 
-    /// Takes the next frames as far as they are samples with just this head.
+    /// Takes the next frames, if they are samples of one head, and says which; `None` if the next one is none.
     #[inline(always)]
-    pub(super) fn samples_like(&mut self, head: Head) -> &'a [SampleFrame] {
+    pub(super) fn samples(&mut self) -> Option<(Head, &'a [SampleFrame])> {
         let (frames, _) = self.rest.as_chunks();
+        let first = head_word(frames.first()?);
         let is_like = |frame: &&SampleFrame| {
-            let (words, _) = frame.as_chunks();
             // The header's other half is the kernel's own.
             let length = u32::from_ne_bytes([frame[0], frame[1], frame[2], frame[3]]);
-            (length == SAMPLE) & (u64::from_ne_bytes(words[1]) == head.0)
+            (length == SAMPLE) & (head_word(frame) == first)
         };
+        if first as u8 & 0xf != Kind::Sample as u8 {
+            return None;
+        }
         let count = frames.iter().take_while(is_like).count();
         let (like, _) = frames.split_at(count);
         self.rest = &self.rest[like.as_flattened().len()..];
-        like
+        (count > 0).then_some((Head(first), like))
     }
+}
+
+#[inline(always)]
+fn head_word(frame: &SampleFrame) -> u64 {
+    let (words, _) = frame.as_chunks();
+    u64::from_ne_bytes(words[1])
 }
 
 /// Time, ip and stack pointer of a sample.

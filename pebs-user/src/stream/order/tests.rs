@@ -60,7 +60,7 @@ fn take(ready: &mut Ready<'_>, out: &mut Out) {
         let times = out.entry(lane.tid.0).or_default();
         while let Some(turn) = lane.next(TraceNs(i64::MAX)) {
             match turn {
-                Turn::Samples(samples) => times.extend(samples.iter().map(|s| -s.time.0)),
+                Turn::Samples(raw) => times.extend(raw.samples.times.iter().map(|time| -time.0)),
                 Turn::Record(record) => {
                     payload_fits(record, payloads);
                     times.push(record.time.0);
@@ -172,11 +172,15 @@ fn up_to_a_time() {
     let mut parts = ready.parts();
     let lane = parts.lane(Pid(1), Tid(1)).unwrap();
     assert!(!lane.has_before(TraceNs(10)) && lane.has_before(TraceNs(11)));
-    assert!(matches!(lane.next(TraceNs(20)), Some(Turn::Samples([s])) if s.time.0 == 10));
+    assert!(
+        matches!(lane.next(TraceNs(20)), Some(Turn::Samples(raw)) if raw.samples.times == [TraceNs(10)])
+    );
     assert!(lane.next(TraceNs(20)).is_none());
     assert!(matches!(lane.next(TraceNs(30)), Some(Turn::Record(r)) if r.time.0 == 20));
     assert!(lane.next(TraceNs(30)).is_none());
-    assert!(matches!(lane.next(TraceNs(31)), Some(Turn::Samples([s])) if s.time.0 == 30));
+    assert!(
+        matches!(lane.next(TraceNs(31)), Some(Turn::Samples(raw)) if raw.samples.times == [TraceNs(30)])
+    );
     assert!(parts.lane(Pid(1), Tid(2)).is_none());
 }
 
@@ -205,7 +209,7 @@ fn room() {
         (0..samples).for_each(|n| sample(&mut order, time + n, 7));
         time += samples;
         drop(order.advance(TraceNs(time), |late| panic!("{late:?}")));
-        order.lanes[0].samples.records.capacity()
+        order.lanes[0].samples.records.room()
     };
     let busy = round(100_000);
     for _ in 0..ROOMY {

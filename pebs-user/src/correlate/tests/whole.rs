@@ -1,0 +1,106 @@
+//! Visits that are taken in whole, against the state machine.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::stream::decode::{Inbox as _, RawSample};
+use crate::stream::order::Order;
+
+/// What the records of a thread give that come through its lane, with a frontier every so many of them.
+fn run_through_lane(input: &str, step: usize) -> String {
+    let options = CorrelateOptions {
+        switches: true,
+        page_faults: true,
+        interference: Interferences {
+            irq: true,
+            faults: true,
+        },
+        max_samples: 100,
+    };
+    let mut correlator = Correlator::new(&probes(), options);
+    let (mut printer, mut order) = (Printer(String::new()), Order::new(&[]));
+    let mut time = TraceNs(0);
+    for (number, line) in input.lines().enumerate() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        time = TraceNs(words[0].parse().unwrap());
+        let words = &words[2..];
+        let (pid, tid) = (Pid(1), Tid(7));
+        let cpu = Cpu(option(words, "cpu").unwrap_or(0) as u16);
+        if words[0] == "sample" {
+            let sample = RawSample {
+                time,
+                ip: Ip(1),
+                sp: option(words, "sp").unwrap_or(0),
+                kind: SampleKind::new(cpu, EventId(0), (false, false)),
+            };
+            order.sample(pid, tid, sample);
+        } else {
+            order.record(Record {
+                time,
+                pid,
+                tid,
+                cpu,
+                body: body(words),
+            });
+        }
+        if number % step == 0 {
+            let mut ready = order.advance(time, |late| panic!("{late:?}"));
+            correlator.advance(&mut ready, time, &mut printer);
+        }
+    }
+    let last = TraceNs(i64::MAX);
+    let mut ready = order.advance(last, |late| panic!("{late:?}"));
+    correlator.advance(&mut ready, last, &mut printer);
+    drop(ready);
+    correlator.finish(time, &mut printer);
+    assert_eq!(correlator.held, 0);
+    printer.0
+}
+
+/// Mostly calls with samples in them, as a thread makes them, and whatever else may come.
+fn lines() -> impl Strategy<Value = Vec<String>> {
+    let call = (0..3_usize, 0..2_u16).prop_map(|(samples, cpu)| {
+        let mut lines = vec![format!("begin 0 sp=100 cpu={cpu}")];
+        lines.extend(vec![format!("sample sp=90 cpu={cpu}"); samples]);
+        lines.push(format!("ret 0 sp=100 cpu={cpu}"));
+        lines
+    });
+    let other = prop::sample::select(vec![
+        "begin 0 sp=100",
+        "begin 0 sp=90",
+        "begin 1",
+        "ret 0 sp=100",
+        "ret 0 sp=90",
+        "ret 0 sp=100 cpu=1",
+        "end 1",
+        "sample sp=80",
+        "sample sp=95 cpu=1",
+        "sample sp=130",
+        "out sleep",
+        "out run",
+        "in",
+        "in cpu=1",
+        "fault",
+        "exit",
+    ]);
+    let other = other.prop_map(|line| vec![line.to_owned()]);
+    let parts = prop::collection::vec(prop_oneof![3 => call, 2 => other], 1..30);
+    parts.prop_map(|parts| parts.concat())
+}
+
+proptest! {
+    /// Whether a thread's calls are taken in whole or mark by mark and sample by sample, what comes out is the same.
+    #[test]
+    fn as_the_state_machine(lines in lines(), step in 1_usize..9) {
+        let line = |(number, line): (usize, &String)| format!("{} 7 {line}\n", 10 * number + 10);
+        let input: String = lines.iter().enumerate().map(line).collect();
+        prop_assert_eq!(run_through_lane(&input, step), run(&input));
+    }
+}
+
+/// A call without an instant has no time on the CPU.
+#[test]
+fn empty() {
+    let input = "10 7 begin 0 sp=100\n20 7 ret 0 sp=100\n20 7 begin 0 sp=100\n20 7 ret 0 sp=100\n";
+    assert_eq!(run_through_lane(input, 9), run(input));
+}

@@ -1,0 +1,147 @@
+//! Calls that begin and return with nothing but samples in between: most visits of a busy server.
+//!
+//! The state machine would open such a visit, hold its samples and close it before anything else sees it. Here both of its
+//! marks and its samples are looked at together, where they lie.
+//!
+//! Invariant: what comes out is what the state machine would give; what is not as simple as that is left to it.
+
+use pebs_common::record::Role;
+
+use super::interference::Taken;
+use super::marks::read_args;
+use super::thread::{Thread, inside_frame};
+use super::{Batch, ClosedVisit, Correlator, Counts, Sink};
+use crate::store::schema::ArgValue;
+use crate::stream::decode::{Body, Payloads, SampleKind};
+use crate::stream::order::{Lane, Two};
+use crate::target::probe::VisitRule;
+use crate::units::TraceNs;
+
+/// What the last visit had of its own; kept for its room.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    args: Vec<Option<ArgValue>>,
+    batch: Batch,
+}
+
+impl Correlator {
+    /// Takes in a call that is whole, if the lane goes on with one; says whether it does.
+    #[inline]
+    pub(super) fn whole_visit(
+        &mut self,
+        lane: &mut Lane,
+        payloads: &Payloads,
+        until: TraceNs,
+        sink: &mut impl Sink,
+    ) -> bool {
+        let Some(two) = lane.next_two(until) else {
+            return false;
+        };
+        let whole = self.take_whole(&two, payloads, sink);
+        let between = two.between.sps.len();
+        if whole {
+            lane.pass_two(between);
+        }
+        whole
+    }
+
+    fn take_whole(&mut self, two: &Two<'_>, payloads: &Payloads, sink: &mut impl Sink) -> bool {
+        let Two {
+            first,
+            second,
+            between,
+        } = *two;
+        let (
+            Body::Mark {
+                probe,
+                role: Role::Begin,
+                id,
+                sp,
+                args,
+            },
+            Body::Mark {
+                probe: returned,
+                role: Role::Return,
+                sp: return_sp,
+                args: end_args,
+                ..
+            },
+        ) = (first.body, second.body)
+        else {
+            return false;
+        };
+        let (pid, tid, cpu) = (first.pid, first.tid, first.cpu);
+        let samples = between.samples;
+        let Self {
+            probes,
+            columns,
+            options,
+            threads,
+            runs,
+            losses,
+            throttles,
+            next_visit,
+            next_item,
+            held,
+            scratch,
+            ..
+        } = self;
+        let number = usize::from(probe.0);
+        let (Some(rule), Some(next_item)) = (probes.get(number), next_item.get_mut(number)) else {
+            return false;
+        };
+        let is_call = (rule.rule == VisitRule::Call) & (probe == returned) & (sp == return_sp);
+        let is_free = |thread: &mut Thread| thread.pid == pid && thread.is_free_on(cpu);
+        let is_here = |kind: &SampleKind| kind.cpu() == cpu;
+        let is_plain = is_call
+            && second.cpu == cpu
+            && runs.is_none()
+            && throttles.is_empty()
+            && samples.kinds.first().is_none_or(is_here)
+            && samples.kinds.last().is_none_or(is_here)
+            && *held + samples.len() <= options.max_samples
+            && threads.get_mut(tid).is_some_and(is_free)
+            && inside_frame(sp, between.sps) == samples.len();
+        if !is_plain {
+            return false;
+        }
+        let item = *next_item;
+        *next_item += 1;
+        let mut flags = losses.flags(first.time, second.time, tid);
+        let Scratch { args: row, batch } = scratch;
+        if *columns > 0 {
+            row.clear();
+            row.resize(*columns, None);
+            read_args(&rule.begin_fields, args, payloads, row);
+            read_args(&rule.end_fields, end_args, payloads, row);
+        }
+        batch.clear();
+        if let Some(each) = rule.batch {
+            flags |= batch.read(each, args.valid, payloads.get(args));
+        }
+        let active = (first.time, second.time);
+        let is_active = active.0 < active.1;
+        let visit = ClosedVisit {
+            visit_id: *next_visit,
+            item_id: id.filter(|_| rule.has_id).unwrap_or(item),
+            probe,
+            pid,
+            tid,
+            begin: (first.time, cpu),
+            end: Some((second.time, Some(cpu))),
+            flags,
+            args: row,
+            batch,
+            active: if is_active { &[active] } else { &[] },
+            switches: options.switches,
+            page_faults: options.page_faults,
+            counts: Counts::default(),
+            interference: Taken::default().columns(options.interference),
+            samples,
+            waits: &[],
+        };
+        *next_visit += 1;
+        sink.visit(&visit);
+        true
+    }
+}

@@ -1,0 +1,382 @@
+//! Samples of a thread, a column for each of their fields: what is done to all of them is done a column at a time.
+
+use crate::stream::decode::{RawSample, SampleKind};
+use crate::units::{Ip, TraceNs};
+
+/// A sample, its thread and its stack pointer aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BareSample {
+    /// When.
+    pub time: TraceNs,
+    /// Instruction pointer.
+    pub ip: Ip,
+    /// What it mostly has in common with the samples around it.
+    pub kind: SampleKind,
+}
+
+/// Samples that are held elsewhere. The columns are of the same length.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Samples<'a> {
+    /// When.
+    pub times: &'a [TraceNs],
+    /// Instruction pointers.
+    pub ips: &'a [Ip],
+    /// What they mostly have in common.
+    pub kinds: &'a [SampleKind],
+}
+
+impl<'a> Samples<'a> {
+    /// How many there are.
+    #[inline]
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.times.len()
+    }
+
+    /// Whether there is none.
+    #[inline]
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.times.is_empty()
+    }
+
+    /// One of them, if there are so many.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, index: usize) -> Option<BareSample> {
+        Some(BareSample {
+            time: *self.times.get(index)?,
+            ip: *self.ips.get(index)?,
+            kind: *self.kinds.get(index)?,
+        })
+    }
+
+    /// One after the other.
+    pub fn iter(&self) -> impl Iterator<Item = BareSample> + 'a {
+        let rest = self.ips.iter().zip(self.kinds);
+        let all = self.times.iter().zip(rest);
+        all.map(|(time, (ip, kind))| BareSample {
+            time: *time,
+            ip: *ip,
+            kind: *kind,
+        })
+    }
+
+    /// The first ones, `count` at most, and the others.
+    #[inline]
+    #[must_use]
+    pub fn split_at(self, count: usize) -> (Self, Self) {
+        let count = count.min(self.len());
+        let (times, later_times) = self.times.split_at(count);
+        let (ips, later_ips) = self.ips.split_at(count);
+        let (kinds, later_kinds) = self.kinds.split_at(count);
+        let now = Self { times, ips, kinds };
+        let later = Self {
+            times: later_times,
+            ips: later_ips,
+            kinds: later_kinds,
+        };
+        (now, later)
+    }
+
+    /// Whether they are of one [`SampleKind`].
+    #[inline]
+    #[must_use]
+    pub fn are_alike(&self) -> bool {
+        let first = self.kinds.first().copied().unwrap_or_default();
+        // Nearly always they are: without an early end as many are compared at once.
+        let alike = |alike, kind: &SampleKind| alike & (*kind == first);
+        self.kinds.iter().fold(true, alike)
+    }
+}
+
+/// Samples of a thread as they came, to be read a column at a time. Each column gives [`SampleSource::len`] values.
+pub trait SampleSource {
+    /// How many there are.
+    fn len(&self) -> usize;
+    /// Whether there is none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// When.
+    fn times(&self) -> impl Iterator<Item = TraceNs>;
+    /// Instruction pointers.
+    fn ips(&self) -> impl Iterator<Item = Ip>;
+    /// [`RawSample::sp`] of each.
+    fn sps(&self) -> impl Iterator<Item = u64>;
+    /// What they mostly have in common.
+    fn kinds(&self) -> impl Iterator<Item = SampleKind>;
+
+    /// One after the other.
+    fn iter(&self) -> impl Iterator<Item = RawSample> {
+        let places = self.ips().zip(self.sps());
+        let all = self.times().zip(places).zip(self.kinds());
+        all.map(|((time, (ip, sp)), kind)| RawSample { time, ip, sp, kind })
+    }
+}
+
+impl SampleSource for [RawSample] {
+    fn len(&self) -> usize {
+        self.len()
+    }
+
+    fn times(&self) -> impl Iterator<Item = TraceNs> {
+        self.iter().map(|sample| sample.time)
+    }
+
+    fn ips(&self) -> impl Iterator<Item = Ip> {
+        self.iter().map(|sample| sample.ip)
+    }
+
+    fn sps(&self) -> impl Iterator<Item = u64> {
+        self.iter().map(|sample| sample.sp)
+    }
+
+    fn kinds(&self) -> impl Iterator<Item = SampleKind> {
+        self.iter().map(|sample| sample.kind)
+    }
+}
+
+/// Samples with their stack pointers, as a thread's lane holds them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RawSamples<'a> {
+    /// The samples.
+    pub samples: Samples<'a>,
+    /// [`RawSample::sp`] of each.
+    pub sps: &'a [u64],
+}
+
+impl RawSamples<'_> {
+    /// The first ones, `count` at most, and the others.
+    #[inline]
+    #[must_use]
+    pub fn split_at(self, count: usize) -> (Self, Self) {
+        let (samples, later) = self.samples.split_at(count);
+        let (sps, later_sps) = self.sps.split_at(count.min(self.sps.len()));
+        let later = Self {
+            samples: later,
+            sps: later_sps,
+        };
+        (Self { samples, sps }, later)
+    }
+}
+
+/// Samples. The columns are as long as they ever were: those in use come first.
+#[derive(Clone, Debug, Default)]
+pub struct SampleBuf {
+    times: Vec<TraceNs>,
+    ips: Vec<Ip>,
+    kinds: Vec<SampleKind>,
+    len: usize,
+}
+
+/// Samples for which a buffer makes room at once.
+const ROOM: usize = 64;
+
+impl SampleBuf {
+    /// Bytes that a sample takes.
+    pub const BYTES: usize = size_of::<TraceNs>() + size_of::<Ip>() + size_of::<SampleKind>();
+
+    /// How many there are.
+    #[inline]
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// All of them.
+    #[inline]
+    #[must_use]
+    pub fn samples(&self) -> Samples<'_> {
+        Samples {
+            times: &self.times[..self.len],
+            ips: &self.ips[..self.len],
+            kinds: &self.kinds[..self.len],
+        }
+    }
+
+    /// Appends samples.
+    #[inline]
+    pub fn extend(&mut self, samples: Samples<'_>) {
+        let (times, ips, kinds) = self.grow(samples.len());
+        times.copy_from_slice(samples.times);
+        ips.copy_from_slice(samples.ips);
+        kinds.copy_from_slice(samples.kinds);
+    }
+
+    /// Appends places for so many samples, to be filled.
+    #[inline(always)]
+    fn grow(&mut self, count: usize) -> (&mut [TraceNs], &mut [Ip], &mut [SampleKind]) {
+        let (begin, end) = (self.len, self.len + count);
+        if end > self.times.len() {
+            self.make_room(end);
+        }
+        self.len = end;
+        let times = &mut self.times[begin..end];
+        (
+            times,
+            &mut self.ips[begin..end],
+            &mut self.kinds[begin..end],
+        )
+    }
+
+    #[cold]
+    fn make_room(&mut self, samples: usize) {
+        let room = samples.max(2 * self.times.len()).next_multiple_of(ROOM);
+        self.resize(room);
+    }
+
+    fn resize(&mut self, room: usize) {
+        self.times.resize(room, TraceNs(0));
+        self.ips.resize(room, Ip(0));
+        self.kinds.resize(room, SampleKind::default());
+    }
+
+    /// Forgets all, keeps the room.
+    #[inline]
+    pub const fn clear(&mut self) {
+        self.len = 0;
+    }
+}
+
+impl FromIterator<BareSample> for SampleBuf {
+    fn from_iter<T: IntoIterator<Item = BareSample>>(samples: T) -> Self {
+        let mut buf = Self::default();
+        for BareSample { time, ip, kind } in samples {
+            buf.extend(Samples {
+                times: &[time],
+                ips: &[ip],
+                kinds: &[kind],
+            });
+        }
+        buf
+    }
+}
+
+/// Samples with their stack pointers, of which the first are forgotten again and again.
+#[derive(Debug, Default)]
+pub(super) struct RawSampleBuf {
+    buf: SampleBuf,
+    sps: Vec<u64>,
+}
+
+impl RawSampleBuf {
+    /// How many there are.
+    #[inline]
+    pub(super) const fn len(&self) -> usize {
+        self.buf.len
+    }
+
+    /// Their times.
+    #[inline]
+    pub(super) fn times(&self) -> &[TraceNs] {
+        &self.buf.times[..self.buf.len]
+    }
+
+    /// Those from `begin` on before `end`.
+    #[inline]
+    pub(super) fn range(&self, begin: usize, end: usize) -> RawSamples<'_> {
+        let samples = Samples {
+            times: &self.buf.times[begin..end],
+            ips: &self.buf.ips[begin..end],
+            kinds: &self.buf.kinds[begin..end],
+        };
+        RawSamples {
+            samples,
+            sps: &self.sps[begin..end],
+        }
+    }
+
+    /// Appends samples; says whether each of them is as late as the one before it, of which `last` is the time, and
+    /// when the last one was.
+    #[inline(always)]
+    pub(super) fn extend(
+        &mut self,
+        samples: &(impl SampleSource + ?Sized),
+        mut last: TraceNs,
+    ) -> (bool, TraceNs) {
+        let (begin, count) = (self.buf.len, samples.len());
+        let end = begin + count;
+        if end > self.sps.len() {
+            self.make_room(end);
+        }
+        let sps = &mut self.sps[begin..end];
+        let (times, ips, kinds) = self.buf.grow(count);
+        let mut sorted = true;
+        for (to, time) in times.iter_mut().zip(samples.times()) {
+            sorted &= time >= last;
+            last = time;
+            *to = time;
+        }
+        fill(ips, samples.ips());
+        fill(sps, samples.sps());
+        fill(kinds, samples.kinds());
+        (sorted, last)
+    }
+
+    #[cold]
+    fn make_room(&mut self, samples: usize) {
+        self.buf.make_room(samples);
+        self.sps.resize(self.buf.times.len(), 0);
+    }
+
+    /// Sorts those from `begin` on by time; those of the same time stay as they came.
+    pub(super) fn sort(&mut self, begin: usize) {
+        let RawSamples { samples, sps } = self.range(begin, self.len());
+        let raw = samples.iter().zip(sps).map(|(sample, sp)| RawSample {
+            time: sample.time,
+            ip: sample.ip,
+            sp: *sp,
+            kind: sample.kind,
+        });
+        let mut raw: Vec<RawSample> = raw.collect();
+        raw.sort_by_key(|sample| sample.time);
+        self.buf.len = begin;
+        self.extend(raw.as_slice(), TraceNs(i64::MIN));
+    }
+
+    /// Forgets the first ones.
+    pub(super) fn forget(&mut self, count: usize) {
+        let SampleBuf {
+            times,
+            ips,
+            kinds,
+            len,
+        } = &mut self.buf;
+        times.copy_within(count..*len, 0);
+        ips.copy_within(count..*len, 0);
+        kinds.copy_within(count..*len, 0);
+        self.sps.copy_within(count..*len, 0);
+        *len -= count;
+    }
+
+    /// Samples that there is room for.
+    pub(super) const fn room(&self) -> usize {
+        self.buf.times.len()
+    }
+
+    /// Gives room back, but for so many samples and those held.
+    pub(super) fn shrink(&mut self, room: usize) {
+        let room = room.max(self.len());
+        self.buf.resize(room);
+        self.buf.times.shrink_to_fit();
+        self.buf.ips.shrink_to_fit();
+        self.buf.kinds.shrink_to_fit();
+        self.sps.resize(room, 0);
+        self.sps.shrink_to_fit();
+    }
+}
+
+#[inline(always)]
+fn fill<T>(column: &mut [T], values: impl Iterator<Item = T>) {
+    column
+        .iter_mut()
+        .zip(values)
+        .for_each(|(to, value)| *to = value);
+}
