@@ -1,7 +1,9 @@
 //! Writes compacted segments: row groups whose columns are encoded each in its own way.
 
+mod digits;
 mod indices;
 mod repeats;
+mod streams;
 
 use std::fs::File;
 use std::sync::Arc;
@@ -37,7 +39,7 @@ struct Group {
 
 /// A leaf of the schema.
 enum Column {
-    /// Whole numbers that repeat.
+    /// Numbers that repeat.
     Repeats(Box<Repeats>),
     /// All else, as [`properties`] says.
     Other(Box<ArrowColumnWriter>),
@@ -128,9 +130,11 @@ impl<'a> CompactedWriter<'a> {
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::{ArrayRef, Float64Array, Int64Array, UInt16Array, UInt32Array, UInt64Array};
+    use arrow::array::{
+        ArrayRef, AsArray as _, Float64Array, Int64Array, UInt16Array, UInt32Array, UInt64Array,
+    };
     use arrow::compute::concat_batches;
-    use arrow::datatypes::{DataType, Field, Schema};
+    use arrow::datatypes::{DataType, Field, Float64Type, Schema};
     use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
     use parquet::basic::Encoding;
     use parquet::file::metadata::RowGroupMetaData;
@@ -231,6 +235,68 @@ mod tests {
             .unwrap();
         let reader = ParquetRecordBatchReaderBuilder::try_new(file).unwrap();
         assert_eq!(reader.schema().fields(), batch.schema().fields());
+    }
+
+    /// Real numbers come back to the bit, whatever they are, and a page of all of them is what they take: those of few
+    /// kinds have a dictionary, all others are written byte by byte, each byte of those that are alike for nothing.
+    #[test]
+    fn real_numbers_come_back() {
+        let mut random = Random::new(5);
+        let schema = Schema::new(vec![
+            Field::new("self_ns", DataType::Float64, true),
+            Field::new("share", DataType::Float64, false),
+        ]);
+        let odd = [f64::NAN, -0.0, 0.0, f64::INFINITY, f64::MIN_POSITIVE];
+        for rows in [1, 100, 150_000] {
+            let few: Vec<_> = (0..rows)
+                .map(|row| (row % 3 > 0).then(|| odd[random.below(5) as usize]))
+                .collect();
+            let many: Vec<_> = (0..rows)
+                .map(|_| (random.below(1 << 24) << 8) as f64)
+                .collect();
+            let columns: [ArrayRef; 2] = [
+                Arc::new(Float64Array::from(few)),
+                Arc::new(Float64Array::from(many)),
+            ];
+            let schema = Arc::new(schema.clone());
+            let batch = RecordBatch::try_new(schema, columns.to_vec()).unwrap();
+            let (found, group) = written(std::slice::from_ref(&batch));
+            let bits = |batch: &RecordBatch, column: usize| -> Vec<Option<u64>> {
+                let column = batch.column(column).as_primitive::<Float64Type>();
+                column.iter().map(|it| it.map(f64::to_bits)).collect()
+            };
+            assert_eq!(
+                [0, 1].map(|n| bits(&found, n)),
+                [0, 1].map(|n| bits(&batch, n))
+            );
+            if rows == 150_000 {
+                let [few, many] = [0, 1].map(|n| group.column(n).clone());
+                assert!(few.dictionary_page_offset().is_some());
+                let mut encodings = many.encodings();
+                assert!(encodings.any(|it| it == Encoding::BYTE_STREAM_SPLIT));
+                // 24 bits of number, and the exponent.
+                let bits = many.compressed_size() * 8 / rows;
+                assert!((24..27).contains(&bits), "{bits}");
+            }
+        }
+    }
+
+    /// Of entries of a dictionary that are as likely, an index takes what it must, and a reader finds them.
+    #[test]
+    fn indices_are_as_small_as_their_entropy() {
+        for (entries, bits) in [(300_u64, 8.23), (4800, 12.23)] {
+            let mut random = Random::new(entries);
+            let (_, group) = addresses(|_| random.below(entries) * 0x1_0001);
+            let chunk = group.column(0);
+            assert!(chunk.dictionary_page_offset().is_some());
+            // Beside them, codes of whole bits, and a dictionary of 3 bytes an entry.
+            let most = 200_000.0 * (bits + 0.25) / 8.0 + 3.0 * entries as f64;
+            assert!(
+                (chunk.compressed_size() as f64) < most,
+                "{entries} {}",
+                chunk.compressed_size()
+            );
+        }
     }
 
     /// The chunk of addresses in a file of nothing else.

@@ -2,10 +2,13 @@
 //!
 //! Source: parquet-format, Encodings.md, "Run Length Encoding / Bit-Packing Hybrid" and "Dictionary Encoding".
 
+use std::cmp::Reverse;
+
 use parquet::basic::{Encoding, PageType};
-use parquet::column::page::CompressedPage;
+use parquet::column::page::{CompressedPage, Page};
 use parquet::errors::ParquetError;
 
+use super::digits::{PAIRS, pairs};
 use super::repeats::with_bytes;
 
 /// Entries of a dictionary whose packed indices stay as they are: they take half a byte at most.
@@ -13,7 +16,7 @@ const PACKED_ENTRIES: u32 = 16;
 
 /// The pages of a chunk with the dictionary in the order of how often its entries occur, and indices of as many whole
 /// bytes as they need; `None` if there is no dictionary, or a small one. Pages that are encoded otherwise stay as
-/// they are.
+/// they are. Of indices of two bytes a dictionary has entries that none means.
 ///
 /// `pages`: uncompressed, the dictionary first. `nullable`: they begin with levels.
 ///
@@ -44,30 +47,93 @@ pub(super) fn widened(
         }
         decoded.push(indices);
     }
-    // Ties stay in the order of their first rows.
-    let mut order: Vec<u32> = (0..entries).collect();
-    order.sort_by_key(|entry| u32::MAX - counts[*entry as usize]);
-    let mut places = vec![0_u32; order.len()];
-    for (place, entry) in (0..).zip(&order) {
-        places[*entry as usize] = place;
-    }
-    let size = dictionary.data().len() / order.len();
-    let entry = |entry: &u32| &dictionary.data()[*entry as usize * size..][..size];
-    let sorted: Vec<u8> = order.iter().flat_map(entry).copied().collect();
-    let bytes = (entries - 1).ilog2() as usize / 8 + 1;
-    let replaced = |page, bytes: Vec<u8>| {
-        let size = bytes.len();
-        with_bytes(page, bytes, size)
-    };
-    let mut wide = vec![replaced(dictionary, sorted)];
+    let places = places(&counts, &values(dictionary, counts.len()));
+    let last = places.iter().copied().max().unwrap_or(0);
+    let bytes = last.max(1).ilog2() as usize / 8 + 1;
+    let mut wide = vec![placed(dictionary, &places)];
     for (page, indices) in pages.iter().zip(decoded) {
         let bytes = match indices {
             Some(indices) => indices.written(&places, bytes),
             None => page.data().to_vec(),
         };
-        wide.push(replaced(page, bytes));
+        let size = bytes.len();
+        wide.push(with_bytes(page, bytes, size));
     }
     Ok(Some(wide))
+}
+
+/// A dictionary's entries as numbers, equal or not.
+fn values(dictionary: &CompressedPage, entries: usize) -> Vec<u64> {
+    let bytes = dictionary.data();
+    let number = |entry: &[u8]| {
+        let bytes = entry.iter().rev();
+        bytes.fold(0_u64, |number, byte| number << 8 | u64::from(*byte))
+    };
+    bytes
+        .chunks_exact((bytes.len() / entries).max(1))
+        .map(number)
+        .collect()
+}
+
+/// Where each entry comes to stand, given how often it occurs: what occurs more often further ahead, or where an index
+/// has two bytes, at a likelier pair of them.
+///
+/// Entries that occur about as often rise, as a dictionary is then smaller.
+fn places(counts: &[u32], values: &[u64]) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..counts.len() as u32).collect();
+    order.sort_by_key(|entry| Reverse(counts[*entry as usize]));
+    let sorted: Vec<u32> = order.iter().map(|it| counts[*it as usize]).collect();
+    let mut indices: Vec<u32> = match order.len() {
+        257..=PAIRS => pairs(&sorted).into_iter().map(u32::from).collect(),
+        _ => (0..order.len() as u32).collect(),
+    };
+    let mut places = vec![0; order.len()];
+    let mut rest: (&mut [u32], &mut [u32]) = (&mut order, &mut indices);
+    for alike in sorted.chunk_by(|a, b| magnitude(*a) == magnitude(*b)) {
+        let (entries, others) = rest.0.split_at_mut(alike.len());
+        let (indices, more) = rest.1.split_at_mut(alike.len());
+        rest = (others, more);
+        entries.sort_by_key(|entry| values[*entry as usize]);
+        indices.sort_unstable();
+        for (entry, index) in entries.iter().zip(indices) {
+            places[*entry as usize] = *index;
+        }
+    }
+    places
+}
+
+/// The logarithm of how often something occurs, in halves.
+fn magnitude(count: u32) -> u32 {
+    let count = u64::from(count) << 1 | 1;
+    let whole = count.ilog2().max(1);
+    whole << 1 | (count >> (whole - 1)) as u32 & 1
+}
+
+/// The dictionary with its entries in their places; between two of them the one before is repeated.
+fn placed(dictionary: &CompressedPage, places: &[u32]) -> CompressedPage {
+    let bytes = dictionary.data();
+    let size = bytes.len() / places.len();
+    let mut entries: Vec<_> = places.iter().zip(bytes.chunks_exact(size)).collect();
+    entries.sort_unstable_by_key(|(place, _)| **place);
+    let mut sorted: Vec<u8> = Vec::new();
+    let mut before = entries.first().map_or(&[][..], |(_, entry)| entry);
+    for (place, entry) in entries {
+        while sorted.len() < *place as usize * size {
+            sorted.extend_from_slice(before);
+        }
+        sorted.extend_from_slice(entry);
+        before = entry;
+    }
+    let mut page = dictionary.compressed_page().clone();
+    if let Page::DictionaryPage {
+        buf, num_values, ..
+    } = &mut page
+    {
+        *num_values = (sorted.len() / size) as u32;
+        *buf = sorted.into();
+    }
+    let size = page.buffer().len();
+    CompressedPage::new(page, size)
 }
 
 fn damaged() -> ParquetError {

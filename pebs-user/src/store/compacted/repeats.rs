@@ -1,16 +1,16 @@
-//! A column chunk of whole numbers that repeat: addresses, functions, counts, durations.
+//! A column chunk of numbers that repeat: addresses, functions, counts, durations, estimates.
 //!
-//! Three encodings compete for each chunk: a dictionary with packed indices; one with the numbers in the order of how
-//! often they occur and indices of whole bytes, as zstd finds nothing in packed ones; and the numbers as they are,
-//! which is smaller where most of a number's bytes are those of the one before it.
+//! Three encodings compete for each chunk: a dictionary with packed indices; one whose indices are whole bytes, as zstd
+//! finds nothing in packed ones, and pairs of [`digits`](super::digits) where they have two; and the numbers without a
+//! dictionary. Those are whole ones as they are, which is smaller where most of a number's bytes are those of the one
+//! before it, and real ones as [`streams`].
 //!
-//! But for packed indices, zstd looks for what repeats with a table of 64 places, so that it finds the rows just
-//! before and hardly anything else: of what lies farther back the distances cost more than they save, and level 1
+//! But for packed indices and streams, zstd looks for what repeats with a table of 64 places, so that it finds the rows
+//! just before and hardly anything else: of what lies farther back the distances cost more than they save, and level 1
 //! with its large table takes as long.
-//! Source: measurements, bytes a number, synthetic (300 functions), `redis-server`, import of a server: addresses 1.29,
-//! 1.36, 0.66 (dictionary with packed indices 1.64, 1.53, 0.90; plain at level 1 1.79, 2.04, 1.06); functions of samples
-//! 0.56, 0.94, 0.38 (0.65, 0.95, 0.41; 0.77, 1.17, 0.71); spans 1.46, 0.18, 1.32 (1.64, 0.23, 1.52). All columns in all
-//! three ways take half again as long to compact.
+//! Source: measurements, bits a number, synthetic (300 functions) and `redis-server`: functions of samples 3.8 and 4.3
+//! (with indices counted through instead of pairs 4.4 and 4.9), addresses 10.2 and 5.9 (10.2, 6.6), spans 10.9 and 3.7
+//! (11.9, 4.2), estimates 14.3 and 14.6 (byte by byte with codes across streams 15.7, 16.6).
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,10 +18,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arrow::array::{Array as _, ArrayRef, AsArray as _, PrimitiveArray};
 use arrow::compute::cast;
 use arrow::datatypes::{
-    ArrowPrimitiveType, DataType, Int32Type, Int64Type, UInt32Type, UInt64Type,
+    ArrowPrimitiveType, DataType, Float64Type, Int32Type, Int64Type, UInt32Type, UInt64Type,
 };
 use bytes::Bytes;
-use parquet::basic::{Compression, Encoding, PageType, ZstdLevel};
+use parquet::basic::{Compression, Encoding, PageType, Type, ZstdLevel};
 use parquet::column::page::{CompressedPage, Page, PageWriteSpec, PageWriter};
 use parquet::column::writer::{
     ColumnCloseResult, ColumnWriter, ColumnWriterImpl, get_column_writer,
@@ -34,11 +34,14 @@ use parquet::schema::types::ColumnDescPtr;
 use zstd::bulk::Compressor;
 use zstd::zstd_safe::{CParameter, Strategy};
 
-use super::indices;
+use super::{indices, streams};
 use crate::store::encodings::PAGE_ROWS;
 
 /// Binary logarithm of the places in zstd's table: the least there can be.
 const TABLE_LOG: u32 = 6;
+
+/// Bytes that are looked for at least: what is shorter costs more to point at than its bytes do.
+const NEAR_BYTES: u32 = 7;
 
 /// Level of zstd for dictionaries, which are small.
 const DICTIONARY_LEVEL: i32 = 3;
@@ -56,7 +59,7 @@ impl Repeats {
     pub(super) fn new(column: &ColumnDescPtr) -> Result<Self, ParquetError> {
         Ok(Self {
             dictionary: Writer::new(column, None),
-            plain: Writer::new(column, Some(near_compressor()?)),
+            plain: Writer::new(column, Some(Codec::of(column)?)),
         })
     }
 
@@ -95,19 +98,23 @@ struct Writer {
 }
 
 impl Writer {
-    /// Without `zstd`: by dictionary, not compressed.
-    fn new(column: &ColumnDescPtr, zstd: Option<Compressor<'static>>) -> Self {
+    /// Without a codec: by dictionary, not compressed.
+    fn new(column: &ColumnDescPtr, codec: Option<Codec>) -> Self {
+        let encoding = match codec {
+            Some(Codec::Streams { .. }) => Encoding::BYTE_STREAM_SPLIT,
+            _ => Encoding::PLAIN,
+        };
         let properties = WriterProperties::builder()
             .set_data_page_row_count_limit(PAGE_ROWS)
             .set_statistics_enabled(EnabledStatistics::Page)
-            .set_dictionary_enabled(zstd.is_none())
-            .set_encoding(Encoding::PLAIN)
+            .set_dictionary_enabled(codec.is_none())
+            .set_encoding(encoding)
             .set_compression(Compression::UNCOMPRESSED)
             .build();
         let pages = Arc::default();
         let out = Box::new(Pages {
             pages: Arc::clone(&pages),
-            zstd,
+            codec,
         });
         Self {
             writer: get_column_writer(Arc::clone(column), Arc::new(properties), out),
@@ -133,7 +140,12 @@ impl Writer {
                 };
                 write_rows(writer, &rows, nullable)
             }
-            _ => Err(ParquetError::General("no whole numbers".to_owned())),
+            ColumnWriter::DoubleColumnWriter(writer) => {
+                let rows = rows.as_primitive_opt::<Float64Type>();
+                let rows = rows.ok_or_else(|| ParquetError::General("no real numbers".to_owned()));
+                write_rows(writer, rows?, nullable)
+            }
+            _ => Err(ParquetError::General("no numbers".to_owned())),
         }
     }
 
@@ -172,15 +184,43 @@ where
 /// Takes pages in, each compressed if there is something to do it with.
 struct Pages {
     pages: Arc<Mutex<Vec<CompressedPage>>>,
-    zstd: Option<Compressor<'static>>,
+    codec: Option<Codec>,
+}
+
+/// How a page that has no dictionary is compressed.
+enum Codec {
+    /// As it is.
+    Near(Compressor<'static>),
+    /// Byte by byte; `nullable`: pages begin with levels.
+    Streams { nullable: bool },
+}
+
+impl Codec {
+    fn of(column: &ColumnDescPtr) -> io::Result<Self> {
+        let nullable = column.max_def_level() > 0;
+        match column.physical_type() {
+            Type::DOUBLE => Ok(Self::Streams { nullable }),
+            _ => Ok(Self::Near(near_compressor()?)),
+        }
+    }
+
+    fn compressed(&mut self, page: CompressedPage) -> Result<CompressedPage, ParquetError> {
+        match self {
+            Self::Near(zstd) => compressed(zstd, page),
+            Self::Streams { nullable } => {
+                let bytes = streams::compressed(&page, *nullable)?;
+                Ok(with_bytes(&page, bytes, page.uncompressed_size()))
+            }
+        }
+    }
 }
 
 impl PageWriter for Pages {
     fn write_page(&mut self, page: CompressedPage) -> Result<PageWriteSpec, ParquetError> {
         let mut spec = PageWriteSpec::new();
         (spec.page_type, spec.num_values) = (page.page_type(), page.num_values());
-        let page = match &mut self.zstd {
-            Some(zstd) => compressed(zstd, page)?,
+        let page = match &mut self.codec {
+            Some(codec) => codec.compressed(page)?,
             None => page,
         };
         let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
@@ -198,6 +238,7 @@ fn near_compressor() -> io::Result<Compressor<'static>> {
     let mut zstd = Compressor::new(1)?;
     zstd.set_parameter(CParameter::Strategy(Strategy::ZSTD_fast))?;
     zstd.set_parameter(CParameter::HashLog(TABLE_LOG))?;
+    zstd.set_parameter(CParameter::MinMatch(NEAR_BYTES))?;
     Ok(zstd)
 }
 
