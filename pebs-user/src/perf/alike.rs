@@ -11,7 +11,7 @@ use perf_event_open_sys::bindings as sys;
 use super::layout::Layout;
 use super::record::RawRecord;
 use crate::stream::decode::SampleKind;
-use crate::stream::samples::SampleSource;
+use crate::stream::samples::{Rising, SampleSource, fill};
 use crate::units::{Cpu, EventId, Ip, TraceNs};
 
 /// Fields of one word that say nothing of what was accessed.
@@ -288,6 +288,27 @@ struct Source<'a, F> {
     time: F,
 }
 
+impl<F: Fn(u64) -> TraceNs> Source<'_, F> {
+    /// As [`SampleSource::fill`], of records of so many words.
+    #[inline(always)]
+    fn fill_of<const WORDS: usize>(
+        &self,
+        rising: &mut Rising,
+        times: &mut [TraceNs],
+        ips: &mut [Ip],
+    ) {
+        let Run { bytes, places, .. } = self.run;
+        let (records, _) = bytes.as_chunks::<8>().0.as_chunks::<WORDS>();
+        let word = |record: &[Word; WORDS], place: u8| {
+            u64::from_ne_bytes(record[usize::from(place) % WORDS])
+        };
+        for (record, (time, ip)) in records.iter().zip(times.iter_mut().zip(ips)) {
+            *time = rising.see((self.time)(word(record, places.time)));
+            *ip = Ip(word(record, places.ip));
+        }
+    }
+}
+
 impl<F: Fn(u64) -> TraceNs> SampleSource for Source<'_, F> {
     #[inline(always)]
     fn len(&self) -> usize {
@@ -308,6 +329,21 @@ impl<F: Fn(u64) -> TraceNs> SampleSource for Source<'_, F> {
     #[inline(always)]
     fn sps(&self) -> impl Iterator<Item = u64> {
         iter::repeat_n(0, self.run.count)
+    }
+
+    /// With the usual sizes known, what is wanted is found at once.
+    #[inline(always)]
+    fn fill(&self, rising: &mut Rising, times: &mut [TraceNs], ips: &mut [Ip]) {
+        match self.run.places.words {
+            4 => self.fill_of::<4>(rising, times, ips),
+            5 => self.fill_of::<5>(rising, times, ips),
+            6 => self.fill_of::<6>(rising, times, ips),
+            7 => self.fill_of::<7>(rising, times, ips),
+            _ => {
+                fill(times, self.times().map(|time| rising.see(time)));
+                fill(ips, self.ips());
+            }
+        }
     }
 
     #[inline(always)]

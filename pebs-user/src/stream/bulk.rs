@@ -173,18 +173,38 @@ impl RingState {
         inbox: &mut impl Inbox,
         said: &mut Said,
     ) {
-        let Reading { kind, clock, .. } = *reading;
+        // One loop a clock, so that none of them has to ask which.
+        let clock = reading.clock;
+        if reading.kind.perf_clock {
+            let time = |time| clock.trace_of_perf(PerfNs(time));
+            self.run_at(run, time, &reading.wanted, inbox, said);
+        } else {
+            let time = |time| clock.trace_of_ktime(KtimeNs(time));
+            self.run_at(run, time, &reading.wanted, inbox, said);
+        }
+    }
+
+    #[inline(always)]
+    fn run_at(
+        &mut self,
+        run: &Run<'_>,
+        time: impl Fn(u64) -> TraceNs,
+        wanted: impl Fn(Pid) -> bool,
+        inbox: &mut impl Inbox,
+        said: &mut Said,
+    ) {
         let (pid, tid) = (Pid(run.pid_tid.0), Tid(run.pid_tid.1));
+        let source = run.source((self.cpu, self.event), time);
         let count = run.len() as u64;
-        let (cpu, event) = (self.cpu, self.event);
-        let source = run.source((cpu, event), |time| trace_time(kind, clock, time));
-        if (reading.wanted)(pid) {
+        if wanted(pid) {
             inbox.samples(pid, tid, &source);
             said.decoded.samples += count;
         } else {
             said.filtered += count;
         }
-        self.last = self.last.max(source.times().max());
+        let before = self.last.map_or(i64::MIN, |last| last.0);
+        let last = source.times().fold(before, |last, time| last.max(time.0));
+        self.last = Some(TraceNs(last));
     }
 
     #[inline(always)]

@@ -25,7 +25,7 @@ use std::ops::Range;
 use rustc_hash::FxHashMap;
 
 use crate::stream::decode::{Body, Inbox, Payloads, RawSample, Record};
-use crate::stream::samples::{RawSampleBuf, RawSamples, SampleSource};
+use crate::stream::samples::{RawSampleBuf, RawSamples, Rising, SampleSource};
 use crate::units::{Cpu, Pid, Tid, TraceNs};
 
 /// A record that came behind the frontier.
@@ -182,9 +182,12 @@ const ROOMY: u32 = 32;
 impl Queue<RawSampleBuf> {
     #[inline(always)]
     fn extend(&mut self, samples: &(impl SampleSource + ?Sized)) {
-        let (sorted, last) = self.records.extend(samples, self.last);
-        self.unsorted |= !sorted;
-        self.last = last;
+        let mut rising = Rising {
+            last: self.last,
+            so_far: !self.unsorted,
+        };
+        self.records.extend(samples, &mut rising);
+        (self.last, self.unsorted) = (rising.last, !rising.so_far);
     }
 
     #[inline]

@@ -84,9 +84,28 @@ impl<'a> Samples<'a> {
     #[must_use]
     pub fn are_alike(&self) -> bool {
         let first = self.kinds.first().copied().unwrap_or_default();
-        // Nearly always they are: without an early end as many are compared at once.
-        let alike = |alike, kind: &SampleKind| alike & (*kind == first);
-        self.kinds.iter().fold(true, alike)
+        // Nearly always they are: without an early end several are compared at once.
+        let differs = |bits, kind: &SampleKind| bits | kind.differs(first);
+        self.kinds.iter().fold(0, differs) == 0
+    }
+}
+
+/// Whether times rise.
+#[derive(Clone, Copy, Debug)]
+pub struct Rising {
+    /// The last one seen.
+    pub last: TraceNs,
+    /// Whether none was earlier than the one before it.
+    pub so_far: bool,
+}
+
+impl Rising {
+    /// Sees the next time, and gives it back.
+    #[inline(always)]
+    pub fn see(&mut self, time: TraceNs) -> TraceNs {
+        self.so_far &= time >= self.last;
+        self.last = time;
+        time
     }
 }
 
@@ -106,6 +125,13 @@ pub trait SampleSource {
     fn sps(&self) -> impl Iterator<Item = u64>;
     /// What they mostly have in common.
     fn kinds(&self) -> impl Iterator<Item = SampleKind>;
+
+    /// Writes times, which `rising` sees, and instruction pointers.
+    #[inline(always)]
+    fn fill(&self, rising: &mut Rising, times: &mut [TraceNs], ips: &mut [Ip]) {
+        fill(times, self.times().map(|time| rising.see(time)));
+        fill(ips, self.ips());
+    }
 
     /// One after the other.
     fn iter(&self) -> impl Iterator<Item = RawSample> {
@@ -293,14 +319,9 @@ impl RawSampleBuf {
         }
     }
 
-    /// Appends samples; says whether each of them is as late as the one before it, of which `last` is the time, and
-    /// when the last one was.
+    /// Appends samples, whose times `rising` sees.
     #[inline(always)]
-    pub(super) fn extend(
-        &mut self,
-        samples: &(impl SampleSource + ?Sized),
-        mut last: TraceNs,
-    ) -> (bool, TraceNs) {
+    pub(super) fn extend(&mut self, samples: &(impl SampleSource + ?Sized), rising: &mut Rising) {
         let (begin, count) = (self.buf.len, samples.len());
         let end = begin + count;
         if end > self.sps.len() {
@@ -308,16 +329,11 @@ impl RawSampleBuf {
         }
         let sps = &mut self.sps[begin..end];
         let (times, ips, kinds) = self.buf.grow(count);
-        let mut sorted = true;
-        for (to, time) in times.iter_mut().zip(samples.times()) {
-            sorted &= time >= last;
-            last = time;
-            *to = time;
-        }
-        fill(ips, samples.ips());
+        let mut seen = *rising;
+        samples.fill(&mut seen, times, ips);
+        *rising = seen;
         fill(sps, samples.sps());
         fill(kinds, samples.kinds());
-        (sorted, last)
     }
 
     #[cold]
@@ -338,7 +354,11 @@ impl RawSampleBuf {
         let mut raw: Vec<RawSample> = raw.collect();
         raw.sort_by_key(|sample| sample.time);
         self.buf.len = begin;
-        self.extend(raw.as_slice(), TraceNs(i64::MIN));
+        let mut rising = Rising {
+            last: TraceNs(i64::MIN),
+            so_far: true,
+        };
+        self.extend(raw.as_slice(), &mut rising);
     }
 
     /// Forgets the first ones.
@@ -373,8 +393,9 @@ impl RawSampleBuf {
     }
 }
 
+/// Writes values into a column.
 #[inline(always)]
-fn fill<T>(column: &mut [T], values: impl Iterator<Item = T>) {
+pub(crate) fn fill<T>(column: &mut [T], values: impl Iterator<Item = T>) {
     column
         .iter_mut()
         .zip(values)

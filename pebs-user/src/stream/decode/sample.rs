@@ -48,6 +48,13 @@ impl SampleKind {
         Self(self.0 & mask | (stack.number() as u64) << Self::STACK)
     }
 
+    /// Bits in which it differs from another.
+    #[inline(always)]
+    #[must_use]
+    pub const fn differs(self, other: Self) -> u64 {
+        self.0 ^ other.0
+    }
+
     /// CPU.
     #[inline(always)]
     #[must_use]
