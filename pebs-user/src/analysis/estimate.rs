@@ -85,8 +85,12 @@
 //!
 //! Source: design page 7; the published estimate is Akiyama 2018, section III.D, step 3.
 
+mod active;
+mod ends;
 mod series;
 
+use active::ActiveClock;
+use ends::RunEnds;
 pub use series::{Events, Series, SeriesBuf, TimedSample};
 
 use crate::units::{EventId, FunctionId, TraceNs};
@@ -200,7 +204,7 @@ pub struct Estimator {
     /// By `EventId`: whether the event is a clock.
     clocks: Vec<bool>,
     rules: Rules,
-    scratch: Scratch,
+    places: Places,
     /// Samples of one event of a visit that has several.
     times: Vec<TraceNs>,
     functions: Vec<FunctionId>,
@@ -224,27 +228,14 @@ struct OfEvent<'a> {
     functions: &'a [FunctionId],
 }
 
-/// Memory for one visit and event.
+/// Which row each function of a visit and event has: memory that is kept between them.
 #[derive(Clone, Debug, Default)]
-struct Scratch {
-    /// By function: the place of its estimate among those of the event, counted from 1; 0: none. Emptied after
-    /// each event.
-    places: Vec<u32>,
-    /// Where the runs of samples of one function start.
-    starts: Vec<u32>,
-}
-
-/// A run of samples of one function.
-#[derive(Clone, Copy, Debug, Default)]
-struct Run {
-    /// Its function's estimate.
-    row: usize,
-    /// Its last sample on the active clock, ns since the visit began.
-    last: i64,
-    /// Where the time that it owns begins, in half active ns.
-    owned_from: i64,
-    /// Variance of that.
-    variance: f64,
+struct Places {
+    /// By function: the number of its row among all that there ever were, counted from 1. Those of other visits and
+    /// events are `before` or less.
+    numbers: Vec<u64>,
+    /// Rows of all visits and events before this one.
+    before: u64,
 }
 
 impl Estimator {
@@ -275,7 +266,7 @@ impl Estimator {
     /// Appends an estimate for each function and event of the visit to `out`, in order of their first
     /// samples. A visit without samples gives none.
     ///
-    /// Cost: O(samples + active intervals) for each event; no allocation once the scratch memory has grown.
+    /// Cost: O(samples + active intervals) for each event; no allocation once the memory has grown.
     #[inline]
     pub fn estimate(&mut self, visit: &VisitTimeline<'_>, out: &mut Vec<FunctionEstimate>) {
         let Series {
@@ -291,7 +282,7 @@ impl Estimator {
                     times,
                     functions,
                 };
-                self.scratch.estimate(visit, &of, self.rules, out);
+                self.places.estimate(visit, &of, self.rules, out);
             }
             Events::Each(events) => self.estimate_each(visit, events, out),
         }
@@ -308,7 +299,7 @@ impl Estimator {
         let Self {
             clocks,
             rules,
-            scratch,
+            places,
             times,
             functions,
         } = self;
@@ -332,13 +323,13 @@ impl Estimator {
                 times,
                 functions,
             };
-            scratch.estimate(visit, &of, *rules, out);
+            places.estimate(visit, &of, *rules, out);
         }
         out[begin..].sort_by_key(|estimate| estimate.first);
     }
 }
 
-impl Scratch {
+impl Places {
     /// Appends what one event's samples say.
     fn estimate(
         &mut self,
@@ -347,135 +338,160 @@ impl Scratch {
         rules: Rules,
         out: &mut Vec<FunctionEstimate>,
     ) {
-        let begin = out.len();
-        let total = visit.total_active_ns();
-        self.divide(visit.active, of, (rules, total), out);
-        let is_timed = of.is_clock && total.is_some();
-        for estimate in &mut out[begin..] {
-            if let Some(place) = self.places.get_mut(estimate.function.0 as usize) {
-                *place = 0;
-            }
-            if !is_timed {
-                estimate.variance = UNKNOWN;
-            }
-        }
-    }
-
-    /// Divides the active time among the functions.
-    fn divide(
-        &mut self,
-        active: &[(TraceNs, TraceNs)],
-        of: &OfEvent<'_>,
-        (rules, total): (Rules, Option<i64>),
-        out: &mut Vec<FunctionEstimate>,
-    ) {
-        let Rules {
-            pause,
-            sampled_bounds,
-        } = rules;
-        let (times, functions) = (of.times, of.functions);
-        // Samples that follow one another in the same function own what lies between them, however many
-        // they are: only the first and the last of such a run matter.
-        let runs = self.find_runs(functions);
-        let mut clock = ActiveClock::new(active);
-        let spread = (pause.spread as f64).powi(2);
-        let first_row = out.len();
-        let (mut run, mut begin) = (Run::default(), 0);
-        for bounds in self.starts[..=runs].windows(2) {
-            let (first, last) = (bounds[0] as usize, bounds[1] as usize - 1);
-            let (Some(function), Some(from), Some(to)) =
-                (functions.get(first), times.get(first), times.get(last))
-            else {
-                break;
-            };
-            let position = clock.advance(*from);
-            if first == 0 {
-                begin = position - pause.before;
-            } else {
-                // The gap between the pauses. Pauses that would overlap end at the next sample.
-                let gap_begin = (run.last + pause.after).min(position);
-                let gap_end = (position - pause.before).max(run.last);
-                let half_way = gap_begin + gap_end;
-                let gap = (gap_end - gap_begin).max(0) as f64;
-                let variance = gap * gap * TWELFTH + spread;
-                let before = &mut out[run.row];
-                before.half_ns += half_way - run.owned_from;
-                before.variance += run.variance + variance;
-                (run.owned_from, run.variance) = (half_way, variance);
-            }
-            let next = out.len();
-            let place = match self.places.get_mut(function.0 as usize) {
-                Some(place) => place,
-                None => make_room(&mut self.places, *function),
-            };
-            if *place == 0 {
-                *place = (next - first_row) as u32 + 1;
-                run.row = next;
-                out.push(FunctionEstimate {
-                    function: *function,
-                    event: of.event,
-                    samples: bounds[1] - bounds[0],
-                    first: *from,
-                    last: *to,
-                    half_ns: 0,
-                    variance: 0.0,
-                });
-            } else {
-                run.row = first_row + *place as usize - 1;
-                let row = &mut out[run.row];
-                row.samples += bounds[1] - bounds[0];
-                row.last = *to;
-            }
-            run.last = clock.advance(*to);
-        }
-        let Some(total) = total.filter(|_| runs > 0) else {
+        let (Some(first), Some(last)) = (of.times.first(), of.times.last()) else {
             return;
         };
-        // The parts before the first and after the last sample are theirs.
-        let unseen = if sampled_bounds {
-            Unseen::CERTAIN
-        } else {
-            Unseen::new((times.len(), runs - 1), total, pause.before + pause.after)
+        let begin = out.len();
+        find_runs(of, out);
+        let runs = &mut out[begin..];
+        if runs.is_empty() {
+            return;
+        }
+        let known = of.is_clock && visit.end.is_some();
+        let at_begin = match *visit.active {
+            // Nearly always, and then the active clock is a difference.
+            [(from, to)] if known && from < to && from <= *first && *last <= to => {
+                let size = (of.times.len(), to.0 - from.0);
+                Some(divide(runs, size, rules, |time| time.0 - from.0))
+            }
+            ref active => {
+                let total = visit.total_active_ns().filter(|_| known);
+                let size = (of.times.len(), total.unwrap_or(0));
+                let mut clock = ActiveClock::new(active);
+                let at_begin = divide(runs, size, rules, |time| clock.advance(time));
+                total.map(|_| at_begin)
+            }
         };
-        let end = total - run.last - pause.after;
-        let last = &mut out[run.row];
-        last.half_ns += 2 * total - run.owned_from;
-        last.variance += run.variance + unseen.variance(end.max(0));
-        out[first_row].variance += unseen.variance(begin.max(0));
+        let alone = self.number(runs);
+        if alone < runs.len() {
+            let rows = self.merge(runs, alone);
+            out.truncate(begin + rows);
+        }
+        match at_begin {
+            Some(variance) => out[begin].variance += variance,
+            None => out[begin..]
+                .iter_mut()
+                .for_each(|row| row.variance = UNKNOWN),
+        }
     }
 
-    /// Writes where each run of samples of the same function starts, and the number of samples behind them;
-    /// gives the number of runs.
-    ///
-    /// Without a branch for each sample: where runs end is not to be foreseen.
-    fn find_runs(&mut self, functions: &[FunctionId]) -> usize {
-        let count = functions.len();
-        if self.starts.len() < count + 2 {
-            self.starts.resize(count + 2, 0);
-        }
-        let starts = &mut self.starts[..count + 2];
-        let mut runs = usize::from(count > 0);
-        for (index, pair) in (1..).zip(functions.windows(2)) {
-            if let Some(start) = starts.get_mut(runs) {
-                *start = index;
+    /// Numbers rows until one is of a function that has a row already, or never had one; says how many.
+    #[inline(always)]
+    fn number(&mut self, rows: &[FunctionEstimate]) -> usize {
+        let (numbers, before) = (&mut self.numbers[..], self.before);
+        let mut last = before;
+        for row in rows {
+            match numbers.get_mut(row.function.0 as usize) {
+                Some(number) if *number <= before => {
+                    last += 1;
+                    *number = last;
+                }
+                _ => break,
             }
-            runs += usize::from(pair[0] != pair[1]);
         }
-        if let Some(end) = starts.get_mut(runs) {
-            *end = count as u32;
-        }
-        runs
+        self.before = last;
+        (last - before) as usize
     }
+
+    /// Makes one row of the runs of each function, of which the first `len` are rows already; gives the number of rows.
+    #[inline(never)]
+    fn merge(&mut self, runs: &mut [FunctionEstimate], mut len: usize) -> usize {
+        let before = self.before - len as u64;
+        for index in len..runs.len() {
+            let run = runs[index];
+            let number = match self.numbers.get_mut(run.function.0 as usize) {
+                Some(number) => number,
+                None => make_room(&mut self.numbers, run.function),
+            };
+            if *number > before {
+                let row = &mut runs[(*number - before) as usize - 1];
+                row.samples += run.samples;
+                row.last = run.last;
+                row.half_ns += run.half_ns;
+                row.variance += run.variance;
+            } else {
+                runs[len] = run;
+                len += 1;
+                *number = before + len as u64;
+            }
+        }
+        self.before = before + len as u64;
+        len
+    }
+}
+
+/// Appends a row for each run of samples, without its time.
+///
+/// Samples that follow one another in the same function own what lies between them, however many
+/// they are: only the first and the last of such a run matter.
+#[inline(always)]
+fn find_runs(of: &OfEvent<'_>, out: &mut Vec<FunctionEstimate>) {
+    let count = of.times.len().min(of.functions.len());
+    let (times, functions) = (&of.times[..count], &of.functions[..count]);
+    let mut begin = 0;
+    for end in RunEnds::of(functions) {
+        out.push(FunctionEstimate {
+            function: functions[end],
+            event: of.event,
+            samples: (end + 1 - begin) as u32,
+            first: times[begin],
+            last: times[end],
+            half_ns: 0,
+            variance: 0.0,
+        });
+        begin = end + 1;
+    }
+}
+
+/// Divides the active time among runs of samples. `clock`: the active time before rising times. Gives what the part
+/// before the first sample adds to the variance of its function.
+#[inline(always)]
+fn divide(
+    runs: &mut [FunctionEstimate],
+    (samples, total): (usize, i64),
+    rules: Rules,
+    mut clock: impl FnMut(TraceNs) -> i64,
+) -> f64 {
+    let Rules {
+        pause,
+        sampled_bounds,
+    } = rules;
+    let spread = (pause.spread as f64).powi(2);
+    let changes = runs.len() - 1;
+    let begin = clock(runs[0].first) - pause.before;
+    let (mut owned_from, mut variance_from) = (0, 0.0);
+    for next in 1..runs.len() {
+        let (position, next_position) = (clock(runs[next - 1].last), clock(runs[next].first));
+        // The gap between the pauses. Pauses that would overlap end at the next sample.
+        let gap_begin = (position + pause.after).min(next_position);
+        let gap_end = (next_position - pause.before).max(position);
+        let half_way = gap_begin + gap_end;
+        let gap = (gap_end - gap_begin).max(0) as f64;
+        let variance = gap * gap * TWELFTH + spread;
+        runs[next - 1].half_ns = half_way - owned_from;
+        runs[next - 1].variance = variance_from + variance;
+        (owned_from, variance_from) = (half_way, variance);
+    }
+    // The parts before the first and after the last sample are theirs.
+    let unseen = if sampled_bounds {
+        Unseen::CERTAIN
+    } else {
+        Unseen::new((samples, changes), total, pause.before + pause.after)
+    };
+    let last = &mut runs[changes];
+    let rest = total - clock(last.last) - pause.after;
+    last.half_ns = 2 * total - owned_from;
+    last.variance = variance_from + unseen.variance(rest.max(0));
+    unseen.variance(begin.max(0))
 }
 
 /// The place of a function that never had one. Function ids are small: they count from 0.
 #[cold]
-fn make_room(places: &mut Vec<u32>, function: FunctionId) -> &mut u32 {
+fn make_room(numbers: &mut Vec<u64>, function: FunctionId) -> &mut u64 {
     let index = function.0 as usize;
-    places.resize(index + 1, 0);
-    &mut places[index]
+    numbers.resize(index + 1, 0);
+    &mut numbers[index]
 }
-
 /// How likely the ends of a visit hold a function that no sample saw.
 #[derive(Clone, Copy, Debug)]
 struct Unseen {
@@ -487,8 +503,8 @@ impl Unseen {
     const CERTAIN: Self = Self { per_ns: f64::MAX };
 
     fn new((samples, changes): (usize, usize), total: i64, pause: i64) -> Self {
-        let n = samples as f64;
-        let q = (changes as f64 + 0.5) / n;
+        let n = samples as i64 as f64;
+        let q = (changes as i64 as f64 + 0.5) / n;
         let mean_gap = (total as f64 / n - pause as f64).max(1.0);
         Self {
             per_ns: q / mean_gap,
@@ -500,56 +516,6 @@ impl Unseen {
     fn variance(self, part: i64) -> f64 {
         let e = part as f64;
         (self.per_ns * e).min(1.0) * e * e * (1.0 / 3.0)
-    }
-}
-
-/// Turns rising times into positions on a visit's active clock.
-struct ActiveClock<'a> {
-    /// The interval at hand.
-    from: TraceNs,
-    to: TraceNs,
-    /// Active time before it.
-    passed: i64,
-    /// Intervals behind it.
-    ahead: &'a [(TraceNs, TraceNs)],
-}
-
-impl<'a> ActiveClock<'a> {
-    /// Behind every time, and not so far that differences overflow.
-    const NEVER: TraceNs = TraceNs(i64::MAX / 2);
-
-    const fn new(active: &'a [(TraceNs, TraceNs)]) -> Self {
-        Self {
-            from: TraceNs(i64::MIN),
-            to: TraceNs(i64::MIN),
-            passed: 0,
-            ahead: active,
-        }
-    }
-
-    /// The active time before `time`. Between two intervals it stands still; before the first it
-    /// is 0, after the last the total.
-    #[inline(always)]
-    fn advance(&mut self, time: TraceNs) -> i64 {
-        if time >= self.to {
-            self.pass(time);
-        }
-        self.passed + (time.0 - self.from.0).max(0)
-    }
-
-    /// Goes on to the interval in or before which `time` is.
-    #[inline(never)]
-    fn pass(&mut self, time: TraceNs) {
-        while let [(from, to), rest @ ..] = self.ahead {
-            self.passed += self.to.0 - self.from.0;
-            (self.from, self.to, self.ahead) = (*from, *to, rest);
-            if time < *to {
-                return;
-            }
-        }
-        // Behind the last one, where nothing is active.
-        self.passed += self.to.0 - self.from.0;
-        (self.from, self.to) = (Self::NEVER, Self::NEVER);
     }
 }
 

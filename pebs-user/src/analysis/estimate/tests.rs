@@ -274,4 +274,37 @@ proptest! {
             }
         }
     }
+
+    /// Intervals that meet are one: the estimates are the same to the bit, though a single interval is a case of its
+    /// own.
+    #[test]
+    fn intervals_that_meet(
+        (active, samples) in timeline(),
+        shares in prop::collection::vec(0.0..1.0_f64, 1..4),
+        (before, after) in (0_i64..30, 0_i64..30),
+    ) {
+        let (begin, end) = (active[0], active[active.len() - 1].max(active[0] + 1));
+        let mut bounds: Vec<i64> = shares.iter().map(|it| begin + (it * (end - begin) as f64) as i64).collect();
+        bounds.extend([begin, end]);
+        bounds.sort_unstable();
+        bounds.dedup();
+        let parts: Vec<_> = bounds.windows(2).map(|pair| (TraceNs(pair[0]), TraceNs(pair[1]))).collect();
+        let inside = samples.into_iter().filter(|it| (begin..=end).contains(&it.time.0));
+        let buffer: SeriesBuf = inside.map(|it| TimedSample { event: CLOCK, ..it }).collect();
+        let Series { times, functions, .. } = buffer.series();
+        let estimate = |active: &[(TraceNs, TraceNs)]| {
+            let visit = VisitTimeline {
+                begin: TraceNs(begin),
+                end: Some(TraceNs(end)),
+                active,
+                samples: Series { times, functions, events: Events::All(CLOCK) },
+            };
+            let mut rows = Vec::new();
+            Estimator::new(&[true])
+                .with_pause(Pause { before, after, spread: 3 })
+                .estimate(&visit, &mut rows);
+            rows
+        };
+        prop_assert_eq!(estimate(&[(TraceNs(begin), TraceNs(end))]), estimate(&parts));
+    }
 }

@@ -1,0 +1,133 @@
+//! Where runs of samples of one function end.
+
+use crate::units::FunctionId;
+
+/// Samples that are looked at together.
+const BLOCK: usize = 64;
+
+/// Pairs of neighbours whose comparison is a few instructions.
+const PAIRS: usize = 8;
+
+/// Functions of [`PAIRS`].
+const WINDOW: usize = PAIRS + 1;
+
+/// The index of the last sample of each run, in order.
+///
+/// Where runs end is not to be foreseen: neighbours are compared without a branch for each, many at once.
+pub(super) struct RunEnds<'a> {
+    functions: &'a [FunctionId],
+    /// The first sample of the block at hand.
+    begin: usize,
+    /// A bit for each of its samples: whether a run ends with it, and that was not said yet.
+    mask: u64,
+}
+
+impl<'a> RunEnds<'a> {
+    #[inline(always)]
+    pub(super) fn of(functions: &'a [FunctionId]) -> Self {
+        Self {
+            functions,
+            begin: 0,
+            mask: ends(functions),
+        }
+    }
+}
+
+impl Iterator for RunEnds<'_> {
+    type Item = usize;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<usize> {
+        if self.mask == 0 {
+            if self.functions.len() <= self.begin + BLOCK {
+                return None;
+            }
+            (self.begin, self.mask) = next_block(self.functions, self.begin)?;
+        }
+        let bit = self.mask.trailing_zeros() as usize;
+        self.mask &= self.mask - 1;
+        Some(self.begin + bit)
+    }
+}
+
+/// The next block in which a run ends, if there is one, and its mask.
+#[cold]
+fn next_block(functions: &[FunctionId], begin: usize) -> Option<(usize, u64)> {
+    let begins = (begin + BLOCK..functions.len()).step_by(BLOCK);
+    let mut masks = begins.map(|begin| (begin, ends(&functions[begin..])));
+    masks.find(|(_, mask)| *mask != 0)
+}
+
+/// A bit for each of the first [`BLOCK`] samples: whether a run ends with it.
+#[inline(always)]
+fn ends(functions: &[FunctionId]) -> u64 {
+    match functions.len() {
+        0 => 0,
+        rest if rest <= BLOCK => changes(functions) | 1 << (rest - 1),
+        _ => changes(&functions[..=BLOCK]),
+    }
+}
+
+/// A bit for each pair of neighbours that differ, of at most [`BLOCK`].
+#[inline(never)]
+fn changes(functions: &[FunctionId]) -> u64 {
+    // The last pairs, of which some are among others too.
+    let Some(last) = functions.last_chunk() else {
+        return one_by_one(functions);
+    };
+    let mut bytes = [[0; PAIRS]; BLOCK / PAIRS + 1];
+    let windows = functions.windows(WINDOW).step_by(PAIRS);
+    for (window, bytes) in windows.zip(&mut bytes) {
+        if let Some(window) = window.first_chunk() {
+            compare(window, bytes);
+        }
+    }
+    let whole = ((functions.len() - 1) / PAIRS).min(BLOCK / PAIRS);
+    compare(last, &mut bytes[whole]);
+    let (mut mask, mut begin) = (0, 0);
+    for bytes in &bytes[..whole] {
+        mask |= gathered(*bytes) << begin;
+        begin += PAIRS;
+    }
+    mask | gathered(bytes[whole]) << (functions.len() - WINDOW)
+}
+
+/// A byte for each pair of neighbours: 1 where they differ.
+#[inline(always)]
+fn compare(functions: &[FunctionId; WINDOW], bytes: &mut [u8; PAIRS]) {
+    for (byte, (one, next)) in bytes.iter_mut().zip(functions.iter().zip(&functions[1..])) {
+        *byte = u8::from(one != next);
+    }
+}
+
+/// A bit for each byte, all of which are 0 or 1.
+#[inline(always)]
+const fn gathered(bytes: [u8; PAIRS]) -> u64 {
+    // Each byte's bit is moved to its own place in the highest byte; no two meet anywhere.
+    u64::from_le_bytes(bytes).wrapping_mul(0x0102_0408_1020_4080) >> 56
+}
+
+fn one_by_one(functions: &[FunctionId]) -> u64 {
+    let pairs = functions.windows(2).enumerate();
+    let bits = pairs.map(|(bit, pair)| u64::from(pair[0] != pair[1]) << bit);
+    bits.fold(0, |mask, bit| mask | bit)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Every end is found, at any distance from the blocks' bounds, and no other.
+        #[test]
+        fn as_one_by_one(functions in prop::collection::vec(0_u32..3, 0..300), same in any::<bool>()) {
+            let functions = functions.into_iter().map(|id| FunctionId(if same { id / 2 } else { id }));
+            let functions: Vec<_> = functions.collect();
+            let ends = |index: &usize| functions.get(index + 1) != Some(&functions[*index]);
+            let expected: Vec<_> = (0..functions.len()).filter(ends).collect();
+            prop_assert_eq!(RunEnds::of(&functions).collect::<Vec<_>>(), expected);
+        }
+    }
+}
