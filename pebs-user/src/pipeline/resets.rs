@@ -39,6 +39,17 @@ impl Resets {
         }
     }
 
+    /// The reset value in force since then, if it is still the same: what one sample stands for. An unknown event
+    /// counts 1.
+    #[inline]
+    pub fn since(&self, event: EventId, time: TraceNs) -> Option<u64> {
+        let Some(Line(line)) = self.0.get(usize::from(event.0)) else {
+            return Some(1);
+        };
+        let (since, reset) = line[line.len() - 1];
+        (time >= since).then_some(reset)
+    }
+
     /// The events that samples stand for: each for the reset value at its time.
     ///
     /// `samples` of them lie within `first..=last`; `times` gives the time of each, and is only
@@ -50,13 +61,12 @@ impl Resets {
         (samples, first, last): (u32, TraceNs, TraceNs),
         times: impl FnOnce() -> I,
     ) -> u64 {
+        if let Some(reset) = self.since(event, first) {
+            return u64::from(samples) * reset;
+        }
         let Some(line) = self.0.get(usize::from(event.0)) else {
             return u64::from(samples);
         };
-        let (since, reset) = line.0[line.0.len() - 1];
-        if first >= since {
-            return u64::from(samples) * reset;
-        }
         let index = line.index(first);
         if line.index(last) == index {
             return u64::from(samples) * line.0[index].1;

@@ -394,14 +394,24 @@ impl Rows {
             samples: series,
         };
         let estimate = |out: &mut Vec<FunctionEstimate>| estimator.estimate(&timeline, out);
-        estimates.fill(estimate, |estimate| {
-            if !symbolizer.is_resolved(estimate.function) {
-                *unresolved += u64::from(estimate.samples);
-            }
-            let samples = (estimate.samples, estimate.first, estimate.last);
-            let times = || series.times_of(estimate.function, estimate.event);
-            resets.events(estimate.event, samples, times)
+        // Nearly always the reset value is the same for all samples.
+        let reset = match (series.events, series.times.first()) {
+            (Events::All(event), Some(first)) => resets.since(event, *first),
+            _ => None,
+        };
+        estimates.fill(estimate, |rows, events| match reset {
+            Some(reset) => events.extend(rows.iter().map(|row| u64::from(row.samples) * reset)),
+            None => events.extend(rows.iter().map(|row| {
+                let samples = (row.samples, row.first, row.last);
+                let times = || series.times_of(row.function, row.event);
+                resets.events(row.event, samples, times)
+            })),
         });
+        for row in estimates.at_hand() {
+            if !symbolizer.is_resolved(row.function) {
+                *unresolved += u64::from(row.samples);
+            }
+        }
     }
 
     fn waits(&mut self, visit: &ClosedVisit<'_>, kept: bool) {

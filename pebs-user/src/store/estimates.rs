@@ -1,5 +1,7 @@
 //! Estimates on their way to their table, as the estimator makes them: they become columns without having been rows.
 
+use std::ops::Range;
+
 use crate::analysis::estimate::FunctionEstimate;
 
 /// Rows that are worth encoding: few enough for the L1 cache.
@@ -17,32 +19,34 @@ pub struct EstimateBlock {
     events: Vec<u64>,
     /// Of how many it is known that they are rows.
     rows: usize,
-    /// Which visits they are of.
-    visits: Vec<OfVisit>,
+    /// Which visits those are of.
+    visit_ids: Repeated,
+    /// Which items.
+    item_ids: Repeated,
 }
 
-/// What the rows of a visit have in common.
+/// The rows of a block, in columns of the same length.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct OfVisit {
-    pub visit_id: u64,
-    pub item_id: u64,
-    pub rows: usize,
+pub(super) struct Parts<'a> {
+    pub estimates: &'a [FunctionEstimate],
+    pub events: &'a [u64],
+    pub visit_ids: &'a [u64],
+    pub item_ids: &'a [u64],
 }
 
 impl EstimateBlock {
     /// Has `estimate` append the estimates of a visit, in the place of those that were at hand, unless these were
-    /// kept. `events`: the events that the samples of one stand for; 0: unknown.
+    /// kept. `events` appends for each of them the events that its samples stand for; 0: unknown.
     #[inline]
     pub fn fill(
         &mut self,
         estimate: impl FnOnce(&mut Vec<FunctionEstimate>),
-        events: impl FnMut(&FunctionEstimate) -> u64,
+        events: impl FnOnce(&[FunctionEstimate], &mut Vec<u64>),
     ) {
         self.estimates.truncate(self.rows);
         self.events.truncate(self.rows);
         estimate(&mut self.estimates);
-        self.events
-            .extend(self.estimates[self.rows..].iter().map(events));
+        events(&self.estimates[self.rows..], &mut self.events);
     }
 
     /// The estimates of the visit at hand.
@@ -54,11 +58,9 @@ impl EstimateBlock {
     /// Makes rows of them.
     #[inline]
     pub fn keep(&mut self, visit_id: u64, item_id: u64) {
-        self.visits.push(OfVisit {
-            visit_id,
-            item_id,
-            rows: self.estimates.len() - self.rows,
-        });
+        let rows = self.rows..self.estimates.len();
+        self.visit_ids.set(rows.clone(), visit_id);
+        self.item_ids.set(rows, item_id);
         self.rows = self.estimates.len();
     }
 
@@ -68,13 +70,14 @@ impl EstimateBlock {
         self.rows
     }
 
-    /// All rows, with the events of each.
-    pub(super) fn parts(&self) -> (&[FunctionEstimate], &[u64], &[OfVisit]) {
-        (
-            &self.estimates[..self.rows],
-            &self.events[..self.rows],
-            &self.visits,
-        )
+    /// All rows.
+    pub(super) fn parts(&self) -> Parts<'_> {
+        Parts {
+            estimates: &self.estimates[..self.rows],
+            events: &self.events[..self.rows],
+            visit_ids: self.visit_ids.first(self.rows),
+            item_ids: self.item_ids.first(self.rows),
+        }
     }
 
     /// Forgets all rows, and the visit at hand; keeps the room, unless that of a very large visit.
@@ -84,8 +87,42 @@ impl EstimateBlock {
         }
         self.estimates.clear();
         self.events.clear();
-        self.visits.clear();
         self.rows = 0;
+    }
+}
+
+/// Numbers that are written at once.
+const AT_ONCE: usize = 8;
+
+/// A column of numbers that are the same for the rows of a visit: a few at a time.
+#[derive(Debug, Default)]
+struct Repeated {
+    /// As long as it ever was: what lies behind the rows is of no meaning.
+    numbers: Vec<u64>,
+}
+
+impl Repeated {
+    /// Gives a number to rows, which follow those that have one. May write beyond them.
+    #[inline]
+    fn set(&mut self, rows: Range<usize>, number: u64) {
+        let end = rows.end + AT_ONCE;
+        if end > self.numbers.len() {
+            self.make_room(end);
+        }
+        let (room, _) = self.numbers[rows.start..].as_chunks_mut();
+        for room in room.iter_mut().take(rows.len().div_ceil(AT_ONCE)) {
+            *room = [number; AT_ONCE];
+        }
+    }
+
+    #[cold]
+    fn make_room(&mut self, rows: usize) {
+        self.numbers.resize(rows.next_multiple_of(BLOCK_ROWS), 0);
+    }
+
+    /// The numbers of the first rows.
+    fn first(&self, rows: usize) -> &[u64] {
+        &self.numbers[..rows.min(self.numbers.len())]
     }
 }
 
@@ -111,7 +148,9 @@ pub(super) mod tests {
             samples: samples.series(),
         };
         let estimate = |out: &mut Vec<_>| Estimator::new(&[true]).estimate(&visit, out);
-        block.fill(estimate, |it| u64::from(it.function.0) % 3);
+        block.fill(estimate, |rows, events| {
+            events.extend(rows.iter().map(|it| u64::from(it.function.0) % 3));
+        });
         assert_eq!(block.at_hand().len(), functions as usize);
     }
 
@@ -135,12 +174,11 @@ pub(super) mod tests {
     #[test]
     fn kept_and_left_out() {
         let (expected, mut block) = visits();
-        let (estimates, events, visits) = block.parts();
-        let of_visit = |it: &OfVisit| vec![(it.visit_id, it.item_id); it.rows];
-        let visits = visits.iter().flat_map(of_visit);
-        let rows = visits.zip(events).zip(estimates);
+        let parts = block.parts();
+        let visits = parts.visit_ids.iter().zip(parts.item_ids);
+        let rows = visits.zip(parts.events).zip(parts.estimates);
         let rows: Vec<_> = rows
-            .map(|(((visit, item), events), it)| (visit, item, *events, *it))
+            .map(|(((visit, item), events), it)| (*visit, *item, *events, *it))
             .collect();
         let expected: Vec<_> = expected
             .iter()

@@ -1,17 +1,20 @@
 //! The rows of `visit_functions`, as the estimator makes them.
 
 use super::VisitFunctionColumns;
-use crate::store::estimates::EstimateBlock;
+use crate::store::estimates::{EstimateBlock, Parts};
 
 impl VisitFunctionColumns {
     /// Appends the rows of a block, one column after the other.
     pub(in crate::store) fn extend_block(&mut self, block: &EstimateBlock) {
-        let (estimates, events, visits) = block.parts();
+        let Parts {
+            estimates,
+            events,
+            visit_ids,
+            item_ids,
+        } = block.parts();
         self.rows += estimates.len();
-        for visit in visits {
-            self.visit_id.repeat(visit.visit_id, visit.rows);
-            self.item_id.repeat(visit.item_id, visit.rows);
-        }
+        self.visit_id.extend(visit_ids, |id| *id);
+        self.item_id.extend(item_ids, |id| *id);
         self.function_id.extend(estimates, |it| it.function.0);
         self.event.extend(estimates, |it| it.event.0);
         self.samples.extend(estimates, |it| it.samples);
