@@ -30,6 +30,7 @@ const PER_OCTAVE: usize = 1 << DIGITS;
 pub const BUCKETS: usize = (64 - DIGITS as usize + 1) * PER_OCTAVE;
 
 /// Number of a value's bucket; larger values have the same or a larger one.
+#[inline]
 #[must_use]
 pub const fn bucket(value: u64) -> usize {
     if value < PER_OCTAVE as u64 {
@@ -78,8 +79,17 @@ impl Sketch {
     /// Adds a value.
     ///
     /// Cost: O(1), but for values smaller than all before.
+    #[inline]
     pub fn add(&mut self, value: u64) {
-        self.add_bucket(bucket(value), 1);
+        let bucket = bucket(value);
+        // Nearly always the value is between others.
+        match self.counts.get_mut(bucket.wrapping_sub(self.first)) {
+            Some(count) => {
+                *count += 1;
+                self.total += 1;
+            }
+            None => self.add_bucket(bucket, 1),
+        }
     }
 
     /// Adds `count` values of a bucket. A number that is no bucket's counts as the last one's.

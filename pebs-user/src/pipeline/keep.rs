@@ -37,36 +37,63 @@ pub enum Keep {
     None,
 }
 
-/// Visits that are compared with one another: those of a probe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Group(ProbeId);
-
-impl Group {
-    const fn of(visit: &ClosedVisit<'_>) -> Self {
-        Self(visit.probe)
-    }
-}
-
-/// What is known of a group.
+/// What is known of visits that are compared with one another: those of a probe.
 #[derive(Debug)]
-struct GroupState {
+struct Group {
     baseline: GroupBaseline,
     /// Of functions, in visits without loss and with.
     functions: [Functions; 2],
+    /// Of visits as a whole, likewise.
+    whole: [Whole; 2],
     /// Of everything else.
     distributions: FxHashMap<Key, Distribution>,
-    /// Visits of the interval, without loss and with.
-    visits: [u64; 2],
 }
 
-impl GroupState {
-    fn at(&mut self, key: Key) -> &mut Distribution {
-        self.distributions.entry(key).or_default()
+/// Visits of the interval as a whole.
+#[derive(Debug, Default)]
+struct Whole {
+    visits: u64,
+    durations: Distribution,
+    oncpu: Distribution,
+}
+
+impl Whole {
+    fn iter_mut(&mut self) -> [(&'static str, &mut Distribution); 2] {
+        [
+            (measure::DURATION, &mut self.durations),
+            (measure::ONCPU, &mut self.oncpu),
+        ]
+    }
+}
+
+impl Group {
+    fn new(keep: Keep) -> Self {
+        Self {
+            baseline: GroupBaseline::new(match keep {
+                Keep::Slow(rule) => rule,
+                Keep::All | Keep::None => Rule::default(),
+            }),
+            functions: Default::default(),
+            whole: Default::default(),
+            distributions: FxHashMap::default(),
+        }
     }
 
     /// The distributions that have a visit, by key.
     fn met(&mut self) -> Vec<(Key, &mut Distribution)> {
         let others = self.distributions.iter_mut().map(|(key, it)| (*key, it));
+        let whole = [false, true].into_iter().zip(&mut self.whole);
+        let whole = whole.flat_map(|(loss, whole)| {
+            whole.iter_mut().into_iter().map(move |(measure, it)| {
+                let key = Key {
+                    loss,
+                    measure,
+                    event: None,
+                    function: None,
+                };
+                (key, it)
+            })
+        });
         let functions = [false, true].into_iter().zip(&mut self.functions);
         let functions = functions.flat_map(|(loss, functions)| {
             functions.iter_mut().map(move |it| {
@@ -79,8 +106,8 @@ impl GroupState {
                 (key, &mut it.distribution)
             })
         });
-        let met = others.chain(functions).filter(|(_, it)| it.visits_with > 0);
-        let mut met: Vec<_> = met.collect();
+        let met = others.chain(whole).chain(functions);
+        let mut met: Vec<_> = met.filter(|(_, it)| it.visits_with > 0).collect();
         met.sort_by_key(|(key, _)| *key);
         met
     }
@@ -93,7 +120,8 @@ pub(super) struct Keeper {
     interval: Duration,
     /// Begin of the interval.
     since: Duration,
-    groups: FxHashMap<Group, GroupState>,
+    /// By probe.
+    groups: Vec<Option<Box<Group>>>,
     /// Samples of each event in the visit at hand.
     samples: Vec<u64>,
     row: FunctionStatRow,
@@ -107,7 +135,7 @@ impl Keeper {
             keep,
             interval,
             since: Duration::ZERO,
-            groups: FxHashMap::default(),
+            groups: Vec::new(),
             samples: Vec::new(),
             row: FunctionStatRow::default(),
             kept: KeptVisits::default(),
@@ -178,35 +206,28 @@ impl Keeper {
             }
             self.samples[event] += u64::from(estimate.samples);
         }
-        let loss = visit.flags & visit_flag::LOSS != 0;
-        let oncpu = visit.oncpu_ns();
-        let active = oncpu.map_or(duration as f64, |ns| ns as f64);
+        let loss = usize::from(visit.flags & visit_flag::LOSS != 0);
         let group = group(&mut self.groups, visit, self.keep);
-        group.visits[usize::from(loss)] += 1;
-        for (measure, value) in [
-            (measure::DURATION, Some(duration as f64)),
-            (measure::ONCPU, oncpu.map(|ns| ns as f64)),
-        ] {
-            let Some(value) = value else { continue };
-            let distribution = group.at(Key {
-                loss,
-                measure,
-                event: None,
-                function: None,
-            });
-            distribution.count(visit.visit_id);
-            distribution.values.add(value);
+        let (whole, of_functions) = (&mut group.whole[loss], &mut group.functions[loss]);
+        whole.visits += 1;
+        whole.durations.count(visit.visit_id);
+        whole.durations.values.add(duration as i64 as f64);
+        let mut active = duration as i64 as f64;
+        if let Some(oncpu) = visit.oncpu_ns() {
+            active = oncpu as f64;
+            whole.oncpu.count(visit.visit_id);
+            whole.oncpu.values.add(active);
         }
-        let of_functions = &mut group.functions[usize::from(loss)];
         for estimate in functions {
             let distribution = &mut of_functions
                 .at(estimate.event, estimate.function)
                 .distribution;
             let samples = f64::from(estimate.samples);
+            let all = self.samples[usize::from(estimate.event.0)] as i64 as f64;
             distribution.count(visit.visit_id);
             distribution.samples += u64::from(estimate.samples);
             distribution.squared += samples * samples;
-            distribution.product += samples * self.samples[usize::from(estimate.event.0)] as f64;
+            distribution.product += samples * all;
             distribution.active += samples * active;
             if let Some(own) = estimate.self_ns() {
                 distribution.values.add(own);
@@ -225,15 +246,17 @@ impl Keeper {
         if self.keeps_all() || visit.end.is_none() {
             return;
         }
-        let Some(group) = self.groups.get_mut(&Group::of(visit)) else {
+        let group = self.groups.get_mut(usize::from(visit.probe.0));
+        let Some(group) = group.and_then(Option::as_mut) else {
             return;
         };
-        let distribution = group.at(Key {
+        let key = Key {
             loss: visit.flags & visit_flag::LOSS != 0,
             measure: state,
             event: None,
             function,
-        });
+        };
+        let distribution = group.distributions.entry(key).or_default();
         distribution.count(visit.visit_id);
         distribution.samples += 1;
         distribution.values.add(ns.max(0) as f64);
@@ -247,42 +270,36 @@ impl Keeper {
     /// Ends the interval: hands out a row for each distribution that has a visit, by group and key,
     /// and begins the next.
     pub fn end_interval(&mut self, now: Duration, mut take: impl FnMut(&FunctionStatRow)) {
-        let mut groups: Vec<(&Group, &mut GroupState)> = self.groups.iter_mut().collect();
-        groups.sort_by_key(|(group, _)| group.0);
         let row = &mut self.row;
         row.begin_ns = TraceNs(self.since.as_nanos() as i64);
         row.end_ns = TraceNs(now.as_nanos() as i64);
-        for (group, state) in groups {
-            row.probe_id = group.0;
-            let visits = state.visits;
-            for (key, distribution) in state.met() {
+        for (probe, group) in (0..=u16::MAX).zip(&mut self.groups) {
+            let Some(group) = group else { continue };
+            row.probe_id = ProbeId(probe);
+            let visits = group.whole.each_ref().map(|it| it.visits);
+            for (key, distribution) in group.met() {
                 row.visits = visits[usize::from(key.loss)];
                 fill(row, key, distribution);
                 take(row);
                 distribution.clear();
             }
-            state.visits = [0; 2];
+            group.whole.iter_mut().for_each(|it| it.visits = 0);
         }
         self.since = now;
     }
 }
 
+#[inline]
 fn group<'a>(
-    groups: &'a mut FxHashMap<Group, GroupState>,
+    groups: &'a mut Vec<Option<Box<Group>>>,
     visit: &ClosedVisit<'_>,
     keep: Keep,
-) -> &'a mut GroupState {
-    groups
-        .entry(Group::of(visit))
-        .or_insert_with(|| GroupState {
-            baseline: GroupBaseline::new(match keep {
-                Keep::Slow(rule) => rule,
-                Keep::All | Keep::None => Rule::default(),
-            }),
-            functions: Default::default(),
-            distributions: FxHashMap::default(),
-            visits: [0; 2],
-        })
+) -> &'a mut Group {
+    let probe = usize::from(visit.probe.0);
+    if probe >= groups.len() {
+        groups.resize_with(probe + 1, || None);
+    }
+    groups[probe].get_or_insert_with(|| Box::new(Group::new(keep)))
 }
 
 fn duration(visit: &ClosedVisit<'_>) -> Option<u64> {
@@ -312,10 +329,11 @@ fn fill(row: &mut FunctionStatRow, key: Key, distribution: &Distribution) {
     row.samples_squared = sampled.then_some(*squared);
     row.samples_product = sampled.then_some(*product);
     row.samples_active_ns = sampled.then_some(*active);
-    row.sum_ns = values.range.map(|_| values.sum);
-    row.sum_squared = values.range.map(|_| values.squared);
-    row.min_ns = values.range.map(|(low, _)| low);
-    row.max_ns = values.range.map(|(_, high)| high);
+    let any = !values.sketch.is_empty();
+    row.sum_ns = any.then_some(values.sum);
+    row.sum_squared = any.then_some(values.squared);
+    row.min_ns = any.then_some(values.low);
+    row.max_ns = any.then_some(values.high);
     row.bucket_ns.clear();
     row.bucket_count.clear();
     for (bucket, count) in values.sketch.buckets() {

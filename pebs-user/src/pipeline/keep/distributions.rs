@@ -27,26 +27,43 @@ pub(super) struct Distribution {
 }
 
 /// Values in ns.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Values {
     pub(super) sum: f64,
     pub(super) squared: f64,
-    pub(super) range: Option<(f64, f64)>,
+    /// The smallest and the largest value; if there is none, of no meaning.
+    pub(super) low: f64,
+    pub(super) high: f64,
     pub(super) sketch: Sketch,
 }
 
+impl Default for Values {
+    fn default() -> Self {
+        Self {
+            sum: 0.0,
+            squared: 0.0,
+            low: f64::INFINITY,
+            high: f64::NEG_INFINITY,
+            sketch: Sketch::default(),
+        }
+    }
+}
+
 impl Values {
+    #[inline]
     pub(super) fn add(&mut self, value: f64) {
         self.sum += value;
         self.squared += value * value;
-        let (low, high) = self.range.unwrap_or((value, value));
-        self.range = Some((low.min(value), high.max(value)));
-        self.sketch.add(value as u64);
+        // No value is NaN.
+        self.low = if value < self.low { value } else { self.low };
+        self.high = if value > self.high { value } else { self.high };
+        self.sketch.add((value as i64).max(0) as u64);
     }
 }
 
 impl Distribution {
     /// Counts the visit, once.
+    #[inline]
     pub(super) fn count(&mut self, visit_id: u64) {
         self.visits_with += u64::from(self.last != visit_id);
         self.last = visit_id;
