@@ -139,7 +139,7 @@ pub struct FunctionEstimate {
     variance: f64,
 }
 
-/// No variance.
+/// No variance: it has no root.
 const UNKNOWN: f64 = -1.0;
 
 impl FunctionEstimate {
@@ -162,8 +162,14 @@ impl FunctionEstimate {
     #[inline]
     #[must_use]
     pub fn self_stderr_ns(&self) -> Option<f64> {
-        // Without a branch: many are made at once.
-        self.is_timed().then_some(rounded(self.variance.sqrt()))
+        Some(self.self_stderr_or_nan()).filter(|error| !error.is_nan())
+    }
+
+    /// The same; NaN where it is unknown. Without a branch, for columns.
+    #[inline(always)]
+    pub(crate) fn self_stderr_or_nan(&self) -> f64 {
+        // Variances are not negative: it is unknown where this one is.
+        rounded(self.variance.sqrt())
     }
 
     #[inline]
@@ -189,7 +195,7 @@ pub struct Pause {
 /// for every function of every visit.
 const STDERR_BITS: u32 = 6;
 
-/// To the nearest number of [`STDERR_BITS`]; of use where `value` is finite.
+/// To the nearest number of [`STDERR_BITS`]; `value` is finite, or NaN, which stays one.
 #[inline(always)]
 fn rounded(value: f64) -> f64 {
     const REST: u32 = f64::MANTISSA_DIGITS - 1 - STDERR_BITS;

@@ -30,7 +30,6 @@ const PER_OCTAVE: usize = 1 << DIGITS;
 pub const BUCKETS: usize = (64 - DIGITS as usize + 1) * PER_OCTAVE;
 
 /// Number of a value's bucket; larger values have the same or a larger one.
-#[inline]
 #[must_use]
 pub const fn bucket(value: u64) -> usize {
     if value < PER_OCTAVE as u64 {
@@ -38,6 +37,26 @@ pub const fn bucket(value: u64) -> usize {
     }
     let shift = 63 - value.leading_zeros() - DIGITS;
     shift as usize * PER_OCTAVE + (value >> shift) as usize
+}
+
+/// Number of the bucket of a value without its fraction; a negative one is 0.
+///
+/// A float's first bits are the exponent and the digits that a bucket keeps: what [`bucket`] shifts together.
+#[inline]
+const fn bucket_of_real(value: f64) -> usize {
+    if value >= PER_OCTAVE as f64 {
+        let first = value.to_bits() >> (f64::MANTISSA_DIGITS - 1 - DIGITS);
+        // Of the first such value, so that its bucket is the one behind those of the smaller ones.
+        let bias = (f64::MAX_EXP - 2) as usize + DIGITS as usize;
+        let bucket = first as usize - bias * PER_OCTAVE;
+        if bucket < BUCKETS {
+            bucket
+        } else {
+            BUCKETS - 1
+        }
+    } else {
+        value as usize
+    }
 }
 
 /// The smallest value of a bucket.
@@ -79,9 +98,18 @@ impl Sketch {
     /// Adds a value.
     ///
     /// Cost: O(1), but for values smaller than all before.
-    #[inline]
     pub fn add(&mut self, value: u64) {
-        let bucket = bucket(value);
+        self.add_to(bucket(value));
+    }
+
+    /// Adds a value without its fraction; a negative one is 0.
+    #[inline]
+    pub fn add_real(&mut self, value: f64) {
+        self.add_to(bucket_of_real(value));
+    }
+
+    #[inline]
+    fn add_to(&mut self, bucket: usize) {
         // Nearly always the value is between others.
         match self.counts.get_mut(bucket.wrapping_sub(self.first)) {
             Some(count) => {
@@ -235,6 +263,17 @@ mod tests {
             prop_assert!(bucket + 1 == BUCKETS || value < lowest(bucket + 1));
             let error = middle(bucket).abs_diff(value) as f64;
             prop_assert!(error <= RELATIVE_ERROR * value as f64);
+        }
+
+        /// Reals are in the bucket of their whole part.
+        #[test]
+        fn reals(value in any::<f64>(), shift in 0_u32..64, whole in any::<u64>()) {
+            prop_assert_eq!(bucket_of_real(value.abs()), bucket(value.abs() as u64));
+            prop_assert_eq!(bucket_of_real(-value.abs()), 0);
+            let whole = (whole >> shift) as f64;
+            for near in [whole, whole.next_down(), whole.next_up(), whole + 0.5] {
+                prop_assert_eq!(bucket_of_real(near), bucket(near as u64));
+            }
         }
 
         /// Every quantile is the exact one within the relative error.

@@ -198,7 +198,7 @@ impl Keeper {
         let Some(duration) = duration(visit) else {
             return;
         };
-        self.samples.clear();
+        self.samples.fill(0);
         for estimate in functions {
             let event = usize::from(estimate.event.0);
             if event >= self.samples.len() {

@@ -75,26 +75,29 @@ fn changes(functions: &[FunctionId]) -> u64 {
     let Some(last) = functions.last_chunk() else {
         return one_by_one(functions);
     };
-    let mut bytes = [[0; PAIRS]; BLOCK / PAIRS + 1];
-    let windows = functions.windows(WINDOW).step_by(PAIRS);
-    for (window, bytes) in windows.zip(&mut bytes) {
-        if let Some(window) = window.first_chunk() {
-            compare(window, bytes);
-        }
-    }
-    let whole = ((functions.len() - 1) / PAIRS).min(BLOCK / PAIRS);
-    compare(last, &mut bytes[whole]);
-    let (mut mask, mut begin) = (0, 0);
-    for bytes in &bytes[..whole] {
-        mask |= gathered(*bytes) << begin;
+    let (mut mask, mut begin) = (compare(last) << (functions.len() - WINDOW), 0);
+    let mut rest = functions;
+    while let Some(window) = rest.first_chunk() {
+        mask |= compare(window) << begin;
+        rest = &rest[PAIRS..];
         begin += PAIRS;
     }
-    mask | gathered(bytes[whole]) << (functions.len() - WINDOW)
+    mask
+}
+
+/// A bit for each pair of neighbours that differ.
+#[inline(always)]
+fn compare(functions: &[FunctionId; WINDOW]) -> u64 {
+    let mut bytes = [0; PAIRS];
+    mark(functions, &mut bytes);
+    gathered(bytes)
 }
 
 /// A byte for each pair of neighbours: 1 where they differ.
-#[inline(always)]
-fn compare(functions: &[FunctionId; WINDOW], bytes: &mut [u8; PAIRS]) {
+///
+/// Never inlined: alone it is compiled to few instructions of many lanes.
+#[inline(never)]
+fn mark(functions: &[FunctionId; WINDOW], bytes: &mut [u8; PAIRS]) {
     for (byte, (one, next)) in bytes.iter_mut().zip(functions.iter().zip(&functions[1..])) {
         *byte = u8::from(one != next);
     }

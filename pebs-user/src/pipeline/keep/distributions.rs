@@ -54,10 +54,14 @@ impl Values {
     pub(super) fn add(&mut self, value: f64) {
         self.sum += value;
         self.squared += value * value;
-        // No value is NaN.
-        self.low = if value < self.low { value } else { self.low };
-        self.high = if value > self.high { value } else { self.high };
-        self.sketch.add((value as i64).max(0) as u64);
+        // Nearly never.
+        if value < self.low {
+            self.low = value;
+        }
+        if value > self.high {
+            self.high = value;
+        }
+        self.sketch.add_real(value);
     }
 }
 

@@ -1,7 +1,7 @@
 //! The rows of `visit_functions`, as the estimator makes them.
 
 use super::VisitFunctionColumns;
-use crate::store::estimates::{EstimateBlock, Parts};
+use crate::store::estimates::{BLOCK_ROWS, EstimateBlock, Parts};
 
 impl VisitFunctionColumns {
     /// Appends the rows of a block, one column after the other.
@@ -24,7 +24,15 @@ impl VisitFunctionColumns {
         self.last_ns.extend(estimates, |it| it.last.0);
         self.span_ns.extend(estimates, |it| it.span_ns());
         self.self_ns.extend(estimates, |it| it.self_ns());
-        self.self_stderr_ns
-            .extend(estimates, |it| it.self_stderr_ns());
+        // Roots first, of many at once, and then which of them are known.
+        for some in estimates.chunks(BLOCK_ROWS) {
+            let mut errors = [f64::NAN; BLOCK_ROWS];
+            for (error, it) in errors.iter_mut().zip(some) {
+                *error = it.self_stderr_or_nan();
+            }
+            self.self_stderr_ns.extend(&errors[..some.len()], |error| {
+                (!error.is_nan()).then_some(*error)
+            });
+        }
     }
 }
