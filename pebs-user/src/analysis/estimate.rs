@@ -401,11 +401,13 @@ impl Places {
         (last - before) as usize
     }
 
-    /// Makes one row of the runs of each function, of which the first `len` are rows already; gives the number of rows.
+    /// Makes one row of the runs of each function, of which the first `alone` are rows already; gives the number of
+    /// rows.
     #[inline(never)]
-    fn merge(&mut self, runs: &mut [FunctionEstimate], mut len: usize) -> usize {
-        let before = self.before - len as u64;
-        for index in len..runs.len() {
+    fn merge(&mut self, runs: &mut [FunctionEstimate], alone: usize) -> usize {
+        let before = self.before - alone as u64;
+        let mut len = alone;
+        for index in alone..runs.len() {
             let run = runs[index];
             let number = match self.numbers.get_mut(run.function.0 as usize) {
                 Some(number) => number,
@@ -500,6 +502,7 @@ fn make_room(numbers: &mut Vec<u64>, function: FunctionId) -> &mut u64 {
     numbers.resize(index + 1, 0);
     &mut numbers[index]
 }
+
 /// How likely the ends of a visit hold a function that no sample saw.
 #[derive(Clone, Copy, Debug)]
 struct Unseen {
