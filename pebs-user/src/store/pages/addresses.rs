@@ -3,7 +3,7 @@
 use parquet::basic::Encoding;
 use rustc_hash::FxHashMap;
 
-use super::pack::{GROUP, pack};
+use super::pack::{GROUP, pack_all};
 use super::{PageKind, Pages, varint};
 use crate::symbolize::Slot;
 use crate::units::Ip;
@@ -19,14 +19,16 @@ const DICTIONARY: usize = 1 << 17;
 pub(in crate::store) struct Addresses {
     known: Known,
     /// Indices of the page at hand.
-    indices: Vec<u32>,
+    indices: Box<[u32; PAGE_ROWS]>,
+    rows: usize,
 }
 
 impl Default for Addresses {
     fn default() -> Self {
         Self {
             known: Known::default(),
-            indices: Vec::with_capacity(PAGE_ROWS),
+            indices: Box::new([0; PAGE_ROWS]),
+            rows: 0,
         }
     }
 }
@@ -34,19 +36,27 @@ impl Default for Addresses {
 impl Addresses {
     /// Appends addresses, up to the end of the page; says how many. If there are more, [`Addresses::end_page`]
     /// is due before them. `slots`: one for each, mostly the same for the same address.
-    #[inline(always)]
     #[must_use]
     pub(in crate::store) fn extend(&mut self, addresses: &[Ip], slots: &[Slot]) -> usize {
-        let count = addresses.len().min(PAGE_ROWS - self.indices.len());
-        let Self { known, indices, .. } = self;
-        let with_slots = addresses[..count].iter().zip(&slots[..count]);
-        indices.extend(with_slots.map(|(address, slot)| known.index(address.0, *slot)));
+        let room = &mut self.indices[self.rows..];
+        let count = room.len().min(addresses.len()).min(slots.len());
+        let (room, addresses, slots) = (&mut room[..count], &addresses[..count], &slots[..count]);
+        let mut done = 0;
+        while done < count {
+            let rest = &mut room[done..];
+            done += self.known.indices(&addresses[done..], &slots[done..], rest);
+            if done < count {
+                room[done] = self.known.find(addresses[done].0, slots[done]);
+                done += 1;
+            }
+        }
+        self.rows += count;
         count
     }
 
     /// Whether [`Addresses::end_page`] is due.
     pub(in crate::store) const fn is_page_full(&self) -> bool {
-        self.indices.len() == PAGE_ROWS
+        self.rows == PAGE_ROWS
     }
 
     /// Whether the row group should end before more addresses come.
@@ -63,7 +73,7 @@ impl Addresses {
 
     /// Ends the page, if it has a row.
     pub(in crate::store) fn end_page(&mut self, pages: &mut Pages) {
-        let rows = self.indices.len();
+        let rows = self.rows;
         if rows == 0 {
             return;
         }
@@ -72,17 +82,12 @@ impl Addresses {
         pages.end(rows as u32, Encoding::RLE_DICTIONARY, |_, body| {
             body.push(width as u8);
             // One packed run of groups of 8; the last ones may have more than there are rows.
-            let groups = rows.div_ceil(GROUP) * (GROUP / 8);
-            varint(body, (groups as u64) << 1 | 1);
-            for chunk in self.indices.chunks(GROUP) {
-                let mut group = [0; GROUP];
-                for (to, index) in group.iter_mut().zip(chunk) {
-                    *to = *index;
-                }
-                pack(&group, width, body);
-            }
+            let packed = rows.next_multiple_of(GROUP);
+            varint(body, (packed as u64 / 8) << 1 | 1);
+            self.indices[rows..packed].fill(0);
+            pack_all(&self.indices[..packed], width, body);
         });
-        self.indices.clear();
+        self.rows = 0;
     }
 
     /// Appends the dictionary's page, which in the file stands before the others.
@@ -98,7 +103,7 @@ impl Addresses {
     /// Forgets everything, keeps the room.
     pub(in crate::store) fn clear(&mut self) {
         self.known.clear();
-        self.indices.clear();
+        self.rows = 0;
     }
 }
 
@@ -108,9 +113,9 @@ struct Known {
     /// Addresses by index.
     dictionary: Vec<u64>,
     index_of: FxHashMap<u64, u32>,
-    /// Index of the address that had the slot last. Small: it and the dictionary's busy part are to stay in
-    /// the L1 and L2 caches.
-    index_at: Box<[u32]>,
+    /// Index of the address that had the slot last. Small where it is busy: it and the dictionary's busy part are to
+    /// stay in the L1 and L2 caches.
+    index_at: Box<[u32; Slot::COUNT]>,
 }
 
 impl Default for Known {
@@ -118,33 +123,37 @@ impl Default for Known {
         Self {
             dictionary: Vec::new(),
             index_of: FxHashMap::default(),
-            index_at: vec![0; Slot::COUNT].into_boxed_slice(),
+            index_at: Box::new([0; Slot::COUNT]),
         }
     }
 }
 
 impl Known {
-    /// Index of an address, which it gets if it has none.
-    #[inline(always)]
-    fn index(&mut self, address: u64, slot: Slot) -> u32 {
-        let slot = usize::from(slot.0) % Slot::COUNT;
-        let index = self.index_at[slot];
-        if self.dictionary.get(index as usize) == Some(&address) {
-            index
-        } else {
-            self.find(address, slot)
+    /// Indices of addresses, up to the first that did not have its slot last: says how many.
+    #[inline]
+    fn indices(&self, addresses: &[Ip], slots: &[Slot], to: &mut [u32]) -> usize {
+        // Nothing changes on the way: all that is looked up stays where it is.
+        let (dictionary, index_at) = (self.dictionary.as_slice(), &*self.index_at);
+        let rows = addresses.iter().zip(slots).zip(to);
+        for (row, ((address, slot), to)) in rows.enumerate() {
+            let index = index_at[usize::from(slot.0) % Slot::COUNT];
+            if dictionary.get(index as usize) != Some(&address.0) {
+                return row;
+            }
+            *to = index;
         }
+        addresses.len()
     }
 
-    /// Index of an address that did not have the slot last.
+    /// Index of an address that did not have the slot last: it gets one if it has none.
     #[inline(never)]
-    fn find(&mut self, address: u64, slot: usize) -> u32 {
+    fn find(&mut self, address: u64, slot: Slot) -> u32 {
         let next = self.dictionary.len() as u32;
         let index = *self.index_of.entry(address).or_insert(next);
         if index == next {
             self.dictionary.push(address);
         }
-        self.index_at[slot] = index;
+        self.index_at[usize::from(slot.0) % Slot::COUNT] = index;
         index
     }
 

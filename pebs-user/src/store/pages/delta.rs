@@ -4,12 +4,11 @@
 //! the smallest in as few bits as the largest of its group needs. What repeats takes 5 bytes a
 //! block; rising times take about as many bits as their step has.
 
-use std::mem;
-
 use parquet::basic::Encoding;
 
 pub(in crate::store) use super::block::{BLOCK, Whole};
 use super::levels::Levels;
+use super::room::Room;
 use super::{PAGE_VALUES, Pages, block, varint, zigzag};
 
 /// A block of one number again and again: the smallest difference and the four widths.
@@ -35,7 +34,7 @@ pub(in crate::store) struct Deltas<T> {
     block: Box<[T; BLOCK + 1]>,
     len: usize,
     /// Encoded blocks of the page at hand.
-    blocks: Vec<u8>,
+    blocks: Room,
     /// Values in `blocks`, the first included.
     values: usize,
     first: T,
@@ -47,7 +46,7 @@ impl<T: Whole> Default for Deltas<T> {
         Self {
             block: Box::new([T::default(); BLOCK + 1]),
             len: 0,
-            blocks: Vec::new(),
+            blocks: Room::default(),
             values: 0,
             first: T::default(),
             range: None,
@@ -196,7 +195,7 @@ impl<T: Whole> Deltas<T> {
                 varint(begin, block::GROUPS as u64);
                 varint(begin, values);
                 varint(begin, zigzag(first));
-                mem::swap(rest, &mut self.blocks);
+                self.blocks.swap(rest);
             });
         }
         self.blocks.clear();

@@ -14,8 +14,10 @@ pub(super) mod addresses;
 mod block;
 pub(super) mod delta;
 pub(super) mod levels;
+mod near;
 mod pack;
 pub(super) mod plain;
+mod room;
 
 use parquet::basic::Encoding;
 

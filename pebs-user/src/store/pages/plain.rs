@@ -91,7 +91,7 @@ impl Plain {
                 if let Some(levels) = levels {
                     levels.take(begin);
                 }
-                mem::swap(rest, &mut self.values);
+                swap(rest, &mut self.values);
             });
         }
         self.values.clear();
@@ -107,7 +107,7 @@ impl Plain {
         if entries > 0 {
             pages.end(entries, Encoding::PLAIN, |begin, rest| {
                 levels.take(begin);
-                mem::swap(rest, &mut self.values);
+                swap(rest, &mut self.values);
             });
         }
         self.values.clear();
@@ -117,6 +117,12 @@ impl Plain {
     pub(in crate::store) fn clear(&mut self) {
         self.values.clear();
     }
+}
+
+/// Swaps a page's bytes for an empty buffer, which is made as large at once: it is going to be.
+fn swap(page: &mut Vec<u8>, bytes: &mut Vec<u8>) {
+    mem::swap(page, bytes);
+    bytes.reserve(page.len());
 }
 
 /// Truth values, a bit each.
