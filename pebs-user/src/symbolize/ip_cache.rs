@@ -1,119 +1,227 @@
 //! A small cache in front of all look-ups.
 
+use rustc_hash::FxHashMap;
+
 use crate::units::{FunctionId, Ip, Pid};
 
-/// Entries, a power of two. 16 bytes each: 256 KiB, within the L2 cache of a core.
-const ENTRIES: usize = 1 << 14;
+/// Places of the table. 16 bytes each: 1 MiB, of which only the cache lines are busy that an address lies in.
+const PLACES: usize = 1 << 16;
 
-/// The pid under which kernel addresses are kept: they are the same in every process.
-const KERNEL: Pid = Pid(u32::MAX - 1);
+/// Addresses remembered at most. Of a table that is half empty or more, the first place looked at is mostly the one.
+const ADDRESSES: usize = PLACES / 2;
 
-/// Whose address it is: the process's, or the kernel's.
-#[inline(always)]
-const fn owner(pid: Pid, ip: Ip) -> Pid {
-    if ip.is_kernel() { KERNEL } else { pid }
-}
-
-/// Where the answer for an address was remembered. Others may have had the slot before.
+/// Where the answer for an address is remembered, until all is forgotten: then others get the slot.
+///
+/// Slots are given out one after the other, so that what is kept by slot lies close together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slot(pub u16);
 
 impl Slot {
     /// There are so many.
-    pub const COUNT: usize = ENTRIES;
+    pub const COUNT: usize = ADDRESSES;
 
     /// A slot for an address of which no answer is remembered: mostly another one for another address.
     #[must_use]
     pub fn any(ip: Ip) -> Self {
-        Self(2 * pair(KERNEL, ip.0) as u16)
+        Self(Key(ip.0).place() % Self::COUNT as u16)
     }
 }
 
-#[derive(Clone, Copy)]
-struct Entry {
-    ip: u64,
-    pid: Pid,
-    function: FunctionId,
+/// An address and whose it is, in one number: addresses in user space leave the upper 16 bits to their owner's number,
+/// those of the kernel, which are the same in every process, set them all. 0 is no address's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Key(u64);
+
+/// Bits of an address. Nothing is remembered of one that needs more (five levels of page tables, in user space).
+const ADDRESS_BITS: u32 = 48;
+
+impl Key {
+    /// Of no address.
+    const NONE: Self = Self(0);
+
+    #[inline(always)]
+    const fn new(owner: Owner, ip: Ip) -> Option<Self> {
+        match ip.0 >> ADDRESS_BITS {
+            0 => Some(Self(ip.0 | owner.0)),
+            KERNEL => Some(Self(ip.0)),
+            _ => None,
+        }
+    }
+
+    /// The place to look at first. Fibonacci hashing: the golden ratio spreads neighbouring addresses; its top bits are
+    /// the best mixed.
+    #[inline(always)]
+    const fn place(self) -> u16 {
+        const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+        (self.0.wrapping_mul(GOLDEN) >> (u64::BITS - PLACES.trailing_zeros())) as u16
+    }
 }
 
-/// Nobody asks for a kernel address of a process.
-const EMPTY: Entry = Entry {
-    ip: u64::MAX,
-    pid: Pid(u32::MAX),
-    function: FunctionId(0),
-};
+/// The upper bits of the kernel's addresses.
+const KERNEL: u64 = 0xffff;
+
+/// A process's number above an address's bits. A process that is forgotten and comes again is another owner.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Owner(u64);
+
+impl Owner {
+    /// A process of which nothing is remembered.
+    const UNKNOWN: Self = Self::new(KERNEL - 1);
+    /// Owners at most: from 1 on.
+    const COUNT: u64 = KERNEL - 2;
+
+    const fn new(number: u64) -> Self {
+        Self(number << ADDRESS_BITS)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    key: Key,
+    function: FunctionId,
+    slot: Slot,
+}
+
+impl Entry {
+    const FREE: Self = Self {
+        key: Key::NONE,
+        function: FunctionId(0),
+        slot: Slot(0),
+    };
+}
 
 /// Remembers which function an address of a process is in.
 ///
-/// Two places for each address, side by side: a new answer takes the second, and what was there the
-/// first. Cost: 1 cache line a look-up.
+/// A table with open addressing: an address lies at its place or, if that is taken, at the next free one. When too many
+/// are remembered, all are forgotten. Cost: mostly 1 cache line a look-up.
 pub struct IpCache {
-    pairs: Box<[[Entry; 2]; PAIRS]>,
+    places: Box<[Entry; PLACES]>,
+    /// Addresses remembered, those of forgotten processes included.
+    len: usize,
+    owners: FxHashMap<Pid, Owner>,
+    /// Owners that there were, the forgotten ones included.
+    owners_met: u64,
+    /// The process asked for last.
+    last: (Pid, Owner),
 }
-
-const PAIRS: usize = ENTRIES / 2;
 
 impl IpCache {
     /// Empty.
     #[must_use]
     pub fn new() -> Self {
+        let places = vec![Entry::FREE; PLACES].into_boxed_slice();
+        let Ok(places) = places.try_into() else {
+            unreachable!("there are as many");
+        };
         Self {
-            pairs: Box::new([[EMPTY; 2]; PAIRS]),
+            places,
+            len: 0,
+            owners: FxHashMap::default(),
+            owners_met: 0,
+            last: (Pid(0), Owner::UNKNOWN),
         }
     }
 
-    /// The function of an address in a process, if it is remembered, and in which slot: the address's own until
-    /// another takes it.
-    #[inline(always)]
+    /// The function of an address in a process, if it is remembered, and in which slot.
+    #[inline]
     #[must_use]
-    pub fn get(&self, pid: Pid, ip: Ip) -> Option<(FunctionId, Slot)> {
-        let owner = owner(pid, ip);
-        let pair = pair(owner, ip.0);
-        let second = usize::from(self.pairs[pair][1].ip == ip.0);
-        let entry = &self.pairs[pair][second];
-        let found = (entry.ip == ip.0) & (entry.pid == owner);
-        found.then_some((entry.function, Slot((2 * pair + second) as u16)))
+    pub fn get(&mut self, pid: Pid, ip: Ip) -> Option<(FunctionId, Slot)> {
+        let key = Key::new(self.owner(pid), ip)?;
+        let entry = &self.places[usize::from(self.place_of(key))];
+        (entry.key == key).then_some((entry.function, entry.slot))
     }
 
-    /// The same of many, up to the first that is not remembered: says how many.
-    #[inline]
+    /// The same of many, up to one that is not found at once: says how many. Of that one it is not said whether it is
+    /// remembered.
+    #[inline(never)]
     pub fn get_all(
-        &self,
+        &mut self,
         pid: Pid,
         ips: &[Ip],
         (functions, slots): (&mut [FunctionId], &mut [Slot]),
     ) -> usize {
+        let (owner, places) = (self.owner(pid), &*self.places);
         let to = functions.iter_mut().zip(slots);
         for (index, (ip, (function, slot))) in ips.iter().zip(to).enumerate() {
-            let Some(found) = self.get(pid, *ip) else {
+            let Some(key) = Key::new(owner, *ip) else {
                 return index;
             };
-            (*function, *slot) = found;
+            let entry = &places[usize::from(key.place())];
+            if entry.key != key {
+                return index;
+            }
+            (*function, *slot) = (entry.function, entry.slot);
         }
         ips.len()
     }
 
-    /// Remembers, unless a recording says that the pid is one that has a meaning of its own here.
+    /// Remembers.
     pub fn put(&mut self, pid: Pid, ip: Ip, function: FunctionId) {
-        if pid.0 >= KERNEL.0 && !ip.is_kernel() {
-            return;
+        if self.len >= ADDRESSES || self.owners_met >= Owner::COUNT {
+            self.clear();
         }
-        let pid = owner(pid, ip);
-        let [first, second] = &mut self.pairs[pair(pid, ip.0)];
-        *first = *second;
-        *second = Entry {
-            ip: ip.0,
-            pid,
-            function,
+        let Some(key) = Key::new(self.own(pid), ip) else {
+            return;
         };
+        let at = self.place_of(key);
+        let entry = &mut self.places[usize::from(at)];
+        if entry.key == Key::NONE {
+            entry.key = key;
+            entry.slot = Slot(self.len as u16);
+            self.len += 1;
+        }
+        entry.function = function;
     }
 
-    /// Forgets all of a process. Cost: a walk over the cache, about 3 us.
+    /// Forgets all of a process.
     pub fn forget(&mut self, pid: Pid) {
-        for entry in self.pairs.as_flattened_mut() {
-            if entry.pid == pid {
-                *entry = EMPTY;
+        self.owners.remove(&pid);
+        self.last = (pid, Owner::UNKNOWN);
+    }
+
+    /// Forgets all. Cost: about 30 us.
+    #[cold]
+    fn clear(&mut self) {
+        self.places.fill(Entry::FREE);
+        self.owners.clear();
+        (self.len, self.owners_met) = (0, 0);
+        self.last.1 = Owner::UNKNOWN;
+    }
+
+    #[inline(always)]
+    fn owner(&mut self, pid: Pid) -> Owner {
+        if self.last.0 != pid {
+            self.turn_to(pid);
+        }
+        self.last.1
+    }
+
+    #[inline(never)]
+    fn turn_to(&mut self, pid: Pid) {
+        let owner = self.owners.get(&pid);
+        self.last = (pid, owner.copied().unwrap_or(Owner::UNKNOWN));
+    }
+
+    /// The owner that a process is, which it becomes if it is none.
+    fn own(&mut self, pid: Pid) -> Owner {
+        let next = Owner::new(self.owners_met + 1);
+        let owner = *self.owners.entry(pid).or_insert(next);
+        self.owners_met += u64::from(owner == next);
+        self.last = (pid, owner);
+        owner
+    }
+
+    /// Where a key is, or is to be.
+    #[inline]
+    fn place_of(&self, key: Key) -> u16 {
+        let mut at = key.place();
+        // Half of the places are free.
+        loop {
+            let entry = &self.places[usize::from(at)];
+            if entry.key == key || entry.key == Key::NONE {
+                return at;
             }
+            at = at.wrapping_add(1);
         }
     }
 }
@@ -122,14 +230,6 @@ impl Default for IpCache {
     fn default() -> Self {
         Self::new()
     }
-}
-
-/// The two places. Fibonacci hashing: the golden ratio spreads neighbouring addresses; its top bits are the best mixed.
-#[inline(always)]
-const fn pair(pid: Pid, ip: u64) -> usize {
-    const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-    let mixed = (ip ^ ((pid.0 as u64) << 40)).wrapping_mul(GOLDEN);
-    (mixed >> (u64::BITS - PAIRS.trailing_zeros())) as usize
 }
 
 #[cfg(test)]
@@ -141,7 +241,7 @@ mod tests {
     const USER: u64 = 0x1000;
     const KERNEL_SPACE: u64 = 0xffff_8000_0000_0000;
 
-    fn found(cache: &IpCache, pid: u32, ip: u64) -> Option<FunctionId> {
+    fn found(cache: &mut IpCache, pid: u32, ip: u64) -> Option<FunctionId> {
         cache.get(Pid(pid), Ip(ip)).map(|(function, _)| function)
     }
 
@@ -151,29 +251,47 @@ mod tests {
     fn remembers_exactly() {
         let mut cache = IpCache::new();
         let function = FunctionId(5);
-        cache.put(Pid(1), Ip(USER), function);
-        cache.put(Pid(1), Ip(KERNEL_SPACE), function);
-        for pid in [1, 2, KERNEL.0, u32::MAX] {
-            assert_eq!(found(&cache, pid, USER).is_some(), pid == 1);
-            assert_eq!(found(&cache, pid, KERNEL_SPACE), Some(function));
-            for other in [USER + 1, 0, u64::MAX] {
-                assert_eq!(found(&cache, pid, other), None);
+        let mine = [USER, 0, (1 << ADDRESS_BITS) - 1];
+        for ip in mine.into_iter().chain([KERNEL_SPACE]) {
+            cache.put(Pid(1), Ip(ip), function);
+        }
+        // Of addresses that look like another owner's nothing is remembered.
+        let odd = [
+            USER | 1 << ADDRESS_BITS,
+            USER | 2 << ADDRESS_BITS,
+            1 << 63 | USER,
+        ];
+        for (pid, ip) in [(1, odd[0]), (1, odd[1]), (2, odd[2])] {
+            assert_eq!(found(&mut cache, pid, ip), None);
+            cache.put(Pid(pid), Ip(ip), FunctionId(9));
+            assert_eq!(found(&mut cache, pid, ip), None);
+        }
+        for pid in [1, 2, 0, u32::MAX] {
+            for ip in mine {
+                assert_eq!(found(&mut cache, pid, ip).is_some(), pid == 1);
+            }
+            assert_eq!(found(&mut cache, pid, KERNEL_SPACE), Some(function));
+            for other in [USER + 1, 1, u64::MAX] {
+                assert_eq!(found(&mut cache, pid, other), None);
             }
         }
-        for pid in [KERNEL.0, u32::MAX] {
-            cache.put(Pid(pid), Ip(USER), function);
-            assert_eq!(found(&cache, pid, USER), None);
-        }
+        cache.put(Pid(1), Ip(USER), FunctionId(6));
+        assert_eq!(found(&mut cache, 1, USER), Some(FunctionId(6)));
         cache.forget(Pid(1));
-        assert_eq!(found(&cache, 1, USER), None);
-        assert_eq!(found(&cache, 1, KERNEL_SPACE), Some(function));
+        for ip in mine {
+            assert_eq!(found(&mut cache, 1, ip), None);
+        }
+        assert_eq!(found(&mut cache, 1, KERNEL_SPACE), Some(function));
+        cache.put(Pid(1), Ip(USER), FunctionId(7));
+        assert_eq!(found(&mut cache, 1, USER), Some(FunctionId(7)));
+        assert_eq!(found(&mut cache, 1, 0), None);
     }
 
-    /// Of many, those up to the first that is not remembered are found as one by one.
+    /// Of many, some are found, as one by one; the next one is nearly always one that is not remembered.
     #[test]
     fn many_at_once() {
         let mut cache = IpCache::new();
-        let ips: Vec<Ip> = [3, 1, USER, KERNEL_SPACE, 1, 7, 3].map(Ip).into();
+        let ips: Vec<Ip> = [3, 1, USER, KERNEL_SPACE, 1, 1 << 60, 3].map(Ip).into();
         for known in 0..ips.len() {
             let mut names = (vec![FunctionId(9); 7], vec![Slot(9); 7]);
             let to = (names.0.as_mut_slice(), names.1.as_mut_slice());
@@ -188,22 +306,45 @@ mod tests {
                     .map(|(_, name)| name)
                     .eq(vec![(FunctionId(9), Slot(9)); 7 - count])
             );
-            assert_eq!(ips.get(count).and_then(|ip| cache.get(Pid(1), *ip)), None);
+            let next = ips.get(count);
+            assert_eq!(next.and_then(|ip| cache.get(Pid(1), *ip)), None);
             cache.put(Pid(1), ips[known], FunctionId(known as u32));
         }
     }
 
-    /// Addresses that are remembered have slots of their own.
+    /// All addresses are found until there are too many, each in a slot of its own; then all are forgotten.
     #[test]
     fn slots_are_their_own() {
         let mut cache = IpCache::new();
-        (0..30_000).for_each(|ip| cache.put(Pid(1), Ip(ip), FunctionId(ip as u32)));
-        let found: Vec<_> = (0..30_000)
-            .filter_map(|ip| cache.get(Pid(1), Ip(ip)))
-            .collect();
-        let slots: HashSet<u16> = found.iter().map(|(_, slot)| slot.0).collect();
-        assert!(found.len() > ENTRIES / 2, "{}", found.len());
-        assert_eq!(slots.len(), found.len());
-        assert!(slots.iter().all(|slot| usize::from(*slot) < Slot::COUNT));
+        let ip = |n: usize| Ip(n as u64 * n as u64);
+        for n in 0..ADDRESSES {
+            cache.put(Pid(1 + n as u32 % 3), ip(n), FunctionId(n as u32));
+        }
+        let mut slots = HashSet::new();
+        for n in 0..ADDRESSES {
+            let (function, slot) = cache.get(Pid(1 + n as u32 % 3), ip(n)).unwrap();
+            assert_eq!(function, FunctionId(n as u32));
+            assert!(usize::from(slot.0) < Slot::COUNT && slots.insert(slot.0));
+        }
+        cache.put(Pid(1), Ip(5), FunctionId(5));
+        assert_eq!(cache.get(Pid(1), Ip(5)), Some((FunctionId(5), Slot(0))));
+        assert_eq!(cache.get(Pid(1), ip(0)), None);
+    }
+
+    /// However many processes come and go, none has another's answers.
+    #[test]
+    fn owners_without_end() {
+        let mut cache = IpCache::new();
+        cache.put(Pid(0), Ip(USER), FunctionId(0));
+        for n in 1..150_000 {
+            let pid = Pid(n % 70_000);
+            assert_eq!(found(&mut cache, pid.0, USER + 1), None);
+            cache.put(pid, Ip(USER + 1), FunctionId(n));
+            assert_eq!(found(&mut cache, pid.0, USER + 1), Some(FunctionId(n)));
+            assert!(found(&mut cache, 0, USER).is_none_or(|it| it == FunctionId(0)));
+            if n % 2 == 0 || n >= 70_000 {
+                cache.forget(pid);
+            }
+        }
     }
 }

@@ -219,7 +219,10 @@ impl Symbolizer {
             let Some(ip) = ips.get(done) else {
                 return;
             };
-            (functions[done], slots[done]) = (self.find_function(pid, *ip), Slot::any(*ip));
+            (functions[done], slots[done]) = match self.cache.get(pid, *ip) {
+                Some(found) => found,
+                None => (self.find_function(pid, *ip), Slot::any(*ip)),
+            };
             done += 1;
         }
     }
