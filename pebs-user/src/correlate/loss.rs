@@ -72,6 +72,9 @@ impl LossRanges {
     /// Flags of all ranges of a thread that overlap `[begin, end]`. Cost: O(log ranges), and those within.
     #[must_use]
     pub fn flags(&self, begin: TraceNs, end: TraceNs, tid: Tid) -> u32 {
+        if self.ranges.is_empty() {
+            return 0;
+        }
         let since = self.ranges.partition_point(|range| range.end < begin);
         self.ranges
             .range(since..)
