@@ -48,7 +48,7 @@
 //! | how a recording of `perf record` becomes a trace | [`import`] |
 //! | whose details are kept (`--keep`), and the aggregates of all visits | [`analysis::baseline`], [`analysis::sketch`], `pipeline::keep` |
 //! | a column of the trace | [`store::schema`], and nothing else |
-//! | what a record costs on its way to the files | [`pipeline`] (`rows.rs`), [`store::samples`] (blocks of columns), `store/pages` (encodings); `cargo bench` says where it goes |
+//! | what a record costs on its way to the files | [`stream::samples`] (columns from decoding on), `correlate/whole.rs` (visits that need no state), [`pipeline`] (`rows.rs`), [`store::samples`] (blocks of columns), `store/pages` (encodings); `cargo bench` says where it goes |
 //! | an estimate and its error | [`analysis::estimate`], [`analysis::pool`] |
 //! | what the report says | [`analysis::report`] |
 //! | what `view` shows, and what its keys do | [`view`] |
@@ -120,6 +120,9 @@
 //!   another stack. The pipeline keeps each stack once, and looks its functions up when the first sample is written.
 //! * There is no order over all rings: it would cost more than decoding and correlating together, and
 //!   hardly any record of one thread concerns another. Each thread has a lane, sorted as it comes.
+//! * Samples stay in columns from decoding to the files, and are named, estimated and written many at a time. A call that begins
+//!   and returns with nothing but samples in between, as most do, goes past the state machine of its thread: both ways give
+//!   the same, and a test holds one against the other.
 //! * Rows are encoded as Parquet pages when they are made, and an open segment is a Parquet file whose
 //!   row groups have a footer each: what `kill -9` leaves is read up to the last footer, and closing a
 //!   segment is a rename. A general writer compacts it afterwards, off the path of the records.

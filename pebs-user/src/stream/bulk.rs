@@ -177,10 +177,10 @@ impl RingState {
         let clock = reading.clock;
         if reading.kind.perf_clock {
             let time = |time| clock.trace_of_perf(PerfNs(time));
-            self.run_at(run, time, &reading.wanted, inbox, said);
+            self.run_at(run, time, &reading.wanted, (inbox, said));
         } else {
             let time = |time| clock.trace_of_ktime(KtimeNs(time));
-            self.run_at(run, time, &reading.wanted, inbox, said);
+            self.run_at(run, time, &reading.wanted, (inbox, said));
         }
     }
 
@@ -190,8 +190,7 @@ impl RingState {
         run: &Run<'_>,
         time: impl Fn(u64) -> TraceNs,
         wanted: impl Fn(Pid) -> bool,
-        inbox: &mut impl Inbox,
-        said: &mut Said,
+        (inbox, said): (&mut impl Inbox, &mut Said),
     ) {
         let (pid, tid) = (Pid(run.pid_tid.0), Tid(run.pid_tid.1));
         let source = run.source((self.cpu, self.event), time);
