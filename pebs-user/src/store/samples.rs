@@ -26,15 +26,6 @@ pub(super) struct Common {
     pub stack_id: Option<StackId>,
 }
 
-impl Common {
-    /// Whether all is the same but for the visit.
-    #[inline(always)]
-    pub(super) fn is_like(&self, other: &Self) -> bool {
-        let Self { visit_id, .. } = *other;
-        Self { visit_id, ..*self } == *other
-    }
-}
-
 /// Rows of `samples` that lie in the same visit, or in none, of one thread.
 #[derive(Clone, Copy, Debug)]
 pub struct SamplesOf<'a> {

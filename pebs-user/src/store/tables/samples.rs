@@ -4,6 +4,7 @@ use super::SampleColumns;
 use super::batched::{Batched, Waiting};
 use crate::store::samples::{BLOCK_ROWS, Common, Part, SampleBlock};
 use crate::store::schema::SampleRow;
+use crate::units::StackId;
 
 /// The table. Rows that come one by one wait in a block.
 pub(in crate::store) type Samples = Batched<SampleColumns, SampleBlock>;
@@ -27,33 +28,39 @@ impl SampleColumns {
         self.time_ns.extend(part.times, |time| time.0);
         self.function_id.extend(part.functions, |id| id.0);
         self.ip.extend_at(part.ips, part.slots);
-        for run in part
-            .runs
-            .chunk_by(|(a, _), (b, _)| a.visit_id == b.visit_id)
-        {
-            if let Some((common, rows)) = whole(run) {
-                self.visit_id.repeat(common.visit_id, rows);
-            }
-        }
-        // Visits of one thread come one after the other: what else their samples have in common changes seldom.
-        for run in part.runs.chunk_by(|(a, _), (b, _)| a.is_like(b)) {
-            let Some((common, rows)) = whole(run) else {
-                continue;
-            };
-            self.tid.repeat(common.tid.0, rows);
-            self.cpu.repeat(common.cpu.known(), rows);
-            self.event.repeat(common.event.0, rows);
-            self.flags.repeat(common.flags, rows);
-            self.stack_id.repeat(common.stack_id.map(|id| id.0), rows);
-        }
+        let runs = part.runs;
+        repeated(runs, |it| it.visit_id, |id, n| self.visit_id.repeat(id, n));
+        repeated(runs, |it| it.tid, |tid, n| self.tid.repeat(tid.0, n));
+        repeated(runs, |it| it.cpu, |cpu, n| self.cpu.repeat(cpu.known(), n));
+        repeated(runs, |it| it.event, |it, n| self.event.repeat(it.0, n));
+        repeated(runs, |it| it.flags, |flags, n| self.flags.repeat(flags, n));
+        let mut stacks = |id: Option<StackId>, n| self.stack_id.repeat(id.map(|id| id.0), n);
+        repeated(runs, |it| it.stack_id, &mut stacks);
     }
 }
 
-/// What runs that are alike have in common, and how many rows there are of it.
+/// Takes each value of some runs, and how often it comes one after another.
 #[inline(always)]
-fn whole(runs: &[(Common, usize)]) -> Option<(&Common, usize)> {
-    let (common, _) = runs.first()?;
-    Some((common, runs.iter().map(|(_, rows)| rows).sum()))
+fn repeated<T: PartialEq>(
+    runs: &[(Common, usize)],
+    value: impl Fn(&Common) -> T,
+    mut take: impl FnMut(T, usize),
+) {
+    let mut runs = runs.iter().map(|(common, times)| (value(common), *times));
+    let Some((mut last, mut times)) = runs.next() else {
+        return;
+    };
+    for (value, more) in runs {
+        if value == last {
+            times += more;
+        } else {
+            take(
+                std::mem::replace(&mut last, value),
+                std::mem::replace(&mut times, more),
+            );
+        }
+    }
+    take(last, times);
 }
 
 impl Waiting<SampleColumns> for SampleBlock {
