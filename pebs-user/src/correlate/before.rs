@@ -1,6 +1,7 @@
 //! End marks without a begin: of items that began before the recording or after it, or whose begin is missing.
 
 use super::{Correlator, Lost, MarkAt, Sink};
+use crate::store::schema::visit_flag;
 use crate::stream::ledger::Reason;
 use crate::target::probe::VisitRule;
 
@@ -20,7 +21,9 @@ impl Correlator {
             .get(probe)
             .is_some_and(|it| it.rule == VisitRule::ById);
         let none_on_thread = || !by_id && self.threads.get(mark.record.tid).is_none();
-        let reason = match self.losses.is_empty() {
+        // A counter that was throttled lost no mark.
+        let none_lost = self.losses.all_flags() & visit_flag::LOSS == 0;
+        let reason = match none_lost {
             true if no_begin || none_on_thread() => Reason::BeganBefore,
             true if mark.record.time >= self.stopping => Reason::BeganAfter,
             _ => Reason::UnmatchedMark,

@@ -25,11 +25,14 @@ struct Range {
 #[derive(Debug, Default)]
 pub struct LossRanges {
     ranges: VecDeque<Range>,
+    /// The flags of all ranges.
+    flags: u32,
 }
 
 impl LossRanges {
     /// Adds a range that carries a visit flag. Cost: the ranges that end later, or earlier but after its begin.
     pub fn add(&mut self, begin: TraceNs, end: TraceNs, flag: u32, of: Option<Tid>) {
+        self.flags |= flag;
         let at = self.ranges.partition_point(|range| range.end <= end);
         if let Some(before) = at.checked_sub(1).and_then(|n| self.ranges.get_mut(n))
             && begin <= before.end
@@ -63,10 +66,10 @@ impl LossRanges {
         }
     }
 
-    /// Whether nothing was lost so far.
+    /// Flags of all ranges so far.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.ranges.is_empty()
+    pub const fn all_flags(&self) -> u32 {
+        self.flags
     }
 
     /// Flags of all ranges of a thread that overlap `[begin, end]`. Cost: O(log ranges), and those within.

@@ -2,7 +2,7 @@
 //!
 //! Input lines: `TIME TID WHAT`, where WHAT is `begin P [id=N] [sp=N]`, `end P [id=N]`,
 //! `ret P sp=N`, `next P`, `sample [sp=N]` (`id=N` where ids are read at samples), `out sleep|run`, `woken`, `displaced`, `in`, `fault`, `took irq|softirq|minor|major NS`, `exec`, `exit`,
-//! `loss FROM` for a loss up to TIME, or `stop`; each may have `cpu=N`. Output lines: one per visit as it closes, then `stray TIME`.
+//! `loss FROM` for a loss up to TIME, `throttled FROM`, or `stop`; each may have `cpu=N`. Output lines: one per visit as it closes, then `stray TIME`.
 
 use std::fmt::Write;
 
@@ -202,10 +202,15 @@ fn run_on(probes: &ProbeSet, input: &str) -> String {
     for line in input.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let words: Vec<&str> = line.split_whitespace().collect();
         let time = TraceNs(words[0].parse().unwrap());
-        if words[1] == "loss" {
+        let flag = match words[1] {
+            "loss" => visit_flag::LOSS,
+            "throttled" => visit_flag::THROTTLED,
+            _ => 0,
+        };
+        if flag > 0 {
             let from = TraceNs(words[2].parse().unwrap());
             let of = words.get(3).map(|tid| Tid(tid.parse().unwrap()));
-            correlator.loss((from, time), visit_flag::LOSS, of);
+            correlator.loss((from, time), flag, of);
             continue;
         }
         if words[1] == "stop" {
@@ -339,7 +344,8 @@ fn by_id() {
 #[test]
 fn began_before() {
     check(
-        "10 7 end 2 id=4
+        "5 throttled 1
+         10 7 end 2 id=4
          11 7 end 1
          12 7 ret 0 sp=100
          20 7 begin 2 id=5

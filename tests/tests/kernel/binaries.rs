@@ -113,9 +113,12 @@ fn target_runs_on() {
     target.answers_stop();
     let visits = trace.visits();
     assert!(!visits.is_empty());
-    // Items that began before or after are known as such.
-    let marks = trace.account("marks");
-    assert_eq!(marks.reasons.get("unmatched_mark"), None, "{marks:?}");
+    // Items that began before or after are known as such, if no record was lost.
+    let (marks, mut losses) = (trace.account("marks"), trace.losses());
+    losses.retain(|loss| loss.reason != "throttled");
+    if losses.is_empty() {
+        assert_eq!(marks.reasons.get("unmatched_mark"), None, "{marks:?}");
+    }
     // What was recorded is a run of ids without a gap.
     let ids: Vec<u64> = visits.iter().map(|visit| visit.item_id).collect();
     assert_eq!(ids, (ids[0]..ids[0] + ids.len() as u64).collect::<Vec<_>>());
