@@ -183,21 +183,23 @@ fn push(correlator: &mut Correlator, time: TraceNs, tid: Tid, words: &[&str], ou
     }
 }
 
+/// All that can be recorded is.
+const OPTIONS: CorrelateOptions = CorrelateOptions {
+    switches: true,
+    page_faults: true,
+    interference: Interferences {
+        irq: true,
+        faults: true,
+    },
+    max_samples: 100,
+};
+
 fn run(input: &str) -> String {
     run_on(&probes(), input)
 }
 
 fn run_on(probes: &ProbeSet, input: &str) -> String {
-    let options = CorrelateOptions {
-        switches: true,
-        page_faults: true,
-        interference: Interferences {
-            irq: true,
-            faults: true,
-        },
-        max_samples: 100,
-    };
-    let mut correlator = Correlator::new(probes, options);
+    let mut correlator = Correlator::new(probes, OPTIONS);
     let (mut printer, mut end) = (Printer(String::new()), TraceNs(0));
     for line in input.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let words: Vec<&str> = line.split_whitespace().collect();

@@ -8,16 +8,7 @@ use crate::stream::order::Order;
 
 /// What the records of a thread give that come through its lane, with a frontier every so many of them.
 fn run_through_lane(input: &str, step: usize) -> String {
-    let options = CorrelateOptions {
-        switches: true,
-        page_faults: true,
-        interference: Interferences {
-            irq: true,
-            faults: true,
-        },
-        max_samples: 100,
-    };
-    let mut correlator = Correlator::new(&probes(), options);
+    let mut correlator = Correlator::new(&probes(), OPTIONS);
     let (mut printer, mut order) = (Printer(String::new()), Order::new(&[]));
     let mut time = TraceNs(0);
     for (number, line) in input.lines().enumerate() {
