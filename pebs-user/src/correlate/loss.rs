@@ -1,8 +1,12 @@
 //! Time ranges without full data, to flag the visits that overlap them.
+//!
+//! Records are lost where they are made: on a CPU. A visit is whole all the same if its thread did not leave another CPU
+//! all the while: nothing is missing of that one, and so no record of a switch away from it. Once off the CPU, the thread
+//! may have been anywhere.
 
 use std::collections::VecDeque;
 
-use crate::units::{Tid, TraceNs};
+use crate::units::{Cpu, Tid, TraceNs};
 
 /// Ranges kept at most; beyond that the oldest two become one.
 const KEPT: usize = 1024;
@@ -14,11 +18,43 @@ struct Range {
     end: TraceNs,
     /// The visit flag that it carries.
     flag: u32,
-    /// The thread whose records are missing; `None`: of any, as a thread whose switch is among them may have been
-    /// anywhere.
-    of: Option<Tid>,
+    of: Of,
     /// The earliest begin of this one and of those that end later.
     earliest: TraceNs,
+}
+
+/// Whose records are missing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Of {
+    /// The thread; `None`: any.
+    pub tid: Option<Tid>,
+    /// The CPU on which they would have been made; `None`: any.
+    pub cpu: Option<Cpu>,
+}
+
+impl Of {
+    /// Whether some may be missing of a visit.
+    fn concerns(self, who: Whose) -> bool {
+        let differ = |(lost, stayed)| lost != stayed;
+        self.tid.is_none_or(|tid| tid == who.tid) && !self.cpu.zip(who.stayed).is_some_and(differ)
+    }
+
+    /// Both, if they differ in nothing else.
+    fn or(self, other: Self) -> Self {
+        Self {
+            tid: self.tid.filter(|tid| other.tid == Some(*tid)),
+            cpu: self.cpu.filter(|cpu| other.cpu == Some(*cpu)),
+        }
+    }
+}
+
+/// Whose a visit is.
+#[derive(Clone, Copy, Debug)]
+pub struct Whose {
+    /// The thread.
+    pub tid: Tid,
+    /// The CPU that the thread is known not to have left; `None`: it left one, or that is not known.
+    pub stayed: Option<Cpu>,
 }
 
 /// Loss ranges in order of their end.
@@ -31,7 +67,7 @@ pub struct LossRanges {
 
 impl LossRanges {
     /// Adds a range that carries a visit flag. Cost: the ranges that end later, or earlier but after its begin.
-    pub fn add(&mut self, begin: TraceNs, end: TraceNs, flag: u32, of: Option<Tid>) {
+    pub fn add(&mut self, begin: TraceNs, end: TraceNs, flag: u32, of: Of) {
         self.flags |= flag;
         let at = self.ranges.partition_point(|range| range.end <= end);
         if let Some(before) = at.checked_sub(1).and_then(|n| self.ranges.get_mut(n))
@@ -62,7 +98,7 @@ impl LossRanges {
             next.begin = oldest.begin.min(next.begin);
             next.earliest = oldest.earliest;
             next.flag |= oldest.flag;
-            next.of = next.of.filter(|tid| oldest.of == Some(*tid));
+            next.of = next.of.or(oldest.of);
         }
     }
 
@@ -72,9 +108,9 @@ impl LossRanges {
         self.flags
     }
 
-    /// Flags of all ranges of a thread that overlap `[begin, end]`. Cost: O(log ranges), and those within.
+    /// Flags of all ranges that overlap a visit `[begin, end]`. Cost: O(log ranges), and those within.
     #[must_use]
-    pub fn flags(&self, begin: TraceNs, end: TraceNs, tid: Tid) -> u32 {
+    pub fn flags(&self, begin: TraceNs, end: TraceNs, who: Whose) -> u32 {
         if self.ranges.is_empty() {
             return 0;
         }
@@ -82,7 +118,7 @@ impl LossRanges {
         self.ranges
             .range(since..)
             .take_while(|range| range.earliest <= end)
-            .filter(|range| range.begin <= end && range.of.is_none_or(|of| of == tid))
+            .filter(|range| range.begin <= end && range.of.concerns(who))
             .fold(0, |flags, range| flags | range.flag)
     }
 }
@@ -91,20 +127,62 @@ impl LossRanges {
 mod tests {
     use super::*;
 
-    const ONE: Tid = Tid(1);
+    const ONE: Whose = Whose {
+        tid: Tid(1),
+        stayed: None,
+    };
+
+    const fn thread(tid: u32) -> Of {
+        Of {
+            tid: Some(Tid(tid)),
+            cpu: None,
+        }
+    }
+
+    const fn cpu(cpu: u16) -> Of {
+        Of {
+            tid: None,
+            cpu: Some(Cpu(cpu)),
+        }
+    }
+
+    const fn who(tid: u32, stayed: Option<u16>) -> Whose {
+        let stayed = match stayed {
+            Some(cpu) => Some(Cpu(cpu)),
+            None => None,
+        };
+        Whose {
+            tid: Tid(tid),
+            stayed,
+        }
+    }
+
+    /// What a CPU lacks is not missing of a visit that stayed on another.
+    #[test]
+    fn of_a_cpu() {
+        let mut losses = LossRanges::default();
+        losses.add(TraceNs(10), TraceNs(20), 1, cpu(3));
+        let flags = |stayed| losses.flags(TraceNs(0), TraceNs(50), who(1, stayed));
+        assert_eq!([None, Some(3), Some(4)].map(flags), [1, 1, 0]);
+    }
 
     /// Overlap counts at both ends; ranges that were merged to save room still cover all they did.
     #[test]
     fn overlap() {
         let mut losses = LossRanges::default();
-        losses.add(TraceNs(10), TraceNs(20), 1, None);
-        losses.add(TraceNs(30), TraceNs(40), 2, None);
+        losses.add(TraceNs(10), TraceNs(20), 1, Of::default());
+        losses.add(TraceNs(30), TraceNs(40), 2, Of::default());
         assert_eq!(losses.flags(TraceNs(0), TraceNs(9), ONE), 0);
         assert_eq!(losses.flags(TraceNs(0), TraceNs(10), ONE), 1);
         assert_eq!(losses.flags(TraceNs(20), TraceNs(30), ONE), 3);
         assert_eq!(losses.flags(TraceNs(41), TraceNs(50), ONE), 0);
         for n in 0..2 * KEPT as i64 {
-            losses.add(TraceNs(100 + n * 10), TraceNs(101 + n * 10), 1, None);
+            losses.add(
+                TraceNs(100 + n * 10),
+                TraceNs(101 + n * 10),
+                1,
+                Of::default(),
+            );
         }
         assert_eq!(losses.flags(TraceNs(15), TraceNs(16), ONE), 3);
         assert!(losses.ranges.len() <= KEPT);
@@ -114,21 +192,26 @@ mod tests {
         /// Whatever the order in which ranges come, the flags are those of all that overlap.
         #[test]
         fn as_one_by_one(
-            ranges in proptest::collection::vec((0_i64..1000, 0_i64..100, 0_u32..3, 0_u32..3), 0..100),
-            asked in proptest::collection::vec((0_i64..1000, 0_i64..50), 1..50),
+            ranges in proptest::collection::vec((0_i64..1000, 0_i64..100, 0_u32..3, 0_u32..5), 0..100),
+            asked in proptest::collection::vec((0_i64..1000, 0_i64..50, 2_u16..5), 1..50),
         ) {
-            let of = |of: u32| (of > 0).then_some(Tid(of));
+            let of = |of: u32| match of {
+                0 => Of::default(),
+                1 | 2 => thread(of),
+                _ => cpu(of as u16),
+            };
             let mut losses = LossRanges::default();
             for (begin, len, flag, tid) in &ranges {
                 losses.add(TraceNs(*begin), TraceNs(begin + len), 1 << flag, of(*tid));
             }
-            for (begin, len) in asked {
+            for (begin, len, stayed) in asked {
+                let who = who(1, Some(stayed).filter(|cpu| *cpu > 2));
                 let end = begin + len;
                 let within = ranges.iter().filter(|(from, len, _, tid)| {
-                    *from <= end && from + len >= begin && of(*tid).is_none_or(|of| of == ONE)
+                    *from <= end && from + len >= begin && of(*tid).concerns(who)
                 });
                 let flags = within.fold(0, |flags, (_, _, flag, _)| flags | 1 << flag);
-                proptest::prop_assert_eq!(losses.flags(TraceNs(begin), TraceNs(end), ONE), flags);
+                proptest::prop_assert_eq!(losses.flags(TraceNs(begin), TraceNs(end), who), flags);
             }
         }
     }
@@ -137,9 +220,9 @@ mod tests {
     #[test]
     fn out_of_order() {
         let mut losses = LossRanges::default();
-        losses.add(TraceNs(60), TraceNs(100), 1, None);
-        losses.add(TraceNs(10), TraceNs(50), 2, None);
-        losses.add(TraceNs(40), TraceNs(70), 2, None);
+        losses.add(TraceNs(60), TraceNs(100), 1, Of::default());
+        losses.add(TraceNs(10), TraceNs(50), 2, Of::default());
+        losses.add(TraceNs(40), TraceNs(70), 2, Of::default());
         assert_eq!(losses.flags(TraceNs(80), TraceNs(90), ONE), 1);
         assert_eq!(losses.flags(TraceNs(55), TraceNs(58), ONE), 2);
         assert_eq!(losses.flags(TraceNs(65), TraceNs(90), ONE), 3);
@@ -150,15 +233,15 @@ mod tests {
     #[test]
     fn of_a_thread() {
         let mut losses = LossRanges::default();
-        losses.add(TraceNs(10), TraceNs(20), 1, Some(ONE));
-        losses.add(TraceNs(15), TraceNs(20), 1, Some(Tid(2)));
-        losses.add(TraceNs(30), TraceNs(40), 2, None);
+        losses.add(TraceNs(10), TraceNs(20), 1, thread(1));
+        losses.add(TraceNs(15), TraceNs(20), 1, thread(2));
+        losses.add(TraceNs(30), TraceNs(40), 2, Of::default());
         let flags =
-            |losses: &LossRanges, tid, end| losses.flags(TraceNs(0), TraceNs(end), Tid(tid));
+            |losses: &LossRanges, tid, end| losses.flags(TraceNs(0), TraceNs(end), who(tid, None));
         assert_eq!([1, 2, 3].map(|tid| flags(&losses, tid, 50)), [3, 3, 2]);
         assert_eq!([1, 2, 3].map(|tid| flags(&losses, tid, 12)), [1, 0, 0]);
         for n in 0..KEPT as i64 {
-            losses.add(TraceNs(100 + n * 10), TraceNs(101 + n * 10), 4, Some(ONE));
+            losses.add(TraceNs(100 + n * 10), TraceNs(101 + n * 10), 4, thread(1));
         }
         assert_eq!(flags(&losses, 3, 50), 7, "too many to tell");
     }

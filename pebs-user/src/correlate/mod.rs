@@ -25,7 +25,8 @@ use rustc_hash::FxHashMap;
 
 pub use batch::Batch;
 pub use interference::{ExtraRecords, Interferences};
-pub use loss::LossRanges;
+use loss::Whose;
+pub use loss::{LossRanges, Of};
 pub use throttle::{LONGEST_TICK_NS, Throttled};
 pub use visit::{ClosedVisit, Counts, OpenLoad, RawWait};
 
@@ -148,8 +149,8 @@ impl Correlator {
         }
     }
 
-    /// Visits of a thread, or of any, that overlap this range and are still open, or come later, will be flagged.
-    pub fn loss(&mut self, (begin, end): (TraceNs, TraceNs), flag: u32, of: Option<Tid>) {
+    /// Visits that overlap this range and may lack something of it will be flagged: those that are open, and later ones.
+    pub fn loss(&mut self, (begin, end): (TraceNs, TraceNs), flag: u32, of: Of) {
         self.losses.add(begin, end, flag, of);
     }
 
@@ -310,7 +311,7 @@ impl Correlator {
     fn end_throttles(&mut self, time: TraceNs, sign: Option<Sign>, sink: &mut impl Sink) {
         while let Some(range) = self.throttles.next_over(time, sign) {
             self.losses
-                .add(range.begin, range.end, visit_flag::THROTTLED, None);
+                .add(range.begin, range.end, visit_flag::THROTTLED, Of::default());
             sink.throttled(&range);
         }
     }
@@ -358,6 +359,7 @@ impl Correlator {
                 self.end_throttles(sample.time, Some(sign_of(tid, &sample)), sink);
             }
         }
+        let of_one_cpu = raw.samples.are_of_one_cpu();
         while let (Some(first), Some(sp)) = (raw.samples.get(0), raw.sps.first()) {
             let Some(thread) = self.threads.get_mut(tid) else {
                 break;
@@ -366,9 +368,9 @@ impl Correlator {
             thread.on_cpu(first.time, cpu);
             // Samples up to the first that shows a frame gone, which is dealt with when it comes first.
             let mut inside = thread.inside_frame(raw.sps, &self.probes);
-            let elsewhere = |kind: &SampleKind| kind.cpu() != cpu;
-            if raw.samples.kinds.last().is_some_and(elsewhere) {
+            if !of_one_cpu {
                 // A change of CPU whose switch records are missing.
+                let elsewhere = |kind: &SampleKind| kind.cpu() != cpu;
                 let stayed = raw.samples.kinds.iter().position(elsewhere);
                 inside = inside.min(stayed.unwrap_or(raw.sps.len()));
             }
@@ -414,6 +416,18 @@ impl Correlator {
         }
     }
 
+    /// The CPU that a visit's thread did not leave, if that is known.
+    fn stayed_on(&self, visit: &OpenVisit, end: Option<(TraceNs, Option<Cpu>)>) -> Option<Cpu> {
+        // Switches within other visits are theirs; marks that match by id, and samples whose ids make visits, may be
+        // missing of other CPUs.
+        let alone = visit.flags & (visit_flag::OVERLAPPED | visit_flag::ENDED_ELSEWHERE) == 0
+            && self.probes[usize::from(visit.probe.0)].rule != VisitRule::ById
+            && self.runs.is_none();
+        let (_, last) = end?;
+        let stayed = self.options.switches && visit.counts.switches == 0 && last == Some(visit.cpu);
+        visit.cpu.known().filter(|_| alone && stayed).map(Cpu)
+    }
+
     /// Hands a visit on and takes it back. `seen` is the end of what is known of it.
     fn close(
         &mut self,
@@ -427,7 +441,11 @@ impl Correlator {
         {
             self.by_id.remove(&(visit.probe, visit.pid, id));
         }
-        visit.flags |= self.losses.flags(visit.begin, seen, visit.tid);
+        let who = Whose {
+            tid: visit.tid,
+            stayed: self.stayed_on(&visit, end),
+        };
+        visit.flags |= self.losses.flags(visit.begin, seen, who);
         if self.throttles.overlap(visit.begin, seen) {
             visit.flags |= visit_flag::THROTTLED;
         }

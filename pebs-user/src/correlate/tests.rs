@@ -2,7 +2,7 @@
 //!
 //! Input lines: `TIME TID WHAT`, where WHAT is `begin P [id=N] [sp=N]`, `end P [id=N]`,
 //! `ret P sp=N`, `next P`, `sample [sp=N]` (`id=N` where ids are read at samples), `out sleep|run`, `woken`, `displaced`, `in`, `fault`, `took irq|softirq|minor|major NS`, `exec`, `exit`,
-//! `loss FROM` for a loss up to TIME, `throttled FROM`, or `stop`; each may have `cpu=N`. Output lines: one per visit as it closes, then `stray TIME`.
+//! each may have `cpu=N`; or `TIME loss FROM [tid=N] [cpu=N]` for a loss up to TIME, `TIME throttled FROM`, `TIME stop`. Output lines: one per visit as it closes, then `stray TIME`.
 
 use std::fmt::Write;
 
@@ -183,6 +183,22 @@ fn push(correlator: &mut Correlator, time: TraceNs, tid: Tid, words: &[&str], ou
     }
 }
 
+/// Books a loss up to a time, if the line is one.
+fn lose(correlator: &mut Correlator, time: TraceNs, words: &[&str]) -> bool {
+    let flag = match words[0] {
+        "loss" => visit_flag::LOSS,
+        "throttled" => visit_flag::THROTTLED,
+        _ => return false,
+    };
+    let from = TraceNs(words[1].parse().unwrap());
+    let of = Of {
+        tid: option(words, "tid").map(|tid| Tid(tid as u32)),
+        cpu: option(words, "cpu").map(|cpu| Cpu(cpu as u16)),
+    };
+    correlator.loss((from, time), flag, of);
+    true
+}
+
 /// All that can be recorded is.
 const OPTIONS: CorrelateOptions = CorrelateOptions {
     switches: true,
@@ -204,15 +220,7 @@ fn run_on(probes: &ProbeSet, input: &str) -> String {
     for line in input.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let words: Vec<&str> = line.split_whitespace().collect();
         let time = TraceNs(words[0].parse().unwrap());
-        let flag = match words[1] {
-            "loss" => visit_flag::LOSS,
-            "throttled" => visit_flag::THROTTLED,
-            _ => 0,
-        };
-        if flag > 0 {
-            let from = TraceNs(words[2].parse().unwrap());
-            let of = words.get(3).map(|tid| Tid(tid.parse().unwrap()));
-            correlator.loss((from, time), flag, of);
+        if lose(&mut correlator, time, &words[1..]) {
             continue;
         }
         if words[1] == "stop" {
@@ -245,6 +253,7 @@ fn same(output: &str, expect: &str) {
     assert_eq!(output, clean(expect));
 }
 
+mod losses;
 mod runs;
 mod waits;
 mod whole;
@@ -433,27 +442,6 @@ fn cut_short() {
         "p0 item 1 tid 7 10..20 samples active 10..20 [thread_ended]
          p0 item 2 tid 8 11..30 samples active 11..30 [thread_ended]
          p0 item 3 tid 9 40..? samples active [open_at_end]",
-    );
-}
-
-/// Visits that overlap a loss say so, others don't; nor do those of another thread than it is of.
-#[test]
-fn losses() {
-    check(
-        "10 7 begin 0 sp=100
-         20 7 ret 0 sp=100
-         30 loss 25
-         40 7 begin 0 sp=100
-         50 7 ret 0 sp=100
-         60 7 begin 0 sp=100
-         60 8 begin 0 sp=100
-         70 loss 65 7
-         80 7 ret 0 sp=100
-         80 8 ret 0 sp=100",
-        "p0 item 1 tid 7 10..20 samples active 10..20
-         p0 item 2 tid 7 40..50 samples active 40..50
-         p0 item 3 tid 7 60..80 samples active 60..80 [loss]
-         p0 item 4 tid 8 60..80 samples active 60..80",
     );
 }
 

@@ -8,6 +8,7 @@
 use pebs_common::record::Role;
 
 use super::interference::Taken;
+use super::loss::Whose;
 use super::marks::read_args;
 use super::thread::{Thread, inside_frame};
 use super::{Batch, ClosedVisit, Correlator, Counts, Sink};
@@ -15,7 +16,7 @@ use crate::store::schema::ArgValue;
 use crate::stream::decode::{Body, Payloads, SampleKind};
 use crate::stream::order::{Lane, Two};
 use crate::target::probe::VisitRule;
-use crate::units::TraceNs;
+use crate::units::{Cpu, TraceNs};
 
 /// What the last visit had of its own; kept for its room.
 #[derive(Debug, Default)]
@@ -98,7 +99,7 @@ impl Correlator {
             && runs.is_none()
             && throttles.is_empty()
             && samples.kinds.first().is_none_or(is_here)
-            && samples.kinds.last().is_none_or(is_here)
+            && samples.are_of_one_cpu()
             && *held + samples.len() <= options.max_samples
             && threads.get_mut(tid).is_some_and(is_free)
             && inside_frame(sp, between.sps) == samples.len();
@@ -107,7 +108,11 @@ impl Correlator {
         }
         let item = *next_item;
         *next_item += 1;
-        let mut flags = losses.flags(first.time, second.time, tid);
+        let who = Whose {
+            tid,
+            stayed: cpu.known().filter(|_| options.switches).map(Cpu),
+        };
+        let mut flags = losses.flags(first.time, second.time, who);
         let Scratch { args: row, batch } = scratch;
         if *columns > 0 {
             row.clear();

@@ -31,6 +31,7 @@ fn late() {
     let mut machine = Machine::new(2);
     machine.emit(0, 71, 100, What::Begin(1));
     machine.emit(0, 71, 200, What::Sample);
+    machine.emit(0, 71, 300, What::SwitchOut);
     machine.drain(1000, 1010);
     machine.emit(1, 72, 800, What::Begin(2));
     machine.emit(1, 71, 900, What::Sample);

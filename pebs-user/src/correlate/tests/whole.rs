@@ -1,5 +1,7 @@
 //! Visits that are taken in whole, against the state machine.
 
+use std::iter;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -14,6 +16,9 @@ fn run_through_lane(input: &str, step: usize) -> String {
     for (number, line) in input.lines().enumerate() {
         let words: Vec<&str> = line.split_whitespace().collect();
         time = TraceNs(words[0].parse().unwrap());
+        if lose(&mut correlator, time, &words[1..]) {
+            continue;
+        }
         let words = &words[2..];
         let (pid, tid) = (Pid(1), Tid(7));
         let cpu = Cpu(option(words, "cpu").unwrap_or(0) as u16);
@@ -82,10 +87,25 @@ fn lines() -> impl Strategy<Value = Vec<String>> {
 proptest! {
     /// Whether a thread's calls are taken in whole or mark by mark and sample by sample, what comes out is the same.
     #[test]
-    fn as_the_state_machine(lines in lines(), step in 1_usize..9) {
+    fn as_the_state_machine(lines in lines(), step in 1_usize..9, from in 0_i64..200, cpu in 0_u16..3) {
         let line = |(number, line): (usize, &String)| format!("{} 7 {line}\n", 10 * number + 10);
-        let input: String = lines.iter().enumerate().map(line).collect();
+        let loss = format!("{} loss {from} cpu={cpu}\n", from + 50);
+        let input: String = iter::once(loss).chain(lines.iter().enumerate().map(line)).collect();
         prop_assert_eq!(run_through_lane(&input, step), run(&input));
+    }
+}
+
+/// A CPU that the thread came back from, with no switch recorded, is seen among samples that come together.
+#[test]
+fn there_and_back() {
+    for begin in ["begin 0 sp=100", "sample sp=80"] {
+        let input = format!(
+            "10 7 begin 0 sp=100\n20 7 {begin}\n30 7 sample sp=80\n40 7 sample sp=80 cpu=1\n50 7 sample sp=80\n\
+             60 7 ret 0 sp=100\n"
+        );
+        let found = run_through_lane(&input, 9);
+        assert_eq!(found, run(&input));
+        assert!(found.contains("2 migrations"), "{found}");
     }
 }
 
