@@ -3,15 +3,14 @@
 //! Invariant: no input makes it fail. What can't be understood is counted and skipped by its
 //! length. Knows the wire format; knows nothing about items, files or the kernel.
 
+mod alike;
 mod sample;
 mod wire;
-
-use std::iter;
 
 use pebs_common::record::{
     ClockPair, Encounter, Head, Interference, Kind, Mark, MarkArgs, Role, STACK_WORDS, Sample,
     SampleAccess, SampleStack, StackDepth, Switch, SwitchStack, Task, encounter_flag, mark_flag,
-    sample_flag, switch_flag,
+    switch_flag,
 };
 
 use crate::stream::access::Access;
@@ -19,8 +18,9 @@ use crate::stream::clock::Clock;
 use crate::stream::samples::SampleSource;
 use crate::stream::stacks::StackKey;
 use crate::units::{Cpu, EventId, Ip, KtimeNs, PerfNs, Pid, ProbeId, Tid, TraceNs};
+use alike::{Alike, Source};
 pub use sample::{RawSample, SampleKind};
-use wire::{Frames, SampleFrame, read, sample_words};
+use wire::{Frames, SampleFrame, read};
 
 /// Bytes of a mark's named arguments, kept in the [`Payloads`] of the batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -474,92 +474,6 @@ impl<I: Inbox> Decoder<'_, I> {
             cpu: self.cpu,
             body,
         });
-    }
-}
-
-/// What samples with the same head have in common.
-#[derive(Clone, Copy)]
-struct Alike {
-    kind: SampleKind,
-    /// Which bits of the stack pointer's word are one.
-    sp: u64,
-    perf_clock: bool,
-}
-
-impl Alike {
-    #[inline(always)]
-    const fn new(head: Head, cpu: Cpu) -> Self {
-        let flags = head.flags();
-        let kernel = flags & sample_flag::KERNEL != 0;
-        let has_sp = !kernel || flags & sample_flag::ITEM != 0;
-        Self {
-            kind: SampleKind::new(
-                cpu,
-                EventId(head.index()),
-                (flags & sample_flag::EXACT_IP != 0, kernel),
-            ),
-            sp: if has_sp { u64::MAX } else { 0 },
-            perf_clock: flags & sample_flag::PERF_CLOCK != 0,
-        }
-    }
-
-    #[inline(always)]
-    const fn at(&self, time: TraceNs, ip: u64, sp: u64) -> RawSample {
-        RawSample {
-            time,
-            ip: Ip(ip),
-            sp: sp & self.sp,
-            kind: self.kind,
-        }
-    }
-
-    fn time(&self, clock: &Clock, time_ns: u64) -> TraceNs {
-        if self.perf_clock {
-            clock.trace_of_perf(PerfNs(time_ns))
-        } else {
-            clock.trace_of_ktime(KtimeNs(time_ns))
-        }
-    }
-
-    fn one(&self, clock: &Clock, sample: &Sample) -> RawSample {
-        self.at(self.time(clock, sample.time_ns), sample.ip, sample.sp)
-    }
-}
-
-/// Samples that are alike, in a ring.
-struct Source<'a, F> {
-    frames: &'a [SampleFrame],
-    alike: Alike,
-    time: F,
-}
-
-impl<F: Fn(u64) -> TraceNs> SampleSource for Source<'_, F> {
-    #[inline(always)]
-    fn len(&self) -> usize {
-        self.frames.len()
-    }
-
-    #[inline(always)]
-    fn times(&self) -> impl Iterator<Item = TraceNs> {
-        let words = self.frames.iter().map(sample_words);
-        words.map(|[time_ns, ..]| (self.time)(time_ns))
-    }
-
-    #[inline(always)]
-    fn ips(&self) -> impl Iterator<Item = Ip> {
-        self.frames.iter().map(|frame| Ip(sample_words(frame)[1]))
-    }
-
-    #[inline(always)]
-    fn sps(&self) -> impl Iterator<Item = u64> {
-        let mask = self.alike.sp;
-        let words = self.frames.iter().map(sample_words);
-        words.map(move |[_, _, sp]| sp & mask)
-    }
-
-    #[inline(always)]
-    fn kinds(&self) -> impl Iterator<Item = SampleKind> {
-        iter::repeat_n(self.alike.kind, self.frames.len())
     }
 }
 

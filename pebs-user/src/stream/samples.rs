@@ -83,10 +83,23 @@ impl<'a> Samples<'a> {
     #[inline]
     #[must_use]
     pub fn are_alike(&self) -> bool {
+        self.differing() == 0
+    }
+
+    /// Whether they were taken on one CPU.
+    #[inline]
+    #[must_use]
+    pub fn are_of_one_cpu(&self) -> bool {
+        !SampleKind::differ_in_cpu(self.differing())
+    }
+
+    /// The bits in which one of them differs from the first.
+    #[inline(always)]
+    fn differing(&self) -> u64 {
         let first = self.kinds.first().copied().unwrap_or_default();
-        // Nearly always they are: without an early end several are compared at once.
+        // Nearly always none: without an early end several are compared at once.
         let differs = |bits, kind: &SampleKind| bits | kind.differs(first);
-        self.kinds.iter().fold(0, differs) == 0
+        self.kinds.iter().fold(0, differs)
     }
 }
 

@@ -55,6 +55,13 @@ impl SampleKind {
         self.0 ^ other.0
     }
 
+    /// Whether CPUs are among what [differs](SampleKind::differs).
+    #[inline(always)]
+    #[must_use]
+    pub const fn differ_in_cpu(bits: u64) -> bool {
+        bits as u16 != 0
+    }
+
     /// CPU.
     #[inline(always)]
     #[must_use]

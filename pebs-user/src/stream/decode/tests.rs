@@ -1,3 +1,5 @@
+use pebs_common::record::sample_flag;
+
 use super::wire::ACCESS;
 use super::*;
 

@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use super::queue::{KEPT_ROOM, ROOMY};
 use super::*;
 use crate::stream::decode::SampleKind;
 use crate::units::{Cpu, EventId, Ip, ProbeId};

@@ -1,0 +1,97 @@
+//! Samples that have the same head, as they lie in a ring.
+
+use std::iter;
+
+use pebs_common::record::{Head, Sample, sample_flag};
+
+use super::wire::{SampleFrame, sample_words};
+use super::{RawSample, SampleKind};
+use crate::stream::clock::Clock;
+use crate::stream::samples::SampleSource;
+use crate::units::{Cpu, EventId, Ip, KtimeNs, PerfNs, TraceNs};
+
+/// What samples with the same head have in common.
+#[derive(Clone, Copy)]
+pub(super) struct Alike {
+    pub(super) kind: SampleKind,
+    /// Which bits of the stack pointer's word are one.
+    sp: u64,
+    pub(super) perf_clock: bool,
+}
+
+impl Alike {
+    #[inline(always)]
+    pub(super) const fn new(head: Head, cpu: Cpu) -> Self {
+        let flags = head.flags();
+        let kernel = flags & sample_flag::KERNEL != 0;
+        let has_sp = !kernel || flags & sample_flag::ITEM != 0;
+        Self {
+            kind: SampleKind::new(
+                cpu,
+                EventId(head.index()),
+                (flags & sample_flag::EXACT_IP != 0, kernel),
+            ),
+            sp: if has_sp { u64::MAX } else { 0 },
+            perf_clock: flags & sample_flag::PERF_CLOCK != 0,
+        }
+    }
+
+    #[inline(always)]
+    pub(super) const fn at(&self, time: TraceNs, ip: u64, sp: u64) -> RawSample {
+        RawSample {
+            time,
+            ip: Ip(ip),
+            sp: sp & self.sp,
+            kind: self.kind,
+        }
+    }
+
+    pub(super) fn time(&self, clock: &Clock, time_ns: u64) -> TraceNs {
+        if self.perf_clock {
+            clock.trace_of_perf(PerfNs(time_ns))
+        } else {
+            clock.trace_of_ktime(KtimeNs(time_ns))
+        }
+    }
+
+    pub(super) fn one(&self, clock: &Clock, sample: &Sample) -> RawSample {
+        self.at(self.time(clock, sample.time_ns), sample.ip, sample.sp)
+    }
+}
+
+/// Samples that are alike, in a ring.
+pub(super) struct Source<'a, F> {
+    pub(super) frames: &'a [SampleFrame],
+    pub(super) alike: Alike,
+    pub(super) time: F,
+}
+
+impl<F: Fn(u64) -> TraceNs> SampleSource for Source<'_, F> {
+    #[inline(always)]
+    fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    #[inline(always)]
+    fn times(&self) -> impl Iterator<Item = TraceNs> {
+        let words = self.frames.iter().map(sample_words);
+        words.map(|[time_ns, ..]| (self.time)(time_ns))
+    }
+
+    #[inline(always)]
+    fn ips(&self) -> impl Iterator<Item = Ip> {
+        self.frames.iter().map(|frame| Ip(sample_words(frame)[1]))
+    }
+
+    #[inline(always)]
+    fn sps(&self) -> impl Iterator<Item = u64> {
+        let mask = self.alike.sp;
+        let words = self.frames.iter().map(sample_words);
+        words.map(move |[_, _, sp]| sp & mask)
+    }
+
+    #[inline(always)]
+    fn kinds(&self) -> impl Iterator<Item = SampleKind> {
+        iter::repeat_n(self.alike.kind, self.frames.len())
+    }
+}
