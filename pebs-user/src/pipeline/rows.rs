@@ -13,7 +13,7 @@ use crate::analysis::estimate::{
     Estimator, Events, FunctionEstimate, Pause, Series, VisitTimeline,
 };
 use crate::collect::sideband_decode::{SidebandEvent, SidebandKind};
-use crate::correlate::{ClosedVisit, Correlator, ExtraRecords, Lost, Sink, Throttled};
+use crate::correlate::{ClosedVisit, Correlator, ExtraRecords, Lost, Of, Sink, Throttled};
 use crate::store::estimates::{self, EstimateBlock};
 use crate::store::samples::{BLOCK_ROWS, SampleBlock, SamplesOf};
 use crate::store::schema::{
@@ -241,8 +241,19 @@ impl Rows {
 
     /// Writes a loss range; visits that overlap it get the flag.
     pub fn loss_in_visits(&mut self, row: &LossRow, flag: u32, correlator: &mut Correlator) {
-        // A counter that is throttled counts for others, too.
-        let of = row.tid.filter(|_| flag == visit_flag::LOSS);
+        let of = match flag {
+            // Of a thread it is known that something is missing, wherever it was.
+            visit_flag::LOSS if row.tid.is_some() => Of {
+                tid: row.tid,
+                cpu: None,
+            },
+            visit_flag::LOSS => Of {
+                tid: None,
+                cpu: row.cpu.and_then(Cpu::known).map(Cpu),
+            },
+            // A counter that is throttled counts for others, too, and on other CPUs.
+            _ => Of::default(),
+        };
         correlator.loss((row.begin_ns, row.end_ns), flag, of);
         self.loss(row);
     }

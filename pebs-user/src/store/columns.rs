@@ -3,6 +3,7 @@
 //! Nothing is allocated per row, and after the first row groups nothing at all but their metadata.
 //! Invariant: all columns of a table hold the same number of rows.
 
+mod real;
 mod text;
 
 use std::marker::PhantomData;
@@ -20,6 +21,7 @@ use super::pages::levels::{Levels, ListLevels};
 use super::pages::plain::{Bits, Plain};
 use crate::symbolize::Slot;
 use crate::units::Ip;
+pub(super) use real::{NullableCoded, NullableReal};
 pub(super) use text::{NullableText, Text};
 
 /// A column chunk, ready to be written.
@@ -313,68 +315,6 @@ impl Column for Addresses {
         self.addresses.clear();
         self.pages.clear();
         self.dictionary.clear();
-    }
-}
-
-/// Floats, some of them null.
-#[derive(Debug, Default)]
-pub(super) struct NullableReal {
-    plain: Plain,
-    levels: Levels,
-    pages: Pages,
-}
-
-impl NullableReal {
-    #[inline]
-    fn push(&mut self, value: Option<f64>) {
-        self.levels.push(value.is_some());
-        if let Some(value) = value
-            && self.plain.push_f64(value)
-        {
-            self.end_page();
-        }
-    }
-
-    /// Pushes a value of each row.
-    #[inline(always)]
-    pub(super) fn extend<'a, R>(&mut self, rows: &'a [R], value: impl Fn(&'a R) -> Option<f64>) {
-        match self.plain.extend_if_all(rows, &value) {
-            present if present == rows.len() => {
-                self.levels.repeat(true, rows.len() as u32);
-                if self.plain.is_full() {
-                    self.end_page();
-                }
-            }
-            0 => self.levels.repeat(false, rows.len() as u32),
-            _ => rows.iter().for_each(|row| self.push(value(row))),
-        }
-    }
-
-    fn end_page(&mut self) {
-        let rows = self.levels.rows();
-        self.plain
-            .end_page(&mut self.pages, rows, Some(&mut self.levels));
-    }
-}
-
-impl Column for NullableReal {
-    fn field(name: &str) -> Field {
-        Field::new(name, DataType::Float64, true)
-    }
-
-    fn end(&mut self) -> Chunk<'_> {
-        self.end_page();
-        Chunk::new(
-            &self.pages,
-            PLAIN,
-            Statistics::double(None, None, None, Some(self.levels.nulls()), false),
-        )
-    }
-
-    fn clear(&mut self) {
-        self.plain.clear();
-        self.levels.clear();
-        self.pages.clear();
     }
 }
 

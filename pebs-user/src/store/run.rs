@@ -342,4 +342,7 @@ pub struct CostInfo {
     pub visits_oncpu_ns: Option<f64>,
     /// Estimated slow-down of the target within visits, 0.02 = 2 %; null if the base is unknown.
     pub slowdown: Option<f64>,
+    /// What it is at least, where what the recording cost is nearly all of the visits' time; else null.
+    #[serde(default)]
+    pub slowdown_least: Option<f64>,
 }

@@ -15,9 +15,10 @@ use arrow::datatypes::{
 use thiserror::Error;
 
 use super::columns::{
-    Addresses, Chunk, Column, Lists, Nullable, NullableReal, NullableText, NullableTruth, Required,
-    Text, Truth,
+    Addresses, Chunk, Column, Lists, Nullable, NullableCoded, NullableReal, NullableText,
+    NullableTruth, Required, Text, Truth,
 };
+use super::pages::coded::{Halves, Rounded};
 use super::schema::{
     ArgColumn, ArgType, ArgValue, BatchItemRow, FrequencyRow, FunctionRow, FunctionStatRow,
     LossRow, MemoryRow, SampleRow, StackRow, Table, VisitFunctionRow, VisitRow, WaitRow,
@@ -229,8 +230,8 @@ table! {
         first_ns: Required<Int64Type> = row.first_ns.0;
         last_ns: Required<Int64Type> = row.last_ns.0;
         span_ns: Required<Int64Type> = row.span_ns;
-        self_ns: NullableReal = row.self_ns;
-        self_stderr_ns: NullableReal = row.self_stderr_ns;
+        self_ns: NullableCoded<Halves> = row.self_ns;
+        self_stderr_ns: NullableCoded<Rounded> = row.self_stderr_ns;
     }
 }
 

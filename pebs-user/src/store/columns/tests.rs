@@ -8,8 +8,10 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use proptest::prelude::*;
 
 use super::super::files::Owner;
+use super::super::pages::coded::{Code, Halves, Rounded};
 use super::super::segment::{OpenSegment, open_path};
 use super::*;
+use crate::analysis::rng::SplitMix64;
 
 /// Writes a row group for each slice and reads the file as any reader would.
 fn through_a_file<C: Column, V: Copy>(
@@ -199,6 +201,42 @@ fn many_pages_survive() {
         read.as_string::<i32>().iter().flatten().collect::<Vec<_>>(),
         texts
     );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    // Numbers that have places, numbers that have none and nulls come back to the bit, over pages, row groups and the end
+    // of the dictionary.
+    #[test]
+    fn coded_numbers_survive(seed: u64, kinds in 1_u64..7, spread in 1_u32..40, cut: usize) {
+        let mut rng = SplitMix64::new(seed);
+        let mut next = || match rng.next_u64() % kinds {
+            0 => Some((rng.next_u64() % 5) as f64),
+            1 => Some((rng.next_u64() % (1 << spread)) as f64 / 2.0),
+            2 => None,
+            3 => Some(f64::from_bits(rng.next_u64() & !((1 << 46) - 1))).filter(|it| !it.is_nan()),
+            4 => Some(-1.5),
+            _ => Some(f64::from_bits(rng.next_u64() >> 2)),
+        };
+        let rows: Vec<Option<f64>> = (0..100_000).map(|_| next()).collect();
+        let (a, b) = rows.split_at(cut % rows.len());
+        let groups = [a, b, a].into_iter().filter(|g| !g.is_empty());
+        let groups: Vec<_> = groups.collect();
+        let expected: Vec<Option<f64>> = groups.concat();
+        let (read, found) = coded::<Halves>(&groups);
+        prop_assert!(read.iter().eq(expected.iter().copied()));
+        prop_assert_eq!(found.len(), groups.len());
+        prop_assert!(coded::<Rounded>(&groups).0.iter().eq(expected));
+    }
+}
+
+fn coded<C: Code>(groups: &[&[Option<f64>]]) -> (PrimitiveArray<Float64Type>, Vec<Statistics>) {
+    let mut column = NullableCoded::<C>::default();
+    let (read, found) = through_a_file(&mut column, groups, |column, rows| {
+        column.extend(rows, |it| *it);
+    });
+    (read.as_primitive().clone(), found)
 }
 
 // The dictionary's room ends a row group before it ends the column.

@@ -8,8 +8,8 @@ use parquet::basic::{Encoding, PageType};
 use parquet::column::page::{CompressedPage, Page};
 use parquet::errors::ParquetError;
 
+use super::chunk::with_bytes;
 use super::digits::{PAIRS, pairs};
-use super::repeats::with_bytes;
 
 /// Entries of a dictionary whose packed indices stay as they are: they take half a byte at most.
 const PACKED_ENTRIES: u32 = 16;
@@ -225,9 +225,10 @@ fn unpack(mut bytes: &[u8], width: u32, count: usize, out: &mut Vec<u32>) -> Opt
     Some(())
 }
 
-fn varint(bytes: &mut &[u8]) -> Option<u64> {
+/// Seven bits a byte, the lowest first.
+pub(super) fn varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0;
-    for shift in (0..63).step_by(7) {
+    for shift in (0..64).step_by(7) {
         let (byte, rest) = bytes.split_first()?;
         *bytes = rest;
         value |= u64::from(byte & 0x7f) << shift;

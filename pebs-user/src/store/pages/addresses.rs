@@ -3,34 +3,19 @@
 use parquet::basic::Encoding;
 use rustc_hash::FxHashMap;
 
-use super::pack::{GROUP, pack_all};
-use super::{PageKind, Pages, varint};
+use super::indices::Indices;
+use super::{PageKind, Pages};
 use crate::symbolize::Slot;
 use crate::units::Ip;
-
-/// Addresses in a page: their indices stay in the L1 cache until they are packed.
-const PAGE_ROWS: usize = 4096;
 
 /// Addresses in the dictionary at most: 1 MiB. A row group ends when it is full.
 const DICTIONARY: usize = 1 << 17;
 
 /// The addresses of a column chunk.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(in crate::store) struct Addresses {
     known: Known,
-    /// Indices of the page at hand.
-    indices: Box<[u32; PAGE_ROWS]>,
-    rows: usize,
-}
-
-impl Default for Addresses {
-    fn default() -> Self {
-        Self {
-            known: Known::default(),
-            indices: Box::new([0; PAGE_ROWS]),
-            rows: 0,
-        }
-    }
+    indices: Indices,
 }
 
 impl Addresses {
@@ -38,7 +23,7 @@ impl Addresses {
     /// is due before them. `slots`: one for each, mostly the same for the same address.
     #[must_use]
     pub(in crate::store) fn extend(&mut self, addresses: &[Ip], slots: &[Slot]) -> usize {
-        let room = &mut self.indices[self.rows..];
+        let room = self.indices.room();
         let count = room.len().min(addresses.len()).min(slots.len());
         let (room, addresses, slots) = (&mut room[..count], &addresses[..count], &slots[..count]);
         let mut done = 0;
@@ -50,13 +35,13 @@ impl Addresses {
                 done += 1;
             }
         }
-        self.rows += count;
+        self.indices.add(count);
         count
     }
 
     /// Whether [`Addresses::end_page`] is due.
     pub(in crate::store) const fn is_page_full(&self) -> bool {
-        self.rows == PAGE_ROWS
+        self.indices.is_full()
     }
 
     /// Whether the row group should end before more addresses come.
@@ -73,21 +58,10 @@ impl Addresses {
 
     /// Ends the page, if it has a row.
     pub(in crate::store) fn end_page(&mut self, pages: &mut Pages) {
-        let rows = self.rows;
-        if rows == 0 {
-            return;
+        let (rows, dictionary) = (self.indices.rows() as u32, self.known.dictionary.len());
+        if rows > 0 {
+            self.indices.end_page(pages, dictionary, rows, |_| ());
         }
-        let largest = self.known.dictionary.len().saturating_sub(1) as u32;
-        let width = (u32::BITS - largest.leading_zeros()).max(1) as usize;
-        pages.end(rows as u32, Encoding::RLE_DICTIONARY, |_, body| {
-            body.push(width as u8);
-            // One packed run of groups of 8; the last ones may have more than there are rows.
-            let packed = rows.next_multiple_of(GROUP);
-            varint(body, (packed as u64 / 8) << 1 | 1);
-            self.indices[rows..packed].fill(0);
-            pack_all(&self.indices[..packed], width, body);
-        });
-        self.rows = 0;
     }
 
     /// Appends the dictionary's page, which in the file stands before the others.
@@ -103,7 +77,7 @@ impl Addresses {
     /// Forgets everything, keeps the room.
     pub(in crate::store) fn clear(&mut self) {
         self.known.clear();
-        self.rows = 0;
+        self.indices.clear();
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! A general writer buffers values, chooses encodings and builds dictionaries; that costs several
 //! times what the other stages do together. What we write is known: numbers that rise or repeat.
-//! So there is one encoding for whole numbers ([`delta`]), one for addresses ([`addresses`]), and
-//! plain values for the rest ([`plain`]). No codec: closed segments are compacted by a general
+//! So there is one encoding for whole numbers ([`delta`]), one for addresses ([`addresses`]), one for times and errors
+//! ([`coded`]), and plain values for the rest ([`plain`]). No codec: closed segments are compacted by a general
 //! writer later, off the path of the records.
 //!
 //! Invariant: what is made here is read by any Parquet reader; the tests compare with several.
@@ -12,7 +12,9 @@
 
 pub(super) mod addresses;
 mod block;
+pub(super) mod coded;
 pub(super) mod delta;
+mod indices;
 pub(super) mod levels;
 mod near;
 mod pack;

@@ -1,0 +1,148 @@
+//! Columns of real numbers.
+
+use arrow::datatypes::{DataType, Field};
+use parquet::file::statistics::Statistics;
+
+use super::{Chunk, Column, DICTIONARY, PLAIN};
+use crate::store::pages::Pages;
+use crate::store::pages::coded::{Code, Coded};
+use crate::store::pages::levels::Levels;
+use crate::store::pages::plain::Plain;
+
+/// Floats, some of them null.
+#[derive(Debug, Default)]
+pub(in crate::store) struct NullableReal {
+    plain: Plain,
+    levels: Levels,
+    pages: Pages,
+}
+
+impl NullableReal {
+    #[inline]
+    fn push(&mut self, value: Option<f64>) {
+        self.levels.push(value.is_some());
+        if let Some(value) = value
+            && self.plain.push_f64(value)
+        {
+            self.end_page();
+        }
+    }
+
+    /// Pushes a value of each row.
+    #[inline(always)]
+    pub(in crate::store) fn extend<'a, R>(
+        &mut self,
+        rows: &'a [R],
+        value: impl Fn(&'a R) -> Option<f64>,
+    ) {
+        match self.plain.extend_if_all(rows, &value) {
+            present if present == rows.len() => {
+                self.levels.repeat(true, rows.len() as u32);
+                if self.plain.is_full() {
+                    self.end_page();
+                }
+            }
+            0 => self.levels.repeat(false, rows.len() as u32),
+            _ => rows.iter().for_each(|row| self.push(value(row))),
+        }
+    }
+
+    fn end_page(&mut self) {
+        let rows = self.levels.rows();
+        self.plain
+            .end_page(&mut self.pages, rows, Some(&mut self.levels));
+    }
+}
+
+impl Column for NullableReal {
+    fn field(name: &str) -> Field {
+        Field::new(name, DataType::Float64, true)
+    }
+
+    fn end(&mut self) -> Chunk<'_> {
+        self.end_page();
+        Chunk::new(
+            &self.pages,
+            PLAIN,
+            Statistics::double(None, None, None, Some(self.levels.nulls()), false),
+        )
+    }
+
+    fn clear(&mut self) {
+        self.plain.clear();
+        self.levels.clear();
+        self.pages.clear();
+    }
+}
+
+/// Floats of which many are equal, some of them null.
+#[derive(Debug)]
+pub(in crate::store) struct NullableCoded<C: Code> {
+    coded: Coded<C>,
+    levels: Levels,
+    pages: Pages,
+    dictionary: Pages,
+}
+
+impl<C: Code> Default for NullableCoded<C> {
+    fn default() -> Self {
+        Self {
+            coded: Coded::default(),
+            levels: Levels::default(),
+            pages: Pages::default(),
+            dictionary: Pages::default(),
+        }
+    }
+}
+
+impl<C: Code> NullableCoded<C> {
+    /// Pushes a value of each row.
+    #[inline(always)]
+    pub(in crate::store) fn extend<'a, R>(
+        &mut self,
+        rows: &'a [R],
+        value: impl Fn(&'a R) -> Option<f64>,
+    ) {
+        let mut rest = rows;
+        while let Some(first) = rest.first() {
+            let count = self.coded.extend(rest, &value);
+            self.levels.repeat(true, count as u32);
+            if self.coded.is_page_full() {
+                self.end_page();
+            } else if count == 0 && value(first).is_none() {
+                let nulls = rest.iter().take_while(|row| value(row).is_none()).count();
+                self.levels.repeat(false, nulls as u32);
+                rest = &rest[nulls..];
+            }
+            rest = &rest[count.min(rest.len())..];
+        }
+    }
+
+    fn end_page(&mut self) {
+        self.coded.end_page(&mut self.pages, &mut self.levels);
+    }
+}
+
+impl<C: Code> Column for NullableCoded<C> {
+    fn field(name: &str) -> Field {
+        NullableReal::field(name)
+    }
+
+    fn end(&mut self) -> Chunk<'_> {
+        self.end_page();
+        let statistics = Statistics::double(None, None, None, Some(self.levels.nulls()), false);
+        let mut chunk = Chunk::new(&self.pages, PLAIN, statistics);
+        if self.coded.dictionary_page(&mut self.dictionary) {
+            chunk.encodings = DICTIONARY;
+            chunk.dictionary = Some(&self.dictionary);
+        }
+        chunk
+    }
+
+    fn clear(&mut self) {
+        self.coded.clear();
+        self.levels.clear();
+        self.pages.clear();
+        self.dictionary.clear();
+    }
+}
