@@ -75,6 +75,9 @@ pub struct Window {
 /// before a begin mark reads its time, and after an end mark has.
 const OUTSIDE: f64 = 0.5;
 
+/// Part of the time below which what the cost leaves of it is not known: unit costs differ by as much from run to run.
+const REST: f64 = 0.1;
+
 impl Window {
     /// What was counted in visits: their time on the CPU from mark to mark, what their marks, counted page faults and
     /// samples cost, ns, and the number of samples.
@@ -107,6 +110,14 @@ impl Window {
     pub fn overhead(&self) -> Option<f64> {
         let undisturbed = self.undisturbed_ns();
         (undisturbed > 0.0).then(|| (self.fixed_ns + self.samples_ns) / undisturbed)
+    }
+
+    /// What the slow-down is at least, where the cost is nearly all of the time, or what is known of it even more: the
+    /// rest is then no larger than the error of both. `None`: it is not, or nothing ran.
+    #[must_use]
+    pub fn least(&self) -> Option<f64> {
+        let least = REST * self.oncpu_ns;
+        (self.oncpu_ns > 0.0 && self.undisturbed_ns() < least).then_some(1.0 / REST - 1.0)
     }
 
     /// The part of the slow-down that the reset value does not change; `None` as above.
@@ -341,6 +352,13 @@ mod tests {
     #[test]
     fn marks_of_short_calls() {
         let window = Window::of_visits(1_100.0, (1_000.0, 0.0, 0.0), 0);
+        assert_eq!(window.least(), None);
+        // Of nearly nothing, or less.
+        for left in [100.0, 0.0, -700.0] {
+            let window = Window::of_visits(1_100.0 + left - 600.0, (1_000.0, 0.0, 0.0), 0);
+            assert_eq!(window.least(), Some(9.0), "{left}");
+        }
+        assert_eq!(Window::of_visits(0.0, (0.0, 0.0, 0.0), 0).least(), None);
         let overhead = window.overhead().unwrap();
         assert!((overhead - 1.0 / 0.6).abs() < 1e-9, "{overhead}");
     }

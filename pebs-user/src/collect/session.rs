@@ -8,13 +8,14 @@ use perf_event_open_sys::bindings::perf_event_attr;
 
 use crate::collect::bulk::rest::RestRings;
 use crate::collect::bulk::{self, BulkCounters, BulkRing};
-use crate::collect::counters::{Attached, Counters, Recipe, times_of};
+use crate::collect::counters::{Counters, Recipe, times_of};
 use crate::collect::programs::{Log, Programs, Settings};
 use crate::correlate::Interferences;
 use crate::pmu::attr::{Faults, ResolvedEvent, calibrator, page_faults};
 use crate::pmu::host::{Host, KernelVersion};
 use crate::pmu::open::{
-    READ_FORMAT, Target, Times, UprobeAt, UprobePmu, UprobeScope, UprobeSite, open_uprobe,
+    BpfLink, PerfEvent, READ_FORMAT, Target, Times, UprobeAt, UprobePmu, UprobeScope, UprobeSite,
+    open_uprobe,
 };
 use crate::target::probe::{ProbeSet, Site};
 use crate::target::process;
@@ -92,7 +93,10 @@ pub struct Session {
     programs: Programs,
     log: Option<Log>,
     settings: Settings,
-    probes: Vec<Attached>,
+    /// Where visits begin.
+    begins: Vec<Probe>,
+    /// The other probes.
+    ends: Vec<Probe>,
     events: Vec<Counters>,
     bulk: Vec<BulkCounters>,
     /// By event: where samples go that its program does not see.
@@ -162,7 +166,8 @@ impl Session {
             programs,
             log,
             settings,
-            probes: Vec::new(),
+            begins: Vec::new(),
+            ends: Vec::new(),
             events: Vec::new(),
             bulk: Vec::new(),
             rests: plan.events.iter().map(|_| RestRings::default()).collect(),
@@ -229,7 +234,7 @@ impl Session {
         };
         let event = open_uprobe(pmu, &site, UprobeScope::Everyone)?;
         let link = event.attach(self.programs.library()?, None)?;
-        self.probes.push(Attached { event, _link: link });
+        self.ends.push(Probe::new(event, link));
         for pid in plan.pids {
             let program = process::start_stack(*pid).map(Program);
             if let (Some(program), Some(base)) = (program, library.base(*pid)) {
@@ -447,20 +452,18 @@ impl Session {
         self.clocks.enable()?;
         self.programs.attach_switches()?;
         let pmu = plan.host.uprobe.as_ref().ok_or(SessionError::NoUprobes)?;
-        let sites = || {
-            let sites = plan.probes.probes.iter().flat_map(|probe| &probe.sites);
-            (0u64..).zip(sites)
-        };
         self.find_library(plan, pmu)?;
+        let sites = plan.probes.probes.iter().flat_map(|probe| &probe.sites);
+        let begins = |(_, site): &(u64, &Site)| matches!(site.role, Role::Begin | Role::Next);
+        let (begins, ends): (Vec<_>, Vec<_>) = (0..).zip(sites).partition(begins);
+        let program = self.programs.mark()?;
         // A visit that begins must be able to end.
-        let begins = |site: &Site| matches!(site.role, Role::Begin | Role::Next);
-        let ends_first = sites()
-            .filter(|(_, site)| !begins(site))
-            .chain(sites().filter(|(_, site)| begins(site)));
-        for (cookie, site) in ends_first {
-            let event = open_uprobe(pmu, &uprobe_site(site), UprobeScope::Everyone)?;
-            let link = event.attach(self.programs.mark()?, Some(cookie))?;
-            self.probes.push(Attached { event, _link: link });
+        for (sites, probes) in [(ends, &mut self.ends), (begins, &mut self.begins)] {
+            for (cookie, site) in sites {
+                let event = open_uprobe(pmu, &uprobe_site(site), UprobeScope::Everyone)?;
+                let link = event.attach(program, Some(cookie))?;
+                probes.push(Probe::new(event, link));
+            }
         }
         for counters in self.events.iter().chain([&self.faults]) {
             counters.enable()?;
@@ -509,16 +512,16 @@ impl Session {
         Ok(new)
     }
 
-    /// Stops sampling and recording, and takes the probes away, begins first.
+    /// Stops sampling and recording: nothing is marked any more, begins first. The probes stay until the session is
+    /// dropped, which takes long where there are many: the kernel waits at each.
     pub fn stop(&mut self) {
         for counters in self.events.iter().chain([&self.faults]) {
             counters.disable();
         }
         self.bulk.iter().for_each(BulkCounters::disable);
         self.clocks.disable();
-        while let Some(last) = self.probes.pop() {
-            drop(last);
-        }
+        detach(&mut self.begins);
+        detach(&mut self.ends);
         // The last look at the rings comes before that at the counters: nothing may come in between.
         self.programs.detach_tracepoints();
     }
@@ -537,6 +540,38 @@ impl Session {
             log.flush();
         }
     }
+}
+
+/// A probe, and what it runs.
+struct Probe {
+    link: Option<BpfLink>,
+    _event: PerfEvent,
+}
+
+impl Probe {
+    const fn new(event: PerfEvent, link: BpfLink) -> Self {
+        Self {
+            link: Some(link),
+            _event: event,
+        }
+    }
+}
+
+/// Threads that take programs off probes: for each the kernel waits until all that run are over, of many at once but once.
+const DETACHING: usize = 16;
+
+/// Has probes run nothing any more.
+///
+/// Source: `synchronize_rcu_tasks_trace` in `perf_event_detach_bpf_prog`, kernel/trace/bpf_trace.c.
+fn detach(probes: &mut [Probe]) {
+    let each = probes.len().div_ceil(DETACHING).max(1);
+    std::thread::scope(|scope| {
+        for part in probes.chunks_mut(each) {
+            let detach = move || part.iter_mut().for_each(|probe| probe.link = None);
+            // Those of a thread that can't be started go with the session.
+            let _ = std::thread::Builder::new().spawn_scoped(scope, detach);
+        }
+    });
 }
 
 fn uprobe_site(site: &Site) -> UprobeSite {

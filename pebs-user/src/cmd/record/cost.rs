@@ -259,6 +259,8 @@ pub(super) fn total(plan: &Plan, costs: &UnitCosts, outcome: &Outcome) -> CostIn
         let costs = (marks_ns?, page_faults_ns? + extras_ns, samples_ns);
         Some(Window::of_visits(outcome.visits_oncpu_ns?, costs, inside))
     };
+    let window = window();
+    let least = window.and_then(|window| window.least());
     CostInfo {
         marks: outcome.marks,
         samples: outcome.samples,
@@ -278,20 +280,26 @@ pub(super) fn total(plan: &Plan, costs: &UnitCosts, outcome: &Outcome) -> CostIn
         pause_before_ns: costs.pause.map(|pause| pause.before),
         pause_after_ns: costs.pause.map(|pause| pause.after),
         visits_oncpu_ns: outcome.visits_oncpu_ns,
-        slowdown: window().and_then(|window| window.overhead()),
+        slowdown: window
+            .and_then(|window| window.overhead())
+            .filter(|_| least.is_none()),
+        slowdown_least: least,
     }
 }
 
 /// A remark for runs that slowed the target down a lot, and what to do.
 pub(super) fn remark(plan: &Plan, costs: &UnitCosts, cost: &CostInfo) -> Option<(String, String)> {
     // Who bounded it hears of that bound.
-    let slowdown = cost.slowdown.filter(|share| *share > HEAVY)?;
+    let (word, slowdown) = match cost.slowdown_least {
+        Some(least) => ("at least", least),
+        None => ("about", cost.slowdown.filter(|share| *share > HEAVY)?),
+    };
     if plan.overhead.is_some() {
         return None;
     }
     let (marks, samples) = (cost.marks_ns?, cost.samples_ns?);
     let text = format!(
-        "recording made items about {:.0} % slower",
+        "recording made items {word} {:.0} % slower",
         slowdown * 100.0
     );
     if marks > samples {

@@ -22,6 +22,9 @@ use crate::target::item::Item;
 use crate::target::probe::{Probe, ProbeSet, Site};
 use crate::units::{EventId, KtimeNs};
 
+/// Probes at so many places take seconds to be taken away. Source: `uprobe_unregister_sync`, kernel/events/uprobes.c.
+const MANY_PLACES: usize = 50;
+
 /// What is known of the run when it starts.
 pub(super) fn run_info(plan: &Plan, origin: KtimeNs) -> RunInfo {
     RunInfo {
@@ -300,6 +303,11 @@ pub(super) fn finish(plan: &Plan, recorded: Recorded) -> ExitCode {
     let above = loss_is_above(plan, &closed.info);
     say_where(plan);
     let bad = above || closed.cut.is_some() || !closed.faults.is_empty();
+    let places: usize = plan.probes.probes.iter().map(|it| it.sites.len()).sum();
+    if places >= MANY_PLACES {
+        say!("taking probes away from {places} places: the kernel waits at each");
+    }
+    drop(recorded.session);
     ExitCode::from(u8::from(bad))
 }
 

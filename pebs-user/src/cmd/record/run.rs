@@ -46,9 +46,6 @@ const LOOK: Duration = Duration::from_millis(500);
 /// How often the overhead is looked at.
 const GOVERN: Duration = Duration::from_millis(50);
 
-/// Probes at so many places take seconds to be taken away. Source: `uprobe_unregister_sync`, kernel/events/uprobes.c.
-const MANY_PLACES: usize = 50;
-
 /// Emptied cycles kept for the draining thread.
 const SPARE_CYCLES: usize = 4;
 
@@ -57,6 +54,8 @@ const FLUSH: Duration = Duration::from_secs(1);
 
 /// What came out of a recording.
 pub(super) struct Recorded {
+    /// What is left of it in the kernel.
+    pub session: Session,
     pub outcome: Outcome,
     pub info: RunInfo,
     pub costs: Known,
@@ -169,17 +168,13 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
     control.note_changes();
     let end = now();
     workers.signals.end.store(end.0, Ordering::Release);
-    let places: usize = plan.probes.probes.iter().map(|it| it.sites.len()).sum();
-    if plan.voice == Voice::Aloud && places >= MANY_PLACES {
-        say!("taking probes away from {places} places: the kernel waits at each");
-    }
     session.stop();
     session.flush_log();
     let times = session.times();
     super::finish::note_times(&mut info, &times);
     let outcome = workers.stop(end)?;
-    drop(session);
     Ok(Recorded {
+        session,
         costs,
         times,
         outcome,

@@ -137,7 +137,10 @@ fn losses(report: &Report) -> String {
 }
 
 fn cost(cost: &CostInfo, source: Option<&str>) -> String {
-    let slowdown = cost.slowdown.map_or_else(|| UNKNOWN.to_owned(), percent);
+    let slowdown = match cost.slowdown_least {
+        Some(least) => format!("at least {}", percent(least)),
+        None => cost.slowdown.map_or_else(|| UNKNOWN.to_owned(), percent),
+    };
     let part = |name: &str, ns: Option<f64>| {
         ns.map_or_else(String::new, |ns| format!(" ({name} {})", time(ns)))
     };
