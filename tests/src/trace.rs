@@ -197,6 +197,15 @@ impl Loss {
     pub fn overlaps(&self, visit: &Visit) -> bool {
         self.begin_ns <= visit.end_ns.unwrap_or(i64::MAX) && visit.begin_ns <= self.end_ns
     }
+
+    /// Whether something may be missing of the visit: it touches it, and the visit's thread was on that CPU or left another.
+    #[must_use]
+    pub fn concerns(&self, visit: &Visit) -> bool {
+        let unsure = flag::UNWOUND | flag::END_MISSING | flag::OPEN_AT_END | flag::OVERLAPPED;
+        let stayed = visit.switches == Some(0) && visit.cpu_end == Some(visit.cpu_begin);
+        let elsewhere = self.cpu.is_some_and(|cpu| cpu != visit.cpu_begin);
+        self.overlaps(visit) && !(elsewhere && stayed && !visit.has(unsure))
+    }
 }
 
 /// One row of `waits`.

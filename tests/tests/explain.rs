@@ -117,9 +117,9 @@ fn two_reasons() {
         found.unwrap_or_else(|| panic!("no {part}: {:#}", group.0["gap"]))
     };
     let (rehash, sleep) = (place("function", "rehash"), place("wait", "nanosleep"));
-    causes[rehash].holds(works, SLACK);
+    // Where a host takes the CPU away, or timers are slow, sleeps last longer than they were to.
+    causes[rehash].holds(works, 2.0 * SLACK);
     causes[sleep].holds(sleeps, 2.0 * SLACK);
-    // Where a host takes the CPU away, sleeps last longer than they were to.
     let apart = (works - sleeps).abs() > 2.0 * SLACK;
     let in_order = (works > sleeps) == (rehash < sleep);
     assert!(in_order || !apart, "{:#}", group.0["gap"]);

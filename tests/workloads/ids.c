@@ -37,6 +37,8 @@ static inline __attribute__((always_inline)) void work(struct item *it) {
 static void *worker(void *arg) {
   uint64_t first = (uint64_t)(uintptr_t)arg * 1000000;
   padding[3] = 1;
+  // The variables are the program's: who started this thread is to have left the CPU.
+  sleep_us(5000);
   for (uint32_t i = 1; i <= items; i++) {
     struct item it = {.id = first + i, .kind = i % 3, .n = i, .name = "id"};
     uint64_t before = truth_now();

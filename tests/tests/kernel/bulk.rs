@@ -63,7 +63,14 @@ fn breakpoints_agree() {
             samples_by_item(&recording.trace())
         });
         assert!(!bpf.is_empty());
-        assert_eq!(bpf, bulk, "every {reset} hits");
+        if reset == "1" {
+            assert_eq!(bpf, bulk);
+            continue;
+        }
+        // Where counting began among the hits is not the same in every run.
+        let close = |((a, m), (b, n)): ((_, &u64), (_, &u64))| a == b && m.abs_diff(*n) <= 1;
+        let agree = bpf.len() == bulk.len() && bpf.iter().zip(&bulk).all(close);
+        assert!(agree, "every {reset} hits: {bpf:?} {bulk:?}");
     }
 }
 

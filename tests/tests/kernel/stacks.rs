@@ -284,7 +284,9 @@ fn explained() {
         low <= own && own <= high && (0.7 * share..1.3 * share).contains(&own),
         "{low} {own} {high} of {share}"
     );
-    assert_eq!(number(&paths[0], "typical_samples"), 0.0, "{:#}", leaf.0);
+    // A quarter of the items is slow, and the middle half typical: on a noisy machine one or two may be taken for either.
+    let [typical, slow] = ["typical_samples", "slow_samples"].map(|key| number(&paths[0], key));
+    assert!(typical * 20.0 < slow, "{:#}", leaf.0);
     let others = &leaf.0["other_paths"];
     let parts: f64 = paths.iter().map(|path| number(path, "share")).sum();
     assert!(
