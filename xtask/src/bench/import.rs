@@ -2,6 +2,8 @@
 //!
 //! Both read every sample and name its function; ours finds its item as well, estimates, writes the trace and reports.
 //!
+//! What the trace then takes on disk, compacted, is told beside the recording's own size.
+//!
 //! What either takes whatever the number of samples (symbols, mostly) is told by a second recording of the same programs
 //! with hardly any.
 
@@ -9,8 +11,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
 
 use super::probes::Probes;
+use super::sizes::Sizes;
 use super::{median, tracer};
 use crate::shell;
 
@@ -87,7 +91,9 @@ pub fn compare(tool: &Path, dir: &Path, (items, rounds): (u64, usize)) -> Result
     let is_reached = factor >= GOAL;
     let word = if is_reached { "reached" } else { "MISSED" };
     println!("  ours is {factor:.1} times as fast (goal {GOAL}): {word}");
-    Ok(is_reached)
+    let (size, is_small) = readers.size(&all)?;
+    println!("  {size}");
+    Ok(is_reached && is_small)
 }
 
 /// Prints what a reader took of many samples and of few; gives samples a second.
@@ -111,7 +117,10 @@ fn rate(name: &str, (all, few): (&mut Vec<f64>, &mut Vec<f64>), samples: (u64, u
 impl Readers {
     /// Lets both read a recording.
     fn read(&self, recording: &mut Recording) -> Result<(f64, f64)> {
-        let times = (self.script(recording)?, self.import(recording)?);
+        let times = (
+            self.script(recording)?,
+            self.import(recording, &["--no-compact"])?,
+        );
         recording.script.push(times.0);
         recording.import.push(times.1);
         Ok(times)
@@ -156,23 +165,48 @@ impl Readers {
         })
     }
 
+    /// What the recording takes as a trace, compacted, and whether that is little enough.
+    fn size(&self, recording: &Recording) -> Result<(String, bool)> {
+        self.import(recording, &[])?;
+        // Marks are samples for perf, but no rows of that table.
+        let is_row = |event: &Value| event["used_for"] == "samples";
+        let samples = self.imported(is_row)? as f64;
+        let (text, is_within) = Sizes::of(&self.trace())?.told(samples);
+        let whole = std::fs::metadata(&recording.file)?.len() as f64 / samples;
+        Ok((
+            format!("as a trace, compacted: {text}; as a perf.data {whole:.1}"),
+            is_within,
+        ))
+    }
+
+    /// Samples of some events in the trace.
+    fn imported(&self, counts: impl Fn(&Value) -> bool) -> Result<u64> {
+        let path = self.trace().join("trace.json");
+        let info: Value = serde_json::from_str(&shell::output(shell::as_root("cat").arg(path))?)?;
+        let events = info["import"]["events"].as_array().context("no events")?;
+        let events = events.iter().filter(|event| counts(event));
+        Ok(events.filter_map(|it| it["samples"].as_u64()).sum())
+    }
+
+    fn trace(&self) -> PathBuf {
+        self.dir.join("imported")
+    }
+
     /// Imports, and checks that nothing was passed over.
-    fn import(&self, recording: &Recording) -> Result<f64> {
-        let trace = self.dir.join("imported");
+    fn import(&self, recording: &Recording, options: &[&str]) -> Result<f64> {
+        let trace = self.trace();
         shell::output(shell::as_root("rm").arg("-rf").arg(&trace))?;
         let time = self.timed("import", |command| {
             command
                 .arg(&self.tool)
-                .args(["import", "--no-compact"])
+                .arg("import")
+                .args(options)
                 .arg(&recording.file)
                 .args(["--begin", "handle", "--end", "handle__return", "--id", "id"])
                 .arg("-o")
                 .arg(&trace)
         })?;
-        let info = shell::output(shell::as_root("cat").arg(trace.join("trace.json")))?;
-        let info: serde_json::Value = serde_json::from_str(&info)?;
-        let events = info["import"]["events"].as_array().context("no events")?;
-        let imported: u64 = events.iter().filter_map(|it| it["samples"].as_u64()).sum();
+        let imported = self.imported(|_| true)?;
         ensure!(
             imported == recording.samples,
             "{imported} of {} samples were imported",

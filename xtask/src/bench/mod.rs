@@ -16,6 +16,7 @@ use tracer::{Run, Tracer, Tracers};
 mod import;
 mod probes;
 mod queries;
+mod sizes;
 mod tracer;
 
 /// Ours costs at most this much of what perf record costs.
@@ -112,6 +113,11 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// Whether something is within its limit, in a table.
+fn word(is_within: bool) -> &'static str {
+    if is_within { "ok" } else { "MISSED" }
 }
 
 /// The program that is measured.

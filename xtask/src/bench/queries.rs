@@ -8,6 +8,8 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
+use super::sizes::Sizes;
+use super::word;
 use crate::{setup, shell};
 
 /// Records to make: 50 million samples, and the marks and switches between them.
@@ -16,14 +18,8 @@ const RECORDS: &str = "lengths=5.6e7";
 /// The answer from the table takes at most this part of the time that it takes from samples.
 const MOST_TIME: f64 = 0.1;
 
-/// Bytes a sample of all three tables at most.
-const MOST_BYTES: f64 = 6.0;
-
 /// A function's p50 and p99 differ by this much at most between the two.
 const MOST_DIFFERENCE: f64 = 0.01;
-
-/// The tables that count for the size.
-const TABLES: [&str; 3] = ["samples", "visit_functions", "visits"];
 
 /// The ways in which DuckDB is asked, as in `queries.py`.
 const TABLE: &str = "visit_functions";
@@ -48,40 +44,22 @@ pub fn compare(dir: &Path, rounds: usize) -> Result<bool> {
     command.args(["-c", include_str!("queries.py")]).arg(&trace);
     let text = shell::output(command.arg(rounds.to_string()))?;
     let found: Value = serde_json::from_str(&text)?;
-    let (text, is_within) = table(&found, &sizes(&trace)?, rounds)?;
+    let (text, is_within) = table(&found, &Sizes::of(&trace)?, rounds)?;
     println!("{text}\ntrace: {}", trace.display());
     Ok(is_within)
 }
 
-/// Bytes of each of the tables.
-fn sizes(trace: &Path) -> Result<Vec<u64>> {
-    let size = |table: &&str| -> Result<u64> {
-        let files = fs::read_dir(trace.join(table))?;
-        files.map(|file| Ok(file?.metadata()?.len())).sum()
-    };
-    TABLES.iter().map(size).collect()
-}
-
 /// What is printed, and whether all is within its limits.
-fn table(found: &Value, sizes: &[u64], rounds: usize) -> Result<(String, bool)> {
+fn table(found: &Value, sizes: &Sizes, rounds: usize) -> Result<(String, bool)> {
     let samples = found["samples"].as_f64().context("no samples")?;
-    let each = |bytes: u64| bytes as f64 / samples;
-    let bytes = each(sizes.iter().sum());
-    let of: Vec<String> = TABLES
-        .iter()
-        .zip(sizes)
-        .map(|(table, bytes)| format!("{table} {:.2}", each(*bytes)))
-        .collect();
+    let (size, mut is_within) = sizes.told(samples);
     let mut text = format!(
-        "a trace of {:.1} million samples: {bytes:.2} bytes each ({}; limit {MOST_BYTES}): {}\n\
+        "a trace of {:.1} million samples: {size}\n\
          p50 and p99 of self time per function, DuckDB {}, one thread, CPU time, best of {rounds}\n",
         samples / 1e6,
-        of.join(", "),
-        word(bytes <= MOST_BYTES),
         found["duckdb"].as_str().unwrap_or_default(),
     );
     let table = Answer::of(found, TABLE)?;
-    let mut is_within = bytes <= MOST_BYTES;
     text += &format!("  from {TABLE:<18} {:>7.2} s\n", table.seconds);
     for name in [SAMPLES, COUNTS] {
         let answer = Answer::of(found, name)?;
@@ -108,10 +86,6 @@ fn table(found: &Value, sizes: &[u64], rounds: usize) -> Result<(String, bool)> 
         text.push('\n');
     }
     Ok((text, is_within))
-}
-
-fn word(is_within: bool) -> &'static str {
-    if is_within { "ok" } else { "MISSED" }
 }
 
 /// What came of one way of asking.
@@ -164,13 +138,13 @@ mod tests {
     /// Each limit alone decides: the time, the values, the size.
     #[test]
     fn limits() {
-        let is_within = |found: &Value, size| table(found, &[size, 100, 100], 3).unwrap().1;
+        let is_within = |found: &Value, size| table(found, &Sizes([size, 100, 100]), 3).unwrap().1;
         let good = found(11.0, 403.0);
         assert!(is_within(&good, 400));
         assert!(!is_within(&good, 401));
         assert!(!is_within(&found(9.0, 403.0), 400));
         assert!(!is_within(&found(11.0, 500.0), 400));
-        let (text, _) = table(&good, &[100, 200, 0], 3).unwrap();
+        let (text, _) = table(&good, &Sizes([100, 200, 0]), 3).unwrap();
         assert!(
             text.contains(
                 "3.00 bytes each (samples 1.00, visit_functions 2.00, visits 0.00; limit 6): ok"
@@ -184,6 +158,6 @@ mod tests {
     fn other_functions() {
         let mut other = found(11.0, 403.0);
         other["ways"][SAMPLES]["rows"][1][0] = json!(7);
-        assert!(table(&other, &[1, 1, 1], 3).is_err());
+        assert!(table(&other, &Sizes([1, 1, 1]), 3).is_err());
     }
 }
