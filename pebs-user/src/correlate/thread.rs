@@ -116,8 +116,10 @@ impl Thread {
     }
 
     /// A visit begins and is current from now on.
+    ///
+    /// The thread is on the CPU, even if nothing told that it came back: time off the CPU so far is no wait of this visit.
     pub fn open(&mut self, mut visit: OpenVisit, time: TraceNs) {
-        self.cpu = visit.cpu;
+        self.on_cpu(time, visit.cpu);
         if let Some(before) = self.visits.last_mut() {
             before.pause(time);
             // Where there are several, all but the last were flagged when the next one began.

@@ -85,6 +85,22 @@ fn sleep_between_items() {
     );
 }
 
+/// Where a switch back to the thread was not told, its sleep is no more an item's than otherwise.
+#[test]
+fn sleep_between_items_without_its_end() {
+    check(
+        "5 7 in
+         6 7 out sleep
+         10 7 sample id=1
+         12 7 out sleep
+         94 7 sample id=2
+         104 7 sample",
+        "p0 item 1 tid 7 10..12 samples 10 active 10..12 [sampled_bounds]
+         p0 item 2 tid 7 94..99 samples 94 active 94..99 [sampled_bounds]
+         stray 104",
+    );
+}
+
 /// Half way is on the CPU: being preempted goes to the item on whose side it falls.
 #[test]
 fn preempted_between_items() {
@@ -174,6 +190,14 @@ fn step() -> impl Strategy<Value = (&'static str, i64)> {
     (what, 1..20i64)
 }
 
+/// Times on the CPU and off it of a visit's line.
+fn stretches(line: &str) -> Vec<(i64, i64)> {
+    let words = line.split_whitespace().skip(6);
+    let bounds = words.filter_map(|word| word.split_once(".."));
+    let stretches = bounds.map(|(begin, end)| (begin.parse().unwrap(), end.parse().unwrap()));
+    stretches.collect()
+}
+
 /// Visits as numbers: item, begin, end, samples.
 fn visits(output: &str) -> Vec<(u64, i64, i64, Vec<i64>)> {
     let visits = output.lines().filter(|line| line.starts_with('p'));
@@ -194,7 +218,7 @@ fn visits(output: &str) -> Vec<(u64, i64, i64, Vec<i64>)> {
 
 proptest! {
     /// Whatever a thread does: its visits follow one another, each has all samples within it, and these
-    /// have its id.
+    /// have its id. A thread is on the CPU or off it once at a time, within the visit.
     #[test]
     fn any_order(steps in prop::collection::vec(step(), 1..60)) {
         let (mut input, mut time) = (String::new(), 0);
@@ -218,6 +242,17 @@ proptest! {
                 .map(|(at, _)| *at)
                 .collect();
             prop_assert_eq!(own, &within, "{}{}", input, output);
+        }
+        let lines = output.lines().filter(|line| line.starts_with('p'));
+        for ((_, begin, end, _), line) in visits.iter().zip(lines) {
+            let mut stretches = stretches(line);
+            stretches.sort_unstable();
+            for pair in stretches.windows(2) {
+                prop_assert!(pair[0].1 <= pair[1].0, "{input}{output}");
+            }
+            for stretch in stretches {
+                prop_assert!(*begin <= stretch.0 && stretch.1 <= *end, "{input}{output}");
+            }
         }
         let in_visits: usize = visits.iter().map(|visit| visit.3.len()).sum();
         let with_id = samples.iter().filter(|(_, id)| *id != 0).count();
