@@ -348,7 +348,10 @@ pub struct RecordArgs {
     /// lbr takes the CPU's own record of calls that have not returned (Intel from Haswell on, events of its cores): no frame
     /// pointers, nothing to follow, user space only, the newest 8 to 32 calls since the thread is sampled. A sample takes up
     /// to 800 bytes of a ring. Needs --transport bulk, which auto then is.
-    #[arg(long, value_name = "HOW", value_enum, help_heading = "What to record")]
+    ///
+    /// Without HOW it is fp, so that -g is what it is for perf record.
+    #[arg(short = 'g', long, value_name = "HOW", value_enum, help_heading = "What to record")]
+    #[arg(num_args = 0..=1, default_missing_value = "fp")]
     pub call_graph: Option<CallGraph>,
     /// Write the trace to this directory, which must not exist
     ///

@@ -32,6 +32,7 @@ pub mod paths;
 mod rank;
 pub(in crate::analysis) mod section;
 pub(in crate::analysis) mod shared;
+pub(crate) mod short;
 pub(in crate::analysis) mod slots;
 mod stages;
 pub(in crate::analysis) mod stats;

@@ -17,6 +17,7 @@ use super::model::{
 use crate::analysis::batches::is_batched;
 use crate::analysis::report::human::{UNKNOWN, count, percent, plural, safe, time};
 use crate::analysis::report::model::FunctionName;
+use crate::analysis::report::short;
 use crate::analysis::report::text::{
     ARG_WIDTH, NAME_WIDTH, SPEC_WIDTH, but_for, line, name, quantiles,
 };
@@ -87,7 +88,11 @@ fn noun(unit: Unit, probe: &ProbeExplanation) -> &'static str {
 }
 
 fn section(out: &mut String, probe: &ProbeExplanation, noun: &str) {
-    let specs: Vec<String> = probe.specs.iter().map(|it| safe(it, SPEC_WIDTH)).collect();
+    let specs: Vec<String> = probe
+        .specs
+        .iter()
+        .map(|it| short::spec(it, SPEC_WIDTH))
+        .collect();
     let spec = if specs.is_empty() {
         format!("probe {:?} (not in trace.json)", probe.probe_ids)
     } else {

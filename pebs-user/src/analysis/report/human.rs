@@ -74,13 +74,13 @@ pub(crate) fn safe(text: &str, width: usize) -> String {
     shorten(shown(text).into_owned(), width)
 }
 
-fn shorten(text: String, width: usize) -> String {
+pub(super) fn shorten(text: String, width: usize) -> String {
     let length = text.chars().count();
     if length <= width {
         return text;
     }
-    let head = (width - 1).div_ceil(2);
-    let tail = width - 1 - head;
+    let head = width.saturating_sub(1).div_ceil(2);
+    let tail = width.saturating_sub(1 + head);
     let start: String = text.chars().take(head).collect();
     let end: String = text.chars().skip(length - tail).collect();
     format!("{start}…{end}")

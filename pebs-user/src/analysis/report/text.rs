@@ -12,6 +12,7 @@ use std::fmt::Write;
 
 use super::human::{UNKNOWN, count, events, maybe_time, percent, plural, safe, time};
 use super::model::{FunctionName, ProbeReport, Report, Row, SharedArg, SlowClass, SlowRule};
+use super::short;
 
 /// Characters of a SPEC, a function and an argument that are shown.
 pub(in crate::analysis) const SPEC_WIDTH: usize = 100;
@@ -82,7 +83,7 @@ pub(crate) fn noun(probe: &ProbeReport) -> &'static str {
 fn title(report: &Report, probe: &ProbeReport) -> String {
     let spec = probe.spec.as_deref().map_or_else(
         || format!("probe {} (not in trace.json)", probe.probe_id),
-        |spec| safe(spec, SPEC_WIDTH),
+        |spec| short::spec(spec, SPEC_WIDTH),
     );
     let in_visits = |items| {
         let items = plural(items, "item");
@@ -301,18 +302,18 @@ pub(crate) fn name(function: &FunctionName) -> String {
             kernel: true,
             ..
         } => {
-            format!("{} [kernel]", safe(name, NAME_WIDTH))
+            format!("{} [kernel]", short::function(name, NAME_WIDTH))
         }
         FunctionName {
             name: Some(name),
             inlined: true,
             ..
         } => {
-            format!("{} (inlined)", safe(name, NAME_WIDTH))
+            format!("{} (inlined)", short::function(name, NAME_WIDTH))
         }
         FunctionName {
             name: Some(name), ..
-        } => safe(name, NAME_WIDTH),
+        } => short::function(name, NAME_WIDTH),
         FunctionName {
             module: Some(module),
             ..
