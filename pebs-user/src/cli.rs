@@ -350,7 +350,13 @@ pub struct RecordArgs {
     /// to 800 bytes of a ring. Needs --transport bulk, which auto then is.
     ///
     /// Without HOW it is fp, so that -g is what it is for perf record.
-    #[arg(short = 'g', long, value_name = "HOW", value_enum, help_heading = "What to record")]
+    #[arg(
+        short = 'g',
+        long,
+        value_name = "HOW",
+        value_enum,
+        help_heading = "What to record"
+    )]
     #[arg(num_args = 0..=1, default_missing_value = "fp")]
     pub call_graph: Option<CallGraph>,
     /// Write the trace to this directory, which must not exist

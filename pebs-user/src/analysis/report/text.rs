@@ -296,29 +296,34 @@ fn what(row: &Row) -> String {
 }
 
 pub(crate) fn name(function: &FunctionName) -> String {
+    name_within(function, NAME_WIDTH)
+}
+
+/// A function by its name in at most so many characters, and what else is to be known of it.
+fn name_within(function: &FunctionName, width: usize) -> String {
     match function {
         FunctionName {
             name: Some(name),
             kernel: true,
             ..
         } => {
-            format!("{} [kernel]", short::function(name, NAME_WIDTH))
+            format!("{} [kernel]", short::function(name, width))
         }
         FunctionName {
             name: Some(name),
             inlined: true,
             ..
         } => {
-            format!("{} (inlined)", short::function(name, NAME_WIDTH))
+            format!("{} (inlined)", short::function(name, width))
         }
         FunctionName {
             name: Some(name), ..
-        } => short::function(name, NAME_WIDTH),
+        } => short::function(name, width),
         FunctionName {
             module: Some(module),
             ..
         } => {
-            format!("{} (no symbol)", safe(file_name(module), NAME_WIDTH))
+            format!("{} (no symbol)", safe(file_name(module), width))
         }
         FunctionName {
             function_id: Some(id),

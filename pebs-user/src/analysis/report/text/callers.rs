@@ -1,12 +1,15 @@
 //! Callers in one line.
 
-use super::name;
+use super::name_within;
 use crate::analysis::report::model::FunctionName;
 
 /// Callers that are named; of more the nearest ones and the outermost.
 const MOST: usize = 6;
 
-/// Who called a function, the nearest first: `<- parse <- handle`.
+/// Characters of a caller's name.
+const WIDTH: usize = 36;
+
+/// Who called a function, the nearest first: `<- parse <- handle`. What called itself is there once, with how often.
 ///
 /// `truncated`: outer ones are not known; `known`: whether there was a call stack at all.
 pub(in crate::analysis) fn callers(
@@ -17,7 +20,8 @@ pub(in crate::analysis) fn callers(
     if !known {
         return "<- unknown (no call stack)".to_owned();
     }
-    let mut names: Vec<String> = callers.iter().map(name).collect();
+    let alike = callers.chunk_by(|a, b| a == b);
+    let mut names: Vec<String> = alike.map(repeated).collect();
     if names.len() > MOST {
         names.splice(MOST - 1..names.len() - 1, ["…".to_owned()]);
     }
@@ -27,6 +31,17 @@ pub(in crate::analysis) fn callers(
         (false, false) => {}
     }
     format!("<- {}", names.join(" <- "))
+}
+
+/// A function that is its own caller so many times.
+fn repeated(callers: &[FunctionName]) -> String {
+    let name = callers
+        .first()
+        .map_or_else(String::new, |it| name_within(it, WIDTH));
+    match callers.len() {
+        ..=1 => name,
+        times => format!("{name} ({times} times)"),
+    }
 }
 
 #[cfg(test)]
@@ -57,6 +72,11 @@ mod tests {
         );
         let six = named("a b c d e f");
         assert_eq!(callers(&six, false, true), "<- a <- b <- c <- d <- e <- f");
+        let again = named("a sort sort sort b c sort d sort sort e");
+        assert_eq!(
+            callers(&again, false, true),
+            "<- a <- sort (3 times) <- b <- c <- sort <- … <- e"
+        );
         assert_eq!(callers(&[], false, true), "<- the item's begin");
         assert_eq!(callers(&[], true, false), "<- unknown (no call stack)");
     }
