@@ -285,6 +285,9 @@ pub(super) fn finish(plan: &Plan, recorded: Recorded) -> ExitCode {
             "record again, for items of the file that is there now",
         );
     }
+    if let Some(text) = unnamed(&closed.info) {
+        warn(&text, NAMES);
+    }
     if let Some((text, hint)) = &closed.heavy {
         warn(text, hint);
     }
@@ -309,6 +312,17 @@ pub(super) fn finish(plan: &Plan, recorded: Recorded) -> ExitCode {
     }
     drop(recorded.session);
     ExitCode::from(u8::from(bad))
+}
+
+/// What gives names to code that has none.
+const NAMES: &str = "code that a program makes as it runs is named by /tmp/perf-PID.map ('jcmd PID Compiler.perfmap' \
+    before recording, 'node --perf-basic-prof'), a stripped binary by its debug file";
+
+/// Whether most samples have no name.
+fn unnamed(info: &RunInfo) -> Option<String> {
+    let ledger = info.ledger.as_ref()?;
+    let (unnamed, all) = (ledger.samples_unresolved, ledger.totals().samples.written);
+    (unnamed * 2 > all).then(|| format!("{unnamed} of {all} samples have no name"))
 }
 
 fn warn(text: &str, hint: &str) {
