@@ -111,6 +111,8 @@ pub struct Correlator {
     next_visit: u64,
     next_item: Vec<u64>,
     held: usize,
+    /// Times that nothing told that a thread took the CPU again, in a visit.
+    pub untold_switches: u64,
     pool: Vec<OpenVisit>,
     /// What a visit that is [whole at once](whole) has of its own.
     scratch: Scratch,
@@ -144,6 +146,7 @@ impl Correlator {
             throttles: Throttles::default(),
             next_visit: 1,
             held: 0,
+            untold_switches: 0,
             pool: Vec::new(),
             scratch: Scratch::default(),
         }
@@ -268,7 +271,7 @@ impl Correlator {
             } => {
                 if let Some(thread) = self.threads.get_mut(tid) {
                     let off = thread::Off::new(ip, state, preempted).at(stack);
-                    thread.switch_out(time, cpu, off);
+                    self.untold_switches += u64::from(thread.switch_out(time, cpu, off));
                 }
             }
             Body::SwitchIn => {

@@ -231,7 +231,15 @@ fn run_on(probes: &ProbeSet, input: &str) -> String {
         push(&mut correlator, time, tid, &words[2..], &mut printer);
         end = time;
     }
+    finish(correlator, end, printer)
+}
+
+/// What came out once the trace ended.
+fn finish(mut correlator: Correlator, end: TraceNs, mut printer: Printer) -> String {
     correlator.finish(end, &mut printer);
+    if correlator.untold_switches > 0 {
+        writeln!(printer.0, "untold {}", correlator.untold_switches).unwrap();
+    }
     assert_eq!(correlator.held, 0, "samples are still booked as held");
     assert!(correlator.by_id.is_empty(), "ids are still booked as open");
     printer.0

@@ -100,6 +100,8 @@ pub(super) struct Thread {
     pub visits: Vec<OpenVisit>,
     /// Set while the thread is off the CPU: how, and since when it counts for the current visit.
     off: Option<(Off, TraceNs)>,
+    /// A wait of a visit ended where the thread was seen, with no switch that told of it: see [`Thread::switch_out`].
+    came_untold: bool,
     /// Who woke it last while it was on the CPU, for all that was told: see [`Thread::wake`].
     woken_early: Option<Option<Actor>>,
 }
@@ -111,6 +113,7 @@ impl Thread {
             cpu,
             visits: Vec::new(),
             off: None,
+            came_untold: false,
             woken_early: None,
         }
     }
@@ -153,7 +156,13 @@ impl Thread {
         Some(self.close_at(last, time))
     }
 
-    pub fn switch_out(&mut self, time: TraceNs, cpu: Cpu, off: Off) {
+    /// The thread leaves the CPU. Says whether nothing told that it had taken it, in a visit, since it left last. A switch
+    /// that comes behind a sample by an error of the clock is told.
+    pub fn switch_out(&mut self, time: TraceNs, cpu: Cpu, off: Off) -> bool {
+        if self.off.is_some() {
+            self.on_cpu(time, cpu);
+        }
+        let untold = std::mem::take(&mut self.came_untold);
         self.cpu = self.place(cpu);
         self.off = Some((off, time));
         if let Some(current) = self.visits.last_mut() {
@@ -165,6 +174,7 @@ impl Thread {
                 .iter_mut()
                 .for_each(|visit| visit.flags |= visit_flag::PREEMPTED);
         }
+        untold
     }
 
     /// The thread was woken: if several try, by the first.
@@ -198,6 +208,7 @@ impl Thread {
     }
 
     pub fn switch_in(&mut self, time: TraceNs, cpu: Cpu) {
+        self.came_untold = false;
         let cpu = self.place(cpu);
         let migrated = cpu != self.cpu && self.cpu != Cpu::UNKNOWN;
         let early = self.woken_early.take();
@@ -244,7 +255,10 @@ impl Thread {
     #[inline]
     pub fn on_cpu(&mut self, time: TraceNs, cpu: Cpu) {
         if self.off.is_some() || cpu != self.cpu {
+            let is_wait = self.off.is_some() && !self.visits.is_empty();
+            let untold = self.came_untold || is_wait;
             self.switch_in(time, cpu);
+            self.came_untold = untold;
         }
     }
 

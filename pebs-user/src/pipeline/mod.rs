@@ -140,6 +140,8 @@ pub struct Outcome {
     pub end: TraceNs,
     /// Mapping events that the kernel had no room for: names may be missing.
     pub mappings_lost: u64,
+    /// Times that nothing told that a thread took the CPU again: the wait before ends where it was seen next.
+    pub untold_switches: u64,
     /// The first error of writing, if there was one.
     pub write_error: Option<WriteError>,
     /// The writer, to be finished.
@@ -409,6 +411,7 @@ impl Pipeline {
             visits_oncpu_ns: self.rows.oncpu_ns(),
             end,
             mappings_lost: self.rows.mappings_lost,
+            untold_switches: self.correlator.untold_switches,
             write_error: self.rows.error.take(),
             writer: self.rows.writer,
         }

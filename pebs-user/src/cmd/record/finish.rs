@@ -9,6 +9,7 @@ use super::Counting;
 use super::plan::Plan;
 use super::run::Recorded;
 use crate::analysis::baseline::Rule;
+use crate::analysis::report::human::plural;
 use crate::cmd::report::{self, Format};
 use crate::collect::calibrate::UnitCosts;
 use crate::pipeline::{Keep, Outcome};
@@ -197,6 +198,12 @@ fn close(plan: &Plan, outcome: Outcome, mut info: RunInfo, costs: &UnitCosts) ->
         info.notes.push(format!(
             "{} mapping events were lost: some functions may be unnamed",
             outcome.mappings_lost
+        ));
+    }
+    if outcome.untold_switches > 0 {
+        info.notes.push(format!(
+            "{} nothing told that a thread took the CPU again: its wait ends where it was seen next",
+            plural(outcome.untold_switches, "time")
         ));
     }
     info.notes.extend(faults.iter().cloned());

@@ -54,3 +54,28 @@ fn ends_while_asleep() {
          p2 item 6 tid 7 50..60 samples active 50..60",
     );
 }
+
+/// Where no record tells that the thread took the CPU again, a wait ends at its next one, and that is counted: not where
+/// the switch comes behind a sample by an error of the clock, nor outside of visits.
+#[test]
+fn switch_in_untold() {
+    check(
+        "10 7 begin 0 sp=100
+         20 7 out sleep
+         30 7 sample sp=90
+         31 7 in
+         40 7 out sleep
+         50 7 sample sp=90
+         60 7 out run
+         70 7 out sleep
+         75 7 in
+         80 7 ret 0 sp=100
+         81 7 out sleep
+         85 7 begin 0 sp=100
+         90 7 ret 0 sp=100
+         95 7 out sleep",
+        "p0 item 1 tid 7 10..80 samples 30 50 active 10..20 30..40 50..60 75..80 sleeping 20..30 sleeping 40..50 runnable 60..70 sleeping 70..75 4 switches [preempted]
+         p0 item 2 tid 7 85..90 samples active 85..90
+         untold 2",
+    );
+}

@@ -48,9 +48,7 @@ fn run_through_lane(input: &str, step: usize) -> String {
     let mut ready = order.advance(last, |late| panic!("{late:?}"));
     correlator.advance(&mut ready, last, &mut printer);
     drop(ready);
-    correlator.finish(time, &mut printer);
-    assert_eq!(correlator.held, 0);
-    printer.0
+    finish(correlator, time, printer)
 }
 
 /// Mostly calls with samples in them, as a thread makes them, and whatever else may come.
