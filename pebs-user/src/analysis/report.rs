@@ -16,6 +16,7 @@
 //! is the sum over all without those that were kept.
 
 mod batches;
+pub(crate) mod brief;
 mod classes;
 pub(in crate::analysis) mod counts;
 pub mod csv;
@@ -32,7 +33,6 @@ pub mod paths;
 mod rank;
 pub(in crate::analysis) mod section;
 pub(in crate::analysis) mod shared;
-pub(crate) mod short;
 pub(in crate::analysis) mod slots;
 mod stages;
 pub(in crate::analysis) mod stats;

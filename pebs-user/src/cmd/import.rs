@@ -458,8 +458,7 @@ fn fewer_losses(survey: &Survey) -> &'static str {
 
 /// Whether most samples have no name, and what mends it.
 fn unnamed(data: &PerfData, survey: &Survey, ledger: &Ledger) -> Option<(String, String)> {
-    let (unnamed, all) = (ledger.samples_unresolved, ledger.totals().samples.written);
-    (unnamed * 2 > all).then(|| {
+    ledger.unnamed().map(|(unnamed, all)| {
         let text = format!("{unnamed} of {all} samples have no name: their binaries are not here");
         let path = data.path();
         let hint = if data.features.build_ids.is_empty() && !survey.has_build_ids {

@@ -187,6 +187,16 @@ impl Ledger {
         total
     }
 
+    /// Samples without a symbol, and all whose address was looked up, if these are most of them.
+    #[must_use]
+    pub fn unnamed(&self) -> Option<(u64, u64)> {
+        let samples = self.totals().samples;
+        // Those that were not kept were named all the same.
+        let all = samples.written + samples.of(Reason::NotKept);
+        let unnamed = self.samples_unresolved;
+        (unnamed > all / 2).then_some((unnamed, all))
+    }
+
     /// One line for each account that does not balance; empty when all do.
     #[must_use]
     pub fn check(&self) -> Vec<String> {
@@ -209,5 +219,31 @@ impl Ledger {
             }
         }
         faults
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Samples that were named and then not kept count as well.
+    #[test]
+    fn most_have_no_name() {
+        let ledger = |samples_unresolved, written, not_kept| {
+            let mut cpu = CpuLedger::default();
+            cpu.samples.written = written;
+            cpu.samples.book(Reason::NotKept, not_kept);
+            cpu.samples.book(Reason::DroppedRingFull, 100);
+            Ledger {
+                cpus: vec![cpu],
+                samples_unresolved,
+                ..Ledger::default()
+            }
+        };
+        assert_eq!(ledger(0, 0, 0).unnamed(), None);
+        assert_eq!(ledger(3, 6, 0).unnamed(), None);
+        assert_eq!(ledger(4, 6, 0).unnamed(), Some((4, 6)));
+        assert_eq!(ledger(4, 1, 7).unnamed(), None);
+        assert_eq!(ledger(5, 0, 8).unnamed(), Some((5, 8)));
     }
 }

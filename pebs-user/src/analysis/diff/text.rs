@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use super::model::{Change, Diff, ProbeDiff, RowDiff};
 use crate::analysis::explain::model::CauseKind;
+use crate::analysis::report::brief;
 use crate::analysis::report::human::{count, percent, plural, safe, time};
-use crate::analysis::report::short;
 use crate::analysis::report::text::lists::{lines, show};
 use crate::analysis::report::text::{NAME_WIDTH, SPEC_WIDTH, line};
 
@@ -56,7 +56,7 @@ fn section(out: &mut String, probe: &ProbeDiff) {
     let _ = writeln!(
         out,
         "{}: {} before, {} after",
-        short::spec(&probe.spec_after, SPEC_WIDTH),
+        brief::spec(&probe.spec_after, SPEC_WIDTH),
         plural(probe.items_before, "item"),
         count(probe.items_after)
     );
@@ -157,7 +157,7 @@ pub(super) fn what(row: &RowDiff) -> String {
     let name = row
         .name
         .as_deref()
-        .map(|it| short::function(it, NAME_WIDTH) + kernel);
+        .map(|it| brief::function(it, NAME_WIDTH) + kernel);
     let module = || safe(module, NAME_WIDTH);
     match (row.kind, name, row.state.as_deref()) {
         (CauseKind::Preempted, ..) => "preempted (off the CPU)".to_owned(),

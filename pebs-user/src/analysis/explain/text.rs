@@ -15,9 +15,9 @@ use super::model::{
     Split, SplitTest, Typical, TypicalRule,
 };
 use crate::analysis::batches::is_batched;
+use crate::analysis::report::brief;
 use crate::analysis::report::human::{UNKNOWN, count, percent, plural, safe, time};
 use crate::analysis::report::model::FunctionName;
-use crate::analysis::report::short;
 use crate::analysis::report::text::{
     ARG_WIDTH, NAME_WIDTH, SPEC_WIDTH, but_for, line, name, quantiles,
 };
@@ -91,7 +91,7 @@ fn section(out: &mut String, probe: &ProbeExplanation, noun: &str) {
     let specs: Vec<String> = probe
         .specs
         .iter()
-        .map(|it| short::spec(it, SPEC_WIDTH))
+        .map(|it| brief::spec(it, SPEC_WIDTH))
         .collect();
     let spec = if specs.is_empty() {
         format!("probe {:?} (not in trace.json)", probe.probe_ids)

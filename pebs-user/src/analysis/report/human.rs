@@ -79,8 +79,8 @@ pub(super) fn shorten(text: String, width: usize) -> String {
     if length <= width {
         return text;
     }
-    let head = width.saturating_sub(1).div_ceil(2);
-    let tail = width.saturating_sub(1 + head);
+    let head = (width - 1).div_ceil(2);
+    let tail = width - 1 - head;
     let start: String = text.chars().take(head).collect();
     let end: String = text.chars().skip(length - tail).collect();
     format!("{start}…{end}")

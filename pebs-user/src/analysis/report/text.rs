@@ -10,9 +10,9 @@ mod stages;
 
 use std::fmt::Write;
 
+use super::brief;
 use super::human::{UNKNOWN, count, events, maybe_time, percent, plural, safe, time};
 use super::model::{FunctionName, ProbeReport, Report, Row, SharedArg, SlowClass, SlowRule};
-use super::short;
 
 /// Characters of a SPEC, a function and an argument that are shown.
 pub(in crate::analysis) const SPEC_WIDTH: usize = 100;
@@ -83,7 +83,7 @@ pub(crate) fn noun(probe: &ProbeReport) -> &'static str {
 fn title(report: &Report, probe: &ProbeReport) -> String {
     let spec = probe.spec.as_deref().map_or_else(
         || format!("probe {} (not in trace.json)", probe.probe_id),
-        |spec| short::spec(spec, SPEC_WIDTH),
+        |spec| brief::spec(spec, SPEC_WIDTH),
     );
     let in_visits = |items| {
         let items = plural(items, "item");
@@ -307,18 +307,18 @@ fn name_within(function: &FunctionName, width: usize) -> String {
             kernel: true,
             ..
         } => {
-            format!("{} [kernel]", short::function(name, width))
+            format!("{} [kernel]", brief::function(name, width))
         }
         FunctionName {
             name: Some(name),
             inlined: true,
             ..
         } => {
-            format!("{} (inlined)", short::function(name, width))
+            format!("{} (inlined)", brief::function(name, width))
         }
         FunctionName {
             name: Some(name), ..
-        } => short::function(name, width),
+        } => brief::function(name, width),
         FunctionName {
             module: Some(module),
             ..

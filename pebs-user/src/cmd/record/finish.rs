@@ -327,9 +327,8 @@ const NAMES: &str = "code that a program makes as it runs is named by /tmp/perf-
 
 /// Whether most samples have no name.
 fn unnamed(info: &RunInfo) -> Option<String> {
-    let ledger = info.ledger.as_ref()?;
-    let (unnamed, all) = (ledger.samples_unresolved, ledger.totals().samples.written);
-    (unnamed * 2 > all).then(|| format!("{unnamed} of {all} samples have no name"))
+    let (unnamed, all) = info.ledger.as_ref()?.unnamed()?;
+    Some(format!("{unnamed} of {all} samples have no name"))
 }
 
 fn warn(text: &str, hint: &str) {

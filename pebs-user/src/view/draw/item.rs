@@ -3,11 +3,11 @@
 use ratatui::text::Line;
 
 use super::{bold, dim, list};
+use crate::analysis::report::brief;
 use crate::analysis::report::human::{
     UNKNOWN, count, events, maybe_time, percent, plural, safe, time,
 };
 use crate::analysis::report::model::{Counts, TypicalClass, TypicalRule};
-use crate::analysis::report::short;
 use crate::analysis::report::text::{name, noun};
 use crate::analysis::report::{MIN_SAMPLES, MIN_VISIT_SAMPLES};
 use crate::store::schema::visit_flag;
@@ -63,7 +63,7 @@ fn facts(item: &Item, group: &Group, noun: &str) -> Vec<Line<'static>> {
         " {noun} {}, probe {} {}",
         visit.item_id,
         report.probe_id,
-        short::spec(spec, 200)
+        brief::spec(spec, 200)
     );
     let oncpu = visit.oncpu_ns.filter(|_| visit.duration_ns > 0);
     let share = oncpu.map_or_else(String::new, |ns| {

@@ -4,9 +4,9 @@ use ratatui::layout::Rect;
 use ratatui::text::Line;
 
 use super::{bold, dim, selected};
+use crate::analysis::report::brief;
 use crate::analysis::report::human::{UNKNOWN, count, maybe_time, percent, plural, safe, time};
 use crate::analysis::report::model::FlagCount;
-use crate::analysis::report::short;
 use crate::analysis::report::text::{NO_MARKS, noun};
 use crate::store::schema::visit_flag;
 use crate::view::data::{Data, Group, Item};
@@ -59,7 +59,7 @@ fn what(data: &Data, state: &State) -> String {
         let spec = data.groups[group].report.spec.as_deref();
         text += &format!("; probe {}", data.groups[group].report.probe_id);
         text += &spec.map_or_else(String::new, |spec| {
-            format!(" {}", short::spec(spec, SPEC_WIDTH))
+            format!(" {}", brief::spec(spec, SPEC_WIDTH))
         });
     }
     if state.is_typing || !state.text.is_empty() {

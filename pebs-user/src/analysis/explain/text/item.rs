@@ -6,8 +6,8 @@ use super::tables::{blocked, interference, path, told};
 use super::{evidence, labels, range, share, wait_path, what};
 use crate::analysis::explain::model::{Gap, ItemReport, Moment, MomentKind, TypicalRule};
 use crate::analysis::explain::stump::short;
+use crate::analysis::report::brief;
 use crate::analysis::report::human::{UNKNOWN, count, percent, plural, safe, time};
-use crate::analysis::report::short;
 use crate::analysis::report::text::lists::{argument, lines, show};
 use crate::analysis::report::text::{ARG_WIDTH, NO_MARKS, SPEC_WIDTH, line, name};
 use crate::store::schema::visit_flag;
@@ -22,7 +22,7 @@ pub fn render(report: &ItemReport) -> String {
     let specs: Vec<String> = report
         .specs
         .iter()
-        .map(|it| short::spec(it, SPEC_WIDTH))
+        .map(|it| brief::spec(it, SPEC_WIDTH))
         .collect();
     let args: Vec<String> = report.args.iter().filter_map(argument).collect();
     let what = match report.batch {

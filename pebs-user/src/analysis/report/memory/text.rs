@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use super::{AccessCell, AccessRow, AccessSection, EventAccesses, MemoryReport};
+use crate::analysis::report::brief;
 use crate::analysis::report::human::{UNKNOWN, count, events, plural, safe};
-use crate::analysis::report::short;
 use crate::analysis::report::text::lists::{lines, show};
 use crate::analysis::report::text::{NAME_WIDTH, SPEC_WIDTH, file_name, name};
 
@@ -115,7 +115,7 @@ fn section(out: &mut String, section: &AccessSection, top: usize) {
     }
     let rows = section.rows.len();
     let mut title = match (&section.spec, section.probe_id) {
-        (Some(spec), _) => format!("{}, events per visit", short::spec(spec, SPEC_WIDTH)),
+        (Some(spec), _) => format!("{}, events per visit", brief::spec(spec, SPEC_WIDTH)),
         (None, Some(probe)) => format!("probe {probe} (not in trace.json), events per visit"),
         (None, None) => "in no item, events".to_owned(),
     };

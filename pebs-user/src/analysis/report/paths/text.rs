@@ -3,9 +3,9 @@
 use std::fmt::Write;
 
 use super::{PathReport, PathRow, PathSection};
+use crate::analysis::report::brief;
 use crate::analysis::report::human::{UNKNOWN, count, percent, plural, safe};
 use crate::analysis::report::model::Cell;
-use crate::analysis::report::short;
 use crate::analysis::report::text::callers::callers;
 use crate::analysis::report::text::lists::{lines, show};
 use crate::analysis::report::text::{NAME_WIDTH, SPEC_WIDTH, amount, file_name, name};
@@ -52,7 +52,7 @@ fn section(out: &mut String, unit: &str, section: &PathSection, top: usize) {
     }
     let spec = section.spec.as_deref().map_or_else(
         || format!("probe {} (not in trace.json)", section.probe_id),
-        |spec| short::spec(spec, SPEC_WIDTH),
+        |spec| brief::spec(spec, SPEC_WIDTH),
     );
     let visits = section.visits.map_or_else(
         || "those kept, of which only slow ones can be told".to_owned(),

@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use super::lists::{lines, show};
 use super::{SPEC_WIDTH, line, quantiles};
+use crate::analysis::report::brief;
 use crate::analysis::report::human::{UNKNOWN, count, percent, plural, time};
 use crate::analysis::report::model::{Quantiles, Stages};
-use crate::analysis::report::short;
 
 /// Items, their latency, and a row for each stage and for the waiting before it.
 pub(super) fn write(out: &mut String, it: &Stages) {
@@ -50,7 +50,7 @@ pub(super) fn write(out: &mut String, it: &Stages) {
     for stage in &it.stages {
         let name = stage.spec.as_deref().map_or_else(
             || format!("probe {}", stage.probe_id),
-            |spec| short::spec(spec, SPEC_WIDTH / 2),
+            |spec| brief::spec(spec, SPEC_WIDTH / 2),
         );
         if stage.waits > 0 {
             let what = format!("waiting for {name}");

@@ -1,6 +1,7 @@
 //! Long names of functions and of probes in few characters: what tells them apart least is left out first.
 
 use super::human::shorten;
+use super::text::file_name;
 use crate::terminal::shown;
 
 /// What stands for what was left out between brackets.
@@ -35,22 +36,14 @@ pub(crate) fn spec(spec: &str, width: usize) -> String {
     let places = match places.rsplit_once("..") {
         Some((start, end)) => {
             let end = match end.split_once(':') {
-                Some((binary, place)) => format!("{}:{place}", file(binary)),
+                Some((binary, place)) => format!("{}:{place}", file_name(binary)),
                 None => end.to_owned(),
             };
             format!("{start}..{end}")
         }
         None => places.to_owned(),
     };
-    shorten(format!("{}:{places}", file(binary)), width)
-}
-
-/// The last part of a path; no more than a path is cut.
-fn file(path: &str) -> &str {
-    match path.rsplit_once('/') {
-        Some((folders, file)) if !folders.contains(['(', ' ']) => file,
-        _ => path,
-    }
+    shorten(format!("{}:{places}", file_name(binary)), width)
 }
 
 /// Where a name has its parameters, brackets included: last, but for what says that the function is `const` or a clone.
