@@ -69,6 +69,10 @@ pub struct Visit {
     pub duration_ns: Option<i64>,
     /// Time on the CPU.
     pub oncpu_ns: Option<i64>,
+    /// `duration_ns` less what pebs-trace took of it.
+    pub net_ns: Option<i64>,
+    /// Its standard error.
+    pub net_stderr_ns: Option<i64>,
     /// Samples that belong to it.
     pub samples: u64,
     /// [`flag`].
@@ -333,6 +337,7 @@ impl Trace {
         let (cpu_begin, cpu_end) = (t.u64("cpu_begin"), t.u64("cpu_end"));
         let (begin, end) = (t.i64("begin_ns"), t.i64("end_ns"));
         let (duration, oncpu) = (t.i64("duration_ns"), t.i64("oncpu_ns"));
+        let (net, net_stderr) = (t.i64("net_ns"), t.i64("net_stderr_ns"));
         let (samples, flags) = (t.u64("samples"), t.u64("flags"));
         let (switches, migrations) = (t.u64("switches"), t.u64("migrations"));
         let (page_faults, major_faults) = (t.u64("page_faults"), t.u64("major_faults"));
@@ -351,6 +356,8 @@ impl Trace {
                 end_ns: end[i],
                 duration_ns: duration[i],
                 oncpu_ns: oncpu[i],
+                net_ns: net[i],
+                net_stderr_ns: net_stderr[i],
                 samples: samples[i].expect("samples"),
                 flags: flags[i].expect("flags"),
                 switches: switches[i],

@@ -181,6 +181,8 @@ impl Sink for Rows {
             end_ns: visit.end.map(|(end, _)| end),
             duration_ns: visit.end.map(|(end, _)| end.0 - visit.begin.0.0),
             oncpu_ns: visit.oncpu_ns(),
+            net_ns: visit.end.map(|(end, _)| end.0 - visit.begin.0.0),
+            net_stderr_ns: visit.end.map(|_| 0),
             samples: visit.samples.len() as u32,
             flags: visit.flags,
             switches: visit.switches(),

@@ -205,6 +205,8 @@ impl Maker {
             end_ns: Some(TraceNs(self.now)),
             duration_ns: Some(self.now - begin),
             oncpu_ns: self.info.switches.then_some(oncpu),
+            net_ns: None,
+            net_stderr_ns: None,
             samples: seen,
             flags: made.flags
                 | if made.batch.is_empty() {

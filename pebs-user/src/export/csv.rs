@@ -19,7 +19,7 @@ use crate::csv::Line;
 /// Visits held at a time.
 const AT_ONCE: usize = 500_000;
 
-const VISIT_COLUMNS: [&str; 20] = [
+const VISIT_COLUMNS: [&str; 22] = [
     "visit_id",
     "item_id",
     "probe_id",
@@ -30,6 +30,8 @@ const VISIT_COLUMNS: [&str; 20] = [
     "end_ns",
     "duration_ns",
     "oncpu_ns",
+    "net_ns",
+    "net_stderr_ns",
     "visit_samples",
     "flags",
     "switches",
@@ -132,6 +134,8 @@ impl Join<'_> {
         line.maybe(visit.end_ns);
         line.maybe(visit.duration_ns);
         line.maybe(visit.oncpu_ns);
+        line.maybe(visit.net_ns);
+        line.maybe(visit.net_stderr_ns);
         line.number(visit.samples);
         line.text(&visit.flag_names());
         line.maybe(visit.switches);

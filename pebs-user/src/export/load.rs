@@ -36,6 +36,10 @@ pub struct Visit {
     pub duration_ns: Option<i64>,
     /// Time on the CPU.
     pub oncpu_ns: Option<i64>,
+    /// `duration_ns` less what pebs-trace took of it.
+    pub net_ns: Option<i64>,
+    /// Its standard error.
+    pub net_stderr_ns: Option<i64>,
     /// Samples that belong to it.
     pub samples: u32,
     /// [`visit_flag`].
@@ -180,6 +184,8 @@ pub fn visits(trace: &Trace, set: &VisitSet, mut take: impl FnMut(Visit)) -> Res
         "softirq_ns",
         "fault_ns",
         "major_faults",
+        "net_ns",
+        "net_stderr_ns",
     ];
     let args = &trace.info.columns;
     let mut columns = fixed.to_vec();
@@ -222,6 +228,8 @@ fn visit(
         end_ns: long(6)?,
         duration_ns: long(7)?,
         oncpu_ns: long(8)?,
+        net_ns: long(18)?,
+        net_stderr_ns: long(19)?,
         samples: column_u32(batch, 9)?.value(row),
         flags: column_u32(batch, 10)?.value(row),
         switches: count(11)?,

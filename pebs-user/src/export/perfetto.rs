@@ -267,6 +267,7 @@ impl Writer<'_> {
         if let Some(oncpu) = visit.oncpu_ns {
             annotations.push(signed("oncpu_ns", oncpu));
         }
+        annotations.extend(visit.net_ns.map(|ns| signed("net_ns", ns)));
         let InterferenceColumns {
             irq_ns,
             softirq_ns,

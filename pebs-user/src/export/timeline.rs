@@ -137,6 +137,8 @@ mod tests {
             end_ns,
             duration_ns: None,
             oncpu_ns: None,
+            net_ns: None,
+            net_stderr_ns: None,
             samples: 0,
             flags: 0,
             switches: None,

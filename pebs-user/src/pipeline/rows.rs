@@ -518,6 +518,8 @@ impl Sink for Rows {
             end_ns: visit.end.map(|(end, _)| end),
             duration_ns: visit.end.map(|(end, _)| end.0 - visit.begin.0.0),
             oncpu_ns,
+            net_ns: None,
+            net_stderr_ns: None,
             samples: visit.samples.len() as u32,
             flags: visit.flags | if kept { 0 } else { visit_flag::CONDENSED },
             switches: visit.switches(),

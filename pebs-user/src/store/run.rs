@@ -60,6 +60,9 @@ pub struct RunInfo {
     /// if it is unknown.
     #[serde(default)]
     pub unit_costs: Option<String>,
+    /// What pebs-trace takes of an item's time, as `visits.net_ns` leaves out; null: not known.
+    #[serde(default)]
+    pub own_time: Option<OwnTime>,
     /// How the overhead was to be bounded; null if it was not.
     #[serde(default)]
     pub max_overhead: Option<OverheadInfo>,
@@ -72,6 +75,43 @@ pub struct RunInfo {
     /// The recording that the trace was made from; null if pebs-trace recorded it.
     #[serde(default)]
     pub import: Option<ImportInfo>,
+}
+
+/// What pebs-trace takes of the items in which it records something.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OwnTime {
+    /// Marks, by probe.
+    pub marks: Vec<OwnMarks>,
+    /// A sample; null if its cost is not known. What followed from the run itself is in place of what was measured before.
+    pub sample: Option<OwnCost>,
+    /// How far what one sample takes is from what another does, as a standard deviation, ns.
+    pub sample_spread_ns: Option<f64>,
+    /// A record of the thread leaving or taking the CPU; null: not recorded or not known.
+    pub switch: Option<OwnCost>,
+    /// What counting a page fault adds; null: not counted or not known.
+    pub page_fault: Option<OwnCost>,
+}
+
+/// What the marks of a probe take.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OwnMarks {
+    /// The probe.
+    pub probe_id: ProbeId,
+    /// Of its own visits: what comes behind the begin mark's time and before the end mark's; null if not known.
+    pub inside: Option<OwnCost>,
+    /// Of a visit that one of its visits lies in: both marks whole; null if not known.
+    pub whole: Option<OwnCost>,
+}
+
+/// What something takes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OwnCost {
+    /// ns each time.
+    pub ns: f64,
+    /// Its standard error, ns.
+    pub stderr_ns: f64,
+    /// `calibrated DATE`, `measured before the run`, or `learnt in the run from N items`.
+    pub source: String,
 }
 
 /// A recording of `perf record`.

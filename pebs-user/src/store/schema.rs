@@ -241,6 +241,12 @@ pub struct VisitRow {
     /// Time on the CPU during which this was the thread's current visit; null if switches were
     /// not recorded or the end is unknown.
     pub oncpu_ns: Option<i64>,
+    /// `duration_ns` less what pebs-trace took of it (marks, samples, switch and fault records): what ranks and classifies
+    /// visits. Null if the end or one of these costs is unknown, as in imported traces; rank by the duration then.
+    pub net_ns: Option<i64>,
+    /// Standard error of `net_ns`: by how much what samples take differs from one to the next, and how well their cost is
+    /// known.
+    pub net_stderr_ns: Option<i64>,
     /// Samples that belong to the visit.
     pub samples: u32,
     /// [`visit_flag`].

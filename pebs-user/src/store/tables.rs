@@ -206,6 +206,8 @@ table! {
         end_ns: Nullable<Int64Type> = row.end_ns.map(|time| time.0);
         duration_ns: Nullable<Int64Type> = row.duration_ns;
         oncpu_ns: Nullable<Int64Type> = row.oncpu_ns;
+        net_ns: Nullable<Int64Type> = row.net_ns;
+        net_stderr_ns: Nullable<Int64Type> = row.net_stderr_ns;
         samples: Required<UInt32Type> = row.samples;
         flags: Required<UInt32Type> = row.flags;
         switches: Nullable<UInt32Type> = row.switches;

@@ -12,7 +12,7 @@ use super::spec::SpecError;
 use crate::store::schema::{ArgColumn, ArgType};
 
 /// Columns that `visits` has anyway.
-const TAKEN: [&str; 13] = [
+const TAKEN: [&str; 14] = [
     "visit_id",
     "item_id",
     "probe_id",
@@ -24,6 +24,7 @@ const TAKEN: [&str; 13] = [
     "end_ns",
     "duration_ns",
     "oncpu_ns",
+    "net_ns",
     "samples",
     "flags",
 ];

@@ -52,6 +52,7 @@ pub(super) fn run_info(plan: &Plan, origin: KtimeNs) -> RunInfo {
         ledger: None,
         cost: None,
         unit_costs: None,
+        own_time: None,
         max_overhead: None,
         resets: Vec::new(),
         import: None,

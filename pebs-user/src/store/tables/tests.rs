@@ -44,7 +44,7 @@ fn schemas_are_as_documented() {
         text(Table::Visits),
         "visit_id UInt64, item_id UInt64, probe_id UInt16, pid UInt32, tid UInt32, \
          cpu_begin UInt16?, cpu_end UInt16?, begin_ns Int64, end_ns Int64?, \
-         duration_ns Int64?, oncpu_ns Int64?, samples UInt32, flags UInt32, \
+         duration_ns Int64?, oncpu_ns Int64?, net_ns Int64?, net_stderr_ns Int64?, samples UInt32, flags UInt32, \
          switches UInt32?, migrations UInt32?, page_faults UInt32?, \
          irq_ns Int64?, softirq_ns Int64?, fault_ns Int64?, major_faults UInt32?, n UInt64?"
     );

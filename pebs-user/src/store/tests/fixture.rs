@@ -40,6 +40,8 @@ pub(in crate::store) fn visit(n: u64) -> VisitRow {
         end_ns: ended.then_some(TraceNs(begin + 900)),
         duration_ns: ended.then_some(900),
         oncpu_ns: (ended && n.is_multiple_of(2)).then_some(800),
+        net_ns: (ended && n % 3 > 0).then_some(850 - (n % 13) as i64),
+        net_stderr_ns: (ended && n % 3 > 0).then_some((n % 17) as i64),
         samples: (n % 4) as u32,
         flags: (n % 1024) as u32,
         switches: ended.then_some((n % 3) as u32),

@@ -143,6 +143,8 @@ impl Maker {
             end_ns: Some(TraceNs(self.now)),
             duration_ns: Some(duration),
             oncpu_ns: self.info.switches.then_some(oncpu),
+            net_ns: None,
+            net_stderr_ns: None,
             samples,
             flags,
             switches: self.info.switches.then_some(switches),
