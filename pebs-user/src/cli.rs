@@ -106,12 +106,12 @@ pub enum Cmd {
 /// How to end visits of a function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ReturnArg {
-    /// uretprobe where nothing can unwind through the function, else ret
+    /// Where the function's own code leaves, at the instruction that costs least
     #[default]
     Auto,
-    /// Always a uretprobe; kills programs that throw through the function
+    /// A uretprobe; breaks programs that throw through the function or switch stacks
     Uretprobe,
-    /// Probes on the function's own return instructions
+    /// On the return instructions and tail jumps themselves
     Ret,
 }
 

@@ -303,10 +303,7 @@ mod tests {
             line.contains("emulated") && line.contains("0.5 us"),
             "{line}"
         );
-        assert!(
-            line.contains("push") && line.contains("uretprobe"),
-            "{line}"
-        );
+        assert!(line.contains("push") && line.contains("ret x"), "{line}");
     }
 
     /// JSON parses and CSV has as many fields in each line as in its head.

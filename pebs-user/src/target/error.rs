@@ -7,6 +7,7 @@ use super::elf::{BinaryError, Tables};
 use super::locate::LocateError;
 use super::lookup::Unknown;
 use super::spec::SpecError;
+use super::unwind::URETPROBE_RISK;
 
 /// Why the probes of a run can't be resolved. The text is one line (a [`SpecError`] adds the SPEC and a
 /// caret); [`Self::hint`] says what to do.
@@ -45,8 +46,6 @@ pub enum ResolveError {
         path: PathBuf,
         /// What is unclear.
         why: String,
-        /// Why a uretprobe is not used.
-        no_uretprobe: String,
     },
     /// A line without code, or no line table.
     #[error("cannot find line {line} of {file} in {path}: {why}")]
@@ -123,9 +122,8 @@ impl ResolveError {
                     path.display()
                 ))
             }),
-            Self::Returns { name, no_uretprobe, .. } => Some(format!(
-                "no uretprobe because {no_uretprobe}; name the end yourself (BIN:{name}..END), or \
-                 use '--return uretprobe' if you know better"
+            Self::Returns { name, .. } => Some(format!(
+                "name the end yourself (BIN:{name}..END); '--return uretprobe' needs no exits, but {URETPROBE_RISK}"
             )),
             Self::Line { .. } => Some(
                 "FILE:LINE needs the line table of a binary built with -g; FUNC+OFF and 0xADDR do not"

@@ -410,7 +410,6 @@ impl Place {
             name: name.clone(),
             path: self.binary.path.clone(),
             why,
-            no_uretprobe: choice.reason.clone(),
         };
         let range = self
             .binary

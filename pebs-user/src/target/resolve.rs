@@ -156,9 +156,22 @@ impl Resolver {
                 merge(spec, &mut probe, more)?;
             }
         } else {
-            for place in self.places(&spec.begin)? {
-                let more = self.probe_at(id, spec, &place)?;
-                merge(spec, &mut probe, more)?;
+            let places = self.places(&spec.begin)?;
+            let mut refused = None;
+            for place in &places {
+                match self.probe_at(id, spec, place) {
+                    Ok(more) => merge(spec, &mut probe, more)?,
+                    // Of many functions some never return.
+                    Err(ResolveError::Returns { name, why, path }) if places.len() > 1 => {
+                        let how = "can't be found, so not probed".to_owned();
+                        self.notes.returns(&name, how, &why);
+                        refused.get_or_insert(ResolveError::Returns { name, why, path });
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            if let (None, Some(error)) = (&probe, refused) {
+                return Err(error);
             }
         }
         let Some(mut probe) = probe else {

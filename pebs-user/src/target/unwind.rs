@@ -1,15 +1,10 @@
-//! Whether something can unwind through a function's frame, so that a uretprobe would kill the target.
+//! How the returns of a function are marked, and what a uretprobe could break.
 //!
-//! A uretprobe replaces the return address on the stack. A C++ exception or a Rust panic that has to pass that
-//! frame finds no unwind table for the replacement and ends the program; Go copies its stacks and
-//! finds the replacement too. So a uretprobe is used only where none of them can be:
-//!
-//! * A program is safe if it links no unwinder itself (`libstdc++`, `libc++`, `libgcc_s`,
-//!   `libunwind`, or one linked statically), has no landing pads in `.eh_frame`, and is not Go. Its libraries
-//!   may be C++ (jemalloc is): an exception passes a C program's frame only if a C++ library calls back into
-//!   the program, which calls into C++ again, which throws, which no such program is known to do.
-//! * A shared library is never safe: any C++ or Rust program may pass it a callback that throws
-//!   (`qsort`, `sqlite3_exec`), and a probe on the library reaches all of them, now and later.
+//! A uretprobe replaces the return address on the stack, and the kernel keeps the real ones on one stack a thread. A
+//! C++ exception or a Rust panic that has to pass that frame finds no unwind table for the replacement and ends the
+//! program; Go copies its stacks and finds the replacement too; and a program that switches stacks (fibers,
+//! coroutines) returns to the wrong caller. No list of symbols finds all of these, as own assembly imports nothing. So
+//! a uretprobe is used only where it is asked for, and exits are probed where the function's own code leaves.
 
 use object::{Object, ObjectSection};
 
@@ -20,12 +15,12 @@ use super::kernel::Kernel;
 /// How the returns of a function are marked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReturnMode {
-    /// A uretprobe where nothing can unwind through the frame, else the `ret` instructions.
+    /// Where the function's own code leaves, at the instruction that costs least.
     #[default]
     Auto,
     /// Always a uretprobe.
     Uretprobe,
-    /// Always the `ret` instructions and tail jumps.
+    /// The `ret` instructions and tail jumps themselves.
     Ret,
 }
 
@@ -34,9 +29,9 @@ pub enum ReturnMode {
 pub struct Choice {
     /// By uretprobe; else on the `ret`s.
     pub uretprobe: bool,
-    /// One clause for notes: 'plain C program: nothing can unwind through its frames'.
+    /// One clause for notes, where there is something to say.
     pub reason: String,
-    /// What the user overrode at the target's peril.
+    /// What the user risks with what was asked for.
     pub danger: Option<String>,
 }
 
@@ -62,7 +57,7 @@ const SYMBOLS: [&str; 8] = [
     "__gnat_personality_v0",
 ];
 
-/// Why an unwinder may meet the binary's frames; `None` if nothing can.
+/// What shows that an unwinder may meet the binary's frames; `None` if nothing does, which is no proof.
 #[must_use]
 pub fn danger(binary: &Binary) -> Option<String> {
     if binary.language == Language::Go {
@@ -105,33 +100,33 @@ pub fn danger(binary: &Binary) -> Option<String> {
 /// Said where it is the kernel that a uretprobe is not safe on.
 const FILTERED: &str = "Linux 6.11 to 6.13 make its returns a system call, which ends programs with a seccomp filter (services, containers)";
 
+/// What a uretprobe can break in any program.
+pub const URETPROBE_RISK: &str = "kills or misdirects programs that throw through the function or switch stacks (exceptions, fibers, coroutines, Go)";
+
 /// Decides for a binary. Pure but for what the binary holds.
 #[must_use]
 pub fn decide(binary: &Binary, kernel: Kernel, mode: ReturnMode) -> Choice {
-    let filtered = || kernel.filtered_returns.then(|| FILTERED.to_owned());
-    let danger = danger(binary).or_else(filtered);
-    match (mode, danger) {
-        (ReturnMode::Auto, None) => Choice {
-            uretprobe: true,
-            reason: "a plain program without exceptions: nothing can unwind through its frames"
-                .to_owned(),
-            danger: None,
-        },
-        (ReturnMode::Auto, Some(why)) => Choice {
+    match mode {
+        ReturnMode::Auto => Choice {
             uretprobe: false,
-            reason: why,
+            reason: "safe on any stack".to_owned(),
             danger: None,
         },
-        (ReturnMode::Uretprobe, danger) => Choice {
-            uretprobe: true,
-            reason: "--return uretprobe".to_owned(),
-            danger: danger.map(|why| format!("a uretprobe can kill the target: {why}")),
-        },
-        (ReturnMode::Ret, _) => Choice {
+        ReturnMode::Ret => Choice {
             uretprobe: false,
             reason: "--return ret".to_owned(),
             danger: None,
         },
+        ReturnMode::Uretprobe => {
+            let filtered = || kernel.filtered_returns.then(|| FILTERED.to_owned());
+            let known = danger(binary).or_else(filtered);
+            let known = known.map_or_else(String::new, |why| format!("; here: {why}"));
+            Choice {
+                uretprobe: true,
+                reason: "--return uretprobe".to_owned(),
+                danger: Some(format!("a uretprobe {URETPROBE_RISK}{known}")),
+            }
+        }
     }
 }
 
@@ -142,22 +137,29 @@ mod tests {
     use super::super::testing::compile;
     use super::*;
 
-    fn auto(binary: &Binary) -> Choice {
-        decide(binary, Kernel::from_release("6.18"), ReturnMode::Auto)
+    fn warning(binary: &Binary, release: &str) -> String {
+        let choice = decide(binary, Kernel::from_release(release), ReturnMode::Uretprobe);
+        assert!(choice.uretprobe);
+        choice.danger.expect("always a risk")
     }
 
-    /// Plain C programs of the distribution take a uretprobe, although a library of theirs is C++.
+    /// Nothing takes a uretprobe unasked, plain C programs neither: their stacks may be switched.
     #[test]
-    fn plain_programs() {
-        for path in ["/usr/bin/redis-check-rdb", "/bin/ls"] {
-            let binary = Binary::open(Path::new(path)).expect("installed");
-            assert!(auto(&binary).uretprobe, "{path}: {:?}", danger(&binary));
+    fn never_by_itself() {
+        let binary = Binary::open(Path::new("/bin/ls")).expect("installed");
+        for release in ["6.1.0-9", "6.12.3", "6.18.5-cloud"] {
+            for mode in [ReturnMode::Auto, ReturnMode::Ret] {
+                let choice = decide(&binary, Kernel::from_release(release), mode);
+                assert!(!choice.uretprobe && choice.danger.is_none());
+            }
         }
+        let text = warning(&binary, "6.18");
+        assert!(text.contains("fibers") && !text.contains("here:"), "{text}");
     }
 
-    /// C++ programs, linked either way and stripped, and shared libraries never do.
+    /// What is known of a binary is said: C++ programs, linked either way and stripped, shared libraries, Rust.
     #[test]
-    fn programs_that_unwind() {
+    fn known_dangers() {
         let source = "#include <stdexcept>\nint main(int c, char **) { try { if (c > 1) throw \
                       std::runtime_error(\"x\"); } catch (...) { return 1; } return 0; }";
         for flags in [
@@ -166,41 +168,25 @@ mod tests {
             &["-static-libstdc++", "-static-libgcc"],
         ] {
             let program = compile("g++", source, flags);
-            assert!(!auto(&program.open()).uretprobe, "{flags:?}");
+            assert!(danger(&program.open()).is_some(), "{flags:?}");
             program.strip();
-            assert!(!auto(&program.open()).uretprobe, "{flags:?}, stripped");
+            assert!(danger(&program.open()).is_some(), "{flags:?}, stripped");
         }
         let library = super::super::locate::find_library("libsqlite3.so.0").expect("installed");
-        let choice = auto(&Binary::open(&library).expect("library"));
-        assert!(!choice.uretprobe && choice.reason.contains("shared library"));
-    }
-
-    /// This very test is a Rust program: panics unwind through it. The user may overrule, and is told.
-    #[test]
-    fn rust_program() {
+        let library = Binary::open(&library).expect("library");
+        assert!(warning(&library, "6.18").contains("shared library"));
         let exe = std::env::current_exe().expect("exe");
-        let binary = Binary::open(&exe).expect("ELF");
-        assert!(!auto(&binary).uretprobe);
-        let kernel = Kernel::from_release("6.18");
-        let forced = decide(&binary, kernel, ReturnMode::Uretprobe);
-        assert!(forced.uretprobe && forced.danger.is_some());
-        assert!(!decide(&binary, kernel, ReturnMode::Ret).uretprobe);
+        let exe = Binary::open(&exe).expect("ELF");
+        assert!(warning(&exe, "6.18").contains("here: it"));
     }
 
     /// Some kernels end plain programs, too, if they have a seccomp filter.
     #[test]
     fn filtered_returns() {
         let binary = Binary::open(Path::new("/bin/ls")).expect("installed");
-        let uretprobe =
-            |release| decide(&binary, Kernel::from_release(release), ReturnMode::Auto).uretprobe;
-        for release in ["6.1.0-9", "6.10.14", "6.14.0-rc1", "6.18.5-cloud"] {
-            assert!(uretprobe(release), "{release}");
-        }
         for release in ["6.11.0-9-generic", "6.12.3", "6.13"] {
-            assert!(!uretprobe(release), "{release}");
+            assert!(warning(&binary, release).contains("seccomp"), "{release}");
         }
-        let kernel = Kernel::from_release("6.12");
-        let forced = decide(&binary, kernel, ReturnMode::Uretprobe);
-        assert!(forced.danger.is_some_and(|why| why.contains("seccomp")));
+        assert!(!warning(&binary, "6.14.0-rc1").contains("seccomp"));
     }
 }

@@ -73,35 +73,38 @@ fn patterns() {
     assert!(message.contains("not found"), "{message}");
 }
 
-/// A call in a plain program: one instruction for entry and uretprobe, ends first.
+/// A call in a plain program: by uretprobe if asked for, at the entry's instruction; else on its exits; ends first.
 #[test]
-fn call_by_uretprobe() {
+fn calls() {
     for flags in [&[][..], &["-no-pie"], &["-static-pie"]] {
         let program = program(flags);
-        let static_pie = flags.contains(&"-static-pie");
-        let probe = one(&program.spec("process(id=*(arg1):u64, kind=*(arg1+8):u32, r=retval:i32)"));
-        assert_eq!(probe.rule, VisitRule::Call);
-        assert!(probe.has_id);
-        let begin = probe.sites.last().expect("entry");
-        assert_eq!(begin.role, Role::Begin);
-        assert!(
-            probe.sites[..probe.sites.len() - 1]
-                .iter()
-                .all(|s| s.role == Role::Return)
-        );
-        assert_eq!(
-            probe.sites[0].uretprobe, !static_pie,
-            "static glibc can unwind"
-        );
-        if !static_pie {
-            assert_eq!(probe.sites[0].file_offset, begin.file_offset);
-            assert_eq!(probe.sites[0].config.sp_adjust, -8);
+        let spec = program.spec("process(id=*(arg1):u64, kind=*(arg1+8):u32, r=retval:i32)");
+        for (mode, by_uretprobe) in [(ReturnMode::Auto, false), (ReturnMode::Uretprobe, true)] {
+            let mut set = set(std::slice::from_ref(&spec), mode).unwrap_or_else(|e| panic!("{e}"));
+            a_call(&set.probes.remove(0), by_uretprobe);
         }
-        assert_eq!(begin.config.has_id, 1);
-        assert_eq!((begin.config.args, begin.config.payload), (1, 8));
-        assert_eq!((probe.begin_fields.len(), probe.end_fields.len()), (1, 1));
-        assert_eq!(probe.end_fields[0].r#type, ArgType::I64);
     }
+}
+
+fn a_call(probe: &Probe, by_uretprobe: bool) {
+    assert_eq!(probe.rule, VisitRule::Call);
+    assert!(probe.has_id);
+    let begin = probe.sites.last().expect("entry");
+    assert_eq!(begin.role, Role::Begin);
+    assert!(
+        probe.sites[..probe.sites.len() - 1]
+            .iter()
+            .all(|s| s.role == Role::Return)
+    );
+    assert_eq!(probe.sites[0].uretprobe, by_uretprobe);
+    if by_uretprobe {
+        assert_eq!(probe.sites[0].file_offset, begin.file_offset);
+        assert_eq!(probe.sites[0].config.sp_adjust, -8);
+    }
+    assert_eq!(begin.config.has_id, 1);
+    assert_eq!((begin.config.args, begin.config.payload), (1, 8));
+    assert_eq!((probe.begin_fields.len(), probe.end_fields.len()), (1, 1));
+    assert_eq!(probe.end_fields[0].r#type, ArgType::I64);
 }
 
 /// The ids of a batch by register and by name; what can't be read or matched is refused.
@@ -312,7 +315,8 @@ fn cpp_names() {
 #[test]
 fn stock_programs() {
     let redis = one("redis-server:processCommand(id=*(arg1):u64, key=str(*(*(*(arg1+80)+8)+8)))");
-    assert!(redis.sites[0].uretprobe && redis.sites[0].class == EntryClass::Emulated);
+    let begin = redis.sites.last().expect("entry");
+    assert!(!redis.sites[0].uretprobe && begin.class == EntryClass::Emulated);
     assert!(redis.sites[0].path.ends_with("redis-check-rdb"));
     let sqlite = one("libsqlite3.so.0:sqlite3_step(id=arg1)");
     assert!(sqlite.sites.len() > 1 && !sqlite.sites[0].uretprobe);
