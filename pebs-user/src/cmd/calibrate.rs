@@ -164,6 +164,7 @@ fn calibration(
             ],
             uretprobes: true,
             page_faults: true,
+            switches: false,
             event: None,
             sample: false,
             stack_frames: 0,

@@ -2,12 +2,12 @@
 //! recording.
 //!
 //! Marks: a function of this program that does nothing is called with and without a probe on it.
-//! Samples: a loop of known work runs with and without sampling, or with and without its page faults
-//! being counted. All take the real programs, with
+//! Samples: a loop of known work, which uses its first level cache as programs do, runs with and without sampling, or
+//! with and without its page faults being counted. All take the real programs, with
 //! rings of their own. The whole takes well below a second and touches nobody else.
 //!
-//! Assumption: what a mark or sample costs here is what it costs the target; caches that it pushes
-//! out of the target are not counted.
+//! Assumption: what a mark or sample costs here is what it costs the target; of caches that it pushes
+//! out of the target only the first level is counted.
 #![expect(
     unsafe_code,
     reason = "calls functions written in assembly, to know their instructions"
@@ -16,6 +16,8 @@
 use std::hint::black_box;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use pebs_common::config::{ArgProgram, MAX_ARGS, MAX_CPUS, Scope, SiteConfig};
@@ -35,10 +37,12 @@ use crate::target::probe::EntryClass;
 use crate::units::{Cpu, EventId, KtimeNs, Pid, Tid};
 
 pub mod extras;
+pub mod measured;
 pub mod saved;
 pub mod sweep;
 
 use extras::{ExtraCosts, Extras};
+use saved::SavedMarks;
 
 /// Calls in a round: their marks fit into the ring.
 const CALLS: u32 = 100;
@@ -53,22 +57,38 @@ const RING_BYTES: u32 = 64 << 10;
 const PAGES: usize = 256;
 /// Samples below which their cost is not known.
 const LEAST_SAMPLES: f64 = 10.0;
+/// The largest reset value of clocks with which there are enough samples in a short time, ns.
+const SHORT_CLOCK: u64 = 20_000;
+/// Words that a loop of known work uses: as many as the first level cache of any CPU has room for.
+const TABLE_WORDS: usize = 4096;
 /// Work in a round of sampling.
 const WORK: Duration = Duration::from_millis(1);
 
 std::arch::global_asm!(
     ".p2align 4",
+    ".globl pebs_calibrate_nop5",
+    ".hidden pebs_calibrate_nop5",
     "pebs_calibrate_nop5:",
     ".byte 0x0f, 0x1f, 0x44, 0x00, 0x00",
     "ret",
     ".p2align 4",
+    ".globl pebs_calibrate_emulated",
+    ".hidden pebs_calibrate_emulated",
     "pebs_calibrate_emulated:",
     "push rbp",
     "pop rbp",
     "ret",
     ".p2align 4",
+    ".globl pebs_calibrate_single_step",
+    ".hidden pebs_calibrate_single_step",
     "pebs_calibrate_single_step:",
     "mov eax, edi",
+    "ret",
+    ".p2align 4",
+    ".globl pebs_calibrate_returns",
+    ".hidden pebs_calibrate_returns",
+    "pebs_calibrate_returns:",
+    ".byte 0x0f, 0x1f, 0x44, 0x00, 0x00",
     "ret",
 );
 
@@ -76,6 +96,7 @@ unsafe extern "C" {
     fn pebs_calibrate_nop5();
     fn pebs_calibrate_emulated();
     fn pebs_calibrate_single_step();
+    fn pebs_calibrate_returns();
 }
 
 /// Costs in ns; `None` where one could not be measured.
@@ -91,6 +112,8 @@ pub struct UnitCosts {
     pub uretprobe_ns: Option<f64>,
     /// What counting a page fault adds to it.
     pub page_fault_ns: Option<f64>,
+    /// What recording a switch adds to it.
+    pub switch_ns: Option<f64>,
     /// A sample of the run's first event, if that is a clock, an event that goes on all the time while
     /// code runs, or page faults.
     pub sample_ns: Option<f64>,
@@ -109,6 +132,8 @@ pub struct Wanted<'a> {
     pub uretprobes: bool,
     /// Whether page faults are counted.
     pub page_faults: bool,
+    /// Whether switches are recorded.
+    pub switches: bool,
     /// The event that is sampled: how long a sample stops the code is measured.
     pub event: Option<&'a ResolvedEvent>,
     /// Whether what its samples cost is, too.
@@ -119,31 +144,68 @@ pub struct Wanted<'a> {
     pub extras: Extras,
 }
 
+/// What measuring takes, being loaded on a thread of its own.
+pub struct Preparing(JoinHandle<Option<Bench>>);
+
+/// Loads what measuring takes: a good part of the time that it takes, and nothing that is measured.
+#[must_use]
+pub fn prepare(pmu: &UprobePmu, stack_frames: u32, extras: Extras) -> Preparing {
+    let pmu = pmu.clone();
+    let load = move || Bench::new(&pmu, RING_BYTES, stack_frames, extras);
+    Preparing(std::thread::spawn(load))
+}
+
 /// Measures what is wanted; what fails stays unknown.
 #[must_use]
 pub fn measure(pmu: &UprobePmu, wanted: Wanted<'_>) -> UnitCosts {
-    let bench = Bench::new(pmu, RING_BYTES, wanted.stack_frames, wanted.extras);
-    let Some(mut bench) = bench else {
+    measure_with(prepare(pmu, wanted.stack_frames, wanted.extras), wanted)
+}
+
+/// The same with what was prepared for the same call stacks and extras.
+#[must_use]
+pub fn measure_with(prepared: Preparing, wanted: Wanted<'_>) -> UnitCosts {
+    // A thread that panicked has loaded nothing.
+    let Some(mut bench) = prepared.0.join().ok().flatten() else {
         return UnitCosts::default();
     };
-    let wants = |class| wanted.classes.contains(&class);
-    let mark = |class, function| wants(class).then(|| bench.mark(function)).flatten();
-    UnitCosts {
-        nop5_ns: mark(EntryClass::Nop5, pebs_calibrate_nop5),
-        emulated_ns: mark(EntryClass::Emulated, pebs_calibrate_emulated),
-        single_step_ns: mark(EntryClass::SingleStep, pebs_calibrate_single_step),
-        uretprobe_ns: wanted.uretprobes.then(|| bench.uretprobe()).flatten(),
-        page_fault_ns: wanted.page_faults.then(|| bench.page_fault()).flatten(),
-        sample_ns: wanted
-            .event
-            .filter(|_| wanted.sample)
-            .and_then(|event| bench.sample(event)),
-        pause: wanted.event.and_then(|event| bench.pause(event)),
-        extras: bench.extras(wanted.extras),
+    let costs = bench.costs(wanted);
+    // The kernel waits at each probe that is taken away.
+    std::thread::spawn(move || drop(bench));
+    costs
+}
+
+impl Bench {
+    fn costs(&mut self, wanted: Wanted<'_>) -> UnitCosts {
+        let wants = |class| wanted.classes.contains(&class);
+        let entry = |function| self.mark(function, UprobeAt::Instruction);
+        let mark = |class, function| wants(class).then(|| entry(function)).flatten();
+        let uretprobe = || self.mark(pebs_calibrate_returns, UprobeAt::Return);
+        UnitCosts {
+            nop5_ns: mark(EntryClass::Nop5, pebs_calibrate_nop5),
+            emulated_ns: mark(EntryClass::Emulated, pebs_calibrate_emulated),
+            single_step_ns: mark(EntryClass::SingleStep, pebs_calibrate_single_step),
+            uretprobe_ns: wanted.uretprobes.then(uretprobe).flatten(),
+            page_fault_ns: wanted.page_faults.then(|| self.page_fault()).flatten(),
+            sample_ns: wanted
+                .event
+                .filter(|_| wanted.sample)
+                .and_then(|event| self.sample(event)),
+            pause: wanted.event.and_then(|event| self.pause(event)),
+            extras: self.extras(wanted.extras),
+            switch_ns: wanted.switches.then(|| self.switch()).flatten(),
+        }
     }
 }
 
 impl UnitCosts {
+    /// Puts what is known here in place of what is there.
+    pub fn fill(&self, costs: &mut Self) {
+        SavedMarks::from(self).apply(costs);
+        costs.switch_ns = self.switch_ns.or(costs.switch_ns);
+        costs.sample_ns = self.sample_ns.or(costs.sample_ns);
+        costs.pause = self.pause.or(costs.pause);
+    }
+
     /// Cost of a mark at a site, ns.
     #[must_use]
     pub const fn of_mark(&self, class: EntryClass, uretprobe: bool) -> Option<f64> {
@@ -159,14 +221,16 @@ impl UnitCosts {
 type Function = unsafe extern "C" fn();
 
 /// Programs and a ring of our own.
-struct Bench<'a> {
-    pmu: &'a UprobePmu,
+pub struct Bench {
+    pmu: UprobePmu,
     programs: Programs,
     ring: std::cell::RefCell<crate::collect::ring::Ring>,
+    /// Probes on functions that nobody calls any more.
+    probes: std::cell::RefCell<Vec<(BpfLink, PerfEvent)>>,
 }
 
-impl<'a> Bench<'a> {
-    fn new(pmu: &'a UprobePmu, ring_bytes: u32, stack_frames: u32, extras: Extras) -> Option<Self> {
+impl Bench {
+    fn new(pmu: &UprobePmu, ring_bytes: u32, stack_frames: u32, extras: Extras) -> Option<Self> {
         let settings = Settings {
             item: None,
             ids_behind: false,
@@ -176,7 +240,7 @@ impl<'a> Bench<'a> {
             perf_clock_events: 0,
             access_events: 0,
             sample_limit: u64::MAX,
-            switches: false,
+            switches: true,
             page_faults: true,
             events: 1,
             stack_frames,
@@ -206,15 +270,17 @@ impl<'a> Bench<'a> {
         );
         // One ring serves whatever CPU we run on.
         let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u32;
-        for cpu in 0..cpus.clamp(64, MAX_CPUS) {
-            kernel_map::set_map(marks, cpu, fd.as_fd()).ok()?;
-            kernel_map::set_map(samples, cpu, fd.as_fd()).ok()?;
-        }
+        let all: Vec<_> = (0..cpus.clamp(64, MAX_CPUS))
+            .map(|cpu| (cpu, fd.as_fd()))
+            .collect();
+        kernel_map::set_maps(marks, &all).ok()?;
+        kernel_map::set_maps(samples, &all).ok()?;
         let ring = crate::collect::ring::Ring::map(fd, ring_bytes as usize).ok()?;
         Some(Self {
-            pmu,
+            pmu: pmu.clone(),
             programs,
             ring: std::cell::RefCell::new(ring),
+            probes: std::cell::RefCell::default(),
         })
     }
 
@@ -223,19 +289,12 @@ impl<'a> Bench<'a> {
         self.ring.borrow_mut().take(&mut Vec::new());
     }
 
-    fn mark(&self, function: Function) -> Option<f64> {
+    /// ns of a mark at a function's first instruction, or at its return; each function is measured once.
+    fn mark(&self, function: Function, at: UprobeAt) -> Option<f64> {
         let plain = self.call_ns(function);
-        let probe = self.attach(function, UprobeAt::Instruction)?;
+        let probe = self.attach(function, at)?;
         let probed = self.call_ns(function);
-        drop(probe);
-        Some((probed - plain).max(0.0))
-    }
-
-    fn uretprobe(&self) -> Option<f64> {
-        let plain = self.call_ns(pebs_calibrate_nop5);
-        let probe = self.attach(pebs_calibrate_nop5, UprobeAt::Return)?;
-        let probed = self.call_ns(pebs_calibrate_nop5);
-        drop(probe);
+        self.probes.borrow_mut().push(probe);
         Some((probed - plain).max(0.0))
     }
 
@@ -248,7 +307,7 @@ impl<'a> Bench<'a> {
             semaphore: None,
         };
         let scope = UprobeScope::Process(Pid(std::process::id()));
-        let event = open_uprobe(self.pmu, &site, scope).ok()?;
+        let event = open_uprobe(&self.pmu, &site, scope).ok()?;
         let link = event.attach(self.programs.mark().ok()?, Some(0)).ok()?;
         Some((link, event))
     }
@@ -345,7 +404,7 @@ impl Work {
     /// The largest reset value with which it gives enough samples.
     const fn largest_reset(self) -> u64 {
         match self {
-            Self::Spin(_) => 20_000,
+            Self::Spin(_) => SHORT_CLOCK,
             Self::Touch => 4,
         }
     }
@@ -380,26 +439,28 @@ fn touch() {
     let _ = unsafe { mm::munmap(mapping, bytes) };
 }
 
-impl Bench<'_> {
+impl Bench {
     /// What a sample does to the code that it falls into.
     fn pause(&self, event: &ResolvedEvent) -> Option<Pause> {
         if event.class != EventClass::Clock || event.perf_clock {
             return None;
         }
-        let counter = PerfEvent::open(&event.attr_for(own_thread()), own_thread(), &event.name);
-        let counter = counter.ok()?;
+        let interval = event.reset.0.get().min(SHORT_CLOCK);
+        let mut attr = event.attr_for(own_thread());
+        attr.__bindgen_anon_1.sample_period = interval;
+        let counter = PerfEvent::open(&attr, own_thread(), &event.name).ok()?;
         let _link = counter
             .attach(self.programs.sample(EventId(0)).ok()?, None)
             .ok()?;
         // As with costs: all disturbance makes it longer.
-        let rounds = (0..PAUSE_ROUNDS).filter_map(|_| self.pause_once(event, &counter));
+        let interval = Duration::from_nanos(interval);
+        let rounds = (0..PAUSE_ROUNDS).filter_map(|_| self.pause_once(interval, &counter));
         rounds.min_by_key(|pause| pause.before + pause.after)
     }
 
-    fn pause_once(&self, event: &ResolvedEvent, counter: &PerfEvent) -> Option<Pause> {
+    fn pause_once(&self, interval: Duration, counter: &PerfEvent) -> Option<Pause> {
         self.empty();
         counter.enable().ok()?;
-        let interval = Duration::from_nanos(event.reset.0.get());
         let jumps = pause::watch(pause::time_to_watch(interval));
         counter.disable().ok()?;
         let mut bytes = Vec::new();
@@ -432,12 +493,15 @@ fn fastest(mut round: impl FnMut() -> Duration) -> Duration {
 }
 
 fn spin(steps: u64) {
+    static TABLE: [AtomicU64; TABLE_WORDS] = [const { AtomicU64::new(0) }; TABLE_WORDS];
     let mut value = 1u64;
     for step in 0..steps {
+        let word = &TABLE[(value >> 32) as usize % TABLE_WORDS];
         value = black_box(
             value
                 .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(step),
+                .wrapping_add(step)
+                .wrapping_add(word.load(Ordering::Relaxed)),
         );
     }
 }
@@ -502,6 +566,7 @@ mod tests {
             classes: &classes,
             uretprobes: true,
             page_faults: true,
+            switches: true,
             event: Some(&event),
             sample: true,
             stack_frames: 0,
@@ -519,6 +584,7 @@ mod tests {
             assert!(pause.before > 0 && pause.after > 0, "{costs:?}");
         }
         assert!(costs.page_fault_ns.is_some(), "{costs:?}");
+        assert!(costs.switch_ns.is_some_and(|ns| ns > 0.0), "{costs:?}");
         let spec = "page-faults".parse().unwrap();
         let reset = crate::pmu::reset::reset_value(1).unwrap();
         let faults = crate::pmu::attr::resolve(&spec, &host, reset).unwrap();

@@ -16,6 +16,7 @@ const BPF_MAP_CREATE: libc::c_int = 0;
 const BPF_MAP_UPDATE_ELEM: libc::c_int = 2;
 const BPF_MAP_DELETE_ELEM: libc::c_int = 3;
 const BPF_MAP_GET_NEXT_KEY: libc::c_int = 4;
+const BPF_MAP_UPDATE_BATCH: libc::c_int = 26;
 const BPF_MAP_TYPE_RINGBUF: u32 = 27;
 
 /// `map_create` of `union bpf_attr` up to the flags. Source: include/uapi/linux/bpf.h.
@@ -35,6 +36,19 @@ struct MapElement {
     pad: u32,
     key: u64,
     value: u64,
+    flags: u64,
+}
+
+/// The batch commands of `union bpf_attr`.
+#[repr(C)]
+struct MapBatch {
+    in_batch: u64,
+    out_batch: u64,
+    keys: u64,
+    values: u64,
+    count: u32,
+    map_fd: u32,
+    elem_flags: u64,
     flags: u64,
 }
 
@@ -103,6 +117,34 @@ pub fn set<V: Plain>(map: BorrowedFd<'_>, key: u32, value: &V) -> io::Result<()>
 /// The kernel's.
 pub fn set_map(outer: BorrowedFd<'_>, key: u32, inner: BorrowedFd<'_>) -> io::Result<()> {
     set(outer, key, &inner.as_raw_fd())
+}
+
+/// Puts maps into a map of maps, all at once where the kernel can: it waits some 10 ms after each change of
+/// such a map.
+///
+/// Source: `maybe_wait_bpf_programs`, kernel/bpf/syscall.c; batches of such maps came with Linux 5.16.
+///
+/// # Errors
+/// The kernel's.
+pub fn set_maps(outer: BorrowedFd<'_>, maps: &[(u32, BorrowedFd<'_>)]) -> io::Result<()> {
+    let keys: Vec<u32> = maps.iter().map(|(key, _)| *key).collect();
+    let values: Vec<i32> = maps.iter().map(|(_, fd)| fd.as_raw_fd()).collect();
+    let attr = MapBatch {
+        in_batch: 0,
+        out_batch: 0,
+        keys: keys.as_ptr() as u64,
+        values: values.as_ptr() as u64,
+        count: keys.len() as u32,
+        map_fd: outer.as_raw_fd().cast_unsigned(),
+        elem_flags: 0,
+        flags: 0,
+    };
+    // SAFETY: both arrays have `count` elements of the map's sizes and live through the call.
+    if unsafe { bpf(BPF_MAP_UPDATE_BATCH, &attr) }.is_ok() {
+        return Ok(());
+    }
+    let mut each = maps.iter();
+    each.try_for_each(|(key, inner)| set_map(outer, *key, *inner))
 }
 
 /// Removes a 32-bit key; one that is not there is no error.

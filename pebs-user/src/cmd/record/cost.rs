@@ -4,16 +4,17 @@ use std::path::Path;
 
 use super::plan::Plan;
 use crate::collect::calibrate::extras::Extras;
+use crate::collect::calibrate::measured::Measured;
 use crate::collect::calibrate::saved::{self, Calibration, Folder, Found};
-use crate::collect::calibrate::{self, UnitCosts, Wanted};
+use crate::collect::calibrate::{self, Preparing, UnitCosts, Wanted};
 use crate::collect::overhead::Window;
 use crate::collect::session::Transport;
 use crate::correlate::ExtraRecords;
 use crate::pipeline::{Load, Outcome};
-use crate::pmu::attr::EventClass;
+use crate::pmu::attr::{EventClass, ResolvedEvent};
 use crate::pmu::open::UprobePmu;
 use crate::store::run::CostInfo;
-use crate::target::probe::{Probe, Site};
+use crate::target::probe::{EntryClass, Probe, Site};
 
 /// Slow-down from which on it is worth a remark.
 const HEAVY: f64 = 0.25;
@@ -27,6 +28,8 @@ pub(super) struct Known {
     pub units: UnitCosts,
     /// The calibration that they come from, if there is one.
     pub calibration: Option<Box<Calibration>>,
+    /// The day of the earlier recording that measured them, if all come from it.
+    pub measured: Option<String>,
     /// A calibration that is ignored, and why.
     pub note: Option<String>,
 }
@@ -34,72 +37,143 @@ pub(super) struct Known {
 impl Known {
     /// As `trace.json` says it.
     pub fn source(&self) -> String {
-        match &self.calibration {
-            Some(calibration) => format!("calibrated {}", calibration.day()),
-            None => "measured before the run".to_owned(),
+        match (&self.calibration, &self.measured) {
+            (Some(calibration), _) => format!("calibrated {}", calibration.day()),
+            (None, Some(day)) => format!("measured {day}"),
+            (None, None) => "measured before the run".to_owned(),
         }
     }
 }
 
-/// Finds out what a mark at each class of probed instruction and a sample cost on this machine: from the
-/// calibration of the event if there is one, else by measuring it now.
-pub(super) fn measure(plan: &Plan) -> Known {
-    let Some(pmu) = UprobePmu::read(Path::new("/")) else {
-        return Known::default();
-    };
-    let (calibration, note) = match plan.stack_frames {
-        0 => load(plan),
-        // Calibrated samples have no call stack.
-        _ => (None, None),
-    };
-    let classes: Vec<_> = sites(plan)
-        .filter(|site| !site.uretprobe)
-        .map(|site| site.class)
-        .collect();
-    let uretprobes = sites(plan).any(|site| site.uretprobe);
-    let marks = calibration.as_ref().map(|it| it.marks).unwrap_or_default();
-    let classes: Vec<_> = classes
-        .into_iter()
-        .filter(|class| marks.of(*class).is_none())
-        .collect();
-    let mut units = calibrate::measure(
-        &pmu,
-        Wanted {
-            classes: &classes,
-            uretprobes: uretprobes && marks.uretprobe_ns.is_none(),
+/// Finding out what a mark at each class of probed instruction and a sample cost on this machine: from the calibration of
+/// the event if there is one, from what an earlier recording measured, and what is left by measuring it now.
+#[derive(Default)]
+pub(super) struct Measuring {
+    known: Known,
+    classes: Vec<EntryClass>,
+    uretprobes: bool,
+    page_faults: bool,
+    switches: bool,
+    sample: bool,
+    event: bool,
+    key: Option<String>,
+    /// Only if something has to be measured.
+    prepared: Option<Preparing>,
+}
+
+impl Measuring {
+    /// Reads what is known, and starts to load what it takes to measure the rest.
+    pub fn begin(plan: &Plan) -> Self {
+        let Some(pmu) = UprobePmu::read(Path::new("/")) else {
+            return Self::default();
+        };
+        let mut known = Known::default();
+        let mut key = None;
+        if let Some(event) = plan.events.first() {
+            let plain = saved::key(&event.name, plan.transport.how);
+            // Calibrated samples have no call stack.
+            let stacks = plan.stack_frames > 0;
+            if !stacks {
+                (known.calibration, known.note) = load(plan, &plain);
+            }
+            let frames = format!("{plain}, call stacks of {}", plan.stack_frames);
+            key = Some(if stacks { frames } else { plain });
+        }
+        if let Some(earlier) = earlier(plan, key.as_deref()) {
+            earlier.apply(&mut known.units);
+            known.measured = Some(earlier.day());
+        }
+        if let Some(calibration) = &known.calibration {
+            calibration.apply(&mut known.units);
+        }
+        let units = &known.units;
+        let classes: Vec<EntryClass> = sites(plan)
+            .filter(|site| !site.uretprobe && units.of_mark(site.class, false).is_none())
+            .map(|site| site.class)
+            .collect();
+        let is_clock =
+            |event: &ResolvedEvent| event.class == EventClass::Clock && !event.perf_clock;
+        let has_pause = plan.events.first().is_some_and(is_clock);
+        let mut wanted = Self {
+            uretprobes: sites(plan).any(|site| site.uretprobe) && units.uretprobe_ns.is_none(),
             page_faults: plan.page_faults
                 && !plan.interference.faults
-                && marks.page_fault_ns.is_none(),
-            event: plan.events.first(),
-            sample: calibration.is_none(),
-            stack_frames: plan.stack_frames,
-            extras: extras(plan),
-        },
-    );
-    if let Some(calibration) = &calibration {
-        calibration.apply(&mut units);
+                && units.page_fault_ns.is_none(),
+            switches: plan.switches && units.switch_ns.is_none(),
+            sample: units.sample_ns.is_none()
+                && plan.events.first().is_some_and(super::governor::is_known),
+            event: has_pause && units.pause.is_none(),
+            classes,
+            key,
+            known,
+            prepared: None,
+        };
+        if wanted.is_any() || extras(plan) != Extras::default() {
+            wanted.known.measured = None;
+            wanted.prepared = Some(calibrate::prepare(&pmu, plan.stack_frames, extras(plan)));
+        }
+        wanted
     }
-    let buffered = plan
-        .events
-        .iter()
-        .any(|event| event.is_buffered(&plan.host));
-    if plan.transport.how == Transport::Bulk && buffered && calibration.is_none() {
-        // What was measured now are samples with an interrupt each.
-        units.sample_ns = None;
+
+    fn is_any(&self) -> bool {
+        let others = self.uretprobes || self.page_faults || self.switches;
+        !self.classes.is_empty() || others || self.sample || self.event
     }
-    Known {
-        units,
-        calibration,
-        note,
+
+    /// Whether [`Measuring::finish`] measures something.
+    pub const fn takes_time(&self) -> bool {
+        self.prepared.is_some()
+    }
+
+    /// Measures what is not known, and keeps it for recordings to come.
+    pub fn finish(self, plan: &Plan) -> Known {
+        let mut known = self.known;
+        let buffered = plan.events.iter().any(|it| it.is_buffered(&plan.host));
+        // What can be measured now are samples with an interrupt each.
+        let other_samples = plan.transport.how == Transport::Bulk && buffered;
+        if let Some(prepared) = self.prepared {
+            let mut units = calibrate::measure_with(
+                prepared,
+                Wanted {
+                    classes: &self.classes,
+                    uretprobes: self.uretprobes,
+                    page_faults: self.page_faults,
+                    switches: self.switches,
+                    event: plan.events.first().filter(|_| self.event || self.sample),
+                    sample: self.sample && !other_samples,
+                    stack_frames: plan.stack_frames,
+                    extras: extras(plan),
+                },
+            );
+            known.units.fill(&mut units);
+            known.units = units;
+            if let (Some(key), Some(folder)) = (&self.key, Folder::of_user()) {
+                // A calibration of samples is better than what is measured here, and stays apart.
+                let mut plain = units;
+                if known.calibration.is_some() {
+                    plain.sample_ns = None;
+                }
+                let measured = Measured::new(&plan.host, key, &plain);
+                if let Err(error) = measured.save(&folder, &plan.host) {
+                    tracing::debug!("cannot keep what was measured: {error}");
+                }
+            }
+        }
+        known
     }
 }
 
+/// What an earlier recording measured.
+fn earlier(plan: &Plan, key: Option<&str>) -> Option<Measured> {
+    Measured::load(&Folder::of_user()?, &plan.host, key?)
+}
+
 /// The calibration of the first event, and what to say of one that is ignored.
-fn load(plan: &Plan) -> (Option<Box<Calibration>>, Option<String>) {
-    let (Some(folder), Some(event)) = (Folder::of_user(), plan.events.first()) else {
+fn load(plan: &Plan, key: &str) -> (Option<Box<Calibration>>, Option<String>) {
+    let Some(folder) = Folder::of_user() else {
         return (None, None);
     };
-    match folder.load(&plan.host, &saved::key(&event.name, plan.transport.how)) {
+    match folder.load(&plan.host, key) {
         Found::Good(calibration) => (Some(calibration), None),
         Found::Nothing => (None, None),
         Found::Ignored(note) => (None, Some(note)),

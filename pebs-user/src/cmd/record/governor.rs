@@ -55,14 +55,18 @@ pub(super) fn bounds(
     }))
 }
 
-/// Refuses an event whose samples' cost can't be known.
-pub(super) fn check_known(event: &ResolvedEvent, what: &str) -> anyhow::Result<()> {
-    let known = match event.class {
+/// Whether it can be known what a sample of an event costs.
+pub(super) fn is_known(event: &ResolvedEvent) -> bool {
+    match event.class {
         EventClass::Clock | EventClass::Hardware { steady: true, .. } => true,
         EventClass::Software => event.is_page_faults(),
         EventClass::Breakpoint { .. } | EventClass::Hardware { .. } => false,
-    };
-    if known {
+    }
+}
+
+/// Refuses an event whose samples' cost can't be known.
+pub(super) fn check_known(event: &ResolvedEvent, what: &str) -> anyhow::Result<()> {
+    if is_known(event) {
         return Ok(());
     }
     let why = if matches!(event.class, EventClass::Breakpoint { .. }) {

@@ -12,13 +12,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context;
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use cpus::next;
 use ending::{Ending, Signals as EndSignals};
 
-use super::cost::{Known, Prices};
+use super::cost::{Known, Measuring, Prices};
 use super::governor::{self, Governor};
 use super::plan::{Plan, Voice};
 use super::status::StatusLine;
@@ -45,6 +45,9 @@ const LOOK: Duration = Duration::from_millis(500);
 
 /// How often the overhead is looked at.
 const GOVERN: Duration = Duration::from_millis(50);
+
+/// A wait before the start that is worth a word.
+const LONG: Duration = Duration::from_millis(300);
 
 /// Emptied cycles kept for the draining thread.
 const SPARE_CYCLES: usize = 4;
@@ -94,13 +97,19 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
         plan.pids = vec![held.pid];
     }
     place_breakpoints(plan)?;
+    let measuring = Measuring::begin(plan);
     let (mut session, rings) = Session::load(&session_plan(plan))?;
     session.follow_tasks()?;
     let targets = Targets::open(&plan.pids);
     plan.pids = session.trace(&plan.pids)?;
     let session_plan = session_plan(plan);
     session.open_events(&session_plan)?;
-    let costs = super::cost::measure(plan);
+    if measuring.takes_time() && plan.voice == Voice::Aloud {
+        say!(
+            "measuring what marks and samples cost on this machine (kept for the next recordings)"
+        );
+    }
+    let costs = measuring.finish(plan);
     ending.check()?;
     let prices = Prices::new(plan, &costs.units);
     let governor = match (plan.overhead, plan.events.first()) {
@@ -136,7 +145,7 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
     if let Some(pause) = costs.units.pause {
         let _ = workers.signals.pause.set(pause);
     }
-    workers.wait_until_ready();
+    workers.wait_until_ready(plan.voice);
     let started = ending.check();
     let started = started.and_then(|()| Ok(session.start(&session_plan)?));
     if let Err(error) = started {
@@ -383,8 +392,14 @@ fn pump(mut pipeline: Pipeline, lanes: &Lanes, signals: &Signals) -> Outcome {
 
 impl Workers {
     /// Waits until symbols are loaded: no record has to wait for that later.
-    fn wait_until_ready(&self) {
-        let _ = self.is_ready.recv();
+    fn wait_until_ready(&self, voice: Voice) {
+        let waited = self.is_ready.recv_timeout(LONG);
+        if waited == Err(RecvTimeoutError::Timeout) {
+            if voice == Voice::Aloud {
+                say!("reading the symbols of what runs");
+            }
+            let _ = self.is_ready.recv();
+        }
     }
 
     /// Ends both threads; what the rings still hold is taken in.

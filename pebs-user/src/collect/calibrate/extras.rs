@@ -51,7 +51,7 @@ pub struct ExtraCosts {
     pub encounter_ns: Option<f64>,
 }
 
-impl Bench<'_> {
+impl Bench {
     /// Measures what is recorded.
     pub(super) fn extras(&mut self, wanted: Extras) -> ExtraCosts {
         if wanted == Extras::default() {
@@ -84,6 +84,16 @@ impl Bench<'_> {
             fault_ns: counted.zip(one(timed)).map(|(count, time)| count + time),
             encounter_ns: one(self.programs.wake_time()).filter(|_| wanted.encounters),
         }
+    }
+
+    /// What recording a switch adds to it.
+    pub(super) fn switch(&mut self) -> Option<f64> {
+        let _stats = enable_stats(Stats::RunTime).ok()?;
+        self.programs.attach_switches().ok()?;
+        self.wakes();
+        self.programs.detach_tracepoints();
+        let run = self.programs.switch_time()?;
+        (run.runs >= LEAST_RUNS).then(|| run.ns as f64 / run.runs as f64)
     }
 
     /// Some work that a clock interrupts.

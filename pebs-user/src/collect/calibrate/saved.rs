@@ -26,7 +26,7 @@ const VERSION: u32 = 1;
 const MOST_BYTES: u64 = 64 << 10;
 
 /// Samples and marks that cost more are none, ns.
-const MOST_NS: f64 = 1e8;
+pub(super) const MOST_NS: f64 = 1e8;
 
 /// What calibrations are kept by: the event, and how its samples come if not by a program.
 #[must_use]
@@ -112,7 +112,20 @@ impl SavedMarks {
         }
     }
 
-    fn all(&self) -> [Option<f64>; 5] {
+    /// Puts what is known here in place of what was measured.
+    pub(super) fn apply(&self, costs: &mut UnitCosts) {
+        for (cost, saved) in [
+            (&mut costs.nop5_ns, self.nop5_ns),
+            (&mut costs.emulated_ns, self.emulated_ns),
+            (&mut costs.single_step_ns, self.single_step_ns),
+            (&mut costs.uretprobe_ns, self.uretprobe_ns),
+            (&mut costs.page_fault_ns, self.page_fault_ns),
+        ] {
+            *cost = saved.or(*cost);
+        }
+    }
+
+    pub(super) fn all(&self) -> [Option<f64>; 5] {
         let Self {
             nop5_ns,
             emulated_ns,
@@ -165,23 +178,13 @@ impl Calibration {
     /// The day on which it was taken: `2026-11-21`.
     #[must_use]
     pub fn day(&self) -> String {
-        let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(self.taken_s);
-        let text = humantime::format_rfc3339_seconds(time).to_string();
-        text.get(..10).unwrap_or_default().to_owned()
+        day_of(self.taken_s)
     }
 
     /// Puts what is known here in place of what was measured.
     pub fn apply(&self, costs: &mut UnitCosts) {
         costs.sample_ns = Some(self.fit.alpha_ns);
-        for (cost, saved) in [
-            (&mut costs.nop5_ns, self.marks.nop5_ns),
-            (&mut costs.emulated_ns, self.marks.emulated_ns),
-            (&mut costs.single_step_ns, self.marks.single_step_ns),
-            (&mut costs.uretprobe_ns, self.marks.uretprobe_ns),
-            (&mut costs.page_fault_ns, self.marks.page_fault_ns),
-        ] {
-            *cost = saved.or(*cost);
-        }
+        self.marks.apply(costs);
     }
 
     /// Why it is not to be used on this machine for that event; `None` if it is.
@@ -205,6 +208,13 @@ impl Calibration {
             None
         }
     }
+}
+
+/// The day of a time in seconds since 1970.
+pub(super) fn day_of(seconds: u64) -> String {
+    let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+    let text = humantime::format_rfc3339_seconds(time).to_string();
+    text.get(..10).unwrap_or_default().to_owned()
 }
 
 /// What there is for an event.
@@ -244,18 +254,39 @@ impl Folder {
         Some(Self::new(cache.join("pebs-trace"), user))
     }
 
-    fn new(path: PathBuf, user: Option<(u32, u32)>) -> Self {
+    pub(super) fn new(path: PathBuf, user: Option<(u32, u32)>) -> Self {
         Self { path, user }
     }
 
-    /// File of an event: its name, and a checksum of what else it holds for.
+    /// File of an event's calibration.
     #[must_use]
     pub fn file(&self, host: &Host, event: &str) -> PathBuf {
+        self.named("calibration", host, event)
+    }
+
+    /// A file of an event: its name, and a checksum of what else it holds for.
+    pub(super) fn named(&self, kind: &str, host: &Host, event: &str) -> PathBuf {
         let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
         let name: String = event.chars().take(40).map(plain).collect();
         let whole = format!("{}\n{}\n{event}", host.cpu.name, host.release);
         let sum = crc32fast::hash(whole.as_bytes());
-        self.path.join(format!("calibration-{name}-{sum:08x}.json"))
+        self.path.join(format!("{kind}-{name}-{sum:08x}.json"))
+    }
+
+    /// Reads a file of the user's.
+    pub(super) fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        self.as_user(|| files::read_regular(path, MOST_BYTES))
+    }
+
+    /// Writes a file of the user's in place of the one that there is.
+    pub(super) fn write(&self, path: &Path, text: &[u8]) -> io::Result<()> {
+        self.as_user(|| {
+            fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(&self.path)?;
+            replace(path, text)
+        })
     }
 
     /// Reads what there is for an event of this machine.
@@ -264,8 +295,7 @@ impl Folder {
         let path = self.file(host, event);
         let ignored =
             |why: &str| Found::Ignored(format!("calibration {} is ignored: {why}", path.display()));
-        let data = self.as_user(|| files::read_regular(&path, MOST_BYTES));
-        let data = match data {
+        let data = match self.read(&path) {
             Ok(data) => data,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Found::Nothing,
             Err(error) => return ignored(&error.to_string()),
@@ -287,13 +317,7 @@ impl Folder {
         let path = self.file(host, &calibration.event);
         let mut text = serde_json::to_vec_pretty(calibration)?;
         text.push(b'\n');
-        self.as_user(|| {
-            fs::DirBuilder::new()
-                .recursive(true)
-                .mode(0o700)
-                .create(&self.path)?;
-            replace(&path, &text)
-        })?;
+        self.write(&path, &text)?;
         Ok(path)
     }
 

@@ -185,7 +185,7 @@ fn work_of(event: &ResolvedEvent) -> Option<(Work, u32)> {
 
 impl Setting {
     fn new(
-        bench: &Bench<'_>,
+        bench: &Bench,
         (event, transport): (&ResolvedEvent, Transport),
         reset: Option<u64>,
     ) -> Option<Self> {
@@ -226,7 +226,7 @@ impl Setting {
         })
     }
 
-    fn run(&mut self, bench: &Bench<'_>, (work, times): (Work, u32)) -> Option<()> {
+    fn run(&mut self, bench: &Bench, (work, times): (Work, u32)) -> Option<()> {
         bench.empty();
         let before = bench.refused()?;
         let counter = self.counter.as_ref().map(|(_, counter)| counter);
@@ -260,7 +260,7 @@ impl Setting {
     }
 }
 
-impl Bench<'_> {
+impl Bench {
     /// Takes the samples out of the ring and counts them.
     fn samples(&self) -> u64 {
         let mut bytes = Vec::new();

@@ -56,28 +56,38 @@ impl Rings {
     ) -> Result<Self, SessionError> {
         let cpus = present_cpus(plan.host);
         let (marks, samples) = (programs.map("RINGS")?, programs.map("SAMPLE_RINGS")?);
-        let mut rings = Vec::new();
-        for &cpu in &cpus {
-            let bytes = plan.ring_bytes;
-            let failed = |source| SessionError::Ring {
+        let bytes = plan.ring_bytes;
+        let failed = |cpu: Cpu| {
+            move |source| SessionError::Ring {
                 bytes,
                 cpu: cpu.0,
                 source,
-            };
-            let make = || -> io::Result<Ring> {
-                Ring::map(kernel_map::create_ring(bytes)?, bytes as usize)
-            };
-            let ring = make().map_err(failed)?;
-            let index = u32::from(cpu.0);
-            kernel_map::set_map(marks, index, ring.fd().as_fd()).map_err(failed)?;
-            if separate {
-                let own = make().map_err(failed)?;
-                kernel_map::set_map(samples, index, own.fd().as_fd()).map_err(failed)?;
-                rings.push((cpu, own));
-            } else {
-                kernel_map::set_map(samples, index, ring.fd().as_fd()).map_err(failed)?;
             }
-            rings.push((cpu, ring));
+        };
+        let make =
+            || -> io::Result<Ring> { Ring::map(kernel_map::create_ring(bytes)?, bytes as usize) };
+        let make = || {
+            let rings = cpus
+                .iter()
+                .map(|cpu| Ok((*cpu, make().map_err(failed(*cpu))?)));
+            rings.collect::<Result<Vec<(Cpu, Ring)>, SessionError>>()
+        };
+        let set = |map, rings: &[(Cpu, Ring)]| {
+            let fds = rings
+                .iter()
+                .map(|(cpu, ring)| (u32::from(cpu.0), ring.fd().as_fd()));
+            let first = cpus.first().copied().unwrap_or(Cpu(0));
+            kernel_map::set_maps(map, &fds.collect::<Vec<_>>()).map_err(failed(first))
+        };
+        let mut rings = make()?;
+        set(marks, &rings)?;
+        if separate {
+            let own = make()?;
+            set(samples, &own)?;
+            rings.extend(own);
+            rings.sort_by_key(|(cpu, _)| *cpu);
+        } else {
+            set(samples, &rings)?;
         }
         let own_time = plan.events.iter().any(|event| event.perf_clock);
         let rows = cpus.last().map_or(0, |cpu| usize::from(cpu.0) + 1);

@@ -1,0 +1,159 @@
+//! What recordings measured before they began, kept beside calibrations and used by the next ones: measuring takes
+//! longer than all else before the first mark.
+//!
+//! It holds for the same machine, kernel, event and version of pebs-trace, and for [`LASTS`], as a virtual machine may
+//! have moved. Whatever is not so, or damaged, counts as not there.
+
+use std::io;
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+
+use super::UnitCosts;
+use super::saved::{Folder, MOST_NS, SavedMarks, day_of};
+use crate::analysis::estimate::Pause;
+use crate::pmu::host::Host;
+
+/// How long it is used.
+const LASTS: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// Costs in ns; null where one was not asked for, or could not be measured.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    tool_version: String,
+    cpu: String,
+    kernel: String,
+    event: String,
+    taken_s: u64,
+    sample_ns: Option<f64>,
+    switch_ns: Option<f64>,
+    /// Before and after the reading of a sample's time, and their spread.
+    pause: Option<[i64; 3]>,
+    marks: SavedMarks,
+}
+
+impl Measured {
+    /// Costs that were measured now for samples known by this key.
+    #[must_use]
+    pub fn new(host: &Host, key: &str, costs: &UnitCosts) -> Self {
+        let pause = |it: Pause| [it.before, it.after, it.spread];
+        Self {
+            tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+            cpu: host.cpu.name.clone(),
+            kernel: host.release.clone(),
+            event: key.to_owned(),
+            taken_s: now_s(),
+            sample_ns: costs.sample_ns,
+            switch_ns: costs.switch_ns,
+            pause: costs.pause.map(pause),
+            marks: SavedMarks::from(costs),
+        }
+    }
+
+    /// What a folder has for these samples.
+    #[must_use]
+    pub fn load(folder: &Folder, host: &Host, key: &str) -> Option<Self> {
+        let data = folder.read(&folder.named("measured", host, key)).ok()?;
+        let found: Self = serde_json::from_slice(&data).ok()?;
+        found.holds(host, key).then_some(found)
+    }
+
+    fn holds(&self, host: &Host, key: &str) -> bool {
+        let cost = |ns: f64| (0.0..MOST_NS).contains(&ns);
+        let costs = self.marks.all().into_iter();
+        let mut costs = costs.chain([self.sample_ns, self.switch_ns]).flatten();
+        let mut pauses = self.pause.into_iter().flatten();
+        let age = now_s().checked_sub(self.taken_s);
+        self.tool_version == env!("CARGO_PKG_VERSION")
+            && (self.cpu.as_str(), self.kernel.as_str()) == (&host.cpu.name, &host.release)
+            && self.event == key
+            && age.is_some_and(|age| age < LASTS.as_secs())
+            && costs.all(cost)
+            && pauses.all(|ns| (0..MOST_NS as i64).contains(&ns))
+    }
+
+    /// Keeps it in a folder.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn save(&self, folder: &Folder, host: &Host) -> io::Result<()> {
+        let text = serde_json::to_vec_pretty(self)?;
+        folder.write(&folder.named("measured", host, &self.event), &text)
+    }
+
+    /// Puts what is known here in place of what was measured.
+    pub fn apply(&self, costs: &mut UnitCosts) {
+        self.marks.apply(costs);
+        costs.sample_ns = self.sample_ns.or(costs.sample_ns);
+        costs.switch_ns = self.switch_ns.or(costs.switch_ns);
+        let pause = |[before, after, spread]: [i64; 3]| Pause {
+            before,
+            after,
+            spread,
+        };
+        costs.pause = self.pause.map(pause).or(costs.pause);
+    }
+
+    /// The day on which it was measured: `2026-11-21`.
+    #[must_use]
+    pub fn day(&self) -> String {
+        day_of(self.taken_s)
+    }
+}
+
+fn now_s() -> u64 {
+    let now = SystemTime::UNIX_EPOCH.elapsed();
+    now.map_or(0, |time| time.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pmu::host::fixtures;
+
+    /// What was kept is found again for the same samples of the same machine, and not once it is old, of another version or
+    /// no cost at all.
+    #[test]
+    fn kept_and_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::new(dir.path().to_owned(), None);
+        let host = fixtures::skylake();
+        let costs = UnitCosts {
+            emulated_ns: Some(430.0),
+            sample_ns: Some(2_500.0),
+            pause: Some(Pause {
+                before: 700,
+                after: 1_100,
+                spread: 90,
+            }),
+            ..UnitCosts::default()
+        };
+        let good = Measured::new(&host, "cpu-clock", &costs);
+        assert_eq!(Measured::load(&folder, &host, "cpu-clock"), None);
+        good.save(&folder, &host).unwrap();
+        let mut found = UnitCosts::default();
+        Measured::load(&folder, &host, "cpu-clock")
+            .unwrap()
+            .apply(&mut found);
+        assert_eq!(found, costs);
+        let bad: [fn(&mut Measured); 6] = [
+            |it| it.taken_s -= LASTS.as_secs(),
+            |it| it.taken_s += 1000,
+            |it| it.tool_version = "0".to_owned(),
+            |it| it.kernel = "4".to_owned(),
+            |it| it.sample_ns = Some(-1.0),
+            |it| it.pause = Some([0, -5, 0]),
+        ];
+        for change in bad {
+            let mut other = good.clone();
+            change(&mut other);
+            other.save(&folder, &host).unwrap();
+            assert_eq!(
+                Measured::load(&folder, &host, "cpu-clock"),
+                None,
+                "{other:?}"
+            );
+        }
+        assert_eq!(Measured::load(&folder, &host, "cycles"), None);
+    }
+}
