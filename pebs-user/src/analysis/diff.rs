@@ -35,9 +35,10 @@ use thiserror::Error;
 
 use self::figures::{Figure, Name, PERIODS, ProbeFigures};
 use self::model::{Change, DIFF_VERSION, Diff, DurationDiff, ProbeDiff, RowDiff};
+use super::classes::Class;
 use super::explain::chance::normal_quantile;
 use super::explain::contrast::Naming;
-use super::explain::groups::{Class, Section};
+use super::explain::groups::Section;
 use super::explain::items::Items;
 use super::explain::model::CauseKind;
 use super::explain::sums::Summing;
@@ -314,8 +315,7 @@ fn read(trace: &Trace, options: &DiffOptions) -> Result<Vec<(u16, ProbeFigures)>
         let members =
             (0..items.all.len() as u32).filter(|&it| items.all[it as usize].probe == probe);
         let members: Vec<u32> = members.collect();
-        if !members.is_empty() {
-            let mut section = Section::new((probe, Vec::new()), members, &items, None);
+        if let Some(mut section) = Section::new((probe, Vec::new()), members, &items, None) {
             section.classes.fill(Class::Typical);
             sections.push(section);
         }

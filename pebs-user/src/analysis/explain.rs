@@ -5,11 +5,7 @@
 //!
 //! * An *item* is a visit, or all visits with its id ([`Unit`]).
 //! * A *group* is the items of a probe, or those of them with the same values of arguments.
-//! * *Slow* are the items of a group beyond a limit: a rule that was asked for, else a gap in the
-//!   durations, else the 99th percentile.
-//! * *Typical* is the middle half of the group: the items from the 25th to the 75th percentile of its
-//!   durations that are not slow. Their mean is near the median, and a second population of items does
-//!   not move it. Where only slow items were kept (`--keep`), those that were not kept take its place:
+//! * *Slow* and *typical* items of a group are told as in [`super::classes`]. Where only slow items were kept (`--keep`), those that were not kept take its place:
 //!   sums over them are in `function_stats`.
 //! * [`contrast`] divides the difference between the two, [`variance`] the variance of all, [`stump`]
 //!   finds the arguments that go along with slowness.
@@ -42,7 +38,7 @@ use rustc_hash::FxHashSet;
 use self::blocked::WaitStacks;
 use self::blocks::{MIN_ITEMS, REPLICATES, block_of};
 use self::contrast::Naming;
-use self::groups::{Class, GroupColumn, MACHINE, ProbeGroups, Section};
+use self::groups::{GroupColumn, MACHINE, ProbeGroups, Section};
 use self::items::Items;
 use self::model::{
     EXPLAIN_VERSION, Explanation, Group, Grouped, ItemReport, ProbeExplanation, Slow, Typical,
@@ -50,6 +46,7 @@ use self::model::{
 };
 pub use self::request::{ExplainError, ExplainOptions, Unit, Which};
 use self::sums::{GroupSums, Summing};
+use super::classes::{Class, never_ended};
 use super::report::names::Names;
 use super::report::text::NO_SWITCHES;
 use super::report::{MIN_SAMPLES, report_event};
@@ -225,11 +222,20 @@ fn read(trace: &Trace, options: &ExplainOptions) -> Result<Items, ExplainError> 
     }
     let visits: u64 = items.probes.iter().map(|it| it.visits).sum();
     let lost: u64 = items.probes.iter().map(|it| it.left_out.loss).sum();
+    let of = items.probes.first();
+    let never = of.and_then(|it| {
+        let spec = it.specs.first().map(String::as_str);
+        never_ended(spec, it.visits, it.left_out.open)
+    });
     let (reason, hint) = match (visits, lost) {
         (0, _) => (
             "it has no visits".to_owned(),
             "was the probed function called? 'pebs-trace report' shows what was recorded"
                 .to_owned(),
+        ),
+        (_, 0) if never.is_some() => (
+            never.unwrap_or_default(),
+            "give id= at both ends of the SPEC, and record again".to_owned(),
         ),
         (_, 0) => (
             format!("none of its {visits} visits ended"),
@@ -380,16 +386,30 @@ impl Explaining<'_> {
         if let Some(gap) = &mut gap {
             self.wait_stacks.tell(gap, &sums.slow, &self.naming);
         }
+        let of = &self.items.probes[usize::from(section.probe)];
+        let never_ended = never_ended(
+            of.specs.first().map(String::as_str),
+            of.visits,
+            of.left_out.open,
+        );
+        let told = never_ended.is_none();
+        // The few that ended are not like the others.
+        gap = gap.filter(|_| told);
         let too_little = slow
             .as_ref()
             .and_then(|slow| self.too_little(slow, typical.as_ref()));
+        let too_little = never_ended.or(too_little);
         let [switches, faults] = [self.info.switches, self.info.page_faults];
         let known = [switches, switches, faults];
         Group {
             labels: section.labels.clone(),
             items: section.members.len() as u64,
-            duration: section.durations,
-            because: stump::because(&section.members, &is_slow, self.items),
+            duration: section.told.quantiles,
+            because: if told {
+                stump::because(&section.members, &is_slow, self.items)
+            } else {
+                Vec::new()
+            },
             counts: if gap.is_some() && self.info.keep.is_none() {
                 contrast::counts(&sums.slow, &sums.typical, &sums.all.counts, known)
             } else {
@@ -404,7 +424,7 @@ impl Explaining<'_> {
             typical,
             gap,
             too_little,
-            variance: if self.info.keep.is_none() {
+            variance: if self.info.keep.is_none() && told {
                 variance::divide(&sums.all, &self.naming, self.top)
             } else {
                 None
@@ -413,7 +433,7 @@ impl Explaining<'_> {
     }
 
     fn slow(&self, section: &Section, sums: &GroupSums) -> Option<Slow> {
-        let limit = section.limit.as_ref()?;
+        let limit = section.told.limit.as_ref()?;
         let slow = section.slow().map(|it| &self.items.all[it as usize]);
         let (mut count, mut without) = (0, 0);
         for item in slow {
@@ -428,8 +448,8 @@ impl Explaining<'_> {
                 .slow()
                 .map(|it| self.items.all[it as usize].latency_ns)
                 .min()?,
-            to_ns: section.durations.max_ns,
-            others_up_to_ns: section.others_up_to_ns,
+            to_ns: section.told.quantiles.max_ns,
+            others_up_to_ns: section.told.others_up_to_ns,
             between: limit.between,
             without_details: without,
             mean_ns: mean.is_finite().then_some(mean),
@@ -440,7 +460,7 @@ impl Explaining<'_> {
     fn typical(&self, section: &Section, sums: &GroupSums) -> Option<Typical> {
         let typical = &sums.typical;
         let (from_ns, to_ns) = typical.range_ns.or_else(|| {
-            let others = section.others_up_to_ns?;
+            let others = section.told.others_up_to_ns?;
             Some((0, others))
         })?;
         let items = typical.items.total();

@@ -2,6 +2,7 @@
 
 pub mod baseline;
 mod batches;
+pub(crate) mod classes;
 pub mod condensed;
 pub mod cost;
 pub mod diff;

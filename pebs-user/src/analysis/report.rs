@@ -2,12 +2,10 @@
 //!
 //! The trace is read in streams, so that it may be larger than memory: visits once for their
 //! durations, once more for the classes that follow from these (typical, slow), then the functions
-//! and the waits of the visits of each class, then names. What is kept is four bytes a visit and
+//! and the waits of the visits of each class, then names. What is kept is twelve bytes a visit and
 //! 2 KiB a function.
 //!
-//! Slow visits are those that a gap in the durations sets apart from the rest ([`model::SlowRule::Gap`]);
-//! without such a gap those at or above the 99th percentile. Typical are those at or below the
-//! median. The time of a function per visit of a class is pooled over the class
+//! Slow and typical visits are told as in [`crate::analysis::classes`]. The time of a function per visit of a class is pooled over the class
 //! ([`crate::analysis::pool`]), so that visits shorter than the sample interval count as well.
 //! Waits are not estimated but observed; they count for the function in which the thread blocked.
 //!
@@ -21,7 +19,6 @@ mod classes;
 pub(in crate::analysis) mod counts;
 pub mod csv;
 pub(in crate::analysis) mod detail;
-pub(crate) mod gap;
 pub(crate) mod human;
 pub(crate) mod interference;
 pub mod json;

@@ -17,6 +17,7 @@
 use arrow::array::Array;
 
 use super::batches::Batches;
+use super::classes::Standing;
 use super::report::LossVisits;
 use crate::store::reader::{ReadError, Trace, column_i64, column_u16, column_u32, column_u64};
 use crate::store::run::RunInfo;
@@ -87,6 +88,12 @@ impl Step {
     pub(in crate::analysis) fn end_ns(&self) -> i64 {
         let duration = self.duration_ns.unwrap_or(0).max(0);
         self.begin_ns.saturating_add(duration)
+    }
+
+    /// Whether its end was never seen.
+    fn is_open(&self) -> bool {
+        let standing = Standing::of(self.duration_ns, self.flags, LossVisits::Include);
+        standing == Standing::Open
     }
 
     /// The item's id.
@@ -235,7 +242,7 @@ impl Passages {
             let any = |flag: u32| steps.iter().any(|step| step.flags & flag != 0);
             let known = if steps.first().map(|step| step.probe) != self.first {
                 Known::Headless
-            } else if steps.iter().any(|step| step.duration_ns.is_none()) {
+            } else if steps.iter().any(Step::is_open) {
                 Known::Open
             } else if any(visit_flag::LOSS) {
                 Known::Loss

@@ -12,7 +12,8 @@ use rustc_hash::FxHashMap;
 
 use super::error::ExportError;
 use crate::analysis::baseline::Rule;
-use crate::analysis::report::{LossVisits, gap, human};
+use crate::analysis::classes::{Class, Classes, Ranks, Standing};
+use crate::analysis::report::{LossVisits, human};
 use crate::store::reader::{ReadError, Trace, column_i64, column_u16, column_u32, column_u64};
 use crate::store::schema::{Table, visit_flag};
 
@@ -72,15 +73,6 @@ pub struct Request {
     pub bound: Option<Bound>,
 }
 
-/// Where a probe's slow visits begin and its typical ones end, ns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Visits at or above are slow; none is if this is `i64::MAX`.
-    pub slow_from: i64,
-    /// Visits at or below are typical: the median.
-    pub typical_up_to: i64,
-}
-
 /// Numbers of visits that were chosen and left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account {
@@ -105,10 +97,10 @@ pub struct Chosen {
     pub visits: VisitSet,
     /// Typical visits that are whole, to compare with; of the whole trace.
     pub typical: VisitSet,
-    /// Limits of each probe, by number.
-    pub limits: BTreeMap<u16, Limits>,
-    /// Durations of each probe's visits that are whole, by number.
-    pub durations: BTreeMap<u16, Histogram<u64>>,
+    /// Which of each probe's visits are slow and which typical, by its number.
+    pub(crate) classes: BTreeMap<u16, Classes>,
+    /// Durations of each probe's visits that are counted, by number.
+    pub(crate) durations: BTreeMap<u16, Histogram<u64>>,
     /// What was chosen and left out.
     pub account: Account,
 }
@@ -145,6 +137,10 @@ struct Row {
 }
 
 impl Row {
+    fn standing(&self, losses: LossVisits) -> Standing {
+        Standing::of(self.duration, self.flags, losses)
+    }
+
     fn overlaps_loss(&self) -> bool {
         self.flags & visit_flag::LOSS != 0
     }
@@ -155,7 +151,11 @@ impl Row {
 /// # Errors
 /// If the trace can't be read, or nothing is chosen.
 pub fn choose(trace: &Trace, request: &Request) -> Result<Chosen, ExportError> {
-    let (durations, longest) = durations(trace, request.losses)?;
+    let Durations {
+        durations,
+        ranks,
+        longest,
+    } = durations(trace, request.losses)?;
     let rule = match request.selection {
         Selection::Slow(rule) => Some(rule),
         Selection::All | Selection::Item(_) => request.slow,
@@ -163,9 +163,9 @@ pub fn choose(trace: &Trace, request: &Request) -> Result<Chosen, ExportError> {
     let mut chosen = Chosen {
         visits: VisitSet::default(),
         typical: VisitSet::default(),
-        limits: durations
-            .iter()
-            .map(|(probe, durations)| (*probe, limits(durations, rule)))
+        classes: ranks
+            .into_iter()
+            .filter_map(|(probe, ranks)| Some((probe, ranks.close(rule)?)))
             .collect(),
         durations,
         account: Account::default(),
@@ -225,15 +225,15 @@ fn refusal(
 impl Chosen {
     fn consider(&mut self, row: Row, request: &Request, sieve: &mut Sieve) {
         self.account.all += 1;
-        let limits = self.limits.get(&row.probe);
-        let of = |test: fn(&Limits, i64) -> bool| {
-            let known = limits.zip(row.duration);
-            known.is_some_and(|(limits, ns)| test(limits, ns))
+        // What overlaps a loss is in no class, but how long it took is known.
+        let class = match row.standing(LossVisits::Include) {
+            Standing::Counted(rank) => self.classes.get(&row.probe).map(|it| it.of(rank)),
+            _ => None,
         };
-        let slow = of(|limits, ns| ns >= limits.slow_from);
+        let slow = class == Some(Class::Slow);
         let condensed = row.flags & visit_flag::CONDENSED != 0;
         let whole = request.losses == LossVisits::Include || !row.overlaps_loss();
-        if whole && !slow && !condensed && of(|limits, ns| ns <= limits.typical_up_to) {
+        if whole && !condensed && class == Some(Class::Typical) {
             self.typical.insert(row.visit);
         }
         let named = match request.selection {
@@ -339,21 +339,31 @@ fn mix(number: u64) -> u64 {
     z ^ z >> 31
 }
 
-/// Durations by probe, and the longest with their items, longest first.
-type Durations = (BTreeMap<u16, Histogram<u64>>, Vec<(i64, u64)>);
+/// What ranks the visits of each probe that are counted.
+#[derive(Default)]
+struct Durations {
+    /// For bars.
+    durations: BTreeMap<u16, Histogram<u64>>,
+    ranks: BTreeMap<u16, Ranks>,
+    /// The longest with their items, longest first.
+    longest: Vec<(i64, u64)>,
+}
 
 /// Durations of each probe's visits that are whole.
 fn durations(trace: &Trace, losses: LossVisits) -> Result<Durations, ReadError> {
     let known: Vec<u16> = trace.info.probes.iter().map(|probe| probe.id.0).collect();
-    let mut durations: BTreeMap<u16, Histogram<u64>> = BTreeMap::new();
-    let mut longest: Vec<(i64, u64)> = Vec::new();
+    let mut found = Durations::default();
     each(trace, |row| {
-        let Some(ns) = row.duration.filter(|_| known.contains(&row.probe)) else {
+        let Standing::Counted(ns) = row.standing(losses) else {
             return;
         };
-        if row.overlaps_loss() && losses == LossVisits::LeaveOut {
+        if !known.contains(&row.probe) {
             return;
         }
+        found.ranks.entry(row.probe).or_default().add(ns);
+        let Durations {
+            durations, longest, ..
+        } = &mut found;
         #[expect(
             clippy::expect_used,
             reason = "the constructor refuses only more than 5 digits"
@@ -372,36 +382,7 @@ fn durations(trace: &Trace, losses: LossVisits) -> Result<Durations, ReadError> 
             longest.truncate(NAMED);
         }
     })?;
-    Ok((durations, longest))
-}
-
-fn limits(durations: &Histogram<u64>, rule: Option<Rule>) -> Limits {
-    let at = |share: f64| durations.value_at_quantile(share).min(durations.max());
-    let median = at(0.5);
-    let from = match rule {
-        None => {
-            let mut descending: Vec<(u64, u64)> = durations
-                .iter_recorded()
-                .map(|step| (step.value_iterated_to(), step.count_at_value()))
-                .collect();
-            descending.reverse();
-            gap::find(descending.into_iter(), durations.len())
-                .map_or_else(|| at(0.99), |it| it.from)
-        }
-        Some(Rule::Quantile(share)) => at(share),
-        Some(Rule::Multiple(times)) => (median as f64 * times).ceil() as u64,
-        Some(Rule::Absolute(ns)) => ns,
-    };
-    let from = match rule {
-        Some(Rule::Absolute(_) | Rule::Multiple(_)) => from,
-        // Where all are alike, none is slow.
-        _ if from <= median => u64::MAX,
-        _ => durations.lowest_equivalent(from),
-    };
-    Limits {
-        slow_from: i64::try_from(from).unwrap_or(i64::MAX),
-        typical_up_to: median as i64,
-    }
+    Ok(found)
 }
 
 fn each(trace: &Trace, mut take: impl FnMut(Row)) -> Result<(), ReadError> {
@@ -485,23 +466,5 @@ mod tests {
         };
         assert_eq!(sieved(3, 40, bound(105)).0, 10);
         assert_eq!(sieved(3, 40, bound(5)), (1, vec![42]));
-    }
-
-    /// The rules draw their limits as they say, and draw none where all are alike.
-    #[test]
-    fn rules() {
-        let mut durations = Histogram::new(DIGITS).unwrap();
-        for ns in 1..=1_000_u64 {
-            durations.record(ns).unwrap();
-        }
-        let from = |rule: &str| limits(&durations, Some(rule.parse().unwrap())).slow_from;
-        assert_eq!(
-            ["p99", "p50.1", "3x", "700ns"].map(from),
-            [990, 501, 1_500, 700]
-        );
-        assert_eq!(limits(&durations, None).slow_from, 990);
-        let mut alike = Histogram::new(DIGITS).unwrap();
-        alike.record_n(70, 500).unwrap();
-        assert_eq!(limits(&alike, None).slow_from, i64::MAX);
     }
 }

@@ -10,6 +10,7 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::flame::Flame;
+use crate::analysis::classes::{Class, Standing};
 use crate::analysis::report::{LossVisits, interference};
 use crate::analysis::stages::passages;
 use crate::export::error::ExportError;
@@ -57,11 +58,10 @@ pub(super) struct Page {
 struct ProbeData {
     label: String,
     slow_from: Option<i64>,
-    typical_up_to: i64,
     visits: u64,
-    p50: u64,
-    p99: u64,
-    max: u64,
+    p50: i64,
+    p99: i64,
+    max: i64,
     /// Begin and end of a bar, and visits in it.
     bars: Vec<(f64, f64, u64)>,
 }
@@ -89,6 +89,7 @@ struct Columns {
     samples: Vec<u32>,
     flags: Vec<u32>,
     slow: Vec<u8>,
+    typical: Vec<u8>,
     /// Whether statistics include it.
     counted: Vec<u8>,
     args: Vec<Vec<Option<String>>>,
@@ -313,9 +314,8 @@ fn drafts(
 
 impl ProbeData {
     fn of(chosen: &Chosen, probe: u16, labels: &Probes) -> Self {
-        let limits = chosen.limits.get(&probe);
+        let classes = chosen.classes.get(&probe);
         let durations = chosen.durations.get(&probe);
-        let at = |share: f64| durations.map_or(0, |it| it.value_at_quantile(share).min(it.max()));
         let mut bars: Vec<(f64, f64, u64)> = Vec::new();
         for step in durations.iter().flat_map(|it| it.iter_recorded()) {
             let place = (step.value_iterated_to().max(1) as f64).log10() * BARS_A_DECADE;
@@ -327,15 +327,15 @@ impl ProbeData {
                 _ => bars.push((from, to, step.count_at_value())),
             }
         }
-        let slow_from = limits.map(|limits| limits.slow_from);
+        let limit = classes.and_then(|it| it.limit.as_ref());
+        let quantiles = classes.map(|it| it.quantiles);
         Self {
             label: shown(&labels.label(probe)).into_owned(),
-            slow_from: slow_from.filter(|from| *from < i64::MAX),
-            typical_up_to: limits.map_or(0, |limits| limits.typical_up_to),
-            visits: durations.map_or(0, |durations| durations.len()),
-            p50: at(0.5),
-            p99: at(0.99),
-            max: durations.map_or(0, |durations| durations.max()),
+            slow_from: limit.map(|limit| limit.from_ns),
+            visits: classes.map_or(0, |it| it.items),
+            p50: quantiles.map_or(0, |it| it.p50_ns),
+            p99: quantiles.map_or(0, |it| it.p99_ns),
+            max: quantiles.map_or(0, |it| it.max_ns),
             bars,
         }
     }
@@ -345,12 +345,10 @@ impl Columns {
     fn of(visits: &[Visit], chosen: &Chosen, probes: &[u16], losses: LossVisits) -> Self {
         let mut columns = Self::default();
         for visit in visits {
-            let limits = chosen.limits.get(&visit.probe);
-            let slow = limits
-                .zip(visit.duration_ns)
-                .is_some_and(|(limits, ns)| ns >= limits.slow_from);
-            let lossy = visit.flags & visit_flag::LOSS != 0 && losses == LossVisits::LeaveOut;
-            let counted = visit.duration_ns.is_some() && !lossy;
+            let class = match Standing::of(visit.duration_ns, visit.flags, losses) {
+                Standing::Counted(rank) => chosen.classes.get(&visit.probe).map(|it| it.of(rank)),
+                _ => None,
+            };
             let text = |value: &Option<_>| {
                 let value = value.as_ref().map(arg_text);
                 value.map(|value| shown(&value).into_owned())
@@ -365,8 +363,10 @@ impl Columns {
             columns.oncpu.push(visit.oncpu_ns);
             columns.samples.push(visit.samples);
             columns.flags.push(visit.flags);
-            columns.slow.push(u8::from(slow && counted));
-            columns.counted.push(u8::from(counted));
+            columns.slow.push(u8::from(class == Some(Class::Slow)));
+            let typical = class == Some(Class::Typical);
+            columns.typical.push(u8::from(typical));
+            columns.counted.push(u8::from(class.is_some()));
             columns.args.push(visit.args.iter().map(text).collect());
         }
         columns

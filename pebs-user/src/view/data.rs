@@ -4,12 +4,13 @@ use arrow::array::Array;
 use rustc_hash::FxHashMap;
 
 use super::bars::Durations;
+use crate::analysis::classes::Standing;
 use crate::analysis::report::human::safe;
 use crate::analysis::report::model::{FunctionName, ProbeReport, Row, SlowVisit};
 use crate::analysis::report::{LossVisits, ReportError, ReportOptions, build};
 use crate::store::reader::{ReadError, Trace, column_i64, column_u16, column_u32};
 use crate::store::run::EventInfo;
-use crate::store::schema::{ArgValue, Table, visit_flag};
+use crate::store::schema::{ArgValue, Table};
 
 /// Functions and waits of a group that an item is compared with: all above 0.5 % of the group's time.
 const MOST_ROWS: usize = 10_000;
@@ -181,10 +182,9 @@ fn durations(trace: &Trace, losses: LossVisits) -> Result<FxHashMap<u16, Duratio
         let durations = column_i64(&batch, 1)?;
         let flags = column_u32(&batch, 2)?.values();
         for row in 0..batch.num_rows() {
-            let lost = flags[row] & visit_flag::LOSS != 0;
-            if durations.is_valid(row) && !(lost && losses == LossVisits::LeaveOut) {
-                let group = all.entry(probes[row]).or_default();
-                group.add(durations.value(row));
+            let duration = durations.is_valid(row).then(|| durations.value(row));
+            if let Standing::Counted(ns) = Standing::of(duration, flags[row], losses) {
+                all.entry(probes[row]).or_default().add(ns);
             }
         }
     }

@@ -25,11 +25,11 @@
 //! are independent. Below 8 slow items there is none.
 
 use super::blocks::{Blocks, Draw, Draws, interval};
-use super::groups::Class;
 use super::interference::WHAT;
 use super::model::{Cause, CauseKind, CountRow, Figures, Gap, InterferenceRow, Rest};
 use super::stump::short;
 use super::sums::{ClassSums, GroupSums, Key, PREEMPTED};
+use crate::analysis::classes::Class;
 use crate::analysis::report::MIN_SAMPLES;
 use crate::analysis::report::detail::States;
 use crate::analysis::report::model::FunctionName;

@@ -4,35 +4,13 @@ use rustc_hash::FxHashMap;
 
 use super::columns::{NULL, Values, show_number};
 use super::items::Items;
-use super::model::{Durations, Label, SplitTest};
+use super::model::{Label, SplitTest};
 use super::stump::{self, Grouping};
 use crate::analysis::baseline::Rule;
-use crate::analysis::report::gap;
+use crate::analysis::classes::{Class, Classes, Ranks};
 
 /// Groups that are explained.
 const MOST_GROUPS: usize = 8;
-
-/// Place of an item in its group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::analysis) enum Class {
-    /// In the middle half by duration, and not slow.
-    Typical,
-    /// Slow.
-    Slow,
-    /// Neither.
-    Between,
-}
-
-/// Where slow items begin.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::analysis) struct Limit {
-    /// How it was found: `gap`, or a rule.
-    pub rule: String,
-    /// Items at or above are slow.
-    pub from_ns: i64,
-    /// Items in the gap.
-    pub between: u64,
-}
 
 /// A group.
 #[derive(Debug)]
@@ -45,44 +23,29 @@ pub(in crate::analysis) struct Section {
     pub members: Vec<u32>,
     /// Their classes.
     pub classes: Vec<Class>,
-    /// Their durations.
-    pub durations: Durations,
-    /// The limit; `None` if none is slow.
-    pub limit: Option<Limit>,
-    /// Longest that is not slow.
-    pub others_up_to_ns: Option<i64>,
+    /// Which of them are slow and which typical.
+    pub told: Classes,
 }
 
 impl Section {
-    /// Divides the items of a group, of which there must be one at least, into classes.
+    /// Divides the items of a group into classes; `None` if it has none.
     pub(in crate::analysis) fn new(
         (probe, labels): (u16, Vec<Label>),
         members: Vec<u32>,
         items: &Items,
         rule: Option<Rule>,
-    ) -> Self {
-        let latency = |member: &u32| items.all[*member as usize].latency_ns;
-        let mut sorted: Vec<i64> = members.iter().map(latency).collect();
-        sorted.sort_unstable();
-        let durations = durations(&sorted);
-        let limit = limit(&sorted, &durations, rule);
-        let from = limit.as_ref().map_or(i64::MAX, |limit| limit.from_ns);
-        let (low, high) = (quantile(&sorted, 0.25), quantile(&sorted, 0.75));
-        let class = |ns: i64| match ns {
-            ns if ns >= from => Class::Slow,
-            ns if (low..=high).contains(&ns) => Class::Typical,
-            _ => Class::Between,
-        };
-        let slow = sorted.partition_point(|ns| *ns < from);
-        Self {
+    ) -> Option<Self> {
+        let rank = |member: &u32| items.all[*member as usize].rank_ns();
+        let mut ranks = Ranks::default();
+        members.iter().for_each(|it| ranks.add(rank(it)));
+        let told = ranks.close(rule)?;
+        Some(Self {
             probe,
             labels,
-            classes: members.iter().map(|it| class(latency(it))).collect(),
+            classes: members.iter().map(|it| told.of(rank(it))).collect(),
             members,
-            durations,
-            limit,
-            others_up_to_ns: slow.checked_sub(1).map(|last| sorted[last]),
-        }
+            told,
+        })
     }
 
     /// The slow ones.
@@ -95,58 +58,9 @@ impl Section {
 
     /// Time by which the slow items are beyond the median, ns.
     fn beyond(&self, items: &Items) -> i64 {
-        let excess = |it: u32| items.all[it as usize].latency_ns - self.durations.p50_ns;
+        let excess = |it: u32| items.all[it as usize].rank_ns() - self.told.quantiles.p50_ns;
         self.slow().map(excess).sum()
     }
-}
-
-/// The duration that this share of items, at least one and sorted, does not exceed: one of theirs.
-pub(in crate::analysis) fn quantile(sorted: &[i64], share: f64) -> i64 {
-    let rank = (sorted.len() as f64 * share).ceil() as usize;
-    sorted[rank.clamp(1, sorted.len()) - 1]
-}
-
-fn durations(sorted: &[i64]) -> Durations {
-    let sum: f64 = sorted.iter().map(|&ns| ns as f64).sum();
-    Durations {
-        p50_ns: quantile(sorted, 0.5),
-        p90_ns: quantile(sorted, 0.9),
-        p99_ns: quantile(sorted, 0.99),
-        max_ns: quantile(sorted, 1.0),
-        mean_ns: sum / sorted.len() as f64,
-    }
-}
-
-/// Where slow begins: by the rule, else at a gap in the durations, else at the 99th percentile;
-/// nowhere if that is no longer than the median.
-fn limit(sorted: &[i64], durations: &Durations, rule: Option<Rule>) -> Option<Limit> {
-    let by_rule = |rule: Rule| {
-        let from_ns = match rule {
-            Rule::Quantile(share) => quantile(sorted, share),
-            Rule::Multiple(times) => (durations.p50_ns as f64 * times).ceil() as i64,
-            Rule::Absolute(ns) => i64::try_from(ns).unwrap_or(i64::MAX),
-        };
-        let rule = rule.to_string();
-        Limit {
-            rule,
-            from_ns,
-            between: 0,
-        }
-    };
-    let limit = rule.map(by_rule).or_else(|| {
-        let descending = sorted.chunk_by(|a, b| a == b).rev();
-        let steps = descending.map(|same| (same[0].max(0) as u64, same.len() as u64));
-        let gap = gap::find(steps, sorted.len() as u64)?;
-        Some(Limit {
-            rule: "gap".to_owned(),
-            from_ns: gap.from as i64,
-            between: gap.strays,
-        })
-    });
-    let limit = limit.unwrap_or_else(|| by_rule(Rule::default()));
-    let some = limit.from_ns <= durations.max_ns;
-    let told = matches!(rule, Some(Rule::Absolute(_))) || limit.from_ns > durations.p50_ns;
-    (some && told).then_some(limit)
 }
 
 /// The groups of one probe.
@@ -194,7 +108,7 @@ pub(in crate::analysis) fn of_probe(
             }
             let parts = parts.into_iter().zip(&grouping.labels);
             found.groups = parts
-                .map(|(members, (test, value))| {
+                .filter_map(|(members, (test, value))| {
                     let label = Label {
                         argument: grouping.argument.clone(),
                         test: *test,
@@ -204,7 +118,7 @@ pub(in crate::analysis) fn of_probe(
                 })
                 .collect();
         }
-        found.whole = Some(Section::new((probe, Vec::new()), members, items, rule));
+        found.whole = Section::new((probe, Vec::new()), members, items, rule);
         return found;
     }
     let mut parts: FxHashMap<Vec<Option<u64>>, Vec<u32>> = FxHashMap::default();
@@ -214,7 +128,7 @@ pub(in crate::analysis) fn of_probe(
     }
     let mut groups: Vec<Section> = parts
         .into_iter()
-        .map(|(key, members)| {
+        .filter_map(|(key, members)| {
             let labels = group_by.iter().zip(key).map(|(column, value)| Label {
                 argument: column.name(items),
                 test: SplitTest::Equal,

@@ -7,13 +7,14 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::blocked::WaitStacks;
 use super::contrast::{self, Naming};
-use super::groups::{self, Class, GroupColumn, Section};
+use super::groups::{self, GroupColumn, Section};
 use super::items::{Item, Items};
 use super::model::{
     EXPLAIN_VERSION, ItemAccount, ItemReport, Moment, MomentKind, Typical, TypicalRule,
 };
 use super::{ExplainError, ExplainOptions, Timing, Unit, Which, kept, names, no_paths, paths, sum};
 use crate::analysis::batches::Batches;
+use crate::analysis::classes::Class;
 use crate::analysis::report::MIN_SAMPLES;
 use crate::analysis::report::detail::States;
 use crate::analysis::report::model::{Counts, FunctionName, NamedArg};
@@ -46,12 +47,19 @@ pub(super) fn report(
     let (index, others_with_id) = find(trace, items, which)?;
     let item = items.all[index as usize];
     let timing = Timing::of(&trace.info);
-    let mut section = group_of(index, items, group_by, options);
-    let rank = 1 + longer(&section, items, item.latency_ns);
+    let Some(mut section) = group_of(index, items, group_by, options) else {
+        return Err(ExplainError::NoItem {
+            trace: trace.dir.display().to_string(),
+            what: "item",
+            number: item.item_id,
+            hint: "it is in no group".to_owned(),
+        });
+    };
+    let rank = 1 + longer(&section, items, item.rank_ns());
     let shorter = section
         .members
         .iter()
-        .filter(|it| latency(items, **it) < item.latency_ns);
+        .filter(|it| rank_of(items, **it) < item.rank_ns());
     let percentile = shorter.count() as f64 / section.members.len() as f64;
     for (member, class) in section.members.iter().zip(&mut section.classes) {
         *class = match *class {
@@ -93,7 +101,7 @@ pub(super) fn report(
         items: section.members.len() as u64,
         rank,
         percentile,
-        duration: section.durations,
+        duration: section.told.quantiles,
         typical: (count > 0.0).then(|| Typical {
             rule: if trace.info.keep.is_some() {
                 TypicalRule::NotKept
@@ -102,7 +110,9 @@ pub(super) fn report(
             },
             items: count as u64,
             from_ns: typical.range_ns.map_or(0, |it| it.0),
-            to_ns: typical.range_ns.map_or(section.durations.p50_ns, |it| it.1),
+            to_ns: typical
+                .range_ns
+                .map_or(section.told.quantiles.p50_ns, |it| it.1),
             mean_ns: typical.latency.total() / count,
             samples: typical.samples,
         }),
@@ -170,15 +180,15 @@ fn too_little(item: &Item, gap: bool, typical: f64, timing: &Timing<'_>) -> Opti
     (!gap).then(|| "it took no longer than typical items".to_owned())
 }
 
-fn latency(items: &Items, member: u32) -> i64 {
-    items.all[member as usize].latency_ns
+fn rank_of(items: &Items, member: u32) -> i64 {
+    items.all[member as usize].rank_ns()
 }
 
 fn longer(section: &Section, items: &Items, than: i64) -> u64 {
     section
         .members
         .iter()
-        .filter(|it| latency(items, **it) > than)
+        .filter(|it| rank_of(items, **it) > than)
         .count() as u64
 }
 
@@ -252,7 +262,7 @@ fn group_of(
     items: &Items,
     group_by: &[GroupColumn],
     options: &ExplainOptions,
-) -> Section {
+) -> Option<Section> {
     let item = &items.all[index as usize];
     let (labels, like) = groups::alike(index, items, group_by);
     let members = (0..items.all.len() as u32)

@@ -21,6 +21,7 @@ use super::interference::Times;
 use super::model::LeftOut;
 use super::sums::Key;
 use crate::analysis::batches::Share;
+use crate::analysis::classes::rank_ns;
 use crate::store::schema::visit_flag;
 
 /// No item, where the index of one is expected.
@@ -64,6 +65,11 @@ impl Item {
     /// Whether its functions and waits are known.
     pub(in crate::analysis) const fn has_details(&self) -> bool {
         self.active_ns.is_some() && self.flags & visit_flag::CONDENSED == 0
+    }
+
+    /// What ranks it, ns.
+    pub(in crate::analysis) fn rank_ns(&self) -> i64 {
+        rank_ns(self.latency_ns)
     }
 
     /// End on the trace clock.

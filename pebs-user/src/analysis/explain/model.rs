@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::Unit;
 pub use super::item_model::{ItemAccount, ItemReport, Moment, MomentKind};
 use crate::analysis::report::model::FunctionName;
+pub use crate::analysis::report::model::Quantiles as Durations;
 use crate::store::run::EventInfo;
 
 /// Version of the JSON keys; grows when one changes its meaning or goes away.
@@ -140,21 +141,6 @@ pub struct Group {
     pub interference: Vec<InterferenceRow>,
     /// What the latency of all items varies with; null if unknown.
     pub variance: Option<Variance>,
-}
-
-/// Durations of the items of a group, exact.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Durations {
-    /// Median.
-    pub p50_ns: i64,
-    /// 90th percentile.
-    pub p90_ns: i64,
-    /// 99th percentile.
-    pub p99_ns: i64,
-    /// Longest.
-    pub max_ns: i64,
-    /// Mean.
-    pub mean_ns: f64,
 }
 
 /// The slow items of a group.

@@ -4,10 +4,11 @@ use arrow::array::Array;
 use rustc_hash::FxHashMap;
 
 use super::blocks::Blocks;
-use super::groups::{Class, Section};
+use super::groups::Section;
 use super::interference::KINDS;
 use super::items::{Item, Items};
 use crate::analysis::batches::Share;
+use crate::analysis::classes::Class;
 use crate::analysis::report::detail::States;
 use crate::analysis::report::section::WaitKind;
 use crate::analysis::rows;
@@ -235,7 +236,7 @@ impl<'a> Summing<'a> {
             let Some(sums) = self.sums.get_mut(usize::from(section)) else {
                 continue;
             };
-            let median = self.sections[usize::from(section)].durations.p50_ns;
+            let median = self.sections[usize::from(section)].told.quantiles.p50_ns;
             sums.all
                 .add_item(block, item, (item.latency_ns - median) as f64);
             match class {
@@ -281,7 +282,7 @@ impl<'a> Summing<'a> {
             let Some(sums) = self.sums.get_mut(usize::from(section)) else {
                 continue;
             };
-            let median = self.sections[usize::from(section)].durations.p50_ns;
+            let median = self.sections[usize::from(section)].told.quantiles.p50_ns;
             let latency = (item.latency_ns - median) as f64;
             sums.all.add(key, block, (value, latency), samples);
             match class {

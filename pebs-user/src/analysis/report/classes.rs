@@ -2,51 +2,42 @@
 
 use rustc_hash::FxHashMap;
 
+use crate::analysis::classes::Class;
+
 /// Visits, or items, of one page.
 const PAGE: u64 = 4096;
-
-/// Place of a visit among the durations of its probe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
-    /// At or below the median.
-    Typical,
-    /// Neither.
-    Between,
-    /// Slow.
-    Slow,
-}
 
 /// What later passes need to know of a visit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct VisitClass {
     /// Index of its probe's section.
     pub slot: u16,
-    /// Its part.
-    pub part: Part,
+    /// Its class.
+    pub class: Class,
     /// Whether its time on the CPU is known, so that its samples can be pooled.
     pub pooled: bool,
 }
 
 impl VisitClass {
     fn encode(self) -> u32 {
-        let part = match self.part {
-            Part::Typical => 1,
-            Part::Between => 2,
-            Part::Slow => 3,
+        let class = match self.class {
+            Class::Typical => 1,
+            Class::Between => 2,
+            Class::Slow => 3,
         };
-        u32::from(self.slot) << 3 | u32::from(self.pooled) << 2 | part
+        u32::from(self.slot) << 3 | u32::from(self.pooled) << 2 | class
     }
 
     fn decode(code: u32) -> Option<Self> {
-        let part = match code & 3 {
-            1 => Part::Typical,
-            2 => Part::Between,
-            3 => Part::Slow,
+        let class = match code & 3 {
+            1 => Class::Typical,
+            2 => Class::Between,
+            3 => Class::Slow,
             _ => return None,
         };
         Some(Self {
             slot: (code >> 3) as u16,
-            part,
+            class,
             pooled: code & 4 != 0,
         })
     }
@@ -117,12 +108,16 @@ mod tests {
     #[test]
     fn classes_come_back() {
         let mut classes = VisitClasses::default();
-        let all = [Part::Typical, Part::Between, Part::Slow]
+        let all = [Class::Typical, Class::Between, Class::Slow]
             .into_iter()
-            .flat_map(|part| [(part, true), (part, false)]);
+            .flat_map(|class| [(class, true), (class, false)]);
         let all: Vec<_> = all
             .zip([0, 1, 2, 3, 77, u16::MAX])
-            .map(|((part, pooled), slot)| VisitClass { slot, part, pooled })
+            .map(|((class, pooled), slot)| VisitClass {
+                slot,
+                class,
+                pooled,
+            })
             .collect();
         for (i, &class) in all.iter().enumerate() {
             classes.set(i as u64 * 4095 + 1, class);

@@ -85,7 +85,7 @@ impl Details<'_> {
             };
             let rows = (begin..end).filter(|&row| events[row] == event.0);
             if class.pooled {
-                for sums in self.sections.at(class.slot).classes(class.part) {
+                for sums in self.sections.at(class.slot).classes_of(class.class) {
                     let seen = |row| (FunctionId(functions[row]), (samples[row], counted[row]));
                     sums.pool.add_functions(visit, rows.clone().map(seen));
                 }
@@ -123,7 +123,7 @@ impl Details<'_> {
             };
             let ns = ends[row] - begins[row];
             if class.pooled {
-                for sums in self.sections.at(class.slot).classes(class.part) {
+                for sums in self.sections.at(class.slot).classes_of(class.class) {
                     add_wait(&mut sums.waits, kind, ns);
                 }
             }

@@ -1,7 +1,7 @@
 //! Lengths of time, all of them.
 
 use super::model::Quantiles;
-use crate::analysis::explain::groups::quantile;
+use crate::analysis::classes::quantile;
 
 /// Lengths of time, exact. Memory: 8 bytes each.
 #[derive(Default)]

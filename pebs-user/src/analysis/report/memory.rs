@@ -13,12 +13,13 @@ use arrow::array::{Array, RecordBatch, StringArray};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use super::classes::{Part, VisitClasses};
+use super::classes::VisitClasses;
 use super::model::FunctionName;
 use super::names::Names;
 use super::section::Section;
 use super::slots::Slots;
 use super::{MIN_SAMPLES, ReportError, ReportOptions, check_probe, first_pass, gather};
+use crate::analysis::classes::Class;
 use crate::analysis::sketch::Sketch;
 use crate::store::reader::{
     ReadError, Trace, column_bool, column_str, column_u8, column_u32, column_u64,
@@ -289,10 +290,10 @@ impl Sums {
                 tlb: self.text(tlb, row),
                 locked: locked.is_valid(row).then(|| locked.value(row)),
             };
-            let own = match class.map(|class| class.part) {
-                Some(Part::Slow) => Some(1),
-                Some(Part::Typical) => Some(2),
-                Some(Part::Between) | None => None,
+            let own = match class.map(|class| class.class) {
+                Some(Class::Slow) => Some(1),
+                Some(Class::Typical) => Some(2),
+                Some(Class::Between) | None => None,
             };
             let events = events.is_valid(row).then(|| events.value(row));
             let latency = latency.is_valid(row).then(|| latency.value(row));

@@ -53,6 +53,8 @@ pub struct ProbeReport {
     pub left_out_loss: u64,
     /// Visits left out because their end was never seen.
     pub left_out_open: u64,
+    /// Why nothing can be said of what visits took: most never ended. Null where most did.
+    pub never_ended: Option<String>,
     /// Visits by flag, in the order of the flags' bits; flags that no visit has are not listed.
     pub flags: Vec<FlagCount>,
     /// Samples in the visits counted, all events.
@@ -100,7 +102,7 @@ pub struct FlagCount {
     pub visits: u64,
 }
 
-/// Durations, within 0.1 %; `max_ns` is exact.
+/// Durations, exact: each is one of theirs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Quantiles {
     /// Median.
@@ -224,8 +226,8 @@ pub struct SlowClass {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TypicalRule {
-    /// Those at or below the median duration.
-    Median,
+    /// The middle half by duration, slow visits excluded.
+    MiddleHalf,
     /// Those whose details were not kept, as nothing about them was slow.
     NotKept,
 }
@@ -237,6 +239,8 @@ pub struct TypicalClass {
     pub rule: TypicalRule,
     /// How many.
     pub visits: u64,
+    /// Shortest of them.
+    pub from_ns: i64,
     /// Longest of them.
     pub up_to_ns: i64,
     /// Mean duration.

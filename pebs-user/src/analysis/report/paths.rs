@@ -130,7 +130,7 @@ pub fn build(trace: &Trace, options: &ReportOptions) -> Result<PathReport, Repor
         };
         let line = lines.of(paths.of(stack, function));
         let events = weights.of(visit, function).round() as u64;
-        for sums in gathered.sections.at(class.slot).classes(class.part) {
+        for sums in gathered.sections.at(class.slot).classes_of(class.class) {
             sums.pool.add_samples(visit, line, (1, events));
         }
     })?;

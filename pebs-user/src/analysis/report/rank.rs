@@ -5,12 +5,13 @@ use rustc_hash::FxHashMap;
 use super::MIN_SAMPLES;
 use super::detail::{Drafts, States};
 use super::model::{
-    Cell, FunctionName, ProbeReport, Row, SlowClass, SlowVisit, StateSum, TimeSplit, TypicalClass,
-    TypicalRule, VisitWait,
+    Cell, FunctionName, ProbeReport, Row, SlowClass, SlowRule, SlowVisit, StateSum, TimeSplit,
+    TypicalClass, TypicalRule, VisitWait,
 };
 use super::section::{ClassSums, Section, SlowDraft, WaitKind, WaitSum};
 use super::slots::Slots;
 use super::stats::{Stats, other_waits};
+use crate::analysis::classes::{GAP, never_ended};
 use crate::analysis::condensed::Condensed;
 use crate::analysis::pool::{Pooled, PooledFunction, Quantity};
 use crate::store::run::RunInfo;
@@ -210,6 +211,7 @@ impl Ranking<'_> {
             slow: slow_sums,
             slowest_ids,
             stats,
+            classes: told,
             ..
         } = section;
         let (all, typical_class) = match stats {
@@ -224,6 +226,9 @@ impl Ranking<'_> {
             slow: Class::new(slow_sums, self.quantity),
             typical: typical_class,
         };
+        let never_ended = never_ended(spec.map(|it| &*it.spec), tally.visits, tally.open);
+        let known = never_ended.is_none();
+        let slow = slow.filter(|_| known);
         let slowest = slowest_ids.iter().filter_map(|id| drafts.0.remove(id));
         ProbeReport {
             batches: None,
@@ -234,15 +239,16 @@ impl Ranking<'_> {
             counted: tally.counted,
             left_out_loss: tally.loss,
             left_out_open: tally.open,
+            never_ended,
             flags: tally.flags(),
             samples: tally.samples,
-            duration: tally.quantiles(),
+            duration: told.map(|it| it.quantiles),
             time,
             spread: slow
                 .as_ref()
                 .map_or_else(Vec::new, |_| self.spread(&classes)),
             slow,
-            typical,
+            typical: typical.filter(|_| known),
             interference,
             largest: self.largest(&classes),
             slowest: slowest.map(|draft| self.visit(draft)).collect(),
@@ -291,22 +297,27 @@ impl Ranking<'_> {
     }
 
     fn slow_class(&self, section: &Section) -> Option<SlowClass> {
-        let (limits, sums) = (section.limits?, &section.slow);
+        let told = section.classes.as_ref()?;
+        let (limit, sums) = (told.limit.as_ref()?, &section.slow);
         let (from_ns, to_ns) = sums.range_ns?;
         let without_details = section.slow_condensed;
-        let mean_ns = if without_details > 0 && sums.pooled > 0 {
+        let mean_ns = if sums.pooled > 0 {
             sums.pooled_duration_ns / sums.pooled as f64
         } else {
             sums.duration_ns / sums.visits as f64
         };
         Some(SlowClass {
             without_details,
-            rule: limits.rule,
+            rule: if limit.rule == GAP {
+                SlowRule::Gap
+            } else {
+                SlowRule::P99
+            },
             visits: sums.visits,
             from_ns,
             to_ns,
-            others_up_to_ns: section.others_up_to,
-            between: limits.between,
+            others_up_to_ns: told.others_up_to_ns,
+            between: limit.between,
             mean_ns,
             shared: section
                 .shared_slow
@@ -422,18 +433,23 @@ impl Ranking<'_> {
 }
 
 fn typical_class(section: &Section) -> Option<TypicalClass> {
-    section.limits?;
+    section.classes.as_ref()?.limit.as_ref()?;
     let sums = &section.typical;
-    let (_, up_to_ns) = sums.range_ns?;
+    let (from_ns, up_to_ns) = sums.range_ns?;
     let rule = match section.stats {
         Some(_) => TypicalRule::NotKept,
-        None => TypicalRule::Median,
+        None => TypicalRule::MiddleHalf,
     };
     Some(TypicalClass {
         rule,
         visits: sums.visits,
+        from_ns,
         up_to_ns,
-        mean_ns: sums.duration_ns / sums.visits as f64,
+        mean_ns: if sums.pooled > 0 {
+            sums.pooled_duration_ns / sums.pooled as f64
+        } else {
+            sums.duration_ns / sums.visits as f64
+        },
         counts: sums.counts.means(),
     })
 }

@@ -4,15 +4,16 @@ use arrow::array::{Array, RecordBatch};
 use rustc_hash::FxHashMap;
 
 use super::ReportOptions;
-use super::classes::{Part, VisitClass, VisitClasses};
+use super::classes::{VisitClass, VisitClasses};
 use super::counts::{self, CountArrays, CountSums, Counts};
 use super::interference::{self, InterferenceArrays, InterferenceRow, InterferenceSums};
 use super::model::{NamedArg, SlowVisit, VisitFunction};
 use super::shared::{ArgArray, SharedArgs};
 use super::slots::Slots;
 use super::stats::Stats;
-use super::tally::{Limits, Standing, Tally};
+use super::tally::Tally;
 use super::top::Top;
+use crate::analysis::classes::{Class, Classes, Standing};
 use crate::analysis::pool::Pool;
 use crate::store::reader::{ReadError, column_i64, column_u16, column_u32, column_u64};
 use crate::store::schema::{ArgColumn, InterferenceColumns, visit_flag};
@@ -106,7 +107,8 @@ impl ClassSums {
 #[derive(Debug)]
 pub(super) struct Section {
     pub tally: Tally,
-    pub limits: Option<Limits>,
+    /// Which are slow and which typical; `None` if nothing is counted.
+    pub classes: Option<Classes>,
     pub all: ClassSums,
     pub typical: ClassSums,
     pub slow: ClassSums,
@@ -115,8 +117,6 @@ pub(super) struct Section {
     pub stats: Option<Stats>,
     /// Slow visits whose details were not kept.
     pub slow_condensed: u64,
-    /// Longest visit that is not slow.
-    pub others_up_to: Option<i64>,
     /// Time on the CPU of the visits that are pooled.
     pub oncpu_ns: f64,
     pub shared_slow: SharedArgs,
@@ -128,16 +128,15 @@ pub(super) struct Section {
 
 impl Section {
     /// A section after the first pass.
-    pub(super) fn new(tally: Tally, columns: &[ArgColumn], slowest: usize) -> Self {
+    pub(super) fn new(mut tally: Tally, columns: &[ArgColumn], slowest: usize) -> Self {
         Self {
             stats: None,
             slow_condensed: 0,
-            limits: tally.limits(),
+            classes: std::mem::take(&mut tally.ranks).close(None),
             tally,
             all: ClassSums::default(),
             typical: ClassSums::default(),
             slow: ClassSums::default(),
-            others_up_to: None,
             oncpu_ns: 0.0,
             shared_slow: SharedArgs::new(columns.len()),
             shared_others: SharedArgs::new(columns.len()),
@@ -154,11 +153,11 @@ impl Section {
     }
 
     /// The classes that a visit counts in: all, and its part if it has one.
-    pub(super) fn classes(&mut self, part: Part) -> impl Iterator<Item = &mut ClassSums> {
-        let own = match part {
-            Part::Typical => Some(&mut self.typical),
-            Part::Slow => Some(&mut self.slow),
-            Part::Between => None,
+    pub(super) fn classes_of(&mut self, class: Class) -> impl Iterator<Item = &mut ClassSums> {
+        let own = match class {
+            Class::Typical => Some(&mut self.typical),
+            Class::Slow => Some(&mut self.slow),
+            Class::Between => None,
         };
         std::iter::once(&mut self.all).chain(own)
     }
@@ -170,21 +169,19 @@ impl Section {
     }
 
     /// Adds a visit of which nothing but the row in `visits` is left.
-    fn add_condensed(&mut self, visit_id: u64, duration: i64, part: Part) {
+    fn add_condensed(&mut self, visit_id: u64, duration: i64, class: Class) {
         self.all.add(visit_id, duration, None);
         self.typical.add(visit_id, duration, None);
-        if part == Part::Slow {
+        if class == Class::Slow {
             self.slow.add(visit_id, duration, None);
             self.slow_condensed += 1;
         }
     }
 
-    fn part(&self, duration: i64) -> Part {
-        match self.limits {
-            Some(limits) if duration >= limits.slow_from => Part::Slow,
-            Some(limits) if duration <= limits.typical_up_to => Part::Typical,
-            _ => Part::Between,
-        }
+    /// None is typical where none is slow.
+    fn class(&self, rank_ns: i64) -> Class {
+        let classes = self.classes.as_ref().filter(|it| it.limit.is_some());
+        classes.map_or(Class::Between, |classes| classes.of(rank_ns))
     }
 }
 
@@ -321,14 +318,15 @@ impl Gather<'_> {
             };
             let standing =
                 Standing::of(visits.duration(row), visits.flags[row], self.options.losses);
-            let Standing::Counted(duration) = standing else {
+            let Standing::Counted(rank_ns) = standing else {
                 continue;
             };
+            let duration = visits.duration(row).unwrap_or(0).max(0);
             let condensed = visits.flags[row] & visit_flag::CONDENSED != 0;
-            let part = match section.part(duration) {
+            let class = match section.class(rank_ns) {
                 // A visit was kept for a reason.
-                Part::Typical if section.stats.is_some() => Part::Between,
-                part => part,
+                Class::Typical if section.stats.is_some() => Class::Between,
+                class => class,
             };
             let oncpu = visits.oncpu(row);
             // Without switches the thread is taken to have run all the time.
@@ -337,36 +335,35 @@ impl Gather<'_> {
             let end = visits.begin_ns[row].saturating_add(duration);
             let stats = section.stats.as_ref();
             let active = active.filter(|_| stats.is_none_or(|stats| end <= stats.until_ns));
-            let class = VisitClass {
+            let of_visit = VisitClass {
                 slot,
-                part,
+                class,
                 pooled: active.is_some() && !condensed,
             };
-            self.classes.set(visits.visit_id[row], class);
+            self.classes.set(visits.visit_id[row], of_visit);
             let happened = visits.happened(row);
-            for sums in section.classes(part) {
+            for sums in section.classes_of(class) {
                 sums.happened(&happened);
             }
             if condensed {
                 // They stand in for the typical ones.
-                if part != Part::Typical {
+                if class != Class::Typical {
                     section.typical.happened(&happened);
                 }
-                section.add_condensed(visits.visit_id[row], duration, part);
+                section.add_condensed(visits.visit_id[row], duration, class);
             } else {
-                for sums in section.classes(part) {
+                for sums in section.classes_of(class) {
                     sums.add(visits.visit_id[row], duration, active);
                 }
             }
             section.oncpu_ns += oncpu.unwrap_or(0) as f64;
-            if part == Part::Slow {
+            if class == Class::Slow {
                 section.shared_slow.add(&visits.args, row);
             } else {
-                section.others_up_to = section.others_up_to.max(Some(duration));
                 section.shared_others.add(&visits.args, row);
             }
             let draft = || visits.draft(row, self.columns);
-            section.slowest.offer(duration, draft);
+            section.slowest.offer(rank_ns, draft);
         }
         Ok(())
     }

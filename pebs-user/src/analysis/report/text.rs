@@ -104,6 +104,9 @@ fn title(report: &Report, probe: &ProbeReport) -> String {
 }
 
 fn slow(probe: &ProbeReport, noun: &str) -> String {
+    if let Some(why) = &probe.never_ended {
+        return format!("{UNKNOWN} ({why})");
+    }
     let Some(slow) = &probe.slow else {
         return format!("{UNKNOWN} (no {noun} took longer than the others)");
     };

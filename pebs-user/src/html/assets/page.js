@@ -77,7 +77,6 @@
   const HATCH = "hatch";
 
   const CONDENSED = D.flags.indexOf("condensed");
-  const typicalTo = (i) => D.probes[V.probe[i]] ? D.probes[V.probe[i]].typical_up_to : 0;
   const anySlow = V.slow.some((slow) => slow === 1);
 
   // What is selected: the slow, all, or a range.
@@ -418,7 +417,7 @@
     if (!usual.has(key)) {
       let sum = 0, n = 0;
       for (let i = 0; i < N; i++) {
-        if (V.probe[i] !== p || !V.counted[i] || V.duration[i] > typicalTo(i) || it.values[i] === null) continue;
+        if (V.probe[i] !== p || !V.typical[i] || it.values[i] === null) continue;
         sum += it.values[i];
         n++;
       }
@@ -529,7 +528,7 @@
     choice = next;
     choose();
     const typicalVisits = [], isSelected = new Set(selected);
-    for (let i = 0; i < N; i++) if (V.counted[i] && V.duration[i] <= typicalTo(i) && !isSelected.has(i)) typicalVisits.push(i);
+    for (let i = 0; i < N; i++) if (V.typical[i] && !isSelected.has(i)) typicalVisits.push(i);
     const picked = means(selected);
     const durations = selected.map((i) => V.duration[i]);
     let low = Infinity, high = -Infinity;

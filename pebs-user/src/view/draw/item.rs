@@ -180,7 +180,7 @@ fn row(part: &Part<'_>, wide: usize) -> String {
 /// What typical means, and what a dash does.
 fn whose(typical: &TypicalClass, noun: &str) -> [String; 2] {
     let rule = match typical.rule {
-        TypicalRule::Median => "at or below the median",
+        TypicalRule::MiddleHalf => "of the middle half",
         TypicalRule::NotKept => "that were not kept",
     };
     let visits = plural(typical.visits, noun);

@@ -6,11 +6,11 @@ use rustc_hash::FxHashMap;
 use super::passages::Stages;
 use super::{Item, Items, NONE, Places, ProbeItems};
 use crate::analysis::batches::Batches;
+use crate::analysis::classes::Standing;
 use crate::analysis::explain::columns::ArgumentColumns;
 use crate::analysis::explain::interference::{self, SLOWER_CLOCK, TimeArrays};
 use crate::analysis::explain::{ExplainOptions, Unit};
 use crate::analysis::frequencies::Frequencies;
-use crate::analysis::report::LossVisits;
 use crate::analysis::report::counts::{self, CountArrays};
 use crate::analysis::report::shared::ArgArray;
 use crate::analysis::stages;
@@ -172,15 +172,20 @@ impl Reading<'_> {
             if !shared && stages.is_some_and(|it| !it.counts(visit_ids[row], item_ids[row])) {
                 continue;
             }
-            if durations.is_null(row) {
-                probe.left_out.open += 1;
-                continue;
+            let duration = durations.is_valid(row).then(|| durations.value(row));
+            match Standing::of(duration, flags[row], self.options.losses) {
+                Standing::Counted(_) => {}
+                Standing::Open => {
+                    probe.left_out.open += 1;
+                    continue;
+                }
+                Standing::Loss => {
+                    probe.left_out.loss += 1;
+                    continue;
+                }
             }
-            let latency_ns = durations.value(row).max(0);
-            if flags[row] & visit_flag::LOSS != 0 && self.options.losses == LossVisits::LeaveOut {
-                probe.left_out.loss += 1;
-                continue;
-            }
+            // Counted, so it is known.
+            let latency_ns = duration.unwrap_or(0).max(0);
             let oncpu = oncpus.is_valid(row).then(|| oncpus.value(row));
             let mut item = Item {
                 visit_id: visit_ids[row],

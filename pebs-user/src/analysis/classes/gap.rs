@@ -35,7 +35,7 @@ const THINNER: f64 = 2.0;
 
 /// What sets slow items apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Gap {
+pub(super) struct Gap {
     /// The shortest duration above it.
     pub from: u64,
     /// Items that lie in it.
@@ -56,7 +56,7 @@ struct Step {
 /// `descending` are durations, longest first, each with the number of items that have it (within
 /// the resolution at which they were counted); `items` is their total number.
 /// Cost: O(n log n) for n different durations, 24 bytes for each.
-pub(crate) fn find(descending: impl Iterator<Item = (u64, u64)>, items: u64) -> Option<Gap> {
+pub(super) fn find(descending: impl Iterator<Item = (u64, u64)>, items: u64) -> Option<Gap> {
     let part = if items < FEW {
         MAX_PART_OF_FEW
     } else {
