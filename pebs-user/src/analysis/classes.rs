@@ -3,7 +3,7 @@
 //! What is asked of a group of items (those of a probe, or like ones among them) has one answer, whoever asks:
 //!
 //! * An item is *counted* ([`Standing`]) if its end was seen, and it overlaps no loss unless that is asked for.
-//! * Items are ranked by [`rank_ns`].
+//! * Items are ranked by [`Took::rank_ns`], their net time where that is known.
 //! * *Slow* are the items beyond a limit: a rule that was asked for, else a gap in the tail ([`gap`]), else the
 //!   99th percentile. Where that is no longer than the median, none is.
 //! * *Typical* is the middle half: the items from the 25th to the 75th percentile that are not slow. Their mean is
@@ -13,7 +13,9 @@
 //! Time of a function per item of a class is [`per_item`](super::pool::per_item). Where only slow items were kept
 //! (`--keep`), those that were not kept take the place of the typical ones.
 
-pub(crate) mod gap;
+mod gap;
+#[cfg(test)]
+mod tests;
 
 use self::gap::Gap;
 use super::baseline::Rule;
@@ -36,9 +38,21 @@ pub(crate) enum Class {
     Between,
 }
 
-/// What ranks an item: its time, ns.
-pub(crate) fn rank_ns(duration_ns: i64) -> i64 {
-    duration_ns.max(0)
+/// How long a visit took, as its row has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Took {
+    /// From begin to end.
+    pub duration_ns: Option<i64>,
+    /// Without what pebs-trace took of it.
+    pub net_ns: Option<i64>,
+}
+
+impl Took {
+    /// What ranks it: its time without what pebs-trace took of it, where that is known. `None`: its end is unknown.
+    pub(crate) fn rank_ns(self) -> Option<i64> {
+        self.duration_ns
+            .map(|duration| self.net_ns.unwrap_or(duration).max(0))
+    }
 }
 
 /// Whether statistics include a visit.
@@ -54,14 +68,14 @@ pub(crate) enum Standing {
 
 impl Standing {
     /// Standing of a visit with these columns.
-    pub(crate) fn of(duration_ns: Option<i64>, flags: u32, losses: LossVisits) -> Self {
-        match duration_ns {
+    pub(crate) fn of(took: Took, flags: u32, losses: LossVisits) -> Self {
+        match took.rank_ns() {
             _ if flags & visit_flag::END_MISSING != 0 => Self::Open,
             None => Self::Open,
             Some(_) if flags & visit_flag::LOSS != 0 && losses == LossVisits::LeaveOut => {
                 Self::Loss
             }
-            Some(duration) => Self::Counted(rank_ns(duration)),
+            Some(rank_ns) => Self::Counted(rank_ns),
         }
     }
 }
@@ -212,7 +226,7 @@ fn gap_in(sorted: &[i64]) -> Option<Gap> {
 }
 
 #[cfg(test)]
-mod tests {
+mod unit {
     use super::*;
 
     fn classes(all: impl Iterator<Item = i64>, rule: Option<&str>) -> Classes {
@@ -250,13 +264,23 @@ mod tests {
     /// Visits without an end are not counted, whether it is unknown or another visit's begin.
     #[test]
     fn standing() {
-        let of = |ns, flags| Standing::of(ns, flags, LossVisits::LeaveOut);
+        let took = |ns| Took {
+            duration_ns: ns,
+            net_ns: None,
+        };
+        let of = |ns, flags| Standing::of(took(ns), flags, LossVisits::LeaveOut);
         assert_eq!(of(Some(5), 0), Standing::Counted(5));
         assert_eq!(of(None, 0), Standing::Open);
         assert_eq!(of(Some(5), visit_flag::END_MISSING), Standing::Open);
         assert_eq!(of(Some(5), visit_flag::LOSS), Standing::Loss);
-        let all = Standing::of(Some(5), visit_flag::LOSS, LossVisits::Include);
+        let all = Standing::of(took(Some(5)), visit_flag::LOSS, LossVisits::Include);
         assert_eq!(all, Standing::Counted(5));
+        let net = Took {
+            duration_ns: Some(5),
+            net_ns: Some(3),
+        };
+        let net = Standing::of(net, 0, LossVisits::LeaveOut);
+        assert_eq!(net, Standing::Counted(3));
     }
 
     /// Most visits without an end are told, with what to do where the end is found by thread.

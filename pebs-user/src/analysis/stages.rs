@@ -17,7 +17,7 @@
 use arrow::array::Array;
 
 use super::batches::Batches;
-use super::classes::Standing;
+use super::classes::{Standing, Took};
 use super::report::LossVisits;
 use crate::store::reader::{ReadError, Trace, column_i64, column_u16, column_u32, column_u64};
 use crate::store::run::RunInfo;
@@ -92,7 +92,11 @@ impl Step {
 
     /// Whether its end was never seen.
     fn is_open(&self) -> bool {
-        let standing = Standing::of(self.duration_ns, self.flags, LossVisits::Include);
+        let took = Took {
+            duration_ns: self.duration_ns,
+            net_ns: None,
+        };
+        let standing = Standing::of(took, self.flags, LossVisits::Include);
         standing == Standing::Open
     }
 

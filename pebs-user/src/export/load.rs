@@ -9,6 +9,7 @@ pub use names::{Function, Functions, Probes, base_name};
 pub use weight::Weight;
 
 use super::select::VisitSet;
+use crate::analysis::classes::Took;
 use crate::store::reader::{
     ReadError, Trace, column_f64, column_i64, column_str, column_u8, column_u16, column_u32,
     column_u64,
@@ -57,6 +58,14 @@ pub struct Visit {
 }
 
 impl Visit {
+    /// How long it took.
+    pub(crate) const fn took(&self) -> Took {
+        Took {
+            duration_ns: self.duration_ns,
+            net_ns: self.net_ns,
+        }
+    }
+
     /// Names of its flags, `|` between them.
     #[must_use]
     pub fn flag_names(&self) -> String {

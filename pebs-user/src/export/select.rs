@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 
 use super::error::ExportError;
 use crate::analysis::baseline::Rule;
-use crate::analysis::classes::{Class, Classes, Ranks, Standing};
+use crate::analysis::classes::{Class, Classes, Ranks, Standing, Took};
 use crate::analysis::report::{LossVisits, human};
 use crate::store::reader::{ReadError, Trace, column_i64, column_u16, column_u32, column_u64};
 use crate::store::schema::{Table, visit_flag};
@@ -26,13 +26,14 @@ const LONGEST_NS: u64 = 1 << 60;
 /// Items to name where the one asked for is not there.
 const NAMED: usize = 5;
 
-const COLUMNS: [&str; 6] = [
+const COLUMNS: [&str; 7] = [
     "visit_id",
     "item_id",
     "probe_id",
     "duration_ns",
     "flags",
     "samples",
+    "net_ns",
 ];
 
 /// What is asked for.
@@ -131,14 +132,14 @@ struct Row {
     visit: u64,
     item: u64,
     probe: u16,
-    duration: Option<i64>,
+    took: Took,
     flags: u32,
     samples: u32,
 }
 
 impl Row {
     fn standing(&self, losses: LossVisits) -> Standing {
-        Standing::of(self.duration, self.flags, losses)
+        Standing::of(self.took, self.flags, losses)
     }
 
     fn overlaps_loss(&self) -> bool {
@@ -245,7 +246,7 @@ impl Chosen {
         if !named {
             return;
         }
-        if row.duration.is_none() && !request.open {
+        if row.took.duration_ns.is_none() && !request.open {
             self.account.open += 1;
         } else if row.overlaps_loss() && !request.lossy && !one_item {
             self.account.loss += 1;
@@ -285,7 +286,7 @@ impl Sieve {
             return;
         };
         if slow {
-            let ns = row.duration.unwrap_or(0);
+            let ns = row.took.rank_ns().unwrap_or(0);
             self.slow.push(Reverse((ns, row.visit, row.samples)));
             if self.slow.len() > bound.visits {
                 self.slow.pop();
@@ -399,12 +400,16 @@ fn rows(batch: &RecordBatch, take: &mut impl FnMut(Row)) -> Result<(), ReadError
     let durations = column_i64(batch, 3)?;
     let flags = column_u32(batch, 4)?.values();
     let samples = column_u32(batch, 5)?.values();
+    let nets = column_i64(batch, 6)?;
     for row in 0..batch.num_rows() {
         take(Row {
             visit: visits[row],
             item: items[row],
             probe: probes[row],
-            duration: durations.is_valid(row).then(|| durations.value(row)),
+            took: Took {
+                duration_ns: durations.is_valid(row).then(|| durations.value(row)),
+                net_ns: nets.is_valid(row).then(|| nets.value(row)),
+            },
             flags: flags[row],
             samples: samples[row],
         });
@@ -421,7 +426,10 @@ mod tests {
             visit,
             item: visit,
             probe: 0,
-            duration: Some(visit as i64),
+            took: Took {
+                duration_ns: Some(visit as i64),
+                net_ns: None,
+            },
             flags: 0,
             samples,
         }

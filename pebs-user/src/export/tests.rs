@@ -359,7 +359,7 @@ fn refusals() {
     assert_eq!(said, format!("no item 4711 in trace {at}"));
     assert_eq!(hint, "the slowest items are 7, 9, 8");
     let (said, _) = error(slow("1s"));
-    let reason = "none is by 1s, the longest took 200 us";
+    let reason = "none is by 1s, the longest took 199 us";
     assert_eq!(said, format!("no slow visits in trace {at}: {reason}"));
     // Of item 12 the end is unknown.
     let (said, _) = error(Selection::Item(12));

@@ -345,7 +345,7 @@ impl Columns {
     fn of(visits: &[Visit], chosen: &Chosen, probes: &[u16], losses: LossVisits) -> Self {
         let mut columns = Self::default();
         for visit in visits {
-            let class = match Standing::of(visit.duration_ns, visit.flags, losses) {
+            let class = match Standing::of(visit.took(), visit.flags, losses) {
                 Standing::Counted(rank) => chosen.classes.get(&visit.probe).map(|it| it.of(rank)),
                 _ => None,
             };

@@ -4,7 +4,7 @@ use arrow::array::Array;
 use rustc_hash::FxHashMap;
 
 use super::bars::Durations;
-use crate::analysis::classes::Standing;
+use crate::analysis::classes::{Standing, Took};
 use crate::analysis::report::human::safe;
 use crate::analysis::report::model::{FunctionName, ProbeReport, Row, SlowVisit};
 use crate::analysis::report::{LossVisits, ReportError, ReportOptions, build};
@@ -176,14 +176,21 @@ impl Data {
 /// Durations of the visits counted, by probe.
 fn durations(trace: &Trace, losses: LossVisits) -> Result<FxHashMap<u16, Durations>, ReadError> {
     let mut all: FxHashMap<u16, Durations> = FxHashMap::default();
-    for batch in trace.scan(Table::Visits, &["probe_id", "duration_ns", "flags"])? {
+    for batch in trace.scan(
+        Table::Visits,
+        &["probe_id", "duration_ns", "flags", "net_ns"],
+    )? {
         let batch = batch?;
         let probes = column_u16(&batch, 0)?.values();
         let durations = column_i64(&batch, 1)?;
         let flags = column_u32(&batch, 2)?.values();
+        let nets = column_i64(&batch, 3)?;
         for row in 0..batch.num_rows() {
-            let duration = durations.is_valid(row).then(|| durations.value(row));
-            if let Standing::Counted(ns) = Standing::of(duration, flags[row], losses) {
+            let took = Took {
+                duration_ns: durations.is_valid(row).then(|| durations.value(row)),
+                net_ns: nets.is_valid(row).then(|| nets.value(row)),
+            };
+            if let Standing::Counted(ns) = Standing::of(took, flags[row], losses) {
                 all.entry(probes[row]).or_default().add(ns);
             }
         }

@@ -21,7 +21,6 @@ use super::interference::Times;
 use super::model::LeftOut;
 use super::sums::Key;
 use crate::analysis::batches::Share;
-use crate::analysis::classes::rank_ns;
 use crate::store::schema::visit_flag;
 
 /// No item, where the index of one is expected.
@@ -41,6 +40,8 @@ pub(in crate::analysis) struct Item {
     pub begin_ns: i64,
     /// From begin to end.
     pub latency_ns: i64,
+    /// What pebs-trace took of that, as far as it is known.
+    pub own_ns: i64,
     /// Time on the CPU, visits within it included; the latency if switches were not recorded; `None` if unknown.
     pub active_ns: Option<i64>,
     /// Thread of its first visit.
@@ -69,7 +70,7 @@ impl Item {
 
     /// What ranks it, ns.
     pub(in crate::analysis) fn rank_ns(&self) -> i64 {
-        rank_ns(self.latency_ns)
+        (self.latency_ns - self.own_ns).max(0)
     }
 
     /// End on the trace clock.

@@ -13,14 +13,14 @@ use super::slots::Slots;
 use super::stats::Stats;
 use super::tally::Tally;
 use super::top::Top;
-use crate::analysis::classes::{Class, Classes, Standing};
+use crate::analysis::classes::{Class, Classes, Standing, Took};
 use crate::analysis::pool::Pool;
 use crate::store::reader::{ReadError, column_i64, column_u16, column_u32, column_u64};
 use crate::store::schema::{ArgColumn, InterferenceColumns, visit_flag};
 use crate::units::FunctionId;
 
 /// Columns of the pass; those of the counts, of what came between and of the arguments follow.
-pub(super) const COLUMNS: [&str; 10] = [
+pub(super) const COLUMNS: [&str; 11] = [
     "visit_id",
     "item_id",
     "probe_id",
@@ -31,6 +31,7 @@ pub(super) const COLUMNS: [&str; 10] = [
     "oncpu_ns",
     "samples",
     "flags",
+    "net_ns",
 ];
 
 /// Sums over one class of visits.
@@ -206,6 +207,7 @@ struct Visits<'a> {
     begin_ns: &'a [i64],
     duration_ns: &'a arrow::array::Int64Array,
     oncpu_ns: &'a arrow::array::Int64Array,
+    net_ns: &'a arrow::array::Int64Array,
     samples: &'a [u32],
     flags: &'a [u32],
     counts: CountArrays<'a>,
@@ -227,6 +229,7 @@ impl<'a> Visits<'a> {
             oncpu_ns: column_i64(batch, 7)?,
             samples: column_u32(batch, 8)?.values(),
             flags: column_u32(batch, 9)?.values(),
+            net_ns: column_i64(batch, 10)?,
             counts: CountArrays::of(batch, COLUMNS.len())?,
             interference: InterferenceArrays::of(batch, between)?,
             args: ArgArray::all(batch, between + interference::COLUMNS.len(), columns)?,
@@ -237,6 +240,13 @@ impl<'a> Visits<'a> {
         self.duration_ns
             .is_valid(row)
             .then(|| self.duration_ns.value(row))
+    }
+
+    fn took(&self, row: usize) -> Took {
+        Took {
+            duration_ns: self.duration(row),
+            net_ns: self.net_ns.is_valid(row).then(|| self.net_ns.value(row)),
+        }
     }
 
     fn oncpu(&self, row: usize) -> Option<i64> {
@@ -316,8 +326,7 @@ impl Gather<'_> {
             let Some((slot, section)) = self.sections.of(visits.probe_id[row]) else {
                 continue;
             };
-            let standing =
-                Standing::of(visits.duration(row), visits.flags[row], self.options.losses);
+            let standing = Standing::of(visits.took(row), visits.flags[row], self.options.losses);
             let Standing::Counted(rank_ns) = standing else {
                 continue;
             };

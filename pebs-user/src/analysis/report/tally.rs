@@ -5,12 +5,19 @@ use arrow::array::{Array, RecordBatch};
 use super::classes::IdSet;
 use super::model::FlagCount;
 use super::{LossVisits, slots::Slots};
-use crate::analysis::classes::{Ranks, Standing};
+use crate::analysis::classes::{Ranks, Standing, Took};
 use crate::store::reader::{ReadError, column_i64, column_u16, column_u32, column_u64};
 use crate::store::schema::visit_flag;
 
 /// Columns of the pass.
-pub(super) const COLUMNS: [&str; 5] = ["probe_id", "item_id", "duration_ns", "flags", "samples"];
+pub(super) const COLUMNS: [&str; 6] = [
+    "probe_id",
+    "item_id",
+    "duration_ns",
+    "flags",
+    "samples",
+    "net_ns",
+];
 
 /// What the first pass knows of one probe.
 #[derive(Debug)]
@@ -77,13 +84,17 @@ pub(super) fn add(
     let durations = column_i64(batch, 2)?;
     let flags = column_u32(batch, 3)?.values();
     let samples = column_u32(batch, 4)?.values();
+    let nets = column_i64(batch, 5)?;
     for row in 0..batch.num_rows() {
         let Some((_, tally)) = slots.of(probes[row]) else {
             continue;
         };
-        let duration = durations.is_valid(row).then(|| durations.value(row));
+        let took = Took {
+            duration_ns: durations.is_valid(row).then(|| durations.value(row)),
+            net_ns: nets.is_valid(row).then(|| nets.value(row)),
+        };
         tally.items.insert(items[row]);
-        let standing = Standing::of(duration, flags[row], losses);
+        let standing = Standing::of(took, flags[row], losses);
         tally.add(standing, flags[row], samples[row]);
     }
     Ok(())

@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 use super::passages::Stages;
 use super::{Item, Items, NONE, Places, ProbeItems};
 use crate::analysis::batches::Batches;
-use crate::analysis::classes::Standing;
+use crate::analysis::classes::{Standing, Took};
 use crate::analysis::explain::columns::ArgumentColumns;
 use crate::analysis::explain::interference::{self, SLOWER_CLOCK, TimeArrays};
 use crate::analysis::explain::{ExplainOptions, Unit};
@@ -19,7 +19,7 @@ use crate::store::run::RunInfo;
 use crate::store::schema::{Table, visit_flag};
 
 /// Columns of the pass; those of the counts and of the arguments follow.
-const COLUMNS: [&str; 11] = [
+const COLUMNS: [&str; 12] = [
     "visit_id",
     "item_id",
     "probe_id",
@@ -31,6 +31,7 @@ const COLUMNS: [&str; 11] = [
     "oncpu_ns",
     "samples",
     "flags",
+    "net_ns",
 ];
 
 impl Items {
@@ -156,6 +157,7 @@ impl Reading<'_> {
             column_u32(batch, 9)?.values(),
             column_u32(batch, 10)?.values(),
         );
+        let nets = column_i64(batch, 11)?;
         let counted = CountArrays::of(batch, COLUMNS.len())?;
         let first = COLUMNS.len() + counts::COLUMNS.len();
         let times = TimeArrays::of(batch, first)?;
@@ -172,8 +174,11 @@ impl Reading<'_> {
             if !shared && stages.is_some_and(|it| !it.counts(visit_ids[row], item_ids[row])) {
                 continue;
             }
-            let duration = durations.is_valid(row).then(|| durations.value(row));
-            match Standing::of(duration, flags[row], self.options.losses) {
+            let took = Took {
+                duration_ns: durations.is_valid(row).then(|| durations.value(row)),
+                net_ns: nets.is_valid(row).then(|| nets.value(row)),
+            };
+            match Standing::of(took, flags[row], self.options.losses) {
                 Standing::Counted(_) => {}
                 Standing::Open => {
                     probe.left_out.open += 1;
@@ -185,13 +190,14 @@ impl Reading<'_> {
                 }
             }
             // Counted, so it is known.
-            let latency_ns = duration.unwrap_or(0).max(0);
+            let latency_ns = took.duration_ns.unwrap_or(0).max(0);
             let oncpu = oncpus.is_valid(row).then(|| oncpus.value(row));
             let mut item = Item {
                 visit_id: visit_ids[row],
                 item_id: item_ids[row],
                 begin_ns: begins[row],
                 latency_ns,
+                own_ns: latency_ns - took.rank_ns().unwrap_or(latency_ns),
                 // Without switches the thread is taken to have run all the time.
                 active_ns: oncpu.or((!self.info.switches).then_some(latency_ns)),
                 tid: tids[row],
@@ -285,6 +291,7 @@ impl Item {
             (self.tid, self.pid, self.cpu) = (visit.tid, visit.pid, visit.cpu);
         }
         self.latency_ns = end - self.begin_ns;
+        self.own_ns += visit.own_ns;
         self.active_ns = self.active_ns.zip(visit.active_ns).map(|(a, b)| a + b);
         self.flags |= visit.flags;
         self.samples = self.samples.saturating_add(visit.samples);

@@ -1,0 +1,266 @@
+//! Every reader of a trace gives the same number for the same question.
+
+use serde_json::Value;
+
+use crate::analysis::diff::{DiffOptions, diff};
+use crate::analysis::explain::{ExplainOptions, Unit, explain};
+use crate::analysis::making::Did::{Ran, Waited};
+use crate::analysis::making::{LOSS, Made, Maker, info};
+use crate::analysis::report::{LossVisits, ReportOptions, build};
+use crate::analysis::rng::SplitMix64;
+use crate::export::select::{Bound, Request, Selection, choose};
+use crate::store::reader::Trace;
+use crate::store::schema::visit_flag;
+use crate::view::data::Data;
+
+const SPEC: &str = "/usr/bin/server:handle(n=arg2, key=str(arg1))";
+
+/// What a reader says of a trace; `None`: it does not say.
+#[derive(Debug, Default)]
+struct Said {
+    by: &'static str,
+    slow: Option<f64>,
+    slow_from: Option<f64>,
+    typical: Option<f64>,
+    p50: Option<f64>,
+    p99: Option<f64>,
+    /// Time per slow and per typical item of function 2.
+    function: Option<(f64, f64)>,
+    gap: Option<f64>,
+}
+
+fn number(value: &Value) -> Option<f64> {
+    value.as_f64()
+}
+
+fn page(trace: &Trace) -> Value {
+    let mut out = Vec::new();
+    crate::html::write(trace, None, LossVisits::LeaveOut, &mut out).unwrap();
+    let page = String::from_utf8(out).unwrap();
+    let data = page.split("type=\"application/json\"").nth(1).unwrap();
+    let data = &data[data.find('{').unwrap()..data.find("</script>").unwrap()];
+    serde_json::from_str(data).unwrap()
+}
+
+/// All of them, of the only probe of a trace.
+fn said(trace: &Trace) -> Vec<Said> {
+    let report = serde_json::to_value(build(trace, &ReportOptions::default()).unwrap()).unwrap();
+    let of = &report["probes"][0];
+    let row = of["spread"].as_array().unwrap().iter();
+    let row = row.filter(|it| it["state"].is_null() && it["function"]["function_id"] == 2);
+    let in_report = Said {
+        by: "report",
+        slow: number(&of["slow"]["visits"]),
+        slow_from: number(&of["slow"]["from_ns"]),
+        typical: number(&of["typical"]["visits"]),
+        p50: number(&of["duration"]["p50_ns"]),
+        p99: number(&of["duration"]["p99_ns"]),
+        function: row
+            .map(|it| (&it["slow"]["per_visit"], &it["typical"]["per_visit"]))
+            .map(|it| (number(it.0).unwrap_or(0.0), number(it.1).unwrap_or(0.0)))
+            .next(),
+        gap: number(&of["slow"]["mean_ns"])
+            .zip(number(&of["typical"]["mean_ns"]))
+            .map(|(slow, typical)| slow - typical),
+    };
+    let options = ExplainOptions {
+        unit: Some(Unit::Visit),
+        ..ExplainOptions::default()
+    };
+    let explained = serde_json::to_value(explain(trace, &options).unwrap()).unwrap();
+    let of = &explained["probes"][0]["whole"];
+    let causes = of["gap"]["causes"].as_array().unwrap().iter();
+    let cause = causes.filter(|it| it["kind"] == "function" && it["function"]["function_id"] == 2);
+    let in_explain = Said {
+        by: "explain",
+        slow: number(&of["slow"]["items"]),
+        slow_from: number(&of["slow"]["from_ns"]),
+        typical: number(&of["typical"]["items"]),
+        p50: number(&of["duration"]["p50_ns"]),
+        p99: number(&of["duration"]["p99_ns"]),
+        function: cause
+            .map(|it| {
+                let of = |key: &str| number(&it[key]).unwrap();
+                (of("slow_ns"), of("typical_ns"))
+            })
+            .next(),
+        gap: number(&of["gap"]["gap_ns"]),
+    };
+    let view = Data::read(trace, 10, LossVisits::LeaveOut).unwrap();
+    let of = &view.groups[0].report;
+    let (slow, typical) = (of.slow.as_ref().unwrap(), of.typical.as_ref().unwrap());
+    let row = of.spread.iter();
+    let row = row.filter(|it| it.state.is_none() && it.function.function_id == Some(2));
+    let in_view = Said {
+        by: "view",
+        slow: Some(slow.visits as f64),
+        slow_from: Some(slow.from_ns as f64),
+        typical: Some(typical.visits as f64),
+        p50: of.duration.map(|it| it.p50_ns as f64),
+        p99: of.duration.map(|it| it.p99_ns as f64),
+        function: row
+            .map(|it| {
+                (
+                    it.slow.per_visit.unwrap_or(0.0),
+                    it.typical.per_visit.unwrap_or(0.0),
+                )
+            })
+            .next(),
+        gap: Some(slow.mean_ns - typical.mean_ns),
+    };
+    let page = page(trace);
+    let count = |column: &str| {
+        let values = page["visits"][column].as_array().unwrap().iter();
+        values.filter(|it| **it == 1).count() as f64
+    };
+    let in_html = Said {
+        by: "html",
+        slow: Some(count("slow")),
+        slow_from: number(&page["probes"][0]["slow_from"]),
+        typical: Some(count("typical")),
+        p50: number(&page["probes"][0]["p50"]),
+        p99: number(&page["probes"][0]["p99"]),
+        ..Said::default()
+    };
+    let request = Request {
+        selection: Selection::All,
+        slow: None,
+        losses: LossVisits::LeaveOut,
+        lossy: false,
+        open: false,
+        bound: None::<Bound>,
+    };
+    let chosen = choose(trace, &request).unwrap();
+    let classes = &chosen.classes[&0];
+    let typical = (0..100_000).filter(|visit| chosen.typical.contains(*visit));
+    let in_export = Said {
+        by: "export",
+        slow: Some(classes.slow as f64),
+        slow_from: classes.limit.as_ref().map(|it| it.from_ns as f64),
+        typical: Some(typical.count() as f64),
+        p50: Some(classes.quantiles.p50_ns as f64),
+        p99: Some(classes.quantiles.p99_ns as f64),
+        ..Said::default()
+    };
+    let same = diff(trace, trace, &DiffOptions::default()).unwrap();
+    let of = |figure: &str| {
+        let found = same.probes[0]
+            .durations
+            .iter()
+            .find(|it| it.figure == figure);
+        found.map(|it| it.change.before_ns)
+    };
+    let in_diff = Said {
+        by: "diff",
+        p50: of("p50"),
+        p99: of("p99"),
+        ..Said::default()
+    };
+    vec![in_report, in_explain, in_view, in_html, in_export, in_diff]
+}
+
+/// Compares the readers pairwise; gives how many comparisons were made.
+fn agree(trace: &Trace) -> usize {
+    let all = said(trace);
+    let mut compared = 0;
+    for (at, a) in all.iter().enumerate() {
+        for b in &all[at + 1..] {
+            let of = |it: &Said| {
+                [
+                    ("slow", it.slow),
+                    ("slow from", it.slow_from),
+                    ("typical", it.typical),
+                    ("p50", it.p50),
+                    ("p99", it.p99),
+                    ("function in slow", it.function.map(|it| it.0)),
+                    ("function in typical", it.function.map(|it| it.1)),
+                    ("gap", it.gap),
+                ]
+            };
+            for ((what, a_says), (_, b_says)) in of(a).into_iter().zip(of(b)) {
+                if let (Some(x), Some(y)) = (a_says, b_says) {
+                    compared += 1;
+                    let same = (x - y).abs() <= x.abs().max(y.abs()) * 1e-9;
+                    assert!(same, "{what}: {} says {x}, {} says {y}", a.by, b.by);
+                }
+            }
+        }
+    }
+    compared
+}
+
+/// A server whose every hundredth item rehashes and waits, some of whose visits are lost, never end, or overlap a loss.
+fn server(maker: &mut Maker, slow: u64) {
+    let mut random = SplitMix64::new(11);
+    for i in 0..4_000_u64 {
+        let usual = Ran(1, 40_000 + i64::from(random.below(20_000)));
+        let part = Ran(2, 10_000 + i64::from(random.below(20_000)));
+        let mut made = Made::new(9, &format!("key:{i}"), &[usual, part]);
+        if slow > 0 && i % slow == slow / 2 {
+            made.did = vec![
+                usual,
+                Ran(2, 290_000 + i64::from(random.below(20_000))),
+                Waited(4, "uninterruptible", 190_000),
+            ];
+        }
+        made.flags = match i % 500 {
+            7 => LOSS,
+            8 => visit_flag::END_MISSING,
+            _ => 0,
+        };
+        maker.visit(&made);
+    }
+}
+
+const FUNCTIONS: [(u32, &str, &str); 3] = [
+    (1, "parse", "/usr/bin/server"),
+    (2, "rehash", "/usr/bin/server"),
+    (4, "fdatasync", "/lib/libc.so.6"),
+];
+
+/// Slow by a gap, and by the 99th percentile where there is none.
+#[test]
+fn one_number_for_one_question() {
+    let parent = tempfile::tempdir().unwrap();
+    for (name, slow) in [("gap", 100), ("p99", 0)] {
+        let mut maker = Maker::new(&parent.path().join(name), info(&[SPEC]));
+        server(&mut maker, slow);
+        let trace = maker.finish(&FUNCTIONS);
+        let report = build(&trace, &ReportOptions::default()).unwrap();
+        assert_eq!(report.probes[0].left_out_open, 8);
+        assert_eq!(report.probes[0].left_out_loss, 8);
+        let compared = agree(&trace);
+        assert!(compared > 55, "{compared}");
+    }
+}
+
+/// Where most visits never end, no reader names a cause, and the text says why.
+#[test]
+fn most_never_end() {
+    let parent = tempfile::tempdir().unwrap();
+    let spec = "/usr/bin/server:handle(n=arg2, key=str(arg1))..done";
+    let mut maker = Maker::new(&parent.path().join("t"), info(&[spec]));
+    let mut random = SplitMix64::new(3);
+    for i in 0..400_u64 {
+        let mut made = Made::new(1, "k", &[Ran(1, 50_000 + i64::from(random.below(90_000)))]);
+        made.flags = if i % 20 == 0 {
+            0
+        } else {
+            visit_flag::END_MISSING
+        };
+        maker.visit(&made);
+    }
+    let trace = maker.finish(&FUNCTIONS);
+    let why = "380 of 400 items never ended: the end is on another thread, give it id=";
+    let report = build(&trace, &ReportOptions::default()).unwrap();
+    assert_eq!(report.probes[0].never_ended.as_deref(), Some(why));
+    assert!(report.probes[0].slow.is_none() && report.probes[0].spread.is_empty());
+    let text = crate::analysis::report::text::render(&report);
+    assert!(text.contains(why) && !text.contains("carried"), "{text}");
+    let explained = explain(&trace, &ExplainOptions::default()).unwrap();
+    let whole = explained.probes[0].whole.as_ref().unwrap();
+    assert!(whole.gap.is_none() && whole.because.is_empty() && whole.variance.is_none());
+    assert_eq!(whole.too_little.as_deref(), Some(why));
+    let text = crate::analysis::explain::text::render(&explained);
+    assert!(text.contains(why), "{text}");
+}
