@@ -373,7 +373,7 @@ impl Interference {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// The thread it happened to. Interference: index: which. Throttle: the thread that ran; index: the event.
+    /// The thread it happened to. Exit: index: the signal that ended it, 0 if none. Interference: index: which. Throttle: the thread that ran; index: the event.
     pub head: Head,
     /// ns on `CLOCK_MONOTONIC`.
     pub time_ns: u64,

@@ -146,6 +146,10 @@ pub static FAULT_TIMES: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
 pub static TASK_SIGNAL_OFFSET: Global<u64> = Global::new(0);
 
+/// Offset of `exit_code` in `struct task_struct`.
+#[unsafe(no_mangle)]
+pub static TASK_EXIT_CODE_OFFSET: Global<u64> = Global::new(0);
+
 /// Offset of `live` in `struct signal_struct`: threads that have not ended.
 #[unsafe(no_mangle)]
 pub static SIGNAL_LIVE_OFFSET: Global<u64> = Global::new(0);

@@ -139,8 +139,10 @@ pub fn sched_process_exit(ctx: BtfTracePointContext) -> i32 {
     if !task::is_traced(ids.pid) {
         return 0;
     }
-    let last = task::is_last_thread(ctx.arg::<*const u8>(0));
-    record(Kind::Exit, ids, u64::from(last));
+    let ended = ctx.arg::<*const u8>(0);
+    let last = task::is_last_thread(ended);
+    let signal = task::fatal_signal(ended);
+    put(Kind::Exit, signal, ids, u64::from(last));
     if last {
         task::forget(ids.pid);
         debug!(&ctx, "{} ended", ids.pid);

@@ -7,7 +7,7 @@ use pebs_common::counter::Counter;
 
 use crate::emit::count;
 use crate::maps::{
-    SCOPE, SIGNAL_LIVE_OFFSET, TASK_PID_OFFSET, TASK_SIGNAL_OFFSET, TASK_STATE_OFFSET, TRACED,
+    SCOPE, SIGNAL_LIVE_OFFSET, TASK_EXIT_CODE_OFFSET, TASK_PID_OFFSET, TASK_SIGNAL_OFFSET, TASK_STATE_OFFSET, TRACED,
 };
 
 /// A thread and its process.
@@ -69,6 +69,18 @@ pub fn is_last_thread(task: *const u8) -> bool {
         .cast::<u32>();
     // SAFETY: the helper checks the address.
     unsafe { bpf_probe_read_kernel(live) }.is_ok_and(|live| live == 0)
+}
+
+/// The signal that ends the task; 0 if none does, or if that is unknown.
+#[inline(always)]
+pub fn fatal_signal(task: *const u8) -> u8 {
+    let code = task
+        .wrapping_add(TASK_EXIT_CODE_OFFSET.load() as usize)
+        .cast::<u32>();
+    // SAFETY: the helper checks the address.
+    let code = unsafe { bpf_probe_read_kernel(code) }.unwrap_or(0);
+    // As wait(2) has it: the signal, and whether memory was dumped.
+    (code & 0x7f) as u8
 }
 
 /// Whether a process is traced.

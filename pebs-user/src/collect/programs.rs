@@ -198,6 +198,10 @@ impl Programs {
                 kernel.member("task_struct", "signal")?,
             ),
             (
+                "TASK_EXIT_CODE_OFFSET",
+                kernel.member("task_struct", "exit_code")?,
+            ),
+            (
                 "SIGNAL_LIVE_OFFSET",
                 kernel.member("signal_struct", "live")?,
             ),

@@ -159,6 +159,9 @@ impl Correlator {
                 .rposition(|v| v.probe == mark.probe && v.sp == mark.sp)
         });
         let Some(index) = matching else {
+            if let Some(thread) = self.threads.get_mut(tid) {
+                thread.learn_of_stacks(mark.probe, mark.sp);
+            }
             return self.without_begin(mark, sink);
         };
         while let Some(inner) = self.frame_inside(tid, index, mark.sp) {
@@ -174,7 +177,8 @@ impl Correlator {
 
     /// The last open call above `index` whose frame lies inside the frame at `sp`.
     fn frame_inside(&self, tid: Tid, index: usize, sp: u64) -> Option<usize> {
-        let visits = &self.threads.get(tid)?.visits;
+        let thread = self.threads.get(tid).filter(|thread| !thread.has_stacks)?;
+        let visits = &thread.visits;
         let inside = |v: &OpenVisit| {
             self.probes[v.probe.0 as usize].rule == VisitRule::Call
                 && thread::same_stack(v.sp, sp)
@@ -192,10 +196,15 @@ impl Correlator {
             let Some(thread) = self.threads.get(tid) else {
                 return;
             };
+            if !thread.may_be_overwritten(mark.sp) {
+                return;
+            }
             let gone = thread.visits.iter().rposition(|v| {
                 self.probes[v.probe.0 as usize].rule == VisitRule::Call
                     && (v.sp == mark.sp && v.probe == mark.probe
-                        || v.sp < mark.sp && thread::same_stack(v.sp, mark.sp))
+                        || !thread.has_stacks
+                            && v.sp < mark.sp
+                            && thread::same_stack(v.sp, mark.sp))
             });
             let Some(index) = gone else { return };
             self.unwind_at(tid, index, time, sink);
@@ -218,6 +227,7 @@ impl Correlator {
         };
         let mut visit = thread.close_at(index, time);
         visit.flags |= visit_flag::UNWOUND;
+        thread.remember_unwound(visit.probe, visit.sp);
         self.close(visit, Some((time, None)), time, sink);
     }
 

@@ -113,9 +113,47 @@ pub struct Correlator {
     held: usize,
     /// Times that nothing told that a thread took the CPU again, in a visit.
     pub untold_switches: u64,
+    /// Processes that died of a signal that a probe can cause.
+    pub crashes: Vec<Crash>,
     pool: Vec<OpenVisit>,
     /// What a visit that is [whole at once](whole) has of its own.
     scratch: Scratch,
+}
+
+/// Processes at most whose crash is kept.
+const MAX_CRASHES: usize = 64;
+
+/// A process that died of a signal that a probe can cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Crash {
+    /// The process.
+    pub pid: Pid,
+    /// The signal.
+    pub signal: u8,
+}
+
+impl Crash {
+    /// Whether a signal is one that a program gets for what it executes: SIGILL, SIGTRAP, SIGBUS or SIGSEGV.
+    #[must_use]
+    pub fn is_one(signal: u8) -> bool {
+        Self::name_of(signal).is_some()
+    }
+
+    /// The signal's name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::name_of(self.signal).unwrap_or("a signal")
+    }
+
+    fn name_of(signal: u8) -> Option<&'static str> {
+        Some(match i32::from(signal) {
+            libc::SIGILL => "SIGILL",
+            libc::SIGTRAP => "SIGTRAP",
+            libc::SIGBUS => "SIGBUS",
+            libc::SIGSEGV => "SIGSEGV",
+            _ => return None,
+        })
+    }
 }
 
 impl Correlator {
@@ -147,6 +185,7 @@ impl Correlator {
             next_visit: 1,
             held: 0,
             untold_switches: 0,
+            crashes: Vec::new(),
             pool: Vec::new(),
             scratch: Scratch::default(),
         }
@@ -296,7 +335,16 @@ impl Correlator {
             }
             Body::Fork { .. } => {}
             Body::Exec { .. } => self.end_process(pid, time, sink),
-            Body::Exit { .. } => self.end_thread(tid, time, sink),
+            Body::Exit { signal, .. } => {
+                let is_known = |crash: &Crash| crash.pid == pid;
+                if Crash::is_one(signal)
+                    && self.crashes.len() < MAX_CRASHES
+                    && !self.crashes.iter().any(is_known)
+                {
+                    self.crashes.push(Crash { pid, signal });
+                }
+                self.end_thread(tid, time, sink);
+            }
             Body::Throttle { event } => {
                 let sign = Sign {
                     time,

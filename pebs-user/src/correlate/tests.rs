@@ -146,7 +146,10 @@ fn body(words: &[&str]) -> Body {
             ns: words[2].parse().unwrap(),
         },
         "exec" => Body::Exec { old_tid: Tid(0) },
-        "exit" => Body::Exit { last: false },
+        "exit" => Body::Exit {
+            last: false,
+            signal: 0,
+        },
         other => panic!("no such record: {other}"),
     }
 }

@@ -1,5 +1,7 @@
 //! One thread: on or off the CPU, and its open visits.
 
+use std::collections::VecDeque;
+
 use pebs_common::record::Interference;
 
 use super::ProbeRule;
@@ -8,11 +10,14 @@ use crate::store::schema::visit_flag;
 use crate::stream::decode::{Actor, STATE_UNKNOWN};
 use crate::stream::stacks::StackKey;
 use crate::target::probe::VisitRule;
-use crate::units::{Cpu, Ip, Pid, TraceNs};
+use crate::units::{Cpu, Ip, Pid, ProbeId, TraceNs};
 
 /// Two stack pointers further apart than this are on different stacks (signal stacks, coroutines)
 /// and say nothing about one another's frames. Threads' stacks are 8 MiB apart by default.
 const STACK_SPAN: u64 = 1 << 20;
+
+/// Calls of a thread that were taken for unwound and are remembered.
+const MAX_UNWOUND: usize = 64;
 
 /// Bytes of a return address.
 const RETURN_ADDRESS: u64 = 8;
@@ -102,6 +107,13 @@ pub(super) struct Thread {
     off: Option<(Off, TraceNs)>,
     /// A wait of a visit ended where the thread was seen, with no switch that told of it: see [`Thread::switch_out`].
     came_untold: bool,
+    /// Stack pointers of the open visits, the highest first: what few of a deep recursion concern is found by them.
+    sps: Vec<u64>,
+    /// Calls that were taken for unwound last, oldest first: probe and stack pointer.
+    unwound: VecDeque<(ProbeId, u64)>,
+    /// A call returned that was taken for unwound: the thread has several stacks close to one another (fibers), so of
+    /// a frame's place nothing follows for other frames.
+    pub has_stacks: bool,
     /// Who woke it last while it was on the CPU, for all that was told: see [`Thread::wake`].
     woken_early: Option<Option<Actor>>,
 }
@@ -112,6 +124,9 @@ impl Thread {
             pid,
             cpu,
             visits: Vec::new(),
+            sps: Vec::new(),
+            unwound: VecDeque::new(),
+            has_stacks: false,
             off: None,
             came_untold: false,
             woken_early: None,
@@ -130,6 +145,8 @@ impl Thread {
             visit.flags |= visit_flag::OVERLAPPED;
         }
         visit.active_since = Some(time);
+        let at = self.sps.partition_point(|sp| *sp >= visit.sp);
+        self.sps.insert(at, visit.sp);
         self.visits.push(visit);
     }
 
@@ -140,6 +157,9 @@ impl Thread {
             self.settle_off(time, None);
         }
         let mut visit = self.visits.remove(index);
+        let at = self.sps.partition_point(|sp| *sp > visit.sp);
+        debug_assert_eq!(self.sps.get(at), Some(&visit.sp));
+        self.sps.remove(at);
         visit.pause(time);
         if was_current
             && self.off.is_none()
@@ -148,6 +168,28 @@ impl Thread {
             current.active_since = Some(time);
         }
         visit
+    }
+
+    /// Whether an open visit has a stack pointer that shows it gone where a call begins at `sp`. O(log n).
+    #[inline]
+    pub fn may_be_overwritten(&self, sp: u64) -> bool {
+        let first = self.sps.partition_point(|other| *other > sp);
+        self.sps
+            .get(first)
+            .is_some_and(|other| same_stack(*other, sp))
+    }
+
+    /// Remembers a call that was taken for unwound.
+    pub fn remember_unwound(&mut self, probe: ProbeId, sp: u64) {
+        if self.unwound.len() == MAX_UNWOUND {
+            self.unwound.pop_front();
+        }
+        self.unwound.push_back((probe, sp));
+    }
+
+    /// A call returned that is not open: whether it was taken for unwound, so that the thread has several stacks.
+    pub fn learn_of_stacks(&mut self, probe: ProbeId, sp: u64) {
+        self.has_stacks |= self.unwound.contains(&(probe, sp));
     }
 
     /// Takes the current visit out.
@@ -267,7 +309,9 @@ impl Thread {
     #[inline]
     pub fn inside_frame(&self, sps: &[u64], probes: &[ProbeRule]) -> usize {
         match self.visits.last() {
-            Some(current) if probes[current.probe.0 as usize].rule == VisitRule::Call => {
+            Some(current)
+                if !self.has_stacks && probes[current.probe.0 as usize].rule == VisitRule::Call =>
+            {
                 inside_frame(current.sp, sps)
             }
             _ => sps.len(),
@@ -287,7 +331,8 @@ impl Thread {
     #[inline]
     pub fn frames_gone(&self, sp: u64, probes: &[ProbeRule]) -> usize {
         let gone = |visit: &&OpenVisit| {
-            probes[visit.probe.0 as usize].rule == VisitRule::Call
+            !self.has_stacks
+                && probes[visit.probe.0 as usize].rule == VisitRule::Call
                 && visit.sp.saturating_add(RETURN_ADDRESS) < sp
                 && same_stack(visit.sp, sp)
         };

@@ -271,7 +271,7 @@ impl Feed<'_> {
                 };
                 if known.is_some() {
                     let last = task.pid == task.tid;
-                    self.task(at, Body::Exit { last });
+                    self.task(at, Body::Exit { last, signal: 0 });
                 }
                 self.process(at, raw, &record.what);
             }

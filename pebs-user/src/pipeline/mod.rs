@@ -24,7 +24,7 @@ use pebs_common::counter::Counter;
 use crate::analysis::estimate::Pause;
 use crate::collect::drain::Cycle;
 use crate::collect::sideband_decode::SidebandEvent;
-use crate::correlate::{CorrelateOptions, Correlator, ExtraRecords, Interferences};
+use crate::correlate::{CorrelateOptions, Correlator, Crash, ExtraRecords, Interferences};
 use crate::store::run::{ClockError, KeptVisits};
 use crate::store::schema::{LossRow, Table, visit_flag};
 use crate::store::writer::{TraceWriter, WriteError};
@@ -142,6 +142,8 @@ pub struct Outcome {
     pub mappings_lost: u64,
     /// Times that nothing told that a thread took the CPU again: the wait before ends where it was seen next.
     pub untold_switches: u64,
+    /// Processes that died of a signal that a probe can cause.
+    pub crashes: Vec<Crash>,
     /// The first error of writing, if there was one.
     pub write_error: Option<WriteError>,
     /// The writer, to be finished.
@@ -412,6 +414,7 @@ impl Pipeline {
             end,
             mappings_lost: self.rows.mappings_lost,
             untold_switches: self.correlator.untold_switches,
+            crashes: std::mem::take(&mut self.correlator.crashes),
             write_error: self.rows.error.take(),
             writer: self.rows.writer,
         }

@@ -232,6 +232,7 @@ impl Output {
             let error = failure.to_error();
             let mut info = info.clone();
             info.complete = false;
+            info.crashes.clear();
             info.notes.push(format!("writing stopped: {error}"));
             self.write_info(&info)?;
             self.unclosed.retain(|job| job.close().is_err());

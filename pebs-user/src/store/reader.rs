@@ -72,7 +72,7 @@ impl Trace {
         // Before the segments are listed: a writer that ends in between leaves none open.
         let state = if TraceLock::is_held(dir) {
             TraceState::Live
-        } else if info.complete {
+        } else if info.is_closed() {
             TraceState::Complete
         } else {
             TraceState::Unfinished

@@ -111,7 +111,7 @@ pub fn recover(dir: &Path) -> Result<Recovered, RecoverError> {
 /// As [`recover`].
 pub fn recover_watched(dir: &Path, watch: &Watch) -> Result<Recovered, RecoverError> {
     // First of all, so that nothing is made in a directory that is no trace.
-    if read_info(dir)?.complete && unfinished(dir)?.is_empty() {
+    if read_info(dir)?.is_closed() && unfinished(dir)?.is_empty() {
         return Ok(Recovered::default());
     }
     let owner = Owner::of_dir(dir).map_err(|error| WriteError::io(dir, error))?;
@@ -125,7 +125,7 @@ pub fn recover_watched(dir: &Path, watch: &Watch) -> Result<Recovered, RecoverEr
     let mut info = read_info(dir)?;
     let recovered = finish_tables(dir, &info, (owner, watch))?;
     let noted = info.notes.iter().any(|note| note.starts_with(NOTE));
-    if !recovered.tables.is_empty() || !(info.complete || noted) {
+    if !recovered.tables.is_empty() || !(info.is_closed() || noted) {
         info.notes.push(note(&recovered));
         owner
             .write_info(dir, &info)

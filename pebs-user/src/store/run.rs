@@ -9,6 +9,14 @@ use crate::target::item::ItemInfo;
 use crate::target::probe::{EntryClass, VisitRule};
 use crate::units::{EventId, ProbeId, TraceNs};
 
+impl RunInfo {
+    /// Whether the recorder has closed the trace.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.complete || !self.crashes.is_empty()
+    }
+}
+
 /// Everything in `trace.json`. Written at the start of a run and again, complete, at its end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunInfo {
@@ -18,8 +26,11 @@ pub struct RunInfo {
     pub tool_version: String,
     /// Arguments as typed, the program's name first.
     pub command_line: Vec<String>,
-    /// False until the run ended in good order.
+    /// False until the run ended in good order, and if a traced process died of what a probe can cause.
     pub complete: bool,
+    /// Traced processes that died of a signal that a probe can cause: `pid 12 died of SIGTRAP`.
+    #[serde(default)]
+    pub crashes: Vec<String>,
     /// The machine.
     pub host: HostInfo,
     /// `CLOCK_REALTIME` of ns 0, in ns since 1970. Of an imported trace see [`ImportInfo::wall_clock_known`].

@@ -115,6 +115,8 @@ pub enum Body {
     Exit {
         /// It was its process's last.
         last: bool,
+        /// Signal that ended it; 0: none.
+        signal: u8,
     },
     /// Something came between the thread and its work, up to now.
     Interference {
@@ -534,6 +536,7 @@ fn task_body(kind: Kind, task: &Task) -> Option<Body> {
         },
         _ => Body::Exit {
             last: task.other != 0,
+            signal: task.head.index(),
         },
     })
 }

@@ -84,12 +84,18 @@ impl Body {
     /// uses the red zone. There the kernel's call in place of a five-byte nop would overwrite it.
     #[must_use]
     pub fn uses_red_zone(&self) -> bool {
-        self.code.iter().any(|i| {
-            i.memory_base() == iced_x86::Register::RSP
-                && i.memory_displacement64().cast_signed() < 0
-                && i.mnemonic() != iced_x86::Mnemonic::Lea
-        })
+        below_stack_pointer(&self.code)
     }
+}
+
+/// Whether an instruction reads or writes below the stack pointer.
+#[must_use]
+pub fn below_stack_pointer(code: &[Instruction]) -> bool {
+    code.iter().any(|i| {
+        i.memory_base() == iced_x86::Register::RSP
+            && i.memory_displacement64().cast_signed() < 0
+            && i.mnemonic() != iced_x86::Mnemonic::Lea
+    })
 }
 
 /// Target of a direct jump that is not a call.

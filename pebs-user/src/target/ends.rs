@@ -1,6 +1,7 @@
-//! The instructions with which a function's visits end: every `ret`, every tail jump.
+//! The instructions with which a function's visits end: every `ret`, every tail jump, or what is cheaper on the way to
+//! them ([`exits`](super::exits)).
 //!
-//! Probes there are safe whatever unwinds through the frame. At both the stack pointer is what it
+//! Probes there are safe whatever unwinds through the frame. At the exits themselves the stack pointer is what it
 //! was at the function's first instruction, so the mark's stack pointer names the frame. The function is
 //! read from its first byte to its last, and so are the parts that compilers move away (`f.cold`). What
 //! can't be told apart for certain is refused, never guessed.
@@ -11,6 +12,7 @@
 //! visit.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::ops::Range;
 
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register as Iced};
@@ -18,9 +20,12 @@ use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register as Iced};
 use super::body::{self, Body, jump_target};
 use super::demangle::without_version;
 use super::elf::Binary;
+use super::entry::{self, Needs};
+use super::exits::{self, Flow};
 use super::frames::Depth;
 use super::kernel::Kernel;
 use super::probe::EntryClass;
+use super::register::Register;
 
 /// Instructions before an indirect jump in which the load from a jump table is looked for.
 const TABLE_WINDOW: usize = 12;
@@ -37,8 +42,10 @@ pub struct EndSite {
     pub class: EntryClass,
     /// The instruction, disassembled.
     pub text: String,
-    /// A `ret`, where the result is known; else a tail jump, where it is not yet.
+    /// It leads to a `ret` only, where the result is known; else to a tail jump, where it is not yet.
     pub result_known: bool,
+    /// Added to the stack pointer there it gives the one at the function's first instruction.
+    pub sp_adjust: i64,
 }
 
 /// All ends of a function.
@@ -48,47 +55,102 @@ pub struct Ends {
     pub sites: Vec<EndSite>,
     /// Functions that it may leave to by conditional jumps: to be marked at their entries.
     pub conditional: Vec<u64>,
+    /// How many `ret`s and how many tail jumps there are.
+    pub exits: (usize, usize),
+}
+
+impl Ends {
+    /// `3 ret and 1 tail jump`, or what stands for them: `2 emulated instructions for 3 ret`.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let (rets, tails) = self.exits;
+        let mut exits = format!("{rets} ret");
+        if tails > 0 {
+            let _ = write!(exits, " and {tails} tail jump");
+        }
+        let cheap = |site: &&EndSite| site.class != EntryClass::SingleStep;
+        let cheap = self.sites.iter().filter(cheap).count();
+        match cheap {
+            0 => exits,
+            1 if self.sites.len() == 1 => format!("1 emulated instruction for {exits}"),
+            _ if cheap == self.sites.len() => format!("{cheap} emulated instructions for {exits}"),
+            _ => format!(
+                "{} instructions for {exits}, {cheap} of them emulated",
+                self.sites.len()
+            ),
+        }
+    }
 }
 
 /// Why the ends of a function can't be found for certain, one clause.
 pub type Unclear = String;
 
-/// Finds every end of the function at `range`.
+/// Every end of the function at `range`: the `ret`s and tail jumps themselves.
 ///
 /// # Errors
 /// A clause saying what is unclear.
 pub fn find(binary: &Binary, kernel: Kernel, range: Range<u64>) -> Result<Ends, Unclear> {
-    let mut search = Search {
+    Search::run(binary, kernel, range)?.ends(|sites| {
+        sites
+            .into_iter()
+            .map(|(site, class)| {
+                Ok(EndSite {
+                    class: class?,
+                    ..site
+                })
+            })
+            .collect()
+    })
+}
+
+/// The cheapest instructions on the ways out of the function at `range`, one on each, at which nothing that `registers`
+/// hold changes any more.
+///
+/// # Errors
+/// A clause saying what is unclear.
+pub fn cheapest(
+    binary: &Binary,
+    kernel: Kernel,
+    range: Range<u64>,
+    registers: &[Register],
+) -> Result<Ends, Unclear> {
+    let search = Search::run(binary, kernel, range)?;
+    let taken: Vec<u64> = search.exits.iter().map(|(exit, _)| exit.ip()).collect();
+    let needs = Needs {
+        taken: &taken,
+        ..Needs::default()
+    };
+    let start = search.main.start;
+    let entry = entry::choose(binary, kernel, &search.bodies[0], needs);
+    let wanted = exits::Wanted {
         binary,
         kernel,
-        main: range.clone(),
-        parts: Vec::new(),
-        ends: Ends::default(),
-        conditional: BTreeSet::new(),
+        registers,
+        entry: (start, entry.map_or(u64::MAX, |entry| entry.address)),
     };
-    let mut waiting = vec![range];
-    while let Some(range) = waiting.pop() {
-        if search.parts.len() >= MAX_PARTS {
-            return Err(format!("it has more than {MAX_PARTS} parts"));
-        }
-        let body = Body::read(binary, range.clone());
-        if let Some(why) = body.broken {
-            return Err(why);
-        }
-        search.parts.push(range);
-        for index in 0..body.code.len() {
-            if let Some(part) = search.instruction(&body, index, &waiting)? {
-                waiting.push(part);
-            }
-        }
-    }
-    let mut ends = search.ends;
-    ends.conditional = search.conditional.into_iter().collect();
-    ends.sites.sort_by_key(|site| site.address);
-    if ends.sites.is_empty() && ends.conditional.is_empty() {
-        return Err("it never returns".to_owned());
-    }
-    Ok(ends)
+    let flow = Flow::read(binary, &search.bodies, &taken.into_iter().collect());
+    search.ends(|sites| {
+        let sites = sites.into_iter().map(|(site, _)| site).collect();
+        exits::cheapest(&wanted, &flow, sites)
+    })
+}
+
+/// How the probes of [`cheapest`] lie in a function: exits that some way reaches past none or several, of how many.
+///
+/// # Errors
+/// As [`cheapest`].
+pub fn check(
+    binary: &Binary,
+    kernel: Kernel,
+    range: Range<u64>,
+    registers: &[Register],
+) -> Result<(Vec<(u64, usize)>, Ends), Unclear> {
+    let search = Search::run(binary, kernel, range.clone())?;
+    let ends = cheapest(binary, kernel, range, registers)?;
+    let outs = search.exits.iter().map(|(exit, _)| exit.ip()).collect();
+    let flow = Flow::read(binary, &search.bodies, &outs);
+    let probes = ends.sites.iter().map(|site| site.address).collect();
+    Ok((exits::passes(&flow, &probes, &outs), ends))
 }
 
 /// What an indirect jump is.
@@ -102,16 +164,85 @@ enum Indirect {
     Unclear,
 }
 
+/// A place and its class, or why it has none.
+type Classed = (EndSite, Result<EntryClass, String>);
+
 struct Search<'a> {
     binary: &'a Binary,
     kernel: Kernel,
     main: Range<u64>,
     parts: Vec<Range<u64>>,
-    ends: Ends,
+    /// The parts' instructions.
+    bodies: Vec<Body>,
+    /// Exits, and whether each is a `ret`.
+    exits: Vec<(Instruction, bool)>,
     conditional: BTreeSet<u64>,
 }
 
-impl Search<'_> {
+impl<'a> Search<'a> {
+    /// Reads the function at `range` and all parts of it.
+    fn run(binary: &'a Binary, kernel: Kernel, range: Range<u64>) -> Result<Self, Unclear> {
+        let mut search = Self {
+            binary,
+            kernel,
+            main: range.clone(),
+            parts: Vec::new(),
+            bodies: Vec::new(),
+            exits: Vec::new(),
+            conditional: BTreeSet::new(),
+        };
+        let mut waiting = vec![range];
+        while let Some(range) = waiting.pop() {
+            if search.parts.len() >= MAX_PARTS {
+                return Err(format!("it has more than {MAX_PARTS} parts"));
+            }
+            let body = Body::read(binary, range.clone());
+            if let Some(why) = body.broken {
+                return Err(why);
+            }
+            search.parts.push(range);
+            for index in 0..body.code.len() {
+                if let Some(part) = search.instruction(&body, index, &waiting)? {
+                    waiting.push(part);
+                }
+            }
+            search.bodies.push(body);
+        }
+        if search.exits.is_empty() && search.conditional.is_empty() {
+            return Err("it never returns".to_owned());
+        }
+        Ok(search)
+    }
+
+    /// The ends, at the places that `choose` takes for the exits.
+    fn ends(
+        &self,
+        choose: impl FnOnce(Vec<Classed>) -> Result<Vec<EndSite>, Unclear>,
+    ) -> Result<Ends, Unclear> {
+        let one = |(instruction, is_ret): &(Instruction, bool)| {
+            let bytes = body::bytes(self.binary, instruction);
+            let class = self.kernel.class(instruction.ip(), bytes);
+            let text = body::text(instruction);
+            let class = class.map_err(|why| format!("'{text}': {why}"));
+            let site = EndSite {
+                address: instruction.ip(),
+                class: EntryClass::SingleStep,
+                text,
+                result_known: *is_ret,
+                sp_adjust: 0,
+            };
+            (site, class)
+        };
+        let rets = self.exits.iter().filter(|(_, is_ret)| *is_ret).count();
+        let mut sites = choose(self.exits.iter().map(one).collect())?;
+        sites.sort_by_key(|site| site.address);
+        Ok(Ends {
+            sites,
+            conditional: self.conditional.iter().copied().collect(),
+            exits: (rets, self.exits.len() - rets),
+        })
+    }
+
     /// Looks at one instruction; gives a further part of the function if it jumps there.
     fn instruction(
         &mut self,
@@ -125,14 +256,14 @@ impl Search<'_> {
                 if !matches!(instruction.mnemonic(), Mnemonic::Ret) {
                     return Err(format!("it leaves by '{}'", body::text(instruction)));
                 }
-                self.add(instruction, true)?;
+                self.exits.push((*instruction, true));
             }
             FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch => {
                 return self.jump(instruction, waiting);
             }
             FlowControl::IndirectBranch => match self.indirect(body, index) {
                 Indirect::Switch => {}
-                Indirect::Tail => self.add(instruction, false)?,
+                Indirect::Tail => self.exits.push((*instruction, false)),
                 Indirect::Unclear => {
                     return Err(format!(
                         "'{}' at {:#x} may be a switch or a tail call",
@@ -180,7 +311,7 @@ impl Search<'_> {
             }
             self.conditional.insert(to);
         } else {
-            self.add(instruction, false)?;
+            self.exits.push((*instruction, false));
         }
         Ok(None)
     }
@@ -211,21 +342,6 @@ impl Search<'_> {
 
     fn depth(&self, address: u64) -> Option<Depth> {
         self.binary.frames.depth_at(address)
-    }
-
-    fn add(&mut self, instruction: &Instruction, result_known: bool) -> Result<(), Unclear> {
-        let bytes = body::bytes(self.binary, instruction);
-        let class = self
-            .kernel
-            .class(instruction.ip(), bytes)
-            .map_err(|why| format!("'{}': {why}", body::text(instruction)))?;
-        self.ends.sites.push(EndSite {
-            address: instruction.ip(),
-            class,
-            text: body::text(instruction),
-            result_known,
-        });
-        Ok(())
     }
 
     /// Tells a `switch` from a tail call through a pointer.

@@ -185,15 +185,6 @@ impl Walk {
             return false;
         }
         let info = factory.info(instruction);
-        let writes = |access: OpAccess| {
-            matches!(
-                access,
-                OpAccess::Write
-                    | OpAccess::CondWrite
-                    | OpAccess::ReadWrite
-                    | OpAccess::ReadCondWrite
-            )
-        };
         if info.used_memory().iter().any(|used| writes(used.access())) {
             return false;
         }
@@ -223,8 +214,16 @@ impl Walk {
     }
 }
 
+/// Whether something may be changed by that access.
+pub(super) const fn writes(access: OpAccess) -> bool {
+    matches!(
+        access,
+        OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
+    )
+}
+
 /// What an instruction adds to the stack pointer, if that is a constant.
-fn stack_change(instruction: &Instruction) -> Option<i64> {
+pub(super) fn stack_change(instruction: &Instruction) -> Option<i64> {
     if instruction.is_stack_instruction() {
         return Some(i64::from(instruction.stack_pointer_increment()));
     }

@@ -44,7 +44,7 @@ pub fn binary(data: &[u8]) {
         for place in places {
             for mode in [ReturnMode::Auto, ReturnMode::Ret] {
                 let _ = place.points(mode, &[], &mut Notes::default());
-                let _ = place.call(mode, &[], &mut Notes::default());
+                let _ = place.call(mode, (&[], &[]), &mut Notes::default());
             }
         }
     }

@@ -10,6 +10,7 @@ pub mod elf;
 pub mod ends;
 pub mod entry;
 pub mod error;
+mod exits;
 pub mod expr;
 pub mod frames;
 mod inlined;

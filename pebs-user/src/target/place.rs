@@ -265,7 +265,9 @@ impl Place {
                 };
                 Ok(vec![self.entry(*start, needs, notes)?])
             }
-            What::Return { start } => self.returns(*start, mode, Frames::Unknown, notes),
+            What::Return { start } => {
+                self.returns(*start, (mode, registers), Frames::Unknown, notes)
+            }
             What::Addresses(list) => list.iter().map(|address| self.address(*address)).collect(),
             What::Usdt { sites, .. } => sites
                 .iter()
@@ -279,11 +281,11 @@ impl Place {
         }
     }
 
-    /// The returns of a call and its entry, in this order.
+    /// The returns of a call and its entry, in this order, where they read these registers.
     pub(super) fn call(
         &self,
         mode: ReturnMode,
-        registers: &[Register],
+        (registers, at_end): (&[Register], &[Register]),
         notes: &mut Notes,
     ) -> Result<(Vec<Point>, Point), ResolveError> {
         let What::Entry { start } = self.what else {
@@ -291,7 +293,7 @@ impl Place {
             let advice = "write 0xADDR..END, or 0xADDR.. for 'until the next start'";
             return Err(advise(refuse(&self.binary, &self.name, why), advice));
         };
-        let points = self.returns(start, mode, Frames::Matched, notes)?;
+        let points = self.returns(start, (mode, at_end), Frames::Matched, notes)?;
         let uretprobe = points.iter().any(|point| point.uretprobe);
         let taken: Vec<u64> = match uretprobe {
             true => Vec::new(),
@@ -388,7 +390,7 @@ impl Place {
     fn returns(
         &self,
         start: u64,
-        mode: ReturnMode,
+        (mode, registers): (ReturnMode, &[Register]),
         frames: Frames,
         notes: &mut Notes,
     ) -> Result<Vec<Point>, ResolveError> {
@@ -415,8 +417,12 @@ impl Place {
             .binary
             .extent(start)
             .ok_or_else(|| unclear("its end is unknown".to_owned()))?;
-        let ends = ends::find(&self.binary, self.kernel, range).map_err(unclear)?;
-        notes.returns(&name, format!("at {}", describe(&ends)), &choice.reason);
+        let ends = match mode {
+            ReturnMode::Ret => ends::find(&self.binary, self.kernel, range),
+            _ => ends::cheapest(&self.binary, self.kernel, range, registers),
+        };
+        let ends = ends.map_err(unclear)?;
+        notes.returns(&name, format!("at {}", ends.describe()), &choice.reason);
         if self.binary.language == Language::Go && frames == Frames::Matched {
             notes.push(format!(
                 "{name} is Go: a call whose stack moves or that goes on on another thread finds no end; \
@@ -427,6 +433,7 @@ impl Place {
         for site in ends.sites {
             let mut point = self.point(site.address, site.class, site.text)?;
             point.readable = site.result_known;
+            point.sp_adjust = site.sp_adjust;
             points.push(point);
         }
         for target in ends.conditional {
@@ -516,14 +523,4 @@ impl Place {
 enum Frames {
     Matched,
     Unknown,
-}
-
-/// `3 ret, 1 tail jump`.
-fn describe(ends: &ends::Ends) -> String {
-    let rets = ends.sites.iter().filter(|site| site.result_known).count();
-    let tails = ends.sites.len() - rets;
-    match tails {
-        0 => format!("{rets} ret"),
-        _ => format!("{rets} ret and {tails} tail jump"),
-    }
 }

@@ -270,8 +270,10 @@ impl Resolver {
         let first = begin_values(spec, &early, place)?;
         let second = values_at(spec, &late, place, Arguments::Return)?;
         let layouts = [self.layout(spec, first)?, self.layout(spec, second)?];
-        let registers = layouts[0].registers();
-        let (points, entry) = place.call(self.options.return_mode, &registers, &mut self.notes)?;
+        let registers = [layouts[0].registers(), layouts[1].registers()];
+        let mode = self.options.return_mode;
+        let read = (&*registers[0], &*registers[1]);
+        let (points, entry) = place.call(mode, read, &mut self.notes)?;
         let mut sites = Vec::new();
         for point in points {
             sites.push(self.site(id, place, &point, (&layouts[1], Role::Return)));

@@ -152,7 +152,7 @@ fn one(binary: &Binary, kernel: Kernel, address: u64, uretprobe: bool) -> Probea
     if uretprobe {
         "uretprobe".clone_into(&mut row.returns);
     } else {
-        match ends::find(binary, kernel, range.clone()) {
+        match ends::cheapest(binary, kernel, range.clone(), &[]) {
             Ok(ends) => {
                 row.returns = describe(&ends);
                 taken = ends.sites.iter().map(|site| site.address).collect();
@@ -180,13 +180,32 @@ fn one(binary: &Binary, kernel: Kernel, address: u64, uretprobe: bool) -> Probea
     row
 }
 
+/// `ret x3`, and what single-steps: `emulated x1 for ret x3`.
 fn describe(ends: &ends::Ends) -> String {
-    let rets = ends.sites.iter().filter(|site| site.result_known).count();
-    let counts = [
+    let (rets, tails) = ends.exits;
+    let exits = listed(&[
         ("ret", rets),
-        ("tail jump", ends.sites.len() - rets),
+        ("tail jump", tails),
         ("conditional", ends.conditional.len()),
-    ];
+    ]);
+    let cheap = ends
+        .sites
+        .iter()
+        .filter(|site| site.class != EntryClass::SingleStep)
+        .count();
+    match cheap {
+        0 => exits,
+        _ => {
+            let sites = listed(&[
+                ("emulated", cheap),
+                ("single step", ends.sites.len() - cheap),
+            ]);
+            format!("{sites} for {exits}")
+        }
+    }
+}
+
+fn listed(counts: &[(&str, usize)]) -> String {
     let parts: Vec<String> = counts
         .iter()
         .filter(|(_, count)| *count > 0)
@@ -272,7 +291,7 @@ mod tests {
             .find(|row| row.function == "processCommand")
             .expect("listed");
         assert_eq!(row.entry, Some(EntryClass::Emulated));
-        assert!(row.returns.starts_with("ret x"), "{}", row.returns);
+        assert!(row.returns.contains("ret x"), "{}", row.returns);
         assert!(
             survey
                 .functions

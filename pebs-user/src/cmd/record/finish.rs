@@ -1,7 +1,8 @@
 //! The end of a recording: `trace.json`, the summary, the exit code.
 
 use std::io::Write;
-use std::process::ExitCode;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitCode, ExitStatus};
 
 use pebs_common::record::Role;
 
@@ -12,6 +13,7 @@ use crate::analysis::baseline::Rule;
 use crate::analysis::report::human::plural;
 use crate::cmd::report::{self, Format};
 use crate::collect::calibrate::UnitCosts;
+use crate::correlate::Crash;
 use crate::pipeline::{Keep, Outcome};
 use crate::pmu::open::Times;
 use crate::say;
@@ -21,7 +23,7 @@ use crate::store::writer::WriteError;
 use crate::stream::ledger::{CpuLedger, Ledger, Reason};
 use crate::target::item::Item;
 use crate::target::probe::{Probe, ProbeSet, Site};
-use crate::units::{EventId, KtimeNs};
+use crate::units::{EventId, KtimeNs, Pid};
 
 /// Probes at so many places take seconds to be taken away. Source: `uprobe_unregister_sync`, kernel/events/uprobes.c.
 const MANY_PLACES: usize = 50;
@@ -35,6 +37,7 @@ pub(super) fn run_info(plan: &Plan, origin: KtimeNs) -> RunInfo {
             .map(|arg| arg.to_string_lossy().into_owned())
             .collect(),
         complete: false,
+        crashes: Vec::new(),
         host: host_info(plan),
         wall_clock_ns: wall_clock_of(origin),
         monotonic_ns: origin.0,
@@ -191,7 +194,12 @@ struct Closed {
 }
 
 /// Completes `trace.json` and closes the trace.
-fn close(plan: &Plan, outcome: Outcome, mut info: RunInfo, costs: &UnitCosts) -> Closed {
+fn close(
+    plan: &Plan,
+    outcome: Outcome,
+    mut info: RunInfo,
+    (costs, command): (&UnitCosts, Option<ExitStatus>),
+) -> Closed {
     let cost = super::cost::total(plan, costs, &outcome);
     let heavy = super::cost::remark(plan, costs, &cost);
     let faults = outcome.ledger.check();
@@ -210,7 +218,8 @@ fn close(plan: &Plan, outcome: Outcome, mut info: RunInfo, costs: &UnitCosts) ->
     info.notes.extend(faults.iter().cloned());
     let replaced = plan.files.remarks();
     info.notes.extend(replaced.iter().cloned());
-    info.complete = true;
+    info.crashes = crashes(&outcome.crashes, command);
+    info.complete = info.crashes.is_empty();
     info.duration_ns = Some(outcome.end.0);
     info.clock_error = outcome.clock_error;
     if let Some(keep) = &mut info.keep {
@@ -229,9 +238,57 @@ fn close(plan: &Plan, outcome: Outcome, mut info: RunInfo, costs: &UnitCosts) ->
     }
 }
 
+/// What died of a signal that a probe can cause: processes that were seen to, and else the command.
+fn crashes(seen: &[Crash], command: Option<ExitStatus>) -> Vec<String> {
+    let said = |crash: &Crash| format!("pid {} died of {}", crash.pid.0, crash.name());
+    let mut texts: Vec<String> = seen.iter().map(said).collect();
+    let signal = command.and_then(|status| status.signal());
+    if let Some(signal) = signal.and_then(|signal| u8::try_from(signal).ok())
+        && Crash::is_one(signal)
+        && texts.is_empty()
+    {
+        let crash = Crash {
+            pid: Pid(0),
+            signal,
+        };
+        texts.push(format!("the command died of {}", crash.name()));
+    }
+    texts
+}
+
+/// Says what died, and what to try; says whether anything did.
+fn warn_of_crashes(plan: &Plan, crashes: &[String]) -> bool {
+    let Some(first) = crashes.first() else {
+        return false;
+    };
+    let more = match crashes.len() {
+        1 => String::new(),
+        n => format!(" (and {} more)", n - 1),
+    };
+    let sites = || plan.probes.probes.iter().flat_map(|probe| &probe.sites);
+    let is_ret = |site: &Site| site.role != Role::Return || site.instruction.starts_with("ret");
+    let hint = if sites().any(|site| site.uretprobe) {
+        "leave '--return uretprobe' out, with which programs that throw or switch stacks die"
+    } else if sites().all(is_ret) {
+        "run it without pebs-trace: if it lives, probe fewer functions, and report this"
+    } else {
+        "run it without pebs-trace: if it lives, try '--return ret', or fewer probes, and report this"
+    };
+    warn(
+        &format!("{first} while it was probed{more}: the trace is not complete"),
+        hint,
+    );
+    true
+}
+
 /// Closes the trace, and says nothing. Gives what `trace.json` says.
 pub(super) fn close_silently(plan: &Plan, recorded: Recorded) -> anyhow::Result<RunInfo> {
-    let closed = close(plan, recorded.outcome, recorded.info, &recorded.costs.units);
+    let closed = close(
+        plan,
+        recorded.outcome,
+        recorded.info,
+        (&recorded.costs.units, recorded.command),
+    );
     if let Some(error) = closed.cut {
         return Err(error.into());
     }
@@ -253,7 +310,7 @@ pub(super) fn close_counted(plan: Plan, recorded: Recorded) -> anyhow::Result<Co
         ..
     } = recorded;
     let most_ring_bytes = outcome.most_ring_bytes;
-    let closed = close(&plan, outcome, info, &costs.units);
+    let closed = close(&plan, outcome, info, (&costs.units, None));
     if let Some(error) = closed.cut {
         return Err(error.into());
     }
@@ -275,7 +332,12 @@ pub(super) fn close_counted(plan: Plan, recorded: Recorded) -> anyhow::Result<Co
 
 /// Closes the trace, prints the report and what a person has to know, gives the exit code.
 pub(super) fn finish(plan: &Plan, recorded: Recorded) -> ExitCode {
-    let closed = close(plan, recorded.outcome, recorded.info, &recorded.costs.units);
+    let closed = close(
+        plan,
+        recorded.outcome,
+        recorded.info,
+        (&recorded.costs.units, recorded.command),
+    );
     // The trace is there, whatever becomes of its report.
     if let Err(error) = report::print(&plan.output, plan.format) {
         say!("error: {}", crate::cmd::one_line(&error));
@@ -284,6 +346,7 @@ pub(super) fn finish(plan: &Plan, recorded: Recorded) -> ExitCode {
     if let Some(status) = recorded.command {
         say!("command {status}");
     }
+    let died = warn_of_crashes(plan, &closed.info.crashes);
     if closed.visits == 0 {
         warn("no item was seen", &no_item_hint(plan));
     }
@@ -313,7 +376,7 @@ pub(super) fn finish(plan: &Plan, recorded: Recorded) -> ExitCode {
     }
     let above = loss_is_above(plan, &closed.info);
     say_where(plan);
-    let bad = above || closed.cut.is_some() || !closed.faults.is_empty();
+    let bad = died || above || closed.cut.is_some() || !closed.faults.is_empty();
     let places: usize = plan.probes.probes.iter().map(|it| it.sites.len()).sum();
     if places >= MANY_PLACES {
         say!("taking probes away from {places} places: the kernel waits at each");
@@ -413,6 +476,25 @@ fn no_item_hint(plan: &Plan) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Only what a probe can cause is told; a command by what it returned, where its end was not seen.
+    #[test]
+    fn deaths() {
+        let status = |wait| Some(ExitStatus::from_raw(wait));
+        let seen = [Crash {
+            pid: Pid(7),
+            signal: 5,
+        }];
+        assert_eq!(crashes(&seen, status(5)), ["pid 7 died of SIGTRAP"]);
+        assert_eq!(
+            crashes(&[], status(0x80 | 11)),
+            ["the command died of SIGSEGV"]
+        );
+        for (wait, ended) in [(0, "by itself"), (15, "by SIGTERM"), (5 << 8, "with 5")] {
+            assert!(crashes(&[], status(wait)).is_empty(), "{ended}");
+        }
+        assert!(crashes(&[], None).is_empty());
+    }
 
     /// What helps is what the records were lost for: larger rings do not, where the disk was full.
     #[test]

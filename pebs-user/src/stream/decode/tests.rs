@@ -217,7 +217,13 @@ fn odd_records() {
             ..Decoded::default()
         }
     );
-    assert_eq!(inbox.records[0].body, Body::Exit { last: true });
+    assert_eq!(
+        inbox.records[0].body,
+        Body::Exit {
+            last: true,
+            signal: 0
+        }
+    );
 }
 
 proptest::proptest! {

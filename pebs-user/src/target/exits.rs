@@ -1,0 +1,995 @@
+//! The cheapest instructions on a function's ways out, such that each way passes exactly one.
+//!
+//! A probe on a `ret` is single-stepped, which costs ten times what a branch, a jump or a nop does. So the probe may
+//! move forward to such an instruction where nothing but an epilogue lies between: moves, arithmetic, pops and jumps, a
+//! few instructions at most, with no call, loop, system call or write to memory. These instructions are the *tail* of
+//! the function: whatever enters it leaves the function soon, and never by going round.
+//!
+//! Which of them to probe is a minimum cut. Between two instructions, a visit's end has been marked or it has not; where
+//! several ways meet, it must be the same for all of them. An instruction is an arc from the point before it to the point
+//! after it, which costs what a probe there does, times how often it is passed; against its direction no cut may go. At
+//! each place where control enters the tail nothing is marked yet (the source), behind each exit it is (the sink). So each
+//! cut passes each way exactly once, and that of least cost is taken; of several the one nearest to the exits. As each way
+//! has one probe, how much dearer a single step is than an emulated instruction changes nothing that matters.
+//!
+//! Invariant: [`passes`], which knows nothing of all that, finds exactly one probe on each way through the function.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+
+use iced_x86::{
+    FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register as Iced,
+};
+
+use super::body::{self, Body};
+use super::elf::Binary;
+use super::ends::EndSite;
+use super::entry::{stack_change, writes};
+use super::frames::Depth;
+use super::kernel::Kernel;
+use super::probe::EntryClass;
+use super::register::Register;
+
+/// Instructions between a probe and the exit at most.
+const MAX_TAIL: usize = 14;
+
+/// Offset of the stack protector's value in the thread's block. Source: gcc and clang for x86-64 Linux.
+const STACK_PROTECTOR: u64 = 0x28;
+
+/// Instructions before an indirect jump in which the load from its table is looked for.
+const TABLE_WINDOW: usize = 12;
+
+/// Entries of a jump table at most.
+const MAX_TABLE: usize = 4096;
+
+/// A cost above all sums of others: the kernel refuses the instruction.
+const REFUSED: u64 = 1 << 44;
+
+/// A cost above that, of what would be wrong.
+const WRONG: u64 = 1 << 56;
+
+/// Weight of one pass of a way through the tail.
+const PASS: f64 = 64.0;
+
+/// Relative cost of a mark, see [`EntryClass`].
+const fn price(class: EntryClass) -> u64 {
+    match class {
+        EntryClass::Nop5 => 30,
+        EntryClass::Emulated => 50,
+        EntryClass::SingleStep => 380,
+    }
+}
+
+/// Where control goes from each instruction, by index into `code`.
+pub(super) struct Flow {
+    /// Every instruction of all parts, by address.
+    pub code: Vec<Instruction>,
+    /// Where each goes on within the function.
+    pub next: Vec<Vec<usize>>,
+    /// Where control may come from elsewhere: the entry, targets of tables, whatever no known instruction leads to.
+    pub starts: BTreeSet<usize>,
+    /// Whether each leads to the report of a smashed stack, which does not come back.
+    dead: BTreeSet<(usize, usize)>,
+    /// Whether the targets of all switches are known.
+    pub tables_known: bool,
+}
+
+impl Flow {
+    /// Reads the parts of a function; `outside` are its exits by address.
+    pub fn read(binary: &Binary, bodies: &[Body], exits: &BTreeSet<u64>) -> Self {
+        let mut code: Vec<Instruction> = bodies.iter().flat_map(|b| b.code.clone()).collect();
+        code.sort_by_key(Instruction::ip);
+        let at: HashMap<u64, usize> = code.iter().map(Instruction::ip).zip(0..).collect();
+        let tables = Tables::read(binary, &code, &at, exits);
+        let mut next = vec![Vec::new(); code.len()];
+        for (index, instruction) in code.iter().enumerate() {
+            if exits.contains(&instruction.ip()) {
+                continue;
+            }
+            let falls = matches!(
+                instruction.flow_control(),
+                FlowControl::Next
+                    | FlowControl::Call
+                    | FlowControl::IndirectCall
+                    | FlowControl::ConditionalBranch
+                    | FlowControl::Interrupt
+                    | FlowControl::XbeginXabortXend
+            );
+            let to = body::jump_target(instruction);
+            let falls = falls.then(|| instruction.next_ip());
+            for address in falls.into_iter().chain(to) {
+                if let Some(to) = at.get(&address)
+                    && !next[index].contains(to)
+                {
+                    next[index].push(*to);
+                }
+            }
+        }
+        let mut starts: BTreeSet<usize> = tables.targets;
+        if let Some(entry) = bodies.first().and_then(|body| at.get(&body.range.start)) {
+            starts.insert(*entry);
+        }
+        let mut led_to = vec![0_usize; code.len()];
+        next.iter().flatten().for_each(|&to| led_to[to] += 1);
+        for index in 0..code.len() {
+            if led_to[index] > 0 || starts.contains(&index) {
+                continue;
+            }
+            if code[index].mnemonic() == Mnemonic::Nop {
+                // Padding, which nothing runs.
+                let padding = std::mem::take(&mut next[index]);
+                padding.into_iter().for_each(|to| led_to[to] -= 1);
+            } else {
+                starts.insert(index);
+            }
+        }
+        let dead = dead_ends(&code, &next);
+        // Where a transaction is taken up again is not followed.
+        let transacts = |i: &Instruction| i.flow_control() == FlowControl::XbeginXabortXend;
+        let tables_known = tables.known && !code.iter().any(transacts);
+        Self {
+            code,
+            next,
+            starts,
+            dead,
+            tables_known,
+        }
+    }
+
+    /// Where an instruction goes on, but for the report of a smashed stack.
+    fn live(&self, index: usize) -> impl Iterator<Item = usize> + '_ {
+        let next = self.next[index].iter().copied();
+        next.filter(move |to| !self.dead.contains(&(index, *to)))
+    }
+
+    fn index_of(&self, address: u64) -> Option<usize> {
+        self.code
+            .binary_search_by_key(&address, Instruction::ip)
+            .ok()
+    }
+}
+
+/// Branches of a stack-protector check that lead to its report: from and to.
+fn dead_ends(code: &[Instruction], next: &[Vec<usize>]) -> BTreeSet<(usize, usize)> {
+    let mut found = BTreeSet::new();
+    for (index, pair) in code.windows(2).enumerate() {
+        let [check, branch] = pair else { continue };
+        let checks = check.segment_prefix() == Iced::FS
+            && check.memory_base() == Iced::None
+            && check.memory_displacement64() == STACK_PROTECTOR
+            && matches!(
+                check.mnemonic(),
+                Mnemonic::Sub | Mnemonic::Xor | Mnemonic::Cmp
+            );
+        if !checks || branch.flow_control() != FlowControl::ConditionalBranch {
+            continue;
+        }
+        for &to in &next[index + 1] {
+            // Aligned, sometimes.
+            let skipped = code[to..].iter().take(3);
+            let first = skipped
+                .into_iter()
+                .find(|i| !matches!(i.mnemonic(), Mnemonic::Nop | Mnemonic::Vzeroupper));
+            if first.is_some_and(|i| i.flow_control() == FlowControl::Call) {
+                found.insert((index + 1, to));
+            }
+        }
+    }
+    found
+}
+
+/// Jump tables of a function.
+struct Tables {
+    targets: BTreeSet<usize>,
+    known: bool,
+}
+
+impl Tables {
+    /// Every table that the function refers to, and whether each of its switches has one.
+    ///
+    /// A switch adds an entry of four bytes to the address of its table, which some `lea` of the function gives. So
+    /// all addresses that the function takes are tried: what is no table adds places at which nothing is marked yet, which
+    /// is safe. A table ends where an entry leads to no instruction of the function.
+    fn read(
+        binary: &Binary,
+        code: &[Instruction],
+        at: &HashMap<u64, usize>,
+        exits: &BTreeSet<u64>,
+    ) -> Self {
+        let mut tables = Self {
+            targets: BTreeSet::new(),
+            known: true,
+        };
+        let is_switch = |i: &&Instruction| {
+            i.flow_control() == FlowControl::IndirectBranch && !exits.contains(&i.ip())
+        };
+        if !code.iter().any(|i| is_switch(&i)) {
+            return tables;
+        }
+        let addresses = code
+            .iter()
+            .filter(|i| i.mnemonic() == Mnemonic::Lea && i.is_ip_rel_memory_operand());
+        let mut relative = 0;
+        for table in addresses.map(Instruction::ip_rel_memory_address) {
+            let entries = (0..MAX_TABLE as u64).map_while(|n| {
+                let entry = table.checked_add(n * 4)?;
+                let bytes = binary.bytes(&(entry..entry.checked_add(4)?));
+                let offset = i32::from_le_bytes(bytes.try_into().ok()?);
+                at.get(&table.wrapping_add_signed(i64::from(offset)))
+                    .copied()
+            });
+            let before = tables.targets.len();
+            tables.targets.extend(entries);
+            relative += usize::from(tables.targets.len() > before);
+        }
+        for (index, jump) in code.iter().enumerate().filter(|(_, i)| is_switch(i)) {
+            tables.known &= match jump.op0_kind() {
+                OpKind::Register => relative > 0 && loads_entry(&code[..index]),
+                _ => tables.absolute(binary, jump, at),
+            };
+        }
+        tables
+    }
+
+    /// `jmp *table(,%rax,8)`.
+    fn absolute(&mut self, binary: &Binary, jump: &Instruction, at: &HashMap<u64, usize>) -> bool {
+        let is_plain = jump.memory_base() == Iced::None && jump.memory_index_scale() == 8;
+        if !is_plain {
+            return false;
+        }
+        let table = jump.memory_displacement64();
+        let entries = (0..MAX_TABLE as u64).map_while(|n| {
+            let entry = table.checked_add(n * 8)?;
+            let bytes = binary.bytes(&(entry..entry.checked_add(8)?));
+            at.get(&u64::from_le_bytes(bytes.try_into().ok()?)).copied()
+        });
+        let found: Vec<usize> = entries.collect();
+        self.targets.extend(&found);
+        !found.is_empty()
+    }
+}
+
+/// Whether an entry of four bytes of a table was loaded shortly before.
+fn loads_entry(before: &[Instruction]) -> bool {
+    let near = before.iter().rev().take(TABLE_WINDOW);
+    let mut added = false;
+    for i in near {
+        added |= i.mnemonic() == Mnemonic::Add;
+        if i.mnemonic() == Mnemonic::Movsxd && i.memory_index() != Iced::None {
+            return added && i.memory_index_scale() == 4;
+        }
+    }
+    false
+}
+
+/// What is asked of the places.
+pub(super) struct Wanted<'a> {
+    pub binary: &'a Binary,
+    pub kernel: Kernel,
+    /// Registers that the probes read.
+    pub registers: &'a [Register],
+    /// Instructions up to which the function's entry may be marked: the first, and the last of them.
+    pub entry: (u64, u64),
+}
+
+/// Chooses the places for the exits `sites` of a function.
+///
+/// # Errors
+/// Why an exit can't be probed, if nothing on the way to it can either.
+pub(super) fn cheapest(
+    wanted: &Wanted<'_>,
+    flow: &Flow,
+    sites: Vec<EndSite>,
+) -> Result<Vec<EndSite>, String> {
+    let mut tail = Tail::new(wanted, flow, &sites);
+    tail.grow();
+    let chosen = tail.cut();
+    let mut found = Vec::new();
+    for index in chosen {
+        let node = &tail.nodes[&index];
+        let instruction = &flow.code[index];
+        let class = node
+            .class
+            .clone()
+            .map_err(|why| format!("'{}': {why}", body::text(instruction)))?;
+        found.push(EndSite {
+            address: instruction.ip(),
+            class,
+            text: body::text(instruction),
+            result_known: node.rets && !node.tails,
+            sp_adjust: node.sp_adjust.unwrap_or(0),
+        });
+    }
+    found.sort_by_key(|site| site.address);
+    Ok(found)
+}
+
+/// One instruction of the tail.
+#[derive(Debug)]
+struct Node {
+    class: Result<EntryClass, &'static str>,
+    /// Instructions from here to the farthest exit.
+    length: usize,
+    /// Added to the stack pointer here it gives that at the function's first instruction.
+    sp_adjust: Option<i64>,
+    /// A register that is read changes here or further on.
+    changes: bool,
+    /// Leads to a `ret`.
+    rets: bool,
+    /// Leads to a tail jump.
+    tails: bool,
+    /// A probe may be here, beside on an exit.
+    allowed: bool,
+}
+
+struct Tail<'a> {
+    wanted: &'a Wanted<'a>,
+    flow: &'a Flow,
+    nodes: BTreeMap<usize, Node>,
+    exits: BTreeSet<usize>,
+    before: Vec<Vec<usize>>,
+    factory: InstructionInfoFactory,
+    red_zone: bool,
+}
+
+impl<'a> Tail<'a> {
+    fn new(wanted: &'a Wanted<'a>, flow: &'a Flow, sites: &[EndSite]) -> Self {
+        let mut before = vec![Vec::new(); flow.code.len()];
+        for (from, next) in flow.next.iter().enumerate() {
+            next.iter().for_each(|&to| before[to].push(from));
+        }
+        let mut nodes = BTreeMap::new();
+        for site in sites {
+            let Some(index) = flow.index_of(site.address) else {
+                continue;
+            };
+            let class = class_of(wanted, &flow.code[index]);
+            let node = Node {
+                class,
+                length: 0,
+                sp_adjust: Some(0),
+                changes: false,
+                rets: site.result_known,
+                tails: !site.result_known,
+                allowed: true,
+            };
+            nodes.insert(index, node);
+        }
+        let exits = nodes.keys().copied().collect();
+        let red_zone = body::below_stack_pointer(&flow.code);
+        Self {
+            wanted,
+            flow,
+            nodes,
+            exits,
+            before,
+            factory: InstructionInfoFactory::new(),
+            red_zone,
+        }
+    }
+
+    /// Takes in what leads to nothing but the tail.
+    fn grow(&mut self) {
+        if !self.flow.tables_known {
+            return;
+        }
+        let mut waiting: VecDeque<usize> = self.exits.iter().copied().collect();
+        while let Some(at) = waiting.pop_front() {
+            for index in self.before[at].clone() {
+                if !self.nodes.contains_key(&index)
+                    && let Some(node) = self.node(index)
+                {
+                    self.nodes.insert(index, node);
+                    waiting.push_back(index);
+                }
+            }
+        }
+    }
+
+    /// An instruction as part of the tail, if all that it leads to is.
+    fn node(&mut self, index: usize) -> Option<Node> {
+        let instruction = self.flow.code[index];
+        let next: Vec<usize> = self.flow.live(index).collect();
+        if next.is_empty() || self.leaves_unseen(index) || !self.is_epilogue(&instruction) {
+            return None;
+        }
+        let reached: Option<Vec<&Node>> = next.iter().map(|to| self.nodes.get(to)).collect();
+        let reached = reached?;
+        let length = 1 + reached.iter().map(|node| node.length).max()?;
+        if length > MAX_TAIL {
+            return None;
+        }
+        let (rets, tails) = (
+            reached.iter().any(|node| node.rets),
+            reached.iter().any(|node| node.tails),
+        );
+        let behind = reached[0].sp_adjust;
+        let agreed = reached.iter().all(|node| node.sp_adjust == behind);
+        let changes = reached.iter().any(|node| node.changes);
+        let change = self.stack_change(&instruction);
+        let sp_adjust = behind
+            .filter(|_| agreed)
+            .zip(change)
+            .map(|(behind, change)| behind + change);
+        let changes = changes || self.changes_wanted(&instruction);
+        let address = instruction.ip();
+        let (entry, last) = self.wanted.entry;
+        // Where the table of frames knows it, too, both must say the same.
+        let depth = self.wanted.binary.frames.depth_at(address);
+        let known = match (sp_adjust, depth) {
+            (Some(adjust), Some(Depth::Known(depth))) => depth == adjust + 8,
+            (adjust, _) => adjust.is_some(),
+        };
+        let class = class_of(self.wanted, &instruction);
+        let mixed = rets && tails && !self.wanted.registers.is_empty();
+        let allowed = known
+            && !changes
+            && !mixed
+            && !(entry..=last).contains(&address)
+            && class.is_ok()
+            && !(class == Ok(EntryClass::Nop5) && self.red_zone);
+        Some(Node {
+            class,
+            length,
+            sp_adjust,
+            changes,
+            rets,
+            tails,
+            allowed,
+        })
+    }
+
+    /// A conditional jump to another function: its mark is made there.
+    fn leaves_unseen(&self, index: usize) -> bool {
+        let instruction = &self.flow.code[index];
+        let stays = match instruction.flow_control() {
+            FlowControl::ConditionalBranch => 2,
+            _ => 1,
+        };
+        // Both ways may be one.
+        let same = body::jump_target(instruction) == Some(instruction.next_ip());
+        self.flow.next[index].len() < stays && !same
+    }
+
+    /// Whether an instruction may lie between a probe and the exit.
+    fn is_epilogue(&mut self, instruction: &Instruction) -> bool {
+        let plain = match instruction.flow_control() {
+            FlowControl::Next => is_simple(instruction),
+            FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch => true,
+            _ => false,
+        };
+        let info = self.factory.info(instruction);
+        plain && !info.used_memory().iter().any(|used| writes(used.access()))
+    }
+
+    /// What an instruction adds to the stack pointer.
+    fn stack_change(&mut self, instruction: &Instruction) -> Option<i64> {
+        let info = self.factory.info(instruction);
+        let moves = info
+            .used_registers()
+            .iter()
+            .any(|used| used.register().full_register() == Iced::RSP && writes(used.access()));
+        match moves {
+            true if instruction.mnemonic() == Mnemonic::Leave => None,
+            true => stack_change(instruction),
+            false => Some(0),
+        }
+    }
+
+    fn changes_wanted(&mut self, instruction: &Instruction) -> bool {
+        let info = self.factory.info(instruction);
+        info.used_registers()
+            .iter()
+            .filter(|used| writes(used.access()))
+            .any(|used| {
+                let full = used.register().full_register();
+                // How far the stack pointer moved is known.
+                full != Iced::RSP && self.wanted.registers.iter().any(|r| r.iced() == full)
+            })
+    }
+
+    /// How often each instruction is passed if control enters the tail equally often at each place, and takes each way
+    /// at a branch equally often.
+    fn passes(&self) -> BTreeMap<usize, f64> {
+        let mut order: Vec<usize> = self.nodes.keys().copied().collect();
+        order.sort_by_key(|index| std::cmp::Reverse(self.nodes[index].length));
+        let mut passes: BTreeMap<usize, f64> = BTreeMap::new();
+        for index in order {
+            let entered = self.entered(index);
+            let sum = passes.entry(index).or_default();
+            *sum += entered as f64;
+            let share = *sum / self.flow.live(index).count().max(1) as f64;
+            if !self.exits.contains(&index) {
+                self.flow
+                    .live(index)
+                    .for_each(|to| *passes.entry(to).or_default() += share);
+            }
+        }
+        passes
+    }
+
+    /// Ways from outside to an instruction of the tail.
+    fn entered(&self, index: usize) -> usize {
+        let outside = |from: &&usize| !self.nodes.contains_key(*from);
+        let from = self.before[index].iter().filter(outside).count();
+        from + usize::from(self.flow.starts.contains(&index))
+    }
+
+    /// The instructions to probe: one on each way.
+    fn cut(&self) -> Vec<usize> {
+        let passes = self.passes();
+        // The point before an instruction is that after each which leads to it.
+        let mut points = Points::default();
+        for &index in self.nodes.keys() {
+            points.add(Point::Before(index));
+            points.add(Point::After(index));
+        }
+        for &index in self
+            .nodes
+            .keys()
+            .filter(|index| !self.exits.contains(index))
+        {
+            for to in self.flow.live(index) {
+                points.join(Point::After(index), Point::Before(to));
+            }
+        }
+        let mut net = Network::new(points.parents.len() + 2);
+        let (source, sink) = (points.parents.len(), points.parents.len() + 1);
+        for (&index, node) in &self.nodes {
+            let (from, to) = (
+                points.find(Point::Before(index)),
+                points.find(Point::After(index)),
+            );
+            if self.entered(index) > 0 {
+                net.arc(source, from, WRONG, 0);
+            }
+            if self.exits.contains(&index) {
+                net.arc(to, sink, WRONG, 0);
+            }
+            let weight = (passes[&index] * PASS).clamp(1.0, 1e6) as u64;
+            let cost = match &node.class {
+                _ if !node.allowed => WRONG,
+                Ok(class) => price(*class) * weight + 1,
+                Err(_) => REFUSED,
+            };
+            net.arc(from, to, cost.min(WRONG), WRONG);
+        }
+        let behind = net.behind_cut(source, sink);
+        let is_cut = |index: &&usize| {
+            let (from, to) = (
+                points.find(Point::Before(**index)),
+                points.find(Point::After(**index)),
+            );
+            !behind[from] && behind[to]
+        };
+        self.nodes.keys().filter(is_cut).copied().collect()
+    }
+}
+
+fn class_of(wanted: &Wanted<'_>, instruction: &Instruction) -> Result<EntryClass, &'static str> {
+    wanted
+        .kernel
+        .class(instruction.ip(), body::bytes(wanted.binary, instruction))
+}
+
+/// Moves and arithmetic of a few cycles each.
+fn is_simple(instruction: &Instruction) -> bool {
+    use Mnemonic as M;
+    if instruction.is_string_instruction() || instruction.has_lock_prefix() {
+        return false;
+    }
+    matches!(
+        instruction.mnemonic(),
+        M::Mov
+            | M::Movzx
+            | M::Movsx
+            | M::Movsxd
+            | M::Lea
+            | M::Xor
+            | M::Or
+            | M::And
+            | M::Add
+            | M::Sub
+            | M::Sbb
+            | M::Neg
+            | M::Not
+            | M::Inc
+            | M::Dec
+            | M::Shl
+            | M::Shr
+            | M::Sar
+            | M::Test
+            | M::Cmp
+            | M::Cdqe
+            | M::Cwde
+            | M::Cdq
+            | M::Cqo
+            | M::Nop
+            | M::Endbr64
+            | M::Pop
+            | M::Leave
+            | M::Vzeroupper
+            | M::Movaps
+            | M::Movups
+            | M::Movapd
+            | M::Movupd
+            | M::Movdqa
+            | M::Movdqu
+            | M::Movss
+            | M::Movsd
+            | M::Movq
+            | M::Movd
+            | M::Vmovaps
+            | M::Vmovups
+            | M::Vmovapd
+            | M::Vmovdqa
+            | M::Vmovdqu
+            | M::Vmovss
+            | M::Vmovsd
+            | M::Vmovq
+            | M::Vmovd
+            | M::Pxor
+            | M::Xorps
+            | M::Xorpd
+            | M::Vpxor
+            | M::Vxorps
+            | M::Sete
+            | M::Setne
+            | M::Seta
+            | M::Setae
+            | M::Setb
+            | M::Setbe
+            | M::Setg
+            | M::Setge
+            | M::Setl
+            | M::Setle
+            | M::Sets
+            | M::Setns
+            | M::Cmove
+            | M::Cmovne
+            | M::Cmova
+            | M::Cmovae
+            | M::Cmovb
+            | M::Cmovbe
+            | M::Cmovg
+            | M::Cmovge
+            | M::Cmovl
+            | M::Cmovle
+            | M::Cmovs
+            | M::Cmovns
+    )
+}
+
+/// A point of the tail, before it is known which are one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Point {
+    Before(usize),
+    After(usize),
+}
+
+/// Points, of which some are the same.
+#[derive(Default)]
+struct Points {
+    numbers: HashMap<Point, usize>,
+    parents: Vec<usize>,
+}
+
+impl Points {
+    fn add(&mut self, point: Point) {
+        let number = self.parents.len();
+        self.numbers.insert(point, number);
+        self.parents.push(number);
+    }
+
+    fn find(&self, point: Point) -> usize {
+        let mut at = self.numbers[&point];
+        while self.parents[at] != at {
+            at = self.parents[at];
+        }
+        at
+    }
+
+    fn join(&mut self, one: Point, other: Point) {
+        let (one, other) = (self.find(one), self.find(other));
+        self.parents[one] = other;
+    }
+}
+
+/// A network of arcs with capacities.
+struct Network {
+    /// Arcs that leave each point, by number.
+    from: Vec<Vec<usize>>,
+    /// Where each arc goes, and what is left of it; its reverse is beside it.
+    arcs: Vec<(usize, u64)>,
+}
+
+impl Network {
+    fn new(points: usize) -> Self {
+        Self {
+            from: vec![Vec::new(); points],
+            arcs: Vec::new(),
+        }
+    }
+
+    fn arc(&mut self, from: usize, to: usize, forth: u64, back: u64) {
+        self.from[from].push(self.arcs.len());
+        self.arcs.push((to, forth));
+        self.from[to].push(self.arcs.len());
+        self.arcs.push((from, back));
+    }
+
+    /// Which points lie behind the minimum cut that is nearest to the sink.
+    ///
+    /// By shortest augmenting paths (Edmonds and Karp, 1972): tails have a few dozen instructions.
+    fn behind_cut(&mut self, source: usize, sink: usize) -> Vec<bool> {
+        while let Some(path) = self.path(source, sink) {
+            let least = path.iter().map(|&arc| self.arcs[arc].1).min().unwrap_or(0);
+            if least == 0 {
+                break;
+            }
+            for arc in path {
+                self.arcs[arc].1 -= least;
+                self.arcs[arc ^ 1].1 = self.arcs[arc ^ 1].1.saturating_add(least);
+            }
+        }
+        let mut behind = vec![false; self.from.len()];
+        behind[sink] = true;
+        let mut waiting = vec![sink];
+        while let Some(at) = waiting.pop() {
+            for &arc in &self.from[at] {
+                let (before, _) = self.arcs[arc];
+                // What can still be sent from there to here.
+                if self.arcs[arc ^ 1].1 > 0 && !behind[before] {
+                    behind[before] = true;
+                    waiting.push(before);
+                }
+            }
+        }
+        behind
+    }
+
+    fn path(&self, source: usize, sink: usize) -> Option<Vec<usize>> {
+        let mut by = vec![usize::MAX; self.from.len()];
+        let mut waiting = VecDeque::from([source]);
+        while let Some(at) = waiting.pop_front() {
+            for &arc in &self.from[at] {
+                let (to, left) = self.arcs[arc];
+                if left == 0 || to == source || by[to] != usize::MAX {
+                    continue;
+                }
+                by[to] = arc;
+                if to == sink {
+                    let mut path = vec![arc];
+                    let mut at = self.arcs[arc ^ 1].0;
+                    while at != source {
+                        path.push(by[at]);
+                        at = self.arcs[by[at] ^ 1].0;
+                    }
+                    return Some(path);
+                }
+                waiting.push_back(to);
+            }
+        }
+        None
+    }
+}
+
+/// Checks the probes of a function: the exits that some way reaches past none or more than one.
+///
+/// Follows every way through all of the function's instructions, with how many probes it has passed.
+#[must_use]
+pub(super) fn passes(
+    flow: &Flow,
+    probes: &BTreeSet<u64>,
+    exits: &BTreeSet<u64>,
+) -> Vec<(u64, usize)> {
+    const MANY: usize = 2;
+    let mut seen = vec![[false; MANY + 1]; flow.code.len()];
+    let mut waiting: Vec<(usize, usize)> = flow.starts.iter().map(|&at| (at, 0)).collect();
+    let mut wrong = BTreeSet::new();
+    while let Some((at, count)) = waiting.pop() {
+        if std::mem::replace(&mut seen[at][count], true) {
+            continue;
+        }
+        let address = flow.code[at].ip();
+        let count = (count + usize::from(probes.contains(&address))).min(MANY);
+        if exits.contains(&address) {
+            if count != 1 {
+                wrong.insert((address, count));
+            }
+            continue;
+        }
+        waiting.extend(flow.live(at).map(|to| (to, count)));
+    }
+    wrong.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+    use std::path::Path;
+
+    use super::super::ends::{self, Ends};
+    use super::super::testing::{Program, compile};
+    use super::*;
+
+    const KERNEL: &str = "6.18";
+
+    fn range(binary: &Binary, name: &str) -> std::ops::Range<u64> {
+        let mut functions = binary.functions.iter();
+        let function = functions.find(|f| f.name == name).expect("defined");
+        binary.extent(function.address).expect("sized")
+    }
+
+    /// The places of a function's exits, each way passing one.
+    fn places(program: &Program, name: &str, registers: &[Register]) -> Ends {
+        let binary = program.open();
+        let kernel = Kernel::from_release(KERNEL);
+        let (wrong, ends) = ends::check(&binary, kernel, range(&binary, name), registers)
+            .unwrap_or_else(|why| panic!("{name}: {why}"));
+        assert_eq!(wrong, [], "{name}: {ends:?}");
+        ends
+    }
+
+    const SOURCE: &str = r#"
+#define F(name, body) asm(".text\n.globl " #name "\n.type " #name ",@function\n" #name ":\n" \
+    ".cfi_startproc\n" body "\n.cfi_endproc\n.size " #name ",.-" #name "\n");
+F(other, "xor %eax,%eax\n ret")
+F(both, "mov %rdx,%r8\n mov %rsi,%rdi\n call other\n test %r8,%r8\n jne 1f\n ret\n1: mov %r8,%rdi\n jmp other")
+F(guarded, "push %rbx\n .cfi_adjust_cfa_offset 8\n sub $16,%rsp\n .cfi_adjust_cfa_offset 16\n call other\n"
+    " mov 8(%rsp),%rdx\n sub %fs:40,%rdx\n jne 1f\n add $16,%rsp\n .cfi_adjust_cfa_offset -16\n pop %rbx\n"
+    " .cfi_adjust_cfa_offset -8\n ret\n .cfi_adjust_cfa_offset 24\n1: call other")
+F(result, "push %rbx\n .cfi_adjust_cfa_offset 8\n call other\n test %edi,%edi\n je 1f\n1: mov %rbx,%rax\n"
+    " pop %rbx\n .cfi_adjust_cfa_offset -8\n ret")
+F(stores, "call other\n test %edi,%edi\n je 1f\n nop\n1: mov %rax,(%rsi)\n ret")
+F(calls, "call other\n test %edi,%edi\n je 1f\n call other\n1: ret")
+F(round, "call other\n1: dec %edi\n jne 1b\n ret")
+F(shared, "call other\n test %edi,%edi\n je 2f\n call other\n jmp 1f\n2: call other\n jmp 1f\n nop\n1: ret")
+F(through, "call other\n test %edi,%edi\n je 2f\n call other\n2: xor %eax,%eax\n ret")
+F(maybe, "call other\n test %edi,%edi\n jne other\n test %esi,%esi\n je 1f\n1: ret")
+F(leaf, "test %edi,%edi\n je 1f\n mov %edi,%eax\n ret\n1: xor %eax,%eax\n ret")
+F(table, "push %rbx\n .cfi_adjust_cfa_offset 8\n call other\n cmp $1,%edi\n ja 1f\n lea 9f(%rip),%rdx\n"
+    " movslq (%rdx,%rdi,4),%rax\n add %rdx,%rax\n jmp *%rax\n"
+    "8: nop\n1: nop\n3: pop %rbx\n .cfi_adjust_cfa_offset -8\n ret\n"
+    ".section .rodata\n9: .long 8b-9b, 3b-9b\n.text\n")
+int main(void) { return 0; }
+"#;
+
+    fn texts(program: &Program, name: &str, registers: &[Register]) -> Vec<String> {
+        let ends = places(program, name, registers);
+        let text = |site: &EndSite| {
+            let word = site.text.split(' ').next().unwrap_or_default();
+            format!("{word} {}", site.sp_adjust)
+        };
+        ends.sites.iter().map(text).collect()
+    }
+
+    /// Branches, jumps and nops behind the last call stand for the exits that they lead to.
+    #[test]
+    fn cheap_places() {
+        let program = compile("gcc", SOURCE, &["-no-pie"]);
+        let texts = |name| texts(&program, name, &[]);
+        assert_eq!(texts("both"), ["jne 0"], "both ways by one");
+        assert_eq!(texts("guarded"), ["jne 24"]);
+        assert_eq!(texts("shared"), ["jmp 0", "jmp 0"]);
+        assert_eq!(texts("result"), ["je 8"]);
+        assert!(!places(&program, "both", &[]).sites[0].result_known);
+    }
+
+    /// A probe stays on the exit where something is done in between, a way comes in behind, or the ways differ.
+    #[test]
+    fn dear_places() {
+        let program = compile("gcc", SOURCE, &["-no-pie"]);
+        let texts = |name| texts(&program, name, &[]);
+        assert_eq!(texts("stores"), ["ret 0"]);
+        assert_eq!(texts("calls"), ["ret 0"]);
+        assert_eq!(texts("round"), ["ret 0"]);
+        assert_eq!(texts("through"), ["ret 0"]);
+        assert_eq!(texts("maybe"), ["je 0"], "and at the other's entry");
+        assert_eq!(
+            texts("leaf"),
+            ["ret 0", "ret 0"],
+            "the branch is the entry's"
+        );
+        assert_eq!(texts("table"), ["ret 0"], "a case comes in behind the nops");
+    }
+
+    /// What a probe reads is final where it is read.
+    #[test]
+    fn results() {
+        let program = compile("gcc", SOURCE, &["-no-pie"]);
+        let rax = [Register::RAX];
+        assert_eq!(texts(&program, "result", &rax), ["ret 0"]);
+        assert_eq!(texts(&program, "guarded", &rax), ["jne 24"]);
+        assert!(places(&program, "guarded", &rax).sites[0].result_known);
+        // Here there is a result, there none yet.
+        assert_eq!(texts(&program, "both", &rax), ["ret 0", "jmp 0"]);
+    }
+
+    /// Each way through what random branches make passes one probe.
+    #[test]
+    fn random_functions() {
+        let mut seed = 20_u64;
+        let mut dice = |sides: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 33) % sides
+        };
+        let mut source = String::from("__asm__(\".text\\n\"\n");
+        const COUNT: u64 = 400;
+        for n in 0..COUNT {
+            let _ = writeln!(
+                source,
+                "\".globl f{n}\\n.type f{n},@function\\nf{n}: .cfi_startproc\\n\""
+            );
+            let blocks = 2 + dice(9);
+            for block in 0..blocks {
+                let _ = write!(source, "\".Lb{n}_{block}: ");
+                for _ in 0..dice(3) {
+                    let filler = [
+                        "mov %rdi,%rax",
+                        "nop",
+                        "call f0",
+                        "xor %edx,%edx",
+                        "mov %rax,(%rsi)",
+                        "add $1,%ecx",
+                    ];
+                    let _ = write!(source, "{}\\n ", filler[dice(6) as usize]);
+                }
+                let to = dice(blocks);
+                let leave = match dice(8) {
+                    0 => "ret".to_owned(),
+                    1 => "jmp f1".to_owned(),
+                    2 => format!("jmp .Lb{n}_{to}"),
+                    3 => "nop".to_owned(),
+                    _ => format!("test %edi,%edi\\n je .Lb{n}_{to}"),
+                };
+                let _ = writeln!(source, "{leave}\\n\"");
+            }
+            let _ = writeln!(source, "\"ret\\n.cfi_endproc\\n.size f{n},.-f{n}\\n\"");
+        }
+        source.push_str(");\nint main(void) { return 0; }\n");
+        let program = compile("gcc", &source, &["-no-pie"]);
+        let binary = program.open();
+        let kernel = Kernel::from_release(KERNEL);
+        let (mut cheap, mut read) = (0, 0);
+        for n in 0..COUNT {
+            for registers in [&[][..], &[Register::RAX]] {
+                let range = range(&binary, &format!("f{n}"));
+                let (wrong, ends) = ends::check(&binary, kernel, range, registers).expect("clear");
+                assert_eq!(wrong, [], "f{n}: {ends:?}");
+                let moved = |s: &&EndSite| s.class != EntryClass::SingleStep;
+                let count = ends.sites.iter().filter(moved).count();
+                *if registers.is_empty() {
+                    &mut cheap
+                } else {
+                    &mut read
+                } += count;
+            }
+        }
+        assert!(cheap > 100 && read > 20 && read <= cheap, "{cheap} {read}");
+    }
+
+    /// The same for every function of stock binaries.
+    #[test]
+    fn stock_binaries() {
+        let kernel = Kernel::from_release(KERNEL);
+        for path in [
+            "/bin/ls",
+            "/usr/bin/redis-check-rdb",
+            "/lib/x86_64-linux-gnu/libsqlite3.so.0",
+        ] {
+            let binary = Binary::open(Path::new(path)).expect("installed");
+            let (mut cheap, mut all) = (0, 0);
+            for range in binary.frames.ranges() {
+                let Ok((wrong, ends)) = ends::check(&binary, kernel, range.clone(), &[]) else {
+                    continue;
+                };
+                assert_eq!(wrong, [], "{path} {range:x?}: {ends:?}");
+                all += 1;
+                let moved = |s: &EndSite| s.class != EntryClass::SingleStep;
+                cheap += usize::from(ends.sites.iter().all(moved));
+            }
+            eprintln!("{path}: {cheap} of {all}");
+            assert!(cheap * 10 > all, "{path}: {cheap} of {all}");
+        }
+    }
+}
