@@ -7,7 +7,8 @@ use pebs_common::counter::Counter;
 
 use crate::emit::count;
 use crate::maps::{
-    SCOPE, SIGNAL_LIVE_OFFSET, TASK_EXIT_CODE_OFFSET, TASK_PID_OFFSET, TASK_SIGNAL_OFFSET, TASK_STATE_OFFSET, TRACED,
+    SCOPE, SIGNAL_LIVE_OFFSET, TASK_EXIT_CODE_OFFSET, TASK_PID_OFFSET, TASK_SIGNAL_OFFSET,
+    TASK_STATE_OFFSET, TRACED,
 };
 
 /// A thread and its process.
