@@ -18,6 +18,9 @@ pub const MAX_CPUS: u32 = 1024;
 /// Processes at most in the table of traced processes.
 pub const MAX_PROCESSES: u32 = 65_536;
 
+/// Threads at most that are traced without the others of their processes.
+pub const MAX_THREADS: u32 = 1024;
+
 /// In the place of a register's offset: there is none, and the value starts from 0.
 pub const NO_REGISTER: u16 = u16::MAX;
 
@@ -35,8 +38,7 @@ pub enum ArgKind {
     Str = 3,
     /// An array at the address: ids of the items of a batch, each of `width` bytes.
     Ids = 4,
-    /// Text at the address, of a length that is beside the pointer to it: in memory, or, if there are no steps, in the
-    /// register at the first of `derefs`.
+    /// Text at the address, of the length that [`SiteConfig::lengths`] reads.
     Bytes = 5,
     /// An array of pointers at the address, with an id of `width` bytes behind each.
     IdsBehind = 6,
@@ -59,6 +61,9 @@ pub const STR_SHORT: usize = 64;
 /// argument.
 pub const STR_LONG: usize = 256;
 
+/// In the length word of a string: it goes on behind what was kept.
+pub const STR_CUT: u64 = 1 << 63;
+
 /// Ids of a batch that are read at most. What is beyond is counted, not read.
 pub const MAX_BATCH: usize = 256;
 
@@ -77,7 +82,6 @@ pub struct ArgProgram {
     /// number `width` bytes. A string or an array is read at the value that is left after all of them, to
     /// which the next of `derefs` is added, if there is one.
     pub steps: u8,
-    /// [`ArgKind::Bytes`]: how far behind the pointer to the text its length is in memory, bytes, signed.
     /// [`ArgKind::IdsBehind`]: 1: the ids are signed. Else zero.
     pub pad: u8,
     /// Where the value goes in the record's payload, bytes; a multiple of 8. Ignored for the id.
@@ -127,10 +131,12 @@ pub struct SiteConfig {
     pub count: ArgProgram,
     /// How to read the named arguments.
     pub named: [ArgProgram; MAX_ARGS],
+    /// How to read the length of each that is [`ArgKind::Bytes`].
+    pub lengths: [ArgProgram; MAX_ARGS],
 }
 
 const _: () = assert!(size_of::<ArgProgram>() == 32);
-const _: () = assert!(size_of::<SiteConfig>() == 16 + 2 * 32 + 32 * MAX_ARGS);
+const _: () = assert!(size_of::<SiteConfig>() == 16 + 2 * 32 + 2 * 32 * MAX_ARGS);
 
 /// Where the item id of a thread that makes no marks is read, at each sample.
 #[repr(u32)]
@@ -227,4 +233,6 @@ pub enum Scope {
     Everyone = 0,
     /// The processes in the table, and their children from the fork on.
     Table = 1,
+    /// Every process of a cgroup, or of one below it, that makes a mark; it is added to the table at its first one.
+    Cgroup = 2,
 }

@@ -10,12 +10,6 @@ use pebs_common::config::{ArgKind, ArgProgram, MAX_DEREFS, NO_REGISTER};
 /// Reads a number, or the address of a string or an array.
 #[inline(always)]
 pub fn value(regs: *const u8, program: &ArgProgram) -> Option<u64> {
-    walk(regs, program).map(|found| found.0)
-}
-
-/// The same, and the address that it was read from.
-#[inline(always)]
-fn walk(regs: *const u8, program: &ArgProgram) -> Option<(u64, u64)> {
     let constant = program.reg_offset == NO_REGISTER;
     // Some register in any case: with two ways to a value the verifier sees one that was never set.
     let offset = if constant { 0 } else { program.reg_offset };
@@ -23,7 +17,6 @@ fn walk(regs: *const u8, program: &ArgProgram) -> Option<(u64, u64)> {
     if constant {
         value = 0;
     }
-    let mut read_at = 0;
     value = value.wrapping_add(program.add as i64 as u64);
     for step in 0..MAX_DEREFS {
         if step >= program.steps as usize {
@@ -32,29 +25,12 @@ fn walk(regs: *const u8, program: &ArgProgram) -> Option<(u64, u64)> {
             }
             break;
         }
-        read_at = value.wrapping_add(program.derefs[step] as i64 as u64);
         value = follow(value, step, program)?;
     }
     if is_address(program) {
-        return Some((value, read_at));
+        return Some(value);
     }
-    Some((extend(value, program), read_at))
-}
-
-/// Where a text of a known length is, and how long it is.
-#[inline(always)]
-pub fn text(regs: *const u8, program: &ArgProgram) -> Option<(u64, u64)> {
-    let (address, read_at) = walk(regs, program)?;
-    if program.steps == 0 {
-        let length = register(regs, program.derefs[0] as u16 as usize)?;
-        return Some((address, length));
-    }
-    let place = read_at.wrapping_add(program.pad as i8 as i64 as u64);
-    let mut length = 0u64;
-    // SAFETY: the helper checks the user address and writes 8 bytes into `length`.
-    let failed =
-        unsafe { bpf_probe_read_user((&raw mut length).cast(), 8, place as *const _) } != 0;
-    (!failed).then_some((address, length))
+    Some(extend(value, program))
 }
 
 /// A register of the target, by its offset.
@@ -137,7 +113,7 @@ pub fn number(address: u64, width: u64) -> Option<u64> {
     (!failed).then_some(value)
 }
 
-pub use pebs_common::config::{STR_LONG, STR_SHORT};
+pub use pebs_common::config::{STR_CUT, STR_LONG, STR_SHORT};
 
 /// Reads a text of a known length, of which at most `SIZE - 8` bytes and `capacity` are kept, behind a length word at
 /// `room`.
@@ -147,16 +123,17 @@ pub fn bytes<const SIZE: usize>(
     (address, length): (u64, u64),
     capacity: u64,
 ) -> bool {
-    let length = at_most(length.min(capacity), (SIZE - 8) as u64);
+    let kept = at_most(length.min(capacity), (SIZE - 8) as u64);
     let bytes = room.wrapping_add(8);
     // SAFETY: the caller made sure of SIZE bytes at `room`; the helper checks the user address.
     let failed =
-        unsafe { bpf_probe_read_user(bytes.cast(), length as u32, address as *const _) } != 0;
+        unsafe { bpf_probe_read_user(bytes.cast(), kept as u32, address as *const _) } != 0;
     if failed {
         return false;
     }
+    let cut = if length > kept { STR_CUT } else { 0 };
     // SAFETY: as above; ring records are aligned to 8 bytes and so are offsets in them.
-    unsafe { room.cast::<u64>().write(length) };
+    unsafe { room.cast::<u64>().write(kept | cut) };
     true
 }
 
@@ -166,12 +143,19 @@ pub fn bytes<const SIZE: usize>(
 pub fn string<const SIZE: usize>(room: *mut u8, address: u64, capacity: u64) -> bool {
     let bytes = room.wrapping_add(8);
     // SAFETY: the caller made sure of SIZE bytes at `room`; the helper checks the user address.
-    let length =
+    let read =
         unsafe { bpf_probe_read_user_str(bytes.cast(), (SIZE - 8) as u32, address as *const _) };
-    if length <= 0 {
+    if read <= 0 {
         return false;
     }
+    let length = read as u64 - 1;
+    let kept = length.min(capacity);
+    // What fills the room may end there, or go on.
+    let is_full = read as usize == SIZE - 8;
+    let goes_on =
+        is_full && number(address.wrapping_add(length), 1).is_some_and(|next| next != 0);
+    let cut = if length > kept || goes_on { STR_CUT } else { 0 };
     // SAFETY: as above; ring records are aligned to 8 bytes and so are offsets in them.
-    unsafe { room.cast::<u64>().write((length as u64 - 1).min(capacity)) };
+    unsafe { room.cast::<u64>().write(kept | cut) };
     true
 }

@@ -20,7 +20,7 @@ static SINCE: HashMap<u32, u64, 65_536> = HashMap::new();
 #[perf_event]
 pub fn page_fault(_ctx: PerfEventContext) -> u32 {
     let ids = task::current();
-    if task::is_traced(ids.pid) {
+    if task::is_traced(ids) {
         sched::interference(Interference::PageFault, ids, 0);
         if FAULT_TIMES.load() != 0 {
             // SAFETY: the helper takes no pointer.

@@ -50,7 +50,7 @@ pub fn sampled() {
 #[inline(always)]
 fn put(which: Interference, ns: u64) {
     let ids = task::current();
-    if task::is_traced(ids.pid) {
+    if task::is_traced(ids) {
         sched::interference(which, ids, ns);
     }
 }

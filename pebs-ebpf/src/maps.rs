@@ -1,10 +1,10 @@
 //! Maps, and the settings that user space writes before load.
 
 use aya_ebpf::Global;
-use aya_ebpf::btf_maps::{Array, ArrayOfMaps, HashMap, RingBuf};
+use aya_ebpf::btf_maps::{Array, ArrayOfMaps, CgroupArray, HashMap, RingBuf};
 use aya_ebpf::macros::btf_map;
 use pebs_common::config::{
-    ItemConfig, MAX_CPUS, MAX_LIBRARIES, MAX_PROCESSES, MAX_SITES, SiteConfig,
+    ItemConfig, MAX_CPUS, MAX_LIBRARIES, MAX_PROCESSES, MAX_SITES, MAX_THREADS, SiteConfig,
 };
 use pebs_common::counter::Counter;
 
@@ -34,6 +34,14 @@ pub static COUNTERS: Array<u64, { (MAX_CPUS * Counter::COUNT) as usize }, MMAPAB
 #[btf_map]
 pub static TRACED: HashMap<u32, u32, { MAX_PROCESSES as usize }> = HashMap::new();
 
+/// Threads that alone are traced, by tid, if [`ONLY_THREADS`] is not 0.
+#[btf_map]
+pub static THREADS: HashMap<u32, u32, { MAX_THREADS as usize }> = HashMap::new();
+
+/// The cgroup whose processes are traced, under [`pebs_common::config::Scope::Cgroup`].
+#[btf_map]
+pub static CGROUP: CgroupArray<1> = CgroupArray::new();
+
 /// What to read at each site, by attach cookie.
 #[btf_map]
 pub static SITES: Array<SiteConfig, { MAX_SITES as usize }> = Array::new();
@@ -59,6 +67,10 @@ pub static ITEM_SOURCE: Global<u32> = Global::new(0);
 /// A [`pebs_common::config::Scope`].
 #[unsafe(no_mangle)]
 pub static SCOPE: Global<u32> = Global::new(0);
+
+/// Not 0: of the traced processes only the threads in [`THREADS`] are traced.
+#[unsafe(no_mangle)]
+pub static ONLY_THREADS: Global<u32> = Global::new(0);
 
 /// Bit n: samples of event n in kernel mode are left out (for events that can't be told to).
 #[unsafe(no_mangle)]

@@ -27,7 +27,7 @@ pub struct Room<const SIZE: usize> {
 #[uprobe]
 pub fn mark(ctx: ProbeContext) -> u32 {
     let ids = task::current();
-    if !task::is_traced_at_mark(ids.pid) {
+    if !task::is_traced_at_mark(ids) {
         count(Counter::MarkFiltered);
         return 0;
     }
@@ -119,7 +119,8 @@ fn read_args<const SIZE: usize>(ctx: &ProbeContext, site: &SiteConfig, payload: 
         let regs = ctx.as_ptr().cast();
         let room = (payload, SIZE, program);
         let read = if program.kind == ArgKind::Bytes as u8 {
-            arg::text(regs, program).is_some_and(|text| bytes(room, text))
+            let text = arg::value(regs, program).zip(arg::value(regs, &site.lengths[index]));
+            text.is_some_and(|text| bytes(room, text))
         } else {
             match arg::value(regs, program) {
                 None => false,

@@ -94,7 +94,7 @@ fn event<const EVENT: u8>(ctx: &PerfEventContext) -> u32 {
 #[inline(always)]
 fn sample<const EVENT: u8>(ctx: &PerfEventContext) {
     let ids = task::current();
-    if !task::is_traced(ids.pid) {
+    if !task::is_traced(ids) {
         count(Counter::SampleFiltered);
         return;
     }

@@ -29,7 +29,7 @@ pub fn sched_switch_5_15(ctx: BtfTracePointContext) -> i32 {
 #[inline(always)]
 fn switched(ctx: &BtfTracePointContext, state: impl FnOnce(&BtfTracePointContext) -> u32) -> i32 {
     let previous = task::current();
-    if task::is_traced(previous.pid) {
+    if task::is_traced(previous) {
         let preempted = ctx.arg::<u64>(0) as u8 != 0;
         let state = u64::from(state(ctx));
         let flags = if preempted { switch_flag::PREEMPTED } else { 0 };
@@ -48,7 +48,7 @@ fn switched(ctx: &BtfTracePointContext, state: impl FnOnce(&BtfTracePointContext
         }
     }
     if let Some(next) = task::ids_of(ctx.arg::<*const u8>(2))
-        && task::is_traced(next.pid)
+        && task::is_traced(next)
     {
         switch(Kind::SwitchIn, 0, next, 0, 0);
     }
@@ -99,7 +99,7 @@ fn user_sp() -> u64 {
 #[btf_tracepoint(function = "sched_process_fork")]
 pub fn sched_process_fork(ctx: BtfTracePointContext) -> i32 {
     let parent = task::current();
-    if !task::is_traced(parent.pid) {
+    if !task::is_traced(parent) {
         return 0;
     }
     let Some(child) = task::ids_of(ctx.arg::<*const u8>(1)) else {
@@ -121,11 +121,11 @@ pub fn sched_process_fork(ctx: BtfTracePointContext) -> i32 {
 #[btf_tracepoint(function = "sched_process_exec")]
 pub fn sched_process_exec(ctx: BtfTracePointContext) -> i32 {
     let ids = task::current();
-    if !task::is_traced(ids.pid) {
+    if !task::is_traced(ids) {
         return 0;
     }
     record(Kind::Exec, ids, u64::from(ctx.arg::<u32>(1)));
-    if SCOPE.load() == Scope::Everyone as u32 {
+    if SCOPE.load() != Scope::Table as u32 {
         task::forget(ids.pid);
     }
     debug!(&ctx, "{} replaced its program", ids.pid);
@@ -136,7 +136,7 @@ pub fn sched_process_exec(ctx: BtfTracePointContext) -> i32 {
 #[btf_tracepoint(function = "sched_process_exit")]
 pub fn sched_process_exit(ctx: BtfTracePointContext) -> i32 {
     let ids = task::current();
-    if !task::is_traced(ids.pid) {
+    if !task::is_traced(ids) {
         return 0;
     }
     let ended = ctx.arg::<*const u8>(0);

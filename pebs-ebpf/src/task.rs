@@ -7,8 +7,8 @@ use pebs_common::counter::Counter;
 
 use crate::emit::count;
 use crate::maps::{
-    SCOPE, SIGNAL_LIVE_OFFSET, TASK_EXIT_CODE_OFFSET, TASK_PID_OFFSET, TASK_SIGNAL_OFFSET,
-    TASK_STATE_OFFSET, TRACED,
+    CGROUP, ONLY_THREADS, SCOPE, SIGNAL_LIVE_OFFSET, TASK_EXIT_CODE_OFFSET, TASK_PID_OFFSET,
+    TASK_SIGNAL_OFFSET, TASK_STATE_OFFSET, THREADS, TRACED,
 };
 
 /// A thread and its process.
@@ -84,20 +84,31 @@ pub fn fatal_signal(task: *const u8) -> u8 {
     (code & 0x7f) as u8
 }
 
-/// Whether a process is traced.
+/// Whether a thread is traced.
 #[inline(always)]
-pub fn is_traced(pid: u32) -> bool {
+pub fn is_traced(ids: Ids) -> bool {
     // SAFETY: the value is only tested for being there.
-    unsafe { TRACED.get(pid) }.is_some()
+    if ONLY_THREADS.load() != 0 && unsafe { THREADS.get(ids.tid) }.is_none() {
+        return false;
+    }
+    // SAFETY: as above.
+    unsafe { TRACED.get(ids.pid) }.is_some()
 }
 
-/// Whether a process that made a mark is traced; under [`Scope::Everyone`] it is from now on.
+/// Whether the running thread, which made a mark, is traced. Where processes are found by their marks, its process
+/// is from now on.
 #[inline(always)]
-pub fn is_traced_at_mark(pid: u32) -> bool {
-    if is_traced(pid) {
+pub fn is_traced_at_mark(ids: Ids) -> bool {
+    if is_traced(ids) {
         return true;
     }
-    SCOPE.load() == Scope::Everyone as u32 && trace(pid)
+    let is_wanted = match SCOPE.load() {
+        scope if scope == Scope::Everyone as u32 => true,
+        // Of the cgroup itself, or of one below it.
+        scope if scope == Scope::Cgroup as u32 => CGROUP.current_task_under_cgroup(0) == Ok(true),
+        _ => false,
+    };
+    is_wanted && trace(ids.pid)
 }
 
 /// Adds a process to the traced ones.

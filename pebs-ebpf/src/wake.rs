@@ -21,7 +21,7 @@ pub fn sched_waking(ctx: BtfTracePointContext) -> i32 {
     let Some(woken) = task::ids_of(ctx.arg::<*const u8>(0)) else {
         return 0;
     };
-    if task::is_traced(woken.pid) {
+    if task::is_traced(woken) {
         // SAFETY: the helper takes no pointer; it gives a kernel pointer.
         let current = unsafe { bpf_get_current_task_btf() } as *const u8;
         let by = (!in_interrupt(&ctx, current)).then_some(current);

@@ -183,10 +183,14 @@ pub struct RecordArgs {
     ///
     /// BIN:FUNC is one visit from entry to return of FUNC. BIN:FUNC(id=EXPR, name=EXPR) reads the
     /// item id and named arguments. BIN:START..END is from START to END; each may be FUNC,
-    /// FUNC+OFF, FUNC%return or 0xADDR, and where both give id= they are matched by it.
+    /// FUNC+OFF, FUNC%return, 0xADDR, 0xADDR%return or FILE:LINE, and where both give id= they are matched by it.
+    /// BIN:FILE:LINE alone is from that line to the return of its function.
     /// BIN:START.. is until the next START on the same thread. BIN:usdt:PROVIDER:NAME is a USDT probe, alone or at either
     /// end. EXPR is argN, %REG, retval,
     /// *(EXPR+OFF):TYPE, str(EXPR), or with debug information a path by name: req->hdr.id, req->uri, retval->id. 'pebs-trace probes BIN' lists functions.
+    /// str(EXPR, MOST) keeps so many bytes at most (56 without), and str(EXPR, LENGTH) is a text without a NUL:
+    /// str(*(arg1+8), *arg1) of an ngx_str_t. A string that goes on behind what was kept ends in "…".
+    /// Double quotes take a BIN or FUNC as it is: '"/opt/a:b(c)":"ns::f(int)"'.
     /// BIN:FUNC(ids=ARRAY[COUNT]:TYPE) is one visit that serves several items, as in ids=arg2[arg3]:u64: its time is shared
     /// out among them; of what an array points to it is ids=arg2[arg3]->16:u64, by name ids=pkts[n]->id. With * in it FUNC
     /// is a pattern: all functions that match are one probe.
@@ -201,8 +205,8 @@ pub struct RecordArgs {
 
     /// Use SPECs made for one kind of program: go, tokio, or a file
     ///
-    /// go: goroutines; tokio: polls of tasks. The program is that of -p or of the command, or BIN. A file has
-    /// one SPEC a line, {bin} stands for the program, and # begins a remark.
+    /// go: goroutines, by their number; tokio: polls of tasks. The program is that of -p or of the command, or BIN. A file has
+    /// one SPEC a line, {bin} stands for the program, {goid} for where its Go runtime has a goroutine's number, and # begins a remark.
     #[arg(long = "preset", value_name = "NAME[=BIN]")]
     #[arg(help_heading = "What to record")]
     pub presets: Vec<String>,
@@ -294,6 +298,25 @@ pub struct RecordArgs {
     )]
     #[arg(help_heading = "What to record")]
     pub pids: Vec<u32>,
+    /// Trace only this thread; repeat for several
+    ///
+    /// Threads and processes that it starts are not traced.
+    #[arg(short, long = "tid", value_name = "TID", value_parser = tid)]
+    #[arg(conflicts_with_all = ["command_line", "pids"], help_heading = "What to record")]
+    pub tids: Vec<u32>,
+    /// Trace only the processes of this cgroup (version 2), those that join it later included
+    ///
+    /// A directory, or its path below where cgroups are mounted: /system.slice/nginx.service. Cgroups below it
+    /// belong to it. BIN is the file that a process of it sees. A process that leaves it stays traced.
+    #[arg(long, value_name = "PATH", help_heading = "What to record")]
+    #[arg(conflicts_with_all = ["command_line", "pids", "tids", "item"])]
+    pub cgroup: Option<String>,
+    /// Trace only the processes of this container; the first letters of its id are enough
+    ///
+    /// Found by the name of its cgroup, as docker, containerd, podman and cri-o give it.
+    #[arg(long, value_name = "ID", help_heading = "What to record")]
+    #[arg(conflicts_with_all = ["command_line", "pids", "tids", "item", "cgroup"])]
+    pub container: Option<String>,
     /// Stop after this time
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
     #[arg(help_heading = "What to record")]
@@ -460,6 +483,12 @@ pub(crate) fn event_count(text: &str) -> Result<u64, String> {
 /// Reads a process's number.
 pub(crate) fn pid(text: &str) -> Result<u32, String> {
     let wanted = "a process's number; 'pgrep NAME' finds it";
+    text.parse().map_err(|_| wanted.to_owned())
+}
+
+/// Reads a thread's number.
+fn tid(text: &str) -> Result<u32, String> {
+    let wanted = "a thread's number; 'ps -L -p PID' lists them";
     text.parse().map_err(|_| wanted.to_owned())
 }
 

@@ -13,6 +13,8 @@ mod batches;
 mod binaries;
 #[path = "kernel/bulk.rs"]
 mod bulk;
+#[path = "kernel/cgroups.rs"]
+mod cgroups;
 #[path = "kernel/counts.rs"]
 mod counts;
 #[path = "kernel/debug_files.rs"]

@@ -1,4 +1,5 @@
-// Goroutines that keep the CPUs busy, two to a thread: goroutines [MS]
+// Goroutines that keep the CPUs busy, two to a thread: goroutines [MS] [SHORT]
+// Before them SHORT others, each started when the one before has ended.
 // Each runs a function of its own, so that a function tells the goroutine. Stdout has their number.
 package main
 
@@ -49,6 +50,14 @@ func main() {
 		length, _ = strconv.Atoi(os.Args[1])
 	}
 	runtime.GOMAXPROCS(2)
+	if len(os.Args) > 2 {
+		short, _ := strconv.Atoi(os.Args[2])
+		for i := 0; i < short; i++ {
+			done := make(chan uint64)
+			go func() { done <- first(uint64(i), 2000) }()
+			<-done
+		}
+	}
 	until := time.Now().Add(time.Duration(length) * time.Millisecond)
 	var all sync.WaitGroup
 	work := []func(uint64, int) uint64{first, second, third, fourth}

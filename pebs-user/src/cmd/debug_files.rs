@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::record::Who;
 use crate::cli::RecordArgs;
 use crate::collect::command;
 use crate::debuginfod::{self, CLIENT, Debuginfod, INSTALL, Missing, URLS};
@@ -11,7 +12,6 @@ use crate::target::debugfile::{Lacking, lacking};
 use crate::target::locate::locate;
 use crate::target::process;
 use crate::target::spec::{End, Spec};
-use crate::units::Pid;
 
 /// Binaries named at most in a remark.
 const NAMED: usize = 3;
@@ -37,8 +37,8 @@ impl Fetched {
 
 /// Fetches the debug files of what a recording will see, as far as that is known before: the probed binaries, the
 /// command, what the processes have mapped, and libraries.
-pub(super) fn of_recording(args: &RecordArgs, specs: &[String]) -> Fetched {
-    of(|| binaries(args, specs))
+pub(super) fn of_recording(args: &RecordArgs, who: &Who, specs: &[String]) -> Fetched {
+    of(|| binaries(args, who, specs))
 }
 
 /// Fetches the debug files that these binaries, and the libraries that they need, lack here. Asks for nothing, and does
@@ -61,8 +61,8 @@ pub(super) fn of(binaries: impl FnOnce() -> Vec<PathBuf>) -> Fetched {
     told(&lacking, &answers)
 }
 
-fn binaries(args: &RecordArgs, specs: &[String]) -> Vec<PathBuf> {
-    let pid = args.pids.first().copied().map(Pid);
+fn binaries(args: &RecordArgs, who: &Who, specs: &[String]) -> Vec<PathBuf> {
+    let pid = who.sees;
     let mut found = Vec::new();
     for spec in specs.iter().filter_map(|text| Spec::parse(text).ok()) {
         found.extend(locate(&spec.begin.binary, pid).ok());
@@ -72,7 +72,7 @@ fn binaries(args: &RecordArgs, specs: &[String]) -> Vec<PathBuf> {
     }
     let command = args.command_line.first();
     found.extend(command.and_then(|command| command::find(command).ok()));
-    for pid in args.pids.iter().copied().map(Pid) {
+    for pid in who.pids.iter().copied() {
         let mapped = process::mappings(pid).unwrap_or_default();
         let mapped = mapped
             .iter()

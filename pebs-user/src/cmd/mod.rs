@@ -60,6 +60,7 @@ pub fn hint_of(error: &anyhow::Error) -> Option<String> {
         }
         first_hint!(cause;
             target::ResolveError,
+            target::cgroup::CgroupError,
             target::breakpoint::BreakpointError,
             target::item::ItemError,
             pmu::event::ParseError,

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use perf_event_open_sys::bindings::perf_event_attr;
 
+use crate::collect::counters::is_wanted;
 use crate::collect::drain::{BulkStream, now};
 use crate::collect::perf_ring::PerfRing;
 use crate::collect::session::SessionError;
@@ -43,6 +44,8 @@ pub(super) struct Recipe<'a> {
     pub ring_bytes: u32,
     /// Whether the hardware has a buffer in front of the ring.
     pub buffered: bool,
+    /// Of processes, the threads to count alone; empty: all.
+    pub only: &'a [Tid],
 }
 
 /// The counters of an event.
@@ -241,7 +244,7 @@ pub(super) fn on_processes(
             let threads = process::threads(pid).ok_or(SessionError::Ended(pid))?;
             let new: Vec<Tid> = threads
                 .into_iter()
-                .filter(|tid| !known.contains(tid))
+                .filter(|tid| !known.contains(tid) && is_wanted(recipe.only, *tid))
                 .collect();
             if new.is_empty() {
                 break;

@@ -235,6 +235,7 @@ impl Bench {
             item: None,
             ids_behind: false,
             scope: Scope::Table,
+            only_threads: false,
             exclude_kernel: 0,
             exclude_user: 0,
             perf_clock_events: 0,
@@ -261,6 +262,7 @@ impl Bench {
             id: ArgProgram::NONE,
             count: ArgProgram::NONE,
             named: [ArgProgram::NONE; MAX_ARGS],
+            lengths: [ArgProgram::NONE; MAX_ARGS],
         };
         programs.set_site(0, &site).ok()?;
         let fd = kernel_map::create_ring(ring_bytes).ok()?;

@@ -27,6 +27,8 @@ pub(super) struct Recipe<'a> {
     pub program: BorrowedFd<'a>,
     /// Where samples go that it does not see; `None`: it sees all.
     pub rest: Option<&'a RestRings>,
+    /// Of processes, the threads to count alone; empty: all.
+    pub only: &'a [Tid],
 }
 
 impl Recipe<'_> {
@@ -96,7 +98,8 @@ impl Counters {
         let mut counters = Self::default();
         for &pid in pids {
             loop {
-                let threads = process::threads(pid).ok_or(SessionError::Ended(pid))?;
+                let mut threads = process::threads(pid).ok_or(SessionError::Ended(pid))?;
+                threads.retain(|tid| is_wanted(recipe.only, *tid));
                 let new: Vec<Tid> = counters.without_own(threads).collect();
                 if new.is_empty() {
                     break;
@@ -180,7 +183,11 @@ impl Counters {
     ) -> Result<(), SessionError> {
         let inherited = |counters: &Self| {
             let threads = pids.iter().filter_map(|pid| process::threads(*pid));
-            threads
+            let wanted = threads.map(|mut threads| {
+                threads.retain(|tid| is_wanted(recipe.only, *tid));
+                threads
+            });
+            wanted
                 .flat_map(|threads| counters.without_own(threads).next())
                 .next()
                 .is_some()
@@ -207,6 +214,11 @@ impl Counters {
         *self = new;
         Ok(())
     }
+}
+
+/// Whether a thread is one of those that are to be counted: one of `only`, or any where there are none.
+pub(super) fn is_wanted(only: &[Tid], tid: Tid) -> bool {
+    only.is_empty() || only.contains(&tid)
 }
 
 /// Value and times of an event's counters together, on top of those before. Those of one thread, on each CPU or for

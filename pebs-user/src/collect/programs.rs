@@ -1,6 +1,6 @@
 //! The kernel programs: load them with the run's settings, and give out their descriptors.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use aya::maps::Map;
 use aya::programs::tp_btf::BtfTracePointLinkId;
@@ -15,7 +15,8 @@ use crate::collect::btf::{Btf, BtfError};
 use crate::collect::kernel_map;
 use crate::correlate::Interferences;
 use crate::pmu::attr::Faults;
-use crate::units::{EventId, Pid};
+use crate::target::cgroup::Cgroup;
+use crate::units::{EventId, Pid, Tid};
 pub use error::ProgramsError;
 use interference::Attachments;
 
@@ -32,6 +33,8 @@ const LOG_ALL: u8 = u8::MAX;
 pub struct Settings {
     /// Which processes are traced.
     pub scope: Scope,
+    /// Whether only the threads of [`Programs::trace_thread`] are traced.
+    pub only_threads: bool,
     /// Bit n: samples of event n in kernel mode are left out by looking at them.
     pub exclude_kernel: u32,
     /// Bit n: samples of event n in user mode are left out by looking at them.
@@ -209,12 +212,14 @@ impl Programs {
         let source = settings.item.map_or(ItemSource::None, |(source, _)| source);
         let item_source = source as u32;
         let scope = settings.scope as u32;
+        let only_threads = u32::from(settings.only_threads);
         let ids_behind = u32::from(settings.ids_behind);
         let log_level = if settings.log { LOG_ALL } else { LOG_NOTHING };
         let mut loader = EbpfLoader::new();
         loader
             .btf(Some(&btf))
             .override_global("SCOPE", &scope, true)
+            .override_global("ONLY_THREADS", &only_threads, true)
             .override_global(aya_log::LEVEL, &log_level, false)
             .override_global("EXCLUDE_KERNEL", &settings.exclude_kernel, true)
             .override_global("EXCLUDE_USER", &settings.exclude_user, true)
@@ -438,7 +443,10 @@ impl Programs {
     pub fn map(&self, name: &str) -> Result<BorrowedFd<'_>, ProgramsError> {
         let missing = || ProgramsError::Missing(name.to_owned());
         match self.ebpf.map(name).ok_or_else(missing)? {
-            Map::Array(data) | Map::HashMap(data) | Map::ArrayOfMaps(data) => Ok(data.fd().as_fd()),
+            Map::Array(data)
+            | Map::HashMap(data)
+            | Map::ArrayOfMaps(data)
+            | Map::CgroupArray(data) => Ok(data.fd().as_fd()),
             _ => Err(missing()),
         }
     }
@@ -465,6 +473,25 @@ impl Programs {
     pub fn trace(&self, pid: Pid) -> Result<(), ProgramsError> {
         kernel_map::set(self.map("TRACED")?, pid.0, &1u32)
             .map_err(|error| ProgramsError::Map("add a process to the traced ones", error))
+    }
+
+    /// Traces a thread of a traced process, where only some are.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn trace_thread(&self, tid: Tid) -> Result<(), ProgramsError> {
+        kernel_map::set(self.map("THREADS")?, tid.0, &1u32)
+            .map_err(|error| ProgramsError::Map("add a thread to the traced ones", error))
+    }
+
+    /// Traces the processes of a cgroup, under [`Scope::Cgroup`].
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn set_cgroup(&self, cgroup: &Cgroup) -> Result<(), ProgramsError> {
+        let directory = cgroup.directory.as_raw_fd();
+        kernel_map::set(self.map("CGROUP")?, 0, &directory)
+            .map_err(|error| ProgramsError::Map("say which cgroup is traced", error))
     }
 
     /// The processes that are traced now.
@@ -554,6 +581,7 @@ mod tests {
             item: None,
             ids_behind: true,
             scope: Scope::Everyone,
+            only_threads: true,
             exclude_kernel: 1,
             exclude_user: 2,
             perf_clock_events: 1,

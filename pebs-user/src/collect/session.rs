@@ -18,8 +18,9 @@ use crate::pmu::open::{
     open_uprobe,
 };
 use crate::target::probe::{ProbeSet, Site};
+use crate::target::cgroup::Cgroup;
 use crate::target::process;
-use crate::units::{Cpu, EventId, Pid, ResetValue};
+use crate::units::{Cpu, EventId, Pid, ResetValue, Tid};
 
 mod cpus;
 mod error;
@@ -47,6 +48,10 @@ pub struct SessionPlan<'a> {
     pub events: &'a [ResolvedEvent],
     /// Processes to trace; empty: every process that makes a mark.
     pub pids: &'a [Pid],
+    /// Of those, the threads to trace alone; empty: all.
+    pub threads: &'a [Tid],
+    /// Without pids: the cgroup whose processes are traced.
+    pub cgroup: Option<&'a Cgroup>,
     /// Size of each CPU's ring, bytes.
     pub ring_bytes: u32,
     /// How samples come.
@@ -129,11 +134,12 @@ impl Session {
         let perf_clock_events = by_event(plan.events, |event| event.perf_clock);
         let (part, whole) = SAMPLE_SHARE;
         let settings = Settings {
-            scope: if plan.pids.is_empty() {
-                Scope::Everyone
-            } else {
-                Scope::Table
+            scope: match plan.cgroup {
+                _ if !plan.pids.is_empty() => Scope::Table,
+                Some(_) => Scope::Cgroup,
+                None => Scope::Everyone,
             },
+            only_threads: !plan.threads.is_empty(),
             exclude_kernel: by_event(plan.events, |event| event.drop_in_program.kernel),
             exclude_user: by_event(plan.events, |event| event.drop_in_program.user),
             perf_clock_events,
@@ -161,6 +167,12 @@ impl Session {
         let sites = plan.probes.probes.iter().flat_map(|probe| &probe.sites);
         for (cookie, site) in (0u32..).zip(sites) {
             programs.set_site(cookie, &site.config)?;
+        }
+        if let Some(cgroup) = plan.cgroup {
+            programs.set_cgroup(cgroup)?;
+        }
+        for tid in plan.threads {
+            programs.trace_thread(*tid)?;
         }
         let session = Self {
             programs,
@@ -196,6 +208,9 @@ impl Session {
                 self.programs.trace(*pid)?;
             }
             traced.append(&mut found);
+            if self.settings.only_threads {
+                break;
+            }
             let children = traced.iter().flat_map(|pid| process::children(*pid));
             found = children.filter(|child| !traced.contains(child)).collect();
             found.sort_unstable();
@@ -284,6 +299,7 @@ impl Session {
             attrs: &attrs,
             program: self.programs.sample(id)?,
             rest: self.rest(event, id),
+            only: plan.threads,
         };
         if !plan.pids.is_empty() {
             return Counters::on_processes(&recipe, plan.pids);
@@ -331,6 +347,9 @@ impl Session {
             if !counts_lost {
                 attr.read_format = READ_FORMAT;
             }
+            if !plan.threads.is_empty() {
+                attr.set_inherit(0);
+            }
             attr
         };
         let recipe = bulk::Recipe {
@@ -339,6 +358,7 @@ impl Session {
             attr: &attr,
             ring_bytes: plan.ring_bytes,
             buffered: event.is_buffered(plan.host),
+            only: plan.threads,
         };
         let mut cpus = match plan.pids {
             [] => cpus.to_vec(),
@@ -368,6 +388,11 @@ impl Session {
                 attr.__bindgen_anon_1.sample_period = reset.0.get();
             }
         }
+        if self.settings.only_threads {
+            for attr in &mut attrs {
+                attr.set_inherit(0);
+            }
+        }
         if self.counting {
             for attr in &mut attrs {
                 // PEBS without samples is refused.
@@ -386,6 +411,7 @@ impl Session {
                 attrs: &|target| vec![page_faults(which, target)],
                 program: self.programs.page_fault(which)?,
                 rest: None,
+                only: plan.threads,
             };
             all.extend(if plan.pids.is_empty() {
                 Counters::on_cpus(&recipe, cpus)?
@@ -422,6 +448,7 @@ impl Session {
                 attrs: &attrs,
                 program,
                 rest: self.rest(event, id),
+                only: plan.threads,
             };
             counters.change(&recipe, &pids, reset)
         });
@@ -439,6 +466,7 @@ impl Session {
             attrs: &|_| vec![calibrator(CLOCK_PERIOD_NS)],
             program: self.programs.clock()?,
             rest: None,
+            only: &[],
         };
         Counters::on_cpus(&recipe, cpus)
     }

@@ -1,5 +1,6 @@
 //! What marks do: visits begin and end.
 
+use pebs_common::config::STR_CUT;
 use pebs_common::record::Role;
 
 use super::thread::{self, Thread};
@@ -313,8 +314,9 @@ pub(super) fn read_args(
             ArgType::I64 => Some(ArgValue::I64(number as i64)),
             ArgType::Str => {
                 let start = field.offset + 8;
-                let bytes = bytes.get(start..start.checked_add(number as usize)?)?;
-                Some(ArgValue::Str(escape(bytes)))
+                let length = (number & !STR_CUT) as usize;
+                let bytes = bytes.get(start..start.checked_add(length)?)?;
+                Some(ArgValue::Str(escape(bytes, number & STR_CUT != 0)))
             }
         });
         if let Some(slot) = row.get_mut(field.column) {
@@ -323,15 +325,47 @@ pub(super) fn read_args(
     }
 }
 
-/// A string of the target, with bytes that are not UTF-8 as `\xNN`.
-fn escape(bytes: &[u8]) -> Box<str> {
-    let mut text = String::with_capacity(bytes.len());
-    for chunk in bytes.utf8_chunks() {
+/// What ends a string of which not all was kept.
+const CUT: char = '…';
+
+/// A string of the target, with bytes that are not UTF-8 as `\xNN`, and [`CUT`] behind it if it goes on.
+fn escape(bytes: &[u8], cut: bool) -> Box<str> {
+    let mut text = String::with_capacity(bytes.len() + if cut { CUT.len_utf8() } else { 0 });
+    let mut chunks = bytes.utf8_chunks().peekable();
+    while let Some(chunk) = chunks.next() {
         text.push_str(chunk.valid());
+        // A character that was cut in two is part of what is missing.
+        if cut && chunks.peek().is_none() && is_begun(chunk.invalid()) {
+            break;
+        }
         chunk
             .invalid()
             .iter()
             .for_each(|byte| text.push_str(&format!("\\x{byte:02x}")));
     }
+    if cut {
+        text.push(CUT);
+    }
     text.into_boxed_str()
+}
+
+/// Whether bytes are the beginning of a UTF-8 character.
+fn is_begun(bytes: &[u8]) -> bool {
+    std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A string that goes on says so; a character cut in two is left out, other bytes that are no text are kept.
+    #[test]
+    fn strings() {
+        assert_eq!(&*escape(b"all of it", false), "all of it");
+        assert_eq!(&*escape(b"a part", true), "a part…");
+        assert_eq!(&*escape(b"caf\xc3", true), "caf…");
+        assert_eq!(&*escape(b"caf\xc3", false), "caf\\xc3");
+        assert_eq!(&*escape(b"\xff\xfe", true), "\\xff\\xfe…");
+        assert_eq!(&*escape(b"", true), "…");
+    }
 }

@@ -18,6 +18,7 @@ use object::{
 use super::eh_frame::{self, Span, disjoint};
 use super::mapping::BuildId;
 use crate::target::frames::Frames;
+use crate::target::pclntab::{self, GoFunction};
 
 /// Largest single table that is read: 22 million symbols.
 const TABLE_MAX: u64 = 512 << 20;
@@ -98,6 +99,8 @@ pub struct Layout {
     pub enclosing: Vec<Span>,
     /// Functions of `.symtab` without a size, each up to the next symbol; sorted, disjoint.
     pub unsized_functions: Vec<Span>,
+    /// Functions of a Go program without symbols, sorted, disjoint.
+    pub go: Vec<GoFunction>,
 }
 
 /// Reads through the file, refusing what is too large.
@@ -234,6 +237,20 @@ pub fn read_layout(file: &File) -> Layout {
         nested,
         enclosing,
         unsized_functions: unsized_functions(&parsed, &functions),
+        go: match parsed.symbol_table() {
+            Some(_) => Vec::new(),
+            None => pclntab::functions(&parsed),
+        },
+    }
+}
+
+impl Layout {
+    /// The function of a Go program at an address.
+    #[must_use]
+    pub fn go_function(&self, address: u64) -> Option<&GoFunction> {
+        let behind = self.go.partition_point(|it| it.start <= address);
+        let found = self.go.get(behind.checked_sub(1)?)?;
+        (address < found.end).then_some(found)
     }
 }
 

@@ -308,6 +308,13 @@ impl Module {
             return Some((span, name.or(piece_name)));
         }
         let layout = self.layout()?;
+        if let Some(function) = layout.go_function(address) {
+            let span = Span {
+                start: function.start,
+                end: function.end,
+            };
+            return Some((span, Some(function.name.to_string())));
+        }
         let enclosing = Span::find(&layout.enclosing, address);
         let frame = Span::find(&layout.frames, address);
         let unsized_function = Span::find(&layout.unsized_functions, address);

@@ -2,7 +2,7 @@
 
 use super::dwarf::DebugInfo;
 use super::elf::Binary;
-use super::expr::{Expr, Length};
+use super::expr::Expr;
 use super::parameters::Reader;
 use super::path::unit_of;
 use super::register::Register;
@@ -77,11 +77,7 @@ pub(super) fn last_argument(expr: &Expr) -> Option<u32> {
         | Expr::Str(inner, _)
         | Expr::Cast(inner, _) => last_argument(inner),
         Expr::Text(inner, length, _) => {
-            let length = match length {
-                Length::In(length) => last_argument(length),
-                Length::Behind(_) => None,
-            };
-            last_argument(inner).max(length)
+            last_argument(inner).max(last_argument(length))
         }
     }
 }

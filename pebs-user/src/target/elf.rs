@@ -1,5 +1,6 @@
 //! A binary: its functions, its code, where an address lies in the file.
 
+use std::cell::OnceCell;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -7,8 +8,10 @@ use object::elf::{self, FileHeader64};
 use object::read::elf::{ElfFile, FileHeader as _, ProgramHeader as _, SectionHeader as _};
 use object::{LittleEndian, Object};
 
+use super::called;
 use super::debugfile;
 use super::frames::Frames;
+use super::pclntab;
 use super::symbols::{Names, Table, dynamic_strings, dynamic_values, imports, symbols};
 use crate::files::read_regular;
 
@@ -107,6 +110,8 @@ pub struct Tables {
     pub symtab: Option<usize>,
     /// Functions in `.dynsym`.
     pub dynsym: usize,
+    /// Functions in Go's own table, which is read where the other has none.
+    pub pclntab: usize,
     /// The debug file that was found.
     pub debug_file: Option<PathBuf>,
 }
@@ -115,7 +120,7 @@ impl Tables {
     /// Whether no function has a name.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.symtab.unwrap_or(0) == 0 && self.dynsym == 0
+        self.symtab.unwrap_or(0) == 0 && self.dynsym == 0 && self.pclntab == 0
     }
 }
 
@@ -144,6 +149,8 @@ pub struct Binary {
     sections: Vec<Range<u64>>,
     /// Those among them that only pass calls on to other libraries.
     stubs: Vec<Range<u64>>,
+    /// Where direct calls go to; looked for when neither symbols nor frames tell of an address.
+    called: OnceCell<Vec<u64>>,
 }
 
 impl Binary {
@@ -181,6 +188,7 @@ impl Binary {
             sections: executable_sections(&file, ""),
             stubs: executable_sections(&file, ".plt"),
             data: Vec::new(),
+            called: OnceCell::new(),
         };
         binary.read_symbols(&file, &mut names);
         binary.data = data;
@@ -202,6 +210,17 @@ impl Binary {
             self.tables.symtab = Some(more.len());
             self.tables.debug_file = Some(path);
             functions.extend(more);
+        }
+        if functions.is_empty() && self.language == Language::Go {
+            let table = pclntab::functions(file);
+            self.tables.pclntab = table.len();
+            functions.extend(table.into_iter().map(|it| Function {
+                name: it.name.into(),
+                address: it.start,
+                size: it.end - it.start,
+                global: true,
+                ifunc: false,
+            }));
         }
         let dynamic = symbols(file, Table::Dynamic, names);
         self.tables.dynsym = dynamic.len();
@@ -233,6 +252,15 @@ impl Binary {
     pub fn file_offset(&self, address: u64) -> Option<u64> {
         let load = self.loads.iter().find(|load| load.holds(address))?;
         (address - load.address).checked_add(load.offset)
+    }
+
+    /// Virtual address of an offset in the file; `None` if it is not mapped.
+    #[must_use]
+    pub fn address_of(&self, offset: u64) -> Option<u64> {
+        self.loads.iter().find_map(|load| {
+            let at = offset.checked_sub(load.offset)?;
+            (at < load.file_size).then(|| load.address.checked_add(at))?
+        })
     }
 
     /// Whether an address holds code.
@@ -285,6 +313,10 @@ impl Binary {
             .map(|f| f.address)
             .find(|next| *next > address);
         let frame = self.frames.range_of(address).map(|range| range.end);
+        let described = self.functions.get(first).is_some_and(|f| f.address == address);
+        if !described && frame.is_none() {
+            return self.called_extent(address, section, next);
+        }
         let end = [next, frame]
             .into_iter()
             .flatten()
@@ -299,9 +331,53 @@ impl Binary {
             return Some(range.start);
         }
         let after = self.functions.partition_point(|f| f.address <= address);
-        let function = self.functions.get(after.checked_sub(1)?)?;
-        let extent = self.extent(function.address)?;
-        extent.contains(&address).then_some(function.address)
+        let function = after.checked_sub(1).and_then(|at| self.functions.get(at));
+        if let Some(function) = function
+            && self.extent(function.address)?.contains(&address)
+        {
+            return Some(function.address);
+        }
+        if !self.is_code(address) || self.is_stub(address) {
+            return None;
+        }
+        let called = self.called();
+        let start = *called.get(called.partition_point(|start| *start <= address).checked_sub(1)?)?;
+        let extent = self.extent(start)?;
+        extent.contains(&address).then_some(start)
+    }
+
+    /// Whether some call goes to an address, of which neither symbols nor frames tell.
+    #[must_use]
+    pub fn is_called(&self, address: u64) -> bool {
+        self.called().binary_search(&address).is_ok()
+    }
+
+    fn called(&self) -> &[u64] {
+        self.called.get_or_init(|| {
+            let sections = self.sections.iter().filter(|it| !self.is_stub(it.start));
+            let mut all: Vec<u64> = sections
+                .flat_map(|section| called::targets(self.bytes(section), section.start))
+                .filter(|target| self.is_code(*target))
+                .collect();
+            all.sort_unstable();
+            all.dedup();
+            all
+        })
+    }
+
+    /// A function's addresses by its own jumps, and at most up to the next one that is known.
+    fn called_extent(
+        &self,
+        address: u64,
+        section: &Range<u64>,
+        next: Option<u64>,
+    ) -> Option<Range<u64>> {
+        let called = self.called();
+        let behind = called.get(called.partition_point(|start| *start <= address));
+        let next = next.into_iter().chain(behind.copied());
+        let most = address..next.fold(section.end, u64::min);
+        let end = called::end_of(self.bytes(&most), address).unwrap_or(most.end);
+        (address < end).then_some(address..end)
     }
 
     /// A symbol that starts at an address, global ones first.
@@ -431,9 +507,14 @@ fn kind(file: &Elf<'_>) -> Kind {
 }
 
 fn language(file: &Elf<'_>) -> Language {
-    let go = [".go.buildinfo", ".note.go.buildid", ".gopclntab"]
-        .iter()
-        .any(|name| file.section_by_name(name).is_some());
+    let go = [
+        ".go.buildinfo",
+        ".note.go.buildid",
+        ".gopclntab",
+        ".data.rel.ro.gopclntab",
+    ]
+    .iter()
+    .any(|name| file.section_by_name(name).is_some());
     if go { Language::Go } else { Language::SysV }
 }
 

@@ -1,7 +1,7 @@
 //! Argument expressions: what to read from the target at a mark.
 //!
 //! `arg1`, `%rdi`, `retval`, `arg1+8`, `*(arg1+16):u32`, `*(*(arg1+8)+4):i16`, `str(arg2, 32)`,
-//! `arg1:u32`. Pure text: [`super::program`] turns an expression into what the kernel side runs.
+//! `str(*(arg1+8), *arg1)`, `arg1:u32`. Pure text: [`super::program`] turns an expression into what the kernel side runs.
 
 mod parse;
 
@@ -95,22 +95,12 @@ pub enum Expr {
     Add(Box<Self>, i64),
     /// `*X` or `*(X):TYPE`; without a type it reads 8 bytes, unsigned.
     Deref(Box<Self>, Option<Type>),
-    /// `str(X)` or `str(X, LEN)`: LEN bytes kept at most.
+    /// `str(X)` or `str(X, MOST)`: up to a NUL, MOST bytes kept at most.
     Str(Box<Self>, Option<u32>),
-    /// Text of a known length, at the address that the first is; that many bytes kept at most. Not written: what a path
-    /// to a string of Rust stands for.
-    Text(Box<Self>, Length, Option<u32>),
+    /// `str(X, LENGTH)` or `str(X, LENGTH, MOST)`: so many bytes, MOST kept at most.
+    Text(Box<Self>, Box<Self>, Option<u32>),
     /// `X:TYPE` of something that is not a dereference: its low bytes.
     Cast(Box<Self>, Type),
-}
-
-/// Where the length of a text is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Length {
-    /// In memory, so many bytes behind the pointer to the text.
-    Behind(i8),
-    /// It is this value.
-    In(Box<Expr>),
 }
 
 impl Expr {
@@ -124,8 +114,8 @@ impl Expr {
             Self::Add(inner, _)
             | Self::Deref(inner, _)
             | Self::Str(inner, _)
-            | Self::Text(inner, ..)
             | Self::Cast(inner, _) => inner.uses_retval(),
+            Self::Text(inner, length, _) => inner.uses_retval() || length.uses_retval(),
         }
     }
 }
@@ -140,8 +130,8 @@ impl Expr {
             Self::Add(inner, _)
             | Self::Deref(inner, _)
             | Self::Str(inner, _)
-            | Self::Text(inner, ..)
             | Self::Cast(inner, _) => inner.has_path(),
+            Self::Text(inner, length, _) => inner.has_path() || length.has_path(),
         }
     }
 }

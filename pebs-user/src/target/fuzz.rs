@@ -24,6 +24,7 @@ pub fn binary(data: &[u8]) {
     let places = [
         Location::Function(name.to_owned()),
         Location::Return(name.to_owned()),
+        Location::ReturnAt(address),
         Location::Offset(name.to_owned(), 4),
         Location::Address(address),
         Location::Line("main.c".to_owned(), 3),

@@ -121,7 +121,7 @@ impl Layout {
     /// Registers that a site of this role reads.
     pub(super) fn registers(&self) -> Vec<super::register::Register> {
         let named = self.named.iter().map(|(compiled, _)| compiled);
-        let named = named.flat_map(|it| [it.register, it.second]);
+        let named = named.flat_map(|it| [it.register, it.length.as_ref().and_then(|it| it.register)]);
         let ids = self.batch.iter().flat_map(|it| [&it.array, &it.count]);
         let ids = self.id.iter().chain(ids).map(|id| id.register);
         ids.chain(named).flatten().collect()
@@ -148,10 +148,14 @@ impl Layout {
             id: id.map_or(ArgProgram::NONE, program),
             count: count.map_or(ArgProgram::NONE, program),
             named: [ArgProgram::NONE; MAX_ARGS],
+            lengths: [ArgProgram::NONE; MAX_ARGS],
         };
         if at.readable {
-            for (slot, (compiled, offset)) in config.named.iter_mut().zip(&self.named) {
-                *slot = compiled.program(at.read_adjust, *offset);
+            for (n, (compiled, offset)) in self.named.iter().enumerate() {
+                config.named[n] = compiled.program(at.read_adjust, *offset);
+                if let Some(length) = &compiled.length {
+                    config.lengths[n] = program(length);
+                }
             }
         }
         config

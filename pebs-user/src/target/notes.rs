@@ -15,6 +15,10 @@ enum Note {
         how: String,
         reason: String,
     },
+    Jumps {
+        names: Vec<String>,
+        first_target: String,
+    },
 }
 
 impl Notes {
@@ -23,6 +27,22 @@ impl Notes {
         let new = Note::Text(text);
         if !self.0.contains(&new) {
             self.0.push(new);
+        }
+    }
+
+    /// Says that a function is probed where it jumps to.
+    pub(super) fn jumps(&mut self, name: &str, target: String) {
+        let known = self.0.iter_mut().find_map(|note| match note {
+            Note::Jumps { names, .. } => Some(names),
+            _ => None,
+        });
+        match known {
+            Some(names) if names.iter().any(|it| it == name) => {}
+            Some(names) => names.push(name.to_owned()),
+            None => self.0.push(Note::Jumps {
+                names: vec![name.to_owned()],
+                first_target: target,
+            }),
         }
     }
 
@@ -55,6 +75,18 @@ impl Notes {
             Note::Returns { names, how, reason } => {
                 format!("returns of {} {how}: {reason}", listed(&names))
             }
+            Note::Jumps {
+                names,
+                first_target,
+            } => match names.as_slice() {
+                [name] => format!(
+                    "{name} only jumps to {first_target}: that is probed, whoever calls it"
+                ),
+                _ => format!(
+                    "{} only jump to other functions (the first to {first_target}): those are probed, whoever calls them",
+                    listed(&names)
+                ),
+            },
         })
     }
 }

@@ -65,6 +65,14 @@ pub(super) fn lower(expr: &Expr, binary: &Binary, scope: Scope) -> Result<Lowere
     }
     with_types(binary, scope, |types| match expr {
         Expr::Path(path) => types.value(types.walk(path)?),
+        Expr::Text(address, length, most) => Ok(Lowered {
+            expr: Expr::Text(
+                Box::new(types.inside(address)?),
+                Box::new(types.number(length)?),
+                *most,
+            ),
+            names: None,
+        }),
         Expr::Str(inner, Some(most)) if matches!(**inner, Expr::Path(_)) => types.cut(inner, *most),
         other => Ok(Lowered {
             expr: types.inside(other)?,
@@ -173,7 +181,10 @@ impl<'a> Types<'_, 'a> {
             }
             Expr::Add(inner, value) => Expr::Add(boxed(inner)?, *value),
             Expr::Deref(inner, kind) => Expr::Deref(boxed(inner)?, *kind),
-            Expr::Str(inner, length) => Expr::Str(boxed(inner)?, *length),
+            Expr::Str(inner, most) => Expr::Str(boxed(inner)?, *most),
+            Expr::Text(inner, length, most) => {
+                Expr::Text(boxed(inner)?, Box::new(self.number(length)?), *most)
+            }
             Expr::Cast(inner, kind) => match &**inner {
                 // What lies in memory is read at that width.
                 Expr::Path(path) => match self.walk(path)? {
@@ -184,6 +195,14 @@ impl<'a> Types<'_, 'a> {
             },
             other => other.clone(),
         })
+    }
+
+    /// A number, read as its type says where it is a path.
+    fn number(&self, expr: &Expr) -> Result<Expr, Refusal> {
+        match expr {
+            Expr::Path(path) => Ok(self.value(self.walk(path)?)?.expr),
+            other => self.inside(other),
+        }
     }
 
     /// Follows a path from an argument of the function.

@@ -2,6 +2,8 @@
 
 use std::rc::Rc;
 
+use iced_x86::{FlowControl, Instruction, Mnemonic};
+
 use super::body::{self, Body};
 use super::demangle::{demangle, without_version};
 use super::elf::{Binary, Language};
@@ -25,6 +27,9 @@ use super::usdt;
 /// The stack pointer behind a return, where a uretprobe fires, is this far above the one at the
 /// function's first instruction.
 const URETPROBE_ADJUST: i64 = -8;
+
+/// Functions in a row that only jump on, at most.
+const MOST_JUMPS: usize = 4;
 
 /// One instruction to probe.
 #[derive(Clone, Debug)]
@@ -112,6 +117,12 @@ fn place_of(binary: &Binary, endpoint: &Endpoint) -> Result<(What, String), Reso
                 found.name,
             )
         }
+        Location::ReturnAt(address) => {
+            if !is_start(binary, *address) {
+                return Err(no_start(binary, *address));
+            }
+            (What::Return { start: *address }, name_of(binary, *address))
+        }
         Location::Offset(name, offset) => {
             let found = function(binary, name)?;
             let address = found.address.saturating_add(*offset);
@@ -134,7 +145,11 @@ fn place_of(binary: &Binary, endpoint: &Endpoint) -> Result<(What, String), Reso
         }
         Location::Line(file, number) => {
             let found = line::addresses(binary, file, *number)?;
-            (What::Addresses(found), format!("{file}:{number}"))
+            let what = match found.as_slice() {
+                [start] if is_start(binary, *start) => What::Entry { start: *start },
+                _ => What::Addresses(found),
+            };
+            (what, format!("{file}:{number}"))
         }
         Location::Usdt(..) => (What::Addresses(Vec::new()), String::new()),
     };
@@ -202,6 +217,43 @@ pub(super) fn is_start(binary: &Binary, address: u64) -> bool {
             .frames
             .range_of(address)
             .is_some_and(|r| r.start == address)
+        || binary.symbol_at(address).is_none() && binary.start_of(address) == Some(address)
+}
+
+/// The refusal of an address at which no function starts, with what was probably meant.
+fn no_start(binary: &Binary, address: u64) -> ResolveError {
+    let place = format!("{address:#x}");
+    if !binary.is_code(address) {
+        let error = refuse(binary, &place, "there is no code at that address");
+        return match binary.address_of(address).filter(|it| is_start(binary, *it)) {
+            Some(start) => advise(error, &at_offset(binary, address, start)),
+            None => advise(
+                error,
+                "an address is the file's, as nm, objdump and reports show it, not that of a process",
+            ),
+        };
+    }
+    let error = refuse(binary, &place, "no function starts there, so it has no return");
+    let meant = binary.address_of(address).filter(|it| *it != address && is_start(binary, *it));
+    match (meant, binary.start_of(address)) {
+        (Some(start), _) => advise(error, &at_offset(binary, address, start)),
+        (None, Some(start)) => advise(
+            error,
+            &format!(
+                "it is {:#x} bytes into {}, which starts at {start:#x}: write {start:#x}, {address:#x}..END, or \
+                 {address:#x}.. for 'until the next start'",
+                address - start,
+                name_of(binary, address)
+            ),
+        ),
+        (None, None) => advise(error, "write 0xADDR..END, or 0xADDR.. for 'until the next start'"),
+    }
+}
+
+/// That a function is at this offset of the file, and which its address is.
+fn at_offset(binary: &Binary, offset: u64, start: u64) -> String {
+    let name = name_of(binary, start);
+    format!("{name} is at offset {offset:#x} of the file, its address is {start:#x}")
 }
 
 /// Name of the function that holds an address; `module+fn@0xADDR` if it has none.
@@ -266,7 +318,8 @@ impl Place {
                 Ok(vec![self.entry(*start, needs, notes)?])
             }
             What::Return { start } => {
-                self.returns(*start, (mode, registers), Frames::Unknown, notes)
+                let start = self.behind_jumps(*start, notes);
+                self.returns(start, (mode, registers), Frames::Unknown, notes)
             }
             What::Addresses(list) => list.iter().map(|address| self.address(*address)).collect(),
             What::Usdt { sites, .. } => sites
@@ -289,10 +342,13 @@ impl Place {
         notes: &mut Notes,
     ) -> Result<(Vec<Point>, Point), ResolveError> {
         let What::Entry { start } = self.what else {
-            let why = "no function starts there, so it has no return";
-            let advice = "write 0xADDR..END, or 0xADDR.. for 'until the next start'";
-            return Err(advise(refuse(&self.binary, &self.name, why), advice));
+            let address = match &self.what {
+                What::Addresses(list) => list.first().copied(),
+                _ => None,
+            };
+            return Err(no_start(&self.binary, address.unwrap_or(0)));
         };
+        let start = self.behind_jumps(start, notes);
         let points = self.returns(start, (mode, at_end), Frames::Matched, notes)?;
         let uretprobe = points.iter().any(|point| point.uretprobe);
         let taken: Vec<u64> = match uretprobe {
@@ -321,6 +377,47 @@ impl Place {
             };
         }
         Ok((points, entry))
+    }
+
+    /// Where the function starts in which a line's code is; `None` if the place is no line, or in several functions.
+    pub(super) fn function_of_line(&self) -> Option<u64> {
+        match &self.what {
+            What::Addresses(list) if self.name.contains(':') => match list.as_slice() {
+                [address] => self.binary.start_of(*address),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// The returns of a function by its address.
+    pub(super) fn returns_of(
+        &self,
+        start: u64,
+        (mode, registers): (ReturnMode, &[Register]),
+        notes: &mut Notes,
+    ) -> Result<Vec<Point>, ResolveError> {
+        self.returns(start, (mode, registers), Frames::Unknown, notes)
+    }
+
+    /// Where the code of a function is that does nothing but jump there: compilers leave such where two functions are
+    /// the same, or one calls another at its end and nothing else.
+    fn behind_jumps(&self, start: u64, notes: &mut Notes) -> u64 {
+        let mut at = start;
+        for _ in 0..MOST_JUMPS {
+            let Some(next) = self.body(at).ok().as_ref().and_then(only_jumps) else {
+                break;
+            };
+            if next == start || !is_start(&self.binary, next) || self.binary.is_stub(next) {
+                break;
+            }
+            at = next;
+        }
+        if at != start {
+            let name = |address| name_of(&self.binary, address);
+            notes.jumps(&name(start), name(at));
+        }
+        at
     }
 
     fn point(&self, address: u64, class: EntryClass, text: String) -> Result<Point, ResolveError> {
@@ -516,6 +613,19 @@ impl Place {
             None => error,
         }
     }
+}
+
+/// Target of the jump that is all there is of a function.
+fn only_jumps(body: &Body) -> Option<u64> {
+    let mut code = body.code.iter().filter(|it| !is_padding(it));
+    let first = code.next()?;
+    let is_jump = first.flow_control() == FlowControl::UnconditionalBranch;
+    let others = code.any(|it| it.mnemonic() != Mnemonic::Int3);
+    (is_jump && !others).then(|| first.near_branch_target())
+}
+
+fn is_padding(instruction: &Instruction) -> bool {
+    matches!(instruction.mnemonic(), Mnemonic::Endbr64 | Mnemonic::Nop)
 }
 
 /// Whether the marks of the returns are matched to visits by stack frame.

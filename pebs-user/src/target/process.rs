@@ -59,6 +59,20 @@ pub fn exists(pid: Pid) -> bool {
     proc_path(pid, "stat").exists()
 }
 
+/// The process that a thread is of; itself, if it is a process's first.
+#[must_use]
+pub fn process_of(tid: Tid) -> Option<Pid> {
+    let status = fs::read_to_string(proc_path(Pid(tid.0), "status")).ok()?;
+    let tgid = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
+    tgid.trim().parse().ok().map(Pid)
+}
+
+/// Whether a thread has not ended.
+#[must_use]
+pub fn has_thread(pid: Pid, tid: Tid) -> bool {
+    proc_path(pid, &format!("task/{}", tid.0)).exists()
+}
+
 /// Whether the process has ended and only its parent does not know yet. One whose first thread ended before others is
 /// none.
 #[must_use]
@@ -256,6 +270,8 @@ mod tests {
                 .get()
                 .cast_unsigned());
             assert!(threads(me()).expect("alive").contains(&tid));
+            assert_eq!(process_of(tid), Some(me()));
+            assert!(has_thread(me(), tid));
         });
         handle.join().expect("thread");
         let mut child = Command::new("sleep").arg("20").spawn().expect("sleep");

@@ -5,7 +5,7 @@
 
 use pebs_common::config::{ArgKind, ArgProgram, MAX_DEREFS, NO_REGISTER, STR_LONG, STR_SHORT};
 
-use super::expr::{Behind, Expr, Ids, Length, Type};
+use super::expr::{Behind, Expr, Ids, Type};
 use super::register::Register;
 use crate::store::schema::ArgType;
 
@@ -47,8 +47,8 @@ pub enum Arguments<'a> {
 pub struct Compiled {
     /// Register that the value starts from; the probe must sit where it is unmodified. `None`: a constant.
     pub register: Option<Register>,
-    /// Another register that it takes.
-    pub second: Option<Register>,
+    /// What reads its length, of a text whose length is known.
+    pub length: Option<Box<Self>>,
     /// Type of its column.
     pub r#type: ArgType,
     /// The program; offset still 0, stack pointer not yet adjusted.
@@ -167,7 +167,7 @@ pub fn compile_ids(ids: &Ids, arguments: Arguments<'_>) -> Result<Batch, Refusal
     };
     let array = |program| Compiled {
         register: operand.register,
-        second: None,
+        length: None,
         r#type: ArgType::U64,
         program,
     };
@@ -324,7 +324,7 @@ fn string(expr: &Expr, length: Option<u32>, arguments: Arguments<'_>) -> Result<
     let program = steps(&operand, Trailing::Kept)?;
     Ok(Compiled {
         register: operand.register,
-        second: None,
+        length: None,
         r#type: ArgType::Str,
         program: ArgProgram {
             kind: ArgKind::Str as u8,
@@ -337,34 +337,21 @@ fn string(expr: &Expr, length: Option<u32>, arguments: Arguments<'_>) -> Result<
 /// A program for a text of a known length.
 fn text(
     address: &Expr,
-    length: &Length,
+    length: &Expr,
     most: Option<u32>,
     arguments: Arguments<'_>,
 ) -> Result<Compiled, Refusal> {
     let text = string(address, most, arguments)?;
-    let mut program = ArgProgram {
-        kind: ArgKind::Bytes as u8,
-        ..text.program
-    };
-    let mut second = None;
-    match length {
-        Length::Behind(distance) if program.steps > 0 => program.pad = distance.cast_unsigned(),
-        Length::In(length) if program.steps == 0 => {
-            let length = operand(length, arguments)?;
-            if length.offsets != [0] {
-                return refuse("the length of the text is in no register", "leave it out");
-            }
-            let Some(register) = length.register else {
-                return refuse("the length of the text is in no register", "leave it out");
-            };
-            program.derefs[0] = register.offset().into();
-            second = Some(register);
-        }
-        _ => return refuse("the length of the text can't be read", "leave it out"),
+    let length = compile(length, arguments)?;
+    if length.r#type == ArgType::Str {
+        return refuse("the length of a string is no string", "for example arg2");
     }
     Ok(Compiled {
-        second,
-        program,
+        length: Some(Box::new(length)),
+        program: ArgProgram {
+            kind: ArgKind::Bytes as u8,
+            ..text.program
+        },
         ..text
     })
 }
@@ -379,7 +366,7 @@ fn numeric(operand: &Operand, r#type: Type) -> Result<Compiled, Refusal> {
     let program = steps(operand, Trailing::Refused)?;
     Ok(Compiled {
         register: operand.register,
-        second: None,
+        length: None,
         r#type: column,
         program: ArgProgram {
             kind: kind as u8,
@@ -476,6 +463,28 @@ mod tests {
         assert_eq!((p.steps, p.add, p.derefs), (1, 0, [0, 8, 0, 0]));
         let p = entry("*(arg2):str");
         assert_eq!((p.steps, p.kind), (0, ArgKind::Str as u8));
+    }
+
+    /// A text has a program for its address and one for its length, which may be any number.
+    #[test]
+    fn texts() {
+        let text = |text: &str| {
+            let it = compile(&expr(text), Arguments::SysV).unwrap_or_else(|f| panic!("{text}: {f:?}"));
+            let length = it.length.as_ref().map(|length| length.program(0, 0));
+            (it.program(0, 0), length.expect("a length"))
+        };
+        let (p, length) = text("str(arg1, arg2)");
+        assert_eq!((p.reg_offset, p.kind, p.capacity), (112, ArgKind::Bytes as u8, 56));
+        assert_eq!((length.reg_offset, length.steps, length.width), (104, 0, 8));
+        let (p, length) = text("str(*(*(arg1+8)+24), *(*(arg1+8)+16):u32, 200)");
+        assert_eq!((p.steps, p.derefs, p.capacity), (2, [8, 24, 0, 0], 200));
+        assert_eq!((length.steps, length.derefs, length.width), (2, [8, 16, 0, 0], 4));
+        let (_, length) = text("str(arg1, arg2:u32)");
+        assert_eq!(length.width, 4);
+        let fault = |text: &str| parse(text, 0, text.len()).expect_err(text).what;
+        assert!(fault("str(arg1, str(arg2))").contains("no string"));
+        assert!(fault("str(arg1, arg2, 1000)").contains("1 to 464"));
+        assert!(fault("str(arg1, arg2, arg3)").contains("1 to 464"));
     }
 
     /// The ids of a batch: an array at a pointer, or within a structure behind one; counts are `i32` unless typed.

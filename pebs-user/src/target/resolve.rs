@@ -1,6 +1,6 @@
 //! All SPECs of a run, looked up: which instructions to probe and what to read there.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::rc::Rc;
 
@@ -200,7 +200,10 @@ impl Resolver {
                     [layout, Layout::default()],
                 ))
             }
-            _ => self.call(id, spec, begin),
+            _ => match begin.function_of_line() {
+                Some(start) => self.line_to_return(id, spec, begin, start),
+                None => self.call(id, spec, begin),
+            },
         }
     }
 
@@ -257,6 +260,30 @@ impl Resolver {
         let mut sites = self.sites(id, end, &layouts[1], Role::End)?;
         sites.extend(self.sites(id, begin, &layouts[0], Role::Begin)?);
         Ok(probe(id, spec, rule, sites, layouts))
+    }
+
+    /// From a line to the return of the function that it is in.
+    fn line_to_return(
+        &mut self,
+        id: ProbeId,
+        spec: &Spec,
+        place: &Place,
+        start: u64,
+    ) -> Result<Probe, ResolveError> {
+        let (late, early): (Vec<Arg>, Vec<Arg>) = (spec.begin.args.iter().cloned())
+            .partition(|arg| arg.expr.uses_retval() && arg.name != "id");
+        let first = begin_values(spec, &early, place)?;
+        let second = values_at(spec, &late, place, Arguments::Return)?;
+        let layouts = [self.layout(spec, first)?, self.layout(spec, second)?];
+        let registers = layouts[1].registers();
+        let how = (self.options.return_mode, &*registers);
+        let ends = place.returns_of(start, how, &mut self.notes)?;
+        let mut sites: Vec<Site> = ends
+            .iter()
+            .map(|point| self.site(id, place, point, (&layouts[1], Role::End)))
+            .collect();
+        sites.extend(self.sites(id, place, &layouts[0], Role::Begin)?);
+        Ok(probe(id, spec, VisitRule::ByThread, sites, layouts))
     }
 
     /// A function from entry to return. Arguments that use `retval` are read at the return.
@@ -356,7 +383,11 @@ fn merge(spec: &Spec, probe: &mut Option<Probe>, more: Probe) -> Result<(), Spec
         let fault = Fault::new(spec.begin.at, what).hint("probe them one by one");
         return Err(SpecError::new(&spec.text, fault));
     }
-    probe.sites.extend(more.sites);
+    // Functions that jump to the same one share its places.
+    let place = |site: &Site| (site.address, site.uretprobe, site.role as u8);
+    let known: HashSet<_> = probe.sites.iter().map(place).collect();
+    let new = more.sites.into_iter();
+    probe.sites.extend(new.filter(|site| !known.contains(&place(site))));
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Pure text; nothing is looked up here. The forms are those of `--uprobe`'s help: `BIN:FUNC`,
 //! `BIN:START..BIN:END`, `BIN:START..`, `BIN:usdt:PROVIDER:NAME`, each place with its own
-//! `(id=EXPR, name=EXPR)`.
+//! `(id=EXPR, name=EXPR)`. What is in double quotes is a binary or a name as it is, whatever characters it has.
 
 use std::fmt;
 
@@ -58,6 +58,8 @@ pub enum Location {
     Offset(String, u64),
     /// `FUNC%return`.
     Return(String),
+    /// `0xADDR%return`.
+    ReturnAt(u64),
     /// `0xADDR`: virtual address in the file.
     Address(u64),
     /// `FILE:LINE`.
@@ -124,8 +126,12 @@ impl Spec {
     /// # Errors
     /// The first fault, with its column.
     pub fn parse(text: &str) -> Result<Self, SpecError> {
-        Reader { text }
-            .spec()
+        let reader = Reader {
+            text,
+            shape: &shape(text),
+        };
+        check_quotes(text)
+            .and_then(|()| reader.spec())
             .map_err(|fault| SpecError::new(text, fault))
     }
 }
@@ -137,11 +143,47 @@ struct Part {
     end: usize,
 }
 
+/// Stands for each byte of what is in quotes.
+const QUOTED: u8 = b'Q';
+
+/// The text with letters in place of what is in quotes, and of the quotes: what its punctuation means is seen here.
+fn shape(text: &str) -> String {
+    let mut inside = false;
+    let bytes = text.bytes().map(|byte| {
+        let is_quote = byte == b'"';
+        let hidden = inside || is_quote;
+        inside ^= is_quote;
+        if hidden { QUOTED } else { byte }
+    });
+    String::from_utf8(bytes.collect()).unwrap_or_else(|_| text.to_owned())
+}
+
+/// Refuses a quote that is not closed.
+fn check_quotes(text: &str) -> Result<(), Fault> {
+    match text.rfind('"') {
+        Some(at) if text.matches('"').count() % 2 == 1 => {
+            Err(Fault::new(at, "this quote is not closed"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What is between quotes, and what follows them.
+fn unquoted(text: &str) -> Option<(&str, &str)> {
+    text.strip_prefix('"')?.split_once('"')
+}
+
 struct Reader<'a> {
     text: &'a str,
+    /// The same, with [`QUOTED`] for what is in quotes.
+    shape: &'a str,
 }
 
 impl<'a> Reader<'a> {
+    fn shape(&self, part: Part) -> &'a str {
+        &self.shape[part.start..part.end]
+    }
+
     fn slice(&self, part: Part) -> &'a str {
         &self.text[part.start..part.end]
     }
@@ -193,9 +235,9 @@ impl<'a> Reader<'a> {
     /// How a place alone ends its visits.
     fn single(begin: &Endpoint) -> Result<End, Fault> {
         match &begin.location {
-            Location::Function(_) | Location::Address(_) => Ok(End::Return),
+            Location::Function(_) | Location::Address(_) | Location::Line(..) => Ok(End::Return),
             Location::Usdt(..) => Ok(End::Next),
-            Location::Offset(..) | Location::Return(_) | Location::Line(..) => Err(Fault::new(
+            Location::Offset(..) | Location::Return(_) | Location::ReturnAt(_) => Err(Fault::new(
                 begin.at,
                 "visits that start here have no end",
             )
@@ -205,7 +247,7 @@ impl<'a> Reader<'a> {
 
     /// The `..` between START and END: outside parentheses, after the first binary, not part of a path.
     fn dots(&self, whole: Part) -> Option<usize> {
-        let bytes = self.text.as_bytes();
+        let bytes = self.shape.as_bytes();
         let mut depth = 0_i32;
         let mut colon = false;
         let mut at = whole.start;
@@ -252,7 +294,7 @@ impl<'a> Reader<'a> {
 
     /// Separates a trailing `(name=EXPR, ...)` from the place. A C++ parameter list has no `=`.
     fn arguments(&self, part: Part) -> Result<(Part, Option<Part>), Fault> {
-        let text = self.slice(part);
+        let text = self.shape(part);
         let Some(open) = matching_open(text) else {
             if let Some((at, what)) = behind_arguments(text) {
                 return Err(Fault::new(part.start + at, what));
@@ -278,6 +320,7 @@ impl<'a> Reader<'a> {
             return Ok((place, Some(list)));
         }
         if looks_like_value(inner) {
+            let inner = &self.slice(part)[open + 1..text.len() - 1];
             return Err(
                 Fault::new(part.start + open + 1, "an argument needs a name")
                     .hint(format!("write (id={inner}) or (NAME={inner})")),
@@ -288,10 +331,14 @@ impl<'a> Reader<'a> {
 
     /// Splits at the last colon behind which there is a sensible place.
     fn split(&self, part: Part, before: Option<&str>) -> Result<(String, Part), Fault> {
-        let text = self.slice(part);
+        let text = self.shape(part);
         let scope = text.find('(').unwrap_or(text.len());
         let cut = |at: usize| {
-            let binary = text[..at].trim().to_owned();
+            let binary = self.slice(part)[..at].trim();
+            let binary = match unquoted(binary) {
+                Some((inside, "")) => inside.to_owned(),
+                _ => binary.to_owned(),
+            };
             let location = self.trim(Part {
                 start: part.start + at + 1,
                 end: part.end,
@@ -310,7 +357,7 @@ impl<'a> Reader<'a> {
         };
         for &at in colons.iter().rev() {
             let (binary, location) = cut(at);
-            if !binary.is_empty() && is_sensible(self.slice(location)) {
+            if !binary.is_empty() && is_sensible(self.shape(location)) {
                 return Ok((binary, location));
             }
         }
@@ -330,6 +377,11 @@ impl<'a> Reader<'a> {
 
     fn location(&self, part: Part) -> Result<Location, Fault> {
         let text = self.slice(part);
+        if let Some((name, rest)) = unquoted(text)
+            && !is_line(self.shape(part))
+        {
+            return self.quoted(part, name, rest);
+        }
         if let Some(rest) = text.strip_prefix("usdt:") {
             return match rest.split_once(':') {
                 Some((provider, name)) if !provider.is_empty() && !name.is_empty() => {
@@ -339,23 +391,47 @@ impl<'a> Reader<'a> {
                     .hint("'pebs-trace probes BIN' lists them")),
             };
         }
-        if is_line(text)
+        if is_line(self.shape(part))
             && let Some((file, line)) = text.rsplit_once(':')
         {
+            let name = unquoted(file).map_or(file, |(inside, _)| inside);
             return match line.parse() {
-                Ok(line) if line > 0 => Ok(Location::Line(file.to_owned(), line)),
+                Ok(line) if line > 0 => Ok(Location::Line(name.to_owned(), line)),
                 _ => Err(Fault::new(
                     part.start + file.len() + 1,
                     "no such line number",
                 )),
             };
         }
-        if let Some(address) = address(text) {
+        if let Some(address) = address(text).filter(|_| !text.contains('%')) {
             return address
                 .map(Location::Address)
                 .ok_or_else(|| Fault::new(part.start, "an address is 0x and up to 16 hex digits"));
         }
         self.function(part)
+    }
+
+    /// A name in quotes, and `%return` or `+OFF` behind it.
+    fn quoted(&self, part: Part, name: &str, rest: &str) -> Result<Location, Fault> {
+        let rest = rest.trim();
+        if name.is_empty() {
+            return Err(Fault::new(part.start, "the function is missing"));
+        }
+        if rest.is_empty() {
+            return Ok(Location::Function(name.to_owned()));
+        }
+        if rest == "%return" {
+            return Ok(Location::Return(name.to_owned()));
+        }
+        let offset = rest.strip_prefix('+').and_then(|digits| number(digits.trim()));
+        match offset.and_then(|n| u64::try_from(n).ok()) {
+            Some(offset) => Ok(Location::Offset(name.to_owned(), offset)),
+            None => Err(Fault::new(
+                part.end - rest.len(),
+                format!("'{rest}' can't follow a name"),
+            )
+            .hint("\"FUNC\"+16, \"FUNC\"%return, \"FUNC\"(id=EXPR)")),
+        }
     }
 
     /// `FUNC`, `FUNC+OFF`, `FUNC%return`.
@@ -370,6 +446,9 @@ impl<'a> Reader<'a> {
                 .hint("FUNC%return is the return of a function"));
             }
             let name = name.trim();
+            if let Some(Some(address)) = address(name) {
+                return Ok(Location::ReturnAt(address));
+            }
             return if plausible(name) && split_offset(name).is_none() && address(name).is_none() {
                 Ok(Location::Return(name.to_owned()))
             } else {
@@ -446,7 +525,7 @@ impl<'a> Reader<'a> {
         let mut parts = Vec::new();
         let mut depth = 0_i32;
         let mut start = list.start;
-        for (i, byte) in self.slice(list).bytes().enumerate() {
+        for (i, byte) in self.shape(list).bytes().enumerate() {
             match byte {
                 b'(' => depth += 1,
                 b')' => depth -= 1,

@@ -219,6 +219,9 @@ fn notes(binary: &Binary) -> Vec<String> {
     let tables = &binary.tables;
     match (&tables.debug_file, tables.symtab) {
         (Some(path), _) => notes.push(format!("names from {}", path.display())),
+        (None, None) if tables.pclntab > 0 => {
+            notes.push("stripped: names from Go's own table (.gopclntab)".to_owned());
+        }
         (None, None) => notes.push(format!(
             "stripped: no .symtab; .dynsym has {} functions, the others are known by address only",
             tables.dynsym

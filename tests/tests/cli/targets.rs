@@ -36,6 +36,32 @@ fn no_such_pid() {
     refused(&attach("4194303"), &["4194303", "does not exist"]);
 }
 
+/// A thread that is not its process's first is no process.
+#[test]
+fn thread_for_a_process() {
+    need!(machine::root());
+    let tid = rustix::thread::gettid().as_raw_nonzero().get().to_string();
+    let me = std::process::id().to_string();
+    let done = attach(&tid);
+    refused(&done, &[&tid, "is a thread of process", &me]);
+    hints(&done, &[&format!("-p {me}"), &format!("-t {tid}")]);
+}
+
+/// Threads, cgroups and containers that are not there.
+#[test]
+fn others_that_are_not_there() {
+    need!(machine::root());
+    let spec = good_spec();
+    let run = |option: &str, value: &str| {
+        pebs_trace(["--uprobe", &spec, "--duration", "1", option, value])
+    };
+    refused(&run("-t", "4194303"), &["thread 4194303 does not exist"]);
+    refused(&run("--cgroup", "/tmp"), &["cgroup"]);
+    let done = run("--container", "web-1");
+    refused(&done, &["'web-1' is no id of a container"]);
+    hints(&done, &["docker inspect"]);
+}
+
 /// In a container with pids of its own nothing would be found of what the kernel tells.
 #[test]
 fn pids_of_a_container() {

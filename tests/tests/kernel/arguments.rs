@@ -106,13 +106,15 @@ fn strings_of_rust() {
     for name in ["strings", "strings_debug"] {
         let workload = Workload::build(name);
         let spec = workload.spec(
-            "handle(path=request.path, user=request->user, body=str(request.body, 7), kind=kind)",
+            "handle(path=request.path, user=request->user, body=str(request.body, 7), kind=kind, \
+             same=str(arg2, arg3), some=str(arg2, arg3, 3))",
         );
         let (recording, truth) = Recorder::new(&spec).workload(&workload, &["200"]);
         let trace = recording.trace();
         check::same_items(&trace, &trace.visits(), &truth.ids());
         let text = |name: &str| trace.text_argument(name);
         let (path, user, body, kind) = (text("path"), text("user"), text("body"), text("kind"));
+        let (same, some) = (text("same"), text("some"));
         for visit in trace.visits() {
             let (id, at) = (visit.visit_id, visit.item_id as usize);
             let n = at % 50;
@@ -123,10 +125,14 @@ fn strings_of_rust() {
                 "{visit:?}"
             );
             let letter = char::from(b'a' + n as u8 % 26).to_string();
-            let expected = letter.repeat(n.min(7));
+            let mut expected = letter.repeat(n.min(7));
+            expected.push_str(if n > 7 { "…" } else { "" });
             assert_eq!(body[&id].as_deref(), Some(&*expected), "{visit:?}");
             let expected = ["get", "set", "delete"][at % 3];
             assert_eq!(kind[&id].as_deref(), Some(expected), "{visit:?}");
+            assert_eq!(same[&id].as_deref(), Some(expected), "{visit:?}");
+            let expected = ["get", "set", "del…"][at % 3];
+            assert_eq!(some[&id].as_deref(), Some(expected), "{visit:?}");
         }
         assert_eq!(trace.json["ledger"]["argument_faults"], 0);
     }
@@ -163,7 +169,7 @@ fn fields_of_results() {
     assert_eq!(code, (-200..0).collect::<Vec<i64>>());
 }
 
-/// Short strings alone and long ones beside others are as long as asked for.
+/// Short strings alone and long ones beside others are as long as asked for, and say where they go on.
 #[test]
 fn lengths_of_strings() {
     need!(machine::root());
@@ -185,7 +191,9 @@ fn lengths_of_strings() {
             for visit in trace.visits() {
                 let name = ["get", "set", "del"][((visit.item_id - FIRST_ID + 1) % 3) as usize];
                 let text = texts[&visit.visit_id].as_deref();
-                assert_eq!(text, Some(&name[..whole]), "{spec} {column}");
+                let cut = if whole < 3 { "…" } else { "" };
+                let expected = format!("{}{cut}", &name[..whole]);
+                assert_eq!(text, Some(&*expected), "{spec} {column}");
             }
         }
         assert_eq!(trace.json["ledger"]["argument_faults"], 0, "{spec}");

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use pebs_tests::recording::{Recorder, Recording};
 use pebs_tests::workload::Workload;
-use pebs_tests::{check, machine, need};
+use pebs_tests::{check, machine, need, process};
 
 const TASKS: u64 = 40;
 
@@ -38,7 +39,7 @@ fn tokio_tasks() {
     assert!(several, "{}", recording.tool);
 }
 
-/// Goroutines: all that a function does that one goroutine runs is in visits of that one, by the address of its `g`.
+/// Goroutines: all that a function does that one goroutine runs is in visits of that one, by its number.
 #[test]
 fn goroutines() {
     need!(machine::root());
@@ -82,6 +83,29 @@ fn goroutines() {
         each.iter().all(|item| visits_of(item) > 1),
         "{by_function:x?}"
     );
+}
+
+/// A goroutine that ended and one that begins where it was are two items, also of a program without symbols.
+#[test]
+fn goroutines_one_after_the_other() {
+    need!(machine::root());
+    const SHORT: usize = 200;
+    let workload = need!(Workload::try_build("goroutines"));
+    let stripped = tempfile::tempdir().expect("a folder");
+    let stripped = stripped.path().join("stripped");
+    let strip = need!(machine::program("strip"));
+    let mut command = Command::new(strip);
+    let done = process::run(command.arg("-o").arg(&stripped).arg(&workload.path));
+    assert_eq!(done.code(), Some(0), "{done}");
+    for program in [&workload.path, &stripped] {
+        let recording = Recorder::plain()
+            .args(&["--preset", "go", "--reset", "1000000"])
+            .command(program, &["1", &SHORT.to_string()]);
+        let trace = recording.trace();
+        let items: BTreeSet<u64> = trace.visits().iter().map(|it| it.item_id).collect();
+        assert!(items.len() >= SHORT, "{} items", items.len());
+        assert!(items.iter().all(|item| *item < 10_000), "{items:?}");
+    }
 }
 
 /// A preset of one's own, for a program that is named.

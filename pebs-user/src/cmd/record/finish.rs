@@ -463,11 +463,20 @@ fn no_item_hint(plan: &Plan) -> String {
         .first()
         .and_then(|probe| probe.sites.last());
     match place {
-        Some(site) if plan.pids.is_empty() => format!(
-            "no process called {} in {} while it was recorded",
-            site.place,
-            site.path.display()
-        ),
+        Some(site) if plan.pids.is_empty() => {
+            let of = match &plan.cgroup {
+                Some(cgroup) => format!(" of cgroup {}", cgroup.path.display()),
+                None => String::new(),
+            };
+            format!(
+                "no process{of} called {} in {} while it was recorded",
+                site.place,
+                site.path.display()
+            )
+        }
+        Some(site) if !plan.threads.is_empty() => {
+            format!("the traced threads did not call {}", site.place)
+        }
         Some(site) => format!("the traced processes did not call {}", site.place),
         None => "give another --uprobe".to_owned(),
     }

@@ -20,24 +20,24 @@ const NOTE: &str = "visits are runs of samples with the same item id: their begi
 ///
 /// # Errors
 /// Marks were asked for too, no process is named, or there is nothing to read.
-pub(super) fn probes(args: &RecordArgs, typed: Typed<'_>) -> anyhow::Result<ProbeSet> {
+pub(super) fn probes(args: &RecordArgs, pids: &[Pid], typed: Typed<'_>) -> anyhow::Result<ProbeSet> {
     if !args.uprobes.is_empty() || !args.presets.is_empty() {
         bail!(Hinted::new(
             "cannot mark items and read their ids at samples in one run".to_owned(),
             "leave out --uprobe and --preset, or --item-reg, --item-mem and --item-tls".to_owned(),
         ));
     }
-    if args.pids.is_empty() && args.command_line.is_empty() {
+    if pids.is_empty() && args.command_line.is_empty() {
         bail!(Hinted::new(
             "cannot read item ids in every process: without marks nothing says which to trace"
                 .to_owned(),
             "give -p PID, or a command after '--'".to_owned(),
         ));
     }
-    let program = program(args);
+    let program = program(args, pids);
     let context = Context {
         program: program.as_deref(),
-        pid: args.pids.first().copied().map(Pid),
+        pid: pids.first().copied(),
         none: args.item_none,
     };
     let item = item::resolve(typed, &context)?;
@@ -60,9 +60,9 @@ pub(super) fn probes(args: &RecordArgs, typed: Typed<'_>) -> anyhow::Result<Prob
 }
 
 /// The program that is traced first.
-fn program(args: &RecordArgs) -> Option<PathBuf> {
-    match (args.pids.first(), args.command_line.first()) {
-        (Some(pid), _) => process::exe_file(Pid(*pid)),
+fn program(args: &RecordArgs, pids: &[Pid]) -> Option<PathBuf> {
+    match (pids.first(), args.command_line.first()) {
+        (Some(pid), _) => process::exe_file(*pid),
         (None, Some(command)) => command::find(command).ok(),
         (None, None) => None,
     }

@@ -13,6 +13,9 @@ mod replaced;
 mod run;
 mod status;
 mod transport;
+mod who;
+
+pub(in crate::cmd) use who::Who;
 
 use std::process::ExitCode;
 

@@ -2,12 +2,14 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::bail;
 
 use super::replaced::ProbedFiles;
 use super::transport::{self, Choice};
+use super::who::Who;
 use super::{governor, items, preset};
 use crate::cli::{CallGraph, Extra, KeepArg, RecordArgs, ReturnArg, SampleClock};
 use crate::cmd::report::Format;
@@ -28,6 +30,7 @@ use crate::say;
 use crate::store::tables::check_columns;
 use crate::symbolize::{Inlining, SymbolizeOptions};
 use crate::target::ReturnMode;
+use crate::target::cgroup::Cgroup;
 use crate::target::probe::{ProbeSet, Site};
 use crate::target::process::FileId;
 use crate::target::{self, ResolveOptions, process};
@@ -70,6 +73,10 @@ pub struct Plan {
     pub granted: Vec<Granted>,
     /// Processes to trace; empty: every process that makes a mark.
     pub pids: Vec<Pid>,
+    /// Of those, the threads to trace alone; empty: all.
+    pub threads: Vec<Tid>,
+    /// Without pids: the cgroup whose processes are traced.
+    pub cgroup: Option<Arc<Cgroup>>,
     /// Command to start.
     pub command: Vec<OsString>,
     /// Limits that it is to have.
@@ -128,30 +135,13 @@ impl Plan {
     /// # Errors
     /// The first thing that can't be done, with its hint.
     pub fn make(args: &RecordArgs) -> anyhow::Result<Self> {
-        let pids: Vec<Pid> = args.pids.iter().copied().map(Pid).collect();
         // What was typed wrong is said first, even to someone who lacks the privileges.
         let reset = reset::reset_value(args.reset)?;
         let keep = keep(args)?;
         check_call_graph(args.call_graph)?;
         check_extras(args)?;
         let specs = parse_events(&args.events)?;
-        for pid in &pids {
-            if !process::exists(*pid) {
-                bail!(Hinted::new(
-                    format!("process {} does not exist", pid.0),
-                    format!(
-                        "'ps -p {}' shows whether it runs; 'pgrep NAME' finds pids",
-                        pid.0
-                    ),
-                ));
-            }
-            if process::is_zombie(*pid) {
-                bail!(Hinted::new(
-                    format!("process {} has ended: it is a zombie", pid.0),
-                    "'pgrep NAME' finds the pids of those that run".to_owned(),
-                ));
-            }
-        }
+        let who = Who::of(args)?;
         if let Some(command) = args.command_line.first() {
             crate::collect::command::find(command)?;
         }
@@ -162,15 +152,15 @@ impl Plan {
         };
         let options = ResolveOptions {
             return_mode,
-            pid: pids.first().copied(),
+            pid: who.sees,
         };
         let specs_typed = match args.item() {
             Some(_) => Vec::new(),
-            None => preset::specs(args)?,
+            None => preset::specs(args, who.sees)?,
         };
-        let debug_files = debug_files::of_recording(args, &specs_typed);
+        let debug_files = debug_files::of_recording(args, &who, &specs_typed);
         let probes = match args.item() {
-            Some(typed) => items::probes(args, typed)?,
+            Some(typed) => items::probes(args, &who.pids, typed)?,
             None => target::resolve(&specs_typed, &options)?,
         };
         check_columns(&probes.columns)?;
@@ -211,7 +201,7 @@ impl Plan {
         } = resolve_events(args, &specs, reset, &host)?;
         let mut notes = probes.notes.clone();
         notes.extend(debug_files.note);
-        notes.extend(pids.iter().filter_map(|pid| stranger(*pid, &probes)));
+        notes.extend(who.pids.iter().filter_map(|pid| stranger(*pid, &probes)));
         warnings.extend(debug_files.warning);
         notes.append(&mut event_notes);
         if let Some(register) = probes.item.as_ref().and_then(|item| item.register) {
@@ -244,7 +234,9 @@ impl Plan {
             events,
             transport,
             granted,
-            pids,
+            pids: who.pids,
+            threads: who.threads,
+            cgroup: who.cgroup,
             command: args.command_line.clone(),
             former_limits,
             duration: args.duration,

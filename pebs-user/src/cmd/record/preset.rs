@@ -1,6 +1,7 @@
 //! Presets: files with SPECs for programs of one kind.
 //!
-//! A line is a SPEC in which `{bin}` stands for the program; lines that are empty or begin with `#` are left out.
+//! A line is a SPEC in which `{bin}` stands for the program, and `{goid}` for where its Go runtime has the number of a
+//! goroutine; lines that are empty or begin with `#` are left out.
 //! Those that come with the tool are in `data/presets`; a user's own are named by their path.
 
 use std::fs::File;
@@ -12,6 +13,10 @@ use anyhow::{Context as _, bail};
 use crate::cli::RecordArgs;
 use crate::cmd::Hinted;
 use crate::collect::command;
+use crate::target::elf::{Binary, Language};
+use crate::target::go;
+use crate::target::locate::locate;
+use crate::units::Pid;
 
 /// Name and text of those that come with the tool.
 const BUILT_IN: [(&str, &str); 2] = [
@@ -22,28 +27,34 @@ const BUILT_IN: [(&str, &str); 2] = [
 /// Stands for the program.
 const BIN: &str = "{bin}";
 
+/// Stands for the offset of a goroutine's number in `runtime.g`.
+const GOID: &str = "{goid}";
+
 /// Largest file that is read.
 const MOST_BYTES: u64 = 64 << 10;
 
 /// All SPECs asked for: those typed, then those of presets.
-pub(super) fn specs(args: &RecordArgs) -> anyhow::Result<Vec<String>> {
+pub(super) fn specs(args: &RecordArgs, sees: Option<Pid>) -> anyhow::Result<Vec<String>> {
     let mut specs = args.uprobes.clone();
     for typed in &args.presets {
         let (name, bin) = match typed.split_once('=') {
             Some((name, bin)) => (name, bin.to_owned()),
-            None => (typed.as_str(), program(typed, args)?),
+            None => (typed.as_str(), program(typed, args, sees)?),
         };
-        let text = read(name)?;
+        let mut text = read(name)?;
+        if text.lines().any(|line| !line.starts_with('#') && line.contains(GOID)) {
+            text = text.replace(GOID, &goid(&bin, sees)?.to_string());
+        }
         specs.extend(expand(name, &text, &bin)?);
     }
     Ok(specs)
 }
 
 /// The program that is traced.
-fn program(typed: &str, args: &RecordArgs) -> anyhow::Result<String> {
-    let path = match (args.pids.first(), args.command_line.first()) {
+fn program(typed: &str, args: &RecordArgs, sees: Option<Pid>) -> anyhow::Result<String> {
+    let path = match (sees, args.command_line.first()) {
         (Some(pid), _) => {
-            let link = format!("/proc/{pid}/exe");
+            let link = format!("/proc/{}/exe", pid.0);
             std::fs::read_link(&link).with_context(|| format!("cannot read {link}"))?
         }
         (None, Some(command)) => command::find(command)?,
@@ -58,6 +69,43 @@ fn program(typed: &str, args: &RecordArgs) -> anyhow::Result<String> {
             format!("cannot probe {}: its path is not UTF-8", path.display()),
             "give it another name, with a link".to_owned(),
         )),
+    }
+}
+
+/// Where the runtime of a Go program has the number of a goroutine.
+fn goid(bin: &str, sees: Option<Pid>) -> anyhow::Result<u64> {
+    let path = locate(bin, sees)?;
+    let binary = Binary::open(&path)?;
+    if let Some(offset) = go::goid_offset(&binary) {
+        return Ok(offset);
+    }
+    let path = path.display();
+    if binary.language != Language::Go {
+        bail!(Hinted::new(
+            format!("{path} is no Go program"),
+            "name one: --preset go=./app".to_owned(),
+        ));
+    }
+    let version = go::version(&binary);
+    bail!(Hinted::new(
+        format!(
+            "cannot tell the goroutines of {path} apart: it is stripped, and where {} has their number is not known",
+            version.as_deref().unwrap_or("its version of Go")
+        ),
+        format!(
+            "build it without -ldflags=-w, or tell them apart by their address, which is used again: -u \
+             '{bin}:runtime.execute(id=arg1)..runtime.schedule'"
+        ),
+    ))
+}
+
+/// BIN as it is written in a SPEC.
+fn quoted(bin: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '/' | '.' | '_' | '-' | '+');
+    if bin.contains('"') || bin.chars().all(is_plain) && !bin.contains("..") {
+        bin.to_owned()
+    } else {
+        format!("\"{bin}\"")
     }
 }
 
@@ -93,7 +141,10 @@ fn expand(name: &str, text: &str, bin: &str) -> anyhow::Result<Vec<String>> {
             format!("a line of it is a SPEC as for --uprobe: {BIN}:handle(id=arg1)"),
         ));
     }
-    Ok(specs.iter().map(|spec| spec.replace(BIN, bin)).collect())
+    Ok(specs
+        .iter()
+        .map(|spec| spec.replace(BIN, &quoted(bin)))
+        .collect())
 }
 
 #[cfg(test)]
@@ -105,7 +156,8 @@ mod tests {
     #[test]
     fn built_in() {
         for (name, text) in BUILT_IN {
-            for spec in expand(name, text, "./app").unwrap() {
+            let text = text.replace(GOID, "152");
+            for spec in expand(name, &text, "./app").unwrap() {
                 assert!(spec.starts_with("./app:"), "{spec}");
                 Spec::parse(&spec).unwrap_or_else(|error| panic!("{error}"));
             }
@@ -118,6 +170,8 @@ mod tests {
         let text = "# about\n\n  {bin}:f..{bin}:g  \nlibc:read\n";
         let specs = expand("own", text, "/bin/a").unwrap();
         assert_eq!(specs, ["/bin/a:f../bin/a:g", "libc:read"]);
+        let specs = expand("own", "{bin}:f", "/opt/a:b (c)/x").unwrap();
+        assert_eq!(specs, ["\"/opt/a:b (c)/x\":f"]);
         assert!(expand("own", "# nothing\n", "x").is_err());
     }
 }

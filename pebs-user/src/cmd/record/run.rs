@@ -37,8 +37,8 @@ use crate::pmu::open::Times;
 use crate::say;
 use crate::store::run::RunInfo;
 use crate::store::writer::{TraceWriter, WriterOptions};
-use crate::target::breakpoint;
-use crate::units::{Cpu, EventId, KtimeNs, Pid, ResetValue, TraceNs};
+use crate::target::{breakpoint, process};
+use crate::units::{Cpu, EventId, KtimeNs, Pid, ResetValue, Tid, TraceNs};
 
 /// How often CPUs that came or went are looked for, where the kernel does not tell.
 const LOOK: Duration = Duration::from_millis(500);
@@ -100,7 +100,7 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
     let measuring = Measuring::begin(plan);
     let (mut session, rings) = Session::load(&session_plan(plan))?;
     session.follow_tasks()?;
-    let targets = Targets::open(&plan.pids);
+    let targets = Targets::open(&plan.pids, &plan.threads);
     plan.pids = session.trace(&plan.pids)?;
     let session_plan = session_plan(plan);
     session.open_events(&session_plan)?;
@@ -207,6 +207,8 @@ fn session_plan(plan: &Plan) -> SessionPlan<'_> {
         probes: &plan.probes,
         events: &plan.events,
         pids: &plan.pids,
+        threads: &plan.threads,
+        cgroup: plan.cgroup.as_deref(),
         ring_bytes: plan.ring_bytes,
         transport: plan.transport.how,
         switches: plan.switches,
@@ -491,7 +493,12 @@ impl Control<'_, '_> {
                         return Ok(("writing failed", None));
                     }
                     if waits_for_targets && self.targets.have_ended() {
-                        return Ok(("the target ended", None));
+                        let what = match self.plan.threads {
+                            [] => "the target ended",
+                            [_] => "the thread ended",
+                            _ => "the threads ended",
+                        };
+                        return Ok((what, None));
                     }
                 }
                 _ = look.tick() => self.look(),
@@ -570,24 +577,42 @@ impl Control<'_, '_> {
     }
 }
 
-/// The processes to wait for. Those that can't be opened have ended already.
-struct Targets(Vec<OwnedFd>);
+/// What to wait for.
+enum Targets {
+    /// Processes. Those that can't be opened have ended already.
+    Processes(Vec<OwnedFd>),
+    /// Threads, each with its process.
+    Threads(Vec<(Pid, Tid)>),
+}
 
 impl Targets {
-    fn open(pids: &[Pid]) -> Self {
+    fn open(pids: &[Pid], threads: &[Tid]) -> Self {
+        if !threads.is_empty() {
+            let with_process = |tid: &Tid| Some((process::process_of(*tid)?, *tid));
+            return Self::Threads(threads.iter().filter_map(with_process).collect());
+        }
         let open = |pid: &Pid| {
             let pid = rustix::process::Pid::from_raw(pid.0.cast_signed())?;
             rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok()
         };
-        Self(pids.iter().filter_map(open).collect())
+        Self::Processes(pids.iter().filter_map(open).collect())
     }
 
     /// Whether all have ended: a pidfd becomes readable then.
     fn have_ended(&mut self) -> bool {
-        self.0.retain(|target| {
-            let mut look = [PollFd::new(target, PollFlags::IN)];
-            !matches!(rustix::event::poll(&mut look, Some(&Timespec::default())), Ok(n) if n > 0)
-        });
-        self.0.is_empty()
+        match self {
+            Self::Processes(processes) => {
+                processes.retain(|target| {
+                    let mut look = [PollFd::new(target, PollFlags::IN)];
+                    let ended = rustix::event::poll(&mut look, Some(&Timespec::default()));
+                    !matches!(ended, Ok(n) if n > 0)
+                });
+                processes.is_empty()
+            }
+            Self::Threads(threads) => {
+                threads.retain(|(pid, tid)| process::has_thread(*pid, *tid));
+                threads.is_empty()
+            }
+        }
     }
 }

@@ -81,6 +81,7 @@ impl Kernel {
             item: None,
             ids_behind: false,
             scope: Scope::Table,
+            only_threads: false,
             exclude_kernel: 0,
             exclude_user: 0,
             perf_clock_events: 0,
@@ -114,6 +115,7 @@ impl Kernel {
             id,
             count: ArgProgram::NONE,
             named: [ArgProgram::NONE; MAX_ARGS],
+            lengths: [ArgProgram::NONE; MAX_ARGS],
         };
         programs.set_site(0, &config).unwrap();
         let function = marked as extern "C" fn(u64) -> u64 as usize as u64;

@@ -39,6 +39,7 @@ fn left_out(exclude_user: u32, exclude_kernel: u32, work: fn()) -> u64 {
         item: None,
         ids_behind: false,
         scope: Scope::Table,
+        only_threads: false,
         exclude_kernel,
         exclude_user,
         perf_clock_events: 0,

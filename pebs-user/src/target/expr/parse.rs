@@ -254,7 +254,7 @@ impl<'a> Parser<'a> {
             (word, _) => format!("unknown value '{word}'"),
         };
         Err(Fault::new(at, what).hint(
-            "values: arg1, %rdi, retval, *(arg1+16):u32, str(arg2), str(arg2, 128), pkt->hdr.id",
+            "values: arg1, %rdi, retval, *(arg1+16):u32, str(arg2), str(arg2, 128), str(arg2, arg3), pkt->hdr.id",
         ))
     }
 
@@ -326,24 +326,41 @@ impl<'a> Parser<'a> {
 
     /// `str(` was read.
     fn string(&mut self) -> Result<Expr, Fault> {
-        let address = self.sum()?;
-        let mut length = None;
-        if self.take(',') {
-            self.space();
-            let at = self.at;
-            let value = number(self.word()).and_then(|n| u32::try_from(n).ok());
-            match value {
-                Some(n) if (1..=STRING_MAX).contains(&n) => length = Some(n),
-                _ => {
-                    return Err(Fault::new(
-                        at,
-                        format!("the length of a string is 1 to {STRING_MAX} bytes"),
-                    ));
-                }
-            }
+        let address = Box::new(self.sum()?);
+        if !self.take(',') {
+            self.need(')')?;
+            return Ok(Expr::Str(address, None));
         }
+        self.space();
+        if self.rest().starts_with(|c: char| c.is_ascii_digit()) {
+            let most = self.most()?;
+            self.need(')')?;
+            return Ok(Expr::Str(address, Some(most)));
+        }
+        let length = self.sum()?;
+        let at = self.at;
+        let length = self.suffix(length)?;
+        if matches!(length, Expr::Str(..) | Expr::Text(..) | Expr::Deref(_, Some(Type::Str))) {
+            return Err(Fault::new(at, "the length of a string is no string"));
+        }
+        let most = match self.take(',') {
+            true => Some(self.most()?),
+            false => None,
+        };
         self.need(')')?;
-        Ok(Expr::Str(Box::new(address), length))
+        Ok(Expr::Text(address, Box::new(length), most))
+    }
+
+    /// Bytes of a string to keep at most.
+    fn most(&mut self) -> Result<u32, Fault> {
+        self.space();
+        let at = self.at;
+        let value = number(self.word()).and_then(|n| u32::try_from(n).ok());
+        let most = value.filter(|n| (1..=STRING_MAX).contains(n));
+        most.ok_or_else(|| {
+            Fault::new(at, format!("of a string 1 to {STRING_MAX} bytes are kept"))
+                .hint("str(ADDRESS), str(ADDRESS, MOST), str(ADDRESS, LENGTH), str(ADDRESS, LENGTH, MOST)")
+        })
     }
 
     /// A type behind something that is not a dereference.
@@ -354,7 +371,7 @@ impl<'a> Parser<'a> {
             None => Ok(expr),
             Some(Type::Str) => Err(Fault::new(at, "only a dereference reads a string")
                 .hint("write str(X) for the string at address X")),
-            Some(_) if matches!(expr, Expr::Str(..)) => {
+            Some(_) if matches!(expr, Expr::Str(..) | Expr::Text(..)) => {
                 Err(Fault::new(at, "a string has no other type"))
             }
             Some(r#type) => Ok(Expr::Cast(Box::new(expr), r#type)),

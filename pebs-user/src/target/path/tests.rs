@@ -150,21 +150,25 @@ fn rust() {
             let set = resolve(&[spec], &ResolveOptions::default());
             let set = set.unwrap_or_else(|error| panic!("{flags:?} {expression}: {error}"));
             let sites = &set.probes[0].sites;
-            let [named, ..] = sites[sites.len() - 1].config.named;
-            named
+            let config = &sites[sites.len() - 1].config;
+            (config.named[0], config.lengths[0])
         };
+        let length = |function: &str, expression: &str| at(function, expression).1;
+        let at = |function: &str, expression: &str| at(function, expression).0;
         let shape = |it: ArgProgram| (it.kind, it.reg_offset, it.steps, it.capacity);
         let text = ArgKind::Bytes as u8;
         for field in ["path", "user", "body"] {
             let [arrow, dot] = ["->", "."].map(|by| at("handle", &format!("request{by}{field}")));
             assert_eq!(arrow, dot);
             assert_eq!(shape(arrow), (text, 112, 1, 56), "{field}");
-            assert_eq!(arrow.pad, 8, "{field}");
+            let length = length("handle", &format!("request.{field}"));
+            assert_eq!((length.reg_offset, length.steps, length.width), (112, 1, 8));
+            assert_eq!(length.derefs[0], arrow.derefs[0] + 8, "{field}");
         }
         assert_eq!(at("handle", "request.id").kind, ArgKind::Unsigned as u8);
         let kind = at("handle", "kind");
         assert_eq!(shape(kind), (text, 104, 0, 56));
-        assert_eq!(kind.derefs[0], 96, "rdx");
+        assert_eq!(length("handle", "kind").reg_offset, 96, "rdx");
         assert_eq!(shape(at("handle", "str(kind, 100)")), (text, 104, 0, 100));
         // By reference, behind the place of the result.
         assert_eq!(shape(at("answer", "user")), (text, 96, 1, 56));

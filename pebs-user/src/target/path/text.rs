@@ -1,7 +1,7 @@
 //! Structures that are strings: of C++ and of Rust.
 
 use super::{Lowered, MAX_DEPTH, Member, Refusal, Types, is_address, refuse};
-use crate::target::expr::{Expr, Length};
+use crate::target::expr::Expr;
 use crate::target::units::{Kind, Node};
 
 impl<'a> Types<'_, 'a> {
@@ -35,10 +35,9 @@ impl<'a> Types<'_, 'a> {
             }
             return Some(match second {
                 Some(second) => {
-                    let length = Length::In(Box::new(second.clone()));
-                    Expr::Text(Box::new(value.clone()), length, None)
+                    Expr::Text(Box::new(value.clone()), Box::new(second.clone()), None)
                 }
-                None => behind(at(offset), length - offset)?,
+                None => behind(&at(offset), length - offset),
             });
         }
         if second.is_some() {
@@ -60,7 +59,7 @@ impl<'a> Types<'_, 'a> {
             if is_address(entry.tag()) {
                 let target = entry.target()?;
                 return match self.is_byte_or(&vector, target) {
-                    true => behind(at(string + offset), length - offset),
+                    true => Some(behind(&at(string + offset), length - offset)),
                     false => None,
                 };
             }
@@ -102,12 +101,8 @@ impl<'a> Types<'_, 'a> {
 }
 
 /// A text whose pointer is in memory at an address, its length so far behind.
-fn behind(address: Expr, distance: i64) -> Option<Expr> {
-    let distance = i8::try_from(distance).ok()?;
-    let pointer = Expr::Deref(Box::new(address), None);
-    Some(Expr::Text(
-        Box::new(pointer),
-        Length::Behind(distance),
-        None,
-    ))
+fn behind(address: &Expr, distance: i64) -> Expr {
+    let length = Expr::Add(Box::new(address.clone()), distance);
+    let word = |address| Box::new(Expr::Deref(Box::new(address), None));
+    Expr::Text(word(address.clone()), word(length), None)
 }

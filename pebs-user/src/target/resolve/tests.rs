@@ -448,3 +448,71 @@ fn arguments_that_are_not() {
     let unknown = compile("gcc", SOURCE, &["-O2", "-fno-inline"]);
     one(&unknown.spec("finish(id=arg9)"));
 }
+
+/// A line alone: at a function's start it is the function, within one it is up to the function's return.
+#[test]
+fn lines_alone() {
+    let source = "volatile long sink;\n\
+         __attribute__((noinline)) long handle(long n) {\n\
+         sink += n;\n\
+         for (long i = 0; i < n; i++) sink += i;\n\
+         return sink; }\n\
+         int main(int argc, char **argv) { return handle(argc); }\n";
+    let program = compile("gcc", source, &["-O0", "-g"]);
+    let call = one(&program.spec("main.c:2(n=arg1)"));
+    let function = one(&program.spec("handle(n=arg1)"));
+    assert_eq!(call.rule, VisitRule::Call);
+    assert_eq!(call.sites, function.sites);
+    let within = one(&program.spec("main.c:4(r=retval)"));
+    assert_eq!(within.rule, VisitRule::ByThread);
+    let roles: Vec<Role> = within.sites.iter().map(|site| site.role).collect();
+    assert_eq!(roles, [Role::End, Role::Begin]);
+    assert!(within.sites[1].place.starts_with("handle+0x"), "{}", within.sites[1].place);
+    let (message, _) = error(&program.spec("main.c:1"));
+    assert!(message.contains("the nearest is 2"), "{message}");
+}
+
+/// Without symbols and unwind tables a function is known by the calls that go to it, also as `0xADDR%return`.
+#[test]
+fn called_addresses() {
+    let flags = ["-Os", "-fno-inline", "-fno-asynchronous-unwind-tables", "-fcf-protection=none"];
+    let program = compile("gcc", SOURCE, &flags);
+    let address = |name: &str| {
+        let binary = program.open();
+        let found = binary.functions.iter().find(|f| f.name == name);
+        (found.expect(name).address, found.expect(name).size)
+    };
+    let (process, size) = address("process");
+    program.strip();
+    let binary = program.open();
+    assert_eq!(binary.frames.range_of(process), None, "no unwind table");
+    assert_eq!(binary.start_of(process + 3), Some(process));
+    let extent = binary.extent(process).expect("known");
+    assert_eq!(extent, process..process + size);
+    let probe = one(&program.spec(&format!("{process:#x}(id=arg1)")));
+    assert_eq!(probe.rule, VisitRule::Call);
+    let range = one(&program.spec(&format!("{process:#x}..{process:#x}%return(r=retval)")));
+    assert_eq!(range.sites[0].role, Role::End);
+    let (message, hint) = error(&program.spec(&format!("{:#x}", process + 4)));
+    assert!(message.contains("no function starts there"), "{message}");
+    assert!(hint.contains(&format!("{process:#x}")), "{hint}");
+    let (message, hint) = error(&program.spec("0x7f0012345678"));
+    assert!(message.contains("no code"), "{message}");
+    assert!(hint.contains("not that of a process"), "{hint}");
+}
+
+/// A function that only jumps to another is probed there.
+#[test]
+fn bare_jumps() {
+    let source = "volatile long sink;\n\
+         __attribute__((noipa)) long harness(long n) { sink += n; return sink; }\n\
+         __attribute__((noipa)) long poll(long n) { return harness(n); }\n\
+         int main(int argc, char **argv) { return poll(argc); }\n";
+    let program = compile("gcc", source, &["-O2", "-g"]);
+    let spec = program.spec("poll(n=n)");
+    let set = set(&[spec], ReturnMode::Ret).unwrap_or_else(|e| panic!("{e}"));
+    let note = "poll only jumps to harness: that is probed, whoever calls it";
+    assert!(set.notes.iter().any(|it| it == note), "{:?}", set.notes);
+    let places: Vec<&str> = set.probes[0].sites.iter().map(|it| it.place.as_str()).collect();
+    assert!(places.iter().all(|it| it.starts_with("harness")), "{places:?}");
+}

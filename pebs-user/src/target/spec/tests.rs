@@ -48,6 +48,49 @@ fn forms() {
     );
 }
 
+/// The return of a function by its address, and a line alone.
+#[test]
+fn addresses_and_lines() {
+    assert_eq!(begin("app:0x1f40%return.."), ("app".into(), Location::ReturnAt(0x1f40)));
+    let End::At(end) = spec("app:work..0x1f40%return").end else {
+        panic!("no end")
+    };
+    assert_eq!(end.location, Location::ReturnAt(0x1f40));
+    let line = spec("./app:file.c:25");
+    assert_eq!(line.begin.location, Location::Line("file.c".into(), 25));
+    assert_eq!(line.end, End::Return);
+    let line = spec("./app:src/file.c:25(id=%rdi)");
+    assert_eq!(line.begin.args.len(), 1);
+}
+
+/// What is in quotes is taken as it is.
+#[test]
+fn quotes() {
+    assert_eq!(begin(r#""/opt/a:b(c)":work"#), ("/opt/a:b(c)".into(), func("work")));
+    assert_eq!(
+        begin(r#""/opt/a:b..c (x=1)/app":"ns::f(int)""#),
+        ("/opt/a:b..c (x=1)/app".into(), func("ns::f(int)"))
+    );
+    let s = spec(r#"app:"f(a=b, c)"(id=arg1, n=arg2).."g:h"%return(id=retval)"#);
+    assert_eq!(s.begin.location, func("f(a=b, c)"));
+    assert_eq!(s.begin.args.len(), 2);
+    let End::At(end) = s.end else {
+        panic!("no end")
+    };
+    assert_eq!((end.binary.as_str(), end.location), ("app", Location::Return("g:h".into())));
+    assert_eq!(
+        begin(r#"app:"f:g"+0x10.."#),
+        ("app".into(), Location::Offset("f:g".into(), 16))
+    );
+    assert_eq!(
+        begin(r#"app:"dir:x/file.c":25"#),
+        ("app".into(), Location::Line("dir:x/file.c".into(), 25))
+    );
+    let fault = |text: &str| Spec::parse(text).expect_err(text);
+    assert_eq!(fault(r#"app:"work"#).what, "this quote is not closed");
+    assert_eq!(fault(r#"app:"work"x"#).column, 10);
+}
+
 /// START..END, with and without the second binary, with paths that hold dots.
 #[test]
 fn ranges() {
@@ -191,7 +234,7 @@ proptest! {
     fn never_panics_on_pieces(pieces in proptest::collection::vec(
         prop::sample::select(vec![
             "app", ":", "..", "(", ")", "id=", "arg1", "+", "8", "*", "%rdi", "%return", ",",
-            "u32", "str(", "0x", "::", "ids=", "[", "]", "usdt:", " ", "/", "<", ">", "é", "->", "fn@0x", "=",
+            "u32", "\"", "str(", "0x", "::", "ids=", "[", "]", "usdt:", " ", "/", "<", ">", "é", "->", "fn@0x", "=",
         ]), 0..14)) {
         let text = pieces.concat();
         if let Err(error) = Spec::parse(&text) {

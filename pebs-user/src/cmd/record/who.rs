@@ -1,0 +1,109 @@
+//! Whom a recording traces: `-p`, `-t`, `--cgroup`, `--container`.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::bail;
+
+use crate::cli::RecordArgs;
+use crate::cmd::Hinted;
+use crate::target::cgroup::Cgroup;
+use crate::target::process;
+use crate::target::spec::Spec;
+use crate::units::{Pid, Tid};
+
+/// Whom to trace; with neither processes nor a cgroup everyone.
+#[derive(Clone, Debug, Default)]
+pub struct Who {
+    /// Processes, with their children.
+    pub pids: Vec<Pid>,
+    /// Of those, the threads to trace alone; empty: all.
+    pub threads: Vec<Tid>,
+    /// The cgroup whose processes are traced.
+    pub cgroup: Option<Arc<Cgroup>>,
+    /// The process whose files BIN means.
+    pub sees: Option<Pid>,
+}
+
+impl Who {
+    /// What the options say, checked.
+    ///
+    /// # Errors
+    /// There is nobody to trace.
+    pub fn of(args: &RecordArgs) -> anyhow::Result<Self> {
+        let mut who = Self::default();
+        for pid in args.pids.iter().copied().map(Pid) {
+            check_process(pid)?;
+            who.pids.push(pid);
+        }
+        for tid in args.tids.iter().copied().map(Tid) {
+            let Some(pid) = process::process_of(tid) else {
+                bail!(Hinted::new(
+                    format!("thread {} does not exist", tid.0),
+                    "'ps -L -p PID' lists the threads of a process".to_owned(),
+                ));
+            };
+            check_process(pid)?;
+            who.threads.push(tid);
+            if !who.pids.contains(&pid) {
+                who.pids.push(pid);
+            }
+        }
+        let cgroup = match (&args.cgroup, &args.container) {
+            (Some(path), _) => Some(Cgroup::open(path)?),
+            (None, Some(id)) => Some(Cgroup::of_container(id)?),
+            (None, None) => None,
+        };
+        who.sees = who.pids.first().copied();
+        if let Some(cgroup) = &cgroup {
+            who.sees = one_that_runs(args, &cgroup.processes());
+        }
+        who.cgroup = cgroup.map(Arc::new);
+        Ok(who)
+    }
+}
+
+/// Refuses what is no process that runs.
+fn check_process(pid: Pid) -> anyhow::Result<()> {
+    if !process::exists(pid) {
+        bail!(Hinted::new(
+            format!("process {} does not exist", pid.0),
+            format!(
+                "'ps -p {}' shows whether it runs; 'pgrep NAME' finds pids",
+                pid.0
+            ),
+        ));
+    }
+    if let Some(leader) = process::process_of(Tid(pid.0)).filter(|leader| *leader != pid) {
+        bail!(Hinted::new(
+            format!("{} is a thread of process {}, not a process", pid.0, leader.0),
+            format!(
+                "-p {} traces the process, -t {} this thread alone",
+                leader.0, pid.0
+            ),
+        ));
+    }
+    if process::is_zombie(pid) {
+        bail!(Hinted::new(
+            format!("process {} has ended: it is a zombie", pid.0),
+            "'pgrep NAME' finds the pids of those that run".to_owned(),
+        ));
+    }
+    Ok(())
+}
+
+/// A process that has the first binary mapped; if none has, the first.
+fn one_that_runs(args: &RecordArgs, pids: &[Pid]) -> Option<Pid> {
+    let spec = args.uprobes.first().and_then(|text| Spec::parse(text).ok());
+    let name = spec.and_then(|spec| {
+        let name = Path::new(&spec.begin.binary).file_name()?;
+        Some(name.to_os_string())
+    });
+    let runs = |pid: &&Pid| {
+        let mapped = process::mappings(**pid).unwrap_or_default();
+        mapped
+            .iter()
+            .any(|it| it.executable && Path::new(&it.path).file_name() == name.as_deref())
+    };
+    pids.iter().find(runs).or(pids.first()).copied()
+}

@@ -1,0 +1,316 @@
+//! Control groups of version 2, by path or by the id of a container.
+
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+
+use super::process;
+use crate::units::Pid;
+
+/// Type of the file system. Source: include/uapi/linux/magic.h.
+#[doc(alias = "CGROUP2_SUPER_MAGIC")]
+const CGROUP2: u64 = 0x6367_7270;
+
+/// Letters of a container's id that are needed at least; `docker ps` shows 12.
+const SHORTEST_ID: usize = 4;
+
+/// Directories looked at for a container's at most.
+const MOST_DIRECTORIES: usize = 100_000;
+
+/// Containers named in a message at most.
+const LISTED: usize = 4;
+
+/// A control group that exists.
+#[derive(Debug)]
+pub struct Cgroup {
+    /// Its directory.
+    pub path: PathBuf,
+    /// The same, opened: what the kernel programs compare with.
+    pub directory: OwnedFd,
+}
+
+/// Why there is no such control group.
+#[derive(Debug, thiserror::Error)]
+pub enum CgroupError {
+    /// No file system of version 2.
+    #[error("cannot trace a cgroup: no cgroup2 file system is mounted")]
+    NotMounted,
+    /// No such directory.
+    #[error("cannot find cgroup {path}")]
+    NotFound {
+        /// As looked for.
+        path: PathBuf,
+        /// Where the file system is mounted.
+        root: PathBuf,
+        /// The system's reason.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A directory of another file system.
+    #[error("{path} is no cgroup of version 2")]
+    OtherKind {
+        /// As typed.
+        path: PathBuf,
+        /// Where version 2 is mounted.
+        root: PathBuf,
+    },
+    /// No cgroup is named like that.
+    #[error("cannot find container '{id}': no cgroup has that id in its name")]
+    NoContainer {
+        /// As typed.
+        id: String,
+    },
+    /// Too little of an id, or no id.
+    #[error("'{id}' is no id of a container")]
+    NoId {
+        /// As typed.
+        id: String,
+    },
+    /// The container is known to version 1 only.
+    #[error("cannot trace container '{id}' by its cgroup: it has one of version 1 only")]
+    VersionOne {
+        /// As typed.
+        id: String,
+        /// Its first process.
+        pid: Pid,
+    },
+    /// The beginning of several ids.
+    #[error("container '{id}' could be any of {}", .found.len())]
+    Several {
+        /// As typed.
+        id: String,
+        /// Their directories.
+        found: Vec<PathBuf>,
+    },
+}
+
+impl CgroupError {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::NotMounted => "give -p PID for each process; its children are followed".to_owned(),
+            Self::NotFound { root, .. } | Self::OtherKind { root, .. } => format!(
+                "a cgroup is a directory below {}; 'systemd-cgls' and /proc/PID/cgroup (the line '0::') name them",
+                root.display()
+            ),
+            Self::NoContainer { id } | Self::NoId { id } => format!(
+                "'docker inspect -f {{{{.Id}}}} {id}', 'podman ps --no-trunc' or 'crictl ps --no-trunc' shows the id, which \
+                 is in hexadecimal digits"
+            ),
+            Self::VersionOne { pid, .. } => {
+                format!("give -p {}: its children are followed", pid.0)
+            }
+            Self::Several { found, .. } => {
+                let shown = found.iter().take(LISTED);
+                let shown: Vec<String> = shown.map(|path| path.display().to_string()).collect();
+                let more = if found.len() > LISTED { ", .." } else { "" };
+                format!("give more of its id: {}{more}", shown.join(", "))
+            }
+        })
+    }
+}
+
+impl Cgroup {
+    /// The cgroup at a path: as it is, or below where cgroups are mounted (`/system.slice/nginx.service`).
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn open(typed: &str) -> Result<Self, CgroupError> {
+        let root = mount().ok_or(CgroupError::NotMounted)?;
+        let path = Path::new(typed);
+        if path.is_dir() && typed != "/" {
+            return Self::at(path, &root);
+        }
+        let below = typed.trim_matches('/');
+        Self::at(&if below.is_empty() { root.clone() } else { root.join(below) }, &root)
+    }
+
+    /// The cgroup of a container, by its id or the first letters of it.
+    ///
+    /// # Errors
+    /// None has it in its name, or several have.
+    pub fn of_container(id: &str) -> Result<Self, CgroupError> {
+        let no_id = || CgroupError::NoId { id: id.to_owned() };
+        if id.len() < SHORTEST_ID || !id.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return Err(no_id());
+        }
+        let root = mount().ok_or(CgroupError::NotMounted)?;
+        let found = find(&root, id);
+        match found.as_slice() {
+            [only] => Self::at(only, &root),
+            [] => Err(match with_version_one(id) {
+                Some(pid) => CgroupError::VersionOne {
+                    id: id.to_owned(),
+                    pid,
+                },
+                None => CgroupError::NoContainer { id: id.to_owned() },
+            }),
+            _ => Err(CgroupError::Several {
+                id: id.to_owned(),
+                found,
+            }),
+        }
+    }
+
+    fn at(path: &Path, root: &Path) -> Result<Self, CgroupError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| {
+            CgroupError::NotFound {
+                path: path.to_owned(),
+                root: root.to_owned(),
+                source: error.into(),
+            }
+        })?;
+        let kind = rustix::fs::fstatfs(&directory).map(|it| it.f_type as u64);
+        if kind != Ok(CGROUP2) {
+            return Err(CgroupError::OtherKind {
+                path: path.to_owned(),
+                root: root.to_owned(),
+            });
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            directory,
+        })
+    }
+
+    /// The processes in it and below it now.
+    #[must_use]
+    pub fn processes(&self) -> Vec<Pid> {
+        let mut pids = Vec::new();
+        walk(&self.path, |directory| {
+            let list = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+            pids.extend(list.lines().filter_map(|pid| pid.parse().ok().map(Pid)));
+            true
+        });
+        // Those of another pid namespace are shown as 0.
+        pids.retain(|pid| pid.0 != 0);
+        pids.sort_unstable();
+        pids
+    }
+}
+
+/// Where version 2 is mounted.
+fn mount() -> Option<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
+    mounts.lines().find_map(|line| {
+        let mut words = line.split(' ');
+        let (path, kind) = (words.nth(1)?, words.next()?);
+        (kind == "cgroup2").then(|| PathBuf::from(path.replace("\\040", " ")))
+    })
+}
+
+/// Visits a directory and those below it; `enter` says whether to go further down.
+fn walk(root: &Path, mut enter: impl FnMut(&Path) -> bool) {
+    let mut waiting = vec![root.to_owned()];
+    let mut seen = 0;
+    while let Some(directory) = waiting.pop() {
+        seen += 1;
+        if seen > MOST_DIRECTORIES || !enter(&directory) {
+            continue;
+        }
+        let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
+        let below = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        waiting.extend(below.map(|entry| entry.path()));
+    }
+}
+
+/// The topmost directories whose name has the id.
+fn find(root: &Path, id: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    walk(root, |directory| {
+        let name = directory.file_name().unwrap_or_default();
+        let is_it = is_of(&name.to_string_lossy(), id);
+        if is_it {
+            found.push(directory.to_owned());
+        }
+        !is_it
+    });
+    found.sort();
+    found
+}
+
+/// Whether a cgroup's name is that of a container: `ID`, `docker-ID.scope`, `cri-containerd-ID.scope`, `crio-ID.scope`,
+/// `libpod-ID.scope`, `SLICE:cri-containerd:ID`, `libpod-payload-ID`. Those of programs that watch one (`conmon`) are not.
+fn is_of(name: &str, id: &str) -> bool {
+    if name.contains("conmon") {
+        return false;
+    }
+    let name = name.strip_suffix(".scope").unwrap_or(name);
+    let last = name.rsplit(['-', ':']).next().unwrap_or(name);
+    // What only begins like it is an id if nothing but digits follow.
+    last.starts_with(id) && last.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+/// A process whose cgroups of version 1 have the id in their names.
+fn with_version_one(id: &str) -> Option<Pid> {
+    let mut pids = process::all();
+    pids.sort_unstable();
+    pids.into_iter().find(|pid| {
+        let list = fs::read_to_string(format!("/proc/{}/cgroup", pid.0)).unwrap_or_default();
+        list.lines().any(|line| {
+            let path = line.splitn(3, ':').nth(2).unwrap_or_default();
+            path.split('/').any(|name| is_of(name, id))
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The names that container engines give to cgroups.
+    #[test]
+    fn containers() {
+        let id = "4f5e6d7c8b9a0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c4b5a69788796";
+        for name in [
+            id.to_owned(),
+            format!("docker-{id}.scope"),
+            format!("cri-containerd-{id}.scope"),
+            format!("crio-{id}.scope"),
+            format!("libpod-{id}.scope"),
+            format!("libpod-payload-{id}"),
+            format!("kubepods-burstable-pod1.slice:cri-containerd:{id}"),
+        ] {
+            assert!(is_of(&name, id), "{name}");
+            assert!(is_of(&name, &id[..12]), "{name}");
+            assert!(!is_of(&name, &id[1..13]), "{name}");
+        }
+        assert!(!is_of(&format!("libpod-conmon-{id}.scope"), id));
+        assert!(!is_of(&format!("crio-conmon-{id}.scope"), id));
+        assert!(!is_of("docker-4f5e.mount", "4f5e"));
+    }
+
+    /// The topmost directory of an id is the container's, and the beginning of two ids is neither's.
+    #[test]
+    fn found() {
+        let root = tempfile::tempdir().expect("dir");
+        let make = |path: &str| fs::create_dir_all(root.path().join(path)).expect("mkdir");
+        make("system.slice/docker-4f5e6d7c8b9a.scope/init-4f5e6d7c8b9a");
+        make("system.slice/docker-4f5eaaaaaaaa.scope");
+        let one = find(root.path(), "4f5e6d");
+        assert_eq!(one, [root.path().join("system.slice/docker-4f5e6d7c8b9a.scope")]);
+        assert_eq!(find(root.path(), "4f5e").len(), 2);
+        assert!(find(root.path(), "5e6d").is_empty());
+    }
+
+    /// What is no cgroup is refused with where they are, and what can be no id without a search.
+    #[test]
+    fn refused() {
+        if mount().is_none() {
+            return println!("SKIP no cgroup2 file system");
+        }
+        let error = Cgroup::open("/tmp").expect_err("no cgroup");
+        assert!(matches!(error, CgroupError::OtherKind { .. }), "{error}");
+        let error = Cgroup::open("no-such-slice").expect_err("no cgroup");
+        assert!(matches!(error, CgroupError::NotFound { .. }), "{error}");
+        assert!(error.hint().expect("hint").contains("cgroup"));
+        let error = Cgroup::of_container("my-nginx").expect_err("a name");
+        assert!(matches!(error, CgroupError::NoId { .. }), "{error}");
+        let error = Cgroup::of_container("0123456789abcdef0123").expect_err("none");
+        assert!(matches!(error, CgroupError::NoContainer { .. }), "{error}");
+    }
+}

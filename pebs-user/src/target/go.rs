@@ -1,0 +1,150 @@
+//! What a Go program says of its runtime: its version, and where a goroutine's number is.
+
+use std::ops::Range;
+
+use object::{Object, ObjectSection};
+
+use super::dwarf::DebugInfo;
+use super::elf::Binary;
+use super::units::{Node, Units};
+
+/// How the build information begins. Source: src/debug/buildinfo/buildinfo.go of Go.
+const MAGIC: &[u8] = b"\xff Go buildinf:";
+
+/// Set in its flags where the version stands in it, since Go 1.18; else a pointer to it does.
+const INLINE: u8 = 2;
+
+/// Longest version that is read, bytes.
+const VERSION_MAX: u64 = 256;
+
+/// Offsets of `goid` in `runtime.g` on 64-bit machines, by the minor versions of Go 1 that have it there. Go 1.23 put
+/// `syscallbp` before it, Go 1.25 took `ret` out of `gobuf`.
+/// Source: src/runtime/runtime2.go.
+const GOID: [(Range<u32>, u64); 3] = [(17..23, 152), (23..25, 160), (25..27, 152)];
+
+/// Offset in `runtime.g` of the number of the goroutine; `None` if the program is stripped and of a version that is not
+/// known.
+pub fn goid_offset(binary: &Binary) -> Option<u64> {
+    by_debug_information(binary).or_else(|| {
+        let minor = minor_version(&version(binary)?)?;
+        let found = GOID.iter().find(|(versions, _)| versions.contains(&minor));
+        found.map(|(_, offset)| *offset)
+    })
+}
+
+fn by_debug_information(binary: &Binary) -> Option<u64> {
+    let info = DebugInfo::load(binary)?;
+    let dwarf = info.dwarf();
+    let units = Units::new(&dwarf);
+    // One for the Go code of the package, and one for each file of assembly.
+    let g = units.iter().find_map(|unit| {
+        let name = unit.name.map(|name| name.to_string_lossy());
+        if name.as_deref() != Some("runtime") {
+            return None;
+        }
+        let root = Node::of(&unit, unit.header.root_offset())?;
+        let is_structure = |it: &Node<'_>| it.tag() == gimli::DW_TAG_structure_type;
+        let mut structures = root.children().into_iter().filter(is_structure);
+        structures.find(|it| is_named(&units, it, "runtime.g"))
+    })?;
+    let goid = g.children().into_iter().find(|it| is_named(&units, it, "goid"))?;
+    goid.attr_value(gimli::DW_AT_data_member_location)?
+        .udata_value()
+}
+
+fn is_named<'a>(units: &Units<'_, 'a>, node: &Node<'a>, name: &str) -> bool {
+    units.name(node).as_deref() == Some(name)
+}
+
+/// The version of Go that built a program: `go1.19.8`.
+pub fn version(binary: &Binary) -> Option<String> {
+    let file = binary.elf()?;
+    let section = file.section_by_name(".go.buildinfo")?;
+    let data = section.data().ok()?;
+    let at = data.windows(MAGIC.len()).position(|it| it == MAGIC)?;
+    let data = &data[at..];
+    let text = if data.get(15)? & INLINE != 0 {
+        // A length of one byte: versions are shorter than 128.
+        let length = usize::from(*data.get(32)?);
+        data.get(33..33_usize.checked_add(length)?)?
+    } else {
+        let word = |bytes: &[u8]| Some(u64::from_le_bytes(bytes.try_into().ok()?));
+        let header = word(data.get(16..24)?)?;
+        let header = binary.bytes(&(header..header.checked_add(16)?));
+        let start = word(header.get(..8)?)?;
+        let length = word(header.get(8..16)?)?.min(VERSION_MAX);
+        binary.bytes(&(start..start.checked_add(length)?))
+    };
+    let text = std::str::from_utf8(text).ok()?;
+    text.starts_with("go")
+        .then(|| crate::terminal::shown(text).into_owned())
+}
+
+/// 19 of `go1.19.8`, `go1.19rc1`, `go1.19 X:nocoverageredesign`.
+fn minor_version(version: &str) -> Option<u32> {
+    let rest = version.strip_prefix("go1.")?;
+    let end = rest.find(|c: char| !c.is_ascii_digit());
+    rest[..end.unwrap_or(rest.len())].parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// The version in all forms that a release may have.
+    #[test]
+    fn versions() {
+        assert_eq!(minor_version("go1.19.8"), Some(19));
+        assert_eq!(minor_version("go1.25rc1"), Some(25));
+        assert_eq!(minor_version("go1.22 X:boringcrypto"), Some(22));
+        assert_eq!(minor_version("devel +abc"), None);
+    }
+
+    /// Debug information and the table of versions say the same, and a stripped program has its functions' names.
+    #[test]
+    fn go_programs() {
+        let folder = tempfile::tempdir().expect("folder");
+        let source = "package main\n\n//go:noinline\nfunc work(n int) int { return n + len(\"x\") }\n\n\
+             func main() { println(work(1)) }\n";
+        std::fs::write(folder.path().join("main.go"), source).expect("written");
+        let build = |name: &str, flags: &[&str]| {
+            let mut command = Command::new("go");
+            command.args(["build", "-o", name]).args(flags).arg("main.go");
+            command.current_dir(folder.path()).env("GOFLAGS", "");
+            command.env("GOCACHE", folder.path().join("cache"));
+            let done = command.status().is_ok_and(|status| status.success());
+            done.then(|| Binary::open(&folder.path().join(name)).expect("readable"))
+        };
+        let Some(whole) = build("whole", &[]) else {
+            return println!("SKIP needs go");
+        };
+        let known = version(&whole).expect("a version");
+        let by_debug = by_debug_information(&whole);
+        assert!(by_debug.is_some(), "{known}");
+        let place = |binary: &Binary, name: &str| {
+            let found = binary.functions.iter().find(|it| it.name == name);
+            found.map(|it| it.address)
+        };
+        for flags in [
+            &["-ldflags=-s -w"][..],
+            &["-ldflags=-s -w", "-buildmode=pie"],
+        ] {
+            let stripped = build("stripped", flags).expect("builds");
+            assert_eq!(stripped.tables.symtab, None, "{flags:?}");
+            assert_eq!(version(&stripped), Some(known.clone()));
+            assert_eq!(by_debug_information(&stripped), None);
+            assert_eq!(goid_offset(&stripped), by_debug, "{known}");
+            let work = place(&stripped, "main.work").expect("named");
+            assert!(place(&stripped, "runtime.execute").is_some());
+            assert!(stripped.is_code(work));
+            if flags.len() == 1 {
+                assert_eq!(Some(work), place(&whole, "main.work"));
+            }
+            // What the entry of every function begins with: the check of the stack's limit in r14.
+            let code = stripped.bytes(&(work..work + 64));
+            assert!(!code.is_empty());
+        }
+    }
+}
