@@ -152,8 +152,7 @@ pub fn string<const SIZE: usize>(room: *mut u8, address: u64, capacity: u64) -> 
     let kept = length.min(capacity);
     // What fills the room may end there, or go on.
     let is_full = read as usize == SIZE - 8;
-    let goes_on =
-        is_full && number(address.wrapping_add(length), 1).is_some_and(|next| next != 0);
+    let goes_on = is_full && number(address.wrapping_add(length), 1).is_some_and(|next| next != 0);
     let cut = if length > kept || goes_on { STR_CUT } else { 0 };
     // SAFETY: as above; ring records are aligned to 8 bytes and so are offsets in them.
     unsafe { room.cast::<u64>().write(kept | cut) };

@@ -17,8 +17,8 @@ use crate::pmu::open::{
     BpfLink, PerfEvent, READ_FORMAT, Target, Times, UprobeAt, UprobePmu, UprobeScope, UprobeSite,
     open_uprobe,
 };
-use crate::target::probe::{ProbeSet, Site};
 use crate::target::cgroup::Cgroup;
+use crate::target::probe::{ProbeSet, Site};
 use crate::target::process;
 use crate::units::{Cpu, EventId, Pid, ResetValue, Tid};
 

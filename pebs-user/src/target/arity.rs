@@ -76,9 +76,7 @@ pub(super) fn last_argument(expr: &Expr) -> Option<u32> {
         | Expr::Deref(inner, _)
         | Expr::Str(inner, _)
         | Expr::Cast(inner, _) => last_argument(inner),
-        Expr::Text(inner, length, _) => {
-            last_argument(inner).max(last_argument(length))
-        }
+        Expr::Text(inner, length, _) => last_argument(inner).max(last_argument(length)),
     }
 }
 

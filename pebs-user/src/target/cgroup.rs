@@ -91,7 +91,9 @@ impl CgroupError {
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         Some(match self {
-            Self::NotMounted => "give -p PID for each process; its children are followed".to_owned(),
+            Self::NotMounted => {
+                "give -p PID for each process; its children are followed".to_owned()
+            }
             Self::NotFound { root, .. } | Self::OtherKind { root, .. } => format!(
                 "a cgroup is a directory below {}; 'systemd-cgls' and /proc/PID/cgroup (the line '0::') name them",
                 root.display()
@@ -125,7 +127,14 @@ impl Cgroup {
             return Self::at(path, &root);
         }
         let below = typed.trim_matches('/');
-        Self::at(&if below.is_empty() { root.clone() } else { root.join(below) }, &root)
+        Self::at(
+            &if below.is_empty() {
+                root.clone()
+            } else {
+                root.join(below)
+            },
+            &root,
+        )
     }
 
     /// The cgroup of a container, by its id or the first letters of it.
@@ -292,7 +301,10 @@ mod tests {
         make("system.slice/docker-4f5e6d7c8b9a.scope/init-4f5e6d7c8b9a");
         make("system.slice/docker-4f5eaaaaaaaa.scope");
         let one = find(root.path(), "4f5e6d");
-        assert_eq!(one, [root.path().join("system.slice/docker-4f5e6d7c8b9a.scope")]);
+        assert_eq!(
+            one,
+            [root.path().join("system.slice/docker-4f5e6d7c8b9a.scope")]
+        );
         assert_eq!(find(root.path(), "4f5e").len(), 2);
         assert!(find(root.path(), "5e6d").is_empty());
     }

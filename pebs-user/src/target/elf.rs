@@ -313,7 +313,10 @@ impl Binary {
             .map(|f| f.address)
             .find(|next| *next > address);
         let frame = self.frames.range_of(address).map(|range| range.end);
-        let described = self.functions.get(first).is_some_and(|f| f.address == address);
+        let described = self
+            .functions
+            .get(first)
+            .is_some_and(|f| f.address == address);
         if !described && frame.is_none() {
             return self.called_extent(address, section, next);
         }
@@ -341,7 +344,11 @@ impl Binary {
             return None;
         }
         let called = self.called();
-        let start = *called.get(called.partition_point(|start| *start <= address).checked_sub(1)?)?;
+        let start = *called.get(
+            called
+                .partition_point(|start| *start <= address)
+                .checked_sub(1)?,
+        )?;
         let extent = self.extent(start)?;
         extent.contains(&address).then_some(start)
     }

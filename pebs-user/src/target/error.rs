@@ -177,10 +177,9 @@ fn describe(tables: &Tables) -> String {
         n => format!("{n} functions"),
     };
     match tables.symtab {
-        None if tables.pclntab > 0 => format!(
-            " (stripped: Go's own table has {})",
-            count(tables.pclntab)
-        ),
+        None if tables.pclntab > 0 => {
+            format!(" (stripped: Go's own table has {})", count(tables.pclntab))
+        }
         None => format!(
             " (stripped: no .symtab; .dynsym has {})",
             count(tables.dynsym)

@@ -47,7 +47,10 @@ fn by_debug_information(binary: &Binary) -> Option<u64> {
         let mut structures = root.children().into_iter().filter(is_structure);
         structures.find(|it| is_named(&units, it, "runtime.g"))
     })?;
-    let goid = g.children().into_iter().find(|it| is_named(&units, it, "goid"))?;
+    let goid = g
+        .children()
+        .into_iter()
+        .find(|it| is_named(&units, it, "goid"))?;
     goid.attr_value(gimli::DW_AT_data_member_location)?
         .udata_value()
 }
@@ -111,7 +114,10 @@ mod tests {
         std::fs::write(folder.path().join("main.go"), source).expect("written");
         let build = |name: &str, flags: &[&str]| {
             let mut command = Command::new("go");
-            command.args(["build", "-o", name]).args(flags).arg("main.go");
+            command
+                .args(["build", "-o", name])
+                .args(flags)
+                .arg("main.go");
             command.current_dir(folder.path()).env("GOFLAGS", "");
             command.env("GOCACHE", folder.path().join("cache"));
             let done = command.status().is_ok_and(|status| status.success());

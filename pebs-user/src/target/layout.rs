@@ -121,7 +121,8 @@ impl Layout {
     /// Registers that a site of this role reads.
     pub(super) fn registers(&self) -> Vec<super::register::Register> {
         let named = self.named.iter().map(|(compiled, _)| compiled);
-        let named = named.flat_map(|it| [it.register, it.length.as_ref().and_then(|it| it.register)]);
+        let named =
+            named.flat_map(|it| [it.register, it.length.as_ref().and_then(|it| it.register)]);
         let ids = self.batch.iter().flat_map(|it| [&it.array, &it.count]);
         let ids = self.id.iter().chain(ids).map(|id| id.register);
         ids.chain(named).flatten().collect()

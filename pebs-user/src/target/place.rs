@@ -225,7 +225,10 @@ fn no_start(binary: &Binary, address: u64) -> ResolveError {
     let place = format!("{address:#x}");
     if !binary.is_code(address) {
         let error = refuse(binary, &place, "there is no code at that address");
-        return match binary.address_of(address).filter(|it| is_start(binary, *it)) {
+        return match binary
+            .address_of(address)
+            .filter(|it| is_start(binary, *it))
+        {
             Some(start) => advise(error, &at_offset(binary, address, start)),
             None => advise(
                 error,
@@ -233,8 +236,14 @@ fn no_start(binary: &Binary, address: u64) -> ResolveError {
             ),
         };
     }
-    let error = refuse(binary, &place, "no function starts there, so it has no return");
-    let meant = binary.address_of(address).filter(|it| *it != address && is_start(binary, *it));
+    let error = refuse(
+        binary,
+        &place,
+        "no function starts there, so it has no return",
+    );
+    let meant = binary
+        .address_of(address)
+        .filter(|it| *it != address && is_start(binary, *it));
     match (meant, binary.start_of(address)) {
         (Some(start), _) => advise(error, &at_offset(binary, address, start)),
         (None, Some(start)) => advise(
@@ -246,7 +255,10 @@ fn no_start(binary: &Binary, address: u64) -> ResolveError {
                 name_of(binary, address)
             ),
         ),
-        (None, None) => advise(error, "write 0xADDR..END, or 0xADDR.. for 'until the next start'"),
+        (None, None) => advise(
+            error,
+            "write 0xADDR..END, or 0xADDR.. for 'until the next start'",
+        ),
     }
 }
 

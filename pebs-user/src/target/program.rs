@@ -469,16 +469,23 @@ mod tests {
     #[test]
     fn texts() {
         let text = |text: &str| {
-            let it = compile(&expr(text), Arguments::SysV).unwrap_or_else(|f| panic!("{text}: {f:?}"));
+            let it =
+                compile(&expr(text), Arguments::SysV).unwrap_or_else(|f| panic!("{text}: {f:?}"));
             let length = it.length.as_ref().map(|length| length.program(0, 0));
             (it.program(0, 0), length.expect("a length"))
         };
         let (p, length) = text("str(arg1, arg2)");
-        assert_eq!((p.reg_offset, p.kind, p.capacity), (112, ArgKind::Bytes as u8, 56));
+        assert_eq!(
+            (p.reg_offset, p.kind, p.capacity),
+            (112, ArgKind::Bytes as u8, 56)
+        );
         assert_eq!((length.reg_offset, length.steps, length.width), (104, 0, 8));
         let (p, length) = text("str(*(*(arg1+8)+24), *(*(arg1+8)+16):u32, 200)");
         assert_eq!((p.steps, p.derefs, p.capacity), (2, [8, 24, 0, 0], 200));
-        assert_eq!((length.steps, length.derefs, length.width), (2, [8, 16, 0, 0], 4));
+        assert_eq!(
+            (length.steps, length.derefs, length.width),
+            (2, [8, 16, 0, 0], 4)
+        );
         let (_, length) = text("str(arg1, arg2:u32)");
         assert_eq!(length.width, 4);
         let fault = |text: &str| parse(text, 0, text.len()).expect_err(text).what;

@@ -387,7 +387,9 @@ fn merge(spec: &Spec, probe: &mut Option<Probe>, more: Probe) -> Result<(), Spec
     let place = |site: &Site| (site.address, site.uretprobe, site.role as u8);
     let known: HashSet<_> = probe.sites.iter().map(place).collect();
     let new = more.sites.into_iter();
-    probe.sites.extend(new.filter(|site| !known.contains(&place(site))));
+    probe
+        .sites
+        .extend(new.filter(|site| !known.contains(&place(site))));
     Ok(())
 }
 

@@ -423,7 +423,9 @@ impl<'a> Reader<'a> {
         if rest == "%return" {
             return Ok(Location::Return(name.to_owned()));
         }
-        let offset = rest.strip_prefix('+').and_then(|digits| number(digits.trim()));
+        let offset = rest
+            .strip_prefix('+')
+            .and_then(|digits| number(digits.trim()));
         match offset.and_then(|n| u64::try_from(n).ok()) {
             Some(offset) => Ok(Location::Offset(name.to_owned(), offset)),
             None => Err(Fault::new(

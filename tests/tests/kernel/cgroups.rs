@@ -26,7 +26,12 @@ impl Cgroup {
         let own = format!("pebs-trace-test-{}-{name}", std::process::id());
         let path = Path::new(&mount).join(own);
         // No two tests that run at once have the same.
-        let id = format!("{:08x}{:02x}{:054x}", std::process::id(), name.len(), 0xf1e2);
+        let id = format!(
+            "{:08x}{:02x}{:054x}",
+            std::process::id(),
+            name.len(),
+            0xf1e2
+        );
         let cgroup = Self { path, id };
         fs::create_dir_all(cgroup.container())
             .map_err(|error| format!("needs a cgroup of its own: {error}"))?;

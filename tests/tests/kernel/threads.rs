@@ -102,17 +102,35 @@ fn only_the_thread_asked_for() {
     let mut target = workload.start(&["4", "20"]);
     let first = target.process.pid();
     let live = Recorder::new(&workload.spec(super::ID))
-        .args(&["-t", &first.to_string(), "--event", "cpu-clock", "--reset", "50000"])
+        .args(&[
+            "-t",
+            &first.to_string(),
+            "--event",
+            "cpu-clock",
+            "--reset",
+            "50000",
+        ])
         .start();
     target.go();
     let (_, mut truth) = target.finish();
     let recording = live.finish();
-    let ended = recording.tool.stderr.contains("recording ended: the thread ended");
+    let ended = recording
+        .tool
+        .stderr
+        .contains("recording ended: the thread ended");
     assert!(ended, "{}", recording.tool);
     let others = truth.items.iter().filter(|item| item.tid != first).count();
-    assert_eq!(others, 60, "four threads, of which the first handles twice as many");
+    assert_eq!(
+        others, 60,
+        "four threads, of which the first handles twice as many"
+    );
     truth.items.retain(|item| item.tid == first);
     let trace = recording.trace();
     check::whole_visits(&trace, &truth);
-    assert!(trace.samples().iter().all(|sample| sample.tid == u64::from(first)));
+    assert!(
+        trace
+            .samples()
+            .iter()
+            .all(|sample| sample.tid == u64::from(first))
+    );
 }

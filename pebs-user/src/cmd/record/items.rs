@@ -20,7 +20,11 @@ const NOTE: &str = "visits are runs of samples with the same item id: their begi
 ///
 /// # Errors
 /// Marks were asked for too, no process is named, or there is nothing to read.
-pub(super) fn probes(args: &RecordArgs, pids: &[Pid], typed: Typed<'_>) -> anyhow::Result<ProbeSet> {
+pub(super) fn probes(
+    args: &RecordArgs,
+    pids: &[Pid],
+    typed: Typed<'_>,
+) -> anyhow::Result<ProbeSet> {
     if !args.uprobes.is_empty() || !args.presets.is_empty() {
         bail!(Hinted::new(
             "cannot mark items and read their ids at samples in one run".to_owned(),

@@ -42,7 +42,10 @@ pub(super) fn specs(args: &RecordArgs, sees: Option<Pid>) -> anyhow::Result<Vec<
             None => (typed.as_str(), program(typed, args, sees)?),
         };
         let mut text = read(name)?;
-        if text.lines().any(|line| !line.starts_with('#') && line.contains(GOID)) {
+        if text
+            .lines()
+            .any(|line| !line.starts_with('#') && line.contains(GOID))
+        {
             text = text.replace(GOID, &goid(&bin, sees)?.to_string());
         }
         specs.extend(expand(name, &text, &bin)?);

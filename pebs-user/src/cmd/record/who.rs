@@ -76,7 +76,10 @@ fn check_process(pid: Pid) -> anyhow::Result<()> {
     }
     if let Some(leader) = process::process_of(Tid(pid.0)).filter(|leader| *leader != pid) {
         bail!(Hinted::new(
-            format!("{} is a thread of process {}, not a process", pid.0, leader.0),
+            format!(
+                "{} is a thread of process {}, not a process",
+                pid.0, leader.0
+            ),
             format!(
                 "-p {} traces the process, -t {} this thread alone",
                 leader.0, pid.0

@@ -340,7 +340,10 @@ impl<'a> Parser<'a> {
         let length = self.sum()?;
         let at = self.at;
         let length = self.suffix(length)?;
-        if matches!(length, Expr::Str(..) | Expr::Text(..) | Expr::Deref(_, Some(Type::Str))) {
+        if matches!(
+            length,
+            Expr::Str(..) | Expr::Text(..) | Expr::Deref(_, Some(Type::Str))
+        ) {
             return Err(Fault::new(at, "the length of a string is no string"));
         }
         let most = match self.take(',') {

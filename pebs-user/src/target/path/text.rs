@@ -34,9 +34,7 @@ impl<'a> Types<'_, 'a> {
                 return None;
             }
             return Some(match second {
-                Some(second) => {
-                    Expr::Text(Box::new(value.clone()), Box::new(second.clone()), None)
-                }
+                Some(second) => Expr::Text(Box::new(value.clone()), Box::new(second.clone()), None),
                 None => behind(&at(offset), length - offset),
             });
         }

@@ -467,7 +467,11 @@ fn lines_alone() {
     assert_eq!(within.rule, VisitRule::ByThread);
     let roles: Vec<Role> = within.sites.iter().map(|site| site.role).collect();
     assert_eq!(roles, [Role::End, Role::Begin]);
-    assert!(within.sites[1].place.starts_with("handle+0x"), "{}", within.sites[1].place);
+    assert!(
+        within.sites[1].place.starts_with("handle+0x"),
+        "{}",
+        within.sites[1].place
+    );
     let (message, _) = error(&program.spec("main.c:1"));
     assert!(message.contains("the nearest is 2"), "{message}");
 }
@@ -475,7 +479,12 @@ fn lines_alone() {
 /// Without symbols and unwind tables a function is known by the calls that go to it, also as `0xADDR%return`.
 #[test]
 fn called_addresses() {
-    let flags = ["-Os", "-fno-inline", "-fno-asynchronous-unwind-tables", "-fcf-protection=none"];
+    let flags = [
+        "-Os",
+        "-fno-inline",
+        "-fno-asynchronous-unwind-tables",
+        "-fcf-protection=none",
+    ];
     let program = compile("gcc", SOURCE, &flags);
     let address = |name: &str| {
         let binary = program.open();
@@ -513,6 +522,13 @@ fn bare_jumps() {
     let set = set(&[spec], ReturnMode::Ret).unwrap_or_else(|e| panic!("{e}"));
     let note = "poll only jumps to harness: that is probed, whoever calls it";
     assert!(set.notes.iter().any(|it| it == note), "{:?}", set.notes);
-    let places: Vec<&str> = set.probes[0].sites.iter().map(|it| it.place.as_str()).collect();
-    assert!(places.iter().all(|it| it.starts_with("harness")), "{places:?}");
+    let places: Vec<&str> = set.probes[0]
+        .sites
+        .iter()
+        .map(|it| it.place.as_str())
+        .collect();
+    assert!(
+        places.iter().all(|it| it.starts_with("harness")),
+        "{places:?}"
+    );
 }

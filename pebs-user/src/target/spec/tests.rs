@@ -51,7 +51,10 @@ fn forms() {
 /// The return of a function by its address, and a line alone.
 #[test]
 fn addresses_and_lines() {
-    assert_eq!(begin("app:0x1f40%return.."), ("app".into(), Location::ReturnAt(0x1f40)));
+    assert_eq!(
+        begin("app:0x1f40%return.."),
+        ("app".into(), Location::ReturnAt(0x1f40))
+    );
     let End::At(end) = spec("app:work..0x1f40%return").end else {
         panic!("no end")
     };
@@ -66,7 +69,10 @@ fn addresses_and_lines() {
 /// What is in quotes is taken as it is.
 #[test]
 fn quotes() {
-    assert_eq!(begin(r#""/opt/a:b(c)":work"#), ("/opt/a:b(c)".into(), func("work")));
+    assert_eq!(
+        begin(r#""/opt/a:b(c)":work"#),
+        ("/opt/a:b(c)".into(), func("work"))
+    );
     assert_eq!(
         begin(r#""/opt/a:b..c (x=1)/app":"ns::f(int)""#),
         ("/opt/a:b..c (x=1)/app".into(), func("ns::f(int)"))
@@ -77,7 +83,10 @@ fn quotes() {
     let End::At(end) = s.end else {
         panic!("no end")
     };
-    assert_eq!((end.binary.as_str(), end.location), ("app", Location::Return("g:h".into())));
+    assert_eq!(
+        (end.binary.as_str(), end.location),
+        ("app", Location::Return("g:h".into()))
+    );
     assert_eq!(
         begin(r#"app:"f:g"+0x10.."#),
         ("app".into(), Location::Offset("f:g".into(), 16))
