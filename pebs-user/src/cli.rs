@@ -203,6 +203,16 @@ pub struct RecordArgs {
     #[arg(help_heading = "What to record")]
     pub uprobes: Vec<String>,
 
+    /// Mark where a thread goes on with an item, for event loops: BIN:FUNC(id=EXPR)
+    ///
+    /// While several items are open on a thread, its time is nobody's, unless this tells to which it turned. From the
+    /// entry of FUNC to its return the thread works on the open item with this id, which is as --uprobe reads it. The
+    /// other forms of SPEC: BIN:START(id=EXPR)..END, and BIN:START(id=EXPR).. until the thread's next mark, or until
+    /// it sleeps. Costs as much as an item of --uprobe, each time. Several are allowed.
+    #[arg(long = "resume", value_name = "SPEC")]
+    #[arg(help_heading = "What to record")]
+    pub resumes: Vec<String>,
+
     /// Use SPECs made for one kind of program: go, tokio, or a file
     ///
     /// go: goroutines, by their number; tokio: polls of tasks. The program is that of -p or of the command, or BIN. A file has

@@ -189,6 +189,7 @@ impl Sink for Rows {
             migrations: visit.migrations(),
             page_faults: visit.page_faults(),
             interference: InterferenceColumns::default(),
+            shared_ns: None,
         });
     }
 

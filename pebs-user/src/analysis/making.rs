@@ -222,6 +222,7 @@ impl Maker {
                 softirq_ns: self.extras.then_some(0),
                 ..InterferenceColumns::default()
             },
+            shared_ns: None,
         };
         let args = [
             Some(ArgValue::U64(made.n)),

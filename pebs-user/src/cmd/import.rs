@@ -287,6 +287,7 @@ impl Import<'_> {
             id: ProbeId(0),
             spec: spec(args),
             rule,
+            resumes: false,
             has_id: roles.has_id,
             sites: Vec::new(),
             batch: None,

@@ -28,15 +28,18 @@ pub(super) struct MarkAt<'a> {
 
 impl Correlator {
     pub(super) fn mark(&mut self, role: Role, mark: &MarkAt<'_>, sink: &mut impl Sink) {
-        let Some(rule) = self
+        let Some((rule, resumes)) = self
             .probes
             .get(mark.probe.0 as usize)
-            .map(|probe| probe.rule)
+            .map(|probe| (probe.rule, probe.resumes))
         else {
             return sink.lost(mark.record.cpu, Lost::Mark, Reason::Malformed);
         };
         if let Some(thread) = self.threads.get_mut(mark.record.tid) {
             thread.on_cpu(mark.record.time, mark.record.cpu);
+        }
+        if resumes {
+            return self.resume((role, rule), mark, sink);
         }
         if role == Role::Begin {
             self.make_room(mark.record, sink);
@@ -112,6 +115,7 @@ impl Correlator {
         let mut visit = self.new_visit(mark.probe, item_id, (time, cpu), mark.sp);
         (visit.pid, visit.tid, visit.id) = (pid, tid, mark.id);
         let probe = &self.probes[mark.probe.0 as usize];
+        visit.by_id = probe.rule == VisitRule::ById;
         read_args(
             &probe.begin_fields,
             mark.args,
@@ -143,7 +147,8 @@ impl Correlator {
     /// Makes a visit its thread's current one.
     pub(super) fn open(&mut self, visit: OpenVisit, time: TraceNs) {
         let (pid, cpu) = (visit.pid, visit.cpu);
-        let new = || Thread::new(pid, cpu);
+        let resumes = self.resumes;
+        let new = || Thread::new(pid, cpu, resumes);
         let thread = self.threads.or_insert_with(visit.tid, new);
         thread.pid = pid;
         thread.open(visit, time);

@@ -1,9 +1,10 @@
 //! From ordered records to visits with their samples and waits.
 //!
 //! A state machine per thread. A thread has a list of open visits, in the order of their begin
-//! marks; the last one is *current*: the thread's samples and its time on the CPU belong to it.
-//! When it closes, the one before it is current again. So nested calls and overlapping items never
-//! count the same instant twice.
+//! marks; at most one is *current*: the thread's samples and its time on the CPU belong to it. Of nested
+//! calls it is the last one, and when that closes, the one before it is current again. While several items that are
+//! matched by id are open, it is the one that the thread was marked to turn to, or none: see [`turns`]. So nested calls
+//! and overlapping items never count the same instant twice.
 //!
 //! Invariant: the records of a thread come in time order; so do those that concern several threads, and
 //! a thread is brought up to the time of such a record before it is used. Nothing here reads a file, a
@@ -18,6 +19,7 @@ mod runs;
 mod thread;
 mod threads;
 mod throttle;
+mod turns;
 mod visit;
 mod whole;
 
@@ -50,6 +52,8 @@ use whole::Scratch;
 #[derive(Clone, Debug)]
 struct ProbeRule {
     rule: VisitRule,
+    /// Its marks make no visits: they tell that a thread turns to an item.
+    resumes: bool,
     has_id: bool,
     batch: Option<Type>,
     begin_fields: Vec<ArgField>,
@@ -102,6 +106,10 @@ pub struct Correlator {
     threads: Threads,
     /// Open visits that are matched by id: the thread that they are on.
     by_id: FxHashMap<IdKey, Tid>,
+    /// Whether it is marked when threads turn to items.
+    resumes: bool,
+    /// Time on the CPU that threads shared which have ended, ns.
+    shared_ns: i64,
     /// Where ids are read at samples instead of marks.
     runs: Option<Runs>,
     losses: LossRanges,
@@ -115,6 +123,10 @@ pub struct Correlator {
     pub untold_switches: u64,
     /// Processes that died of a signal that a probe can cause.
     pub crashes: Vec<Crash>,
+    /// Samples in time that is of no single item, as several were open.
+    pub shared_samples: u64,
+    /// Times that a thread turned to an item that was open on another one.
+    pub resumed_elsewhere: u64,
     pool: Vec<OpenVisit>,
     /// What a visit that is [whole at once](whole) has of its own.
     scratch: Scratch,
@@ -165,6 +177,7 @@ impl Correlator {
             .iter()
             .map(|probe| ProbeRule {
                 rule: probe.rule,
+                resumes: probe.resumes,
                 has_id: probe.has_id,
                 batch: probe.batch,
                 begin_fields: probe.begin_fields.clone(),
@@ -173,6 +186,10 @@ impl Correlator {
             .collect();
         Self {
             next_item: vec![1; probes.len()],
+            resumes: probes.iter().any(|probe| probe.resumes),
+            shared_ns: 0,
+            shared_samples: 0,
+            resumed_elsewhere: 0,
             probes,
             columns: set.columns.len(),
             options,
@@ -228,7 +245,10 @@ impl Correlator {
         let Body::Mark { probe, id, .. } = record.body else {
             return parts.each(|lane, payloads| self.run(lane, payloads, time, sink));
         };
-        let owner = id.and_then(|id| self.by_id.get(&(probe, pid, id)).copied());
+        let owner = match self.probes.get(usize::from(probe.0)) {
+            Some(rule) if rule.resumes => self.owner_of(pid, id),
+            _ => id.and_then(|id| self.by_id.get(&(probe, pid, id)).copied()),
+        };
         let payloads = parts.payloads;
         for tid in [Some(tid), owner.filter(|owner| *owner != tid)] {
             if let Some(lane) = tid.and_then(|tid| parts.lane(pid, tid)) {
@@ -262,9 +282,12 @@ impl Correlator {
     #[must_use]
     pub fn open_load(&self, until: TraceNs) -> OpenLoad {
         let mut load = OpenLoad {
-            samples: self.held as u64,
+            samples: self.held as u64 + self.shared_samples,
+            oncpu_ns: self.shared_ns,
             ..OpenLoad::default()
         };
+        let threads = self.threads.iter();
+        load.oncpu_ns += threads.map(|(_, it)| it.turns.shared_ns(until)).sum::<i64>();
         for visit in self.threads.iter().flat_map(|(_, thread)| &thread.visits) {
             let settled = self.runs.as_ref().and_then(|runs| runs.last(visit.tid));
             let until = settled.map_or(until, |last| last.min(until));
@@ -426,14 +449,24 @@ impl Correlator {
                 inside = inside.min(stayed.unwrap_or(raw.sps.len()));
             }
             if inside == 0 {
+                if thread.leave_scopes(*sp, first.time) {
+                    continue;
+                }
                 let gone = thread.frames_gone(*sp, &self.probes);
                 (0..gone).for_each(|_| self.unwind_last(tid, first.time, sink));
                 continue;
             }
-            let Some(current) = thread.visits.last_mut() else {
+            if thread.visits.is_empty() {
                 break;
-            };
+            }
+            let is_shared = thread.turns.is_shared();
             let (now, later) = raw.split_at(inside);
+            let Some(current) = thread.current() else {
+                self.shared_samples += if is_shared { now.samples.len() as u64 } else { 0 };
+                sink.strays(now.samples, pid, tid);
+                raw = later;
+                continue;
+            };
             let room = self.options.max_samples.saturating_sub(self.held);
             let (kept, dropped) = now.samples.split_at(room);
             self.held += kept.len();
@@ -465,6 +498,7 @@ impl Correlator {
             };
             thread = same;
         }
+        self.shared_ns += thread.turns.shared_ns(time);
     }
 
     /// The CPU that a visit's thread did not leave, if that is known.

@@ -46,6 +46,9 @@ impl Sink for Printer {
                 write!(self.0, " {count} {noun}").unwrap();
             }
         }
+        if v.shared_ns > 0 {
+            write!(self.0, " shared {}", v.shared_ns).unwrap();
+        }
         let taken = v.interference;
         for (ns, noun) in [
             (taken.irq_ns, "irq"),
@@ -87,6 +90,7 @@ fn probes() -> ProbeSet {
         id: ProbeId(n),
         spec: String::new(),
         rule: rules[n as usize % 4],
+        resumes: false,
         has_id: true,
         sites: Vec::new(),
         batch: None,
@@ -243,6 +247,12 @@ fn finish(mut correlator: Correlator, end: TraceNs, mut printer: Printer) -> Str
     if correlator.untold_switches > 0 {
         writeln!(printer.0, "untold {}", correlator.untold_switches).unwrap();
     }
+    if correlator.shared_samples > 0 {
+        writeln!(printer.0, "shared samples {}", correlator.shared_samples).unwrap();
+    }
+    if correlator.resumed_elsewhere > 0 {
+        writeln!(printer.0, "elsewhere {}", correlator.resumed_elsewhere).unwrap();
+    }
     assert_eq!(correlator.held, 0, "samples are still booked as held");
     assert!(correlator.by_id.is_empty(), "ids are still booked as open");
     printer.0
@@ -266,6 +276,7 @@ fn same(output: &str, expect: &str) {
 
 mod losses;
 mod runs;
+mod turns;
 mod waits;
 mod whole;
 
@@ -343,20 +354,17 @@ fn highest_stack() {
     );
 }
 
-/// Items that overlap on a thread: a sample belongs to the item marked last that is still open.
+/// Ends are found by id, in any order.
 #[test]
 fn by_id() {
     check(
         "10 7 begin 2 id=5
-         11 7 sample
          20 7 begin 2 id=6
-         21 7 sample
          30 7 end 2 id=5
-         31 7 sample
          40 7 end 2 id=6
          50 7 end 2 id=9",
-        "p2 item 5 tid 7 10..30 samples 11 active 10..20 [overlapped]
-         p2 item 6 tid 7 20..40 samples 21 31 active 20..40 [overlapped]
+        "p2 item 5 tid 7 10..30 samples active 10..20 shared 10 [overlapped] [time_shared]
+         p2 item 6 tid 7 20..40 samples active 30..40 shared 10 [overlapped] [time_shared]
          lost Mark unmatched_mark",
     );
 }
@@ -471,18 +479,19 @@ fn ends_that_never_come() {
 }
 
 proptest::proptest! {
-    /// No order of records breaks it; active time never exceeds a visit, and every sample comes out once.
+    /// No order of records breaks it, whether turns are marked or not, and every sample comes out once.
     #[test]
     fn any_records(steps: Vec<(u8, u8, u8, u8)>) {
         let what = ["begin 0", "ret 0", "begin 1", "end 1", "begin 2", "end 2", "next 3", "sample",
-            "out sleep", "out run", "in", "exit", "exec"];
+            "out sleep", "out run", "in", "exit", "exec", "begin 4", "ret 4", "begin 5", "end 5", "next 7"];
         let mut input = String::new();
         for (time, (what_n, tid, id, sp)) in steps.iter().enumerate() {
             let what = what[*what_n as usize % what.len()];
             let (tid, id, sp) = (tid % 3, id % 4, 1000 + u64::from(*sp));
             writeln!(input, "{time} {tid} {what} id={id} sp={sp}").unwrap();
         }
-        let output = run(&input);
+        // Marked or not, and where turns are marked.
+        for output in [run(&input), run_on(&turns::resuming(), &input)] {
         let samples = steps.iter().filter(|step| step.0 as usize % what.len() == 7).count();
         let strays = output.matches("stray").count();
         let owned: usize = output
@@ -491,6 +500,7 @@ proptest::proptest! {
             .map(|(samples, _)| samples.split_whitespace().count())
             .sum();
         proptest::prop_assert_eq!(samples, strays + owned + output.matches("lost Sample").count());
+        }
     }
 }
 

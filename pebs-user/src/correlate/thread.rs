@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use pebs_common::record::Interference;
 
 use super::ProbeRule;
+use super::turns::{Owner, Turns};
 use super::visit::{OpenVisit, RawWait};
 use crate::store::schema::visit_flag;
 use crate::stream::decode::{Actor, STATE_UNKNOWN};
@@ -20,7 +21,7 @@ const STACK_SPAN: u64 = 1 << 20;
 const MAX_UNWOUND: usize = 64;
 
 /// Bytes of a return address.
-const RETURN_ADDRESS: u64 = 8;
+pub(super) const RETURN_ADDRESS: u64 = 8;
 
 /// Whether two stack pointers can be compared.
 pub(super) const fn same_stack(a: u64, b: u64) -> bool {
@@ -89,6 +90,11 @@ impl Off {
         Self { stack, ..self }
     }
 
+    /// Whether it waits for something that another thread, a timer or the network does.
+    fn sleeps(&self) -> bool {
+        self.state == "sleeping"
+    }
+
     /// Whether the thread could have gone on.
     pub const fn is_runnable(&self) -> bool {
         self.runnable
@@ -101,10 +107,12 @@ pub(super) struct Thread {
     pub pid: Pid,
     /// CPU that the thread was last seen on.
     pub cpu: Cpu,
-    /// Open visits in the order of their begin marks; the last is current.
+    /// Open visits in the order of their begin marks.
     pub visits: Vec<OpenVisit>,
+    /// Whose its time is: which of the visits is current.
+    pub(super) turns: Turns,
     /// Set while the thread is off the CPU: how, and since when it counts for the current visit.
-    off: Option<(Off, TraceNs)>,
+    pub(super) off: Option<(Off, TraceNs)>,
     /// A wait of a visit ended where the thread was seen, with no switch that told of it: see [`Thread::switch_out`].
     came_untold: bool,
     /// Stack pointers of the open visits, the highest first: what few of a deep recursion concern is found by them.
@@ -119,7 +127,8 @@ pub(super) struct Thread {
 }
 
 impl Thread {
-    pub const fn new(pid: Pid, cpu: Cpu) -> Self {
+    /// A thread with nothing open. `resumes`: whether it is marked when threads turn to items.
+    pub const fn new(pid: Pid, cpu: Cpu, resumes: bool) -> Self {
         Self {
             pid,
             cpu,
@@ -127,47 +136,87 @@ impl Thread {
             sps: Vec::new(),
             unwound: VecDeque::new(),
             has_stacks: false,
+            turns: Turns::new(resumes),
             off: None,
             came_untold: false,
             woken_early: None,
         }
     }
 
-    /// A visit begins and is current from now on.
+    /// A visit begins: the thread turns to it.
     ///
     /// The thread is on the CPU, even if nothing told that it came back: time off the CPU so far is no wait of this visit.
     pub fn open(&mut self, mut visit: OpenVisit, time: TraceNs) {
         self.on_cpu(time, visit.cpu);
         if let Some(before) = self.visits.last_mut() {
-            before.pause(time);
             // Where there are several, all but the last were flagged when the next one began.
             before.flags |= visit_flag::OVERLAPPED;
             visit.flags |= visit_flag::OVERLAPPED;
         }
-        visit.active_since = Some(time);
         let at = self.sps.partition_point(|sp| *sp >= visit.sp);
         self.sps.insert(at, visit.sp);
+        self.turns.begin(&mut visit, time);
         self.visits.push(visit);
+        self.turn(time);
     }
 
-    /// Takes the visit at `index` out; the last one of the rest is current again.
+    /// Takes the visit at `index` out.
     pub fn close_at(&mut self, index: usize, time: TraceNs) -> OpenVisit {
-        let was_current = index + 1 == self.visits.len();
-        if was_current {
-            self.settle_off(time, None);
+        if self.turns.owner == Owner::Visit(index) {
+            self.leave(time);
         }
         let mut visit = self.visits.remove(index);
         let at = self.sps.partition_point(|sp| *sp > visit.sp);
         debug_assert_eq!(self.sps.get(at), Some(&visit.sp));
         self.sps.remove(at);
-        visit.pause(time);
-        if was_current
-            && self.off.is_none()
-            && let Some(current) = self.visits.last_mut()
-        {
+        self.turns.end(&mut visit, index, time);
+        self.turn(time);
+        visit
+    }
+
+    /// The visit that the thread's time belongs to.
+    #[inline]
+    pub fn current(&mut self) -> Option<&mut OpenVisit> {
+        match self.turns.owner {
+            Owner::Visit(index) => self.visits.get_mut(index),
+            Owner::Shared | Owner::Nobody => None,
+        }
+    }
+
+    /// From now on the thread's time is whose the marks so far say.
+    pub(super) fn turn(&mut self, time: TraceNs) {
+        let owner = self.turns.choose(&self.visits);
+        if owner == self.turns.owner {
+            return;
+        }
+        self.leave(time);
+        self.turns.set(owner);
+        if self.off.is_none() {
+            self.go_on(time);
+        }
+    }
+
+    /// The thread's time is nobody's from now on.
+    fn leave(&mut self, time: TraceNs) {
+        self.settle_off(time, None);
+        self.pause(time);
+        self.turns.owner = Owner::Nobody;
+    }
+
+    /// Time on the CPU ends for whom it belongs to.
+    fn pause(&mut self, time: TraceNs) {
+        self.turns.pause(time);
+        if let Some(current) = self.current() {
+            current.pause(time);
+        }
+    }
+
+    /// Time on the CPU begins for whom it belongs to.
+    fn go_on(&mut self, time: TraceNs) {
+        self.turns.go_on(time);
+        if let Some(current) = self.current() {
             current.active_since = Some(time);
         }
-        visit
     }
 
     /// Whether an open visit has a stack pointer that shows it gone where a call begins at `sp`. O(log n).
@@ -206,9 +255,12 @@ impl Thread {
         }
         let untold = std::mem::take(&mut self.came_untold);
         self.cpu = self.place(cpu);
+        if off.sleeps() && self.turns.sleep() {
+            self.turn(time);
+        }
+        self.pause(time);
         self.off = Some((off, time));
-        if let Some(current) = self.visits.last_mut() {
-            current.pause(time);
+        if let Some(current) = self.current() {
             current.counts.switches += 1;
         }
         if off.runnable {
@@ -244,7 +296,7 @@ impl Thread {
     }
 
     fn encountered(&mut self) {
-        if let Some(current) = self.visits.last_mut() {
+        if let Some(current) = self.current() {
             current.counts.extras.encounters += 1;
         }
     }
@@ -261,12 +313,10 @@ impl Thread {
             }
             self.settle_off(time, Some(cpu));
             self.off = None;
-            if let Some(current) = self.visits.last_mut() {
-                current.active_since = Some(time);
-            }
+            self.go_on(time);
         }
         if migrated {
-            if let Some(current) = self.visits.last_mut() {
+            if let Some(current) = self.current() {
                 current.counts.migrations += 1;
             }
             self.visits
@@ -284,7 +334,7 @@ impl Thread {
     /// Something came between the thread and its work, which counts for the current visit.
     pub fn interference(&mut self, time: TraceNs, cpu: Cpu, (which, ns): (Interference, u64)) {
         self.on_cpu(time, cpu);
-        if let Some(current) = self.visits.last_mut() {
+        if let Some(current) = self.current() {
             current.counts.page_faults += u32::from(which == Interference::PageFault);
             current.taken.add(which, ns);
             let extras = &mut current.counts.extras;
@@ -308,6 +358,9 @@ impl Thread {
     /// are of one that has none.
     #[inline]
     pub fn inside_frame(&self, sps: &[u64], probes: &[ProbeRule]) -> usize {
+        if let Some(sp) = self.turns.frame() {
+            return inside_frame(sp, sps);
+        }
         match self.visits.last() {
             Some(current)
                 if !self.has_stacks && probes[current.probe.0 as usize].rule == VisitRule::Call =>
@@ -345,7 +398,8 @@ impl Thread {
             return;
         };
         let begin = std::mem::replace(since, time);
-        if let Some(current) = self.visits.last_mut()
+        if let Owner::Visit(index) = self.turns.owner
+            && let Some(current) = self.visits.get_mut(index)
             && begin < time
         {
             current.waits.push(RawWait {

@@ -96,7 +96,7 @@ mod tests {
             let (mut threads, mut truth) = (Threads::default(), FxHashMap::default());
             let pid = |thread: &Thread| thread.pid.0;
             for (what, tid, n) in steps {
-                let (tid, new) = (Tid(tid), Thread::new(Pid(n), Cpu(0)));
+                let (tid, new) = (Tid(tid), Thread::new(Pid(n), Cpu(0), false));
                 match what {
                     0 => prop_assert_eq!(threads.remove(tid).map(|it| pid(&it)), truth.remove(&tid)),
                     1 => {

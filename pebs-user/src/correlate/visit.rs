@@ -3,8 +3,9 @@
 use std::ops::{Deref, DerefMut};
 
 use super::interference::{ExtraRecords, Taken};
+use super::turns::Spells;
 use super::{Batch, CorrelateOptions};
-use crate::store::schema::{ArgValue, InterferenceColumns};
+use crate::store::schema::{ArgValue, InterferenceColumns, visit_flag};
 use crate::stream::decode::Actor;
 use crate::stream::samples::{SampleBuf, Samples};
 use crate::stream::stacks::StackKey;
@@ -99,6 +100,12 @@ pub(super) struct VisitState {
     pub item_id: u64,
     /// Id of the begin mark, for matching.
     pub id: Option<u64>,
+    /// Its end is matched by id: the thread may do other things meanwhile.
+    pub by_id: bool,
+    /// Its number among those of its thread.
+    pub number: u64,
+    /// What the thread had shared when it began; time shared since then once it closed. See [`super::turns`].
+    pub shared: Spells,
     pub begin: TraceNs,
     pub cpu: Cpu,
     pub sp: u64,
@@ -124,6 +131,9 @@ impl Default for VisitState {
             tid: Tid(0),
             item_id: 0,
             id: None,
+            by_id: false,
+            number: 0,
+            shared: Spells::default(),
             begin: TraceNs(0),
             cpu: Cpu(0),
             sp: 0,
@@ -149,6 +159,8 @@ impl VisitState {
         self.cpu = cpu;
         self.sp = sp;
         self.id = None;
+        self.by_id = false;
+        self.shared = Spells::default();
         self.flags = 0;
         self.counts = Counts::default();
         self.taken = Taken::default();
@@ -179,6 +191,7 @@ impl VisitState {
             args: &self.args,
             batch: &self.batch,
             active: &self.active,
+            shared_ns: self.shared.ns,
             switches: recorded.switches,
             page_faults: recorded.page_faults,
             counts: self.counts,
@@ -231,6 +244,8 @@ pub struct ClosedVisit<'a> {
     /// Intervals on the CPU as the thread's current visit: sorted, disjoint, half-open. Without
     /// switches: as the current visit.
     pub active: &'a [(TraceNs, TraceNs)],
+    /// Time, as `active`, of the thread meanwhile that is of no single item, ns.
+    pub shared_ns: i64,
     /// Whether `active` is time on the CPU.
     pub switches: bool,
     /// Whether page faults were recorded.
@@ -249,8 +264,26 @@ impl ClosedVisit<'_> {
     /// Time on the CPU as the current visit, ns; `None` if unknown.
     #[must_use]
     pub fn oncpu_ns(&self) -> Option<i64> {
+        self.least_oncpu_ns().filter(|_| self.owns_all())
+    }
+
+    /// Time on the CPU that is known to be the visit's, ns; `None` if unknown.
+    #[must_use]
+    pub fn least_oncpu_ns(&self) -> Option<i64> {
         (self.switches && self.end.is_some())
             .then(|| self.active.iter().map(|(begin, end)| end.0 - begin.0).sum())
+    }
+
+    /// Whether all of its time is known to be its own: it shared none.
+    #[must_use]
+    pub const fn owns_all(&self) -> bool {
+        self.flags & visit_flag::TIME_SHARED == 0
+    }
+
+    /// Time on the CPU of its thread meanwhile that is of no single item, ns; `None` if unknown.
+    #[must_use]
+    pub fn shared_ns(&self) -> Option<i64> {
+        (self.switches && self.end.is_some()).then_some(self.shared_ns)
     }
 
     /// Times that the thread left the CPU while the visit was current; `None` if unknown.

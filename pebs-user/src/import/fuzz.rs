@@ -54,6 +54,7 @@ pub fn import(data: &[u8], dir: &Path) {
         id: ProbeId(0),
         spec: String::new(),
         rule,
+        resumes: false,
         has_id: roles.has_id,
         sites: Vec::new(),
         batch: None,

@@ -144,6 +144,10 @@ pub struct Outcome {
     pub untold_switches: u64,
     /// Processes that died of a signal that a probe can cause.
     pub crashes: Vec<Crash>,
+    /// Samples in time of threads that is of no single item.
+    pub shared_samples: u64,
+    /// Times that a thread turned to an item that began on another one.
+    pub resumed_elsewhere: u64,
     /// The first error of writing, if there was one.
     pub write_error: Option<WriteError>,
     /// The writer, to be finished.
@@ -415,6 +419,8 @@ impl Pipeline {
             mappings_lost: self.rows.mappings_lost,
             untold_switches: self.correlator.untold_switches,
             crashes: std::mem::take(&mut self.correlator.crashes),
+            shared_samples: self.correlator.shared_samples,
+            resumed_elsewhere: self.correlator.resumed_elsewhere,
             write_error: self.rows.error.take(),
             writer: self.rows.writer,
         }
@@ -456,9 +462,12 @@ fn take_up_to(until: TraceNs, ready: &mut Ready<'_>, correlator: &mut Correlator
     correlator.advance(ready, until, rows);
 }
 
-/// By probe: whether an item may end on another thread than it began on.
+/// By probe: whether its marks may concern another thread: that on which their item began.
 fn shared_probes(set: &ProbeSet) -> Vec<bool> {
-    let by_id = set.probes.iter().map(|p| p.rule == VisitRule::ById);
+    let by_id = set
+        .probes
+        .iter()
+        .map(|p| p.rule == VisitRule::ById || p.resumes);
     by_id.collect()
 }
 

@@ -400,8 +400,12 @@ impl Rows {
         let timeline = VisitTimeline {
             begin: visit.begin.0,
             end: visit.end.map(|(end, _)| end),
-            // Without switches the time on the CPU is unknown, and so are the estimates from it.
-            active: if visit.switches { visit.active } else { &[] },
+            // Without switches, and where some of it is shared, the time on the CPU is unknown, and so are the estimates from it.
+            active: if visit.switches && visit.owns_all() {
+                visit.active
+            } else {
+                &[]
+            },
             samples: series,
         };
         let estimate = |out: &mut Vec<FunctionEstimate>| estimator.estimate(&timeline, out);
@@ -482,7 +486,11 @@ impl Sink for Rows {
         let samples = visit.samples;
         let alike = self.name(samples, visit.pid);
         self.estimate(visit);
-        let kept = self.keeper.visit(visit, self.estimates.at_hand());
+        let known = match visit.owns_all() {
+            true => self.estimates.at_hand(),
+            false => &[],
+        };
+        let kept = self.keeper.visit(visit, known);
         if kept {
             self.estimates.keep(visit.visit_id, visit.item_id);
             if self.estimates.rows() >= estimates::BLOCK_ROWS {
@@ -502,7 +510,7 @@ impl Sink for Rows {
         self.waits(visit, kept);
         self.batch(visit);
         let oncpu_ns = visit.oncpu_ns();
-        if let Some(oncpu_ns) = oncpu_ns {
+        if let Some(oncpu_ns) = visit.least_oncpu_ns() {
             self.oncpu_ns += oncpu_ns;
             self.oncpu_known = true;
         }
@@ -526,6 +534,7 @@ impl Sink for Rows {
             migrations: visit.migrations(),
             page_faults: visit.page_faults(),
             interference: visit.interference,
+            shared_ns: visit.shared_ns(),
         };
         let result = self.writer.visit(&row, visit.args);
         self.check(result);

@@ -50,6 +50,9 @@ pub struct RunInfo {
     pub clock_error: Option<ClockError>,
     /// Probes.
     pub probes: Vec<ProbeInfo>,
+    /// Probes that told when a thread turned to an item (`--resume`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub resumes: Vec<ProbeInfo>,
     /// Argument columns of `visits`.
     pub columns: Vec<ArgColumn>,
     /// Whether time off the CPU was recorded.

@@ -121,6 +121,10 @@ pub mod visit_flag {
     /// Not all ids of a [`SHARED`] visit's items are known: there are more than are read, or they could not be read.
     pub const IDS_MISSING: u32 = 1 << 13;
 
+    /// Some of its time was of its thread, but not known to be of a single item, as several were open and nothing marked to
+    /// which the thread turned (`--resume`): its time on the CPU and its waits are not all known.
+    pub const TIME_SHARED: u32 = 1 << 14;
+
     /// Name of [`CONDENSED`].
     pub const CONDENSED_NAME: &str = "condensed";
 
@@ -137,7 +141,7 @@ pub mod visit_flag {
     pub const SHARED_NAME: &str = "shared";
 
     /// Names of the bits, lowest first, as reports and `trace.json` show them.
-    pub const NAMES: [&str; 14] = [
+    pub const NAMES: [&str; 15] = [
         "overlapped",
         "unwound",
         "end_missing",
@@ -152,6 +156,7 @@ pub mod visit_flag {
         SAMPLED_BOUNDS_NAME,
         SHARED_NAME,
         "ids_missing",
+        "time_shared",
     ];
 }
 
@@ -239,7 +244,7 @@ pub struct VisitRow {
     /// End - begin; null if the end is.
     pub duration_ns: Option<i64>,
     /// Time on the CPU during which this was the thread's current visit; null if switches were
-    /// not recorded or the end is unknown.
+    /// not recorded, the end is unknown, or more of it may be in `shared_ns` ([`visit_flag::TIME_SHARED`]).
     pub oncpu_ns: Option<i64>,
     /// `duration_ns` less what pebs-trace took of it (marks, samples, switch and fault records): what ranks and classifies
     /// visits. Null if the end or one of these costs is unknown, as in imported traces; rank by the duration then.
@@ -261,6 +266,10 @@ pub struct VisitRow {
     pub page_faults: Option<u32>,
     /// What came between the thread and its work then.
     pub interference: InterferenceColumns,
+    /// Time on the CPU of its thread while it was open that is of no single item: several were open, and nothing marked to
+    /// which the thread turned; or the loop's own where that is marked. The same instant is in each of them. Null as
+    /// `oncpu_ns`.
+    pub shared_ns: Option<i64>,
 }
 
 /// One row of `visit_functions`.

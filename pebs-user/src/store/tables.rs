@@ -217,6 +217,7 @@ table! {
         softirq_ns: Nullable<Int64Type> = row.interference.softirq_ns;
         fault_ns: Nullable<Int64Type> = row.interference.fault_ns;
         major_faults: Nullable<UInt32Type> = row.interference.major_faults;
+        shared_ns: Nullable<Int64Type> = row.shared_ns;
     }
 }
 

@@ -136,6 +136,7 @@ pub fn probes() -> ProbeSet {
             id: ProbeId(0),
             spec: "app:handle(id=arg1)".to_owned(),
             rule: VisitRule::Call,
+            resumes: false,
             has_id: true,
             sites: Vec::new(),
             batch: None,

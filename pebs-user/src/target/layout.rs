@@ -12,7 +12,7 @@ use super::spec::SpecError;
 use crate::store::schema::{ArgColumn, ArgType};
 
 /// Columns that `visits` has anyway.
-const TAKEN: [&str; 14] = [
+const TAKEN: [&str; 15] = [
     "visit_id",
     "item_id",
     "probe_id",
@@ -25,6 +25,7 @@ const TAKEN: [&str; 14] = [
     "duration_ns",
     "oncpu_ns",
     "net_ns",
+    "shared_ns",
     "samples",
     "flags",
 ];

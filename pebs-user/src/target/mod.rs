@@ -49,5 +49,5 @@ mod testing;
 
 pub use error::ResolveError;
 pub use frames::eh_frame_functions;
-pub use resolve::{ResolveOptions, resolve};
+pub use resolve::{ResolveOptions, resolve, resolve_with};
 pub use unwind::ReturnMode;

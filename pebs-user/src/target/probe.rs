@@ -103,6 +103,8 @@ pub struct Probe {
     pub spec: String,
     /// How its marks make visits.
     pub rule: VisitRule,
+    /// Its marks make no visits: from begin to end by the rule, its thread works on the item of this id (`--resume`).
+    pub resumes: bool,
     /// Whether the item id is read from the target (else items are numbered).
     pub has_id: bool,
     /// What each id of a batch is, where visits serve several items.

@@ -41,7 +41,19 @@ pub struct ResolveOptions {
 /// # Errors
 /// The first [`ResolveError`].
 pub fn resolve(specs: &[String], options: &ResolveOptions) -> Result<ProbeSet, ResolveError> {
-    limit("probes in one run", specs.len(), MAX_PROBES)?;
+    resolve_with(specs, &[], options)
+}
+
+/// As [`resolve`], with probes behind them that tell when a thread turns to an item (`--resume`).
+///
+/// # Errors
+/// The first [`ResolveError`].
+pub fn resolve_with(
+    specs: &[String],
+    resumes: &[String],
+    options: &ResolveOptions,
+) -> Result<ProbeSet, ResolveError> {
+    limit("probes in one run", specs.len() + resumes.len(), MAX_PROBES)?;
     let mut resolver = Resolver {
         options: *options,
         kernel: Kernel::running(),
@@ -52,6 +64,11 @@ pub fn resolve(specs: &[String], options: &ResolveOptions) -> Result<ProbeSet, R
     for (number, text) in (0_u16..).zip(specs) {
         let spec = Spec::parse(text)?;
         let probe = resolver.probe(ProbeId(number), &spec)?;
+        resolver.set.probes.push(probe);
+    }
+    for (number, text) in (specs.len() as u16..).zip(resumes) {
+        let spec = Spec::parse(text)?;
+        let probe = resolver.resume(ProbeId(number), &spec)?;
         resolver.set.probes.push(probe);
     }
     let sites = resolver.set.probes.iter().map(|p| p.sites.len()).sum();
@@ -182,6 +199,44 @@ impl Resolver {
         probe
             .sites
             .sort_by_key(|site| !matches!(site.role, Role::End | Role::Return));
+        Ok(probe)
+    }
+
+    /// Where a thread turns to an item, and up to where it works on that.
+    fn resume(&mut self, id: ProbeId, spec: &Spec) -> Result<Probe, ResolveError> {
+        let fault = |at, what: &str, hint: &str| {
+            let fault = Fault::new(at, what).hint(hint);
+            Err(SpecError::new(&spec.text, fault).into())
+        };
+        let ends = match &spec.end {
+            End::At(endpoint) => &endpoint.args[..],
+            End::Return | End::Next => &[],
+        };
+        let has_id = spec.begin.args.iter().any(|arg| arg.name == "id");
+        let mut args = spec.begin.args.iter().chain(ends);
+        if let Some(other) = args.find(|arg| arg.name != "id") {
+            return fault(
+                other.at,
+                "a resume reads nothing but id=",
+                "columns are read where items begin and end: --uprobe",
+            );
+        }
+        if !has_id || spec.begin.ids.is_some() {
+            return fault(
+                spec.text.len(),
+                "the thread turns to which item?",
+                "BIN:FUNC(id=EXPR), with the same id as the --uprobe of the items",
+            );
+        }
+        if !self.set.probes.iter().any(|probe| probe.has_id) {
+            return fault(
+                spec.begin.at,
+                "no --uprobe reads an id of its items",
+                "--uprobe 'BIN:START(id=EXPR)..END(id=EXPR)': the same id as here",
+            );
+        }
+        let mut probe = self.probe(id, spec)?;
+        probe.resumes = true;
         Ok(probe)
     }
 
@@ -483,6 +538,7 @@ fn probe(
         id,
         spec: spec.text.clone(),
         rule,
+        resumes: false,
         has_id: begin.id.is_some(),
         batch: begin.batch.map(|batch| batch.r#type),
         sites,

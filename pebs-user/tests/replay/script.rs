@@ -70,6 +70,7 @@ pub fn probes() -> ProbeSet {
         id: ProbeId(n),
         spec: String::new(),
         rule,
+        resumes: false,
         has_id: true,
         sites: Vec::new(),
         batch: None,

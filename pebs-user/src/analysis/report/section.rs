@@ -339,7 +339,8 @@ impl Gather<'_> {
             };
             let oncpu = visits.oncpu(row);
             // Without switches the thread is taken to have run all the time.
-            let active = oncpu.or((!self.switches).then_some(duration));
+            let owns_all = visits.flags[row] & visit_flag::TIME_SHARED == 0;
+            let active = oncpu.or((!self.switches && owns_all).then_some(duration));
             // A trace that was cut has visits behind the last row of the aggregates.
             let end = visits.begin_ns[row].saturating_add(duration);
             let stats = section.stats.as_ref();

@@ -46,7 +46,8 @@ pub(super) fn run_info(plan: &Plan, origin: KtimeNs) -> RunInfo {
         transport: plan.transport.how.name().to_owned(),
         transport_reason: plan.transport_reason(),
         clock_error: None,
-        probes: probes(&plan.probes),
+        probes: probes(&plan.probes, false),
+        resumes: probes(&plan.probes, true),
         columns: plan.probes.columns.clone(),
         switches: plan.switches,
         page_faults: plan.page_faults,
@@ -141,9 +142,11 @@ pub(super) fn note_times(info: &mut RunInfo, times: &[Option<Times>]) {
     }
 }
 
-fn probes(set: &ProbeSet) -> Vec<ProbeInfo> {
+/// The probes that make items, or those that tell when a thread turns to one.
+fn probes(set: &ProbeSet, resumes: bool) -> Vec<ProbeInfo> {
     let item = set.item.as_ref();
-    set.probes.iter().map(|it| probe_info(it, item)).collect()
+    let of_kind = set.probes.iter().filter(|it| it.resumes == resumes);
+    of_kind.map(|it| probe_info(it, item)).collect()
 }
 
 fn probe_info(probe: &Probe, item: Option<&Item>) -> ProbeInfo {
@@ -213,6 +216,12 @@ fn close(
         info.notes.push(format!(
             "{} nothing told that a thread took the CPU again: its wait ends where it was seen next",
             plural(outcome.untold_switches, "time")
+        ));
+    }
+    if outcome.resumed_elsewhere > 0 {
+        info.notes.push(format!(
+            "{} were resumed on another thread than they began on: their time on the CPU is unknown",
+            plural(outcome.resumed_elsewhere, "item")
         ));
     }
     info.notes.extend(faults.iter().cloned());

@@ -49,6 +49,7 @@ pub(super) fn probes(
         id: ProbeId(0),
         spec: item.spec.clone(),
         rule: VisitRule::SameId,
+        resumes: false,
         has_id: true,
         sites: Vec::new(),
         batch: None,

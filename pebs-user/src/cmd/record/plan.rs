@@ -161,7 +161,7 @@ impl Plan {
         let debug_files = debug_files::of_recording(args, &who, &specs_typed);
         let probes = match args.item() {
             Some(typed) => items::probes(args, &who.pids, typed)?,
-            None => target::resolve(&specs_typed, &options)?,
+            None => target::resolve_with(&specs_typed, &args.resumes, &options)?,
         };
         check_columns(&probes.columns)?;
         let output = args

@@ -12,6 +12,7 @@ fn ids() -> ProbeSet {
         id: ProbeId(0),
         spec: item.spec.clone(),
         rule: VisitRule::SameId,
+        resumes: false,
         has_id: true,
         sites: Vec::new(),
         batch: None,

@@ -46,7 +46,7 @@ fn schemas_are_as_documented() {
          cpu_begin UInt16?, cpu_end UInt16?, begin_ns Int64, end_ns Int64?, \
          duration_ns Int64?, oncpu_ns Int64?, net_ns Int64?, net_stderr_ns Int64?, samples UInt32, flags UInt32, \
          switches UInt32?, migrations UInt32?, page_faults UInt32?, \
-         irq_ns Int64?, softirq_ns Int64?, fault_ns Int64?, major_faults UInt32?, n UInt64?"
+         irq_ns Int64?, softirq_ns Int64?, fault_ns Int64?, major_faults UInt32?, shared_ns Int64?, n UInt64?"
     );
     assert_eq!(
         text(Table::VisitFunctions),

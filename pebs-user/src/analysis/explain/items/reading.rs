@@ -192,6 +192,7 @@ impl Reading<'_> {
             // Counted, so it is known.
             let latency_ns = took.duration_ns.unwrap_or(0).max(0);
             let oncpu = oncpus.is_valid(row).then(|| oncpus.value(row));
+            let owns_all = flags[row] & visit_flag::TIME_SHARED == 0;
             let mut item = Item {
                 visit_id: visit_ids[row],
                 item_id: item_ids[row],
@@ -199,7 +200,7 @@ impl Reading<'_> {
                 latency_ns,
                 own_ns: latency_ns - took.rank_ns().unwrap_or(latency_ns),
                 // Without switches the thread is taken to have run all the time.
-                active_ns: oncpu.or((!self.info.switches).then_some(latency_ns)),
+                active_ns: oncpu.or((!self.info.switches && owns_all).then_some(latency_ns)),
                 tid: tids[row],
                 pid: pids[row],
                 cpu: cpus.is_valid(row).then(|| cpus.value(row)),

@@ -154,6 +154,7 @@ impl Maker {
                 .then_some(u32::from(flags & visit_flag::MIGRATED != 0)),
             page_faults: self.info.page_faults.then_some(faults),
             interference: InterferenceColumns::default(),
+            shared_ns: None,
         };
         let open = flags & visit_flag::OPEN_AT_END != 0;
         let row = if open {
