@@ -37,6 +37,7 @@ pub mod flag {
     pub const SHARED: u64 = 1 << 12;
     /// Not all of their ids are known.
     pub const IDS_MISSING: u64 = 1 << 13;
+    /// Some of its time is not known to be its own.
     pub const TIME_SHARED: u64 = 1 << 14;
 }
 

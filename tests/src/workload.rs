@@ -72,6 +72,7 @@ const RECIPES: &[(&str, Recipe)] = &[
         Recipe::WithLibrary("ids_library.c", "ids_library_so.c"),
     ),
     ("ids_no_pie", Recipe::C("ids.c", &["-no-pie"])),
+    ("loop", Recipe::C("loop.c", &[])),
     ("locks", Recipe::C("locks.c", FRAMES)),
     ("locks_no_frames", Recipe::C("locks.c", NO_FRAMES)),
     ("interrupts", Recipe::C("interrupts.c", &[])),

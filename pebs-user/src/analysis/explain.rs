@@ -51,6 +51,7 @@ use super::report::names::Names;
 use super::report::text::NO_SWITCHES;
 use super::report::{MIN_SAMPLES, report_event};
 use crate::store::reader::{ReadError, Trace};
+use crate::store::schema::visit_flag;
 use crate::store::run::{EventInfo, RunInfo};
 
 /// Explains the slow items of a trace.
@@ -114,6 +115,8 @@ pub fn explain(trace: &Trace, options: &ExplainOptions) -> Result<Explanation, E
         let whole = (group_by.is_empty() && !own.is_empty()).then(|| own.remove(0));
         let of = &items.probes[usize::from(probe)];
         let counted = items.all.iter().filter(|it| it.probe == probe).count();
+        let members = items.all.iter().filter(|it| it.probe == probe);
+        let shared = members.filter(|it| it.flags & visit_flag::TIME_SHARED != 0);
         let ids = items.all.iter().filter(|it| it.probe == probe);
         let ids: FxHashSet<u64> = ids.map(|it| it.item_id).collect();
         probes.push(ProbeExplanation {
@@ -122,6 +125,7 @@ pub fn explain(trace: &Trace, options: &ExplainOptions) -> Result<Explanation, E
             visits: of.visits,
             items: counted as u64,
             item_ids: ids.len() as u64,
+            time_shared: shared.count() as u64,
             left_out: of.left_out,
             whole,
             grouped: found.grouping.map(|it| Grouped {

@@ -140,6 +140,9 @@ pub mod visit_flag {
     /// Name of [`SHARED`].
     pub const SHARED_NAME: &str = "shared";
 
+    /// Name of [`TIME_SHARED`].
+    pub const TIME_SHARED_NAME: &str = "time_shared";
+
     /// Names of the bits, lowest first, as reports and `trace.json` show them.
     pub const NAMES: [&str; 15] = [
         "overlapped",
@@ -156,7 +159,7 @@ pub mod visit_flag {
         SAMPLED_BOUNDS_NAME,
         SHARED_NAME,
         "ids_missing",
-        "time_shared",
+        TIME_SHARED_NAME,
     ];
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use pebs_tests::explain::explain;
 use pebs_tests::recording::Recorder;
 use pebs_tests::trace::{Visit, flag};
 use pebs_tests::workload::Workload;
@@ -27,6 +28,79 @@ fn interleaved_by_id() {
         assert_eq!(visit.has(flag::OVERLAPPED), overlapped, "{visit:?}");
     }
     assert_eq!(trace.json["probes"][0]["rule"], "by_id");
+    check::unharmed(&recording, &alone);
+}
+
+/// Requests of the event loop: 60, 8 at a time, some four times as long as others.
+const LOOP: [&str; 4] = ["60", "8", "10", "1"];
+
+/// An event loop without `--resume`: whose the thread's time was is not known of any request that overlaps others. Nothing
+/// is said of its functions, and the first lines say what would tell.
+#[test]
+fn shared_time() {
+    need!(machine::root());
+    let workload = Workload::build("loop");
+    let spec = workload.spec("request_begin(id=arg1)..request_end(id=arg1)");
+    let (recording, truth) = Recorder::new(&spec)
+        .args(&["--reset", "50000"])
+        .workload(&workload, &LOOP);
+    let trace = recording.trace();
+    check::whole_visits(&trace, &truth);
+    let visits = trace.visits();
+    let shared = visits.iter().filter(|it| it.has(flag::TIME_SHARED));
+    for visit in shared.clone() {
+        assert_eq!(visit.oncpu_ns, None, "{visit:?}");
+        let functions = trace.visit_functions().into_iter();
+        let mut own = functions.filter(|row| row.visit_id == visit.visit_id);
+        assert!(own.all(|row| row.self_ns.is_none()), "{visit:?}");
+    }
+    assert!(shared.count() > 50, "{visits:?}");
+    let head: Vec<&str> = recording.tool.stdout.lines().collect();
+    let said = head.iter().position(|it| it.contains("--resume")).expect("the report says what to add");
+    let title = head.iter().position(|it| it.contains("60 items")).expect("title");
+    assert_eq!(said, title + 1, "{}", recording.tool.stdout);
+    let explained = explain(&recording.dir(), &[]);
+    let causes = explained["probes"][0]["whole"]["gap"]["causes"].as_array();
+    assert!(causes.is_none_or(Vec::is_empty), "{explained}");
+}
+
+/// With `--resume` the thread's time is the request's that it went on with: every sample of a visit lies in a slice of
+/// its request, and there is no slice whose samples are another's.
+#[test]
+fn resumed() {
+    need!(machine::root());
+    let workload = Workload::build("loop");
+    let alone = workload.run(&LOOP);
+    let spec = workload.spec("request_begin(id=arg1)..request_end(id=arg1)");
+    let resume = workload.spec("request_run(id=*(arg1):u64)");
+    let (recording, truth) = Recorder::new(&spec)
+        .args(&["--resume", &resume, "--reset", "50000"])
+        .workload(&workload, &LOOP);
+    let trace = recording.trace();
+    check::whole_visits(&trace, &truth);
+    let visits = trace.visits();
+    for visit in &visits {
+        assert!(!visit.has(flag::TIME_SHARED), "{visit:?}");
+        assert!(visit.oncpu_ns.is_some_and(|ns| ns > 0), "{visit:?}");
+    }
+    let item_of: HashMap<u64, u64> = visits.iter().map(|it| (it.visit_id, it.item_id)).collect();
+    let zero = trace.monotonic_ns();
+    let slices: Vec<_> = truth.calls.iter().filter(|it| it.name == "at").collect();
+    let mut inside = 0;
+    for sample in trace.samples() {
+        let within = |enter: u64, leave: u64| {
+            let (enter, leave) = (enter as i64 - zero, leave as i64 - zero);
+            enter + check::CLOCK_SLACK_NS < sample.time_ns && sample.time_ns < leave - check::CLOCK_SLACK_NS
+        };
+        if let Some(slice) = slices.iter().find(|it| within(it.enter, it.leave)) {
+            let owner = sample.visit_id.map(|visit| item_of[&visit]);
+            assert_eq!(owner, Some(slice.item), "{sample:?} {slice:?}");
+            inside += 1;
+        }
+    }
+    assert!(inside > 20, "{inside} samples in slices");
+    assert_eq!(trace.json["resumes"][0]["rule"], "call");
+    assert_eq!(trace.json["probes"].as_array().map(Vec::len), Some(1));
     check::unharmed(&recording, &alone);
 }
 

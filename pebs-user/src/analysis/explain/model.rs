@@ -54,6 +54,9 @@ pub struct ProbeExplanation {
     pub items: u64,
     /// Different item ids among them.
     pub item_ids: u64,
+    /// Of them, those whose thread had others open at the same time, with nothing that told whose its time was: their
+    /// functions and waits are not known.
+    pub time_shared: u64,
     /// Visits left out.
     pub left_out: LeftOut,
     /// All its items; null if groups were asked for.

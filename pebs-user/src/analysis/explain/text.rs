@@ -19,7 +19,7 @@ use crate::analysis::report::brief;
 use crate::analysis::report::human::{UNKNOWN, count, percent, plural, safe, time};
 use crate::analysis::report::model::FunctionName;
 use crate::analysis::report::text::{
-    ARG_WIDTH, NAME_WIDTH, SPEC_WIDTH, but_for, line, name, quantiles,
+    ARG_WIDTH, NAME_WIDTH, SPEC_WIDTH, but_for, line, name, quantiles, time_shared,
 };
 
 /// Causes named in the line that says what the time went to.
@@ -99,6 +99,7 @@ fn section(out: &mut String, probe: &ProbeExplanation, noun: &str) {
         specs.join(" and ")
     };
     let _ = writeln!(out, "{spec}: {}", plural(probe.items, noun));
+    line(out, "shared", &time_shared(probe.time_shared, probe.items, noun));
     if let Some(whole) = &probe.whole {
         group(out, whole, noun);
     }

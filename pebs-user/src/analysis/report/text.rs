@@ -13,6 +13,7 @@ use std::fmt::Write;
 use super::brief;
 use super::human::{UNKNOWN, count, events, maybe_time, percent, plural, safe, time};
 use super::model::{FunctionName, ProbeReport, Report, Row, SharedArg, SlowClass, SlowRule};
+use crate::store::schema::visit_flag;
 
 /// Characters of a SPEC, a function and an argument that are shown.
 pub(in crate::analysis) const SPEC_WIDTH: usize = 100;
@@ -56,6 +57,7 @@ pub(in crate::analysis) fn line(out: &mut String, heading: &str, text: &str) {
 fn section(out: &mut String, report: &Report, probe: &ProbeReport) {
     let noun = noun(probe);
     let _ = writeln!(out, "{}", title(report, probe));
+    line(out, "shared", &time_shared(of_shared_time(probe), probe.visits, noun));
     if probe.counted > 0 {
         line(out, "slow", &slow(probe, noun));
         line(out, "carried", &carried(probe, noun));
@@ -243,8 +245,35 @@ pub(in crate::analysis) fn quantiles(ns: [i64; 4]) -> String {
 pub(in crate::analysis) const NO_SWITCHES: &str = "switches were not recorded: time off the CPU counts for the \
      functions, and their intervals do not allow for it";
 
+/// Visits some of whose time is not known to be theirs.
+fn of_shared_time(probe: &ProbeReport) -> u64 {
+    let mut flags = probe.flags.iter();
+    let found = flags.find(|it| it.flag == visit_flag::TIME_SHARED_NAME);
+    found.map_or(0, |it| it.visits)
+}
+
+/// What is not known where items overlapped on a thread, and what tells it; nothing if none did.
+pub(in crate::analysis) fn time_shared(shared: u64, all: u64, noun: &str) -> String {
+    if shared == 0 {
+        return String::new();
+    }
+    let which = if shared == all {
+        format!("all {}", plural(all, noun))
+    } else {
+        format!("{} of {}", count(shared), plural(all, noun))
+    };
+    format!(
+        "{which} had to share a thread with others that were open: whose its time was is not known; \
+         add --resume 'BIN:FUNC(id=EXPR)', the function that goes on with one"
+    )
+}
+
 fn time_split(probe: &ProbeReport) -> String {
     let Some(split) = &probe.time else {
+        // It was said why.
+        if of_shared_time(probe) > 0 {
+            return String::new();
+        }
         return format!("off the CPU: - ({NO_SWITCHES})");
     };
     if split.duration_ns <= 0.0 {
