@@ -51,8 +51,8 @@ use super::report::names::Names;
 use super::report::text::NO_SWITCHES;
 use super::report::{MIN_SAMPLES, report_event};
 use crate::store::reader::{ReadError, Trace};
-use crate::store::schema::visit_flag;
 use crate::store::run::{EventInfo, RunInfo};
+use crate::store::schema::visit_flag;
 
 /// Explains the slow items of a trace.
 ///

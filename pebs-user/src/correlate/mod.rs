@@ -287,7 +287,9 @@ impl Correlator {
             ..OpenLoad::default()
         };
         let threads = self.threads.iter();
-        load.oncpu_ns += threads.map(|(_, it)| it.turns.shared_ns(until)).sum::<i64>();
+        load.oncpu_ns += threads
+            .map(|(_, it)| it.turns.shared_ns(until))
+            .sum::<i64>();
         for visit in self.threads.iter().flat_map(|(_, thread)| &thread.visits) {
             let settled = self.runs.as_ref().and_then(|runs| runs.last(visit.tid));
             let until = settled.map_or(until, |last| last.min(until));
@@ -462,7 +464,11 @@ impl Correlator {
             let is_shared = thread.turns.is_shared();
             let (now, later) = raw.split_at(inside);
             let Some(current) = thread.current() else {
-                self.shared_samples += if is_shared { now.samples.len() as u64 } else { 0 };
+                self.shared_samples += if is_shared {
+                    now.samples.len() as u64
+                } else {
+                    0
+                };
                 sink.strays(now.samples, pid, tid);
                 raw = later;
                 continue;

@@ -141,7 +141,8 @@ impl Turns {
             *owner -= 1;
         }
         if self.resumes {
-            let of_it = |turn: &Turn| matches!(turn, Turn::Visit { number, .. } if *number == visit.number);
+            let of_it =
+                |turn: &Turn| matches!(turn, Turn::Visit { number, .. } if *number == visit.number);
             self.stack.retain(|turn| !of_it(turn));
         } else if self.shared.count > visit.shared.count {
             visit.flags |= visit_flag::TIME_SHARED;

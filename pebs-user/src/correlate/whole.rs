@@ -91,7 +91,10 @@ impl Correlator {
         let (Some(rule), Some(next_item)) = (probes.get(number), next_item.get_mut(number)) else {
             return false;
         };
-        let is_call = (rule.rule == VisitRule::Call) & !rule.resumes & (probe == returned) & (sp == return_sp);
+        let is_call = (rule.rule == VisitRule::Call)
+            & !rule.resumes
+            & (probe == returned)
+            & (sp == return_sp);
         let is_free = |thread: &mut Thread| thread.pid == pid && thread.is_free_on(cpu);
         let is_here = |kind: &SampleKind| kind.cpu() == cpu;
         let is_plain = is_call

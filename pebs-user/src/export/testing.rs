@@ -158,7 +158,7 @@ pub(crate) fn put(writer: &mut TraceWriter, made: Made<'_>) {
         migrations: Some(0),
         page_faults: Some(1),
         interference: InterferenceColumns::default(),
-            shared_ns: None,
+        shared_ns: None,
     };
     writer.visit(&row, &made.args).unwrap();
     writer.visit_functions(&functions).unwrap();
@@ -191,7 +191,7 @@ pub(crate) fn put_strange(
         migrations: None,
         page_faults: None,
         interference: InterferenceColumns::default(),
-            shared_ns: None,
+        shared_ns: None,
     };
     let args = [None, Some(ArgValue::U64(visit))];
     writer.visit(&row, &args).unwrap();

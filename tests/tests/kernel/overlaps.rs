@@ -56,8 +56,14 @@ fn shared_time() {
     }
     assert!(shared.count() > 50, "{visits:?}");
     let head: Vec<&str> = recording.tool.stdout.lines().collect();
-    let said = head.iter().position(|it| it.contains("--resume")).expect("the report says what to add");
-    let title = head.iter().position(|it| it.contains("60 items")).expect("title");
+    let said = head
+        .iter()
+        .position(|it| it.contains("--resume"))
+        .expect("the report says what to add");
+    let title = head
+        .iter()
+        .position(|it| it.contains("60 items"))
+        .expect("title");
     assert_eq!(said, title + 1, "{}", recording.tool.stdout);
     let explained = explain(&recording.dir(), &[]);
     let causes = explained["probes"][0]["whole"]["gap"]["causes"].as_array();
@@ -90,7 +96,8 @@ fn resumed() {
     for sample in trace.samples() {
         let within = |enter: u64, leave: u64| {
             let (enter, leave) = (enter as i64 - zero, leave as i64 - zero);
-            enter + check::CLOCK_SLACK_NS < sample.time_ns && sample.time_ns < leave - check::CLOCK_SLACK_NS
+            enter + check::CLOCK_SLACK_NS < sample.time_ns
+                && sample.time_ns < leave - check::CLOCK_SLACK_NS
         };
         if let Some(slice) = slices.iter().find(|it| within(it.enter, it.leave)) {
             let owner = sample.visit_id.map(|visit| item_of[&visit]);

@@ -99,7 +99,11 @@ fn section(out: &mut String, probe: &ProbeExplanation, noun: &str) {
         specs.join(" and ")
     };
     let _ = writeln!(out, "{spec}: {}", plural(probe.items, noun));
-    line(out, "shared", &time_shared(probe.time_shared, probe.items, noun));
+    line(
+        out,
+        "shared",
+        &time_shared(probe.time_shared, probe.items, noun),
+    );
     if let Some(whole) = &probe.whole {
         group(out, whole, noun);
     }

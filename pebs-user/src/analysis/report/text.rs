@@ -57,7 +57,11 @@ pub(in crate::analysis) fn line(out: &mut String, heading: &str, text: &str) {
 fn section(out: &mut String, report: &Report, probe: &ProbeReport) {
     let noun = noun(probe);
     let _ = writeln!(out, "{}", title(report, probe));
-    line(out, "shared", &time_shared(of_shared_time(probe), probe.visits, noun));
+    line(
+        out,
+        "shared",
+        &time_shared(of_shared_time(probe), probe.visits, noun),
+    );
     if probe.counted > 0 {
         line(out, "slow", &slow(probe, noun));
         line(out, "carried", &carried(probe, noun));

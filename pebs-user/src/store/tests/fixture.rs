@@ -48,7 +48,7 @@ pub(in crate::store) fn visit(n: u64) -> VisitRow {
         migrations: ended.then_some((n % 2) as u32),
         page_faults: (n.is_multiple_of(2)).then_some((n % 11) as u32),
         interference: InterferenceColumns::default(),
-            shared_ns: None,
+        shared_ns: None,
     }
 }
 
