@@ -1,4 +1,4 @@
-//! Development tasks: `cargo xtask setup | demo | test | fuzz | ci | bench | accuracy | soak | kernels |
+//! Development tasks: `cargo xtask setup | demo | test | fuzz | ci | bench | accuracy | mysteries | soak | kernels |
 //! events | dist`.
 
 use std::process::ExitCode;
@@ -13,6 +13,7 @@ mod dist;
 mod events;
 mod fuzz;
 mod kernels;
+mod mysteries;
 mod overhead;
 mod recorder;
 mod setup;
@@ -48,6 +49,8 @@ enum Task {
     Accuracy(accuracy::Args),
     /// Measure what sampling costs against what was predicted
     Overhead(overhead::Args),
+    /// Find the hidden causes of generated servers, and count how often the tool is right
+    Mysteries(mysteries::Args),
     /// Run the tests of the real kernel on Debian's older and newer kernels, in QEMU
     Kernels(kernels::Args),
     /// Take the steps of a guest of `kernels`
@@ -74,6 +77,7 @@ fn main() -> ExitCode {
         Task::Bench(args) => bench::main(&args),
         Task::Accuracy(args) => accuracy::main(&args),
         Task::Overhead(args) => overhead::main(&args),
+        Task::Mysteries(args) => mysteries::main(&args),
         Task::Kernels(args) => kernels::main(&args),
         Task::Guest => kernels::guest::work(),
         Task::Events(args) => events::main(&args).map(|()| ExitCode::SUCCESS),

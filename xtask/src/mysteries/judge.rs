@@ -1,0 +1,347 @@
+//! Compares an explanation with the truth that a server logged.
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::mystery::{Cause, Language, Mystery};
+
+/// Share of a gap from which on a cause is named where there is none: its interval lies above.
+const NAMED: f64 = 0.5;
+
+/// By how much an interval may lie beside the truth, which is read from a clock around the cause: ns and share.
+const SLACK: (f64, f64) = (1000.0, 0.03);
+
+/// What a server logged of an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The hidden cause struck.
+    pub slow: bool,
+    /// The time that it took; 0: unknown.
+    pub cause_ns: u64,
+    /// What its caller measured around it.
+    pub duration_ns: u64,
+}
+
+/// All items of a run, the longest first.
+pub struct Truth(Vec<Entry>);
+
+impl Truth {
+    /// Reads a log.
+    pub fn read(text: &str) -> Result<Self> {
+        let mut all = Vec::new();
+        for line in text.lines() {
+            let words: Vec<u64> = line.split(' ').filter_map(|it| it.parse().ok()).collect();
+            let [_, slow, cause_ns, duration_ns] = words[..] else {
+                bail!("not an item: '{line}'");
+            };
+            all.push(Entry {
+                slow: slow == 1,
+                cause_ns,
+                duration_ns,
+            });
+        }
+        all.sort_by_key(|it| std::cmp::Reverse(it.duration_ns));
+        Ok(Self(all))
+    }
+
+    /// Items that the cause struck.
+    fn slow(&self) -> usize {
+        self.0.iter().filter(|it| it.slow).count()
+    }
+
+    /// Why this run says nothing of the tool: the cause struck too few, or others are longer for other reasons.
+    fn unclear(&self) -> Option<String> {
+        let slow = self.slow();
+        if slow < 15 {
+            return Some(format!("the cause struck {slow} of {} items", self.0.len()));
+        }
+        let found = self.0[..slow].iter().filter(|it| it.slow).count();
+        (found * 2 < slow).then(|| format!("{found} of the {slow} longest items are those that it struck"))
+    }
+
+    /// Time of the cause in each of the longest items, as many as the tool took for slow, less that in the middle half.
+    fn excess_ns(&self, longest: usize) -> Option<f64> {
+        let n = self.0.len();
+        let mean = |of: &[Entry]| {
+            let sum: u64 = of.iter().map(|it| it.cause_ns).sum();
+            (!of.is_empty()).then(|| sum as f64 / of.len() as f64)
+        };
+        Some(mean(self.0.get(..longest)?)? - mean(self.0.get(n / 4..n * 3 / 4)?)?)
+    }
+}
+
+/// One cause, as the tool ranks it.
+#[derive(Clone, Debug, PartialEq)]
+struct Row {
+    kind: String,
+    name: String,
+    kernel: bool,
+    share: f64,
+    share_low: Option<f64>,
+    /// Lower and upper end.
+    excess_ns: Option<(f64, f64)>,
+}
+
+impl Row {
+    fn of(cause: &Value) -> Result<Self> {
+        let number = |key: &str| cause[key].as_f64();
+        Ok(Self {
+            kind: cause["kind"].as_str().context("a cause without its kind")?.to_owned(),
+            name: cause["function"]["name"].as_str().unwrap_or("").to_owned(),
+            kernel: cause["function"]["kernel"] == true,
+            share: number("share").context("a cause without its share")?,
+            share_low: number("share_low"),
+            excess_ns: number("excess_low_ns").zip(number("excess_high_ns")),
+        })
+    }
+
+    /// Its function's name without namespaces, parameters and what compilers append: of the program's own.
+    fn bare(&self) -> &str {
+        let name = self.name.split(['(', '<']).next().unwrap_or("");
+        let name = name.rsplit("::").next().unwrap_or("");
+        let name = name.strip_prefix("main.").unwrap_or(name);
+        let name = name.split('.').next().unwrap_or("");
+        name.trim()
+    }
+
+    fn says(&self) -> String {
+        format!("{} {} {:.0} %", self.kind, self.name, self.share * 100.0)
+    }
+
+    /// Whether this is what is wrong.
+    fn is_right(&self, it: &Mystery) -> bool {
+        let has = |words: &[&str]| words.iter().any(|word| self.name.to_lowercase().contains(word));
+        let culprit = !self.kernel && self.bare() == it.culprit;
+        let callee = !self.kernel && self.bare() == it.callee;
+        let (function, waits) = (self.kind == "function", self.kind == "wait");
+        match it.cause {
+            Cause::Cpu | Cause::CacheMisses => function && culprit,
+            Cause::Callee => function && callee,
+            Cause::Lock => waits && has(&["lll_lock", "mutex", "futex", "syscall"]),
+            Cause::Allocator => function && (culprit || !self.kernel && has(ALLOCATOR) || it.language == Language::Go && self.name.starts_with("runtime.")),
+            Cause::PageFaults => function && (culprit || self.kernel && has(FAULTS)),
+            Cause::ColdRead => {
+                let call = if it.language == Language::Go { "syscall6" } else { "read" };
+                waits && has(&[call, "fadvise"])
+            }
+            Cause::Neighbour => self.kind == "preempted",
+            Cause::Dependency => {
+                let call = if it.language == Language::Go { "syscall" } else { "read" };
+                waits && has(&[call, "recv"])
+            }
+            Cause::Queue => self.kind == "handover",
+            Cause::Nothing => false,
+        }
+    }
+
+    /// Whether the time is that of the cause as it was logged, so that intervals can be compared.
+    fn is_measured(&self, it: &Mystery) -> bool {
+        self.is_right(it)
+            && matches!(
+                it.cause,
+                Cause::Cpu | Cause::Callee | Cause::CacheMisses | Cause::Lock | Cause::ColdRead | Cause::Dependency | Cause::Queue
+            )
+    }
+}
+
+/// Parts of names of what allocates and frees memory.
+const ALLOCATOR: &[&str] = &[
+    "alloc", "free", "operator new", "operator delete", "unlink_chunk", "consolidate", "_int_", "brk", "trim",
+];
+
+/// Parts of names of what the kernel does for a page, from the fault to giving it back.
+const FAULTS: &[&str] = &[
+    "page", "fault", "mm", "zap", "folio", "pte", "pmd", "pud", "unmap", "lru", "alloc", "free", "rmqueue", "clear",
+    "memcg", "cgroup", "charge", "tlb", "vma", "mas_", "rmap", "pcp", "madvise", "zero", "obj_cgroup", "vm_", "swap",
+];
+
+/// What became of a mystery.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Outcome {
+    /// The true cause is at this place, from 1.
+    Found(usize),
+    /// It is not among the causes.
+    Missed,
+    /// There was none, and none was named.
+    Quiet,
+    /// There was none, and one was named.
+    Named,
+    /// What happened says nothing of the tool.
+    Unclear(String),
+    /// The tool gave no explanation.
+    Failed(String),
+}
+
+/// What the judge says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    pub outcome: Outcome,
+    /// Whether the interval of the true cause holds its true time; `None`: not known or no interval.
+    pub covered: Option<bool>,
+    /// What was ranked, the first of it; and the truth.
+    pub ranked: String,
+}
+
+/// Judges an explanation.
+pub fn judge(it: &Mystery, truth: &Truth, explanation: &Value) -> Result<Verdict> {
+    let whole = whole(explanation)?;
+    let rows = whole["gap"]["causes"].as_array().map_or(&[][..], Vec::as_slice);
+    let rows: Vec<Row> = rows.iter().map(Row::of).collect::<Result<_>>()?;
+    let longest = whole["slow"]["items"].as_u64().unwrap_or(0) as usize;
+    let ranked: Vec<String> = rows.iter().take(4).map(Row::says).collect();
+    let ranked = format!(
+        "{} slow by {}, {} true of {}: {}",
+        longest,
+        whole["slow"]["rule"].as_str().unwrap_or("-"),
+        truth.slow(),
+        truth.0.len(),
+        if ranked.is_empty() { "no cause".to_owned() } else { ranked.join(", ") }
+    );
+    let verdict = |outcome, covered| Verdict { outcome, covered, ranked };
+    if it.cause == Cause::Nothing {
+        let named = rows.first().is_some_and(is_named);
+        return Ok(verdict(if named { Outcome::Named } else { Outcome::Quiet }, None));
+    }
+    if let Some(why) = truth.unclear() {
+        return Ok(verdict(Outcome::Unclear(why), None));
+    }
+    let Some(at) = rows.iter().position(|row| row.is_right(it)) else {
+        return Ok(verdict(Outcome::Missed, None));
+    };
+    let measured = rows.iter().filter(|row| row.is_measured(it)).count() == 1 && rows[at].is_measured(it);
+    let covered = measured
+        .then(|| Some(holds(rows[at].excess_ns?, truth.excess_ns(longest)?)))
+        .flatten();
+    Ok(verdict(Outcome::Found(at + 1), covered))
+}
+
+/// All items of the probe that has most.
+fn whole(explanation: &Value) -> Result<&Value> {
+    let probes = explanation["probes"].as_array().context("an explanation without probes")?;
+    let most = probes.iter().max_by_key(|it| it["items"].as_u64());
+    Ok(&most.context("an explanation of no probe")?["whole"])
+}
+
+/// Whether a reader would take this for the cause. That a thread had no CPU, or was interrupted, is true on any machine.
+fn is_named(row: &Row) -> bool {
+    let of_program = matches!(row.kind.as_str(), "function" | "wait" | "handover") && !row.kernel;
+    of_program && row.share_low.unwrap_or(row.share) > NAMED
+}
+
+fn holds((low, high): (f64, f64), truth: f64) -> bool {
+    let slack = SLACK.0 + SLACK.1 * truth.abs();
+    (low - slack..=high + slack).contains(&truth)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A mystery with this cause.
+    fn mystery(cause: Cause) -> Mystery {
+        let mut it = (0..).map(|seed| Mystery::new(seed, 4.0));
+        it.find(|it| it.cause == cause && it.language != Language::Go).unwrap()
+    }
+
+    fn cause(kind: &str, name: &str, kernel: bool, share: f64, excess: f64) -> Value {
+        json!({"kind": kind, "function": {"name": name, "kernel": kernel}, "share": share, "share_low": share - 0.1,
+            "share_high": share + 0.1, "excess_ns": excess, "excess_low_ns": excess * 0.9, "excess_high_ns": excess * 1.1})
+    }
+
+    fn explanation(causes: &[Value]) -> Value {
+        json!({"probes": [{"items": 1000, "whole": {"slow": {"items": 50, "rule": "gap"}, "gap": {"causes": causes}}}]})
+    }
+
+    /// 1,000 items of 100 us, 50 of which take 200 us more.
+    fn truth() -> Truth {
+        let line = |id: u64| match id % 20 {
+            0 => format!("{id} 1 200000 300000\n"),
+            _ => format!("{id} 0 0 {}\n", 100_000 + id),
+        };
+        Truth::read(&(0..1000).map(line).collect::<String>()).unwrap()
+    }
+
+    fn outcome(it: &Mystery, causes: &[Value]) -> Outcome {
+        judge(it, &truth(), &explanation(causes)).unwrap().outcome
+    }
+
+    /// The place of the true cause counts, whatever the language adds to its name.
+    #[test]
+    fn right_answers() {
+        let it = mystery(Cause::Cpu);
+        let right = |name: &str| cause("function", name, false, 0.9, 200_000.0);
+        let wrong = cause("function", "other", false, 0.05, 10_000.0);
+        assert_eq!(outcome(&it, &[right(&it.culprit), wrong.clone()]), Outcome::Found(1));
+        assert_eq!(outcome(&it, &[wrong, right(&it.culprit)]), Outcome::Found(2));
+        for name in [
+            format!("app::{}(request*, unsigned long)", it.culprit),
+            format!("{}.isra.0", it.culprit),
+            format!("main.{}", it.culprit),
+        ] {
+            assert_eq!(outcome(&it, &[right(&name)]), Outcome::Found(1), "{name}");
+        }
+    }
+
+    /// A wrong answer is a miss, for each cause: another function, its caller, the right name of the wrong kind, nothing.
+    #[test]
+    fn planted_wrong_answers() {
+        use super::super::mystery::CAUSES;
+        for of in CAUSES.into_iter().filter(|it| *it != Cause::Nothing) {
+            let it = mystery(of);
+            let none: [Value; 0] = [];
+            assert_eq!(outcome(&it, &none), Outcome::Missed, "{of:?}");
+            let wrong = [
+                cause("function", &it.handler, false, 0.9, 2e5),
+                cause("function", "irqentry_exit_to_user_mode", true, 0.9, 2e5),
+                cause("function", "perf_swevent_event", true, 0.9, 2e5),
+                cause("function", "bpf_prog_a1b2_mark", true, 0.9, 2e5),
+                cause("wait", "clock_nanosleep", false, 0.9, 2e5),
+                cause("wait", &it.culprit, false, 0.9, 2e5),
+                cause("module", &it.culprit, false, 0.9, 2e5),
+                cause("elsewhere", "", false, 0.9, 2e5),
+            ];
+            for row in wrong {
+                assert_eq!(outcome(&it, std::slice::from_ref(&row)), Outcome::Missed, "{of:?}: {row}");
+            }
+        }
+    }
+
+    /// An interval that lies beside the truth does not cover; nor does it where another row has part of the time.
+    #[test]
+    fn intervals() {
+        let it = mystery(Cause::Callee);
+        let judged = |excess: f64| {
+            let causes = [cause("function", &it.callee, false, 0.9, excess)];
+            judge(&it, &truth(), &explanation(&causes)).unwrap().covered
+        };
+        assert_eq!(judged(200_000.0), Some(true));
+        assert_eq!(judged(215_000.0), Some(true));
+        assert_eq!(judged(150_000.0), Some(false));
+        assert_eq!(judged(260_000.0), Some(false));
+    }
+
+    /// With nothing wrong, a function with most of the gap is a false cause; noise of the machine and small parts are not.
+    #[test]
+    fn null_cases() {
+        let it = mystery(Cause::Nothing);
+        let function = |share| cause("function", &it.culprit, false, share, 1e4);
+        assert_eq!(outcome(&it, &[function(0.9)]), Outcome::Named);
+        assert_eq!(outcome(&it, &[function(0.3)]), Outcome::Quiet);
+        assert_eq!(outcome(&it, &[cause("wait", "read", false, 0.9, 1e4)]), Outcome::Named);
+        assert_eq!(outcome(&it, &[cause("preempted", &it.culprit, false, 0.9, 1e4)]), Outcome::Quiet);
+        assert_eq!(outcome(&it, &[]), Outcome::Quiet);
+    }
+
+    /// A run in which the cause struck hardly any item says nothing.
+    #[test]
+    fn unclear_runs() {
+        let few: String = (0..1000).map(|id| format!("{id} {} 0 100\n", u8::from(id < 5))).collect();
+        let few = Truth::read(&few).unwrap();
+        let verdict = judge(&mystery(Cause::Cpu), &few, &explanation(&[])).unwrap();
+        assert!(matches!(verdict.outcome, Outcome::Unclear(_)), "{verdict:?}");
+        assert!(Truth::read("1 2 3\n").is_err());
+    }
+}
