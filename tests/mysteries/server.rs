@@ -261,12 +261,17 @@ static COME: Condvar = Condvar::new();
 #[inline(never)]
 pub fn @submit@(r: &mut Request) {
     r.begin = now();
-    WAITING.lock().unwrap().0.push_back(*r);
+    let mut waiting = WAITING.lock().unwrap();
+    // More than these are turned away.
+    if waiting.0.len() < 512 {
+        waiting.0.push_back(*r);
+    }
+    drop(waiting);
     COME.notify_one();
 }
 
 fn pool() {
-    WAITING.lock().unwrap().0.reserve(65536);
+    WAITING.lock().unwrap().0.reserve(512);
     let workers: Vec<_> = (0..WORKERS)
         .map(|_| {
             std::thread::spawn(|| {
