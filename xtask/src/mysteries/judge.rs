@@ -9,8 +9,13 @@ use super::mystery::{Cause, Language, Mystery};
 /// Share of a gap from which on a cause is named where there is none: its interval lies above.
 const NAMED: f64 = 0.5;
 
-/// By how much an interval may lie beside the truth, which is read from a clock around the cause: ns and share.
-const SLACK: (f64, f64) = (1000.0, 0.03);
+/// Items that a cause has to strike, and the part of what they take longer that it has to be: without, it is not the cause.
+const MIN_STRUCK: usize = 20;
+const MAIN: f64 = 0.5;
+
+/// By how much an interval may lie beside the truth, ns and share: the truth is read from the thread's CPU clock around the
+/// cause, and holds the samples that were taken meanwhile.
+const SLACK: (f64, f64) = (1000.0, 0.06);
 
 /// What a server logged of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,22 +55,24 @@ impl Truth {
         self.0.iter().filter(|it| it.slow).count()
     }
 
-    /// Why this run says nothing of the tool: the cause struck too few, or others are longer for other reasons.
+    /// Why this run says nothing of the tool: the cause struck too few items, or as many as it struck are longer for other
+    /// reasons, most of all for want of a CPU. That does not depend on what the tool says.
     fn unclear(&self) -> Option<String> {
         let slow = self.slow();
-        if slow < 15 {
-            return Some(format!("the cause struck {slow} of {} items", self.0.len()));
+        if slow < MIN_STRUCK {
+            return Some(format!("it struck {slow} of {} items", self.0.len()));
         }
-        let found = self.0[..slow].iter().filter(|it| it.slow).count();
-        (found * 2 < slow).then(|| format!("{found} of the {slow} longest items are those that it struck"))
+        let gap = self.excess_ns(slow, |it| it.duration_ns)?;
+        let share = self.excess_ns(slow, |it| it.cause_ns)? / gap;
+        (share < MAIN).then(|| format!("it is {:.0} % of what the {slow} longest take longer", share * 100.0))
     }
 
-    /// Time of the cause in each of the longest items, as many as the tool took for slow, less that in the middle half.
-    fn excess_ns(&self, longest: usize) -> Option<f64> {
+    /// How much more of something the longest items have than the middle half.
+    fn excess_ns(&self, longest: usize, of: impl Fn(&Entry) -> u64) -> Option<f64> {
         let n = self.0.len();
-        let mean = |of: &[Entry]| {
-            let sum: u64 = of.iter().map(|it| it.cause_ns).sum();
-            (!of.is_empty()).then(|| sum as f64 / of.len() as f64)
+        let mean = |entries: &[Entry]| {
+            let sum: u64 = entries.iter().map(&of).sum();
+            (!entries.is_empty()).then(|| sum as f64 / entries.len() as f64)
         };
         Some(mean(self.0.get(..longest)?)? - mean(self.0.get(n / 4..n * 3 / 4)?)?)
     }
@@ -120,7 +127,8 @@ impl Row {
             Cause::Callee => function && callee,
             Cause::Lock => waits && has(&["lll_lock", "mutex", "futex", "syscall"]),
             Cause::Allocator => function && (culprit || !self.kernel && has(ALLOCATOR) || it.language == Language::Go && self.name.starts_with("runtime.")),
-            Cause::PageFaults => function && (culprit || self.kernel && has(FAULTS)),
+            // Threads of a process wait for one another's changes of its memory.
+            Cause::PageFaults => function && (culprit || self.kernel && has(FAULTS)) || waits && has(&["map", "madvise"]),
             Cause::ColdRead => {
                 let call = if it.language == Language::Go { "syscall6" } else { "read" };
                 waits && has(&[call, "fadvise"])
@@ -138,10 +146,7 @@ impl Row {
     /// Whether the time is that of the cause as it was logged, so that intervals can be compared.
     fn is_measured(&self, it: &Mystery) -> bool {
         self.is_right(it)
-            && matches!(
-                it.cause,
-                Cause::Cpu | Cause::Callee | Cause::CacheMisses | Cause::Lock | Cause::ColdRead | Cause::Dependency | Cause::Queue
-            )
+            && matches!(it.cause, Cause::Cpu | Cause::Callee | Cause::CacheMisses | Cause::Queue)
     }
 }
 
@@ -211,7 +216,7 @@ pub fn judge(it: &Mystery, truth: &Truth, explanation: &Value) -> Result<Verdict
     };
     let measured = rows.iter().filter(|row| row.is_measured(it)).count() == 1 && rows[at].is_measured(it);
     let covered = measured
-        .then(|| Some(holds(rows[at].excess_ns?, truth.excess_ns(longest)?)))
+        .then(|| Some(holds(rows[at].excess_ns?, truth.excess_ns(longest, |it| it.cause_ns)?)))
         .flatten();
     Ok(verdict(Outcome::Found(at + 1), covered))
 }

@@ -194,14 +194,14 @@ impl Mystery {
             _ => random.within(2, 3),
         };
         let item_us = item_us(cause, shape, random);
-        let share = random.log_uniform(0.005, 0.06);
-        let bigger = random.log_uniform(1.0, 8.0);
+        let share = random.log_uniform(0.01, 0.08);
+        let bigger = random.log_uniform(1.5, 10.0);
         let extra_us = (item_us * bigger).max(40.0);
         // In CPUs of a machine of two.
         let busy = match (shape, cause) {
             (Shape::Loop | Shape::Turns, _) | (_, Cause::Neighbour) => random.uniform(0.25, 0.6),
             (_, Cause::Lock) => random.uniform(0.6, 1.0),
-            _ => random.uniform(0.2, 0.8),
+            _ => random.uniform(0.2, 0.7),
         };
         let on_cpu = !matches!(
             cause,
