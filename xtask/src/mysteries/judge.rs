@@ -64,7 +64,12 @@ impl Truth {
         }
         let gap = self.excess_ns(slow, |it| it.duration_ns)?;
         let share = self.excess_ns(slow, |it| it.cause_ns)? / gap;
-        (share < MAIN).then(|| format!("it is {:.0} % of what the {slow} longest take longer", share * 100.0))
+        (share < MAIN).then(|| {
+            format!(
+                "it is {:.0} % of what the {slow} longest take longer",
+                share * 100.0
+            )
+        })
     }
 
     /// How much more of something the longest items have than the middle half.
@@ -94,7 +99,10 @@ impl Row {
     fn of(cause: &Value) -> Result<Self> {
         let number = |key: &str| cause[key].as_f64();
         Ok(Self {
-            kind: cause["kind"].as_str().context("a cause without its kind")?.to_owned(),
+            kind: cause["kind"]
+                .as_str()
+                .context("a cause without its kind")?
+                .to_owned(),
             name: cause["function"]["name"].as_str().unwrap_or("").to_owned(),
             kernel: cause["function"]["kernel"] == true,
             share: number("share").context("a cause without its share")?,
@@ -118,7 +126,11 @@ impl Row {
 
     /// Whether this is what is wrong.
     fn is_right(&self, it: &Mystery) -> bool {
-        let has = |words: &[&str]| words.iter().any(|word| self.name.to_lowercase().contains(word));
+        let has = |words: &[&str]| {
+            words
+                .iter()
+                .any(|word| self.name.to_lowercase().contains(word))
+        };
         let culprit = !self.kernel && self.bare() == it.culprit;
         let callee = !self.kernel && self.bare() == it.callee;
         let (function, waits) = (self.kind == "function", self.kind == "wait");
@@ -126,16 +138,32 @@ impl Row {
             Cause::Cpu | Cause::CacheMisses => function && culprit,
             Cause::Callee => function && callee,
             Cause::Lock => waits && has(&["lll_lock", "mutex", "futex", "syscall"]),
-            Cause::Allocator => function && (culprit || !self.kernel && has(ALLOCATOR) || it.language == Language::Go && self.name.starts_with("runtime.")),
+            Cause::Allocator => {
+                function
+                    && (culprit
+                        || !self.kernel && has(ALLOCATOR)
+                        || it.language == Language::Go && self.name.starts_with("runtime."))
+            }
             // Threads of a process wait for one another's changes of its memory.
-            Cause::PageFaults => function && (culprit || self.kernel && has(FAULTS)) || waits && has(&["map", "madvise"]),
+            Cause::PageFaults => {
+                function && (culprit || self.kernel && has(FAULTS))
+                    || waits && has(&["map", "madvise"])
+            }
             Cause::ColdRead => {
-                let call = if it.language == Language::Go { "syscall6" } else { "read" };
+                let call = if it.language == Language::Go {
+                    "syscall6"
+                } else {
+                    "read"
+                };
                 waits && has(&[call, "fadvise"])
             }
             Cause::Neighbour => self.kind == "preempted",
             Cause::Dependency => {
-                let call = if it.language == Language::Go { "syscall" } else { "read" };
+                let call = if it.language == Language::Go {
+                    "syscall"
+                } else {
+                    "read"
+                };
                 waits && has(&[call, "recv"])
             }
             Cause::Queue => self.kind == "handover",
@@ -146,19 +174,55 @@ impl Row {
     /// Whether the time is that of the cause as it was logged, so that intervals can be compared.
     fn is_measured(&self, it: &Mystery) -> bool {
         self.is_right(it)
-            && matches!(it.cause, Cause::Cpu | Cause::Callee | Cause::CacheMisses | Cause::Queue)
+            && matches!(
+                it.cause,
+                Cause::Cpu | Cause::Callee | Cause::CacheMisses | Cause::Queue
+            )
     }
 }
 
 /// Parts of names of what allocates and frees memory.
 const ALLOCATOR: &[&str] = &[
-    "alloc", "free", "operator new", "operator delete", "unlink_chunk", "consolidate", "_int_", "brk", "trim",
+    "alloc",
+    "free",
+    "operator new",
+    "operator delete",
+    "unlink_chunk",
+    "consolidate",
+    "_int_",
+    "brk",
+    "trim",
 ];
 
 /// Parts of names of what the kernel does for a page, from the fault to giving it back.
 const FAULTS: &[&str] = &[
-    "page", "fault", "mm", "zap", "folio", "pte", "pmd", "pud", "unmap", "lru", "alloc", "free", "rmqueue", "clear",
-    "memcg", "cgroup", "charge", "tlb", "vma", "mas_", "rmap", "pcp", "madvise", "zero", "obj_cgroup", "vm_", "swap",
+    "page",
+    "fault",
+    "mm",
+    "zap",
+    "folio",
+    "pte",
+    "pmd",
+    "pud",
+    "unmap",
+    "lru",
+    "alloc",
+    "free",
+    "rmqueue",
+    "clear",
+    "memcg",
+    "cgroup",
+    "charge",
+    "tlb",
+    "vma",
+    "mas_",
+    "rmap",
+    "pcp",
+    "madvise",
+    "zero",
+    "obj_cgroup",
+    "vm_",
+    "swap",
 ];
 
 /// What became of a mystery.
@@ -191,39 +255,101 @@ pub struct Verdict {
 /// Judges an explanation.
 pub fn judge(it: &Mystery, truth: &Truth, explanation: &Value) -> Result<Verdict> {
     let whole = whole(explanation)?;
-    let rows = whole["gap"]["causes"].as_array().map_or(&[][..], Vec::as_slice);
-    let rows: Vec<Row> = rows.iter().map(Row::of).collect::<Result<_>>()?;
+    let all = rows(&whole["gap"]["causes"])?;
+    let answers = answers(it, whole)?;
     let longest = whole["slow"]["items"].as_u64().unwrap_or(0) as usize;
-    let ranked: Vec<String> = rows.iter().take(4).map(Row::says).collect();
+    let says = |rows: &Vec<Row>| {
+        rows.iter()
+            .take(4)
+            .map(Row::says)
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    let said: Vec<String> = answers.iter().map(says).collect();
     let ranked = format!(
-        "{} slow by {}, {} true of {}: {}",
-        longest,
+        "{longest} slow by {}, {} true of {}: {}",
         whole["slow"]["rule"].as_str().unwrap_or("-"),
         truth.slow(),
         truth.0.len(),
-        if ranked.is_empty() { "no cause".to_owned() } else { ranked.join(", ") }
+        if said.is_empty() {
+            "no cause".to_owned()
+        } else {
+            said.join("; ")
+        }
     );
-    let verdict = |outcome, covered| Verdict { outcome, covered, ranked };
+    let verdict = |outcome, covered| Verdict {
+        outcome,
+        covered,
+        ranked,
+    };
     if it.cause == Cause::Nothing {
-        let named = rows.first().is_some_and(is_named);
-        return Ok(verdict(if named { Outcome::Named } else { Outcome::Quiet }, None));
+        let named = answers.iter().filter_map(|rows| rows.first()).any(is_named);
+        return Ok(verdict(
+            if named {
+                Outcome::Named
+            } else {
+                Outcome::Quiet
+            },
+            None,
+        ));
     }
     if let Some(why) = truth.unclear() {
         return Ok(verdict(Outcome::Unclear(why), None));
     }
-    let Some(at) = rows.iter().position(|row| row.is_right(it)) else {
+    let Some(place) = place(it, &answers) else {
         return Ok(verdict(Outcome::Missed, None));
     };
-    let measured = rows.iter().filter(|row| row.is_measured(it)).count() == 1 && rows[at].is_measured(it);
-    let covered = measured
-        .then(|| Some(holds(rows[at].excess_ns?, truth.excess_ns(longest, |it| it.cause_ns)?)))
-        .flatten();
-    Ok(verdict(Outcome::Found(at + 1), covered))
+    let mut measured = all.iter().filter(|row| row.is_measured(it));
+    let covered = match (measured.next(), measured.next()) {
+        (Some(row), None) => row
+            .excess_ns
+            .zip(truth.excess_ns(longest, |it| it.cause_ns)),
+        _ => None,
+    };
+    let covered = covered.map(|(interval, truth)| holds(interval, truth));
+    Ok(verdict(Outcome::Found(place), covered))
+}
+
+fn rows(causes: &Value) -> Result<Vec<Row>> {
+    let causes = causes.as_array().map_or(&[][..], Vec::as_slice);
+    causes.iter().map(Row::of).collect()
+}
+
+/// Causes by kind of slow items, as they are shown; without kinds, those of all slow items. Left out are kinds that are as
+/// typical items, only longer, and those that had no CPU, where others are left: on any machine there are such, too.
+fn answers(it: &Mystery, whole: &Value) -> Result<Vec<Vec<Row>>> {
+    let kinds = whole["kinds"].as_array().map_or(&[][..], Vec::as_slice);
+    if kinds.is_empty() {
+        let all = rows(&whole["gap"]["causes"])?;
+        return Ok(if all.is_empty() {
+            Vec::new()
+        } else {
+            vec![all]
+        });
+    }
+    let named = kinds.iter().filter(|it| it["ordinary"] != true);
+    let mut answers: Vec<Vec<Row>> = named.map(|it| rows(&it["causes"])).collect::<Result<_>>()?;
+    answers.retain(|rows| !rows.is_empty());
+    let of_machine = |rows: &Vec<Row>| rows.first().is_some_and(|row| row.kind == "preempted");
+    if it.cause != Cause::Neighbour && !answers.iter().all(of_machine) {
+        answers.retain(|rows| !of_machine(rows));
+    }
+    Ok(answers)
+}
+
+/// The place of the true cause, from 1: in the first kind, or as the first cause of a later one.
+fn place(it: &Mystery, answers: &[Vec<Row>]) -> Option<usize> {
+    let within = answers.first()?.iter().position(|row| row.is_right(it));
+    let first = |rows: &Vec<Row>| rows.first().is_some_and(|row| row.is_right(it));
+    let across = answers.iter().position(first);
+    within.into_iter().chain(across).min().map(|at| at + 1)
 }
 
 /// All items of the probe that has most.
 fn whole(explanation: &Value) -> Result<&Value> {
-    let probes = explanation["probes"].as_array().context("an explanation without probes")?;
+    let probes = explanation["probes"]
+        .as_array()
+        .context("an explanation without probes")?;
     let most = probes.iter().max_by_key(|it| it["items"].as_u64());
     Ok(&most.context("an explanation of no probe")?["whole"])
 }
@@ -248,7 +374,8 @@ mod tests {
     /// A mystery with this cause.
     fn mystery(cause: Cause) -> Mystery {
         let mut it = (0..).map(|seed| Mystery::new(seed, 4.0));
-        it.find(|it| it.cause == cause && it.language != Language::Go).unwrap()
+        it.find(|it| it.cause == cause && it.language != Language::Go)
+            .unwrap()
     }
 
     fn cause(kind: &str, name: &str, kernel: bool, share: f64, excess: f64) -> Value {
@@ -279,8 +406,14 @@ mod tests {
         let it = mystery(Cause::Cpu);
         let right = |name: &str| cause("function", name, false, 0.9, 200_000.0);
         let wrong = cause("function", "other", false, 0.05, 10_000.0);
-        assert_eq!(outcome(&it, &[right(&it.culprit), wrong.clone()]), Outcome::Found(1));
-        assert_eq!(outcome(&it, &[wrong, right(&it.culprit)]), Outcome::Found(2));
+        assert_eq!(
+            outcome(&it, &[right(&it.culprit), wrong.clone()]),
+            Outcome::Found(1)
+        );
+        assert_eq!(
+            outcome(&it, &[wrong, right(&it.culprit)]),
+            Outcome::Found(2)
+        );
         for name in [
             format!("app::{}(request*, unsigned long)", it.culprit),
             format!("{}.isra.0", it.culprit),
@@ -309,7 +442,11 @@ mod tests {
                 cause("elsewhere", "", false, 0.9, 2e5),
             ];
             for row in wrong {
-                assert_eq!(outcome(&it, std::slice::from_ref(&row)), Outcome::Missed, "{of:?}: {row}");
+                assert_eq!(
+                    outcome(&it, std::slice::from_ref(&row)),
+                    Outcome::Missed,
+                    "{of:?}: {row}"
+                );
             }
         }
     }
@@ -335,18 +472,88 @@ mod tests {
         let function = |share| cause("function", &it.culprit, false, share, 1e4);
         assert_eq!(outcome(&it, &[function(0.9)]), Outcome::Named);
         assert_eq!(outcome(&it, &[function(0.3)]), Outcome::Quiet);
-        assert_eq!(outcome(&it, &[cause("wait", "read", false, 0.9, 1e4)]), Outcome::Named);
-        assert_eq!(outcome(&it, &[cause("preempted", &it.culprit, false, 0.9, 1e4)]), Outcome::Quiet);
+        assert_eq!(
+            outcome(&it, &[cause("wait", "read", false, 0.9, 1e4)]),
+            Outcome::Named
+        );
+        assert_eq!(
+            outcome(&it, &[cause("preempted", &it.culprit, false, 0.9, 1e4)]),
+            Outcome::Quiet
+        );
         assert_eq!(outcome(&it, &[]), Outcome::Quiet);
     }
 
-    /// A run in which the cause struck hardly any item says nothing.
+    /// With several kinds of slow items, the first cause of each is an answer: of a kind that had no CPU no answer is asked,
+    /// and a kind that is like typical items names nothing.
+    #[test]
+    fn kinds() {
+        let it = mystery(Cause::Cpu);
+        let right = cause("function", &it.culprit, false, 0.9, 2e5);
+        let wrong = cause("function", "other", false, 0.9, 2e5);
+        let preempted = cause("preempted", "", false, 0.9, 2e5);
+        let kind =
+            |causes: &[&Value], ordinary: bool| json!({"ordinary": ordinary, "causes": causes});
+        let judged = |it: &Mystery, kinds: &[Value]| {
+            let mut all = explanation(&[wrong.clone()]);
+            all["probes"][0]["whole"]["kinds"] = json!(kinds);
+            judge(it, &truth(), &all).unwrap().outcome
+        };
+        assert_eq!(
+            judged(&it, &[kind(&[&preempted], false), kind(&[&right], false)]),
+            Outcome::Found(1)
+        );
+        assert_eq!(
+            judged(&it, &[kind(&[&wrong], true), kind(&[&right], false)]),
+            Outcome::Found(1)
+        );
+        assert_eq!(
+            judged(&it, &[kind(&[&wrong], false), kind(&[&right], false)]),
+            Outcome::Found(2)
+        );
+        assert_eq!(
+            judged(&it, &[kind(&[&wrong, &wrong, &right], false)]),
+            Outcome::Found(3)
+        );
+        assert_eq!(
+            judged(
+                &it,
+                &[kind(&[&wrong], false), kind(&[&wrong, &right], false)]
+            ),
+            Outcome::Missed
+        );
+        assert_eq!(judged(&it, &[kind(&[&right], true)]), Outcome::Missed);
+        assert_eq!(judged(&it, &[kind(&[&preempted], false)]), Outcome::Missed);
+        let null = mystery(Cause::Nothing);
+        assert_eq!(judged(&null, &[kind(&[&wrong], true)]), Outcome::Quiet);
+        assert_eq!(
+            judged(&null, &[kind(&[&preempted], false), kind(&[&wrong], false)]),
+            Outcome::Named
+        );
+    }
+
+    /// A run in which the cause struck hardly any item says nothing, nor one in which others take longer for other reasons.
     #[test]
     fn unclear_runs() {
-        let few: String = (0..1000).map(|id| format!("{id} {} 0 100\n", u8::from(id < 5))).collect();
+        let few: String = (0..1000)
+            .map(|id| format!("{id} {} 0 100\n", u8::from(id < 5)))
+            .collect();
         let few = Truth::read(&few).unwrap();
         let verdict = judge(&mystery(Cause::Cpu), &few, &explanation(&[])).unwrap();
-        assert!(matches!(verdict.outcome, Outcome::Unclear(_)), "{verdict:?}");
+        assert!(
+            matches!(verdict.outcome, Outcome::Unclear(_)),
+            "{verdict:?}"
+        );
+        let line = |id: u64| match id % 40 {
+            0 => format!("{id} 1 50000 150000\n"),
+            1 => format!("{id} 0 0 3000000\n"),
+            _ => format!("{id} 0 0 {}\n", 100_000 + id),
+        };
+        let disturbed = Truth::read(&(0..1000).map(line).collect::<String>()).unwrap();
+        let verdict = judge(&mystery(Cause::Cpu), &disturbed, &explanation(&[])).unwrap();
+        assert!(
+            matches!(verdict.outcome, Outcome::Unclear(_)),
+            "{verdict:?}"
+        );
         assert!(Truth::read("1 2 3\n").is_err());
     }
 }

@@ -99,10 +99,17 @@ fn verdict(all: &[Judged]) -> ExitCode {
         ("none named", nulls - named, nulls, 1.0 - NAMED),
     ] {
         let least = score::least(of, rate, BY_CHANCE);
-        println!("{what}: {found} of {of}; {:.0} % is the goal, below {least} it is not chance", rate * 100.0);
+        println!(
+            "{what}: {found} of {of}; {:.0} % is the goal, below {least} it is not chance",
+            rate * 100.0
+        );
         passed &= found >= least;
     }
-    if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if passed {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 fn run_all(seeds: &Range<u64>, args: &Args, tool: &Path) -> Result<Vec<Judged>> {
@@ -121,11 +128,21 @@ fn run_all(seeds: &Range<u64>, args: &Args, tool: &Path) -> Result<Vec<Judged>> 
     }
     for (it, program) in mysteries.iter().zip(programs) {
         let Some(program) = program else {
-            println!("seed {}: SKIP no compiler for {}", it.seed, it.language.name());
+            println!(
+                "seed {}: SKIP no compiler for {}",
+                it.seed,
+                it.language.name()
+            );
             continue;
         };
         let judged = one(it, tool, &program, &helper, args)?;
-        println!("seed {} ({}): {:?}; {}", it.seed, it.describe(), judged.verdict.outcome, judged.verdict.ranked);
+        println!(
+            "seed {} ({}): {:?}; {}",
+            it.seed,
+            it.describe(),
+            judged.verdict.outcome,
+            judged.verdict.ranked
+        );
         if let Some(log) = &args.log {
             let mut log = OpenOptions::new().create(true).append(true).open(log)?;
             writeln!(log, "{}", serde_json::to_string(&judged)?)?;
@@ -156,7 +173,9 @@ fn compile(all: &[Mystery], cache: &Path) -> Result<Vec<Option<PathBuf>>> {
     let next = AtomicUsize::new(0);
     let programs: Mutex<Vec<Option<PathBuf>>> = Mutex::new(vec![None; all.len()]);
     let work = || -> Result<()> {
-        while let Some((at, it)) = Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, all.get(at)?))) {
+        while let Some((at, it)) =
+            Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, all.get(at)?)))
+        {
             if !program::can_compile(it.language) {
                 continue;
             }
@@ -190,8 +209,13 @@ fn one(it: &Mystery, tool: &Path, program: &Path, helper: &Path, args: &Args) ->
             ranked: String::new(),
         },
     };
-    let is_right = matches!(verdict.outcome, Outcome::Found(1) | Outcome::Quiet) && verdict.covered != Some(false);
-    if let Some(keep) = args.keep_dir.as_ref().filter(|_| !is_right || args.seed.is_some()) {
+    let is_right = matches!(verdict.outcome, Outcome::Found(1) | Outcome::Quiet)
+        && verdict.covered != Some(false);
+    if let Some(keep) = args
+        .keep_dir
+        .as_ref()
+        .filter(|_| !is_right || args.seed.is_some())
+    {
         fs::create_dir_all(keep)?;
         let to = keep.join(format!("seed-{}", it.seed));
         let [from, to] = [dir.path(), &to].map(|it| it.display().to_string());
@@ -201,7 +225,11 @@ fn one(it: &Mystery, tool: &Path, program: &Path, helper: &Path, args: &Args) ->
         fs::write(Path::new(&to).join("mystery"), format!("{it:#?}\n"))?;
     }
     // What root left behind, root removes.
-    shell::output(shell::as_root("rm").arg("-rf").arg(dir.path().join("trace")))?;
+    shell::output(
+        shell::as_root("rm")
+            .arg("-rf")
+            .arg(dir.path().join("trace")),
+    )?;
     Ok(Judged {
         seed: it.seed,
         cause: it.cause,
@@ -225,7 +253,10 @@ mod tests {
             let (a, b) = (Mystery::new(seed, 4.0), Mystery::new(seed, 4.0));
             assert_eq!(a, b);
             assert_eq!(program::source(&a), program::source(&b));
-            assert_ne!(program::source(&a), program::source(&Mystery::new(seed + 1, 4.0)));
+            assert_ne!(
+                program::source(&a),
+                program::source(&Mystery::new(seed + 1, 4.0))
+            );
         }
     }
 
@@ -236,10 +267,17 @@ mod tests {
         let causes: HashSet<_> = all.iter().map(|it| it.cause as u8).collect();
         let shapes: HashSet<_> = all.iter().map(|it| it.shape as u8).collect();
         let languages: HashSet<_> = all.iter().map(|it| it.language as u8).collect();
-        assert_eq!((causes.len(), shapes.len(), languages.len()), (CAUSES.len(), SHAPES.len(), 4));
+        assert_eq!(
+            (causes.len(), shapes.len(), languages.len()),
+            (CAUSES.len(), SHAPES.len(), 4)
+        );
         for it in &all {
             let text = program::source(it);
-            let unfilled = text.split('@').skip(1).step_by(2).find(|it| it.chars().all(|c| c.is_alphanumeric() || c == '_'));
+            let unfilled = text
+                .split('@')
+                .skip(1)
+                .step_by(2)
+                .find(|it| it.chars().all(|c| c.is_alphanumeric() || c == '_'));
             assert_eq!(unfilled, None, "seed {}", it.seed);
         }
     }
@@ -252,14 +290,26 @@ mod tests {
             for (at, function) in it.functions.iter().enumerate() {
                 if let Body::Node { calls } = &function.body {
                     called.extend(calls.iter().map(|call| call.function));
-                    assert!(calls.iter().all(|call| call.function < at), "seed {}", it.seed);
+                    assert!(
+                        calls.iter().all(|call| call.function < at),
+                        "seed {}",
+                        it.seed
+                    );
                 }
             }
             called.sort_unstable();
             // The callee is called by the culprit.
             let callee = usize::from(matches!(it.cause, Cause::Callee | Cause::Lock));
-            assert_eq!(called, (callee..it.functions.len()).collect::<Vec<_>>(), "seed {}", it.seed);
-            let culprits = it.functions.iter().filter(|it| matches!(it.body, Body::Culprit { .. }));
+            assert_eq!(
+                called,
+                (callee..it.functions.len()).collect::<Vec<_>>(),
+                "seed {}",
+                it.seed
+            );
+            let culprits = it
+                .functions
+                .iter()
+                .filter(|it| matches!(it.body, Body::Culprit { .. }));
             assert_eq!(culprits.count(), 1);
         }
     }
@@ -267,14 +317,25 @@ mod tests {
     /// With nothing wrong, the source has nothing of the kind, and no function is much longer than others.
     #[test]
     fn null_cases_have_no_cause() {
-        for it in (0..300).map(|seed| Mystery::new(seed, 4.0)).filter(|it| it.cause == Cause::Nothing) {
+        for it in (0..300)
+            .map(|seed| Mystery::new(seed, 4.0))
+            .filter(|it| it.cause == Cause::Nothing)
+        {
             let text = program::source(&it);
-            assert!(!text.contains("_ns += ") && !text.contains("causeNs += "), "seed {}", it.seed);
+            assert!(
+                !text.contains("_ns += ") && !text.contains("causeNs += "),
+                "seed {}",
+                it.seed
+            );
             let calls = it.functions.iter().filter_map(|it| match &it.body {
                 Body::Node { calls } => Some(calls),
                 _ => None,
             });
-            let units: Vec<u64> = calls.flatten().map(|it| it.units).filter(|it| *it > 0).collect();
+            let units: Vec<u64> = calls
+                .flatten()
+                .map(|it| it.units)
+                .filter(|it| *it > 0)
+                .collect();
             let (sum, most) = (units.iter().sum::<u64>(), units.iter().max().copied());
             assert!(most.unwrap_or(0) * 3 < sum, "seed {}: {units:?}", it.seed);
         }
@@ -284,24 +345,43 @@ mod tests {
     #[test]
     fn servers_log_their_truth() {
         let cache = tempfile::tempdir().unwrap();
-        let is_simple = |it: &Mystery| it.language == Language::C && it.cause != Cause::Neighbour && it.cause != Cause::Dependency;
+        let is_simple = |it: &Mystery| {
+            it.language == Language::C
+                && it.cause != Cause::Neighbour
+                && it.cause != Cause::Dependency
+        };
         let mut seen = HashSet::new();
-        for it in (0..).map(|seed| Mystery::new(seed, 0.3)).filter(is_simple).take(40) {
+        for it in (0..)
+            .map(|seed| Mystery::new(seed, 0.3))
+            .filter(is_simple)
+            .take(40)
+        {
             if !seen.insert(it.cause as u8) {
                 continue;
             }
             let program = program::compile(&it, cache.path()).unwrap();
             let path = |name: &str| cache.path().join(name);
             let mut command = std::process::Command::new(program);
-            command.arg(path("truth")).arg(path("file")).arg(path("socket"));
+            command
+                .arg(path("truth"))
+                .arg(path("file"))
+                .arg(path("socket"));
             assert!(command.status().unwrap().success(), "seed {}", it.seed);
             let log = fs::read_to_string(path("truth")).unwrap();
             Truth::read(&log).unwrap();
-            let slow = log.lines().filter(|line| line.split(' ').nth(1) == Some("1")).count();
+            let slow = log
+                .lines()
+                .filter(|line| line.split(' ').nth(1) == Some("1"))
+                .count();
             assert!(log.lines().count() > 50, "seed {}: {log}", it.seed);
             // Of a lock and of a queue the machine decides who waits.
             if !matches!(it.cause, Cause::Lock | Cause::Queue) {
-                assert_eq!(slow > 0, it.cause != Cause::Nothing, "seed {}: {slow}", it.seed);
+                assert_eq!(
+                    slow > 0,
+                    it.cause != Cause::Nothing,
+                    "seed {}: {slow}",
+                    it.seed
+                );
             }
         }
     }

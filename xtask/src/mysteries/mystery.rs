@@ -205,13 +205,28 @@ impl Mystery {
         };
         let on_cpu = !matches!(
             cause,
-            Cause::Lock | Cause::ColdRead | Cause::Neighbour | Cause::Dependency | Cause::Queue | Cause::Nothing
+            Cause::Lock
+                | Cause::ColdRead
+                | Cause::Neighbour
+                | Cause::Dependency
+                | Cause::Queue
+                | Cause::Nothing
         );
         let mean_us = item_us + if on_cpu { extra_us * share } else { 0.0 };
         let period_ns = (mean_us / busy * 1e3) as u64;
         let items = seconds * 1e9 / period_ns as f64;
         let share = share.max(MIN_SLOW / items);
-        let (extra, slow_ppm, burst) = amount(cause, item_us, extra_us, share, workers, random);
+        let burst = if cause == Cause::Queue {
+            random.within(12, 30)
+        } else {
+            0
+        };
+        let extra_us = if burst > 0 {
+            item_us * burst as f64 / workers as f64
+        } else {
+            extra_us
+        };
+        let (extra, slow_ppm) = amount(cause, item_us, extra_us, share, random);
         let mut names = Names::new(language);
         let mut it = Self {
             seed,
@@ -250,18 +265,33 @@ impl Mystery {
         // In a null case no function varies by more than others.
         let spread = random.one(&[0, 20, 40]);
         let mut weights: Vec<u64> = (0..=leaves)
-            .map(|_| if is_null { random.within(2, 3) } else { random.within(1, 5) })
+            .map(|_| {
+                if is_null {
+                    random.within(2, 3)
+                } else {
+                    random.within(1, 5)
+                }
+            })
             .collect();
         let all: u64 = weights.iter().sum();
         // Work that every item does with or without the lock.
-        let held = if self.cause == Cause::Lock { self.extra as f64 } else { 0.0 };
+        let held = if self.cause == Cause::Lock {
+            self.extra as f64
+        } else {
+            0.0
+        };
         let units = (item_us * UNITS_PER_US - held).max(20.0);
         for weight in &mut weights {
             *weight = (units * *weight as f64 / all as f64) as u64;
         }
         if matches!(self.cause, Cause::Callee | Cause::Lock) {
-            let body = Body::Leaf { sort: random.below(4) };
-            self.functions.push(Function { name: self.callee.clone(), body });
+            let body = Body::Leaf {
+                sort: random.below(4),
+            };
+            self.functions.push(Function {
+                name: self.callee.clone(),
+                body,
+            });
         }
         let mut calls = Vec::new();
         for (at, weight) in weights.into_iter().enumerate() {
@@ -271,8 +301,16 @@ impl Mystery {
             } else {
                 (names.function(random), Body::Leaf { sort })
             };
-            let spread = if is_null { spread } else { random.within(5, 50) };
-            calls.push(Call { function: self.functions.len(), units: weight, spread });
+            let spread = if is_null {
+                spread
+            } else {
+                random.within(5, 50)
+            };
+            calls.push(Call {
+                function: self.functions.len(),
+                units: weight,
+                spread,
+            });
             self.functions.push(Function { name, body });
         }
         random.shuffle(&mut calls);
@@ -282,17 +320,29 @@ impl Mystery {
             let mut own: Vec<Call> = calls.drain(..many.min(calls.len())).collect();
             if self.steps.len() > 1 && random.below(3) == 0 {
                 let function = self.steps.remove(random.below(self.steps.len()));
-                own.push(Call { function, units: 0, spread: 0 });
+                own.push(Call {
+                    function,
+                    units: 0,
+                    spread: 0,
+                });
             }
             self.steps.push(self.functions.len());
             let name = names.function(random);
-            self.functions.push(Function { name, body: Body::Node { calls: own } });
+            self.functions.push(Function {
+                name,
+                body: Body::Node { calls: own },
+            });
         }
     }
 
     /// What it is called in a table: `pool, C++`.
     pub fn describe(&self) -> String {
-        format!("{}, {}, {}", self.cause.name(), self.shape.name(), self.language.name())
+        format!(
+            "{}, {}, {}",
+            self.cause.name(),
+            self.shape.name(),
+            self.language.name()
+        )
     }
 }
 
@@ -308,40 +358,35 @@ fn item_us(cause: Cause, shape: Shape, random: &mut Random) -> f64 {
     }
 }
 
-/// How much of the cause, for which share of items (ppm), and how many come at once.
+/// How much of the cause, and for which share of items (ppm).
 fn amount(
     cause: Cause,
     item_us: f64,
     extra_us: f64,
     share: f64,
-    workers: u64,
     random: &mut Random,
-) -> (u64, u64, u64) {
+) -> (u64, u64) {
     let ppm = (share * 1e6) as u64;
     match cause {
-        Cause::Cpu | Cause::Callee => ((extra_us * UNITS_PER_US) as u64, ppm, 0),
+        Cause::Cpu | Cause::Callee => ((extra_us * UNITS_PER_US) as u64, ppm),
         // Half the item's work or more, under the lock in some of them.
         Cause::Lock => {
             let part = random.uniform(0.5, 0.8);
             let ppm = random.uniform(0.05, 0.15) * 1e6;
-            ((item_us * UNITS_PER_US * part) as u64, ppm as u64, 0)
+            ((item_us * UNITS_PER_US * part) as u64, ppm as u64)
         }
         // Rounds of 64 blocks, 4 us or so each.
-        Cause::Allocator => ((extra_us / 4.0).ceil() as u64, ppm, 0),
+        Cause::Allocator => ((extra_us / 4.0).ceil() as u64, ppm),
         // 0.5 us or so a page.
-        Cause::PageFaults => ((extra_us / 0.5).ceil() as u64, ppm, 0),
-        Cause::ColdRead => (random.within(4, 48), ppm, 0),
+        Cause::PageFaults => ((extra_us / 0.5).ceil() as u64, ppm),
+        Cause::ColdRead => (random.within(4, 48), ppm),
         // Microseconds.
-        Cause::Dependency => (extra_us.max(200.0) as u64, ppm, 0),
+        Cause::Dependency => (extra_us.max(200.0) as u64, ppm),
         // Some 90 ns a step.
-        Cause::CacheMisses => ((extra_us / 0.09) as u64, ppm, 0),
-        // Those that wait for longer than this, ns, are slow: a burst is long enough for half of its items to.
-        Cause::Queue => {
-            let burst = random.within(12, 30);
-            let longest = item_us * burst as f64 / workers as f64;
-            ((longest * 500.0) as u64, (share * 2e6) as u64, burst)
-        }
-        Cause::Neighbour | Cause::Nothing => (0, ppm, 0),
+        Cause::CacheMisses => ((extra_us / 0.09) as u64, ppm),
+        // Those that wait for longer than this, ns, are slow: half of a burst.
+        Cause::Queue => ((extra_us * 500.0) as u64, ppm * 2),
+        Cause::Neighbour | Cause::Nothing => (0, ppm),
     }
 }
 

@@ -11,20 +11,72 @@ const VERBS: [&str; 36] = [
 ];
 
 const NOUNS: [&str; 40] = [
-    "header", "body", "field", "row", "column", "path", "rule", "policy", "token", "session",
-    "cookie", "quota", "price", "order", "ledger_entry", "bucket", "shard", "prefix", "suffix",
-    "record", "segment", "packet", "frame", "chunk", "digest", "schema", "filter", "template",
-    "locale", "badge", "ticket", "account", "range", "tree", "node", "edge", "label", "metric",
-    "event", "reply",
+    "header",
+    "body",
+    "field",
+    "row",
+    "column",
+    "path",
+    "rule",
+    "policy",
+    "token",
+    "session",
+    "cookie",
+    "quota",
+    "price",
+    "order",
+    "ledger_entry",
+    "bucket",
+    "shard",
+    "prefix",
+    "suffix",
+    "record",
+    "segment",
+    "packet",
+    "frame",
+    "chunk",
+    "digest",
+    "schema",
+    "filter",
+    "template",
+    "locale",
+    "badge",
+    "ticket",
+    "account",
+    "range",
+    "tree",
+    "node",
+    "edge",
+    "label",
+    "metric",
+    "event",
+    "reply",
 ];
 
 const HANDLERS: [&str; 10] = [
-    "handle_request", "process_request", "serve_query", "on_message", "do_command", "execute_query",
-    "dispatch_call", "process_packet", "run_job", "answer",
+    "handle_request",
+    "process_request",
+    "serve_query",
+    "on_message",
+    "do_command",
+    "execute_query",
+    "dispatch_call",
+    "process_packet",
+    "run_job",
+    "answer",
 ];
 
 const SPACES: [&str; 10] = [
-    "core", "engine", "app", "svc", "backend", "proto", "pipeline", "broker", "gateway", "store_api",
+    "core",
+    "engine",
+    "app",
+    "svc",
+    "backend",
+    "proto",
+    "pipeline",
+    "broker",
+    "gateway",
+    "store_api",
 ];
 
 /// Names of one program.
@@ -85,8 +137,8 @@ mod tests {
     #[test]
     fn names_tell_nothing() {
         let telling = [
-            "lock", "alloc", "free", "fault", "page", "slow", "wait", "sleep", "cache", "disk", "queue", "cause",
-            "file", "burst", "heavy", "memory", "pread", "recv",
+            "lock", "alloc", "free", "fault", "page", "slow", "wait", "sleep", "cache", "disk",
+            "queue", "cause", "file", "burst", "heavy", "memory", "pread", "recv",
         ];
         for word in VERBS.iter().chain(&NOUNS).chain(&HANDLERS).chain(&SPACES) {
             for telling in telling {

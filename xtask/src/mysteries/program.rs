@@ -10,7 +10,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use super::mystery::{Body, Call, CAUSES, Cause, Function, Language, Mystery, SHAPES, Shape};
+use super::mystery::{Body, CAUSES, Call, Cause, Function, Language, Mystery, SHAPES, Shape};
 use crate::shell;
 
 const C: &str = include_str!("../../../tests/mysteries/server.c");
@@ -193,8 +193,14 @@ pub fn source(it: &Mystery) -> String {
     let place = |found: Option<usize>| number(found.unwrap_or(0));
     let mut text = template.replace("@FUNCTIONS@", &functions(it));
     let words: HashMap<&str, String> = HashMap::from([
-        ("@SHAPE@", place(SHAPES.iter().position(|known| *known == it.shape))),
-        ("@CAUSE@", place(CAUSES.iter().position(|known| *known == it.cause))),
+        (
+            "@SHAPE@",
+            place(SHAPES.iter().position(|known| *known == it.shape)),
+        ),
+        (
+            "@CAUSE@",
+            place(CAUSES.iter().position(|known| *known == it.cause)),
+        ),
         ("@WORKERS@", it.workers.to_string()),
         ("@PERIOD_NS@", it.period_ns.to_string()),
         ("@RUN_NS@", ((it.seconds * 1e9) as u64).to_string()),
@@ -236,7 +242,12 @@ fn one(it: &Mystery, function: &Function) -> String {
     };
     let name = &function.name;
     // So that no two functions are alike, which compilers make one.
-    let salt = 2 * it.functions.iter().position(|known| known == function).unwrap_or(0) + 1;
+    let salt = 2 * it
+        .functions
+        .iter()
+        .position(|known| known == function)
+        .unwrap_or(0)
+        + 1;
     match it.language {
         Language::C | Language::Cpp => {
             let work = C_WORK[sort];
@@ -320,12 +331,19 @@ fn handler(it: &Mystery) -> String {
     for (at, step) in it.steps.iter().enumerate() {
         let name = &it.functions[*step].name;
         let _ = match (it.language, turns) {
-            (Language::C | Language::Cpp, true) => writeln!(calls, "  if (r->step == {at}) r->sum += {name}(r);"),
+            (Language::C | Language::Cpp, true) => {
+                writeln!(calls, "  if (r->step == {at}) r->sum += {name}(r);")
+            }
             (Language::C | Language::Cpp, false) => writeln!(calls, "  r->sum += {name}(r);"),
             (Language::Rust, true) => {
-                writeln!(calls, "        if r.step == {at} {{ r.sum = r.sum.wrapping_add({name}(r)); }}")
+                writeln!(
+                    calls,
+                    "        if r.step == {at} {{ r.sum = r.sum.wrapping_add({name}(r)); }}"
+                )
             }
-            (Language::Rust, false) => writeln!(calls, "        r.sum = r.sum.wrapping_add({name}(r));"),
+            (Language::Rust, false) => {
+                writeln!(calls, "        r.sum = r.sum.wrapping_add({name}(r));")
+            }
             (Language::Go, _) => writeln!(calls, "\tr.sum += {name}(r, mine)"),
         };
     }
@@ -370,9 +388,19 @@ pub fn compile(it: &Mystery, cache: &Path) -> Result<PathBuf> {
         let mut command = Command::new(name);
         match it.language {
             Language::C | Language::Cpp => command.args(["-O2", "-g", "-pthread", "-o"]),
-            Language::Rust => command.args(["--edition", "2024", "--crate-name", "server", "-O", "-g", "-o"]),
+            Language::Rust => command.args([
+                "--edition",
+                "2024",
+                "--crate-name",
+                "server",
+                "-O",
+                "-g",
+                "-o",
+            ]),
             Language::Go => {
-                command.env("GO111MODULE", "off").env("GOCACHE", cache.join("go"));
+                command
+                    .env("GO111MODULE", "off")
+                    .env("GOCACHE", cache.join("go"));
                 command.args(["build", "-o"])
             }
         };
@@ -385,7 +413,10 @@ pub fn compile(it: &Mystery, cache: &Path) -> Result<PathBuf> {
 pub fn helper(cache: &Path) -> Result<PathBuf> {
     make(HELPER, "c", cache, |source, program| {
         let mut command = Command::new("cc");
-        command.args(["-O2", "-pthread", "-o"]).arg(program).arg(source);
+        command
+            .args(["-O2", "-pthread", "-o"])
+            .arg(program)
+            .arg(source);
         command
     })
 }

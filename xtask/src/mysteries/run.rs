@@ -42,7 +42,11 @@ pub fn probes(it: &Mystery, program: &Path) -> Vec<String> {
         Language::Rust => format!("server::{}::{name}", it.space),
         Language::Go => format!("main.{name}"),
     };
-    let first = if it.language == Language::Go { "%rax" } else { "arg1" };
+    let first = if it.language == Language::Go {
+        "%rax"
+    } else {
+        "arg1"
+    };
     let id = format!("id=*({first}):u64");
     let handler = path(&it.handler);
     let mut args = Vec::new();
@@ -50,7 +54,10 @@ pub fn probes(it: &Mystery, program: &Path) -> Vec<String> {
     match (it.shape, it.cause) {
         (Shape::Turns, _) => {
             let (accept, finish) = (path(&it.accept), path(&it.finish));
-            probe("--uprobe", format!("{program}:{accept}({id})..{finish}({id})"));
+            probe(
+                "--uprobe",
+                format!("{program}:{accept}({id})..{finish}({id})"),
+            );
             probe("--resume", format!("{program}:{handler}({id})"));
         }
         (_, Cause::Queue) => {
@@ -62,7 +69,10 @@ pub fn probes(it: &Mystery, program: &Path) -> Vec<String> {
             probe("--uprobe", format!("{program}:{submit}({id})"));
             probe("--uprobe", format!("{program}:{handler}({id})"));
         }
-        _ => probe("--uprobe", format!("{program}:{handler}({id}, kind=*({first}+8):u32)")),
+        _ => probe(
+            "--uprobe",
+            format!("{program}:{handler}({id}, kind=*({first}+8):u32)"),
+        ),
     }
     args
 }
@@ -85,15 +95,28 @@ pub fn record(it: &Mystery, tool: &Path, program: &Path, helper: &Path, dir: &Pa
             std::thread::sleep(Duration::from_millis(5));
         }
     }
-    if let Some(Bursts { cpu, run_us, gap_us }) = it.load {
+    if let Some(Bursts {
+        cpu,
+        run_us,
+        gap_us,
+    }) = it.load
+    {
         let cpu = cpu.map_or("-1".to_owned(), |cpu| cpu.to_string());
         let [run, gap, seed] = [run_us, gap_us, it.seed].map(|it| it.to_string());
         helpers.push(Helper::start(helper, &["burst", &cpu, &run, &gap, &seed])?);
     }
     let mut command = shell::as_root(tool);
-    command.args(["--output", &trace]).args(probes(it, program)).arg("--");
-    command.arg(program).args([&truth, &file, &socket]).stdin(Stdio::null());
-    command.stdout(File::create(path("report"))?).stderr(File::create(path("stderr"))?);
+    command
+        .args(["--output", &trace])
+        .args(probes(it, program))
+        .arg("--");
+    command
+        .arg(program)
+        .args([&truth, &file, &socket])
+        .stdin(Stdio::null());
+    command
+        .stdout(File::create(path("report"))?)
+        .stderr(File::create(path("stderr"))?);
     fs::write(path("command"), shell::display(&command) + "\n")?;
     let status = finish(&mut command, Duration::from_secs_f64(it.seconds) + MORE);
     drop(helpers);
@@ -102,11 +125,16 @@ pub fn record(it: &Mystery, tool: &Path, program: &Path, helper: &Path, dir: &Pa
     let explanation = status.and_then(|()| explain(tool, &trace, &path("explain.json")));
     let explanation = explanation.map_err(|error| {
         let said = fs::read_to_string(path("stderr")).unwrap_or_default();
-        let errors = said.lines().filter(|it| it.starts_with("error") || it.starts_with("hint"));
+        let errors = said
+            .lines()
+            .filter(|it| it.starts_with("error") || it.starts_with("hint"));
         let said: Vec<&str> = errors.collect();
         anyhow::anyhow!("{error:#} {}", said.join("; "))
     });
-    Ok(Run { truth: log, explanation })
+    Ok(Run {
+        truth: log,
+        explanation,
+    })
 }
 
 fn explain(tool: &Path, trace: &str, to: &str) -> Result<Value> {

@@ -118,7 +118,13 @@ pub fn table(all: &[Judged]) -> String {
         );
     }
     for it in all.iter().filter(|it| it.verdict.covered == Some(false)) {
-        let _ = write!(text, "\nseed {} ({}): its interval does not hold the truth; {}", it.seed, it.cause.name(), it.verdict.ranked);
+        let _ = write!(
+            text,
+            "\nseed {} ({}): its interval does not hold the truth; {}",
+            it.seed,
+            it.cause.name(),
+            it.verdict.ranked
+        );
     }
     text + "\n"
 }
@@ -154,8 +160,18 @@ mod tests {
     }
 
     fn judged(cause: Cause, outcome: Outcome, covered: Option<bool>) -> Judged {
-        let verdict = Verdict { outcome, covered, ranked: "x".to_owned() };
-        Judged { seed: 1, cause, shape: Shape::Pool, language: Language::C, verdict }
+        let verdict = Verdict {
+            outcome,
+            covered,
+            ranked: "x".to_owned(),
+        };
+        Judged {
+            seed: 1,
+            cause,
+            shape: Shape::Pool,
+            language: Language::C,
+            verdict,
+        }
     }
 
     /// Misses and failures count against the tool, unclear runs are told and count for neither.
@@ -184,7 +200,10 @@ mod tests {
         };
         assert_eq!(counts, expected);
         let text = table(&all);
-        assert!(text.contains("| **all** | 1 of 5 | 2 of 5 | 1 of 2 | 1 of 2 | 1 |"), "{text}");
+        assert!(
+            text.contains("| **all** | 1 of 5 | 2 of 5 | 1 of 2 | 1 of 2 | 1 |"),
+            "{text}"
+        );
         assert_eq!(text.matches("\nseed 1 ").count(), 7, "{text}");
     }
 }
