@@ -3,7 +3,8 @@
 //! A function is the same in both if the file name of its module and its name are, where the binary with the
 //! probe may be called otherwise (`app-old`, `app-new`); functions whose name is an address, and those with few
 //! samples, are compared module by module. The time per item is estimated as in [`crate::analysis::pool`], its error
-//! from 64 periods of the run (batch means).
+//! from 64 periods of the run, or from 16 longer ones where that is larger (batch means); of figures that rest on few
+//! samples it is at least that of counting so few.
 //!
 //! # Intervals
 //!
@@ -33,7 +34,7 @@ use std::path::Path;
 
 use thiserror::Error;
 
-use self::figures::{Figure, Name, PERIODS, ProbeFigures};
+use self::figures::{Figure, Name, PERIODS, ProbeFigures, as_rare};
 use self::model::{Change, DIFF_VERSION, Diff, DurationDiff, ProbeDiff, RowDiff};
 use super::classes::Class;
 use super::explain::chance::normal_quantile;
@@ -400,6 +401,10 @@ fn rows(old: &ProbeFigures, new: &ProbeFigures) -> Vec<RowFigures> {
             None if old.1.max(new.1) >= MIN_SAMPLES => rows.push((name, old, new)),
             None => {}
         }
+    }
+    let items = (old.items as f64, new.items as f64);
+    for (_, old, new) in &mut rows {
+        as_rare(old, new, items);
     }
     rows
 }

@@ -181,6 +181,56 @@ fn same_build() {
     assert!(changed <= 4, "{changed} of {compared}");
 }
 
+/// Functions that few items run have few samples, in one run none: that is no change.
+#[test]
+fn rare_functions() {
+    const FUNCTIONS: u32 = 60;
+    let parent = tempfile::tempdir().unwrap();
+    let make = |seed: u64| {
+        let mut maker = Maker::new(&parent.path().join(seed.to_string()), info(&[SPEC]));
+        let mut random = SplitMix64::new(seed);
+        for _ in 0..1_500 {
+            let mut did = vec![Ran(0, 20_000 + i64::from(random.below(20_000)))];
+            // Each runs in about 8 items.
+            let rare = 1 + random.below(FUNCTIONS * 3);
+            if rare <= FUNCTIONS {
+                did.push(Ran(rare, 10_000 + i64::from(random.below(10_000))));
+            }
+            maker.visit(&Made::new(0, "k", &did));
+        }
+        let path = described_module(&maker.info);
+        let names: Vec<String> = (0..=FUNCTIONS).map(|n| format!("f{n}")).collect();
+        let named = names.iter().zip(0..).map(|(name, n)| (n, name.as_str(), path.as_str()));
+        maker.finish(&named.collect::<Vec<_>>())
+    };
+    let runs: Vec<Trace> = (0..12).map(make).collect();
+    let (mut changed, mut compared) = (0, 0);
+    for pair in runs.windows(2) {
+        let found = diff(&pair[0], &pair[1], &DiffOptions::default()).unwrap();
+        assert!(found.probes[0].rows.len() > 20, "{found:?}");
+        changed += usize::from(found.probes[0].rows.iter().any(|it| it.change.changed));
+        compared += 1;
+    }
+    assert!(changed <= 1, "{changed} of {compared}");
+}
+
+/// The first line speaks of what the rows call changed, however little that is.
+#[test]
+fn verdict_and_rows_agree() {
+    let parent = tempfile::tempdir().unwrap();
+    let make = |seed| run(&parent.path().join(format!("{seed}")), info(&[SPEC]), OLD, seed);
+    let mut found = diff(&make(1), &make(2), &DiffOptions::default()).unwrap();
+    let rows = &mut found.probes[0].rows;
+    rows.iter_mut().for_each(|it| it.change.changed = false);
+    let none = text::render(&found);
+    assert!(none.contains("no function's time per item beyond chance"), "{none}");
+    let change = &mut found.probes[0].rows[0].change;
+    (change.changed, change.share, change.change_ns) = (true, 0.001, 90.0);
+    let little = text::render(&found);
+    assert!(!little.contains("no function's time"), "{little}");
+    assert!(little.contains("+90 ns an item: each less than 0.5 % of it"), "{little}");
+}
+
 /// What makes traces hard to compare is said; without a probe in common there is nothing.
 #[test]
 fn different_runs() {

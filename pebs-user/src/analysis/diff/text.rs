@@ -73,22 +73,29 @@ fn changed(probe: &ProbeDiff) -> String {
         return format!("functions: - ({why})");
     }
     let certain: Vec<&RowDiff> = probe.rows.iter().filter(|it| it.change.changed).collect();
+    if certain.is_empty() {
+        return "no function's time per item beyond chance".to_owned();
+    }
+    let is_large = |it: &&&RowDiff| it.change.share.abs() >= LEAST_SHARE;
+    let large = certain.iter().filter(is_large).count();
     let named: Vec<String> = certain
         .iter()
-        .filter(|it| it.change.share.abs() >= LEAST_SHARE)
+        .filter(|it| large == 0 || is_large(it))
         .take(3)
         .map(|it| format!("{} {}", what(it), signed_time(it.change.change_ns)))
         .collect();
-    if named.is_empty() {
-        return "no function's time per item beyond chance".to_owned();
-    }
     let more = certain.len() - named.len();
     let more = if more > 0 {
         format!(" and {}", plural(more as u64, "other"))
     } else {
         String::new()
     };
-    format!("{} an item{more}", named.join(", "))
+    let little = if large == 0 {
+        format!(": each less than {} of it", percent(LEAST_SHARE))
+    } else {
+        String::new()
+    };
+    format!("{} an item{more}{little}", named.join(", "))
 }
 
 /// A figure of the durations in words.
