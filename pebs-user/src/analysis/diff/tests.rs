@@ -200,7 +200,10 @@ fn rare_functions() {
         }
         let path = described_module(&maker.info);
         let names: Vec<String> = (0..=FUNCTIONS).map(|n| format!("f{n}")).collect();
-        let named = names.iter().zip(0..).map(|(name, n)| (n, name.as_str(), path.as_str()));
+        let named = names
+            .iter()
+            .zip(0..)
+            .map(|(name, n)| (n, name.as_str(), path.as_str()));
         maker.finish(&named.collect::<Vec<_>>())
     };
     let runs: Vec<Trace> = (0..12).map(make).collect();
@@ -218,17 +221,30 @@ fn rare_functions() {
 #[test]
 fn verdict_and_rows_agree() {
     let parent = tempfile::tempdir().unwrap();
-    let make = |seed| run(&parent.path().join(format!("{seed}")), info(&[SPEC]), OLD, seed);
+    let make = |seed| {
+        run(
+            &parent.path().join(format!("{seed}")),
+            info(&[SPEC]),
+            OLD,
+            seed,
+        )
+    };
     let mut found = diff(&make(1), &make(2), &DiffOptions::default()).unwrap();
     let rows = &mut found.probes[0].rows;
     rows.iter_mut().for_each(|it| it.change.changed = false);
     let none = text::render(&found);
-    assert!(none.contains("no function's time per item beyond chance"), "{none}");
+    assert!(
+        none.contains("no function's time per item beyond chance"),
+        "{none}"
+    );
     let change = &mut found.probes[0].rows[0].change;
     (change.changed, change.share, change.change_ns) = (true, 0.001, 90.0);
     let little = text::render(&found);
     assert!(!little.contains("no function's time"), "{little}");
-    assert!(little.contains("+90 ns an item: each less than 0.5 % of it"), "{little}");
+    assert!(
+        little.contains("+90 ns an item: each less than 0.5 % of it"),
+        "{little}"
+    );
 }
 
 /// What makes traces hard to compare is said; without a probe in common there is nothing.
