@@ -185,6 +185,16 @@ impl Classes {
     }
 }
 
+impl Classes {
+    /// From where on an item is far beyond typical ones: the outer fence of the middle half, 1.5 times the median at
+    /// least.
+    pub(crate) fn fence(&self) -> i64 {
+        let (low, high) = self.typical;
+        let outer = high.saturating_add((high - low).saturating_mul(3));
+        outer.max((self.quantiles.p50_ns as f64 * 1.5) as i64)
+    }
+}
+
 /// The duration that this share of items, at least one and sorted, does not exceed: one of theirs.
 pub(crate) fn quantile(sorted: &[i64], share: f64) -> i64 {
     let rank = (sorted.len() as f64 * share).ceil() as usize;

@@ -24,6 +24,7 @@ mod item_model;
 pub(in crate::analysis) mod items;
 pub mod json;
 mod kept;
+pub(in crate::analysis) mod kinds;
 mod paths;
 mod request;
 pub mod stump;
@@ -75,7 +76,19 @@ pub fn explain(trace: &Trace, options: &ExplainOptions) -> Result<Explanation, E
         })
         .collect();
     let timing = Timing::of(&trace.info);
-    let mut summing = sum(trace, &items, &sections, &timing)?;
+    // Of groups that nobody asked for, the causes are enough.
+    let looked_at = |section: &Section| section.labels.is_empty() || !group_by.is_empty();
+    let candidates: Vec<Vec<u32>> = sections
+        .iter()
+        .map(|it| {
+            if looked_at(it) {
+                kinds::candidates(it, &items)
+            } else {
+                Vec::new()
+            }
+        })
+        .collect();
+    let mut summing = sum(trace, &items, &sections, (&timing, &candidates))?;
     if trace.info.keep.is_some() {
         kept::typical(trace, options.losses, &mut summing, timing.event)?;
     }
@@ -93,15 +106,17 @@ pub fn explain(trace: &Trace, options: &ExplainOptions) -> Result<Explanation, E
         timing: &timing,
         naming,
         top: options.top,
+        rows: &summing.rows,
     };
     let mut groups: Vec<(u16, Group)> = sections
         .iter()
         .zip(sums)
+        .zip(&candidates)
         .enumerate()
-        .map(|(done, (section, sums))| {
+        .map(|(done, ((section, sums), candidates))| {
             let (done, all) = (done as u64, sections.len() as u64);
             trace.watch.tell("ranking causes", done, all);
-            (section.probe, explaining.group(section, sums))
+            (section.probe, explaining.group(section, sums, candidates))
         })
         .collect();
     let gaps = groups.iter_mut().map(|(_, group)| group.gap.as_mut());
@@ -321,11 +336,12 @@ fn sum<'a>(
     trace: &Trace,
     items: &'a Items,
     sections: &'a [Section],
-    timing: &Timing<'_>,
+    (timing, watched): (&Timing<'_>, &[Vec<u32>]),
 ) -> Result<Summing<'a>, ReadError> {
     let mut summing = Summing::new(items, sections, |items, item| {
         block_of(items.drawn_with(item))
     });
+    watched.iter().for_each(|it| summing.watch(it));
     if let (Some(event), None) = (timing.event, &timing.reason) {
         summing.functions(trace, event.id)?;
     }
@@ -374,10 +390,11 @@ struct Explaining<'a> {
     naming: Naming<'a>,
     wait_stacks: WaitStacks,
     top: usize,
+    rows: &'a kinds::Rows,
 }
 
 impl Explaining<'_> {
-    fn group(&self, section: &Section, sums: &GroupSums) -> Group {
+    fn group(&self, section: &Section, sums: &GroupSums, candidates: &[u32]) -> Group {
         let slow = self.slow(section, sums);
         let typical = slow.as_ref().and_then(|_| self.typical(section, sums));
         let is_slow: Vec<bool> = section
@@ -403,6 +420,22 @@ impl Explaining<'_> {
             .as_ref()
             .and_then(|slow| self.too_little(slow, typical.as_ref()));
         let too_little = never_ended.or(too_little);
+        let telling = kinds::Telling {
+            items: self.items,
+            section,
+            sums,
+            rows: self.rows,
+            naming: &self.naming,
+            complete: self.info.keep.is_none(),
+        };
+        let split = gap
+            .as_ref()
+            .and_then(|_| contrast::on_and_off(&sums.slow, &sums.typical));
+        let (kinds, only_slow) = if gap.is_some() && !candidates.is_empty() {
+            (telling.kinds(candidates), telling.only_slow())
+        } else {
+            (Vec::new(), Vec::new())
+        };
         let [switches, faults] = [self.info.switches, self.info.page_faults];
         let known = [switches, switches, faults];
         Group {
@@ -426,6 +459,10 @@ impl Explaining<'_> {
             },
             slow,
             typical,
+            on_cpu: split.map(|it| it[0]),
+            off_cpu: split.map(|it| it[1]),
+            kinds,
+            only_slow,
             gap,
             too_little,
             variance: if self.info.keep.is_none() && told {

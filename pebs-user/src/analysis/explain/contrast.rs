@@ -491,6 +491,18 @@ pub(super) fn gap(
     })
 }
 
+/// Time on the CPU and off it, all of either; `None` if the slow ones take no longer.
+pub(super) fn on_and_off(slow: &ClassSums, typical: &ClassSums) -> Option<[Figures; 2]> {
+    let contrast = Contrast::new(slow, typical);
+    if contrast.gap().is_nan() || contrast.gap() <= 0.0 {
+        return None;
+    }
+    let on = Part::observed(&slow.active, &typical.active);
+    let mut off = Part::observed(&slow.latency, &typical.latency);
+    off.take_away(&on);
+    Some([on, off].map(|part| contrast.figures(&part)))
+}
+
 /// How often things happened in both classes; nothing where they were not recorded.
 pub(super) fn counts(
     slow: &ClassSums,

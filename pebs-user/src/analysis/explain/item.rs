@@ -69,7 +69,7 @@ pub(super) fn report(
         };
     }
     let sections = [section];
-    let mut summing = sum(trace, items, &sections, &timing)?;
+    let mut summing = sum(trace, items, &sections, (&timing, &[]))?;
     if trace.info.keep.is_some() {
         kept::typical(trace, options.losses, &mut summing, timing.event)?;
     }

@@ -136,6 +136,14 @@ pub struct Group {
     pub because: Vec<Split>,
     /// What makes up the latency gap; null if nothing can be said.
     pub gap: Option<Gap>,
+    /// Time on the CPU, all of it; null as `gap` is.
+    pub on_cpu: Option<Figures>,
+    /// Time off the CPU, all of it.
+    pub off_cpu: Option<Figures>,
+    /// The kinds of slow items, the longest first: one where all are made of the same. A kind may lie below `slow`.
+    pub kinds: Vec<Kind>,
+    /// Functions and waits that only slow items have, the longest first.
+    pub only_slow: Vec<Only>,
     /// Why there is no `gap`, or no part of it; null if all is said.
     pub too_little: Option<String>,
     /// What happened to their threads.
@@ -239,6 +247,57 @@ pub struct Gap {
     pub unexplained: Rest,
     /// The part of `causes` and `others` that is code of the kernel.
     pub kernel: Rest,
+}
+
+/// A kind of slow items: those whose time beyond that of typical ones is made of the same.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Kind {
+    /// How many.
+    pub items: u64,
+    /// Those of them that are beyond the limit.
+    pub slow_items: u64,
+    /// Shortest.
+    pub from_ns: i64,
+    /// Longest.
+    pub to_ns: i64,
+    /// Mean duration.
+    pub mean_ns: f64,
+    /// Mean duration less that of typical items; null if they take no longer.
+    pub excess_ns: Option<f64>,
+    /// Samples in them.
+    pub samples: u64,
+    /// Made of the same as typical items are, only longer: the tail of all.
+    pub ordinary: bool,
+    /// What makes up their excess, the largest share first.
+    pub causes: Vec<Cause>,
+    /// Tests of an argument that tell them from all other items, the best first.
+    pub because: Vec<Split>,
+    /// Functions and waits that no other item has.
+    pub only: Vec<Only>,
+    /// Their (first) visits.
+    #[serde(skip)]
+    pub visit_ids: Vec<u64>,
+}
+
+/// A function or wait that some items have and no other.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Only {
+    /// Its kind.
+    pub kind: CauseKind,
+    /// The function that ran, or from which the thread left user space.
+    pub function: FunctionName,
+    /// State of the thread while off the CPU; null: on the CPU.
+    pub state: Option<String>,
+    /// Items that have it.
+    pub items: u64,
+    /// Samples in them; waits if off the CPU.
+    pub samples: u64,
+    /// Its time, mean of all of the kind.
+    pub mean_ns: f64,
+    /// Chance that luck puts it into these items only, times the functions and waits looked at.
+    pub chance: f64,
+    /// Functions and waits looked at, in all kinds.
+    pub looked_at: u64,
 }
 
 /// What kind of time a cause is.

@@ -7,6 +7,7 @@ use super::blocks::Blocks;
 use super::groups::Section;
 use super::interference::KINDS;
 use super::items::{Item, Items};
+use super::kinds::Rows;
 use crate::analysis::batches::Share;
 use crate::analysis::classes::Class;
 use crate::analysis::report::detail::States;
@@ -79,7 +80,7 @@ pub(in crate::analysis) struct ClassSums {
 }
 
 impl ClassSums {
-    fn add_item(&mut self, block: usize, item: &Item) {
+    pub(super) fn add_item(&mut self, block: usize, item: &Item) {
         self.items.add(block, 1.0);
         self.latency.add(block, item.latency_ns as f64);
         self.active.add(block, item.active_ns.unwrap_or(0) as f64);
@@ -93,7 +94,7 @@ impl ClassSums {
         self.range_ns = Some((low.min(item.latency_ns), high.max(item.latency_ns)));
     }
 
-    fn add(&mut self, key: Key, block: usize, value: f64, samples: u64) {
+    pub(super) fn add(&mut self, key: Key, block: usize, value: f64, samples: u64) {
         if matches!(key, Key::Function(_)) {
             self.events.add(block, value);
             self.samples += samples;
@@ -191,6 +192,10 @@ pub(in crate::analysis) struct Summing<'a> {
     pub states: States,
     /// The block of an item.
     pub block: fn(&Items, u32) -> usize,
+    /// Rows of the items to look at by themselves ([`Summing::watch`]).
+    pub rows: Rows,
+    /// By item whether it is one of these; empty: none is.
+    watched: Vec<bool>,
     /// Rows added so far: whose turn it is where items share what there is too little of.
     turn: u64,
 }
@@ -220,6 +225,8 @@ impl<'a> Summing<'a> {
             sums: vec![GroupSums::default(); sections.len()],
             states: States::default(),
             block,
+            rows: Rows::default(),
+            watched: Vec::new(),
             turn: 0,
         };
         for (index, item) in items.all.iter().enumerate() {
@@ -228,6 +235,17 @@ impl<'a> Summing<'a> {
             }
         }
         summing
+    }
+
+    /// Keeps the rows of these items, to look at them by themselves.
+    pub(in crate::analysis) fn watch(&mut self, items: &[u32]) {
+        if self.watched.is_empty() {
+            self.watched = vec![false; self.items.all.len()];
+        }
+        for item in items {
+            self.watched[*item as usize] = true;
+            self.rows.entry(*item).or_default();
+        }
     }
 
     fn add_item(&mut self, index: u32, item: &Item) {
@@ -276,6 +294,10 @@ impl<'a> Summing<'a> {
         let item = &self.items.all[index as usize];
         if !item.has_details() {
             return;
+        }
+        if self.watched.get(index as usize) == Some(&true) {
+            let rows = self.rows.entry(index).or_default();
+            rows.push((key, value, samples));
         }
         let block = (self.block)(self.items, index);
         for (section, class) in self.places[index as usize] {

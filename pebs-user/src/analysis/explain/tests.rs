@@ -1,5 +1,6 @@
 //! Explanations of made-up traces whose truth is known.
 
+mod kinds;
 mod paths;
 mod properties;
 mod stages;

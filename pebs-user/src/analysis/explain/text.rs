@@ -4,6 +4,7 @@
 //! their time went to. Unknown is `-`; an estimate has its samples and its interval beside it.
 
 pub mod item;
+mod kinds;
 mod tables;
 
 use std::fmt::Write;
@@ -195,6 +196,7 @@ fn group(out: &mut String, group: &Group, noun: &str) {
         line(out, "compared", &compared(slow, typical, noun));
     }
     line(out, "duration", &durations(&group.duration));
+    kinds::lines(out, group, noun);
     if let Some(gap) = &group.gap {
         tables::causes(out, group, gap, noun);
         tables::counts(out, &group.counts, noun);

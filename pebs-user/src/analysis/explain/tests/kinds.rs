@@ -1,0 +1,218 @@
+//! Kinds of slow items, of made-up traces whose truth is known.
+
+use std::path::Path;
+
+use super::FUNCTIONS;
+use crate::analysis::baseline::Rule;
+use crate::analysis::explain::model::{Group, Kind};
+use crate::analysis::explain::{ExplainOptions, explain, text};
+use crate::analysis::making::Did::{self, Ran, Waited};
+use crate::analysis::making::{Made, Maker, info};
+use crate::analysis::rng::SplitMix64;
+
+const SPEC: &str = "/usr/bin/server:handle(n=arg2, key=str(arg1))";
+
+/// Items of 40 to 60 us with some samples each, and what `slow` does more.
+fn served(
+    dir: &Path,
+    items: u64,
+    seed: u64,
+    slow: impl Fn(u64, &mut SplitMix64) -> Vec<Did>,
+) -> (Group, String) {
+    served_by(dir, (items, None), seed, slow)
+}
+
+fn served_by(
+    dir: &Path,
+    (items, rule): (u64, Option<Rule>),
+    seed: u64,
+    slow: impl Fn(u64, &mut SplitMix64) -> Vec<Did>,
+) -> (Group, String) {
+    let mut random = SplitMix64::new(seed);
+    let mut maker = Maker::new(dir, info(&[SPEC]));
+    for i in 0..items {
+        let parse = Ran(1, 20_000 + i64::from(random.below(20_000)));
+        let clear = Ran(3, 15_000 + i64::from(random.below(10_000)));
+        let mut did = vec![parse, clear];
+        did.append(&mut slow(i, &mut random));
+        maker.visit(&Made::new(i % 4, &format!("k:{i}"), &did));
+    }
+    let trace = maker.finish(&FUNCTIONS);
+    let options = ExplainOptions {
+        slow: rule,
+        ..ExplainOptions::default()
+    };
+    let explained = explain(&trace, &options).unwrap();
+    let text = text::render(&explained);
+    (explained.probes[0].whole.clone().unwrap(), text)
+}
+
+fn between(random: &mut SplitMix64, from: i64, to: i64) -> i64 {
+    from + i64::from(random.below((to - from) as u32))
+}
+
+fn first(kind: &Kind) -> Option<u32> {
+    kind.causes.first()?.function.function_id
+}
+
+/// Two causes: both are told, each with its range and cause, also where one kind is far below the limit.
+#[test]
+fn two_kinds() {
+    let parent = tempfile::tempdir().unwrap();
+    let slow = |i: u64, random: &mut SplitMix64| match i {
+        i if i % 250 == 100 => vec![Ran(2, between(random, 32_000_000, 43_000_000))],
+        i if i % 250 == 7 => vec![Waited(
+            4,
+            "uninterruptible",
+            between(random, 1_500_000, 5_000_000),
+        )],
+        _ => Vec::new(),
+    };
+    for (name, rule, items) in [
+        ("all", None, 48),
+        ("long", Some(Rule::Absolute(20_000_000)), 24),
+    ] {
+        let (group, text) = served_by(&parent.path().join(name), (6_000, rule), 1, slow);
+        assert_eq!(group.slow.as_ref().unwrap().items, items, "{text}");
+        let [long, short] = &group.kinds[..] else {
+            panic!("{:#?}\n{text}", group.kinds);
+        };
+        assert_eq!(
+            (long.items, long.slow_items, first(long)),
+            (24, 24, Some(2))
+        );
+        assert_eq!(
+            (short.items, short.slow_items, first(short)),
+            (24, 0, Some(4))
+        );
+        assert!(
+            short.from_ns > 1_500_000 && short.to_ns < 5_100_000,
+            "{short:?}"
+        );
+        assert!(short.causes[0].figures.share > 0.9 && !short.ordinary);
+        assert!(long.causes[0].figures.share > 0.9 && !long.ordinary);
+        assert!(text.contains("  kinds     24 items of 32"), "{text}");
+        assert!(text.contains("; 24 items of 1."), "{text}");
+    }
+}
+
+/// Three kinds within one another's range, of few samples each.
+#[test]
+fn three_kinds_in_one_range() {
+    let parent = tempfile::tempdir().unwrap();
+    let (group, text) = served(&parent.path().join("t"), 6_000, 2, |i, random| {
+        match i % 200 {
+            9 => vec![Ran(2, between(random, 250_000, 450_000))],
+            70 => vec![Ran(5, between(random, 250_000, 450_000))],
+            130 => vec![Waited(4, "sleeping", between(random, 250_000, 450_000))],
+            _ => Vec::new(),
+        }
+    });
+    let mut causes: Vec<Option<u32>> = group.kinds.iter().map(first).collect();
+    causes.sort_unstable();
+    assert_eq!(causes, [Some(2), Some(4), Some(5)], "{text}");
+    assert!(group.kinds.iter().all(|it| it.items == 30), "{text}");
+}
+
+/// One cause is one kind, whatever it is mixed of in single items.
+#[test]
+fn one_kind() {
+    let parent = tempfile::tempdir().unwrap();
+    for seed in 0..4 {
+        let (group, text) = served(
+            &parent.path().join(seed.to_string()),
+            4_000,
+            seed,
+            |i, random| {
+                if i % 100 != 50 {
+                    return Vec::new();
+                }
+                vec![
+                    Ran(2, between(random, 100_000, 300_000)),
+                    Ran(5, between(random, 100_000, 300_000)),
+                ]
+            },
+        );
+        assert_eq!(group.kinds.len(), 1, "{text}");
+        assert_eq!((group.kinds[0].items, group.kinds[0].slow_items), (40, 40));
+        assert!(!text.contains("  kinds "), "{text}");
+    }
+}
+
+/// Of items that are all alike the slowest 1 % are no kinds but the tail of all.
+#[test]
+fn no_slow_items() {
+    let parent = tempfile::tempdir().unwrap();
+    for seed in 10..13 {
+        let (group, text) = served(
+            &parent.path().join(seed.to_string()),
+            4_000,
+            seed,
+            |_, _| Vec::new(),
+        );
+        assert!(group.kinds.len() <= 1, "{text}");
+        assert!(group.kinds.iter().all(|it| it.causes.len() < 4), "{text}");
+        assert!(group.only_slow.is_empty(), "{text}");
+    }
+}
+
+/// The 99th percentile takes 60 items where 20 are truly slow: these are a kind of their own.
+#[test]
+fn tail_apart_from_the_slow() {
+    let parent = tempfile::tempdir().unwrap();
+    let (group, text) = served(&parent.path().join("t"), 6_000, 5, |i, random| {
+        // A tail without a gap, of what all items do.
+        let tail = Ran(
+            1,
+            (10_000.0 / (f64::from(random.below(1_000) + 1) / 1_000.0).sqrt()) as i64,
+        );
+        if i % 300 == 50 {
+            vec![
+                tail,
+                Waited(4, "uninterruptible", between(random, 200_000, 400_000)),
+            ]
+        } else {
+            vec![tail]
+        }
+    });
+    assert_eq!(group.slow.as_ref().unwrap().rule, "p99", "{text}");
+    let slow: Vec<&Kind> = group.kinds.iter().filter(|it| !it.ordinary).collect();
+    let of_disk: Vec<&&Kind> = slow.iter().filter(|it| first(it) == Some(4)).collect();
+    assert_eq!(of_disk.len(), 1, "{text}");
+    assert_eq!(of_disk[0].items, 20, "{text}");
+    assert!(group.kinds.iter().any(|it| it.ordinary), "{text}");
+}
+
+/// A function that only slow items run is named, however small its share, with the chance of luck; one that others
+/// have, too, is not.
+#[test]
+fn what_only_slow_items_do() {
+    let parent = tempfile::tempdir().unwrap();
+    let (group, text) = served(&parent.path().join("t"), 4_000, 6, |i, random| {
+        if i % 100 == 50 {
+            let mut did = vec![Waited(4, "sleeping", between(random, 4_000_000, 5_000_000))];
+            if i % 400 == 50 {
+                did.push(Ran(5, 12_000));
+            }
+            did
+        } else {
+            Vec::new()
+        }
+    });
+    let named: Vec<Option<u32>> = group
+        .only_slow
+        .iter()
+        .map(|it| it.function.function_id)
+        .collect();
+    assert_eq!(named, [Some(4), Some(5)], "{text}");
+    let rare = &group.only_slow[1];
+    assert!(
+        rare.items >= 8 && rare.chance < 1e-6 && rare.mean_ns < 10_000.0,
+        "{rare:?}"
+    );
+    assert!(rare.mean_ns / group.gap.as_ref().unwrap().gap_ns < 0.002);
+    assert!(text.contains("  only slow fdatasync"), "{text}");
+    let (on, off) = (group.on_cpu.unwrap(), group.off_cpu.unwrap());
+    assert!(off.share > 0.98 && on.share < 0.02, "{on:?} {off:?}");
+    assert!((on.share + off.share - 1.0).abs() < 1e-9);
+}
