@@ -186,6 +186,11 @@ impl Classes {
 }
 
 impl Classes {
+    /// Shortest and longest of the middle half.
+    pub(crate) const fn middle_half(&self) -> (i64, i64) {
+        self.typical
+    }
+
     /// From where on an item is far beyond typical ones: the outer fence of the middle half, 1.5 times the median at
     /// least.
     pub(crate) fn fence(&self) -> i64 {

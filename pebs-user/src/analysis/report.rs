@@ -203,7 +203,7 @@ fn check_probe(trace: &Trace, options: &ReportOptions) -> Result<(), ReportError
 }
 
 /// The first event that is a clock, else the first.
-pub(in crate::analysis) fn report_event(info: &RunInfo) -> Option<&EventInfo> {
+pub(crate) fn report_event(info: &RunInfo) -> Option<&EventInfo> {
     let clock = info.events.iter().find(|event| event.unit == CLOCK_UNIT);
     clock.or(info.events.first())
 }

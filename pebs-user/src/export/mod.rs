@@ -20,6 +20,7 @@ mod pprof;
 mod speedscope;
 mod stacks;
 mod timeline;
+mod views;
 
 #[cfg(test)]
 pub(crate) mod testing;
@@ -54,13 +55,16 @@ pub enum Format {
     Flamegraph,
     /// Text: a row for each function of each visit, all columns of both
     Csv,
+    /// SQL: views with what functions take per slow, typical and any item, pooled over items
+    #[value(name = "views.sql")]
+    Views,
 }
 
 impl Format {
     /// Whether the output is lines of text, which people may read.
     #[must_use]
     pub fn is_text(self) -> bool {
-        matches!(self, Self::Folded | Self::Csv)
+        matches!(self, Self::Folded | Self::Csv | Self::Views)
     }
 
     /// Whether it sums over visits: those that overlap a loss are then left out.
@@ -88,7 +92,7 @@ impl Format {
                 visits,
                 samples: u64::MAX,
             }),
-            Self::Folded | Self::Flamegraph | Self::Csv => None,
+            Self::Folded | Self::Flamegraph | Self::Csv | Self::Views => None,
         }
     }
 }
@@ -167,6 +171,7 @@ pub fn export(
         Format::Folded => folded::write(&input, out)?,
         Format::Flamegraph => flamegraph::write(&input, out)?,
         Format::Csv => csv::write(&input, out)?,
+        Format::Views => views::write(&input, losses, out)?,
     }
     out.flush()?;
     Ok(input.note)
@@ -181,6 +186,7 @@ fn weigh(format: Format, selection: Selection, weight: Weight<'_>) -> String {
         Format::Flamegraph if matches!(selection, Selection::Slow(_)) => {
             format!("mean per visit of {}", weight.mean_words())
         }
+        Format::Views => "none: views over the tables of the trace".to_owned(),
         Format::Csv => "none: every column of visits and visit_functions".to_owned(),
         _ => weight.words(),
     }

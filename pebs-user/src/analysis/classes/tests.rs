@@ -264,3 +264,75 @@ fn most_never_end() {
     let text = crate::analysis::explain::text::render(&explained);
     assert!(text.contains(why), "{text}");
 }
+
+/// The views give what the report does, in DuckDB.
+#[test]
+fn views_give_the_same() {
+    let Some(python) = std::env::var_os("PEBS_TRACE_PYTHON") else {
+        println!(
+            "SKIP no Python with duckdb: PEBS_TRACE_PYTHON names it (cargo xtask test sets it)"
+        );
+        return;
+    };
+    let parent = tempfile::tempdir().unwrap();
+    let mut maker = Maker::new(&parent.path().join("it's"), info(&[SPEC]));
+    server(&mut maker, 100);
+    let trace = maker.finish(&FUNCTIONS);
+    let mut views = Vec::new();
+    let asked = (Selection::All, LossVisits::LeaveOut);
+    crate::export::export(&trace, crate::export::Format::Views, asked, &mut views).unwrap();
+    let file = parent.path().join("views.sql");
+    std::fs::write(&file, views).unwrap();
+    // The tables as the file's own comments say.
+    let script = "
+import duckdb, json, sys
+text = open(sys.argv[1]).read()
+for line in text.splitlines():
+    if line.startswith('--   create view'):
+        duckdb.sql(line[2:])
+duckdb.sql(text)
+sums = duckdb.sql('select class, items, duration_ns from class_sums order by class').fetchall()
+of = lambda view, name: dict(duckdb.sql(f\"select class, ns_per_item from {view} where name = '{name}'\").fetchall())
+print(json.dumps([sums, of('pooled_functions', 'rehash'), of('pooled_waits', 'fdatasync')]))";
+    let ran = std::process::Command::new(python)
+        .args(["-c", script])
+        .arg(&file)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&ran.stdout).into_owned();
+    let said: Value = serde_json::from_str(&text)
+        .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&ran.stderr)));
+    let report = build(&trace, &ReportOptions::default()).unwrap();
+    let of = &report.probes[0];
+    let (slow, typical) = (of.slow.as_ref().unwrap(), of.typical.as_ref().unwrap());
+    let items = |class: &str| {
+        let mut sums = said[0].as_array().unwrap().iter();
+        let found = sums.find(|it| it[0] == class).unwrap();
+        (found[1].as_u64().unwrap(), found[2].as_f64().unwrap())
+    };
+    let near = |a: f64, b: f64| assert!((a - b).abs() <= a.abs().max(b.abs()) * 1e-9, "{a} {b}");
+    assert_eq!(items("slow").0, slow.visits);
+    assert_eq!(items("typical").0, typical.visits);
+    assert_eq!(items("all").0, of.counted);
+    near(items("slow").1, slow.mean_ns);
+    near(items("typical").1, typical.mean_ns);
+    let row = |state: Option<&str>, id: u32| {
+        let found = of.spread.iter();
+        let mut found = found.filter(|it| it.function.function_id == Some(id));
+        found.find(|it| it.state.as_deref() == state).unwrap()
+    };
+    let rehash = row(None, 2);
+    near(
+        said[1]["slow"].as_f64().unwrap(),
+        rehash.slow.per_visit.unwrap(),
+    );
+    near(
+        said[1]["typical"].as_f64().unwrap(),
+        rehash.typical.per_visit.unwrap(),
+    );
+    let disk = row(Some("uninterruptible"), 4);
+    near(
+        said[2]["slow"].as_f64().unwrap(),
+        disk.slow.per_visit.unwrap(),
+    );
+}

@@ -1,0 +1,143 @@
+//! SQL views over the tables of a trace: pooled time of functions and waits by class of item.
+//!
+//! Means over items are pooled: time of f per item = (events of f / all events) x (time on the CPU / items). The sum of
+//! `self_ns` is not: it is made for one visit, and biased in the mean for functions shorter than the interval at a
+//! visit's begin or end. Slow and typical are the tool's own, as limits of each probe.
+//!
+//! Nothing but ANSI SQL and `&` on whole numbers, which DuckDB, `DataFusion` and Spark have. The tables have to be there
+//! under their names; how is said in comments at the top.
+
+use std::io::{self, Write};
+
+use super::Input;
+use super::error::ExportError;
+use crate::analysis::report::{LossVisits, report_event};
+use crate::store::schema::visit_flag;
+
+/// Tables that the views read.
+const TABLES: [&str; 4] = ["visits", "visit_functions", "functions", "waits"];
+
+/// Writes the views.
+pub(super) fn write(
+    input: &Input<'_>,
+    losses: LossVisits,
+    out: &mut dyn Write,
+) -> Result<(), ExportError> {
+    let info = &input.trace.info;
+    let left_out = match losses {
+        LossVisits::LeaveOut => visit_flag::END_MISSING | visit_flag::LOSS,
+        LossVisits::Include => visit_flag::END_MISSING,
+    };
+    head(input, out)?;
+    let classes: Vec<String> = input
+        .chosen
+        .classes
+        .iter()
+        .map(|(probe, classes)| {
+            let (low, high) = classes.middle_half();
+            let slow = classes.limit.as_ref().map_or_else(String::new, |limit| {
+                let from = limit.from_ns;
+                format!("        when probe_id = {probe} and rank_ns >= {from} then 'slow'\n")
+            });
+            format!(
+                "{slow}        when probe_id = {probe} and rank_ns between {low} and {high} then 'typical'\n"
+            )
+        })
+        .collect();
+    // Without switches the thread is taken to have run all the time.
+    let active = if info.switches {
+        "oncpu_ns"
+    } else {
+        "duration_ns"
+    };
+    let condensed = visit_flag::CONDENSED;
+    let event = report_event(info).map_or(0, |event| event.id.0);
+    write!(
+        out,
+        "
+-- The visits that are counted: rank_ns ranks them, class is slow, typical or between.
+create or replace view visit_classes as
+select visit_id, item_id, probe_id, duration_ns, rank_ns, active_ns, has_details,
+    case
+{}        else 'between'
+    end as class
+from (
+    select visit_id, item_id, probe_id, duration_ns,
+        coalesce(net_ns, duration_ns) as rank_ns, {active} as active_ns,
+        case when {active} is not null and (flags & {condensed}) = 0 then 1 else 0 end as has_details
+    from visits
+    where duration_ns is not null and (flags & {left_out}) = 0) counted;
+
+-- Each visit in its class, and in 'all'.
+create or replace view class_members as
+select visit_id, probe_id, class, duration_ns, active_ns from visit_classes where has_details = 1
+union all
+select visit_id, probe_id, 'all' as class, duration_ns, active_ns from visit_classes where has_details = 1;
+
+-- Items, mean duration and mean time on the CPU of each class.
+create or replace view class_sums as
+select probe_id, class, count(*) as items,
+    avg(cast(duration_ns as double)) as duration_ns, avg(cast(active_ns as double)) as active_ns
+from class_members group by probe_id, class;
+
+-- Time of each function per item of a class: pooled, the mean to use.
+create or replace view pooled_functions as
+select s.probe_id, s.class, s.function_id, f.name, f.module, s.samples,
+    s.events / t.events as part, s.events / t.events * c.active_ns as ns_per_item
+from (
+    select m.probe_id, m.class, vf.function_id, sum(vf.samples) as samples,
+        cast(sum(coalesce(vf.events, vf.samples)) as double) as events
+    from visit_functions vf join class_members m on m.visit_id = vf.visit_id
+    where vf.event = {event} group by m.probe_id, m.class, vf.function_id) s
+join (
+    select m.probe_id, m.class, cast(sum(coalesce(vf.events, vf.samples)) as double) as events
+    from visit_functions vf join class_members m on m.visit_id = vf.visit_id
+    where vf.event = {event} group by m.probe_id, m.class) t
+    on t.probe_id = s.probe_id and t.class = s.class
+join class_sums c on c.probe_id = s.probe_id and c.class = s.class
+join functions f on f.function_id = s.function_id;
+
+-- Time off the CPU per item of a class, observed.
+create or replace view pooled_waits as
+select s.probe_id, s.class, s.state, s.function_id, f.name, f.module, s.waits, s.ns / c.items as ns_per_item
+from (
+    select m.probe_id, m.class, w.state, w.function_id, count(*) as waits,
+        cast(sum(w.end_ns - w.begin_ns) as double) as ns
+    from waits w join class_members m on m.visit_id = w.visit_id
+    group by m.probe_id, m.class, w.state, w.function_id) s
+join class_sums c on c.probe_id = s.probe_id and c.class = s.class
+left join functions f on f.function_id = s.function_id;
+",
+        classes.concat()
+    )?;
+    Ok(())
+}
+
+/// How the tables are made known.
+fn head(input: &Input<'_>, out: &mut dyn Write) -> io::Result<()> {
+    // A comment ends with its line.
+    let dir = input.trace.dir.display().to_string();
+    let dir: String = dir.chars().filter(|it| !it.is_control()).collect();
+    let quoted = dir.replace('\'', "''");
+    writeln!(
+        out,
+        "-- Views over a trace of pebs-trace: means over items are pooled (time x share of samples).\n\
+         -- The tables must be there first. DuckDB:"
+    )?;
+    for table in TABLES {
+        writeln!(
+            out,
+            "--   create view {table} as select * from '{quoted}/{table}/*.parquet';"
+        )?;
+    }
+    writeln!(
+        out,
+        "-- DataFusion: create external table visits stored as parquet location '{quoted}/visits/';\n\
+         -- Spark:      create table visits using parquet location '{quoted}/visits';\n\
+         -- Then, what slow items take more of than typical ones:\n\
+         --   select s.name, s.ns_per_item - coalesce(t.ns_per_item, 0) as more_ns from pooled_functions s\n\
+         --   left join pooled_functions t on t.probe_id = s.probe_id and t.function_id = s.function_id\n\
+         --       and t.class = 'typical'\n\
+         --   where s.class = 'slow' order by more_ns desc;"
+    )
+}
