@@ -1,4 +1,7 @@
-//! Lines of comma-separated values, quoted where they have to be (RFC 4180).
+//! Lines of comma-separated values, quoted where they have to be (RFC 4180). Control characters, which a terminal would
+//! obey, are escapes (`\u{1b}`), line ends and tabs aside.
+
+use crate::terminal::shown_field;
 
 /// One line in the making.
 #[derive(Debug, Default)]
@@ -13,6 +16,7 @@ impl Line {
         if std::mem::replace(&mut self.begun, true) {
             self.text.push(',');
         }
+        let text = &*shown_field(text);
         if text.contains([',', '"', '\n', '\r']) {
             self.text.push('"');
             self.text.push_str(&text.replace('"', "\"\""));
@@ -51,6 +55,11 @@ mod tests {
         line.number(7);
         line.text("a,b");
         line.text("say \"x\"");
-        assert_eq!(line.end(), ",7,\"a,b\",\"say \"\"x\"\"\"\n");
+        line.text("a\x1b[2J\tb\u{9b}");
+        line.text("two\nlines");
+        assert_eq!(
+            line.end(),
+            ",7,\"a,b\",\"say \"\"x\"\"\",a\\u{1b}[2J\tb\\u{9b},\"two\nlines\"\n"
+        );
     }
 }

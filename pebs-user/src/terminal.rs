@@ -28,6 +28,28 @@ pub fn shown_lines(text: &str) -> Cow<'_, str> {
     escaped(text, |c| c == '\n' || c == '\t')
 }
 
+/// A field of a table for programs: control characters as escapes, but for line ends and tabs.
+pub(crate) fn shown_field(text: &str) -> Cow<'_, str> {
+    escaped(text, |c| matches!(c, '\n' | '\r' | '\t') || is_deceptive(c))
+}
+
+/// JSON with the control characters that it may hold as they are (those from U+007F on) as escapes: they stand in strings only.
+pub(crate) fn shown_json(text: String) -> String {
+    let acts = |c: char| ('\u{7f}'..='\u{9f}').contains(&c);
+    if !text.contains(acts) {
+        return text;
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if acts(c) {
+            shown.push_str(&format!("\\u{:04x}", u32::from(c)));
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
+}
+
 fn escaped(text: &str, allowed: impl Fn(char) -> bool) -> Cow<'_, str> {
     let acts = |c: char| (c.is_control() || is_deceptive(c)) && !allowed(c);
     if !text.contains(acts) {
@@ -125,6 +147,15 @@ mod tests {
         );
         assert_eq!(shown_lines("a\n\tb\r"), "a\n\tb\\r");
         assert!(matches!(shown("größe"), Cow::Borrowed("größe")));
+    }
+
+    /// JSON stays what it says.
+    #[test]
+    fn json() {
+        let text = serde_json::to_string("a\x1b\u{9b}ü\x7f").unwrap();
+        let shown = shown_json(text);
+        assert_eq!(shown, "\"a\\u001b\\u009bü\\u007f\"");
+        assert_eq!(serde_json::from_str::<String>(&shown).unwrap(), "a\x1b\u{9b}ü\x7f");
     }
 
     /// What is printed can be pasted into a shell.

@@ -13,12 +13,11 @@ use std::time::Duration;
 
 use perf_event_open_sys::bindings::perf_event_attr;
 
-use crate::collect::counters::is_wanted;
+use crate::collect::counters::threads_of;
 use crate::collect::drain::{BulkStream, now};
 use crate::collect::perf_ring::PerfRing;
 use crate::collect::session::SessionError;
 use crate::pmu::open::{ControlError, OpenErrorKind, PerfEvent, Target};
-use crate::target::process;
 use crate::units::{Cpu, EventId, KtimeNs, Pid, Tid};
 
 pub(super) mod rest;
@@ -241,10 +240,10 @@ pub(super) fn on_processes(
     let mut known: Vec<Tid> = Vec::new();
     for &pid in pids {
         loop {
-            let threads = process::threads(pid).ok_or(SessionError::Ended(pid))?;
+            let threads = threads_of(pid, recipe.only)?;
             let new: Vec<Tid> = threads
                 .into_iter()
-                .filter(|tid| !known.contains(tid) && is_wanted(recipe.only, *tid))
+                .filter(|tid| !known.contains(tid))
                 .collect();
             if new.is_empty() {
                 break;

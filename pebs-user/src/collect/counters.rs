@@ -98,8 +98,7 @@ impl Counters {
         let mut counters = Self::default();
         for &pid in pids {
             loop {
-                let mut threads = process::threads(pid).ok_or(SessionError::Ended(pid))?;
-                threads.retain(|tid| is_wanted(recipe.only, *tid));
+                let threads = threads_of(pid, recipe.only)?;
                 let new: Vec<Tid> = counters.without_own(threads).collect();
                 if new.is_empty() {
                     break;
@@ -216,8 +215,22 @@ impl Counters {
     }
 }
 
+/// The threads of a process that are to be counted.
+pub(super) fn threads_of(pid: Pid, only: &[Tid]) -> Result<Vec<Tid>, SessionError> {
+    let listed = process::threads(pid).ok_or_else(|| {
+        // Looking whether it is there takes no file, listing does.
+        match std::fs::read_dir(format!("/proc/{}/task", pid.0)) {
+            Err(source) if process::exists(pid) => SessionError::Threads { pid, source },
+            _ => SessionError::Ended(pid),
+        }
+    });
+    let mut threads = listed?;
+    threads.retain(|tid| is_wanted(only, *tid));
+    Ok(threads)
+}
+
 /// Whether a thread is one of those that are to be counted: one of `only`, or any where there are none.
-pub(super) fn is_wanted(only: &[Tid], tid: Tid) -> bool {
+fn is_wanted(only: &[Tid], tid: Tid) -> bool {
     only.is_empty() || only.contains(&tid)
 }
 

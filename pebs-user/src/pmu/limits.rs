@@ -234,17 +234,26 @@ impl Former {
     }
 }
 
-/// Raises the limits of open files and of locked memory to their hard limits; gives what they were.
+/// Open files that are enough for most recordings. Source: Linux's own hard limit is 4096, systemd's 524288.
+const ENOUGH_FILES: u64 = 65_536;
+
+/// Raises the limits of open files and of locked memory to their hard limits; of open files also beyond a low one, where
+/// this process may. Gives what they were.
 #[must_use]
 pub fn raise() -> Former {
     let former = Former::now();
     for (resource, limit) in &former.0 {
-        let raised = Rlimit {
-            current: limit.maximum,
-            maximum: limit.maximum,
+        let maximum = limit.maximum;
+        let raise = |maximum| {
+            let current = maximum;
+            setrlimit(*resource, Rlimit { current, maximum })
         };
+        let is_low = *resource == Resource::Nofile && maximum.is_some_and(|it| it < ENOUGH_FILES);
+        if is_low && raise(Some(ENOUGH_FILES)).is_ok() {
+            continue;
+        }
         // A refusal leaves the old limit, and is met when a file can't be opened.
-        let _ = setrlimit(*resource, raised);
+        let _ = raise(maximum);
     }
     former
 }

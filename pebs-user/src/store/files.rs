@@ -1,17 +1,19 @@
 //! Files of a trace: made new, private, owned by the person who ran the tool.
 //!
 //! Nothing here follows a symlink at the last component or overwrites: as root the tool writes into
-//! a directory that belongs to someone else.
+//! a directory that belongs to someone else, who may put a link in place of any directory on the way. So directories
+//! are held open, and paths begin at them ([`Held`]).
 
 use std::error::Error;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::files::invoking_user;
+use crate::files::{invoking_user, open_regular};
 
 /// The run's metadata, in the trace's directory.
 pub(super) const INFO_FILE: &str = "trace.json";
@@ -24,6 +26,51 @@ const RESERVE_FILE: &str = ".reserve";
 
 /// Size of [`RESERVE_FILE`], bytes: enough for `trace.json` and a few small segments.
 const RESERVE_BYTES: u64 = 1 << 20;
+
+/// Where the open files of this process are.
+const DESCRIPTORS: &str = "/proc/self/fd";
+
+/// A directory that is held open: what is made at [`Held::path`] is made in it, whatever becomes of its name.
+#[derive(Debug)]
+pub(super) struct Held(File);
+
+impl Held {
+    /// Opens a directory, symlinks on the way followed.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        Self::with(path, libc::O_DIRECTORY)
+    }
+
+    /// Opens a directory that no symlink stands for.
+    pub(super) fn open_itself(path: &Path) -> io::Result<Self> {
+        Self::with(path, libc::O_DIRECTORY | libc::O_NOFOLLOW)
+    }
+
+    fn with(path: &Path, flags: i32) -> io::Result<Self> {
+        let mut options = OpenOptions::new();
+        let directory = options.read(true).custom_flags(flags).open(path)?;
+        Ok(Self(directory))
+    }
+
+    /// The directory, as long as this is not dropped.
+    pub(super) fn path(&self) -> PathBuf {
+        Path::new(DESCRIPTORS).join(self.0.as_raw_fd().to_string())
+    }
+}
+
+/// What a path below [`Held::path`] is called; any other as it is.
+pub(super) fn named(path: &Path) -> PathBuf {
+    let name = || {
+        let rest = path.strip_prefix(DESCRIPTORS).ok()?;
+        let number = rest.iter().next()?;
+        let directory = fs::read_link(Path::new(DESCRIPTORS).join(number)).ok()?;
+        let below = rest.strip_prefix(number).ok()?;
+        Some(match below.as_os_str().is_empty() {
+            true => directory,
+            false => directory.join(below),
+        })
+    };
+    name().unwrap_or_else(|| path.to_owned())
+}
 
 /// Who owns what is written: the invoking user under sudo, else the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,17 +108,15 @@ impl Owner {
     }
 
     /// Makes a directory of mode 0700. Its parent must exist and it must not.
-    pub(super) fn make_dir(self, path: &Path) -> io::Result<()> {
+    pub(super) fn make_dir(self, path: &Path) -> io::Result<Held> {
         DirBuilder::new().mode(0o700).create(path)?;
-        if self.ids.is_some() {
-            // Not by path: whoever owns the parent may have put a symlink there by now.
-            let made = OpenOptions::new()
-                .read(true)
-                .custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW)
-                .open(path)?;
-            self.give(&made);
+        // Whoever owns the parent may have put a symlink or a directory of their own there by now.
+        let made = Held::open_itself(path)?;
+        if made.0.metadata()?.uid() != rustix::process::geteuid().as_raw() {
+            return Err(io::Error::other("another user put a directory there"));
         }
-        Ok(())
+        self.give(&made.0);
+        Ok(made)
     }
 
     /// Makes a file of mode 0600. It must not exist.
@@ -166,10 +211,15 @@ impl TraceLock {
         let file = match owner.make_file(&path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => OpenOptions::new()
                 .write(true)
-                .custom_flags(libc::O_NOFOLLOW)
+                // A pipe would block.
+                .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
                 .open(&path)?,
             other => other?,
         };
+        if !file.metadata()?.is_file() {
+            let what = "not a regular file";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
         match file.try_lock() {
             Ok(()) => Ok(Some(Self { path, _file: file })),
             Err(TryLockError::WouldBlock) => Ok(None),
@@ -184,7 +234,7 @@ impl TraceLock {
 
     /// Whether another process writes to the trace at this instant.
     pub(super) fn is_held(dir: &Path) -> bool {
-        File::open(dir.join(LOCK_FILE))
+        open_regular(&dir.join(LOCK_FILE))
             .is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
     }
 }
@@ -235,6 +285,35 @@ mod tests {
             assert_eq!((meta.uid(), meta.gid()), (12345, 54321));
             assert_eq!(meta.permissions().mode() & 0o777, mode);
         }
+    }
+
+    // What is made goes into the directory that was made, not to what stands in its place.
+    #[test]
+    fn directories_are_held() {
+        let parent = tempfile::tempdir().unwrap();
+        let at = |name: &str| parent.path().join(name);
+        let held = Owner::default().make_dir(&at("trace")).unwrap();
+        fs::create_dir(at("victim")).unwrap();
+        fs::rename(at("trace"), at("moved")).unwrap();
+        symlink(at("victim"), at("trace")).unwrap();
+        Owner::default().make_file(&held.path().join("f")).unwrap();
+        assert!(at("moved/f").exists());
+        assert_eq!(fs::read_dir(at("victim")).unwrap().count(), 0);
+        assert_eq!(named(&held.path().join("f")), at("moved/f"));
+        assert_eq!(named(&held.path()), at("moved"));
+        assert_eq!(named(Path::new("a/b")), Path::new("a/b"));
+        assert!(Held::open_itself(&at("trace")).is_err());
+        assert!(Held::open(&at("trace")).is_ok());
+    }
+
+    // A pipe in place of the lock's file is refused at once, and nobody waits for it.
+    #[test]
+    fn lock_is_no_pipe() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, mode) = (dir.path().join(LOCK_FILE), rustix::fs::Mode::RWXU);
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        assert!(!TraceLock::is_held(dir.path()));
+        assert!(TraceLock::take(dir.path(), Owner::default()).is_err());
     }
 
     // A planted symlink is not written through.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 
 use super::compactor::{Compactor, Job};
-use super::files::{INFO_FILE, Owner, free_reserve};
+use super::files::{Held, INFO_FILE, Owner, free_reserve};
 use super::run::RunInfo;
 use super::schema::Table;
 use super::segment::{OpenSegment, SegmentFiles, write_empty};
@@ -97,7 +97,9 @@ impl Failure {
 
 /// The tables on disk.
 pub(super) struct Output {
+    /// As it was named.
     dir: PathBuf,
+    held: Held,
     owner: Owner,
     tables: [TableFiles; Table::ALL.len()],
     compactor: Compactor,
@@ -106,21 +108,24 @@ pub(super) struct Output {
     failed: Option<Failure>,
     /// Bytes written to open segments since the trace began.
     open_bytes: u64,
+    /// The tables' folders, until the compactor is done with them.
+    _folders: Vec<Held>,
 }
 
 impl Output {
     /// For a trace whose directories are made.
     pub(super) fn start(
-        dir: &Path,
+        (dir, held, folders): (&Path, Held, Vec<Held>),
         info: &RunInfo,
         owner: Owner,
         options: &WriterOptions,
     ) -> Result<Self, WriteError> {
         Ok(Self {
             dir: dir.to_owned(),
+            held,
             owner,
             tables: Table::ALL.map(|table| TableFiles {
-                folder: dir.join(table.name()),
+                folder: folders[table as usize].path(),
                 schema: table_schema(table, &info.columns),
                 open: None,
                 next: 0,
@@ -131,12 +136,18 @@ impl Output {
             unclosed: Vec::new(),
             failed: None,
             open_bytes: 0,
+            _folders: folders,
         })
     }
 
     /// The trace's directory.
     pub(super) fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// The same, wherever it is by now.
+    pub(super) fn place(&self) -> PathBuf {
+        self.held.path()
     }
 
     /// Bytes of the tables on disk.
@@ -226,7 +237,7 @@ impl Output {
             self.close_segment(table);
         }
         self.compactor.finish();
-        free_reserve(&self.dir).map_err(|error| WriteError::io(&self.dir, error))?;
+        free_reserve(&self.place()).map_err(|error| WriteError::io(&self.dir, error))?;
         let mut bytes = self.bytes();
         if let Some(failure) = self.failed.clone() {
             let error = failure.to_error();
@@ -247,7 +258,7 @@ impl Output {
 
     fn write_info(&self, info: &RunInfo) -> Result<(), WriteError> {
         self.owner
-            .write_info(&self.dir, info)
+            .write_info(&self.place(), info)
             .map_err(|error| WriteError::io(&self.dir.join(INFO_FILE), error))
     }
 

@@ -21,6 +21,7 @@ pub use super::scan::{
 use super::schema::{SCHEMA_VERSION, Table};
 use super::segment::SegmentFiles;
 use super::tables::table_schema;
+use crate::files::read_regular;
 use crate::watch::Watch;
 
 /// An open segment of a trace whose writer died or still runs: not read.
@@ -229,6 +230,9 @@ impl Trace {
     }
 }
 
+/// Largest `trace.json` that is read.
+const MAX_INFO: u64 = 256 << 20;
+
 /// The part of `trace.json` that every version has.
 #[derive(Deserialize)]
 struct Version {
@@ -253,7 +257,7 @@ pub(super) fn read_info(dir: &Path) -> Result<RunInfo, ReadError> {
         return Err(foreign("not a directory"));
     }
     let path = dir.join(INFO_FILE);
-    let text = fs::read(&path).map_err(|error| match error.kind() {
+    let text = read_regular(&path, MAX_INFO).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => foreign("no trace.json in it"),
         _ => ReadError::io(&path, error),
     })?;
@@ -480,5 +484,26 @@ mod tests {
             let _ = scan_all(&trace, Table::Visits);
             let _ = trace.rows(Table::Visits);
         }
+    }
+
+    /// Pipes in place of `trace.json` and of a segment are told, not waited for.
+    #[test]
+    fn pipes() {
+        let dir = tempfile::tempdir().unwrap();
+        let trace = dir.path().join("trace");
+        write(&trace);
+        let pipe = |path: &Path| {
+            fs::remove_file(path).unwrap();
+            let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
+            rustix::fs::mknodat(rustix::fs::CWD, path, kind, mode, 0).unwrap();
+        };
+        let reader = Trace::open(&trace).unwrap();
+        let segment = reader.segments(Table::Visits)[0].clone();
+        pipe(&segment);
+        let error = open_parquet(&segment).map(drop).unwrap_err();
+        assert!(matches!(error, ReadError::Io { .. }), "{error}");
+        pipe(&trace.join(INFO_FILE));
+        let error = read_info(&trace).map(drop).unwrap_err();
+        assert!(matches!(error, ReadError::Io { .. }), "{error}");
     }
 }

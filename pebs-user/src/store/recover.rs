@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use super::files::{INFO_FILE, Owner, TraceLock, free_reserve, remove_if_there, temporary};
+use super::files::{
+    Held, INFO_FILE, Owner, TraceLock, free_reserve, remove_if_there, temporary,
+};
 use super::reader::{ReadError, read_info};
 use super::run::RunInfo;
 use super::schema::Table;
@@ -114,11 +116,14 @@ pub fn recover_watched(dir: &Path, watch: &Watch) -> Result<Recovered, RecoverEr
     if read_info(dir)?.is_closed() && unfinished(dir)?.is_empty() {
         return Ok(Recovered::default());
     }
+    let name = dir;
+    let held = Held::open(dir).map_err(|error| WriteError::io(dir, error))?;
+    let dir = &held.path();
     let owner = Owner::of_dir(dir).map_err(|error| WriteError::io(dir, error))?;
     let lock = TraceLock::take(dir, owner).map_err(|error| WriteError::io(dir, error))?;
     let Some(lock) = lock else {
         return Err(RecoverError::Live {
-            path: dir.to_owned(),
+            path: name.to_owned(),
         });
     };
     // Again: the writer may have ended in good order before the lock was taken.
@@ -178,6 +183,9 @@ fn finish_tables(
         let what = format!("recovering {}", table.name());
         watch.tell(&what, number, Table::ALL.len() as u64);
         let folder = dir.join(table.name());
+        // A link that stands for it would lead out of the trace.
+        let held = Held::open_itself(&folder).map_err(|error| at(&folder, error))?;
+        let folder = held.path();
         let files = list(&folder)?;
         for path in &files.leftover {
             remove_if_there(path).map_err(|error| at(path, error))?;

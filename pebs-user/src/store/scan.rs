@@ -17,6 +17,7 @@ use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchR
 
 use super::read_error::ReadError;
 use super::thrift::{check_footer, check_pages};
+use crate::files::open_regular;
 use crate::watch::Watch;
 
 /// Rows of a batch that [`Scan`] returns, at most.
@@ -73,7 +74,7 @@ impl SegmentScan {
             .collect();
         let schema = Arc::new(Schema::new(fields.to_vec()));
         let rows = builder.metadata().file_metadata().num_rows();
-        let file = File::open(&path).map_err(|error| ReadError::io(&path, error))?;
+        let file = open_regular(&path).map_err(|error| ReadError::io(&path, error))?;
         check_pages(&file, builder.metadata(), &sorted)
             .map_err(|error| ReadError::damaged(&path, error))?;
         let mask = ProjectionMask::roots(builder.parquet_schema(), sorted);
@@ -188,7 +189,7 @@ impl Scan {
 pub(super) fn open_parquet(
     path: &Path,
 ) -> Result<ParquetRecordBatchReaderBuilder<File>, ReadError> {
-    let file = File::open(path).map_err(|error| ReadError::io(path, error))?;
+    let file = open_regular(path).map_err(|error| ReadError::io(path, error))?;
     check_footer(&file).map_err(|error| ReadError::damaged(path, error))?;
     guarded(path, || ParquetRecordBatchReaderBuilder::try_new(file))
 }

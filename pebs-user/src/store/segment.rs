@@ -37,6 +37,7 @@ use super::order::order;
 use super::pages::Pages;
 use super::prefix::Prefix;
 use super::thrift::check_group;
+use crate::files::open_regular;
 
 /// Ending of an open segment's file.
 const OPEN: &str = ".parquet.open";
@@ -385,7 +386,7 @@ struct Batches {
 
 impl Batches {
     fn open(path: &Path, schema: &Schema) -> Result<Self, SegmentError> {
-        let file = File::open(path)?;
+        let file = open_regular(path)?;
         let mut batches = Self {
             file: None,
             groups: 0..0,

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use super::files::{io_cause, is_full};
+use super::files::{io_cause, is_full, named};
 use super::segment::SegmentError;
 use super::tables::ColumnError;
+use crate::pmu::limits;
 use crate::terminal::quoted;
 
 /// Why a trace can't be written.
@@ -108,6 +109,9 @@ impl WriteError {
                 ))
             }
             Self::Column(error) => error.hint(),
+            Self::Io { source, .. } if source.raw_os_error() == Some(libc::EMFILE) => {
+                Some(limits::open_files().hint())
+            }
             Self::Busy { .. } | Self::Argument { .. } | Self::Io { .. } | Self::Encode { .. } => {
                 None
             }
@@ -116,7 +120,7 @@ impl WriteError {
 
     /// An I/O error at a path.
     pub(super) fn io(path: &Path, source: io::Error) -> Self {
-        let path = path.to_owned();
+        let path = named(path);
         if is_full(&source) {
             return Self::DiskFull { path };
         }
@@ -133,14 +137,12 @@ impl WriteError {
         if let Some(io) = io_cause(&error)
             && is_full(io)
         {
-            return Self::DiskFull {
-                path: path.to_owned(),
-            };
+            return Self::DiskFull { path: named(path) };
         }
         match error {
             SegmentError::Io(source) => Self::io(path, source),
             other => Self::Encode {
-                path: path.to_owned(),
+                path: named(path),
                 source: Box::new(other),
             },
         }

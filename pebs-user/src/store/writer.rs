@@ -12,7 +12,7 @@ use std::time::Duration;
 use std::{fs, io, slice};
 
 use super::estimates::EstimateBlock;
-use super::files::{Owner, TraceLock};
+use super::files::{Held, Owner, TraceLock};
 use super::output::Output;
 use super::run::RunInfo;
 use super::samples::SampleBlock;
@@ -160,29 +160,32 @@ impl TraceWriter {
     pub fn create(dir: &Path, info: &RunInfo, options: WriterOptions) -> Result<Self, WriteError> {
         check_columns(&info.columns)?;
         let owner = Owner::of_process();
-        owner
+        let held = owner
             .make_dir(dir)
             .map_err(|error| creation_error(dir, error))?;
-        Self::fill(dir, info, options, owner).inspect_err(|_| {
+        Self::fill((dir, held), info, options, owner).inspect_err(|_| {
             // The directory is ours, just made; the first error is the one to report.
             let _ = fs::remove_dir_all(dir);
         })
     }
 
     fn fill(
-        dir: &Path,
+        (name, held): (&Path, Held),
         info: &RunInfo,
         options: WriterOptions,
         owner: Owner,
     ) -> Result<Self, WriteError> {
-        let at_dir = |error| WriteError::io(dir, error);
+        let at_dir = |error| WriteError::io(name, error);
+        let dir = &held.path();
         let lock = TraceLock::take(dir, owner).map_err(at_dir)?;
         let lock = lock.ok_or_else(|| WriteError::Busy {
-            path: dir.to_owned(),
+            path: name.to_owned(),
         })?;
         owner.make_reserve(dir).map_err(at_dir)?;
+        let mut folders = Vec::new();
         for table in Table::ALL {
-            owner.make_dir(&dir.join(table.name())).map_err(at_dir)?;
+            let made = owner.make_dir(&dir.join(table.name()));
+            folders.push(made.map_err(at_dir)?);
         }
         let info = RunInfo {
             complete: false,
@@ -191,7 +194,7 @@ impl TraceWriter {
         owner.write_info(dir, &info).map_err(at_dir)?;
         Ok(Self {
             columns: Columns::new(&info),
-            output: Output::start(dir, &info, owner, &options)?,
+            output: Output::start((name, held, folders), &info, owner, &options)?,
             options,
             flushed_at: Duration::ZERO,
             closed_at: Duration::ZERO,
@@ -200,7 +203,7 @@ impl TraceWriter {
     }
 
     /// Replaces `trace.json` during the run by what is known so far. For any thread; the trace stays
-    /// incomplete.
+    /// incomplete. `dir` is [`TraceWriter::place`].
     ///
     /// # Errors
     /// I/O errors; the `trace.json` from before then stays.
@@ -384,6 +387,12 @@ impl TraceWriter {
     #[must_use]
     pub fn dir(&self) -> &Path {
         self.output.dir()
+    }
+
+    /// The trace's directory, wherever it is by now, as long as the writer is not dropped.
+    #[must_use]
+    pub fn place(&self) -> PathBuf {
+        self.output.place()
     }
 
     /// Writes the rows in memory to disk, so that [`TraceWriter::lost_rows`] is final: to be called

@@ -2,12 +2,14 @@
 
 use serde::Serialize;
 
+use crate::terminal::shown_json;
+
 /// The report as indented JSON with a line end: stable keys, times in ns, null for what is unknown.
 ///
 /// # Errors
 /// None for a report made by [`super::build`] or [`super::memory::build`]: all its keys are strings.
 pub fn render(report: &impl Serialize) -> Result<String, serde_json::Error> {
-    let mut text = serde_json::to_string_pretty(report)?;
+    let mut text = shown_json(serde_json::to_string_pretty(report)?);
     text.push('\n');
     Ok(text)
 }

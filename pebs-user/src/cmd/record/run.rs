@@ -140,6 +140,7 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
         ..WriterOptions::default()
     };
     let writer = TraceWriter::create(&plan.output, &info, options)?;
+    let place = writer.place();
     let rings = (rings, session.take_bulk_rings());
     let workers = Workers::start(plan, rings, sideband, writer, origin);
     if let Some(pause) = costs.units.pause {
@@ -170,7 +171,7 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
         governor,
         frequencies: &plan.frequencies,
         info: &mut info,
-        output: &plan.output,
+        output: &place,
         voice: plan.voice,
     };
     let (ended_by, command) = wait(&mut control, ending, plan.duration, held)?;

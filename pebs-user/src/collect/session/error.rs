@@ -4,6 +4,7 @@ use std::io;
 
 use crate::collect::perf_ring::PerfRingError;
 use crate::collect::programs::ProgramsError;
+use crate::pmu::limits;
 use crate::pmu::open::{AttachError, ControlError, OpenError};
 use crate::units::Pid;
 
@@ -42,6 +43,15 @@ pub enum SessionError {
     /// The kernel has no uprobes that perf can open.
     #[error("this kernel has no uprobe events (/sys/bus/event_source/devices/uprobe is missing)")]
     NoUprobes,
+    /// A process runs, but its threads can't be listed.
+    #[error("cannot list the threads of process {}", .pid.0)]
+    Threads {
+        /// The process.
+        pid: Pid,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
     /// A process ended between the first look at it and its tracing.
     #[error("process {} ended before it could be traced", .0.0)]
     Ended(Pid),
@@ -63,6 +73,10 @@ impl SessionError {
             Self::Counters(_) | Self::NoUprobes => {
                 Some("'pebs-trace doctor' says what this kernel has".to_owned())
             }
+            Self::Threads { source, .. } => match source.raw_os_error() {
+                Some(libc::EMFILE) => Some(limits::open_files().hint()),
+                _ => None,
+            },
             Self::Ended(_) => Some("'pgrep NAME' finds the pids of those that run".to_owned()),
         }
     }

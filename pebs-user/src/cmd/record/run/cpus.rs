@@ -13,6 +13,10 @@ impl Control<'_, '_> {
     pub(super) fn look(&mut self) {
         let since = std::mem::replace(&mut self.looked, now());
         let online: Vec<Cpu> = online_cpus(Path::new("/"));
+        // The list can't be read, for want of files: nothing is known of any CPU.
+        if online.is_empty() {
+            return;
+        }
         match self.session.follow_cpus(self.plan, &online) {
             Ok(came) => {
                 let until = now();
