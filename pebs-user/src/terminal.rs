@@ -155,7 +155,10 @@ mod tests {
         let text = serde_json::to_string("a\x1b\u{9b}ü\x7f").unwrap();
         let shown = shown_json(text);
         assert_eq!(shown, "\"a\\u001b\\u009bü\\u007f\"");
-        assert_eq!(serde_json::from_str::<String>(&shown).unwrap(), "a\x1b\u{9b}ü\x7f");
+        assert_eq!(
+            serde_json::from_str::<String>(&shown).unwrap(),
+            "a\x1b\u{9b}ü\x7f"
+        );
     }
 
     /// What is printed can be pasted into a shell.

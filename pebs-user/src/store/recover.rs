@@ -7,9 +7,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use super::files::{
-    Held, INFO_FILE, Owner, TraceLock, free_reserve, remove_if_there, temporary,
-};
+use super::files::{Held, INFO_FILE, Owner, TraceLock, free_reserve, remove_if_there, temporary};
 use super::reader::{ReadError, read_info};
 use super::run::RunInfo;
 use super::schema::Table;
