@@ -15,7 +15,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::rows::functions;
 use crate::store::call_stacks::read_stacks;
 use crate::store::reader::{ReadError, Trace, column_bool, column_str, column_u32, column_u64};
-use crate::store::run::EventInfo;
+use crate::store::run::{EventInfo, SiteInfo};
 use crate::store::schema::Table;
 use crate::target::probe::VisitRule;
 
@@ -117,13 +117,14 @@ fn item_functions(trace: &Trace) -> Result<FxHashSet<u32>, ReadError> {
     let begins = calls.flat_map(|probe| probe.sites.iter());
     let begins: Vec<_> = begins.filter(|site| site.role == "begin").collect();
     let mut found = FxHashSet::default();
-    let columns = ["function_id", "module", "offset", "size", "kernel"];
+    let columns = ["function_id", "module", "offset", "size", "kernel", "name"];
     for batch in trace.scan(Table::Functions, &columns)? {
         let batch = batch?;
         let ids = column_u32(&batch, 0)?.values();
         let modules = column_str(&batch, 1)?;
         let (offsets, sizes) = (column_u64(&batch, 2)?, column_u64(&batch, 3)?);
         let kernel = column_bool(&batch, 4)?;
+        let names = column_str(&batch, 5)?;
         for row in 0..batch.num_rows() {
             if kernel.value(row) || modules.is_null(row) || offsets.is_null(row) {
                 continue;
@@ -132,8 +133,14 @@ fn item_functions(trace: &Trace) -> Result<FxHashSet<u32>, ReadError> {
             let size = sizes.is_valid(row).then(|| sizes.value(row).max(1));
             let code = first..first.saturating_add(size.unwrap_or(1));
             let module = modules.value(row);
+            let name = names.is_valid(row).then(|| names.value(row));
+            // The module is called as the process runs it, which may be another name of the file.
+            let is_there = |site: &SiteInfo| {
+                let place = site.place.rsplit_once("+0x").map_or(&*site.place, |it| it.0);
+                site.path == module || name == Some(place)
+            };
             let mut begins = begins.iter();
-            if begins.any(|site| site.path == module && code.contains(&site.file_offset)) {
+            if begins.any(|site| code.contains(&site.file_offset) && is_there(site)) {
                 found.insert(ids[row]);
             }
         }

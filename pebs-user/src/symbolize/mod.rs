@@ -41,6 +41,7 @@ mod open;
 mod perf_map;
 mod ranges;
 mod recorded;
+mod run_as;
 
 use std::cell::Cell;
 use std::collections::hash_map::Entry;

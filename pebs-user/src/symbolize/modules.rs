@@ -15,6 +15,7 @@ use super::module::Module;
 use super::open::{Opened, candidates};
 use super::proc_maps::proc_maps;
 use super::recorded::Recorded;
+use super::run_as::run_as;
 use super::space::ModuleId;
 use crate::units::Pid;
 
@@ -50,15 +51,18 @@ impl Stamp {
     }
 }
 
+/// Another name of the file, by which a process runs it.
+type Alias = Option<Arc<Path>>;
+
 /// All modules, found again by build id, or by inode and time of change without one.
 ///
 /// Files with the same build id but another size are kept apart: one of them is stripped, or an impostor.
 pub struct Modules {
     debug_dirs: DebugDirs,
     modules: Vec<Module>,
-    by_stamp: FxHashMap<Stamp, ModuleId>,
-    by_content: FxHashMap<(BuildId, u64), ModuleId>,
-    by_build_id: FxHashMap<BuildId, ModuleId>,
+    by_stamp: FxHashMap<(Stamp, Alias), ModuleId>,
+    by_content: FxHashMap<(BuildId, u64, Alias), ModuleId>,
+    by_build_id: FxHashMap<(BuildId, Alias), ModuleId>,
     /// Files that could not be opened, or are no ELF files.
     by_path: FxHashMap<Arc<Path>, ModuleId>,
     anonymous: Option<ModuleId>,
@@ -118,24 +122,31 @@ impl Modules {
     }
 
     fn of_file(&mut self, pid: Pid, mapping: &Mapping, mapped: &MappedFile) -> ModuleId {
+        let live = self.recorded.is_none().then(|| run_as(pid, &mapped.path));
+        let alias: Alias = live.flatten().map(Arc::from);
         if let Some(build_id) = mapped.build_id
-            && let Some(known) = self.by_build_id.get(&build_id)
+            && let Some(known) = self.by_build_id.get(&(build_id, alias.clone()))
         {
             return *known;
         }
         let found = match self.recorded.clone() {
             Some(recorded) => recorded
                 .candidates(mapped)
-                .find_map(|opened| self.of_opened(opened, mapped)),
-            None => {
-                candidates(pid, mapping, mapped).find_map(|opened| self.of_opened(opened, mapped))
-            }
+                .find_map(|opened| self.of_opened(opened, mapped, &alias)),
+            None => candidates(pid, mapping, mapped)
+                .find_map(|opened| self.of_opened(opened, mapped, &alias)),
         };
         found.unwrap_or_else(|| self.nameless(mapped))
     }
 
-    fn of_opened(&mut self, opened: Opened, mapped: &MappedFile) -> Option<ModuleId> {
-        let stamp = Stamp::of(&opened.metadata);
+    fn of_opened(
+        &mut self,
+        opened: Opened,
+        mapped: &MappedFile,
+        alias: &Alias,
+    ) -> Option<ModuleId> {
+        let size = opened.metadata.size();
+        let stamp = (Stamp::of(&opened.metadata), alias.clone());
         if opened.certain
             && let Some(known) = self.by_stamp.get(&stamp)
         {
@@ -145,8 +156,9 @@ impl Modules {
         if !opened.certain && (mapped.build_id.is_none() || mapped.build_id != head.build_id) {
             return None;
         }
-        let name = mapped.path.to_string_lossy().into_owned();
-        let id = self.add_elf(name, opened.file, head, stamp.size);
+        let name = alias.as_deref().unwrap_or(&mapped.path);
+        let name = name.to_string_lossy().into_owned();
+        let id = self.add_elf((name, alias), opened.file, head, size);
         if self.by_stamp.len() >= MODULES_MAX {
             self.by_stamp.clear();
         }
@@ -154,10 +166,16 @@ impl Modules {
         Some(id)
     }
 
-    fn add_elf(&mut self, name: String, file: File, head: ElfHead, size: u64) -> ModuleId {
+    fn add_elf(
+        &mut self,
+        (name, alias): (String, &Alias),
+        file: File,
+        head: ElfHead,
+        size: u64,
+    ) -> ModuleId {
         let build_id = head.build_id;
         if let Some(build_id) = build_id
-            && let Some(known) = self.by_content.get(&(build_id, size))
+            && let Some(known) = self.by_content.get(&(build_id, size, alias.clone()))
         {
             return *known;
         }
@@ -171,8 +189,9 @@ impl Modules {
         };
         let id = self.push(module);
         if let Some(build_id) = build_id {
-            self.by_content.insert((build_id, size), id);
-            self.by_build_id.entry(build_id).or_insert(id);
+            self.by_content.insert((build_id, size, alias.clone()), id);
+            let known = self.by_build_id.entry((build_id, alias.clone()));
+            known.or_insert(id);
         }
         id
     }
@@ -187,7 +206,7 @@ impl Modules {
         };
         if let Some((file, head)) = copied {
             let size = mapping.end - mapping.start;
-            return self.add_elf("[vdso]".into(), file, head, size);
+            return self.add_elf(("[vdso]".into(), &None), file, head, size);
         }
         if let Some(known) = self.by_path.get(&key) {
             return *known;
