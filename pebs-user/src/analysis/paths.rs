@@ -136,7 +136,10 @@ fn item_functions(trace: &Trace) -> Result<FxHashSet<u32>, ReadError> {
             let name = names.is_valid(row).then(|| names.value(row));
             // The module is called as the process runs it, which may be another name of the file.
             let is_there = |site: &SiteInfo| {
-                let place = site.place.rsplit_once("+0x").map_or(&*site.place, |it| it.0);
+                let place = site
+                    .place
+                    .rsplit_once("+0x")
+                    .map_or(&*site.place, |it| it.0);
                 site.path == module || name == Some(place)
             };
             let mut begins = begins.iter();
