@@ -293,11 +293,13 @@ pub struct RecordArgs {
     /// Take a sample every so many events
     ///
     /// For clocks in ns: 16000 is a sample every 16 us of CPU time. Smaller sees more and costs
-    /// more; clocks go no lower than 10000.
-    #[arg(short = 'c', long, value_name = "EVENTS", default_value_t = 16_000)]
+    /// more; clocks go no lower than 10000. Default: as often as slows items down by 5 % (--max-overhead),
+    /// by what marks and samples cost here; 16000 where that cannot be kept (several events, --transport bulk,
+    /// breakpoints).
+    #[arg(short = 'c', long, value_name = "EVENTS")]
     #[arg(value_parser = event_count)]
     #[arg(help_heading = "What to record")]
-    pub reset: u64,
+    pub reset: Option<u64>,
     /// Trace only this process and its children; repeat for several
     #[arg(
         short,
@@ -426,14 +428,15 @@ pub struct RecordArgs {
     /// Keep the slow-down of items below this by taking fewer samples
     ///
     /// 2 and 2% are 2 percent. The reset value is changed while recording, from --reset up to
-    /// --max-reset and back, as the measured cost of marks and samples asks for. Each change is in
-    /// trace.json. Takes one event: a clock, cycles or the like, or page-faults.
+    /// --max-reset and back, as the measured cost of marks and samples asks for; the first one comes from what
+    /// they cost here. Each change is in trace.json. Takes one event: a clock, cycles or the like, or page-faults.
+    /// Without this and --reset it is 5 %; where marks alone cost more, samples get 2 % on top.
     #[arg(long, value_name = "PERCENT", value_parser = overhead, help_heading = "Limits")]
     #[arg(conflicts_with = "no_switches")]
     pub max_overhead: Option<f64>,
     /// Largest reset value that --max-overhead may take
     ///
-    /// Default: 100 times --reset.
+    /// Default: 100 times --reset; without --reset as large as the bound asks for.
     #[arg(
         long,
         value_name = "EVENTS",
@@ -442,6 +445,12 @@ pub struct RecordArgs {
         value_parser = event_count
     )]
     pub max_reset: Option<u64>,
+    /// Record although marks would take more than half of the target's CPU time
+    ///
+    /// Otherwise what is probed is first counted for a moment, and a place that is called that often, or that every
+    /// process of the machine runs (libc.so.6:malloc without -p), is refused.
+    #[arg(long, help_heading = "Limits")]
+    pub force: bool,
     /// Size of each CPU's ring; a power of two, 4KiB to 64MiB
     #[arg(long, value_name = "BYTES", default_value = "512KiB", value_parser = ring_size)]
     #[arg(help_heading = "Limits")]

@@ -40,6 +40,8 @@ pub struct Recorder {
     place: TempDir,
     lock: Option<Lock>,
     before_others: bool,
+    /// Whether the tool chooses how often it samples, and may refuse.
+    own_pace: bool,
     /// Program and arguments that start the tool.
     starter: Vec<OsString>,
 }
@@ -68,6 +70,7 @@ impl Recorder {
             place,
             lock,
             before_others: false,
+            own_pace: false,
             starter: Vec::new(),
         }
     }
@@ -90,6 +93,13 @@ impl Recorder {
     #[must_use]
     pub const fn before_others(mut self) -> Self {
         self.before_others = true;
+        self
+    }
+
+    /// Has the tool choose how often it samples, and refuse what costs too much, as it does by default.
+    #[must_use]
+    pub const fn own_pace(mut self) -> Self {
+        self.own_pace = true;
         self
     }
 
@@ -186,6 +196,18 @@ impl Recorder {
         command.args(&self.args);
         if !self.args.iter().any(|arg| arg == "--ring-size") {
             command.args(["--ring-size", LARGE_RING]);
+        }
+        let given = |name: &&str| self.args.iter().any(|arg| arg == name);
+        // Most tests want many samples, of work that is little else than marks.
+        if !self.own_pace
+            && !["--reset", "-c", "--max-overhead"]
+                .iter()
+                .any(|it| given(it))
+        {
+            command.args(["--reset", "16000"]);
+        }
+        if !self.own_pace && !given(&"--force") {
+            command.arg("--force");
         }
         command
     }

@@ -5,6 +5,7 @@ pub mod bulk;
 pub mod calibrate;
 pub mod command;
 mod counters;
+pub mod cpu_time;
 pub mod drain;
 pub mod frequency;
 pub mod hotplug;

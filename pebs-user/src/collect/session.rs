@@ -38,6 +38,9 @@ const SAMPLE_SHARE: (u64, u64) = (3, 4);
 /// Ticks of the clock calibrator, ns: ten a second on each CPU.
 const CLOCK_PERIOD_NS: u64 = 100_000_000;
 
+/// A cookie that belongs to no site: marks are counted, and go nowhere.
+const NO_SITE: u64 = pebs_common::config::MAX_SITES as u64;
+
 /// What to record.
 pub struct SessionPlan<'a> {
     /// The machine.
@@ -257,6 +260,11 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// Has an event begin with another reset value than its own.
+    pub fn begin_with(&mut self, id: EventId, reset: ResetValue) {
+        self.resets[usize::from(id.0)] = Some(reset);
     }
 
     /// Opens every event for every target, not yet counting, and the calibrator if one is needed.
@@ -567,6 +575,39 @@ impl Session {
         if let Some(log) = &mut self.log {
             log.flush();
         }
+    }
+}
+
+/// Begin marks that are counted and not recorded, until it is dropped.
+pub struct MarkCount {
+    _probes: Vec<Probe>,
+}
+
+impl Session {
+    /// Has begin marks counted, and nothing else: they come to no site, and programs count that.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn count_marks(&self, plan: &SessionPlan<'_>) -> Result<MarkCount, SessionError> {
+        let pmu = plan.host.uprobe.as_ref().ok_or(SessionError::NoUprobes)?;
+        let sites = plan.probes.probes.iter().flat_map(|probe| &probe.sites);
+        let begins = sites.filter(|site| matches!(site.role, Role::Begin | Role::Next));
+        let program = self.programs.mark()?;
+        let mut probes = Vec::new();
+        for site in begins {
+            let event = open_uprobe(pmu, &uprobe_site(site), UprobeScope::Everyone)?;
+            let link = event.attach(program, Some(NO_SITE))?;
+            probes.push(Probe::new(event, link));
+        }
+        Ok(MarkCount { _probes: probes })
+    }
+
+    /// The processes that are traced now.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn traced(&self) -> Result<Vec<Pid>, SessionError> {
+        Ok(self.programs.traced()?)
     }
 }
 

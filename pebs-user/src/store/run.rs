@@ -182,8 +182,11 @@ pub struct ResetChange {
 pub struct OverheadInfo {
     /// The event whose reset value is changed.
     pub event: EventId,
-    /// Slow-down within visits asked for at most, 0.02 = 2 %.
+    /// Slow-down of items asked for at most, 0.02 = 2 %.
     pub most: f64,
+    /// Whether nobody asked: it is the goal by default, and samples cost some where marks alone cost more.
+    #[serde(default)]
+    pub by_default: bool,
     /// Smallest reset value.
     pub least_reset: u64,
     /// Largest reset value.
@@ -394,9 +397,23 @@ pub struct CostInfo {
     pub pause_after_ns: Option<i64>,
     /// On-CPU time of all visits, the base of the slow-down.
     pub visits_oncpu_ns: Option<f64>,
-    /// Estimated slow-down of the target within visits, 0.02 = 2 %; null if the base is unknown.
+    /// Slow-down of items: what their marks, the samples in them and what else is recorded in them took, over the time
+    /// that they take without it, both on the CPU; 0.02 = 2 %. Null if the base is unknown.
     pub slowdown: Option<f64>,
     /// What it is at least, where what the recording cost is nearly all of the visits' time; else null.
     #[serde(default)]
     pub slowdown_least: Option<f64>,
+    /// CPU of the target: all that the recording took from traced processes, in items and outside, over the CPU time that
+    /// they took without it. Null if that is unknown.
+    #[serde(default)]
+    pub target_cpu: Option<f64>,
+    /// CPU time of the traced processes, the recording's cost included; null if it is unknown.
+    #[serde(default)]
+    pub target_cpu_ns: Option<f64>,
+    /// Switches and the like that were recorded of traced threads.
+    #[serde(default)]
+    pub switches: u64,
+    /// Estimated CPU time that recording them took from the target.
+    #[serde(default)]
+    pub switches_ns: Option<f64>,
 }

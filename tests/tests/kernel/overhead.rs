@@ -32,8 +32,9 @@ fn changes(trace: &Trace) -> Vec<Change> {
         })
         .collect();
     let (least, most) = (number(bound, "least_reset"), number(bound, "most_reset"));
-    assert_eq!(trace.json["events"][0]["reset"], least);
-    let mut before = (0, least);
+    let first = number(&trace.json["events"][0], "reset");
+    assert!((least..=most).contains(&first), "{bound:#}");
+    let mut before = (0, first);
     for (change, row) in changes.iter().zip(rows) {
         assert!(change.time_ns > before.0, "{rows:#?}");
         assert_eq!(change.old, before.1, "{rows:#?}");
@@ -42,7 +43,11 @@ fn changes(trace: &Trace) -> Vec<Change> {
         let (grows, overhead) = (change.new > change.old, row["overhead"].as_f64());
         if let Some(overhead) = overhead {
             let above = overhead > bound["most"].as_f64().unwrap();
-            assert_eq!(above, grows, "{row:#} {bound:#}");
+            // Where nobody asked for a bound, samples may cost some on top of marks.
+            assert!(
+                above == grows || bound["by_default"] == true,
+                "{row:#} {bound:#}"
+            );
         }
         before = (change.time_ns, change.new);
     }
@@ -71,13 +76,6 @@ fn threads_of_a_command() {
     let trace = recording.trace();
     check::whole_visits(&trace, &truth);
     let changes = changes(&trace);
-    if changes.is_empty() {
-        // 16 us of CPU time between samples of up to 0.8 us.
-        let sample_ns = trace.json["cost"]["samples_ns"].as_f64().unwrap()
-            / trace.json["cost"]["samples"].as_f64().unwrap();
-        assert!(sample_ns < 900.0, "no change\n{}", recording.tool);
-        return;
-    };
     let overhead = last_overhead(&trace, &recording);
     assert!(overhead < 0.05 * 1.5, "{overhead}\n{}", recording.tool);
     assert!(recording.tool.stdout.contains("at most 5.0 % asked for"));
@@ -98,9 +96,12 @@ fn usual(trace: &Trace) -> Vec<Visit> {
 /// Samples of each thread between two changes, and after the last, against its time on the CPU in between.
 fn own_rates(trace: &Trace, changes: &[Change]) {
     let visits = usual(trace);
-    let ends = changes.iter().skip(1).map(|next| next.time_ns);
+    let first = trace.json["events"][0]["reset"].as_u64().unwrap();
+    let begins = [(0, first)].into_iter();
+    let begins = begins.chain(changes.iter().map(|change| (change.time_ns, change.new)));
+    let ends = changes.iter().map(|next| next.time_ns);
     let mut judged = 0;
-    for (change, end) in changes.iter().zip(ends.chain([i64::MAX])) {
+    for ((begin_ns, reset), end) in begins.zip(ends.chain([i64::MAX])) {
         let mut seen: HashMap<u64, (f64, u64)> = HashMap::new();
         let within = |it: &&Visit| it.begin_ns > change.time_ns && it.end_ns < Some(end);
         for visit in visits.iter().filter(within) {
@@ -109,20 +110,19 @@ fn own_rates(trace: &Trace, changes: &[Change]) {
             *samples += visit.samples;
         }
         for (tid, (oncpu, samples)) in seen {
-            let expected = oncpu / change.new as f64;
+            let expected = oncpu / reset as f64;
             if expected < 50.0 {
                 continue;
             }
             let rate = samples as f64 / expected;
             assert!(
                 (0.6..1.4).contains(&rate),
-                "thread {tid}: {samples} of {expected} at {}",
-                change.new
+                "thread {tid}: {samples} of {expected} at {reset}"
             );
             judged += 1;
         }
     }
-    assert!(judged > 0, "nothing ran after a change");
+    assert!(judged > 0, "too little ran");
 }
 
 /// `events` is the time that the samples stand for, and `self_ns` all of it.
@@ -173,8 +173,7 @@ fn page_faults_are_still_counted() {
     let recording = live.stop();
     let trace = recording.trace();
     check::whole_visits(&trace, &truth);
-    let changes = changes(&trace);
-    assert!(!changes.is_empty(), "no change\n{}", recording.tool);
+    changes(&trace);
     let overhead = last_overhead(&trace, &recording);
     assert!(overhead < 0.05 * 1.5, "{overhead}\n{}", recording.tool);
     let happened = 40_000.0 * 64.0;
@@ -203,7 +202,11 @@ fn marks_alone() {
     let bound = &trace.json["max_overhead"];
     assert_eq!(bound["most_reset"], 400_000);
     assert_eq!(bound["marks_alone"], true, "{bound:#}");
-    assert_eq!(changes(&trace).last().map(|it| it.new), Some(400_000));
+    let first = trace.json["events"][0]["reset"].as_u64();
+    assert_eq!(
+        changes(&trace).last().map_or(first, |it| Some(it.new)),
+        Some(400_000)
+    );
     let said = recording
         .tool
         .stderr
@@ -214,4 +217,59 @@ fn marks_alone() {
         "once in the run and once at the end\n{}",
         recording.tool
     );
+}
+
+/// Without a word items are slowed down by 5 %, from the first second on: samples come as rarely as that takes before anything
+/// was seen of the target, and the figures in all outputs are the same.
+#[test]
+fn goal_by_default() {
+    need!(machine::root());
+    let workload = Workload::build("threads");
+    let (recording, truth) = Recorder::new(&workload.spec(super::ID))
+        .own_pace()
+        .args(&["--event", "cpu-clock"])
+        .workload(&workload, &["2", "450", "4000"]);
+    let trace = recording.trace();
+    check::whole_visits(&trace, &truth);
+    changes(&trace);
+    let cost = &trace.json["cost"];
+    let slowdown = cost["slowdown"].as_f64().unwrap();
+    assert!(slowdown < 0.05 * 1.5, "{slowdown}\n{}", recording.tool);
+    assert!(cost["target_cpu"].as_f64().unwrap() > 0.0, "{cost:#}");
+    let shown = format!("slow-down of items {:.1} %", slowdown * 100.0);
+    assert!(
+        recording.tool.stdout.contains(&shown),
+        "{shown}\n{}",
+        recording.tool
+    );
+    assert!(
+        recording.tool.stdout.contains("goal 5.0 %"),
+        "{}",
+        recording.tool
+    );
+}
+
+/// A place whose marks would take most of the CPU time is not recorded: that of a process before anything else is attached,
+/// that of a command in its first moments. What was asked for with --force is.
+#[test]
+fn refused() {
+    need!(machine::root());
+    let workload = Workload::build("short_visits");
+    let spec = workload.spec("handle(id=arg1)");
+    let recorder = || {
+        Recorder::new(&spec)
+            .own_pace()
+            .args(&["--event", "cpu-clock"])
+    };
+    let refused = recorder().command(&workload.path, &["4000000", "0"]);
+    let said = &refused.tool.stderr;
+    assert_eq!(refused.tool.status.code(), Some(2), "{}", refused.tool);
+    assert!(
+        said.contains("marks, ") && said.contains("--force"),
+        "{}",
+        refused.tool
+    );
+    let forced = recorder().args(&["--force", "--duration", "1"]);
+    let forced = forced.command(&workload.path, &["4000000", "0"]);
+    assert_eq!(forced.tool.status.code(), Some(0), "{}", forced.tool);
 }

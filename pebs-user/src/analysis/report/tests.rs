@@ -314,6 +314,7 @@ fn bound_on_the_overhead() {
     let bound = OverheadInfo {
         event: EventId(0),
         most: 0.02,
+        by_default: false,
         least_reset: 16_000,
         most_reset: 1_600_000,
         reset: 640_007,
@@ -331,12 +332,12 @@ fn bound_on_the_overhead() {
     let mut line = |bound, resets| {
         (report.run.max_overhead, report.run.resets) = (Some(bound), resets);
         let text = text::render(&report);
-        let line = text.lines().find(|line| line.starts_with("  overhead"));
+        let line = text.lines().find(|line| line.starts_with("  slow-down"));
         line.unwrap_or_default().trim_start().to_owned()
     };
     assert_eq!(
         line(bound, vec![change]),
-        "overhead  at most 2.0 % asked for; 1.5 % in the end, with a sample every 640 us after 1 change"
+        "slow-down  at most 2.0 % asked for; 1.5 % in the last moments; a sample every 640 us after 1 change"
     );
     let early = OverheadInfo {
         last: change.overhead,
@@ -344,8 +345,8 @@ fn bound_on_the_overhead() {
     };
     assert_eq!(
         line(early, vec![change]),
-        "overhead  at most 2.0 % asked for; 430 % before the last change (too little ran after it), \
-         now with a sample every 640 us after 1 change"
+        "slow-down  at most 2.0 % asked for; 430 % before the last change (too little ran after it); \
+         a sample every 640 us after 1 change"
     );
     let unknown = OverheadInfo {
         last: None,
@@ -355,7 +356,7 @@ fn bound_on_the_overhead() {
     };
     assert_eq!(
         line(unknown, vec![]),
-        "overhead  at most 2.0 % asked for; - (too little ran) in the end, with a sample every 16.0 us after 0 changes"
+        "slow-down  at most 2.0 % asked for; - (too little ran) in the last moments; a sample every 16.0 us after 0 changes"
     );
     let alone = OverheadInfo {
         last: Some(0.09),
@@ -366,6 +367,6 @@ fn bound_on_the_overhead() {
     };
     assert_eq!(
         line(alone, vec![change; 2]),
-        "overhead  at most 2.0 % asked for; 9.0 % in the end, with a sample every 1.60 ms after 2 changes; marks alone cost more (8.1 %)"
+        "slow-down  at most 2.0 % asked for; 9.0 % in the last moments; a sample every 1.60 ms after 2 changes; marks alone cost more (8.1 %)"
     );
 }

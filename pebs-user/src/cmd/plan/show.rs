@@ -155,7 +155,7 @@ impl Shown<'_> {
         table.load_style(NOTHING);
         table.set_header([
             format!("reset, {}", self.event.unit),
-            "items slower by".to_owned(),
+            "slow-down of items".to_owned(),
             "1 s of work takes".to_owned(),
             "samples/item".to_owned(),
             format!("shortest function ({SHOWN} samples)"),

@@ -3,6 +3,8 @@
 use std::path::Path;
 
 use super::plan::Plan;
+use pebs_common::record::Role;
+
 use crate::collect::calibrate::extras::Extras;
 use crate::collect::calibrate::measured::Measured;
 use crate::collect::calibrate::saved::{self, Calibration, Folder, Found};
@@ -16,11 +18,11 @@ use crate::pmu::open::UprobePmu;
 use crate::store::run::CostInfo;
 use crate::target::probe::{EntryClass, Probe, Site};
 
+/// Part of what a mark costs beside a single step that lies outside of the visit that it begins or ends.
+const OUTSIDE: f64 = 0.5;
+
 /// Slow-down from which on it is worth a remark.
 const HEAVY: f64 = 0.25;
-
-/// Share of the CPU that a gentler reset value would take.
-const GENTLE: f64 = 0.05;
 
 /// What a mark and a sample cost, and how that is known.
 #[derive(Default)]
@@ -87,9 +89,11 @@ impl Measuring {
             calibration.apply(&mut known.units);
         }
         let units = &known.units;
-        let classes: Vec<EntryClass> = sites(plan)
-            .filter(|site| !site.uretprobe && units.of_mark(site.class, false).is_none())
-            .map(|site| site.class)
+        let plain = sites(plan).filter(|site| !site.uretprobe);
+        // Of a single step it is known what it costs more.
+        let classes: Vec<EntryClass> = plain
+            .flat_map(|site| [site.class, EntryClass::Emulated])
+            .filter(|class| units.of_mark(*class, false).is_none())
             .collect();
         let is_clock =
             |event: &ResolvedEvent| event.class == EventClass::Clock && !event.perf_clock;
@@ -233,7 +237,28 @@ impl<'a> Prices<'a> {
 
     /// ns of marks. What one cost follows from its probe and role: the sites that share both are of
     /// one class but for exceptions.
-    fn marks_ns(&self, marks_by: &[[u64; 4]]) -> Option<f64> {
+    pub fn marks_ns(&self, marks_by: &[[u64; 4]]) -> Option<f64> {
+        self.sum(marks_by, |site| {
+            self.costs.of_mark(site.class, site.uretprobe)
+        })
+    }
+
+    /// The part of it that lies outside of the visits: of a begin mark what is done before it reads its time, of an end
+    /// mark what comes after, which is all of a single step.
+    fn outside_ns(&self, marks_by: &[[u64; 4]]) -> Option<f64> {
+        self.sum(marks_by, |site| {
+            let whole = self.costs.of_mark(site.class, site.uretprobe)?;
+            let emulated = match (site.class, site.uretprobe) {
+                (EntryClass::SingleStep, false) => self.costs.emulated_ns?.min(whole),
+                _ => whole,
+            };
+            let begins = matches!(site.role, Role::Begin | Role::Next);
+            let step = if begins { 0.0 } else { whole - emulated };
+            Some(OUTSIDE * emulated + step)
+        })
+    }
+
+    fn sum(&self, marks_by: &[[u64; 4]], each: impl Fn(&Site) -> Option<f64>) -> Option<f64> {
         let mut sum = 0.0;
         for (probe, by_role) in self.probes.iter().zip(marks_by) {
             for site in &probe.sites {
@@ -244,7 +269,7 @@ impl<'a> Prices<'a> {
                     .count();
                 let share = by_role[site.role as usize] as f64 / same as f64;
                 if share > 0.0 {
-                    sum += share * self.costs.of_mark(site.class, site.uretprobe)?;
+                    sum += share * each(site)?;
                 }
             }
         }
@@ -302,12 +327,12 @@ impl<'a> Prices<'a> {
         let faults = now.page_faults.saturating_sub(before.page_faults);
         let oncpu_ns = (now.oncpu_ns - before.oncpu_ns).max(0.0);
         let extras = self.extras_ns(&now.extras.since(&before.extras))?;
-        let costs = (
-            self.marks_ns(&marks)?,
+        let marks = (self.marks_ns(&marks)?, self.outside_ns(&marks)?);
+        let others = (
             self.page_faults_ns(faults)? + extras,
             self.samples_ns(samples)?,
         );
-        Some(Window::of_visits(oncpu_ns, costs, samples))
+        Some(Window::of_visits(oncpu_ns, marks, others, samples))
     }
 }
 
@@ -319,22 +344,51 @@ fn price(recorded: bool, number: u64, each: Option<f64>) -> Option<f64> {
     Some(number as f64 * each?)
 }
 
-/// The whole cost.
-pub(super) fn total(plan: &Plan, costs: &UnitCosts, outcome: &Outcome) -> CostInfo {
+/// The whole cost. `sample_ns` is what a sample took in this run, if that was learnt; `target_cpu_ns` the target's CPU
+/// time.
+pub(super) fn total(
+    plan: &Plan,
+    costs: &UnitCosts,
+    outcome: &Outcome,
+    sample_ns: Option<f64>,
+    target_cpu_ns: Option<f64>,
+) -> CostInfo {
+    let costs = &UnitCosts {
+        sample_ns: sample_ns.or(costs.sample_ns),
+        ..*costs
+    };
     let prices = Prices::new(plan, costs);
     let marks_ns = prices.marks_ns(&outcome.marks_by);
     let samples_ns = prices.samples_ns(outcome.samples);
     let page_faults_ns = prices.page_faults_ns(outcome.page_faults);
     let inside = outcome.samples - outcome.ledger.samples_unmatched.min(outcome.samples);
+    let tasks = outcome.ledger.totals().tasks;
+    let others = outcome.page_faults + outcome.extras.interrupts + outcome.extras.softirqs;
+    let switches = tasks.seen.saturating_sub(others);
+    let switches_ns = price(plan.switches, switches, costs.switch_ns);
     let window = || {
         // Samples outside visits do not slow visits down.
         let extras_ns = prices.extras_ns(&outcome.extras)?;
         let samples_ns = prices.samples_ns(inside)?;
-        let costs = (marks_ns?, page_faults_ns? + extras_ns, samples_ns);
-        Some(Window::of_visits(outcome.visits_oncpu_ns?, costs, inside))
+        let marks = (marks_ns?, prices.outside_ns(&outcome.marks_by)?);
+        let others = (page_faults_ns? + extras_ns, samples_ns);
+        Some(Window::of_visits(
+            outcome.visits_oncpu_ns?,
+            marks,
+            others,
+            inside,
+        ))
     };
     let window = window();
     let least = window.and_then(|window| window.least());
+    let target_cpu = || {
+        let extras_ns = prices.extras_ns(&outcome.extras)?;
+        let all =
+            marks_ns? + samples_ns? + page_faults_ns? + extras_ns + switches_ns.unwrap_or(0.0);
+        let left = target_cpu_ns? - all;
+        // What is left of less is no larger than the error of both.
+        (left > 0.1 * target_cpu_ns?).then(|| all / left)
+    };
     CostInfo {
         marks: outcome.marks,
         samples: outcome.samples,
@@ -358,37 +412,41 @@ pub(super) fn total(plan: &Plan, costs: &UnitCosts, outcome: &Outcome) -> CostIn
             .and_then(|window| window.overhead())
             .filter(|_| least.is_none()),
         slowdown_least: least,
+        target_cpu: target_cpu(),
+        target_cpu_ns,
+        switches,
+        switches_ns: switches_ns.filter(|_| plan.switches),
     }
 }
 
 /// A remark for runs that slowed the target down a lot, and what to do.
 pub(super) fn remark(plan: &Plan, costs: &UnitCosts, cost: &CostInfo) -> Option<(String, String)> {
-    // Who bounded it hears of that bound.
+    // Who bounded it hears of that bound, and of marks that cost more.
+    if plan.overhead.is_some() {
+        return None;
+    }
     let (word, slowdown) = match cost.slowdown_least {
         Some(least) => ("at least", least),
         None => ("about", cost.slowdown.filter(|share| *share > HEAVY)?),
     };
-    if plan.overhead.is_some() {
-        return None;
-    }
     let (marks, samples) = (cost.marks_ns?, cost.samples_ns?);
-    let text = format!(
-        "recording made items {word} {:.0} % slower",
-        slowdown * 100.0
-    );
-    if marks > samples {
-        let hint = "most of it are marks: probe a function that is called less often";
-        return Some((text, hint.to_owned()));
-    }
-    let sample_ns = costs.sample_ns?;
-    let reset = (sample_ns / GENTLE).ceil() as u64;
+    let text = format!("slow-down of items: {word} {:.0} %", slowdown * 100.0);
+    let net = cost.visits_oncpu_ns? - 0.5 * marks - samples;
+    let fixed = if net > 0.0 { marks / net } else { 1.0 };
     let unit = plan.events.first()?.reset_unit();
-    let hint = format!(
-        "a sample costs {:.1} us here; --reset {reset} would take about {:.0} % ({unit} between samples)",
-        sample_ns / 1000.0,
-        GENTLE * 100.0
-    );
-    Some((text, hint))
+    let clock = matches!(plan.events.as_slice(), [event] if event.class == EventClass::Clock);
+    if marks > samples || !clock {
+        let hint = "most of it are marks: probe a function that is called less often";
+        return Some((
+            text,
+            if marks > samples {
+                hint.to_owned()
+            } else {
+                "raise --reset".to_owned()
+            },
+        ));
+    }
+    Some((text, super::pace::cheaper(fixed, costs.sample_ns?, unit)))
 }
 
 /// CPU time of this process so far, user and system, ns.

@@ -202,8 +202,11 @@ fn close(
     outcome: Outcome,
     mut info: RunInfo,
     (costs, command): (&UnitCosts, Option<ExitStatus>),
+    target_cpu_ns: Option<f64>,
 ) -> Closed {
-    let cost = super::cost::total(plan, costs, &outcome);
+    let learnt = info.own_time.as_ref().and_then(|own| own.sample.as_ref());
+    let sample_ns = learnt.map(|cost| cost.ns);
+    let cost = super::cost::total(plan, costs, &outcome, sample_ns, target_cpu_ns);
     let heavy = super::cost::remark(plan, costs, &cost);
     let faults = outcome.ledger.check();
     if outcome.mappings_lost > 0 {
@@ -297,6 +300,7 @@ pub(super) fn close_silently(plan: &Plan, recorded: Recorded) -> anyhow::Result<
         recorded.outcome,
         recorded.info,
         (&recorded.costs.units, recorded.command),
+        recorded.target_cpu_ns,
     );
     if let Some(error) = closed.cut {
         return Err(error.into());
@@ -316,10 +320,11 @@ pub(super) fn close_counted(plan: Plan, recorded: Recorded) -> anyhow::Result<Co
         costs,
         times,
         ended_by,
+        target_cpu_ns,
         ..
     } = recorded;
     let most_ring_bytes = outcome.most_ring_bytes;
-    let closed = close(&plan, outcome, info, (&costs.units, None));
+    let closed = close(&plan, outcome, info, (&costs.units, None), target_cpu_ns);
     if let Some(error) = closed.cut {
         return Err(error.into());
     }
@@ -346,6 +351,7 @@ pub(super) fn finish(plan: &Plan, recorded: Recorded) -> ExitCode {
         recorded.outcome,
         recorded.info,
         (&recorded.costs.units, recorded.command),
+        recorded.target_cpu_ns,
     );
     // The trace is there, whatever becomes of its report.
     if let Err(error) = report::print(&plan.output, plan.format) {

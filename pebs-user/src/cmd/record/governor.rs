@@ -1,12 +1,14 @@
-//! `--max-overhead`: what it asks for, and the changes of the reset value that keep to it.
+//! The slow-down of items that is kept to, by `--max-overhead` or by default, and the changes of the reset value that do so.
 
 use anyhow::bail;
 
 use super::cost::Prices;
-use crate::cli::RecordArgs;
+use crate::analysis::report::human::{count, time};
+use crate::cli::{KeepArg, RecordArgs};
 use crate::cmd::Hinted;
 use crate::collect::calibrate::UnitCosts;
 use crate::collect::overhead::{Bounds, Change, Controller, Counts};
+use crate::collect::session::Transport;
 use crate::pipeline::Load;
 use crate::pmu::attr::{EventClass, ResolvedEvent};
 use crate::pmu::reset;
@@ -16,19 +18,32 @@ use crate::units::{EventId, ResetValue, TraceNs};
 /// Largest reset value by default, in times the one asked for.
 const SPAN: u64 = 100;
 
+/// Slow-down of items that is kept to where nothing is asked for.
+pub(super) const GOAL: f64 = 0.05;
+
+/// What samples may cost on top of marks that cost more than that.
+const EXTRA: f64 = 0.02;
+
+/// Reset value where none is asked for and cost does not say.
+pub(super) const PLAIN_RESET: u64 = 16_000;
+
+/// Largest reset value where none is asked for: a hundred samples a second of CPU time.
+const LARGEST: u64 = 10_000_000;
+
 /// The event whose reset value is changed.
 pub(super) const EVENT: EventId = EventId(0);
 
-/// What was asked for, if it was.
+/// What the slow-down has to keep to, if it is kept: as was asked for, or by default where nothing stands against it.
 ///
 /// # Errors
 /// The cost of samples of the events can't be known, or the bounds make no sense.
 pub(super) fn bounds(
     args: &RecordArgs,
     events: &[ResolvedEvent],
+    transport: Transport,
 ) -> anyhow::Result<Option<Bounds>> {
     let Some(overhead) = args.max_overhead else {
-        return Ok(None);
+        return Ok(default_bounds(args, events, transport));
     };
     let [event] = events else {
         bail!(Hinted::new(
@@ -37,8 +52,9 @@ pub(super) fn bounds(
         ));
     };
     check_known(event, "keep --max-overhead")?;
-    let least = event.reset.0.get();
-    let most = args.max_reset.unwrap_or(least.saturating_mul(SPAN));
+    let least = args.reset.unwrap_or_else(|| least_reset(event));
+    let most = args.reset.map_or(LARGEST, |it| it.saturating_mul(SPAN));
+    let most = args.max_reset.unwrap_or(most.max(least));
     if most < least {
         bail!(Hinted::new(
             format!("--max-reset {most} is below the reset value {least}"),
@@ -52,7 +68,62 @@ pub(super) fn bounds(
         overhead,
         least,
         most,
+        extra: 0.0,
     }))
+}
+
+/// The bounds where nothing is asked for; `None` where they cannot be kept.
+fn default_bounds(
+    args: &RecordArgs,
+    events: &[ResolvedEvent],
+    transport: Transport,
+) -> Option<Bounds> {
+    let [event] = events else { return None };
+    let can = args.reset.is_none()
+        && is_known(event)
+        && transport == Transport::Bpf
+        // The base of the slow-down is time on the CPU.
+        && !args.no_switches
+        // Sums of samples say nothing of events if the reset value changes under them.
+        && args.keep == KeepArg::All;
+    can.then(|| Bounds {
+        overhead: GOAL,
+        least: least_reset(event),
+        most: LARGEST,
+        extra: EXTRA,
+    })
+}
+
+/// The smallest reset value where none is asked for.
+fn least_reset(event: &ResolvedEvent) -> u64 {
+    if event.is_page_faults() {
+        1
+    } else {
+        PLAIN_RESET
+    }
+}
+
+/// How often an event may come in a ns while code runs; the first window tells how often it does.
+fn rate(event: &ResolvedEvent) -> f64 {
+    match event.class {
+        EventClass::Clock => 1.0,
+        // Instructions or cycles.
+        EventClass::Hardware { .. } => 4.0,
+        // A page fault in half a us.
+        _ => 0.002,
+    }
+}
+
+/// The reset value to begin with, where marks are expected to cost that part of the items' time.
+pub(super) fn first_reset(
+    bounds: &Bounds,
+    event: &ResolvedEvent,
+    fixed: f64,
+    sample_ns: f64,
+) -> Option<ResetValue> {
+    let first = bounds.first(fixed, sample_ns, rate(event));
+    let first = reset::near(&event.class, first, bounds.least, bounds.most);
+    std::num::NonZeroU64::new(first).map(ResetValue)
 }
 
 /// Whether it can be known what a sample of an event costs.
@@ -80,18 +151,24 @@ pub(super) fn check_known(event: &ResolvedEvent, what: &str) -> anyhow::Result<(
     ))
 }
 
-/// The bounds in a line.
-pub(super) fn note(bounds: &Bounds, events: &[ResolvedEvent]) -> String {
-    let unit = events.first().map_or("events", ResolvedEvent::reset_unit);
-    let Bounds {
-        overhead,
-        least,
-        most,
-    } = bounds;
-    let percent = percent(*overhead);
-    format!(
-        "--max-overhead {percent}: a sample every {least} to {most} {unit}, as the cost asks for"
-    )
+/// What is kept to, and how often samples are taken at first.
+pub(super) fn first_line(bounds: &Bounds, event: &ResolvedEvent) -> String {
+    let goal = percent(bounds.overhead);
+    let reset = reset_text(event.reset.0.get(), event);
+    let what = if bounds.extra > 0.0 {
+        "goal"
+    } else {
+        "--max-overhead"
+    };
+    format!("slow-down of items: {what} {goal}, with a sample every {reset} at first")
+}
+
+/// A reset value with its unit.
+pub(super) fn reset_text(reset: u64, event: &ResolvedEvent) -> String {
+    match event.class {
+        EventClass::Clock => time(reset as f64),
+        _ => format!("{} {}", count(reset), event.reset_unit()),
+    }
 }
 
 /// A share in percent, with no more digits than it takes.
@@ -123,8 +200,12 @@ impl Governor {
         event: &ResolvedEvent,
         costs: &UnitCosts,
         prices: &Prices<'_>,
-    ) -> anyhow::Result<Self> {
+    ) -> anyhow::Result<Option<Self>> {
         let (Some(sample_ns), true) = (costs.sample_ns, prices.are_known()) else {
+            if bounds.extra > 0.0 {
+                // Nobody asked for a bound.
+                return Ok(None);
+            }
             bail!(Hinted::new(
                 format!(
                     "cannot keep --max-overhead: what marks and samples of {} cost could not be measured",
@@ -137,8 +218,9 @@ impl Governor {
             EventClass::Clock => Counts::Time,
             _ => Counts::Work,
         };
-        Ok(Self {
-            controller: Controller::new(bounds, counts, sample_ns),
+        let first = event.reset.0.get();
+        Ok(Some(Self {
+            controller: Controller::new(bounds, counts, sample_ns, first),
             bounds,
             class: event.class.clone(),
             last: Load::default(),
@@ -146,7 +228,7 @@ impl Governor {
             changes: Vec::new(),
             has_warned: false,
             failed: None,
-        })
+        }))
     }
 
     /// Takes in what happened up to now; gives the reset value to set, if it is another one.
@@ -186,11 +268,18 @@ impl Governor {
         text
     }
 
-    /// A remark and a hint if marks alone cost more than the bound; once.
-    pub fn warning(&mut self) -> Option<(String, String)> {
+    /// A remark if marks alone cost more than the bound, and a hint if somebody asked for it; once.
+    pub fn warning(&mut self) -> Option<(String, Option<String>)> {
         let warns = self.controller.is_fixed_above() && !self.has_warned;
         self.has_warned |= warns;
-        warns.then(|| marks_alone(self.controller.fixed(), self.bounds.overhead))
+        let (fixed, bounds) = (self.controller.fixed(), self.bounds);
+        warns.then(|| match bounds.extra > 0.0 {
+            true => (on_top(fixed, &bounds), None),
+            false => {
+                let (text, hint) = marks_alone(fixed, bounds.overhead);
+                (text, Some(hint))
+            }
+        })
     }
 
     /// The reset value in force.
@@ -214,10 +303,12 @@ impl Governor {
             overhead,
             least,
             most,
+            extra,
         } = self.bounds;
         OverheadInfo {
             event: EVENT,
             most: overhead,
+            by_default: extra > 0.0,
             least_reset: least,
             most_reset: most,
             reset: self.controller.reset(),
@@ -226,6 +317,18 @@ impl Governor {
             marks_alone: self.controller.is_fixed_above(),
         }
     }
+}
+
+/// What marks cost where that is above the goal by default.
+fn on_top(share: Option<f64>, bounds: &Bounds) -> String {
+    let cost = share.map_or_else(
+        || "take longer than the items themselves".to_owned(),
+        |share| format!("slow items down by {}", percent(share)),
+    );
+    format!(
+        "marks alone {cost}; samples get {} on top",
+        percent(bounds.extra)
+    )
 }
 
 fn marks_alone(share: Option<f64>, bound: f64) -> (String, String) {
@@ -246,6 +349,9 @@ fn marks_alone(share: Option<f64>, bound: f64) -> (String, String) {
 /// A remark and a hint at the end, if the bound was not kept.
 pub(super) fn remark(run: &RunInfo) -> Option<(String, String)> {
     let info = run.max_overhead.as_ref()?;
+    if info.by_default {
+        return None;
+    }
     if info.marks_alone {
         return Some(marks_alone(info.last_marks, info.most));
     }
@@ -255,7 +361,7 @@ pub(super) fn remark(run: &RunInfo) -> Option<(String, String)> {
     told.then(|| {
         (
             format!(
-                "recording made items {} slower in the end, above --max-overhead {}",
+                "slow-down of items: {} in the last moments, above --max-overhead {}",
                 percent(last),
                 percent(info.most)
             ),
@@ -294,7 +400,7 @@ mod tests {
         let (text, hint) = remark(&run).unwrap();
         assert_eq!(
             text,
-            "recording made items 5 % slower in the end, above --max-overhead 2 %"
+            "slow-down of items: 5 % in the last moments, above --max-overhead 2 %"
         );
         assert_eq!(hint, "raise --max-reset (now 64000)");
         run.max_overhead.as_mut().unwrap().last = change.overhead;

@@ -7,6 +7,7 @@ mod cost;
 mod finish;
 mod governor;
 mod items;
+mod pace;
 mod plan;
 mod preset;
 mod replaced;

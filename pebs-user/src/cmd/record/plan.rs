@@ -113,6 +113,10 @@ pub struct Plan {
     pub max_loss: f64,
     /// What the slow-down of items and the reset value are to keep to.
     pub overhead: Option<Bounds>,
+    /// Whether the reset value was asked for.
+    pub reset_typed: bool,
+    /// Whether to record whatever marks cost.
+    pub force: bool,
     /// Form of the report.
     pub format: Format,
     /// How to symbolize.
@@ -136,7 +140,7 @@ impl Plan {
     /// The first thing that can't be done, with its hint.
     pub fn make(args: &RecordArgs) -> anyhow::Result<Self> {
         // What was typed wrong is said first, even to someone who lacks the privileges.
-        let reset = reset::reset_value(args.reset)?;
+        let reset = reset::reset_value(args.reset.unwrap_or(governor::PLAIN_RESET))?;
         let keep = keep(args)?;
         check_call_graph(args.call_graph)?;
         check_extras(args)?;
@@ -212,8 +216,7 @@ impl Plan {
         if transport.how == Transport::Bulk {
             notes.retain(|note| note != attr::NO_SAMPLE_TIME);
         }
-        let overhead = governor::bounds(args, &events)?;
-        notes.extend(overhead.map(|bounds| governor::note(&bounds, &events)));
+        let overhead = governor::bounds(args, &events, transport.how)?;
         let frequencies = match args.with.contains(&Extra::Freq) {
             true => Frequencies::open(Path::new("/"), &host.online),
             false => Frequencies::default(),
@@ -258,6 +261,8 @@ impl Plan {
             segment: args.segment,
             max_loss: args.max_loss,
             overhead,
+            reset_typed: args.reset.is_some(),
+            force: args.force,
             format: args.format,
             symbolize: SymbolizeOptions {
                 inlined,
@@ -287,8 +292,12 @@ impl Plan {
             .iter()
             .map(|event| event.name.as_str())
             .collect();
-        let why = &self.transport.why;
-        format!("{} every {}: {why}", names.join(", "), self.resets())
+        let (names, why) = (names.join(", "), &self.transport.why);
+        match self.overhead {
+            // How often follows from what it costs.
+            Some(_) => format!("{names}: {why}"),
+            None => format!("{names} every {}: {why}", self.resets()),
+        }
     }
 
     /// How samples come in bulk, if they do.

@@ -20,11 +20,13 @@ use ending::{Ending, Signals as EndSignals};
 
 use super::cost::{Known, Measuring, Prices};
 use super::governor::{self, Governor};
+use super::pace::{self, Count};
 use super::plan::{Plan, Voice};
 use super::status::StatusLine;
 use crate::analysis::estimate::Pause;
 use crate::collect::bulk::BulkRing;
 use crate::collect::command::{self, Held};
+use crate::collect::cpu_time::CpuTimes;
 use crate::collect::drain::{Cycle, Drain, now};
 use crate::collect::frequency::{self, Frequencies, Reading};
 use crate::collect::hotplug::CpuMessages;
@@ -32,7 +34,7 @@ use crate::collect::privileges;
 use crate::collect::session::{Rings, Session, SessionPlan};
 use crate::collect::sideband::{Sideband, SidebandOpener};
 use crate::pipeline::{Outcome, Pipeline, PipelineOptions, Progress};
-use crate::pmu::attr::EventClass;
+use crate::pmu::attr::{EventClass, ResolvedEvent};
 use crate::pmu::open::Times;
 use crate::say;
 use crate::store::run::RunInfo;
@@ -64,6 +66,8 @@ pub(super) struct Recorded {
     pub costs: Known,
     /// What each event has counted, and how long.
     pub times: Vec<Option<Times>>,
+    /// CPU time of the target, if that is known.
+    pub target_cpu_ns: Option<f64>,
     pub command: Option<ExitStatus>,
     pub ended_by: &'static str,
 }
@@ -102,8 +106,7 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
     session.follow_tasks()?;
     let targets = Targets::open(&plan.pids, &plan.threads);
     plan.pids = session.trace(&plan.pids)?;
-    let session_plan = session_plan(plan);
-    session.open_events(&session_plan)?;
+    let count = Count::begin(plan, &session, &session_plan(plan), &rings.counters)?;
     if measuring.takes_time() && plan.voice == Voice::Aloud {
         say!(
             "measuring what marks and samples cost on this machine (kept for the next recordings)"
@@ -111,9 +114,21 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
     }
     let costs = measuring.finish(plan);
     ending.check()?;
+    let counted = count.map(|count| count.finish(&session, &rings.counters));
+    let counted = counted.transpose()?;
+    if let Some(counted) = &counted {
+        pace::check(plan, &costs.units, counted)?;
+    }
+    if let Some(first) = pace::set_first(plan, &costs.units, counted.as_ref()) {
+        session.begin_with(governor::EVENT, first);
+    }
+    let session_plan = session_plan(plan);
+    session.open_events(&session_plan)?;
     let prices = Prices::new(plan, &costs.units);
     let governor = match (plan.overhead, plan.events.first()) {
-        (Some(bounds), Some(event)) => Some(Governor::new(bounds, event, &costs.units, &prices)?),
+        (Some(bounds), Some(event)) if !plan.counting => {
+            Governor::new(bounds, event, &costs.units, &prices)?
+        }
         _ => None,
     };
     let origin = now();
@@ -157,7 +172,13 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
     if plan.voice == Voice::Aloud {
         give_up_privileges();
         say!("recording to {}{}", plan.output.display(), how_to_end(plan));
+        if let (Some(bounds), Some(event), true) =
+            (plan.overhead, plan.events.first(), governor.is_some())
+        {
+            say!("{}", governor::first_line(&bounds, event));
+        }
     }
+    let first_moments = !plan.force && plan.voice == Voice::Aloud && !plan.counting;
     let mut control = Control {
         plan: &session_plan,
         session: &mut session,
@@ -173,19 +194,33 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
         info: &mut info,
         output: &place,
         voice: plan.voice,
+        cpu: CpuTimes::default(),
+        first_moments: first_moments.then_some(plan),
     };
-    let (ended_by, command) = wait(&mut control, ending, plan.duration, held)?;
+    control.look_at_cpu();
+    let waited = wait(&mut control, ending, plan.duration, held);
     control.note_changes();
+    let cpu = control.cpu.sum();
     let end = now();
     workers.signals.end.store(end.0, Ordering::Release);
     session.stop();
     session.flush_log();
     let times = session.times();
     super::finish::note_times(&mut info, &times);
+    let (ended_by, command) = match waited {
+        Ok(ended) => ended,
+        Err(error) => {
+            drop(session);
+            workers.abandon(plan);
+            return Err(error);
+        }
+    };
     let outcome = workers.stop(end)?;
+    let target_cpu_ns = target_cpu_ns(plan, &times, cpu);
     Ok(Recorded {
         session,
         costs,
+        target_cpu_ns,
         times,
         outcome,
         info,
@@ -351,6 +386,15 @@ impl Workers {
     }
 }
 
+/// CPU time of the target: by its counters where they count nothing else, else by its processes' clocks.
+fn target_cpu_ns(plan: &Plan, times: &[Option<Times>], processes: u64) -> Option<f64> {
+    let is_clock = |event: &ResolvedEvent| event.class == EventClass::Clock;
+    if !plan.pids.is_empty() && plan.events.first().is_some_and(is_clock) {
+        return times.first().copied().flatten().map(|it| it.value as f64);
+    }
+    (processes > 0).then_some(processes as f64)
+}
+
 /// What connects the two threads.
 struct Lanes {
     waiting: Receiver<Cycle>,
@@ -443,6 +487,10 @@ struct Control<'a, 'b> {
     info: &'a mut RunInfo,
     output: &'a Path,
     voice: Voice,
+    /// CPU time of what is traced.
+    cpu: CpuTimes,
+    /// What is recorded, until it is known that its marks do not cost too much.
+    first_moments: Option<&'a Plan>,
 }
 
 /// Waits for the end of the recording; says what ended it, and the command's exit status.
@@ -488,6 +536,7 @@ impl Control<'_, '_> {
                     return Ok(("the command ended", exit.transpose().context("cannot wait for the command")?));
                 }
                 _ = redraw.tick() => {
+                    self.look_at_cpu();
                     status.update(&self.prices, self.reset_in_force());
                     self.session.flush_log();
                     if self.signals.failed.load(Ordering::Relaxed) {
@@ -504,12 +553,62 @@ impl Control<'_, '_> {
                 }
                 _ = look.tick() => self.look(),
                 () = next(cpus.as_ref()) => self.look(),
-                _ = govern.tick(), if self.governor.is_some() => self.govern(),
+                _ = govern.tick(), if self.governor.is_some() || self.first_moments.is_some() => {
+                    self.check_marks()?;
+                    self.govern();
+                }
                 _ = frequency.tick(), if !self.frequencies.is_empty() => {
                     self.frequencies.read(now(), &mut locked(&self.signals.frequencies));
                 }
             }
         }
+    }
+
+    /// Looks at the CPU time of what is traced.
+    fn look_at_cpu(&mut self) {
+        // What can't be listed now is next time.
+        if let Ok(pids) = self.session.traced() {
+            self.cpu.look(&pids);
+        }
+    }
+
+    /// Looks once at what marks cost in the first moments.
+    ///
+    /// # Errors
+    /// They take more than half of the target's CPU time.
+    fn check_marks(&mut self) -> anyhow::Result<()> {
+        let Some(plan) = self.first_moments else {
+            return Ok(());
+        };
+        self.look_at_cpu();
+        let load = self.progress.load.lock();
+        let load = load.unwrap_or_else(PoisonError::into_inner).clone();
+        let cpu_ns = self.cpu.sum() as f64;
+        if cpu_ns < pace::FIRST_NS || load.marks_by.is_empty() {
+            return Ok(());
+        }
+        self.first_moments = None;
+        let Some(marks_ns) = self.prices.marks_ns(&load.marks_by) else {
+            return Ok(());
+        };
+        let marks: u64 = load
+            .marks_by
+            .iter()
+            .map(|roles| roles.iter().sum::<u64>())
+            .sum();
+        let items = (marks / 2).max(1) as f64;
+        let fixed = marks_ns / (cpu_ns - marks_ns).max(0.02 * cpu_ns);
+        let place = plan
+            .probes
+            .probes
+            .first()
+            .map_or("", |probe| probe.spec.as_str());
+        let refused = pace::refuse(place, fixed, items / cpu_ns * 1e9, marks_ns / items);
+        if refused.is_err() && !plan.command.is_empty() {
+            let pid = plan.pids.first().map_or(0, |pid| pid.0);
+            say!("warning: the command (process {pid}) goes on without probes");
+        }
+        refused
     }
 
     /// Looks after the overhead.
@@ -543,7 +642,10 @@ impl Control<'_, '_> {
             }
         }
         if let Some((text, hint)) = self.governor.as_mut().and_then(Governor::warning) {
-            self.say(&text, Some(&hint));
+            match hint {
+                None if self.voice == Voice::Aloud => say!("note: {text}"),
+                hint => self.say(&text, hint.as_deref()),
+            }
         }
     }
 

@@ -63,7 +63,7 @@ impl StatusLine {
         let overhead = overhead.map_or_else(|| "-".to_owned(), |it| format!("{:.1} %", it * 100.0));
         let reset = reset.map_or_else(String::new, |reset| format!(" at {reset}"));
         self.bar.set_message(format!(
-            "{} items/s  {} samples/s  lost {}  {:.1} MB written  overhead about {overhead}{reset}  (Ctrl-C ends)",
+            "{} items/s  {} samples/s  lost {}  {:.1} MB written  slow-down of items {overhead}{reset}  (Ctrl-C ends)",
             rate(visits, visits_before),
             rate(samples, samples_before),
             get(&self.progress.lost),

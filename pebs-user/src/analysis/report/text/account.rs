@@ -3,7 +3,7 @@
 use super::line;
 use crate::analysis::report::human::{UNKNOWN, count, events, percent, plural, safe, time};
 use crate::analysis::report::model::Report;
-use crate::store::run::{CostInfo, EventInfo, KeepInfo, RunInfo};
+use crate::store::run::{CostInfo, EventInfo, KeepInfo, ResetChange, RunInfo};
 use crate::stream::ledger::{Account, Ledger};
 
 /// Characters of a note that are shown.
@@ -31,9 +31,9 @@ pub(super) fn write(out: &mut String, report: &Report) {
             .as_ref()
             .map_or_else(String::new, |it| cost(it, run.unit_costs.as_deref())),
     );
-    line(out, "overhead", &overhead(run));
+    line(out, "slow-down", &overhead(run));
     for event in &run.events {
-        line(out, "event", &describe(event));
+        line(out, "event", &describe(event, &run.resets));
     }
     line(out, "transport", &transport(report));
     for note in &run.notes {
@@ -141,6 +141,8 @@ fn cost(cost: &CostInfo, source: Option<&str>) -> String {
         Some(least) => format!("at least {}", percent(least)),
         None => cost.slowdown.map_or_else(|| UNKNOWN.to_owned(), percent),
     };
+    let target = cost.target_cpu;
+    let target = target.map_or_else(|| UNKNOWN.to_owned(), |it| format!("+{}", percent(it)));
     let part = |name: &str, ns: Option<f64>| {
         ns.map_or_else(String::new, |ns| format!(" ({name} {})", time(ns)))
     };
@@ -163,7 +165,7 @@ fn cost(cost: &CostInfo, source: Option<&str>) -> String {
         format!(" (costs {})", safe(source, 40))
     });
     format!(
-        "{}{}, {}{}{faults}; pebs-trace used {} of CPU time; estimated slow-down {slowdown}{source}",
+        "{}{}, {}{}{faults}; pebs-trace used {} of CPU time; slow-down of items {slowdown}, CPU of the target {target}{source}",
         plural(cost.marks, "mark"),
         part("about", cost.marks_ns),
         plural(cost.samples, "sample"),
@@ -184,13 +186,16 @@ fn overhead(run: &RunInfo) -> String {
         None => format!("{UNKNOWN} (too little ran)"),
     };
     let when = if bound.is_of_before(&run.resets) {
-        "before the last change (too little ran after it), now"
+        " before the last change (too little ran after it)"
     } else {
-        "in the end,"
+        " in the last moments"
+    };
+    let asked = match bound.by_default {
+        true => format!("goal {}", percent(bound.most)),
+        false => format!("at most {} asked for", percent(bound.most)),
     };
     let mut text = format!(
-        "at most {} asked for; {last} {when} with a sample every {} after {}",
-        percent(bound.most),
+        "{asked}; {last}{when}; a sample every {} after {}",
         event.map_or_else(|| events(bound.reset as f64), |it| period(bound.reset, it)),
         plural(run.resets.len() as u64, "change"),
     );
@@ -212,8 +217,16 @@ fn period(reset: u64, event: &EventInfo) -> String {
     }
 }
 
-fn describe(event: &EventInfo) -> String {
-    let period = period(event.reset, event);
+fn describe(event: &EventInfo, changes: &[ResetChange]) -> String {
+    let changed = changes.iter().filter(|change| change.event == event.id);
+    let all = changed.flat_map(|change| [change.old, change.new]);
+    let (least, most) = all.fold((event.reset, event.reset), |(least, most), reset| {
+        (least.min(reset), most.max(reset))
+    });
+    let period = match least == most {
+        true => period(event.reset, event),
+        false => format!("{} .. {}", period(least, event), period(most, event)),
+    };
     let precise = match (event.precise_requested, event.precise_granted) {
         (0, 0) => String::new(),
         (asked, granted) if asked == granted => format!(", precise level {granted}"),
@@ -257,7 +270,7 @@ mod tests {
                 "id": 0, "name": name, "reset": 16_000, "unit": "events", "type": r#type, "config": config,
                 "precise_requested": 0, "precise_granted": 0, "precise_reason": null
             });
-            describe(&serde_json::from_value(event).unwrap())
+            describe(&serde_json::from_value(event).unwrap(), &[])
         };
         assert_eq!(shown("cpu-clock:k", 1, 0), "cpu-clock:k every 16.0 us");
         assert_eq!(shown("task-clock:k", 1, 1), "task-clock:k every 16.0 us");

@@ -1,0 +1,317 @@
+//! Before a recording begins: what it will cost, by a short count of its marks; the first reset value that follows, or the
+//! refusal to record at all.
+
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use pebs_common::counter::Counter;
+use pebs_common::record::Role;
+
+use super::governor::{self, percent};
+use super::plan::{Plan, Voice};
+use crate::analysis::report::human::time;
+use crate::cmd::Hinted;
+use crate::collect::calibrate::UnitCosts;
+use crate::collect::cpu_time::CpuTimes;
+use crate::collect::kernel_map::Counters;
+use crate::collect::session::{MarkCount, Session, SessionPlan};
+use crate::pmu::attr::EventClass;
+use crate::say;
+use crate::target::probe::{Probe, Site};
+use crate::target::process::{self, FileId};
+use crate::units::ResetValue;
+
+/// How long marks are counted before anything else is attached.
+const COUNT: Duration = Duration::from_millis(100);
+
+/// CPU time from which on the first moments of a run say what marks cost.
+pub(super) const FIRST_NS: f64 = 5e7;
+
+/// Part of the target's CPU time that marks may take.
+const MOST_MARKS: f64 = 0.5;
+
+/// Slow-down from which on a reset value that was asked for is worth a line.
+const DEAR: f64 = 0.10;
+
+/// Processes that run a library from which on it is probed in all of the machine, where it is more than half of them.
+const MANY_PROCESSES: usize = 8;
+
+/// Begin marks of what runs already, being counted.
+pub(super) struct Count {
+    since: Instant,
+    before: u64,
+    cpu: CpuTimes,
+    _marks: MarkCount,
+}
+
+/// What a short count says.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Counted {
+    /// Begin marks.
+    pub marks: u64,
+    /// CPU time of the target meanwhile, what counting took of it included, ns.
+    pub cpu_ns: f64,
+}
+
+impl Count {
+    /// Begins to count, where that can tell something: what a command does is seen in its first moments.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn begin(
+        plan: &Plan,
+        session: &Session,
+        session_plan: &SessionPlan<'_>,
+        counters: &Counters,
+    ) -> anyhow::Result<Option<Self>> {
+        let tells = plan.command.is_empty() && plan.voice == Voice::Aloud && !plan.counting;
+        if !tells || (plan.force && plan.reset_typed) || plan.probes.probes.is_empty() {
+            return Ok(None);
+        }
+        let mut cpu = CpuTimes::default();
+        cpu.look(&session.traced()?);
+        let marks = session.count_marks(session_plan)?;
+        Ok(Some(Self {
+            since: Instant::now(),
+            before: marks_without_site(counters),
+            cpu,
+            _marks: marks,
+        }))
+    }
+
+    /// What was counted, once it was long enough.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn finish(mut self, session: &Session, counters: &Counters) -> anyhow::Result<Counted> {
+        if self.cpu.sum() == 0 {
+            // Processes that nobody named are known by their first mark.
+            std::thread::sleep((COUNT / 4).saturating_sub(self.since.elapsed()));
+            self.cpu.look(&session.traced()?);
+            self.since = Instant::now();
+            self.before = marks_without_site(counters);
+        }
+        std::thread::sleep(COUNT.saturating_sub(self.since.elapsed()));
+        let marks = marks_without_site(counters) - self.before;
+        self.cpu.look(&session.traced()?);
+        let cpu_ns = self.cpu.sum() as f64;
+        // The kernel waits for all who may be at a probe.
+        std::thread::spawn(move || drop(self));
+        Ok(Counted { marks, cpu_ns })
+    }
+}
+
+fn marks_without_site(counters: &Counters) -> u64 {
+    let of = |cpu| counters.row(cpu)[Counter::MarkNoSite as usize];
+    (0..counters.cpus()).map(of).sum()
+}
+
+const fn is_begin(site: &Site) -> bool {
+    matches!(site.role, Role::Begin | Role::Next)
+}
+
+impl Counted {
+    /// What the marks of an item cost, ns; `None` if that is not known.
+    fn item_ns(probes: &[Probe], costs: &UnitCosts) -> Option<f64> {
+        let dearest = |probe: &Probe, begins: bool| {
+            // A visit passes one of the sites at either end.
+            let sites = probe.sites.iter().filter(|site| is_begin(site) == begins);
+            let each = sites.map(|site| costs.of_mark(site.class, site.uretprobe));
+            each.reduce(|one, other| Some(one?.max(other?)))
+                .unwrap_or(Some(0.0))
+        };
+        let each = probes
+            .iter()
+            .map(|probe| Some(dearest(probe, true)? + dearest(probe, false)?));
+        each.reduce(|one, other| Some(one?.max(other?))).flatten()
+    }
+
+    /// What begin marks alone cost, ns.
+    fn begin_ns(probes: &[Probe], costs: &UnitCosts) -> Option<f64> {
+        let begins = probes.iter().flat_map(|probe| &probe.sites);
+        let begins = begins.filter(|site| is_begin(site));
+        let each = begins.map(|site| costs.of_mark(site.class, site.uretprobe));
+        each.reduce(|one, other| Some(one?.max(other?))).flatten()
+    }
+
+    /// What all marks will take over what the target does without them; 0 where there were none.
+    pub fn fixed(&self, probes: &[Probe], costs: &UnitCosts) -> Option<f64> {
+        if self.marks == 0 || self.cpu_ns <= 0.0 {
+            return Some(0.0);
+        }
+        let marks = self.marks as f64;
+        // A place that is hit without end leaves some of the time, whatever counting is thought to cost.
+        let own = self.cpu_ns - marks * Self::begin_ns(probes, costs)?;
+        Some(marks * Self::item_ns(probes, costs)? / own.max(0.02 * self.cpu_ns))
+    }
+}
+
+/// What keeps a recording from being made.
+///
+/// # Errors
+/// Marks would take more than half of the target's CPU time, or are made in every process of the machine.
+pub(super) fn check(plan: &Plan, costs: &UnitCosts, counted: &Counted) -> anyhow::Result<()> {
+    if plan.force {
+        return Ok(());
+    }
+    let probes = &plan.probes.probes;
+    let (Some(fixed), Some(item_ns)) = (
+        counted.fixed(probes, costs),
+        Counted::item_ns(probes, costs),
+    ) else {
+        return Ok(());
+    };
+    let place = probes.first().map_or("", |probe| probe.spec.as_str());
+    if plan.pids.is_empty()
+        && let Some((users, all)) = everywhere(plan)
+    {
+        let a_second = counted.marks as f64 / COUNT.as_secs_f64();
+        bail!(Hinted::new(
+            format!(
+                "cannot record {place}: it would be probed in {users} of the {all} processes of this machine, where it is \
+                 called {a_second:.0} times a second now, for {} of marks each",
+                time(item_ns)
+            ),
+            "name a process with -p PID, give a command behind '--', or record it all the same with --force".to_owned(),
+        ));
+    }
+    refuse(
+        place,
+        fixed,
+        counted.marks as f64 / counted.cpu_ns * 1e9,
+        item_ns,
+    )
+}
+
+/// Refuses where marks cost so much over what the target does without them.
+///
+/// # Errors
+/// They would take more than half of its CPU time.
+pub(super) fn refuse(place: &str, fixed: f64, a_second: f64, item_ns: f64) -> anyhow::Result<()> {
+    let share = fixed / (1.0 + fixed);
+    if share <= MOST_MARKS {
+        return Ok(());
+    }
+    bail!(Hinted::new(
+        format!(
+            "cannot record {place}: it is called {a_second:.0} times in a second of CPU time, and marks, {} each time, would \
+             take {} of the target's CPU time",
+            time(item_ns),
+            percent(share)
+        ),
+        "probe a function that is called less often, or record it all the same with --force"
+            .to_owned(),
+    ))
+}
+
+/// Processes that run a library that is probed, and all, where it is most of the machine.
+fn everywhere(plan: &Plan) -> Option<(usize, usize)> {
+    let sites = plan.probes.probes.iter().flat_map(|probe| &probe.sites);
+    let mut files: Vec<_> = sites.map(|site| site.path.as_path()).collect();
+    files.sort_unstable();
+    files.dedup();
+    // Kernel threads run no program.
+    let all = process::all();
+    let all = all
+        .into_iter()
+        .filter(|pid| process::exe_file(*pid).is_some_and(|it| it.exists()));
+    let all = all.count();
+    let users = files
+        .iter()
+        .filter_map(|path| Some(process::users(FileId::of(path)?).len()));
+    let most = users.max()?;
+    (most >= MANY_PROCESSES && 2 * most > all).then_some((most, all))
+}
+
+/// The first reset value, or a line on what the one that was asked for will cost.
+pub(super) fn set_first(
+    plan: &mut Plan,
+    costs: &UnitCosts,
+    counted: Option<&Counted>,
+) -> Option<ResetValue> {
+    let sample_ns = costs.sample_ns?;
+    // What a command does is not known yet: samples begin with what they get in any case.
+    let fixed = counted.and_then(|it| it.fixed(&plan.probes.probes, costs));
+    let (bounds, unit) = (plan.overhead, plan.events.first().map(|it| it.reset_unit()));
+    let event = plan.events.first_mut()?;
+    if let Some(bounds) = bounds {
+        let first =
+            governor::first_reset(&bounds, event, fixed.unwrap_or(bounds.overhead), sample_ns);
+        let first = match bounds.extra > 0.0 || fixed.is_some() {
+            true => first,
+            false => governor::first_reset(&bounds, event, 0.0, sample_ns),
+        };
+        event.reset = first?;
+        return first;
+    }
+    if plan.reset_typed && event.class == EventClass::Clock && plan.voice == Voice::Aloud {
+        let reset = event.reset.0.get() as f64;
+        let fixed = fixed.unwrap_or(0.0);
+        let samples = sample_ns / reset;
+        let slower = (fixed + samples) / (1.0 - samples).max(0.01);
+        if slower > DEAR {
+            say!(
+                "warning: --reset {} is expected to slow items down by {} {}: a sample costs {}{}",
+                event.reset.0,
+                if samples < 0.9 { "about" } else { "at least" },
+                percent((slower * 100.0).round() / 100.0),
+                time(sample_ns),
+                match fixed > 0.0 {
+                    true => format!(", marks alone {}", percent(fixed)),
+                    false => String::new(),
+                }
+            );
+            say!(
+                "hint: {}",
+                cheaper(fixed, sample_ns, unit.unwrap_or_default())
+            );
+        }
+    }
+    None
+}
+
+/// What to do instead of a reset value that costs too much.
+pub(super) fn cheaper(fixed: f64, sample_ns: f64, unit: &str) -> String {
+    let room = governor::GOAL - fixed;
+    if room <= 0.0 {
+        return format!(
+            "marks alone cost more than {}: probe a function that is called less often; without --reset samples cost 2 % \
+             on top",
+            percent(governor::GOAL)
+        );
+    }
+    let reset = (sample_ns / room * (1.0 + governor::GOAL)).ceil();
+    format!(
+        "--reset {reset:.0} ({unit}) would cost {}; so does recording without --reset",
+        percent(governor::GOAL)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The bound of what is refused: marks that take as long as all else, which is half of the time.
+    #[test]
+    fn refused() {
+        assert!(refuse("app:f", 0.99, 5e5, 2_000.0).is_ok());
+        let error = refuse("app:f", 3.0, 1.5e6, 2_000.0).unwrap_err();
+        let text = error.to_string();
+        assert_eq!(
+            text,
+            "cannot record app:f: it is called 1500000 times in a second of CPU time, and marks, 2.00 us each time, would \
+             take 75 % of the target's CPU time"
+        );
+    }
+
+    /// The value that is offered costs what it says, and there is none where marks leave nothing of it.
+    #[test]
+    fn offered() {
+        let text = cheaper(0.01, 13_000.0, "ns");
+        assert!(
+            text.starts_with("--reset 341250 (ns) would cost 5 %"),
+            "{text}"
+        );
+        assert!(cheaper(0.06, 13_000.0, "ns").starts_with("marks alone cost more"));
+    }
+}
