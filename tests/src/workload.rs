@@ -63,6 +63,7 @@ const RECIPES: &[(&str, Recipe)] = &[
     ("faults", Recipe::C("faults.c", &[])),
     ("fibers", Recipe::C("fibers.c", &["-ffixed-r13"])),
     ("fixed", Recipe::C("fixed.c", &[])),
+    ("paced", Recipe::C("paced.c", &[])),
     ("fork", Recipe::C("fork.c", &[])),
     ("goroutines", Recipe::Go("goroutines.go")),
     ("hostile", Recipe::C("hostile.c", &[])),

@@ -13,8 +13,8 @@ use load::Size;
 
 mod load;
 mod queries;
-mod redis;
-mod resp;
+pub mod redis;
+pub mod resp;
 mod verdict;
 
 /// One command is one item; the client is kept as an argument.

@@ -1,11 +1,14 @@
 //! `cargo xtask overhead`: what sampling was predicted to cost against what it does, per reset value, on work of
-//! four kinds on one core and on two; and whether the size of the rings matters.
+//! four kinds on one core and on two; whether the size of the rings matters; and what recordings of servers and items of
+//! several lengths say that they cost against what is seen from outside.
 //!
 //! Source: Akiyama and Hirofuchi 2017, sections 4.4, 4.5 and 4.6.
 //! Writes tables and a picture to `target/overhead/`. The exit code is 1 if a prediction is off by more than 4 %.
 
 #[path = "../../../pebs-user/src/analysis/cost/plot.rs"]
 mod plot;
+
+mod items;
 mod rings;
 mod runs;
 
@@ -24,6 +27,9 @@ use runs::{Bench, KINDS, Work};
 /// Error of a prediction that no case may exceed, and that most keep to, as in the paper.
 const MOST_ERROR: f64 = 0.04;
 const USUAL_ERROR: f64 = 0.02;
+
+/// Recordings of each target and reset value.
+const ITEM_ROUNDS: usize = 3;
 
 /// Options of `cargo xtask overhead`.
 #[derive(clap::Args)]
@@ -48,6 +54,12 @@ pub struct Args {
     /// Measure the sizes of rings and nothing else
     #[arg(long)]
     only_rings: bool,
+    /// Compare what recordings say that they cost with what is seen from outside, and nothing else
+    #[arg(long, conflicts_with_all = ["only_rings", "no_items"])]
+    only_items: bool,
+    /// Leave that out
+    #[arg(long)]
+    no_items: bool,
     /// Measure this pebs-trace instead of a release build of the workspace
     #[arg(long, value_name = "PATH")]
     tool: Option<PathBuf>,
@@ -108,6 +120,10 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         size_of_rings(&bench, &dir, args)?;
         return Ok(ExitCode::SUCCESS);
     }
+    if args.only_items {
+        let good = cost_of_items(&bench, &dir, args)?;
+        return Ok(ExitCode::from(u8::from(!good)));
+    }
     let table = dir.join("overhead.md");
     let load = load();
     let mut all = Vec::new();
@@ -132,7 +148,17 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     if !args.no_rings {
         size_of_rings(&bench, &dir, args)?;
     }
-    Ok(ExitCode::from(u8::from(misses > 0)))
+    let good = args.no_items || cost_of_items(&bench, &dir, args)?;
+    Ok(ExitCode::from(u8::from(misses > 0 || !good)))
+}
+
+/// Compares both figures with what is seen from outside, prints the table and writes it to a file of its own.
+fn cost_of_items(bench: &Bench, dir: &Path, args: &Args) -> Result<bool> {
+    let (text, good) = items::measure(bench.tool_path(), dir, args.rounds.min(ITEM_ROUNDS))?;
+    let table = dir.join("items.md");
+    fs::write(&table, &text)?;
+    println!("{text}\ntable: {}", table.display());
+    Ok(good)
 }
 
 /// Measures rings of all sizes, prints the table and writes it to a file of its own.

@@ -1,7 +1,7 @@
 //! Runs of fixed work, alone and recorded.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
@@ -81,6 +81,11 @@ impl Bench {
         command.arg(shell::workspace().join("tests/workloads/fixed.c"));
         shell::run(&mut command)?;
         Ok(Self { tool, program, dir })
+    }
+
+    /// The tool.
+    pub fn tool_path(&self) -> &Path {
+        &self.tool
     }
 
     /// The tool as root, with a cache of its own.
