@@ -249,6 +249,8 @@ impl Role {
 pub mod mark_flag {
     /// The mark's `id` was asked for and could be read.
     pub const ID_VALID: u8 = 4;
+    /// The probed instruction is single-stepped: the mark costs many times what others do.
+    pub const STEPPED: u8 = 8;
 }
 
 /// One mark without named arguments. 32 bytes.

@@ -398,13 +398,6 @@ impl Programs {
         })
     }
 
-    /// Runs of the program at switches.
-    #[must_use]
-    pub fn switch_time(&self) -> Option<RunTime> {
-        let switch = self.tracepoints.iter().find(|(_, at)| *at == SWITCH)?;
-        self.run_time(switch.0)
-    }
-
     /// Runs of the program at wake-ups.
     #[must_use]
     pub fn wake_time(&self) -> Option<RunTime> {

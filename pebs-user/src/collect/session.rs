@@ -2,7 +2,7 @@
 //! nothing is seen half, and taken down by dropping.
 
 use pebs_common::config::{Program, Scope};
-use pebs_common::record::Role;
+use pebs_common::record::{Role, mark_flag};
 
 use perf_event_open_sys::bindings::perf_event_attr;
 
@@ -18,7 +18,7 @@ use crate::pmu::open::{
     open_uprobe,
 };
 use crate::target::cgroup::Cgroup;
-use crate::target::probe::{ProbeSet, Site};
+use crate::target::probe::{EntryClass, ProbeSet, Site};
 use crate::target::process;
 use crate::units::{Cpu, EventId, Pid, ResetValue, Tid};
 
@@ -169,7 +169,11 @@ impl Session {
         let rings = Rings::make(&programs, plan, nmi)?;
         let sites = plan.probes.probes.iter().flat_map(|probe| &probe.sites);
         for (cookie, site) in (0u32..).zip(sites) {
-            programs.set_site(cookie, &site.config)?;
+            let mut config = site.config;
+            if site.class == EntryClass::SingleStep && !site.uretprobe {
+                config.role |= mark_flag::STEPPED;
+            }
+            programs.set_site(cookie, &config)?;
         }
         if let Some(cgroup) = plan.cgroup {
             programs.set_cgroup(cgroup)?;

@@ -313,6 +313,7 @@ impl Correlator {
                 id,
                 sp,
                 args,
+                ..
             } => {
                 self.mark(
                     role,

@@ -113,6 +113,7 @@ fn body(words: &[&str]) -> Body {
     let mark = |role| Body::Mark {
         probe: ProbeId(words[1].parse().unwrap()),
         role,
+        stepped: false,
         id: option(words, "id"),
         sp: option(words, "sp").unwrap_or(0),
         args: ArgBytes::default(),

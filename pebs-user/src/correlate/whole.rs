@@ -59,6 +59,7 @@ impl Correlator {
                 id,
                 sp,
                 args,
+                ..
             },
             Body::Mark {
                 probe: returned,

@@ -363,6 +363,7 @@ impl Feed<'_> {
             Body::Mark {
                 probe: PROBE,
                 role,
+                stepped: false,
                 id,
                 sp: 0,
                 args: ArgBytes::default(),

@@ -1,5 +1,6 @@
 //! Building the ledger: what the kernel programs counted against what came out.
 
+use super::MarksBy;
 use std::collections::BTreeMap;
 
 use pebs_common::counter::Counter;
@@ -31,7 +32,7 @@ struct CpuAccount {
 pub(super) struct Accounts {
     cpus: BTreeMap<u16, CpuAccount>,
     /// Marks decoded, by probe and [`pebs_common::record::Role`].
-    pub marks_by: Vec<[u64; 4]>,
+    pub marks_by: Vec<MarksBy>,
 }
 
 impl Accounts {
@@ -141,15 +142,21 @@ impl Accounts {
     fn count_marks(&mut self, records: &[Record]) -> u64 {
         let mut marks = 0;
         for record in records {
-            let Body::Mark { probe, role, .. } = record.body else {
+            let Body::Mark {
+                probe,
+                role,
+                stepped,
+                ..
+            } = record.body
+            else {
                 continue;
             };
             marks += 1;
             let probe = usize::from(probe.0);
             if probe >= self.marks_by.len() {
-                self.marks_by.resize(probe + 1, [0; 4]);
+                self.marks_by.resize(probe + 1, MarksBy::default());
             }
-            self.marks_by[probe][role as usize] += 1;
+            self.marks_by[probe][role as usize + 4 * usize::from(stepped)] += 1;
         }
         marks
     }

@@ -95,6 +95,9 @@ pub struct Progress {
 /// How often [`Progress::load`] is updated, ns on the trace clock.
 pub const LOAD_NS: i64 = 50_000_000;
 
+/// Marks of a probe by [`pebs_common::record::Role`], and behind them those at instructions that are single-stepped.
+pub type MarksBy = [u64; 8];
+
 /// What happened within visits, closed ones and open ones, up to an instant.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Load {
@@ -103,7 +106,7 @@ pub struct Load {
     /// Time on the CPU, ns.
     pub oncpu_ns: f64,
     /// Marks, by probe and [`pebs_common::record::Role`], those without a visit included.
-    pub marks_by: Vec<[u64; 4]>,
+    pub marks_by: Vec<MarksBy>,
     /// Samples.
     pub samples: u64,
     /// Page faults.
@@ -121,7 +124,7 @@ pub struct Outcome {
     /// Marks decoded.
     pub marks: u64,
     /// Marks decoded, by probe and [`pebs_common::record::Role`].
-    pub marks_by: Vec<[u64; 4]>,
+    pub marks_by: Vec<MarksBy>,
     /// Samples decoded.
     pub samples: u64,
     /// Page faults within visits.

@@ -69,6 +69,8 @@ pub enum Body {
         probe: ProbeId,
         /// What it says about its item.
         role: Role,
+        /// Whether the probed instruction is single-stepped, which costs.
+        stepped: bool,
         /// Item id; `None` if none was asked for or it could not be read.
         id: Option<u64>,
         /// Stack pointer at the function's first instruction.
@@ -484,6 +486,7 @@ fn mark_body(mark: &Mark, args: ArgBytes) -> Body {
     Body::Mark {
         probe: ProbeId(u16::from(mark.head.index())),
         role: Role::from_flags(flags),
+        stepped: flags & mark_flag::STEPPED != 0,
         id: (flags & mark_flag::ID_VALID != 0).then_some(mark.id),
         sp: mark.sp,
         args,

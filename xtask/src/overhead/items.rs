@@ -227,9 +227,19 @@ pub fn measure(tool: &Path, dir: &Path, rounds: usize) -> Result<(String, bool)>
     shell::run(&mut command)?;
     let mut cases = Vec::new();
     for (ns, kib) in ITEMS {
-        cases.extend(compare(Target::paced(&program, ns, kib)?, tool, dir, rounds)?);
+        cases.extend(compare(
+            Target::paced(&program, ns, kib)?,
+            tool,
+            dir,
+            rounds,
+        )?);
     }
-    cases.extend(compare(Target::redis(&dir.join("redis"))?, tool, dir, rounds)?);
+    cases.extend(compare(
+        Target::redis(&dir.join("redis"))?,
+        tool,
+        dir,
+        rounds,
+    )?);
     cases.extend(compare(Target::sqlite()?, tool, dir, rounds)?);
     Ok(table(&cases))
 }
@@ -284,7 +294,10 @@ fn recorded(
         .to_vec();
     args.extend([target.spec.clone(), "-p".to_owned(), target.pid.to_string()]);
     args.extend(["-o".to_owned(), trace.display().to_string()]);
-    args.extend(pace.into_iter().flat_map(|it| ["--reset".to_owned(), it.to_string()]));
+    args.extend(
+        pace.into_iter()
+            .flat_map(|it| ["--reset".to_owned(), it.to_string()]),
+    );
     let recorder = Recorder::start(tool, &args)?;
     let start = Instant::now();
     // Without a reset value it is found in the first moments, which are part of what is judged.
@@ -354,6 +367,9 @@ mod tests {
         assert!(!case(None, 0.0).is_good());
         let cases: Vec<Case> = good.iter().map(|(p, m)| case(Some(*p), *m)).collect();
         let (text, enough) = table(&cases);
-        assert!(enough && text.contains("4 of 4 predictions are good: 100 %"), "{text}");
+        assert!(
+            enough && text.contains("4 of 4 predictions are good: 100 %"),
+            "{text}"
+        );
     }
 }

@@ -12,7 +12,7 @@ use crate::collect::calibrate::{self, Preparing, UnitCosts, Wanted};
 use crate::collect::overhead::Window;
 use crate::collect::session::Transport;
 use crate::correlate::ExtraRecords;
-use crate::pipeline::{Load, Outcome};
+use crate::pipeline::{Load, MarksBy, Outcome};
 use crate::pmu::attr::{EventClass, ResolvedEvent};
 use crate::pmu::open::UprobePmu;
 use crate::store::run::CostInfo;
@@ -143,7 +143,10 @@ impl Measuring {
                     uretprobes: self.uretprobes,
                     page_faults: self.page_faults,
                     switches: self.switches,
-                    event: plan.events.first().filter(|_| self.event || self.sample),
+                    event: plan
+                        .events
+                        .first()
+                        .filter(|_| self.event || self.sample || self.switches),
                     sample: self.sample && !other_samples,
                     stack_frames: plan.stack_frames,
                     extras: extras(plan),
@@ -223,7 +226,7 @@ impl<'a> Prices<'a> {
 
     /// Whether all of them are known.
     pub fn are_known(&self) -> bool {
-        let each = vec![[1; 4]; self.probes.len()];
+        let each = vec![[1; 8]; self.probes.len()];
         let one = ExtraRecords {
             interrupts: 1,
             softirqs: 1,
@@ -235,9 +238,9 @@ impl<'a> Prices<'a> {
             && self.extras_ns(&one).is_some()
     }
 
-    /// ns of marks. What one cost follows from its probe and role: the sites that share both are of
-    /// one class but for exceptions.
-    pub fn marks_ns(&self, marks_by: &[[u64; 4]]) -> Option<f64> {
+    /// ns of marks. What one cost follows from its probe, its role and whether its instruction is single-stepped: the sites
+    /// that share these are of one class but for exceptions.
+    pub fn marks_ns(&self, marks_by: &[MarksBy]) -> Option<f64> {
         self.sum(marks_by, |site| {
             self.costs.of_mark(site.class, site.uretprobe)
         })
@@ -245,7 +248,7 @@ impl<'a> Prices<'a> {
 
     /// The part of it that lies outside of the visits: of a begin mark what is done before it reads its time, of an end
     /// mark what comes after, which is all of a single step.
-    fn outside_ns(&self, marks_by: &[[u64; 4]]) -> Option<f64> {
+    fn outside_ns(&self, marks_by: &[MarksBy]) -> Option<f64> {
         self.sum(marks_by, |site| {
             let whole = self.costs.of_mark(site.class, site.uretprobe)?;
             let emulated = match (site.class, site.uretprobe) {
@@ -258,16 +261,12 @@ impl<'a> Prices<'a> {
         })
     }
 
-    fn sum(&self, marks_by: &[[u64; 4]], each: impl Fn(&Site) -> Option<f64>) -> Option<f64> {
+    fn sum(&self, marks_by: &[MarksBy], each: impl Fn(&Site) -> Option<f64>) -> Option<f64> {
         let mut sum = 0.0;
         for (probe, by_role) in self.probes.iter().zip(marks_by) {
             for site in &probe.sites {
-                let same = probe
-                    .sites
-                    .iter()
-                    .filter(|other| other.role == site.role)
-                    .count();
-                let share = by_role[site.role as usize] as f64 / same as f64;
+                let same = probe.sites.iter().filter(|other| key(other) == key(site));
+                let share = by_role[key(site)] as f64 / same.count() as f64;
                 if share > 0.0 {
                     sum += share * each(site)?;
                 }
@@ -313,7 +312,7 @@ impl<'a> Prices<'a> {
 
     /// What was counted between two instants; `None` if a cost is unknown.
     pub fn window(&self, before: &Load, now: &Load) -> Option<Window> {
-        let marks: Vec<[u64; 4]> = now
+        let marks: Vec<MarksBy> = now
             .marks_by
             .iter()
             .enumerate()
@@ -334,6 +333,12 @@ impl<'a> Prices<'a> {
         );
         Some(Window::of_visits(oncpu_ns, marks, others, samples))
     }
+}
+
+/// Where marks of a site are counted among those of its probe.
+fn key(site: &Site) -> usize {
+    let stepped = site.class == EntryClass::SingleStep && !site.uretprobe;
+    site.role as usize + 4 * usize::from(stepped)
 }
 
 /// What so many cost; nothing if they are not recorded or there were none.

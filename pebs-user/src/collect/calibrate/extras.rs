@@ -12,10 +12,10 @@ use std::time::Duration;
 use aya::sys::{Stats, enable_stats};
 use perf_event_open_sys::bindings as sys;
 
-use super::{Bench, CALLS, Work, own_thread, spin, work_for};
+use super::{Bench, CALLS, Work, own_thread, spin, timed, work_for};
 use crate::collect::programs::RunTime;
 use crate::correlate::Interferences;
-use crate::pmu::attr::{Faults, page_faults};
+use crate::pmu::attr::{Faults, ResolvedEvent, page_faults};
 use crate::pmu::open::PerfEvent;
 
 /// Between two interrupts of a clock, ns.
@@ -26,6 +26,8 @@ const WORK: Duration = Duration::from_millis(5);
 const WAKES: u32 = 300;
 /// Rounds of messages.
 const ROUNDS: u32 = 4;
+/// A reset value so large that no sample is taken.
+const SELDOM: u64 = 1 << 40;
 /// Runs of a program from which on it is known how long one takes.
 const LEAST_RUNS: u64 = 50;
 
@@ -86,14 +88,28 @@ impl Bench {
         }
     }
 
-    /// What recording a switch adds to it.
-    pub(super) fn switch(&mut self) -> Option<f64> {
-        let _stats = enable_stats(Stats::RunTime).ok()?;
+    /// What recording a switch adds to it, with what the kernel does there for the events of a thread: its counters are
+    /// stopped and started, and a clock's timer is set, which takes far longer than the record.
+    pub(super) fn switch(&mut self, event: Option<&ResolvedEvent>) -> Option<f64> {
+        let fastest = |bench: &Self| (0..ROUNDS).map(|_| timed(|| bench.wakes())).min();
+        let plain = fastest(self)?;
+        let open = |attr: &sys::perf_event_attr, name: &str| {
+            let counter = PerfEvent::open(attr, own_thread(), name).ok()?;
+            counter.enable().ok()?;
+            Some(counter)
+        };
+        let mut sampled = event?.attr_for(own_thread());
+        sampled.__bindgen_anon_1.sample_period = SELDOM;
+        let _counters = [
+            open(&sampled, &event?.name)?,
+            open(&page_faults(Faults::All, own_thread()), "page-faults")?,
+        ];
         self.programs.attach_switches().ok()?;
-        self.wakes();
+        let recorded = fastest(self);
         self.programs.detach_tracepoints();
-        let run = self.programs.switch_time()?;
-        (run.runs >= LEAST_RUNS).then(|| run.ns as f64 / run.runs as f64)
+        let more = recorded?.saturating_sub(plain).as_nanos() as f64;
+        // Each wake takes this thread off the CPU and lets it come back.
+        Some(more / f64::from(2 * WAKES))
     }
 
     /// Some work that a clock interrupts.

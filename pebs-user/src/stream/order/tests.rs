@@ -19,6 +19,7 @@ fn mark(order: &mut Order, time: i64, tid: u32, probe: ProbeId) {
     let body = Body::Mark {
         probe,
         role: Role::Begin,
+        stepped: false,
         id: None,
         sp: 0,
         args,
