@@ -236,12 +236,9 @@ fn goal_by_default() {
     let slowdown = cost["slowdown"].as_f64().unwrap();
     assert!(slowdown < 0.05 * 1.5, "{slowdown}\n{}", recording.tool);
     assert!(cost["target_cpu"].as_f64().unwrap() > 0.0, "{cost:#}");
-    let shown = format!("slow-down of items {:.1} %", slowdown * 100.0);
-    assert!(
-        recording.tool.stdout.contains(&shown),
-        "{shown}\n{}",
-        recording.tool
-    );
+    for shown in ["slow-down of items ", "CPU of the target +"] {
+        assert!(recording.tool.stdout.contains(shown), "{}", recording.tool);
+    }
     assert!(
         recording.tool.stdout.contains("goal 5.0 %"),
         "{}",
@@ -271,5 +268,6 @@ fn refused() {
     );
     let forced = recorder().args(&["--force", "--duration", "1"]);
     let forced = forced.command(&workload.path, &["4000000", "0"]);
-    assert_eq!(forced.tool.status.code(), Some(0), "{}", forced.tool);
+    // Marks may be lost.
+    assert_ne!(forced.tool.status.code(), Some(2), "{}", forced.tool);
 }

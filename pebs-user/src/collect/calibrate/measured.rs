@@ -14,12 +14,16 @@ use super::saved::{Folder, MOST_NS, SavedMarks, day_of};
 use crate::analysis::estimate::Pause;
 use crate::pmu::host::Host;
 
+/// What the figures mean, and how they are measured.
+const VERSION: u32 = 2;
+
 /// How long it is used.
 const LASTS: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Costs in ns; null where one was not asked for, or could not be measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
+    version: u32,
     tool_version: String,
     cpu: String,
     kernel: String,
@@ -38,6 +42,7 @@ impl Measured {
     pub fn new(host: &Host, key: &str, costs: &UnitCosts) -> Self {
         let pause = |it: Pause| [it.before, it.after, it.spread];
         Self {
+            version: VERSION,
             tool_version: env!("CARGO_PKG_VERSION").to_owned(),
             cpu: host.cpu.name.clone(),
             kernel: host.release.clone(),
@@ -64,7 +69,8 @@ impl Measured {
         let mut costs = costs.chain([self.sample_ns, self.switch_ns]).flatten();
         let mut pauses = self.pause.into_iter().flatten();
         let age = now_s().checked_sub(self.taken_s);
-        self.tool_version == env!("CARGO_PKG_VERSION")
+        self.version == VERSION
+            && self.tool_version == env!("CARGO_PKG_VERSION")
             && (self.cpu.as_str(), self.kernel.as_str()) == (&host.cpu.name, &host.release)
             && self.event == key
             && age.is_some_and(|age| age < LASTS.as_secs())
