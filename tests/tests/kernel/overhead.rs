@@ -103,7 +103,7 @@ fn own_rates(trace: &Trace, changes: &[Change]) {
     let mut judged = 0;
     for ((begin_ns, reset), end) in begins.zip(ends.chain([i64::MAX])) {
         let mut seen: HashMap<u64, (f64, u64)> = HashMap::new();
-        let within = |it: &&Visit| it.begin_ns > change.time_ns && it.end_ns < Some(end);
+        let within = |it: &&Visit| it.begin_ns > begin_ns && it.end_ns < Some(end);
         for visit in visits.iter().filter(within) {
             let (oncpu, samples) = seen.entry(visit.tid).or_default();
             *oncpu += visit.oncpu_ns.unwrap() as f64;
