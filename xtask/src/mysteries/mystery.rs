@@ -199,7 +199,9 @@ impl Mystery {
         let extra_us = (item_us * bigger).max(40.0);
         // In CPUs of a machine of two.
         let busy = match (shape, cause) {
-            (Shape::Loop | Shape::Turns, _) | (_, Cause::Neighbour) => random.uniform(0.25, 0.6),
+            // Rarely two at a time: else a slow item makes those slow, too, that have their turns beside it.
+            (Shape::Turns, _) => random.uniform(0.04, 0.12),
+            (Shape::Loop, _) | (_, Cause::Neighbour) => random.uniform(0.25, 0.6),
             (_, Cause::Lock) => random.uniform(0.6, 1.0),
             _ => random.uniform(0.2, 0.7),
         };
