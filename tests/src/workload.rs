@@ -95,6 +95,7 @@ const RECIPES: &[(&str, Recipe)] = &[
         "shared_lib",
         Recipe::WithLibrary("shared_lib.c", "shared_lib_so.c"),
     ),
+    ("short_slow", Recipe::C("short_slow.c", &[])),
     ("short_visits", Recipe::C("short_visits.c", &[])),
     ("sleeper", Recipe::C("sleeper.c", &[])),
     ("static_pie", Recipe::C("plain.c", &["-static-pie"])),

@@ -11,6 +11,7 @@ pub mod explain;
 mod frequencies;
 #[cfg(test)]
 pub(crate) mod making;
+pub mod net;
 pub(crate) mod paths;
 pub mod pool;
 pub mod report;

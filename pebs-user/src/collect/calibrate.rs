@@ -216,6 +216,21 @@ impl UnitCosts {
             EntryClass::SingleStep => self.single_step_ns,
         }
     }
+
+    /// Cost of a mark at a site until its time is read, and from there on, ns.
+    ///
+    /// The time is read about half way through what a mark takes where nothing has to be done afterwards; stepping over
+    /// an instruction comes behind all of that.
+    /// Source: `handle_swbp`, kernel/events/uprobes.c.
+    #[must_use]
+    pub fn parts_of_mark(&self, class: EntryClass, uretprobe: bool) -> Option<(f64, f64)> {
+        let whole = self.of_mark(class, uretprobe)?;
+        let without_step = match class {
+            EntryClass::SingleStep if !uretprobe => self.emulated_ns?.min(whole),
+            _ => whole,
+        };
+        Some((without_step / 2.0, whole - without_step / 2.0))
+    }
 }
 
 type Function = unsafe extern "C" fn();

@@ -27,6 +27,12 @@ pub struct ExtraRecords {
 }
 
 impl ExtraRecords {
+    /// One more, if it is of those.
+    pub(super) fn add(&mut self, which: Interference) {
+        self.interrupts += u64::from(which == Interference::Interrupt);
+        self.softirqs += u64::from(which == Interference::SoftInterrupt);
+    }
+
     /// Those that came since there were only these.
     #[must_use]
     pub const fn since(&self, before: &Self) -> Self {

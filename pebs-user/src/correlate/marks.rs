@@ -35,12 +35,22 @@ impl Correlator {
         else {
             return sink.lost(mark.record.cpu, Lost::Mark, Reason::Malformed);
         };
+        let own = self.mark_times[mark.probe.0 as usize][role as usize];
         if let Some(thread) = self.threads.get_mut(mark.record.tid) {
             thread.on_cpu(mark.record.time, mark.record.cpu);
+            thread.own.marks_ns += own.before_ns;
         }
         if resumes {
-            return self.resume((role, rule), mark, sink);
+            self.resume((role, rule), mark, sink);
+        } else {
+            self.act(role, rule, mark, sink);
         }
+        if let Some(thread) = self.threads.get_mut(mark.record.tid) {
+            thread.own.marks_ns += own.after_ns;
+        }
+    }
+
+    fn act(&mut self, role: Role, rule: VisitRule, mark: &MarkAt<'_>, sink: &mut impl Sink) {
         if role == Role::Begin {
             self.make_room(mark.record, sink);
         }

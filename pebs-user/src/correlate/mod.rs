@@ -30,7 +30,7 @@ pub use interference::{ExtraRecords, Interferences};
 use loss::Whose;
 pub use loss::{LossRanges, Of};
 pub use throttle::{LONGEST_TICK_NS, Throttled};
-pub use visit::{ClosedVisit, Counts, OpenLoad, RawWait};
+pub use visit::{ClosedVisit, Counts, MarkTime, OpenLoad, OwnWork, RawWait};
 
 use crate::store::schema::visit_flag;
 use crate::stream::decode::{Body, Payloads, Record, SampleKind};
@@ -103,6 +103,8 @@ pub struct Correlator {
     probes: Vec<ProbeRule>,
     columns: usize,
     options: CorrelateOptions,
+    /// Time that marks take, by probe and role.
+    mark_times: Vec<[MarkTime; 4]>,
     threads: Threads,
     /// Open visits that are matched by id: the thread that they are on.
     by_id: FxHashMap<IdKey, Tid>,
@@ -190,6 +192,7 @@ impl Correlator {
             shared_ns: 0,
             shared_samples: 0,
             resumed_elsewhere: 0,
+            mark_times: vec![[MarkTime::default(); 4]; probes.len()],
             probes,
             columns: set.columns.len(),
             options,
@@ -205,6 +208,13 @@ impl Correlator {
             crashes: Vec::new(),
             pool: Vec::new(),
             scratch: Scratch::default(),
+        }
+    }
+
+    /// Says what marks take, by probe and role. Before the first record; else they take nothing.
+    pub fn mark_times(&mut self, times: &[[MarkTime; 4]]) {
+        for (mine, told) in self.mark_times.iter_mut().zip(times) {
+            *mine = *told;
         }
     }
 
@@ -464,6 +474,7 @@ impl Correlator {
             }
             let is_shared = thread.turns.is_shared();
             let (now, later) = raw.split_at(inside);
+            thread.own.samples += now.samples.len() as u64;
             let Some(current) = thread.current() else {
                 self.shared_samples += if is_shared {
                     now.samples.len() as u64

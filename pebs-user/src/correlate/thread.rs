@@ -6,7 +6,7 @@ use pebs_common::record::Interference;
 
 use super::ProbeRule;
 use super::turns::{Owner, Turns};
-use super::visit::{OpenVisit, RawWait};
+use super::visit::{OpenVisit, OwnWork, RawWait};
 use crate::store::schema::visit_flag;
 use crate::stream::decode::{Actor, STATE_UNKNOWN};
 use crate::stream::stacks::StackKey;
@@ -111,6 +111,8 @@ pub(super) struct Thread {
     pub visits: Vec<OpenVisit>,
     /// Whose its time is: which of the visits is current.
     pub(super) turns: Turns,
+    /// What pebs-trace did on it while it had open visits.
+    pub own: OwnWork,
     /// Set while the thread is off the CPU: how, and since when it counts for the current visit.
     pub(super) off: Option<(Off, TraceNs)>,
     /// A wait of a visit ended where the thread was seen, with no switch that told of it: see [`Thread::switch_out`].
@@ -128,7 +130,7 @@ pub(super) struct Thread {
 
 impl Thread {
     /// A thread with nothing open. `resumes`: whether it is marked when threads turn to items.
-    pub const fn new(pid: Pid, cpu: Cpu, resumes: bool) -> Self {
+    pub fn new(pid: Pid, cpu: Cpu, resumes: bool) -> Self {
         Self {
             pid,
             cpu,
@@ -137,6 +139,7 @@ impl Thread {
             unwound: VecDeque::new(),
             has_stacks: false,
             turns: Turns::new(resumes),
+            own: OwnWork::default(),
             off: None,
             came_untold: false,
             woken_early: None,
@@ -156,6 +159,7 @@ impl Thread {
         let at = self.sps.partition_point(|sp| *sp >= visit.sp);
         self.sps.insert(at, visit.sp);
         self.turns.begin(&mut visit, time);
+        visit.own = self.own;
         self.visits.push(visit);
         self.turn(time);
     }
@@ -169,6 +173,7 @@ impl Thread {
         let at = self.sps.partition_point(|sp| *sp > visit.sp);
         debug_assert_eq!(self.sps.get(at), Some(&visit.sp));
         self.sps.remove(at);
+        visit.own = self.own.since(&visit.own);
         self.turns.end(&mut visit, index, time);
         self.turn(time);
         visit
@@ -263,6 +268,7 @@ impl Thread {
         if let Some(current) = self.current() {
             current.counts.switches += 1;
         }
+        self.own.switches += 1;
         if off.runnable {
             self.visits
                 .iter_mut()
@@ -299,6 +305,7 @@ impl Thread {
         if let Some(current) = self.current() {
             current.counts.extras.encounters += 1;
         }
+        self.own.extras.encounters += 1;
     }
 
     pub fn switch_in(&mut self, time: TraceNs, cpu: Cpu) {
@@ -337,10 +344,10 @@ impl Thread {
         if let Some(current) = self.current() {
             current.counts.page_faults += u32::from(which == Interference::PageFault);
             current.taken.add(which, ns);
-            let extras = &mut current.counts.extras;
-            extras.interrupts += u64::from(which == Interference::Interrupt);
-            extras.softirqs += u64::from(which == Interference::SoftInterrupt);
+            current.counts.extras.add(which);
         }
+        self.own.page_faults += u64::from(which == Interference::PageFault);
+        self.own.extras.add(which);
     }
 
     /// The thread made a mark or a sample, so it is on that CPU, whatever was lost.

@@ -60,6 +60,44 @@ pub struct Counts {
     pub extras: ExtraRecords,
 }
 
+/// What pebs-trace did on a thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OwnWork {
+    /// Time of marks, ns.
+    pub marks_ns: u64,
+    /// Samples.
+    pub samples: u64,
+    /// Times that the thread left the CPU.
+    pub switches: u64,
+    /// Page faults that were counted.
+    pub page_faults: u64,
+    /// What was recorded beside.
+    pub extras: ExtraRecords,
+}
+
+impl OwnWork {
+    /// What was done since there was only this.
+    #[must_use]
+    pub const fn since(&self, before: &Self) -> Self {
+        Self {
+            marks_ns: self.marks_ns - before.marks_ns,
+            samples: self.samples - before.samples,
+            switches: self.switches - before.switches,
+            page_faults: self.page_faults - before.page_faults,
+            extras: self.extras.since(&before.extras),
+        }
+    }
+}
+
+/// Time that a mark takes of its thread, ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MarkTime {
+    /// Until its time is read.
+    pub before_ns: u64,
+    /// From there on.
+    pub after_ns: u64,
+}
+
 /// What happened within the visits that are open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenLoad {
@@ -112,6 +150,8 @@ pub(super) struct VisitState {
     pub flags: u32,
     pub counts: Counts,
     pub taken: Taken,
+    /// While it is open what pebs-trace had done on its thread before; then what it did meanwhile.
+    pub own: OwnWork,
     pub args: Vec<Option<ArgValue>>,
     /// The items, if there are several.
     pub batch: Batch,
@@ -140,6 +180,7 @@ impl Default for VisitState {
             flags: 0,
             counts: Counts::default(),
             taken: Taken::default(),
+            own: OwnWork::default(),
             args: Vec::new(),
             batch: Batch::default(),
             active: Vec::new(),
@@ -196,6 +237,7 @@ impl VisitState {
             page_faults: recorded.page_faults,
             counts: self.counts,
             interference: self.taken.columns(recorded.interference),
+            own: self.own,
             samples: self.samples.samples(),
             waits: &self.waits,
         }
@@ -254,6 +296,8 @@ pub struct ClosedVisit<'a> {
     pub counts: Counts,
     /// What came between the thread and its work, as far as it was recorded.
     pub interference: InterferenceColumns,
+    /// What pebs-trace did on the thread from begin to end, other visits' marks and samples included.
+    pub own: OwnWork,
     /// Samples, in time order.
     pub samples: Samples<'a>,
     /// Intervals off the CPU, in time order.

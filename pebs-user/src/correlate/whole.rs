@@ -11,7 +11,7 @@ use super::interference::Taken;
 use super::loss::Whose;
 use super::marks::read_args;
 use super::thread::{Thread, inside_frame};
-use super::{Batch, ClosedVisit, Correlator, Counts, Sink};
+use super::{Batch, ClosedVisit, Correlator, Counts, OwnWork, Sink};
 use crate::store::schema::ArgValue;
 use crate::stream::decode::{Body, Payloads, SampleKind};
 use crate::stream::order::{Lane, Two};
@@ -78,6 +78,7 @@ impl Correlator {
             probes,
             columns,
             options,
+            mark_times,
             threads,
             runs,
             losses,
@@ -128,6 +129,7 @@ impl Correlator {
         if let Some(each) = rule.batch {
             flags |= batch.read(each, args.valid, payloads.get(args));
         }
+        let [begin_mark, end_mark] = [Role::Begin, Role::Return].map(|role| mark_times[number][role as usize]);
         let active = (first.time, second.time);
         let is_active = active.0 < active.1;
         let visit = ClosedVisit {
@@ -147,6 +149,11 @@ impl Correlator {
             page_faults: options.page_faults,
             counts: Counts::default(),
             interference: Taken::default().columns(options.interference),
+            own: OwnWork {
+                marks_ns: begin_mark.after_ns + end_mark.before_ns,
+                samples: samples.len() as u64,
+                ..OwnWork::default()
+            },
             samples,
             waits: &[],
         };

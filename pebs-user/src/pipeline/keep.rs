@@ -147,10 +147,16 @@ impl Keeper {
         self.keep == Keep::All
     }
 
-    /// Takes in a visit with the estimates of its functions; says whether its details are kept.
+    /// Takes in a visit with the estimates of its functions; says whether its details are kept. It is judged by its net
+    /// time where that is known.
     ///
     /// Cost: O(functions of the visit); allocates for functions that are new.
-    pub fn visit(&mut self, visit: &ClosedVisit<'_>, functions: &[FunctionEstimate]) -> bool {
+    pub fn visit(
+        &mut self,
+        visit: &ClosedVisit<'_>,
+        net_ns: Option<i64>,
+        functions: &[FunctionEstimate],
+    ) -> bool {
         if self.keeps_all() {
             return true;
         }
@@ -159,7 +165,8 @@ impl Keeper {
             return false;
         }
         let lost = visit.flags & visit_flag::LOSS != 0;
-        let duration = match duration(visit) {
+        let net = net_ns.map(|ns| ns.max(0).cast_unsigned());
+        let duration = match net.or(duration(visit)) {
             Some(duration) if !lost => duration,
             _ => {
                 self.kept.unknown += 1;

@@ -10,6 +10,7 @@ mod bulk;
 mod frequency;
 mod keep;
 mod memory;
+mod net;
 mod resets;
 mod rows;
 mod told;
@@ -22,6 +23,7 @@ use std::time::Duration;
 use pebs_common::counter::Counter;
 
 use crate::analysis::estimate::Pause;
+use crate::analysis::net::SampleCost;
 use crate::collect::drain::Cycle;
 use crate::collect::sideband_decode::SidebandEvent;
 use crate::correlate::{CorrelateOptions, Correlator, Crash, ExtraRecords, Interferences};
@@ -39,6 +41,7 @@ use account::Accounts;
 use bulk::Bulk;
 pub use bulk::BulkOptions;
 pub use keep::Keep;
+pub use net::OwnCosts;
 use rows::Rows;
 pub use told::{Told, ToldLoss};
 
@@ -139,6 +142,8 @@ pub struct Outcome {
     pub kept: KeptVisits,
     /// Time on the CPU of all visits, ns; `None` if switches were not recorded.
     pub visits_oncpu_ns: Option<f64>,
+    /// What a sample took of visits; `None` if that is not known.
+    pub sample_cost: Option<SampleCost>,
     /// End of the trace.
     pub end: TraceNs,
     /// Mapping events that the kernel had no room for: names may be missing.
@@ -219,6 +224,13 @@ impl Pipeline {
     /// What taking a sample does to the target, for the estimates. Before the first record.
     pub fn pause(&mut self, pause: Pause) {
         self.rows.pause(pause);
+    }
+
+    /// What pebs-trace takes of visits, for their net time. Before the first record; else it is unknown.
+    pub fn own_costs(&mut self, costs: &OwnCosts) {
+        self.correlator.mark_times(&costs.marks);
+        let Rows { net, writer, .. } = &mut self.rows;
+        net.costs(costs, writer);
     }
 
     /// Loads the kernel's symbols, and opens the binaries of processes that are traced from the
@@ -404,6 +416,8 @@ impl Pipeline {
         self.rows.accesses_left_out(end);
         self.rows
             .write_aggregates(Duration::from_nanos(end.0.max(0) as u64));
+        let Rows { net, writer, .. } = &mut self.rows;
+        net.finish(writer);
         self.rows.flush_all();
         let lost_samples = self.rows.lost_rows(Table::Samples);
         Outcome {
@@ -418,6 +432,7 @@ impl Pipeline {
             visits: self.rows.visits,
             kept: self.rows.keeper.kept,
             visits_oncpu_ns: self.rows.oncpu_ns(),
+            sample_cost: self.rows.net.sample_cost(),
             end,
             mappings_lost: self.rows.mappings_lost,
             untold_switches: self.correlator.untold_switches,

@@ -8,6 +8,7 @@ use rustc_hash::FxHashSet;
 use super::PipelineOptions;
 use super::keep::Keeper;
 use super::memory::Accesses;
+use super::net::Net;
 use super::resets::Resets;
 use crate::analysis::estimate::{
     Estimator, Events, FunctionEstimate, Pause, Series, VisitTimeline,
@@ -63,6 +64,8 @@ pub(super) struct Rows {
     functions: Vec<FunctionRow>,
     /// Reset values over time.
     pub resets: Resets,
+    /// What pebs-trace takes of visits.
+    pub net: Net,
     met: FxHashSet<Pid>,
     pub used: Vec<Used>,
     /// Samples closer to a visit's boundary than this are flagged, ns.
@@ -103,6 +106,7 @@ impl Rows {
             encounters: options.encounters,
             functions: Vec::new(),
             resets: Resets::new(&options.resets),
+            net: Net::new(options),
             met: FxHashSet::default(),
             used: Vec::new(),
             clock_error_ns: 0,
@@ -486,11 +490,12 @@ impl Sink for Rows {
         let samples = visit.samples;
         let alike = self.name(samples, visit.pid);
         self.estimate(visit);
+        let net = self.net.of(visit, &self.resets, &self.writer);
         let known = match visit.owns_all() {
             true => self.estimates.at_hand(),
             false => &[],
         };
-        let kept = self.keeper.visit(visit, known);
+        let kept = self.keeper.visit(visit, net.map(|it| it.0), known);
         if kept {
             self.estimates.keep(visit.visit_id, visit.item_id);
             if self.estimates.rows() >= estimates::BLOCK_ROWS {
@@ -526,8 +531,8 @@ impl Sink for Rows {
             end_ns: visit.end.map(|(end, _)| end),
             duration_ns: visit.end.map(|(end, _)| end.0 - visit.begin.0.0),
             oncpu_ns,
-            net_ns: None,
-            net_stderr_ns: None,
+            net_ns: net.map(|it| it.0),
+            net_stderr_ns: net.map(|it| it.1),
             samples: visit.samples.len() as u32,
             flags: visit.flags | if kept { 0 } else { visit_flag::CONDENSED },
             switches: visit.switches(),

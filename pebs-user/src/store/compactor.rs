@@ -13,6 +13,8 @@ use arrow::datatypes::SchemaRef;
 use crossbeam_channel::{SendError, Sender, TrySendError, bounded};
 
 use super::files::Owner;
+use super::net::SampleCosts;
+use super::schema::Table;
 use super::segment::{close, closed_path, compact, open_path};
 use super::write_error::WriteError;
 use super::writer::WriterOptions;
@@ -50,9 +52,12 @@ impl Job {
     }
 
     /// Compacts the closed segment; returns by how many bytes the trace grew.
-    fn compact(&self, owner: Owner) -> Result<i64, WriteError> {
+    fn compact(&self, owner: Owner, costs: &SampleCosts) -> Result<i64, WriteError> {
         let path = closed_path(&self.folder, self.number);
-        let bytes = compact(&self.folder, self.number, &self.schema, owner, self.rows)
+        let visits = self.folder.ends_with(Table::Visits.name());
+        let costs = visits.then_some(costs);
+        let (number, schema) = (self.number, &self.schema);
+        let bytes = compact(&self.folder, number, schema, owner, self.rows, costs)
             .map_err(|error| WriteError::segment(&path, error))?;
         Ok(bytes as i64 - self.bytes as i64)
     }
@@ -67,6 +72,8 @@ pub(super) struct Compactor {
     /// Whether the writer waits rather than leave a segment as it is.
     all: bool,
     done: Arc<Done>,
+    /// What samples take of items, by when it was known.
+    pub(super) costs: SampleCosts,
     /// Bytes of segments handed to the thread.
     submitted: u64,
 }
@@ -95,10 +102,12 @@ impl Compactor {
         let (jobs, inbox) = bounded::<Job>(queue);
         let done = Arc::new(Done::default());
         let total = Arc::clone(&done);
+        let costs = SampleCosts::default();
+        let known = costs.clone();
         let work = move || {
             be_nice();
             for job in inbox {
-                match job.compact(owner) {
+                match job.compact(owner, &known) {
                     Ok(bytes) => {
                         total.growth.fetch_add(bytes, Ordering::Relaxed);
                     }
@@ -117,6 +126,7 @@ impl Compactor {
             thread: Some(thread),
             all: options.compact_all,
             done,
+            costs,
             submitted: 0,
         })
     }

@@ -12,6 +12,7 @@ mod compacted;
 mod compactor;
 mod encodings;
 mod files;
+mod net;
 mod order;
 mod output;
 mod pages;

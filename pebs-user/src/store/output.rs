@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 
+use crate::analysis::net::SampleCost;
 use super::compactor::{Compactor, Job};
 use super::files::{Held, INFO_FILE, Owner, free_reserve};
 use super::run::RunInfo;
@@ -148,6 +149,11 @@ impl Output {
     /// The same, wherever it is by now.
     pub(super) fn place(&self) -> PathBuf {
         self.held.path()
+    }
+
+    /// See [`super::writer::TraceWriter::sample_cost`].
+    pub(super) fn sample_cost(&self, visit_id: u64, cost: SampleCost) {
+        self.compactor.costs.change(visit_id, cost);
     }
 
     /// Bytes of the tables on disk.

@@ -250,7 +250,8 @@ pub struct VisitRow {
     /// not recorded, the end is unknown, or more of it may be in `shared_ns` ([`visit_flag::TIME_SHARED`]).
     pub oncpu_ns: Option<i64>,
     /// `duration_ns` less what pebs-trace took of it (marks, samples, switch and fault records): what ranks and classifies
-    /// visits. Null if the end or one of these costs is unknown, as in imported traces; rank by the duration then.
+    /// visits. Null if the end or one of these costs is unknown, as in imported traces; rank by the duration then. What a
+    /// sample takes is learnt in the run: a segment has what was known when it was closed.
     pub net_ns: Option<i64>,
     /// Standard error of `net_ns`: by how much what samples take differs from one to the next, and how well their cost is
     /// known.

@@ -30,6 +30,7 @@ use parquet::file::metadata::{
 use parquet::schema::types::SchemaDescPtr;
 use thiserror::Error;
 
+use super::net::SampleCosts;
 use super::columns::Chunk;
 use super::compacted::CompactedWriter;
 use super::files::{Owner, io_cause, remove_if_there};
@@ -296,12 +297,13 @@ pub(super) fn compact(
     schema: &SchemaRef,
     owner: Owner,
     expected: u64,
+    costs: Option<&SampleCosts>,
 ) -> Result<u64, SegmentError> {
     let path = closed_path(folder, number);
     let mut batches = Batches::open(&path, schema)?;
     let first = batches.next_whole()?;
     owner.make_whole(&path, |file| {
-        match write_all(file, schema, first, &mut batches)? {
+        match write_all(file, schema, first, &mut batches, costs)? {
             found if found < expected => Err(SegmentError::Short { expected, found }),
             _ => Ok(()),
         }
@@ -328,7 +330,7 @@ pub(super) fn recover(
     if first.is_some() {
         let path = closed_path(folder, number);
         owner.make_whole(&path, |file| {
-            closed.rows = write_all(file, schema, first, &mut batches)?;
+            closed.rows = write_all(file, schema, first, &mut batches, None)?;
             Ok::<_, SegmentError>(())
         })?;
     }
@@ -343,11 +345,15 @@ fn write_all(
     schema: &SchemaRef,
     first: Option<RecordBatch>,
     rest: &mut Batches,
+    costs: Option<&SampleCosts>,
 ) -> Result<u64, SegmentError> {
     let mut writer = CompactedWriter::new(file, schema)?;
     let (mut next, mut rows) = (first, 0);
     while let Some(mut batch) = next {
         rows += batch.num_rows() as u64;
+        if let Some(costs) = costs {
+            batch = costs.finish(&batch)?;
+        }
         if let Some(order) = order(&batch) {
             batch = take_record_batch(&batch, &order)?;
         }

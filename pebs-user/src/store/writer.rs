@@ -26,6 +26,7 @@ use super::tables::{
     VisitFunctionColumns, WaitColumns, check_columns,
 };
 pub use super::write_error::WriteError;
+use crate::analysis::net::SampleCost;
 
 /// How often the trace goes to disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -221,6 +222,12 @@ impl TraceWriter {
         let pushed = self.columns.visits.push(row, args);
         self.flush_if_full(Table::Visits, self.columns.visits.is_full())?;
         pushed.map_err(|index| WriteError::Argument { index })
+    }
+
+    /// From this visit on, the next one, a sample is taken to take that of it. `net_ns` of the visits before is brought up
+    /// to it when their segment is compacted.
+    pub fn sample_cost(&self, visit_id: u64, cost: SampleCost) {
+        self.output.sample_cost(visit_id, cost);
     }
 
     /// Adds functions of visits: better many at once.

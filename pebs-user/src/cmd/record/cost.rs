@@ -11,11 +11,14 @@ use crate::collect::calibrate::saved::{self, Calibration, Folder, Found};
 use crate::collect::calibrate::{self, Preparing, UnitCosts, Wanted};
 use crate::collect::overhead::Window;
 use crate::collect::session::Transport;
-use crate::correlate::ExtraRecords;
-use crate::pipeline::{Load, MarksBy, Outcome};
+use crate::analysis::net::SampleCost;
+use crate::correlate::{ExtraRecords, MarkTime};
+use crate::pipeline::{Load, MarksBy, Outcome, OwnCosts};
 use crate::pmu::attr::{EventClass, ResolvedEvent};
 use crate::pmu::open::UprobePmu;
-use crate::store::run::CostInfo;
+use crate::store::run::{CostInfo, OwnCost, OwnMarks, OwnTime};
+use crate::units::ProbeId;
+use pebs_common::record::Role;
 use crate::target::probe::{EntryClass, Probe, Site};
 
 /// Part of what a mark costs beside a single step that lies outside of the visit that it begins or ends.
@@ -23,6 +26,9 @@ const OUTSIDE: f64 = 0.5;
 
 /// Slow-down from which on it is worth a remark.
 const HEAVY: f64 = 0.25;
+
+/// By which share of itself a mark's cost that was measured is taken to be off: what the target's caches hold is not ours.
+const MARKS_OFF: f64 = 0.25;
 
 /// What a mark and a sample cost, and how that is known.
 #[derive(Default)]
@@ -275,6 +281,47 @@ impl<'a> Prices<'a> {
         Some(sum)
     }
 
+    /// What pebs-trace takes of visits; `None` if something that is recorded has no known cost.
+    pub fn own_costs(&self) -> Option<OwnCosts> {
+        let extras = &self.costs.extras;
+        let irq = self.extras.interference.irq;
+        let pause = self.costs.pause;
+        let pause_ns = pause.map(|it| (it.before + it.after) as f64);
+        let sample_ns = self.samples_ns(1).filter(|ns| *ns > 0.0).or(pause_ns)?;
+        // How much samples differ is not measured; the pause's spread is that of half of it.
+        let spread_ns = pause.map_or(0.0, |pause| 2.0 * pause.spread as f64);
+        Some(OwnCosts {
+            marks: self.mark_times()?,
+            sample: Some(SampleCost::measured(sample_ns, spread_ns)),
+            // Where it could not be measured it is small beside what a switch takes.
+            switch_ns: self.costs.switch_ns.unwrap_or(0.0),
+            page_fault_ns: self.page_faults_ns(1)?,
+            interrupt_ns: price(irq, 1, extras.interrupt_ns)?,
+            softirq_ns: price(irq, 1, extras.softirq_ns)?,
+            encounter_ns: price(self.extras.encounters, 1, extras.encounter_ns)?,
+        })
+    }
+
+    /// Time of marks before and behind their own time, by probe and role. Of sites that share both it is the mean.
+    fn mark_times(&self) -> Option<Vec<[MarkTime; 4]>> {
+        let mut times = vec![[MarkTime::default(); 4]; self.probes.len()];
+        for (probe, times) in self.probes.iter().zip(&mut times) {
+            for (role, time) in times.iter_mut().enumerate() {
+                let sites = probe.sites.iter().filter(|it| it.role as usize == role);
+                let (mut before, mut after, mut number) = (0.0, 0.0, 0.0);
+                for site in sites {
+                    let (first, rest) = self.costs.parts_of_mark(site.class, site.uretprobe)?;
+                    (before, after, number) = (before + first, after + rest, number + 1.0);
+                }
+                if number > 0.0 {
+                    time.before_ns = (before / number).round() as u64;
+                    time.after_ns = (after / number).round() as u64;
+                }
+            }
+        }
+        Some(times)
+    }
+
     fn page_faults_ns(&self, faults: u64) -> Option<f64> {
         if !self.page_faults {
             return Some(0.0);
@@ -339,6 +386,52 @@ impl<'a> Prices<'a> {
 fn key(site: &Site) -> usize {
     let stepped = site.class == EntryClass::SingleStep && !site.uretprobe;
     site.role as usize + 4 * usize::from(stepped)
+}
+
+/// What pebs-trace took of visits, for `trace.json`; `None` if it is not known.
+pub(super) fn own_time(
+    plan: &Plan,
+    units: &UnitCosts,
+    source: Option<&str>,
+    outcome: &Outcome,
+) -> Option<OwnTime> {
+    let costs = Prices::new(plan, units).own_costs()?;
+    let source = source.unwrap_or_default().to_owned();
+    // How far a cost that was measured on ourselves is from what the target pays.
+    let measured = |ns: f64| OwnCost {
+        ns,
+        stderr_ns: ns * MARKS_OFF,
+        source: source.clone(),
+    };
+    let marks = plan.probes.probes.iter().zip(&costs.marks).zip(0..=u16::MAX);
+    let marks = marks.map(|((probe, times), id)| {
+        let has = |role: &Role| probe.sites.iter().any(|site| site.role == *role);
+        let begin = [Role::Begin, Role::Next].into_iter().find(has);
+        let end = [Role::End, Role::Return, Role::Next].into_iter().find(has);
+        let of = |role: Option<Role>| role.map_or(MarkTime::default(), |it| times[it as usize]);
+        let (begin, end) = (of(begin), of(end));
+        let whole = begin.before_ns + begin.after_ns + end.before_ns + end.after_ns;
+        OwnMarks {
+            probe_id: ProbeId(id),
+            inside: Some(measured((begin.after_ns + end.before_ns) as f64)),
+            whole: Some(measured(whole as f64)),
+        }
+    });
+    let sample = outcome.sample_cost;
+    Some(OwnTime {
+        marks: marks.collect(),
+        sample: sample.map(|it| OwnCost {
+            ns: it.ns,
+            stderr_ns: it.stderr_ns,
+            source: match it.learnt_from {
+                0 => source.clone(),
+                items => format!("learnt in the run from {items} items"),
+            },
+        }),
+        sample_spread_ns: sample.map(|it| it.spread_ns),
+        switch: (plan.switches && costs.switch_ns > 0.0).then(|| measured(costs.switch_ns)),
+        page_fault: plan.page_faults.then(|| measured(costs.page_fault_ns)),
+    })
 }
 
 /// What so many cost; nothing if they are not recorded or there were none.

@@ -204,6 +204,7 @@ fn close(
     (costs, command): (&UnitCosts, Option<ExitStatus>),
     target_cpu_ns: Option<f64>,
 ) -> Closed {
+    info.own_time = super::cost::own_time(plan, costs, info.unit_costs.as_deref(), &outcome);
     let learnt = info.own_time.as_ref().and_then(|own| own.sample.as_ref());
     let sample_ns = learnt.map(|cost| cost.ns);
     let cost = super::cost::total(plan, costs, &outcome, sample_ns, target_cpu_ns);

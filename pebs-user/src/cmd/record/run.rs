@@ -33,7 +33,7 @@ use crate::collect::hotplug::CpuMessages;
 use crate::collect::privileges;
 use crate::collect::session::{Rings, Session, SessionPlan};
 use crate::collect::sideband::{Sideband, SidebandOpener};
-use crate::pipeline::{Outcome, Pipeline, PipelineOptions, Progress};
+use crate::pipeline::{Outcome, OwnCosts, Pipeline, PipelineOptions, Progress};
 use crate::pmu::attr::{EventClass, ResolvedEvent};
 use crate::pmu::open::Times;
 use crate::say;
@@ -79,6 +79,8 @@ struct Signals {
     failed: AtomicBool,
     /// What taking a sample does to the target; set before anything is attached.
     pause: OnceLock<Pause>,
+    /// What pebs-trace takes of visits; likewise.
+    own: OnceLock<OwnCosts>,
     /// Changes of reset values that the pipeline was not told of: when, of which event, to what. Locked
     /// while one is made, so that no sample is taken in before its change is known.
     resets: Mutex<Vec<(KtimeNs, EventId, ResetValue)>>,
@@ -160,6 +162,9 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
     let workers = Workers::start(plan, rings, sideband, writer, origin);
     if let Some(pause) = costs.units.pause {
         let _ = workers.signals.pause.set(pause);
+    }
+    if let Some(own) = prices.own_costs() {
+        let _ = workers.signals.own.set(own);
     }
     workers.wait_until_ready(plan.voice);
     let started = ending.check();
@@ -409,7 +414,12 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Runs the pipeline until the draining thread is done.
 fn pump(mut pipeline: Pipeline, lanes: &Lanes, signals: &Signals) -> Outcome {
+    let mut has_costs = false;
     for mut cycle in &lanes.waiting {
+        if !has_costs && let Some(costs) = signals.own.get() {
+            pipeline.own_costs(costs);
+            has_costs = true;
+        }
         if let Some(&pause) = signals.pause.get() {
             pipeline.pause(pause);
         }

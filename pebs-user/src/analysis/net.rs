@@ -1,0 +1,344 @@
+//! What pebs-trace takes of an item's time, learnt from the items themselves. Pure.
+//!
+//! *Net* is a visit's time less what recording took of it. What marks and counted page faults take is measured before the
+//! run. What a sample takes of the item that it falls into is more than the pause that a spinning loop sees (on a virtual
+//! machine without a PMU 17 us where the pause is 12), so it is learnt in the run.
+//!
+//! # How
+//!
+//! A sample is taken each R of time on the CPU, at a phase that does not depend on the items, and takes c. A visit whose
+//! own time is L (marks included) then has j or j + 1 samples, with x = L/(R - c) between j and j + 1: j + 1 with
+//! probability x - j. So visits with j samples, each counted (x - j)/(j + 1 - x) times, have the same distribution of L as
+//! those with j + 1 samples; but of the latter each lasted longer by c. c is the median of the differences between their
+//! 20th to 80th percentiles, so that a few that are slow for other reasons do not matter. As x follows from c, this is
+//! done a few times over.
+//!
+//! Its standard error is that of the same figure over [`PARTS`] parts of the visits. Items with j = 0, 1 and 2 are compared, each
+//! probe by itself: with more samples a small error of R makes x useless. Estimates are combined by their variance, with
+//! what was measured before the run as one more: it is taken to be off by half ([`MEASURED_OFF`]). So where items are
+//! long, or differ by much more than a sample takes, what was measured is what remains.
+//!
+//! Assumption: the event goes on as time does (a clock, cycles), and its phase is independent of the items.
+//! *Worked number*: items of 11 us with their marks, R = 100 us, c = 17 us: one in 8 has a sample and lasts 28 us.
+
+use super::rng::mix;
+
+/// Values of a stratum that are kept.
+const KEPT: usize = 4096;
+
+/// Strata of a probe: visits without a sample, with one, two and three.
+const STRATA: usize = 4;
+
+/// Values of two strata below which they say nothing.
+const ENOUGH: usize = 64;
+
+/// Parts that the standard error follows from.
+const PARTS: usize = 8;
+
+/// By which share of itself a cost that was measured before the run is taken to be off.
+const MEASURED_OFF: f64 = 0.5;
+
+/// By which share of itself a cost that was learnt is off at least.
+const LEARNT_OFF: f64 = 0.02;
+
+/// Part of the way to the next sample up to which visits are compared: beyond, few of them lack it.
+const WAY: f64 = 0.9;
+
+/// Times that c is put in anew.
+const ROUNDS: usize = 4;
+
+/// Probes that are learnt from.
+const PROBES: usize = 64;
+
+/// What a sample takes of an item, ns.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SampleCost {
+    /// The cost.
+    pub ns: f64,
+    /// Its standard error.
+    pub stderr_ns: f64,
+    /// How far what one sample takes is from what another does, as a standard deviation.
+    pub spread_ns: f64,
+    /// Visits with a sample that it was learnt from; 0: it was measured before the run.
+    pub learnt_from: u64,
+}
+
+impl SampleCost {
+    /// As it was measured before the run.
+    #[must_use]
+    pub const fn measured(ns: f64, spread_ns: f64) -> Self {
+        Self {
+            ns,
+            stderr_ns: ns * MEASURED_OFF,
+            spread_ns,
+            learnt_from: 0,
+        }
+    }
+
+    /// What so many samples take, ns.
+    #[must_use]
+    pub fn of(&self, samples: u64) -> f64 {
+        self.ns * samples as f64
+    }
+
+    /// Standard error of [`SampleCost::of`], ns.
+    #[must_use]
+    pub fn stderr_of(&self, samples: u64) -> f64 {
+        let samples = samples as f64;
+        (samples * self.stderr_ns).hypot(samples.sqrt() * self.spread_ns)
+    }
+}
+
+/// A visit to learn from.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen {
+    /// Number of its probe.
+    pub probe: u16,
+    /// Its time on the CPU, all samples and marks included, ns.
+    pub ns: f64,
+    /// Samples in it.
+    pub samples: u64,
+    /// Time from one sample to the next, ns.
+    pub interval_ns: f64,
+}
+
+/// Times of visits with a number of samples, thinned out evenly.
+#[derive(Clone, Debug, Default)]
+struct Stratum {
+    /// Time and interval, ns.
+    values: Vec<(f32, f32)>,
+    /// All that came.
+    came: u64,
+    /// One in two to the power of this is kept.
+    thinned: u32,
+}
+
+impl Stratum {
+    #[inline]
+    fn add(&mut self, ns: f64, interval_ns: f64) {
+        self.came += 1;
+        // Which are kept follows no pattern that items might follow, too.
+        let hash = mix(self.came);
+        if hash >> 1 >> (63 - self.thinned) != 0 {
+            return;
+        }
+        if self.values.len() == KEPT {
+            // One in two; those that are kept are in order of time.
+            let mut place = 0;
+            self.values.retain(|_| {
+                place += 1;
+                place % 2 == 0
+            });
+            self.thinned += 1;
+        }
+        self.values.push((ns as f32, interval_ns as f32));
+    }
+}
+
+/// Learns what a sample takes.
+///
+/// Memory: 128 KiB a probe, of [`PROBES`] at most. Cost of a visit: O(1).
+#[derive(Clone, Debug)]
+pub struct Learner {
+    measured: SampleCost,
+    cost: SampleCost,
+    /// By probe.
+    strata: Vec<[Stratum; STRATA]>,
+    /// Visits with a sample.
+    sampled: u64,
+    /// How many of these there have to be before it is looked at anew.
+    due: u64,
+}
+
+impl Learner {
+    /// Knows no more than what was measured before the run.
+    #[must_use]
+    pub const fn new(measured: SampleCost) -> Self {
+        Self {
+            measured,
+            cost: measured,
+            strata: Vec::new(),
+            sampled: 0,
+            due: ENOUGH as u64,
+        }
+    }
+
+    /// What a sample takes, as far as it is known by now.
+    #[must_use]
+    pub const fn cost(&self) -> SampleCost {
+        self.cost
+    }
+
+    /// Takes in a visit that ran without a break and had nothing but its own samples in it. Says whether enough came since
+    /// to look at the cost anew.
+    #[inline]
+    pub fn see(&mut self, visit: &Seen) -> bool {
+        let stratum = visit.samples as usize;
+        if visit.samples >= STRATA as u64 || usize::from(visit.probe) >= PROBES {
+            return false;
+        }
+        let probe = usize::from(visit.probe);
+        if probe >= self.strata.len() {
+            self.strata.resize_with(probe + 1, Default::default);
+        }
+        self.strata[probe][stratum].add(visit.ns, visit.interval_ns);
+        if stratum == 0 {
+            return false;
+        }
+        self.sampled += 1;
+        self.sampled >= self.due
+    }
+
+    /// Looks at what came; says whether the cost is another one now.
+    ///
+    /// Cost: some ms at most; twice as many visits have to come from one time to the next.
+    pub fn learn(&mut self) -> bool {
+        self.due = self.sampled.max(ENOUGH as u64) * 2;
+        let before = self.cost;
+        let (mut found, mut from) = (Vec::new(), 0);
+        for strata in &self.strata {
+            for j in 0..STRATA - 1 {
+                if let Some(estimate) = compare(strata, j, before.ns) {
+                    found.push(estimate);
+                    from += strata[j + 1].came;
+                }
+            }
+        }
+        self.cost = combine(&found, self.measured, from);
+        self.cost != before
+    }
+}
+
+/// One comparison.
+#[derive(Clone, Copy, Debug)]
+struct Estimate {
+    ns: f64,
+    stderr_ns: f64,
+    spread_ns: f64,
+}
+
+/// Puts them together, and what was measured.
+fn combine(found: &[Estimate], measured: SampleCost, from: u64) -> SampleCost {
+    if found.is_empty() {
+        return measured;
+    }
+    let weight = |it: &Estimate| it.stderr_ns.powi(-2);
+    let sum: f64 = found.iter().map(weight).sum();
+    let mean = found.iter().map(|it| weight(it) * it.ns).sum::<f64>() / sum;
+    let spread = found.iter().map(|it| weight(it) * it.spread_ns).sum::<f64>() / sum;
+    // Where they differ by more than their errors, these are larger.
+    let scatter: f64 = found
+        .iter()
+        .map(|it| weight(it) * (it.ns - mean).powi(2))
+        .sum();
+    let inflation = (scatter / (found.len() as f64 - 1.0).max(1.0)).max(1.0);
+    let variance = inflation / sum + (LEARNT_OFF * mean).powi(2);
+    let prior = measured.stderr_ns.max(f64::MIN_POSITIVE).powi(-2);
+    let all = prior + variance.recip();
+    let learnt_share = variance.recip() / all;
+    SampleCost {
+        ns: (mean * learnt_share + measured.ns * (1.0 - learnt_share)).max(0.0),
+        stderr_ns: all.recip().sqrt(),
+        spread_ns: spread * learnt_share + measured.spread_ns * (1.0 - learnt_share),
+        learnt_from: if learnt_share >= 0.5 { from } else { 0 },
+    }
+}
+
+/// A time and how often it counts.
+type Weighed = (f64, f64);
+
+/// What visits with j + 1 samples last longer than those with j.
+fn compare(strata: &[Stratum; STRATA], j: usize, first_guess: f64) -> Option<Estimate> {
+    let (fewer, more) = (&strata[j].values, &strata[j + 1].values);
+    if fewer.len() < ENOUGH || more.len() < ENOUGH {
+        return None;
+    }
+    let mut cost = first_guess;
+    let mut sides = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        sides = (weighed(fewer, j, j, cost), weighed(more, j + 1, j, cost));
+        cost += shift(&sides.0, &sides.1)?;
+    }
+    let effective = |side: &[Weighed]| {
+        let sum: f64 = side.iter().map(|it| it.1).sum();
+        let squares: f64 = side.iter().map(|it| it.1 * it.1).sum();
+        sum * sum / squares
+    };
+    if effective(&sides.0) < ENOUGH as f64 || sides.1.len() < ENOUGH {
+        return None;
+    }
+    // The sides are by now without what is known of the cost: what remains is 0 but for chance.
+    let parts: Vec<f64> = (0..PARTS)
+        .filter_map(|part| {
+            let of = |side: &[Weighed]| -> Vec<Weighed> {
+                side.iter().skip(part).step_by(PARTS).copied().collect()
+            };
+            shift(&of(&sides.0), &of(&sides.1))
+        })
+        .collect();
+    let number = parts.len() as f64;
+    if parts.len() < PARTS / 2 {
+        return None;
+    }
+    let mean = parts.iter().sum::<f64>() / number;
+    let variance = parts.iter().map(|it| (it - mean).powi(2)).sum::<f64>() / (number - 1.0);
+    // Shifts of all parts are as uncertain as those of one, divided by the root of how many there are; times, as measured,
+    // are whole ns.
+    let stderr_ns = (variance / number).sqrt().max(1.0);
+    let spread = |side: &[Weighed]| {
+        let [low, high] = quantiles(side, [0.25, 0.75]);
+        (high - low) / 1.349
+    };
+    let (with, without) = (spread(&sides.1), spread(&sides.0));
+    Some(Estimate {
+        ns: cost,
+        stderr_ns,
+        spread_ns: (with * with - without * without).max(0.0).sqrt(),
+    })
+}
+
+/// Times of visits with so many samples without these samples, as far as such a visit has j or j + 1, each weighed as it
+/// has to be to be like those with j + 1.
+fn weighed(values: &[(f32, f32)], samples: usize, j: usize, cost: f64) -> Vec<Weighed> {
+    let of = |&(ns, interval): &(f32, f32)| {
+        let own = f64::from(ns) - samples as f64 * cost;
+        let between = f64::from(interval) - cost;
+        if between <= 0.0 {
+            return None;
+        }
+        let way = own / between - j as f64;
+        let weight = match samples == j {
+            true => way / (1.0 - way),
+            false => 1.0,
+        };
+        (way > 0.0 && way < WAY).then_some((own, weight))
+    };
+    values.iter().filter_map(of).collect()
+}
+
+/// By how much the second distribution lies above the first.
+fn shift(fewer: &[Weighed], more: &[Weighed]) -> Option<f64> {
+    const AT: [f64; 7] = [0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8];
+    if fewer.is_empty() || more.is_empty() {
+        return None;
+    }
+    let (fewer, more) = (quantiles(fewer, AT), quantiles(more, AT));
+    let mut differences: [f64; 7] = std::array::from_fn(|at| more[at] - fewer[at]);
+    differences.sort_unstable_by(f64::total_cmp);
+    Some(differences[AT.len() / 2])
+}
+
+/// Quantiles of values that count differently often.
+fn quantiles<const N: usize>(values: &[Weighed], at: [f64; N]) -> [f64; N] {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+    let sum: f64 = sorted.iter().map(|it| it.1).sum();
+    let (mut passed, mut place) = (0.0, 0);
+    at.map(|share| {
+        while place + 1 < sorted.len() && passed + sorted[place].1 < share * sum {
+            passed += sorted[place].1;
+            place += 1;
+        }
+        sorted.get(place).map_or(0.0, |it| it.0)
+    })
+}
