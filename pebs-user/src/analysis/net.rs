@@ -225,7 +225,11 @@ fn combine(found: &[Estimate], measured: SampleCost, from: u64) -> SampleCost {
     let weight = |it: &Estimate| it.stderr_ns.powi(-2);
     let sum: f64 = found.iter().map(weight).sum();
     let mean = found.iter().map(|it| weight(it) * it.ns).sum::<f64>() / sum;
-    let spread = found.iter().map(|it| weight(it) * it.spread_ns).sum::<f64>() / sum;
+    let spread = found
+        .iter()
+        .map(|it| weight(it) * it.spread_ns)
+        .sum::<f64>()
+        / sum;
     // Where they differ by more than their errors, these are larger.
     let scatter: f64 = found
         .iter()
@@ -341,4 +345,122 @@ fn quantiles<const N: usize>(values: &[Weighed], at: [f64; N]) -> [f64; N] {
         }
         sorted.get(place).map_or(0.0, |it| it.0)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::rng::SplitMix64;
+
+    const INTERVAL: f64 = 100_000.0;
+    const TRUTH: f64 = 17_400.0;
+
+    /// Runs items of such lengths one after the other, a sample each interval that takes [`TRUTH`] or 2 us more or less, and
+    /// gives what was learnt where 12 us were measured before.
+    fn learnt(items: u32, mut length: impl FnMut(&mut SplitMix64) -> f64) -> SampleCost {
+        let mut random = SplitMix64::new(3);
+        let mut learner = Learner::new(SampleCost::measured(12_000.0, 1_000.0));
+        // When the next sample is taken, from now on.
+        let mut next = 50_000.0;
+        for _ in 0..items {
+            let mut rest = length(&mut random);
+            let (mut ns, mut samples) = (rest, 0);
+            while next < rest {
+                let pause = TRUTH + f64::from(random.below(4_001)) - 2_000.0;
+                rest -= next;
+                ns += pause;
+                samples += 1;
+                next = INTERVAL - pause;
+            }
+            next -= rest;
+            // Between items, which does not follow from them.
+            next -= f64::from(random.below(3_000));
+            while next <= 0.0 {
+                next += INTERVAL - TRUTH;
+            }
+            let seen = Seen {
+                probe: 0,
+                ns,
+                samples,
+                interval_ns: INTERVAL,
+            };
+            if learner.see(&seen) {
+                learner.learn();
+            }
+        }
+        learner.learn();
+        learner.cost()
+    }
+
+    fn about(random: &mut SplitMix64, ns: u32, more_or_less: u32) -> f64 {
+        f64::from(ns - more_or_less + random.below(2 * more_or_less + 1))
+    }
+
+    /// Items about as long as a sample takes, a few of them slow for another reason: the slow ones have most of a chance of a
+    /// sample, and don't matter.
+    #[test]
+    fn short_items_tell_it() {
+        let cost = learnt(100_000, |random| match random.below(500) {
+            0 => about(random, 39_000, 1_000),
+            _ => about(random, 11_000, 700),
+        });
+        assert!((cost.ns - TRUTH).abs() < 500.0, "{cost:?}");
+        assert!(
+            cost.stderr_ns < 600.0 && cost.learnt_from > 1_000,
+            "{cost:?}"
+        );
+        // Uniform over 4 us.
+        assert!((500.0..2_500.0).contains(&cost.spread_ns), "{cost:?}");
+    }
+
+    /// Two kinds of items: more of the longer ones have a sample, which must not look like its cost.
+    #[test]
+    fn kinds_of_items_do_not_bias_it() {
+        let cost = learnt(200_000, |random| match random.below(2) {
+            0 => about(random, 8_000, 500),
+            _ => about(random, 40_000, 4_000),
+        });
+        assert!((cost.ns - TRUTH).abs() < 1_200.0, "{cost:?}");
+    }
+
+    /// Where items differ by far more than a sample takes, or have many samples, what was measured remains, with an error that
+    /// covers the truth.
+    #[test]
+    fn long_items_tell_nothing() {
+        let differ =
+            |random: &mut SplitMix64| 20_000.0 + f64::from(random.below(400)).powi(2) * 5.0;
+        for cost in [
+            learnt(500, differ),
+            learnt(3_000, |random| about(random, 5_000_000, 500_000)),
+        ] {
+            assert!((cost.ns - TRUTH).abs() < 2.5 * cost.stderr_ns, "{cost:?}");
+            assert!(cost.stderr_ns > 1_000.0, "{cost:?}");
+        }
+        let cost = learnt(3_000, |random| about(random, 5_000_000, 500_000));
+        assert_eq!(cost, SampleCost::measured(12_000.0, 1_000.0));
+    }
+
+    /// Without visits, or with nothing but samples that take no time, it is what was measured, and no number is odd.
+    #[test]
+    fn nothing_to_learn_from() {
+        let measured = SampleCost::measured(0.0, 0.0);
+        let mut learner = Learner::new(measured);
+        assert!(!learner.learn());
+        for n in 0..2_000 {
+            let seen = Seen {
+                probe: 0,
+                ns: 5_000.0,
+                samples: n % 4,
+                interval_ns: 0.0,
+            };
+            if learner.see(&seen) {
+                learner.learn();
+            }
+        }
+        let cost = learner.cost();
+        assert!(
+            cost.ns.is_finite() && cost.stderr_ns.is_finite(),
+            "{cost:?}"
+        );
+    }
 }

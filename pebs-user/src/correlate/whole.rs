@@ -129,7 +129,8 @@ impl Correlator {
         if let Some(each) = rule.batch {
             flags |= batch.read(each, args.valid, payloads.get(args));
         }
-        let [begin_mark, end_mark] = [Role::Begin, Role::Return].map(|role| mark_times[number][role as usize]);
+        let [begin_mark, end_mark] =
+            [Role::Begin, Role::Return].map(|role| mark_times[number][role as usize]);
         let active = (first.time, second.time);
         let is_active = active.0 < active.1;
         let visit = ClosedVisit {

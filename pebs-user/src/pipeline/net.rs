@@ -94,7 +94,11 @@ impl Net {
         let (end, _) = visit.end?;
         let duration = (end.0 - visit.begin.0.0) as f64;
         let own = &visit.own;
-        let Known { costs, learner, visit_id } = known.as_mut();
+        let Known {
+            costs,
+            learner,
+            visit_id,
+        } = known.as_mut();
         *visit_id = visit.visit_id;
         let records = own.switches as f64 * costs.switch_ns
             + own.page_faults as f64 * costs.page_fault_ns

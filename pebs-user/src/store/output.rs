@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 
-use crate::analysis::net::SampleCost;
 use super::compactor::{Compactor, Job};
 use super::files::{Held, INFO_FILE, Owner, free_reserve};
 use super::run::RunInfo;
@@ -17,6 +16,7 @@ use super::segment::{OpenSegment, SegmentFiles, write_empty};
 use super::tables::{RowColumns, table_schema};
 use super::write_error::WriteError;
 use super::writer::WriterOptions;
+use crate::analysis::net::SampleCost;
 
 /// Row groups of a segment at most: each has a footer that names all before it.
 pub(super) const SEGMENT_GROUPS: usize = 32;

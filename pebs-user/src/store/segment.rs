@@ -30,10 +30,10 @@ use parquet::file::metadata::{
 use parquet::schema::types::SchemaDescPtr;
 use thiserror::Error;
 
-use super::net::SampleCosts;
 use super::columns::Chunk;
 use super::compacted::CompactedWriter;
 use super::files::{Owner, io_cause, remove_if_there};
+use super::net::SampleCosts;
 use super::order::order;
 use super::pages::Pages;
 use super::prefix::Prefix;

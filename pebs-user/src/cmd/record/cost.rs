@@ -5,21 +5,21 @@ use std::path::Path;
 use super::plan::Plan;
 use pebs_common::record::Role;
 
+use crate::analysis::net::SampleCost;
 use crate::collect::calibrate::extras::Extras;
 use crate::collect::calibrate::measured::Measured;
 use crate::collect::calibrate::saved::{self, Calibration, Folder, Found};
 use crate::collect::calibrate::{self, Preparing, UnitCosts, Wanted};
 use crate::collect::overhead::Window;
 use crate::collect::session::Transport;
-use crate::analysis::net::SampleCost;
 use crate::correlate::{ExtraRecords, MarkTime};
 use crate::pipeline::{Load, MarksBy, Outcome, OwnCosts};
 use crate::pmu::attr::{EventClass, ResolvedEvent};
 use crate::pmu::open::UprobePmu;
 use crate::store::run::{CostInfo, OwnCost, OwnMarks, OwnTime};
+use crate::target::probe::{EntryClass, Probe, Site};
 use crate::units::ProbeId;
 use pebs_common::record::Role;
-use crate::target::probe::{EntryClass, Probe, Site};
 
 /// Part of what a mark costs beside a single step that lies outside of the visit that it begins or ends.
 const OUTSIDE: f64 = 0.5;
@@ -403,7 +403,12 @@ pub(super) fn own_time(
         stderr_ns: ns * MARKS_OFF,
         source: source.clone(),
     };
-    let marks = plan.probes.probes.iter().zip(&costs.marks).zip(0..=u16::MAX);
+    let marks = plan
+        .probes
+        .probes
+        .iter()
+        .zip(&costs.marks)
+        .zip(0..=u16::MAX);
     let marks = marks.map(|((probe, times), id)| {
         let has = |role: &Role| probe.sites.iter().any(|site| site.role == *role);
         let begin = [Role::Begin, Role::Next].into_iter().find(has);
