@@ -14,7 +14,6 @@ use crossbeam_channel::{SendError, Sender, TrySendError, bounded};
 
 use super::files::Owner;
 use super::net::SampleCosts;
-use super::schema::Table;
 use super::segment::{close, closed_path, compact, open_path};
 use super::write_error::WriteError;
 use super::writer::WriterOptions;
@@ -54,10 +53,8 @@ impl Job {
     /// Compacts the closed segment; returns by how many bytes the trace grew.
     fn compact(&self, owner: Owner, costs: &SampleCosts) -> Result<i64, WriteError> {
         let path = closed_path(&self.folder, self.number);
-        let visits = self.folder.ends_with(Table::Visits.name());
-        let costs = visits.then_some(costs);
         let (number, schema) = (self.number, &self.schema);
-        let bytes = compact(&self.folder, number, schema, owner, self.rows, costs)
+        let bytes = compact(&self.folder, number, schema, owner, self.rows, Some(costs))
             .map_err(|error| WriteError::segment(&path, error))?;
         Ok(bytes as i64 - self.bytes as i64)
     }

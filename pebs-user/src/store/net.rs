@@ -26,7 +26,7 @@ impl SampleCosts {
 
     /// Rows of `visits` with the cost that is known now in place of the one that they were written with.
     ///
-    /// Visits that overlap others stay: how many samples others had meanwhile is not in their row.
+    /// Rows of other tables stay as they are. Visits that overlap others stay: how many samples others had meanwhile is not in their row.
     pub(super) fn finish(&self, batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
         let costs = self.locked().clone();
         let column = |name| batch.column_by_name(name).map(|it| it.as_any());
