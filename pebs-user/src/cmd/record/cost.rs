@@ -19,7 +19,6 @@ use crate::pmu::open::UprobePmu;
 use crate::store::run::{CostInfo, OwnCost, OwnMarks, OwnTime};
 use crate::target::probe::{EntryClass, Probe, Site};
 use crate::units::ProbeId;
-use pebs_common::record::Role;
 
 /// Part of what a mark costs beside a single step that lies outside of the visit that it begins or ends.
 const OUTSIDE: f64 = 0.5;
