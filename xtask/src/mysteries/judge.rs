@@ -494,7 +494,7 @@ mod tests {
         let kind =
             |causes: &[&Value], ordinary: bool| json!({"ordinary": ordinary, "causes": causes});
         let judged = |it: &Mystery, kinds: &[Value]| {
-            let mut all = explanation(&[wrong.clone()]);
+            let mut all = explanation(std::slice::from_ref(&wrong));
             all["probes"][0]["whole"]["kinds"] = json!(kinds);
             judge(it, &truth(), &all).unwrap().outcome
         };
