@@ -13,6 +13,7 @@ use crate::cmd::{
 };
 use crate::selftest::workload::WorkloadArgs;
 use crate::target::item::Typed;
+use crate::terminal::Color;
 
 /// Tell why one item was slow on an unmodified program
 ///
@@ -34,6 +35,12 @@ pub struct Cli {
     /// Say more: -v the steps, -vv also what programs and libraries log
     #[arg(short, long, action = clap::ArgAction::Count, global = true)]
     pub verbose: u8,
+    /// Colour what is printed for people
+    ///
+    /// auto: on a terminal, unless NO_COLOR is set; CLICOLOR_FORCE=1 does in a pipe, too. Lines are as wide as the
+    /// terminal, 120 columns in a pipe or a file; COLUMNS sets another width.
+    #[arg(long, value_enum, default_value_t, value_name = "WHEN", global = true)]
+    pub color: Color,
 }
 
 /// Everything but recording.

@@ -162,6 +162,7 @@ pub mod units;
 mod csv;
 pub mod debuginfod;
 mod files;
+pub mod present;
 pub mod terminal;
 pub mod watch;
 

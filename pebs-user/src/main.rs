@@ -19,6 +19,7 @@ fn main() -> ExitCode {
             return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
         }
     };
+    pebs_user::terminal::color(cli.color);
     cmd::start_log(cli.verbose);
     let result = match &cli.command {
         None => cmd::record::run(&cli.record),

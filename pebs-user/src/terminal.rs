@@ -4,6 +4,8 @@
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 
+use crate::present::{PIPE_WIDTH, Page};
+
 /// The text with what a terminal would obey as escapes: control characters, line ends too, and characters that
 /// reorder or hide the text around them.
 #[must_use]
@@ -120,6 +122,55 @@ impl<W: Write> Write for Screen<W> {
     fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
+}
+
+/// Columns for what goes to stdout: `COLUMNS` if it is a number, else the terminal's, else [`PIPE_WIDTH`].
+#[must_use]
+pub fn width() -> usize {
+    let wanted = std::env::var("COLUMNS").ok().and_then(|it| it.parse().ok());
+    let wanted = wanted.filter(|columns: &usize| *columns > 0);
+    let of_terminal =
+        || terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| width.0.into());
+    wanted.or_else(of_terminal).unwrap_or(PIPE_WIDTH)
+}
+
+/// When to colour what is printed for people.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Color {
+    /// On a terminal, unless NO_COLOR is set
+    #[default]
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+/// Sets it for the whole program, help and errors included.
+pub fn color(when: Color) {
+    match when {
+        Color::Auto => anstream::ColorChoice::Auto,
+        Color::Always => anstream::ColorChoice::Always,
+        Color::Never => anstream::ColorChoice::Never,
+    }
+    .write_global();
+}
+
+/// Writes a page to stdout, in colour where that is wanted.
+///
+/// Foreign text in it is safe by the page's contract: on a terminal only the page's own sequences act.
+///
+/// # Errors
+/// Of stdout.
+pub fn write_page(page: &Page) -> io::Result<()> {
+    let out = io::stdout();
+    let colored = anstream::AutoStream::choice(&out) != anstream::ColorChoice::Never;
+    let text = if colored {
+        page.painted()
+    } else {
+        page.plain()
+    };
+    out.lock().write_all(text.as_bytes())
 }
 
 /// Standard output, for text that may go to a terminal or to a program.

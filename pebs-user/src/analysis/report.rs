@@ -14,12 +14,10 @@
 //! is the sum over all without those that were kept.
 
 mod batches;
-pub(crate) mod brief;
 mod classes;
 pub(in crate::analysis) mod counts;
 pub mod csv;
 pub(in crate::analysis) mod detail;
-pub(crate) mod human;
 pub(crate) mod interference;
 pub mod json;
 mod lengths;
@@ -54,6 +52,7 @@ use self::slots::Slots;
 use self::stats::Stats;
 use self::tally::Tally;
 use crate::analysis::pool::Quantity;
+pub(crate) use crate::present::{brief, human};
 use crate::store::reader::{ReadError, Trace, column_i64, column_str, column_u64};
 use crate::store::run::{EventInfo, RunInfo};
 use crate::store::schema::Table;

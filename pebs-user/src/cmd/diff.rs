@@ -7,13 +7,14 @@ use anyhow::Context;
 use clap::ValueEnum;
 
 use super::explain::Format;
-use super::print_result;
 use super::progress::Progress;
+use super::{print_page, print_result};
 use crate::analysis::diff::{By, DiffError, DiffOptions, diff, text};
 use crate::analysis::explain::json;
 use crate::analysis::report::LossVisits;
 use crate::say;
 use crate::store::reader::Trace;
+use crate::terminal;
 
 /// Exit status of a comparison with a figure above --fail-above.
 const ABOVE_LIMIT: u8 = 3;
@@ -107,11 +108,13 @@ pub fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     );
     let found = diff(&traces.0, &traces.1, &options)?;
     drop(progress);
-    let shown = match args.format {
-        Format::Text => text::render(&found),
-        Format::Json => json::render(&found).context("cannot write the comparison as JSON")?,
-    };
-    print_result(&shown, "comparison")?;
+    match args.format {
+        Format::Text => print_page(&text::page(&found, terminal::width()), "comparison")?,
+        Format::Json => {
+            let json = json::render(&found).context("cannot write the comparison as JSON")?;
+            print_result(&json, "comparison")?;
+        }
+    }
     Ok(if found.failed.is_empty() {
         ExitCode::SUCCESS
     } else {

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::ValueEnum;
 
-use super::print_result;
 use super::progress::Progress;
+use super::{print_page, print_result};
 use crate::analysis::baseline::Rule;
 use crate::analysis::explain::{
     ExplainError, ExplainOptions, Unit, Which, explain, explain_item, json, text,
@@ -15,6 +15,7 @@ use crate::analysis::explain::{
 use crate::analysis::report::LossVisits;
 use crate::say;
 use crate::store::reader::Trace;
+use crate::terminal;
 use crate::units::ProbeId;
 
 /// Options of `pebs-trace explain`.
@@ -136,15 +137,24 @@ pub fn run(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     let progress = Progress::unless(args.format == Format::Json);
     trace.watch = progress.watch();
     let json_failed = "cannot write the explanation as JSON";
+    let width = terminal::width();
     let shown = match (which, args.format) {
-        (None, Format::Text) => text::render(&explain(&trace, &options)?),
-        (None, Format::Json) => json::render(&explain(&trace, &options)?).context(json_failed)?,
-        (Some(which), Format::Text) => text::item::render(&explain_item(&trace, &options, which)?),
+        (None, Format::Text) => Ok(text::page(&explain(&trace, &options)?, width)),
+        (Some(which), Format::Text) => {
+            let item = explain_item(&trace, &options, which)?;
+            Ok(text::item::page(&item, width))
+        }
+        (None, Format::Json) => {
+            Err(json::render(&explain(&trace, &options)?).context(json_failed)?)
+        }
         (Some(which), Format::Json) => {
-            json::render(&explain_item(&trace, &options, which)?).context(json_failed)?
+            Err(json::render(&explain_item(&trace, &options, which)?).context(json_failed)?)
         }
     };
     drop(progress);
-    print_result(&shown, "explanation")?;
+    match shown {
+        Ok(page) => print_page(&page, "explanation")?,
+        Err(json) => print_result(&json, "explanation")?,
+    }
     Ok(ExitCode::SUCCESS)
 }

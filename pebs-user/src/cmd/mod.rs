@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 
+use crate::present::Page;
 use crate::{
     analysis, collect, export as exports, import as imports, pmu, store, target, terminal,
 };
@@ -100,6 +101,17 @@ fn default_output() -> PathBuf {
 /// If that fails, but not if the reader had enough: `pebs-trace explain T | head` is no failure.
 fn print_result(text: &str, what: &str) -> anyhow::Result<()> {
     match terminal::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.with_context(|| format!("cannot write the {what} to stdout")),
+    }
+}
+
+/// Writes a page to stdout.
+///
+/// # Errors
+/// As [`print_result`].
+fn print_page(page: &Page, what: &str) -> anyhow::Result<()> {
+    match terminal::write_page(page) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other.with_context(|| format!("cannot write the {what} to stdout")),
     }

@@ -7,12 +7,14 @@ use anyhow::Context;
 use clap::ValueEnum;
 
 use super::progress::Progress;
+use super::{print_page, print_result};
 use crate::analysis::report::csv::CsvTable;
 use crate::analysis::report::{
     LossVisits, ReportError, ReportOptions, build, csv, json, memory, paths, text,
 };
 use crate::say;
 use crate::store::reader::Trace;
+use crate::terminal::width;
 use crate::units::ProbeId;
 
 /// Say which items were slow and what carries their time
@@ -171,11 +173,13 @@ fn write_paths(dir: &Path, format: Format, options: &ReportOptions) -> anyhow::R
         say!("{}", paths::text::NOTHING.trim_end());
     }
     let shown = match format {
-        Format::Text => paths::text::render(&report, options.top),
+        Format::Text => {
+            return print_page(&paths::text::page(&report, options.top, width()), "report");
+        }
         Format::Json => json::render(&report).context("cannot write the report as JSON")?,
         Format::Csv => paths::csv::render(&report),
     };
-    super::print_result(&shown, "report")
+    print_result(&shown, "report")
 }
 
 fn write_memory(dir: &Path, format: Format, options: &ReportOptions) -> anyhow::Result<()> {
@@ -184,11 +188,13 @@ fn write_memory(dir: &Path, format: Format, options: &ReportOptions) -> anyhow::
         say!("{}", memory::text::NOTHING.trim_end());
     }
     let shown = match format {
-        Format::Text => memory::text::render(&report, options.top),
+        Format::Text => {
+            return print_page(&memory::text::page(&report, options.top, width()), "report");
+        }
         Format::Json => json::render(&report).context("cannot write the report as JSON")?,
         Format::Csv => memory::csv::render(&report),
     };
-    super::print_result(&shown, "report")
+    print_result(&shown, "report")
 }
 
 fn write(
@@ -199,11 +205,11 @@ fn write(
 ) -> anyhow::Result<()> {
     let report = read(dir, format, |trace| build(trace, options))?;
     let shown = match format {
-        Format::Text => text::render(&report),
+        Format::Text => return print_page(&text::page(&report, width()), "report"),
         Format::Json => json::render(&report).context("cannot write the report as JSON")?,
         Format::Csv => csv::render(&report, table.into()),
     };
-    super::print_result(&shown, "report")
+    print_result(&shown, "report")
 }
 
 #[cfg(test)]

@@ -146,13 +146,13 @@ fn longer_wait() {
     };
     let new = run(&parent.path().join("b"), info(&[SPEC]), slower, 2);
     let found = diff(&old, &new, &above(5.0)).unwrap();
-    assert_eq!(found.failed, ["p50", "send (sleeping, off the CPU)"]);
+    assert_eq!(found.failed, ["p50", "waited for a socket in send"]);
     let by_module = DiffOptions {
         by: By::Module,
         ..above(5.0)
     };
     let found = diff(&old, &new, &by_module).unwrap();
-    assert_eq!(found.failed, ["p50", "server (sleeping, off the CPU)"]);
+    assert_eq!(found.failed, ["p50", "slept in server"]);
 }
 
 /// Runs of the same build differ beyond chance in hardly any comparison, and never fail.
@@ -262,7 +262,7 @@ fn different_runs() {
         "probes differ: ",
         "reset values differ: 10000 before",
         "kernels differ: ",
-        "their intervals do not allow for it",
+        "intervals do not cover it",
     ] {
         assert!(
             notes.iter().any(|it| it.contains(part)),

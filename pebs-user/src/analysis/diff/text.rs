@@ -1,13 +1,14 @@
 //! A comparison as text, for people.
 
-use std::fmt::Write;
-
 use super::model::{Change, Diff, ProbeDiff, RowDiff};
 use crate::analysis::explain::model::CauseKind;
 use crate::analysis::report::brief;
 use crate::analysis::report::human::{count, percent, plural, safe, time};
-use crate::analysis::report::text::lists::{lines, show};
-use crate::analysis::report::text::{NAME_WIDTH, SPEC_WIDTH, line};
+use crate::analysis::report::model::FunctionName;
+use crate::analysis::report::text::{LEAST_NAME, NAME_WIDTH, SPEC_WIDTH, name_within, wait};
+use crate::present::table::{Cell, Column, Table};
+use crate::present::{PIPE_WIDTH, Page, Tone, toned};
+use crate::terminal::shown;
 
 /// Rows that changed beyond chance, and others, that are shown.
 const MOST_CHANGED: usize = 30;
@@ -16,31 +17,35 @@ const MOST_OTHERS: usize = 5;
 /// Changes of less than this share of an item are not worth a line unless they are certain.
 const LEAST_SHARE: f64 = 0.005;
 
-/// The comparison as text, each line ended.
+/// The comparison as text for a pipe, each line ended.
 #[must_use]
 pub fn render(diff: &Diff) -> String {
-    let mut out = String::new();
+    page(diff, PIPE_WIDTH).plain()
+}
+
+/// The comparison, laid out for a width.
+#[must_use]
+pub fn page(diff: &Diff, width: usize) -> Page {
+    let mut out = Page::new(width);
     for probe in &diff.probes {
         section(&mut out, probe);
-        out.push('\n');
+        out.gap();
     }
     if let Some(limit) = diff.fail_above {
-        line(&mut out, "limit", &verdict(diff, limit));
+        out.line("limit", &verdict(diff, limit));
     }
     let compared = count(diff.comparisons);
-    line(
-        &mut out,
-        "95 %",
+    out.line("95 %",
         &format!(
-            "intervals hold for all {compared} figures at once; of what changes within a run, not of \
-         what differs between runs as wholes"
+            "intervals hold for all {compared} figures at once; they cover what varies within a run, not \
+             what differs between whole runs"
         ),
     );
     for note in &diff.notes {
-        line(&mut out, "note", &safe(note, 2 * SPEC_WIDTH));
+        out.line("note", &safe(note, 2 * SPEC_WIDTH));
     }
-    line(&mut out, "before", &safe(&diff.before, 2 * SPEC_WIDTH));
-    line(&mut out, "after", &safe(&diff.after, 2 * SPEC_WIDTH));
+    out.line("before", &shown(&diff.before));
+    out.line("after", &shown(&diff.after));
     out
 }
 
@@ -52,17 +57,20 @@ fn verdict(diff: &Diff, limit: f64) -> String {
     format!("above {limit}: {}", diff.failed.join(", "))
 }
 
-fn section(out: &mut String, probe: &ProbeDiff) {
-    let _ = writeln!(
-        out,
+fn section(out: &mut Page, probe: &ProbeDiff) {
+    out.paragraph(&format!(
         "{}: {} before, {} after",
         brief::spec(&probe.spec_after, SPEC_WIDTH),
         plural(probe.items_before, "item"),
         count(probe.items_after)
-    );
-    line(out, "changed", &changed(probe));
+    ));
+    out.paragraph(&format!(
+        "{} {}",
+        toned(Tone::Strong, "changed:"),
+        changed(probe)
+    ));
     for it in &probe.durations {
-        line(out, figure_name(it.figure), &figure(&it.change));
+        out.line(figure_name(it.figure), &figure(&it.change));
     }
     rows(out, probe);
 }
@@ -116,7 +124,7 @@ fn figure(change: &Change) -> String {
     )
 }
 
-fn rows(out: &mut String, probe: &ProbeDiff) {
+fn rows(out: &mut Page, probe: &ProbeDiff) {
     let certain = probe
         .rows
         .iter()
@@ -124,29 +132,35 @@ fn rows(out: &mut String, probe: &ProbeDiff) {
         .take(MOST_CHANGED);
     let worth = |it: &&RowDiff| !it.change.changed && it.change.share.abs() >= LEAST_SHARE;
     let others = probe.rows.iter().filter(worth).take(MOST_OTHERS);
-    let mut table = lines([
-        "", "before", "after", "change", "95 %", "of item", "samples", "",
+    let mut table = Table::new([
+        Column::names("", 24),
+        Column::number("before").rank(1),
+        Column::number("after").rank(2),
+        Column::number("change").tone(Tone::Slow),
+        Column::number("95 %").rank(4),
+        Column::number("of item").rank(3),
+        Column::number("samples").rank(5),
+        Column::words(""),
     ]);
-    let mut shown = 0;
     for it in certain.chain(others) {
         let change = &it.change;
         let interval = match (change.change_low_ns, change.change_high_ns) {
             (Some(low), Some(high)) => format!("{} .. {}", signed_time(low), signed_time(high)),
             _ => String::new(),
         };
-        table.add_row([
-            what(it),
-            time(change.before_ns),
-            time(change.after_ns),
-            signed_time(change.change_ns),
-            interval,
-            signed(change.share),
-            format!("{}, {}", count(it.before_samples), count(it.after_samples)),
-            verdict_of(change).to_owned(),
+        let row = it.clone();
+        table.row([
+            Cell::fitted(move |width| what_within(&row, width)),
+            time(change.before_ns).into(),
+            time(change.after_ns).into(),
+            signed_time(change.change_ns).into(),
+            interval.into(),
+            signed(change.share).into(),
+            format!("{}, {}", count(it.before_samples), count(it.after_samples)).into(),
+            verdict_of(change).into(),
         ]);
-        shown += 1;
     }
-    show(out, "time per item", &table, &[1, 2, 3, 4, 5, 6], shown);
+    out.table("time per item", &table);
 }
 
 const fn verdict_of(change: &Change) -> &'static str {
@@ -159,23 +173,36 @@ const fn verdict_of(change: &Change) -> &'static str {
 
 /// A row in words.
 pub(super) fn what(row: &RowDiff) -> String {
-    let module = row.module.as_deref().unwrap_or("no module");
-    let kernel = if row.kernel { " [kernel]" } else { "" };
-    let name = row
-        .name
-        .as_deref()
-        .map(|it| brief::function(it, NAME_WIDTH) + kernel);
-    let module = || safe(module, NAME_WIDTH);
-    match (row.kind, name, row.state.as_deref()) {
-        (CauseKind::Preempted, ..) => "preempted (off the CPU)".to_owned(),
-        (CauseKind::Handover, Some(name), _) => format!("waiting for stage {name}"),
-        (CauseKind::Others, Some(name), _) => format!("others of the batch in {name}"),
-        (_, name, Some(state)) => {
-            let name = name.unwrap_or_else(module);
-            format!("{name} ({}, off the CPU)", safe(state, NAME_WIDTH))
+    what_within(row, NAME_WIDTH)
+}
+
+fn what_within(row: &RowDiff, width: usize) -> String {
+    let function = FunctionName {
+        name: row.name.clone(),
+        kernel: row.kernel,
+        ..FunctionName::default()
+    };
+    let with = |words: &str| {
+        let left = width.saturating_sub(words.len()).max(LEAST_NAME);
+        match &row.name {
+            Some(_) => format!("{words}{}", name_within(&function, left)),
+            None => format!(
+                "{words}{}",
+                safe(row.module.as_deref().unwrap_or("no module"), left)
+            ),
         }
-        (_, Some(name), None) => name,
-        (_, None, None) => format!("rest of {}", module()),
+    };
+    match (row.kind, &row.name, row.state.as_deref()) {
+        (CauseKind::Preempted, ..) => "waited for a CPU".to_owned(),
+        (CauseKind::Handover, Some(_), _) => with("waited for stage "),
+        (CauseKind::Others, Some(_), _) => with("others of the batch in "),
+        (_, Some(_), Some(state)) => wait(state, &function, &[], width),
+        (_, None, Some(state)) => {
+            let what = wait(state, &FunctionName::default(), &[], width);
+            format!("{what} in {}", with(""))
+        }
+        (_, Some(_), None) => with(""),
+        (_, None, None) => with("rest of "),
     }
 }
 

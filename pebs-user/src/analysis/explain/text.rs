@@ -7,8 +7,6 @@ pub mod item;
 mod kinds;
 mod tables;
 
-use std::fmt::Write;
-
 use super::Unit;
 use super::model::Durations;
 use super::model::{
@@ -20,8 +18,11 @@ use crate::analysis::report::brief;
 use crate::analysis::report::human::{UNKNOWN, count, percent, plural, safe, time};
 use crate::analysis::report::model::FunctionName;
 use crate::analysis::report::text::{
-    ARG_WIDTH, NAME_WIDTH, SPEC_WIDTH, but_for, line, name, quantiles, time_shared,
+    ARG_WIDTH, LEAST_NAME, NAME_WIDTH, SPEC_WIDTH, but_for, name, name_within, quantiles,
+    time_shared, wait,
 };
+use crate::present::{PIPE_WIDTH, Page, Tone, toned};
+use crate::terminal::shown;
 
 /// Causes named in the line that says what the time went to.
 const NAMED: usize = 3;
@@ -32,6 +33,9 @@ const LEAST_NAMED: f64 = 0.02;
 /// Least share of the gap with which what came between is named there.
 const LEAST_INTERFERED: f64 = 0.1;
 
+/// Columns of what was waited for, beside its place.
+const REASON_WIDTH: usize = 24;
+
 /// Characters of a remark.
 const NOTE_WIDTH: usize = 200;
 
@@ -41,13 +45,19 @@ const MOST_FRAMES: usize = 10;
 /// Chances below this one are shown as such.
 const LEAST_CHANCE: f64 = 1e-12;
 
-/// The explanation as text, each line ended.
+/// The explanation as text for a pipe, each line ended.
 #[must_use]
 pub fn render(explanation: &Explanation) -> String {
-    let mut out = String::new();
+    page(explanation, PIPE_WIDTH).plain()
+}
+
+/// The explanation, laid out for a width.
+#[must_use]
+pub fn page(explanation: &Explanation, width: usize) -> Page {
+    let mut out = Page::new(width);
     for probe in &explanation.probes {
         section(&mut out, probe, noun(explanation.unit, probe));
-        out.push('\n');
+        out.gap();
     }
     if let Some(event) = &explanation.event {
         let how = match (&explanation.no_function_times, explanation.event_is_clock) {
@@ -60,10 +70,9 @@ pub fn render(explanation: &Explanation) -> String {
                 )
             }
         };
-        line(&mut out, "event", &safe(&how, NOTE_WIDTH));
+        out.line("event", &safe(&how, NOTE_WIDTH));
     }
-    line(
-        &mut out,
+    out.line(
         "95 %",
         &format!(
             "middle of {} replicates of a bootstrap over items; typical: see 'compared'",
@@ -71,9 +80,9 @@ pub fn render(explanation: &Explanation) -> String {
         ),
     );
     for note in &explanation.notes {
-        line(&mut out, "note", &safe(note, NOTE_WIDTH));
+        out.line("note", &toned(Tone::Warning, &safe(note, NOTE_WIDTH)));
     }
-    line(&mut out, "trace", &safe(&explanation.trace, NOTE_WIDTH));
+    out.line("trace", &shown(&explanation.trace));
     out
 }
 
@@ -88,7 +97,7 @@ fn noun(unit: Unit, probe: &ProbeExplanation) -> &'static str {
     }
 }
 
-fn section(out: &mut String, probe: &ProbeExplanation, noun: &str) {
+fn section(out: &mut Page, probe: &ProbeExplanation, noun: &str) {
     let specs: Vec<String> = probe
         .specs
         .iter()
@@ -99,23 +108,19 @@ fn section(out: &mut String, probe: &ProbeExplanation, noun: &str) {
     } else {
         specs.join(" and ")
     };
-    let _ = writeln!(out, "{spec}: {}", plural(probe.items, noun));
-    line(
-        out,
-        "shared",
-        &time_shared(probe.time_shared, probe.items, noun),
-    );
+    out.paragraph(&format!("{spec}: {}", plural(probe.items, noun)));
+    out.line("shared", &time_shared(probe.time_shared, probe.items, noun));
     if let Some(whole) = &probe.whole {
         group(out, whole, noun);
     }
     let asked = probe.whole.is_none();
     for found in probe.groups.iter().filter(|_| asked) {
-        let _ = writeln!(
-            out,
-            "\n{}: {}",
+        out.gap();
+        out.paragraph(&format!(
+            "{}: {}",
             labels(&found.labels),
             plural(found.items, noun)
-        );
+        ));
         group(out, found, noun);
     }
     if let Some(grouped) = &probe.grouped {
@@ -123,13 +128,13 @@ fn section(out: &mut String, probe: &ProbeExplanation, noun: &str) {
     }
     if probe.other_groups > 0 {
         let text = format!(
-            "{} of {} are not shown: their slow ones take less more time",
+            "{} of {} are not shown: their slow ones add less time",
             plural(probe.other_groups, "group"),
             plural(probe.other_items, noun)
         );
-        line(out, "others", &text);
+        out.line("others", &text);
     }
-    line(out, "left out", &left_out(probe.left_out, noun));
+    out.line("left out", &left_out(probe.left_out, noun));
 }
 
 fn left_out(left_out: LeftOut, noun: &str) -> String {
@@ -188,14 +193,20 @@ fn test(argument: &str, test: SplitTest, value: &str) -> String {
     }
 }
 
-fn group(out: &mut String, group: &Group, noun: &str) {
-    line(out, "slow", &slow(group, noun));
-    line(out, "because", &because(&group.because, noun));
-    line(out, "cause", &cause(group, noun));
-    if let (Some(slow), Some(typical)) = (&group.slow, &group.typical) {
-        line(out, "compared", &compared(slow, typical, noun));
+fn group(out: &mut Page, group: &Group, noun: &str) {
+    let reasons = cause(group, noun);
+    if !reasons.is_empty() {
+        out.paragraph(&format!(
+            "{} {reasons}",
+            toned(Tone::Strong, "slow because:")
+        ));
     }
-    line(out, "duration", &durations(&group.duration));
+    out.line("slow", &slow(group, noun));
+    out.line("because", &because(&group.because, noun));
+    if let (Some(slow), Some(typical)) = (&group.slow, &group.typical) {
+        out.line("compared", &compared(slow, typical, noun));
+    }
+    out.line("duration", &durations(&group.duration));
     kinds::lines(out, group, noun);
     if let Some(gap) = &group.gap {
         tables::causes(out, group, gap, noun);
@@ -236,7 +247,7 @@ fn slow(group: &Group, noun: &str) -> String {
     match slow.rule.as_str() {
         "gap" => {
             let but = but_for(slow.between);
-            format!("{amount}: {took}, apart from the rest{but}{others}{lacking}")
+            format!("{amount}: {took}, set apart by a gap{but}{others}{lacking}")
         }
         "p99" => format!("{amount}: {took}, the slowest 1 %{lacking}"),
         rule => format!("{amount}: {took}, by --slow {rule}{lacking}"),
@@ -300,32 +311,25 @@ fn cause(group: &Group, noun: &str) -> String {
         .iter()
         .filter(|it| it.figures.share >= LEAST_NAMED)
         .take(NAMED)
-        .map(|it| {
-            format!(
-                "{} {}{}",
-                what(it),
-                share(it.figures.share),
-                ends(it.figures.share_low, it.figures.share_high)
-            )
-        })
+        .map(|it| format!("{} {}", reason(it), share(it.figures.share)))
         .collect();
-    let longer = format!("the {} that slow {noun}s take longer", time(gap.gap_ns));
+    let longer = format!("the {} that a slow {noun} takes longer", time(gap.gap_ns));
     let mut remark = interfered(&group.interference);
     if let Some(why) = &group.too_little {
         remark.push_str(&format!("; {why}"));
     }
     if named.is_empty() {
-        return format!("{UNKNOWN} of {longer}{remark}");
+        return format!("{UNKNOWN} (of {longer}){remark}");
     }
-    format!("{} of {longer}{remark}", named.join(", "))
+    format!("{} (of {longer}){remark}", named.join(", "))
 }
 
-/// What came between threads and their work for a good part of the gap.
+/// Interrupts, page faults and the like that make up a good part of the gap.
 fn interfered(rows: &[InterferenceRow]) -> String {
     let large = rows.iter().filter(|row| row.share >= LEAST_INTERFERED);
     let parts = large.map(|row| {
         let ends = ends(row.share_low, row.share_high);
-        format!("; {} within it {}{ends}", row.what, share(row.share))
+        format!("; {} {}{ends} within these", row.what, share(row.share))
     });
     parts.collect()
 }
@@ -361,25 +365,48 @@ fn evidence(cause: &Cause) -> String {
     }
 }
 
-/// A cause in words.
-fn what(cause: &Cause) -> String {
-    kind(cause.kind, &name(&cause.function), cause.state.as_deref())
+/// A cause in words, in so many columns.
+fn what(cause: &Cause, width: usize) -> String {
+    let path = cause.blocked.as_ref().map_or(&[][..], |it| &it.functions);
+    kind(
+        cause.kind,
+        &cause.function,
+        (cause.state.as_deref(), path),
+        width,
+    )
 }
 
-fn kind(kind: CauseKind, name: &str, state: Option<&str>) -> String {
+/// The same as a part of a sentence.
+fn reason(cause: &Cause) -> String {
+    match cause.kind {
+        CauseKind::Function => format!("in {}", name(&cause.function)),
+        CauseKind::Module => format!("in the {}", what(cause, NAME_WIDTH)),
+        CauseKind::Elsewhere => format!("in {}", what(cause, NAME_WIDTH)),
+        _ => what(cause, NAME_WIDTH + REASON_WIDTH),
+    }
+}
+
+fn kind(
+    kind: CauseKind,
+    function: &FunctionName,
+    (state, path): (Option<&str>, &[FunctionName]),
+    width: usize,
+) -> String {
+    let with = |words: &str| {
+        let left = width.saturating_sub(words.len()).max(LEAST_NAME);
+        format!("{words}{}", name_within(function, left))
+    };
     match (kind, state) {
-        (CauseKind::Preempted, _) => "preempted (off the CPU)".to_owned(),
-        (CauseKind::Module, _) => match name.strip_suffix(" (no symbol)") {
+        (CauseKind::Preempted, _) => "waited for a CPU".to_owned(),
+        (CauseKind::Module, _) => match name(function).strip_suffix(" (no symbol)") {
             Some(module) => format!("rest of {module}"),
             None => "code of no module".to_owned(),
         },
-        (CauseKind::Handover, _) => format!("waiting for stage {name}"),
-        (CauseKind::Others, _) => format!("others of the batch in {name}"),
+        (CauseKind::Handover, _) => with("waited for stage "),
+        (CauseKind::Others, _) => with("others of the batch in "),
         (CauseKind::Elsewhere, _) => "other items of the thread".to_owned(),
-        (CauseKind::Wait, Some(state)) => {
-            format!("{name} ({}, off the CPU)", safe(state, NAME_WIDTH))
-        }
-        _ => name.to_owned(),
+        (CauseKind::Wait, Some(state)) => wait(state, function, path, width),
+        _ => name_within(function, width),
     }
 }
 

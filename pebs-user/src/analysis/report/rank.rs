@@ -13,6 +13,7 @@ use super::slots::Slots;
 use super::stats::{Stats, other_waits};
 use crate::analysis::classes::{GAP, never_ended};
 use crate::analysis::condensed::Condensed;
+use crate::analysis::explain::sums::PREEMPTED;
 use crate::analysis::pool::{Pooled, PooledFunction, Quantity};
 use crate::store::run::RunInfo;
 use crate::units::FunctionId;
@@ -107,6 +108,19 @@ impl Class {
             class(all, stats.waits, stats.duration_ns),
             class(rest, rest_waits, rest_ns),
         )
+    }
+
+    /// Makes one wait of all those for a CPU: in which function a thread lost it is chance.
+    fn join_preemptions(&mut self, states: &States) {
+        let waits = std::mem::take(&mut self.waits);
+        for (mut kind, sum) in waits {
+            if states.name(kind.state) == PREEMPTED {
+                kind.function = None;
+            }
+            let joined = self.waits.entry(kind).or_default();
+            joined.ns += sum.ns;
+            joined.waits += sum.waits;
+        }
     }
 
     fn function(&self, function: FunctionId, quantity: Quantity) -> Cell {
@@ -221,11 +235,14 @@ impl Ranking<'_> {
                 Class::new(typical_sums, self.quantity),
             ),
         };
-        let classes = Classes {
+        let mut classes = Classes {
             all,
             slow: Class::new(slow_sums, self.quantity),
             typical: typical_class,
         };
+        for class in [&mut classes.all, &mut classes.slow, &mut classes.typical] {
+            class.join_preemptions(self.states);
+        }
         let never_ended = never_ended(spec.map(|it| &*it.spec), tally.visits, tally.open);
         let known = never_ended.is_none();
         let slow = slow.filter(|_| known);

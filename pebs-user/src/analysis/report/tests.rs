@@ -331,7 +331,7 @@ fn bound_on_the_overhead() {
     };
     let mut line = |bound, resets| {
         (report.run.max_overhead, report.run.resets) = (Some(bound), resets);
-        let text = text::render(&report);
+        let text = text::page(&report, 200).plain();
         let line = text.lines().find(|line| line.starts_with("  slow-down"));
         line.unwrap_or_default().trim_start().to_owned()
     };

@@ -8,15 +8,17 @@ pub(in crate::analysis) mod callers;
 pub(in crate::analysis) mod lists;
 mod stages;
 
-use std::fmt::Write;
-
 use super::brief;
-use super::human::{UNKNOWN, count, events, maybe_time, percent, plural, safe, time};
+use super::human::{UNKNOWN, columns, count, events, maybe_time, percent, plural, safe, time};
 use super::model::{FunctionName, ProbeReport, Report, Row, SharedArg, SlowClass, SlowRule};
+use crate::present::words::{self, Frame};
+use crate::present::{PIPE_WIDTH, Page, Tone, toned};
 use crate::store::schema::visit_flag;
 
 /// Characters of a SPEC, a function and an argument that are shown.
 pub(in crate::analysis) const SPEC_WIDTH: usize = 100;
+/// Columns below which no name is shortened.
+pub(in crate::analysis) const LEAST_NAME: usize = 12;
 pub(in crate::analysis) const NAME_WIDTH: usize = 48;
 pub(in crate::analysis) const ARG_WIDTH: usize = 40;
 
@@ -24,53 +26,56 @@ pub(in crate::analysis) const ARG_WIDTH: usize = 40;
 pub(crate) const NO_MARKS: &str =
     "begin and end lie between two samples, as items have no marks (sampled_bounds)";
 
-/// Functions named in the line that says what carries the slow items.
+/// Causes named in the line that says why items are slow.
 const CARRIERS: usize = 4;
 
 /// Least part of the whole with which times elsewhere and carriers are named.
 const LEAST_SHARE: f64 = 0.005;
 
-/// The report as text, each line ended.
+/// The report as text for a pipe, each line ended.
 #[must_use]
 pub fn render(report: &Report) -> String {
-    let mut out = String::new();
+    page(report, PIPE_WIDTH).plain()
+}
+
+/// The report, laid out for a width.
+#[must_use]
+pub fn page(report: &Report, width: usize) -> Page {
+    let mut out = Page::new(width);
     for probe in &report.probes {
         section(&mut out, report, probe);
-        out.push('\n');
+        out.gap();
     }
     if let Some(stages) = &report.stages {
         stages::write(&mut out, stages);
-        out.push('\n');
+        out.gap();
     }
     account::write(&mut out, report);
     out
 }
 
-/// A line with a heading in a column of its own; nothing if there is nothing to say.
-pub(in crate::analysis) fn line(out: &mut String, heading: &str, text: &str) {
-    if !text.is_empty() {
-        // Writing to a string can't fail.
-        let _ = writeln!(out, "  {heading:<9} {text}");
-    }
-}
-
-fn section(out: &mut String, report: &Report, probe: &ProbeReport) {
+fn section(out: &mut Page, report: &Report, probe: &ProbeReport) {
     let noun = noun(probe);
-    let _ = writeln!(out, "{}", title(report, probe));
-    line(
-        out,
+    out.paragraph(&title(report, probe));
+    out.line(
         "shared",
         &time_shared(of_shared_time(probe), probe.visits, noun),
     );
     if probe.counted > 0 {
-        line(out, "slow", &slow(probe, noun));
-        line(out, "carried", &carried(probe, noun));
-        line(out, "duration", &durations(probe));
-        line(out, "items", &batches(probe));
-        line(out, "time", &time_split(probe));
+        let because = because(probe, noun);
+        if !because.is_empty() {
+            out.paragraph(&format!(
+                "{} {because}",
+                toned(Tone::Strong, "slow because:")
+            ));
+        }
+        out.line("slow", &slow(probe, noun));
+        out.line("duration", &durations(probe));
+        out.line("items", &batches(probe));
+        out.line("time", &time_split(probe));
     }
-    line(out, "left out", &left_out(probe, noun));
-    line(out, "flagged", &flagged(probe));
+    out.line("left out", &toned(Tone::Warning, &left_out(probe, noun)));
+    out.line("flagged", &flagged(probe));
     lists::spread(out, probe, noun);
     lists::largest(out, probe, noun);
     lists::interference(out, probe, noun);
@@ -130,11 +135,11 @@ fn slow(probe: &ProbeReport, noun: &str) -> String {
         SlowRule::Gap => {
             let but = but_for(slow.between);
             format!(
-                "{amount} of {range}, apart from the rest{but}{}",
+                "{amount} of {range}, set apart by a gap{but}{}",
                 others(slow)
             )
         }
-        SlowRule::P99 => format!("{amount} of {range}: the slowest 1 %, no gap sets any apart"),
+        SlowRule::P99 => format!("{amount} of {range}: the slowest 1 %"),
     };
     let lacking = match slow.without_details {
         0 => String::new(),
@@ -148,7 +153,7 @@ fn slow(probe: &ProbeReport, noun: &str) -> String {
 pub(in crate::analysis) fn but_for(between: u64) -> String {
     match between {
         0 => String::new(),
-        n => format!(" but for {} between", count(n)),
+        n => format!(" with {} in it", plural(n, "item")),
     }
 }
 
@@ -176,7 +181,7 @@ fn shared(args: &[SharedArg]) -> String {
 }
 
 /// The rows that make up most of what slow items take more than typical ones.
-fn carried(probe: &ProbeReport, noun: &str) -> String {
+fn because(probe: &ProbeReport, noun: &str) -> String {
     let parts: Vec<(f64, &Row)> = probe
         .spread
         .iter()
@@ -187,16 +192,18 @@ fn carried(probe: &ProbeReport, noun: &str) -> String {
     let Some((_, first)) = parts.first() else {
         return String::new();
     };
-    let of = if first.unit == "ns" {
-        format!("of what they take longer than a typical {noun}")
-    } else {
-        "of their events".to_owned()
+    let longer = match (&probe.slow, &probe.typical) {
+        (Some(slow), Some(typical)) if first.unit == "ns" => format!(
+            "of the {} that a slow {noun} takes longer than a typical one",
+            time(slow.mean_ns - typical.mean_ns)
+        ),
+        _ => "of their events".to_owned(),
     };
     let named: Vec<String> = parts
         .iter()
-        .map(|(part, row)| format!("{} {}", what(row), percent(*part)))
+        .map(|(part, row)| format!("{} {}", reason(row), percent(*part)))
         .collect();
-    format!("by {} {of}", named.join(", "))
+    format!("{} ({longer})", named.join(", "))
 }
 
 /// The part of the slow visits' additional time that a row carries, 0..1.
@@ -246,8 +253,8 @@ pub(in crate::analysis) fn quantiles(ns: [i64; 4]) -> String {
 
 /// What is to be known of times where it is unknown when threads ran. Intervals hold what chance does to the samples,
 /// and these are all of the time on the CPU.
-pub(in crate::analysis) const NO_SWITCHES: &str = "switches were not recorded: time off the CPU counts for the \
-     functions, and their intervals do not allow for it";
+pub(in crate::analysis) const NO_SWITCHES: &str = "switches were not recorded: time off the CPU counts as \
+     the functions' own, and intervals do not cover it";
 
 /// Visits some of whose time is not known to be theirs.
 fn of_shared_time(probe: &ProbeReport) -> u64 {
@@ -286,9 +293,7 @@ fn time_split(probe: &ProbeReport) -> String {
     let share = |ns: f64| percent(ns / split.duration_ns);
     let mut parts = vec![format!("on the CPU {}", share(split.oncpu_ns))];
     let waits = split.waits.iter();
-    parts.extend(
-        waits.map(|state| format!("{} {}", safe(&state.state, ARG_WIDTH), share(state.ns))),
-    );
+    parts.extend(waits.map(|state| format!("{} {}", state_words(&state.state), share(state.ns))));
     // Less is the rounding of clocks.
     if split.elsewhere_ns / split.duration_ns >= LEAST_SHARE {
         parts.push(format!(
@@ -297,6 +302,15 @@ fn time_split(probe: &ProbeReport) -> String {
         ));
     }
     parts.join(", ")
+}
+
+/// A state of a thread off the CPU.
+fn state_words(state: &str) -> String {
+    match state {
+        "runnable" => "waiting for a CPU".to_owned(),
+        "uninterruptible" => "blocked in the kernel".to_owned(),
+        other => safe(other, ARG_WIDTH),
+    }
 }
 
 fn left_out(probe: &ProbeReport, noun: &str) -> String {
@@ -322,12 +336,57 @@ fn flagged(probe: &ProbeReport) -> String {
     parts.join(", ")
 }
 
-/// A function, and how the thread was off the CPU in it if it was.
-fn what(row: &Row) -> String {
-    let name = name(&row.function);
+/// A function, or what was waited for, in so many columns.
+fn what(row: &Row, width: usize) -> String {
     match &row.state {
-        None => name,
-        Some(state) => format!("{name} ({}, off the CPU)", safe(state, ARG_WIDTH)),
+        None => name_within(&row.function, width),
+        Some(state) => wait(state, &row.function, &[], width),
+    }
+}
+
+/// The same as a part of a sentence.
+fn reason(row: &Row) -> String {
+    match &row.state {
+        None => format!("in {}", name(&row.function)),
+        Some(_) => what(row, NAME_WIDTH + 24),
+    }
+}
+
+/// What a thread in this state waited for and where, by the call stack if it is known, in so many columns.
+pub(in crate::analysis) fn wait(
+    state: &str,
+    function: &FunctionName,
+    path: &[FunctionName],
+    width: usize,
+) -> String {
+    let stack = if path.is_empty() {
+        std::slice::from_ref(function)
+    } else {
+        path
+    };
+    let frames: Vec<Frame<'_>> = stack
+        .iter()
+        .map(|it| Frame {
+            name: it.name.as_deref(),
+            module: it.module.as_deref(),
+            is_kernel: it.kernel,
+        })
+        .collect();
+    let told = words::wait(state, &frames);
+    let named = |at: usize| stack.get(at).filter(|it| **it != FunctionName::default());
+    let Some(place) = told.place.and_then(named) else {
+        return told.what.to_owned();
+    };
+    let left = width.saturating_sub(told.what.len() + " in ".len());
+    match told.caller.and_then(named) {
+        // Both where there is room for both.
+        Some(caller) if left >= 2 * LEAST_NAME => {
+            let place = name_within(place, left / 2);
+            let left = left.saturating_sub(columns(&place) + " <- ".len());
+            let caller = name_within(caller, left);
+            format!("{} in {place} <- {caller}", told.what)
+        }
+        _ => format!("{} in {}", told.what, name_within(place, left)),
     }
 }
 
@@ -335,32 +394,30 @@ pub(crate) fn name(function: &FunctionName) -> String {
     name_within(function, NAME_WIDTH)
 }
 
-/// A function by its name in at most so many characters, and what else is to be known of it.
-fn name_within(function: &FunctionName, width: usize) -> String {
+/// A function by its name and what else is to be known of it, in so many columns.
+pub(in crate::analysis) fn name_within(function: &FunctionName, width: usize) -> String {
+    let with = |name: &str, remark: &str| {
+        let room = width.saturating_sub(remark.len()).max(LEAST_NAME);
+        format!("{}{remark}", brief::function(name, room))
+    };
     match function {
         FunctionName {
             name: Some(name),
             kernel: true,
             ..
-        } => {
-            format!("{} [kernel]", brief::function(name, width))
-        }
+        } => with(name, " [kernel]"),
         FunctionName {
             name: Some(name),
             inlined: true,
             ..
-        } => {
-            format!("{} (inlined)", brief::function(name, width))
-        }
+        } => with(name, " (inlined)"),
         FunctionName {
             name: Some(name), ..
-        } => brief::function(name, width),
+        } => with(name, ""),
         FunctionName {
             module: Some(module),
             ..
-        } => {
-            format!("{} (no symbol)", safe(file_name(module), width))
-        }
+        } => with(file_name(module), " (no symbol)"),
         FunctionName {
             function_id: Some(id),
             ..
@@ -369,10 +426,7 @@ fn name_within(function: &FunctionName, width: usize) -> String {
     }
 }
 
-/// The last part of a path.
-pub(in crate::analysis) fn file_name(path: &str) -> &str {
-    path.rsplit('/').next().unwrap_or(path)
-}
+pub(in crate::analysis) use crate::present::brief::file_name;
 
 pub(in crate::analysis) fn amount(unit: &str, value: Option<f64>) -> String {
     match value {

@@ -138,7 +138,7 @@ fn ids_are_used_again() {
     assert_eq!(probe.left_out.headless, 1);
     let text = text::render(&explanation);
     for said in [
-        "waiting for stage second",
+        "waited for stage second",
         "1 item whose first stage was not seen",
     ] {
         assert!(text.contains(said), "{text}");

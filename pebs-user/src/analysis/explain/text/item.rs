@@ -1,24 +1,32 @@
 //! One item as text.
 
-use std::fmt::Write;
-
-use super::tables::{blocked, interference, path, told};
-use super::{evidence, labels, range, share, wait_path, what};
+use super::tables::{blocked, called, interference, named, worth_rows};
+use super::{REASON_WIDTH, evidence, labels, range, reason, share, wait_path};
 use crate::analysis::explain::model::{Gap, ItemReport, Moment, MomentKind, TypicalRule};
 use crate::analysis::explain::stump::short;
+use crate::analysis::explain::sums::PREEMPTED;
 use crate::analysis::report::brief;
 use crate::analysis::report::human::{UNKNOWN, count, percent, plural, safe, time};
-use crate::analysis::report::text::lists::{argument, lines, show};
-use crate::analysis::report::text::{ARG_WIDTH, NO_MARKS, SPEC_WIDTH, line, name};
+use crate::analysis::report::text::lists::argument;
+use crate::analysis::report::text::{ARG_WIDTH, NAME_WIDTH, NO_MARKS, SPEC_WIDTH, name, wait};
+use crate::present::table::{Column, Table};
+use crate::present::{PIPE_WIDTH, Page, Tone, toned};
 use crate::store::schema::visit_flag;
+use crate::terminal::shown;
 
 /// Causes named in the line that says what the time went to.
 const NAMED: usize = 4;
 
-/// The item as text, each line ended.
+/// The item as text for a pipe, each line ended.
 #[must_use]
 pub fn render(report: &ItemReport) -> String {
-    let mut out = String::new();
+    page(report, PIPE_WIDTH).plain()
+}
+
+/// The item, laid out for a width.
+#[must_use]
+pub fn page(report: &ItemReport, width: usize) -> Page {
+    let mut out = Page::new(width);
     let specs: Vec<String> = report
         .specs
         .iter()
@@ -34,24 +42,30 @@ pub fn render(report: &ItemReport) -> String {
         None => format!("item {}", report.item_id),
     };
     let args: String = args.iter().map(|arg| format!(" {arg}")).collect();
-    let _ = writeln!(out, "{what}{args} of {}", specs.join(" and "));
-    line(&mut out, "took", &took(report));
-    line(&mut out, "cause", &cause(report));
-    line(&mut out, "rank", &rank(report));
-    line(&mut out, "where", &place(report));
+    out.paragraph(&format!("{what}{args} of {}", specs.join(" and ")));
+    let reasons = cause(report);
+    if !reasons.is_empty() {
+        out.paragraph(&format!(
+            "{} {reasons}",
+            toned(Tone::Strong, "slow because:")
+        ));
+    }
+    out.line("took", &took(report));
+    out.line("rank", &rank(report));
+    out.line("where", &place(report));
     if let Some(gap) = &report.account.gap {
         account(&mut out, report, gap);
         interference(&mut out, &report.interference, ["this", "item"]);
     }
     moments(&mut out, report);
-    out.push('\n');
+    out.gap();
     for note in &report.notes {
-        line(&mut out, "note", note);
+        out.line("note", note);
     }
     if has_no_marks(report) {
-        line(&mut out, "note", NO_MARKS);
+        out.line("note", NO_MARKS);
     }
-    line(&mut out, "trace", &safe(&report.trace, 200));
+    out.line("trace", &shown(&report.trace));
     out
 }
 
@@ -97,7 +111,7 @@ fn cause(report: &ItemReport) -> String {
         .iter()
         .filter(|it| it.figures.share >= 0.02)
         .take(NAMED)
-        .map(|it| format!("{} {}", what(it), share(it.figures.share)))
+        .map(|it| format!("{} {}", reason(it), share(it.figures.share)))
         .collect();
     let named = if named.is_empty() {
         UNKNOWN.to_owned()
@@ -105,7 +119,10 @@ fn cause(report: &ItemReport) -> String {
         named.join(", ")
     };
     let remark = remark.map_or_else(String::new, |why| format!("; {why}"));
-    format!("{named} of the {} beyond typical{remark}", time(gap.gap_ns))
+    format!(
+        "{named} (of the {} beyond typical){remark}",
+        time(gap.gap_ns)
+    )
 }
 
 fn rank(report: &ItemReport) -> String {
@@ -157,28 +174,31 @@ fn place(report: &ItemReport) -> String {
     )
 }
 
-fn account(out: &mut String, report: &ItemReport, gap: &Gap) {
-    let mut table = lines(["", "beyond", "this", "typical", "samples"]);
-    let mut rows = 0;
+fn account(out: &mut Page, report: &ItemReport, gap: &Gap) {
+    let mut table = Table::new([
+        Column::names("", 24),
+        Column::number("beyond").tone(Tone::Slow),
+        Column::number("this"),
+        Column::number("typical").rank(2),
+        Column::number("samples").rank(1),
+    ]);
     for it in &gap.causes {
-        table.add_row([
-            what(it),
-            share(it.figures.share),
-            time(it.figures.slow_ns),
-            time(it.figures.typical_ns),
-            evidence(it),
+        table.row([
+            named(it),
+            share(it.figures.share).into(),
+            time(it.figures.slow_ns).into(),
+            time(it.figures.typical_ns).into(),
+            evidence(it).into(),
         ]);
-        let paths = told(it);
-        for it in paths {
-            table.add_row([
-                path(it),
-                share(it.figures.share),
-                time(it.figures.slow_ns),
-                time(it.figures.typical_ns),
-                count(it.figures.slow_samples),
+        for it in worth_rows(it) {
+            table.row([
+                called(it),
+                share(it.figures.share).into(),
+                time(it.figures.slow_ns).into(),
+                time(it.figures.typical_ns).into(),
+                count(it.figures.slow_samples).into(),
             ]);
         }
-        rows += 1 + paths.len();
     }
     let few = match gap.unexplained.slow_samples {
         0 => "unexplained".to_owned(),
@@ -187,27 +207,26 @@ fn account(out: &mut String, report: &ItemReport, gap: &Gap) {
     let others = plural(gap.others.causes, "other");
     for (what, rest) in [(others, &gap.others), (few, &gap.unexplained)] {
         if rest.share.abs() >= 0.005 {
-            table.add_row([
-                what,
-                share(rest.share),
-                String::new(),
-                String::new(),
-                String::new(),
-            ]);
-            rows += 1;
+            table.row([what.into(), share(rest.share).into()]);
         }
     }
     let samples = plural(report.samples.into(), "sample");
     let title = format!("what this item took more time for, from its {samples}");
-    show(out, &title, &table, &[1, 2, 3, 4], rows);
+    out.table(&title, &table);
     blocked(out, &gap.causes);
 }
 
 /// The time line.
-fn moments(out: &mut String, report: &ItemReport) {
+fn moments(out: &mut Page, report: &ItemReport) {
     let threads = report.moments.iter().any(|it| it.tid != report.tid);
     let marks = if has_no_marks(report) { "" } else { "mark " };
-    let mut table = lines(["at", "for", "samples", "", ""]);
+    let mut table = Table::new([
+        Column::number("at"),
+        Column::number("for"),
+        Column::number("samples").rank(1),
+        Column::names("", 32),
+        Column::words("").rank(2),
+    ]);
     for moment in &report.moments {
         let samples: u32 = moment.functions.iter().map(|it| it.1).sum();
         let length = match moment.kind {
@@ -215,34 +234,26 @@ fn moments(out: &mut String, report: &ItemReport) {
             MomentKind::Ran | MomentKind::Waited => time(moment.ns as f64),
             MomentKind::Begin | MomentKind::End => String::new(),
         };
-        table.add_row([
-            time(moment.at_ns as f64),
-            length,
-            if samples > 0 {
-                count(samples.into())
-            } else {
-                String::new()
+        let thread = match threads {
+            true => format!("thread {}", moment.tid),
+            false => String::new(),
+        };
+        table.row([
+            time(moment.at_ns as f64).into(),
+            length.into(),
+            match samples {
+                0 => "".into(),
+                n => count(n.into()).into(),
             },
-            // It may be long.
-            happened(moment, marks),
-            if threads {
-                format!("thread {}", moment.tid)
-            } else {
-                String::new()
-            },
+            happened(moment, marks).into(),
+            thread.into(),
         ]);
     }
-    show(
-        out,
-        "in order, from its begin",
-        &table,
-        &[0, 1, 2],
-        report.moments.len(),
-    );
+    out.table("in order, from its begin", &table);
     let (waits, ns) = report.other_waits;
     if waits > 0 {
         let waits = plural(waits, "shorter wait");
-        let _ = writeln!(out, "  and {waits}, {} in all", time(ns as f64));
+        out.paragraph(&format!("  and {waits}, {} in all", time(ns as f64)));
     }
 }
 
@@ -264,13 +275,18 @@ fn happened(moment: &Moment, mark: &str) -> String {
         MomentKind::Waited => {
             let state = moment.state.as_deref().unwrap_or(UNKNOWN);
             let by = moment.by.as_deref().map(|by| safe(by, ARG_WIDTH));
+            let function = moment.functions.first().map(|it| it.0.clone());
+            let function = function.unwrap_or_default();
+            let what = wait(state, &function, &moment.path, NAME_WIDTH + REASON_WIDTH);
+            let at = match moment.path.is_empty() {
+                true => String::new(),
+                false => format!(", at {first}"),
+            };
             match (state, by) {
-                ("runnable", None) => format!("preempted in {first}"),
-                ("runnable", Some(by)) => format!("preempted in {first} by {by}"),
-                (state, None) => format!("{} in {first}", safe(state, ARG_WIDTH)),
-                (state, Some(by)) => {
-                    format!("{} in {first}, woken by {by}", safe(state, ARG_WIDTH))
-                }
+                (PREEMPTED, None) => format!("{what}, in {first}"),
+                (PREEMPTED, Some(by)) => format!("{what}, taken by {by}, in {first}"),
+                (_, None) => format!("{what}{at}"),
+                (_, Some(by)) => format!("{what}, ended by {by}{at}"),
             }
         }
         MomentKind::Ran if moment.functions.len() == 1 => first,

@@ -1,9 +1,10 @@
 //! Kinds of slow items, and what only they do.
 
-use super::{LEAST_NAMED, UNKNOWN, chance, kind, range, what};
+use super::{LEAST_NAMED, UNKNOWN, chance, kind, range, reason};
 use crate::analysis::explain::model::{Figures, Group, Kind, Only};
 use crate::analysis::report::human::{count, percent, plural, time};
-use crate::analysis::report::text::{line, name};
+use crate::analysis::report::text::NAME_WIDTH;
+use crate::present::Page;
 
 /// Causes named of a kind.
 const NAMED: usize = 2;
@@ -12,12 +13,14 @@ const NAMED: usize = 2;
 const ONLY: usize = 3;
 
 /// Adds the lines that say of which kinds the slow items are, what only they do, and how much of it is on the CPU.
-pub(super) fn lines(out: &mut String, group: &Group, noun: &str) {
+pub(super) fn lines(out: &mut Page, group: &Group, noun: &str) {
     if group.kinds.len() > 1 {
-        let kinds: Vec<String> = group.kinds.iter().map(|it| of_kind(it, noun)).collect();
-        line(out, "kinds", &kinds.join("; "));
+        for (at, it) in group.kinds.iter().enumerate() {
+            let heading = if at == 0 { "kinds" } else { "" };
+            out.line(heading, &of_kind(it, noun));
+        }
     }
-    line(out, "only slow", &only(&group.only_slow, noun));
+    out.line("only slow", &only(&group.only_slow, noun));
     if let (Some(on), Some(off)) = (&group.on_cpu, &group.off_cpu) {
         let of = |figures: &Figures| {
             format!(
@@ -27,9 +30,7 @@ pub(super) fn lines(out: &mut String, group: &Group, noun: &str) {
                 percent(figures.share)
             )
         };
-        line(
-            out,
-            "time",
+        out.line("time",
             &format!("on the CPU {}; off it {}", of(on), of(off)),
         );
     }
@@ -41,7 +42,7 @@ fn of_kind(it: &Kind, noun: &str) -> String {
     let causes = causes.filter(|cause| cause.figures.share >= LEAST_NAMED);
     let named: Vec<String> = causes
         .take(NAMED)
-        .map(|cause| format!("{} {}", what(cause), percent(cause.figures.share)))
+        .map(|cause| format!("{} {}", reason(cause), percent(cause.figures.share)))
         .collect();
     let named = match (it.ordinary, named.is_empty()) {
         (true, _) => "more of what typical ones do".to_owned(),
@@ -65,7 +66,7 @@ fn only(all: &[Only], noun: &str) -> String {
         .map(|it| {
             format!(
                 "{} ({}, {})",
-                kind(it.kind, &name(&it.function), it.state.as_deref()),
+                kind(it.kind, &it.function, (it.state.as_deref(), &[]), NAME_WIDTH),
                 plural(it.items, noun),
                 chance(it.chance)
             )

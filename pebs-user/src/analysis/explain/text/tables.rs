@@ -1,16 +1,15 @@
 //! The tables of an explanation.
 
-use comfy_table::Table;
-
-use super::{cause, evidence, kind, labels, share, wait_path, what};
+use super::{LEAST_NAMED, cause, evidence, kind, labels, reason, share, wait_path, what};
 use crate::analysis::explain::model::{
     CallPath, Cause, CountRow, Gap, Group, Grouped, InterferenceRow, Rest, Variance,
 };
 use crate::analysis::report::human::{UNKNOWN, count, percent, plural, safe, time};
 use crate::analysis::report::model::FunctionName;
 use crate::analysis::report::text::callers::callers;
-use crate::analysis::report::text::lists::{lines, show};
-use crate::analysis::report::text::{ARG_WIDTH, NAME_WIDTH, file_name, name};
+use crate::analysis::report::text::{ARG_WIDTH, NAME_WIDTH, file_name};
+use crate::present::table::{Cell, Column, Table};
+use crate::present::{Page, Tone};
 
 /// Parts of the variance that are shown.
 const VARIANCE_TOP: usize = 5;
@@ -19,24 +18,30 @@ const VARIANCE_TOP: usize = 5;
 const LEAST_SHARE: f64 = 0.005;
 
 /// What makes slow items slow.
-pub(super) fn causes(out: &mut String, group: &Group, gap: &Gap, noun: &str) {
-    let mut table = lines(["", "of gap", "95 %", "slow", "typical", "samples", ""]);
-    let mut rows = 0;
+pub(super) fn causes(out: &mut Page, group: &Group, gap: &Gap, noun: &str) {
+    let mut table = Table::new([
+        Column::names("", 24),
+        Column::number("of gap").tone(Tone::Slow),
+        Column::number("95 %").rank(4),
+        Column::number("slow"),
+        Column::number("typical").rank(1),
+        Column::number("samples").rank(3),
+        Column::names("", 10).rank(5).tone(Tone::Faint),
+    ]);
     for it in &gap.causes {
-        table.add_row([
-            what(it),
-            share(it.figures.share),
-            ends(it.figures.share_low, it.figures.share_high),
-            time(it.figures.slow_ns),
-            time(it.figures.typical_ns),
-            evidence(it),
-            module(&it.function),
+        table.row([
+            named(it),
+            share(it.figures.share).into(),
+            ends(it.figures.share_low, it.figures.share_high).into(),
+            time(it.figures.slow_ns).into(),
+            time(it.figures.typical_ns).into(),
+            evidence(it).into(),
+            module(&it.function).into(),
         ]);
-        rows += 1 + paths(&mut table, it);
+        paths(&mut table, it);
     }
     if gap.others.causes > 0 {
         rest(&mut table, &plural(gap.others.causes, "other"), &gap.others);
-        rows += 1;
     }
     let unexplained = match gap.unexplained.slow_samples {
         0 => "unexplained".to_owned(),
@@ -47,7 +52,6 @@ pub(super) fn causes(out: &mut String, group: &Group, gap: &Gap, noun: &str) {
     };
     if gap.unexplained.share.abs() >= LEAST_SHARE || gap.unexplained.slow_samples > 0 {
         rest(&mut table, &unexplained, &gap.unexplained);
-        rows += 1;
     }
     let few = group
         .slow
@@ -63,42 +67,48 @@ pub(super) fn causes(out: &mut String, group: &Group, gap: &Gap, noun: &str) {
         time(gap.gap_ns),
         gap_ends(gap)
     );
-    show(out, &title, &table, &[1, 2, 3, 4, 5], rows);
+    out.table(&title, &table);
     blocked(out, &gap.causes);
     if gap.kernel.share.abs() >= LEAST_SHARE {
-        out.push_str(&format!(
-            "  of it in the kernel, on the CPU: {}\n",
+        let text = format!(
+            "  of it in the kernel, on the CPU: {}",
             share(gap.kernel.share)
-        ));
+        );
+        out.paragraph(&text);
     }
 }
 
+/// A cause that can be shortened.
+pub(super) fn named(cause: &Cause) -> Cell {
+    let cause = cause.clone();
+    Cell::fitted(move |width| what(&cause, width))
+}
+
 /// Where the waits began, where that is known: one line a wait.
-pub(super) fn blocked(out: &mut String, causes: &[Cause]) {
+pub(super) fn blocked(out: &mut Page, causes: &[Cause]) {
     for cause in causes {
         if let Some(known) = &cause.blocked {
-            out.push_str(&format!(
-                "  blocked in {} ({} of {})\n",
-                wait_path(&known.functions),
+            out.paragraph(&format!(
+                "  {}: {} of it at {}",
+                what(cause, NAME_WIDTH),
                 percent(known.part),
-                what(cause)
+                wait_path(&known.functions),
             ));
         }
     }
 }
 
-/// Rows of the call paths of a function; gives their number.
-fn paths(table: &mut Table, cause: &Cause) -> usize {
-    let shown = told(cause);
+/// Rows of the call paths of a function.
+fn paths(table: &mut Table, cause: &Cause) {
+    let shown = worth_rows(cause);
     for it in shown {
-        table.add_row([
-            path(it),
-            share(it.figures.share),
-            ends(it.figures.share_low, it.figures.share_high),
-            time(it.figures.slow_ns),
-            time(it.figures.typical_ns),
-            count(it.figures.slow_samples),
-            String::new(),
+        table.row([
+            called(it),
+            share(it.figures.share).into(),
+            ends(it.figures.share_low, it.figures.share_high).into(),
+            time(it.figures.slow_ns).into(),
+            time(it.figures.typical_ns).into(),
+            count(it.figures.slow_samples).into(),
         ]);
     }
     let others = cause
@@ -106,25 +116,27 @@ fn paths(table: &mut Table, cause: &Cause) -> usize {
         .as_ref()
         .filter(|it| !shown.is_empty() && it.share.abs() >= LEAST_SHARE);
     if let Some(others) = others {
-        rest(
-            table,
-            &format!("  <- {}", plural(others.causes, "other")),
-            others,
-        );
+        let what = format!("  <- {}", plural(others.causes, "other"));
+        rest(table, &what, others);
     }
-    shown.len() + usize::from(others.is_some())
 }
 
 /// The call paths that are worth a row: not the only one, of a function that nobody in the item called.
-pub(super) fn told(cause: &Cause) -> &[CallPath] {
+pub(super) fn worth_rows(cause: &Cause) -> &[CallPath] {
     match &cause.paths[..] {
         [only] if only.callers.is_empty() => &[],
         paths => paths,
     }
 }
 
-pub(super) fn path(path: &CallPath) -> String {
-    format!("  {}", callers(&path.callers, path.truncated, path.known))
+/// The callers of a function, indented below it.
+pub(super) fn called(path: &CallPath) -> Cell {
+    let path = path.clone();
+    Cell::fitted(move |width| {
+        let left = width.saturating_sub(2);
+        let callers = callers(&path.callers, path.truncated, path.known, left);
+        format!("  {callers}")
+    })
 }
 
 fn gap_ends(gap: &Gap) -> String {
@@ -135,14 +147,10 @@ fn gap_ends(gap: &Gap) -> String {
 }
 
 fn rest(table: &mut Table, what: &str, rest: &Rest) {
-    table.add_row([
-        what.to_owned(),
-        share(rest.share),
-        ends(rest.share_low, rest.share_high),
-        String::new(),
-        String::new(),
-        String::new(),
-        String::new(),
+    table.row([
+        what.into(),
+        share(rest.share).into(),
+        ends(rest.share_low, rest.share_high).into(),
     ]);
 }
 
@@ -159,9 +167,15 @@ fn module(function: &FunctionName) -> String {
 }
 
 /// What happened to the threads of slow items more or less often.
-pub(super) fn counts(out: &mut String, rows: &[CountRow], noun: &str) {
-    let mut table = lines(["", "slow", "typical", "more", "95 %", "goes with"]);
-    let mut shown = 0;
+pub(super) fn counts(out: &mut Page, rows: &[CountRow], noun: &str) {
+    let mut table = Table::new([
+        Column::words(""),
+        Column::number("slow"),
+        Column::number("typical"),
+        Column::number("more").rank(1),
+        Column::number("95 %").rank(2),
+        Column::number("goes with").rank(3),
+    ]);
     for row in rows
         .iter()
         .filter(|row| row.slow > 0.0 || row.typical > 0.0)
@@ -173,48 +187,59 @@ pub(super) fn counts(out: &mut String, rows: &[CountRow], noun: &str) {
         let part = row
             .variance_part
             .map_or_else(|| UNKNOWN.to_owned(), percent);
-        table.add_row([
-            row.count.replace('_', " "),
-            format!("{:.2}", row.slow),
-            format!("{:.2}", row.typical),
-            format!("{:.2}", row.excess),
-            interval,
-            format!("{part} of the variance"),
+        table.row([
+            row.count.replace('_', " ").into(),
+            format!("{:.2}", row.slow).into(),
+            format!("{:.2}", row.typical).into(),
+            format!("{:.2}", row.excess).into(),
+            interval.into(),
+            format!("{part} of the variance").into(),
         ]);
-        shown += 1;
     }
-    let title = format!("what happened to them, mean of one {noun}; its time is in the list above");
-    show(out, &title, &table, &[1, 2, 3, 4, 5], shown);
+    let title =
+        format!("what happened to them, mean of one {noun}; already part of the times above");
+    out.table(&title, &table);
 }
 
-/// What came between threads and their work, if anything did.
-pub(super) fn interference(out: &mut String, rows: &[InterferenceRow], [whose, noun]: [&str; 2]) {
-    let mut table = lines(["", whose, "typical", "of gap", "95 %", "goes with"]);
+/// Interrupts, page faults and the like, if there were any.
+pub(super) fn interference(out: &mut Page, rows: &[InterferenceRow], [whose, noun]: [&str; 2]) {
+    let mut table = Table::new([
+        Column::words(""),
+        Column::number(whose),
+        Column::number("typical").rank(1),
+        Column::number("of gap"),
+        Column::number("95 %").rank(2),
+        Column::number("goes with").rank(3),
+    ]);
     let met = rows
         .iter()
         .filter(|row| row.slow_ns > 0.0 || row.typical_ns > 0.0);
-    let mut shown = 0;
     for row in met {
         let part = row
             .variance_part
             .map_or_else(|| UNKNOWN.to_owned(), percent);
-        table.add_row([
-            row.what.to_owned(),
-            time(row.slow_ns),
-            time(row.typical_ns),
-            share(row.share),
-            ends(row.share_low, row.share_high),
-            format!("{part} of the variance"),
+        table.row([
+            row.what.into(),
+            time(row.slow_ns).into(),
+            time(row.typical_ns).into(),
+            share(row.share).into(),
+            ends(row.share_low, row.share_high).into(),
+            format!("{part} of the variance").into(),
         ]);
-        shown += 1;
     }
-    let title = format!("what came between, mean of one {noun}; part of the times above");
-    show(out, &title, &table, &[1, 2, 3, 4, 5], shown);
+    let title = format!("interruptions, mean of one {noun}; already part of the times above");
+    out.table(&title, &table);
 }
 
 /// What the latency varies with.
-pub(super) fn variance(out: &mut String, variance: &Variance, noun: &str) {
-    let mut table = lines(["", "of variance", "95 %", "samples", ""]);
+pub(super) fn variance(out: &mut Page, variance: &Variance, noun: &str) {
+    let mut table = Table::new([
+        Column::names("", 24),
+        Column::number("of variance"),
+        Column::number("95 %").rank(2),
+        Column::number("samples").rank(1),
+        Column::names("", 10).rank(3).tone(Tone::Faint),
+    ]);
     let (shown, hidden) = variance
         .parts
         .split_at(variance.parts.len().min(VARIANCE_TOP));
@@ -224,33 +249,34 @@ pub(super) fn variance(out: &mut String, variance: &Variance, noun: &str) {
         } else {
             count(it.samples)
         };
-        table.add_row([
-            kind(it.kind, &name(&it.function), it.state.as_deref()),
-            share(it.share),
-            ends(it.share_low, it.share_high),
-            samples,
-            module(&it.function),
+        let part = it.clone();
+        let what = move |width| {
+            kind(
+                part.kind,
+                &part.function,
+                (part.state.as_deref(), &[]),
+                width,
+            )
+        };
+        table.row([
+            Cell::fitted(what),
+            share(it.share).into(),
+            ends(it.share_low, it.share_high).into(),
+            samples.into(),
+            module(&it.function).into(),
         ]);
     }
     let others = variance.others + hidden.iter().map(|it| it.share).sum::<f64>();
-    let mut rows = shown.len();
     for (what, part) in [("others", others), ("unexplained", variance.unexplained)] {
         if part.abs() >= LEAST_SHARE {
-            table.add_row([
-                what.to_owned(),
-                share(part),
-                String::new(),
-                String::new(),
-                String::new(),
-            ]);
-            rows += 1;
+            table.row([what.into(), share(part).into()]);
         }
     }
     let title = format!(
         "what the time of all {noun}s varies with (standard deviation {})",
         time(variance.stddev_ns)
     );
-    show(out, &title, &table, &[1, 2, 3], rows);
+    out.table(&title, &table);
 }
 
 /// What made a group's slow items slow, where there are enough of them.
@@ -263,32 +289,48 @@ fn group_cause(group: &Group, noun: &str) -> String {
                 count(few)
             )
         }
+        (Some(gap), _) => {
+            let named = gap
+                .causes
+                .iter()
+                .filter(|it| it.figures.share >= LEAST_NAMED);
+            let named = named
+                .take(2)
+                .map(|it| format!("{} {}", reason(it), share(it.figures.share)));
+            named.collect::<Vec<_>>().join(", ")
+        }
         _ => cause(group, noun),
     }
 }
 
 /// Groups that were found, one a line.
-pub(super) fn groups(out: &mut String, grouped: &Grouped, groups: &[Group], noun: &str) {
-    let mut table = lines(["", "", "p50", "p99", "slow", "cause"]);
+pub(super) fn groups(out: &mut Page, grouped: &Grouped, groups: &[Group], noun: &str) {
+    let mut table = Table::new([
+        Column::names("", 16),
+        Column::number(""),
+        Column::number("p50").rank(1),
+        Column::number("p99").rank(2),
+        Column::number("slow"),
+        Column::names("because", 24),
+    ]);
     for group in groups {
-        table.add_row([
-            labels(&group.labels),
-            plural(group.items, noun),
-            time(group.duration.p50_ns as f64),
-            time(group.duration.p99_ns as f64),
-            group
-                .slow
-                .as_ref()
-                .map_or_else(|| UNKNOWN.to_owned(), |slow| count(slow.items)),
-            group_cause(group, noun),
+        let slow = group.slow.as_ref();
+        table.row([
+            labels(&group.labels).into(),
+            plural(group.items, noun).into(),
+            time(group.duration.p50_ns as f64).into(),
+            time(group.duration.p99_ns as f64).into(),
+            slow.map_or_else(|| UNKNOWN.to_owned(), |slow| count(slow.items))
+                .into(),
+            group_cause(group, noun).into(),
         ]);
     }
     let argument = safe(&grouped.argument, ARG_WIDTH);
     let title = format!(
         "groups of like {noun}s: {argument} explains {} of the spread of durations ({}); \
-         --group-by {argument} tells all",
+         --group-by {argument} shows each",
         percent(grouped.part),
         super::chance(grouped.chance)
     );
-    show(out, &title, &table, &[1, 2, 3, 4], groups.len());
+    out.table(&title, &table);
 }

@@ -147,7 +147,7 @@ fn forms() {
     let report = built(&ReportOptions::default());
     let text = text::render(&report, 10);
     for part in [
-        "mem-loads every 1,000: 243 samples, 242 of which say something",
+        "mem-loads every 1,000: 243 samples, 242 with their memory access",
         "; 2 in items that are left out",
         "app:req, events per visit",
         "load RAM hit",

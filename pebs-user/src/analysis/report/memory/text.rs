@@ -5,78 +5,88 @@ use std::fmt::Write;
 use super::{AccessCell, AccessRow, AccessSection, EventAccesses, MemoryReport};
 use crate::analysis::report::brief;
 use crate::analysis::report::human::{UNKNOWN, count, events, plural, safe};
-use crate::analysis::report::text::lists::{lines, show};
-use crate::analysis::report::text::{NAME_WIDTH, SPEC_WIDTH, file_name, name};
+use crate::analysis::report::text::{NAME_WIDTH, SPEC_WIDTH, file_name, name_within};
+use crate::present::table::{Cell, Column, Table};
+use crate::present::{PIPE_WIDTH, Page, Tone};
 
 /// Said where no sample tells of an access.
-pub const NOTHING: &str = "no sample of this trace says anything of a memory access\n\
-    hint: record page-faults, on Intel an event of loads or stores with a precise level (--event mem-loads:P,\n      \
+pub const NOTHING: &str = "no sample of this trace has a memory access\n\
+    hint: record page-faults, on Intel an event of loads or stores with a precise level (--event mem-loads:P, \
     mem_load_retired.l3_miss:pp), on AMD --event ibs_op// --memory; from perf: 'perf mem record', then import\n";
 
-/// The report as text; of each section the `top` rows with the most events.
+/// The report as text for a pipe; of each section the `top` rows with the most events.
 #[must_use]
 pub fn render(report: &MemoryReport, top: usize) -> String {
+    page(report, top, PIPE_WIDTH).plain()
+}
+
+/// The same, laid out for a width.
+#[must_use]
+pub fn page(report: &MemoryReport, top: usize, width: usize) -> Page {
+    let mut out = Page::new(width);
     if report.events.is_empty() {
-        return NOTHING.to_owned();
+        NOTHING.lines().for_each(|line| out.paragraph(line));
+        return out;
     }
-    let mut out = String::new();
     for event in &report.events {
         head(&mut out, event);
         for part in &event.sections {
             section(&mut out, part, top);
         }
-        out.push('\n');
+        out.gap();
     }
-    let _ = writeln!(
-        out,
+    out.paragraph(&format!(
         "events are samples x reset value, +- 1.96 standard errors; {UNKNOWN} below {} samples",
         report.min_samples
-    );
+    ));
     out
 }
 
-fn head(out: &mut String, it: &EventAccesses) {
+fn head(out: &mut Page, it: &EventAccesses) {
     let event = &it.event;
     let every = match event.frequency {
         Some(frequency) => format!("{frequency} times a second"),
         None => format!("every {}", count(event.reset)),
     };
-    // Writing to a string can't fail.
-    let _ = write!(
-        out,
-        "{} {every}: {}, {} of which say something of their access",
+    let mut text = format!(
+        "{} {every}: {}, {} with their memory access",
         safe(&event.name, SPEC_WIDTH),
         plural(it.samples, "sample"),
         count(it.told),
     );
     if it.left_out > 0 {
-        let _ = write!(
-            out,
+        text += &format!(
             "; {} in items that are left out (--all counts those that overlap a loss)",
             count(it.left_out)
         );
     }
-    out.push('\n');
+    out.paragraph(&text);
 }
 
-fn section(out: &mut String, section: &AccessSection, top: usize) {
+fn section(out: &mut Page, section: &AccessSection, top: usize) {
     let in_items = section.probe_id.is_some();
-    let mut table = lines([
-        "",
-        "access",
-        "snoop",
-        "TLB",
-        "",
-        "slow",
-        "typical",
-        "all",
-        "+-",
-        "samples",
-        "cycles p50, p99",
-        "",
+    let mut table = Table::new([
+        Column::names("", 20),
+        Column::names("access", 8),
+        Column::names("snoop", 6).rank(6),
+        Column::names("TLB", 6).rank(5),
+        Column::words("").rank(4),
+        Column::number("slow").tone(Tone::Slow),
+        Column::number("typical").rank(1),
+        Column::number("all"),
+        Column::number("+-").rank(7),
+        Column::number("samples").rank(3),
+        Column::number("cycles p50, p99").rank(2),
+        Column::names("", 10).rank(8).tone(Tone::Faint),
     ]);
     for row in section.rows.iter().take(top) {
-        let per_visit = |cell: &AccessCell| shown(cell.per_visit);
+        let per_visit = |cell: &AccessCell| {
+            if in_items {
+                shown(cell.per_visit)
+            } else {
+                String::new()
+            }
+        };
         let (all, error) = if section.visits.is_some() {
             let visits = section.visits.unwrap_or(1) as f64;
             (
@@ -87,31 +97,27 @@ fn section(out: &mut String, section: &AccessSection, top: usize) {
             (row.all.events, row.all.events_stderr)
         };
         let module = row.function.module.as_deref();
-        table.add_row([
-            name(&row.function),
-            access(row),
-            text(row.snoop.as_deref()),
-            text(row.tlb.as_deref()),
+        let function = row.function.clone();
+        table.row([
+            Cell::fitted(move |width| name_within(&function, width)),
+            access(row).into(),
+            text(row.snoop.as_deref()).into(),
+            text(row.tlb.as_deref()).into(),
             if row.locked == Some(true) {
-                "locked".to_owned()
+                "locked".into()
             } else {
-                String::new()
+                "".into()
             },
-            per_visit(&row.slow),
-            per_visit(&row.typical),
-            shown(all),
-            shown(error.map(|error| 1.96 * error)),
-            count(row.all.samples),
-            latency(&row.all),
-            module.map_or_else(String::new, |it| safe(file_name(it), NAME_WIDTH)),
+            per_visit(&row.slow).into(),
+            per_visit(&row.typical).into(),
+            shown(all).into(),
+            shown(error.map(|error| 1.96 * error)).into(),
+            count(row.all.samples).into(),
+            latency(&row.all).into(),
+            module
+                .map_or_else(String::new, |it| safe(file_name(it), NAME_WIDTH))
+                .into(),
         ]);
-    }
-    if !in_items {
-        for column in [5, 6] {
-            if let Some(column) = table.column_mut(column) {
-                column.set_constraint(comfy_table::ColumnConstraint::Hidden);
-            }
-        }
     }
     let rows = section.rows.len();
     let mut title = match (&section.spec, section.probe_id) {
@@ -126,7 +132,7 @@ fn section(out: &mut String, section: &AccessSection, top: usize) {
             count(rows as u64)
         );
     }
-    show(out, &title, &table, &[5, 6, 7, 8, 9, 10], rows.min(top));
+    out.table(&title, &table);
 }
 
 /// `load L1 hit`.

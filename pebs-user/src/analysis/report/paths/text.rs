@@ -1,53 +1,73 @@
 //! Time by call path as text, for people.
 
-use std::fmt::Write;
-
 use super::{PathReport, PathRow, PathSection};
 use crate::analysis::report::brief;
-use crate::analysis::report::human::{UNKNOWN, count, percent, plural, safe};
-use crate::analysis::report::model::Cell;
+use crate::analysis::report::human::{UNKNOWN, columns, count, percent, plural, safe};
+use crate::analysis::report::model::Cell as Figures;
 use crate::analysis::report::text::callers::callers;
-use crate::analysis::report::text::lists::{lines, show};
-use crate::analysis::report::text::{NAME_WIDTH, SPEC_WIDTH, amount, file_name, name};
+use crate::analysis::report::text::{
+    LEAST_NAME, NAME_WIDTH, SPEC_WIDTH, amount, file_name, name_within,
+};
+use crate::present::table::{Cell, Column, Table};
+use crate::present::{PIPE_WIDTH, Page, Tone};
 
 /// Said where no sample has a call stack.
 pub const NOTHING: &str = "no sample of this trace has a call stack\n\
     hint: record with --call-graph fp; from perf: 'perf record --call-graph fp', then import\n";
 
-/// The report as text; of each section the `top` rows that take the most.
+/// The report as text for a pipe; of each section the `top` rows that take the most.
 #[must_use]
 pub fn render(report: &PathReport, top: usize) -> String {
+    page(report, top, PIPE_WIDTH).plain()
+}
+
+/// The same, laid out for a width.
+#[must_use]
+pub fn page(report: &PathReport, top: usize, width: usize) -> Page {
+    let mut out = Page::new(width);
     if report.call_graph.is_none() {
-        return NOTHING.to_owned();
+        NOTHING.lines().for_each(|line| out.paragraph(line));
+        return out;
     }
-    let mut out = String::new();
     for part in &report.sections {
         section(&mut out, report.unit, part, top);
     }
-    // Writing to a string can't fail.
-    let _ = writeln!(
-        out,
-        "\ncallers: the nearest first, up to the function of the probe; {UNKNOWN} below {} samples",
+    out.gap();
+    out.paragraph(&format!(
+        "callers: the nearest first, up to the function of the probe; {UNKNOWN} below {} samples",
         report.min_samples
-    );
+    ));
     out
 }
 
-fn section(out: &mut String, unit: &str, section: &PathSection, top: usize) {
-    let mut table = lines([
-        "", "slow", "typical", "mean", "95 %", "share", "samples", "",
+fn section(out: &mut Page, unit: &str, section: &PathSection, top: usize) {
+    let mut table = Table::new([
+        Column::names("", 32),
+        Column::number("slow").tone(Tone::Slow),
+        Column::number("typical").rank(1),
+        Column::number("mean"),
+        Column::number("95 %").rank(4),
+        Column::number("share"),
+        Column::number("samples").rank(2),
+        Column::names("", 10).rank(3).tone(Tone::Faint),
     ]);
     for row in section.rows.iter().take(top) {
         let module = row.function.module.as_deref();
-        table.add_row([
-            what(row),
-            amount(unit, row.slow.per_visit),
-            amount(unit, row.typical.per_visit),
-            amount(unit, row.all.per_visit),
-            interval(unit, &row.all),
-            row.all.share.map_or_else(|| UNKNOWN.to_owned(), percent),
-            count(row.all.samples),
-            module.map_or_else(String::new, |it| safe(file_name(it), NAME_WIDTH)),
+        let of_row = row.clone();
+        table.row([
+            Cell::fitted(move |width| what(&of_row, width)),
+            amount(unit, row.slow.per_visit).into(),
+            amount(unit, row.typical.per_visit).into(),
+            amount(unit, row.all.per_visit).into(),
+            interval(unit, &row.all).into(),
+            row.all
+                .share
+                .map_or_else(|| UNKNOWN.to_owned(), percent)
+                .into(),
+            count(row.all.samples).into(),
+            module
+                .map_or_else(String::new, |it| safe(file_name(it), NAME_WIDTH))
+                .into(),
         ]);
     }
     let spec = section.spec.as_deref().map_or_else(
@@ -55,7 +75,7 @@ fn section(out: &mut String, unit: &str, section: &PathSection, top: usize) {
         |spec| brief::spec(spec, SPEC_WIDTH),
     );
     let visits = section.visits.map_or_else(
-        || "those kept, of which only slow ones can be told".to_owned(),
+        || "those kept; only slow ones are told apart".to_owned(),
         |visits| plural(visits, "visit"),
     );
     let rows = section.rows.len();
@@ -67,20 +87,25 @@ fn section(out: &mut String, unit: &str, section: &PathSection, top: usize) {
     let what = if unit == "ns" { "time" } else { "events" };
     let title = format!("{spec}, {what} per visit by call path, {visits}{more}");
     if rows == 0 {
-        let _ = writeln!(out, "\n{title}: no samples");
+        out.gap();
+        out.paragraph(&format!("{title}: no samples"));
     }
-    show(out, &title, &table, &[1, 2, 3, 4, 5, 6], rows.min(top));
+    out.table(&title, &table);
 }
 
-fn what(row: &PathRow) -> String {
-    let name = name(&row.function);
+fn what(row: &PathRow, width: usize) -> String {
+    let name = name_within(&row.function, (width / 2).max(LEAST_NAME));
     match row.others {
         Some(paths) => format!("{name} <- {} with few samples", plural(paths, "path")),
-        None => format!("{name} {}", callers(&row.callers, row.truncated, row.known)),
+        None => {
+            let left = width.saturating_sub(columns(&name) + 1);
+            let callers = callers(&row.callers, row.truncated, row.known, left);
+            format!("{name} {callers}")
+        }
     }
 }
 
-fn interval(unit: &str, cell: &Cell) -> String {
+fn interval(unit: &str, cell: &Figures) -> String {
     match (cell.low, cell.high) {
         (Some(low), Some(high)) => {
             format!(

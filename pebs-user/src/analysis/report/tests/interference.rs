@@ -38,7 +38,7 @@ fn told() {
         ]
     );
     let text = text::render(&report);
-    let list = text.split("what came between, mean of one item; part of the times above\n");
+    let list = text.split("interruptions, mean of one item; already part of the times above\n");
     let list = list.last().unwrap();
     let words =
         |line: usize| -> Vec<&str> { list.lines().nth(line).unwrap().split_whitespace().collect() };
@@ -78,5 +78,5 @@ fn told() {
 fn not_recorded() {
     let report = report(false);
     assert!(report.probes[0].interference.is_empty());
-    assert!(!text::render(&report).contains("came between"));
+    assert!(!text::render(&report).contains("interruptions"));
 }

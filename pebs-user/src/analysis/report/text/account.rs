@@ -1,8 +1,8 @@
 //! The end of a text report: what was recorded, what was lost, and what it cost.
 
-use super::line;
 use crate::analysis::report::human::{UNKNOWN, count, events, percent, plural, safe, time};
 use crate::analysis::report::model::Report;
+use crate::present::{Page, Tone, toned};
 use crate::store::run::{CostInfo, EventInfo, KeepInfo, ResetChange, RunInfo};
 use crate::stream::ledger::{Account, Ledger};
 
@@ -10,39 +10,37 @@ use crate::stream::ledger::{Account, Ledger};
 const NOTE_WIDTH: usize = 200;
 
 /// Writes the account of the run.
-pub(super) fn write(out: &mut String, report: &Report) {
+pub(super) fn write(out: &mut Page, report: &Report) {
     let run = &report.run;
     match &run.ledger {
-        None => line(
-            out,
+        None => out.line(
             "ledger",
             &format!("{UNKNOWN} (the run did not end in good order)"),
         ),
         Some(ledger) => write_ledger(out, ledger),
     }
     if let Some(keep) = &run.keep {
-        line(out, "kept", &kept(keep));
+        out.line("kept", &kept(keep));
     }
-    line(out, "losses", &losses(report));
-    line(
-        out,
+    out.line("losses", &losses(report));
+    out.line(
         "cost",
         &run.cost
             .as_ref()
             .map_or_else(String::new, |it| cost(it, run.unit_costs.as_deref())),
     );
-    line(out, "slow-down", &overhead(run));
+    out.line("slow-down", &overhead(run));
     for event in &run.events {
-        line(out, "event", &describe(event, &run.resets));
+        out.line("event", &describe(event, &run.resets));
     }
-    line(out, "transport", &transport(report));
+    out.line("transport", &transport(report));
     for note in &run.notes {
-        line(out, "note", &safe(note, NOTE_WIDTH));
+        out.line("note", &safe(note, NOTE_WIDTH));
     }
-    line(out, "trace", &safe(&report.trace, NOTE_WIDTH));
+    out.line("trace", &safe(&report.trace, NOTE_WIDTH));
 }
 
-fn write_ledger(out: &mut String, ledger: &Ledger) {
+fn write_ledger(out: &mut Page, ledger: &Ledger) {
     let totals = ledger.totals();
     let mut samples = account("samples", &totals.samples);
     for (n, what) in [
@@ -53,9 +51,9 @@ fn write_ledger(out: &mut String, ledger: &Ledger) {
             samples += &format!("; {} {what}", count(n));
         }
     }
-    line(out, "ledger", &samples);
-    line(out, "", &account("marks", &totals.marks));
-    line(out, "", &account("switches and tasks", &totals.tasks));
+    out.line("ledger", &samples);
+    out.line("", &account("marks", &totals.marks));
+    out.line("", &account("switches and tasks", &totals.tasks));
     let mut others = Vec::new();
     if ledger.argument_faults > 0 {
         let n = plural(ledger.argument_faults, "argument");
@@ -76,9 +74,9 @@ fn write_ledger(out: &mut String, ledger: &Ledger) {
         Some(n) => others.push(format!("sampling was throttled {}", plural(n, "time"))),
         None => others.push("throttling: - (could not be told)".to_owned()),
     }
-    line(out, "", &others.join("; "));
+    out.line("", &others.join("; "));
     for fault in ledger.check() {
-        line(out, "FAULT", &fault);
+        out.line("FAULT", &toned(Tone::Warning, &fault));
     }
 }
 

@@ -1,43 +1,59 @@
 //! Callers in one line.
 
 use super::name_within;
+use crate::analysis::report::human::columns;
 use crate::analysis::report::model::FunctionName;
 
-/// Callers that are named; of more the nearest ones and the outermost.
+/// Callers that are named; if there are more, the nearest ones and the outermost.
 const MOST: usize = 6;
 
-/// Characters of a caller's name.
+/// Columns of a caller's name, where there is room.
 const WIDTH: usize = 36;
 
-/// Who called a function, the nearest first: `<- parse <- handle`. What called itself is there once, with how often.
+/// Columns of a caller's name where there is little.
+const NARROW: usize = 16;
+
+/// Who called a function, the nearest first, in so many columns if that can be: `<- parse <- handle`. What called
+/// itself is there once, with how often. Where there is little room, fewer callers are named.
 ///
 /// `truncated`: outer ones are not known; `known`: whether there was a call stack at all.
 pub(in crate::analysis) fn callers(
     callers: &[FunctionName],
     truncated: bool,
     known: bool,
+    width: usize,
 ) -> String {
     if !known {
         return "<- unknown (no call stack)".to_owned();
     }
-    let alike = callers.chunk_by(|a, b| a == b);
-    let mut names: Vec<String> = alike.map(repeated).collect();
-    if names.len() > MOST {
-        names.splice(MOST - 1..names.len() - 1, ["…".to_owned()]);
+    let equal: Vec<&[FunctionName]> = callers.chunk_by(|a, b| a == b).collect();
+    let mut text = String::new();
+    for (most, name_width) in (2..=MOST)
+        .rev()
+        .flat_map(|most| [(most, WIDTH), (most, NARROW)])
+    {
+        let mut names: Vec<String> = equal.iter().map(|it| repeated(it, name_width)).collect();
+        if names.len() > most {
+            names.splice(most - 1..names.len() - 1, ["…".to_owned()]);
+        }
+        match (names.is_empty(), truncated) {
+            (_, true) => names.push("…".to_owned()),
+            (true, false) => names.push("the item's begin".to_owned()),
+            (false, false) => {}
+        }
+        text = format!("<- {}", names.join(" <- "));
+        if columns(&text) <= width {
+            break;
+        }
     }
-    match (names.is_empty(), truncated) {
-        (_, true) => names.push("… (not known further)".to_owned()),
-        (true, false) => names.push("the item's begin".to_owned()),
-        (false, false) => {}
-    }
-    format!("<- {}", names.join(" <- "))
+    text
 }
 
 /// A function that is its own caller so many times.
-fn repeated(callers: &[FunctionName]) -> String {
+fn repeated(callers: &[FunctionName], width: usize) -> String {
     let name = callers
         .first()
-        .map_or_else(String::new, |it| name_within(it, WIDTH));
+        .map_or_else(String::new, |it| name_within(it, width));
     match callers.len() {
         ..=1 => name,
         times => format!("{name} ({times} times)"),
@@ -60,24 +76,25 @@ mod tests {
     #[test]
     fn in_one_line() {
         let few = named("parse handle");
-        assert_eq!(callers(&few, false, true), "<- parse <- handle");
-        assert_eq!(
-            callers(&few, true, true),
-            "<- parse <- handle <- … (not known further)"
-        );
+        assert_eq!(callers(&few, false, true, 99), "<- parse <- handle");
+        assert_eq!(callers(&few, true, true, 99), "<- parse <- handle <- …");
         let many = named("a b c d e f g h");
         assert_eq!(
-            callers(&many, false, true),
+            callers(&many, false, true, 99),
             "<- a <- b <- c <- d <- e <- … <- h"
         );
         let six = named("a b c d e f");
-        assert_eq!(callers(&six, false, true), "<- a <- b <- c <- d <- e <- f");
+        assert_eq!(
+            callers(&six, false, true, 99),
+            "<- a <- b <- c <- d <- e <- f"
+        );
         let again = named("a sort sort sort b c sort d sort sort e");
         assert_eq!(
-            callers(&again, false, true),
+            callers(&again, false, true, 99),
             "<- a <- sort (3 times) <- b <- c <- sort <- … <- e"
         );
-        assert_eq!(callers(&[], false, true), "<- the item's begin");
-        assert_eq!(callers(&[], true, false), "<- unknown (no call stack)");
+        assert_eq!(callers(&many, false, true, 20), "<- a <- b <- … <- h");
+        assert_eq!(callers(&[], false, true, 99), "<- the item's begin");
+        assert_eq!(callers(&[], true, false, 99), "<- unknown (no call stack)");
     }
 }

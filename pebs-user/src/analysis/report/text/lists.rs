@@ -1,33 +1,41 @@
 //! The lists of a text report: functions and slowest items.
 
-use std::fmt::Write;
-
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
-
-use super::{ARG_WIDTH, NAME_WIDTH, amount, file_name, name, part_of_spread, what};
-use crate::analysis::report::human::{UNKNOWN, count, percent, plural, safe, time};
+use super::{ARG_WIDTH, NAME_WIDTH, amount, file_name, name_within, part_of_spread, wait, what};
+use crate::analysis::explain::sums::PREEMPTED;
+use crate::analysis::report::human::{UNKNOWN, columns, count, percent, plural, safe, time};
 use crate::analysis::report::model::{
-    Cell, InterferenceRow, NamedArg, ProbeReport, Row, SlowVisit, TypicalCounts, TypicalRule,
+    Cell as Figures, InterferenceRow, NamedArg, ProbeReport, Row, SlowVisit, TypicalCounts,
+    TypicalRule,
 };
 use crate::analysis::report::{MIN_SAMPLES, MIN_VISIT_SAMPLES};
+use crate::present::table::{Cell, Column, Table};
+use crate::present::{Page, Tone};
 use crate::store::schema::{ArgValue, visit_flag};
 
 /// Functions and waits named for one visit.
 const VISIT_PARTS: usize = 3;
 
 /// What slow items spend more time in than typical ones.
-pub(super) fn spread(out: &mut String, probe: &ProbeReport, noun: &str) {
-    let mut table = lines(["", "slow", "95 %", "typical", "part", "samples", ""]);
+pub(super) fn spread(out: &mut Page, probe: &ProbeReport, noun: &str) {
+    let mut table = Table::new([
+        Column::names("", 24),
+        Column::number("slow").tone(Tone::Slow),
+        Column::number("95 %").rank(4),
+        Column::number("typical").rank(1),
+        Column::number("part"),
+        Column::number("samples").rank(2),
+        Column::names("", 10).rank(3).tone(Tone::Faint),
+    ]);
     for row in &probe.spread {
         let part = part_of_spread(probe, row).map_or_else(|| UNKNOWN.to_owned(), percent);
-        table.add_row([
-            what(row),
-            per_visit(row, &row.slow),
-            interval(row, &row.slow),
-            amount(row.unit, row.typical.per_visit),
-            part,
-            samples(row, &row.slow),
-            module(row),
+        table.row([
+            named(row),
+            per_visit(row, &row.slow).into(),
+            interval(row, &row.slow).into(),
+            amount(row.unit, row.typical.per_visit).into(),
+            part.into(),
+            samples(row, &row.slow).into(),
+            module(row).into(),
         ]);
     }
     let typical = match probe.typical.map(|typical| typical.rule) {
@@ -35,108 +43,102 @@ pub(super) fn spread(out: &mut String, probe: &ProbeReport, noun: &str) {
         _ => "",
     };
     let title = format!("what slow {noun}s take more time for, mean of one {noun}{typical}");
-    show(out, &title, &table, &[1, 2, 3, 4, 5], probe.spread.len());
+    out.table(&title, &table);
 }
 
 /// What takes the largest share of all items.
-pub(super) fn largest(out: &mut String, probe: &ProbeReport, noun: &str) {
-    let mut table = lines(["", "mean", "95 %", "share", "samples", ""]);
+pub(super) fn largest(out: &mut Page, probe: &ProbeReport, noun: &str) {
+    let mut table = Table::new([
+        Column::names("", 24),
+        Column::number("mean"),
+        Column::number("95 %").rank(3),
+        Column::number("share"),
+        Column::number("samples").rank(1),
+        Column::names("", 10).rank(2).tone(Tone::Faint),
+    ]);
     for row in &probe.largest {
         let share = row.all.share.map_or_else(|| UNKNOWN.to_owned(), percent);
-        table.add_row([
-            what(row),
-            per_visit(row, &row.all),
-            interval(row, &row.all),
-            share,
-            samples(row, &row.all),
-            module(row),
+        table.row([
+            named(row),
+            per_visit(row, &row.all).into(),
+            interval(row, &row.all).into(),
+            share.into(),
+            samples(row, &row.all).into(),
+            module(row).into(),
         ]);
     }
     let title = format!("where the time of all {noun}s goes, mean of one {noun}");
-    show(out, &title, &table, &[1, 2, 3, 4], probe.largest.len());
+    out.table(&title, &table);
 }
 
-/// What came between threads and their work, where it was recorded.
-pub(super) fn interference(out: &mut String, probe: &ProbeReport, noun: &str) {
-    let mut table = lines(["", "slow", "typical", "part", "all"]);
+fn named(row: &Row) -> Cell {
+    let row = row.clone();
+    Cell::fitted(move |width| what(&row, width))
+}
+
+/// Interrupts, page faults and the like, where they were recorded.
+pub(super) fn interference(out: &mut Page, probe: &ProbeReport, noun: &str) {
+    let mut table = Table::new([
+        Column::words(""),
+        Column::number("slow"),
+        Column::number("typical").rank(1),
+        Column::number("part"),
+        Column::number("all").rank(2),
+    ]);
     let longer = probe.slow.as_ref().zip(probe.typical.as_ref());
     let longer = longer.map(|(slow, typical)| slow.mean_ns - typical.mean_ns);
     for row in &probe.interference {
         let more = row.slow.zip(row.typical).filter(|_| row.unit == "ns");
         let part = more.zip(longer).filter(|(_, longer)| *longer > 0.0);
         let part = part.map(|((slow, typical), longer)| percent((slow - typical) / longer));
-        table.add_row([
-            row.what.to_owned(),
-            row.mean(row.slow),
-            row.mean(row.typical),
-            part.unwrap_or_default(),
-            row.mean(row.all),
+        table.row([
+            row.what.into(),
+            row.mean(row.slow).into(),
+            row.mean(row.typical).into(),
+            part.unwrap_or_default().into(),
+            row.mean(row.all).into(),
         ]);
     }
-    let title = format!("what came between, mean of one {noun}; part of the times above");
-    show(out, &title, &table, &[1, 2, 3, 4], probe.interference.len());
+    let title = format!("interruptions, mean of one {noun}; already part of the times above");
+    out.table(&title, &table);
 }
 
 /// The slowest items.
-pub(super) fn slowest(out: &mut String, probe: &ProbeReport, noun: &str) {
-    let mut table = lines(["took", "on CPU", "item", "", "samples", "most of it"]);
+pub(super) fn slowest(out: &mut Page, probe: &ProbeReport, noun: &str) {
+    let mut table = Table::new([
+        Column::number("took").tone(Tone::Slow),
+        Column::number("on CPU").rank(1),
+        Column::number("item"),
+        Column::names("", 16).rank(3),
+        Column::number("samples").rank(2),
+        Column::names("most of it", 24),
+    ]);
     let typical = probe.typical.map_or_else(Default::default, |it| it.counts);
     for visit in &probe.slowest {
         let oncpu = visit.oncpu_ns.filter(|_| visit.duration_ns > 0);
         let oncpu = oncpu.map(|ns| percent(ns as f64 / visit.duration_ns as f64));
-        table.add_row([
-            time(visit.duration_ns as f64),
-            oncpu.unwrap_or_else(|| UNKNOWN.to_owned()),
-            visit.item_id.to_string(),
-            marks(visit, &typical, &probe.interference),
-            count(u64::from(visit.samples)),
-            parts(visit),
+        let of_visit = visit.clone();
+        table.row([
+            time(visit.duration_ns as f64).into(),
+            oncpu.unwrap_or_else(|| UNKNOWN.to_owned()).into(),
+            visit.item_id.to_string().into(),
+            marks(visit, &typical, &probe.interference).into(),
+            count(u64::from(visit.samples)).into(),
+            Cell::fitted(move |width| parts(&of_visit, width)),
         ]);
     }
     let title = format!("the slowest {noun}s");
-    show(out, &title, &table, &[0, 1, 2, 4], probe.slowest.len());
+    out.table(&title, &table);
 }
 
-pub(in crate::analysis) fn lines<const N: usize>(header: [&str; N]) -> Table {
-    let mut table = Table::new();
-    table
-        .load_style(presets::NOTHING)
-        .set_content_arrangement(ContentArrangement::Disabled)
-        .set_header(header);
-    table
-}
-
-/// Writes a table of `rows` rows under its title; nothing if it has none.
-pub(in crate::analysis) fn show(
-    out: &mut String,
-    title: &str,
-    table: &Table,
-    numbers: &[usize],
-    rows: usize,
-) {
-    if rows == 0 {
-        return;
-    }
-    let mut table = table.clone();
-    for column in numbers {
-        if let Some(column) = table.column_mut(*column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    let _ = writeln!(out, "\n{title}");
-    for line in table.lines() {
-        let _ = writeln!(out, " {}", line.trim_end());
-    }
-}
-
-fn per_visit(row: &Row, cell: &Cell) -> String {
+fn per_visit(row: &Row, cell: &Figures) -> String {
     if row.state.is_none() && cell.samples > 0 && cell.samples < MIN_SAMPLES {
         return format!("too few samples ({})", cell.samples);
     }
     amount(row.unit, cell.per_visit)
 }
 
-fn interval(row: &Row, cell: &Cell) -> String {
+fn interval(row: &Row, cell: &Figures) -> String {
     match (cell.low, cell.high) {
         (Some(low), Some(high)) => format!(
             "{} .. {}",
@@ -148,7 +150,7 @@ fn interval(row: &Row, cell: &Cell) -> String {
 }
 
 /// Samples of an estimate, or the number of waits observed.
-fn samples(row: &Row, cell: &Cell) -> String {
+fn samples(row: &Row, cell: &Figures) -> String {
     match row.state {
         None => count(cell.samples),
         Some(_) => plural(cell.samples, "wait"),
@@ -185,26 +187,34 @@ pub(in crate::analysis) fn argument(arg: &NamedArg) -> Option<String> {
     Some(format!("{}={value}", safe(&arg.name, ARG_WIDTH)))
 }
 
-/// What most of a visit's time went to, on the CPU and off it.
-fn parts(visit: &SlowVisit) -> String {
+/// What most of a visit's time went to, on the CPU and off it: as many parts as fit.
+fn parts(visit: &SlowVisit, width: usize) -> String {
     let known = |samples: u32| samples >= MIN_VISIT_SAMPLES;
     let functions = visit.functions.iter().filter(|it| known(it.samples));
     let functions = functions.map(|it| {
-        let name = name(&it.function);
+        let what = name_within(&it.function, width.min(NAME_WIDTH));
         match it.self_ns {
             Some(ns) => (
                 ns,
-                format!("{name} {} ({})", time(ns), count(it.samples.into())),
+                format!("{what} {} ({})", time(ns), count(it.samples.into())),
             ),
-            None => (0.0, format!("{name} ({})", count(it.samples.into()))),
+            None => (0.0, format!("{what} ({})", count(it.samples.into()))),
         }
     });
-    let waits = visit.waits.iter().map(|it| {
-        let state = safe(&it.state, ARG_WIDTH);
-        let text = format!("{} {} {state}", name(&it.function), time(it.ns as f64));
-        (it.ns as f64, text)
-    });
-    let mut parts: Vec<(f64, String)> = functions.chain(waits).collect();
+    let mut parts: Vec<(f64, String)> = functions.collect();
+    let mut for_cpu = 0;
+    for it in &visit.waits {
+        if it.state == PREEMPTED {
+            for_cpu += it.ns;
+        } else {
+            let what = wait(&it.state, &it.function, &[], width.min(NAME_WIDTH + 16));
+            parts.push((it.ns as f64, format!("{what} {}", time(it.ns as f64))));
+        }
+    }
+    if for_cpu > 0 {
+        let text = format!("waited for a CPU {}", time(for_cpu as f64));
+        parts.push((for_cpu as f64, text));
+    }
     parts.sort_by(|(a, _), (b, _)| b.total_cmp(a));
     parts.truncate(VISIT_PARTS);
     let samples: u64 = visit.functions.iter().map(|it| u64::from(it.samples)).sum();
@@ -217,6 +227,14 @@ fn parts(visit: &SlowVisit) -> String {
             n => format!("too few samples ({n})"),
         };
     }
-    let parts: Vec<String> = parts.into_iter().map(|(_, text)| text).collect();
-    parts.join(", ")
+    let mut text = String::new();
+    for (_, part) in parts {
+        let between = if text.is_empty() { "" } else { ", " };
+        if !text.is_empty() && columns(&text) + 2 + columns(&part) > width {
+            break;
+        }
+        text.push_str(between);
+        text.push_str(&part);
+    }
+    text
 }

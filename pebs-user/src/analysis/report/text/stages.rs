@@ -1,17 +1,16 @@
 //! The part of a text report on items that go through stages.
 
-use std::fmt::Write;
-
-use super::lists::{lines, show};
-use super::{SPEC_WIDTH, line, quantiles};
+use super::{SPEC_WIDTH, quantiles};
 use crate::analysis::report::brief;
 use crate::analysis::report::human::{UNKNOWN, count, percent, plural, time};
 use crate::analysis::report::model::{Quantiles, Stages};
+use crate::present::Page;
+use crate::present::table::{Column, Table};
 
 /// Items, their latency, and a row for each stage and for the waiting before it.
-pub(super) fn write(out: &mut String, it: &Stages) {
+pub(super) fn write(out: &mut Page, it: &Stages) {
     let stages = plural(it.stages.len() as u64, "stage");
-    let _ = writeln!(out, "{} through {stages}", plural(it.items, "item"));
+    out.paragraph(&format!("{} through {stages}", plural(it.items, "item")));
     if let Some(latency) = it.latency {
         let Quantiles {
             p50_ns,
@@ -20,32 +19,38 @@ pub(super) fn write(out: &mut String, it: &Stages) {
             max_ns,
             ..
         } = latency;
-        line(out, "latency", &quantiles([p50_ns, p90_ns, p99_ns, max_ns]));
+        out.line("latency", &quantiles([p50_ns, p90_ns, p99_ns, max_ns]));
     }
-    line(out, "left out", &left_out(it));
+    out.line("left out", &left_out(it));
     if it.unknown_ids > 0 {
         let text = format!(
             "{} served in a batch without a known id: that stage counts as waiting",
             plural(it.unknown_ids, "item")
         );
-        line(out, "batches", &text);
+        out.line("batches", &text);
     }
-    let mut table = lines(["", "share", "times", "mean", "p50", "p99", "max"]);
-    let mut rows = 0;
+    let mut table = Table::new([
+        Column::names("", 24),
+        Column::number("share"),
+        Column::number("times").rank(2),
+        Column::number("mean"),
+        Column::number("p50").rank(3),
+        Column::number("p99").rank(1),
+        Column::number("max").rank(1),
+    ]);
     let mut row = |what: String, share: Option<f64>, times: u64, lengths: Option<Quantiles>| {
         let ns = |ns: fn(Quantiles) -> f64| {
             lengths.map_or_else(|| UNKNOWN.to_owned(), |lengths| time(ns(lengths)))
         };
-        table.add_row([
-            what,
-            share.map_or_else(|| UNKNOWN.to_owned(), percent),
-            count(times),
-            ns(|it| it.mean_ns),
-            ns(|it| it.p50_ns as f64),
-            ns(|it| it.p99_ns as f64),
-            ns(|it| it.max_ns as f64),
+        table.row([
+            what.into(),
+            share.map_or_else(|| UNKNOWN.to_owned(), percent).into(),
+            count(times).into(),
+            ns(|it| it.mean_ns).into(),
+            ns(|it| it.p50_ns as f64).into(),
+            ns(|it| it.p99_ns as f64).into(),
+            ns(|it| it.max_ns as f64).into(),
         ]);
-        rows += 1;
     };
     for stage in &it.stages {
         let name = stage.spec.as_deref().map_or_else(
@@ -62,13 +67,7 @@ pub(super) fn write(out: &mut String, it: &Stages) {
         }
         row(name, stage.service_share, stage.visits, stage.service);
     }
-    show(
-        out,
-        "where the items were, part of their latencies' sum",
-        &table,
-        &[1, 2, 3, 4, 5, 6],
-        rows,
-    );
+    out.table("where the items were, part of their latencies' sum", &table);
 }
 
 fn left_out(it: &Stages) -> String {
@@ -77,9 +76,9 @@ fn left_out(it: &Stages) -> String {
         (it.left_out_open, "under way at the end"),
         (it.left_out_headless, "whose first stage was not seen"),
     ];
-    let told = reasons.iter().filter(|it| it.0 > 0);
-    let told: Vec<String> = told
+    let known = reasons.iter().filter(|it| it.0 > 0);
+    let texts: Vec<String> = known
         .map(|(items, why)| format!("{} {why}", plural(*items, "item")))
         .collect();
-    told.join(", ")
+    texts.join(", ")
 }

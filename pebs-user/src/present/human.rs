@@ -1,5 +1,7 @@
 //! Numbers and foreign text as people read them.
 
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
 use crate::terminal::shown;
 
 /// What stands for a value that was not observed.
@@ -69,21 +71,38 @@ pub(crate) fn percent(share: f64) -> String {
     }
 }
 
-/// Text from the target, safe for a terminal ([`shown`]), the middle left out beyond `width` characters.
+/// Columns of a terminal that a text takes.
+pub(crate) fn columns(text: &str) -> usize {
+    text.width()
+}
+
+/// Text from the target, safe for a terminal ([`shown`]), the middle left out beyond `width` columns.
 pub(crate) fn safe(text: &str, width: usize) -> String {
     shorten(shown(text).into_owned(), width)
 }
 
-pub(super) fn shorten(text: String, width: usize) -> String {
-    let length = text.chars().count();
-    if length <= width {
+/// The text in `width` columns, at least one: its middle left out if it is longer.
+pub(crate) fn shorten(text: String, width: usize) -> String {
+    if columns(&text) <= width {
         return text;
     }
-    let head = (width - 1).div_ceil(2);
-    let tail = width - 1 - head;
-    let start: String = text.chars().take(head).collect();
-    let end: String = text.chars().skip(length - tail).collect();
+    let head = width.saturating_sub(1).div_ceil(2);
+    let tail = width.saturating_sub(1 + head);
+    let start = fitting(text.chars(), head);
+    let end: String = fitting(text.chars().rev(), tail).chars().rev().collect();
     format!("{start}…{end}")
+}
+
+/// The first of these characters, as far as they fit.
+fn fitting(chars: impl Iterator<Item = char>, width: usize) -> String {
+    let mut left = width;
+    chars
+        .take_while(|c| {
+            let fits = c.width().unwrap_or(0) <= left;
+            left = left.saturating_sub(c.width().unwrap_or(0));
+            fits
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -139,5 +158,6 @@ mod tests {
         );
         assert_eq!(safe("größe", 99), "größe");
         assert_eq!(safe("abcdefghij", 7), "abc…hij");
+        assert_eq!(safe("関数の名前です", 8), "関数…す");
     }
 }

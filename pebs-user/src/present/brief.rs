@@ -1,7 +1,6 @@
 //! Long names of functions and of probes in few characters: what tells them apart least is left out first.
 
-use super::human::shorten;
-use super::text::file_name;
+use super::human::{columns, shorten};
 use crate::terminal::shown;
 
 /// What stands for what was left out between brackets.
@@ -14,7 +13,7 @@ const LEFT_OUT: char = '…';
 pub(crate) fn function(name: &str, width: usize) -> String {
     let mut text = shown(name).into_owned();
     for without in [parameters, returned, template_arguments] {
-        if text.chars().count() <= width {
+        if columns(&text) <= width {
             break;
         }
         if let Some(shorter) = without(&text) {
@@ -27,7 +26,7 @@ pub(crate) fn function(name: &str, width: usize) -> String {
 /// A probe as typed, safe for a terminal, in `width` characters: where it is longer, without the folders of its binaries.
 pub(crate) fn spec(spec: &str, width: usize) -> String {
     let text = shown(spec).into_owned();
-    if text.chars().count() <= width {
+    if columns(&text) <= width {
         return text;
     }
     let Some((binary, places)) = text.split_once(':') else {
@@ -44,6 +43,11 @@ pub(crate) fn spec(spec: &str, width: usize) -> String {
         None => places.to_owned(),
     };
     shorten(format!("{}:{places}", file_name(binary)), width)
+}
+
+/// The last part of a path.
+pub(crate) fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
 }
 
 /// Where a name has its parameters, brackets included: last, but for what says that the function is `const` or a clone.
@@ -178,7 +182,7 @@ mod tests {
             ("handle(id=id)..handle__return", 15, "handle(…_return"),
             ("perf/script", 7, "per…ipt"),
         ] {
-            assert!(spec(typed, width).chars().count() <= width, "{typed}");
+            assert!(columns(&spec(typed, width)) <= width, "{typed}");
             assert_eq!(spec(typed, width), expected);
         }
     }
@@ -187,8 +191,8 @@ mod tests {
         /// Whatever a name has, it fits.
         #[test]
         fn any_name(name in "[a<>(){} :….\\->o]{0,40}(operator)?[)>a ]{0,4}", width in 2_usize..30) {
-            prop_assert!(function(&name, width).chars().count() <= width);
-            prop_assert!(spec(&name, width).chars().count() <= width);
+            prop_assert!(columns(&function(&name, width)) <= width);
+            prop_assert!(columns(&spec(&name, width)) <= width);
         }
     }
 }

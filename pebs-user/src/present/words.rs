@@ -1,0 +1,451 @@
+//! What a thread off the CPU waited for, in words.
+//!
+//! Told by its state, by the names of the functions on its stack and by those of the kernel below them: system calls
+//! and what the C library, C++, Rust and Go call their locks. What none of these says is "slept in" a function.
+
+use super::brief::file_name;
+
+/// State of a thread that could have run.
+const RUNNABLE: &str = "runnable";
+
+/// A function on the stack of a thread that waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Frame<'a> {
+    /// Its name; none: unknown.
+    pub name: Option<&'a str>,
+    /// Its module.
+    pub module: Option<&'a str>,
+    /// Whether it is the kernel's.
+    pub is_kernel: bool,
+}
+
+/// What was waited for, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    /// `waited for a lock`.
+    pub what: &'static str,
+    /// The frame that made the call, and that tells more than those below it.
+    pub place: Option<usize>,
+    /// The first function above the C library's, where that is another one and tells more than the call does.
+    pub caller: Option<usize>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Lock,
+    Condition,
+    Futex,
+    Events,
+    Sleep,
+    Sync,
+    File,
+    Socket,
+    Child,
+}
+
+/// System calls and functions of the C library that wait, without what libraries put around their names.
+const CALLS: [(Kind, &[&str]); 8] = [
+    (
+        Kind::Lock,
+        &[
+            "lll_lock_wait",
+            "lll_lock_wait_private",
+            "sem_wait",
+            "sem_timedwait",
+            "sem_clockwait",
+            "flock",
+            "lockf",
+        ],
+    ),
+    (
+        Kind::Events,
+        &[
+            "epoll_wait",
+            "epoll_pwait",
+            "epoll_pwait2",
+            "poll",
+            "ppoll",
+            "select",
+            "pselect",
+            "io_uring_enter",
+            "io_getevents",
+            "io_pgetevents",
+        ],
+    ),
+    (
+        Kind::Sleep,
+        &["nanosleep", "clock_nanosleep", "usleep", "sleep", "pause"],
+    ),
+    (
+        Kind::Sync,
+        &[
+            "fsync",
+            "fdatasync",
+            "msync",
+            "sync_file_range",
+            "syncfs",
+            "sync",
+        ],
+    ),
+    (
+        Kind::File,
+        &[
+            "read",
+            "pread",
+            "readv",
+            "preadv",
+            "preadv2",
+            "write",
+            "pwrite",
+            "writev",
+            "pwritev",
+            "pwritev2",
+            "open",
+            "openat",
+            "unlink",
+            "unlinkat",
+            "rename",
+            "renameat",
+            "ftruncate",
+            "fallocate",
+            "getdents",
+            "sendfile",
+            "splice",
+            "copy_file_range",
+        ],
+    ),
+    (
+        Kind::Socket,
+        &[
+            "recv", "recvfrom", "recvmsg", "recvmmsg", "send", "sendto", "sendmsg", "sendmmsg",
+            "accept", "accept4", "connect",
+        ],
+    ),
+    (
+        Kind::Child,
+        &["wait", "wait3", "wait4", "waitid", "waitpid"],
+    ),
+    (
+        Kind::Futex,
+        &["futex", "runtime.futex", "runtime.futexsleep"],
+    ),
+];
+
+/// Functions by which programs get and give memory.
+const ALLOCATOR: [&str; 13] = [
+    "malloc",
+    "int_malloc",
+    "free",
+    "int_free",
+    "cfree",
+    "calloc",
+    "realloc",
+    "int_realloc",
+    "memalign",
+    "posix_memalign",
+    "aligned_alloc",
+    "arena_get2",
+    "malloc_consolidate",
+];
+
+/// A name without underscores in front, versions and what the C library adds to it.
+fn bare(name: &str) -> &str {
+    let mut name = name.split('@').next().unwrap_or(name);
+    loop {
+        let shorter = ["_", "GI_", "libc_"]
+            .iter()
+            .find_map(|it| name.strip_prefix(it));
+        match shorter {
+            Some(shorter) if !shorter.is_empty() => name = shorter,
+            _ => break,
+        }
+    }
+    for end in [
+        "_nocancel",
+        "_time64",
+        "64",
+        ".isra.0",
+        ".part.0",
+        "_chk",
+        "_internal",
+    ] {
+        name = name.strip_suffix(end).unwrap_or(name);
+    }
+    name
+}
+
+/// What a function waits for, if its name says so.
+fn kind(name: &str) -> Option<Kind> {
+    let name = bare(name);
+    if let Some((kind, _)) = CALLS.iter().find(|(_, names)| names.contains(&name)) {
+        return Some(*kind);
+    }
+    let lower = name.to_ascii_lowercase();
+    let has = |part: &str| lower.contains(part);
+    if has("cond") && has("wait") {
+        Some(Kind::Condition)
+    } else if (has("mutex") || has("rwlock")) && (has("lock") || has("wait")) || has("semacquire") {
+        Some(Kind::Lock)
+    } else if has("futex") {
+        Some(Kind::Futex)
+    } else {
+        None
+    }
+}
+
+/// Whether a module is part of the C library.
+fn is_libc(module: Option<&str>) -> bool {
+    let file = module.map_or("", file_name);
+    [
+        "libc.so",
+        "libc-",
+        "libpthread",
+        "ld-linux",
+        "ld-musl",
+        "libc.musl",
+    ]
+    .iter()
+    .any(|it| file.starts_with(it))
+}
+
+/// What a thread in this state waited for, by its stack from the innermost function outwards, as far as it is known.
+pub(crate) fn wait(state: &str, frames: &[Frame<'_>]) -> Told {
+    if state == RUNNABLE {
+        return Told {
+            what: "waited for a CPU",
+            place: None,
+            caller: None,
+        };
+    }
+    let first_user = frames.iter().position(|it| !it.is_kernel);
+    let (kernel, user) = frames.split_at(first_user.unwrap_or(frames.len()));
+    let below = |parts: &[&str]| {
+        let names = kernel.iter().filter_map(|it| it.name);
+        names
+            .into_iter()
+            .any(|name| parts.iter().any(|part| name.contains(part)))
+    };
+    let mut found = None;
+    let mut waiting = 0;
+    for frame in user {
+        let Some(kind) = frame.name.and_then(kind) else {
+            break;
+        };
+        waiting += 1;
+        // The functions around a futex say what it is for.
+        if found.is_none_or(|known| known == Kind::Futex || kind == Kind::Condition) {
+            found = Some(kind);
+        }
+    }
+    let own =
+        (waiting..user.len()).find(|&at| !is_libc(user[at].module) && user[at].name.is_some());
+    let is_disk = state == "uninterruptible";
+    let allocates = user
+        .get(waiting)
+        .and_then(|it| it.name)
+        .is_some_and(|name| ALLOCATOR.contains(&bare(name)));
+    let is_fault = below(&["exc_page_fault", "do_user_addr_fault", "handle_mm_fault"]);
+    let what = match found {
+        _ if is_fault && below(&["folio_wait", "io_schedule", "filemap_fault", "swap"]) => {
+            "waited for a page from disk"
+        }
+        _ if is_fault => "waited for a page fault",
+        Some(Kind::Lock | Kind::Futex) if allocates => "waited for malloc's lock",
+        Some(Kind::Lock) => "waited for a lock",
+        Some(Kind::Condition) => "waited for a condition variable",
+        Some(Kind::Futex) => "waited for another thread",
+        Some(Kind::Events) => "waited for events",
+        Some(Kind::Sleep) => "slept",
+        Some(Kind::Child) => "waited for a child process",
+        Some(Kind::Sync) => "waited for the disk",
+        Some(Kind::Socket) => "waited for a socket",
+        _ if below(&[
+            "rwsem_down",
+            "__mutex_lock",
+            "percpu_down",
+            "percpu_rwsem_wait",
+        ]) =>
+        {
+            "waited for a lock of the kernel"
+        }
+        _ if below(&["pipe_read", "pipe_write", "pipe_wait"]) => "waited for a pipe",
+        _ if below(&[
+            "sk_wait_data",
+            "skb_wait",
+            "skb_recv",
+            "tcp_",
+            "unix_stream",
+            "sock_",
+        ]) =>
+        {
+            "waited for a socket"
+        }
+        _ if below(&[
+            "folio_wait",
+            "io_schedule",
+            "wait_on_buffer",
+            "submit_bio",
+            "blk_mq",
+            "jbd2",
+            "rq_qos",
+        ]) =>
+        {
+            "waited for the disk"
+        }
+        Some(Kind::File) if is_disk => "waited for the disk",
+        Some(Kind::File) => "waited for a file, pipe or socket",
+        _ if below(&["ep_poll", "do_poll", "do_sys_poll", "do_select"]) => "waited for events",
+        _ if below(&["futex_wait", "do_futex"]) => "waited for another thread",
+        _ if below(&["nanosleep", "hrtimer_"]) => "slept",
+        None => match state {
+            "uninterruptible" => "was blocked in the kernel",
+            "sleeping" => "slept",
+            "stopped" => "was stopped",
+            "dead" => "ended",
+            _ => "was blocked",
+        },
+    };
+    let offset = kernel.len();
+    // The lock's own functions say no more than the words do.
+    let is_said = matches!(
+        found,
+        Some(Kind::Lock | Kind::Condition | Kind::Futex | Kind::Sleep)
+    );
+    match own {
+        Some(own) if is_said || own == 0 => Told {
+            what,
+            place: Some(offset + own),
+            caller: None,
+        },
+        own => Told {
+            what,
+            place: user.first().map(|_| offset),
+            caller: own.map(|own| offset + own),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `[kernel] name`, `name`, or `libc:name`, from the innermost function outwards.
+    fn told(state: &str, stack: &str) -> String {
+        let frames: Vec<Frame<'_>> = stack
+            .split_whitespace()
+            .map(|it| {
+                let name = it.trim_start_matches("k:").trim_start_matches("libc:");
+                Frame {
+                    name: Some(name),
+                    module: it.starts_with("libc:").then_some("/usr/lib/libc.so.6"),
+                    is_kernel: it.starts_with("k:"),
+                }
+            })
+            .collect();
+        let told = wait(state, &frames);
+        let name = |at: Option<usize>| at.and_then(|at| frames[at].name).unwrap_or("-");
+        format!(
+            "{} in {} by {}",
+            told.what,
+            name(told.place),
+            name(told.caller)
+        )
+    }
+
+    /// Names of system calls, locks of libraries and the kernel's functions below them say what it was; nothing else does.
+    #[test]
+    fn waits() {
+        for (state, stack, expected) in [
+            ("runnable", "checksum", "waited for a CPU in - by -"),
+            (
+                "sleeping",
+                "libc:__lll_lock_wait_private",
+                "waited for a lock in __lll_lock_wait_private by -",
+            ),
+            (
+                "sleeping",
+                "k:futex_wait_queue libc:__lll_lock_wait_private libc:malloc parse handle",
+                "waited for malloc's lock in parse by -",
+            ),
+            (
+                "sleeping",
+                "k:futex_wait_queue libc:__lll_lock_wait libc:pthread_mutex_lock@@GLIBC_2.2.5 table_lock handle",
+                "waited for a lock in table_lock by -",
+            ),
+            (
+                "sleeping",
+                "libc:__futex_abstimed_wait_common64 libc:pthread_cond_timedwait take",
+                "waited for a condition variable in take by -",
+            ),
+            (
+                "sleeping",
+                "std::sys::sync::mutex::futex::Mutex::lock_contended app::serve",
+                "waited for a lock in app::serve by -",
+            ),
+            (
+                "sleeping",
+                "k:futex_wait take lock_table",
+                "waited for another thread in take by -",
+            ),
+            (
+                "sleeping",
+                "libc:__GI___clock_nanosleep library",
+                "slept in library by -",
+            ),
+            (
+                "uninterruptible",
+                "libc:fdatasync",
+                "waited for the disk in fdatasync by -",
+            ),
+            (
+                "uninterruptible",
+                "k:folio_wait_bit libc:__pread64 get",
+                "waited for the disk in __pread64 by get",
+            ),
+            (
+                "sleeping",
+                "libc:read",
+                "waited for a file, pipe or socket in read by -",
+            ),
+            (
+                "sleeping",
+                "k:anon_pipe_read libc:read",
+                "waited for a pipe in read by -",
+            ),
+            (
+                "sleeping",
+                "k:tcp_recvmsg libc:read serve",
+                "waited for a socket in read by serve",
+            ),
+            (
+                "sleeping",
+                "libc:epoll_wait loop",
+                "waited for events in epoll_wait by loop",
+            ),
+            (
+                "uninterruptible",
+                "k:folio_wait_bit k:filemap_fault k:exc_page_fault scan",
+                "waited for a page from disk in scan by -",
+            ),
+            (
+                "uninterruptible",
+                "k:rwsem_down_read_slowpath k:exc_page_fault touch",
+                "waited for a page fault in touch by -",
+            ),
+            (
+                "uninterruptible",
+                "k:rwsem_down_write_slowpath libc:munmap touch",
+                "waited for a lock of the kernel in munmap by touch",
+            ),
+            ("sleeping", "think", "slept in think by -"),
+            (
+                "uninterruptible",
+                "work",
+                "was blocked in the kernel in work by -",
+            ),
+            ("blocked", "", "was blocked in - by -"),
+        ] {
+            assert_eq!(told(state, stack), expected, "{state} {stack}");
+        }
+    }
+}
