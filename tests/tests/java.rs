@@ -71,8 +71,10 @@ fn compiled_code() {
     let _ = std::fs::remove_file(format!("/tmp/perf-{pid}.map"));
     check(&recording.trace());
     let report = &recording.tool.stdout;
-    let carried = report.lines().find(|line| line.contains("carried "));
-    let is_named = carried.is_some_and(|line| line.contains(" by long Items.heavy(long) "));
+    let carried = report
+        .lines()
+        .find(|line| line.starts_with("slow because: "));
+    let is_named = carried.is_some_and(|line| line.contains(" in long Items.heavy(long) "));
     assert!(is_named, "{report}");
     assert!(
         !recording.tool.stderr.contains("no name"),

@@ -360,7 +360,7 @@ impl Import<'_> {
         let written = outcome.writer.finish(&info);
         let cut = outcome.write_error.or(written.err());
         // The trace is there, whatever becomes of its report.
-        if let Err(error) = report::print(output, args.format) {
+        if let Err(error) = report::print(output, args.format, &[]) {
             say!("error: {}", super::one_line(&error));
         }
         for fault in &faults {

@@ -132,23 +132,25 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
         },
     };
     match args.by {
-        By::Time => write(&args.trace, args.format, args.table, &options)?,
+        By::Time => write(&args.trace, args.format, args.table, &options, &[])?,
         By::Path => write_paths(&args.trace, args.format, &options)?,
         By::Memory => write_memory(&args.trace, args.format, &options)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints the report of a trace with default options, as at the end of a recording.
+/// Prints the report of a trace with default options, as at the end of a recording; its text without the notes that
+/// were said before.
 ///
 /// # Errors
 /// As [`run`].
-pub fn print(trace_dir: &Path, format: Format) -> anyhow::Result<()> {
+pub fn print(trace_dir: &Path, format: Format, said: &[String]) -> anyhow::Result<()> {
     write(
         trace_dir,
         format,
         ReportTable::default(),
         &ReportOptions::default(),
+        said,
     )
 }
 
@@ -202,8 +204,12 @@ fn write(
     format: Format,
     table: ReportTable,
     options: &ReportOptions,
+    said: &[String],
 ) -> anyhow::Result<()> {
-    let report = read(dir, format, |trace| build(trace, options))?;
+    let mut report = read(dir, format, |trace| build(trace, options))?;
+    if format == Format::Text {
+        report.run.notes.retain(|note| !said.contains(note));
+    }
     let shown = match format {
         Format::Text => return print_page(&text::page(&report, width()), "report"),
         Format::Json => json::render(&report).context("cannot write the report as JSON")?,

@@ -59,7 +59,10 @@ fn interrupts() {
         "{cost}"
     );
     let report = pebs_trace(["report".as_ref(), recording.dir().as_os_str()]);
-    assert!(report.stdout.contains("what came between"), "{report}");
+    assert!(
+        report.stdout.contains("interruptions, mean of one"),
+        "{report}"
+    );
 }
 
 /// The interrupts in which samples are taken are the recording's own: they do not count.

@@ -13,6 +13,7 @@ use crate::analysis::making::Did::{Ran, Waited};
 use crate::analysis::making::{LOSS, Made, Maker, info};
 use crate::analysis::report::LossVisits;
 use crate::analysis::rng::SplitMix64;
+use crate::present::human::columns;
 use crate::store::reader::Trace;
 use crate::store::run::KeepInfo;
 use crate::store::schema::{FunctionStatRow, measure, visit_flag};
@@ -89,6 +90,11 @@ fn paths_and_interference() {
     assert!((irq.share - irq.excess_ns / gap.gap_ns).abs() < 1e-9);
     assert!(irq.variance_part.unwrap() > 0.8 && softirq.variance_part.is_none());
     let text = text::render(&explanation);
+    for width in [80, 120, 200] {
+        let text = text::page(&explanation, width).plain();
+        let wide = text.lines().find(|line| columns(line) > width);
+        assert_eq!(wide, None, "{width} columns:\n{text}");
+    }
     let path = "100 % of it at clear_page [kernel] <- fdatasync <- parse";
     assert!(
         text.contains(path) && text.contains("interruptions, mean of one item"),

@@ -10,7 +10,7 @@ use std::{env, fs};
 use self::maker::{Did, Maker, Ran, Waited, balanced, event, function, run_info, text_arg};
 use super::csv::CsvTable;
 use super::model::{Report, SlowRule};
-use super::{LossVisits, ReportError, ReportOptions, build, csv, json, text};
+use super::{LossVisits, ReportError, ReportOptions, build, csv, human, json, text};
 use crate::store::reader::Trace;
 use crate::store::run::{CostInfo, OverheadInfo, ResetChange};
 use crate::store::schema::{ArgType, ArgValue, LossRow, visit_flag};
@@ -198,6 +198,20 @@ fn report_of_store() {
             .all(|visit| visit.visit_id % 501 == 251)
     );
     assert_eq!(probe.slow.as_ref().unwrap().rule, SlowRule::Gap);
+}
+
+/// No line is wider than the page, whatever is in the trace.
+#[test]
+fn fits_the_page() {
+    let made: [fn(&Path) -> Trace; 3] = [store, database, ragged];
+    for make in made {
+        let report = report(make, &ReportOptions::default());
+        for width in [80, 120, 200] {
+            let text = text::page(&report, width).plain();
+            let wide = text.lines().find(|line| human::columns(line) > width);
+            assert_eq!(wide, None, "{width} columns:\n{text}");
+        }
+    }
 }
 
 /// Time that a commit waits for the disk is shown as that: off the CPU, in fdatasync.

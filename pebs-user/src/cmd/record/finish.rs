@@ -218,8 +218,8 @@ fn close(
     }
     if outcome.untold_switches > 0 {
         info.notes.push(format!(
-            "{} nothing told that a thread took the CPU again: its wait ends where it was seen next",
-            plural(outcome.untold_switches, "time")
+            "{} missing: a wait without one ends at the thread's next record",
+            plural(outcome.untold_switches, "switch-in event")
         ));
     }
     if outcome.resumed_elsewhere > 0 {
@@ -355,7 +355,7 @@ pub(super) fn finish(plan: &Plan, recorded: Recorded) -> ExitCode {
         recorded.target_cpu_ns,
     );
     // The trace is there, whatever becomes of its report.
-    if let Err(error) = report::print(&plan.output, plan.format) {
+    if let Err(error) = report::print(&plan.output, plan.format, &plan.notes) {
         say!("error: {}", crate::cmd::one_line(&error));
     }
     say!("recording ended: {}", recorded.ended_by);

@@ -338,7 +338,7 @@
         time(V.oncpu[i]), count(V.samples[i]), top === null ? "-" : partName(D.sums.part[top]),
         ...D.between.map((it) => between(it, it.values[i])), ...V.args[i].map((value) => value === null ? "-" : value), flagNames(V.flags[i])];
       const row = element("tr", { tabindex: k === 0 ? "0" : "-1", "data-visit": i },
-        ...cells.map((cell, c) => element("td", named.has(names[c]) ? { class: "name" } : {}, cell)));
+        ...cells.map((cell, c) => element("td", D.args.includes(names[c]) ? { class: "key", title: String(cell) } : named.has(names[c]) ? { class: "name" } : {}, cell)));
       row.addEventListener("click", () => showItem(i, true));
       return row;
     }));

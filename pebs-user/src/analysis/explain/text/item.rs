@@ -6,10 +6,10 @@ use crate::analysis::explain::model::{Gap, ItemReport, Moment, MomentKind, Typic
 use crate::analysis::explain::stump::short;
 use crate::analysis::explain::sums::PREEMPTED;
 use crate::analysis::report::brief;
-use crate::analysis::report::human::{UNKNOWN, count, percent, plural, safe, time};
+use crate::analysis::report::human::{UNKNOWN, columns, count, percent, plural, safe, time};
 use crate::analysis::report::text::lists::argument;
 use crate::analysis::report::text::{ARG_WIDTH, NAME_WIDTH, NO_MARKS, SPEC_WIDTH, name, wait};
-use crate::present::table::{Column, Table};
+use crate::present::table::{Cell, Column, Table};
 use crate::present::{PIPE_WIDTH, Page, Tone, toned};
 use crate::store::schema::visit_flag;
 use crate::terminal::shown;
@@ -238,6 +238,7 @@ fn moments(out: &mut Page, report: &ItemReport) {
             true => format!("thread {}", moment.tid),
             false => String::new(),
         };
+        let [whole, short] = [true, false].map(|with_path| happened(moment, marks, with_path));
         table.row([
             time(moment.at_ns as f64).into(),
             length.into(),
@@ -245,7 +246,10 @@ fn moments(out: &mut Page, report: &ItemReport) {
                 0 => "".into(),
                 n => count(n.into()).into(),
             },
-            happened(moment, marks).into(),
+            Cell::fitted(move |width| {
+                let fits = columns(&whole) <= width;
+                if fits { whole.clone() } else { short.clone() }
+            }),
             thread.into(),
         ]);
     }
@@ -257,7 +261,8 @@ fn moments(out: &mut Page, report: &ItemReport) {
     }
 }
 
-fn happened(moment: &Moment, mark: &str) -> String {
+/// What a moment was; with the call stack at which a wait began, or without.
+fn happened(moment: &Moment, mark: &str, with_path: bool) -> String {
     let spec = || {
         moment
             .spec
@@ -278,15 +283,16 @@ fn happened(moment: &Moment, mark: &str) -> String {
             let function = moment.functions.first().map(|it| it.0.clone());
             let function = function.unwrap_or_default();
             let what = wait(state, &function, &moment.path, NAME_WIDTH + REASON_WIDTH);
-            let at = match moment.path.is_empty() {
-                true => String::new(),
-                false => format!(", at {first}"),
+            let at = if with_path && !moment.path.is_empty() {
+                format!(", at {first}")
+            } else {
+                String::new()
             };
             match (state, by) {
                 (PREEMPTED, None) => format!("{what}, in {first}"),
                 (PREEMPTED, Some(by)) => format!("{what}, taken by {by}, in {first}"),
                 (_, None) => format!("{what}{at}"),
-                (_, Some(by)) => format!("{what}, ended by {by}{at}"),
+                (_, Some(by)) => format!("{what}, woken by {by}{at}"),
             }
         }
         MomentKind::Ran if moment.functions.len() == 1 => first,

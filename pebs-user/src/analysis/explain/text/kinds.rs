@@ -30,7 +30,8 @@ pub(super) fn lines(out: &mut Page, group: &Group, noun: &str) {
                 percent(figures.share)
             )
         };
-        out.line("time",
+        out.line(
+            "time",
             &format!("on the CPU {}; off it {}", of(on), of(off)),
         );
     }
@@ -66,7 +67,12 @@ fn only(all: &[Only], noun: &str) -> String {
         .map(|it| {
             format!(
                 "{} ({}, {})",
-                kind(it.kind, &it.function, (it.state.as_deref(), &[]), NAME_WIDTH),
+                kind(
+                    it.kind,
+                    &it.function,
+                    (it.state.as_deref(), &[]),
+                    NAME_WIDTH
+                ),
                 plural(it.items, noun),
                 chance(it.chance)
             )
