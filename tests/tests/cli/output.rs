@@ -78,7 +78,7 @@ fn full() {
     need!(machine::root());
     let disk = need!(Tmpfs::mount("4m"));
     let workload = Workload::build("short_visits");
-    // More than fits however small closed segments become.
+    // Marks take half of its time: recorded all the same. More than fits however small closed segments become.
     let args = ["800000", "50000"];
     let alone = workload.run(&args);
     let mut target = workload.start(&args);
@@ -90,7 +90,8 @@ fn full() {
     );
     let mut tool = Running::start(
         Command::new(machine::pebs_trace())
-            .args(["--uprobe", &spec, "--segment", "0.5", "-p", &pid, "-o"])
+            .args(["--force", "--uprobe", &spec, "--segment", "0.5"])
+            .args(["-p", &pid, "-o"])
             .arg(&trace),
     );
     tool.wait_for_line("recording");

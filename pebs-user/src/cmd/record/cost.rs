@@ -50,6 +50,31 @@ impl Known {
             (None, None) => "measured before the run".to_owned(),
         }
     }
+
+    /// Measures once more what marks cost; the lower figure counts, and is kept. For where one measurement that was
+    /// disturbed would decide that there is no recording.
+    pub fn measure_marks_again(&mut self, plan: &Plan) {
+        let again = marks_again(plan, &self.units);
+        if again != self.units {
+            self.units = again;
+            self.keep(plan);
+        }
+    }
+
+    /// Keeps what was measured for the next recordings.
+    fn keep(&self, plan: &Plan) {
+        let (Some(key), Some(folder)) = (key_of(plan), Folder::of_user()) else {
+            return;
+        };
+        // A calibration of samples is better than what is measured here, and stays apart.
+        let mut units = self.units;
+        if self.calibration.is_some() {
+            units.sample_ns = None;
+        }
+        if let Err(error) = Measured::new(&plan.host, &key, &units).save(&folder, &plan.host) {
+            tracing::debug!("cannot keep what was measured: {error}");
+        }
+    }
 }
 
 /// Finding out what a mark at each class of probed instruction and a sample cost on this machine: from the calibration of
@@ -63,7 +88,6 @@ pub(super) struct Measuring {
     switches: bool,
     sample: bool,
     event: bool,
-    key: Option<String>,
     /// Only if something has to be measured.
     prepared: Option<Preparing>,
 }
@@ -75,16 +99,10 @@ impl Measuring {
             return Self::default();
         };
         let mut known = Known::default();
-        let mut key = None;
-        if let Some(event) = plan.events.first() {
-            let plain = saved::key(&event.name, plan.transport.how);
-            // Calibrated samples have no call stack.
-            let stacks = plan.stack_frames > 0;
-            if !stacks {
-                (known.calibration, known.note) = load(plan, &plain);
-            }
-            let frames = format!("{plain}, call stacks of {}", plan.stack_frames);
-            key = Some(if stacks { frames } else { plain });
+        let key = key_of(plan);
+        // Calibrated samples have no call stack.
+        if let Some(key) = key.as_deref().filter(|_| plan.stack_frames == 0) {
+            (known.calibration, known.note) = load(plan, key);
         }
         if let Some(earlier) = earlier(plan, key.as_deref()) {
             earlier.apply(&mut known.units);
@@ -94,12 +112,8 @@ impl Measuring {
             calibration.apply(&mut known.units);
         }
         let units = &known.units;
-        let plain = sites(plan).filter(|site| !site.uretprobe);
-        // Of a single step it is known what it costs more.
-        let classes: Vec<EntryClass> = plain
-            .flat_map(|site| [site.class, EntryClass::Emulated])
-            .filter(|class| units.of_mark(*class, false).is_none())
-            .collect();
+        let mut classes = classes(plan);
+        classes.retain(|class| units.of_mark(*class, false).is_none());
         let is_clock =
             |event: &ResolvedEvent| event.class == EventClass::Clock && !event.perf_clock;
         let has_pause = plan.events.first().is_some_and(is_clock);
@@ -113,7 +127,6 @@ impl Measuring {
                 && plan.events.first().is_some_and(super::governor::is_known),
             event: has_pause && units.pause.is_none(),
             classes,
-            key,
             known,
             prepared: None,
         };
@@ -159,19 +172,57 @@ impl Measuring {
             );
             known.units.fill(&mut units);
             known.units = units;
-            if let (Some(key), Some(folder)) = (&self.key, Folder::of_user()) {
-                // A calibration of samples is better than what is measured here, and stays apart.
-                let mut plain = units;
-                if known.calibration.is_some() {
-                    plain.sample_ns = None;
-                }
-                let measured = Measured::new(&plan.host, key, &plain);
-                if let Err(error) = measured.save(&folder, &plan.host) {
-                    tracing::debug!("cannot keep what was measured: {error}");
-                }
-            }
+            known.keep(plan);
         }
         known
+    }
+}
+
+/// What its samples are known by.
+fn key_of(plan: &Plan) -> Option<String> {
+    let plain = saved::key(&plan.events.first()?.name, plan.transport.how);
+    Some(match plan.stack_frames {
+        0 => plain,
+        frames => format!("{plain}, call stacks of {frames}"),
+    })
+}
+
+/// Classes of the instructions with marks, and what it takes to know what a single step costs more.
+fn classes(plan: &Plan) -> Vec<EntryClass> {
+    let plain = sites(plan).filter(|site| !site.uretprobe);
+    plain
+        .flat_map(|site| [site.class, EntryClass::Emulated])
+        .collect()
+}
+
+/// The costs with those of marks measured once more, where they are lower.
+pub(super) fn marks_again(plan: &Plan, units: &UnitCosts) -> UnitCosts {
+    let Some(pmu) = UprobePmu::read(Path::new("/")) else {
+        return *units;
+    };
+    let again = calibrate::measure(
+        &pmu,
+        Wanted {
+            classes: &classes(plan),
+            uretprobes: sites(plan).any(|site| site.uretprobe),
+            page_faults: false,
+            switches: false,
+            event: None,
+            sample: false,
+            stack_frames: plan.stack_frames,
+            extras: Extras::default(),
+        },
+    );
+    let lower = |old: Option<f64>, new: Option<f64>| match (old, new) {
+        (Some(old), Some(new)) => Some(old.min(new)),
+        _ => old.or(new),
+    };
+    UnitCosts {
+        nop5_ns: lower(units.nop5_ns, again.nop5_ns),
+        emulated_ns: lower(units.emulated_ns, again.emulated_ns),
+        single_step_ns: lower(units.single_step_ns, again.single_step_ns),
+        uretprobe_ns: lower(units.uretprobe_ns, again.uretprobe_ns),
+        ..*units
     }
 }
 
@@ -227,6 +278,11 @@ impl<'a> Prices<'a> {
             samples_interrupt: matches!(plan.events.as_slice(), [event] if event.class == EventClass::Clock),
             one_event: plan.events.len() == 1,
         }
+    }
+
+    /// What one of each costs.
+    pub const fn costs(&self) -> &'a UnitCosts {
+        self.costs
     }
 
     /// Whether all of them are known.

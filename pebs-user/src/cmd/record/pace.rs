@@ -7,6 +7,7 @@ use anyhow::bail;
 use pebs_common::counter::Counter;
 use pebs_common::record::Role;
 
+use super::cost::Prices;
 use super::governor::{self, percent};
 use super::plan::{Plan, Voice};
 use crate::analysis::report::human::time;
@@ -15,6 +16,7 @@ use crate::collect::calibrate::UnitCosts;
 use crate::collect::cpu_time::CpuTimes;
 use crate::collect::kernel_map::Counters;
 use crate::collect::session::{MarkCount, Session, SessionPlan};
+use crate::pipeline::Load;
 use crate::pmu::attr::EventClass;
 use crate::say;
 use crate::target::probe::{Probe, Site};
@@ -181,6 +183,27 @@ pub(super) fn check(plan: &Plan, costs: &UnitCosts, counted: &Counted) -> anyhow
         counted.marks as f64 / counted.cpu_ns * 1e9,
         item_ns,
     )
+}
+
+/// Refuses what is recorded already, by the marks that were seen in so much of the target's CPU time.
+///
+/// # Errors
+/// They took more than half of it.
+pub(super) fn refuse_seen(
+    plan: &Plan,
+    prices: &Prices<'_>,
+    load: &Load,
+    cpu_ns: f64,
+) -> anyhow::Result<()> {
+    let Some(marks_ns) = prices.marks_ns(&load.marks_by) else {
+        return Ok(());
+    };
+    let marks: u64 = load.marks_by.iter().flatten().sum();
+    let items = (marks / 2).max(1) as f64;
+    let fixed = marks_ns / (cpu_ns - marks_ns).max(0.02 * cpu_ns);
+    let place = plan.probes.probes.first();
+    let place = place.map_or("", |probe| probe.spec.as_str());
+    refuse(place, fixed, items / cpu_ns * 1e9, marks_ns / items)
 }
 
 /// Refuses where marks cost so much over what the target does without them.

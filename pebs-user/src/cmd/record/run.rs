@@ -18,7 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use cpus::next;
 use ending::{Ending, Signals as EndSignals};
 
-use super::cost::{Known, Measuring, Prices};
+use super::cost::{self, Known, Measuring, Prices};
 use super::governor::{self, Governor};
 use super::pace::{self, Count};
 use super::plan::{Plan, Voice};
@@ -114,11 +114,14 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
             "measuring what marks and samples cost on this machine (kept for the next recordings)"
         );
     }
-    let costs = measuring.finish(plan);
+    let mut costs = measuring.finish(plan);
     ending.check()?;
     let counted = count.map(|count| count.finish(&session, &rings.counters));
     let counted = counted.transpose()?;
-    if let Some(counted) = &counted {
+    if let Some(counted) = &counted
+        && pace::check(plan, &costs.units, counted).is_err()
+    {
+        costs.measure_marks_again(plan);
         pace::check(plan, &costs.units, counted)?;
     }
     if let Some(first) = pace::set_first(plan, &costs.units, counted.as_ref()) {
@@ -598,22 +601,11 @@ impl Control<'_, '_> {
             return Ok(());
         }
         self.first_moments = None;
-        let Some(marks_ns) = self.prices.marks_ns(&load.marks_by) else {
-            return Ok(());
-        };
-        let marks: u64 = load
-            .marks_by
-            .iter()
-            .map(|roles| roles.iter().sum::<u64>())
-            .sum();
-        let items = (marks / 2).max(1) as f64;
-        let fixed = marks_ns / (cpu_ns - marks_ns).max(0.02 * cpu_ns);
-        let place = plan
-            .probes
-            .probes
-            .first()
-            .map_or("", |probe| probe.spec.as_str());
-        let refused = pace::refuse(place, fixed, items / cpu_ns * 1e9, marks_ns / items);
+        let mut refused = pace::refuse_seen(plan, &self.prices, &load, cpu_ns);
+        if refused.is_err() {
+            let again = cost::marks_again(plan, self.prices.costs());
+            refused = pace::refuse_seen(plan, &Prices::new(plan, &again), &load, cpu_ns);
+        }
         if refused.is_err() && !plan.command.is_empty() {
             let pid = plan.pids.first().map_or(0, |pid| pid.0);
             say!("warning: the command (process {pid}) goes on without probes");
