@@ -1,6 +1,6 @@
 //! Tables of text that are no wider than the page.
 //!
-//! A row is one line. Where columns do not fit, names are shortened first, as far as they can be read, then columns are
+//! A row is one line; only what a cell says beside its name may go on below. Where columns do not fit, names are shortened first, as far as they can be read, then columns are
 //! left out, the least important first; names have what room is left.
 
 use super::human::{columns, shorten};
@@ -75,6 +75,13 @@ pub(crate) enum Cell {
     Text(String),
     /// What this gives for a number of columns.
     Fitted(Box<dyn Fn(usize) -> String>),
+    /// A text with what goes below the row, as wide as the page, where both together are too long for the column.
+    Detailed {
+        text: Box<dyn Fn(usize) -> String>,
+        /// What stands between both on one line.
+        joint: &'static str,
+        detail: String,
+    },
 }
 
 impl Cell {
@@ -83,10 +90,46 @@ impl Cell {
         Self::Fitted(Box::new(text))
     }
 
+    /// A text that knows how to be shorter, and what is said beside it or below it.
+    pub(crate) fn detailed(
+        text: impl Fn(usize) -> String + 'static,
+        joint: &'static str,
+        detail: String,
+    ) -> Self {
+        Self::Detailed {
+            text: Box::new(text),
+            joint,
+            detail,
+        }
+    }
+
     fn within(&self, width: usize) -> String {
         match self {
             Self::Text(text) => shorten(text.clone(), width),
             Self::Fitted(text) => shorten(text(width), width),
+            Self::Detailed {
+                text,
+                joint,
+                detail,
+            } => match self.below(width) {
+                Some(_) => shorten(text(width), width),
+                None => text(width) + joint + detail,
+            },
+        }
+    }
+
+    /// What goes below the row, if the column has so many columns.
+    fn below(&self, width: usize) -> Option<&str> {
+        match self {
+            Self::Detailed {
+                text,
+                joint,
+                detail,
+            } => {
+                let whole = columns(&text(WHOLE)) + joint.len() + columns(detail);
+                (whole > width).then_some(detail.as_str())
+            }
+            Self::Text(_) | Self::Fitted(_) => None,
         }
     }
 }
@@ -144,6 +187,13 @@ impl Table {
                 let text = row.get(at).map_or_else(String::new, |it| it.within(width));
                 (&self.columns[at], text, width)
             })));
+            let mut begin = INDENT;
+            for &(at, of_column) in &kept {
+                if let Some(detail) = row.get(at).and_then(|it| it.below(of_column)) {
+                    lines.extend(wrapped(detail, begin + INDENT, width));
+                }
+                begin += of_column + BETWEEN;
+            }
         }
         lines
     }
@@ -206,6 +256,21 @@ impl Table {
             over -= 1;
         }
     }
+}
+
+/// A text in lines that begin at a column.
+fn wrapped(text: &str, begin: usize, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(last) if columns(last) + 1 + columns(word) <= width => {
+                last.push(' ');
+                last.push_str(word);
+            }
+            _ => lines.push(" ".repeat(begin) + word),
+        }
+    }
+    lines
 }
 
 /// A line of titles.
@@ -302,6 +367,26 @@ mod tests {
             shown(30),
             "                          slow\n  ns::a_fun…g_name(…)  1.25 ms\n  f                      12 us"
         );
+    }
+
+    /// What a cell says beside its name stays beside it where there is room, and else goes below.
+    #[test]
+    fn details() {
+        let mut table = Table::new([Column::names("", 10), Column::number("slow")]);
+        let detail = "<- parse <- handle <- main".to_owned();
+        table.row([
+            Cell::detailed(|_| "leaf".to_owned(), " ", detail),
+            "1 ms".into(),
+        ]);
+        assert_eq!(
+            table.lines(60)[1],
+            "  leaf <- parse <- handle <- main  1 ms"
+        );
+        assert_eq!(
+            table.lines(24)[2..],
+            ["    <- parse <- handle", "    <- main"]
+        );
+        assert!(table.lines(24)[1].starts_with("  leaf "));
     }
 
     proptest! {

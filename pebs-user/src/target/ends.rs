@@ -264,6 +264,10 @@ impl<'a> Search<'a> {
             FlowControl::IndirectBranch => match self.indirect(body, index) {
                 Indirect::Switch => {}
                 Indirect::Tail => self.exits.push((*instruction, false)),
+                // A switch has cases, which nothing else leads to.
+                Indirect::Unclear if all_else_is_reached(body) => {
+                    self.exits.push((*instruction, false));
+                }
                 Indirect::Unclear => {
                     return Err(format!(
                         "'{}' at {:#x} may be a switch or a tail call",
@@ -419,6 +423,37 @@ fn through_register(body: &Body, index: usize) -> Indirect {
     }
 }
 
+/// Whether direct jumps, or going on, lead from a function's entry to every instruction but padding.
+fn all_else_is_reached(body: &Body) -> bool {
+    let mut reached = vec![false; body.code.len()];
+    let mut waiting = vec![0];
+    while let Some(index) = waiting.pop() {
+        let Some(seen) = reached.get_mut(index) else {
+            continue;
+        };
+        if std::mem::replace(seen, true) {
+            continue;
+        }
+        let instruction = &body.code[index];
+        waiting.extend(jump_target(instruction).and_then(|to| body.index_of(to)));
+        let ends = matches!(
+            instruction.flow_control(),
+            FlowControl::Return
+                | FlowControl::UnconditionalBranch
+                | FlowControl::IndirectBranch
+                | FlowControl::Exception
+        );
+        if !ends {
+            waiting.push(index + 1);
+        }
+    }
+    let is_padding = |i: &Instruction| matches!(i.mnemonic(), Mnemonic::Nop | Mnemonic::Int3);
+    reached
+        .iter()
+        .zip(&body.code)
+        .all(|(reached, instruction)| *reached || is_padding(instruction))
+}
+
 /// Whether an instruction could make the register from an entry of a jump table.
 fn may_be_table_load(instruction: &Instruction, wanted: Iced) -> bool {
     let writes = instruction.op0_kind() == OpKind::Register
@@ -445,7 +480,9 @@ F(two, "test %edi,%edi\n je 1f\n ret\n1: ret $8")
 F(leaves, "test %edi,%edi\n je 1f\n jmp other\n1: jmp *8(%rdi)")
 F(maybe, "test %edi,%edi\n jne other\n ret")
 F(pointer, "mov %rdi,%rax\n jmp *%rax")
-F(unsure, "jmp *(%rdi,%rsi,8)")
+F(unsure, "test %edi,%edi\n je 1f\n jmp *(%rdi,%rsi,8)\n xor %eax,%eax\n1: ret")
+F(through_array, "push %rbx\n mov %rdi,%rbx\n call other\n pop %rbx\n lea 9f(%rip),%rax\n mov (%rax,%rbx,8),%rax\n jmp *%rax\n"
+    " nop\n.section .data\n9: .quad other\n.text\n")
 F(data, "jmp 1f+1\n1: movabs $0x1122334455667788,%rax\n ret")
 F(forever, "1: jmp 1b")
 F(far, "lret")
@@ -484,6 +521,7 @@ int main(void) { return 0; }
         assert_eq!(counts("leaves"), (0, 2, 0));
         assert_eq!(counts("maybe"), (1, 0, 1));
         assert_eq!(counts("pointer"), (0, 1, 0));
+        assert_eq!(counts("through_array"), (0, 1, 0));
         assert_eq!(counts("table"), (2, 0, 0));
         assert_eq!(counts("split"), (2, 0, 0));
     }

@@ -85,7 +85,7 @@ fn tables_have_the_documented_columns() {
         "visit_id UInt64, item_id UInt64, probe_id UInt16, pid UInt32, tid UInt32, cpu_begin UInt16, \
          cpu_end UInt16, begin_ns Int64, end_ns Int64, duration_ns Int64, oncpu_ns Int64, \
          net_ns Int64, net_stderr_ns Int64, samples UInt32, flags UInt32, switches UInt32, migrations UInt32, page_faults UInt32, \
-         irq_ns Int64, softirq_ns Int64, fault_ns Int64, major_faults UInt32, kind UInt64, name Utf8"
+         irq_ns Int64, softirq_ns Int64, fault_ns Int64, major_faults UInt32, shared_ns Int64, kind UInt64, name Utf8"
     );
     assert_eq!(
         columns("visit_functions"),

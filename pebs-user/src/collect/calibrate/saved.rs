@@ -298,7 +298,7 @@ impl Folder {
         let data = match self.read(&path) {
             Ok(data) => data,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Found::Nothing,
-            Err(error) => return ignored(&error.to_string()),
+            Err(error) => return ignored(&error.kind().to_string()),
         };
         match serde_json::from_slice::<Calibration>(&data) {
             Err(_) => ignored("damaged"),

@@ -6,7 +6,7 @@ use crate::analysis::explain::model::{Gap, ItemReport, Moment, MomentKind, Typic
 use crate::analysis::explain::stump::short;
 use crate::analysis::explain::sums::PREEMPTED;
 use crate::analysis::report::brief;
-use crate::analysis::report::human::{UNKNOWN, columns, count, percent, plural, safe, time};
+use crate::analysis::report::human::{UNKNOWN, count, percent, plural, safe, time};
 use crate::analysis::report::text::lists::argument;
 use crate::analysis::report::text::{ARG_WIDTH, NAME_WIDTH, NO_MARKS, SPEC_WIDTH, name, wait};
 use crate::present::table::{Cell, Column, Table};
@@ -43,12 +43,9 @@ pub fn page(report: &ItemReport, width: usize) -> Page {
     };
     let args: String = args.iter().map(|arg| format!(" {arg}")).collect();
     out.paragraph(&format!("{what}{args} of {}", specs.join(" and ")));
-    let reasons = cause(report);
+    let (verdict, reasons) = cause(report);
     if !reasons.is_empty() {
-        out.paragraph(&format!(
-            "{} {reasons}",
-            toned(Tone::Strong, "slow because:")
-        ));
+        out.paragraph(&format!("{} {reasons}", toned(Tone::Strong, verdict)));
     }
     out.line("took", &took(report));
     out.line("rank", &rank(report));
@@ -100,11 +97,12 @@ fn took(report: &ItemReport) -> String {
     )
 }
 
-fn cause(report: &ItemReport) -> String {
+/// The verdict, and what it rests on.
+fn cause(report: &ItemReport) -> (&'static str, String) {
     let account = &report.account;
     let remark = account.too_little.as_deref();
     let Some(gap) = &account.gap else {
-        return remark.map_or_else(String::new, |why| format!("{UNKNOWN} ({why})"));
+        return ("not explained:", remark.unwrap_or_default().to_owned());
     };
     let named: Vec<String> = gap
         .causes
@@ -119,10 +117,9 @@ fn cause(report: &ItemReport) -> String {
         named.join(", ")
     };
     let remark = remark.map_or_else(String::new, |why| format!("; {why}"));
-    format!(
-        "{named} (of the {} beyond typical){remark}",
-        time(gap.gap_ns)
-    )
+    let gap = time(gap.gap_ns);
+    let reasons = format!("{named} (of the {gap} beyond typical){remark}");
+    ("slow because:", reasons)
 }
 
 fn rank(report: &ItemReport) -> String {
@@ -238,7 +235,7 @@ fn moments(out: &mut Page, report: &ItemReport) {
             true => format!("thread {}", moment.tid),
             false => String::new(),
         };
-        let [whole, short] = [true, false].map(|with_path| happened(moment, marks, with_path));
+        let what = happened(moment, marks);
         table.row([
             time(moment.at_ns as f64).into(),
             length.into(),
@@ -246,10 +243,10 @@ fn moments(out: &mut Page, report: &ItemReport) {
                 0 => "".into(),
                 n => count(n.into()).into(),
             },
-            Cell::fitted(move |width| {
-                let fits = columns(&whole) <= width;
-                if fits { whole.clone() } else { short.clone() }
-            }),
+            match blocked_at(moment) {
+                Some(path) => Cell::detailed(move |_| what.clone(), ", ", path),
+                None => what.into(),
+            },
             thread.into(),
         ]);
     }
@@ -261,8 +258,14 @@ fn moments(out: &mut Page, report: &ItemReport) {
     }
 }
 
-/// What a moment was; with the call stack at which a wait began, or without.
-fn happened(moment: &Moment, mark: &str, with_path: bool) -> String {
+/// The call stack at which a wait began, where it has one and was no preemption.
+fn blocked_at(moment: &Moment) -> Option<String> {
+    let waited = moment.kind == MomentKind::Waited && moment.state.as_deref() != Some(PREEMPTED);
+    (waited && !moment.path.is_empty()).then(|| format!("at {}", wait_path(&moment.path)))
+}
+
+/// What a moment was.
+fn happened(moment: &Moment, mark: &str) -> String {
     let spec = || {
         moment
             .spec
@@ -283,16 +286,11 @@ fn happened(moment: &Moment, mark: &str, with_path: bool) -> String {
             let function = moment.functions.first().map(|it| it.0.clone());
             let function = function.unwrap_or_default();
             let what = wait(state, &function, &moment.path, NAME_WIDTH + REASON_WIDTH);
-            let at = if with_path && !moment.path.is_empty() {
-                format!(", at {first}")
-            } else {
-                String::new()
-            };
             match (state, by) {
                 (PREEMPTED, None) => format!("{what}, in {first}"),
                 (PREEMPTED, Some(by)) => format!("{what}, taken by {by}, in {first}"),
-                (_, None) => format!("{what}{at}"),
-                (_, Some(by)) => format!("{what}, woken by {by}{at}"),
+                (_, None) => what,
+                (_, Some(by)) => format!("{what}, woken by {by}"),
             }
         }
         MomentKind::Ran if moment.functions.len() == 1 => first,

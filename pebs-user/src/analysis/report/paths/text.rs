@@ -2,12 +2,10 @@
 
 use super::{PathReport, PathRow, PathSection};
 use crate::analysis::report::brief;
-use crate::analysis::report::human::{UNKNOWN, columns, count, percent, plural, safe};
+use crate::analysis::report::human::{UNKNOWN, count, percent, plural, safe};
 use crate::analysis::report::model::Cell as Figures;
 use crate::analysis::report::text::callers::callers;
-use crate::analysis::report::text::{
-    LEAST_NAME, NAME_WIDTH, SPEC_WIDTH, amount, file_name, name_within,
-};
+use crate::analysis::report::text::{NAME_WIDTH, SPEC_WIDTH, amount, file_name, name_within};
 use crate::present::table::{Cell, Column, Table};
 use crate::present::{PIPE_WIDTH, Page, Tone};
 
@@ -53,9 +51,8 @@ fn section(out: &mut Page, unit: &str, section: &PathSection, top: usize) {
     ]);
     for row in section.rows.iter().take(top) {
         let module = row.function.module.as_deref();
-        let of_row = row.clone();
         table.row([
-            Cell::fitted(move |width| what(&of_row, width)),
+            what(row),
             amount(unit, row.slow.per_visit).into(),
             amount(unit, row.typical.per_visit).into(),
             amount(unit, row.all.per_visit).into(),
@@ -93,16 +90,14 @@ fn section(out: &mut Page, unit: &str, section: &PathSection, top: usize) {
     out.table(&title, &table);
 }
 
-fn what(row: &PathRow, width: usize) -> String {
-    let name = name_within(&row.function, (width / 2).max(LEAST_NAME));
-    match row.others {
-        Some(paths) => format!("{name} <- {} with few samples", plural(paths, "path")),
-        None => {
-            let left = width.saturating_sub(columns(&name) + 1);
-            let callers = callers(&row.callers, row.truncated, row.known, left);
-            format!("{name} {callers}")
-        }
-    }
+/// The function, and who called it.
+fn what(row: &PathRow) -> Cell {
+    let callers = match row.others {
+        Some(paths) => format!("<- {} with few samples", plural(paths, "path")),
+        None => callers(&row.callers, row.truncated, row.known, PIPE_WIDTH),
+    };
+    let function = row.function.clone();
+    Cell::detailed(move |width| name_within(&function, width), " ", callers)
 }
 
 fn interval(unit: &str, cell: &Figures) -> String {

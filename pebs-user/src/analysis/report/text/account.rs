@@ -163,7 +163,7 @@ fn cost(cost: &CostInfo, source: Option<&str>) -> String {
         format!(" (costs {})", safe(source, 40))
     });
     format!(
-        "{}{}, {}{}{faults}; pebs-trace used {} of CPU time; slow-down of items {slowdown}, CPU of the target {target}{source}",
+        "slow-down of items {slowdown}, CPU of the target {target}{source}: {}{}, {}{}{faults}; pebs-trace used {} of CPU time",
         plural(cost.marks, "mark"),
         part("about", cost.marks_ns),
         plural(cost.samples, "sample"),
