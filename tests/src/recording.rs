@@ -202,7 +202,7 @@ impl Recorder {
         if !self.own_pace
             && !["--reset", "-c", "--max-overhead"]
                 .iter()
-                .any(|it| given(it))
+                .any(given)
         {
             command.args(["--reset", "16000"]);
         }
