@@ -199,11 +199,7 @@ impl Recorder {
         }
         let given = |name: &&str| self.args.iter().any(|arg| arg == name);
         // Most tests want many samples, of work that is little else than marks.
-        if !self.own_pace
-            && !["--reset", "-c", "--max-overhead"]
-                .iter()
-                .any(given)
-        {
+        if !self.own_pace && !["--reset", "-c", "--max-overhead"].iter().any(given) {
             command.args(["--reset", "16000"]);
         }
         if !self.own_pace && !given(&"--force") {

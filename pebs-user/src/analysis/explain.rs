@@ -36,7 +36,7 @@ pub mod variance;
 
 use rustc_hash::FxHashSet;
 
-use self::blocked::WaitStacks;
+use self::blocked::{Threads, WaitStacks};
 use self::blocks::{MIN_ITEMS, REPLICATES, block_of};
 use self::contrast::Naming;
 use self::groups::{GroupColumn, MACHINE, ProbeGroups, Section};
@@ -107,6 +107,10 @@ pub fn explain(trace: &Trace, options: &ExplainOptions) -> Result<Explanation, E
         naming,
         top: options.top,
         rows: &summing.rows,
+        threads: Threads {
+            names: &summing.actors,
+            items: &items,
+        },
     };
     let mut groups: Vec<(u16, Group)> = sections
         .iter()
@@ -391,6 +395,7 @@ struct Explaining<'a> {
     wait_stacks: WaitStacks,
     top: usize,
     rows: &'a kinds::Rows,
+    threads: Threads<'a>,
 }
 
 impl Explaining<'_> {
@@ -405,7 +410,8 @@ impl Explaining<'_> {
         let mut gap = contrast::gap(&sums.slow, &sums.typical, &self.naming, self.top)
             .filter(|_| typical.is_some());
         if let Some(gap) = &mut gap {
-            self.wait_stacks.tell(gap, &sums.slow, &self.naming);
+            self.wait_stacks
+                .tell(gap, &sums.slow, &self.naming, self.threads);
         }
         let of = &self.items.probes[usize::from(section.probe)];
         let never_ended = never_ended(

@@ -53,8 +53,7 @@ impl Job {
     /// Compacts the closed segment; returns by how many bytes the trace grew.
     fn compact(&self, owner: Owner, costs: &SampleCosts) -> Result<i64, WriteError> {
         let path = closed_path(&self.folder, self.number);
-        let (number, schema) = (self.number, &self.schema);
-        let bytes = compact(&self.folder, number, schema, owner, self.rows, Some(costs))
+        let bytes = compact(&path, &self.schema, owner, self.rows, costs)
             .map_err(|error| WriteError::segment(&path, error))?;
         Ok(bytes as i64 - self.bytes as i64)
     }

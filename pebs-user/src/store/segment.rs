@@ -292,23 +292,21 @@ pub(super) fn close(folder: &Path, number: u32, rows: u64) -> Result<(), Segment
 /// # Errors
 /// I/O errors, and rows fewer than expected. The segment is as it was.
 pub(super) fn compact(
-    folder: &Path,
-    number: u32,
+    path: &Path,
     schema: &SchemaRef,
     owner: Owner,
     expected: u64,
-    costs: Option<&SampleCosts>,
+    costs: &SampleCosts,
 ) -> Result<u64, SegmentError> {
-    let path = closed_path(folder, number);
-    let mut batches = Batches::open(&path, schema)?;
+    let mut batches = Batches::open(path, schema)?;
     let first = batches.next_whole()?;
-    owner.make_whole(&path, |file| {
-        match write_all(file, schema, first, &mut batches, costs)? {
+    owner.make_whole(path, |file| {
+        match write_all(file, schema, first, &mut batches, Some(costs))? {
             found if found < expected => Err(SegmentError::Short { expected, found }),
             _ => Ok(()),
         }
     })?;
-    Ok(fs::metadata(&path)?.len())
+    Ok(fs::metadata(path)?.len())
 }
 
 /// Closes a segment whose writer died: what can be read of it is written anew, and the open file removed.

@@ -44,7 +44,9 @@ impl Cgroup {
     }
 
     fn enter(&self, pid: u32) {
-        fs::write(self.container().join("cgroup.procs"), pid.to_string()).expect("enters");
+        let procs = self.container().join("cgroup.procs");
+        let entered = fs::write(procs, pid.to_string());
+        assert!(entered.is_ok(), "{entered:?}");
     }
 }
 

@@ -20,7 +20,7 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use self::judge::{Outcome, Truth, Verdict};
 use self::mystery::Mystery;
@@ -63,6 +63,28 @@ const NAMED: f64 = 0.05;
 
 /// Probability that a run whose rates are right fails.
 const BY_CHANCE: f64 = 0.005;
+
+/// Seeds, and seconds of each, of a run that says whether much is broken.
+const SMALL: (u64, f64) = (20, 3.0);
+
+/// A few seeds, of a build for tests.
+pub fn small() -> Result<()> {
+    let (seeds, seconds) = SMALL;
+    let args = Args {
+        seeds,
+        from: 1,
+        seed: None,
+        seconds,
+        tool: Some(recorder::build(false)?),
+        keep_dir: None,
+        log: None,
+        compile: false,
+    };
+    if main(&args)? != ExitCode::SUCCESS {
+        bail!("causes are missed, or named where there are none");
+    }
+    Ok(())
+}
 
 /// Runs the task.
 pub fn main(args: &Args) -> Result<ExitCode> {

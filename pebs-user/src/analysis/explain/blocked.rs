@@ -1,10 +1,13 @@
-//! Where slow items went to wait: the call stack that most of the time of each of their waits has.
+//! Where slow items went to wait: the call stack that most of the time of each of their waits has, and who ended it.
 
 use std::cmp::Reverse;
 
+use rustc_hash::FxHashMap;
+
 use super::contrast::Naming;
-use super::model::{Cause, Gap, WaitPath};
-use super::sums::{ClassSums, GroupSums, Key};
+use super::items::Items;
+use super::model::{Cause, Gap, WaitActor, WaitPath};
+use super::sums::{ClassSums, GroupSums, Key, NO_THREAD};
 use crate::analysis::report::model::FunctionName;
 use crate::analysis::report::names::Names;
 use crate::store::call_stacks::CallStacks;
@@ -14,6 +17,15 @@ use crate::store::reader::{ReadError, Trace};
 pub(super) struct WaitStacks {
     stacks: CallStacks,
     names: Names,
+}
+
+/// What is known of the threads that end waits.
+#[derive(Clone, Copy)]
+pub(super) struct Threads<'a> {
+    /// Their names by tid.
+    pub names: &'a FxHashMap<u32, String>,
+    /// What they may be at.
+    pub items: &'a Items,
 }
 
 impl WaitStacks {
@@ -41,23 +53,24 @@ impl WaitStacks {
         frames.iter().map(|id| self.names.get(Some(*id))).collect()
     }
 
-    /// Tells of each wait in a gap where slow items went to it.
-    pub(super) fn tell(&self, gap: &mut Gap, slow: &ClassSums, naming: &Naming<'_>) {
+    /// Tells of each wait in a gap where slow items went to it, and who ended it.
+    pub(super) fn tell(
+        &self,
+        gap: &mut Gap,
+        slow: &ClassSums,
+        naming: &Naming<'_>,
+        threads: Threads<'_>,
+    ) {
         for cause in &mut gap.causes {
-            cause.blocked = self.most(cause, slow, naming);
+            let Some((key, whole_ns)) = wait_of(cause, slow, naming) else {
+                continue;
+            };
+            cause.blocked = self.most(key, whole_ns, slow);
+            cause.by = actor(key, whole_ns, slow, threads);
         }
     }
 
-    fn most(&self, cause: &Cause, slow: &ClassSums, naming: &Naming<'_>) -> Option<WaitPath> {
-        let state = cause.state.as_deref()?;
-        let is_its = |key: &Key| match key {
-            Key::Wait(wait) => {
-                naming.states.name(wait.state) == state
-                    && wait.function.map(|id| id.0) == cause.function.function_id
-            }
-            _ => false,
-        };
-        let (key, (whole, _)) = slow.keys.iter().find(|(key, _)| is_its(key))?;
+    fn most(&self, key: &Key, whole_ns: f64, slow: &ClassSums) -> Option<WaitPath> {
         let of_key = slow.stacks.iter().filter(|((of, _), _)| of == key);
         // The first of equal ones.
         let most = of_key.max_by_key(|((_, stack), ns)| (**ns, Reverse(*stack)));
@@ -65,7 +78,43 @@ impl WaitStacks {
         let functions = self.functions(Some(*stack));
         (!functions.is_empty()).then(|| WaitPath {
             functions,
-            part: *ns as f64 / whole.total(),
+            part: *ns as f64 / whole_ns,
         })
     }
+}
+
+/// The wait that a cause is, and its time in slow items.
+fn wait_of<'a>(cause: &Cause, slow: &'a ClassSums, naming: &Naming<'_>) -> Option<(&'a Key, f64)> {
+    let state = cause.state.as_deref()?;
+    let is_its = |key: &Key| match key {
+        Key::Wait(wait) => {
+            naming.states.name(wait.state) == state
+                && wait.function.map(|id| id.0) == cause.function.function_id
+        }
+        _ => false,
+    };
+    let (key, (whole, _)) = slow.keys.iter().find(|(key, _)| is_its(key))?;
+    Some((key, whole.total()))
+}
+
+/// Who ended most of a wait, or took the CPU for it.
+fn actor(key: &Key, whole_ns: f64, slow: &ClassSums, threads: Threads<'_>) -> Option<WaitActor> {
+    let of_key = slow.actors.iter().filter(|((of, _), _)| of == key);
+    let most = of_key.max_by_key(|((_, tid), (ns, _))| (*ns, Reverse(*tid)));
+    let ((_, tid), (ns, (_, when))) = most?;
+    let tid = Some(*tid).filter(|it| *it != NO_THREAD);
+    Some(WaitActor {
+        name: threads.names.get(&tid.unwrap_or(NO_THREAD))?.clone(),
+        tid,
+        part: *ns as f64 / whole_ns,
+        item_id: tid.and_then(|tid| item_at(threads.items, tid, *when)),
+    })
+}
+
+/// The item that a thread was at.
+fn item_at(items: &Items, tid: u32, when: i64) -> Option<u64> {
+    let is_open = |begin: i64, latency: i64| (begin..=begin + latency).contains(&when);
+    let mut at = items.all.iter().filter(|it| it.tid == tid);
+    at.find(|it| is_open(it.begin_ns, it.latency_ns))
+        .map(|it| it.item_id)
 }

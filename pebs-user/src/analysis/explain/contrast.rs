@@ -315,6 +315,7 @@ impl Contrast {
             state,
             figures: self.figures(part),
             blocked: None,
+            by: None,
             paths: Vec::new(),
             other_paths: None,
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use arrow::array::Array;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::blocked::WaitStacks;
+use super::blocked::{Threads, WaitStacks};
 use super::contrast::{self, Naming};
 use super::groups::{self, GroupColumn, Section};
 use super::items::{Item, Items};
@@ -86,7 +86,11 @@ pub(super) fn report(
     let mut gap = contrast::gap(&sums.slow, &sums.typical, &naming, options.top);
     let wait_stacks = WaitStacks::of(trace, &mut line.stacks.values().copied())?;
     if let Some(gap) = &mut gap {
-        wait_stacks.tell(gap, &sums.slow, &naming);
+        let threads = Threads {
+            names: &summing.actors,
+            items,
+        };
+        wait_stacks.tell(gap, &sums.slow, &naming, threads);
     }
     paths::divide(trace, &summing, &timing, vec![gap.as_mut()])?;
     let typical = &sums.typical;

@@ -359,11 +359,26 @@ pub struct Cause {
     pub figures: Figures,
     /// Where slow items went to wait; null: not recorded (`--with waits --call-graph fp`), or no wait.
     pub blocked: Option<WaitPath>,
+    /// Of waits: who ended most of them, or took the CPU; null: not recorded (`--with waits`).
+    pub by: Option<WaitActor>,
     /// The call paths of a function that tell most of its share, the largest first; none without call stacks.
     /// Their shares and that of `other_paths` sum to the share.
     pub paths: Vec<CallPath>,
     /// Its other call paths; null without call stacks.
     pub other_paths: Option<Rest>,
+}
+
+/// The thread that ended most time of a wait, or took the CPU for it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct WaitActor {
+    /// Its name; `interrupt` for none.
+    pub name: String,
+    /// The thread, if it was one.
+    pub tid: Option<u32>,
+    /// Its part of the wait in slow items, 0..1.
+    pub part: f64,
+    /// The item that it was at when it did so to the longest of these waits, where that is known.
+    pub item_id: Option<u64>,
 }
 
 /// The call stack of which most time of a wait is.

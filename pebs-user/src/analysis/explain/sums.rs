@@ -17,14 +17,21 @@ use crate::store::reader::{ReadError, Trace, column_i64, column_str, column_u32,
 use crate::store::schema::Table;
 use crate::units::{EventId, FunctionId};
 
-const WAIT_COLUMNS: [&str; 6] = [
+const WAIT_COLUMNS: [&str; 10] = [
     "visit_id",
     "begin_ns",
     "end_ns",
     "function_id",
     "state",
     "stack_id",
+    "woken_by",
+    "woken_by_tid",
+    "preempted_by",
+    "preempted_by_tid",
 ];
+
+/// Stands for who has no thread: an interrupt.
+pub(super) const NO_THREAD: u32 = 0;
 
 /// State of a thread that was taken off the CPU while it could have run.
 pub(in crate::analysis) const PREEMPTED: &str = "runnable";
@@ -77,6 +84,9 @@ pub(in crate::analysis) struct ClassSums {
     pub keys: FxHashMap<Key, (Blocks, u64)>,
     /// Time of waits, ns, by their call stack as well.
     pub stacks: FxHashMap<(Key, u32), i64>,
+    /// Time of waits, ns, by the thread that ended them or took the CPU as well, with the longest of them and when that
+    /// thread did so.
+    pub actors: FxHashMap<(Key, u32), (i64, (i64, i64))>,
 }
 
 impl ClassSums {
@@ -190,6 +200,8 @@ pub(in crate::analysis) struct Summing<'a> {
     pub sums: Vec<GroupSums>,
     /// Names of states.
     pub states: States,
+    /// Names of the threads that ended waits or took the CPU, by tid.
+    pub actors: FxHashMap<u32, String>,
     /// The block of an item.
     pub block: fn(&Items, u32) -> usize,
     /// Rows of the items to look at by themselves ([`Summing::watch`]).
@@ -224,6 +236,7 @@ impl<'a> Summing<'a> {
             places,
             sums: vec![GroupSums::default(); sections.len()],
             states: States::default(),
+            actors: FxHashMap::default(),
             block,
             rows: Rows::default(),
             watched: Vec::new(),
@@ -315,17 +328,27 @@ impl<'a> Summing<'a> {
         }
     }
 
-    /// Adds the time of a wait to those at its call stack in slow items.
-    fn add_stack(&mut self, visit_id: u64, at: (Key, u32), ns: i64) {
+    /// Adds something to the sums of the slow items that have a visit, with the visit's part of each.
+    fn add_slow(&mut self, visit_id: u64, mut add: impl FnMut(&mut ClassSums, Share)) {
         for (index, share) in self.items.of_visit(visit_id) {
             let places = self.places[index as usize].iter();
             let is_slow = |place: &&(u16, Class)| place.1 == Class::Slow;
             for (section, _) in places.filter(is_slow) {
                 if let Some(sums) = self.sums.get_mut(usize::from(*section)) {
-                    *sums.slow.stacks.entry(at).or_default() += share.part(ns);
+                    add(&mut sums.slow, share);
                 }
             }
         }
+    }
+
+    /// Adds the time of a wait to those that a thread ended, or took the CPU for, at some time.
+    fn add_actor(&mut self, visit_id: u64, at: (Key, u32), name: &str, (ns, when): (i64, i64)) {
+        self.add_slow(visit_id, |slow, share| {
+            let (sum, longest) = slow.actors.entry(at).or_default();
+            *sum += share.part(ns);
+            *longest = (*longest).max((ns, when));
+        });
+        self.actors.entry(at.1).or_insert_with(|| name.to_owned());
     }
 
     /// Adds up the functions, as one event saw them.
@@ -350,13 +373,29 @@ impl<'a> Summing<'a> {
             let functions = column_u32(&batch, 3)?;
             let states = column_str(&batch, 4)?;
             let stacks = column_u32(&batch, 5)?;
+            let (wakers, waker_tids) = (column_str(&batch, 6)?, column_u32(&batch, 7)?);
+            let (takers, taker_tids) = (column_str(&batch, 8)?, column_u32(&batch, 9)?);
             for row in 0..batch.num_rows() {
                 let function = functions.is_valid(row).then(|| functions.value(row));
                 let key = wait_key(&mut self.states, states.value(row), function);
                 let ns = ends[row] - begins[row];
                 self.add(visits[row], key, ns as f64, 1);
                 if stacks.is_valid(row) {
-                    self.add_stack(visits[row], (key, stacks.value(row)), ns);
+                    let at = (key, stacks.value(row));
+                    self.add_slow(visits[row], |slow, share| {
+                        *slow.stacks.entry(at).or_default() += share.part(ns);
+                    });
+                }
+                let took = (takers, taker_tids, begins[row]);
+                let woke = (wakers, waker_tids, ends[row]);
+                let known = [took, woke].into_iter().find(|it| it.0.is_valid(row));
+                if let Some((names, tids, when)) = known {
+                    let tid = if tids.is_valid(row) {
+                        tids.value(row)
+                    } else {
+                        NO_THREAD
+                    };
+                    self.add_actor(visits[row], (key, tid), names.value(row), (ns, when));
                 }
             }
         }

@@ -2,8 +2,9 @@
 
 use super::{LEAST_NAMED, cause, evidence, kind, labels, reason, share, wait_path, what};
 use crate::analysis::explain::model::{
-    CallPath, Cause, CountRow, Gap, Group, Grouped, InterferenceRow, Rest, Variance,
+    CallPath, Cause, CountRow, Gap, Group, Grouped, InterferenceRow, Rest, Variance, WaitActor,
 };
+use crate::analysis::explain::sums::PREEMPTED;
 use crate::analysis::report::human::{UNKNOWN, count, percent, plural, safe, time};
 use crate::analysis::report::model::FunctionName;
 use crate::analysis::report::text::callers::callers;
@@ -80,8 +81,29 @@ pub(super) fn causes(out: &mut Page, group: &Group, gap: &Gap, noun: &str) {
 
 /// A cause that can be shortened.
 pub(super) fn named(cause: &Cause) -> Cell {
+    let by = cause.by.as_ref().map(|by| ended_by(by, cause));
     let cause = cause.clone();
-    Cell::fitted(move |width| what(&cause, width))
+    let what = move |width| what(&cause, width);
+    match by {
+        Some(by) => Cell::detailed(what, ", ", by),
+        None => Cell::fitted(what),
+    }
+}
+
+/// Who ended a wait, or took the CPU.
+fn ended_by(by: &WaitActor, cause: &Cause) -> String {
+    let did = match cause.state.as_deref() {
+        Some(PREEMPTED) => "the CPU was taken by",
+        _ => "woken by",
+    };
+    let thread = by
+        .tid
+        .map_or_else(String::new, |tid| format!(" (thread {tid})"));
+    let at = by
+        .item_id
+        .map_or_else(String::new, |item| format!(", then at item {item}"));
+    let name = safe(&by.name, ARG_WIDTH);
+    format!("{did} {name}{thread} for {} of it{at}", percent(by.part))
 }
 
 /// Where the waits began, where that is known: one line a wait.
