@@ -1,5 +1,6 @@
-// An event loop: requests that take turns on one thread, in slices: loop [REQUESTS] [WINDOW] [SLICES] [UNEQUAL]
-// WINDOW requests are open at a time. Each asks for its next slice by an eventfd, and now and then by a timer, as if it
+// An event loop: requests that take turns on one thread, in slices:
+// loop [REQUESTS] [WINDOW] [SLICES] [UNEQUAL] [ROUNDS]
+// ROUNDS: what a slice computes. WINDOW requests are open at a time. Each asks for its next slice by an eventfd, and now and then by a timer, as if it
 // waited for a backend. With UNEQUAL a request takes 1 to 4 times SLICES, and slices are of different lengths.
 // `call at` is a slice on CLOCK_MONOTONIC; `call slice`, `parse` and `render` are on the clock of the thread's CPU time.
 #include "truth.h"
@@ -36,7 +37,7 @@ PROBED void request_end(uint64_t id) { __asm__ volatile("" ::"r"(id)); }
 
 // Goes on with a request; says whether there is more of it.
 PROBED int request_run(struct request *r) {
-  uint64_t at = truth_now(), cpu = cpu_now();
+  uint64_t cpu = cpu_now(), at = truth_now();
   uint32_t rounds = r->rounds + (r->rounds / 4) * (r->done % 3);
   uint64_t begin = cpu_now();
   uint64_t x = parse(r->id, rounds);
@@ -45,11 +46,10 @@ PROBED int request_run(struct request *r) {
   uint64_t end = cpu_now();
   __asm__ volatile("" ::"r"(x ^ y));
   r->left--, r->done++;
-  uint64_t cpu_after = cpu_now();
   truth_call("parse", r->id, begin, between);
   truth_call("render", r->id, between, end);
-  truth_call("slice", r->id, cpu, cpu_after);
   truth_call("at", r->id, at, truth_now());
+  truth_call("slice", r->id, cpu, cpu_now());
   return r->left > 0;
 }
 
@@ -66,6 +66,7 @@ static void ask(struct request *r) {
 int main(int argc, char **argv) {
   uint32_t requests = truth_arg(argc, argv, 1, 200), window = truth_arg(argc, argv, 2, 8);
   uint32_t slices = truth_arg(argc, argv, 3, 20), unequal = truth_arg(argc, argv, 4, 0);
+  uint32_t rounds = truth_arg(argc, argv, 5, 9000);
   if (window < 1 || window > MAX_WINDOW) return 2;
   truth_init();
   static struct request open[MAX_WINDOW];
@@ -89,7 +90,7 @@ int main(int argc, char **argv) {
       r->id = 9000000 + next;
       r->done = 0;
       r->left = slices * (unequal ? 1 + next % 4 : 1);
-      r->rounds = 9000 + (unequal ? 3000 * (next % 3) : 0);
+      r->rounds = rounds + (unequal ? rounds / 3 * (next % 3) : 0);
       next++;
       r->before = truth_now();
       request_begin(r->id);

@@ -427,6 +427,7 @@ impl Correlator {
                 visit.flags |= visit_flag::OPEN_AT_END;
                 self.close(visit, None, end, sink);
             }
+            self.shared_ns += thread.turns.shared_ns(end);
         }
         while let Some(mut range) = self.throttles.next_over(TraceNs(i64::MAX), None) {
             range.end = range.end.min(end.max(range.begin));

@@ -140,7 +140,7 @@ pub struct Outcome {
     pub visits: u64,
     /// Visits whose details were kept, by reason.
     pub kept: KeptVisits,
-    /// Time on the CPU of all visits, ns; `None` if switches were not recorded.
+    /// Time on the CPU of all visits, what they shared once, ns; `None` if switches were not recorded.
     pub visits_oncpu_ns: Option<f64>,
     /// What a sample took of visits; `None` if that is not known.
     pub sample_cost: Option<SampleCost>,
@@ -431,7 +431,10 @@ impl Pipeline {
             most_ring_bytes: self.accounts.most_ring_bytes(),
             visits: self.rows.visits,
             kept: self.rows.keeper.kept,
-            visits_oncpu_ns: self.rows.oncpu_ns(),
+            visits_oncpu_ns: self
+                .rows
+                .oncpu_ns()
+                .map(|ns| ns + self.correlator.open_load(end).oncpu_ns as f64),
             sample_cost: self.rows.net.sample_cost(),
             end,
             mappings_lost: self.rows.mappings_lost,

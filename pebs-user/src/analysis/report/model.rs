@@ -178,6 +178,9 @@ pub struct TimeSplit {
     pub elsewhere_ns: f64,
 }
 
+/// State of a row that is what the thread did for other visits.
+pub const ELSEWHERE: &str = "elsewhere";
+
 /// Time off the CPU in one state.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StateSum {
@@ -281,7 +284,7 @@ pub struct FunctionName {
 pub struct Row {
     /// The function that ran, or in which the thread blocked.
     pub function: FunctionName,
-    /// State of the thread while off the CPU; null: on the CPU.
+    /// State of the thread while off the CPU; null: on the CPU; [`ELSEWHERE`].
     pub state: Option<String>,
     /// `ns`, or `events` if no sampled event is a clock.
     pub unit: &'static str,

@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 use super::MIN_SAMPLES;
 use super::detail::{Drafts, States};
 use super::model::{
-    Cell, FunctionName, ProbeReport, Row, SlowClass, SlowRule, SlowVisit, StateSum, TimeSplit,
+    Cell, ELSEWHERE, FunctionName, ProbeReport, Row, SlowClass, SlowRule, SlowVisit, StateSum, TimeSplit,
     TypicalClass, TypicalRule, VisitWait,
 };
 use super::section::{ClassSums, Section, SlowDraft, WaitKind, WaitSum};
@@ -43,6 +43,8 @@ struct Class {
     visits: f64,
     /// Mean duration of the visits pooled.
     mean_ns: f64,
+    /// Mean time on the CPU of the same.
+    oncpu_ns: f64,
 }
 
 /// What functions took, from the visits' own rows or from sums over them.
@@ -83,8 +85,10 @@ impl Figures {
 
 impl Class {
     fn new(sums: ClassSums, quantity: Quantity) -> Self {
+        let pooled = sums.pool.close(quantity);
         Self {
-            figures: Figures::Pooled(sums.pool.close(quantity)),
+            oncpu_ns: pooled.active_ns() / sums.pooled as f64,
+            figures: Figures::Pooled(pooled),
             waits: sums.waits,
             visits: sums.pooled as f64,
             mean_ns: sums.pooled_duration_ns / sums.pooled as f64,
@@ -99,6 +103,7 @@ impl Class {
         let class = |figures: Condensed, waits, duration_ns: f64| Self {
             visits: figures.items as f64,
             mean_ns: duration_ns / figures.items as f64,
+            oncpu_ns: figures.active_ns / figures.items as f64,
             figures: Figures::Condensed(figures),
             waits,
         };
@@ -145,6 +150,21 @@ impl Class {
         }
     }
 
+    /// Time per visit that is neither on the CPU nor a wait.
+    fn elsewhere(&self) -> Cell {
+        let waits: i64 = self.waits.values().map(|it| it.ns).sum();
+        let off = waits as f64 / self.visits;
+        let per_visit = Some(self.mean_ns - self.oncpu_ns - off).filter(|it| it.is_finite());
+        // Less than nothing is the rounding of clocks.
+        let per_visit = per_visit.map(|it| it.max(0.0));
+        let share = per_visit.map(|it| it / self.mean_ns);
+        Cell {
+            per_visit,
+            share: share.filter(|it| it.is_finite()),
+            ..Cell::default()
+        }
+    }
+
     /// What all rows in the unit of this one add up to, per visit; 0 if nothing is known.
     fn whole(&self, key: Key, quantity: Quantity) -> f64 {
         let whole = match (key, quantity) {
@@ -161,6 +181,7 @@ impl Class {
         match key {
             Key::Function(function) => self.figures.per_item(function, quantity).unwrap_or(0.0),
             Key::Wait(kind) => self.wait(kind).per_visit.unwrap_or(0.0),
+            Key::Elsewhere => self.elsewhere().per_visit.unwrap_or(0.0),
         }
     }
 }
@@ -195,6 +216,8 @@ pub(super) fn cell(found: Option<PooledFunction>, quantity: Quantity, mean_ns: f
 enum Key {
     Function(FunctionId),
     Wait(WaitKind),
+    /// What the thread did for other visits.
+    Elsewhere,
 }
 
 /// The classes of a probe.
@@ -369,14 +392,17 @@ impl Ranking<'_> {
         let functions = classes.all.figures.functions();
         let functions = functions.into_iter().map(Key::Function);
         let waits = classes.all.waits.keys().map(|kind| Key::Wait(*kind));
+        // Without switches it is not known when a thread ran.
+        let elsewhere = self.info.switches.then_some(Key::Elsewhere);
         let mut keys: Vec<(f64, Key)> = functions
             .chain(waits)
+            .chain(elsewhere)
             .filter_map(|key| {
                 let (weight, whole) = weigh(key);
                 (weight > 0.0 && weight >= LEAST_PART * whole).then_some((weight, key))
             })
             .collect();
-        let apart = |key: Key| self.quantity != Quantity::Time && matches!(key, Key::Wait(_));
+        let apart = |key: Key| self.quantity != Quantity::Time && !matches!(key, Key::Function(_));
         keys.sort_by(|(a, key_a), (b, key_b)| {
             let order = apart(*key_a).cmp(&apart(*key_b));
             order.then(b.total_cmp(a)).then(key_a.cmp(key_b))
@@ -397,9 +423,11 @@ impl Ranking<'_> {
         let cell = |class: &Class| match key {
             Key::Function(function) => class.function(function, self.quantity),
             Key::Wait(kind) => class.wait(kind),
+            Key::Elsewhere => class.elsewhere(),
         };
         let (function, state, unit) = match (key, self.quantity) {
-            (Key::Wait(kind), _) => (kind.function, Some(kind.state), "ns"),
+            (Key::Wait(kind), _) => (kind.function, Some(self.states.name(kind.state)), "ns"),
+            (Key::Elsewhere, _) => (None, Some(ELSEWHERE), "ns"),
             (Key::Function(id), Quantity::Time) => (Some(id), None, "ns"),
             (Key::Function(id), Quantity::Events { .. }) => (Some(id), None, self.counted()),
         };
@@ -409,7 +437,7 @@ impl Ranking<'_> {
             .map(|slow| slow - classes.typical.weight(key, self.quantity));
         Row {
             function: unnamed(function),
-            state: state.map(|state| self.states.name(state).to_owned()),
+            state: state.map(str::to_owned),
             unit,
             all: cell(&classes.all),
             slow,

@@ -10,7 +10,7 @@ mod stages;
 
 use super::brief;
 use super::human::{UNKNOWN, columns, count, events, maybe_time, percent, plural, safe, time};
-use super::model::{FunctionName, ProbeReport, Report, Row, SharedArg, SlowClass, SlowRule};
+use super::model::{ELSEWHERE, FunctionName, ProbeReport, Report, Row, SharedArg, SlowClass, SlowRule};
 use crate::present::words::{self, Frame};
 use crate::present::{PIPE_WIDTH, Page, Tone, toned};
 use crate::store::schema::visit_flag;
@@ -348,6 +348,7 @@ fn what(row: &Row, width: usize) -> String {
 fn reason(row: &Row) -> String {
     match &row.state {
         None => format!("in {}", name(&row.function)),
+        Some(state) if state == ELSEWHERE => format!("in {}", what(row, NAME_WIDTH)),
         Some(_) => what(row, NAME_WIDTH + 24),
     }
 }
@@ -372,6 +373,9 @@ pub(in crate::analysis) fn wait(
             is_kernel: it.kernel,
         })
         .collect();
+    if state == ELSEWHERE {
+        return "other items of the thread".to_owned();
+    }
     let told = words::wait(state, &frames);
     let named = |at: usize| stack.get(at).filter(|it| **it != FunctionName::default());
     let Some(place) = told.place.and_then(named) else {

@@ -519,7 +519,8 @@ pub(super) fn total(
     let marks_ns = prices.marks_ns(&outcome.marks_by);
     let samples_ns = prices.samples_ns(outcome.samples);
     let page_faults_ns = prices.page_faults_ns(outcome.page_faults);
-    let inside = outcome.samples - outcome.ledger.samples_unmatched.min(outcome.samples);
+    let outside = outcome.ledger.samples_unmatched - outcome.shared_samples;
+    let inside = outcome.samples - outside.min(outcome.samples);
     let tasks = outcome.ledger.totals().tasks;
     let others = outcome.page_faults + outcome.extras.interrupts + outcome.extras.softirqs;
     let switches = tasks.seen.saturating_sub(others);

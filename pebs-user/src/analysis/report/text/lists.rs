@@ -4,7 +4,7 @@ use super::{ARG_WIDTH, NAME_WIDTH, amount, file_name, name_within, part_of_sprea
 use crate::analysis::explain::sums::PREEMPTED;
 use crate::analysis::report::human::{UNKNOWN, columns, count, percent, plural, safe, time};
 use crate::analysis::report::model::{
-    Cell as Figures, InterferenceRow, NamedArg, ProbeReport, Row, SlowVisit, TypicalCounts,
+    Cell as Figures, ELSEWHERE, InterferenceRow, NamedArg, ProbeReport, Row, SlowVisit, TypicalCounts,
     TypicalRule,
 };
 use crate::analysis::report::{MIN_SAMPLES, MIN_VISIT_SAMPLES};
@@ -151,8 +151,9 @@ fn interval(row: &Row, cell: &Figures) -> String {
 
 /// Samples of an estimate, or the number of waits observed.
 fn samples(row: &Row, cell: &Figures) -> String {
-    match row.state {
+    match row.state.as_deref() {
         None => count(cell.samples),
+        Some(ELSEWHERE) => UNKNOWN.to_owned(),
         Some(_) => plural(cell.samples, "wait"),
     }
 }
