@@ -122,6 +122,8 @@ pub struct VisitFunction {
     pub span_ns: i64,
     /// Estimated time on the CPU, ns.
     pub self_ns: Option<f64>,
+    /// Its standard error.
+    pub self_stderr_ns: Option<f64>,
 }
 
 /// One row of `samples`.
@@ -405,6 +407,7 @@ impl Trace {
         let (function_id, event) = (t.u64("function_id"), t.u64("event"));
         let (samples, events) = (t.u64("samples"), t.u64("events"));
         let (span, own) = (t.i64("span_ns"), t.f64("self_ns"));
+        let error = t.f64("self_stderr_ns");
         (0..t.len())
             .map(|i| VisitFunction {
                 visit_id: visit_id[i].expect("visit_id"),
@@ -415,6 +418,7 @@ impl Trace {
                 events: events[i].expect("events"),
                 span_ns: span[i].expect("span_ns"),
                 self_ns: own[i],
+                self_stderr_ns: error[i],
             })
             .collect()
     }

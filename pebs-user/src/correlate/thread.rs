@@ -220,7 +220,8 @@ impl Thread {
     fn go_on(&mut self, time: TraceNs) {
         self.turns.go_on(time);
         if let Some(current) = self.current() {
-            current.active_since = Some(time);
+            // Of a resume the thread may leave it somewhat before its mark.
+            current.active_since = Some(time.max(current.begin));
         }
     }
 

@@ -315,6 +315,8 @@ impl Correlator {
         sink: &mut impl Sink,
     ) {
         let (time, tid) = (mark.record.time, mark.record.tid);
+        // What the mark itself takes is no item's.
+        let own = self.mark_times[usize::from(mark.probe.0)][role as usize];
         let ends = match rule {
             VisitRule::Call => Ends::Call(mark.sp),
             VisitRule::UntilNext => Ends::Next,
@@ -325,7 +327,7 @@ impl Correlator {
             if let Some(thread) = self.threads.get_mut(tid)
                 && thread.turns.leave(mark.probe, ends)
             {
-                thread.turn(time);
+                thread.turn(TraceNs(time.0 - own.before_ns as i64));
             }
             return;
         }
@@ -345,6 +347,6 @@ impl Correlator {
         let new = || Thread::new(pid, cpu, true);
         let thread = self.threads.or_insert_with(tid, new);
         thread.turns.resume((mark.probe, id), ends);
-        thread.turn(time);
+        thread.turn(TraceNs(time.0 + own.after_ns as i64));
     }
 }

@@ -5,8 +5,8 @@ use rustc_hash::FxHashMap;
 use super::MIN_SAMPLES;
 use super::detail::{Drafts, States};
 use super::model::{
-    Cell, ELSEWHERE, FunctionName, ProbeReport, Row, SlowClass, SlowRule, SlowVisit, StateSum, TimeSplit,
-    TypicalClass, TypicalRule, VisitWait,
+    Cell, ELSEWHERE, FunctionName, ProbeReport, Row, SlowClass, SlowRule, SlowVisit, StateSum,
+    TimeSplit, TypicalClass, TypicalRule, VisitWait,
 };
 use super::section::{ClassSums, Section, SlowDraft, WaitKind, WaitSum};
 use super::slots::Slots;

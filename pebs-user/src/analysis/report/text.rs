@@ -10,7 +10,9 @@ mod stages;
 
 use super::brief;
 use super::human::{UNKNOWN, columns, count, events, maybe_time, percent, plural, safe, time};
-use super::model::{ELSEWHERE, FunctionName, ProbeReport, Report, Row, SharedArg, SlowClass, SlowRule};
+use super::model::{
+    ELSEWHERE, FunctionName, ProbeReport, Report, Row, SharedArg, SlowClass, SlowRule,
+};
 use crate::present::words::{self, Frame};
 use crate::present::{PIPE_WIDTH, Page, Tone, toned};
 use crate::store::schema::visit_flag;
