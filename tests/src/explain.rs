@@ -91,10 +91,10 @@ impl<'a> Group<'a> {
         1.0 - others.map(|it| it.share()).sum::<f64>()
     }
 
-    /// Whether an item of this duration is slow, and whether it is typical.
+    /// Whether an item of this net time is slow, and whether it is typical.
     #[must_use]
-    pub fn classes(&self, duration_ns: i64) -> (bool, bool) {
-        let ns = duration_ns as f64;
+    pub fn classes(&self, net_ns: i64) -> (bool, bool) {
+        let ns = net_ns as f64;
         let slow = ns >= self.number(&["slow", "from_ns"]);
         let (from, to) = (
             self.number(&["typical", "from_ns"]),

@@ -47,6 +47,8 @@ mod privileges;
 mod processes;
 #[path = "kernel/sampling.rs"]
 mod sampling;
+#[path = "kernel/short_items.rs"]
+mod short_items;
 #[path = "kernel/stacks.rs"]
 mod stacks;
 #[path = "kernel/threads.rs"]

@@ -3,7 +3,8 @@
 //! What is asked of a group of items (those of a probe, or like ones among them) has one answer, whoever asks:
 //!
 //! * An item is *counted* ([`Standing`]) if its end was seen, and it overlaps no loss unless that is asked for.
-//! * Items are ranked by [`Took::rank_ns`], their net time where that is known.
+//! * Items are ranked by [`Took::rank`], their net time where that is known; where they are not much longer than what a
+//!   sample takes of them, those with a sample are ranked among those without by [`matching`].
 //! * *Slow* are the items beyond a limit: a rule that was asked for, else a gap in the tail ([`gap`]), else the
 //!   99th percentile. Where that is no longer than the median, none is.
 //! * *Typical* is the middle half: the items from the 25th to the 75th percentile that are not slow. Their mean is
@@ -14,13 +15,17 @@
 //! (`--keep`), those that were not kept take the place of the typical ones.
 
 mod gap;
+mod matching;
 #[cfg(test)]
 mod tests;
 
 use self::gap::Gap;
+use self::matching::{MATCHED, Stratum};
 use super::baseline::Rule;
-use super::report::LossVisits;
+use super::pool::Quantity;
 use super::report::model::Quantiles;
+use super::report::{LossVisits, quantity};
+use crate::store::run::RunInfo;
 use crate::store::schema::visit_flag;
 use crate::target::spec::{End, Spec};
 
@@ -45,13 +50,38 @@ pub(crate) struct Took {
     pub duration_ns: Option<i64>,
     /// Without what pebs-trace took of it.
     pub net_ns: Option<i64>,
+    /// Samples in it.
+    pub samples: u32,
 }
 
 impl Took {
-    /// What ranks it: its time without what pebs-trace took of it, where that is known. `None`: its end is unknown.
-    pub(crate) fn rank_ns(self) -> Option<i64> {
-        self.duration_ns
-            .map(|duration| self.net_ns.unwrap_or(duration).max(0))
+    /// What ranks it; `None`: its end is unknown.
+    pub(crate) fn rank(self) -> Option<Rank> {
+        let duration = self.duration_ns?.max(0);
+        let ns = self.net_ns.unwrap_or(duration).clamp(0, duration);
+        Some(Rank {
+            ns,
+            own_ns: duration - ns,
+            samples: self.samples,
+        })
+    }
+}
+
+/// What ranks an item.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Rank {
+    /// Its time without what pebs-trace took of it, where that is known.
+    pub ns: i64,
+    /// What pebs-trace took of it, as far as that is known.
+    pub own_ns: i64,
+    /// Samples in it.
+    pub samples: u32,
+}
+
+impl Rank {
+    /// Time on the CPU without what pebs-trace took of it.
+    pub(crate) fn net_of(self, active_ns: i64) -> i64 {
+        (active_ns - self.own_ns).max(0)
     }
 }
 
@@ -59,7 +89,7 @@ impl Took {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// Yes, with what ranks it.
-    Counted(i64),
+    Counted(Rank),
     /// Its end was never seen: it is unknown, or is where another began.
     Open,
     /// It overlaps a loss.
@@ -69,13 +99,13 @@ pub(crate) enum Standing {
 impl Standing {
     /// Standing of a visit with these columns.
     pub(crate) fn of(took: Took, flags: u32, losses: LossVisits) -> Self {
-        match took.rank_ns() {
+        match took.rank() {
             _ if flags & visit_flag::END_MISSING != 0 => Self::Open,
             None => Self::Open,
             Some(_) if flags & visit_flag::LOSS != 0 && losses == LossVisits::LeaveOut => {
                 Self::Loss
             }
-            Some(rank_ns) => Self::Counted(rank_ns),
+            Some(rank) => Self::Counted(rank),
         }
     }
 }
@@ -119,20 +149,54 @@ pub(crate) struct Limit {
 ///
 /// Memory: 8 bytes an item.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ranks(Vec<i64>);
+pub(crate) struct Ranks {
+    /// Net times by number of samples; the last: more.
+    nets: [Vec<i64>; STRATA],
+    /// What pebs-trace took of all of a stratum, ns.
+    own_ns: [i64; STRATA],
+    /// Time of items from one sample to the next, ns, where a sample falls on an item with a chance that follows from its
+    /// length.
+    apart_ns: Option<f64>,
+}
+
+/// Items with 0, 1, .. samples, and with more.
+const STRATA: usize = MATCHED + 2;
 
 impl Ranks {
+    /// Of items of a trace.
+    pub(crate) fn of(info: &RunInfo) -> Self {
+        Self {
+            apart_ns: apart_ns(info),
+            ..Self::default()
+        }
+    }
+
     /// Adds an item.
-    pub(crate) fn add(&mut self, rank_ns: i64) {
-        self.0.push(rank_ns);
+    pub(crate) fn add(&mut self, rank: Rank) {
+        let stratum = (rank.samples as usize).min(STRATA - 1);
+        self.nets[stratum].push(rank.ns);
+        self.own_ns[stratum] += rank.own_ns;
     }
 
     /// The classes of the group; `None` if it has no items.
     ///
     /// Cost: O(n log n).
-    pub(crate) fn close(mut self, rule: Option<Rule>) -> Option<Classes> {
-        self.0.sort_unstable();
-        let sorted = &self.0[..];
+    pub(crate) fn close(self, rule: Option<Rule>) -> Option<Classes> {
+        let strata = self.nets.into_iter().zip(self.own_ns);
+        let strata: Vec<Stratum> = strata
+            .map(|(mut nets, own_ns)| {
+                nets.sort_unstable();
+                let own_ns = own_ns / nets.len().max(1) as i64;
+                Stratum { nets, own_ns }
+            })
+            .collect();
+        let ranks = match self.apart_ns {
+            Some(apart) => matching::ranks(&strata, apart),
+            None => strata.iter().map(|it| it.nets.clone()).collect(),
+        };
+        let mut sorted = ranks.concat();
+        sorted.sort_unstable();
+        let sorted = &sorted[..];
         let longest = *sorted.last()?;
         let sum: f64 = sorted.iter().map(|&ns| ns as f64).sum();
         let quantiles = Quantiles {
@@ -143,16 +207,77 @@ impl Ranks {
             mean_ns: sum / sorted.len() as f64,
         };
         let limit = limit(sorted, &quantiles, rule);
-        let from = limit.as_ref().map_or(i64::MAX, |limit| limit.from_ns);
-        let others = sorted.partition_point(|ns| *ns < from);
+        let bounds = Bounds {
+            slow: limit.as_ref().map_or(i64::MAX, |limit| limit.from_ns),
+            typical: (quantile(sorted, 0.25), quantile(sorted, 0.75)),
+        };
+        let mut by_samples = [bounds; STRATA];
+        let mut slow = 0;
+        for ((of, stratum), ranks) in by_samples.iter_mut().zip(&strata).zip(&ranks) {
+            *of = bounds.in_stratum(&stratum.nets, ranks);
+            slow += stratum.nets.len() - stratum.nets.partition_point(|ns| *ns < of.slow);
+        }
+        let others = sorted.partition_point(|ns| *ns < bounds.slow);
         Some(Classes {
             items: sorted.len() as u64,
-            slow: (sorted.len() - others) as u64,
-            typical: (quantile(sorted, 0.25), quantile(sorted, 0.75)),
+            slow: slow as u64,
+            bounds,
+            by_samples,
             others_up_to_ns: others.checked_sub(1).map(|last| sorted[last]),
+            slow_range_ns: sorted.get(others).map(|first| (*first, longest)),
             quantiles,
             limit,
         })
+    }
+}
+
+/// Time of items from one sample to the next, the mean over the run, ns; `None`: the event is no clock, or not known to be
+/// the only one, or what a sample takes is not known.
+fn apart_ns(info: &RunInfo) -> Option<f64> {
+    let [event] = &info.events[..] else {
+        return None;
+    };
+    if quantity(event) != Quantity::Time {
+        return None;
+    }
+    let sample = info.own_time.as_ref()?.sample.as_ref()?;
+    let end = info.duration_ns?.max(1) as f64;
+    let mut rate = 0.0;
+    let (mut since, mut reset) = (0.0, event.reset as f64);
+    for change in &info.resets {
+        let at = (change.time_ns.0 as f64).clamp(since, end);
+        rate += (at - since) / reset;
+        (since, reset) = (at, change.new as f64);
+    }
+    rate += (end - since) / reset;
+    Some(end / rate - sample.ns).filter(|ns| ns.is_finite() && *ns > 0.0)
+}
+
+/// Where the classes begin and end.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Bounds {
+    /// From here on slow.
+    slow: i64,
+    /// The ends of the middle half.
+    typical: (i64, i64),
+}
+
+impl Bounds {
+    /// The net times of a stratum, sorted, that these ranks of theirs have as bounds.
+    fn in_stratum(self, nets: &[i64], ranks: &[i64]) -> Self {
+        if nets == ranks {
+            return self;
+        }
+        let first = |from: i64| {
+            let place = ranks.partition_point(|rank| *rank < from);
+            nets.get(place).copied().unwrap_or(i64::MAX)
+        };
+        let (low, high) = self.typical;
+        let up_to = ranks.partition_point(|rank| *rank <= high).checked_sub(1);
+        Self {
+            slow: first(self.slow),
+            typical: (first(low), up_to.map_or(i64::MIN, |last| nets[last])),
+        }
     }
 }
 
@@ -169,32 +294,47 @@ pub(crate) struct Classes {
     pub limit: Option<Limit>,
     /// Longest that is not slow; `None` if all are.
     pub others_up_to_ns: Option<i64>,
-    /// The ends of the middle half.
-    typical: (i64, i64),
+    /// Shortest and longest that are slow; `None` if none is.
+    pub slow_range_ns: Option<(i64, i64)>,
+    /// Of items without a sample.
+    bounds: Bounds,
+    /// Of items with so many samples, in their net times.
+    by_samples: [Bounds; STRATA],
 }
 
 impl Classes {
     /// The class of an item of the group.
-    pub(crate) fn of(&self, rank_ns: i64) -> Class {
-        let (low, high) = self.typical;
+    pub(crate) fn of(&self, rank: Rank) -> Class {
+        let stratum = (rank.samples as usize).min(STRATA - 1);
+        let Bounds {
+            slow,
+            typical: (low, high),
+        } = self.by_samples[stratum];
         match &self.limit {
-            Some(limit) if rank_ns >= limit.from_ns => Class::Slow,
-            _ if (low..=high).contains(&rank_ns) => Class::Typical,
+            Some(_) if rank.ns >= slow => Class::Slow,
+            _ if (low..=high).contains(&rank.ns) => Class::Typical,
             _ => Class::Between,
         }
+    }
+
+    /// For each number of samples (the last: or more) the net time from which on items are slow, and the ends of that of
+    /// typical ones, ns. Where none is slow the first is [`i64::MAX`].
+    pub(crate) fn by_samples(&self) -> impl Iterator<Item = (usize, i64, (i64, i64))> + '_ {
+        let bounds = self.by_samples.iter().enumerate();
+        bounds.map(|(samples, it)| (samples, it.slow, it.typical))
     }
 }
 
 impl Classes {
     /// Shortest and longest of the middle half.
     pub(crate) const fn middle_half(&self) -> (i64, i64) {
-        self.typical
+        self.bounds.typical
     }
 
     /// From where on an item is far beyond typical ones: the outer fence of the middle half, 1.5 times the median at
     /// least.
     pub(crate) fn fence(&self) -> i64 {
-        let (low, high) = self.typical;
+        let (low, high) = self.bounds.typical;
         let outer = high.saturating_add((high - low).saturating_mul(3));
         outer.max((self.quantiles.p50_ns as f64 * 1.5) as i64)
     }
@@ -244,9 +384,16 @@ fn gap_in(sorted: &[i64]) -> Option<Gap> {
 mod unit {
     use super::*;
 
+    fn rank(ns: i64) -> Rank {
+        Rank {
+            ns,
+            ..Rank::default()
+        }
+    }
+
     fn classes(all: impl Iterator<Item = i64>, rule: Option<&str>) -> Classes {
         let mut ranks = Ranks::default();
-        all.for_each(|ns| ranks.add(ns));
+        all.for_each(|ns| ranks.add(rank(ns)));
         ranks.close(rule.map(|it| it.parse().unwrap())).unwrap()
     }
 
@@ -261,7 +408,7 @@ mod unit {
         assert_eq!(from(None), Some(990));
         let of = classes(1..=1_000, Some("700ns"));
         assert_eq!((of.slow, of.others_up_to_ns), (301, Some(699)));
-        let found = [249, 250, 699, 700, 751].map(|ns| of.of(ns));
+        let found = [249, 250, 699, 700, 751].map(|ns| of.of(rank(ns)));
         let (typical, between) = (Class::Typical, Class::Between);
         assert_eq!(found, [between, typical, typical, Class::Slow, Class::Slow]);
     }
@@ -271,7 +418,10 @@ mod unit {
     fn none_slow() {
         let alike = |rule| classes(std::iter::repeat_n(70, 500), rule);
         assert_eq!(alike(None).limit, None);
-        assert_eq!((alike(None).slow, alike(None).of(70)), (0, Class::Typical));
+        assert_eq!(
+            (alike(None).slow, alike(None).of(rank(70))),
+            (0, Class::Typical)
+        );
         assert_eq!(alike(Some("60ns")).slow, 500);
         assert_eq!(Ranks::default().close(None), None);
     }
@@ -281,21 +431,28 @@ mod unit {
     fn standing() {
         let took = |ns| Took {
             duration_ns: ns,
-            net_ns: None,
+            ..Took::default()
         };
+        let counted = |ns| Standing::Counted(rank(ns));
         let of = |ns, flags| Standing::of(took(ns), flags, LossVisits::LeaveOut);
-        assert_eq!(of(Some(5), 0), Standing::Counted(5));
+        assert_eq!(of(Some(5), 0), counted(5));
         assert_eq!(of(None, 0), Standing::Open);
         assert_eq!(of(Some(5), visit_flag::END_MISSING), Standing::Open);
         assert_eq!(of(Some(5), visit_flag::LOSS), Standing::Loss);
         let all = Standing::of(took(Some(5)), visit_flag::LOSS, LossVisits::Include);
-        assert_eq!(all, Standing::Counted(5));
+        assert_eq!(all, counted(5));
         let net = Took {
             duration_ns: Some(5),
             net_ns: Some(3),
+            samples: 2,
+        };
+        let ranked = Rank {
+            ns: 3,
+            own_ns: 2,
+            samples: 2,
         };
         let net = Standing::of(net, 0, LossVisits::LeaveOut);
-        assert_eq!(net, Standing::Counted(3));
+        assert_eq!(net, Standing::Counted(ranked));
     }
 
     /// Most visits without an end are told, with what to do where the end is found by thread.

@@ -46,8 +46,9 @@ use self::model::{
     TypicalRule,
 };
 pub use self::request::{ExplainError, ExplainOptions, Unit, Which};
-use self::sums::{GroupSums, Summing};
+use self::sums::{ClassSums, GroupSums, Summing};
 use super::classes::{Class, never_ended};
+use super::report::model::OwnTimes;
 use super::report::names::Names;
 use super::report::text::NO_SWITCHES;
 use super::report::{MIN_SAMPLES, report_event};
@@ -465,6 +466,7 @@ impl Explaining<'_> {
             },
             slow,
             typical,
+            own: self.own_times(section, sums),
             on_cpu: split.map(|it| it[0]),
             off_cpu: split.map(|it| it[1]),
             kinds,
@@ -472,7 +474,12 @@ impl Explaining<'_> {
             gap,
             too_little,
             variance: if self.info.keep.is_none() && told {
-                variance::divide(&sums.all, &self.naming, self.top)
+                variance::divide(
+                    &sums.all,
+                    &self.naming,
+                    self.top,
+                    self.info.own_time.is_some(),
+                )
             } else {
                 None
             },
@@ -491,11 +498,8 @@ impl Explaining<'_> {
         Some(Slow {
             rule: limit.rule.clone(),
             items: count,
-            from_ns: section
-                .slow()
-                .map(|it| self.items.all[it as usize].latency_ns)
-                .min()?,
-            to_ns: section.told.quantiles.max_ns,
+            from_ns: section.told.slow_range_ns?.0,
+            to_ns: section.told.slow_range_ns?.1,
             others_up_to_ns: section.told.others_up_to_ns,
             between: limit.between,
             without_details: without,
@@ -504,19 +508,36 @@ impl Explaining<'_> {
         })
     }
 
+    /// What pebs-trace took; `None` if that is not known.
+    fn own_times(&self, section: &Section, sums: &GroupSums) -> Option<OwnTimes> {
+        self.info.own_time.as_ref()?;
+        let all = section.members.iter();
+        let all = all.map(|it| self.items.all[*it as usize].own_ns as f64);
+        let mean = |class: &ClassSums| {
+            let mean = class.own.total() / class.items.total();
+            Some(mean).filter(|it| it.is_finite())
+        };
+        Some(OwnTimes {
+            all_ns: all.sum::<f64>() / section.members.len() as f64,
+            slow_ns: mean(&sums.slow),
+            // Of those that were not kept it is not known.
+            typical_ns: mean(&sums.typical).filter(|_| self.info.keep.is_none()),
+        })
+    }
+
     fn typical(&self, section: &Section, sums: &GroupSums) -> Option<Typical> {
         let typical = &sums.typical;
-        let (from_ns, to_ns) = typical.range_ns.or_else(|| {
+        let (rule, range_ns) = match self.info.keep {
+            Some(_) => (TypicalRule::NotKept, typical.range_ns),
+            None => (TypicalRule::MiddleHalf, Some(section.told.middle_half())),
+        };
+        let (from_ns, to_ns) = range_ns.or_else(|| {
             let others = section.told.others_up_to_ns?;
             Some((0, others))
         })?;
         let items = typical.items.total();
         (items > 0.0).then(|| Typical {
-            rule: if self.info.keep.is_some() {
-                TypicalRule::NotKept
-            } else {
-                TypicalRule::MiddleHalf
-            },
+            rule,
             items: items as u64,
             from_ns,
             to_ns,

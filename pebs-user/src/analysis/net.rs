@@ -311,11 +311,12 @@ fn weighed(values: &[(f32, f32)], samples: usize, j: usize, cost: f64) -> Vec<We
             return None;
         }
         let way = own / between - j as f64;
-        let weight = match samples == j {
-            true => way / (1.0 - way),
-            false => 1.0,
+        // Of those with one more, what is below 0 is how much samples differ: without it the cost would be too high.
+        let (least, weight) = match samples == j {
+            true => (0.0, way / (1.0 - way)),
+            false => (f64::NEG_INFINITY, 1.0),
         };
-        (way > 0.0 && way < WAY).then_some((own, weight))
+        (way > least && way < WAY).then_some((own, weight))
     };
     values.iter().filter_map(of).collect()
 }
@@ -411,6 +412,13 @@ mod tests {
         );
         // Uniform over 4 us.
         assert!((500.0..2_500.0).contains(&cost.spread_ns), "{cost:?}");
+    }
+
+    /// Items far shorter than what samples differ by: that some take less than others must not look like a higher cost.
+    #[test]
+    fn items_shorter_than_what_samples_differ_by() {
+        let cost = learnt(400_000, |random| about(random, 900, 100));
+        assert!((cost.ns - TRUTH).abs() < 500.0, "{cost:?}");
     }
 
     /// Two kinds of items: more of the longer ones have a sample, which must not look like its cost.

@@ -51,6 +51,7 @@ use self::section::{Gather, Section};
 use self::slots::Slots;
 use self::stats::Stats;
 use self::tally::Tally;
+use crate::analysis::classes::Ranks;
 use crate::analysis::pool::Quantity;
 pub(crate) use crate::present::{brief, human};
 use crate::store::reader::{ReadError, Trace, column_i64, column_str, column_u64};
@@ -158,8 +159,9 @@ pub fn build(trace: &Trace, options: &ReportOptions) -> Result<Report, ReportErr
         states: &mut states,
     };
     if let Some(event) = event {
+        let own = trace.own_function()?;
         for batch in trace.scan(Table::VisitFunctions, &detail::FUNCTION_COLUMNS)? {
-            details.add_functions(&batch?, event.id)?;
+            details.add_functions(&batch?, event.id, own)?;
         }
     }
     for batch in trace.scan(Table::Waits, &detail::WAIT_COLUMNS)? {
@@ -216,7 +218,10 @@ pub(in crate::analysis) fn quantity(event: &EventInfo) -> Quantity {
 }
 
 fn first_pass(trace: &Trace, options: &ReportOptions) -> Result<Slots<Tally>, ReadError> {
-    let mut slots = Slots::new(&trace.info, options.probe, Tally::new);
+    let ranks = Ranks::of(&trace.info);
+    let mut slots = Slots::new(&trace.info, options.probe, move || {
+        Tally::new(ranks.clone())
+    });
     for batch in trace.scan(Table::Visits, &tally::COLUMNS)? {
         tally::add(&batch?, options.losses, &mut slots)?;
     }

@@ -26,7 +26,7 @@ impl Seen {
     }
 }
 
-/// Reads every function within a visit that an event saw.
+/// Reads every function within a visit that an event saw, but for pebs-trace's own.
 ///
 /// # Errors
 /// If the trace can't be read.
@@ -35,6 +35,7 @@ pub(crate) fn functions(
     event: EventId,
     mut take: impl FnMut(Seen),
 ) -> Result<(), ReadError> {
+    let own = trace.own_function()?;
     let columns = ["visit_id", "function_id", "event", "samples", "events"];
     for batch in trace.scan(Table::VisitFunctions, &columns)? {
         let batch = batch?;
@@ -43,7 +44,8 @@ pub(crate) fn functions(
         let events = column_u8(&batch, 2)?.values();
         let samples = column_u32(&batch, 3)?.values();
         let counted = column_u64(&batch, 4)?;
-        for row in (0..events.len()).filter(|&row| events[row] == event.0) {
+        let wanted = |&row: &usize| events[row] == event.0 && Some(functions[row]) != own;
+        for row in (0..events.len()).filter(wanted) {
             take(Seen {
                 visit: visits[row],
                 function: functions[row],
@@ -55,7 +57,7 @@ pub(crate) fn functions(
     Ok(())
 }
 
-/// Reads visit, function and call stack of every sample of an event that is in a visit.
+/// Reads visit, function and call stack of every sample of an event that is in a visit, but for those of pebs-trace's own work.
 ///
 /// # Errors
 /// If the trace can't be read.
@@ -64,6 +66,7 @@ pub(crate) fn samples(
     event: EventId,
     mut take: impl FnMut(u64, u32, Option<u32>),
 ) -> Result<(), ReadError> {
+    let own = trace.own_function()?;
     let columns = ["visit_id", "function_id", "event", "stack_id"];
     for batch in trace.scan(Table::Samples, &columns)? {
         let batch = batch?;
@@ -71,7 +74,10 @@ pub(crate) fn samples(
         let functions = column_u32(&batch, 1)?.values();
         let events = column_u8(&batch, 2)?.values();
         let stacks = column_u32(&batch, 3)?;
-        for row in (0..events.len()).filter(|&row| events[row] == event.0 && visits.is_valid(row)) {
+        let wanted = |&row: &usize| {
+            events[row] == event.0 && visits.is_valid(row) && Some(functions[row]) != own
+        };
+        for row in (0..events.len()).filter(wanted) {
             let stack = stacks.is_valid(row).then(|| stacks.value(row));
             take(visits.value(row), functions[row], stack);
         }

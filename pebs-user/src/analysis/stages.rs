@@ -94,7 +94,7 @@ impl Step {
     fn is_open(&self) -> bool {
         let took = Took {
             duration_ns: self.duration_ns,
-            net_ns: None,
+            ..Took::default()
         };
         let standing = Standing::of(took, self.flags, LossVisits::Include);
         standing == Standing::Open

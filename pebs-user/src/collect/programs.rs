@@ -497,6 +497,15 @@ impl Programs {
         Ok(pids.into_iter().map(Pid).collect())
     }
 
+    /// Beginnings of the symbols that the kernel gives the programs.
+    #[must_use]
+    pub fn symbols(&self) -> Vec<String> {
+        let infos = self.ebpf.programs().filter_map(|(_, it)| it.info().ok());
+        infos
+            .map(|it| format!("bpf_prog_{:016x}_", it.tag()))
+            .collect()
+    }
+
     /// What the programs log from now on goes to the `log` crate, at each flush.
     ///
     /// # Errors

@@ -606,6 +606,12 @@ impl Session {
         Ok(MarkCount { _probes: probes })
     }
 
+    /// Beginnings of the symbols that the kernel gives the programs.
+    #[must_use]
+    pub fn symbols(&self) -> Vec<String> {
+        self.programs.symbols()
+    }
+
     /// The processes that are traced now.
     ///
     /// # Errors

@@ -63,6 +63,7 @@ impl Visit {
         Took {
             duration_ns: self.duration_ns,
             net_ns: self.net_ns,
+            samples: self.samples,
         }
     }
 
@@ -325,6 +326,7 @@ pub fn functions(
         "self_ns",
         "self_stderr_ns",
     ];
+    let own_function = trace.own_function()?;
     for batch in trace.scan(Table::VisitFunctions, &columns)? {
         let batch = batch?;
         let visits = column_u64(&batch, 0)?.values();
@@ -335,7 +337,9 @@ pub fn functions(
         let (firsts, lasts) = (column_i64(&batch, 5)?, column_i64(&batch, 6)?);
         let spans = column_i64(&batch, 7)?.values();
         let (own, stderr) = (column_f64(&batch, 8)?, column_f64(&batch, 9)?);
-        for row in (0..batch.num_rows()).filter(|row| set.contains(visits[*row])) {
+        let wanted =
+            |row: &usize| set.contains(visits[*row]) && Some(functions[*row]) != own_function;
+        for row in (0..batch.num_rows()).filter(wanted) {
             take(VisitFunction {
                 visit_id: visits[row],
                 function: functions[row],
@@ -374,6 +378,7 @@ pub fn samples(
         "flags",
         "stack_id",
     ];
+    let own_function = trace.own_function()?;
     for batch in trace.scan(Table::Samples, &columns)? {
         let batch = batch?;
         let times = column_i64(&batch, 0)?.values();
@@ -386,7 +391,10 @@ pub fn samples(
         let flags = column_u32(&batch, 7)?.values();
         let stacks = column_u32(&batch, 8)?;
         let of_set = |row: &usize| {
-            visits.is_valid(*row) && events[*row] == event && set.contains(visits.value(*row))
+            visits.is_valid(*row)
+                && events[*row] == event
+                && set.contains(visits.value(*row))
+                && Some(functions[*row]) != own_function
         };
         for row in (0..batch.num_rows()).filter(of_set) {
             take(Sample {

@@ -286,7 +286,7 @@ impl Sieve {
             return;
         };
         if slow {
-            let ns = row.took.rank_ns().unwrap_or(0);
+            let ns = row.took.rank().map_or(0, |it| it.ns);
             self.slow.push(Reverse((ns, row.visit, row.samples)));
             if self.slow.len() > bound.visits {
                 self.slow.pop();
@@ -355,13 +355,15 @@ fn durations(trace: &Trace, losses: LossVisits) -> Result<Durations, ReadError> 
     let known: Vec<u16> = trace.info.probes.iter().map(|probe| probe.id.0).collect();
     let mut found = Durations::default();
     each(trace, |row| {
-        let Standing::Counted(ns) = row.standing(losses) else {
+        let Standing::Counted(rank) = row.standing(losses) else {
             return;
         };
+        let ns = rank.ns;
         if !known.contains(&row.probe) {
             return;
         }
-        found.ranks.entry(row.probe).or_default().add(ns);
+        let ranks = found.ranks.entry(row.probe);
+        ranks.or_insert_with(|| Ranks::of(&trace.info)).add(rank);
         let Durations {
             durations, longest, ..
         } = &mut found;
@@ -409,6 +411,7 @@ fn rows(batch: &RecordBatch, take: &mut impl FnMut(Row)) -> Result<(), ReadError
             took: Took {
                 duration_ns: durations.is_valid(row).then(|| durations.value(row)),
                 net_ns: nets.is_valid(row).then(|| nets.value(row)),
+                samples: samples[row],
             },
             flags: flags[row],
             samples: samples[row],
@@ -429,6 +432,7 @@ mod tests {
             took: Took {
                 duration_ns: Some(visit as i64),
                 net_ns: None,
+                samples,
             },
             flags: 0,
             samples,

@@ -33,15 +33,22 @@ pub(super) fn write(
         .chosen
         .classes
         .iter()
-        .map(|(probe, classes)| {
-            let (low, high) = classes.middle_half();
-            let slow = classes.limit.as_ref().map_or_else(String::new, |limit| {
-                let from = limit.from_ns;
-                format!("        when probe_id = {probe} and rank_ns >= {from} then 'slow'\n")
-            });
-            format!(
-                "{slow}        when probe_id = {probe} and rank_ns between {low} and {high} then 'typical'\n"
-            )
+        .flat_map(|(probe, classes)| {
+            let mut bounds: Vec<_> = classes.by_samples().collect();
+            // Alike from some number of samples on, nearly always from 0.
+            while let [.., before, last] = &bounds[..]
+                && (before.1, before.2) == (last.1, last.2)
+            {
+                bounds.pop();
+            }
+            let last = bounds.len() - 1;
+            bounds.into_iter().map(move |(samples, slow, (low, high))| {
+                let op = if samples == last { ">=" } else { "=" };
+                let of = format!("when probe_id = {probe} and samples {op} {samples} and rank_ns");
+                format!(
+                    "        {of} >= {slow} then 'slow'\n        {of} between {low} and {high} then 'typical'\n"
+                )
+            })
         })
         .collect();
     // Without switches the thread is taken to have run all the time.
@@ -52,17 +59,20 @@ pub(super) fn write(
     };
     let condensed = visit_flag::CONDENSED;
     let event = report_event(info).map_or(0, |event| event.id.0);
+    let own = input.trace.own_function()?;
+    let own = own.map_or_else(String::new, |it| format!(" and vf.function_id <> {it}"));
     write!(
         out,
         "
 -- The visits that are counted: rank_ns ranks them, class is slow, typical or between.
 create or replace view visit_classes as
-select visit_id, item_id, probe_id, duration_ns, rank_ns, active_ns, has_details,
+select visit_id, item_id, probe_id, duration_ns, rank_ns, greatest(active_ns - (duration_ns - rank_ns), 0) as active_ns,
+    has_details,
     case
 {}        else 'between'
     end as class
 from (
-    select visit_id, item_id, probe_id, duration_ns,
+    select visit_id, item_id, probe_id, samples, duration_ns,
         coalesce(net_ns, duration_ns) as rank_ns, {active} as active_ns,
         case when {active} is not null and (flags & {condensed}) = 0 then 1 else 0 end as has_details
     from visits
@@ -70,11 +80,11 @@ from (
 
 -- Each visit in its class, and in 'all'.
 create or replace view class_members as
-select visit_id, probe_id, class, duration_ns, active_ns from visit_classes where has_details = 1
+select visit_id, probe_id, class, rank_ns as duration_ns, active_ns from visit_classes where has_details = 1
 union all
-select visit_id, probe_id, 'all' as class, duration_ns, active_ns from visit_classes where has_details = 1;
+select visit_id, probe_id, 'all' as class, rank_ns as duration_ns, active_ns from visit_classes where has_details = 1;
 
--- Items, mean duration and mean time on the CPU of each class.
+-- Items, mean duration and mean time on the CPU of each class, both without what pebs-trace took.
 create or replace view class_sums as
 select probe_id, class, count(*) as items,
     avg(cast(duration_ns as double)) as duration_ns, avg(cast(active_ns as double)) as active_ns
@@ -88,11 +98,11 @@ from (
     select m.probe_id, m.class, vf.function_id, sum(vf.samples) as samples,
         cast(sum(coalesce(vf.events, vf.samples)) as double) as events
     from visit_functions vf join class_members m on m.visit_id = vf.visit_id
-    where vf.event = {event} group by m.probe_id, m.class, vf.function_id) s
+    where vf.event = {event}{own} group by m.probe_id, m.class, vf.function_id) s
 join (
     select m.probe_id, m.class, cast(sum(coalesce(vf.events, vf.samples)) as double) as events
     from visit_functions vf join class_members m on m.visit_id = vf.visit_id
-    where vf.event = {event} group by m.probe_id, m.class) t
+    where vf.event = {event}{own} group by m.probe_id, m.class) t
     on t.probe_id = s.probe_id and t.class = s.class
 join class_sums c on c.probe_id = s.probe_id and c.class = s.class
 join functions f on f.function_id = s.function_id;

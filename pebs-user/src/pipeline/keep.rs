@@ -154,13 +154,13 @@ impl Keeper {
     pub fn visit(
         &mut self,
         visit: &ClosedVisit<'_>,
-        net_ns: Option<i64>,
+        (net_ns, own): (Option<i64>, Option<FunctionId>),
         functions: &[FunctionEstimate],
     ) -> bool {
         if self.keeps_all() {
             return true;
         }
-        self.aggregate(visit, functions);
+        self.aggregate(visit, (net_ns, own), functions);
         if self.keep == Keep::None {
             return false;
         }
@@ -201,12 +201,24 @@ impl Keeper {
         true
     }
 
-    fn aggregate(&mut self, visit: &ClosedVisit<'_>, functions: &[FunctionEstimate]) {
+    /// Aggregates are of net times, where these are known, and without pebs-trace's own function.
+    fn aggregate(
+        &mut self,
+        visit: &ClosedVisit<'_>,
+        (net_ns, own_function): (Option<i64>, Option<FunctionId>),
+        functions: &[FunctionEstimate],
+    ) {
+        let functions = || {
+            let functions = functions.iter();
+            functions.filter(|it| Some(it.function) != own_function)
+        };
         let Some(duration) = duration(visit) else {
             return;
         };
+        let net = net_ns.map_or(duration, |ns| (ns.max(0) as u64).min(duration));
+        let own = (duration - net) as i64;
         self.samples.fill(0);
-        for estimate in functions {
+        for estimate in functions() {
             let event = usize::from(estimate.event.0);
             if event >= self.samples.len() {
                 self.samples.resize(event + 1, 0);
@@ -218,14 +230,14 @@ impl Keeper {
         let (whole, of_functions) = (&mut group.whole[loss], &mut group.functions[loss]);
         whole.visits += 1;
         whole.durations.count(visit.visit_id);
-        whole.durations.values.add(duration as i64 as f64);
-        let mut active = duration as i64 as f64;
+        whole.durations.values.add(net as i64 as f64);
+        let mut active = net as i64 as f64;
         if let Some(oncpu) = visit.oncpu_ns() {
-            active = oncpu as f64;
+            active = (oncpu - own).max(0) as f64;
             whole.oncpu.count(visit.visit_id);
             whole.oncpu.values.add(active);
         }
-        for estimate in functions {
+        for estimate in functions() {
             let distribution = &mut of_functions
                 .at(estimate.event, estimate.function)
                 .distribution;

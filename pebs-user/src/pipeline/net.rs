@@ -1,12 +1,14 @@
 //! What pebs-trace takes of visits: what is known of it, and their net time.
 
+use pebs_common::record::Role;
+
 use super::PipelineOptions;
 use super::resets::Resets;
 use crate::analysis::net::{Learner, SampleCost, Seen};
 use crate::correlate::{ClosedVisit, MarkTime};
 use crate::store::schema::visit_flag;
 use crate::store::writer::TraceWriter;
-use crate::units::EventId;
+use crate::units::{EventId, ProbeId};
 
 /// What recording takes of visits, as it was measured before the run.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -74,6 +76,15 @@ impl Net {
             learner: Learner::new(sample),
             visit_id: 0,
         }));
+    }
+
+    /// What the begin mark of a probe takes behind its time and the end mark before its time, ns; `None`: not known.
+    pub(super) fn marks_of(&self, probe: ProbeId) -> Option<(u64, u64)> {
+        let marks = self.known.as_ref()?.costs.marks.get(usize::from(probe.0))?;
+        let of = |role: Role| marks[role as usize];
+        let begins = [Role::Begin, Role::Next].map(|it| of(it).after_ns);
+        let ends = [Role::End, Role::Return, Role::Next].map(|it| of(it).before_ns);
+        Some((begins.into_iter().max()?, ends.into_iter().max()?))
     }
 
     /// What a sample takes, as far as it is known by now.

@@ -66,6 +66,8 @@ pub(super) struct Rows {
     pub resets: Resets,
     /// What pebs-trace takes of visits.
     pub net: Net,
+    /// What taking a sample does to the target.
+    pause: Pause,
     met: FxHashSet<Pid>,
     pub used: Vec<Used>,
     /// Samples closer to a visit's boundary than this are flagged, ns.
@@ -107,6 +109,7 @@ impl Rows {
             functions: Vec::new(),
             resets: Resets::new(&options.resets),
             net: Net::new(options),
+            pause: Pause::default(),
             met: FxHashSet::default(),
             used: Vec::new(),
             clock_error_ns: 0,
@@ -126,6 +129,7 @@ impl Rows {
 
     /// What taking a sample does to the target, once it is known.
     pub fn pause(&mut self, pause: Pause) {
+        self.pause = pause;
         self.estimator = std::mem::take(&mut self.estimator).with_pause(pause);
     }
 
@@ -305,6 +309,37 @@ impl Rows {
             block, symbolizer, ..
         } = self;
         block.name(samples, |ips, names| symbolizer.functions(pid, ips, names))
+    }
+
+    /// Gives samples of the kernel's that were named last, and were taken during a mark of the visit's begin or end, to
+    /// pebs-trace's own function.
+    fn tell_own(&mut self, visit: &ClosedVisit<'_>) {
+        let Some((after, before)) = self.net.marks_of(visit.probe) else {
+            return;
+        };
+        let Pause {
+            before: into,
+            after: out_of,
+            spread,
+        } = self.pause;
+        // What a mark takes differs, too: up to twice as much is taken for one.
+        let slack = 2 * i64::from(spread);
+        let begun = visit.begin.0.0 + into as i64 + slack + 2 * after as i64;
+        let ends = visit.end.map_or(i64::MAX, |(end, _)| {
+            end.0 - out_of as i64 - slack - 2 * before as i64
+        });
+        let samples = visit.samples;
+        let first = samples.times.partition_point(|time| time.0 < begun);
+        let last = samples
+            .times
+            .partition_point(|time| time.0 <= ends)
+            .max(first);
+        for at in (0..first).chain(last..samples.len()) {
+            if samples.ips[at].is_kernel() {
+                let own = self.symbolizer.own_function();
+                self.block.rename(at, own);
+            }
+        }
     }
 
     /// Numbers the call stacks of samples, if one of them has one; `stack_ids` has them afterwards.
@@ -489,13 +524,18 @@ impl Sink for Rows {
         self.extras += visit.counts.extras;
         let samples = visit.samples;
         let alike = self.name(samples, visit.pid);
+        self.tell_own(visit);
         self.estimate(visit);
         let net = self.net.of(visit, &self.resets, &self.writer);
         let known = match visit.owns_all() {
             true => self.estimates.at_hand(),
             false => &[],
         };
-        let kept = self.keeper.visit(visit, net.map(|it| it.0), known);
+        let kept = self.keeper.visit(
+            visit,
+            (net.map(|it| it.0), self.symbolizer.known_own_function()),
+            known,
+        );
         if kept {
             self.estimates.keep(visit.visit_id, visit.item_id);
             if self.estimates.rows() >= estimates::BLOCK_ROWS {

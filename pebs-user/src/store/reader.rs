@@ -3,10 +3,12 @@
 //! Only closed segments are read: what is in them never changes, so a trace can be read while it is
 //! being written.
 
+use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fs, io};
 
+use arrow::array::Array as _;
 use arrow::datatypes::SchemaRef;
 use serde::Deserialize;
 
@@ -22,6 +24,7 @@ use super::schema::{SCHEMA_VERSION, Table};
 use super::segment::SegmentFiles;
 use super::tables::table_schema;
 use crate::files::read_regular;
+use crate::symbolize::own;
 use crate::watch::Watch;
 
 /// An open segment of a trace whose writer died or still runs: not read.
@@ -58,6 +61,7 @@ pub struct Trace {
     state: TraceState,
     closed: [Vec<PathBuf>; Table::ALL.len()],
     open: Vec<UnreadSegment>,
+    own_function: OnceCell<Option<u32>>,
 }
 
 impl Trace {
@@ -85,6 +89,7 @@ impl Trace {
             state,
             closed: Default::default(),
             open: Vec::new(),
+            own_function: OnceCell::new(),
         };
         for table in Table::ALL {
             trace.list(table)?;
@@ -110,6 +115,24 @@ impl Trace {
             }
         }
         Ok(trace)
+    }
+
+    /// The function that stands for pebs-trace's own work, which is part of no profile; `None`: no sample fell on it.
+    ///
+    /// # Errors
+    /// If `functions` can't be read, the first time.
+    pub fn own_function(&self) -> Result<Option<u32>, ReadError> {
+        if let Some(known) = self.own_function.get() {
+            return Ok(*known);
+        }
+        let mut found = None;
+        for batch in self.scan(Table::Functions, &["function_id", "module"])? {
+            let batch = batch?;
+            let (ids, modules) = (column_u32(&batch, 0)?.values(), column_str(&batch, 1)?);
+            let own = |row: &usize| modules.is_valid(*row) && modules.value(*row) == own::MODULE;
+            found = found.or((0..batch.num_rows()).find(own).map(|row| ids[row]));
+        }
+        Ok(*self.own_function.get_or_init(|| found))
     }
 
     fn list(&mut self, table: Table) -> Result<(), ReadError> {

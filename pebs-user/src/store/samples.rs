@@ -140,6 +140,11 @@ impl SampleBlock {
         &self.functions[self.rows..self.end]
     }
 
+    /// Gives one of the samples at hand another function.
+    pub fn rename(&mut self, at: usize, function: FunctionId) {
+        self.functions[self.rows..self.end][at] = function;
+    }
+
     /// Their events; empty if they are of one event.
     #[must_use]
     pub fn events(&self) -> &[EventId] {

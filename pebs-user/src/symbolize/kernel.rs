@@ -17,6 +17,7 @@ use blazesym::symbolize::source::Kernel as KernelSource;
 use super::blaze::{Blaze, Symbol};
 use super::demangle::demangle;
 use super::functions::{Description, Functions};
+use super::own::Own;
 use super::ranges::RangeTable;
 use crate::units::FunctionId;
 
@@ -193,6 +194,7 @@ pub struct KernelSymbols {
     unresolved: Option<FunctionId>,
     read: Option<Instant>,
     missing: Option<KernelSymbolsMissing>,
+    own: Own,
 }
 
 impl KernelSymbols {
@@ -222,7 +224,28 @@ impl KernelSymbols {
             unresolved: None,
             read: None,
             missing: None,
+            own: Own::default(),
         }
+    }
+
+    /// Tells the work of programs with such symbols, and what runs for them, from the kernel's.
+    #[must_use]
+    pub fn with_own(self, programs: Option<Vec<String>>) -> Self {
+        Self {
+            own: Own::new(programs),
+            ..self
+        }
+    }
+
+    /// The function of that work.
+    pub fn own_function(&mut self, functions: &mut Functions) -> FunctionId {
+        self.own.function(functions)
+    }
+
+    /// The function of that work, if some was met.
+    #[must_use]
+    pub const fn known_own_function(&self) -> Option<FunctionId> {
+        self.own.known()
     }
 
     /// Why names are missing, if they are, once one was asked for.
@@ -246,6 +269,11 @@ impl KernelSymbols {
             return self.unresolved(functions);
         };
         let (start, end, module) = (known.start, known.end, known.module.to_owned());
+        if self.own.is(&String::from_utf8_lossy(known.name)) {
+            let function = self.own.function(functions);
+            self.ranges.insert(address, start, end, function);
+            return function;
+        }
         let named = Symbol {
             name: Some(demangle(&String::from_utf8_lossy(known.name))),
             ..Symbol::default()

@@ -38,6 +38,7 @@ mod kernel;
 mod module;
 mod modules;
 mod open;
+pub mod own;
 mod perf_map;
 mod ranges;
 mod recorded;
@@ -102,6 +103,8 @@ pub struct SymbolizeOptions {
     /// Set if the processes are those of a recording, perhaps of another machine: nothing is asked of
     /// processes here, and binaries are looked for as it says.
     pub recorded: Option<Recorded>,
+    /// Beginnings of the symbols of the programs that record; `None`: what they do is no work of pebs-trace's own.
+    pub own_programs: Option<Vec<String>>,
 }
 
 /// Names the functions of samples.
@@ -156,13 +159,14 @@ impl Symbolizer {
             inlined,
             debug_dirs,
             recorded,
+            own_programs,
         } = options;
         let innermost = inlined == Inlining::Innermost;
         let is_live = recorded.is_none();
         let foreign = recorded.as_ref().filter(|it| !it.has_our_kernel());
         let kernel = match foreign {
             Some(_) => KernelSymbols::unknown(),
-            None => KernelSymbols::new(debug_dirs.clone()),
+            None => KernelSymbols::new(debug_dirs.clone()).with_own(own_programs),
         };
         let vmlinux = foreign.and_then(Recorded::vmlinux).map(|vmlinux| {
             let Vmlinux {
@@ -291,6 +295,17 @@ impl Symbolizer {
     #[must_use]
     pub fn is_scheduling(&self, function: FunctionId) -> bool {
         self.functions.is_scheduling(function)
+    }
+
+    /// The function of pebs-trace's own work, to which what runs during a mark belongs as well.
+    pub fn own_function(&mut self) -> FunctionId {
+        self.kernel.own_function(&mut self.functions)
+    }
+
+    /// The function of pebs-trace's own work, if some was met.
+    #[must_use]
+    pub const fn known_own_function(&self) -> Option<FunctionId> {
+        self.kernel.known_own_function()
     }
 
     /// Why kernel functions have no names, if they have none and one was asked for.

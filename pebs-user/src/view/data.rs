@@ -178,20 +178,22 @@ fn durations(trace: &Trace, losses: LossVisits) -> Result<FxHashMap<u16, Duratio
     let mut all: FxHashMap<u16, Durations> = FxHashMap::default();
     for batch in trace.scan(
         Table::Visits,
-        &["probe_id", "duration_ns", "flags", "net_ns"],
+        &["probe_id", "duration_ns", "flags", "net_ns", "samples"],
     )? {
         let batch = batch?;
         let probes = column_u16(&batch, 0)?.values();
         let durations = column_i64(&batch, 1)?;
         let flags = column_u32(&batch, 2)?.values();
         let nets = column_i64(&batch, 3)?;
+        let samples = column_u32(&batch, 4)?.values();
         for row in 0..batch.num_rows() {
             let took = Took {
                 duration_ns: durations.is_valid(row).then(|| durations.value(row)),
                 net_ns: nets.is_valid(row).then(|| nets.value(row)),
+                samples: samples[row],
             };
-            if let Standing::Counted(ns) = Standing::of(took, flags[row], losses) {
-                all.entry(probes[row]).or_default().add(ns);
+            if let Standing::Counted(rank) = Standing::of(took, flags[row], losses) {
+                all.entry(probes[row]).or_default().add(rank.ns);
             }
         }
     }

@@ -78,7 +78,7 @@ impl Sort {
     fn compare(self, a: &Item, b: &Item) -> std::cmp::Ordering {
         let (a, b) = (&a.visit, &b.visit);
         let order = match self {
-            Self::Duration => b.duration_ns.cmp(&a.duration_ns),
+            Self::Duration => b.took_ns().cmp(&a.took_ns()),
             Self::OnCpu => b.oncpu_ns.cmp(&a.oncpu_ns),
             Self::ItemId => a.item_id.cmp(&b.item_id),
             Self::Begin => a.begin_ns.cmp(&b.begin_ns),

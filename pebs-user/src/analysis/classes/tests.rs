@@ -265,6 +265,45 @@ fn most_never_end() {
     assert!(text.contains(why), "{text}");
 }
 
+/// pebs-trace's own work is no function of any reader.
+#[test]
+fn own_work_is_in_no_profile() {
+    let parent = tempfile::tempdir().unwrap();
+    let mut maker = Maker::new(&parent.path().join("t"), info(&[SPEC]));
+    for i in 0..4_000_u64 {
+        let slow = if i % 100 == 50 { 400_000 } else { 0 };
+        let did = [Ran(1, 50_000), Ran(2, 20_000 + slow), Ran(3, 40_000 + slow)];
+        maker.visit(&Made::new(9, &format!("key:{i}"), &did));
+    }
+    let functions = [
+        FUNCTIONS[0],
+        FUNCTIONS[1],
+        (3, "own marks and samples", "[pebs-trace]"),
+    ];
+    let trace = maker.finish(&functions);
+    assert_eq!(trace.own_function().unwrap(), Some(3));
+    let mut written = vec![
+        serde_json::to_string(&build(&trace, &ReportOptions::default()).unwrap()).unwrap(),
+        serde_json::to_string(&explain(&trace, &ExplainOptions::default()).unwrap()).unwrap(),
+        page(&trace).to_string(),
+    ];
+    for format in [
+        crate::export::Format::Folded,
+        crate::export::Format::Speedscope,
+    ] {
+        let mut out = Vec::new();
+        let asked = (Selection::All, LossVisits::LeaveOut);
+        crate::export::export(&trace, format, asked, &mut out).unwrap();
+        written.push(String::from_utf8(out).unwrap());
+    }
+    for text in written {
+        assert!(
+            text.contains("rehash") && !text.contains("own marks and samples"),
+            "{text}"
+        );
+    }
+}
+
 /// The views give what the report does, in DuckDB.
 #[test]
 fn views_give_the_same() {

@@ -225,7 +225,7 @@ impl ProbeFigures {
 fn durations(members: &[u32], items: &Items) -> [Figure; 3] {
     let mut sorted: Vec<(i64, u8)> = members
         .iter()
-        .map(|&it| (items.all[it as usize].latency_ns, items.period(it)))
+        .map(|&it| (items.all[it as usize].net_ns(), items.period(it)))
         .collect();
     sorted.sort_unstable();
     let whole = figures(&sorted, &[1; PERIODS]);

@@ -7,7 +7,7 @@ use super::items::Items;
 use super::model::{Label, SplitTest};
 use super::stump::{self, Grouping};
 use crate::analysis::baseline::Rule;
-use crate::analysis::classes::{Class, Classes, Ranks};
+use crate::analysis::classes::{Class, Classes};
 
 /// Groups that are explained.
 const MOST_GROUPS: usize = 8;
@@ -35,8 +35,8 @@ impl Section {
         items: &Items,
         rule: Option<Rule>,
     ) -> Option<Self> {
-        let rank = |member: &u32| items.all[*member as usize].rank_ns();
-        let mut ranks = Ranks::default();
+        let rank = |member: &u32| items.all[*member as usize].rank();
+        let mut ranks = items.ranks.clone();
         members.iter().for_each(|it| ranks.add(rank(it)));
         let told = ranks.close(rule)?;
         Some(Self {
@@ -58,7 +58,7 @@ impl Section {
 
     /// Time by which the slow items are beyond the median, ns.
     fn beyond(&self, items: &Items) -> i64 {
-        let excess = |it: u32| items.all[it as usize].rank_ns() - self.told.quantiles.p50_ns;
+        let excess = |it: u32| items.all[it as usize].net_ns() - self.told.quantiles.p50_ns;
         self.slow().map(excess).sum()
     }
 }

@@ -55,11 +55,11 @@ pub(super) fn report(
             hint: "it is in no group".to_owned(),
         });
     };
-    let rank = 1 + longer(&section, items, item.rank_ns());
+    let rank = 1 + longer(&section, items, item.net_ns());
     let shorter = section
         .members
         .iter()
-        .filter(|it| rank_of(items, **it) < item.rank_ns());
+        .filter(|it| rank_of(items, **it) < item.net_ns());
     let percentile = shorter.count() as f64 / section.members.len() as f64;
     for (member, class) in section.members.iter().zip(&mut section.classes) {
         *class = match *class {
@@ -186,7 +186,7 @@ fn too_little(item: &Item, gap: bool, typical: f64, timing: &Timing<'_>) -> Opti
 }
 
 fn rank_of(items: &Items, member: u32) -> i64 {
-    items.all[member as usize].rank_ns()
+    items.all[member as usize].net_ns()
 }
 
 fn longer(section: &Section, items: &Items, than: i64) -> u64 {

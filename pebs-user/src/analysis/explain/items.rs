@@ -21,6 +21,7 @@ use super::interference::Times;
 use super::model::LeftOut;
 use super::sums::Key;
 use crate::analysis::batches::Share;
+use crate::analysis::classes::{Rank, Ranks};
 use crate::store::schema::visit_flag;
 
 /// No item, where the index of one is expected.
@@ -42,7 +43,8 @@ pub(in crate::analysis) struct Item {
     pub latency_ns: i64,
     /// What pebs-trace took of that, as far as it is known.
     pub own_ns: i64,
-    /// Time on the CPU, visits within it included; the latency if switches were not recorded; `None` if unknown.
+    /// Time on the CPU without what pebs-trace took of it, visits within it included; that of the latency if switches were
+    /// not recorded; `None` if unknown.
     pub active_ns: Option<i64>,
     /// Thread of its first visit.
     pub tid: u32,
@@ -68,8 +70,17 @@ impl Item {
         self.active_ns.is_some() && self.flags & visit_flag::CONDENSED == 0
     }
 
-    /// What ranks it, ns.
-    pub(in crate::analysis) fn rank_ns(&self) -> i64 {
+    /// What ranks it.
+    pub(in crate::analysis) fn rank(&self) -> Rank {
+        Rank {
+            ns: self.net_ns(),
+            own_ns: self.own_ns,
+            samples: self.samples,
+        }
+    }
+
+    /// From begin to end without what pebs-trace took of it, ns.
+    pub(in crate::analysis) fn net_ns(&self) -> i64 {
         (self.latency_ns - self.own_ns).max(0)
     }
 
@@ -118,6 +129,8 @@ pub(in crate::analysis) struct Items {
     pub unit: Unit,
     /// What items are of.
     pub probes: Vec<ProbeItems>,
+    /// Ranks of none of them.
+    pub ranks: Ranks,
     /// The items.
     pub all: Vec<Item>,
     /// Their arguments, row by row.

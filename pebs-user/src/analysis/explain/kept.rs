@@ -54,7 +54,7 @@ pub(super) fn typical(
             .map(|it| &summing.items.all[*it as usize]);
         let condensed = members.filter(|it| it.flags & visit_flag::CONDENSED != 0);
         for item in condensed {
-            let ns = item.latency_ns;
+            let ns = item.net_ns();
             let (low, high) = typical.range_ns.unwrap_or((ns, ns));
             typical.range_ns = Some((low.min(ns), high.max(ns)));
         }

@@ -84,7 +84,7 @@ pub(super) fn candidates(section: &Section, items: &Items) -> Vec<u32> {
     let fence = section.told.fence();
     let pairs = || section.members.iter().zip(&section.classes);
     let known = |member: u32| items.all[member as usize].has_details();
-    let rank = |member: u32| items.all[member as usize].rank_ns();
+    let rank = |member: u32| items.all[member as usize].net_ns();
     let slow = pairs().filter(|(member, class)| **class == Class::Slow && known(**member));
     let others = pairs().filter(|(member, class)| {
         **class != Class::Slow && rank(**member) >= fence && known(**member)

@@ -7,8 +7,8 @@ use serde::Serialize;
 
 use super::Unit;
 pub use super::item_model::{ItemAccount, ItemReport, Moment, MomentKind};
-use crate::analysis::report::model::FunctionName;
 pub use crate::analysis::report::model::Quantiles as Durations;
+use crate::analysis::report::model::{FunctionName, OwnTimes};
 use crate::store::run::EventInfo;
 
 /// Version of the JSON keys; grows when one changes its meaning or goes away.
@@ -132,6 +132,8 @@ pub struct Group {
     pub slow: Option<Slow>,
     /// What they are compared with; null if none is slow.
     pub typical: Option<Typical>,
+    /// What pebs-trace itself took of them, part of none of the figures here; null if unknown.
+    pub own: Option<OwnTimes>,
     /// Tests of an argument that tell slow items from others, the best first.
     pub because: Vec<Split>,
     /// What makes up the latency gap; null if nothing can be said.

@@ -365,7 +365,7 @@ pub(super) fn grouping(members: &[u32], items: &Items) -> Option<Grouping> {
 
 /// Ranks of the members' durations, equal ones sharing the mean of theirs.
 fn ranks(members: &[u32], items: &[Item]) -> Vec<f64> {
-    let duration = |at: &u32| items[members[*at as usize] as usize].latency_ns;
+    let duration = |at: &u32| items[members[*at as usize] as usize].net_ns();
     let mut order: Vec<u32> = (0..members.len() as u32).collect();
     order.sort_by_key(duration);
     let (mut ranks, mut before) = (vec![0.0; members.len()], 0);

@@ -66,9 +66,11 @@ impl Key {
 pub(in crate::analysis) struct ClassSums {
     /// Items.
     pub items: Blocks,
-    /// Latencies, ns.
+    /// Latencies without what pebs-trace took, ns.
     pub latency: Blocks,
-    /// Times on the CPU, ns.
+    /// What it took, ns.
+    pub own: Blocks,
+    /// Times on the CPU, likewise without, ns.
     pub active: Blocks,
     /// Events of all functions.
     pub events: Blocks,
@@ -92,7 +94,9 @@ pub(in crate::analysis) struct ClassSums {
 impl ClassSums {
     pub(super) fn add_item(&mut self, block: usize, item: &Item) {
         self.items.add(block, 1.0);
-        self.latency.add(block, item.latency_ns as f64);
+        let net_ns = item.net_ns();
+        self.latency.add(block, net_ns as f64);
+        self.own.add(block, item.own_ns as f64);
         self.active.add(block, item.active_ns.unwrap_or(0) as f64);
         for (sum, count) in self.counts.iter_mut().zip(item.counts) {
             sum.add(block, f64::from(count.unwrap_or(0)));
@@ -100,8 +104,8 @@ impl ClassSums {
         for (sum, ns) in self.interference.iter_mut().zip(item.interference) {
             sum.add(block, f64::from(ns.unwrap_or(0.0)));
         }
-        let (low, high) = self.range_ns.unwrap_or((item.latency_ns, item.latency_ns));
-        self.range_ns = Some((low.min(item.latency_ns), high.max(item.latency_ns)));
+        let (low, high) = self.range_ns.unwrap_or((net_ns, net_ns));
+        self.range_ns = Some((low.min(net_ns), high.max(net_ns)));
     }
 
     pub(super) fn add(&mut self, key: Key, block: usize, value: f64, samples: u64) {
@@ -269,7 +273,7 @@ impl<'a> Summing<'a> {
             };
             let median = self.sections[usize::from(section)].told.quantiles.p50_ns;
             sums.all
-                .add_item(block, item, (item.latency_ns - median) as f64);
+                .add_item(block, item, (item.net_ns() - median) as f64);
             match class {
                 Class::Slow => sums.slow.add_item(block, item),
                 Class::Typical => sums.typical.add_item(block, item),
@@ -318,7 +322,7 @@ impl<'a> Summing<'a> {
                 continue;
             };
             let median = self.sections[usize::from(section)].told.quantiles.p50_ns;
-            let latency = (item.latency_ns - median) as f64;
+            let latency = (item.net_ns() - median) as f64;
             sums.all.add(key, block, (value, latency), samples);
             match class {
                 Class::Slow => sums.slow.add(key, block, value, samples),

@@ -18,8 +18,8 @@ use crate::analysis::report::brief;
 use crate::analysis::report::human::{UNKNOWN, count, percent, plural, safe, time};
 use crate::analysis::report::model::FunctionName;
 use crate::analysis::report::text::{
-    ARG_WIDTH, LEAST_NAME, NAME_WIDTH, SPEC_WIDTH, but_for, name, name_within, quantiles,
-    time_shared, wait,
+    ARG_WIDTH, LEAST_NAME, NAME_WIDTH, SPEC_WIDTH, but_for, name, name_within, own_times,
+    quantiles, time_shared, wait,
 };
 use crate::present::{PIPE_WIDTH, Page, Tone, toned};
 use crate::terminal::shown;
@@ -207,6 +207,9 @@ fn group(out: &mut Page, group: &Group, noun: &str) {
         out.line("compared", &compared(slow, typical, noun));
     }
     out.line("duration", &durations(&group.duration));
+    if let Some(own) = &group.own {
+        out.line("own time", &own_times(own, noun));
+    }
     kinds::lines(out, group, noun);
     if let Some(gap) = &group.gap {
         tables::causes(out, group, gap, noun);

@@ -29,6 +29,10 @@ const LEAST_SHARE: f64 = 0.005;
 /// Items below which nothing is said.
 const FEWEST: f64 = 20.0;
 
+/// Samples an item below which nothing is said of net latencies: by how much a sample took more or less than others is then
+/// much of what they vary by, and goes along with whether an item has one.
+const SAMPLES_EACH: f64 = 1.0;
+
 /// Moments of the latency over the items, or over a replicate of them.
 struct Moments {
     items: f64,
@@ -73,10 +77,22 @@ fn total(blocks: &Blocks) -> f64 {
     blocks.total()
 }
 
-/// Divides the variance, `top` parts of it; `None` if it is 0 or there are too few items.
-pub(super) fn divide(all: &AllSums, naming: &Naming<'_>, top: usize) -> Option<Variance> {
+/// Divides the variance, `top` parts of it; `None` if it is 0 or there are too few items, or too few samples in them while
+/// the latency is without what these took.
+pub(super) fn divide(
+    all: &AllSums,
+    naming: &Naming<'_>,
+    top: usize,
+    is_net: bool,
+) -> Option<Variance> {
     let whole = Moments::of(all, &total);
     if whole.items < FEWEST || whole.variance.is_nan() || whole.variance <= 0.0 {
+        return None;
+    }
+    let functions = all.keys.iter();
+    let functions = functions.filter(|(key, _)| matches!(key, Key::Function(_)));
+    let samples: u64 = functions.map(|(_, it)| it.2).sum();
+    if is_net && (samples as f64) < whole.items * SAMPLES_EACH {
         return None;
     }
     let mut keys: Vec<Key> = all.keys.keys().copied().collect();

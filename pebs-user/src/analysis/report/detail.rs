@@ -63,11 +63,12 @@ pub(super) struct Details<'a> {
 }
 
 impl Details<'_> {
-    /// Adds the rows of one event of a batch of `visit_functions`, with [`FUNCTION_COLUMNS`].
+    /// Adds the rows of one event of a batch of `visit_functions`, with [`FUNCTION_COLUMNS`], but for pebs-trace's own.
     pub(super) fn add_functions(
         &mut self,
         batch: &RecordBatch,
         event: EventId,
+        own_function: Option<u32>,
     ) -> Result<(), ReadError> {
         let visits: &[u64] = column_u64(batch, 0)?.values();
         let functions: &[u32] = column_u32(batch, 1)?.values();
@@ -83,7 +84,8 @@ impl Details<'_> {
             let Some(class) = self.classes.get(visit) else {
                 continue;
             };
-            let rows = (begin..end).filter(|&row| events[row] == event.0);
+            let rows = (begin..end)
+                .filter(|&row| events[row] == event.0 && Some(functions[row]) != own_function);
             if class.pooled {
                 for sums in self.sections.at(class.slot).classes_of(class.class) {
                     let seen = |row| (FunctionId(functions[row]), (samples[row], counted[row]));

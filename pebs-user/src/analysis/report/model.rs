@@ -67,6 +67,8 @@ pub struct ProbeReport {
     pub slow: Option<SlowClass>,
     /// The visits that the slow ones are compared with.
     pub typical: Option<TypicalClass>,
+    /// What pebs-trace itself took of the visits counted, part of none of the figures here; null if unknown.
+    pub own: Option<OwnTimes>,
     /// What came between the visits' threads and their work, part of the times below; empty: not recorded.
     pub interference: Vec<InterferenceRow>,
     /// What slow visits spend more time in than typical ones, the largest difference first;
@@ -91,6 +93,17 @@ pub struct BatchSum {
     pub largest: u32,
     /// An item's share of the duration of a visit counted, exact; null if there are none.
     pub share: Option<Quantiles>,
+}
+
+/// What pebs-trace's marks, samples and other records took of a visit, the mean, ns.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct OwnTimes {
+    /// Of all visits counted.
+    pub all_ns: f64,
+    /// Of slow ones; null if there are none.
+    pub slow_ns: Option<f64>,
+    /// Of typical ones, likewise.
+    pub typical_ns: Option<f64>,
 }
 
 /// Number of visits with a flag.
@@ -329,6 +342,8 @@ pub struct SlowVisit {
     pub begin_ns: i64,
     /// Duration.
     pub duration_ns: i64,
+    /// Duration less what pebs-trace took of it, which ranks it; null if unknown.
+    pub net_ns: Option<i64>,
     /// Time on the CPU; null if unknown.
     pub oncpu_ns: Option<i64>,
     /// Samples, all events.
@@ -350,6 +365,12 @@ pub struct SlowVisit {
 }
 
 impl SlowVisit {
+    /// Its time without what pebs-trace took of it, where that is known, ns.
+    #[must_use]
+    pub fn took_ns(&self) -> i64 {
+        self.net_ns.unwrap_or(self.duration_ns)
+    }
+
     /// Whether its details were not kept.
     #[must_use]
     pub fn is_condensed(&self) -> bool {

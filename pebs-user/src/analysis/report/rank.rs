@@ -5,8 +5,8 @@ use rustc_hash::FxHashMap;
 use super::MIN_SAMPLES;
 use super::detail::{Drafts, States};
 use super::model::{
-    Cell, ELSEWHERE, FunctionName, ProbeReport, Row, SlowClass, SlowRule, SlowVisit, StateSum,
-    TimeSplit, TypicalClass, TypicalRule, VisitWait,
+    Cell, ELSEWHERE, FunctionName, OwnTimes, ProbeReport, Row, SlowClass, SlowRule, SlowVisit,
+    StateSum, TimeSplit, TypicalClass, TypicalRule, VisitWait,
 };
 use super::section::{ClassSums, Section, SlowDraft, WaitKind, WaitSum};
 use super::slots::Slots;
@@ -241,6 +241,7 @@ impl Ranking<'_> {
         let time = self.time_split(&section);
         let (slow, typical) = (self.slow_class(&section), typical_class(&section));
         let interference = section.interference();
+        let own = self.own_times(&section);
         let Section {
             tally,
             all,
@@ -289,10 +290,22 @@ impl Ranking<'_> {
                 .map_or_else(Vec::new, |_| self.spread(&classes)),
             slow,
             typical: typical.filter(|_| known),
+            own,
             interference,
             largest: self.largest(&classes),
             slowest: slowest.map(|draft| self.visit(draft)).collect(),
         }
+    }
+
+    /// What pebs-trace took; `None` if that is not known.
+    fn own_times(&self, section: &Section) -> Option<OwnTimes> {
+        let mean = |sums: &ClassSums| (sums.visits > 0).then(|| sums.own_ns / sums.visits as f64);
+        self.info.own_time.as_ref()?;
+        Some(OwnTimes {
+            all_ns: mean(&section.all)?,
+            slow_ns: mean(&section.slow),
+            typical_ns: mean(&section.typical),
+        })
     }
 
     fn time_split(&self, section: &Section) -> Option<TimeSplit> {
@@ -339,7 +352,7 @@ impl Ranking<'_> {
     fn slow_class(&self, section: &Section) -> Option<SlowClass> {
         let told = section.classes.as_ref()?;
         let (limit, sums) = (told.limit.as_ref()?, &section.slow);
-        let (from_ns, to_ns) = sums.range_ns?;
+        let (from_ns, to_ns) = told.slow_range_ns?;
         let without_details = section.slow_condensed;
         let mean_ns = if sums.pooled > 0 {
             sums.pooled_duration_ns / sums.pooled as f64
@@ -478,12 +491,13 @@ impl Ranking<'_> {
 }
 
 fn typical_class(section: &Section) -> Option<TypicalClass> {
-    section.classes.as_ref()?.limit.as_ref()?;
+    let told = section.classes.as_ref()?;
+    told.limit.as_ref()?;
     let sums = &section.typical;
-    let (from_ns, up_to_ns) = sums.range_ns?;
-    let rule = match section.stats {
-        Some(_) => TypicalRule::NotKept,
-        None => TypicalRule::MiddleHalf,
+    let of_all = sums.range_ns?;
+    let (rule, (from_ns, up_to_ns)) = match section.stats {
+        Some(_) => (TypicalRule::NotKept, of_all),
+        None => (TypicalRule::MiddleHalf, told.middle_half()),
     };
     Some(TypicalClass {
         rule,

@@ -13,7 +13,7 @@ use super::slots::Slots;
 use super::stats::Stats;
 use super::tally::Tally;
 use super::top::Top;
-use crate::analysis::classes::{Class, Classes, Standing, Took};
+use crate::analysis::classes::{Class, Classes, Rank, Standing, Took};
 use crate::analysis::pool::Pool;
 use crate::store::reader::{ReadError, column_i64, column_u16, column_u32, column_u64};
 use crate::store::schema::{ArgColumn, InterferenceColumns, visit_flag};
@@ -38,7 +38,10 @@ pub(super) const COLUMNS: [&str; 11] = [
 #[derive(Debug, Default)]
 pub(super) struct ClassSums {
     pub visits: u64,
+    /// Without what pebs-trace took.
     pub duration_ns: f64,
+    /// What it took.
+    pub own_ns: f64,
     /// Durations of the visits that are pooled.
     pub pooled_duration_ns: f64,
     pub pooled: u64,
@@ -91,14 +94,15 @@ impl ClassSums {
         }
     }
 
-    fn add(&mut self, visit_id: u64, duration: i64, active: Option<i64>) {
+    fn add(&mut self, visit_id: u64, took: Rank, active: Option<i64>) {
         self.visits += 1;
-        self.duration_ns += duration as f64;
-        let (low, high) = self.range_ns.unwrap_or((duration, duration));
-        self.range_ns = Some((low.min(duration), high.max(duration)));
+        self.duration_ns += took.ns as f64;
+        self.own_ns += took.own_ns as f64;
+        let (low, high) = self.range_ns.unwrap_or((took.ns, took.ns));
+        self.range_ns = Some((low.min(took.ns), high.max(took.ns)));
         if let Some(active) = active {
             self.pooled += 1;
-            self.pooled_duration_ns += duration as f64;
+            self.pooled_duration_ns += took.ns as f64;
             self.pool.add_item(visit_id, active);
         }
     }
@@ -170,19 +174,19 @@ impl Section {
     }
 
     /// Adds a visit of which nothing but the row in `visits` is left.
-    fn add_condensed(&mut self, visit_id: u64, duration: i64, class: Class) {
-        self.all.add(visit_id, duration, None);
-        self.typical.add(visit_id, duration, None);
+    fn add_condensed(&mut self, visit_id: u64, took: Rank, class: Class) {
+        self.all.add(visit_id, took, None);
+        self.typical.add(visit_id, took, None);
         if class == Class::Slow {
-            self.slow.add(visit_id, duration, None);
+            self.slow.add(visit_id, took, None);
             self.slow_condensed += 1;
         }
     }
 
     /// None is typical where none is slow.
-    fn class(&self, rank_ns: i64) -> Class {
+    fn class(&self, rank: Rank) -> Class {
         let classes = self.classes.as_ref().filter(|it| it.limit.is_some());
-        classes.map_or(Class::Between, |classes| classes.of(rank_ns))
+        classes.map_or(Class::Between, |classes| classes.of(rank))
     }
 }
 
@@ -246,6 +250,7 @@ impl<'a> Visits<'a> {
         Took {
             duration_ns: self.duration(row),
             net_ns: self.net_ns.is_valid(row).then(|| self.net_ns.value(row)),
+            samples: self.samples[row],
         }
     }
 
@@ -280,6 +285,7 @@ impl<'a> Visits<'a> {
                 tid: self.tid[row],
                 begin_ns: self.begin_ns[row],
                 duration_ns: self.duration(row).unwrap_or(0),
+                net_ns: self.took(row).net_ns,
                 oncpu_ns: self.oncpu(row),
                 samples: self.samples[row],
                 flags: flag_names(self.flags[row]),
@@ -327,22 +333,21 @@ impl Gather<'_> {
                 continue;
             };
             let standing = Standing::of(visits.took(row), visits.flags[row], self.options.losses);
-            let Standing::Counted(rank_ns) = standing else {
+            let Standing::Counted(rank) = standing else {
                 continue;
             };
-            let duration = visits.duration(row).unwrap_or(0).max(0);
             let condensed = visits.flags[row] & visit_flag::CONDENSED != 0;
-            let class = match section.class(rank_ns) {
+            let class = match section.class(rank) {
                 // A visit was kept for a reason.
                 Class::Typical if section.stats.is_some() => Class::Between,
                 class => class,
             };
-            let oncpu = visits.oncpu(row);
+            let oncpu = visits.oncpu(row).map(|ns| rank.net_of(ns));
             // Without switches the thread is taken to have run all the time.
             let owns_all = visits.flags[row] & visit_flag::TIME_SHARED == 0;
-            let active = oncpu.or((!self.switches && owns_all).then_some(duration));
+            let active = oncpu.or((!self.switches && owns_all).then_some(rank.ns));
             // A trace that was cut has visits behind the last row of the aggregates.
-            let end = visits.begin_ns[row].saturating_add(duration);
+            let end = visits.begin_ns[row].saturating_add(rank.ns + rank.own_ns);
             let stats = section.stats.as_ref();
             let active = active.filter(|_| stats.is_none_or(|stats| end <= stats.until_ns));
             let of_visit = VisitClass {
@@ -360,10 +365,10 @@ impl Gather<'_> {
                 if class != Class::Typical {
                     section.typical.happened(&happened);
                 }
-                section.add_condensed(visits.visit_id[row], duration, class);
+                section.add_condensed(visits.visit_id[row], rank, class);
             } else {
                 for sums in section.classes_of(class) {
-                    sums.add(visits.visit_id[row], duration, active);
+                    sums.add(visits.visit_id[row], rank, active);
                 }
             }
             section.oncpu_ns += oncpu.unwrap_or(0) as f64;
@@ -373,7 +378,7 @@ impl Gather<'_> {
                 section.shared_others.add(&visits.args, row);
             }
             let draft = || visits.draft(row, self.columns);
-            section.slowest.offer(rank_ns, draft);
+            section.slowest.offer(rank.ns, draft);
         }
         Ok(())
     }

@@ -4,11 +4,10 @@ use crate::store::run::RunInfo;
 use crate::units::ProbeId;
 
 /// Values by probe, in the order of the probes' numbers.
-#[derive(Debug)]
 pub(in crate::analysis) struct Slots<T> {
     values: Vec<(u16, T)>,
     /// Whether a probe that is not in `trace.json` gets a slot when it is met.
-    grow: Option<fn() -> T>,
+    grow: Option<Box<dyn Fn() -> T>>,
 }
 
 impl<T> Slots<T> {
@@ -17,13 +16,16 @@ impl<T> Slots<T> {
     pub(in crate::analysis) fn new(
         info: &RunInfo,
         only: Option<ProbeId>,
-        value: fn() -> T,
+        value: impl Fn() -> T + 'static,
     ) -> Self {
         let mut probes: Vec<ProbeId> = info.probes.iter().map(|probe| probe.id).collect();
         probes.retain(|probe| only.is_none_or(|only| only == *probe));
         Self {
             values: probes.into_iter().map(|id| (id.0, value())).collect(),
-            grow: only.is_none().then_some(value),
+            grow: match only {
+                None => Some(Box::new(value)),
+                Some(_) => None,
+            },
         }
     }
 
@@ -40,10 +42,11 @@ impl<T> Slots<T> {
     /// Cost: linear in the number of probes, which are few.
     pub(in crate::analysis) fn of(&mut self, probe: u16) -> Option<(u16, &mut T)> {
         let found = self.values.iter().position(|(id, _)| *id == probe);
-        let index = match (found, self.grow) {
+        let index = match (found, &self.grow) {
             (Some(index), _) => index,
             (None, Some(value)) => {
-                self.values.push((probe, value()));
+                let new = value();
+                self.values.push((probe, new));
                 self.values.len() - 1
             }
             (None, None) => return None,

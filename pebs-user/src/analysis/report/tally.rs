@@ -33,8 +33,8 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// An empty tally.
-    pub(super) fn new() -> Self {
+    /// An empty tally; `ranks`: those of no item.
+    pub(super) fn new(ranks: Ranks) -> Self {
         Self {
             visits: 0,
             counted: 0,
@@ -43,11 +43,11 @@ impl Tally {
             samples: 0,
             items: IdSet::default(),
             flags: [0; visit_flag::NAMES.len()],
-            ranks: Ranks::default(),
+            ranks,
         }
     }
 
-    fn add(&mut self, standing: Standing, flags: u32, samples: u32) {
+    fn add(&mut self, standing: Standing, flags: u32) {
         self.visits += 1;
         for (bit, count) in self.flags.iter_mut().enumerate() {
             *count += u64::from(flags >> bit & 1);
@@ -55,10 +55,10 @@ impl Tally {
         match standing {
             Standing::Open => self.open += 1,
             Standing::Loss => self.loss += 1,
-            Standing::Counted(ns) => {
+            Standing::Counted(rank) => {
                 self.counted += 1;
-                self.samples += u64::from(samples);
-                self.ranks.add(ns);
+                self.samples += u64::from(rank.samples);
+                self.ranks.add(rank);
             }
         }
     }
@@ -92,10 +92,11 @@ pub(super) fn add(
         let took = Took {
             duration_ns: durations.is_valid(row).then(|| durations.value(row)),
             net_ns: nets.is_valid(row).then(|| nets.value(row)),
+            samples: samples[row],
         };
         tally.items.insert(items[row]);
         let standing = Standing::of(took, flags[row], losses);
-        tally.add(standing, flags[row], samples[row]);
+        tally.add(standing, flags[row]);
     }
     Ok(())
 }

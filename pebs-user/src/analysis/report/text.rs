@@ -11,7 +11,7 @@ mod stages;
 use super::brief;
 use super::human::{UNKNOWN, columns, count, events, maybe_time, percent, plural, safe, time};
 use super::model::{
-    ELSEWHERE, FunctionName, ProbeReport, Report, Row, SharedArg, SlowClass, SlowRule,
+    ELSEWHERE, FunctionName, OwnTimes, ProbeReport, Report, Row, SharedArg, SlowClass, SlowRule,
 };
 use crate::present::words::{self, Frame};
 use crate::present::{PIPE_WIDTH, Page, Tone, toned};
@@ -75,6 +75,9 @@ fn section(out: &mut Page, report: &Report, probe: &ProbeReport) {
         out.line("duration", &durations(probe));
         out.line("items", &batches(probe));
         out.line("time", &time_split(probe));
+        if let Some(own) = &probe.own {
+            out.line("own time", &own_times(own, noun));
+        }
     }
     out.line("left out", &toned(Tone::Warning, &left_out(probe, noun)));
     out.line("flagged", &flagged(probe));
@@ -221,6 +224,26 @@ fn durations(probe: &ProbeReport) -> String {
     probe.duration.map_or_else(String::new, |it| {
         quantiles([it.p50_ns, it.p90_ns, it.p99_ns, it.max_ns])
     })
+}
+
+/// What pebs-trace took by itself.
+pub(in crate::analysis) fn own_times(own: &OwnTimes, noun: &str) -> String {
+    let of = |name: &str, ns: Option<f64>| ns.map(|ns| format!("{name} {}", time(ns)));
+    let classes = [of("slow", own.slow_ns), of("typical", own.typical_ns)];
+    let classes: Vec<String> = classes.into_iter().flatten().collect();
+    let classes = match classes.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", classes.join(", ")),
+    };
+    let article = if noun.starts_with(['a', 'e', 'i', 'o', 'u']) {
+        "an"
+    } else {
+        "a"
+    };
+    format!(
+        "pebs-trace's own marks and samples: {} {article} {noun}{classes}, left out of all times here",
+        time(own.all_ns)
+    )
 }
 
 /// The items of visits that serve several.

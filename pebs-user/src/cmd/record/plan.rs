@@ -268,6 +268,7 @@ impl Plan {
                 inlined,
                 debug_dirs: None,
                 recorded: None,
+                own_programs: None,
             },
             keep,
             notes,

@@ -105,6 +105,7 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
     place_breakpoints(plan)?;
     let measuring = Measuring::begin(plan);
     let (mut session, rings) = Session::load(&session_plan(plan))?;
+    plan.symbolize.own_programs = Some(session.symbols());
     session.follow_tasks()?;
     let targets = Targets::open(&plan.pids, &plan.threads);
     plan.pids = session.trace(&plan.pids)?;

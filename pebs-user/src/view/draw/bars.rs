@@ -27,7 +27,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, data: &Data, item: &Item) 
         return;
     };
     let noun = noun(&group.report);
-    let marked = group.durations.column(&bars, item.visit.duration_ns);
+    let marked = group.durations.column(&bars, item.visit.took_ns());
     let columns = bars.eighths(plot.height).into_iter().enumerate();
     let columns = columns.map(|(column, height)| {
         let style = (column == marked).then(bold);

@@ -65,9 +65,9 @@ fn facts(item: &Item, group: &Group, noun: &str) -> Vec<Line<'static>> {
         report.probe_id,
         brief::spec(spec, 200)
     );
-    let oncpu = visit.oncpu_ns.filter(|_| visit.duration_ns > 0);
+    let oncpu = visit.oncpu_ns.filter(|_| visit.took_ns() > 0);
     let share = oncpu.map_or_else(String::new, |ns| {
-        format!(" ({})", percent(ns as f64 / visit.duration_ns as f64))
+        format!(" ({})", percent(ns as f64 / visit.took_ns() as f64))
     });
     let ran = maybe_time(visit.oncpu_ns.map(|ns| ns as f64));
     let began = format!(
@@ -106,11 +106,11 @@ fn flags(flags: &[&str]) -> String {
 
 /// The duration among those of the group.
 fn took(item: &Item, group: &Group, noun: &str) -> String {
-    let took = time(item.visit.duration_ns as f64);
+    let took = time(item.visit.took_ns() as f64);
     let Some(all) = group.report.duration else {
         return took;
     };
-    let times = item.visit.duration_ns as f64 / all.p50_ns as f64;
+    let times = item.visit.took_ns() as f64 / all.p50_ns as f64;
     let times = if all.p50_ns > 0 {
         format!(", {times:.1} times the median")
     } else {

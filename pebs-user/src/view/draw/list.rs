@@ -125,8 +125,8 @@ impl Widths {
 
     fn row(&self, data: &Data, item: &Item) -> String {
         let visit = &item.visit;
-        let oncpu = visit.oncpu_ns.filter(|_| visit.duration_ns > 0);
-        let share = oncpu.map(|ns| percent(ns as f64 / visit.duration_ns as f64));
+        let oncpu = visit.oncpu_ns.filter(|_| visit.took_ns() > 0);
+        let share = oncpu.map(|ns| percent(ns as f64 / visit.took_ns() as f64));
         let probe = if self.several {
             format!(" {:>5}", data.group(item).report.probe_id)
         } else {
@@ -134,7 +134,7 @@ impl Widths {
         };
         format!(
             " {:>8} {:>8} {:>5} {:>6$} {:>7$} {:>7}{probe}",
-            time(visit.duration_ns as f64),
+            time(visit.took_ns() as f64),
             maybe_time(visit.oncpu_ns.map(|ns| ns as f64)),
             share.unwrap_or_else(|| UNKNOWN.to_owned()),
             visit.item_id,

@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 use super::passages::Stages;
 use super::{Item, Items, NONE, Places, ProbeItems};
 use crate::analysis::batches::Batches;
-use crate::analysis::classes::{Standing, Took};
+use crate::analysis::classes::{Ranks, Standing, Took};
 use crate::analysis::explain::columns::ArgumentColumns;
 use crate::analysis::explain::interference::{self, SLOWER_CLOCK, TimeArrays};
 use crate::analysis::explain::{ExplainOptions, Unit};
@@ -61,6 +61,7 @@ impl Items {
             items: Self {
                 unit,
                 probes: Vec::new(),
+                ranks: Ranks::of(&trace.info),
                 all: Vec::new(),
                 columns: ArgumentColumns::new(&trace.info.columns),
                 parents: Vec::new(),
@@ -177,9 +178,10 @@ impl Reading<'_> {
             let took = Took {
                 duration_ns: durations.is_valid(row).then(|| durations.value(row)),
                 net_ns: nets.is_valid(row).then(|| nets.value(row)),
+                samples: samples[row],
             };
-            match Standing::of(took, flags[row], self.options.losses) {
-                Standing::Counted(_) => {}
+            let rank = match Standing::of(took, flags[row], self.options.losses) {
+                Standing::Counted(rank) => rank,
                 Standing::Open => {
                     probe.left_out.open += 1;
                     continue;
@@ -188,7 +190,7 @@ impl Reading<'_> {
                     probe.left_out.loss += 1;
                     continue;
                 }
-            }
+            };
             // Counted, so it is known.
             let latency_ns = took.duration_ns.unwrap_or(0).max(0);
             let oncpu = oncpus.is_valid(row).then(|| oncpus.value(row));
@@ -198,9 +200,11 @@ impl Reading<'_> {
                 item_id: item_ids[row],
                 begin_ns: begins[row],
                 latency_ns,
-                own_ns: latency_ns - took.rank_ns().unwrap_or(latency_ns),
+                own_ns: rank.own_ns,
                 // Without switches the thread is taken to have run all the time.
-                active_ns: oncpu.or((!self.info.switches && owns_all).then_some(latency_ns)),
+                active_ns: oncpu
+                    .or((!self.info.switches && owns_all).then_some(latency_ns))
+                    .map(|ns| rank.net_of(ns)),
                 tid: tids[row],
                 pid: pids[row],
                 cpu: cpus.is_valid(row).then(|| cpus.value(row)),

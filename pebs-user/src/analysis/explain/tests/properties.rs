@@ -119,7 +119,7 @@ proptest! {
             sums.1.add(block, f64::from(*wait) * latency);
             sums.2 += 1;
         }
-        let found = with_naming(|naming| divide(&all, naming, 2));
+        let found = with_naming(|naming| divide(&all, naming, 2, false));
         if let Some(found) = found {
             let told: f64 = found.parts.iter().map(|it| it.share).sum();
             let whole = told + found.others + found.unexplained;

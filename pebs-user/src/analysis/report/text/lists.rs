@@ -115,11 +115,11 @@ pub(super) fn slowest(out: &mut Page, probe: &ProbeReport, noun: &str) {
     ]);
     let typical = probe.typical.map_or_else(Default::default, |it| it.counts);
     for visit in &probe.slowest {
-        let oncpu = visit.oncpu_ns.filter(|_| visit.duration_ns > 0);
-        let oncpu = oncpu.map(|ns| percent(ns as f64 / visit.duration_ns as f64));
+        let oncpu = visit.oncpu_ns.filter(|_| visit.took_ns() > 0);
+        let oncpu = oncpu.map(|ns| percent(ns as f64 / visit.took_ns() as f64));
         let of_visit = visit.clone();
         table.row([
-            time(visit.duration_ns as f64).into(),
+            time(visit.took_ns() as f64).into(),
             oncpu.unwrap_or_else(|| UNKNOWN.to_owned()).into(),
             visit.item_id.to_string().into(),
             marks(visit, &typical, &probe.interference).into(),
@@ -170,7 +170,7 @@ fn marks(visit: &SlowVisit, typical: &TypicalCounts, between: &[InterferenceRow]
     let flags = flags.map(|flag| format!("[{flag}]"));
     let striking = visit.counts.striking(typical);
     let counts = striking.into_iter().map(|(n, noun)| plural(n, noun));
-    let between = visit.interference.striking(visit.duration_ns, between);
+    let between = visit.interference.striking(visit.took_ns(), between);
     let counts: Vec<String> = counts.chain(between).collect();
     let counts = (!counts.is_empty()).then(|| counts.join(", "));
     args.chain(flags)

@@ -1,0 +1,93 @@
+//! pebs-trace's own work in the kernel, all of which is one function: [`MODULE`].
+//!
+//! Its programs are known by their symbols, which begin with the hash of what was loaded. What else runs for probes and for
+//! counting software events alone is known by name; what runs for other reasons as well (entering and leaving the kernel,
+//! reading memory) is told by when it ran, where marks are.
+
+use super::functions::{Description, Functions};
+use crate::units::FunctionId;
+
+/// Module of the function.
+pub const MODULE: &str = "[pebs-trace]";
+
+/// Its name.
+const NAME: &str = "own marks and samples";
+
+/// Beginnings of the names of functions that run for uprobes and perf's software events alone.
+const NAMES: [&str; 17] = [
+    "uprobe_",
+    "__uprobe_",
+    "uretprobe_",
+    "handler_chain",
+    "handle_swbp",
+    "handle_uretprobe_chain",
+    "find_active_uprobe",
+    "find_uprobe",
+    "arch_uprobe_",
+    "arch_uretprobe_",
+    "push_emulate_op",
+    "branch_emulate_op",
+    "emulate_push_stack",
+    "perf_swevent_",
+    "___perf_sw_event",
+    "__perf_sw_event",
+    "bpf_get_attach_cookie_",
+];
+
+/// What is pebs-trace's own.
+#[derive(Debug, Default)]
+pub(super) struct Own {
+    /// Beginnings of the symbols of its programs; `None`: nothing is its own, as another tool recorded.
+    programs: Option<Vec<String>>,
+    function: Option<FunctionId>,
+}
+
+impl Own {
+    pub(super) const fn new(programs: Option<Vec<String>>) -> Self {
+        Self {
+            programs,
+            function: None,
+        }
+    }
+
+    /// Whether a symbol of the kernel's is of its own work.
+    pub(super) fn is(&self, symbol: &str) -> bool {
+        self.programs.as_ref().is_some_and(|programs| {
+            let begins = |name: &str| symbol.starts_with(name);
+            NAMES.into_iter().any(begins) || programs.iter().any(|it| begins(it))
+        })
+    }
+
+    /// The function.
+    pub(super) fn function(&mut self, functions: &mut Functions) -> FunctionId {
+        *self.function.get_or_insert_with(|| {
+            functions.add(Description {
+                name: Some(NAME.to_owned()),
+                module: Some(MODULE.to_owned()),
+                kernel: true,
+                ..Description::default()
+            })
+        })
+    }
+
+    /// The function, if something was told to be of it.
+    pub(super) const fn known(&self) -> Option<FunctionId> {
+        self.function
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Programs are known by their hash, the kernel's part by name; of another tool's recording nothing is own.
+    #[test]
+    fn what_is_own() {
+        let own = Own::new(Some(vec!["bpf_prog_fe1c64a6f4681aea_".to_owned()]));
+        let is = |name: &str| own.is(name);
+        assert!(is("bpf_prog_fe1c64a6f4681aea_mark") && is("uprobe_notify_resume"));
+        assert!(!is("bpf_prog_0000000000000001_mark") && !is("irqentry_exit_to_user_mode"));
+        assert!(!is("clear_page") && !is("handle_mm_fault") && !is("perf_prepare_sample"));
+        assert!(!Own::default().is("uprobe_notify_resume"));
+    }
+}
