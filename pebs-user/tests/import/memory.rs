@@ -89,7 +89,7 @@ fn nothing_to_say() {
         &[],
     );
     assert_eq!(import.trace().rows(Table::Memory).unwrap(), 0);
-    assert!(report(&import, "text").starts_with("no sample of this trace says anything"));
+    assert!(report(&import, "text").starts_with("no sample of this trace has a memory access"));
     assert_eq!(report(&import, "csv").lines().count(), 1);
 }
 
@@ -101,7 +101,7 @@ fn older_traces() {
         &[],
     );
     std::fs::remove_dir_all(import.out().join("memory")).unwrap();
-    assert!(report(&import, "text").starts_with("no sample of this trace says anything"));
+    assert!(report(&import, "text").starts_with("no sample of this trace has a memory access"));
 }
 
 /// The README's query of `memory` gives what the report says.
