@@ -33,7 +33,11 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
 pub fn read_regular(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let file = open_regular(path)?;
     let too_large = || {
-        let what = format!("larger than {} MiB", most >> 20);
+        let most = match most >> 20 {
+            0 => format!("{} KiB", most >> 10),
+            mib => format!("{mib} MiB"),
+        };
+        let what = format!("larger than {most}");
         io::Error::new(io::ErrorKind::FileTooLarge, what)
     };
     let length = file.metadata()?.len();

@@ -298,7 +298,11 @@ impl Folder {
         let data = match self.read(&path) {
             Ok(data) => data,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Found::Nothing,
-            Err(error) => return ignored(&error.kind().to_string()),
+            Err(error) => {
+                // Our own say more than their kind.
+                let own = error.get_ref().map(ToString::to_string);
+                return ignored(&own.unwrap_or_else(|| error.kind().to_string()));
+            }
         };
         match serde_json::from_slice::<Calibration>(&data) {
             Err(_) => ignored("damaged"),
@@ -448,7 +452,7 @@ mod tests {
             (with(&|it| it.version = 2), "another version"),
             (with(&|it| it.cpu = "i386".into()), "another machine"),
             (with(&|it| it.event = "cycles".into()), "another event"),
-            (vec![b' '; MOST_BYTES as usize + 1], "larger"),
+            (vec![b' '; MOST_BYTES as usize + 1], "larger than 64 KiB"),
         ];
         for (data, why) in cases {
             fs::write(&path, data).unwrap();
