@@ -360,8 +360,8 @@ mod tests {
             predicted,
             measured,
         };
-        let good = [(0.05, 0.03), (0.80, 1.0), (1.25, 1.0), (0.0, -0.01)];
-        let bad = [(0.10, 0.07), (0.70, 1.0), (0.04, 0.01)];
+        let good = [(0.049, 0.03), (0.80, 1.0), (1.25, 1.0), (0.0, -0.01)];
+        let bad = [(0.10, 0.07), (0.70, 1.0), (0.031, 0.01)];
         assert!(good.iter().all(|(p, m)| case(Some(*p), *m).is_good()));
         assert!(!bad.iter().any(|(p, m)| case(Some(*p), *m).is_good()));
         assert!(!case(None, 0.0).is_good());
