@@ -46,6 +46,20 @@ pub struct Pid(pub u32);
 #[serde(transparent)]
 pub struct Tid(pub u32);
 
+impl Tid {
+    /// Of a sample of a thread that had ended, which the kernel gives the number -1. Null in tables.
+    pub const UNKNOWN: Self = Self(u32::MAX);
+
+    /// Its number, if it is known.
+    #[must_use]
+    pub const fn known(self) -> Option<u32> {
+        match self {
+            Self::UNKNOWN => None,
+            Self(number) => Some(number),
+        }
+    }
+}
+
 /// A CPU's number.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,

@@ -13,7 +13,7 @@ use super::report::{self, Format};
 use super::{Hinted, debug_files};
 use crate::analysis::report::human::plural;
 use crate::correlate::Interferences;
-use crate::import::error::{ImportError, list};
+use crate::import::error::{ImportError, Instead, list};
 use crate::import::marks::{self, Marks, MarksError};
 use crate::import::{Fed, MarkSource, Roles, Survey, check_span, feed, roles, run_info, survey};
 use crate::perf::data::error::DataError;
@@ -268,6 +268,11 @@ fn empty(data: &PerfData, survey: &Survey) -> ImportError {
                 .fault
                 .as_ref()
                 .map(|fault| format!("{} at byte {}", fault.what, fault.at)),
+            instead: match (data.has_counts, data.has_hardware_trace) {
+                (true, _) => Instead::Counts,
+                (false, true) => Instead::HardwareTrace,
+                (false, false) => Instead::Nothing,
+            },
         },
         samples => ImportError::NoTime { path, samples },
     }

@@ -51,6 +51,14 @@ pub enum SidebandKind {
         /// The name, up to 15 bytes.
         name: Box<str>,
     },
+    /// A process runs another program now, and its open visits go on. Made by imports, as marks of a table are no
+    /// program's own.
+    Replaced {
+        /// Process.
+        pid: Pid,
+        /// A number that no process has, for what its addresses meant until now.
+        earlier: Pid,
+    },
     /// A process or thread was made.
     Fork {
         /// New process; the parent's for a thread.

@@ -2,6 +2,17 @@
 
 use crate::perf::data::error::DataError;
 
+/// What a recording without samples holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Instead {
+    /// Nothing.
+    Nothing,
+    /// Counts, of `perf stat record`.
+    Counts,
+    /// A trace of the hardware's, as Intel PT.
+    HardwareTrace,
+}
+
 /// An import that can't be done.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
@@ -21,6 +32,8 @@ pub enum ImportError {
         path: String,
         /// Where reading had to end.
         cut: Option<String>,
+        /// What it holds in their place.
+        instead: Instead,
     },
     /// Its times make no sense.
     #[error("the times of {what} reach over {years} years")]
@@ -122,6 +135,18 @@ impl ImportError {
             Self::NoSamples { cut: Some(_), .. } => {
                 "nothing could be saved; record again, and end 'perf record' with Ctrl-C".to_owned()
             }
+            Self::NoSamples {
+                instead: Instead::Counts,
+                ..
+            } => "'perf stat record' counts and takes no samples: use 'perf record'".to_owned(),
+            Self::NoSamples {
+                instead: Instead::HardwareTrace,
+                path,
+                ..
+            } => format!(
+                "it holds a hardware trace, which perf makes samples of: \
+                 'perf inject --itrace=i100us --strip -i {path} -o NEW', then import NEW"
+            ),
             Self::NoSamples { cut: None, .. } => {
                 "the event never came: 'perf script -i FILE' shows nothing either; record another event, or longer"
                     .to_owned()

@@ -22,6 +22,7 @@ use crate::symbolize::mapping::Backing;
 use crate::units::{Cpu, Ip, KtimeNs, Pid, ProbeId, Tid, TraceNs};
 use pebs_common::record::{MAX_FRAMES, Role};
 use perf_event_open_sys::bindings::{PERF_RECORD_SAMPLE, PERF_SAMPLE_CALLCHAIN};
+use rustc_hash::FxHashSet;
 
 /// Words of a call chain from here on say in which mode the next ones are. Source: `PERF_CONTEXT_MAX`,
 /// include/uapi/linux/perf_event.h.
@@ -56,6 +57,14 @@ pub fn feed(
         partners: Partners::default(),
         origin,
         pipeline,
+        marked: match marks {
+            MarkSource::Table(marks) => {
+                let pid = |tid: u32| survey.pids.get(&tid).copied();
+                marks.0.iter().filter_map(|mark| pid(mark.tid)).collect()
+            }
+            MarkSource::None | MarkSource::Events { .. } => FxHashSet::default(),
+        },
+        replaced: 0,
         told: Told::default(),
         marks: match marks {
             MarkSource::Table(marks) => &marks.0,
@@ -100,6 +109,10 @@ struct Feed<'a> {
     origin: KtimeNs,
     pipeline: &'a mut Pipeline,
     told: Told,
+    /// Processes with marks of a table.
+    marked: FxHashSet<u32>,
+    /// Programs that such processes ran before another one.
+    replaced: u32,
     /// Marks of a table that are not fed yet.
     marks: &'a [super::marks::MarkRow],
     /// Losses that were told.
@@ -177,6 +190,9 @@ impl Feed<'_> {
     #[inline]
     fn run(&mut self, event: usize, run: &Run<'_>) -> bool {
         let roles = self.roles;
+        if self.survey.far.records > 0 && run.times().any(|time| self.survey.is_far(time)) {
+            return false;
+        }
         let event = match &roles.uses[event] {
             Use::Samples(_) if is_guest(run.first) => None,
             // What it gives raw may say more.
@@ -232,7 +248,11 @@ impl Feed<'_> {
     }
 
     fn take(&mut self, event: usize, raw: RawRecord<'_>, record: &PerfRecord<'_>) {
-        let known = record.time();
+        let known = record.time().filter(|time| !self.survey.is_far(*time));
+        let is_far = known.is_none() && record.time().is_some();
+        if is_far && !matches!(record.what, What::Sample(_) | What::Mmap(_)) {
+            return;
+        }
         let time = known.unwrap_or(0);
         if !matches!(record.what, What::Other { .. }) {
             self.newest = self.newest.max(time);
@@ -444,6 +464,20 @@ impl Feed<'_> {
         let Some(mut what) = SidebandKind::of(what, raw.misc) else {
             return;
         };
+        // A table says itself where items end; the program's own probes go with it.
+        if let SidebandKind::Comm {
+            pid, exec: true, ..
+        } = what
+            && at.time > 0
+            && self.marked.contains(&pid.0)
+        {
+            self.replaced += 1;
+            what = SidebandKind::Replaced {
+                pid,
+                // The kernel gives processes numbers below 2^22.
+                earlier: Pid(u32::MAX - self.replaced),
+            };
+        }
         if let SidebandKind::Mapped { mapping, .. } = &mut what
             && let Backing::File(file) = &mut mapping.backing
         {

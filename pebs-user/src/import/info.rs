@@ -213,6 +213,29 @@ fn notes(data: &PerfData, survey: &Survey, roles: &Roles) -> Vec<String> {
             survey.left_over.0, survey.left_over.1
         ));
     }
+    if survey.far.samples > 0 {
+        notes.push(format!(
+            "{} samples have a time years away from the others', and are left out: the recording is damaged",
+            survey.far.samples
+        ));
+    }
+    let used = || {
+        let events = data.events.iter().zip(&roles.uses);
+        events.filter(|(_, used)| !matches!(used, Use::LeftOut))
+    };
+    if used().any(|(event, _)| event.attr.layout.has(sys::PERF_SAMPLE_STACK_USER)) {
+        notes.push(
+            "stacks that --call-graph dwarf copied are not unwound: call stacks have the kernel's frames only; \
+             record with --call-graph fp or lbr"
+                .to_owned(),
+        );
+    }
+    if used().any(|(event, _)| event.attr.layout.reads_group()) {
+        notes.push(
+            "counts of the other events of a group (':S') are not imported; record these events by themselves"
+                .to_owned(),
+        );
+    }
     notes.extend(cut(data, survey).map(|cut| format!("the recording is cut: {cut}")));
     match (roles.switches, survey.switched.is_empty()) {
         (true, _) => {}

@@ -137,8 +137,8 @@ impl Losses {
         });
     }
 
-    /// All ranges by their begin, of a recording that ends then, and the samples that were left out as asked.
-    pub fn close(mut self, end: u64) -> (Vec<ToldLoss>, u64) {
+    /// All ranges by their begin, of a recording from `first` to `end`, and the samples that were left out as asked.
+    pub fn close(mut self, (first, end): (u64, u64)) -> (Vec<ToldLoss>, u64) {
         for was in std::mem::take(&mut self.stopped).into_values() {
             self.stood_still(was, end);
         }
@@ -146,6 +146,10 @@ impl Losses {
         let untold = self.counted.saturating_sub(self.told);
         if untold > 0 {
             self.range(end, end, None, Some(untold));
+        }
+        // Before the first record nobody knows since when: the recording begins with it.
+        for range in &mut self.ranges {
+            range.begin.0 = range.begin.0.max(first.min(range.end.0));
         }
         self.ranges.sort_by_key(|loss| (loss.begin, loss.end));
         (self.ranges, self.left_out)

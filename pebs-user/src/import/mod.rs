@@ -23,6 +23,7 @@ mod names;
 mod roles;
 mod survey;
 mod switches;
+mod times;
 
 pub use feed::{Fed, feed};
 pub use info::run_info;

@@ -9,6 +9,7 @@ use super::error::ImportError;
 use super::losses::Losses;
 use super::names::{EventNames, is_guest};
 use super::switches::{Balance, SwitchFormat};
+use super::times::{Far, SPAN_MAX, Times};
 use crate::perf::alike::{Alike, Run};
 use crate::perf::data::attr::Attr;
 use crate::perf::data::reader::PerfData;
@@ -79,8 +80,11 @@ pub struct Survey {
     pub malformed: u64,
     /// Samples that are longer, and the bytes left over in all of them.
     pub left_over: (u64, u64),
-    /// Times of the first and the last record that has one, on the recording's clock.
+    /// Times of the first and the last record that has one, on the recording's clock, but for those that are
+    /// [`Survey::far`].
     pub times: Option<(u64, u64)>,
+    /// Records whose times are damaged.
+    pub far: Far,
     /// Processes of threads.
     pub pids: FxHashMap<u32, u32>,
     /// Records of the kernel's that say that a thread leaves or takes a CPU.
@@ -109,9 +113,6 @@ pub struct Survey {
     tracing: usize,
 }
 
-/// Longest time from the first record to the last, ns: nine years. Sums of some such times are numbers still.
-const SPAN_MAX: u64 = 1 << 58;
-
 /// ns in a year.
 const YEAR: u64 = 365 * 24 * 3600 * 1_000_000_000;
 
@@ -139,6 +140,7 @@ pub fn check_span(what: &str, (first, last): (u64, u64)) -> Result<(), ImportErr
 pub fn survey(data: &mut PerfData) -> Result<Survey, ImportError> {
     let mut survey = Survey::default();
     let mut losses = Losses::default();
+    let mut times = Times::default();
     // Piped files say what their records mean as they go on.
     let mut known = usize::MAX;
     let mut records = data.records();
@@ -146,7 +148,7 @@ pub fn survey(data: &mut PerfData) -> Result<Survey, ImportError> {
         if known == data.events.len()
             && let Some((event, run)) = survey.names.run(records.ahead())
         {
-            survey.run(event, &run, &mut losses);
+            survey.run(event, &run, &mut losses, &mut times);
             let bytes = run.bytes.len();
             records.skip(bytes);
             continue;
@@ -160,7 +162,7 @@ pub fn survey(data: &mut PerfData) -> Result<Survey, ImportError> {
                     known = data.events.len();
                     survey.learn(data)?;
                 }
-                survey.record(raw, &mut losses);
+                survey.record(raw, &mut losses, &mut times);
             }
             Item::Perf { kind, misc, body } => data.learn(kind, misc, body),
             Item::Round => losses.round(),
@@ -168,8 +170,10 @@ pub fn survey(data: &mut PerfData) -> Result<Survey, ImportError> {
     }
     survey.fault = records.fault().cloned();
     survey.learn(data)?;
-    let end = survey.times.map_or(0, |(_, last)| last);
-    (survey.losses, survey.left_out) = losses.close(end);
+    if let Some((span, far)) = times.close() {
+        (survey.times, survey.far) = (Some(span), far);
+    }
+    (survey.losses, survey.left_out) = losses.close(survey.times.unwrap_or_default());
     let registers = data.events.iter().map(|event| registers(data, &event.attr));
     survey.registers = registers.collect();
     Ok(survey)
@@ -215,9 +219,9 @@ impl Survey {
         self.names.check(data)
     }
 
-    fn record(&mut self, raw: RawRecord<'_>, losses: &mut Losses) {
+    fn record(&mut self, raw: RawRecord<'_>, losses: &mut Losses, times: &mut Times) {
         match self.names.decode(raw) {
-            Ok((event, record)) => self.take((event, raw, &record), losses),
+            Ok((event, record)) => self.take((event, raw, &record), losses, times),
             Err(Malformed::Short) if is_sample(raw) => self.malformed += 1,
             Err(Malformed::LeftOver(bytes)) => {
                 self.left_over.0 += 1;
@@ -231,6 +235,7 @@ impl Survey {
         &mut self,
         (event, raw, record): (usize, RawRecord<'_>, &Record<'_>),
         losses: &mut Losses,
+        times: &mut Times,
     ) {
         let id = &record.id;
         if let Some(thread) = id.pid_tid {
@@ -264,7 +269,7 @@ impl Survey {
             && !matches!(record.what, What::Other { .. })
         {
             losses.see(time, cpu(id.cpu));
-            self.see(time);
+            times.see(time, is_sample(raw));
         }
     }
 
@@ -277,28 +282,28 @@ impl Survey {
         }
     }
 
-    fn see(&mut self, time: u64) {
-        let (first, last) = self.times.get_or_insert((time, time));
-        *first = time.min(*first);
-        *last = time.max(*last);
+    /// Whether a time is one of a record that is [`Survey::far`].
+    #[inline]
+    #[must_use]
+    pub fn is_far(&self, time: u64) -> bool {
+        let is_within = |&(first, last): &(u64, u64)| (first..=last).contains(&time);
+        self.far.records > 0 && time > 0 && !self.times.as_ref().is_some_and(is_within)
     }
 
     /// Takes samples that are alike.
-    fn run(&mut self, event: usize, run: &Run<'_>, losses: &mut Losses) {
+    fn run(&mut self, event: usize, run: &Run<'_>, losses: &mut Losses, times: &mut Times) {
         self.meet(run.pid_tid);
         self.see_thread(event, run.pid_tid.1);
         let counts = &mut self.counts[event];
         run.periods().for_each(|period| counts.period(period));
-        let (mut first, mut last) = self.times.unwrap_or((u64::MAX, 0));
         let (mut exact, mut newest) = (0, 0);
         for Alike { time, flags, .. } in run.samples() {
-            (first, last) = (first.min(time), last.max(time));
+            times.see(time, true);
             exact += u64::from(flags.0);
             newest = time;
         }
         losses.see(newest, cpu(run.cpu()));
         counts.add(run.first, (run.len() as u64, exact));
-        self.times = Some((first, last));
         self.sched_switch(event, || run.raw());
     }
 

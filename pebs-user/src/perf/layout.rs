@@ -53,6 +53,12 @@ impl Layout {
         }
     }
 
+    /// Whether samples have the counts of all events of their group.
+    #[must_use]
+    pub const fn reads_group(&self) -> bool {
+        self.has(sys::PERF_SAMPLE_READ) && self.read_format & sys::PERF_FORMAT_GROUP as u64 != 0
+    }
+
     /// Whether samples have a field.
     #[inline]
     #[must_use]

@@ -3,7 +3,7 @@
 use std::iter;
 use std::time::Duration;
 
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::PipelineOptions;
 use super::keep::Keeper;
@@ -69,6 +69,8 @@ pub(super) struct Rows {
     /// What taking a sample does to the target.
     pause: Pause,
     met: FxHashSet<Pid>,
+    /// Until when a process whose visits outlive an exec ran which program, as the symbolizer knows it.
+    programs: FxHashMap<Pid, Vec<(TraceNs, Pid)>>,
     pub used: Vec<Used>,
     /// Samples closer to a visit's boundary than this are flagged, ns.
     pub clock_error_ns: i64,
@@ -111,6 +113,7 @@ impl Rows {
             net: Net::new(options),
             pause: Pause::default(),
             met: FxHashSet::default(),
+            programs: FxHashMap::default(),
             used: Vec::new(),
             clock_error_ns: 0,
             visits: 0,
@@ -159,6 +162,14 @@ impl Rows {
             } => {
                 correlator.end_process(*pid, time, self);
                 self.symbolizer.on_exec(*pid);
+            }
+            SidebandKind::Replaced { pid, earlier } => {
+                self.symbolizer.on_fork(*pid, *earlier);
+                self.symbolizer.on_exec(*pid);
+                self.programs
+                    .entry(*pid)
+                    .or_default()
+                    .push((time, *earlier));
             }
             SidebandKind::Exit { pid, tid } if pid.0 == tid.0 => {
                 self.symbolizer.on_exit(*pid);
@@ -306,9 +317,24 @@ impl Rows {
     /// another.
     fn name(&mut self, samples: Samples<'_>, pid: Pid) -> bool {
         let Self {
-            block, symbolizer, ..
+            block,
+            symbolizer,
+            programs,
+            ..
         } = self;
-        block.name(samples, |ips, names| symbolizer.functions(pid, ips, names))
+        let Some(programs) = programs.get(&pid) else {
+            return block.name(samples, |ips, names| symbolizer.functions(pid, ips, names));
+        };
+        let last = (TraceNs(i64::MAX), pid);
+        block.name(samples, |ips, (functions, slots)| {
+            let mut done = 0;
+            for (until, program) in programs.iter().chain([&last]) {
+                let end = samples.times.partition_point(|time| time < until).max(done);
+                let names = (&mut functions[done..end], &mut slots[done..end]);
+                symbolizer.functions(*program, &ips[done..end], names);
+                done = end;
+            }
+        })
     }
 
     /// Gives samples of the kernel's that were named last, and were taken during a mark of the visit's begin or end, to
@@ -343,27 +369,35 @@ impl Rows {
     }
 
     /// Numbers the call stacks of samples, if one of them has one; `stack_ids` has them afterwards.
-    fn number_stacks(&mut self, kinds: &[SampleKind], alike: bool) {
+    fn number_stacks(&mut self, kinds: &[SampleKind], times: &[TraceNs], alike: bool) {
         let Self {
             stacks,
             stack_ids,
             chains,
             symbolizer,
+            programs,
             ..
         } = self;
         stack_ids.clear();
         let has_stack = |kind: &SampleKind| kind.stack() != StackKey::NONE;
         let looked_at = if alike { 1 } else { kinds.len() };
-        if kinds.iter().take(looked_at).any(has_stack) {
-            let ids = kinds.iter();
-            stack_ids.extend(ids.map(|it| stacks.stack(it.stack(), chains, symbolizer)));
+        if !kinds.iter().take(looked_at).any(has_stack) {
+            return;
         }
+        let ids = kinds.iter().zip(times);
+        stack_ids.extend(ids.map(|(kind, time)| {
+            let key = kind.stack();
+            match earlier_program(programs, chains.get(key).map(|(pid, _)| pid), *time) {
+                Some(program) => stacks.of_program((key, false), program, chains, symbolizer),
+                None => stacks.stack(key, chains, symbolizer),
+            }
+        }));
     }
 
     /// Keeps the samples that were named last.
     #[inline]
     fn samples(&mut self, of: &SamplesOf<'_>) {
-        self.number_stacks(of.samples.kinds, of.alike);
+        self.number_stacks(of.samples.kinds, of.samples.times, of.alike);
         if !self.accesses.is_empty() {
             self.memory(of);
         }
@@ -470,15 +504,22 @@ impl Rows {
 
     fn waits(&mut self, visit: &ClosedVisit<'_>, kept: bool) {
         for wait in visit.waits {
-            let function_id = wait.ip.map(|ip| self.symbolizer.function(visit.pid, ip));
+            let earlier = earlier_program(&self.programs, Some(visit.pid), wait.begin);
+            let program = earlier.unwrap_or(visit.pid);
+            let function_id = wait.ip.map(|ip| self.symbolizer.function(program, ip));
             let ns = wait.end.0 - wait.begin.0;
             self.keeper.wait(visit, function_id, wait.state, ns);
             if !kept {
                 continue;
             }
-            let stack_id = self
-                .stacks
-                .wait(wait.stack, &self.chains, &mut self.symbolizer);
+            let (chains, symbolizer) = (&self.chains, &mut self.symbolizer);
+            let stack_id = match earlier {
+                Some(program) => {
+                    let of = (wait.stack, true);
+                    self.stacks.of_program(of, program, chains, symbolizer)
+                }
+                None => self.stacks.wait(wait.stack, chains, symbolizer),
+            };
             let result = self.writer.wait(&WaitRow {
                 visit_id: visit.visit_id,
                 item_id: visit.item_id,
@@ -499,6 +540,21 @@ impl Rows {
             self.check(result);
         }
     }
+}
+
+/// The program that a process ran at a time, if it runs another one now, as the symbolizer knows it.
+#[inline]
+fn earlier_program(
+    programs: &FxHashMap<Pid, Vec<(TraceNs, Pid)>>,
+    pid: Option<Pid>,
+    time: TraceNs,
+) -> Option<Pid> {
+    if programs.is_empty() {
+        return None;
+    }
+    let earlier = programs.get(&pid?)?.iter();
+    let mut earlier = earlier.filter(|(until, _)| time < *until);
+    earlier.next().map(|(_, program)| *program)
 }
 
 /// How many samples there are of each CPU, in runs; of samples that are alike there is one.

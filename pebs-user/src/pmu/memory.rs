@@ -108,6 +108,8 @@ pub enum Snoop {
     Hit,
     /// None had it.
     Miss,
+    /// None was, or none had it: the event does not tell which.
+    NoneOrMiss,
     /// One had changed it.
     HitModified,
     /// One passed it on.
@@ -275,6 +277,7 @@ fn snoop(bits: u64, extended: u64) -> Option<Snoop> {
         (2, _) => Some(Snoop::Peer),
         (_, bits) if bits & 1 != 0 => None,
         (_, bits) if bits & 16 != 0 => Some(Snoop::HitModified),
+        (_, bits) if bits & 10 == 10 => Some(Snoop::NoneOrMiss),
         (_, bits) if bits & 8 != 0 => Some(Snoop::Miss),
         (_, bits) if bits & 4 != 0 => Some(Snoop::Hit),
         (_, bits) if bits & 2 != 0 => Some(Snoop::None),
@@ -398,6 +401,7 @@ impl fmt::Display for Snoop {
             Self::None => "None",
             Self::Hit => "Hit",
             Self::Miss => "Miss",
+            Self::NoneOrMiss => "None or Miss",
             Self::HitModified => "HitM",
             Self::Forward => "Fwd",
             Self::Peer => "Peer",
@@ -506,6 +510,8 @@ mod tests {
         assert_eq!(place(hit), None);
         let snoop = |word: u64| DataSource::decode(word).snoop;
         assert_eq!(snoop(16 << 19), Some(Snoop::HitModified));
+        // As Sandy Bridge's loads have it.
+        assert_eq!(snoop(10 << 19), Some(Snoop::NoneOrMiss));
         assert_eq!(snoop((2 << 19) | (1 << 38)), Some(Snoop::Forward));
         assert_eq!(snoop(2 << 38), Some(Snoop::Peer));
         let blocked = DataSource::decode(6 << 40).blocked;

@@ -245,7 +245,7 @@ table! {
         visit_id: Nullable<UInt64Type> = row.visit_id;
         function_id: Required<UInt32Type> = row.function_id.0;
         ip: Addresses = row.ip;
-        tid: Required<UInt32Type> = row.tid.0;
+        tid: Nullable<UInt32Type> = row.tid.known();
         cpu: Nullable<UInt16Type> = row.cpu.known();
         event: Required<UInt8Type> = row.event.0;
         flags: Required<UInt32Type> = row.flags;
@@ -335,7 +335,7 @@ table! {
         time_ns: Required<Int64Type> = row.time_ns.0;
         visit_id: Nullable<UInt64Type> = row.visit_id;
         function_id: Required<UInt32Type> = row.function_id.0;
-        tid: Required<UInt32Type> = row.tid.0;
+        tid: Nullable<UInt32Type> = row.tid.known();
         event: Required<UInt8Type> = row.event.0;
         events: Nullable<UInt64Type> = row.events;
         op: NullableText = row.op;

@@ -20,7 +20,7 @@ pub fn follow(spaces: &mut Spaces, event: SidebandKind) {
     let _ = match event {
         SidebandKind::Mapped { pid, mapping, .. } => spaces.on_mapping(pid, mapping),
         SidebandKind::Fork { pid, parent, .. } => spaces.on_fork(parent, pid),
-        SidebandKind::Comm { pid, .. } => spaces.on_exec(pid),
+        SidebandKind::Comm { pid, .. } | SidebandKind::Replaced { pid, .. } => spaces.on_exec(pid),
         SidebandKind::Exit { pid, .. } => {
             spaces.on_exit(pid);
             return;

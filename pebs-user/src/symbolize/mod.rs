@@ -384,6 +384,10 @@ impl Symbolizer {
                 pid, exec: true, ..
             } => self.on_exec(pid),
             SidebandKind::Fork { pid, parent, .. } => self.on_fork(parent, pid),
+            SidebandKind::Replaced { pid, earlier } => {
+                self.on_fork(pid, earlier);
+                self.on_exec(pid);
+            }
             SidebandKind::Exit { pid, tid } if pid.0 == tid.0 => self.on_exit(pid),
             SidebandKind::Comm { .. } | SidebandKind::Exit { .. } | SidebandKind::Lost { .. } => {}
         }

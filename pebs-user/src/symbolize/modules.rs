@@ -70,6 +70,10 @@ pub struct Modules {
     images_left: u64,
     /// Where binaries of a recording are looked for.
     recorded: Option<Recorded>,
+    /// What was found for a path and build id of a recording: a file is looked at once, not for each process.
+    by_recorded: FxHashMap<(Arc<Path>, Option<BuildId>), ModuleId>,
+    /// The same of vdsos, by their length.
+    recorded_vdsos: FxHashMap<u64, ModuleId>,
 }
 
 impl Modules {
@@ -86,6 +90,8 @@ impl Modules {
             anonymous: None,
             images_left: images_max(),
             recorded: None,
+            by_recorded: FxHashMap::default(),
+            recorded_vdsos: FxHashMap::default(),
         }
     }
 
@@ -129,14 +135,28 @@ impl Modules {
         {
             return *known;
         }
-        let found = match self.recorded.clone() {
-            Some(recorded) => recorded
-                .candidates(mapped)
-                .find_map(|opened| self.of_opened(opened, mapped, &alias)),
+        match self.recorded.clone() {
+            Some(recorded) => self.of_recorded(&recorded, mapped),
             None => candidates(pid, mapping, mapped)
-                .find_map(|opened| self.of_opened(opened, mapped, &alias)),
-        };
-        found.unwrap_or_else(|| self.nameless(mapped))
+                .find_map(|opened| self.of_opened(opened, mapped, &alias))
+                .unwrap_or_else(|| self.nameless(mapped)),
+        }
+    }
+
+    fn of_recorded(&mut self, recorded: &Recorded, mapped: &MappedFile) -> ModuleId {
+        let key = (Arc::clone(&mapped.path), mapped.build_id);
+        if let Some(known) = self.by_recorded.get(&key) {
+            return *known;
+        }
+        let found = recorded
+            .candidates(mapped)
+            .find_map(|opened| self.of_opened(opened, mapped, &None));
+        let id = found.unwrap_or_else(|| self.nameless(mapped));
+        if self.by_recorded.len() >= MODULES_MAX {
+            self.by_recorded.clear();
+        }
+        self.by_recorded.insert(key, id);
+        id
     }
 
     fn of_opened(
@@ -198,6 +218,22 @@ impl Modules {
 
     /// The kernel's shared object has no file: its pages are copied from the process, else from our own.
     fn of_vdso(&mut self, pid: Pid, mapping: &Mapping) -> ModuleId {
+        if self.recorded.is_none() {
+            return self.copied_vdso(pid, mapping);
+        }
+        let size = mapping.end.saturating_sub(mapping.start);
+        if let Some(known) = self.recorded_vdsos.get(&size) {
+            return *known;
+        }
+        let id = self.copied_vdso(pid, mapping);
+        // Lengths of a damaged recording may be any.
+        if self.recorded_vdsos.len() < MODULES_MAX {
+            self.recorded_vdsos.insert(size, id);
+        }
+        id
+    }
+
+    fn copied_vdso(&mut self, pid: Pid, mapping: &Mapping) -> ModuleId {
         let key: Arc<Path> = Arc::from(Path::new("[vdso]"));
         let copied = match &self.recorded {
             Some(recorded) if !recorded.has_our_kernel() => None,

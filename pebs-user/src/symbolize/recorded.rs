@@ -239,6 +239,32 @@ mod tests {
         }
     }
 
+    /// Processes that map the same file share what was found: it is looked at once.
+    #[test]
+    fn looked_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let given = dir.path().join("service");
+        std::fs::copy(PROGRAM, &given).unwrap();
+        let mapping = |path: &str| Mapping {
+            start: 0x1000,
+            end: 0x2000,
+            offset: 0,
+            backing: Backing::File(MappedFile {
+                path: Arc::from(Path::new(path)),
+                identity: None,
+                build_id: None,
+                deleted: false,
+            }),
+        };
+        let mut modules = Modules::new(Some(&[])).with_recorded(Some(with(dir.path())));
+        let first = modules.of_mapping(Pid(1), &mapping("/opt/service"));
+        let missing = modules.of_mapping(Pid(1), &mapping("/opt/other"));
+        std::fs::rename(&given, dir.path().join("other")).unwrap();
+        assert_eq!(modules.of_mapping(Pid(2), &mapping("/opt/service")), first);
+        assert_eq!(modules.of_mapping(Pid(2), &mapping("/opt/other")), missing);
+        assert!(modules.get(first).is_elf() && !modules.get(missing).is_elf());
+    }
+
     /// A kernel of another build id, or at another address, is not ours.
     #[test]
     fn other_kernels() {

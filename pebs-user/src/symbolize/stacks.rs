@@ -6,8 +6,8 @@
 
 use super::Symbolizer;
 use crate::store::schema::StackRow;
-use crate::stream::stacks::{Chains, Lists, StackKey};
-use crate::units::{FunctionId, StackId};
+use crate::stream::stacks::{Chain, Chains, Lists, StackKey};
+use crate::units::{FunctionId, Pid, StackId};
 
 /// What was found for a stack of addresses.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +56,22 @@ impl Stacks {
         self.find(Of::Sample, key, chains, symbolizer)
     }
 
+    /// The number of a stack of a process that ran an earlier program then, as which its addresses mean what they did;
+    /// `is_wait`: as of [`Stacks::wait`].
+    ///
+    /// Cost: a look-up each time: nothing is remembered.
+    pub fn of_program(
+        &mut self,
+        (key, is_wait): (StackKey, bool),
+        program: Pid,
+        chains: &Chains,
+        symbolizer: &mut Symbolizer,
+    ) -> Option<StackId> {
+        let of = if is_wait { Of::Wait } else { Of::Sample };
+        let (_, chain) = chains.get(key)?;
+        Some(self.follow(of, (program, chain), symbolizer))
+    }
+
     /// The number of a wait's stack, which begins with the function that called the scheduler; `None` if it has none.
     pub fn wait(
         &mut self,
@@ -89,6 +105,27 @@ impl Stacks {
         symbolizer: &mut Symbolizer,
     ) -> Option<StackId> {
         let (index, (pid, chain)) = (key.index()?, chains.get(key)?);
+        let stack = self.follow(of, (pid, chain), symbolizer);
+        if !symbolizer.has_jitted(pid) {
+            let known = &mut self.known[of as usize];
+            if known.len() <= index {
+                known.resize(index + 1, None);
+            }
+            known[index] = Some(Known {
+                stack,
+                // Of now: the look-up may have read mappings.
+                changes: symbolizer.changes(),
+            });
+        }
+        Some(stack)
+    }
+
+    fn follow(
+        &mut self,
+        of: Of,
+        (pid, chain): (Pid, Chain<'_>),
+        symbolizer: &mut Symbolizer,
+    ) -> StackId {
         self.functions.clear();
         let mut followed = 0;
         for ip in chain.addresses() {
@@ -104,19 +141,7 @@ impl Stacks {
             self.functions.drain(..last.map_or(0, |last| last + 1));
         }
         self.functions.push(if is_cut { CUT } else { WHOLE });
-        let stack = StackId(self.lists.number(&self.functions).0);
-        if !symbolizer.has_jitted(pid) {
-            let known = &mut self.known[of as usize];
-            if known.len() <= index {
-                known.resize(index + 1, None);
-            }
-            known[index] = Some(Known {
-                stack,
-                // Of now: the look-up may have read mappings.
-                changes: symbolizer.changes(),
-            });
-        }
-        Some(stack)
+        StackId(self.lists.number(&self.functions).0)
     }
 
     /// Gives the rows of stacks numbered since the last call; each comes once.

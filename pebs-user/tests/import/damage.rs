@@ -55,14 +55,14 @@ fn not_a_recording() {
     refused(
         &Import::of_bytes(&swapped, &[]),
         "the other byte order",
-        "on a machine of that architecture",
+        "recordings of x86_64 only",
     );
     let mut other = whole.clone();
     replace(&mut other, b"x86_64\0", b"ppc64\0\0");
     refused(
         &Import::of_bytes(&other, &[]),
-        "recorded on ppc64",
-        "on a machine of that architecture",
+        "recorded on ppc64, not on x86_64",
+        "recordings of x86_64 only",
     );
     let mut attrs = whole.clone();
     attrs[24..32].fill(0xff);

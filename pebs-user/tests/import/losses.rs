@@ -107,6 +107,19 @@ fn of_any_ring() {
     assert_eq!(found, "100..580 None 40\n");
 }
 
+/// What was lost before the first record was lost since nobody knows when: not since the clock's begin.
+#[test]
+fn at_the_begin() {
+    let mut piped = Piped::new();
+    piped.attr([1, 0, 10_000], (FIELDS, SAMPLE_ID_ALL), 1);
+    piped.words(LOST, &[1, RECORDS, THREAD, ns(150)]);
+    piped.words(SAMPLE, &[0x1000, THREAD, ns(100)]);
+    piped.words(SAMPLE, &[0x1000, THREAD, ns(200)]);
+    piped.round();
+    let (_, found) = losses(&piped.0);
+    assert_eq!(found, "100..150 None 40\n");
+}
+
 /// What is counted beyond the records in the rings was lost at the end: no record followed that could tell.
 #[test]
 fn at_the_end() {

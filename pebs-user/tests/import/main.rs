@@ -14,6 +14,7 @@ mod memory;
 mod piped;
 mod run;
 mod switches;
+mod unusual;
 
 use std::path::{Path, PathBuf};
 

@@ -24,9 +24,19 @@ impl Piped {
     }
 
     /// An event: its type, config and period, the fields of its samples, its id. `flags`: of the attr.
-    pub fn attr(&mut self, [kind, config, period]: [u64; 3], (fields, flags): (u64, u64), id: u64) {
+    pub fn attr(&mut self, what: [u64; 3], (fields, flags): (u64, u64), id: u64) {
+        self.attr_that_reads(what, (fields, 0, flags), id);
+    }
+
+    /// An event whose samples have counts in a format.
+    pub fn attr_that_reads(
+        &mut self,
+        [kind, config, period]: [u64; 3],
+        (fields, format, flags): (u64, u64, u64),
+        id: u64,
+    ) {
         const SIZE: u64 = 136;
-        let mut words = vec![kind | SIZE << 32, config, period, fields, 0, flags];
+        let mut words = vec![kind | SIZE << 32, config, period, fields, format, flags];
         words.resize(SIZE as usize / 8, 0);
         words.push(id);
         self.words((64, 0), &words);

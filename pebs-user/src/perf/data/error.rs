@@ -41,7 +41,7 @@ pub enum DataError {
         path: String,
     },
     /// Another architecture.
-    #[error("{path} was recorded on {arch}, and this pebs-trace knows {known}")]
+    #[error("{path} was recorded on {arch}, not on {known}")]
     Architecture {
         /// The file.
         path: String,
@@ -79,7 +79,9 @@ impl DataError {
             }
             Self::NotPerfData { .. } => "give the file that 'perf record -o FILE' wrote".to_owned(),
             Self::ByteOrder { .. } | Self::Architecture { .. } => {
-                "import it with pebs-trace on a machine of that architecture, and copy the trace".to_owned()
+                "pebs-trace imports recordings of x86_64 only; 'perf report -i FILE' shows this one on the machine that \
+                 recorded it"
+                    .to_owned()
             }
             Self::Damaged { .. } => {
                 "copy the file again; 'perf report --header-only -i FILE' says whether perf can read it".to_owned()

@@ -18,6 +18,10 @@ use crate::watch::Watch;
 const MAGIC: &[u8; 8] = b"PERFILE2";
 const SWAPPED: &[u8; 8] = b"2ELIFREP";
 
+/// What perf wrote before 2012, in either byte order; the rest is the same.
+/// Source: `check_magic_endian`, tools/perf/util/header.c.
+const MAGIC_1: &[u8; 8] = b"PERFFILE";
+
 /// Bytes of a pipe's header: magic, size.
 const PIPE_HEADER: u64 = 16;
 
@@ -50,6 +54,10 @@ pub struct PerfData {
     pub unfinished: bool,
     /// Some of what is written last is missing: names, formats, build ids, what is known of the machine.
     pub incomplete: bool,
+    /// It has counts of `perf stat record`.
+    pub has_counts: bool,
+    /// It has a trace of the hardware's (Intel PT, CoreSight), which is not decoded.
+    pub has_hardware_trace: bool,
     /// Told how far the reading of records has come.
     pub watch: Watch,
 }
@@ -88,6 +96,8 @@ impl PerfData {
             piped: false,
             unfinished: false,
             incomplete: false,
+            has_counts: false,
+            has_hardware_trace: false,
             watch: Watch::default(),
         };
         data.read_header().map_err(read)??;
@@ -121,7 +131,7 @@ impl PerfData {
             let path = self.path.clone();
             return Ok(Err(DataError::ByteOrder { path }));
         }
-        if begin != MAGIC {
+        if begin != MAGIC && begin != MAGIC_1 {
             return Ok(Err(DataError::NotPerfData {
                 path: self.path.clone(),
                 begin: describe(begin),
@@ -131,6 +141,10 @@ impl PerfData {
         let Some(size) = rest.u64() else {
             return Ok(Err(self.damaged("it ends within its header")));
         };
+        if begin == MAGIC_1 && size.swap_bytes() < size {
+            let path = self.path.clone();
+            return Ok(Err(DataError::ByteOrder { path }));
+        }
         if size == PIPE_HEADER {
             self.piped = true;
             self.records = Section {
@@ -229,6 +243,8 @@ impl PerfData {
                     self.features.take(feature, bytes.0, &mut self.events);
                 }
             }
+            user::STAT_CONFIG | user::STAT => self.has_counts = true,
+            user::AUXTRACE_INFO => self.has_hardware_trace = true,
             user::EVENT_UPDATE => {
                 let _ = self.update(&mut bytes);
             }

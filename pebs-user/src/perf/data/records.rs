@@ -25,7 +25,10 @@ pub(super) mod user {
     pub const TRACING_DATA: u32 = 66;
     pub const BUILD_ID: u32 = 67;
     pub const FINISHED_ROUND: u32 = 68;
+    pub const AUXTRACE_INFO: u32 = 70;
     pub const AUXTRACE: u32 = 71;
+    pub const STAT_CONFIG: u32 = 75;
+    pub const STAT: u32 = 76;
     pub const EVENT_UPDATE: u32 = 78;
     pub const FEATURE: u32 = 80;
     pub const COMPRESSED: u32 = 81;

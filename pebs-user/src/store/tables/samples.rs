@@ -30,7 +30,7 @@ impl SampleColumns {
         self.ip.extend_at(part.ips, part.slots);
         let runs = part.runs;
         repeated(runs, |it| it.visit_id, |id, n| self.visit_id.repeat(id, n));
-        repeated(runs, |it| it.tid, |tid, n| self.tid.repeat(tid.0, n));
+        repeated(runs, |it| it.tid, |tid, n| self.tid.repeat(tid.known(), n));
         repeated(runs, |it| it.cpu, |cpu, n| self.cpu.repeat(cpu.known(), n));
         repeated(runs, |it| it.event, |it, n| self.event.repeat(it.0, n));
         repeated(runs, |it| it.flags, |flags, n| self.flags.repeat(flags, n));

@@ -56,7 +56,7 @@ fn schemas_are_as_documented() {
     );
     assert_eq!(
         text(Table::Samples),
-        "time_ns Int64, visit_id UInt64?, function_id UInt32, ip UInt64, tid UInt32, \
+        "time_ns Int64, visit_id UInt64?, function_id UInt32, ip UInt64, tid UInt32?, \
          cpu UInt16?, event UInt8, flags UInt32, stack_id UInt32?"
     );
     assert_eq!(
@@ -86,7 +86,7 @@ fn schemas_are_as_documented() {
     );
     assert_eq!(
         text(Table::Memory),
-        "time_ns Int64, visit_id UInt64?, function_id UInt32, tid UInt32, event UInt8, \
+        "time_ns Int64, visit_id UInt64?, function_id UInt32, tid UInt32?, event UInt8, \
          events UInt64?, op Utf8?, level Utf8?, snoop Utf8?, tlb Utf8?, locked Boolean?, \
          blocked Utf8?, latency_cycles UInt32?, op_cycles UInt32?, retire_cycles UInt32?, \
          tlb_cycles UInt32?, page_bytes UInt64?, taken Boolean?, mispredicted Boolean?, \

@@ -1,0 +1,176 @@
+//! Recordings that are whole but unusual: what can't be used of them is said, and the rest is imported.
+
+use arrow::array::{Array as _, AsArray as _};
+use arrow::datatypes::{Int64Type, UInt32Type, UInt64Type};
+use pebs_user::store::schema::Table;
+
+use crate::fixture;
+use crate::piped::Piped;
+use crate::run::Import;
+
+const COMM_EXEC: (u32, u16) = (3, 1 << 13);
+const SAMPLE: (u32, u16) = (9, 2);
+
+/// IP, TID, TIME.
+const FIELDS: u64 = 1 | 2 | 4;
+const READ: u64 = 1 << 4;
+const CALLCHAIN: u64 = 1 << 5;
+const STACK_USER: u64 = 1 << 13;
+const SAMPLE_ID_ALL: u64 = 1 << 18;
+const THREAD: u64 = 10 | 10 << 32;
+
+/// cpu-clock every 10 us with these fields.
+fn clock(fields: u64) -> Piped {
+    let mut piped = Piped::new();
+    piped.attr([1, 0, 10_000], (fields, SAMPLE_ID_ALL), 1);
+    piped
+}
+
+fn sample(piped: &mut Piped, thread: u64, time: u64) {
+    piped.words(SAMPLE, &[0x1000, thread, time]);
+}
+
+fn notes(import: &Import) -> String {
+    assert_eq!(import.code, 0, "{}", import.stderr);
+    import.trace().info.notes.join("\n")
+}
+
+/// A time that is years from all others costs its sample, not the file.
+#[test]
+fn damaged_time() {
+    let mut piped = clock(FIELDS);
+    for n in 0..100 {
+        sample(&mut piped, THREAD, 1_000_000 + n * 10_000);
+        if n == 50 {
+            sample(&mut piped, THREAD, 1 << 62);
+        }
+    }
+    let import = Import::of_bytes(&piped.0, &["--max-loss", "100"]);
+    let notes = notes(&import);
+    assert!(
+        notes.contains("1 samples have a time years away"),
+        "{notes}"
+    );
+    let info = import.trace().info;
+    assert_eq!(info.duration_ns.unwrap(), 99 * 10_000 + 1);
+    let ledger = info.ledger.unwrap();
+    assert_eq!(ledger.check(), Vec::<String>::new());
+    assert_eq!(ledger.totals().samples.seen, 101);
+    assert_eq!(import.trace().rows(Table::Samples).unwrap(), 100);
+}
+
+/// Files of perf before 2012 begin otherwise, and are otherwise the same.
+#[test]
+fn version_1() {
+    let mut bytes =
+        std::fs::read(fixture("vm-spr.cpu-clock+uprobe-req.mt3.clk-mono").unwrap()).unwrap();
+    let rows = Import::of_bytes(&bytes, &[]).rows();
+    bytes[..8].copy_from_slice(b"PERFFILE");
+    assert_eq!(Import::of_bytes(&bytes, &[]).rows(), rows);
+    // Of the other byte order the header's size tells.
+    bytes[8..16].reverse();
+    let import = Import::of_bytes(&bytes, &[]);
+    assert!(
+        import.stderr.contains("the other byte order"),
+        "{}",
+        import.stderr
+    );
+}
+
+/// What has no samples by its nature is told what it is.
+#[test]
+fn other_kinds() {
+    let (stat, hardware) = ((76, 0), (70, 0));
+    let cases = [
+        (stat, "'perf stat record' counts and takes no samples"),
+        (hardware, "perf inject --itrace"),
+    ];
+    for (kind, hint) in cases {
+        let mut piped = clock(FIELDS);
+        piped.words(kind, &[0; 4]);
+        let import = Import::of_bytes(&piped.0, &[]);
+        assert_eq!(import.code, 2);
+        assert!(
+            import.stderr.contains("holds no sample") && import.stderr.contains(hint),
+            "{}",
+            import.stderr
+        );
+    }
+}
+
+/// User stacks to be unwound and counts of a group are left out, which the report says.
+#[test]
+fn left_out() {
+    let mut dwarf = clock(FIELDS | CALLCHAIN | STACK_USER);
+    dwarf.words(SAMPLE, &[0x1000, THREAD, 1_000_000, 1, 0x1000, 0]);
+    let dwarf = notes(&Import::of_bytes(&dwarf.0, &[]));
+    assert!(
+        dwarf.contains("--call-graph dwarf copied are not unwound"),
+        "{dwarf}"
+    );
+    let mut group = Piped::new();
+    const GROUP_AND_ID: u64 = 1 << 3 | 1 << 2;
+    group.attr_that_reads(
+        [1, 0, 10_000],
+        (FIELDS | READ, GROUP_AND_ID, SAMPLE_ID_ALL),
+        1,
+    );
+    group.words(SAMPLE, &[0x1000, THREAD, 1_000_000, 2, 7, 1, 8, 2]);
+    let group = notes(&Import::of_bytes(&group.0, &[]));
+    assert!(group.contains("a group (':S') are not imported"), "{group}");
+    let mut plain = clock(FIELDS);
+    sample(&mut plain, THREAD, 1_000_000);
+    let plain = notes(&Import::of_bytes(&plain.0, &[]));
+    assert!(
+        !plain.contains("dwarf") && !plain.contains("':S'"),
+        "{plain}"
+    );
+}
+
+/// The kernel names no thread of a sample that it takes while the thread ends: null, not 4294967295.
+#[test]
+fn ended_thread() {
+    let mut piped = clock(FIELDS);
+    sample(&mut piped, THREAD, 1_000_000);
+    sample(&mut piped, u64::MAX, 1_010_000);
+    let import = Import::of_bytes(&piped.0, &[]);
+    let mut tids = Vec::new();
+    for batch in import.trace().scan(Table::Samples, &["tid"]).unwrap() {
+        let batch = batch.unwrap();
+        let column = batch.column(0).as_primitive::<UInt32Type>();
+        tids.extend(column.iter());
+    }
+    tids.sort_unstable();
+    assert_eq!(tids, [None, Some(10)]);
+}
+
+/// Items of a table end where it says, though their process runs another program in between.
+#[test]
+fn exec_within_an_item() {
+    let mut piped = clock(FIELDS);
+    sample(&mut piped, THREAD, 1_010_000);
+    let name = u64::from_ne_bytes(*b"other\0\0\0");
+    piped.words(COMM_EXEC, &[THREAD, name, THREAD, 1_015_000]);
+    sample(&mut piped, THREAD, 1_020_000);
+    sample(&mut piped, THREAD, 1_040_000);
+    piped.round();
+    let import = Import::prepare();
+    import.write("perf.data", &piped.0);
+    import.write(
+        "marks.csv",
+        b"time_ns,tid,mark\n1005000,10,begin\n1030000,10,end\n",
+    );
+    let args = ["perf.data", "--symfs", "nowhere", "-o", "out"];
+    let import = import.run(&[&args[..], &["--marks", "marks.csv"]].concat());
+    assert_eq!(import.code, 0, "{}", import.stderr);
+    let columns = ["duration_ns", "visit_id", "samples", "flags"];
+    let mut visits = import.trace().scan(Table::Visits, &columns).unwrap();
+    let batch = visits.next().unwrap().unwrap();
+    let duration = batch.column(0).as_primitive::<Int64Type>();
+    assert_eq!((duration.len(), duration.value(0)), (1, 25_000));
+    assert_eq!(batch.column(1).as_primitive::<UInt64Type>().null_count(), 0);
+    for (column, expected) in [(2, 2), (3, 0)] {
+        let values = batch.column(column).as_primitive::<UInt32Type>();
+        assert_eq!(values.value(0), expected, "{}", columns[column]);
+    }
+}
