@@ -16,12 +16,14 @@ use crate::units::{Cpu, ResetValue, Tid};
 
 mod error;
 mod holders;
+mod keeper;
 mod link;
 mod step;
 mod uprobe;
 
 pub use error::{ADMIN_ALONE, AttachError, Attempt, ControlError, OpenError, OpenErrorKind};
 pub use holders::Holder;
+pub use keeper::no_more_uprobes;
 pub use link::BpfLink;
 pub use step::{Auto, AutoError, Granted, Opened, open_auto, open_stepping_down, settle_twins};
 pub use uprobe::{UprobeAt, UprobePmu, UprobeScope, UprobeSite, may_place, open_uprobe};
@@ -92,6 +94,8 @@ pub struct PerfEvent {
     fd: OwnedFd,
     /// What leads its group, for as long as it lives.
     _leader: Option<OwnedFd>,
+    /// The copy of an uprobe that is closed last.
+    _kept: Option<keeper::Kept>,
     /// What it counts; `None`: not told.
     target: Option<Target>,
 }
@@ -156,6 +160,7 @@ impl PerfEvent {
                 Ok(Self {
                     fd: led,
                     _leader: Some(leader),
+                    _kept: None,
                     target: None,
                 })
             }),
@@ -168,6 +173,7 @@ impl PerfEvent {
         opened.map(|fd| Self {
             fd,
             _leader: None,
+            _kept: None,
             target: None,
         })
     }

@@ -36,6 +36,7 @@ use crate::collect::sideband::{Sideband, SidebandOpener};
 use crate::pipeline::{Outcome, OwnCosts, Pipeline, PipelineOptions, Progress};
 use crate::pmu::attr::{EventClass, ResolvedEvent};
 use crate::pmu::open::Times;
+use crate::pmu::open::no_more_uprobes;
 use crate::say;
 use crate::store::run::RunInfo;
 use crate::store::writer::{TraceWriter, WriterOptions};
@@ -240,6 +241,7 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
 
 /// The self-test records several times in one process, a workload of its own: it keeps what it has.
 fn give_up_privileges() {
+    no_more_uprobes();
     if let Err(error) = privileges::give_up() {
         say!("warning: cannot give up root's privileges: {error}");
         say!("hint: the recording is not affected; please report this");

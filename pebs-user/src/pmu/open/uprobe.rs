@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use perf_event_open_sys::bindings::perf_event_attr;
 
-use super::{Attempt, OpenError, PerfEvent, READ_FORMAT};
+use super::{Attempt, OpenError, PerfEvent, READ_FORMAT, keeper};
 use crate::pmu::bits::{BitField, Word};
 use crate::units::Pid;
 
@@ -144,10 +144,14 @@ fn open_with_path(
         read_format: READ_FORMAT,
         ..perf_event_attr::default()
     };
-    // The kernel copies the string during the call, through which `path` lives.
-    attr.uprobe_path = path.as_ptr() as u64;
     attr.probe_offset = site.file_offset;
-    PerfEvent::open_raw(&attr, pid, cpu)
+    let (fd, kept) = keeper::open(&attr, &path, (pid, cpu))?;
+    Ok(PerfEvent {
+        fd,
+        _leader: None,
+        _kept: Some(kept),
+        target: None,
+    })
 }
 
 /// `config` of a site.
