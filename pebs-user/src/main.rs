@@ -21,6 +21,7 @@ fn main() -> ExitCode {
     };
     pebs_user::terminal::color(cli.color);
     cmd::start_log(cli.verbose);
+    cmd::report_missing_threads();
     let result = match &cli.command {
         None => cmd::record::run(&cli.record),
         Some(Cmd::Report(args)) => cmd::report::run(args),

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 
 use crate::present::Page;
+use crate::say;
 use crate::{
     analysis, collect, export as exports, import as imports, pmu, store, target, terminal,
 };
@@ -138,6 +139,22 @@ fn without_number(mut text: String) -> String {
         text.truncate(at);
     }
     text
+}
+
+/// Makes a thread that the system does not grant one line and exit status 2: the standard library panics then.
+pub fn report_missing_threads() {
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let text = panic.payload_as_str().unwrap_or_default();
+        if !text.starts_with("failed to spawn thread") {
+            return before(panic);
+        }
+        say!("error: cannot start a thread: the system grants no more memory or threads");
+        say!(
+            "hint: 'ulimit -v' and 'ulimit -u' show the limits of this shell, pids.max that of its cgroup"
+        );
+        std::process::exit(2);
+    }));
 }
 
 /// Sends what the program and its libraries log to stderr: warnings, with -v steps, with -vv all.

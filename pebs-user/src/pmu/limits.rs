@@ -205,6 +205,12 @@ pub fn open_files() -> SoftHard {
     getrlimit(Resource::Nofile).into()
 }
 
+/// Limit of the address space of this process, bytes; `None`: unlimited.
+#[must_use]
+pub fn address_space() -> Option<u64> {
+    getrlimit(Resource::As).current
+}
+
 /// Limit of locked memory of this process, bytes. Counts eBPF maps before Linux 5.11 and perf
 /// rings always.
 #[must_use]

@@ -247,7 +247,7 @@ fn locate_hint(error: &LocateError) -> Option<String> {
             std::io::ErrorKind::PermissionDenied => Some("use sudo".to_owned()),
             std::io::ErrorKind::NotFound => Some(
                 "a name without '/' is looked for in PATH; with -p PID paths are as that process sees them, \
-                 also in a container"
+                 also in a container; a path with ':' or '(' goes in double quotes: '\"./a:b\":func'"
                     .to_owned(),
             ),
             _ => None,

@@ -289,7 +289,6 @@ pub(super) fn cheapest(
         let instruction = &flow.code[index];
         let class = node
             .class
-            .clone()
             .map_err(|why| format!("'{}': {why}", body::text(instruction)))?;
         found.push(EndSite {
             address: instruction.ip(),
@@ -426,7 +425,7 @@ impl<'a> Tail<'a> {
             && !mixed
             && !(entry..=last).contains(&address)
             && class.is_ok()
-            && !(class == Ok(EntryClass::Nop5) && self.red_zone);
+            && (class != Ok(EntryClass::Nop5) || !self.red_zone);
         Some(Node {
             class,
             length,

@@ -57,7 +57,10 @@ impl Notes {
                 && *known == how
                 && same == reason
             {
-                names.push(name.to_owned());
+                // Instances of one generic function have one name.
+                if !names.iter().any(|known| known == name) {
+                    names.push(name.to_owned());
+                }
                 return;
             }
         }

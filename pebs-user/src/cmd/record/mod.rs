@@ -21,11 +21,13 @@ pub(in crate::cmd) use who::Who;
 use std::process::ExitCode;
 
 use crate::cli::RecordArgs;
+use crate::cmd::Hinted;
 use crate::collect::calibrate::UnitCosts;
 use crate::collect::calibrate::saved::Calibration;
 use crate::collect::signals;
 use crate::pmu::attr::ResolvedEvent;
 use crate::pmu::host::Host;
+use crate::pmu::limits;
 use crate::pmu::open::Times;
 use crate::store::run::RunInfo;
 
@@ -37,10 +39,31 @@ pub(super) use plan::grant;
 /// If it could not run. What was already written stays.
 pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     signals::heed_interrupt();
+    check_address_space(limits::address_space())?;
     let mut plan = plan::Plan::make(args)?;
     plan.say();
     let recorded = run::record(&mut plan)?;
     Ok(finish::finish(&plan, recorded))
+}
+
+/// Address space with which recordings are tested: rings, threads' stacks and symbols of the kernel, bytes. Below, whether
+/// it is enough is chance, and where it is not, the process aborts.
+const ADDRESS_SPACE_MIN: u64 = 512 << 20;
+
+/// Refuses to record where the address space is limited to too little.
+fn check_address_space(limit: Option<u64>) -> anyhow::Result<()> {
+    match limit {
+        Some(limit) if limit < ADDRESS_SPACE_MIN => Err(Hinted::new(
+            format!(
+                "cannot record: the limit of address space is {} MiB, and recording takes up to {} MiB",
+                limit >> 20,
+                ADDRESS_SPACE_MIN >> 20
+            ),
+            "run 'ulimit -v unlimited' first".to_owned(),
+        )
+        .into()),
+        _ => Ok(()),
+    }
 }
 
 /// Records as the options say without a word: for a part of the program that reads the trace itself.
@@ -96,4 +119,22 @@ pub fn count(args: &RecordArgs) -> anyhow::Result<Counting> {
     }
     let recorded = run::record(&mut plan)?;
     finish::close_counted(plan, recorded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Too little address space is refused with both figures; no limit and a large one are not.
+    #[test]
+    fn address_space() {
+        assert!(check_address_space(None).is_ok());
+        assert!(check_address_space(Some(1 << 30)).is_ok());
+        let error = check_address_space(Some(195 << 20)).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.contains("195 MiB") && text.contains("512 MiB"),
+            "{text}"
+        );
+    }
 }
