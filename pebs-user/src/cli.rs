@@ -552,6 +552,33 @@ pub fn hint_of(error: &clap::Error) -> Option<String> {
     })
 }
 
+/// The arguments with options that all subcommands have behind the subcommand: `pebs-trace --color never report T` is
+/// as `pebs-trace report --color never T`. clap takes what comes before a subcommand for options of recording.
+pub fn in_order(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut args: Vec<OsString> = args.collect();
+    let mut end = 1;
+    while let Some(arg) = args.get(end).and_then(|arg| arg.to_str()) {
+        let counts = |arg: &str| {
+            let letters = arg.strip_prefix('-').unwrap_or_default();
+            !letters.is_empty() && letters.chars().all(|letter| letter == 'v')
+        };
+        end += match arg {
+            "--color" => 2,
+            "--verbose" => 1,
+            _ if arg.starts_with("--color=") || counts(arg) => 1,
+            _ => break,
+        };
+    }
+    let is_subcommand = |arg: &OsString| {
+        let named = |it: &clap::Command| it.get_name() == arg.as_os_str();
+        Cli::command().get_subcommands().any(named)
+    };
+    if args.get(end).is_some_and(is_subcommand) {
+        args[1..=end].rotate_right(1);
+    }
+    args
+}
+
 pub(crate) fn seconds(text: &str) -> Result<std::time::Duration, String> {
     let wanted = "a number of seconds (2.5) or a time with a unit (90s, 5m, 1h)";
     let duration = match text.parse::<f64>() {
@@ -628,4 +655,35 @@ fn ring_size(text: &str) -> Result<u32, String> {
         .ok()
         .filter(|size| size.is_power_of_two() && (4 << 10..=64 << 20).contains(size))
         .ok_or_else(|| format!("{size} is not a power of two from 4KiB to 64MiB"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Options that every subcommand has may come before it, whatever stands behind.
+    #[test]
+    fn options_before_subcommands() {
+        let ordered = |text: &str| in_order(text.split(' ').map(OsString::from));
+        let cases = [
+            ("p report T", "p report T"),
+            ("p --color never report T", "p report --color never T"),
+            (
+                "p -vv --color=always --verbose explain T -v",
+                "p explain -vv --color=always --verbose T -v",
+            ),
+            (
+                "p --color never -u app:f -- report",
+                "p --color never -u app:f -- report",
+            ),
+            ("p --color", "p --color"),
+            ("p -v", "p -v"),
+            ("p", "p"),
+        ];
+        for (typed, expected) in cases {
+            let expected: Vec<OsString> = expected.split(' ').map(OsString::from).collect();
+            assert_eq!(ordered(typed), expected);
+        }
+        assert!(Cli::try_parse_from(ordered("p --color never report T")).is_ok());
+    }
 }

@@ -8,7 +8,7 @@ use pebs_user::cmd;
 use pebs_user::say;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::try_parse_from(cli::in_order(std::env::args_os())) {
         Ok(cli) => cli,
         // Help and version are no errors; all else could not run.
         Err(error) => {
