@@ -53,7 +53,7 @@ use super::report::names::Names;
 use super::report::text::NO_SWITCHES;
 use super::report::{MIN_SAMPLES, report_event};
 use crate::store::reader::{ReadError, Trace};
-use crate::store::run::{EventInfo, RunInfo};
+use crate::store::run::{EventInfo, ResetChange, RunInfo};
 use crate::store::schema::visit_flag;
 
 /// Explains the slow items of a trace.
@@ -163,6 +163,9 @@ pub fn explain(trace: &Trace, options: &ExplainOptions) -> Result<Explanation, E
         trace: trace.dir.display().to_string(),
         unit: items.unit,
         event: timing.event.cloned(),
+        event_resets: timing
+            .event
+            .map(|event| ResetChange::span(event, &trace.info.resets)),
         event_is_clock: timing.is_clock(),
         no_function_times: timing.reason.clone(),
         min_samples: MIN_SAMPLES,

@@ -356,8 +356,8 @@ impl Import<'_> {
         info.notes.extend(faults.iter().cloned());
         if fed.lone_switches > 0 {
             info.notes.push(format!(
-                "{} a switch of a thread with items is missing: its visits around are flagged",
-                plural(fed.lone_switches, "time")
+                "switches of threads with items are missing ({}): visits around them are flagged",
+                plural(fed.lone_switches, "gap")
             ));
         }
         let lost = loss_ratio(&outcome.ledger);

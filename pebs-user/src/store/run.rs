@@ -177,6 +177,18 @@ pub struct ResetChange {
     pub overhead: Option<f64>,
 }
 
+impl ResetChange {
+    /// Smallest and largest reset value of an event over a run.
+    #[must_use]
+    pub fn span(event: &EventInfo, changes: &[Self]) -> (u64, u64) {
+        let changed = changes.iter().filter(|change| change.event == event.id);
+        let all = changed.flat_map(|change| [change.old, change.new]);
+        all.fold((event.reset, event.reset), |(least, most), reset| {
+            (least.min(reset), most.max(reset))
+        })
+    }
+}
+
 /// A bound on the slow-down, and what came of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OverheadInfo {

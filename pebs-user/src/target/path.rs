@@ -295,7 +295,7 @@ impl<'a> Types<'_, 'a> {
         let kind = function.and_then(|function| reader.result_of(function));
         let (Some(function), Some(kind)) = (function, kind) else {
             return refuse(
-                "the debug information says of no result of the function",
+                "the debug information names no result of the function",
                 "leave the fields out: retval is the register",
             );
         };

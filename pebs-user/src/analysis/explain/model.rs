@@ -25,6 +25,8 @@ pub struct Explanation {
     pub unit: Unit,
     /// The event that the time on the CPU is divided by; null if none was sampled.
     pub event: Option<EventInfo>,
+    /// Its smallest and largest reset value in the run; null if none was sampled.
+    pub event_resets: Option<(u64, u64)>,
     /// Whether the event is a clock; if not, time is divided in proportion to it.
     pub event_is_clock: bool,
     /// Why there is no time of functions; null if there is.

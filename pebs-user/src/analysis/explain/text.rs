@@ -62,7 +62,14 @@ pub fn page(explanation: &Explanation, width: usize) -> Page {
     if let Some(event) = &explanation.event {
         let how = match (&explanation.no_function_times, explanation.event_is_clock) {
             (Some(reason), _) => reason.clone(),
-            (None, true) => format!("{} every {}", event.name, time(event.reset as f64)),
+            (None, true) => {
+                let reset = event.reset;
+                let every = match explanation.event_resets.unwrap_or((reset, reset)) {
+                    (least, most) if least == most => time(least as f64),
+                    (least, most) => format!("{} .. {}", time(least as f64), time(most as f64)),
+                };
+                format!("{} every {every}", event.name)
+            }
             (None, false) => {
                 format!(
                     "{}: time on the CPU is divided in proportion to it",

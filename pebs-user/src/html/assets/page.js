@@ -247,8 +247,8 @@
     const few = parts.length - known.length;
     const most = Math.max(1, ...known.map((part) => Math.max(mean(picked, part), mean(typical, part))));
     $("weight").textContent = `Mean per visit of ${D.mean_weight}; red: the ${count(picked.n)} selected, blue: ${count(typical.n)} typical visits ` +
-      "(up to the median of their probe, and not selected; each probe counts as among the selected). Largest difference first, with samples or waits in brackets." +
-      (few ? ` Not told: ${plural(few, "function")} with less than ${MIN_SAMPLES} samples.` : "") +
+      "(the middle half of their probe that is not slow, and not selected; each probe counts as among the selected). Largest difference first, with samples or waits in brackets." +
+      (few ? ` Not shown: ${plural(few, "function")} with fewer than ${MIN_SAMPLES} samples.` : "") +
       (V.flags.some((flags) => flags >>> CONDENSED & 1) ? " The details of most typical visits were not kept, and those kept are not all alike: the report below counts all." : "");
     const rows = [];
     for (const part of known.slice(0, 20)) {

@@ -187,7 +187,7 @@ fn whose(typical: &TypicalClass, noun: &str) -> [String; 2] {
     [
         format!(" typical: the mean of {visits} {rule}"),
         format!(
-            " {UNKNOWN}: unknown: less than {MIN_VISIT_SAMPLES} samples here ({MIN_SAMPLES} in typical {noun}s), \
+            " {UNKNOWN}: unknown: fewer than {MIN_VISIT_SAMPLES} samples here ({MIN_SAMPLES} in typical {noun}s), \
              or below 0.5 % of all"
         ),
     ]

@@ -216,11 +216,7 @@ fn period(reset: u64, event: &EventInfo) -> String {
 }
 
 fn describe(event: &EventInfo, changes: &[ResetChange]) -> String {
-    let changed = changes.iter().filter(|change| change.event == event.id);
-    let all = changed.flat_map(|change| [change.old, change.new]);
-    let (least, most) = all.fold((event.reset, event.reset), |(least, most), reset| {
-        (least.min(reset), most.max(reset))
-    });
+    let (least, most) = ResetChange::span(event, changes);
     let period = match least == most {
         true => period(event.reset, event),
         false => format!("{} .. {}", period(least, event), period(most, event)),
