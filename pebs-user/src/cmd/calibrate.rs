@@ -331,7 +331,7 @@ fn remark(calibration: &Calibration, most: Duration) {
 pub(super) fn describe(host: &Host, event: &str) -> String {
     use crate::collect::calibrate::saved::Found;
     let none = format!(
-        "none for {event}: costs are measured before each run; 'pebs-trace calibrate' makes them more exact"
+        "none for {event}: costs are measured before a run and kept for a week; 'pebs-trace calibrate' makes them more exact"
     );
     match Folder::of_user().map(|folder| folder.load(host, event)) {
         Some(Found::Good(it)) => format!(

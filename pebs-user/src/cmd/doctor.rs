@@ -81,13 +81,19 @@ fn is_usable(checks: &[Check]) -> bool {
     checks.iter().all(|check| check.status != Status::Missing)
 }
 
-/// One line per check, one more for what mends it, and the verdict.
+/// One line per check, one more for what mends it, and the verdict. What several checks find or need is said once.
 fn text(checks: &[Check]) -> String {
     let mut text = String::new();
-    for check in checks {
+    for (n, check) in checks.iter().enumerate() {
+        let before = &checks[..n];
         let status = check.status.to_string();
-        text += &format!("{status:<9} {:<20} {}\n", check.name, check.found);
-        if let Some(mend) = &check.mend {
+        let found = before.iter().fold(check.found.clone(), |found, it| {
+            found.replace(&format!(" ({})", it.found), "")
+        });
+        text += &format!("{status:<9} {:<20} {found}\n", check.name);
+        if let Some(mend) = &check.mend
+            && before.iter().all(|it| it.mend.as_ref() != Some(mend))
+        {
             text += &format!("{:30} mend: {mend}\n", "");
         }
     }
@@ -117,6 +123,11 @@ mod tests {
             "{}",
             text(&checks)
         );
+        // Three checks hang on it.
+        let shown = text(&checks);
+        for once in ["no hardware PMU here", "give the guest a virtual PMU"] {
+            assert_eq!(shown.matches(once).count(), 1, "{shown}");
+        }
 
         facts.ring_buffer = Answer::No("invalid argument".into());
         let checks = evaluate(&facts);

@@ -199,5 +199,8 @@ fn one_is_missing() {
     let ledger = trace.info.ledger.as_ref().unwrap();
     assert_eq!(ledger.check(), Vec::<String>::new());
     let notes = trace.info.notes.join("\n");
-    assert!(notes.contains("1 time a switch"), "{notes}");
+    assert!(
+        notes.contains("switches of threads with items are missing (1 gap)"),
+        "{notes}"
+    );
 }
