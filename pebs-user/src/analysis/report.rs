@@ -236,10 +236,11 @@ fn read_stats(
     states: &mut States,
 ) -> Result<(), ReadError> {
     let event = report_event(&trace.info).map(|event| event.id);
+    let own = trace.own_function()?;
     let counted = (options.losses, trace.info.switches);
     let mut all = Slots::new(&trace.info, options.probe, Stats::default);
     for batch in trace.scan(Table::FunctionStats, &stats::COLUMNS)? {
-        stats::add(&batch?, event, counted, &mut all, states)?;
+        stats::add(&batch?, (event, own), counted, &mut all, states)?;
     }
     for (probe, stats) in all {
         if let Some((_, section)) = sections.of(probe) {

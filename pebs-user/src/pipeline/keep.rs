@@ -154,13 +154,13 @@ impl Keeper {
     pub fn visit(
         &mut self,
         visit: &ClosedVisit<'_>,
-        (net_ns, own): (Option<i64>, Option<FunctionId>),
+        net_ns: Option<i64>,
         functions: &[FunctionEstimate],
     ) -> bool {
         if self.keeps_all() {
             return true;
         }
-        self.aggregate(visit, (net_ns, own), functions);
+        self.aggregate(visit, net_ns, functions);
         if self.keep == Keep::None {
             return false;
         }
@@ -201,24 +201,20 @@ impl Keeper {
         true
     }
 
-    /// Aggregates are of net times, where these are known, and without pebs-trace's own function.
+    /// Aggregates are of net times, where these are known.
     fn aggregate(
         &mut self,
         visit: &ClosedVisit<'_>,
-        (net_ns, own_function): (Option<i64>, Option<FunctionId>),
+        net_ns: Option<i64>,
         functions: &[FunctionEstimate],
     ) {
-        let functions = || {
-            let functions = functions.iter();
-            functions.filter(|it| Some(it.function) != own_function)
-        };
         let Some(duration) = duration(visit) else {
             return;
         };
         let net = net_ns.map_or(duration, |ns| (ns.max(0) as u64).min(duration));
         let own = (duration - net) as i64;
         self.samples.fill(0);
-        for estimate in functions() {
+        for estimate in functions {
             let event = usize::from(estimate.event.0);
             if event >= self.samples.len() {
                 self.samples.resize(event + 1, 0);
@@ -237,7 +233,7 @@ impl Keeper {
             whole.oncpu.count(visit.visit_id);
             whole.oncpu.values.add(active);
         }
-        for estimate in functions() {
+        for estimate in functions {
             let distribution = &mut of_functions
                 .at(estimate.event, estimate.function)
                 .distribution;

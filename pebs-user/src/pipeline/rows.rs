@@ -587,11 +587,7 @@ impl Sink for Rows {
             true => self.estimates.at_hand(),
             false => &[],
         };
-        let kept = self.keeper.visit(
-            visit,
-            (net.map(|it| it.0), self.symbolizer.known_own_function()),
-            known,
-        );
+        let kept = self.keeper.visit(visit, net.map(|it| it.0), known);
         if kept {
             self.estimates.keep(visit.visit_id, visit.item_id);
             if self.estimates.rows() >= estimates::BLOCK_ROWS {

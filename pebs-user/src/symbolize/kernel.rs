@@ -242,12 +242,6 @@ impl KernelSymbols {
         self.own.function(functions)
     }
 
-    /// The function of that work, if some was met.
-    #[must_use]
-    pub const fn known_own_function(&self) -> Option<FunctionId> {
-        self.own.known()
-    }
-
     /// Why names are missing, if they are, once one was asked for.
     #[must_use]
     pub const fn missing(&self) -> Option<KernelSymbolsMissing> {

@@ -302,12 +302,6 @@ impl Symbolizer {
         self.kernel.own_function(&mut self.functions)
     }
 
-    /// The function of pebs-trace's own work, if some was met.
-    #[must_use]
-    pub const fn known_own_function(&self) -> Option<FunctionId> {
-        self.kernel.known_own_function()
-    }
-
     /// Why kernel functions have no names, if they have none and one was asked for.
     #[must_use]
     pub const fn kernel_symbols_missing(&self) -> Option<KernelSymbolsMissing> {

@@ -69,11 +69,6 @@ impl Own {
             })
         })
     }
-
-    /// The function, if something was told to be of it.
-    pub(super) const fn known(&self) -> Option<FunctionId> {
-        self.function
-    }
 }
 
 #[cfg(test)]

@@ -7,12 +7,18 @@ use std::process::Command;
 use pebs_tests::explain::{explain, whole};
 use pebs_tests::process;
 use pebs_tests::recording::{Recorder, Recording, pebs_trace};
+use pebs_tests::truth::Truth;
 use pebs_tests::workload::Workload;
 use pebs_tests::{machine, need, say_skip};
 
 /// Items of the workload, one in 500 of which is slow, and the time between samples.
 const ITEMS: &str = "200000";
 const RESET_NS: f64 = 100_000.0;
+
+/// Recordings until one is not disturbed.
+const ATTEMPTS: u32 = 6;
+/// A wait that makes an item one of the slowest.
+const LONG_NS: i64 = 200_000;
 
 /// Items of 2 us, some of which take 30 us: the classes follow from how long they are, not from which of them have a
 /// sample, and the first cause is the function that makes the slow ones slow.
@@ -21,17 +27,7 @@ fn samples_do_not_decide_who_is_slow() {
     need!(machine::root());
     let workload = Workload::build("short_slow");
     let spec = workload.spec("handle(id=*(arg1):u64)");
-    let (recording, truth) = Recorder::new(&spec)
-        .before_others()
-        .args(&[
-            "--event",
-            "cpu-clock",
-            "--reset",
-            "100000",
-            "--max-loss",
-            "100",
-        ])
-        .workload(&workload, &[ITEMS]);
+    let (recording, truth) = undisturbed(&workload, &spec);
     let trace = recording.trace();
     let slow: HashSet<u64> = truth.items.iter().map(|it| it.id).collect();
     assert!(slow.len() > 300, "{} slow items", slow.len());
@@ -85,6 +81,31 @@ fn samples_do_not_decide_who_is_slow() {
             "{class}: {with} of {expected}"
         );
     }
+}
+
+/// A recording in which others hardly took the CPU away: a few items that waited for it for long are slow in their own right,
+/// and set apart from all others.
+fn undisturbed(workload: &Workload, spec: &str) -> (Recording, Truth) {
+    let attempt = || {
+        Recorder::new(spec)
+            .before_others()
+            .args(&[
+                "--event",
+                "cpu-clock",
+                "--reset",
+                "100000",
+                "--max-loss",
+                "100",
+            ])
+            .workload(workload, &[ITEMS])
+    };
+    let waited = |recording: &Recording| {
+        let waits = recording.trace().waits().into_iter();
+        waits.filter(|it| it.length_ns() > LONG_NS).count()
+    };
+    let mut attempts = (1..ATTEMPTS).map(|_| attempt());
+    let good = attempts.find(|(recording, _)| waited(recording) <= 1);
+    good.unwrap_or_else(attempt)
 }
 
 /// Prints the class of each visit, as the views have it.

@@ -28,10 +28,11 @@ pub(super) fn typical(
     let mut states = std::mem::take(&mut summing.states);
     let mut slots = Slots::new(&trace.info, None, Stats::default);
     let counted = (losses, trace.info.switches);
+    let own = trace.own_function()?;
     for batch in trace.scan(Table::FunctionStats, &stats::COLUMNS)? {
         stats::add(
             &batch?,
-            event.map(|it| it.id),
+            (event.map(|it| it.id), own),
             counted,
             &mut slots,
             &mut states,

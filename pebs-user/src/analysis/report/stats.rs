@@ -45,10 +45,10 @@ pub(in crate::analysis) struct Stats {
     pub until_ns: i64,
 }
 
-/// Adds a batch of `function_stats`, with [`COLUMNS`].
+/// Adds a batch of `function_stats`, with [`COLUMNS`], but for pebs-trace's own function.
 pub(in crate::analysis) fn add(
     batch: &RecordBatch,
-    event: Option<EventId>,
+    (event, own): (Option<EventId>, Option<u32>),
     (losses, switches): (LossVisits, bool),
     slots: &mut Slots<Stats>,
     states: &mut States,
@@ -90,6 +90,9 @@ pub(in crate::analysis) fn add(
         let function = functions
             .is_valid(row)
             .then(|| FunctionId(functions.value(row)));
+        if function.is_some_and(|it| Some(it.0) == own) {
+            continue;
+        }
         let count = if samples.is_valid(row) {
             samples.value(row)
         } else {
