@@ -71,7 +71,7 @@ fn true_share(group: Group<'_>, trace: &Trace, truth: &Truth, call: &str, waitin
     let mut sampled: Vec<i64> = trace.samples().iter().map(|it| it.time_ns).collect();
     sampled.sort_unstable();
     let each = trace.json["own_time"]["sample"]["ns"].as_f64();
-    let each = each.expect("what a sample takes is known");
+    let each = each.unwrap_or_else(|| panic!("{:#}", trace.json["own_time"]));
     let mut took: HashMap<u64, i64> = HashMap::new();
     for it in truth.calls.iter().filter(|it| it.name == call) {
         let (enter, leave) = (it.enter as i64 - zero, it.leave as i64 - zero);

@@ -349,10 +349,10 @@ impl Rows {
             spread,
         } = self.pause;
         // What a mark takes differs, too: up to twice as much is taken for one.
-        let slack = 2 * i64::from(spread);
-        let begun = visit.begin.0.0 + into as i64 + slack + 2 * after as i64;
+        let slack = 2 * spread;
+        let begun = visit.begin.0.0 + into + slack + 2 * after as i64;
         let ends = visit.end.map_or(i64::MAX, |(end, _)| {
-            end.0 - out_of as i64 - slack - 2 * before as i64
+            end.0 - out_of - slack - 2 * before as i64
         });
         let samples = visit.samples;
         let first = samples.times.partition_point(|time| time.0 < begun);

@@ -1,4 +1,5 @@
 //! Items that are about as short as what a sample takes of them.
+#![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -123,10 +124,10 @@ print(json.dumps(duckdb.sql('select visit_id, class from visit_classes').fetchal
 fn classes(recording: &Recording, python: &Path) -> HashMap<u64, String> {
     let dir = recording.dir();
     let views = dir.with_file_name("views.sql");
-    let views = views.to_str().unwrap();
+    let views = views.to_str().expect("made of ASCII");
     let export = pebs_trace([
         "export",
-        dir.to_str().unwrap(),
+        dir.to_str().expect("made of ASCII"),
         "--to",
         "views.sql",
         "-o",
@@ -135,6 +136,6 @@ fn classes(recording: &Recording, python: &Path) -> HashMap<u64, String> {
     assert_eq!(export.code(), Some(0), "{export}");
     let done = process::run(Command::new(python).args(["-c", CLASSES, views]));
     assert_eq!(done.code(), Some(0), "{done}");
-    let rows: Vec<(u64, String)> = serde_json::from_str(&done.stdout).unwrap();
+    let rows: Vec<(u64, String)> = serde_json::from_str(&done.stdout).expect("rows");
     rows.into_iter().collect()
 }

@@ -103,6 +103,9 @@ pub(super) fn candidates(section: &Section, items: &Items) -> Vec<u32> {
     longest(found, MOST_ITEMS)
 }
 
+/// An item, and its parts with what they take.
+type Draft = (u32, f64, Vec<(Key, f64)>);
+
 /// An item by what its excess is made of.
 struct Point {
     item: u32,
@@ -137,7 +140,7 @@ fn points(found: &[u32], rows: &Rows, items: &Items, sums: &GroupSums) -> (Vec<P
     active += all.active.0.total();
     // What one sample stands for.
     let interval = active / samples.max(1) as f64;
-    let mut drafts: Vec<(u32, f64, Vec<(Key, f64)>)> = Vec::new();
+    let mut drafts: Vec<Draft> = Vec::new();
     let mut means: FxHashMap<Key, f64> = FxHashMap::default();
     for &item in found {
         let Some(rows) = rows.get(&item) else {

@@ -454,6 +454,7 @@ fn led_by_another() {
     let leader = PerfEvent::open_raw(&leading, pid, cpu).unwrap();
     let led = PerfEvent {
         fd: open_in(&attr, pid, cpu, Some(leader.as_fd())).unwrap(),
+        _kept: None,
         _leader: None,
         target: None,
     };
