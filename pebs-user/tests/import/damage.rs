@@ -85,7 +85,7 @@ fn not_a_recording() {
         refused(
             &Import::of(&arm, &[]),
             "was recorded on aarch64",
-            "on a machine of that architecture",
+            "imports recordings of x86_64 only",
         );
     }
 }
