@@ -14,7 +14,7 @@ pub const MODULE: &str = "[pebs-trace]";
 const NAME: &str = "own marks and samples";
 
 /// Beginnings of the names of functions that run for uprobes and perf's software events alone.
-const NAMES: [&str; 17] = [
+const NAMES: [&str; 22] = [
     "uprobe_",
     "__uprobe_",
     "uretprobe_",
@@ -32,6 +32,11 @@ const NAMES: [&str; 17] = [
     "___perf_sw_event",
     "__perf_sw_event",
     "bpf_get_attach_cookie_",
+    "bpf_probe_read_",
+    "bpf_ringbuf_",
+    "__bpf_ringbuf_",
+    "copy_from_user_nofault",
+    "copy_from_kernel_nofault",
 ];
 
 /// What is pebs-trace's own.

@@ -371,6 +371,13 @@ impl SlowVisit {
         self.net_ns.unwrap_or(self.duration_ns)
     }
 
+    /// Its time on the CPU, likewise, ns; `None` if that is unknown.
+    #[must_use]
+    pub fn took_on_cpu_ns(&self) -> Option<i64> {
+        let own = self.duration_ns - self.took_ns();
+        self.oncpu_ns.map(|ns| (ns - own).max(0))
+    }
+
     /// Whether its details were not kept.
     #[must_use]
     pub fn is_condensed(&self) -> bool {

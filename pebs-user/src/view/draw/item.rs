@@ -65,7 +65,7 @@ fn facts(item: &Item, group: &Group, noun: &str) -> Vec<Line<'static>> {
         report.probe_id,
         brief::spec(spec, 200)
     );
-    let oncpu = visit.oncpu_ns.filter(|_| visit.took_ns() > 0);
+    let oncpu = visit.took_on_cpu_ns().filter(|_| visit.took_ns() > 0);
     let share = oncpu.map_or_else(String::new, |ns| {
         format!(" ({})", percent(ns as f64 / visit.took_ns() as f64))
     });

@@ -125,7 +125,7 @@ impl Widths {
 
     fn row(&self, data: &Data, item: &Item) -> String {
         let visit = &item.visit;
-        let oncpu = visit.oncpu_ns.filter(|_| visit.took_ns() > 0);
+        let oncpu = visit.took_on_cpu_ns().filter(|_| visit.took_ns() > 0);
         let share = oncpu.map(|ns| percent(ns as f64 / visit.took_ns() as f64));
         let probe = if self.several {
             format!(" {:>5}", data.group(item).report.probe_id)

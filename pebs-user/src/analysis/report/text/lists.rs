@@ -115,7 +115,7 @@ pub(super) fn slowest(out: &mut Page, probe: &ProbeReport, noun: &str) {
     ]);
     let typical = probe.typical.map_or_else(Default::default, |it| it.counts);
     for visit in &probe.slowest {
-        let oncpu = visit.oncpu_ns.filter(|_| visit.took_ns() > 0);
+        let oncpu = visit.took_on_cpu_ns().filter(|_| visit.took_ns() > 0);
         let oncpu = oncpu.map(|ns| percent(ns as f64 / visit.took_ns() as f64));
         let of_visit = visit.clone();
         table.row([
