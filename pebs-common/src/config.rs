@@ -222,6 +222,45 @@ pub struct ItemOffsets {
 
 const _: () = assert!(size_of::<ItemConfig>() == 32 + 5 * 8 + 10 * 4);
 
+/// Probed places at most whose breakpoints are looked for in copies of code.
+pub const MAX_COPY_PLACES: u32 = 64;
+
+/// Bytes of code by which a copy of a place is told.
+pub const COPY_WINDOW: usize = 16;
+
+/// What a probed place looks like in a copy of its page: code is copied to the same place in a page.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct CopyPlace {
+    /// Where the window begins, in the page.
+    pub offset: u32,
+    /// Places in all; 0: there is none here.
+    pub places: u32,
+    /// The window with a breakpoint, and with the call that the kernel makes of a five-byte nop.
+    pub expected: [[u64; COPY_WINDOW / 8]; 2],
+    /// Bits that count. Where all are 0, there is no such form.
+    pub mask: [[u64; COPY_WINDOW / 8]; 2],
+}
+
+const _: () = assert!(size_of::<CopyPlace>() == 8 + 4 * COPY_WINDOW);
+
+/// A process makes memory executable that holds a copy of a probed place.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Copied {
+    /// Process; it was sent a SIGSTOP.
+    pub pid: u32,
+    /// Keep zero.
+    pub pad: u32,
+    /// The memory.
+    pub start: u64,
+    /// Its end.
+    pub end: u64,
+}
+
+/// Bytes of the ring for [`Copied`].
+pub const COPIED_RING: usize = 1 << 16;
+
 /// Sites at most in one run (entries, returns and ends of all probes).
 pub const MAX_SITES: u32 = 4096;
 

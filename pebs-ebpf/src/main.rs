@@ -17,6 +17,7 @@ mod access;
 mod arg;
 mod batch;
 mod clock;
+mod copy;
 mod emit;
 mod fault;
 mod irq;

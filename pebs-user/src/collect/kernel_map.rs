@@ -100,6 +100,8 @@ unsafe impl Plain for [u64; 2] {}
 unsafe impl Plain for pebs_common::config::SiteConfig {}
 // SAFETY: as above.
 unsafe impl Plain for pebs_common::config::ItemConfig {}
+// SAFETY: as above.
+unsafe impl Plain for pebs_common::config::CopyPlace {}
 
 /// Sets the value under a 32-bit key.
 ///

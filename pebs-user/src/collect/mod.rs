@@ -4,6 +4,7 @@ pub mod btf;
 pub mod bulk;
 pub mod calibrate;
 pub mod command;
+pub mod copies;
 mod counters;
 pub mod cpu_time;
 pub mod drain;

@@ -5,6 +5,7 @@
 //! | `CAP_PERFMON`, `CAP_BPF` | main thread | events on CPUs that come online |
 //! | `CAP_IPC_LOCK` | main thread | perf's rings of CPUs that come online, beyond what may be locked without |
 //! | `CAP_SYS_PTRACE` | other threads | mappings, root folder and vdso of processes that come later |
+//! | `CAP_KILL` | other threads | a process that was stopped to restore code that it copied goes on |
 //! | `CAP_CHECKPOINT_RESTORE` | other threads | `/proc/PID/map_files`: binaries that were deleted or replaced |
 //! | `CAP_SYSLOG` | other threads | addresses of kernel modules and BPF programs that come later |
 //! | `CAP_DAC_READ_SEARCH` | both | binaries that only their owner may read; the way to the trace |
@@ -36,6 +37,7 @@ const MAIN: CapabilitySet = CapabilitySet::PERFMON
 
 /// What all other threads keep.
 const OTHERS: CapabilitySet = CapabilitySet::SYS_PTRACE
+    .union(CapabilitySet::KILL)
     .union(CapabilitySet::CHECKPOINT_RESTORE)
     .union(CapabilitySet::SYSLOG)
     .union(CapabilitySet::DAC_READ_SEARCH);

@@ -1,14 +1,14 @@
 //! The kernel programs: load them with the run's settings, and give out their descriptors.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use aya::maps::Map;
-use aya::programs::tp_btf::BtfTracePointLinkId;
+use aya::programs::tp_btf::{BtfTracePointLink, BtfTracePointLinkId};
 use aya::programs::{BtfTracePoint, PerfEvent, Program, ProgramError, UProbe};
 use aya::{Ebpf, EbpfLoader};
 use pebs_common::config::{
-    ItemConfig, ItemOffsets, ItemSource, MAX_EVENTS, MAX_PROCESSES, Program as ProgramRun, Scope,
-    SiteConfig,
+    CopyPlace, ItemConfig, ItemOffsets, ItemSource, MAX_EVENTS, MAX_PROCESSES,
+    Program as ProgramRun, Scope, SiteConfig,
 };
 
 use crate::collect::btf::{Btf, BtfError};
@@ -93,6 +93,12 @@ const TRACEPOINTS: [&str; 3] = [
     "sched_process_exec",
     "sched_process_exit",
 ];
+
+/// The program that looks for copies of probed places.
+const COPY_PROGRAM: &str = "becomes_executable";
+
+/// The tracepoint in whoever is about to change mappings.
+const BECOMES_EXECUTABLE: &str = "mmap_lock_start_locking";
 
 /// The tracepoint of wake-ups, and the program on it.
 const WAKING: &str = "sched_waking";
@@ -306,6 +312,32 @@ impl Programs {
         Ok(())
     }
 
+    /// Has copies of probed places looked for wherever memory becomes executable, until the link is dropped. Gives
+    /// the ring to which they come as well.
+    ///
+    /// # Errors
+    /// What the kernel refused: `bpf_loop` is there since Linux 5.17.
+    pub fn watch_copies(
+        &mut self,
+        places: &[CopyPlace],
+    ) -> Result<(BtfTracePointLink, OwnedFd), ProgramsError> {
+        for (index, place) in (0u32..).zip(places) {
+            kernel_map::set(self.map("COPY_PLACES")?, index, place)
+                .map_err(|error| ProgramsError::Map("say what copies of code look like", error))?;
+        }
+        let btf = aya::Btf::from_sys_fs().map_err(ProgramsError::AyaBtf)?;
+        self.verify(COPY_PROGRAM, |program: &mut BtfTracePoint| {
+            program.load(BECOMES_EXECUTABLE, &btf)
+        })?;
+        let ring = self.map("COPIES")?.try_clone_to_owned();
+        let ring = ring.map_err(|error| ProgramsError::Map("open a ring", error))?;
+        let link = self.with(COPY_PROGRAM, |program: &mut BtfTracePoint| {
+            let id = program.attach()?;
+            program.take_link(id)
+        })?;
+        Ok((link, ring))
+    }
+
     /// Takes the programs off their tracepoints again: nothing more is recorded there.
     pub fn detach_tracepoints(&mut self) {
         for (name, link) in std::mem::take(&mut self.attached) {
@@ -439,6 +471,7 @@ impl Programs {
             Map::Array(data)
             | Map::HashMap(data)
             | Map::ArrayOfMaps(data)
+            | Map::RingBuf(data)
             | Map::CgroupArray(data) => Ok(data.fd().as_fd()),
             _ => Err(missing()),
         }
@@ -611,5 +644,7 @@ mod tests {
         });
         old.unwrap_or_else(|error| panic!("{error:#?}"));
         assert!(programs.page_fault(Faults::Major).is_ok());
+        let watched = programs.watch_copies(&[CopyPlace::default()]);
+        watched.unwrap_or_else(|error| panic!("{error:#?}"));
     }
 }

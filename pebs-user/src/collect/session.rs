@@ -8,6 +8,7 @@ use perf_event_open_sys::bindings::perf_event_attr;
 
 use crate::collect::bulk::rest::RestRings;
 use crate::collect::bulk::{self, BulkCounters, BulkRing};
+use crate::collect::copies::{Copy as CodeCopy, Mender};
 use crate::collect::counters::{Counters, Recipe, times_of};
 use crate::collect::programs::{Log, Programs, Settings};
 use crate::correlate::Interferences;
@@ -118,6 +119,8 @@ pub struct Session {
     clocks: Counters,
     /// CPUs that events were opened on.
     cpus: OpenCpus,
+    /// Restores code that traced processes copied; or why nobody does. Dropped after the probes.
+    mender: Result<Mender, String>,
 }
 
 /// A bit for each event that is so.
@@ -181,6 +184,8 @@ impl Session {
         for tid in plan.threads {
             programs.trace_thread(*tid)?;
         }
+        // Before the first probe.
+        let mender = Mender::start(&mut programs, plan.probes);
         let session = Self {
             programs,
             log,
@@ -196,6 +201,7 @@ impl Session {
             faults: Counters::default(),
             clocks: Counters::default(),
             cpus: OpenCpus::default(),
+            mender,
         };
         Ok((session, rings))
     }
@@ -572,6 +578,18 @@ impl Session {
         let by_program = self.events.iter().map(Counters::times);
         let bulk = (self.bulk.iter()).map(|counters| times_of(counters.iter(), None));
         by_program.chain(bulk).collect()
+    }
+
+    /// Code with probes in it that traced processes copied since the last look.
+    #[must_use]
+    pub fn copies(&self) -> Vec<CodeCopy> {
+        self.mender.as_ref().map(Mender::take).unwrap_or_default()
+    }
+
+    /// Why a process that copies probed code would die; `None` if it would not.
+    #[must_use]
+    pub fn no_mender(&self) -> Option<&str> {
+        self.mender.as_ref().err().map(String::as_str)
     }
 
     /// Passes on what the kernel programs logged.

@@ -250,6 +250,7 @@ impl Output {
             let mut info = info.clone();
             info.complete = false;
             info.crashes.clear();
+            info.copied.clear();
             info.notes.push(format!("writing stopped: {error}"));
             self.write_info(&info)?;
             self.unclosed.retain(|job| job.close().is_err());

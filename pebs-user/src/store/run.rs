@@ -13,7 +13,7 @@ impl RunInfo {
     /// Whether the recorder has closed the trace.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.complete || !self.crashes.is_empty()
+        self.complete || !self.crashes.is_empty() || !self.copied.is_empty()
     }
 }
 
@@ -26,11 +26,15 @@ pub struct RunInfo {
     pub tool_version: String,
     /// Arguments as typed, the program's name first.
     pub command_line: Vec<String>,
-    /// False until the run ended in good order, and if a traced process died of what a probe can cause.
+    /// False until the run ended in good order, and if a traced process died of what a probe can cause or ran a copy of
+    /// probed code.
     pub complete: bool,
     /// Traced processes that died of a signal that a probe can cause: `pid 12 died of SIGTRAP`.
     #[serde(default)]
     pub crashes: Vec<String>,
+    /// Traced processes that copied probed code, whose items are missing from then on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub copied: Vec<String>,
     /// The machine.
     pub host: HostInfo,
     /// `CLOCK_REALTIME` of ns 0, in ns since 1970. Of an imported trace see [`ImportInfo::wall_clock_known`].

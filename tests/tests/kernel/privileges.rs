@@ -15,8 +15,8 @@ use pebs_tests::{check, machine, need, process};
 /// `CAP_PERFMON`, `CAP_BPF`, `CAP_IPC_LOCK`, `CAP_DAC_READ_SEARCH`.
 const MAIN: u64 = 1 << 38 | 1 << 39 | 1 << 14 | 1 << 2;
 
-/// `CAP_SYS_PTRACE`, `CAP_CHECKPOINT_RESTORE`, `CAP_SYSLOG`, `CAP_DAC_READ_SEARCH`.
-const OTHERS: u64 = 1 << 19 | 1 << 40 | 1 << 34 | 1 << 2;
+/// `CAP_SYS_PTRACE`, `CAP_KILL`, `CAP_CHECKPOINT_RESTORE`, `CAP_SYSLOG`, `CAP_DAC_READ_SEARCH`.
+const OTHERS: u64 = 1 << 19 | 1 << 5 | 1 << 40 | 1 << 34 | 1 << 2;
 
 /// A field of a status file.
 fn field<'a>(status: &'a str, name: &str) -> &'a str {

@@ -89,7 +89,7 @@ impl Check {
 /// Every check, in the order in which one would mend them.
 #[must_use]
 pub fn evaluate(facts: &Facts) -> Vec<Check> {
-    let all: [fn(&Facts) -> Check; 30] = [
+    let all: [fn(&Facts) -> Check; 31] = [
         kernel::version,
         limits::capabilities,
         limits::paranoid,
@@ -103,6 +103,7 @@ pub fn evaluate(facts: &Facts) -> Vec<Check> {
         kernel::sample_program,
         kernel::tracepoints,
         kernel::extras,
+        kernel::copied_code,
         kernel::sample_time,
         kernel::fast_uprobes,
         sampling::machine,

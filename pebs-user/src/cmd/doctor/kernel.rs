@@ -102,6 +102,16 @@ pub(super) fn extras(facts: &Facts) -> Check {
     }
 }
 
+/// Programs that move their own code are looked after since Linux 5.17, which has `bpf_loop`.
+pub(super) fn copied_code(facts: &Facts) -> Check {
+    if facts.host.at_least(KernelVersion(5, 17)) {
+        let found = "a program that copies its probed code to huge pages lives on (Linux 5.17)";
+        return Check::ok("copied code", found);
+    }
+    let found = "before Linux 5.17 a program that copies its probed code to huge pages itself dies of SIGTRAP";
+    Check::degraded("copied code", found, "boot Linux 5.17 or later")
+}
+
 /// The sample's own time is there for the program since Linux 6.3.
 pub(super) fn sample_time(facts: &Facts) -> Check {
     if facts.host.programs_see_sample_time() {

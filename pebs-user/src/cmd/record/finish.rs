@@ -38,6 +38,7 @@ pub(super) fn run_info(plan: &Plan, origin: KtimeNs) -> RunInfo {
             .collect(),
         complete: false,
         crashes: Vec::new(),
+        copied: Vec::new(),
         host: host_info(plan),
         wall_clock_ns: wall_clock_of(origin),
         monotonic_ns: origin.0,
@@ -232,7 +233,7 @@ fn close(
     let replaced = plan.files.remarks();
     info.notes.extend(replaced.iter().cloned());
     info.crashes = crashes(&outcome.crashes, command);
-    info.complete = info.crashes.is_empty();
+    info.complete = info.crashes.is_empty() && info.copied.is_empty();
     info.duration_ns = Some(outcome.end.0);
     info.clock_error = outcome.clock_error;
     if let Some(keep) = &mut info.keep {
@@ -392,7 +393,14 @@ pub(super) fn finish(plan: &Plan, recorded: Recorded) -> ExitCode {
     }
     let above = loss_is_above(plan, &closed.info);
     say_where(plan);
-    let bad = died || above || closed.cut.is_some() || !closed.faults.is_empty();
+    let copied = !closed.info.copied.is_empty();
+    if copied {
+        warn(
+            &format!("{}: the trace is not complete", closed.info.copied[0]),
+            COPIED,
+        );
+    }
+    let bad = died || copied || above || closed.cut.is_some() || !closed.faults.is_empty();
     let places: usize = plan.probes.probes.iter().map(|it| it.sites.len()).sum();
     if places >= MANY_PLACES {
         say!("taking probes away from {places} places: the kernel waits at each");
@@ -404,6 +412,10 @@ pub(super) fn finish(plan: &Plan, recorded: Recorded) -> ExitCode {
 /// What gives names to code that has none.
 const NAMES: &str = "code that a program makes as it runs is named by /tmp/perf-PID.map ('jcmd PID Compiler.perfmap' \
     before recording, 'node --perf-basic-prof'), a stripped binary by its debug file";
+
+/// What to do where code was copied.
+const COPIED: &str = "to record all of it, run the program with its code where the file is: without huge pages for code \
+    (node: without --use-largepages)";
 
 /// Whether most samples have no name.
 fn unnamed(info: &RunInfo) -> Option<String> {

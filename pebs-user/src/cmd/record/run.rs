@@ -145,6 +145,13 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
         plan.note(note);
         info.notes.push(note.clone());
     }
+    if let Some(reason) = session.no_mender() {
+        let note = format!(
+            "copies of probed code can't be restored, as {reason}: a program that puts its code on huge pages itself dies"
+        );
+        plan.note(&note);
+        info.notes.push(note);
+    }
     let (sideband, more_sideband) = match Sideband::open(&plan.host.online) {
         Ok((sideband, opener)) => (Some(sideband), Some(opener)),
         Err(error) => {
@@ -210,6 +217,7 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
     control.look_at_cpu();
     let waited = wait(&mut control, ending, plan.duration, held);
     control.note_changes();
+    control.note_copies();
     let cpu = control.cpu.sum();
     let end = now();
     workers.signals.end.store(end.0, Ordering::Release);
@@ -553,6 +561,7 @@ impl Control<'_, '_> {
                 }
                 _ = redraw.tick() => {
                     self.look_at_cpu();
+                    self.note_copies();
                     status.update(&self.prices, self.reset_in_force());
                     self.session.flush_log();
                     if self.signals.failed.load(Ordering::Relaxed) {
@@ -576,6 +585,17 @@ impl Control<'_, '_> {
                 _ = frequency.tick(), if !self.frequencies.is_empty() => {
                     self.frequencies.read(now(), &mut locked(&self.signals.frequencies));
                 }
+            }
+        }
+    }
+
+    /// Says which processes copied probed code.
+    fn note_copies(&mut self) {
+        for copy in self.session.copies() {
+            let text = copy.to_string();
+            if !self.info.copied.contains(&text) {
+                self.say(&text, None);
+                self.info.copied.push(text);
             }
         }
     }

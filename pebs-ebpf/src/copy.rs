@@ -1,0 +1,151 @@
+//! Copies of probed code that are about to be run: each breakpoint in them would kill the process.
+//!
+//! This program only tells that there is one, and stops the process before it can run it; user space restores what
+//! was copied, and lets the process go on. Writing to it from here is refused by kernels that are locked down.
+
+use core::ffi::c_void;
+
+use aya_ebpf::bindings::pt_regs;
+use aya_ebpf::btf_maps::{Array, RingBuf};
+use aya_ebpf::helpers::generated::{
+    bpf_get_current_task_btf, bpf_loop, bpf_send_signal, bpf_task_pt_regs,
+};
+use aya_ebpf::helpers::{bpf_probe_read_kernel, bpf_probe_read_user};
+use aya_ebpf::macros::{btf_map, btf_tracepoint};
+use aya_ebpf::programs::BtfTracePointContext;
+use pebs_common::config::{COPIED_RING, COPY_WINDOW, Copied, CopyPlace, MAX_COPY_PLACES, Scope};
+
+use crate::maps::SCOPE;
+use crate::task;
+
+/// What probed places look like in copies.
+#[btf_map]
+static COPY_PLACES: Array<CopyPlace, { MAX_COPY_PLACES as usize }> = Array::new();
+
+/// Copies that were found.
+#[btf_map]
+static COPIES: RingBuf<Copied, COPIED_RING> = RingBuf::new();
+
+/// Source: include/uapi/asm-generic/mman-common.h.
+const PROT_EXEC: u64 = 4;
+
+/// Source: arch/x86/include/uapi/asm/signal.h.
+const SIGSTOP: u32 = 19;
+
+/// `mprotect` and `pkey_mprotect`, whose first arguments are address and length.
+/// Source: arch/x86/entry/syscalls/syscall_64.tbl.
+const MPROTECT: [u64; 2] = [10, 329];
+
+/// Size of a page.
+const PAGE: u64 = 4096;
+
+/// Looks at places in pages at most for one mapping: some milliseconds.
+const MOST_LOOKS: u64 = 1 << 17;
+
+/// What the loop over pages knows.
+struct Search {
+    /// The next page.
+    page: u64,
+    /// Not 0: there is a copy.
+    found: u64,
+}
+
+/// `mmap_lock_start_locking(..)`: in a process that is about to change its mappings, before it does.
+#[btf_tracepoint(function = "mmap_lock_start_locking")]
+pub fn becomes_executable(_ctx: BtfTracePointContext) -> i32 {
+    let Some((start, end)) = range() else {
+        return 0;
+    };
+    let ids = task::current();
+    // Else every process that has the file mapped has the breakpoints, before its first mark too.
+    if SCOPE.load() == Scope::Table as u32 && !task::is_traced(ids) {
+        return 0;
+    }
+    let Some(first) = COPY_PLACES.get(0) else {
+        return 0;
+    };
+    if first.places == 0 {
+        return 0;
+    }
+    let most = MOST_LOOKS / u64::from(first.places);
+    let pages = ((end - start) / PAGE).min(most) as u32;
+    let mut search = Search {
+        page: start,
+        found: 0,
+    };
+    // SAFETY: the callback has the type that the helper calls, and the search outlives it.
+    unsafe {
+        bpf_loop(
+            pages,
+            look as *const () as *mut _,
+            (&raw mut search).cast(),
+            0,
+        )
+    };
+    if search.found != 0 {
+        let copied = Copied {
+            pid: ids.pid,
+            pad: 0,
+            start: search.page,
+            end,
+        };
+        // Only who is told can let it go on.
+        if COPIES.output(copied, 0).is_ok() {
+            // SAFETY: the helper takes no pointer.
+            unsafe { bpf_send_signal(SIGSTOP) };
+        }
+    }
+    0
+}
+
+/// What the running thread makes executable, if it does.
+#[inline(always)]
+fn range() -> Option<(u64, u64)> {
+    // SAFETY: the helpers take no pointer but the running thread's structure, and give a kernel pointer, which the read
+    // helper checks.
+    let regs = unsafe {
+        let regs = bpf_task_pt_regs(bpf_get_current_task_btf()) as *const pt_regs;
+        if !MPROTECT.contains(&bpf_probe_read_kernel(&raw const (*regs).orig_rax).ok()?) {
+            return None;
+        }
+        bpf_probe_read_kernel(regs).ok()?
+    };
+    if regs.rdx & PROT_EXEC == 0 {
+        return None;
+    }
+    let start = regs.rdi & !(PAGE - 1);
+    let end = regs.rdi.wrapping_add(regs.rsi).wrapping_add(PAGE - 1) & !(PAGE - 1);
+    (start < end).then_some((start, end))
+}
+
+/// Looks at one page; 1 ends the loop.
+extern "C" fn look(_index: u32, search: *mut c_void) -> i64 {
+    // SAFETY: the helper passes on the search that it was given.
+    let search = unsafe { &mut *search.cast::<Search>() };
+    for index in 0..MAX_COPY_PLACES {
+        let Some(place) = COPY_PLACES.get(index) else {
+            break;
+        };
+        if place.places == 0 {
+            break;
+        }
+        let at = (search.page + u64::from(place.offset)) as *const [u64; COPY_WINDOW / 8];
+        // SAFETY: the helper checks the address.
+        let Ok(there) = (unsafe { bpf_probe_read_user(at) }) else {
+            // The page was never written.
+            break;
+        };
+        if is_form(place, 0, there) || is_form(place, 1, there) {
+            search.found = 1;
+            return 1;
+        }
+    }
+    search.page += PAGE;
+    0
+}
+
+#[inline(always)]
+fn is_form(place: &CopyPlace, form: usize, there: [u64; 2]) -> bool {
+    let (expected, mask) = (&place.expected[form], &place.mask[form]);
+    mask[0] | mask[1] != 0 && there[0] & mask[0] == expected[0] && there[1] & mask[1] == expected[1]
+}

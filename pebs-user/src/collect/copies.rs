@@ -1,0 +1,418 @@
+//! Processes that copy probed code to memory of their own and run it there, as programs do that put their code on huge
+//! pages: the breakpoints in the copy, which nobody answers for, are taken out before it runs.
+//!
+//! A kernel program finds the copy and stops the process; a thread here restores it, and lets the process go on.
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use aya::programs::tp_btf::BtfTracePointLink;
+use pebs_common::config::{COPIED_RING, COPY_WINDOW, Copied, CopyPlace, MAX_COPY_PLACES};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::Signal;
+
+use crate::collect::programs::Programs;
+use crate::collect::ring::Ring;
+use crate::target::probe::{EntryClass, ProbeSet, Site};
+use crate::units::Pid;
+
+/// Pages have this size on the machines that there are programs for.
+const PAGE: usize = 4096;
+
+/// What the kernel puts in the place of a probed instruction.
+const BREAKPOINT: u8 = 0xcc;
+
+/// What it makes of a five-byte nop, with four bytes of distance. Source: arch/x86/kernel/uprobes.c (`swbp_optimize`).
+const CALL: u8 = 0xe8;
+
+/// Length of that call.
+const CALL_BYTES: usize = 5;
+
+/// Bytes before a record in the ring.
+const HEADER: usize = 8;
+
+/// A record with them.
+const RECORD: usize = HEADER + size_of::<Copied>();
+
+/// How long the thread waits at once.
+const TICK: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 100_000_000,
+};
+
+/// A copy that a process made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Copy {
+    /// The process.
+    pub pid: Pid,
+    /// Probed places in it.
+    pub places: usize,
+    /// Why they could not be restored, if so.
+    pub failure: Option<String>,
+}
+
+impl fmt::Display for Copy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (pid, places) = (self.pid.0, self.places);
+        let probes = if places == 1 { "probe" } else { "probes" };
+        match &self.failure {
+            None => write!(
+                f,
+                "pid {pid} copied its code, with {places} {probes} in it, to memory of its own: the copy was restored \
+                 and is not probed, so items are missing from then on"
+            ),
+            Some(error) => write!(
+                f,
+                "pid {pid} copied its code, with probes in it, to memory of its own, and the copy could not be \
+                 restored ({error}): it may die of SIGTRAP"
+            ),
+        }
+    }
+}
+
+/// A probed place: how a copy is told, and what was there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    known_by: CopyPlace,
+    /// Where the instruction is in the page.
+    at: usize,
+    /// Its first bytes.
+    original: [u8; CALL_BYTES],
+    /// How many of them are restored, by form.
+    lengths: [usize; 2],
+}
+
+/// Restores copies until it is dropped.
+pub struct Mender {
+    link: Option<BtfTracePointLink>,
+    stop: Arc<AtomicBool>,
+    found: Arc<Mutex<Vec<Copy>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Mender {
+    /// Watches for copies of the places of these probes. `Err` says why that can't be done here.
+    ///
+    /// # Errors
+    /// The kernel does not allow it, or nobody may let a process go on that is not ours.
+    pub fn start(programs: &mut Programs, probes: &ProbeSet) -> Result<Self, String> {
+        let places = places(probes);
+        if !may_mend() {
+            return Err("CAP_KILL and CAP_SYS_PTRACE are missing".to_owned());
+        }
+        let known: Vec<CopyPlace> = places.iter().map(|place| place.known_by).collect();
+        let text = |error: &dyn std::error::Error| match error.source() {
+            Some(source) => format!("{error}: {source}"),
+            None => error.to_string(),
+        };
+        let (link, ring) = programs.watch_copies(&known).map_err(|it| text(&it))?;
+        let (stop, found) = (Arc::default(), Arc::default());
+        let mut mender = Self {
+            link: Some(link),
+            stop: Arc::clone(&stop),
+            found: Arc::clone(&found),
+            thread: None,
+        };
+        let to_poll = ring.try_clone().map_err(|it| text(&it))?;
+        let ring = Ring::map(ring, COPIED_RING).map_err(|it| text(&it))?;
+        let thread = std::thread::Builder::new().name("copies".to_owned());
+        let thread = thread.spawn(move || mend(&places, (ring, &to_poll), &stop, &found));
+        mender.thread = Some(thread.map_err(|it| text(&it))?);
+        Ok(mender)
+    }
+
+    /// Copies that were found since the last look.
+    #[must_use]
+    pub fn take(&self) -> Vec<Copy> {
+        let found = self.found.lock();
+        std::mem::take(&mut *found.unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Drop for Mender {
+    fn drop(&mut self) {
+        // Who is stopped up to now is let go by the thread's last look.
+        self.link = None;
+        self.stop.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            // Nothing is left to do about a panic.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Whether any process can be written to, and let go on.
+fn may_mend() -> bool {
+    use rustix::thread::CapabilitySet;
+    let needed = CapabilitySet::KILL | CapabilitySet::SYS_PTRACE;
+    rustix::thread::capabilities(None).is_ok_and(|it| it.effective.contains(needed))
+}
+
+fn mend(
+    places: &[Place],
+    (mut ring, to_poll): (Ring, &OwnedFd),
+    stop: &AtomicBool,
+    found: &Mutex<Vec<Copy>>,
+) {
+    loop {
+        let last = stop.load(Ordering::Acquire);
+        if !last {
+            // Whether it timed out or failed, the ring is looked at.
+            let _ = rustix::event::poll(&mut [PollFd::new(to_poll, PollFlags::IN)], Some(&TICK));
+        }
+        let mut bytes = Vec::new();
+        // A record that is still being written comes at the next look: the thread is woken again.
+        ring.take(&mut bytes);
+        for record in bytes.chunks_exact(RECORD) {
+            let Some(copied) = decode(&record[HEADER..]) else {
+                continue;
+            };
+            let copy = restore(places, copied);
+            let pid = rustix::process::Pid::from_raw(copied.pid.cast_signed());
+            if let Some(pid) = pid {
+                // One that was killed meanwhile needs it no more.
+                let _ = rustix::process::kill_process(pid, Signal::CONT);
+            }
+            // None in a mapping of the file itself.
+            if copy.places != 0 || copy.failure.is_some() {
+                let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+                found.push(copy);
+            }
+        }
+        if last {
+            return;
+        }
+    }
+}
+
+fn decode(bytes: &[u8]) -> Option<Copied> {
+    let word = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+    Some(Copied {
+        pid: word(0)? as u32,
+        pad: 0,
+        start: word(8)?,
+        end: word(16)?,
+    })
+}
+
+/// Restores what a process copied.
+fn restore(places: &[Place], copied: Copied) -> Copy {
+    let mut restored = 0;
+    let failure = restore_in(places, copied, &mut restored).err();
+    Copy {
+        pid: Pid(copied.pid),
+        places: restored,
+        failure: failure.map(|error| error.to_string()),
+    }
+}
+
+fn restore_in(places: &[Place], copied: Copied, restored: &mut usize) -> io::Result<()> {
+    let path = format!("/proc/{}/mem", copied.pid);
+    let memory = OpenOptions::new().read(true).write(true).open(path)?;
+    let maps = std::fs::read_to_string(format!("/proc/{}/maps", copied.pid))?;
+    let of_files: Vec<Range<u64>> = maps.lines().filter_map(of_file).collect();
+    let mut page = [0; PAGE];
+    for at in (copied.start..copied.end).step_by(PAGE) {
+        if of_files.iter().any(|it| it.contains(&at)) {
+            continue;
+        }
+        // What can't be read can't be run either.
+        if memory.read_exact_at(&mut page, at).is_err() {
+            continue;
+        }
+        for place in places {
+            if let Some(form) = place.form_in(&page) {
+                let bytes = &place.original[..place.lengths[form]];
+                memory.write_all_at(bytes, at + place.at as u64)?;
+                *restored += 1;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The addresses of a line of `maps`, if it has an inode.
+///
+/// Source: proc_pid_maps(5).
+fn of_file(line: &str) -> Option<Range<u64>> {
+    let mut fields = line.split_ascii_whitespace();
+    let (start, end) = fields.next()?.split_once('-')?;
+    let address = |text| u64::from_str_radix(text, 16).ok();
+    (fields.nth(3)? != "0").then_some(address(start)?..address(end)?)
+}
+
+impl Place {
+    /// As which of the forms a page has it.
+    fn form_in(&self, page: &[u8; PAGE]) -> Option<usize> {
+        let from = self.known_by.offset as usize;
+        let there = words(page[from..].first_chunk()?);
+        (0..2).find(|&form| {
+            let (expected, mask) = (self.known_by.expected[form], self.known_by.mask[form]);
+            mask != [0, 0] && [there[0] & mask[0], there[1] & mask[1]] == expected
+        })
+    }
+}
+
+fn words(bytes: &[u8; COPY_WINDOW]) -> [u64; 2] {
+    let number = u128::from_le_bytes(*bytes);
+    [number as u64, (number >> 64) as u64]
+}
+
+/// What to look for.
+fn places(probes: &ProbeSet) -> Vec<Place> {
+    let mut sites: Vec<&Site> = probes.probes.iter().flat_map(|it| &it.sites).collect();
+    let key = |site: &&Site| (site.path.clone(), site.file_offset);
+    sites.sort_by_key(key);
+    sites.dedup_by_key(|site| key(site));
+    let others = |site: &Site| -> Vec<(u64, usize)> {
+        let same = sites.iter().filter(|it| it.path == site.path);
+        same.map(|it| (it.file_offset, probed_bytes(it))).collect()
+    };
+    let all = sites.iter().filter_map(|site| {
+        let page = page_of(site)?;
+        place_in(&page, site.file_offset, probed_bytes(site), &others(site))
+    });
+    let mut all: Vec<Place> = all.take(MAX_COPY_PLACES as usize).collect();
+    let count = all.len() as u32;
+    for place in &mut all {
+        place.known_by.places = count;
+    }
+    all
+}
+
+/// Bytes that the kernel changes at most.
+fn probed_bytes(site: &Site) -> usize {
+    match site.class {
+        EntryClass::Nop5 => CALL_BYTES,
+        EntryClass::Emulated | EntryClass::SingleStep => 1,
+    }
+}
+
+/// The page of the file that has the place; zeros behind its end.
+fn page_of(site: &Site) -> Option<[u8; PAGE]> {
+    let mut page = [0; PAGE];
+    let file = File::open(&site.path).ok()?;
+    let mut filled = 0;
+    let start = site.file_offset - site.file_offset % PAGE as u64;
+    while filled < PAGE {
+        match file.read_at(&mut page[filled..], start + filled as u64) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return None,
+        }
+    }
+    Some(page)
+}
+
+/// The place in its page; `probed` are all of the file, with how many bytes the kernel changes there.
+fn place_in(
+    page: &[u8; PAGE],
+    file_offset: u64,
+    bytes: usize,
+    probed: &[(u64, usize)],
+) -> Option<Place> {
+    let at = (file_offset % PAGE as u64) as usize;
+    let start = file_offset - at as u64;
+    let from = at.min(PAGE - COPY_WINDOW);
+    let window: [u8; COPY_WINDOW] = *page[from..].first_chunk()?;
+    let (mut expected, mut mask) = ([[0; 2]; 2], [[0; 2]; 2]);
+    let forms = if bytes == CALL_BYTES { 2 } else { 1 };
+    for form in 0..forms {
+        let (mut code, mut counts) = (window, [u8::MAX; COPY_WINDOW]);
+        for (other, bytes) in probed {
+            let (Some(other), false) = (other.checked_sub(start), *other == file_offset) else {
+                continue;
+            };
+            for byte in other as usize..other as usize + bytes {
+                if let Some(byte) = byte.checked_sub(from).and_then(|it| counts.get_mut(it)) {
+                    *byte = 0;
+                }
+            }
+        }
+        code[at - from] = [BREAKPOINT, CALL][form];
+        counts[at - from] = u8::MAX;
+        if form == 1 {
+            // The distance may be any.
+            for byte in &mut counts[at - from + 1..][..CALL_BYTES - 1] {
+                *byte = 0;
+            }
+        }
+        let counts = words(&counts);
+        let code = words(&code);
+        expected[form] = [code[0] & counts[0], code[1] & counts[1]];
+        mask[form] = counts;
+    }
+    let mut original = [0; CALL_BYTES];
+    let here = &page[at..PAGE.min(at + CALL_BYTES)];
+    original[..here.len()].copy_from_slice(here);
+    Some(Place {
+        known_by: CopyPlace {
+            offset: from as u32,
+            places: 0,
+            expected,
+            mask,
+        },
+        at,
+        original,
+        lengths: [1, CALL_BYTES],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Code with a number of its own in each byte.
+    fn code() -> [u8; PAGE] {
+        std::array::from_fn(|n| (n * 7 % 251) as u8)
+    }
+
+    /// A copy is told with a breakpoint in it, also at the end of a page and beside other probes; code as it was is not.
+    #[test]
+    fn copies_are_told() {
+        let page = code();
+        let probed = [(8192 + 100, 1), (8192 + 104, CALL_BYTES), (8192 + 4095, 1)];
+        for (offset, bytes) in probed {
+            let place = place_in(&page, offset, bytes, &probed).unwrap();
+            assert_eq!(place.form_in(&page), None);
+            let mut copy = page;
+            for (at, _) in probed {
+                copy[at as usize % PAGE] = BREAKPOINT;
+            }
+            assert_eq!(place.form_in(&copy), Some(0), "{offset}");
+            copy[(offset as usize + 50) % PAGE] ^= 1;
+            assert_eq!(place.form_in(&copy), Some(0), "{offset}");
+        }
+    }
+
+    /// What is of a file is told from memory of the process's own.
+    #[test]
+    fn mappings() {
+        let line = "5580-6000 r-xp 00001000 fe:00 1234       /bin/true (deleted)";
+        assert_eq!(of_file(line), Some(0x5580..0x6000));
+        assert_eq!(of_file("5580-6000 rwxp 00000000 00:00 0 "), None);
+        assert_eq!(of_file("ff-100 r-xp 00000000 00:00 0  [vdso]"), None);
+        assert_eq!(of_file(""), None);
+    }
+
+    /// A five-byte nop that became a call is told, wherever it leads.
+    #[test]
+    fn calls_are_told() {
+        let page = code();
+        let place = place_in(&page, 300, CALL_BYTES, &[(300, CALL_BYTES)]).unwrap();
+        let mut copy = page;
+        copy[300..305].copy_from_slice(&[CALL, 1, 2, 3, 4]);
+        assert_eq!(place.form_in(&copy), Some(1));
+        assert_eq!(place.original, page[300..305]);
+        copy[305] ^= 1;
+        assert_eq!(place.form_in(&copy), None);
+    }
+}
