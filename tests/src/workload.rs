@@ -91,6 +91,7 @@ const RECIPES: &[(&str, Recipe)] = &[
     ("reads", Recipe::C("reads.c", &[])),
     ("recursion", Recipe::C("recursion.c", &[])),
     ("refaults", Recipe::C("refaults.c", &[])),
+    ("remap", Recipe::C("remap.c", &[])),
     (
         "shared_lib",
         Recipe::WithLibrary("shared_lib.c", "shared_lib_so.c"),

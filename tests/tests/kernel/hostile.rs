@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use pebs_tests::recording::{Recorder, pebs_trace};
+use pebs_tests::trace::Trace;
 use pebs_tests::workload::Workload;
-use pebs_tests::{machine, need, process};
+use pebs_tests::{check, machine, need, process};
 use tempfile::TempDir;
 
 /// Memory that the tool may take at most, KiB: a target with 16 GiB of holes has no say in it.
@@ -82,6 +83,46 @@ fn target_that_lies() {
     );
     let left: Vec<_> = fs::read_dir(dir.path()).unwrap().collect();
     assert_eq!(left.len(), 2, "{left:?}");
+}
+
+/// Code that a program copies, with breakpoints in it, does not kill it: the copy is restored, and the items that are
+/// missing from then on are told.
+fn code_that_moves(order: &str) {
+    need!(machine::root());
+    let workload = Workload::build("remap");
+    let alone = workload.run(&[order]);
+    let spec = workload.spec("handle(id=arg1)");
+    let (recording, truth) = Recorder::new(&spec)
+        .args(&["--force"])
+        .workload(&workload, &[order]);
+    assert_eq!(truth.notes["moved"], 1);
+    check::unharmed(&recording, &alone);
+    let tool = &recording.tool;
+    assert_eq!(tool.code(), Some(1), "{tool}");
+    assert!(
+        tool.stderr.contains("copied its code, with 2 probes in it"),
+        "{tool}"
+    );
+    assert!(!tool.stderr.contains("SIGTRAP"), "{tool}");
+    let trace = Trace::open(&recording.dir());
+    assert_eq!(trace.json["complete"], false);
+    assert_eq!(trace.json["copied"].as_array().unwrap().len(), 1);
+    let ids: Vec<_> = trace.visits().iter().map(|visit| visit.item_id).collect();
+    assert_eq!(ids, (1..=1000).collect::<Vec<_>>(), "before it moved");
+    // It was stopped, and goes on.
+    assert!(tool.stderr.contains("command exit status: 0"), "{tool}");
+}
+
+/// As huge-page remappers of whole programs do it.
+#[test]
+fn code_that_is_moved() {
+    code_that_moves("0");
+}
+
+/// As those do it that copy the code back.
+#[test]
+fn code_that_is_copied_back() {
+    code_that_moves("1");
 }
 
 fn peak_kib(pid: u32) -> u64 {
