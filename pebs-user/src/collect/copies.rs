@@ -175,15 +175,15 @@ fn mend(
                 continue;
             };
             let copy = restore(places, copied);
-            let pid = rustix::process::Pid::from_raw(copied.pid.cast_signed());
-            if let Some(pid) = pid {
-                // One that was killed meanwhile needs it no more.
-                let _ = rustix::process::kill_process(pid, Signal::CONT);
-            }
             // None in a mapping of the file itself.
             if copy.places != 0 || copy.failure.is_some() {
                 let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
                 found.push(copy);
+            }
+            let pid = rustix::process::Pid::from_raw(copied.pid.cast_signed());
+            if let Some(pid) = pid {
+                // One that was killed meanwhile needs it no more.
+                let _ = rustix::process::kill_process(pid, Signal::CONT);
             }
         }
         if last {
