@@ -42,11 +42,15 @@ const PAGE: u64 = 4096;
 /// Looks at places in pages at most for one mapping: 64 MiB at [`MAX_COPY_PLACES`]. A look takes about 75 ns.
 const MOST_LOOKS: u64 = 1 << 20;
 
-/// What the loop over pages knows.
+/// What the loop over places in pages knows.
 struct Search {
-    /// The next page.
-    page: u64,
-    /// Not 0: there is a copy.
+    /// The first page.
+    start: u64,
+    /// Places in each.
+    places: u64,
+    /// A page that was never written; 0: none is known.
+    missing: u64,
+    /// A page with a copy; 0: none yet.
     found: u64,
 }
 
@@ -67,16 +71,19 @@ pub fn becomes_executable(_ctx: BtfTracePointContext) -> i32 {
     if first.places == 0 {
         return 0;
     }
-    let most = MOST_LOOKS / u64::from(first.places);
-    let pages = ((end - start) / PAGE).min(most) as u32;
+    let places = u64::from(first.places);
+    let looks = ((end - start) / PAGE).min(MOST_LOOKS) * places;
+    let looks = looks.min(MOST_LOOKS) as u32;
     let mut search = Search {
-        page: start,
+        start,
+        places,
+        missing: 0,
         found: 0,
     };
     // SAFETY: the callback has the type that the helper calls, and the search outlives it.
     unsafe {
         bpf_loop(
-            pages,
+            looks,
             look as *const () as *mut _,
             (&raw mut search).cast(),
             0,
@@ -86,7 +93,7 @@ pub fn becomes_executable(_ctx: BtfTracePointContext) -> i32 {
         let copied = Copied {
             pid: ids.pid,
             pad: 0,
-            start: search.page,
+            start: search.found,
             end,
         };
         // Only who is told can let it go on.
@@ -118,30 +125,39 @@ fn range() -> Option<(u64, u64)> {
     (start < end).then_some((start, end))
 }
 
-/// Looks at one page; 1 ends the loop.
-extern "C" fn look(_index: u32, search: *mut c_void) -> i64 {
+/// Looks at one place in a page; 1 ends the loop.
+///
+/// One loop and none within: what a verifier of Linux 6.1 has to follow stays small.
+extern "C" fn look(index: u32, search: *mut c_void) -> i64 {
     // SAFETY: the helper passes on the search that it was given.
     let search = unsafe { &mut *search.cast::<Search>() };
-    for index in 0..MAX_COPY_PLACES {
-        let Some(place) = COPY_PLACES.get(index) else {
-            break;
-        };
-        if place.places == 0 {
-            break;
+    let index = u64::from(index);
+    let (Some(pages), Some(which)) = (
+        index.checked_div(search.places),
+        index.checked_rem(search.places),
+    ) else {
+        return 1;
+    };
+    let page = search.start.wrapping_add(pages.wrapping_mul(PAGE));
+    if page == search.missing {
+        return 0;
+    }
+    let Some(place) = COPY_PLACES.get(which as u32) else {
+        return 1;
+    };
+    let at = page.wrapping_add(u64::from(place.offset)) as *const [u64; COPY_WINDOW / 8];
+    // SAFETY: the helper checks the address.
+    match unsafe { bpf_probe_read_user(at) } {
+        Ok(there) if is_form(place, 0, there) || is_form(place, 1, there) => {
+            search.found = page;
+            1
         }
-        let at = (search.page + u64::from(place.offset)) as *const [u64; COPY_WINDOW / 8];
-        // SAFETY: the helper checks the address.
-        let Ok(there) = (unsafe { bpf_probe_read_user(at) }) else {
-            // The page was never written.
-            break;
-        };
-        if is_form(place, 0, there) || is_form(place, 1, there) {
-            search.found = 1;
-            return 1;
+        Ok(_) => 0,
+        Err(_) => {
+            search.missing = page;
+            0
         }
     }
-    search.page += PAGE;
-    0
 }
 
 #[inline(always)]

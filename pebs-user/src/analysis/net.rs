@@ -13,9 +13,9 @@
 //! 20th to 80th percentiles, so that a few that are slow for other reasons do not matter. As x follows from c, this is
 //! done a few times over.
 //!
-//! Its standard error is that of the same figure over [`PARTS`] parts of the visits. Items with j = 0, 1 and 2 are compared, each
+//! Its standard error is that of the same figure over `PARTS` parts of the visits. Items with j = 0, 1 and 2 are compared, each
 //! probe by itself: with more samples a small error of R makes x useless. Estimates are combined by their variance, with
-//! what was measured before the run as one more: it is taken to be off by half ([`MEASURED_OFF`]). So where items are
+//! what was measured before the run as one more: it is taken to be off by half (`MEASURED_OFF`). So where items are
 //! long, or differ by much more than a sample takes, what was measured is what remains.
 //!
 //! Assumption: the event goes on as time does (a clock, cycles), and its phase is independent of the items.
@@ -137,7 +137,7 @@ impl Stratum {
 
 /// Learns what a sample takes.
 ///
-/// Memory: 128 KiB a probe, of [`PROBES`] at most. Cost of a visit: O(1).
+/// Memory: 128 KiB a probe, of `PROBES` at most. Cost of a visit: O(1).
 #[derive(Clone, Debug)]
 pub struct Learner {
     measured: SampleCost,

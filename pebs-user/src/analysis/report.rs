@@ -5,7 +5,7 @@
 //! and the waits of the visits of each class, then names. What is kept is twelve bytes a visit and
 //! 2 KiB a function.
 //!
-//! Slow and typical visits are told as in [`crate::analysis::classes`]. The time of a function per visit of a class is pooled over the class
+//! Slow and typical visits are told as in `crate::analysis::classes`. The time of a function per visit of a class is pooled over the class
 //! ([`crate::analysis::pool`]), so that visits shorter than the sample interval count as well.
 //! Waits are not estimated but observed; they count for the function in which the thread blocked.
 //!

@@ -3,7 +3,7 @@
 //! A state machine per thread. A thread has a list of open visits, in the order of their begin
 //! marks; at most one is *current*: the thread's samples and its time on the CPU belong to it. Of nested
 //! calls it is the last one, and when that closes, the one before it is current again. While several items that are
-//! matched by id are open, it is the one that the thread was marked to turn to, or none: see [`turns`]. So nested calls
+//! matched by id are open, it is the one that the thread was marked to turn to, or none: see `turns`. So nested calls
 //! and overlapping items never count the same instant twice.
 //!
 //! Invariant: the records of a thread come in time order; so do those that concern several threads, and

@@ -1,6 +1,6 @@
 //! What is printed for people: numbers, names, lines and tables that fit the terminal.
 //!
-//! Renderers write to a [`Page`] of some width. Foreign text comes in through [`human::safe`], [`brief`] or
+//! Renderers write to a [`Page`] of some width. Foreign text comes in through `human::safe`, `brief` or
 //! [`crate::terminal::shown`], which leave no control character in it; so the control characters that mark a [`Tone`]
 //! within a page are the renderer's own.
 

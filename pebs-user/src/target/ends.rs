@@ -1,5 +1,5 @@
 //! The instructions with which a function's visits end: every `ret`, every tail jump, or what is cheaper on the way to
-//! them ([`exits`](super::exits)).
+//! them (`exits`).
 //!
 //! Probes there are safe whatever unwinds through the frame. At the exits themselves the stack pointer is what it
 //! was at the function's first instruction, so the mark's stack pointer names the frame. The function is

@@ -1,7 +1,7 @@
 //! What recordings measured before they began, kept beside calibrations and used by the next ones: measuring takes
 //! longer than all else before the first mark.
 //!
-//! It holds for the same machine, kernel, event and version of pebs-trace, and for [`LASTS`], as a virtual machine may
+//! It holds for the same machine, kernel, event and version of pebs-trace, and for `LASTS`, as a virtual machine may
 //! have moved. Whatever is not so, or damaged, counts as not there.
 
 use std::io;
