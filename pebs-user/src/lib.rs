@@ -51,7 +51,7 @@
 //! | what a record costs on its way to the files | [`stream::samples`] (columns from decoding on), `correlate/whole.rs` (visits that need no state), [`pipeline`] (`rows.rs`), [`store::samples`] (blocks of columns), `store/pages` (encodings); `cargo bench` says where it goes |
 //! | an estimate and its error | [`analysis::estimate`], [`analysis::pool`] |
 //! | which items are slow and which typical | `analysis/classes.rs` (`matching.rs`: items about as short as a sample's cost) |
-//! | what pebs-trace takes of items | [`analysis::net`], `pipeline/net.rs`; [`symbolize::own`] (which samples are its own work) |
+//! | what pebs-trace takes of items | [`analysis::net`], `pipeline/net.rs`; `symbolize/own.rs` (which samples are its own work) |
 //! | how probes are placed and taken away | [`pmu::open`] (`keeper.rs`: by a process that no SIGKILL strikes meanwhile) |
 //! | what the report says | [`analysis::report`] |
 //! | what `view` shows, and what its keys do | [`view`] |

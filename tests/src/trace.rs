@@ -557,6 +557,17 @@ impl Trace {
             .collect()
     }
 
+    /// The function of pebs-trace's own work, if a sample fell on it.
+    #[must_use]
+    pub fn own_function(&self) -> Option<u64> {
+        let t = self.table("functions");
+        let modules = t.text("module");
+        let own = modules
+            .iter()
+            .position(|it| it.as_deref() == Some("[pebs-trace]"));
+        t.u64("function_id")[own?]
+    }
+
     /// The account of `samples`, `marks` or `tasks`, summed over CPUs.
     #[must_use]
     pub fn account(&self, kind: &str) -> Account {

@@ -4,7 +4,7 @@
 //! `self_ns` is not: it is made for one visit, and biased in the mean for functions shorter than the interval at a
 //! visit's begin or end. Slow and typical are the tool's own, as limits of each probe.
 //!
-//! Nothing but ANSI SQL and `&` on whole numbers, which DuckDB, `DataFusion` and Spark have. The tables have to be there
+//! Nothing but ANSI SQL, `greatest`, and `&` on whole numbers, which DuckDB, `DataFusion` and Spark have. The tables have to be there
 //! under their names; how is said in comments at the top.
 
 use std::io::{self, Write};
@@ -45,9 +45,15 @@ pub(super) fn write(
             bounds.into_iter().map(move |(samples, slow, (low, high))| {
                 let op = if samples == last { ">=" } else { "=" };
                 let of = format!("when probe_id = {probe} and samples {op} {samples} and rank_ns");
-                format!(
-                    "        {of} >= {slow} then 'slow'\n        {of} between {low} and {high} then 'typical'\n"
-                )
+                let mut lines = String::new();
+                // No item of so many samples may be slow, or typical.
+                if slow < i64::MAX {
+                    lines += &format!("        {of} >= {slow} then 'slow'\n");
+                }
+                if low <= high {
+                    lines += &format!("        {of} between {low} and {high} then 'typical'\n");
+                }
+                lines
             })
         })
         .collect();

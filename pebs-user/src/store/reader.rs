@@ -20,11 +20,10 @@ pub use super::scan::{
     Scan, column_bool, column_f64, column_i64, column_str, column_u8, column_u16, column_u32,
     column_u64,
 };
-use super::schema::{SCHEMA_VERSION, Table};
+use super::schema::{OWN_MODULE, SCHEMA_VERSION, Table};
 use super::segment::SegmentFiles;
 use super::tables::table_schema;
 use crate::files::read_regular;
-use crate::symbolize::own;
 use crate::watch::Watch;
 
 /// An open segment of a trace whose writer died or still runs: not read.
@@ -129,7 +128,7 @@ impl Trace {
         for batch in self.scan(Table::Functions, &["function_id", "module"])? {
             let batch = batch?;
             let (ids, modules) = (column_u32(&batch, 0)?.values(), column_str(&batch, 1)?);
-            let own = |row: &usize| modules.is_valid(*row) && modules.value(*row) == own::MODULE;
+            let own = |row: &usize| modules.is_valid(*row) && modules.value(*row) == OWN_MODULE;
             found = found.or((0..batch.num_rows()).find(own).map(|row| ids[row]));
         }
         Ok(*self.own_function.get_or_init(|| found))

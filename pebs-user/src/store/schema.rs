@@ -515,6 +515,9 @@ pub struct FunctionStatRow {
     pub bucket_count: Vec<u64>,
 }
 
+/// `functions.module` of pebs-trace's own work, which is part of no profile.
+pub const OWN_MODULE: &str = "[pebs-trace]";
+
 /// One row of `functions`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FunctionRow {

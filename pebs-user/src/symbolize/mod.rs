@@ -38,7 +38,7 @@ mod kernel;
 mod module;
 mod modules;
 mod open;
-pub mod own;
+mod own;
 mod perf_map;
 mod ranges;
 mod recorded;

@@ -1,19 +1,17 @@
-//! pebs-trace's own work in the kernel, all of which is one function: [`MODULE`].
+//! pebs-trace's own work in the kernel, all of which is one function of the module [`OWN_MODULE`].
 //!
-//! Its programs are known by their symbols, which begin with the hash of what was loaded. What else runs for probes and for
-//! counting software events alone is known by name; what runs for other reasons as well (entering and leaving the kernel,
-//! reading memory) is told by when it ran, where marks are.
+//! Its programs are known by their symbols, which begin with the hash of what was loaded. What else runs for probes, for
+//! tracing programs and for counting software events is known by name, also where another tool traces the same thread;
+//! what runs for other reasons as well (entering and leaving the kernel) is told by when it ran, where marks are.
 
 use super::functions::{Description, Functions};
+use crate::store::schema::OWN_MODULE;
 use crate::units::FunctionId;
 
-/// Module of the function.
-pub const MODULE: &str = "[pebs-trace]";
-
-/// Its name.
+/// Name of the function.
 const NAME: &str = "own marks and samples";
 
-/// Beginnings of the names of functions that run for uprobes and perf's software events alone.
+/// Beginnings of the names of functions that run for uprobes, tracing programs and perf's software events alone.
 const NAMES: [&str; 22] = [
     "uprobe_",
     "__uprobe_",
@@ -68,7 +66,7 @@ impl Own {
         *self.function.get_or_insert_with(|| {
             functions.add(Description {
                 name: Some(NAME.to_owned()),
-                module: Some(MODULE.to_owned()),
+                module: Some(OWN_MODULE.to_owned()),
                 kernel: true,
                 ..Description::default()
             })

@@ -1,6 +1,6 @@
 //! `--call-graph`: who called the function that a sample was taken in.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use pebs_tests::explain::{explain, whole};
 use pebs_tests::recording::{Recorder, Recording, pebs_trace};
@@ -96,16 +96,12 @@ fn innermost_is_the_sample() {
         .map(|stack| (stack.stack_id, stack.frames))
         .collect();
     let in_kernel = trace.kernel_functions();
-    let own: HashSet<u64> = trace
-        .function_names()
-        .into_iter()
-        .filter_map(|(id, name)| (name == "own marks and samples").then_some(id))
-        .collect();
+    let own = trace.own_function();
     let mut kernel = 0;
     for sample in trace.samples() {
         let stack = &frames[&sample.stack_id.unwrap()];
         // What ran during a mark is pebs-trace's own, whatever function of the kernel's it was in.
-        if own.contains(&sample.function_id) {
+        if own == Some(sample.function_id) {
             continue;
         }
         assert_eq!(stack[0], sample.function_id, "{sample:?}");
@@ -258,15 +254,10 @@ fn folded() {
         .into_iter()
         .filter_map(|visit| visit.duration_ns);
     // What pebs-trace did itself is in no profile.
-    let names = trace.function_names();
-    let is_own = |function: u64| {
-        names
-            .get(&function)
-            .is_some_and(|it| it == "own marks and samples")
-    };
-    let own = trace.visit_functions().into_iter();
-    let own = own
-        .filter(|it| is_own(it.function_id))
+    let own = trace.own_function();
+    let rows = trace.visit_functions().into_iter();
+    let own = rows
+        .filter(|it| own == Some(it.function_id))
         .filter_map(|it| it.self_ns);
     let all = durations.sum::<i64>() as f64 - own.sum::<f64>();
     let sum = weights.sum::<f64>();

@@ -33,7 +33,7 @@ const WAY: f64 = 0.9;
 /// Times what pebs-trace took by which a rank is moved at most.
 const MOST: i64 = 2;
 
-/// Items that S is found from.
+/// Items without a sample that d is found from.
 const LOOKED_AT: usize = 4096;
 
 /// What items of so many samples took, sorted, and what pebs-trace took of them on average, ns.
