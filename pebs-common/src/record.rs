@@ -306,6 +306,9 @@ pub mod switch_flag {
     pub const PREEMPTED: u8 = 1;
     /// The call stack follows: it is a [`super::SwitchStack`].
     pub const STACK: u8 = 2;
+    /// It waits within a mark: the kernel looks for the probe of a breakpoint and waits for the lock of the process's
+    /// mappings.
+    pub const IN_MARK: u8 = 4;
 }
 
 /// A traced thread leaves or takes a CPU. 32 bytes.

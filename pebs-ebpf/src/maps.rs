@@ -60,6 +60,10 @@ pub static IDS_BEHIND: Global<u32> = Global::new(0);
 #[btf_map]
 pub static LIBRARIES: HashMap<u32, [u64; 2], { MAX_LIBRARIES }> = HashMap::new();
 
+/// Where the kernel's function that deals with breakpoints begins and ends; 0: not known.
+#[btf_map]
+pub static BREAKPOINTS: Array<[u64; 2], 1> = Array::new();
+
 /// A [`pebs_common::config::ItemSource`].
 #[unsafe(no_mangle)]
 pub static ITEM_SOURCE: Global<u32> = Global::new(0);

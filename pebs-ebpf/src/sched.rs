@@ -32,9 +32,14 @@ fn switched(ctx: &BtfTracePointContext, state: impl FnOnce(&BtfTracePointContext
     if task::is_traced(previous) {
         let preempted = ctx.arg::<u64>(0) as u8 != 0;
         let state = u64::from(state(ctx));
-        let flags = if preempted { switch_flag::PREEMPTED } else { 0 };
+        let mut flags = if preempted { switch_flag::PREEMPTED } else { 0 };
         let could_go_on = preempted || state & 0xff == 0;
-        let with_stack = ENCOUNTERS.load() != 0 && STACK_FRAMES.load() != 0 && !could_go_on;
+        let in_mark = !could_go_on && !is_in_system_call() && stack::is_in_mark(ctx);
+        if in_mark {
+            flags |= switch_flag::IN_MARK;
+        }
+        let with_stack =
+            !in_mark && ENCOUNTERS.load() != 0 && STACK_FRAMES.load() != 0 && !could_go_on;
         if let Some(stack) = with_stack.then(|| stack::walk_waiting(ctx)).flatten() {
             let flags = flags | switch_flag::STACK;
             stack.emit_switch(user_sp(), || {
@@ -83,6 +88,17 @@ fn user_ip() -> u64 {
         let regs = bpf_task_pt_regs(bpf_get_current_task_btf()) as *const pt_regs;
         bpf_probe_read_kernel(&raw const (*regs).rip).unwrap_or(0)
     }
+}
+
+/// Whether the running thread is in a system call, and not in an exception or interrupt.
+#[inline(always)]
+fn is_in_system_call() -> bool {
+    // SAFETY: both helpers return kernel pointers, which the read helper checks.
+    let number = unsafe {
+        let regs = bpf_task_pt_regs(bpf_get_current_task_btf()) as *const pt_regs;
+        bpf_probe_read_kernel(&raw const (*regs).orig_rax).unwrap_or(0)
+    };
+    number.cast_signed() >= 0
 }
 
 /// Its stack pointer there; 0 if unknown.

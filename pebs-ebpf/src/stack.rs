@@ -19,10 +19,13 @@ use pebs_common::record::{
 };
 
 use crate::emit::{TASKS, emit, emit_sample};
-use crate::maps::STACK_FRAMES;
+use crate::maps::{BREAKPOINTS, STACK_FRAMES};
 
 /// Bytes of a frame.
 const WORD: u64 = 8;
+
+/// Frames of the kernel's among which the one that deals with breakpoints is, where a thread waits within a mark.
+const MARK_FRAMES: usize = 16;
 
 /// Bytes of the frames of one mode, at most.
 const MODE_BYTES: u64 = MAX_FRAMES as u64 * WORD;
@@ -84,6 +87,19 @@ pub fn walk_waiting(ctx: &BtfTracePointContext) -> Option<Walked> {
     let behind = frames.cast::<u8>().wrapping_add(in_kernel as usize);
     let in_user = mode(ctx.as_ptr(), behind.cast(), u64::from(BPF_F_USER_STACK));
     Some(Walked::new(frames, in_kernel, in_user))
+}
+
+/// Whether the running thread, which goes to wait, is in the kernel for a breakpoint.
+#[inline(always)]
+pub fn is_in_mark(ctx: &BtfTracePointContext) -> bool {
+    let Some([begin, end]) = BREAKPOINTS.get(0).copied() else {
+        return false;
+    };
+    let mut frames = [0u64; MARK_FRAMES];
+    let bytes = size_of::<[u64; MARK_FRAMES]>() as u32;
+    // SAFETY: the helper writes no more than the size.
+    let written = unsafe { bpf_get_stack(ctx.as_ptr(), frames.as_mut_ptr().cast(), bytes, 0) };
+    written > 0 && frames.iter().any(|it| (begin..end).contains(it))
 }
 
 /// Bytes of the frames of one mode, which are put at `frames`; 0 if there are none.

@@ -80,6 +80,7 @@ const RECIPES: &[(&str, Recipe)] = &[
     ("killed", Recipe::C("killed.c", &[])),
     ("late_threads", Recipe::C("late_threads.c", &[])),
     ("longjmp", Recipe::C("longjmp.c", &[])),
+    ("mappings", Recipe::C("mappings.c", &[])),
     ("migrate", Recipe::C("migrate.c", &[])),
     ("mixed", Recipe::C("mixed.c", &[])),
     ("stages", Recipe::C("stages.c", &[])),

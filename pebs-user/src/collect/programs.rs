@@ -492,6 +492,15 @@ impl Programs {
             .map_err(|error| ProgramsError::Map("say where item ids are", error))
     }
 
+    /// Says where the kernel's function that deals with breakpoints is.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn set_breakpoints(&self, function: [u64; 2]) -> Result<(), ProgramsError> {
+        kernel_map::set(self.map("BREAKPOINTS")?, 0, &function)
+            .map_err(|error| ProgramsError::Map("say where breakpoints are dealt with", error))
+    }
+
     /// Traces a process from now on.
     ///
     /// # Errors

@@ -586,6 +586,14 @@ impl Session {
         self.mender.as_ref().map(Mender::take).unwrap_or_default()
     }
 
+    /// Tells waits within marks from those of the target: by the kernel's function that deals with breakpoints.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn tell_breakpoints(&self, function: [u64; 2]) -> Result<(), SessionError> {
+        Ok(self.programs.set_breakpoints(function)?)
+    }
+
     /// Why a process that copies probed code would die; `None` if it would not.
     #[must_use]
     pub fn no_mender(&self) -> Option<&str> {

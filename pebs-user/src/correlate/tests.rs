@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use super::marks::MAX_OPEN;
 use super::*;
-use crate::stream::decode::{ArgBytes, SampleKind};
+use crate::stream::decode::{ArgBytes, STATE_IN_MARK, SampleKind};
 use crate::stream::stacks::StackKey;
 use crate::units::{EventId, Ip};
 use pebs_common::record::{Interference, Role};
@@ -45,6 +45,10 @@ impl Sink for Printer {
             if let Some(count) = count.filter(|&n| n > 0) {
                 write!(self.0, " {count} {noun}").unwrap();
             }
+        }
+        if v.mark_waits.0 > 0 {
+            let (waits, ns) = v.mark_waits;
+            write!(self.0, " {waits} in marks {ns} own {}", v.own.marks_ns).unwrap();
         }
         if v.shared_ns > 0 {
             write!(self.0, " shared {}", v.shared_ns).unwrap();
@@ -127,7 +131,10 @@ fn body(words: &[&str]) -> Body {
             let preempted = words[1] == "run";
             Body::SwitchOut {
                 ip: None,
-                state: u32::from(!preempted),
+                state: match words[1] {
+                    "mark" => STATE_IN_MARK,
+                    _ => u32::from(!preempted),
+                },
                 preempted,
                 stack: StackKey::NONE,
             }
@@ -556,6 +563,25 @@ fn counts() {
          41 7 fault cpu=1",
         "p0 item 2 tid 7 20..30 samples active 20..23 24..25 26..30 runnable 23..24 sleeping 25..26 2 switches 1 migrations 2 faults [overlapped] [migrated] [preempted]
          p0 item 1 tid 7 10..40 samples active 10..12 15..20 30..32 35..40 sleeping 12..15 sleeping 32..35 2 switches 2 migrations 2 faults [overlapped] [migrated] [preempted]",
+    );
+}
+
+/// A wait within a mark is no wait of the visit but time of the mark: of the outer visit's marks as well.
+#[test]
+fn waits_in_marks() {
+    check(
+        "10 7 begin 0 sp=100
+         12 7 out mark
+         15 7 in
+         20 7 begin 0 sp=90
+         23 7 out mark
+         24 7 in
+         25 7 out sleep
+         26 7 in
+         30 7 ret 0 sp=90
+         40 7 ret 0 sp=100",
+        "p0 item 2 tid 7 20..30 samples active 20..23 24..25 26..30 sleeping 25..26 2 switches 1 in marks 1 own 1 [overlapped]
+         p0 item 1 tid 7 10..40 samples active 10..12 15..20 30..40 1 switches 1 in marks 3 own 4 [overlapped]",
     );
 }
 

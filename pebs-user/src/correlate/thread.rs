@@ -8,7 +8,7 @@ use super::ProbeRule;
 use super::turns::{Owner, Turns};
 use super::visit::{OpenVisit, OwnWork, RawWait};
 use crate::store::schema::visit_flag;
-use crate::stream::decode::{Actor, STATE_UNKNOWN};
+use crate::stream::decode::{Actor, STATE_IN_MARK, STATE_UNKNOWN};
 use crate::stream::stacks::StackKey;
 use crate::target::probe::VisitRule;
 use crate::units::{Cpu, Ip, Pid, ProbeId, TraceNs};
@@ -56,6 +56,8 @@ pub(super) struct Off {
     ip: Option<Ip>,
     state: &'static str,
     runnable: bool,
+    /// It waits within a mark: time of pebs-trace's own.
+    in_mark: bool,
     woken: Option<(TraceNs, Option<Actor>)>,
     displaced: Option<Actor>,
     stack: StackKey,
@@ -67,6 +69,7 @@ impl Off {
     /// Source: `TASK_*`, include/linux/sched.h.
     pub fn new(ip: Option<Ip>, state: u32, preempted: bool) -> Self {
         let runnable = preempted || state & 0xff == 0;
+        let in_mark = state == STATE_IN_MARK;
         let state = match state & 0xff {
             _ if runnable => "runnable",
             _ if state == STATE_UNKNOWN => "blocked",
@@ -79,6 +82,7 @@ impl Off {
             ip,
             state,
             runnable,
+            in_mark,
             woken: None,
             displaced: None,
             stack: StackKey::NONE,
@@ -406,10 +410,19 @@ impl Thread {
             return;
         };
         let begin = std::mem::replace(since, time);
+        let in_mark = off.in_mark;
+        if in_mark && begin < time {
+            self.own.marks_ns += (time.0 - begin.0).cast_unsigned();
+        }
         if let Owner::Visit(index) = self.turns.owner
             && let Some(current) = self.visits.get_mut(index)
             && begin < time
         {
+            if in_mark {
+                current.mark_waits.0 += 1;
+                current.mark_waits.1 += time.0 - begin.0;
+                return;
+            }
             current.waits.push(RawWait {
                 begin,
                 end: time,

@@ -161,6 +161,8 @@ pub(super) struct VisitState {
     pub active_since: Option<TraceNs>,
     pub samples: SampleBuf,
     pub waits: Vec<RawWait>,
+    /// Waits within marks as the current visit, and their time, ns.
+    pub mark_waits: (u32, i64),
 }
 
 impl Default for VisitState {
@@ -187,6 +189,7 @@ impl Default for VisitState {
             active_since: None,
             samples: SampleBuf::default(),
             waits: Vec::new(),
+            mark_waits: (0, 0),
         }
     }
 }
@@ -211,6 +214,7 @@ impl VisitState {
         self.active.clear();
         self.samples.clear();
         self.waits.clear();
+        self.mark_waits = (0, 0);
     }
 
     /// The visit as it comes out.
@@ -240,6 +244,7 @@ impl VisitState {
             own: self.own,
             samples: self.samples.samples(),
             waits: &self.waits,
+            mark_waits: self.mark_waits,
         }
     }
 
@@ -302,6 +307,8 @@ pub struct ClosedVisit<'a> {
     pub samples: Samples<'a>,
     /// Intervals off the CPU, in time order.
     pub waits: &'a [RawWait],
+    /// Waits within marks, which are none of its own, and their time, ns.
+    pub mark_waits: (u32, i64),
 }
 
 impl ClosedVisit<'_> {
@@ -311,11 +318,11 @@ impl ClosedVisit<'_> {
         self.least_oncpu_ns().filter(|_| self.owns_all())
     }
 
-    /// Time on the CPU that is known to be the visit's, ns; `None` if unknown.
+    /// Time on the CPU that is known to be the visit's, waits within marks included, ns; `None` if unknown.
     #[must_use]
     pub fn least_oncpu_ns(&self) -> Option<i64> {
-        (self.switches && self.end.is_some())
-            .then(|| self.active.iter().map(|(begin, end)| end.0 - begin.0).sum())
+        let active = self.active.iter().map(|(begin, end)| end.0 - begin.0);
+        (self.switches && self.end.is_some()).then(|| active.sum::<i64>() + self.mark_waits.1)
     }
 
     /// Whether all of its time is known to be its own: it shared none.

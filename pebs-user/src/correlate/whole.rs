@@ -157,6 +157,7 @@ impl Correlator {
             },
             samples,
             waits: &[],
+            mark_waits: (0, 0),
         };
         *next_visit += 1;
         sink.visit(&visit);

@@ -150,6 +150,8 @@ pub struct Outcome {
     pub mappings_lost: u64,
     /// Times that nothing told that a thread took the CPU again: the wait before ends where it was seen next.
     pub untold_switches: u64,
+    /// Waits within marks in the visits, and their time, ns.
+    pub mark_waits: (u64, i64),
     /// Processes that died of a signal that a probe can cause.
     pub crashes: Vec<Crash>,
     /// Samples in time of threads that is of no single item.
@@ -439,6 +441,7 @@ impl Pipeline {
             end,
             mappings_lost: self.rows.mappings_lost,
             untold_switches: self.correlator.untold_switches,
+            mark_waits: self.rows.mark_waits,
             crashes: std::mem::take(&mut self.correlator.crashes),
             shared_samples: self.correlator.shared_samples,
             resumed_elsewhere: self.correlator.resumed_elsewhere,

@@ -81,6 +81,8 @@ pub(super) struct Rows {
     pub page_faults: u64,
     /// What was recorded within visits with `--with`.
     pub extras: ExtraRecords,
+    /// Waits within marks in the visits, and their time, ns.
+    pub mark_waits: (u64, i64),
     pub strays: u64,
     pub unresolved: u64,
     /// Times that the kernel stopped a counter.
@@ -120,6 +122,7 @@ impl Rows {
             visit_samples: 0,
             page_faults: 0,
             extras: ExtraRecords::default(),
+            mark_waits: (0, 0),
             strays: 0,
             unresolved: 0,
             throttled: 0,
@@ -578,6 +581,8 @@ impl Sink for Rows {
         self.visit_samples += visit.samples.len() as u64;
         self.page_faults += u64::from(visit.counts.page_faults);
         self.extras += visit.counts.extras;
+        self.mark_waits.0 += u64::from(visit.mark_waits.0);
+        self.mark_waits.1 += visit.mark_waits.1;
         let samples = visit.samples;
         let alike = self.name(samples, visit.pid);
         self.tell_own(visit);

@@ -246,7 +246,8 @@ pub struct VisitRow {
     pub end_ns: Option<TraceNs>,
     /// End - begin; null if the end is.
     pub duration_ns: Option<i64>,
-    /// Time on the CPU during which this was the thread's current visit; null if switches were
+    /// Time on the CPU during which this was the thread's current visit, with the waits within pebs-trace's own marks,
+    /// which `net_ns` leaves out; null if switches were
     /// not recorded, the end is unknown, or more of it may be in `shared_ns` ([`visit_flag::TIME_SHARED`]).
     pub oncpu_ns: Option<i64>,
     /// `duration_ns` less what pebs-trace took of it (marks, samples, switch and fault records): what ranks and classifies

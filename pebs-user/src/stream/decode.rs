@@ -36,6 +36,9 @@ pub struct ArgBytes {
 /// State of a thread that could not go on, where the record says no more than that.
 pub const STATE_UNKNOWN: u32 = u32::MAX;
 
+/// State of a thread that waits within a mark.
+pub const STATE_IN_MARK: u32 = u32::MAX - 1;
+
 /// A thread that did something to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Actor {
@@ -82,7 +85,7 @@ pub enum Body {
     SwitchOut {
         /// Where it left user space; `None` if unknown.
         ip: Option<Ip>,
-        /// The kernel's `TASK_*` bits, or [`STATE_UNKNOWN`].
+        /// The kernel's `TASK_*` bits, [`STATE_UNKNOWN`] or [`STATE_IN_MARK`].
         state: u32,
         /// It could have gone on.
         preempted: bool,
@@ -494,10 +497,14 @@ fn mark_body(mark: &Mark, args: ArgBytes) -> Body {
 }
 
 fn switch_out_body(switch: &Switch, stack: StackKey) -> Body {
+    let flags = switch.head.flags();
     Body::SwitchOut {
         ip: (switch.ip != 0).then_some(Ip(switch.ip)),
-        state: switch.state as u32,
-        preempted: switch.head.flags() & switch_flag::PREEMPTED != 0,
+        state: match flags & switch_flag::IN_MARK {
+            0 => switch.state as u32,
+            _ => STATE_IN_MARK,
+        },
+        preempted: flags & switch_flag::PREEMPTED != 0,
         stack,
     }
 }

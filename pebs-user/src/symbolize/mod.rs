@@ -52,7 +52,7 @@ use std::time::{Duration, Instant};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-pub use self::kernel::KernelSymbolsMissing;
+pub use self::kernel::{KernelSymbolsMissing, breakpoint_function};
 pub use self::recorded::{Recorded, RecordedKernel};
 
 use self::blaze::Blaze;

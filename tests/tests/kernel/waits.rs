@@ -323,3 +323,26 @@ fn no_switches() {
     assert!(trace.visits().iter().all(|visit| visit.oncpu_ns.is_none()));
     assert!(trace.waits().is_empty());
 }
+
+/// An item that never waits, beside a thread that holds the lock of the mappings: what its marks wait for that lock is
+/// pebs-trace's own, and no wait of the item.
+#[test]
+fn marks_wait_for_mappings() {
+    need!(machine::root());
+    let workload = Workload::build("mappings");
+    let alone = workload.run(&["20000"]);
+    let (recording, truth) = Recorder::new(&workload.spec(super::ID))
+        .args(&["--reset", "1000000"])
+        .workload(&workload, &["20000"]);
+    let trace = recording.trace();
+    check::whole_visits(&trace, &truth);
+    let waits = trace.waits();
+    let own: Vec<&Wait> = waits
+        .iter()
+        .filter(|wait| wait.state != "runnable")
+        .collect();
+    assert!(own.is_empty(), "{} waits: {:?}", own.len(), own.first());
+    let info = std::fs::read_to_string(recording.dir().join("trace.json")).unwrap();
+    assert!(info.contains("(mmap_lock)"), "no mark waited: {info}");
+    check::unharmed(&recording, &alone);
+}

@@ -93,6 +93,8 @@ struct Row {
     share_low: Option<f64>,
     /// Lower and upper end.
     excess_ns: Option<(f64, f64)>,
+    /// Of several functions of a module: those that take most of it.
+    functions: Vec<Self>,
 }
 
 impl Row {
@@ -108,6 +110,7 @@ impl Row {
             share: number("share").context("a cause without its share")?,
             share_low: number("share_low"),
             excess_ns: number("excess_low_ns").zip(number("excess_high_ns")),
+            functions: rows(&cause["functions"])?,
         })
     }
 
@@ -121,11 +124,19 @@ impl Row {
     }
 
     fn says(&self) -> String {
-        format!("{} {} {:.0} %", self.kind, self.name, self.share * 100.0)
+        let first = self.functions.first();
+        let name = first.map_or_else(|| self.name.clone(), |it| format!("of {}", it.name));
+        format!("{} {name} {:.0} %", self.kind, self.share * 100.0)
     }
 
-    /// Whether this is what is wrong.
+    /// Whether this is what is wrong; of several functions, those that are listed: most of it.
     fn is_right(&self, it: &Mystery) -> bool {
+        if !self.functions.is_empty() {
+            let share = |row: &&Self| row.share.max(0.0);
+            let all: f64 = self.functions.iter().map(|row| share(&row)).sum();
+            let right = self.functions.iter().filter(|row| row.is_right(it));
+            return right.map(|row| share(&row)).sum::<f64>() >= MAIN * all && all > 0.0;
+        }
         let has = |words: &[&str]| {
             words
                 .iter()
@@ -327,7 +338,12 @@ fn answers(it: &Mystery, whole: &Value) -> Result<Vec<Vec<Row>>> {
             vec![all]
         });
     }
-    let named = kinds.iter().filter(|it| it["ordinary"] != true);
+    let is_ordinary = |it: &&Value| it["ordinary"] == true;
+    if it.cause != Cause::Nothing && kinds.iter().all(|it| is_ordinary(&it)) {
+        // They are the tail of what all do: it is what the first line says.
+        return Ok(vec![rows(&whole["gap"]["causes"])?]);
+    }
+    let named = kinds.iter().filter(|it| !is_ordinary(it));
     let mut answers: Vec<Vec<Row>> = named.map(|it| rows(&it["causes"])).collect::<Result<_>>()?;
     answers.retain(|rows| !rows.is_empty());
     let of_machine = |rows: &Vec<Row>| rows.first().is_some_and(|row| row.kind == "preempted");

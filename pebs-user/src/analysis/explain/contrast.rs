@@ -13,6 +13,10 @@
 //! have fewer as well, is not told by itself but with the other such functions of its module; where these
 //! have too few together, and where the slow items have too few in all, the time is *unexplained*.
 //!
+//! What the kernel or a library does for one call of the program is spread over many of its functions (a page fault, an
+//! allocation). So the functions of the kernel, and of a module in which no probe is, are one cause, if there are
+//! several and none has [`ALONE`] of it; those that take most are listed in it.
+//!
 //! *Worked number*: 40 slow items of 1.05 ms mean against typical ones of 4 us. 70 % of the slow
 //! ones' samples are in f, and their time on the CPU is 1 ms: f takes 700 us an item, in typical ones
 //! 0: 700 / 1046 = 67 % of the gap.
@@ -34,13 +38,23 @@ use crate::analysis::report::MIN_SAMPLES;
 use crate::analysis::report::detail::States;
 use crate::analysis::report::model::FunctionName;
 use crate::analysis::report::names::Names;
-use crate::store::run::ProbeInfo;
+use crate::analysis::report::text::file_name;
+use crate::store::run::{ProbeInfo, SiteInfo};
+
+/// Part of its module's excess from which on a function is a cause by itself.
+const ALONE: f64 = 0.5;
+
+/// Functions listed in a cause that is several.
+const MEMBERS: usize = 6;
 
 /// Least part of the gap with which a cause is listed.
 const LEAST_SHARE: f64 = 0.005;
 
 /// What is counted, in the order of [`ClassSums::counts`].
-pub(super) const COUNTS: [&str; 3] = ["switches", "migrations", "page_faults"];
+pub(super) const COUNTS: [&str; 3] = ["switches", "migrations", PAGE_FAULTS];
+
+/// The last of them.
+pub(super) const PAGE_FAULTS: &str = "page_faults";
 
 /// State of an item between two stages.
 const QUEUED: &str = "queued";
@@ -86,11 +100,19 @@ impl Naming<'_> {
 
     /// The functions of the same module as this one.
     fn module(&self, key: Key) -> FunctionName {
-        FunctionName {
-            function_id: None,
-            name: None,
-            ..self.names.get(key.function().map(|id| id.0))
-        }
+        let function = key.function().map(|id| id.0);
+        self.names.get(function).module_only()
+    }
+
+    /// Whether a module is the kernel or one without a probe: what it does, it does for those who call it.
+    fn is_foreign(&self, module: &FunctionName) -> bool {
+        let mut sites = self.probes.iter().flat_map(|it| &it.sites).peekable();
+        let Some(path) = &module.module else {
+            return false;
+        };
+        // By name only: paths are as the process has them here, and as we do there.
+        let probed = |site: &SiteInfo| file_name(&site.path) == file_name(path);
+        module.kernel || sites.peek().is_some() && !sites.any(probed)
     }
 }
 
@@ -318,6 +340,17 @@ impl Contrast {
             by: None,
             paths: Vec::new(),
             other_paths: None,
+            functions: Vec::new(),
+        }
+    }
+
+    /// The cause that a row is.
+    fn told(&self, row: &Told) -> Cause {
+        let members = row.members.iter();
+        let members = members.map(|(what, part)| self.cause(what.clone(), part));
+        Cause {
+            functions: members.collect(),
+            ..self.cause(row.what.clone(), &row.part)
         }
     }
 
@@ -350,11 +383,43 @@ pub(super) fn enough(
     slow.samples >= MIN_SAMPLES && expected.max(in_slow as f64) >= MIN_SAMPLES as f64
 }
 
-/// A part with its name.
-type Named = ((CauseKind, FunctionName, Option<String>), Part);
+/// What a part is.
+type What = (CauseKind, FunctionName, Option<String>);
+
+/// A row: a part with its name, and what it is made of, if that is known.
+#[derive(Clone, Debug)]
+struct Told {
+    what: What,
+    part: Part,
+    members: Vec<(What, Part)>,
+}
+
+impl Told {
+    const fn one(what: What, part: Part) -> Self {
+        Self {
+            what,
+            part,
+            members: Vec::new(),
+        }
+    }
+
+    /// Several functions of a module.
+    fn several(module: FunctionName, members: Vec<(What, Part)>) -> Self {
+        let parts = members.iter().map(|(_, part)| part);
+        Self {
+            part: Part::sum(How::Sampled, parts).unwrap_or_default(),
+            what: (CauseKind::Module, module, None),
+            members,
+        }
+    }
+
+    fn is_function(&self) -> bool {
+        self.what.0 == CauseKind::Function
+    }
+}
 
 /// The parts of two classes that enough is known of, and the rest of the functions with their number.
-fn parts(slow: &ClassSums, typical: &ClassSums, naming: &Naming<'_>) -> (Vec<Named>, Part, u64) {
+fn parts(slow: &ClassSums, typical: &ClassSums, naming: &Naming<'_>) -> (Vec<Told>, Part, u64) {
     let mut keys: Vec<Key> = slow
         .keys
         .keys()
@@ -364,7 +429,7 @@ fn parts(slow: &ClassSums, typical: &ClassSums, naming: &Naming<'_>) -> (Vec<Nam
     keys.sort_unstable();
     keys.dedup();
     let enough = |part: &Part| enough((slow, typical), part.samples);
-    let (mut told, mut modules): (Vec<Named>, Vec<(FunctionName, Part, u64)>) = Default::default();
+    let (mut told, mut modules): (Vec<Told>, Vec<Told>) = Default::default();
     for key in keys {
         let of = |class: &ClassSums| class.keys.get(&key).cloned().unwrap_or_default();
         let ((slow_sum, slow_samples), (typical_sum, typical_samples)) = (of(slow), of(typical));
@@ -376,28 +441,62 @@ fn parts(slow: &ClassSums, typical: &ClassSums, naming: &Naming<'_>) -> (Vec<Nam
             how: if sampled { How::Sampled } else { How::Observed },
         };
         if !sampled || enough(&part) {
-            told.push((naming.of(key), part));
+            told.push(Told::one(naming.of(key), part));
             continue;
         }
         let module = naming.module(key);
-        match modules.iter_mut().find(|(known, ..)| *known == module) {
-            Some((_, sum, count)) => {
-                sum.merge(&part);
-                *count += 1;
+        let member = (naming.of(key), part);
+        match modules.iter_mut().find(|it| it.what.1 == module) {
+            Some(it) => {
+                it.part.merge(&member.1);
+                it.members.push(member);
             }
-            None => modules.push((module, part, 1)),
+            None => modules.push(Told::several(module, vec![member])),
         }
     }
     let (mut unknown, mut count) = (Part::default(), 0);
-    for (module, part, functions) in modules {
-        if enough(&part) {
-            told.push(((CauseKind::Module, module, None), part));
+    for module in modules {
+        if enough(&module.part) {
+            told.push(module);
         } else {
-            unknown.merge(&part);
-            count += functions;
+            unknown.merge(&module.part);
+            count += module.members.len() as u64;
         }
     }
     (told, unknown, count)
+}
+
+/// Puts those functions of the kernel, and of each module without a probe, together that are one cause.
+fn together(told: Vec<Told>, naming: &Naming<'_>, excess: impl Fn(&Part) -> f64) -> Vec<Told> {
+    let mut modules: Vec<FunctionName> = Vec::new();
+    for row in told.iter().filter(|row| row.is_function()) {
+        let module = row.what.1.module_only();
+        if naming.is_foreign(&module) && !modules.contains(&module) {
+            modules.push(module);
+        }
+    }
+    let mut rows = told;
+    for module in modules {
+        let is_of = |row: &Told| {
+            matches!(row.what.0, CauseKind::Function | CauseKind::Module)
+                && row.what.1.module_only() == module
+        };
+        let (of, others): (Vec<_>, Vec<_>) = rows.into_iter().partition(is_of);
+        rows = others;
+        let sum: f64 = of.iter().map(|row| excess(&row.part)).sum();
+        let functions = || of.iter().filter(|row| row.is_function());
+        let largest = functions().map(|row| excess(&row.part)).fold(0.0, f64::max);
+        if functions().count() < 2 || largest >= ALONE * sum {
+            rows.extend(of);
+            continue;
+        }
+        let members = of.into_iter().flat_map(|row| match row.is_function() {
+            true => vec![(row.what, row.part)],
+            false => row.members,
+        });
+        rows.push(Told::several(module, members.collect()));
+    }
+    rows
 }
 
 /// What makes up the gap between two classes, `top` causes of it; `None` if there is none, or one of
@@ -416,21 +515,27 @@ pub(super) fn gap(
     if gap_ns.is_nan() || gap_ns <= 0.0 {
         return None;
     }
-    let (mut told, unknown, unknown_count) = parts(slow, typical, naming);
+    let (told, unknown, unknown_count) = parts(slow, typical, naming);
+    let share = |part: &Part| part.excess(&contrast.means, None) / gap_ns;
+    let mut told = together(told, naming, share);
+    for row in &mut told {
+        row.members
+            .sort_by(|a, b| share(&b.1).total_cmp(&share(&a.1)));
+        row.members.truncate(MEMBERS);
+    }
     let mut elsewhere = Part {
         how: How::Left,
         ..Part::default()
     };
     told.iter()
-        .filter(|(_, it)| it.how == How::Observed)
-        .for_each(|(_, it)| elsewhere.merge(it));
+        .filter(|it| it.part.how == How::Observed)
+        .for_each(|it| elsewhere.merge(&it.part));
     elsewhere.samples = (0, 0);
-    told.push((
+    told.push(Told::one(
         (CauseKind::Elsewhere, FunctionName::default(), None),
         elsewhere,
     ));
-    let share = |part: &Part| part.excess(&contrast.means, None) / gap_ns;
-    let mut rows: Vec<(&Named, f64)> = told.iter().map(|row| (row, share(&row.1))).collect();
+    let mut rows: Vec<(&Told, f64)> = told.iter().map(|row| (row, share(&row.part))).collect();
     // Stable, so that equal ones stay in the order of their keys.
     rows.sort_by(|a, b| b.1.total_cmp(&a.1));
     // What is less in slow items is listed if it is as large as the tenth of the gap.
@@ -441,25 +546,22 @@ pub(super) fn gap(
         left -= usize::from(fits);
         fits
     });
-    let causes: Vec<Cause> = shown
-        .iter()
-        .map(|((what, part), _)| contrast.cause(what.clone(), part))
-        .collect();
-    let hidden: Vec<&Named> = hidden.into_iter().map(|(row, _)| row).collect();
+    let causes: Vec<Cause> = shown.iter().map(|(row, _)| contrast.told(row)).collect();
+    let hidden: Vec<&Told> = hidden.into_iter().map(|(row, _)| row).collect();
     let lumps = [How::Sampled, How::Observed, How::Left].map(|how| {
-        let of_how = hidden.iter().filter(|(_, part)| part.how == how);
-        Part::sum(how, of_how.map(|(_, part)| part))
+        let of_how = hidden.iter().filter(|row| row.part.how == how);
+        Part::sum(how, of_how.map(|row| &row.part))
     });
     let lumps: Vec<&Part> = lumps.iter().flatten().collect();
     let hidden = hidden
         .iter()
-        .filter(|((kind, ..), _)| *kind != CauseKind::Elsewhere);
+        .filter(|row| row.what.0 != CauseKind::Elsewhere);
     let others = contrast.rest(hidden.count() as u64, &lumps);
     let sampled = |wanted: &dyn Fn(&FunctionName) -> bool| {
         let found = told
             .iter()
-            .filter(|((_, name, _), it)| it.how == How::Sampled && wanted(name));
-        let found: Vec<&Part> = found.map(|(_, part)| part).collect();
+            .filter(|it| it.part.how == How::Sampled && wanted(&it.what.1));
+        let found: Vec<&Part> = found.map(|it| &it.part).collect();
         let count = found.len() as u64;
         (
             Part::sum(How::Sampled, found.into_iter()).unwrap_or_default(),

@@ -310,7 +310,8 @@ pub struct Only {
 pub enum CauseKind {
     /// On the CPU in a function: estimated from samples.
     Function,
-    /// On the CPU in those functions of a module that have too few samples each.
+    /// On the CPU in several functions of a module: of the kernel or a library where none has half of it, else in those
+    /// that have too few samples each.
     Module,
     /// Off the CPU of its own will, blocked in a function: observed.
     Wait,
@@ -370,6 +371,8 @@ pub struct Cause {
     pub paths: Vec<CallPath>,
     /// Its other call paths; null without call stacks.
     pub other_paths: Option<Rest>,
+    /// Of several functions of a module: those that take most of it. Their shares are parts of its share.
+    pub functions: Vec<Self>,
 }
 
 /// The thread that ended most time of a wait, or took the CPU for it.

@@ -4,6 +4,8 @@
 //! So memory is kept for those alone. What the others took is what is left of the function, so that the shares of its
 //! paths sum to its own.
 
+use std::{iter, slice};
+
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Timing;
@@ -100,7 +102,8 @@ pub(super) fn divide(
             gap_ns: gap.gap_ns,
             names: &names,
         };
-        for cause in &mut gap.causes {
+        let causes = gap.causes.iter_mut().flat_map(alone_or_members);
+        for cause in causes {
             let Some(function) = function(cause) else {
                 continue;
             };
@@ -128,7 +131,16 @@ pub(super) fn divide(
 /// Functions of a gap to be divided.
 fn wanted(gap: Option<&Gap>) -> FxHashSet<u32> {
     let causes = gap.into_iter().flat_map(|gap| &gap.causes);
-    causes.filter_map(function).collect()
+    let all = causes.flat_map(|it| iter::once(it).chain(&it.functions));
+    all.filter_map(function).collect()
+}
+
+/// The cause itself, or the functions that it is made of.
+fn alone_or_members(cause: &mut Cause) -> impl Iterator<Item = &mut Cause> {
+    match cause.functions.is_empty() {
+        true => slice::from_mut(cause).iter_mut(),
+        false => cause.functions.iter_mut(),
+    }
 }
 
 fn function(cause: &Cause) -> Option<u32> {

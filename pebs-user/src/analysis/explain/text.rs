@@ -8,10 +8,11 @@ mod kinds;
 mod tables;
 
 use super::Unit;
+use super::contrast::PAGE_FAULTS;
 use super::model::Durations;
 use super::model::{
-    Cause, CauseKind, Explanation, Group, InterferenceRow, Label, LeftOut, ProbeExplanation, Slow,
-    Split, SplitTest, Typical, TypicalRule,
+    Cause, CauseKind, Explanation, Gap, Group, InterferenceRow, Label, LeftOut, ProbeExplanation,
+    Slow, Split, SplitTest, Typical, TypicalRule,
 };
 use crate::analysis::batches::is_batched;
 use crate::analysis::report::brief;
@@ -321,10 +322,10 @@ fn cause(group: &Group, noun: &str) -> String {
         .iter()
         .filter(|it| it.figures.share >= LEAST_NAMED)
         .take(NAMED)
-        .map(|it| format!("{} {}", reason(it), share(it.figures.share)))
+        .map(said)
         .collect();
     let longer = format!("the {} that a slow {noun} takes longer", time(gap.gap_ns));
-    let mut remark = interfered(&group.interference);
+    let mut remark = interfered(&group.interference) + &faulted(group, gap);
     if let Some(why) = &group.too_little {
         remark.push_str(&format!("; {why}"));
     }
@@ -332,6 +333,20 @@ fn cause(group: &Group, noun: &str) -> String {
         return format!("{UNKNOWN} (of {longer}){remark}");
     }
     format!("{} (of {longer}){remark}", named.join(", "))
+}
+
+/// Page faults, where a good part of the gap is in the kernel and slow items have more of them.
+fn faulted(group: &Group, gap: &Gap) -> String {
+    let faults = group.counts.iter().find(|it| it.count == PAGE_FAULTS);
+    match faults.filter(|it| it.excess >= 1.0 && it.excess_low.is_some_and(|low| low > 0.0)) {
+        Some(it) if gap.kernel.share >= LEAST_INTERFERED => {
+            format!(
+                "; {} page faults more each",
+                count(it.excess.round() as u64)
+            )
+        }
+        _ => String::new(),
+    }
 }
 
 /// Interrupts, page faults and the like that make up a good part of the gap.
@@ -386,11 +401,34 @@ fn what(cause: &Cause, width: usize) -> String {
     )
 }
 
+/// A cause and its share in a sentence, with the functions that it is made of.
+fn said(cause: &Cause) -> String {
+    let large = |it: &&Cause| it.figures.share >= LEAST_NAMED;
+    let members = cause.functions.iter().filter(large).take(NAMED);
+    let members: Vec<String> = members
+        .map(|it| format!("{} {}", member(it, NAME_WIDTH), share(it.figures.share)))
+        .collect();
+    let of = match members.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", members.join(", ")),
+    };
+    format!("{} {}{of}", reason(cause), share(cause.figures.share))
+}
+
+/// A function of those that a cause is made of, whose module the cause has said.
+fn member(cause: &Cause, width: usize) -> String {
+    let function = FunctionName {
+        kernel: false,
+        ..cause.function.clone()
+    };
+    name_within(&function, width)
+}
+
 /// The same as a part of a sentence.
 fn reason(cause: &Cause) -> String {
     match cause.kind {
         CauseKind::Function => format!("in {}", name(&cause.function)),
-        CauseKind::Module => format!("in the {}", what(cause, NAME_WIDTH)),
+        CauseKind::Module => format!("in {}", what(cause, NAME_WIDTH)),
         CauseKind::Elsewhere => format!("in {}", what(cause, NAME_WIDTH)),
         _ => what(cause, NAME_WIDTH + REASON_WIDTH),
     }
@@ -409,7 +447,8 @@ fn kind(
     match (kind, state) {
         (CauseKind::Preempted, _) => "waited for a CPU".to_owned(),
         (CauseKind::Module, _) => match name(function).strip_suffix(" (no symbol)") {
-            Some(module) => format!("rest of {module}"),
+            Some(_) if function.kernel => "functions of the kernel".to_owned(),
+            Some(module) => format!("functions of {module}"),
             None => "code of no module".to_owned(),
         },
         (CauseKind::Handover, _) => with("waited for stage "),

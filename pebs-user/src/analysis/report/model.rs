@@ -292,6 +292,17 @@ pub struct FunctionName {
     pub inlined: bool,
 }
 
+impl FunctionName {
+    /// Its module, as that of no function.
+    pub(crate) fn module_only(&self) -> Self {
+        Self {
+            module: self.module.clone(),
+            kernel: self.kernel,
+            ..Self::default()
+        }
+    }
+}
+
 /// Time on the CPU in a function, or off it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {

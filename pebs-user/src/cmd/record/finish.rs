@@ -10,12 +10,12 @@ use super::Counting;
 use super::plan::Plan;
 use super::run::Recorded;
 use crate::analysis::baseline::Rule;
-use crate::analysis::report::human::plural;
 use crate::cmd::report::{self, Format};
 use crate::collect::calibrate::UnitCosts;
 use crate::correlate::Crash;
 use crate::pipeline::{Keep, Outcome};
 use crate::pmu::open::Times;
+use crate::present::human::{plural, time};
 use crate::say;
 use crate::store::run::{EventInfo, HostInfo, KeepInfo, ProbeInfo, RunInfo, SiteInfo};
 use crate::store::schema::SCHEMA_VERSION;
@@ -221,6 +221,13 @@ fn close(
         info.notes.push(format!(
             "{} missing: a wait without one ends at the thread's next record",
             plural(outcome.untold_switches, "switch-in event")
+        ));
+    }
+    if let (waits @ 1.., ns) = outcome.mark_waits {
+        info.notes.push(format!(
+            "marks waited {} for the lock of their process's mappings (mmap_lock), {} in all: left out of net times",
+            plural(waits, "time"),
+            time(ns as f64)
         ));
     }
     if outcome.resumed_elsewhere > 0 {

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -39,6 +39,7 @@ use crate::pmu::open::{Times, no_more_uprobes};
 use crate::say;
 use crate::store::run::RunInfo;
 use crate::store::writer::{TraceWriter, WriterOptions};
+use crate::symbolize::breakpoint_function;
 use crate::target::{breakpoint, process};
 use crate::units::{Cpu, EventId, KtimeNs, Pid, ResetValue, Tid, TraceNs};
 
@@ -103,6 +104,7 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
         plan.pids = vec![held.pid];
     }
     place_breakpoints(plan)?;
+    let breakpoints = thread::spawn(breakpoint_function);
     let measuring = Measuring::begin(plan);
     let (mut session, rings) = Session::load(&session_plan(plan))?;
     plan.symbolize.own_programs = Some(session.symbols());
@@ -127,6 +129,9 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
     }
     if let Some(first) = pace::set_first(plan, &costs.units, counted.as_ref()) {
         session.begin_with(governor::EVENT, first);
+    }
+    if let Ok(Some(function)) = breakpoints.join() {
+        session.tell_breakpoints(function)?;
     }
     let session_plan = session_plan(plan);
     session.open_events(&session_plan)?;
@@ -376,7 +381,7 @@ impl Workers {
         let (probes, pids) = (plan.probes.clone(), plan.pids.clone());
         let needs_clock = plan.events.iter().any(|event| event.perf_clock);
         let (theirs, their_progress) = (Arc::clone(&signals), Arc::clone(&progress));
-        let pipeline = std::thread::spawn(move || {
+        let pipeline = thread::spawn(move || {
             // The symbolizer stays on the thread that makes it.
             let mut pipeline = Pipeline::new(&probes, &options, writer, their_progress);
             if needs_clock {
@@ -391,7 +396,7 @@ impl Workers {
             };
             pump(pipeline, &lanes, &theirs)
         });
-        let drain = std::thread::spawn(move || drain.run());
+        let drain = thread::spawn(move || drain.run());
         Self {
             stop,
             signals,

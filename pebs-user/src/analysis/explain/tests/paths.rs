@@ -1,11 +1,13 @@
 //! Functions divided by who called them, in traces whose truth is known.
 
+use std::iter;
+
 use super::{sum, whole};
 use crate::analysis::explain::model::{CallPath, Cause, Explanation};
 use crate::analysis::explain::{ExplainOptions, Which, explain, explain_item, text};
 use crate::analysis::making::Did::{Called, Ran};
-use crate::analysis::making::info;
 use crate::analysis::making::stacks::{SPEC, server, with_stacks};
+use crate::analysis::making::{Made, Maker, info};
 use crate::store::run::KeepInfo;
 
 fn first(explanation: &Explanation) -> &Cause {
@@ -148,4 +150,48 @@ fn why_there_are_none() {
     assert!(text::render(&explanation).contains("call paths: - (--keep"));
     let item = explain_item(&trace, &ExplainOptions::default(), Which::Item(51)).unwrap();
     assert!(text::item::render(&item).contains("call paths: - (--keep"));
+}
+
+/// What the kernel does for a call of the program is one cause where it is spread over several of its functions, and
+/// those are in it; one that has most of it is a cause by itself.
+#[test]
+fn functions_of_the_kernel() {
+    let functions = [
+        (1, "parse", "/usr/bin/server"),
+        (2, "fault", "[kernel]"),
+        (3, "clear", "[kernel]"),
+        (4, "charge", "[kernel]"),
+    ];
+    let causes = |kernel: [i64; 3]| {
+        let parent = tempfile::tempdir().unwrap();
+        let mut maker = Maker::new(&parent.path().join("t"), info(&["/usr/bin/server:parse"]));
+        for i in 0..2_000_u64 {
+            let slow = [2, 3, 4].into_iter().zip(kernel);
+            let slow = slow.filter(|_| i % 50 == 7);
+            let did: Vec<_> = iter::once(Ran(1, 50_000 + (i % 7) as i64 * 100))
+                .chain(slow.map(|(function, ns)| Ran(function, ns)))
+                .collect();
+            maker.visit(&Made::new(i, "", &did));
+        }
+        let trace = maker.finish(&functions);
+        let explanation = explain(&trace, &ExplainOptions::default()).unwrap();
+        let gap = whole(&explanation).gap.clone().unwrap();
+        assert!((sum(&gap) - 1.0).abs() < 1e-9);
+        (gap.causes, text::render(&explanation))
+    };
+    let (spread, text) = causes([400_000, 350_000, 300_000]);
+    let names = |it: &Cause| it.function.name.clone();
+    let members: Vec<_> = spread[0].functions.iter().filter_map(names).collect();
+    assert_eq!(members, ["fault", "clear", "charge"]);
+    let parts: f64 = spread[0].functions.iter().map(|it| it.figures.share).sum();
+    assert!((parts - spread[0].figures.share).abs() < 1e-9);
+    assert!(
+        text.contains(
+            "slow because: in functions of the kernel 100 % (fault 38 %, clear 33 %, charge 29 %)"
+        ),
+        "{text}"
+    );
+    let (one, _) = causes([800_000, 350_000, 300_000]);
+    let alone: Vec<_> = one.iter().filter_map(names).collect();
+    assert_eq!(alone, ["fault", "clear", "charge"]);
 }

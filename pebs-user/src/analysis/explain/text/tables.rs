@@ -40,6 +40,20 @@ pub(super) fn causes(out: &mut Page, group: &Group, gap: &Gap, noun: &str) {
             module(&it.function).into(),
         ]);
         paths(&mut table, it);
+        for member in &it.functions {
+            let indented = member.clone();
+            table.row([
+                Cell::fitted(move |width| {
+                    format!("  {}", super::member(&indented, width.saturating_sub(2)))
+                }),
+                share(member.figures.share).into(),
+                ends(member.figures.share_low, member.figures.share_high).into(),
+                time(member.figures.slow_ns).into(),
+                time(member.figures.typical_ns).into(),
+                evidence(member).into(),
+            ]);
+            paths(&mut table, member);
+        }
     }
     if gap.others.causes > 0 {
         rest(&mut table, &plural(gap.others.causes, "other"), &gap.others);
