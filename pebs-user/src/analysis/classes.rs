@@ -28,6 +28,7 @@ use super::report::{LossVisits, quantity};
 use crate::store::run::RunInfo;
 use crate::store::schema::visit_flag;
 use crate::target::spec::{End, Spec};
+use crate::units::ProbeId;
 
 /// Name of the rule by which a gap in the tail sets slow items apart.
 pub(crate) const GAP: &str = "gap";
@@ -78,10 +79,46 @@ pub(crate) struct Rank {
     pub samples: u32,
 }
 
-impl Rank {
-    /// Time on the CPU without what pebs-trace took of it.
-    pub(crate) fn net_of(self, active_ns: i64) -> i64 {
-        (active_ns - self.own_ns).max(0)
+/// Time on the CPU of visits without what pebs-trace took of it.
+///
+/// Of a visit that has its thread to itself it is all that pebs-trace took. Where others lie within it, or have their
+/// turns meanwhile, their marks and samples are none of its time on the CPU: it is its own samples and its own two marks.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NetOnCpu {
+    /// Of a sample, ns.
+    pub sample_ns: f64,
+    /// By probe: of the marks that lie within its visits, ns.
+    pub marks_ns: Vec<(ProbeId, f64)>,
+}
+
+impl NetOnCpu {
+    /// With the costs of a run.
+    pub(crate) fn of(info: &RunInfo) -> Self {
+        let Some(own) = &info.own_time else {
+            return Self::default();
+        };
+        let marks = own.marks.iter();
+        Self {
+            sample_ns: own.sample.as_ref().map_or(0.0, |it| it.ns),
+            marks_ns: marks
+                .filter_map(|it| Some((it.probe_id, it.inside.as_ref()?.ns)))
+                .collect(),
+        }
+    }
+
+    /// Of a visit of this rank, probe and flags.
+    pub(crate) fn net(&self, active_ns: i64, rank: Rank, (probe, flags): (u16, u32)) -> i64 {
+        let own = match flags & visit_flag::OVERLAPPED {
+            0 => rank.own_ns,
+            _ => rank.own_ns.min(self.alone(rank.samples, probe)),
+        };
+        (active_ns - own).max(0)
+    }
+
+    fn alone(&self, samples: u32, probe: u16) -> i64 {
+        let marks = self.marks_ns.iter().find(|(of, _)| of.0 == probe);
+        let own = marks.map_or(0.0, |it| it.1) + self.sample_ns * f64::from(samples);
+        own.round() as i64
     }
 }
 

@@ -51,7 +51,7 @@ use self::section::{Gather, Section};
 use self::slots::Slots;
 use self::stats::Stats;
 use self::tally::Tally;
-use crate::analysis::classes::Ranks;
+use crate::analysis::classes::{NetOnCpu, Ranks};
 use crate::analysis::pool::Quantity;
 pub(crate) use crate::present::{brief, human};
 use crate::store::reader::{ReadError, Trace, column_i64, column_str, column_u64};
@@ -260,6 +260,7 @@ fn gather<'a>(
         options,
         columns: args,
         switches: trace.info.switches,
+        net: NetOnCpu::of(&trace.info),
         sections,
         classes: VisitClasses::default(),
     };

@@ -11,6 +11,7 @@ use std::io::{self, Write};
 
 use super::Input;
 use super::error::ExportError;
+use crate::analysis::classes::NetOnCpu;
 use crate::analysis::report::{LossVisits, report_event};
 use crate::store::schema::visit_flag;
 
@@ -57,6 +58,17 @@ pub(super) fn write(
             })
         })
         .collect();
+    let net = NetOnCpu::of(info);
+    let marks: String = net
+        .marks_ns
+        .iter()
+        .map(|(probe, ns)| format!(" when probe_id = {} then {ns:?}", probe.0))
+        .collect();
+    let marks = match marks.is_empty() {
+        true => "0".to_owned(),
+        false => format!("case{marks} else 0 end"),
+    };
+    let (overlapped, sample) = (visit_flag::OVERLAPPED, net.sample_ns);
     // Without switches the thread is taken to have run all the time.
     let active = if info.switches {
         "oncpu_ns"
@@ -70,15 +82,18 @@ pub(super) fn write(
     write!(
         out,
         "
--- The visits that are counted: rank_ns ranks them, class is slow, typical or between.
+-- The visits that are counted: rank_ns ranks them, class is slow, typical or between. Of the time on the CPU pebs-trace's
+-- own is left out; of a visit that overlaps others that is its own samples and marks.
 create or replace view visit_classes as
-select visit_id, item_id, probe_id, duration_ns, rank_ns, greatest(active_ns - (duration_ns - rank_ns), 0) as active_ns,
+select visit_id, item_id, probe_id, duration_ns, rank_ns,
+    greatest(active_ns - case when (flags & {overlapped}) = 0 then duration_ns - rank_ns
+        else least(duration_ns - rank_ns, cast(round({marks} + {sample:?} * samples) as bigint)) end, 0) as active_ns,
     has_details,
     case
 {}        else 'between'
     end as class
 from (
-    select visit_id, item_id, probe_id, samples, duration_ns,
+    select visit_id, item_id, probe_id, samples, flags, duration_ns,
         coalesce(net_ns, duration_ns) as rank_ns, {active} as active_ns,
         case when {active} is not null and (flags & {condensed}) = 0 then 1 else 0 end as has_details
     from visits

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use pebs_tests::explain::explain;
-use pebs_tests::recording::Recorder;
+use pebs_tests::recording::{Recorder, pebs_trace};
 use pebs_tests::trace::{Visit, flag};
 use pebs_tests::workload::Workload;
 use pebs_tests::{check, machine, need};
@@ -150,6 +150,13 @@ fn resumed_cpu_time() {
         let middle = &ratios[ratios.len() / 10..ratios.len() * 9 / 10];
         let bias = middle.iter().sum::<f64>() / middle.len() as f64 - 1.0;
         assert!(bias.abs() < 0.02, "{args:?}: bias {bias}, {ratios:?}");
+        // Without its own samples, and with nothing taken off for those of the others meanwhile.
+        let dir = recording.dir().display().to_string();
+        let report = pebs_trace(["report", &dir, "--format", "json"]).stdout;
+        let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+        let net = report["probes"][0]["time"]["oncpu_ns"].as_f64().unwrap();
+        let part = net / cpu.values().sum::<f64>();
+        assert!((0.6..1.02).contains(&part), "{args:?}: {part}");
         let names = trace.function_names();
         let item_of: HashMap<u64, u64> =
             visits.iter().map(|it| (it.visit_id, it.item_id)).collect();

@@ -321,7 +321,7 @@ pub enum CauseKind {
     Handover,
     /// In a stage together with others, which had their turn: observed, as equal shares.
     Others,
-    /// In other items on the thread, or between the visits of the item: observed.
+    /// Between its turns on the thread, which worked on other items or slept meanwhile, or between the visits of the item: observed.
     Elsewhere,
 }
 

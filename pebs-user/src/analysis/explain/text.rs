@@ -453,7 +453,7 @@ fn kind(
         },
         (CauseKind::Handover, _) => with("waited for stage "),
         (CauseKind::Others, _) => with("others of the batch in "),
-        (CauseKind::Elsewhere, _) => "other items of the thread".to_owned(),
+        (CauseKind::Elsewhere, _) => "other items of the thread, or idle".to_owned(),
         (CauseKind::Wait, Some(state)) => wait(state, function, path, width),
         _ => name_within(function, width),
     }

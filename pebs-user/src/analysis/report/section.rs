@@ -13,7 +13,7 @@ use super::slots::Slots;
 use super::stats::Stats;
 use super::tally::Tally;
 use super::top::Top;
-use crate::analysis::classes::{Class, Classes, Rank, Standing, Took};
+use crate::analysis::classes::{Class, Classes, NetOnCpu, Rank, Standing, Took};
 use crate::analysis::pool::Pool;
 use crate::store::reader::{ReadError, column_i64, column_u16, column_u32, column_u64};
 use crate::store::schema::{ArgColumn, InterferenceColumns, visit_flag};
@@ -318,6 +318,8 @@ pub(super) struct Gather<'a> {
     pub columns: &'a [ArgColumn],
     /// Whether time off the CPU was recorded.
     pub switches: bool,
+    /// Time on the CPU without what pebs-trace took.
+    pub net: NetOnCpu,
     /// Sections by probe.
     pub sections: Slots<Section>,
     /// Classes of the visits.
@@ -342,7 +344,8 @@ impl Gather<'_> {
                 Class::Typical if section.stats.is_some() => Class::Between,
                 class => class,
             };
-            let oncpu = visits.oncpu(row).map(|ns| rank.net_of(ns));
+            let of = (visits.probe_id[row], visits.flags[row]);
+            let oncpu = visits.oncpu(row).map(|ns| self.net.net(ns, rank, of));
             // Without switches the thread is taken to have run all the time.
             let owns_all = visits.flags[row] & visit_flag::TIME_SHARED == 0;
             let active = oncpu.or((!self.switches && owns_all).then_some(rank.ns));

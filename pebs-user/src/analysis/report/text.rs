@@ -322,7 +322,7 @@ fn time_split(probe: &ProbeReport) -> String {
     // Less is the rounding of clocks.
     if split.elsewhere_ns / split.duration_ns >= LEAST_SHARE {
         parts.push(format!(
-            "in other visits of the thread {}",
+            "in other visits of the thread, or idle {}",
             share(split.elsewhere_ns)
         ));
     }
@@ -399,7 +399,7 @@ pub(in crate::analysis) fn wait(
         })
         .collect();
     if state == ELSEWHERE {
-        return "other items of the thread".to_owned();
+        return "other items of the thread, or idle".to_owned();
     }
     let told = words::wait(state, &frames);
     let named = |at: usize| stack.get(at).filter(|it| **it != FunctionName::default());

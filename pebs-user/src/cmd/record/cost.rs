@@ -530,7 +530,8 @@ pub(super) fn total(
         let extras_ns = prices.extras_ns(&outcome.extras)?;
         let samples_ns = prices.samples_ns(inside)?;
         let marks = (marks_ns?, prices.outside_ns(&outcome.marks_by)?);
-        let others = (page_faults_ns? + extras_ns, samples_ns);
+        let waits_ns = outcome.mark_waits.1 as f64;
+        let others = (page_faults_ns? + extras_ns + waits_ns, samples_ns);
         Some(Window::of_visits(
             outcome.visits_oncpu_ns?,
             marks,

@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 use super::passages::Stages;
 use super::{Item, Items, NONE, Places, ProbeItems};
 use crate::analysis::batches::Batches;
-use crate::analysis::classes::{Ranks, Standing, Took};
+use crate::analysis::classes::{NetOnCpu, Ranks, Standing, Took};
 use crate::analysis::explain::columns::ArgumentColumns;
 use crate::analysis::explain::interference::{self, SLOWER_CLOCK, TimeArrays};
 use crate::analysis::explain::{ExplainOptions, Unit};
@@ -50,6 +50,7 @@ impl Items {
         let stages = stages.transpose()?;
         let mut reading = Reading {
             info: &trace.info,
+            net: NetOnCpu::of(&trace.info),
             options,
             by_id: FxHashMap::default(),
             frequencies: Frequencies::read(trace)?,
@@ -107,6 +108,7 @@ fn unit_of(info: &RunInfo, options: &ExplainOptions) -> Unit {
 /// The pass over the visits.
 struct Reading<'a> {
     info: &'a RunInfo,
+    net: NetOnCpu,
     options: &'a ExplainOptions,
     /// Items by id, where these may have several visits and the probe is no stage.
     by_id: FxHashMap<(u16, u64), u32>,
@@ -204,7 +206,7 @@ impl Reading<'_> {
                 // Without switches the thread is taken to have run all the time.
                 active_ns: oncpu
                     .or((!self.info.switches && owns_all).then_some(latency_ns))
-                    .map(|ns| rank.net_of(ns)),
+                    .map(|ns| self.net.net(ns, rank, (probe_ids[row], flags[row]))),
                 tid: tids[row],
                 pid: pids[row],
                 cpu: cpus.is_valid(row).then(|| cpus.value(row)),
