@@ -2,22 +2,68 @@
 
 use core::arch::asm;
 
-use aya_ebpf::helpers::generated::{
-    bpf_probe_read_kernel, bpf_probe_read_user, bpf_probe_read_user_str,
-};
+use aya_ebpf::bindings::pt_regs;
+use aya_ebpf::helpers::generated::{bpf_probe_read_user, bpf_probe_read_user_str};
 use pebs_common::config::{ArgKind, ArgProgram, MAX_DEREFS, NO_REGISTER};
+
+/// Registers of the target, as `struct pt_regs` has them.
+pub type Registers = [u64; size_of::<pt_regs>() / WORD];
+
+/// Bytes of a register.
+const WORD: usize = 8;
 
 /// Reads a number, or the address of a string or an array.
 #[inline(always)]
-pub fn value(regs: *const u8, program: &ArgProgram) -> Option<u64> {
-    let constant = program.reg_offset == NO_REGISTER;
-    // Some register in any case: with two ways to a value the verifier sees one that was never set.
-    let offset = if constant { 0 } else { program.reg_offset };
-    let mut value = register(regs, offset as usize)?;
-    if constant {
-        value = 0;
+pub fn value(registers: &Registers, program: &ArgProgram) -> Option<u64> {
+    let (value, is_known) = value_or_zero(registers, program);
+    is_known.then_some(value)
+}
+
+/// The same, and whether it could be read. For values that are kept for later: the verifier refuses to keep that of a
+/// `None`, which was never set.
+#[inline(always)]
+pub fn value_or_zero(registers: &Registers, program: &ArgProgram) -> (u64, bool) {
+    let mut value = 0;
+    let is_known = argument_value(registers, program, &raw mut value) != 0;
+    (value, is_known)
+}
+
+/// Reads it into `value`; 0 if it can't be read.
+///
+/// Functions that have a name in the object are verified once, by the types of their arguments; those that are inlined, along
+/// each path to them. With eight arguments in six sizes of room these were more than the million instructions that Linux
+/// 6.1 follows.
+///
+/// Source: `do_check_subprogs`, kernel/bpf/verifier.c.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn argument_value(
+    registers: *const Registers,
+    program: *const ArgProgram,
+    value: *mut u64,
+) -> u64 {
+    if registers.is_null() || program.is_null() || value.is_null() {
+        // It is never so, which the verifier does not know.
+        return 0;
     }
-    value = value.wrapping_add(program.add as i64 as u64);
+    // SAFETY: they are not null, and the verifier makes sure that callers hand over as many bytes as the types have.
+    let (registers, program, value) = unsafe { (&*registers, &*program, &mut *value) };
+    let register = match usize::from(program.reg_offset) / WORD {
+        _ if program.reg_offset == NO_REGISTER => 0,
+        index if index < registers.len() => registers[index],
+        _ => return 0,
+    };
+    match value_from(register, program) {
+        Some(read) => *value = read,
+        None => return 0,
+    }
+    1
+}
+
+/// What a program makes of what its register holds.
+#[inline(always)]
+pub fn value_from(register: u64, program: &ArgProgram) -> Option<u64> {
+    let mut value = register.wrapping_add(program.add as i64 as u64);
     for step in 0..MAX_DEREFS {
         if step >= program.steps as usize {
             if step > 0 && is_address(program) {
@@ -31,16 +77,6 @@ pub fn value(regs: *const u8, program: &ArgProgram) -> Option<u64> {
         return Some(value);
     }
     Some(extend(value, program))
-}
-
-/// A register of the target, by its offset.
-#[inline(always)]
-fn register(regs: *const u8, offset: usize) -> Option<u64> {
-    let mut value = 0u64;
-    let register = regs.wrapping_add(offset);
-    // SAFETY: the helper checks the address and writes 8 bytes into `value`.
-    let failed = unsafe { bpf_probe_read_kernel((&raw mut value).cast(), 8, register.cast()) } != 0;
-    (!failed).then_some(value)
 }
 
 /// A number that the verifier is told the bounds of, whatever the compiler knows.

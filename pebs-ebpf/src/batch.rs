@@ -1,8 +1,6 @@
 //! Marks at which a thread starts on several items at once: their ids are an array in the target.
 
-use aya_ebpf::EbpfContext;
 use aya_ebpf::helpers::generated::bpf_probe_read_user;
-use aya_ebpf::programs::ProbeContext;
 use pebs_common::config::{ArgKind, ArgProgram, MAX_BATCH, SiteConfig};
 use pebs_common::counter::Counter;
 use pebs_common::record::batch::{CLASSES, COUNT, COUNT_VALID, IDS, IDS_VALID};
@@ -10,13 +8,14 @@ use pebs_common::record::batch::{CLASSES, COUNT, COUNT_VALID, IDS, IDS_VALID};
 use crate::arg;
 use crate::emit::{MARKS, count, emit};
 use crate::maps::IDS_BEHIND;
-use crate::mark::{Room, fill};
-use crate::task;
+use crate::mark::{Room, Target, fill};
 
 /// How many items a batch has, and how many bytes their ids take, as far as they are read.
 #[derive(Clone, Copy)]
 struct Size {
-    items: Option<u64>,
+    items: u64,
+    /// Whether that could be read.
+    is_known: bool,
     bytes: u64,
 }
 
@@ -31,50 +30,50 @@ fn is_behind(program: &ArgProgram) -> bool {
 
 /// Makes a mark in the smallest room that has place for the ids.
 #[inline(always)]
-pub fn mark(ctx: &ProbeContext, site: &SiteConfig, ids: task::Ids) {
-    let items = arg::value(ctx.as_ptr().cast(), &site.count);
+pub fn mark(target: &Target, site: &SiteConfig) {
+    let (items, is_known) = arg::value_or_zero(&target.registers, &site.count);
     // Less than none is none.
-    let read = items.filter(|items| *items as i64 > 0).unwrap_or(0);
+    let read = if items as i64 > 0 { items } else { 0 };
     let each = if is_behind(&site.id) {
         WORD
     } else {
         u64::from(site.id.width)
     };
     let bytes = read.min(MAX_BATCH as u64) * each;
-    let size = Size { items, bytes };
+    let size = Size {
+        items,
+        is_known,
+        bytes,
+    };
     if bytes <= (CLASSES[0] - IDS) as u64 {
-        with_ids::<{ CLASSES[0] }>(ctx, site, ids, size);
+        with_ids::<{ CLASSES[0] }>(target, site, size);
     } else if bytes <= (CLASSES[1] - IDS) as u64 {
-        with_ids::<{ CLASSES[1] }>(ctx, site, ids, size);
+        with_ids::<{ CLASSES[1] }>(target, site, size);
     } else {
-        with_ids::<{ CLASSES[2] }>(ctx, site, ids, size);
+        with_ids::<{ CLASSES[2] }>(target, site, size);
     }
 }
 
 #[inline(always)]
-fn with_ids<const SIZE: usize>(
-    ctx: &ProbeContext,
-    site: &SiteConfig,
-    ids: task::Ids,
-    Size { items, bytes }: Size,
-) {
+fn with_ids<const SIZE: usize>(target: &Target, site: &SiteConfig, size: Size) {
     emit::<Room<SIZE>>(MARKS, |room| {
-        fill(ctx, site, ids, room, |payload| {
-            let Some(items) = items else {
+        fill(target, site, room, |payload| {
+            if !size.is_known {
                 count(Counter::ArgumentFault);
                 return 0;
-            };
+            }
             // SAFETY: the count's word is within the payload; its offset is a multiple of 8.
-            unsafe { payload.wrapping_add(COUNT).cast::<u64>().write(items) };
-            let address = arg::value(ctx.as_ptr().cast(), &site.id);
-            let bytes = arg::at_most(bytes, (SIZE - IDS) as u64);
+            unsafe { payload.wrapping_add(COUNT).cast::<u64>().write(size.items) };
             let room = payload.wrapping_add(IDS);
-            let read = address.is_some_and(|address| {
-                if is_behind(&site.id) {
-                    return behind::<SIZE>(room, address, bytes, &site.id);
-                }
-                // SAFETY: IDS + bytes <= SIZE, the payload's length; the helper checks the user address.
-                unsafe { bpf_probe_read_user(room.cast(), bytes as u32, address as *const _) == 0 }
+            let read = arg::value(&target.registers, &site.id).is_some_and(|address| {
+                let read = if SIZE == CLASSES[0] {
+                    ids_small(address, size.bytes, &site.id, room.cast())
+                } else if SIZE == CLASSES[1] {
+                    ids_middle(address, size.bytes, &site.id, room.cast())
+                } else {
+                    ids_large(address, size.bytes, &site.id, room.cast())
+                };
+                read != 0
             });
             if !read {
                 count(Counter::ArgumentFault);
@@ -85,23 +84,97 @@ fn with_ids<const SIZE: usize>(
     });
 }
 
+/// [`ids`] in a room of the first size.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn ids_small(
+    address: u64,
+    bytes: u64,
+    program: *const ArgProgram,
+    room: *mut [u8; CLASSES[0] - IDS],
+) -> u64 {
+    u64::from(ids(address, bytes, program, room))
+}
+
+/// [`ids`] in a room of the second size.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn ids_middle(
+    address: u64,
+    bytes: u64,
+    program: *const ArgProgram,
+    room: *mut [u8; CLASSES[1] - IDS],
+) -> u64 {
+    u64::from(ids(address, bytes, program, room))
+}
+
+/// [`ids`] in a room of the third size.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn ids_large(
+    address: u64,
+    bytes: u64,
+    program: *const ArgProgram,
+    room: *mut [u8; CLASSES[2] - IDS],
+) -> u64 {
+    u64::from(ids(address, bytes, program, room))
+}
+
+/// Reads so many bytes of ids at an address, or behind the pointers there; whether all could be read.
+#[inline(always)]
+fn ids<const ROOM: usize>(
+    address: u64,
+    bytes: u64,
+    program: *const ArgProgram,
+    room: *mut [u8; ROOM],
+) -> bool {
+    if program.is_null() || room.is_null() {
+        // It is never so, which the verifier does not know.
+        return false;
+    }
+    // SAFETY: it is not null, and the verifier makes sure that callers hand over as many bytes as the type has.
+    let program = unsafe { &*program };
+    let room = room.cast::<u8>();
+    let bytes = arg::at_most(bytes, ROOM as u64);
+    if is_behind(program) {
+        return behind::<ROOM>(room, address, bytes, program);
+    }
+    // SAFETY: the room has at least so many bytes; the helper checks the user address.
+    unsafe { bpf_probe_read_user(room.cast(), bytes as u32, address as *const _) == 0 }
+}
+
 /// Reads the ids behind an array of pointers of so many bytes; all of them, or none counts.
 #[inline(always)]
-fn behind<const SIZE: usize>(room: *mut u8, array: u64, bytes: u64, program: &ArgProgram) -> bool {
-    let offset = program.capacity as i32 as i64 as u64;
-    for index in 0..(SIZE - IDS) / WORD as usize {
+fn behind<const ROOM: usize>(room: *mut u8, array: u64, bytes: u64, program: &ArgProgram) -> bool {
+    for index in 0..ROOM / WORD as usize {
         let at = index as u64 * WORD;
         if at >= bytes {
             break;
         }
-        let id = arg::number(array.wrapping_add(at), WORD)
-            .and_then(|pointer| arg::number(pointer.wrapping_add(offset), program.width.into()));
-        let Some(id) = id else {
+        let id = room.wrapping_add(at as usize).cast();
+        if id_behind(array.wrapping_add(at), program, id) == 0 {
             return false;
-        };
-        let id = arg::widen(id, program.width, program.pad != 0);
-        // SAFETY: at + 8 <= SIZE - IDS, what the payload has from `room` on; its offset is a multiple of 8.
-        unsafe { room.wrapping_add(at as usize).cast::<u64>().write(id) };
+        }
     }
     true
+}
+
+/// Reads the id behind the pointer at an address; 0 if it can't be read. Verified once, not for each of up to 256 ids.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn id_behind(address: u64, program: *const ArgProgram, id: *mut u64) -> u64 {
+    if program.is_null() || id.is_null() {
+        // It is never so, which the verifier does not know.
+        return 0;
+    }
+    // SAFETY: they are not null, and the verifier makes sure that callers hand over as many bytes as the types have.
+    let (program, id) = unsafe { (&*program, &mut *id) };
+    let offset = program.capacity as i32 as i64 as u64;
+    let read = arg::number(address, WORD)
+        .and_then(|pointer| arg::number(pointer.wrapping_add(offset), program.width.into()));
+    match read {
+        Some(read) => *id = arg::widen(read, program.width, program.pad != 0),
+        None => return 0,
+    }
+    1
 }

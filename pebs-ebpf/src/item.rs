@@ -43,7 +43,8 @@ fn is_exiting(task: *const u8, config: &ItemConfig) -> bool {
 fn read(task: *const u8, user: Option<*const u8>, config: &ItemConfig) -> Option<u64> {
     if ITEM_SOURCE.load() == ItemSource::Register as u32 {
         let regs = user.unwrap_or_else(|| entered_with(task));
-        return arg::value(regs, &config.program);
+        let register = member::<u64>(regs, config.program.reg_offset.into())?;
+        return arg::value_from(register, &config.program);
     }
     let mm = member::<*const u8>(task, config.offsets.task_mm)?;
     if ITEM_SOURCE.load() == ItemSource::Library as u32 {

@@ -9,9 +9,10 @@ use aya_ebpf::macros::uprobe;
 use aya_ebpf::programs::ProbeContext;
 use pebs_common::config::{ArgKind, ArgProgram, MAX_ARGS, SiteConfig, id_source};
 use pebs_common::counter::Counter;
+use pebs_common::record::batch::COUNT;
 use pebs_common::record::{ARG_CLASSES, Head, Kind, Mark, MarkArgs, mark_flag};
 
-use crate::arg::{self, STR_LONG, STR_SHORT};
+use crate::arg::{self, Registers, STR_LONG, STR_SHORT};
 use crate::batch;
 use crate::emit::{MARKS, count, emit};
 use crate::maps::SITES;
@@ -37,30 +38,49 @@ pub fn mark(ctx: ProbeContext) -> u32 {
         count(Counter::MarkNoSite);
         return 0;
     };
+    let target = Target::of(&ctx, ids);
     if site.has_id == id_source::BATCH {
-        batch::mark(&ctx, site, ids);
+        batch::mark(&target, site);
     } else if site.payload == 0 {
         emit::<Mark>(MARKS, |room| {
-            room.write(plain(&ctx, site, Kind::Mark, ids));
+            room.write(plain(&target, site, Kind::Mark));
         });
     } else if site.payload <= ARG_CLASSES[0] as u32 {
-        with_args::<{ ARG_CLASSES[0] }>(&ctx, site, ids);
+        with_args::<{ ARG_CLASSES[0] }>(&target, site);
     } else if site.payload <= ARG_CLASSES[1] as u32 {
-        with_args::<{ ARG_CLASSES[1] }>(&ctx, site, ids);
+        with_args::<{ ARG_CLASSES[1] }>(&target, site);
     } else {
-        with_args::<{ ARG_CLASSES[2] }>(&ctx, site, ids);
+        with_args::<{ ARG_CLASSES[2] }>(&target, site);
     }
     0
 }
 
+/// Who is at a mark.
+pub struct Target {
+    ids: task::Ids,
+    /// Stack pointer.
+    sp: u64,
+    /// A copy: a function that is verified by itself does not take the program's context on every kernel.
+    pub registers: Registers,
+}
+
+impl Target {
+    #[inline(always)]
+    fn of(ctx: &ProbeContext, ids: task::Ids) -> Self {
+        // SAFETY: the verifier checks the context reads.
+        let (sp, registers) = unsafe { ((*ctx.regs).rsp, ctx.regs.cast::<Registers>().read()) };
+        Self { ids, sp, registers }
+    }
+}
+
 #[inline(always)]
-fn plain(ctx: &ProbeContext, site: &SiteConfig, kind: Kind, ids: task::Ids) -> Mark {
-    // SAFETY: the helper takes no pointer; the verifier checks the context read.
-    let (time_ns, sp) = unsafe { (bpf_ktime_get_ns(), (*ctx.regs).rsp) };
+fn plain(target: &Target, site: &SiteConfig, kind: Kind) -> Mark {
+    // SAFETY: the helper takes no pointer.
+    let time_ns = unsafe { bpf_ktime_get_ns() };
     let mut flags = site.role;
     let mut id = 0;
     if site.has_id == id_source::ONE {
-        match arg::value(ctx.as_ptr().cast(), &site.id) {
+        match arg::value(&target.registers, &site.id) {
             Some(value) => {
                 id = value;
                 flags |= mark_flag::ID_VALID;
@@ -68,36 +88,35 @@ fn plain(ctx: &ProbeContext, site: &SiteConfig, kind: Kind, ids: task::Ids) -> M
             None => count(Counter::ArgumentFault),
         }
     }
-    let head = Head::new(kind, flags, site.probe, ids.pid, ids.tid);
+    let head = Head::new(kind, flags, site.probe, target.ids.pid, target.ids.tid);
     Mark {
         head,
         time_ns,
-        sp: sp.wrapping_add(site.sp_adjust as u64),
+        sp: target.sp.wrapping_add(site.sp_adjust as u64),
         id,
     }
 }
 
 #[inline(always)]
-fn with_args<const SIZE: usize>(ctx: &ProbeContext, site: &SiteConfig, ids: task::Ids) {
-    emit::<Room<SIZE>>(MARKS, |room| fill(ctx, site, ids, room, |_| 0));
+fn with_args<const SIZE: usize>(target: &Target, site: &SiteConfig) {
+    emit::<Room<SIZE>>(MARKS, |room| fill(target, site, room, |_| 0));
 }
 
 /// Fills a room with a mark, its named arguments, and what `more` adds to the payload: the bits of what it could
 /// read.
 #[inline(always)]
 pub fn fill<const SIZE: usize>(
-    ctx: &ProbeContext,
+    target: &Target,
     site: &SiteConfig,
-    ids: task::Ids,
     room: &mut MaybeUninit<Room<SIZE>>,
     more: impl FnOnce(*mut u8) -> u64,
 ) {
-    let mark = plain(ctx, site, Kind::MarkArgs, ids);
+    let mark = plain(target, site, Kind::MarkArgs);
     let payload = room
         .as_mut_ptr()
         .cast::<u8>()
         .wrapping_add(size_of::<MarkArgs>());
-    let valid = read_args::<SIZE>(ctx, site, payload) | more(payload);
+    let valid = read_args::<SIZE>(&target.registers, site, payload) | more(payload);
     let header = (&raw mut *room).cast::<MarkArgs>();
     // SAFETY: the room starts with the header.
     unsafe { header.write(MarkArgs { mark, valid }) };
@@ -105,36 +124,101 @@ pub fn fill<const SIZE: usize>(
 
 /// Reads every named argument into the payload; gives the bits of those that could be read.
 #[inline(always)]
-fn read_args<const SIZE: usize>(ctx: &ProbeContext, site: &SiteConfig, payload: *mut u8) -> u64 {
+fn read_args<const SIZE: usize>(regs: &Registers, site: &SiteConfig, payload: *mut u8) -> u64 {
     let mut valid = 0;
     for index in 0..MAX_ARGS {
         if index >= site.args as usize {
             break;
         }
-        let program = &site.named[index];
-        if program.kind == ArgKind::None as u8 {
-            // Can't be read at this place; it stays unknown.
-            continue;
-        }
-        let regs = ctx.as_ptr().cast();
-        let room = (payload, SIZE, program);
-        let read = if program.kind == ArgKind::Bytes as u8 {
-            let text = arg::value(regs, program).zip(arg::value(regs, &site.lengths[index]));
-            text.is_some_and(|text| bytes(room, text))
+        let read = if SIZE == ARG_CLASSES[0] {
+            argument_small(regs, site, index as u64, payload.cast())
+        } else if SIZE == ARG_CLASSES[2] {
+            argument_large(regs, site, index as u64, payload.cast())
         } else {
-            match arg::value(regs, program) {
-                None => false,
-                Some(value) if program.kind == ArgKind::Str as u8 => string(room, value),
-                Some(value) => number(payload, SIZE, program.offset as usize, value),
-            }
+            // In a batch it is what comes before the number of items.
+            argument_middle(regs, site, index as u64, payload.cast())
         };
-        if read {
-            valid |= 1 << index;
-        } else {
-            count(Counter::ArgumentFault);
-        }
+        valid |= read << index;
     }
     valid
+}
+
+const _: () = assert!(COUNT == ARG_CLASSES[1]);
+
+/// [`argument`] in a payload of the first size.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn argument_small(
+    regs: *const Registers,
+    site: *const SiteConfig,
+    index: u64,
+    payload: *mut [u8; ARG_CLASSES[0]],
+) -> u64 {
+    argument(regs, site, index, payload)
+}
+
+/// [`argument`] in a payload of the second size.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn argument_middle(
+    regs: *const Registers,
+    site: *const SiteConfig,
+    index: u64,
+    payload: *mut [u8; ARG_CLASSES[1]],
+) -> u64 {
+    argument(regs, site, index, payload)
+}
+
+/// [`argument`] in a payload of the third size.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn argument_large(
+    regs: *const Registers,
+    site: *const SiteConfig,
+    index: u64,
+    payload: *mut [u8; ARG_CLASSES[2]],
+) -> u64 {
+    argument(regs, site, index, payload)
+}
+
+/// Reads one named argument into the payload; 1 if it could be read, else 0.
+#[inline(always)]
+fn argument<const SIZE: usize>(
+    regs: *const Registers,
+    site: *const SiteConfig,
+    index: u64,
+    payload: *mut [u8; SIZE],
+) -> u64 {
+    if regs.is_null() || site.is_null() || payload.is_null() {
+        // It is never so, which the verifier does not know.
+        return 0;
+    }
+    // SAFETY: they are not null, and the verifier makes sure that callers hand over as many bytes as the types have.
+    let (regs, site) = unsafe { (&*regs, &*site) };
+    let index = index as usize;
+    if index >= MAX_ARGS {
+        return 0;
+    }
+    let program = &site.named[index];
+    if program.kind == ArgKind::None as u8 {
+        // Can't be read at this place; it stays unknown.
+        return 0;
+    }
+    let payload = payload.cast::<u8>();
+    let room = (payload, SIZE, program);
+    let read = match arg::value(regs, program) {
+        None => false,
+        Some(value) if program.kind == ArgKind::Bytes as u8 => {
+            arg::value(regs, &site.lengths[index])
+                .is_some_and(|length| bytes(room, (value, length)))
+        }
+        Some(value) if program.kind == ArgKind::Str as u8 => string(room, value),
+        Some(value) => number(payload, SIZE, program.offset as usize, value),
+    };
+    if !read {
+        count(Counter::ArgumentFault);
+    }
+    u64::from(read)
 }
 
 #[inline(always)]
