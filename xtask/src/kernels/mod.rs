@@ -51,7 +51,7 @@ const TOO_SLOW: [&str; 4] = [
     "sampling::query_figure_8",
 ];
 
-/// Time for it, from power-on to power-off: several times the seven minutes that it takes beside other steps, as it
+/// Time for it, from power-on to power-off: many times the two minutes that it takes beside other steps, as it
 /// must not fail because others have the CPUs.
 const CI_LIMIT: Duration = Duration::from_secs(1800);
 
