@@ -29,7 +29,7 @@ use crate::collect::{kernel_map, pause};
 use crate::pmu::attr::{EventClass, ResolvedEvent};
 use crate::pmu::attr::{Faults, page_faults};
 use crate::pmu::open::{
-    BpfLink, PerfEvent, Target, UprobeAt, UprobePmu, UprobeScope, UprobeSite, open_uprobe,
+    BpfLink, Keeper, PerfEvent, Target, UprobeAt, UprobePmu, UprobeScope, UprobeSite, open_uprobe,
 };
 use crate::stream::clock::Clock;
 use crate::stream::decode::{Unordered, decode};
@@ -242,6 +242,8 @@ pub struct Bench {
     ring: std::cell::RefCell<crate::collect::ring::Ring>,
     /// Probes on functions that nobody calls any more.
     probes: std::cell::RefCell<Vec<(BpfLink, PerfEvent)>>,
+    /// Who places them.
+    keeper: std::cell::RefCell<Keeper>,
 }
 
 impl Bench {
@@ -265,6 +267,7 @@ impl Bench {
             samples_interrupt: false,
             log: false,
         };
+        let keeper = Keeper::start().ok()?;
         let programs = Programs::load(&settings).ok()?;
         programs.trace(Pid(std::process::id())).ok()?;
         let site = SiteConfig {
@@ -298,6 +301,7 @@ impl Bench {
             programs,
             ring: std::cell::RefCell::new(ring),
             probes: std::cell::RefCell::default(),
+            keeper: std::cell::RefCell::new(keeper),
         })
     }
 
@@ -324,7 +328,8 @@ impl Bench {
             semaphore: None,
         };
         let scope = UprobeScope::Process(Pid(std::process::id()));
-        let event = open_uprobe(&self.pmu, &site, scope).ok()?;
+        let mut keeper = self.keeper.borrow_mut();
+        let event = open_uprobe(&mut keeper, &self.pmu, &site, scope).ok()?;
         let link = event.attach(self.programs.mark().ok()?, Some(0)).ok()?;
         Some((link, event))
     }

@@ -15,8 +15,8 @@ use crate::correlate::Interferences;
 use crate::pmu::attr::{Faults, ResolvedEvent, calibrator, page_faults};
 use crate::pmu::host::{Host, KernelVersion};
 use crate::pmu::open::{
-    BpfLink, PerfEvent, READ_FORMAT, Target, Times, UprobeAt, UprobePmu, UprobeScope, UprobeSite,
-    open_uprobe,
+    BpfLink, Ended, Keeper, PerfEvent, READ_FORMAT, Target, Times, UprobeAt, UprobePmu,
+    UprobeScope, UprobeSite, open_uprobe,
 };
 use crate::target::cgroup::Cgroup;
 use crate::target::probe::{EntryClass, ProbeSet, Site};
@@ -106,6 +106,8 @@ pub struct Session {
     begins: Vec<Probe>,
     /// The other probes.
     ends: Vec<Probe>,
+    /// Who places them. Below all probes: with it they go.
+    keeper: Keeper,
     events: Vec<Counters>,
     bulk: Vec<BulkCounters>,
     /// By event: where samples go that its program does not see.
@@ -135,6 +137,7 @@ impl Session {
     /// # Errors
     /// What the kernel refused.
     pub fn load(plan: &SessionPlan<'_>) -> Result<(Self, Rings), SessionError> {
+        let keeper = Keeper::start()?;
         let by_program = plan.transport == Transport::Bpf;
         let nmi = by_program && plan.events.iter().any(|event| event.nmi);
         let perf_clock_events = by_event(plan.events, |event| event.perf_clock);
@@ -192,6 +195,7 @@ impl Session {
             settings,
             begins: Vec::new(),
             ends: Vec::new(),
+            keeper,
             events: Vec::new(),
             bulk: Vec::new(),
             rests: plan.events.iter().map(|_| RestRings::default()).collect(),
@@ -260,7 +264,7 @@ impl Session {
             at: UprobeAt::Instruction,
             semaphore: None,
         };
-        let event = open_uprobe(pmu, &site, UprobeScope::Everyone)?;
+        let event = open_uprobe(&mut self.keeper, pmu, &site, UprobeScope::Everyone)?;
         let link = event.attach(self.programs.library()?, None)?;
         self.ends.push(Probe::new(event, link));
         for pid in plan.pids {
@@ -506,7 +510,8 @@ impl Session {
         // A visit that begins must be able to end.
         for (sites, probes) in [(ends, &mut self.ends), (begins, &mut self.begins)] {
             for (cookie, site) in sites {
-                let event = open_uprobe(pmu, &uprobe_site(site), UprobeScope::Everyone)?;
+                let (site, scope) = (uprobe_site(site), UprobeScope::Everyone);
+                let event = open_uprobe(&mut self.keeper, pmu, &site, scope)?;
                 let link = event.attach(program, Some(cookie))?;
                 probes.push(Probe::new(event, link));
             }
@@ -610,7 +615,30 @@ impl Session {
 
 /// Begin marks that are counted and not recorded, until it is dropped.
 pub struct MarkCount {
-    _probes: Vec<Probe>,
+    probes: Vec<Probe>,
+    /// Below them: with it they go.
+    _keeper: Keeper,
+}
+
+/// Probes of a count that is over. Once this is dropped they are taken away, and nobody waits for that.
+///
+/// Not before others are placed: the kernel takes one away or places one at a time, and taking away takes long.
+/// Source: `event_mutex` in `perf_uprobe_init` and `perf_uprobe_destroy`, kernel/trace/trace_event_perf.c.
+#[expect(dead_code, reason = "its end is what it tells")]
+pub struct Spent(std::sync::mpsc::Sender<std::convert::Infallible>);
+
+impl MarkCount {
+    /// Counts no more.
+    pub fn end(mut self) -> Spent {
+        let (spent, is_dropped) = std::sync::mpsc::channel();
+        // Where there can be no thread, it is dropped here.
+        let _ = std::thread::Builder::new().spawn(move || {
+            detach(&mut self.probes);
+            let _ = is_dropped.recv();
+            drop(self);
+        });
+        Spent(spent)
+    }
 }
 
 impl Session {
@@ -623,19 +651,35 @@ impl Session {
         let sites = plan.probes.probes.iter().flat_map(|probe| &probe.sites);
         let begins = sites.filter(|site| matches!(site.role, Role::Begin | Role::Next));
         let program = self.programs.mark()?;
+        let mut keeper = Keeper::start()?;
         let mut probes = Vec::new();
         for site in begins {
-            let event = open_uprobe(pmu, &uprobe_site(site), UprobeScope::Everyone)?;
+            let (site, scope) = (uprobe_site(site), UprobeScope::Everyone);
+            let event = open_uprobe(&mut keeper, pmu, &site, scope)?;
             let link = event.attach(program, Some(NO_SITE))?;
             probes.push(Probe::new(event, link));
         }
-        Ok(MarkCount { _probes: probes })
+        Ok(MarkCount {
+            probes,
+            _keeper: keeper,
+        })
     }
 
     /// Beginnings of the symbols that the kernel gives the programs.
     #[must_use]
     pub fn symbols(&self) -> Vec<String> {
         self.programs.symbols()
+    }
+
+    /// Gives up the right to place probes.
+    pub fn place_no_more(&mut self) {
+        self.keeper.seal();
+    }
+
+    /// How the process ended that keeps the probes, if it did.
+    #[must_use]
+    pub fn keeper_ended(&self) -> Option<Ended> {
+        self.keeper.ended()
     }
 
     /// The processes that are traced now.

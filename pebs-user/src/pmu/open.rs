@@ -23,7 +23,7 @@ mod uprobe;
 
 pub use error::{ADMIN_ALONE, AttachError, Attempt, ControlError, OpenError, OpenErrorKind};
 pub use holders::Holder;
-pub use keeper::no_more_uprobes;
+pub use keeper::{Ended, Keeper, KeeperError};
 pub use link::BpfLink;
 pub use step::{Auto, AutoError, Granted, Opened, open_auto, open_stepping_down, settle_twins};
 pub use uprobe::{UprobeAt, UprobePmu, UprobeScope, UprobeSite, may_place, open_uprobe};
@@ -94,7 +94,7 @@ pub struct PerfEvent {
     fd: OwnedFd,
     /// What leads its group, for as long as it lives.
     _leader: Option<OwnedFd>,
-    /// The copy of an uprobe that is closed last.
+    /// The copy of an uprobe that is closed last; below the others.
     _kept: Option<keeper::Kept>,
     /// What it counts; `None`: not told.
     target: Option<Target>,

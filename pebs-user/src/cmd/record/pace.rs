@@ -15,7 +15,7 @@ use crate::cmd::Hinted;
 use crate::collect::calibrate::UnitCosts;
 use crate::collect::cpu_time::CpuTimes;
 use crate::collect::kernel_map::Counters;
-use crate::collect::session::{MarkCount, Session, SessionPlan};
+use crate::collect::session::{MarkCount, Session, SessionPlan, Spent};
 use crate::pipeline::Load;
 use crate::pmu::attr::EventClass;
 use crate::say;
@@ -43,7 +43,7 @@ pub(super) struct Count {
     since: Instant,
     before: u64,
     cpu: CpuTimes,
-    _marks: MarkCount,
+    marks: MarkCount,
 }
 
 /// What a short count says.
@@ -77,15 +77,19 @@ impl Count {
             since: Instant::now(),
             before: marks_without_site(counters),
             cpu,
-            _marks: marks,
+            marks,
         }))
     }
 
-    /// What was counted, once it was long enough.
+    /// What was counted, once it was long enough, and the probes that did.
     ///
     /// # Errors
     /// What the kernel refused.
-    pub fn finish(mut self, session: &Session, counters: &Counters) -> anyhow::Result<Counted> {
+    pub fn finish(
+        mut self,
+        session: &Session,
+        counters: &Counters,
+    ) -> anyhow::Result<(Counted, Spent)> {
         if self.cpu.sum() == 0 {
             // Processes that nobody named are known by their first mark.
             std::thread::sleep((COUNT / 4).saturating_sub(self.since.elapsed()));
@@ -97,9 +101,7 @@ impl Count {
         let marks = marks_without_site(counters) - self.before;
         self.cpu.look(&session.traced()?);
         let cpu_ns = self.cpu.sum() as f64;
-        // The kernel waits for all who may be at a probe.
-        std::thread::spawn(move || drop(self));
-        Ok(Counted { marks, cpu_ns })
+        Ok((Counted { marks, cpu_ns }, self.marks.end()))
     }
 }
 

@@ -35,7 +35,7 @@ use crate::collect::session::{Rings, Session, SessionPlan};
 use crate::collect::sideband::{Sideband, SidebandOpener};
 use crate::pipeline::{Outcome, OwnCosts, Pipeline, PipelineOptions, Progress};
 use crate::pmu::attr::{EventClass, ResolvedEvent};
-use crate::pmu::open::{Times, no_more_uprobes};
+use crate::pmu::open::Times;
 use crate::say;
 use crate::store::run::RunInfo;
 use crate::store::writer::{TraceWriter, WriterOptions};
@@ -120,7 +120,7 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
     let mut costs = measuring.finish(plan);
     ending.check()?;
     let counted = count.map(|count| count.finish(&session, &rings.counters));
-    let counted = counted.transpose()?;
+    let (counted, spent) = counted.transpose()?.unzip();
     if let Some(counted) = &counted
         && pace::check(plan, &costs.units, counted).is_err()
     {
@@ -190,8 +190,9 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
         workers.abandon(plan);
         return Err(error);
     }
+    drop(spent);
     if plan.voice == Voice::Aloud {
-        give_up_privileges();
+        give_up_privileges(&mut session);
         say!("recording to {}{}", plan.output.display(), how_to_end(plan));
         if let (Some(bounds), Some(event), true) =
             (plan.overhead, plan.events.first(), governor.is_some())
@@ -222,6 +223,7 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
     let waited = wait(&mut control, ending, plan.duration, held);
     control.note_changes();
     control.note_copies();
+    control.note_keeper();
     let cpu = control.cpu.sum();
     let end = now();
     workers.signals.end.store(end.0, Ordering::Release);
@@ -252,8 +254,8 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
 }
 
 /// The self-test records several times in one process, a workload of its own: it keeps what it has.
-fn give_up_privileges() {
-    no_more_uprobes();
+fn give_up_privileges(session: &mut Session) {
+    session.place_no_more();
     if let Err(error) = privileges::give_up() {
         say!("warning: cannot give up root's privileges: {error}");
         say!("hint: the recording is not affected; please report this");
@@ -566,6 +568,7 @@ impl Control<'_, '_> {
                 _ = redraw.tick() => {
                     self.look_at_cpu();
                     self.note_copies();
+                    self.note_keeper();
                     status.update(&self.prices, self.reset_in_force());
                     self.session.flush_log();
                     if self.signals.failed.load(Ordering::Relaxed) {
@@ -601,6 +604,20 @@ impl Control<'_, '_> {
                 self.say(&text, None);
                 self.info.copied.push(text);
             }
+        }
+    }
+
+    /// Says once that the process that keeps the probes is gone, which takes nothing from the recording.
+    fn note_keeper(&mut self) {
+        let Some(ended) = self.session.keeper_ended() else {
+            return;
+        };
+        let text = format!(
+            "{ended}: the recording goes on, but kill -9 of pebs-trace may now leave probes in the kernel"
+        );
+        if !self.info.notes.contains(&text) {
+            self.say(&text, None);
+            self.info.notes.push(text);
         }
     }
 

@@ -23,7 +23,7 @@ use crate::collect::programs::{Programs, Settings};
 use crate::correlate::Interferences;
 use crate::pmu::limits;
 use crate::pmu::open::{
-    BpfLink, PerfEvent, UprobeAt, UprobePmu, UprobeScope, UprobeSite, open_uprobe,
+    BpfLink, Keeper, PerfEvent, UprobeAt, UprobePmu, UprobeScope, UprobeSite, open_uprobe,
 };
 use crate::stream::clock::Clock;
 use crate::stream::decode::{Body, decode};
@@ -126,7 +126,8 @@ impl Kernel {
             at: UprobeAt::Instruction,
             semaphore: None,
         };
-        let event = open_uprobe(&pmu, &site, UprobeScope::Process(pid)).unwrap();
+        let mut keeper = Keeper::start().unwrap();
+        let event = open_uprobe(&mut keeper, &pmu, &site, UprobeScope::Process(pid)).unwrap();
         let link = event.attach(programs.mark().unwrap(), Some(0)).unwrap();
         let cpus = crate::pmu::host::online_cpus(Path::new("/"));
         Some(Self {

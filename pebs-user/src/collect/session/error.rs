@@ -5,7 +5,7 @@ use std::io;
 use crate::collect::perf_ring::PerfRingError;
 use crate::collect::programs::ProgramsError;
 use crate::pmu::limits;
-use crate::pmu::open::{AttachError, ControlError, OpenError};
+use crate::pmu::open::{AttachError, ControlError, KeeperError, OpenError};
 use crate::units::Pid;
 
 /// A recording that could not be set up.
@@ -20,6 +20,9 @@ pub enum SessionError {
     /// A program could not be attached.
     #[error(transparent)]
     Attach(#[from] AttachError),
+    /// The process that places probes could not be started.
+    #[error(transparent)]
+    Keeper(#[from] KeeperError),
     /// An event could not be started.
     #[error(transparent)]
     Control(#[from] ControlError),
@@ -65,7 +68,7 @@ impl SessionError {
             Self::Programs(error) => error.hint(),
             Self::Open(error) => error.hint(),
             Self::Attach(error) => error.hint(),
-            Self::Control(_) => None,
+            Self::Keeper(_) | Self::Control(_) => None,
             Self::PerfRing(error) => error.hint(),
             Self::Ring { .. } => Some(
                 "give a smaller --ring-size, or raise the memlock limit (ulimit -l)".to_owned(),

@@ -5,9 +5,12 @@
 //! process that meets them a trap, until it ends or somebody probes that place again. The kernel says `failed to
 //! unregister, leaking uprobe`. A process that has begun to end is not struck any more.
 //!
-//! So both are done by a child that nobody has a reason to kill: it is in a session of its own, has another name, and
-//! blocks all signals that can be blocked. It opens an uprobe when it is asked to, passes it on, and keeps a copy, whose `close` is the
-//! last one. When the recorder is gone, however it ended, the child closes what it has and ends.
+//! So both are done by a child that nobody has a reason to kill: it is in a session of its own, has another name and
+//! command line, and blocks all signals that can be blocked. It opens an uprobe when it is asked to, passes it on, and keeps a
+//! copy. When nobody needs the probes any more, or the recorder is gone, however it ended, the child ends: what it has is closed then,
+//! as the last copy.
+//!
+//! Each set of probes that comes and goes together has a child of its own, as the kernel takes 70 to 100 ms to take one away.
 //!
 //! What remains: SIGKILL to both at once, as when a cgroup is killed, and to the child alone while it places a probe.
 //!
@@ -20,10 +23,14 @@
 )]
 
 use std::ffi::CStr;
+use std::fmt;
+use std::fs;
 use std::io;
-use std::mem::{self, MaybeUninit};
+use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::{Mutex, PoisonError};
+use std::ptr;
+use std::sync::Arc;
 
 use perf_event_open_sys as sys;
 use perf_event_open_sys::bindings::perf_event_attr;
@@ -34,14 +41,53 @@ const NAME: &CStr = c"uprobe-keeper";
 /// Bytes of a path, with the zero behind it. Source: `PATH_MAX`, linux/limits.h.
 const PATH_BYTES: usize = 4096;
 
+/// A process that places uprobes for this one.
+///
+/// It goes when this and all probes that it placed are dropped. That takes the probes away and waits until they are: drop
+/// programs' links first, and elsewhere what nobody has to wait for.
+#[derive(Debug)]
+pub struct Keeper(Arc<Child>);
+
+/// The process that places uprobes can't be started.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot start a process that places probes")]
+pub struct KeeperError(#[source] io::Error);
+
+/// How a keeper ended that should not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    pid: libc::pid_t,
+    /// `None`: by itself, or nobody knows.
+    signal: Option<libc::c_int>,
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { pid, signal } = self;
+        write!(f, "{} (process {pid})", NAME.to_string_lossy())?;
+        match signal {
+            Some(signal) => write!(f, " was killed by signal {signal}"),
+            None => write!(f, " ended"),
+        }
+    }
+}
+
+/// Keeps the child's copy of an uprobe, which is closed last. Drop all other descriptors of it before.
+#[derive(Debug)]
+pub(super) struct Kept(#[expect(dead_code, reason = "held, not read")] Arc<Child>);
+
+#[derive(Debug)]
+struct Child {
+    socket: OwnedFd,
+    pid: libc::pid_t,
+}
+
 /// What is asked of the child.
 #[derive(Clone, Copy)]
 #[repr(u32)]
 enum Wish {
     /// Place an uprobe, pass it on and keep it.
     Open,
-    /// Take one away.
-    Close,
     /// Give up all rights: no probe is placed any more.
     Seal,
 }
@@ -52,85 +98,61 @@ struct Request {
     wish: u32,
     pid: libc::pid_t,
     cpu: libc::c_int,
-    /// Of [`Wish::Close`]: the child's descriptor.
-    kept: RawFd,
+    unused: u32,
     attr: perf_event_attr,
     path: [u8; PATH_BYTES],
 }
 
-/// The answer to every request.
+/// The answer to every request, beside which a descriptor may come.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Answer {
     /// 0, or why not.
     errno: libc::c_int,
-    /// Of [`Wish::Open`]: the child's descriptor.
-    kept: RawFd,
 }
 
-/// The child of this process, if there is one: uprobes are the process's own, as descriptors are.
-static CHILD: Mutex<Option<Child>> = Mutex::new(None);
+impl Keeper {
+    /// Starts the process. It has a copy of this one's memory: the sooner, the less.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn start() -> Result<Self, KeeperError> {
+        Child::start()
+            .map(|child| Self(Arc::new(child)))
+            .map_err(KeeperError)
+    }
 
-struct Child {
-    socket: OwnedFd,
-    /// Who forked it: a child of that process that goes on by itself has none.
-    owner: u32,
-}
+    /// Places an uprobe; `attr` has no path.
+    pub(super) fn open(
+        &mut self,
+        attr: &perf_event_attr,
+        path: &CStr,
+        (pid, cpu): (libc::pid_t, libc::c_int),
+    ) -> io::Result<(OwnedFd, Kept)> {
+        let mut request = Request::new(Wish::Open);
+        (request.attr, request.pid, request.cpu) = (*attr, pid, cpu);
+        request.attr.size = size_of::<perf_event_attr>() as u32;
+        let bytes = path.to_bytes_with_nul();
+        let room = request.path.get_mut(..bytes.len());
+        room.ok_or_else(|| io::Error::from_raw_os_error(libc::ENAMETOOLONG))?
+            .copy_from_slice(bytes);
+        let opened = self.0.ask(&request)?;
+        // It was passed on, and there was no room for it here.
+        let opened = opened.ok_or_else(|| io::Error::from_raw_os_error(libc::EMFILE))?;
+        Ok((opened, Kept(Arc::clone(&self.0))))
+    }
 
-/// An uprobe that the child has as well. Dropping it takes the probe away; drop all other descriptors of it before.
-#[derive(Debug)]
-pub(super) struct Kept(RawFd);
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        let request = Request::new(Wish::Close).of(self.0);
-        let child = CHILD.lock().unwrap_or_else(PoisonError::into_inner);
-        // Where the child is gone, so is its copy.
-        if let Some(child) = child.as_ref().filter(|it| it.is_ours()) {
-            let _ = child.ask(&request);
+    /// No uprobe will be placed any more: the process gives up its rights.
+    pub fn seal(&mut self) {
+        if let Err(error) = self.0.ask(&Request::new(Wish::Seal)) {
+            tracing::debug!("the process that places probes keeps its rights: {error}");
         }
     }
-}
 
-/// Places an uprobe; `attr` has no path. Starts the child if there is none.
-pub(super) fn open(
-    attr: &perf_event_attr,
-    path: &CStr,
-    (pid, cpu): (libc::pid_t, libc::c_int),
-) -> io::Result<(OwnedFd, Kept)> {
-    let mut request = Request::new(Wish::Open);
-    (request.attr, request.pid, request.cpu) = (*attr, pid, cpu);
-    request.attr.size = size_of::<perf_event_attr>() as u32;
-    let bytes = path.to_bytes_with_nul();
-    let room = request.path.get_mut(..bytes.len());
-    room.ok_or_else(|| io::Error::from_raw_os_error(libc::ENAMETOOLONG))?
-        .copy_from_slice(bytes);
-    let mut child = CHILD.lock().unwrap_or_else(PoisonError::into_inner);
-    let child = match &*child {
-        Some(ours) if ours.is_ours() => ours,
-        _ => child.insert(Child::start()?),
-    };
-    let (answer, opened) = child.ask(&request)?;
-    let kept = Kept(answer.kept);
-    match opened {
-        Some(opened) => Ok((opened, kept)),
-        None => {
-            // The lock is held: the child closes it when it ends.
-            mem::forget(kept);
-            Err(io::Error::other(
-                "the process that places probes passed none on",
-            ))
-        }
-    }
-}
-
-/// No uprobe will be placed any more: the child gives up its rights.
-pub fn no_more_uprobes() {
-    let child = CHILD.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(child) = child.as_ref().filter(|it| it.is_ours())
-        && let Err(error) = child.ask(&Request::new(Wish::Seal))
-    {
-        tracing::debug!("the process that places probes keeps its rights: {error}");
+    /// How it ended, if it did: the probes are still there, and go with this process's copies of them.
+    #[must_use]
+    pub fn ended(&self) -> Option<Ended> {
+        self.0.ended()
     }
 }
 
@@ -140,14 +162,10 @@ impl Request {
             wish: wish as u32,
             pid: 0,
             cpu: 0,
-            kept: -1,
+            unused: 0,
             attr: perf_event_attr::default(),
             path: [0; PATH_BYTES],
         }
-    }
-
-    fn of(self, kept: RawFd) -> Self {
-        Self { kept, ..self }
     }
 }
 
@@ -161,38 +179,55 @@ impl Child {
         }
         // SAFETY: the kernel just gave us both, and nobody else has them.
         let [ours, theirs] = ends.map(|end| unsafe { OwnedFd::from_raw_fd(end) });
+        let arguments = arguments();
+        let before = block_signals();
         // SAFETY: the child runs `serve` alone, which makes system calls, allocates nothing, takes no lock and does not return.
-        match unsafe { libc::fork() } {
+        let forked = match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             // SAFETY: this is the child, which has one thread.
-            0 => unsafe { serve(theirs.as_raw_fd()) },
-            _ => Ok(Self {
-                socket: ours,
-                owner: std::process::id(),
-            }),
-        }
+            0 => unsafe { serve(theirs.as_raw_fd(), arguments) },
+            pid => Ok(Self { socket: ours, pid }),
+        };
+        // SAFETY: reads the set, which the kernel gave us.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
+        forked
     }
 
-    fn is_ours(&self) -> bool {
-        self.owner == std::process::id()
+    /// How it ended; it is still to be waited for.
+    fn ended(&self) -> Option<Ended> {
+        // SAFETY: all zeros are a valid value, of a child that did not end.
+        let mut info: libc::siginfo_t = unsafe { MaybeUninit::zeroed().assume_init() };
+        let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+        let id = self.pid.cast_unsigned();
+        // SAFETY: the kernel writes to `info`, which lives through the call.
+        let looked = unsafe { libc::waitid(libc::P_PID, id, &raw mut info, flags) };
+        // SAFETY: the kernel filled in what it tells of a child, or left zeros.
+        let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
+        // Where SIGCHLD is ignored, nothing is kept of a child that ended.
+        let ended = looked < 0 || pid == self.pid;
+        let by_signal = matches!(info.si_code, libc::CLD_KILLED | libc::CLD_DUMPED);
+        ended.then_some(Ended {
+            pid: self.pid,
+            signal: (looked == 0 && by_signal).then_some(status),
+        })
     }
 
     /// Asks, and waits for the answer and what comes with it.
-    fn ask(&self, request: &Request) -> io::Result<(Answer, Option<OwnedFd>)> {
+    fn ask(&self, request: &Request) -> io::Result<Option<OwnedFd>> {
         let socket = self.socket.as_raw_fd();
         // SAFETY: reads the request, which has no reference in it; all its bytes were written by us, padding is never looked at.
         let sent = unsafe {
             libc::send(
                 socket,
-                std::ptr::from_ref(request).cast(),
+                ptr::from_ref(request).cast(),
                 size_of::<Request>(),
                 libc::MSG_NOSIGNAL,
             )
         };
         if sent < 0 {
-            return Err(gone(&io::Error::last_os_error()));
+            return Err(self.gone(&io::Error::last_os_error()));
         }
-        let mut answer = Answer { errno: 0, kept: -1 };
+        let mut answer = Answer { errno: 0 };
         loop {
             // SAFETY: the answer is plain numbers, any of which will do.
             return match unsafe { receive(socket, &mut answer) } {
@@ -201,23 +236,66 @@ impl Child {
                     error => Err(error),
                 },
                 (got, _) if got as usize != size_of::<Answer>() => {
-                    Err(gone(&io::ErrorKind::UnexpectedEof.into()))
+                    Err(self.gone(&io::ErrorKind::UnexpectedEof.into()))
                 }
                 (_, fd) => {
                     // SAFETY: the kernel just put it into our table, and nobody else has it.
                     let fd = (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) });
                     match answer.errno {
-                        0 => Ok((answer, fd)),
+                        0 => Ok(fd),
                         errno => Err(io::Error::from_raw_os_error(errno)),
                     }
                 }
             };
         }
     }
+
+    /// Why it does not answer.
+    fn gone(&self, error: &io::Error) -> io::Error {
+        let (pid, name) = (self.pid, NAME.to_string_lossy());
+        io::Error::other(match self.ended() {
+            Some(ended) => ended.to_string(),
+            None => format!("{name} (process {pid}) does not answer: {error}"),
+        })
+    }
 }
 
-fn gone(error: &io::Error) -> io::Error {
-    io::Error::other(format!("the process that places probes is gone: {error}"))
+impl Drop for Child {
+    /// Has it end, and waits for that: the kernel takes the probes away before.
+    fn drop(&mut self) {
+        // SAFETY: a system call on our descriptor, which tells the child also where another process has a copy of it.
+        unsafe { libc::shutdown(self.socket.as_raw_fd(), libc::SHUT_RDWR) };
+        loop {
+            // SAFETY: waits for our own child, and has nothing written.
+            let waited = unsafe { libc::waitpid(self.pid, ptr::null_mut(), 0) };
+            if waited >= 0 || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+                return;
+            }
+        }
+    }
+}
+
+/// Blocks all signals that can be blocked on the calling thread; gives those that were.
+fn block_signals() -> libc::sigset_t {
+    let (mut all, mut before) = (MaybeUninit::zeroed(), MaybeUninit::zeroed());
+    // SAFETY: both sets are written to, by `sigfillset` and by the kernel; all zeros are the empty set.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+        before.assume_init()
+    }
+}
+
+/// Addresses of the command line; empty where they are not known.
+///
+/// Source: proc(5), fields 48 and 49 of `/proc/PID/stat`; the third follows the name, which may hold anything.
+fn arguments() -> Range<usize> {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let behind_name = stat.rsplit_once(')').map_or("", |it| it.1);
+    let mut fields = behind_name.split_whitespace().skip(48 - 3);
+    let mut address = || fields.next()?.parse().ok();
+    let start = address().unwrap_or(0);
+    start..address().unwrap_or(start)
 }
 
 /// Room for one descriptor beside a message, aligned as the kernel wants it.
@@ -243,7 +321,7 @@ fn message(iov: &mut libc::iovec, beside: &mut Beside) -> libc::msghdr {
 /// Any bytes are a `T`.
 unsafe fn receive<T>(socket: RawFd, to: &mut T) -> (isize, RawFd) {
     let mut iov = libc::iovec {
-        iov_base: std::ptr::from_mut(to).cast(),
+        iov_base: ptr::from_mut(to).cast(),
         iov_len: size_of::<T>(),
     };
     let mut beside = Beside([0; BESIDE]);
@@ -264,19 +342,16 @@ unsafe fn receive<T>(socket: RawFd, to: &mut T) -> (isize, RawFd) {
 /// What the child does until the recorder is gone.
 ///
 /// # Safety
-/// The calling process has one thread, and needs nothing but `socket` any more.
-unsafe fn serve(socket: RawFd) -> ! {
+/// The calling process has one thread, and needs nothing but `socket` any more; at `arguments` is its command line.
+unsafe fn serve(socket: RawFd, arguments: Range<usize>) -> ! {
     // SAFETY: system calls on numbers, and on memory of this function's that lives through them.
     unsafe {
         libc::setsid();
-        libc::prctl(libc::PR_SET_NAME, NAME.as_ptr());
-        let mut all: libc::sigset_t = MaybeUninit::zeroed().assume_init();
-        libc::sigfillset(&raw mut all);
-        libc::sigprocmask(libc::SIG_SETMASK, &raw const all, std::ptr::null_mut());
+        rename(arguments);
         // Nothing of the recorder's is to live as long as we do: its lock, its output, its programs.
         libc::dup2(socket, 0);
         libc::syscall(libc::SYS_close_range, 1, libc::c_uint::MAX, 0);
-        let mut request = Request::new(Wish::Close);
+        let mut request = Request::new(Wish::Seal);
         loop {
             let (got, _) = receive(0, &mut request);
             if got != size_of::<Request>() as isize {
@@ -287,9 +362,28 @@ unsafe fn serve(socket: RawFd) -> ! {
                 libc::_exit(0);
             }
             let (errno, fd) = fulfil(&mut request);
-            if !answer(Answer { errno, kept: fd }) {
+            if !answer(Answer { errno }, fd) {
                 libc::_exit(0);
             }
+        }
+    }
+}
+
+/// Has the process be called otherwise than the recorder, which somebody may kill by its name or command line.
+///
+/// # Safety
+/// As [`serve`].
+unsafe fn rename(arguments: Range<usize>) {
+    let (name, room) = (NAME.to_bytes_with_nul(), arguments.len());
+    let line: *mut u8 = ptr::with_exposed_provenance_mut(arguments.start);
+    // SAFETY: as of `serve`; exec put the command line on the stack, and nobody reads it any more.
+    unsafe {
+        libc::prctl(libc::PR_SET_NAME, NAME.as_ptr());
+        if room > name.len() {
+            ptr::write_bytes(line, 0, room);
+            ptr::copy_nonoverlapping(name.as_ptr(), line, name.len());
+            // Where the end is no zero, what is shown ends with the first. Source: `get_mm_cmdline`, fs/proc/base.c.
+            line.add(room - 1).write(b' ');
         }
     }
 }
@@ -300,7 +394,6 @@ unsafe fn serve(socket: RawFd) -> ! {
 /// As [`serve`].
 unsafe fn fulfil(request: &mut Request) -> (libc::c_int, RawFd) {
     const OPEN: u32 = Wish::Open as u32;
-    const CLOSE: u32 = Wish::Close as u32;
     // SAFETY: as of `serve`; the attribute refers to the path in the same request, which ends with a zero as the recorder
     // wrote it there.
     unsafe {
@@ -310,7 +403,6 @@ unsafe fn fulfil(request: &mut Request) -> (libc::c_int, RawFd) {
                 let flags = sys::bindings::PERF_FLAG_FD_CLOEXEC.into();
                 sys::perf_event_open(&raw mut request.attr, request.pid, request.cpu, -1, flags)
             }
-            CLOSE => libc::close(request.kept),
             _ => drop_rights(),
         };
         match (result, request.wish) {
@@ -340,7 +432,7 @@ unsafe fn drop_rights() -> libc::c_int {
 ///
 /// # Safety
 /// As [`serve`].
-unsafe fn answer(mut answer: Answer) -> bool {
+unsafe fn answer(mut answer: Answer, fd: RawFd) -> bool {
     let mut iov = libc::iovec {
         iov_base: (&raw mut answer).cast(),
         iov_len: size_of::<Answer>(),
@@ -349,17 +441,68 @@ unsafe fn answer(mut answer: Answer) -> bool {
     let mut message = message(&mut iov, &mut beside);
     // SAFETY: the header lies in `beside`, which has room for it and a descriptor; the message lives through the call.
     unsafe {
-        if answer.kept >= 0 {
+        if fd >= 0 {
             let header = libc::CMSG_FIRSTHDR(&raw const message);
             (*header).cmsg_level = libc::SOL_SOCKET;
             (*header).cmsg_type = libc::SCM_RIGHTS;
             (*header).cmsg_len = libc::CMSG_LEN(size_of::<RawFd>() as u32) as usize;
-            libc::CMSG_DATA(header)
-                .cast::<RawFd>()
-                .write_unaligned(answer.kept);
+            libc::CMSG_DATA(header).cast::<RawFd>().write_unaligned(fd);
         } else {
             message.msg_controllen = 0;
         }
         libc::sendmsg(0, &raw const message, libc::MSG_NOSIGNAL) >= 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(process: &str, name: &str) -> String {
+        fs::read_to_string(format!("/proc/{process}/{name}")).unwrap()
+    }
+
+    fn blocked(process: &str) -> u64 {
+        let status = file(process, "status");
+        let line = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
+        u64::from_str_radix(line.unwrap().trim(), 16).unwrap()
+    }
+
+    /// It has another name and command line, blocks what can be blocked, and nothing is left of it afterwards; this process
+    /// stays as it was.
+    #[test]
+    fn another_process() {
+        let ours = || (blocked("thread-self"), file("self", "cmdline"));
+        let before = ours();
+        let mut keeper = Keeper::start().unwrap();
+        // It answers once it is set up.
+        keeper.seal();
+        let pid = keeper.0.pid.to_string();
+        assert_eq!(file(&pid, "cmdline").as_bytes(), NAME.to_bytes_with_nul());
+        assert_eq!(file(&pid, "comm").trim(), NAME.to_str().unwrap());
+        for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM, libc::SIGRTMAX()] {
+            assert!(blocked(&pid) & 1 << (signal - 1) != 0, "{signal}");
+        }
+        assert_eq!(ours(), before);
+        assert_eq!(keeper.ended(), None);
+        drop(keeper);
+        assert!(!fs::exists(format!("/proc/{pid}")).unwrap());
+    }
+
+    /// What killed it is told, whoever asks and as often as it is asked.
+    #[test]
+    fn killed() {
+        let mut keeper = Keeper::start().unwrap();
+        let pid = keeper.0.pid;
+        // SAFETY: a signal to our own child.
+        unsafe { libc::kill(pid, libc::SIGKILL) };
+        while keeper.ended().is_none() {
+            std::thread::yield_now();
+        }
+        let text = format!("uprobe-keeper (process {pid}) was killed by signal 9");
+        assert_eq!(keeper.ended().unwrap().to_string(), text);
+        let target = (-1, 0);
+        let error = keeper.open(&perf_event_attr::default(), c"/", target);
+        assert_eq!(error.unwrap_err().to_string(), text);
     }
 }

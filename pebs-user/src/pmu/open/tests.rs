@@ -311,8 +311,9 @@ fn uprobes_count_calls() {
         eprintln!("SKIP no uprobe PMU");
         return;
     };
+    let mut keeper = Keeper::start().unwrap();
     for at in [UprobeAt::Instruction, UprobeAt::Return] {
-        let probe = open_uprobe(&pmu, &site(at), own_process()).unwrap();
+        let probe = open_uprobe(&mut keeper, &pmu, &site(at), own_process()).unwrap();
         call_watched(100);
         drop_and_check(probe, 100, at);
     }
@@ -335,7 +336,8 @@ fn uprobe_beyond_the_file() {
         file_offset: 1 << 40,
         ..site(UprobeAt::Instruction)
     };
-    let error = open_uprobe(&pmu, &site, UprobeScope::Everyone).unwrap_err();
+    let mut keeper = Keeper::start().unwrap();
+    let error = open_uprobe(&mut keeper, &pmu, &site, UprobeScope::Everyone).unwrap_err();
     assert_eq!(error.kind, OpenErrorKind::Invalid, "{error}");
     assert!(
         error.to_string().ends_with("not within executable code"),
@@ -422,13 +424,14 @@ fn programs_attach_to_uprobes() {
         return;
     };
     let program = load_program(PROGRAM_KPROBE);
+    let mut keeper = Keeper::start().unwrap();
     let attached: Vec<_> = [UprobeAt::Instruction, UprobeAt::Return]
         .into_iter()
         .zip([1u64, 2])
         .map(|(at, cookie)| {
-            let probe = open_uprobe(&pmu, &site(at), UprobeScope::Everyone).unwrap();
+            let probe = open_uprobe(&mut keeper, &pmu, &site(at), UprobeScope::Everyone).unwrap();
             let link = probe.attach(program.as_fd(), Some(cookie)).unwrap();
-            (probe, link)
+            (link, probe)
         })
         .collect();
     call_watched(10);

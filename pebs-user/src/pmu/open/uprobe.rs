@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use perf_event_open_sys::bindings::perf_event_attr;
 
-use super::{Attempt, OpenError, PerfEvent, READ_FORMAT, keeper};
+use super::{Attempt, Keeper, OpenError, PerfEvent, READ_FORMAT};
 use crate::pmu::bits::{BitField, Word};
 use crate::units::Pid;
 
@@ -88,22 +88,36 @@ pub enum UprobeScope {
     Process(Pid),
 }
 
+/// The `pid` and `cpu` arguments of [`UprobeScope::Everyone`].
+const EVERYONE: (libc::pid_t, libc::c_int) = (-1, 0);
+
 /// Places one uprobe. It hits from the moment a program is attached; no enabling is needed.
+/// It is taken away with the keeper, not before: closing it detaches its program.
 ///
 /// # Errors
 /// Says which probe could not be placed and why.
 /// Source: kernel/trace/trace_event_perf.c (`perf_uprobe_init`), kernel/events/core.c.
 #[doc(alias = "perf_uprobe")]
 pub fn open_uprobe(
+    keeper: &mut Keeper,
     pmu: &UprobePmu,
     site: &UprobeSite,
     scope: UprobeScope,
 ) -> Result<PerfEvent, OpenError> {
-    let (pid, cpu) = match scope {
-        UprobeScope::Everyone => (-1, 0),
+    let target = match scope {
+        UprobeScope::Everyone => EVERYONE,
         UprobeScope::Process(pid) => (pid.0.cast_signed(), -1),
     };
-    open_with_path(pmu, site, pid, cpu).map_err(|error| {
+    let opened = attr_and_path(pmu, site).and_then(|(attr, path)| {
+        let (fd, kept) = keeper.open(&attr, &path, target)?;
+        Ok(PerfEvent {
+            fd,
+            _leader: None,
+            _kept: Some(kept),
+            target: None,
+        })
+    });
+    opened.map_err(|error| {
         let what = match scope {
             UprobeScope::Everyone => site.to_string(),
             UprobeScope::Process(pid) => format!("{site} in process {}", pid.0),
@@ -125,18 +139,19 @@ pub fn may_place(pmu: &UprobePmu) -> io::Result<()> {
         at: UprobeAt::Instruction,
         semaphore: None,
     };
-    match open_with_path(pmu, &directory, -1, 0) {
+    let (pid, cpu) = EVERYONE;
+    let opened = attr_and_path(pmu, &directory).and_then(|(mut attr, path)| {
+        attr.uprobe_path = path.as_ptr() as u64;
+        PerfEvent::open_raw(&attr, pid, cpu)
+    });
+    match opened {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(error),
         _ => Ok(()),
     }
 }
 
-fn open_with_path(
-    pmu: &UprobePmu,
-    site: &UprobeSite,
-    pid: libc::pid_t,
-    cpu: libc::c_int,
-) -> io::Result<PerfEvent> {
+/// The attr of a site, without its path, and that.
+fn attr_and_path(pmu: &UprobePmu, site: &UprobeSite) -> io::Result<(perf_event_attr, CString)> {
     let path = CString::new(site.path.as_os_str().as_bytes())?;
     let mut attr = perf_event_attr {
         type_: pmu.kind,
@@ -145,13 +160,7 @@ fn open_with_path(
         ..perf_event_attr::default()
     };
     attr.probe_offset = site.file_offset;
-    let (fd, kept) = keeper::open(&attr, &path, (pid, cpu))?;
-    Ok(PerfEvent {
-        fd,
-        _leader: None,
-        _kept: Some(kept),
-        target: None,
-    })
+    Ok((attr, path))
 }
 
 /// `config` of a site.
@@ -215,7 +224,8 @@ mod tests {
             return;
         };
         let site = site(UprobeAt::Instruction, None);
-        let error = open_uprobe(&pmu, &site, UprobeScope::Everyone).unwrap_err();
+        let mut keeper = Keeper::start().unwrap();
+        let error = open_uprobe(&mut keeper, &pmu, &site, UprobeScope::Everyone).unwrap_err();
         let text = error.to_string();
         assert!(
             text.starts_with("cannot place uprobe at /no/such/file+0x40: "),
