@@ -4,6 +4,10 @@
     reason = "integration tests: a panic is the report"
 )]
 
+#[path = "crash/aimed.rs"]
+mod aimed;
+#[path = "crash/keeper.rs"]
+mod keeper;
 #[path = "crash/random.rs"]
 mod random;
 

@@ -166,7 +166,7 @@ fn kill_at(recorder: Recorder, moment: Moment) -> (Recording, Objects) {
 }
 
 /// Times that the kernel said that it could not take a breakpoint away; `None`: its log can't be read.
-fn leaks() -> Option<usize> {
+pub fn leaks() -> Option<usize> {
     let log = Command::new("dmesg").output().ok()?;
     let text = String::from_utf8_lossy(&log.stdout);
     log.status
@@ -206,7 +206,7 @@ fn nothing_left(held: &Objects) {
 }
 
 /// The probed function's code is again what the file says.
-fn probes_gone(pid: u32, binary: &Path) {
+pub fn probes_gone(pid: u32, binary: &Path) {
     const CODE: usize = 16;
     let function = address_of(binary, "handle");
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
