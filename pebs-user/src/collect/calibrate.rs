@@ -59,6 +59,10 @@ const PAGES: usize = 256;
 const LEAST_SAMPLES: f64 = 10.0;
 /// The largest reset value of clocks with which there are enough samples in a short time, ns.
 const SHORT_CLOCK: u64 = 20_000;
+/// Work between two marks that are not next to one another; their number in a round; words that it uses.
+const APART: (Duration, u32, usize) = (Duration::from_micros(25), 40, 32 << 10);
+/// Steps of the loop whose time tells how fast the machine is just now.
+const SPEED_STEPS: u64 = 30_000;
 /// Words that a loop of known work uses: as many as the first level cache of any CPU has room for.
 const TABLE_WORDS: usize = 4096;
 /// Work in a round of sampling.
@@ -79,6 +83,13 @@ std::arch::global_asm!(
     "pop rbp",
     "ret",
     ".p2align 4",
+    ".globl pebs_calibrate_apart",
+    ".hidden pebs_calibrate_apart",
+    "pebs_calibrate_apart:",
+    "push rbp",
+    "pop rbp",
+    "ret",
+    ".p2align 4",
     ".globl pebs_calibrate_single_step",
     ".hidden pebs_calibrate_single_step",
     "pebs_calibrate_single_step:",
@@ -95,6 +106,7 @@ std::arch::global_asm!(
 unsafe extern "C" {
     fn pebs_calibrate_nop5();
     fn pebs_calibrate_emulated();
+    fn pebs_calibrate_apart();
     fn pebs_calibrate_single_step();
     fn pebs_calibrate_returns();
 }
@@ -110,6 +122,9 @@ pub struct UnitCosts {
     pub single_step_ns: Option<f64>,
     /// A mark by a uretprobe, without its entry.
     pub uretprobe_ns: Option<f64>,
+    /// What any of these takes more where the target works between two marks, on memory that the first level cache has no
+    /// room for.
+    pub apart_ns: Option<f64>,
     /// What counting a page fault adds to it.
     pub page_fault_ns: Option<f64>,
     /// What recording a switch adds to it.
@@ -185,6 +200,7 @@ impl Bench {
             emulated_ns: mark(EntryClass::Emulated, pebs_calibrate_emulated),
             single_step_ns: mark(EntryClass::SingleStep, pebs_calibrate_single_step),
             uretprobe_ns: wanted.uretprobes.then(uretprobe).flatten(),
+            apart_ns: (!wanted.classes.is_empty()).then(|| self.apart()).flatten(),
             page_fault_ns: wanted.page_faults.then(|| self.page_fault()).flatten(),
             sample_ns: wanted
                 .event
@@ -206,9 +222,14 @@ impl UnitCosts {
         costs.pause = self.pause.or(costs.pause);
     }
 
-    /// Cost of a mark at a site, ns.
+    /// Cost of a mark at a site, as programs pay it, ns.
     #[must_use]
-    pub const fn of_mark(&self, class: EntryClass, uretprobe: bool) -> Option<f64> {
+    pub fn of_mark(&self, class: EntryClass, uretprobe: bool) -> Option<f64> {
+        Some(self.next_to_another(class, uretprobe)? + self.apart_ns.unwrap_or(0.0))
+    }
+
+    /// Cost of a mark at a site that comes right after another one, ns.
+    const fn next_to_another(&self, class: EntryClass, uretprobe: bool) -> Option<f64> {
         match class {
             _ if uretprobe => self.uretprobe_ns,
             EntryClass::Nop5 => self.nop5_ns,
@@ -219,12 +240,12 @@ impl UnitCosts {
 
     /// Cost of a mark at a site until its time is read, and from there on, ns.
     ///
-    /// The time is read about half way through what a mark takes where nothing has to be done afterwards; stepping over
+    /// It is the least: that of a mark right after another one. The time is read about half way through what a mark takes where nothing has to be done afterwards; stepping over
     /// an instruction comes behind all of that.
     /// Source: `handle_swbp`, kernel/events/uprobes.c.
     #[must_use]
     pub fn parts_of_mark(&self, class: EntryClass, uretprobe: bool) -> Option<(f64, f64)> {
-        let whole = self.of_mark(class, uretprobe)?;
+        let whole = self.next_to_another(class, uretprobe)?;
         let without_step = match class {
             EntryClass::SingleStep if !uretprobe => self.emulated_ns?.min(whole),
             _ => whole,
@@ -319,6 +340,27 @@ impl Bench {
         Some((probed - plain).max(0.0))
     }
 
+    /// ns that a mark takes more between pieces of work than right after another one.
+    fn apart(&self) -> Option<f64> {
+        let (work, calls, words) = APART;
+        let table: Vec<AtomicU64> = (0..words as u64).map(AtomicU64::new).collect();
+        let steps = work_for(work, &table);
+        let function: Function = pebs_calibrate_apart;
+        let far = || {
+            self.rounds(calls, || {
+                spin(steps, &table);
+                // SAFETY: the function is ours, takes nothing, and returns.
+                unsafe { black_box(function)() };
+            })
+        };
+        let plain = [self.call_ns(function), far()];
+        let probe = self.attach(function, UprobeAt::Instruction)?;
+        let probed = [self.call_ns(function), far()];
+        self.probes.borrow_mut().push(probe);
+        let [close, far] = [0, 1].map(|it| probed[it] - plain[it]);
+        Some((far - close).max(0.0))
+    }
+
     fn attach(&self, function: Function, at: UprobeAt) -> Option<(BpfLink, PerfEvent)> {
         let (path, file_offset) = place_of(function as usize as u64)?;
         let site = UprobeSite {
@@ -336,18 +378,19 @@ impl Bench {
 
     /// ns of a call, by the quartile of the faster rounds: the median is that of a busy moment where half of them were disturbed.
     fn call_ns(&self, function: Function) -> f64 {
+        // SAFETY: the function is ours, takes nothing, and returns.
+        self.rounds(CALLS, || unsafe { black_box(function)() })
+    }
+
+    /// ns of one of so many calls a round.
+    fn rounds(&self, calls: u32, call: impl Fn()) -> f64 {
         let round = || {
             self.empty();
-            timed(|| {
-                for _ in 0..CALLS {
-                    // SAFETY: the function is ours, takes nothing, and returns.
-                    unsafe { black_box(function)() };
-                }
-            })
+            timed(|| (0..calls).for_each(|_| call()))
         };
         let mut rounds: Vec<Duration> = (0..ROUNDS).map(|_| round()).collect();
         rounds.sort_unstable();
-        rounds[rounds.len() / 4].as_nanos() as f64 / f64::from(CALLS)
+        rounds[rounds.len() / 4].as_nanos() as f64 / f64::from(calls)
     }
 
     /// ns of a sample, by the fastest rounds with and without sampling. What a sample costs does
@@ -418,7 +461,7 @@ impl Work {
     fn of(event: &ResolvedEvent) -> Option<Self> {
         match event.class {
             EventClass::Clock | EventClass::Hardware { steady: true, .. } => {
-                Some(Self::Spin(work_for(WORK)))
+                Some(Self::Spin(work_for(WORK, &TABLE)))
             }
             EventClass::Software if event.is_page_faults() => Some(Self::Touch),
             _ => None,
@@ -435,7 +478,7 @@ impl Work {
 
     fn run(self) {
         match self {
-            Self::Spin(steps) => spin(steps),
+            Self::Spin(steps) => spin(steps, &TABLE),
             Self::Touch => touch(),
         }
     }
@@ -516,11 +559,20 @@ fn fastest(mut round: impl FnMut() -> Duration) -> Duration {
     (0..ROUNDS).map(|_| round()).min().unwrap_or_default()
 }
 
-fn spin(steps: u64) {
-    static TABLE: [AtomicU64; TABLE_WORDS] = [const { AtomicU64::new(0) }; TABLE_WORDS];
+/// Memory of the loop of known work.
+static TABLE: [AtomicU64; TABLE_WORDS] = [const { AtomicU64::new(0) }; TABLE_WORDS];
+
+/// CPU time of a fixed piece of work just now, ns: machines run at different speeds at different times, most of all
+/// virtual ones with neighbours.
+#[must_use]
+pub fn speed_ns() -> f64 {
+    fastest(|| timed(|| spin(SPEED_STEPS, &TABLE))).as_nanos() as f64
+}
+
+fn spin(steps: u64, table: &[AtomicU64]) {
     let mut value = 1u64;
     for step in 0..steps {
-        let word = &TABLE[(value >> 32) as usize % TABLE_WORDS];
+        let word = &table[(value >> 32) as usize % table.len()];
         value = black_box(
             value
                 .wrapping_mul(6_364_136_223_846_793_005)
@@ -531,9 +583,9 @@ fn spin(steps: u64) {
 }
 
 /// Steps of [`spin`] that take about that long.
-fn work_for(time: Duration) -> u64 {
-    const TRIAL: u64 = 100_000;
-    let trial = fastest(|| timed(|| spin(TRIAL))).as_nanos().max(1) as u64;
+fn work_for(time: Duration, table: &[AtomicU64]) -> u64 {
+    const TRIAL: u64 = 20_000;
+    let trial = fastest(|| timed(|| spin(TRIAL, table))).as_nanos().max(1) as u64;
     TRIAL * time.as_nanos() as u64 / trial
 }
 

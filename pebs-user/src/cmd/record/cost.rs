@@ -222,6 +222,7 @@ pub(super) fn marks_again(plan: &Plan, units: &UnitCosts) -> UnitCosts {
         emulated_ns: lower(units.emulated_ns, again.emulated_ns),
         single_step_ns: lower(units.single_step_ns, again.single_step_ns),
         uretprobe_ns: lower(units.uretprobe_ns, again.uretprobe_ns),
+        apart_ns: lower(units.apart_ns, again.apart_ns),
         ..*units
     }
 }
@@ -545,7 +546,9 @@ pub(super) fn total(
         let extras_ns = prices.extras_ns(&outcome.extras)?;
         let all =
             marks_ns? + samples_ns? + page_faults_ns? + extras_ns + switches_ns.unwrap_or(0.0);
-        let left = target_cpu_ns? - all;
+        // What is left of it is what visits are without their cost at least.
+        let least = window.map_or(0.0, |it| it.undisturbed_ns());
+        let left = (target_cpu_ns? - all).max(least);
         // What is left of less is no larger than the error of both.
         (left > 0.1 * target_cpu_ns?).then(|| all / left)
     };

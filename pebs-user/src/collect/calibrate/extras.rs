@@ -12,7 +12,7 @@ use std::time::Duration;
 use aya::sys::{Stats, enable_stats};
 use perf_event_open_sys::bindings as sys;
 
-use super::{Bench, CALLS, Work, own_thread, spin, timed, work_for};
+use super::{Bench, CALLS, TABLE, Work, own_thread, spin, timed, work_for};
 use crate::collect::programs::RunTime;
 use crate::correlate::Interferences;
 use crate::pmu::attr::{Faults, ResolvedEvent, page_faults};
@@ -125,7 +125,7 @@ impl Bench {
             && clock.enable().is_ok()
         {
             self.empty();
-            spin(work_for(WORK));
+            spin(work_for(WORK, &TABLE), &TABLE);
         }
     }
 

@@ -9,13 +9,23 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-use super::UnitCosts;
 use super::saved::{Folder, MOST_NS, SavedMarks, day_of};
+use super::{UnitCosts, speed_ns};
 use crate::analysis::estimate::Pause;
 use crate::pmu::host::Host;
 
 /// What the figures mean, and how they are measured.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
+
+/// How much slower or faster than then the machine is taken to be at most.
+const SPEEDS: (f64, f64) = (2.0, 0.5);
+
+/// What measured: loops run at another speed where they were not optimized.
+const BUILD: &str = if cfg!(debug_assertions) {
+    concat!(env!("CARGO_PKG_VERSION"), " debug")
+} else {
+    env!("CARGO_PKG_VERSION")
+};
 
 /// How long it is used.
 const LASTS: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -29,6 +39,8 @@ pub struct Measured {
     kernel: String,
     event: String,
     taken_s: u64,
+    /// What [`speed_ns`] was then.
+    speed_ns: f64,
     sample_ns: Option<f64>,
     switch_ns: Option<f64>,
     /// Before and after the reading of a sample's time, and their spread.
@@ -43,11 +55,12 @@ impl Measured {
         let pause = |it: Pause| [it.before, it.after, it.spread];
         Self {
             version: VERSION,
-            tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+            tool_version: BUILD.to_owned(),
             cpu: host.cpu.name.clone(),
             kernel: host.release.clone(),
             event: key.to_owned(),
             taken_s: now_s(),
+            speed_ns: speed_ns(),
             sample_ns: costs.sample_ns,
             switch_ns: costs.switch_ns,
             pause: costs.pause.map(pause),
@@ -70,10 +83,11 @@ impl Measured {
         let mut pauses = self.pause.into_iter().flatten();
         let age = now_s().checked_sub(self.taken_s);
         self.version == VERSION
-            && self.tool_version == env!("CARGO_PKG_VERSION")
+            && self.tool_version == BUILD
             && (self.cpu.as_str(), self.kernel.as_str()) == (&host.cpu.name, &host.release)
             && self.event == key
             && age.is_some_and(|age| age < LASTS.as_secs())
+            && self.speed_ns > 0.0
             && costs.all(cost)
             && pauses.all(|ns| (0..MOST_NS as i64).contains(&ns))
     }
@@ -87,15 +101,21 @@ impl Measured {
         folder.write(&folder.named("measured", host, &self.event), &text)
     }
 
-    /// Puts what is known here in place of what was measured.
+    /// Puts what is known here in place of what was measured, as it is at the speed of the machine just now.
     pub fn apply(&self, costs: &mut UnitCosts) {
-        self.marks.apply(costs);
-        costs.sample_ns = self.sample_ns.or(costs.sample_ns);
-        costs.switch_ns = self.switch_ns.or(costs.switch_ns);
-        let pause = |[before, after, spread]: [i64; 3]| Pause {
-            before,
-            after,
-            spread,
+        let (slowest, fastest) = SPEEDS;
+        let scale = (speed_ns() / self.speed_ns).clamp(fastest, slowest);
+        let now = |ns: Option<f64>| ns.map(|ns| ns * scale);
+        self.marks.scaled(scale).apply(costs);
+        costs.sample_ns = now(self.sample_ns).or(costs.sample_ns);
+        costs.switch_ns = now(self.switch_ns).or(costs.switch_ns);
+        let pause = |it: [i64; 3]| {
+            let [before, after, spread] = it.map(|ns| (ns as f64 * scale).round() as i64);
+            Pause {
+                before,
+                after,
+                spread,
+            }
         };
         costs.pause = self.pause.map(pause).or(costs.pause);
     }

@@ -97,6 +97,9 @@ pub struct SavedMarks {
     pub single_step_ns: Option<f64>,
     /// A uretprobe, without its entry.
     pub uretprobe_ns: Option<f64>,
+    /// What any of these takes more where the target works between two marks.
+    #[serde(default)]
+    pub apart_ns: Option<f64>,
     /// What counting a page fault adds to it.
     pub page_fault_ns: Option<f64>,
 }
@@ -119,18 +122,33 @@ impl SavedMarks {
             (&mut costs.emulated_ns, self.emulated_ns),
             (&mut costs.single_step_ns, self.single_step_ns),
             (&mut costs.uretprobe_ns, self.uretprobe_ns),
+            (&mut costs.apart_ns, self.apart_ns),
             (&mut costs.page_fault_ns, self.page_fault_ns),
         ] {
             *cost = saved.or(*cost);
         }
     }
 
-    pub(super) fn all(&self) -> [Option<f64>; 5] {
+    /// All of them so many times as dear.
+    pub(super) fn scaled(&self, scale: f64) -> Self {
+        let times = |ns: Option<f64>| ns.map(|ns| ns * scale);
+        Self {
+            nop5_ns: times(self.nop5_ns),
+            emulated_ns: times(self.emulated_ns),
+            single_step_ns: times(self.single_step_ns),
+            uretprobe_ns: times(self.uretprobe_ns),
+            apart_ns: times(self.apart_ns),
+            page_fault_ns: times(self.page_fault_ns),
+        }
+    }
+
+    pub(super) fn all(&self) -> [Option<f64>; 6] {
         let Self {
             nop5_ns,
             emulated_ns,
             single_step_ns,
             uretprobe_ns,
+            apart_ns,
             page_fault_ns,
         } = *self;
         [
@@ -138,6 +156,7 @@ impl SavedMarks {
             emulated_ns,
             single_step_ns,
             uretprobe_ns,
+            apart_ns,
             page_fault_ns,
         ]
     }
@@ -150,6 +169,7 @@ impl From<&UnitCosts> for SavedMarks {
             emulated_ns: costs.emulated_ns,
             single_step_ns: costs.single_step_ns,
             uretprobe_ns: costs.uretprobe_ns,
+            apart_ns: costs.apart_ns,
             page_fault_ns: costs.page_fault_ns,
         }
     }

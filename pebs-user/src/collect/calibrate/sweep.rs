@@ -14,7 +14,7 @@ use pebs_common::counter::Counter;
 use perf_event_open_sys::bindings::{PERF_RECORD_LOST, PERF_RECORD_SAMPLE};
 
 use super::extras::Extras;
-use super::{Bench, Work, own_thread, timed, work_for};
+use super::{Bench, TABLE, Work, own_thread, timed, work_for};
 use crate::analysis::cost::Point;
 use crate::collect::kernel_map;
 use crate::collect::perf_ring::PerfRing;
@@ -178,7 +178,7 @@ pub fn sweep(
 fn work_of(event: &ResolvedEvent) -> Option<(Work, u32)> {
     const TOUCHES: u32 = 40;
     match Work::of(event)? {
-        Work::Spin(_) => Some((Work::Spin(work_for(WORK)), 1)),
+        Work::Spin(_) => Some((Work::Spin(work_for(WORK, &TABLE)), 1)),
         Work::Touch => Some((Work::Touch, TOUCHES)),
     }
 }
