@@ -103,8 +103,12 @@ impl Measured {
 
     /// Puts what is known here in place of what was measured, as it is at the speed of the machine just now.
     pub fn apply(&self, costs: &mut UnitCosts) {
+        self.apply_at(speed_ns(), costs);
+    }
+
+    fn apply_at(&self, speed_ns: f64, costs: &mut UnitCosts) {
         let (slowest, fastest) = SPEEDS;
-        let scale = (speed_ns() / self.speed_ns).clamp(fastest, slowest);
+        let scale = (speed_ns / self.speed_ns).clamp(fastest, slowest);
         let now = |ns: Option<f64>| ns.map(|ns| ns * scale);
         self.marks.scaled(scale).apply(costs);
         costs.sample_ns = now(self.sample_ns).or(costs.sample_ns);
@@ -160,8 +164,16 @@ mod tests {
         let mut found = UnitCosts::default();
         Measured::load(&folder, &host, "cpu-clock")
             .unwrap()
-            .apply(&mut found);
+            .apply_at(good.speed_ns, &mut found);
         assert_eq!(found, costs);
+        // Of a machine that is half as fast just now all are twice as much, and no more than that.
+        let mut slower = UnitCosts::default();
+        good.apply_at(9.0 * good.speed_ns, &mut slower);
+        assert_eq!(
+            (slower.emulated_ns, slower.sample_ns),
+            (Some(860.0), Some(5_000.0))
+        );
+        assert_eq!(slower.pause.unwrap().after, 2_200);
         let bad: [fn(&mut Measured); 6] = [
             |it| it.taken_s -= LASTS.as_secs(),
             |it| it.taken_s += 1000,
