@@ -97,7 +97,7 @@ pub enum Cmd {
     Probes(probes::ProbesArgs),
     /// List the events that can be sampled, and how precisely
     Events(events::EventsArgs),
-    /// Check what this machine can do, and say what mends it
+    /// Check what this machine can do, and print how to fix what is missing
     Doctor(doctor::DoctorArgs),
     /// Measure what a sample and a mark cost on this machine, and keep it
     Calibrate(calibrate::CalibrateArgs),
@@ -195,7 +195,7 @@ pub struct RecordArgs {
     /// BIN:START.. is until the next START on the same thread. BIN:usdt:PROVIDER:NAME is a USDT probe, alone or at either
     /// end. EXPR is argN, %REG, retval,
     /// *(EXPR+OFF):TYPE, str(EXPR), or with debug information a path by name: req->hdr.id, req->uri, retval->id. 'pebs-trace probes BIN' lists functions.
-    /// str(EXPR, MOST) keeps so many bytes at most (56 without), and str(EXPR, LENGTH) is a text without a NUL:
+    /// str(EXPR, MOST) keeps at most MOST bytes (56 without), and str(EXPR, LENGTH) is a text without a NUL:
     /// str(*(arg1+8), *arg1) of an ngx_str_t. A string that goes on behind what was kept ends in "…".
     /// Double quotes take a BIN or FUNC as it is: '"/opt/a:b(c)":"ns::f(int)"'.
     /// BIN:FUNC(ids=ARRAY[COUNT]:TYPE) is one visit that serves several items, as in ids=arg2[arg3]:u64: its time is shared
@@ -212,8 +212,8 @@ pub struct RecordArgs {
 
     /// Mark where a thread goes on with an item, for event loops: BIN:FUNC(id=EXPR)
     ///
-    /// While several items are open on a thread, its time is nobody's, unless this tells to which it turned. From the
-    /// entry of FUNC to its return the thread works on the open item with this id, which is as --uprobe reads it. The
+    /// While several items are open on a thread, its time belongs to none of them unless a mark says which one it turned
+    /// to. From the entry of FUNC to its return the thread works on the open item with this id, which is as --uprobe reads it. The
     /// other forms of SPEC: BIN:START(id=EXPR)..END, and BIN:START(id=EXPR).. until the thread's next mark, or until
     /// it sleeps. Costs as much as an item of --uprobe, each time. Several are allowed.
     #[arg(long = "resume", value_name = "SPEC")]
@@ -280,7 +280,7 @@ pub struct RecordArgs {
     /// Each is then counted a part of the time only, which trace.json says (running_ns of enabled_ns).
     #[arg(long, help_heading = "What to record")]
     pub multiplex: bool,
-    /// Keep what each sample says of its memory access: table memory
+    /// Keep the memory access of each sample: table memory
     ///
     /// Level, snoop, TLB, latency and address. Page faults and Intel's events of loads and stores
     /// (mem-loads, mem_load_retired.l3_miss:pp) have it without being asked; with this also any precise

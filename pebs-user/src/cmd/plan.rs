@@ -36,7 +36,7 @@ pub struct PlanArgs {
     /// 3 and 3% are 3 percent. What marks cost counts.
     #[arg(long, value_name = "PERCENT", value_parser = crate::cli::overhead, default_value = "3%")]
     pub max_overhead: f64,
-    /// Take so many samples in the median item at least
+    /// Take at least this many samples in the median item
     #[arg(long, value_name = "SAMPLES", value_parser = samples, default_value = "10")]
     pub min_samples_per_item: f64,
     /// Probe the place where items start and finish; repeat for several
@@ -54,7 +54,7 @@ pub struct PlanArgs {
     /// fp as for recording. What lbr costs can't be measured beforehand.
     #[arg(long, value_name = "HOW", value_enum)]
     pub call_graph: Option<CallGraph>,
-    /// Plan for samples that say of their memory access
+    /// Plan for samples with their memory access
     #[arg(long, conflicts_with = "call_graph")]
     pub memory: bool,
     /// Plan for a recording of this, too; a list with commas

@@ -16,27 +16,27 @@ pub const SCHEMA_VERSION: u32 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Table {
-    /// One row a visit.
+    /// One row per visit.
     Visits,
-    /// One row a function within a visit.
+    /// One row per function within a visit.
     VisitFunctions,
-    /// One row a sample.
+    /// One row per sample.
     Samples,
-    /// One row an interval off the CPU within a visit.
+    /// One row per interval off the CPU within a visit.
     Waits,
-    /// One row a distribution over visits: of a function's time, of durations, of waits.
+    /// One row per distribution over visits: of a function's time, of durations, of waits; with `--keep slow` or `none` only.
     FunctionStats,
-    /// One row a function.
+    /// One row per function.
     Functions,
-    /// One row a time range without full data.
+    /// One row per time range without full data.
     Losses,
-    /// One row a sample that says something of its memory access, or of the op that was sampled.
+    /// One row per sample that has data of its memory access, or of the op that AMD's IBS followed.
     Memory,
-    /// One row a call stack.
+    /// One row per call stack, with `--call-graph` only.
     Stacks,
-    /// One row an item of a visit that serves several.
+    /// One row per item of a visit that serves several (`ids=`).
     BatchItems,
-    /// One row a reading of a CPU's frequency.
+    /// One row per reading of a CPU's frequency, with `--with freq` only.
     Frequencies,
 }
 
@@ -85,8 +85,8 @@ impl Table {
 pub mod visit_flag {
     /// Another item was open on the thread during the visit.
     pub const OVERLAPPED: u32 = 1 << 0;
-    /// The visit's function never returned: its frame was found gone (exception, longjmp, coroutine
-    /// switch), and `end_ns` is the first instant at which it was seen to be.
+    /// The visit's function never returned: its frame is gone (exception, longjmp, coroutine switch), and `end_ns` is the
+    /// first instant at which that was seen.
     pub const UNWOUND: u32 = 1 << 1;
     /// The end mark never came; the visit was closed by the next begin of the same probe on its
     /// thread or with its id.
@@ -114,15 +114,15 @@ pub mod visit_flag {
     /// distance to the nearest sample, divided by the square root of 3.
     pub const SAMPLED_BOUNDS: u32 = 1 << 11;
 
-    /// The visit served the items of its rows in `batch_items` together: of its time, samples and waits an equal share
-    /// is each item's. `item_id` is the batch's own number.
+    /// The visit served the items of its rows in `batch_items` together: each has an equal share of its time, samples and
+    /// waits. `item_id` is the batch's number.
     pub const SHARED: u32 = 1 << 12;
 
     /// Not all ids of a [`SHARED`] visit's items are known: there are more than are read, or they could not be read.
     pub const IDS_MISSING: u32 = 1 << 13;
 
-    /// Some of its time was of its thread, but not known to be of a single item, as several were open and nothing marked to
-    /// which the thread turned (`--resume`): its time on the CPU and its waits are not all known.
+    /// Part of its time belongs to no single item, as several were open and no mark says which one the thread turned to
+    /// (`--resume`): its time on the CPU and its waits are not all known.
     pub const TIME_SHARED: u32 = 1 << 14;
 
     /// Name of [`CONDENSED`].
@@ -165,7 +165,7 @@ pub mod visit_flag {
 
 /// Bits of `samples.flags`.
 pub mod sample_flag {
-    /// The kernel said that the ip is exact.
+    /// The hardware vouches for the ip.
     pub const EXACT_IP: u32 = 1 << 0;
     /// Taken in kernel mode.
     pub const KERNEL: u32 = 1 << 1;
@@ -205,18 +205,17 @@ pub enum ArgValue {
     Str(Box<str>),
 }
 
-/// Columns of `visits`: what came between the thread and its work while the visit was its current one; of nested
-/// visits the innermost, so that a sum counts each once. All of it is part of the visit's time, and but for what a
-/// major fault waits of its time on the CPU, in which it counts for the functions that it came into.
+/// Columns of `visits`: interrupt, softirq and page-fault time while the visit was its thread's current one (of nested
+/// visits the innermost, so that a sum counts each once). It is included in the visit's time and, except for waiting in
+/// major faults, in its time on the CPU and in the times of the functions that were interrupted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct InterferenceColumns {
-    /// Time in handlers of interrupts, those aside in which a sample was taken; null: not recorded (`--with irq`).
+    /// Time in interrupt handlers, except interrupts in which a sample was taken; null: not recorded (`--with irq`).
     pub irq_ns: Option<i64>,
-    /// Time in which the kernel did on the thread what interrupts left for later (softirqs), also at the end of a
-    /// system call of its own, interrupts within it aside.
+    /// Time in softirqs (work that interrupts left for later) that ran on the thread, also at the end of its own system
+    /// calls, except interrupts within them.
     pub softirq_ns: Option<i64>,
-    /// Time in which the kernel dealt with page faults, waiting for the disk included; null: not recorded (`--with
-    /// faults`).
+    /// Time in page faults, waiting for the disk included; null: not recorded (`--with faults`).
     pub fault_ns: Option<i64>,
     /// Page faults whose page had to be read.
     pub major_faults: Option<u32>,
@@ -227,8 +226,8 @@ pub struct InterferenceColumns {
 pub struct VisitRow {
     /// Number of the visit, from 1, in order of closing on its thread.
     pub visit_id: u64,
-    /// The item: the value of `id=`, else a number from 1 in order of beginning on its thread; between
-    /// threads that began within some ms of one another, in no order.
+    /// The item: the value of `id=`, else a number from 1 in order of beginning on its thread; of threads that began
+    /// within some ms of one another, in no order. Of a visit that serves several items the batch's number.
     pub item_id: u64,
     /// The probe that made the visit.
     pub probe_id: ProbeId,
@@ -236,7 +235,7 @@ pub struct VisitRow {
     pub pid: Pid,
     /// Thread.
     pub tid: Tid,
-    /// CPU of the begin mark; null, as in all tables, if its record did not say.
+    /// CPU of the begin mark; null, as in all tables, if the record has none.
     pub cpu_begin: Cpu,
     /// CPU of the end mark; null if no end mark was seen.
     pub cpu_end: Option<Cpu>,
@@ -246,34 +245,32 @@ pub struct VisitRow {
     pub end_ns: Option<TraceNs>,
     /// End - begin; null if the end is.
     pub duration_ns: Option<i64>,
-    /// Time on the CPU during which this was the thread's current visit, with the waits within pebs-trace's own marks,
-    /// which `net_ns` leaves out; null if switches were
-    /// not recorded, the end is unknown, or more of it may be in `shared_ns` ([`visit_flag::TIME_SHARED`]).
+    /// Time on the CPU during which this was the thread's current visit, including waits within pebs-trace's own marks,
+    /// which `net_ns` leaves out. Null if switches were not recorded, the end is unknown, or more of it may be in
+    /// `shared_ns` ([`visit_flag::TIME_SHARED`]).
     pub oncpu_ns: Option<i64>,
-    /// `duration_ns` less what pebs-trace took of it (marks, samples, switch and fault records): what ranks and classifies
-    /// visits. Null if the end or one of these costs is unknown, as in imported traces; rank by the duration then. What a
-    /// sample takes is learnt in the run: a segment has what was known when it was closed.
+    /// `duration_ns` less own time (marks, samples, switch and fault records): ranks and classifies visits. Null if the
+    /// end or one of these costs is unknown, as in imported traces; rank by the duration then. The cost of a sample is
+    /// measured in the run: a segment uses what was known when it was closed.
     pub net_ns: Option<i64>,
-    /// Standard error of `net_ns`: by how much what samples take differs from one to the next, and how well their cost is
-    /// known.
+    /// Standard error of `net_ns`, from the spread of the cost of samples and the error of its mean.
     pub net_stderr_ns: Option<i64>,
     /// Samples that belong to the visit.
     pub samples: u32,
-    /// [`visit_flag`].
+    /// Bits: [`visit_flag`].
     pub flags: u32,
     /// Times that the thread left the CPU while this was its current visit (of nested visits the
     /// innermost, so that a sum counts each once); null if switches were not recorded.
     pub switches: Option<u32>,
-    /// Times that it came back on another CPU then; null if switches were not recorded.
+    /// Times that it came back on another CPU; null if switches were not recorded.
     pub migrations: Option<u32>,
     /// Page faults that the thread took while this was its current visit, in user code and in the
     /// kernel on its behalf; null if they were not recorded.
     pub page_faults: Option<u32>,
-    /// What came between the thread and its work then.
+    /// Interrupt, softirq and page-fault time.
     pub interference: InterferenceColumns,
-    /// Time on the CPU of its thread while it was open that is of no single item: several were open, and nothing marked to
-    /// which the thread turned; or the loop's own where that is marked. The same instant is in each of them. Null as
-    /// `oncpu_ns`.
+    /// Time on its thread's CPU that belongs to no single item, as several were open and no mark says which one the thread
+    /// turned to, or it is the event loop's own. The same instant is in each of the open visits. Null like `oncpu_ns`.
     pub shared_ns: Option<i64>,
 }
 
@@ -286,13 +283,12 @@ pub struct VisitFunctionRow {
     pub item_id: u64,
     /// The function.
     pub function_id: FunctionId,
-    /// The event that was sampled.
+    /// Number of the sampled event in `trace.json`.
     pub event: EventId,
     /// Samples of the function in the visit.
     pub samples: u32,
-    /// The events that the samples stand for: the sum of the reset values in force when each was
-    /// taken. ns for clocks. `samples` x the reset value, unless `--max-overhead` changed it. Null if
-    /// there was none: the kernel kept to a frequency.
+    /// Events that the samples stand for: the sum of the reset values in force when each was taken; ns for clocks. It is
+    /// `samples` x the reset value unless `--max-overhead` changed that. Null if the kernel kept to a frequency.
     pub events: Option<u64>,
     /// Its first sample.
     pub first_ns: TraceNs,
@@ -300,17 +296,17 @@ pub struct VisitFunctionRow {
     pub last_ns: TraceNs,
     /// Last - first: the published estimate.
     pub span_ns: i64,
-    /// Our estimate of its time on the CPU; null for events that are not clocks and where the
-    /// visit's own time is unknown.
+    /// The unbiased estimate of its time on the CPU; null for events that are not clocks and where the visit's time on the
+    /// CPU is unknown.
     pub self_ns: Option<f64>,
-    /// Standard error of `self_ns`.
+    /// Standard error of `self_ns`, to 1 in 128.
     pub self_stderr_ns: Option<f64>,
 }
 
 /// One row of `samples`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SampleRow {
-    /// When.
+    /// Time of the sample.
     pub time_ns: TraceNs,
     /// The visit; null: in no visit.
     pub visit_id: Option<u64>,
@@ -318,58 +314,57 @@ pub struct SampleRow {
     pub function_id: FunctionId,
     /// Instruction pointer.
     pub ip: u64,
-    /// Thread.
+    /// Thread; null where a recording does not have it.
     pub tid: Tid,
     /// CPU.
     pub cpu: Cpu,
-    /// Event.
+    /// Number of the sampled event in `trace.json`.
     pub event: EventId,
-    /// [`sample_flag`].
+    /// Bits: [`sample_flag`].
     pub flags: u32,
-    /// Its call stack; null: not recorded, or there was no room for it.
+    /// Its call stack; null: not recorded (`--call-graph`), or no room for it.
     pub stack_id: Option<StackId>,
 }
 
-/// One row of `memory`: what a sample says of its memory access, or of the op that AMD's IBS followed.
+/// One row of `memory`: the memory access of a sample, or the op that AMD's IBS followed.
 ///
 /// A table of its own, not columns of `samples`: samples of most events say nothing of accesses, and theirs
 /// is the path on which every column costs. A row stands by itself, with visit and function, and is the
 /// row of `samples` with the same `tid`, `time_ns` and `event`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MemoryRow<'a> {
-    /// When.
+    /// Time of the sample.
     pub time_ns: TraceNs,
     /// The visit; null: in no visit.
     pub visit_id: Option<u64>,
     /// The function.
     pub function_id: FunctionId,
-    /// Thread.
+    /// Thread; null where a recording does not have it.
     pub tid: Tid,
-    /// Event.
+    /// Number of the sampled event in `trace.json`.
     pub event: EventId,
-    /// The events that the sample stands for: the reset value in force when it was taken; null if there
-    /// was none.
+    /// Events that the sample stands for: the reset value in force when it was taken; null if there was none.
     pub events: Option<u64>,
-    /// What was done: `load`, `store`, `load+store`, `prefetch`, `exec`; of IBS also `branch`, `other`, `fetch`
+    /// Operation: `load`, `store`, `load+store`, `prefetch`, `exec`; of IBS also `branch`, `other`, `fetch`
     /// and `aborted fetch`.
     pub op: Option<&'static str>,
     /// Where the data came from, in the words of `perf mem`: `L1 hit`, `Remote core, same node Any cache hit`.
     pub level: Option<&'a str>,
-    /// What other caches were asked: `None`, `Hit`, `Miss`, `HitM`, `Fwd`, `Peer`.
+    /// Snoop of other caches: `None`, `Hit`, `Miss`, `HitM`, `Fwd`, `Peer`.
     pub snoop: Option<&'a str>,
-    /// How the address was translated: `L1 hit`, `L2 miss`, `Walker hit`.
+    /// Translation of the address: `L1 hit`, `L2 miss`, `Walker hit`.
     pub tlb: Option<&'a str>,
     /// Whether the instruction was locked.
     pub locked: Option<bool>,
-    /// What held the load up: `Data`, `Addr`, `Data Addr`.
+    /// What blocked the load: `Data`, `Addr`, `Data Addr`.
     pub blocked: Option<&'a str>,
-    /// Cycles of the access: of a load from its dispatch on, on AMD of a miss of the first level.
+    /// Cycles of the access (perf's weight): of a load since its dispatch; on AMD of a miss of the first level.
     pub latency_cycles: Option<u32>,
     /// Cycles of the whole instruction; on AMD of the op from its tagging to its retirement.
     pub op_cycles: Option<u32>,
-    /// Cycles from the retirement before to its own; on AMD from its completion to its retirement.
+    /// Cycles from the previous retirement to its own; on AMD from its completion to its retirement.
     pub retire_cycles: Option<u32>,
-    /// Cycles that it took to refill the first level of translation.
+    /// Cycles to refill the first-level TLB.
     pub tlb_cycles: Option<u32>,
     /// Size of the page.
     pub page_bytes: Option<u64>,
@@ -394,26 +389,27 @@ pub struct WaitRow {
     pub item_id: u64,
     /// Thread.
     pub tid: Tid,
-    /// Switched out.
+    /// Time at which it was switched out.
     pub begin_ns: TraceNs,
-    /// Switched in.
+    /// Time at which it was switched in again.
     pub end_ns: TraceNs,
-    /// The user function that the thread was in; null if unknown.
+    /// The function of user space that went to wait; null if unknown.
     pub function_id: Option<FunctionId>,
-    /// `runnable` (preempted), `sleeping`, `uninterruptible`, `stopped` or `dead`; `blocked` where a
-    /// recording only says that it could not go on.
+    /// `runnable` (preempted), `sleeping`, `uninterruptible`, `stopped` or `dead`; `blocked` if a recording says no more
+    /// than that it could not go on.
     pub state: &'static str,
     /// CPU it left.
     pub cpu_from: Cpu,
     /// CPU it came back on.
     pub cpu_to: Cpu,
-    /// Who ended it: a thread; null: not recorded (`--with waits`), or it was preempted.
+    /// Name of the thread that ended it; `[interrupt]`: a timer, the disk or the network; null: not recorded (`--with
+    /// waits`), or it was preempted.
     pub woken_by: Option<Waker>,
-    /// Time at the end of it in which the thread could have run, but no CPU was free for it; null: not recorded.
+    /// Time at its end in which the thread was ready but had no CPU; null: not recorded (`--with waits`).
     pub runnable_ns: Option<i64>,
-    /// The thread that took the CPU; null: not recorded, or the thread went to wait by itself.
+    /// Name of the thread that took the CPU; null: not recorded (`--with waits`), or the thread blocked by itself.
     pub preempted_by: Option<Actor>,
-    /// The call stack at which it went to wait, the function of the kernel that did first; null: not recorded
+    /// The call stack at which it blocked, the kernel's function that called the scheduler first; null: not recorded
     /// (`--with waits --call-graph`), or it was preempted.
     pub stack_id: Option<StackId>,
 }
@@ -454,7 +450,7 @@ impl WaitRow {
     }
 }
 
-/// What the values of a row of `function_stats` are, beside the states of waits.
+/// Values of a row of `function_stats`, beside the states of waits.
 pub mod measure {
     /// Duration of a visit.
     pub const DURATION: &str = "duration";
@@ -464,12 +460,13 @@ pub mod measure {
     pub const SELF: &str = "self";
 }
 
+// Buckets: `analysis::sketch`.
 /// One row of `function_stats`: a distribution over visits.
 ///
-/// It is of the visits of a probe that ended in a range of time and whose end is known. Rows of the
+/// It covers the visits of a probe that ended in a range of time and whose end is known. Rows of the
 /// same probe, measure, function, event and `loss` merge by adding every column but `min_ns` and
 /// `max_ns`, and counts bucket by bucket; so do rows of other traces, with functions matched by
-/// name. A bucket is a value that stands for all within 1/64 of it: see [`crate::analysis::sketch`].
+/// name. A bucket is a value that stands for all within 1/64 of it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FunctionStatRow {
     /// Begin of the range.
@@ -478,7 +475,7 @@ pub struct FunctionStatRow {
     pub end_ns: TraceNs,
     /// The probe, which is the group.
     pub probe_id: ProbeId,
-    /// [`measure`], or a state of [`WaitRow::state`].
+    /// `duration`, `oncpu` or `self` (a function's time on the CPU), or the state of a wait (see `waits`).
     pub measure: &'static str,
     /// The function; null for whole visits, and for waits whose function is unknown.
     pub function_id: Option<FunctionId>,
@@ -492,8 +489,9 @@ pub struct FunctionStatRow {
     pub visits_with: u64,
     /// Samples; for waits their number; null for whole visits.
     pub samples: Option<u64>,
-    /// Sum over visits of the square of the function's samples. With the next two columns the
-    /// error of a mean over visits can be known: see [`crate::analysis::condensed`].
+    // How: `analysis::condensed`.
+    /// Sum over visits of the square of the function's samples. With the next two columns the error of a mean over
+    /// visits can be computed.
     pub samples_squared: Option<f64>,
     /// Sum over visits of the function's samples x all samples of the event.
     pub samples_product: Option<f64>,
@@ -509,8 +507,7 @@ pub struct FunctionStatRow {
     pub min_ns: Option<f64>,
     /// Largest value.
     pub max_ns: Option<f64>,
-    /// Buckets that hold a value, rising. Of functions and whole visits the values are one a visit,
-    /// of waits one a wait.
+    /// Buckets that hold a value, rising. Functions and whole visits have one value per visit, waits one per wait.
     pub bucket_ns: Vec<i64>,
     /// Values in each.
     pub bucket_count: Vec<u64>,
@@ -522,7 +519,7 @@ pub const OWN_MODULE: &str = "[pebs-trace]";
 /// One row of `functions`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FunctionRow {
-    /// Key.
+    /// Key of the row.
     pub function_id: FunctionId,
     /// Demangled name; `module+fn@0xADDR` for a function start known only from .eh_frame; null if
     /// nothing is known but the address.
@@ -531,7 +528,7 @@ pub struct FunctionRow {
     pub module: Option<String>,
     /// Build id in hex.
     pub build_id: Option<String>,
-    /// Offset of the function in the module's file (kernel: address).
+    /// Offset of the function in the module's file; of kernel code its address.
     pub offset: Option<u64>,
     /// Size in bytes.
     pub size: Option<u64>,
@@ -539,20 +536,20 @@ pub struct FunctionRow {
     pub file: Option<String>,
     /// Source line.
     pub line: Option<u32>,
-    /// Kernel code.
+    /// Whether it is kernel code.
     pub kernel: bool,
-    /// Its code lies in another function, into which it was inlined: it has no offset of its own.
+    /// Whether it was inlined into its caller: it has no offset of its own.
     pub inlined: bool,
 }
 
 /// One row of `stacks`: functions that called one another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StackRow {
-    /// Key.
+    /// Key of the row.
     pub stack_id: StackId,
     /// Keys of the functions, the innermost first; those in the kernel come before those in user space.
     pub frames: Vec<u32>,
-    /// There are outer frames that were not recorded.
+    /// Whether outer frames are missing.
     pub truncated: bool,
 }
 
@@ -568,34 +565,35 @@ pub struct BatchItemRow {
     pub item_id: Option<u64>,
     /// Items that the visit served; null if that is unknown.
     pub items: Option<u32>,
-    /// What of the visit is the item's, 0 to 1.
+    /// The item's share of the visit, 0 to 1.
     pub share: f64,
 }
 
 /// One row of `frequencies`: how fast a CPU ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrequencyRow {
-    /// When it was read.
+    /// Time of the reading.
     pub time_ns: TraceNs,
     /// The CPU.
     pub cpu: Cpu,
-    /// Its frequency, as the kernel says it.
+    /// Its frequency, as the kernel reports it.
     pub khz: u32,
 }
 
 /// One row of `losses`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LossRow {
-    /// Last instant known to be whole.
+    /// Last instant with full data.
     pub begin_ns: TraceNs,
-    /// First instant known to be whole again.
+    /// First instant with full data again.
     pub end_ns: TraceNs,
     /// CPU; null: all.
     pub cpu: Option<Cpu>,
-    /// Thread; null: any.
+    /// Thread; null: all.
     pub tid: Option<Tid>,
-    /// A reason of the ledger.
+    /// A reason of the ledger. `throttled`: from the last sample before the kernel stopped a counter to the next one, 10 ms
+    /// at most; `cpu_came_online`: until a CPU was sampled.
     pub reason: String,
-    /// Records lost; null if the kernel did not say.
+    /// Records lost; null if the kernel does not say.
     pub records: Option<u64>,
 }
