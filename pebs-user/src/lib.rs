@@ -200,5 +200,7 @@ pub mod selftest;
 pub mod cli;
 pub mod cmd;
 
+pub mod guide;
+
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;

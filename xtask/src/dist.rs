@@ -18,6 +18,9 @@ const PAPERS: [(&str, &str); 6] = [
     ("pebs-user/src/html/assets/uPlot.LICENSE", "LICENSE-UPLOT"),
 ];
 
+/// Folder of the guide, in the workspace and in the archive.
+const GUIDE: (&str, &str) = ("pebs-user/guide", "guide");
+
 /// What the example writes.
 const PAGES: [&str; 2] = ["man", "completions"];
 
@@ -43,6 +46,7 @@ pub fn main() -> Result<()> {
     for (from, name) in PAPERS {
         copy(&shell::workspace().join(from), &dir.join(name))?;
     }
+    guide(&dir)?;
     shell::run(Command::new(release.join("examples/pages")).arg(&dir))?;
     let archive = dist.join(format!("{name}.tar.gz"));
     // The same content gives the same archive, whoever packs it.
@@ -72,11 +76,25 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Copies the guide; the README's links to it lead there.
+fn guide(dir: &Path) -> Result<()> {
+    let (from, to) = (shell::workspace().join(GUIDE.0), dir.join(GUIDE.1));
+    fs::create_dir_all(&to).with_context(|| format!("cannot create {}", to.display()))?;
+    let entries = fs::read_dir(&from).with_context(|| format!("cannot read {}", from.display()))?;
+    for entry in entries {
+        let entry = entry?;
+        copy(&entry.path(), &to.join(entry.file_name()))?;
+    }
+    let readme = dir.join("README.md");
+    let text = fs::read_to_string(&readme)?.replace(GUIDE.0, GUIDE.1);
+    fs::write(&readme, text).with_context(|| format!("cannot write {}", readme.display()))
+}
+
 /// The archive can be read, and everything is in it.
 fn check(archive: &Path, name: &str) -> Result<()> {
     let listed = shell::output(Command::new("tar").arg("--list").arg("--file").arg(archive))?;
     let papers = PAPERS.iter().map(|(_, name)| name);
-    for part in papers.chain(&PAGES).chain(&["pebs-trace"]) {
+    for part in papers.chain(&PAGES).chain(&["pebs-trace", GUIDE.1]) {
         let path = format!("{name}/{part}");
         let is_there = listed
             .lines()
