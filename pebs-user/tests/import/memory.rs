@@ -1,4 +1,4 @@
-//! Memory accesses of recordings: the table, the report, and the README's query.
+//! Memory accesses of recordings: the table, the report, and the guide's query.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -104,17 +104,17 @@ fn older_traces() {
     assert!(report(&import, "text").starts_with("no sample of this trace has a memory access"));
 }
 
-/// The README's query of `memory` gives what the report says.
+/// The guide's query of `memory` gives what the report says.
 #[test]
-fn readme_query() {
+fn guide_query() {
     let python = std::env::var_os("PEBS_TRACE_PYTHON").unwrap_or_else(|| "python3".into());
     let has = Command::new(&python).args(["-c", "import duckdb"]).output();
     if !has.is_ok_and(|done| done.status.success()) {
         return println!("SKIP python has no duckdb: set PEBS_TRACE_PYTHON");
     }
     let Some(import) = with_items() else { return };
-    let readme = include_str!("../../../README.md");
-    let mut queries = readme.split("```sql\n").skip(1);
+    let page = include_str!("../../guide/memory.md");
+    let mut queries = page.split("```sql\n").skip(1);
     let query = queries.find(|text| text.contains("/memory/")).unwrap();
     let query = query.split("```").next().unwrap().replace("TRACE", "out");
     let script = "import sys, duckdb\nfor row in duckdb.connect().execute(sys.argv[1]).fetchall(): print(*row, sep='|')";

@@ -25,7 +25,7 @@ mod verdict;
 const SPEC: &str = "redis-server:processCommand(client=*(arg1):u64, \
     cmd=str(*(*(*(arg1+80)+0)+8)), key=str(*(*(*(arg1+80)+8)+8)))";
 
-/// What the README tells of.
+/// What the README shows.
 const FULL: Size = Size {
     small: 20_000,
     big: 40,

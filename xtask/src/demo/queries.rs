@@ -1,5 +1,6 @@
-//! Runs the README's queries on a trace, so that they stay true.
+//! Runs the guide's queries on a trace, so that they stay true.
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 
@@ -7,10 +8,10 @@ use anyhow::{Context, Result, bail};
 
 use crate::shell;
 
-/// What stands for the trace's path in the README.
+/// What stands for the trace's path in the guide.
 const PLACEHOLDER: &str = "TRACE";
 
-/// A query as the README shows it.
+/// A query as the guide shows it.
 #[derive(Debug, PartialEq, Eq)]
 enum Query {
     /// For DuckDB.
@@ -23,18 +24,31 @@ enum Query {
 pub fn run(trace: &str) -> Result<String> {
     let python = shell::tools_dir().join("venv/bin/python");
     if !python.exists() {
-        return Ok("SKIP the README's queries: no duckdb and pandas; see cargo xtask setup".into());
+        return Ok("SKIP the guide's queries: no duckdb and pandas; see cargo xtask setup".into());
     }
-    let readme = std::fs::read_to_string(shell::workspace().join("README.md"))?;
-    let queries = extract(&readme);
+    let queries = of_guide()?;
     if queries.is_empty() {
-        bail!("the README has no query");
+        bail!("the guide has no query");
     }
     for query in &queries {
         ask(&python, query, trace)
-            .with_context(|| format!("the README's query fails: {query:?}"))?;
+            .with_context(|| format!("the guide's query fails: {query:?}"))?;
     }
-    Ok(format!("the README's {} queries run on it", queries.len()))
+    Ok(format!("the guide's {} queries run on it", queries.len()))
+}
+
+/// The queries of all pages.
+fn of_guide() -> Result<Vec<Query>> {
+    let folder = shell::workspace().join("pebs-user/guide");
+    let mut paths: Vec<_> = fs::read_dir(&folder)?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<Result<_>>()?;
+    paths.sort();
+    let mut queries = Vec::new();
+    for path in paths {
+        queries.extend(extract(&fs::read_to_string(&path)?));
+    }
+    Ok(queries)
 }
 
 fn ask(python: &Path, query: &Query, trace: &str) -> Result<String> {
@@ -85,13 +99,13 @@ mod tests {
         );
     }
 
-    /// The README shows what it promises: three queries for DuckDB and one for pandas.
+    /// The guide shows four queries for DuckDB and one for pandas.
     #[test]
-    fn readme_has_four() {
-        let queries = extract(include_str!("../../../README.md"));
+    fn guide_has_five() {
+        let queries = of_guide().unwrap();
         let sql = queries
             .iter()
             .filter(|query| matches!(query, Query::Sql(_)));
-        assert_eq!((queries.len(), sql.count()), (4, 3));
+        assert_eq!((queries.len(), sql.count()), (5, 4));
     }
 }

@@ -24,7 +24,7 @@ fn colliding_names_are_refused() {
     assert_eq!(check_columns(&[arg("")]), Err(ColumnError::Unnamed));
 }
 
-// The columns are those that the README and the design state, in their order.
+// The columns are those that the design states, in their order; `guide/trace.md` is made of them.
 #[test]
 fn schemas_are_as_documented() {
     let text = |table| {
