@@ -8,6 +8,8 @@
 mod binaries;
 #[path = "cli/costs.rs"]
 mod costs;
+#[path = "cli/documented.rs"]
+mod documented;
 #[path = "cli/events.rs"]
 mod events;
 #[path = "cli/explain.rs"]

@@ -10,6 +10,8 @@ mod bench;
 mod ci;
 mod demo;
 mod dist;
+#[cfg(test)]
+mod documented;
 mod events;
 mod fuzz;
 mod kernels;

@@ -1,0 +1,84 @@
+//! The README and the guide against the program: every command they show parses, every option they name exists, every
+//! link leads somewhere, and the reference of columns is that of the schema.
+#![expect(
+    clippy::unwrap_used,
+    reason = "integration tests: a panic is the report"
+)]
+
+mod commands;
+mod markdown;
+mod reference;
+
+use std::path::Path;
+
+/// The workspace, where the README is.
+fn workspace() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+}
+
+fn pages() -> Vec<markdown::Page> {
+    markdown::pages(workspace()).unwrap()
+}
+
+/// Long enough to say everything, short enough to be read.
+#[test]
+fn readme_is_short() {
+    let bytes = pages()[0].text.len();
+    assert!((10_000..=12_288).contains(&bytes), "{bytes} bytes");
+}
+
+/// Links to files lead to files, and links within a page to headings.
+#[test]
+fn links() {
+    let mut faults = Vec::new();
+    let measurements = markdown::Page {
+        name: "tests/measurements.md".to_owned(),
+        text: std::fs::read_to_string(workspace().join("tests/measurements.md")).unwrap(),
+    };
+    for page in pages().into_iter().chain([measurements]) {
+        let path = workspace().join(&page.name);
+        let folder = path.parent().unwrap();
+        let inline = page
+            .text
+            .split("](")
+            .skip(1)
+            .filter_map(|rest| rest.split(')').next());
+        let defined = page
+            .text
+            .lines()
+            .filter_map(|line| line.strip_prefix('[')?.split_once("]: "));
+        for target in inline.chain(defined.map(|(_, target)| target)) {
+            if target.contains("://") {
+                continue;
+            }
+            let (file, heading) = target.split_once('#').unwrap_or((target, ""));
+            let file = if file.is_empty() {
+                path.clone()
+            } else {
+                folder.join(file)
+            };
+            let text = std::fs::read_to_string(&file);
+            if !file.exists()
+                || (!heading.is_empty() && !has_heading(&text.unwrap_or_default(), heading))
+            {
+                faults.push(format!("{}: {target}", page.name));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{faults:#?}");
+}
+
+/// Whether a page has a heading with this anchor, as GitHub makes it.
+fn has_heading(text: &str, anchor: &str) -> bool {
+    let headings = text
+        .lines()
+        .filter_map(|line| Some(line.strip_prefix('#')?.trim_start_matches('#').trim()));
+    headings
+        .map(|heading| {
+            let kept = heading.to_lowercase().replace(' ', "-");
+            kept.chars()
+                .filter(|c| c.is_alphanumeric() || *c == '-')
+                .collect::<String>()
+        })
+        .any(|heading| heading == anchor)
+}

@@ -1,0 +1,99 @@
+//! The commands of cargo that README, guide and measurements show: tasks, tests and benchmarks that exist.
+
+#[path = "../../pebs-user/tests/guide/markdown.rs"]
+mod markdown;
+
+use std::fs;
+use std::path::Path;
+
+use clap::Parser as _;
+use clap::error::ErrorKind;
+
+use crate::{Cli, shell};
+
+/// What else of cargo is shown: it needs nothing that could be misspelt without the build failing.
+const OTHERS: [&str; 3] = ["build", "doc", "install"];
+
+/// What is wrong with a command.
+fn fault(words: &[String]) -> Option<String> {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words[..] {
+        [_, "xtask", ..] => {
+            let words = [&["cargo xtask"], &words[2..]].concat();
+            let error = Cli::try_parse_from(words).err()?;
+            (error.kind() != ErrorKind::DisplayHelp).then(|| error.to_string())
+        }
+        [_, "test", ..] | [_, "bench", ..] => {
+            let after = |option| {
+                let at = words.iter().position(|word| *word == option)?;
+                words.get(at + 1).copied()
+            };
+            let file = match after("-p") {
+                Some("pebs-tests") => format!("tests/tests/{}.rs", after("--test")?),
+                Some("pebs-user") if words[1] == "bench" => {
+                    format!("pebs-user/benches/{}/main.rs", after("--bench")?)
+                }
+                Some("pebs-user") => format!("pebs-user/tests/{}/main.rs", after("--test")?),
+                _ => return Some("of which package?".to_owned()),
+            };
+            let path = shell::workspace().join(&file);
+            if !path.is_file() {
+                return Some(format!("no {file}"));
+            }
+            let filter = after("--").filter(|_| words[1] == "test")?;
+            (!has(&path, filter)).then(|| format!("no test '{filter}' in {file}"))
+        }
+        [_, other, ..] if OTHERS.contains(&other) => None,
+        _ => Some("not known".to_owned()),
+    }
+}
+
+/// Whether the file or one of its modules has a test with such a name, or is named so.
+fn has(file: &Path, filter: &str) -> bool {
+    let mut files = vec![file.to_owned()];
+    if let Ok(modules) = fs::read_dir(file.with_extension("")) {
+        files.extend(modules.flatten().map(|entry| entry.path()));
+    }
+    let filter = filter.rsplit("::").next().unwrap_or(filter);
+    files.iter().any(|file| {
+        let is_named = file
+            .file_stem()
+            .is_some_and(|stem| stem.to_string_lossy().contains(filter));
+        let text = fs::read_to_string(file).unwrap_or_default();
+        let mut names = text
+            .split("fn ")
+            .skip(1)
+            .filter_map(|rest| rest.split('(').next());
+        is_named || names.any(|name| name.contains(filter))
+    })
+}
+
+/// All of them are known, in blocks and in sentences.
+#[test]
+fn commands_of_cargo() {
+    let mut pages = markdown::pages(shell::workspace()).unwrap();
+    let name = "tests/measurements.md".to_owned();
+    let text = fs::read_to_string(shell::workspace().join(&name)).unwrap();
+    pages.push(markdown::Page { name, text });
+    let (mut seen, mut faults) = (0, Vec::new());
+    for page in &pages {
+        let blocks = markdown::blocks(&page.text).into_iter();
+        let blocks = blocks
+            .filter(|block| block.info == "sh")
+            .map(|block| block.text);
+        let spans = markdown::spans(&page.text).into_iter();
+        let spans = spans.filter(|span| span.starts_with("cargo "));
+        for command in blocks
+            .chain(spans)
+            .flat_map(|script| markdown::commands(&script))
+        {
+            if command.runs("cargo") {
+                seen += 1;
+                let fault = fault(&command.words);
+                faults.extend(fault.map(|fault| format!("{}: {command:?}: {fault}", page.name)));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    assert!(seen > 20, "{seen} commands only");
+}
