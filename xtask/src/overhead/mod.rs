@@ -29,7 +29,7 @@ const MOST_ERROR: f64 = 0.04;
 const USUAL_ERROR: f64 = 0.02;
 
 /// Recordings of each target and reset value.
-const ITEM_ROUNDS: usize = 3;
+const ITEM_ROUNDS: usize = 9;
 
 /// Options of `cargo xtask overhead`.
 #[derive(clap::Args)]
