@@ -1,4 +1,4 @@
-//! Development tasks: `cargo xtask setup | demo | test | fuzz | ci | bench | accuracy | mysteries | soak | kernels |
+//! Development tasks: `cargo xtask setup | demo | test | fuzz | ci | bench | accuracy | overhead | exits | mysteries | soak | kernels |
 //! events | dist`.
 
 use std::process::ExitCode;
@@ -13,6 +13,7 @@ mod dist;
 #[cfg(test)]
 mod documented;
 mod events;
+mod exits;
 mod fuzz;
 mod kernels;
 mod mysteries;
@@ -51,6 +52,8 @@ enum Task {
     Accuracy(accuracy::Args),
     /// Measure what sampling costs against what was predicted
     Overhead(overhead::Args),
+    /// Count how dear the exits of functions are to mark, in Debian's binaries
+    Exits(exits::Args),
     /// Find the hidden causes of generated servers, and count how often the tool is right
     Mysteries(mysteries::Args),
     /// Run the tests of the real kernel on Debian's older and newer kernels, in QEMU
@@ -79,6 +82,7 @@ fn main() -> ExitCode {
         Task::Bench(args) => bench::main(&args),
         Task::Accuracy(args) => accuracy::main(&args),
         Task::Overhead(args) => overhead::main(&args),
+        Task::Exits(args) => exits::main(&args).map(|()| ExitCode::SUCCESS),
         Task::Mysteries(args) => mysteries::main(&args),
         Task::Kernels(args) => kernels::main(&args),
         Task::Guest => kernels::guest::work(),
