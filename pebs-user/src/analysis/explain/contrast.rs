@@ -15,7 +15,7 @@
 //!
 //! What the kernel or a library does for one call of the program is spread over many of its functions (a page fault, an
 //! allocation). So the functions of the kernel, and of a module in which no probe is, are one cause, if there are
-//! several and none has [`ALONE`] of it; those that take most are listed in it.
+//! several and none has half of it; those that take most are listed in it.
 //!
 //! *Worked number*: 40 slow items of 1.05 ms mean against typical ones of 4 us. 70 % of the slow
 //! ones' samples are in f, and their time on the CPU is 1 ms: f takes 700 us an item, in typical ones
