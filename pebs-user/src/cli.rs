@@ -11,8 +11,8 @@ use crate::cmd::{
     calibrate, diff, doctor, events, explain, export, html, import, plan, probes, recover, report,
     selftest, view,
 };
+use crate::probe::item::Typed;
 use crate::selftest::workload::WorkloadArgs;
-use crate::target::item::Typed;
 use crate::terminal::Color;
 
 /// Tell why one item was slow on an unmodified program

@@ -13,14 +13,14 @@ use crate::correlate::Batch;
 use crate::perf::data::attr::Attr;
 use crate::perf::record::RawRecord;
 use crate::pmu::event::EventSpec;
+use crate::probe::expr::Type;
+use crate::probe::program::{self, Arguments};
+use crate::probe::spec::{End, Spec};
+use crate::probe::{expr, usdt};
 use crate::stream::clock::Clock;
 use crate::stream::decode::{Body, Unordered, decode};
-use crate::target::expr::Type;
-use crate::target::program::{self, Arguments};
-use crate::target::spec::{End, Spec};
-use crate::target::{expr, usdt};
 use crate::units::{Cpu, KtimeNs};
-use crate::{import, perf, store, symbolize, target};
+use crate::{import, perf, probe, store, symbolize};
 
 /// A reader of hostile bytes. The folder is its own: what it leaves there is overwritten by the next call.
 pub type Target = fn(&[u8], &Path);
@@ -192,7 +192,7 @@ pub fn usdt_arguments(data: &[u8], _: &Path) {
 
 /// A binary to be probed: symbols, unwind table, code, DWARF, notes.
 pub fn binary(data: &[u8], _: &Path) {
-    target::fuzz::binary(data);
+    probe::fuzz::binary(data);
 }
 
 /// A binary that a traced process has mapped.

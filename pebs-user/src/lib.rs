@@ -20,7 +20,7 @@
 //! | to change | look at |
 //! |---|---|
 //! | an option or its help | [`cli`], then [`cmd`] (one file per subcommand: wiring, messages, hints) |
-//! | what a SPEC means, which instruction is probed, how visits end | [`target`] |
+//! | what a SPEC means, which instruction is probed, how visits end | [`probe`] |
 //! | an event's name, its attr, what the machine grants | [`pmu`] |
 //! | Intel's events | [`pmu::table`]; `cargo xtask events` makes the table |
 //! | what a sample says of its memory access or its op | [`pmu::memory`], [`pmu::ibs`] (words, registers), [`stream::access`] (a sample), `pipeline::memory` (its way to the table), [`analysis::report::memory`] |
@@ -33,7 +33,7 @@
 //! | what is left of root's rights meanwhile | [`collect::privileges`] |
 //! | what the slow-down is, and how it is kept below a bound | [`cmd`] (`record/cost.rs`), [`collect::calibrate`] (`extras.rs`: what `--with` costs), [`collect::overhead`] |
 //! | what a sample costs (`calibrate`), and which reset value a goal asks for (`plan`) | [`analysis::cost`] (the model), [`collect::calibrate`] (the measuring), [`cmd`] (`calibrate.rs`, `plan/`) |
-//! | where samples read item ids, if items are not marked | `pebs-ebpf/src/{item,library}.rs`, [`target::item`], and `correlate/runs.rs` for what visits are then |
+//! | where samples read item ids, if items are not marked | `pebs-ebpf/src/{item,library}.rs`, [`probe::item`], and `correlate/runs.rs` for what visits are then |
 //! | which sample belongs to which item | [`correlate`] |
 //! | the items of a visit that serves several (`ids=`) | `pebs-ebpf/src/batch.rs`, `correlate/batch.rs`, `pipeline/batches.rs` (rows), `analysis/batches.rs` (shares) |
 //! | names of functions | [`symbolize`] |
@@ -169,7 +169,7 @@ pub mod present;
 pub mod terminal;
 pub mod watch;
 
-pub mod target;
+pub mod probe;
 
 pub mod pmu;
 

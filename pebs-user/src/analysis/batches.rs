@@ -8,10 +8,10 @@
 use arrow::array::Array;
 use rustc_hash::FxHashMap;
 
+use crate::probe::spec::Spec;
 use crate::store::reader::{ReadError, Trace, column_u32, column_u64};
 use crate::store::run::RunInfo;
 use crate::store::schema::Table;
-use crate::target::spec::Spec;
 
 const COLUMNS: [&str; 3] = ["visit_id", "item_id", "items"];
 

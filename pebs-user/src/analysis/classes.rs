@@ -25,9 +25,9 @@ use super::baseline::Rule;
 use super::pool::Quantity;
 use super::report::model::Quantiles;
 use super::report::{LossVisits, quantity};
+use crate::probe::spec::{End, Spec};
 use crate::store::run::RunInfo;
 use crate::store::schema::visit_flag;
-use crate::target::spec::{End, Spec};
 use crate::units::ProbeId;
 
 /// Name of the rule by which a gap in the tail sets slow items apart.

@@ -4,6 +4,7 @@ pub(crate) mod stacks;
 
 use std::path::Path;
 
+use crate::probe::set::VisitRule;
 use crate::store::reader::Trace;
 use crate::store::run::{EventInfo, ProbeInfo, RunInfo};
 use crate::store::schema::{
@@ -11,7 +12,6 @@ use crate::store::schema::{
     SCHEMA_VERSION, SampleRow, StackRow, VisitFunctionRow, VisitRow, WaitRow, visit_flag,
 };
 use crate::store::writer::{TraceWriter, WriterOptions};
-use crate::target::probe::VisitRule;
 use crate::units::{Cpu, EventId, FunctionId, Pid, ProbeId, StackId, Tid, TraceNs};
 
 /// Between two samples, ns.

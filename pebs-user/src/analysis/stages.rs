@@ -19,10 +19,10 @@ use arrow::array::Array;
 use super::batches::Batches;
 use super::classes::{Standing, Took};
 use super::report::LossVisits;
+use crate::probe::spec::Spec;
 use crate::store::reader::{ReadError, Trace, column_i64, column_u16, column_u32, column_u64};
 use crate::store::run::RunInfo;
 use crate::store::schema::{Table, visit_flag};
-use crate::target::spec::Spec;
 
 const COLUMNS: [&str; 7] = [
     "visit_id",

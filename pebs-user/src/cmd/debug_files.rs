@@ -7,11 +7,11 @@ use crate::cli::RecordArgs;
 use crate::collect::command;
 use crate::debuginfod::{self, CLIENT, Debuginfod, INSTALL, Missing, URLS};
 use crate::pmu::reset::Warning;
+use crate::probe::debugfile::{Lacking, lacking};
+use crate::probe::locate::locate;
+use crate::probe::process;
+use crate::probe::spec::{End, Spec};
 use crate::say;
-use crate::target::debugfile::{Lacking, lacking};
-use crate::target::locate::locate;
-use crate::target::process;
-use crate::target::spec::{End, Spec};
 
 /// Binaries named at most in a remark.
 const NAMED: usize = 3;

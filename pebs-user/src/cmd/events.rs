@@ -17,8 +17,8 @@ use crate::pmu::event::nearest;
 use crate::pmu::host::{CpuModel, Host, Vendor};
 use crate::pmu::sysfs::Pmu;
 use crate::pmu::table::EventTable;
+use crate::probe::survey::fits;
 use crate::say;
-use crate::target::survey::fits;
 use crate::terminal::{self, shown};
 
 /// Form of the list.

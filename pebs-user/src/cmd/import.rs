@@ -19,12 +19,12 @@ use crate::import::{Fed, MarkSource, Roles, Survey, check_span, feed, roles, run
 use crate::perf::data::error::DataError;
 use crate::perf::data::reader::PerfData;
 use crate::pipeline::{Keep, Outcome, Pipeline, PipelineOptions, Progress};
+use crate::probe::set::{Probe, ProbeSet};
 use crate::say;
 use crate::store::run::RunInfo;
 use crate::store::writer::{TraceWriter, WriterOptions};
 use crate::stream::ledger::Ledger;
 use crate::symbolize::{Inlining, Recorded, SymbolizeOptions};
-use crate::target::probe::{Probe, ProbeSet};
 use crate::units::{KtimeNs, ProbeId};
 
 /// Make a trace of a recording that perf made

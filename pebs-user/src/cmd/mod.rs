@@ -7,9 +7,7 @@ use anyhow::Context;
 
 use crate::present::Page;
 use crate::say;
-use crate::{
-    analysis, collect, export as exports, import as imports, pmu, store, target, terminal,
-};
+use crate::{analysis, collect, export as exports, import as imports, pmu, probe, store, terminal};
 
 pub mod calibrate;
 mod debug_files;
@@ -61,10 +59,10 @@ pub fn hint_of(error: &anyhow::Error) -> Option<String> {
             return Some(hint.clone());
         }
         first_hint!(cause;
-            target::ResolveError,
-            target::cgroup::CgroupError,
-            target::breakpoint::BreakpointError,
-            target::item::ItemError,
+            probe::ResolveError,
+            probe::cgroup::CgroupError,
+            probe::breakpoint::BreakpointError,
+            probe::item::ItemError,
             pmu::event::ParseError,
             pmu::attr::EventError,
             pmu::counters::TooManyEvents,

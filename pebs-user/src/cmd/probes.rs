@@ -8,13 +8,13 @@ use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 
 use crate::cmd::debug_files;
+use crate::probe::ResolveError;
+use crate::probe::elf::Binary;
+use crate::probe::locate::locate;
+use crate::probe::lookup::nearest;
+use crate::probe::set::EntryClass;
+use crate::probe::survey::{Probeable, Survey, survey};
 use crate::say;
-use crate::target::ResolveError;
-use crate::target::elf::Binary;
-use crate::target::locate::locate;
-use crate::target::lookup::nearest;
-use crate::target::probe::EntryClass;
-use crate::target::survey::{Probeable, Survey, survey};
 use crate::terminal::{self, shown};
 
 /// Form of the list.

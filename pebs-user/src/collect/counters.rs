@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use crate::collect::bulk::rest::RestRings;
 use crate::collect::session::SessionError;
 use crate::pmu::open::{BpfLink, ControlError, OpenErrorKind, PerfEvent, Target, Times};
-use crate::target::process;
+use crate::probe::process;
 use crate::units::{Cpu, Pid, ResetValue, Tid};
 
 /// An opened event and its program. Dropping it ends both.

@@ -15,7 +15,7 @@ use crate::collect::btf::{Btf, BtfError};
 use crate::collect::kernel_map;
 use crate::correlate::Interferences;
 use crate::pmu::attr::Faults;
-use crate::target::cgroup::Cgroup;
+use crate::probe::cgroup::Cgroup;
 use crate::units::{EventId, Pid, Tid};
 pub use error::ProgramsError;
 use interference::Attachments;

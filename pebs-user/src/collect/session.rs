@@ -18,9 +18,9 @@ use crate::pmu::open::{
     BpfLink, Ended, Keeper, PerfEvent, READ_FORMAT, Target, Times, UprobeAt, UprobePmu,
     UprobeScope, UprobeSite, open_uprobe,
 };
-use crate::target::cgroup::Cgroup;
-use crate::target::probe::{EntryClass, ProbeSet, Site};
-use crate::target::process;
+use crate::probe::cgroup::Cgroup;
+use crate::probe::process;
+use crate::probe::set::{EntryClass, ProbeSet, Site};
 use crate::units::{Cpu, EventId, Pid, ResetValue, Tid};
 
 mod cpus;

@@ -3,8 +3,8 @@
 use pebs_common::config::MAX_BATCH;
 use pebs_common::record::batch::{COUNT, COUNT_VALID, IDS, IDS_VALID};
 
+use crate::probe::expr::Type;
 use crate::store::schema::visit_flag;
-use crate::target::expr::Type;
 
 /// More items than this are a number that is none: nobody serves as many at once.
 const MOST: u64 = i32::MAX as u64;

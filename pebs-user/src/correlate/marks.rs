@@ -6,10 +6,10 @@ use pebs_common::record::Role;
 use super::thread::{self, Thread};
 use super::visit::OpenVisit;
 use super::{Correlator, IdKey, Lost, ProbeRule, Sink};
+use crate::probe::set::{ArgField, VisitRule};
 use crate::store::schema::{ArgType, ArgValue, visit_flag};
 use crate::stream::decode::{ArgBytes, Payloads, Record};
 use crate::stream::ledger::Reason;
-use crate::target::probe::{ArgField, VisitRule};
 use crate::units::{Cpu, ProbeId, Tid, TraceNs};
 
 /// Open visits of one thread at most. More than any event loop serves at once; what goes beyond are

@@ -32,13 +32,13 @@ pub use loss::{LossRanges, Of};
 pub use throttle::{LONGEST_TICK_NS, Throttled};
 pub use visit::{ClosedVisit, Counts, MarkTime, OpenLoad, OwnWork, RawWait};
 
+use crate::probe::expr::Type;
+use crate::probe::set::{ArgField, ProbeSet, VisitRule};
 use crate::store::schema::visit_flag;
 use crate::stream::decode::{Body, Payloads, Record, SampleKind};
 use crate::stream::ledger::Reason;
 use crate::stream::order::{Lane, Parts, Ready, Turn};
 use crate::stream::samples::{BareSample, RawSamples, Samples};
-use crate::target::expr::Type;
-use crate::target::probe::{ArgField, ProbeSet, VisitRule};
 use crate::units::{Cpu, Pid, ProbeId, Tid, TraceNs};
 use marks::MarkAt;
 use runs::Runs;

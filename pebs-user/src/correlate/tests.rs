@@ -90,7 +90,7 @@ fn probes() -> ProbeSet {
         VisitRule::ById,
         VisitRule::UntilNext,
     ];
-    let probes = (0..8u16).map(|n| crate::target::probe::Probe {
+    let probes = (0..8u16).map(|n| crate::probe::set::Probe {
         id: ProbeId(n),
         spec: String::new(),
         rule: rules[n as usize % 4],

@@ -7,10 +7,10 @@ use pebs_common::record::Interference;
 use super::ProbeRule;
 use super::turns::{Owner, Turns};
 use super::visit::{OpenVisit, OwnWork, RawWait};
+use crate::probe::set::VisitRule;
 use crate::store::schema::visit_flag;
 use crate::stream::decode::{Actor, STATE_IN_MARK, STATE_UNKNOWN};
 use crate::stream::stacks::StackKey;
-use crate::target::probe::VisitRule;
 use crate::units::{Cpu, Ip, Pid, ProbeId, TraceNs};
 
 /// Two stack pointers further apart than this are on different stacks (signal stacks, coroutines)

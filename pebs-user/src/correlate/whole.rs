@@ -12,10 +12,10 @@ use super::loss::Whose;
 use super::marks::read_args;
 use super::thread::{Thread, inside_frame};
 use super::{Batch, ClosedVisit, Correlator, Counts, OwnWork, Sink};
+use crate::probe::set::VisitRule;
 use crate::store::schema::ArgValue;
 use crate::stream::decode::{Body, Payloads, SampleKind};
 use crate::stream::order::{Lane, Two};
-use crate::target::probe::VisitRule;
 use crate::units::{Cpu, TraceNs};
 
 /// What the last visit had of its own; kept for its room.

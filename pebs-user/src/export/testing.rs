@@ -4,6 +4,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 
+use crate::probe::set::VisitRule;
 use crate::store::reader::Trace;
 use crate::store::run::{EventInfo, ProbeInfo, RunInfo};
 use crate::store::schema::{
@@ -11,7 +12,6 @@ use crate::store::schema::{
     SampleRow, VisitFunctionRow, VisitRow, WaitRow, Waker, sample_flag, visit_flag,
 };
 use crate::store::writer::{TraceWriter, WriterOptions};
-use crate::target::probe::VisitRule;
 use crate::units::{Cpu, EventId, FunctionId, Pid, ProbeId, Tid, TraceNs};
 
 const INTERVAL: i64 = 16_000;

@@ -8,9 +8,9 @@ use super::{MarkSource, check_span, feed, roles, run_info, survey};
 use crate::correlate::Interferences;
 use crate::perf::data::reader::PerfData;
 use crate::pipeline::{Keep, Pipeline, PipelineOptions, Progress};
+use crate::probe::set::{Probe, ProbeSet};
 use crate::store::writer::{TraceWriter, WriterOptions};
 use crate::symbolize::{Recorded, SymbolizeOptions};
-use crate::target::probe::{Probe, ProbeSet};
 use crate::units::{KtimeNs, ProbeId};
 
 /// Makes a trace of a file in a folder, items beginning at its second event, and checks the account.

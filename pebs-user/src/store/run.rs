@@ -3,10 +3,10 @@
 use perf_event_open_sys::bindings as sys;
 use serde::{Deserialize, Serialize};
 
+use crate::probe::item::ItemInfo;
+use crate::probe::set::{EntryClass, VisitRule};
 use crate::store::schema::ArgColumn;
 use crate::stream::ledger::Ledger;
-use crate::target::item::ItemInfo;
-use crate::target::probe::{EntryClass, VisitRule};
 use crate::units::{EventId, ProbeId, TraceNs};
 
 impl RunInfo {

@@ -8,8 +8,8 @@
 use rustc_hash::FxHashMap;
 
 use super::Symbolizer;
+use crate::probe::frames::CallerRule;
 use crate::stream::decode::WaitStack;
-use crate::target::frames::CallerRule;
 use crate::units::Pid;
 
 /// Addresses remembered at most; beyond that all are looked up anew.

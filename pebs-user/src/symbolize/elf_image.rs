@@ -17,8 +17,8 @@ use object::{
 
 use super::eh_frame::{self, Span, disjoint};
 use super::mapping::BuildId;
-use crate::target::frames::Frames;
-use crate::target::pclntab::{self, GoFunction};
+use crate::probe::frames::Frames;
+use crate::probe::pclntab::{self, GoFunction};
 
 /// Largest single table that is read: 22 million symbols.
 const TABLE_MAX: u64 = 512 << 20;

@@ -68,8 +68,8 @@ use self::proc_maps::proc_maps;
 use self::recorded::Vmlinux;
 use self::space::{Change, ModuleId, Spaces};
 use crate::collect::sideband_decode::SidebandKind;
+use crate::probe::frames::CallerRule;
 use crate::store::schema::FunctionRow;
-use crate::target::frames::CallerRule;
 use crate::units::{FunctionId, Ip, Pid};
 
 /// First address of the kernel's legacy page, one page long, in the upper half of all address spaces.

@@ -13,7 +13,7 @@ use super::eh_frame::Span;
 use super::elf_image::{self, ElfHead, Layout};
 use super::functions::{Description, Functions};
 use super::ranges::RangeTable;
-use crate::target::frames::{CallerRule, Frames};
+use crate::probe::frames::{CallerRule, Frames};
 use crate::units::FunctionId;
 
 /// What a module needs of the rest while it looks something up.

@@ -8,9 +8,9 @@ use crate::analysis::explain::model::CauseKind;
 use crate::analysis::making::Did::{Ran, Waited};
 use crate::analysis::making::{Made, Maker, info};
 use crate::analysis::rng::SplitMix64;
+use crate::probe::set::EntryClass;
 use crate::store::reader::Trace;
 use crate::store::run::{RunInfo, SiteInfo};
-use crate::target::probe::EntryClass;
 
 const SPEC: &str = "/srv/old/server:handle(n=arg2, key=str(arg1))";
 const MOVED: &str = "/srv/new/server:handle(n=arg2, key=str(arg1))";

@@ -34,7 +34,7 @@ use super::chance::{Table, chi_squared_tail, fisher};
 use super::columns::{Column, NULL, Values, show_number};
 use super::items::{Item, Items};
 use super::model::{Split, SplitTest};
-use crate::target::spec::{Location, Spec};
+use crate::probe::spec::{Location, Spec};
 
 /// Chance below which a test is told.
 const CHANCE: f64 = 1e-3;

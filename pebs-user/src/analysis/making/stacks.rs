@@ -2,9 +2,9 @@
 
 use super::{Did, Made, Maker, begin_of, info};
 use crate::analysis::rng::SplitMix64;
+use crate::probe::set::EntryClass;
 use crate::store::reader::Trace;
 use crate::store::run::{RunInfo, SiteInfo};
-use crate::target::probe::EntryClass;
 
 /// The probe of the items.
 pub(crate) const SPEC: &str = "/usr/bin/server:handle(n=arg2, key=str(arg1))";

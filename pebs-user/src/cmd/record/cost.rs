@@ -16,8 +16,8 @@ use crate::correlate::{ExtraRecords, MarkTime};
 use crate::pipeline::{Load, MarksBy, Outcome, OwnCosts};
 use crate::pmu::attr::{EventClass, ResolvedEvent};
 use crate::pmu::open::UprobePmu;
+use crate::probe::set::{EntryClass, Probe, Site};
 use crate::store::run::{CostInfo, OwnCost, OwnMarks, OwnTime};
-use crate::target::probe::{EntryClass, Probe, Site};
 use crate::units::ProbeId;
 
 /// Part of what a mark costs beside a single step that lies outside of the visit that it begins or ends.

@@ -16,13 +16,13 @@ use crate::correlate::Crash;
 use crate::pipeline::{Keep, Outcome};
 use crate::pmu::open::Times;
 use crate::present::human::{plural, time};
+use crate::probe::item::Item;
+use crate::probe::set::{Probe, ProbeSet, Site};
 use crate::say;
 use crate::store::run::{EventInfo, HostInfo, KeepInfo, ProbeInfo, RunInfo, SiteInfo};
 use crate::store::schema::SCHEMA_VERSION;
 use crate::store::writer::WriteError;
 use crate::stream::ledger::{CpuLedger, Ledger, Reason};
-use crate::target::item::Item;
-use crate::target::probe::{Probe, ProbeSet, Site};
 use crate::units::{EventId, KtimeNs, Pid};
 
 /// Probes at so many places take seconds to be taken away. Source: `uprobe_unregister_sync`, kernel/events/uprobes.c.

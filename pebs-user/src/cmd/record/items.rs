@@ -7,9 +7,9 @@ use anyhow::bail;
 use crate::cli::RecordArgs;
 use crate::cmd::Hinted;
 use crate::collect::command;
-use crate::target::item::{self, Context, Typed};
-use crate::target::probe::{Probe, ProbeSet, VisitRule};
-use crate::target::process;
+use crate::probe::item::{self, Context, Typed};
+use crate::probe::process;
+use crate::probe::set::{Probe, ProbeSet, VisitRule};
 use crate::units::{Pid, ProbeId};
 
 /// The remark that belongs to the numbers.

@@ -18,9 +18,9 @@ use crate::collect::kernel_map::Counters;
 use crate::collect::session::{MarkCount, Session, SessionPlan, Spent};
 use crate::pipeline::Load;
 use crate::pmu::attr::EventClass;
+use crate::probe::process::{self, FileId};
+use crate::probe::set::{Probe, Site};
 use crate::say;
-use crate::target::probe::{Probe, Site};
-use crate::target::process::{self, FileId};
 use crate::units::ResetValue;
 
 /// How long marks are counted before anything else is attached.

@@ -26,14 +26,14 @@ use crate::pmu::host::Host;
 use crate::pmu::limits;
 use crate::pmu::open::{self, Granted, Target};
 use crate::pmu::reset::{self, Warning};
+use crate::probe::ReturnMode;
+use crate::probe::cgroup::Cgroup;
+use crate::probe::process::FileId;
+use crate::probe::set::{ProbeSet, Site};
+use crate::probe::{self, ResolveOptions, process};
 use crate::say;
 use crate::store::tables::check_columns;
 use crate::symbolize::{Inlining, SymbolizeOptions};
-use crate::target::ReturnMode;
-use crate::target::cgroup::Cgroup;
-use crate::target::probe::{ProbeSet, Site};
-use crate::target::process::FileId;
-use crate::target::{self, ResolveOptions, process};
 use crate::units::{Pid, ResetValue, Tid};
 use pebs_common::record::MAX_FRAMES;
 
@@ -165,7 +165,7 @@ impl Plan {
         let debug_files = debug_files::of_recording(args, &who, &specs_typed);
         let probes = match args.item() {
             Some(typed) => items::probes(args, &who.pids, typed)?,
-            None => target::resolve_with(&specs_typed, &args.resumes, &options)?,
+            None => probe::resolve_with(&specs_typed, &args.resumes, &options)?,
         };
         check_columns(&probes.columns)?;
         let output = args

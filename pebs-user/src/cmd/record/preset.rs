@@ -13,9 +13,9 @@ use anyhow::{Context as _, bail};
 use crate::cli::RecordArgs;
 use crate::cmd::Hinted;
 use crate::collect::command;
-use crate::target::elf::{Binary, Language};
-use crate::target::go;
-use crate::target::locate::locate;
+use crate::probe::elf::{Binary, Language};
+use crate::probe::go;
+use crate::probe::locate::locate;
 use crate::units::Pid;
 
 /// Name and text of those that come with the tool.
@@ -153,7 +153,7 @@ fn expand(name: &str, text: &str, bin: &str) -> anyhow::Result<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::target::spec::Spec;
+    use crate::probe::spec::Spec;
 
     /// The presets that come with the tool are SPECs.
     #[test]

@@ -3,8 +3,8 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::target::probe::ProbeSet;
-use crate::target::process::FileId;
+use crate::probe::process::FileId;
+use crate::probe::set::ProbeSet;
 
 /// Probed files as they were when their probes were chosen.
 #[derive(Clone, Debug, Default)]

@@ -7,9 +7,9 @@ use anyhow::bail;
 
 use crate::cli::RecordArgs;
 use crate::cmd::Hinted;
-use crate::target::cgroup::Cgroup;
-use crate::target::process;
-use crate::target::spec::Spec;
+use crate::probe::cgroup::Cgroup;
+use crate::probe::process;
+use crate::probe::spec::Spec;
 use crate::units::{Pid, Tid};
 
 /// Whom to trace; with neither processes nor a cgroup everyone.

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::target::item::{Context, Typed, resolve};
-use crate::target::probe::Probe;
+use crate::probe::item::{Context, Typed, resolve};
+use crate::probe::set::Probe;
 
 fn ids() -> ProbeSet {
     let item = resolve(Typed::Reg("r13"), &Context::default()).unwrap();

@@ -2,9 +2,9 @@
 
 use super::{Item, Items, NONE};
 use crate::analysis::explain::interference;
+use crate::probe::set::VisitRule;
 use crate::store::run::RunInfo;
 use crate::store::schema::visit_flag;
-use crate::target::probe::VisitRule;
 
 /// Visits looked at to find the one that another lies in.
 const DEPTH: usize = 64;

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::probe::set::VisitRule;
 use crate::store::reader::Trace;
 use crate::store::run::{EventInfo, ProbeInfo, RunInfo};
 use crate::store::schema::{
@@ -10,7 +11,6 @@ use crate::store::schema::{
 };
 use crate::store::writer::{TraceWriter, WriterOptions};
 use crate::stream::ledger::{Account, CpuLedger, Ledger};
-use crate::target::probe::VisitRule;
 use crate::units::{Cpu, EventId, FunctionId, Pid, ProbeId, Tid, TraceNs};
 
 /// A trace being made up.

@@ -12,7 +12,7 @@ use super::frames::Depth;
 use super::kernel::Kernel;
 use super::parameters::{Parameter, parameters};
 use super::place::name_of;
-use super::probe::EntryClass;
+use super::set::EntryClass;
 use super::unwind::{self, ReturnMode};
 use super::{ends, usdt};
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::super::probe::EntryClass;
+use super::super::set::EntryClass;
 use super::super::testing::{Program, compile};
 use super::*;
 use crate::store::schema::ArgType;

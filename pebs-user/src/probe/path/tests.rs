@@ -1,7 +1,7 @@
 //! Paths against programs that compilers made.
 
-use super::super::probe::ProbeSet;
 use super::super::resolve::{ResolveOptions, resolve};
+use super::super::set::ProbeSet;
 use super::super::testing::{Program, compile};
 use crate::store::schema::ArgType;
 use pebs_common::config::{ArgKind, ArgProgram};

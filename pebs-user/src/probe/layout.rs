@@ -6,8 +6,8 @@ use pebs_common::record::{ARG_CLASSES, Role, batch};
 use super::error::ResolveError;
 use super::expr::Fault;
 use super::path::Names;
-use super::probe::ArgField;
 use super::program::{Batch, Compiled};
+use super::set::ArgField;
 use super::spec::SpecError;
 use crate::store::schema::{ArgColumn, ArgType};
 

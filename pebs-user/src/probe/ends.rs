@@ -24,8 +24,8 @@ use super::entry::{self, Needs};
 use super::exits::{self, Flow};
 use super::frames::Depth;
 use super::kernel::Kernel;
-use super::probe::EntryClass;
 use super::register::Register;
+use super::set::EntryClass;
 
 /// Instructions before an indirect jump in which the load from a jump table is looked for.
 const TABLE_WINDOW: usize = 12;

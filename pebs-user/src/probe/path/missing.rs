@@ -4,7 +4,7 @@ use gimli::{Dwarf, Unit};
 
 use super::Refusal;
 use crate::debuginfod::{self, CLIENT, Debuginfod, INSTALL};
-use crate::target::dwarf::Slice;
+use crate::probe::dwarf::Slice;
 use crate::terminal::shown;
 
 /// What needs none.

@@ -3,7 +3,7 @@
 use super::{
     Behind, Expr, Fault, Ids, Path, RETVAL, STRING_MAX, Step, Type, type_named, type_names,
 };
-use crate::target::register::Register;
+use crate::probe::register::Register;
 
 /// Parentheses and `*` within one another at most. The kernel side follows fewer.
 const MAX_DEPTH: u32 = 16;
@@ -397,7 +397,7 @@ impl<'a> Parser<'a> {
 }
 
 /// A decimal or `0x` number.
-pub(in crate::target) fn number(word: &str) -> Option<i64> {
+pub(in crate::probe) fn number(word: &str) -> Option<i64> {
     match word.strip_prefix("0x").or_else(|| word.strip_prefix("0X")) {
         Some(hex) if !hex.starts_with(['+', '-']) => i64::from_str_radix(hex, 16).ok(),
         None if word.starts_with(|c: char| c.is_ascii_digit()) => word.parse().ok(),

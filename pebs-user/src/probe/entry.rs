@@ -15,8 +15,8 @@ use iced_x86::{
 use super::body::{self, Body};
 use super::elf::Binary;
 use super::kernel::Kernel;
-use super::probe::EntryClass;
 use super::register::Register;
+use super::set::EntryClass;
 
 /// Instructions looked at, at most.
 const MAX_INSTRUCTIONS: usize = 16;

@@ -26,8 +26,8 @@ use super::ends::EndSite;
 use super::entry::{stack_change, writes};
 use super::frames::Depth;
 use super::kernel::Kernel;
-use super::probe::EntryClass;
 use super::register::Register;
+use super::set::EntryClass;
 
 /// Instructions between a probe and the exit at most.
 const MAX_TAIL: usize = 14;

@@ -1,14 +1,14 @@
 //! The ids of a batch by their names: where the array is, and what it holds.
 
 use super::{Found, Kind, Refusal, Scope, Types, is_address, refuse, with_types};
-use crate::target::elf::Binary;
-use crate::target::expr::{Behind, Expr, Ids, Step, Type};
+use crate::probe::elf::Binary;
+use crate::probe::expr::{Behind, Expr, Ids, Step, Type};
 
 /// Replaces the paths in the ids of a batch, and completes their type.
 ///
 /// # Errors
 /// As [`lower`]; an array of structures has no ids.
-pub(in crate::target) fn lower_ids(
+pub(in crate::probe) fn lower_ids(
     ids: &Ids,
     binary: &Binary,
     scope: Scope,
