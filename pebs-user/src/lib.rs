@@ -27,11 +27,11 @@
 //! | what the kernel programs record | `pebs-ebpf/src`, with the wire structs in `pebs-common` |
 //! | when things are attached and taken away | [`collect::session`] |
 //! | how rings are emptied, and the frontier | [`collect::drain`] |
-//! | what the kernel writes by itself (`--transport bulk`) | [`pmu::attr::bulk`] (settings), [`collect::bulk`] (rings; `rest.rs`: for what a program does not see), [`stream::bulk`] (records) |
+//! | what the kernel writes by itself (`--transport bulk`) | [`pmu::attr::bulk`] (settings), [`collect::bulk`] (rings; `unseen_events.rs`: for what a program does not see), [`stream::bulk`] (records) |
 //! | CPUs that come and go | [`collect::hotplug`] (who tells), [`collect::session`] (`cpus.rs`: which; what is opened then), [`cmd`] (`record/run/cpus.rs`) |
 //! | what ends a recording from outside | [`cmd`] (`record/run/ending.rs`), [`collect::signals`] (what was ignored at the start) |
 //! | what is left of root's rights meanwhile | [`collect::privileges`] |
-//! | what the slow-down is, and how it is kept below a bound | [`cmd`] (`record/cost.rs`), [`collect::calibrate`] (`extras.rs`: what `--with` costs), [`collect::overhead`] |
+//! | what the slow-down is, and how it is kept below a bound | [`cmd`] (`record/cost.rs`), [`collect::calibrate`] (`with_options.rs`: what `--with` costs), [`collect::overhead`] |
 //! | what a sample costs (`calibrate`), and which reset value a goal asks for (`plan`) | [`analysis::cost`] (the model), [`collect::calibrate`] (the measuring), [`cmd`] (`calibrate.rs`, `plan/`) |
 //! | where samples read item ids, if items are not marked | `pebs-ebpf/src/{item,library}.rs`, [`probe::item`], and `correlate/runs.rs` for what visits are then |
 //! | which sample belongs to which item | [`correlate`] |
@@ -39,7 +39,7 @@
 //! | names of functions | [`symbolize`] |
 //! | debug files that are not here | [`debuginfod`], [`cmd`] (`debug_files.rs`: for what they are fetched) |
 //! | who woke or displaced a thread (`--with waits`) | `pebs-ebpf/src/wake.rs`, [`correlate`] (`thread.rs`) |
-//! | what came between a thread and its work (`--with irq,faults`) | `pebs-ebpf/src/{irq,fault}.rs`, `collect/programs/interference.rs`, [`correlate`] (`interference.rs`), `analysis/report/interference.rs` |
+//! | what came between a thread and its work (`--with irq,faults`) | `pebs-ebpf/src/{irq,fault}.rs`, `collect/programs/interrupts_and_faults.rs`, [`correlate`] (`interrupts_and_faults.rs`), `analysis/report/interrupts_and_faults.rs` |
 //! | how fast CPUs ran (`--with freq`) | [`collect::frequency`] (reading), `pipeline/frequency.rs` (rows), `analysis/frequencies.rs` (what it took of items) |
 //! | where it blocked | `pebs-ebpf/src/stack.rs`, [`symbolize::callers`] (without frame pointers), [`symbolize::stacks`], `analysis/explain/paths.rs` |
 //! | call stacks (`--call-graph`) | `pebs-ebpf/src/stack.rs` (frame pointers), [`perf::calls`] (the CPU's record), [`stream::stacks`] (addresses), [`symbolize::stacks`] (functions) |
@@ -48,10 +48,10 @@
 //! | how a recording of `perf record` becomes a trace | [`import`] |
 //! | whose details are kept (`--keep`), and the aggregates of all visits | [`analysis::baseline`], [`analysis::sketch`], `pipeline::keep` |
 //! | a column of the trace | [`store::schema`], and nothing else |
-//! | what a record costs on its way to the files | [`stream::samples`] (columns from decoding on), `correlate/whole.rs` (visits that need no state), [`pipeline`] (`rows.rs`), [`store::samples`] (blocks of columns), `store/pages` (encodings); `cargo bench` says where it goes |
+//! | what a record costs on its way to the files | [`stream::samples`] (columns from decoding on), `correlate/fast_visits.rs` (visits that need no state), [`pipeline`] (`rows.rs`), [`store::samples`] (blocks of columns), `store/pages` (encodings); `cargo bench` says where it goes |
 //! | an estimate and its error | [`analysis::estimate`], [`analysis::pool`] |
 //! | which items are slow and which typical | `analysis/classes.rs` (`matching.rs`: items about as short as a sample's cost) |
-//! | what pebs-trace takes of items | [`analysis::net`], `pipeline/net.rs`; `symbolize/own.rs` (which samples are its own work) |
+//! | what pebs-trace takes of items | [`analysis::net`], `pipeline/net.rs`; `symbolize/own_work.rs` (which samples are its own work) |
 //! | how probes are placed and taken away | [`pmu::open`] (`keeper.rs`: by a process that no SIGKILL strikes meanwhile) |
 //! | what the report says | [`analysis::report`] |
 //! | what `view` shows, and what its keys do | [`view`] |

@@ -18,7 +18,7 @@ pub(in crate::analysis) mod chance;
 mod columns;
 pub mod contrast;
 pub(in crate::analysis) mod groups;
-mod interference;
+mod interrupts_and_faults;
 mod item;
 mod item_model;
 pub(in crate::analysis) mod items;

@@ -8,9 +8,9 @@ pub mod cost;
 pub mod diff;
 pub mod estimate;
 pub mod explain;
-mod frequencies;
 #[cfg(test)]
-pub(crate) mod making;
+pub(crate) mod fixtures;
+mod frequencies;
 pub mod net;
 pub(crate) mod paths;
 pub mod pool;

@@ -18,7 +18,7 @@ mod classes;
 pub(in crate::analysis) mod counts;
 pub mod csv;
 pub(in crate::analysis) mod detail;
-pub(crate) mod interference;
+pub(crate) mod interrupts_and_faults;
 pub mod json;
 mod lengths;
 pub mod memory;
@@ -266,7 +266,7 @@ fn gather<'a>(
     };
     let mut columns = section::COLUMNS.to_vec();
     columns.extend(counts::COLUMNS);
-    columns.extend(interference::COLUMNS);
+    columns.extend(interrupts_and_faults::COLUMNS);
     columns.extend(args.iter().map(|column| column.name.as_str()));
     for batch in trace.scan(Table::Visits, &columns)? {
         gather.add(&batch?)?;

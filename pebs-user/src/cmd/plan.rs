@@ -1,6 +1,6 @@
 //! `pebs-trace plan`: which reset value keeps to a bound on the overhead, and what it shows.
 
-mod look;
+mod measure;
 mod show;
 mod sizes;
 
@@ -131,7 +131,7 @@ pub fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     let place = Place::new()?;
     let trace = place.0.join("trace");
     let counting = record::count(&Cli::try_parse_from(words(args, &trace))?.record)?;
-    let found = look::look(&counting, &trace, args)?;
+    let found = measure::look(&counting, &trace, args)?;
     let goal = Goal {
         overhead: args.max_overhead,
         samples: args.min_samples_per_item,
@@ -157,8 +157,8 @@ fn words(args: &PlanArgs, trace: &Path) -> Vec<OsString> {
     push("--event=", args.event.clone().into());
     // Counters of programs: there are no samples for perf's rings.
     push("--transport=", "bpf".into());
-    if args.cache == Sensitivity::Auto && look::counts_misses() {
-        push("--event=", look::MISSES.into());
+    if args.cache == Sensitivity::Auto && measure::counts_misses() {
+        push("--event=", measure::MISSES.into());
     }
     for (name, value) in args.details() {
         let name = if value.is_empty() {

@@ -20,7 +20,7 @@ use crate::collect::session::SessionError;
 use crate::pmu::open::{ControlError, OpenErrorKind, PerfEvent, Target};
 use crate::units::{Cpu, EventId, KtimeNs, Pid, Tid};
 
-pub(super) mod rest;
+pub(super) mod unseen_events;
 
 /// How often the hardware's buffers are emptied.
 const FLUSH: Duration = Duration::from_millis(20);

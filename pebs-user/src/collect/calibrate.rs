@@ -36,13 +36,13 @@ use crate::stream::clock::Clock;
 use crate::stream::decode::{Unordered, decode};
 use crate::units::{Cpu, EventId, KtimeNs, Pid, Tid};
 
-pub mod extras;
 pub mod measured;
 pub mod saved;
 pub mod sweep;
+pub mod with_options;
 
-use extras::{ExtraCosts, Extras};
 use saved::SavedMarks;
+use with_options::{ExtraCosts, Extras};
 
 /// Calls in a round: their marks fit into the ring.
 const CALLS: u32 = 100;

@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use perf_event_open_sys::bindings::perf_event_attr;
 use rustc_hash::FxHashMap;
 
-use crate::collect::bulk::rest::RestRings;
+use crate::collect::bulk::unseen_events::RestRings;
 use crate::collect::session::SessionError;
 use crate::pmu::open::{BpfLink, ControlError, OpenErrorKind, PerfEvent, Target, Times};
 use crate::probe::process;

@@ -18,7 +18,7 @@ use crate::pmu::attr::Faults;
 use crate::probe::cgroup::Cgroup;
 use crate::units::{EventId, Pid, Tid};
 pub use error::ProgramsError;
-use interference::Attachments;
+use interrupts_and_faults::Attachments;
 
 /// The compiled programs.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/pebs-ebpf"));
@@ -270,7 +270,7 @@ impl Programs {
         }
         if settings.page_faults {
             for which in Faults::needed(settings.interference) {
-                let name = interference::fault_program(*which);
+                let name = interrupts_and_faults::fault_program(*which);
                 self.verify(name, |program: &mut PerfEvent| program.load())?;
             }
         }
@@ -418,7 +418,7 @@ impl Programs {
     /// # Errors
     /// If it is not loaded.
     pub fn page_fault(&self, which: Faults) -> Result<BorrowedFd<'_>, ProgramsError> {
-        self.program(interference::fault_program(which))
+        self.program(interrupts_and_faults::fault_program(which))
     }
 
     /// Runs of a program; `None` if it is not loaded, or the kernel does not say.
@@ -439,7 +439,7 @@ impl Programs {
     /// Runs of the program at the end of page faults whose page was in memory.
     #[must_use]
     pub fn minor_fault_time(&self) -> Option<RunTime> {
-        self.run_time(interference::fault_program(Faults::Minor))
+        self.run_time(interrupts_and_faults::fault_program(Faults::Minor))
     }
 
     /// Descriptor of the clock calibrator.
@@ -561,7 +561,7 @@ impl Programs {
 pub type Log = aya_log::EbpfLogger<&'static dyn log::Log>;
 
 mod error;
-mod interference;
+mod interrupts_and_faults;
 /// Tries again as long as signals come in between.
 fn uninterrupted<E>(
     mut load: impl FnMut() -> Result<(), E>,

@@ -6,7 +6,7 @@ use pebs_common::record::{Role, mark_flag};
 
 use perf_event_open_sys::bindings::perf_event_attr;
 
-use crate::collect::bulk::rest::RestRings;
+use crate::collect::bulk::unseen_events::RestRings;
 use crate::collect::bulk::{self, BulkCounters, BulkRing};
 use crate::collect::copies::{Copy as CodeCopy, Mender};
 use crate::collect::counters::{Counters, Recipe, times_of};

@@ -11,22 +11,22 @@
 //! clock or a symbol.
 
 mod batch;
-mod before;
-mod interference;
+mod fast_visits;
+mod interrupts_and_faults;
 mod loss;
 mod marks;
+mod orphan_ends;
 mod runs;
 mod thread;
 mod threads;
 mod throttle;
 mod turns;
 mod visit;
-mod whole;
 
 use rustc_hash::FxHashMap;
 
 pub use batch::Batch;
-pub use interference::{ExtraRecords, Interferences};
+pub use interrupts_and_faults::{ExtraRecords, Interferences};
 use loss::Whose;
 pub use loss::{LossRanges, Of};
 pub use throttle::{LONGEST_TICK_NS, Throttled};
@@ -40,13 +40,13 @@ use crate::stream::ledger::Reason;
 use crate::stream::order::{Lane, Parts, Ready, Turn};
 use crate::stream::samples::{BareSample, RawSamples, Samples};
 use crate::units::{Cpu, Pid, ProbeId, Tid, TraceNs};
+use fast_visits::Scratch;
 use marks::MarkAt;
 use runs::Runs;
 use thread::Thread;
 use threads::Threads;
 use throttle::{Sign, Throttles};
 use visit::OpenVisit;
-use whole::Scratch;
 
 /// How a probe's marks make visits, and what their arguments mean.
 #[derive(Clone, Debug)]

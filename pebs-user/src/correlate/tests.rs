@@ -282,11 +282,11 @@ fn same(output: &str, expect: &str) {
     assert_eq!(output, clean(expect));
 }
 
+mod fast_visits;
 mod losses;
 mod runs;
 mod turns;
 mod waits;
-mod whole;
 
 /// A call owns the samples between its marks; the others are strays.
 #[test]

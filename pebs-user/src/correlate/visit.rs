@@ -2,7 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 
-use super::interference::{ExtraRecords, Taken};
+use super::interrupts_and_faults::{ExtraRecords, Taken};
 use super::turns::Spells;
 use super::{Batch, CorrelateOptions};
 use crate::store::schema::{ArgValue, InterferenceColumns, visit_flag};

@@ -16,7 +16,7 @@ use super::perfetto::proto;
 use super::select::Selection;
 use super::testing::{self, small};
 use super::{Format, export};
-use crate::analysis::making::{self, Did, Maker};
+use crate::analysis::fixtures::{self, Did, Maker};
 use crate::analysis::report::LossVisits;
 use crate::store::schema::Table;
 
@@ -108,10 +108,10 @@ fn speedscope() {
 #[test]
 fn stacks_of_waits() {
     let dir = tempfile::tempdir().unwrap();
-    let mut maker = Maker::new(&dir.path().join("t"), making::info(&["/opt/app:handle"]));
+    let mut maker = Maker::new(&dir.path().join("t"), fixtures::info(&["/opt/app:handle"]));
     maker.extras = true;
     let did = [Did::Ran(1, 50_000), Did::Waited(4, "sleeping", 70_000)];
-    maker.visit(&making::Made::new(0, "", &did));
+    maker.visit(&fixtures::Made::new(0, "", &did));
     let names = [
         (1, "parse", "/opt/app"),
         (3, "schedule", "[kernel]"),

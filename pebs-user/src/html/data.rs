@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::flame::Flame;
 use crate::analysis::classes::{Class, Standing};
-use crate::analysis::report::{LossVisits, interference};
+use crate::analysis::report::{LossVisits, interrupts_and_faults};
 use crate::analysis::stages::passages;
 use crate::export::error::ExportError;
 use crate::export::load::{self, Functions, Probes, Sample, Visit, Wait, Weight, arg_text};
@@ -374,7 +374,9 @@ impl Columns {
 }
 
 fn between(visits: &[Visit]) -> Vec<Between> {
-    let names = interference::WHAT.into_iter().zip(interference::COLUMNS);
+    let names = interrupts_and_faults::WHAT
+        .into_iter()
+        .zip(interrupts_and_faults::COLUMNS);
     let columns = names.enumerate().map(|(at, (what, column))| Between {
         what,
         is_time: column.ends_with("_ns"),

@@ -6,9 +6,9 @@ use std::process::Command;
 use proptest::prelude::*;
 
 use super::{MOST_VISITS, write};
-use crate::analysis::making::Did::{Called, Ran, Waited};
-use crate::analysis::making::stacks::{server, with_stacks};
-use crate::analysis::making::{Made as Making, Maker, info as made_info};
+use crate::analysis::fixtures::Did::{Called, Ran, Waited};
+use crate::analysis::fixtures::stacks::{server, with_stacks};
+use crate::analysis::fixtures::{Made as Making, Maker, info as made_info};
 use crate::analysis::report::LossVisits;
 use crate::export::error::ExportError;
 use crate::export::select::{Request, Selection, choose};

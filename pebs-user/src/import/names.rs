@@ -4,13 +4,13 @@ use perf_event_open_sys::bindings::{PERF_RECORD_SAMPLE, PERF_SAMPLE_IDENTIFIER};
 use rustc_hash::FxHashMap;
 
 use super::error::ImportError;
-use crate::perf::alike::{Places, Run};
 use crate::perf::data::attr::Event;
 use crate::perf::data::reader::PerfData;
 use crate::perf::data::tracing::Formats;
 use crate::perf::layout::Layout;
 use crate::perf::record::{Mode, RawRecord, Record, decode};
 use crate::perf::sample::Malformed;
+use crate::stream::fast_samples::{Places, Run};
 
 /// Ids that are looked up without a hash: the kernel numbers events one after the other.
 const NEAR: u64 = 4096;

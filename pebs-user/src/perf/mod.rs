@@ -4,7 +4,6 @@
 //! here and files that `perf record` wrote. Invariant: no input makes them fail or allocate; what does not fit is
 //! told ([`sample::Malformed`]).
 
-pub(crate) mod alike;
 mod bytes;
 pub mod calls;
 pub mod data;

@@ -8,12 +8,12 @@ mod account;
 mod batches;
 mod bulk;
 mod frequency;
+mod imported;
 mod keep;
 mod memory;
 mod net;
 mod resets;
 mod rows;
-mod told;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,10 +40,10 @@ use crate::units::{Cpu, EventId, KtimeNs, Pid, TraceNs};
 use account::Accounts;
 use bulk::Bulk;
 pub use bulk::BulkOptions;
+pub use imported::{Told, ToldLoss};
 pub use keep::Keep;
 pub use net::OwnCosts;
 use rows::Rows;
-pub use told::{Told, ToldLoss};
 
 /// Settings of a [`Pipeline`].
 #[derive(Clone, Debug)]

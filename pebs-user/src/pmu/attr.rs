@@ -17,13 +17,13 @@ pub mod bulk;
 mod draft;
 mod error;
 mod ibs_terms;
+mod internal_events;
 mod lbr;
-mod own;
 
 use draft::{Draft, forwards_to_ibs};
 pub use error::EventError;
+pub use internal_events::{Faults, calibrator, dummy, page_faults};
 pub use lbr::NoCallRecord;
-pub use own::{Faults, calibrator, dummy, page_faults};
 
 /// An event that can be opened on any CPU or thread, with what its samples mean.
 #[derive(Clone)]

@@ -10,7 +10,6 @@ use perf_event_open_sys::bindings::{
     PERF_RECORD_UNTHROTTLE,
 };
 
-use crate::perf::alike::{Places, Run};
 use crate::perf::calls::{self, Calls};
 use crate::perf::layout::Layout;
 use crate::perf::record::{self, RawRecord, What};
@@ -18,6 +17,7 @@ use crate::perf::sample::Sample;
 use crate::stream::access::{self, Access, Registers};
 use crate::stream::clock::Clock;
 use crate::stream::decode::{Decoded, Inbox, RawSample, SampleKind};
+use crate::stream::fast_samples::{Places, Run};
 use crate::stream::samples::SampleSource as _;
 use crate::stream::stacks::StackKey;
 use crate::units::{Cpu, EventId, Ip, KtimeNs, PerfNs, Pid, Tid, TraceNs};

@@ -3,7 +3,7 @@
 //! Invariant: no input makes it fail. What can't be understood is counted and skipped by its
 //! length. Knows the wire format; knows nothing about items, files or the kernel.
 
-mod alike;
+mod fast_samples;
 mod sample;
 mod wire;
 
@@ -18,7 +18,7 @@ use crate::stream::clock::Clock;
 use crate::stream::samples::SampleSource;
 use crate::stream::stacks::StackKey;
 use crate::units::{Cpu, EventId, Ip, KtimeNs, PerfNs, Pid, ProbeId, Tid, TraceNs};
-use alike::{Alike, Source};
+use fast_samples::{Alike, Source};
 pub use sample::{RawSample, SampleKind};
 use wire::{Frames, SampleFrame, read};
 

@@ -4,6 +4,7 @@ pub mod access;
 pub mod bulk;
 pub mod clock;
 pub mod decode;
+pub(crate) mod fast_samples;
 pub mod ledger;
 pub mod order;
 pub mod samples;

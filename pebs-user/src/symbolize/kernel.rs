@@ -17,7 +17,7 @@ use blazesym::symbolize::source::Kernel as KernelSource;
 use super::blaze::{Blaze, Symbol};
 use super::demangle::demangle;
 use super::functions::{Description, Functions};
-use super::own::Own;
+use super::own_work::Own;
 use super::ranges::RangeTable;
 use crate::units::FunctionId;
 

@@ -38,7 +38,7 @@ mod kernel;
 mod module;
 mod modules;
 mod open;
-mod own;
+mod own_work;
 mod perf_map;
 mod ranges;
 mod recorded;

@@ -95,8 +95,8 @@ fn read_on(source: &Source, sender: &SyncSender<News>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::making::Did::Ran;
-    use crate::analysis::making::{Made, Maker, info};
+    use crate::analysis::fixtures::Did::Ran;
+    use crate::analysis::fixtures::{Made, Maker, info};
 
     fn source(dir: PathBuf) -> Source {
         Source {

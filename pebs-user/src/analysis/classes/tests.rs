@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use crate::analysis::diff::{DiffOptions, diff};
 use crate::analysis::explain::{ExplainOptions, Unit, explain};
-use crate::analysis::making::Did::{Ran, Waited};
-use crate::analysis::making::{LOSS, Made, Maker, info};
+use crate::analysis::fixtures::Did::{Ran, Waited};
+use crate::analysis::fixtures::{LOSS, Made, Maker, info};
 use crate::analysis::report::{LossVisits, ReportOptions, build};
 use crate::analysis::rng::SplitMix64;
 use crate::export::select::{Bound, Request, Selection, choose};

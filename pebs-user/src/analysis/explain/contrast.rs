@@ -29,7 +29,7 @@
 //! are independent. Below 8 slow items there is none.
 
 use super::blocks::{Blocks, Draw, Draws, interval};
-use super::interference::WHAT;
+use super::interrupts_and_faults::WHAT;
 use super::model::{Cause, CauseKind, CountRow, Figures, Gap, InterferenceRow, Rest};
 use super::stump::short;
 use super::sums::{ClassSums, GroupSums, Key, PREEMPTED};

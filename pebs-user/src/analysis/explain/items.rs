@@ -17,7 +17,7 @@ use rustc_hash::FxHashMap;
 
 use super::Unit;
 use super::columns::ArgumentColumns;
-use super::interference::Times;
+use super::interrupts_and_faults::Times;
 use super::model::LeftOut;
 use super::sums::Key;
 use crate::analysis::batches::Share;

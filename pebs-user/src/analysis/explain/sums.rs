@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 
 use super::blocks::Blocks;
 use super::groups::Section;
-use super::interference::KINDS;
+use super::interrupts_and_faults::KINDS;
 use super::items::{Item, Items};
 use super::kinds::Rows;
 use crate::analysis::batches::Share;

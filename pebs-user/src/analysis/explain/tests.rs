@@ -9,8 +9,8 @@ use std::path::Path;
 
 use super::model::{Cause, CauseKind, Explanation, Gap, Group, MomentKind, SplitTest, TypicalRule};
 use super::{ExplainError, ExplainOptions, Timing, Unit, Which, explain, explain_item, text};
-use crate::analysis::making::Did::{Ran, Waited};
-use crate::analysis::making::{LOSS, Made, Maker, info};
+use crate::analysis::fixtures::Did::{Ran, Waited};
+use crate::analysis::fixtures::{LOSS, Made, Maker, info};
 use crate::analysis::report::LossVisits;
 use crate::analysis::rng::SplitMix64;
 use crate::present::human::columns;

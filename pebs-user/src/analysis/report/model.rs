@@ -6,7 +6,7 @@
 use serde::{Serialize, Serializer};
 
 pub use super::counts::{Counts, TypicalCounts};
-pub use super::interference::InterferenceRow;
+pub use super::interrupts_and_faults::InterferenceRow;
 use crate::store::run::{EventInfo, RunInfo};
 use crate::store::schema::{ArgValue, InterferenceColumns, visit_flag};
 

@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 use super::ReportOptions;
 use super::classes::{VisitClass, VisitClasses};
 use super::counts::{self, CountArrays, CountSums, Counts};
-use super::interference::{self, InterferenceArrays, InterferenceRow, InterferenceSums};
+use super::interrupts_and_faults::{self, InterferenceArrays, InterferenceRow, InterferenceSums};
 use super::model::{NamedArg, SlowVisit, VisitFunction};
 use super::shared::{ArgArray, SharedArgs};
 use super::slots::Slots;
@@ -236,7 +236,11 @@ impl<'a> Visits<'a> {
             net_ns: column_i64(batch, 10)?,
             counts: CountArrays::of(batch, COLUMNS.len())?,
             interference: InterferenceArrays::of(batch, between)?,
-            args: ArgArray::all(batch, between + interference::COLUMNS.len(), columns)?,
+            args: ArgArray::all(
+                batch,
+                between + interrupts_and_faults::COLUMNS.len(),
+                columns,
+            )?,
         })
     }
 

@@ -75,7 +75,7 @@ pub(super) fn read(trace: &Trace, options: &ReportOptions) -> Result<Option<Stag
 
 #[cfg(test)]
 mod tests {
-    use crate::analysis::making::{Did, Made, Maker, info};
+    use crate::analysis::fixtures::{Did, Made, Maker, info};
     use crate::analysis::report::model::Quantiles;
     use crate::analysis::report::{ReportOptions, build, text};
 

@@ -1,7 +1,7 @@
 //! Reports of made-up traces, against golden text: `BLESS=1 cargo test -p pebs-user report` writes it
 //! anew.
 
-mod interference;
+mod interrupts_and_faults;
 mod maker;
 
 use std::path::{Path, PathBuf};

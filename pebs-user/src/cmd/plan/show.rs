@@ -10,7 +10,7 @@ use comfy_table::{CellAlignment, Table};
 use serde_json::json;
 
 use super::PlanArgs;
-use super::look::{Found, Why};
+use super::measure::{Found, Why};
 use crate::analysis::cost::plan::{Goal, Row, SHOWN, Verdict, resets};
 use crate::analysis::cost::ring::{Advice, Sensitivity, advise};
 use crate::analysis::report::human::{UNKNOWN, count, maybe_time, percent, plural, time};

@@ -6,9 +6,9 @@ use super::plan::Plan;
 use pebs_common::record::Role;
 
 use crate::analysis::net::SampleCost;
-use crate::collect::calibrate::extras::Extras;
 use crate::collect::calibrate::measured::Measured;
 use crate::collect::calibrate::saved::{self, Calibration, Folder, Found};
+use crate::collect::calibrate::with_options::Extras;
 use crate::collect::calibrate::{self, Preparing, UnitCosts, Wanted};
 use crate::collect::overhead::Window;
 use crate::collect::session::Transport;

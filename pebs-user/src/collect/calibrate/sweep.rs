@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use pebs_common::counter::Counter;
 use perf_event_open_sys::bindings::{PERF_RECORD_LOST, PERF_RECORD_SAMPLE};
 
-use super::extras::Extras;
+use super::with_options::Extras;
 use super::{Bench, TABLE, Work, own_thread, timed, work_for};
 use crate::analysis::cost::Point;
 use crate::collect::kernel_map;

@@ -5,12 +5,12 @@
     reason = "calling code that was compiled for newer CPUs, after asking for them"
 )]
 
-use super::near::{Compared, compare};
+use super::delta32::{Compared, compare};
 use super::pack::{GROUP, ROOM as PACK_ROOM, pack, pack_wide};
 use super::room::Room;
 use super::zigzag;
 #[cfg(target_arch = "x86_64")]
-use super::{near, pack};
+use super::{delta32, pack};
 
 /// Differences in a block.
 pub(in crate::store) const BLOCK: usize = 128;
@@ -104,7 +104,7 @@ pub(super) fn encode<T: Whole>(numbers: &[T], out: &mut Room) -> (T, T) {
 #[target_feature(enable = "avx2")]
 fn encode_avx2<T: Whole>(numbers: &[T], out: &mut Room) -> (T, T) {
     let compare = |numbers: &[T; BLOCK + 1], to: &mut Compared| match size_of::<T>() {
-        8 => near::avx2::compare_64(numbers, to),
+        8 => delta32::avx2::compare_64(numbers, to),
         _ => compare(numbers, to),
     };
     encode_with(numbers, out, compare, |group, base, width, room| {

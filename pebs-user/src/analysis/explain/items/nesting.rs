@@ -1,7 +1,7 @@
 //! Visits that lie within others.
 
 use super::{Item, Items, NONE};
-use crate::analysis::explain::interference;
+use crate::analysis::explain::interrupts_and_faults;
 use crate::probe::set::VisitRule;
 use crate::store::run::RunInfo;
 use crate::store::schema::visit_flag;
@@ -62,7 +62,7 @@ impl Item {
         self.active_ns = self.active_ns.map(|own| own + inner.active_ns.unwrap_or(0));
         self.samples = self.samples.saturating_add(inner.samples);
         self.flags |= inner.flags & !visit_flag::CONDENSED;
-        interference::add(&mut self.interference, inner.interference);
+        interrupts_and_faults::add(&mut self.interference, inner.interference);
         for (own, more) in self.counts.iter_mut().zip(inner.counts) {
             *own = own.zip(more).map(|(own, more)| own.saturating_add(more));
         }

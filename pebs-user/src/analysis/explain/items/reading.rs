@@ -8,7 +8,7 @@ use super::{Item, Items, NONE, Places, ProbeItems};
 use crate::analysis::batches::Batches;
 use crate::analysis::classes::{NetOnCpu, Ranks, Standing, Took};
 use crate::analysis::explain::columns::ArgumentColumns;
-use crate::analysis::explain::interference::{self, SLOWER_CLOCK, TimeArrays};
+use crate::analysis::explain::interrupts_and_faults::{self, SLOWER_CLOCK, TimeArrays};
 use crate::analysis::explain::{ExplainOptions, Unit};
 use crate::analysis::frequencies::Frequencies;
 use crate::analysis::report::counts::{self, CountArrays};
@@ -79,7 +79,7 @@ impl Items {
         }
         let mut columns = COLUMNS.to_vec();
         columns.extend(counts::COLUMNS);
-        columns.extend(interference::COLUMNS);
+        columns.extend(interrupts_and_faults::COLUMNS);
         columns.extend(trace.info.columns.iter().map(|it| it.name.as_str()));
         for batch in trace.scan(Table::Visits, &columns)? {
             reading.add(&batch?)?;
@@ -164,7 +164,7 @@ impl Reading<'_> {
         let counted = CountArrays::of(batch, COLUMNS.len())?;
         let first = COLUMNS.len() + counts::COLUMNS.len();
         let times = TimeArrays::of(batch, first)?;
-        let first = first + interference::COLUMNS.len();
+        let first = first + interrupts_and_faults::COLUMNS.len();
         let args = ArgArray::all(batch, first, &self.info.columns)?;
         for row in 0..batch.num_rows() {
             let Some(slot) = self.slot(probe_ids[row]) else {
@@ -302,7 +302,7 @@ impl Item {
         self.active_ns = self.active_ns.zip(visit.active_ns).map(|(a, b)| a + b);
         self.flags |= visit.flags;
         self.samples = self.samples.saturating_add(visit.samples);
-        interference::add(&mut self.interference, visit.interference);
+        interrupts_and_faults::add(&mut self.interference, visit.interference);
         for (own, more) in self.counts.iter_mut().zip(visit.counts) {
             *own = own.zip(more).map(|(own, more)| own.saturating_add(more));
         }

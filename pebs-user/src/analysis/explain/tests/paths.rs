@@ -5,9 +5,9 @@ use std::iter;
 use super::{sum, whole};
 use crate::analysis::explain::model::{CallPath, Cause, Explanation};
 use crate::analysis::explain::{ExplainOptions, Which, explain, explain_item, text};
-use crate::analysis::making::Did::{Called, Ran};
-use crate::analysis::making::stacks::{SPEC, server, with_stacks};
-use crate::analysis::making::{Made, Maker, info};
+use crate::analysis::fixtures::Did::{Called, Ran};
+use crate::analysis::fixtures::stacks::{SPEC, server, with_stacks};
+use crate::analysis::fixtures::{Made, Maker, info};
 use crate::store::run::KeepInfo;
 
 fn first(explanation: &Explanation) -> &Cause {

@@ -7,7 +7,7 @@ use crate::analysis::explain::blocks::{Blocks, block_of};
 use crate::analysis::explain::contrast::{Naming, gap};
 use crate::analysis::explain::sums::{AllSums, ClassSums, Key};
 use crate::analysis::explain::variance::divide;
-use crate::analysis::making::{Maker, info};
+use crate::analysis::fixtures::{Maker, info};
 use crate::analysis::report::detail::States;
 use crate::analysis::report::names::Names;
 use crate::analysis::report::section::WaitKind;

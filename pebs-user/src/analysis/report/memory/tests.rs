@@ -1,5 +1,5 @@
 use super::*;
-use crate::analysis::making::{Did, Made, Maker, info};
+use crate::analysis::fixtures::{Did, Made, Maker, info};
 use crate::analysis::report::{LossVisits, json};
 use crate::store::schema::{MemoryRow, SampleRow, visit_flag};
 use crate::units::{Cpu, FunctionId, Tid, TraceNs};

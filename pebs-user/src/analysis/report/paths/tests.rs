@@ -1,6 +1,6 @@
 use super::*;
-use crate::analysis::making::Did::Called;
-use crate::analysis::making::stacks::{SPEC, server, with_stacks};
+use crate::analysis::fixtures::Did::Called;
+use crate::analysis::fixtures::stacks::{SPEC, server, with_stacks};
 use crate::analysis::report::json;
 
 fn built(options: &ReportOptions) -> PathReport {

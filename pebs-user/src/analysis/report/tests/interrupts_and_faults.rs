@@ -1,7 +1,7 @@
 //! What came between, as a report tells it.
 
-use crate::analysis::making::Did::Ran;
-use crate::analysis::making::{Made, Maker, info};
+use crate::analysis::fixtures::Did::Ran;
+use crate::analysis::fixtures::{Made, Maker, info};
 use crate::analysis::report::csv::{self, CsvTable};
 use crate::analysis::report::model::Report;
 use crate::analysis::report::{ReportOptions, build, json, text};

@@ -8,8 +8,8 @@ use std::iter;
 
 use perf_event_open_sys::bindings as sys;
 
-use super::layout::Layout;
-use super::record::RawRecord;
+use crate::perf::layout::Layout;
+use crate::perf::record::RawRecord;
 use crate::stream::decode::SampleKind;
 use crate::stream::samples::{Rising, SampleSource, fill};
 use crate::units::{Cpu, EventId, Ip, TraceNs};

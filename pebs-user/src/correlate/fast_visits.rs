@@ -7,7 +7,7 @@
 
 use pebs_common::record::Role;
 
-use super::interference::Taken;
+use super::interrupts_and_faults::Taken;
 use super::loss::Whose;
 use super::marks::read_args;
 use super::thread::{Thread, inside_frame};

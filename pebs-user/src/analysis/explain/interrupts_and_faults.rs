@@ -3,15 +3,15 @@
 
 use arrow::array::{Array, Int64Array, RecordBatch};
 
-use crate::analysis::report::interference;
+use crate::analysis::report::interrupts_and_faults;
 use crate::store::reader::{ReadError, column_i64};
 
 /// Columns of `visits` that are needed: all that are times.
-pub(super) const COLUMNS: [&str; 3] = times(interference::COLUMNS);
+pub(super) const COLUMNS: [&str; 3] = times(interrupts_and_faults::COLUMNS);
 
 /// What they tell, in the order of [`Times`].
 pub(super) const WHAT: [&str; KINDS] = {
-    let [irq, softirq, fault] = times(interference::WHAT);
+    let [irq, softirq, fault] = times(interrupts_and_faults::WHAT);
     [irq, softirq, fault, "slower clock"]
 };
 
