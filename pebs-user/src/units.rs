@@ -32,6 +32,31 @@ impl Ip {
     }
 }
 
+/// Where the function of an address is remembered, until all is forgotten: then others get the slot.
+///
+/// Slots are given out one after the other, so that what is kept by slot lies close together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Slot(pub u16);
+
+impl Slot {
+    /// There are so many.
+    pub const COUNT: usize = 1 << 15;
+
+    /// A slot for an address of which no answer is remembered: mostly another one for another address.
+    #[must_use]
+    pub fn any(ip: Ip) -> Self {
+        Self(spread(ip.0) % Self::COUNT as u16)
+    }
+}
+
+/// 16 bits that differ for neighbouring numbers. Fibonacci hashing: the golden ratio spreads them; its top bits are the
+/// best mixed.
+#[inline(always)]
+pub(crate) const fn spread(number: u64) -> u16 {
+    const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+    (number.wrapping_mul(GOLDEN) >> (u64::BITS - u16::BITS)) as u16
+}
+
 /// Process id as user space says it.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,

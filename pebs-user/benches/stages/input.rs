@@ -9,12 +9,12 @@ use pebs_user::analysis::estimate::{Events, Series};
 use pebs_user::collect::drain::{BulkStream, Cycle};
 use pebs_user::correlate::{ClosedVisit, Correlator, Lost, Sink};
 use pebs_user::perf::layout::Layout;
+use pebs_user::pipeline::synthetic::{self, Batch, Random, START_NS, Workload, function_of};
 use pebs_user::stream::bulk::RingKind;
 use pebs_user::stream::clock::Clock;
 use pebs_user::stream::ledger::Reason;
 use pebs_user::stream::order::Order;
 use pebs_user::stream::samples::Samples;
-use pebs_user::stream::synthetic::{self, Batch, Random, START_NS, Workload, function_of};
 use pebs_user::symbolize::Symbolizer;
 use pebs_user::units::{Cpu, EventId, FunctionId, Ip, KtimeNs, Pid, Tid, TraceNs};
 

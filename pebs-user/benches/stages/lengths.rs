@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use pebs_user::pipeline::Keep;
-use pebs_user::stream::synthetic;
+use pebs_user::pipeline::synthetic;
 use pebs_user::units::KtimeNs;
 
 use crate::figures::cpu_time;

@@ -7,7 +7,7 @@
 //! The second shows what the length of a recording does to the cost of a record, and to memory. The third keeps the
 //! trace, compacted (which is then in the cost).
 //!
-//! Streams of 1, 8 and 64 CPUs come from `stream::synthetic`. Time is the process's CPU time, user
+//! Streams of 1, 8 and 64 CPUs come from `pipeline::synthetic`. Time is the process's CPU time, user
 //! and system, of all threads: on a shared machine it repeats better than the clock on the wall.
 //! The table at the end shows the best iteration of each stage; its ratio to the sum of the
 //! same bytes is what to compare between machines.
@@ -29,14 +29,14 @@ use criterion::{BenchmarkId, Criterion, Throughput};
 use pebs_user::analysis::baseline::Rule;
 use pebs_user::analysis::estimate::{Estimator, VisitTimeline};
 use pebs_user::collect::drain::Cycle;
-use pebs_user::correlate::Interferences;
 use pebs_user::correlate::{CorrelateOptions, Correlator};
+use pebs_user::pipeline::synthetic::{self, Batch, START_NS};
 use pebs_user::pipeline::{BulkOptions, Keep, Pipeline, PipelineOptions};
 use pebs_user::store::writer::TraceWriter;
 use pebs_user::stream::clock::Clock;
+use pebs_user::stream::decode::Interferences;
 use pebs_user::stream::decode::decode;
 use pebs_user::stream::order::Order;
-use pebs_user::stream::synthetic::{self, Batch, START_NS};
 use pebs_user::units::KtimeNs;
 
 use figures::{CpuTime, Figures, cpu_time};

@@ -4,8 +4,8 @@ pub(crate) mod stacks;
 
 use std::path::Path;
 
-use crate::probe::set::VisitRule;
 use crate::store::reader::Trace;
+use crate::store::run::VisitRule;
 use crate::store::run::{EventInfo, ProbeInfo, RunInfo};
 use crate::store::schema::{
     ArgColumn, ArgType, ArgValue, BatchItemRow, FrequencyRow, FunctionRow, InterferenceColumns,

@@ -13,9 +13,9 @@ use arrow::array::Array as _;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::rows::functions;
-use crate::probe::set::VisitRule;
 use crate::store::call_stacks::read_stacks;
 use crate::store::reader::{ReadError, Trace, column_bool, column_str, column_u32, column_u64};
+use crate::store::run::VisitRule;
 use crate::store::run::{EventInfo, SiteInfo};
 use crate::store::schema::Table;
 

@@ -28,8 +28,8 @@ use crate::pmu::host::Host;
 use crate::pmu::limits;
 use crate::pmu::open::UprobePmu;
 use crate::pmu::reset;
-use crate::probe::set::EntryClass;
 use crate::say;
+use crate::store::run::EntryClass;
 
 /// Reset value with which the event is opened first; the sweep has its own.
 const RESET: u64 = 16_000;

@@ -12,9 +12,9 @@ use crate::probe::ResolveError;
 use crate::probe::elf::Binary;
 use crate::probe::locate::locate;
 use crate::probe::lookup::nearest;
-use crate::probe::set::EntryClass;
 use crate::probe::survey::{Probeable, Survey, survey};
 use crate::say;
+use crate::store::run::EntryClass;
 use crate::terminal::{self, shown};
 
 /// Form of the list.

@@ -31,7 +31,7 @@ use crate::pmu::attr::{Faults, page_faults};
 use crate::pmu::open::{
     BpfLink, Keeper, PerfEvent, Target, UprobeAt, UprobePmu, UprobeScope, UprobeSite, open_uprobe,
 };
-use crate::probe::set::EntryClass;
+use crate::store::run::EntryClass;
 use crate::stream::clock::Clock;
 use crate::stream::decode::{Unordered, decode};
 use crate::units::{Cpu, EventId, KtimeNs, Pid, Tid};

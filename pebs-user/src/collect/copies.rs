@@ -20,7 +20,8 @@ use rustix::process::Signal;
 
 use crate::collect::programs::Programs;
 use crate::collect::ring::Ring;
-use crate::probe::set::{EntryClass, ProbeSet, Site};
+use crate::probe::set::{ProbeSet, Site};
+use crate::store::run::EntryClass;
 use crate::units::Pid;
 
 /// Pages have this size on the machines that there are programs for.

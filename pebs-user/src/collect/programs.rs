@@ -13,9 +13,9 @@ use pebs_common::config::{
 
 use crate::collect::btf::{Btf, BtfError};
 use crate::collect::kernel_map;
-use crate::correlate::Interferences;
 use crate::pmu::attr::Faults;
 use crate::probe::cgroup::Cgroup;
+use crate::stream::decode::Interferences;
 use crate::units::{EventId, Pid, Tid};
 pub use error::ProgramsError;
 use interrupts_and_faults::Attachments;

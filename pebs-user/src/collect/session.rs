@@ -11,7 +11,6 @@ use crate::collect::bulk::{self, BulkCounters, BulkRing};
 use crate::collect::copies::{Copy as CodeCopy, Mender};
 use crate::collect::counters::{Counters, Recipe, times_of};
 use crate::collect::programs::{Log, Programs, Settings};
-use crate::correlate::Interferences;
 use crate::pmu::attr::{Faults, ResolvedEvent, calibrator, page_faults};
 use crate::pmu::host::{Host, KernelVersion};
 use crate::pmu::open::{
@@ -20,7 +19,9 @@ use crate::pmu::open::{
 };
 use crate::probe::cgroup::Cgroup;
 use crate::probe::process;
-use crate::probe::set::{EntryClass, ProbeSet, Site};
+use crate::probe::set::{ProbeSet, Site};
+use crate::store::run::EntryClass;
+use crate::stream::decode::Interferences;
 use crate::units::{Cpu, EventId, Pid, ResetValue, Tid};
 
 mod cpus;

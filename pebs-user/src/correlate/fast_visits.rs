@@ -12,7 +12,7 @@ use super::loss::Whose;
 use super::marks::read_args;
 use super::thread::{Thread, inside_frame};
 use super::{Batch, ClosedVisit, Correlator, Counts, OwnWork, Sink};
-use crate::probe::set::VisitRule;
+use crate::store::run::VisitRule;
 use crate::store::schema::ArgValue;
 use crate::stream::decode::{Body, Payloads, SampleKind};
 use crate::stream::order::{Lane, Two};

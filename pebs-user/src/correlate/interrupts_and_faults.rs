@@ -5,15 +5,7 @@ use std::ops::AddAssign;
 use pebs_common::record::Interference;
 
 use crate::store::schema::InterferenceColumns;
-
-/// What is recorded of it, page faults aside that are only counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Interferences {
-    /// Interrupts.
-    pub irq: bool,
-    /// The time of page faults.
-    pub faults: bool,
-}
+use crate::stream::decode::Interferences;
 
 /// How often programs recorded something of a visit that is told with `--with` only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

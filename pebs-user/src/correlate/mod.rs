@@ -26,16 +26,17 @@ mod visit;
 use rustc_hash::FxHashMap;
 
 pub use batch::Batch;
-pub use interrupts_and_faults::{ExtraRecords, Interferences};
+pub use interrupts_and_faults::ExtraRecords;
 use loss::Whose;
 pub use loss::{LossRanges, Of};
 pub use throttle::{LONGEST_TICK_NS, Throttled};
 pub use visit::{ClosedVisit, Counts, MarkTime, OpenLoad, OwnWork, RawWait};
 
 use crate::probe::expr::Type;
-use crate::probe::set::{ArgField, ProbeSet, VisitRule};
+use crate::probe::set::{ArgField, ProbeSet};
+use crate::store::run::VisitRule;
 use crate::store::schema::visit_flag;
-use crate::stream::decode::{Body, Payloads, Record, SampleKind};
+use crate::stream::decode::{Body, Interferences, Payloads, Record, SampleKind};
 use crate::stream::ledger::Reason;
 use crate::stream::order::{Lane, Parts, Ready, Turn};
 use crate::stream::samples::{BareSample, RawSamples, Samples};

@@ -1,7 +1,7 @@
 //! End marks without a begin: of items that began before the recording or after it, or whose begin is missing.
 
 use super::{Correlator, Lost, MarkAt, Sink};
-use crate::probe::set::VisitRule;
+use crate::store::run::VisitRule;
 use crate::store::schema::visit_flag;
 use crate::stream::ledger::Reason;
 

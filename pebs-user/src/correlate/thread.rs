@@ -7,7 +7,7 @@ use pebs_common::record::Interference;
 use super::ProbeRule;
 use super::turns::{Owner, Turns};
 use super::visit::{OpenVisit, OwnWork, RawWait};
-use crate::probe::set::VisitRule;
+use crate::store::run::VisitRule;
 use crate::store::schema::visit_flag;
 use crate::stream::decode::{Actor, STATE_IN_MARK, STATE_UNKNOWN};
 use crate::stream::stacks::StackKey;

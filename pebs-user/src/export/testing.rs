@@ -4,8 +4,8 @@ use std::path::Path;
 
 use proptest::prelude::*;
 
-use crate::probe::set::VisitRule;
 use crate::store::reader::Trace;
+use crate::store::run::VisitRule;
 use crate::store::run::{EventInfo, ProbeInfo, RunInfo};
 use crate::store::schema::{
     ArgColumn, ArgType, ArgValue, FunctionRow, InterferenceColumns, LossRow, SCHEMA_VERSION,

@@ -372,7 +372,7 @@ impl Feed<'_> {
     }
 
     fn mark(&mut self, at: At, begin: bool, id: Option<u64>) {
-        use crate::probe::set::VisitRule;
+        use crate::store::run::VisitRule;
         let role = match (begin, self.roles.rule) {
             (true, Some(VisitRule::UntilNext)) => Role::Next,
             (true, _) => Role::Begin,

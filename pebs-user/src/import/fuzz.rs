@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{MarkSource, check_span, feed, roles, run_info, survey};
-use crate::correlate::Interferences;
 use crate::perf::data::reader::PerfData;
 use crate::pipeline::{Keep, Pipeline, PipelineOptions, Progress};
 use crate::probe::set::{Probe, ProbeSet};
 use crate::store::writer::{TraceWriter, WriterOptions};
+use crate::stream::decode::Interferences;
 use crate::symbolize::{Recorded, SymbolizeOptions};
 use crate::units::{KtimeNs, ProbeId};
 

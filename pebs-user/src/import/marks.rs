@@ -10,7 +10,7 @@
 //! `item_id` may be left out, as a column or in a row. Where all marks have one, they are matched by it; else by
 //! thread. Columns may come in any order, and others are passed over.
 
-use crate::probe::set::VisitRule;
+use crate::store::run::VisitRule;
 
 /// A mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use super::marks::Marks;
 use super::survey::Survey;
 use crate::perf::data::format::Field;
 use crate::perf::data::reader::PerfData;
-use crate::probe::set::VisitRule;
+use crate::store::run::VisitRule;
 use crate::units::EventId;
 
 /// Where items begin and end.

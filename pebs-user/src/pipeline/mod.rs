@@ -14,6 +14,8 @@ mod memory;
 mod net;
 mod resets;
 mod rows;
+#[doc(hidden)]
+pub mod synthetic;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,12 +28,15 @@ use crate::analysis::estimate::Pause;
 use crate::analysis::net::SampleCost;
 use crate::collect::drain::Cycle;
 use crate::collect::sideband_decode::SidebandEvent;
-use crate::correlate::{CorrelateOptions, Correlator, Crash, ExtraRecords, Interferences};
-use crate::probe::set::{ProbeSet, VisitRule};
-use crate::store::run::{ClockError, KeptVisits};
+use crate::correlate::{CorrelateOptions, Correlator, Crash, ExtraRecords};
+use crate::probe::set::ProbeSet;
+use crate::store::run::KeptVisits;
+use crate::store::run::VisitRule;
 use crate::store::schema::{LossRow, Table, visit_flag};
 use crate::store::writer::{TraceWriter, WriteError};
 use crate::stream::clock::Clock;
+use crate::stream::clock::ClockError;
+use crate::stream::decode::Interferences;
 use crate::stream::decode::{Unordered, decode};
 use crate::stream::ledger::{Ledger, Reason};
 use crate::stream::order::{Late, Order, Ready};

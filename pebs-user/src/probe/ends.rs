@@ -25,7 +25,7 @@ use super::exits::{self, Flow};
 use super::frames::Depth;
 use super::kernel::Kernel;
 use super::register::Register;
-use super::set::EntryClass;
+use crate::store::run::EntryClass;
 
 /// Instructions before an indirect jump in which the load from a jump table is looked for.
 const TABLE_WINDOW: usize = 12;

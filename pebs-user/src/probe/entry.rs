@@ -16,7 +16,7 @@ use super::body::{self, Body};
 use super::elf::Binary;
 use super::kernel::Kernel;
 use super::register::Register;
-use super::set::EntryClass;
+use crate::store::run::EntryClass;
 
 /// Instructions looked at, at most.
 const MAX_INSTRUCTIONS: usize = 16;

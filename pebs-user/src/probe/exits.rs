@@ -27,7 +27,7 @@ use super::entry::{stack_change, writes};
 use super::frames::Depth;
 use super::kernel::Kernel;
 use super::register::Register;
-use super::set::EntryClass;
+use crate::store::run::EntryClass;
 
 /// Instructions between a probe and the exit at most.
 const MAX_TAIL: usize = 14;

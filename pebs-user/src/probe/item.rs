@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 
 use object::elf;
 use pebs_common::config::{ArgKind, ArgProgram, ItemConfig, ItemOffsets, ItemSource, MAX_DEREFS};
-use serde::{Deserialize, Serialize};
 
 use super::breakpoint;
 use super::elf::{Binary, BinaryError, Kind};
@@ -20,6 +19,7 @@ use super::register::Register;
 use super::scan::single_colons;
 use super::symbols::dynamic_values;
 use super::variable::{LIBRARY_HINT, first_code, thread_pointer, variable};
+use crate::store::run::ItemInfo;
 use crate::units::Pid;
 
 /// What was typed: which option, and its text.
@@ -96,21 +96,6 @@ impl Library {
         let entry = breakpoint::in_process(pid, &self.path, self.entry_offset)?;
         Some(entry.wrapping_sub(self.entry))
     }
-}
-
-/// How ids were read, in `trace.json`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ItemInfo {
-    /// `register`, `memory` or `tls`.
-    pub source: String,
-    /// The executable or library that has the variable; null: a register.
-    pub path: Option<String>,
-    /// Name of the register or variable, offsets included.
-    pub place: String,
-    /// `u8` to `u64`, `i8` to `i64`.
-    pub r#type: String,
-    /// The id that means no item.
-    pub none: u64,
 }
 
 /// Why ids can't be read.

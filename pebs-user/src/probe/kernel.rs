@@ -3,7 +3,7 @@
 //! Source: arch/x86/kernel/uprobes.c (`uprobe_init_insn`, `branch_setup_xol_ops`, `push_setup_xol_ops`,
 //! `can_optimize`), Linux 6.1 to 6.18.
 
-use super::set::EntryClass;
+use crate::store::run::EntryClass;
 
 /// Page size of x86-64: the kernel patches no nop across a page's end.
 const PAGE: u64 = 4096;

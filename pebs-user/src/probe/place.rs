@@ -19,10 +19,10 @@ use super::notes::Notes;
 use super::path::Scope;
 use super::program::{Arguments, Operand};
 use super::register::Register;
-use super::set::EntryClass;
 use super::spec::{Endpoint, Location};
 use super::unwind::{self, ReturnMode};
 use super::usdt;
+use crate::store::run::EntryClass;
 
 /// The stack pointer behind a return, where a uretprobe fires, is this far above the one at the
 /// function's first instruction.

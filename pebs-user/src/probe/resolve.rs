@@ -19,9 +19,10 @@ use super::notes::Notes;
 use super::path::{self, Lowered};
 use super::place::{self, Place, Point};
 use super::program::{self, Arguments, Batch, Compiled};
-use super::set::{Probe, ProbeSet, Site, VisitRule};
+use super::set::{Probe, ProbeSet, Site};
 use super::spec::{Arg, End, Endpoint, Location, Spec, SpecError};
 use super::unwind::ReturnMode;
+use crate::store::run::VisitRule;
 use crate::store::schema::ArgColumn;
 use crate::units::{Pid, ProbeId};
 

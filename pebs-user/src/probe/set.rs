@@ -8,38 +8,10 @@ use super::item::Item;
 use super::path::Names;
 use pebs_common::config::{ArgKind, SiteConfig};
 use pebs_common::record::Role;
-use serde::{Deserialize, Serialize};
 
+use crate::store::run::{EntryClass, VisitRule};
 use crate::store::schema::{ArgColumn, ArgType};
 use crate::units::ProbeId;
-
-/// How the marks of a probe make visits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum VisitRule {
-    /// From entry to return of one function, matched by stack frame (`BIN:FUNC`).
-    Call,
-    /// From START to END on the same thread.
-    ByThread,
-    /// From START to END with the same id, on any thread.
-    ById,
-    /// From START to the next START on the same thread.
-    UntilNext,
-    /// A run of samples of a thread that read the same id: no marks.
-    SameId,
-}
-
-/// What the probed instruction costs, by the way in which the kernel runs it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum EntryClass {
-    /// A five-byte nop, which newer kernels turn into a call: about 0.3 us.
-    Nop5,
-    /// Emulated by the kernel (`push`, `nop`, a jump or call): about 0.5 us.
-    Emulated,
-    /// Single-stepped out of line: about 3.8 us in a VM.
-    SingleStep,
-}
 
 /// One place to attach to.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,9 +12,9 @@ use super::frames::Depth;
 use super::kernel::Kernel;
 use super::parameters::{Parameter, parameters};
 use super::place::name_of;
-use super::set::EntryClass;
 use super::unwind::{self, ReturnMode};
 use super::{ends, usdt};
+use crate::store::run::EntryClass;
 
 /// Functions for which DWARF is read; beyond, arguments are left out.
 const MAX_WITH_ARGUMENTS: usize = 20_000;

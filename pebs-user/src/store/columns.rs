@@ -19,8 +19,8 @@ use super::pages::addresses::Addresses as AddressPages;
 use super::pages::delta::{Deltas, Whole};
 use super::pages::levels::{Levels, ListLevels};
 use super::pages::plain::{Bits, Plain};
-use crate::symbolize::Slot;
 use crate::units::Ip;
+use crate::units::Slot;
 pub(super) use real::{NullableCoded, NullableReal};
 pub(super) use text::{NullableText, Text};
 

@@ -150,7 +150,7 @@ mod tests {
     use parquet::file::metadata::RowGroupMetaData;
 
     use super::*;
-    use crate::stream::synthetic::Random;
+    use crate::pipeline::synthetic::Random;
 
     /// Writes batches to a file; returns what it holds, and its first row group.
     fn written(batches: &[RecordBatch]) -> (RecordBatch, RowGroupMetaData) {

@@ -3,9 +3,8 @@
 use perf_event_open_sys::bindings as sys;
 use serde::{Deserialize, Serialize};
 
-use crate::probe::item::ItemInfo;
-use crate::probe::set::{EntryClass, VisitRule};
 use crate::store::schema::ArgColumn;
+use crate::stream::clock::ClockError;
 use crate::stream::ledger::Ledger;
 use crate::units::{EventId, ProbeId, TraceNs};
 
@@ -288,15 +287,47 @@ impl EventInfo {
     }
 }
 
-/// Residual of the clock conversion, ns.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ClockError {
-    /// Median.
-    pub p50_ns: f64,
-    /// 99th percentile: the bound used for flagging.
-    pub p99_ns: f64,
-    /// Pairs it was measured from.
-    pub pairs: u64,
+/// How the marks of a probe make visits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum VisitRule {
+    /// From entry to return of one function, matched by stack frame (`BIN:FUNC`).
+    Call,
+    /// From START to END on the same thread.
+    ByThread,
+    /// From START to END with the same id, on any thread.
+    ById,
+    /// From START to the next START on the same thread.
+    UntilNext,
+    /// A run of samples of a thread that read the same id: no marks.
+    SameId,
+}
+
+/// What the probed instruction costs, by the way in which the kernel runs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EntryClass {
+    /// A five-byte nop, which newer kernels turn into a call: about 0.3 us.
+    Nop5,
+    /// Emulated by the kernel (`push`, `nop`, a jump or call): about 0.5 us.
+    Emulated,
+    /// Single-stepped out of line: about 3.8 us in a VM.
+    SingleStep,
+}
+
+/// How ids were read, in `trace.json`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ItemInfo {
+    /// `register`, `memory` or `tls`.
+    pub source: String,
+    /// The executable or library that has the variable; null: a register.
+    pub path: Option<String>,
+    /// Name of the register or variable, offsets included.
+    pub place: String,
+    /// `u8` to `u64`, `i8` to `i64`.
+    pub r#type: String,
+    /// The id that means no item.
+    pub none: u64,
 }
 
 /// One probe.

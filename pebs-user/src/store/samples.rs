@@ -3,7 +3,7 @@
 use super::schema::{SampleRow, sample_flag};
 use crate::stream::decode::SampleKind;
 use crate::stream::samples::{BareSample, Samples};
-use crate::symbolize::Slot;
+use crate::units::Slot;
 use crate::units::{Cpu, EventId, FunctionId, Ip, StackId, Tid, TraceNs};
 
 /// Rows that are worth encoding: few enough for the L1 cache, a column at a time.

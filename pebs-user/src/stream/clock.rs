@@ -9,8 +9,20 @@
 //! two reads (50 ns in a second against a p50 of 30..100 ns). Worked number: offsets 1030, 1004
 //! and 1090 in a window give 1004, residuals 26, 0 and 86 ns.
 
-use crate::store::run::ClockError;
+use serde::{Deserialize, Serialize};
+
 use crate::units::{KtimeNs, PerfNs, TraceNs};
+
+/// Residual of the clock conversion, ns.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClockError {
+    /// Median.
+    pub p50_ns: f64,
+    /// 99th percentile: the bound used for flagging.
+    pub p99_ns: f64,
+    /// Pairs it was measured from.
+    pub pairs: u64,
+}
 
 /// Length of a window of pairs.
 const WINDOW_NS: u64 = 1_000_000_000;

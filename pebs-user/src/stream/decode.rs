@@ -39,6 +39,15 @@ pub const STATE_UNKNOWN: u32 = u32::MAX;
 /// State of a thread that waits within a mark.
 pub const STATE_IN_MARK: u32 = u32::MAX - 1;
 
+/// What is recorded of interrupts and page faults; page faults that are only counted are not meant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Interferences {
+    /// Interrupts.
+    pub irq: bool,
+    /// The time of page faults.
+    pub faults: bool,
+}
+
 /// A thread that did something to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Actor {

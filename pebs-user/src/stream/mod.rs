@@ -9,5 +9,3 @@ pub mod ledger;
 pub mod order;
 pub mod samples;
 pub mod stacks;
-#[doc(hidden)]
-pub mod synthetic;

@@ -2,30 +2,15 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::units::{FunctionId, Ip, Pid};
+use crate::units::{FunctionId, Ip, Pid, Slot, spread};
 
 /// Places of the table. 16 bytes each: 1 MiB, of which only the cache lines are busy that an address lies in.
 const PLACES: usize = 1 << 16;
 
 /// Addresses remembered at most. Of a table that is half empty or more, the first place looked at is mostly the one.
-const ADDRESSES: usize = PLACES / 2;
+const ADDRESSES: usize = Slot::COUNT;
 
-/// Where the answer for an address is remembered, until all is forgotten: then others get the slot.
-///
-/// Slots are given out one after the other, so that what is kept by slot lies close together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Slot(pub u16);
-
-impl Slot {
-    /// There are so many.
-    pub const COUNT: usize = ADDRESSES;
-
-    /// A slot for an address of which no answer is remembered: mostly another one for another address.
-    #[must_use]
-    pub fn any(ip: Ip) -> Self {
-        Self(Key(ip.0).place() % Self::COUNT as u16)
-    }
-}
+const _: () = assert!(ADDRESSES == PLACES / 2 && PLACES == 1 << u16::BITS);
 
 /// An address and whose it is, in one number: addresses in user space leave the upper 16 bits to their owner's number,
 /// those of the kernel, which are the same in every process, set them all. 0 is no address's.
@@ -48,12 +33,10 @@ impl Key {
         }
     }
 
-    /// The place to look at first. Fibonacci hashing: the golden ratio spreads neighbouring addresses; its top bits are
-    /// the best mixed.
+    /// The place to look at first.
     #[inline(always)]
     const fn place(self) -> u16 {
-        const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-        (self.0.wrapping_mul(GOLDEN) >> (u64::BITS - PLACES.trailing_zeros())) as u16
+        spread(self.0)
     }
 }
 

@@ -58,7 +58,6 @@ pub use self::recorded::{Recorded, RecordedKernel};
 use self::blaze::Blaze;
 use self::functions::{Description, Functions};
 use self::ip_cache::IpCache;
-pub use self::ip_cache::Slot;
 use self::kernel::{KERNEL_MODULE, KernelSymbols};
 use self::mapping::Mapping;
 use self::module::{Context, Module};
@@ -70,7 +69,7 @@ use self::space::{Change, ModuleId, Spaces};
 use crate::collect::sideband_decode::SidebandKind;
 use crate::probe::frames::CallerRule;
 use crate::store::schema::FunctionRow;
-use crate::units::{FunctionId, Ip, Pid};
+use crate::units::{FunctionId, Ip, Pid, Slot};
 
 /// First address of the kernel's legacy page, one page long, in the upper half of all address spaces.
 const VSYSCALL: u64 = 0xffff_ffff_ff60_0000;

@@ -14,15 +14,15 @@ use pebs_user::analysis::baseline::Rule;
 use pebs_user::analysis::report::model::{ProbeReport, Row, SlowRule, TypicalRule};
 use pebs_user::analysis::report::{ReportOptions, build};
 use pebs_user::analysis::sketch::RELATIVE_ERROR;
-use pebs_user::correlate::Interferences;
+use pebs_user::pipeline::synthetic;
 use pebs_user::pipeline::{Keep, Outcome, Pipeline, PipelineOptions};
 use pebs_user::store::reader::Trace;
 use pebs_user::store::recover::recover;
 use pebs_user::store::run::{EventInfo, KeepInfo, KeptVisits, RunInfo};
 use pebs_user::store::schema::{SCHEMA_VERSION, Table, measure, visit_flag};
 use pebs_user::store::writer::{TraceWriter, WriterOptions};
+use pebs_user::stream::decode::Interferences;
 use pebs_user::stream::ledger::Reason;
-use pebs_user::stream::synthetic;
 use pebs_user::units::{EventId, KtimeNs};
 
 use stream::{ITEMS, Stream};

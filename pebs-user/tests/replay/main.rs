@@ -11,10 +11,10 @@ mod script;
 
 use std::path::{Path, PathBuf};
 
-use pebs_user::correlate::Interferences;
 use pebs_user::correlate::{CorrelateOptions, Correlator};
-use pebs_user::probe::set::VisitRule;
+use pebs_user::store::run::VisitRule;
 use pebs_user::stream::clock::Clock;
+use pebs_user::stream::decode::Interferences;
 use pebs_user::stream::decode::decode;
 use pebs_user::stream::order::Order;
 use pebs_user::units::{Cpu, KtimeNs, TraceNs};

@@ -27,9 +27,10 @@
 //! `kind` (number) and `key` (string of 8 bytes at most), p1 by thread, p2 by id, p3 until the next.
 
 use pebs_common::record::{Head, Kind, Role, mark_flag, sample_flag, switch_flag};
-use pebs_user::probe::set::{ArgField, Probe, ProbeSet, VisitRule};
+use pebs_user::pipeline::synthetic::{self, Workload, frame, frame_words};
+use pebs_user::probe::set::{ArgField, Probe, ProbeSet};
+use pebs_user::store::run::VisitRule;
 use pebs_user::store::schema::{ArgColumn, ArgType};
-use pebs_user::stream::synthetic::{self, Workload, frame, frame_words};
 use pebs_user::units::ProbeId;
 
 /// `CLOCK_MONOTONIC` of ns 0.

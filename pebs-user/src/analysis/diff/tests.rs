@@ -8,8 +8,8 @@ use crate::analysis::explain::model::CauseKind;
 use crate::analysis::fixtures::Did::{Ran, Waited};
 use crate::analysis::fixtures::{Made, Maker, info};
 use crate::analysis::rng::SplitMix64;
-use crate::probe::set::EntryClass;
 use crate::store::reader::Trace;
+use crate::store::run::EntryClass;
 use crate::store::run::{RunInfo, SiteInfo};
 
 const SPEC: &str = "/srv/old/server:handle(n=arg2, key=str(arg1))";

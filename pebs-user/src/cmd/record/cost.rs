@@ -16,7 +16,8 @@ use crate::correlate::{ExtraRecords, MarkTime};
 use crate::pipeline::{Load, MarksBy, Outcome, OwnCosts};
 use crate::pmu::attr::{EventClass, ResolvedEvent};
 use crate::pmu::open::UprobePmu;
-use crate::probe::set::{EntryClass, Probe, Site};
+use crate::probe::set::{Probe, Site};
+use crate::store::run::EntryClass;
 use crate::store::run::{CostInfo, OwnCost, OwnMarks, OwnTime};
 use crate::units::ProbeId;
 

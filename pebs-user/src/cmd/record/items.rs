@@ -9,7 +9,8 @@ use crate::cmd::Hinted;
 use crate::collect::command;
 use crate::probe::item::{self, Context, Typed};
 use crate::probe::process;
-use crate::probe::set::{Probe, ProbeSet, VisitRule};
+use crate::probe::set::{Probe, ProbeSet};
+use crate::store::run::VisitRule;
 use crate::units::{Pid, ProbeId};
 
 /// The remark that belongs to the numbers.

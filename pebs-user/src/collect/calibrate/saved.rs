@@ -17,7 +17,7 @@ use crate::analysis::cost::{Fit, Point};
 use crate::collect::session::Transport;
 use crate::files;
 use crate::pmu::host::Host;
-use crate::probe::set::EntryClass;
+use crate::store::run::EntryClass;
 
 /// Layout of the file.
 const VERSION: u32 = 1;

@@ -14,9 +14,9 @@ use perf_event_open_sys::bindings as sys;
 
 use super::{Bench, CALLS, TABLE, Work, own_thread, spin, timed, work_for};
 use crate::collect::programs::RunTime;
-use crate::correlate::Interferences;
 use crate::pmu::attr::{Faults, ResolvedEvent, page_faults};
 use crate::pmu::open::PerfEvent;
+use crate::stream::decode::Interferences;
 
 /// Between two interrupts of a clock, ns.
 const TICK_NS: u64 = 20_000;

@@ -20,12 +20,12 @@ use super::*;
 use crate::collect::calibrate::place_of;
 use crate::collect::kernel_map;
 use crate::collect::programs::{Programs, Settings};
-use crate::correlate::Interferences;
 use crate::pmu::limits;
 use crate::pmu::open::{
     BpfLink, Keeper, PerfEvent, UprobeAt, UprobePmu, UprobeScope, UprobeSite, open_uprobe,
 };
 use crate::stream::clock::Clock;
+use crate::stream::decode::Interferences;
 use crate::stream::decode::{Body, decode};
 use crate::stream::order::{Order, Turn};
 use crate::units::{Pid, Tid, TraceNs};

@@ -5,8 +5,8 @@ use aya::programs::raw_trace_point::RawTracePointLinkId;
 
 use super::{Programs, ProgramsError, RunTime};
 use crate::collect::btf::Btf;
-use crate::correlate::Interferences;
 use crate::pmu::attr::Faults;
+use crate::stream::decode::Interferences;
 
 /// Handlers of interrupts: of devices, and of each of the CPU's own vectors that the kernel traces. Each has a
 /// tracepoint `_entry` and one `_exit`.

@@ -7,11 +7,11 @@ use pebs_common::counter::Counter;
 
 use super::*;
 use crate::collect::kernel_map::Counters;
-use crate::correlate::Interferences;
 use crate::pmu::attr::resolve;
 use crate::pmu::host::Host;
 use crate::pmu::open::{Target, open_stepping_down};
 use crate::pmu::reset::reset_value;
+use crate::stream::decode::Interferences;
 use crate::units::{Pid, Tid};
 
 /// Time on the CPU that makes thousands of samples.

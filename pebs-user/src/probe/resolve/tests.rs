@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::super::set::EntryClass;
 use super::super::testing::{Program, compile};
 use super::*;
+use crate::store::run::EntryClass;
 use crate::store::schema::ArgType;
 
 const SOURCE: &str = r#"

@@ -5,8 +5,8 @@ use rustc_hash::FxHashMap;
 
 use super::indices::Indices;
 use super::{PageKind, Pages};
-use crate::symbolize::Slot;
 use crate::units::Ip;
+use crate::units::Slot;
 
 /// Addresses in the dictionary at most: 1 MiB. A row group ends when it is full.
 const DICTIONARY: usize = 1 << 17;

@@ -2,8 +2,8 @@
 
 use super::{Item, Items, NONE};
 use crate::analysis::explain::interrupts_and_faults;
-use crate::probe::set::VisitRule;
 use crate::store::run::RunInfo;
+use crate::store::run::VisitRule;
 use crate::store::schema::visit_flag;
 
 /// Visits looked at to find the one that another lies in.

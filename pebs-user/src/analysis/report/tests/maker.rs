@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use crate::probe::set::VisitRule;
 use crate::store::reader::Trace;
+use crate::store::run::VisitRule;
 use crate::store::run::{EventInfo, ProbeInfo, RunInfo};
 use crate::store::schema::{
     ArgColumn, ArgType, ArgValue, FunctionRow, InterferenceColumns, SCHEMA_VERSION,

@@ -12,7 +12,8 @@ use std::collections::VecDeque;
 
 use pebs_common::record::{Head, Kind, Role, mark_flag, switch_flag};
 
-use crate::probe::set::{Probe, ProbeSet, VisitRule};
+use crate::probe::set::{Probe, ProbeSet};
+use crate::store::run::VisitRule;
 use crate::units::{Cpu, FunctionId, Ip, KtimeNs, ProbeId};
 
 /// Functions that samples lie in.
