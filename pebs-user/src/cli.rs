@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
-use crate::analysis::baseline::Rule;
 use crate::cmd::{
     calibrate, diff, doctor, events, explain, export, html, import, plan, probes, recover, report,
     selftest, view,
 };
+use crate::estimate::baseline::Rule;
 use crate::probe::item::Typed;
 use crate::selftest::workload::WorkloadArgs;
 use crate::terminal::Color;

@@ -8,7 +8,6 @@ use std::path::Path;
 
 use pebs_common::config::MAX_BATCH;
 
-use crate::collect::sideband_decode;
 use crate::correlate::Batch;
 use crate::perf::data::attr::Attr;
 use crate::perf::record::RawRecord;
@@ -19,6 +18,7 @@ use crate::probe::spec::{End, Spec};
 use crate::probe::{expr, usdt};
 use crate::stream::clock::Clock;
 use crate::stream::decode::{Body, Unordered, decode};
+use crate::stream::sideband;
 use crate::units::{Cpu, KtimeNs};
 use crate::{import, perf, probe, store, symbolize};
 
@@ -74,7 +74,7 @@ pub fn sideband(data: &[u8], _: &Path) {
         let [k0, k1, k2, k3, m0, m1, s0, s1] = *header;
         let size = usize::from(u16::from_ne_bytes([s0, s1])).max(8) - 8;
         let (body, after) = tail.split_at(size.min(tail.len()));
-        let event = sideband_decode::decode(RawRecord {
+        let event = sideband::decode(RawRecord {
             kind: u32::from_ne_bytes([k0, k1, k2, k3]),
             misc: u16::from_ne_bytes([m0, m1]),
             body,

@@ -31,8 +31,8 @@
 //! | CPUs that come and go | [`collect::hotplug`] (who tells), [`collect::session`] (`cpus.rs`: which; what is opened then), [`cmd`] (`record/run/cpus.rs`) |
 //! | what ends a recording from outside | [`cmd`] (`record/run/ending.rs`), [`collect::signals`] (what was ignored at the start) |
 //! | what is left of root's rights meanwhile | [`collect::privileges`] |
-//! | what the slow-down is, and how it is kept below a bound | [`cmd`] (`record/cost.rs`), [`collect::calibrate`] (`with_options.rs`: what `--with` costs), [`collect::overhead`] |
-//! | what a sample costs (`calibrate`), and which reset value a goal asks for (`plan`) | [`analysis::cost`] (the model), [`collect::calibrate`] (the measuring), [`cmd`] (`calibrate.rs`, `plan/`) |
+//! | what the slow-down is, and how it is kept below a bound | [`cmd`] (`record/cost.rs`), [`cost::calibrate`] (`with_options.rs`: what `--with` costs), [`cost::overhead`] |
+//! | what a sample costs (`calibrate`), and which reset value a goal asks for (`plan`) | [`cost`] (the model), [`cost::calibrate`] (the measuring), [`cmd`] (`calibrate.rs`, `plan/`) |
 //! | where samples read item ids, if items are not marked | `pebs-ebpf/src/{item,library}.rs`, [`probe::item`], and `correlate/runs.rs` for what visits are then |
 //! | which sample belongs to which item | [`correlate`] |
 //! | the items of a visit that serves several (`ids=`) | `pebs-ebpf/src/batch.rs`, `correlate/batch.rs`, `pipeline/batches.rs` (rows), `analysis/batches.rs` (shares) |
@@ -46,12 +46,12 @@
 //! | time by who called | `analysis/paths.rs` (paths), [`analysis::report::paths`], `analysis/explain/paths.rs`; `html/flame.rs` |
 //! | what a record of the perf subsystem holds, and `perf.data` | [`perf`] |
 //! | how a recording of `perf record` becomes a trace | [`import`] |
-//! | whose details are kept (`--keep`), and the aggregates of all visits | [`analysis::baseline`], [`analysis::sketch`], `pipeline::keep` |
+//! | whose details are kept (`--keep`), and the aggregates of all visits | [`estimate::baseline`], [`estimate::sketch`], `pipeline::keep` |
 //! | a column of the trace | [`store::schema`], and nothing else |
 //! | what a record costs on its way to the files | [`stream::samples`] (columns from decoding on), `correlate/fast_visits.rs` (visits that need no state), [`pipeline`] (`rows.rs`), [`store::samples`] (blocks of columns), `store/pages` (encodings); `cargo bench` says where it goes |
-//! | an estimate and its error | [`analysis::estimate`], [`analysis::pool`] |
+//! | an estimate and its error | [`estimate::visit`], [`analysis::pool`] |
 //! | which items are slow and which typical | `analysis/classes.rs` (`matching.rs`: items about as short as a sample's cost) |
-//! | what pebs-trace takes of items | [`analysis::net`], `pipeline/net.rs`; `symbolize/own_work.rs` (which samples are its own work) |
+//! | what pebs-trace takes of items | [`estimate::net`], `pipeline/net.rs`; `symbolize/own_work.rs` (which samples are its own work) |
 //! | how probes are placed and taken away | [`pmu::open`] (`keeper.rs`: by a process that no SIGKILL strikes meanwhile) |
 //! | what the report says | [`analysis::report`] |
 //! | what `view` shows, and what its keys do | [`view`] |
@@ -166,6 +166,7 @@ mod csv;
 pub mod debuginfod;
 mod files;
 pub mod present;
+mod rng;
 pub mod terminal;
 pub mod watch;
 
@@ -176,6 +177,10 @@ pub mod pmu;
 pub mod perf;
 
 pub mod collect;
+
+pub mod cost;
+
+pub mod estimate;
 
 pub mod stream;
 

@@ -26,10 +26,10 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput};
-use pebs_user::analysis::baseline::Rule;
-use pebs_user::analysis::estimate::{Estimator, VisitTimeline};
 use pebs_user::collect::drain::Cycle;
 use pebs_user::correlate::{CorrelateOptions, Correlator};
+use pebs_user::estimate::baseline::Rule;
+use pebs_user::estimate::{Estimator, VisitTimeline};
 use pebs_user::pipeline::synthetic::{self, Batch, START_NS};
 use pebs_user::pipeline::{BulkOptions, Keep, Pipeline, PipelineOptions};
 use pebs_user::store::writer::TraceWriter;

@@ -3,8 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use pebs_user::analysis::estimate::{Estimator, Events, FunctionEstimate, Series, VisitTimeline};
 use pebs_user::correlate::{ClosedVisit, Lost, Sink};
+use pebs_user::estimate::{Estimator, Events, FunctionEstimate, Series, VisitTimeline};
 use pebs_user::pipeline::synthetic::function_of;
 use pebs_user::store::run::RunInfo;
 use pebs_user::store::samples::{BLOCK_ROWS, SampleBlock, SamplesOf};

@@ -21,10 +21,10 @@ mod tests;
 
 use self::gap::Gap;
 use self::matching::{MATCHED, Stratum};
-use super::baseline::Rule;
 use super::pool::Quantity;
 use super::report::model::Quantiles;
 use super::report::{LossVisits, quantity};
+use crate::estimate::baseline::Rule;
 use crate::probe::spec::{End, Spec};
 use crate::store::run::RunInfo;
 use crate::store::schema::visit_flag;

@@ -167,7 +167,7 @@ impl Condensed {
 mod tests {
     use super::*;
     use crate::analysis::pool::Pool;
-    use crate::analysis::rng::SplitMix64;
+    use crate::rng::SplitMix64;
 
     const F: FunctionId = FunctionId(1);
     const G: FunctionId = FunctionId(2);

@@ -37,7 +37,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::analysis::rng::{SplitMix64, mix};
+use crate::rng::{SplitMix64, mix};
 use crate::units::FunctionId;
 
 /// Groups of items that the bootstrap draws from. The width of an interval is then itself known

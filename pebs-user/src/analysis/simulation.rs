@@ -3,11 +3,9 @@
 //! Everything here is seeded, so each figure is the same on every run. The figures are quoted in
 //! the pages of `estimate` and `pool`.
 
-use crate::analysis::estimate::{
-    Estimator, FunctionEstimate, Pause, SeriesBuf, TimedSample, VisitTimeline,
-};
 use crate::analysis::pool::{Pool, Quantity};
-use crate::analysis::rng::SplitMix64;
+use crate::estimate::{Estimator, FunctionEstimate, Pause, SeriesBuf, TimedSample, VisitTimeline};
+use crate::rng::SplitMix64;
 use crate::units::{EventId, FunctionId, TraceNs};
 
 /// Interval between two samples, ns.

@@ -13,15 +13,15 @@ use serde_json::json;
 
 use super::doctor::Format;
 use super::{Hinted, record};
-use crate::analysis::cost::plot::{self, Look, Panel, Series};
-use crate::analysis::cost::{Fit, fit};
 use crate::analysis::report::human::{UNKNOWN, count, time};
 use crate::cli::TransportArg;
-use crate::collect::calibrate::saved::{self, Calibration, Folder, SavedMarks, SavedPoint};
-use crate::collect::calibrate::sweep::{self, ROUNDS, Sweep, sweep};
-use crate::collect::calibrate::with_options::Extras;
-use crate::collect::calibrate::{Wanted, measure};
 use crate::collect::session::Transport;
+use crate::cost::calibrate::saved::{self, Calibration, Folder, SavedMarks, SavedPoint};
+use crate::cost::calibrate::sweep::{self, ROUNDS, Sweep, sweep};
+use crate::cost::calibrate::with_options::Extras;
+use crate::cost::calibrate::{Wanted, measure};
+use crate::cost::plot::{self, Look, Panel, Series};
+use crate::cost::{Fit, fit};
 use crate::pmu::attr::ResolvedEvent;
 use crate::pmu::event::EventSpec;
 use crate::pmu::host::Host;
@@ -249,7 +249,7 @@ fn table(calibration: &Calibration, unit: &str) -> String {
     table.set_header(["reset value", "samples", "CPU time", error]);
     for point in &calibration.points {
         let expected = calibration.fit.base_ns + calibration.fit.alpha_ns * point.samples;
-        let off = crate::analysis::cost::error(point.elapsed_ns, expected);
+        let off = crate::cost::error(point.elapsed_ns, expected);
         table.add_row([
             point.reset.map_or_else(
                 || "none".to_owned(),
@@ -331,7 +331,7 @@ fn remark(calibration: &Calibration, most: Duration) {
 
 /// A line for the doctor: the calibration of an event, or that there is none.
 pub(super) fn describe(host: &Host, event: &str) -> String {
-    use crate::collect::calibrate::saved::Found;
+    use crate::cost::calibrate::saved::Found;
     let none = format!(
         "none for {event}: costs are measured before a run and kept for a week; 'pebs-trace calibrate' makes them more exact"
     );

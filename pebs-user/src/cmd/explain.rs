@@ -8,11 +8,11 @@ use clap::ValueEnum;
 
 use super::progress::Progress;
 use super::{print_page, print_result};
-use crate::analysis::baseline::Rule;
 use crate::analysis::explain::{
     ExplainError, ExplainOptions, Unit, Which, explain, explain_item, json, text,
 };
 use crate::analysis::report::LossVisits;
+use crate::estimate::baseline::Rule;
 use crate::say;
 use crate::store::reader::Trace;
 use crate::terminal;

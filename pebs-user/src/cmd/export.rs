@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use super::progress::Progress;
 use super::result_file::{self, OnTerminal, ResultFile};
-use crate::analysis::baseline::Rule;
 use crate::analysis::report::LossVisits;
+use crate::estimate::baseline::Rule;
 use crate::export::select::Selection;
 use crate::export::{Format, export};
 use crate::say;

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use super::progress::Progress;
 use super::result_file::{self, OnTerminal, ResultFile};
-use crate::analysis::baseline::Rule;
 use crate::analysis::report::LossVisits;
+use crate::estimate::baseline::Rule;
 use crate::html;
 use crate::say;
 use crate::store::reader::Trace;

@@ -7,7 +7,9 @@ use anyhow::Context;
 
 use crate::present::Page;
 use crate::say;
-use crate::{analysis, collect, export as exports, import as imports, pmu, probe, store, terminal};
+use crate::{
+    analysis, collect, cost, export as exports, import as imports, pmu, probe, store, terminal,
+};
 
 pub mod calibrate;
 mod debug_files;
@@ -70,7 +72,7 @@ pub fn hint_of(error: &anyhow::Error) -> Option<String> {
             pmu::open::AutoError,
             collect::session::SessionError,
             collect::command::CommandError,
-            collect::calibrate::sweep::SweepError,
+            cost::calibrate::sweep::SweepError,
             store::tables::ColumnError,
             store::writer::WriteError,
             store::reader::ReadError,

@@ -16,9 +16,9 @@ use clap::{Parser as _, ValueEnum as _};
 
 use super::doctor::Format;
 use super::{Hinted, record};
-use crate::analysis::cost::plan::Goal;
-use crate::analysis::cost::ring::Sensitivity;
 use crate::cli::{CallGraph, Cli, Extra};
+use crate::cost::plan::Goal;
+use crate::cost::ring::Sensitivity;
 
 /// Find the reset value for a bound on the overhead, before recording
 ///

@@ -17,7 +17,7 @@ use crate::collect::bulk::BulkRing;
 use crate::collect::kernel_map::{CounterRow, Counters};
 use crate::collect::ring::{Ring, Taken};
 use crate::collect::sideband::Sideband;
-use crate::collect::sideband_decode::SidebandEvent;
+use crate::stream::sideband::SidebandEvent;
 use crate::units::{Cpu, EventId, KtimeNs};
 
 /// Pause between two rounds while records flow.

@@ -2,7 +2,6 @@
 
 pub mod btf;
 pub mod bulk;
-pub mod calibrate;
 pub mod command;
 pub mod copies;
 mod counters;
@@ -11,13 +10,10 @@ pub mod drain;
 pub mod frequency;
 pub mod hotplug;
 pub mod kernel_map;
-pub mod overhead;
-mod pause;
 pub mod perf_ring;
 pub mod privileges;
 pub mod programs;
 pub mod ring;
 pub mod session;
 pub mod sideband;
-pub mod sideband_decode;
 pub mod signals;

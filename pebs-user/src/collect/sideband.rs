@@ -9,8 +9,8 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use perf_event_open_sys::bindings as sys;
 
 use super::perf_ring::{PerfRing, PerfRingError};
-use super::sideband_decode::{SidebandEvent, decode};
 use crate::pmu::open::{OpenError, OpenErrorKind, PerfEvent, READ_FORMAT, Target};
+use crate::stream::sideband::{SidebandEvent, decode};
 use crate::units::Cpu;
 
 /// Bytes of each ring: some 500 records, at 2 ms between polls more than 100 program starts each.
@@ -201,8 +201,8 @@ mod tests {
 
     use rustix::time::{ClockId, clock_gettime};
 
-    use super::super::sideband_decode::SidebandKind;
     use super::*;
+    use crate::stream::sideband::SidebandKind;
     use crate::symbolize::mapping::Backing;
     use crate::units::Pid;
 

@@ -11,9 +11,9 @@ use hdrhistogram::Histogram;
 use rustc_hash::FxHashMap;
 
 use super::error::ExportError;
-use crate::analysis::baseline::Rule;
 use crate::analysis::classes::{Class, Classes, Ranks, Standing, Took};
 use crate::analysis::report::{LossVisits, human};
+use crate::estimate::baseline::Rule;
 use crate::store::reader::{ReadError, Trace, column_i64, column_u16, column_u32, column_u64};
 use crate::store::schema::{Table, visit_flag};
 

@@ -17,9 +17,9 @@ use std::io::{self, Write};
 
 use askama::Template;
 
-use crate::analysis::baseline::Rule;
 use crate::analysis::report::human::{count, plural};
 use crate::analysis::report::{LossVisits, ReportOptions, build, text};
+use crate::estimate::baseline::Rule;
 use crate::export::error::ExportError;
 use crate::export::select::{Account, Bound, Request, Selection, choose};
 use crate::store::reader::Trace;

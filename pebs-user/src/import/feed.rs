@@ -4,7 +4,6 @@ use super::names::is_guest;
 use super::roles::{MarkSource, Roles, Use};
 use super::survey::{Survey, cpu, facts};
 use super::switches::{Partners, Place, Sight};
-use crate::collect::sideband_decode::{SidebandEvent, SidebandKind};
 use crate::perf::calls::{self, Calls};
 use crate::perf::data::format::Field;
 use crate::perf::data::reader::PerfData;
@@ -17,6 +16,7 @@ use crate::stream::decode::{
     ArgBytes, Body, Inbox as _, RawSample, Record, STATE_UNKNOWN, SampleKind,
 };
 use crate::stream::fast_samples::{Alike, Run};
+use crate::stream::sideband::{SidebandEvent, SidebandKind};
 use crate::stream::stacks::StackKey;
 use crate::symbolize::mapping::Backing;
 use crate::units::{Cpu, Ip, KtimeNs, Pid, ProbeId, Tid, TraceNs};

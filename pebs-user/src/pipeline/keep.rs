@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-use crate::analysis::baseline::{GroupBaseline, Rule, Verdict};
-use crate::analysis::estimate::FunctionEstimate;
-use crate::analysis::sketch::middle;
 use crate::correlate::ClosedVisit;
+use crate::estimate::FunctionEstimate;
+use crate::estimate::baseline::{GroupBaseline, Rule, Verdict};
+use crate::estimate::sketch::middle;
 use crate::store::run::KeptVisits;
 use crate::store::schema::{FunctionStatRow, measure, visit_flag};
 use crate::units::{FunctionId, ProbeId, TraceNs};

@@ -24,11 +24,10 @@ use std::time::Duration;
 
 use pebs_common::counter::Counter;
 
-use crate::analysis::estimate::Pause;
-use crate::analysis::net::SampleCost;
 use crate::collect::drain::Cycle;
-use crate::collect::sideband_decode::SidebandEvent;
 use crate::correlate::{CorrelateOptions, Correlator, Crash, ExtraRecords};
+use crate::estimate::Pause;
+use crate::estimate::net::SampleCost;
 use crate::probe::set::ProbeSet;
 use crate::store::run::KeptVisits;
 use crate::store::run::VisitRule;
@@ -40,6 +39,7 @@ use crate::stream::decode::Interferences;
 use crate::stream::decode::{Unordered, decode};
 use crate::stream::ledger::{Ledger, Reason};
 use crate::stream::order::{Late, Order, Ready};
+use crate::stream::sideband::SidebandEvent;
 use crate::symbolize::{SymbolizeOptions, Symbolizer};
 use crate::units::{Cpu, EventId, KtimeNs, Pid, TraceNs};
 use account::Accounts;

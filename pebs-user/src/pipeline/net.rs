@@ -4,8 +4,8 @@ use pebs_common::record::Role;
 
 use super::PipelineOptions;
 use super::resets::Resets;
-use crate::analysis::net::{Learner, SampleCost, Seen};
 use crate::correlate::{ClosedVisit, MarkTime};
+use crate::estimate::net::{Learner, SampleCost, Seen};
 use crate::store::schema::visit_flag;
 use crate::store::writer::TraceWriter;
 use crate::units::{EventId, ProbeId};

@@ -10,11 +10,8 @@ use super::keep::Keeper;
 use super::memory::Accesses;
 use super::net::Net;
 use super::resets::Resets;
-use crate::analysis::estimate::{
-    Estimator, Events, FunctionEstimate, Pause, Series, VisitTimeline,
-};
-use crate::collect::sideband_decode::{SidebandEvent, SidebandKind};
 use crate::correlate::{ClosedVisit, Correlator, ExtraRecords, Lost, Of, Sink, Throttled};
+use crate::estimate::{Estimator, Events, FunctionEstimate, Pause, Series, VisitTimeline};
 use crate::store::estimates::{self, EstimateBlock};
 use crate::store::samples::{BLOCK_ROWS, SampleBlock, SamplesOf};
 use crate::store::schema::{
@@ -24,6 +21,7 @@ use crate::store::writer::{TraceWriter, WriteError};
 use crate::stream::decode::SampleKind;
 use crate::stream::ledger::Reason;
 use crate::stream::samples::Samples;
+use crate::stream::sideband::{SidebandEvent, SidebandKind};
 use crate::stream::stacks::{Chains, StackKey};
 use crate::symbolize::Symbolizer;
 use crate::symbolize::callers::Callers;

@@ -19,7 +19,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::calls::{FUNCTIONS, Stay, Tsc, now, selftest_item};
 use super::truth::{CLOCK_NOTE, STAMP_NOTE, STOP_NOTE, STOPPED_NOTE};
-use crate::analysis::rng::SplitMix64;
+use crate::rng::SplitMix64;
 
 /// Runs the built-in workload of the self-test
 #[derive(Clone, Debug, clap::Args)]

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::analysis::estimate::FunctionEstimate;
+use crate::estimate::FunctionEstimate;
 
 /// Rows that are worth encoding: few enough for the L1 cache.
 pub const BLOCK_ROWS: usize = 128;
@@ -129,7 +129,7 @@ impl Repeated {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::analysis::estimate::{Estimator, SeriesBuf, TimedSample, VisitTimeline};
+    use crate::estimate::{Estimator, SeriesBuf, TimedSample, VisitTimeline};
     use crate::units::{EventId, FunctionId, TraceNs};
 
     /// Fills a block with a visit of so many functions, each with two samples.

@@ -6,7 +6,7 @@ use arrow::array::{Array, ArrayRef, Int64Array, RecordBatch, UInt32Array, UInt64
 use arrow::error::ArrowError;
 
 use super::schema::visit_flag;
-use crate::analysis::net::SampleCost;
+use crate::estimate::net::SampleCost;
 
 /// What a sample was taken to take of items over the run. Shared: the writer's owner learns it, the thread that compacts
 /// segments uses it.

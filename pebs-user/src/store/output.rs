@@ -16,7 +16,7 @@ use super::segment::{OpenSegment, SegmentFiles, write_empty};
 use super::tables::{RowColumns, table_schema};
 use super::write_error::WriteError;
 use super::writer::WriterOptions;
-use crate::analysis::net::SampleCost;
+use crate::estimate::net::SampleCost;
 
 /// Row groups of a segment at most: each has a footer that names all before it.
 pub(super) const SEGMENT_GROUPS: usize = 32;

@@ -460,7 +460,7 @@ pub mod measure {
     pub const SELF: &str = "self";
 }
 
-// Buckets: `analysis::sketch`.
+// Buckets: `estimate::sketch`.
 /// One row of `function_stats`: a distribution over visits.
 ///
 /// It covers the visits of a probe that ended in a range of time and whose end is known. Rows of the

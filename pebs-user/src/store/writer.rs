@@ -26,7 +26,7 @@ use super::tables::{
     VisitFunctionColumns, WaitColumns, check_columns,
 };
 pub use super::write_error::WriteError;
-use crate::analysis::net::SampleCost;
+use crate::estimate::net::SampleCost;
 
 /// How often the trace goes to disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,4 +8,5 @@ pub(crate) mod fast_samples;
 pub mod ledger;
 pub mod order;
 pub mod samples;
+pub mod sideband;
 pub mod stacks;

@@ -13,7 +13,7 @@ use super::module::{Context, Module};
 use super::perf_map::JitTable;
 use super::space::Spaces;
 use super::{demangle, eh_frame, proc_maps};
-use crate::collect::sideband_decode::SidebandKind;
+use crate::stream::sideband::SidebandKind;
 
 /// Keeps address spaces as the symbolizer does.
 pub fn follow(spaces: &mut Spaces, event: SidebandKind) {

@@ -66,9 +66,9 @@ use self::perf_map::PerfMap;
 use self::proc_maps::proc_maps;
 use self::recorded::Vmlinux;
 use self::space::{Change, ModuleId, Spaces};
-use crate::collect::sideband_decode::SidebandKind;
 use crate::probe::frames::CallerRule;
 use crate::store::schema::FunctionRow;
+use crate::stream::sideband::SidebandKind;
 use crate::units::{FunctionId, Ip, Pid, Slot};
 
 /// First address of the kernel's legacy page, one page long, in the upper half of all address spaces.

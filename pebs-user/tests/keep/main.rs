@@ -10,10 +10,10 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use pebs_user::analysis::baseline::Rule;
 use pebs_user::analysis::report::model::{ProbeReport, Row, SlowRule, TypicalRule};
 use pebs_user::analysis::report::{ReportOptions, build};
-use pebs_user::analysis::sketch::RELATIVE_ERROR;
+use pebs_user::estimate::baseline::Rule;
+use pebs_user::estimate::sketch::RELATIVE_ERROR;
 use pebs_user::pipeline::synthetic;
 use pebs_user::pipeline::{Keep, Outcome, Pipeline, PipelineOptions};
 use pebs_user::store::reader::Trace;

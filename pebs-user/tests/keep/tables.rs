@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::{Int64Type, UInt64Type};
-use pebs_user::analysis::sketch::{Sketch, bucket};
+use pebs_user::estimate::sketch::{Sketch, bucket};
 use pebs_user::store::reader::{
     Trace, column_bool, column_f64, column_i64, column_str, column_u32, column_u64,
 };

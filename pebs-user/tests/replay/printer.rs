@@ -2,10 +2,8 @@
 
 use std::fmt::Write;
 
-use pebs_user::analysis::estimate::{
-    Estimator, FunctionEstimate, SeriesBuf, TimedSample, VisitTimeline,
-};
 use pebs_user::correlate::{ClosedVisit, Lost, Sink, Throttled};
+use pebs_user::estimate::{Estimator, FunctionEstimate, SeriesBuf, TimedSample, VisitTimeline};
 use pebs_user::store::schema::visit_flag;
 use pebs_user::stream::decode::{Body, Decoded};
 use pebs_user::stream::ledger::Reason;

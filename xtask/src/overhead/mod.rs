@@ -5,7 +5,7 @@
 //! Source: Akiyama and Hirofuchi 2017, sections 4.4, 4.5 and 4.6.
 //! Writes tables and a picture to `target/overhead/`. The exit code is 1 if a prediction is off by more than 4 %.
 
-#[path = "../../../pebs-user/src/analysis/cost/plot.rs"]
+#[path = "../../../pebs-user/src/cost/plot.rs"]
 mod plot;
 
 mod items;

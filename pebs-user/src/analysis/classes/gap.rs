@@ -164,7 +164,7 @@ fn cut(steps: &[Step]) -> Gap {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::rng::SplitMix64;
+    use crate::rng::SplitMix64;
 
     /// Number of items above the gap, and the shortest of them.
     fn search(mut durations: Vec<u64>) -> Option<(usize, u64)> {

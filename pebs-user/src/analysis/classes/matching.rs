@@ -17,7 +17,7 @@
 //! that remains slow, however few are like it. Items with more than [`MATCHED`] samples, or beyond [`WAY`] of the way to
 //! the next one, are ranked by their net time.
 //!
-//! Assumption: as of [`net`](crate::analysis::net): the event goes on as time does, its phase is independent of the items.
+//! Assumption: as of [`net`](crate::estimate::net): the event goes on as time does, its phase is independent of the items.
 //! *Worked number*: 1,000 items of 2 us and 4 of 30 us, S = 100 us: 20 of 2 us and 1.2 of 30 us have a sample, which took 12
 //! to 20 us where it was taken to be 16. Of these 21 one is ranked at 30 us, the others at 2 us, not at 0 to 6 us.
 
@@ -145,7 +145,7 @@ fn matched(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::rng::SplitMix64;
+    use crate::rng::SplitMix64;
 
     /// Items of these lengths one after the other, a sample each 100 us of net time, which takes 12 to 20 us and is taken
     /// to take 16. Their strata, and for each the lengths in the same order.

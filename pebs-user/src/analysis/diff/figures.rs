@@ -15,7 +15,7 @@ use crate::analysis::explain::items::Items;
 use crate::analysis::explain::model::CauseKind;
 use crate::analysis::explain::sums::ClassSums;
 use crate::analysis::report::text::file_name;
-use crate::analysis::rng::SplitMix64;
+use crate::rng::SplitMix64;
 
 /// Periods of a run: enough to know an error to 9 %, and each long enough to hold what lasts.
 pub(super) const PERIODS: usize = 64;

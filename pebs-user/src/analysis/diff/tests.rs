@@ -7,7 +7,7 @@ use super::{By, DiffError, DiffOptions, diff, text};
 use crate::analysis::explain::model::CauseKind;
 use crate::analysis::fixtures::Did::{Ran, Waited};
 use crate::analysis::fixtures::{Made, Maker, info};
-use crate::analysis::rng::SplitMix64;
+use crate::rng::SplitMix64;
 use crate::store::reader::Trace;
 use crate::store::run::EntryClass;
 use crate::store::run::{RunInfo, SiteInfo};

@@ -6,7 +6,7 @@
 //! items. The seed is fixed, so the same trace gives the same intervals.
 //! Source: Efron and Tibshirani, "An Introduction to the Bootstrap", chapters 6 and 13.
 
-use crate::analysis::rng::{SplitMix64, mix};
+use crate::rng::{SplitMix64, mix};
 
 /// Blocks of items. The width of an interval is then itself known to 1/sqrt(2 x 256) = 4 %.
 pub(in crate::analysis) const BLOCKS: usize = 256;

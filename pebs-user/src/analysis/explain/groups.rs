@@ -6,8 +6,8 @@ use super::columns::{NULL, Values, show_number};
 use super::items::Items;
 use super::model::{Label, SplitTest};
 use super::stump::{self, Grouping};
-use crate::analysis::baseline::Rule;
 use crate::analysis::classes::{Class, Classes};
+use crate::estimate::baseline::Rule;
 
 /// Groups that are explained.
 const MOST_GROUPS: usize = 8;

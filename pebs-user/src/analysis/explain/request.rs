@@ -3,8 +3,8 @@
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::analysis::baseline::Rule;
 use crate::analysis::report::LossVisits;
+use crate::estimate::baseline::Rule;
 use crate::store::reader::ReadError;
 use crate::units::ProbeId;
 

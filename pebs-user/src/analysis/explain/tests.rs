@@ -12,8 +12,8 @@ use super::{ExplainError, ExplainOptions, Timing, Unit, Which, explain, explain_
 use crate::analysis::fixtures::Did::{Ran, Waited};
 use crate::analysis::fixtures::{LOSS, Made, Maker, info};
 use crate::analysis::report::LossVisits;
-use crate::analysis::rng::SplitMix64;
 use crate::present::human::columns;
+use crate::rng::SplitMix64;
 use crate::store::reader::Trace;
 use crate::store::run::KeepInfo;
 use crate::store::schema::{FunctionStatRow, measure, visit_flag};

@@ -20,7 +20,7 @@ use super::section::Section;
 use super::slots::Slots;
 use super::{MIN_SAMPLES, ReportError, ReportOptions, check_probe, first_pass, gather};
 use crate::analysis::classes::Class;
-use crate::analysis::sketch::Sketch;
+use crate::estimate::sketch::Sketch;
 use crate::store::reader::{
     ReadError, Trace, column_bool, column_str, column_u8, column_u32, column_u64,
 };

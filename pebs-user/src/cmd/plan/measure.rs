@@ -10,12 +10,12 @@ use serde::Serialize;
 
 use super::PlanArgs;
 use super::sizes::SampleBytes;
-use crate::analysis::cost::plan::{Counted, Price};
-use crate::analysis::cost::ring::{Caches, Sensitivity};
 use crate::cli::Extra;
 use crate::cmd::record::Counting;
 use crate::cmd::{Hinted, calibrate, record};
-use crate::collect::overhead::Counts;
+use crate::cost::overhead::Counts;
+use crate::cost::plan::{Counted, Price};
+use crate::cost::ring::{Caches, Sensitivity};
 use crate::pmu::attr::EventClass;
 use crate::pmu::host::Host;
 use crate::pmu::reset::reset_value;

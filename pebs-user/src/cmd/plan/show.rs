@@ -11,12 +11,12 @@ use serde_json::json;
 
 use super::PlanArgs;
 use super::measure::{Found, Why};
-use crate::analysis::cost::plan::{Goal, Row, SHOWN, Verdict, resets};
-use crate::analysis::cost::ring::{Advice, Sensitivity, advise};
 use crate::analysis::report::human::{UNKNOWN, count, maybe_time, percent, plural, time};
 use crate::cmd::doctor::Format;
 use crate::cmd::record::Counting;
-use crate::collect::overhead::Counts;
+use crate::cost::overhead::Counts;
+use crate::cost::plan::{Goal, Row, SHOWN, Verdict, resets};
+use crate::cost::ring::{Advice, Sensitivity, advise};
 use crate::pmu::attr::ResolvedEvent;
 use crate::pmu::reset;
 use crate::say;

@@ -22,9 +22,9 @@ use std::process::ExitCode;
 
 use crate::cli::RecordArgs;
 use crate::cmd::Hinted;
-use crate::collect::calibrate::UnitCosts;
-use crate::collect::calibrate::saved::Calibration;
 use crate::collect::signals;
+use crate::cost::calibrate::UnitCosts;
+use crate::cost::calibrate::saved::Calibration;
 use crate::pmu::attr::ResolvedEvent;
 use crate::pmu::host::Host;
 use crate::pmu::limits;

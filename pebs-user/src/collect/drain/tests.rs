@@ -17,9 +17,9 @@ use pebs_common::counter::Counter;
 use pebs_common::record::Role;
 
 use super::*;
-use crate::collect::calibrate::place_of;
 use crate::collect::kernel_map;
 use crate::collect::programs::{Programs, Settings};
+use crate::cost::calibrate::place_of;
 use crate::pmu::limits;
 use crate::pmu::open::{
     BpfLink, Keeper, PerfEvent, UprobeAt, UprobePmu, UprobeScope, UprobeSite, open_uprobe,

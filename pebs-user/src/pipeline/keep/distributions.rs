@@ -1,7 +1,7 @@
 //! Distributions over the visits of an interval.
 
-use crate::analysis::baseline::Running;
-use crate::analysis::sketch::Sketch;
+use crate::estimate::baseline::Running;
+use crate::estimate::sketch::Sketch;
 use crate::units::{EventId, FunctionId};
 
 /// What a distribution is of, within its group.

@@ -11,7 +11,7 @@ use super::super::files::Owner;
 use super::super::pages::coded::{Code, Halves, Rounded};
 use super::super::segment::{OpenSegment, open_path};
 use super::*;
-use crate::analysis::rng::SplitMix64;
+use crate::rng::SplitMix64;
 
 /// Writes a row group for each slice and reads the file as any reader would.
 fn through_a_file<C: Column, V: Copy>(

@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use super::FUNCTIONS;
-use crate::analysis::baseline::Rule;
 use crate::analysis::explain::model::{Group, Kind};
 use crate::analysis::explain::{ExplainOptions, explain, text};
 use crate::analysis::fixtures::Did::{self, Ran, Waited};
 use crate::analysis::fixtures::{Made, Maker, info};
-use crate::analysis::rng::SplitMix64;
+use crate::estimate::baseline::Rule;
+use crate::rng::SplitMix64;
 
 const SPEC: &str = "/usr/bin/server:handle(n=arg2, key=str(arg1))";
 

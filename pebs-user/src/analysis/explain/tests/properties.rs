@@ -11,7 +11,7 @@ use crate::analysis::fixtures::{Maker, info};
 use crate::analysis::report::detail::States;
 use crate::analysis::report::names::Names;
 use crate::analysis::report::section::WaitKind;
-use crate::analysis::rng::SplitMix64;
+use crate::rng::SplitMix64;
 use crate::units::FunctionId;
 
 use super::FUNCTIONS;

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::UnitCosts;
-use crate::analysis::cost::{Fit, Point};
 use crate::collect::session::Transport;
+use crate::cost::{Fit, Point};
 use crate::files;
 use crate::pmu::host::Host;
 use crate::store::run::EntryClass;

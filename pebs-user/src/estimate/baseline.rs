@@ -34,7 +34,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::analysis::sketch::Sketch;
+use crate::estimate::sketch::Sketch;
 
 /// Values of a generation.
 const GENERATION: u64 = 1 << 16;
@@ -285,7 +285,7 @@ fn is_beyond(value: f64, times: f64, median: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::rng::SplitMix64;
+    use crate::rng::SplitMix64;
 
     fn rule(text: &str) -> Rule {
         text.parse().unwrap()

@@ -5,8 +5,8 @@
 
 use perf_event_open_sys::bindings as sys;
 
-use super::perf_ring::RawRecord;
 use crate::perf::layout::Layout;
+use crate::perf::record::RawRecord;
 use crate::perf::record::{self, MappedAs, Mmap, What};
 use crate::symbolize::mapping::{Backing, BuildId, FileFacts, FileIdentity, Mapping};
 use crate::units::{Cpu, KtimeNs, Pid, Tid};

@@ -380,7 +380,7 @@ impl Controller {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::rng::SplitMix64;
+    use crate::rng::SplitMix64;
     use proptest::prelude::*;
 
     /// Half of what marks cost lies outside of the visits: without it marks of short calls would seem to cost more

@@ -187,8 +187,8 @@ impl Bench {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collect::calibrate::RING_BYTES;
-    use crate::collect::calibrate::tests::uprobes;
+    use crate::cost::calibrate::RING_BYTES;
+    use crate::cost::calibrate::tests::uprobes;
 
     /// Everything that is recorded can be measured here, and nothing else is.
     #[test]

@@ -15,10 +15,10 @@ use perf_event_open_sys::bindings::{PERF_RECORD_LOST, PERF_RECORD_SAMPLE};
 
 use super::with_options::Extras;
 use super::{Bench, TABLE, Work, own_thread, timed, work_for};
-use crate::analysis::cost::Point;
 use crate::collect::kernel_map;
 use crate::collect::perf_ring::PerfRing;
 use crate::collect::session::Transport;
+use crate::cost::Point;
 use crate::pmu::attr::{EventClass, ResolvedEvent};
 use crate::pmu::open::{BpfLink, PerfEvent, UprobePmu};
 use crate::stream::clock::Clock;
@@ -312,8 +312,8 @@ fn median(mut values: Vec<f64>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::cost::fit;
-    use crate::collect::calibrate::tests::uprobes;
+    use crate::cost::calibrate::tests::uprobes;
+    use crate::cost::fit;
     use crate::pmu::host::Host;
 
     /// A short sweep on this machine: more samples at smaller reset values, and a line through them.

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::saved::{Folder, MOST_NS, SavedMarks, day_of};
 use super::{UnitCosts, speed_ns};
-use crate::analysis::estimate::Pause;
+use crate::estimate::Pause;
 use crate::pmu::host::Host;
 
 /// What the figures mean, and how they are measured.

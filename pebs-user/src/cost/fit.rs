@@ -94,7 +94,7 @@ pub fn fit(points: &[Point]) -> Option<Fit> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::rng::SplitMix64;
+    use crate::rng::SplitMix64;
     use proptest::prelude::*;
 
     fn points(all: &[(f64, f64)]) -> Vec<Point> {

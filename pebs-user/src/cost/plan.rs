@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::{Native, predict, smallest_reset};
-use crate::collect::overhead::Counts;
+use crate::cost::overhead::Counts;
 
 /// Samples with which a function's time is worth showing.
 pub const SHOWN: f64 = 5.0;

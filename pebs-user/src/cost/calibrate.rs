@@ -23,9 +23,10 @@ use std::time::Duration;
 use pebs_common::config::{ArgProgram, MAX_ARGS, MAX_CPUS, Scope, SiteConfig};
 use pebs_common::record::Role;
 
-use crate::analysis::estimate::Pause;
+use super::pause;
+use crate::collect::kernel_map;
 use crate::collect::programs::{Programs, Settings};
-use crate::collect::{kernel_map, pause};
+use crate::estimate::Pause;
 use crate::pmu::attr::{EventClass, ResolvedEvent};
 use crate::pmu::attr::{Faults, page_faults};
 use crate::pmu::open::{
@@ -590,7 +591,7 @@ fn work_for(time: Duration, table: &[AtomicU64]) -> u64 {
 }
 
 /// File and offset of an address of this program.
-pub(super) fn place_of(address: u64) -> Option<(PathBuf, u64)> {
+pub(crate) fn place_of(address: u64) -> Option<(PathBuf, u64)> {
     let maps = procfs_maps()?;
     maps.lines().find_map(|line| {
         let mut fields = line.split_whitespace();

@@ -8,8 +8,8 @@
 
 use std::time::Duration;
 
-use crate::analysis::estimate::Pause;
 use crate::collect::drain::now;
+use crate::estimate::Pause;
 use crate::units::KtimeNs;
 
 /// A jump of the clock above this is an interrupt, ns: between two readings lie 25..150.

@@ -21,7 +21,7 @@
 //! Assumption: the event goes on as time does (a clock, cycles), and its phase is independent of the items.
 //! *Worked number*: items of 11 us with their marks, R = 100 us, c = 17 us: one in 8 has a sample and lasts 28 us.
 
-use super::rng::mix;
+use crate::rng::mix;
 
 /// Values of a stratum that are kept.
 const KEPT: usize = 4096;
@@ -351,7 +351,7 @@ fn quantiles<const N: usize>(values: &[Weighed], at: [f64; N]) -> [f64; N] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::rng::SplitMix64;
+    use crate::rng::SplitMix64;
 
     const INTERVAL: f64 = 100_000.0;
     const TRUTH: f64 = 17_400.0;

@@ -1,0 +1,13 @@
+//! Estimates made as visits close. Pure: no I/O, no clock.
+//!
+//! [`visit`] divides a visit's time among its functions, [`net`] learns what pebs-trace itself takes of visits, and
+//! [`baseline`] judges which of them are worth their raw samples.
+
+pub mod baseline;
+pub mod net;
+pub mod sketch;
+pub mod visit;
+
+pub use visit::{
+    Estimator, Events, FunctionEstimate, Pause, Series, SeriesBuf, TimedSample, VisitTimeline,
+};
