@@ -105,7 +105,11 @@ fn minor_faults() {
 #[test]
 fn major_faults() {
     need!(machine::root());
-    let (recording, truth) = record("reads", &["--with", "faults", "--reset", "1000000"], &["30"]);
+    let (recording, truth) = record(
+        "reads",
+        &["--with", "faults", "--reset", "1000000"],
+        &["30"],
+    );
     let trace = recording.trace();
     let waits = trace.waits();
     let read = truth.notes["read"];

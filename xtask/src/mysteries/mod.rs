@@ -45,9 +45,12 @@ pub struct Args {
     /// Use this pebs-trace instead of a release build of the workspace
     #[arg(long, value_name = "PATH")]
     tool: Option<PathBuf>,
-    /// Keep source, log, trace and explanation of every seed that was not right in DIR; with --seed in any case
+    /// Keep source, log, trace and explanation of every seed in DIR
     #[arg(long, value_name = "DIR")]
     keep_dir: Option<PathBuf>,
+    /// Run no server: explain and judge anew what an earlier run kept in DIR
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["keep_dir", "log", "compile"])]
+    again: Option<PathBuf>,
     /// Append verdicts to FILE, and don't run the seeds again that are in it
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
@@ -80,6 +83,7 @@ pub fn small() -> Result<()> {
         seconds,
         tool: Some(recorder::build(false)?),
         keep_dir: None,
+        again: None,
         log: None,
         compile: false,
     };
@@ -147,6 +151,9 @@ fn verdict(all: &[Judged], by_chance: f64) -> ExitCode {
 }
 
 fn run_all(seeds: &Range<u64>, args: &Args, tool: &Path) -> Result<Vec<Judged>> {
+    if let Some(kept) = &args.again {
+        return judge_again(seeds, args.seconds, kept, tool);
+    }
     let cache = shell::target_dir()?.join("mysteries");
     fs::create_dir_all(&cache)?;
     let mut done = logged(args.log.as_deref())?;
@@ -170,13 +177,7 @@ fn run_all(seeds: &Range<u64>, args: &Args, tool: &Path) -> Result<Vec<Judged>> 
             continue;
         };
         let judged = one(it, tool, &program, &helper, args)?;
-        println!(
-            "seed {} ({}): {:?}; {}",
-            it.seed,
-            it.describe(),
-            judged.verdict.outcome,
-            judged.verdict.ranked
-        );
+        print(it, &judged.verdict);
         if let Some(log) = &args.log {
             let mut log = OpenOptions::new().create(true).append(true).open(log)?;
             writeln!(log, "{}", serde_json::to_string(&judged)?)?;
@@ -186,6 +187,55 @@ fn run_all(seeds: &Range<u64>, args: &Args, tool: &Path) -> Result<Vec<Judged>> 
     let mut all: Vec<Judged> = done.into_values().collect();
     all.sort_by_key(|it| it.seed);
     Ok(all)
+}
+
+fn print(
+    it: &Mystery,
+    Verdict {
+        outcome, ranked, ..
+    }: &Verdict,
+) {
+    println!(
+        "seed {} ({}): {outcome:?}; {ranked}",
+        it.seed,
+        it.describe()
+    );
+}
+
+/// Explains the traces that a run kept, and judges that.
+fn judge_again(seeds: &Range<u64>, seconds: f64, kept: &Path, tool: &Path) -> Result<Vec<Judged>> {
+    let mut all = Vec::new();
+    for it in seeds.clone().map(|seed| Mystery::new(seed, seconds)) {
+        let dir = kept.join(format!("seed-{}", it.seed));
+        if dir.exists() {
+            let run = run::explain_again(tool, &dir)?;
+            let judged = judged(&it, run)?;
+            print(&it, &judged.verdict);
+            all.push(judged);
+        }
+    }
+    if all.is_empty() {
+        bail!("{}: no seed of these was kept here", kept.display());
+    }
+    Ok(all)
+}
+
+fn judged(it: &Mystery, run: run::Run) -> Result<Judged> {
+    let verdict = match run.explanation {
+        Ok(explanation) => judge::judge(it, &Truth::read(&run.truth)?, &explanation)?,
+        Err(error) => Verdict {
+            outcome: Outcome::Failed(format!("{error:#}")),
+            covered: None,
+            ranked: String::new(),
+        },
+    };
+    Ok(Judged {
+        seed: it.seed,
+        cause: it.cause,
+        shape: it.shape,
+        language: it.language,
+        verdict,
+    })
 }
 
 /// Verdicts of earlier runs.
@@ -235,21 +285,7 @@ fn compile(all: &[Mystery], cache: &Path) -> Result<Vec<Option<PathBuf>>> {
 fn one(it: &Mystery, tool: &Path, program: &Path, helper: &Path, args: &Args) -> Result<Judged> {
     let dir = tempfile::Builder::new().prefix("mystery-").tempdir()?;
     let run = run::record(it, tool, program, helper, dir.path())?;
-    let verdict = match run.explanation {
-        Ok(explanation) => judge::judge(it, &Truth::read(&run.truth)?, &explanation)?,
-        Err(error) => Verdict {
-            outcome: Outcome::Failed(format!("{error:#}")),
-            covered: None,
-            ranked: String::new(),
-        },
-    };
-    let is_right = matches!(verdict.outcome, Outcome::Found(1) | Outcome::Quiet)
-        && verdict.covered != Some(false);
-    if let Some(keep) = args
-        .keep_dir
-        .as_ref()
-        .filter(|_| !is_right || args.seed.is_some())
-    {
+    if let Some(keep) = &args.keep_dir {
         fs::create_dir_all(keep)?;
         let to = keep.join(format!("seed-{}", it.seed));
         let [from, to] = [dir.path(), &to].map(|it| it.display().to_string());
@@ -264,13 +300,7 @@ fn one(it: &Mystery, tool: &Path, program: &Path, helper: &Path, args: &Args) ->
             .arg("-rf")
             .arg(dir.path().join("trace")),
     )?;
-    Ok(Judged {
-        seed: it.seed,
-        cause: it.cause,
-        shape: it.shape,
-        language: it.language,
-        verdict,
-    })
+    judged(it, run)
 }
 
 #[cfg(test)]

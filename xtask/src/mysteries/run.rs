@@ -137,6 +137,15 @@ pub fn record(it: &Mystery, tool: &Path, program: &Path, helper: &Path, dir: &Pa
     })
 }
 
+/// Explains the trace of a run that was kept in `dir`.
+pub fn explain_again(tool: &Path, dir: &Path) -> Result<Run> {
+    let path = |name: &str| dir.join(name).display().to_string();
+    Ok(Run {
+        truth: fs::read_to_string(dir.join("truth")).unwrap_or_default(),
+        explanation: explain(tool, &path("trace"), &path("explain.json")),
+    })
+}
+
 fn explain(tool: &Path, trace: &str, to: &str) -> Result<Value> {
     let text = shell::output(shell::as_root(tool).args(["explain", trace, "--format", "json"]))?;
     fs::write(to, &text)?;

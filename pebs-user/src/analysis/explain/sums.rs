@@ -51,6 +51,11 @@ pub(in crate::analysis) enum Key {
 }
 
 impl Key {
+    /// Whether samples tell of it, not observation.
+    pub(in crate::analysis) const fn is_sampled(self) -> bool {
+        matches!(self, Self::Function(_))
+    }
+
     /// The function to be named.
     pub(in crate::analysis) const fn function(self) -> Option<FunctionId> {
         match self {

@@ -6,6 +6,7 @@ use rustc_hash::FxHashMap;
 use super::model::{FunctionName, ProbeReport};
 use crate::store::reader::{ReadError, Trace, column_bool, column_str, column_u32};
 use crate::store::schema::Table;
+use crate::units::FunctionId;
 
 /// Names by function id; `None` until found.
 pub(in crate::analysis) struct Names(FxHashMap<u32, Option<FunctionName>>);
@@ -54,6 +55,10 @@ impl Names {
             function_id,
             ..FunctionName::default()
         })
+    }
+
+    pub(in crate::analysis) fn is_kernel(&self, FunctionId(id): FunctionId) -> bool {
+        matches!(self.0.get(&id), Some(Some(it)) if it.kernel)
     }
 
     /// Gives the functions their names.
