@@ -146,10 +146,13 @@ pub struct Sample {
     pub time_ns: u64,
     /// Instruction pointer.
     pub ip: u64,
-    /// User stack pointer; 0 when the sample was taken in kernel mode. With [`sample_flag::ITEM`] the
-    /// item id.
+    /// User stack pointer; in kernel mode the number of the system call that the thread is in and 1, or 0: none, or not
+    /// known. With [`sample_flag::ITEM`] the item id.
     pub sp: u64,
 }
+
+/// Numbers of system calls are below this. Linux 6.18 has 470.
+pub const MAX_SYSTEM_CALLS: u64 = 511;
 
 /// A sample with what the hardware said of its memory access, as the kernel has it in
 /// `struct perf_sample_data`; 0 is not said. 56 bytes.

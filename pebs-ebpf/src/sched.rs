@@ -34,7 +34,7 @@ fn switched(ctx: &BtfTracePointContext, state: impl FnOnce(&BtfTracePointContext
         let state = u64::from(state(ctx));
         let mut flags = if preempted { switch_flag::PREEMPTED } else { 0 };
         let could_go_on = preempted || state & 0xff == 0;
-        let in_mark = !could_go_on && !is_in_system_call() && stack::is_in_mark(ctx);
+        let in_mark = !could_go_on && task::system_call() == 0 && stack::is_in_mark(ctx);
         if in_mark {
             flags |= switch_flag::IN_MARK;
         }
@@ -88,17 +88,6 @@ fn user_ip() -> u64 {
         let regs = bpf_task_pt_regs(bpf_get_current_task_btf()) as *const pt_regs;
         bpf_probe_read_kernel(&raw const (*regs).rip).unwrap_or(0)
     }
-}
-
-/// Whether the running thread is in a system call, and not in an exception or interrupt.
-#[inline(always)]
-fn is_in_system_call() -> bool {
-    // SAFETY: both helpers return kernel pointers, which the read helper checks.
-    let number = unsafe {
-        let regs = bpf_task_pt_regs(bpf_get_current_task_btf()) as *const pt_regs;
-        bpf_probe_read_kernel(&raw const (*regs).orig_rax).unwrap_or(0)
-    };
-    number.cast_signed() >= 0
 }
 
 /// Its stack pointer there; 0 if unknown.

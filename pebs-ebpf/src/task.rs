@@ -1,15 +1,20 @@
 //! Which processes are traced, and fields of the kernel's task structures.
 
-use aya_ebpf::bindings::BPF_ANY;
+use aya_ebpf::bindings::{BPF_ANY, pt_regs};
+use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_task_pt_regs};
 use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_probe_read_kernel};
 use pebs_common::config::Scope;
 use pebs_common::counter::Counter;
+use pebs_common::record::MAX_SYSTEM_CALLS;
 
 use crate::emit::count;
 use crate::maps::{
     CGROUP, ONLY_THREADS, SCOPE, SIGNAL_LIVE_OFFSET, TASK_EXIT_CODE_OFFSET, TASK_PID_OFFSET,
     TASK_SIGNAL_OFFSET, TASK_STATE_OFFSET, THREADS, TRACED,
 };
+
+/// Code segment of 64-bit code in user space. Source: `__USER_CS`, arch/x86/include/asm/segment.h.
+const USER_CS: u64 = 0x33;
 
 /// A thread and its process.
 #[derive(Clone, Copy)]
@@ -43,6 +48,23 @@ pub fn ids_of(task: *const u8) -> Option<Ids> {
         pid: (both >> 32) as u32,
         tid: both as u32,
     })
+}
+
+/// The number of the system call that the running thread is in and 1; 0: it is in none, or in an exception or interrupt.
+/// Calls of 32-bit code, which have other numbers, are none.
+#[inline(always)]
+pub fn system_call() -> u64 {
+    // SAFETY: both helpers return kernel pointers, which the read helper checks.
+    unsafe {
+        let regs = bpf_task_pt_regs(bpf_get_current_task_btf()) as *const pt_regs;
+        let number = bpf_probe_read_kernel(&raw const (*regs).orig_rax).unwrap_or(u64::MAX);
+        if number < MAX_SYSTEM_CALLS && bpf_probe_read_kernel(&raw const (*regs).cs) == Ok(USER_CS)
+        {
+            number + 1
+        } else {
+            0
+        }
+    }
 }
 
 /// The `TASK_*` state bits of a thread; 0, which is running, if they can't be read.

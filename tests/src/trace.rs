@@ -557,6 +557,16 @@ impl Trace {
             .collect()
     }
 
+    /// System calls in which functions of the kernel run, by id.
+    #[must_use]
+    pub fn system_calls(&self) -> HashMap<u64, String> {
+        let t = self.table("functions");
+        let ids = t.u64("function_id").into_iter().flatten();
+        ids.zip(t.text("system_call"))
+            .filter_map(|(id, call)| Some((id, call?)))
+            .collect()
+    }
+
     /// The function of pebs-trace's own work, if a sample fell on it.
     #[must_use]
     pub fn own_function(&self) -> Option<u64> {

@@ -109,6 +109,7 @@ const RECIPES: &[(&str, Recipe)] = &[
     ),
     ("tailcall", Recipe::C("tailcall.c", &[])),
     ("usdt", Recipe::Sdt("usdt.c")),
+    ("system_calls", Recipe::C("system_calls.c", &[])),
     ("threads", Recipe::C("threads.c", &[])),
 ];
 

@@ -436,6 +436,7 @@ impl Explaining<'_> {
             sums,
             rows: self.rows,
             naming: &self.naming,
+            stand_ins: self.naming.names.by_system_call(),
             complete: self.info.keep.is_none(),
         };
         let split = gap

@@ -336,6 +336,7 @@ impl Maker {
                 line: None,
                 kernel: *module == "[kernel]",
                 inlined: false,
+                system_call: None,
             };
             self.writer.function(&row).unwrap();
         }

@@ -275,6 +275,7 @@ pub(crate) fn finish(mut writer: TraceWriter, info: &RunInfo) -> Trace {
             line: (id == 1).then_some(12),
             kernel: id == 3,
             inlined: false,
+            system_call: None,
         };
         writer.function(&row).unwrap();
     }

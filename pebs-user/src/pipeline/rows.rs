@@ -338,6 +338,23 @@ impl Rows {
         })
     }
 
+    /// Gives samples of the kernel's that were named last, and were taken in system calls, to its functions in these. Call
+    /// stacks say as much and more.
+    fn tell_system_calls(&mut self, kinds: &[SampleKind]) {
+        if !SampleKind::any_system_call(kinds) {
+            return;
+        }
+        for (at, kind) in kinds.iter().enumerate() {
+            if let Some(number) = kind.system_call()
+                && kind.stack() == StackKey::NONE
+            {
+                let function = self.block.functions()[at];
+                let within = self.symbolizer.in_system_call(function, number);
+                self.block.rename(at, within);
+            }
+        }
+    }
+
     /// Gives samples of the kernel's that were named last, and were taken during a mark of the visit's begin or end, to
     /// pebs-trace's own function.
     fn tell_own(&mut self, visit: &ClosedVisit<'_>) {
@@ -583,6 +600,7 @@ impl Sink for Rows {
         self.mark_waits.1 += visit.mark_waits.1;
         let samples = visit.samples;
         let alike = self.name(samples, visit.pid);
+        self.tell_system_calls(samples.kinds);
         self.tell_own(visit);
         self.estimate(visit);
         let net = self.net.of(visit, &self.resets, &self.writer);
@@ -643,6 +661,7 @@ impl Sink for Rows {
     fn strays(&mut self, samples: Samples<'_>, pid: Pid, tid: Tid) {
         self.strays += samples.len() as u64;
         let alike = self.name(samples, pid);
+        self.tell_system_calls(samples.kinds);
         let unresolved = |function: &&FunctionId| !self.symbolizer.is_resolved(**function);
         self.unresolved += self.block.functions().iter().filter(unresolved).count() as u64;
         if !self.keeper.keeps_all() {

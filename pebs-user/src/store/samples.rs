@@ -166,7 +166,7 @@ impl SampleBlock {
                 (Some(_), _) => 1,
                 (None, true) => rest.len(),
                 (None, false) => {
-                    let is_like = |kind: &&SampleKind| **kind == first.kind;
+                    let is_like = |kind: &&SampleKind| kind.of_row() == first.kind.of_row();
                     rest.iter().take_while(is_like).count()
                 }
             };

@@ -540,6 +540,9 @@ pub struct FunctionRow {
     pub kernel: bool,
     /// Whether it was inlined into its caller: it has no offset of its own.
     pub inlined: bool,
+    /// System call in which it ran, a function of the kernel's being one row for each; null: in none (a fault, an
+    /// interrupt), or not known (samples with call stacks, `--transport bulk`, imported ones).
+    pub system_call: Option<String>,
 }
 
 /// One row of `stacks`: functions that called one another.

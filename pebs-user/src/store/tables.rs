@@ -314,6 +314,7 @@ table! {
         line: Nullable<UInt32Type> = row.line;
         kernel: Truth = row.kernel;
         inlined: NullableTruth = Some(row.inlined);
+        system_call: NullableText = row.system_call.as_deref();
     }
 }
 

@@ -79,11 +79,11 @@ impl<'a> Samples<'a> {
         (now, later)
     }
 
-    /// Whether they are of one [`SampleKind`].
+    /// Whether they are of one [`SampleKind`], system calls aside.
     #[inline]
     #[must_use]
     pub fn are_alike(&self) -> bool {
-        self.differing() == 0
+        !SampleKind::differ_in_row(self.differing())
     }
 
     /// Whether they were taken on one CPU.

@@ -16,8 +16,8 @@ impl StackKey {
     /// The sample has no stack.
     pub const NONE: Self = Self(0);
 
-    /// Numbers that there are.
-    const COUNT: usize = u32::MAX as usize;
+    /// Numbers that there are: as many as fit a [`SampleKind`](crate::stream::decode::SampleKind).
+    const COUNT: usize = (1 << 29) - 1;
 
     const fn new(index: u32) -> Self {
         Self(index + 1)

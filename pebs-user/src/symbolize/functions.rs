@@ -1,6 +1,9 @@
 //! The functions found so far.
 
-use crate::store::schema::FunctionRow;
+use rustc_hash::FxHashMap;
+use syscalls::Sysno;
+
+use crate::store::schema::{FunctionRow, OWN_MODULE};
 use crate::units::FunctionId;
 
 /// Longest name kept, in bytes. Template instances reach some KiB; beyond is hostile or useless.
@@ -27,6 +30,8 @@ pub struct Description {
     pub kernel: bool,
     /// Inlined into another function.
     pub inlined: bool,
+    /// System call in which it runs.
+    pub system_call: Option<String>,
 }
 
 /// Gives functions their numbers, from 0 without gaps, and keeps the rows until they are taken.
@@ -35,12 +40,21 @@ pub struct Functions {
     resolved: Vec<bool>,
     /// Those of the kernel's that switch to another thread; few.
     scheduling: Vec<FunctionId>,
+    /// Those of the kernel's with a name, pebs-trace's own work aside.
+    kernel: FxHashMap<FunctionId, Description>,
+    /// The same in system calls, by number.
+    calling: FxHashMap<(FunctionId, u16), FunctionId>,
     fresh: Vec<FunctionRow>,
 }
 
 impl Functions {
     /// Numbers a function. Names beyond [`NAME_MAX`] are cut.
     pub fn add(&mut self, description: Description) -> FunctionId {
+        let is_own = description.module.as_deref() == Some(OWN_MODULE);
+        if description.kernel && description.name.is_some() && !is_own {
+            let id = FunctionId(self.resolved.len() as u32);
+            self.kernel.insert(id, description.clone());
+        }
         // More than u32::MAX rows can't exist: each takes over 100 bytes.
         let function_id = FunctionId(u32::try_from(self.resolved.len()).unwrap_or(u32::MAX));
         let name = description.name.map(cut);
@@ -59,8 +73,28 @@ impl Functions {
             line: description.line,
             kernel: description.kernel,
             inlined: description.inlined,
+            system_call: description.system_call,
         });
         function_id
+    }
+
+    /// A function of the kernel's as it runs in a system call; any other function is itself.
+    pub fn in_system_call(&mut self, function: FunctionId, number: u16) -> FunctionId {
+        if let Some(found) = self.calling.get(&(function, number)) {
+            return *found;
+        }
+        let found = match self.kernel.get(&function) {
+            Some(known) => {
+                let description = Description {
+                    system_call: Some(system_call(number)),
+                    ..known.clone()
+                };
+                self.add(description)
+            }
+            None => function,
+        };
+        self.calling.insert((function, number), found);
+        found
     }
 
     /// Whether the function has a name.
@@ -84,6 +118,12 @@ impl Functions {
     }
 }
 
+/// The name of a system call of 64-bit code.
+fn system_call(number: u16) -> String {
+    let known = Sysno::new(usize::from(number));
+    known.map_or_else(|| format!("call {number}"), |it| it.name().to_owned())
+}
+
 /// Whether a function of the kernel's does nothing but give up the CPU: what called it is why.
 fn is_scheduling(name: &str) -> bool {
     let name = name.trim_start_matches('_');
@@ -103,6 +143,43 @@ fn cut(mut text: String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A function of the kernel's is one row more for each system call that it runs in; others, and own work, are not.
+    #[test]
+    fn system_calls() {
+        let mut functions = Functions::default();
+        let mut add = |name: Option<&str>, module: &str, kernel| {
+            functions.add(Description {
+                name: name.map(str::to_owned),
+                module: Some(module.to_owned()),
+                kernel,
+                ..Description::default()
+            })
+        };
+        let copy = add(Some("copy"), "[kernel]", true);
+        let others = [
+            add(None, "[kernel]", true),
+            add(Some("f"), "/bin/f", false),
+            add(Some("own"), OWN_MODULE, true),
+        ];
+        let [read, write] = [0, 1].map(|it| functions.in_system_call(copy, it));
+        assert!(read != copy && write != copy && read != write);
+        assert_eq!(functions.in_system_call(copy, 0), read);
+        for other in others {
+            assert_eq!(functions.in_system_call(other, 0), other);
+        }
+        let unknown = functions.in_system_call(copy, 510);
+        let mut rows = Vec::new();
+        functions.take_new(&mut rows);
+        let of = |id: FunctionId| &rows[id.0 as usize];
+        let call = |id| of(id).system_call.as_deref();
+        assert_eq!(
+            [copy, read, write].map(call),
+            [None, Some("read"), Some("write")]
+        );
+        assert_eq!(call(unknown), Some("call 510"));
+        assert_eq!((&of(read).name, of(read).kernel), (&of(copy).name, true));
+    }
 
     /// Rows come out once, numbered in order; only a name makes a function resolved.
     #[test]

@@ -231,6 +231,12 @@ impl Symbolizer {
         }
     }
 
+    /// A function of the kernel's as it runs in a system call, which is another function; pebs-trace's own work and any
+    /// other function are themselves.
+    pub fn in_system_call(&mut self, function: FunctionId, number: u16) -> FunctionId {
+        self.functions.in_system_call(function, number)
+    }
+
     /// The functions of an address as frames: the one whose code it is, and before it, if samples go to inlined
     /// functions, those inlined there, the innermost first. The first is [`Symbolizer::function`]'s.
     ///

@@ -258,6 +258,7 @@ impl Module {
                 line: found.line,
                 kernel: self.kernel,
                 inlined: false,
+                system_call: None,
             })
         });
         let nested = self.layout().map_or(&[][..], |layout| &layout.nested);

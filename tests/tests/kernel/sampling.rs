@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use pebs_tests::recording::Recorder;
+use pebs_tests::recording::{Recorder, pebs_trace};
 use pebs_tests::trace::Trace;
 use pebs_tests::workload::Workload;
 use pebs_tests::{check, machine, need};
@@ -319,4 +319,46 @@ fn exclude_kernel() {
     let samples = trace.samples();
     assert!(!samples.is_empty());
     assert!(samples.iter().all(|sample| sample.ip >> 63 == 0));
+}
+
+/// Samples in the kernel know the system call in which they were taken, and `explain` names it.
+#[test]
+fn system_calls() {
+    need!(machine::root());
+    let workload = Workload::build("system_calls");
+    let (recording, _) = Recorder::new(&workload.spec(super::ID))
+        .args(&["--event", "cpu-clock", "--reset", "100000"])
+        .workload(&workload, &["200"]);
+    let trace = recording.trace();
+    let (calls, own) = (trace.system_calls(), trace.own_function());
+    let items: HashMap<u64, u64> = trace
+        .visits()
+        .iter()
+        .map(|it| (it.visit_id, it.item_id))
+        .collect();
+    let (mut right, mut wrong, mut none) = (0, 0, 0);
+    for sample in trace.samples() {
+        let Some(item) = sample.visit_id.and_then(|it| items.get(&it)) else {
+            continue;
+        };
+        if sample.ip >> 63 == 0 || Some(sample.function_id) == own {
+            continue;
+        }
+        let call = calls.get(&sample.function_id).map(String::as_str);
+        match (call, item % 2) {
+            (Some("read"), 0) | (Some("getrandom"), 1) => right += 1,
+            (Some(_), _) => wrong += 1,
+            // On the way in or out, or at the entry of the handler.
+            (None, _) => none += 1,
+        }
+    }
+    assert!(right > 100 && wrong == 0, "{right} {wrong} {none}");
+    assert!(none * 10 < right, "{right} {wrong} {none}");
+    let dir = recording.dir();
+    let explained = pebs_trace(["explain".as_ref(), dir.as_os_str(), "--slow=p60".as_ref()]);
+    assert!(
+        explained.stdout.contains("system call getrandom")
+            || explained.stdout.contains(" [kernel, getrandom]"),
+        "{explained}"
+    );
 }

@@ -89,6 +89,8 @@ struct Row {
     kind: String,
     name: String,
     kernel: bool,
+    /// System call in which it ran.
+    system_call: String,
     share: f64,
     share_low: Option<f64>,
     /// Lower and upper end.
@@ -107,6 +109,10 @@ impl Row {
                 .to_owned(),
             name: cause["function"]["name"].as_str().unwrap_or("").to_owned(),
             kernel: cause["function"]["kernel"] == true,
+            system_call: cause["function"]["system_call"]
+                .as_str()
+                .unwrap_or("")
+                .to_owned(),
             share: number("share").context("a cause without its share")?,
             share_low: number("share_low"),
             excess_ns: number("excess_low_ns").zip(number("excess_high_ns")),
@@ -126,6 +132,7 @@ impl Row {
     fn says(&self) -> String {
         let first = self.functions.first();
         let name = first.map_or_else(|| self.name.clone(), |it| format!("of {}", it.name));
+        let name = format!("{name} {}", self.system_call);
         format!("{} {name} {:.0} %", self.kind, self.share * 100.0)
     }
 
@@ -166,7 +173,8 @@ impl Row {
                 } else {
                     "read"
                 };
-                waits && has(&[call, "fadvise"])
+                // What the kernel does to read, and the wait for the disk.
+                waits && has(&[call, "fadvise"]) || self.system_call.contains("read")
             }
             Cause::Neighbour => self.kind == "preempted",
             Cause::Dependency => {

@@ -10,8 +10,8 @@
 //!
 //! An item is described by its *excess*: its time on the CPU and in each wait beyond what typical items take of it, as a
 //! share of all excess, which is observed of every item; and, of the time on the CPU, each function's share, which is
-//! known as well as the item's samples tell it. The functions of the kernel are one function here, as what it does for one
-//! call of the program is spread over many. So an item counts as [`MOST_DRAWS`] draws from the distribution over waits and the
+//! known as well as the item's samples tell it. Those of the kernel in the same system call are one function here, as what it
+//! does for a call is spread over many. So an item counts as [`MOST_DRAWS`] draws from the distribution over waits and the
 //! CPU of its kind, and as so many draws from that over functions as samples stand for its excess, at most as many. Kinds are
 //! the components of a mixture of multinomial distributions, fitted by expectation-maximisation, one more as long as the
 //! Bayesian information criterion falls. With few samples an item says little of its kind, and chance makes no component. As
@@ -23,7 +23,7 @@
 //! limit took items of it. That two thirds of typical items are one function does not make slow items ordinary that take
 //! longer for it alone: an excess is thought of as so much of what typical items are made of and the rest one function or
 //! wait, and where the rest is more than half the kind is not ordinary. *Worked number*: 63 % of typical items, 94 % of
-//! the excess: (1 - 0.94) / (1 - 0.63) = 16 % as typical items.
+//! the excess: (1 - 0.94) / (1 - 0.63) = 16 % as typical items. Waiting for a CPU is left out, unless it is most of the excess.
 //!
 //! # What only they do
 //!
@@ -40,7 +40,7 @@ use super::blocks::block_of;
 use super::contrast::{self, Naming};
 use super::groups::Section;
 use super::items::Items;
-use super::model::{Kind, Only};
+use super::model::{CauseKind, Kind, Only};
 use super::stump;
 use super::sums::{ClassSums, GroupSums, Key};
 use crate::analysis::classes::Class;
@@ -72,9 +72,6 @@ const LUCK: f64 = 0.01;
 
 /// Mean share below which functions and waits are lumped together.
 const LEAST_SHARE: f64 = 0.01;
-
-/// Stands for all functions of the kernel.
-const KERNEL: Key = Key::Function(FunctionId(u32::MAX));
 
 /// Rounds of expectation-maximisation.
 const ROUNDS: usize = 25;
@@ -380,19 +377,6 @@ impl Made {
     }
 }
 
-/// Whether an excess is made of the same as typical items are.
-fn is_ordinary(excess: &Times, usual: &Times) -> bool {
-    let (shares, usual) = (excess.shares(), usual.shares());
-    let of = |key: &Key| usual.get(key).copied().unwrap_or(0.0);
-    let known: f64 = shares.values().sum();
-    // Of time on the CPU without samples nothing is known.
-    let in_common: f64 = shares.iter().map(|(key, it)| it.min(of(key))).sum();
-    let alike = |(key, it): (&Key, &f64)| (1.0 - it) / (1.0 - of(key)).max(1e-9);
-    known > 0.0
-        && in_common >= DISTINCT * known
-        && shares.iter().map(alike).all(|it| it >= DISTINCT)
-}
-
 /// Kinds of the items.
 fn divide(points: &[Point], places: Places) -> Vec<Vec<&Point>> {
     if points.is_empty() {
@@ -434,6 +418,8 @@ pub(super) struct Telling<'a> {
     pub sums: &'a GroupSums,
     pub rows: &'a Rows,
     pub naming: &'a Naming<'a>,
+    /// For each function of the kernel's one of the same system call.
+    pub stand_ins: FxHashMap<FunctionId, FunctionId>,
     /// Whether the sums are of all items, so that what others do is known.
     pub complete: bool,
 }
@@ -450,7 +436,7 @@ impl Telling<'_> {
             .map(|kind| {
                 let members: Vec<u32> = kind.iter().map(|it| it.item).collect();
                 let excess = self.times(&self.sums(&members)).beyond(&usual);
-                let ordinary = is_ordinary(&excess, &usual);
+                let ordinary = self.is_ordinary(&excess, &usual);
                 (members, ordinary)
             })
             .filter(|(members, ordinary): &(Vec<u32>, bool)| {
@@ -466,10 +452,35 @@ impl Telling<'_> {
         kinds
     }
 
-    /// What stands for a key where kinds are told apart: one function for all of the kernel's.
+    /// Whether an excess is made of the same as typical items are.
+    ///
+    /// That items waited for a CPU, which all may, is left out unless most of the excess is that.
+    fn is_ordinary(&self, excess: &Times, usual: &Times) -> bool {
+        let is_preempted = |key: &&Key| matches!(self.naming.of(**key).0, CauseKind::Preempted);
+        let without = |times: &Times| {
+            let mut shares = times.shares();
+            let preempted: Vec<Key> = shares.keys().filter(is_preempted).copied().collect();
+            let share: f64 = preempted.iter().filter_map(|key| shares.remove(key)).sum();
+            shares.values_mut().for_each(|it| *it /= 1.0 - share);
+            (shares, share)
+        };
+        let (shares, preempted) = without(excess);
+        let (usual, _) = without(usual);
+        let of = |key: &Key| usual.get(key).copied().unwrap_or(0.0);
+        let known: f64 = shares.values().sum();
+        // Of time on the CPU without samples nothing is known.
+        let in_common: f64 = shares.iter().map(|(key, it)| it.min(of(key))).sum();
+        let alike = |(key, it): (&Key, &f64)| (1.0 - it) / (1.0 - of(key)).max(1e-9);
+        preempted < DISTINCT
+            && known > 0.0
+            && in_common >= DISTINCT * known
+            && shares.iter().map(alike).all(|it| it >= DISTINCT)
+    }
+
+    /// What stands for a key where kinds are told apart.
     fn stand_in(&self, key: Key) -> Key {
         match key {
-            Key::Function(id) if self.naming.names.is_kernel(id) => KERNEL,
+            Key::Function(id) => Key::Function(self.stand_ins.get(&id).copied().unwrap_or(id)),
             _ => key,
         }
     }

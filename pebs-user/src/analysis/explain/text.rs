@@ -447,7 +447,10 @@ fn kind(
     match (kind, state) {
         (CauseKind::Preempted, _) => "waited for a CPU".to_owned(),
         (CauseKind::Module, _) => match name(function).strip_suffix(" (no symbol)") {
-            Some(_) if function.kernel => "functions of the kernel".to_owned(),
+            Some(_) if function.kernel => match &function.system_call {
+                Some(call) => format!("system call {call}"),
+                None => "functions of the kernel".to_owned(),
+            },
             Some(module) => format!("functions of {module}"),
             None => "code of no module".to_owned(),
         },

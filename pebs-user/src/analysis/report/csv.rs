@@ -57,7 +57,7 @@ pub(super) fn cells(line: &mut Line, cells: [&Cell; 3]) {
     }
 }
 
-/// Adds a function: its id, name and module, and whether it is the kernel's.
+/// Adds a function: its id, name and module, whether it is the kernel's, and in which system call.
 pub(super) fn function(line: &mut Line, function: &FunctionName) {
     let FunctionName {
         function_id,
@@ -65,11 +65,13 @@ pub(super) fn function(line: &mut Line, function: &FunctionName) {
         module,
         kernel,
         inlined: _,
+        system_call,
     } = function;
     line.maybe(*function_id);
     line.maybe(name.as_deref());
     line.maybe(module.as_deref());
     line.number(kernel);
+    line.maybe(system_call.as_deref());
 }
 
 fn functions(report: &Report) -> String {
@@ -79,6 +81,7 @@ fn functions(report: &Report) -> String {
         "function",
         "module",
         "kernel",
+        "system_call",
         "state",
         "unit",
     ];

@@ -290,14 +290,18 @@ pub struct FunctionName {
     pub kernel: bool,
     /// Known to be inlined into its caller.
     pub inlined: bool,
+    /// System call in which it ran; null: none, or not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub system_call: Option<String>,
 }
 
 impl FunctionName {
-    /// Its module, as that of no function.
+    /// Its module, and of the kernel the system call, as that of no function.
     pub(crate) fn module_only(&self) -> Self {
         Self {
             module: self.module.clone(),
             kernel: self.kernel,
+            system_call: self.system_call.clone(),
             ..Self::default()
         }
     }

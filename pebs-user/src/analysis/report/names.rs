@@ -27,12 +27,20 @@ impl Names {
         ids: impl Iterator<Item = u32>,
     ) -> Result<Self, ReadError> {
         let mut names = Self(ids.map(|id| (id, None)).collect());
-        let columns = ["function_id", "name", "module", "kernel", "inlined"];
+        let columns = [
+            "function_id",
+            "name",
+            "module",
+            "kernel",
+            "inlined",
+            "system_call",
+        ];
         for batch in trace.scan(Table::Functions, &columns)? {
             let batch = batch?;
             let ids = column_u32(&batch, 0)?.values();
             let (name, module) = (column_str(&batch, 1)?, column_str(&batch, 2)?);
             let (kernel, inlined) = (column_bool(&batch, 3)?, column_bool(&batch, 4)?);
+            let system_call = column_str(&batch, 5)?;
             for (row, id) in ids.iter().enumerate() {
                 if let Some(entry) = names.0.get_mut(id) {
                     *entry = Some(FunctionName {
@@ -41,6 +49,9 @@ impl Names {
                         module: module.is_valid(row).then(|| module.value(row).to_owned()),
                         kernel: kernel.value(row),
                         inlined: inlined.is_valid(row) && inlined.value(row),
+                        system_call: system_call
+                            .is_valid(row)
+                            .then(|| system_call.value(row).to_owned()),
                     });
                 }
             }
@@ -57,8 +68,21 @@ impl Names {
         })
     }
 
-    pub(in crate::analysis) fn is_kernel(&self, FunctionId(id): FunctionId) -> bool {
-        matches!(self.0.get(&id), Some(Some(it)) if it.kernel)
+    /// For each function of the kernel's one that runs in the same system call, or as it does in none.
+    pub(in crate::analysis) fn by_system_call(&self) -> FxHashMap<FunctionId, FunctionId> {
+        let known = self
+            .0
+            .iter()
+            .filter_map(|(id, name)| Some((*id, name.as_ref()?)));
+        let mut kernel: Vec<_> = known.filter(|(_, name)| name.kernel).collect();
+        kernel.sort_unstable_by_key(|it| it.0);
+        let mut first: FxHashMap<Option<&str>, u32> = FxHashMap::default();
+        let mut found = FxHashMap::default();
+        for (id, name) in kernel {
+            let of = first.entry(name.system_call.as_deref()).or_insert(id);
+            found.insert(FunctionId(id), FunctionId(*of));
+        }
+        found
     }
 
     /// Gives the functions their names.

@@ -433,6 +433,12 @@ pub(in crate::analysis) fn name_within(function: &FunctionName, width: usize) ->
         FunctionName {
             name: Some(name),
             kernel: true,
+            system_call: Some(call),
+            ..
+        } => with(name, &format!(" [kernel, {call}]")),
+        FunctionName {
+            name: Some(name),
+            kernel: true,
             ..
         } => with(name, " [kernel]"),
         FunctionName {

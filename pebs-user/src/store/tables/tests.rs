@@ -78,7 +78,7 @@ fn schemas_are_as_documented() {
     assert_eq!(
         text(Table::Functions),
         "function_id UInt32, name Utf8?, module Utf8?, build_id Utf8?, offset UInt64?, \
-         size UInt64?, file Utf8?, line UInt32?, kernel Boolean, inlined Boolean?"
+         size UInt64?, file Utf8?, line UInt32?, kernel Boolean, inlined Boolean?, system_call Utf8?"
     );
     assert_eq!(
         text(Table::Losses),

@@ -1,7 +1,5 @@
 //! Samples that have the same head, as they lie in a ring.
 
-use std::iter;
-
 use pebs_common::record::{Head, Sample, sample_flag};
 
 use super::wire::{SampleFrame, sample_words};
@@ -16,6 +14,8 @@ pub(super) struct Alike {
     pub(super) kind: SampleKind,
     /// Which bits of the stack pointer's word are one.
     sp: u64,
+    /// And which of them are a system call's number.
+    call: u64,
     pub(super) perf_clock: bool,
 }
 
@@ -32,6 +32,7 @@ impl Alike {
                 (flags & sample_flag::EXACT_IP != 0, kernel),
             ),
             sp: if has_sp { u64::MAX } else { 0 },
+            call: if has_sp { 0 } else { u64::MAX },
             perf_clock: flags & sample_flag::PERF_CLOCK != 0,
         }
     }
@@ -42,8 +43,13 @@ impl Alike {
             time,
             ip: Ip(ip),
             sp: sp & self.sp,
-            kind: self.kind,
+            kind: self.kind_of(sp),
         }
+    }
+
+    #[inline(always)]
+    const fn kind_of(&self, sp: u64) -> SampleKind {
+        self.kind.with_system_call(sp & self.call)
     }
 
     pub(super) fn time(&self, clock: &Clock, time_ns: u64) -> TraceNs {
@@ -92,6 +98,7 @@ impl<F: Fn(u64) -> TraceNs> SampleSource for Source<'_, F> {
 
     #[inline(always)]
     fn kinds(&self) -> impl Iterator<Item = SampleKind> {
-        iter::repeat_n(self.alike.kind, self.frames.len())
+        let words = self.frames.iter().map(sample_words);
+        words.map(|[_, _, sp]| self.alike.kind_of(sp))
     }
 }

@@ -6,13 +6,14 @@ use super::{AccessCell, AccessRow, AccessSection, EventAccesses, MemoryReport};
 use crate::analysis::report::csv::{function, header};
 use crate::csv::Line;
 
-const KEY: [&str; 11] = [
+const KEY: [&str; 12] = [
     "event",
     "probe_id",
     "function_id",
     "function",
     "module",
     "kernel",
+    "system_call",
     "op",
     "level",
     "snoop",

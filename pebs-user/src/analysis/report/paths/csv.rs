@@ -7,12 +7,13 @@ use crate::analysis::report::csv::{cell_columns, cells, function, header};
 use crate::analysis::report::model::FunctionName;
 use crate::csv::Line;
 
-const KEY: [&str; 10] = [
+const KEY: [&str; 11] = [
     "probe_id",
     "function_id",
     "function",
     "module",
     "kernel",
+    "system_call",
     "path",
     "truncated",
     "known",

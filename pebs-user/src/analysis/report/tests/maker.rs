@@ -87,6 +87,7 @@ pub(super) fn function(id: u32, name: Option<&str>, module: &str) -> FunctionRow
         line: None,
         kernel: module == "[kernel]",
         inlined: false,
+        system_call: None,
     }
 }
 
