@@ -1,0 +1,106 @@
+//! The page that the kernel shares, the instructions that read counters, and files of perf-event2 as borrowed ones.
+#![expect(
+    unsafe_code,
+    reason = "a mapping and two instructions have no safe binding"
+)]
+
+use std::io;
+use std::ops::Deref;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::ptr::NonNull;
+
+use perf_event::Counter;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use crate::page::UserPage;
+
+/// The file of a counter.
+pub(crate) fn file(counter: &Counter) -> BorrowedFd<'_> {
+    // SAFETY: the counter owns the file and is borrowed for as long as what is returned.
+    unsafe { BorrowedFd::borrow_raw(counter.as_raw_fd()) }
+}
+
+/// A counter's page, mapped for reading.
+pub(crate) struct Mapped {
+    page: NonNull<UserPage>,
+    len: usize,
+}
+
+impl Mapped {
+    /// Maps the page; populated, so that its first access is no page fault.
+    ///
+    /// # Errors
+    /// The kernel maps no page of an inherited event, and none above `kernel.perf_event_mlock_kb`.
+    pub(crate) fn new(counter: &Counter, populate: bool) -> io::Result<Self> {
+        let len = rustix::param::page_size();
+        let flags = match populate {
+            true => MapFlags::SHARED | MapFlags::POPULATE,
+            false => MapFlags::SHARED,
+        };
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let page = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                len,
+                ProtFlags::READ,
+                flags,
+                file(counter),
+                0,
+            )
+        }?;
+        match NonNull::new(page.cast()) {
+            Some(page) => Ok(Self { page, len }),
+            None => Err(io::ErrorKind::OutOfMemory.into()),
+        }
+    }
+}
+
+impl Deref for Mapped {
+    type Target = UserPage;
+
+    fn deref(&self) -> &UserPage {
+        // SAFETY: mapped until `self` is dropped, a page long and aligned to one. The kernel writes to it meanwhile, and
+        // every field is an atomic that is only loaded.
+        unsafe { self.page.as_ref() }
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: nothing refers to the mapping any more. That it fails would only leave it mapped.
+        let _ = unsafe { munmap(self.page.as_ptr().cast(), self.len) };
+    }
+}
+
+/// Reads a hardware counter of this CPU.
+///
+/// `index` is one less than the page's, whose `cap_user_rdpmc` is set.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn rdpmc(index: u32) -> u64 {
+    let (low, high): (u32, u32);
+    // SAFETY: reads a register. Callers pass an index that the kernel gave them together with its leave (cap_user_rdpmc), for
+    // which it has set CR4.PCE; else this is a fault, not undefined behaviour.
+    unsafe {
+        std::arch::asm!("rdpmc", in("ecx") index, out("eax") low, out("edx") high, options(nomem, nostack, preserves_flags));
+    }
+    u64::from(high) << 32 | u64::from(low)
+}
+
+/// The time stamp counter.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn tsc() -> u64 {
+    // SAFETY: every x86-64 has it; Linux lets user space read it unless the process forbade it by prctl.
+    unsafe { std::arch::x86_64::_rdtsc() }
+}
+
+/// Never called: pages of other architectures are not mapped.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) fn rdpmc(_index: u32) -> u64 {
+    0
+}
+
+/// Never called: pages of other architectures are not mapped.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) fn tsc() -> u64 {
+    0
+}
