@@ -1,5 +1,7 @@
 //! `pebs-trace calibrate`: what a sample and a mark cost on this machine, measured once and kept.
 
+mod counters;
+
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -50,6 +52,8 @@ const WIDE: f64 = 0.1;
 /// $XDG_CACHE_HOME/pebs-trace) and used in place of the quick measurement before each recording:
 /// for the overhead that it shows, --max-overhead and 'pebs-trace plan'. Run it on an idle machine.
 ///
+/// --counters measures instead what it costs a program to count its own events, and keeps nothing.
+///
 /// Exit status: 0 kept; 1 measured, but too inexact to be kept; 2 could not run.
 #[derive(Clone, Debug, clap::Args)]
 pub struct CalibrateArgs {
@@ -65,6 +69,14 @@ pub struct CalibrateArgs {
     /// interrupt. auto is what recording takes by default. Both are kept, each for its recordings.
     #[arg(long, value_name = "HOW", value_enum, default_value_t)]
     pub transport: TransportArg,
+    /// Measure start, read and stop of counters in a program that counts itself
+    ///
+    /// By each way there is: read() of the C library, the system call in line, rdpmc with its page mapped in three ways.
+    /// The first read and the next nine, of 1 to 8 events: a table, box plots, or JSON; --plot draws them. Hardware events
+    /// where there is a PMU, else software events, which rdpmc can't read. Programs that are linked statically, or look up
+    /// read() when they first call it, are built with cc. Takes --duration at most and needs no rights.
+    #[arg(long, conflicts_with_all = ["event", "transport", "dry_run"])]
+    pub counters: bool,
     /// Begin no new round after this time
     ///
     /// 15 rounds take about 4 s on an idle machine; three at least are needed.
@@ -74,6 +86,8 @@ pub struct CalibrateArgs {
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = Format::Text)]
     pub format: Format,
     /// Draw samples against CPU time, with the line, to this file
+    ///
+    /// With --counters: box plots of each call, and costs by number of events and of reads.
     #[arg(long, value_name = "FILE.svg")]
     pub plot: Option<PathBuf>,
     /// Print only, keep nothing
@@ -86,6 +100,9 @@ pub struct CalibrateArgs {
 /// # Errors
 /// If it could not run, or not keep what it found.
 pub fn run(args: &CalibrateArgs) -> anyhow::Result<ExitCode> {
+    if args.counters {
+        return counters::run(args);
+    }
     let spec: EventSpec = args.event.parse()?;
     if let Some(missing) = limits::missing_privileges() {
         bail!(Hinted::new(

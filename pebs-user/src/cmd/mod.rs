@@ -73,6 +73,7 @@ pub fn hint_of(error: &anyhow::Error) -> Option<String> {
             collect::session::SessionError,
             collect::command::CommandError,
             cost::calibrate::sweep::SweepError,
+            pebs_selfcount::Error,
             store::tables::ColumnError,
             store::writer::WriteError,
             store::reader::ReadError,

@@ -53,7 +53,7 @@ const HEAD: f64 = 36.0;
 const FREE: f64 = 0.05;
 
 /// Colours are written out, not as variables: some viewers know none.
-const STYLE: &str = "
+pub(crate) const STYLE: &str = "
   text { font: 12px system-ui, 'DejaVu Sans', sans-serif; fill: #1f2328; }
   .title { font-size: 15px; font-weight: 600; }
   .panel { font-weight: 600; }
@@ -72,13 +72,26 @@ const STYLE: &str = "
   }
 ";
 
+fn columns(panels: usize) -> usize {
+    panels.clamp(1, COLUMNS)
+}
+
+/// Width and height of a picture of so many panels.
+#[must_use]
+pub fn size(panels: usize) -> (f64, f64) {
+    let columns = columns(panels);
+    let rows = panels.div_ceil(columns);
+    (
+        columns as f64 * (LEFT + WIDTH) + 24.0,
+        HEAD + rows as f64 * (ABOVE + HEIGHT + BELOW) + 8.0,
+    )
+}
+
 /// Draws the panels under a title.
 #[must_use]
 pub fn draw(title: &str, panels: &[Panel]) -> String {
-    let columns = panels.len().clamp(1, COLUMNS);
-    let rows = panels.len().div_ceil(columns);
-    let width = columns as f64 * (LEFT + WIDTH) + 24.0;
-    let height = HEAD + rows as f64 * (ABOVE + HEIGHT + BELOW) + 8.0;
+    let columns = columns(panels.len());
+    let (width, height) = size(panels.len());
     let title = escaped(title);
     let mut svg = String::new();
     // Writing to a string does not fail.
@@ -99,7 +112,8 @@ pub fn draw(title: &str, panels: &[Panel]) -> String {
     svg + "</svg>\n"
 }
 
-fn escaped(text: &str) -> String {
+/// Text that is no markup.
+pub(crate) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;")
 }
 

@@ -1,0 +1,434 @@
+//! What it costs a program to count its own events: start, stop and read, by each way there is.
+//!
+//! Each round opens a group anew in every way, starts it, reads it ten times and stops it, with the time taken between the
+//! calls, so that all ways see the same state of the machine. The first read of a group finds its kernel structures, and
+//! its page, as a program finds them that reads once. Programs that call the C library for the first time are built with the
+//! machine's C compiler and run anew in each round.
+//!
+//! Source: Weaver 2015, sections III and IV; Figures 1 and 3 (ways), 5 (repeated reads), 6 (start), 7 (stop), 8 (events).
+
+pub mod boxes;
+mod program;
+mod raw;
+mod spread;
+
+use std::time::{Duration, Instant};
+
+use pebs_selfcount::{Error, Event, Group, Mapping, Options, ReadPath};
+use rustix::fd::AsFd as _;
+use serde::Serialize;
+
+use program::Program;
+use raw::{read_by_libc, ticks};
+pub use spread::Spread;
+
+/// Reads of a group in a round.
+pub const READS: usize = 10;
+/// Calls of a round: start, reads, stop.
+const CALLS: usize = READS + 2;
+/// Events of the largest group.
+pub const MOST_EVENTS: usize = 8;
+/// Rounds, if there is time: as many as in the paper.
+pub const ROUNDS: usize = 1_024;
+/// Bytes that a `read()` of the largest group gives: number, two times, value and id of each.
+const BYTES: usize = (3 + 2 * MOST_EVENTS) * size_of::<u64>();
+
+/// Where the kernel lists its PMUs.
+const PMUS: &str = "/sys/bus/event_source/devices";
+
+/// A way to read counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Way {
+    /// The C library's `read()`, whose address was found when the program started.
+    Read,
+    /// The C library's `read()`, whose address is found by its first call: a dynamic program.
+    ReadLazy,
+    /// The C library's `read()` in a static program.
+    ReadStatic,
+    /// The system call in line.
+    Syscall,
+    /// The system call in line, in a static program.
+    SyscallStatic,
+    /// `rdpmc`, the page mapped and not touched before the first read.
+    Rdpmc,
+    /// `rdpmc`, the page mapped with `MAP_POPULATE`.
+    RdpmcPopulate,
+    /// `rdpmc`, the page touched once before.
+    RdpmcTouch,
+    /// An eBPF program at a mark.
+    Mark,
+}
+
+impl Way {
+    /// All, in the order of the tables.
+    pub const ALL: [Self; 9] = [
+        Self::Read,
+        Self::ReadLazy,
+        Self::ReadStatic,
+        Self::Syscall,
+        Self::SyscallStatic,
+        Self::Rdpmc,
+        Self::RdpmcPopulate,
+        Self::RdpmcTouch,
+        Self::Mark,
+    ];
+
+    /// As tables have it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read()",
+            Self::ReadLazy => "read(), bound when called",
+            Self::ReadStatic => "read(), static program",
+            Self::Syscall => "syscall",
+            Self::SyscallStatic => "syscall, static program",
+            Self::Rdpmc => "rdpmc",
+            Self::RdpmcPopulate => "rdpmc, populated",
+            Self::RdpmcTouch => "rdpmc, touched",
+            Self::Mark => "eBPF, at a mark",
+        }
+    }
+
+    /// How a group's pages are mapped for it, if `rdpmc` is what reads.
+    const fn mapping(self) -> Option<Mapping> {
+        match self {
+            Self::Rdpmc => Some(Mapping::OnDemand),
+            Self::RdpmcPopulate => Some(Mapping::Populate),
+            Self::RdpmcTouch => Some(Mapping::Touch),
+            _ => None,
+        }
+    }
+}
+
+/// What the calls of one round took, ns.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Round {
+    /// To start.
+    pub start: f64,
+    /// Each read in turn.
+    pub reads: [f64; READS],
+    /// To stop.
+    pub stop: f64,
+}
+
+impl Round {
+    /// Start, one read, stop: the least that a measurement costs.
+    #[must_use]
+    pub const fn total(&self) -> f64 {
+        self.start + self.reads[0] + self.stop
+    }
+}
+
+/// Costs of groups of a number of events.
+#[derive(Clone, Debug, Serialize)]
+pub struct OfEvents {
+    /// How many.
+    pub events: usize,
+    /// To start.
+    pub start: Spread,
+    /// To read, for the first time and again.
+    pub reads: Vec<Spread>,
+    /// To stop.
+    pub stop: Spread,
+    /// Start, first read, stop.
+    pub total: Spread,
+}
+
+impl OfEvents {
+    fn new(events: usize, rounds: &[Round]) -> Option<Self> {
+        let of = |cost: &dyn Fn(&Round) -> f64| Spread::of(rounds.iter().map(cost));
+        Some(Self {
+            events,
+            start: of(&|round| round.start)?,
+            reads: (0..READS)
+                .map(|n| of(&|round| round.reads[n]))
+                .collect::<Option<_>>()?,
+            stop: of(&|round| round.stop)?,
+            total: of(&Round::total)?,
+        })
+    }
+
+    /// The first read of a group.
+    #[must_use]
+    pub fn first(&self) -> &Spread {
+        &self.reads[0]
+    }
+
+    /// The last of its reads.
+    #[must_use]
+    pub fn last(&self) -> &Spread {
+        &self.reads[READS - 1]
+    }
+}
+
+/// A way and its costs.
+#[derive(Clone, Debug, Serialize)]
+pub struct OfWay {
+    /// Which.
+    pub way: Way,
+    /// Why there are none; `None` if there are.
+    pub not_measured: Option<String>,
+    /// By the number of events, from 1 on.
+    pub by_events: Vec<OfEvents>,
+}
+
+/// All ways on this machine.
+#[derive(Clone, Debug, Serialize)]
+pub struct Counters {
+    /// What was counted; a group of n has the first n.
+    pub events: Vec<String>,
+    /// Whether these are counted by a PMU.
+    pub is_hardware: bool,
+    /// What the clock itself takes, ns; subtracted from each cost.
+    pub clock_ns: f64,
+    /// Each way.
+    pub ways: Vec<OfWay>,
+}
+
+/// Events of a type as the kernel numbers it, each with its number: the first of a group, then those that join it.
+struct Events {
+    kind: u32,
+    events: [(&'static str, u64); MOST_EVENTS],
+}
+
+/// `PERF_TYPE_HARDWARE`. Those that most CPUs have come first.
+const HARDWARE: Events = Events {
+    kind: 0,
+    events: [
+        ("instructions:u", 1),
+        ("cycles:u", 0),
+        ("branches:u", 4),
+        ("branch-misses:u", 5),
+        ("cache-references:u", 2),
+        ("cache-misses:u", 3),
+        ("ref-cycles:u", 9),
+        ("bus-cycles:u", 6),
+    ],
+};
+
+/// `PERF_TYPE_SOFTWARE`. Those of one PMU of the kernel's: clocks have their own.
+const SOFTWARE: Events = Events {
+    kind: 1,
+    events: [
+        ("page-faults:u", 2),
+        ("context-switches:u", 3),
+        ("cpu-migrations:u", 4),
+        ("minor-faults:u", 5),
+        ("major-faults:u", 6),
+        ("alignment-faults:u", 7),
+        ("emulation-faults:u", 8),
+        ("dummy:u", 9),
+    ],
+};
+
+impl Events {
+    fn names(&self, number: usize) -> impl Iterator<Item = &'static str> {
+        self.events[..number].iter().map(|(name, _)| *name)
+    }
+
+    fn group(&self, number: usize, mapping: Mapping) -> Result<Group, Error> {
+        let events: Result<Vec<Event>, Error> = self.names(number).map(str::parse).collect();
+        let options = Options {
+            inherit: false,
+            mapping,
+        };
+        options.open(events?)
+    }
+
+    /// Events of the largest group that this machine's counters hold.
+    fn most(&self) -> usize {
+        let fits = |number: &usize| self.group(*number, Mapping::Never).is_ok();
+        (1..=MOST_EVENTS).take_while(fits).count()
+    }
+}
+
+/// Measures until all rounds are done or the time is over; at least one.
+///
+/// # Errors
+/// If this user may not count at all.
+pub fn measure(most: Duration, mut progress: impl FnMut(usize)) -> Result<Counters, Error> {
+    let events = match HARDWARE.group(1, Mapping::Never) {
+        Ok(_) => &HARDWARE,
+        Err(Error::Denied { .. } | Error::Unsupported { .. }) => &SOFTWARE,
+        Err(error) => return Err(error),
+    };
+    events.group(1, Mapping::Never)?;
+    let number = events.most();
+    let mut runs: Vec<Run> = Way::ALL.map(|way| Run::new(way, events, number)).into();
+    let (begin, from) = (Instant::now(), ticks());
+    for round in 0..ROUNDS {
+        if round > 0 && begin.elapsed() >= most {
+            break;
+        }
+        progress(round + 1);
+        for run in &mut runs {
+            run.round(events);
+        }
+    }
+    let ticks_a_ns = (ticks() - from) as f64 / begin.elapsed().as_nanos() as f64;
+    let clock = clock_ticks();
+    let ns = |ticks: u64| ticks.saturating_sub(clock) as f64 / ticks_a_ns;
+    Ok(Counters {
+        events: events.names(number).map(str::to_owned).collect(),
+        is_hardware: events.kind == HARDWARE.kind,
+        clock_ns: clock as f64 / ticks_a_ns,
+        ways: runs.into_iter().map(|run| run.result(&ns)).collect(),
+    })
+}
+
+/// Ticks between two readings of the clock with nothing between: the median.
+fn clock_ticks() -> u64 {
+    let mut taken: Vec<u64> = (0..1_001)
+        .map(|_| {
+            let before = ticks();
+            ticks() - before
+        })
+        .collect();
+    taken.sort_unstable();
+    taken[taken.len() / 2]
+}
+
+/// Ticks of the calls of a round, in their order.
+type Calls = [u64; CALLS];
+
+/// How a way is measured.
+enum Means {
+    /// In this process.
+    Here,
+    /// By a program that is run anew each time.
+    Program(Program),
+    /// Not at all.
+    None(String),
+}
+
+/// A way while it is measured.
+struct Run {
+    way: Way,
+    means: Means,
+    /// By number of events, from 1 on.
+    rounds: Vec<Vec<Calls>>,
+}
+
+impl Run {
+    fn new(way: Way, events: &Events, number: usize) -> Self {
+        let built = |built: Result<Program, String>| built.map_or_else(Means::None, Means::Program);
+        let means = match way {
+            Way::Read | Way::Syscall => Means::Here,
+            Way::ReadLazy => built(Program::build("read", false)),
+            Way::ReadStatic => built(Program::build("read", true)),
+            Way::SyscallStatic => built(Program::build("syscall", true)),
+            Way::Rdpmc | Way::RdpmcPopulate | Way::RdpmcTouch => match no_rdpmc(events) {
+                Some(reason) => Means::None(reason),
+                None => Means::Here,
+            },
+            Way::Mark => at_a_mark(),
+        };
+        Self {
+            way,
+            means,
+            rounds: vec![Vec::new(); number],
+        }
+    }
+
+    /// Measures groups of each size once. What fails now and then, as a group does whose turn it is not, is left out.
+    fn round(&mut self, events: &Events) {
+        for (n, rounds) in self.rounds.iter_mut().enumerate() {
+            let calls = match &self.means {
+                Means::Here => here(self.way, events, n + 1),
+                Means::Program(program) => {
+                    let configs = events.events[..=n].iter().map(|(_, config)| *config);
+                    program.run(events.kind, configs)
+                }
+                Means::None(_) => None,
+            };
+            rounds.extend(calls);
+        }
+    }
+
+    fn result(self, ns: &impl Fn(u64) -> f64) -> OfWay {
+        let by_events: Vec<OfEvents> = self
+            .rounds
+            .iter()
+            .enumerate()
+            .filter_map(|(n, rounds)| {
+                let rounds: Vec<Round> = rounds.iter().map(|calls| round_of(calls, ns)).collect();
+                OfEvents::new(n + 1, &rounds)
+            })
+            .collect();
+        let not_measured = match self.means {
+            Means::None(reason) => Some(reason),
+            _ if by_events.is_empty() => Some("each try failed".to_owned()),
+            _ => None,
+        };
+        OfWay {
+            way: self.way,
+            not_measured,
+            by_events,
+        }
+    }
+}
+
+fn round_of(calls: &Calls, ns: &impl Fn(u64) -> f64) -> Round {
+    Round {
+        start: ns(calls[0]),
+        reads: std::array::from_fn(|n| ns(calls[n + 1])),
+        stop: ns(calls[CALLS - 1]),
+    }
+}
+
+/// Reading counters in an eBPF program at a mark: the cost of a mark with them less that of one without.
+///
+/// Marks read no counters yet. What will, by `bpf_perf_event_read_value`, is to be measured here: the uprobes of
+/// [`calibrate::measure`](super::calibrate::measure) with and without it.
+fn at_a_mark() -> Means {
+    Means::None("marks read no counters in this version".to_owned())
+}
+
+/// Why `rdpmc` can't be measured.
+fn no_rdpmc(events: &Events) -> Option<String> {
+    if events.kind != HARDWARE.kind {
+        return Some(format!(
+            "it needs a PMU, and there is none for this user in {PMUS}"
+        ));
+    }
+    let path = events.group(1, Mapping::Populate).and_then(|mut group| {
+        group.start()?;
+        group.read()?;
+        Ok(group.read_path())
+    });
+    match path {
+        Ok(ReadPath::Rdpmc) => None,
+        Ok(ReadPath::Syscall(reason)) => Some(reason.to_string()),
+        Err(error) => Some(error.to_string()),
+    }
+}
+
+/// One round in this process; `None` if a call failed or `rdpmc` was not what read.
+fn here(way: Way, events: &Events, number: usize) -> Option<Calls> {
+    let mapping = way.mapping();
+    let mut group = events
+        .group(number, mapping.unwrap_or(Mapping::Never))
+        .ok()?;
+    let mut bytes = [0; BYTES];
+    let mut at = [0; CALLS + 1];
+    at[0] = ticks();
+    group.start().ok()?;
+    at[1] = ticks();
+    for read_at in &mut at[2..CALLS] {
+        let is_read = match way {
+            Way::Read => read_by_libc(group.as_fd(), &mut bytes),
+            Way::Syscall => rustix::io::read(&group, &mut bytes[..]).is_ok(),
+            _ => group.read().is_ok(),
+        };
+        *read_at = ticks();
+        if !is_read {
+            return None;
+        }
+    }
+    let path = group.read_path();
+    group.stop().ok()?;
+    at[CALLS] = ticks();
+    (mapping.is_none() || path == ReadPath::Rdpmc)
+        .then(|| std::array::from_fn(|n| at[n + 1] - at[n]))
+}
