@@ -26,6 +26,7 @@ pages! {
     memory: "../guide/memory.md",
     events: "../guide/events.md",
     cost: "../guide/cost.md",
+    counting_oneself: "../guide/counting-oneself.md",
     compare: "../guide/compare.md",
     import_export: "../guide/import-export.md",
     queries: "../guide/queries.md",

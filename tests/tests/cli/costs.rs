@@ -338,6 +338,88 @@ fn plan_refuses() {
     }
 }
 
+/// Counting oneself: each way is measured or says why not, with spreads that fit together, as table, boxes, JSON and picture.
+#[test]
+fn calibrate_counters() {
+    let _lock = Lock::recording();
+    let folder = tempfile::tempdir().unwrap();
+    let svg = folder.path().join("counters.svg");
+    let plot = svg.display().to_string();
+    let args = ["calibrate", "--counters", "--duration", "1"];
+    let done = pebs_trace([&args[..], &["--format", "json", "--plot", &plot]].concat());
+    assert_eq!(done.code(), Some(0), "{done}");
+    let found = json(&done);
+    let counters = &found["counters"];
+    let is_hardware = counters["is_hardware"].as_bool().unwrap();
+    let events = counters["events"].as_array().unwrap().len();
+    assert!(
+        (1..=8).contains(&events) && (is_hardware || events == 8),
+        "{counters}"
+    );
+    let ways = counters["ways"].as_array().unwrap();
+    assert_eq!(ways.len(), 10);
+    for way in ways {
+        let name = way["way"].as_str().unwrap();
+        let sizes = way["by_events"].as_array().unwrap();
+        if let Some(reason) = way["not_measured"].as_str() {
+            assert!(sizes.is_empty(), "{way}");
+            match name {
+                "mark" => assert!(reason.contains("marks"), "{reason}"),
+                "rdpmc" | "rdpmc-populate" | "rdpmc-touch" if !is_hardware => {
+                    assert!(reason.contains("needs a PMU"), "{reason}");
+                }
+                name if name.starts_with("new-") => assert!(reason.contains("cc"), "{reason}"),
+                name => panic!("{name}: {reason}"),
+            }
+            continue;
+        }
+        assert_eq!(sizes.len(), events, "{name}");
+        for (n, size) in sizes.iter().enumerate() {
+            assert_eq!(size["events"], n + 1);
+            let reads = size["reads"].as_array().unwrap();
+            assert_eq!(reads.len(), 10);
+            for spread in reads
+                .iter()
+                .chain([&size["start"], &size["stop"], &size["total"]])
+            {
+                let of = |what: &str| spread[what].as_f64().unwrap();
+                let sorted = ["min", "p25", "median", "p75", "max"].map(of);
+                assert!(sorted.is_sorted(), "{name}: {spread}");
+                assert!(sorted[4] > 0.0 && of("rounds") >= 1.0, "{name}: {spread}");
+            }
+            // A system call, or an instruction: never free, and far below a millisecond.
+            let median = reads[9]["median"].as_f64().unwrap();
+            assert!((5.0..1e6).contains(&median), "{name}: {median} ns");
+        }
+    }
+    let of = |name: &str| ways.iter().find(|way| way["way"] == name).unwrap();
+    assert!(of("read")["not_measured"].is_null() && of("syscall")["not_measured"].is_null());
+    let drawn = fs::read_to_string(&svg).unwrap();
+    assert!(drawn.starts_with("<svg ") && drawn.ends_with("</svg>\n"));
+    let measured = ways
+        .iter()
+        .filter(|way| way["not_measured"].is_null())
+        .count();
+    assert_eq!(drawn.matches("<rect class=\"box\"").count(), 5 * measured);
+
+    let done = pebs_trace(args);
+    assert_eq!(done.code(), Some(0), "{done}");
+    for part in [
+        "first read",
+        "syscall",
+        "▒│",
+        "n-th read of one event",
+        "stop of n events",
+        "eBPF at a mark: not measured",
+    ] {
+        assert!(done.stdout.contains(part), "{part}\n{done}");
+    }
+    refused(
+        &pebs_trace(["calibrate", "--counters", "--event", "cpu-clock"]),
+        &["--counters", "--event"],
+    );
+}
+
 /// Events that can't be calibrated.
 #[test]
 fn calibrate_refuses() {

@@ -111,7 +111,7 @@ fn text(title: &str, counters: &Counters, width: usize) -> String {
     let mut text = String::new();
     let _ = writeln!(
         text,
-        "{title}\nmedians of {} rounds, ns; the clock's own {:.0} ns are subtracted\n",
+        "{title}\nmedians of {} rounds, ns; the clock's own {:.0} ns are subtracted; new: in a process that was just started\n",
         rounds.unwrap_or_default(),
         counters.clock_ns
     );

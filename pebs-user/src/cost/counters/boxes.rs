@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::Spread;
 use crate::cost::plot::{STYLE, escaped};
+use crate::present::human::time;
 
 /// A box and its name.
 #[derive(Clone, Copy, Debug)]
@@ -43,15 +44,23 @@ impl Axis {
         ((ns.max(1.0).log10() - self.from) / (self.to - self.from)).clamp(0.0, 1.0)
     }
 
-    /// 1, 2 and 5 times each power of ten.
-    fn ticks(&self) -> impl Iterator<Item = f64> {
+    /// Values and what stands at them: 1, 2 and 5 times each power of ten, or both ends where there is less than two.
+    fn ticks(&self) -> Vec<(f64, String)> {
         let powers = self.from.floor() as i32..=self.to.ceil() as i32;
         let all = powers.flat_map(|power| [1.0, 2.0, 5.0].map(|times| times * 10_f64.powi(power)));
-        all.filter(|ns| (self.from..=self.to).contains(&ns.log10()))
+        let within = all.filter(|ns| (self.from..=self.to).contains(&ns.log10()));
+        let round: Vec<_> = within.map(|ns| (ns, tick(ns))).collect();
+        if round.len() > 1 {
+            return round;
+        }
+        [self.from, self.to]
+            .map(|end| 10_f64.powf(end))
+            .map(|ns| (ns, time(ns)))
+            .into()
     }
 }
 
-/// `20 ns`, `5 us`.
+/// `20 ns`, `5 us`: without digits that a round number does not have.
 fn tick(ns: f64) -> String {
     match ns {
         ns if ns >= 1e6 => format!("{:.0} ms", ns / 1e6),
@@ -87,8 +96,8 @@ pub fn text(rows: &[Row<'_>], width: usize) -> String {
         let _ = writeln!(text, "{name:<pad$}  {}", line.trim_end());
     }
     let (mut marks, mut labels) = (vec!['─'; columns], String::new());
-    for ns in axis.ticks() {
-        let (column, label) = (at(ns), tick(ns));
+    for (ns, label) in axis.ticks() {
+        let column = at(ns);
         let begin = column
             .saturating_sub(label.len() / 2)
             .min(columns.saturating_sub(label.len()));
@@ -154,14 +163,14 @@ fn draw_panel(svg: &mut String, title: &str, rows: &[Row<'_>]) {
         16.0 - LEFT,
         escaped(title)
     );
-    for ns in axis.ticks() {
+    for (ns, label) in axis.ticks() {
         let _ = writeln!(
             svg,
             "<line class=\"grid\" x1=\"{0:.1}\" x2=\"{0:.1}\" y2=\"{height}\"/>\
              <text class=\"weak\" text-anchor=\"middle\" x=\"{0:.1}\" y=\"{1}\">{2}</text>",
             x(ns),
             height + 16.0,
-            tick(ns)
+            label
         );
     }
     for (n, Row { name, spread }) in rows.iter().enumerate() {
@@ -222,8 +231,10 @@ mod tests {
         let lines: Vec<&str> = drawn.lines().collect();
         assert_eq!(lines.len(), 4, "{drawn}");
         assert!(lines[0].starts_with("fast    "), "{drawn}");
+        // Its bars end where its box does, as far as columns can tell; the other's box is no wider than its median.
+        assert!(lines[0].contains("▒▒│▒▒"), "{drawn}");
         assert!(
-            lines[0].contains("├─▒") && lines[0].contains("▒│▒") && lines[0].contains("▒─┤"),
+            lines[1].contains("│──") && lines[1].contains("─┤ "),
             "{drawn}"
         );
         assert!(lines[1].ends_with('×'), "{drawn}");

@@ -9,6 +9,9 @@ use super::{CALLS, Calls};
 /// Its source.
 const SOURCE: &str = include_str!("program.c");
 
+/// Links statically.
+pub(super) const STATIC: &str = "-static";
+
 /// A built program.
 pub(super) struct Program {
     folder: TempDir,
@@ -16,15 +19,14 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// Builds it: dynamic with functions bound when they are first called, or static.
+    /// Builds it, linked in this way.
     ///
     /// `how` is what it reads by: `read` or `syscall`. An error is a reason in words.
-    pub(super) fn build(how: &'static str, is_static: bool) -> Result<Self, String> {
+    pub(super) fn build(how: &'static str, link: &str) -> Result<Self, String> {
         let io = |error: std::io::Error| format!("cannot build a program: {error}");
         let folder = tempfile::tempdir().map_err(io)?;
         let source = folder.path().join("program.c");
         std::fs::write(&source, SOURCE).map_err(io)?;
-        let link = if is_static { "-static" } else { "-Wl,-z,lazy" };
         let done = Command::new("cc")
             .args(["-std=gnu11", "-O2", "-fplt", link, "-o"])
             .arg(folder.path().join("program"))
@@ -33,7 +35,7 @@ impl Program {
             .output();
         match done {
             Ok(done) if done.status.success() => Ok(Self { folder, how }),
-            Ok(_) if is_static => {
+            Ok(_) if link == STATIC => {
                 Err("cc cannot link statically (no libc.a, or no headers)".to_owned())
             }
             Ok(_) => Err(
