@@ -72,6 +72,10 @@ impl Drop for Mapped {
     }
 }
 
+// Both instructions are written without `nomem`: the compiler must not move them out of the page's sequence lock. The CPU
+// may, but takes the interrupts in which the kernel changes the page between instructions.
+// Source: tools/lib/perf/mmap.c, `perf_mmap__read_self`.
+
 /// Reads a hardware counter of this CPU.
 ///
 /// `index` is one less than the page's, whose `cap_user_rdpmc` is set.
@@ -81,7 +85,7 @@ pub(crate) fn rdpmc(index: u32) -> u64 {
     // SAFETY: reads a register. Callers pass an index that the kernel gave them together with its leave (cap_user_rdpmc), for
     // which it has set CR4.PCE; else this is a fault, not undefined behaviour.
     unsafe {
-        std::arch::asm!("rdpmc", in("ecx") index, out("eax") low, out("edx") high, options(nomem, nostack, preserves_flags));
+        std::arch::asm!("rdpmc", in("ecx") index, out("eax") low, out("edx") high, options(nostack, preserves_flags));
     }
     u64::from(high) << 32 | u64::from(low)
 }
@@ -89,18 +93,35 @@ pub(crate) fn rdpmc(index: u32) -> u64 {
 /// The time stamp counter.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn tsc() -> u64 {
-    // SAFETY: every x86-64 has it; Linux lets user space read it unless the process forbade it by prctl.
-    unsafe { std::arch::x86_64::_rdtsc() }
+    let (low, high): (u32, u32);
+    // SAFETY: reads a register that every x86-64 has; Linux lets user space read it unless the process forbade it by prctl.
+    unsafe {
+        std::arch::asm!("rdtsc", out("eax") low, out("edx") high, options(nostack, preserves_flags));
+    }
+    u64::from(high) << 32 | u64::from(low)
 }
 
-/// Never called: pages of other architectures are not mapped.
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) fn rdpmc(_index: u32) -> u64 {
-    0
+    unreachable!("pages are mapped on x86-64 alone")
 }
 
-/// Never called: pages of other architectures are not mapped.
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) fn tsc() -> u64 {
-    0
+    unreachable!("pages are mapped on x86-64 alone")
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+
+    /// The time goes on, by both halves of the register.
+    #[test]
+    fn time_goes_on() {
+        let before = tsc();
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        let ticks = tsc() - before;
+        // 0.1 to 10 GHz, and a machine that may be busy.
+        assert!((200_000..1_000_000_000_000).contains(&ticks), "{ticks}");
+    }
 }

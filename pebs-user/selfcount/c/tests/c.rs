@@ -128,6 +128,32 @@ fn example_refused() {
     assert_eq!(done.status.code(), Some(2));
 }
 
+/// The header is C and C++ that no compiler warns of, by itself.
+#[test]
+fn header_alone() {
+    let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("include/selfcount.h");
+    for (compiler, language) in [("cc", "c"), ("c++", "c++")] {
+        let mut command = Command::new(compiler);
+        command.args([
+            "-fsyntax-only",
+            "-Wall",
+            "-Wextra",
+            "-pedantic",
+            "-Werror",
+            "-x",
+            language,
+        ]);
+        match command.arg(&header).output() {
+            Ok(done) => assert!(
+                done.status.success(),
+                "{}",
+                String::from_utf8_lossy(&done.stderr)
+            ),
+            Err(_) => eprintln!("SKIP no {compiler}"),
+        }
+    }
+}
+
 /// Every function of the library is in the header, and every one of the header in the library.
 #[test]
 fn header_is_whole() {
