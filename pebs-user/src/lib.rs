@@ -33,6 +33,7 @@
 //! | what is left of root's rights meanwhile | [`collect::privileges`] |
 //! | what the slow-down is, and how it is kept below a bound | [`cmd`] (`record/cost.rs`), [`cost::calibrate`] (`with_options.rs`: what `--with` costs), [`cost::overhead`] |
 //! | what a sample costs (`calibrate`), and which reset value a goal asks for (`plan`) | [`cost`] (the model), [`cost::calibrate`] (the measuring), [`cmd`] (`calibrate.rs`, `plan/`) |
+//! | what it costs a program to count its own events (`calibrate --counters`) | [`cost::counters`]; the counting is the crate [`pebs_selfcount`] |
 //! | where samples read item ids, if items are not marked | `pebs-ebpf/src/{item,library}.rs`, [`probe::item`], and `correlate/runs.rs` for what visits are then |
 //! | which sample belongs to which item | [`correlate`] |
 //! | the items of a visit that serves several (`ids=`) | `pebs-ebpf/src/batch.rs`, `correlate/batch.rs`, `pipeline/batches.rs` (rows), `analysis/batches.rs` (shares) |
