@@ -38,7 +38,7 @@
 //! | which sample belongs to which item | [`correlate`] |
 //! | the items of a visit that serves several (`ids=`) | `pebs-ebpf/src/batch.rs`, `correlate/batch.rs`, `pipeline/batches.rs` (rows), `analysis/batches.rs` (shares) |
 //! | names of functions | [`symbolize`] |
-//! | debug files that are not here | [`debuginfod`], [`cmd`] (`debug_files.rs`: for what they are fetched) |
+//! | debug files that are not here | [`binary::debuginfod`], [`cmd`] (`debug_files.rs`: for what they are fetched) |
 //! | who woke or displaced a thread (`--with waits`) | `pebs-ebpf/src/wake.rs`, [`correlate`] (`thread.rs`) |
 //! | what came between a thread and its work (`--with irq,faults`) | `pebs-ebpf/src/{irq,fault}.rs`, `collect/programs/interrupts_and_faults.rs`, [`correlate`] (`interrupts_and_faults.rs`), `analysis/report/interrupts_and_faults.rs` |
 //! | how fast CPUs ran (`--with freq`) | [`collect::frequency`] (reading), `pipeline/frequency.rs` (rows), `analysis/frequencies.rs` (what it took of items) |
@@ -164,12 +164,13 @@
 pub mod units;
 
 mod csv;
-pub mod debuginfod;
 mod files;
 pub mod present;
 mod rng;
 pub mod terminal;
 pub mod watch;
+
+pub mod binary;
 
 pub mod probe;
 

@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use super::record::Who;
+use crate::binary::debug_data::{Lacking, lacking};
+use crate::binary::debuginfod::{self, CLIENT, Debuginfod, INSTALL, Missing, URLS};
+use crate::binary::locate::locate;
+use crate::binary::process;
 use crate::cli::RecordArgs;
 use crate::collect::command;
-use crate::debuginfod::{self, CLIENT, Debuginfod, INSTALL, Missing, URLS};
 use crate::pmu::reset::Warning;
-use crate::probe::debugfile::{Lacking, lacking};
-use crate::probe::locate::locate;
-use crate::probe::process;
 use crate::probe::spec::{End, Spec};
 use crate::say;
 

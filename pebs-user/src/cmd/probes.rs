@@ -7,11 +7,11 @@ use clap::{Args, ValueEnum};
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 
+use crate::binary::elf::Binary;
+use crate::binary::locate::locate;
+use crate::binary::lookup::nearest;
 use crate::cmd::debug_files;
 use crate::probe::ResolveError;
-use crate::probe::elf::Binary;
-use crate::probe::locate::locate;
-use crate::probe::lookup::nearest;
 use crate::probe::survey::{Probeable, Survey, survey};
 use crate::say;
 use crate::store::run::EntryClass;

@@ -5,10 +5,10 @@ use std::os::fd::BorrowedFd;
 use perf_event_open_sys::bindings::perf_event_attr;
 use rustc_hash::FxHashMap;
 
+use crate::binary::process;
 use crate::collect::bulk::unseen_events::RestRings;
 use crate::collect::session::SessionError;
 use crate::pmu::open::{BpfLink, ControlError, OpenErrorKind, PerfEvent, Target, Times};
-use crate::probe::process;
 use crate::units::{Cpu, Pid, ResetValue, Tid};
 
 /// An opened event and its program. Dropping it ends both.

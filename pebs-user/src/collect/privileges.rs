@@ -184,8 +184,8 @@ mod tests {
     use std::process::{Child, Command};
 
     use super::*;
+    use crate::binary::proc_maps::proc_maps;
     use crate::pmu::open::{PerfEvent, Target};
-    use crate::symbolize::proc_maps::proc_maps;
     use crate::units::{Cpu, Pid};
 
     /// Runs a test's body on a thread that has given up all but `kept`, beside a process of nobody's; the other

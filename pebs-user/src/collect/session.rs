@@ -6,6 +6,7 @@ use pebs_common::record::{Role, mark_flag};
 
 use perf_event_open_sys::bindings::perf_event_attr;
 
+use crate::binary::process;
 use crate::collect::bulk::unseen_events::RestRings;
 use crate::collect::bulk::{self, BulkCounters, BulkRing};
 use crate::collect::copies::{Copy as CodeCopy, Mender};
@@ -18,7 +19,6 @@ use crate::pmu::open::{
     UprobeScope, UprobeSite, open_uprobe,
 };
 use crate::probe::cgroup::Cgroup;
-use crate::probe::process;
 use crate::probe::set::{ProbeSet, Site};
 use crate::store::run::EntryClass;
 use crate::stream::decode::Interferences;

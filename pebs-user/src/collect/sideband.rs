@@ -202,8 +202,8 @@ mod tests {
     use rustix::time::{ClockId, clock_gettime};
 
     use super::*;
+    use crate::binary::mapping::Backing;
     use crate::stream::sideband::SidebandKind;
-    use crate::symbolize::mapping::Backing;
     use crate::units::Pid;
 
     /// What one of these tests makes happen would fill the rings of the others.

@@ -4,6 +4,7 @@ use super::names::is_guest;
 use super::roles::{MarkSource, Roles, Use};
 use super::survey::{Survey, cpu, facts};
 use super::switches::{Partners, Place, Sight};
+use crate::binary::mapping::Backing;
 use crate::perf::calls::{self, Calls};
 use crate::perf::data::format::Field;
 use crate::perf::data::reader::PerfData;
@@ -18,7 +19,6 @@ use crate::stream::decode::{
 use crate::stream::fast_samples::{Alike, Run};
 use crate::stream::sideband::{SidebandEvent, SidebandKind};
 use crate::stream::stacks::StackKey;
-use crate::symbolize::mapping::Backing;
 use crate::units::{Cpu, Ip, KtimeNs, Pid, ProbeId, Tid, TraceNs};
 use pebs_common::record::{MAX_FRAMES, Role};
 use perf_event_open_sys::bindings::{PERF_RECORD_SAMPLE, PERF_SAMPLE_CALLCHAIN};

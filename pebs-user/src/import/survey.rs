@@ -10,6 +10,7 @@ use super::losses::Losses;
 use super::names::{EventNames, is_guest};
 use super::switches::{Balance, SwitchFormat};
 use super::times::{Far, SPAN_MAX, Times};
+use crate::binary::mapping::{BuildId, FileFacts};
 use crate::perf::data::attr::Attr;
 use crate::perf::data::reader::PerfData;
 use crate::perf::data::records::{Fault, Item};
@@ -21,7 +22,6 @@ use crate::pmu::host::Vendor;
 use crate::stream::access::Registers;
 use crate::stream::fast_samples::{Alike, Run};
 use crate::symbolize::RecordedKernel;
-use crate::symbolize::mapping::{BuildId, FileFacts};
 use crate::units::{Cpu, Tid};
 
 /// The samples of one event.

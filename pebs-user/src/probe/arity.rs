@@ -1,12 +1,12 @@
 //! Arguments that a function can't have, by its debug information.
 
-use super::dwarf::DebugInfo;
-use super::elf::Binary;
 use super::expr::Expr;
-use super::parameters::Reader;
 use super::path::unit_of;
-use super::register::Register;
-use super::units::Units;
+use crate::binary::dwarf::DebugInfo;
+use crate::binary::elf::Binary;
+use crate::binary::parameters::Reader;
+use crate::binary::register::Register;
+use crate::binary::units::Units;
 
 /// What `argN` can be of a function.
 pub(super) struct Arity {
@@ -82,12 +82,12 @@ pub(super) fn last_argument(expr: &Expr) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{Program, compile};
     use super::*;
+    use crate::binary::testing::{Program, compile};
 
     fn last(program: &Program, function: &str) -> Option<u32> {
         let binary = program.open();
-        let found = super::super::lookup::function(&binary, function);
+        let found = crate::binary::lookup::function(&binary, function);
         Arity::of(&binary, found.unwrap().address).map(|arity| arity.last)
     }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Formatter, Instruction, IntelFormatter};
 
-use super::elf::Binary;
+use crate::binary::elf::Binary;
 
 /// Bytes of a function at most; larger ones are generated tables or damaged symbols.
 const MAX_SIZE: u64 = 4 << 20;

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use object::{Object, ObjectSymbol, SymbolKind};
 
-use super::elf::{Binary, BinaryError};
-use super::locate::{LocateError, locate};
-use super::lookup;
-use super::process::{self, FileId};
+use crate::binary::elf::{Binary, BinaryError};
+use crate::binary::locate::{LocateError, locate};
+use crate::binary::lookup;
+use crate::binary::process::{self, FileId};
 use crate::units::Pid;
 
 /// Why a breakpoint has no address.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 
-use super::process;
+use crate::binary::process;
 use crate::units::Pid;
 
 /// Type of the file system. Source: include/uapi/linux/magic.h.

@@ -18,13 +18,13 @@ use std::ops::Range;
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register as Iced};
 
 use super::body::{self, Body, jump_target};
-use super::demangle::without_version;
-use super::elf::Binary;
 use super::entry::{self, Needs};
 use super::exits::{self, Flow};
-use super::frames::Depth;
 use super::kernel::Kernel;
-use super::register::Register;
+use crate::binary::demangle::without_version;
+use crate::binary::elf::Binary;
+use crate::binary::frames::Depth;
+use crate::binary::register::Register;
 use crate::store::run::EntryClass;
 
 /// Instructions before an indirect jump in which the load from a jump table is looked for.
@@ -468,8 +468,8 @@ fn may_be_table_load(instruction: &Instruction, wanted: Iced) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{Program, compile};
     use super::*;
+    use crate::binary::testing::{Program, compile};
 
     /// Functions whose exits are known.
     const SOURCE: &str = r#"

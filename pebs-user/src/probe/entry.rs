@@ -13,9 +13,9 @@ use iced_x86::{
 };
 
 use super::body::{self, Body};
-use super::elf::Binary;
 use super::kernel::Kernel;
-use super::register::Register;
+use crate::binary::elf::Binary;
+use crate::binary::register::Register;
 use crate::store::run::EntryClass;
 
 /// Instructions looked at, at most.
@@ -246,8 +246,8 @@ pub(super) fn stack_change(instruction: &Instruction) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::compile;
     use super::*;
+    use crate::binary::testing::compile;
 
     /// Functions whose instructions are known to the byte.
     const SOURCE: &str = r#"

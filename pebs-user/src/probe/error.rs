@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use super::elf::{BinaryError, Tables};
-use super::locate::LocateError;
-use super::lookup::Unknown;
 use super::spec::SpecError;
 use super::unwind::URETPROBE_RISK;
+use crate::binary::elf::{BinaryError, Tables};
+use crate::binary::locate::LocateError;
+use crate::binary::lookup::Unknown;
 
 /// Why the probes of a run can't be resolved. The text is one line (a [`SpecError`] adds the SPEC and a
 /// caret); [`Self::hint`] says what to do.

@@ -21,12 +21,12 @@ use iced_x86::{
 };
 
 use super::body::{self, Body};
-use super::elf::Binary;
 use super::ends::EndSite;
 use super::entry::{stack_change, writes};
-use super::frames::Depth;
 use super::kernel::Kernel;
-use super::register::Register;
+use crate::binary::elf::Binary;
+use crate::binary::frames::Depth;
+use crate::binary::register::Register;
 use crate::store::run::EntryClass;
 
 /// Instructions between a probe and the exit at most.
@@ -808,8 +808,8 @@ mod tests {
     use std::path::Path;
 
     use super::super::ends::{self, Ends};
-    use super::super::testing::{Program, compile};
     use super::*;
+    use crate::binary::testing::{Program, compile};
 
     const KERNEL: &str = "6.18";
 

@@ -5,7 +5,7 @@
 
 mod parse;
 
-use super::register::Register;
+use crate::binary::register::Register;
 pub(super) use parse::number;
 pub use parse::{parse, parse_ids};
 

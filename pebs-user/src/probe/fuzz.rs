@@ -3,13 +3,14 @@
 use std::path::Path;
 use std::rc::Rc;
 
-use super::elf::Binary;
 use super::kernel::Kernel;
 use super::notes::Notes;
+use super::place;
 use super::spec::{Endpoint, Location};
 use super::survey::survey;
 use super::unwind::ReturnMode;
-use super::{lookup, place};
+use crate::binary::elf::Binary;
+use crate::binary::lookup;
 
 /// Everything that is ever asked about a binary.
 pub fn binary(data: &[u8]) {

@@ -12,13 +12,13 @@ use object::elf;
 use pebs_common::config::{ArgKind, ArgProgram, ItemConfig, ItemOffsets, ItemSource, MAX_DEREFS};
 
 use super::breakpoint;
-use super::elf::{Binary, BinaryError, Kind};
 use super::expr::{self, Type};
-use super::locate::{LocateError, locate};
-use super::register::Register;
 use super::scan::single_colons;
-use super::symbols::dynamic_values;
 use super::variable::{LIBRARY_HINT, first_code, thread_pointer, variable};
+use crate::binary::elf::{Binary, BinaryError, Kind};
+use crate::binary::locate::{LocateError, locate};
+use crate::binary::register::Register;
+use crate::binary::symbols::dynamic_values;
 use crate::store::run::ItemInfo;
 use crate::units::Pid;
 
@@ -442,8 +442,8 @@ fn config(program: ArgProgram, none: u64) -> ItemConfig {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::compile;
     use super::*;
+    use crate::binary::testing::compile;
 
     /// Every part of the text goes where it belongs, and what is left out has its default.
     #[test]

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use gimli::{Dwarf, Unit};
 
-use super::dwarf::{DebugInfo, Slice};
-use super::elf::Binary;
 use super::error::ResolveError;
+use crate::binary::dwarf::{DebugInfo, Slice};
+use crate::binary::elf::Binary;
 
 /// The first instruction of the line in each function that has code of it: several where the
 /// function was inlined or instantiated.

@@ -14,12 +14,12 @@ use std::sync::Arc;
 
 use gimli::{AttributeValue, Unit};
 
-use super::dwarf::{DebugInfo, Slice};
-use super::elf::Binary;
 use super::expr::{Expr, Path, RETVAL, Step, Type};
-use super::parameters::{Convention, Held, Reader, Typed, is_structure};
-use super::units::{Kind, Node, Units};
-use crate::debuginfod::Debuginfod;
+use crate::binary::debuginfod::Debuginfod;
+use crate::binary::dwarf::{DebugInfo, Slice};
+use crate::binary::elf::Binary;
+use crate::binary::parameters::{Convention, Held, Reader, Typed, is_structure};
+use crate::binary::units::{Kind, Node, Units};
 pub(super) use ids::lower_ids;
 
 /// Types behind types followed at most.

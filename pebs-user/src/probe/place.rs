@@ -5,23 +5,23 @@ use std::rc::Rc;
 use iced_x86::{FlowControl, Instruction, Mnemonic};
 
 use super::body::{self, Body};
-use super::demangle::{demangle, without_version};
-use super::elf::{Binary, Language};
 use super::ends;
 use super::entry::{self, Entry, Needs, ReturnAddress};
 use super::error::{FunctionError, ResolveError};
-use super::inlined;
 use super::kernel::Kernel;
 use super::line;
-use super::locate::find_library;
-use super::lookup::{self, Unknown};
 use super::notes::Notes;
 use super::path::Scope;
 use super::program::{Arguments, Operand};
-use super::register::Register;
 use super::spec::{Endpoint, Location};
 use super::unwind::{self, ReturnMode};
 use super::usdt;
+use crate::binary::demangle::{symbol_name, without_version};
+use crate::binary::elf::{Binary, Language};
+use crate::binary::inlined;
+use crate::binary::locate::find_library;
+use crate::binary::lookup::{self, Unknown};
+use crate::binary::register::Register;
 use crate::store::run::EntryClass;
 
 /// The stack pointer behind a return, where a uretprobe fires, is this far above the one at the
@@ -273,7 +273,7 @@ fn at_offset(binary: &Binary, offset: u64, start: u64) -> String {
 pub fn name_of(binary: &Binary, address: u64) -> String {
     let start = binary.start_of(address).unwrap_or(address);
     match binary.symbol_at(start) {
-        Some(function) => demangle(without_version(&function.name)),
+        Some(function) => symbol_name(without_version(&function.name)),
         None => {
             let module = binary.path.file_name().unwrap_or_default();
             format!("{}+fn@{start:#x}", module.to_string_lossy())

@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::body::Body;
-use super::demangle::{demangle, without_version};
-use super::elf::{Binary, Language};
 use super::entry::{self, Needs};
-use super::frames::Depth;
 use super::kernel::Kernel;
-use super::parameters::{Parameter, parameters};
 use super::place::name_of;
 use super::unwind::{self, ReturnMode};
 use super::{ends, usdt};
+use crate::binary::demangle::{symbol_name, without_version};
+use crate::binary::elf::{Binary, Language};
+use crate::binary::frames::Depth;
+use crate::binary::parameters::{Parameter, parameters};
 use crate::store::run::EntryClass;
 
 /// Functions for which DWARF is read; beyond, arguments are left out.
@@ -114,7 +114,7 @@ fn functions(binary: &Binary) -> BTreeMap<u64, String> {
         let part = without_version(&function.name).contains(".cold");
         if !part && binary.is_code(function.address) && !found.contains_key(&function.address) {
             let best = binary.symbol_at(function.address).unwrap_or(function);
-            found.insert(function.address, demangle(without_version(&best.name)));
+            found.insert(function.address, symbol_name(without_version(&best.name)));
         }
     }
     for range in binary.frames.ranges() {

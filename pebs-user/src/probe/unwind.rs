@@ -8,9 +8,9 @@
 
 use object::{Object, ObjectSection};
 
-use super::demangle::without_version;
-use super::elf::{Binary, Kind, Language};
 use super::kernel::Kernel;
+use crate::binary::demangle::without_version;
+use crate::binary::elf::{Binary, Kind, Language};
 
 /// How the returns of a function are marked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,7 +85,7 @@ pub fn danger(binary: &Binary) -> Option<String> {
         return Some("it has landing pads: an exception can unwind through the frame".to_owned());
     }
     let sections = binary.elf();
-    let pads = |file: &super::elf::Elf<'_>| {
+    let pads = |file: &crate::binary::elf::Elf<'_>| {
         file.section_by_name(".gcc_except_table")
             .is_some_and(|section| section.size() > 0)
     };
@@ -134,8 +134,8 @@ pub fn decide(binary: &Binary, kernel: Kernel, mode: ReturnMode) -> Choice {
 mod tests {
     use std::path::Path;
 
-    use super::super::testing::compile;
     use super::*;
+    use crate::binary::testing::compile;
 
     fn warning(binary: &Binary, release: &str) -> String {
         let choice = decide(binary, Kernel::from_release(release), ReturnMode::Uretprobe);
@@ -172,7 +172,7 @@ mod tests {
             program.strip();
             assert!(danger(&program.open()).is_some(), "{flags:?}, stripped");
         }
-        let library = super::super::locate::find_library("libsqlite3.so.0").expect("installed");
+        let library = crate::binary::locate::find_library("libsqlite3.so.0").expect("installed");
         let library = Binary::open(&library).expect("library");
         assert!(warning(&library, "6.18").contains("shared library"));
         let exe = std::env::current_exe().expect("exe");

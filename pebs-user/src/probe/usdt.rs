@@ -6,12 +6,12 @@
 
 use object::{Object, ObjectSection};
 
-use super::elf::Binary;
 use super::error::ResolveError;
 use super::expr::Type;
 use super::program::Operand;
-use super::register::Register;
 use super::variable::variable;
+use crate::binary::elf::Binary;
+use crate::binary::register::Register;
 use crate::terminal::shown;
 
 /// One USDT probe of a binary, as in its note.
@@ -302,7 +302,7 @@ mod tests {
     /// The C++ library has USDT probes of its own; their arguments are found and the nops are code.
     #[test]
     fn stock_library() {
-        let path = super::super::locate::find_library("libstdc++.so.6").expect("installed");
+        let path = crate::binary::locate::find_library("libstdc++.so.6").expect("installed");
         let library = Binary::open(&path).expect("library");
         let notes = notes(&library);
         let throw = notes

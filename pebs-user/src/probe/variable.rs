@@ -3,9 +3,9 @@
 use object::read::elf::ProgramHeader as _;
 use object::{LittleEndian, Object as _, ObjectSymbol as _, SymbolKind, elf};
 
-use super::elf::{Binary, Elf, Kind};
 use super::item::ItemError;
-use super::{debugfile, demangle, lookup};
+use crate::binary::elf::{Binary, Elf, Kind};
+use crate::binary::{debug_data, demangle, lookup};
 
 /// Names suggested at most for one that is not there.
 const SUGGESTED: usize = 3;
@@ -26,7 +26,7 @@ pub(super) fn variable(binary: &Binary, typed: &str, thread_local: bool) -> Resu
     let mut names = Vec::new();
     let found = binary.elf().and_then(|file| {
         // The debug file of a stripped binary has what it lacks.
-        let debug = debugfile::find(&binary.path, &file);
+        let debug = debug_data::find(&binary.path, &file);
         let debug = debug
             .as_ref()
             .and_then(|(_, data)| Elf::parse(&**data).ok());

@@ -5,10 +5,10 @@
 
 use perf_event_open_sys::bindings as sys;
 
+use crate::binary::mapping::{Backing, BuildId, FileFacts, FileIdentity, Mapping};
 use crate::perf::layout::Layout;
 use crate::perf::record::RawRecord;
 use crate::perf::record::{self, MappedAs, Mmap, What};
-use crate::symbolize::mapping::{Backing, BuildId, FileFacts, FileIdentity, Mapping};
 use crate::units::{Cpu, KtimeNs, Pid, Tid};
 
 /// The process that perf gives to mappings of the kernel.

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use blazesym::symbolize::source::{Elf, Kernel, Source};
 use blazesym::symbolize::{Builder, Input, Sym, Symbolized, Symbolizer};
 
-use super::bus_error;
-use super::demangle::demangle;
+use crate::binary::bus_error;
+use crate::binary::demangle::demangle;
 
 /// What one query gave.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

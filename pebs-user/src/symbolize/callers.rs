@@ -8,7 +8,7 @@
 use rustc_hash::FxHashMap;
 
 use super::Symbolizer;
-use crate::probe::frames::CallerRule;
+use crate::binary::frames::CallerRule;
 use crate::stream::decode::WaitStack;
 use crate::units::Pid;
 

@@ -3,11 +3,9 @@
 use rustc_hash::FxHashMap;
 use syscalls::Sysno;
 
+use crate::binary::demangle::NAME_MAX;
 use crate::store::schema::{FunctionRow, OWN_MODULE};
 use crate::units::FunctionId;
-
-/// Longest name kept, in bytes. Template instances reach some KiB; beyond is hostile or useless.
-pub const NAME_MAX: usize = 4096;
 
 /// What is known about a function before it has its number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

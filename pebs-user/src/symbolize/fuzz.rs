@@ -7,12 +7,12 @@ use gimli::RunTimeEndian;
 use rustix::fs::MemfdFlags;
 
 use super::blaze::Blaze;
-use super::elf_image::{read_head, read_layout};
 use super::functions::Functions;
 use super::module::{Context, Module};
 use super::perf_map::JitTable;
 use super::space::Spaces;
-use super::{demangle, eh_frame, proc_maps};
+use crate::binary::elf_image::{read_head, read_layout};
+use crate::binary::{demangle, eh_frame, proc_maps};
 use crate::stream::sideband::SidebandKind;
 
 /// Keeps address spaces as the symbolizer does.

@@ -15,10 +15,10 @@ use blazesym::MaybeDefault;
 use blazesym::symbolize::source::Kernel as KernelSource;
 
 use super::blaze::{Blaze, Symbol};
-use super::demangle::demangle;
 use super::functions::{Description, Functions};
 use super::own_work::Own;
 use super::ranges::RangeTable;
+use crate::binary::demangle::demangle;
 use crate::units::FunctionId;
 
 /// Name of the module for the kernel proper.

@@ -18,9 +18,6 @@
 //! open, modules and functions of perf maps are limited in number: see `modules` and `perf_map`.
 
 pub mod callers;
-pub mod demangle;
-pub mod mapping;
-pub mod proc_maps;
 pub mod space;
 pub mod stacks;
 
@@ -28,21 +25,15 @@ pub mod stacks;
 pub mod fuzz;
 
 mod blaze;
-mod bus_error;
-mod debug_file;
-mod eh_frame;
-mod elf_image;
 mod functions;
 mod ip_cache;
 mod kernel;
 mod module;
 mod modules;
-mod open;
 mod own_work;
 mod perf_map;
 mod ranges;
 mod recorded;
-mod run_as;
 
 use std::cell::Cell;
 use std::collections::hash_map::Entry;
@@ -59,14 +50,14 @@ use self::blaze::Blaze;
 use self::functions::{Description, Functions};
 use self::ip_cache::IpCache;
 use self::kernel::{KERNEL_MODULE, KernelSymbols};
-use self::mapping::Mapping;
 use self::module::{Context, Module};
 use self::modules::Modules;
 use self::perf_map::PerfMap;
-use self::proc_maps::proc_maps;
 use self::recorded::Vmlinux;
 use self::space::{Change, ModuleId, Spaces};
-use crate::probe::frames::CallerRule;
+use crate::binary::frames::CallerRule;
+use crate::binary::mapping::{Backing, Mapping};
+use crate::binary::proc_maps::proc_maps;
 use crate::store::schema::FunctionRow;
 use crate::stream::sideband::SidebandKind;
 use crate::units::{FunctionId, Ip, Pid, Slot};
@@ -522,9 +513,9 @@ impl Symbolizer {
             return Place::Module(module, offset);
         }
         match mapped.mapping.backing {
-            mapping::Backing::Uprobes => Place::Page(Page::Uprobes),
-            mapping::Backing::UprobesTrampoline => Place::Page(Page::UprobesTrampoline),
-            mapping::Backing::Vsyscall => Place::Page(Page::Vsyscall),
+            Backing::Uprobes => Place::Page(Page::Uprobes),
+            Backing::UprobesTrampoline => Place::Page(Page::UprobesTrampoline),
+            Backing::Vsyscall => Place::Page(Page::Vsyscall),
             _ => {
                 let module = self.modules.of_mapping(pid, &mapped.mapping);
                 self.spaces.set_module(pid, address, module);

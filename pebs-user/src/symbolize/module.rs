@@ -8,12 +8,12 @@ use std::rc::Rc;
 use rustc_hash::FxHashMap;
 
 use super::blaze::{Blaze, Depth, Failure, Inner, Symbol};
-use super::debug_file::DebugFile;
-use super::eh_frame::Span;
-use super::elf_image::{self, ElfHead, Layout};
 use super::functions::{Description, Functions};
 use super::ranges::RangeTable;
-use crate::probe::frames::{CallerRule, Frames};
+use crate::binary::debug_file::DebugFile;
+use crate::binary::eh_frame::Span;
+use crate::binary::elf_image::{self, ElfHead, Layout};
+use crate::binary::frames::{CallerRule, Frames};
 use crate::units::FunctionId;
 
 /// What a module needs of the rest while it looks something up.

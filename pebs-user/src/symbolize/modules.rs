@@ -8,15 +8,15 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 use rustix::fs::MemfdFlags;
 
-use super::debug_file::DebugDirs;
-use super::elf_image::{ElfHead, read_head};
-use super::mapping::{Backing, BuildId, MappedFile, Mapping};
 use super::module::Module;
-use super::open::{Opened, candidates};
-use super::proc_maps::proc_maps;
 use super::recorded::Recorded;
-use super::run_as::run_as;
 use super::space::ModuleId;
+use crate::binary::debug_file::DebugDirs;
+use crate::binary::elf_image::{ElfHead, read_head};
+use crate::binary::mapping::{Backing, BuildId, MappedFile, Mapping};
+use crate::binary::open::{Opened, candidates};
+use crate::binary::proc_maps::proc_maps;
+use crate::binary::run_as::run_as;
 use crate::units::Pid;
 
 /// Largest vdso that is copied; it has 2 pages.
@@ -312,8 +312,8 @@ fn copy_vdso(pid: Pid, mapping: &Mapping) -> Option<(File, ElfHead)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::mapping::FileIdentity;
     use super::*;
+    use crate::binary::mapping::FileIdentity;
 
     /// Ever new binaries take no more descriptors than their share; those beyond are known by name.
     #[test]

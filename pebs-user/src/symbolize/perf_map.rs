@@ -14,8 +14,9 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use super::functions::{Description, Functions, NAME_MAX};
-use super::open::{open_not_link, open_root};
+use super::functions::{Description, Functions};
+use crate::binary::demangle::NAME_MAX;
+use crate::binary::open::{open_not_link, open_root};
 use crate::units::{FunctionId, Pid};
 
 /// Functions kept of all maps together; what comes behind is not read. About 100 bytes each.

@@ -13,9 +13,9 @@ use std::sync::Arc;
 use object::read::elf::NoteIterator;
 use object::{Endianness, elf};
 
-use super::elf_image::{ElfHead, read_head, symbol_address};
-use super::mapping::{BuildId, MappedFile};
-use super::open::{Opened, at_path};
+use crate::binary::elf_image::{ElfHead, read_head, symbol_address};
+use crate::binary::mapping::{BuildId, MappedFile};
+use crate::binary::open::{Opened, at_path};
 
 /// Where distributions put debug files.
 const DEBUG_DIR: &str = "/usr/lib/debug";
@@ -166,9 +166,9 @@ fn our_address(wanted: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::mapping::{Backing, Mapping};
     use super::super::modules::Modules;
     use super::*;
+    use crate::binary::mapping::{Backing, Mapping};
     use crate::units::Pid;
 
     const PROGRAM: &str = "/bin/true";

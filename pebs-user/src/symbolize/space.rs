@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::mapping::Mapping;
+use crate::binary::mapping::Mapping;
 use crate::units::Pid;
 
 /// Processes that have ended and are still kept; beyond, the one that ended first goes.
@@ -297,8 +297,8 @@ fn cut(old: &Mapped, start: u64, end: u64) -> Mapped {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::mapping::Backing;
     use super::*;
+    use crate::binary::mapping::Backing;
 
     const P: Pid = Pid(10);
     const C: Pid = Pid(11);

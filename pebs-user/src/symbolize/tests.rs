@@ -10,8 +10,9 @@ use tempfile::TempDir;
 mod events;
 mod files;
 
-use super::mapping::Backing;
 use super::*;
+use crate::binary::elf_image;
+use crate::binary::mapping::{Backing, FileIdentity, MappedFile};
 
 /// Prints the addresses of its functions, then waits for its standard input to close.
 const PROGRAM: &str = r#"
@@ -518,9 +519,9 @@ fn whole_file(path: &Path) -> Mapping {
         start: 0x10_0000,
         end: 0x1000_0000,
         offset: 0,
-        backing: Backing::File(mapping::MappedFile {
+        backing: Backing::File(MappedFile {
             path: std::sync::Arc::from(path),
-            identity: Some(mapping::FileIdentity {
+            identity: Some(FileIdentity {
                 major: rustix::fs::major(metadata.dev()),
                 minor: rustix::fs::minor(metadata.dev()),
                 inode: metadata.ino(),

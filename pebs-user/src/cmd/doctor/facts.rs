@@ -7,7 +7,7 @@ use std::path::Path;
 use aya::maps::MapType;
 use aya::programs::{ProgramError, ProgramType};
 
-use crate::debuginfod::Debuginfod;
+use crate::binary::debuginfod::Debuginfod;
 use crate::pmu::attr::resolve;
 use crate::pmu::event::Modifiers;
 use crate::pmu::host::Host;

@@ -2,7 +2,7 @@
 
 use super::check::Check;
 use super::facts::Facts;
-use crate::debuginfod::{CLIENT, Debuginfod, INSTALL, URLS};
+use crate::binary::debuginfod::{CLIENT, Debuginfod, INSTALL, URLS};
 
 const DEBUG_FILES: &str = "debug files";
 

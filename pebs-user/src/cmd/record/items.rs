@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use anyhow::bail;
 
+use crate::binary::process;
 use crate::cli::RecordArgs;
 use crate::cmd::Hinted;
 use crate::collect::command;
 use crate::probe::item::{self, Context, Typed};
-use crate::probe::process;
 use crate::probe::set::{Probe, ProbeSet};
 use crate::store::run::VisitRule;
 use crate::units::{Pid, ProbeId};

@@ -10,12 +10,12 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 
+use crate::binary::elf::{Binary, Language};
+use crate::binary::go;
+use crate::binary::locate::locate;
 use crate::cli::RecordArgs;
 use crate::cmd::Hinted;
 use crate::collect::command;
-use crate::probe::elf::{Binary, Language};
-use crate::probe::go;
-use crate::probe::locate::locate;
 use crate::units::Pid;
 
 /// Name and text of those that come with the tool.

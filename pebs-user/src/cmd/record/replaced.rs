@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::probe::process::FileId;
+use crate::binary::process::FileId;
 use crate::probe::set::ProbeSet;
 
 /// Probed files as they were when their probes were chosen.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use anyhow::bail;
 
+use crate::binary::process;
 use crate::cli::RecordArgs;
 use crate::cmd::Hinted;
 use crate::probe::cgroup::Cgroup;
-use crate::probe::process;
 use crate::probe::spec::Spec;
 use crate::units::{Pid, Tid};
 

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use super::attr::{Attr, Event};
+use crate::binary::mapping::BuildId;
 use crate::perf::bytes::Bytes;
 use crate::pmu::host::{CpuModel, Vendor};
-use crate::symbolize::mapping::BuildId;
 
 /// Feature sections that are used. Source: `HEADER_*`, tools/perf/util/header.h.
 pub(super) mod feature {

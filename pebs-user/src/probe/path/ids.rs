@@ -1,7 +1,7 @@
 //! The ids of a batch by their names: where the array is, and what it holds.
 
 use super::{Found, Kind, Refusal, Scope, Types, is_address, refuse, with_types};
-use crate::probe::elf::Binary;
+use crate::binary::elf::Binary;
 use crate::probe::expr::{Behind, Expr, Ids, Step, Type};
 
 /// Replaces the paths in the ids of a batch, and completes their type.

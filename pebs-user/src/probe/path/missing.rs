@@ -3,8 +3,8 @@
 use gimli::{Dwarf, Unit};
 
 use super::Refusal;
-use crate::debuginfod::{self, CLIENT, Debuginfod, INSTALL};
-use crate::probe::dwarf::Slice;
+use crate::binary::debuginfod::{self, CLIENT, Debuginfod, INSTALL};
+use crate::binary::dwarf::Slice;
 use crate::terminal::shown;
 
 /// What needs none.

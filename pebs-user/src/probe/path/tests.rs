@@ -2,7 +2,7 @@
 
 use super::super::resolve::{ResolveOptions, resolve};
 use super::super::set::ProbeSet;
-use super::super::testing::{Program, compile};
+use crate::binary::testing::{Program, compile};
 use crate::store::schema::ArgType;
 use pebs_common::config::{ArgKind, ArgProgram};
 

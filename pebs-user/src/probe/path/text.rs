@@ -1,8 +1,8 @@
 //! Structures that are strings: of C++ and of Rust.
 
 use super::{Lowered, MAX_DEPTH, Member, Refusal, Types, is_address, refuse};
+use crate::binary::units::{Kind, Node};
 use crate::probe::expr::Expr;
-use crate::probe::units::{Kind, Node};
 
 impl<'a> Types<'_, 'a> {
     /// A string cut at so many bytes, whatever kind of string it is.

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::super::testing::{Program, compile};
 use super::*;
+use crate::binary::testing::{Program, compile};
 use crate::store::run::EntryClass;
 use crate::store::schema::ArgType;
 

@@ -1,6 +1,7 @@
 //! Where a binary's names are found: in debug files, below other roots, and in files that are broken or change.
 
 use super::*;
+use crate::binary::bus_error;
 
 /// A stripped binary is named from its debug file, found by build id, compressed as distributions have it.
 #[test]

@@ -19,7 +19,7 @@ const PATH_BYTES: usize = 4096;
 ///
 /// `None` too where it can't be told: the process has gone, or its path now leads to another file. Cost: for a file that
 /// is not its executable, reading one link.
-pub(super) fn run_as(pid: Pid, mapped: &Path) -> Option<PathBuf> {
+pub(crate) fn run_as(pid: Pid, mapped: &Path) -> Option<PathBuf> {
     let of_process = |what: &str| PathBuf::from(format!("/proc/{}/{what}", pid.0));
     let exe = of_process("exe");
     if fs::read_link(&exe).ok()? != mapped {

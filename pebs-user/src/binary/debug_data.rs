@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use object::Object;
 
+use super::debuginfod;
 use super::dwarf::DebugInfo;
 use super::elf::{Binary, Elf, MAX_FILE};
 use super::locate::find_library;
-use crate::debuginfod;
 use crate::files::read_regular;
 
 /// Where distributions put debug files.
@@ -65,7 +65,7 @@ fn hex(bytes: &[u8]) -> String {
 
 /// Finds and reads the debug file: by build id, then by `.gnu_debuglink` beside the binary, then what debuginfod gave.
 /// One that belongs to another build is not taken.
-pub(super) fn find(binary: &Path, file: &Elf<'_>) -> Option<(PathBuf, Vec<u8>)> {
+pub(crate) fn find(binary: &Path, file: &Elf<'_>) -> Option<(PathBuf, Vec<u8>)> {
     let build_id = file.build_id().ok().flatten();
     let by_id = build_id.and_then(|id| {
         let (first, rest) = id.split_first()?;
@@ -116,34 +116,6 @@ fn belongs(data: &[u8], build_id: Option<&[u8]>, crc: Option<u32>) -> bool {
     };
     match (build_id, debug.build_id().ok().flatten()) {
         (Some(wanted), Some(found)) => wanted == found,
-        _ => crc == Some(crc32(data)),
-    }
-}
-
-/// CRC-32 as `.gnu_debuglink` has it (IEEE, reflected).
-fn crc32(data: &[u8]) -> u32 {
-    let mut table = [0_u32; 256];
-    for (value, slot) in (0_u32..).zip(table.iter_mut()) {
-        *slot = (0..8).fold(value, |crc, _| {
-            if crc & 1 == 1 {
-                (crc >> 1) ^ 0xedb8_8320
-            } else {
-                crc >> 1
-            }
-        });
-    }
-    !data.iter().fold(!0_u32, |crc, byte| {
-        table[usize::from(crc.to_le_bytes()[0] ^ byte)] ^ (crc >> 8)
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The checksum is the usual one.
-    #[test]
-    fn checksum() {
-        assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
+        _ => crc == Some(crc32fast::hash(data)),
     }
 }

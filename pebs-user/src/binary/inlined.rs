@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use super::demangle::{demangle, key, names, without_version};
+use super::demangle::{key, names, symbol_name, without_version};
 use super::dwarf::DebugInfo;
 use super::elf::Binary;
 use super::parameters::Reader;
@@ -15,7 +15,7 @@ const MAX_CALLERS: usize = 3;
 ///
 /// Cost: reads the entries of all debug information, twice.
 #[must_use]
-pub(super) fn callers(binary: &Binary, typed: &str) -> Vec<String> {
+pub(crate) fn callers(binary: &Binary, typed: &str) -> Vec<String> {
     let Some(info) = DebugInfo::load(binary) else {
         return Vec::new();
     };
@@ -30,7 +30,7 @@ pub(super) fn callers(binary: &Binary, typed: &str) -> Vec<String> {
         let symbol = binary.symbol_at(address);
         symbol.map_or_else(
             || format!("{address:#x}"),
-            |symbol| demangle(without_version(&symbol.name)),
+            |symbol| symbol_name(without_version(&symbol.name)),
         )
     });
     named.take(MAX_CALLERS).collect()

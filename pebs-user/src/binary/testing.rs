@@ -9,13 +9,13 @@ use tempfile::TempDir;
 use super::elf::Binary;
 
 /// A compiled program, deleted when dropped.
-pub(super) struct Program {
+pub(crate) struct Program {
     folder: TempDir,
     name: String,
 }
 
 /// Compiles a source with `gcc`, `g++` or `rustc`.
-pub(super) fn compile(compiler: &str, source: &str, flags: &[&str]) -> Program {
+pub(crate) fn compile(compiler: &str, source: &str, flags: &[&str]) -> Program {
     let folder = tempfile::tempdir().expect("folder");
     let extension = match compiler {
         "g++" => "cc",
@@ -40,26 +40,26 @@ pub(super) fn compile(compiler: &str, source: &str, flags: &[&str]) -> Program {
 }
 
 impl Program {
-    pub(super) fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.folder.path().join(&self.name)
     }
 
-    pub(super) fn folder(&self) -> &Path {
+    pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    pub(super) fn open(&self) -> Binary {
+    pub(crate) fn open(&self) -> Binary {
         Binary::open(&self.path()).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Removes symbols.
-    pub(super) fn strip(&self) {
+    pub(crate) fn strip(&self) {
         let status = Command::new("strip").arg(self.path()).status();
         assert!(status.expect("strip").success());
     }
 
     /// The SPEC of a place in it.
-    pub(super) fn spec(&self, place: &str) -> String {
+    pub(crate) fn spec(&self, place: &str) -> String {
         format!("{}:{place}", self.path().display())
     }
 }

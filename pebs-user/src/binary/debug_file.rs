@@ -7,10 +7,10 @@ use std::fs::File;
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 
+use super::debuginfod;
 use super::elf_image::{ElfHead, read_head};
 use super::mapping::BuildId;
 use super::open::open_in_root;
-use crate::debuginfod;
 
 /// Where distributions put debug files.
 const USUAL_DIRS: [&str; 2] = ["/usr/lib/debug", "/lib/debug"];

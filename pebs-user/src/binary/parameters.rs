@@ -51,14 +51,14 @@ pub fn parameters(binary: &Binary, wanted: &BTreeSet<u64>) -> HashMap<u64, Vec<P
 }
 
 /// Reads the entries of a unit.
-pub(super) struct Reader<'u, 'a> {
+pub(crate) struct Reader<'u, 'a> {
     pub units: &'u Units<'u, 'a>,
     /// The unit of the function.
     pub unit: Rc<Unit<Slice<'a>>>,
 }
 
 /// An argument with what the debug information says of it.
-pub(super) struct Typed {
+pub(crate) struct Typed {
     pub parameter: Parameter,
     pub kind: Option<Kind>,
     pub held: Held,
@@ -68,7 +68,7 @@ pub(super) struct Typed {
 
 /// Where the calling convention has an argument. Registers count from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Convention {
+pub(crate) enum Convention {
     /// In this integer register.
     One(u32),
     /// Two words, in this one and the next.
@@ -79,7 +79,7 @@ pub(super) enum Convention {
 
 /// Where an argument lies when its function starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Held {
+pub(crate) enum Held {
     /// In this register.
     Register(Register),
     /// Two words, in these registers.
@@ -144,12 +144,12 @@ impl<'a> Reader<'_, 'a> {
     }
 
     /// The arguments of the function that starts at an address, with their types.
-    pub(super) fn function_at(&self, address: u64) -> Option<Vec<Typed>> {
+    pub(crate) fn function_at(&self, address: u64) -> Option<Vec<Typed>> {
         self.of_function(self.subprogram_at(address)?, address)
     }
 
     /// First address of a function; one with parts that were moved away lists ranges, its own first.
-    pub(super) fn address(&self, entry: &Entry<'a>) -> gimli::Result<Option<u64>> {
+    pub(crate) fn address(&self, entry: &Entry<'a>) -> gimli::Result<Option<u64>> {
         let low = entry.attr_value(gimli::DW_AT_low_pc);
         match low {
             Some(value) => self.units.dwarf.attr_address(&self.unit, value),
@@ -164,7 +164,7 @@ impl<'a> Reader<'_, 'a> {
     /// one is that `argN`; `None` if it may be called with more.
     ///
     /// Of C and C++ only: others have ways of their own.
-    pub(super) fn words(&self, address: u64) -> Option<u32> {
+    pub(crate) fn words(&self, address: u64) -> Option<u32> {
         if !self.is_c() {
             return None;
         }
@@ -277,13 +277,13 @@ impl<'a> Reader<'_, 'a> {
     }
 
     /// The type of a function's result; `None`: it has none, or nothing is said.
-    pub(super) fn result_of(&self, function: UnitOffset) -> Option<Kind> {
+    pub(crate) fn result_of(&self, function: UnitOffset) -> Option<Kind> {
         self.units.type_of(&Node::of(&self.unit, function)?)
     }
 
     /// Whether a function writes its result to memory that its caller has for it.
     /// Source: System V ABI for x86-64, 3.2.3; of C++ the Itanium ABI, 3.1.3.1.
-    pub(super) fn returns_in_memory(&self, function: UnitOffset) -> bool {
+    pub(crate) fn returns_in_memory(&self, function: UnitOffset) -> bool {
         let kind = self
             .result_of(function)
             .and_then(|kind| self.units.stripped(kind));
@@ -296,7 +296,7 @@ impl<'a> Reader<'_, 'a> {
     }
 
     /// The function that starts at an address.
-    pub(super) fn subprogram_at(&self, address: u64) -> Option<UnitOffset> {
+    pub(crate) fn subprogram_at(&self, address: u64) -> Option<UnitOffset> {
         let mut entries = self.unit.entries();
         while let Ok(Some(entry)) = entries.next_dfs() {
             if entry.tag() == gimli::DW_TAG_subprogram
@@ -309,7 +309,7 @@ impl<'a> Reader<'_, 'a> {
     }
 
     /// Whether the unit was written in Rust.
-    pub(super) fn is_rust(&self) -> bool {
+    pub(crate) fn is_rust(&self) -> bool {
         self.language() == Some(gimli::DW_LANG_Rust)
     }
 
@@ -428,13 +428,13 @@ fn pointer(inner: &str, mark: &str) -> String {
 }
 
 /// Bytes of a value of a type.
-pub(super) fn byte_size(entry: &Entry<'_>) -> Option<u64> {
+pub(crate) fn byte_size(entry: &Entry<'_>) -> Option<u64> {
     let size = entry.attr_value(gimli::DW_AT_byte_size)?;
     size.udata_value()
 }
 
 /// Whether values of a type have parts.
-pub(super) const fn is_structure(tag: gimli::DwTag) -> bool {
+pub(crate) const fn is_structure(tag: gimli::DwTag) -> bool {
     matches!(
         tag,
         gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type | gimli::DW_TAG_union_type

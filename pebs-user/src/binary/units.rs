@@ -16,13 +16,13 @@ use crate::terminal::shown;
 const MAX_DEPTH: u32 = 16;
 
 /// Where an entry is: of a type, the type.
-pub(super) type Kind = DebugInfoOffset;
+pub(crate) type Kind = DebugInfoOffset;
 
 /// An entry.
-pub(super) type Entry<'a> = DebuggingInformationEntry<Slice<'a>>;
+pub(crate) type Entry<'a> = DebuggingInformationEntry<Slice<'a>>;
 
 /// All units, read when an entry of theirs is asked for.
-pub(super) struct Units<'d, 'a> {
+pub(crate) struct Units<'d, 'a> {
     pub dwarf: &'d Dwarf<Slice<'a>>,
     headers: Vec<UnitHeader<Slice<'a>>>,
     read: RefCell<HashMap<usize, Rc<Unit<Slice<'a>>>>>,
@@ -30,7 +30,7 @@ pub(super) struct Units<'d, 'a> {
 
 /// An entry with its unit.
 #[derive(Clone)]
-pub(super) struct Node<'a> {
+pub(crate) struct Node<'a> {
     pub unit: Rc<Unit<Slice<'a>>>,
     pub entry: Entry<'a>,
 }
@@ -45,7 +45,7 @@ impl<'a> Deref for Node<'a> {
 
 impl<'a> Node<'a> {
     /// An entry of a unit.
-    pub(super) fn of(unit: &Rc<Unit<Slice<'a>>>, offset: UnitOffset) -> Option<Self> {
+    pub(crate) fn of(unit: &Rc<Unit<Slice<'a>>>, offset: UnitOffset) -> Option<Self> {
         Some(Self {
             unit: Rc::clone(unit),
             entry: unit.entry(offset).ok()?,
@@ -53,7 +53,7 @@ impl<'a> Node<'a> {
     }
 
     /// What an attribute refers to.
-    pub(super) fn reference(&self, name: gimli::DwAt) -> Option<Kind> {
+    pub(crate) fn reference(&self, name: gimli::DwAt) -> Option<Kind> {
         match self.entry.attr_value(name)? {
             AttributeValue::UnitRef(offset) => offset.to_debug_info_offset(&self.unit.header),
             AttributeValue::DebugInfoRef(offset) => Some(offset),
@@ -62,12 +62,12 @@ impl<'a> Node<'a> {
     }
 
     /// What a pointer, array, typedef or enumeration is of.
-    pub(super) fn target(&self) -> Option<Kind> {
+    pub(crate) fn target(&self) -> Option<Kind> {
         self.reference(gimli::DW_AT_type)
     }
 
     /// The entries within it, up to the first that can't be read.
-    pub(super) fn children(&self) -> Vec<Self> {
+    pub(crate) fn children(&self) -> Vec<Self> {
         let mut found = Vec::new();
         if let Ok(mut tree) = self.unit.entries_tree(Some(self.entry.offset()))
             && let Ok(root) = tree.root()
@@ -86,7 +86,7 @@ impl<'a> Node<'a> {
 
 impl<'d, 'a> Units<'d, 'a> {
     /// The units of some debug information.
-    pub(super) fn new(dwarf: &'d Dwarf<Slice<'a>>) -> Self {
+    pub(crate) fn new(dwarf: &'d Dwarf<Slice<'a>>) -> Self {
         let mut headers = Vec::new();
         let mut all = dwarf.units();
         while let Ok(Some(header)) = all.next() {
@@ -100,13 +100,13 @@ impl<'d, 'a> Units<'d, 'a> {
     }
 
     /// Every unit that can be read, one after another.
-    pub(super) fn iter(&self) -> impl Iterator<Item = Rc<Unit<Slice<'a>>>> + '_ {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Rc<Unit<Slice<'a>>>> + '_ {
         let units = self.headers.iter();
         units.filter_map(|header| self.dwarf.unit(*header).ok().map(Rc::new))
     }
 
     /// The entry at a place.
-    pub(super) fn node(&self, kind: Kind) -> Option<Node<'a>> {
+    pub(crate) fn node(&self, kind: Kind) -> Option<Node<'a>> {
         let begins = |header: &UnitHeader<Slice<'a>>| {
             header.debug_info_offset().is_some_and(|at| at.0 <= kind.0)
         };
@@ -125,7 +125,7 @@ impl<'d, 'a> Units<'d, 'a> {
     }
 
     /// The entry that one was made from.
-    pub(super) fn origin(&self, node: &Node<'a>) -> Option<Node<'a>> {
+    pub(crate) fn origin(&self, node: &Node<'a>) -> Option<Node<'a>> {
         let origin = node.reference(gimli::DW_AT_abstract_origin);
         self.node(origin.or_else(|| node.reference(gimli::DW_AT_specification))?)
     }
@@ -143,12 +143,12 @@ impl<'d, 'a> Units<'d, 'a> {
     }
 
     /// The type of an argument or of a function's result.
-    pub(super) fn type_of(&self, node: &Node<'a>) -> Option<Kind> {
+    pub(crate) fn type_of(&self, node: &Node<'a>) -> Option<Kind> {
         self.said(node, Node::target)
     }
 
     /// The name of an entry, as it can be shown.
-    pub(super) fn name(&self, node: &Node<'a>) -> Option<String> {
+    pub(crate) fn name(&self, node: &Node<'a>) -> Option<String> {
         self.said(node, |node| {
             let value = node.entry.attr_value(gimli::DW_AT_name)?;
             let text = self.dwarf.attr_string(&node.unit, value).ok()?;
@@ -157,7 +157,7 @@ impl<'d, 'a> Units<'d, 'a> {
     }
 
     /// The name of a function's symbol, where that is not its name in the source.
-    pub(super) fn linkage_name(&self, node: &Node<'a>) -> Option<String> {
+    pub(crate) fn linkage_name(&self, node: &Node<'a>) -> Option<String> {
         self.said(node, |node| {
             let value = node.entry.attr_value(gimli::DW_AT_linkage_name)?;
             let text = self.dwarf.attr_string(&node.unit, value).ok()?;
@@ -166,7 +166,7 @@ impl<'d, 'a> Units<'d, 'a> {
     }
 
     /// The type behind typedefs and qualifiers.
-    pub(super) fn stripped(&self, kind: Kind) -> Option<Node<'a>> {
+    pub(crate) fn stripped(&self, kind: Kind) -> Option<Node<'a>> {
         let mut kind = kind;
         for _ in 0..MAX_DEPTH {
             let node = self.node(kind)?;

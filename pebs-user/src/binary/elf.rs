@@ -9,17 +9,17 @@ use object::read::elf::{ElfFile, FileHeader as _, ProgramHeader as _, SectionHea
 use object::{LittleEndian, Object};
 
 use super::called;
-use super::debugfile;
+use super::debug_data;
 use super::frames::Frames;
 use super::pclntab;
 use super::symbols::{Names, Table, dynamic_strings, dynamic_values, imports, symbols};
 use crate::files::read_regular;
 
 /// Largest file that is read, debug files included.
-pub(super) const MAX_FILE: u64 = 4 << 30;
+pub(crate) const MAX_FILE: u64 = 4 << 30;
 
 /// Parsed headers of a 64-bit little-endian ELF.
-pub(super) type Elf<'data> = ElfFile<'data, FileHeader64<LittleEndian>>;
+pub(crate) type Elf<'data> = ElfFile<'data, FileHeader64<LittleEndian>>;
 
 /// Why a file can't be probed at all.
 #[derive(Debug, thiserror::Error)]
@@ -167,7 +167,7 @@ impl Binary {
     }
 
     /// As [`Binary::open`], of a file that was read.
-    pub(super) fn parse(path: &Path, data: Vec<u8>) -> Result<Self, BinaryError> {
+    pub(crate) fn parse(path: &Path, data: Vec<u8>) -> Result<Self, BinaryError> {
         check_header(path, &data)?;
         let damaged = |error: object::Error| BinaryError::Damaged {
             path: path.to_owned(),
@@ -203,7 +203,7 @@ impl Binary {
         functions.extend(own);
         self.tables.symtab = (own_size > 0).then_some(own_size);
         if own_size == 0
-            && let Some((path, data)) = debugfile::find(&self.path, file)
+            && let Some((path, data)) = debug_data::find(&self.path, file)
             && let Ok(debug) = Elf::parse(&*data)
         {
             let more = symbols(&debug, Table::Static, &mut Names::of(&debug));
@@ -243,7 +243,7 @@ impl Binary {
 
     /// Its headers again, for what is read on demand (DWARF, notes).
     #[must_use]
-    pub(super) fn elf(&self) -> Option<Elf<'_>> {
+    pub(crate) fn elf(&self) -> Option<Elf<'_>> {
         Elf::parse(&*self.data).ok()
     }
 
@@ -643,7 +643,7 @@ mod tests {
             for value in [u64::MAX, u64::MAX / 2, 0] {
                 let mut bytes = whole.clone();
                 bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
-                super::super::fuzz::binary(&bytes);
+                crate::probe::fuzz::binary(&bytes);
             }
         }
     }

@@ -9,7 +9,7 @@ use crate::terminal::shown;
 
 /// Which table of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Table {
+pub(crate) enum Table {
     /// `.symtab`
     Static,
     /// `.dynsym`
@@ -21,13 +21,13 @@ const NAME_MAX: usize = 64 << 10;
 
 /// Takes names out of a file. All symbols may share one long name, which costs the file nothing: so the sum of
 /// what is taken is limited.
-pub(super) struct Names {
+pub(crate) struct Names {
     left: usize,
 }
 
 impl Names {
     /// For a file of that size. Names that share their ends make the sum larger than the table, but not by much.
-    pub(super) fn of(file: &Elf<'_>) -> Self {
+    pub(crate) fn of(file: &Elf<'_>) -> Self {
         Self {
             left: file.data().len().saturating_mul(4),
         }
@@ -53,7 +53,7 @@ fn table<'file, 'data>(file: &'file Elf<'data>, which: Table) -> &'file Symbols<
 }
 
 /// Functions that a table defines. Names of `.dynsym` carry their version.
-pub(super) fn symbols(file: &Elf<'_>, which: Table, names: &mut Names) -> Vec<Function> {
+pub(crate) fn symbols(file: &Elf<'_>, which: Table, names: &mut Names) -> Vec<Function> {
     let table = table(file, which);
     let versions = versions(file, which);
     let mut functions = Vec::new();
@@ -120,7 +120,7 @@ fn with_version(
 }
 
 /// Functions that a file takes from others.
-pub(super) fn imports(file: &Elf<'_>, names: &mut Names) -> Vec<String> {
+pub(crate) fn imports(file: &Elf<'_>, names: &mut Names) -> Vec<String> {
     let table = table(file, Table::Dynamic);
     table
         .enumerate()
@@ -134,7 +134,7 @@ pub(super) fn imports(file: &Elf<'_>, names: &mut Names) -> Vec<String> {
 }
 
 /// Numbers of the dynamic section with a tag.
-pub(super) fn dynamic_values(file: &Elf<'_>, tag: DynamicTag) -> Vec<u64> {
+pub(crate) fn dynamic_values(file: &Elf<'_>, tag: DynamicTag) -> Vec<u64> {
     let Ok(table) = file.elf_dynamic_table() else {
         return Vec::new();
     };
@@ -146,7 +146,7 @@ pub(super) fn dynamic_values(file: &Elf<'_>, tag: DynamicTag) -> Vec<u64> {
 }
 
 /// Strings of the dynamic section with a tag.
-pub(super) fn dynamic_strings(file: &Elf<'_>, tag: DynamicTag, names: &mut Names) -> Vec<String> {
+pub(crate) fn dynamic_strings(file: &Elf<'_>, tag: DynamicTag, names: &mut Names) -> Vec<String> {
     let Ok(table) = file.elf_dynamic_table() else {
         return Vec::new();
     };

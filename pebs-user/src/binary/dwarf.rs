@@ -5,26 +5,26 @@ use std::borrow::Cow;
 use gimli::{Dwarf, DwarfSections, EndianSlice, LittleEndian};
 use object::{CompressionFormat, Object, ObjectSection};
 
-use super::debugfile;
+use super::debug_data;
 use super::elf::{Binary, Elf};
 
 /// Reader of borrowed sections.
-pub(super) type Slice<'a> = EndianSlice<'a, LittleEndian>;
+pub(crate) type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
 /// The debug sections, uncompressed, of the binary or of its debug file.
 #[derive(Default)]
-pub(super) struct DebugInfo {
+pub(crate) struct DebugInfo {
     sections: DwarfSections<Cow<'static, [u8]>>,
 }
 
 impl DebugInfo {
     /// Loads them; `None` if the binary has none.
-    pub(super) fn load(binary: &Binary) -> Option<Self> {
+    pub(crate) fn load(binary: &Binary) -> Option<Self> {
         let file = binary.elf()?;
         if let Some(info) = Self::of(&file) {
             return Some(info);
         }
-        let (_, data) = debugfile::find(&binary.path, &file)?;
+        let (_, data) = debug_data::find(&binary.path, &file)?;
         Self::of(&Elf::parse(&*data).ok()?)
     }
 
@@ -42,7 +42,7 @@ impl DebugInfo {
     }
 
     /// A view for reading.
-    pub(super) fn dwarf(&self) -> Dwarf<Slice<'_>> {
+    pub(crate) fn dwarf(&self) -> Dwarf<Slice<'_>> {
         self.sections
             .borrow(|section| EndianSlice::new(section, LittleEndian))
     }
@@ -56,7 +56,7 @@ const ALWAYS: u64 = 1 << 20;
 
 /// The bytes of a section, uncompressed. One that says it holds far more than it can
 /// counts as empty.
-pub(super) fn content<'data>(section: &impl ObjectSection<'data>) -> object::Result<Vec<u8>> {
+pub(crate) fn content<'data>(section: &impl ObjectSection<'data>) -> object::Result<Vec<u8>> {
     let data = section.compressed_data()?;
     let most = (data.data.len() as u64)
         .saturating_mul(MAX_RATIO)

@@ -1,6 +1,6 @@
 //! From a typed name to one function of a binary.
 
-use super::demangle::{demangle, key, names, without_version};
+use super::demangle::{key, names, symbol_name, without_version};
 use super::elf::{Binary, Function};
 
 /// Names suggested at most.
@@ -55,12 +55,12 @@ pub fn function(binary: &Binary, typed: &str) -> Result<Found, Unknown> {
     match matches.as_slice() {
         [only] => Ok(Found {
             address: only.address,
-            name: demangle(without_version(&only.name)),
+            name: symbol_name(without_version(&only.name)),
         }),
         several => Err(Unknown::Ambiguous(
             several
                 .iter()
-                .map(|f| (f.address, demangle(&f.name)))
+                .map(|f| (f.address, symbol_name(&f.name)))
                 .collect(),
         )),
     }
@@ -73,7 +73,7 @@ pub fn matches(binary: &Binary, pattern: &str) -> Vec<u64> {
     let fits = |f: &&Function| {
         let bare = without_version(&f.name);
         let whole = !f.ifunc && !bare.ends_with(".cold");
-        whole && (glob(pattern, bare) || bare.starts_with('_') && glob(pattern, &demangle(bare)))
+        whole && (glob(pattern, bare) || bare.starts_with('_') && glob(pattern, &symbol_name(bare)))
     };
     let found = binary.functions.iter().filter(fits);
     let mut addresses: Vec<u64> = found.map(|f| f.address).collect();
@@ -138,7 +138,7 @@ pub fn nearest(binary: &Binary, typed: &str) -> Vec<String> {
     let limit = (wanted.chars().count() / 3).max(1);
     let mut scored: Vec<(usize, String)> = Vec::new();
     for function in binary.functions.iter().take(MAX_COMPARED) {
-        let name = demangle(without_version(&function.name));
+        let name = symbol_name(without_version(&function.name));
         let lower = name.to_lowercase();
         let score = if lower.contains(&wanted) {
             Some(lower.len() - wanted.len())

@@ -9,7 +9,7 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl};
 ///
 /// What is no code (tables between functions) is passed over byte by byte.
 /// Cost: about 10 ns a byte.
-pub(super) fn targets(code: &[u8], address: u64) -> Vec<u64> {
+pub(crate) fn targets(code: &[u8], address: u64) -> Vec<u64> {
     let mut decoder = Decoder::with_ip(64, code, address, DecoderOptions::NONE);
     let mut found = Vec::new();
     while decoder.can_decode() {
@@ -32,7 +32,7 @@ pub(super) fn targets(code: &[u8], address: u64) -> Vec<u64> {
 
 /// Where a function ends that starts with `code` at an address and reaches no further than `code` does: behind the last
 /// instruction that its jumps lead to. `None` if a jump by a table or a pointer leaves that open.
-pub(super) fn end_of(code: &[u8], address: u64) -> Option<u64> {
+pub(crate) fn end_of(code: &[u8], address: u64) -> Option<u64> {
     let bounds = address..address.saturating_add(code.len() as u64);
     let (mut waiting, mut seen) = (vec![address], BTreeSet::new());
     let mut end = address;

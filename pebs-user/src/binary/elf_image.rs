@@ -16,9 +16,9 @@ use object::{
 };
 
 use super::eh_frame::{self, Span, disjoint};
+use super::frames::Frames;
 use super::mapping::BuildId;
-use crate::probe::frames::Frames;
-use crate::probe::pclntab::{self, GoFunction};
+use super::pclntab::{self, GoFunction};
 
 /// Largest single table that is read: 22 million symbols.
 const TABLE_MAX: u64 = 512 << 20;

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::probe::locate;
+use super::locate;
 
 /// The client of elfutils.
 pub const CLIENT: &str = "debuginfod-find";

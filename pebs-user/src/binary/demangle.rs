@@ -1,0 +1,217 @@
+//! Names as their authors wrote them, and whether a typed name means a symbol.
+//!
+//! [`demangle`] is our own, as blazesym's tries every name as a C++ type too: a C function `f` comes out as `float`.
+
+use std::fmt::{self, Write as _};
+
+use cpp_demangle::{DemangleOptions, Symbol};
+
+/// Longest name kept, in bytes. Template instances reach some KiB; beyond is hostile or useless.
+pub const NAME_MAX: usize = 4096;
+
+/// Nesting of a C++ name at most; a hostile one would overflow the stack.
+const MAX_NESTING: u32 = 160;
+
+/// The name that a symbol stands for: C++ and Rust names demangled (without Rust's hash), any other as it is.
+///
+/// What comes out is cut at 4 KiB: a short mangled name can stand for one of any length.
+#[must_use]
+pub fn demangle(name: &str) -> String {
+    if !is_mangled(name) {
+        return name.to_string();
+    }
+    rust(name)
+        .or_else(|| cpp(name))
+        .unwrap_or_else(|| name.to_string())
+}
+
+/// The name without what the linker put behind `@` (`memcpy@@GLIBC_2.14`).
+#[must_use]
+pub fn without_version(name: &str) -> &str {
+    name.split_once('@').map_or(name, |(name, _)| name)
+}
+
+/// The readable name of a symbol that may have a version; the symbol itself if it is not mangled.
+#[must_use]
+pub fn symbol_name(raw: &str) -> String {
+    let bare = without_version(raw);
+    let name = demangle(bare);
+    if name == bare { raw.to_owned() } else { name }
+}
+
+/// Whether `typed` names the symbol `raw`: as it is, demangled, without the parameters (C++), with or
+/// without the hash (Rust). Blanks do not matter.
+#[must_use]
+pub fn names(typed: &str, raw: &str) -> bool {
+    if typed == raw || typed == without_version(raw) {
+        return true;
+    }
+    let wanted = squeeze(typed);
+    if let Some(name) = rust_form(raw) {
+        return wanted == squeeze(&format!("{name:#}")) || wanted == squeeze(&format!("{name}"));
+    }
+    let full = DemangleOptions::new();
+    let bare = DemangleOptions::new().no_params().no_return_type();
+    let short = DemangleOptions::new().no_return_type();
+    [bare, short, full]
+        .into_iter()
+        .any(|options| cpp_form(raw, options).is_some_and(|name| squeeze(&name) == wanted))
+}
+
+/// The last identifier of a typed name. Every mangled form of the name holds it as it is, so that
+/// symbols without it need not be demangled. `None` for operators and the like.
+#[must_use]
+pub fn key(typed: &str) -> Option<&str> {
+    if typed.contains("operator") || typed.contains('{') {
+        return None;
+    }
+    let end = typed.find(['(', '<']).filter(|at| *at > 0);
+    let name = &typed[..end.unwrap_or(typed.len())];
+    name.rsplit(|c: char| !c.is_alphanumeric() && c != '_')
+        .find(|part| !part.is_empty())
+}
+
+/// Whether a name is of a form that a compiler gives, and a C programmer does not.
+fn is_mangled(name: &str) -> bool {
+    let bare = name.trim_start_matches('_');
+    let underscores = name.len() - bare.len();
+    (1..=4).contains(&underscores) && bare.starts_with(['Z', 'R'])
+}
+
+fn rust(name: &str) -> Option<String> {
+    let demangled = rustc_demangle::try_demangle(name).ok()?;
+    let mut out = Bounded(String::new());
+    // An error says that the name was cut.
+    let _ = write!(out, "{demangled:#}");
+    Some(out.0)
+}
+
+fn cpp(name: &str) -> Option<String> {
+    let symbol = Symbol::new(name).ok()?;
+    let mut out = Bounded(String::new());
+    let written = symbol.structured_demangle(&mut out, &DemangleOptions::default());
+    (written.is_ok() || out.0.len() == NAME_MAX).then_some(out.0)
+}
+
+/// Takes up to [`NAME_MAX`] bytes and then ends the writing.
+struct Bounded(String);
+
+impl fmt::Write for Bounded {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = NAME_MAX - self.0.len();
+        if text.len() <= room {
+            self.0.push_str(text);
+            return Ok(());
+        }
+        self.0.push_str(&text[..text.floor_char_boundary(room)]);
+        Err(fmt::Error)
+    }
+}
+
+fn squeeze(name: &str) -> String {
+    name.chars().filter(|c| !c.is_whitespace()).collect()
+}
+
+/// Rust's own mangling, and its older one, which is C++'s with a hash at the end.
+fn rust_form(raw: &str) -> Option<rustc_demangle::Demangle<'_>> {
+    let name = rustc_demangle::try_demangle(raw).ok()?;
+    let legacy = raw.starts_with("_ZN");
+    let hashed = || {
+        let full = format!("{name}");
+        full.len() >= 19
+            && full.is_char_boundary(full.len() - 19)
+            && full[full.len() - 19..].starts_with("::h")
+    };
+    (!legacy || hashed()).then_some(name)
+}
+
+fn cpp_form(raw: &str, options: DemangleOptions) -> Option<String> {
+    if !raw.starts_with("_Z") {
+        return None;
+    }
+    let symbol = Symbol::new(without_version(raw)).ok()?;
+    symbol
+        .demangle_with_options(&options.recursion_limit(MAX_NESTING))
+        .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The forms in which people type a name all mean its symbol.
+    #[test]
+    fn typed_forms() {
+        let raw = "_ZN2ns5Class6methodEiRKSt6vectorIiSaIiEE";
+        assert!(super::names("ns::Class::method", raw));
+        assert!(super::names(raw, raw));
+        assert!(super::names(&symbol_name(raw), raw));
+        assert!(!super::names("method", raw));
+        assert_eq!(key("ns::Class::method(int)"), Some("method"));
+
+        let raw = "_ZN4core3fmt9Formatter3pad17h0123456789abcdefE";
+        assert!(super::names("core::fmt::Formatter::pad", raw));
+        assert!(super::names(
+            "core::fmt::Formatter::pad::h0123456789abcdef",
+            raw
+        ));
+        assert_eq!(symbol_name(raw), "core::fmt::Formatter::pad");
+        assert_eq!(symbol_name("_RNvC6_123foo3bar"), "123foo::bar");
+
+        assert!(super::names("memcpy", "memcpy@@GLIBC_2.14"));
+        assert!(super::names("memcpy@@GLIBC_2.14", "memcpy@@GLIBC_2.14"));
+        assert_eq!(symbol_name("main"), "main");
+    }
+
+    /// Each language's names, and C names that look like C++ types.
+    #[test]
+    fn names() {
+        let check = |mangled: &str, expect: &str| assert_eq!(demangle(mangled), expect);
+        check("_ZN5space5ThingIiE4workEi", "space::Thing<int>::work(int)");
+        check(
+            "_ZN5alloc3vec12Vec$LT$T$GT$4push17h0123456789abcdefE",
+            "alloc::vec::Vec<T>::push",
+        );
+        check("_RNvCs15kBYyAo9fc_7mycrate4main", "mycrate::main");
+        for name in [
+            "f",
+            "i",
+            "f1",
+            "m",
+            "St",
+            "_start",
+            "__Zzz",
+            "_Z",
+            "_R",
+            "",
+            "memcpy.cold",
+        ] {
+            check(name, name);
+        }
+    }
+
+    /// A name that doubles at each step is cut, not written out.
+    #[test]
+    fn exploding_name() {
+        let mut name = String::from("_Z1fSt4pairIiiE");
+        for step in 0..25 {
+            let last = if step == 0 { "S_".into() } else { seq(step) };
+            let _ = write!(name, "St4pairI{last}{last}E");
+        }
+        assert!(demangle(&name).len() <= NAME_MAX.max(name.len()));
+    }
+
+    /// A substitution: `S0_`, `S1_`, ...
+    fn seq(number: u32) -> String {
+        let digit = char::from_digit((number - 1) % 36, 36).unwrap();
+        format!("S{}_", digit.to_ascii_uppercase())
+    }
+
+    proptest::proptest! {
+        /// Any name, mangled or broken, comes out without a panic.
+        #[test]
+        fn any_name(name in "_{0,4}[ZR][A-Za-z0-9_$.]{0,60}") {
+            proptest::prop_assert!(demangle(&name).len() <= NAME_MAX);
+        }
+    }
+}
