@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use pebs_user::cli::{self, Cli, Cmd};
 use pebs_user::cmd;
-use pebs_user::say;
+use pebs_user::terminal::print_message;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse_from(cli::in_order(std::env::args_os())) {
@@ -14,7 +14,7 @@ fn main() -> ExitCode {
         Err(error) => {
             let _ = error.print();
             if let Some(hint) = cli::hint_of(&error) {
-                say!("hint: {hint}");
+                print_message(&format!("hint: {hint}"));
             }
             return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
         }
@@ -41,9 +41,9 @@ fn main() -> ExitCode {
         Some(Cmd::SelftestWorkload(args)) => cmd::selftest::workload(args),
     };
     result.unwrap_or_else(|error| {
-        say!("error: {}", cmd::one_line(&error));
+        print_message(&format!("error: {}", cmd::one_line(&error)));
         if let Some(hint) = cmd::hint_of(&error) {
-            say!("hint: {hint}");
+            print_message(&format!("hint: {hint}"));
         }
         ExitCode::from(2)
     })

@@ -4,7 +4,8 @@
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 
-use crate::present::{PIPE_WIDTH, Page};
+/// Columns of what goes to no terminal, if `COLUMNS` does not say otherwise.
+pub const PIPE_WIDTH: usize = 120;
 
 /// The text with what a terminal would obey as escapes: control characters, line ends too, and characters that
 /// reorder or hide the text around them.
@@ -74,19 +75,19 @@ fn is_deceptive(c: char) -> bool {
         '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
-/// Prints lines to stderr. What [`crate::say`] calls.
-pub fn say(text: &str) {
+/// Prints lines to stderr. What [`say`] calls.
+pub fn print_message(text: &str) {
     // Nobody is left to tell if it can't be written.
     let _ = writeln!(io::stderr(), "{}", shown_lines(text));
 }
 
 /// Prints lines to stderr, as `eprintln!` does, but nothing that a terminal would obey.
-#[macro_export]
 macro_rules! say {
     ($($arg:tt)*) => {
-        $crate::terminal::say(&format!($($arg)*))
+        $crate::terminal::print_message(&format!($($arg)*))
     };
 }
+pub(crate) use say;
 
 /// Writes whole texts, escaped where a terminal shows them, as they are where a program reads them.
 pub struct Screen<W> {
@@ -154,23 +155,6 @@ pub fn color(when: Color) {
         Color::Never => anstream::ColorChoice::Never,
     }
     .write_global();
-}
-
-/// Writes a page to stdout, in colour where that is wanted.
-///
-/// Foreign text in it is safe by the page's contract: on a terminal only the page's own sequences act.
-///
-/// # Errors
-/// Of stdout.
-pub fn write_page(page: &Page) -> io::Result<()> {
-    let out = io::stdout();
-    let colored = anstream::AutoStream::choice(&out) != anstream::ColorChoice::Never;
-    let text = if colored {
-        page.painted()
-    } else {
-        page.plain()
-    };
-    out.lock().write_all(text.as_bytes())
 }
 
 /// Standard output, for text that may go to a terminal or to a program.

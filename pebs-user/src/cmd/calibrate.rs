@@ -16,7 +16,7 @@ use serde_json::json;
 use super::doctor::Format;
 use super::{Hinted, record};
 use crate::analysis::report::human::{UNKNOWN, count, time};
-use crate::cli::TransportArg;
+use crate::cmd::record::args::TransportArg;
 use crate::collect::session::Transport;
 use crate::cost::calibrate::saved::{self, Calibration, Folder, SavedMarks, SavedPoint};
 use crate::cost::calibrate::sweep::{self, ROUNDS, Sweep, sweep};
@@ -30,8 +30,8 @@ use crate::pmu::host::Host;
 use crate::pmu::limits;
 use crate::pmu::open::UprobePmu;
 use crate::pmu::reset;
-use crate::say;
 use crate::store::run::EntryClass;
+use crate::terminal::say;
 
 /// Reset value with which the event is opened first; the sweep has its own.
 const RESET: u64 = 16_000;
@@ -80,7 +80,7 @@ pub struct CalibrateArgs {
     /// Begin no new round after this time
     ///
     /// 15 rounds take about 4 s on an idle machine; three at least are needed.
-    #[arg(short, long, value_name = "SECONDS", value_parser = crate::cli::seconds, default_value = "20")]
+    #[arg(short, long, value_name = "SECONDS", value_parser = crate::cmd::values::seconds, default_value = "20")]
     pub duration: Duration,
     /// Print in this form
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = Format::Text)]

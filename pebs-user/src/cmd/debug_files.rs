@@ -7,11 +7,11 @@ use crate::binary::debug_data::{Lacking, lacking};
 use crate::binary::debuginfod::{self, CLIENT, Debuginfod, INSTALL, Missing, URLS};
 use crate::binary::locate::locate;
 use crate::binary::process;
-use crate::cli::RecordArgs;
+use crate::cmd::record::args::RecordArgs;
 use crate::collect::command;
 use crate::pmu::reset::Warning;
 use crate::probe::spec::{End, Spec};
-use crate::say;
+use crate::terminal::say;
 
 /// Binaries named at most in a remark.
 const NAMED: usize = 3;

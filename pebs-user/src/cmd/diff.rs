@@ -12,9 +12,9 @@ use super::{print_page, print_result};
 use crate::analysis::diff::{By, DiffError, DiffOptions, diff, text};
 use crate::analysis::explain::json;
 use crate::analysis::report::LossVisits;
-use crate::say;
 use crate::store::reader::Trace;
 use crate::terminal;
+use crate::terminal::say;
 
 /// Exit status of a comparison with a figure above --fail-above.
 const ABOVE_LIMIT: u8 = 3;

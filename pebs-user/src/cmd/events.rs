@@ -18,7 +18,7 @@ use crate::pmu::host::{CpuModel, Host, Vendor};
 use crate::pmu::sysfs::Pmu;
 use crate::pmu::table::EventTable;
 use crate::probe::survey::fits;
-use crate::say;
+use crate::terminal::say;
 use crate::terminal::{self, shown};
 
 /// Form of the list.

@@ -13,9 +13,9 @@ use crate::analysis::explain::{
 };
 use crate::analysis::report::LossVisits;
 use crate::estimate::baseline::Rule;
-use crate::say;
 use crate::store::reader::Trace;
 use crate::terminal;
+use crate::terminal::say;
 use crate::units::ProbeId;
 
 /// Options of `pebs-trace explain`.

@@ -10,8 +10,8 @@ use crate::analysis::report::LossVisits;
 use crate::estimate::baseline::Rule;
 use crate::export::select::Selection;
 use crate::export::{Format, export};
-use crate::say;
 use crate::store::reader::Trace;
+use crate::terminal::say;
 
 /// Write a trace in the format of another tool
 #[derive(Clone, Debug, clap::Args)]

@@ -8,8 +8,8 @@ use super::result_file::{self, OnTerminal, ResultFile};
 use crate::analysis::report::LossVisits;
 use crate::estimate::baseline::Rule;
 use crate::html;
-use crate::say;
 use crate::store::reader::Trace;
+use crate::terminal::say;
 
 /// Write a trace as one self-contained page
 #[derive(Clone, Debug, clap::Args)]

@@ -19,12 +19,12 @@ use crate::perf::data::error::DataError;
 use crate::perf::data::reader::PerfData;
 use crate::pipeline::{Keep, Outcome, Pipeline, PipelineOptions, Progress};
 use crate::probe::set::{Probe, ProbeSet};
-use crate::say;
 use crate::store::run::RunInfo;
 use crate::store::writer::{TraceWriter, WriterOptions};
 use crate::stream::decode::Interferences;
 use crate::stream::ledger::Ledger;
 use crate::symbolize::{Inlining, Recorded, SymbolizeOptions};
+use crate::terminal::say;
 use crate::units::{KtimeNs, ProbeId};
 
 /// Make a trace of a recording that perf made
@@ -103,7 +103,7 @@ pub struct ImportArgs {
     #[arg(long, value_enum, default_value_t, help_heading = "Output")]
     pub format: Format,
     /// Exit with 1 if more than this share of samples or marks was lost
-    #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = crate::cli::percent)]
+    #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = crate::cmd::values::percent)]
     #[arg(help_heading = "Output")]
     pub max_loss: f64,
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 
 use crate::present::Page;
-use crate::say;
+use crate::terminal::say;
 use crate::{
     analysis, collect, cost, export as exports, import as imports, pmu, probe, store, terminal,
 };
@@ -28,6 +28,7 @@ pub mod recover;
 pub mod report;
 pub mod result_file;
 pub mod selftest;
+mod values;
 pub mod view;
 
 /// An error made here, with its hint.
@@ -113,7 +114,7 @@ fn print_result(text: &str, what: &str) -> anyhow::Result<()> {
 /// # Errors
 /// As [`print_result`].
 fn print_page(page: &Page, what: &str) -> anyhow::Result<()> {
-    match terminal::write_page(page) {
+    match page.print() {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other.with_context(|| format!("cannot write the {what} to stdout")),
     }

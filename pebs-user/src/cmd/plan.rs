@@ -12,11 +12,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use clap::{Parser as _, ValueEnum as _};
+use clap::ValueEnum as _;
 
 use super::doctor::Format;
 use super::{Hinted, record};
-use crate::cli::{CallGraph, Cli, Extra};
+use crate::cmd::record::args::{CallGraph, Extra, RecordArgs};
 use crate::cost::plan::Goal;
 use crate::cost::ring::Sensitivity;
 
@@ -34,7 +34,7 @@ pub struct PlanArgs {
     /// Keep the slow-down of items below this
     ///
     /// 3 and 3% are 3 percent. What marks cost counts.
-    #[arg(long, value_name = "PERCENT", value_parser = crate::cli::overhead, default_value = "3%")]
+    #[arg(long, value_name = "PERCENT", value_parser = crate::cmd::values::overhead, default_value = "3%")]
     pub max_overhead: f64,
     /// Take at least this many samples in the median item
     #[arg(long, value_name = "SAMPLES", value_parser = samples, default_value = "10")]
@@ -67,14 +67,14 @@ pub struct PlanArgs {
         short,
         long = "pid",
         value_name = "PID",
-        value_parser = crate::cli::pid,
+        value_parser = crate::cmd::values::pid,
         conflicts_with = "command_line"
     )]
     pub pids: Vec<u32>,
     /// Count for this time, or until the command ends
     ///
     /// A command that runs longer goes on by itself.
-    #[arg(short, long, value_name = "SECONDS", value_parser = crate::cli::seconds, default_value = "3")]
+    #[arg(short, long, value_name = "SECONDS", value_parser = crate::cmd::values::seconds, default_value = "3")]
     pub duration: Duration,
     /// Say whether the program needs the caches; decides the size of rings
     #[arg(long, value_name = "HOW", value_enum, default_value_t)]
@@ -130,7 +130,7 @@ pub fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     }
     let place = Place::new()?;
     let trace = place.0.join("trace");
-    let counting = record::count(&Cli::try_parse_from(words(args, &trace))?.record)?;
+    let counting = record::count(&RecordArgs::parse(words(args, &trace))?)?;
     let found = measure::look(&counting, &trace, args)?;
     let goal = Goal {
         overhead: args.max_overhead,

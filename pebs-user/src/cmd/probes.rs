@@ -13,8 +13,8 @@ use crate::binary::lookup::nearest;
 use crate::cmd::debug_files;
 use crate::probe::ResolveError;
 use crate::probe::survey::{Probeable, Survey, survey};
-use crate::say;
 use crate::store::run::EntryClass;
+use crate::terminal::say;
 use crate::terminal::{self, shown};
 
 /// Form of the list.

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use super::progress::Progress;
 use crate::analysis::report::human::plural;
-use crate::say;
 use crate::store::recover::{Recovered, recover_watched};
+use crate::terminal::say;
 
 /// Finish traces whose recording was killed
 ///

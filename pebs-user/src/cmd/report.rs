@@ -12,8 +12,8 @@ use crate::analysis::report::csv::CsvTable;
 use crate::analysis::report::{
     LossVisits, ReportError, ReportOptions, build, csv, json, memory, paths, text,
 };
-use crate::say;
 use crate::store::reader::Trace;
+use crate::terminal::say;
 use crate::terminal::width;
 use crate::units::ProbeId;
 

@@ -9,17 +9,17 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::{Parser, ValueEnum};
+use clap::ValueEnum;
 
-use crate::cli::Cli;
 use crate::cmd::record;
-use crate::say;
+use crate::cmd::record::args::RecordArgs;
 use crate::selftest::calls;
 use crate::selftest::compare::compare;
 use crate::selftest::findings::Findings;
 use crate::selftest::trace::Recorded;
 use crate::selftest::truth::Truth;
 use crate::selftest::workload::{self, WorkloadArgs};
+use crate::terminal::say;
 
 /// Measure how exact this tool is on this machine
 ///
@@ -39,7 +39,7 @@ pub struct SelftestArgs {
     /// Run this long for each of them
     ///
     /// Too short a run says nothing: 200 items at least.
-    #[arg(short, long, value_name = "SECONDS", value_parser = crate::cli::seconds, default_value = "5")]
+    #[arg(short, long, value_name = "SECONDS", value_parser = crate::cmd::values::seconds, default_value = "5")]
     pub duration: std::time::Duration,
     /// Print in this form
     #[arg(long, value_enum, default_value_t)]
@@ -125,7 +125,7 @@ fn measure(args: &SelftestArgs, reset: u64, dir: &Path) -> anyhow::Result<Findin
     );
     let mut spec = program.clone().into_os_string();
     spec.push(format!(":{}(id=arg1)", calls::ITEM));
-    let words: [OsString; 18] = [
+    let words: Vec<OsString> = vec![
         "pebs-trace".into(),
         "--event".into(),
         "cpu-clock".into(),
@@ -145,7 +145,7 @@ fn measure(args: &SelftestArgs, reset: u64, dir: &Path) -> anyhow::Result<Findin
         args.duration.as_secs_f64().to_string().into(),
         args.seed.to_string().into(),
     ];
-    record::run_silently(&Cli::try_parse_from(words)?.record)?;
+    record::run_silently(&RecordArgs::parse(words)?)?;
     Ok(compare(&Recorded::read(&trace)?, &Truth::read(&log)?))
 }
 

@@ -10,12 +10,10 @@ pub(crate) mod table;
 pub(crate) mod words;
 
 use std::fmt::{self, Write};
+use std::io::{self, Write as _};
 
 use self::human::columns;
 use self::table::Table;
-
-/// Columns of a page that goes to no terminal, if `COLUMNS` does not say otherwise.
-pub const PIPE_WIDTH: usize = 120;
 
 /// Fewest columns that are laid out for.
 const LEAST_WIDTH: usize = 40;
@@ -184,6 +182,23 @@ impl Page {
             }
         }
         text
+    }
+
+    /// Writes it to stdout, in colour where that is wanted.
+    ///
+    /// Foreign text in it is safe by the page's contract: on a terminal only the page's own sequences act.
+    ///
+    /// # Errors
+    /// Of stdout.
+    pub fn print(&self) -> io::Result<()> {
+        let out = io::stdout();
+        let colored = anstream::AutoStream::choice(&out) != anstream::ColorChoice::Never;
+        let text = if colored {
+            self.painted()
+        } else {
+            self.plain()
+        };
+        out.lock().write_all(text.as_bytes())
     }
 }
 

@@ -7,7 +7,8 @@ use crate::analysis::report::human::{count, percent, plural, safe, time};
 use crate::analysis::report::model::FunctionName;
 use crate::analysis::report::text::{LEAST_NAME, NAME_WIDTH, SPEC_WIDTH, name_within, wait};
 use crate::present::table::{Cell, Column, Table};
-use crate::present::{PIPE_WIDTH, Page, Tone, toned};
+use crate::present::{Page, Tone, toned};
+use crate::terminal::PIPE_WIDTH;
 use crate::terminal::shown;
 
 /// Rows that changed beyond chance, and others, that are shown.

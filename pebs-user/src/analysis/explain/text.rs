@@ -22,7 +22,8 @@ use crate::analysis::report::text::{
     ARG_WIDTH, LEAST_NAME, NAME_WIDTH, SPEC_WIDTH, but_for, name, name_within, own_times,
     quantiles, time_shared, wait,
 };
-use crate::present::{PIPE_WIDTH, Page, Tone, toned};
+use crate::present::{Page, Tone, toned};
+use crate::terminal::PIPE_WIDTH;
 use crate::terminal::shown;
 
 /// Causes named in the line that says what the time went to.

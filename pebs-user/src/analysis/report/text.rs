@@ -14,8 +14,9 @@ use super::model::{
     ELSEWHERE, FunctionName, OwnTimes, ProbeReport, Report, Row, SharedArg, SlowClass, SlowRule,
 };
 use crate::present::words::{self, Frame};
-use crate::present::{PIPE_WIDTH, Page, Tone, toned};
+use crate::present::{Page, Tone, toned};
 use crate::store::schema::visit_flag;
+use crate::terminal::PIPE_WIDTH;
 
 /// Characters of a SPEC, a function and an argument that are shown.
 pub(in crate::analysis) const SPEC_WIDTH: usize = 100;

@@ -10,8 +10,8 @@ use serde::Serialize;
 
 use super::PlanArgs;
 use super::sizes::SampleBytes;
-use crate::cli::Extra;
 use crate::cmd::record::Counting;
+use crate::cmd::record::args::Extra;
 use crate::cmd::{Hinted, calibrate, record};
 use crate::cost::overhead::Counts;
 use crate::cost::plan::{Counted, Price};

@@ -19,8 +19,8 @@ use crate::cost::plan::{Goal, Row, SHOWN, Verdict, resets};
 use crate::cost::ring::{Advice, Sensitivity, advise};
 use crate::pmu::attr::ResolvedEvent;
 use crate::pmu::reset;
-use crate::say;
 use crate::terminal::quoted;
+use crate::terminal::say;
 
 /// A plan as it is printed.
 struct Shown<'a> {

@@ -18,11 +18,11 @@ use crate::pmu::open::Times;
 use crate::present::human::{plural, time};
 use crate::probe::item::Item;
 use crate::probe::set::{Probe, ProbeSet, Site};
-use crate::say;
 use crate::store::run::{EventInfo, HostInfo, KeepInfo, ProbeInfo, RunInfo, SiteInfo};
 use crate::store::schema::SCHEMA_VERSION;
 use crate::store::writer::WriteError;
 use crate::stream::ledger::{CpuLedger, Ledger, Reason};
+use crate::terminal::say;
 use crate::units::{EventId, KtimeNs, Pid};
 
 /// Probes at so many places take seconds to be taken away. Source: `uprobe_unregister_sync`, kernel/events/uprobes.c.

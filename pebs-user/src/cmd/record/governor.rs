@@ -4,8 +4,8 @@ use anyhow::bail;
 
 use super::cost::Prices;
 use crate::analysis::report::human::{count, time};
-use crate::cli::{KeepArg, RecordArgs};
 use crate::cmd::Hinted;
+use crate::cmd::record::args::{KeepArg, RecordArgs};
 use crate::collect::session::Transport;
 use crate::cost::calibrate::UnitCosts;
 use crate::cost::overhead::{Bounds, Change, Controller, Counts};

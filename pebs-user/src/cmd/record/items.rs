@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use anyhow::bail;
 
 use crate::binary::process;
-use crate::cli::RecordArgs;
 use crate::cmd::Hinted;
+use crate::cmd::record::args::RecordArgs;
 use crate::collect::command;
 use crate::probe::item::{self, Context, Typed};
 use crate::probe::set::{Probe, ProbeSet};

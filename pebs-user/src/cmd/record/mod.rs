@@ -3,6 +3,7 @@
 //! `plan` works out what the options mean on this machine, `run` sets the session up and waits for
 //! its end, `finish` closes the books and writes `trace.json`.
 
+pub mod args;
 mod cost;
 mod finish;
 mod governor;
@@ -20,8 +21,8 @@ pub(in crate::cmd) use who::Who;
 
 use std::process::ExitCode;
 
-use crate::cli::RecordArgs;
 use crate::cmd::Hinted;
+use crate::cmd::record::args::RecordArgs;
 use crate::collect::signals;
 use crate::cost::calibrate::UnitCosts;
 use crate::cost::calibrate::saved::Calibration;

@@ -20,7 +20,7 @@ use crate::cost::calibrate::UnitCosts;
 use crate::pipeline::Load;
 use crate::pmu::attr::EventClass;
 use crate::probe::set::{Probe, Site};
-use crate::say;
+use crate::terminal::say;
 use crate::units::ResetValue;
 
 /// How long marks are counted before anything else is attached.

@@ -13,8 +13,8 @@ use anyhow::{Context as _, bail};
 use crate::binary::elf::{Binary, Language};
 use crate::binary::go;
 use crate::binary::locate::locate;
-use crate::cli::RecordArgs;
 use crate::cmd::Hinted;
+use crate::cmd::record::args::RecordArgs;
 use crate::collect::command;
 use crate::units::Pid;
 

@@ -38,10 +38,10 @@ use crate::pipeline::{Outcome, OwnCosts, Pipeline, PipelineOptions, Progress};
 use crate::pmu::attr::{EventClass, ResolvedEvent};
 use crate::pmu::open::Times;
 use crate::probe::breakpoint;
-use crate::say;
 use crate::store::run::RunInfo;
 use crate::store::writer::{TraceWriter, WriterOptions};
 use crate::symbolize::breakpoint_function;
+use crate::terminal::say;
 use crate::units::{Cpu, EventId, KtimeNs, Pid, ResetValue, Tid, TraceNs};
 
 /// How often CPUs that came or went are looked for, where the kernel does not tell.

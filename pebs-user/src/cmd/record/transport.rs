@@ -2,8 +2,8 @@
 
 use anyhow::bail;
 
-use crate::cli::{CallGraph, RecordArgs, TransportArg};
 use crate::cmd::Hinted;
+use crate::cmd::record::args::{CallGraph, RecordArgs, TransportArg};
 use crate::collect::session::Transport;
 use crate::perf::layout::Layout;
 use crate::pipeline::BulkOptions;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use anyhow::bail;
 
 use crate::binary::process;
-use crate::cli::RecordArgs;
 use crate::cmd::Hinted;
+use crate::cmd::record::args::RecordArgs;
 use crate::probe::cgroup::Cgroup;
 use crate::probe::spec::Spec;
 use crate::units::{Pid, Tid};

@@ -10,8 +10,9 @@ use crate::analysis::report::human::{UNKNOWN, count, percent, plural, safe, time
 use crate::analysis::report::text::lists::argument;
 use crate::analysis::report::text::{ARG_WIDTH, NAME_WIDTH, NO_MARKS, SPEC_WIDTH, name, wait};
 use crate::present::table::{Cell, Column, Table};
-use crate::present::{PIPE_WIDTH, Page, Tone, toned};
+use crate::present::{Page, Tone, toned};
 use crate::store::schema::visit_flag;
+use crate::terminal::PIPE_WIDTH;
 use crate::terminal::shown;
 
 /// Causes named in the line that says what the time went to.

@@ -7,7 +7,8 @@ use crate::analysis::report::brief;
 use crate::analysis::report::human::{UNKNOWN, count, events, plural, safe};
 use crate::analysis::report::text::{NAME_WIDTH, SPEC_WIDTH, file_name, name_within};
 use crate::present::table::{Cell, Column, Table};
-use crate::present::{PIPE_WIDTH, Page, Tone};
+use crate::present::{Page, Tone};
+use crate::terminal::PIPE_WIDTH;
 
 /// Said where no sample tells of an access.
 pub const NOTHING: &str = "no sample of this trace has a memory access\n\

@@ -7,7 +7,8 @@ use crate::analysis::report::model::Cell as Figures;
 use crate::analysis::report::text::callers::callers;
 use crate::analysis::report::text::{NAME_WIDTH, SPEC_WIDTH, amount, file_name, name_within};
 use crate::present::table::{Cell, Column, Table};
-use crate::present::{PIPE_WIDTH, Page, Tone};
+use crate::present::{Page, Tone};
+use crate::terminal::PIPE_WIDTH;
 
 /// Said where no sample has a call stack.
 pub const NOTHING: &str = "no sample of this trace has a call stack\n\
