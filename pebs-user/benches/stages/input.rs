@@ -5,13 +5,13 @@ use std::hint::black_box;
 use perf_event_open_sys::bindings as sys;
 
 use pebs_common::record::{Head, Kind};
-use pebs_user::collect::drain::{BulkStream, Cycle};
 use pebs_user::correlate::{ClosedVisit, Correlator, Lost, Sink};
 use pebs_user::estimate::{Events, Series};
 use pebs_user::perf::layout::Layout;
 use pebs_user::pipeline::synthetic::{self, Batch, Random, START_NS, Workload, function_of};
 use pebs_user::stream::bulk::RingKind;
 use pebs_user::stream::clock::Clock;
+use pebs_user::stream::cycle::{BulkStream, Cycle};
 use pebs_user::stream::ledger::Reason;
 use pebs_user::stream::order::Order;
 use pebs_user::stream::samples::Samples;

@@ -26,7 +26,6 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput};
-use pebs_user::collect::drain::Cycle;
 use pebs_user::correlate::{CorrelateOptions, Correlator};
 use pebs_user::estimate::baseline::Rule;
 use pebs_user::estimate::{Estimator, VisitTimeline};
@@ -34,6 +33,7 @@ use pebs_user::pipeline::synthetic::{self, Batch, START_NS};
 use pebs_user::pipeline::{BulkOptions, Keep, Pipeline, PipelineOptions};
 use pebs_user::store::writer::TraceWriter;
 use pebs_user::stream::clock::Clock;
+use pebs_user::stream::cycle::Cycle;
 use pebs_user::stream::decode::Interferences;
 use pebs_user::stream::decode::decode;
 use pebs_user::stream::order::Order;

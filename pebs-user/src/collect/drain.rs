@@ -14,11 +14,11 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender};
 
 use crate::collect::bulk::BulkRing;
-use crate::collect::kernel_map::{CounterRow, Counters};
+use crate::collect::kernel_map::Counters;
 use crate::collect::ring::{Ring, Taken};
 use crate::collect::sideband::Sideband;
-use crate::stream::sideband::SidebandEvent;
-use crate::units::{Cpu, EventId, KtimeNs};
+use crate::stream::cycle::{BulkStream, Cycle};
+use crate::units::{Cpu, KtimeNs};
 
 /// Pause between two rounds while records flow.
 const BUSY_PAUSE: Duration = Duration::from_millis(2);
@@ -31,49 +31,6 @@ const STORE_DELAY_NS: u64 = 10_000;
 const QUIET_BYTES: usize = 4096;
 /// Rounds without bytes between two cycles that are handed on all the same.
 const HEARTBEAT: u32 = 12;
-
-/// What one round through the rings gave.
-#[derive(Clone, Debug, Default)]
-pub struct Cycle {
-    /// Bytes of each ring, as the kernel framed them.
-    pub streams: Vec<(Cpu, Vec<u8>)>,
-    /// Records of perf's rings, as the kernel made them: samples of the bulk transport.
-    pub bulk: Vec<BulkStream>,
-    /// Counters of each CPU, read after the rings.
-    pub counters: Vec<CounterRow>,
-    /// Mappings, forks, execs and exits from the perf subsystem.
-    pub sideband: Vec<SidebandEvent>,
-    /// No record of an earlier time can still arrive.
-    pub frontier: KtimeNs,
-    /// When the counters were read.
-    pub counted_at: KtimeNs,
-}
-
-/// What a ring of the bulk transport held.
-#[derive(Clone, Debug, Default)]
-pub struct BulkStream {
-    /// CPU of the ring.
-    pub cpu: Cpu,
-    /// Its event.
-    pub event: EventId,
-    /// Records, headers included.
-    pub bytes: Vec<u8>,
-    /// Samples that the ring had no room for during the whole run, and when they were counted: where it
-    /// was found full, and at the end, if the kernel says so.
-    pub lost: Option<(u64, KtimeNs)>,
-    /// When a record was found that can't be: it and all that waited behind it are gone.
-    pub broken: Option<KtimeNs>,
-}
-
-impl Cycle {
-    /// Bytes of all streams.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        let ours = self.streams.iter().map(|(_, bytes)| bytes.len());
-        let bulk = self.bulk.iter().map(|stream| stream.bytes.len());
-        ours.chain(bulk).sum()
-    }
-}
 
 /// The rings and the way out.
 pub struct Drain {

@@ -8,21 +8,11 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::stream::cycle::FrequencyReading;
 use crate::units::{Cpu, KtimeNs};
 
 /// How often they are read.
 pub const PERIOD: Duration = Duration::from_millis(100);
-
-/// One reading.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reading {
-    /// When.
-    pub time: KtimeNs,
-    /// Of which CPU.
-    pub cpu: Cpu,
-    /// Its frequency.
-    pub khz: u32,
-}
 
 /// The CPUs whose frequency the kernel knows.
 #[derive(Debug, Default)]
@@ -57,10 +47,10 @@ impl Frequencies {
     /// Reads all of them, at that time. A CPU that is offline, or of which the kernel says 0, has none.
     ///
     /// Cost: some us a CPU.
-    pub fn read(&self, time: KtimeNs, take: &mut Vec<Reading>) {
+    pub fn read(&self, time: KtimeNs, take: &mut Vec<FrequencyReading>) {
         let known = self.files.iter().filter_map(|(cpu, file)| {
             let khz = read(file).filter(|khz| *khz > 0)?;
-            Some(Reading {
+            Some(FrequencyReading {
                 time,
                 cpu: *cpu,
                 khz,

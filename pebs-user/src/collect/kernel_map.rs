@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use pebs_common::counter::Counter;
 
+use crate::stream::cycle::CounterRow;
+
 const BPF_MAP_CREATE: libc::c_int = 0;
 const BPF_MAP_UPDATE_ELEM: libc::c_int = 2;
 const BPF_MAP_DELETE_ELEM: libc::c_int = 3;
@@ -202,9 +204,6 @@ fn element<V>(map: BorrowedFd<'_>, key: &u32, value: &V) -> MapElement {
         flags: 0,
     }
 }
-
-/// Counters of one CPU, by [`Counter`].
-pub type CounterRow = [u64; Counter::COUNT as usize];
 
 /// The kernel programs' counters, mapped.
 #[derive(Debug)]

@@ -7,8 +7,8 @@ use pebs_common::counter::Counter;
 
 use super::REFUSALS;
 use super::rows::{Rows, Used};
-use crate::collect::kernel_map::CounterRow;
 use crate::correlate::Lost;
+use crate::stream::cycle::CounterRow;
 use crate::stream::decode::{Body, Decoded, Record};
 use crate::stream::ledger::{Account, CpuLedger, Ledger, Reason};
 use crate::stream::order::{Late, LateKind, Ready};

@@ -1,12 +1,12 @@
 //! Frequencies of CPUs: a row for each reading.
 
 use super::Pipeline;
-use crate::collect::frequency::Reading;
 use crate::store::schema::FrequencyRow;
+use crate::stream::cycle::FrequencyReading;
 
 impl Pipeline {
     /// Writes a reading.
-    pub fn frequency(&mut self, reading: &Reading) {
+    pub fn frequency(&mut self, reading: &FrequencyReading) {
         let row = FrequencyRow {
             time_ns: self.clock.trace_of_ktime(reading.time),
             cpu: reading.cpu,

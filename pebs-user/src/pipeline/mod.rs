@@ -24,7 +24,6 @@ use std::time::Duration;
 
 use pebs_common::counter::Counter;
 
-use crate::collect::drain::Cycle;
 use crate::correlate::{CorrelateOptions, Correlator, Crash, ExtraRecords};
 use crate::estimate::Pause;
 use crate::estimate::net::SampleCost;
@@ -35,6 +34,7 @@ use crate::store::schema::{LossRow, Table, visit_flag};
 use crate::store::writer::{TraceWriter, WriteError};
 use crate::stream::clock::Clock;
 use crate::stream::clock::ClockError;
+use crate::stream::cycle::Cycle;
 use crate::stream::decode::Interferences;
 use crate::stream::decode::{Unordered, decode};
 use crate::stream::ledger::{Ledger, Reason};

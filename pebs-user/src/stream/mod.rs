@@ -3,6 +3,7 @@
 pub mod access;
 pub mod bulk;
 pub mod clock;
+pub mod cycle;
 pub mod decode;
 pub(crate) mod fast_samples;
 pub mod ledger;

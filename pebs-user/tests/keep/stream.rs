@@ -5,8 +5,8 @@ use std::hint::black_box;
 
 use pebs_common::counter::Counter;
 use pebs_common::record::{Head, Kind, Role, mark_flag};
-use pebs_user::collect::drain::Cycle;
 use pebs_user::pipeline::synthetic::{Random, START_NS, frame_words};
+use pebs_user::stream::cycle::Cycle;
 use pebs_user::units::{Cpu, KtimeNs};
 
 /// `CLOCK_MONOTONIC` of ns 0.

@@ -27,8 +27,8 @@ use crate::binary::process;
 use crate::collect::bulk::BulkRing;
 use crate::collect::command::{self, Held};
 use crate::collect::cpu_time::CpuTimes;
-use crate::collect::drain::{Cycle, Drain, now};
-use crate::collect::frequency::{self, Frequencies, Reading};
+use crate::collect::drain::{Drain, now};
+use crate::collect::frequency::{self, Frequencies};
 use crate::collect::hotplug::CpuMessages;
 use crate::collect::privileges;
 use crate::collect::session::{Rings, Session, SessionPlan};
@@ -40,6 +40,7 @@ use crate::pmu::open::Times;
 use crate::probe::breakpoint;
 use crate::store::run::RunInfo;
 use crate::store::writer::{TraceWriter, WriterOptions};
+use crate::stream::cycle::{Cycle, FrequencyReading};
 use crate::symbolize::breakpoint_function;
 use crate::terminal::say;
 use crate::units::{Cpu, EventId, KtimeNs, Pid, ResetValue, Tid, TraceNs};
@@ -87,7 +88,7 @@ struct Signals {
     /// while one is made, so that no sample is taken in before its change is known.
     resets: Mutex<Vec<(KtimeNs, EventId, ResetValue)>>,
     /// Frequencies of CPUs that the pipeline was not told of.
-    frequencies: Mutex<Vec<Reading>>,
+    frequencies: Mutex<Vec<FrequencyReading>>,
     /// CPUs that came online and that the pipeline was not told of: since when they may have been, and from when on
     /// they are sampled.
     cpus: Mutex<Vec<(KtimeNs, KtimeNs, Cpu)>>,
