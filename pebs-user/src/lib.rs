@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Data flows one way. A stage knows only what the stage before it gives out, and books every record
-//! that it does not pass on ([`stream::ledger`]). `decode`, `clock`, `order`, `correlate` and the
+//! that it does not pass on ([`ledger`]). `decode`, `clock`, `order`, `correlate` and the
 //! estimators are pure: no I/O, no logging, no reading of clocks. [`pipeline`] ties the stages
 //! together; live recording, `import` of a `perf.data` and the replay tests run the same code.
 //!
@@ -106,7 +106,7 @@
 //!   sample count and error beside it, or is unknown.
 //! * **view** ([`view`]). Invariant: drawing and keys do no I/O; all is read before the terminal is taken over, with
 //!   `--live` anew by a thread of its own.
-//! * **ledger** ([`stream::ledger`]). Invariant: seen = written + each reason, per CPU and kind.
+//! * **ledger** ([`ledger`]). Invariant: seen = written + each reason, per CPU and kind.
 //!
 //! # Decisions worth knowing
 //!
@@ -163,8 +163,9 @@
 
 pub mod units;
 
-mod csv;
 mod files;
+pub mod ledger;
+pub mod limits;
 pub mod present;
 mod rng;
 pub mod terminal;

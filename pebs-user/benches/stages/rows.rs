@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 
 use pebs_user::correlate::{ClosedVisit, Lost, Sink};
 use pebs_user::estimate::{Estimator, Events, FunctionEstimate, Series, VisitTimeline};
+use pebs_user::ledger::Reason;
 use pebs_user::pipeline::synthetic::function_of;
 use pebs_user::store::run::RunInfo;
 use pebs_user::store::samples::{BLOCK_ROWS, SampleBlock, SamplesOf};
 use pebs_user::store::schema::InterferenceColumns;
 use pebs_user::store::schema::{SCHEMA_VERSION, VisitFunctionRow, VisitRow};
 use pebs_user::store::writer::{TraceWriter, WriterOptions};
-use pebs_user::stream::ledger::Reason;
 use pebs_user::stream::samples::{SampleBuf, Samples};
 use pebs_user::units::Slot;
 use pebs_user::units::{Cpu, EventId, Pid, Tid};

@@ -157,7 +157,7 @@ mod tests {
     /// On the machine that runs the tests, as root, the software events at least work.
     #[test]
     fn this_machine() {
-        if let Some(missing) = crate::pmu::limits::missing_privileges() {
+        if let Some(missing) = crate::limits::missing_privileges() {
             eprintln!("SKIP {missing}");
             return;
         }

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use libc::c_int;
 
-use crate::pmu::limits::Former;
+use crate::limits::Former;
 use crate::units::Pid;
 
 /// Between two looks at a command that is about to be stopped.

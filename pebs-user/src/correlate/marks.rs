@@ -6,11 +6,11 @@ use pebs_common::record::Role;
 use super::thread::{self, Thread};
 use super::visit::OpenVisit;
 use super::{Correlator, IdKey, Lost, ProbeRule, Sink};
+use crate::ledger::Reason;
 use crate::probe::set::ArgField;
 use crate::store::run::VisitRule;
 use crate::store::schema::{ArgType, ArgValue, visit_flag};
 use crate::stream::decode::{ArgBytes, Payloads, Record};
-use crate::stream::ledger::Reason;
 use crate::units::{Cpu, ProbeId, Tid, TraceNs};
 
 /// Open visits of one thread at most. More than any event loop serves at once; what goes beyond are

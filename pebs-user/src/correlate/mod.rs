@@ -32,12 +32,12 @@ pub use loss::{LossRanges, Of};
 pub use throttle::{LONGEST_TICK_NS, Throttled};
 pub use visit::{ClosedVisit, Counts, MarkTime, OpenLoad, OwnWork, RawWait};
 
+use crate::ledger::Reason;
 use crate::probe::expr::Type;
 use crate::probe::set::{ArgField, ProbeSet};
 use crate::store::run::VisitRule;
 use crate::store::schema::visit_flag;
 use crate::stream::decode::{Body, Interferences, Payloads, Record, SampleKind};
-use crate::stream::ledger::Reason;
 use crate::stream::order::{Lane, Parts, Ready, Turn};
 use crate::stream::samples::{BareSample, RawSamples, Samples};
 use crate::units::{Cpu, Pid, ProbeId, Tid, TraceNs};

@@ -1,9 +1,9 @@
 //! End marks without a begin: of items that began before the recording or after it, or whose begin is missing.
 
 use super::{Correlator, Lost, MarkAt, Sink};
+use crate::ledger::Reason;
 use crate::store::run::VisitRule;
 use crate::store::schema::visit_flag;
-use crate::stream::ledger::Reason;
 
 impl Correlator {
     /// Books an end mark that closes no visit.

@@ -14,9 +14,9 @@ use super::marks::MarkAt;
 use super::thread::{RETURN_ADDRESS, Thread, same_stack};
 use super::visit::OpenVisit;
 use super::{Correlator, Lost, Sink};
+use crate::ledger::Reason;
 use crate::store::run::VisitRule;
 use crate::store::schema::visit_flag;
-use crate::stream::ledger::Reason;
 use crate::units::{Pid, ProbeId, Tid, TraceNs};
 
 /// Turns of a thread at most: more were begun than ended.

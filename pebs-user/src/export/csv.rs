@@ -14,7 +14,7 @@ use super::Input;
 use super::error::ExportError;
 use super::load::{self, Function, Visit, VisitFunction, arg_text};
 use super::select::VisitSet;
-use crate::csv::Line;
+use crate::present::csv::Line;
 
 /// Visits held at a time.
 const AT_ONCE: usize = 500_000;

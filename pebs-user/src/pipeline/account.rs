@@ -8,9 +8,9 @@ use pebs_common::counter::Counter;
 use super::REFUSALS;
 use super::rows::{Rows, Used};
 use crate::correlate::Lost;
+use crate::ledger::{Account, CpuLedger, Ledger, Reason};
 use crate::stream::cycle::CounterRow;
 use crate::stream::decode::{Body, Decoded, Record};
-use crate::stream::ledger::{Account, CpuLedger, Ledger, Reason};
 use crate::stream::order::{Late, LateKind, Ready};
 use crate::units::Cpu;
 

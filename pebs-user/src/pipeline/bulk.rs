@@ -4,12 +4,12 @@ use rustc_hash::FxHashSet;
 
 use super::Pipeline;
 use super::rows::Rows;
+use crate::ledger::Reason;
 use crate::store::schema::{LossRow, visit_flag};
 use crate::stream::access::Access;
 use crate::stream::bulk::{Reading, RingKind, RingState, Said, Unreadable};
 use crate::stream::cycle::Cycle;
 use crate::stream::decode::{Body, Inbox, Payloads, RawSample, Record, WaitStack};
-use crate::stream::ledger::Reason;
 use crate::stream::samples::SampleSource;
 use crate::stream::stacks::StackKey;
 use crate::units::{Cpu, Pid, Tid, TraceNs};

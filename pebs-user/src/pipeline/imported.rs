@@ -7,11 +7,11 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use super::Pipeline;
+use crate::ledger::Reason;
 use crate::store::schema::{LossRow, visit_flag};
 use crate::stream::access::Access;
 use crate::stream::bulk::Gap;
 use crate::stream::decode::{Decoded, Inbox, RawSample};
-use crate::stream::ledger::Reason;
 use crate::stream::sideband::SidebandEvent;
 use crate::stream::stacks::StackKey;
 use crate::units::{Cpu, KtimeNs, Pid, Tid};

@@ -12,6 +12,7 @@ use super::net::Net;
 use super::resets::Resets;
 use crate::correlate::{ClosedVisit, Correlator, ExtraRecords, Lost, Of, Sink, Throttled};
 use crate::estimate::{Estimator, Events, FunctionEstimate, Pause, Series, VisitTimeline};
+use crate::ledger::Reason;
 use crate::store::estimates::{self, EstimateBlock};
 use crate::store::samples::{BLOCK_ROWS, SampleBlock, SamplesOf};
 use crate::store::schema::{
@@ -19,7 +20,6 @@ use crate::store::schema::{
 };
 use crate::store::writer::{TraceWriter, WriteError};
 use crate::stream::decode::SampleKind;
-use crate::stream::ledger::Reason;
 use crate::stream::samples::Samples;
 use crate::stream::sideband::{SidebandEvent, SidebandKind};
 use crate::stream::stacks::{Chains, StackKey};

@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::pmu::limits::Limits;
+use crate::limits::Limits;
 use crate::pmu::open::UprobePmu;
 use crate::pmu::sysfs::{self, Pmu};
 use crate::units::Cpu;

@@ -14,7 +14,6 @@ pub mod counters;
 pub mod event;
 pub mod host;
 pub mod ibs;
-pub mod limits;
 pub mod memory;
 pub mod open;
 pub mod reset;

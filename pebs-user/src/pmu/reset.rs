@@ -2,8 +2,8 @@
 
 use std::num::NonZeroU64;
 
+use crate::limits::Limits;
 use crate::pmu::attr::{EventClass, EventError, HardwareUnit, ResolvedEvent};
-use crate::pmu::limits::Limits;
 use crate::units::ResetValue;
 
 /// A remark on a reset value that is allowed.

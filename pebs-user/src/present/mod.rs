@@ -5,6 +5,7 @@
 //! within a page are the renderer's own.
 
 pub(crate) mod brief;
+pub(crate) mod csv;
 pub(crate) mod human;
 pub(crate) mod table;
 pub(crate) mod words;

@@ -3,9 +3,9 @@
 use perf_event_open_sys::bindings as sys;
 use serde::{Deserialize, Serialize};
 
+use crate::ledger::Ledger;
 use crate::store::schema::ArgColumn;
 use crate::stream::clock::ClockError;
-use crate::stream::ledger::Ledger;
 use crate::units::{EventId, ProbeId, TraceNs};
 
 impl RunInfo {

@@ -8,7 +8,7 @@ use thiserror::Error;
 use super::files::{io_cause, is_full, named};
 use super::segment::SegmentError;
 use super::tables::ColumnError;
-use crate::pmu::limits;
+use crate::limits;
 use crate::terminal::quoted;
 
 /// Why a trace can't be written.

@@ -6,7 +6,6 @@ pub mod clock;
 pub mod cycle;
 pub mod decode;
 pub(crate) mod fast_samples;
-pub mod ledger;
 pub mod order;
 pub mod samples;
 pub mod sideband;

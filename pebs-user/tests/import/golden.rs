@@ -62,9 +62,7 @@ fn families() {
             .filter(|event| event.used_for == "switches");
         let switches: u64 = switches.map(|event| event.samples).sum();
         let totals = ledger.totals();
-        let lost = totals
-            .samples
-            .of(pebs_user::stream::ledger::Reason::LostPerfRing);
+        let lost = totals.samples.of(pebs_user::ledger::Reason::LostPerfRing);
         let seen =
             totals.samples.seen + totals.marks.seen + ledger.samples_filtered + switches - lost;
         assert_eq!(seen, samples, "{name}");

@@ -14,6 +14,7 @@ use pebs_user::analysis::report::model::{ProbeReport, Row, SlowRule, TypicalRule
 use pebs_user::analysis::report::{ReportOptions, build};
 use pebs_user::estimate::baseline::Rule;
 use pebs_user::estimate::sketch::RELATIVE_ERROR;
+use pebs_user::ledger::Reason;
 use pebs_user::pipeline::synthetic;
 use pebs_user::pipeline::{Keep, Outcome, Pipeline, PipelineOptions};
 use pebs_user::store::reader::Trace;
@@ -22,7 +23,6 @@ use pebs_user::store::run::{EventInfo, KeepInfo, KeptVisits, RunInfo};
 use pebs_user::store::schema::{SCHEMA_VERSION, Table, measure, visit_flag};
 use pebs_user::store::writer::{TraceWriter, WriterOptions};
 use pebs_user::stream::decode::Interferences;
-use pebs_user::stream::ledger::Reason;
 use pebs_user::units::{EventId, KtimeNs};
 
 use stream::{ITEMS, Stream};

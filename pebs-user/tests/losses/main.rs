@@ -7,11 +7,11 @@ mod machine;
 mod marks;
 
 use machine::{Loss, Machine, Visit, What};
+use pebs_user::ledger::{Account, Reason};
 use pebs_user::pipeline::synthetic::{self, START_NS, Workload};
 use pebs_user::store::schema::visit_flag;
 use pebs_user::stream::clock::Clock;
 use pebs_user::stream::decode::{Unordered, decode};
-use pebs_user::stream::ledger::{Account, Reason};
 use pebs_user::stream::order::Order;
 use pebs_user::units::KtimeNs;
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use pebs_user::ledger::Reason;
 use pebs_user::pipeline::synthetic::Random;
 use pebs_user::store::schema::visit_flag;
-use pebs_user::stream::ledger::Reason;
 
 use crate::machine::{Loss, Machine, Recorded, Visit, What};
 

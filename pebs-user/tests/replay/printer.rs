@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use pebs_user::correlate::{ClosedVisit, Lost, Sink, Throttled};
 use pebs_user::estimate::{Estimator, FunctionEstimate, SeriesBuf, TimedSample, VisitTimeline};
+use pebs_user::ledger::Reason;
 use pebs_user::store::schema::visit_flag;
 use pebs_user::stream::decode::{Body, Decoded};
-use pebs_user::stream::ledger::Reason;
 use pebs_user::stream::order::{Late, LateKind, Ready};
 use pebs_user::stream::samples::{BareSample, Samples};
 use pebs_user::units::{Cpu, FunctionId, Ip, Pid, Tid};

@@ -4,7 +4,7 @@
 //! (RFC 4180, with `\n` line ends).
 
 use super::model::{Cell, FunctionName, Report, Row, SlowVisit};
-use crate::csv::Line;
+use crate::present::csv::Line;
 use crate::store::schema::ArgValue;
 
 /// Tables of a report.

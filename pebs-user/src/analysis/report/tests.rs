@@ -11,10 +11,10 @@ use self::maker::{Did, Maker, Ran, Waited, balanced, event, function, run_info, 
 use super::csv::CsvTable;
 use super::model::{Report, SlowRule};
 use super::{LossVisits, ReportError, ReportOptions, build, csv, human, json, text};
+use crate::ledger::Reason;
 use crate::store::reader::Trace;
 use crate::store::run::{CostInfo, OverheadInfo, ResetChange};
 use crate::store::schema::{ArgType, ArgValue, LossRow, visit_flag};
-use crate::stream::ledger::Reason;
 use crate::units::{Cpu, EventId, ProbeId, TraceNs};
 
 /// 20,040 GETs like those of an in-memory store: 40 of them free a large hash.

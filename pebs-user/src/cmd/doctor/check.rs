@@ -128,8 +128,8 @@ pub fn evaluate(facts: &Facts) -> Vec<Check> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::{Capabilities, Limits, Lockdown, SoftHard};
     use crate::pmu::host::{Host, fixtures};
-    use crate::pmu::limits::{Capabilities, Limits, Lockdown, SoftHard};
 
     fn status(facts: &Facts, name: &str) -> Status {
         let checks = evaluate(facts);

@@ -8,10 +8,10 @@ use aya::maps::MapType;
 use aya::programs::{ProgramError, ProgramType};
 
 use crate::binary::debuginfod::Debuginfod;
+use crate::limits;
 use crate::pmu::attr::resolve;
 use crate::pmu::event::Modifiers;
 use crate::pmu::host::Host;
-use crate::pmu::limits;
 use crate::pmu::open::{Target, may_place, open_auto, open_stepping_down};
 use crate::pmu::reset::reset_value;
 use crate::units::{Cpu, Tid};

@@ -2,8 +2,8 @@
 
 use super::check::Check;
 use super::facts::{DEFAULT_RESET, Facts};
+use crate::limits::{Lockdown, SoftHard, describe_missing};
 use crate::pmu::host::KernelVersion;
-use crate::pmu::limits::{Lockdown, SoftHard, describe_missing};
 
 const SUDO: &str = "use sudo, or 'sudo setcap cap_perfmon,cap_bpf,cap_sys_ptrace,cap_syslog,\
                     cap_dac_read_search,cap_sys_resource+ep $(which pebs-trace)'";

@@ -13,6 +13,7 @@ use crate::cmd::report::{self, Format};
 use crate::correlate::Crash;
 use crate::cost::calibrate::UnitCosts;
 use crate::estimate::baseline::Rule;
+use crate::ledger::{CpuLedger, Ledger, Reason};
 use crate::pipeline::{Keep, Outcome};
 use crate::pmu::open::Times;
 use crate::present::human::{plural, time};
@@ -21,7 +22,6 @@ use crate::probe::set::{Probe, ProbeSet, Site};
 use crate::store::run::{EventInfo, HostInfo, KeepInfo, ProbeInfo, RunInfo, SiteInfo};
 use crate::store::schema::SCHEMA_VERSION;
 use crate::store::writer::WriteError;
-use crate::stream::ledger::{CpuLedger, Ledger, Reason};
 use crate::terminal::say;
 use crate::units::{EventId, KtimeNs, Pid};
 

@@ -26,9 +26,9 @@ use crate::cmd::record::args::RecordArgs;
 use crate::collect::signals;
 use crate::cost::calibrate::UnitCosts;
 use crate::cost::calibrate::saved::Calibration;
+use crate::limits;
 use crate::pmu::attr::ResolvedEvent;
 use crate::pmu::host::Host;
-use crate::pmu::limits;
 use crate::pmu::open::Times;
 use crate::store::run::RunInfo;
 

@@ -20,7 +20,7 @@ use super::*;
 use crate::collect::kernel_map;
 use crate::collect::programs::{Programs, Settings};
 use crate::cost::calibrate::place_of;
-use crate::pmu::limits;
+use crate::limits;
 use crate::pmu::open::{
     BpfLink, Keeper, PerfEvent, UprobeAt, UprobePmu, UprobeScope, UprobeSite, open_uprobe,
 };

@@ -6,7 +6,7 @@ use aya::EbpfError;
 use aya::programs::ProgramError;
 
 use crate::collect::btf::BtfError;
-use crate::pmu::limits;
+use crate::limits;
 
 /// The programs could not be loaded or attached.
 #[derive(Debug, thiserror::Error)]

@@ -4,7 +4,7 @@ use std::io;
 
 use crate::collect::perf_ring::PerfRingError;
 use crate::collect::programs::ProgramsError;
-use crate::pmu::limits;
+use crate::limits;
 use crate::pmu::open::{AttachError, ControlError, KeeperError, OpenError};
 use crate::units::Pid;
 

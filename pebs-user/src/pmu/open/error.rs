@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use super::holders::{Holder, holders};
-use crate::pmu::limits::{self, SoftHard};
+use crate::limits::{self, SoftHard};
 
 /// What was being opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::*;
+use crate::limits;
 use crate::pmu::attr::{ResolvedEvent, resolve};
 use crate::pmu::event::{EventSpec, Modifiers};
 use crate::pmu::host::Host;
-use crate::pmu::limits;
 use crate::pmu::reset::reset_value;
 use crate::units::Pid;
 

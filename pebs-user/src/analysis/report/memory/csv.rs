@@ -4,7 +4,7 @@
 
 use super::{AccessCell, AccessRow, AccessSection, EventAccesses, MemoryReport};
 use crate::analysis::report::csv::{function, header};
-use crate::csv::Line;
+use crate::present::csv::Line;
 
 const KEY: [&str; 12] = [
     "event",

@@ -5,7 +5,7 @@
 use super::{PathReport, PathRow, PathSection};
 use crate::analysis::report::csv::{cell_columns, cells, function, header};
 use crate::analysis::report::model::FunctionName;
-use crate::csv::Line;
+use crate::present::csv::Line;
 
 const KEY: [&str; 11] = [
     "probe_id",

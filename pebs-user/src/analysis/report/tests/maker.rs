@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::ledger::{Account, CpuLedger, Ledger};
 use crate::store::reader::Trace;
 use crate::store::run::VisitRule;
 use crate::store::run::{EventInfo, ProbeInfo, RunInfo};
@@ -10,7 +11,6 @@ use crate::store::schema::{
     VisitFunctionRow, VisitRow, WaitRow, visit_flag,
 };
 use crate::store::writer::{TraceWriter, WriterOptions};
-use crate::stream::ledger::{Account, CpuLedger, Ledger};
 use crate::units::{Cpu, EventId, FunctionId, Pid, ProbeId, Tid, TraceNs};
 
 /// A trace being made up.

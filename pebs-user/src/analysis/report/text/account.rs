@@ -2,9 +2,9 @@
 
 use crate::analysis::report::human::{UNKNOWN, count, events, percent, plural, safe, time};
 use crate::analysis::report::model::Report;
+use crate::ledger::{Account, Ledger};
 use crate::present::{Page, Tone, toned};
 use crate::store::run::{CostInfo, EventInfo, KeepInfo, ResetChange, RunInfo};
-use crate::stream::ledger::{Account, Ledger};
 
 /// Characters of a note that are shown.
 const NOTE_WIDTH: usize = 200;
