@@ -75,7 +75,7 @@ fn is_deceptive(c: char) -> bool {
         '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
-/// Prints lines to stderr. What [`say`] calls.
+/// Prints lines to stderr. What `say!` calls.
 pub fn print_message(text: &str) {
     // Nobody is left to tell if it can't be written.
     let _ = writeln!(io::stderr(), "{}", shown_lines(text));

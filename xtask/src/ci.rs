@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::toolchain::{self, Core};
-use crate::{demo, fuzz, kernels, mysteries, setup, shell, test};
+use crate::{demo, fuzz, kernels, modules, mysteries, setup, shell, test};
 
 /// Options of `cargo xtask ci`.
 #[derive(clap::Args)]
@@ -46,9 +46,10 @@ impl Step {
 
 /// The steps. The guest of the older kernel keeps one CPU busy for minutes: what says least comes beside it, first what
 /// compiles to a folder of its own, so that the guest's programs need not wait for cargo.
-const STEPS: [Step; 10] = [
+const STEPS: [Step; 11] = [
     Step::new("setup", setup::ensure),
     Step::new("format", format),
+    Step::new("modules", modules::check),
     Step::new("tests", tests),
     Step::new("demo", demo::small),
     Step::new("mysteries", mysteries::small),

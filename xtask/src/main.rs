@@ -1,5 +1,5 @@
 //! Development tasks: `cargo xtask setup | demo | test | fuzz | ci | bench | accuracy | overhead | exits | mysteries | soak | kernels |
-//! events | dist`.
+//! modules | events | dist`.
 
 use std::process::ExitCode;
 
@@ -16,6 +16,7 @@ mod events;
 mod exits;
 mod fuzz;
 mod kernels;
+mod modules;
 mod mysteries;
 mod overhead;
 mod recorder;
@@ -52,6 +53,8 @@ enum Task {
     Accuracy(accuracy::Args),
     /// Measure what sampling costs against what was predicted
     Overhead(overhead::Args),
+    /// Show which module of pebs-user imports which
+    Modules(modules::Args),
     /// Count how dear the exits of functions are to mark, in Debian's binaries
     Exits(exits::Args),
     /// Find the hidden causes of generated servers, and count how often the tool is right
@@ -82,6 +85,7 @@ fn main() -> ExitCode {
         Task::Bench(args) => bench::main(&args),
         Task::Accuracy(args) => accuracy::main(&args),
         Task::Overhead(args) => overhead::main(&args),
+        Task::Modules(args) => modules::main(&args).map(|()| ExitCode::SUCCESS),
         Task::Exits(args) => exits::main(&args).map(|()| ExitCode::SUCCESS),
         Task::Mysteries(args) => mysteries::main(&args),
         Task::Kernels(args) => kernels::main(&args),

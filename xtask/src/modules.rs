@@ -1,0 +1,249 @@
+//! `cargo xtask modules`: which module of pebs-user imports which, and whether stages only look down.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+
+use crate::shell;
+
+mod source;
+#[cfg(test)]
+mod tests;
+
+use source::Import;
+
+/// The modules of pebs-user, each with those that it imports, all of which stand above it: stages only look down.
+///
+/// A new module or a new direction gets its place here first; one that is not in use is taken out.
+const DIRECTIONS: &str = "
+    units:
+    files:
+    rng:
+    watch:
+    limits:
+    ledger:
+    terminal:
+    present: terminal
+    guide:
+    binary: units files terminal
+    pmu: units limits
+    perf: watch binary pmu
+    stream: units binary pmu perf
+    estimate: units rng
+    store: units files watch limits ledger terminal stream estimate
+    probe: units terminal binary store
+    collect: units files limits binary pmu perf stream store probe
+    correlate: units ledger stream store probe
+    symbolize: units binary stream store
+    pipeline: units ledger pmu stream estimate store probe correlate symbolize
+    cost: units files pmu stream estimate store collect
+    import: units binary pmu perf stream store correlate symbolize pipeline
+    analysis: units rng ledger terminal present estimate store probe
+    export: terminal present estimate store analysis
+    html: units terminal estimate store analysis export
+    view: store analysis
+    selftest: units rng store analysis
+    cmd: units watch limits ledger terminal present binary pmu perf stream estimate store probe collect correlate symbolize pipeline cost import analysis export html view selftest
+    cli: terminal selftest cmd
+    main: terminal cmd cli
+";
+
+/// Options of `cargo xtask modules`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Show the modules in this one, such as `probe`, rather than those at the crate's root
+    #[arg(value_name = "MODULE", default_value = "", hide_default_value = true)]
+    parent: String,
+    /// Draw modules and imports in the language of Graphviz
+    #[arg(long)]
+    dot: bool,
+    /// Draw modules and imports in the language of Mermaid
+    #[arg(long, conflicts_with = "dot")]
+    mermaid: bool,
+    /// Show every import of one module by another, with its place
+    #[arg(long, conflicts_with_all = ["dot", "mermaid"], num_args = 2, value_names = ["FROM", "TO"])]
+    between: Option<Vec<String>>,
+}
+
+/// Shows modules and imports.
+pub fn main(args: &Args) -> Result<()> {
+    let modules = Modules::read(&root(), &args.parent)?;
+    if args.dot {
+        print!("{}", modules.dot());
+    } else if args.mermaid {
+        print!("{}", modules.mermaid());
+    } else if let Some([from, to]) = args.between.as_deref() {
+        for import in &modules.imports {
+            if import.from == *from && import.to == *to {
+                println!("{import}");
+            }
+        }
+    } else {
+        print!("{}", modules.table());
+    }
+    Ok(())
+}
+
+/// Fails if an import is not in the table, or the table is not true: a step of `cargo xtask ci`.
+pub fn check() -> Result<()> {
+    let faults = Modules::read(&root(), "")?.faults(DIRECTIONS);
+    if !faults.is_empty() {
+        bail!("stages only look down\n{}", faults.join("\n"));
+    }
+    Ok(())
+}
+
+fn root() -> PathBuf {
+    shell::workspace().join("pebs-user/src")
+}
+
+/// The modules at a crate's root, or of one module, and what they import of one another.
+struct Modules {
+    names: BTreeSet<String>,
+    imports: Vec<Import>,
+}
+
+impl Modules {
+    /// Reads the crate whose `lib.rs` is in `root`, and its binary if there is a `main.rs` beside it.
+    fn read(root: &Path, parent: &str) -> Result<Self> {
+        let mut reader = source::Reader::new(root, parent);
+        reader.root_file("lib.rs", None)?;
+        if root.join("main.rs").is_file() {
+            reader.root_file("main.rs", Some("main"))?;
+        }
+        let (names, imports) = reader.finish();
+        Ok(Self { names, imports })
+    }
+
+    /// Number of imports of one module by another.
+    fn edges(&self) -> BTreeMap<(&str, &str), usize> {
+        let mut edges = BTreeMap::new();
+        for import in &self.imports {
+            *edges.entry((&*import.from, &*import.to)).or_default() += 1;
+        }
+        edges
+    }
+
+    /// Modules that import each other, directly or through others.
+    fn knots(&self) -> Vec<Vec<&str>> {
+        let mut reached: BTreeSet<_> = self.edges().into_keys().collect();
+        for via in &self.names {
+            let from: Vec<_> = reached
+                .iter()
+                .filter(|(_, to)| to == via)
+                .map(|edge| edge.0)
+                .collect();
+            let to: Vec<_> = reached
+                .iter()
+                .filter(|(from, _)| from == via)
+                .map(|edge| edge.1)
+                .collect();
+            reached.extend(
+                from.iter()
+                    .flat_map(|from| to.iter().map(|to| (*from, *to))),
+            );
+        }
+        let knots = self.names.iter().map(|name| {
+            let is_tied = |other: &&str| {
+                reached.contains(&(name, *other)) && reached.contains(&(*other, name))
+            };
+            self.names
+                .iter()
+                .map(|other| &**other)
+                .filter(is_tied)
+                .collect::<Vec<_>>()
+        });
+        let knots: BTreeSet<_> = knots.filter(|knot| !knot.is_empty()).collect();
+        knots.into_iter().collect()
+    }
+
+    fn table(&self) -> String {
+        let mut text = String::new();
+        let edges = self.edges();
+        for name in &self.names {
+            let imports = edges.iter().filter(|((from, _), _)| from == name);
+            let imports: Vec<_> = imports
+                .map(|((_, to), count)| format!("{to} {count}"))
+                .collect();
+            let line = format!("{name:<12} {}", imports.join(", "));
+            let _ = writeln!(text, "{}", line.trim_end());
+        }
+        for knot in self.knots() {
+            let _ = writeln!(text, "knot: {}", knot.join(", "));
+        }
+        text
+    }
+
+    fn dot(&self) -> String {
+        let mut text = String::from("digraph modules {\n");
+        for name in &self.names {
+            let _ = writeln!(text, "  \"{name}\";");
+        }
+        for ((from, to), count) in self.edges() {
+            let _ = writeln!(text, "  \"{from}\" -> \"{to}\" [label={count}];");
+        }
+        text + "}\n"
+    }
+
+    fn mermaid(&self) -> String {
+        let mut text = String::from("graph TD\n");
+        for name in &self.names {
+            let _ = writeln!(text, "  {name}");
+        }
+        for ((from, to), count) in self.edges() {
+            let _ = writeln!(text, "  {from} -->|{count}| {to}");
+        }
+        text
+    }
+
+    /// One line for each import, module and row of the table that is not as the table says or should be.
+    fn faults(&self, directions: &str) -> Vec<String> {
+        const TABLE: &str = "DIRECTIONS in xtask/src/modules.rs";
+        let mut faults = Vec::new();
+        let directions: Vec<_> = directions
+            .lines()
+            .filter_map(|line| line.trim().split_once(':'))
+            .collect();
+        let allowed: BTreeMap<_, _> = directions
+            .iter()
+            .map(|(from, to)| (*from, to.trim()))
+            .collect();
+        for name in &self.names {
+            if !allowed.contains_key(&**name) {
+                faults.push(format!("{name} has no row in {TABLE}"));
+            }
+        }
+        for import in &self.imports {
+            if let Some(allowed) = allowed.get(&*import.from)
+                && !allowed.split_whitespace().any(|name| name == import.to)
+            {
+                let allowed = if allowed.is_empty() {
+                    "nothing"
+                } else {
+                    allowed
+                };
+                faults.push(format!("{import}, but may import {allowed} ({TABLE})"));
+            }
+        }
+        let edges = self.edges();
+        for (at, (from, imports)) in directions.iter().enumerate() {
+            if !self.names.contains(*from) {
+                faults.push(format!("{TABLE} has a row for {from}, which is no module"));
+            }
+            for to in imports.split_whitespace() {
+                if !directions[..at].iter().any(|(above, _)| *above == to) {
+                    faults.push(format!(
+                        "{TABLE} lets {from} import {to}, which does not stand above it"
+                    ));
+                } else if !edges.contains_key(&(*from, to)) {
+                    faults.push(format!(
+                        "{TABLE} lets {from} import {to}, which it does not"
+                    ));
+                }
+            }
+        }
+        faults
+    }
+}
