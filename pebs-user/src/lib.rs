@@ -107,14 +107,14 @@ pub mod units;
 
 mod files;
 pub mod ledger;
-pub mod limits;
+pub(crate) mod limits;
 mod rng;
 pub mod terminal;
-pub mod watch;
+pub(crate) mod watch;
 
-pub mod present;
+pub(crate) mod present;
 
-pub mod binary;
+pub(crate) mod binary;
 
 pub mod pmu;
 
@@ -128,7 +128,7 @@ pub mod store;
 
 pub mod probe;
 
-pub mod collect;
+pub(crate) mod collect;
 
 pub mod correlate;
 
@@ -136,17 +136,17 @@ pub mod symbolize;
 
 pub mod pipeline;
 
-pub mod cost;
+pub(crate) mod cost;
 
 pub mod import;
 
 pub mod analysis;
 
-pub mod export;
-pub mod html;
-pub mod view;
+pub(crate) mod export;
+pub(crate) mod html;
+pub(crate) mod view;
 
-pub mod selftest;
+pub(crate) mod selftest;
 
 pub mod cmd;
 

@@ -11,28 +11,28 @@
 //!   finds the arguments that go along with slowness.
 
 mod blocked;
-pub mod model;
+pub(crate) mod model;
 
 pub(in crate::analysis) mod blocks;
 pub(in crate::analysis) mod chance;
 mod columns;
-pub mod contrast;
+pub(crate) mod contrast;
 pub(in crate::analysis) mod groups;
 mod interrupts_and_faults;
 mod item;
 mod item_model;
 pub(in crate::analysis) mod items;
-pub mod json;
+pub(crate) mod json;
 mod kept;
 pub(in crate::analysis) mod kinds;
 mod paths;
 mod request;
-pub mod stump;
+pub(crate) mod stump;
 pub(in crate::analysis) mod sums;
 #[cfg(test)]
 mod tests;
-pub mod text;
-pub mod variance;
+pub(crate) mod text;
+pub(crate) mod variance;
 
 use rustc_hash::FxHashSet;
 

@@ -2,14 +2,14 @@
 
 mod batches;
 pub(crate) mod classes;
-pub mod condensed;
-pub mod diff;
-pub mod explain;
+pub(crate) mod condensed;
+pub(crate) mod diff;
+pub(crate) mod explain;
 #[cfg(test)]
 pub(crate) mod fixtures;
 mod frequencies;
 pub(crate) mod paths;
-pub mod pool;
+pub(crate) mod pool;
 pub mod report;
 pub(crate) mod rows;
 #[cfg(test)]

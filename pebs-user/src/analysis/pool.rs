@@ -202,7 +202,6 @@ impl Pool {
             quantity,
             whole: Resample::new(once, &sums),
             resamples,
-            samples: self.samples,
             functions: self.functions,
         }
     }
@@ -286,7 +285,6 @@ pub struct Pooled {
     quantity: Quantity,
     whole: Resample,
     resamples: Vec<Resample>,
-    samples: u64,
     functions: Functions,
 }
 
@@ -305,15 +303,10 @@ pub struct PooledFunction {
 
 impl Pooled {
     /// Items.
+    #[cfg(test)]
     #[must_use]
     pub fn items(&self) -> u64 {
         self.whole.items as u64
-    }
-
-    /// Samples of all functions.
-    #[must_use]
-    pub const fn samples(&self) -> u64 {
-        self.samples
     }
 
     /// Events that the samples of all functions stand for.
@@ -399,7 +392,7 @@ mod tests {
     #[test]
     fn share_of_time() {
         let pooled = pool().close(Quantity::Time);
-        assert_eq!((pooled.items(), pooled.samples()), (1000, 200));
+        assert_eq!(pooled.items(), 1000);
         assert_eq!(pooled.active_ns(), 5e6);
         let f = pooled.function(F).unwrap();
         assert_eq!((f.samples, f.share), (50, 0.25));
@@ -434,7 +427,6 @@ mod tests {
             }
         }
         let time = pool.clone().close(Quantity::Time);
-        assert_eq!(time.samples(), 5_500);
         let f = time.function(F).unwrap();
         assert_eq!((f.samples, f.share, f.per_item), (2_750, 0.5, 2_500.0));
         let events = pool.close(Quantity::Events { reset: 1 });

@@ -16,15 +16,15 @@
 mod batches;
 mod classes;
 pub(in crate::analysis) mod counts;
-pub mod csv;
+pub(crate) mod csv;
 pub(in crate::analysis) mod detail;
 pub(crate) mod interrupts_and_faults;
-pub mod json;
+pub(crate) mod json;
 mod lengths;
-pub mod memory;
+pub(crate) mod memory;
 pub mod model;
 pub(in crate::analysis) mod names;
-pub mod paths;
+pub(crate) mod paths;
 mod rank;
 pub(in crate::analysis) mod section;
 pub(in crate::analysis) mod shared;
@@ -34,7 +34,7 @@ pub(in crate::analysis) mod stats;
 mod tally;
 #[cfg(test)]
 mod tests;
-pub mod text;
+pub(crate) mod text;
 mod top;
 
 use std::collections::BTreeMap;

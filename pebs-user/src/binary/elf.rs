@@ -235,12 +235,6 @@ impl Binary {
         self.functions = functions;
     }
 
-    /// The file's bytes.
-    #[must_use]
-    pub fn data(&self) -> &[u8] {
-        &self.data
-    }
-
     /// Its headers again, for what is read on demand (DWARF, notes).
     #[must_use]
     pub(crate) fn elf(&self) -> Option<Elf<'_>> {
@@ -351,12 +345,6 @@ impl Binary {
         )?;
         let extent = self.extent(start)?;
         extent.contains(&address).then_some(start)
-    }
-
-    /// Whether some call goes to an address, of which neither symbols nor frames tell.
-    #[must_use]
-    pub fn is_called(&self, address: u64) -> bool {
-        self.called().binary_search(&address).is_ok()
     }
 
     fn called(&self) -> &[u64] {

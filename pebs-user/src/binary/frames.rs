@@ -13,6 +13,7 @@ use super::dwarf::content;
 /// Functions that `.eh_frame` describes, as virtual addresses in the file, sorted, without empty ones.
 ///
 /// Works on stripped binaries. A function split by the compiler (`f.cold`) gives two ranges.
+#[cfg(test)]
 #[must_use]
 pub fn eh_frame_functions(file: &object::File<'_>) -> Vec<Range<u64>> {
     Frames::read(file)

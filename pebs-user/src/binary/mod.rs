@@ -5,34 +5,34 @@
 //!
 //! Nothing here is trusted: no bytes make a reader panic or hang.
 
-pub mod locate;
-pub mod mapping;
-pub mod open;
-pub mod proc_maps;
-pub mod process;
-pub mod run_as;
+pub(crate) mod locate;
+pub(crate) mod mapping;
+pub(crate) mod open;
+pub(crate) mod proc_maps;
+pub(crate) mod process;
+pub(crate) mod run_as;
 
-pub mod bus_error;
+pub(crate) mod bus_error;
 mod called;
-pub mod eh_frame;
-pub mod elf;
-pub mod elf_image;
-pub mod frames;
-pub mod pclntab;
-pub mod symbols;
+pub(crate) mod eh_frame;
+pub(crate) mod elf;
+pub(crate) mod elf_image;
+pub(crate) mod frames;
+pub(crate) mod pclntab;
+pub(crate) mod symbols;
 
-pub mod debug_data;
-pub mod debug_file;
-pub mod debuginfod;
-pub mod dwarf;
-pub mod go;
-pub mod inlined;
-pub mod parameters;
-pub mod register;
-pub mod units;
+pub(crate) mod debug_data;
+pub(crate) mod debug_file;
+pub(crate) mod debuginfod;
+pub(crate) mod dwarf;
+pub(crate) mod go;
+pub(crate) mod inlined;
+pub(crate) mod parameters;
+pub(crate) mod register;
+pub(crate) mod units;
 
-pub mod demangle;
-pub mod lookup;
+pub(crate) mod demangle;
+pub(crate) mod lookup;
 
 #[cfg(test)]
 pub(crate) mod testing;

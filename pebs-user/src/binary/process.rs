@@ -176,13 +176,6 @@ pub fn exe_file(pid: Pid) -> Option<PathBuf> {
     Some(path.unwrap_or(link))
 }
 
-/// Name of the program, as `ps` shows it (15 bytes at most).
-#[must_use]
-pub fn command(pid: Pid) -> Option<String> {
-    let text = fs::read_to_string(proc_path(pid, "comm")).ok()?;
-    Some(text.trim_end().to_owned())
-}
-
 /// What the process has mapped.
 #[must_use]
 pub fn mappings(pid: Pid) -> Option<Vec<Mapping>> {
@@ -233,21 +226,6 @@ pub fn maps(pid: Pid, file: FileId) -> bool {
 #[must_use]
 pub fn users(file: FileId) -> Vec<Pid> {
     all().into_iter().filter(|pid| maps(*pid, file)).collect()
-}
-
-/// Whether running the file changes the user, the group or the capabilities: it is not started under
-/// a trace.
-#[must_use]
-pub fn privileged(path: &Path) -> bool {
-    let Ok(meta) = fs::metadata(path) else {
-        return false;
-    };
-    // Set-group-id without group execution is mandatory locking, not a privilege.
-    let setuid = meta.mode() & 0o4000 != 0;
-    let setgid = meta.mode() & 0o2010 == 0o2010;
-    let mut value = [0_u8; 64];
-    let capabilities = rustix::fs::getxattr(path, "security.capability", &mut value).is_ok();
-    setuid || setgid || capabilities
 }
 
 #[cfg(test)]
@@ -311,12 +289,5 @@ mod tests {
             ""
         );
         assert_eq!(mapping("nonsense"), None);
-    }
-
-    /// Programs that change the user are told from others.
-    #[test]
-    fn setuid_programs() {
-        assert!(!privileged(Path::new("/bin/ls")));
-        assert!(privileged(Path::new("/bin/su")) || privileged(Path::new("/usr/bin/passwd")));
     }
 }

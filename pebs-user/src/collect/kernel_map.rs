@@ -16,7 +16,6 @@ use crate::stream::cycle::CounterRow;
 
 const BPF_MAP_CREATE: libc::c_int = 0;
 const BPF_MAP_UPDATE_ELEM: libc::c_int = 2;
-const BPF_MAP_DELETE_ELEM: libc::c_int = 3;
 const BPF_MAP_GET_NEXT_KEY: libc::c_int = 4;
 const BPF_MAP_UPDATE_BATCH: libc::c_int = 26;
 const BPF_MAP_TYPE_RINGBUF: u32 = 27;
@@ -149,19 +148,6 @@ pub fn set_maps(outer: BorrowedFd<'_>, maps: &[(u32, BorrowedFd<'_>)]) -> io::Re
     }
     let mut each = maps.iter();
     each.try_for_each(|(key, inner)| set_map(outer, *key, *inner))
-}
-
-/// Removes a 32-bit key; one that is not there is no error.
-///
-/// # Errors
-/// The kernel's.
-pub fn remove(map: BorrowedFd<'_>, key: u32) -> io::Result<()> {
-    let attr = element(map, &key, &0u32);
-    // SAFETY: the key lives through the call; the value is not looked at.
-    match unsafe { bpf(BPF_MAP_DELETE_ELEM, &attr) } {
-        Err(error) if error.raw_os_error() != Some(libc::ENOENT) => Err(error),
-        _ => Ok(()),
-    }
 }
 
 /// All 32-bit keys of a hash map, sorted. One that comes or goes meanwhile may be among them or not.

@@ -1,19 +1,19 @@
 //! Collecting: the kernel programs, their rings, and the session that ties them together.
 
-pub mod btf;
-pub mod bulk;
-pub mod command;
-pub mod copies;
+pub(crate) mod btf;
+pub(crate) mod bulk;
+pub(crate) mod command;
+pub(crate) mod copies;
 mod counters;
-pub mod cpu_time;
-pub mod drain;
-pub mod frequency;
-pub mod hotplug;
-pub mod kernel_map;
-pub mod perf_ring;
-pub mod privileges;
-pub mod programs;
-pub mod ring;
-pub mod session;
-pub mod sideband;
-pub mod signals;
+pub(crate) mod cpu_time;
+pub(crate) mod drain;
+pub(crate) mod frequency;
+pub(crate) mod hotplug;
+pub(crate) mod kernel_map;
+pub(crate) mod perf_ring;
+pub(crate) mod privileges;
+pub(crate) mod programs;
+pub(crate) mod ring;
+pub(crate) mod session;
+pub(crate) mod sideband;
+pub(crate) mod signals;

@@ -100,12 +100,6 @@ impl Ring {
         &self.fd
     }
 
-    /// Size of the data, bytes.
-    #[must_use]
-    pub const fn size(&self) -> usize {
-        self.size
-    }
-
     /// Appends all complete records to `out`, each framed as in the ring, and frees their room.
     ///
     /// Cost: one copy and a look at each record's header; no system call.

@@ -36,18 +36,6 @@ pub enum SidebandError {
     NoCpu,
 }
 
-impl SidebandError {
-    /// What can be done about it.
-    #[must_use]
-    pub fn hint(&self) -> Option<String> {
-        match self {
-            Self::Open(error) => error.hint(),
-            Self::Ring { source, .. } => source.hint(),
-            Self::NoCpu => None,
-        }
-    }
-}
-
 /// Follows all processes on some CPUs.
 pub struct Sideband {
     rings: Vec<CpuRing>,
@@ -137,6 +125,7 @@ impl SidebandOpener {
     }
 
     /// Whether the kernel puts build ids into its records.
+    #[cfg(test)]
     #[must_use]
     pub const fn has_build_ids(&self) -> bool {
         self.build_ids

@@ -37,10 +37,10 @@ use crate::stream::clock::Clock;
 use crate::stream::decode::{Unordered, decode};
 use crate::units::{Cpu, EventId, KtimeNs, Pid, Tid};
 
-pub mod measured;
-pub mod saved;
-pub mod sweep;
-pub mod with_options;
+pub(crate) mod measured;
+pub(crate) mod saved;
+pub(crate) mod sweep;
+pub(crate) mod with_options;
 
 use saved::SavedMarks;
 use with_options::{ExtraCosts, Extras};

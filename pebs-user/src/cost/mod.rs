@@ -6,14 +6,14 @@
 //!
 //! Source: Akiyama and Hirofuchi 2017, sections 4.2 (alpha), 4.4 (prediction, error E) and 4.5 (by core).
 
-pub mod calibrate;
-pub mod counters;
+pub(crate) mod calibrate;
+pub(crate) mod counters;
 mod fit;
-pub mod overhead;
+pub(crate) mod overhead;
 mod pause;
-pub mod plan;
-pub mod plot;
-pub mod ring;
+pub(crate) mod plan;
+pub(crate) mod plot;
+pub(crate) mod ring;
 
 pub use fit::{Fit, Point, fit};
 

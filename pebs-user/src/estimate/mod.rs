@@ -4,9 +4,9 @@
 //! [`baseline`] judges which of them are worth their raw samples.
 
 pub mod baseline;
-pub mod net;
+pub(crate) mod net;
 pub mod sketch;
-pub mod visit;
+pub(crate) mod visit;
 
 pub use visit::{
     Estimator, Events, FunctionEstimate, Pause, Series, SeriesBuf, TimedSample, VisitTimeline,

@@ -7,9 +7,9 @@
 //! that they show, and so a bounded number of them: of more, the slowest and a uniform sample, and they
 //! say so.
 
-pub mod error;
-pub mod load;
-pub mod select;
+pub(crate) mod error;
+pub(crate) mod load;
+pub(crate) mod select;
 
 mod csv;
 mod firefox;

@@ -12,13 +12,13 @@
 //! a round may hold records older than some that were read late in it; but none that is older than the newest of the
 //! round before. Source: `ordered_events__flush()`, tools/perf/util/ordered-events.c.
 
-pub mod error;
+pub(crate) mod error;
 mod feed;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod info;
 mod losses;
-pub mod marks;
+pub(crate) mod marks;
 mod names;
 mod roles;
 mod survey;

@@ -5,8 +5,8 @@
 //! told ([`sample::Malformed`]).
 
 mod bytes;
-pub mod calls;
+pub(crate) mod calls;
 pub mod data;
 pub mod layout;
 pub mod record;
-pub mod sample;
+pub(crate) mod sample;

@@ -12,8 +12,8 @@ use crate::pmu::sysfs::Config;
 use crate::pmu::{auto, reset};
 use crate::units::{Cpu, Ip, ResetValue};
 
-pub mod access;
-pub mod bulk;
+pub(crate) mod access;
+pub(crate) mod bulk;
 mod draft;
 mod error;
 mod ibs_terms;
@@ -23,7 +23,6 @@ mod lbr;
 use draft::{Draft, forwards_to_ibs};
 pub use error::EventError;
 pub use internal_events::{Faults, calibrator, dummy, page_faults};
-pub use lbr::NoCallRecord;
 
 /// An event that can be opened on any CPU or thread, with what its samples mean.
 #[derive(Clone)]

@@ -5,17 +5,17 @@
 //! `reset`, `counters`, `bulk` (checks, pure) -> `open` (system calls). `memory` and `ibs` decode what the
 //! hardware says of a sample (pure).
 
-pub mod attr;
-pub mod auto;
-pub mod bits;
-pub mod bulk;
-pub mod catalog;
-pub mod counters;
+pub(crate) mod attr;
+pub(crate) mod auto;
+pub(crate) mod bits;
+pub(crate) mod bulk;
+pub(crate) mod catalog;
+pub(crate) mod counters;
 pub mod event;
-pub mod host;
-pub mod ibs;
-pub mod memory;
-pub mod open;
-pub mod reset;
-pub mod sysfs;
-pub mod table;
+pub(crate) mod host;
+pub(crate) mod ibs;
+pub(crate) mod memory;
+pub(crate) mod open;
+pub(crate) mod reset;
+pub(crate) mod sysfs;
+pub(crate) mod table;

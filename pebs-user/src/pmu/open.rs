@@ -22,10 +22,9 @@ mod step;
 mod uprobe;
 
 pub use error::{ADMIN_ALONE, AttachError, Attempt, ControlError, OpenError, OpenErrorKind};
-pub use holders::Holder;
 pub use keeper::{Ended, Keeper, KeeperError};
 pub use link::BpfLink;
-pub use step::{Auto, AutoError, Granted, Opened, open_auto, open_stepping_down, settle_twins};
+pub use step::{AutoError, Granted, open_auto, open_stepping_down, settle_twins};
 pub use uprobe::{UprobeAt, UprobePmu, UprobeScope, UprobeSite, may_place, open_uprobe};
 
 /// What a counter counts on.
@@ -232,6 +231,7 @@ impl PerfEvent {
     ///
     /// # Errors
     /// The kernel refused.
+    #[cfg(test)]
     #[doc(alias = "PERF_EVENT_IOC_ID")]
     pub fn id(&self) -> Result<u64, ControlError> {
         let mut id = 0u64;

@@ -139,6 +139,7 @@ pub fn cheapest(
 ///
 /// # Errors
 /// As [`cheapest`].
+#[cfg(test)]
 pub fn check(
     binary: &Binary,
     kernel: Kernel,

@@ -775,6 +775,7 @@ impl Network {
 /// Checks the probes of a function: the exits that some way reaches past none or more than one.
 ///
 /// Follows every way through all of the function's instructions, with how many probes it has passed.
+#[cfg(test)]
 #[must_use]
 pub(super) fn passes(
     flow: &Flow,

@@ -2,32 +2,32 @@
 
 mod arity;
 mod body;
-pub mod breakpoint;
-pub mod cgroup;
-pub mod ends;
-pub mod entry;
-pub mod error;
+pub(crate) mod breakpoint;
+pub(crate) mod cgroup;
+pub(crate) mod ends;
+pub(crate) mod entry;
+pub(crate) mod error;
 mod exits;
-pub mod expr;
-pub mod item;
-pub mod kernel;
+pub(crate) mod expr;
+pub(crate) mod item;
+pub(crate) mod kernel;
 mod layout;
 mod line;
 mod notes;
 mod path;
 mod place;
-pub mod program;
+pub(crate) mod program;
 mod resolve;
 mod scan;
 pub mod set;
 pub mod spec;
-pub mod survey;
-pub mod unwind;
-pub mod usdt;
+pub(crate) mod survey;
+pub(crate) mod unwind;
+pub(crate) mod usdt;
 mod variable;
 
 #[cfg(any(test, fuzzing))]
-pub mod fuzz;
+pub(crate) mod fuzz;
 
 pub use error::ResolveError;
 pub use resolve::{ResolveOptions, resolve, resolve_with};

@@ -146,6 +146,7 @@ pub(super) fn find(
 }
 
 /// The operands of an argument string, whatever variables it names.
+#[cfg(any(test, fuzzing))]
 #[must_use]
 pub fn operands(arguments: &str) -> Vec<Result<Operand, String>> {
     operands_at(arguments, &|_| None)

@@ -110,13 +110,6 @@ impl PooledFindings {
     pub fn bias(&self) -> f64 {
         self.per_item_ns / self.truth_ns - 1.0
     }
-
-    /// Whether the interval holds the truth; `None` without one.
-    #[must_use]
-    pub fn holds(&self) -> Option<bool> {
-        self.interval_ns
-            .map(|(low, high)| (low..=high).contains(&self.truth_ns))
-    }
 }
 
 /// Visits against items.

@@ -12,9 +12,9 @@
 //! The interrupts of probes and samples that fall into a function are part of its time, in the log
 //! as in the trace: that is what the function took while it was being watched.
 
-pub mod calls;
-pub mod compare;
-pub mod findings;
-pub mod trace;
-pub mod truth;
-pub mod workload;
+pub(crate) mod calls;
+pub(crate) mod compare;
+pub(crate) mod findings;
+pub(crate) mod trace;
+pub(crate) mod truth;
+pub(crate) mod workload;

@@ -1,7 +1,7 @@
 //! The trace on disk.
 
 pub mod call_stacks;
-pub mod estimates;
+pub(crate) mod estimates;
 pub mod run;
 pub mod samples;
 pub mod schema;
@@ -28,6 +28,6 @@ pub mod recover;
 pub mod writer;
 
 #[cfg(any(test, fuzzing))]
-pub mod fuzz;
+pub(crate) mod fuzz;
 #[cfg(test)]
 mod tests;

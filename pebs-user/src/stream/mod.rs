@@ -1,6 +1,6 @@
 //! From raw bytes to one ordered stream of records. Pure: no I/O, no reading of clocks.
 
-pub mod access;
+pub(crate) mod access;
 pub mod bulk;
 pub mod clock;
 pub mod cycle;
@@ -9,4 +9,4 @@ pub(crate) mod fast_samples;
 pub mod order;
 pub mod samples;
 pub mod sideband;
-pub mod stacks;
+pub(crate) mod stacks;

@@ -105,12 +105,6 @@ impl<T: Copy + Eq + Hash> Lists<T> {
         self.lists.len()
     }
 
-    /// Whether there is none.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.lists.is_empty()
-    }
-
     /// Bytes held, about.
     #[must_use]
     pub const fn bytes(&self) -> usize {

@@ -17,12 +17,12 @@
 //! and blazesym's index (8 bytes a symbol, plus parsed DWARF units); tables over 512 MiB are not read. Binaries held
 //! open, modules and functions of perf maps are limited in number: see `modules` and `perf_map`.
 
-pub mod callers;
-pub mod space;
-pub mod stacks;
+pub(crate) mod callers;
+pub(crate) mod space;
+pub(crate) mod stacks;
 
 #[cfg(any(test, fuzzing))]
-pub mod fuzz;
+pub(crate) mod fuzz;
 
 mod blaze;
 mod functions;

@@ -75,18 +75,6 @@ impl Spaces {
         Self::default()
     }
 
-    /// Number of processes known.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.spaces.len()
-    }
-
-    /// Whether no process is known.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.spaces.is_empty()
-    }
-
     /// Whether the process is known.
     #[must_use]
     pub fn contains(&self, pid: Pid) -> bool {

@@ -5,11 +5,11 @@
 //! them does I/O. [`screen`] alone knows that there is a terminal. With `--live` a thread reads the trace anew
 //! ([`follow`]); what the user looks at stays selected.
 
-pub mod bars;
-pub mod data;
-pub mod draw;
-pub mod follow;
-pub mod screen;
-pub mod state;
+pub(crate) mod bars;
+pub(crate) mod data;
+pub(crate) mod draw;
+pub(crate) mod follow;
+pub(crate) mod screen;
+pub(crate) mod state;
 #[cfg(test)]
 mod tests;

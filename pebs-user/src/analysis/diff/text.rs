@@ -8,7 +8,6 @@ use crate::analysis::report::model::FunctionName;
 use crate::analysis::report::text::{LEAST_NAME, NAME_WIDTH, SPEC_WIDTH, name_within, wait};
 use crate::present::table::{Cell, Column, Table};
 use crate::present::{Page, Tone, toned};
-use crate::terminal::PIPE_WIDTH;
 use crate::terminal::shown;
 
 /// Rows that changed beyond chance, and others, that are shown.
@@ -19,9 +18,10 @@ const MOST_OTHERS: usize = 5;
 const LEAST_SHARE: f64 = 0.005;
 
 /// The comparison as text for a pipe, each line ended.
+#[cfg(test)]
 #[must_use]
 pub fn render(diff: &Diff) -> String {
-    page(diff, PIPE_WIDTH).plain()
+    page(diff, crate::terminal::PIPE_WIDTH).plain()
 }
 
 /// The comparison, laid out for a width.

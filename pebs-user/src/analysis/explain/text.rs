@@ -3,7 +3,7 @@
 //! The first three lines of a section say which items are slow, what goes along with it, and what
 //! their time went to. Unknown is `-`; an estimate has its samples and its interval beside it.
 
-pub mod item;
+pub(crate) mod item;
 mod kinds;
 mod tables;
 
@@ -23,7 +23,6 @@ use crate::analysis::report::text::{
     quantiles, time_shared, wait,
 };
 use crate::present::{Page, Tone, toned};
-use crate::terminal::PIPE_WIDTH;
 use crate::terminal::shown;
 
 /// Causes named in the line that says what the time went to.
@@ -48,9 +47,10 @@ const MOST_FRAMES: usize = 10;
 const LEAST_CHANCE: f64 = 1e-12;
 
 /// The explanation as text for a pipe, each line ended.
+#[cfg(test)]
 #[must_use]
 pub fn render(explanation: &Explanation) -> String {
-    page(explanation, PIPE_WIDTH).plain()
+    page(explanation, crate::terminal::PIPE_WIDTH).plain()
 }
 
 /// The explanation, laid out for a width.

@@ -6,8 +6,8 @@
 //! events, so 1/sqrt(n) of the sum where the reset value stayed the same. With 16 samples every 1,000 loads:
 //! 16,000 loads, give or take 4,000.
 
-pub mod csv;
-pub mod text;
+pub(crate) mod csv;
+pub(crate) mod text;
 
 use arrow::array::{Array, RecordBatch, StringArray};
 use rustc_hash::FxHashMap;

@@ -4,8 +4,8 @@
 //! few samples each are one row of their function. Means over visits are pooled as those of functions are
 //! ([`crate::analysis::pool`]), so that the rows of a function sum to what `report` says of it.
 
-pub mod csv;
-pub mod text;
+pub(crate) mod csv;
+pub(crate) mod text;
 
 use rustc_hash::FxHashMap;
 use serde::Serialize;

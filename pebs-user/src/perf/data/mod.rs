@@ -13,12 +13,12 @@
 //! that were not finished, and takes room for whatever size a file names.
 //! Source: tools/perf/Documentation/perf.data-file-format.txt; tools/perf/util/header.c.
 
-pub mod attr;
+pub(crate) mod attr;
 mod blocks;
-pub mod error;
-pub mod features;
-pub mod format;
+pub(crate) mod error;
+pub(crate) mod features;
+pub(crate) mod format;
 pub mod reader;
 pub mod records;
 mod sections;
-pub mod tracing;
+pub(crate) mod tracing;

@@ -4,7 +4,7 @@
 #![expect(unsafe_code, reason = "the bpf system call has no safe binding")]
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// Number of the command in `bpf(2)`.
 const BPF_LINK_CREATE: libc::c_int = 28;
@@ -15,7 +15,9 @@ const BPF_PERF_EVENT: u32 = 41;
 /// A program's attachment to an event. Dropping it detaches, unless the kernel is too old for
 /// links: then the program stays until the event is closed.
 #[derive(Debug)]
-pub struct BpfLink(Option<OwnedFd>);
+pub struct BpfLink(
+    #[cfg_attr(not(test), expect(dead_code, reason = "dropping it detaches"))] Option<OwnedFd>,
+);
 
 impl BpfLink {
     /// An attachment that lives as long as its event.
@@ -24,9 +26,10 @@ impl BpfLink {
     }
 
     /// The link's descriptor; `None` where the kernel has no link.
+    #[cfg(test)]
     #[must_use]
-    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.0.as_ref().map(AsFd::as_fd)
+    pub const fn fd(&self) -> Option<&OwnedFd> {
+        self.0.as_ref()
     }
 }
 

@@ -12,6 +12,10 @@ use crate::units::{ResetValue, Tid};
 #[derive(Debug)]
 pub struct Opened {
     /// The counter.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "it is open as long as this lives")
+    )]
     pub counter: PerfEvent,
     /// What was granted.
     pub granted: Granted,

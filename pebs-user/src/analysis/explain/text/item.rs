@@ -12,16 +12,16 @@ use crate::analysis::report::text::{ARG_WIDTH, NAME_WIDTH, NO_MARKS, SPEC_WIDTH,
 use crate::present::table::{Cell, Column, Table};
 use crate::present::{Page, Tone, toned};
 use crate::store::schema::visit_flag;
-use crate::terminal::PIPE_WIDTH;
 use crate::terminal::shown;
 
 /// Causes named in the line that says what the time went to.
 const NAMED: usize = 4;
 
 /// The item as text for a pipe, each line ended.
+#[cfg(test)]
 #[must_use]
 pub fn render(report: &ItemReport) -> String {
-    page(report, PIPE_WIDTH).plain()
+    page(report, crate::terminal::PIPE_WIDTH).plain()
 }
 
 /// The item, laid out for a width.

@@ -8,7 +8,6 @@ use crate::analysis::report::human::{UNKNOWN, count, events, plural, safe};
 use crate::analysis::report::text::{NAME_WIDTH, SPEC_WIDTH, file_name, name_within};
 use crate::present::table::{Cell, Column, Table};
 use crate::present::{Page, Tone};
-use crate::terminal::PIPE_WIDTH;
 
 /// Said where no sample tells of an access.
 pub const NOTHING: &str = "no sample of this trace has a memory access\n\
@@ -16,9 +15,10 @@ pub const NOTHING: &str = "no sample of this trace has a memory access\n\
     mem_load_retired.l3_miss:pp), on AMD --event ibs_op// --memory; from perf: 'perf mem record', then import\n";
 
 /// The report as text for a pipe; of each section the `top` rows with the most events.
+#[cfg(test)]
 #[must_use]
 pub fn render(report: &MemoryReport, top: usize) -> String {
-    page(report, top, PIPE_WIDTH).plain()
+    page(report, top, crate::terminal::PIPE_WIDTH).plain()
 }
 
 /// The same, laid out for a width.

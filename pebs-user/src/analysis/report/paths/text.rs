@@ -15,6 +15,7 @@ pub const NOTHING: &str = "no sample of this trace has a call stack\n\
     hint: record with --call-graph fp; from perf: 'perf record --call-graph fp', then import\n";
 
 /// The report as text for a pipe; of each section the `top` rows that take the most.
+#[cfg(test)]
 #[must_use]
 pub fn render(report: &PathReport, top: usize) -> String {
     page(report, top, PIPE_WIDTH).plain()
