@@ -1,7 +1,8 @@
 //! pebs-trace: tells why this item was slow when the one before it was fast.
 //!
 //! This page is the architecture. The README says what the tool is for; `pebs-trace --help` how to
-//! use it; [`guide`] answers questions, of which [`guide::decisions`] are the ones about the code.
+//! use it; [`guide`] answers questions, [`guide::decisions`] those about the code. Most modules are the crate's own:
+//! `cargo doc --document-private-items` has their pages.
 //!
 //! # Bird's-eye view
 //!
@@ -102,6 +103,11 @@
 //! * **view** ([`view`]). Invariant: drawing and keys do no I/O; all is read before the terminal is taken over, with
 //!   `--live` anew by a thread of its own.
 //! * **ledger** ([`ledger`]). Invariant: seen = written + each reason, per CPU and kind.
+
+#![allow(
+    rustdoc::private_intra_doc_links,
+    reason = "who reads this works on it: cargo doc --document-private-items has the pages"
+)]
 
 pub mod units;
 

@@ -190,7 +190,7 @@ fn ebpf_lints() -> Result<()> {
 }
 
 fn docs() -> Result<()> {
-    let mut command = shell::cargo(&["doc", "--locked", "--no-deps"]);
+    let mut command = shell::cargo(&["doc", "--locked", "--no-deps", "--document-private-items"]);
     command
         .args(shell::WHOLE)
         .env("RUSTDOCFLAGS", "--deny warnings");

@@ -11,7 +11,7 @@
 //!   near the median, and a second population of items does not move it.
 //! * Quantiles are exact: the duration that a share of the items does not exceed, one of theirs.
 //!
-//! Time of a function per item of a class is [`per_item`](super::pool::per_item). Where only slow items were kept
+//! Time of a function per item of a class is [`per_item`](super::pool::Pooled::per_item). Where only slow items were kept
 //! (`--keep`), those that were not kept take the place of the typical ones.
 
 mod gap;

@@ -131,7 +131,7 @@ pub struct Correlator {
     /// Times that a thread turned to an item that was open on another one.
     pub resumed_elsewhere: u64,
     pool: Vec<OpenVisit>,
-    /// What a visit that is [whole at once](whole) has of its own.
+    /// What a visit that is whole at once has of its own.
     scratch: Scratch,
 }
 

@@ -1,7 +1,7 @@
 //! What sampling costs: how much a sample costs, and what follows for a run with another reset value.
 //!
 //! The elapsed time of fixed work grows by the same amount with each sample taken, so the slope of elapsed
-//! time over samples is the cost of one, `alpha` ([`fit`]). Counting the events of a program without sampling
+//! time over samples is the cost of one, `alpha` ([`mod@fit`]). Counting the events of a program without sampling
 //! it then predicts what any reset value would cost it ([`predict`]). Pure, but for [`calibrate`] and [`counters`], which measure.
 //!
 //! Source: Akiyama and Hirofuchi 2017, sections 4.2 (alpha), 4.4 (prediction, error E) and 4.5 (by core).

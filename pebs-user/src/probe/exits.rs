@@ -12,7 +12,7 @@
 //! cut passes each way exactly once, and that of least cost is taken; of several the one nearest to the exits. As each way
 //! has one probe, how much dearer a single step is than an emulated instruction changes nothing that matters.
 //!
-//! Invariant: [`passes`], which knows nothing of all that, finds exactly one probe on each way through the function.
+//! Invariant: `passes`, which knows nothing of all that, finds exactly one probe on each way through the function.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 

@@ -2,7 +2,7 @@
 //!
 //! An item is a visit, unless [`Unit::Item`] is asked for or follows from the probes: then it is all
 //! visits with the same item id, from the first begin to the last end; of several probes, which are stages,
-//! as [`stages`] has it. A visit of another probe that
+//! as [`stages`](crate::analysis::stages) has it. A visit of another probe that
 //! lies within a visit of a call on the same thread is part of it: what its functions and waits took
 //! counts for the outer visit as well, as the outer function called it. A visit that serves several items is one
 //! of each, with its share of what it took ([`batches`](crate::analysis::batches)).

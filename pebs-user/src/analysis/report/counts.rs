@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::store::reader::{ReadError, column_u32};
 
-/// Columns of `visits` that are needed, in the order of [`Counts::named`].
+/// Columns of `visits` that are needed, in the order of `Counts::named`.
 pub(in crate::analysis) const COLUMNS: [&str; 3] = ["switches", "migrations", "page_faults"];
 
 /// What is counted, as a report names one.

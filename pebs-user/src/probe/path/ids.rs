@@ -7,7 +7,7 @@ use crate::probe::expr::{Behind, Expr, Ids, Step, Type};
 /// Replaces the paths in the ids of a batch, and completes their type.
 ///
 /// # Errors
-/// As [`lower`]; an array of structures has no ids.
+/// As [`lower`](super::lower); an array of structures has no ids.
 pub(in crate::probe) fn lower_ids(
     ids: &Ids,
     binary: &Binary,

@@ -3,7 +3,7 @@
 //! Three encodings compete for each chunk: a dictionary with packed indices; one whose indices are whole bytes, as zstd
 //! finds nothing in packed ones, and pairs of [`digits`](super::digits) where they have two; and the numbers without a
 //! dictionary. Those are whole ones as they are, which is smaller where most of a number's bytes are those of the one
-//! before it, and real ones as [`streams`].
+//! before it, and real ones as [`streams`](super::streams).
 //!
 //! But for packed indices and streams, zstd looks for what repeats with a table of 64 places, so that it finds the rows
 //! just before and hardly anything else: of what lies farther back the distances cost more than they save, and level 1
