@@ -38,7 +38,7 @@ const DIRECTIONS: &str = "
     correlate: units ledger stream store probe
     symbolize: units binary stream store
     pipeline: units ledger pmu stream estimate store probe correlate symbolize
-    cost: units files pmu stream estimate store collect
+    cost: units files present pmu stream estimate store collect
     import: units binary pmu perf stream store correlate symbolize pipeline
     analysis: units rng ledger terminal present estimate store probe
     export: terminal present estimate store analysis
