@@ -3,6 +3,7 @@
 //! A seed makes a server with one hidden cause of slow items, its names drawn from word lists, and its load. The
 //! tool records it with default options; what `explain` ranks is compared with what the server logged.
 
+mod equal;
 mod judge;
 mod mystery;
 mod names;
@@ -22,6 +23,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, bail};
 
+use self::equal::equal;
 use self::judge::{Outcome, Truth, Verdict};
 use self::mystery::Mystery;
 use self::score::{Counts, Judged};
@@ -51,6 +53,9 @@ pub struct Args {
     /// Run no server: explain and judge anew what an earlier run kept in DIR
     #[arg(long, value_name = "DIR", conflicts_with_all = ["keep_dir", "log", "compile"])]
     again: Option<PathBuf>,
+    /// Instead: record servers with nothing wrong twice each, and count what `diff` says has changed
+    #[arg(long, value_name = "PAIRS", conflicts_with_all = ["seeds", "seed", "keep_dir", "again", "log", "compile"])]
+    equal: Option<usize>,
     /// Append verdicts to FILE, and don't run the seeds again that are in it
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
@@ -84,6 +89,7 @@ pub fn small() -> Result<()> {
         tool: Some(recorder::build(false)?),
         keep_dir: None,
         again: None,
+        equal: None,
         log: None,
         compile: false,
     };
@@ -96,6 +102,9 @@ pub fn small() -> Result<()> {
 
 /// Runs the task.
 pub fn main(args: &Args) -> Result<ExitCode> {
+    if let Some(pairs) = args.equal {
+        return equal(pairs, args);
+    }
     let all = judge_all(args)?;
     Ok(match args.compile {
         true => ExitCode::SUCCESS,
