@@ -157,7 +157,7 @@ pub(in crate::store) fn function(n: u64) -> FunctionRow {
         line: (n != 4).then_some(n as u32),
         kernel: n % 2 == 1,
         inlined: false,
-        system_call: (n % 4 == 0).then(|| format!("call{n}")),
+        system_call: n.is_multiple_of(4).then(|| format!("call{n}")),
     }
 }
 

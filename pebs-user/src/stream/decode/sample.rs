@@ -152,6 +152,23 @@ impl fmt::Debug for SampleKind {
     }
 }
 
+const _: () = assert!(size_of::<RawSample>() == 32);
+
+// What a number of 9 bits says, of which 0 is none.
+const _: () = assert!(MAX_SYSTEM_CALLS == (1 << (SampleKind::STACK - SampleKind::CALL)) - 1);
+
+impl RawSample {
+    /// The sample without its stack pointer.
+    #[must_use]
+    pub const fn bare(&self) -> BareSample {
+        BareSample {
+            time: self.time,
+            ip: self.ip,
+            kind: self.kind,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -174,23 +191,6 @@ mod tests {
                 ));
             }
             assert_eq!(kind.with_system_call(MAX_SYSTEM_CALLS + 1), kind);
-        }
-    }
-}
-
-const _: () = assert!(size_of::<RawSample>() == 32);
-
-// What a number of 9 bits says, of which 0 is none.
-const _: () = assert!(MAX_SYSTEM_CALLS == (1 << (SampleKind::STACK - SampleKind::CALL)) - 1);
-
-impl RawSample {
-    /// The sample without its stack pointer.
-    #[must_use]
-    pub const fn bare(&self) -> BareSample {
-        BareSample {
-            time: self.time,
-            ip: self.ip,
-            kind: self.kind,
         }
     }
 }
