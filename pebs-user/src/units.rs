@@ -121,7 +121,9 @@ pub struct ProbeId(pub u16);
 pub struct EventId(pub u8);
 
 /// Key of a function in the `functions` table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct FunctionId(pub u32);
 

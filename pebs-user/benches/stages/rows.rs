@@ -9,7 +9,6 @@ use pebs_user::ledger::Reason;
 use pebs_user::pipeline::synthetic::function_of;
 use pebs_user::store::run::RunInfo;
 use pebs_user::store::samples::{BLOCK_ROWS, SampleBlock, SamplesOf};
-use pebs_user::store::schema::InterferenceColumns;
 use pebs_user::store::schema::{SCHEMA_VERSION, VisitFunctionRow, VisitRow};
 use pebs_user::store::writer::{TraceWriter, WriterOptions};
 use pebs_user::stream::samples::{SampleBuf, Samples};
@@ -49,7 +48,7 @@ impl AllRows {
         }
         writer.samples(&block).expect("room on disk");
         for rows in self.functions.chunks(128) {
-            writer.visit_functions(rows).expect("room on disk");
+            writer.extend(rows).expect("room on disk");
         }
         for row in &self.visits {
             writer.visit(row, &[]).expect("room on disk");
@@ -188,8 +187,7 @@ impl Sink for Rows {
             switches: visit.switches(),
             migrations: visit.migrations(),
             page_faults: visit.page_faults(),
-            interference: InterferenceColumns::default(),
-            shared_ns: None,
+            ..VisitRow::default()
         });
     }
 

@@ -5,15 +5,16 @@
 //!
 //! Memory: 32 bytes a visit that serves several items, and 24 an item of it.
 
-use arrow::array::Array;
 use rustc_hash::FxHashMap;
 
 use crate::probe::spec::Spec;
-use crate::store::reader::{ReadError, Trace, column_u32, column_u64};
+use crate::store::reader::{ReadError, Trace};
 use crate::store::run::RunInfo;
-use crate::store::schema::Table;
+use crate::store::view::{Select as _, View as _, columns};
 
-const COLUMNS: [&str; 3] = ["visit_id", "item_id", "items"];
+columns! {
+    struct Members of batch_items { visit_id, item_id, items }
+}
 
 /// Whether visits of a probe serve several items: its SPEC has `ids=`.
 pub(in crate::analysis) fn is_batched(spec: &str) -> bool {
@@ -109,18 +110,15 @@ impl Batches {
         if !has_batches(&trace.info) {
             return Ok(Self::default());
         }
-        for batch in trace.scan(Table::BatchItems, &COLUMNS)? {
+        for batch in Members::scan(trace)? {
             let batch = batch?;
-            let visits = column_u64(&batch, 0)?.values();
-            let (ids, items) = (column_u64(&batch, 1)?, column_u32(&batch, 2)?);
-            rows.extend((0..batch.num_rows()).map(|row| {
-                let id = ids.is_valid(row).then(|| ids.value(row));
-                (
-                    visits[row],
-                    id,
-                    items.is_valid(row).then(|| items.value(row)),
-                )
-            }));
+            let Members {
+                visit_id,
+                item_id,
+                items,
+            } = Members::of(&batch)?;
+            let row = |row| (visit_id[row], item_id.get(row), items.get(row));
+            rows.extend((0..batch.num_rows()).map(row));
         }
         Ok(Self::of(rows))
     }

@@ -8,8 +8,8 @@ use crate::store::reader::Trace;
 use crate::store::run::VisitRule;
 use crate::store::run::{EventInfo, ProbeInfo, RunInfo};
 use crate::store::schema::{
-    ArgColumn, ArgType, ArgValue, BatchItemRow, FrequencyRow, FunctionRow, InterferenceColumns,
-    SCHEMA_VERSION, SampleRow, StackRow, VisitFunctionRow, VisitRow, WaitRow, visit_flag,
+    ArgColumn, ArgType, ArgValue, BatchItemRow, FrequencyRow, FunctionRow, SCHEMA_VERSION,
+    SampleRow, StackRow, VisitFunctionRow, VisitRow, WaitRow, visit_flag,
 };
 use crate::store::writer::{TraceWriter, WriterOptions};
 use crate::units::{Cpu, EventId, FunctionId, Pid, ProbeId, StackId, Tid, TraceNs};
@@ -139,7 +139,7 @@ impl Maker {
             frames: frames.to_vec(),
             truncated,
         };
-        self.writer.stack(&row).unwrap();
+        self.writer.add(&row).unwrap();
         number
     }
 
@@ -151,7 +151,7 @@ impl Maker {
                 cpu,
                 khz,
             };
-            self.writer.frequency(&row).unwrap();
+            self.writer.add(&row).unwrap();
         }
     }
 
@@ -217,12 +217,9 @@ impl Maker {
             switches: Some(waits),
             migrations: Some(0),
             page_faults: Some((oncpu / 100_000) as u32),
-            interference: InterferenceColumns {
-                irq_ns: self.extras.then_some(oncpu / 10),
-                softirq_ns: self.extras.then_some(0),
-                ..InterferenceColumns::default()
-            },
-            shared_ns: None,
+            irq_ns: self.extras.then_some(oncpu / 10),
+            softirq_ns: self.extras.then_some(0),
+            ..VisitRow::default()
         };
         let args = [
             Some(ArgValue::U64(made.n)),
@@ -236,9 +233,9 @@ impl Maker {
                 items: Some(made.batch.len() as u32),
                 share: 1.0 / made.batch.len() as f64,
             };
-            self.writer.batch_item(&row).unwrap();
+            self.writer.add(&row).unwrap();
         }
-        self.writer.visit_functions(&functions).unwrap();
+        self.writer.extend(&functions).unwrap();
     }
 
     /// Adds a function to the rows of a visit, which has one of each.
@@ -290,7 +287,7 @@ impl Maker {
                 flags: 0,
                 stack_id: Some(StackId(stack)),
             };
-            self.writer.sample(&row).unwrap();
+            self.writer.add(&row).unwrap();
         }
     }
 
@@ -305,12 +302,10 @@ impl Maker {
             state,
             cpu_from: Cpu(0),
             cpu_to: Cpu(0),
-            woken_by: None,
-            runnable_ns: None,
-            preempted_by: None,
             stack_id: self.extras.then_some(StackId(function)),
+            ..WaitRow::default()
         };
-        self.writer.wait(&row).unwrap();
+        self.writer.add(&row).unwrap();
         self.now += ns;
     }
 
@@ -322,7 +317,7 @@ impl Maker {
                 frames: vec![BLOCKING, *id, CALLER],
                 truncated: false,
             };
-            self.writer.stack(&row).unwrap();
+            self.writer.add(&row).unwrap();
         }
         for (id, name, module) in functions {
             let row = FunctionRow {
@@ -338,7 +333,7 @@ impl Maker {
                 inlined: false,
                 system_call: None,
             };
-            self.writer.function(&row).unwrap();
+            self.writer.add(&row).unwrap();
         }
         self.info.duration_ns = Some(self.now);
         let dir = self.writer.finish(&self.info).unwrap().dir;

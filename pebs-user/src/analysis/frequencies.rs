@@ -2,10 +2,8 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::store::reader::{ReadError, Trace, column_i64, column_u16, column_u32};
-use crate::store::schema::Table;
-
-const COLUMNS: [&str; 3] = ["time_ns", "cpu", "khz"];
+use crate::store::reader::{ReadError, Trace};
+use crate::store::schema::frequencies;
 
 /// A reading says nothing of instants further away than this, ns: two and a half periods.
 const REACH_NS: i64 = 250_000_000;
@@ -25,17 +23,11 @@ impl Frequencies {
     /// Reads them; there are none unless they were asked for.
     pub(crate) fn read(trace: &Trace) -> Result<Self, ReadError> {
         let mut all = Self::default();
-        for batch in trace.scan(Table::Frequencies, &COLUMNS)? {
-            let batch = batch?;
-            let times = column_i64(&batch, 0)?.values();
-            let cpus = column_u16(&batch, 1)?.values();
-            let khz = column_u32(&batch, 2)?.values();
-            for row in 0..batch.num_rows() {
-                let of_cpu = all.by_cpu.entry(cpus[row]).or_default();
-                of_cpu.push((times[row], khz[row]));
-                all.most_khz = all.most_khz.max(khz[row]);
-            }
-        }
+        frequencies::each(trace, |row| {
+            let of_cpu = all.by_cpu.entry(row.cpu.0).or_default();
+            of_cpu.push((row.time_ns.0, row.khz));
+            all.most_khz = all.most_khz.max(row.khz);
+        })?;
         all.by_cpu.values_mut().for_each(|it| it.sort_unstable());
         Ok(all)
     }

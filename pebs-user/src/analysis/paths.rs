@@ -9,15 +9,14 @@
 
 use std::collections::hash_map::Entry;
 
-use arrow::array::Array as _;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::rows::functions;
 use crate::store::call_stacks::read_stacks;
-use crate::store::reader::{ReadError, Trace, column_bool, column_str, column_u32, column_u64};
+use crate::store::reader::{ReadError, Trace};
 use crate::store::run::VisitRule;
 use crate::store::run::{EventInfo, SiteInfo};
-use crate::store::schema::Table;
+use crate::store::view::{Select as _, View as _, columns};
 
 /// A call path.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -110,6 +109,10 @@ impl Paths {
     }
 }
 
+columns! {
+    struct Code of functions { function_id, module, offset, size, kernel, name }
+}
+
 /// The functions that items are calls of.
 fn item_functions(trace: &Trace) -> Result<FxHashSet<u32>, ReadError> {
     let calls = trace.info.probes.iter();
@@ -117,23 +120,18 @@ fn item_functions(trace: &Trace) -> Result<FxHashSet<u32>, ReadError> {
     let begins = calls.flat_map(|probe| probe.sites.iter());
     let begins: Vec<_> = begins.filter(|site| site.role == "begin").collect();
     let mut found = FxHashSet::default();
-    let columns = ["function_id", "module", "offset", "size", "kernel", "name"];
-    for batch in trace.scan(Table::Functions, &columns)? {
+    for batch in Code::scan(trace)? {
         let batch = batch?;
-        let ids = column_u32(&batch, 0)?.values();
-        let modules = column_str(&batch, 1)?;
-        let (offsets, sizes) = (column_u64(&batch, 2)?, column_u64(&batch, 3)?);
-        let kernel = column_bool(&batch, 4)?;
-        let names = column_str(&batch, 5)?;
+        let columns = Code::of(&batch)?;
         for row in 0..batch.num_rows() {
-            if kernel.value(row) || modules.is_null(row) || offsets.is_null(row) {
+            let (module, first) = (columns.module.get(row), columns.offset.get(row));
+            let (Some(module), Some(first), false) = (module, first, columns.kernel.get(row))
+            else {
                 continue;
-            }
-            let first = offsets.value(row);
-            let size = sizes.is_valid(row).then(|| sizes.value(row).max(1));
-            let code = first..first.saturating_add(size.unwrap_or(1));
-            let module = modules.value(row);
-            let name = names.is_valid(row).then(|| names.value(row));
+            };
+            let size = columns.size.get(row).unwrap_or(1).max(1);
+            let code = first..first.saturating_add(size);
+            let name = columns.name.get(row);
             // The module is called as the process runs it, which may be another name of the file.
             let is_there = |site: &SiteInfo| {
                 let place = site
@@ -144,7 +142,7 @@ fn item_functions(trace: &Trace) -> Result<FxHashSet<u32>, ReadError> {
             };
             let mut begins = begins.iter();
             if begins.any(|site| code.contains(&site.file_offset) && is_there(site)) {
-                found.insert(ids[row]);
+                found.insert(columns.function_id[row]);
             }
         }
     }

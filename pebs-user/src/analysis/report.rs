@@ -39,11 +39,10 @@ mod top;
 
 use std::collections::BTreeMap;
 
-use arrow::array::Array;
 use thiserror::Error;
 
 use self::classes::VisitClasses;
-use self::detail::{Details, Drafts, States};
+use self::detail::{Details, Drafts, FunctionColumns, States, WaitColumns};
 use self::model::{LossSum, REPORT_VERSION, Report};
 use self::names::Names;
 use self::rank::Ranking;
@@ -54,9 +53,9 @@ use self::tally::Tally;
 use crate::analysis::classes::{NetOnCpu, Ranks};
 use crate::analysis::pool::Quantity;
 pub(crate) use crate::present::{brief, human};
-use crate::store::reader::{ReadError, Trace, column_i64, column_str, column_u64};
+use crate::store::reader::{ReadError, Trace};
 use crate::store::run::{EventInfo, RunInfo};
-use crate::store::schema::Table;
+use crate::store::view::{Select as _, View as _, columns};
 use crate::units::ProbeId;
 
 /// Samples of a function below which its time per visit is not estimated: with 10, chance alone
@@ -160,11 +159,11 @@ pub fn build(trace: &Trace, options: &ReportOptions) -> Result<Report, ReportErr
     };
     if let Some(event) = event {
         let own = trace.own_function()?;
-        for batch in trace.scan(Table::VisitFunctions, &detail::FUNCTION_COLUMNS)? {
+        for batch in FunctionColumns::scan(trace)? {
             details.add_functions(&batch?, event.id, own)?;
         }
     }
-    for batch in trace.scan(Table::Waits, &detail::WAIT_COLUMNS)? {
+    for batch in WaitColumns::scan(trace)? {
         details.add_waits(&batch?)?;
     }
     let ranking = Ranking {
@@ -222,7 +221,7 @@ fn first_pass(trace: &Trace, options: &ReportOptions) -> Result<Slots<Tally>, Re
     let mut slots = Slots::new(&trace.info, options.probe, move || {
         Tally::new(ranks.clone())
     });
-    for batch in trace.scan(Table::Visits, &tally::COLUMNS)? {
+    for batch in tally::Visits::scan(trace)? {
         tally::add(&batch?, options.losses, &mut slots)?;
     }
     Ok(slots)
@@ -239,7 +238,7 @@ fn read_stats(
     let own = trace.own_function()?;
     let counted = (options.losses, trace.info.switches);
     let mut all = Slots::new(&trace.info, options.probe, Stats::default);
-    for batch in trace.scan(Table::FunctionStats, &stats::COLUMNS)? {
+    for batch in stats::Columns::scan(trace)? {
         stats::add(&batch?, (event, own), counted, &mut all, states)?;
     }
     for (probe, stats) in all {
@@ -264,11 +263,7 @@ fn gather<'a>(
         sections,
         classes: VisitClasses::default(),
     };
-    let mut columns = section::COLUMNS.to_vec();
-    columns.extend(counts::COLUMNS);
-    columns.extend(interrupts_and_faults::COLUMNS);
-    columns.extend(args.iter().map(|column| column.name.as_str()));
-    for batch in trace.scan(Table::Visits, &columns)? {
+    for batch in section::scan(trace)? {
         gather.add(&batch?)?;
     }
     Ok(gather)
@@ -285,24 +280,26 @@ fn take_drafts(sections: &mut Slots<Section>) -> Drafts {
     drafts
 }
 
+columns! {
+    struct Losses of losses { begin_ns, end_ns, reason, records }
+}
+
 fn losses(trace: &Trace) -> Result<Vec<LossSum>, ReadError> {
     let mut sums: BTreeMap<String, LossSum> = BTreeMap::new();
-    for batch in trace.scan(Table::Losses, &["begin_ns", "end_ns", "reason", "records"])? {
+    for batch in Losses::scan(trace)? {
         let batch = batch?;
-        let begins = column_i64(&batch, 0)?.values();
-        let ends = column_i64(&batch, 1)?.values();
-        let (reasons, records) = (column_str(&batch, 2)?, column_u64(&batch, 3)?);
+        let columns = Losses::of(&batch)?;
         for row in 0..batch.num_rows() {
-            let reason = reasons.value(row);
+            let reason = columns.reason.get(row);
             let sum = sums.entry(reason.to_owned()).or_insert_with(|| LossSum {
                 reason: reason.to_owned(),
                 ranges: 0,
                 ns: 0,
                 records: Some(0),
             });
-            let lost = records.is_valid(row).then(|| records.value(row));
+            let lost = columns.records.get(row);
             sum.ranges += 1;
-            sum.ns += ends[row] - begins[row];
+            sum.ns += columns.end_ns[row] - columns.begin_ns[row];
             sum.records = sum.records.zip(lost).map(|(sum, lost)| sum + lost);
         }
     }

@@ -1,9 +1,7 @@
 //! Rows of tables as several analyses read them.
 
-use arrow::array::Array as _;
-
-use crate::store::reader::{ReadError, Trace, column_u8, column_u32, column_u64};
-use crate::store::schema::Table;
+use crate::store::reader::{ReadError, Trace};
+use crate::store::view::{Select as _, View as _, columns};
 use crate::units::EventId;
 
 /// A function within a visit, as one event saw it.
@@ -26,6 +24,14 @@ impl Seen {
     }
 }
 
+columns! {
+    struct Functions of visit_functions { visit_id, function_id, event, samples, events }
+}
+
+columns! {
+    struct Stacked of samples { visit_id, function_id, event, stack_id }
+}
+
 /// Reads every function within a visit that an event saw, but for pebs-trace's own.
 ///
 /// # Errors
@@ -36,21 +42,17 @@ pub(crate) fn functions(
     mut take: impl FnMut(Seen),
 ) -> Result<(), ReadError> {
     let own = trace.own_function()?;
-    let columns = ["visit_id", "function_id", "event", "samples", "events"];
-    for batch in trace.scan(Table::VisitFunctions, &columns)? {
+    for batch in Functions::scan(trace)? {
         let batch = batch?;
-        let visits = column_u64(&batch, 0)?.values();
-        let functions = column_u32(&batch, 1)?.values();
-        let events = column_u8(&batch, 2)?.values();
-        let samples = column_u32(&batch, 3)?.values();
-        let counted = column_u64(&batch, 4)?;
-        let wanted = |&row: &usize| events[row] == event.0 && Some(functions[row]) != own;
-        for row in (0..events.len()).filter(wanted) {
+        let columns = Functions::of(&batch)?;
+        let wanted =
+            |&row: &usize| columns.event[row] == event.0 && Some(columns.function_id[row]) != own;
+        for row in (0..batch.num_rows()).filter(wanted) {
             take(Seen {
-                visit: visits[row],
-                function: functions[row],
-                samples: samples[row],
-                events: counted.is_valid(row).then(|| counted.value(row)),
+                visit: columns.visit_id[row],
+                function: columns.function_id[row],
+                samples: columns.samples[row],
+                events: columns.events.get(row),
             });
         }
     }
@@ -67,19 +69,16 @@ pub(crate) fn samples(
     mut take: impl FnMut(u64, u32, Option<u32>),
 ) -> Result<(), ReadError> {
     let own = trace.own_function()?;
-    let columns = ["visit_id", "function_id", "event", "stack_id"];
-    for batch in trace.scan(Table::Samples, &columns)? {
+    for batch in Stacked::scan(trace)? {
         let batch = batch?;
-        let visits = column_u64(&batch, 0)?;
-        let functions = column_u32(&batch, 1)?.values();
-        let events = column_u8(&batch, 2)?.values();
-        let stacks = column_u32(&batch, 3)?;
-        let wanted = |&row: &usize| {
-            events[row] == event.0 && visits.is_valid(row) && Some(functions[row]) != own
-        };
-        for row in (0..events.len()).filter(wanted) {
-            let stack = stacks.is_valid(row).then(|| stacks.value(row));
-            take(visits.value(row), functions[row], stack);
+        let columns = Stacked::of(&batch)?;
+        for (row, function) in columns.function_id.iter().enumerate() {
+            if let Some(visit) = columns.visit_id.get(row)
+                && columns.event[row] == event.0
+                && Some(*function) != own
+            {
+                take(visit, *function, columns.stack_id.get(row));
+            }
         }
     }
     Ok(())

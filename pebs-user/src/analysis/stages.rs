@@ -14,25 +14,18 @@
 //!
 //! Memory: 64 bytes a visit, or an item of one that serves several.
 
-use arrow::array::Array;
-
 use super::batches::Batches;
 use super::classes::{Standing, Took};
 use super::report::LossVisits;
 use crate::probe::spec::Spec;
-use crate::store::reader::{ReadError, Trace, column_i64, column_u16, column_u32, column_u64};
+use crate::store::reader::{ReadError, Trace};
 use crate::store::run::RunInfo;
-use crate::store::schema::{Table, visit_flag};
+use crate::store::schema::visit_flag;
+use crate::store::view::{Select as _, View as _, columns};
 
-const COLUMNS: [&str; 7] = [
-    "visit_id",
-    "item_id",
-    "probe_id",
-    "pid",
-    "begin_ns",
-    "duration_ns",
-    "flags",
-];
+columns! {
+    struct Visits of visits { visit_id, item_id, probe_id, pid, begin_ns, duration_ns, flags }
+}
 
 /// Whether the probes of a run are stages of the same items: there are several, and all read ids.
 pub(in crate::analysis) fn has_stages(info: &RunInfo) -> bool {
@@ -183,23 +176,17 @@ impl Passages {
         let mut steps = Vec::new();
         let batches = Batches::read(trace)?;
         let mut unknown = 0;
-        for batch in trace.scan(Table::Visits, &COLUMNS)? {
+        for batch in Visits::scan(trace)? {
             let batch = batch?;
-            let visits = column_u64(&batch, 0)?.values();
-            let items = column_u64(&batch, 1)?.values();
-            let probes = column_u16(&batch, 2)?.values();
-            let pids = column_u32(&batch, 3)?.values();
-            let begins = column_i64(&batch, 4)?.values();
-            let durations = column_i64(&batch, 5)?;
-            let flags = column_u32(&batch, 6)?.values();
+            let visits = Visits::of(&batch)?;
             for row in 0..batch.num_rows() {
                 let step = Step {
-                    item: (pids[row], items[row]),
-                    begin_ns: begins[row],
-                    visit_id: visits[row],
-                    duration_ns: durations.is_valid(row).then(|| durations.value(row)),
-                    probe: probes[row],
-                    flags: flags[row],
+                    item: (visits.pid[row], visits.item_id[row]),
+                    begin_ns: visits.begin_ns[row],
+                    visit_id: visits.visit_id[row],
+                    duration_ns: visits.duration_ns.get(row),
+                    probe: visits.probe_id[row],
+                    flags: visits.flags[row],
                     others_ns: 0,
                 };
                 if !step.is_shared() {
@@ -210,7 +197,7 @@ impl Passages {
                 unknown += u64::from(batch.unknown());
                 let whole = step.end_ns().saturating_sub(step.begin_ns);
                 steps.extend(batch.known.iter().map(|member| Step {
-                    item: (pids[row], member.item_id),
+                    item: (step.item.0, member.item_id),
                     others_ns: whole - member.share.part(whole),
                     ..step
                 }));

@@ -12,65 +12,36 @@ use rustc_hash::FxHashMap;
 
 use super::Input;
 use super::error::ExportError;
-use super::load::{self, Function, Visit, VisitFunction, arg_text};
+use super::load::{self, Visit, arg_text};
 use super::select::VisitSet;
 use crate::present::csv::Line;
+use crate::store::schema::{VisitFunctionRow, VisitRow};
+use crate::store::view::Cell;
 
 /// Visits held at a time.
 const AT_ONCE: usize = 500_000;
-
-const VISIT_COLUMNS: [&str; 22] = [
-    "visit_id",
-    "item_id",
-    "probe_id",
-    "probe",
-    "pid",
-    "tid",
-    "begin_ns",
-    "end_ns",
-    "duration_ns",
-    "oncpu_ns",
-    "net_ns",
-    "net_stderr_ns",
-    "visit_samples",
-    "flags",
-    "switches",
-    "migrations",
-    "page_faults",
-    "irq_ns",
-    "softirq_ns",
-    "fault_ns",
-    "major_faults",
-    "event",
-];
-
-const FUNCTION_COLUMNS: [&str; 11] = [
-    "function_id",
-    "function",
-    "module",
-    "kernel",
-    "samples",
-    "events",
-    "first_ns",
-    "last_ns",
-    "span_ns",
-    "self_ns",
-    "self_stderr_ns",
-];
 
 /// Writes all rows.
 pub(super) fn write(input: &Input<'_>, out: &mut dyn Write) -> Result<(), ExportError> {
     let args = &input.trace.info.columns;
     let mut line = Line::default();
-    for column in VISIT_COLUMNS {
-        line.text(column);
-    }
+    VisitRow::default().each_cell(|column, _| match column {
+        "probe_id" => ["probe_id", "probe"].iter().for_each(|it| line.text(it)),
+        "samples" => line.text("visit_samples"),
+        _ => line.text(column),
+    });
+    line.text("event");
     for column in args {
         line.text(&column.name);
     }
-    for column in FUNCTION_COLUMNS {
-        line.text(column);
-    }
+    VisitFunctionRow::default().each_cell(|column, _| match column {
+        "visit_id" | "item_id" | "event" => {}
+        "function_id" => {
+            let place = ["function_id", "function", "module", "kernel"];
+            place.iter().for_each(|it| line.text(it));
+        }
+        _ => line.text(column),
+    });
     out.write_all(line.end().as_bytes())?;
     let mut join = Join {
         input,
@@ -122,58 +93,66 @@ impl Join<'_> {
         Ok(())
     }
 
-    fn row(&mut self, visit: &Visit, function: Option<&VisitFunction>) -> Result<(), ExportError> {
+    fn row(
+        &mut self,
+        visit: &Visit,
+        function: Option<&VisitFunctionRow>,
+    ) -> Result<(), ExportError> {
         let mut line = Line::default();
-        line.number(visit.visit_id);
-        line.number(visit.item_id);
-        line.number(visit.probe);
-        line.text(&self.input.probes.label(visit.probe));
-        line.number(visit.pid);
-        line.number(visit.tid);
-        line.number(visit.begin_ns);
-        line.maybe(visit.end_ns);
-        line.maybe(visit.duration_ns);
-        line.maybe(visit.oncpu_ns);
-        line.maybe(visit.net_ns);
-        line.maybe(visit.net_stderr_ns);
-        line.number(visit.samples);
-        line.text(&visit.flag_names());
-        line.maybe(visit.switches);
-        line.maybe(visit.migrations);
-        line.maybe(visit.page_faults);
-        line.maybe(visit.interference.irq_ns);
-        line.maybe(visit.interference.softirq_ns);
-        line.maybe(visit.interference.fault_ns);
-        line.maybe(visit.interference.major_faults);
-        let event = |row: &VisitFunction| {
+        visit.each_cell(|column, cell| match column {
+            "probe_id" => {
+                add(&mut line, cell);
+                line.text(&self.input.probes.label(visit.probe_id.0));
+            }
+            "flags" => line.text(&visit.flag_names()),
+            _ => add(&mut line, cell),
+        });
+        let event = |row: &VisitFunctionRow| {
             let events = &self.input.trace.info.events;
-            let known = events.iter().find(|event| event.id.0 == row.event);
-            known.map_or_else(|| row.event.to_string(), |event| event.name.clone())
+            let known = events.iter().find(|event| event.id == row.event);
+            known.map_or_else(|| row.event.0.to_string(), |event| event.name.clone())
         };
         line.maybe(function.map(event));
         for value in &visit.args {
             line.maybe(value.as_ref().map(arg_text));
         }
-        match function {
-            Some(row) => self.function(&mut line, row),
-            None => FUNCTION_COLUMNS.iter().for_each(|_| line.text("")),
-        }
+        self.function(&mut line, function);
         Ok(self.out.write_all(line.end().as_bytes())?)
     }
 
-    fn function(&self, line: &mut Line, row: &VisitFunction) {
-        let known = self.input.functions.get(row.function);
-        let text = |of: fn(&Function) -> Option<&str>| known.and_then(of);
-        line.number(row.function);
-        line.maybe(text(|function| function.name.as_deref()));
-        line.maybe(text(|function| function.module.as_deref()));
-        line.maybe(known.map(|function| function.kernel));
-        line.number(row.samples);
-        line.maybe(row.events);
-        line.number(row.first_ns);
-        line.number(row.last_ns);
-        line.number(row.span_ns);
-        line.maybe(row.self_ns);
-        line.maybe(row.self_stderr_ns);
+    fn function(&self, line: &mut Line, row: Option<&VisitFunctionRow>) {
+        let known = row.and_then(|row| self.input.functions.get(row.function_id.0));
+        // Without functions the cells are empty.
+        let cells = row.cloned().unwrap_or_default();
+        cells.each_cell(|column, cell| match column {
+            "visit_id" | "item_id" | "event" => {}
+            "function_id" => {
+                add(line, row.map_or(Cell::Null, |_| cell));
+                line.maybe(known.and_then(|it| it.name.as_deref()));
+                line.maybe(known.and_then(|it| it.module.as_deref()));
+                line.maybe(known.map(|it| it.kernel));
+            }
+            _ => add(line, row.map_or(Cell::Null, |_| cell)),
+        });
     }
+}
+
+/// Adds a value of a column; an unknown one is empty.
+fn add(line: &mut Line, cell: Cell<'_>) {
+    match cell {
+        Cell::Null => line.text(""),
+        Cell::Unsigned(number) => line.number(number),
+        Cell::Signed(number) => line.number(number),
+        Cell::Real(number) => line.number(number),
+        Cell::Truth(truth) => line.number(truth),
+        Cell::Text(text) => line.text(text),
+        Cell::Unsigneds(list) => line.text(&joined(list)),
+        Cell::Keys(list) => line.text(&joined(list)),
+        Cell::Signeds(list) => line.text(&joined(list)),
+    }
+}
+
+fn joined(list: &[impl ToString]) -> String {
+    let numbers: Vec<String> = list.iter().map(ToString::to_string).collect();
+    numbers.join(" ")
 }

@@ -108,7 +108,7 @@ impl<'a> Builder<'a> {
     }
 
     fn thread(&mut self, visit: &Visit) -> ThreadHandle {
-        let (pid, tid) = (visit.pid, visit.tid);
+        let (pid, tid) = (visit.pid.0, visit.tid.0);
         if let Some(thread) = self.threads.get(&(pid, tid)) {
             return *thread;
         }
@@ -136,10 +136,10 @@ impl<'a> Builder<'a> {
             let text = |value: &Option<_>| value.as_ref().map_or_else(String::new, arg_text);
             values.extend(visit.args.iter().map(text));
             let timing = match visit.end_ns {
-                Some(end) => MarkerTiming::Interval(at(visit.begin_ns), at(end)),
-                None => MarkerTiming::IntervalStart(at(visit.begin_ns)),
+                Some(end) => MarkerTiming::Interval(at(visit.begin_ns.0), at(end.0)),
+                None => MarkerTiming::IntervalStart(at(visit.begin_ns.0)),
             };
-            let name = self.input.probes.label(visit.probe);
+            let name = self.input.probes.label(visit.probe_id.0);
             self.marker(thread, timing, self.item, (&name, &values));
         }
         let visits = by_id(&timeline.visits);
@@ -192,7 +192,7 @@ impl<'a> Builder<'a> {
     ) -> Option<StackHandle> {
         let input = self.input;
         let names = path.into_iter().map(|function| input.name(function));
-        let names = std::iter::once(input.probes.label(visit.probe)).chain(names);
+        let names = std::iter::once(input.probes.label(visit.probe_id.0)).chain(names);
         let frames = names.map(|frame| FrameInfo {
             frame: Frame::Label(self.profile.intern_string(&frame)),
             category_pair: category.into(),

@@ -88,7 +88,7 @@ pub(super) fn sums(
             Measure::Counted => input.weight.events(&row),
         };
         if let Some(weight) = weight {
-            let key = (probe(row.visit_id), Some(row.function), None, None);
+            let key = (probe(row.visit_id), Some(row.function_id.0), None, None);
             *sums.entry(key).or_default() += weight;
         }
     })?;

@@ -95,9 +95,10 @@ impl Flows {
             .iter()
             .filter(|it| it.flags & visit_flag::SHARED == 0)
         {
-            let before = last.insert((visit.pid, visit.item_id), visit);
+            let before = last.insert((visit.pid.0, visit.item_id), visit);
             let same = |it: &&Visit| {
-                (it.tid, it.probe) != (visit.tid, visit.probe) && Some(visit.probe) != first
+                (it.tid.0, it.probe_id.0) != (visit.tid.0, visit.probe_id.0)
+                    && Some(visit.probe_id.0) != first
             };
             let Some(before) = before.filter(same) else {
                 continue;
@@ -273,7 +274,7 @@ impl Writer<'_> {
             softirq_ns,
             fault_ns,
             ..
-        } = visit.interference;
+        } = visit.interference();
         for (name, ns) in [
             ("irq_ns", irq_ns),
             ("softirq_ns", softirq_ns),
@@ -296,7 +297,7 @@ impl Writer<'_> {
         TrackEvent {
             r#type: Some(proto::SLICE_BEGIN),
             categories: vec!["item".to_owned()],
-            name: Some(self.input.probes.label(visit.probe)),
+            name: Some(self.input.probes.label(visit.probe_id.0)),
             debug_annotations: annotations,
             flow_ids: flow(&flows.from).into_iter().collect(),
             terminating_flow_ids: flow(&flows.to).into_iter().collect(),
@@ -306,7 +307,7 @@ impl Writer<'_> {
 
     fn sample(&mut self, sample: &Sample, visit: &Visit) -> Result<(), ExportError> {
         let mut data = InternedData::default();
-        let stack = self.stack(visit.probe, sample, &mut data);
+        let stack = self.stack(visit.probe_id.0, sample, &mut data);
         let kernel = sample.flags & sample_flag::KERNEL != 0;
         let mode = if kernel {
             proto::MODE_KERNEL
@@ -318,7 +319,7 @@ impl Writer<'_> {
             interned_data: (data != InternedData::default()).then_some(data),
             perf_sample: Some(PerfSample {
                 cpu: sample.cpu.map(u32::from),
-                pid: Some(visit.pid),
+                pid: Some(visit.pid.0),
                 tid: Some(sample.tid),
                 callstack_iid: Some(stack),
                 cpu_mode: Some(mode),

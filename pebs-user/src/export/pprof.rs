@@ -165,9 +165,9 @@ impl Writer<'_> {
                 return;
             };
             let visit = &visits[&row.visit_id];
-            for share in shares.split(&(row.visit_id, row.function), row.samples, weight) {
+            for share in shares.split(&(row.visit_id, row.function_id.0), row.samples, weight) {
                 let value = vec![i64::from(share.samples), share.weight.round() as i64, 0];
-                let path = input.stacks.path(share.stack, Some(row.function));
+                let path = input.stacks.path(share.stack, Some(row.function_id.0));
                 if result.is_ok() {
                     result = self.sample(input, visit, (&path, None), value);
                 }
@@ -194,7 +194,7 @@ impl Writer<'_> {
         (path, state): (&[Option<u32>], Option<&str>),
         value: Vec<i64>,
     ) -> Result<(), ExportError> {
-        let probe = input.probes.label(visit.probe);
+        let probe = input.probes.label(visit.probe_id.0);
         let mut location_id = vec![self.location(input, &probe, None)?];
         for function in path {
             location_id.push(self.location(input, &input.name(*function), *function)?);

@@ -6,7 +6,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use arrow::array::{Array, RecordBatch};
+use arrow::array::RecordBatch;
 use hdrhistogram::Histogram;
 use rustc_hash::FxHashMap;
 
@@ -14,8 +14,9 @@ use super::error::ExportError;
 use crate::analysis::classes::{Class, Classes, Ranks, Standing, Took};
 use crate::analysis::report::{LossVisits, human};
 use crate::estimate::baseline::Rule;
-use crate::store::reader::{ReadError, Trace, column_i64, column_u16, column_u32, column_u64};
-use crate::store::schema::{Table, visit_flag};
+use crate::store::reader::{ReadError, Trace};
+use crate::store::schema::visit_flag;
+use crate::store::view::{Select as _, View as _, columns};
 
 /// Digits to which durations are told apart: 0.1 %.
 const DIGITS: u8 = 3;
@@ -26,15 +27,9 @@ const LONGEST_NS: u64 = 1 << 60;
 /// Items to name where the one asked for is not there.
 const NAMED: usize = 5;
 
-const COLUMNS: [&str; 7] = [
-    "visit_id",
-    "item_id",
-    "probe_id",
-    "duration_ns",
-    "flags",
-    "samples",
-    "net_ns",
-];
+columns! {
+    struct Columns of visits { visit_id, item_id, probe_id, duration_ns, flags, samples, net_ns }
+}
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -126,7 +121,7 @@ impl VisitSet {
     }
 }
 
-/// One row of [`COLUMNS`].
+/// One row of [`Columns`].
 #[derive(Clone, Copy)]
 struct Row {
     visit: u64,
@@ -389,32 +384,26 @@ fn durations(trace: &Trace, losses: LossVisits) -> Result<Durations, ReadError> 
 }
 
 fn each(trace: &Trace, mut take: impl FnMut(Row)) -> Result<(), ReadError> {
-    for batch in trace.scan(Table::Visits, &COLUMNS)? {
+    for batch in Columns::scan(trace)? {
         rows(&batch?, &mut take)?;
     }
     Ok(())
 }
 
 fn rows(batch: &RecordBatch, take: &mut impl FnMut(Row)) -> Result<(), ReadError> {
-    let visits = column_u64(batch, 0)?.values();
-    let items = column_u64(batch, 1)?.values();
-    let probes = column_u16(batch, 2)?.values();
-    let durations = column_i64(batch, 3)?;
-    let flags = column_u32(batch, 4)?.values();
-    let samples = column_u32(batch, 5)?.values();
-    let nets = column_i64(batch, 6)?;
+    let visits = Columns::of(batch)?;
     for row in 0..batch.num_rows() {
         take(Row {
-            visit: visits[row],
-            item: items[row],
-            probe: probes[row],
+            visit: visits.visit_id[row],
+            item: visits.item_id[row],
+            probe: visits.probe_id[row],
             took: Took {
-                duration_ns: durations.is_valid(row).then(|| durations.value(row)),
-                net_ns: nets.is_valid(row).then(|| nets.value(row)),
-                samples: samples[row],
+                duration_ns: visits.duration_ns.get(row),
+                net_ns: visits.net_ns.get(row),
+                samples: visits.samples[row],
             },
-            flags: flags[row],
-            samples: samples[row],
+            flags: visits.flags[row],
+            samples: visits.samples[row],
         });
     }
     Ok(())

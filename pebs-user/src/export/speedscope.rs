@@ -69,7 +69,7 @@ pub(super) fn write(input: &Input<'_>, out: &mut dyn Write) -> Result<(), Export
     let mut probes: BTreeMap<u16, Profile> = BTreeMap::new();
     let mut visits = Vec::new();
     load::visits(input.trace, &input.chosen.visits, |visit| {
-        visits.push((visit.begin_ns, visit.visit_id, visit.probe));
+        visits.push((visit.begin_ns.0, visit.visit_id, visit.probe_id.0));
     })?;
     visits.sort_unstable();
     let mut parts = parts(input)?;
@@ -116,10 +116,10 @@ fn parts(input: &Input<'_>) -> Result<FxHashMap<u64, Vec<Part>>, ExportError> {
     load::functions(input.trace, set, |row| {
         if let Some(weight) = input.weight.get(&row) {
             let of_visit = parts.entry(row.visit_id).or_default();
-            let shares = shares.split(&(row.visit_id, row.function), row.samples, weight);
+            let shares = shares.split(&(row.visit_id, row.function_id.0), row.samples, weight);
             of_visit.extend(shares.into_iter().map(|share| Part {
-                begin_ns: row.first_ns,
-                function: Some(row.function),
+                begin_ns: row.first_ns.0,
+                function: Some(row.function_id.0),
                 stack: share.stack,
                 state: None,
                 weight: share.weight,

@@ -8,8 +8,8 @@ use crate::store::reader::Trace;
 use crate::store::run::VisitRule;
 use crate::store::run::{EventInfo, ProbeInfo, RunInfo};
 use crate::store::schema::{
-    ArgColumn, ArgType, ArgValue, FunctionRow, InterferenceColumns, LossRow, SCHEMA_VERSION,
-    SampleRow, VisitFunctionRow, VisitRow, WaitRow, Waker, sample_flag, visit_flag,
+    ArgColumn, ArgType, ArgValue, FunctionRow, INTERRUPT, LossRow, SCHEMA_VERSION, SampleRow,
+    VisitFunctionRow, VisitRow, WaitRow, sample_flag, visit_flag,
 };
 use crate::store::writer::{TraceWriter, WriterOptions};
 use crate::units::{Cpu, EventId, FunctionId, Pid, ProbeId, Tid, TraceNs};
@@ -91,12 +91,11 @@ pub(crate) fn put(writer: &mut TraceWriter, made: Made<'_>) {
                 state,
                 cpu_from: Cpu(0),
                 cpu_to: Cpu(1),
-                woken_by: Some(Waker::Interrupt),
+                woken_by: Some(INTERRUPT),
                 runnable_ns: Some(2_000),
-                preempted_by: None,
-                stack_id: None,
+                ..WaitRow::default()
             };
-            writer.wait(&wait).unwrap();
+            writer.add(&wait).unwrap();
         } else {
             let times: Vec<i64> = (0..ns / INTERVAL).map(|n| now + n * INTERVAL).collect();
             for time in &times {
@@ -116,7 +115,7 @@ pub(crate) fn put(writer: &mut TraceWriter, made: Made<'_>) {
                     flags: kernel,
                     stack_id: None,
                 };
-                writer.sample(&sample).unwrap();
+                writer.add(&sample).unwrap();
             }
             if let (Some(first), Some(last)) = (times.first(), times.last()) {
                 functions.push(VisitFunctionRow {
@@ -157,11 +156,10 @@ pub(crate) fn put(writer: &mut TraceWriter, made: Made<'_>) {
         switches: Some(0),
         migrations: Some(0),
         page_faults: Some(1),
-        interference: InterferenceColumns::default(),
-        shared_ns: None,
+        ..VisitRow::default()
     };
     writer.visit(&row, &made.args).unwrap();
-    writer.visit_functions(&functions).unwrap();
+    writer.extend(&functions).unwrap();
 }
 
 /// Writes a visit with one function, sample and wait, of these numbers: visit, probe, begin, end, flags and
@@ -190,8 +188,7 @@ pub(crate) fn put_strange(
         switches: Some(function),
         migrations: None,
         page_faults: None,
-        interference: InterferenceColumns::default(),
-        shared_ns: None,
+        ..VisitRow::default()
     };
     let args = [None, Some(ArgValue::U64(visit))];
     writer.visit(&row, &args).unwrap();
@@ -209,7 +206,7 @@ pub(crate) fn put_strange(
         self_ns: Some(end as f64),
         self_stderr_ns: Some(f64::NAN),
     };
-    writer.visit_functions(&[part]).unwrap();
+    writer.extend(&[part]).unwrap();
     let sample = SampleRow {
         time_ns: end_ns,
         visit_id: Some(visit),
@@ -221,7 +218,7 @@ pub(crate) fn put_strange(
         flags,
         stack_id: None,
     };
-    writer.sample(&sample).unwrap();
+    writer.add(&sample).unwrap();
     let wait = WaitRow {
         visit_id: visit,
         item_id: visit,
@@ -232,12 +229,9 @@ pub(crate) fn put_strange(
         state: "sleeping",
         cpu_from: Cpu(0),
         cpu_to: Cpu(1),
-        woken_by: None,
-        runnable_ns: None,
-        preempted_by: None,
-        stack_id: None,
+        ..WaitRow::default()
     };
-    writer.wait(&wait).unwrap();
+    writer.add(&wait).unwrap();
 }
 
 /// Rows of [`put_strange`].
@@ -277,7 +271,7 @@ pub(crate) fn finish(mut writer: TraceWriter, info: &RunInfo) -> Trace {
             inlined: false,
             system_call: None,
         };
-        writer.function(&row).unwrap();
+        writer.add(&row).unwrap();
     }
     let dir = writer.finish(info).unwrap().dir;
     Trace::open(&dir).unwrap()
@@ -332,6 +326,6 @@ pub(crate) fn small(dir: &Path) -> Trace {
         reason: "dropped_ring_full".to_owned(),
         records: Some(3),
     };
-    writer.loss(&loss).unwrap();
+    writer.add(&loss).unwrap();
     finish(writer, &info)
 }

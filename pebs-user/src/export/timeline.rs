@@ -47,7 +47,7 @@ impl Timeline {
 
     fn new(mut visits: Vec<Visit>, mut waits: Vec<Wait>) -> Self {
         // Of those that begin together, the longest contains the others.
-        visits.sort_by_key(|visit| (visit.begin_ns, Reverse(end(visit)), visit.visit_id));
+        visits.sort_by_key(|visit| (visit.begin_ns.0, Reverse(end(visit)), visit.visit_id));
         waits.sort_by_key(|wait| (wait.begin_ns, wait.end_ns));
         Self { visits, waits }
     }
@@ -58,11 +58,11 @@ impl Timeline {
         let mut lane_of: FxHashMap<u64, (usize, usize)> = FxHashMap::default();
         let mut lanes: BTreeMap<(u32, u32, usize), Intervals<'_>> = BTreeMap::new();
         for (index, visit) in self.visits.iter().enumerate() {
-            let open = threads.entry((visit.pid, visit.tid)).or_default();
+            let open = threads.entry((visit.pid.0, visit.tid.0)).or_default();
             let lane = fitting_lane(open, visit);
             lane_of.insert(visit.visit_id, (index, lane));
-            let lane = lanes.entry((visit.pid, visit.tid, lane)).or_default();
-            lane.push((visit.begin_ns, end(visit), Step::Begin(visit)));
+            let lane = lanes.entry((visit.pid.0, visit.tid.0, lane)).or_default();
+            lane.push((visit.begin_ns.0, end(visit), Step::Begin(visit)));
         }
         for wait in &self.waits {
             let Some((index, lane)) = lane_of.get(&wait.visit_id) else {
@@ -70,9 +70,9 @@ impl Timeline {
             };
             let visit = &self.visits[*index];
             // A wait may begin before its visit: the thread was off the CPU when another's mark began it.
-            let begin = wait.begin_ns.max(visit.begin_ns);
+            let begin = wait.begin_ns.max(visit.begin_ns.0);
             let until = wait.end_ns.min(end(visit)).max(begin);
-            let lane = lanes.entry((visit.pid, visit.tid, *lane)).or_default();
+            let lane = lanes.entry((visit.pid.0, visit.tid.0, *lane)).or_default();
             lane.push((begin, until, Step::Leave(wait)));
         }
         let steps = lanes.into_iter().map(|(key, lane)| (key, in_order(lane)));
@@ -82,13 +82,15 @@ impl Timeline {
 
 /// End of a visit; the end of time if it is unknown.
 fn end(visit: &Visit) -> i64 {
-    visit.end_ns.map_or(i64::MAX, |end| end.max(visit.begin_ns))
+    visit
+        .end_ns
+        .map_or(i64::MAX, |end| end.0.max(visit.begin_ns.0))
 }
 
 /// The first lane in which the visit is within all that is open. Visits come in order of their begin.
 fn fitting_lane(open: &mut Vec<Vec<i64>>, visit: &Visit) -> usize {
     for (lane, ends) in open.iter_mut().enumerate() {
-        while ends.last().is_some_and(|end| *end <= visit.begin_ns) {
+        while ends.last().is_some_and(|end| *end <= visit.begin_ns.0) {
             ends.pop();
         }
         if ends.last().is_none_or(|last| end(visit) <= *last) {
@@ -124,27 +126,20 @@ fn in_order(mut lane: Intervals<'_>) -> Steps<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::schema::InterferenceColumns;
+    use crate::store::schema::VisitRow;
+    use crate::units::{Pid, Tid, TraceNs};
 
     fn visit(visit_id: u64, begin_ns: i64, end_ns: Option<i64>) -> Visit {
         Visit {
-            visit_id,
-            item_id: visit_id,
-            probe: 0,
-            pid: 1,
-            tid: 2,
-            begin_ns,
-            end_ns,
-            duration_ns: None,
-            oncpu_ns: None,
-            net_ns: None,
-            net_stderr_ns: None,
-            samples: 0,
-            flags: 0,
-            switches: None,
-            migrations: None,
-            page_faults: None,
-            interference: InterferenceColumns::default(),
+            row: VisitRow {
+                visit_id,
+                item_id: visit_id,
+                pid: Pid(1),
+                tid: Tid(2),
+                begin_ns: TraceNs(begin_ns),
+                end_ns: end_ns.map(TraceNs),
+                ..VisitRow::default()
+            },
             args: Vec::new(),
         }
     }

@@ -203,7 +203,7 @@ pub(super) fn read(
     let functions = Functions::read(trace)?;
     let mut visits = Vec::new();
     load::visits(trace, &chosen.visits, |visit| visits.push(visit))?;
-    visits.sort_by_key(|visit| (visit.begin_ns, visit.visit_id));
+    visits.sort_by_key(|visit| (visit.begin_ns.0, visit.visit_id));
     let mut parts = Parts {
         functions: &functions,
         names: Vec::new(),
@@ -281,7 +281,7 @@ fn drafts(
     let mut drafts: FxHashMap<u64, Draft> = FxHashMap::default();
     load::functions(trace, &chosen.visits, |row| {
         if let Some((weight, counted)) = weight.get(&row).zip(weight.events(&row)) {
-            let part = parts.number(Some(row.function), None);
+            let part = parts.number(Some(row.function_id.0), None);
             let sums = &mut drafts.entry(row.visit_id).or_default().sums;
             let sum = PartSum {
                 weight,
@@ -346,19 +346,21 @@ impl Columns {
         let mut columns = Self::default();
         for visit in visits {
             let class = match Standing::of(visit.took(), visit.flags, losses) {
-                Standing::Counted(rank) => chosen.classes.get(&visit.probe).map(|it| it.of(rank)),
+                Standing::Counted(rank) => {
+                    chosen.classes.get(&visit.probe_id.0).map(|it| it.of(rank))
+                }
                 _ => None,
             };
             let text = |value: &Option<_>| {
                 let value = value.as_ref().map(arg_text);
                 value.map(|value| shown(&value).into_owned())
             };
-            let probe = probes.iter().position(|probe| *probe == visit.probe);
+            let probe = probes.iter().position(|probe| *probe == visit.probe_id.0);
             columns.id.push(visit.visit_id);
             columns.item.push(visit.item_id.to_string());
             columns.probe.push(probe.unwrap_or(0));
-            columns.tid.push(visit.tid);
-            columns.begin.push(visit.begin_ns);
+            columns.tid.push(visit.tid.0);
+            columns.begin.push(visit.begin_ns.0);
             columns.duration.push(visit.duration_ns);
             columns.oncpu.push(visit.oncpu_ns);
             columns.samples.push(visit.samples);
@@ -374,15 +376,13 @@ impl Columns {
 }
 
 fn between(visits: &[Visit]) -> Vec<Between> {
-    let names = interrupts_and_faults::WHAT
-        .into_iter()
-        .zip(interrupts_and_faults::COLUMNS);
-    let columns = names.enumerate().map(|(at, (what, column))| Between {
+    let names = interrupts_and_faults::WHAT.into_iter();
+    let columns = names.enumerate().map(|(at, what)| Between {
         what,
-        is_time: column.ends_with("_ns"),
+        is_time: what != interrupts_and_faults::MAJOR,
         values: visits
             .iter()
-            .map(|visit| visit.interference.values()[at])
+            .map(|visit| visit.interference().values()[at])
             .collect(),
     });
     columns
@@ -413,9 +413,9 @@ impl Runs {
             mut samples, waits, ..
         } = draft;
         samples.sort_unstable();
-        let last = samples.last().map_or(visit.begin_ns, |last| last.0);
-        let end = visit.end_ns.unwrap_or(last).max(last);
-        let (mut from, mut rest) = (visit.begin_ns, samples.as_slice());
+        let last = samples.last().map_or(visit.begin_ns.0, |last| last.0);
+        let end = visit.end_ns.map_or(last, |end| end.0.max(last));
+        let (mut from, mut rest) = (visit.begin_ns.0, samples.as_slice());
         while let Some((time, part)) = rest.first().copied() {
             let same = rest.iter().take_while(|sample| sample.1 == part).count();
             let until = match rest.get(same) {
@@ -442,7 +442,7 @@ impl Runs {
     }
 
     fn push(&mut self, visit: &Visit, (begin, ns, part): (i64, i64, usize)) {
-        self.begin.push(begin.saturating_sub(visit.begin_ns));
+        self.begin.push(begin.saturating_sub(visit.begin_ns.0));
         self.ns.push(ns.max(0));
         self.part.push(part);
     }

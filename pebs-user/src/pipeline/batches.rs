@@ -32,7 +32,7 @@ impl Rows {
     }
 
     fn batch_item(&mut self, row: &BatchItemRow) {
-        let result = self.writer.batch_item(row);
+        let result = self.writer.add(row);
         self.check(result);
     }
 }

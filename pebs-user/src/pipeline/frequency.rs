@@ -12,7 +12,7 @@ impl Pipeline {
             cpu: reading.cpu,
             khz: reading.khz,
         };
-        let result = self.rows.writer.frequency(&row);
+        let result = self.rows.writer.add(&row);
         self.rows.check(result);
     }
 }

@@ -124,7 +124,7 @@ pub(super) struct Keeper {
     groups: Vec<Option<Box<Group>>>,
     /// Samples of each event in the visit at hand.
     samples: Vec<u64>,
-    row: FunctionStatRow,
+    row: FunctionStatRow<'static>,
     pub kept: KeptVisits,
 }
 
@@ -284,7 +284,7 @@ impl Keeper {
 
     /// Ends the interval: hands out a row for each distribution that has a visit, by group and key,
     /// and begins the next.
-    pub fn end_interval(&mut self, now: Duration, mut take: impl FnMut(&FunctionStatRow)) {
+    pub fn end_interval(&mut self, now: Duration, mut take: impl FnMut(&FunctionStatRow<'_>)) {
         let row = &mut self.row;
         row.begin_ns = TraceNs(self.since.as_nanos() as i64);
         row.end_ns = TraceNs(now.as_nanos() as i64);
@@ -323,7 +323,7 @@ fn duration(visit: &ClosedVisit<'_>) -> Option<u64> {
         .map(|(end, _)| (end.0 - visit.begin.0.0).max(0) as u64)
 }
 
-fn fill(row: &mut FunctionStatRow, key: Key, distribution: &Distribution) {
+fn fill(row: &mut FunctionStatRow<'_>, key: Key, distribution: &Distribution) {
     let sampled = key.event.is_some();
     let whole = matches!(key.measure, measure::DURATION | measure::ONCPU);
     let Distribution {

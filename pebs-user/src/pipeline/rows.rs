@@ -16,10 +16,10 @@ use crate::ledger::Reason;
 use crate::store::estimates::{self, EstimateBlock};
 use crate::store::samples::{BLOCK_ROWS, SampleBlock, SamplesOf};
 use crate::store::schema::{
-    FunctionRow, LossRow, MemoryRow, Table, VisitRow, WaitRow, Waker, visit_flag,
+    FunctionRow, INTERRUPT, LossRow, MemoryRow, Table, VisitRow, WaitRow, visit_flag,
 };
 use crate::store::writer::{TraceWriter, WriteError};
-use crate::stream::decode::SampleKind;
+use crate::stream::decode::{Actor, SampleKind};
 use crate::stream::samples::Samples;
 use crate::stream::sideband::{SidebandEvent, SidebandKind};
 use crate::stream::stacks::{Chains, StackKey};
@@ -216,14 +216,14 @@ impl Rows {
             ..
         } = self;
         stacks.take_new(|row| {
-            if let Err(failed) = writer.stack(row) {
+            if let Err(failed) = writer.add(row) {
                 error.get_or_insert(failed);
             }
         });
         let mut functions = std::mem::take(&mut self.functions);
         self.symbolizer.take_new_functions(&mut functions);
         for row in functions.drain(..) {
-            let result = self.writer.function(&row);
+            let result = self.writer.add(&row);
             self.check(result);
         }
         self.functions = functions;
@@ -238,7 +238,7 @@ impl Rows {
             ..
         } = self;
         keeper.end_interval(now, |row| {
-            if let Err(failed) = writer.function_stat(row) {
+            if let Err(failed) = writer.add(row) {
                 error.get_or_insert(failed);
             }
         });
@@ -255,7 +255,7 @@ impl Rows {
 
     /// Writes a loss range.
     pub fn loss(&mut self, row: &LossRow) {
-        let result = self.writer.loss(row);
+        let result = self.writer.add(row);
         self.check(result);
     }
 
@@ -442,7 +442,7 @@ impl Rows {
             let times = || iter::once(sample.time);
             let reset = self.resets.events(sample.kind.event(), one, times);
             let row = self.accesses.row(of.tid, &sample, *function, &access);
-            let result = self.writer.memory(&MemoryRow {
+            let result = self.writer.add(&MemoryRow {
                 visit_id: of.visit_id,
                 events: Some(reset).filter(|reset| *reset > 0).or(row.events),
                 ..row
@@ -538,7 +538,8 @@ impl Rows {
                 }
                 None => self.stacks.wait(wait.stack, chains, symbolizer),
             };
-            let result = self.writer.wait(&WaitRow {
+            let waker = wait.woken.and_then(|(_, by)| by);
+            let result = self.writer.add(&WaitRow {
                 visit_id: visit.visit_id,
                 item_id: visit.item_id,
                 tid: visit.tid,
@@ -548,11 +549,14 @@ impl Rows {
                 state: wait.state,
                 cpu_from: wait.from,
                 cpu_to: wait.to,
-                woken_by: wait
-                    .woken
-                    .map(|(_, by)| by.map_or(Waker::Interrupt, Waker::Thread)),
                 runnable_ns: wait.runnable_ns().filter(|_| self.encounters),
-                preempted_by: wait.displaced,
+                woken_by: (wait.woken.as_ref())
+                    .map(|(_, by)| by.as_ref().map_or(INTERRUPT, Actor::name)),
+                woken_by_pid: waker.map(|it| it.pid),
+                woken_by_tid: waker.map(|it| it.tid),
+                preempted_by: wait.displaced.as_ref().map(Actor::name),
+                preempted_by_pid: wait.displaced.map(|it| it.pid),
+                preempted_by_tid: wait.displaced.map(|it| it.tid),
                 stack_id,
             });
             self.check(result);
@@ -632,6 +636,7 @@ impl Sink for Rows {
             self.oncpu_ns += oncpu_ns;
             self.oncpu_known = true;
         }
+        let interference = &visit.interference;
         let row = VisitRow {
             visit_id: visit.visit_id,
             item_id: visit.item_id,
@@ -651,7 +656,10 @@ impl Sink for Rows {
             switches: visit.switches(),
             migrations: visit.migrations(),
             page_faults: visit.page_faults(),
-            interference: visit.interference,
+            irq_ns: interference.irq_ns,
+            softirq_ns: interference.softirq_ns,
+            fault_ns: interference.fault_ns,
+            major_faults: interference.major_faults,
             shared_ns: visit.shared_ns(),
         };
         let result = self.writer.visit(&row, visit.args);

@@ -3,12 +3,25 @@
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-use crate::store::reader::{
-    ReadError, Trace, column_bool, column_f64, column_i64, column_str, column_u8, column_u32,
-    column_u64,
-};
-use crate::store::schema::{Table, sample_flag};
-use arrow::array::Array;
+use crate::store::reader::{ReadError, Trace};
+use crate::store::schema::sample_flag;
+use crate::store::view::{Select as _, View as _, columns};
+
+columns! {
+    struct Visits of visits { visit_id, item_id, begin_ns, end_ns, oncpu_ns, flags }
+}
+
+columns! {
+    struct Functions of visit_functions { visit_id, function_id, samples, span_ns, self_ns, self_stderr_ns, event }
+}
+
+columns! {
+    struct Samples of samples { time_ns, visit_id, function_id, flags, event, tid }
+}
+
+columns! {
+    struct Named of functions { function_id, name, kernel, module }
+}
 
 /// One visit. Times are ns on `CLOCK_MONOTONIC`.
 #[derive(Clone, Debug, Default)]
@@ -95,54 +108,37 @@ impl Recorded {
 
     fn visits(&mut self, trace: &Trace) -> Result<(), ReadError> {
         let origin = trace.info.monotonic_ns.cast_signed();
-        let columns = [
-            "visit_id", "item_id", "begin_ns", "end_ns", "oncpu_ns", "flags",
-        ];
-        for batch in trace.scan(Table::Visits, &columns)? {
+        for batch in Visits::scan(trace)? {
             let batch = batch?;
-            let (id, item) = (column_u64(&batch, 0)?, column_u64(&batch, 1)?);
-            let (begin, end) = (column_i64(&batch, 2)?, column_i64(&batch, 3)?);
-            let (oncpu, flags) = (column_i64(&batch, 4)?, column_u32(&batch, 5)?);
-            for row in 0..batch.num_rows() {
+            let columns = Visits::of(&batch)?;
+            for (row, id) in columns.visit_id.iter().enumerate() {
                 let visit = Visit {
-                    item: item.value(row),
-                    begin: begin.value(row) + origin,
-                    end: end.is_valid(row).then(|| end.value(row) + origin),
-                    oncpu_ns: oncpu.is_valid(row).then(|| oncpu.value(row)),
-                    flags: flags.value(row),
+                    item: columns.item_id[row],
+                    begin: columns.begin_ns[row] + origin,
+                    end: columns.end_ns.get(row).map(|end| end + origin),
+                    oncpu_ns: columns.oncpu_ns.get(row),
+                    flags: columns.flags[row],
                     functions: Vec::new(),
                 };
-                self.visits.insert(id.value(row), visit);
+                self.visits.insert(*id, visit);
             }
         }
         Ok(())
     }
 
     fn visit_functions(&mut self, trace: &Trace) -> Result<(), ReadError> {
-        let columns = [
-            "visit_id",
-            "function_id",
-            "samples",
-            "span_ns",
-            "self_ns",
-            "self_stderr_ns",
-            "event",
-        ];
-        for batch in trace.scan(Table::VisitFunctions, &columns)? {
+        for batch in Functions::scan(trace)? {
             let batch = batch?;
-            let (id, function) = (column_u64(&batch, 0)?, column_u32(&batch, 1)?);
-            let (samples, span) = (column_u32(&batch, 2)?, column_i64(&batch, 3)?);
-            let (own, error) = (column_f64(&batch, 4)?, column_f64(&batch, 5)?);
-            let event = column_u8(&batch, 6)?;
-            for row in (0..batch.num_rows()).filter(|&row| event.value(row) == 0) {
-                let known = own.is_valid(row) && error.is_valid(row);
+            let columns = Functions::of(&batch)?;
+            for row in (0..batch.num_rows()).filter(|&row| columns.event[row] == 0) {
+                let (own, error) = (columns.self_ns.get(row), columns.self_stderr_ns.get(row));
                 let found = VisitFunction {
-                    function: function.value(row),
-                    samples: samples.value(row),
-                    span_ns: span.value(row),
-                    self_ns: known.then(|| (own.value(row), error.value(row))),
+                    function: columns.function_id[row],
+                    samples: columns.samples[row],
+                    span_ns: columns.span_ns[row],
+                    self_ns: own.zip(error),
                 };
-                if let Some(visit) = self.visits.get_mut(&id.value(row)) {
+                if let Some(visit) = self.visits.get_mut(&columns.visit_id[row]) {
                     visit.functions.push(found);
                 }
             }
@@ -152,47 +148,32 @@ impl Recorded {
 
     fn samples(&mut self, trace: &Trace) -> Result<(), ReadError> {
         let origin = trace.info.monotonic_ns.cast_signed();
-        let columns = [
-            "time_ns",
-            "visit_id",
-            "function_id",
-            "flags",
-            "event",
-            "tid",
-        ];
-        for batch in trace.scan(Table::Samples, &columns)? {
+        for batch in Samples::scan(trace)? {
             let batch = batch?;
-            let (time, visit) = (column_i64(&batch, 0)?, column_u64(&batch, 1)?);
-            let (function, flags) = (column_u32(&batch, 2)?, column_u32(&batch, 3)?);
-            let (event, tid) = (column_u8(&batch, 4)?, column_u32(&batch, 5)?);
-            let rows = (0..batch.num_rows()).filter(|&row| event.value(row) == 0);
+            let columns = Samples::of(&batch)?;
+            let rows = (0..batch.num_rows()).filter(|&row| columns.event[row] == 0);
             self.samples.extend(rows.map(|row| Sample {
-                time: time.value(row) + origin,
-                visit: visit.is_valid(row).then(|| visit.value(row)),
-                tid: tid.value(row),
-                function: function.value(row),
-                kernel: flags.value(row) & sample_flag::KERNEL != 0,
+                time: columns.time_ns[row] + origin,
+                visit: columns.visit_id.get(row),
+                tid: columns.tid.get(row).unwrap_or(0),
+                function: columns.function_id[row],
+                kernel: columns.flags[row] & sample_flag::KERNEL != 0,
             }));
         }
         Ok(())
     }
 
     fn functions(&mut self, trace: &Trace) -> Result<(), ReadError> {
-        for batch in trace.scan(
-            Table::Functions,
-            &["function_id", "name", "kernel", "module"],
-        )? {
+        for batch in Named::scan(trace)? {
             let batch = batch?;
-            let (id, name) = (column_u32(&batch, 0)?, column_str(&batch, 1)?);
-            let kernel = column_bool(&batch, 2)?;
-            let module = column_str(&batch, 3)?;
-            for row in 0..batch.num_rows() {
-                if module.is_valid(row) && module.value(row) == "[vdso]" {
-                    self.clock_readers.insert(id.value(row));
+            let columns = Named::of(&batch)?;
+            for (row, &id) in columns.function_id.iter().enumerate() {
+                if columns.module.get(row) == Some("[vdso]") {
+                    self.clock_readers.insert(id);
                 }
-                self.kernel.insert(id.value(row), kernel.value(row));
-                if name.is_valid(row) {
-                    self.names.insert(id.value(row), name.value(row).to_owned());
+                self.kernel.insert(id, columns.kernel.get(row));
+                if let Some(name) = columns.name.get(row) {
+                    self.names.insert(id, name.to_owned());
                 }
             }
         }

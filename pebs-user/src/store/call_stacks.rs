@@ -1,11 +1,9 @@
 //! The call stacks of a trace, for those who read it.
 
-use arrow::array::{Array as _, AsArray as _};
-use arrow::datatypes::UInt32Type;
 use rustc_hash::FxHashMap;
 
-use super::reader::{ReadError, Trace, column_bool, column_u32};
-use super::schema::Table;
+use super::reader::{ReadError, Trace};
+use super::schema::stacks;
 
 /// Reads every call stack of a trace: its number, its functions, the innermost first, and whether outer ones are
 /// missing.
@@ -16,20 +14,9 @@ pub(crate) fn read_stacks(
     trace: &Trace,
     mut take: impl FnMut(u32, &[u32], bool),
 ) -> Result<(), ReadError> {
-    for batch in trace.scan(Table::Stacks, &["stack_id", "frames", "truncated"])? {
-        let batch = batch?;
-        let ids = column_u32(&batch, 0)?.values();
-        let truncated = column_bool(&batch, 2)?;
-        let Some(lists) = batch.column(1).as_list_opt::<i32>() else {
-            continue;
-        };
-        for row in (0..ids.len()).filter(|row| lists.is_valid(*row)) {
-            if let Some(frames) = lists.value(row).as_primitive_opt::<UInt32Type>() {
-                take(ids[row], frames.values(), truncated.value(row));
-            }
-        }
-    }
-    Ok(())
+    stacks::each(trace, |row| {
+        take(row.stack_id.0, &row.frames, row.truncated)
+    })
 }
 
 /// Every call stack of a trace; none if it was recorded without.

@@ -9,24 +9,29 @@ mod text;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use arrow::array::ArrowPrimitiveType;
+use arrow::array::{
+    ArrowPrimitiveType, BooleanArray, Float64Array, ListArray, PrimitiveArray, StringArray,
+    UInt64Array,
+};
 use arrow::datatypes::{DataType, Field, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type};
 use parquet::basic::Encoding;
 use parquet::file::statistics::Statistics;
 
 use super::pages::Pages;
 use super::pages::addresses::Addresses as AddressPages;
+use super::pages::coded::Code;
 use super::pages::delta::{Deltas, Whole};
 use super::pages::levels::{Levels, ListLevels};
 use super::pages::plain::{Bits, Plain};
+use super::view::{Nullables, Values, View};
 use crate::units::Ip;
 use crate::units::Slot;
-pub(super) use real::{NullableCoded, NullableReal};
-pub(super) use text::{NullableText, Text};
+pub use real::{NullableCoded, NullableReal};
+pub use text::{NullableText, Text};
 
 /// A column chunk, ready to be written.
 #[derive(Debug)]
-pub(super) struct Chunk<'a> {
+pub struct Chunk<'a> {
     /// The dictionary's page, if there is one.
     pub(super) dictionary: Option<&'a Pages>,
     /// Data pages.
@@ -53,7 +58,7 @@ impl<'a> Chunk<'a> {
 }
 
 /// What the writer needs from a column of any type.
-pub(super) trait Column {
+pub trait Column {
     /// The column's Arrow field.
     fn field(name: &str) -> Field
     where
@@ -72,6 +77,36 @@ pub(super) trait Column {
     fn clear(&mut self);
 }
 
+/// A column whose values are known by type.
+pub trait Typed: Column {
+    /// A value on its way into the column.
+    type Cell<'a>;
+    /// How it is read.
+    type View<'a>: View<'a>;
+}
+
+macro_rules! typed {
+    ($($column:ty $(where [$($generic:tt)+])?: $cell:ty, $view:ty;)+) => {$(
+        impl $(<$($generic)+>)? Typed for $column {
+            type Cell<'a> = $cell;
+            type View<'a> = $view;
+        }
+    )+};
+}
+
+typed! {
+    Required<T> where [T: WholeType]: T::Native, Values<'a, PrimitiveArray<T>>;
+    Nullable<T> where [T: WholeType]: Option<T::Native>, Nullables<'a, PrimitiveArray<T>>;
+    Lists<T> where [T: WholeType]: &'a [T::Native], Values<'a, ListArray>;
+    NullableCoded<C> where [C: Code]: Option<f64>, Nullables<'a, Float64Array>;
+    NullableReal: Option<f64>, Nullables<'a, Float64Array>;
+    Addresses: u64, Values<'a, UInt64Array>;
+    Truth: bool, Values<'a, BooleanArray>;
+    NullableTruth: Option<bool>, Nullables<'a, BooleanArray>;
+    Text: &'a str, Values<'a, StringArray>;
+    NullableText: Option<&'a str>, Nullables<'a, StringArray>;
+}
+
 /// Bytes of lists in a row group, give or take a page.
 const LIST_BYTES: usize = 8 << 20;
 
@@ -80,7 +115,7 @@ const PLAIN: &[Encoding] = &[Encoding::RLE, Encoding::PLAIN];
 const DICTIONARY: &[Encoding] = &[Encoding::RLE, Encoding::PLAIN, Encoding::RLE_DICTIONARY];
 
 /// An Arrow type of whole numbers.
-pub(super) trait WholeType: ArrowPrimitiveType<Native: Whole> {
+pub trait WholeType: ArrowPrimitiveType<Native: Whole> {
     /// Statistics of numbers of this type.
     fn statistics(range: Option<(Self::Native, Self::Native)>, nulls: u64) -> Statistics;
 }
@@ -106,7 +141,7 @@ whole_type! {
 
 /// Whole numbers, none of them null.
 #[derive(Debug)]
-pub(super) struct Required<T: WholeType> {
+pub struct Required<T: WholeType> {
     deltas: Deltas<T::Native>,
     pages: Pages,
 }
@@ -163,7 +198,7 @@ impl<T: WholeType> Column for Required<T> {
 
 /// Whole numbers, some of them null.
 #[derive(Debug)]
-pub(super) struct Nullable<T: WholeType> {
+pub struct Nullable<T: WholeType> {
     deltas: Deltas<T::Native>,
     levels: Levels,
     pages: Pages,
@@ -261,7 +296,7 @@ impl<T: WholeType> Column for Nullable<T> {
 
 /// Addresses, none of them null.
 #[derive(Debug, Default)]
-pub(super) struct Addresses {
+pub struct Addresses {
     addresses: AddressPages,
     pages: Pages,
     dictionary: Pages,
@@ -320,7 +355,7 @@ impl Column for Addresses {
 
 /// Truth values, none of them null.
 #[derive(Debug, Default)]
-pub(super) struct Truth {
+pub struct Truth {
     bits: Bits,
     pages: Pages,
 }
@@ -361,7 +396,7 @@ impl Column for Truth {
 
 /// Truth values, some of them null.
 #[derive(Debug, Default)]
-pub(super) struct NullableTruth {
+pub struct NullableTruth {
     bits: Bits,
     levels: Levels,
     pages: Pages,
@@ -412,7 +447,7 @@ impl Column for NullableTruth {
 
 /// Lists of whole numbers, none of them null. For tables of few rows: the numbers stand as they are.
 #[derive(Debug)]
-pub(super) struct Lists<T: WholeType> {
+pub struct Lists<T: WholeType> {
     plain: Plain,
     levels: ListLevels,
     pages: Pages,

@@ -1,15 +1,18 @@
 //! The trace on disk.
 
+pub(crate) mod args;
 pub mod call_stacks;
 pub(crate) mod estimates;
 pub mod run;
 pub mod samples;
 pub mod schema;
 pub mod tables;
+pub mod view;
 
 mod columns;
 mod compacted;
 mod compactor;
+mod declare;
 mod encodings;
 mod files;
 mod net;

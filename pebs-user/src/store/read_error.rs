@@ -68,15 +68,19 @@ pub enum ReadError {
         /// The columns that there are.
         known: Vec<String>,
     },
-    /// A column has another type than asked for.
-    #[error("column '{column}' is {found}, not {wanted}")]
+    /// A column is not among those that were read.
+    #[error("column '{column}' was not read")]
+    NotRead {
+        /// The column.
+        column: String,
+    },
+    /// A column has another type than the schema says.
+    #[error("column '{column}' is {found}")]
     Type {
         /// The column.
         column: String,
         /// Its type.
         found: DataType,
-        /// The type asked for.
-        wanted: DataType,
     },
     /// Permission or disk.
     #[error("cannot read {}", path.display())]
@@ -130,7 +134,7 @@ impl ReadError {
                     path.display()
                 ))
             }
-            Self::Io { .. } | Self::Type { .. } => None,
+            Self::Io { .. } | Self::NotRead { .. } | Self::Type { .. } => None,
         }
     }
 

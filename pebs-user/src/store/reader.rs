@@ -8,21 +8,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fs, io};
 
-use arrow::array::Array as _;
 use arrow::datatypes::SchemaRef;
 use serde::Deserialize;
 
 use super::files::{INFO_FILE, TraceLock};
 pub use super::read_error::ReadError;
 use super::run::RunInfo;
+pub use super::scan::Scan;
 use super::scan::open_parquet;
-pub use super::scan::{
-    Scan, column_bool, column_f64, column_i64, column_str, column_u8, column_u16, column_u32,
-    column_u64,
-};
 use super::schema::{OWN_MODULE, SCHEMA_VERSION, Table};
 use super::segment::SegmentFiles;
 use super::tables::table_schema;
+use super::view::{Select as _, View as _, columns};
 use crate::files::read_regular;
 use crate::watch::Watch;
 
@@ -125,11 +122,14 @@ impl Trace {
             return Ok(*known);
         }
         let mut found = None;
-        for batch in self.scan(Table::Functions, &["function_id", "module"])? {
+        for batch in Modules::scan(self)? {
             let batch = batch?;
-            let (ids, modules) = (column_u32(&batch, 0)?.values(), column_str(&batch, 1)?);
-            let own = |row: &usize| modules.is_valid(*row) && modules.value(*row) == OWN_MODULE;
-            found = found.or((0..batch.num_rows()).find(own).map(|row| ids[row]));
+            let Modules {
+                function_id,
+                module,
+            } = Modules::of(&batch)?;
+            let own = |row: &usize| module.get(*row) == Some(OWN_MODULE);
+            found = found.or((0..batch.num_rows()).find(own).map(|row| function_id[row]));
         }
         Ok(*self.own_function.get_or_init(|| found))
     }
@@ -250,6 +250,20 @@ impl Trace {
         let what = format!("reading {}", table.name());
         Ok(Scan::new(fields, segments, (what, self.watch.clone())))
     }
+
+    /// Reads columns of `visits`, and all named arguments.
+    ///
+    /// # Errors
+    /// As [`Trace::scan`].
+    pub fn scan_with_args(&self, columns: &[&str]) -> Result<Scan, ReadError> {
+        let args = self.info.columns.iter().map(|it| it.name.as_str());
+        let columns: Vec<&str> = columns.iter().copied().chain(args).collect();
+        self.scan(Table::Visits, &columns)
+    }
+}
+
+columns! {
+    struct Modules of functions { function_id, module }
 }
 
 /// Largest `trace.json` that is read.
@@ -315,9 +329,12 @@ fn closed_table(dir: &Path) -> Option<Table> {
 mod tests {
     use std::time::Duration;
 
+    use arrow::array::UInt64Array;
     use proptest::prelude::*;
 
+    use super::super::schema::visits;
     use super::super::tests::fixture::{self, info};
+    use super::super::view::{Nullables, view, view_of};
     use super::super::writer::{TraceWriter, WriterOptions};
     use super::*;
 
@@ -377,8 +394,12 @@ mod tests {
         let hint = "there are begin_ns, end_ns, cpu, tid, reason, records";
         assert_eq!(error.hint().as_deref(), Some(hint));
         let batch = trace.scan(Table::Visits, &["tid"]).unwrap().next().unwrap();
-        let error = column_u64(&batch.unwrap(), 0).unwrap_err();
-        assert_eq!(error.to_string(), "column 'tid' is UInt32, not UInt64");
+        let batch = batch.unwrap();
+        let error = view::<visits::item_id>(&batch).err().unwrap();
+        assert_eq!(error.to_string(), "column 'item_id' was not read");
+        assert!(view::<visits::tid>(&batch).is_ok());
+        let error = view_of::<Nullables<'_, UInt64Array>>(&batch, "tid");
+        assert_eq!(error.err().unwrap().to_string(), "column 'tid' is UInt32");
     }
 
     // What is no trace, or not one of ours, is told apart, each with the next step.

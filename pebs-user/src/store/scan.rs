@@ -6,11 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::vec;
 
-use arrow::array::{
-    Array, ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, RecordBatchOptions,
-    StringArray, UInt8Array, UInt16Array, UInt32Array, UInt64Array, new_null_array,
-};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
+use arrow::datatypes::{Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
@@ -205,55 +202,4 @@ where
         Ok(result) => result.map_err(|error| ReadError::damaged(path, error)),
         Err(_) => Err(ReadError::damaged(path, "the decoder gave up")),
     }
-}
-
-fn typed<T: Array + 'static>(
-    batch: &RecordBatch,
-    index: usize,
-    wanted: DataType,
-) -> Result<&T, ReadError> {
-    let column = batch.column(index);
-    column
-        .as_any()
-        .downcast_ref()
-        .ok_or_else(|| ReadError::Type {
-            column: batch.schema_ref().field(index).name().clone(),
-            found: column.data_type().clone(),
-            wanted,
-        })
-}
-
-macro_rules! accessors {
-    ($($(#[$doc:meta])* $name:ident -> $array:ty, $kind:ident;)+) => {
-        $(
-            $(#[$doc])*
-            ///
-            /// # Errors
-            /// If the column has another type.
-            /// # Panics
-            /// If the batch has no such column.
-            pub fn $name(batch: &RecordBatch, index: usize) -> Result<&$array, ReadError> {
-                typed(batch, index, DataType::$kind)
-            }
-        )+
-    };
-}
-
-accessors! {
-    /// The batch's column at `index` as `u64`.
-    column_u64 -> UInt64Array, UInt64;
-    /// The batch's column at `index` as `u32`.
-    column_u32 -> UInt32Array, UInt32;
-    /// The batch's column at `index` as `u16`.
-    column_u16 -> UInt16Array, UInt16;
-    /// The batch's column at `index` as `u8`.
-    column_u8 -> UInt8Array, UInt8;
-    /// The batch's column at `index` as `i64`.
-    column_i64 -> Int64Array, Int64;
-    /// The batch's column at `index` as `f64`.
-    column_f64 -> Float64Array, Float64;
-    /// The batch's column at `index` as truth values.
-    column_bool -> BooleanArray, Boolean;
-    /// The batch's column at `index` as strings.
-    column_str -> StringArray, Utf8;
 }

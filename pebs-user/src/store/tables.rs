@@ -1,32 +1,22 @@
-//! The Arrow schema of every table, and the columns that its rows go to.
-//!
-//! One `table!` block states a table's columns: name, Arrow type and where the value comes from.
-//! Source: design page 6 for names and types; `store::schema` for the rows.
+//! What rows are written to beside the columns that the schema declares.
 
 mod batched;
 mod estimates;
 mod samples;
 
+use std::fmt::Debug;
 use std::sync::Arc;
 
-use arrow::datatypes::{
-    Field, Int64Type, Schema, SchemaRef, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
-};
+use arrow::datatypes::{Field, Int64Type, Schema, SchemaRef, UInt64Type};
 use thiserror::Error;
 
-use super::columns::{
-    Addresses, Chunk, Column, Lists, Nullable, NullableCoded, NullableReal, NullableText,
-    NullableTruth, Required, Text, Truth,
-};
-use super::pages::coded::{Halves, Rounded};
+use super::columns::{Chunk, Column, Nullable, NullableText};
 use super::schema::{
-    ArgColumn, ArgType, ArgValue, BatchItemRow, FrequencyRow, FunctionRow, FunctionStatRow,
-    LossRow, MemoryRow, SampleRow, StackRow, Table, VisitFunctionRow, VisitRow, WaitRow,
+    ArgColumn, ArgType, ArgValue, Columns, SampleColumns, Table, VisitFields, VisitFunctionColumns,
+    VisitRow,
 };
-use crate::stream::decode::Actor;
-use crate::units::Cpu;
-pub(super) use batched::{Batched, Extend};
-pub(super) use samples::Samples;
+pub use batched::{Batched, Extend};
+pub use samples::Samples;
 
 /// Why argument columns can't be written.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -74,15 +64,15 @@ impl ColumnError {
 /// # Errors
 /// If a name is taken, given twice, or empty.
 pub fn check_columns(columns: &[ArgColumn]) -> Result<(), ColumnError> {
-    let fixed = VisitFields::fields();
+    let fixed = Table::Visits.columns();
     for (index, ArgColumn { name, r#type: _ }) in columns.iter().enumerate() {
         if name.is_empty() {
             return Err(ColumnError::Unnamed);
         }
-        if let Some(field) = fixed.iter().find(|f| f.name().eq_ignore_ascii_case(name)) {
+        if let Some(field) = fixed.iter().find(|it| it.name.eq_ignore_ascii_case(name)) {
             return Err(ColumnError::Taken {
                 name: name.clone(),
-                column: field.name().clone(),
+                column: field.name.to_owned(),
             });
         }
         let earlier = &columns[..index];
@@ -100,28 +90,15 @@ pub fn check_columns(columns: &[ArgColumn]) -> Result<(), ColumnError> {
 /// its end.
 #[must_use]
 pub fn table_schema(table: Table, args: &[ArgColumn]) -> SchemaRef {
-    let fields = match table {
-        Table::Visits => {
-            let mut fields = VisitFields::fields();
-            fields.extend(args.iter().map(ArgBuilder::field_of));
-            fields
-        }
-        Table::VisitFunctions => VisitFunctionColumns::fields(),
-        Table::Samples => SampleColumns::fields(),
-        Table::Waits => WaitColumns::fields(),
-        Table::FunctionStats => FunctionStatColumns::fields(),
-        Table::Functions => FunctionColumns::fields(),
-        Table::Losses => LossColumns::fields(),
-        Table::Memory => MemoryColumns::fields(),
-        Table::Stacks => StackColumns::fields(),
-        Table::BatchItems => BatchItemColumns::fields(),
-        Table::Frequencies => FrequencyColumns::fields(),
-    };
+    let mut fields = table.fields();
+    if table == Table::Visits {
+        fields.extend(args.iter().map(ArgBuilder::field_of));
+    }
     Arc::new(Schema::new(fields))
 }
 
 /// What the writer needs from the columns of any table.
-pub(super) trait RowColumns {
+pub trait RowColumns: Debug {
     /// Rows held.
     fn rows(&self) -> usize;
 
@@ -135,256 +112,32 @@ pub(super) trait RowColumns {
     fn clear(&mut self);
 }
 
+/// A row of a table.
+pub trait Row: Sized {
+    /// The table.
+    const TABLE: Table;
+
+    /// Appends rows; says whether those held should be written before more come.
+    fn write(rows: &[Self], columns: &mut Columns) -> bool;
+}
+
+/// Columns that are made for a trace with these argument columns.
+pub trait NewColumns {
+    /// Without rows.
+    fn new(args: &[ArgColumn]) -> Self;
+}
+
+impl<C: Default> NewColumns for C {
+    fn new(_: &[ArgColumn]) -> Self {
+        Self::default()
+    }
+}
+
 /// Rows of a row group at most: bounds the memory. A quarter of it would make a trace 2 % larger.
 pub(super) const GROUP_ROWS: usize = 256 * 1024;
 
 /// Bytes of text in argument columns that are held in memory at most, give or take a page.
 const GROUP_TEXT_BYTES: usize = 8 << 20;
-
-macro_rules! table {
-    (
-        $(#[$doc:meta])*
-        $name:ident, $row:ident: $Row:ty {
-            $($column:ident: $kind:ty = $value:expr;)+
-        }
-    ) => {
-        $(#[$doc])*
-        #[derive(Debug, Default)]
-        pub(super) struct $name {
-            rows: usize,
-            $($column: $kind,)+
-        }
-
-        impl $name {
-            fn fields() -> Vec<Field> {
-                vec![$(<$kind>::field(stringify!($column)),)+]
-            }
-        }
-
-        impl Extend<$Row> for $name {
-            #[inline(always)]
-            fn extend(&mut self, rows: &[$Row]) {
-                self.rows += rows.len();
-                $(self.$column.extend(rows, |$row| $value);)+
-            }
-        }
-
-        impl RowColumns for $name {
-            #[inline]
-            fn rows(&self) -> usize {
-                self.rows
-            }
-
-            #[inline]
-            fn is_full(&self) -> bool {
-                self.rows >= GROUP_ROWS $(|| self.$column.is_full())+
-            }
-
-            fn end(&mut self) -> Vec<Chunk<'_>> {
-                vec![$(self.$column.end(),)+]
-            }
-
-            fn clear(&mut self) {
-                self.rows = 0;
-                $(self.$column.clear();)+
-            }
-        }
-    };
-}
-
-table! {
-    /// The fixed columns of `visits`.
-    VisitFields, row: VisitRow {
-        visit_id: Required<UInt64Type> = row.visit_id;
-        item_id: Required<UInt64Type> = row.item_id;
-        probe_id: Required<UInt16Type> = row.probe_id.0;
-        pid: Required<UInt32Type> = row.pid.0;
-        tid: Required<UInt32Type> = row.tid.0;
-        cpu_begin: Nullable<UInt16Type> = row.cpu_begin.known();
-        cpu_end: Nullable<UInt16Type> = row.cpu_end.and_then(Cpu::known);
-        begin_ns: Required<Int64Type> = row.begin_ns.0;
-        end_ns: Nullable<Int64Type> = row.end_ns.map(|time| time.0);
-        duration_ns: Nullable<Int64Type> = row.duration_ns;
-        oncpu_ns: Nullable<Int64Type> = row.oncpu_ns;
-        net_ns: Nullable<Int64Type> = row.net_ns;
-        net_stderr_ns: Nullable<Int64Type> = row.net_stderr_ns;
-        samples: Required<UInt32Type> = row.samples;
-        flags: Required<UInt32Type> = row.flags;
-        switches: Nullable<UInt32Type> = row.switches;
-        migrations: Nullable<UInt32Type> = row.migrations;
-        page_faults: Nullable<UInt32Type> = row.page_faults;
-        irq_ns: Nullable<Int64Type> = row.interference.irq_ns;
-        softirq_ns: Nullable<Int64Type> = row.interference.softirq_ns;
-        fault_ns: Nullable<Int64Type> = row.interference.fault_ns;
-        major_faults: Nullable<UInt32Type> = row.interference.major_faults;
-        shared_ns: Nullable<Int64Type> = row.shared_ns;
-    }
-}
-
-table! {
-    /// Columns of `visit_functions`.
-    VisitFunctionColumns, row: VisitFunctionRow {
-        visit_id: Required<UInt64Type> = row.visit_id;
-        item_id: Required<UInt64Type> = row.item_id;
-        function_id: Required<UInt32Type> = row.function_id.0;
-        event: Required<UInt8Type> = row.event.0;
-        samples: Required<UInt32Type> = row.samples;
-        events: Nullable<UInt64Type> = row.events;
-        first_ns: Required<Int64Type> = row.first_ns.0;
-        last_ns: Required<Int64Type> = row.last_ns.0;
-        span_ns: Required<Int64Type> = row.span_ns;
-        self_ns: NullableCoded<Halves> = row.self_ns;
-        self_stderr_ns: NullableCoded<Rounded> = row.self_stderr_ns;
-    }
-}
-
-table! {
-    /// Columns of `samples`.
-    SampleColumns, row: SampleRow {
-        time_ns: Required<Int64Type> = row.time_ns.0;
-        visit_id: Nullable<UInt64Type> = row.visit_id;
-        function_id: Required<UInt32Type> = row.function_id.0;
-        ip: Addresses = row.ip;
-        tid: Nullable<UInt32Type> = row.tid.known();
-        cpu: Nullable<UInt16Type> = row.cpu.known();
-        event: Required<UInt8Type> = row.event.0;
-        flags: Required<UInt32Type> = row.flags;
-        stack_id: Nullable<UInt32Type> = row.stack_id.map(|id| id.0);
-    }
-}
-
-table! {
-    /// Columns of `waits`.
-    WaitColumns, row: WaitRow {
-        visit_id: Required<UInt64Type> = row.visit_id;
-        item_id: Required<UInt64Type> = row.item_id;
-        tid: Required<UInt32Type> = row.tid.0;
-        begin_ns: Required<Int64Type> = row.begin_ns.0;
-        end_ns: Required<Int64Type> = row.end_ns.0;
-        function_id: Nullable<UInt32Type> = row.function_id.map(|id| id.0);
-        state: Text = row.state;
-        cpu_from: Nullable<UInt16Type> = row.cpu_from.known();
-        cpu_to: Nullable<UInt16Type> = row.cpu_to.known();
-        runnable_ns: Nullable<Int64Type> = row.runnable_ns;
-        woken_by: NullableText = row.waker_name();
-        woken_by_pid: Nullable<UInt32Type> = row.waker_thread().map(|it| it.pid.0);
-        woken_by_tid: Nullable<UInt32Type> = row.waker_thread().map(|it| it.tid.0);
-        preempted_by: NullableText = row.preempted_by.as_ref().map(Actor::name);
-        preempted_by_pid: Nullable<UInt32Type> = row.preempted_by.map(|it| it.pid.0);
-        preempted_by_tid: Nullable<UInt32Type> = row.preempted_by.map(|it| it.tid.0);
-        stack_id: Nullable<UInt32Type> = row.stack_id.map(|id| id.0);
-    }
-}
-
-table! {
-    /// Columns of `function_stats`.
-    FunctionStatColumns, row: FunctionStatRow {
-        begin_ns: Required<Int64Type> = row.begin_ns.0;
-        end_ns: Required<Int64Type> = row.end_ns.0;
-        probe_id: Required<UInt16Type> = row.probe_id.0;
-        measure: Text = row.measure;
-        function_id: Nullable<UInt32Type> = row.function_id.map(|id| id.0);
-        event: Nullable<UInt8Type> = row.event.map(|id| id.0);
-        loss: Truth = row.loss;
-        visits: Required<UInt64Type> = row.visits;
-        visits_with: Required<UInt64Type> = row.visits_with;
-        samples: Nullable<UInt64Type> = row.samples;
-        samples_squared: NullableReal = row.samples_squared;
-        samples_product: NullableReal = row.samples_product;
-        samples_active_ns: NullableReal = row.samples_active_ns;
-        sum_ns: NullableReal = row.sum_ns;
-        sum_squared: NullableReal = row.sum_squared;
-        min_ns: NullableReal = row.min_ns;
-        max_ns: NullableReal = row.max_ns;
-        bucket_ns: Lists<Int64Type> = &row.bucket_ns;
-        bucket_count: Lists<UInt64Type> = &row.bucket_count;
-    }
-}
-
-table! {
-    /// Columns of `functions`.
-    FunctionColumns, row: FunctionRow {
-        function_id: Required<UInt32Type> = row.function_id.0;
-        name: NullableText = row.name.as_deref();
-        module: NullableText = row.module.as_deref();
-        build_id: NullableText = row.build_id.as_deref();
-        offset: Nullable<UInt64Type> = row.offset;
-        size: Nullable<UInt64Type> = row.size;
-        file: NullableText = row.file.as_deref();
-        line: Nullable<UInt32Type> = row.line;
-        kernel: Truth = row.kernel;
-        inlined: NullableTruth = Some(row.inlined);
-        system_call: NullableText = row.system_call.as_deref();
-    }
-}
-
-table! {
-    /// Columns of `losses`.
-    LossColumns, row: LossRow {
-        begin_ns: Required<Int64Type> = row.begin_ns.0;
-        end_ns: Required<Int64Type> = row.end_ns.0;
-        cpu: Nullable<UInt16Type> = row.cpu.and_then(Cpu::known);
-        tid: Nullable<UInt32Type> = row.tid.map(|tid| tid.0);
-        reason: Text = &row.reason;
-        records: Nullable<UInt64Type> = row.records;
-    }
-}
-
-table! {
-    /// Columns of `memory`.
-    MemoryColumns, row: MemoryRow<'_> {
-        time_ns: Required<Int64Type> = row.time_ns.0;
-        visit_id: Nullable<UInt64Type> = row.visit_id;
-        function_id: Required<UInt32Type> = row.function_id.0;
-        tid: Nullable<UInt32Type> = row.tid.known();
-        event: Required<UInt8Type> = row.event.0;
-        events: Nullable<UInt64Type> = row.events;
-        op: NullableText = row.op;
-        level: NullableText = row.level;
-        snoop: NullableText = row.snoop;
-        tlb: NullableText = row.tlb;
-        locked: NullableTruth = row.locked;
-        blocked: NullableText = row.blocked;
-        latency_cycles: Nullable<UInt32Type> = row.latency_cycles;
-        op_cycles: Nullable<UInt32Type> = row.op_cycles;
-        retire_cycles: Nullable<UInt32Type> = row.retire_cycles;
-        tlb_cycles: Nullable<UInt32Type> = row.tlb_cycles;
-        page_bytes: Nullable<UInt64Type> = row.page_bytes;
-        taken: NullableTruth = row.taken;
-        mispredicted: NullableTruth = row.mispredicted;
-        addr: Nullable<UInt64Type> = row.addr;
-        phys_addr: Nullable<UInt64Type> = row.phys_addr;
-        data_src: Nullable<UInt64Type> = row.data_src;
-    }
-}
-
-table! {
-    /// Columns of `stacks`.
-    StackColumns, row: StackRow {
-        stack_id: Required<UInt32Type> = row.stack_id.0;
-        frames: Lists<UInt32Type> = &row.frames;
-        truncated: Truth = row.truncated;
-    }
-}
-
-table! {
-    /// Columns of `batch_items`.
-    BatchItemColumns, row: BatchItemRow {
-        visit_id: Required<UInt64Type> = row.visit_id;
-        item_id: Nullable<UInt64Type> = row.item_id;
-        items: Nullable<UInt32Type> = row.items;
-        share: NullableReal = Some(row.share);
-    }
-}
-
-table! {
-    /// Columns of `frequencies`.
-    FrequencyColumns, row: FrequencyRow {
-        time_ns: Required<Int64Type> = row.time_ns.0;
-        cpu: Required<UInt16Type> = row.cpu.0;
-        khz: Required<UInt32Type> = row.khz;
-    }
-}
 
 /// An argument column.
 #[derive(Debug)]
@@ -452,19 +205,31 @@ impl ArgBuilder {
 
 /// Columns of `visits`: the fixed ones and one per named argument.
 #[derive(Debug)]
-pub(super) struct VisitColumns {
+pub struct VisitColumns {
     fixed: Batched<VisitFields, Vec<VisitRow>>,
     args: Vec<ArgBuilder>,
 }
 
-impl VisitColumns {
-    pub(super) fn new(args: &[ArgColumn]) -> Self {
+impl NewColumns for VisitColumns {
+    fn new(args: &[ArgColumn]) -> Self {
         Self {
             fixed: Batched::default(),
             args: args.iter().map(|a| ArgBuilder::new(a.r#type)).collect(),
         }
     }
+}
 
+/// Visits without arguments.
+impl Extend<VisitRow> for VisitColumns {
+    fn extend(&mut self, rows: &[VisitRow]) {
+        for row in rows {
+            // No argument, none of a wrong type.
+            let _ = self.push(row, &[]);
+        }
+    }
+}
+
+impl VisitColumns {
     /// Appends a row. A missing argument is null; so is one of the wrong type.
     ///
     /// # Errors

@@ -16,15 +16,8 @@ use super::files::{Held, Owner, TraceLock};
 use super::output::Output;
 use super::run::RunInfo;
 use super::samples::SampleBlock;
-use super::schema::{
-    ArgValue, BatchItemRow, FrequencyRow, FunctionRow, FunctionStatRow, LossRow, MemoryRow,
-    SampleRow, StackRow, Table, VisitFunctionRow, VisitRow, WaitRow,
-};
-use super::tables::{
-    BatchItemColumns, Extend as _, FrequencyColumns, FunctionColumns, FunctionStatColumns,
-    LossColumns, MemoryColumns, RowColumns, Samples, StackColumns, VisitColumns,
-    VisitFunctionColumns, WaitColumns, check_columns,
-};
+use super::schema::{ArgValue, Columns, Table, VisitRow};
+use super::tables::{Row, RowColumns as _, check_columns};
 pub use super::write_error::WriteError;
 use crate::estimate::net::SampleCost;
 
@@ -64,72 +57,6 @@ pub struct Finished {
     pub bytes: u64,
     /// Rows on disk, in the order of [`Table::ALL`].
     pub rows: [u64; Table::ALL.len()],
-}
-
-/// Columns of all tables.
-#[derive(Debug)]
-struct Columns {
-    visits: VisitColumns,
-    visit_functions: VisitFunctionColumns,
-    samples: Samples,
-    waits: WaitColumns,
-    function_stats: FunctionStatColumns,
-    functions: FunctionColumns,
-    losses: LossColumns,
-    memory: MemoryColumns,
-    stacks: StackColumns,
-    batch_items: BatchItemColumns,
-    frequencies: FrequencyColumns,
-}
-
-impl Columns {
-    fn new(info: &RunInfo) -> Self {
-        Self {
-            visits: VisitColumns::new(&info.columns),
-            visit_functions: VisitFunctionColumns::default(),
-            samples: Samples::default(),
-            waits: WaitColumns::default(),
-            function_stats: FunctionStatColumns::default(),
-            functions: FunctionColumns::default(),
-            losses: LossColumns::default(),
-            memory: MemoryColumns::default(),
-            stacks: StackColumns::default(),
-            batch_items: BatchItemColumns::default(),
-            frequencies: FrequencyColumns::default(),
-        }
-    }
-
-    fn of(&self, table: Table) -> &dyn RowColumns {
-        match table {
-            Table::Visits => &self.visits,
-            Table::VisitFunctions => &self.visit_functions,
-            Table::Samples => &self.samples,
-            Table::Waits => &self.waits,
-            Table::FunctionStats => &self.function_stats,
-            Table::Functions => &self.functions,
-            Table::Losses => &self.losses,
-            Table::Memory => &self.memory,
-            Table::Stacks => &self.stacks,
-            Table::BatchItems => &self.batch_items,
-            Table::Frequencies => &self.frequencies,
-        }
-    }
-
-    fn of_mut(&mut self, table: Table) -> &mut dyn RowColumns {
-        match table {
-            Table::Visits => &mut self.visits,
-            Table::VisitFunctions => &mut self.visit_functions,
-            Table::Samples => &mut self.samples,
-            Table::Waits => &mut self.waits,
-            Table::FunctionStats => &mut self.function_stats,
-            Table::Functions => &mut self.functions,
-            Table::Losses => &mut self.losses,
-            Table::Memory => &mut self.memory,
-            Table::Stacks => &mut self.stacks,
-            Table::BatchItems => &mut self.batch_items,
-            Table::Frequencies => &mut self.frequencies,
-        }
-    }
 }
 
 /// Writes one trace.
@@ -194,7 +121,7 @@ impl TraceWriter {
         };
         owner.write_info(dir, &info).map_err(at_dir)?;
         Ok(Self {
-            columns: Columns::new(&info),
+            columns: Columns::new(&info.columns),
             output: Output::start((name, held, folders), &info, owner, &options)?,
             options,
             flushed_at: Duration::ZERO,
@@ -230,15 +157,23 @@ impl TraceWriter {
         self.output.sample_cost(visit_id, cost);
     }
 
-    /// Adds functions of visits: better many at once.
+    /// Adds a row.
     ///
     /// # Errors
     /// As [`TraceWriter`] says.
     #[inline]
-    pub fn visit_functions(&mut self, rows: &[VisitFunctionRow]) -> Result<(), WriteError> {
-        self.columns.visit_functions.extend(rows);
-        let full = self.columns.visit_functions.is_full();
-        self.flush_if_full(Table::VisitFunctions, full)
+    pub fn add<R: Row>(&mut self, row: &R) -> Result<(), WriteError> {
+        self.extend(slice::from_ref(row))
+    }
+
+    /// Adds rows.
+    ///
+    /// # Errors
+    /// As [`TraceWriter`] says.
+    #[inline]
+    pub fn extend<R: Row>(&mut self, rows: &[R]) -> Result<(), WriteError> {
+        let full = R::write(rows, &mut self.columns);
+        self.flush_if_full(R::TABLE, full)
     }
 
     /// Adds the rows of a block.
@@ -251,16 +186,6 @@ impl TraceWriter {
         self.flush_if_full(Table::VisitFunctions, full)
     }
 
-    /// Adds a sample.
-    ///
-    /// # Errors
-    /// As [`TraceWriter`] says.
-    #[inline]
-    pub fn sample(&mut self, row: &SampleRow) -> Result<(), WriteError> {
-        self.columns.samples.push(row);
-        self.flush_if_full(Table::Samples, self.columns.samples.is_full())
-    }
-
     /// Adds the rows of a block.
     ///
     /// # Errors
@@ -268,85 +193,12 @@ impl TraceWriter {
     pub fn samples(&mut self, block: &SampleBlock) -> Result<(), WriteError> {
         let mut result = Ok(());
         for part in block.parts() {
-            self.columns.samples.extend(&part);
+            self.columns.samples.extend_part(&part);
             if self.columns.samples.is_full() {
                 result = result.and(self.flush_full(Table::Samples));
             }
         }
         result
-    }
-
-    /// Adds an interval off the CPU.
-    ///
-    /// # Errors
-    /// As [`TraceWriter`] says.
-    #[inline]
-    pub fn wait(&mut self, row: &WaitRow) -> Result<(), WriteError> {
-        self.columns.waits.extend(slice::from_ref(row));
-        self.flush_if_full(Table::Waits, self.columns.waits.is_full())
-    }
-
-    /// Adds a distribution.
-    ///
-    /// # Errors
-    /// As [`TraceWriter`] says.
-    pub fn function_stat(&mut self, row: &FunctionStatRow) -> Result<(), WriteError> {
-        self.columns.function_stats.extend(slice::from_ref(row));
-        self.flush_if_full(Table::FunctionStats, self.columns.function_stats.is_full())
-    }
-
-    /// Adds a function.
-    ///
-    /// # Errors
-    /// As [`TraceWriter`] says.
-    pub fn function(&mut self, row: &FunctionRow) -> Result<(), WriteError> {
-        self.columns.functions.extend(slice::from_ref(row));
-        self.flush_if_full(Table::Functions, self.columns.functions.is_full())
-    }
-
-    /// Adds a call stack.
-    ///
-    /// # Errors
-    /// As [`TraceWriter`] says.
-    pub fn stack(&mut self, row: &StackRow) -> Result<(), WriteError> {
-        self.columns.stacks.extend(slice::from_ref(row));
-        self.flush_if_full(Table::Stacks, self.columns.stacks.is_full())
-    }
-
-    /// Adds an item of a visit that serves several.
-    ///
-    /// # Errors
-    /// As [`TraceWriter`] says.
-    pub fn batch_item(&mut self, row: &BatchItemRow) -> Result<(), WriteError> {
-        self.columns.batch_items.extend(slice::from_ref(row));
-        self.flush_if_full(Table::BatchItems, self.columns.batch_items.is_full())
-    }
-
-    /// Adds a reading of a CPU's frequency.
-    ///
-    /// # Errors
-    /// As [`TraceWriter`] says.
-    pub fn frequency(&mut self, row: &FrequencyRow) -> Result<(), WriteError> {
-        self.columns.frequencies.extend(slice::from_ref(row));
-        self.flush_if_full(Table::Frequencies, self.columns.frequencies.is_full())
-    }
-
-    /// Adds a time range without full data.
-    ///
-    /// # Errors
-    /// As [`TraceWriter`] says.
-    pub fn loss(&mut self, row: &LossRow) -> Result<(), WriteError> {
-        self.columns.losses.extend(slice::from_ref(row));
-        self.flush_if_full(Table::Losses, self.columns.losses.is_full())
-    }
-
-    /// Adds what a sample says of its memory access.
-    ///
-    /// # Errors
-    /// As [`TraceWriter`] says.
-    pub fn memory(&mut self, row: &MemoryRow<'_>) -> Result<(), WriteError> {
-        self.columns.memory.extend(slice::from_ref(row));
-        self.flush_if_full(Table::Memory, self.columns.memory.is_full())
     }
 
     /// Writes and closes what is due. To be called several times a second, `elapsed` being the time

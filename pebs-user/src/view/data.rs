@@ -1,6 +1,5 @@
 //! What is looked at: the report of a trace, and the distribution of durations.
 
-use arrow::array::Array;
 use rustc_hash::FxHashMap;
 
 use super::bars::Durations;
@@ -8,9 +7,10 @@ use crate::analysis::classes::{Standing, Took};
 use crate::analysis::report::human::safe;
 use crate::analysis::report::model::{FunctionName, ProbeReport, Row, SlowVisit};
 use crate::analysis::report::{LossVisits, ReportError, ReportOptions, build};
-use crate::store::reader::{ReadError, Trace, column_i64, column_u16, column_u32};
+use crate::store::reader::{ReadError, Trace};
 use crate::store::run::EventInfo;
-use crate::store::schema::{ArgValue, Table};
+use crate::store::schema::ArgValue;
+use crate::store::view::{Select as _, View as _, columns};
 
 /// Functions and waits of a group that an item is compared with: all above 0.5 % of the group's time.
 const MOST_ROWS: usize = 10_000;
@@ -173,27 +173,24 @@ impl Data {
     }
 }
 
+columns! {
+    struct Visits of visits { probe_id, duration_ns, flags, net_ns, samples }
+}
+
 /// Durations of the visits counted, by probe.
 fn durations(trace: &Trace, losses: LossVisits) -> Result<FxHashMap<u16, Durations>, ReadError> {
     let mut all: FxHashMap<u16, Durations> = FxHashMap::default();
-    for batch in trace.scan(
-        Table::Visits,
-        &["probe_id", "duration_ns", "flags", "net_ns", "samples"],
-    )? {
+    for batch in Visits::scan(trace)? {
         let batch = batch?;
-        let probes = column_u16(&batch, 0)?.values();
-        let durations = column_i64(&batch, 1)?;
-        let flags = column_u32(&batch, 2)?.values();
-        let nets = column_i64(&batch, 3)?;
-        let samples = column_u32(&batch, 4)?.values();
+        let visits = Visits::of(&batch)?;
         for row in 0..batch.num_rows() {
             let took = Took {
-                duration_ns: durations.is_valid(row).then(|| durations.value(row)),
-                net_ns: nets.is_valid(row).then(|| nets.value(row)),
-                samples: samples[row],
+                duration_ns: visits.duration_ns.get(row),
+                net_ns: visits.net_ns.get(row),
+                samples: visits.samples[row],
             };
-            if let Standing::Counted(rank) = Standing::of(took, flags[row], losses) {
-                all.entry(probes[row]).or_default().add(rank.ns);
+            if let Standing::Counted(rank) = Standing::of(took, visits.flags[row], losses) {
+                all.entry(visits.probe_id[row]).or_default().add(rank.ns);
             }
         }
     }

@@ -7,8 +7,7 @@ use pebs_user::perf::data::reader::PerfData;
 use pebs_user::perf::data::records::Item;
 use pebs_user::perf::record::What;
 use pebs_user::store::call_stacks::CallStacks;
-use pebs_user::store::reader::{column_i64, column_u32, column_u64};
-use pebs_user::store::schema::Table;
+use pebs_user::store::schema::{Table, samples};
 
 use crate::fixture;
 use crate::run::Import;
@@ -66,21 +65,11 @@ fn lbr_call_stacks() {
     let trace = import.trace();
     let stacks = CallStacks::read(&trace).unwrap();
     let mut found = Vec::new();
-    for batch in trace
-        .scan(Table::Samples, &["time_ns", "ip", "stack_id"])
-        .unwrap()
-    {
-        let batch = batch.unwrap();
-        let (times, ips) = (
-            column_i64(&batch, 0).unwrap(),
-            column_u64(&batch, 1).unwrap(),
-        );
-        let ids = column_u32(&batch, 2).unwrap();
-        for row in 0..batch.num_rows() {
-            let frames = stacks.frames(Some(ids.value(row))).unwrap();
-            found.push((times.value(row), ips.value(row), frames.len()));
-        }
-    }
+    samples::each(&trace, |row| {
+        let frames = stacks.frames(row.stack_id.map(|id| id.0)).unwrap();
+        found.push((row.time_ns, row.ip, frames.len()));
+    })
+    .unwrap();
     found.sort_unstable();
     let found: Vec<_> = found
         .into_iter()

@@ -3,13 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use arrow::array::{Array, AsArray};
-use arrow::datatypes::{Int64Type, UInt32Type, UInt64Type};
 use pebs_user::import::survey;
 use pebs_user::perf::data::reader::PerfData;
 use pebs_user::perf::data::records::Item;
 use pebs_user::perf::record::What;
-use pebs_user::store::schema::Table;
+use pebs_user::store::schema;
 
 use crate::fixture;
 use crate::run::Import;
@@ -18,26 +16,12 @@ use crate::run::Import;
 type Visit = (u64, i64, Option<i64>, u32, u32);
 
 fn visits(import: &Import) -> Vec<Visit> {
-    let columns = ["item_id", "begin_ns", "end_ns", "tid", "samples"];
     let mut visits = Vec::new();
-    for batch in import.trace().scan(Table::Visits, &columns).unwrap() {
-        let batch = batch.unwrap();
-        let items = batch.column(0).as_primitive::<UInt64Type>();
-        let begins = batch.column(1).as_primitive::<Int64Type>();
-        let ends = batch.column(2).as_primitive::<Int64Type>();
-        let tids = batch.column(3).as_primitive::<UInt32Type>();
-        let samples = batch.column(4).as_primitive::<UInt32Type>();
-        visits.extend((0..batch.num_rows()).map(|row| {
-            let end = ends.is_valid(row).then(|| ends.value(row));
-            (
-                items.value(row),
-                begins.value(row),
-                end,
-                tids.value(row),
-                samples.value(row),
-            )
-        }));
-    }
+    schema::visits::each(&import.trace(), |row| {
+        let end = row.end_ns.map(|end| end.0);
+        visits.push((row.item_id, row.begin_ns.0, end, row.tid.0, row.samples));
+    })
+    .unwrap();
     visits.sort_unstable();
     visits
 }
@@ -183,15 +167,10 @@ fn unknown_is_null() {
         return;
     };
     let import = Import::of(&path, &[]);
-    for batch in import
-        .trace()
-        .scan(Table::Samples, &["cpu", "visit_id"])
-        .unwrap()
-    {
-        let batch = batch.unwrap();
-        assert_eq!(batch.column(0).null_count(), batch.num_rows());
-        assert_eq!(batch.column(1).null_count(), batch.num_rows());
-    }
+    schema::samples::each(&import.trace(), |row| {
+        assert_eq!((row.cpu.known(), row.visit_id), (None, None));
+    })
+    .unwrap();
     let event = &import.trace().info.events[0];
     assert_eq!(
         (event.frequency, event.unit.as_str()),
@@ -221,22 +200,14 @@ fn losses() {
         let Some(path) = fixture(name) else { continue };
         let import = Import::of(&path, &[]);
         let (mut found, mut lost) = (0, None);
-        for batch in import
-            .trace()
-            .scan(Table::Losses, &["reason", "records"])
-            .unwrap()
-        {
-            let batch = batch.unwrap();
-            let reasons = batch.column(0).as_string::<i32>();
-            let counts = batch.column(1).as_primitive::<UInt64Type>();
-            for row in 0..batch.num_rows() {
-                assert_eq!(reasons.value(row), reason, "{name}");
-                found += 1;
-                if counts.is_valid(row) {
-                    lost = Some(lost.unwrap_or(0) + counts.value(row));
-                }
+        schema::losses::each(&import.trace(), |row| {
+            assert_eq!(row.reason, reason, "{name}");
+            found += 1;
+            if let Some(records) = row.records {
+                lost = Some(lost.unwrap_or(0) + records);
             }
-        }
+        })
+        .unwrap();
         assert_eq!((found, lost), (ranges, records), "{name}");
     }
 }

@@ -2,9 +2,7 @@
 
 use std::fmt::Write as _;
 
-use arrow::array::{Array, AsArray};
-use arrow::datatypes::{Int64Type, UInt16Type, UInt64Type};
-use pebs_user::store::schema::Table;
+use pebs_user::store::schema::losses;
 
 use crate::piped::Piped;
 use crate::run::Import;
@@ -74,19 +72,12 @@ fn losses(recording: &[u8]) -> (Import, String) {
     assert_eq!(ledger.check(), Vec::<String>::new());
     let us = |time: i64| (time + trace.info.monotonic_ns.cast_signed() - 1_000_000) / 1000;
     let mut text = String::new();
-    let columns = ["begin_ns", "end_ns", "cpu", "records"];
-    for batch in trace.scan(Table::Losses, &columns).unwrap() {
-        let batch = batch.unwrap();
-        let [begin, end] = [0, 1].map(|n| batch.column(n).as_primitive::<Int64Type>());
-        let cpus = batch.column(2).as_primitive::<UInt16Type>();
-        let records = batch.column(3).as_primitive::<UInt64Type>();
-        for row in 0..batch.num_rows() {
-            let cpu = cpus.is_valid(row).then(|| cpus.value(row));
-            let (begin, end) = (us(begin.value(row)), us(end.value(row)));
-            let records = records.value(row);
-            let _ = writeln!(text, "{begin}..{end} {cpu:?} {records}");
-        }
-    }
+    losses::each(&trace, |row| {
+        let (begin, end) = (us(row.begin_ns.0), us(row.end_ns.0));
+        let (cpu, records) = (row.cpu.map(|cpu| cpu.0), row.records.unwrap_or(0));
+        let _ = writeln!(text, "{begin}..{end} {cpu:?} {records}");
+    })
+    .unwrap();
     (import, text)
 }
 

@@ -2,9 +2,7 @@
 
 use std::fmt::Write as _;
 
-use arrow::array::{Array, AsArray};
-use arrow::datatypes::{Int64Type, UInt32Type, UInt64Type};
-use pebs_user::store::schema::{Table, visit_flag};
+use pebs_user::store::schema::{self, Table, visit_flag};
 
 use crate::piped::Piped;
 use crate::run::Import;
@@ -132,18 +130,11 @@ fn imported(recording: &[u8]) -> Import {
 /// Item, time on the CPU, and whether it is flagged as one with a loss.
 fn visits(import: &Import) -> Vec<(u64, Option<i64>, bool)> {
     let mut visits = Vec::new();
-    let columns = ["item_id", "oncpu_ns", "flags"];
-    for batch in import.trace().scan(Table::Visits, &columns).unwrap() {
-        let batch = batch.unwrap();
-        let items = batch.column(0).as_primitive::<UInt64Type>();
-        let oncpu = batch.column(1).as_primitive::<Int64Type>();
-        let flags = batch.column(2).as_primitive::<UInt32Type>();
-        visits.extend((0..batch.num_rows()).map(|row| {
-            let known = oncpu.is_valid(row).then(|| oncpu.value(row));
-            let is_lossy = flags.value(row) & visit_flag::LOSS != 0;
-            (items.value(row), known, is_lossy)
-        }));
-    }
+    schema::visits::each(&import.trace(), |row| {
+        let is_lossy = row.flags & visit_flag::LOSS != 0;
+        visits.push((row.item_id, row.oncpu_ns, is_lossy));
+    })
+    .unwrap();
     visits.sort_unstable();
     visits
 }
@@ -181,21 +172,16 @@ fn one_is_missing() {
     let flagged: Vec<u64> = flagged.map(|visit| visit.0).collect();
     assert_eq!(flagged, [7]);
     let trace = import.trace();
-    let columns = ["begin_ns", "end_ns", "tid", "records"];
-    let batches = trace.scan(Table::Losses, &columns).unwrap();
-    let losses: Vec<_> = batches.map(|batch| batch.unwrap()).collect();
-    assert_eq!(trace.rows(Table::Losses).unwrap(), 1);
-    let at = |column: usize| {
-        losses[0]
-            .column(column)
-            .as_primitive::<Int64Type>()
-            .value(0)
+    let mut losses = Vec::new();
+    schema::losses::each(&trace, |row| losses.push(row)).unwrap();
+    let [loss] = &losses[..] else {
+        panic!("{losses:?}");
     };
     let origin = trace.info.monotonic_ns;
     let time = |after: u64| (begin(7) + after - origin).cast_signed();
-    assert_eq!((at(0), at(1)), (time(OUT), time(END)));
-    let tids = losses[0].column(2).as_primitive::<UInt32Type>();
-    assert_eq!(tids.value(0), SERVER);
+    let range = (loss.begin_ns.0, loss.end_ns.0);
+    assert_eq!(range, (time(OUT), time(END)));
+    assert_eq!(loss.tid.map(|tid| tid.0), Some(SERVER));
     let ledger = trace.info.ledger.as_ref().unwrap();
     assert_eq!(ledger.check(), Vec::<String>::new());
     let notes = trace.info.notes.join("\n");

@@ -1,8 +1,6 @@
 //! Recordings that are whole but unusual: what can't be used of them is said, and the rest is imported.
 
-use arrow::array::{Array as _, AsArray as _};
-use arrow::datatypes::{Int64Type, UInt32Type, UInt64Type};
-use pebs_user::store::schema::Table;
+use pebs_user::store::schema::{Table, samples, visits};
 
 use crate::fixture;
 use crate::piped::Piped;
@@ -135,11 +133,7 @@ fn ended_thread() {
     sample(&mut piped, u64::MAX, 1_010_000);
     let import = Import::of_bytes(&piped.0, &[]);
     let mut tids = Vec::new();
-    for batch in import.trace().scan(Table::Samples, &["tid"]).unwrap() {
-        let batch = batch.unwrap();
-        let column = batch.column(0).as_primitive::<UInt32Type>();
-        tids.extend(column.iter());
-    }
+    samples::each(&import.trace(), |row| tids.push(row.tid.known())).unwrap();
     tids.sort_unstable();
     assert_eq!(tids, [None, Some(10)]);
 }
@@ -163,14 +157,10 @@ fn exec_within_an_item() {
     let args = ["perf.data", "--symfs", "nowhere", "-o", "out"];
     let import = import.run(&[&args[..], &["--marks", "marks.csv"]].concat());
     assert_eq!(import.code, 0, "{}", import.stderr);
-    let columns = ["duration_ns", "visit_id", "samples", "flags"];
-    let mut visits = import.trace().scan(Table::Visits, &columns).unwrap();
-    let batch = visits.next().unwrap().unwrap();
-    let duration = batch.column(0).as_primitive::<Int64Type>();
-    assert_eq!((duration.len(), duration.value(0)), (1, 25_000));
-    assert_eq!(batch.column(1).as_primitive::<UInt64Type>().null_count(), 0);
-    for (column, expected) in [(2, 2), (3, 0)] {
-        let values = batch.column(column).as_primitive::<UInt32Type>();
-        assert_eq!(values.value(0), expected, "{}", columns[column]);
-    }
+    let mut found = Vec::new();
+    visits::each(&import.trace(), |row| {
+        found.push((row.duration_ns, row.samples, row.flags));
+    })
+    .unwrap();
+    assert_eq!(found, [(Some(25_000), 2, 0)]);
 }

@@ -20,13 +20,13 @@ use pebs_user::pipeline::{Keep, Outcome, Pipeline, PipelineOptions};
 use pebs_user::store::reader::Trace;
 use pebs_user::store::recover::recover;
 use pebs_user::store::run::{EventInfo, KeepInfo, KeptVisits, RunInfo};
-use pebs_user::store::schema::{SCHEMA_VERSION, Table, measure, visit_flag};
+use pebs_user::store::schema::{SCHEMA_VERSION, Table, VisitRow, measure, visit_flag};
 use pebs_user::store::writer::{TraceWriter, WriterOptions};
 use pebs_user::stream::decode::Interferences;
 use pebs_user::units::{EventId, KtimeNs};
 
 use stream::{ITEMS, Stream};
-use tables::{FunctionRow, Stat, VisitRow};
+use tables::Stat;
 
 /// Several intervals in the stream's 0.3 s.
 const INTERVAL: Duration = Duration::from_millis(50);
@@ -242,7 +242,7 @@ fn aggregates_are_those_of_the_rows() {
 
     let durations = tables::visits(&all.trace())
         .iter()
-        .map(|it| it.duration_ns as f64)
+        .map(|it| it.duration_ns.unwrap() as f64)
         .collect();
     agrees(
         &Stat::merged(&stats, measure::DURATION, None),
@@ -250,11 +250,11 @@ fn aggregates_are_those_of_the_rows() {
         ITEMS,
     );
     let functions = tables::functions(&all.trace());
-    let ids: BTreeSet<u32> = functions.iter().map(|row| row.function_id).collect();
+    let ids: BTreeSet<u32> = functions.iter().map(|row| row.function_id.0).collect();
     assert!(ids.len() >= 5, "{ids:?}");
     let mut samples = 0;
     for id in ids {
-        let rows = || functions.iter().filter(|row| row.function_id == id);
+        let rows = || functions.iter().filter(|row| row.function_id.0 == id);
         let merged = Stat::merged(&stats, measure::SELF, Some(id));
         let count: u64 = rows().map(|row| u64::from(row.samples)).sum();
         assert_eq!(merged.samples, count);
@@ -265,7 +265,7 @@ fn aggregates_are_those_of_the_rows() {
         assert!((merged.samples_squared - squared).abs() < 1e-6 * squared);
         agrees(
             &merged,
-            rows().map(|row: &FunctionRow| row.self_ns).collect(),
+            rows().map(|row| row.self_ns.unwrap()).collect(),
             ITEMS,
         );
     }

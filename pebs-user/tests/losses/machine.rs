@@ -4,9 +4,6 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use arrow::array::AsArray;
-use arrow::compute::cast;
-use arrow::datatypes::{DataType, Int64Type};
 use pebs_common::counter::Counter;
 use pebs_common::record::{Head, Kind, Role, mark_flag};
 use pebs_user::ledger::Ledger;
@@ -14,7 +11,7 @@ use pebs_user::pipeline::synthetic::{START_NS, frame_words, probes};
 use pebs_user::pipeline::{BulkOptions, Keep, Outcome, Pipeline, PipelineOptions};
 use pebs_user::store::reader::Trace;
 use pebs_user::store::run::RunInfo;
-use pebs_user::store::schema::{SCHEMA_VERSION, Table};
+use pebs_user::store::schema::{self, SCHEMA_VERSION};
 use pebs_user::store::writer::{TraceWriter, WriterOptions};
 use pebs_user::stream::bulk::RingKind;
 use pebs_user::stream::cycle::CounterRow;
@@ -246,53 +243,44 @@ impl Loss {
 
 impl Recorded {
     pub fn visits(&self) -> Vec<Visit> {
-        let columns = ["item_id", "tid", "begin_ns", "end_ns", "flags"];
-        let [item, tid, begin, end, flags] = self.columns(Table::Visits, columns);
-        (0..item.len())
-            .map(|n| Visit {
-                item: item[n].unwrap(),
-                tid: tid[n].unwrap(),
-                begin: begin[n].unwrap(),
-                end: end[n],
-                flags: flags[n].unwrap() as u32,
-            })
-            .collect()
+        let mut rows = Vec::new();
+        schema::visits::each(&self.trace, |row| {
+            rows.push(Visit {
+                item: row.item_id as i64,
+                tid: row.tid.0.into(),
+                begin: row.begin_ns.0,
+                end: row.end_ns.map(|end| end.0),
+                flags: row.flags,
+            });
+        })
+        .unwrap();
+        rows
     }
 
     /// Losses, all for this reason.
     pub fn losses(&self, reason: &str) -> Vec<Loss> {
-        for batch in self.trace.scan(Table::Losses, &["reason"]).unwrap() {
-            let reasons = cast(batch.unwrap().column(0), &DataType::Utf8).unwrap();
-            let mut reasons = reasons.as_string::<i32>().iter().flatten();
-            assert!(reasons.all(|it| it == reason), "other than {reason}");
-        }
-        let columns = ["begin_ns", "end_ns", "cpu", "records"];
-        let [begin, end, cpu, records] = self.columns(Table::Losses, columns);
-        (0..begin.len())
-            .map(|n| Loss {
-                begin: begin[n].unwrap(),
-                end: end[n].unwrap(),
-                cpu: cpu[n],
-                records: records[n],
-            })
-            .collect()
+        let mut rows = Vec::new();
+        schema::losses::each(&self.trace, |row| {
+            assert_eq!(row.reason, reason);
+            rows.push(Loss {
+                begin: row.begin_ns.0,
+                end: row.end_ns.0,
+                cpu: row.cpu.map(|cpu| cpu.0.into()),
+                records: row.records.map(|records| records as i64),
+            });
+        })
+        .unwrap();
+        rows
     }
 
     /// Rows of `samples`, and how many of them are in a visit.
     pub fn samples(&self) -> (usize, usize) {
-        let [visit] = self.columns(Table::Samples, ["visit_id"]);
-        (visit.len(), visit.iter().flatten().count())
-    }
-
-    fn columns<const N: usize>(&self, table: Table, names: [&str; N]) -> [Vec<Option<i64>>; N] {
-        let mut columns = std::array::from_fn(|_| Vec::new());
-        for batch in self.trace.scan(table, &names).unwrap() {
-            let batch = batch.unwrap();
-            for (n, column) in columns.iter_mut().enumerate() {
-                let numbers = cast(batch.column(n), &DataType::Int64).unwrap();
-                column.extend(numbers.as_primitive::<Int64Type>().iter());
-            }
-        }
-        columns
+        let (mut all, mut within) = (0, 0);
+        schema::samples::each(&self.trace, |row| {
+            all += 1;
+            within += usize::from(row.visit_id.is_some());
+        })
+        .unwrap();
+        (all, within)
     }
 }

@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::analysis::report::shared::{ArgArray, ArgRef};
+use crate::store::args::{ArgRef, ArgView};
 use crate::store::schema::{ArgColumn, ArgType};
 
 /// Different texts of a column that are told apart; all beyond count as one.
@@ -123,7 +123,7 @@ impl ArgumentColumns {
     }
 
     /// Adds the values of a new item.
-    pub(in crate::analysis) fn push(&mut self, args: &[ArgArray<'_>], row: usize) {
+    pub(in crate::analysis) fn push(&mut self, args: &[ArgView<'_>], row: usize) {
         for (column, array) in self.0.iter_mut().zip(args) {
             let value = array.get(row);
             match &mut column.values {
@@ -143,7 +143,7 @@ impl ArgumentColumns {
     }
 
     /// Takes values that an item has not yet from another of its visits.
-    pub(in crate::analysis) fn fill(&mut self, item: usize, args: &[ArgArray<'_>], row: usize) {
+    pub(in crate::analysis) fn fill(&mut self, item: usize, args: &[ArgView<'_>], row: usize) {
         for (column, array) in self.0.iter_mut().zip(args) {
             let value = array.get(row);
             match &mut column.values {

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use arrow::array::Array;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::blocked::{Threads, WaitStacks};
@@ -20,11 +19,10 @@ use crate::analysis::report::detail::States;
 use crate::analysis::report::model::{Counts, FunctionName, NamedArg};
 use crate::analysis::report::names::Names;
 use crate::analysis::report::section::flag_names;
-use crate::analysis::report::shared::{ArgArray, ArgRef};
-use crate::store::reader::{
-    ReadError, Trace, column_i64, column_str, column_u8, column_u16, column_u32, column_u64,
-};
-use crate::store::schema::{Table, visit_flag};
+use crate::store::args::{ArgRef, ArgView};
+use crate::store::reader::{ReadError, Trace};
+use crate::store::schema::visit_flag;
+use crate::store::view::{Select as _, View as _, columns};
 use crate::units::EventId;
 
 /// Parts of a time line at most, beside marks and waits.
@@ -243,10 +241,28 @@ fn find(trace: &Trace, items: &Items, which: Which) -> Result<(u32, u64), Explai
     }
 }
 
+columns! {
+    struct ItemIds of visits { item_id }
+}
+
+columns! {
+    struct Visits of visits { visit_id, tid, begin_ns, duration_ns, probe_id }
+}
+
+columns! {
+    struct Samples of samples { visit_id, time_ns, tid, function_id, event }
+}
+
+columns! {
+    struct Waits of waits {
+        visit_id, begin_ns, end_ns, tid, function_id, state, woken_by, preempted_by, stack_id
+    }
+}
+
 /// What there is instead of an item.
 fn near(trace: &Trace, items: &Items, item_id: u64) -> Result<String, ReadError> {
-    for batch in trace.scan(Table::Visits, &["item_id"])? {
-        if column_u64(&batch?, 0)?.values().contains(&item_id) {
+    for batch in ItemIds::scan(trace)? {
+        if ItemIds::of(&batch?)?.item_id.contains(&item_id) {
             return Ok(
                 "it is left out, as it overlaps a loss or did not end: --all counts the former"
                     .to_owned(),
@@ -291,23 +307,23 @@ struct VisitFacts {
 
 /// The visits of an item, in order.
 fn visits_of(trace: &Trace, items: &Items, index: u32) -> Result<Vec<VisitFacts>, ReadError> {
-    let mut columns = vec!["visit_id", "tid", "begin_ns", "duration_ns", "probe_id"];
-    columns.extend(trace.info.columns.iter().map(|it| it.name.as_str()));
     let mut found = Vec::new();
-    for batch in trace.scan(Table::Visits, &columns)? {
+    for batch in trace.scan_with_args(Visits::NAMES)? {
         let batch = batch?;
-        let visit_ids = column_u64(&batch, 0)?.values();
-        let tids = column_u32(&batch, 1)?.values();
-        let begins = column_i64(&batch, 2)?.values();
-        let durations = column_i64(&batch, 3)?;
-        let probes = column_u16(&batch, 4)?.values();
-        let args = ArgArray::all(&batch, 5, &trace.info.columns)?;
-        for row in (0..batch.num_rows()).filter(|&row| durations.is_valid(row)) {
-            let visit_id = visit_ids[row];
+        let visits = Visits::of(&batch)?;
+        let args = ArgView::all(&batch, &trace.info.columns)?;
+        for (row, &visit_id) in visits.visit_id.iter().enumerate() {
+            let Some(duration_ns) = visits.duration_ns.get(row) else {
+                continue;
+            };
             if !items.of_visit(visit_id).any(|(item, _)| item == index) {
                 continue;
             }
-            let probe = trace.info.probes.iter().find(|it| it.id.0 == probes[row]);
+            let probe = trace
+                .info
+                .probes
+                .iter()
+                .find(|it| it.id.0 == visits.probe_id[row]);
             let named = args
                 .iter()
                 .zip(&trace.info.columns)
@@ -318,9 +334,9 @@ fn visits_of(trace: &Trace, items: &Items, index: u32) -> Result<Vec<VisitFacts>
             found.push(VisitFacts {
                 visit_id,
                 own: items.is_own(visit_id, index),
-                tid: tids[row],
-                begin_ns: begins[row],
-                end_ns: begins[row] + durations.value(row),
+                tid: visits.tid[row],
+                begin_ns: visits.begin_ns[row],
+                end_ns: visits.begin_ns[row] + duration_ns,
                 spec: probe.map(|it| it.spec.clone()),
                 args: named.collect(),
             });
@@ -357,58 +373,36 @@ impl Line {
             stacks: FxHashMap::default(),
             states: States::default(),
         };
-        let columns = ["visit_id", "time_ns", "tid", "function_id", "event"];
-        for batch in trace.scan(Table::Samples, &columns)? {
+        for batch in Samples::scan(trace)? {
             let batch = batch?;
-            let visits = column_u64(&batch, 0)?;
-            let times = column_i64(&batch, 1)?.values();
-            let tids = column_u32(&batch, 2)?.values();
-            let functions = column_u32(&batch, 3)?.values();
-            let events = column_u8(&batch, 4)?.values();
-            for row in (0..batch.num_rows()).filter(|&row| visits.is_valid(row)) {
-                if wanted.contains(&visits.value(row))
-                    && event.is_some_and(|it| it.0 == events[row])
-                {
-                    line.samples.push((times[row], tids[row], functions[row]));
-                }
+            let samples = Samples::of(&batch)?;
+            let is_wanted = |row: &usize| {
+                let visit = samples.visit_id.get(*row);
+                visit.is_some_and(|visit| wanted.contains(&visit))
+                    && event.is_some_and(|it| it.0 == samples.event[*row])
+            };
+            for row in (0..batch.num_rows()).filter(is_wanted) {
+                // No thread without a number has a visit.
+                let tid = samples.tid.get(row).unwrap_or(0);
+                let (time, function) = (samples.time_ns[row], samples.function_id[row]);
+                line.samples.push((time, tid, function));
             }
         }
-        let columns = [
-            "visit_id",
-            "begin_ns",
-            "end_ns",
-            "tid",
-            "function_id",
-            "state",
-            "woken_by",
-            "preempted_by",
-            "stack_id",
-        ];
-        for batch in trace.scan(Table::Waits, &columns)? {
+        for batch in Waits::scan(trace)? {
             let batch = batch?;
-            let visits = column_u64(&batch, 0)?.values();
-            let (begins, ends) = (
-                column_i64(&batch, 1)?.values(),
-                column_i64(&batch, 2)?.values(),
-            );
-            let tids = column_u32(&batch, 3)?.values();
-            let functions = column_u32(&batch, 4)?;
-            let states = column_str(&batch, 5)?;
-            let (wakers, others) = (column_str(&batch, 6)?, column_str(&batch, 7)?);
-            let stacks = column_u32(&batch, 8)?;
-            for row in (0..batch.num_rows()).filter(|&row| wanted.contains(&visits[row])) {
-                let function = functions.is_valid(row).then(|| functions.value(row));
-                let state = line.states.index(states.value(row));
-                let by = [others, wakers].into_iter().find(|who| who.is_valid(row));
-                let key = (begins[row], tids[row]);
+            let waits = Waits::of(&batch)?;
+            for row in (0..batch.num_rows()).filter(|&row| wanted.contains(&waits.visit_id[row])) {
+                let (begin, end, tid) = (waits.begin_ns[row], waits.end_ns[row], waits.tid[row]);
+                let by = waits.preempted_by.get(row).or(waits.woken_by.get(row));
                 if let Some(by) = by {
-                    line.by.insert(key, by.value(row).to_owned());
+                    line.by.insert((begin, tid), by.to_owned());
                 }
-                if stacks.is_valid(row) {
-                    line.stacks.insert(key, stacks.value(row));
+                if let Some(stack) = waits.stack_id.get(row) {
+                    line.stacks.insert((begin, tid), stack);
                 }
-                line.waits
-                    .push((begins[row], ends[row], tids[row], function, state));
+                let state = line.states.index(waits.state.get(row));
+                let function = waits.function_id.get(row);
+                line.waits.push((begin, end, tid, function, state));
             }
         }
         line.samples.sort_unstable();

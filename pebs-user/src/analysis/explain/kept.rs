@@ -10,7 +10,8 @@ use crate::analysis::report::slots::Slots;
 use crate::analysis::report::stats::{self, Stats, other_waits};
 use crate::store::reader::{ReadError, Trace};
 use crate::store::run::EventInfo;
-use crate::store::schema::{Table, visit_flag};
+use crate::store::schema::visit_flag;
+use crate::store::view::Select as _;
 use crate::units::FunctionId;
 
 use rustc_hash::FxHashMap;
@@ -29,7 +30,7 @@ pub(super) fn typical(
     let mut slots = Slots::new(&trace.info, None, Stats::default);
     let counted = (losses, trace.info.switches);
     let own = trace.own_function()?;
-    for batch in trace.scan(Table::FunctionStats, &stats::COLUMNS)? {
+    for batch in stats::Columns::scan(trace)? {
         stats::add(
             &batch?,
             (event.map(|it| it.id), own),

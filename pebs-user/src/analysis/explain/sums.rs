@@ -1,6 +1,5 @@
 //! Passes over the functions and the waits of items: sums by group, class and block.
 
-use arrow::array::Array;
 use rustc_hash::FxHashMap;
 
 use super::blocks::Blocks;
@@ -13,22 +12,16 @@ use crate::analysis::classes::Class;
 use crate::analysis::report::detail::States;
 use crate::analysis::report::section::WaitKind;
 use crate::analysis::rows;
-use crate::store::reader::{ReadError, Trace, column_i64, column_str, column_u32, column_u64};
-use crate::store::schema::Table;
+use crate::store::reader::{ReadError, Trace};
+use crate::store::view::{Select as _, View as _, columns};
 use crate::units::{EventId, FunctionId};
 
-const WAIT_COLUMNS: [&str; 10] = [
-    "visit_id",
-    "begin_ns",
-    "end_ns",
-    "function_id",
-    "state",
-    "stack_id",
-    "woken_by",
-    "woken_by_tid",
-    "preempted_by",
-    "preempted_by_tid",
-];
+columns! {
+    struct Waits of waits {
+        visit_id, begin_ns, end_ns, function_id, state, stack_id, woken_by, woken_by_tid, preempted_by,
+        preempted_by_tid
+    }
+}
 
 /// Stands for who has no thread: an interrupt.
 pub(super) const NO_THREAD: u32 = 0;
@@ -374,37 +367,27 @@ impl<'a> Summing<'a> {
 
     /// Adds up the waits, those between stages as well.
     pub(in crate::analysis) fn waits(&mut self, trace: &Trace) -> Result<(), ReadError> {
-        for batch in trace.scan(Table::Waits, &WAIT_COLUMNS)? {
+        for batch in Waits::scan(trace)? {
             let batch = batch?;
-            let visits = column_u64(&batch, 0)?.values();
-            let begins = column_i64(&batch, 1)?.values();
-            let ends = column_i64(&batch, 2)?.values();
-            let functions = column_u32(&batch, 3)?;
-            let states = column_str(&batch, 4)?;
-            let stacks = column_u32(&batch, 5)?;
-            let (wakers, waker_tids) = (column_str(&batch, 6)?, column_u32(&batch, 7)?);
-            let (takers, taker_tids) = (column_str(&batch, 8)?, column_u32(&batch, 9)?);
-            for row in 0..batch.num_rows() {
-                let function = functions.is_valid(row).then(|| functions.value(row));
-                let key = wait_key(&mut self.states, states.value(row), function);
-                let ns = ends[row] - begins[row];
-                self.add(visits[row], key, ns as f64, 1);
-                if stacks.is_valid(row) {
-                    let at = (key, stacks.value(row));
-                    self.add_slow(visits[row], |slow, share| {
-                        *slow.stacks.entry(at).or_default() += share.part(ns);
+            let waits = Waits::of(&batch)?;
+            for (row, &visit) in waits.visit_id.iter().enumerate() {
+                let function = waits.function_id.get(row);
+                let key = wait_key(&mut self.states, waits.state.get(row), function);
+                let (begin, end) = (waits.begin_ns[row], waits.end_ns[row]);
+                let ns = end - begin;
+                self.add(visit, key, ns as f64, 1);
+                if let Some(stack) = waits.stack_id.get(row) {
+                    self.add_slow(visit, |slow, share| {
+                        *slow.stacks.entry((key, stack)).or_default() += share.part(ns);
                     });
                 }
-                let took = (takers, taker_tids, begins[row]);
-                let woke = (wakers, waker_tids, ends[row]);
-                let known = [took, woke].into_iter().find(|it| it.0.is_valid(row));
-                if let Some((names, tids, when)) = known {
-                    let tid = if tids.is_valid(row) {
-                        tids.value(row)
-                    } else {
-                        NO_THREAD
-                    };
-                    self.add_actor(visits[row], (key, tid), names.value(row), (ns, when));
+                let took = (&waits.preempted_by, &waits.preempted_by_tid, begin);
+                let woke = (&waits.woken_by, &waits.woken_by_tid, end);
+                let known = [took, woke].into_iter().find_map(|(names, tids, when)| {
+                    Some((names.get(row)?, tids.get(row).unwrap_or(NO_THREAD), when))
+                });
+                if let Some((name, tid, when)) = known {
+                    self.add_actor(visit, (key, tid), name, (ns, when));
                 }
             }
         }

@@ -464,7 +464,7 @@ fn kept_items() {
         row(measure::SELF, Some(2), Some(900), 9e6),
     ];
     for row in &rows {
-        maker.writer.function_stat(row).unwrap();
+        maker.writer.add(row).unwrap();
     }
     let trace = maker.finish(&FUNCTIONS);
     let explanation = explain(&trace, &ExplainOptions::default()).unwrap();

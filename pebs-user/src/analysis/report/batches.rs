@@ -2,16 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use arrow::array::Array;
-
 use super::lengths::Lengths;
 use super::model::{BatchSum, ProbeReport};
 use super::{LossVisits, ReportOptions};
 use crate::analysis::batches::{Batches, is_batched};
-use crate::store::reader::{ReadError, Trace, column_i64, column_u16, column_u32, column_u64};
-use crate::store::schema::{Table, visit_flag};
+use crate::store::reader::{ReadError, Trace};
+use crate::store::schema::visit_flag;
+use crate::store::view::{Select as _, View as _, columns};
 
-const COLUMNS: [&str; 4] = ["visit_id", "probe_id", "duration_ns", "flags"];
+columns! {
+    struct Visits of visits { visit_id, probe_id, duration_ns, flags }
+}
 
 /// Says of probes whose visits serve several items what is known of these.
 ///
@@ -27,16 +28,18 @@ pub(super) fn fill(
     }
     let batches = Batches::read(trace)?;
     let mut sums: BTreeMap<u16, (BatchSum, Lengths)> = BTreeMap::new();
-    for rows in trace.scan(Table::Visits, &COLUMNS)? {
+    for rows in Visits::scan(trace)? {
         let rows = rows?;
-        let visits = column_u64(&rows, 0)?.values();
-        let probe_ids = column_u16(&rows, 1)?.values();
-        let durations = column_i64(&rows, 2)?;
-        let flags = column_u32(&rows, 3)?.values();
+        let Visits {
+            visit_id,
+            probe_id,
+            duration_ns,
+            flags,
+        } = Visits::of(&rows)?;
         let shared = |row: &usize| flags[*row] & visit_flag::SHARED != 0;
         for row in (0..rows.num_rows()).filter(shared) {
-            let batch = batches.of_visit(visits[row]);
-            let (sum, shares) = sums.entry(probe_ids[row]).or_default();
+            let batch = batches.of_visit(visit_id[row]);
+            let (sum, shares) = sums.entry(probe_id[row]).or_default();
             let Some(items) = batch.items else {
                 sum.unsized_visits += 1;
                 continue;
@@ -46,8 +49,11 @@ pub(super) fn fill(
             sum.largest = sum.largest.max(items);
             let lost = flags[row] & visit_flag::LOSS != 0;
             let left_out = lost && options.losses == LossVisits::LeaveOut;
-            if durations.is_valid(row) && !left_out && items > 0 {
-                let share = durations.value(row) / i64::from(items);
+            if let Some(duration) = duration_ns.get(row)
+                && !left_out
+                && items > 0
+            {
+                let share = duration / i64::from(items);
                 (0..items).for_each(|_| shares.add(share));
             }
         }

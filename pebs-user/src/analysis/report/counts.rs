@@ -1,12 +1,13 @@
 //! What happened to a visit's thread, in numbers: switches, migrations, page faults.
 
-use arrow::array::{Array, RecordBatch, UInt32Array};
 use serde::Serialize;
 
-use crate::store::reader::{ReadError, column_u32};
+use crate::store::view::{View as _, columns};
 
-/// Columns of `visits` that are needed, in the order of `Counts::named`.
-pub(in crate::analysis) const COLUMNS: [&str; 3] = ["switches", "migrations", "page_faults"];
+columns! {
+    /// The columns of a batch.
+    pub(in crate::analysis) struct CountColumns of visits { switches, migrations, page_faults }
+}
 
 /// What is counted, as a report names one.
 const NOUNS: [&str; 3] = ["switch", "migration", "page fault"];
@@ -66,23 +67,14 @@ impl Counts {
     }
 }
 
-/// The columns of a batch.
-pub(in crate::analysis) struct CountArrays<'a>([&'a UInt32Array; 3]);
-
-impl<'a> CountArrays<'a> {
-    /// The columns from `first` on.
-    pub(in crate::analysis) fn of(batch: &'a RecordBatch, first: usize) -> Result<Self, ReadError> {
-        Ok(Self([
-            column_u32(batch, first)?,
-            column_u32(batch, first + 1)?,
-            column_u32(batch, first + 2)?,
-        ]))
-    }
-
+impl CountColumns<'_> {
     /// The counts of a row.
     pub(in crate::analysis) fn get(&self, row: usize) -> Counts {
-        let value = |array: &UInt32Array| array.is_valid(row).then(|| array.value(row));
-        Counts::of(self.0.map(value))
+        Counts {
+            switches: self.switches.get(row),
+            migrations: self.migrations.get(row),
+            page_faults: self.page_faults.get(row),
+        }
     }
 }
 

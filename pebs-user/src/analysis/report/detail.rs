@@ -1,31 +1,27 @@
 //! Passes over the functions and the waits of visits.
 
-use arrow::array::{Array, RecordBatch, StringArray};
+use arrow::array::RecordBatch;
 use rustc_hash::FxHashMap;
 
 use super::classes::VisitClasses;
 use super::model::{FunctionName, VisitFunction};
 use super::section::{Section, SlowDraft, WaitKind, WaitSum};
 use super::slots::Slots;
-use crate::store::reader::{
-    ReadError, column_f64, column_i64, column_str, column_u8, column_u32, column_u64,
-};
+use crate::store::reader::ReadError;
+use crate::store::view::{Select as _, View as _, columns};
 use crate::units::{EventId, FunctionId};
 
-/// Columns of `visit_functions` that are needed.
-pub(super) const FUNCTION_COLUMNS: [&str; 7] = [
-    "visit_id",
-    "function_id",
-    "event",
-    "samples",
-    "events",
-    "self_ns",
-    "self_stderr_ns",
-];
+columns! {
+    /// Columns of `visit_functions` that are needed.
+    pub(super) struct FunctionColumns of visit_functions {
+        visit_id, function_id, event, samples, events, self_ns, self_stderr_ns
+    }
+}
 
-/// Columns of `waits` that are needed.
-pub(super) const WAIT_COLUMNS: [&str; 5] =
-    ["visit_id", "begin_ns", "end_ns", "function_id", "state"];
+columns! {
+    /// Columns of `waits` that are needed.
+    pub(super) struct WaitColumns of waits { visit_id, begin_ns, end_ns, function_id, state }
+}
 
 /// Names of the states met, by the order in which they were.
 #[derive(Debug, Default)]
@@ -63,19 +59,22 @@ pub(super) struct Details<'a> {
 }
 
 impl Details<'_> {
-    /// Adds the rows of one event of a batch of `visit_functions`, with [`FUNCTION_COLUMNS`], but for pebs-trace's own.
+    /// Adds the rows of one event of a batch of `visit_functions`, with [`FunctionColumns`], but for pebs-trace's own.
     pub(super) fn add_functions(
         &mut self,
         batch: &RecordBatch,
         event: EventId,
         own_function: Option<u32>,
     ) -> Result<(), ReadError> {
-        let visits: &[u64] = column_u64(batch, 0)?.values();
-        let functions: &[u32] = column_u32(batch, 1)?.values();
-        let events: &[u8] = column_u8(batch, 2)?.values();
-        let samples: &[u32] = column_u32(batch, 3)?.values();
-        let counted: &[u64] = column_u64(batch, 4)?.values();
-        let (own, stderr) = (column_f64(batch, 5)?, column_f64(batch, 6)?);
+        let FunctionColumns {
+            visit_id: visits,
+            function_id: functions,
+            event: events,
+            samples,
+            events: counted,
+            self_ns,
+            self_stderr_ns,
+        } = FunctionColumns::of(batch)?;
         let mut end = 0;
         // The rows of a visit are mostly next to one another.
         for of_visit in visits.chunk_by(|a, b| a == b) {
@@ -88,7 +87,12 @@ impl Details<'_> {
                 .filter(|&row| events[row] == event.0 && Some(functions[row]) != own_function);
             if class.pooled {
                 for sums in self.sections.at(class.slot).classes_of(class.class) {
-                    let seen = |row| (FunctionId(functions[row]), (samples[row], counted[row]));
+                    let seen = |row| {
+                        (
+                            FunctionId(functions[row]),
+                            (samples[row], counted.get(row).unwrap_or(0)),
+                        )
+                    };
                     sums.pool.add_functions(visit, rows.clone().map(seen));
                 }
             }
@@ -97,8 +101,8 @@ impl Details<'_> {
                     let found = VisitFunction {
                         function: FunctionName::default(),
                         samples: samples[row],
-                        self_ns: own.is_valid(row).then(|| own.value(row)),
-                        self_stderr_ns: stderr.is_valid(row).then(|| stderr.value(row)),
+                        self_ns: self_ns.get(row),
+                        self_stderr_ns: self_stderr_ns.get(row),
                     };
                     (FunctionId(functions[row]), found)
                 }));
@@ -107,29 +111,24 @@ impl Details<'_> {
         Ok(())
     }
 
-    /// Adds a batch of `waits`, with [`WAIT_COLUMNS`].
+    /// Adds a batch of `waits`, with [`WaitColumns`].
     pub(super) fn add_waits(&mut self, batch: &RecordBatch) -> Result<(), ReadError> {
-        let visits = column_u64(batch, 0)?.values();
-        let begins = column_i64(batch, 1)?.values();
-        let ends = column_i64(batch, 2)?.values();
-        let functions = column_u32(batch, 3)?;
-        let states: &StringArray = column_str(batch, 4)?;
+        let waits = WaitColumns::of(batch)?;
         for row in 0..batch.num_rows() {
-            let Some(class) = self.classes.get(visits[row]) else {
+            let Some(class) = self.classes.get(waits.visit_id[row]) else {
                 continue;
             };
-            let function = functions.is_valid(row).then(|| functions.value(row));
             let kind = WaitKind {
-                state: self.states.index(states.value(row)),
-                function: function.map(FunctionId),
+                state: self.states.index(waits.state.get(row)),
+                function: waits.function_id.get(row).map(FunctionId),
             };
-            let ns = ends[row] - begins[row];
+            let ns = waits.end_ns[row] - waits.begin_ns[row];
             if class.pooled {
                 for sums in self.sections.at(class.slot).classes_of(class.class) {
                     add_wait(&mut sums.waits, kind, ns);
                 }
             }
-            if let Some(draft) = self.drafts.0.get_mut(&visits[row]) {
+            if let Some(draft) = self.drafts.0.get_mut(&waits.visit_id[row]) {
                 add_wait(&mut draft.waits, kind, ns);
             }
         }

@@ -1,21 +1,24 @@
 //! What came between the threads of visits and their work (`--with irq,faults`): time that is part of what functions
 //! and waits took.
 
-use arrow::array::{Array, Int64Array, RecordBatch, UInt32Array};
 use serde::Serialize;
 
 use super::human::{UNKNOWN, count, plural, time};
-use crate::store::reader::{ReadError, column_i64, column_u32};
 use crate::store::schema::InterferenceColumns;
+use crate::store::view::{View as _, columns};
 
-/// Columns of `visits` that are needed, in the order of [`WHAT`].
-pub(crate) const COLUMNS: [&str; 4] = ["irq_ns", "softirq_ns", "fault_ns", "major_faults"];
+columns! {
+    /// The columns of a batch.
+    pub(in crate::analysis) struct InterferenceViews of visits {
+        irq_ns, softirq_ns, fault_ns, major_faults
+    }
+}
 
-/// What the columns tell, as people are told.
+/// What the columns tell, as people are told, in the order of [`InterferenceColumns::values`].
 pub(crate) const WHAT: [&str; 4] = ["interrupts", "softirqs", "page faults", MAJOR];
 
 /// What is counted, and not timed.
-const MAJOR: &str = "major faults";
+pub(crate) const MAJOR: &str = "major faults";
 
 /// Times the mean of typical visits from which on something tells of a visit.
 const STRIKING: f64 = 2.0;
@@ -103,41 +106,20 @@ impl InterferenceRow {
     }
 }
 
-/// The columns of a batch.
-pub(in crate::analysis) struct InterferenceArrays<'a> {
-    times: [&'a Int64Array; 3],
-    major_faults: &'a UInt32Array,
+impl InterferenceViews<'_> {
     /// Whether anything is known of any row.
-    pub is_known: bool,
-}
-
-impl<'a> InterferenceArrays<'a> {
-    /// The columns from `first` on.
-    pub(in crate::analysis) fn of(batch: &'a RecordBatch, first: usize) -> Result<Self, ReadError> {
-        let times = [
-            column_i64(batch, first)?,
-            column_i64(batch, first + 1)?,
-            column_i64(batch, first + 2)?,
-        ];
-        let major_faults = column_u32(batch, first + 3)?;
-        let has_some = |rows: &dyn Array| rows.null_count() < rows.len();
-        Ok(Self {
-            is_known: times.iter().any(|it| has_some(*it)) || has_some(major_faults),
-            times,
-            major_faults,
-        })
+    pub(in crate::analysis) fn is_known(&self) -> bool {
+        let times = [&self.irq_ns, &self.softirq_ns, &self.fault_ns];
+        times.iter().any(|it| it.has_some()) || self.major_faults.has_some()
     }
 
     /// The values of a row.
     pub(in crate::analysis) fn get(&self, row: usize) -> InterferenceColumns {
-        let known = |array: &Int64Array| array.is_valid(row).then(|| array.value(row));
-        let [irq_ns, softirq_ns, fault_ns] = self.times.map(known);
-        let faults = self.major_faults;
         InterferenceColumns {
-            irq_ns,
-            softirq_ns,
-            fault_ns,
-            major_faults: faults.is_valid(row).then(|| faults.value(row)),
+            irq_ns: self.irq_ns.get(row),
+            softirq_ns: self.softirq_ns.get(row),
+            fault_ns: self.fault_ns.get(row),
+            major_faults: self.major_faults.get(row),
         }
     }
 }

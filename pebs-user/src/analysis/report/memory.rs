@@ -9,7 +9,7 @@
 pub(crate) mod csv;
 pub(crate) mod text;
 
-use arrow::array::{Array, RecordBatch, StringArray};
+use arrow::array::RecordBatch;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
@@ -21,29 +21,24 @@ use super::slots::Slots;
 use super::{MIN_SAMPLES, ReportError, ReportOptions, check_probe, first_pass, gather};
 use crate::analysis::classes::Class;
 use crate::estimate::sketch::Sketch;
-use crate::store::reader::{
-    ReadError, Trace, column_bool, column_str, column_u8, column_u32, column_u64,
-};
+use crate::store::reader::{ReadError, Trace};
 use crate::store::run::EventInfo;
 use crate::store::schema::Table;
+use crate::store::view::{Select as _, View as _, columns};
 use crate::units::EventId;
 
 /// Version of the JSON keys; grows when one changes its meaning or goes away.
 pub const MEMORY_REPORT_VERSION: u32 = 1;
 
-/// Columns of `memory` that are needed.
-const COLUMNS: [&str; 10] = [
-    "visit_id",
-    "function_id",
-    "event",
-    "events",
-    "op",
-    "level",
-    "snoop",
-    "tlb",
-    "locked",
-    "latency_cycles",
-];
+columns! {
+    struct Accesses of memory {
+        visit_id, function_id, event, events, op, level, snoop, tlb, locked, latency_cycles
+    }
+}
+
+columns! {
+    struct Sampled of samples { event }
+}
 
 /// A report of the memory accesses of one trace.
 #[derive(Clone, Debug, Serialize)]
@@ -144,12 +139,12 @@ pub fn build(trace: &Trace, options: &ReportOptions) -> Result<MemoryReport, Rep
         let sections = first_pass(trace, options)?
             .map(|tally| Section::new(tally, &trace.info.columns, options.slowest));
         let gathered = gather(trace, options, sections)?;
-        for batch in trace.scan(Table::Memory, &COLUMNS)? {
+        for batch in Accesses::scan(trace)? {
             sums.add(&batch?, &gathered.classes)?;
         }
-        for batch in trace.scan(Table::Samples, &["event"])? {
+        for batch in Sampled::scan(trace)? {
             let batch = batch?;
-            for event in column_u8(&batch, 0)?.values() {
+            for event in Sampled::of(&batch)?.event.iter() {
                 sums.event(*event).samples += 1;
             }
         }
@@ -249,8 +244,8 @@ impl Sums {
         &mut self.events[index]
     }
 
-    fn text(&mut self, column: &StringArray, row: usize) -> Option<u32> {
-        let text = column.is_valid(row).then(|| column.value(row))?;
+    fn number(&mut self, text: Option<&str>) -> Option<u32> {
+        let text = text?;
         if let Some(number) = self.numbers.get(text) {
             return Some(*number);
         }
@@ -261,42 +256,33 @@ impl Sums {
     }
 
     fn add(&mut self, batch: &RecordBatch, classes: &VisitClasses) -> Result<(), ReadError> {
-        let visits = column_u64(batch, 0)?;
-        let functions = column_u32(batch, 1)?.values();
-        let ids = column_u8(batch, 2)?.values();
-        let events = column_u64(batch, 3)?;
-        let [op, level, snoop, tlb] = [
-            column_str(batch, 4)?,
-            column_str(batch, 5)?,
-            column_str(batch, 6)?,
-            column_str(batch, 7)?,
-        ];
-        let (locked, latency) = (column_bool(batch, 8)?, column_u32(batch, 9)?);
+        let accesses = Accesses::of(batch)?;
         for row in 0..batch.num_rows() {
-            self.event(ids[row]).told += 1;
-            let class = visits.is_valid(row).then(|| classes.get(visits.value(row)));
+            let event = accesses.event[row];
+            self.event(event).told += 1;
+            let class = accesses.visit_id.get(row).map(|visit| classes.get(visit));
             if class == Some(None) {
-                self.event(ids[row]).left_out += 1;
+                self.event(event).left_out += 1;
                 continue;
             }
             let class = class.flatten();
             let key = Key {
-                event: ids[row],
+                event,
                 slot: class.map(|class| class.slot),
-                function: functions[row],
-                op: self.text(op, row),
-                level: self.text(level, row),
-                snoop: self.text(snoop, row),
-                tlb: self.text(tlb, row),
-                locked: locked.is_valid(row).then(|| locked.value(row)),
+                function: accesses.function_id[row],
+                op: self.number(accesses.op.get(row)),
+                level: self.number(accesses.level.get(row)),
+                snoop: self.number(accesses.snoop.get(row)),
+                tlb: self.number(accesses.tlb.get(row)),
+                locked: accesses.locked.get(row),
             };
             let own = match class.map(|class| class.class) {
                 Some(Class::Slow) => Some(1),
                 Some(Class::Typical) => Some(2),
                 Some(Class::Between) | None => None,
             };
-            let events = events.is_valid(row).then(|| events.value(row));
-            let latency = latency.is_valid(row).then(|| latency.value(row));
+            let events = accesses.events.get(row);
+            let latency = accesses.latency_cycles.get(row);
             let sums = self.rows.entry(key).or_default();
             for class in std::iter::once(0).chain(own) {
                 sums[class].add(events, latency);

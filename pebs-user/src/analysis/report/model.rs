@@ -396,7 +396,8 @@ impl SlowVisit {
     /// Whether its details were not kept.
     #[must_use]
     pub fn is_condensed(&self) -> bool {
-        self.flags.contains(&visit_flag::CONDENSED_NAME)
+        self.flags
+            .contains(&visit_flag::name(visit_flag::CONDENSED))
     }
 }
 

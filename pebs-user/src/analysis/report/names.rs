@@ -1,12 +1,15 @@
 //! Last pass: names of the functions that a report mentions.
 
-use arrow::array::Array;
 use rustc_hash::FxHashMap;
 
 use super::model::{FunctionName, ProbeReport};
-use crate::store::reader::{ReadError, Trace, column_bool, column_str, column_u32};
-use crate::store::schema::Table;
+use crate::store::reader::{ReadError, Trace};
+use crate::store::view::{Select as _, View as _, columns};
 use crate::units::FunctionId;
+
+columns! {
+    struct Named of functions { function_id, name, module, kernel, inlined, system_call }
+}
 
 /// Names by function id; `None` until found.
 pub(in crate::analysis) struct Names(FxHashMap<u32, Option<FunctionName>>);
@@ -27,31 +30,18 @@ impl Names {
         ids: impl Iterator<Item = u32>,
     ) -> Result<Self, ReadError> {
         let mut names = Self(ids.map(|id| (id, None)).collect());
-        let columns = [
-            "function_id",
-            "name",
-            "module",
-            "kernel",
-            "inlined",
-            "system_call",
-        ];
-        for batch in trace.scan(Table::Functions, &columns)? {
+        for batch in Named::scan(trace)? {
             let batch = batch?;
-            let ids = column_u32(&batch, 0)?.values();
-            let (name, module) = (column_str(&batch, 1)?, column_str(&batch, 2)?);
-            let (kernel, inlined) = (column_bool(&batch, 3)?, column_bool(&batch, 4)?);
-            let system_call = column_str(&batch, 5)?;
-            for (row, id) in ids.iter().enumerate() {
+            let columns = Named::of(&batch)?;
+            for (row, id) in columns.function_id.iter().enumerate() {
                 if let Some(entry) = names.0.get_mut(id) {
                     *entry = Some(FunctionName {
                         function_id: Some(*id),
-                        name: name.is_valid(row).then(|| name.value(row).to_owned()),
-                        module: module.is_valid(row).then(|| module.value(row).to_owned()),
-                        kernel: kernel.value(row),
-                        inlined: inlined.is_valid(row) && inlined.value(row),
-                        system_call: system_call
-                            .is_valid(row)
-                            .then(|| system_call.value(row).to_owned()),
+                        name: columns.name.get(row).map(str::to_owned),
+                        module: columns.module.get(row).map(str::to_owned),
+                        kernel: columns.kernel.get(row),
+                        inlined: columns.inlined.get(row) == Some(true),
+                        system_call: columns.system_call.get(row).map(str::to_owned),
                     });
                 }
             }

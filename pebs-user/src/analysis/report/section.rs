@@ -1,38 +1,32 @@
 //! Second pass over the visits: the classes of each probe's visits and the slowest of them.
 
-use arrow::array::{Array, RecordBatch};
+use arrow::array::RecordBatch;
 use rustc_hash::FxHashMap;
 
 use super::ReportOptions;
 use super::classes::{VisitClass, VisitClasses};
-use super::counts::{self, CountArrays, CountSums, Counts};
-use super::interrupts_and_faults::{self, InterferenceArrays, InterferenceRow, InterferenceSums};
+use super::counts::{CountColumns, CountSums, Counts};
+use super::interrupts_and_faults::{InterferenceRow, InterferenceSums, InterferenceViews};
 use super::model::{NamedArg, SlowVisit, VisitFunction};
-use super::shared::{ArgArray, SharedArgs};
+use super::shared::SharedArgs;
 use super::slots::Slots;
 use super::stats::Stats;
 use super::tally::Tally;
 use super::top::Top;
 use crate::analysis::classes::{Class, Classes, NetOnCpu, Rank, Standing, Took};
 use crate::analysis::pool::Pool;
-use crate::store::reader::{ReadError, column_i64, column_u16, column_u32, column_u64};
+use crate::store::args::{ArgRef, ArgView};
+use crate::store::reader::{ReadError, Scan, Trace};
 use crate::store::schema::{ArgColumn, InterferenceColumns, visit_flag};
+use crate::store::view::{Select as _, View as _, columns};
 use crate::units::FunctionId;
 
-/// Columns of the pass; those of the counts, of what came between and of the arguments follow.
-pub(super) const COLUMNS: [&str; 11] = [
-    "visit_id",
-    "item_id",
-    "probe_id",
-    "pid",
-    "tid",
-    "begin_ns",
-    "duration_ns",
-    "oncpu_ns",
-    "samples",
-    "flags",
-    "net_ns",
-];
+columns! {
+    /// Columns of the pass; those of the counts, of what came between and of the arguments follow.
+    struct Columns of visits {
+        visit_id, item_id, probe_id, pid, tid, begin_ns, duration_ns, oncpu_ns, net_ns, samples, flags
+    }
+}
 
 /// Sums over one class of visits.
 #[derive(Debug, Default)]
@@ -203,72 +197,47 @@ pub(super) struct SlowDraft {
 
 /// Columns of a batch of visits.
 struct Visits<'a> {
-    visit_id: &'a [u64],
-    item_id: &'a [u64],
-    probe_id: &'a [u16],
-    pid: &'a [u32],
-    tid: &'a [u32],
-    begin_ns: &'a [i64],
-    duration_ns: &'a arrow::array::Int64Array,
-    oncpu_ns: &'a arrow::array::Int64Array,
-    net_ns: &'a arrow::array::Int64Array,
-    samples: &'a [u32],
-    flags: &'a [u32],
-    counts: CountArrays<'a>,
-    interference: InterferenceArrays<'a>,
-    args: Vec<ArgArray<'a>>,
+    columns: Columns<'a>,
+    counts: CountColumns<'a>,
+    interference: InterferenceViews<'a>,
+    is_interference_known: bool,
+    args: Vec<ArgView<'a>>,
+}
+
+/// Reads the visits for [`Gather`].
+pub(super) fn scan(trace: &Trace) -> Result<Scan, ReadError> {
+    let names = [
+        Columns::NAMES,
+        CountColumns::NAMES,
+        InterferenceViews::NAMES,
+    ];
+    trace.scan_with_args(&names.concat())
 }
 
 impl<'a> Visits<'a> {
     fn of(batch: &'a RecordBatch, columns: &[ArgColumn]) -> Result<Self, ReadError> {
-        let between = COLUMNS.len() + counts::COLUMNS.len();
+        let interference = InterferenceViews::of(batch)?;
         Ok(Self {
-            visit_id: column_u64(batch, 0)?.values(),
-            item_id: column_u64(batch, 1)?.values(),
-            probe_id: column_u16(batch, 2)?.values(),
-            pid: column_u32(batch, 3)?.values(),
-            tid: column_u32(batch, 4)?.values(),
-            begin_ns: column_i64(batch, 5)?.values(),
-            duration_ns: column_i64(batch, 6)?,
-            oncpu_ns: column_i64(batch, 7)?,
-            samples: column_u32(batch, 8)?.values(),
-            flags: column_u32(batch, 9)?.values(),
-            net_ns: column_i64(batch, 10)?,
-            counts: CountArrays::of(batch, COLUMNS.len())?,
-            interference: InterferenceArrays::of(batch, between)?,
-            args: ArgArray::all(
-                batch,
-                between + interrupts_and_faults::COLUMNS.len(),
-                columns,
-            )?,
+            columns: Columns::of(batch)?,
+            counts: CountColumns::of(batch)?,
+            is_interference_known: interference.is_known(),
+            interference,
+            args: ArgView::all(batch, columns)?,
         })
-    }
-
-    fn duration(&self, row: usize) -> Option<i64> {
-        self.duration_ns
-            .is_valid(row)
-            .then(|| self.duration_ns.value(row))
     }
 
     fn took(&self, row: usize) -> Took {
         Took {
-            duration_ns: self.duration(row),
-            net_ns: self.net_ns.is_valid(row).then(|| self.net_ns.value(row)),
-            samples: self.samples[row],
+            duration_ns: self.columns.duration_ns.get(row),
+            net_ns: self.columns.net_ns.get(row),
+            samples: self.columns.samples[row],
         }
     }
 
-    fn oncpu(&self, row: usize) -> Option<i64> {
-        self.oncpu_ns
-            .is_valid(row)
-            .then(|| self.oncpu_ns.value(row))
-    }
-
     fn happened(&self, row: usize) -> Happened {
-        let between = &self.interference;
         Happened {
             counts: self.counts.get(row),
-            interference: between.is_known.then(|| between.get(row)),
+            interference: (self.is_interference_known).then(|| self.interference.get(row)),
         }
     }
 
@@ -279,20 +248,21 @@ impl<'a> Visits<'a> {
             .zip(columns)
             .map(|(array, column)| NamedArg {
                 name: column.name.clone(),
-                value: array.get(row).map(super::shared::ArgRef::to_value),
+                value: array.get(row).map(ArgRef::to_value),
             });
+        let of = &self.columns;
         SlowDraft {
             visit: SlowVisit {
-                visit_id: self.visit_id[row],
-                item_id: self.item_id[row],
-                pid: self.pid[row],
-                tid: self.tid[row],
-                begin_ns: self.begin_ns[row],
-                duration_ns: self.duration(row).unwrap_or(0),
-                net_ns: self.took(row).net_ns,
-                oncpu_ns: self.oncpu(row),
-                samples: self.samples[row],
-                flags: flag_names(self.flags[row]),
+                visit_id: of.visit_id[row],
+                item_id: of.item_id[row],
+                pid: of.pid[row],
+                tid: of.tid[row],
+                begin_ns: of.begin_ns[row],
+                duration_ns: of.duration_ns.get(row).unwrap_or(0),
+                net_ns: of.net_ns.get(row),
+                oncpu_ns: of.oncpu_ns.get(row),
+                samples: of.samples[row],
+                flags: flag_names(of.flags[row]),
                 counts: self.counts.get(row),
                 interference: self.interference.get(row),
                 args: args.collect(),
@@ -331,30 +301,34 @@ pub(super) struct Gather<'a> {
 }
 
 impl Gather<'_> {
-    /// Adds a batch of visits, with [`COLUMNS`] and the argument columns.
+    /// Adds a batch of visits, of [`scan`].
     pub(super) fn add(&mut self, batch: &RecordBatch) -> Result<(), ReadError> {
         let visits = Visits::of(batch, self.columns)?;
+        let columns = &visits.columns;
         for row in 0..batch.num_rows() {
-            let Some((slot, section)) = self.sections.of(visits.probe_id[row]) else {
+            let Some((slot, section)) = self.sections.of(columns.probe_id[row]) else {
                 continue;
             };
-            let standing = Standing::of(visits.took(row), visits.flags[row], self.options.losses);
+            let standing = Standing::of(visits.took(row), columns.flags[row], self.options.losses);
             let Standing::Counted(rank) = standing else {
                 continue;
             };
-            let condensed = visits.flags[row] & visit_flag::CONDENSED != 0;
+            let condensed = columns.flags[row] & visit_flag::CONDENSED != 0;
             let class = match section.class(rank) {
                 // A visit was kept for a reason.
                 Class::Typical if section.stats.is_some() => Class::Between,
                 class => class,
             };
-            let of = (visits.probe_id[row], visits.flags[row]);
-            let oncpu = visits.oncpu(row).map(|ns| self.net.net(ns, rank, of));
+            let of = (columns.probe_id[row], columns.flags[row]);
+            let oncpu = columns
+                .oncpu_ns
+                .get(row)
+                .map(|ns| self.net.net(ns, rank, of));
             // Without switches the thread is taken to have run all the time.
-            let owns_all = visits.flags[row] & visit_flag::TIME_SHARED == 0;
+            let owns_all = columns.flags[row] & visit_flag::TIME_SHARED == 0;
             let active = oncpu.or((!self.switches && owns_all).then_some(rank.ns));
             // A trace that was cut has visits behind the last row of the aggregates.
-            let end = visits.begin_ns[row].saturating_add(rank.ns + rank.own_ns);
+            let end = columns.begin_ns[row].saturating_add(rank.ns + rank.own_ns);
             let stats = section.stats.as_ref();
             let active = active.filter(|_| stats.is_none_or(|stats| end <= stats.until_ns));
             let of_visit = VisitClass {
@@ -362,7 +336,7 @@ impl Gather<'_> {
                 class,
                 pooled: active.is_some() && !condensed,
             };
-            self.classes.set(visits.visit_id[row], of_visit);
+            self.classes.set(columns.visit_id[row], of_visit);
             let happened = visits.happened(row);
             for sums in section.classes_of(class) {
                 sums.happened(&happened);
@@ -372,10 +346,10 @@ impl Gather<'_> {
                 if class != Class::Typical {
                     section.typical.happened(&happened);
                 }
-                section.add_condensed(visits.visit_id[row], rank, class);
+                section.add_condensed(columns.visit_id[row], rank, class);
             } else {
                 for sums in section.classes_of(class) {
-                    sums.add(visits.visit_id[row], rank, active);
+                    sums.add(columns.visit_id[row], rank, active);
                 }
             }
             section.oncpu_ns += oncpu.unwrap_or(0) as f64;

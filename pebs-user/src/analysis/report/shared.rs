@@ -1,63 +1,8 @@
 //! What the arguments of a group of visits have in common.
 
-use arrow::array::{Array, Int64Array, RecordBatch, StringArray, UInt64Array};
-
 use super::model::SharedArg;
-use crate::store::reader::{ReadError, column_i64, column_str, column_u64};
-use crate::store::schema::{ArgColumn, ArgType, ArgValue};
-
-/// Argument columns of a batch.
-pub(in crate::analysis) enum ArgArray<'a> {
-    U64(&'a UInt64Array),
-    I64(&'a Int64Array),
-    Str(&'a StringArray),
-}
-
-/// An argument where it lies.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(in crate::analysis) enum ArgRef<'a> {
-    U64(u64),
-    I64(i64),
-    Str(&'a str),
-}
-
-impl<'a> ArgArray<'a> {
-    /// The argument columns of a batch, the first at index `from`.
-    pub(in crate::analysis) fn all(
-        batch: &'a RecordBatch,
-        from: usize,
-        columns: &[ArgColumn],
-    ) -> Result<Vec<Self>, ReadError> {
-        let typed = |(i, column): (usize, &ArgColumn)| {
-            Ok(match column.r#type {
-                ArgType::U64 => Self::U64(column_u64(batch, from + i)?),
-                ArgType::I64 => Self::I64(column_i64(batch, from + i)?),
-                ArgType::Str => Self::Str(column_str(batch, from + i)?),
-            })
-        };
-        columns.iter().enumerate().map(typed).collect()
-    }
-
-    /// The value in a row; `None` if it is null.
-    pub(in crate::analysis) fn get(&self, row: usize) -> Option<ArgRef<'a>> {
-        match self {
-            Self::U64(array) => array.is_valid(row).then(|| ArgRef::U64(array.value(row))),
-            Self::I64(array) => array.is_valid(row).then(|| ArgRef::I64(array.value(row))),
-            Self::Str(array) => array.is_valid(row).then(|| ArgRef::Str(array.value(row))),
-        }
-    }
-}
-
-impl ArgRef<'_> {
-    /// The value, owned.
-    pub(in crate::analysis) fn to_value(self) -> ArgValue {
-        match self {
-            Self::U64(value) => ArgValue::U64(value),
-            Self::I64(value) => ArgValue::I64(value),
-            Self::Str(value) => ArgValue::Str(value.into()),
-        }
-    }
-}
+use crate::store::args::{ArgRef, ArgView};
+use crate::store::schema::{ArgColumn, ArgValue};
 
 /// What one argument's values have in common so far.
 #[derive(Clone, Debug, PartialEq)]
@@ -152,7 +97,7 @@ impl SharedArgs {
     }
 
     /// Adds a visit.
-    pub(in crate::analysis) fn add(&mut self, args: &[ArgArray<'_>], row: usize) {
+    pub(in crate::analysis) fn add(&mut self, args: &[ArgView<'_>], row: usize) {
         self.visits += 1;
         for (common, array) in self.columns.iter_mut().zip(args) {
             common.narrow(array.get(row));

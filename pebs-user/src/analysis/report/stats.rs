@@ -1,6 +1,6 @@
 //! What a trace without all details says of all its visits: `function_stats`, read into sums.
 
-use arrow::array::{Array, RecordBatch};
+use arrow::array::RecordBatch;
 use rustc_hash::FxHashMap;
 
 use super::LossVisits;
@@ -8,29 +8,18 @@ use super::detail::States;
 use super::section::{WaitKind, WaitSum};
 use super::slots::Slots;
 use crate::analysis::condensed::{Condensed, FunctionSums};
-use crate::store::reader::{
-    ReadError, column_bool, column_f64, column_i64, column_str, column_u8, column_u16, column_u32,
-    column_u64,
-};
+use crate::store::reader::ReadError;
 use crate::store::schema::measure;
+use crate::store::view::{Select as _, View as _, columns};
 use crate::units::{EventId, FunctionId};
 
-/// Columns of `function_stats` that are needed.
-pub(in crate::analysis) const COLUMNS: [&str; 13] = [
-    "end_ns",
-    "probe_id",
-    "measure",
-    "function_id",
-    "event",
-    "loss",
-    "samples",
-    "samples_squared",
-    "samples_product",
-    "samples_active_ns",
-    "sum_ns",
-    "sum_squared",
-    "visits_with",
-];
+columns! {
+    /// Columns of `function_stats` that are needed.
+    pub(in crate::analysis) struct Columns of function_stats {
+        end_ns, probe_id, measure, function_id, event, loss, samples, samples_squared, samples_product,
+        samples_active_ns, sum_ns, sum_squared, visits_with
+    }
+}
 
 /// Sums over all visits of a probe that are counted.
 #[derive(Debug, Default)]
@@ -45,7 +34,7 @@ pub(in crate::analysis) struct Stats {
     pub until_ns: i64,
 }
 
-/// Adds a batch of `function_stats`, with [`COLUMNS`], but for pebs-trace's own function.
+/// Adds a batch of `function_stats`, with [`Columns`], but for pebs-trace's own function.
 pub(in crate::analysis) fn add(
     batch: &RecordBatch,
     (event, own): (Option<EventId>, Option<u32>),
@@ -53,17 +42,7 @@ pub(in crate::analysis) fn add(
     slots: &mut Slots<Stats>,
     states: &mut States,
 ) -> Result<(), ReadError> {
-    let ends = column_i64(batch, 0)?.values();
-    let probes = column_u16(batch, 1)?.values();
-    let measures = column_str(batch, 2)?;
-    let functions = column_u32(batch, 3)?;
-    let events = column_u8(batch, 4)?;
-    let loss = column_bool(batch, 5)?;
-    let samples = column_u64(batch, 6)?;
-    let floats: Vec<_> = (7..12)
-        .map(|column| column_f64(batch, column))
-        .collect::<Result<_, _>>()?;
-    let visits_with = column_u64(batch, 12)?.values();
+    let columns = Columns::of(batch)?;
     // Without switches the thread is taken to have run all the time.
     let active = if switches {
         measure::ONCPU
@@ -71,46 +50,39 @@ pub(in crate::analysis) fn add(
         measure::DURATION
     };
     for row in 0..batch.num_rows() {
-        let Some((_, stats)) = slots.of(probes[row]) else {
+        let Some((_, stats)) = slots.of(columns.probe_id[row]) else {
             continue;
         };
-        stats.until_ns = stats.until_ns.max(ends[row]);
-        if loss.value(row) && losses == LossVisits::LeaveOut {
+        stats.until_ns = stats.until_ns.max(columns.end_ns[row]);
+        if columns.loss.get(row) && losses == LossVisits::LeaveOut {
             continue;
         }
-        let float = |n: usize| {
-            let column = floats[n];
-            if column.is_valid(row) {
-                column.value(row)
-            } else {
-                0.0
-            }
-        };
-        let [squared, product, active_ns, sum, sum_squared] = [0, 1, 2, 3, 4].map(float);
-        let function = functions
-            .is_valid(row)
-            .then(|| FunctionId(functions.value(row)));
+        let [squared, product, active_ns, sum, sum_squared] = [
+            &columns.samples_squared,
+            &columns.samples_product,
+            &columns.samples_active_ns,
+            &columns.sum_ns,
+            &columns.sum_squared,
+        ]
+        .map(|column| column.get(row).unwrap_or(0.0));
+        let function = columns.function_id.get(row).map(FunctionId);
         if function.is_some_and(|it| Some(it.0) == own) {
             continue;
         }
-        let count = if samples.is_valid(row) {
-            samples.value(row)
-        } else {
-            0
-        };
-        let name = measures.value(row);
+        let count = columns.samples.get(row).unwrap_or(0);
+        let name = columns.measure.get(row);
         if name == measure::DURATION {
             stats.duration_ns += sum;
         }
         if name == active {
-            stats.functions.items += visits_with[row];
+            stats.functions.items += columns.visits_with[row];
             stats.functions.active_ns += sum;
             stats.functions.active_squared += sum_squared;
         }
         match name {
             measure::DURATION | measure::ONCPU => {}
             measure::SELF => {
-                let of_event = events.is_valid(row).then(|| EventId(events.value(row)));
+                let of_event = columns.event.get(row).map(EventId);
                 if let Some(function) = function.filter(|_| of_event == event) {
                     let sums = FunctionSums {
                         samples: count,

@@ -1,23 +1,19 @@
 //! First pass over the visits: counts, flags and durations of each probe.
 
-use arrow::array::{Array, RecordBatch};
+use arrow::array::RecordBatch;
 
 use super::classes::IdSet;
 use super::model::FlagCount;
 use super::{LossVisits, slots::Slots};
 use crate::analysis::classes::{Ranks, Standing, Took};
-use crate::store::reader::{ReadError, column_i64, column_u16, column_u32, column_u64};
+use crate::store::reader::ReadError;
 use crate::store::schema::visit_flag;
+use crate::store::view::{Select as _, View as _, columns};
 
-/// Columns of the pass.
-pub(super) const COLUMNS: [&str; 6] = [
-    "probe_id",
-    "item_id",
-    "duration_ns",
-    "flags",
-    "samples",
-    "net_ns",
-];
+columns! {
+    /// Columns of the pass.
+    pub(super) struct Visits of visits { probe_id, item_id, duration_ns, flags, samples, net_ns }
+}
 
 /// What the first pass knows of one probe.
 #[derive(Debug)]
@@ -73,30 +69,25 @@ impl Tally {
     }
 }
 
-/// Adds a batch of visits, with [`COLUMNS`], to their probes' tallies.
+/// Adds a batch of [`Visits`] to their probes' tallies.
 pub(super) fn add(
     batch: &RecordBatch,
     losses: LossVisits,
     slots: &mut Slots<Tally>,
 ) -> Result<(), ReadError> {
-    let probes = column_u16(batch, 0)?.values();
-    let items = column_u64(batch, 1)?.values();
-    let durations = column_i64(batch, 2)?;
-    let flags = column_u32(batch, 3)?.values();
-    let samples = column_u32(batch, 4)?.values();
-    let nets = column_i64(batch, 5)?;
+    let visits = Visits::of(batch)?;
     for row in 0..batch.num_rows() {
-        let Some((_, tally)) = slots.of(probes[row]) else {
+        let Some((_, tally)) = slots.of(visits.probe_id[row]) else {
             continue;
         };
         let took = Took {
-            duration_ns: durations.is_valid(row).then(|| durations.value(row)),
-            net_ns: nets.is_valid(row).then(|| nets.value(row)),
-            samples: samples[row],
+            duration_ns: visits.duration_ns.get(row),
+            net_ns: visits.net_ns.get(row),
+            samples: visits.samples[row],
         };
-        tally.items.insert(items[row]);
-        let standing = Standing::of(took, flags[row], losses);
-        tally.add(standing, flags[row]);
+        tally.items.insert(visits.item_id[row]);
+        let flags = visits.flags[row];
+        tally.add(Standing::of(took, flags, losses), flags);
     }
     Ok(())
 }

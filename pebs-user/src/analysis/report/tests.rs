@@ -142,7 +142,7 @@ fn ragged(dir: &Path) -> Trace {
             reason: "dropped_ring_full".to_owned(),
             records,
         };
-        maker.writer.loss(&row).unwrap();
+        maker.writer.add(&row).unwrap();
     }
     maker.finish(&[
         function(1, Some("evil\u{202e}::<name>\r"), "/opt/a,b/\"app\""),

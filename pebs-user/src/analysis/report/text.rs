@@ -285,7 +285,7 @@ pub(in crate::analysis) const NO_SWITCHES: &str = "switches were not recorded: t
 /// Visits some of whose time is not known to be theirs.
 fn of_shared_time(probe: &ProbeReport) -> u64 {
     let mut flags = probe.flags.iter();
-    let found = flags.find(|it| it.flag == visit_flag::TIME_SHARED_NAME);
+    let found = flags.find(|it| it.flag == visit_flag::name(visit_flag::TIME_SHARED));
     found.map_or(0, |it| it.visits)
 }
 

@@ -5,7 +5,6 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::bail;
-use arrow::array::Array as _;
 use serde::Serialize;
 
 use super::PlanArgs;
@@ -19,9 +18,10 @@ use crate::cost::ring::{Caches, Sensitivity};
 use crate::pmu::attr::EventClass;
 use crate::pmu::host::Host;
 use crate::pmu::reset::reset_value;
-use crate::store::reader::{ReadError, Trace, column_i64, column_u16, column_u64};
+use crate::store::reader::{ReadError, Trace};
 use crate::store::run::CostInfo;
 use crate::store::schema::Table;
+use crate::store::view::{Select as _, View as _, columns};
 
 /// The event that tells whether the target needs the caches.
 pub(super) const MISSES: &str = "cache-misses";
@@ -189,21 +189,25 @@ fn extras_ns(cost: &CostInfo, with: &[Extra]) -> Option<f64> {
     Some(of(Extra::Irq, cost.interrupts_ns)? + of(Extra::Waits, cost.encounters_ns)?)
 }
 
+columns! {
+    struct Times of visits { probe_id, item_id, oncpu_ns }
+}
+
 /// Items whose time on the CPU is known, and its median.
 fn items(trace: &Path) -> Result<(u64, f64), ReadError> {
     let trace = Trace::open(trace)?;
     let mut times: HashMap<(u16, u64), Option<i64>> = HashMap::new();
-    let columns = ["probe_id", "item_id", "oncpu_ns"];
-    for batch in trace.scan(Table::Visits, &columns)? {
+    for batch in Times::scan(&trace)? {
         let batch = batch?;
-        let (probe, item) = (column_u16(&batch, 0)?, column_u64(&batch, 1)?);
-        let time = column_i64(&batch, 2)?;
+        let Times {
+            probe_id,
+            item_id,
+            oncpu_ns,
+        } = Times::of(&batch)?;
         for row in 0..batch.num_rows() {
-            let key = (probe.value(row), item.value(row));
-            let sum = times.entry(key).or_insert(Some(0));
-            *sum = sum
-                .filter(|_| time.is_valid(row))
-                .map(|sum| sum + time.value(row));
+            let sum = times.entry((probe_id[row], item_id[row]));
+            let sum = sum.or_insert(Some(0));
+            *sum = sum.zip(oncpu_ns.get(row)).map(|(sum, ns)| sum + ns);
         }
     }
     let mut known: Vec<i64> = times.into_values().flatten().collect();

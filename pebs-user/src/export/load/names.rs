@@ -1,36 +1,16 @@
 //! Names of functions and probes.
 
-use arrow::array::Array;
 use rustc_hash::FxHashMap;
 
-use crate::store::reader::{ReadError, Trace, column_bool, column_str, column_u32, column_u64};
+use crate::store::reader::{ReadError, Trace};
 use crate::store::run::{ProbeInfo, RunInfo};
-use crate::store::schema::Table;
-
-/// A function's name and place.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Function {
-    /// Name; `None` if nothing is known but the address.
-    pub name: Option<String>,
-    /// Path of the binary, `[kernel]`, ...
-    pub module: Option<String>,
-    /// Offset in the module's file (kernel: address).
-    pub offset: Option<u64>,
-    /// Source file.
-    pub file: Option<String>,
-    /// Source line.
-    pub line: Option<u32>,
-    /// Kernel code.
-    pub kernel: bool,
-    /// Known to be inlined into its caller.
-    pub inlined: bool,
-}
+use crate::store::schema::{FunctionRow, functions};
 
 /// Every function of the trace by its id.
 ///
 /// Memory: in proportion to the table.
 #[derive(Debug, Default)]
-pub struct Functions(FxHashMap<u32, Function>);
+pub struct Functions(FxHashMap<u32, FunctionRow>);
 
 impl Functions {
     /// Reads them.
@@ -38,45 +18,16 @@ impl Functions {
     /// # Errors
     /// If the trace can't be read.
     pub fn read(trace: &Trace) -> Result<Self, ReadError> {
-        let columns = [
-            "function_id",
-            "name",
-            "module",
-            "offset",
-            "file",
-            "line",
-            "kernel",
-            "inlined",
-        ];
-        let mut functions = FxHashMap::default();
-        for batch in trace.scan(Table::Functions, &columns)? {
-            let batch = batch?;
-            let ids = column_u32(&batch, 0)?.values();
-            let text = |column, row| -> Result<Option<String>, ReadError> {
-                let column = column_str(&batch, column)?;
-                Ok(column.is_valid(row).then(|| column.value(row).to_owned()))
-            };
-            let (offsets, lines) = (column_u64(&batch, 3)?, column_u32(&batch, 5)?);
-            let (kernel, inlined) = (column_bool(&batch, 6)?, column_bool(&batch, 7)?);
-            for (row, id) in ids.iter().enumerate() {
-                let function = Function {
-                    name: text(1, row)?,
-                    module: text(2, row)?,
-                    offset: offsets.is_valid(row).then(|| offsets.value(row)),
-                    file: text(4, row)?,
-                    line: lines.is_valid(row).then(|| lines.value(row)),
-                    kernel: kernel.value(row),
-                    inlined: inlined.is_valid(row) && inlined.value(row),
-                };
-                functions.insert(*id, function);
-            }
-        }
-        Ok(Self(functions))
+        let mut found = FxHashMap::default();
+        functions::each(trace, |row| {
+            found.insert(row.function_id.0, row);
+        })?;
+        Ok(Self(found))
     }
 
     /// A function; `None` if the table has it not.
     #[must_use]
-    pub fn get(&self, id: u32) -> Option<&Function> {
+    pub fn get(&self, id: u32) -> Option<&FunctionRow> {
         self.0.get(&id)
     }
 

@@ -1,7 +1,7 @@
 //! What a visit's time is shared out by among its functions.
 
-use super::VisitFunction;
 use crate::store::run::{EventInfo, RunInfo};
+use crate::store::schema::VisitFunctionRow;
 
 /// Unit of [`EventInfo::unit`] that makes an event a clock.
 const CLOCK_UNIT: &str = "ns";
@@ -79,15 +79,15 @@ impl<'a> Weight<'a> {
 
     /// What a function's samples in a visit stand for; `None` for other events.
     #[must_use]
-    pub fn events(&self, row: &VisitFunction) -> Option<f64> {
-        (row.event == self.event()).then(|| stand_for(row))
+    pub fn events(&self, row: &VisitFunctionRow) -> Option<f64> {
+        (row.event.0 == self.event()).then(|| stand_for(row))
     }
 
     /// Weight of a function in a visit: its estimated time (the time that its samples stand for, where
     /// the estimate is unknown), or its events; `None` for other events.
     #[must_use]
-    pub fn get(&self, row: &VisitFunction) -> Option<f64> {
-        if row.event != self.event() {
+    pub fn get(&self, row: &VisitFunctionRow) -> Option<f64> {
+        if row.event.0 != self.event() {
             return None;
         }
         let weight = match row.self_ns {
@@ -99,6 +99,6 @@ impl<'a> Weight<'a> {
 }
 
 /// Events that a function's samples stand for; the samples themselves, if they were taken by frequency.
-fn stand_for(row: &VisitFunction) -> f64 {
+fn stand_for(row: &VisitFunctionRow) -> f64 {
     row.events.unwrap_or(u64::from(row.samples)) as f64
 }

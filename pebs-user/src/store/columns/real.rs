@@ -11,7 +11,7 @@ use crate::store::pages::plain::Plain;
 
 /// Floats, some of them null.
 #[derive(Debug, Default)]
-pub(in crate::store) struct NullableReal {
+pub struct NullableReal {
     plain: Plain,
     levels: Levels,
     pages: Pages,
@@ -77,7 +77,7 @@ impl Column for NullableReal {
 
 /// Floats of which many are equal, some of them null.
 #[derive(Debug)]
-pub(in crate::store) struct NullableCoded<C: Code> {
+pub struct NullableCoded<C: Code> {
     coded: Coded<C>,
     levels: Levels,
     pages: Pages,

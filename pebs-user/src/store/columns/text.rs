@@ -10,7 +10,7 @@ use crate::store::pages::plain::Plain;
 
 /// Strings, some of them null.
 #[derive(Debug, Default)]
-pub(in crate::store) struct NullableText {
+pub struct NullableText {
     plain: Plain,
     levels: Levels,
     pages: Pages,
@@ -75,7 +75,7 @@ impl Column for NullableText {
 
 /// Strings, none of them null.
 #[derive(Debug, Default)]
-pub(in crate::store) struct Text {
+pub struct Text {
     plain: Plain,
     rows: u32,
     pages: Pages,

@@ -18,7 +18,7 @@ pub(in crate::store) const BLOCK: usize = 128;
 pub(super) const GROUPS: usize = BLOCK / GROUP;
 
 /// A whole number as Parquet stores it: 32 bits up to `u32`, else 64.
-pub(in crate::store) trait Whole: Copy + Default + Ord {
+pub trait Whole: Copy + Default + Ord {
     /// The signed type of that width.
     type Stored: Stored;
     /// The number as it is stored.
@@ -32,7 +32,7 @@ pub(in crate::store) trait Whole: Copy + Default + Ord {
 }
 
 /// `i32` or `i64`.
-pub(in crate::store) trait Stored: Copy + Default + Ord + Into<i64> {
+pub trait Stored: Copy + Default + Ord + Into<i64> {
     const MAX: Self;
     /// This number less another, wrapping.
     fn less(self, other: Self) -> Self;

@@ -24,14 +24,14 @@ const DICTIONARY: usize = 1 << 15;
 const WITHOUT: u8 = 7;
 
 /// How numbers find their place.
-pub(in crate::store) trait Code {
+pub trait Code {
     /// The place, which is no other number's; [`PLACES`] or more: none.
     fn place(number: f64) -> usize;
 }
 
 /// Multiples of 1/2, as times half way between two of whole ns are: up to 64 us.
 #[derive(Debug, Default)]
-pub(in crate::store) struct Halves;
+pub struct Halves;
 
 impl Code for Halves {
     #[inline(always)]
@@ -44,7 +44,7 @@ impl Code for Halves {
 
 /// Numbers, not negative, of which all bits behind the first few of the mantissa are 0.
 #[derive(Debug, Default)]
-pub(in crate::store) struct Rounded;
+pub struct Rounded;
 
 impl Rounded {
     /// Bits behind the exponent that may be set.

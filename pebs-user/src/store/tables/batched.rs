@@ -1,15 +1,17 @@
 //! Rows wait until there are many: a column takes many at once for little more than one.
 
+use std::fmt::Debug;
+
 use super::{Chunk, RowColumns};
 
 /// Columns that rows of a type can be added to.
-pub(in crate::store) trait Extend<Row>: RowColumns {
+pub trait Extend<Row>: RowColumns {
     /// Appends rows, column by column.
     fn extend(&mut self, rows: &[Row]);
 }
 
 /// Rows that wait for their columns.
-pub(in crate::store) trait Waiting<C>: Default {
+pub trait Waiting<C>: Debug + Default {
     /// How many there are.
     fn len(&self) -> usize;
 
@@ -21,7 +23,7 @@ pub(in crate::store) trait Waiting<C>: Default {
 }
 
 /// Rows that are columns' rows already.
-impl<C: Extend<Row>, Row> Waiting<C> for Vec<Row> {
+impl<C: Extend<Row>, Row: Debug> Waiting<C> for Vec<Row> {
     fn len(&self) -> usize {
         self.len()
     }
@@ -37,7 +39,7 @@ impl<C: Extend<Row>, Row> Waiting<C> for Vec<Row> {
 
 /// Columns, and rows that wait for them.
 #[derive(Debug, Default)]
-pub(in crate::store) struct Batched<C, W> {
+pub struct Batched<C, W> {
     columns: C,
     waiting: W,
 }
@@ -70,7 +72,7 @@ impl<C: RowColumns, W: Waiting<C>> Batched<C, W> {
 /// Rows at once where each takes some hundred bytes.
 const ROWS: usize = 128;
 
-impl<C: Extend<Row>, Row> Batched<C, Vec<Row>> {
+impl<C: Extend<Row>, Row: Debug> Batched<C, Vec<Row>> {
     /// Appends a row.
     #[inline]
     pub(in crate::store) fn push(&mut self, row: Row) {

@@ -1,29 +1,32 @@
 //! The rows of `samples`, which come in blocks of columns.
 
 use super::SampleColumns;
-use super::batched::{Batched, Waiting};
+use super::batched::{Batched, Extend, Waiting};
 use crate::store::samples::{BLOCK_ROWS, Common, Part, SampleBlock};
 use crate::store::schema::SampleRow;
 use crate::units::StackId;
 
 /// The table. Rows that come one by one wait in a block.
-pub(in crate::store) type Samples = Batched<SampleColumns, SampleBlock>;
+pub type Samples = Batched<SampleColumns, SampleBlock>;
+
+impl Extend<SampleRow> for Samples {
+    fn extend(&mut self, rows: &[SampleRow]) {
+        for row in rows {
+            self.wait(BLOCK_ROWS, |block| block.push(row));
+        }
+    }
+}
 
 impl Samples {
-    /// Appends a row.
-    pub(in crate::store) fn push(&mut self, row: &SampleRow) {
-        self.wait(BLOCK_ROWS, |rows| rows.push(row));
-    }
-
     /// Appends rows of a block.
-    pub(in crate::store) fn extend(&mut self, part: &Part<'_>) {
-        self.add(|columns| columns.extend(part));
+    pub(in crate::store) fn extend_part(&mut self, part: &Part<'_>) {
+        self.add(|columns| columns.extend_part(part));
     }
 }
 
 impl SampleColumns {
     /// One column after the other.
-    fn extend(&mut self, part: &Part<'_>) {
+    fn extend_part(&mut self, part: &Part<'_>) {
         self.rows += part.times.len();
         self.time_ns.extend(part.times, |time| time.0);
         self.function_id.extend(part.functions, |id| id.0);
@@ -70,7 +73,7 @@ impl Waiting<SampleColumns> for SampleBlock {
     }
 
     fn add_to(&self, columns: &mut SampleColumns) {
-        self.parts().for_each(|part| columns.extend(&part));
+        self.parts().for_each(|part| columns.extend_part(&part));
     }
 
     fn clear(&mut self) {

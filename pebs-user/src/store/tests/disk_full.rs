@@ -84,7 +84,7 @@ fn check(size: &str) {
 
     // Going on is no use, and is counted.
     let (had, lost) = (writer.rows(Table::Losses), writer.lost_rows(Table::Losses));
-    writer.loss(&fixture::loss(1)).unwrap();
+    writer.add(&fixture::loss(1)).unwrap();
     assert!(writer.flush_all().is_err());
     assert_eq!(writer.rows(Table::Losses), had);
     assert_eq!(writer.lost_rows(Table::Losses), lost + 1);

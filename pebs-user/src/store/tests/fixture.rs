@@ -2,8 +2,8 @@
 
 use crate::store::run::RunInfo;
 use crate::store::schema::{
-    ArgColumn, ArgType, ArgValue, FunctionRow, FunctionStatRow, InterferenceColumns, LossRow,
-    MemoryRow, SCHEMA_VERSION, SampleRow, VisitFunctionRow, VisitRow, WaitRow, measure,
+    ArgColumn, ArgType, ArgValue, FunctionRow, FunctionStatRow, LossRow, MemoryRow, SCHEMA_VERSION,
+    SampleRow, VisitFunctionRow, VisitRow, WaitRow, measure,
 };
 use crate::store::writer::{TraceWriter, WriteError};
 use crate::units::{Cpu, EventId, FunctionId, Pid, ProbeId, StackId, Tid, TraceNs};
@@ -47,8 +47,7 @@ pub(in crate::store) fn visit(n: u64) -> VisitRow {
         switches: ended.then_some((n % 3) as u32),
         migrations: ended.then_some((n % 2) as u32),
         page_faults: (n.is_multiple_of(2)).then_some((n % 11) as u32),
-        interference: InterferenceColumns::default(),
-        shared_ns: None,
+        ..VisitRow::default()
     }
 }
 
@@ -94,7 +93,7 @@ pub(in crate::store) fn sample(n: u64) -> SampleRow {
     }
 }
 
-pub(in crate::store) fn wait(n: u64) -> WaitRow {
+pub(in crate::store) fn wait(n: u64) -> WaitRow<'static> {
     WaitRow {
         visit_id: n + 1,
         item_id: n,
@@ -109,14 +108,11 @@ pub(in crate::store) fn wait(n: u64) -> WaitRow {
         },
         cpu_from: Cpu(0),
         cpu_to: Cpu(1),
-        woken_by: None,
-        runnable_ns: None,
-        preempted_by: None,
-        stack_id: None,
+        ..WaitRow::default()
     }
 }
 
-pub(in crate::store) fn function_stat(n: u64) -> FunctionStatRow {
+pub(in crate::store) fn function_stat(n: u64) -> FunctionStatRow<'static> {
     let whole = n.is_multiple_of(3);
     FunctionStatRow {
         begin_ns: TraceNs(n as i64 / 100),
@@ -209,15 +205,15 @@ pub(in crate::store) fn write(
 ) -> Result<(), WriteError> {
     for n in from..to {
         writer.visit(&visit(n), &args(n))?;
-        writer.visit_functions(&[visit_function(n)])?;
-        writer.wait(&wait(n))?;
-        writer.function_stat(&function_stat(n))?;
-        writer.memory(&memory(n))?;
+        writer.extend(&[visit_function(n)])?;
+        writer.add(&wait(n))?;
+        writer.add(&function_stat(n))?;
+        writer.add(&memory(n))?;
         if n < 300 {
-            writer.function(&function(n))?;
+            writer.add(&function(n))?;
         }
         for s in n * 10..n * 10 + 10 {
-            writer.sample(&sample(s))?;
+            writer.add(&sample(s))?;
         }
     }
     Ok(())

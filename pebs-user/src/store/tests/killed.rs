@@ -7,9 +7,10 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::fixture::{self, info};
-use crate::store::reader::{Trace, TraceState, column_u64};
+use crate::store::reader::{Trace, TraceState};
 use crate::store::recover::{RecoverError, recover};
 use crate::store::schema::Table;
+use crate::store::schema::visits;
 use crate::store::writer::{TraceWriter, WriterOptions};
 
 /// Set in the process that is to be killed: where it writes.
@@ -61,9 +62,7 @@ fn wait_for_segments(dir: &Path) {
 fn visit_ids(dir: &Path) -> Vec<u64> {
     let trace = Trace::open(dir).unwrap();
     let mut ids = Vec::new();
-    for batch in trace.scan(Table::Visits, &["visit_id"]).unwrap() {
-        ids.extend(column_u64(&batch.unwrap(), 0).unwrap().values());
-    }
+    visits::each(&trace, |row| ids.push(row.visit_id)).unwrap();
     // Compacted segments have them thread after thread.
     ids.sort_unstable();
     ids

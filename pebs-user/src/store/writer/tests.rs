@@ -4,10 +4,13 @@ use parquet::basic::Compression;
 use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
 
+use super::super::args::{ArgRef, ArgView};
 use super::super::output::SEGMENT_GROUPS;
-use super::super::reader::{Trace, TraceState, column_i64, column_str, column_u32, column_u64};
+use super::super::reader::{Trace, TraceState};
+use super::super::schema::visits;
 use super::super::segment::open_path;
 use super::super::tests::fixture::{self, info};
+use super::super::view::{Select as _, View as _, columns};
 use super::*;
 
 /// No segment is closed, and nothing flushed, but by the tests' own ticks.
@@ -45,9 +48,19 @@ fn rows_come_back() {
     }
     assert_eq!(writer.rows(Table::Samples), 25_000);
     let finished = writer.finish(&complete()).unwrap();
+    let written = Table::ALL.map(|table| (table.name(), finished.rows[table as usize]));
+    let written = written.into_iter().filter(|(_, rows)| *rows > 0);
     assert_eq!(
-        finished.rows,
-        [2500, 2500, 25_000, 2500, 2500, 300, 0, 2500, 0, 0, 0]
+        written.collect::<Vec<_>>(),
+        [
+            ("visits", 2500),
+            ("visit_functions", 2500),
+            ("samples", 25_000),
+            ("waits", 2500),
+            ("function_stats", 2500),
+            ("functions", 300),
+            ("memory", 2500),
+        ]
     );
 
     let trace = Trace::open(&dir).unwrap();
@@ -58,23 +71,20 @@ fn rows_come_back() {
         assert_eq!(trace.rows(table).unwrap(), finished.rows[table as usize]);
     }
     let mut n = 0;
-    let columns = ["key", "item_id", "end_ns", "delta", "key"];
-    for batch in trace.scan(Table::Visits, &columns).unwrap() {
+    columns! {
+        struct Ends of visits { item_id, end_ns }
+    }
+    for batch in trace.scan_with_args(Ends::NAMES).unwrap() {
         let batch = batch.unwrap();
-        let keys = column_str(&batch, 0).unwrap();
-        let items = column_u64(&batch, 1).unwrap();
-        let ends = column_i64(&batch, 2).unwrap();
-        let deltas = column_i64(&batch, 3).unwrap();
-        let again = column_str(&batch, 4).unwrap();
+        let columns = Ends::of(&batch).unwrap();
+        let args = ArgView::all(&batch, &trace.info.columns).unwrap();
         for row in 0..batch.num_rows() {
             let visit = fixture::visit(n);
-            let key = (n % 3 != 0).then(|| format!("key:{n}"));
-            assert_eq!(keys.iter().nth(row).unwrap(), key.as_deref());
-            assert_eq!(again.iter().nth(row).unwrap(), key.as_deref());
-            assert_eq!(items.value(row), visit.item_id);
+            assert_eq!(columns.item_id[row], visit.item_id);
             let end = visit.end_ns.map(|time| time.0);
-            assert_eq!(ends.iter().nth(row).unwrap(), end);
-            assert_eq!(deltas.value(row), -(n as i64));
+            assert_eq!(columns.end_ns.get(row), end);
+            let read = args.iter().map(|arg| arg.get(row).map(ArgRef::to_value));
+            assert!(read.eq(fixture::args(n)));
             n += 1;
         }
     }
@@ -146,7 +156,7 @@ fn groups_bound_a_segment() {
     let mut writer = create(&dir);
     let rows = SEGMENT_GROUPS as u64 + 5;
     for n in 0..rows {
-        writer.sample(&fixture::sample(n)).unwrap();
+        writer.add(&fixture::sample(n)).unwrap();
         writer.flush_all().unwrap();
     }
     writer.finish(&complete()).unwrap();
@@ -168,7 +178,7 @@ fn failure_to_close_is_told() {
     let _ = writer.tick(Duration::from_secs(10));
     let error = writer.tick(Duration::from_secs(10)).unwrap_err();
     assert!(matches!(error, WriteError::Io { .. }), "{error}");
-    writer.sample(&fixture::sample(0)).unwrap();
+    writer.add(&fixture::sample(0)).unwrap();
     assert!(writer.flush_all().is_err());
     assert_eq!(writer.rows(Table::Samples), 100);
     assert_eq!(writer.lost_rows(Table::Samples), 1);
@@ -240,19 +250,7 @@ fn compacting_keeps_the_rows() {
     });
     let trace = Trace::open(&parent.path().join("true")).unwrap();
     let mut threads = Vec::new();
-    for batch in trace.scan(Table::Visits, &["tid", "begin_ns"]).unwrap() {
-        let batch = batch.unwrap();
-        let (tids, begins) = (
-            column_u32(&batch, 0).unwrap(),
-            column_i64(&batch, 1).unwrap(),
-        );
-        threads.extend(
-            tids.values()
-                .iter()
-                .copied()
-                .zip(begins.values().iter().copied()),
-        );
-    }
+    visits::each(&trace, |row| threads.push((row.tid, row.begin_ns))).unwrap();
     // Two row groups of five threads each.
     assert!(threads[..1000].is_sorted() && threads[1000..].is_sorted());
     assert_ne!(written, compacted);

@@ -10,7 +10,7 @@ use crate::analysis::report::human::{
 use crate::analysis::report::model::{Counts, TypicalClass, TypicalRule};
 use crate::analysis::report::text::{name, noun};
 use crate::analysis::report::{MIN_SAMPLES, MIN_VISIT_SAMPLES};
-use crate::store::schema::visit_flag;
+use crate::store::schema::is_own_flag;
 use crate::view::data::{Data, Group, Item, Part};
 use crate::view::state::State;
 
@@ -97,10 +97,7 @@ fn facts(item: &Item, group: &Group, noun: &str) -> Vec<Line<'static>> {
 }
 
 fn flags(flags: &[&str]) -> String {
-    let own = flags
-        .iter()
-        .copied()
-        .filter(|flag| visit_flag::is_own(flag));
+    let own = flags.iter().copied().filter(|flag| is_own_flag(flag));
     own.collect::<Vec<_>>().join(", ")
 }
 

@@ -8,7 +8,7 @@ use crate::analysis::report::brief;
 use crate::analysis::report::human::{UNKNOWN, count, maybe_time, percent, plural, safe, time};
 use crate::analysis::report::model::FlagCount;
 use crate::analysis::report::text::{NO_MARKS, noun};
-use crate::store::schema::visit_flag;
+use crate::store::schema::{is_own_flag, visit_flag};
 use crate::view::data::{Data, Group, Item};
 use crate::view::state::State;
 
@@ -94,7 +94,7 @@ fn left_out(group: &Group) -> String {
         let lost = count(report.left_out_loss);
         text += &format!(", without {lost} overlapping a loss (--all)");
     }
-    let has_no_marks = |it: &FlagCount| it.flag == visit_flag::SAMPLED_BOUNDS_NAME;
+    let has_no_marks = |it: &FlagCount| it.flag == visit_flag::name(visit_flag::SAMPLED_BOUNDS);
     if report.flags.iter().any(has_no_marks) {
         text += &format!("; {NO_MARKS}");
     }
@@ -154,7 +154,7 @@ pub(super) fn seconds(ns: i64) -> String {
 
 fn marks(item: &Item) -> String {
     let flags = item.visit.flags.iter();
-    let flags = flags.filter(|flag| visit_flag::is_own(flag));
+    let flags = flags.filter(|flag| is_own_flag(flag));
     let flags = flags.map(|flag| format!("[{flag}]"));
     let args = std::iter::once(item.args.clone()).filter(|args| !args.is_empty());
     args.chain(flags).collect::<Vec<_>>().join(" ")

@@ -1,6 +1,6 @@
 //! The pass over the visits that makes the items.
 
-use arrow::array::{Array, RecordBatch};
+use arrow::array::RecordBatch;
 use rustc_hash::FxHashMap;
 
 use super::passages::Stages;
@@ -8,31 +8,23 @@ use super::{Item, Items, NONE, Places, ProbeItems};
 use crate::analysis::batches::Batches;
 use crate::analysis::classes::{NetOnCpu, Ranks, Standing, Took};
 use crate::analysis::explain::columns::ArgumentColumns;
-use crate::analysis::explain::interrupts_and_faults::{self, SLOWER_CLOCK, TimeArrays};
+use crate::analysis::explain::interrupts_and_faults::{self, SLOWER_CLOCK, TimeColumns};
 use crate::analysis::explain::{ExplainOptions, Unit};
 use crate::analysis::frequencies::Frequencies;
-use crate::analysis::report::counts::{self, CountArrays};
-use crate::analysis::report::shared::ArgArray;
+use crate::analysis::report::counts::CountColumns;
 use crate::analysis::stages;
-use crate::store::reader::{ReadError, Trace, column_i64, column_u16, column_u32, column_u64};
+use crate::store::args::ArgView;
+use crate::store::reader::{ReadError, Trace};
 use crate::store::run::RunInfo;
-use crate::store::schema::{Table, visit_flag};
+use crate::store::schema::visit_flag;
+use crate::store::view::{Select as _, View as _, columns};
 
-/// Columns of the pass; those of the counts and of the arguments follow.
-const COLUMNS: [&str; 12] = [
-    "visit_id",
-    "item_id",
-    "probe_id",
-    "pid",
-    "tid",
-    "cpu_begin",
-    "begin_ns",
-    "duration_ns",
-    "oncpu_ns",
-    "samples",
-    "flags",
-    "net_ns",
-];
+columns! {
+    /// Columns of the pass; those of the counts and of the arguments follow.
+    struct Columns of visits {
+        visit_id, item_id, probe_id, pid, tid, cpu_begin, begin_ns, duration_ns, oncpu_ns, samples, flags, net_ns
+    }
+}
 
 impl Items {
     /// Reads the visits of a trace.
@@ -77,11 +69,8 @@ impl Items {
         for probe in &trace.info.probes {
             reading.slot(probe.id.0);
         }
-        let mut columns = COLUMNS.to_vec();
-        columns.extend(counts::COLUMNS);
-        columns.extend(interrupts_and_faults::COLUMNS);
-        columns.extend(trace.info.columns.iter().map(|it| it.name.as_str()));
-        for batch in trace.scan(Table::Visits, &columns)? {
+        let names = [Columns::NAMES, CountColumns::NAMES, TimeColumns::NAMES];
+        for batch in trace.scan_with_args(&names.concat())? {
             reading.add(&batch?)?;
         }
         let mut items = reading.items;
@@ -146,43 +135,30 @@ impl Reading<'_> {
     }
 
     fn add(&mut self, batch: &RecordBatch) -> Result<(), ReadError> {
-        let visit_ids = column_u64(batch, 0)?.values();
-        let item_ids = column_u64(batch, 1)?.values();
-        let probe_ids = column_u16(batch, 2)?.values();
-        let (pids, tids) = (
-            column_u32(batch, 3)?.values(),
-            column_u32(batch, 4)?.values(),
-        );
-        let cpus = column_u16(batch, 5)?;
-        let begins = column_i64(batch, 6)?.values();
-        let (durations, oncpus) = (column_i64(batch, 7)?, column_i64(batch, 8)?);
-        let (samples, flags) = (
-            column_u32(batch, 9)?.values(),
-            column_u32(batch, 10)?.values(),
-        );
-        let nets = column_i64(batch, 11)?;
-        let counted = CountArrays::of(batch, COLUMNS.len())?;
-        let first = COLUMNS.len() + counts::COLUMNS.len();
-        let times = TimeArrays::of(batch, first)?;
-        let first = first + interrupts_and_faults::COLUMNS.len();
-        let args = ArgArray::all(batch, first, &self.info.columns)?;
+        let visits = Columns::of(batch)?;
+        let counted = CountColumns::of(batch)?;
+        let times = TimeColumns::of(batch)?;
+        let args = ArgView::all(batch, &self.info.columns)?;
         for row in 0..batch.num_rows() {
-            let Some(slot) = self.slot(probe_ids[row]) else {
+            let Some(slot) = self.slot(visits.probe_id[row]) else {
                 continue;
             };
             let probe = &mut self.items.probes[usize::from(slot)];
             probe.visits += 1;
+            let flags = visits.flags[row];
             let (stages, items_unit) = (self.stages.as_ref(), self.items.unit);
-            let shared = items_unit == Unit::Item && flags[row] & visit_flag::SHARED != 0;
-            if !shared && stages.is_some_and(|it| !it.counts(visit_ids[row], item_ids[row])) {
+            let shared = items_unit == Unit::Item && flags & visit_flag::SHARED != 0;
+            if !shared
+                && stages.is_some_and(|it| !it.counts(visits.visit_id[row], visits.item_id[row]))
+            {
                 continue;
             }
             let took = Took {
-                duration_ns: durations.is_valid(row).then(|| durations.value(row)),
-                net_ns: nets.is_valid(row).then(|| nets.value(row)),
-                samples: samples[row],
+                duration_ns: visits.duration_ns.get(row),
+                net_ns: visits.net_ns.get(row),
+                samples: visits.samples[row],
             };
-            let rank = match Standing::of(took, flags[row], self.options.losses) {
+            let rank = match Standing::of(took, flags, self.options.losses) {
                 Standing::Counted(rank) => rank,
                 Standing::Open => {
                     probe.left_out.open += 1;
@@ -195,24 +171,24 @@ impl Reading<'_> {
             };
             // Counted, so it is known.
             let latency_ns = took.duration_ns.unwrap_or(0).max(0);
-            let oncpu = oncpus.is_valid(row).then(|| oncpus.value(row));
-            let owns_all = flags[row] & visit_flag::TIME_SHARED == 0;
+            let oncpu = visits.oncpu_ns.get(row);
+            let owns_all = flags & visit_flag::TIME_SHARED == 0;
             let mut item = Item {
-                visit_id: visit_ids[row],
-                item_id: item_ids[row],
-                begin_ns: begins[row],
+                visit_id: visits.visit_id[row],
+                item_id: visits.item_id[row],
+                begin_ns: visits.begin_ns[row],
                 latency_ns,
                 own_ns: rank.own_ns,
                 // Without switches the thread is taken to have run all the time.
                 active_ns: oncpu
                     .or((!self.info.switches && owns_all).then_some(latency_ns))
-                    .map(|ns| self.net.net(ns, rank, (probe_ids[row], flags[row]))),
-                tid: tids[row],
-                pid: pids[row],
-                cpu: cpus.is_valid(row).then(|| cpus.value(row)),
+                    .map(|ns| self.net.net(ns, rank, (visits.probe_id[row], flags))),
+                tid: visits.tid[row],
+                pid: visits.pid[row],
+                cpu: visits.cpu_begin.get(row),
                 probe: slot,
-                flags: flags[row],
-                samples: samples[row],
+                flags,
+                samples: visits.samples[row],
                 counts: counted.get(row).values(),
                 interference: times.get(row),
             };
@@ -238,7 +214,7 @@ impl Reading<'_> {
     }
 
     /// Adds a visit that serves several items to each of them.
-    fn share_out(&mut self, visit: &Item, args: &[ArgArray<'_>], row: usize) {
+    fn share_out(&mut self, visit: &Item, args: &[ArgView<'_>], row: usize) {
         let batches = std::mem::take(&mut self.batches);
         let mut first = None;
         for member in batches.of_visit(visit.visit_id).known {
@@ -266,7 +242,7 @@ impl Reading<'_> {
     }
 
     /// Adds a visit: a new item, or one more visit of an item; gives its index.
-    fn insert(&mut self, visit: Item, args: &[ArgArray<'_>], row: usize) -> u32 {
+    fn insert(&mut self, visit: Item, args: &[ArgView<'_>], row: usize) -> u32 {
         let items = &mut self.items;
         // Fewer than 2^32: each takes more than a byte of a file.
         let next = items.all.len() as u32;

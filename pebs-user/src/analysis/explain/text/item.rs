@@ -11,7 +11,7 @@ use crate::analysis::report::text::lists::argument;
 use crate::analysis::report::text::{ARG_WIDTH, NAME_WIDTH, NO_MARKS, SPEC_WIDTH, name, wait};
 use crate::present::table::{Cell, Column, Table};
 use crate::present::{Page, Tone, toned};
-use crate::store::schema::visit_flag;
+use crate::store::schema::{is_own_flag, visit_flag};
 use crate::terminal::shown;
 
 /// Causes named in the line that says what the time went to.
@@ -68,7 +68,9 @@ pub fn page(report: &ItemReport, width: usize) -> Page {
 }
 
 fn has_no_marks(report: &ItemReport) -> bool {
-    report.flags.contains(&visit_flag::SAMPLED_BOUNDS_NAME)
+    report
+        .flags
+        .contains(&visit_flag::name(visit_flag::SAMPLED_BOUNDS))
 }
 
 fn took(report: &ItemReport) -> String {
@@ -88,7 +90,7 @@ fn took(report: &ItemReport) -> String {
     let flags: Vec<String> = report
         .flags
         .iter()
-        .filter(|flag| visit_flag::is_own(flag))
+        .filter(|flag| is_own_flag(flag))
         .map(|flag| format!(" [{flag}]"))
         .collect();
     format!(

@@ -73,14 +73,12 @@ fn trace(dir: &std::path::Path) -> Trace {
     }
     rows.extend((0..3).map(|i| access(None, 90_000 + i, "L2 hit")));
     for row in &rows {
-        maker.writer.memory(row).unwrap();
-        maker.writer.sample(&sample(row)).unwrap();
+        maker.writer.add(row).unwrap();
+        maker.writer.add(&sample(row)).unwrap();
     }
     // One that says nothing.
-    maker
-        .writer
-        .sample(&sample(&access(None, 99_000, "")))
-        .unwrap();
+    let silent = sample(&access(None, 99_000, ""));
+    maker.writer.add(&silent).unwrap();
     maker.finish(&[(1, "copy", "/bin/app")])
 }
 

@@ -7,8 +7,8 @@ use crate::store::reader::Trace;
 use crate::store::run::VisitRule;
 use crate::store::run::{EventInfo, ProbeInfo, RunInfo};
 use crate::store::schema::{
-    ArgColumn, ArgType, ArgValue, FunctionRow, InterferenceColumns, SCHEMA_VERSION,
-    VisitFunctionRow, VisitRow, WaitRow, visit_flag,
+    ArgColumn, ArgType, ArgValue, FunctionRow, SCHEMA_VERSION, VisitFunctionRow, VisitRow, WaitRow,
+    visit_flag,
 };
 use crate::store::writer::{TraceWriter, WriterOptions};
 use crate::units::{Cpu, EventId, FunctionId, Pid, ProbeId, Tid, TraceNs};
@@ -154,8 +154,7 @@ impl Maker {
                 .switches
                 .then_some(u32::from(flags & visit_flag::MIGRATED != 0)),
             page_faults: self.info.page_faults.then_some(faults),
-            interference: InterferenceColumns::default(),
-            shared_ns: None,
+            ..VisitRow::default()
         };
         let open = flags & visit_flag::OPEN_AT_END != 0;
         let row = if open {
@@ -191,7 +190,7 @@ impl Maker {
             self_ns: clock.then_some(ns as f64),
             self_stderr_ns: clock.then_some(4_000.0),
         };
-        self.writer.visit_functions(&[row]).unwrap();
+        self.writer.extend(&[row]).unwrap();
     }
 
     pub(super) fn wait(&mut self, function: u32, state: &'static str, ns: i64) {
@@ -205,18 +204,15 @@ impl Maker {
             state,
             cpu_from: Cpu(0),
             cpu_to: Cpu(0),
-            woken_by: None,
-            runnable_ns: None,
-            preempted_by: None,
-            stack_id: None,
+            ..WaitRow::default()
         };
-        self.writer.wait(&row).unwrap();
+        self.writer.add(&row).unwrap();
         self.now += ns;
     }
 
     pub(super) fn finish(mut self, functions: &[FunctionRow]) -> Trace {
         for function in functions {
-            self.writer.function(function).unwrap();
+            self.writer.add(function).unwrap();
         }
         self.info.duration_ns = Some(self.now);
         let dir = self.writer.finish(&self.info).unwrap().dir;

@@ -10,7 +10,7 @@ use crate::analysis::report::model::{
 use crate::analysis::report::{MIN_SAMPLES, MIN_VISIT_SAMPLES};
 use crate::present::table::{Cell, Column, Table};
 use crate::present::{Page, Tone};
-use crate::store::schema::{ArgValue, visit_flag};
+use crate::store::schema::{ArgValue, is_own_flag};
 
 /// Functions and waits named for one visit.
 const VISIT_PARTS: usize = 3;
@@ -166,7 +166,7 @@ fn module(row: &Row) -> String {
 /// Arguments and flags of a visit, and what happened to its thread more often than is typical.
 fn marks(visit: &SlowVisit, typical: &TypicalCounts, between: &[InterferenceRow]) -> String {
     let args = visit.args.iter().filter_map(argument);
-    let flags = visit.flags.iter().filter(|flag| visit_flag::is_own(flag));
+    let flags = visit.flags.iter().filter(|flag| is_own_flag(flag));
     let flags = flags.map(|flag| format!("[{flag}]"));
     let striking = visit.counts.striking(typical);
     let counts = striking.into_iter().map(|(n, noun)| plural(n, noun));
