@@ -53,6 +53,9 @@ impl Sink for Printer {
         if v.shared_ns > 0 {
             write!(self.0, " shared {}", v.shared_ns).unwrap();
         }
+        if v.counts.idle_ns > 0 {
+            write!(self.0, " idle {}", v.counts.idle_ns).unwrap();
+        }
         let taken = v.interference;
         for (ns, noun) in [
             (taken.irq_ns, "irq"),
@@ -562,7 +565,7 @@ fn counts() {
          40 7 ret 0 sp=100 cpu=1
          41 7 fault cpu=1",
         "p0 item 2 tid 7 20..30 samples active 20..23 24..25 26..30 runnable 23..24 sleeping 25..26 2 switches 1 migrations 2 faults [overlapped] [migrated] [preempted]
-         p0 item 1 tid 7 10..40 samples active 10..12 15..20 30..32 35..40 sleeping 12..15 sleeping 32..35 2 switches 2 migrations 2 faults [overlapped] [migrated] [preempted]",
+         p0 item 1 tid 7 10..40 samples active 10..12 15..20 30..32 35..40 sleeping 12..15 sleeping 32..35 2 switches 2 migrations 2 faults idle 1 [overlapped] [migrated] [preempted]",
     );
 }
 
@@ -581,7 +584,7 @@ fn waits_in_marks() {
          30 7 ret 0 sp=90
          40 7 ret 0 sp=100",
         "p0 item 2 tid 7 20..30 samples active 20..23 24..25 26..30 sleeping 25..26 2 switches 1 in marks 1 own 1 [overlapped]
-         p0 item 1 tid 7 10..40 samples active 10..12 15..20 30..40 1 switches 1 in marks 3 own 4 [overlapped]",
+         p0 item 1 tid 7 10..40 samples active 10..12 15..20 30..40 1 switches 1 in marks 3 own 4 idle 1 [overlapped]",
     );
 }
 

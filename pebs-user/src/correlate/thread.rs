@@ -6,7 +6,7 @@ use pebs_common::record::Interference;
 
 use super::ProbeRule;
 use super::turns::{Owner, Turns};
-use super::visit::{OpenVisit, OwnWork, RawWait};
+use super::visit::{OpenVisit, OwnWork, RUNNABLE, RawWait};
 use crate::store::run::VisitRule;
 use crate::store::schema::visit_flag;
 use crate::stream::decode::{Actor, STATE_IN_MARK, STATE_UNKNOWN};
@@ -71,7 +71,7 @@ impl Off {
         let runnable = preempted || state & 0xff == 0;
         let in_mark = state == STATE_IN_MARK;
         let state = match state & 0xff {
-            _ if runnable => "runnable",
+            _ if runnable => RUNNABLE,
             _ if state == STATE_UNKNOWN => "blocked",
             s if s & 0x02 != 0 => "uninterruptible",
             s if s & 0x01 != 0 => "sleeping",
@@ -97,6 +97,11 @@ impl Off {
     /// Whether it waits for something that another thread, a timer or the network does.
     fn sleeps(&self) -> bool {
         self.state == "sleeping"
+    }
+
+    /// Whether the thread could not have gone on, whatever it waits for but a mark.
+    const fn is_asleep(&self) -> bool {
+        !self.runnable && !self.in_mark
     }
 
     /// Whether the thread could have gone on.
@@ -128,6 +133,8 @@ pub(super) struct Thread {
     /// A call returned that was taken for unwound: the thread has several stacks close to one another (fibers), so of
     /// a frame's place nothing follows for other frames.
     pub has_stacks: bool,
+    /// Time off the CPU so far in which it could not have run, that within marks aside, ns; see [`Thread::slept_ns`].
+    slept_ns: i64,
     /// Who woke it last while it was on the CPU, for all that was told: see [`Thread::wake`].
     woken_early: Option<Option<Actor>>,
 }
@@ -146,6 +153,7 @@ impl Thread {
             own: OwnWork::default(),
             off: None,
             came_untold: false,
+            slept_ns: 0,
             woken_early: None,
         }
     }
@@ -163,6 +171,7 @@ impl Thread {
         let at = self.sps.partition_point(|sp| *sp >= visit.sp);
         self.sps.insert(at, visit.sp);
         self.turns.begin(&mut visit, time);
+        visit.counts.idle_ns = self.slept_ns(time);
         visit.own = self.own;
         self.visits.push(visit);
         self.turn(time);
@@ -178,9 +187,16 @@ impl Thread {
         debug_assert_eq!(self.sps.get(at), Some(&visit.sp));
         self.sps.remove(at);
         visit.own = self.own.since(&visit.own);
+        visit.counts.idle_ns = self.slept_ns(time) - visit.counts.idle_ns - visit.slept_ns();
         self.turns.end(&mut visit, index, time);
         self.turn(time);
         visit
+    }
+
+    /// How long it has slept, ns.
+    fn slept_ns(&self, time: TraceNs) -> i64 {
+        let since = self.off.as_ref().filter(|(off, _)| off.is_asleep());
+        self.slept_ns + since.map_or(0, |(_, since)| (time.0 - since.0).max(0))
     }
 
     /// The visit that the thread's time belongs to.
@@ -411,6 +427,9 @@ impl Thread {
         };
         let begin = std::mem::replace(since, time);
         let in_mark = off.in_mark;
+        if off.is_asleep() {
+            self.slept_ns += (time.0 - begin.0).max(0);
+        }
         if in_mark && begin < time {
             self.own.marks_ns += (time.0 - begin.0).cast_unsigned();
         }

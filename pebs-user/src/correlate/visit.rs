@@ -11,6 +11,9 @@ use crate::stream::samples::{SampleBuf, Samples};
 use crate::stream::stacks::StackKey;
 use crate::units::{Cpu, Ip, Pid, ProbeId, Tid, TraceNs};
 
+/// State of a thread off the CPU that could have gone on.
+pub(super) const RUNNABLE: &str = "runnable";
+
 /// An interval that the thread spent off the CPU while the visit was current.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawWait {
@@ -39,7 +42,7 @@ impl RawWait {
     #[must_use]
     pub fn runnable_ns(&self) -> Option<i64> {
         let since = match (self.woken, self.state) {
-            (_, "runnable") => self.begin,
+            (_, RUNNABLE) => self.begin,
             (Some((woken, _)), _) => woken.max(self.begin),
             (None, _) => return None,
         };
@@ -58,6 +61,9 @@ pub struct Counts {
     pub page_faults: u32,
     /// What was recorded of it beside.
     pub extras: ExtraRecords,
+    /// While the visit is open how long its thread had slept when it began; then how long it slept meanwhile without
+    /// this being a wait of the visit, ns.
+    pub idle_ns: i64,
 }
 
 /// What pebs-trace did on a thread.
@@ -255,6 +261,12 @@ impl VisitState {
         past.sum::<i64>() + since.map_or(0, |since| until.0 - since.0)
     }
 
+    /// How long its thread slept as its current visit, ns.
+    pub fn slept_ns(&self) -> i64 {
+        let waits = self.waits.iter().filter(|wait| wait.state != RUNNABLE);
+        waits.map(|wait| wait.end.0 - wait.begin.0).sum()
+    }
+
     /// The visit stops being active at `time`.
     pub fn pause(&mut self, time: TraceNs) {
         if let Some(since) = self.active_since.take()
@@ -335,6 +347,13 @@ impl ClosedVisit<'_> {
     #[must_use]
     pub fn shared_ns(&self) -> Option<i64> {
         (self.switches && self.end.is_some()).then_some(self.shared_ns)
+    }
+
+    /// Time in which its thread slept while it was turned to no item, or to another one, ns; `None` if unknown.
+    #[must_use]
+    pub fn idle_ns(&self) -> Option<i64> {
+        let known = self.switches && self.end.is_some() && self.owns_all();
+        known.then_some(self.counts.idle_ns)
     }
 
     /// Times that the thread left the CPU while the visit was current; `None` if unknown.

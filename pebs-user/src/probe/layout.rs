@@ -9,26 +9,7 @@ use super::path::Names;
 use super::program::{Batch, Compiled};
 use super::set::ArgField;
 use super::spec::SpecError;
-use crate::store::schema::{ArgColumn, ArgType};
-
-/// Columns that `visits` has anyway.
-const TAKEN: [&str; 15] = [
-    "visit_id",
-    "item_id",
-    "probe_id",
-    "pid",
-    "tid",
-    "cpu_begin",
-    "cpu_end",
-    "begin_ns",
-    "end_ns",
-    "duration_ns",
-    "oncpu_ns",
-    "net_ns",
-    "shared_ns",
-    "samples",
-    "flags",
-];
+use crate::store::schema::{ArgColumn, ArgType, Table};
 
 /// A compiled argument and where it stands in its SPEC.
 #[derive(Clone, Debug)]
@@ -183,7 +164,8 @@ fn column(
     argument: &Named,
     columns: &mut Vec<ArgColumn>,
 ) -> Result<usize, ResolveError> {
-    if TAKEN.contains(&argument.name.as_str()) {
+    let fixed = Table::Visits.columns();
+    if fixed.iter().any(|column| column.name == argument.name) {
         let fault = Fault::new(
             argument.at - argument.name.len() - 1,
             format!("'{}' is a column of every trace", argument.name),

@@ -64,11 +64,14 @@ impl Import {
         Trace::open(&self.out()).unwrap_or_else(|error| panic!("{error}\n{}", self.stderr))
     }
 
-    /// Rows of each table.
+    /// Rows of each table that has some.
     pub fn rows(&self) -> String {
         let trace = self.trace();
-        let rows =
-            Table::ALL.map(|table| format!("{} {}", table.name(), trace.rows(table).unwrap()));
-        rows.join(", ")
+        let rows = Table::ALL.map(|table| (table.name(), trace.rows(table).unwrap()));
+        let some = rows.iter().filter(|(_, rows)| *rows > 0);
+        let some: Vec<_> = some
+            .map(|(table, rows)| format!("{table} {rows}"))
+            .collect();
+        some.join(", ")
     }
 }

@@ -31,8 +31,8 @@ fn shared() {
          40 7 end 2 id=6
          41 7 sample",
         "stray 21
-         p2 item 5 tid 7 10..30 samples 11 active 10..20 shared 4 [overlapped] [time_shared]
-         p2 item 6 tid 7 20..40 samples 31 active 30..40 shared 4 [overlapped] [time_shared]
+         p2 item 5 tid 7 10..30 samples 11 active 10..20 shared 4 idle 6 [overlapped] [time_shared]
+         p2 item 6 tid 7 20..40 samples 31 active 30..40 shared 4 idle 6 [overlapped] [time_shared]
          stray 41
          shared samples 1",
     );
@@ -81,9 +81,9 @@ fn resumed_by_calls() {
          42 7 end 2 id=5
          43 7 ret 4 sp=100",
         "stray 21
-         p2 item 6 tid 7 12..35 samples 31 active 12..14 30..35 shared 4 [overlapped]
+         p2 item 6 tid 7 12..35 samples 31 active 12..14 30..35 shared 4 idle 8 [overlapped]
          stray 36
-         p2 item 5 tid 7 10..42 samples 15 active 10..12 14..16 18..20 40..42 sleeping 16..18 1 switches shared 7 [overlapped]
+         p2 item 5 tid 7 10..42 samples 15 active 10..12 14..16 18..20 40..42 sleeping 16..18 1 switches shared 7 idle 6 [overlapped]
          shared samples 1",
     );
 }
@@ -129,8 +129,8 @@ fn resumed_until_the_next() {
          26 7 next 7 id=6
          27 7 end 2 id=6",
         "stray 21
-         p2 item 5 tid 7 10..25 samples 15 active 10..11 14..16 22..25 shared 3 [overlapped] [preempted]
-         p2 item 6 tid 7 13..27 samples active 13..14 16..17 18..19 26..27 runnable 17..18 1 switches shared 2 [overlapped] [preempted]
+         p2 item 5 tid 7 10..25 samples 15 active 10..11 14..16 22..25 shared 3 idle 2 [overlapped] [preempted]
+         p2 item 6 tid 7 13..27 samples active 13..14 16..17 18..19 26..27 runnable 17..18 1 switches shared 2 idle 1 [overlapped] [preempted]
          shared samples 1",
     );
 }
