@@ -661,6 +661,7 @@ impl Sink for Rows {
             fault_ns: interference.fault_ns,
             major_faults: interference.major_faults,
             shared_ns: visit.shared_ns(),
+            idle_ns: visit.idle_ns(),
         };
         let result = self.writer.visit(&row, visit.args);
         self.check(result);

@@ -80,6 +80,9 @@ tables! {
         /// Time on its thread's CPU that belongs to no single item, as several were open and no mark says which one the thread
         /// turned to, or it is the event loop's own. The same instant is in each of the open visits. Null like `oncpu_ns`.
         shared_ns: Option<i64>,
+        /// Time in which its thread slept while it was turned to no item, or to another one: no wait of this visit, and
+        /// no work of others. Null like `oncpu_ns`.
+        idle_ns: Option<i64>,
     }
 
     /// One row per function within a visit.
