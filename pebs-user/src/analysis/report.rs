@@ -43,7 +43,7 @@ use thiserror::Error;
 
 use self::classes::VisitClasses;
 use self::detail::{Details, Drafts, FunctionColumns, States, WaitColumns};
-use self::model::{LossSum, REPORT_VERSION, Report};
+use self::model::{IDLE, LossSum, REPORT_VERSION, Report};
 use self::names::Names;
 use self::rank::Ranking;
 use self::section::{Gather, Section};
@@ -149,7 +149,7 @@ pub fn build(trace: &Trace, options: &ReportOptions) -> Result<Report, ReportErr
     if trace.info.keep.is_some() {
         read_stats(trace, options, &mut sections, &mut states)?;
     }
-    let mut gathered = gather(trace, options, sections)?;
+    let mut gathered = gather(trace, options, sections, &mut states)?;
     let mut drafts = take_drafts(&mut gathered.sections);
     let mut details = Details {
         sections: &mut gathered.sections,
@@ -253,12 +253,14 @@ fn gather<'a>(
     trace: &'a Trace,
     options: &'a ReportOptions,
     sections: Slots<Section>,
+    states: &mut States,
 ) -> Result<Gather<'a>, ReadError> {
     let args = &trace.info.columns;
     let mut gather = Gather {
         options,
         columns: args,
         switches: trace.info.switches,
+        idle: (!trace.info.resumes.is_empty()).then(|| states.index(IDLE)),
         net: NetOnCpu::of(&trace.info),
         sections,
         classes: VisitClasses::default(),

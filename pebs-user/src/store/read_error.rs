@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use arrow::datatypes::DataType;
 use thiserror::Error;
 
-use super::schema::{SCHEMA_VERSION, Table};
+use super::schema::{OLDEST_SCHEMA, SCHEMA_VERSION, Table};
 
 /// Why a trace can't be read.
 #[derive(Debug, Error)]
@@ -41,6 +41,19 @@ pub enum ReadError {
         path.display()
     )]
     Future {
+        /// The trace's directory.
+        path: PathBuf,
+        /// Version of the program that wrote it.
+        tool: String,
+        /// Its schema.
+        schema: u32,
+    },
+    /// The trace is of a version that is no longer read.
+    #[error(
+        "cannot read trace {}: written by pebs-trace {tool}, schema {schema}; this one reads from {OLDEST_SCHEMA} on",
+        path.display()
+    )]
+    Past {
         /// The trace's directory.
         path: PathBuf,
         /// Version of the program that wrote it.
@@ -120,6 +133,7 @@ impl ReadError {
                     .to_owned(),
             ),
             Self::Future { tool, .. } => Some(format!("read it with pebs-trace {tool} or later")),
+            Self::Past { tool, .. } => Some(format!("read it with pebs-trace {tool}")),
             Self::Damaged { path, .. } if path.extension().is_some() => Some(format!(
                 "copy it again from where the trace was recorded, or move {} away to read the rest",
                 path.display()

@@ -16,7 +16,7 @@ pub use super::read_error::ReadError;
 use super::run::RunInfo;
 pub use super::scan::Scan;
 use super::scan::open_parquet;
-use super::schema::{OWN_MODULE, SCHEMA_VERSION, Table};
+use super::schema::{OLDEST_SCHEMA, OWN_MODULE, SCHEMA_VERSION, Table};
 use super::segment::SegmentFiles;
 use super::tables::table_schema;
 use super::view::{Select as _, View as _, columns};
@@ -314,6 +314,13 @@ pub(super) fn read_info(dir: &Path) -> Result<RunInfo, ReadError> {
             schema: version.schema_version,
         });
     }
+    if version.schema_version < OLDEST_SCHEMA {
+        return Err(ReadError::Past {
+            path: dir.to_owned(),
+            tool: version.tool_version,
+            schema: version.schema_version,
+        });
+    }
     RunInfo::deserialize(&json).map_err(damaged)
 }
 
@@ -434,6 +441,12 @@ mod tests {
         check(&format!(
             "cannot read trace {at}: written by pebs-trace 3.2.1, schema 7; this one reads up to 1"
         ));
+        json("{\"schema_version\": 0, \"tool_version\": \"0.0.9\"}");
+        check(&format!(
+            "cannot read trace {at}: written by pebs-trace 0.0.9, schema 0; this one reads from 1 on"
+        ));
+        let hint = Trace::open(&dir).unwrap_err().hint();
+        assert_eq!(hint.as_deref(), Some("read it with pebs-trace 0.0.9"));
     }
 
     // Without its trace.json a trace can be queried where segments are closed, and only there.

@@ -20,7 +20,13 @@ use super::view::{Cell, Named, Select as _, View as _};
 use crate::units::{Cpu, EventId, FunctionId, Pid, ProbeId, StackId, Tid, TraceNs};
 
 /// Version of the trace format. A reader refuses a larger one.
+///
+/// A new table, or a new column that may be null, is no new version: what an older trace lacks is empty, or null. A column
+/// that goes away or changes its meaning is one.
 pub const SCHEMA_VERSION: u32 = 1;
+
+/// The oldest version that is read. A trace of an older one is refused, and the program named that reads it.
+pub const OLDEST_SCHEMA: u32 = 1;
 
 tables! {
     /// One row per visit.

@@ -11,6 +11,7 @@ mod golden;
 mod items;
 mod losses;
 mod memory;
+mod older;
 mod piped;
 mod run;
 mod switches;

@@ -36,7 +36,7 @@ use super::sums::{ClassSums, GroupSums, Key, PREEMPTED};
 use crate::analysis::classes::Class;
 use crate::analysis::report::MIN_SAMPLES;
 use crate::analysis::report::detail::States;
-use crate::analysis::report::model::FunctionName;
+use crate::analysis::report::model::{FunctionName, IDLE, OTHER_ITEMS};
 use crate::analysis::report::names::Names;
 use crate::analysis::report::text::file_name;
 use crate::store::run::{ProbeInfo, SiteInfo};
@@ -547,8 +547,9 @@ pub(super) fn gap(
         .filter(|it| it.part.how == How::Observed)
         .for_each(|it| elsewhere.merge(&it.part));
     elsewhere.samples = (0, 0);
+    let state = naming.states.contains(IDLE).then(|| OTHER_ITEMS.to_owned());
     told.push(Told::one(
-        (CauseKind::Elsewhere, FunctionName::default(), None),
+        (CauseKind::Elsewhere, FunctionName::default(), state),
         elsewhere,
     ));
     let mut rows: Vec<(&Told, f64)> = told.iter().map(|row| (row, share(&row.part))).collect();

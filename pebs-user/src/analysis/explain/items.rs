@@ -46,6 +46,8 @@ pub(in crate::analysis) struct Item {
     /// Time on the CPU without what pebs-trace took of it, visits within it included; that of the latency if switches were
     /// not recorded; `None` if unknown.
     pub active_ns: Option<i64>,
+    /// Time in which its threads slept between their turns to it; 0 if unknown.
+    pub idle_ns: i64,
     /// Thread of its first visit.
     pub tid: u32,
     /// Process.

@@ -10,6 +10,7 @@ use super::kinds::Rows;
 use crate::analysis::batches::Share;
 use crate::analysis::classes::Class;
 use crate::analysis::report::detail::States;
+use crate::analysis::report::model::IDLE;
 use crate::analysis::report::section::WaitKind;
 use crate::analysis::rows;
 use crate::store::reader::{ReadError, Trace};
@@ -393,6 +394,14 @@ impl<'a> Summing<'a> {
         }
         for &(item, key, ns) in &self.items.handovers {
             self.add_to(item, key, ns as f64, 1);
+        }
+        if !trace.info.resumes.is_empty() {
+            let idle = wait_key(&mut self.states, IDLE, None);
+            for (index, item) in (0..).zip(&self.items.all) {
+                if item.idle_ns > 0 {
+                    self.add_to(index, idle, item.idle_ns as f64, 1);
+                }
+            }
         }
         Ok(())
     }

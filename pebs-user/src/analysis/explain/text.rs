@@ -17,7 +17,7 @@ use super::model::{
 use crate::analysis::batches::is_batched;
 use crate::analysis::report::brief;
 use crate::analysis::report::human::{UNKNOWN, count, percent, plural, safe, time};
-use crate::analysis::report::model::FunctionName;
+use crate::analysis::report::model::{FunctionName, OTHER_ITEMS};
 use crate::analysis::report::text::{
     ARG_WIDTH, LEAST_NAME, NAME_WIDTH, SPEC_WIDTH, but_for, name, name_within, own_times,
     quantiles, time_shared, wait,
@@ -457,6 +457,7 @@ fn kind(
         },
         (CauseKind::Handover, _) => with("waited for stage "),
         (CauseKind::Others, _) => with("others of the batch in "),
+        (CauseKind::Elsewhere, Some(OTHER_ITEMS)) => "other items of the thread".to_owned(),
         (CauseKind::Elsewhere, _) => "other items of the thread, or idle".to_owned(),
         (CauseKind::Wait, Some(state)) => wait(state, function, path, width),
         _ => name_within(function, width),

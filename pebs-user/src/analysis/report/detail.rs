@@ -36,6 +36,11 @@ impl States {
         })
     }
 
+    /// Whether it was met.
+    pub(in crate::analysis) fn contains(&self, state: &str) -> bool {
+        self.0.iter().any(|known| known == state)
+    }
+
     /// Name of a state.
     pub(in crate::analysis) fn name(&self, index: usize) -> &str {
         &self.0[index]

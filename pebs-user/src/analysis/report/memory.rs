@@ -14,6 +14,7 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::classes::VisitClasses;
+use super::detail::States;
 use super::model::FunctionName;
 use super::names::Names;
 use super::section::Section;
@@ -138,7 +139,7 @@ pub fn build(trace: &Trace, options: &ReportOptions) -> Result<MemoryReport, Rep
     if trace.rows(Table::Memory)? > 0 {
         let sections = first_pass(trace, options)?
             .map(|tally| Section::new(tally, &trace.info.columns, options.slowest));
-        let gathered = gather(trace, options, sections)?;
+        let gathered = gather(trace, options, sections, &mut States::default())?;
         for batch in Accesses::scan(trace)? {
             sums.add(&batch?, &gathered.classes)?;
         }

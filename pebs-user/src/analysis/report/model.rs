@@ -194,6 +194,13 @@ pub struct TimeSplit {
 /// State of a row that is what the thread did for other visits.
 pub const ELSEWHERE: &str = "elsewhere";
 
+/// State of a row that is what the thread did for other items meanwhile, where it is marked when it turns to one
+/// (`--resume`): then [`IDLE`] is apart from it.
+pub const OTHER_ITEMS: &str = "other_items";
+
+/// State of a row that is time in which the thread slept between its turns to the item.
+pub const IDLE: &str = "idle";
+
 /// Time off the CPU in one state.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StateSum {

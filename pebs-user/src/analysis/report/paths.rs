@@ -10,6 +10,7 @@ pub(crate) mod text;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
+use super::detail::States;
 use super::model::{Cell, FunctionName};
 use super::names::Names;
 use super::rank::cell;
@@ -118,7 +119,7 @@ pub fn build(trace: &Trace, options: &ReportOptions) -> Result<PathReport, Repor
     }
     let sections = first_pass(trace, options)?
         .map(|tally| Section::new(tally, &trace.info.columns, options.slowest));
-    let mut gathered = gather(trace, options, sections)?;
+    let mut gathered = gather(trace, options, sections, &mut States::default())?;
     let mut paths = Paths::read(trace)?;
     let lines = Lines::read(trace, event, &mut paths, |visit| {
         gathered.classes.get(visit).is_some_and(|it| it.pooled)

@@ -5,8 +5,8 @@ use rustc_hash::FxHashMap;
 use super::MIN_SAMPLES;
 use super::detail::{Drafts, States};
 use super::model::{
-    Cell, ELSEWHERE, FunctionName, OwnTimes, ProbeReport, Row, SlowClass, SlowRule, SlowVisit,
-    StateSum, TimeSplit, TypicalClass, TypicalRule, VisitWait,
+    Cell, ELSEWHERE, FunctionName, OTHER_ITEMS, OwnTimes, ProbeReport, Row, SlowClass, SlowRule,
+    SlowVisit, StateSum, TimeSplit, TypicalClass, TypicalRule, VisitWait,
 };
 use super::section::{ClassSums, Section, SlowDraft, WaitKind, WaitSum};
 use super::slots::Slots;
@@ -440,7 +440,8 @@ impl Ranking<'_> {
         };
         let (function, state, unit) = match (key, self.quantity) {
             (Key::Wait(kind), _) => (kind.function, Some(self.states.name(kind.state)), "ns"),
-            (Key::Elsewhere, _) => (None, Some(ELSEWHERE), "ns"),
+            (Key::Elsewhere, _) if self.info.resumes.is_empty() => (None, Some(ELSEWHERE), "ns"),
+            (Key::Elsewhere, _) => (None, Some(OTHER_ITEMS), "ns"),
             (Key::Function(id), Quantity::Time) => (Some(id), None, "ns"),
             (Key::Function(id), Quantity::Events { .. }) => (Some(id), None, self.counted()),
         };

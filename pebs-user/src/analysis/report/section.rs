@@ -24,7 +24,7 @@ use crate::units::FunctionId;
 columns! {
     /// Columns of the pass; those of the counts, of what came between and of the arguments follow.
     struct Columns of visits {
-        visit_id, item_id, probe_id, pid, tid, begin_ns, duration_ns, oncpu_ns, net_ns, samples, flags
+        visit_id, item_id, probe_id, pid, tid, begin_ns, duration_ns, oncpu_ns, idle_ns, net_ns, samples, flags
     }
 }
 
@@ -292,6 +292,8 @@ pub(super) struct Gather<'a> {
     pub columns: &'a [ArgColumn],
     /// Whether time off the CPU was recorded.
     pub switches: bool,
+    /// Number of the state in which a thread is between its turns to an item, if it is marked when it turns.
+    pub idle: Option<usize>,
     /// Time on the CPU without what pebs-trace took.
     pub net: NetOnCpu,
     /// Sections by probe.
@@ -348,8 +350,15 @@ impl Gather<'_> {
                 }
                 section.add_condensed(columns.visit_id[row], rank, class);
             } else {
+                let idle = columns.idle_ns.get(row).zip(self.idle);
+                let idle = idle.filter(|(ns, _)| *ns > 0 && of_visit.pooled);
                 for sums in section.classes_of(class) {
                     sums.add(columns.visit_id[row], rank, active);
+                    if let Some((ns, state)) = idle {
+                        let function = None;
+                        let kind = WaitKind { state, function };
+                        sums.waits.entry(kind).or_default().add(ns);
+                    }
                 }
             }
             section.oncpu_ns += oncpu.unwrap_or(0) as f64;

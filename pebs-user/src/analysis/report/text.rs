@@ -11,7 +11,8 @@ mod stages;
 use super::brief;
 use super::human::{UNKNOWN, columns, count, events, maybe_time, percent, plural, safe, time};
 use super::model::{
-    ELSEWHERE, FunctionName, OwnTimes, ProbeReport, Report, Row, SharedArg, SlowClass, SlowRule,
+    ELSEWHERE, FunctionName, IDLE, OTHER_ITEMS, OwnTimes, ProbeReport, Report, Row, SharedArg,
+    SlowClass, SlowRule,
 };
 use crate::present::words::{self, Frame};
 use crate::present::{Page, Tone, toned};
@@ -322,8 +323,13 @@ fn time_split(probe: &ProbeReport) -> String {
     parts.extend(waits.map(|state| format!("{} {}", state_words(&state.state), share(state.ns))));
     // Less is the rounding of clocks.
     if split.elsewhere_ns / split.duration_ns >= LEAST_SHARE {
+        let idle_too = if split.waits.iter().any(|it| it.state == IDLE) {
+            ""
+        } else {
+            ", or idle"
+        };
         parts.push(format!(
-            "in other visits of the thread, or idle {}",
+            "in other visits of the thread{idle_too} {}",
             share(split.elsewhere_ns)
         ));
     }
@@ -335,6 +341,7 @@ fn state_words(state: &str) -> String {
     match state {
         "runnable" => "waiting for a CPU".to_owned(),
         "uninterruptible" => "blocked in the kernel".to_owned(),
+        IDLE => "idle between their turns".to_owned(),
         other => safe(other, ARG_WIDTH),
     }
 }
@@ -374,7 +381,9 @@ fn what(row: &Row, width: usize) -> String {
 fn reason(row: &Row) -> String {
     match &row.state {
         None => format!("in {}", name(&row.function)),
-        Some(state) if state == ELSEWHERE => format!("in {}", what(row, NAME_WIDTH)),
+        Some(state) if state == ELSEWHERE || state == OTHER_ITEMS => {
+            format!("in {}", what(row, NAME_WIDTH))
+        }
         Some(_) => what(row, NAME_WIDTH + 24),
     }
 }
@@ -399,8 +408,11 @@ pub(in crate::analysis) fn wait(
             is_kernel: it.kernel,
         })
         .collect();
-    if state == ELSEWHERE {
-        return "other items of the thread, or idle".to_owned();
+    match state {
+        ELSEWHERE => return "other items of the thread, or idle".to_owned(),
+        OTHER_ITEMS => return "other items of the thread".to_owned(),
+        IDLE => return "idle between its turns".to_owned(),
+        _ => {}
     }
     let told = words::wait(state, &frames);
     let named = |at: usize| stack.get(at).filter(|it| **it != FunctionName::default());

@@ -22,7 +22,7 @@ use crate::store::view::{Select as _, View as _, columns};
 columns! {
     /// Columns of the pass; those of the counts and of the arguments follow.
     struct Columns of visits {
-        visit_id, item_id, probe_id, pid, tid, cpu_begin, begin_ns, duration_ns, oncpu_ns, samples, flags, net_ns
+        visit_id, item_id, probe_id, pid, tid, cpu_begin, begin_ns, duration_ns, oncpu_ns, idle_ns, samples, flags, net_ns
     }
 }
 
@@ -183,6 +183,7 @@ impl Reading<'_> {
                 active_ns: oncpu
                     .or((!self.info.switches && owns_all).then_some(latency_ns))
                     .map(|ns| self.net.net(ns, rank, (visits.probe_id[row], flags))),
+                idle_ns: visits.idle_ns.get(row).unwrap_or(0),
                 tid: visits.tid[row],
                 pid: visits.pid[row],
                 cpu: visits.cpu_begin.get(row),
@@ -227,6 +228,7 @@ impl Reading<'_> {
             let part = Item {
                 item_id,
                 active_ns: visit.active_ns.map(|ns| share.part(ns)),
+                idle_ns: share.part(visit.idle_ns),
                 samples: count(visit.samples),
                 counts: visit.counts.map(|n| n.map(count)),
                 ..*visit
@@ -276,6 +278,7 @@ impl Item {
         self.latency_ns = end - self.begin_ns;
         self.own_ns += visit.own_ns;
         self.active_ns = self.active_ns.zip(visit.active_ns).map(|(a, b)| a + b);
+        self.idle_ns += visit.idle_ns;
         self.flags |= visit.flags;
         self.samples = self.samples.saturating_add(visit.samples);
         interrupts_and_faults::add(&mut self.interference, visit.interference);

@@ -4,8 +4,8 @@ use super::{ARG_WIDTH, NAME_WIDTH, amount, file_name, name_within, part_of_sprea
 use crate::analysis::explain::sums::PREEMPTED;
 use crate::analysis::report::human::{UNKNOWN, columns, count, percent, plural, safe, time};
 use crate::analysis::report::model::{
-    Cell as Figures, ELSEWHERE, InterferenceRow, NamedArg, ProbeReport, Row, SlowVisit,
-    TypicalCounts, TypicalRule,
+    Cell as Figures, ELSEWHERE, InterferenceRow, NamedArg, OTHER_ITEMS, ProbeReport, Row,
+    SlowVisit, TypicalCounts, TypicalRule,
 };
 use crate::analysis::report::{MIN_SAMPLES, MIN_VISIT_SAMPLES};
 use crate::present::table::{Cell, Column, Table};
@@ -153,7 +153,7 @@ fn interval(row: &Row, cell: &Figures) -> String {
 fn samples(row: &Row, cell: &Figures) -> String {
     match row.state.as_deref() {
         None => count(cell.samples),
-        Some(ELSEWHERE) => UNKNOWN.to_owned(),
+        Some(ELSEWHERE | OTHER_ITEMS) => UNKNOWN.to_owned(),
         Some(_) => plural(cell.samples, "wait"),
     }
 }
