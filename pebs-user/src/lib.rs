@@ -49,7 +49,8 @@
 //! | which sample belongs to which item | [`correlate`] |
 //! | what it costs a program to count its own events | [`cost::counters`]; the counting is the crate [`pebs_selfcount`] |
 //! | names of functions | [`symbolize`], [`binary`] |
-//! | a column of the trace | [`store::schema`] |
+//! | a table or a column of the trace | [`store::schema`] declares it: row, columns, reader, csv, `guide/trace.md`; `pipeline` fills it |
+//! | how columns are read | [`store::view`]: by name and type |
 //! | an estimate and its error | [`estimate::visit`], [`analysis::pool`] |
 //! | what is slow, why, and what the report says of it | `analysis/classes.rs`, [`analysis::explain`], [`analysis::report`] |
 //!

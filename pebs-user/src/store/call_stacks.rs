@@ -15,7 +15,7 @@ pub(crate) fn read_stacks(
     mut take: impl FnMut(u32, &[u32], bool),
 ) -> Result<(), ReadError> {
     stacks::each(trace, |row| {
-        take(row.stack_id.0, &row.frames, row.truncated)
+        take(row.stack_id.0, &row.frames, row.truncated);
     })
 }
 

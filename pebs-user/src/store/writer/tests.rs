@@ -106,20 +106,9 @@ fn directory_is_private_and_tidy() {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     names.sort();
-    let expected = [
-        "batch_items",
-        "frequencies",
-        "function_stats",
-        "functions",
-        "losses",
-        "memory",
-        "samples",
-        "stacks",
-        "trace.json",
-        "visit_functions",
-        "visits",
-        "waits",
-    ];
+    let tables = Table::ALL.iter().map(|table| table.name());
+    let mut expected: Vec<_> = tables.chain(["trace.json"]).collect();
+    expected.sort_unstable();
     assert_eq!(names, expected);
 }
 
