@@ -24,6 +24,10 @@ pub(crate) enum Did {
     /// In the innermost function of a call stack ([`Maker::stack`]), with a row for each sample.
     Called(u32, i64),
     Waited(u32, &'static str, i64),
+    /// Nothing: its thread slept.
+    Idled(i64),
+    /// Nothing: its thread worked on another item.
+    Yielded(i64),
 }
 
 /// A visit to make.
@@ -168,7 +172,7 @@ impl Maker {
         self.visits += 1;
         self.now = begin;
         let id = made.item_id.unwrap_or(self.visits);
-        let (mut oncpu, mut seen, mut waits) = (0, 0, 0);
+        let (mut oncpu, mut seen, mut waits, mut idle) = (0, 0, 0, 0);
         let mut functions: Vec<VisitFunctionRow> = Vec::new();
         for did in &made.did {
             let (function, ns, stack) = match *did {
@@ -177,6 +181,15 @@ impl Maker {
                 Did::Waited(function, state, ns) => {
                     waits += 1;
                     self.wait((id, made.tid), function, state, ns);
+                    continue;
+                }
+                Did::Idled(ns) => {
+                    idle += ns;
+                    self.now += ns;
+                    continue;
+                }
+                Did::Yielded(ns) => {
+                    self.now += ns;
                     continue;
                 }
             };
@@ -205,6 +218,7 @@ impl Maker {
             end_ns: Some(TraceNs(self.now)),
             duration_ns: Some(self.now - begin),
             oncpu_ns: self.info.switches.then_some(oncpu),
+            idle_ns: self.info.switches.then_some(idle),
             net_ns: None,
             net_stderr_ns: None,
             samples: seen,

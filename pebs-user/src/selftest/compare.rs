@@ -72,17 +72,18 @@ impl<'a> Comparison<'a> {
         let mut visited = HashSet::new();
         let mut compared = Vec::new();
         for (&id, visit) in &self.recorded.visits {
-            let Some(item) = self.truth.items.get(&visit.item) else {
+            let Some(item) = self.truth.items.get(&visit.row.item_id) else {
                 found.extra += 1;
                 continue;
             };
-            found.extra += u64::from(!visited.insert(visit.item));
+            found.extra += u64::from(!visited.insert(visit.row.item_id));
             found.misplaced += u64::from(!self.is_in_place(visit, item));
-            if visit.flags & visit_flag::MIGRATED != 0 {
+            if visit.row.flags & visit_flag::MIGRATED != 0 {
                 found.migrated += 1;
-            } else if visit.flags & !visit_flag::PREEMPTED != 0 || visit.oncpu_ns.is_none() {
+            } else if visit.row.flags & !visit_flag::PREEMPTED != 0 || visit.row.oncpu_ns.is_none()
+            {
                 found.damaged += 1;
-            } else if visit.oncpu_ns != visit.end.map(|end| end - visit.begin) {
+            } else if visit.row.oncpu_ns != visit.row.duration_ns {
                 found.off_cpu += 1;
             } else if item.disturbed {
                 found.disturbed += 1;
@@ -102,9 +103,11 @@ impl<'a> Comparison<'a> {
         let not_before = |t: i64, bound: Option<i64>| bound.is_none_or(|b| t >= b - slack);
         let not_after = |t: i64, bound: Option<i64>| bound.is_none_or(|b| t <= b + slack);
         let end_fits = |end| not_before(end, item.leave) && not_after(end, item.after);
-        not_before(visit.begin, item.before)
-            && not_after(visit.begin, item.enter)
-            && visit.end.is_none_or(end_fits)
+        let origin = self.recorded.origin;
+        let begin = visit.row.begin_ns.0 + origin;
+        not_before(begin, item.before)
+            && not_after(begin, item.enter)
+            && visit.row.end_ns.is_none_or(|end| end_fits(end.0 + origin))
     }
 
     fn samples(&self) -> SampleFindings {
@@ -113,7 +116,7 @@ impl<'a> Comparison<'a> {
         for sample in &self.recorded.samples {
             found.samples += 1;
             let visit = sample.visit.and_then(|id| self.recorded.visits.get(&id));
-            let item = visit.and_then(|visit| self.truth.items.get(&visit.item));
+            let item = visit.and_then(|visit| self.truth.items.get(&visit.row.item_id));
             let Some(item) = item else {
                 found.wrong_item += u64::from(self.is_in_an_item(sample, &on_thread));
                 continue;
@@ -181,7 +184,7 @@ impl<'a> Comparison<'a> {
         let mut pool = Pool::default();
         let mut truth_total = vec![0_i64; self.truth.functions.len()];
         for (id, visit, item) in compared {
-            pool.add_item(*id, visit.oncpu_ns.unwrap_or(0));
+            pool.add_item(*id, visit.row.oncpu_ns.unwrap_or(0));
             for found in &visit.functions {
                 // The reset value is the same all the time.
                 let seen = (found.samples, u64::from(found.samples));
@@ -300,7 +303,7 @@ impl<'a> Comparison<'a> {
         };
         let all = compared
             .iter()
-            .filter_map(|(_, visit, _)| visit.oncpu_ns)
+            .filter_map(|(_, visit, _)| visit.row.oncpu_ns)
             .sum::<i64>();
         let kernel: f64 = compared.iter().map(|(_, visit, _)| kernel(visit)).sum();
         if all > 0 { kernel / all as f64 } else { 0.0 }
@@ -417,6 +420,8 @@ impl Sums {
 mod tests {
     use super::super::truth::CallTruth;
     use super::*;
+    use crate::store::schema::VisitRow;
+    use crate::units::TraceNs;
 
     fn call(function: usize, enter: i64, leave: i64) -> CallTruth {
         CallTruth {
@@ -468,11 +473,14 @@ mod tests {
 
     fn recorded() -> Recorded {
         let visit = |item, begin: i64, functions| Visit {
-            item,
-            begin,
-            end: Some(begin + 95),
-            oncpu_ns: Some(95),
-            flags: 0,
+            row: VisitRow {
+                item_id: item,
+                begin_ns: TraceNs(begin),
+                end_ns: Some(TraceNs(begin + 95)),
+                duration_ns: Some(95),
+                oncpu_ns: Some(95),
+                ..VisitRow::default()
+            },
             functions,
         };
         let first = visit(1, 1003, vec![row(7, 52.0, 2.0, 40), row(8, 25.0, 1.0, 20)]);
@@ -484,6 +492,7 @@ mod tests {
             kernel: [(7, false), (8, false)].into(),
             clock_readers: HashSet::new(),
             reset: 10,
+            origin: 0,
             clock_error_ns: None,
         }
     }
@@ -536,11 +545,9 @@ mod tests {
     fn wrong_visits_are_found() {
         let mut recorded = recorded();
         let twice = recorded.visits[&11].clone();
-        let late = Visit {
-            begin: 1007,
-            oncpu_ns: Some(50),
-            ..twice.clone()
-        };
+        let mut late = twice.clone();
+        late.row.begin_ns = TraceNs(1007);
+        late.row.oncpu_ns = Some(50);
         recorded.visits = [(11, twice), (13, late)].into();
         let found = compare(&recorded, &truth()).visits;
         assert_eq!((found.missing, found.extra), (1, 1));

@@ -4,12 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use crate::store::reader::{ReadError, Trace};
-use crate::store::schema::sample_flag;
+use crate::store::schema::{VisitRow, sample_flag, visits};
 use crate::store::view::{Select as _, View as _, columns};
-
-columns! {
-    struct Visits of visits { visit_id, item_id, begin_ns, end_ns, oncpu_ns, flags }
-}
 
 columns! {
     struct Functions of visit_functions { visit_id, function_id, samples, span_ns, self_ns, self_stderr_ns, event }
@@ -23,19 +19,11 @@ columns! {
     struct Named of functions { function_id, name, kernel, module }
 }
 
-/// One visit. Times are ns on `CLOCK_MONOTONIC`.
+/// One visit.
 #[derive(Clone, Debug, Default)]
 pub struct Visit {
-    /// Its item.
-    pub item: u64,
-    /// Begin.
-    pub begin: i64,
-    /// End.
-    pub end: Option<i64>,
-    /// Time on the CPU, ns.
-    pub oncpu_ns: Option<i64>,
-    /// `visit_flag`s.
-    pub flags: u32,
+    /// Its row.
+    pub row: VisitRow,
     /// What each function took.
     pub functions: Vec<VisitFunction>,
 }
@@ -83,6 +71,8 @@ pub struct Recorded {
     pub clock_readers: HashSet<u32>,
     /// Reset value of the first event.
     pub reset: u64,
+    /// `CLOCK_MONOTONIC` at time 0 of visits, ns; times of samples are on it.
+    pub origin: i64,
     /// 99th percentile of the conversion between kernel clocks, ns; `None`: there was one clock.
     pub clock_error_ns: Option<f64>,
 }
@@ -96,6 +86,7 @@ impl Recorded {
         let trace = Trace::open(dir)?;
         let mut recorded = Self {
             reset: trace.info.events.first().map_or(0, |event| event.reset),
+            origin: trace.info.monotonic_ns.cast_signed(),
             clock_error_ns: trace.info.clock_error.map(|error| error.p99_ns),
             ..Self::default()
         };
@@ -107,23 +98,10 @@ impl Recorded {
     }
 
     fn visits(&mut self, trace: &Trace) -> Result<(), ReadError> {
-        let origin = trace.info.monotonic_ns.cast_signed();
-        for batch in Visits::scan(trace)? {
-            let batch = batch?;
-            let columns = Visits::of(&batch)?;
-            for (row, id) in columns.visit_id.iter().enumerate() {
-                let visit = Visit {
-                    item: columns.item_id[row],
-                    begin: columns.begin_ns[row] + origin,
-                    end: columns.end_ns.get(row).map(|end| end + origin),
-                    oncpu_ns: columns.oncpu_ns.get(row),
-                    flags: columns.flags[row],
-                    functions: Vec::new(),
-                };
-                self.visits.insert(*id, visit);
-            }
-        }
-        Ok(())
+        visits::each(trace, |row| {
+            let functions = Vec::new();
+            self.visits.insert(row.visit_id, Visit { row, functions });
+        })
     }
 
     fn visit_functions(&mut self, trace: &Trace) -> Result<(), ReadError> {

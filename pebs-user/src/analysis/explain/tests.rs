@@ -9,9 +9,10 @@ use std::path::Path;
 
 use super::model::{Cause, CauseKind, Explanation, Gap, Group, MomentKind, SplitTest, TypicalRule};
 use super::{ExplainError, ExplainOptions, Timing, Unit, Which, explain, explain_item, text};
-use crate::analysis::fixtures::Did::{Ran, Waited};
+use crate::analysis::fixtures::Did::{Idled, Ran, Waited, Yielded};
 use crate::analysis::fixtures::{LOSS, Made, Maker, info};
-use crate::analysis::report::LossVisits;
+use crate::analysis::report::model::{IDLE, OTHER_ITEMS};
+use crate::analysis::report::{self, LossVisits, ReportOptions};
 use crate::present::human::columns;
 use crate::rng::SplitMix64;
 use crate::store::reader::Trace;
@@ -205,6 +206,55 @@ fn strays_between() {
         text.contains("set apart by a gap with 4 items in it (the others at most "),
         "{text}"
     );
+}
+
+/// Where it is marked when a thread turns to an item, the time in which it slept beside it is apart from its other items.
+#[test]
+fn idle() {
+    for resumes in [true, false] {
+        let parent = tempfile::tempdir().unwrap();
+        let mut described = info(&[SPEC]);
+        if resumes {
+            described.resumes = described.probes.clone();
+        }
+        let mut maker = Maker::new(&parent.path().join("t"), described);
+        for i in 0..2_000_i64 {
+            let ran = Ran(1, 40_000 + i % 7 * 1_000);
+            let slow = [ran, Idled(300_000 + i), Yielded(100_000), ran];
+            let did = if i % 100 == 50 {
+                &slow[..]
+            } else {
+                &[ran, ran]
+            };
+            maker.visit(&Made::new(i as u64 % 4, "key", did));
+        }
+        let trace = maker.finish(&FUNCTIONS);
+        let explanation = explain(&trace, &ExplainOptions::default()).unwrap();
+        let gap = whole(&explanation).gap.as_ref().unwrap();
+        assert!((sum(gap) - 1.0).abs() < 1e-9);
+        let of = |state| {
+            let found = gap.causes.iter().find(|it| it.state.as_deref() == state);
+            found.map(|it| (it.kind, it.figures.excess_ns.round() as i64))
+        };
+        // Of the slow ones, 50, 150, ..: 1,000 ns more in the mean.
+        let (told, others) = if resumes {
+            assert_eq!(of(Some(IDLE)), Some((CauseKind::Wait, 301_000)));
+            assert_eq!(of(Some(OTHER_ITEMS)), Some((CauseKind::Elsewhere, 100_000)));
+            ("idle between its turns", "other items of the thread ")
+        } else {
+            assert_eq!(of(Some(IDLE)), None);
+            ("idle", "other items of the thread, or idle ")
+        };
+        let text = text::render(&explanation);
+        assert!(text.contains(told) && text.contains(others), "{text}");
+        let report = report::build(&trace, &ReportOptions::default()).unwrap();
+        let time = report.probes[0].time.as_ref().unwrap();
+        let slept = time.waits.iter().find(|it| it.state == IDLE);
+        let expected = resumes.then_some(20.0 * 301_000.0);
+        assert_eq!(slept.map(|it| it.ns), expected);
+        let text = report::text::render(&report);
+        assert!(text.contains(told) && text.contains(others), "{text}");
+    }
 }
 
 /// Where it is unknown when threads ran, it is said that intervals know nothing of it.
