@@ -297,7 +297,8 @@ macro_rules! tables {
             pub mod $table {
                 use super::*;
 
-                pub(crate) const TABLE: Table = Table::$variant;
+                /// The table.
+                pub const TABLE: Table = Table::$variant;
 
                 $(
                     $(#[doc = $words])+
