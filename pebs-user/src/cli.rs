@@ -7,8 +7,8 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::cmd::record::args::RecordArgs;
 use crate::cmd::{
-    calibrate, diff, doctor, events, explain, export, html, import, plan, probes, recover, report,
-    selftest, view,
+    calibrate, diff, doctor, events, explain, export, html, import, mine, plan, probes, recover,
+    report, selftest, view,
 };
 use crate::selftest::workload::WorkloadArgs;
 use crate::terminal::Color;
@@ -71,6 +71,12 @@ pub enum Cmd {
     ///
     /// Exit status: 0 compared; 3 something is above --fail-above; 2 could not compare.
     Diff(diff::DiffArgs),
+    /// Say which of the counted events explains how long something took
+    ///
+    /// Reads what 'perf stat' counted at intervals, or a table of items. Counts that were torn by sharing counters are
+    /// cleaned, events are ranked by the share of the variance that depends on them, with intervals, beside shuffled counts that show
+    /// what noise would do, and pairs are found that do more together than each by itself.
+    Mine(mine::MineArgs),
     /// Make a trace of a recording that perf made
     Import(import::ImportArgs),
     /// Write a trace in the format of another tool

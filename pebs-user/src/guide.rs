@@ -27,6 +27,7 @@ pages! {
     events: "../guide/events.md",
     cost: "../guide/cost.md",
     counting_oneself: "../guide/counting-oneself.md",
+    counts: "../guide/counts.md",
     compare: "../guide/compare.md",
     import_export: "../guide/import-export.md",
     queries: "../guide/queries.md",

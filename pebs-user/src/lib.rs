@@ -52,6 +52,7 @@
 //! | a table or a column of the trace | [`store::schema`] declares it: row, columns, reader, csv, `guide/trace.md`; `pipeline` fills it |
 //! | how columns are read | [`store::view`]: by name and type |
 //! | an estimate and its error | [`estimate::visit`], [`analysis::pool`] |
+//! | which counted event explains an outcome | the crate `pebs-mine` (cleaning, ranking, pairs), [`analysis::mine`] (words) |
 //! | what is slow, why, and what the report says of it | `analysis/classes.rs`, [`analysis::explain`], [`analysis::report`] |
 //!
 //! What is recorded beside samples and marks (waits, interrupts and faults, frequencies, batches, call stacks, memory

@@ -31,6 +31,7 @@ fn main() -> ExitCode {
         Some(Cmd::Diff(args)) => cmd::diff::run(args),
         Some(Cmd::Export(args)) => cmd::export::run(args),
         Some(Cmd::Html(args)) => cmd::html::run(args),
+        Some(Cmd::Mine(args)) => cmd::mine::run(args),
         Some(Cmd::Recover(args)) => cmd::recover::run(args),
         Some(Cmd::Probes(args)) => cmd::probes::run(args),
         Some(Cmd::Events(args)) => cmd::events::run(args),

@@ -20,6 +20,8 @@ mod help;
 mod items;
 #[path = "cli/looks.rs"]
 mod looks;
+#[path = "cli/mine.rs"]
+mod mine;
 #[path = "cli/output.rs"]
 mod output;
 #[path = "cli/privileges.rs"]

@@ -1,5 +1,5 @@
-//! Development tasks: `cargo xtask setup | demo | test | fuzz | ci | bench | accuracy | overhead | exits | mysteries | soak | kernels |
-//! modules | events | dist`.
+//! Development tasks: `cargo xtask setup | demo | test | fuzz | ci | bench | accuracy | overhead | exits | mysteries | counterminer |
+//! soak | kernels | modules | events | dist`.
 
 use std::process::ExitCode;
 
@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand};
 mod accuracy;
 mod bench;
 mod ci;
+mod counterminer;
 mod demo;
 mod dist;
 #[cfg(test)]
@@ -59,6 +60,8 @@ enum Task {
     Exits(exits::Args),
     /// Find the hidden causes of generated servers, and count how often the tool is right
     Mysteries(mysteries::Args),
+    /// Clean and rank event counts of real programs, and compare with what is known of them
+    Counterminer(counterminer::Args),
     /// Run the tests of the real kernel on Debian's older and newer kernels, in QEMU
     Kernels(kernels::Args),
     /// Take the steps of a guest of `kernels`
@@ -88,6 +91,7 @@ fn main() -> ExitCode {
         Task::Modules(args) => modules::main(&args).map(|()| ExitCode::SUCCESS),
         Task::Exits(args) => exits::main(&args).map(|()| ExitCode::SUCCESS),
         Task::Mysteries(args) => mysteries::main(&args),
+        Task::Counterminer(args) => counterminer::main(&args),
         Task::Kernels(args) => kernels::main(&args),
         Task::Guest => kernels::guest::work(),
         Task::Events(args) => events::main(&args).map(|()| ExitCode::SUCCESS),

@@ -8,6 +8,7 @@ pub(crate) mod explain;
 #[cfg(test)]
 pub(crate) mod fixtures;
 mod frequencies;
+pub mod mine;
 pub(crate) mod paths;
 pub(crate) mod pool;
 pub mod report;

@@ -20,6 +20,7 @@ pub mod explain;
 pub mod export;
 pub mod html;
 pub mod import;
+pub mod mine;
 pub mod plan;
 pub mod probes;
 mod progress;
@@ -82,6 +83,8 @@ pub fn hint_of(error: &anyhow::Error) -> Option<String> {
             imports::error::ImportError,
             analysis::explain::ExplainError,
             analysis::diff::DiffError,
+            analysis::mine::MineError,
+            pebs_mine::csv::CsvError,
             exports::error::ExportError,
             selftest::SelftestError
         );

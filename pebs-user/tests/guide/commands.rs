@@ -13,7 +13,12 @@ use super::markdown::{self, Command};
 use super::pages;
 
 /// Options of other programs that the texts name.
-const FOREIGN: [&str; 3] = ["--switch-events", "--sample-cpu", "--pid=host"];
+const FOREIGN: [&str; 4] = [
+    "--switch-events",
+    "--sample-cpu",
+    "--pid=host",
+    "--per-thread",
+];
 
 /// What is wrong with a command of `pebs-trace`, arguments that are missing aside if it is only a part of one.
 fn fault(command: &Command, partial: bool) -> Option<String> {

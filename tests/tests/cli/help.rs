@@ -54,6 +54,7 @@ fn subcommands_are_listed() {
         "import",
         "export",
         "html",
+        "mine",
         "view",
         "recover",
         "probes",

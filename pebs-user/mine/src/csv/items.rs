@@ -1,0 +1,125 @@
+//! A table: a line of names, then a line an item, a column an event.
+
+use std::collections::HashMap;
+use std::io::BufRead;
+
+use super::fields::{SEPARATORS, is_missing, number, split};
+use super::{CsvError, Lines, Table};
+use crate::series::{Event, Series};
+
+/// Names of columns that say which item it is.
+const LABELS: [&str; 6] = ["id", "item", "item_id", "visit", "label", "name"];
+
+pub(super) fn read<R: BufRead>(lines: &mut Lines<'_, R>) -> Result<Table, CsvError> {
+    let neither = || CsvError::Neither {
+        name: lines.name.to_owned(),
+    };
+    let header = lines.held.clone().unwrap_or_default();
+    let separator = SEPARATORS
+        .into_iter()
+        .max_by_key(|&it| {
+            (
+                header.matches(it).count(),
+                std::cmp::Reverse(SEPARATORS.iter().position(|x| *x == it)),
+            )
+        })
+        .filter(|&it| header.contains(it))
+        .ok_or_else(neither)?;
+    let mut seen: HashMap<String, usize> = HashMap::new();
+    let names: Vec<String> = split(&header, separator)
+        .into_iter()
+        .enumerate()
+        .map(|(at, name)| {
+            let name = if name.is_empty() {
+                format!("column {}", at + 1)
+            } else {
+                name.to_owned()
+            };
+            let count = seen.entry(name.clone()).or_insert(0);
+            *count += 1;
+            if *count > 1 {
+                format!("{name} #{count}")
+            } else {
+                name
+            }
+        })
+        .collect();
+    if names.iter().all(|it| number(it, separator).is_some()) {
+        return Err(neither());
+    }
+    let label = names
+        .iter()
+        .position(|name| LABELS.iter().any(|it| name.eq_ignore_ascii_case(it)));
+    lines.next_line()?;
+    let mut columns: Vec<Vec<f64>> = vec![Vec::new(); names.len()];
+    // Columns of words, and the first word of each.
+    let mut words: Vec<Option<(usize, String)>> = vec![None; names.len()];
+    let mut labels = Vec::new();
+    while let Some(line) = lines.next_line()? {
+        let fields = split(&line, separator);
+        if fields.len() != names.len() {
+            let hint = if separator == ',' {
+                "a decimal comma needs another separator, such as ';'"
+            } else {
+                "every line needs a field for each name of the first line"
+            };
+            return Err(lines.error(
+                format!(
+                    "{} fields, the line of names has {}",
+                    fields.len(),
+                    names.len()
+                ),
+                hint,
+            ));
+        }
+        for (at, field) in fields.iter().enumerate() {
+            if Some(at) == label {
+                labels.push((*field).to_owned());
+                continue;
+            }
+            let value = number(field, separator);
+            if value.is_none() && !is_missing(field) && words[at].is_none() {
+                words[at] = Some((lines.number, (*field).to_owned()));
+            }
+            columns[at].push(value.unwrap_or(f64::NAN));
+        }
+    }
+    let mut notes = Vec::new();
+    let mut events = Vec::new();
+    for (at, (name, counts)) in names.into_iter().zip(columns).enumerate() {
+        if Some(at) == label {
+            continue;
+        }
+        match &words[at] {
+            // A column of words says nothing that can be counted; one word among numbers is damage.
+            Some((_, word)) if counts.iter().all(|it| it.is_nan()) => {
+                notes.push(format!("column '{name}' holds words ('{word}'): left out"));
+            }
+            Some((line, word)) => {
+                return Err(CsvError::Line {
+                    name: lines.name.to_owned(),
+                    line: *line,
+                    what: format!("'{word}' is no number, in column '{name}'"),
+                    hint: "leave the field empty where nothing was counted".to_owned(),
+                });
+            }
+            None => events.push(Event {
+                name,
+                counts,
+                running: Vec::new(),
+            }),
+        }
+    }
+    let mut series = Series::of(events);
+    if series.rows() == 0 {
+        return Err(CsvError::Empty {
+            name: lines.name.to_owned(),
+        });
+    }
+    series.labels = labels;
+    Ok(Table {
+        series,
+        is_timed: false,
+        notes,
+    })
+}

@@ -1,0 +1,582 @@
+//! Which of the counted events explains how long items or intervals took: `pebs-trace mine`.
+//!
+//! The work is done by the crate `pebs_mine`; here its results get names and words.
+
+pub mod page;
+pub mod text;
+
+use pebs_mine::clean::{self, Cleaned, Why, clean};
+use pebs_mine::csv::Table;
+use pebs_mine::interact::{self, interact};
+use pebs_mine::outcome::{Outcome, OutcomeError, take};
+use pebs_mine::rank::{self, RankError, Ranking, Scale, Unusable, rank};
+use pebs_mine::series::Series;
+use pebs_mine::stats::quantile;
+use serde::Serialize;
+
+/// When counts are cleaned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CleanWhen {
+    /// Those that are known to be scaled, or missing in a series in time.
+    #[default]
+    Scaled,
+    /// All of them.
+    Always,
+    /// None.
+    Never,
+}
+
+/// How far to go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Until {
+    /// Cleaned counts.
+    Clean,
+    /// Ranked events.
+    Rank,
+    /// Pairs of events.
+    #[default]
+    Interact,
+}
+
+/// What is asked.
+#[derive(Clone, Debug, Default)]
+pub struct MineOptions {
+    /// The column to explain.
+    pub explain: Option<String>,
+    /// When counts are cleaned.
+    pub clean: CleanWhen,
+    /// Neighbours that missing values are made of; none: by cross-validation.
+    pub neighbours: Option<usize>,
+    /// What models predict; none: told from the outcomes.
+    pub scale: Option<Scale>,
+    /// The row to look at.
+    pub item: Option<String>,
+    /// How far to go.
+    pub until: Until,
+    /// Seed of all that is drawn.
+    pub seed: u64,
+}
+
+/// Why nothing is explained.
+#[derive(Debug, thiserror::Error)]
+pub enum MineError {
+    /// There is nothing to explain.
+    #[error(transparent)]
+    Outcome(#[from] OutcomeError),
+    /// The events can't be ranked.
+    #[error("cannot rank the events: {0}")]
+    Rank(#[from] RankError),
+    /// The pairs can't.
+    #[error("cannot rank pairs of events: {0}")]
+    Interact(#[from] pebs_mine::model::ModelError),
+    /// No row is called so.
+    #[error("no row is called '{name}'")]
+    NoItem {
+        /// What was asked for.
+        name: String,
+        /// One that there is.
+        example: String,
+    },
+}
+
+impl MineError {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Outcome(error) => Some(error.hint()),
+            Self::Rank(RankError::TooFewRows { .. }) => Some(
+                "count longer or at shorter intervals (perf stat -I 10), or give the files of several runs".to_owned(),
+            ),
+            Self::Rank(RankError::ConstantOutcome { .. }) => {
+                Some("--explain NAME explains another column".to_owned())
+            }
+            Self::Rank(RankError::NoEvents { .. }) => Some(
+                "'pebs-trace events' lists what this machine can count; perf says '<not supported>' of what it cannot"
+                    .to_owned(),
+            ),
+            Self::NoItem { example, .. } => Some(format!("rows are called like '{example}'")),
+            Self::Rank(RankError::Model(_)) | Self::Interact(_) => None,
+        }
+    }
+}
+
+/// A figure and the middle 95 % of what resampling makes of it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Interval {
+    /// Mean over the resamples.
+    pub mean: f64,
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+impl From<rank::Interval> for Interval {
+    fn from(it: rank::Interval) -> Self {
+        Self {
+            mean: it.mean,
+            low: it.low,
+            high: it.high,
+        }
+    }
+}
+
+/// What cleaning did to an event.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CleanedEvent {
+    /// Its name.
+    pub event: String,
+    /// `normal`, `long tail`, `constant`, or `never counted`.
+    pub shape: &'static str,
+    /// Anderson-Darling's statistic of the normal distribution.
+    pub anderson_darling_normal: Option<f64>,
+    /// The same of the generalised extreme value distribution.
+    pub anderson_darling_gev: Option<f64>,
+    /// Standard deviations above the mean at which outliers begin.
+    pub deviations: Option<f64>,
+    /// Where outliers begin.
+    pub threshold: Option<f64>,
+    /// Neighbours that missing values were made of.
+    pub neighbours: Option<usize>,
+    /// Outliers that were replaced.
+    pub outliers: usize,
+    /// Values that were filled in.
+    pub missing: usize,
+    /// Zeros that can't be true, filled in.
+    pub zeros: usize,
+    /// Values counted in a part of their row only, the rest of which was made of the rows around.
+    pub parts: usize,
+}
+
+/// A value that was changed.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ChangedValue {
+    /// Name of the row.
+    pub row: String,
+    /// Name of the event.
+    pub event: String,
+    /// What was there; none: nothing.
+    pub before: Option<f64>,
+    /// What is there now.
+    pub after: f64,
+    /// `outlier`, `missing`, `zero` or `part`.
+    pub why: &'static str,
+}
+
+/// An event, or events that say the same, by what they are worth.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RankedEvents {
+    /// Their names, the one that says most first.
+    pub events: Vec<String>,
+    /// Share of the outcome's variance that depends on them.
+    pub effect: Interval,
+    /// Importance in the most accurate model.
+    pub importance: f64,
+    /// Share of all contributions to predictions (SHAP).
+    pub contribution: Interval,
+    /// Above 0 if the outcome grows with the count, -1..1.
+    pub direction: f64,
+    /// Chance that noise does as well.
+    pub chance: f64,
+    /// Whether they do no better than shuffled counts.
+    pub is_noise: bool,
+    /// Whether one of them is in the most accurate model.
+    pub is_kept: bool,
+}
+
+/// A model of so many events.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ModelOf {
+    /// The events, most important first.
+    pub events: Vec<String>,
+    /// Mean relative error on the held-out quarter.
+    pub error: f64,
+}
+
+/// Two events whose effects do not add up.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PairOf {
+    /// Their names.
+    pub events: [String; 2],
+    /// Residual variance as a share of the outcome's.
+    pub residual: f64,
+    /// Share of all pairs' residual variance.
+    pub intensity: f64,
+    /// Chance of as much without any interaction.
+    pub chance: f64,
+    /// Whether that is below 5 %.
+    pub is_sure: bool,
+}
+
+/// An event in one row.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct EventOf {
+    /// Its name.
+    pub event: String,
+    /// Its count there; none: not counted.
+    pub count: Option<f64>,
+    /// Its median over all rows.
+    pub typical: f64,
+    /// How much it adds to the prediction, in units of the outcome; a factor, if the scale is logarithmic.
+    pub adds: f64,
+}
+
+/// A row, and why it is as it is.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RowOf {
+    /// Its name.
+    pub row: String,
+    /// Its outcome.
+    pub outcome: Option<f64>,
+    /// What the model expects of it.
+    pub predicted: f64,
+    /// Events of the model, that with the largest part first.
+    pub events: Vec<EventOf>,
+}
+
+/// The ranking, where it was asked for.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Ranked {
+    /// Rows with an outcome.
+    pub rows: usize,
+    /// Rows that models were fitted to and tested on: fewer, if there are very many.
+    pub used: usize,
+    /// Whether the models predict logarithms.
+    pub is_log: bool,
+    /// Share of the outcome's variance that all events together predict.
+    pub explained: Interval,
+    /// Best first.
+    pub events: Vec<RankedEvents>,
+    /// Events without any count.
+    pub never_counted: Vec<String>,
+    /// Events that do not vary.
+    pub constant: Vec<String>,
+    /// Models of ever fewer events.
+    pub models: Vec<ModelOf>,
+    /// The most accurate of them.
+    pub best: usize,
+    /// Pairs, strongest first.
+    pub pairs: Option<Vec<PairOf>>,
+    /// The row that was asked for, or the worst ones.
+    pub worst: Vec<RowOf>,
+}
+
+/// A series before and after cleaning, to be drawn.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Drawn {
+    /// Name of the event.
+    pub event: String,
+    /// As it was read.
+    pub before: Vec<f64>,
+    /// As it is now.
+    pub after: Vec<f64>,
+}
+
+/// Everything that was found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Mined {
+    /// The files.
+    pub files: Vec<String>,
+    /// Rows read.
+    pub rows: usize,
+    /// Whether rows are intervals of time (or runs), not items.
+    pub is_timed: bool,
+    /// What is worth knowing of how they were read.
+    pub notes: Vec<String>,
+    /// What is explained.
+    pub outcome: Option<String>,
+    /// Median and 99th percentile of it; of IPC the first percentile.
+    pub typical_and_bad: Option<(f64, f64)>,
+    /// Whether a lower value is the bad one.
+    pub low_is_bad: bool,
+    /// What cleaning did, event by event; none: there was nothing to clean.
+    pub cleaning: Option<Vec<CleanedEvent>>,
+    /// Every value that was changed.
+    pub changes: Vec<ChangedValue>,
+    /// The ranking.
+    pub ranking: Option<Ranked>,
+    /// Series that cleaning changed most.
+    #[serde(skip)]
+    pub drawn: Vec<Drawn>,
+    /// The cleaned series.
+    #[serde(skip)]
+    pub series: Series,
+}
+
+/// Rows that are shown without being asked for.
+const WORST: usize = 3;
+
+/// Series that are drawn.
+const DRAWN: usize = 4;
+
+/// Cleans, ranks and pairs what was read.
+///
+/// # Errors
+/// If there is nothing to explain, or nothing to explain it with.
+pub fn mine(files: Vec<String>, table: Table, options: &MineOptions) -> Result<Mined, MineError> {
+    let Table {
+        series,
+        is_timed,
+        notes,
+    } = table;
+    let is_scaled = series.events.iter().any(|it| !it.running.is_empty());
+    let is_cleaned = match options.clean {
+        CleanWhen::Scaled => is_scaled || is_timed,
+        CleanWhen::Always => true,
+        CleanWhen::Never => false,
+    };
+    let mut mined = Mined {
+        files,
+        rows: series.rows(),
+        is_timed,
+        notes,
+        outcome: None,
+        typical_and_bad: None,
+        low_is_bad: false,
+        cleaning: None,
+        changes: Vec::new(),
+        ranking: None,
+        drawn: Vec::new(),
+        series: Series::default(),
+    };
+    let mut series = if is_cleaned {
+        let how = clean::Options {
+            neighbours: options.neighbours,
+            unscaled: options.clean == CleanWhen::Always,
+        };
+        let cleaned = clean(&series, &how);
+        mined.cleaning = Some(cleaned_events(&series, &cleaned));
+        mined.changes = changes(&series, &cleaned);
+        mined.drawn = drawn(&series, &cleaned);
+        cleaned.series
+    } else {
+        series
+    };
+    if options.until == Until::Clean {
+        mined.series = series;
+        return Ok(mined);
+    }
+    let whole = (mined.cleaning.is_some()).then(|| series.clone());
+    let outcome = take(&mut series, options.explain.as_deref())?;
+    let how = rank::Options {
+        block: if is_timed {
+            (series.rows() / 60).clamp(1, 10)
+        } else {
+            1
+        },
+        scale: options.scale,
+        seed: options.seed,
+        ..rank::Options::default()
+    };
+    let ranking = rank(&series, &outcome.values, &how)?;
+    let pairs = if options.until == Until::Interact {
+        let how = interact::Options {
+            seed: options.seed,
+            ..interact::Options::default()
+        };
+        Some(interact(&series, &outcome.values, &ranking, &how)?)
+    } else {
+        None
+    };
+    mined.typical_and_bad = Some(typical_and_bad(&outcome));
+    mined.low_is_bad = outcome.low_is_bad;
+    let shown = shown_rows(&series, &outcome, options.item.as_deref())?;
+    mined.ranking = Some(named(&series, &outcome, &ranking, pairs, &shown));
+    mined.outcome = Some(outcome.name);
+    mined.series = whole.unwrap_or(series);
+    Ok(mined)
+}
+
+fn why(why: Why) -> &'static str {
+    match why {
+        Why::Outlier => "outlier",
+        Why::Missing => "missing",
+        Why::Zero => "zero",
+        Why::Scaled => "part",
+    }
+}
+
+fn changes(series: &Series, cleaned: &Cleaned) -> Vec<ChangedValue> {
+    let of = |it: &clean::Change| ChangedValue {
+        row: series.label(it.row),
+        event: series.events[it.event].name.clone(),
+        before: (!it.before.is_nan()).then_some(it.before),
+        after: it.after,
+        why: why(it.why),
+    };
+    cleaned.changes.iter().map(of).collect()
+}
+
+fn cleaned_events(series: &Series, cleaned: &Cleaned) -> Vec<CleanedEvent> {
+    let of = |(number, event): (usize, &pebs_mine::series::Event)| {
+        let found = cleaned.found[number];
+        let count = |why: Why| {
+            let changes = cleaned.changes.iter();
+            changes
+                .filter(|it| it.event == number && it.why == why)
+                .count()
+        };
+        use pebs_mine::shape::Shape;
+        CleanedEvent {
+            event: event.name.clone(),
+            shape: match found.map(|it| it.fit.shape) {
+                None => "never counted",
+                Some(Shape::Constant) => "constant",
+                Some(Shape::Normal) => "normal",
+                Some(Shape::LongTail) => "long tail",
+            },
+            anderson_darling_normal: found.map(|it| it.fit.normal),
+            anderson_darling_gev: found.map(|it| it.fit.long_tail).filter(|it| it.is_finite()),
+            deviations: found.map(|it| it.deviations),
+            threshold: found.map(|it| it.threshold),
+            neighbours: found.map(|it| it.neighbours),
+            outliers: count(Why::Outlier),
+            missing: count(Why::Missing),
+            zeros: count(Why::Zero),
+            parts: count(Why::Scaled),
+        }
+    };
+    series.events.iter().enumerate().map(of).collect()
+}
+
+/// The events that cleaning changed in most rows, outliers and gaps before parts.
+fn drawn(series: &Series, cleaned: &Cleaned) -> Vec<Drawn> {
+    let mut changed = vec![0; series.events.len()];
+    for change in &cleaned.changes {
+        changed[change.event] += if change.why == Why::Scaled { 1 } else { 1000 };
+    }
+    let mut order: Vec<usize> = (0..changed.len())
+        .filter(|&it| changed[it] > 0 && cleaned.found[it].is_some())
+        .collect();
+    order.sort_by_key(|&it| std::cmp::Reverse(changed[it]));
+    order
+        .into_iter()
+        .take(DRAWN)
+        .map(|it| Drawn {
+            event: series.events[it].name.clone(),
+            before: series.events[it].counts.clone(),
+            after: cleaned.series.events[it].counts.clone(),
+        })
+        .collect()
+}
+
+fn typical_and_bad(outcome: &Outcome) -> (f64, f64) {
+    let mut sorted: Vec<f64> = outcome
+        .values
+        .iter()
+        .copied()
+        .filter(|it| it.is_finite())
+        .collect();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let bad = if outcome.low_is_bad { 0.01 } else { 0.99 };
+    (quantile(&sorted, 0.5), quantile(&sorted, bad))
+}
+
+/// The row that was asked for, else the worst.
+fn shown_rows(
+    series: &Series,
+    outcome: &Outcome,
+    asked: Option<&str>,
+) -> Result<Vec<usize>, MineError> {
+    if let Some(name) = asked {
+        let row = (0..series.rows()).find(|&row| series.label(row) == name);
+        return match row {
+            Some(row) => Ok(vec![row]),
+            None => Err(MineError::NoItem {
+                name: name.to_owned(),
+                example: series.label(0),
+            }),
+        };
+    }
+    let mut rows: Vec<usize> = (0..series.rows())
+        .filter(|&row| outcome.values[row].is_finite())
+        .collect();
+    rows.sort_by(|&a, &b| {
+        let order = outcome.values[b].total_cmp(&outcome.values[a]);
+        if outcome.low_is_bad {
+            order.reverse()
+        } else {
+            order
+        }
+    });
+    rows.truncate(WORST);
+    Ok(rows)
+}
+
+fn named(
+    series: &Series,
+    outcome: &Outcome,
+    ranking: &Ranking,
+    pairs: Option<Vec<interact::Pair>>,
+    shown: &[usize],
+) -> Ranked {
+    let name = |it: usize| series.events[it].name.clone();
+    let unusable = |why: Unusable| {
+        let these = ranking.unusable.iter().filter(|it| it.1 == why);
+        these.map(|it| name(it.0)).collect::<Vec<String>>()
+    };
+    let is_log = ranking.scale == Scale::Log;
+    Ranked {
+        rows: ranking.rows,
+        used: ranking.used,
+        is_log,
+        explained: ranking.explained.into(),
+        events: ranking
+            .ranked
+            .iter()
+            .map(|it| RankedEvents {
+                events: it.events.iter().map(|&it| name(it)).collect(),
+                effect: it.effect.into(),
+                importance: it.importance,
+                contribution: it.contribution.into(),
+                direction: it.direction,
+                chance: it.chance,
+                is_noise: it.is_noise,
+                is_kept: it.is_kept,
+            })
+            .collect(),
+        never_counted: unusable(Unusable::NeverCounted),
+        constant: unusable(Unusable::Constant),
+        models: ranking
+            .steps
+            .iter()
+            .map(|it| ModelOf {
+                events: it.events.iter().map(|&it| name(it)).collect(),
+                error: it.error,
+            })
+            .collect(),
+        best: ranking.best,
+        pairs: pairs.map(|pairs| {
+            let of = |it: &interact::Pair| PairOf {
+                events: it.events.map(name),
+                residual: it.residual,
+                intensity: it.intensity,
+                chance: it.chance,
+                is_sure: it.chance < interact::LEVEL,
+            };
+            pairs.iter().map(of).collect()
+        }),
+        worst: shown
+            .iter()
+            .map(|&row| {
+                let (predicted, events) = ranking.of_row(series, row);
+                let unscaled = |it: f64| if is_log { it.exp() } else { it };
+                RowOf {
+                    row: series.label(row),
+                    outcome: outcome.values.get(row).copied().filter(|it| it.is_finite()),
+                    predicted: unscaled(predicted),
+                    events: events
+                        .into_iter()
+                        .map(|it| EventOf {
+                            event: name(it.event),
+                            count: (!it.count.is_nan()).then_some(it.count),
+                            typical: it.typical,
+                            adds: unscaled(it.adds),
+                        })
+                        .collect(),
+                }
+            })
+            .collect(),
+    }
+}

@@ -1,0 +1,239 @@
+//! `pebs-trace mine`: says which of the counted events explains how long something took.
+
+use std::fs::File;
+use std::io::{BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::ValueEnum;
+use pebs_mine::csv;
+use pebs_mine::rank::Scale;
+
+use super::explain::Format;
+use super::result_file::{OnTerminal, ResultFile};
+use super::{Hinted, print_page, print_result};
+use crate::analysis::explain::json;
+use crate::analysis::mine::{CleanWhen, MineOptions, Mined, Until, mine, page, text};
+use crate::present::csv::Line;
+use crate::terminal;
+
+/// Options of `pebs-trace mine`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct MineArgs {
+    /// Files of counts: from 'perf stat -x,', or tables with a column an event
+    ///
+    /// 'perf stat -I 100 -x, -o FILE' counts at intervals; with -A or --per-thread each CPU or thread is a series of its own. A
+    /// table has a line of names, then a line an item. Rows of several files are put together. '-' is standard input.
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+
+    /// Explain this column
+    ///
+    /// Default: IPC, if instructions and cycles were counted; else a column called duration, latency, time or
+    /// task-clock.
+    #[arg(short, long, value_name = "NAME")]
+    pub explain: Option<String>,
+
+    /// Clean counts that are known to be scaled, all of them, or none
+    ///
+    /// An event that shared its counter with others was counted in a part of each interval. Outliers that come from that are
+    /// replaced, gaps are filled, and parts are completed from the intervals around. Counts of whole intervals and of items stay as
+    /// they are, unless this is always.
+    #[arg(long, value_enum, default_value_t)]
+    pub clean: CleanArg,
+
+    /// Make missing values of this many intervals around
+    ///
+    /// 1 to 100. Default: 3 to 8, chosen for each event by cross-validation.
+    #[arg(long, value_name = "INTERVALS", value_parser = clap::value_parser!(u64).range(1..=100))]
+    pub neighbours: Option<u64>,
+
+    /// Explain the outcome itself, or its logarithm
+    ///
+    /// Default: log if the outcomes span more than a decade.
+    #[arg(long, value_enum)]
+    pub scale: Option<ScaleArg>,
+
+    /// Look at this item or interval: which of its counts are unusual
+    ///
+    /// Its id or time as in the file. Default: the three worst.
+    #[arg(short, long, value_name = "ID")]
+    pub item: Option<String>,
+
+    /// Stop after this step
+    #[arg(long, value_enum, default_value_t)]
+    pub until: UntilArg,
+
+    /// List at most this many events and pairs
+    #[arg(long, value_name = "EVENTS", default_value_t = 12)]
+    pub top: usize,
+
+    /// Draw samples of rows by this seed
+    ///
+    /// The same seed gives the same result.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub seed: u64,
+
+    /// Also write the cleaned counts to this file, which must not exist
+    ///
+    /// As csv; the last column names the events whose count was changed, and why.
+    #[arg(long, value_name = "FILE")]
+    pub cleaned: Option<PathBuf>,
+
+    /// Also write a page with figures to this file, which must not exist
+    ///
+    /// Error against number of events, importance, series before and after cleaning.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+
+    /// Write text for people or JSON for programs
+    ///
+    /// JSON holds every value that was changed, and all events and pairs.
+    #[arg(long, value_enum, default_value_t)]
+    pub format: Format,
+}
+
+/// When counts are cleaned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum CleanArg {
+    /// Counts that are known to be scaled
+    #[default]
+    Scaled,
+    /// All counts
+    Always,
+    /// No counts
+    Never,
+}
+
+/// What is explained of the outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ScaleArg {
+    /// Itself: the longest count most
+    Linear,
+    /// Its logarithm: twice as long counts the same everywhere
+    Log,
+}
+
+/// The last step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum UntilArg {
+    /// Clean counts
+    Clean,
+    /// Rank events
+    Rank,
+    /// Rank pairs of events
+    #[default]
+    Interact,
+}
+
+impl MineArgs {
+    fn options(&self) -> MineOptions {
+        MineOptions {
+            explain: self.explain.clone(),
+            clean: match self.clean {
+                CleanArg::Scaled => CleanWhen::Scaled,
+                CleanArg::Always => CleanWhen::Always,
+                CleanArg::Never => CleanWhen::Never,
+            },
+            neighbours: self.neighbours.map(|it| it as usize),
+            scale: self.scale.map(|it| match it {
+                ScaleArg::Linear => Scale::Linear,
+                ScaleArg::Log => Scale::Log,
+            }),
+            item: self.item.clone(),
+            until: match self.until {
+                UntilArg::Clean => Until::Clean,
+                UntilArg::Rank => Until::Rank,
+                UntilArg::Interact => Until::Interact,
+            },
+            seed: self.seed,
+        }
+    }
+}
+
+fn read(path: &Path) -> anyhow::Result<csv::Table> {
+    let name = path.display().to_string();
+    if path == Path::new("-") {
+        return Ok(csv::read("standard input", std::io::stdin().lock())?);
+    }
+    if path.is_dir() {
+        return Err(Hinted::new(
+            format!("{name} is a directory"),
+            "mine reads files of counts: 'perf stat -I 100 -x, -o FILE' writes one".to_owned(),
+        )
+        .into());
+    }
+    let file = File::open(path).with_context(|| format!("cannot open {name}"))?;
+    Ok(csv::read(&name, BufReader::with_capacity(1 << 20, file))?)
+}
+
+/// Runs `pebs-trace mine`: the result goes to stdout.
+///
+/// # Errors
+/// If a file can't be read, there is nothing to explain, or a result can't be written.
+pub fn run(args: &MineArgs) -> anyhow::Result<ExitCode> {
+    let mut tables = Vec::new();
+    for path in &args.files {
+        tables.push((path.display().to_string(), read(path)?));
+    }
+    let files = tables.iter().map(|it| it.0.clone()).collect();
+    let mined = mine(files, csv::join(tables), &args.options())?;
+    if let Some(path) = &args.cleaned {
+        to_file(path, |out| write_cleaned(&mined, out))?;
+    }
+    if let Some(path) = &args.html {
+        to_file(path, |out| page::write(&mined, args.top, out))?;
+    }
+    match args.format {
+        Format::Text => print_page(&text::page(&mined, args.top, terminal::width()), "ranking")?,
+        Format::Json => {
+            let json = json::render(&mined).context("cannot write the ranking as JSON")?;
+            print_result(&json, "ranking")?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn to_file(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
+) -> anyhow::Result<()> {
+    let file = ResultFile {
+        output: Some(path.to_owned()),
+        force: false,
+    };
+    file.write(OnTerminal::Refuse, write)
+}
+
+/// The cleaned counts as csv, with what was changed in the last column.
+fn write_cleaned(mined: &Mined, out: &mut dyn Write) -> std::io::Result<()> {
+    let mut line = Line::default();
+    line.text("row");
+    for event in &mined.series.events {
+        line.text(&event.name);
+    }
+    line.text("changed");
+    out.write_all(line.end().as_bytes())?;
+    let mut changes: std::collections::HashMap<&str, Vec<String>> =
+        std::collections::HashMap::new();
+    for change in &mined.changes {
+        let of_row = changes.entry(&change.row).or_default();
+        of_row.push(format!("{}: {}", change.event, change.why));
+    }
+    for row in 0..mined.series.rows() {
+        let label = mined.series.label(row);
+        let mut line = Line::default();
+        line.text(&label);
+        for event in &mined.series.events {
+            line.maybe(Some(event.counts[row]).filter(|it| !it.is_nan()));
+        }
+        line.text(
+            &changes
+                .get(&*label)
+                .map_or_else(String::new, |it| it.join("; ")),
+        );
+        out.write_all(line.end().as_bytes())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,191 @@
+//! `cargo xtask counterminer`: series of events of real programs, multiplexed as the kernel does it, cleaned and
+//! ranked, against what is known of them.
+
+mod cleaning;
+mod events;
+mod programs;
+mod scale;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use anyhow::Result;
+use pebs_mine::rank::{Options, rank};
+use pebs_mine::stats::mean;
+
+use self::events::Counts;
+use self::programs::{Program, counted};
+use crate::shell;
+
+/// Runs of each program: two exact ones differ, and each is measured against the other.
+const RUNS: u32 = 2;
+
+/// Turns and intervals that are simulated, in ms, and by how much the machine's speed wanders.
+const TIMES: [(f64, f64, f64); 6] = [
+    (1.0, 10.0, 0.0),
+    (1.0, 40.0, 0.0),
+    (4.0, 40.0, 0.0),
+    (10.0, 40.0, 0.0),
+    (1.0, 10.0, 0.1),
+    (1.0, 40.0, 0.1),
+];
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Read, rank and pair the events of a table, and print seconds and GiB
+    #[arg(long, value_name = "FILE", hide = true)]
+    mine: Option<PathBuf>,
+}
+
+/// Counts the events of all programs, two at a time.
+fn count_all() -> Result<()> {
+    let wanted: Vec<(u32, Program)> = (1..=RUNS)
+        .flat_map(|run| Program::ALL.map(|program| (run, program)))
+        .collect();
+    let next = AtomicUsize::new(0);
+    let work = || -> Result<()> {
+        while let Some(&(run, program)) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let began = Instant::now();
+            let file = counted(program, run)?;
+            eprintln!(
+                "{} ({:.0} s)",
+                file.display(),
+                began.elapsed().as_secs_f64()
+            );
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let other = scope.spawn(work);
+        let mine = work();
+        let other = other
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        mine.and(other)
+    })
+}
+
+/// The table of musts: what, how much, the limit.
+#[derive(Default)]
+struct Musts {
+    missed: usize,
+}
+
+impl Musts {
+    fn row(&mut self, what: &str, value: f64, limit: f64, unit: &str) {
+        let is_met = value <= limit;
+        self.missed += usize::from(!is_met);
+        let verdict = if is_met { "met" } else { "missed" };
+        println!("| {what} | {value:.2}{unit} | {limit:.2}{unit} | {verdict} |");
+    }
+}
+
+pub fn main(args: &Args) -> Result<ExitCode> {
+    if let Some(file) = &args.mine {
+        scale::mine(file)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    count_all()?;
+    let mut programs = Vec::new();
+    for program in Program::ALL {
+        let runs = (1..=RUNS).map(|run| Counts::read(&counted(program, run)?));
+        programs.push((program.name(), runs.collect::<Result<Vec<Counts>>>()?));
+    }
+    println!("Error by DTW before and after cleaning, in %:\n");
+    let names: Vec<&str> = programs.iter().map(|it| it.0).collect();
+    println!(
+        "| turn, interval, unrest | events | {} | mean | paper |",
+        names.join(" | ")
+    );
+    println!("|{}", "---|".repeat(names.len() + 4));
+    let mut of_paper = Vec::new();
+    for (turn, interval, unrest) in TIMES {
+        for (events, paper_raw, paper_clean) in cleaning::PAPER {
+            let mut cells = Vec::new();
+            let (mut raw, mut clean) = (Vec::new(), Vec::new());
+            for (_, runs) in &programs {
+                let errors = cleaning::errors(runs, events, turn, interval, unrest)?;
+                raw.push(errors.raw);
+                clean.push(errors.clean);
+                cells.push(format!(
+                    "{:.0} {:.0}",
+                    100.0 * errors.raw,
+                    100.0 * errors.clean
+                ));
+            }
+            println!(
+                "| {turn}, {interval} ms, {unrest} | {events} | {} | {:.1} {:.1} | {:.1} {:.1} |",
+                cells.join(" | "),
+                100.0 * mean(&raw),
+                100.0 * mean(&clean),
+                100.0 * paper_raw,
+                100.0 * paper_clean
+            );
+            if (turn, interval, unrest) == TIMES[0] {
+                of_paper.push((events, mean(&clean), paper_clean));
+            }
+        }
+    }
+    println!("\n| must | value | limit | |\n|---|--:|--:|---|");
+    let mut musts = Musts::default();
+    for (events, clean, paper) in of_paper {
+        let limit = if events == 10 { 0.077 } else { paper };
+        musts.row(
+            &format!("DTW error of {events} events on 4 counters"),
+            100.0 * clean,
+            100.0 * limit,
+            " %",
+        );
+    }
+    let mut errors = Vec::new();
+    for (name, runs) in &programs {
+        let Some(run) = runs.first() else { continue };
+        let series = run.series();
+        let ranking = rank(&series, &run.cycles, &Options::default())?;
+        let best = &ranking.ranked[0].events;
+        let best: Vec<&str> = best.iter().map(|&it| &*series.events[it].name).collect();
+        let error = ranking.steps[ranking.best].error;
+        eprintln!(
+            "{name}: cycles depend most on {}; model error {:.2} %",
+            best.join(" = "),
+            100.0 * error
+        );
+        errors.push(error);
+    }
+    musts.row(
+        "model error of cycles, mean of programs",
+        100.0 * mean(&errors),
+        6.3,
+        " %",
+    );
+    let dir = shell::workspace().join("target/counterminer");
+    match scale::beside(&dir)? {
+        Some(it) => {
+            musts.row(
+                "model error beside scikit-learn's",
+                100.0 * it.ours.1,
+                100.0 * it.theirs.1 * 1.02,
+                " %",
+            );
+            musts.row(
+                "seconds to fit beside scikit-learn's",
+                it.ours.0,
+                it.theirs.0,
+                " s",
+            );
+        }
+        None => eprintln!(
+            "scikit-learn is not in target/tools/mine-venv: python3 -m venv target/tools/mine-venv && target/tools/mine-venv/bin/pip install scikit-learn"
+        ),
+    }
+    let (seconds, gib) = scale::large(&dir)?;
+    musts.row("10^6 items of 30 events: time", seconds, 60.0, " s");
+    musts.row("10^6 items of 30 events: memory", gib, 2.0, " GiB");
+    Ok(if musts.missed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
