@@ -3,6 +3,8 @@
 use std::fmt::Debug;
 use std::ops::Deref;
 
+use serde::Serialize;
+
 use arrow::array::{Array, ArrayAccessor, ArrowPrimitiveType, PrimitiveArray, RecordBatch};
 
 use super::read_error::ReadError;
@@ -179,7 +181,8 @@ macro_rules! columns {
 pub use crate::columns;
 
 /// A value of any column, as formats of text show it.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
 pub enum Cell<'a> {
     /// Not known.
     Null,

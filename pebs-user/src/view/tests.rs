@@ -160,7 +160,7 @@ fn what_came_between() {
     assert!(line.contains("softirqs 0 ns (typical 0 ns)"), "{line}");
     assert!(!line.contains("fault"), "{line}");
     for item in &mut known.items {
-        item.visit.interference.irq_ns = None;
+        item.visit.row.irq_ns = None;
     }
     let (text, _) = draw(&known, &state, (140, 30));
     assert!(text.contains("interrupts - (typical 7."), "{text}");
@@ -241,7 +241,7 @@ fn small_screens() {
 #[test]
 fn sorting() {
     let mut data = data(50);
-    data.items[7].visit.oncpu_ns = None;
+    data.items[7].visit.row.oncpu_ns = None;
     let mut state = State::new(&data);
     press(&mut state, &data, &[Key::Down, Key::Down]);
     let chosen = state.item(&data).unwrap().visit.visit_id;
@@ -252,10 +252,10 @@ fn sorting() {
         let key = |index: &usize| {
             let visit = &data.items[*index].visit;
             match sort {
-                Sort::Duration => -visit.duration_ns,
+                Sort::Duration => -visit.duration_ns(),
                 Sort::OnCpu => -visit.oncpu_ns.unwrap_or(0),
                 Sort::ItemId => visit.item_id as i64,
-                Sort::Begin => visit.begin_ns,
+                Sort::Begin => visit.begin_ns.0,
             }
         };
         assert!(state.rows.is_sorted_by_key(key), "{sort:?}");
@@ -357,8 +357,8 @@ fn newer_data() {
     }
     let looked_at = state.item(&before).unwrap().visit.visit_id;
     let mut longer = after.items[0].clone();
-    longer.visit.visit_id = 77_777;
-    longer.visit.duration_ns = i64::MAX;
+    longer.visit.row.visit_id = 77_777;
+    longer.visit.row.duration_ns = Some(i64::MAX);
     after.items.insert(0, longer);
     state.renew(&before, &after);
     assert_eq!(state.item(&after).unwrap().visit.visit_id, looked_at);

@@ -154,17 +154,17 @@ fn item_line(probe_id: u16, visit: &SlowVisit) -> Line {
     line.number(probe_id);
     line.number(visit.visit_id);
     line.number(visit.item_id);
-    line.number(visit.pid);
-    line.number(visit.tid);
-    line.number(visit.begin_ns);
-    line.number(visit.duration_ns);
+    line.number(visit.pid.0);
+    line.number(visit.tid.0);
+    line.number(visit.begin_ns.0);
+    line.number(visit.duration_ns());
     line.maybe(visit.oncpu_ns);
     line.number(visit.samples);
-    line.text(&visit.flags.join("|"));
-    for count in visit.counts.values() {
+    line.text(&visit.flag_names().join("|"));
+    for count in visit.counts().values() {
         line.maybe(count);
     }
-    for value in visit.interference.values() {
+    for value in visit.interference().values() {
         line.maybe(value);
     }
     for arg in &visit.args {

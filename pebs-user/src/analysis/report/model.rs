@@ -3,12 +3,16 @@
 //! The JSON format of `pebs-trace report` is this page: keys are field names, times are ns, what is
 //! unknown is null.
 
+use std::ops::Deref;
+
+use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
 pub use super::counts::{Counts, TypicalCounts};
 pub use super::interrupts_and_faults::InterferenceRow;
+use super::section::flag_names;
 use crate::store::run::{EventInfo, RunInfo};
-use crate::store::schema::{ArgValue, InterferenceColumns, visit_flag};
+use crate::store::schema::{ArgValue, VisitRow, visit_flag};
 
 /// Version of the JSON keys; grows when one changes its meaning or goes away.
 pub const REPORT_VERSION: u32 = 1;
@@ -352,32 +356,9 @@ pub struct Cell {
 /// One of the slowest visits.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SlowVisit {
-    /// Number of the visit.
-    pub visit_id: u64,
-    /// Its item.
-    pub item_id: u64,
-    /// Process.
-    pub pid: u32,
-    /// Thread.
-    pub tid: u32,
-    /// Begin on the trace clock.
-    pub begin_ns: i64,
-    /// Duration.
-    pub duration_ns: i64,
-    /// Duration less what pebs-trace took of it, which ranks it; null if unknown.
-    pub net_ns: Option<i64>,
-    /// Time on the CPU; null if unknown.
-    pub oncpu_ns: Option<i64>,
-    /// Samples, all events.
-    pub samples: u32,
-    /// Names of its flags.
-    pub flags: Vec<&'static str>,
-    /// What happened to its thread while it was the current visit.
-    #[serde(flatten)]
-    pub counts: Counts,
-    /// What came between its thread and its work.
-    #[serde(flatten)]
-    pub interference: InterferenceColumns,
+    /// Its row; flags by name.
+    #[serde(flatten, serialize_with = "row")]
+    pub row: VisitRow,
     /// Its named arguments; null where reading failed or the probe has no such argument.
     pub args: Vec<NamedArg>,
     /// Functions of the report's event, the longest first.
@@ -386,26 +367,72 @@ pub struct SlowVisit {
     pub waits: Vec<VisitWait>,
 }
 
+impl Deref for SlowVisit {
+    type Target = VisitRow;
+
+    fn deref(&self) -> &VisitRow {
+        &self.row
+    }
+}
+
 impl SlowVisit {
+    /// From begin to end, ns: known of what is counted.
+    #[must_use]
+    pub fn duration_ns(&self) -> i64 {
+        self.row.duration_ns.unwrap_or(0)
+    }
+
     /// Its time without what pebs-trace took of it, where that is known, ns.
     #[must_use]
     pub fn took_ns(&self) -> i64 {
-        self.net_ns.unwrap_or(self.duration_ns)
+        self.net_ns.unwrap_or(self.duration_ns())
     }
 
     /// Its time on the CPU, likewise, ns; `None` if that is unknown.
     #[must_use]
     pub fn took_on_cpu_ns(&self) -> Option<i64> {
-        let own = self.duration_ns - self.took_ns();
+        let own = self.duration_ns() - self.took_ns();
         self.oncpu_ns.map(|ns| (ns - own).max(0))
     }
 
     /// Whether its details were not kept.
     #[must_use]
     pub fn is_condensed(&self) -> bool {
-        self.flags
-            .contains(&visit_flag::name(visit_flag::CONDENSED))
+        self.flags & visit_flag::CONDENSED != 0
     }
+
+    /// Names of its flags.
+    #[must_use]
+    pub fn flag_names(&self) -> Vec<&'static str> {
+        flag_names(self.flags)
+    }
+
+    /// What happened to its thread while it was the current visit.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        Counts {
+            switches: self.switches,
+            migrations: self.migrations,
+            page_faults: self.page_faults,
+        }
+    }
+}
+
+/// The columns of a visit by name, its flags by theirs.
+fn row<S: Serializer>(row: &VisitRow, serializer: S) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(None)?;
+    let mut result = Ok(());
+    row.each_cell(|column, cell| {
+        let entry = match column {
+            "flags" => map.serialize_entry(column, &flag_names(row.flags)),
+            _ => map.serialize_entry(column, &cell),
+        };
+        if result.is_ok() {
+            result = entry;
+        }
+    });
+    result?;
+    map.end()
 }
 
 /// A named argument.

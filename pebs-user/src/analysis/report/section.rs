@@ -17,16 +17,9 @@ use crate::analysis::classes::{Class, Classes, NetOnCpu, Rank, Standing, Took};
 use crate::analysis::pool::Pool;
 use crate::store::args::{ArgRef, ArgView};
 use crate::store::reader::{ReadError, Scan, Trace};
-use crate::store::schema::{ArgColumn, InterferenceColumns, visit_flag};
-use crate::store::view::{Select as _, View as _, columns};
+use crate::store::schema::{ArgColumn, InterferenceColumns, visit_flag, visits};
+use crate::store::view::{Select as _, View as _};
 use crate::units::FunctionId;
-
-columns! {
-    /// Columns of the pass; those of the counts, of what came between and of the arguments follow.
-    struct Columns of visits {
-        visit_id, item_id, probe_id, pid, tid, begin_ns, duration_ns, oncpu_ns, idle_ns, net_ns, samples, flags
-    }
-}
 
 /// Sums over one class of visits.
 #[derive(Debug, Default)]
@@ -197,7 +190,7 @@ pub(super) struct SlowDraft {
 
 /// Columns of a batch of visits.
 struct Visits<'a> {
-    columns: Columns<'a>,
+    columns: visits::All<'a>,
     counts: CountColumns<'a>,
     interference: InterferenceViews<'a>,
     is_interference_known: bool,
@@ -206,19 +199,14 @@ struct Visits<'a> {
 
 /// Reads the visits for [`Gather`].
 pub(super) fn scan(trace: &Trace) -> Result<Scan, ReadError> {
-    let names = [
-        Columns::NAMES,
-        CountColumns::NAMES,
-        InterferenceViews::NAMES,
-    ];
-    trace.scan_with_args(&names.concat())
+    trace.scan_with_args(visits::All::NAMES)
 }
 
 impl<'a> Visits<'a> {
     fn of(batch: &'a RecordBatch, columns: &[ArgColumn]) -> Result<Self, ReadError> {
         let interference = InterferenceViews::of(batch)?;
         Ok(Self {
-            columns: Columns::of(batch)?,
+            columns: visits::All::of(batch)?,
             counts: CountColumns::of(batch)?,
             is_interference_known: interference.is_known(),
             interference,
@@ -250,21 +238,9 @@ impl<'a> Visits<'a> {
                 name: column.name.clone(),
                 value: array.get(row).map(ArgRef::to_value),
             });
-        let of = &self.columns;
         SlowDraft {
             visit: SlowVisit {
-                visit_id: of.visit_id[row],
-                item_id: of.item_id[row],
-                pid: of.pid[row],
-                tid: of.tid[row],
-                begin_ns: of.begin_ns[row],
-                duration_ns: of.duration_ns.get(row).unwrap_or(0),
-                net_ns: of.net_ns.get(row),
-                oncpu_ns: of.oncpu_ns.get(row),
-                samples: of.samples[row],
-                flags: flag_names(of.flags[row]),
-                counts: self.counts.get(row),
-                interference: self.interference.get(row),
+                row: self.columns.row(row),
                 args: args.collect(),
                 functions: Vec::new(),
                 waits: Vec::new(),

