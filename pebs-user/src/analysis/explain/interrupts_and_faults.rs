@@ -33,6 +33,13 @@ impl TimeColumns<'_> {
     }
 }
 
+/// Takes off what pebs-trace took during page faults.
+pub(super) fn take_own(times: &mut Times, oncpu_ns: i64, own_ns: i64) {
+    let [_, _, faults, _] = times;
+    *faults =
+        faults.map(|ns| ns - interrupts_and_faults::own_during(ns as i64, oncpu_ns, own_ns) as f32);
+}
+
 /// Adds the times of another visit; what is not known of one is not of both.
 pub(super) fn add(own: &mut Times, more: Times) {
     for (own, more) in own.iter_mut().zip(more) {

@@ -12,7 +12,7 @@ pub use super::counts::{Counts, TypicalCounts};
 pub use super::interrupts_and_faults::InterferenceRow;
 use super::section::flag_names;
 use crate::store::run::{EventInfo, RunInfo};
-use crate::store::schema::{ArgValue, VisitRow, visit_flag};
+use crate::store::schema::{ArgValue, InterferenceColumns, VisitRow, visit_flag};
 
 /// Version of the JSON keys; grows when one changes its meaning or goes away.
 pub const REPORT_VERSION: u32 = 1;
@@ -386,6 +386,13 @@ impl SlowVisit {
     #[must_use]
     pub fn took_ns(&self) -> i64 {
         self.net_ns.unwrap_or(self.duration_ns())
+    }
+
+    /// What came between its thread and its work, likewise.
+    #[must_use]
+    pub fn interference(&self) -> InterferenceColumns {
+        let own = self.duration_ns() - self.took_ns();
+        self.row.interference().net(self.oncpu_ns, own)
     }
 
     /// Its time on the CPU, likewise, ns; `None` if that is unknown.

@@ -315,7 +315,10 @@ impl Gather<'_> {
                 pooled: active.is_some() && !condensed,
             };
             self.classes.set(columns.visit_id[row], of_visit);
-            let happened = visits.happened(row);
+            let mut happened = visits.happened(row);
+            let raw = columns.oncpu_ns.get(row);
+            let own_ns = raw.zip(oncpu).map_or(rank.own_ns, |(raw, net)| raw - net);
+            happened.interference = happened.interference.map(|it| it.net(raw, own_ns));
             for sums in section.classes_of(class) {
                 sums.happened(&happened);
             }

@@ -193,6 +193,9 @@ impl Reading<'_> {
                 counts: counted.get(row).values(),
                 interference: times.get(row),
             };
+            if let (Some(oncpu), Some(net)) = (oncpu, item.active_ns) {
+                interrupts_and_faults::take_own(&mut item.interference, oncpu, oncpu - net);
+            }
             item.interference[SLOWER_CLOCK] = self.lost_to_clock(&item);
             if shared {
                 self.share_out(&item, &args, row);
