@@ -12,7 +12,7 @@ use std::path::Path;
 ///
 /// # Errors
 /// The system's, and `InvalidInput` for what is no regular file.
-pub fn open_regular(path: &Path) -> io::Result<File> {
+pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
     let handle = fs::OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_PATH)
@@ -30,7 +30,7 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
 ///
 /// # Errors
 /// As [`open_regular`], and `FileTooLarge`: a file with holes costs its author nothing and can be of any size.
-pub fn read_regular(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+pub(crate) fn read_regular(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let file = open_regular(path)?;
     let too_large = || {
         let most = match most >> 20 {
@@ -55,7 +55,7 @@ pub fn read_regular(path: &Path, most: u64) -> io::Result<Vec<u8>> {
 }
 
 /// User and group that invoked us through sudo; `None` if we are not root, or root itself invoked us.
-pub fn invoking_user() -> Option<(u32, u32)> {
+pub(crate) fn invoking_user() -> Option<(u32, u32)> {
     if !rustix::process::geteuid().is_root() {
         return None;
     }
@@ -64,7 +64,7 @@ pub fn invoking_user() -> Option<(u32, u32)> {
 }
 
 /// Both, if both are numbers.
-pub fn user_and_group(uid: Option<&str>, gid: Option<&str>) -> Option<(u32, u32)> {
+pub(crate) fn user_and_group(uid: Option<&str>, gid: Option<&str>) -> Option<(u32, u32)> {
     let number = |text: Option<&str>| text.and_then(|t| t.parse().ok());
     number(uid).zip(number(gid))
 }

@@ -106,6 +106,7 @@
 //!   `--live` anew by a thread of its own.
 //! * **ledger** ([`ledger`]). Invariant: seen = written + each reason, per CPU and kind.
 
+#![cfg_attr(not(any(test, fuzzing)), warn(unreachable_pub))]
 #![allow(
     rustdoc::private_intra_doc_links,
     reason = "who reads this works on it: cargo doc --document-private-items has the pages"

@@ -149,84 +149,84 @@ impl Capabilities {
 
 /// `kernel.perf_event_max_stack`: frames of a call stack at most, in the kernel and in user space each.
 #[must_use]
-pub fn max_stack(root: &Path) -> Option<u64> {
+pub(crate) fn max_stack(root: &Path) -> Option<u64> {
     sysctl(root, "perf_event_max_stack")
 }
 
 /// `kernel.perf_event_max_sample_rate`: samples per second and CPU above which the kernel
 /// throttles.
 #[must_use]
-pub fn max_sample_rate(root: &Path) -> Option<u64> {
+pub(crate) fn max_sample_rate(root: &Path) -> Option<u64> {
     sysctl(root, "perf_event_max_sample_rate")
 }
 
 /// `kernel.perf_cpu_time_max_percent`: share of a CPU's time that sampling interrupts may take
 /// before the kernel lowers the maximum rate; 0 and 100 turn that off.
 #[must_use]
-pub fn cpu_time_max_percent(root: &Path) -> Option<u64> {
+pub(crate) fn cpu_time_max_percent(root: &Path) -> Option<u64> {
     sysctl(root, "perf_cpu_time_max_percent")
 }
 
 /// `kernel.perf_event_paranoid`: -1 lets everyone do everything, 2 allows only own processes in
 /// user mode, 3 (Debian, Ubuntu) nothing without a capability.
 #[must_use]
-pub fn paranoid(root: &Path) -> Option<i64> {
+pub(crate) fn paranoid(root: &Path) -> Option<i64> {
     sysctl(root, "perf_event_paranoid")
 }
 
 /// `kernel.perf_event_mlock_kb`: KiB of perf ring buffers per CPU that an unprivileged user may
 /// have.
 #[must_use]
-pub fn mlock_kb(root: &Path) -> Option<u64> {
+pub(crate) fn mlock_kb(root: &Path) -> Option<u64> {
     sysctl(root, "perf_event_mlock_kb")
 }
 
 /// `kernel.nmi_watchdog`: whether the hard lockup detector holds a hardware counter on each CPU.
 #[must_use]
-pub fn nmi_watchdog(root: &Path) -> Option<bool> {
+pub(crate) fn nmi_watchdog(root: &Path) -> Option<bool> {
     sysctl::<u64>(root, "nmi_watchdog").map(|value| value != 0)
 }
 
 /// `kernel.kptr_restrict`: above 0 kernel addresses are hidden from some, at 2 from all.
 #[must_use]
-pub fn kptr_restrict(root: &Path) -> Option<u64> {
+pub(crate) fn kptr_restrict(root: &Path) -> Option<u64> {
     sysctl(root, "kptr_restrict")
 }
 
 /// Lockdown mode; `None` where the kernel has no lockdown or securityfs is not mounted.
 #[must_use]
-pub fn lockdown(root: &Path) -> Option<Lockdown> {
+pub(crate) fn lockdown(root: &Path) -> Option<Lockdown> {
     parse_lockdown(&fs::read_to_string(root.join("sys/kernel/security/lockdown")).ok()?)
 }
 
 /// Limit of open files of this process: each counter and each probe takes one.
 #[must_use]
-pub fn open_files() -> SoftHard {
+pub(crate) fn open_files() -> SoftHard {
     getrlimit(Resource::Nofile).into()
 }
 
 /// Limit of the address space of this process, bytes; `None`: unlimited.
 #[must_use]
-pub fn address_space() -> Option<u64> {
+pub(crate) fn address_space() -> Option<u64> {
     getrlimit(Resource::As).current
 }
 
 /// Limit of locked memory of this process, bytes. Counts eBPF maps before Linux 5.11 and perf
 /// rings always.
 #[must_use]
-pub fn locked_memory() -> SoftHard {
+pub(crate) fn locked_memory() -> SoftHard {
     getrlimit(Resource::Memlock).into()
 }
 
 /// Limits of open files and of locked memory as they were: what this process starts would inherit the raised ones, and
 /// programs that use `select` break above 1024 files.
 #[derive(Clone, Debug)]
-pub struct Former([(Resource, Rlimit); 2]);
+pub(crate) struct Former([(Resource, Rlimit); 2]);
 
 impl Former {
     /// As they are.
     #[must_use]
-    pub fn now() -> Self {
+    pub(crate) fn now() -> Self {
         Self([Resource::Nofile, Resource::Memlock].map(|it| (it, getrlimit(it))))
     }
 
@@ -234,7 +234,7 @@ impl Former {
     ///
     /// # Errors
     /// The kernel refused.
-    pub fn restore(&self) -> io::Result<()> {
+    pub(crate) fn restore(&self) -> io::Result<()> {
         let mut each = self.0.iter();
         each.try_for_each(|(resource, limit)| Ok(setrlimit(*resource, *limit)?))
     }
@@ -246,7 +246,7 @@ const ENOUGH_FILES: u64 = 65_536;
 /// Raises the limits of open files and of locked memory to their hard limits; of open files also beyond a low one, where
 /// this process may. Gives what they were.
 #[must_use]
-pub fn raise() -> Former {
+pub(crate) fn raise() -> Former {
     let former = Former::now();
     for (resource, limit) in &former.0 {
         let maximum = limit.maximum;
@@ -266,7 +266,7 @@ pub fn raise() -> Former {
 
 /// Effective capabilities of this process.
 #[must_use]
-pub fn capabilities(root: &Path) -> Option<Capabilities> {
+pub(crate) fn capabilities(root: &Path) -> Option<Capabilities> {
     parse_capabilities(&fs::read_to_string(root.join("proc/self/status")).ok()?)
 }
 
@@ -275,7 +275,7 @@ pub fn capabilities(root: &Path) -> Option<Capabilities> {
 ///
 /// Source: `PROC_PID_INIT_INO`, include/linux/proc_ns.h.
 #[must_use]
-pub fn pid_namespace(root: &Path) -> Option<bool> {
+pub(crate) fn pid_namespace(root: &Path) -> Option<bool> {
     const MACHINE: u64 = 0xEFFF_FFFC;
     let namespace = fs::metadata(root.join("proc/self/ns/pid")).ok()?;
     Some(namespace.ino() != MACHINE)
@@ -285,13 +285,13 @@ pub fn pid_namespace(root: &Path) -> Option<bool> {
 ///
 /// Says each missing capability; the numbers come from this process, not from the machine.
 #[must_use]
-pub fn missing_privileges() -> Option<String> {
+pub(crate) fn missing_privileges() -> Option<String> {
     describe_missing(capabilities(Path::new("/"))?)
 }
 
 /// The sentence of [`missing_privileges`] for given capabilities.
 #[must_use]
-pub fn describe_missing(caps: Capabilities) -> Option<String> {
+pub(crate) fn describe_missing(caps: Capabilities) -> Option<String> {
     let missing: Vec<&str> = [
         (
             caps.may_perf(),

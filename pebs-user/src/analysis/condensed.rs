@@ -35,7 +35,7 @@ use crate::units::FunctionId;
 
 /// Sums of one function over items.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct FunctionSums {
+pub(crate) struct FunctionSums {
     /// Its samples.
     pub samples: u64,
     /// Squares of its samples in an item.
@@ -48,7 +48,7 @@ pub struct FunctionSums {
 
 /// Sums over items, by function.
 #[derive(Clone, Debug, Default)]
-pub struct Condensed {
+pub(crate) struct Condensed {
     /// Items.
     pub items: u64,
     /// Active time of all items, ns.
@@ -63,7 +63,7 @@ pub struct Condensed {
 
 impl Condensed {
     /// Adds sums of a function.
-    pub fn add(&mut self, function: FunctionId, sums: FunctionSums) {
+    pub(crate) fn add(&mut self, function: FunctionId, sums: FunctionSums) {
         let FunctionSums {
             samples,
             squared,
@@ -81,7 +81,7 @@ impl Condensed {
     /// What is left without these items, of whose functions the samples are given. There is no
     /// interval any more.
     #[must_use]
-    pub fn without(
+    pub(crate) fn without(
         &self,
         items: u64,
         active_ns: f64,
@@ -104,19 +104,19 @@ impl Condensed {
 
     /// Samples of all functions.
     #[must_use]
-    pub const fn samples(&self) -> u64 {
+    pub(crate) const fn samples(&self) -> u64 {
         self.whole.samples
     }
 
     /// Every function with a sample; in no particular order.
-    pub fn functions(&self) -> impl Iterator<Item = FunctionId> + '_ {
+    pub(crate) fn functions(&self) -> impl Iterator<Item = FunctionId> + '_ {
         self.functions.keys().copied()
     }
 
     /// Time or events of a function per item; 0 if no sample saw it, `None` if there are no items
     /// or no samples at all.
     #[must_use]
-    pub fn per_item(&self, function: FunctionId, quantity: Quantity) -> Option<f64> {
+    pub(crate) fn per_item(&self, function: FunctionId, quantity: Quantity) -> Option<f64> {
         let samples = self.functions.get(&function).map_or(0, |sums| sums.samples) as f64;
         let items = self.items as f64;
         let per_item = match quantity {
@@ -128,7 +128,11 @@ impl Condensed {
 
     /// Everything about a function; `None` if no sample saw it.
     #[must_use]
-    pub fn function(&self, function: FunctionId, quantity: Quantity) -> Option<PooledFunction> {
+    pub(crate) fn function(
+        &self,
+        function: FunctionId,
+        quantity: Quantity,
+    ) -> Option<PooledFunction> {
         let sums = self.functions.get(&function)?;
         let per_item = self.per_item(function, quantity)?;
         let half = 1.96 * self.variance(sums, quantity).sqrt();

@@ -52,7 +52,7 @@ use crate::store::run::RunInfo;
 
 /// What is compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum By {
+pub(crate) enum By {
     /// Functions.
     #[default]
     Function,
@@ -62,7 +62,7 @@ pub enum By {
 
 /// What is asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct DiffOptions {
+pub(crate) struct DiffOptions {
     /// What is compared.
     pub by: By,
     /// Growth above which a figure fails, as a share.
@@ -73,7 +73,7 @@ pub struct DiffOptions {
 
 /// Why there is no comparison.
 #[derive(Debug, Error)]
-pub enum DiffError {
+pub(crate) enum DiffError {
     /// A trace can't be read.
     #[error(transparent)]
     Read(#[from] ReadError),
@@ -102,7 +102,7 @@ pub enum DiffError {
 impl DiffError {
     /// What to do about it.
     #[must_use]
-    pub fn hint(&self) -> Option<String> {
+    pub(crate) fn hint(&self) -> Option<String> {
         match self {
             Self::Read(error) => error.hint(),
             Self::Probes { specs, .. } => Some(format!(
@@ -121,7 +121,11 @@ impl DiffError {
 ///
 /// # Errors
 /// If one can't be read or has nothing to compare, or they have no probe in common.
-pub fn diff(before: &Trace, after: &Trace, options: &DiffOptions) -> Result<Diff, DiffError> {
+pub(crate) fn diff(
+    before: &Trace,
+    after: &Trace,
+    options: &DiffOptions,
+) -> Result<Diff, DiffError> {
     let mut notes = Vec::new();
     let pairs = pairs(&before.info, &after.info, &mut notes).ok_or_else(|| {
         let specs = |trace: &Trace| trace.info.probes.iter().map(|it| it.spec.clone()).collect();

@@ -45,7 +45,7 @@ use self::model::{
     EXPLAIN_VERSION, Explanation, Group, Grouped, ItemReport, ProbeExplanation, Slow, Typical,
     TypicalRule,
 };
-pub use self::request::{ExplainError, ExplainOptions, Unit, Which};
+pub(crate) use self::request::{ExplainError, ExplainOptions, Unit, Which};
 use self::sums::{ClassSums, GroupSums, Summing};
 use super::classes::{Class, never_ended};
 use super::report::model::OwnTimes;
@@ -63,7 +63,10 @@ use crate::store::schema::visit_flag;
 ///
 /// # Errors
 /// If the trace can't be read, has no such probe or column, or nothing that could be explained.
-pub fn explain(trace: &Trace, options: &ExplainOptions) -> Result<Explanation, ExplainError> {
+pub(crate) fn explain(
+    trace: &Trace,
+    options: &ExplainOptions,
+) -> Result<Explanation, ExplainError> {
     let group_by = columns(trace, options)?;
     let items = read(trace, options)?;
     let probes = 0..items.probes.len() as u16;
@@ -182,7 +185,7 @@ pub fn explain(trace: &Trace, options: &ExplainOptions) -> Result<Explanation, E
 ///
 /// # Errors
 /// As [`explain`], and if there is no such item.
-pub fn explain_item(
+pub(crate) fn explain_item(
     trace: &Trace,
     options: &ExplainOptions,
     which: Which,

@@ -42,20 +42,20 @@ use crate::units::FunctionId;
 
 /// Groups of items that the bootstrap draws from. The width of an interval is then itself known
 /// to 1/sqrt(2 x 512) = 3 %.
-pub const BLOCKS: usize = 512;
+pub(crate) const BLOCKS: usize = 512;
 
 /// Resamples of the bootstrap.
-pub const RESAMPLES: usize = 200;
+pub(crate) const RESAMPLES: usize = 200;
 
 /// Groups with an item below which there is no interval.
-pub const MIN_GROUPS: usize = 8;
+pub(crate) const MIN_GROUPS: usize = 8;
 
 /// Seed of the resampling.
 const SEED: u64 = 0x7065_6273;
 
 /// What is estimated per item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Quantity {
+pub(crate) enum Quantity {
     /// Active time in ns: the samples come from a clock.
     Time,
     /// Number of events. `reset`: of the run, for sums that have counts of samples only; where it changed,
@@ -70,7 +70,7 @@ pub enum Quantity {
 ///
 /// Memory: 4 KiB for each function, whatever the number of items.
 #[derive(Clone, Debug)]
-pub struct Pool {
+pub(crate) struct Pool {
     items: Box<[u32; BLOCKS]>,
     active_ns: Box<[f64; BLOCKS]>,
     events: Box<[u64; BLOCKS]>,
@@ -151,7 +151,7 @@ impl Default for Pool {
 
 impl Pool {
     /// Adds an item with its active time in ns. `key` is its number.
-    pub fn add_item(&mut self, key: u64, active_ns: i64) {
+    pub(crate) fn add_item(&mut self, key: u64, active_ns: i64) {
         let block = block(key);
         self.items[block] += 1;
         self.active_ns[block] += active_ns as f64;
@@ -159,12 +159,17 @@ impl Pool {
 
     /// Adds samples of a function in an item that was or will be added under the same key, with the
     /// events that they stand for.
-    pub fn add_samples(&mut self, key: u64, function: FunctionId, (samples, events): (u32, u64)) {
+    pub(crate) fn add_samples(
+        &mut self,
+        key: u64,
+        function: FunctionId,
+        (samples, events): (u32, u64),
+    ) {
         self.add_functions(key, std::iter::once((function, (samples, events))));
     }
 
     /// Adds samples of several functions in one item, as [`Pool::add_samples`].
-    pub fn add_functions(
+    pub(crate) fn add_functions(
         &mut self,
         key: u64,
         functions: impl Iterator<Item = (FunctionId, (u32, u64))>,
@@ -181,7 +186,7 @@ impl Pool {
 
     /// Draws the resamples, after which functions can be asked for.
     #[must_use]
-    pub fn close(self, quantity: Quantity) -> Pooled {
+    pub(crate) fn close(self, quantity: Quantity) -> Pooled {
         let groups: Vec<usize> = (0..BLOCKS).filter(|&b| self.items[b] > 0).collect();
         let sums = Sums {
             items: self.items.map(f64::from),
@@ -281,7 +286,7 @@ impl Resample {
 
 /// Sums over items that functions can be asked of.
 #[derive(Clone, Debug)]
-pub struct Pooled {
+pub(crate) struct Pooled {
     quantity: Quantity,
     whole: Resample,
     resamples: Vec<Resample>,
@@ -290,7 +295,7 @@ pub struct Pooled {
 
 /// What many items say of one function.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct PooledFunction {
+pub(crate) struct PooledFunction {
     /// Samples of the function.
     pub samples: u64,
     /// Share of all events, 0..1.
@@ -311,18 +316,18 @@ impl Pooled {
 
     /// Events that the samples of all functions stand for.
     #[must_use]
-    pub const fn events(&self) -> f64 {
+    pub(crate) const fn events(&self) -> f64 {
         self.whole.events
     }
 
     /// Active time of all items in ns.
     #[must_use]
-    pub fn active_ns(&self) -> f64 {
+    pub(crate) fn active_ns(&self) -> f64 {
         self.whole.active_ns
     }
 
     /// Every function with a sample, and its samples; in no particular order.
-    pub fn functions(&self) -> impl Iterator<Item = (FunctionId, u64)> + '_ {
+    pub(crate) fn functions(&self) -> impl Iterator<Item = (FunctionId, u64)> + '_ {
         self.functions
             .iter()
             .map(|(function, counts)| (function, counts.samples))
@@ -333,7 +338,7 @@ impl Pooled {
     ///
     /// Cost: O(BLOCKS).
     #[must_use]
-    pub fn per_item(&self, function: FunctionId) -> Option<f64> {
+    pub(crate) fn per_item(&self, function: FunctionId) -> Option<f64> {
         let counts = self.functions.get(function);
         let events = counts.map_or([0.0; BLOCKS], |counts| in_floats(&counts.events));
         self.whole.estimate(&events, self.quantity)
@@ -343,7 +348,7 @@ impl Pooled {
     ///
     /// Cost: O(RESAMPLES x BLOCKS).
     #[must_use]
-    pub fn function(&self, function: FunctionId) -> Option<PooledFunction> {
+    pub(crate) fn function(&self, function: FunctionId) -> Option<PooledFunction> {
         let counts = self.functions.get(function)?;
         let events = in_floats(&counts.events);
         Some(PooledFunction {

@@ -20,7 +20,7 @@ thread_local! {
 static PAGE: AtomicUsize = AtomicUsize::new(4096);
 
 /// From now on reading a file that was cut gives zeros. Once is enough for the process.
-pub fn survive() {
+pub(crate) fn survive() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
         PAGE.store(rustix::param::page_size(), Ordering::Relaxed);
@@ -32,7 +32,7 @@ pub fn survive() {
 
 /// How many pages this thread found replaced so far.
 #[must_use]
-pub fn replaced() -> u64 {
+pub(crate) fn replaced() -> u64 {
     REPLACED.get()
 }
 

@@ -18,7 +18,7 @@ const DEBUG_ROOT: &str = "/usr/lib/debug";
 
 /// A binary of which no debug information is on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lacking {
+pub(crate) struct Lacking {
     /// The file.
     pub path: PathBuf,
     /// Its build id in hex.
@@ -30,7 +30,7 @@ pub struct Lacking {
 ///
 /// Cost: every file is read, with its debug file.
 #[must_use]
-pub fn lacking(binaries: Vec<PathBuf>) -> Vec<Lacking> {
+pub(crate) fn lacking(binaries: Vec<PathBuf>) -> Vec<Lacking> {
     let mut waiting = binaries;
     let mut seen = HashSet::new();
     let mut lacking = Vec::new();

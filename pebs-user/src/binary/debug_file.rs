@@ -17,12 +17,12 @@ const USUAL_DIRS: [&str; 2] = ["/usr/lib/debug", "/lib/debug"];
 
 /// A debug file, held open.
 #[derive(Debug)]
-pub struct DebugFile(File);
+pub(crate) struct DebugFile(File);
 
 impl DebugFile {
     /// A path to the open file.
     #[must_use]
-    pub fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
     }
 }
@@ -38,7 +38,7 @@ enum Origin {
 
 /// Directories that are searched for debug files.
 #[derive(Clone, Debug)]
-pub struct DebugDirs {
+pub(crate) struct DebugDirs {
     dirs: Vec<PathBuf>,
     /// Whether the cache of debuginfod's client is searched, too.
     cache: bool,
@@ -47,7 +47,7 @@ pub struct DebugDirs {
 impl DebugDirs {
     /// Those given, or the usual ones and what debuginfod's client has fetched.
     #[must_use]
-    pub fn new(dirs: Option<&[PathBuf]>) -> Self {
+    pub(crate) fn new(dirs: Option<&[PathBuf]>) -> Self {
         let usual = || USUAL_DIRS.map(PathBuf::from).to_vec();
         Self {
             dirs: dirs.map_or_else(usual, <[_]>::to_vec),
@@ -58,7 +58,7 @@ impl DebugDirs {
     /// The debug file of a binary: by build id, `DIR/.build-id/ab/cdef.debug`, else by the name in its debug link, beside
     /// it, in `.debug` beside it, or under its folder's path in one of the directories, else what debuginfod gave.
     #[must_use]
-    pub fn find(&self, binary: &Path, head: &ElfHead) -> Option<DebugFile> {
+    pub(crate) fn find(&self, binary: &Path, head: &ElfHead) -> Option<DebugFile> {
         let build_id = head.build_id?;
         self.by_build_id(build_id)
             .or_else(|| self.by_link(binary, head.debug_link.as_deref()?, build_id))

@@ -15,13 +15,14 @@ use std::time::{Duration, Instant};
 use super::locate;
 
 /// The client of elfutils.
-pub const CLIENT: &str = "debuginfod-find";
+pub(crate) const CLIENT: &str = "debuginfod-find";
 
 /// What installs it.
-pub const INSTALL: &str = "sudo apt-get install debuginfod (Fedora: elfutils-debuginfod-client)";
+pub(crate) const INSTALL: &str =
+    "sudo apt-get install debuginfod (Fedora: elfutils-debuginfod-client)";
 
 /// Servers, separated by spaces; unset or empty: none is asked.
-pub const URLS: &str = "DEBUGINFOD_URLS";
+pub(crate) const URLS: &str = "DEBUGINFOD_URLS";
 
 /// Seconds that the client may take for a file.
 const MOST_SECONDS: &str = "DEBUGINFOD_MAXTIME";
@@ -62,7 +63,7 @@ impl Debuginfod {
 
 /// Why there is no debug file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Missing {
+pub(crate) enum Missing {
     /// No server has it.
     Nowhere,
     /// It did not come in time.
@@ -77,7 +78,7 @@ fn is_configured() -> bool {
 
 /// Where the client keeps the debug file of a build, whether it is there or not; `None`: no servers are named.
 #[must_use]
-pub fn cached(build_id: &str) -> Option<PathBuf> {
+pub(crate) fn cached(build_id: &str) -> Option<PathBuf> {
     let cache = is_configured().then(|| cache(|name| env::var_os(name)))??;
     Some(cache.join(build_id).join("debuginfo"))
 }
@@ -102,7 +103,7 @@ fn cache(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
 ///
 /// Cost: what the network takes; for all together 32 s at most, or `DEBUGINFOD_MAXTIME` and 2 s.
 #[must_use]
-pub fn fetch(client: &Path, build_ids: &[&str]) -> Vec<Result<(), Missing>> {
+pub(crate) fn fetch(client: &Path, build_ids: &[&str]) -> Vec<Result<(), Missing>> {
     let patience = patience(env::var_os(MOST_SECONDS).as_deref());
     let deadline = Instant::now() + patience + GRACE;
     let mut answers = Vec::new();

@@ -7,7 +7,7 @@ use std::fmt::{self, Write as _};
 use cpp_demangle::{DemangleOptions, Symbol};
 
 /// Longest name kept, in bytes. Template instances reach some KiB; beyond is hostile or useless.
-pub const NAME_MAX: usize = 4096;
+pub(crate) const NAME_MAX: usize = 4096;
 
 /// Nesting of a C++ name at most; a hostile one would overflow the stack.
 const MAX_NESTING: u32 = 160;
@@ -16,7 +16,7 @@ const MAX_NESTING: u32 = 160;
 ///
 /// What comes out is cut at 4 KiB: a short mangled name can stand for one of any length.
 #[must_use]
-pub fn demangle(name: &str) -> String {
+pub(crate) fn demangle(name: &str) -> String {
     if !is_mangled(name) {
         return name.to_string();
     }
@@ -27,13 +27,13 @@ pub fn demangle(name: &str) -> String {
 
 /// The name without what the linker put behind `@` (`memcpy@@GLIBC_2.14`).
 #[must_use]
-pub fn without_version(name: &str) -> &str {
+pub(crate) fn without_version(name: &str) -> &str {
     name.split_once('@').map_or(name, |(name, _)| name)
 }
 
 /// The readable name of a symbol that may have a version; the symbol itself if it is not mangled.
 #[must_use]
-pub fn symbol_name(raw: &str) -> String {
+pub(crate) fn symbol_name(raw: &str) -> String {
     let bare = without_version(raw);
     let name = demangle(bare);
     if name == bare { raw.to_owned() } else { name }
@@ -42,7 +42,7 @@ pub fn symbol_name(raw: &str) -> String {
 /// Whether `typed` names the symbol `raw`: as it is, demangled, without the parameters (C++), with or
 /// without the hash (Rust). Blanks do not matter.
 #[must_use]
-pub fn names(typed: &str, raw: &str) -> bool {
+pub(crate) fn names(typed: &str, raw: &str) -> bool {
     if typed == raw || typed == without_version(raw) {
         return true;
     }
@@ -61,7 +61,7 @@ pub fn names(typed: &str, raw: &str) -> bool {
 /// The last identifier of a typed name. Every mangled form of the name holds it as it is, so that
 /// symbols without it need not be demangled. `None` for operators and the like.
 #[must_use]
-pub fn key(typed: &str) -> Option<&str> {
+pub(crate) fn key(typed: &str) -> Option<&str> {
     if typed.contains("operator") || typed.contains('{') {
         return None;
     }

@@ -11,7 +11,7 @@ const FRAMES_MAX: usize = 1 << 22;
 
 /// A half-open range of virtual addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Span {
+pub(crate) struct Span {
     /// First address.
     pub start: u64,
     /// First address behind it.
@@ -21,7 +21,7 @@ pub struct Span {
 impl Span {
     /// The span among sorted, disjoint ones that an address is in.
     #[must_use]
-    pub fn find(spans: &[Self], address: u64) -> Option<Self> {
+    pub(crate) fn find(spans: &[Self], address: u64) -> Option<Self> {
         let behind = spans.partition_point(|span| span.start <= address);
         let span = spans[behind.checked_sub(1)?];
         (address < span.end).then_some(span)
@@ -30,7 +30,7 @@ impl Span {
 
 /// An `.eh_frame` section.
 #[derive(Clone, Copy, Debug)]
-pub struct Section<'data> {
+pub(crate) struct Section<'data> {
     /// Its bytes.
     pub data: &'data [u8],
     /// Its virtual address.
@@ -48,7 +48,7 @@ pub struct Section<'data> {
 /// What comes behind a malformed entry is left out. Cost: about 100 ns an entry.
 /// Source: LSB core specification, "DWARF extensions".
 #[must_use]
-pub fn function_spans(section: &Section<'_>) -> Vec<Span> {
+pub(crate) fn function_spans(section: &Section<'_>) -> Vec<Span> {
     let mut eh_frame = EhFrame::from(EndianSlice::new(section.data, section.endian));
     eh_frame.set_address_size(section.address_size);
     let bases = BaseAddresses::default()
@@ -86,7 +86,7 @@ pub fn function_spans(section: &Section<'_>) -> Vec<Span> {
 
 /// Sorts; of spans that overlap, each ends where the next begins.
 #[must_use]
-pub fn disjoint(mut spans: Vec<Span>) -> Vec<Span> {
+pub(crate) fn disjoint(mut spans: Vec<Span>) -> Vec<Span> {
     spans.sort_unstable();
     spans.dedup_by_key(|span| span.start);
     for index in 1..spans.len() {

@@ -63,7 +63,7 @@ pub enum BinaryError {
 
 /// What a binary is to the loader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// A program, position independent or not.
     Executable,
     /// A library that other programs load.
@@ -72,7 +72,7 @@ pub enum Kind {
 
 /// Which conventions the code follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Language {
+pub(crate) enum Language {
     /// System V calls: C, C++, Rust and most others.
     SysV,
     /// Go: own registers, stacks that move.
@@ -81,7 +81,7 @@ pub enum Language {
 
 /// A function symbol.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Function {
+pub(crate) struct Function {
     /// Name as in the symbol table, with its version (`memcpy@@GLIBC_2.14`), mangled.
     pub name: String,
     /// Virtual address in the file.
@@ -126,7 +126,7 @@ impl Tables {
 
 /// A binary that was read. Holds the file's bytes.
 #[derive(Debug)]
-pub struct Binary {
+pub(crate) struct Binary {
     /// The file: no symlinks, as this process can open it.
     pub path: PathBuf,
     /// Program or library.
@@ -158,7 +158,7 @@ impl Binary {
     ///
     /// # Errors
     /// [`BinaryError`].
-    pub fn open(path: &Path) -> Result<Self, BinaryError> {
+    pub(crate) fn open(path: &Path) -> Result<Self, BinaryError> {
         let data = read_regular(path, MAX_FILE).map_err(|source| BinaryError::Read {
             path: path.to_owned(),
             source,
@@ -243,14 +243,14 @@ impl Binary {
 
     /// Offset in the file of a virtual address; `None` if no part of the file is mapped there.
     #[must_use]
-    pub fn file_offset(&self, address: u64) -> Option<u64> {
+    pub(crate) fn file_offset(&self, address: u64) -> Option<u64> {
         let load = self.loads.iter().find(|load| load.holds(address))?;
         (address - load.address).checked_add(load.offset)
     }
 
     /// Virtual address of an offset in the file; `None` if it is not mapped.
     #[must_use]
-    pub fn address_of(&self, offset: u64) -> Option<u64> {
+    pub(crate) fn address_of(&self, offset: u64) -> Option<u64> {
         self.loads.iter().find_map(|load| {
             let at = offset.checked_sub(load.offset)?;
             (at < load.file_size).then(|| load.address.checked_add(at))?
@@ -259,20 +259,20 @@ impl Binary {
 
     /// Whether an address holds code.
     #[must_use]
-    pub fn is_code(&self, address: u64) -> bool {
+    pub(crate) fn is_code(&self, address: u64) -> bool {
         self.loads.iter().any(|l| l.executable && l.holds(address))
             && (self.sections.is_empty() || self.sections.iter().any(|s| s.contains(&address)))
     }
 
     /// Whether an address lies in the table of calls to other libraries.
     #[must_use]
-    pub fn is_stub(&self, address: u64) -> bool {
+    pub(crate) fn is_stub(&self, address: u64) -> bool {
         self.stubs.iter().any(|s| s.contains(&address))
     }
 
     /// Bytes of the file mapped at `range`, cut where the mapping ends.
     #[must_use]
-    pub fn bytes(&self, range: &Range<u64>) -> &[u8] {
+    pub(crate) fn bytes(&self, range: &Range<u64>) -> &[u8] {
         let Some(load) = self.loads.iter().find(|load| load.holds(range.start)) else {
             return &[];
         };
@@ -288,7 +288,7 @@ impl Binary {
     /// The bytes of a function that starts at `address`: its symbol's size, else the unwind table's,
     /// else up to the next symbol or the section's end.
     #[must_use]
-    pub fn extent(&self, address: u64) -> Option<Range<u64>> {
+    pub(crate) fn extent(&self, address: u64) -> Option<Range<u64>> {
         let first = self.functions.partition_point(|f| f.address < address);
         let same = self.functions[first..]
             .iter()
@@ -323,7 +323,7 @@ impl Binary {
 
     /// The function that holds an address: its start.
     #[must_use]
-    pub fn start_of(&self, address: u64) -> Option<u64> {
+    pub(crate) fn start_of(&self, address: u64) -> Option<u64> {
         if let Some(range) = self.frames.range_of(address) {
             return Some(range.start);
         }
@@ -377,7 +377,7 @@ impl Binary {
 
     /// A symbol that starts at an address, global ones first.
     #[must_use]
-    pub fn symbol_at(&self, address: u64) -> Option<&Function> {
+    pub(crate) fn symbol_at(&self, address: u64) -> Option<&Function> {
         let first = self.functions.partition_point(|f| f.address < address);
         let same = self.functions[first..]
             .iter()

@@ -36,7 +36,7 @@ const INFLATE_RATIO: u64 = 1032;
 
 /// A loaded, executable part of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Segment {
+pub(crate) struct Segment {
     /// Offset in the file.
     pub offset: u64,
     /// Length in the file.
@@ -47,7 +47,7 @@ pub struct Segment {
 
 /// What is known of a file as soon as it is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ElfHead {
+pub(crate) struct ElfHead {
     /// Executable segments.
     pub segments: Vec<Segment>,
     /// Build id.
@@ -65,13 +65,13 @@ pub struct ElfHead {
 impl ElfHead {
     /// Whether a symbolizer may look for DWARF in the file itself: that makes it open what the file refers to.
     #[must_use]
-    pub const fn own_debug(&self) -> bool {
+    pub(crate) const fn own_debug(&self) -> bool {
         self.sane_debug && self.debug_link.is_none() && !self.supplement
     }
 
     /// Virtual address of an offset in the file.
     #[must_use]
-    pub fn address(&self, offset: u64) -> Option<u64> {
+    pub(crate) fn address(&self, offset: u64) -> Option<u64> {
         self.segments.iter().find_map(|segment| {
             let at = offset.checked_sub(segment.offset)?;
             (at < segment.len).then(|| segment.address.wrapping_add(at))
@@ -80,7 +80,7 @@ impl ElfHead {
 
     /// Offset in the file of a virtual address.
     #[must_use]
-    pub fn offset(&self, address: u64) -> Option<u64> {
+    pub(crate) fn offset(&self, address: u64) -> Option<u64> {
         self.segments.iter().find_map(|segment| {
             let at = address.checked_sub(segment.address)?;
             (at < segment.len).then(|| segment.offset.wrapping_add(at))
@@ -90,7 +90,7 @@ impl ElfHead {
 
 /// The shape of a file's functions: what symbols alone do not say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Layout {
+pub(crate) struct Layout {
     /// Functions by frame descriptions; sorted, disjoint.
     pub frames: Vec<Span>,
     /// Functions that lie within another one, as hand-written assembly has them; sorted, disjoint.
@@ -135,7 +135,7 @@ fn parse<'a>(cache: &'a ReadCache<&'a File>) -> Option<Parsed<'a>> {
 ///
 /// Cost: about 50 us.
 #[must_use]
-pub fn read_head(file: &File) -> Option<ElfHead> {
+pub(crate) fn read_head(file: &File) -> Option<ElfHead> {
     let len = file.metadata().ok()?.len();
     let cache = ReadCache::new(file);
     let parsed = parse(&cache)?;
@@ -170,7 +170,7 @@ pub fn read_head(file: &File) -> Option<ElfHead> {
 ///
 /// Cost: about 100 ns a function.
 #[must_use]
-pub fn read_unwind_table(file: &File) -> Frames {
+pub(crate) fn read_unwind_table(file: &File) -> Frames {
     let cache = ReadCache::new(file);
     let parsed = parse(&cache);
     parsed.map_or_else(Frames::default, |parsed| Frames::read(&parsed))
@@ -178,7 +178,7 @@ pub fn read_unwind_table(file: &File) -> Frames {
 
 /// Virtual address of a symbol of the full symbol table; `None` if there is none of that name.
 #[must_use]
-pub fn symbol_address(file: &File, name: &[u8]) -> Option<u64> {
+pub(crate) fn symbol_address(file: &File, name: &[u8]) -> Option<u64> {
     let cache = ReadCache::new(file);
     let parsed = parse(&cache)?;
     let symbol = parsed
@@ -225,7 +225,7 @@ fn sizes_are_sane(parsed: &Parsed<'_>) -> bool {
 /// Cost: about 30 ns a symbol and 100 ns a frame description; the memory for the tables is given back
 /// but for the spans kept.
 #[must_use]
-pub fn read_layout(file: &File) -> Layout {
+pub(crate) fn read_layout(file: &File) -> Layout {
     let cache = ReadCache::new(file);
     let Some(parsed) = parse(&cache) else {
         return Layout::default();
@@ -247,7 +247,7 @@ pub fn read_layout(file: &File) -> Layout {
 impl Layout {
     /// The function of a Go program at an address.
     #[must_use]
-    pub fn go_function(&self, address: u64) -> Option<&GoFunction> {
+    pub(crate) fn go_function(&self, address: u64) -> Option<&GoFunction> {
         let behind = self.go.partition_point(|it| it.start <= address);
         let found = self.go.get(behind.checked_sub(1)?)?;
         (address < found.end).then_some(found)

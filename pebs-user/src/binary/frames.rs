@@ -32,7 +32,7 @@ struct Entry {
 
 /// The unwind table of one binary.
 #[derive(Debug, Default)]
-pub struct Frames {
+pub(crate) struct Frames {
     section: Vec<u8>,
     bases: BaseAddresses,
     entries: Vec<Entry>,
@@ -47,7 +47,7 @@ type Slice<'a> = EndianSlice<'a, LittleEndian>;
 impl Frames {
     /// Reads the table; a binary without one gives an empty one. What can't be parsed ends it.
     #[must_use]
-    pub fn read<'data>(file: &impl Object<'data>) -> Self {
+    pub(crate) fn read<'data>(file: &impl Object<'data>) -> Self {
         let Some(section) = file.section_by_name(".eh_frame") else {
             return Self::default();
         };
@@ -102,13 +102,13 @@ impl Frames {
     }
 
     /// Every range, sorted.
-    pub fn ranges(&self) -> impl Iterator<Item = &Range<u64>> {
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = &Range<u64>> {
         self.entries.iter().map(|entry| &entry.range)
     }
 
     /// The range that holds an address. O(log n).
     #[must_use]
-    pub fn range_of(&self, address: u64) -> Option<Range<u64>> {
+    pub(crate) fn range_of(&self, address: u64) -> Option<Range<u64>> {
         self.entry_of(address).map(|entry| entry.range.clone())
     }
 
@@ -124,7 +124,7 @@ impl Frames {
     /// `address` runs: 8 where the return address is on top of the stack, as at a function's entry
     /// and its `ret`. `None` if unknown or counted from another register.
     #[must_use]
-    pub fn depth_at(&self, address: u64) -> Option<Depth> {
+    pub(crate) fn depth_at(&self, address: u64) -> Option<Depth> {
         self.with_row(address, |row| match row.cfa() {
             CfaRule::RegisterAndOffset { register, offset } if *register == X86_64::RSP => {
                 Depth::Known(*offset)
@@ -153,7 +153,7 @@ impl Frames {
     /// How to find the caller of the function at `address`, before the instruction there runs; `None` if the table
     /// does not say, or in a way that is not followed.
     #[must_use]
-    pub fn rule_at(&self, address: u64) -> Option<CallerRule> {
+    pub(crate) fn rule_at(&self, address: u64) -> Option<CallerRule> {
         self.with_row(address, rule_of).flatten()
     }
 }
@@ -202,7 +202,7 @@ pub enum CallerRule {
 
 /// How far the top of the frame is, see [`Frames::depth_at`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Depth {
+pub(crate) enum Depth {
     /// That many bytes above the stack pointer.
     Known(i64),
     /// Counted from another register: within the body of a function with a frame.
@@ -211,7 +211,7 @@ pub enum Depth {
 
 impl Depth {
     /// The return address is on top of the stack.
-    pub const RETURN: Self = Self::Known(8);
+    pub(crate) const RETURN: Self = Self::Known(8);
 }
 
 #[cfg(test)]

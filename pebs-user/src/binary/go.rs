@@ -24,7 +24,7 @@ const GOID: [(Range<u32>, u64); 3] = [(17..23, 152), (23..25, 160), (25..27, 152
 
 /// Offset in `runtime.g` of the number of the goroutine; `None` if the program is stripped and of a version that is not
 /// known.
-pub fn goid_offset(binary: &Binary) -> Option<u64> {
+pub(crate) fn goid_offset(binary: &Binary) -> Option<u64> {
     by_debug_information(binary).or_else(|| {
         let minor = minor_version(&version(binary)?)?;
         let found = GOID.iter().find(|(versions, _)| versions.contains(&minor));
@@ -60,7 +60,7 @@ fn is_named<'a>(units: &Units<'_, 'a>, node: &Node<'a>, name: &str) -> bool {
 }
 
 /// The version of Go that built a program: `go1.19.8`.
-pub fn version(binary: &Binary) -> Option<String> {
+pub(crate) fn version(binary: &Binary) -> Option<String> {
     let file = binary.elf()?;
     let section = file.section_by_name(".go.buildinfo")?;
     let data = section.data().ok()?;

@@ -50,7 +50,7 @@ pub enum LocateError {
 ///
 /// # Errors
 /// [`LocateError`].
-pub fn locate(binary: &str, pid: Option<Pid>) -> Result<PathBuf, LocateError> {
+pub(crate) fn locate(binary: &str, pid: Option<Pid>) -> Result<PathBuf, LocateError> {
     if binary.contains('/') {
         return path(Path::new(binary), pid);
     }
@@ -167,7 +167,7 @@ fn is_named(file: &str, name: &str) -> bool {
 
 /// The command as the shell would find it.
 #[must_use]
-pub fn command(name: &str) -> Option<PathBuf> {
+pub(crate) fn command(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     let found = env::split_paths(&path)
         .map(|folder| folder.join(name))
@@ -180,7 +180,7 @@ pub fn command(name: &str) -> Option<PathBuf> {
 
 /// A library by soname or bare name, in the loader's folders; of several versions the highest.
 #[must_use]
-pub fn find_library(name: &str) -> Option<PathBuf> {
+pub(crate) fn find_library(name: &str) -> Option<PathBuf> {
     let mut folders = configured();
     folders.extend(LIBRARY_FOLDERS.iter().map(PathBuf::from));
     for folder in &folders {

@@ -11,7 +11,7 @@ const MAX_COMPARED: usize = 200_000;
 
 /// The function that was meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub(crate) struct Found {
     /// Virtual address in the file.
     pub address: u64,
     /// Readable name.
@@ -37,7 +37,7 @@ pub enum Unknown {
 ///
 /// # Errors
 /// [`Unknown`].
-pub fn function(binary: &Binary, typed: &str) -> Result<Found, Unknown> {
+pub(crate) fn function(binary: &Binary, typed: &str) -> Result<Found, Unknown> {
     let mut matches = matching(binary, typed);
     if matches.is_empty() {
         let bare = without_version(typed);
@@ -69,7 +69,7 @@ pub fn function(binary: &Binary, typed: &str) -> Result<Found, Unknown> {
 /// Functions whose name, mangled or readable, matches a pattern, in which `*` stands for any text: each address
 /// once, in order. Parts of functions that the compiler moved away (`.cold`) and indirect functions are none.
 #[must_use]
-pub fn matches(binary: &Binary, pattern: &str) -> Vec<u64> {
+pub(crate) fn matches(binary: &Binary, pattern: &str) -> Vec<u64> {
     let fits = |f: &&Function| {
         let bare = without_version(&f.name);
         let whole = !f.ifunc && !bare.ends_with(".cold");
@@ -133,7 +133,7 @@ fn implementations(binary: &Binary, typed: &str) -> Vec<String> {
 
 /// Names like the typed one, the nearest first.
 #[must_use]
-pub fn nearest(binary: &Binary, typed: &str) -> Vec<String> {
+pub(crate) fn nearest(binary: &Binary, typed: &str) -> Vec<String> {
     let wanted = typed.to_lowercase();
     let limit = (wanted.chars().count() / 3).max(1);
     let mut scored: Vec<(usize, String)> = Vec::new();
@@ -158,7 +158,7 @@ pub fn nearest(binary: &Binary, typed: &str) -> Vec<String> {
 /// Edits between two texts, if no more than `limit`: one letter put in, left out, changed, or two
 /// swapped.
 #[must_use]
-pub fn distance(a: &str, b: &str, limit: usize) -> Option<usize> {
+pub(crate) fn distance(a: &str, b: &str, limit: usize) -> Option<usize> {
     let a: Vec<char> = a.chars().collect();
     let b: Vec<char> = b.chars().collect();
     if a.len().abs_diff(b.len()) > limit {

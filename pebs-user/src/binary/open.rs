@@ -16,7 +16,7 @@ use crate::units::Pid;
 
 /// A file opened for a mapping.
 #[derive(Debug)]
-pub struct Opened {
+pub(crate) struct Opened {
     /// The file, read only.
     pub file: File,
     /// Its metadata.
@@ -29,7 +29,7 @@ pub struct Opened {
 ///
 /// In this order: `/proc/PID/map_files` (needs `CAP_SYS_ADMIN` or `CAP_CHECKPOINT_RESTORE`), the path in the process's
 /// root, the path in ours, `/proc/PID/exe`. Files that can't be the mapped one are left out.
-pub fn candidates<'a>(
+pub(crate) fn candidates<'a>(
     pid: Pid,
     mapping: &'a Mapping,
     mapped: &'a MappedFile,
@@ -72,19 +72,19 @@ fn open_link(link: &str) -> Option<(File, Metadata)> {
 
 /// Opens a regular file below a root directory, symbolic links resolved as the process would.
 #[must_use]
-pub fn open_in_root(root: &str, path: &Path) -> Option<(File, Metadata)> {
+pub(crate) fn open_in_root(root: &str, path: &Path) -> Option<(File, Metadata)> {
     open_below(&open_root(root)?, path, OFlags::empty())
 }
 
 /// As [`open_in_root`], for a root that is open and a path whose last name is no symbolic link.
 #[must_use]
-pub fn open_not_link(root: &OwnedFd, path: &Path) -> Option<(File, Metadata)> {
+pub(crate) fn open_not_link(root: &OwnedFd, path: &Path) -> Option<(File, Metadata)> {
     open_below(root, path, OFlags::NOFOLLOW)
 }
 
 /// Opens a directory to resolve paths in; a process's root stays usable after the process.
 #[must_use]
-pub fn open_root(root: &str) -> Option<OwnedFd> {
+pub(crate) fn open_root(root: &str) -> Option<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::open(root, flags, Mode::empty()).ok()
 }
@@ -118,7 +118,7 @@ fn open_regular(
 }
 
 /// A file that may be the mapped one by its path.
-pub fn at_path(path: &Path, certain: bool) -> Option<Opened> {
+pub(crate) fn at_path(path: &Path, certain: bool) -> Option<Opened> {
     let opened = open_regular(CWD, path, OFlags::empty(), ResolveFlags::empty())?;
     Some(opened_as(opened, certain))
 }

@@ -21,7 +21,7 @@ const VECTORS: usize = 8;
 
 /// One argument of a function.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Parameter {
+pub(crate) struct Parameter {
     /// Its name in the source.
     pub name: String,
     /// Its type in the source.
@@ -32,7 +32,7 @@ pub struct Parameter {
 
 /// Arguments of the functions at these addresses. Empty where there is no debug information.
 #[must_use]
-pub fn parameters(binary: &Binary, wanted: &BTreeSet<u64>) -> HashMap<u64, Vec<Parameter>> {
+pub(crate) fn parameters(binary: &Binary, wanted: &BTreeSet<u64>) -> HashMap<u64, Vec<Parameter>> {
     let mut found = HashMap::new();
     let Some(info) = DebugInfo::load(binary) else {
         return found;

@@ -23,7 +23,7 @@ const NAME_MAX: usize = 4 << 10;
 
 /// A function of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GoFunction {
+pub(crate) struct GoFunction {
     /// Virtual address in the file.
     pub start: u64,
     /// Address behind it: where the next one starts.
@@ -36,7 +36,7 @@ pub struct GoFunction {
 ///
 /// Cost: about 50 ns a function.
 #[must_use]
-pub fn functions<'data>(file: &impl Object<'data>) -> Vec<GoFunction> {
+pub(crate) fn functions<'data>(file: &impl Object<'data>) -> Vec<GoFunction> {
     let section = SECTIONS.iter().find_map(|name| file.section_by_name(name));
     let Some(section) = section else {
         return Vec::new();

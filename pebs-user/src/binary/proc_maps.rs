@@ -13,7 +13,7 @@ const TEXT_MAX: u64 = 32 << 20;
 ///
 /// Cost: one read of `/proc/PID/maps`, about 10 us for 30 mappings.
 #[must_use]
-pub fn proc_maps(pid: Pid) -> Option<Vec<Mapping>> {
+pub(crate) fn proc_maps(pid: Pid) -> Option<Vec<Mapping>> {
     let file = File::open(format!("/proc/{}/maps", pid.0)).ok()?;
     let mut text = Vec::new();
     file.take(TEXT_MAX).read_to_end(&mut text).ok()?;
@@ -25,7 +25,7 @@ pub fn proc_maps(pid: Pid) -> Option<Vec<Mapping>> {
 ///
 /// Source: proc_pid_maps(5).
 #[must_use]
-pub fn parse_maps(text: &[u8]) -> Vec<Mapping> {
+pub(crate) fn parse_maps(text: &[u8]) -> Vec<Mapping> {
     text.split(|byte| *byte == b'\n')
         .filter_map(parse_line)
         .collect()

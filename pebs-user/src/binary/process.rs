@@ -12,7 +12,7 @@ const MAX_ROUNDS: usize = 16;
 
 /// A file as the kernel knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FileId {
+pub(crate) struct FileId {
     /// Device, major and minor.
     pub device: (u32, u32),
     /// Inode.
@@ -22,7 +22,7 @@ pub struct FileId {
 impl FileId {
     /// The file at a path, symlinks followed.
     #[must_use]
-    pub fn of(path: &Path) -> Option<Self> {
+    pub(crate) fn of(path: &Path) -> Option<Self> {
         let meta = fs::metadata(path).ok()?;
         let device = meta.dev();
         Some(Self {
@@ -34,7 +34,7 @@ impl FileId {
 
 /// One mapped part of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mapping {
+pub(crate) struct Mapping {
     /// First address and the one behind the last.
     pub start: u64,
     /// End address.
@@ -55,13 +55,13 @@ fn proc_path(pid: Pid, name: &str) -> PathBuf {
 
 /// Whether the process exists. A zombie does until its parent asked for its exit.
 #[must_use]
-pub fn exists(pid: Pid) -> bool {
+pub(crate) fn exists(pid: Pid) -> bool {
     proc_path(pid, "stat").exists()
 }
 
 /// The process that a thread is of; itself, if it is a process's first.
 #[must_use]
-pub fn process_of(tid: Tid) -> Option<Pid> {
+pub(crate) fn process_of(tid: Tid) -> Option<Pid> {
     let status = fs::read_to_string(proc_path(Pid(tid.0), "status")).ok()?;
     let tgid = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
     tgid.trim().parse().ok().map(Pid)
@@ -69,14 +69,14 @@ pub fn process_of(tid: Tid) -> Option<Pid> {
 
 /// Whether a thread has not ended.
 #[must_use]
-pub fn has_thread(pid: Pid, tid: Tid) -> bool {
+pub(crate) fn has_thread(pid: Pid, tid: Tid) -> bool {
     proc_path(pid, &format!("task/{}", tid.0)).exists()
 }
 
 /// Whether the process has ended and only its parent does not know yet. One whose first thread ended before others is
 /// none.
 #[must_use]
-pub fn is_zombie(pid: Pid) -> bool {
+pub(crate) fn is_zombie(pid: Pid) -> bool {
     let stat = fs::read_to_string(proc_path(pid, "stat")).unwrap_or_default();
     let state = stat.rsplit_once(") ").map(|(_, behind)| behind);
     state.is_some_and(|state| state.starts_with('Z'))
@@ -85,7 +85,7 @@ pub fn is_zombie(pid: Pid) -> bool {
 
 /// Where the stack of the program that the process runs began.
 #[must_use]
-pub fn start_stack(pid: Pid) -> Option<u64> {
+pub(crate) fn start_stack(pid: Pid) -> Option<u64> {
     /// Its place among the fields behind the name. Source: proc_pid_stat(5), (28) `startstack`.
     const PLACE: usize = 25;
     let stat = fs::read_to_string(proc_path(pid, "stat")).ok()?;
@@ -97,7 +97,7 @@ pub fn start_stack(pid: Pid) -> Option<u64> {
 ///
 /// A thread started while this runs is found if it is there at the last listing.
 #[must_use]
-pub fn threads(pid: Pid) -> Option<Vec<Tid>> {
+pub(crate) fn threads(pid: Pid) -> Option<Vec<Tid>> {
     let mut known = BTreeSet::new();
     for _ in 0..MAX_ROUNDS {
         let now = list_threads(pid)?;
@@ -121,7 +121,7 @@ fn list_threads(pid: Pid) -> Option<Vec<u32>> {
 
 /// Every process that descends from `pid`, parents first, `pid` not included.
 #[must_use]
-pub fn children(pid: Pid) -> Vec<Pid> {
+pub(crate) fn children(pid: Pid) -> Vec<Pid> {
     let mut found: Vec<Pid> = Vec::new();
     let mut next = vec![pid];
     while let Some(parent) = next.pop() {
@@ -151,7 +151,7 @@ fn direct_children(pid: Pid) -> Vec<Pid> {
 
 /// All processes.
 #[must_use]
-pub fn all() -> Vec<Pid> {
+pub(crate) fn all() -> Vec<Pid> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
     };
@@ -163,13 +163,13 @@ pub fn all() -> Vec<Pid> {
 
 /// Path of the program as it was started; it may have been replaced since.
 #[must_use]
-pub fn exe(pid: Pid) -> Option<PathBuf> {
+pub(crate) fn exe(pid: Pid) -> Option<PathBuf> {
     fs::read_link(proc_path(pid, "exe")).ok()
 }
 
 /// The program's file, as this process can open it: where it was started, if it is still there.
 #[must_use]
-pub fn exe_file(pid: Pid) -> Option<PathBuf> {
+pub(crate) fn exe_file(pid: Pid) -> Option<PathBuf> {
     let link = proc_path(pid, "exe");
     let file = FileId::of(&link)?;
     let path = exe(pid).filter(|path| FileId::of(path) == Some(file));
@@ -178,7 +178,7 @@ pub fn exe_file(pid: Pid) -> Option<PathBuf> {
 
 /// What the process has mapped.
 #[must_use]
-pub fn mappings(pid: Pid) -> Option<Vec<Mapping>> {
+pub(crate) fn mappings(pid: Pid) -> Option<Vec<Mapping>> {
     let text = fs::read(proc_path(pid, "maps")).ok()?;
     let text = String::from_utf8_lossy(&text);
     Some(text.lines().filter_map(mapping).collect())
@@ -215,7 +215,7 @@ fn mapping(line: &str) -> Option<Mapping> {
 
 /// Whether a process has code of the file mapped.
 #[must_use]
-pub fn maps(pid: Pid, file: FileId) -> bool {
+pub(crate) fn maps(pid: Pid, file: FileId) -> bool {
     mappings(pid).is_some_and(|list| {
         list.iter()
             .any(|mapping| mapping.executable && mapping.file == file)
@@ -224,7 +224,7 @@ pub fn maps(pid: Pid, file: FileId) -> bool {
 
 /// Every process that has code of the file mapped now.
 #[must_use]
-pub fn users(file: FileId) -> Vec<Pid> {
+pub(crate) fn users(file: FileId) -> Vec<Pid> {
     all().into_iter().filter(|pid| maps(*pid, file)).collect()
 }
 

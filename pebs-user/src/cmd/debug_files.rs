@@ -27,7 +27,7 @@ pub(super) struct Fetched {
 
 impl Fetched {
     /// Says at once what nobody else will: that nothing came.
-    pub fn say(&self) {
+    pub(super) fn say(&self) {
         if let Some(warning) = &self.warning {
             say!("warning: {}", warning.text);
             say!("hint: {}", warning.hint);

@@ -6,11 +6,11 @@
 use std::path::{Path, PathBuf};
 
 /// Where the running kernel keeps its type information.
-pub const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
+pub(crate) const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
 
 /// A BTF file that could not be used.
 #[derive(Debug, thiserror::Error)]
-pub enum BtfError {
+pub(crate) enum BtfError {
     /// The file could not be read.
     #[error("cannot read {}", path.display())]
     Read {
@@ -31,7 +31,7 @@ pub enum BtfError {
 impl BtfError {
     /// What to do about it.
     #[must_use]
-    pub fn hint(&self) -> Option<String> {
+    pub(crate) fn hint(&self) -> Option<String> {
         matches!(self, Self::Read { .. }).then(|| {
             "the kernel has no BTF (CONFIG_DEBUG_INFO_BTF); 'pebs-trace doctor' says what it has"
                 .to_owned()
@@ -40,7 +40,7 @@ impl BtfError {
 }
 
 /// Type information of a kernel.
-pub struct Btf {
+pub(crate) struct Btf {
     types: Vec<u8>,
     strings: Vec<u8>,
     /// Offset in `types` of type n+1.
@@ -81,7 +81,7 @@ impl Btf {
     ///
     /// # Errors
     /// If the kernel has none, or it is malformed.
-    pub fn of_kernel() -> Result<Self, BtfError> {
+    pub(crate) fn of_kernel() -> Result<Self, BtfError> {
         let path = Path::new(VMLINUX);
         let bytes = std::fs::read(path).map_err(|source| BtfError::Read {
             path: path.to_owned(),
@@ -94,7 +94,7 @@ impl Btf {
     ///
     /// # Errors
     /// If it is malformed.
-    pub fn parse(bytes: &[u8]) -> Result<Self, BtfError> {
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, BtfError> {
         let short = BtfError::Malformed("shorter than its header says");
         let magic = bytes.get(..2).map(|m| u16::from_ne_bytes([m[0], m[1]]));
         if magic != Some(MAGIC) {
@@ -129,7 +129,7 @@ impl Btf {
     ///
     /// # Errors
     /// If there is no such struct or member.
-    pub fn member(&self, name: &'static str, member: &'static str) -> Result<u64, BtfError> {
+    pub(crate) fn member(&self, name: &'static str, member: &'static str) -> Result<u64, BtfError> {
         self.starts
             .iter()
             .map(|&at| at as usize)
@@ -143,7 +143,7 @@ impl Btf {
     ///
     /// Source: include/trace/bpf_probe.h: `typedef void (*btf_trace_NAME)(void *, ...)`.
     #[must_use]
-    pub fn tracepoint_arguments(&self, name: &str) -> Option<usize> {
+    pub(crate) fn tracepoint_arguments(&self, name: &str) -> Option<usize> {
         let name = format!("btf_trace_{name}");
         let mut starts = self.starts.iter().map(|&at| at as usize);
         let typedef =

@@ -54,22 +54,22 @@ pub(super) struct BulkCounters(Vec<PerfEvent>);
 
 impl BulkCounters {
     /// Starts all.
-    pub fn enable(&self) -> Result<(), ControlError> {
+    pub(super) fn enable(&self) -> Result<(), ControlError> {
         self.0.iter().try_for_each(PerfEvent::enable)
     }
 
     /// Adds others of the same event.
-    pub fn extend(&mut self, others: Self) {
+    pub(super) fn extend(&mut self, others: Self) {
         self.0.extend(others.0);
     }
 
     /// Every counter.
-    pub fn iter(&self) -> impl Iterator<Item = &PerfEvent> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &PerfEvent> {
         self.0.iter()
     }
 
     /// Stops all. One that can't be stopped ends when it is dropped.
-    pub fn disable(&self) {
+    pub(super) fn disable(&self) {
         self.0.iter().for_each(|event| {
             let _ = event.disable();
         });
@@ -77,7 +77,7 @@ impl BulkCounters {
 }
 
 /// The ring of an event on a CPU.
-pub struct BulkRing {
+pub(crate) struct BulkRing {
     /// The CPU.
     pub cpu: Cpu,
     /// The event.
@@ -96,7 +96,7 @@ impl BulkRing {
     /// it is whole. `last`: no more will come.
     ///
     /// Where the kernel's positions make no sense, what waited is gone; what follows may make sense again.
-    pub fn take(&mut self, stream: &mut BulkStream, last: bool) -> KtimeNs {
+    pub(crate) fn take(&mut self, stream: &mut BulkStream, last: bool) -> KtimeNs {
         let looked_at = now();
         let BulkStream {
             cpu,

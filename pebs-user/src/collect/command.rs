@@ -28,7 +28,7 @@ const GLANCE: Duration = Duration::from_millis(1);
 
 /// A command that could not be started.
 #[derive(Debug, thiserror::Error)]
-pub enum CommandError {
+pub(crate) enum CommandError {
     /// It is not there.
     #[error("command not found: {0}")]
     NotFound(String),
@@ -54,7 +54,7 @@ pub enum CommandError {
 impl CommandError {
     /// What to do about it.
     #[must_use]
-    pub fn hint(&self) -> Option<String> {
+    pub(crate) fn hint(&self) -> Option<String> {
         match self {
             Self::NotFound(name) if name.contains('/') => Some(format!(
                 "there is no file '{name}'; the command follows '--'"
@@ -71,7 +71,7 @@ impl CommandError {
 }
 
 /// A command that waits to be let go.
-pub struct Held {
+pub(crate) struct Held {
     /// Its process.
     pub pid: Pid,
     go: mpsc::SyncSender<()>,
@@ -79,7 +79,7 @@ pub struct Held {
 }
 
 /// A command that runs.
-pub struct Running {
+pub(crate) struct Running {
     thread: JoinHandle<io::Result<ExitStatus>>,
 }
 
@@ -87,7 +87,7 @@ pub struct Running {
 ///
 /// # Errors
 /// If it is nowhere.
-pub fn find(command: &OsString) -> Result<PathBuf, CommandError> {
+pub(crate) fn find(command: &OsString) -> Result<PathBuf, CommandError> {
     let not_found = || CommandError::NotFound(command.to_string_lossy().into_owned());
     let given = Path::new(command);
     if given.components().count() > 1 || command.to_string_lossy().contains('/') {
@@ -113,7 +113,7 @@ fn is_executable(file: &Path) -> bool {
 ///
 /// # Errors
 /// If it can't be found, run, or would change its privileges.
-pub fn start(arguments: &[OsString], limits: &Former) -> Result<Held, CommandError> {
+pub(crate) fn start(arguments: &[OsString], limits: &Former) -> Result<Held, CommandError> {
     let Some(command) = arguments.first() else {
         return Err(CommandError::NotFound(String::new()));
     };
@@ -272,7 +272,7 @@ fn ptrace(request: libc::c_uint, pid: u32, data: c_int) -> io::Result<()> {
 impl Held {
     /// Lets the command run.
     #[must_use]
-    pub fn release(self) -> Running {
+    pub(crate) fn release(self) -> Running {
         let _ = self.go.send(());
         Running {
             thread: self.thread,
@@ -285,7 +285,7 @@ impl Running {
     ///
     /// # Errors
     /// If it could not be waited for.
-    pub fn wait(self) -> io::Result<ExitStatus> {
+    pub(crate) fn wait(self) -> io::Result<ExitStatus> {
         self.thread
             .join()
             .unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))

@@ -50,7 +50,7 @@ const TICK: Timespec = Timespec {
 
 /// A copy that a process made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Copy {
+pub(crate) struct Copy {
     /// The process.
     pub pid: Pid,
     /// Probed places in it.
@@ -91,7 +91,7 @@ struct Place {
 }
 
 /// Restores copies until it is dropped.
-pub struct Mender {
+pub(crate) struct Mender {
     link: Option<BtfTracePointLink>,
     stop: Arc<AtomicBool>,
     found: Arc<Mutex<Vec<Copy>>>,
@@ -103,7 +103,7 @@ impl Mender {
     ///
     /// # Errors
     /// The kernel does not allow it, or nobody may let a process go on that is not ours.
-    pub fn start(programs: &mut Programs, probes: &ProbeSet) -> Result<Self, String> {
+    pub(crate) fn start(programs: &mut Programs, probes: &ProbeSet) -> Result<Self, String> {
         let places = places(probes);
         if !may_mend() {
             return Err("CAP_KILL and CAP_SYS_PTRACE are missing".to_owned());
@@ -131,7 +131,7 @@ impl Mender {
 
     /// Copies that were found since the last look.
     #[must_use]
-    pub fn take(&self) -> Vec<Copy> {
+    pub(crate) fn take(&self) -> Vec<Copy> {
         let found = self.found.lock();
         std::mem::take(&mut *found.unwrap_or_else(PoisonError::into_inner))
     }

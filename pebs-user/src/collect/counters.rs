@@ -71,7 +71,7 @@ pub(super) struct Counters {
 
 impl Counters {
     /// One counter per CPU; a CPU that went offline is passed over.
-    pub fn on_cpus<'a>(
+    pub(super) fn on_cpus<'a>(
         recipe: &Recipe<'_>,
         cpus: impl IntoIterator<Item = &'a Cpu>,
     ) -> Result<Self, SessionError> {
@@ -94,7 +94,7 @@ impl Counters {
     ///
     /// # Errors
     /// What the kernel refused, or [`SessionError::Ended`].
-    pub fn on_processes(recipe: &Recipe<'_>, pids: &[Pid]) -> Result<Self, SessionError> {
+    pub(super) fn on_processes(recipe: &Recipe<'_>, pids: &[Pid]) -> Result<Self, SessionError> {
         let mut counters = Self::default();
         for &pid in pids {
             loop {
@@ -127,42 +127,42 @@ impl Counters {
     }
 
     /// Adds counters of the same event.
-    pub fn extend(&mut self, other: Self) {
+    pub(super) fn extend(&mut self, other: Self) {
         self.attached.extend(other.attached);
         self.threads.extend(other.threads);
     }
 
     /// Closes the counters of CPUs that went offline: the kernel has ended them.
-    pub fn close_on(&mut self, cpus: &[Cpu]) {
+    pub(super) fn close_on(&mut self, cpus: &[Cpu]) {
         let is_of = |it: &Attached| it.event.cpu().is_some_and(|cpu| cpus.contains(&cpu));
         let ended: Vec<_> = self.attached.extract_if(.., |it| is_of(it)).collect();
         self.closed = times_of(ended.iter().map(|it| &it.event), self.closed);
     }
 
     /// Value and times of all together, those that were closed included; `None` where none can be read.
-    pub fn times(&self) -> Option<Times> {
+    pub(super) fn times(&self) -> Option<Times> {
         times_of(self.iter(), self.closed)
     }
 
     /// Every counter.
-    pub fn iter(&self) -> impl Iterator<Item = &PerfEvent> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &PerfEvent> {
         self.attached.iter().map(|attached| &attached.event)
     }
 
     /// Starts all.
-    pub fn enable(&self) -> Result<(), ControlError> {
+    pub(super) fn enable(&self) -> Result<(), ControlError> {
         self.iter().try_for_each(PerfEvent::enable)
     }
 
     /// Stops all. One that can't be stopped ends when it is dropped.
-    pub fn disable(&self) {
+    pub(super) fn disable(&self) {
         self.iter().for_each(|event| {
             let _ = event.disable();
         });
     }
 
     /// Changes the reset value of counters on CPUs.
-    pub fn set_reset(&self, reset: ResetValue) -> Result<(), ControlError> {
+    pub(super) fn set_reset(&self, reset: ResetValue) -> Result<(), ControlError> {
         self.iter().try_for_each(|event| event.set_reset(reset))
     }
 
@@ -174,7 +174,7 @@ impl Counters {
     /// opened anew, with one for each; the old ones stop once the new ones count, so that nothing is
     /// missed. For that instant a thread may be sampled by both.
     /// Source: kernel/events/core.c (`_perf_ioctl`, `__perf_event_period`, `inherit_event`).
-    pub fn change(
+    pub(super) fn change(
         &mut self,
         recipe: &Recipe<'_>,
         pids: &[Pid],

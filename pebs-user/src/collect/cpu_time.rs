@@ -10,7 +10,7 @@ use crate::units::Pid;
 
 /// CPU time of a process so far, all its threads included, ns; `None` once it has ended.
 #[must_use]
-pub fn of(pid: Pid) -> Option<u64> {
+pub(crate) fn of(pid: Pid) -> Option<u64> {
     let mut clock = 0;
     // SAFETY: writes an id to a live variable.
     if unsafe { libc::clock_getcpuclockid(pid.0.cast_signed(), &raw mut clock) } != 0 {
@@ -30,13 +30,13 @@ pub fn of(pid: Pid) -> Option<u64> {
 /// CPU time of a growing set of processes since each was seen first. What one took after the last look before its end
 /// is not in it, nor what it took before the first.
 #[derive(Debug, Default)]
-pub struct CpuTimes {
+pub(crate) struct CpuTimes {
     processes: FxHashMap<Pid, (u64, u64)>,
 }
 
 impl CpuTimes {
     /// Looks at processes; those that it has not seen yet count from now on.
-    pub fn look(&mut self, pids: &[Pid]) {
+    pub(crate) fn look(&mut self, pids: &[Pid]) {
         for &pid in pids {
             if let Some(now) = of(pid) {
                 self.processes.entry(pid).or_insert((now, now)).1 = now;
@@ -46,7 +46,7 @@ impl CpuTimes {
 
     /// Their CPU time, ns.
     #[must_use]
-    pub fn sum(&self) -> u64 {
+    pub(crate) fn sum(&self) -> u64 {
         let each = self.processes.values();
         each.map(|(first, last)| last.saturating_sub(*first)).sum()
     }

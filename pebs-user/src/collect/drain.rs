@@ -33,7 +33,7 @@ const QUIET_BYTES: usize = 4096;
 const HEARTBEAT: u32 = 12;
 
 /// The rings and the way out.
-pub struct Drain {
+pub(crate) struct Drain {
     /// Every ring and its CPU.
     pub rings: Vec<(Cpu, Ring)>,
     /// Rings of the bulk transport.
@@ -61,14 +61,14 @@ pub struct Drain {
 
 /// `CLOCK_MONOTONIC` now.
 #[must_use]
-pub fn now() -> KtimeNs {
+pub(crate) fn now() -> KtimeNs {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     KtimeNs(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
 impl Drain {
     /// Drains until told to stop or until nobody listens; the last round comes after the stop.
-    pub fn run(mut self) {
+    pub(crate) fn run(mut self) {
         let mut whole = vec![KtimeNs(0); self.rings.len() + self.bulk.len()];
         let mut quiet_rounds = 0;
         loop {

@@ -12,11 +12,11 @@ use crate::stream::cycle::FrequencyReading;
 use crate::units::{Cpu, KtimeNs};
 
 /// How often they are read.
-pub const PERIOD: Duration = Duration::from_millis(100);
+pub(crate) const PERIOD: Duration = Duration::from_millis(100);
 
 /// The CPUs whose frequency the kernel knows.
 #[derive(Debug, Default)]
-pub struct Frequencies {
+pub(crate) struct Frequencies {
     files: Vec<(Cpu, File)>,
 }
 
@@ -24,7 +24,7 @@ impl Frequencies {
     /// Opens those of the CPUs below `root`, which is `/` except in tests. Empty where the kernel does not change
     /// frequencies, as in most virtual machines.
     #[must_use]
-    pub fn open(root: &Path, online: &[Cpu]) -> Self {
+    pub(crate) fn open(root: &Path, online: &[Cpu]) -> Self {
         let open = |cpu: &Cpu| {
             let path = format!(
                 "sys/devices/system/cpu/cpu{}/cpufreq/scaling_cur_freq",
@@ -40,14 +40,14 @@ impl Frequencies {
 
     /// Whether none is known.
     #[must_use]
-    pub const fn is_empty(&self) -> bool {
+    pub(crate) const fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
 
     /// Reads all of them, at that time. A CPU that is offline, or of which the kernel says 0, has none.
     ///
     /// Cost: some us a CPU.
-    pub fn read(&self, time: KtimeNs, take: &mut Vec<FrequencyReading>) {
+    pub(crate) fn read(&self, time: KtimeNs, take: &mut Vec<FrequencyReading>) {
         let known = self.files.iter().filter_map(|(cpu, file)| {
             let khz = read(file).filter(|khz| *khz > 0)?;
             Some(FrequencyReading {

@@ -21,7 +21,7 @@ const KERNEL_GROUP: u32 = 1;
 const LONGEST: usize = 4096;
 
 /// Messages about CPUs.
-pub struct CpuMessages(AsyncFd<OwnedFd>);
+pub(crate) struct CpuMessages(AsyncFd<OwnedFd>);
 
 impl CpuMessages {
     /// Those from now on. Within a tokio runtime.
@@ -29,7 +29,7 @@ impl CpuMessages {
     /// # Errors
     /// The kernel refused.
     #[doc(alias = "NETLINK_KOBJECT_UEVENT")]
-    pub fn open() -> io::Result<Self> {
+    pub(crate) fn open() -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let protocol = Some(netlink::KOBJECT_UEVENT);
         let socket = socket_with(AddressFamily::NETLINK, SocketType::DGRAM, flags, protocol)?;
@@ -40,7 +40,7 @@ impl CpuMessages {
     }
 
     /// Returns at the next one. What is not waited for to its end is not lost.
-    pub async fn next(&self) {
+    pub(crate) async fn next(&self) {
         loop {
             let Ok(mut ready) = self.0.readable().await else {
                 // Nothing comes any more.

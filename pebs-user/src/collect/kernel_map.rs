@@ -72,7 +72,7 @@ unsafe fn bpf<T>(command: libc::c_int, attr: &T) -> io::Result<libc::c_long> {
 ///
 /// # Errors
 /// The kernel's, `ENOMEM` or `EPERM` above all.
-pub fn create_ring(bytes: u32) -> io::Result<OwnedFd> {
+pub(crate) fn create_ring(bytes: u32) -> io::Result<OwnedFd> {
     let attr = MapCreate {
         map_type: BPF_MAP_TYPE_RINGBUF,
         key_size: 0,
@@ -90,7 +90,7 @@ pub fn create_ring(bytes: u32) -> io::Result<OwnedFd> {
 ///
 /// # Safety
 /// Every byte of the type is initialized.
-pub unsafe trait Plain: Copy {}
+pub(crate) unsafe trait Plain: Copy {}
 // SAFETY: numbers have no padding.
 unsafe impl Plain for u32 {}
 // SAFETY: numbers have no padding.
@@ -108,7 +108,7 @@ unsafe impl Plain for pebs_common::config::CopyPlace {}
 ///
 /// # Errors
 /// The kernel's.
-pub fn set<V: Plain>(map: BorrowedFd<'_>, key: u32, value: &V) -> io::Result<()> {
+pub(crate) fn set<V: Plain>(map: BorrowedFd<'_>, key: u32, value: &V) -> io::Result<()> {
     let attr = element(map, &key, value);
     // SAFETY: key and value live through the call; their sizes are the map's, which is of ours.
     unsafe { bpf(BPF_MAP_UPDATE_ELEM, &attr) }.map(drop)
@@ -118,7 +118,7 @@ pub fn set<V: Plain>(map: BorrowedFd<'_>, key: u32, value: &V) -> io::Result<()>
 ///
 /// # Errors
 /// The kernel's.
-pub fn set_map(outer: BorrowedFd<'_>, key: u32, inner: BorrowedFd<'_>) -> io::Result<()> {
+pub(crate) fn set_map(outer: BorrowedFd<'_>, key: u32, inner: BorrowedFd<'_>) -> io::Result<()> {
     set(outer, key, &inner.as_raw_fd())
 }
 
@@ -129,7 +129,7 @@ pub fn set_map(outer: BorrowedFd<'_>, key: u32, inner: BorrowedFd<'_>) -> io::Re
 ///
 /// # Errors
 /// The kernel's.
-pub fn set_maps(outer: BorrowedFd<'_>, maps: &[(u32, BorrowedFd<'_>)]) -> io::Result<()> {
+pub(crate) fn set_maps(outer: BorrowedFd<'_>, maps: &[(u32, BorrowedFd<'_>)]) -> io::Result<()> {
     let keys: Vec<u32> = maps.iter().map(|(key, _)| *key).collect();
     let values: Vec<i32> = maps.iter().map(|(_, fd)| fd.as_raw_fd()).collect();
     let attr = MapBatch {
@@ -154,7 +154,7 @@ pub fn set_maps(outer: BorrowedFd<'_>, maps: &[(u32, BorrowedFd<'_>)]) -> io::Re
 ///
 /// # Errors
 /// The kernel's.
-pub fn keys(map: BorrowedFd<'_>, at_most: u32) -> io::Result<Vec<u32>> {
+pub(crate) fn keys(map: BorrowedFd<'_>, at_most: u32) -> io::Result<Vec<u32>> {
     let mut keys = Vec::new();
     let mut last: Option<u32> = None;
     // A key that goes away meanwhile makes the kernel begin anew.
@@ -193,7 +193,7 @@ fn element<V>(map: BorrowedFd<'_>, key: &u32, value: &V) -> MapElement {
 
 /// The kernel programs' counters, mapped.
 #[derive(Debug)]
-pub struct Counters {
+pub(crate) struct Counters {
     words: NonNull<AtomicU64>,
     bytes: usize,
     cpus: usize,
@@ -207,7 +207,7 @@ impl Counters {
     ///
     /// # Errors
     /// The kernel's.
-    pub fn map(map: BorrowedFd<'_>, cpus: usize) -> io::Result<Self> {
+    pub(crate) fn map(map: BorrowedFd<'_>, cpus: usize) -> io::Result<Self> {
         let page = rustix::param::page_size();
         let bytes = (cpus * size_of::<CounterRow>()).next_multiple_of(page);
         // SAFETY: a new read-only mapping at an address of the kernel's choice.
@@ -227,13 +227,13 @@ impl Counters {
 
     /// CPUs that have a row.
     #[must_use]
-    pub const fn cpus(&self) -> usize {
+    pub(crate) const fn cpus(&self) -> usize {
         self.cpus
     }
 
     /// The counters of one CPU now. Cost: no system call.
     #[must_use]
-    pub fn row(&self, cpu: usize) -> CounterRow {
+    pub(crate) fn row(&self, cpu: usize) -> CounterRow {
         assert!(cpu < self.cpus, "cpu {cpu} has no counters");
         std::array::from_fn(|n| {
             // SAFETY: the word lies within the mapping: cpu < cpus, n < COUNT; mapped pages are

@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use perf_event_open_sys::bindings::perf_event_mmap_page;
 use rustix::mm::{MapFlags, ProtFlags};
 
-pub use crate::perf::record::RawRecord;
+pub(crate) use crate::perf::record::RawRecord;
 
 /// Bytes of `struct perf_event_header`: u32 type, u16 misc, u16 size.
 const HEADER: usize = 8;
 
 /// A ring could not be used.
 #[derive(Debug, thiserror::Error)]
-pub enum PerfRingError {
+pub(crate) enum PerfRingError {
     /// The kernel's rings have 2^n pages.
     #[error("cannot map a perf ring of {pages} pages: not a power of two")]
     NotPowerOfTwo {
@@ -45,7 +45,7 @@ pub enum PerfRingError {
 impl PerfRingError {
     /// What can be done about it.
     #[must_use]
-    pub fn hint(&self) -> Option<String> {
+    pub(crate) fn hint(&self) -> Option<String> {
         let Self::Map { source, .. } = self else {
             return None;
         };
@@ -62,7 +62,7 @@ impl PerfRingError {
 /// The mapped ring of a perf event.
 ///
 /// Not overwriting: while the ring is full the kernel drops records and says how many in `PERF_RECORD_LOST`.
-pub struct PerfRing {
+pub(crate) struct PerfRing {
     base: NonNull<u8>,
     page: usize,
     /// Bytes of data, a power of two.
@@ -83,7 +83,7 @@ impl PerfRing {
     /// Not a power of two, or the kernel refused: EPERM beyond the memory that may be locked, EINVAL if the event has
     /// a ring of another size or none (inherited events of a thread on any CPU).
     /// Source: perf_event_open(2), "MMAP layout".
-    pub fn map(fd: BorrowedFd<'_>, data_pages: usize) -> Result<Self, PerfRingError> {
+    pub(crate) fn map(fd: BorrowedFd<'_>, data_pages: usize) -> Result<Self, PerfRingError> {
         if !data_pages.is_power_of_two() {
             return Err(PerfRingError::NotPowerOfTwo { pages: data_pages });
         }
@@ -113,13 +113,13 @@ impl PerfRing {
 
     /// Bytes of data that the ring can hold.
     #[must_use]
-    pub const fn capacity(&self) -> usize {
+    pub(crate) const fn capacity(&self) -> usize {
         self.size
     }
 
     /// Bytes of records that wait to be drained.
     #[must_use]
-    pub fn waiting(&self) -> u64 {
+    pub(crate) fn waiting(&self) -> u64 {
         let head = self.position(Position::Head).load(Ordering::Acquire);
         let tail = self.position(Position::Tail).load(Ordering::Relaxed);
         head.wrapping_sub(tail)
@@ -132,7 +132,7 @@ impl PerfRing {
     ///
     /// # Errors
     /// A record that can't be. All that waited is thrown away then.
-    pub fn drain(&mut self, mut f: impl FnMut(RawRecord<'_>)) -> Result<u64, PerfRingError> {
+    pub(crate) fn drain(&mut self, mut f: impl FnMut(RawRecord<'_>)) -> Result<u64, PerfRingError> {
         // Acquire: the records up to data_head are written before it is. Pairs with the barrier (B) in
         // perf_output_put_handle(), kernel/events/ring_buffer.c, as its comment asks of readers ("(C)").
         let head = self.position(Position::Head).load(Ordering::Acquire);

@@ -57,7 +57,7 @@ static MAKER: AtomicU64 = AtomicU64::new(NOBODY);
 ///
 /// # Errors
 /// If a thread kept something: the kernel refused, or did not get round to it within two seconds.
-pub fn give_up() -> io::Result<()> {
+pub(crate) fn give_up() -> io::Result<()> {
     if let Some((uid, gid)) = invoking_user() {
         MAKER.store(u64::from(uid) << 32 | u64::from(gid), Ordering::Relaxed);
     }
@@ -83,7 +83,7 @@ pub fn give_up() -> io::Result<()> {
 }
 
 /// Gives up everything on the calling thread, which only waits for something.
-pub fn give_up_on_this_thread() {
+pub(crate) fn give_up_on_this_thread() {
     if let Err(error) = shrink(CapabilitySet::empty()) {
         tracing::debug!("cannot give up a waiting thread's privileges: {error}");
     }

@@ -17,7 +17,7 @@ use crate::pmu::attr::Faults;
 use crate::probe::cgroup::Cgroup;
 use crate::stream::decode::Interferences;
 use crate::units::{EventId, Pid, Tid};
-pub use error::ProgramsError;
+pub(crate) use error::ProgramsError;
 use interrupts_and_faults::Attachments;
 
 /// The compiled programs.
@@ -30,7 +30,7 @@ const LOG_ALL: u8 = u8::MAX;
 
 /// What the programs are told before they are loaded.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// Which processes are traced.
     pub scope: Scope,
     /// Whether only the threads of [`Programs::trace_thread`] are traced.
@@ -69,7 +69,7 @@ pub struct Settings {
 
 /// How often a program ran, and how long in all, while the kernel counted that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RunTime {
+pub(crate) struct RunTime {
     /// Runs.
     pub runs: u64,
     /// Their time.
@@ -77,7 +77,7 @@ pub struct RunTime {
 }
 
 /// The loaded programs and their maps. Dropping it unloads and detaches everything.
-pub struct Programs {
+pub(crate) struct Programs {
     ebpf: Ebpf,
     /// Program and tracepoint of those that are loaded.
     tracepoints: Vec<(&'static str, &'static str)>,
@@ -148,7 +148,7 @@ impl Programs {
     ///
     /// # Errors
     /// What the kernel refused.
-    pub fn load(settings: &Settings) -> Result<Self, ProgramsError> {
+    pub(crate) fn load(settings: &Settings) -> Result<Self, ProgramsError> {
         let kernel = Btf::of_kernel()?;
         let btf = aya::Btf::from_sys_fs().map_err(ProgramsError::AyaBtf)?;
         let switch = switch_program(&kernel);
@@ -289,7 +289,7 @@ impl Programs {
     ///
     /// # Errors
     /// What the kernel refused.
-    pub fn attach_tasks(&mut self) -> Result<(), ProgramsError> {
+    pub(crate) fn attach_tasks(&mut self) -> Result<(), ProgramsError> {
         self.attach_tracepoints(|tracepoint| TRACEPOINTS.contains(&tracepoint))
     }
 
@@ -298,7 +298,7 @@ impl Programs {
     ///
     /// # Errors
     /// What the kernel refused.
-    pub fn attach_switches(&mut self) -> Result<(), ProgramsError> {
+    pub(crate) fn attach_switches(&mut self) -> Result<(), ProgramsError> {
         self.attach_tracepoints(|tracepoint| !TRACEPOINTS.contains(&tracepoint))?;
         self.attach_interference()
     }
@@ -317,7 +317,7 @@ impl Programs {
     ///
     /// # Errors
     /// What the kernel refused: `bpf_loop` is there since Linux 5.17.
-    pub fn watch_copies(
+    pub(crate) fn watch_copies(
         &mut self,
         places: &[CopyPlace],
     ) -> Result<(BtfTracePointLink, OwnedFd), ProgramsError> {
@@ -339,7 +339,7 @@ impl Programs {
     }
 
     /// Takes the programs off their tracepoints again: nothing more is recorded there.
-    pub fn detach_tracepoints(&mut self) {
+    pub(crate) fn detach_tracepoints(&mut self) {
         for (name, link) in std::mem::take(&mut self.attached) {
             // What can't be taken off now goes with the program.
             let _ = self.with(name, |program: &mut BtfTracePoint| program.detach(link));
@@ -384,7 +384,7 @@ impl Programs {
     ///
     /// # Errors
     /// If it is not loaded.
-    pub fn mark(&self) -> Result<BorrowedFd<'_>, ProgramsError> {
+    pub(crate) fn mark(&self) -> Result<BorrowedFd<'_>, ProgramsError> {
         self.program("mark")
     }
 
@@ -392,7 +392,7 @@ impl Programs {
     ///
     /// # Errors
     /// If it is not loaded.
-    pub fn library(&self) -> Result<BorrowedFd<'_>, ProgramsError> {
+    pub(crate) fn library(&self) -> Result<BorrowedFd<'_>, ProgramsError> {
         self.program("library")
     }
 
@@ -400,7 +400,7 @@ impl Programs {
     ///
     /// # Errors
     /// What the kernel refused.
-    pub fn set_library(&self, program: ProgramRun, base: u64) -> Result<(), ProgramsError> {
+    pub(crate) fn set_library(&self, program: ProgramRun, base: u64) -> Result<(), ProgramsError> {
         kernel_map::set(self.map("LIBRARIES")?, program.key(), &[program.0, base])
             .map_err(|error| ProgramsError::Map("say where a library lies", error))
     }
@@ -409,7 +409,7 @@ impl Programs {
     ///
     /// # Errors
     /// If it is not loaded.
-    pub fn sample(&self, event: EventId) -> Result<BorrowedFd<'_>, ProgramsError> {
+    pub(crate) fn sample(&self, event: EventId) -> Result<BorrowedFd<'_>, ProgramsError> {
         self.program(&format!("sample{}", event.0))
     }
 
@@ -417,7 +417,7 @@ impl Programs {
     ///
     /// # Errors
     /// If it is not loaded.
-    pub fn page_fault(&self, which: Faults) -> Result<BorrowedFd<'_>, ProgramsError> {
+    pub(crate) fn page_fault(&self, which: Faults) -> Result<BorrowedFd<'_>, ProgramsError> {
         self.program(interrupts_and_faults::fault_program(which))
     }
 
@@ -432,13 +432,13 @@ impl Programs {
 
     /// Runs of the program at wake-ups.
     #[must_use]
-    pub fn wake_time(&self) -> Option<RunTime> {
+    pub(crate) fn wake_time(&self) -> Option<RunTime> {
         self.run_time(WAKING)
     }
 
     /// Runs of the program at the end of page faults whose page was in memory.
     #[must_use]
-    pub fn minor_fault_time(&self) -> Option<RunTime> {
+    pub(crate) fn minor_fault_time(&self) -> Option<RunTime> {
         self.run_time(interrupts_and_faults::fault_program(Faults::Minor))
     }
 
@@ -446,7 +446,7 @@ impl Programs {
     ///
     /// # Errors
     /// If it is not loaded.
-    pub fn clock(&self) -> Result<BorrowedFd<'_>, ProgramsError> {
+    pub(crate) fn clock(&self) -> Result<BorrowedFd<'_>, ProgramsError> {
         self.program("clock")
     }
 
@@ -465,7 +465,7 @@ impl Programs {
     ///
     /// # Errors
     /// If the object has none of that name.
-    pub fn map(&self, name: &str) -> Result<BorrowedFd<'_>, ProgramsError> {
+    pub(crate) fn map(&self, name: &str) -> Result<BorrowedFd<'_>, ProgramsError> {
         let missing = || ProgramsError::Missing(name.to_owned());
         match self.ebpf.map(name).ok_or_else(missing)? {
             Map::Array(data)
@@ -481,7 +481,7 @@ impl Programs {
     ///
     /// # Errors
     /// What the kernel refused.
-    pub fn set_site(&self, cookie: u32, config: &SiteConfig) -> Result<(), ProgramsError> {
+    pub(crate) fn set_site(&self, cookie: u32, config: &SiteConfig) -> Result<(), ProgramsError> {
         kernel_map::set(self.map("SITES")?, cookie, config)
             .map_err(|error| ProgramsError::Map("configure a probe", error))
     }
@@ -496,7 +496,7 @@ impl Programs {
     ///
     /// # Errors
     /// What the kernel refused.
-    pub fn set_breakpoints(&self, function: [u64; 2]) -> Result<(), ProgramsError> {
+    pub(crate) fn set_breakpoints(&self, function: [u64; 2]) -> Result<(), ProgramsError> {
         kernel_map::set(self.map("BREAKPOINTS")?, 0, &function)
             .map_err(|error| ProgramsError::Map("say where breakpoints are dealt with", error))
     }
@@ -505,7 +505,7 @@ impl Programs {
     ///
     /// # Errors
     /// What the kernel refused.
-    pub fn trace(&self, pid: Pid) -> Result<(), ProgramsError> {
+    pub(crate) fn trace(&self, pid: Pid) -> Result<(), ProgramsError> {
         kernel_map::set(self.map("TRACED")?, pid.0, &1u32)
             .map_err(|error| ProgramsError::Map("add a process to the traced ones", error))
     }
@@ -514,7 +514,7 @@ impl Programs {
     ///
     /// # Errors
     /// What the kernel refused.
-    pub fn trace_thread(&self, tid: Tid) -> Result<(), ProgramsError> {
+    pub(crate) fn trace_thread(&self, tid: Tid) -> Result<(), ProgramsError> {
         kernel_map::set(self.map("THREADS")?, tid.0, &1u32)
             .map_err(|error| ProgramsError::Map("add a thread to the traced ones", error))
     }
@@ -523,7 +523,7 @@ impl Programs {
     ///
     /// # Errors
     /// What the kernel refused.
-    pub fn set_cgroup(&self, cgroup: &Cgroup) -> Result<(), ProgramsError> {
+    pub(crate) fn set_cgroup(&self, cgroup: &Cgroup) -> Result<(), ProgramsError> {
         let directory = cgroup.directory.as_raw_fd();
         kernel_map::set(self.map("CGROUP")?, 0, &directory)
             .map_err(|error| ProgramsError::Map("say which cgroup is traced", error))
@@ -533,7 +533,7 @@ impl Programs {
     ///
     /// # Errors
     /// What the kernel refused.
-    pub fn traced(&self) -> Result<Vec<Pid>, ProgramsError> {
+    pub(crate) fn traced(&self) -> Result<Vec<Pid>, ProgramsError> {
         let pids = kernel_map::keys(self.map("TRACED")?, MAX_PROCESSES)
             .map_err(|error| ProgramsError::Map("list the traced processes", error))?;
         Ok(pids.into_iter().map(Pid).collect())
@@ -541,7 +541,7 @@ impl Programs {
 
     /// Beginnings of the symbols that the kernel gives the programs.
     #[must_use]
-    pub fn symbols(&self) -> Vec<String> {
+    pub(crate) fn symbols(&self) -> Vec<String> {
         let infos = self.ebpf.programs().filter_map(|(_, it)| it.info().ok());
         infos
             .map(|it| format!("bpf_prog_{:016x}_", it.tag()))
@@ -552,13 +552,13 @@ impl Programs {
     ///
     /// # Errors
     /// The log could not be opened.
-    pub fn start_log(&mut self) -> Result<Log, aya_log::Error> {
+    pub(crate) fn start_log(&mut self) -> Result<Log, aya_log::Error> {
         aya_log::EbpfLogger::init(&mut self.ebpf)
     }
 }
 
 /// The programs' own log.
-pub type Log = aya_log::EbpfLogger<&'static dyn log::Log>;
+pub(crate) type Log = aya_log::EbpfLogger<&'static dyn log::Log>;
 
 mod error;
 mod interrupts_and_faults;

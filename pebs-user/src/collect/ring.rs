@@ -20,7 +20,7 @@ const HEADER: usize = 8;
 
 /// A ring, mapped.
 #[derive(Debug)]
-pub struct Ring {
+pub(crate) struct Ring {
     fd: OwnedFd,
     consumer: NonNull<AtomicUsize>,
     /// The producer's page; the data follows it, mapped twice in a row.
@@ -35,7 +35,7 @@ unsafe impl Send for Ring {}
 
 /// What a ring held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taken {
+pub(crate) enum Taken {
     /// Everything that was reserved when the reader looked.
     Everything,
     /// Everything before a record that is still being written.
@@ -47,7 +47,7 @@ impl Ring {
     ///
     /// # Errors
     /// The kernel's.
-    pub fn map(fd: OwnedFd, size: usize) -> io::Result<Self> {
+    pub(crate) fn map(fd: OwnedFd, size: usize) -> io::Result<Self> {
         let page = rustix::param::page_size();
         // SAFETY: new mappings at addresses of the kernel's choice, with the layout that
         // kernel/bpf/ringbuf.c documents: consumer page, producer page, data twice.
@@ -96,14 +96,14 @@ impl Ring {
 
     /// The map's descriptor.
     #[must_use]
-    pub const fn fd(&self) -> &OwnedFd {
+    pub(crate) const fn fd(&self) -> &OwnedFd {
         &self.fd
     }
 
     /// Appends all complete records to `out`, each framed as in the ring, and frees their room.
     ///
     /// Cost: one copy and a look at each record's header; no system call.
-    pub fn take(&mut self, out: &mut Vec<u8>) -> Taken {
+    pub(crate) fn take(&mut self, out: &mut Vec<u8>) -> Taken {
         // SAFETY: both pages are mapped and hold the position at their start; this is the only
         // consumer. The kernel releases the producer's position in `__bpf_ringbuf_reserve`
         // (kernel/bpf/ringbuf.c, smp_store_release of producer_pos), paired with Acquire.

@@ -28,8 +28,8 @@ mod cpus;
 mod error;
 mod rings;
 
-pub use error::SessionError;
-pub use rings::Rings;
+pub(crate) use error::SessionError;
+pub(crate) use rings::Rings;
 
 use cpus::{Changed, OpenCpus};
 use rings::present_cpus;
@@ -44,7 +44,7 @@ const CLOCK_PERIOD_NS: u64 = 100_000_000;
 const NO_SITE: u64 = pebs_common::config::MAX_SITES as u64;
 
 /// What to record.
-pub struct SessionPlan<'a> {
+pub(crate) struct SessionPlan<'a> {
     /// The machine.
     pub host: &'a Host,
     /// Probes.
@@ -79,7 +79,7 @@ pub struct SessionPlan<'a> {
 
 /// How samples come from the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Transport {
+pub(crate) enum Transport {
     /// A program of ours sees each, and puts it into our rings.
     #[default]
     Bpf,
@@ -90,7 +90,7 @@ pub enum Transport {
 impl Transport {
     /// Its name in `trace.json`.
     #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Bpf => "bpf",
             Self::Bulk => "bulk",
@@ -99,7 +99,7 @@ impl Transport {
 }
 
 /// The recording. Dropping it removes everything from the kernel.
-pub struct Session {
+pub(crate) struct Session {
     programs: Programs,
     log: Option<Log>,
     settings: Settings,
@@ -137,7 +137,7 @@ impl Session {
     ///
     /// # Errors
     /// What the kernel refused.
-    pub fn load(plan: &SessionPlan<'_>) -> Result<(Self, Rings), SessionError> {
+    pub(crate) fn load(plan: &SessionPlan<'_>) -> Result<(Self, Rings), SessionError> {
         let keeper = Keeper::start()?;
         let by_program = plan.transport == Transport::Bpf;
         let nmi = by_program && plan.events.iter().any(|event| event.nmi);
@@ -216,7 +216,7 @@ impl Session {
     ///
     /// # Errors
     /// What the kernel refused; a process that is not there.
-    pub fn trace(&self, pids: &[Pid]) -> Result<Vec<Pid>, SessionError> {
+    pub(crate) fn trace(&self, pids: &[Pid]) -> Result<Vec<Pid>, SessionError> {
         let mut traced: Vec<Pid> = Vec::new();
         let mut found: Vec<Pid> = pids.to_vec();
         // A child that a traced process starts is added by the kernel program; one that was
@@ -244,7 +244,7 @@ impl Session {
     ///
     /// # Errors
     /// What the kernel refused.
-    pub fn follow_tasks(&mut self) -> Result<(), SessionError> {
+    pub(crate) fn follow_tasks(&mut self) -> Result<(), SessionError> {
         Ok(self.programs.attach_tasks()?)
     }
 
@@ -278,7 +278,7 @@ impl Session {
     }
 
     /// Has an event begin with another reset value than its own.
-    pub fn begin_with(&mut self, id: EventId, reset: ResetValue) {
+    pub(crate) fn begin_with(&mut self, id: EventId, reset: ResetValue) {
         self.resets[usize::from(id.0)] = Some(reset);
     }
 
@@ -286,7 +286,7 @@ impl Session {
     ///
     /// # Errors
     /// What the kernel refused.
-    pub fn open_events(&mut self, plan: &SessionPlan<'_>) -> Result<(), SessionError> {
+    pub(crate) fn open_events(&mut self, plan: &SessionPlan<'_>) -> Result<(), SessionError> {
         // Before what is to be opened anew on a CPU that goes and comes meanwhile.
         self.cpus.look(&plan.host.online);
         for n in 0..plan.events.len() {
@@ -399,7 +399,7 @@ impl Session {
     }
 
     /// The rings of the bulk transport that are new, for the draining thread.
-    pub fn take_bulk_rings(&mut self) -> Vec<BulkRing> {
+    pub(crate) fn take_bulk_rings(&mut self) -> Vec<BulkRing> {
         std::mem::take(&mut self.bulk_rings)
     }
 
@@ -449,7 +449,7 @@ impl Session {
     ///
     /// # Errors
     /// What the kernel refused; some counters may then have the new value already.
-    pub fn set_reset(
+    pub(crate) fn set_reset(
         &mut self,
         plan: &SessionPlan<'_>,
         id: EventId,
@@ -499,7 +499,7 @@ impl Session {
     ///
     /// # Errors
     /// What the kernel refused.
-    pub fn start(&mut self, plan: &SessionPlan<'_>) -> Result<(), SessionError> {
+    pub(crate) fn start(&mut self, plan: &SessionPlan<'_>) -> Result<(), SessionError> {
         self.clocks.enable()?;
         self.programs.attach_switches()?;
         let pmu = plan.host.uprobe.as_ref().ok_or(SessionError::NoUprobes)?;
@@ -529,7 +529,7 @@ impl Session {
     ///
     /// # Errors
     /// What the kernel refused.
-    pub fn follow_cpus(
+    pub(crate) fn follow_cpus(
         &mut self,
         plan: &SessionPlan<'_>,
         online: &[Cpu],
@@ -566,7 +566,7 @@ impl Session {
 
     /// Stops sampling and recording: nothing is marked any more, begins first. The probes stay until the session is
     /// dropped, which takes long where there are many: the kernel waits at each.
-    pub fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         for counters in self.events.iter().chain([&self.faults]) {
             counters.disable();
         }
@@ -580,7 +580,7 @@ impl Session {
 
     /// By event: value and times of all its counters together; `None` where none can be read.
     #[must_use]
-    pub fn times(&self) -> Vec<Option<Times>> {
+    pub(crate) fn times(&self) -> Vec<Option<Times>> {
         let by_program = self.events.iter().map(Counters::times);
         let bulk = (self.bulk.iter()).map(|counters| times_of(counters.iter(), None));
         by_program.chain(bulk).collect()
@@ -588,7 +588,7 @@ impl Session {
 
     /// Code with probes in it that traced processes copied since the last look.
     #[must_use]
-    pub fn copies(&self) -> Vec<CodeCopy> {
+    pub(crate) fn copies(&self) -> Vec<CodeCopy> {
         self.mender.as_ref().map(Mender::take).unwrap_or_default()
     }
 
@@ -596,18 +596,18 @@ impl Session {
     ///
     /// # Errors
     /// What the kernel refused.
-    pub fn tell_breakpoints(&self, function: [u64; 2]) -> Result<(), SessionError> {
+    pub(crate) fn tell_breakpoints(&self, function: [u64; 2]) -> Result<(), SessionError> {
         Ok(self.programs.set_breakpoints(function)?)
     }
 
     /// Why a process that copies probed code would die; `None` if it would not.
     #[must_use]
-    pub fn no_mender(&self) -> Option<&str> {
+    pub(crate) fn no_mender(&self) -> Option<&str> {
         self.mender.as_ref().err().map(String::as_str)
     }
 
     /// Passes on what the kernel programs logged.
-    pub fn flush_log(&mut self) {
+    pub(crate) fn flush_log(&mut self) {
         if let Some(log) = &mut self.log {
             log.flush();
         }
@@ -615,7 +615,7 @@ impl Session {
 }
 
 /// Begin marks that are counted and not recorded, until it is dropped.
-pub struct MarkCount {
+pub(crate) struct MarkCount {
     probes: Vec<Probe>,
     /// Below them: with it they go.
     _keeper: Keeper,
@@ -626,11 +626,11 @@ pub struct MarkCount {
 /// Not before others are placed: the kernel takes one away or places one at a time, and taking away takes long.
 /// Source: `event_mutex` in `perf_uprobe_init` and `perf_uprobe_destroy`, kernel/trace/trace_event_perf.c.
 #[expect(dead_code, reason = "its end is what it tells")]
-pub struct Spent(std::sync::mpsc::Sender<std::convert::Infallible>);
+pub(crate) struct Spent(std::sync::mpsc::Sender<std::convert::Infallible>);
 
 impl MarkCount {
     /// Counts no more.
-    pub fn end(mut self) -> Spent {
+    pub(crate) fn end(mut self) -> Spent {
         let (spent, is_dropped) = std::sync::mpsc::channel();
         // Where there can be no thread, it is dropped here.
         let _ = std::thread::Builder::new().spawn(move || {
@@ -647,7 +647,7 @@ impl Session {
     ///
     /// # Errors
     /// What the kernel refused.
-    pub fn count_marks(&self, plan: &SessionPlan<'_>) -> Result<MarkCount, SessionError> {
+    pub(crate) fn count_marks(&self, plan: &SessionPlan<'_>) -> Result<MarkCount, SessionError> {
         let pmu = plan.host.uprobe.as_ref().ok_or(SessionError::NoUprobes)?;
         let sites = plan.probes.probes.iter().flat_map(|probe| &probe.sites);
         let begins = sites.filter(|site| matches!(site.role, Role::Begin | Role::Next));
@@ -668,18 +668,18 @@ impl Session {
 
     /// Beginnings of the symbols that the kernel gives the programs.
     #[must_use]
-    pub fn symbols(&self) -> Vec<String> {
+    pub(crate) fn symbols(&self) -> Vec<String> {
         self.programs.symbols()
     }
 
     /// Gives up the right to place probes.
-    pub fn place_no_more(&mut self) {
+    pub(crate) fn place_no_more(&mut self) {
         self.keeper.seal();
     }
 
     /// How the process ended that keeps the probes, if it did.
     #[must_use]
-    pub fn keeper_ended(&self) -> Option<Ended> {
+    pub(crate) fn keeper_ended(&self) -> Option<Ended> {
         self.keeper.ended()
     }
 
@@ -687,7 +687,7 @@ impl Session {
     ///
     /// # Errors
     /// What the kernel refused.
-    pub fn traced(&self) -> Result<Vec<Pid>, SessionError> {
+    pub(crate) fn traced(&self) -> Result<Vec<Pid>, SessionError> {
         Ok(self.programs.traced()?)
     }
 }

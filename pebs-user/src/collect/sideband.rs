@@ -18,7 +18,7 @@ const RING_BYTES: usize = 64 << 10;
 
 /// Records about processes can't be had.
 #[derive(Debug, thiserror::Error)]
-pub enum SidebandError {
+pub(crate) enum SidebandError {
     /// The event was refused.
     #[error(transparent)]
     Open(#[from] OpenError),
@@ -37,14 +37,14 @@ pub enum SidebandError {
 }
 
 /// Follows all processes on some CPUs.
-pub struct Sideband {
+pub(crate) struct Sideband {
     rings: Vec<CpuRing>,
     /// Of CPUs that came later.
     more: Receiver<CpuRing>,
 }
 
 /// Has a [`Sideband`] that somebody reads follow processes on more CPUs.
-pub struct SidebandOpener {
+pub(crate) struct SidebandOpener {
     rings: Sender<CpuRing>,
     build_ids: bool,
 }
@@ -65,7 +65,7 @@ impl Sideband {
     ///
     /// # Errors
     /// The kernel refuses: it takes `CAP_PERFMON`, or `kernel.perf_event_paranoid` below 1.
-    pub fn open(cpus: &[Cpu]) -> Result<(Self, SidebandOpener), SidebandError> {
+    pub(crate) fn open(cpus: &[Cpu]) -> Result<(Self, SidebandOpener), SidebandError> {
         let (rings, more) = unbounded();
         let mut opener = SidebandOpener {
             rings,
@@ -87,7 +87,7 @@ impl Sideband {
     ///
     /// # Errors
     /// A ring is broken; its records are lost, and the next poll goes on.
-    pub fn poll(&mut self, mut f: impl FnMut(SidebandEvent)) -> Result<u64, SidebandError> {
+    pub(crate) fn poll(&mut self, mut f: impl FnMut(SidebandEvent)) -> Result<u64, SidebandError> {
         let mut records = 0;
         for new in self.more.try_iter() {
             let old = self.rings.iter_mut().filter(|old| old.cpu == new.cpu);
@@ -114,7 +114,7 @@ impl SidebandOpener {
     ///
     /// # Errors
     /// The kernel refused.
-    pub fn add(&mut self, cpu: Cpu) -> Result<(), SidebandError> {
+    pub(crate) fn add(&mut self, cpu: Cpu) -> Result<(), SidebandError> {
         match self.open_cpu(cpu) {
             // Nobody reads any more only if the recording is over.
             Ok(ring) => drop(self.rings.send(ring)),

@@ -7,7 +7,7 @@ use libc::c_int;
 
 /// Has SIGINT end this program even if whoever started it had it ignored: a script ends a recording in the background
 /// by it. `perf record` does the same.
-pub fn heed_interrupt() {
+pub(crate) fn heed_interrupt() {
     if is_ignored(libc::SIGINT) {
         // SAFETY: the default takes no handler.
         unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
@@ -16,7 +16,7 @@ pub fn heed_interrupt() {
 
 /// Whether a signal is ignored.
 #[must_use]
-pub fn is_ignored(signal: c_int) -> bool {
+pub(crate) fn is_ignored(signal: c_int) -> bool {
     let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: asks only; the kernel fills a live structure, which zeros are valid for.
     let action = unsafe {

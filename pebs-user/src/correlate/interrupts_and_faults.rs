@@ -46,7 +46,7 @@ impl AddAssign for ExtraRecords {
 
 /// What it took of a visit while this was the thread's current one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Taken {
+pub(super) struct Taken {
     irq_ns: u64,
     softirq_ns: u64,
     fault_ns: u64,
@@ -70,7 +70,7 @@ impl Taken {
 
     /// The columns: null where it was not recorded.
     #[must_use]
-    pub fn columns(&self, recorded: Interferences) -> InterferenceColumns {
+    pub(super) fn columns(&self, recorded: Interferences) -> InterferenceColumns {
         let Interferences { irq, faults } = recorded;
         let ns = |is_known: bool, ns: u64| is_known.then_some(ns as i64);
         InterferenceColumns {

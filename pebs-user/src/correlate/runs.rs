@@ -164,7 +164,7 @@ impl Iterator for Stretches<'_> {
 
 impl Runs {
     /// No thread was seen yet.
-    pub fn new(none: u64) -> Self {
+    pub(super) fn new(none: u64) -> Self {
         Self {
             none,
             threads: FxHashMap::default(),
@@ -172,7 +172,7 @@ impl Runs {
     }
 
     /// Time of a thread's last sample: what it does since then is not settled.
-    pub fn last(&self, tid: Tid) -> Option<TraceNs> {
+    pub(super) fn last(&self, tid: Tid) -> Option<TraceNs> {
         self.threads.get(&tid).map(|run| run.last)
     }
 }

@@ -67,7 +67,7 @@ impl Off {
     /// From the switch record's fields.
     ///
     /// Source: `TASK_*`, include/linux/sched.h.
-    pub fn new(ip: Option<Ip>, state: u32, preempted: bool) -> Self {
+    pub(super) fn new(ip: Option<Ip>, state: u32, preempted: bool) -> Self {
         let runnable = preempted || state & 0xff == 0;
         let in_mark = state == STATE_IN_MARK;
         let state = match state & 0xff {
@@ -90,7 +90,7 @@ impl Off {
     }
 
     /// With the call stack at which it left.
-    pub const fn at(self, stack: StackKey) -> Self {
+    pub(super) const fn at(self, stack: StackKey) -> Self {
         Self { stack, ..self }
     }
 
@@ -105,7 +105,7 @@ impl Off {
     }
 
     /// Whether the thread could have gone on.
-    pub const fn is_runnable(&self) -> bool {
+    pub(super) const fn is_runnable(&self) -> bool {
         self.runnable
     }
 }
@@ -141,7 +141,7 @@ pub(super) struct Thread {
 
 impl Thread {
     /// A thread with nothing open. `resumes`: whether it is marked when threads turn to items.
-    pub fn new(pid: Pid, cpu: Cpu, resumes: bool) -> Self {
+    pub(super) fn new(pid: Pid, cpu: Cpu, resumes: bool) -> Self {
         Self {
             pid,
             cpu,
@@ -161,7 +161,7 @@ impl Thread {
     /// A visit begins: the thread turns to it.
     ///
     /// The thread is on the CPU, even if nothing told that it came back: time off the CPU so far is no wait of this visit.
-    pub fn open(&mut self, mut visit: OpenVisit, time: TraceNs) {
+    pub(super) fn open(&mut self, mut visit: OpenVisit, time: TraceNs) {
         self.on_cpu(time, visit.cpu);
         if let Some(before) = self.visits.last_mut() {
             // Where there are several, all but the last were flagged when the next one began.
@@ -178,7 +178,7 @@ impl Thread {
     }
 
     /// Takes the visit at `index` out.
-    pub fn close_at(&mut self, index: usize, time: TraceNs) -> OpenVisit {
+    pub(super) fn close_at(&mut self, index: usize, time: TraceNs) -> OpenVisit {
         if self.turns.owner == Owner::Visit(index) {
             self.leave(time);
         }
@@ -201,7 +201,7 @@ impl Thread {
 
     /// The visit that the thread's time belongs to.
     #[inline]
-    pub fn current(&mut self) -> Option<&mut OpenVisit> {
+    pub(super) fn current(&mut self) -> Option<&mut OpenVisit> {
         match self.turns.owner {
             Owner::Visit(index) => self.visits.get_mut(index),
             Owner::Shared | Owner::Nobody => None,
@@ -247,7 +247,7 @@ impl Thread {
 
     /// Whether an open visit has a stack pointer that shows it gone where a call begins at `sp`. O(log n).
     #[inline]
-    pub fn may_be_overwritten(&self, sp: u64) -> bool {
+    pub(super) fn may_be_overwritten(&self, sp: u64) -> bool {
         let first = self.sps.partition_point(|other| *other > sp);
         self.sps
             .get(first)
@@ -255,7 +255,7 @@ impl Thread {
     }
 
     /// Remembers a call that was taken for unwound.
-    pub fn remember_unwound(&mut self, probe: ProbeId, sp: u64) {
+    pub(super) fn remember_unwound(&mut self, probe: ProbeId, sp: u64) {
         if self.unwound.len() == MAX_UNWOUND {
             self.unwound.pop_front();
         }
@@ -263,19 +263,19 @@ impl Thread {
     }
 
     /// A call returned that is not open: whether it was taken for unwound, so that the thread has several stacks.
-    pub fn learn_of_stacks(&mut self, probe: ProbeId, sp: u64) {
+    pub(super) fn learn_of_stacks(&mut self, probe: ProbeId, sp: u64) {
         self.has_stacks |= self.unwound.contains(&(probe, sp));
     }
 
     /// Takes the current visit out.
-    pub fn close_last(&mut self, time: TraceNs) -> Option<OpenVisit> {
+    pub(super) fn close_last(&mut self, time: TraceNs) -> Option<OpenVisit> {
         let last = self.visits.len().checked_sub(1)?;
         Some(self.close_at(last, time))
     }
 
     /// The thread leaves the CPU. Says whether nothing told that it had taken it, in a visit, since it left last. A switch
     /// that comes behind a sample by an error of the clock is told.
-    pub fn switch_out(&mut self, time: TraceNs, cpu: Cpu, off: Off) -> bool {
+    pub(super) fn switch_out(&mut self, time: TraceNs, cpu: Cpu, off: Off) -> bool {
         if self.off.is_some() {
             self.on_cpu(time, cpu);
         }
@@ -303,7 +303,7 @@ impl Thread {
     /// Another CPU can wake it before its switch is told, but after the scheduler has found it asleep. That is the last
     /// wake-up before the switch: where one came earlier, the thread did not sleep.
     /// Source: `__schedule`, `try_to_wake_up`, kernel/sched/core.c.
-    pub fn wake(&mut self, time: TraceNs, by: Option<Actor>) {
+    pub(super) fn wake(&mut self, time: TraceNs, by: Option<Actor>) {
         self.encountered();
         match &mut self.off {
             None => self.woken_early = Some(by),
@@ -315,7 +315,7 @@ impl Thread {
     }
 
     /// Another thread took the CPU from it.
-    pub fn displace(&mut self, by: Actor) {
+    pub(super) fn displace(&mut self, by: Actor) {
         self.encountered();
         if let Some((off, _)) = &mut self.off {
             off.displaced = Some(by);
@@ -329,7 +329,7 @@ impl Thread {
         self.own.extras.encounters += 1;
     }
 
-    pub fn switch_in(&mut self, time: TraceNs, cpu: Cpu) {
+    pub(super) fn switch_in(&mut self, time: TraceNs, cpu: Cpu) {
         self.came_untold = false;
         let cpu = self.place(cpu);
         let migrated = cpu != self.cpu && self.cpu != Cpu::UNKNOWN;
@@ -360,7 +360,12 @@ impl Thread {
     }
 
     /// Something came between the thread and its work, which counts for the current visit.
-    pub fn interference(&mut self, time: TraceNs, cpu: Cpu, (which, ns): (Interference, u64)) {
+    pub(super) fn interference(
+        &mut self,
+        time: TraceNs,
+        cpu: Cpu,
+        (which, ns): (Interference, u64),
+    ) {
         self.on_cpu(time, cpu);
         if let Some(current) = self.current() {
             current.counts.page_faults += u32::from(which == Interference::PageFault);
@@ -373,7 +378,7 @@ impl Thread {
 
     /// The thread made a mark or a sample, so it is on that CPU, whatever was lost.
     #[inline]
-    pub fn on_cpu(&mut self, time: TraceNs, cpu: Cpu) {
+    pub(super) fn on_cpu(&mut self, time: TraceNs, cpu: Cpu) {
         if self.off.is_some() || cpu != self.cpu {
             let is_wait = self.off.is_some() && !self.visits.is_empty();
             let untold = self.came_untold || is_wait;
@@ -385,7 +390,7 @@ impl Thread {
     /// How many of the next samples, of which these are the stack pointers, lie in the frame of the current visit, or
     /// are of one that has none.
     #[inline]
-    pub fn inside_frame(&self, sps: &[u64], probes: &[ProbeRule]) -> usize {
+    pub(super) fn inside_frame(&self, sps: &[u64], probes: &[ProbeRule]) -> usize {
         if let Some(sp) = self.turns.frame() {
             return inside_frame(sp, sps);
         }
@@ -401,7 +406,7 @@ impl Thread {
 
     /// Whether it is on that CPU, in no visit.
     #[inline]
-    pub fn is_free_on(&self, cpu: Cpu) -> bool {
+    pub(super) fn is_free_on(&self, cpu: Cpu) -> bool {
         self.off.is_none() && self.cpu == cpu && self.visits.is_empty()
     }
 
@@ -410,7 +415,7 @@ impl Thread {
     /// A return address above the frame is still the frame's: it is taken off the stack before a
     /// uretprobe makes the return mark.
     #[inline]
-    pub fn frames_gone(&self, sp: u64, probes: &[ProbeRule]) -> usize {
+    pub(super) fn frames_gone(&self, sp: u64, probes: &[ProbeRule]) -> usize {
         let gone = |visit: &&OpenVisit| {
             !self.has_stacks
                 && probes[visit.probe.0 as usize].rule == VisitRule::Call

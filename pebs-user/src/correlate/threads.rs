@@ -20,7 +20,7 @@ pub(super) struct Threads {
 impl Threads {
     /// A thread, if it has a state.
     #[inline(always)]
-    pub fn get_mut(&mut self, tid: Tid) -> Option<&mut Thread> {
+    pub(super) fn get_mut(&mut self, tid: Tid) -> Option<&mut Thread> {
         if !self.is_recent(tid) {
             self.recent = *self.place_of.get(&tid)?;
         }
@@ -30,7 +30,7 @@ impl Threads {
 
     /// A thread, if it has a state, to be looked at.
     #[inline(always)]
-    pub fn get(&self, tid: Tid) -> Option<&Thread> {
+    pub(super) fn get(&self, tid: Tid) -> Option<&Thread> {
         let place = if self.is_recent(tid) {
             self.recent
         } else {
@@ -48,7 +48,7 @@ impl Threads {
 
     /// A thread, which is made if it has no state yet.
     #[inline]
-    pub fn or_insert_with(&mut self, tid: Tid, new: impl FnOnce() -> Thread) -> &mut Thread {
+    pub(super) fn or_insert_with(&mut self, tid: Tid, new: impl FnOnce() -> Thread) -> &mut Thread {
         if !self.is_recent(tid) {
             let next = self.threads.len() as u32;
             self.recent = *self.place_of.entry(tid).or_insert(next);
@@ -60,7 +60,7 @@ impl Threads {
     }
 
     /// Gives a thread's state; another one's is moved to its place.
-    pub fn remove(&mut self, tid: Tid) -> Option<Thread> {
+    pub(super) fn remove(&mut self, tid: Tid) -> Option<Thread> {
         let place = self.place_of.remove(&tid)?;
         let (_, thread) = self.threads.swap_remove(place as usize);
         if let Some((moved, _)) = self.threads.get(place as usize) {
@@ -70,13 +70,13 @@ impl Threads {
     }
 
     /// Sets a thread's state.
-    pub fn insert(&mut self, tid: Tid, thread: Thread) {
+    pub(super) fn insert(&mut self, tid: Tid, thread: Thread) {
         self.remove(tid);
         self.or_insert_with(tid, || thread);
     }
 
     /// All of them, in no order.
-    pub fn iter(&self) -> impl Iterator<Item = (Tid, &Thread)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Tid, &Thread)> {
         self.threads.iter().map(|(tid, thread)| (*tid, thread))
     }
 }

@@ -51,7 +51,7 @@ pub(super) struct Throttles {
 
 impl Throttles {
     /// A counter stops.
-    pub fn stop(&mut self, sign: Sign) {
+    pub(super) fn stop(&mut self, sign: Sign) {
         self.stopped.push(Throttled {
             begin: sign.time,
             end: TraceNs(sign.time.0.saturating_add(LONGEST_TICK_NS)),
@@ -62,13 +62,13 @@ impl Throttles {
     }
 
     /// Whether none stands still.
-    pub const fn is_empty(&self) -> bool {
+    pub(super) const fn is_empty(&self) -> bool {
         self.stopped.is_empty()
     }
 
     /// A stopped counter that goes on by `time`, as `sign` says or for the tick is over. Ask until
     /// there is none.
-    pub fn next_over(&mut self, time: TraceNs, sign: Option<Sign>) -> Option<Throttled> {
+    pub(super) fn next_over(&mut self, time: TraceNs, sign: Option<Sign>) -> Option<Throttled> {
         let goes_on = |it: &Throttled| {
             sign.is_some_and(|sign| {
                 (it.cpu, it.tid, it.event) == (sign.cpu, sign.tid, sign.event)
@@ -84,7 +84,7 @@ impl Throttles {
     }
 
     /// Whether one of those that stand still does so within `[begin, end]`.
-    pub fn overlap(&self, begin: TraceNs, end: TraceNs) -> bool {
+    pub(super) fn overlap(&self, begin: TraceNs, end: TraceNs) -> bool {
         let within = |it: &Throttled| it.begin <= end && begin <= it.end;
         self.stopped.iter().any(within)
     }

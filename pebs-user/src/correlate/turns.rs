@@ -95,7 +95,7 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    pub const fn new(resumes: bool) -> Self {
+    pub(super) const fn new(resumes: bool) -> Self {
         Self {
             owner: Owner::Nobody,
             resumes,
@@ -109,7 +109,7 @@ impl Turns {
 
     /// A visit begins on the thread.
     #[inline]
-    pub fn begin(&mut self, visit: &mut OpenVisit, time: TraceNs) {
+    pub(super) fn begin(&mut self, visit: &mut OpenVisit, time: TraceNs) {
         self.visits += 1;
         visit.number = self.visits;
         self.by_id += usize::from(visit.by_id);
@@ -133,7 +133,7 @@ impl Turns {
 
     /// The visit that was at this place has ended.
     #[inline]
-    pub fn end(&mut self, visit: &mut OpenVisit, index: usize, time: TraceNs) {
+    pub(super) fn end(&mut self, visit: &mut OpenVisit, index: usize, time: TraceNs) {
         self.by_id -= usize::from(visit.by_id);
         if let Owner::Visit(owner) = &mut self.owner
             && *owner > index
@@ -152,7 +152,7 @@ impl Turns {
 
     /// Whose the time is by the marks so far.
     #[inline]
-    pub fn choose(&self, visits: &[OpenVisit]) -> Owner {
+    pub(super) fn choose(&self, visits: &[OpenVisit]) -> Owner {
         let Some(last) = visits.len().checked_sub(1) else {
             return Owner::Nobody;
         };
@@ -171,24 +171,24 @@ impl Turns {
     }
 
     /// Its time is theirs from now on.
-    pub fn set(&mut self, owner: Owner) {
+    pub(super) fn set(&mut self, owner: Owner) {
         self.owner = owner;
         self.shared.count += u64::from(owner == Owner::Shared);
     }
 
     /// Whether the time is of no single item now.
-    pub fn is_shared(&self) -> bool {
+    pub(super) fn is_shared(&self) -> bool {
         self.owner == Owner::Shared
     }
 
     /// Time on the CPU ends.
-    pub fn pause(&mut self, time: TraceNs) {
+    pub(super) fn pause(&mut self, time: TraceNs) {
         self.shared.ns = self.shared_ns(time);
         self.since = None;
     }
 
     /// Time on the CPU begins.
-    pub fn go_on(&mut self, time: TraceNs) {
+    pub(super) fn go_on(&mut self, time: TraceNs) {
         if self.owner == Owner::Shared {
             self.since = Some(time);
         }
@@ -196,14 +196,14 @@ impl Turns {
 
     /// Time on the CPU that was shared so far, ns.
     #[inline]
-    pub fn shared_ns(&self, time: TraceNs) -> i64 {
+    pub(super) fn shared_ns(&self, time: TraceNs) -> i64 {
         let open = self.since.map_or(0, |since| (time.0 - since.0).max(0));
         self.shared.ns + open
     }
 
     /// Stack pointer at the first instruction of the call that resumed an item, if that is what the thread is in.
     #[inline]
-    pub fn frame(&self) -> Option<u64> {
+    pub(super) fn frame(&self) -> Option<u64> {
         match self.stack.last() {
             Some(Turn::Item {
                 ends: Ends::Call(sp),
@@ -214,7 +214,7 @@ impl Turns {
     }
 
     /// The thread goes to sleep: says whether that ends something.
-    pub fn sleep(&mut self) -> bool {
+    pub(super) fn sleep(&mut self) -> bool {
         let before = self.stack.len();
         self.next_mark();
         self.stack.len() < before
@@ -288,7 +288,7 @@ impl Turns {
 
 impl Thread {
     /// Leaves calls that resumed items and are gone by this stack pointer; says whether there were some.
-    pub fn leave_scopes(&mut self, sp: u64, time: TraceNs) -> bool {
+    pub(super) fn leave_scopes(&mut self, sp: u64, time: TraceNs) -> bool {
         let left = self.turns.unwind(sp);
         if left {
             self.turn(time);

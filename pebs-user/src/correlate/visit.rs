@@ -202,7 +202,13 @@ impl Default for VisitState {
 
 impl VisitState {
     /// Makes a used visit new, keeping its buffers.
-    pub fn reset(&mut self, probe: ProbeId, item_id: u64, (begin, cpu): (TraceNs, Cpu), sp: u64) {
+    pub(super) fn reset(
+        &mut self,
+        probe: ProbeId,
+        item_id: u64,
+        (begin, cpu): (TraceNs, Cpu),
+        sp: u64,
+    ) {
         self.probe = probe;
         self.item_id = item_id;
         self.begin = begin;
@@ -224,7 +230,7 @@ impl VisitState {
     }
 
     /// The visit as it comes out.
-    pub fn closed(
+    pub(super) fn closed(
         &self,
         visit_id: u64,
         end: Option<(TraceNs, Option<Cpu>)>,
@@ -255,20 +261,20 @@ impl VisitState {
     }
 
     /// Time on the CPU as the current visit up to an instant, ns.
-    pub fn active_ns(&self, until: TraceNs) -> i64 {
+    pub(super) fn active_ns(&self, until: TraceNs) -> i64 {
         let since = self.active_since.filter(|since| *since < until);
         let past = self.active.iter().map(|(begin, end)| end.0 - begin.0);
         past.sum::<i64>() + since.map_or(0, |since| until.0 - since.0)
     }
 
     /// How long its thread slept as its current visit, ns.
-    pub fn slept_ns(&self) -> i64 {
+    pub(super) fn slept_ns(&self) -> i64 {
         let waits = self.waits.iter().filter(|wait| wait.state != RUNNABLE);
         waits.map(|wait| wait.end.0 - wait.begin.0).sum()
     }
 
     /// The visit stops being active at `time`.
-    pub fn pause(&mut self, time: TraceNs) {
+    pub(super) fn pause(&mut self, time: TraceNs) {
         if let Some(since) = self.active_since.take()
             && since < time
         {

@@ -141,7 +141,7 @@ pub struct UnitCosts {
 
 /// What has to be known.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted<'a> {
+pub(crate) struct Wanted<'a> {
     /// Classes of the instructions that are probed.
     pub classes: &'a [EntryClass],
     /// Whether there are uretprobes.
@@ -161,11 +161,11 @@ pub struct Wanted<'a> {
 }
 
 /// What measuring takes, being loaded on a thread of its own.
-pub struct Preparing(JoinHandle<Option<Bench>>);
+pub(crate) struct Preparing(JoinHandle<Option<Bench>>);
 
 /// Loads what measuring takes: a good part of the time that it takes, and nothing that is measured.
 #[must_use]
-pub fn prepare(pmu: &UprobePmu, stack_frames: u32, extras: Extras) -> Preparing {
+pub(crate) fn prepare(pmu: &UprobePmu, stack_frames: u32, extras: Extras) -> Preparing {
     let pmu = pmu.clone();
     let load = move || Bench::new(&pmu, RING_BYTES, stack_frames, extras);
     Preparing(std::thread::spawn(load))
@@ -173,13 +173,13 @@ pub fn prepare(pmu: &UprobePmu, stack_frames: u32, extras: Extras) -> Preparing 
 
 /// Measures what is wanted; what fails stays unknown.
 #[must_use]
-pub fn measure(pmu: &UprobePmu, wanted: Wanted<'_>) -> UnitCosts {
+pub(crate) fn measure(pmu: &UprobePmu, wanted: Wanted<'_>) -> UnitCosts {
     measure_with(prepare(pmu, wanted.stack_frames, wanted.extras), wanted)
 }
 
 /// The same with what was prepared for the same call stacks and extras.
 #[must_use]
-pub fn measure_with(prepared: Preparing, wanted: Wanted<'_>) -> UnitCosts {
+pub(crate) fn measure_with(prepared: Preparing, wanted: Wanted<'_>) -> UnitCosts {
     // A thread that panicked has loaded nothing.
     let Some(mut bench) = prepared.0.join().ok().flatten() else {
         return UnitCosts::default();
@@ -258,7 +258,7 @@ impl UnitCosts {
 type Function = unsafe extern "C" fn();
 
 /// Programs and a ring of our own.
-pub struct Bench {
+pub(crate) struct Bench {
     pmu: UprobePmu,
     programs: Programs,
     ring: std::cell::RefCell<crate::collect::ring::Ring>,
@@ -566,7 +566,7 @@ static TABLE: [AtomicU64; TABLE_WORDS] = [const { AtomicU64::new(0) }; TABLE_WOR
 /// CPU time of a fixed piece of work just now, ns: machines run at different speeds at different times, most of all
 /// virtual ones with neighbours.
 #[must_use]
-pub fn speed_ns() -> f64 {
+pub(crate) fn speed_ns() -> f64 {
     fastest(|| timed(|| spin(SPEED_STEPS, &TABLE))).as_nanos() as f64
 }
 

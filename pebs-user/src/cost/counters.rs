@@ -8,7 +8,7 @@
 //!
 //! Source: Weaver 2015, sections III and IV; Figures 1 and 3 (ways), 5 (repeated reads), 6 (start), 7 (stop), 8 (events).
 
-pub mod boxes;
+pub(crate) mod boxes;
 mod program;
 mod raw;
 mod spread;
@@ -21,16 +21,16 @@ use serde::Serialize;
 
 use program::{Program, STATIC};
 use raw::{read_by_libc, ticks};
-pub use spread::Spread;
+pub(crate) use spread::Spread;
 
 /// Reads of a group in a round.
-pub const READS: usize = 10;
+pub(crate) const READS: usize = 10;
 /// Calls of a round: start, reads, stop.
 const CALLS: usize = READS + 2;
 /// Events of the largest group.
-pub const MOST_EVENTS: usize = 8;
+pub(crate) const MOST_EVENTS: usize = 8;
 /// Rounds, if there is time: as many as in the paper.
-pub const ROUNDS: usize = 1_024;
+pub(crate) const ROUNDS: usize = 1_024;
 /// Bytes that a `read()` of the largest group gives: number, two times, value and id of each.
 const BYTES: usize = (3 + 2 * MOST_EVENTS) * size_of::<u64>();
 
@@ -40,7 +40,7 @@ const PMUS: &str = "/sys/bus/event_source/devices";
 /// A way to read counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Way {
+pub(crate) enum Way {
     /// The C library's `read()`.
     Read,
     /// The system call in line.
@@ -65,7 +65,7 @@ pub enum Way {
 
 impl Way {
     /// All, in the order of the tables.
-    pub const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Read,
         Self::Syscall,
         Self::Rdpmc,
@@ -80,7 +80,7 @@ impl Way {
 
     /// As tables have it.
     #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Read => "read()",
             Self::Syscall => "syscall",
@@ -108,7 +108,7 @@ impl Way {
 
 /// What the calls of one round took, ns.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Round {
+pub(crate) struct Round {
     /// To start.
     pub start: f64,
     /// Each read in turn.
@@ -120,14 +120,14 @@ pub struct Round {
 impl Round {
     /// Start, one read, stop: the least that a measurement costs.
     #[must_use]
-    pub const fn total(&self) -> f64 {
+    pub(crate) const fn total(&self) -> f64 {
         self.start + self.reads[0] + self.stop
     }
 }
 
 /// Costs of groups of a number of events.
 #[derive(Clone, Debug, Serialize)]
-pub struct OfEvents {
+pub(crate) struct OfEvents {
     /// How many.
     pub events: usize,
     /// To start.
@@ -156,20 +156,20 @@ impl OfEvents {
 
     /// The first read of a group.
     #[must_use]
-    pub fn first(&self) -> &Spread {
+    pub(crate) fn first(&self) -> &Spread {
         &self.reads[0]
     }
 
     /// The last of its reads.
     #[must_use]
-    pub fn last(&self) -> &Spread {
+    pub(crate) fn last(&self) -> &Spread {
         &self.reads[READS - 1]
     }
 }
 
 /// A way and its costs.
 #[derive(Clone, Debug, Serialize)]
-pub struct OfWay {
+pub(crate) struct OfWay {
     /// Which.
     pub way: Way,
     /// Why there are none; `None` if there are.
@@ -180,7 +180,7 @@ pub struct OfWay {
 
 /// All ways on this machine.
 #[derive(Clone, Debug, Serialize)]
-pub struct Counters {
+pub(crate) struct Counters {
     /// What was counted; a group of n has the first n.
     pub events: Vec<String>,
     /// Whether these are counted by a PMU.
@@ -252,7 +252,7 @@ impl Events {
 ///
 /// # Errors
 /// If this user may not count at all.
-pub fn measure(most: Duration, mut progress: impl FnMut(usize)) -> Result<Counters, Error> {
+pub(crate) fn measure(most: Duration, mut progress: impl FnMut(usize)) -> Result<Counters, Error> {
     let events = match HARDWARE.group(1, Mapping::Never) {
         Ok(_) => &HARDWARE,
         Err(Error::Denied { .. } | Error::Unsupported { .. }) => &SOFTWARE,

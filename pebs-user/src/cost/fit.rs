@@ -60,7 +60,7 @@ fn t_95(degrees: usize) -> f64 {
 /// *Worked number*: (0, 10), (1, 12), (2, 15), (3, 17) have the slope 2.4 and the base 9.9; residuals 0.1, -0.3,
 /// 0.3, -0.1 leave a variance of 0.2/2 and the slope an error of sqrt(0.1/5) = 0.141, times 4.303 = 0.609.
 #[must_use]
-pub fn fit(points: &[Point]) -> Option<Fit> {
+pub(crate) fn fit(points: &[Point]) -> Option<Fit> {
     let n = points.len();
     if n < 3 {
         return None;

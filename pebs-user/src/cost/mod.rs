@@ -15,13 +15,13 @@ pub(crate) mod plan;
 pub(crate) mod plot;
 pub(crate) mod ring;
 
-pub use fit::{Fit, Point, fit};
+pub(crate) use fit::{Fit, Point, fit};
 
 use overhead::Counts;
 
 /// A program as it runs without sampling.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Native {
+pub(crate) struct Native {
     /// Time on the CPU, ns. Of several cores: of one, or the sum if they are alike.
     pub elapsed_ns: f64,
     /// Events counted meanwhile; for clocks the same time in ns.
@@ -32,7 +32,7 @@ pub struct Native {
 
 /// What a reset value would make of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Predicted {
+pub(crate) struct Predicted {
     /// Samples.
     pub samples: f64,
     /// Time on the CPU, ns.
@@ -49,7 +49,12 @@ pub struct Predicted {
 /// *Worked number*: one second, alpha 2,500 ns, R = 16,000 ns of a clock: T = 1 s/(1 - 0.15625) = 1.185 s and
 /// N = 74,074.
 #[must_use]
-pub fn predict(native: &Native, reset: u64, alpha_ns: f64, counts: Counts) -> Option<Predicted> {
+pub(crate) fn predict(
+    native: &Native,
+    reset: u64,
+    alpha_ns: f64,
+    counts: Counts,
+) -> Option<Predicted> {
     if native.elapsed_ns <= 0.0 || reset == 0 {
         return None;
     }
@@ -82,7 +87,12 @@ pub fn predict(native: &Native, reset: u64, alpha_ns: f64, counts: Counts) -> Op
 ///
 /// The inverse of [`predict`], rounded up.
 #[must_use]
-pub fn smallest_reset(native: &Native, alpha_ns: f64, counts: Counts, most: f64) -> Option<u64> {
+pub(crate) fn smallest_reset(
+    native: &Native,
+    alpha_ns: f64,
+    counts: Counts,
+    most: f64,
+) -> Option<u64> {
     let room = most * native.elapsed_ns - native.fixed_ns;
     if native.elapsed_ns <= 0.0 || room <= 0.0 {
         return None;
@@ -99,7 +109,7 @@ pub fn smallest_reset(native: &Native, alpha_ns: f64, counts: Counts, most: f64)
 ///
 /// Source: Akiyama and Hirofuchi 2017, equation (1).
 #[must_use]
-pub fn error(measured_ns: f64, expected_ns: f64) -> f64 {
+pub(crate) fn error(measured_ns: f64, expected_ns: f64) -> f64 {
     (measured_ns - expected_ns) / expected_ns
 }
 

@@ -18,13 +18,13 @@
 //! is 433 %. For 1.5 % of B, s' = 0.015 B: R' = 16 us x (13/3 / 0.015) x (1.015 x 3/16) = 880 us.
 
 /// Part of the bound that a change aims at: the rest is for chance.
-pub const AIM: f64 = 0.75;
+pub(crate) const AIM: f64 = 0.75;
 
 /// Part of the bound below which the reset value may fall.
-pub const CALM: f64 = 0.5;
+pub(crate) const CALM: f64 = 0.5;
 
 /// Samples with which a window is judged: chance alone makes its cost uncertain by an eighth.
-pub const ENOUGH: u64 = 64;
+pub(crate) const ENOUGH: u64 = 64;
 
 /// A reset value falls to this part of itself at most.
 const LARGEST_FALL: f64 = 0.5;
@@ -40,7 +40,7 @@ const PATIENCE: (u32, u32) = (2, 1 << 12);
 
 /// What the reset value has to keep to.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Bounds {
+pub(crate) struct Bounds {
     /// Slow-down at most, 0.02 = 2 %.
     pub overhead: f64,
     /// Smallest reset value: the one that was asked for.
@@ -57,7 +57,7 @@ impl Bounds {
     ///
     /// *Worked number*: samples of 13 us, 5 % asked for, marks of 1 %: 13 us / (0.75 x 5 % - 1 %) x 1.0375 = 490 us.
     #[must_use]
-    pub fn first(&self, fixed: f64, sample_ns: f64, rate: f64) -> u64 {
+    pub(crate) fn first(&self, fixed: f64, sample_ns: f64, rate: f64) -> u64 {
         let room = (AIM * self.overhead - fixed).max(AIM * self.extra);
         if room <= 0.0 {
             return self.most;
@@ -74,7 +74,7 @@ impl Bounds {
 
 /// What the event counts while a sample of it is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Counts {
+pub(crate) enum Counts {
     /// Time: it goes on.
     Time,
     /// Work of the target: it stands still.
@@ -83,7 +83,7 @@ pub enum Counts {
 
 /// What was counted within visits.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Window {
+pub(crate) struct Window {
     /// Time on the CPU, all cost included, ns.
     pub oncpu_ns: f64,
     /// What marks and page faults cost of it, ns.
@@ -105,7 +105,7 @@ impl Window {
     /// *Worked number*: calls of 0.6 us with two marks of 0.5 us seem to take 1.1 us. They take 1.6 us, of which
     /// the marks are 1 us: 167 %.
     #[must_use]
-    pub fn of_visits(
+    pub(crate) fn of_visits(
         oncpu_ns: f64,
         (marks_ns, outside_ns): (f64, f64),
         (faults_ns, samples_ns): (f64, f64),
@@ -121,14 +121,14 @@ impl Window {
 
     /// What the visits would have taken without the cost, ns.
     #[must_use]
-    pub fn undisturbed_ns(&self) -> f64 {
+    pub(crate) fn undisturbed_ns(&self) -> f64 {
         self.oncpu_ns - self.fixed_ns - self.samples_ns
     }
 
     /// The slow-down, 0.02 = 2 %; `None` if it is beyond measure: nothing ran, or no more than the
     /// cost.
     #[must_use]
-    pub fn overhead(&self) -> Option<f64> {
+    pub(crate) fn overhead(&self) -> Option<f64> {
         let undisturbed = self.undisturbed_ns();
         (undisturbed > 0.0).then(|| (self.fixed_ns + self.samples_ns) / undisturbed)
     }
@@ -136,21 +136,21 @@ impl Window {
     /// What the slow-down is at least, where the cost is nearly all of the time, or what is known of it even more: the
     /// rest is then no larger than the error of both. `None`: it is not, or nothing ran.
     #[must_use]
-    pub fn least(&self) -> Option<f64> {
+    pub(crate) fn least(&self) -> Option<f64> {
         let least = REST * self.oncpu_ns;
         (self.oncpu_ns > 0.0 && self.undisturbed_ns() < least).then_some(1.0 / REST - 1.0)
     }
 
     /// The part of the slow-down that the reset value does not change; `None` as above.
     #[must_use]
-    pub fn fixed(&self) -> Option<f64> {
+    pub(crate) fn fixed(&self) -> Option<f64> {
         let undisturbed = self.undisturbed_ns();
         (undisturbed > 0.0).then(|| self.fixed_ns / undisturbed)
     }
 
     /// Whether that part is above a bound.
     #[must_use]
-    pub fn is_fixed_above(&self, bound: f64) -> bool {
+    pub(crate) fn is_fixed_above(&self, bound: f64) -> bool {
         let undisturbed = self.undisturbed_ns();
         // Where samples seem to take all there was, they are the ones to blame.
         let base = if undisturbed > 0.0 {
@@ -177,7 +177,7 @@ impl Window {
 
 /// What a window says of the reset value.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// Too little was seen to tell.
     Unknown,
     /// It can stay.
@@ -192,7 +192,7 @@ pub enum Verdict {
 ///
 /// The reset value that comes out is within the bounds and another one.
 #[must_use]
-pub fn judge(
+pub(crate) fn judge(
     window: &Window,
     reset: u64,
     sample_ns: f64,
@@ -256,7 +256,7 @@ fn factor(window: &Window, bounds: &Bounds, counts: Counts) -> f64 {
 
 /// A change of the reset value, and why.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Change {
+pub(crate) struct Change {
     /// The reset value from now on.
     pub reset: u64,
     /// The overhead that led to it; `None` if it was beyond measure.
@@ -265,7 +265,7 @@ pub struct Change {
 
 /// Gathers what was counted into windows, and keeps to the bounds.
 #[derive(Clone, Debug)]
-pub struct Controller {
+pub(crate) struct Controller {
     bounds: Bounds,
     counts: Counts,
     sample_ns: f64,
@@ -285,7 +285,7 @@ pub struct Controller {
 impl Controller {
     /// A controller of an event whose reset value is `first`, and a sample of which costs `sample_ns`.
     #[must_use]
-    pub fn new(bounds: Bounds, counts: Counts, sample_ns: f64, first: u64) -> Self {
+    pub(crate) fn new(bounds: Bounds, counts: Counts, sample_ns: f64, first: u64) -> Self {
         Self {
             bounds,
             counts,
@@ -304,31 +304,31 @@ impl Controller {
 
     /// The reset value in force.
     #[must_use]
-    pub const fn reset(&self) -> u64 {
+    pub(crate) const fn reset(&self) -> u64 {
         self.reset
     }
 
     /// Overhead of the last window that could be judged.
     #[must_use]
-    pub const fn overhead(&self) -> Option<f64> {
+    pub(crate) const fn overhead(&self) -> Option<f64> {
         self.last
     }
 
     /// What of it marks and page faults cost.
     #[must_use]
-    pub const fn fixed(&self) -> Option<f64> {
+    pub(crate) const fn fixed(&self) -> Option<f64> {
         self.fixed
     }
 
     /// Whether these alone cost more than the bound in that window.
     #[must_use]
-    pub const fn is_fixed_above(&self) -> bool {
+    pub(crate) const fn is_fixed_above(&self) -> bool {
         self.is_fixed_above
     }
 
     /// Takes in what was counted since the last time, all of it with the reset value in force;
     /// gives the change to be made, if there is one. [`Controller::changed`] says that it was.
-    pub fn push(&mut self, counted: &Window) -> Option<Change> {
+    pub(crate) fn push(&mut self, counted: &Window) -> Option<Change> {
         self.window.add(counted);
         let window = self.window;
         let largest_fall = if self.has_judged { LARGEST_FALL } else { 0.0 };
@@ -369,7 +369,7 @@ impl Controller {
     }
 
     /// The reset value was changed, to that of the change or one close to it.
-    pub fn changed(&mut self, reset: u64) {
+    pub(crate) fn changed(&mut self, reset: u64) {
         self.has_fallen = reset < self.reset;
         self.reset = reset;
         self.calm = 0;

@@ -6,11 +6,11 @@ use super::{Native, predict, smallest_reset};
 use crate::cost::overhead::Counts;
 
 /// Samples with which a function's time is worth showing.
-pub const SHOWN: f64 = 5.0;
+pub(crate) const SHOWN: f64 = 5.0;
 
 /// What was counted while marks were made and no samples taken.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Counted {
+pub(crate) struct Counted {
     /// Length of the counting, ns.
     pub wall_ns: f64,
     /// Time on the CPU of all threads, ns.
@@ -31,7 +31,7 @@ pub struct Counted {
 
 /// What a sample of the event costs.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Price {
+pub(crate) struct Price {
     /// ns.
     pub alpha_ns: f64,
     /// Upper end of its interval, ns: what a bound is kept with.
@@ -42,7 +42,7 @@ pub struct Price {
 
 /// What the plan has to keep to.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Goal {
+pub(crate) struct Goal {
     /// Slow-down of items at most, 0.02 = 2 %.
     pub overhead: f64,
     /// Samples in the median item at least.
@@ -53,7 +53,7 @@ pub struct Goal {
 
 /// What a reset value would give. `None`: it would take all of the time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Row {
+pub(crate) struct Row {
     /// The reset value.
     pub reset: u64,
     /// Slow-down of items, 0.02 = 2 %.
@@ -72,7 +72,7 @@ pub struct Row {
 /// What comes of the goal.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "is")]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// This reset value keeps to both.
     Met {
         /// It.
@@ -97,7 +97,7 @@ pub enum Verdict {
 impl Counted {
     /// The whole of the threads, without marks.
     #[must_use]
-    pub fn whole(&self) -> Native {
+    pub(crate) fn whole(&self) -> Native {
         Native {
             elapsed_ns: self.cpu_ns - self.fixed_ns,
             events: self.events,
@@ -107,7 +107,7 @@ impl Counted {
 
     /// What of it lies within visits. Events are taken to be spread evenly.
     #[must_use]
-    pub fn within(&self) -> Native {
+    pub(crate) fn within(&self) -> Native {
         Native {
             elapsed_ns: self.oncpu_ns - self.fixed_ns,
             events: self.rate() * self.oncpu_ns,
@@ -117,13 +117,13 @@ impl Counted {
 
     /// Events in a ns on the CPU.
     #[must_use]
-    pub fn rate(&self) -> f64 {
+    pub(crate) fn rate(&self) -> f64 {
         self.events / self.cpu_ns
     }
 
     /// What a reset value would give.
     #[must_use]
-    pub fn row(&self, reset: u64, price: &Price) -> Row {
+    pub(crate) fn row(&self, reset: u64, price: &Price) -> Row {
         let of = |native| predict(native, reset, price.alpha_ns, price.counts);
         let (within, whole) = (self.within(), self.whole());
         let (items, all) = (of(&within), of(&whole));
@@ -142,7 +142,7 @@ impl Counted {
 
     /// What comes of a goal.
     #[must_use]
-    pub fn judge(&self, goal: &Goal, price: &Price) -> Verdict {
+    pub(crate) fn judge(&self, goal: &Goal, price: &Price) -> Verdict {
         let within = self.within();
         let alpha = price.alpha_at_most_ns;
         let Some(cheap) = smallest_reset(&within, alpha, price.counts, goal.overhead) else {
@@ -183,7 +183,7 @@ impl Counted {
 
 /// Reset values for a table: doubling from the smallest, until the goal is met or nothing is left to see.
 #[must_use]
-pub fn resets(first: u64, enough: u64) -> Vec<u64> {
+pub(crate) fn resets(first: u64, enough: u64) -> Vec<u64> {
     const LEAST: usize = 8;
     const MOST: usize = 20;
     let doubling = (0..MOST as u32).map(|n| first.saturating_mul(1 << n));

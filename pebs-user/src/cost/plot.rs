@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 
 /// One panel.
-pub struct Panel {
+pub(crate) struct Panel {
     /// What it says above.
     pub title: String,
     /// Name of the axis to the right.
@@ -17,7 +17,7 @@ pub struct Panel {
 }
 
 /// Things of one colour.
-pub struct Series {
+pub(crate) struct Series {
     /// What the legend says; nothing if it is empty.
     pub name: String,
     /// How it looks.
@@ -28,7 +28,7 @@ pub struct Series {
 
 /// How a series looks.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Look {
+pub(crate) enum Look {
     /// Dots: what was measured.
     Dots,
     /// A line: what is expected.
@@ -78,7 +78,7 @@ fn columns(panels: usize) -> usize {
 
 /// Width and height of a picture of so many panels.
 #[must_use]
-pub fn size(panels: usize) -> (f64, f64) {
+pub(crate) fn size(panels: usize) -> (f64, f64) {
     let columns = columns(panels);
     let rows = panels.div_ceil(columns);
     (
@@ -89,7 +89,7 @@ pub fn size(panels: usize) -> (f64, f64) {
 
 /// Draws the panels under a title.
 #[must_use]
-pub fn draw(title: &str, panels: &[Panel]) -> String {
+pub(crate) fn draw(title: &str, panels: &[Panel]) -> String {
     let columns = columns(panels.len());
     let (width, height) = size(panels.len());
     let title = escaped(title);

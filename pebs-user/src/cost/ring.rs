@@ -39,7 +39,7 @@ const NEGLIGIBLE: f64 = 0.005;
 
 /// The caches of a CPU, bytes; `None` if unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Caches {
+pub(crate) struct Caches {
     /// Its own L2.
     pub l2: Option<u64>,
     /// Its share of the last level: the size by the CPUs that share it.
@@ -74,7 +74,7 @@ impl Sensitivity {
 
 /// A size, and what it came from.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Advice {
+pub(crate) struct Advice {
     /// Bytes of each CPU's ring, a power of two.
     pub bytes: u64,
     /// What the rate of records alone asks for.
@@ -92,7 +92,7 @@ pub struct Advice {
 ///
 /// *Worked number*: 2.5 MB/s are 39,000 lines, 80 ns each: 0.3 %.
 #[must_use]
-pub fn pollution(rate: f64) -> f64 {
+pub(crate) fn pollution(rate: f64) -> f64 {
     rate / LINE * MISS_NS / 1e9
 }
 
@@ -102,7 +102,7 @@ pub fn pollution(rate: f64) -> f64 {
 /// 427 kB: 512 KiB. PEBS records of 200 bytes at 200,000 a second are 40 MB/s, which could take 5 % of the time: beside
 /// an L2 of 1 MiB a sensitive target gets 256 KiB, which hold 4.9 ms.
 #[must_use]
-pub fn advise(rate: f64, caches: Caches, sensitivity: Sensitivity) -> Advice {
+pub(crate) fn advise(rate: f64, caches: Caches, sensitivity: Sensitivity) -> Advice {
     let wanted = rate / 1e9 * DRAIN_NS * MARGIN / SAMPLE_SHARE;
     let wanted = (wanted as u64).clamp(SIZES.0, SIZES.1).next_power_of_two();
     let pollution = pollution(rate);

@@ -91,7 +91,7 @@ impl SampleCost {
 
 /// A visit to learn from.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen {
+pub(crate) struct Seen {
     /// Number of its probe.
     pub probe: u16,
     /// Its time on the CPU, all samples and marks included, ns.
@@ -139,7 +139,7 @@ impl Stratum {
 ///
 /// Memory: 128 KiB a probe, of `PROBES` at most. Cost of a visit: O(1).
 #[derive(Clone, Debug)]
-pub struct Learner {
+pub(crate) struct Learner {
     measured: SampleCost,
     cost: SampleCost,
     /// By probe.
@@ -153,7 +153,7 @@ pub struct Learner {
 impl Learner {
     /// Knows no more than what was measured before the run.
     #[must_use]
-    pub const fn new(measured: SampleCost) -> Self {
+    pub(crate) const fn new(measured: SampleCost) -> Self {
         Self {
             measured,
             cost: measured,
@@ -165,14 +165,14 @@ impl Learner {
 
     /// What a sample takes, as far as it is known by now.
     #[must_use]
-    pub const fn cost(&self) -> SampleCost {
+    pub(crate) const fn cost(&self) -> SampleCost {
         self.cost
     }
 
     /// Takes in a visit that ran without a break and had nothing but its own samples in it. Says whether enough came since
     /// to look at the cost anew.
     #[inline]
-    pub fn see(&mut self, visit: &Seen) -> bool {
+    pub(crate) fn see(&mut self, visit: &Seen) -> bool {
         let stratum = visit.samples as usize;
         if visit.samples >= STRATA as u64 || usize::from(visit.probe) >= PROBES {
             return false;
@@ -192,7 +192,7 @@ impl Learner {
     /// Looks at what came; says whether the cost is another one now.
     ///
     /// Cost: some ms at most; twice as many visits have to come from one time to the next.
-    pub fn learn(&mut self) -> bool {
+    pub(crate) fn learn(&mut self) -> bool {
         self.due = self.sampled.max(ENOUGH as u64) * 2;
         let before = self.cost;
         let (mut found, mut from) = (Vec::new(), 0);

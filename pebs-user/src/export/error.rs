@@ -8,7 +8,7 @@ use crate::store::reader::ReadError;
 
 /// Why a trace was not exported.
 #[derive(Debug, Error)]
-pub enum ExportError {
+pub(crate) enum ExportError {
     /// The trace can't be read.
     #[error(transparent)]
     Read(#[from] ReadError),
@@ -52,7 +52,7 @@ pub enum ExportError {
 impl ExportError {
     /// What to do about it.
     #[must_use]
-    pub fn hint(&self) -> Option<String> {
+    pub(crate) fn hint(&self) -> Option<String> {
         match self {
             Self::Read(error) => error.hint(),
             Self::NoVisits { trace } => Some(format!(

@@ -3,8 +3,8 @@
 mod names;
 mod weight;
 
-pub use names::{Functions, Probes, base_name};
-pub use weight::Weight;
+pub(crate) use names::{Functions, Probes, base_name};
+pub(crate) use weight::Weight;
 
 use std::ops::Deref;
 
@@ -20,7 +20,7 @@ use crate::store::view::{Select as _, View as _, columns};
 
 /// A visit.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Visit {
+pub(crate) struct Visit {
     /// Its row.
     pub row: VisitRow,
     /// One value per argument column of the trace.
@@ -47,14 +47,14 @@ impl Visit {
 
     /// Names of its flags, `|` between them.
     #[must_use]
-    pub fn flag_names(&self) -> String {
+    pub(crate) fn flag_names(&self) -> String {
         let bits = visit_flag::NAMES.into_iter().enumerate();
         let set = bits.filter(|(bit, _)| self.row.flags >> bit & 1 == 1);
         set.map(|(_, name)| name).collect::<Vec<_>>().join("|")
     }
 
     /// The arguments that are known, with their names.
-    pub fn known_args<'a>(
+    pub(crate) fn known_args<'a>(
         &'a self,
         columns: &'a [ArgColumn],
     ) -> impl Iterator<Item = (&'a str, &'a ArgValue)> {
@@ -65,7 +65,7 @@ impl Visit {
 
 /// An argument's value as text.
 #[must_use]
-pub fn arg_text(value: &ArgValue) -> String {
+pub(crate) fn arg_text(value: &ArgValue) -> String {
     match value {
         ArgValue::U64(number) => number.to_string(),
         ArgValue::I64(number) => number.to_string(),
@@ -75,7 +75,7 @@ pub fn arg_text(value: &ArgValue) -> String {
 
 /// A sample of a visit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sample {
+pub(crate) struct Sample {
     /// When.
     pub time_ns: i64,
     /// The visit.
@@ -96,7 +96,7 @@ pub struct Sample {
 
 /// An interval off the CPU within a visit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wait {
+pub(crate) struct Wait {
     /// The visit.
     pub visit_id: u64,
     /// Switched out.
@@ -118,7 +118,7 @@ pub struct Wait {
 impl Wait {
     /// Its length.
     #[must_use]
-    pub fn ns(&self) -> i64 {
+    pub(crate) fn ns(&self) -> i64 {
         self.end_ns.saturating_sub(self.begin_ns).max(0)
     }
 }
@@ -127,7 +127,11 @@ impl Wait {
 ///
 /// # Errors
 /// If the trace can't be read.
-pub fn visits(trace: &Trace, set: &VisitSet, mut take: impl FnMut(Visit)) -> Result<(), ReadError> {
+pub(crate) fn visits(
+    trace: &Trace,
+    set: &VisitSet,
+    mut take: impl FnMut(Visit),
+) -> Result<(), ReadError> {
     for batch in trace.scan_with_args(visits::All::NAMES)? {
         let batch = batch?;
         let columns = visits::All::of(&batch)?;
@@ -152,7 +156,7 @@ columns! {
 ///
 /// # Errors
 /// If the trace can't be read.
-pub fn probes(
+pub(crate) fn probes(
     trace: &Trace,
     set: &VisitSet,
     mut take: impl FnMut(u64, u16, bool),
@@ -174,7 +178,7 @@ pub fn probes(
 ///
 /// # Errors
 /// If the trace can't be read.
-pub fn functions(
+pub(crate) fn functions(
     trace: &Trace,
     set: &VisitSet,
     mut take: impl FnMut(VisitFunctionRow),
@@ -197,7 +201,7 @@ pub fn functions(
 ///
 /// # Errors
 /// If the trace can't be read.
-pub fn samples(
+pub(crate) fn samples(
     trace: &Trace,
     set: &VisitSet,
     event: u8,
@@ -233,7 +237,11 @@ pub fn samples(
 ///
 /// # Errors
 /// If the trace can't be read.
-pub fn waits(trace: &Trace, set: &VisitSet, mut take: impl FnMut(Wait)) -> Result<(), ReadError> {
+pub(crate) fn waits(
+    trace: &Trace,
+    set: &VisitSet,
+    mut take: impl FnMut(Wait),
+) -> Result<(), ReadError> {
     for batch in waits::All::scan(trace)? {
         let batch = batch?;
         let columns = waits::All::of(&batch)?;
@@ -267,7 +275,7 @@ pub fn waits(trace: &Trace, set: &VisitSet, mut take: impl FnMut(Wait)) -> Resul
 ///
 /// # Errors
 /// If the trace can't be read.
-pub fn losses(trace: &Trace, mut take: impl FnMut(i64, i64, &str)) -> Result<(), ReadError> {
+pub(crate) fn losses(trace: &Trace, mut take: impl FnMut(i64, i64, &str)) -> Result<(), ReadError> {
     losses::each(trace, |row| {
         take(row.begin_ns.0, row.end_ns.0, &row.reason);
     })

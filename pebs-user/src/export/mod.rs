@@ -127,7 +127,7 @@ const DIVIDED: u64 = 20_000_000;
 ///
 /// # Errors
 /// If the trace can't be read, nothing is to be written, or `out` fails.
-pub fn export(
+pub(crate) fn export(
     trace: &Trace,
     format: Format,
     (selection, losses): (Selection, LossVisits),

@@ -33,7 +33,7 @@ columns! {
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub enum Selection {
+pub(crate) enum Selection {
     /// Every visit.
     #[default]
     All,
@@ -45,7 +45,7 @@ pub enum Selection {
 
 /// What a format can hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bound {
+pub(crate) struct Bound {
     /// Visits.
     pub visits: usize,
     /// Samples of these visits.
@@ -54,7 +54,7 @@ pub struct Bound {
 
 /// What to choose.
 #[derive(Clone, Copy, Debug)]
-pub struct Request {
+pub(crate) struct Request {
     /// The visits asked for.
     pub selection: Selection,
     /// Rule by which visits are told slow; `None`: that of the selection, else that of the report.
@@ -71,7 +71,7 @@ pub struct Request {
 
 /// Numbers of visits that were chosen and left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Account {
+pub(crate) struct Account {
     /// In the trace.
     pub all: u64,
     /// As asked for, and of use to the format.
@@ -88,7 +88,7 @@ pub struct Account {
 
 /// The visits to look at.
 #[derive(Debug)]
-pub struct Chosen {
+pub(crate) struct Chosen {
     /// Their numbers.
     pub visits: VisitSet,
     /// Typical visits that are whole, to compare with; of the whole trace.
@@ -105,17 +105,17 @@ pub struct Chosen {
 ///
 /// Memory: about a bit a visit, as numbers are dense.
 #[derive(Debug, Default)]
-pub struct VisitSet(FxHashMap<u64, u64>);
+pub(crate) struct VisitSet(FxHashMap<u64, u64>);
 
 impl VisitSet {
     /// Adds a visit.
-    pub fn insert(&mut self, visit_id: u64) {
+    pub(crate) fn insert(&mut self, visit_id: u64) {
         *self.0.entry(visit_id / 64).or_default() |= 1 << (visit_id % 64);
     }
 
     /// Whether the visit is in it.
     #[must_use]
-    pub fn contains(&self, visit_id: u64) -> bool {
+    pub(crate) fn contains(&self, visit_id: u64) -> bool {
         let word = self.0.get(&(visit_id / 64));
         word.is_some_and(|word| word >> (visit_id % 64) & 1 == 1)
     }
@@ -146,7 +146,7 @@ impl Row {
 ///
 /// # Errors
 /// If the trace can't be read, or nothing is chosen.
-pub fn choose(trace: &Trace, request: &Request) -> Result<Chosen, ExportError> {
+pub(crate) fn choose(trace: &Trace, request: &Request) -> Result<Chosen, ExportError> {
     let Durations {
         durations,
         ranks,

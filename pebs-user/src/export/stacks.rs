@@ -10,11 +10,11 @@ use crate::store::reader::{ReadError, Trace};
 
 /// How the samples of something divide among call stacks, so that an estimate made of them can be divided alike.
 #[derive(Debug)]
-pub struct Shares<K>(FxHashMap<K, Vec<Share>>);
+pub(super) struct Shares<K>(FxHashMap<K, Vec<Share>>);
 
 /// Samples with the same call stack.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Share {
+pub(super) struct Share {
     /// The call stack.
     pub stack: Option<u32>,
     /// Samples.
@@ -28,7 +28,7 @@ impl<K: Eq + Hash> Shares<K> {
     ///
     /// # Errors
     /// If the trace can't be read.
-    pub fn read(
+    pub(super) fn read(
         trace: &Trace,
         set: &VisitSet,
         event: u8,
@@ -53,7 +53,7 @@ impl<K: Eq + Hash> Shares<K> {
     }
 
     /// Divides a weight and a number of samples; where nothing is known of stacks it stays one.
-    pub fn split(&self, key: &K, samples: u32, weight: f64) -> Vec<Share> {
+    pub(super) fn split(&self, key: &K, samples: u32, weight: f64) -> Vec<Share> {
         let Some(shares) = self.0.get(key) else {
             return vec![Share {
                 stack: None,

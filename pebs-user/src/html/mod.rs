@@ -25,7 +25,7 @@ use crate::export::select::{Account, Bound, Request, Selection, choose};
 use crate::store::reader::Trace;
 
 /// Visits that a page shows at most.
-pub const MOST_VISITS: usize = 10_000;
+pub(crate) const MOST_VISITS: usize = 10_000;
 
 /// The page. Scripts and styles are trusted, nothing else is.
 #[derive(Template)]
@@ -48,7 +48,7 @@ struct View<'a> {
 ///
 /// # Errors
 /// If the trace can't be read, has no visits, or `out` fails.
-pub fn write(
+pub(crate) fn write(
     trace: &Trace,
     slow: Option<Rule>,
     losses: LossVisits,

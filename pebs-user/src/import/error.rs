@@ -115,7 +115,7 @@ fn why(cut: Option<&str>) -> String {
 const SHOWN: usize = 12;
 
 /// The first of some names, for a hint.
-pub fn list(names: &[String]) -> String {
+pub(crate) fn list(names: &[String]) -> String {
     let mut text = names[..names.len().min(SHOWN)].join(", ");
     if names.len() > SHOWN {
         text += &format!(" and {} more", names.len() - SHOWN);

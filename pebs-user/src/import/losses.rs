@@ -44,7 +44,7 @@ const ROUNDS: usize = 3;
 impl Losses {
     /// There were records up to a time.
     #[inline]
-    pub fn see(&mut self, time: u64, cpu: Option<Cpu>) {
+    pub(super) fn see(&mut self, time: u64, cpu: Option<Cpu>) {
         self.before = time;
         self.first = self.first.or(Some(time));
         self.newest = self.newest.max(time);
@@ -58,13 +58,13 @@ impl Losses {
     }
 
     /// All rings were read once.
-    pub fn round(&mut self) {
+    pub(super) fn round(&mut self) {
         self.rounds.rotate_left(1);
         self.rounds[ROUNDS - 1] = self.newest;
     }
 
     /// LOST, LOST_SAMPLES: some were lost up to a record's time.
-    pub fn lost(&mut self, raw: RawRecord<'_>, record: &Record<'_>, cpu: Option<Cpu>) {
+    pub(super) fn lost(&mut self, raw: RawRecord<'_>, record: &Record<'_>, cpu: Option<Cpu>) {
         let (records, in_hardware) = match record.what {
             What::Lost { records } => (records.min(LOST_MAX), false),
             What::LostSamples { records } => (records.min(LOST_MAX), true),
@@ -103,7 +103,7 @@ impl Losses {
     }
 
     /// THROTTLE, UNTHROTTLE of a counter.
-    pub fn throttle(&mut self, stopped: bool, counter: (u64, u64), at: Stopped) {
+    pub(super) fn throttle(&mut self, stopped: bool, counter: (u64, u64), at: Stopped) {
         let was = if stopped {
             self.stopped.insert(counter, at)
         } else {
@@ -138,7 +138,7 @@ impl Losses {
     }
 
     /// All ranges by their begin, of a recording from `first` to `end`, and the samples that were left out as asked.
-    pub fn close(mut self, (first, end): (u64, u64)) -> (Vec<ToldLoss>, u64) {
+    pub(super) fn close(mut self, (first, end): (u64, u64)) -> (Vec<ToldLoss>, u64) {
         for was in std::mem::take(&mut self.stopped).into_values() {
             self.stood_still(was, end);
         }

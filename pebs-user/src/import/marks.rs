@@ -49,7 +49,7 @@ impl Marks {
 
 /// A table that makes no sense.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum MarksError {
+pub(crate) enum MarksError {
     /// The first line does not name a column that is needed.
     #[error("no column '{missing}' in the first line: '{line}'")]
     NoColumn {
@@ -84,7 +84,7 @@ pub enum MarksError {
 impl MarksError {
     /// What to do about it.
     #[must_use]
-    pub fn hint(&self) -> Option<String> {
+    pub(crate) fn hint(&self) -> Option<String> {
         Some(
             match self {
                 Self::NoColumn { .. } | Self::Twice { .. } | Self::Empty => {
@@ -178,7 +178,7 @@ fn cells(line: &str) -> impl Iterator<Item = &str> {
 ///
 /// # Errors
 /// If a column is missing or a value makes no sense. Nothing is left out silently.
-pub fn parse(text: &str) -> Result<Marks, MarksError> {
+pub(crate) fn parse(text: &str) -> Result<Marks, MarksError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut lines = (1..).zip(text.lines());
     let mut lines = lines.by_ref().filter(|(_, line)| !line.trim().is_empty());

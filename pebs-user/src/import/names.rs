@@ -170,6 +170,6 @@ impl EventNames {
 
 /// Whether a sample is one of a guest, whose addresses and processes are not the recorded machine's.
 #[must_use]
-pub const fn is_guest(raw: RawRecord<'_>) -> bool {
+pub(super) const fn is_guest(raw: RawRecord<'_>) -> bool {
     matches!(raw.mode(), Mode::Guest)
 }

@@ -31,7 +31,7 @@ pub(super) struct Switched {
 
 impl SwitchFormat {
     /// Of an event, if it is `sched_switch`.
-    pub fn of(attr: &Attr, formats: &Formats) -> Option<Self> {
+    pub(super) fn of(attr: &Attr, formats: &Formats) -> Option<Self> {
         let format = formats.get(attr.config).filter(|_| attr.is_tracepoint())?;
         if format.name != "sched_switch" {
             return None;
@@ -44,7 +44,7 @@ impl SwitchFormat {
     }
 
     /// What a sample's raw bytes say.
-    pub fn read(&self, raw: &[u8]) -> Option<Switched> {
+    pub(super) fn read(&self, raw: &[u8]) -> Option<Switched> {
         Some(Switched {
             prev: self.prev.number(raw)? as u32,
             state: self.state.number(raw)? as u32,
@@ -60,19 +60,19 @@ pub(super) struct Balance {
 }
 
 impl Balance {
-    pub fn add(&mut self, switched: Switched) {
+    pub(super) fn add(&mut self, switched: Switched) {
         self.by_thread.entry(switched.prev).or_default().0 += 1;
         self.by_thread.entry(switched.next).or_default().1 += 1;
     }
 
     /// Whether there is nothing to balance.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.by_thread.is_empty()
     }
 
     /// Whether threads come back as often as they leave: at most one switch in ten is without its partner. At each
     /// end of the recording one of a thread may be; where there are no others, nobody knows (`None`).
-    pub fn is_whole(&self, threads: impl Iterator<Item = u32>) -> Option<bool> {
+    pub(super) fn is_whole(&self, threads: impl Iterator<Item = u32>) -> Option<bool> {
         let (mut outs, mut ins, mut alone) = (0, 0, 0);
         for (left, came) in threads.filter_map(|tid| self.by_thread.get(&tid)) {
             outs += left;
@@ -125,12 +125,12 @@ pub(super) struct Partners {
 
 impl Partners {
     /// Takes a sight, in any order.
-    pub fn push(&mut self, sight: Sight) {
+    pub(super) fn push(&mut self, sight: Sight) {
         self.waiting.push(sight);
     }
 
     /// Gives the thread and the times of two sights between which a switch is missing, for those before a frontier.
-    pub fn settle(&mut self, frontier: u64, mut missing: impl FnMut(u32, (u64, u64))) {
+    pub(super) fn settle(&mut self, frontier: u64, mut missing: impl FnMut(u32, (u64, u64))) {
         self.waiting.sort_by_key(|sight| sight.time);
         let due = self.waiting.partition_point(|it| it.time < frontier);
         for sight in self.waiting.drain(..due) {

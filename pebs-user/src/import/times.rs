@@ -51,7 +51,7 @@ pub struct Far {
 impl Times {
     /// There is a record of a time.
     #[inline]
-    pub fn see(&mut self, time: u64, is_sample: bool) {
+    pub(super) fn see(&mut self, time: u64, is_sample: bool) {
         let one = Near {
             first: time,
             last: time,
@@ -75,7 +75,7 @@ impl Times {
     }
 
     /// Times of the first and the last record, without those that are far from nearly all, and what these are.
-    pub fn close(mut self) -> Option<((u64, u64), Far)> {
+    pub(super) fn close(mut self) -> Option<((u64, u64), Far)> {
         self.others.extend(self.recent);
         let near = self.others.into_iter();
         let mut near: Vec<(u64, Near)> = near.collect();

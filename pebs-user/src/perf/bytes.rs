@@ -6,62 +6,62 @@ pub(crate) struct Bytes<'a>(pub &'a [u8]);
 
 impl<'a> Bytes<'a> {
     #[inline]
-    pub fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+    pub(super) fn take(&mut self, len: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(len)?;
         self.0 = rest;
         Some(taken)
     }
 
     /// As [`Bytes::take`], for a length that the bytes say themselves.
-    pub fn take_u64(&mut self, len: u64) -> Option<&'a [u8]> {
+    pub(super) fn take_u64(&mut self, len: u64) -> Option<&'a [u8]> {
         self.take(usize::try_from(len).ok()?)
     }
 
     /// Takes `count` things of `size` bytes.
-    pub fn take_array(&mut self, count: u64, size: usize) -> Option<&'a [u8]> {
+    pub(super) fn take_array(&mut self, count: u64, size: usize) -> Option<&'a [u8]> {
         self.take_u64(count.checked_mul(size as u64)?)
     }
 
-    pub fn u8(&mut self) -> Option<u8> {
+    pub(super) fn u8(&mut self) -> Option<u8> {
         self.take(1)?.first().copied()
     }
 
-    pub fn u16(&mut self) -> Option<u16> {
+    pub(super) fn u16(&mut self) -> Option<u16> {
         self.take(2)?.try_into().ok().map(u16::from_ne_bytes)
     }
 
     #[inline]
-    pub fn u32(&mut self) -> Option<u32> {
+    pub(super) fn u32(&mut self) -> Option<u32> {
         self.take(4)?.try_into().ok().map(u32::from_ne_bytes)
     }
 
     #[inline]
-    pub fn u64(&mut self) -> Option<u64> {
+    pub(super) fn u64(&mut self) -> Option<u64> {
         self.take(8)?.try_into().ok().map(u64::from_ne_bytes)
     }
 
     /// Two numbers that share a word.
     #[inline]
-    pub fn pair(&mut self) -> Option<(u32, u32)> {
+    pub(super) fn pair(&mut self) -> Option<(u32, u32)> {
         let mut word = Self(self.take(8)?);
         Some((word.u32()?, word.u32()?))
     }
 
     /// What is left up to the first zero byte.
-    pub fn text(&self) -> &'a [u8] {
+    pub(super) fn text(&self) -> &'a [u8] {
         let end = self.0.iter().position(|byte| *byte == 0);
         &self.0[..end.unwrap_or(self.0.len())]
     }
 
     /// Takes what is left up to the first zero byte, and that; `None` if there is none.
-    pub fn c_string(&mut self) -> Option<&'a [u8]> {
+    pub(super) fn c_string(&mut self) -> Option<&'a [u8]> {
         let end = self.0.iter().position(|byte| *byte == 0)?;
         let text = self.take(end)?;
         self.take(1)?;
         Some(text)
     }
 
-    pub const fn len(&self) -> usize {
+    pub(super) const fn len(&self) -> usize {
         self.0.len()
     }
 }

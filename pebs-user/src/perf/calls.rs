@@ -10,14 +10,14 @@ use super::sample::{Rest, Words};
 /// What called the first of them is not known: the record begins when the thread is first sampled, and holds the
 /// newest 8 to 32.
 #[derive(Clone, Copy, Debug)]
-pub struct Calls<'a> {
+pub(crate) struct Calls<'a> {
     /// From, to and flags of each, the newest first.
     entries: Words<'a>,
 }
 
 /// Whether the branches of such samples are the calls that have not returned.
 #[must_use]
-pub const fn are_told(layout: &Layout) -> bool {
+pub(crate) const fn are_told(layout: &Layout) -> bool {
     const CALL_STACK: u64 = sys::PERF_SAMPLE_BRANCH_CALL_STACK as u64;
     layout.has(sys::PERF_SAMPLE_BRANCH_STACK) && layout.branch_sample_type & CALL_STACK != 0
 }
@@ -25,14 +25,14 @@ pub const fn are_told(layout: &Layout) -> bool {
 impl<'a> Calls<'a> {
     /// Those of a sample whose branches are calls; `None` if it has none.
     #[must_use]
-    pub fn of(sample: &Rest<'a>) -> Option<Self> {
+    pub(crate) fn of(sample: &Rest<'a>) -> Option<Self> {
         let entries = sample.branches?.entries;
         (!entries.is_empty()).then_some(Self { entries })
     }
 
     /// Frames in user space, the innermost first, as a stack has them: the address where the thread was (`inside`), then
     /// return addresses. Where it was in the kernel (`None`), the innermost function is known by its first address.
-    pub fn frames(self, inside: Option<u64>) -> impl Iterator<Item = u64> + use<'a> {
+    pub(crate) fn frames(self, inside: Option<u64>) -> impl Iterator<Item = u64> + use<'a> {
         let innermost = inside.or_else(|| self.entries.iter().nth(1));
         // The record has the call itself; any address behind its first byte stands for that.
         let callers = self.entries.iter().step_by(3);

@@ -41,7 +41,7 @@ impl Accounts {
     }
 
     /// Records came out of a CPU's ring.
-    pub fn decoded(&mut self, cpu: Cpu, decoded: &Decoded) {
+    pub(super) fn decoded(&mut self, cpu: Cpu, decoded: &Decoded) {
         let Decoded {
             samples,
             marks,
@@ -60,18 +60,18 @@ impl Accounts {
     }
 
     /// So many bytes came out of a CPU's ring.
-    pub fn taken(&mut self, cpu: Cpu, bytes: usize) {
+    pub(super) fn taken(&mut self, cpu: Cpu, bytes: usize) {
         self.cpu(cpu).ring_bytes += bytes as u64;
     }
 
     /// Bytes of the ring that held the most.
-    pub fn most_ring_bytes(&self) -> u64 {
+    pub(super) fn most_ring_bytes(&self) -> u64 {
         let each = self.cpus.values().map(|cpu| cpu.ring_bytes);
         each.max().unwrap_or(0)
     }
 
     /// Records came decoded, of a CPU; malformed ones were to be samples.
-    pub fn told(&mut self, cpu: Cpu, decoded: &Decoded) {
+    pub(super) fn told(&mut self, cpu: Cpu, decoded: &Decoded) {
         let told = &mut self.cpu(cpu).told;
         told.samples += decoded.samples + decoded.malformed;
         told.marks += decoded.marks;
@@ -80,14 +80,14 @@ impl Accounts {
     }
 
     /// A recording says that so many records of a CPU were lost.
-    pub fn told_lost(&mut self, cpu: Cpu, records: u64) {
+    pub(super) fn told_lost(&mut self, cpu: Cpu, records: u64) {
         let samples = &mut self.cpu(cpu).ledger.samples;
         samples.seen += records;
         samples.book(Reason::LostPerfRing, records);
     }
 
     /// Samples of a recording were left out: on purpose, and for want of a time.
-    pub fn left_out(&mut self, filtered: u64, untimed: u64) {
+    pub(super) fn left_out(&mut self, filtered: u64, untimed: u64) {
         if filtered + untimed > 0 {
             let counters = &mut self.cpu(Cpu::UNKNOWN).counters;
             counters[Counter::SampleFiltered as usize] += filtered;
@@ -96,7 +96,7 @@ impl Accounts {
     }
 
     /// Takes in a CPU's counters; gives what was refused since the last time, by reason.
-    pub fn refused(&mut self, cpu: Cpu, now: &CounterRow) -> Vec<(Reason, u64)> {
+    pub(super) fn refused(&mut self, cpu: Cpu, now: &CounterRow) -> Vec<(Reason, u64)> {
         let account = self.cpus.get_mut(&cpu.0);
         if account.is_none() && now.iter().all(|&count| count == 0) {
             return Vec::new();
@@ -115,7 +115,7 @@ impl Accounts {
     }
 
     /// Books a record that came behind the frontier.
-    pub fn late(&mut self, late: Late) {
+    pub(super) fn late(&mut self, late: Late) {
         let ledger = &mut self.cpu(Cpu(late.cpu)).ledger;
         let account = match late.kind {
             LateKind::Sample => &mut ledger.samples,
@@ -127,7 +127,7 @@ impl Accounts {
 
     /// Books the records that the correlator is about to get as written; what it can't use is moved to
     /// its reason by [`Accounts::take_used`].
-    pub fn ready(&mut self, ready: &Ready<'_>) {
+    pub(super) fn ready(&mut self, ready: &Ready<'_>) {
         for records in ready.records_by_thread() {
             // Those of a CPU come in runs.
             for run in records.chunk_by(|a, b| a.cpu == b.cpu) {
@@ -170,7 +170,7 @@ impl Accounts {
     }
 
     /// Books samples written, and records lost.
-    pub fn take_used(&mut self, rows: &mut Rows) {
+    pub(super) fn take_used(&mut self, rows: &mut Rows) {
         for used in rows.used.drain(..) {
             match used {
                 Used::Samples(cpu, n) => self.cpu(cpu).ledger.samples.written += n,
@@ -188,17 +188,17 @@ impl Accounts {
     }
 
     /// Samples decoded.
-    pub fn samples(&self) -> u64 {
+    pub(super) fn samples(&self) -> u64 {
         self.cpus.values().map(|cpu| cpu.decoded.samples).sum()
     }
 
     /// Marks decoded.
-    pub fn marks(&self) -> u64 {
+    pub(super) fn marks(&self) -> u64 {
         self.cpus.values().map(|cpu| cpu.decoded.marks).sum()
     }
 
     /// Samples and marks refused by the kernel programs or dropped by the stages.
-    pub fn lost(&self) -> u64 {
+    pub(super) fn lost(&self) -> u64 {
         let dropped = |account: &Account| account.lost() - account.of(Reason::UnmatchedMark);
         self.cpus
             .values()
@@ -215,7 +215,7 @@ impl Accounts {
 
     /// The ledger, once everything was taken in. Rows that the disk had no room for are moved from
     /// written to their reason.
-    pub fn ledger(&self, rows: &Rows, lost_samples: u64) -> Ledger {
+    pub(super) fn ledger(&self, rows: &Rows, lost_samples: u64) -> Ledger {
         let sum = |counter: Counter| -> u64 {
             self.cpus
                 .values()

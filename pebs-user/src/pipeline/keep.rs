@@ -130,7 +130,7 @@ pub(super) struct Keeper {
 
 impl Keeper {
     /// A keeper whose aggregates are written every `interval` of trace time.
-    pub fn new(keep: Keep, interval: Duration) -> Self {
+    pub(super) fn new(keep: Keep, interval: Duration) -> Self {
         Self {
             keep,
             interval,
@@ -143,7 +143,7 @@ impl Keeper {
     }
 
     /// Whether everything is kept, and there are no aggregates.
-    pub fn keeps_all(&self) -> bool {
+    pub(super) fn keeps_all(&self) -> bool {
         self.keep == Keep::All
     }
 
@@ -151,7 +151,7 @@ impl Keeper {
     /// time where that is known.
     ///
     /// Cost: O(functions of the visit); allocates for functions that are new.
-    pub fn visit(
+    pub(super) fn visit(
         &mut self,
         visit: &ClosedVisit<'_>,
         net_ns: Option<i64>,
@@ -251,7 +251,7 @@ impl Keeper {
     }
 
     /// Takes in a wait of a visit that [`Keeper::visit`] has taken in.
-    pub fn wait(
+    pub(super) fn wait(
         &mut self,
         visit: &ClosedVisit<'_>,
         function: Option<FunctionId>,
@@ -278,13 +278,17 @@ impl Keeper {
     }
 
     /// Whether the interval is over at this time since the trace began.
-    pub fn is_due(&self, now: Duration) -> bool {
+    pub(super) fn is_due(&self, now: Duration) -> bool {
         !self.keeps_all() && now.saturating_sub(self.since) >= self.interval
     }
 
     /// Ends the interval: hands out a row for each distribution that has a visit, by group and key,
     /// and begins the next.
-    pub fn end_interval(&mut self, now: Duration, mut take: impl FnMut(&FunctionStatRow<'_>)) {
+    pub(super) fn end_interval(
+        &mut self,
+        now: Duration,
+        mut take: impl FnMut(&FunctionStatRow<'_>),
+    ) {
         let row = &mut self.row;
         row.begin_ns = TraceNs(self.since.as_nanos() as i64);
         row.end_ns = TraceNs(now.as_nanos() as i64);

@@ -35,7 +35,7 @@ pub(super) struct Accesses {
 }
 
 impl Accesses {
-    pub fn new(max_samples: usize) -> Self {
+    pub(super) fn new(max_samples: usize) -> Self {
         Self {
             most: max_samples,
             ..Self::default()
@@ -44,12 +44,12 @@ impl Accesses {
 
     /// Whether none waits.
     #[inline]
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
 
     /// Holds what a sample says until the sample comes by.
-    pub fn hold(&mut self, tid: Tid, sample: &BareSample, access: Access) {
+    pub(super) fn hold(&mut self, tid: Tid, sample: &BareSample, access: Access) {
         if self.held.len() + self.more.len() >= self.most {
             self.left_out += 1;
             return;
@@ -63,7 +63,7 @@ impl Accesses {
     }
 
     /// What a sample says; once.
-    pub fn take(&mut self, tid: Tid, sample: &BareSample) -> Option<Access> {
+    pub(super) fn take(&mut self, tid: Tid, sample: &BareSample) -> Option<Access> {
         let key = key(tid, sample);
         let access = self.held.remove(&key)?;
         if !self.more.is_empty()
@@ -76,7 +76,7 @@ impl Accesses {
     }
 
     /// The row of an access, its sample's visit, function and events aside.
-    pub fn row<'a>(
+    pub(super) fn row<'a>(
         &'a mut self,
         tid: Tid,
         sample: &BareSample,

@@ -24,13 +24,13 @@ pub(super) struct Resets(Vec<Line>);
 
 impl Resets {
     /// The reset values at the begin of the trace, by event.
-    pub fn new(resets: &[u64]) -> Self {
+    pub(super) fn new(resets: &[u64]) -> Self {
         let line = |reset: &u64| Line(vec![(TraceNs(i64::MIN), *reset)]);
         Self(resets.iter().map(line).collect())
     }
 
     /// An event has another reset value from `time` on, which is not before its last change.
-    pub fn change(&mut self, event: EventId, time: TraceNs, reset: u64) {
+    pub(super) fn change(&mut self, event: EventId, time: TraceNs, reset: u64) {
         if let Some(Line(line)) = self.0.get_mut(usize::from(event.0)) {
             line.push((time, reset));
             if line.len() > KEPT {
@@ -42,7 +42,7 @@ impl Resets {
     /// The reset value in force since then, if it is still the same: what one sample stands for. An unknown event
     /// counts 1.
     #[inline]
-    pub fn since(&self, event: EventId, time: TraceNs) -> Option<u64> {
+    pub(super) fn since(&self, event: EventId, time: TraceNs) -> Option<u64> {
         let Some(Line(line)) = self.0.get(usize::from(event.0)) else {
             return Some(1);
         };
@@ -55,7 +55,7 @@ impl Resets {
     /// `samples` of them lie within `first..=last`; `times` gives the time of each, and is only
     /// asked where the reset value changed in between. An unknown event counts 1 a sample.
     #[inline]
-    pub fn events<I: Iterator<Item = TraceNs>>(
+    pub(super) fn events<I: Iterator<Item = TraceNs>>(
         &self,
         event: EventId,
         (samples, first, last): (u32, TraceNs, TraceNs),

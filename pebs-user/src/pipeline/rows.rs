@@ -94,7 +94,11 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    pub fn new(symbolizer: Symbolizer, options: &PipelineOptions, writer: TraceWriter) -> Self {
+    pub(super) fn new(
+        symbolizer: Symbolizer,
+        options: &PipelineOptions,
+        writer: TraceWriter,
+    ) -> Self {
         Self {
             symbolizer,
             chains: Chains::new(options.max_stack_bytes),
@@ -132,25 +136,30 @@ impl Rows {
     }
 
     /// What taking a sample does to the target, once it is known.
-    pub fn pause(&mut self, pause: Pause) {
+    pub(super) fn pause(&mut self, pause: Pause) {
         self.pause = pause;
         self.estimator = std::mem::take(&mut self.estimator).with_pause(pause);
     }
 
     /// Begin and end of visits come from samples.
-    pub fn sampled_bounds(&mut self) {
+    pub(super) fn sampled_bounds(&mut self) {
         self.estimator = std::mem::take(&mut self.estimator).with_sampled_bounds();
     }
 
     /// Opens the binaries of a process that was not seen before.
-    pub fn meet(&mut self, pid: Pid) {
+    pub(super) fn meet(&mut self, pid: Pid) {
         if self.met.insert(pid) {
             self.symbolizer.announce(pid);
         }
     }
 
     /// Hands a mapping event on. Visits of a process that replaces its program end there.
-    pub fn sideband(&mut self, event: &SidebandEvent, correlator: &mut Correlator, time: TraceNs) {
+    pub(super) fn sideband(
+        &mut self,
+        event: &SidebandEvent,
+        correlator: &mut Correlator,
+        time: TraceNs,
+    ) {
         match &event.what {
             SidebandKind::Mapped { pid, mapping, .. } => {
                 self.symbolizer.on_mapping(*pid, mapping.clone());
@@ -182,7 +191,7 @@ impl Rows {
     }
 
     /// Lets the writer do what is due, and brings it the names that are new.
-    pub fn tick(&mut self, elapsed: Duration) {
+    pub(super) fn tick(&mut self, elapsed: Duration) {
         self.flush_block();
         self.flush_estimates();
         self.flush_functions();
@@ -208,7 +217,7 @@ impl Rows {
     }
 
     /// Writes the functions and call stacks that are new.
-    pub fn flush_functions(&mut self) {
+    pub(super) fn flush_functions(&mut self) {
         let Self {
             stacks,
             writer,
@@ -230,7 +239,7 @@ impl Rows {
     }
 
     /// Writes the aggregates of the visits closed since the last time.
-    pub fn write_aggregates(&mut self, now: Duration) {
+    pub(super) fn write_aggregates(&mut self, now: Duration) {
         let Self {
             keeper,
             writer,
@@ -245,7 +254,7 @@ impl Rows {
     }
 
     /// Brings everything to the open segments, so that what could not be written is known.
-    pub fn flush_all(&mut self) {
+    pub(super) fn flush_all(&mut self) {
         self.flush_block();
         self.flush_estimates();
         self.flush_functions();
@@ -254,13 +263,13 @@ impl Rows {
     }
 
     /// Writes a loss range.
-    pub fn loss(&mut self, row: &LossRow) {
+    pub(super) fn loss(&mut self, row: &LossRow) {
         let result = self.writer.add(row);
         self.check(result);
     }
 
     /// Writes a loss range; visits that overlap it get the flag.
-    pub fn loss_in_visits(&mut self, row: &LossRow, flag: u32, correlator: &mut Correlator) {
+    pub(super) fn loss_in_visits(&mut self, row: &LossRow, flag: u32, correlator: &mut Correlator) {
         let of = match flag {
             // Of a thread it is known that something is missing, wherever it was.
             visit_flag::LOSS if row.tid.is_some() => Of {
@@ -279,7 +288,7 @@ impl Rows {
     }
 
     /// Says what `memory` lacks for want of room.
-    pub fn accesses_left_out(&mut self, end_ns: TraceNs) {
+    pub(super) fn accesses_left_out(&mut self, end_ns: TraceNs) {
         let left_out = self.accesses.left_out;
         if left_out > 0 {
             self.loss(&LossRow {
@@ -294,17 +303,17 @@ impl Rows {
     }
 
     /// Bytes of the trace on disk.
-    pub fn bytes_written(&self) -> u64 {
+    pub(super) fn bytes_written(&self) -> u64 {
         self.writer.bytes_written()
     }
 
     /// Rows that could not be written.
-    pub fn lost_rows(&self, table: Table) -> u64 {
+    pub(super) fn lost_rows(&self, table: Table) -> u64 {
         self.writer.lost_rows(table)
     }
 
     /// Time on the CPU of all visits, ns.
-    pub fn oncpu_ns(&self) -> Option<f64> {
+    pub(super) fn oncpu_ns(&self) -> Option<f64> {
         self.oncpu_known.then_some(self.oncpu_ns as f64)
     }
 

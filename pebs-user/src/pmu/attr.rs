@@ -21,8 +21,8 @@ mod internal_events;
 mod lbr;
 
 use draft::{Draft, forwards_to_ibs};
-pub use error::EventError;
-pub use internal_events::{Faults, calibrator, dummy, page_faults};
+pub(crate) use error::EventError;
+pub(crate) use internal_events::{Faults, calibrator, dummy, page_faults};
 
 /// An event that can be opened on any CPU or thread, with what its samples mean.
 #[derive(Clone)]
@@ -291,7 +291,7 @@ impl fmt::Debug for ResolvedEvent {
 ///
 /// # Errors
 /// The machine has no such event, or it can't be what was asked for.
-pub fn resolve(
+pub(crate) fn resolve(
     spec: &EventSpec,
     host: &Host,
     reset: ResetValue,
@@ -449,7 +449,7 @@ fn no_kernel_time(event: &str) -> String {
 }
 
 /// Said where samples can't have their own time.
-pub const NO_SAMPLE_TIME: &str =
+pub(crate) const NO_SAMPLE_TIME: &str =
     "before Linux 6.3 the program does not see a sample's own time: samples are timed when it runs";
 
 /// The level asked for; `None` where the event can't have one.

@@ -8,7 +8,7 @@ use crate::units::ResetValue;
 
 /// One event that `auto` may become.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Candidate {
+pub(crate) struct Candidate {
     /// The event.
     pub spec: EventSpec,
     /// Its name for people.
@@ -24,7 +24,7 @@ impl Candidate {
     ///
     /// # Errors
     /// The machine can't do it after all.
-    pub fn resolve(
+    pub(crate) fn resolve(
         &self,
         modes: Modifiers,
         host: &Host,
@@ -49,7 +49,7 @@ impl Candidate {
 /// Retired uops tick most evenly over the instructions of a function. Where no such event is
 /// precise, instructions; then AMD's dispatched ops; then time.
 #[must_use]
-pub fn candidates(host: &Host) -> Vec<Candidate> {
+pub(crate) fn candidates(host: &Host) -> Vec<Candidate> {
     let mut list = match host.cpu.vendor {
         _ if host.no_pmu_reason().is_some() => Vec::new(),
         Vendor::Intel if host.max_precise() > 0 => intel(host),

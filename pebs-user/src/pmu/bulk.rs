@@ -7,7 +7,7 @@ use crate::pmu::host::{Host, Vendor};
 
 /// Why an event can't be sampled in bulk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotBulk {
+pub(crate) enum NotBulk {
     /// The kernel counts it, or a unit outside of the cores.
     NotCore,
     /// IBS interrupts at each sample.
@@ -39,7 +39,7 @@ impl fmt::Display for NotBulk {
 /// # Errors
 /// What stands against it.
 /// Source: arch/x86/events/intel/core.c (`intel_pmu_hw_config`, `intel_pmu_large_pebs_flags`), ds.c (`intel_ds_init`).
-pub fn check(event: &ResolvedEvent, host: &Host) -> Result<(), NotBulk> {
+pub(crate) fn check(event: &ResolvedEvent, host: &Host) -> Result<(), NotBulk> {
     match event.class {
         EventClass::Hardware {
             unit: HardwareUnit::Core,
@@ -63,7 +63,7 @@ pub fn check(event: &ResolvedEvent, host: &Host) -> Result<(), NotBulk> {
 ///
 /// # Errors
 /// Why not.
-pub fn available(host: &Host) -> Result<(), NotBulk> {
+pub(crate) fn available(host: &Host) -> Result<(), NotBulk> {
     let pebs = host.cpu.vendor == Vendor::Intel && host.max_precise() > 0;
     if !pebs {
         return Err(NotBulk::NoPebs);

@@ -10,7 +10,7 @@ use crate::pmu::{auto, bulk};
 
 /// One event that can be named.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Entry {
+pub(crate) struct Entry {
     /// What to type after `--event`.
     pub event: String,
     /// Who knows it by that name.
@@ -32,7 +32,7 @@ pub struct Entry {
 /// Who knows a name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase", tag = "by", content = "of")]
-pub enum Source {
+pub(crate) enum Source {
     /// The kernel's generic names.
     Kernel,
     /// A PMU in sysfs.
@@ -77,7 +77,7 @@ const fn word(precision: Precision) -> &'static str {
 
 /// Everything that can be named on a machine: the kernel's names, sysfs, then the vendor's list.
 #[must_use]
-pub fn catalog(host: &Host, table: &EventTable) -> Vec<Entry> {
+pub(crate) fn catalog(host: &Host, table: &EventTable) -> Vec<Entry> {
     let lists = table.of(&host.cpu);
     let mut entries = vec![automatic(host)];
     if host.core_pmu().is_some() {

@@ -13,7 +13,7 @@ use crate::pmu::table::{CpuList, EventTable, FIRST_FIXED};
 /// More events than the counters take.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{asked} events do not fit the counters of {place}: {fit} fit")]
-pub struct TooManyEvents {
+pub(crate) struct TooManyEvents {
     /// Events asked for that need such a counter.
     pub asked: usize,
     /// How many of them, in the order given, fit at once.
@@ -29,7 +29,7 @@ pub struct TooManyEvents {
 impl TooManyEvents {
     /// What to do about it.
     #[must_use]
-    pub fn hint(&self) -> Option<String> {
+    pub(crate) fn hint(&self) -> Option<String> {
         let mut fewer = format!(
             "give {} of them, record twice, or let them take turns (--multiplex)",
             self.fit
@@ -49,7 +49,7 @@ impl TooManyEvents {
 
 /// Counters of one kind of cores, as bits: general ones from 0, fixed ones from 16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Counters {
+pub(crate) struct Counters {
     /// General counters of each hardware thread.
     pub general: u32,
     /// Fixed counters, each for one event: instructions, cycles, reference cycles, slots.
@@ -63,7 +63,7 @@ impl Counters {
     /// Intel's number is that with hyper-threading; without it some CPUs have more.
     /// Source: arch/x86/events/amd/core.c (`amd_core_pmu_init`): six from family 0x15 on.
     #[must_use]
-    pub fn of(cpu: &CpuModel, pmu: &str) -> Option<Self> {
+    pub(crate) fn of(cpu: &CpuModel, pmu: &str) -> Option<Self> {
         match cpu.vendor {
             Vendor::Intel => {
                 let table = EventTable::embedded();
@@ -89,7 +89,7 @@ impl Counters {
 ///
 /// # Errors
 /// They do not fit; the error has the number that does.
-pub fn check(events: &[ResolvedEvent], host: &Host) -> Result<(), TooManyEvents> {
+pub(crate) fn check(events: &[ResolvedEvent], host: &Host) -> Result<(), TooManyEvents> {
     ibs(events)?;
     let table = EventTable::embedded();
     for pmu in host.core_pmus() {

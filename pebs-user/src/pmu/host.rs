@@ -65,7 +65,7 @@ const CORE_PMUS: [&str; 4] = ["cpu", "cpu_core", "cpu_atom", "cpu_lowpower"];
 
 /// Whether that is the PMU of a kind of cores.
 #[must_use]
-pub fn is_core_pmu(name: &str) -> bool {
+pub(crate) fn is_core_pmu(name: &str) -> bool {
     CORE_PMUS.contains(&name)
 }
 
@@ -182,7 +182,7 @@ impl Host {
 
 /// CPUs online now, ascending.
 #[must_use]
-pub fn online_cpus(root: &Path) -> Vec<Cpu> {
+pub(crate) fn online_cpus(root: &Path) -> Vec<Cpu> {
     sysfs::text(&root.join("sys/devices/system/cpu/online"))
         .and_then(|list| sysfs::parse_cpu_list(&list))
         .unwrap_or_default()

@@ -17,11 +17,11 @@ use crate::units::Ip;
 
 mod fetch;
 
-pub use fetch::IbsFetch;
+pub(crate) use fetch::IbsFetch;
 
 /// One op that IBS tagged and followed to its retirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IbsOp {
+pub(crate) struct IbsOp {
     /// Its instruction; `None` where the CPU says that it is not valid.
     pub ip: Option<Ip>,
     /// From tagging to retirement, cycles.
@@ -40,7 +40,7 @@ pub struct IbsOp {
 
 /// What an op was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum OpKind {
+pub(crate) enum OpKind {
     /// A load.
     Load,
     /// A store.
@@ -57,7 +57,7 @@ pub enum OpKind {
 
 /// A branch that retired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Branch {
+pub(crate) struct Branch {
     /// Whether it was taken.
     pub taken: bool,
     /// Whether it was mispredicted.
@@ -72,7 +72,7 @@ pub struct Branch {
 
 /// An access to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Memory {
+pub(crate) struct Memory {
     /// Which.
     pub kind: OpKind,
     /// Address of the data.
@@ -107,7 +107,7 @@ pub struct Memory {
 
 /// Size of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum PageSize {
+pub(crate) enum PageSize {
     /// 4 KiB.
     K4,
     /// 16 KiB: four pages that are one entry.
@@ -171,7 +171,7 @@ impl IbsOp {
     /// `cpu` is where it was taken: some models have errata.
     #[doc(alias = "perf_ibs_data")]
     #[must_use]
-    pub fn decode(raw: &[u8], cpu: &CpuModel) -> Option<Self> {
+    pub(crate) fn decode(raw: &[u8], cpu: &CpuModel) -> Option<Self> {
         let raw = Raw::new(raw)?;
         let data = raw.register(2)?;
         let (data2, data3) = (raw.register(3)?, raw.register(4)?);
@@ -202,7 +202,7 @@ impl IbsOp {
 
     /// What it was.
     #[must_use]
-    pub fn kind(&self) -> OpKind {
+    pub(crate) fn kind(&self) -> OpKind {
         match (self.memory, self.branch) {
             (Some(memory), _) => memory.kind,
             (None, Some(_)) => OpKind::Branch,

@@ -7,7 +7,7 @@ use std::fmt;
 
 /// An access to memory, as far as the CPU told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct DataSource {
+pub(crate) struct DataSource {
     /// What was done; `None` if the sample is of no access.
     pub op: Option<MemoryOp>,
     /// Where the data came from, or was missed.
@@ -24,7 +24,7 @@ pub struct DataSource {
 
 /// What was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum MemoryOp {
+pub(crate) enum MemoryOp {
     /// A load.
     Load,
     /// A store.
@@ -155,7 +155,7 @@ impl DataSource {
     /// Decodes the word of `PERF_SAMPLE_DATA_SRC`.
     #[doc(alias = "perf_mem_data_src")]
     #[must_use]
-    pub fn decode(word: u64) -> Self {
+    pub(crate) fn decode(word: u64) -> Self {
         let field = |shift: u32, width: u32| (word >> shift) & ((1 << width) - 1);
         Self {
             op: op(field(0, 5)),
@@ -311,7 +311,7 @@ fn blocked(bits: u64) -> Option<Blocked> {
 
 /// How long an access took, core cycles; 0 in the sample is not said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Weight {
+pub(crate) struct Weight {
     /// The access itself: of a load from its dispatch on, on AMD of a miss of the first level.
     pub latency: Option<u32>,
     /// The whole instruction; on AMD from its tagging to its retirement.
@@ -323,7 +323,7 @@ pub struct Weight {
 impl Weight {
     /// Decodes the word of `PERF_SAMPLE_WEIGHT`: one number.
     #[must_use]
-    pub fn whole(word: u64) -> Self {
+    pub(crate) fn whole(word: u64) -> Self {
         let latency = u32::try_from(word).unwrap_or(u32::MAX);
         Self {
             latency: (latency != 0).then_some(latency),
@@ -333,7 +333,7 @@ impl Weight {
 
     /// Decodes the word of `PERF_SAMPLE_WEIGHT_STRUCT`: three numbers.
     #[must_use]
-    pub fn parts(word: u64) -> Self {
+    pub(crate) fn parts(word: u64) -> Self {
         let half = |shift: u32| Some((word >> shift) as u16).filter(|&cycles| cycles != 0);
         Self {
             latency: Some(word as u32).filter(|&cycles| cycles != 0),

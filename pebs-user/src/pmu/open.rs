@@ -21,11 +21,11 @@ mod link;
 mod step;
 mod uprobe;
 
-pub use error::{ADMIN_ALONE, AttachError, Attempt, ControlError, OpenError, OpenErrorKind};
-pub use keeper::{Ended, Keeper, KeeperError};
-pub use link::BpfLink;
-pub use step::{AutoError, Granted, open_auto, open_stepping_down, settle_twins};
-pub use uprobe::{UprobeAt, UprobePmu, UprobeScope, UprobeSite, may_place, open_uprobe};
+pub(crate) use error::{ADMIN_ALONE, AttachError, Attempt, ControlError, OpenError, OpenErrorKind};
+pub(crate) use keeper::{Ended, Keeper, KeeperError};
+pub(crate) use link::BpfLink;
+pub(crate) use step::{AutoError, Granted, open_auto, open_stepping_down, settle_twins};
+pub(crate) use uprobe::{UprobeAt, UprobePmu, UprobeScope, UprobeSite, may_place, open_uprobe};
 
 /// What a counter counts on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -89,7 +89,7 @@ impl Times {
 
 /// One opened counter. Closing it ends sampling and detaches its program.
 #[derive(Debug)]
-pub struct PerfEvent {
+pub(crate) struct PerfEvent {
     fd: OwnedFd,
     /// What leads its group, for as long as it lives.
     _leader: Option<OwnedFd>,
@@ -110,7 +110,11 @@ impl PerfEvent {
     /// Source: perf_event_open(2).
     #[doc(alias = "perf_event_open")]
     #[doc(alias = "PERF_FLAG_FD_CLOEXEC")]
-    pub fn open(attr: &perf_event_attr, target: Target, what: &str) -> Result<Self, OpenError> {
+    pub(crate) fn open(
+        attr: &perf_event_attr,
+        target: Target,
+        what: &str,
+    ) -> Result<Self, OpenError> {
         let (pid, cpu) = target.arguments();
         let opened = match Self::open_raw(attr, pid, cpu) {
             Err(error) if error.raw_os_error() == Some(libc::ENODATA) => {
@@ -133,13 +137,13 @@ impl PerfEvent {
 
     /// The thread that it counts, with those that inherit it; `None`: whatever runs on a CPU.
     #[must_use]
-    pub fn thread(&self) -> Option<Tid> {
+    pub(crate) fn thread(&self) -> Option<Tid> {
         self.target.and_then(Target::thread)
     }
 
     /// The CPU of which it counts all that runs there; `None`: it counts a thread.
     #[must_use]
-    pub const fn cpu(&self) -> Option<Cpu> {
+    pub(crate) const fn cpu(&self) -> Option<Cpu> {
         match self.target {
             Some(Target::Cpu(cpu)) => Some(cpu),
             _ => None,
@@ -182,7 +186,7 @@ impl PerfEvent {
     /// # Errors
     /// The kernel refused; a dead thread is no error.
     #[doc(alias = "PERF_EVENT_IOC_ENABLE")]
-    pub fn enable(&self) -> Result<(), ControlError> {
+    pub(crate) fn enable(&self) -> Result<(), ControlError> {
         // SAFETY: the ioctl takes no pointer; the descriptor is an open perf event.
         let result = unsafe { sys::ioctls::ENABLE(self.fd.as_raw_fd(), 0) };
         self.checked("enable", result)
@@ -193,7 +197,7 @@ impl PerfEvent {
     /// # Errors
     /// The kernel refused.
     #[doc(alias = "PERF_EVENT_IOC_DISABLE")]
-    pub fn disable(&self) -> Result<(), ControlError> {
+    pub(crate) fn disable(&self) -> Result<(), ControlError> {
         // SAFETY: the ioctl takes no pointer; the descriptor is an open perf event.
         let result = unsafe { sys::ioctls::DISABLE(self.fd.as_raw_fd(), 0) };
         self.checked("disable", result)
@@ -207,7 +211,7 @@ impl PerfEvent {
     /// The kernel refused; a dead thread is no error.
     /// Source: kernel/events/core.c (`_perf_event_period`).
     #[doc(alias = "PERF_EVENT_IOC_PERIOD")]
-    pub fn set_reset(&self, reset: ResetValue) -> Result<(), ControlError> {
+    pub(crate) fn set_reset(&self, reset: ResetValue) -> Result<(), ControlError> {
         let value = reset.0.get();
         let address = std::ptr::from_ref(&value) as u64;
         // SAFETY: the kernel reads one u64 at the address, which is valid through the call.
@@ -220,7 +224,7 @@ impl PerfEvent {
     /// # Errors
     /// The kernel refused.
     #[doc(alias = "PERF_EVENT_IOC_SET_OUTPUT")]
-    pub fn share_ring_of(&self, other: &Self) -> Result<(), ControlError> {
+    pub(crate) fn share_ring_of(&self, other: &Self) -> Result<(), ControlError> {
         let other = other.fd.as_raw_fd();
         // SAFETY: the ioctl takes a descriptor by value, which is open through the call.
         let result = unsafe { sys::ioctls::SET_OUTPUT(self.fd.as_raw_fd(), other) };
@@ -247,7 +251,7 @@ impl PerfEvent {
     ///
     /// # Errors
     /// The kernel refused, or the event is in error state (pinned and not schedulable).
-    pub fn times(&self) -> Result<Times, ControlError> {
+    pub(crate) fn times(&self) -> Result<Times, ControlError> {
         // The lost records of a counter that has them follow.
         let mut bytes = [0u8; 32];
         let read = rustix::io::read(&self.fd, &mut bytes)
@@ -275,7 +279,7 @@ impl PerfEvent {
     /// The kernel refused, or `cookie` was asked for and the kernel has no perf event links.
     #[doc(alias = "BPF_LINK_CREATE")]
     #[doc(alias = "PERF_EVENT_IOC_SET_BPF")]
-    pub fn attach(
+    pub(crate) fn attach(
         &self,
         program: BorrowedFd<'_>,
         cookie: Option<u64>,
@@ -344,7 +348,7 @@ impl AsFd for PerfEvent {
 /// `read_format` of every event: value, time enabled, time running.
 #[doc(alias = "PERF_FORMAT_TOTAL_TIME_ENABLED")]
 #[doc(alias = "PERF_FORMAT_TOTAL_TIME_RUNNING")]
-pub const READ_FORMAT: u64 = (sys::bindings::PERF_FORMAT_TOTAL_TIME_ENABLED
+pub(crate) const READ_FORMAT: u64 = (sys::bindings::PERF_FORMAT_TOTAL_TIME_ENABLED
     | sys::bindings::PERF_FORMAT_TOTAL_TIME_RUNNING) as u64;
 
 /// The native-endian word at a byte offset.

@@ -35,7 +35,7 @@ const NO_CPU_LIMIT: [u64; 2] = [0, 100];
 ///
 /// # Errors
 /// 0, or beyond the kernel's signed 64 bits.
-pub fn reset_value(typed: u64) -> Result<ResetValue, EventError> {
+pub(crate) fn reset_value(typed: u64) -> Result<ResetValue, EventError> {
     if typed > i64::MAX.cast_unsigned() {
         return Err(EventError::ResetTooLarge { reset: typed });
     }
@@ -48,7 +48,10 @@ pub fn reset_value(typed: u64) -> Result<ResetValue, EventError> {
 ///
 /// # Errors
 /// The value is below the kernel's or the hardware's limit, which the error names.
-pub fn check_reset(event: &ResolvedEvent, limits: &Limits) -> Result<Vec<Warning>, EventError> {
+pub(crate) fn check_reset(
+    event: &ResolvedEvent,
+    limits: &Limits,
+) -> Result<Vec<Warning>, EventError> {
     if let Some((limit, why)) = smallest(&event.class)
         && event.reset.0.get() < limit
     {
@@ -68,7 +71,7 @@ pub fn check_reset(event: &ResolvedEvent, limits: &Limits) -> Result<Vec<Warning
 
 /// Most samples per second and busy CPU to expect; `None` for events whose rate nobody knows.
 #[must_use]
-pub fn expected_rate(event: &ResolvedEvent) -> Option<u64> {
+pub(crate) fn expected_rate(event: &ResolvedEvent) -> Option<u64> {
     let per_second = match event.class {
         EventClass::Clock => 1_000_000_000,
         EventClass::Hardware { steady: true, .. } => STEADY_PER_SECOND,
@@ -158,7 +161,7 @@ const fn is_round(value: u64) -> bool {
 /// A reset value close to `wanted` that suits the event: a prime, which locks to nothing; for IBS a
 /// multiple of 16. Within `least..=most`, which themselves are taken as they are.
 #[must_use]
-pub fn near(class: &EventClass, wanted: u64, least: u64, most: u64) -> u64 {
+pub(crate) fn near(class: &EventClass, wanted: u64, least: u64, most: u64) -> u64 {
     if wanted <= least || wanted >= most {
         return wanted.clamp(least, most);
     }
@@ -176,7 +179,7 @@ pub fn near(class: &EventClass, wanted: u64, least: u64, most: u64) -> u64 {
 ///
 /// Cost: a few dozen trial divisions up to the root; above 2^40 an odd number is good enough.
 #[must_use]
-pub fn next_prime(value: u64) -> u64 {
+pub(crate) fn next_prime(value: u64) -> u64 {
     const EXACT: u64 = 1 << 40;
     if value >= EXACT {
         return value | 1;

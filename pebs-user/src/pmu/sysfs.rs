@@ -14,7 +14,7 @@ use crate::pmu::event::{EventKind, EventSpec, Term, TermValue};
 use crate::units::Cpu;
 
 /// Folder of all PMUs.
-pub const DEVICES: &str = "sys/bus/event_source/devices";
+pub(crate) const DEVICES: &str = "sys/bus/event_source/devices";
 
 /// One PMU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -221,7 +221,7 @@ fn whole_word(name: &str) -> Option<BitField> {
 
 /// Reads all PMUs below `root`, sorted by name. Empty where there is no such folder.
 #[must_use]
-pub fn read_pmus(root: &Path) -> Vec<Pmu> {
+pub(crate) fn read_pmus(root: &Path) -> Vec<Pmu> {
     let mut pmus: Vec<Pmu> = entries(&root.join(DEVICES))
         .into_iter()
         .filter_map(|(name, path)| read_pmu(name, &path))
@@ -259,7 +259,7 @@ fn is_event(name: &str) -> bool {
 
 /// Parses a list such as `0-3,8`; `None` if it is not one. An empty text is an empty list.
 #[must_use]
-pub fn parse_cpu_list(text: &str) -> Option<Vec<Cpu>> {
+pub(crate) fn parse_cpu_list(text: &str) -> Option<Vec<Cpu>> {
     let mut cpus = Vec::new();
     for range in text.trim().split(',').filter(|range| !range.is_empty()) {
         let (low, high) = range.split_once('-').unwrap_or((range, range));

@@ -21,13 +21,13 @@ static PACKED: &[u8] = include_bytes!("../../data/events/intel.tsv.zst");
 
 /// Intel's events, unpacked. Cost of making one: some ms and 3 MB.
 #[derive(Clone, Debug)]
-pub struct EventTable {
+pub(crate) struct EventTable {
     text: String,
 }
 
 /// The events of one kind of cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CpuList<'a> {
+pub(crate) struct CpuList<'a> {
     /// The vendor's name for these CPUs: `skylakex`.
     pub name: &'a str,
     /// The PMU in sysfs: `cpu`, on hybrid CPUs `cpu_core`, `cpu_atom`, `cpu_lowpower`.
@@ -44,7 +44,7 @@ pub struct CpuList<'a> {
 
 /// One event of the vendor's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct VendorEvent<'a> {
+pub(crate) struct VendorEvent<'a> {
     /// Name, lower case.
     pub name: &'a str,
     /// Terms of the PMU: `event=0xc2,umask=0x1`.
@@ -63,7 +63,7 @@ pub struct VendorEvent<'a> {
 
 /// What a vendor says of an event's precision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Precision {
+pub(crate) enum Precision {
     /// It can be precise.
     Precise,
     /// It counts right only when precise.
@@ -83,12 +83,12 @@ impl fmt::Display for Precision {
 }
 
 /// Bit of the first fixed counter.
-pub const FIRST_FIXED: u32 = 16;
+pub(crate) const FIRST_FIXED: u32 = 16;
 
 impl EventTable {
     /// The table that is built in.
     #[must_use]
-    pub fn embedded() -> Self {
+    pub(crate) fn embedded() -> Self {
         // What is built in unpacks: a test does it. An empty table only knows no names.
         let bytes = zstd::decode_all(PACKED).unwrap_or_default();
         Self {
@@ -98,25 +98,25 @@ impl EventTable {
 
     /// Where the table comes from, one line.
     #[must_use]
-    pub fn source(&self) -> &str {
+    pub(crate) fn source(&self) -> &str {
         let first = self.text.lines().next().unwrap_or_default();
         first.trim_start_matches(['#', ' '])
     }
 
     /// All lists, by name.
-    pub fn lists(&self) -> impl Iterator<Item = CpuList<'_>> {
+    pub(crate) fn lists(&self) -> impl Iterator<Item = CpuList<'_>> {
         self.text.split("\n@").skip(1).filter_map(CpuList::parse)
     }
 
     /// The lists of a CPU: one, on hybrid CPUs one for each kind of cores, or none.
     #[must_use]
-    pub fn of(&self, cpu: &CpuModel) -> Vec<CpuList<'_>> {
+    pub(crate) fn of(&self, cpu: &CpuModel) -> Vec<CpuList<'_>> {
         self.lists().filter(|list| list.is_of(cpu)).collect()
     }
 
     /// Names of the CPUs that have an event of that name, each once.
     #[must_use]
-    pub fn cpus_with(&self, event: &str) -> Vec<&str> {
+    pub(crate) fn cpus_with(&self, event: &str) -> Vec<&str> {
         let having = self.lists().filter(|list| list.event(event).is_some());
         let mut names: Vec<&str> = having.map(|list| list.name).collect();
         names.dedup();
@@ -142,7 +142,7 @@ impl<'a> CpuList<'a> {
 
     /// Whether the list is of that CPU.
     #[must_use]
-    pub fn is_of(&self, cpu: &CpuModel) -> bool {
+    pub(crate) fn is_of(&self, cpu: &CpuModel) -> bool {
         let number = |text: Option<&str>| u32::from_str_radix(text?, 16).ok();
         let fits = |entry: &str| {
             let mut parts = entry.split('-');
@@ -157,7 +157,7 @@ impl<'a> CpuList<'a> {
 
     /// The event of that name, in any case.
     #[must_use]
-    pub fn event(&self, name: &str) -> Option<VendorEvent<'a>> {
+    pub(crate) fn event(&self, name: &str) -> Option<VendorEvent<'a>> {
         let fits = |line: &&str| {
             let found = line.as_bytes().get(..name.len());
             found.is_some_and(|start| start.eq_ignore_ascii_case(name.as_bytes()))
@@ -168,7 +168,7 @@ impl<'a> CpuList<'a> {
     }
 
     /// All events, by name.
-    pub fn events(&self) -> impl Iterator<Item = VendorEvent<'a>> + use<'a> {
+    pub(crate) fn events(&self) -> impl Iterator<Item = VendorEvent<'a>> + use<'a> {
         let list = *self;
         self.body
             .lines()

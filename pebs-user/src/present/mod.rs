@@ -24,7 +24,7 @@ const HEADING: usize = 12;
 
 /// How a piece of text stands out, where the terminal shows colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tone {
+pub(crate) enum Tone {
     /// What the page says first.
     Strong,
     /// What is slow.

@@ -11,7 +11,7 @@ const MAX_SIZE: u64 = 4 << 20;
 
 /// A stretch of code, disassembled from its first byte to its last.
 #[derive(Clone, Debug)]
-pub struct Body {
+pub(crate) struct Body {
     /// Its addresses.
     pub range: Range<u64>,
     /// Every instruction, in order.
@@ -23,7 +23,7 @@ pub struct Body {
 impl Body {
     /// Disassembles a stretch of a binary.
     #[must_use]
-    pub fn read(binary: &Binary, range: Range<u64>) -> Self {
+    pub(crate) fn read(binary: &Binary, range: Range<u64>) -> Self {
         let cut = range.start..range.end.min(range.start.saturating_add(MAX_SIZE));
         let bytes = binary.bytes(&cut);
         let mut broken = (bytes.len() as u64 != range.end - range.start)
@@ -66,7 +66,7 @@ impl Body {
     }
 
     /// Direct jumps, conditional or not: from and to.
-    pub fn targets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+    pub(crate) fn targets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.code
             .iter()
             .filter_map(|i| jump_target(i).map(|to| (i.ip(), to)))
@@ -74,7 +74,7 @@ impl Body {
 
     /// Where in `code` an address is.
     #[must_use]
-    pub fn index_of(&self, address: u64) -> Option<usize> {
+    pub(crate) fn index_of(&self, address: u64) -> Option<usize> {
         self.code
             .binary_search_by_key(&address, Instruction::ip)
             .ok()
@@ -83,14 +83,14 @@ impl Body {
     /// Whether the code below the stack pointer may hold live data somewhere in this function: a leaf that
     /// uses the red zone. There the kernel's call in place of a five-byte nop would overwrite it.
     #[must_use]
-    pub fn uses_red_zone(&self) -> bool {
+    pub(crate) fn uses_red_zone(&self) -> bool {
         below_stack_pointer(&self.code)
     }
 }
 
 /// Whether an instruction reads or writes below the stack pointer.
 #[must_use]
-pub fn below_stack_pointer(code: &[Instruction]) -> bool {
+pub(super) fn below_stack_pointer(code: &[Instruction]) -> bool {
     code.iter().any(|i| {
         i.memory_base() == iced_x86::Register::RSP
             && i.memory_displacement64().cast_signed() < 0
@@ -100,7 +100,7 @@ pub fn below_stack_pointer(code: &[Instruction]) -> bool {
 
 /// Target of a direct jump that is not a call.
 #[must_use]
-pub fn jump_target(instruction: &Instruction) -> Option<u64> {
+pub(super) fn jump_target(instruction: &Instruction) -> Option<u64> {
     let direct = matches!(
         instruction.flow_control(),
         FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch
@@ -110,7 +110,7 @@ pub fn jump_target(instruction: &Instruction) -> Option<u64> {
 
 /// An instruction as text (Intel syntax, as debuggers show it).
 #[must_use]
-pub fn text(instruction: &Instruction) -> String {
+pub(super) fn text(instruction: &Instruction) -> String {
     let mut formatter = IntelFormatter::new();
     let options = formatter.options_mut();
     options.set_hex_prefix("0x");
@@ -125,6 +125,6 @@ pub fn text(instruction: &Instruction) -> String {
 
 /// The bytes of an instruction.
 #[must_use]
-pub fn bytes<'a>(binary: &'a Binary, instruction: &Instruction) -> &'a [u8] {
+pub(super) fn bytes<'a>(binary: &'a Binary, instruction: &Instruction) -> &'a [u8] {
     binary.bytes(&(instruction.ip()..instruction.next_ip()))
 }

@@ -12,7 +12,7 @@ use crate::units::Pid;
 
 /// Why a breakpoint has no address.
 #[derive(Debug, thiserror::Error)]
-pub enum BreakpointError {
+pub(crate) enum BreakpointError {
     /// The binary that was named is not there.
     #[error(transparent)]
     Locate(#[from] LocateError),
@@ -46,7 +46,7 @@ pub enum BreakpointError {
 impl BreakpointError {
     /// What to do about it.
     #[must_use]
-    pub fn hint(&self) -> Option<String> {
+    pub(crate) fn hint(&self) -> Option<String> {
         Some(match self {
             Self::Locate(_) | Self::Binary(_) => return None,
             Self::NoSymbol { path, symbol } => {
@@ -72,7 +72,11 @@ impl BreakpointError {
 ///
 /// # Errors
 /// [`BreakpointError`].
-pub fn address(place: &str, default: Option<&Path>, pids: &[Pid]) -> Result<u64, BreakpointError> {
+pub(crate) fn address(
+    place: &str,
+    default: Option<&Path>,
+    pids: &[Pid],
+) -> Result<u64, BreakpointError> {
     let (binary, symbol) = match place.rsplit_once(':') {
         // `ns::function` is a symbol, not a binary.
         Some((binary, symbol)) if !binary.ends_with(':') => {

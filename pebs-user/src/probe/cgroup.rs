@@ -24,7 +24,7 @@ const LISTED: usize = 4;
 
 /// A control group that exists.
 #[derive(Debug)]
-pub struct Cgroup {
+pub(crate) struct Cgroup {
     /// Its directory.
     pub path: PathBuf,
     /// The same, opened: what the kernel programs compare with.
@@ -33,7 +33,7 @@ pub struct Cgroup {
 
 /// Why there is no such control group.
 #[derive(Debug, thiserror::Error)]
-pub enum CgroupError {
+pub(crate) enum CgroupError {
     /// No file system of version 2.
     #[error("cannot trace a cgroup: no cgroup2 file system is mounted")]
     NotMounted,
@@ -89,7 +89,7 @@ pub enum CgroupError {
 impl CgroupError {
     /// What to do about it.
     #[must_use]
-    pub fn hint(&self) -> Option<String> {
+    pub(crate) fn hint(&self) -> Option<String> {
         Some(match self {
             Self::NotMounted => {
                 "give -p PID for each process; its children are followed".to_owned()
@@ -120,7 +120,7 @@ impl Cgroup {
     ///
     /// # Errors
     /// It is none.
-    pub fn open(typed: &str) -> Result<Self, CgroupError> {
+    pub(crate) fn open(typed: &str) -> Result<Self, CgroupError> {
         let root = mount().ok_or(CgroupError::NotMounted)?;
         let path = Path::new(typed);
         if path.is_dir() && typed != "/" {
@@ -141,7 +141,7 @@ impl Cgroup {
     ///
     /// # Errors
     /// None has it in its name, or several have.
-    pub fn of_container(id: &str) -> Result<Self, CgroupError> {
+    pub(crate) fn of_container(id: &str) -> Result<Self, CgroupError> {
         let no_id = || CgroupError::NoId { id: id.to_owned() };
         if id.len() < SHORTEST_ID || !id.bytes().all(|b| b.is_ascii_hexdigit()) {
             return Err(no_id());
@@ -188,7 +188,7 @@ impl Cgroup {
 
     /// The processes in it and below it now.
     #[must_use]
-    pub fn processes(&self) -> Vec<Pid> {
+    pub(crate) fn processes(&self) -> Vec<Pid> {
         let mut pids = Vec::new();
         walk(&self.path, |directory| {
             let list = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();

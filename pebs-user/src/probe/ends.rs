@@ -35,7 +35,7 @@ const MAX_PARTS: usize = 16;
 
 /// One place where visits end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EndSite {
+pub(crate) struct EndSite {
     /// Virtual address in the file.
     pub address: u64,
     /// Cost class.
@@ -50,7 +50,7 @@ pub struct EndSite {
 
 /// All ends of a function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ends {
+pub(crate) struct Ends {
     /// Where to probe, by address.
     pub sites: Vec<EndSite>,
     /// Functions that it may leave to by conditional jumps: to be marked at their entries.
@@ -62,7 +62,7 @@ pub struct Ends {
 impl Ends {
     /// `3 ret and 1 tail jump`, or what stands for them: `2 emulated instructions for 3 ret`.
     #[must_use]
-    pub fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let (rets, tails) = self.exits;
         let mut exits = format!("{rets} ret");
         if tails > 0 {
@@ -83,13 +83,13 @@ impl Ends {
 }
 
 /// Why the ends of a function can't be found for certain, one clause.
-pub type Unclear = String;
+pub(crate) type Unclear = String;
 
 /// Every end of the function at `range`: the `ret`s and tail jumps themselves.
 ///
 /// # Errors
 /// A clause saying what is unclear.
-pub fn find(binary: &Binary, kernel: Kernel, range: Range<u64>) -> Result<Ends, Unclear> {
+pub(crate) fn find(binary: &Binary, kernel: Kernel, range: Range<u64>) -> Result<Ends, Unclear> {
     Search::run(binary, kernel, range)?.ends(|sites| {
         sites
             .into_iter()
@@ -108,7 +108,7 @@ pub fn find(binary: &Binary, kernel: Kernel, range: Range<u64>) -> Result<Ends, 
 ///
 /// # Errors
 /// A clause saying what is unclear.
-pub fn cheapest(
+pub(crate) fn cheapest(
     binary: &Binary,
     kernel: Kernel,
     range: Range<u64>,

@@ -26,7 +26,7 @@ const MAX_BYTES: u64 = 64;
 
 /// What the probe asks of its place.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Needs<'a> {
+pub(crate) struct Needs<'a> {
     /// Registers that the probe reads.
     pub registers: &'a [Register],
     /// Instructions that other sites of the probe are on.
@@ -37,7 +37,7 @@ pub struct Needs<'a> {
 
 /// Where the return address must be when the probe fires.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ReturnAddress {
+pub(crate) enum ReturnAddress {
     /// Anywhere known.
     #[default]
     Known,
@@ -47,7 +47,7 @@ pub enum ReturnAddress {
 
 /// The chosen instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub(crate) struct Entry {
     /// Its virtual address in the file.
     pub address: u64,
     /// Bytes behind the function's first instruction.
@@ -66,7 +66,7 @@ pub struct Entry {
 ///
 /// # Errors
 /// Why none near the entry can be probed.
-pub fn choose(
+pub(crate) fn choose(
     binary: &Binary,
     kernel: Kernel,
     body: &Body,

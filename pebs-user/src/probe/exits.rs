@@ -75,7 +75,7 @@ pub(super) struct Flow {
 
 impl Flow {
     /// Reads the parts of a function; `outside` are its exits by address.
-    pub fn read(binary: &Binary, bodies: &[Body], exits: &BTreeSet<u64>) -> Self {
+    pub(super) fn read(binary: &Binary, bodies: &[Body], exits: &BTreeSet<u64>) -> Self {
         let mut code: Vec<Instruction> = bodies.iter().flat_map(|b| b.code.clone()).collect();
         code.sort_by_key(Instruction::ip);
         let at: HashMap<u64, usize> = code.iter().map(Instruction::ip).zip(0..).collect();

@@ -7,10 +7,10 @@ mod parse;
 
 use crate::binary::register::Register;
 pub(super) use parse::number;
-pub use parse::{parse, parse_ids};
+pub(crate) use parse::{parse, parse_ids};
 
 /// Bytes of a string at most: the largest payload less the length word.
-pub const STRING_MAX: u32 = 464;
+pub(crate) const STRING_MAX: u32 = 464;
 
 /// What a dereference reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ pub(super) fn type_names() -> impl Iterator<Item = &'static str> {
 }
 
 /// The result of a function, also as the root of a [`Path`].
-pub const RETVAL: &str = "retval";
+pub(crate) const RETVAL: &str = "retval";
 
 /// A C-like path: an argument by its name, then fields.
 #[derive(Clone, Debug, PartialEq, Eq)]

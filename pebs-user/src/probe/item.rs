@@ -52,7 +52,7 @@ impl Typed<'_> {
 
 /// Which program has the variable, if the text does not say.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Context<'a> {
+pub(crate) struct Context<'a> {
     /// The program of the command or of the first process.
     pub program: Option<&'a Path>,
     /// The first process that is traced.
@@ -100,7 +100,7 @@ impl Library {
 
 /// Why ids can't be read.
 #[derive(Debug, thiserror::Error)]
-pub enum ItemError {
+pub(crate) enum ItemError {
     /// The text has a fault.
     #[error("cannot read --{option} '{text}': {what}")]
     Text {
@@ -156,7 +156,7 @@ pub enum ItemError {
 impl ItemError {
     /// What to do about it.
     #[must_use]
-    pub fn hint(&self) -> Option<String> {
+    pub(crate) fn hint(&self) -> Option<String> {
         match self {
             Self::Text { hint, .. } | Self::NoSymbol { hint, .. } => Some(hint.clone()),
             Self::WrongKind { hint, .. } | Self::Library { hint, .. } => Some((*hint).to_owned()),
@@ -169,7 +169,7 @@ impl ItemError {
 ///
 /// # Errors
 /// [`ItemError`].
-pub fn resolve(typed: Typed<'_>, context: &Context<'_>) -> Result<Item, ItemError> {
+pub(crate) fn resolve(typed: Typed<'_>, context: &Context<'_>) -> Result<Item, ItemError> {
     let fault = |what: String, hint: String| ItemError::Text {
         option: typed.words().0,
         text: typed.text().to_owned(),

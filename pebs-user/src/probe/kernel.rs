@@ -10,7 +10,7 @@ const PAGE: u64 = 4096;
 
 /// What the running kernel does beyond what all do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kernel {
+pub(crate) struct Kernel {
     /// Emulates nops longer than one byte and turns five-byte ones into calls (6.18).
     pub long_nops: bool,
     /// Returns by uretprobe are a system call that seccomp filters do not know (6.11 to 6.13).
@@ -23,14 +23,14 @@ pub struct Kernel {
 impl Kernel {
     /// The running kernel.
     #[must_use]
-    pub fn running() -> Self {
+    pub(crate) fn running() -> Self {
         let name = rustix::system::uname();
         Self::from_release(&name.release().to_string_lossy())
     }
 
     /// The kernel of that release (`6.18.5-cloud`).
     #[must_use]
-    pub fn from_release(release: &str) -> Self {
+    pub(crate) fn from_release(release: &str) -> Self {
         let mut parts = release.split(|c: char| !c.is_ascii_digit());
         let mut next = || parts.next().and_then(|part| part.parse::<u32>().ok());
         let version = (next().unwrap_or(0), next().unwrap_or(0));
@@ -44,7 +44,7 @@ impl Kernel {
     ///
     /// # Errors
     /// Why it can't be probed: the kernel refuses it, or would run it wrongly.
-    pub fn class(self, address: u64, bytes: &[u8]) -> Result<EntryClass, &'static str> {
+    pub(crate) fn class(self, address: u64, bytes: &[u8]) -> Result<EntryClass, &'static str> {
         let instruction = Parts::split(bytes).ok_or("it is no instruction")?;
         if instruction
             .prefixes

@@ -29,7 +29,7 @@ const MAX_DEPTH: u32 = 16;
 const LISTED: usize = 8;
 
 /// Names of an enumeration's values.
-pub type Names = Arc<[(i64, Box<str>)]>;
+pub(super) type Names = Arc<[(i64, Box<str>)]>;
 
 /// A sentence and what to do about it.
 type Refusal = (String, Option<String>);

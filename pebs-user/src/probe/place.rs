@@ -270,7 +270,7 @@ fn at_offset(binary: &Binary, offset: u64, start: u64) -> String {
 
 /// Name of the function that holds an address; `module+fn@0xADDR` if it has none.
 #[must_use]
-pub fn name_of(binary: &Binary, address: u64) -> String {
+pub(super) fn name_of(binary: &Binary, address: u64) -> String {
     let start = binary.start_of(address).unwrap_or(address);
     match binary.symbol_at(start) {
         Some(function) => symbol_name(without_version(&function.name)),

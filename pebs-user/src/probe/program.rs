@@ -11,14 +11,14 @@ use crate::store::schema::ArgType;
 
 /// Bytes that a string takes in the payload unless `str(x, LEN)` says otherwise, its length word
 /// of 8 bytes included.
-pub const STRING_SLOT: u32 = 64;
+pub(crate) const STRING_SLOT: u32 = 64;
 
 /// Where an argument starts its way: a register, and the reads that lead to the value.
 ///
 /// `offsets` holds the constant added to the register, then the one added after each read of 8
 /// bytes: `[8]` is `reg+8`, `[8, 0]` is `*(reg+8)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Operand {
+pub(crate) struct Operand {
     /// The register; `None`: it is a constant.
     pub register: Option<Register>,
     /// Constants, one more than reads.
@@ -29,7 +29,7 @@ pub struct Operand {
 
 /// What `argN` means at a place.
 #[derive(Clone, Copy, Debug)]
-pub enum Arguments<'a> {
+pub(crate) enum Arguments<'a> {
     /// At a function's entry, System V ABI.
     SysV,
     /// At a function's entry, Go's register ABI.
@@ -44,7 +44,7 @@ pub enum Arguments<'a> {
 
 /// An expression ready to be laid out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Compiled {
+pub(crate) struct Compiled {
     /// Register that the value starts from; the probe must sit where it is unmodified. `None`: a constant.
     pub register: Option<Register>,
     /// What reads its length, of a text whose length is known.
@@ -58,7 +58,7 @@ pub struct Compiled {
 impl Compiled {
     /// Bytes it takes in the payload.
     #[must_use]
-    pub fn slot(&self) -> u32 {
+    pub(crate) fn slot(&self) -> u32 {
         match self.r#type {
             ArgType::Str => 8 + self.program.capacity.next_multiple_of(8),
             ArgType::U64 | ArgType::I64 => 8,
@@ -67,7 +67,7 @@ impl Compiled {
 
     /// Bytes that reading it takes there, from its place on.
     #[must_use]
-    pub fn reach(&self) -> u32 {
+    pub(crate) fn reach(&self) -> u32 {
         let bytes = match self.r#type {
             ArgType::Str if self.slot() as usize <= STR_SHORT => STR_SHORT,
             ArgType::Str => STR_LONG,
@@ -79,7 +79,7 @@ impl Compiled {
     /// The program for a site whose stack pointer is `sp_adjust` below the one at the entry, with
     /// its value at `offset` in the payload.
     #[must_use]
-    pub fn program(&self, sp_adjust: i64, offset: u16) -> ArgProgram {
+    pub(crate) fn program(&self, sp_adjust: i64, offset: u16) -> ArgProgram {
         let mut program = self.program;
         program.offset = offset;
         if self.register == Some(Register::RSP) {
@@ -96,7 +96,7 @@ impl Compiled {
 /// # Errors
 /// A pair of sentence and hint: the value does not exist at this place, or the kernel side can't
 /// run the steps.
-pub fn compile(
+pub(crate) fn compile(
     expr: &Expr,
     arguments: Arguments<'_>,
 ) -> Result<Compiled, (String, Option<String>)> {
@@ -125,7 +125,7 @@ pub fn compile(
 
 /// The ids of a batch, ready to be laid out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Batch {
+pub(crate) struct Batch {
     /// Where they are.
     pub array: Compiled,
     /// How many there are.
@@ -139,7 +139,7 @@ pub struct Batch {
 ///
 /// # Errors
 /// As [`compile`].
-pub fn compile_ids(ids: &Ids, arguments: Arguments<'_>) -> Result<Batch, Refusal> {
+pub(crate) fn compile_ids(ids: &Ids, arguments: Arguments<'_>) -> Result<Batch, Refusal> {
     let r#type = ids.r#type.unwrap_or(Type::Unsigned(8));
     let count = match &ids.count {
         Expr::Str(..) => return refuse("the number of items is no string", "for example arg3"),

@@ -21,7 +21,7 @@ const MAX_WITH_ARGUMENTS: usize = 20_000;
 
 /// One function.
 #[derive(Clone, Debug, Serialize)]
-pub struct Probeable {
+pub(crate) struct Probeable {
     /// Readable name; `module+fn@0xADDR` where there is no symbol.
     pub function: String,
     /// Virtual address of its first instruction in the file.
@@ -46,7 +46,7 @@ pub struct Probeable {
 
 /// A USDT probe.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct UsdtProbe {
+pub(crate) struct UsdtProbe {
     /// `usdt:PROVIDER:NAME`, as in a SPEC.
     pub probe: String,
     /// Places in the code.
@@ -59,7 +59,7 @@ pub struct UsdtProbe {
 
 /// Everything in one binary.
 #[derive(Clone, Debug, Serialize)]
-pub struct Survey {
+pub(crate) struct Survey {
     /// The binary, symlinks resolved.
     pub binary: String,
     /// How returns are marked in this binary, and why.
@@ -76,7 +76,7 @@ pub struct Survey {
 ///
 /// A pattern is part of the name, case ignored; `*` stands for anything.
 #[must_use]
-pub fn survey(binary: &Binary, pattern: Option<&str>) -> Survey {
+pub(crate) fn survey(binary: &Binary, pattern: Option<&str>) -> Survey {
     let kernel = Kernel::running();
     let choice = unwind::decide(binary, kernel, ReturnMode::Auto);
     let chosen: BTreeMap<u64, String> = functions(binary)
@@ -255,7 +255,7 @@ fn usdt_probes(binary: &Binary, pattern: Option<&str>) -> Vec<UsdtProbe> {
 
 /// Whether the pattern is part of the name, case ignored; `*` stands for anything.
 #[must_use]
-pub fn fits(name: &str, pattern: &str) -> bool {
+pub(crate) fn fits(name: &str, pattern: &str) -> bool {
     let name = name.to_lowercase();
     let pattern = pattern.to_lowercase();
     let mut rest = name.as_str();

@@ -26,7 +26,7 @@ pub enum ReturnMode {
 
 /// How the returns of a binary's functions will be marked, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Choice {
+pub(crate) struct Choice {
     /// By uretprobe; else on the `ret`s.
     pub uretprobe: bool,
     /// One clause for notes, where there is something to say.
@@ -59,7 +59,7 @@ const SYMBOLS: [&str; 8] = [
 
 /// What shows that an unwinder may meet the binary's frames; `None` if nothing does, which is no proof.
 #[must_use]
-pub fn danger(binary: &Binary) -> Option<String> {
+pub(crate) fn danger(binary: &Binary) -> Option<String> {
     if binary.language == Language::Go {
         return Some("it is a Go program, whose stacks move".to_owned());
     }
@@ -101,11 +101,11 @@ pub fn danger(binary: &Binary) -> Option<String> {
 const FILTERED: &str = "Linux 6.11 to 6.13 make its returns a system call, which ends programs with a seccomp filter (services, containers)";
 
 /// What a uretprobe can break in any program.
-pub const URETPROBE_RISK: &str = "kills or misdirects programs that throw through the function or switch stacks (exceptions, fibers, coroutines, Go)";
+pub(crate) const URETPROBE_RISK: &str = "kills or misdirects programs that throw through the function or switch stacks (exceptions, fibers, coroutines, Go)";
 
 /// Decides for a binary. Pure but for what the binary holds.
 #[must_use]
-pub fn decide(binary: &Binary, kernel: Kernel, mode: ReturnMode) -> Choice {
+pub(crate) fn decide(binary: &Binary, kernel: Kernel, mode: ReturnMode) -> Choice {
     match mode {
         ReturnMode::Auto => Choice {
             uretprobe: false,

@@ -16,7 +16,7 @@ use crate::terminal::shown;
 
 /// One USDT probe of a binary, as in its note.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Note {
+pub(crate) struct Note {
     /// Provider.
     pub provider: String,
     /// Name.
@@ -47,7 +47,7 @@ pub(super) struct Found {
 
 /// Every USDT probe of a binary. Damaged notes are left out.
 #[must_use]
-pub fn notes(binary: &Binary) -> Vec<Note> {
+pub(crate) fn notes(binary: &Binary) -> Vec<Note> {
     let Some(file) = binary.elf() else {
         return Vec::new();
     };

@@ -9,12 +9,12 @@ use core::arch::asm;
 
 /// A reading of the CPU's time stamp counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Tsc(pub u64);
+pub(crate) struct Tsc(pub u64);
 
 /// One call of a function, as planned and as it came.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Stay {
+pub(crate) struct Stay {
     /// First instant.
     pub enter: Tsc,
     /// Last instant.
@@ -36,7 +36,7 @@ pub struct Stay {
 /// Reads the counter once everything before it is done. Cost: some 25 ns.
 #[inline(always)]
 #[must_use]
-pub fn now() -> Tsc {
+pub(crate) fn now() -> Tsc {
     let (low, high): (u64, u64);
     // SAFETY: reads a counter; the fence waits for what comes before it.
     unsafe { asm!("lfence", "rdtsc", out("rax") low, out("rdx") high, options(nostack, nomem)) };
@@ -44,7 +44,7 @@ pub fn now() -> Tsc {
 }
 
 /// A function of the workload.
-pub type Function = extern "C" fn(&mut Stay);
+pub(crate) type Function = extern "C" fn(&mut Stay);
 
 macro_rules! functions {
     ($($name:ident $multiplier:literal)*) => {
@@ -52,7 +52,7 @@ macro_rules! functions {
             /// Works as planned, and notes when. A round is eight multiplications in a row.
             #[unsafe(no_mangle)]
             #[inline(never)]
-            pub extern "C" fn $name(stay: &mut Stay) {
+            pub(crate) extern "C" fn $name(stay: &mut Stay) {
                 // SAFETY: writes to the stay's words 0, 1 and 4 to 6 only, reads 2 and 3; the fences
                 // make the work lie between the two readings.
                 unsafe {
@@ -112,7 +112,7 @@ macro_rules! functions {
         )*
 
         /// All functions with their names.
-        pub const FUNCTIONS: &[(&str, Function)] = &[$((stringify!($name), $name)),*];
+        pub(crate) const FUNCTIONS: &[(&str, Function)] = &[$((stringify!($name), $name)),*];
     };
 }
 
@@ -131,7 +131,7 @@ functions! {
 }
 
 /// Name of the function that handles an item: what the probe is put on.
-pub const ITEM: &str = "selftest_item";
+pub(crate) const ITEM: &str = "selftest_item";
 
 /// Handles an item: calls its functions in turn, and notes its first and last instant.
 ///
@@ -139,7 +139,12 @@ pub const ITEM: &str = "selftest_item";
 /// it, so that it can be probed at its least cost.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
-pub extern "C" fn selftest_item(id: u64, stays: *mut Stay, count: usize, edges: &mut [Tsc; 2]) {
+pub(crate) extern "C" fn selftest_item(
+    id: u64,
+    stays: *mut Stay,
+    count: usize,
+    edges: &mut [Tsc; 2],
+) {
     core::arch::naked_asm!("push rbp", "mov rbp, rsp", "call {}", "pop rbp", "ret", sym handle)
 }
 

@@ -23,7 +23,7 @@ const Z_95: f64 = 1.96;
 /// The only slack is the log's clock error: how far its times may be from the marks' clock, and
 /// that of the conversion of samples' times where they are on another clock.
 #[must_use]
-pub fn compare(recorded: &Recorded, truth: &Truth) -> Findings {
+pub(crate) fn compare(recorded: &Recorded, truth: &Truth) -> Findings {
     let truth_clock_error_ns = truth.notes.get(CLOCK_NOTE).copied().unwrap_or(0);
     let conversion_ns = recorded.clock_error_ns.unwrap_or(0.0).ceil() as i64;
     let comparison = Comparison {

@@ -3,24 +3,24 @@
 use serde::Serialize;
 
 /// Functions of at least so many sample intervals in a visit are judged visit by visit.
-pub const LONG_INTERVALS: f64 = 5.0;
+pub(crate) const LONG_INTERVALS: f64 = 5.0;
 
 /// Largest bias of the mean time of a long function, as a share of the truth.
-pub const MAX_BIAS: f64 = 0.01;
+pub(crate) const MAX_BIAS: f64 = 0.01;
 
 /// Share of the 95 % intervals that may hold the truth: from, to.
-pub const COVERAGE: (f64, f64) = (0.93, 0.97);
+pub(crate) const COVERAGE: (f64, f64) = (0.93, 0.97);
 
 /// Share of the time that samples may take before their pauses blur what is measured.
-pub const MAX_STOPPED: f64 = 0.5;
+pub(crate) const MAX_STOPPED: f64 = 0.5;
 
 /// Rows of a function below which nothing is said of it: the bias is then not known to 1 %.
-pub const MIN_ROWS: u64 = 50;
+pub(crate) const MIN_ROWS: u64 = 50;
 
 /// How long a function runs within a visit, by the truth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Length {
+pub(crate) enum Length {
     /// At least [`LONG_INTERVALS`].
     Long,
     /// Less.
@@ -29,7 +29,7 @@ pub enum Length {
 
 /// One function, over the visits in which it runs long or short.
 #[derive(Clone, Debug, Serialize)]
-pub struct FunctionFindings {
+pub(crate) struct FunctionFindings {
     /// Its name.
     pub name: String,
     /// Which of its visits.
@@ -69,7 +69,7 @@ impl FunctionFindings {
 /// Calls of all functions by length, where a function was called once in its visit: the picture of
 /// both estimates against the truth. Means over the rows, with 0 where no sample was.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct Bin {
+pub(crate) struct Bin {
     /// Rows.
     pub rows: u64,
     /// Mean length in sample intervals, without what samples made of it.
@@ -87,13 +87,13 @@ pub struct Bin {
 }
 
 /// Upper ends of the bins in sample intervals; the last bin has none.
-pub const BINS: [f64; 13] = [
+pub(crate) const BINS: [f64; 13] = [
     0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0,
 ];
 
 /// A function pooled over all items compared: what the report says of short functions.
 #[derive(Clone, Debug, Serialize)]
-pub struct PooledFindings {
+pub(crate) struct PooledFindings {
     /// Its name.
     pub name: String,
     /// Mean truth per item, ns.
@@ -107,14 +107,14 @@ pub struct PooledFindings {
 impl PooledFindings {
     /// Relative error.
     #[must_use]
-    pub fn bias(&self) -> f64 {
+    pub(crate) fn bias(&self) -> f64 {
         self.per_item_ns / self.truth_ns - 1.0
     }
 }
 
 /// Visits against items.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct VisitFindings {
+pub(crate) struct VisitFindings {
     /// Items that the log has.
     pub items: u64,
     /// Visits that the trace has.
@@ -139,7 +139,7 @@ pub struct VisitFindings {
 
 /// Samples against the log.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct SampleFindings {
+pub(crate) struct SampleFindings {
     /// Samples of the trace.
     pub samples: u64,
     /// Samples that belong to a visit.
@@ -158,7 +158,7 @@ pub struct SampleFindings {
 
 /// All that was found for one reset value.
 #[derive(Clone, Debug, Serialize)]
-pub struct Findings {
+pub(crate) struct Findings {
     /// Reset value, ns.
     pub reset_ns: u64,
     /// Visits.
@@ -191,7 +191,7 @@ impl Findings {
 
     /// The function of a length whose bias is largest, in absolute terms or in standard errors.
     #[must_use]
-    pub fn worst(&self, length: Length) -> Option<&FunctionFindings> {
+    pub(crate) fn worst(&self, length: Length) -> Option<&FunctionFindings> {
         let size = |f: &FunctionFindings| match length {
             Length::Long => f.bias.abs(),
             Length::Short => (f.bias / f.bias_stderr).abs(),
@@ -201,7 +201,7 @@ impl Findings {
 
     /// Share of the intervals of a length that hold the truth.
     #[must_use]
-    pub fn coverage(&self, length: Length) -> Option<f64> {
+    pub(crate) fn coverage(&self, length: Length) -> Option<f64> {
         let sum = |of: fn(&FunctionFindings) -> u64| self.of(length).map(of).sum::<u64>();
         let rows = sum(|f| f.rows);
         (rows > 0).then(|| sum(|f| f.covered) as f64 / rows as f64)
@@ -212,7 +212,7 @@ impl Findings {
     /// The coverage of all depends on which functions there are: the error of one that changes
     /// once in its visit is uniform, and 1.96 standard errors hold all of it.
     #[must_use]
-    pub fn coverages(&self, length: Length) -> Option<[(f64, &str); 2]> {
+    pub(crate) fn coverages(&self, length: Length) -> Option<[(f64, &str); 2]> {
         let each = || {
             self.of(length)
                 .map(|f| (f.covered as f64 / f.rows as f64, f.name.as_str()))
@@ -224,13 +224,13 @@ impl Findings {
 
     /// Rows of a length.
     #[must_use]
-    pub fn rows(&self, length: Length) -> u64 {
+    pub(crate) fn rows(&self, length: Length) -> u64 {
         self.of(length).map(|f| f.rows).sum()
     }
 
     /// Standard error that was given over the error that was made: root mean squares, in intervals.
     #[must_use]
-    pub fn errors(&self, length: Length) -> Option<(f64, f64)> {
+    pub(crate) fn errors(&self, length: Length) -> Option<(f64, f64)> {
         let seen = self.of(length).map(|f| f.seen as f64).sum::<f64>();
         let mean = |of: fn(&FunctionFindings) -> f64| {
             let squares = self.of(length).map(|f| of(f).powi(2) * f.seen as f64);
@@ -241,7 +241,7 @@ impl Findings {
 
     /// Mean bias of `span_ns` of long functions that were called once, in intervals.
     #[must_use]
-    pub fn span_bias(&self) -> Option<f64> {
+    pub(crate) fn span_bias(&self) -> Option<f64> {
         let once = self.of(Length::Long).map(|f| f.once as f64).sum::<f64>();
         let sum = self
             .of(Length::Long)
@@ -251,7 +251,7 @@ impl Findings {
 
     /// The pooled function that is furthest off.
     #[must_use]
-    pub fn worst_pooled(&self) -> Option<&PooledFindings> {
+    pub(crate) fn worst_pooled(&self) -> Option<&PooledFindings> {
         self.pooled
             .iter()
             .max_by(|a, b| a.bias().abs().total_cmp(&b.bias().abs()))
@@ -263,7 +263,7 @@ impl Findings {
     /// twenty would be found biased by chance alone, so the interval is widened until that happens
     /// in one run of twenty.
     #[must_use]
-    pub fn misses(&self, tests: usize) -> Vec<String> {
+    pub(crate) fn misses(&self, tests: usize) -> Vec<String> {
         let mut misses = Vec::new();
         let VisitFindings {
             missing,
@@ -337,7 +337,7 @@ impl Findings {
 
     /// How many short functions [`Findings::misses`] looks at.
     #[must_use]
-    pub fn tests(&self) -> usize {
+    pub(crate) fn tests(&self) -> usize {
         self.of(Length::Short).count()
     }
 }

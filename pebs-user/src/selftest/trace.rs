@@ -21,7 +21,7 @@ columns! {
 
 /// One visit.
 #[derive(Clone, Debug, Default)]
-pub struct Visit {
+pub(crate) struct Visit {
     /// Its row.
     pub row: VisitRow,
     /// What each function took.
@@ -30,7 +30,7 @@ pub struct Visit {
 
 /// One function within a visit.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct VisitFunction {
+pub(crate) struct VisitFunction {
     /// Function.
     pub function: u32,
     /// Its samples.
@@ -43,7 +43,7 @@ pub struct VisitFunction {
 
 /// One sample. Time is ns on `CLOCK_MONOTONIC`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sample {
+pub(crate) struct Sample {
     /// When.
     pub time: i64,
     /// Visit.
@@ -58,7 +58,7 @@ pub struct Sample {
 
 /// A whole trace in memory.
 #[derive(Clone, Debug, Default)]
-pub struct Recorded {
+pub(crate) struct Recorded {
     /// Visits by number.
     pub visits: HashMap<u64, Visit>,
     /// Samples.
@@ -82,7 +82,7 @@ impl Recorded {
     ///
     /// # Errors
     /// If the trace can't be read.
-    pub fn read(dir: &Path) -> Result<Self, ReadError> {
+    pub(crate) fn read(dir: &Path) -> Result<Self, ReadError> {
         let trace = Trace::open(dir)?;
         let mut recorded = Self {
             reset: trace.info.events.first().map_or(0, |event| event.reset),

@@ -14,20 +14,20 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Note of the log: how far its times may be from `CLOCK_MONOTONIC`, ns.
-pub const CLOCK_NOTE: &str = "clock_error_ns";
+pub(crate) const CLOCK_NOTE: &str = "clock_error_ns";
 
 /// Note of the log: how long one note of a call took, ns.
-pub const STAMP_NOTE: &str = "stamp_ns";
+pub(crate) const STAMP_NOTE: &str = "stamp_ns";
 
 /// Note of the log: how long an interrupt stopped a function, ns: most are samples.
-pub const STOP_NOTE: &str = "stop_ns";
+pub(crate) const STOP_NOTE: &str = "stop_ns";
 
 /// Note of the log: share of functions' time for which they were stopped, millionths.
-pub const STOPPED_NOTE: &str = "stopped_millionths";
+pub(crate) const STOPPED_NOTE: &str = "stopped_millionths";
 
 /// A log that can't be used.
 #[derive(Debug, thiserror::Error)]
-pub enum TruthError {
+pub(crate) enum TruthError {
     /// The file.
     #[error("cannot read the workload's log {}", path.display())]
     Read {
@@ -51,7 +51,7 @@ pub enum TruthError {
 
 /// One item that was handled. Times are ns on `CLOCK_MONOTONIC`; `None`: not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ItemTruth {
+pub(crate) struct ItemTruth {
     /// Item id.
     pub id: u64,
     /// Thread that handled it.
@@ -72,7 +72,7 @@ pub struct ItemTruth {
 
 /// A call of a function: ns on `CLOCK_MONOTONIC`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CallTruth {
+pub(crate) struct CallTruth {
     /// Index in [`Truth::functions`].
     pub function: usize,
     /// Entered.
@@ -83,7 +83,7 @@ pub struct CallTruth {
 
 /// All that a workload said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Truth {
+pub(crate) struct Truth {
     /// Items by id.
     pub items: BTreeMap<u64, ItemTruth>,
     /// Names of functions that were called within items.
@@ -97,7 +97,7 @@ impl Truth {
     ///
     /// # Errors
     /// If it can't be read or has a line of an unknown form.
-    pub fn read(path: &Path) -> Result<Self, TruthError> {
+    pub(crate) fn read(path: &Path) -> Result<Self, TruthError> {
         let text = std::fs::read_to_string(path).map_err(|source| TruthError::Read {
             path: path.to_owned(),
             source,

@@ -95,7 +95,7 @@ impl Pair {
 ///
 /// # Errors
 /// If the log can't be written.
-pub fn run(args: &WorkloadArgs) -> io::Result<()> {
+pub(crate) fn run(args: &WorkloadArgs) -> io::Result<()> {
     stay_on_one_cpu();
     let (rounds_per_ns, ticks_per_ns) = speed();
     let mut plan = Plan {

@@ -26,8 +26,8 @@ use super::pages::plain::{Bits, Plain};
 use super::view::{Nullables, Values, View};
 use crate::units::Ip;
 use crate::units::Slot;
-pub use real::{NullableCoded, NullableReal};
-pub use text::{NullableText, Text};
+pub(super) use real::{NullableCoded, NullableReal};
+pub(super) use text::{NullableText, Text};
 
 /// A column chunk, ready to be written.
 #[derive(Debug)]

@@ -18,7 +18,7 @@ pub trait Usual {
 }
 
 /// A value of a row, in a column of a kind.
-pub trait Stored<'a, C: Typed>: Sized {
+pub(super) trait Stored<'a, C: Typed>: Sized {
     /// What the column takes.
     fn cell(&'a self) -> C::Cell<'a>;
 
@@ -331,7 +331,7 @@ macro_rules! tables {
 
                 impl<'a> All<'a> {
                     /// A row.
-                    pub fn row(&self, row: usize) -> tables!(@row $row 'a $(, $life)?) {
+                    pub(crate) fn row(&self, row: usize) -> tables!(@row $row 'a $(, $life)?) {
                         $row {
                             $($column: Stored::<'a, tables!(@kind $type $(, $kind)?)>::read(self.$column.get(row)),)+
                         }

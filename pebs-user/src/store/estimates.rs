@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::estimate::FunctionEstimate;
 
 /// Rows that are worth encoding: few enough for the L1 cache.
-pub const BLOCK_ROWS: usize = 128;
+pub(crate) const BLOCK_ROWS: usize = 128;
 
 /// Rows whose room a block keeps though it does not need it.
 const KEPT_ROWS: usize = 16 * 1024;

@@ -11,7 +11,7 @@ use crate::pmu::memory::{
 };
 
 /// Fields of a sample that say something of its access.
-pub const FIELDS: u32 = sys::PERF_SAMPLE_ADDR
+pub(crate) const FIELDS: u32 = sys::PERF_SAMPLE_ADDR
     | sys::PERF_SAMPLE_PHYS_ADDR
     | sys::PERF_SAMPLE_DATA_SRC
     | sys::PERF_SAMPLE_WEIGHT
@@ -80,7 +80,7 @@ impl Registers {
 
 /// Whether samples may say something of an access.
 #[must_use]
-pub const fn is_told(layout: &Layout, registers: Option<Registers>) -> bool {
+pub(crate) const fn is_told(layout: &Layout, registers: Option<Registers>) -> bool {
     layout.has(FIELDS) || registers.is_some() && layout.has(sys::PERF_SAMPLE_RAW)
 }
 

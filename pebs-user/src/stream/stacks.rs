@@ -40,7 +40,7 @@ impl StackKey {
 
 /// A call stack: frames in the kernel, then frames in user space, each from the innermost on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Chain<'a> {
+pub(crate) struct Chain<'a> {
     /// How many of the frames are in the kernel.
     pub kernel: usize,
     /// Whether there are outer frames that are not known.
@@ -54,7 +54,7 @@ impl Chain<'_> {
     ///
     /// Ends where a caller in user space would lie at 0, as the outermost may, or in the kernel: what was followed
     /// there is no frame pointer, but something else that the program kept in its register.
-    pub fn addresses(&self) -> impl Iterator<Item = Ip> {
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = Ip> {
         let is_first = |place| place == 0 || place == self.kernel;
         let frames = self.frames.iter().copied().enumerate();
         let is_frame = move |place, at| place <= self.kernel || !Ip(at).is_kernel() && at != 0;
@@ -71,7 +71,7 @@ impl Chain<'_> {
 
 /// Lists, each kept once, numbered from 0.
 #[derive(Debug, Default)]
-pub struct Lists<T> {
+pub(crate) struct Lists<T> {
     items: Vec<T>,
     lists: Vec<List>,
     /// The newest list of each hash.
@@ -92,7 +92,7 @@ const LIST_BYTES: usize = size_of::<List>() + 16;
 impl<T: Copy + Eq + Hash> Lists<T> {
     /// A list; none of that number is empty.
     #[must_use]
-    pub fn get(&self, number: u32) -> &[T] {
+    pub(crate) fn get(&self, number: u32) -> &[T] {
         let list = self.lists.get(number as usize).copied();
         list.map_or(&[], |list| {
             &self.items[list.start..list.start + list.length as usize]
@@ -101,13 +101,13 @@ impl<T: Copy + Eq + Hash> Lists<T> {
 
     /// How many there are.
     #[must_use]
-    pub const fn len(&self) -> usize {
+    pub(crate) const fn len(&self) -> usize {
         self.lists.len()
     }
 
     /// Bytes held, about.
     #[must_use]
-    pub const fn bytes(&self) -> usize {
+    pub(crate) const fn bytes(&self) -> usize {
         self.items.len() * size_of::<T>() + self.lists.len() * LIST_BYTES
     }
 
@@ -127,7 +127,7 @@ impl<T: Copy + Eq + Hash> Lists<T> {
     }
 
     /// The number of a list, and whether it is new. Cost: hashing and comparing it; no allocation unless it is new.
-    pub fn number(&mut self, list: &[T]) -> (u32, bool) {
+    pub(crate) fn number(&mut self, list: &[T]) -> (u32, bool) {
         match self.find(list) {
             Ok(number) => (number, false),
             Err(hash) => (self.keep(hash, list), true),
@@ -156,7 +156,7 @@ const CUT: u64 = 1 << 63;
 
 /// The call stacks seen so far, by process.
 #[derive(Debug)]
-pub struct Chains {
+pub(crate) struct Chains {
     /// Each with a word in front: whose it is, how it is divided.
     lists: Lists<u64>,
     /// The stack at hand.
@@ -168,7 +168,7 @@ pub struct Chains {
 impl Chains {
     /// Room for so many bytes of stacks.
     #[must_use]
-    pub fn new(most_bytes: usize) -> Self {
+    pub(crate) fn new(most_bytes: usize) -> Self {
         Self {
             lists: Lists::default(),
             words: Vec::new(),
@@ -180,7 +180,7 @@ impl Chains {
     /// The number of a process's stack; [`StackKey::NONE`] if it is new and there is no room for it.
     ///
     /// Cost: about 1 ns a frame for one seen before.
-    pub fn key(
+    pub(crate) fn key(
         &mut self,
         pid: Pid,
         (kernel, is_cut): (usize, bool),
@@ -207,7 +207,7 @@ impl Chains {
 
     /// A stack and its process.
     #[must_use]
-    pub fn get(&self, key: StackKey) -> Option<(Pid, Chain<'_>)> {
+    pub(crate) fn get(&self, key: StackKey) -> Option<(Pid, Chain<'_>)> {
         let index = u32::try_from(key.index()?).ok()?;
         let (first, frames) = self.lists.get(index).split_first()?;
         let chain = Chain {
@@ -220,7 +220,7 @@ impl Chains {
 
     /// Samples whose stack there was no room for.
     #[must_use]
-    pub const fn refused(&self) -> u64 {
+    pub(crate) const fn refused(&self) -> u64 {
         self.refused
     }
 }

@@ -16,7 +16,7 @@ use crate::binary::demangle::demangle;
 
 /// What one query gave.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Symbol {
+pub(super) struct Symbol {
     /// Demangled name; `None` where DWARF has a function without one.
     pub name: Option<String>,
     /// Its first address.
@@ -33,7 +33,7 @@ pub struct Symbol {
 
 /// An inlined function.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Inner {
+pub(super) struct Inner {
     /// Its name, demangled.
     pub name: String,
     /// The source file that its code is from.
@@ -43,7 +43,7 @@ pub struct Inner {
 impl Symbol {
     /// Whether the symbol is known to cover the address.
     #[must_use]
-    pub fn covers(&self, address: u64) -> bool {
+    pub(super) fn covers(&self, address: u64) -> bool {
         self.size
             .is_some_and(|size| address.checked_sub(self.start).is_some_and(|at| at < size))
     }
@@ -51,7 +51,7 @@ impl Symbol {
 
 /// blazesym could not use the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failure {
+pub(super) enum Failure {
     /// It said that the source is broken.
     Refused,
     /// It panicked, or the file was cut short: never to be asked about that source again.
@@ -60,7 +60,7 @@ pub enum Failure {
 
 /// Which parts of an ELF file may be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Depth {
+pub(super) enum Depth {
     /// Symbol tables.
     Symbols,
     /// Symbol tables and DWARF, debug files included.
@@ -70,14 +70,14 @@ pub enum Depth {
 /// A blazesym symbolizer, with what it keeps per file.
 ///
 /// Not `Send`: lives on the thread that made it.
-pub struct Blaze {
+pub(super) struct Blaze {
     symbolizer: Symbolizer,
 }
 
 impl Blaze {
     /// `debug_dirs`: where debug files are; `None`: blazesym's own `/usr/lib/debug` and `/lib/debug`.
     #[must_use]
-    pub fn new(debug_dirs: Option<&[PathBuf]>) -> Self {
+    pub(super) fn new(debug_dirs: Option<&[PathBuf]>) -> Self {
         bus_error::survive();
         // Sources are named by an fd of ours: what is behind one never changes.
         let mut builder = Builder::default()
@@ -99,7 +99,12 @@ impl Blaze {
     ///
     /// # Errors
     /// If the file can't be used to that depth.
-    pub fn elf(&self, path: &Path, depth: Depth, address: u64) -> Result<Option<Symbol>, Failure> {
+    pub(super) fn elf(
+        &self,
+        path: &Path,
+        depth: Depth,
+        address: u64,
+    ) -> Result<Option<Symbol>, Failure> {
         let mut elf = Elf::new(path);
         elf.debug_syms = depth == Depth::Debug;
         self.ask(&Source::Elf(elf), Input::VirtOffset(address))
@@ -109,7 +114,7 @@ impl Blaze {
     ///
     /// # Errors
     /// If neither kallsyms nor vmlinux can be used.
-    pub fn kernel(&self, source: Kernel, address: u64) -> Result<Option<Symbol>, Failure> {
+    pub(super) fn kernel(&self, source: Kernel, address: u64) -> Result<Option<Symbol>, Failure> {
         self.ask(&Source::Kernel(source), Input::AbsAddr(address))
     }
 

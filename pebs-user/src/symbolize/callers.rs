@@ -23,7 +23,7 @@ const WORD: u64 = 8;
 
 /// Finds them. Memory: some 32 bytes an address at which a thread went to wait, and its callers'.
 #[derive(Debug, Default)]
-pub struct Callers {
+pub(crate) struct Callers {
     rules: FxHashMap<(Pid, u64), Option<CallerRule>>,
     /// [`Symbolizer::changes`] when the rules were found.
     changes: u64,
@@ -33,7 +33,7 @@ pub struct Callers {
 
 impl Callers {
     /// All frames of a stack, in the kernel and in user space, and whether outer ones are missing.
-    pub fn frames(
+    pub(crate) fn frames(
         &mut self,
         pid: Pid,
         stack: &WaitStack<'_>,

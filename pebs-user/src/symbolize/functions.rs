@@ -9,7 +9,7 @@ use crate::units::FunctionId;
 
 /// What is known about a function before it has its number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Description {
+pub(super) struct Description {
     /// Name; `None`: unresolved.
     pub name: Option<String>,
     /// Module.
@@ -34,7 +34,7 @@ pub struct Description {
 
 /// Gives functions their numbers, from 0 without gaps, and keeps the rows until they are taken.
 #[derive(Debug, Default)]
-pub struct Functions {
+pub(super) struct Functions {
     resolved: Vec<bool>,
     /// Those of the kernel's that switch to another thread; few.
     scheduling: Vec<FunctionId>,
@@ -47,7 +47,7 @@ pub struct Functions {
 
 impl Functions {
     /// Numbers a function. Names beyond [`NAME_MAX`] are cut.
-    pub fn add(&mut self, description: Description) -> FunctionId {
+    pub(super) fn add(&mut self, description: Description) -> FunctionId {
         let is_own = description.module.as_deref() == Some(OWN_MODULE);
         if description.kernel && description.name.is_some() && !is_own {
             let id = FunctionId(self.resolved.len() as u32);
@@ -77,7 +77,7 @@ impl Functions {
     }
 
     /// A function of the kernel's as it runs in a system call; any other function is itself.
-    pub fn in_system_call(&mut self, function: FunctionId, number: u16) -> FunctionId {
+    pub(super) fn in_system_call(&mut self, function: FunctionId, number: u16) -> FunctionId {
         if let Some(found) = self.calling.get(&(function, number)) {
             return *found;
         }
@@ -97,7 +97,7 @@ impl Functions {
 
     /// Whether the function has a name.
     #[must_use]
-    pub fn is_resolved(&self, function: FunctionId) -> bool {
+    pub(super) fn is_resolved(&self, function: FunctionId) -> bool {
         self.resolved
             .get(function.0 as usize)
             .copied()
@@ -106,12 +106,12 @@ impl Functions {
 
     /// Whether the function is one by which a thread of the kernel gives up the CPU.
     #[must_use]
-    pub fn is_scheduling(&self, function: FunctionId) -> bool {
+    pub(super) fn is_scheduling(&self, function: FunctionId) -> bool {
         self.scheduling.contains(&function)
     }
 
     /// Moves the rows made since the last call to the end of `out`.
-    pub fn take_new(&mut self, out: &mut Vec<FunctionRow>) {
+    pub(super) fn take_new(&mut self, out: &mut Vec<FunctionRow>) {
         out.append(&mut self.fresh);
     }
 }

@@ -77,7 +77,7 @@ impl Entry {
 ///
 /// A table with open addressing: an address lies at its place or, if that is taken, at the next free one. When too many
 /// are remembered, all are forgotten. Cost: mostly 1 cache line a look-up.
-pub struct IpCache {
+pub(super) struct IpCache {
     places: Box<[Entry; PLACES]>,
     /// Addresses remembered, those of forgotten processes included.
     len: usize,
@@ -91,7 +91,7 @@ pub struct IpCache {
 impl IpCache {
     /// Empty.
     #[must_use]
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         let places = vec![Entry::FREE; PLACES].into_boxed_slice();
         let Ok(places) = places.try_into() else {
             unreachable!("there are as many");
@@ -108,7 +108,7 @@ impl IpCache {
     /// The function of an address in a process, if it is remembered, and in which slot.
     #[inline]
     #[must_use]
-    pub fn get(&mut self, pid: Pid, ip: Ip) -> Option<(FunctionId, Slot)> {
+    pub(super) fn get(&mut self, pid: Pid, ip: Ip) -> Option<(FunctionId, Slot)> {
         let key = Key::new(self.owner(pid), ip)?;
         let entry = &self.places[usize::from(self.place_of(key))];
         (entry.key == key).then_some((entry.function, entry.slot))
@@ -117,7 +117,7 @@ impl IpCache {
     /// The same of many, up to one that is not found at once: says how many. Of that one it is not said whether it is
     /// remembered.
     #[inline(never)]
-    pub fn get_all(
+    pub(super) fn get_all(
         &mut self,
         pid: Pid,
         ips: &[Ip],
@@ -139,7 +139,7 @@ impl IpCache {
     }
 
     /// Remembers.
-    pub fn put(&mut self, pid: Pid, ip: Ip, function: FunctionId) {
+    pub(super) fn put(&mut self, pid: Pid, ip: Ip, function: FunctionId) {
         if self.len >= ADDRESSES || self.owners_met >= Owner::COUNT {
             self.clear();
         }
@@ -157,7 +157,7 @@ impl IpCache {
     }
 
     /// Forgets all of a process.
-    pub fn forget(&mut self, pid: Pid) {
+    pub(super) fn forget(&mut self, pid: Pid) {
         self.owners.remove(&pid);
         self.last = (pid, Owner::UNKNOWN);
     }

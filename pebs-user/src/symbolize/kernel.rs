@@ -22,7 +22,7 @@ use crate::binary::demangle::demangle;
 use crate::units::FunctionId;
 
 /// Name of the module for the kernel proper.
-pub const KERNEL_MODULE: &str = "[kernel]";
+pub(super) const KERNEL_MODULE: &str = "[kernel]";
 
 /// Furthest that a symbol reaches if no other one follows sooner.
 const FUNCTION_MAX: u64 = 1 << 20;
@@ -203,7 +203,7 @@ fn vmlinux() -> Option<PathBuf> {
 }
 
 /// The symbols of the running kernel, read when the first kernel address is looked up.
-pub struct KernelSymbols {
+pub(super) struct KernelSymbols {
     path: PathBuf,
     debug_dirs: Option<Vec<PathBuf>>,
     starts: Starts,
@@ -220,7 +220,7 @@ pub struct KernelSymbols {
 impl KernelSymbols {
     /// Of the kernel that runs.
     #[must_use]
-    pub fn new(debug_dirs: Option<Vec<PathBuf>>) -> Self {
+    pub(super) fn new(debug_dirs: Option<Vec<PathBuf>>) -> Self {
         Self {
             vmlinux: vmlinux(),
             ..Self::from_file(PathBuf::from("/proc/kallsyms"), debug_dirs)
@@ -229,7 +229,7 @@ impl KernelSymbols {
 
     /// Of a kernel that is not known: nothing has a name.
     #[must_use]
-    pub fn unknown() -> Self {
+    pub(super) fn unknown() -> Self {
         Self::from_file(PathBuf::from("/dev/null"), None)
     }
 
@@ -250,7 +250,7 @@ impl KernelSymbols {
 
     /// Tells the work of programs with such symbols, and what runs for them, from the kernel's.
     #[must_use]
-    pub fn with_own(self, programs: Option<Vec<String>>) -> Self {
+    pub(super) fn with_own(self, programs: Option<Vec<String>>) -> Self {
         Self {
             own: Own::new(programs),
             ..self
@@ -258,20 +258,20 @@ impl KernelSymbols {
     }
 
     /// The function of that work.
-    pub fn own_function(&mut self, functions: &mut Functions) -> FunctionId {
+    pub(super) fn own_function(&mut self, functions: &mut Functions) -> FunctionId {
         self.own.function(functions)
     }
 
     /// Why names are missing, if they are, once one was asked for.
     #[must_use]
-    pub const fn missing(&self) -> Option<KernelSymbolsMissing> {
+    pub(super) const fn missing(&self) -> Option<KernelSymbolsMissing> {
         self.missing
     }
 
     /// The function at a kernel address.
     ///
     /// Cost: O(log functions) once the function is known; the first call reads kallsyms, about 50 ms.
-    pub fn function(&mut self, address: u64, functions: &mut Functions) -> FunctionId {
+    pub(super) fn function(&mut self, address: u64, functions: &mut Functions) -> FunctionId {
         if let Some(function) = self.ranges.get(address) {
             return function;
         }
@@ -308,7 +308,7 @@ impl KernelSymbols {
     }
 
     /// Reads kallsyms if that has not been done, and has blazesym read the debug file.
-    pub fn prepare(&mut self) {
+    pub(super) fn prepare(&mut self) {
         if self.read.is_none() {
             self.read();
             if let Some(first) = self.starts.starts.first() {

@@ -17,7 +17,7 @@ use crate::binary::frames::{CallerRule, Frames};
 use crate::units::FunctionId;
 
 /// What a module needs of the rest while it looks something up.
-pub struct Context<'a> {
+pub(super) struct Context<'a> {
     /// The symbolizer.
     pub blaze: &'a Blaze,
     /// Where new functions are numbered.
@@ -45,7 +45,7 @@ impl Image {
 }
 
 /// One binary. Addresses are virtual addresses of its file.
-pub struct Module {
+pub(super) struct Module {
     name: String,
     /// It is the kernel of a recording.
     pub kernel: bool,
@@ -77,7 +77,11 @@ struct Found {
 
 impl Module {
     /// As [`Module::function`], of a kernel: by virtual address, as its file has it.
-    pub fn kernel_function(&mut self, address: u64, context: &mut Context<'_>) -> FunctionId {
+    pub(super) fn kernel_function(
+        &mut self,
+        address: u64,
+        context: &mut Context<'_>,
+    ) -> FunctionId {
         let is_code = |image: &Image| image.head.offset(address).is_some();
         match self.image.as_ref().is_some_and(is_code) {
             true => self.physical(address, context),
@@ -87,7 +91,12 @@ impl Module {
 
     /// A binary that was opened.
     #[must_use]
-    pub fn of_elf(name: String, file: File, head: ElfHead, debug_file: Option<DebugFile>) -> Self {
+    pub(super) fn of_elf(
+        name: String,
+        file: File,
+        head: ElfHead,
+        debug_file: Option<DebugFile>,
+    ) -> Self {
         let depth = match head.symbols {
             true if debug_file.is_some() || head.own_debug() => Some(Depth::Debug),
             true => Some(Depth::Symbols),
@@ -107,7 +116,7 @@ impl Module {
 
     /// Something mapped in which nothing has a name.
     #[must_use]
-    pub fn without_symbols(name: String) -> Self {
+    pub(super) fn without_symbols(name: String) -> Self {
         Self {
             name,
             kernel: false,
@@ -125,14 +134,14 @@ impl Module {
 
     /// Whether the file can be looked into.
     #[must_use]
-    pub const fn is_elf(&self) -> bool {
+    pub(super) const fn is_elf(&self) -> bool {
         self.image.is_some()
     }
 
     /// How to find the caller of the code at an offset of the file; `None` if the file does not say.
     ///
     /// Cost: some us; the first call reads the table.
-    pub fn caller_rule(&mut self, offset: u64) -> Option<CallerRule> {
+    pub(super) fn caller_rule(&mut self, offset: u64) -> Option<CallerRule> {
         let image = self.image.as_ref()?;
         let address = image.head.address(offset)?;
         let read = || elf_image::read_unwind_table(&image.file);
@@ -142,7 +151,7 @@ impl Module {
     /// The function at an offset of the file.
     ///
     /// Cost: O(log functions) once the function is known.
-    pub fn function(&mut self, offset: u64, context: &mut Context<'_>) -> FunctionId {
+    pub(super) fn function(&mut self, offset: u64, context: &mut Context<'_>) -> FunctionId {
         let address = self
             .image
             .as_ref()
@@ -184,7 +193,7 @@ impl Module {
     /// whose code it is.
     ///
     /// Cost: a query of the debug information for an address not seen lately.
-    pub fn frames(&mut self, offset: u64, context: &mut Context<'_>) -> Rc<[FunctionId]> {
+    pub(super) fn frames(&mut self, offset: u64, context: &mut Context<'_>) -> Rc<[FunctionId]> {
         let image = self.image.as_ref();
         match image.and_then(|image| image.head.address(offset)) {
             Some(address) => self.at(address, context),
@@ -232,7 +241,7 @@ impl Module {
     }
 
     /// The module's one row for all that has no name.
-    pub fn unresolved(&mut self, context: &mut Context<'_>) -> FunctionId {
+    pub(super) fn unresolved(&mut self, context: &mut Context<'_>) -> FunctionId {
         *self.unresolved.get_or_insert_with(|| {
             context.functions.add(Description {
                 module: Some(self.name.clone()),

@@ -57,7 +57,7 @@ type Alias = Option<Arc<Path>>;
 /// All modules, found again by build id, or by inode and time of change without one.
 ///
 /// Files with the same build id but another size are kept apart: one of them is stripped, or an impostor.
-pub struct Modules {
+pub(super) struct Modules {
     debug_dirs: DebugDirs,
     modules: Vec<Module>,
     by_stamp: FxHashMap<(Stamp, Alias), ModuleId>,
@@ -79,7 +79,7 @@ pub struct Modules {
 impl Modules {
     /// None known yet. `debug_dirs`: where debug files are; `None`: where distributions put them.
     #[must_use]
-    pub fn new(debug_dirs: Option<&[PathBuf]>) -> Self {
+    pub(super) fn new(debug_dirs: Option<&[PathBuf]>) -> Self {
         Self {
             debug_dirs: DebugDirs::new(debug_dirs),
             modules: Vec::new(),
@@ -97,25 +97,25 @@ impl Modules {
 
     /// Of the processes of a recording, if one is given.
     #[must_use]
-    pub fn with_recorded(self, recorded: Option<Recorded>) -> Self {
+    pub(super) fn with_recorded(self, recorded: Option<Recorded>) -> Self {
         Self { recorded, ..self }
     }
 
     /// A module.
     #[must_use]
-    pub fn get(&self, id: ModuleId) -> &Module {
+    pub(super) fn get(&self, id: ModuleId) -> &Module {
         &self.modules[id.0 as usize]
     }
 
     /// A module, to look something up in.
-    pub fn get_mut(&mut self, id: ModuleId) -> &mut Module {
+    pub(super) fn get_mut(&mut self, id: ModuleId) -> &mut Module {
         &mut self.modules[id.0 as usize]
     }
 
     /// The module behind a mapping, opened if it is new.
     ///
     /// Cost: about 10 us for a known file, 100 us for a new one.
-    pub fn of_mapping(&mut self, pid: Pid, mapping: &Mapping) -> ModuleId {
+    pub(super) fn of_mapping(&mut self, pid: Pid, mapping: &Mapping) -> ModuleId {
         match &mapping.backing {
             Backing::File(_) if self.modules.len() >= MODULES_MAX => self.of_anonymous(),
             Backing::File(mapped) => self.of_file(pid, mapping, mapped),

@@ -20,7 +20,7 @@ use crate::binary::open::{open_not_link, open_root};
 use crate::units::{FunctionId, Pid};
 
 /// Functions kept of all maps together; what comes behind is not read. About 100 bytes each.
-pub const ENTRIES_MAX: usize = 1 << 20;
+pub(super) const ENTRIES_MAX: usize = 1 << 20;
 
 /// Most that is read of a map at one look, bytes: some 100 ms of work.
 const READ_AT_ONCE: u64 = 64 << 20;
@@ -41,13 +41,13 @@ struct Jitted {
 
 /// Compiled functions by address; newer code takes the place of older.
 #[derive(Clone, Debug, Default)]
-pub struct JitTable {
+pub(super) struct JitTable {
     by_start: BTreeMap<u64, Jitted>,
 }
 
 impl JitTable {
     /// Takes in a line; one that is not understood is left out.
-    pub fn push_line(&mut self, line: &[u8]) {
+    pub(super) fn push_line(&mut self, line: &[u8]) {
         if let Some((start, end, name)) = parse_line(line) {
             self.push(start, end, name);
         }
@@ -116,7 +116,7 @@ fn hex(text: &str) -> Option<u64> {
 
 /// The map of one process.
 #[derive(Debug)]
-pub struct PerfMap {
+pub(super) struct PerfMap {
     path: PathBuf,
     /// The process's root, held open if it is not ours.
     root: Option<OwnedFd>,
@@ -146,7 +146,7 @@ impl PerfMap {
     /// Works on after the end of the process, as long as the file is there. `left` is the number of functions that
     /// all maps together may still take in, [`ENTRIES_MAX`] at first.
     #[must_use]
-    pub fn new(pid: Pid, left: Rc<Cell<usize>>) -> Option<Self> {
+    pub(super) fn new(pid: Pid, left: Rc<Cell<usize>>) -> Option<Self> {
         let process = fs::metadata(format!("/proc/{}", pid.0)).ok()?;
         let root = format!("/proc/{}/root", pid.0);
         let root_is_ours = same_file(&fs::metadata(&root).ok()?, &fs::metadata("/").ok()?);
@@ -167,14 +167,18 @@ impl PerfMap {
 
     /// Whether there was a file when it was last looked for.
     #[must_use]
-    pub const fn is_there(&self) -> bool {
+    pub(super) const fn is_there(&self) -> bool {
         self.file.is_some()
     }
 
     /// The function at an address; `None` if the map has none.
     ///
     /// Cost: O(log functions), a `stat` every 50 ms, and reading what the file has grown by.
-    pub fn function(&mut self, address: u64, functions: &mut Functions) -> Option<FunctionId> {
+    pub(super) fn function(
+        &mut self,
+        address: u64,
+        functions: &mut Functions,
+    ) -> Option<FunctionId> {
         self.refresh();
         let (start, jitted) = self.table.get_mut(address)?;
         if let Some(function) = jitted.function {

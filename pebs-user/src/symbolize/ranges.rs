@@ -11,14 +11,14 @@ struct Range {
 
 /// The functions of a module that were looked up, by address: sorted and disjoint.
 #[derive(Clone, Debug, Default)]
-pub struct RangeTable {
+pub(super) struct RangeTable {
     ranges: Vec<Range>,
 }
 
 impl RangeTable {
     /// The function at an address. Cost: O(log functions), no allocation.
     #[must_use]
-    pub fn get(&self, address: u64) -> Option<FunctionId> {
+    pub(super) fn get(&self, address: u64) -> Option<FunctionId> {
         let index = self.behind(address).checked_sub(1)?;
         let range = self.ranges[index];
         (address < range.end).then_some(range.function)
@@ -28,7 +28,7 @@ impl RangeTable {
     ///
     /// `address` must lie in the range and have no function yet; otherwise nothing happens.
     /// Cost: O(functions), once a function.
-    pub fn insert(&mut self, address: u64, start: u64, end: u64, function: FunctionId) {
+    pub(super) fn insert(&mut self, address: u64, start: u64, end: u64, function: FunctionId) {
         if address < start || end <= address || self.get(address).is_some() {
             return;
         }

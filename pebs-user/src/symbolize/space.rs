@@ -18,23 +18,23 @@ use crate::binary::mapping::Mapping;
 use crate::units::Pid;
 
 /// Processes that have ended and are still kept; beyond, the one that ended first goes.
-pub const EXITED_KEPT: usize = 4096;
+pub(crate) const EXITED_KEPT: usize = 4096;
 
 /// Executable mappings kept of one process. The kernel tells of no unmapping, so that a process that
 /// maps and unmaps code at ever new addresses would fill memory: at the bound its mappings are forgotten,
 /// and whoever asks reads them anew.
-pub const MAPPINGS_KEPT: usize = 1 << 16;
+pub(crate) const MAPPINGS_KEPT: usize = 1 << 16;
 
 /// Processes known at once; a new one beyond is not taken in.
-pub const SPACES_KEPT: usize = 1 << 16;
+pub(crate) const SPACES_KEPT: usize = 1 << 16;
 
 /// Number of a module, given by the symbolizer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ModuleId(pub u32);
+pub(crate) struct ModuleId(pub u32);
 
 /// A mapping, and the module that was found to be behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mapped {
+pub(crate) struct Mapped {
     /// The mapping.
     pub mapping: Mapping,
     /// The module; `None`: not looked for yet.
@@ -44,7 +44,7 @@ pub struct Mapped {
 /// Whether a change can have made earlier answers about a process wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Change {
+pub(crate) enum Change {
     /// Earlier answers hold: addresses were added, or nothing changed.
     Added,
     /// Addresses that had an answer now mean something else.
@@ -62,7 +62,7 @@ struct Space {
 ///
 /// Invariant: the mappings of a process are disjoint and sorted.
 #[derive(Debug, Default)]
-pub struct Spaces {
+pub(crate) struct Spaces {
     spaces: FxHashMap<Pid, Space>,
     /// Ended processes, in order of their end; may hold pids that were retired or used again.
     exited: VecDeque<Pid>,
@@ -71,39 +71,39 @@ pub struct Spaces {
 impl Spaces {
     /// None known yet.
     #[must_use]
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
     /// Whether the process is known.
     #[must_use]
-    pub fn contains(&self, pid: Pid) -> bool {
+    pub(crate) fn contains(&self, pid: Pid) -> bool {
         self.spaces.contains_key(&pid)
     }
 
     /// Whether the process is known to have ended.
     #[must_use]
-    pub fn has_exited(&self, pid: Pid) -> bool {
+    pub(crate) fn has_exited(&self, pid: Pid) -> bool {
         self.spaces.get(&pid).is_some_and(|space| space.exited)
     }
 
     /// The mapping at an address. Cost: a hash look-up and O(log mappings).
     #[must_use]
-    pub fn find(&self, pid: Pid, address: u64) -> Option<&Mapped> {
+    pub(crate) fn find(&self, pid: Pid, address: u64) -> Option<&Mapped> {
         let mapped = &self.spaces.get(&pid)?.mapped;
         position(mapped, address).map(|index| &mapped[index])
     }
 
     /// The mappings of a process, by address.
     #[must_use]
-    pub fn mappings(&self, pid: Pid) -> &[Mapped] {
+    pub(crate) fn mappings(&self, pid: Pid) -> &[Mapped] {
         self.spaces
             .get(&pid)
             .map_or(&[], |space| space.mapped.as_slice())
     }
 
     /// Notes the module behind the mapping at an address.
-    pub fn set_module(&mut self, pid: Pid, address: u64, module: ModuleId) {
+    pub(crate) fn set_module(&mut self, pid: Pid, address: u64, module: ModuleId) {
         let Some(space) = self.spaces.get_mut(&pid) else {
             return;
         };
@@ -113,7 +113,7 @@ impl Spaces {
     }
 
     /// A mapping was made, or an existing one made executable.
-    pub fn on_mapping(&mut self, pid: Pid, mapping: Mapping) -> Change {
+    pub(crate) fn on_mapping(&mut self, pid: Pid, mapping: Mapping) -> Change {
         let Some(space) = self.entry(pid) else {
             return Change::Added;
         };
@@ -130,7 +130,7 @@ impl Spaces {
     }
 
     /// All mappings of a process, as read from it; modules already found stay with mappings that did not change.
-    pub fn replace(&mut self, pid: Pid, mappings: Vec<Mapping>) -> Change {
+    pub(crate) fn replace(&mut self, pid: Pid, mappings: Vec<Mapping>) -> Change {
         let Some(space) = self.entry(pid) else {
             return Change::Added;
         };
@@ -157,7 +157,7 @@ impl Spaces {
     }
 
     /// A process was made: it has its parent's mappings. Threads (parent = child) change nothing.
-    pub fn on_fork(&mut self, parent: Pid, child: Pid) -> Change {
+    pub(crate) fn on_fork(&mut self, parent: Pid, child: Pid) -> Change {
         if parent == child {
             return Change::Added;
         }
@@ -176,7 +176,7 @@ impl Spaces {
     }
 
     /// The process runs another program from now on.
-    pub fn on_exec(&mut self, pid: Pid) -> Change {
+    pub(crate) fn on_exec(&mut self, pid: Pid) -> Change {
         match self.entry(pid) {
             Some(space) => {
                 space.mapped = Arc::default();
@@ -190,7 +190,7 @@ impl Spaces {
     /// [`EXITED_KEPT`] others have ended after it.
     ///
     /// Returns the processes that were dropped for it.
-    pub fn on_exit(&mut self, pid: Pid) -> Option<Pid> {
+    pub(crate) fn on_exit(&mut self, pid: Pid) -> Option<Pid> {
         let space = self.spaces.get_mut(&pid)?;
         if !space.exited {
             space.exited = true;
@@ -207,7 +207,7 @@ impl Spaces {
     }
 
     /// No more samples of the process will come.
-    pub fn retire(&mut self, pid: Pid) {
+    pub(crate) fn retire(&mut self, pid: Pid) {
         if self.spaces.remove(&pid).is_some_and(|space| space.exited) {
             self.exited.retain(|exited| *exited != pid);
         }

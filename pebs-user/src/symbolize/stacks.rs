@@ -28,7 +28,7 @@ enum Of {
 
 /// Numbers call stacks by their functions, from 0 without gaps.
 #[derive(Debug, Default)]
-pub struct Stacks {
+pub(crate) struct Stacks {
     /// Of samples and of waits, by [`StackKey::index`].
     known: [Vec<Option<Known>>; 2],
     /// Functions of each, the innermost first; behind them [`CUT`] or [`WHOLE`].
@@ -47,7 +47,7 @@ const WHOLE: u32 = 0;
 
 impl Stacks {
     /// The number of a sample's stack; `None` if it has none.
-    pub fn stack(
+    pub(crate) fn stack(
         &mut self,
         key: StackKey,
         chains: &Chains,
@@ -60,7 +60,7 @@ impl Stacks {
     /// `is_wait`: as of [`Stacks::wait`].
     ///
     /// Cost: a look-up each time: nothing is remembered.
-    pub fn of_program(
+    pub(crate) fn of_program(
         &mut self,
         (key, is_wait): (StackKey, bool),
         program: Pid,
@@ -73,7 +73,7 @@ impl Stacks {
     }
 
     /// The number of a wait's stack, which begins with the function that called the scheduler; `None` if it has none.
-    pub fn wait(
+    pub(crate) fn wait(
         &mut self,
         key: StackKey,
         chains: &Chains,
@@ -145,7 +145,7 @@ impl Stacks {
     }
 
     /// Gives the rows of stacks numbered since the last call; each comes once.
-    pub fn take_new(&mut self, mut take: impl FnMut(&StackRow)) {
+    pub(crate) fn take_new(&mut self, mut take: impl FnMut(&StackRow)) {
         let mut row = StackRow::default();
         while (self.taken as usize) < self.lists.len() {
             row.stack_id = StackId(self.taken);

@@ -12,7 +12,7 @@ const LONGEST_NS: u64 = 1 << 60;
 ///
 /// Memory: some 100 KiB at most, however many there are.
 #[derive(Clone, Debug)]
-pub struct Durations {
+pub(crate) struct Durations {
     counts: Histogram<u64>,
     /// Shortest and longest, ns.
     range: Option<(u64, u64)>,
@@ -20,7 +20,7 @@ pub struct Durations {
 
 /// Durations as columns from the shortest to the longest, each as wide as the next on a log scale.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bars {
+pub(crate) struct Bars {
     /// Items in each column.
     pub counts: Vec<u64>,
     /// Shortest and longest duration, ns.
@@ -43,7 +43,7 @@ impl Default for Durations {
 
 impl Durations {
     /// Adds a duration, ns.
-    pub fn add(&mut self, ns: i64) {
+    pub(crate) fn add(&mut self, ns: i64) {
         let ns = known(ns);
         let recorded = self.counts.record(ns);
         debug_assert!(recorded.is_ok(), "the histogram grows up to 2^62");
@@ -53,7 +53,7 @@ impl Durations {
 
     /// The durations as that many columns; `None` if there are no durations or no columns.
     #[must_use]
-    pub fn bars(&self, columns: u16) -> Option<Bars> {
+    pub(crate) fn bars(&self, columns: u16) -> Option<Bars> {
         let range = self.range.filter(|_| columns > 0)?;
         let mut bars = Bars {
             counts: vec![0; usize::from(columns)],
@@ -68,7 +68,7 @@ impl Durations {
 
     /// The column of a duration, ns; that at the end if it is beyond.
     #[must_use]
-    pub fn column(&self, bars: &Bars, ns: i64) -> usize {
+    pub(crate) fn column(&self, bars: &Bars, ns: i64) -> usize {
         let (low, high) = bars.range;
         let last = bars.counts.len() - 1;
         let factor = |ns: u64| (ns.max(1) as f64 / low.max(1) as f64).ln();
@@ -85,7 +85,7 @@ impl Durations {
 impl Bars {
     /// Heights of the columns in eighths of a line, the highest `lines` high; none that holds an item is 0.
     #[must_use]
-    pub fn eighths(&self, lines: u16) -> Vec<u64> {
+    pub(crate) fn eighths(&self, lines: u16) -> Vec<u64> {
         let most = self.counts.iter().copied().max().unwrap_or(0).max(1);
         let full = u128::from(lines) * 8;
         let height = |&count: &u64| (u128::from(count) * full).div_ceil(u128::from(most)) as u64;

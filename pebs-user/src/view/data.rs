@@ -20,7 +20,7 @@ const ARG_WIDTH: usize = 200;
 
 /// Everything that can be looked at.
 #[derive(Clone, Debug)]
-pub struct Data {
+pub(crate) struct Data {
     /// Path of the trace, safe to show.
     pub trace: String,
     /// The event that times on the CPU are from.
@@ -35,7 +35,7 @@ pub struct Data {
 
 /// The items of one probe.
 #[derive(Clone, Debug)]
-pub struct Group {
+pub(crate) struct Group {
     /// What is known of all of them. The slowest are in [`Data::items`].
     pub report: ProbeReport,
     /// Durations of all items counted, listed or not.
@@ -46,7 +46,7 @@ pub struct Group {
 
 /// One visit, called item as in reports.
 #[derive(Clone, Debug)]
-pub struct Item {
+pub(crate) struct Item {
     /// Index of its group.
     pub group: usize,
     /// What is known of it.
@@ -57,7 +57,7 @@ pub struct Item {
 
 /// What an item did beside what is typical of its group: a function that ran, or one in which it blocked.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Part<'a> {
+pub(crate) struct Part<'a> {
     /// The function.
     pub function: &'a FunctionName,
     /// State of the thread while off the CPU; `None`: on the CPU.
@@ -80,7 +80,11 @@ impl Data {
     ///
     /// # Errors
     /// If the trace can't be read.
-    pub fn read(trace: &Trace, slowest: usize, losses: LossVisits) -> Result<Self, ReportError> {
+    pub(crate) fn read(
+        trace: &Trace,
+        slowest: usize,
+        losses: LossVisits,
+    ) -> Result<Self, ReportError> {
         let options = ReportOptions {
             probe: None,
             slowest,
@@ -115,13 +119,13 @@ impl Data {
 
     /// The group of an item.
     #[must_use]
-    pub fn group(&self, item: &Item) -> &Group {
+    pub(crate) fn group(&self, item: &Item) -> &Group {
         &self.groups[item.group]
     }
 
     /// What an item did, the longest first, then what typical items do and it did not.
     #[must_use]
-    pub fn parts<'a>(&'a self, item: &'a Item) -> Vec<Part<'a>> {
+    pub(crate) fn parts<'a>(&'a self, item: &'a Item) -> Vec<Part<'a>> {
         let report = &self.group(item).report;
         let mut typical: FxHashMap<(Option<u32>, Option<&str>), _> = FxHashMap::default();
         for row in report.spread.iter().chain(&report.largest) {

@@ -45,7 +45,7 @@ const HELP: [(&str, &str); 14] = [
 ];
 
 /// Draws the whole screen; gives how many lines of an item there are to scroll down.
-pub fn screen(frame: &mut Frame<'_>, data: &Data, state: &State) -> usize {
+pub(crate) fn screen(frame: &mut Frame<'_>, data: &Data, state: &State) -> usize {
     let bars = if frame.area().height >= ROOM_FOR_BARS {
         bars::LINES
     } else {

@@ -27,7 +27,7 @@ const ENDED: &str = "the recording has ended, and this is all of it";
 
 /// What is read.
 #[derive(Clone, Debug)]
-pub struct Source {
+pub(crate) struct Source {
     /// Directory of the trace.
     pub dir: PathBuf,
     /// Of each probe the slowest items.
@@ -41,7 +41,7 @@ impl Source {
     ///
     /// # Errors
     /// If the trace can't be read.
-    pub fn read(&self) -> Result<(Data, bool), ReportError> {
+    pub(crate) fn read(&self) -> Result<(Data, bool), ReportError> {
         let trace = Trace::open_live(&self.dir)?;
         let is_live = trace.state() == TraceState::Live;
         let mut data = Data::read(&trace, self.slowest, self.losses)?;
@@ -53,13 +53,13 @@ impl Source {
 }
 
 /// What a look at the trace gave: newer data, or why there are none.
-pub type News = Result<Box<Data>, String>;
+pub(crate) type News = Result<Box<Data>, String>;
 
 /// Follows a trace until it has ended, or nobody takes the news any more.
 ///
 /// # Errors
 /// If no thread can be started.
-pub fn follow(source: Source) -> std::io::Result<Receiver<News>> {
+pub(crate) fn follow(source: Source) -> std::io::Result<Receiver<News>> {
     // One that was not taken yet holds up the next: memory is bounded.
     let (sender, receiver) = sync_channel(0);
     thread::Builder::new()

@@ -33,7 +33,7 @@ impl Drop for TakenOver {
 ///
 /// # Errors
 /// If the terminal can't be read or written. It is given back whatever happens.
-pub fn show(mut data: Data, news: Option<&Receiver<News>>) -> io::Result<()> {
+pub(crate) fn show(mut data: Data, news: Option<&Receiver<News>>) -> io::Result<()> {
     let is_asked_to_end = watch_signals()?;
     let taken = TakenOver;
     let mut terminal = ratatui::try_init()?;

@@ -10,7 +10,7 @@ const LONGEST_TEXT: usize = 200;
 
 /// A key that means something here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Key {
+pub(crate) enum Key {
     /// One up.
     Up,
     /// One down.
@@ -41,7 +41,7 @@ pub enum Key {
 
 /// What the list is sorted by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Sort {
+pub(crate) enum Sort {
     /// Duration, the longest first.
     #[default]
     Duration,
@@ -66,7 +66,7 @@ impl Sort {
 
     /// Its name.
     #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Duration => "duration",
             Self::OnCpu => "time on the CPU",
@@ -89,7 +89,7 @@ impl Sort {
 
 /// What fills the screen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Page {
+pub(crate) enum Page {
     /// Items.
     #[default]
     List,
@@ -99,7 +99,7 @@ pub enum Page {
 
 /// What is on the screen, and where.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct State {
+pub(crate) struct State {
     /// What fills the screen.
     pub page: Page,
     /// Whether help is shown over it.
@@ -125,7 +125,7 @@ pub struct State {
 impl State {
     /// The list of all items, the slowest first.
     #[must_use]
-    pub fn new(data: &Data) -> Self {
+    pub(crate) fn new(data: &Data) -> Self {
         let mut state = Self::default();
         state.list(data);
         state
@@ -133,14 +133,14 @@ impl State {
 
     /// The item selected; `None` if none is listed.
     #[must_use]
-    pub fn item<'a>(&self, data: &'a Data) -> Option<&'a Item> {
+    pub(crate) fn item<'a>(&self, data: &'a Data) -> Option<&'a Item> {
         self.rows
             .get(self.selected)
             .map(|index| &data.items[*index])
     }
 
     /// Does what the key asks for.
-    pub fn press(&mut self, key: Key, data: &Data) {
+    pub(crate) fn press(&mut self, key: Key, data: &Data) {
         match key {
             Key::Interrupt => self.is_ended = true,
             // Any key closes the help.
@@ -209,7 +209,7 @@ impl State {
     }
 
     /// Goes from data to newer data of the same trace: what is selected stays so, if it is still there.
-    pub fn renew(&mut self, before: &Data, data: &Data) {
+    pub(crate) fn renew(&mut self, before: &Data, data: &Data) {
         let probe = |group: usize| before.groups[group].report.probe_id;
         self.group = self.group.and_then(|group| {
             let mut groups = data.groups.iter();
@@ -253,7 +253,7 @@ impl State {
     }
 
     /// Keeps the lines of an item that are not shown above within what there is to scroll.
-    pub fn hold(&mut self, most: usize) {
+    pub(crate) fn hold(&mut self, most: usize) {
         if let Page::Item(line) = &mut self.page {
             *line = (*line).min(most);
         }

@@ -8,11 +8,11 @@ use serde::Serialize;
 use crate::analysis::explain::model::CauseKind;
 
 /// Version of the JSON keys; grows when one changes its meaning or goes away.
-pub const DIFF_VERSION: u32 = 1;
+pub(crate) const DIFF_VERSION: u32 = 1;
 
 /// Two traces compared.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Diff {
+pub(crate) struct Diff {
     /// [`DIFF_VERSION`].
     pub diff_version: u32,
     /// Path of the trace before, as given.
@@ -33,7 +33,7 @@ pub struct Diff {
 
 /// A probe in two traces.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ProbeDiff {
+pub(crate) struct ProbeDiff {
     /// SPEC before.
     pub spec_before: String,
     /// SPEC after.
@@ -55,7 +55,7 @@ pub struct ProbeDiff {
 /// A figure before and after, per item. Intervals hold 95 % of the time for all figures of the
 /// comparison together.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Change {
+pub(crate) struct Change {
     /// Before.
     pub before_ns: f64,
     /// After.
@@ -81,7 +81,7 @@ pub struct Change {
 
 /// A figure of the durations.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct DurationDiff {
+pub(crate) struct DurationDiff {
     /// `mean`, `p50`, `p99`; `on_cpu`: the mean time on the CPU.
     pub figure: &'static str,
     /// What became of it.
@@ -91,7 +91,7 @@ pub struct DurationDiff {
 
 /// A function or wait.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct RowDiff {
+pub(crate) struct RowDiff {
     /// Its kind.
     pub kind: CauseKind,
     /// Name of the function; null: all of the module, or of the kind.

@@ -26,7 +26,7 @@ pub fn render(diff: &Diff) -> String {
 
 /// The comparison, laid out for a width.
 #[must_use]
-pub fn page(diff: &Diff, width: usize) -> Page {
+pub(crate) fn page(diff: &Diff, width: usize) -> Page {
     let mut out = Page::new(width);
     for probe in &diff.probes {
         section(&mut out, probe);

@@ -8,7 +8,7 @@ use crate::store::run::EventInfo;
 
 /// One item against its group.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ItemReport {
+pub(crate) struct ItemReport {
     /// [`super::model::EXPLAIN_VERSION`].
     pub explain_version: u32,
     /// Path of the trace, as given.
@@ -58,7 +58,7 @@ pub struct ItemReport {
 
 /// An item among the others of its group.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ItemAccount {
+pub(crate) struct ItemAccount {
     /// What the items of the group have in common; empty: all items of the probe.
     pub labels: Vec<Label>,
     /// Items of the group.
@@ -80,7 +80,7 @@ pub struct ItemAccount {
 /// What a moment of a time line is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum MomentKind {
+pub(crate) enum MomentKind {
     /// A begin mark.
     Begin,
     /// On the CPU, as samples saw it.
@@ -93,7 +93,7 @@ pub enum MomentKind {
 
 /// A part of a time line.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Moment {
+pub(crate) struct Moment {
     /// Since the begin of the item.
     pub at_ns: i64,
     /// Thread.

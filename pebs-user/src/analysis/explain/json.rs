@@ -9,7 +9,7 @@ use crate::terminal::shown_json;
 ///
 /// # Errors
 /// None for what [`super::explain()`] and [`super::explain_item`] make: all keys are strings.
-pub fn render<T: Serialize>(explanation: &T) -> Result<String, serde_json::Error> {
+pub(crate) fn render<T: Serialize>(explanation: &T) -> Result<String, serde_json::Error> {
     let mut text = shown_json(serde_json::to_string_pretty(explanation)?);
     text.push('\n');
     Ok(text)

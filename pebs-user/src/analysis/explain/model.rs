@@ -6,17 +6,17 @@
 use serde::Serialize;
 
 use super::Unit;
-pub use super::item_model::{ItemAccount, ItemReport, Moment, MomentKind};
-pub use crate::analysis::report::model::Quantiles as Durations;
+pub(crate) use super::item_model::{ItemAccount, ItemReport, Moment, MomentKind};
+pub(crate) use crate::analysis::report::model::Quantiles as Durations;
 use crate::analysis::report::model::{FunctionName, OwnTimes};
 use crate::store::run::EventInfo;
 
 /// Version of the JSON keys; grows when one changes its meaning or goes away.
-pub const EXPLAIN_VERSION: u32 = 1;
+pub(crate) const EXPLAIN_VERSION: u32 = 1;
 
 /// An explanation of one trace.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Explanation {
+pub(crate) struct Explanation {
     /// [`EXPLAIN_VERSION`].
     pub explain_version: u32,
     /// Path of the trace, as given.
@@ -45,7 +45,7 @@ pub struct Explanation {
 
 /// Items of one probe.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ProbeExplanation {
+pub(crate) struct ProbeExplanation {
     /// Numbers of the probes.
     pub probe_ids: Vec<u16>,
     /// SPECs as typed.
@@ -75,7 +75,7 @@ pub struct ProbeExplanation {
 
 /// Visits left out; of items that go through stages, items.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct LeftOut {
+pub(crate) struct LeftOut {
     /// They overlap a loss.
     pub loss: u64,
     /// Their end was never seen.
@@ -86,7 +86,7 @@ pub struct LeftOut {
 
 /// How items were grouped without being asked to.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Grouped {
+pub(crate) struct Grouped {
     /// The argument.
     pub argument: String,
     /// Part of the variance of the durations' ranks that it explains, 0..1.
@@ -98,7 +98,7 @@ pub struct Grouped {
 
 /// What the items of a group have in common.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Label {
+pub(crate) struct Label {
     /// The argument.
     pub argument: String,
     /// How it is compared.
@@ -110,7 +110,7 @@ pub struct Label {
 /// How an argument is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum SplitTest {
+pub(crate) enum SplitTest {
     /// It is the value.
     Equal,
     /// It begins with the value.
@@ -123,7 +123,7 @@ pub enum SplitTest {
 
 /// A group of like items.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Group {
+pub(crate) struct Group {
     /// What they have in common; empty: all items of the probe.
     pub labels: Vec<Label>,
     /// How many.
@@ -160,7 +160,7 @@ pub struct Group {
 
 /// The slow items of a group.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Slow {
+pub(crate) struct Slow {
     /// `gap` (a gap in the durations sets them apart), or the rule: `p99`, `3x`, `500us`.
     pub rule: String,
     /// How many.
@@ -183,7 +183,7 @@ pub struct Slow {
 
 /// What slow items are compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Typical {
+pub(crate) struct Typical {
     /// Which.
     pub rule: TypicalRule,
     /// How many.
@@ -201,7 +201,7 @@ pub struct Typical {
 /// How typical items are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum TypicalRule {
+pub(crate) enum TypicalRule {
     /// The middle half of the group by duration, slow items excluded.
     MiddleHalf,
     /// Those whose details were not kept (`--keep`): sums over them are in `function_stats`.
@@ -210,7 +210,7 @@ pub enum TypicalRule {
 
 /// A test that tells slow items from others.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Split {
+pub(crate) struct Split {
     /// The argument; `tid`, `pid`, `cpu_begin` and `begin_ns` of the visit are searched, too.
     pub argument: String,
     /// How it is compared.
@@ -236,7 +236,7 @@ pub struct Split {
 /// What makes up the difference between slow and typical items. The shares of `causes`, `others`
 /// and `unexplained` sum to 1.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Gap {
+pub(crate) struct Gap {
     /// Mean duration of the slow items less that of the typical ones.
     pub gap_ns: f64,
     /// Lower end of its 95 % interval; null if there are too few slow items.
@@ -255,7 +255,7 @@ pub struct Gap {
 
 /// A kind of slow items: those whose time beyond that of typical ones is made of the same.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Kind {
+pub(crate) struct Kind {
     /// How many.
     pub items: u64,
     /// Those of them that are beyond the limit.
@@ -285,7 +285,7 @@ pub struct Kind {
 
 /// A function or wait that some items have and no other.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Only {
+pub(crate) struct Only {
     /// Its kind.
     pub kind: CauseKind,
     /// The function that ran, or from which the thread left user space.
@@ -307,7 +307,7 @@ pub struct Only {
 /// What kind of time a cause is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum CauseKind {
+pub(crate) enum CauseKind {
     /// On the CPU in a function: estimated from samples.
     Function,
     /// On the CPU in several functions of a module: of the kernel or a library where none has half of it, else in those
@@ -327,7 +327,7 @@ pub enum CauseKind {
 
 /// What slow items take more of something than typical ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Figures {
+pub(crate) struct Figures {
     /// Share of the gap; negative: slow items take less of it.
     pub share: f64,
     /// Lower end of the 95 % interval of the share; null if there are too few slow items.
@@ -352,7 +352,7 @@ pub struct Figures {
 
 /// One cause.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Cause {
+pub(crate) struct Cause {
     /// Its kind.
     pub kind: CauseKind,
     /// The function that ran, or from which the thread left user space; the stage waited for.
@@ -377,7 +377,7 @@ pub struct Cause {
 
 /// The thread that ended most time of a wait, or took the CPU for it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct WaitActor {
+pub(crate) struct WaitActor {
     /// Its name; `interrupt` for none.
     pub name: String,
     /// The thread, if it was one.
@@ -390,7 +390,7 @@ pub struct WaitActor {
 
 /// The call stack of which most time of a wait is.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct WaitPath {
+pub(crate) struct WaitPath {
     /// Functions from the one that went to wait outwards, those of the kernel first.
     pub functions: Vec<FunctionName>,
     /// Its part of the wait in slow items, 0..1.
@@ -399,7 +399,7 @@ pub struct WaitPath {
 
 /// What a function took when called in one way.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct CallPath {
+pub(crate) struct CallPath {
     /// Who called it, the nearest first, up to the function of the probe; if that is not on the stack, all of it.
     pub callers: Vec<FunctionName>,
     /// Outer callers are not known.
@@ -413,7 +413,7 @@ pub struct CallPath {
 
 /// A part of the gap that is not told apart further.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Rest {
+pub(crate) struct Rest {
     /// Functions and waits.
     pub causes: u64,
     /// Share of the gap.
@@ -430,7 +430,7 @@ pub struct Rest {
 
 /// Something that happened to the threads of items.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct CountRow {
+pub(crate) struct CountRow {
     /// `switches`, `migrations` or `page_faults`.
     pub count: &'static str,
     /// Mean of a slow item.
@@ -451,7 +451,7 @@ pub struct CountRow {
 /// Something that came between the threads of items and their work. It came into functions and waits, so its time
 /// is part of theirs, and not to be added to it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct InterferenceRow {
+pub(crate) struct InterferenceRow {
     /// `interrupts`, `softirqs`, `page faults`, or `slower clock`: what a CPU as fast as the fastest of the recording
     /// would have saved.
     pub what: &'static str,
@@ -478,7 +478,7 @@ pub struct InterferenceRow {
 /// What the latency of all items of a group varies with. The shares of `parts`, `others` and
 /// `unexplained` sum to 1.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Variance {
+pub(crate) struct Variance {
     /// Items.
     pub items: u64,
     /// Standard deviation of the latency.
@@ -493,7 +493,7 @@ pub struct Variance {
 
 /// One part of the variance.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct VariancePart {
+pub(crate) struct VariancePart {
     /// Its kind.
     pub kind: CauseKind,
     /// The function.

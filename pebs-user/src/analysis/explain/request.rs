@@ -11,7 +11,7 @@ use crate::units::ProbeId;
 /// What is explained.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Unit {
+pub(crate) enum Unit {
     /// Each visit by itself.
     #[default]
     Visit,
@@ -21,7 +21,7 @@ pub enum Unit {
 
 /// What is asked.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ExplainOptions {
+pub(crate) struct ExplainOptions {
     /// Only this probe.
     pub probe: Option<ProbeId>,
     /// Arguments whose values make groups; none: found by themselves.
@@ -51,7 +51,7 @@ impl Default for ExplainOptions {
 
 /// Which item to look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Which {
+pub(crate) enum Which {
     /// The longest with this id.
     Item(u64),
     /// The one with this visit.
@@ -60,7 +60,7 @@ pub enum Which {
 
 /// Why there is no explanation.
 #[derive(Debug, Error)]
-pub enum ExplainError {
+pub(crate) enum ExplainError {
     /// The trace can't be read.
     #[error(transparent)]
     Read(#[from] ReadError),
@@ -121,7 +121,7 @@ pub enum ExplainError {
 impl ExplainError {
     /// What to do about it.
     #[must_use]
-    pub fn hint(&self) -> Option<String> {
+    pub(crate) fn hint(&self) -> Option<String> {
         match self {
             Self::Read(error) => error.hint(),
             Self::NoProbe { known, .. } if known.is_empty() => Some("it has none".to_owned()),

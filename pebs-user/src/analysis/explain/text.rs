@@ -55,7 +55,7 @@ pub fn render(explanation: &Explanation) -> String {
 
 /// The explanation, laid out for a width.
 #[must_use]
-pub fn page(explanation: &Explanation, width: usize) -> Page {
+pub(crate) fn page(explanation: &Explanation, width: usize) -> Page {
     let mut out = Page::new(width);
     for probe in &explanation.probes {
         section(&mut out, probe, noun(explanation.unit, probe));

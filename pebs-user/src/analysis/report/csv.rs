@@ -9,7 +9,7 @@ use crate::store::schema::ArgValue;
 
 /// Tables of a report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CsvTable {
+pub(crate) enum CsvTable {
     /// A row for each function or wait of either list.
     #[default]
     Functions,
@@ -19,7 +19,7 @@ pub enum CsvTable {
 
 /// A table of the report.
 #[must_use]
-pub fn render(report: &Report, table: CsvTable) -> String {
+pub(crate) fn render(report: &Report, table: CsvTable) -> String {
     match table {
         CsvTable::Functions => functions(report),
         CsvTable::Items => items(report),

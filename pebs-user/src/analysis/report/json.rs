@@ -8,7 +8,7 @@ use crate::terminal::shown_json;
 ///
 /// # Errors
 /// None for a report made by [`super::build`] or [`super::memory::build`]: all its keys are strings.
-pub fn render(report: &impl Serialize) -> Result<String, serde_json::Error> {
+pub(crate) fn render(report: &impl Serialize) -> Result<String, serde_json::Error> {
     let mut text = shown_json(serde_json::to_string_pretty(report)?);
     text.push('\n');
     Ok(text)

@@ -11,12 +11,12 @@ pub(super) struct Lengths {
 }
 
 impl Lengths {
-    pub fn add(&mut self, ns: i64) {
+    pub(super) fn add(&mut self, ns: i64) {
         self.all.push(ns);
         self.sum = self.sum.saturating_add(ns);
     }
 
-    pub fn quantiles(&mut self) -> Option<Quantiles> {
+    pub(super) fn quantiles(&mut self) -> Option<Quantiles> {
         self.all.sort_unstable();
         let last = self.all.len().checked_sub(1)?;
         Some(Quantiles {

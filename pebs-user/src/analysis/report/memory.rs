@@ -29,7 +29,7 @@ use crate::store::view::{Select as _, View as _, columns};
 use crate::units::EventId;
 
 /// Version of the JSON keys; grows when one changes its meaning or goes away.
-pub const MEMORY_REPORT_VERSION: u32 = 1;
+pub(crate) const MEMORY_REPORT_VERSION: u32 = 1;
 
 columns! {
     struct Accesses of memory {
@@ -43,7 +43,7 @@ columns! {
 
 /// A report of the memory accesses of one trace.
 #[derive(Clone, Debug, Serialize)]
-pub struct MemoryReport {
+pub(crate) struct MemoryReport {
     /// [`MEMORY_REPORT_VERSION`].
     pub memory_report_version: u32,
     /// Path of the trace, as given.
@@ -56,7 +56,7 @@ pub struct MemoryReport {
 
 /// The accesses that samples of one event tell of.
 #[derive(Clone, Debug, Serialize)]
-pub struct EventAccesses {
+pub(crate) struct EventAccesses {
     /// The event.
     pub event: EventInfo,
     /// Samples of it.
@@ -71,7 +71,7 @@ pub struct EventAccesses {
 
 /// The accesses of the visits of one probe.
 #[derive(Clone, Debug, Serialize)]
-pub struct AccessSection {
+pub(crate) struct AccessSection {
     /// Number of the probe; null: in no visit.
     pub probe_id: Option<u16>,
     /// SPEC as typed.
@@ -88,7 +88,7 @@ pub struct AccessSection {
 
 /// One kind of access of one function. What is null was not said.
 #[derive(Clone, Debug, Serialize)]
-pub struct AccessRow {
+pub(crate) struct AccessRow {
     /// The function.
     pub function: FunctionName,
     /// What was done.
@@ -111,7 +111,7 @@ pub struct AccessRow {
 
 /// The accesses of a row in one class of visits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct AccessCell {
+pub(crate) struct AccessCell {
     /// Samples.
     pub samples: u64,
     /// Events that they stand for; null below [`MIN_SAMPLES`], and where the kernel did not keep to a reset
@@ -133,7 +133,7 @@ pub struct AccessCell {
 ///
 /// # Errors
 /// If the trace can't be read, or has no such probe.
-pub fn build(trace: &Trace, options: &ReportOptions) -> Result<MemoryReport, ReportError> {
+pub(crate) fn build(trace: &Trace, options: &ReportOptions) -> Result<MemoryReport, ReportError> {
     check_probe(trace, options)?;
     let mut sums = Sums::default();
     if trace.rows(Table::Memory)? > 0 {

@@ -28,11 +28,11 @@ use crate::store::schema::Table;
 use crate::units::FunctionId;
 
 /// Version of the JSON keys; grows when one changes its meaning or goes away.
-pub const PATH_REPORT_VERSION: u32 = 1;
+pub(crate) const PATH_REPORT_VERSION: u32 = 1;
 
 /// A report of one trace by call path.
 #[derive(Clone, Debug, Serialize)]
-pub struct PathReport {
+pub(crate) struct PathReport {
     /// [`PATH_REPORT_VERSION`].
     pub path_report_version: u32,
     /// Path of the trace, as given.
@@ -51,7 +51,7 @@ pub struct PathReport {
 
 /// The call paths in the visits of one probe.
 #[derive(Clone, Debug, Serialize)]
-pub struct PathSection {
+pub(crate) struct PathSection {
     /// Number of the probe.
     pub probe_id: u16,
     /// SPEC as typed.
@@ -68,7 +68,7 @@ pub struct PathSection {
 
 /// A function, called in one way.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct PathRow {
+pub(crate) struct PathRow {
     /// The function.
     pub function: FunctionName,
     /// Who called it, the nearest first, up to the function of the probe.
@@ -94,7 +94,7 @@ pub struct PathRow {
 ///
 /// # Errors
 /// If the trace can't be read, or has no such probe.
-pub fn build(trace: &Trace, options: &ReportOptions) -> Result<PathReport, ReportError> {
+pub(crate) fn build(trace: &Trace, options: &ReportOptions) -> Result<PathReport, ReportError> {
     check_probe(trace, options)?;
     let event = report_event(&trace.info);
     let quantity = event.map_or(Quantity::Time, quantity);

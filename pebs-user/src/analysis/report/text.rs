@@ -38,13 +38,13 @@ const LEAST_SHARE: f64 = 0.005;
 
 /// The report as text for a pipe, each line ended.
 #[must_use]
-pub fn render(report: &Report) -> String {
+pub(crate) fn render(report: &Report) -> String {
     page(report, PIPE_WIDTH).plain()
 }
 
 /// The report, laid out for a width.
 #[must_use]
-pub fn page(report: &Report, width: usize) -> Page {
+pub(crate) fn page(report: &Report, width: usize) -> Page {
     let mut out = Page::new(width);
     for probe in &report.probes {
         section(&mut out, report, probe);

@@ -34,7 +34,7 @@ pub(super) struct SampleBytes {
 
 impl SampleBytes {
     /// Of an event, with call stacks or without.
-    pub fn of(event: &ResolvedEvent, stacks: bool) -> Self {
+    pub(super) fn of(event: &ResolvedEvent, stacks: bool) -> Self {
         match stacks {
             true => Self {
                 ring: HEADER + size_of::<SampleStack>() + FRAMES * size_of::<u64>(),

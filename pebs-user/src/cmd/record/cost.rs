@@ -44,7 +44,7 @@ pub(super) struct Known {
 
 impl Known {
     /// As `trace.json` says it.
-    pub fn source(&self) -> String {
+    pub(super) fn source(&self) -> String {
         match (&self.calibration, &self.measured) {
             (Some(calibration), _) => format!("calibrated {}", calibration.day()),
             (None, Some(day)) => format!("measured {day}"),
@@ -54,7 +54,7 @@ impl Known {
 
     /// Measures once more what marks cost; the lower figure counts, and is kept. For where one measurement that was
     /// disturbed would decide that there is no recording.
-    pub fn measure_marks_again(&mut self, plan: &Plan) {
+    pub(super) fn measure_marks_again(&mut self, plan: &Plan) {
         let again = marks_again(plan, &self.units);
         if again != self.units {
             self.units = again;
@@ -95,7 +95,7 @@ pub(super) struct Measuring {
 
 impl Measuring {
     /// Reads what is known, and starts to load what it takes to measure the rest.
-    pub fn begin(plan: &Plan) -> Self {
+    pub(super) fn begin(plan: &Plan) -> Self {
         let Some(pmu) = UprobePmu::read(Path::new("/")) else {
             return Self::default();
         };
@@ -144,12 +144,12 @@ impl Measuring {
     }
 
     /// Whether [`Measuring::finish`] measures something.
-    pub const fn takes_time(&self) -> bool {
+    pub(super) const fn takes_time(&self) -> bool {
         self.prepared.is_some()
     }
 
     /// Measures what is not known, and keeps it for recordings to come.
-    pub fn finish(self, plan: &Plan) -> Known {
+    pub(super) fn finish(self, plan: &Plan) -> Known {
         let mut known = self.known;
         let buffered = plan.events.iter().any(|it| it.is_buffered(&plan.host));
         // What can be measured now are samples with an interrupt each.
@@ -271,7 +271,7 @@ pub(super) struct Prices<'a> {
 }
 
 impl<'a> Prices<'a> {
-    pub fn new(plan: &'a Plan, costs: &'a UnitCosts) -> Self {
+    pub(super) fn new(plan: &'a Plan, costs: &'a UnitCosts) -> Self {
         Self {
             probes: &plan.probes.probes,
             costs,
@@ -283,12 +283,12 @@ impl<'a> Prices<'a> {
     }
 
     /// What one of each costs.
-    pub const fn costs(&self) -> &'a UnitCosts {
+    pub(super) const fn costs(&self) -> &'a UnitCosts {
         self.costs
     }
 
     /// Whether all of them are known.
-    pub fn are_known(&self) -> bool {
+    pub(super) fn are_known(&self) -> bool {
         let each = vec![[1; 8]; self.probes.len()];
         let one = ExtraRecords {
             interrupts: 1,
@@ -303,7 +303,7 @@ impl<'a> Prices<'a> {
 
     /// ns of marks. What one cost follows from its probe, its role and whether its instruction is single-stepped: the sites
     /// that share these are of one class but for exceptions.
-    pub fn marks_ns(&self, marks_by: &[MarksBy]) -> Option<f64> {
+    pub(super) fn marks_ns(&self, marks_by: &[MarksBy]) -> Option<f64> {
         self.sum(marks_by, |site| {
             self.costs.of_mark(site.class, site.uretprobe)
         })
@@ -339,7 +339,7 @@ impl<'a> Prices<'a> {
     }
 
     /// What pebs-trace takes of visits; `None` if something that is recorded has no known cost.
-    pub fn own_costs(&self) -> Option<OwnCosts> {
+    pub(super) fn own_costs(&self) -> Option<OwnCosts> {
         let extras = &self.costs.extras;
         let irq = self.extras.interference.irq;
         let pause = self.costs.pause;
@@ -415,7 +415,7 @@ impl<'a> Prices<'a> {
     }
 
     /// What was counted between two instants; `None` if a cost is unknown.
-    pub fn window(&self, before: &Load, now: &Load) -> Option<Window> {
+    pub(super) fn window(&self, before: &Load, now: &Load) -> Option<Window> {
         let marks: Vec<MarksBy> = now
             .marks_by
             .iter()

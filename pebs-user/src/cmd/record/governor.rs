@@ -195,7 +195,7 @@ impl Governor {
     ///
     /// # Errors
     /// What marks or samples cost could not be measured.
-    pub fn new(
+    pub(super) fn new(
         bounds: Bounds,
         event: &ResolvedEvent,
         costs: &UnitCosts,
@@ -232,7 +232,11 @@ impl Governor {
     }
 
     /// Takes in what happened up to now; gives the reset value to set, if it is another one.
-    pub fn look(&mut self, load: &Load, prices: &Prices<'_>) -> Option<(ResetValue, Change)> {
+    pub(super) fn look(
+        &mut self,
+        load: &Load,
+        prices: &Prices<'_>,
+    ) -> Option<(ResetValue, Change)> {
         if load.until <= self.last.until || self.failed.is_some() {
             return None;
         }
@@ -249,7 +253,7 @@ impl Governor {
     }
 
     /// The reset value was changed at that time.
-    pub fn changed(&mut self, time: TraceNs, reset: ResetValue, change: &Change) {
+    pub(super) fn changed(&mut self, time: TraceNs, reset: ResetValue, change: &Change) {
         self.changes.push(ResetChange {
             time_ns: time,
             event: EVENT,
@@ -262,14 +266,14 @@ impl Governor {
     }
 
     /// The reset value could not be changed: it stays from now on.
-    pub fn failed(&mut self, error: &str) -> String {
+    pub(super) fn failed(&mut self, error: &str) -> String {
         let text = format!("--max-overhead is not kept any more: {error}");
         self.failed = Some(text.clone());
         text
     }
 
     /// A remark if marks alone cost more than the bound, and a hint if somebody asked for it; once.
-    pub fn warning(&mut self) -> Option<(String, Option<String>)> {
+    pub(super) fn warning(&mut self) -> Option<(String, Option<String>)> {
         let warns = self.controller.is_fixed_above() && !self.has_warned;
         self.has_warned |= warns;
         let (fixed, bounds) = (self.controller.fixed(), self.bounds);
@@ -283,22 +287,22 @@ impl Governor {
     }
 
     /// The reset value in force.
-    pub const fn reset(&self) -> u64 {
+    pub(super) const fn reset(&self) -> u64 {
         self.controller.reset()
     }
 
     /// Every change so far.
-    pub fn changes(&self) -> &[ResetChange] {
+    pub(super) fn changes(&self) -> &[ResetChange] {
         &self.changes
     }
 
     /// Why changes are no longer made.
-    pub fn failure(&self) -> Option<&str> {
+    pub(super) fn failure(&self) -> Option<&str> {
         self.failed.as_deref()
     }
 
     /// What came of it, for `trace.json`.
-    pub const fn info(&self) -> OverheadInfo {
+    pub(super) const fn info(&self) -> OverheadInfo {
         let Bounds {
             overhead,
             least,

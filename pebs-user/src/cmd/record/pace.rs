@@ -60,7 +60,7 @@ impl Count {
     ///
     /// # Errors
     /// What the kernel refused.
-    pub fn begin(
+    pub(super) fn begin(
         plan: &Plan,
         session: &Session,
         session_plan: &SessionPlan<'_>,
@@ -85,7 +85,7 @@ impl Count {
     ///
     /// # Errors
     /// What the kernel refused.
-    pub fn finish(
+    pub(super) fn finish(
         mut self,
         session: &Session,
         counters: &Counters,
@@ -139,7 +139,7 @@ impl Counted {
     }
 
     /// What all marks will take over what the target does without them; 0 where there were none.
-    pub fn fixed(&self, probes: &[Probe], costs: &UnitCosts) -> Option<f64> {
+    pub(super) fn fixed(&self, probes: &[Probe], costs: &UnitCosts) -> Option<f64> {
         if self.marks == 0 || self.cpu_ns <= 0.0 {
             return Some(0.0);
         }

@@ -50,7 +50,7 @@ const NO_FREQUENCY: &str = "frequencies of CPUs are unknown: there is no \
 
 /// Whether the recording talks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Voice {
+pub(super) enum Voice {
     /// To a person, on stderr.
     #[default]
     Aloud,
@@ -59,7 +59,7 @@ pub enum Voice {
 }
 
 /// Everything that is known before the recording starts.
-pub struct Plan {
+pub(super) struct Plan {
     /// The machine.
     pub host: Host,
     /// Probes.
@@ -139,7 +139,7 @@ impl Plan {
     ///
     /// # Errors
     /// The first thing that can't be done, with its hint.
-    pub fn make(args: &RecordArgs) -> anyhow::Result<Self> {
+    pub(super) fn make(args: &RecordArgs) -> anyhow::Result<Self> {
         // What was typed wrong is said first, even to someone who lacks the privileges.
         let reset = reset::reset_value(args.reset.unwrap_or(governor::PLAIN_RESET))?;
         let keep = keep(args)?;
@@ -282,13 +282,13 @@ impl Plan {
 
     /// Whether the samples of each event stand for all of the time on the CPU.
     #[must_use]
-    pub fn clock_events(&self) -> Vec<bool> {
+    pub(super) fn clock_events(&self) -> Vec<bool> {
         self.events.iter().map(|event| event.unit == "ns").collect()
     }
 
     /// Which transport was granted, and why.
     #[must_use]
-    pub fn transport_reason(&self) -> String {
+    pub(super) fn transport_reason(&self) -> String {
         let names: Vec<&str> = self
             .events
             .iter()
@@ -304,7 +304,7 @@ impl Plan {
 
     /// How samples come in bulk, if they do.
     #[must_use]
-    pub fn bulk_options(&self) -> Option<BulkOptions> {
+    pub(super) fn bulk_options(&self) -> Option<BulkOptions> {
         let everyone = self.pids.is_empty();
         transport::bulk_options(&self.transport, &self.events, &self.host, everyone)
     }
@@ -318,14 +318,14 @@ impl Plan {
     }
 
     /// Says a remark, if anybody listens.
-    pub fn note(&self, text: &str) {
+    pub(super) fn note(&self, text: &str) {
         if self.voice == Voice::Aloud {
             say!("note: {text}");
         }
     }
 
     /// Says on stderr what was granted.
-    pub fn say(&self) {
+    pub(super) fn say(&self) {
         say!(
             "transport {}: {}",
             self.transport.how.name(),

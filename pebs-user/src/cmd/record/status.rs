@@ -22,7 +22,7 @@ pub(super) struct StatusLine {
 }
 
 impl StatusLine {
-    pub fn new(progress: Arc<Progress>) -> Self {
+    pub(super) fn new(progress: Arc<Progress>) -> Self {
         let bar = ProgressBar::new_spinner();
         if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} {msg}") {
             bar.set_style(style);
@@ -37,12 +37,12 @@ impl StatusLine {
     }
 
     /// How often to call [`StatusLine::update`].
-    pub const fn period(&self) -> Duration {
+    pub(super) const fn period(&self) -> Duration {
         PERIOD
     }
 
     /// Redraws. `reset` says which reset value is in force, if it may change.
-    pub fn update(&mut self, prices: &Prices<'_>, reset: Option<String>) {
+    pub(super) fn update(&mut self, prices: &Prices<'_>, reset: Option<String>) {
         if self.bar.is_hidden() {
             return;
         }

@@ -16,7 +16,7 @@ use crate::units::Cpu;
 
 /// The transport of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Choice {
+pub(super) struct Choice {
     /// Which.
     pub how: Transport,
     /// Why, for the first line and for the trace.
@@ -27,7 +27,7 @@ pub struct Choice {
 ///
 /// # Errors
 /// `bulk` was asked for and can't be, or would silently not be in bulk.
-pub fn choose(
+pub(super) fn choose(
     args: &RecordArgs,
     events: &mut [ResolvedEvent],
     host: &Host,
@@ -145,7 +145,7 @@ fn obstacle(args: &RecordArgs, events: &[ResolvedEvent], host: &Host) -> Option<
 }
 
 /// What the pipeline has to know of perf's rings.
-pub fn bulk_options(
+pub(super) fn bulk_options(
     choice: &Choice,
     events: &[ResolvedEvent],
     host: &Host,

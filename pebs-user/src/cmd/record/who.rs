@@ -14,7 +14,7 @@ use crate::units::{Pid, Tid};
 
 /// Whom to trace; with neither processes nor a cgroup everyone.
 #[derive(Clone, Debug, Default)]
-pub struct Who {
+pub(crate) struct Who {
     /// Processes, with their children.
     pub pids: Vec<Pid>,
     /// Of those, the threads to trace alone; empty: all.
@@ -30,7 +30,7 @@ impl Who {
     ///
     /// # Errors
     /// There is nobody to trace.
-    pub fn of(args: &RecordArgs) -> anyhow::Result<Self> {
+    pub(crate) fn of(args: &RecordArgs) -> anyhow::Result<Self> {
         let mut who = Self::default();
         for pid in args.pids.iter().copied().map(Pid) {
             check_process(pid)?;

@@ -29,7 +29,11 @@ pub(in crate::collect) struct RestRings {
 
 impl RestRings {
     /// Makes a ring for each of these CPUs that has none, online or not, and gives them for the draining thread.
-    pub fn add(&mut self, event: EventId, cpus: &[Cpu]) -> Result<Vec<BulkRing>, SessionError> {
+    pub(crate) fn add(
+        &mut self,
+        event: EventId,
+        cpus: &[Cpu],
+    ) -> Result<Vec<BulkRing>, SessionError> {
         let mut rings = Vec::new();
         for &cpu in cpus {
             if self.owner(cpu).is_some() {
@@ -54,12 +58,12 @@ impl RestRings {
     }
 
     /// The CPUs with a ring.
-    pub fn cpus(&self) -> impl Iterator<Item = Cpu> {
+    pub(crate) fn cpus(&self) -> impl Iterator<Item = Cpu> {
         self.owners.iter().map(|(cpu, _)| *cpu)
     }
 
     /// Has the kernel write what the program of a counter on a CPU does not see into the ring of that CPU.
-    pub fn catch(&self, counter: &PerfEvent, cpu: Cpu) -> Result<(), ControlError> {
+    pub(crate) fn catch(&self, counter: &PerfEvent, cpu: Cpu) -> Result<(), ControlError> {
         self.owner(cpu)
             .map_or(Ok(()), |owner| counter.share_ring_of(owner))
     }

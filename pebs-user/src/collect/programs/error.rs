@@ -10,7 +10,7 @@ use crate::limits;
 
 /// The programs could not be loaded or attached.
 #[derive(Debug, thiserror::Error)]
-pub enum ProgramsError {
+pub(crate) enum ProgramsError {
     /// The kernel's type information could not be used.
     #[error(transparent)]
     Btf(#[from] BtfError),
@@ -52,7 +52,7 @@ pub enum ProgramsError {
 impl ProgramsError {
     /// What to do about it.
     #[must_use]
-    pub fn hint(&self) -> Option<String> {
+    pub(crate) fn hint(&self) -> Option<String> {
         if self.is_for_files() {
             return Some(limits::open_files().hint());
         }

@@ -117,7 +117,7 @@ impl Programs {
 
     /// Runs of the programs at begin and end of interrupts, and of softirqs.
     #[must_use]
-    pub fn irq_times(&self) -> [[Option<RunTime>; 2]; 2] {
+    pub(crate) fn irq_times(&self) -> [[Option<RunTime>; 2]; 2] {
         let of = |(begins, ends)| [self.run_time(begins), self.run_time(ends)];
         [HARD_PROGRAMS, SOFT_PROGRAMS].map(of)
     }

@@ -43,7 +43,7 @@ impl OpenCpus {
     /// that was gone for less than two ticks may be told at the next look only.
     ///
     /// Cost: an interrupt of each CPU.
-    pub fn look(&mut self, online: &[Cpu]) -> Changed {
+    pub(super) fn look(&mut self, online: &[Cpu]) -> Changed {
         let mut went = Vec::new();
         self.0.retain_mut(|(cpu, witness)| {
             let stays = online.contains(cpu) && witness.was_there();

@@ -10,7 +10,7 @@ use crate::units::Pid;
 
 /// A recording that could not be set up.
 #[derive(Debug, thiserror::Error)]
-pub enum SessionError {
+pub(crate) enum SessionError {
     /// Programs.
     #[error(transparent)]
     Programs(#[from] ProgramsError),
@@ -63,7 +63,7 @@ pub enum SessionError {
 impl SessionError {
     /// What to do about it.
     #[must_use]
-    pub fn hint(&self) -> Option<String> {
+    pub(crate) fn hint(&self) -> Option<String> {
         match self {
             Self::Programs(error) => error.hint(),
             Self::Open(error) => error.hint(),

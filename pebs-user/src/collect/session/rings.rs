@@ -39,7 +39,7 @@ pub(super) fn present_cpus(host: &Host) -> Vec<Cpu> {
 }
 
 /// The rings of all CPUs and the counters: what the draining thread needs.
-pub struct Rings {
+pub(crate) struct Rings {
     /// Rings with their CPUs; two per CPU where samples have their own.
     pub rings: Vec<(Cpu, Ring)>,
     /// Counters.

@@ -32,7 +32,7 @@ const LASTS: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Costs in ns; null where one was not asked for, or could not be measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Measured {
+pub(crate) struct Measured {
     version: u32,
     tool_version: String,
     cpu: String,
@@ -51,7 +51,7 @@ pub struct Measured {
 impl Measured {
     /// Costs that were measured now for samples known by this key.
     #[must_use]
-    pub fn new(host: &Host, key: &str, costs: &UnitCosts) -> Self {
+    pub(crate) fn new(host: &Host, key: &str, costs: &UnitCosts) -> Self {
         let pause = |it: Pause| [it.before, it.after, it.spread];
         Self {
             version: VERSION,
@@ -70,7 +70,7 @@ impl Measured {
 
     /// What a folder has for these samples.
     #[must_use]
-    pub fn load(folder: &Folder, host: &Host, key: &str) -> Option<Self> {
+    pub(crate) fn load(folder: &Folder, host: &Host, key: &str) -> Option<Self> {
         let data = folder.read(&folder.named("measured", host, key)).ok()?;
         let found: Self = serde_json::from_slice(&data).ok()?;
         found.holds(host, key).then_some(found)
@@ -96,13 +96,13 @@ impl Measured {
     ///
     /// # Errors
     /// The system's.
-    pub fn save(&self, folder: &Folder, host: &Host) -> io::Result<()> {
+    pub(crate) fn save(&self, folder: &Folder, host: &Host) -> io::Result<()> {
         let text = serde_json::to_vec_pretty(self)?;
         folder.write(&folder.named("measured", host, &self.event), &text)
     }
 
     /// Puts what is known here in place of what was measured, as it is at the speed of the machine just now.
-    pub fn apply(&self, costs: &mut UnitCosts) {
+    pub(crate) fn apply(&self, costs: &mut UnitCosts) {
         self.apply_at(speed_ns(), costs);
     }
 
@@ -126,7 +126,7 @@ impl Measured {
 
     /// The day on which it was measured: `2026-11-21`.
     #[must_use]
-    pub fn day(&self) -> String {
+    pub(crate) fn day(&self) -> String {
         day_of(self.taken_s)
     }
 }

@@ -30,7 +30,7 @@ pub(super) const MOST_NS: f64 = 1e8;
 
 /// What calibrations are kept by: the event, and how its samples come if not by a program.
 #[must_use]
-pub fn key(event: &str, transport: Transport) -> String {
+pub(crate) fn key(event: &str, transport: Transport) -> String {
     match transport {
         Transport::Bpf => event.to_owned(),
         Transport::Bulk => format!("{event}, {}", transport.name()),
@@ -239,7 +239,7 @@ pub(super) fn day_of(seconds: u64) -> String {
 
 /// What there is for an event.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Found {
+pub(crate) enum Found {
     /// A calibration.
     Good(Box<Calibration>),
     /// None.
@@ -250,7 +250,7 @@ pub enum Found {
 
 /// The user's folder of calibrations.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Folder {
+pub(crate) struct Folder {
     path: PathBuf,
     /// Whom files there belong to, if not to us.
     user: Option<(u32, u32)>,
@@ -260,7 +260,7 @@ impl Folder {
     /// The one of the user who runs us, or who invoked sudo: `$XDG_CACHE_HOME/pebs-trace`, else
     /// `~/.cache/pebs-trace`; `None` where nothing says where that is.
     #[must_use]
-    pub fn of_user() -> Option<Self> {
+    pub(crate) fn of_user() -> Option<Self> {
         let absolute = |name| {
             let path = PathBuf::from(std::env::var_os(name)?);
             path.is_absolute().then_some(path)
@@ -280,7 +280,7 @@ impl Folder {
 
     /// File of an event's calibration.
     #[must_use]
-    pub fn file(&self, host: &Host, event: &str) -> PathBuf {
+    pub(crate) fn file(&self, host: &Host, event: &str) -> PathBuf {
         self.named("calibration", host, event)
     }
 
@@ -311,7 +311,7 @@ impl Folder {
 
     /// Reads what there is for an event of this machine.
     #[must_use]
-    pub fn load(&self, host: &Host, event: &str) -> Found {
+    pub(crate) fn load(&self, host: &Host, event: &str) -> Found {
         let path = self.file(host, event);
         let ignored =
             |why: &str| Found::Ignored(format!("calibration {} is ignored: {why}", path.display()));
@@ -337,7 +337,7 @@ impl Folder {
     ///
     /// # Errors
     /// The system's.
-    pub fn save(&self, host: &Host, calibration: &Calibration) -> io::Result<PathBuf> {
+    pub(crate) fn save(&self, host: &Host, calibration: &Calibration) -> io::Result<PathBuf> {
         let path = self.file(host, &calibration.event);
         let mut text = serde_json::to_vec_pretty(calibration)?;
         text.push(b'\n');

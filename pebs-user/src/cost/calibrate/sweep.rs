@@ -31,9 +31,9 @@ const RING_BYTES: u32 = 8 << 20;
 /// Time of the work without samples.
 const WORK: Duration = Duration::from_millis(20);
 /// Rounds wanted.
-pub const ROUNDS: u32 = 15;
+pub(crate) const ROUNDS: u32 = 15;
 /// Rounds without which nothing is known.
-pub const LEAST_ROUNDS: u32 = 3;
+pub(crate) const LEAST_ROUNDS: u32 = 3;
 /// Reset values: each is twice the one before.
 const RESETS: u32 = 7;
 
@@ -44,7 +44,7 @@ const FIRST_FAULT: u64 = 1;
 
 /// What was found at one reset value.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Swept {
+pub(crate) struct Swept {
     /// The reset value; `None`: without sampling.
     pub reset: Option<u64>,
     /// Medians over the rounds.
@@ -55,7 +55,7 @@ pub struct Swept {
 
 /// All that was found.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Sweep {
+pub(crate) struct Sweep {
     /// Without sampling, then from the largest reset value to the smallest.
     pub points: Vec<Swept>,
     /// Rounds that were run.
@@ -64,7 +64,7 @@ pub struct Sweep {
 
 /// What keeps an event from being calibrated.
 #[derive(Debug, thiserror::Error)]
-pub enum SweepError {
+pub(crate) enum SweepError {
     /// There is no work that makes it happen.
     #[error("cannot calibrate event '{0}': no built-in work makes it happen steadily")]
     NoWork(String),
@@ -86,7 +86,7 @@ pub enum SweepError {
 impl SweepError {
     /// What to do about it.
     #[must_use]
-    pub fn hint(&self) -> Option<String> {
+    pub(crate) fn hint(&self) -> Option<String> {
         Some(match self {
             Self::NoWork(_) => {
                 "calibrate a clock (cpu-clock), cycles, instructions or page-faults".to_owned()
@@ -101,7 +101,7 @@ impl SweepError {
 
 /// Reset values to be tried, largest first; `None` for events that no work makes happen.
 #[must_use]
-pub fn resets(event: &ResolvedEvent) -> Option<Vec<u64>> {
+pub(crate) fn resets(event: &ResolvedEvent) -> Option<Vec<u64>> {
     let first = match event.class {
         EventClass::Clock => FIRST_CLOCK_NS,
         EventClass::Hardware { steady: true, .. } => FIRST_STEADY,
@@ -135,7 +135,7 @@ struct Setting {
 ///
 /// # Errors
 /// See [`SweepError`].
-pub fn sweep(
+pub(crate) fn sweep(
     pmu: &UprobePmu,
     (event, transport): (&ResolvedEvent, Transport),
     most: Duration,

@@ -33,7 +33,7 @@ const LEAST_RUNS: u64 = 50;
 
 /// What is recorded beside.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Extras {
+pub(crate) struct Extras {
     /// Who wakes and who displaces threads.
     pub encounters: bool,
     /// What comes between them and their work.

@@ -8,7 +8,7 @@ use crate::present::human::time;
 
 /// A box and its name.
 #[derive(Clone, Copy, Debug)]
-pub struct Row<'a> {
+pub(crate) struct Row<'a> {
     /// What stands before it.
     pub name: &'a str,
     /// What is drawn.
@@ -72,7 +72,7 @@ fn tick(ns: f64) -> String {
 /// Rows of text, `width` columns wide, with the axis below: `├` and `┤` end the error bars, `▒` is the box, `│` the
 /// median, `×` an outlier.
 #[must_use]
-pub fn text(rows: &[Row<'_>], width: usize) -> String {
+pub(crate) fn text(rows: &[Row<'_>], width: usize) -> String {
     let names = rows.iter().map(|row| row.name.chars().count()).max();
     let names = names.unwrap_or_default() + 2;
     let columns = width.saturating_sub(names).max(LEAST_COLUMNS);
@@ -128,7 +128,7 @@ const OUTLIERS: usize = 60;
 
 /// Size of the panels drawn by [`svg`].
 #[must_use]
-pub fn size(panels: &[(&str, Vec<Row<'_>>)]) -> (f64, f64) {
+pub(crate) fn size(panels: &[(&str, Vec<Row<'_>>)]) -> (f64, f64) {
     let height = |rows: &Vec<Row<'_>>| ABOVE + BELOW + ROW * rows.len() as f64;
     let height: f64 = panels.iter().map(|(_, rows)| height(rows)).sum();
     (LEFT + WIDTH + 24.0, height)
@@ -136,7 +136,7 @@ pub fn size(panels: &[(&str, Vec<Row<'_>>)]) -> (f64, f64) {
 
 /// Panels below each other, each with its title: elements to be put into an `svg`.
 #[must_use]
-pub fn svg(panels: &[(&str, Vec<Row<'_>>)]) -> String {
+pub(crate) fn svg(panels: &[(&str, Vec<Row<'_>>)]) -> String {
     let mut svg = format!(
         "<style>{STYLE} .box {{ fill: #0969da; fill-opacity: 0.35; stroke: #0969da; }} .bar {{ stroke: #0969da; }} \
          .far {{ stroke: #bc4c00; }}</style>\n"

@@ -7,7 +7,7 @@ const FAR: f64 = 1.5;
 
 /// Costs of one call over many rounds, ns.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Spread {
+pub(crate) struct Spread {
     /// Rounds.
     pub rounds: usize,
     /// Lowest cost.
@@ -31,7 +31,7 @@ pub struct Spread {
 impl Spread {
     /// Of these costs; `None` if there are none.
     #[must_use]
-    pub fn of(costs: impl IntoIterator<Item = f64>) -> Option<Self> {
+    pub(crate) fn of(costs: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut costs: Vec<f64> = costs.into_iter().collect();
         costs.sort_by(f64::total_cmp);
         let (min, max) = (*costs.first()?, *costs.last()?);
@@ -56,7 +56,7 @@ impl Spread {
 
     /// Both ends of the error bars: one standard deviation from the mean, within what was seen.
     #[must_use]
-    pub fn error_bars(&self) -> (f64, f64) {
+    pub(crate) fn error_bars(&self) -> (f64, f64) {
         let low = (self.mean - self.deviation).clamp(self.min, self.p25);
         let high = (self.mean + self.deviation).clamp(self.p75, self.max);
         (low, high)

@@ -10,14 +10,14 @@ use crate::store::schema::{FunctionRow, functions};
 ///
 /// Memory: in proportion to the table.
 #[derive(Debug, Default)]
-pub struct Functions(FxHashMap<u32, FunctionRow>);
+pub(crate) struct Functions(FxHashMap<u32, FunctionRow>);
 
 impl Functions {
     /// Reads them.
     ///
     /// # Errors
     /// If the trace can't be read.
-    pub fn read(trace: &Trace) -> Result<Self, ReadError> {
+    pub(crate) fn read(trace: &Trace) -> Result<Self, ReadError> {
         let mut found = FxHashMap::default();
         functions::each(trace, |row| {
             found.insert(row.function_id.0, row);
@@ -27,13 +27,13 @@ impl Functions {
 
     /// A function; `None` if the table has it not.
     #[must_use]
-    pub fn get(&self, id: u32) -> Option<&FunctionRow> {
+    pub(crate) fn get(&self, id: u32) -> Option<&FunctionRow> {
         self.0.get(&id)
     }
 
     /// Its name, or in brackets what is known in place of one.
     #[must_use]
-    pub fn label(&self, id: u32) -> String {
+    pub(crate) fn label(&self, id: u32) -> String {
         let Some(function) = self.get(id) else {
             return "[unknown]".to_owned();
         };
@@ -49,12 +49,12 @@ impl Functions {
 /// Short names of the probes, each different: the last part of the path and the function, without
 /// arguments.
 #[derive(Debug)]
-pub struct Probes(FxHashMap<u16, String>);
+pub(crate) struct Probes(FxHashMap<u16, String>);
 
 impl Probes {
     /// Names them.
     #[must_use]
-    pub fn of(info: &RunInfo) -> Self {
+    pub(crate) fn of(info: &RunInfo) -> Self {
         let mut names = FxHashMap::default();
         for ProbeInfo { id, spec, .. } in &info.probes {
             let mut name = short(spec);
@@ -68,7 +68,7 @@ impl Probes {
 
     /// Name of a probe.
     #[must_use]
-    pub fn label(&self, probe: u16) -> String {
+    pub(crate) fn label(&self, probe: u16) -> String {
         let known = self.0.get(&probe).cloned();
         known.unwrap_or_else(|| format!("probe {probe}"))
     }
@@ -93,7 +93,7 @@ fn short(spec: &str) -> String {
 
 /// Last part of a path.
 #[must_use]
-pub fn base_name(path: &str) -> &str {
+pub(crate) fn base_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 

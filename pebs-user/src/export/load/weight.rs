@@ -8,14 +8,14 @@ const CLOCK_UNIT: &str = "ns";
 
 /// What a visit's time is shared out by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Weight<'a> {
+pub(crate) struct Weight<'a> {
     event: Option<&'a EventInfo>,
 }
 
 impl<'a> Weight<'a> {
     /// Of the first event that is a clock, else of the first.
     #[must_use]
-    pub fn of(info: &'a RunInfo) -> Self {
+    pub(crate) fn of(info: &'a RunInfo) -> Self {
         let clock = info.events.iter().find(|event| event.unit == CLOCK_UNIT);
         Self {
             event: clock.or(info.events.first()),
@@ -24,25 +24,25 @@ impl<'a> Weight<'a> {
 
     /// Number of the event; no row has it if the run had none.
     #[must_use]
-    pub fn event(&self) -> u8 {
+    pub(crate) fn event(&self) -> u8 {
         self.event.map_or(u8::MAX, |event| event.id.0)
     }
 
     /// Whether it is time.
     #[must_use]
-    pub fn is_time(&self) -> bool {
+    pub(crate) fn is_time(&self) -> bool {
         self.event.is_none_or(|event| event.unit == CLOCK_UNIT)
     }
 
     /// Name of the event.
     #[must_use]
-    pub fn event_name(&self) -> &'a str {
+    pub(crate) fn event_name(&self) -> &'a str {
         self.event.map_or("none", |event| event.name.as_str())
     }
 
     /// `ns`, or the name of the event.
     #[must_use]
-    pub fn unit(&self) -> &'a str {
+    pub(crate) fn unit(&self) -> &'a str {
         if self.is_time() {
             CLOCK_UNIT
         } else {
@@ -52,7 +52,7 @@ impl<'a> Weight<'a> {
 
     /// What it is, in words.
     #[must_use]
-    pub fn words(&self) -> String {
+    pub(crate) fn words(&self) -> String {
         if self.is_time() {
             let event = self.event_name();
             format!("self_ns, estimated CPU time in ns from samples of {event}, and time of waits")
@@ -68,7 +68,7 @@ impl<'a> Weight<'a> {
     /// A visit shorter than the time between samples mostly has none, and then its time belongs to no
     /// function: sums of `self_ns` leave it out. What samples stand for is right in the mean.
     #[must_use]
-    pub fn mean_words(&self) -> String {
+    pub(crate) fn mean_words(&self) -> String {
         let event = self.event_name();
         if self.is_time() {
             format!("CPU time in ns, as samples of {event} x reset value, and time of waits")
@@ -79,14 +79,14 @@ impl<'a> Weight<'a> {
 
     /// What a function's samples in a visit stand for; `None` for other events.
     #[must_use]
-    pub fn events(&self, row: &VisitFunctionRow) -> Option<f64> {
+    pub(crate) fn events(&self, row: &VisitFunctionRow) -> Option<f64> {
         (row.event.0 == self.event()).then(|| stand_for(row))
     }
 
     /// Weight of a function in a visit: its estimated time (the time that its samples stand for, where
     /// the estimate is unknown), or its events; `None` for other events.
     #[must_use]
-    pub fn get(&self, row: &VisitFunctionRow) -> Option<f64> {
+    pub(crate) fn get(&self, row: &VisitFunctionRow) -> Option<f64> {
         if row.event.0 != self.event() {
             return None;
         }

@@ -31,7 +31,7 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    pub fn new(file: Arc<File>, section: Section, watch: Watch) -> Self {
+    pub(super) fn new(file: Arc<File>, section: Section, watch: Watch) -> Self {
         let end = section.offset.saturating_add(section.size);
         // Of an unfinished recording it is not known where records end.
         let length = file.metadata().map_or(end, |metadata| metadata.len());
@@ -48,24 +48,24 @@ impl Blocks {
     }
 
     /// Byte of the file up to which all was passed.
-    pub const fn position(&self) -> u64 {
+    pub(super) const fn position(&self) -> u64 {
         self.at
     }
 
     /// Bytes up to the end of the part.
-    pub const fn left(&self) -> u64 {
+    pub(super) const fn left(&self) -> u64 {
         self.end.saturating_sub(self.at)
     }
 
     /// The bytes that come next, as far as they were read already.
     #[inline]
-    pub fn ahead(&self) -> &[u8] {
+    pub(super) fn ahead(&self) -> &[u8] {
         &self.block[self.begin..self.filled]
     }
 
     /// The next bytes; at most as many as a block has.
     #[inline]
-    pub fn next(&mut self, len: usize) -> Result<&[u8], String> {
+    pub(super) fn next(&mut self, len: usize) -> Result<&[u8], String> {
         if self.filled - self.begin < len {
             self.fill(len)?;
         }
@@ -74,26 +74,26 @@ impl Blocks {
 
     /// Bytes that were passed last.
     #[inline]
-    pub fn last(&self, len: usize) -> &[u8] {
+    pub(super) fn last(&self, len: usize) -> &[u8] {
         &self.block[self.begin - len..self.begin]
     }
 
     /// Goes on behind bytes that were lent.
     #[inline]
-    pub const fn pass(&mut self, len: usize) {
+    pub(super) const fn pass(&mut self, len: usize) {
         self.begin += len;
         self.at += len as u64;
     }
 
     /// Goes on behind bytes that nobody wants to see.
-    pub fn leave_out(&mut self, len: u64) {
+    pub(super) fn leave_out(&mut self, len: u64) {
         let here = len.min((self.filled - self.begin) as u64) as usize;
         self.pass(here);
         self.at += len - here as u64;
     }
 
     /// Takes bytes out, however many.
-    pub fn take(&mut self, len: u64, into: &mut Vec<u8>) -> Result<(), String> {
+    pub(super) fn take(&mut self, len: u64, into: &mut Vec<u8>) -> Result<(), String> {
         into.clear();
         let mut left = len;
         while left > 0 {
@@ -106,7 +106,7 @@ impl Blocks {
     }
 
     /// Nothing more is wanted.
-    pub fn end(&mut self) {
+    pub(super) fn end(&mut self) {
         self.leave_out(self.left());
     }
 

@@ -9,20 +9,20 @@ use crate::pmu::host::{CpuModel, Vendor};
 
 /// Feature sections that are used. Source: `HEADER_*`, tools/perf/util/header.h.
 pub(super) mod feature {
-    pub const TRACING_DATA: u64 = 1;
-    pub const BUILD_ID: u64 = 2;
-    pub const HOSTNAME: u64 = 3;
-    pub const OSRELEASE: u64 = 4;
-    pub const VERSION: u64 = 5;
-    pub const ARCH: u64 = 6;
-    pub const NRCPUS: u64 = 7;
-    pub const CPUDESC: u64 = 8;
-    pub const CPUID: u64 = 9;
-    pub const EVENT_DESC: u64 = 12;
-    pub const PMU_MAPPINGS: u64 = 16;
-    pub const CLOCK_DATA: u64 = 29;
+    pub(crate) const TRACING_DATA: u64 = 1;
+    pub(crate) const BUILD_ID: u64 = 2;
+    pub(crate) const HOSTNAME: u64 = 3;
+    pub(crate) const OSRELEASE: u64 = 4;
+    pub(crate) const VERSION: u64 = 5;
+    pub(crate) const ARCH: u64 = 6;
+    pub(crate) const NRCPUS: u64 = 7;
+    pub(crate) const CPUDESC: u64 = 8;
+    pub(crate) const CPUID: u64 = 9;
+    pub(crate) const EVENT_DESC: u64 = 12;
+    pub(crate) const PMU_MAPPINGS: u64 = 16;
+    pub(crate) const CLOCK_DATA: u64 = 29;
     /// Bits there can be.
-    pub const ALL: u64 = 256;
+    pub(crate) const ALL: u64 = 256;
 }
 
 /// `PERF_RECORD_MISC_BUILD_ID_SIZE` in the header of a build id: byte 20 is its length.

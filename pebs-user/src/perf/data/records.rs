@@ -20,19 +20,19 @@ const HEADER: usize = 8;
 
 /// Records that perf itself adds. Source: `enum perf_user_event_type`, tools/lib/perf/include/perf/event.h.
 pub(super) mod user {
-    pub const FIRST: u32 = 64;
-    pub const ATTR: u32 = 64;
-    pub const TRACING_DATA: u32 = 66;
-    pub const BUILD_ID: u32 = 67;
-    pub const FINISHED_ROUND: u32 = 68;
-    pub const AUXTRACE_INFO: u32 = 70;
-    pub const AUXTRACE: u32 = 71;
-    pub const STAT_CONFIG: u32 = 75;
-    pub const STAT: u32 = 76;
-    pub const EVENT_UPDATE: u32 = 78;
-    pub const FEATURE: u32 = 80;
-    pub const COMPRESSED: u32 = 81;
-    pub const COMPRESSED2: u32 = 83;
+    pub(crate) const FIRST: u32 = 64;
+    pub(crate) const ATTR: u32 = 64;
+    pub(crate) const TRACING_DATA: u32 = 66;
+    pub(crate) const BUILD_ID: u32 = 67;
+    pub(crate) const FINISHED_ROUND: u32 = 68;
+    pub(crate) const AUXTRACE_INFO: u32 = 70;
+    pub(crate) const AUXTRACE: u32 = 71;
+    pub(crate) const STAT_CONFIG: u32 = 75;
+    pub(crate) const STAT: u32 = 76;
+    pub(crate) const EVENT_UPDATE: u32 = 78;
+    pub(crate) const FEATURE: u32 = 80;
+    pub(crate) const COMPRESSED: u32 = 81;
+    pub(crate) const COMPRESSED2: u32 = 83;
 }
 
 /// One record.

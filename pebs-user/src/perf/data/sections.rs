@@ -14,14 +14,14 @@ pub(super) struct Section {
 }
 
 impl Section {
-    pub fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
+    pub(super) fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
         Some(Self {
             offset: bytes.u64()?,
             size: bytes.u64()?,
         })
     }
 
-    pub const fn end(&self) -> Option<u64> {
+    pub(super) const fn end(&self) -> Option<u64> {
         self.offset.checked_add(self.size)
     }
 }
@@ -35,7 +35,7 @@ pub(super) struct Sections<'a> {
 }
 
 impl<'a> Sections<'a> {
-    pub const fn new(file: &'a File, len: u64) -> Self {
+    pub(super) const fn new(file: &'a File, len: u64) -> Self {
         Self {
             file,
             len,
@@ -44,7 +44,7 @@ impl<'a> Sections<'a> {
     }
 
     /// The bytes of a section; `None` if they do not lie within the file.
-    pub fn bytes(&mut self, section: Section) -> io::Result<Option<Vec<u8>>> {
+    pub(super) fn bytes(&mut self, section: Section) -> io::Result<Option<Vec<u8>>> {
         let Some(left) = self.left.checked_sub(section.size) else {
             return Ok(None);
         };

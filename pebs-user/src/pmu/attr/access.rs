@@ -35,7 +35,7 @@ const LOADS_AUX: u64 = 0x8203;
 /// `None` for all other events. On the same PMU and in the same modes; it takes no samples, and counts at once.
 /// Source: `require_mem_loads_aux_event` and `intel_pmu_hw_config`, arch/x86/events/intel/core.c.
 #[must_use]
-pub fn loads_leader(attr: &perf_event_attr) -> Option<perf_event_attr> {
+pub(crate) fn loads_leader(attr: &perf_event_attr) -> Option<perf_event_attr> {
     let generic = matches!(
         attr.type_,
         sys::PERF_TYPE_HARDWARE | sys::PERF_TYPE_HW_CACHE | sys::PERF_TYPE_SOFTWARE

@@ -35,7 +35,7 @@ const BUFFERED_FIELDS: u32 = FIELDS
 
 /// Why the kernel would take an interrupt for each record of a precise event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum NotBuffered {
+pub(crate) enum NotBuffered {
     /// The event is not precise: no hardware writes its records.
     #[error("the event is not precise")]
     NotPrecise,
@@ -62,7 +62,7 @@ pub enum NotBuffered {
 ///
 /// # Errors
 /// The first setting that turns it off, silently, in the kernel.
-pub fn check_buffered(attr: &perf_event_attr) -> Result<(), NotBuffered> {
+pub(crate) fn check_buffered(attr: &perf_event_attr) -> Result<(), NotBuffered> {
     if attr.precise_ip() == 0 {
         return Err(NotBuffered::NotPrecise);
     }

@@ -74,12 +74,12 @@ impl Draft {
     }
 
     /// Whether it needs a PMU of the cores where there is none.
-    pub fn lacks_pmu(&self, host: &Host) -> bool {
+    pub(super) fn lacks_pmu(&self, host: &Host) -> bool {
         self.needs_core_pmu && host.no_pmu_reason().is_some()
     }
 
     /// What the vendor says against the precise level asked for.
-    pub fn warnings(&self, precise: u8) -> Vec<Warning> {
+    pub(super) fn warnings(&self, precise: u8) -> Vec<Warning> {
         let Some(Listed {
             name, precision, ..
         }) = &self.listed

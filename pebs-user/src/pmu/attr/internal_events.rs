@@ -6,7 +6,7 @@ use crate::pmu::open::{READ_FORMAT, Target};
 
 /// Settings of an event that counts nothing.
 #[must_use]
-pub fn dummy() -> perf_event_attr {
+pub(crate) fn dummy() -> perf_event_attr {
     perf_event_attr {
         type_: sys::PERF_TYPE_SOFTWARE,
         config: sys::PERF_COUNT_SW_DUMMY.into(),
@@ -17,7 +17,7 @@ pub fn dummy() -> perf_event_attr {
 
 /// Settings of the clock calibrator: a slow clock whose samples carry the perf clock's time.
 #[must_use]
-pub fn calibrator(period_ns: u64) -> perf_event_attr {
+pub(crate) fn calibrator(period_ns: u64) -> perf_event_attr {
     let mut attr = perf_event_attr {
         type_: sys::PERF_TYPE_SOFTWARE,
         config: u64::from(sys::PERF_COUNT_SW_CPU_CLOCK),
@@ -33,7 +33,7 @@ pub fn calibrator(period_ns: u64) -> perf_event_attr {
 
 /// Which page faults: the kernel counts all when they begin, and those of a kind when they were dealt with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Faults {
+pub(crate) enum Faults {
     /// All.
     All,
     /// Those whose page was in memory.
@@ -45,7 +45,7 @@ pub enum Faults {
 impl Faults {
     /// The event's name.
     #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::All => "page-faults",
             Self::Minor => "minor-faults",
@@ -56,7 +56,7 @@ impl Faults {
 
 /// Settings of a counter of page faults: its program runs at each.
 #[must_use]
-pub fn page_faults(which: Faults, target: Target) -> perf_event_attr {
+pub(crate) fn page_faults(which: Faults, target: Target) -> perf_event_attr {
     let mut attr = perf_event_attr {
         type_: sys::PERF_TYPE_SOFTWARE,
         config: u64::from(match which {

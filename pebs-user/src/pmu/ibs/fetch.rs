@@ -6,7 +6,7 @@ use crate::units::Ip;
 
 /// One instruction fetch that IBS tagged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IbsFetch {
+pub(crate) struct IbsFetch {
     /// Address of the code.
     pub ip: Ip,
     /// Its physical address.
@@ -38,7 +38,7 @@ impl IbsFetch {
     ///
     /// `cpu` is where it was taken: some models have errata.
     #[must_use]
-    pub fn decode(raw: &[u8], cpu: &CpuModel) -> Option<Self> {
+    pub(crate) fn decode(raw: &[u8], cpu: &CpuModel) -> Option<Self> {
         let raw = Raw::new(raw)?;
         let (control, linear, physical) = (raw.register(0)?, raw.register(1)?, raw.register(2)?);
         let extended = raw.has(cap::FETCH_EXTENDED).then(|| raw.register(3));

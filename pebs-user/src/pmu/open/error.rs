@@ -9,7 +9,7 @@ use crate::limits::{self, SoftHard};
 
 /// What was being opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Attempt {
+pub(crate) enum Attempt {
     /// An event that samples or counts.
     Event,
     /// An uprobe.
@@ -28,7 +28,7 @@ impl fmt::Display for Attempt {
 /// The kernel's reasons, as far as they differ in what to do about them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum OpenErrorKind {
+pub(crate) enum OpenErrorKind {
     /// `EINVAL`: the attr is not accepted.
     Invalid,
     /// `EOPNOTSUPP` and the kernel's inner `ENOTSUPP`: the hardware can't do it.
@@ -71,7 +71,7 @@ pub enum OpenErrorKind {
 /// A counter could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {attempt} {what}: {}", self.reason())]
-pub struct OpenError {
+pub(crate) struct OpenError {
     /// What was attempted.
     pub attempt: Attempt,
     /// On which thing: event or probe, then CPU or process.
@@ -107,7 +107,7 @@ impl OpenError {
 
     /// Whether a lower precise level might be granted.
     #[must_use]
-    pub const fn may_step_down(&self) -> bool {
+    pub(crate) const fn may_step_down(&self) -> bool {
         matches!(
             self.kind,
             OpenErrorKind::NotSupported | OpenErrorKind::Invalid
@@ -116,7 +116,7 @@ impl OpenError {
 
     /// Whether another event might be opened where this one was refused.
     #[must_use]
-    pub const fn is_about_the_event(&self) -> bool {
+    pub(crate) const fn is_about_the_event(&self) -> bool {
         matches!(
             self.kind,
             OpenErrorKind::NotSupported
@@ -131,7 +131,7 @@ impl OpenError {
 
     /// The reason, lower case, without the error's number where its class says more.
     #[must_use]
-    pub fn reason(&self) -> String {
+    pub(crate) fn reason(&self) -> String {
         match (self.kind, self.attempt) {
             (OpenErrorKind::Invalid, Attempt::Event) => "invalid combination of settings".into(),
             (OpenErrorKind::Invalid, Attempt::Uprobe) => "not within executable code".into(),
@@ -164,7 +164,7 @@ impl OpenError {
 
     /// What to do about it: the value seen, and the command to run.
     #[must_use]
-    pub fn hint(&self) -> Option<String> {
+    pub(crate) fn hint(&self) -> Option<String> {
         match self.attempt {
             Attempt::Event if !self.holders.is_empty() => {
                 let names: Vec<String> = self.holders.iter().map(Holder::to_string).collect();
@@ -180,7 +180,7 @@ impl OpenError {
 }
 
 /// What to do where `CAP_PERFMON` is not enough for uprobes.
-pub const ADMIN_ALONE: &str =
+pub(crate) const ADMIN_ALONE: &str =
     "use sudo; --item-reg, and --item-mem of an executable, need no uprobes";
 
 fn classify(errno: i32) -> OpenErrorKind {
@@ -305,7 +305,7 @@ fn uprobe_hint(kind: OpenErrorKind) -> Option<String> {
 /// An opened counter could not be used.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {action} the counter")]
-pub struct ControlError {
+pub(crate) struct ControlError {
     action: &'static str,
     /// The kernel's reason.
     #[source]
@@ -321,7 +321,7 @@ impl ControlError {
 /// A program could not be attached.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot attach the program to the counter")]
-pub struct AttachError {
+pub(crate) struct AttachError {
     /// The kernel's reason.
     #[source]
     pub source: io::Error,
@@ -339,7 +339,7 @@ impl AttachError {
 
     /// What to do about it.
     #[must_use]
-    pub fn hint(&self) -> Option<String> {
+    pub(crate) fn hint(&self) -> Option<String> {
         Some(match self.source.raw_os_error()? {
             libc::EINVAL if self.with_cookie => {
                 "probes with a cookie need Linux 5.15 or later; 'uname -r' shows the kernel".into()

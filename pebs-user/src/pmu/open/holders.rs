@@ -8,7 +8,7 @@ use crate::units::Pid;
 
 /// A process that has perf events open.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Holder {
+pub(crate) struct Holder {
     /// The process.
     pub pid: Pid,
     /// Its name, as `/proc` has it.

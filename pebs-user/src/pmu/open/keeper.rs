@@ -46,16 +46,16 @@ const PATH_BYTES: usize = 4096;
 /// It goes when this and all probes that it placed are dropped. That takes the probes away and waits until they are: drop
 /// programs' links first, and elsewhere what nobody has to wait for.
 #[derive(Debug)]
-pub struct Keeper(Arc<Child>);
+pub(crate) struct Keeper(Arc<Child>);
 
 /// The process that places uprobes can't be started.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot start a process that places probes")]
-pub struct KeeperError(#[source] io::Error);
+pub(crate) struct KeeperError(#[source] io::Error);
 
 /// How a keeper ended that should not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ended {
+pub(crate) struct Ended {
     pid: libc::pid_t,
     /// `None`: by itself, or nobody knows.
     signal: Option<libc::c_int>,
@@ -116,7 +116,7 @@ impl Keeper {
     ///
     /// # Errors
     /// What the kernel refused.
-    pub fn start() -> Result<Self, KeeperError> {
+    pub(crate) fn start() -> Result<Self, KeeperError> {
         Child::start()
             .map(|child| Self(Arc::new(child)))
             .map_err(KeeperError)
@@ -143,7 +143,7 @@ impl Keeper {
     }
 
     /// No uprobe will be placed any more: the process gives up its rights.
-    pub fn seal(&mut self) {
+    pub(crate) fn seal(&mut self) {
         if let Err(error) = self.0.ask(&Request::new(Wish::Seal)) {
             tracing::debug!("the process that places probes keeps its rights: {error}");
         }
@@ -151,7 +151,7 @@ impl Keeper {
 
     /// How it ended, if it did: the probes are still there, and go with this process's copies of them.
     #[must_use]
-    pub fn ended(&self) -> Option<Ended> {
+    pub(crate) fn ended(&self) -> Option<Ended> {
         self.0.ended()
     }
 }

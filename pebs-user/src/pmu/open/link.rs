@@ -15,7 +15,7 @@ const BPF_PERF_EVENT: u32 = 41;
 /// A program's attachment to an event. Dropping it detaches, unless the kernel is too old for
 /// links: then the program stays until the event is closed.
 #[derive(Debug)]
-pub struct BpfLink(
+pub(crate) struct BpfLink(
     #[cfg_attr(not(test), expect(dead_code, reason = "dropping it detaches"))] Option<OwnedFd>,
 );
 

@@ -10,7 +10,7 @@ use crate::units::{ResetValue, Tid};
 
 /// A counter that was opened, disabled, and its precision.
 #[derive(Debug)]
-pub struct Opened {
+pub(crate) struct Opened {
     /// The counter.
     #[cfg_attr(
         not(test),
@@ -23,7 +23,7 @@ pub struct Opened {
 
 /// Precision granted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Granted {
+pub(crate) struct Granted {
     /// `precise_ip` with which the kernel took the event. A request still: the proof of precision
     /// is each sample's EXACT_IP bit.
     pub precise: u8,
@@ -34,7 +34,7 @@ pub struct Granted {
 impl Granted {
     /// What to say of an event that was granted less precision than was asked for.
     #[must_use]
-    pub fn warning(&self, event: &str) -> Option<Warning> {
+    pub(crate) fn warning(&self, event: &str) -> Option<Warning> {
         let reason = self.reason.as_ref()?;
         let hint = match self.precise {
             0 => {
@@ -59,7 +59,10 @@ impl Granted {
 /// # Errors
 /// The event can't be opened at any level, or for another reason. The error is the one of the
 /// lowest level, as the higher ones may only have been about precision.
-pub fn open_stepping_down(event: &ResolvedEvent, target: Target) -> Result<Opened, OpenError> {
+pub(crate) fn open_stepping_down(
+    event: &ResolvedEvent,
+    target: Target,
+) -> Result<Opened, OpenError> {
     step_down(event.precise_requested, |level| {
         let mut attr = event.attr_for(target);
         attr.set_precise_ip(level.into());
@@ -73,7 +76,7 @@ pub fn open_stepping_down(event: &ResolvedEvent, target: Target) -> Result<Opene
 ///
 /// # Errors
 /// One of them can't be opened at any level.
-pub fn settle_twins(event: &mut ResolvedEvent, tid: Tid) -> Result<Vec<String>, OpenError> {
+pub(crate) fn settle_twins(event: &mut ResolvedEvent, tid: Tid) -> Result<Vec<String>, OpenError> {
     let attrs = event.attrs_for(Target::Thread(tid)).into_iter().skip(1);
     let mut reasons = Vec::new();
     for (mut attr, twin) in attrs.zip(&mut event.twins) {
@@ -120,7 +123,7 @@ fn step_down<T>(
 
 /// What `auto` became.
 #[derive(Debug)]
-pub struct Auto {
+pub(crate) struct Auto {
     /// The event that was taken; its notes say why, and why not a better one.
     pub event: ResolvedEvent,
     /// Opened on the target that was tried.
@@ -129,7 +132,7 @@ pub struct Auto {
 
 /// Why nothing that `auto` may become could be opened.
 #[derive(Debug, thiserror::Error)]
-pub enum AutoError {
+pub(crate) enum AutoError {
     /// The last candidate could not be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
@@ -141,7 +144,7 @@ pub enum AutoError {
 impl AutoError {
     /// What to do about it.
     #[must_use]
-    pub fn hint(&self) -> Option<String> {
+    pub(crate) fn hint(&self) -> Option<String> {
         match self {
             Self::Open(error) => error.hint(),
             Self::Event(error) => error.hint(),
@@ -156,7 +159,7 @@ impl AutoError {
 ///
 /// # Errors
 /// The last candidate's reason, or that refusal.
-pub fn open_auto(
+pub(crate) fn open_auto(
     modes: Modifiers,
     host: &Host,
     reset: ResetValue,

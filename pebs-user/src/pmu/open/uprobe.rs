@@ -43,7 +43,7 @@ impl UprobePmu {
 
 /// Which hit of the instruction makes a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum UprobeAt {
+pub(crate) enum UprobeAt {
     /// The instruction itself: the kernel's uprobe.
     Instruction,
     /// The return of the function entered at the instruction: the kernel's uretprobe. Not safe on
@@ -53,7 +53,7 @@ pub enum UprobeAt {
 
 /// Where to probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UprobeSite {
+pub(crate) struct UprobeSite {
     /// Binary; processes that map this file are hit.
     pub path: PathBuf,
     /// Offset of the instruction in the file, bytes; not an address.
@@ -81,7 +81,7 @@ impl fmt::Display for UprobeSite {
 
 /// Whose hits count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum UprobeScope {
+pub(crate) enum UprobeScope {
     /// Every process that maps the file, now or later.
     Everyone,
     /// All threads of one process, but not its children.
@@ -98,7 +98,7 @@ const EVERYONE: (libc::pid_t, libc::c_int) = (-1, 0);
 /// Says which probe could not be placed and why.
 /// Source: kernel/trace/trace_event_perf.c (`perf_uprobe_init`), kernel/events/core.c.
 #[doc(alias = "perf_uprobe")]
-pub fn open_uprobe(
+pub(crate) fn open_uprobe(
     keeper: &mut Keeper,
     pmu: &UprobePmu,
     site: &UprobeSite,
@@ -132,7 +132,7 @@ pub fn open_uprobe(
 /// # Errors
 /// `PermissionDenied`, if not.
 /// Source: kernel/events/core.c (`perf_uprobe_event_init`).
-pub fn may_place(pmu: &UprobePmu) -> io::Result<()> {
+pub(crate) fn may_place(pmu: &UprobePmu) -> io::Result<()> {
     let directory = UprobeSite {
         path: PathBuf::from("/"),
         file_offset: 0,

@@ -12,7 +12,7 @@ const MAX_DEPTH: u32 = 16;
 ///
 /// # Errors
 /// The first fault, with its byte in `text`.
-pub fn parse(text: &str, start: usize, end: usize) -> Result<Expr, Fault> {
+pub(crate) fn parse(text: &str, start: usize, end: usize) -> Result<Expr, Fault> {
     let mut parser = Parser {
         text: &text[..end],
         at: start,
@@ -38,7 +38,7 @@ pub fn parse(text: &str, start: usize, end: usize) -> Result<Expr, Fault> {
 ///
 /// # Errors
 /// The first fault, with its byte in `text`.
-pub fn parse_ids(text: &str, start: usize, end: usize) -> Result<Ids, Fault> {
+pub(crate) fn parse_ids(text: &str, start: usize, end: usize) -> Result<Ids, Fault> {
     const FORM: &str = "the ids of a batch are ids=ARRAY[COUNT]:TYPE, for example ids=arg2[arg3]:u64; behind pointers \
         ids=arg2[arg3]->16:u64";
     let mut parser = Parser {

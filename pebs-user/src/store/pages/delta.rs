@@ -7,7 +7,7 @@
 use parquet::basic::Encoding;
 
 pub(in crate::store) use super::block::BLOCK;
-pub use super::block::Whole;
+pub(crate) use super::block::Whole;
 use super::levels::Levels;
 use super::room::Room;
 use super::{PAGE_VALUES, Pages, block, varint, zigzag};

@@ -26,7 +26,7 @@ pub fn render(report: &ItemReport) -> String {
 
 /// The item, laid out for a width.
 #[must_use]
-pub fn page(report: &ItemReport, width: usize) -> Page {
+pub(crate) fn page(report: &ItemReport, width: usize) -> Page {
     let mut out = Page::new(width);
     let specs: Vec<String> = report
         .specs

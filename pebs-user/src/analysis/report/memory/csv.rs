@@ -32,7 +32,7 @@ const CELL: [&str; 6] = [
 
 /// The report, rows of no visit without a probe.
 #[must_use]
-pub fn render(report: &MemoryReport) -> String {
+pub(crate) fn render(report: &MemoryReport) -> String {
     let classes = ["all", "slow", "typical"].into_iter();
     let cells = classes.flat_map(|class| CELL.map(|column| format!("{class}_{column}")));
     let mut out = header(KEY.map(str::to_owned).into_iter().chain(cells));

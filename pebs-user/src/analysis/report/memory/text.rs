@@ -10,7 +10,7 @@ use crate::present::table::{Cell, Column, Table};
 use crate::present::{Page, Tone};
 
 /// Said where no sample tells of an access.
-pub const NOTHING: &str = "no sample of this trace has a memory access\n\
+pub(crate) const NOTHING: &str = "no sample of this trace has a memory access\n\
     hint: record page-faults, on Intel an event of loads or stores with a precise level (--event mem-loads:P, \
     mem_load_retired.l3_miss:pp), on AMD --event ibs_op// --memory; from perf: 'perf mem record', then import\n";
 
@@ -23,7 +23,7 @@ pub fn render(report: &MemoryReport, top: usize) -> String {
 
 /// The same, laid out for a width.
 #[must_use]
-pub fn page(report: &MemoryReport, top: usize, width: usize) -> Page {
+pub(crate) fn page(report: &MemoryReport, top: usize, width: usize) -> Page {
     let mut out = Page::new(width);
     if report.events.is_empty() {
         NOTHING.lines().for_each(|line| out.paragraph(line));

@@ -23,7 +23,7 @@ const KEY: [&str; 11] = [
 
 /// The report.
 #[must_use]
-pub fn render(report: &PathReport) -> String {
+pub(crate) fn render(report: &PathReport) -> String {
     let mut out = header(KEY.map(str::to_owned).into_iter().chain(cell_columns()));
     for section in &report.sections {
         for row in &section.rows {

@@ -11,7 +11,7 @@ use crate::present::{Page, Tone};
 use crate::terminal::PIPE_WIDTH;
 
 /// Said where no sample has a call stack.
-pub const NOTHING: &str = "no sample of this trace has a call stack\n\
+pub(crate) const NOTHING: &str = "no sample of this trace has a call stack\n\
     hint: record with --call-graph fp; from perf: 'perf record --call-graph fp', then import\n";
 
 /// The report as text for a pipe; of each section the `top` rows that take the most.
@@ -23,7 +23,7 @@ pub fn render(report: &PathReport, top: usize) -> String {
 
 /// The same, laid out for a width.
 #[must_use]
-pub fn page(report: &PathReport, top: usize, width: usize) -> Page {
+pub(crate) fn page(report: &PathReport, top: usize, width: usize) -> Page {
     let mut out = Page::new(width);
     if report.call_graph.is_none() {
         NOTHING.lines().for_each(|line| out.paragraph(line));

@@ -24,7 +24,7 @@ pub(super) struct Ending {
 
 impl Ending {
     /// Listens from now on.
-    pub fn listen() -> anyhow::Result<Self> {
+    pub(super) fn listen() -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             // Started later by the main thread, to wait for the command.
@@ -42,7 +42,7 @@ impl Ending {
     ///
     /// # Errors
     /// Says which did.
-    pub fn check(&mut self) -> anyhow::Result<()> {
+    pub(super) fn check(&mut self) -> anyhow::Result<()> {
         let glance = async { tokio::time::timeout(GLANCE, self.signals.next()).await };
         match self.runtime.block_on(glance) {
             Ok(what) => bail!("ended before it began ({what}): nothing was recorded"),
@@ -71,7 +71,7 @@ impl Signals {
     }
 
     /// The next one, in a word.
-    pub async fn next(&mut self) -> &'static str {
+    pub(super) async fn next(&mut self) -> &'static str {
         let hangup = async {
             match &mut self.hangup {
                 Some(signal) => signal.recv().await,
