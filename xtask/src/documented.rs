@@ -34,14 +34,19 @@ fn fault(words: &[String]) -> Option<String> {
                     format!("pebs-user/benches/{}/main.rs", after("--bench")?)
                 }
                 Some("pebs-user") => format!("pebs-user/tests/{}/main.rs", after("--test")?),
+                Some("pebs-mine") => format!("pebs-user/mine/tests/{}.rs", after("--test")?),
                 _ => return Some("of which package?".to_owned()),
             };
             let path = shell::workspace().join(&file);
             if !path.is_file() {
                 return Some(format!("no {file}"));
             }
-            let filter = after("--").filter(|_| words[1] == "test")?;
+            let filter = after("--").filter(|it| words[1] == "test" && !it.starts_with('-'))?;
             (!has(&path, filter)).then(|| format!("no test '{filter}' in {file}"))
+        }
+        [_, "run", "-p", "pebs-selfcount", "--example", name, ..] => {
+            let file = format!("pebs-user/selfcount/examples/{name}.rs");
+            (!shell::workspace().join(&file).is_file()).then(|| format!("no {file}"))
         }
         [_, other, ..] if OTHERS.contains(&other) => None,
         _ => Some("not known".to_owned()),

@@ -85,7 +85,8 @@ fn tables_have_the_documented_columns() {
         "visit_id UInt64, item_id UInt64, probe_id UInt16, pid UInt32, tid UInt32, cpu_begin UInt16, \
          cpu_end UInt16, begin_ns Int64, end_ns Int64, duration_ns Int64, oncpu_ns Int64, \
          net_ns Int64, net_stderr_ns Int64, samples UInt32, flags UInt32, switches UInt32, migrations UInt32, page_faults UInt32, \
-         irq_ns Int64, softirq_ns Int64, fault_ns Int64, major_faults UInt32, shared_ns Int64, kind UInt64, name Utf8"
+         irq_ns Int64, softirq_ns Int64, fault_ns Int64, major_faults UInt32, shared_ns Int64, idle_ns Int64, \
+         kind UInt64, name Utf8"
     );
     assert_eq!(
         columns("visit_functions"),
@@ -127,7 +128,8 @@ fn tables_have_the_documented_columns() {
     assert_eq!(
         columns("functions"),
         "function_id UInt32, name Utf8, module Utf8, build_id Utf8, offset UInt64, size UInt64, \
-         file Utf8, line UInt32, kernel Boolean, inlined Boolean"
+         file Utf8, line UInt32, kernel Boolean, inlined Boolean, \
+         system_call Utf8"
     );
     assert_eq!(
         columns("losses"),

@@ -20,6 +20,9 @@ const RESET_NS: f64 = 100_000.0;
 const ATTEMPTS: u32 = 6;
 /// A wait that makes an item one of the slowest.
 const LONG_NS: i64 = 200_000;
+/// A wait that makes an item one of the slow ones, and how many of them are few beside the 400 that are slow.
+const SLOW_NS: i64 = 10_000;
+const FEW: usize = 40;
 
 /// Items of 2 us, some of which take 30 us: the classes follow from how long they are, not from which of them have a
 /// sample, and the first cause is the function that makes the slow ones slow.
@@ -100,13 +103,21 @@ fn undisturbed(workload: &Workload, spec: &str) -> (Recording, Truth) {
             ])
             .workload(workload, &[ITEMS])
     };
-    let waited = |recording: &Recording| {
-        let waits = recording.trace().waits().into_iter();
-        waits.filter(|it| it.length_ns() > LONG_NS).count()
-    };
-    let mut attempts = (1..ATTEMPTS).map(|_| attempt());
-    let good = attempts.find(|(recording, _)| waited(recording) <= 1);
-    good.unwrap_or_else(attempt)
+    let mut least: Option<(usize, (Recording, Truth))> = None;
+    for _ in 0..ATTEMPTS {
+        let run = attempt();
+        let waits = run.0.trace().waits();
+        let longer = |ns: i64| waits.iter().filter(|it| it.length_ns() > ns).count();
+        let (long, all) = (longer(LONG_NS), longer(SLOW_NS));
+        if long <= 1 && all <= FEW {
+            return run;
+        }
+        let disturbed = long * FEW + all;
+        if least.as_ref().is_none_or(|it| disturbed < it.0) {
+            least = Some((disturbed, run));
+        }
+    }
+    least.expect("some attempts").1
 }
 
 /// Prints the class of each visit, as the views have it.
