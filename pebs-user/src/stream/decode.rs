@@ -367,30 +367,17 @@ impl<I: Inbox> Decoder<'_, I> {
     fn samples(&mut self, head: Head, frames: &[SampleFrame]) {
         let alike = Alike::new(head, self.cpu);
         let (pid, tid) = (Pid(head.pid()), Tid(head.tid()));
-        // One source a clock, so that none of them has to ask which.
         let clock = &*self.clock;
-        if alike.perf_clock {
-            let time = |time_ns| clock.trace_of_perf(PerfNs(time_ns));
-            self.inbox.samples(
-                pid,
-                tid,
-                &Source {
-                    frames,
-                    alike,
-                    time,
-                },
-            );
-        } else {
-            let time = |time_ns| clock.trace_of_ktime(KtimeNs(time_ns));
-            self.inbox.samples(
-                pid,
-                tid,
-                &Source {
-                    frames,
-                    alike,
-                    time,
-                },
-            );
+        let perf = |time_ns| clock.trace_of_perf(PerfNs(time_ns));
+        let ktime = |time_ns| clock.trace_of_ktime(KtimeNs(time_ns));
+        let (same, calling) = (|_| alike.kind, |sp| alike.kind_of(sp));
+        let inbox = &mut *self.inbox;
+        // One source a clock, and one where samples are in system calls, so that none of them has to ask.
+        match (alike.perf_clock, alike.has_calls()) {
+            (true, false) => inbox.samples(pid, tid, &Source::new(frames, alike, (perf, same))),
+            (true, true) => inbox.samples(pid, tid, &Source::new(frames, alike, (perf, calling))),
+            (false, false) => inbox.samples(pid, tid, &Source::new(frames, alike, (ktime, same))),
+            (false, true) => inbox.samples(pid, tid, &Source::new(frames, alike, (ktime, calling))),
         }
         self.decoded.samples += frames.len() as u64;
     }

@@ -47,8 +47,13 @@ impl Alike {
         }
     }
 
+    /// Whether system calls are where stack pointers are of others.
+    pub(super) const fn has_calls(&self) -> bool {
+        self.call != 0
+    }
+
     #[inline(always)]
-    const fn kind_of(&self, sp: u64) -> SampleKind {
+    pub(super) const fn kind_of(&self, sp: u64) -> SampleKind {
         self.kind.with_system_call(sp & self.call)
     }
 
@@ -66,13 +71,27 @@ impl Alike {
 }
 
 /// Samples that are alike, in a ring.
-pub(super) struct Source<'a, F> {
-    pub(super) frames: &'a [SampleFrame],
-    pub(super) alike: Alike,
-    pub(super) time: F,
+pub(super) struct Source<'a, F, K> {
+    frames: &'a [SampleFrame],
+    alike: Alike,
+    time: F,
+    kind: K,
 }
 
-impl<F: Fn(u64) -> TraceNs> SampleSource for Source<'_, F> {
+impl<'a, F, K> Source<'a, F, K> {
+    /// `time` of a time as it is recorded, `kind` of a stack pointer or what is in its place.
+    #[inline(always)]
+    pub(super) fn new(frames: &'a [SampleFrame], alike: Alike, (time, kind): (F, K)) -> Self {
+        Self {
+            frames,
+            alike,
+            time,
+            kind,
+        }
+    }
+}
+
+impl<F: Fn(u64) -> TraceNs, K: Fn(u64) -> SampleKind> SampleSource for Source<'_, F, K> {
     #[inline(always)]
     fn len(&self) -> usize {
         self.frames.len()
@@ -99,6 +118,6 @@ impl<F: Fn(u64) -> TraceNs> SampleSource for Source<'_, F> {
     #[inline(always)]
     fn kinds(&self) -> impl Iterator<Item = SampleKind> {
         let words = self.frames.iter().map(sample_words);
-        words.map(|[_, _, sp]| self.alike.kind_of(sp))
+        words.map(|[_, _, sp]| (self.kind)(sp))
     }
 }
