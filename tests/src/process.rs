@@ -22,9 +22,6 @@ const LEFT_OPEN: Duration = Duration::from_secs(10);
 /// Where the tool keeps calibrations.
 const CACHE_HOME: &str = "XDG_CACHE_HOME";
 
-/// No folder can be made here, not even by root.
-const NO_FOLDER: &str = "/dev/null/none";
-
 /// Between two looks at a child.
 const POLL: Duration = Duration::from_millis(5);
 
@@ -98,7 +95,7 @@ impl Running {
             .collect();
         // A calibration of the user's must not decide what a test sees, nor a test write one.
         if command.get_envs().all(|(name, _)| name != CACHE_HOME) {
-            command.env(CACHE_HOME, NO_FOLDER);
+            command.env(CACHE_HOME, "/nonexistent");
         }
         let mut child = command
             .stdin(Stdio::piped())
