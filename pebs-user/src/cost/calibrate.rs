@@ -39,6 +39,7 @@ use crate::units::{Cpu, EventId, KtimeNs, Pid, Tid};
 
 pub(crate) mod measured;
 pub(crate) mod saved;
+mod speed;
 pub(crate) mod sweep;
 pub(crate) mod with_options;
 
@@ -62,8 +63,6 @@ const LEAST_SAMPLES: f64 = 10.0;
 const SHORT_CLOCK: u64 = 20_000;
 /// Work between two marks that are not next to one another; their number in a round; words that it uses.
 const APART: (Duration, u32, usize) = (Duration::from_micros(25), 40, 32 << 10);
-/// Steps of the loop whose time tells how fast the machine is just now.
-const SPEED_STEPS: u64 = 30_000;
 /// Words that a loop of known work uses: as many as the first level cache of any CPU has room for.
 const TABLE_WORDS: usize = 4096;
 /// Work in a round of sampling.
@@ -562,13 +561,6 @@ fn fastest(mut round: impl FnMut() -> Duration) -> Duration {
 
 /// Memory of the loop of known work.
 static TABLE: [AtomicU64; TABLE_WORDS] = [const { AtomicU64::new(0) }; TABLE_WORDS];
-
-/// CPU time of a fixed piece of work just now, ns: machines run at different speeds at different times, most of all
-/// virtual ones with neighbours.
-#[must_use]
-pub(crate) fn speed_ns() -> f64 {
-    fastest(|| timed(|| spin(SPEED_STEPS, &TABLE))).as_nanos() as f64
-}
 
 fn spin(steps: u64, table: &[AtomicU64]) {
     let mut value = 1u64;

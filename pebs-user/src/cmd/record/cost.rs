@@ -105,8 +105,9 @@ impl Measuring {
         if let Some(key) = key.as_deref().filter(|_| plan.stack_frames == 0) {
             (known.calibration, known.note) = load(plan, key);
         }
-        if let Some(earlier) = earlier(plan, key.as_deref()) {
-            earlier.apply(&mut known.units);
+        if let Some(earlier) = earlier(plan, key.as_deref())
+            && earlier.apply(&mut known.units)
+        {
             known.measured = Some(earlier.day());
         }
         if let Some(calibration) = &known.calibration {

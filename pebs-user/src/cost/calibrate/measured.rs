@@ -2,7 +2,9 @@
 //! longer than all else before the first mark.
 //!
 //! It holds for the same machine, kernel, event and version of pebs-trace, and for `LASTS`, as a virtual machine may
-//! have moved. Whatever is not so, or damaged, counts as not there.
+//! have moved. Costs are scaled by what the machine's speed is now beside what it was then, so that those measured
+//! beside a busy neighbour do no harm once it is gone. Whatever is not so, damaged, or of another speed altogether counts
+//! as not there.
 
 use std::io;
 use std::time::{Duration, SystemTime};
@@ -10,15 +12,13 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 
 use super::saved::{Folder, MOST_NS, SavedMarks, day_of};
-use super::{UnitCosts, speed_ns};
+use super::UnitCosts;
+use super::speed::Speed;
 use crate::estimate::Pause;
 use crate::pmu::host::Host;
 
 /// What the figures mean, and how they are measured.
-const VERSION: u32 = 3;
-
-/// How much slower or faster than then the machine is taken to be at most.
-const SPEEDS: (f64, f64) = (2.0, 0.5);
+const VERSION: u32 = 4;
 
 /// What measured: loops run at another speed where they were not optimized.
 const BUILD: &str = if cfg!(debug_assertions) {
@@ -31,7 +31,7 @@ const BUILD: &str = if cfg!(debug_assertions) {
 const LASTS: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Costs in ns; null where one was not asked for, or could not be measured.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Measured {
     version: u32,
     tool_version: String,
@@ -39,8 +39,7 @@ pub(crate) struct Measured {
     kernel: String,
     event: String,
     taken_s: u64,
-    /// What [`speed_ns`] was then.
-    speed_ns: f64,
+    speed: Speed,
     sample_ns: Option<f64>,
     switch_ns: Option<f64>,
     /// Before and after the reading of a sample's time, and their spread.
@@ -60,7 +59,7 @@ impl Measured {
             kernel: host.release.clone(),
             event: key.to_owned(),
             taken_s: now_s(),
-            speed_ns: speed_ns(),
+            speed: Speed::now(costs.pause.is_some()),
             sample_ns: costs.sample_ns,
             switch_ns: costs.switch_ns,
             pause: costs.pause.map(pause),
@@ -87,7 +86,6 @@ impl Measured {
             && (self.cpu.as_str(), self.kernel.as_str()) == (&host.cpu.name, &host.release)
             && self.event == key
             && age.is_some_and(|age| age < LASTS.as_secs())
-            && self.speed_ns > 0.0
             && costs.all(cost)
             && pauses.all(|ns| (0..MOST_NS as i64).contains(&ns))
     }
@@ -101,20 +99,23 @@ impl Measured {
         folder.write(&folder.named("measured", host, &self.event), &text)
     }
 
-    /// Puts what is known here in place of what was measured, as it is at the speed of the machine just now.
-    pub(crate) fn apply(&self, costs: &mut UnitCosts) {
-        self.apply_at(speed_ns(), costs);
+    /// Puts what is known here in place of what was measured, as it is at the speed of the machine just now; false, and
+    /// nothing happens, if that is another one altogether.
+    #[must_use]
+    pub(crate) fn apply(&self, costs: &mut UnitCosts) -> bool {
+        self.apply_at(&Speed::now(self.speed.interrupt_ns.is_some()), costs)
     }
 
-    fn apply_at(&self, speed_ns: f64, costs: &mut UnitCosts) {
-        let (slowest, fastest) = SPEEDS;
-        let scale = (speed_ns / self.speed_ns).clamp(fastest, slowest);
-        let now = |ns: Option<f64>| ns.map(|ns| ns * scale);
-        self.marks.scaled(scale).apply(costs);
-        costs.sample_ns = now(self.sample_ns).or(costs.sample_ns);
-        costs.switch_ns = now(self.switch_ns).or(costs.switch_ns);
+    fn apply_at(&self, speed: &Speed, costs: &mut UnitCosts) -> bool {
+        let Some(change) = speed.since(&self.speed) else {
+            return false;
+        };
+        let sample = |ns: f64| ns * change.interrupts;
+        self.marks.scaled(change.code).apply(costs);
+        costs.sample_ns = self.sample_ns.map(sample).or(costs.sample_ns);
+        costs.switch_ns = self.switch_ns.map(|ns| ns * change.code).or(costs.switch_ns);
         let pause = |it: [i64; 3]| {
-            let [before, after, spread] = it.map(|ns| (ns as f64 * scale).round() as i64);
+            let [before, after, spread] = it.map(|ns| sample(ns as f64).round() as i64);
             Pause {
                 before,
                 after,
@@ -122,6 +123,7 @@ impl Measured {
             }
         };
         costs.pause = self.pause.map(pause).or(costs.pause);
+        true
     }
 
     /// The day on which it was measured: `2026-11-21`.
@@ -162,18 +164,34 @@ mod tests {
         assert_eq!(Measured::load(&folder, &host, "cpu-clock"), None);
         good.save(&folder, &host).unwrap();
         let mut found = UnitCosts::default();
-        Measured::load(&folder, &host, "cpu-clock")
-            .unwrap()
-            .apply_at(good.speed_ns, &mut found);
+        let kept = Measured::load(&folder, &host, "cpu-clock").unwrap();
+        assert!(kept.apply_at(&good.speed, &mut found));
         assert_eq!(found, costs);
-        // Of a machine that is half as fast just now all are twice as much, and no more than that.
-        let mut slower = UnitCosts::default();
-        good.apply_at(9.0 * good.speed_ns, &mut slower);
+        // What was measured beside a busy neighbour is less once it is gone: interrupts more so than code.
+        let then = Speed {
+            loop_ns: 100.0,
+            interrupt_ns: Some(2_000.0),
+        };
+        let busy = Measured {
+            speed: then,
+            ..good.clone()
+        };
+        let now = Speed {
+            loop_ns: 50.0,
+            interrupt_ns: Some(800.0),
+        };
+        let mut faster = UnitCosts::default();
+        assert!(busy.apply_at(&now, &mut faster));
         assert_eq!(
-            (slower.emulated_ns, slower.sample_ns),
-            (Some(860.0), Some(5_000.0))
+            (faster.emulated_ns, faster.sample_ns),
+            (Some(215.0), Some(1_000.0))
         );
-        assert_eq!(slower.pause.unwrap().after, 2_200);
+        assert_eq!(faster.pause.unwrap().after, 440);
+        let another = Speed {
+            loop_ns: 1_000.0,
+            ..then
+        };
+        assert!(!busy.apply_at(&another, &mut faster));
         let bad: [fn(&mut Measured); 6] = [
             |it| it.taken_s -= LASTS.as_secs(),
             |it| it.taken_s += 1000,

@@ -1,0 +1,123 @@
+//! How fast the machine is just now: what code of our own, and an interrupt of a clock, take.
+//!
+//! Machines run at different speeds at different times, most of all virtual ones with neighbours, and interrupts more so
+//! than code: beside a busy neighbour one takes twice as long as it does alone.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{TABLE, fastest, own_thread, spin, timed, work_for};
+use crate::pmu::attr::calibrator;
+use crate::pmu::open::PerfEvent;
+
+/// Steps of the loop whose time is the speed of code.
+const STEPS: u64 = 30_000;
+
+/// Work in a round with interrupts, their interval, ns, and the rounds, of which the fastest counts.
+const INTERRUPTED: (Duration, u64, usize) = (Duration::from_micros(500), 20_000, 6);
+
+/// Changes of speed beyond which a cost measured at one says nothing of the other.
+const COMPARABLE: std::ops::RangeInclusive<f64> = 0.4..=2.5;
+
+/// What pieces of known work take.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Speed {
+    /// A loop, ns.
+    pub loop_ns: f64,
+    /// An interrupt of `cpu-clock` without a program, ns; null if clocks are not sampled.
+    pub interrupt_ns: Option<f64>,
+}
+
+/// How many times as dear things are as they were at another speed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Change {
+    /// Marks, and whatever else is no interrupt.
+    pub code: f64,
+    /// Samples of clocks.
+    pub interrupts: f64,
+}
+
+impl Speed {
+    /// Measures it, within 10 ms.
+    pub(super) fn now(interrupts: bool) -> Self {
+        Self {
+            loop_ns: fastest(|| timed(|| spin(STEPS, &TABLE))).as_nanos() as f64,
+            interrupt_ns: interrupts.then(interrupt_ns).flatten(),
+        }
+    }
+
+    /// What changed since another one; `None` if that is too much to go by, or a speed is unknown.
+    pub(super) fn since(&self, then: &Self) -> Option<Change> {
+        let code = self.loop_ns / then.loop_ns;
+        let interrupts = match then.interrupt_ns {
+            Some(then) => self.interrupt_ns? / then,
+            None => code,
+        };
+        let change = Change { code, interrupts };
+        let good = |it: f64| COMPARABLE.contains(&it);
+        (good(code) && good(interrupts)).then_some(change)
+    }
+}
+
+/// CPU time that an interrupt takes of a loop, ns: by the fastest rounds with and without them.
+fn interrupt_ns() -> Option<f64> {
+    let (work, interval, rounds) = INTERRUPTED;
+    let steps = work_for(work, &TABLE);
+    let counter = PerfEvent::open(&calibrator(interval), own_thread(), "cpu-clock").ok()?;
+    let (mut plain, mut interrupted) = (Duration::MAX, Duration::MAX);
+    // In turn, so that a slow spell meets both.
+    for _ in 0..rounds {
+        plain = plain.min(timed(|| spin(steps, &TABLE)));
+        counter.enable().ok()?;
+        interrupted = interrupted.min(timed(|| spin(steps, &TABLE)));
+        counter.disable().ok()?;
+    }
+    let interrupts = interrupted.as_nanos() as f64 / interval as f64;
+    let each = interrupted.saturating_sub(plain).as_nanos() as f64 / interrupts;
+    (each > 0.0).then_some(each)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A speed compares with itself, and not with one that is far off or unknown.
+    #[test]
+    fn compared() {
+        let then = Speed {
+            loop_ns: 100.0,
+            interrupt_ns: Some(10_000.0),
+        };
+        let busy = Speed {
+            loop_ns: 110.0,
+            interrupt_ns: Some(20_000.0),
+        };
+        let change = busy.since(&then).unwrap();
+        assert_eq!((change.code, change.interrupts), (1.1, 2.0));
+        let unknown = Speed {
+            interrupt_ns: None,
+            ..then
+        };
+        assert_eq!(unknown.since(&then), None);
+        assert_eq!(busy.since(&unknown).unwrap().interrupts, 1.1);
+        let far = Speed {
+            loop_ns: 300.0,
+            ..then
+        };
+        assert_eq!(far.since(&then), None);
+    }
+
+    /// Both can be measured here.
+    #[test]
+    fn measured() {
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIP not root");
+            return;
+        }
+        let speed = Speed::now(true);
+        println!("{speed:?}");
+        assert!(speed.loop_ns > 0.0);
+        assert!(speed.interrupt_ns.is_some_and(|ns| ns < 1e6), "{speed:?}");
+    }
+}
