@@ -8,8 +8,9 @@ use rustix::fs::MemfdFlags;
 
 use super::blaze::Blaze;
 use super::functions::Functions;
+use super::jitted::JitTable;
 use super::module::{Context, Module};
-use super::perf_map::JitTable;
+use super::perf_map;
 use super::space::Spaces;
 use crate::binary::elf_image::{read_head, read_layout};
 use crate::binary::{demangle, eh_frame, proc_maps};
@@ -93,7 +94,7 @@ pub fn process_files(data: &[u8]) {
     }
     let mut table = JitTable::default();
     for line in data.split(|byte| *byte == b'\n') {
-        table.push_line(line);
+        perf_map::push_line(&mut table, line);
         let name = String::from_utf8_lossy(line);
         let _ = demangle::demangle(&name);
     }

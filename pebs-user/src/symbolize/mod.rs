@@ -15,7 +15,7 @@
 //! Files come from the traced processes and are not trusted: see `open`, `elf_image`, `debug_file` and `blaze` for what
 //! is checked. Memory: per sampled function about 200 bytes; per binary its spans (16 bytes a frame description)
 //! and blazesym's index (8 bytes a symbol, plus parsed DWARF units); tables over 512 MiB are not read. Binaries held
-//! open, modules and functions of perf maps are limited in number: see `modules` and `perf_map`.
+//! open, modules and functions of compiled code are limited in number: see `modules` and `jitted`.
 
 pub(crate) mod callers;
 pub(crate) mod space;
@@ -27,6 +27,8 @@ pub(crate) mod fuzz;
 mod blaze;
 mod functions;
 mod ip_cache;
+mod jit_dump;
+mod jitted;
 mod kernel;
 mod module;
 mod modules;
@@ -49,10 +51,10 @@ pub use self::recorded::{Recorded, RecordedKernel};
 use self::blaze::Blaze;
 use self::functions::{Description, Functions};
 use self::ip_cache::IpCache;
+use self::jitted::JitFile;
 use self::kernel::{KERNEL_MODULE, KernelSymbols};
 use self::module::{Context, Module};
 use self::modules::Modules;
-use self::perf_map::PerfMap;
 use self::recorded::Vmlinux;
 use self::space::{Change, ModuleId, Spaces};
 use crate::binary::frames::CallerRule;
@@ -110,8 +112,9 @@ pub struct Symbolizer {
     kernel: KernelSymbols,
     /// The file of a recorded kernel, and how far from its addresses the kernel lay.
     vmlinux: Option<(Module, u64)>,
-    perf_maps: FxHashMap<Pid, PerfMap>,
-    /// Functions that all perf maps together may still take in.
+    perf_maps: FxHashMap<Pid, JitFile>,
+    jit_dumps: FxHashMap<Pid, JitFile>,
+    /// Functions that all of these together may still take in.
     jitted_left: Rc<Cell<usize>>,
     /// Processes whose binaries are opened as soon as they are mapped.
     announced: FxHashSet<Pid>,
@@ -177,7 +180,8 @@ impl Symbolizer {
             kernel,
             vmlinux,
             perf_maps: FxHashMap::default(),
-            jitted_left: Rc::new(Cell::new(perf_map::ENTRIES_MAX)),
+            jit_dumps: FxHashMap::default(),
+            jitted_left: Rc::new(Cell::new(jitted::ENTRIES_MAX)),
             announced: FxHashSet::default(),
             maps_read: FxHashMap::default(),
             unmapped: None,
@@ -278,7 +282,8 @@ impl Symbolizer {
     /// Whether a process has code compiled at run time, whose addresses change their meaning unseen.
     #[must_use]
     pub fn has_jitted(&self, pid: Pid) -> bool {
-        self.perf_maps.get(&pid).is_some_and(PerfMap::is_there)
+        let files = [self.perf_maps.get(&pid), self.jit_dumps.get(&pid)];
+        files.into_iter().flatten().any(JitFile::is_there)
     }
 
     /// Whether the function has a name.
@@ -320,6 +325,7 @@ impl Symbolizer {
     /// The process mapped code.
     pub fn on_mapping(&mut self, pid: Pid, mapping: Mapping) {
         let start = mapping.start;
+        self.jit_dump(pid, &mapping);
         let change = self.spaces.on_mapping(pid, mapping);
         self.after(change, pid);
         if self.announced.contains(&pid) {
@@ -334,7 +340,7 @@ impl Symbolizer {
         }
         let change = self.spaces.on_fork(parent, child);
         self.after(change, child);
-        self.perf_maps.remove(&child);
+        self.drop_jitted(child);
         self.maps_read.remove(&child);
         if self.announced.contains(&parent) {
             self.announced.insert(child);
@@ -347,7 +353,7 @@ impl Symbolizer {
     pub fn on_exec(&mut self, pid: Pid) {
         let change = self.spaces.on_exec(pid);
         self.after(change, pid);
-        self.perf_maps.remove(&pid);
+        self.drop_jitted(pid);
     }
 
     /// The process has ended; it can be symbolized until it is retired.
@@ -385,7 +391,7 @@ impl Symbolizer {
 
     fn drop_process(&mut self, pid: Pid) {
         self.forget(pid);
-        self.perf_maps.remove(&pid);
+        self.drop_jitted(pid);
         self.maps_read.remove(&pid);
         self.announced.remove(&pid);
     }
@@ -477,16 +483,36 @@ impl Symbolizer {
             return None;
         }
         self.perf_map(pid);
-        self.perf_maps
-            .get_mut(&pid)?
-            .function(address, &mut self.functions)
+        let files = [self.jit_dumps.get_mut(&pid), self.perf_maps.get_mut(&pid)];
+        let mut files = files.into_iter().flatten();
+        files.find_map(|file| file.function(address, &mut self.functions))
+    }
+
+    fn drop_jitted(&mut self, pid: Pid) {
+        self.perf_maps.remove(&pid);
+        self.jit_dumps.remove(&pid);
+    }
+
+    /// Takes note of a mapped dump of compiled code.
+    fn jit_dump(&mut self, pid: Pid, mapping: &Mapping) {
+        if self.is_live
+            && let Backing::File(file) = &mapping.backing
+            && jit_dump::is_dump(&file.path)
+            && self
+                .jit_dumps
+                .get(&pid)
+                .is_none_or(|it| !it.is_at(&file.path))
+            && let Some(dump) = JitFile::dump(pid, &file.path, Rc::clone(&self.jitted_left))
+        {
+            self.jit_dumps.insert(pid, dump);
+        }
     }
 
     /// Finds out where the process's perf map is, while the process exists.
     fn perf_map(&mut self, pid: Pid) {
         if self.is_live
             && let Entry::Vacant(entry) = self.perf_maps.entry(pid)
-            && let Some(map) = PerfMap::new(pid, Rc::clone(&self.jitted_left))
+            && let Some(map) = JitFile::map(pid, Rc::clone(&self.jitted_left))
         {
             entry.insert(map);
         }
@@ -538,6 +564,7 @@ impl Symbolizer {
             return;
         }
         if let Some(mappings) = proc_maps(pid) {
+            mappings.iter().for_each(|it| self.jit_dump(pid, it));
             let change = self.spaces.replace(pid, mappings);
             self.after(change, pid);
         }

@@ -418,7 +418,7 @@ pub(super) fn finish(plan: &Plan, recorded: Recorded) -> ExitCode {
 
 /// What gives names to code that has none.
 const NAMES: &str = "code that a program makes as it runs is named by /tmp/perf-PID.map ('jcmd PID Compiler.perfmap' \
-    before recording, 'node --perf-basic-prof'), a stripped binary by its debug file";
+    before recording, 'node --perf-basic-prof') or a jit dump ('node --perf-prof'), a stripped binary by its debug file";
 
 /// What to do where code was copied.
 const COPIED: &str = "to record all of it, run the program with its code where the file is: without huge pages for code \

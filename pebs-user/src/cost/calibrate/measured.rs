@@ -11,8 +11,8 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-use super::saved::{Folder, MOST_NS, SavedMarks, day_of};
 use super::UnitCosts;
+use super::saved::{Folder, MOST_NS, SavedMarks, day_of};
 use super::speed::Speed;
 use crate::estimate::Pause;
 use crate::pmu::host::Host;
@@ -113,7 +113,10 @@ impl Measured {
         let sample = |ns: f64| ns * change.interrupts;
         self.marks.scaled(change.code).apply(costs);
         costs.sample_ns = self.sample_ns.map(sample).or(costs.sample_ns);
-        costs.switch_ns = self.switch_ns.map(|ns| ns * change.code).or(costs.switch_ns);
+        costs.switch_ns = self
+            .switch_ns
+            .map(|ns| ns * change.code)
+            .or(costs.switch_ns);
         let pause = |it: [i64; 3]| {
             let [before, after, spread] = it.map(|ns| sample(ns as f64).round() as i64);
             Pause {

@@ -1,4 +1,5 @@
-//! The stock Java virtual machine: items between two of its native functions, and the names of what it compiled.
+//! Code made at run time, of the stock Java virtual machine and of Node: items between or in their native functions, and the
+//! names of what they compiled.
 #![expect(
     clippy::unwrap_used,
     reason = "integration tests: a panic is the report"
@@ -80,6 +81,35 @@ fn compiled_code() {
         !recording.tool.stderr.contains("no name"),
         "{}",
         recording.tool
+    );
+}
+
+/// Functions that Node compiled while it was recorded, by its dump of them: no name was known when the recording began.
+#[test]
+fn dumped_code() {
+    need!(machine::root());
+    let node = need!(machine::program("node")).canonicalize().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/items.js");
+    let spec = format!("{}:uv__run_timers", node.display());
+    // The dump is written where Node starts.
+    let start = r#"cd "$1" && exec "$2" --perf-prof "$3""#;
+    let words = [dir.path(), &node, &script].map(|path| path.to_str().unwrap());
+    let words = ["-c", start, "sh", words[0], words[1], words[2]];
+    let recording = Recorder::new(&spec)
+        .args(&["--event", "cpu-clock", "--reset", "200000"])
+        .command(Path::new("/bin/sh"), &words);
+    let trace = recording.trace();
+    let names = trace.function_names();
+    let is_named = names.values().any(|name| name.contains("sumOfSquares"));
+    assert!(is_named, "{names:?}");
+    let report = &recording.tool.stdout;
+    let slow = report
+        .lines()
+        .find(|line| line.starts_with("slow because: "));
+    assert!(
+        slow.is_some_and(|line| line.contains("sumOfSquares")),
+        "{report}"
     );
 }
 

@@ -1,0 +1,375 @@
+//! Names of just-in-time compiled code, from a file that its compiler writes: a map or a dump.
+//!
+//! The file grows while the process runs. Anyone can write to `/tmp`, so a file is believed only if it belongs to the process's
+//! user or to root, and is no link to such a file.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use super::functions::{Description, Functions};
+use super::{jit_dump, perf_map};
+use crate::binary::open::{open_not_link, open_root};
+use crate::units::{FunctionId, Pid};
+
+/// Functions kept of all files together; what comes behind is not read. About 100 bytes each.
+pub(super) const ENTRIES_MAX: usize = 1 << 20;
+
+/// Most that is read of a file at one look, bytes: some 100 ms of work.
+pub(super) const READ_AT_ONCE: u64 = 64 << 20;
+
+/// Most that is read of a file in all, bytes: a file with holes costs its author nothing.
+const READ_MAX: u64 = 1 << 30;
+
+/// Shortest time between two looks at the file's size.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// A compiled function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Jitted {
+    end: u64,
+    name: Box<str>,
+    function: Option<FunctionId>,
+}
+
+/// Compiled functions by address; newer code takes the place of older.
+#[derive(Clone, Debug, Default)]
+pub(super) struct JitTable {
+    by_start: BTreeMap<u64, Jitted>,
+}
+
+impl JitTable {
+    /// Functions in it.
+    pub(super) fn len(&self) -> usize {
+        self.by_start.len()
+    }
+
+    /// Takes in a function.
+    pub(super) fn push(&mut self, start: u64, end: u64, name: String) {
+        if let Some(old) = self.by_start.get(&start)
+            && old.end == end
+            && *old.name == *name
+        {
+            return;
+        }
+        // Code that is overlapped by newer code is gone.
+        while let Some((&at, _)) = self
+            .by_start
+            .range(..end)
+            .next_back()
+            .filter(|(_, old)| start < old.end)
+        {
+            self.by_start.remove(&at);
+        }
+        let name = name.into_boxed_str();
+        let function = None;
+        self.by_start.insert(
+            start,
+            Jitted {
+                end,
+                name,
+                function,
+            },
+        );
+    }
+
+    /// The code at this address went to another one.
+    pub(super) fn moved(&mut self, from: u64, to: u64) {
+        if let Some(old) = self.by_start.remove(&from) {
+            self.push(to, to.saturating_add(old.end - from), old.name.into());
+        }
+    }
+
+    /// Checks that no two functions overlap.
+    #[cfg(any(test, fuzzing))]
+    pub fn check(&self) {
+        let ranges: Vec<_> = self
+            .by_start
+            .iter()
+            .map(|(at, jitted)| (*at, jitted.end))
+            .collect();
+        assert!(ranges.windows(2).all(|pair| pair[0].1 <= pair[1].0));
+    }
+
+    fn get_mut(&mut self, address: u64) -> Option<(u64, &mut Jitted)> {
+        let (start, jitted) = self.by_start.range_mut(..=address).next_back()?;
+        (address < jitted.end).then_some((*start, jitted))
+    }
+}
+
+/// Takes in what is new in a file, until the table has so many functions.
+type ReadOn = fn(&mut Source, &mut JitTable, usize) -> io::Result<()>;
+
+/// The map or the dump of one process.
+#[derive(Debug)]
+pub(super) struct JitFile {
+    path: PathBuf,
+    read_on: ReadOn,
+    /// The process's root, held open if it is not ours.
+    root: Option<OwnedFd>,
+    /// The process's user.
+    owner: u32,
+    table: JitTable,
+    file: Option<Source>,
+    looked: Option<Instant>,
+    /// Functions that all maps may still take in.
+    left: Rc<Cell<usize>>,
+}
+
+/// The file as it was when last read.
+#[derive(Debug)]
+pub(super) struct Source {
+    pub file: File,
+    inode: u64,
+    /// Up to here it has been read: whole lines or records only.
+    pub read: u64,
+    /// It is something else, or too much.
+    pub given_up: bool,
+}
+
+impl Source {
+    pub(super) const fn new(file: File, inode: u64) -> Self {
+        Self {
+            file,
+            inode,
+            read: 0,
+            given_up: false,
+        }
+    }
+}
+
+impl JitFile {
+    /// The map of a process, where it would be; `None` if the process has gone. Reads nothing yet.
+    ///
+    /// Works on after the end of the process, as long as the file is there. `left` is the number of functions that
+    /// all files together may still take in, [`ENTRIES_MAX`] at first.
+    #[must_use]
+    pub(super) fn map(pid: Pid, left: Rc<Cell<usize>>) -> Option<Self> {
+        let path = format!("/tmp/perf-{}.map", own_pid(pid).0);
+        Self::new(pid, path.into(), perf_map::read_lines, left)
+    }
+
+    /// Likewise the dump that a process mapped from this path.
+    #[must_use]
+    pub(super) fn dump(pid: Pid, path: &Path, left: Rc<Cell<usize>>) -> Option<Self> {
+        Self::new(pid, path.to_owned(), jit_dump::read_records, left)
+    }
+
+    fn new(pid: Pid, path: PathBuf, read_on: ReadOn, left: Rc<Cell<usize>>) -> Option<Self> {
+        let process = fs::metadata(format!("/proc/{}", pid.0)).ok()?;
+        let root = format!("/proc/{}/root", pid.0);
+        let root_is_ours = same_file(&fs::metadata(&root).ok()?, &fs::metadata("/").ok()?);
+        Some(Self {
+            path,
+            read_on,
+            root: if root_is_ours {
+                None
+            } else {
+                Some(open_root(&root)?)
+            },
+            owner: process.uid(),
+            table: JitTable::default(),
+            file: None,
+            looked: None,
+            left,
+        })
+    }
+
+    /// Whether it is the file of this path.
+    pub(super) fn is_at(&self, path: &Path) -> bool {
+        self.path == path
+    }
+
+    /// Whether there was a file when it was last looked for.
+    #[must_use]
+    pub(super) const fn is_there(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// The function at an address; `None` if the file has none.
+    ///
+    /// Cost: O(log functions), a `stat` every 50 ms, and reading what the file has grown by.
+    pub(super) fn function(
+        &mut self,
+        address: u64,
+        functions: &mut Functions,
+    ) -> Option<FunctionId> {
+        self.refresh();
+        let (start, jitted) = self.table.get_mut(address)?;
+        if let Some(function) = jitted.function {
+            return Some(function);
+        }
+        let function = functions.add(Description {
+            name: Some(jitted.name.to_string()),
+            module: Some(self.path.display().to_string()),
+            size: Some(jitted.end - start),
+            ..Description::default()
+        });
+        jitted.function = Some(function);
+        Some(function)
+    }
+
+    /// Reads what is new in the file, at most every [`LOOK_AGAIN`].
+    fn refresh(&mut self) {
+        let now = Instant::now();
+        if self
+            .looked
+            .is_some_and(|looked| now.duration_since(looked) < LOOK_AGAIN)
+        {
+            return;
+        }
+        self.looked = Some(now);
+        let Some((file, metadata)) = self.open() else {
+            // Its name is gone; the file that is open holds all.
+            self.read_on();
+            return;
+        };
+        let same = self
+            .file
+            .as_ref()
+            .is_some_and(|source| source.inode == metadata.ino() && source.read <= metadata.len());
+        if !same {
+            self.forget();
+            self.file = Some(Source::new(file, metadata.ino()));
+        }
+        self.read_on();
+    }
+
+    fn open(&self) -> Option<(File, fs::Metadata)> {
+        let (file, metadata) = match &self.root {
+            Some(root) => open_not_link(root, &self.path)?,
+            None => open_not_link(&open_root("/")?, &self.path)?,
+        };
+        let owner = metadata.uid();
+        (owner == 0 || owner == self.owner).then_some((file, metadata))
+    }
+
+    fn read_on(&mut self) {
+        let Some(source) = self.file.as_mut().filter(|source| !source.given_up) else {
+            return;
+        };
+        let before = self.table.len();
+        let most = before + self.left.get();
+        // A failed read is the end of what there is.
+        let _ = (self.read_on)(source, &mut self.table, most);
+        source.given_up |= source.read > READ_MAX;
+        self.left.set(most - self.table.by_start.len());
+    }
+
+    fn forget(&mut self) {
+        self.left.set(self.left.get() + self.table.by_start.len());
+        self.table = JitTable::default();
+    }
+}
+
+impl Drop for JitFile {
+    fn drop(&mut self) {
+        self.forget();
+    }
+}
+
+fn same_file(one: &fs::Metadata, other: &fs::Metadata) -> bool {
+    (one.dev(), one.ino()) == (other.dev(), other.ino())
+}
+
+/// The pid that a process has in its own, innermost pid namespace; the pid itself if that can't be read.
+fn own_pid(pid: Pid) -> Pid {
+    let status = fs::read_to_string(format!("/proc/{}/status", pid.0)).unwrap_or_default();
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("NSpid:"))
+        .and_then(|pids| pids.split_whitespace().next_back()?.parse().ok())
+        .map_or(pid, Pid)
+}
+
+/// The name of the function at an address.
+#[cfg(test)]
+pub(super) fn name(table: &mut JitTable, address: u64) -> Option<String> {
+    table.get_mut(address).map(|(_, j)| j.name.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all_left() -> Rc<Cell<usize>> {
+        Rc::new(Cell::new(ENTRIES_MAX))
+    }
+
+    /// A map that is a link, a pipe, or another user's is not read; functions of maps that went make room.
+    #[test]
+    fn maps_of_others() {
+        let me = Pid(std::process::id());
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("map");
+        let left = all_left();
+        let mut map = JitFile::map(me, Rc::clone(&left)).unwrap();
+        map.path.clone_from(&path);
+        let mut functions = Functions::default();
+        let mut found = |map: &mut JitFile| {
+            map.looked = None;
+            map.function(0x1001, &mut functions).is_some()
+        };
+        let target = dir.path().join("target");
+        fs::write(&target, "1000 10 f\n").unwrap();
+        std::os::unix::fs::symlink(&target, &path).unwrap();
+        assert!(!found(&mut map), "a link");
+        fs::remove_file(&path).unwrap();
+        let mode = rustix::fs::Mode::RUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        assert!(!found(&mut map), "a pipe");
+        fs::remove_file(&path).unwrap();
+        fs::rename(&target, &path).unwrap();
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&path, Some(65534), None).unwrap();
+            assert!(!found(&mut map), "another user's");
+            std::os::unix::fs::chown(&path, Some(0), None).unwrap();
+        }
+        assert!(found(&mut map));
+        assert_eq!(left.get(), ENTRIES_MAX - 1);
+        drop(map);
+        assert_eq!(left.get(), ENTRIES_MAX);
+    }
+
+    /// Code compiled over older code takes its place, whole.
+    #[test]
+    fn newer_code_wins() {
+        let mut table = JitTable::default();
+        table.push(0x1000, 0x1100, "old".into());
+        table.push(0x1080, 0x1200, "new".into());
+        assert_eq!(name(&mut table, 0x1000), None);
+        assert_eq!(name(&mut table, 0x1100).unwrap(), "new");
+    }
+
+    /// A map is found, read on as it grows, and a half-written line waits for its end.
+    #[test]
+    fn grows() {
+        let me = Pid(std::process::id());
+        let path = PathBuf::from(format!("/tmp/perf-{}.map", me.0));
+        fs::write(&path, "1000 100 first\n2000 100 seco").unwrap();
+        let mut functions = Functions::default();
+        let mut map = JitFile::map(me, all_left()).unwrap();
+        assert_eq!(map.path, path);
+        let first = map.function(0x1010, &mut functions);
+        assert!(first.is_some());
+        assert_eq!(map.function(0x2010, &mut functions), None);
+        fs::write(&path, "1000 100 first\n2000 100 second\n").unwrap();
+        map.looked = None;
+        assert!(map.function(0x2010, &mut functions).is_some());
+        assert_eq!(map.function(0x1010, &mut functions), first);
+        fs::remove_file(&path).unwrap();
+        let mut rows = Vec::new();
+        functions.take_new(&mut rows);
+        let names: Vec<_> = rows
+            .iter()
+            .map(|row| row.name.as_deref().unwrap())
+            .collect();
+        assert_eq!(names, ["first", "second"]);
+    }
+}
