@@ -5,8 +5,6 @@ pub(crate) mod classes;
 pub(crate) mod condensed;
 pub(crate) mod diff;
 pub(crate) mod explain;
-#[cfg(test)]
-pub(crate) mod fixtures;
 mod frequencies;
 pub mod mine;
 pub(crate) mod paths;

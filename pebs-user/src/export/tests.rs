@@ -16,13 +16,12 @@ use super::perfetto::proto;
 use super::select::Selection;
 use super::testing::{self, small};
 use super::{Format, export};
-use crate::analysis::fixtures::{self, Did, Maker};
 use crate::analysis::report::LossVisits;
+use crate::store::fixtures::{self, Did, Maker};
 use crate::store::schema::Table;
 
 fn exported(format: Format, selection: Selection) -> (Vec<u8>, String) {
-    let dir = tempfile::tempdir().unwrap();
-    let trace = small(dir.path());
+    let trace = small();
     let mut out = Vec::new();
     let note = export(&trace, format, (selection, LossVisits::LeaveOut), &mut out).unwrap();
     (out, note)
@@ -107,8 +106,7 @@ fn speedscope() {
 /// Time off the CPU is under the call stack that blocked, in every format that has stacks of waits.
 #[test]
 fn stacks_of_waits() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut maker = Maker::new(&dir.path().join("t"), fixtures::info(&["/opt/app:handle"]));
+    let mut maker = Maker::new(fixtures::info(&["/opt/app:handle"]));
     maker.extras = true;
     let did = [Did::Ran(1, 50_000), Did::Waited(4, "sleeping", 70_000)];
     maker.visit(&fixtures::Made::new(0, "", &did));
@@ -346,8 +344,7 @@ fn notes() {
 /// What can't be exported is told, with the next step.
 #[test]
 fn refusals() {
-    let dir = tempfile::tempdir().unwrap();
-    let trace = small(dir.path());
+    let trace = small();
     let error = |selection| {
         let asked = (selection, LossVisits::LeaveOut);
         let error: ExportError =
@@ -364,9 +361,7 @@ fn refusals() {
     // Of item 12 the end is unknown.
     let (said, _) = error(Selection::Item(12));
     assert!(said.starts_with("nothing to export"), "{said}");
-    let other = tempfile::tempdir().unwrap();
-    let info = testing::info();
-    let empty = testing::finish(testing::writer(other.path(), &info), &info);
+    let empty = testing::finish(testing::maker());
     for format in [Format::Csv, Format::Perfetto, Format::Flamegraph] {
         let asked = (Selection::All, LossVisits::LeaveOut);
         let error = export(&empty, format, asked, &mut Vec::new()).unwrap_err();
@@ -386,8 +381,7 @@ proptest! {
         table in 0..Table::ALL.len(),
         places in prop::collection::vec((0.0..1.0, 1_u8..), 1..4),
     ) {
-        let dir = tempfile::tempdir().unwrap();
-        let trace = small(dir.path());
+        let trace = small();
         for segment in trace.segments(Table::ALL[table]) {
             let mut bytes = fs::read(segment).unwrap();
             for (place, turn) in &places {
@@ -406,13 +400,11 @@ proptest! {
     /// Whatever the times and numbers are, within nine years, and whatever refers to what is not there.
     #[test]
     fn strange_rows(rows in testing::strange()) {
-        let dir = tempfile::tempdir().unwrap();
-        let info = testing::info();
-        let mut writer = testing::writer(dir.path(), &info);
-        for (visit, probe, begin, end, flags, function) in rows {
-            testing::put_strange(&mut writer, (visit, probe, begin, end, flags, function));
+        let mut maker = testing::maker();
+        for row in rows {
+            testing::put_strange(&mut maker, row);
         }
-        let trace = testing::finish(writer, &info);
+        let trace = testing::finish(maker);
         for format in Format::value_variants() {
             for selection in [Selection::All, slow("p50")] {
                 let asked = (selection, LossVisits::Include);

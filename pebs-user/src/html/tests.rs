@@ -1,20 +1,18 @@
 //! Pages of made-up traces: as text, and as a browser shows them.
 
-use std::path::Path;
 use std::process::Command;
 
 use proptest::prelude::*;
 
 use super::{MOST_VISITS, write};
-use crate::analysis::fixtures::Did::{Called, Ran, Waited};
-use crate::analysis::fixtures::stacks::{server, with_stacks};
-use crate::analysis::fixtures::{Made as Making, Maker, info as made_info};
 use crate::analysis::report::LossVisits;
 use crate::export::error::ExportError;
 use crate::export::select::{Request, Selection, choose};
-use crate::export::testing::{self, HOSTILE, Made, finish, info, put, small, writer};
+use crate::export::testing::{HOSTILE, finish, maker, put_strange, small, strange};
+use crate::store::fixtures::Did::{Called, Ran, Waited};
+use crate::store::fixtures::stacks::{server, with_stacks};
+use crate::store::fixtures::{Made, Maker, TestTrace, info};
 use crate::store::reader::Trace;
-use crate::store::schema::ArgValue;
 
 /// Names of Debian's browser.
 const BROWSERS: [&str; 2] = ["chromium-headless-shell", "chromium"];
@@ -31,33 +29,23 @@ fn data(page: &str) -> serde_json::Value {
 }
 
 /// 20,000 visits: one in 200 is slow, and in another function.
-fn large(dir: &Path) -> Trace {
-    let info = info();
-    let mut writer = writer(dir, &info);
+fn large() -> TestTrace {
+    let mut maker = maker();
     for n in 0..20_000_u64 {
-        let slow = n % 200 == 7;
-        let usual = (1, 32_000 + (n * 7_919 % 1_000) as i64, None);
-        let parts = [usual, (2, 500_000, None), (3, 90_000, Some("sleeping"))];
-        let made = Made {
-            visit: n + 1,
-            item: n + 1,
-            probe: 0,
-            tid: 101,
-            begin: n as i64 * 1_000_000,
-            flags: 0,
-            args: vec![Some(ArgValue::Str(format!("key:{n}").into())), None],
-            parts: if slow { &parts } else { &parts[..1] },
-        };
-        put(&mut writer, made);
+        let usual = Ran(1, 32_000 + (n * 7_919 % 1_000) as i64);
+        let slow = [usual, Ran(2, 500_000), Waited(3, "sleeping", 90_000)];
+        let did = if n % 200 == 7 { &slow } else { &slow[..1] };
+        let key = format!("key:{n}");
+        let made = Made::with([Some(key.as_str().into()), None], did);
+        maker.at(n as i64 * 1_000_000, &made.tid(101));
     }
-    finish(writer, &info)
+    finish(maker)
 }
 
 /// Nothing that the target named is markup, nor ends the data; nothing is loaded from elsewhere.
 #[test]
 fn hostile_names() {
-    let dir = tempfile::tempdir().unwrap();
-    let (page, shows) = page(&small(dir.path()));
+    let (page, shows) = page(&small());
     assert_eq!(shows, "6 visits");
     assert!(!page.contains(HOSTILE) && !page.contains("</script><b>"));
     assert_eq!(page.matches("<script").count(), 3);
@@ -75,8 +63,7 @@ fn hostile_names() {
 /// The columns say what the trace does: the lossy and the open visit are there, but not counted.
 #[test]
 fn columns() {
-    let dir = tempfile::tempdir().unwrap();
-    let data = data(&page(&small(dir.path())).0);
+    let data = data(&page(&small()).0);
     let visits = &data["visits"];
     assert_eq!(visits["item"].to_string(), r#"["7","7","8","9","11","12"]"#);
     assert_eq!(visits["counted"].to_string(), "[1,1,1,1,0,0]");
@@ -105,8 +92,7 @@ fn columns() {
 /// Of a large trace the slow visits are all there, and the page says that others are not.
 #[test]
 fn reduced() {
-    let dir = tempfile::tempdir().unwrap();
-    let (page, shows) = page(&large(dir.path()));
+    let (page, shows) = page(&large());
     assert!(
         shows.starts_with("10,000 of 20,000 visits: all slow ones"),
         "{shows}"
@@ -124,9 +110,7 @@ fn reduced() {
 /// A trace without visits has no page.
 #[test]
 fn empty() {
-    let dir = tempfile::tempdir().unwrap();
-    let info = info();
-    let trace = finish(writer(dir.path(), &info), &info);
+    let trace = finish(maker());
     let error = write(&trace, None, LossVisits::LeaveOut, &mut Vec::new()).unwrap_err();
     assert!(
         error.to_string().starts_with("no visits in trace"),
@@ -165,8 +149,7 @@ fn browse(page: &str) -> Option<String> {
 /// Every figure is drawn, the slow items are selected, and what sets them apart comes first.
 #[test]
 fn browser_draws_the_figures() {
-    let dir = tempfile::tempdir().unwrap();
-    let Some(dom) = browse(&page(&large(dir.path())).0) else {
+    let Some(dom) = browse(&page(&large()).0) else {
         return;
     };
     let body = dom.split("<body").nth(1).unwrap();
@@ -197,8 +180,7 @@ fn browser_draws_the_figures() {
 /// A hostile name stays text in the browser, too, and small, ragged traces are drawn.
 #[test]
 fn browser_shows_hostile_names_as_text() {
-    let dir = tempfile::tempdir().unwrap();
-    let Some(dom) = browse(&page(&small(dir.path())).0) else {
+    let Some(dom) = browse(&page(&small()).0) else {
         return;
     };
     let body = dom.split("<body").nth(1).unwrap();
@@ -211,11 +193,8 @@ fn browser_shows_hostile_names_as_text() {
 /// Selecting by keyboard and by mouse: a range typed, a row chosen by arrow keys, a drag over the histogram.
 #[test]
 fn browser_selects() {
-    let dir = tempfile::tempdir().unwrap();
     let user = |does: &str| {
-        let dir = dir.path().join(does.len().to_string());
-        std::fs::create_dir(&dir).unwrap();
-        let (page, _) = page(&large(&dir));
+        let (page, _) = page(&large());
         let script =
             format!("<script>document.body.dataset.user = (() => {{ {does} }})();</script></body>");
         browse(&page.replace("</body>", &script))
@@ -258,23 +237,19 @@ fn used(page: &str, does: &str) -> Option<String> {
 
 /// The page of a trace with call stacks, of which the callers are known.
 fn with_callers() -> String {
-    let (_dir, trace) = server(with_stacks(), |_, stack, ns| Called(stack, ns));
+    let trace = server(with_stacks(), |_, stack, ns| Called(stack, ns));
     page(&trace).0
 }
 
 /// What came between is in the table and beside the time line, with what is typical, where it was recorded.
 #[test]
 fn browser_shows_what_came_between() {
-    let dir = tempfile::tempdir().unwrap();
     let made = |extras: bool| {
-        let mut maker = Maker::new(
-            &dir.path().join(extras.to_string()),
-            made_info(&["/opt/app:handle"]),
-        );
+        let mut maker = Maker::new(info(&["/opt/app:handle"]));
         maker.extras = extras;
         for i in 0..402_u64 {
             let ns = if i % 201 == 100 { 800_000 } else { 50_000 };
-            maker.visit(&Making::new(i, "k", &[Ran(1, ns)]));
+            maker.visit(&Made::new(i, "k", &[Ran(1, ns)]));
         }
         page(&maker.finish(&[(1, "handle", "/opt/app")])).0
     };
@@ -358,13 +333,12 @@ fn browser_draws_the_flame_graph() {
 /// Time off the CPU lies under the call stack that blocked.
 #[test]
 fn browser_hangs_waits_under_what_blocked() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut maker = Maker::new(&dir.path().join("t"), with_stacks());
+    let mut maker = Maker::new(with_stacks());
     maker.extras = true;
     for i in 0..402_u64 {
         let slept = if i % 201 == 100 { 700_000 } else { 10_000 };
         let did = [Ran(1, 50_000), Waited(4, "sleeping", slept)];
-        maker.visit(&Making::new(i, "k", &did));
+        maker.visit(&Made::new(i, "k", &did));
     }
     let names = [
         (1, "parse", "/opt/app"),
@@ -419,8 +393,7 @@ fn browser_walks_the_flame_graph() {
 /// The time line says how long an item was served in each stage, what it waited for, and who woke its thread.
 #[test]
 fn browser_shows_stages_and_wakers() {
-    let dir = tempfile::tempdir().unwrap();
-    let (page, _) = page(&small(dir.path()));
+    let (page, _) = page(&small());
     let item = "document.getElementById('pick-all').click(); \
         document.querySelector('#item-table tr[data-visit=\"1\"]').click(); \
         const it = document.getElementById('timeline'); \
@@ -439,14 +412,12 @@ proptest! {
 
     /// Whatever the times and numbers are, there are columns of one length, or an error.
     #[test]
-    fn strange_rows(rows in testing::strange()) {
-        let dir = tempfile::tempdir().unwrap();
-        let info = info();
-        let mut writer = writer(dir.path(), &info);
+    fn strange_rows(rows in strange()) {
+        let mut maker = maker();
         for row in rows {
-            testing::put_strange(&mut writer, row);
+            put_strange(&mut maker, row);
         }
-        let trace = finish(writer, &info);
+        let trace = finish(maker);
         let request = Request {
             selection: Selection::All,
             slow: None,
@@ -478,8 +449,7 @@ fn nobody_reads() {
             Ok(())
         }
     }
-    let dir = tempfile::tempdir().unwrap();
-    let trace = small(dir.path());
+    let trace = small();
     let error = write(&trace, None, LossVisits::LeaveOut, &mut Closed).unwrap_err();
     assert!(
         matches!(&error, ExportError::Write(error) if error.kind() == std::io::ErrorKind::BrokenPipe)

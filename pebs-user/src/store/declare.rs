@@ -220,6 +220,25 @@ macro_rules! tables {
             }
         }
 
+        /// Writes rows of every table.
+        #[cfg(test)]
+        pub(in crate::store) fn write_all(writer: &mut super::writer::TraceWriter, rows: u64) {
+            $(writer.extend(&(0..rows).map($row::numbered).collect::<Vec<_>>()).unwrap();)+
+        }
+
+        /// Fails if they are not what [`write_all`] wrote.
+        #[cfg(test)]
+        pub(in crate::store) fn check_all(trace: &Trace, rows: u64) {
+            $(
+                let mut n = 0;
+                $table::each(trace, |row| {
+                    assert_eq!(row, $row::numbered(n));
+                    n += 1;
+                }).unwrap();
+                assert_eq!(n, rows, stringify!($table));
+            )+
+        }
+
         $(
             $(#[doc = $about])+
             #[derive(Clone, Debug, Default, PartialEq $($(, $derive)+)?)]
@@ -234,6 +253,15 @@ macro_rules! tables {
                         stringify!($column),
                         Stored::<tables!(@kind $type $(, $kind)?)>::cell(&self.$column).into(),
                     );)+
+                }
+            }
+
+            #[cfg(test)]
+            impl $(<$life>)? $row $(<$life>)? {
+                /// A row for tests, see [`super::fixtures::rows`].
+                pub(in crate::store) fn numbered(n: u64) -> Self {
+                    use super::fixtures::rows::Numbered;
+                    Self { $($column: Numbered::numbered(n, stringify!($column)),)+ }
                 }
             }
 

@@ -30,6 +30,8 @@ pub mod reader;
 pub mod recover;
 pub mod writer;
 
+#[cfg(test)]
+pub(crate) mod fixtures;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 #[cfg(test)]

@@ -339,8 +339,8 @@ mod tests {
     use arrow::array::UInt64Array;
     use proptest::prelude::*;
 
+    use super::super::fixtures::rows::{self, complete, info};
     use super::super::schema::visits;
-    use super::super::tests::fixture::{self, info};
     use super::super::view::{Nullables, view, view_of};
     use super::super::writer::{TraceWriter, WriterOptions};
     use super::*;
@@ -348,14 +348,10 @@ mod tests {
     /// A complete trace of two segments with 20 visits.
     fn write(dir: &Path) {
         let mut writer = TraceWriter::create(dir, &info(), WriterOptions::default()).unwrap();
-        fixture::write(&mut writer, 0, 10).unwrap();
+        rows::write(&mut writer, 0, 10).unwrap();
         writer.tick(Duration::from_secs(10)).unwrap();
-        fixture::write(&mut writer, 10, 20).unwrap();
-        let complete = RunInfo {
-            complete: true,
-            ..info()
-        };
-        writer.finish(&complete).unwrap();
+        rows::write(&mut writer, 10, 20).unwrap();
+        writer.finish(&complete()).unwrap();
     }
 
     fn scan_all(trace: &Trace, table: Table) -> Result<u64, ReadError> {

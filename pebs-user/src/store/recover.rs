@@ -249,20 +249,20 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::columns::{Column as _, Required};
+    use super::super::fixtures::rows::{self, complete, info};
     use super::super::reader::{Trace, TraceState};
     use super::super::segment::{OpenSegment, closed_path, open_path};
-    use super::super::tests::fixture::{self, info};
     use super::super::writer::{TraceWriter, WriterOptions};
     use super::*;
 
     /// A trace of 30 visits whose writer dies: 20 flushed, 10 not.
     fn abandoned(dir: &Path) {
         let mut writer = TraceWriter::create(dir, &info(), WriterOptions::default()).unwrap();
-        fixture::write(&mut writer, 0, 10).unwrap();
+        rows::write(&mut writer, 0, 10).unwrap();
         writer.tick(Duration::from_secs(1)).unwrap();
-        fixture::write(&mut writer, 10, 20).unwrap();
+        rows::write(&mut writer, 10, 20).unwrap();
         writer.tick(Duration::from_secs(2)).unwrap();
-        fixture::write(&mut writer, 20, 30).unwrap();
+        rows::write(&mut writer, 20, 30).unwrap();
     }
 
     fn listing(dir: &Path) -> BTreeSet<(PathBuf, u64, SystemTime)> {
@@ -336,12 +336,8 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let dir = parent.path().join("t");
         let mut writer = TraceWriter::create(&dir, &info(), WriterOptions::default()).unwrap();
-        fixture::write(&mut writer, 0, 10).unwrap();
-        let complete = RunInfo {
-            complete: true,
-            ..info()
-        };
-        writer.finish(&complete).unwrap();
+        rows::write(&mut writer, 0, 10).unwrap();
+        writer.finish(&complete()).unwrap();
         let before = listing(&dir);
         assert_eq!(recover(&dir).unwrap(), Recovered::default());
         assert_eq!(listing(&dir), before);
@@ -353,7 +349,7 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let dir = parent.path().join("t");
         let mut writer = TraceWriter::create(&dir, &info(), WriterOptions::default()).unwrap();
-        fixture::write(&mut writer, 0, 10).unwrap();
+        rows::write(&mut writer, 0, 10).unwrap();
         writer.tick(Duration::from_secs(1)).unwrap();
         let before = listing(&dir);
         let error = recover(&dir).unwrap_err();

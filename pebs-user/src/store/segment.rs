@@ -479,18 +479,18 @@ mod tests {
     use parquet::file::reader::{FileReader as _, SerializedFileReader};
 
     use super::*;
+    use crate::store::fixtures::rows;
     use crate::store::run::RunInfo;
     use crate::store::schema::Table;
-    use crate::store::tests::fixture;
     use crate::store::writer::{TraceWriter, WriterOptions};
 
     /// Column chunks of the first segment of a table of a small trace.
     fn chunks(table: Table) -> Vec<ColumnChunkMetaData> {
         let parent = tempfile::tempdir().unwrap();
         let dir = parent.path().join("t");
-        let info = fixture::info();
+        let info = rows::info();
         let mut writer = TraceWriter::create(&dir, &info, WriterOptions::default()).unwrap();
-        fixture::write(&mut writer, 0, 1000).unwrap();
+        rows::write(&mut writer, 0, 1000).unwrap();
         writer.finish(&RunInfo::default()).unwrap();
         let file = File::open(closed_path(&dir.join(table.name()), 0)).unwrap();
         let reader = SerializedFileReader::new(file).unwrap();

@@ -95,8 +95,8 @@ fn read_on(source: &Source, sender: &SyncSender<News>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::fixtures::Did::Ran;
-    use crate::analysis::fixtures::{Made, Maker, info};
+    use crate::store::fixtures::Did::Ran;
+    use crate::store::fixtures::{Made, Maker, info};
 
     fn source(dir: PathBuf) -> Source {
         Source {
@@ -111,7 +111,7 @@ mod tests {
     fn open_segments_are_read() {
         let parent = tempfile::tempdir().unwrap();
         let source = source(parent.path().join("t"));
-        let mut maker = Maker::new(&source.dir, info(&["app:req"]));
+        let mut maker = Maker::within(&source.dir, info(&["app:req"]));
         let mut seen = Vec::new();
         for second in 1..4 {
             for n in 0..10 {
@@ -133,7 +133,7 @@ mod tests {
     fn until_the_end() {
         let parent = tempfile::tempdir().unwrap();
         let source = source(parent.path().join("t"));
-        let mut maker = Maker::new(&source.dir, info(&["app:req"]));
+        let mut maker = Maker::within(&source.dir, info(&["app:req"]));
         maker.visit(&Made::new(1, "k", &[Ran(1, 20_000)]));
         maker.finish(&[(1, "work", "/bin/app")]);
         let news = follow(source).unwrap();

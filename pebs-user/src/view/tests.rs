@@ -10,10 +10,9 @@ use ratatui::backend::TestBackend;
 use super::data::Data;
 use super::draw;
 use super::state::{Key, Page, Sort, State};
-use crate::analysis::fixtures::Did::{Ran, Waited};
-use crate::analysis::fixtures::{LOSS, Made, Maker, info};
 use crate::analysis::report::LossVisits;
-use crate::store::reader::Trace;
+use crate::store::fixtures::Did::{Ran, Waited};
+use crate::store::fixtures::{Made, Maker, TestTrace, info};
 use crate::store::schema::visit_flag;
 
 const SPECS: [&str; 2] = [
@@ -30,8 +29,8 @@ const FUNCTIONS: [(u32, &str, &str); 4] = [
 
 /// 200 items of one probe, two of them slow, one of them with a key that attacks the terminal; 20 of another
 /// probe; one that overlaps a loss.
-fn server(dir: &Path, extras: bool) -> Trace {
-    let mut maker = Maker::new(dir, info(&SPECS));
+fn server(extras: bool) -> TestTrace {
+    let mut maker = Maker::new(info(&SPECS));
     maker.extras = extras;
     for i in 0..200_i64 {
         let usual = [Ran(1, 50_000 + i * 37 % 9_000), Ran(3, 21_000)];
@@ -43,14 +42,11 @@ fn server(dir: &Path, extras: bool) -> Trace {
             made.flags = visit_flag::PREEMPTED;
         }
         if i == 99 {
-            made.flags = LOSS;
+            made.flags = visit_flag::LOSS;
         }
         maker.visit(&made);
         if i % 10 == 0 {
-            maker.visit(&Made {
-                probe: 1,
-                ..Made::new(0, "", &[Ran(1, 12_000)])
-            });
+            maker.visit(&Made::new(0, "", &[Ran(1, 12_000)]).probe(1));
         }
     }
     maker.finish(&FUNCTIONS)
@@ -62,9 +58,7 @@ fn data(slowest: usize) -> Data {
 
 /// `extras`: with what `--with irq` records.
 fn data_with(slowest: usize, extras: bool) -> Data {
-    let parent = tempfile::tempdir().unwrap();
-    let trace = server(&parent.path().join("t"), extras);
-    let mut data = Data::read(&trace, slowest, LossVisits::LeaveOut).unwrap();
+    let mut data = Data::read(&server(extras), slowest, LossVisits::LeaveOut).unwrap();
     data.trace = "t".to_owned();
     data
 }
@@ -171,13 +165,12 @@ fn what_came_between() {
 /// That items have no marks is said once, and not of each.
 #[test]
 fn no_marks() {
-    let parent = tempfile::tempdir().unwrap();
-    let mut maker = Maker::new(&parent.path().join("t"), info(&SPECS[1..]));
+    let mut maker = Maker::new(info(&SPECS[1..]));
     for _ in 0..20 {
-        maker.visit(&Made {
-            flags: visit_flag::SAMPLED_BOUNDS | visit_flag::MIGRATED,
-            ..Made::new(0, "", &[Ran(1, 50_000)])
-        });
+        maker.visit(
+            &Made::new(0, "", &[Ran(1, 50_000)])
+                .flags(visit_flag::SAMPLED_BOUNDS | visit_flag::MIGRATED),
+        );
     }
     let trace = maker.finish(&FUNCTIONS);
     let data = Data::read(&trace, 10, LossVisits::LeaveOut).unwrap();
@@ -334,8 +327,7 @@ fn walking() {
 /// A trace without items is shown as one.
 #[test]
 fn nothing_recorded() {
-    let parent = tempfile::tempdir().unwrap();
-    let trace = Maker::new(&parent.path().join("t"), info(&SPECS[..1])).finish(&[]);
+    let trace = Maker::new(info(&SPECS[..1])).finish(&[]);
     let data = Data::read(&trace, 10, LossVisits::LeaveOut).unwrap();
     let mut state = State::new(&data);
     press(

@@ -4,11 +4,11 @@ use serde_json::Value;
 
 use crate::analysis::diff::{DiffOptions, diff};
 use crate::analysis::explain::{ExplainOptions, Unit, explain};
-use crate::analysis::fixtures::Did::{Ran, Waited};
-use crate::analysis::fixtures::{LOSS, Made, Maker, info};
 use crate::analysis::report::{LossVisits, ReportOptions, build};
 use crate::export::select::{Bound, Request, Selection, choose};
 use crate::rng::SplitMix64;
+use crate::store::fixtures::Did::{Ran, Waited};
+use crate::store::fixtures::{Made, Maker, info};
 use crate::store::reader::Trace;
 use crate::store::schema::visit_flag;
 use crate::view::data::Data;
@@ -204,7 +204,7 @@ fn server(maker: &mut Maker, slow: u64) {
             ];
         }
         made.flags = match i % 500 {
-            7 => LOSS,
+            7 => visit_flag::LOSS,
             8 => visit_flag::END_MISSING,
             _ => 0,
         };
@@ -221,9 +221,8 @@ const FUNCTIONS: [(u32, &str, &str); 3] = [
 /// Slow by a gap, and by the 99th percentile where there is none.
 #[test]
 fn one_number_for_one_question() {
-    let parent = tempfile::tempdir().unwrap();
-    for (name, slow) in [("gap", 100), ("p99", 0)] {
-        let mut maker = Maker::new(&parent.path().join(name), info(&[SPEC]));
+    for slow in [100, 0] {
+        let mut maker = Maker::new(info(&[SPEC]));
         server(&mut maker, slow);
         let trace = maker.finish(&FUNCTIONS);
         let report = build(&trace, &ReportOptions::default()).unwrap();
@@ -237,9 +236,8 @@ fn one_number_for_one_question() {
 /// Where most visits never end, no reader names a cause, and the text says why.
 #[test]
 fn most_never_end() {
-    let parent = tempfile::tempdir().unwrap();
     let spec = "/usr/bin/server:handle(n=arg2, key=str(arg1))..done";
-    let mut maker = Maker::new(&parent.path().join("t"), info(&[spec]));
+    let mut maker = Maker::new(info(&[spec]));
     let mut random = SplitMix64::new(3);
     for i in 0..400_u64 {
         let mut made = Made::new(1, "k", &[Ran(1, 50_000 + i64::from(random.below(90_000)))]);
@@ -268,8 +266,7 @@ fn most_never_end() {
 /// pebs-trace's own work is no function of any reader.
 #[test]
 fn own_work_is_in_no_profile() {
-    let parent = tempfile::tempdir().unwrap();
-    let mut maker = Maker::new(&parent.path().join("t"), info(&[SPEC]));
+    let mut maker = Maker::new(info(&[SPEC]));
     for i in 0..4_000_u64 {
         let slow = if i % 100 == 50 { 400_000 } else { 0 };
         let did = [Ran(1, 50_000), Ran(2, 20_000 + slow), Ran(3, 40_000 + slow)];
@@ -314,7 +311,7 @@ fn views_give_the_same() {
         return;
     };
     let parent = tempfile::tempdir().unwrap();
-    let mut maker = Maker::new(&parent.path().join("it's"), info(&[SPEC]));
+    let mut maker = Maker::within(&parent.path().join("it's"), info(&[SPEC]));
     server(&mut maker, 100);
     let trace = maker.finish(&FUNCTIONS);
     let mut views = Vec::new();

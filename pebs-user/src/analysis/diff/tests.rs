@@ -1,14 +1,11 @@
 //! Comparisons of made-up traces.
 
-use std::path::Path;
-
 use super::model::{Diff, RowDiff};
 use super::{By, DiffError, DiffOptions, diff, text};
 use crate::analysis::explain::model::CauseKind;
-use crate::analysis::fixtures::Did::{Ran, Waited};
-use crate::analysis::fixtures::{Made, Maker, info};
 use crate::rng::SplitMix64;
-use crate::store::reader::Trace;
+use crate::store::fixtures::Did::{Ran, Waited};
+use crate::store::fixtures::{Made, Maker, TestTrace, info};
 use crate::store::run::EntryClass;
 use crate::store::run::{RunInfo, SiteInfo};
 
@@ -30,8 +27,8 @@ const OLD: Build = Build {
 };
 
 /// 2,000 items, each time within a third of its mean; functions numbered as the seed likes.
-fn run(dir: &Path, described: RunInfo, build: Build, seed: u64) -> Trace {
-    let mut maker = Maker::new(dir, described);
+fn run(described: RunInfo, build: Build, seed: u64) -> TestTrace {
+    let mut maker = Maker::new(described);
     let mut random = SplitMix64::new(seed);
     let first = (seed % 5) as u32;
     for _ in 0..2_000 {
@@ -68,13 +65,12 @@ fn row<'a>(found: &'a Diff, name: &str, kind: CauseKind) -> &'a RowDiff {
 /// it fails above the limit and not above a larger one.
 #[test]
 fn slower_function() {
-    let parent = tempfile::tempdir().unwrap();
-    let old = run(&parent.path().join("a"), info(&[SPEC]), OLD, 1);
+    let old = run(info(&[SPEC]), OLD, 1);
     let slower = Build {
         hash: 45_000,
         ..OLD
     };
-    let new = run(&parent.path().join("b"), info(&[MOVED]), slower, 2);
+    let new = run(info(&[MOVED]), slower, 2);
     let found = diff(&old, &new, &above(5.0)).unwrap();
     let hash = row(&found, "hash", CauseKind::Function);
     let (low, high) = (
@@ -100,7 +96,6 @@ fn slower_function() {
 /// Builds whose binaries are called differently are compared function by function all the same.
 #[test]
 fn renamed_binary() {
-    let parent = tempfile::tempdir().unwrap();
     let described = |spec: &str| {
         let mut described = info(&[spec]);
         let path = described_module(&described);
@@ -115,18 +110,8 @@ fn renamed_binary() {
         }];
         described
     };
-    let old = run(
-        &parent.path().join("a"),
-        described("/srv/app-old:handle"),
-        OLD,
-        1,
-    );
-    let new = run(
-        &parent.path().join("b"),
-        described("/srv/app-new:handle"),
-        OLD,
-        2,
-    );
+    let old = run(described("/srv/app-old:handle"), OLD, 1);
+    let new = run(described("/srv/app-new:handle"), OLD, 2);
     let found = diff(&old, &new, &above(5.0)).unwrap();
     let hash = row(&found, "hash", CauseKind::Function);
     assert_eq!(hash.module.as_deref(), Some("app-old"));
@@ -138,13 +123,12 @@ fn renamed_binary() {
 /// Waits are compared as well, and fail like functions.
 #[test]
 fn longer_wait() {
-    let parent = tempfile::tempdir().unwrap();
-    let old = run(&parent.path().join("a"), info(&[SPEC]), OLD, 1);
+    let old = run(info(&[SPEC]), OLD, 1);
     let slower = Build {
         wait: 60_000,
         ..OLD
     };
-    let new = run(&parent.path().join("b"), info(&[SPEC]), slower, 2);
+    let new = run(info(&[SPEC]), slower, 2);
     let found = diff(&old, &new, &above(5.0)).unwrap();
     assert_eq!(found.failed, ["p50", "waited for a socket in send"]);
     let by_module = DiffOptions {
@@ -158,17 +142,7 @@ fn longer_wait() {
 /// Runs of the same build differ beyond chance in hardly any comparison, and never fail.
 #[test]
 fn same_build() {
-    let parent = tempfile::tempdir().unwrap();
-    let runs: Vec<Trace> = (0..8)
-        .map(|seed| {
-            run(
-                &parent.path().join(seed.to_string()),
-                info(&[SPEC]),
-                OLD,
-                seed,
-            )
-        })
-        .collect();
+    let runs: Vec<_> = (0..8).map(|seed| run(info(&[SPEC]), OLD, seed)).collect();
     let (mut changed, mut compared) = (0, 0);
     for (at, old) in runs.iter().enumerate() {
         for new in &runs[at + 1..] {
@@ -185,9 +159,8 @@ fn same_build() {
 #[test]
 fn rare_functions() {
     const FUNCTIONS: u32 = 60;
-    let parent = tempfile::tempdir().unwrap();
     let make = |seed: u64| {
-        let mut maker = Maker::new(&parent.path().join(seed.to_string()), info(&[SPEC]));
+        let mut maker = Maker::new(info(&[SPEC]));
         let mut random = SplitMix64::new(seed);
         for _ in 0..1_500 {
             let mut did = vec![Ran(0, 20_000 + i64::from(random.below(20_000)))];
@@ -206,7 +179,7 @@ fn rare_functions() {
             .map(|(name, n)| (n, name.as_str(), path.as_str()));
         maker.finish(&named.collect::<Vec<_>>())
     };
-    let runs: Vec<Trace> = (0..12).map(make).collect();
+    let runs: Vec<_> = (0..12).map(make).collect();
     let (mut changed, mut compared) = (0, 0);
     for pair in runs.windows(2) {
         let found = diff(&pair[0], &pair[1], &DiffOptions::default()).unwrap();
@@ -220,15 +193,7 @@ fn rare_functions() {
 /// The first line speaks of what the rows call changed, however little that is.
 #[test]
 fn verdict_and_rows_agree() {
-    let parent = tempfile::tempdir().unwrap();
-    let make = |seed| {
-        run(
-            &parent.path().join(format!("{seed}")),
-            info(&[SPEC]),
-            OLD,
-            seed,
-        )
-    };
+    let make = |seed| run(info(&[SPEC]), OLD, seed);
     let mut found = diff(&make(1), &make(2), &DiffOptions::default()).unwrap();
     let rows = &mut found.probes[0].rows;
     rows.iter_mut().for_each(|it| it.change.changed = false);
@@ -250,13 +215,12 @@ fn verdict_and_rows_agree() {
 /// What makes traces hard to compare is said; without a probe in common there is nothing.
 #[test]
 fn different_runs() {
-    let parent = tempfile::tempdir().unwrap();
-    let old = run(&parent.path().join("a"), info(&[SPEC]), OLD, 1);
+    let old = run(info(&[SPEC]), OLD, 1);
     let mut described = info(&["/srv/old/server:handle(n=arg3, key=str(arg1))"]);
     described.events[0].reset = 20_000;
     described.host.kernel = "6.19".to_owned();
     described.switches = false;
-    let new = run(&parent.path().join("b"), described, OLD, 2);
+    let new = run(described, OLD, 2);
     let notes = diff(&old, &new, &DiffOptions::default()).unwrap().notes;
     for part in [
         "probes differ: ",
@@ -269,11 +233,11 @@ fn different_runs() {
             "{part}: {notes:?}"
         );
     }
-    let other = run(&parent.path().join("c"), info(&["/bin/x:other"]), OLD, 3);
+    let other = run(info(&["/bin/x:other"]), OLD, 3);
     let error = diff(&old, &other, &DiffOptions::default()).unwrap_err();
     assert!(matches!(error, DiffError::Probes { .. }), "{error}");
     assert!(error.hint().unwrap().contains("same --uprobe"));
-    let empty = Maker::new(&parent.path().join("e"), info(&[SPEC])).finish(&[]);
+    let empty = Maker::new(info(&[SPEC])).finish(&[]);
     let error = diff(&old, &empty, &DiffOptions::default()).unwrap_err();
     assert!(error.to_string().contains("no visits that ended") && error.hint().is_some());
 }

@@ -5,17 +5,14 @@ mod paths;
 mod properties;
 mod stages;
 
-use std::path::Path;
-
 use super::model::{Cause, CauseKind, Explanation, Gap, Group, MomentKind, SplitTest, TypicalRule};
 use super::{ExplainError, ExplainOptions, Timing, Unit, Which, explain, explain_item, text};
-use crate::analysis::fixtures::Did::{Idled, Ran, Waited, Yielded};
-use crate::analysis::fixtures::{LOSS, Made, Maker, info};
 use crate::analysis::report::model::{IDLE, OTHER_ITEMS};
 use crate::analysis::report::{self, LossVisits, ReportOptions};
 use crate::present::human::columns;
 use crate::rng::SplitMix64;
-use crate::store::reader::Trace;
+use crate::store::fixtures::Did::{Idled, Ran, Waited, Yielded};
+use crate::store::fixtures::{Made, Maker, TestTrace, info};
 use crate::store::run::KeepInfo;
 use crate::store::schema::{FunctionStatRow, measure, visit_flag};
 use crate::units::{EventId, FunctionId, ProbeId, TraceNs};
@@ -30,11 +27,11 @@ const FUNCTIONS: [(u32, &str, &str); 5] = [
 ];
 
 /// 4,000 items: every hundredth rehashes 300 us and waits 200 us for the disk.
-fn server(dir: &Path) -> Trace {
-    served(Maker::new(dir, info(&[SPEC])))
+fn server() -> TestTrace {
+    served(Maker::new(info(&[SPEC])))
 }
 
-fn served(mut maker: Maker) -> Trace {
+fn served(mut maker: Maker) -> TestTrace {
     let mut random = SplitMix64::new(11);
     for i in 0..4_000_u64 {
         let usual = Ran(1, 40_000 + i64::from(random.below(20_000)));
@@ -64,8 +61,7 @@ fn served(mut maker: Maker) -> Trace {
 /// to 1 without it.
 #[test]
 fn paths_and_interference() {
-    let parent = tempfile::tempdir().unwrap();
-    let mut maker = Maker::new(&parent.path().join("t"), info(&[SPEC]));
+    let mut maker = Maker::new(info(&[SPEC]));
     maker.extras = true;
     let trace = served(maker);
     let explanation = explain(&trace, &ExplainOptions::default()).unwrap();
@@ -116,8 +112,7 @@ fn paths_and_interference() {
 /// time that the slower clock took.
 #[test]
 fn slower_clock() {
-    let parent = tempfile::tempdir().unwrap();
-    let mut maker = Maker::new(&parent.path().join("t"), info(&[SPEC]));
+    let mut maker = Maker::new(info(&[SPEC]));
     maker.extras = true;
     for i in 0..400_u64 {
         let slow = i % 20 == 0;
@@ -156,8 +151,7 @@ fn holds(cause: &Cause, truth: f64) -> bool {
 /// The causes are found in their order, the truth within their intervals, and their shares sum to 1.
 #[test]
 fn causes_are_ranked() {
-    let parent = tempfile::tempdir().unwrap();
-    let trace = server(&parent.path().join("t"));
+    let trace = server();
     let explanation = explain(&trace, &ExplainOptions::default()).unwrap();
     let group = whole(&explanation);
     let slow = group.slow.as_ref().unwrap();
@@ -185,8 +179,7 @@ fn causes_are_ranked() {
 /// A few items between the slow ones and the rest don't hide the gap; they are counted.
 #[test]
 fn strays_between() {
-    let parent = tempfile::tempdir().unwrap();
-    let mut maker = Maker::new(&parent.path().join("t"), info(&[SPEC]));
+    let mut maker = Maker::new(info(&[SPEC]));
     for i in 0..1_000_i64 {
         let ns = match i % 20 {
             7 => 800_000 + i * 100,
@@ -212,12 +205,11 @@ fn strays_between() {
 #[test]
 fn idle() {
     for resumes in [true, false] {
-        let parent = tempfile::tempdir().unwrap();
         let mut described = info(&[SPEC]);
         if resumes {
             described.resumes = described.probes.clone();
         }
-        let mut maker = Maker::new(&parent.path().join("t"), described);
+        let mut maker = Maker::new(described);
         for i in 0..2_000_i64 {
             let ran = Ran(1, 40_000 + i % 7 * 1_000);
             let slow = [ran, Idled(300_000 + i), Yielded(100_000), ran];
@@ -260,10 +252,9 @@ fn idle() {
 /// Where it is unknown when threads ran, it is said that intervals know nothing of it.
 #[test]
 fn without_switches() {
-    let parent = tempfile::tempdir().unwrap();
     let mut described = info(&[SPEC]);
     described.switches = false;
-    let trace = served(Maker::new(&parent.path().join("t"), described));
+    let trace = served(Maker::new(described));
     let explanation = explain(&trace, &ExplainOptions::default()).unwrap();
     let text = text::render(&explanation);
     assert!(text.contains("intervals do not cover it"), "{text}");
@@ -272,8 +263,7 @@ fn without_switches() {
 /// What the slow items have in common is named, with the chance that it is none.
 #[test]
 fn what_goes_along() {
-    let parent = tempfile::tempdir().unwrap();
-    let trace = server(&parent.path().join("t"));
+    let trace = server();
     let explanation = explain(&trace, &ExplainOptions::default()).unwrap();
     let splits = &whole(&explanation).because;
     let key = splits.iter().find(|it| it.argument == "key").unwrap();
@@ -302,8 +292,7 @@ fn what_goes_along() {
 /// Items are compared within groups that were asked for; what is slow is so within its group.
 #[test]
 fn groups_asked_for() {
-    let parent = tempfile::tempdir().unwrap();
-    let mut maker = Maker::new(&parent.path().join("t"), info(&[SPEC]));
+    let mut maker = Maker::new(info(&[SPEC]));
     for i in 0..3_000_u64 {
         let kind = i % 3;
         let usual = 20_000 * (kind as i64 + 1) + (i % 97) as i64 * 10;
@@ -348,10 +337,9 @@ fn groups_asked_for() {
 /// Arguments that have nothing to do with the durations neither explain nor group.
 #[test]
 fn nothing_goes_along_by_chance() {
-    let parent = tempfile::tempdir().unwrap();
     let mut random = SplitMix64::new(5);
     for run in 0..12 {
-        let mut maker = Maker::new(&parent.path().join(run.to_string()), info(&[SPEC]));
+        let mut maker = Maker::new(info(&[SPEC]));
         for _ in 0..600 {
             let key = format!("k{}", random.below(40));
             let ns = 20_000 + i64::from(random.below(50_000));
@@ -373,8 +361,7 @@ fn nothing_goes_along_by_chance() {
 /// With too few samples or items nothing is made up: it is said, and waits are still observed.
 #[test]
 fn too_little_is_said() {
-    let parent = tempfile::tempdir().unwrap();
-    let mut maker = Maker::new(&parent.path().join("t"), info(&[SPEC]));
+    let mut maker = Maker::new(info(&[SPEC]));
     for i in 0..300 {
         let slow = i % 30 == 7;
         let did = if slow {
@@ -405,11 +392,10 @@ fn too_little_is_said() {
 /// Visits that overlap a loss are left out, and said to be; they can be counted.
 #[test]
 fn losses_are_left_out() {
-    let parent = tempfile::tempdir().unwrap();
-    let mut maker = Maker::new(&parent.path().join("t"), info(&[SPEC]));
+    let mut maker = Maker::new(info(&[SPEC]));
     for i in 0..200 {
         let mut made = Made::new(0, "k", &[Ran(1, 20_000 + i * 10)]);
-        made.flags = if i % 10 == 0 { LOSS } else { 0 };
+        made.flags = if i % 10 == 0 { visit_flag::LOSS } else { 0 };
         maker.visit(&made);
     }
     let trace = maker.finish(&FUNCTIONS);
@@ -428,19 +414,12 @@ fn losses_are_left_out() {
 /// one tells slow items from others.
 #[test]
 fn inner_visits_count() {
-    let parent = tempfile::tempdir().unwrap();
-    let mut maker = Maker::new(
-        &parent.path().join("u"),
-        info(&["/bin/db:query", "/bin/db:checkpoint"]),
-    );
+    let mut maker = Maker::new(info(&["/bin/db:query", "/bin/db:checkpoint"]));
     for i in 0..1_000_u64 {
         let begin = maker.now + 500;
         if i % 50 == 9 {
             let wait = [Waited(4, "uninterruptible", 400_000)];
-            let inner = Made {
-                probe: 1,
-                ..Made::new(0, "", &wait)
-            };
+            let inner = Made::new(0, "", &wait).probe(1);
             maker.at(begin + 5_000, &inner);
             let elsewhere = [
                 Ran(1, 10_000),
@@ -473,7 +452,6 @@ fn inner_visits_count() {
 /// A trace that kept slow items only: typical are those that were not kept, by their sums.
 #[test]
 fn kept_items() {
-    let parent = tempfile::tempdir().unwrap();
     let mut described = info(&[SPEC]);
     described.keep = Some(KeepInfo {
         keep: "slow".to_owned(),
@@ -481,7 +459,7 @@ fn kept_items() {
         warm_up: 0,
         visits: None,
     });
-    let mut maker = Maker::new(&parent.path().join("t"), described);
+    let mut maker = Maker::new(described);
     for i in 0..1_000_u64 {
         if i % 50 == 0 {
             let did = [Ran(1, 50_000), Ran(2, 450_000)];
@@ -513,9 +491,7 @@ fn kept_items() {
         row(measure::SELF, Some(1), Some(5_000), 50e6),
         row(measure::SELF, Some(2), Some(900), 9e6),
     ];
-    for row in &rows {
-        maker.writer.add(row).unwrap();
-    }
+    rows.into_iter().for_each(|row| maker.add(row));
     let trace = maker.finish(&FUNCTIONS);
     let explanation = explain(&trace, &ExplainOptions::default()).unwrap();
     let group = whole(&explanation);
@@ -546,8 +522,7 @@ fn kept_items() {
 /// What can't be explained is said in one line, with what to do.
 #[test]
 fn refusals() {
-    let parent = tempfile::tempdir().unwrap();
-    let trace = server(&parent.path().join("t"));
+    let trace = server();
     let check = |options: ExplainOptions, what: &str, hint: &str| {
         let error = explain(&trace, &options).unwrap_err();
         assert!(error.to_string().contains(what), "{error}");
@@ -569,7 +544,7 @@ fn refusals() {
         none.hint().unwrap(),
         "ids are from 1 to 4000; the closest is 4000"
     );
-    let empty = Maker::new(&parent.path().join("e"), info(&[SPEC])).finish(&[]);
+    let empty = Maker::new(info(&[SPEC])).finish(&[]);
     let error = explain(&empty, &ExplainOptions::default()).unwrap_err();
     assert!(
         matches!(error, ExplainError::Nothing { .. }) && error.hint().is_some(),
@@ -580,8 +555,7 @@ fn refusals() {
 /// One item: where it stands, and what it took more time for.
 #[test]
 fn one_item() {
-    let parent = tempfile::tempdir().unwrap();
-    let trace = server(&parent.path().join("t"));
+    let trace = server();
     let item = explain_item(&trace, &ExplainOptions::default(), Which::Item(51)).unwrap();
     assert!(item.account.rank <= 40 && item.account.percentile > 0.98);
     let gap = item.account.gap.as_ref().unwrap();

@@ -75,20 +75,19 @@ pub(super) fn read(trace: &Trace, options: &ReportOptions) -> Result<Option<Stag
 
 #[cfg(test)]
 mod tests {
-    use crate::analysis::fixtures::{Did, Made, Maker, info};
     use crate::analysis::report::model::Quantiles;
     use crate::analysis::report::{ReportOptions, build, text};
+    use crate::store::fixtures::{Did, Made, Maker, info};
 
     /// 60 us of service and 10 us of waiting an item, of one in twenty 900 us; the last one is under way.
     #[test]
     fn service_and_waiting() {
-        let parent = tempfile::tempdir().unwrap();
         let specs = ["/bin/app:first(id=arg1)", "/bin/app:second(id=arg1)"];
-        let mut maker = Maker::new(&parent.path().join("t"), info(&specs));
-        let stage = |probe: u16| Made {
-            probe,
-            item_id: Some(0x1000),
-            ..Made::new(1, "k", &[Did::Ran(1, 30_000)])
+        let mut maker = Maker::new(info(&specs));
+        let stage = |probe: u16| {
+            Made::new(1, "k", &[Did::Ran(1, 30_000)])
+                .probe(probe)
+                .item(0x1000)
         };
         maker.at(1_000, &stage(1));
         for i in 0..100 {
@@ -131,27 +130,21 @@ mod tests {
     /// Two items served together: of the 40 us each has 20 us for itself and waits 20 us for the other.
     #[test]
     fn batches() {
-        let parent = tempfile::tempdir().unwrap();
         let specs = [
             "/bin/app:first(id=arg1)",
             "/bin/app:both(ids=arg1[arg2]:u64)",
         ];
-        let mut maker = Maker::new(&parent.path().join("t"), info(&specs));
+        let mut maker = Maker::new(info(&specs));
         for i in 0..50 {
             for item_id in [2 * i, 2 * i + 1] {
                 let begin = maker.now;
-                let one = Made {
-                    item_id: Some(item_id),
-                    ..Made::new(1, "k", &[Did::Ran(1, 10_000)])
-                };
+                let one = Made::new(1, "k", &[Did::Ran(1, 10_000)]).item(item_id);
                 maker.at(begin, &one);
             }
             let begin = maker.now + 5_000;
-            let both = Made {
-                probe: 1,
-                batch: vec![2 * i, 2 * i + 1],
-                ..Made::new(1, "k", &[Did::Ran(1, 40_000)])
-            };
+            let both = Made::new(1, "k", &[Did::Ran(1, 40_000)])
+                .probe(1)
+                .batch(vec![2 * i, 2 * i + 1]);
             maker.at(begin, &both);
         }
         let trace = maker.finish(&[]);

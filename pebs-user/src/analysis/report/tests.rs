@@ -2,23 +2,66 @@
 //! anew.
 
 mod interrupts_and_faults;
-mod maker;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::{env, fs};
 
-use self::maker::{Did, Maker, Ran, Waited, balanced, event, function, run_info, text_arg};
 use super::csv::CsvTable;
 use super::model::{Report, SlowRule};
 use super::{LossVisits, ReportError, ReportOptions, build, csv, human, json, text};
-use crate::ledger::Reason;
-use crate::store::reader::Trace;
-use crate::store::run::{CostInfo, OverheadInfo, ResetChange};
-use crate::store::schema::{ArgType, ArgValue, LossRow, visit_flag};
-use crate::units::{Cpu, EventId, ProbeId, TraceNs};
+use crate::ledger::{Account, CpuLedger, Ledger, Reason};
+use crate::store::fixtures::Did::{self, Ran, Waited};
+use crate::store::fixtures::{Made, Maker, TestTrace, info_with};
+use crate::store::run::{CostInfo, OverheadInfo, ResetChange, RunInfo};
+use crate::store::schema::{ArgType, ArgValue, FunctionRow, LossRow, visit_flag};
+use crate::units::{Cpu, EventId, FunctionId, ProbeId, TraceNs};
+
+/// A run of one probe with one argument, sampled every 16 us.
+fn run_info(spec: &str, column: &str, r#type: ArgType) -> RunInfo {
+    let mut info = info_with(&[spec], &[(column, r#type)]);
+    info.events[0].reset = 16_000;
+    info.transport = "bpf".to_owned();
+    info.transport_reason = "cpu-clock has no buffered mode".to_owned();
+    info
+}
+
+/// A trace whose visits have a page fault for each 100 us that they run beyond the first 50 us.
+fn maker(info: RunInfo) -> Maker {
+    let mut maker = Maker::new(info);
+    maker.each_visit = |row| {
+        row.cpu_begin = Cpu(0);
+        row.idle_ns = None;
+        let ran = row.page_faults.and(row.oncpu_ns);
+        row.page_faults = ran.map(|ns| ((ns - 50_000).max(0) / 100_000) as u32);
+    };
+    maker
+}
+
+fn made(arg: impl Into<ArgValue>, did: &[Did]) -> Made {
+    Made::with([Some(arg.into())], did).tid(101)
+}
+
+fn balanced(samples: u64, marks: u64) -> Ledger {
+    let account = |seen| Account {
+        seen,
+        written: seen,
+        ..Account::default()
+    };
+    Ledger {
+        cpus: vec![CpuLedger {
+            cpu: 0,
+            samples: account(samples),
+            marks: account(marks),
+            tasks: account(90),
+        }],
+        samples_unmatched: 12,
+        throttled: Some(0),
+        ..Ledger::default()
+    }
+}
 
 /// 20,040 GETs like those of an in-memory store: 40 of them free a large hash.
-fn store(dir: &Path) -> Trace {
+fn store() -> TestTrace {
     let spec = "/usr/bin/redis-server:processCommand(key=str(*(*(arg1+80)+8)))";
     let mut info = run_info(spec, "key", ArgType::Str);
     info.ledger = Some(balanced(9_812, 40_080));
@@ -36,7 +79,7 @@ fn store(dir: &Path) -> Trace {
         slowdown: Some(0.31),
         ..CostInfo::default()
     });
-    let mut maker = Maker::new(dir, info);
+    let mut maker = maker(info);
     for i in 0..20_040_i64 {
         if i % 501 == 250 {
             let n = i / 501;
@@ -48,36 +91,33 @@ fn store(dir: &Path) -> Trace {
                 Ran(5, 90_000 + 500 * n),
                 Ran(2, 1_000),
             ];
-            maker.visit(text_arg(format!("big:{n:03}")), 0, &did);
+            maker.visit(&made(format!("big:{n:03}"), &did));
             continue;
         }
         let more = (i * 7919 % 1000) * (i * 104_729 % 1000) / 500;
         let did = [Ran(1, 3_000 + more), Ran(2, 900)];
         let preempted = [did[0], Waited(1, "runnable", 8_000 + i * i / 4_000), did[1]];
+        let key = format!("small:{i:06}");
         if i % 4000 == 17 {
-            maker.visit(
-                text_arg(format!("small:{i:06}")),
-                visit_flag::PREEMPTED,
-                &preempted,
-            );
+            maker.visit(&made(key, &preempted).flags(visit_flag::PREEMPTED));
         } else {
-            maker.visit(text_arg(format!("small:{i:06}")), 0, &did);
+            maker.visit(&made(key, &did));
         }
     }
     let redis = "/usr/bin/redis-check-rdb";
     maker.finish(&[
-        function(1, Some("processCommand"), redis),
-        function(2, Some("addReply"), redis),
-        function(3, Some("_dictClear"), redis),
-        function(4, Some("sdsfree"), redis),
-        function(5, Some("zfree"), redis),
+        (1, "processCommand", redis),
+        (2, "addReply", redis),
+        (3, "_dictClear", redis),
+        (4, "sdsfree", redis),
+        (5, "zfree", redis),
     ])
 }
 
 /// 1,000 INSERTs of an embedded database: five wait for the disk in their commit.
-fn database(dir: &Path) -> Trace {
+fn database() -> TestTrace {
     let spec = "libsqlite3.so.0:sqlite3_step(n=arg2)";
-    let mut maker = Maker::new(dir, run_info(spec, "n", ArgType::I64));
+    let mut maker = maker(run_info(spec, "n", ArgType::I64));
     for i in 0..1_000_i64 {
         let insert = [Ran(1, 6_000 + i * 37 % 3_000), Ran(2, 3_000)];
         let flush = 1_200_000 + 300_000 * (i / 200);
@@ -90,21 +130,23 @@ fn database(dir: &Path) -> Trace {
             insert[1],
         ];
         let did: &[Did] = if i % 200 == 60 { &commit } else { &insert };
-        maker.visit(ArgValue::I64(i), 0, did);
+        maker.visit(&made(i, did));
     }
     let lib = "/usr/lib/x86_64-linux-gnu/libsqlite3.so.0.8.6";
     maker.finish(&[
-        function(1, Some("sqlite3VdbeExec"), lib),
-        function(2, Some("sqlite3BtreeInsert"), lib),
-        function(3, Some("sqlite3WalCheckpoint"), lib),
-        function(4, Some("fdatasync"), "/usr/lib/x86_64-linux-gnu/libc.so.6"),
+        (1, "sqlite3VdbeExec", lib),
+        (2, "sqlite3BtreeInsert", lib),
+        (3, "sqlite3WalCheckpoint", lib),
+        (4, "fdatasync", "/usr/lib/x86_64-linux-gnu/libc.so.6"),
     ])
 }
 
 /// Everything that may be missing is: no clock, no switches, no end, names that attack terminals.
-fn ragged(dir: &Path) -> Trace {
+fn ragged() -> TestTrace {
     let mut info = run_info("./app:h\x1b]0;owned\x07", "k", ArgType::Str);
-    info.events = vec![event("uops_retired.all", "events")];
+    info.events[0].name = "uops_retired.all".to_owned();
+    info.events[0].unit = "events".to_owned();
+    info.events[0].r#type = 4;
     info.switches = false;
     info.page_faults = false;
     info.complete = false;
@@ -114,7 +156,7 @@ fn ragged(dir: &Path) -> Trace {
     ledger.cpus[0].marks.seen = 80;
     ledger.throttled = None;
     info.ledger = Some(ledger);
-    let mut maker = Maker::new(dir, info);
+    let mut maker = maker(info);
     for i in 0..40 {
         let flags = match i {
             3..=5 => visit_flag::LOSS,
@@ -122,38 +164,30 @@ fn ragged(dir: &Path) -> Trace {
         };
         let ns = if i == 20 { 90_000 } else { 20_000 + 10 * i };
         let name = if i == 20 { "a\n\x1b[31mred" } else { "b" };
-        maker.visit(
-            text_arg(name.to_owned()),
-            flags,
-            &[Ran(1, ns), Ran(2, 100 * i)],
-        );
+        maker.visit(&made(name, &[Ran(1, ns), Ran(2, 100 * i)]).flags(flags));
     }
-    maker.visit(
-        text_arg("open".to_owned()),
-        visit_flag::OPEN_AT_END,
-        &[Ran(1, 50)],
-    );
+    maker.visit(&made("open", &[Ran(1, 50)]).flags(visit_flag::OPEN_AT_END));
     for records in [Some(9), None] {
-        let row = LossRow {
+        maker.add(LossRow {
             begin_ns: TraceNs(60_000),
             end_ns: TraceNs(120_000),
             cpu: Some(Cpu(0)),
             tid: None,
             reason: "dropped_ring_full".to_owned(),
             records,
-        };
-        maker.writer.add(&row).unwrap();
+        });
     }
-    maker.finish(&[
-        function(1, Some("evil\u{202e}::<name>\r"), "/opt/a,b/\"app\""),
-        function(2, None, "/opt/app"),
-    ])
+    maker.add(FunctionRow {
+        function_id: FunctionId(2),
+        module: Some("/opt/app".to_owned()),
+        ..FunctionRow::default()
+    });
+    maker.finish(&[(1, "evil\u{202e}::<name>\r", "/opt/a,b/\"app\"")])
 }
 
 /// Makes a trace and its report; the trace's path is replaced, as it differs from run to run.
-fn report(make: fn(&Path) -> Trace, options: &ReportOptions) -> Report {
-    let dir = tempfile::tempdir().unwrap();
-    let mut report = build(&make(dir.path()), options).unwrap();
+fn report(make: fn() -> TestTrace, options: &ReportOptions) -> Report {
+    let mut report = build(&make(), options).unwrap();
     report.trace = "TRACE".to_owned();
     report
 }
@@ -203,7 +237,7 @@ fn report_of_store() {
 /// No line is wider than the page, whatever is in the trace.
 #[test]
 fn fits_the_page() {
-    let made: [fn(&Path) -> Trace; 3] = [store, database, ragged];
+    let made: [fn() -> TestTrace; 3] = [store, database, ragged];
     for make in made {
         let report = report(make, &ReportOptions::default());
         for width in [80, 120, 200] {
@@ -281,8 +315,7 @@ fn visits_left_out() {
 /// Lists are as long as asked for, and another probe is an error that names those that there are.
 #[test]
 fn options_are_followed() {
-    let dir = tempfile::tempdir().unwrap();
-    let trace = database(dir.path());
+    let trace = database();
     let short = ReportOptions {
         probe: Some(ProbeId(0)),
         slowest: 2,
@@ -305,9 +338,8 @@ fn options_are_followed() {
 /// A trace without a single visit gives a report that says so.
 #[test]
 fn empty_trace() {
-    let make = |dir: &Path| Maker::new(dir, run_info("./app:f", "k", ArgType::U64)).finish(&[]);
-    let dir = tempfile::tempdir().unwrap();
-    let report = build(&make(dir.path()), &ReportOptions::default()).unwrap();
+    let trace = maker(run_info("./app:f", "k", ArgType::U64)).finish(&[]);
+    let report = build(&trace, &ReportOptions::default()).unwrap();
     assert_eq!(report.probes[0].duration, None);
     let text = text::render(&report);
     assert!(text.starts_with("./app:f: 0 items in 1.00 us\n"), "{text}");

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::fixture::{self, info};
+use crate::store::fixtures::rows::{self, info};
 use crate::store::reader::{Trace, TraceState};
 use crate::store::recover::recover;
-use crate::store::schema::Table;
+use crate::store::schema::{LossRow, Table};
 use crate::store::writer::{TraceWriter, WriteError, WriterOptions};
 
 /// A small disk in memory, unmounted when dropped.
@@ -54,7 +54,7 @@ impl Drop for Disk {
 /// Writes until the disk is full; returns the error.
 fn fill(writer: &mut TraceWriter) -> WriteError {
     for round in 0..10_000 {
-        let rows = fixture::write(writer, round * 100, (round + 1) * 100);
+        let rows = rows::write(writer, round * 100, (round + 1) * 100);
         let ticked = writer.tick(Duration::from_millis(round * 500));
         if let Err(error) = rows.and(ticked) {
             return error;
@@ -84,7 +84,7 @@ fn check(size: &str) {
 
     // Going on is no use, and is counted.
     let (had, lost) = (writer.rows(Table::Losses), writer.lost_rows(Table::Losses));
-    writer.add(&fixture::loss(1)).unwrap();
+    writer.add(&LossRow::numbered(1)).unwrap();
     assert!(writer.flush_all().is_err());
     assert_eq!(writer.rows(Table::Losses), had);
     assert_eq!(writer.lost_rows(Table::Losses), lost + 1);

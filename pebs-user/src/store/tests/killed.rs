@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::fixture::{self, info};
+use crate::store::fixtures::rows::{self, info};
 use crate::store::reader::{Trace, TraceState};
 use crate::store::recover::{RecoverError, recover};
 use crate::store::schema::Table;
@@ -27,7 +27,7 @@ fn write_for_ever(dir: &Path) {
     let mut writer = TraceWriter::create(dir, &info(), WriterOptions::default()).unwrap();
     for second in 1.. {
         let from = (second - 1) * FLUSH;
-        fixture::write(&mut writer, from, from + FLUSH).unwrap();
+        rows::write(&mut writer, from, from + FLUSH).unwrap();
         writer.tick(Duration::from_secs(second)).unwrap();
         sleep(Duration::from_millis(2));
     }

@@ -1,7 +1,5 @@
 //! Tests of the trace as a whole: full disks, killed writers, other programs that read it.
 
-pub(in crate::store) mod fixture;
-
 mod disk_full;
 mod killed;
 mod other_readers;

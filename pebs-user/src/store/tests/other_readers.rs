@@ -6,9 +6,10 @@ use std::{env, fs};
 
 use serde_json::{Value, json};
 
-use super::fixture::{self, info};
-use crate::store::run::RunInfo;
-use crate::store::schema::Table;
+use crate::store::fixtures::rows::{self, complete, info};
+use crate::store::schema::{
+    FunctionRow, FunctionStatRow, MemoryRow, Table, VisitFunctionRow, WaitRow,
+};
 use crate::store::writer::{TraceWriter, WriterOptions};
 
 /// Rows of `visits`; enough for a second page of the ten times as many samples.
@@ -55,14 +56,10 @@ fn write(dir: &Path, compact: bool) {
     let mut writer = TraceWriter::create(dir, &info(), options).unwrap();
     for second in 0..20 {
         let from = second * VISITS / 20;
-        fixture::write(&mut writer, from, from + VISITS / 20).unwrap();
+        rows::write(&mut writer, from, from + VISITS / 20).unwrap();
         writer.tick(std::time::Duration::from_secs(second)).unwrap();
     }
-    let complete = RunInfo {
-        complete: true,
-        ..info()
-    };
-    writer.finish(&complete).unwrap();
+    writer.finish(&complete()).unwrap();
     assert!(
         fs::read_dir(dir.join(Table::Samples.name()))
             .unwrap()
@@ -73,10 +70,14 @@ fn write(dir: &Path, compact: bool) {
 
 /// Counts and sums of what was written, from the rows themselves. Sums of 64-bit ids as text.
 fn truth() -> Value {
-    let visits: Vec<_> = (0..VISITS).map(fixture::visit).collect();
-    let samples: Vec<_> = (0..VISITS * 10).map(fixture::sample).collect();
-    let functions: Vec<_> = (0..VISITS).map(fixture::visit_function).collect();
-    let stats: Vec<_> = (0..VISITS).map(fixture::function_stat).collect();
+    let visits: Vec<_> = (0..VISITS).map(rows::visit).collect();
+    let samples: Vec<_> = (0..VISITS * 10).map(rows::sample).collect();
+    let functions: Vec<_> = (0..VISITS).map(VisitFunctionRow::numbered).collect();
+    let stats: Vec<_> = (0..VISITS).map(FunctionStatRow::numbered).collect();
+    let waits = (0..VISITS).map(WaitRow::numbered);
+    let named: Vec<_> = (0..300).map(FunctionRow::numbered).collect();
+    let memory: Vec<_> = (0..VISITS).map(MemoryRow::numbered).collect();
+    let locked = |is: bool| memory.iter().filter(|m| m.locked == Some(is)).count();
     let sum = |values: &mut dyn Iterator<Item = u64>| -> String {
         values.map(u128::from).sum::<u128>().to_string()
     };
@@ -95,16 +96,16 @@ fn truth() -> Value {
         "in_visits": samples.iter().filter(|s| s.visit_id.is_some()).count(),
         "visit_sum": samples.iter().filter_map(|s| s.visit_id).sum::<u64>(),
         "self": functions.iter().filter_map(|f| f.self_ns).sum::<f64>(),
-        "sleeping": VISITS / 2,
+        "sleeping": waits.filter(|w| w.state == "sleeping").count(),
         "buckets": stats.iter().map(|s| s.bucket_ns.len()).sum::<usize>(),
         "bucketed": stats.iter().flat_map(|s| &s.bucket_count).sum::<u64>(),
-        "kernel": 150,
-        "unnamed": 1,
+        "kernel": named.iter().filter(|f| f.kernel).count(),
+        "unnamed": named.iter().filter(|f| f.name.is_none()).count(),
         "losses": 0,
-        "loads": (0..VISITS).filter(|n| n % 2 == 0).count(),
-        "latency": (0..VISITS).filter_map(|n| fixture::memory(n).latency_cycles).sum::<u32>(),
-        "locked": (0..VISITS).filter(|n| n % 4 == 0).count(),
-        "not_locked": (0..VISITS).filter(|n| n % 4 == 2).count(),
+        "loads": memory.iter().filter(|m| m.level.is_some()).count(),
+        "latency": memory.iter().filter_map(|m| m.latency_cycles).sum::<u32>(),
+        "locked": locked(true),
+        "not_locked": locked(false),
     })
 }
 

@@ -5,11 +5,11 @@ use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
 
 use super::super::args::{ArgRef, ArgView};
+use super::super::fixtures::rows::{self, complete, info};
 use super::super::output::SEGMENT_GROUPS;
 use super::super::reader::{Trace, TraceState};
-use super::super::schema::visits;
+use super::super::schema::{check_all, visits, write_all};
 use super::super::segment::open_path;
-use super::super::tests::fixture::{self, info};
 use super::super::view::{Select as _, View as _, columns};
 use super::*;
 
@@ -25,13 +25,6 @@ fn create(dir: &Path) -> TraceWriter {
     TraceWriter::create(dir, &info(), OPTIONS).unwrap()
 }
 
-fn complete() -> RunInfo {
-    RunInfo {
-        complete: true,
-        ..info()
-    }
-}
-
 // What is written over several segments and flushes is what is read, nulls included; not compacted, in order.
 #[test]
 fn rows_come_back() {
@@ -43,7 +36,7 @@ fn rows_come_back() {
     };
     let mut writer = TraceWriter::create(&dir, &info(), options).unwrap();
     for second in 0..25 {
-        fixture::write(&mut writer, second * 100, (second + 1) * 100).unwrap();
+        rows::write(&mut writer, second * 100, (second + 1) * 100).unwrap();
         writer.tick(Duration::from_secs(second)).unwrap();
     }
     assert_eq!(writer.rows(Table::Samples), 25_000);
@@ -79,16 +72,31 @@ fn rows_come_back() {
         let columns = Ends::of(&batch).unwrap();
         let args = ArgView::all(&batch, &trace.info.columns).unwrap();
         for row in 0..batch.num_rows() {
-            let visit = fixture::visit(n);
+            let visit = rows::visit(n);
             assert_eq!(columns.item_id[row], visit.item_id);
             let end = visit.end_ns.map(|time| time.0);
             assert_eq!(columns.end_ns.get(row), end);
             let read = args.iter().map(|arg| arg.get(row).map(ArgRef::to_value));
-            assert!(read.eq(fixture::args(n)));
+            assert!(read.eq(rows::args(n)));
             n += 1;
         }
     }
     assert_eq!(n, 2500);
+}
+
+// Every column of every table is read as it was written.
+#[test]
+fn all_columns_come_back() {
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("t");
+    let options = WriterOptions {
+        compact: false,
+        ..OPTIONS
+    };
+    let mut writer = TraceWriter::create(&dir, &info(), options).unwrap();
+    write_all(&mut writer, 100);
+    writer.finish(&complete()).unwrap();
+    check_all(&Trace::open(&dir).unwrap(), 100);
 }
 
 // Nobody else can read a trace, and nothing but the tables and trace.json is left in it.
@@ -119,7 +127,7 @@ fn flushed_rows_are_on_disk() {
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("t");
     let mut writer = create(&dir);
-    fixture::write(&mut writer, 0, 10).unwrap();
+    rows::write(&mut writer, 0, 10).unwrap();
     assert_eq!(writer.bytes_written(), 0);
     writer.tick(Duration::from_millis(1001)).unwrap();
     let path = open_path(&dir.join("visits"), 0);
@@ -145,7 +153,7 @@ fn groups_bound_a_segment() {
     let mut writer = create(&dir);
     let rows = SEGMENT_GROUPS as u64 + 5;
     for n in 0..rows {
-        writer.add(&fixture::sample(n)).unwrap();
+        writer.add(&rows::sample(n)).unwrap();
         writer.flush_all().unwrap();
     }
     writer.finish(&complete()).unwrap();
@@ -163,11 +171,11 @@ fn failure_to_close_is_told() {
     let mut writer = create(&dir);
     let obstacle = dir.join("visits/000000.parquet");
     fs::create_dir(&obstacle).unwrap();
-    fixture::write(&mut writer, 0, 10).unwrap();
+    rows::write(&mut writer, 0, 10).unwrap();
     let _ = writer.tick(Duration::from_secs(10));
     let error = writer.tick(Duration::from_secs(10)).unwrap_err();
     assert!(matches!(error, WriteError::Io { .. }), "{error}");
-    writer.add(&fixture::sample(0)).unwrap();
+    writer.add(&rows::sample(0)).unwrap();
     assert!(writer.flush_all().is_err());
     assert_eq!(writer.rows(Table::Samples), 100);
     assert_eq!(writer.lost_rows(Table::Samples), 1);
@@ -192,7 +200,7 @@ fn compacting_is_waited_for() {
     };
     let mut writer = TraceWriter::create(&dir, &info(), options).unwrap();
     for segment in 0..SEGMENTS {
-        fixture::write(&mut writer, segment * 10, (segment + 1) * 10).unwrap();
+        rows::write(&mut writer, segment * 10, (segment + 1) * 10).unwrap();
         writer
             .tick(Duration::from_secs((segment + 1) * 10))
             .unwrap();
@@ -231,9 +239,9 @@ fn compacting_keeps_the_rows() {
         let dir = parent.path().join(compact.to_string());
         let options = WriterOptions { compact, ..OPTIONS };
         let mut writer = TraceWriter::create(&dir, &info(), options).unwrap();
-        fixture::write(&mut writer, 0, 1000).unwrap();
+        rows::write(&mut writer, 0, 1000).unwrap();
         writer.tick(Duration::from_secs(1)).unwrap();
-        fixture::write(&mut writer, 1000, 2000).unwrap();
+        rows::write(&mut writer, 1000, 2000).unwrap();
         writer.finish(&complete()).unwrap();
         rows_of(&dir)
     });
@@ -256,7 +264,7 @@ fn failure_to_compact_costs_nothing() {
     let mut writer = create(&dir);
     let obstacle = dir.join("visits/000000.parquet.tmp");
     fs::create_dir(&obstacle).unwrap();
-    fixture::write(&mut writer, 0, 10).unwrap();
+    rows::write(&mut writer, 0, 10).unwrap();
     writer.tick(Duration::from_secs(10)).unwrap();
     writer.finish(&complete()).unwrap();
     fs::remove_dir(&obstacle).unwrap();
@@ -271,8 +279,8 @@ fn wrong_argument_is_told() {
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("t");
     let mut writer = create(&dir);
-    let row = fixture::visit(2);
-    let mut args = fixture::args(2);
+    let row = rows::visit(2);
+    let mut args = rows::args(2);
     args.swap(0, 1);
     let error = writer.visit(&row, &args).unwrap_err();
     assert!(matches!(error, WriteError::Argument { index: 0 }));

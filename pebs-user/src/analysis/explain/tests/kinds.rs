@@ -1,35 +1,31 @@
 //! Kinds of slow items, of made-up traces whose truth is known.
 
-use std::path::Path;
-
 use super::FUNCTIONS;
 use crate::analysis::explain::model::{Group, Kind};
 use crate::analysis::explain::{ExplainOptions, explain, text};
-use crate::analysis::fixtures::Did::{self, Ran, Waited};
-use crate::analysis::fixtures::{Made, Maker, info};
 use crate::estimate::baseline::Rule;
 use crate::rng::SplitMix64;
+use crate::store::fixtures::Did::{self, Ran, Waited};
+use crate::store::fixtures::{Made, Maker, info};
 
 const SPEC: &str = "/usr/bin/server:handle(n=arg2, key=str(arg1))";
 
 /// Items of 40 to 60 us with some samples each, and what `slow` does more.
 fn served(
-    dir: &Path,
     items: u64,
     seed: u64,
     slow: impl Fn(u64, &mut SplitMix64) -> Vec<Did>,
 ) -> (Group, String) {
-    served_by(dir, (items, None), seed, slow)
+    served_by((items, None), seed, slow)
 }
 
 fn served_by(
-    dir: &Path,
     (items, rule): (u64, Option<Rule>),
     seed: u64,
     slow: impl Fn(u64, &mut SplitMix64) -> Vec<Did>,
 ) -> (Group, String) {
     let mut random = SplitMix64::new(seed);
-    let mut maker = Maker::new(dir, info(&[SPEC]));
+    let mut maker = Maker::new(info(&[SPEC]));
     for i in 0..items {
         let parse = Ran(1, 20_000 + i64::from(random.below(20_000)));
         let clear = Ran(3, 15_000 + i64::from(random.below(10_000)));
@@ -58,7 +54,6 @@ fn first(kind: &Kind) -> Option<u32> {
 /// Two causes: both are told, each with its range and cause, also where one kind is far below the limit.
 #[test]
 fn two_kinds() {
-    let parent = tempfile::tempdir().unwrap();
     let slow = |i: u64, random: &mut SplitMix64| match i {
         i if i % 250 == 100 => vec![Ran(2, between(random, 32_000_000, 43_000_000))],
         i if i % 250 == 7 => vec![Waited(
@@ -68,11 +63,8 @@ fn two_kinds() {
         )],
         _ => Vec::new(),
     };
-    for (name, rule, items) in [
-        ("all", None, 48),
-        ("long", Some(Rule::Absolute(20_000_000)), 24),
-    ] {
-        let (group, text) = served_by(&parent.path().join(name), (6_000, rule), 1, slow);
+    for (rule, items) in [(None, 48), (Some(Rule::Absolute(20_000_000)), 24)] {
+        let (group, text) = served_by((6_000, rule), 1, slow);
         assert_eq!(group.slow.as_ref().unwrap().items, items, "{text}");
         let [long, short] = &group.kinds[..] else {
             panic!("{:#?}\n{text}", group.kinds);
@@ -99,14 +91,11 @@ fn two_kinds() {
 /// Three kinds within one another's range, of few samples each.
 #[test]
 fn three_kinds_in_one_range() {
-    let parent = tempfile::tempdir().unwrap();
-    let (group, text) = served(&parent.path().join("t"), 6_000, 2, |i, random| {
-        match i % 200 {
-            9 => vec![Ran(2, between(random, 250_000, 450_000))],
-            70 => vec![Ran(5, between(random, 250_000, 450_000))],
-            130 => vec![Waited(4, "sleeping", between(random, 250_000, 450_000))],
-            _ => Vec::new(),
-        }
+    let (group, text) = served(6_000, 2, |i, random| match i % 200 {
+        9 => vec![Ran(2, between(random, 250_000, 450_000))],
+        70 => vec![Ran(5, between(random, 250_000, 450_000))],
+        130 => vec![Waited(4, "sleeping", between(random, 250_000, 450_000))],
+        _ => Vec::new(),
     });
     let mut causes: Vec<Option<u32>> = group.kinds.iter().map(first).collect();
     causes.sort_unstable();
@@ -117,22 +106,16 @@ fn three_kinds_in_one_range() {
 /// One cause is one kind, whatever it is mixed of in single items.
 #[test]
 fn one_kind() {
-    let parent = tempfile::tempdir().unwrap();
     for seed in 0..4 {
-        let (group, text) = served(
-            &parent.path().join(seed.to_string()),
-            4_000,
-            seed,
-            |i, random| {
-                if i % 100 != 50 {
-                    return Vec::new();
-                }
-                vec![
-                    Ran(2, between(random, 100_000, 300_000)),
-                    Ran(5, between(random, 100_000, 300_000)),
-                ]
-            },
-        );
+        let (group, text) = served(4_000, seed, |i, random| {
+            if i % 100 != 50 {
+                return Vec::new();
+            }
+            vec![
+                Ran(2, between(random, 100_000, 300_000)),
+                Ran(5, between(random, 100_000, 300_000)),
+            ]
+        });
         assert_eq!(group.kinds.len(), 1, "{text}");
         assert_eq!((group.kinds[0].items, group.kinds[0].slow_items), (40, 40));
         assert!(!text.contains("  kinds "), "{text}");
@@ -142,14 +125,8 @@ fn one_kind() {
 /// Of items that are all alike the slowest 1 % are no kinds but the tail of all.
 #[test]
 fn no_slow_items() {
-    let parent = tempfile::tempdir().unwrap();
     for seed in 10..13 {
-        let (group, text) = served(
-            &parent.path().join(seed.to_string()),
-            4_000,
-            seed,
-            |_, _| Vec::new(),
-        );
+        let (group, text) = served(4_000, seed, |_, _| Vec::new());
         assert!(group.kinds.len() <= 1, "{text}");
         assert!(group.kinds.iter().all(|it| it.causes.len() < 4), "{text}");
         assert!(group.only_slow.is_empty(), "{text}");
@@ -159,8 +136,7 @@ fn no_slow_items() {
 /// The 99th percentile takes 60 items where 20 are truly slow: these are a kind of their own.
 #[test]
 fn tail_apart_from_the_slow() {
-    let parent = tempfile::tempdir().unwrap();
-    let (group, text) = served(&parent.path().join("t"), 6_000, 5, |i, random| {
+    let (group, text) = served(6_000, 5, |i, random| {
         // A tail without a gap, of what all items do.
         let tail = 10_000.0 / (f64::from(random.below(1_000) + 1) / 1_000.0).sqrt();
         let mut did = vec![Ran(1, (0.6 * tail) as i64), Ran(3, (0.4 * tail) as i64)];
@@ -184,8 +160,7 @@ fn tail_apart_from_the_slow() {
 /// A function that most of every item is may be what slow items take longer for: these are not the tail of all.
 #[test]
 fn main_function_is_the_cause() {
-    let parent = tempfile::tempdir().unwrap();
-    let (group, text) = served(&parent.path().join("t"), 4_000, 7, |i, random| {
+    let (group, text) = served(4_000, 7, |i, random| {
         let more = if i % 100 == 50 { 300_000 } else { 0 };
         vec![Ran(1, 40_000 + more + between(random, 0, 5_000))]
     });
@@ -202,8 +177,7 @@ fn main_function_is_the_cause() {
 /// have, too, is not.
 #[test]
 fn what_only_slow_items_do() {
-    let parent = tempfile::tempdir().unwrap();
-    let (group, text) = served(&parent.path().join("t"), 4_000, 6, |i, random| {
+    let (group, text) = served(4_000, 6, |i, random| {
         if i % 100 == 50 {
             let mut did = vec![Waited(4, "sleeping", between(random, 4_000_000, 5_000_000))];
             if i % 400 == 50 {

@@ -5,9 +5,9 @@ use std::iter;
 use super::{sum, whole};
 use crate::analysis::explain::model::{CallPath, Cause, Explanation};
 use crate::analysis::explain::{ExplainOptions, Which, explain, explain_item, text};
-use crate::analysis::fixtures::Did::{Called, Ran};
-use crate::analysis::fixtures::stacks::{SPEC, server, with_stacks};
-use crate::analysis::fixtures::{Made, Maker, info};
+use crate::store::fixtures::Did::{Called, Ran};
+use crate::store::fixtures::stacks::{SPEC, server, with_stacks};
+use crate::store::fixtures::{Made, Maker, info};
 use crate::store::run::KeepInfo;
 
 fn first(explanation: &Explanation) -> &Cause {
@@ -23,7 +23,7 @@ fn callers(path: &CallPath) -> Vec<&str> {
 /// intervals, and the parts sum to the function.
 #[test]
 fn callers_account_for_the_excess() {
-    let (_parent, trace) = server(with_stacks(), |_, stack, ns| Called(stack, ns));
+    let trace = server(with_stacks(), |_, stack, ns| Called(stack, ns));
     let explanation = explain(&trace, &ExplainOptions::default()).unwrap();
     let gap = whole(&explanation).gap.as_ref().unwrap();
     assert!((sum(gap) - 1.0).abs() < 1e-9);
@@ -78,7 +78,7 @@ fn callers_account_for_the_excess() {
 /// An item by itself: its samples by call path.
 #[test]
 fn one_item() {
-    let (_parent, trace) = server(with_stacks(), |_, stack, ns| Called(stack, ns));
+    let trace = server(with_stacks(), |_, stack, ns| Called(stack, ns));
     let item = explain_item(&trace, &ExplainOptions::default(), Which::Item(51)).unwrap();
     let cause = &item.account.gap.as_ref().unwrap().causes[0];
     let [rehash, _] = &cause.paths[..] else {
@@ -98,7 +98,7 @@ fn one_item() {
 fn whole_stacks() {
     let mut info = with_stacks();
     info.probes[0].sites.clear();
-    let (_parent, trace) = server(info, |_, stack, ns| Called(stack, ns));
+    let trace = server(info, |_, stack, ns| Called(stack, ns));
     let explanation = explain(&trace, &ExplainOptions::default()).unwrap();
     let [rehash, lookup] = &first(&explanation).paths[..] else {
         panic!("{:#?}", first(&explanation))
@@ -110,7 +110,7 @@ fn whole_stacks() {
 /// Samples without a call stack are a path of their own, and where none has one nothing is said of callers.
 #[test]
 fn without_stacks() {
-    let (_parent, trace) = server(with_stacks(), |function, stack, ns| {
+    let trace = server(with_stacks(), |function, stack, ns| {
         // Only while it looks something up.
         if stack == 0 {
             Called(stack, ns)
@@ -128,7 +128,7 @@ fn without_stacks() {
     let others = cause.other_paths.unwrap();
     assert!(others.share > 0.6, "{others:?}");
     assert!((lookup.figures.share + others.share - cause.figures.share).abs() < 1e-9);
-    let (_parent, trace) = server(info(&[SPEC]), |function, _, ns| Ran(function, ns));
+    let trace = server(info(&[SPEC]), |function, _, ns| Ran(function, ns));
     let explanation = explain(&trace, &ExplainOptions::default()).unwrap();
     let cause = first(&explanation);
     assert!(cause.paths.is_empty() && cause.other_paths.is_none());
@@ -145,7 +145,7 @@ fn why_there_are_none() {
         warm_up: 0,
         visits: None,
     });
-    let (_parent, trace) = server(info, |_, stack, ns| Called(stack, ns));
+    let trace = server(info, |_, stack, ns| Called(stack, ns));
     let explanation = explain(&trace, &ExplainOptions::default()).unwrap();
     assert!(text::render(&explanation).contains("call paths: - (--keep"));
     let item = explain_item(&trace, &ExplainOptions::default(), Which::Item(51)).unwrap();
@@ -163,8 +163,7 @@ fn functions_of_the_kernel() {
         (4, "charge", "[kernel]"),
     ];
     let causes = |kernel: [i64; 3]| {
-        let parent = tempfile::tempdir().unwrap();
-        let mut maker = Maker::new(&parent.path().join("t"), info(&["/usr/bin/server:parse"]));
+        let mut maker = Maker::new(info(&["/usr/bin/server:parse"]));
         for i in 0..2_000_u64 {
             let slow = [2, 3, 4].into_iter().zip(kernel);
             let slow = slow.filter(|_| i % 50 == 7);

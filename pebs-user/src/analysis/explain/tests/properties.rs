@@ -7,11 +7,11 @@ use crate::analysis::explain::blocks::{Blocks, block_of};
 use crate::analysis::explain::contrast::{Naming, gap};
 use crate::analysis::explain::sums::{AllSums, ClassSums, Key};
 use crate::analysis::explain::variance::divide;
-use crate::analysis::fixtures::{Maker, info};
 use crate::analysis::report::detail::States;
 use crate::analysis::report::names::Names;
 use crate::analysis::report::section::WaitKind;
 use crate::rng::SplitMix64;
+use crate::store::fixtures::{Maker, info};
 use crate::units::FunctionId;
 
 use super::FUNCTIONS;
@@ -51,8 +51,7 @@ fn class(items: &[([u16; 3], u32, u32)], first: u32) -> ClassSums {
 }
 
 fn with_naming<T>(use_it: impl FnOnce(&Naming<'_>) -> T) -> T {
-    let parent = tempfile::tempdir().unwrap();
-    let trace = Maker::new(&parent.path().join("t"), info(&[])).finish(&FUNCTIONS);
+    let trace = Maker::new(info(&[])).finish(&FUNCTIONS);
     let names = Names::of(&trace, 0..6).unwrap();
     let mut states = States::default();
     states.index("sleeping");

@@ -6,16 +6,15 @@ use super::*;
 /// is between its visits is told.
 #[test]
 fn stages_are_one_item() {
-    let parent = tempfile::tempdir().unwrap();
     let specs = ["/bin/app:first(id=arg1)", "/bin/app:second(id=arg1)"];
-    let mut maker = Maker::new(&parent.path().join("t"), info(&specs));
+    let mut maker = Maker::new(info(&specs));
     for i in 0..400_u64 {
         let queued = if i % 20 == 3 { 900_000 } else { 10_000 };
-        let stage = |probe: u16| Made {
-            probe,
-            item_id: Some(i + 1),
-            tid: 7 + u32::from(probe),
-            ..Made::new(i, "k", &[Ran(1 + u32::from(probe), 30_000)])
+        let stage = |probe: u16| {
+            Made::new(i, "k", &[Ran(1 + u32::from(probe), 30_000)])
+                .probe(probe)
+                .item(i + 1)
+                .tid(7 + u32::from(probe))
         };
         let begin = maker.now;
         maker.at(begin, &stage(0));
@@ -54,30 +53,24 @@ fn stages_are_one_item() {
 /// is told apart, so that the parts of what slow items take longer sum to it.
 #[test]
 fn batches_are_shared_out() {
-    let parent = tempfile::tempdir().unwrap();
     let specs = [
         "/bin/app:first(id=arg1)",
         "/bin/app:all(ids=arg1[arg2]:u64)",
     ];
-    let mut maker = Maker::new(&parent.path().join("t"), info(&specs));
+    let mut maker = Maker::new(info(&specs));
     for burst in 0..200_u64 {
         let ids: Vec<u64> = (1..=4).map(|n| burst * 4 + n).collect();
         for id in &ids {
             let begin = maker.now;
-            let one = Made {
-                item_id: Some(*id),
-                ..Made::new(burst, "k", &[Ran(1, 20_000)])
-            };
+            let one = Made::new(burst, "k", &[Ran(1, 20_000)]).item(*id);
             maker.at(begin, &one);
         }
         let ran = if burst % 20 == 3 { 800_000 } else { 40_000 };
         let begin = maker.now;
-        let all = Made {
-            probe: 1,
-            tid: 8,
-            batch: ids,
-            ..Made::new(burst, "k", &[Ran(2, ran)])
-        };
+        let all = Made::new(burst, "k", &[Ran(2, ran)])
+            .probe(1)
+            .tid(8)
+            .batch(ids);
         maker.at(begin, &all);
         maker.now += 1_000;
     }
@@ -117,13 +110,12 @@ fn batches_are_shared_out() {
 /// An address that is used again is another item; what began before the recording is none.
 #[test]
 fn ids_are_used_again() {
-    let parent = tempfile::tempdir().unwrap();
     let specs = ["/bin/app:first(id=arg1)", "/bin/app:second(id=arg1)"];
-    let mut maker = Maker::new(&parent.path().join("t"), info(&specs));
-    let stage = |probe: u16, i: u64| Made {
-        probe,
-        item_id: Some(0x1000 + i % 2),
-        ..Made::new(i, "k", &[Ran(1 + u32::from(probe), 30_000)])
+    let mut maker = Maker::new(info(&specs));
+    let stage = |probe: u16, i: u64| {
+        Made::new(i, "k", &[Ran(1 + u32::from(probe), 30_000)])
+            .probe(probe)
+            .item(0x1000 + i % 2)
     };
     maker.visit(&stage(1, 0));
     for i in 0..400 {

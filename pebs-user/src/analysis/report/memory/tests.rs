@@ -1,6 +1,6 @@
 use super::*;
-use crate::analysis::fixtures::{Did, Made, Maker, info};
 use crate::analysis::report::{LossVisits, json};
+use crate::store::fixtures::{Did, Made, Maker, TestTrace, info};
 use crate::store::schema::{MemoryRow, SampleRow, visit_flag};
 use crate::units::{Cpu, FunctionId, Tid, TraceNs};
 
@@ -51,12 +51,12 @@ fn sample(row: &MemoryRow<'_>) -> SampleRow {
 
 /// 200 items of which 2 are slow: those have 20 samples of loads from memory, all others one from the
 /// first level; 3 samples in no item, 2 in an item that overlaps a loss.
-fn trace(dir: &std::path::Path) -> Trace {
+fn trace() -> TestTrace {
     let mut run = info(&["app:req"]);
     run.events[0].name = "mem-loads".to_owned();
     run.events[0].unit = "events".to_owned();
     run.events[0].reset = RESET;
-    let mut maker = Maker::new(dir, run);
+    let mut maker = Maker::new(run);
     let mut rows = Vec::new();
     for n in 0..200_u64 {
         let slow = n % 100 == 50;
@@ -72,19 +72,17 @@ fn trace(dir: &std::path::Path) -> Trace {
         rows.extend((0..count).map(|i| access(Some(n + 1), n * 100 + i, level)));
     }
     rows.extend((0..3).map(|i| access(None, 90_000 + i, "L2 hit")));
-    for row in &rows {
-        maker.writer.add(row).unwrap();
-        maker.writer.add(&sample(row)).unwrap();
+    for row in rows {
+        maker.add(sample(&row));
+        maker.add(row);
     }
     // One that says nothing.
-    let silent = sample(&access(None, 99_000, ""));
-    maker.writer.add(&silent).unwrap();
+    maker.add(sample(&access(None, 99_000, "")));
     maker.finish(&[(1, "copy", "/bin/app")])
 }
 
 fn built(options: &ReportOptions) -> MemoryReport {
-    let place = tempfile::tempdir().unwrap();
-    build(&trace(&place.path().join("t")), options).unwrap()
+    build(&trace(), options).unwrap()
 }
 
 /// Samples x reset value, per item of each class, with the error of independent samples.
@@ -165,9 +163,7 @@ fn forms() {
     let json: serde_json::Value = serde_json::from_str(&json::render(&report).unwrap()).unwrap();
     let row = &json["events"][0]["sections"][0]["rows"][1];
     assert_eq!(row["slow"]["per_visit"], 20_000.0);
-    let place = tempfile::tempdir().unwrap();
-    let dir = place.path().join("t");
-    let empty = Maker::new(&dir, info(&["app:req"])).finish(&[]);
+    let empty = Maker::new(info(&["app:req"])).finish(&[]);
     let report = build(&empty, &ReportOptions::default()).unwrap();
     assert!(report.events.is_empty());
     assert!(text::render(&report, 10).contains("hint: record page-faults"));

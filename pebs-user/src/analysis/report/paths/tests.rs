@@ -1,10 +1,10 @@
 use super::*;
-use crate::analysis::fixtures::Did::Called;
-use crate::analysis::fixtures::stacks::{SPEC, server, with_stacks};
 use crate::analysis::report::json;
+use crate::store::fixtures::Did::Called;
+use crate::store::fixtures::stacks::{SPEC, server, with_stacks};
 
 fn built(options: &ReportOptions) -> PathReport {
-    let (_place, trace) = server(with_stacks(), |_, stack, ns| Called(stack, ns));
+    let trace = server(with_stacks(), |_, stack, ns| Called(stack, ns));
     build(&trace, options).unwrap()
 }
 
@@ -47,7 +47,7 @@ fn means_by_path() {
 /// Where every function has call stacks, its paths sum to what the report says of it.
 #[test]
 fn as_the_report() {
-    let (_place, trace) = server(with_stacks(), |_, stack, ns| Called(stack, ns));
+    let trace = server(with_stacks(), |_, stack, ns| Called(stack, ns));
     let options = ReportOptions::default();
     let report = build(&trace, &options).unwrap();
     let rows = report.sections[0].rows.iter();
@@ -99,7 +99,7 @@ fn formats() {
     );
     let mut without = with_stacks();
     without.call_graph = None;
-    let (_place, trace) = server(without, |_, stack, ns| Called(stack, ns));
+    let trace = server(without, |_, stack, ns| Called(stack, ns));
     let none = build(&trace, &ReportOptions::default()).unwrap();
     assert!(none.sections.is_empty());
     assert!(text::render(&none, 9).starts_with("no sample of this trace has a call stack\nhint: "));

@@ -1,18 +1,14 @@
 //! What came between, as a report tells it.
 
-use crate::analysis::fixtures::Did::Ran;
-use crate::analysis::fixtures::{Made, Maker, info};
 use crate::analysis::report::csv::{self, CsvTable};
 use crate::analysis::report::model::Report;
 use crate::analysis::report::{ReportOptions, build, json, text};
+use crate::store::fixtures::Did::Ran;
+use crate::store::fixtures::{Made, Maker, info};
 
 /// 400 items of 50 us and two of 800 us, a tenth of which are interrupts if these were recorded.
 fn report(recorded: bool) -> Report {
-    let dir = tempfile::tempdir().unwrap();
-    let mut maker = Maker::new(
-        &dir.path().join("t"),
-        info(&["./app:handle(n=arg1, key=str(arg2))"]),
-    );
+    let mut maker = Maker::new(info(&["./app:handle(n=arg1, key=str(arg2))"]));
     maker.extras = recorded;
     for i in 0..402_u64 {
         let ns = if i % 201 == 100 { 800_000 } else { 50_000 };
