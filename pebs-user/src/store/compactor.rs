@@ -12,6 +12,7 @@ use std::thread::{self, JoinHandle};
 use arrow::datatypes::SchemaRef;
 use crossbeam_channel::{SendError, Sender, TrySendError, bounded};
 
+use super::descriptions::of_segment;
 use super::files::Owner;
 use super::net::SampleCosts;
 use super::segment::{close, closed_path, compact, open_path};
@@ -53,7 +54,8 @@ impl Job {
     /// Compacts the closed segment; returns by how many bytes the trace grew.
     fn compact(&self, owner: Owner, costs: &SampleCosts) -> Result<i64, WriteError> {
         let path = closed_path(&self.folder, self.number);
-        let bytes = compact(&path, &self.schema, owner, self.rows, costs)
+        let schema = of_segment(&self.schema, self.number);
+        let bytes = compact(&path, &schema, owner, self.rows, costs)
             .map_err(|error| WriteError::segment(&path, error))?;
         Ok(bytes as i64 - self.bytes as i64)
     }

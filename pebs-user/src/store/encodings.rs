@@ -8,6 +8,8 @@ use parquet::file::properties::{
 };
 use parquet::schema::types::ColumnPath;
 
+use super::descriptions::key_values;
+
 /// Rows of a Parquet page at most.
 pub(super) const PAGE_ROWS: usize = 64 * 1024;
 
@@ -54,6 +56,7 @@ fn is_id(field: &Field) -> bool {
 /// How the columns of a table are encoded that have no way of their own.
 pub(super) fn properties(schema: &Schema) -> Result<WriterProperties, ParquetError> {
     let mut builder = WriterProperties::builder()
+        .set_key_value_metadata(key_values(schema))
         .set_data_page_row_count_limit(PAGE_ROWS)
         .set_statistics_enabled(EnabledStatistics::Page)
         .set_delta_binary_packed_encoder_options(DeltaBinaryPackedEncoderOptions::try_new(128, 4)?)

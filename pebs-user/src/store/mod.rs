@@ -13,6 +13,7 @@ mod columns;
 mod compacted;
 mod compactor;
 mod declare;
+pub mod descriptions;
 mod encodings;
 mod files;
 mod net;

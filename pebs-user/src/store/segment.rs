@@ -32,6 +32,7 @@ use thiserror::Error;
 
 use super::columns::Chunk;
 use super::compacted::CompactedWriter;
+use super::descriptions::of_segment;
 use super::files::{Owner, io_cause, remove_if_there};
 use super::net::SampleCosts;
 use super::order::order;
@@ -328,7 +329,7 @@ pub(super) fn recover(
     if first.is_some() {
         let path = closed_path(folder, number);
         owner.make_whole(&path, |file| {
-            closed.rows = write_all(file, schema, first, &mut batches, None)?;
+            closed.rows = write_all(file, &of_segment(schema, number), first, &mut batches, None)?;
             Ok::<_, SegmentError>(())
         })?;
     }
@@ -371,10 +372,21 @@ pub(super) fn write_empty(
 ) -> Result<u64, SegmentError> {
     let path = closed_path(folder, number);
     owner.make_whole::<_, SegmentError>(&path, |file| {
-        CompactedWriter::new(file, schema)?.close()?;
+        CompactedWriter::new(file, &of_segment(schema, number))?.close()?;
         Ok(())
     })?;
     Ok(fs::metadata(&path)?.len())
+}
+
+/// Whether the columns of a file are these, whatever is said of them.
+fn has_columns(file: &Schema, expected: &Schema) -> bool {
+    let columns = |schema: &Schema| -> Vec<_> {
+        let fields = schema.fields().iter();
+        fields
+            .map(|it| (it.name().clone(), it.data_type().clone(), it.is_nullable()))
+            .collect()
+    };
+    columns(file) == columns(expected)
 }
 
 /// Whole batches of an open segment's file, which may end anywhere.
@@ -405,7 +417,7 @@ impl Batches {
         batches.whole_bytes = whole.bytes();
         let load = || ArrowReaderMetadata::load(&whole, ArrowReaderOptions::new());
         if let Some(metadata) = guarded(load)? {
-            if metadata.schema().fields() != schema.fields() {
+            if !has_columns(metadata.schema(), schema) {
                 return Err(SegmentError::Foreign);
             }
             batches.groups = 0..metadata.metadata().num_row_groups();

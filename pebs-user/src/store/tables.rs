@@ -11,6 +11,7 @@ use arrow::datatypes::{Field, Int64Type, Schema, SchemaRef, UInt64Type};
 use thiserror::Error;
 
 use super::columns::{Chunk, Column, Nullable, NullableText};
+use super::descriptions::described;
 use super::schema::{
     ArgColumn, ArgType, ArgValue, Columns, SampleColumns, Table, VisitFields, VisitFunctionColumns,
     VisitRow,
@@ -87,10 +88,12 @@ pub fn check_columns(columns: &[ArgColumn]) -> Result<(), ColumnError> {
 }
 
 /// Arrow schema of a table; `args` are the argument columns of the trace, which `visits` has at
-/// its end.
+/// its end. Fields say what they are, see [`super::descriptions`].
 #[must_use]
 pub fn table_schema(table: Table, args: &[ArgColumn]) -> SchemaRef {
-    let mut fields = table.fields();
+    let fields = table.fields().into_iter().zip(table.columns());
+    let fields = fields.map(|(field, column)| described(field, column));
+    let mut fields: Vec<Field> = fields.collect();
     if table == Table::Visits {
         fields.extend(args.iter().map(ArgBuilder::field_of));
     }

@@ -4,35 +4,19 @@
 
 use std::fmt::Write as _;
 
+use pebs_user::store::descriptions::plain;
 use pebs_user::store::schema::{Table, sample_flag, visit_flag};
 use pebs_user::store::tables::table_schema;
 
 /// Where the generated part begins.
 const MARK: &str = "<!-- generated from pebs-user/src/store/schema.rs: PEBS_BLESS=1 cargo test -p pebs-user --test guide -->\n";
 
-/// The sentences of a comment, without what leads to other items of the code.
+/// The words of a comment in a table.
 fn words(comment: &str) -> String {
-    let text: Vec<&str> = comment.lines().map(str::trim).collect();
-    let text = text.join(" ");
-    let mut plain = String::new();
-    for (index, part) in text.split('`').enumerate() {
-        let is_code = index % 2 == 1;
-        let part = if is_code {
-            let last = part.rsplit("::").next().unwrap_or(part);
-            if last.chars().all(|c| c.is_ascii_uppercase() || c == '_') && last.len() > 3 {
-                last.to_lowercase()
-            } else {
-                last.to_owned()
-            }
-        } else {
-            part.replace(['[', ']'], "")
-        };
-        let quote = if index == 0 { "" } else { "`" };
-        let _ = write!(plain, "{quote}{part}");
-    }
-    let plain = plain.replace("`visit_flag`", "see below");
-    let plain = plain.replace("`sample_flag`", "see below");
-    plain.trim().replace('|', "\\|")
+    let plain = plain(comment).replace("`visit_flag`", "see below");
+    plain
+        .replace("`sample_flag`", "see below")
+        .replace('|', "\\|")
 }
 
 /// The generated part.
@@ -43,14 +27,18 @@ fn generated() -> String {
         for paragraph in table.words().split("\n\n") {
             let _ = write!(text, "\n{}\n", words(paragraph));
         }
-        let _ = write!(text, "\n| column | type | meaning |\n|---|---|---|\n");
+        let _ = write!(
+            text,
+            "\n| column | type | unit | meaning |\n|---|---|---|---|\n"
+        );
         let schema = table_schema(table, &[]);
         for (field, column) in schema.fields().iter().zip(table.columns()) {
             assert_eq!(field.name(), column.name);
             let null = if field.is_nullable() { ", null" } else { "" };
             let r#type = field.data_type().to_string().replace("non-null ", "");
             let (name, meaning) = (column.name, words(column.words));
-            let _ = writeln!(text, "| `{name}` | {}{null} | {meaning} |", r#type);
+            let unit = column.unit().unwrap_or_default();
+            let _ = writeln!(text, "| `{name}` | {type}{null} | {unit} | {meaning} |");
         }
         if table == Table::Visits {
             let _ = write!(

@@ -155,6 +155,33 @@ print(json.dumps({
 }))
 "#;
 
+/// What the programs say of `visits.oncpu_ns`.
+const SAID: &str = r#"
+import sys, json, duckdb, pyarrow.parquet
+file = sys.argv[1] + '/visits/000000.parquet'
+of_field = pyarrow.parquet.read_schema(file).field('oncpu_ns').metadata
+of_file = duckdb.connect().execute(
+    f"select decode(value) from parquet_kv_metadata('{file}') where decode(key) = 'oncpu_ns'").fetchone()
+print(json.dumps([of_field[b'unit'].decode(), of_field[b'description'].decode(), of_file[0]]))
+"#;
+
+// Units and descriptions are where other programs look for them.
+#[test]
+fn columns_are_described() {
+    if !has("duckdb") || !has("pyarrow") {
+        return;
+    }
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("t");
+    write(&dir, true);
+    let mut columns = Table::Visits.columns().iter();
+    let column = columns.find(|it| it.name == "oncpu_ns");
+    let words = column.unwrap().plain();
+    let first = words.split(". ").next().unwrap();
+    let said = json!(["ns", first, format!("{first} (ns)")]);
+    assert_eq!(run(SAID, &dir), said);
+}
+
 // DuckDB counts and sums what was written, in compacted segments and in those as they were encoded.
 #[test]
 fn duckdb_reads_the_same() {

@@ -1,5 +1,6 @@
 use std::os::unix::fs::PermissionsExt as _;
 
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::basic::Compression;
 use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
@@ -97,6 +98,35 @@ fn all_columns_come_back() {
     write_all(&mut writer, 100);
     writer.finish(&complete()).unwrap();
     check_all(&Trace::open(&dir).unwrap(), 100);
+}
+
+// Every segment has the units of its columns, and the first of a table says what they are, in the file's own metadata too.
+#[test]
+fn columns_are_described() {
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("t");
+    let mut writer = create(&dir);
+    rows::write(&mut writer, 0, 10).unwrap();
+    writer.tick(Duration::from_secs(10)).unwrap();
+    rows::write(&mut writer, 10, 20).unwrap();
+    writer.finish(&complete()).unwrap();
+    let trace = Trace::open(&dir).unwrap();
+    for table in Table::ALL {
+        for (number, segment) in trace.segments(table).iter().enumerate() {
+            let file = fs::File::open(segment).unwrap();
+            let reader = ParquetRecordBatchReaderBuilder::try_new(file).unwrap();
+            let said = reader.metadata().file_metadata().key_value_metadata();
+            let said: Vec<_> = said.into_iter().flatten().collect();
+            for (field, column) in reader.schema().fields().iter().zip(table.columns()) {
+                let of = |key: &str| field.metadata().get(key).map(String::as_str);
+                assert_eq!(of("unit"), column.unit(), "{}", column.name);
+                assert_eq!(of("description").is_some(), number == 0, "{}", column.name);
+                let own = said.iter().filter(|it| it.key == column.name);
+                assert_eq!(own.count(), usize::from(number == 0), "{}", column.name);
+            }
+        }
+    }
+    assert_eq!(trace.segments(Table::Visits).len(), 2);
 }
 
 // Nobody else can read a trace, and nothing but the tables and trace.json is left in it.

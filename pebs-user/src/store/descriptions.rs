@@ -1,0 +1,103 @@
+//! What a compacted segment says of its columns: their units, and the first segment of a table what they are.
+//!
+//! Both are metadata of the Arrow fields (pyarrow: `read_schema(file).field(column).metadata`). The descriptions are also
+//! key-value metadata of the file, one a column (DuckDB: `parquet_kv_metadata(file)`). They take about 1 kB a table, as
+//! much as some hundred rows do, so that later segments go without.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use arrow::datatypes::{Field, Metadata, Schema, SchemaRef};
+use parquet::file::metadata::KeyValue;
+
+use super::declare::Described;
+
+const UNIT: &str = "unit";
+const DESCRIPTION: &str = "description";
+
+impl Described {
+    /// Unit of a column's values, by the end of its name.
+    #[must_use]
+    pub fn unit(&self) -> Option<&'static str> {
+        match self.name.rsplit('_').next() {
+            Some("ns") => Some("ns"),
+            Some("bytes") => Some("bytes"),
+            Some("cycles") => Some("cycles"),
+            Some("khz") => Some("kHz"),
+            _ => None,
+        }
+    }
+
+    /// The words without line ends and without what leads to other items of the code.
+    #[must_use]
+    pub fn plain(&self) -> String {
+        plain(self.words)
+    }
+
+    /// The first sentence.
+    fn summary(&self) -> String {
+        let plain = self.plain();
+        let first = plain.split(". ").next().unwrap_or_default();
+        let first = first.trim_end_matches('.');
+        first
+            .replace("`visit_flag`", "see the guide")
+            .replace("`sample_flag`", "see the guide")
+    }
+}
+
+/// The sentences of a comment, without what leads to other items of the code; constants as reports show them.
+#[must_use]
+pub fn plain(comment: &str) -> String {
+    let text: Vec<&str> = comment.lines().map(str::trim).collect();
+    let text = text.join(" ");
+    let mut plain = String::new();
+    for (index, part) in text.split('`').enumerate() {
+        let is_code = index % 2 == 1;
+        let part = if is_code {
+            let last = part.rsplit("::").next().unwrap_or(part);
+            if last.chars().all(|c| c.is_ascii_uppercase() || c == '_') && last.len() > 3 {
+                last.to_lowercase()
+            } else {
+                last.to_owned()
+            }
+        } else {
+            part.replace(['[', ']'], "")
+        };
+        let quote = if index == 0 { "" } else { "`" };
+        let _ = write!(plain, "{quote}{part}");
+    }
+    plain.trim().to_owned()
+}
+
+/// A field with what is said of its column.
+pub(super) fn described(field: Field, column: &Described) -> Field {
+    let unit = column.unit().map(|unit| (UNIT.to_owned(), unit.to_owned()));
+    let words = (DESCRIPTION.to_owned(), column.summary());
+    field.with_metadata([words].into_iter().chain(unit).collect::<Metadata>())
+}
+
+/// The schema that a segment of this number has.
+pub(super) fn of_segment(schema: &SchemaRef, number: u32) -> SchemaRef {
+    if number == 0 {
+        return Arc::clone(schema);
+    }
+    let brief = schema.fields().iter().map(|field| {
+        let mut metadata = field.metadata().clone();
+        metadata.remove(DESCRIPTION);
+        Field::clone(field).with_metadata(metadata)
+    });
+    Arc::new(Schema::new(brief.collect::<Vec<_>>()))
+}
+
+/// The descriptions as a file's own metadata, with units in parentheses.
+pub(super) fn key_values(schema: &Schema) -> Option<Vec<KeyValue>> {
+    let of_field = |field: &Arc<Field>| {
+        let mut value = field.metadata().get(DESCRIPTION)?.clone();
+        if let Some(unit) = field.metadata().get(UNIT) {
+            let _ = write!(value, " ({unit})");
+        }
+        Some(KeyValue::new(field.name().clone(), value))
+    };
+    let found: Vec<_> = schema.fields().iter().filter_map(of_field).collect();
+    (!found.is_empty()).then_some(found)
+}
