@@ -1,4 +1,4 @@
-//! Where functions start that neither a symbol nor an unwind table tells of: where calls go to.
+//! Where functions start that have neither a symbol nor an unwind table entry: where calls go to.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

@@ -1,6 +1,5 @@
 //! The separate debug file of a stripped binary.
 
-use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -8,58 +7,13 @@ use std::path::{Path, PathBuf};
 use object::Object;
 
 use super::debuginfod;
-use super::dwarf::DebugInfo;
-use super::elf::{Binary, Elf, MAX_FILE};
-use super::locate::find_library;
+use super::object_file::{Elf, MAX_FILE};
 use crate::files::read_regular;
 
 /// Where distributions put debug files.
 const DEBUG_ROOT: &str = "/usr/lib/debug";
 
-/// A binary of which no debug information is on this machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Lacking {
-    /// The file.
-    pub path: PathBuf,
-    /// Its build id in hex.
-    pub build_id: String,
-}
-
-/// Those among the binaries, and the libraries that they need, which have no debug information here but a build id to
-/// ask for it by.
-///
-/// Cost: every file is read, with its debug file.
-#[must_use]
-pub(crate) fn lacking(binaries: Vec<PathBuf>) -> Vec<Lacking> {
-    let mut waiting = binaries;
-    let mut seen = HashSet::new();
-    let mut lacking = Vec::new();
-    while let Some(path) = waiting.pop() {
-        if !seen.insert(path.clone()) {
-            continue;
-        }
-        let Ok(binary) = Binary::open(&path) else {
-            continue;
-        };
-        waiting.extend(binary.needed.iter().filter_map(|name| find_library(name)));
-        if DebugInfo::load(&binary).is_none()
-            && let Some(build_id) = binary.elf().and_then(|file| build_id(&file))
-        {
-            lacking.push(Lacking { path, build_id });
-        }
-    }
-    // A file may have been named by several paths.
-    lacking.sort_by(|a, b| (&a.build_id, &a.path).cmp(&(&b.build_id, &b.path)));
-    lacking.dedup_by(|b, a| a.build_id == b.build_id);
-    lacking.sort_by(|a, b| a.path.cmp(&b.path));
-    lacking
-}
-
-fn build_id(file: &Elf<'_>) -> Option<String> {
-    file.build_id().ok().flatten().map(hex)
-}
-
-fn hex(bytes: &[u8]) -> String {
+pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

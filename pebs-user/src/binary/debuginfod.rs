@@ -17,7 +17,6 @@ use super::locate;
 /// The client of elfutils.
 pub(crate) const CLIENT: &str = "debuginfod-find";
 
-/// What installs it.
 pub(crate) const INSTALL: &str =
     "sudo apt-get install debuginfod (Fedora: elfutils-debuginfod-client)";
 

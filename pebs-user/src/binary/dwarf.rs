@@ -1,12 +1,16 @@
 //! Debug information of a binary, loaded when it is asked for.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
+use std::path::PathBuf;
 
 use gimli::{Dwarf, DwarfSections, EndianSlice, LittleEndian};
-use object::{CompressionFormat, Object, ObjectSection};
+use object::{Object, ObjectSection};
 
 use super::debug_data;
-use super::elf::{Binary, Elf};
+use super::elf::Binary;
+use super::locate::find_library;
+use super::object_file::{Elf, content};
 
 /// Reader of borrowed sections.
 pub(crate) type Slice<'a> = EndianSlice<'a, LittleEndian>;
@@ -48,21 +52,45 @@ impl DebugInfo {
     }
 }
 
-/// What a compressed section holds at most, as a multiple of its size in the file: compilers reach 10.
-const MAX_RATIO: u64 = 64;
+/// A binary whose debug information is not on this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Lacking {
+    /// The file.
+    pub path: PathBuf,
+    /// Its build id in hex.
+    pub build_id: String,
+}
 
-/// What any compressed section may hold, bytes.
-const ALWAYS: u64 = 1 << 20;
-
-/// The bytes of a section, uncompressed. One that says it holds far more than it can
-/// counts as empty.
-pub(crate) fn content<'data>(section: &impl ObjectSection<'data>) -> object::Result<Vec<u8>> {
-    let data = section.compressed_data()?;
-    let most = (data.data.len() as u64)
-        .saturating_mul(MAX_RATIO)
-        .max(ALWAYS);
-    if data.format != CompressionFormat::None && data.uncompressed_size > most {
-        return Ok(Vec::new());
+/// Those among the binaries, and the libraries that they need, which have no debug information here but a build id to
+/// ask for it by.
+///
+/// Cost: every file is read, with its debug file.
+#[must_use]
+pub(crate) fn lacking(binaries: Vec<PathBuf>) -> Vec<Lacking> {
+    let mut waiting = binaries;
+    let mut seen = HashSet::new();
+    let mut lacking = Vec::new();
+    while let Some(path) = waiting.pop() {
+        if !seen.insert(path.clone()) {
+            continue;
+        }
+        let Ok(binary) = Binary::open(&path) else {
+            continue;
+        };
+        waiting.extend(binary.needed.iter().filter_map(|name| find_library(name)));
+        if DebugInfo::load(&binary).is_none()
+            && let Some(build_id) = binary.elf().and_then(|file| build_id(&file))
+        {
+            lacking.push(Lacking { path, build_id });
+        }
     }
-    Ok(data.decompress()?.into_owned())
+    // A file may have been named by several paths.
+    lacking.sort_by(|a, b| (&a.build_id, &a.path).cmp(&(&b.build_id, &b.path)));
+    lacking.dedup_by(|b, a| a.build_id == b.build_id);
+    lacking.sort_by(|a, b| a.path.cmp(&b.path));
+    lacking
+}
+
+fn build_id(file: &Elf<'_>) -> Option<String> {
+    file.build_id().ok().flatten().map(debug_data::hex)
 }

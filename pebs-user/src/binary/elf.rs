@@ -4,22 +4,17 @@ use std::cell::OnceCell;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use object::elf::{self, FileHeader64};
-use object::read::elf::{ElfFile, FileHeader as _, ProgramHeader as _, SectionHeader as _};
+use object::elf;
+use object::read::elf::{FileHeader as _, ProgramHeader as _, SectionHeader as _};
 use object::{LittleEndian, Object};
 
 use super::called;
 use super::debug_data;
 use super::frames::Frames;
+use super::object_file::{Elf, MAX_FILE};
 use super::pclntab;
-use super::symbols::{Names, Table, dynamic_strings, dynamic_values, imports, symbols};
+use super::symbols::{Function, Names, Table, dynamic_strings, dynamic_values, imports, symbols};
 use crate::files::read_regular;
-
-/// Largest file that is read, debug files included.
-pub(crate) const MAX_FILE: u64 = 4 << 30;
-
-/// Parsed headers of a 64-bit little-endian ELF.
-pub(crate) type Elf<'data> = ElfFile<'data, FileHeader64<LittleEndian>>;
 
 /// Why a file can't be probed at all.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +28,6 @@ pub enum BinaryError {
         #[source]
         source: std::io::Error,
     },
-    /// Not an ELF.
     #[error("{path} is not an ELF binary but {looks}")]
     NotElf {
         /// The file.
@@ -48,7 +42,6 @@ pub enum BinaryError {
     Architecture {
         /// The file.
         path: PathBuf,
-        /// What it is.
         found: String,
     },
     /// Headers that contradict one another.
@@ -77,21 +70,6 @@ pub(crate) enum Language {
     SysV,
     /// Go: own registers, stacks that move.
     Go,
-}
-
-/// A function symbol.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Function {
-    /// Name as in the symbol table, with its version (`memcpy@@GLIBC_2.14`), mangled.
-    pub name: String,
-    /// Virtual address in the file.
-    pub address: u64,
-    /// Size in bytes; 0: unknown.
-    pub size: u64,
-    /// Visible to other objects.
-    pub global: bool,
-    /// Chosen by a resolver when the program starts; the address is the resolver's.
-    pub ifunc: bool,
 }
 
 /// One mapped part of the file.

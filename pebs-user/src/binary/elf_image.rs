@@ -50,7 +50,6 @@ pub(crate) struct Segment {
 pub(crate) struct ElfHead {
     /// Executable segments.
     pub segments: Vec<Segment>,
-    /// Build id.
     pub build_id: Option<BuildId>,
     /// Whether its symbol tables are of a size that may be loaded.
     pub symbols: bool,
@@ -363,7 +362,7 @@ mod tests {
         assert!(!read_head(&file).unwrap().own_debug());
     }
 
-    /// A function inside another is told apart; one that shares its start or end is not nested.
+    /// A function inside another is distinguished; one that shares its start or end is not nested.
     #[test]
     fn nesting() {
         let span = |start, end| Span { start, end };

@@ -8,7 +8,7 @@ use gimli::{
 };
 use object::{Object, ObjectSection};
 
-use super::dwarf::content;
+use super::object_file::content;
 
 /// Functions that `.eh_frame` describes, as virtual addresses in the file, sorted, without empty ones.
 ///
@@ -158,7 +158,6 @@ impl Frames {
     }
 }
 
-/// The rule in a row.
 fn rule_of(row: &Row) -> Option<CallerRule> {
     if matches!(row.register(X86_64::RA), Some(RegisterRule::Undefined)) {
         return Some(CallerRule::Outermost);

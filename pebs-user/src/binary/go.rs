@@ -1,4 +1,4 @@
-//! What a Go program says of its runtime: its version, and where a goroutine's number is.
+//! What a Go program says about its runtime: its version, and where a goroutine's number is.
 
 use std::ops::Range;
 

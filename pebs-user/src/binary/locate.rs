@@ -12,7 +12,7 @@ use crate::units::Pid;
 /// Symlinks followed at most, as the kernel does.
 const MAX_LINKS: u32 = 40;
 
-/// Folders that the dynamic loader searches without being told.
+/// Folders that the dynamic loader searches by default.
 const LIBRARY_FOLDERS: [&str; 7] = [
     "/lib/x86_64-linux-gnu",
     "/usr/lib/x86_64-linux-gnu",

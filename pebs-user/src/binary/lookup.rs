@@ -1,7 +1,8 @@
 //! From a typed name to one function of a binary.
 
 use super::demangle::{key, names, symbol_name, without_version};
-use super::elf::{Binary, Function};
+use super::elf::Binary;
+use super::symbols::Function;
 
 /// Names suggested at most.
 const MAX_SUGGESTIONS: usize = 5;
@@ -18,7 +19,7 @@ pub(crate) struct Found {
     pub name: String,
 }
 
-/// Why a name means no one function.
+/// Why a name does not mean exactly one function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unknown {
     /// No such symbol; the nearest ones.
@@ -227,7 +228,7 @@ mod tests {
         assert_eq!(function(&binary, "write"), Err(Unknown::Imported));
     }
 
-    /// The C library's memcpy is chosen when the program starts, and its versions are told apart.
+    /// The C library's memcpy is chosen when the program starts, and its versions are distinguished.
     #[test]
     fn c_library() {
         let libc = Binary::open(Path::new("/lib/x86_64-linux-gnu/libc.so.6")).expect("libc");

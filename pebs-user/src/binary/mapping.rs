@@ -29,7 +29,6 @@ impl BuildId {
         Some(id)
     }
 
-    /// The bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
@@ -59,11 +58,9 @@ pub struct FileIdentity {
     pub major: u32,
     /// Minor number of the device.
     pub minor: u32,
-    /// Inode.
     pub inode: u64,
 }
 
-/// A file that is mapped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MappedFile {
     /// Its path, without the kernel's ` (deleted)`: in the process's mount namespace; from our root where that is ours too.
@@ -160,7 +157,6 @@ impl Backing {
 pub struct FileFacts {
     /// Device and inode.
     pub identity: Option<FileIdentity>,
-    /// Build id.
     pub build_id: Option<BuildId>,
 }
 

@@ -1,4 +1,4 @@
-//! What binaries and processes say of themselves: ELF, DWARF and unwind tables, debug files, names, `/proc`.
+//! What binaries and processes say about themselves: ELF, DWARF and unwind tables, debug files, names, `/proc`.
 //!
 //! Two readers lie side by side. Probes are placed by whole files in memory ([`elf`], [`dwarf`], [`debug_data`]); samples
 //! are named from open files of which only what is needed is read ([`elf_image`], [`debug_file`], [`eh_frame`]).
@@ -18,6 +18,7 @@ pub(crate) mod eh_frame;
 pub(crate) mod elf;
 pub(crate) mod elf_image;
 pub(crate) mod frames;
+pub(crate) mod object_file;
 pub(crate) mod pclntab;
 pub(crate) mod symbols;
 

@@ -19,7 +19,6 @@ use crate::units::Pid;
 pub(crate) struct Opened {
     /// The file, read only.
     pub file: File,
-    /// Its metadata.
     pub metadata: Metadata,
     /// Whether it is certain to be the mapped file; otherwise its build id has to be compared.
     pub certain: bool,

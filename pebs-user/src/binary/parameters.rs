@@ -57,7 +57,7 @@ pub(crate) struct Reader<'u, 'a> {
     pub unit: Rc<Unit<Slice<'a>>>,
 }
 
-/// An argument with what the debug information says of it.
+/// An argument with what the debug information says about it.
 pub(crate) struct Typed {
     pub parameter: Parameter,
     pub kind: Option<Kind>,
@@ -80,7 +80,6 @@ pub(crate) enum Convention {
 /// Where an argument lies when its function starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Held {
-    /// In this register.
     Register(Register),
     /// Two words, in these registers.
     Pair([Register; 2]),

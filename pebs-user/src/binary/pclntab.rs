@@ -4,7 +4,7 @@
 
 use object::{Object, ObjectSection};
 
-use super::dwarf::content;
+use super::object_file::content;
 
 /// The sections that may hold the table; the second in position-independent programs.
 const SECTIONS: [&str; 2] = [".gopclntab", ".data.rel.ro.gopclntab"];

@@ -15,7 +15,6 @@ const MAX_ROUNDS: usize = 16;
 pub(crate) struct FileId {
     /// Device, major and minor.
     pub device: (u32, u32),
-    /// Inode.
     pub inode: u64,
 }
 

@@ -17,8 +17,8 @@ const PATH_BYTES: usize = 4096;
 
 /// The path by which the process runs its executable, if that is the file mapped and it is another name of it.
 ///
-/// `None` too where it can't be told: the process has gone, or its path now leads to another file. Cost: for a file that
-/// is not its executable, reading one link.
+/// `None` too where it can't be determined: the process has gone, or its path now leads to another file. Cost: for a
+/// file that is not its executable, reading one link.
 pub(crate) fn run_as(pid: Pid, mapped: &Path) -> Option<PathBuf> {
     let of_process = |what: &str| PathBuf::from(format!("/proc/{}/{what}", pid.0));
     let exe = of_process("exe");

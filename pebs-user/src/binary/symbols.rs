@@ -4,7 +4,7 @@ use object::elf::{self, DynamicTag, SHN_UNDEF, STT_FUNC, STT_GNU_IFUNC, STT_NOTY
 use object::read::elf::{Sym as _, SymbolTable, VersionTable};
 use object::{LittleEndian, SymbolIndex};
 
-use super::elf::{Elf, Function};
+use super::object_file::Elf;
 use crate::terminal::shown;
 
 /// Which table of a file.
@@ -14,6 +14,21 @@ pub(crate) enum Table {
     Static,
     /// `.dynsym`
     Dynamic,
+}
+
+/// A function symbol.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Function {
+    /// Name as in the symbol table, with its version (`memcpy@@GLIBC_2.14`), mangled.
+    pub name: String,
+    /// Virtual address in the file.
+    pub address: u64,
+    /// Size in bytes; 0: unknown.
+    pub size: u64,
+    /// Visible to other objects.
+    pub global: bool,
+    /// Chosen by a resolver when the program starts; the address is the resolver's.
+    pub ifunc: bool,
 }
 
 /// Longest name that is kept, bytes. C++ templates reach some KiB.
@@ -162,7 +177,7 @@ pub(crate) fn dynamic_strings(file: &Elf<'_>, tag: DynamicTag, names: &mut Names
 mod tests {
     use super::*;
 
-    /// Symbols that share a long name get only as much of it as the file could hold; one that is too long is none.
+    /// Symbols that share a long name get only as much of it as the file could hold; one that is too long is left out.
     #[test]
     fn shared_names() {
         let mut names = Names { left: 1000 };

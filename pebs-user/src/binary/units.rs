@@ -18,7 +18,6 @@ const MAX_DEPTH: u32 = 16;
 /// Where an entry is: of a type, the type.
 pub(crate) type Kind = DebugInfoOffset;
 
-/// An entry.
 pub(crate) type Entry<'a> = DebuggingInformationEntry<Slice<'a>>;
 
 /// All units, read when an entry of theirs is asked for.

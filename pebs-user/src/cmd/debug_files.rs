@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use super::record::Who;
-use crate::binary::debug_data::{Lacking, lacking};
 use crate::binary::debuginfod::{self, CLIENT, Debuginfod, INSTALL, Missing, URLS};
+use crate::binary::dwarf::{Lacking, lacking};
 use crate::binary::locate::locate;
 use crate::binary::process;
 use crate::cmd::record::args::RecordArgs;
@@ -96,7 +96,7 @@ fn no_client(lacking: &[Lacking]) -> Fetched {
     }
 }
 
-/// What to say of the answers.
+/// What to say about the answers.
 fn told(lacking: &[Lacking], answers: &[Result<(), Missing>]) -> Fetched {
     let found = answers.iter().filter(|answer| answer.is_ok()).count();
     let without = |wanted: fn(&Missing) -> bool| -> Vec<&Path> {

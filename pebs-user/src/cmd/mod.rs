@@ -66,7 +66,7 @@ pub fn hint_of(error: &anyhow::Error) -> Option<String> {
             probe::ResolveError,
             probe::cgroup::CgroupError,
             probe::breakpoint::BreakpointError,
-            probe::item::ItemError,
+            probe::error::ItemError,
             pmu::event::ParseError,
             pmu::attr::EventError,
             pmu::counters::TooManyEvents,

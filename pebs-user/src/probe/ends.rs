@@ -4,7 +4,7 @@
 //! Probes there are safe whatever unwinds through the frame. At the exits themselves the stack pointer is what it
 //! was at the function's first instruction, so the mark's stack pointer names the frame. The function is
 //! read from its first byte to its last, and so are the parts that compilers move away (`f.cold`). What
-//! can't be told apart for certain is refused, never guessed.
+//! can't be distinguished for certain is refused, never guessed.
 //!
 //! A conditional jump to another function leaves or stays; a mark on it would be wrong when it stays.
 //! The mark is made at that function's entry instead (at its own returns, if it has no name and may be a
@@ -19,7 +19,7 @@ use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register as Iced};
 
 use super::body::{self, Body, jump_target};
 use super::entry::{self, Needs};
-use super::exits::{self, Flow};
+use super::exits::{self, EndSite, Flow};
 use super::kernel::Kernel;
 use crate::binary::demangle::without_version;
 use crate::binary::elf::Binary;
@@ -32,21 +32,6 @@ const TABLE_WINDOW: usize = 12;
 
 /// Parts of one function at most.
 const MAX_PARTS: usize = 16;
-
-/// One place where visits end.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct EndSite {
-    /// Virtual address in the file.
-    pub address: u64,
-    /// Cost class.
-    pub class: EntryClass,
-    /// The instruction, disassembled.
-    pub text: String,
-    /// It leads to a `ret` only, where the result is known; else to a tail jump, where it is not yet.
-    pub result_known: bool,
-    /// Added to the stack pointer there it gives the one at the function's first instruction.
-    pub sp_adjust: i64,
-}
 
 /// All ends of a function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -304,7 +289,7 @@ impl<'a> Search<'a> {
         };
         if !leaves {
             return Err(format!(
-                "the jump at {:#x} goes to {to:#x}, which belongs to no function known",
+                "the jump at {:#x} goes to {to:#x}, which belongs to no known function",
                 instruction.ip()
             ));
         }

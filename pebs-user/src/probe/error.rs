@@ -22,7 +22,7 @@ pub enum ResolveError {
     /// A file that is no x86-64 binary.
     #[error(transparent)]
     Binary(#[from] BinaryError),
-    /// A name that means no one function.
+    /// A name that is not that of exactly one function.
     #[error(transparent)]
     Function(Box<FunctionError>),
     /// An address that can't be probed.
@@ -52,7 +52,6 @@ pub enum ResolveError {
     Line {
         /// Source file as typed.
         file: String,
-        /// Line.
         line: u32,
         /// The binary.
         path: PathBuf,
@@ -72,7 +71,6 @@ pub enum ResolveError {
     /// Two probes want one column with different types.
     #[error("column '{name}' is {first} in one probe and {second} in another")]
     ColumnType {
-        /// Its name.
         name: String,
         /// First type.
         first: String,
@@ -82,16 +80,14 @@ pub enum ResolveError {
     /// More of something than the kernel programs hold.
     #[error("{what}: {count}, {limit} at most")]
     TooMany {
-        /// Of what.
         what: String,
         /// How many.
         count: usize,
-        /// The limit.
         limit: usize,
     },
 }
 
-/// A name that means no one function of a binary.
+/// A name that is not that of exactly one function of a binary.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", unknown(name, path, tables, why))]
 pub struct FunctionError {
@@ -141,7 +137,7 @@ impl ResolveError {
     }
 }
 
-/// The sentence about a name that means no one function.
+/// The sentence about a name that is not that of exactly one function.
 fn unknown(name: &str, path: &std::path::Path, tables: &Tables, why: &Unknown) -> String {
     let path = path.display();
     match why {
@@ -212,7 +208,7 @@ fn function_hint(error: &FunctionError) -> String {
             near.join(", ")
         ),
         Unknown::Inlined(callers) => format!(
-            "probe who calls it: {path}:{}; samples in it are told apart with --inlined",
+            "probe who calls it: {path}:{}; --inlined gives it samples of its own",
             callers.join(&format!(", {path}:"))
         ),
         Unknown::Imported => match &error.library {
@@ -268,5 +264,71 @@ fn binary_hint(error: &BinaryError) -> Option<String> {
             None => "name the program itself; 'file' says what this is".to_owned(),
         }),
         BinaryError::Architecture { .. } | BinaryError::Damaged { .. } => None,
+    }
+}
+
+/// Why ids can't be read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ItemError {
+    /// The text has a fault.
+    #[error("cannot read --{option} '{text}': {what}")]
+    Text {
+        /// Without dashes.
+        option: &'static str,
+        /// As typed.
+        text: String,
+        /// The fault.
+        what: String,
+        /// What to write instead.
+        hint: String,
+    },
+    /// The binary that was named is not there.
+    #[error(transparent)]
+    Locate(#[from] LocateError),
+    /// It can't be read.
+    #[error(transparent)]
+    Binary(#[from] BinaryError),
+    /// It has no such variable.
+    #[error("variable '{symbol}' not found in {}", path.display())]
+    NoSymbol {
+        /// As typed.
+        symbol: String,
+        /// Where.
+        path: PathBuf,
+        /// What to do.
+        hint: String,
+    },
+    /// It is of another kind.
+    #[error("'{symbol}' in {} is {found}", path.display())]
+    WrongKind {
+        /// As typed.
+        symbol: String,
+        /// Where.
+        path: PathBuf,
+        found: &'static str,
+        /// What to do.
+        hint: &'static str,
+    },
+    /// It lies in a library, where it can't be found.
+    #[error("{} is a shared library{why}", path.display())]
+    Library {
+        /// The library.
+        path: PathBuf,
+        /// What it lacks.
+        why: &'static str,
+        /// What to do.
+        hint: &'static str,
+    },
+}
+
+impl ItemError {
+    /// What to do about it.
+    #[must_use]
+    pub(crate) fn hint(&self) -> Option<String> {
+        match self {
+            Self::Text { hint, .. } | Self::NoSymbol { hint, .. } => Some(hint.clone()),
+            Self::WrongKind { hint, .. } | Self::Library { hint, .. } => Some((*hint).to_owned()),
+            Self::Locate(_) | Self::Binary(_) => None,
+        }
     }
 }

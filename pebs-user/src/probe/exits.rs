@@ -21,7 +21,6 @@ use iced_x86::{
 };
 
 use super::body::{self, Body};
-use super::ends::EndSite;
 use super::entry::{stack_change, writes};
 use super::kernel::Kernel;
 use crate::binary::elf::Binary;
@@ -49,6 +48,21 @@ const WRONG: u64 = 1 << 56;
 
 /// Weight of one pass of a way through the tail.
 const PASS: f64 = 64.0;
+
+/// One place where visits end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct EndSite {
+    /// Virtual address in the file.
+    pub address: u64,
+    /// Cost class.
+    pub class: EntryClass,
+    /// The instruction, disassembled.
+    pub text: String,
+    /// It leads to a `ret` only, where the result is known; else to a tail jump, where it is not yet.
+    pub result_known: bool,
+    /// Added to the stack pointer there it gives the one at the function's first instruction.
+    pub sp_adjust: i64,
+}
 
 /// Relative cost of a mark, see [`EntryClass`].
 const fn price(class: EntryClass) -> u64 {

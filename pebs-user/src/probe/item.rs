@@ -12,11 +12,12 @@ use object::elf;
 use pebs_common::config::{ArgKind, ArgProgram, ItemConfig, ItemOffsets, ItemSource, MAX_DEREFS};
 
 use super::breakpoint;
+use super::error::ItemError;
 use super::expr::{self, Type};
 use super::scan::single_colons;
 use super::variable::{LIBRARY_HINT, first_code, thread_pointer, variable};
 use crate::binary::elf::{Binary, BinaryError, Kind};
-use crate::binary::locate::{LocateError, locate};
+use crate::binary::locate::locate;
 use crate::binary::register::Register;
 use crate::binary::symbols::dynamic_values;
 use crate::store::run::ItemInfo;
@@ -61,7 +62,7 @@ pub(crate) struct Context<'a> {
     pub none: u64,
 }
 
-/// How samples read ids: what the kernel program is told, and what the trace says.
+/// How samples read ids: configuration of the kernel program, and what the trace says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
     /// Name of the probe: `reg:r13`, `mem:./app:current:u64`.
@@ -95,73 +96,6 @@ impl Library {
     pub fn base(&self, pid: Pid) -> Option<u64> {
         let entry = breakpoint::in_process(pid, &self.path, self.entry_offset)?;
         Some(entry.wrapping_sub(self.entry))
-    }
-}
-
-/// Why ids can't be read.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ItemError {
-    /// The text has a fault.
-    #[error("cannot read --{option} '{text}': {what}")]
-    Text {
-        /// Without dashes.
-        option: &'static str,
-        /// As typed.
-        text: String,
-        /// The fault.
-        what: String,
-        /// What to write instead.
-        hint: String,
-    },
-    /// The binary that was named is not there.
-    #[error(transparent)]
-    Locate(#[from] LocateError),
-    /// It can't be read.
-    #[error(transparent)]
-    Binary(#[from] BinaryError),
-    /// It has no such variable.
-    #[error("variable '{symbol}' not found in {}", path.display())]
-    NoSymbol {
-        /// As typed.
-        symbol: String,
-        /// Where.
-        path: PathBuf,
-        /// What to do.
-        hint: String,
-    },
-    /// It is of another kind.
-    #[error("'{symbol}' in {} is {found}", path.display())]
-    WrongKind {
-        /// As typed.
-        symbol: String,
-        /// Where.
-        path: PathBuf,
-        /// What it is.
-        found: &'static str,
-        /// What to do.
-        hint: &'static str,
-    },
-    /// It lies in a library, where it can't be found.
-    #[error("{} is a shared library{why}", path.display())]
-    Library {
-        /// The library.
-        path: PathBuf,
-        /// What it lacks.
-        why: &'static str,
-        /// What to do.
-        hint: &'static str,
-    },
-}
-
-impl ItemError {
-    /// What to do about it.
-    #[must_use]
-    pub(crate) fn hint(&self) -> Option<String> {
-        match self {
-            Self::Text { hint, .. } | Self::NoSymbol { hint, .. } => Some(hint.clone()),
-            Self::WrongKind { hint, .. } | Self::Library { hint, .. } => Some((*hint).to_owned()),
-            Self::Locate(_) | Self::Binary(_) => None,
-        }
     }
 }
 

@@ -85,7 +85,7 @@ pub(crate) fn danger(binary: &Binary) -> Option<String> {
         return Some("it has landing pads: an exception can unwind through the frame".to_owned());
     }
     let sections = binary.elf();
-    let pads = |file: &crate::binary::elf::Elf<'_>| {
+    let pads = |file: &crate::binary::object_file::Elf<'_>| {
         file.section_by_name(".gcc_except_table")
             .is_some_and(|section| section.size() > 0)
     };

@@ -3,8 +3,9 @@
 use object::read::elf::ProgramHeader as _;
 use object::{LittleEndian, Object as _, ObjectSymbol as _, SymbolKind, elf};
 
-use super::item::ItemError;
-use crate::binary::elf::{Binary, Elf, Kind};
+use super::error::ItemError;
+use crate::binary::elf::{Binary, Kind};
+use crate::binary::object_file::Elf;
 use crate::binary::{debug_data, demangle, lookup};
 
 /// Names suggested at most for one that is not there.
