@@ -225,7 +225,7 @@ const _: () = assert!(size_of::<ItemConfig>() == 32 + 5 * 8 + 10 * 4);
 /// Probed places at most whose breakpoints are looked for in copies of code.
 pub const MAX_COPY_PLACES: u32 = 64;
 
-/// Bytes of code by which a copy of a place is told.
+/// Bytes of code by which a copy of a place is recognised.
 pub const COPY_WINDOW: usize = 16;
 
 /// What a probed place looks like in a copy of its page: code is copied to the same place in a page.
@@ -254,7 +254,6 @@ pub struct Copied {
     pub pad: u32,
     /// The memory.
     pub start: u64,
-    /// Its end.
     pub end: u64,
 }
 

@@ -26,11 +26,11 @@ pub enum Kind {
     Exit = 8,
     /// A [`ClockPair`].
     Clock = 9,
-    /// A [`Task`]: something came between a traced thread and its work; the index is an [`Interference`].
+    /// A [`Task`]: a traced thread was interrupted; the index is an [`Interference`].
     Interference = 10,
     /// A [`Task`]: the kernel stops an event's counter until the next tick.
     Throttle = 11,
-    /// A [`SampleAccess`]: a sample that says of its memory access.
+    /// A [`SampleAccess`]: a sample with its memory access.
     SampleAccess = 12,
     /// A [`SampleStack`]: a sample followed by its call stack.
     SampleStack = 13,
@@ -346,7 +346,7 @@ pub struct SwitchStack {
 /// Words of user memory in a [`SwitchStack`]: the frames of some functions that keep no frame pointer.
 pub const STACK_WORDS: usize = 48;
 
-/// What came between a thread and its work.
+/// An interrupt, softirqs, or a page fault.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Interference {
@@ -356,7 +356,6 @@ pub enum Interference {
     MinorFault = 1,
     /// A page fault, which is timed, whose page had to be read.
     MajorFault = 2,
-    /// An interrupt.
     Interrupt = 3,
     /// Work that interrupts left for later.
     SoftInterrupt = 4,

@@ -46,17 +46,16 @@ pub struct Cli {
 pub enum Cmd {
     /// Print the report of a trace
     Report(report::ReportArgs),
-    /// Say why slow items were slow, ranked, and how sure that is
+    /// Rank the causes of slow items, with their uncertainty
     ///
-    /// Compares the slow items of each group of like ones with its typical ones, and divides what they
-    /// take longer: functions on the CPU (from samples), waits off it by the function that blocked,
-    /// preemption. All shares and an unexplained rest sum to the difference. Each has its samples and a
-    /// 95 % interval: a bootstrap over items, given which are slow. Typical is the middle half of the group
-    /// by duration, slow ones excluded; of a trace recorded with --keep, the items that were not kept.
-    /// 'because' names a test of an argument that tells slow items from others (Fisher's exact test,
-    /// corrected for all tests searched): it goes along with slowness, which does not prove it the reason.
+    /// Compares the slow items of each group with its typical ones, and divides the difference among functions on the
+    /// CPU (from samples), waits off it by the function that blocked, and preemption. All shares and an unexplained
+    /// rest sum to the difference. Each has its samples and a 95 % interval: a bootstrap over items, given which are
+    /// slow. Typical is the middle half of the group by duration, slow ones excluded; of a trace recorded with --keep,
+    /// the items that were not kept. 'because' names a test of an argument that separates slow items from others
+    /// (Fisher's exact test, corrected for all tests searched). It does not prove that the argument is the reason.
     Explain(explain::ExplainArgs),
-    /// Look at a trace in the terminal: items in a list, enter to open one
+    /// Browse a trace in the terminal: a list of items, enter to open one
     ///
     /// The list sorts by duration, time on the CPU, item id or begin, and filters by probe and by a text in
     /// the arguments. An item shows its functions with their errors, its waits and what happened to its
@@ -64,36 +63,36 @@ pub enum Cmd {
     View(view::ViewArgs),
     /// Compare two traces: which function's time per item changed
     ///
-    /// Functions are the same if the file name of their module and their name are; the binary with the probe may
-    /// be called otherwise. Each figure has an interval; all of them hold at once in 95 of 100 comparisons, so that
-    /// two runs of the same build do not differ by chance. What differs between runs as wholes (frequency, neighbours) no interval of one run
-    /// holds: set --fail-above well above it.
+    /// Functions are the same if the file name of their module and their name are; the binary with the probe may have
+    /// another name. Each figure has an interval; all of them hold at once in 95 of 100 comparisons, so that two runs
+    /// of the same build do not differ by chance. Intervals do not cover differences between whole runs (frequency,
+    /// other load): set --fail-above well above those.
     ///
     /// Exit status: 0 compared; 3 something is above --fail-above; 2 could not compare.
     Diff(diff::DiffArgs),
-    /// Say which of the counted events explains how long something took
+    /// Rank counted events by how much of a duration each explains
     ///
-    /// Reads what 'perf stat' counted at intervals, or a table of items. Counts that were torn by sharing counters are
-    /// cleaned, events are ranked by the share of the variance that depends on them, with intervals, beside shuffled counts that show
-    /// what noise would do, and pairs are found that do more together than each by itself.
+    /// Reads what 'perf stat' counted at intervals, or a table of items. Cleans counts that are inexact because events
+    /// shared counters; ranks events by the share of the variance that depends on them, with intervals, against
+    /// shuffled counts as noise; and finds pairs of events that interact.
     Mine(mine::MineArgs),
-    /// Make a trace of a recording that perf made
+    /// Convert a recording of perf into a trace
     Import(import::ImportArgs),
     /// Write a trace in the format of another tool
     ///
-    /// Says on stderr which visits the output shows, and by what they are weighed: perfetto and firefox
+    /// Prints to stderr which visits the output shows, and with which weight: perfetto and firefox
     /// show every sample at its time; pprof, speedscope, folded and flamegraph the estimated CPU time
     /// of functions (self_ns; of an event that is no clock, events) and the time of waits, so that the
-    /// parts of an item add up to its duration. csv, folded and flamegraph take traces of any size; the
-    /// others hold 100,000 visits, and of more the slowest and a uniform sample. Of a trace
-    /// recorded with --call-graph a stack is the probe and all that called the function, and an estimate is
-    /// divided among its stacks by their samples; else it is the probe and the function.
+    /// parts of an item add up to its duration. csv, folded and flamegraph take traces of any size; the others hold up
+    /// to 100,000 visits, of a larger trace the slowest and a uniform sample. Of a trace recorded with --call-graph a
+    /// stack is the probe and all that called the function, and an estimate is divided among its stacks by their
+    /// samples; else it is the probe and the function.
     Export(export::ExportArgs),
     /// Write a trace as one self-contained page
     ///
     /// Latency over time, functions of selected items against typical ones, functions of each item, time
-    /// lines, and the report. The page needs no network and no other file. It holds 10,000 visits; of
-    /// more, the slow ones and a uniform sample of the others, and says so.
+    /// lines, and the report. The page needs no network and no other file. It holds up to 10,000 visits: of a larger
+    /// trace the slow ones and a uniform sample of the others, and it says so.
     Html(html::HtmlArgs),
     /// Finish the open segments of a trace whose recorder was killed
     Recover(recover::RecoverArgs),

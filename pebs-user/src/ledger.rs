@@ -137,9 +137,7 @@ impl Account {
 pub struct CpuLedger {
     /// The CPU; 65535: of records that do not say theirs.
     pub cpu: u16,
-    /// Samples.
     pub samples: Account,
-    /// Marks.
     pub marks: Account,
     /// Switch, fork, exec, exit, page fault, throttle and clock records.
     pub tasks: Account,
@@ -164,7 +162,7 @@ pub struct Ledger {
     /// Samples, in no item, whose item id could not be read.
     #[serde(default)]
     pub item_faults: u64,
-    /// Times that the kernel throttled sampling; null if it could not be told.
+    /// Times that the kernel throttled sampling; null if it could not be determined.
     pub throttled: Option<u64>,
 }
 

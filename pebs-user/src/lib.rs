@@ -1,4 +1,4 @@
-//! pebs-trace: tells why this item was slow when the one before it was fast.
+//! pebs-trace: explains why this item was slow when the one before it was fast.
 //!
 //! This page is the architecture. The README says what the tool is for; `pebs-trace --help` how to
 //! use it; [`guide`] answers questions, [`guide::decisions`] those about the code. Most modules are the crate's own:
@@ -31,10 +31,10 @@
 //! | [`probe`] | a SPEC to the instructions to probe |
 //! | [`collect`] | live collection: programs, rings, draining |
 //! | [`correlate`], [`symbolize`], [`pipeline`] | records to visits; addresses to functions; all of it to rows |
-//! | [`cost`] | what samples and marks take of the program |
+//! | [`cost`] | what samples and marks cost the program |
 //! | [`import`] | a recording of `perf record` through the pipeline |
 //! | [`analysis`] | the tables of a trace to answers |
-//! | [`export`], [`html`], [`view`], [`selftest`] | what else is made of a trace |
+//! | [`export`], [`html`], [`view`], [`selftest`] | other outputs and checks made from a trace |
 //! | [`cmd`], [`cli`] | one file per subcommand: wiring, messages, hints; what can be typed |
 //!
 //! # Where to begin
@@ -51,9 +51,10 @@
 //! | names of functions | [`symbolize`], [`binary`] |
 //! | a table or a column of the trace | [`store::schema`] declares it: row, columns, reader, csv, `guide/trace.md`; `pipeline` fills it |
 //! | how columns are read | [`store::view`]: by name and type |
+//! | a trace for a test | `store/fixtures.rs`: visit by visit |
 //! | an estimate and its error | [`estimate::visit`], [`analysis::pool`] |
 //! | which counted event explains an outcome | the crate `pebs-mine` (cleaning, ranking, pairs), [`analysis::mine`] (words) |
-//! | what is slow, why, and what the report says of it | `analysis/classes.rs`, [`analysis::explain`], [`analysis::report`] |
+//! | what is slow, why, and what the report says about it | `analysis/classes.rs`, [`analysis::explain`], [`analysis::report`] |
 //!
 //! What is recorded beside samples and marks (waits, interrupts and faults, frequencies, batches, call stacks, memory
 //! accesses) has files named after it in `pebs-ebpf/src`, `correlate` or `stream`, `pipeline` and `analysis`. What is fast
@@ -69,7 +70,7 @@
 //! bounded in bytes; when the bound is reached the rings fill, and the kernel programs refuse samples
 //! (never marks, as long as samples can be refused) and count them.
 //!
-//! Once everything is attached, each of them gives up what it does not need of root's rights.
+//! Once everything is attached, each of them drops the privileges that it no longer needs.
 //!
 //! # What others wrote
 //!
@@ -90,7 +91,7 @@
 //! * **decode, clock** ([`stream::decode`], [`stream::clock`]). Invariant: no bytes make them fail.
 //!   All clock arithmetic is in `clock`.
 //! * **perf records** ([`perf`]). Invariant: no bytes make decoding fail or allocate, and a sample's fields end
-//!   where it ends, or it is told. Rings of events opened here and files are decoded by the same code.
+//!   where it ends, or decoding is an error. Rings of events opened here and files are decoded by the same code.
 //! * **import** ([`import`]). Invariant: every sample of a file is a sample, mark or switch of the trace, or is
 //!   booked. Nothing of this machine (processes, kernel symbols, files by path alone) explains a recording.
 //! * **order** ([`stream::order`]). Invariant: records come out once, below the frontier, those of a

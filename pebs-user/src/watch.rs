@@ -1,12 +1,12 @@
-//! How far long work has come, told to whoever shows it.
+//! Progress of long work, for whoever shows it.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// What is told: what is being worked on, how much of it is done, and how much it is.
+/// Receives what is being worked on, how much of it is done, and how much it is.
 type Told = dyn Fn(&str, u64, u64) + Send + Sync;
 
-/// Who is told; nobody by default.
+/// The receiver; none by default.
 #[derive(Clone, Default)]
 pub struct Watch(Option<Arc<Told>>);
 

@@ -6,11 +6,8 @@ use std::fs;
 /// Ids of BPF objects. The kernel gives each id once before it starts again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Objects {
-    /// Programs.
     pub programs: BTreeSet<u32>,
-    /// Maps.
     pub maps: BTreeSet<u32>,
-    /// Links.
     pub links: BTreeSet<u32>,
 }
 
@@ -45,7 +42,6 @@ impl Objects {
         }
     }
 
-    /// Adds all of the other's.
     pub fn add(&mut self, other: &Self) {
         self.programs.extend(&other.programs);
         self.maps.extend(&other.maps);

@@ -32,9 +32,7 @@ pub struct Finished {
     pub command: Vec<OsString>,
     /// How it ended.
     pub status: ExitStatus,
-    /// All of its stdout.
     pub stdout: String,
-    /// All of its stderr.
     pub stderr: String,
 }
 

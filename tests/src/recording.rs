@@ -216,7 +216,6 @@ impl Recorder {
 /// A recording that goes on. Killed if dropped.
 #[derive(Debug)]
 pub struct Live {
-    /// The tool.
     pub tool: Running,
     place: TempDir,
     _lock: Lock,

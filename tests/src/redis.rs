@@ -96,7 +96,6 @@ fn free_port() -> u16 {
 pub enum Reply {
     /// A simple string or a number.
     Line(String),
-    /// An error.
     Error(String),
     /// A bulk string; `None`: no such key.
     Bulk(Option<Vec<u8>>),

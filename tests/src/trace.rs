@@ -51,7 +51,6 @@ pub const SAMPLE_KERNEL: u64 = 2;
 pub struct Visit {
     /// Its number.
     pub visit_id: u64,
-    /// Its item.
     pub item_id: u64,
     /// Number of the `--uprobe`.
     pub probe_id: u64,
@@ -63,9 +62,7 @@ pub struct Visit {
     pub cpu_begin: u64,
     /// CPU of the end mark.
     pub cpu_end: Option<u64>,
-    /// Begin.
     pub begin_ns: i64,
-    /// End.
     pub end_ns: Option<i64>,
     /// End - begin.
     pub duration_ns: Option<i64>,
@@ -106,15 +103,11 @@ impl Visit {
 /// One row of `visit_functions`.
 #[derive(Clone, Debug)]
 pub struct VisitFunction {
-    /// The visit.
     pub visit_id: u64,
-    /// Its item.
     pub item_id: u64,
-    /// The function.
     pub function_id: u64,
     /// The event's number.
     pub event: u64,
-    /// Samples.
     pub samples: u64,
     /// Events that they stand for.
     pub events: u64,
@@ -131,17 +124,13 @@ pub struct VisitFunction {
 pub struct Sample {
     /// When, ns on the trace clock.
     pub time_ns: i64,
-    /// The visit.
     pub visit_id: Option<u64>,
-    /// The function.
     pub function_id: u64,
     /// Instruction pointer.
     pub ip: u64,
     /// Thread.
     pub tid: u64,
-    /// CPU.
     pub cpu: u64,
-    /// Flags.
     pub flags: u64,
     /// Call stack.
     pub stack_id: Option<u64>,
@@ -163,7 +152,6 @@ pub struct Stack {
 pub struct Frequency {
     /// When it was read.
     pub time_ns: i64,
-    /// Of which CPU.
     pub cpu: u64,
     /// The frequency.
     pub khz: u64,
@@ -172,7 +160,6 @@ pub struct Frequency {
 /// One row of `batch_items`.
 #[derive(Clone, Debug)]
 pub struct BatchItem {
-    /// The visit.
     pub visit_id: u64,
     /// The item; `None`: those that are not known.
     pub item_id: Option<u64>,
@@ -187,7 +174,6 @@ pub struct BatchItem {
 pub struct Loss {
     /// Begin, ns on the trace clock.
     pub begin_ns: i64,
-    /// End.
     pub end_ns: i64,
     /// CPU; `None`: not known, or all.
     pub cpu: Option<u64>,
@@ -219,7 +205,6 @@ impl Loss {
 /// One row of `waits`.
 #[derive(Clone, Debug)]
 pub struct Wait {
-    /// The visit.
     pub visit_id: u64,
     /// Switched out, ns on the trace clock.
     pub begin_ns: i64,
@@ -244,7 +229,6 @@ pub struct Wait {
 }
 
 impl Wait {
-    /// Length, ns.
     #[must_use]
     pub const fn length_ns(&self) -> i64 {
         self.end_ns - self.begin_ns
@@ -316,7 +300,6 @@ impl Trace {
         }
     }
 
-    /// A table as it is.
     #[must_use]
     pub fn table(&self, name: &str) -> Table {
         Table::read(&self.dir, name)
@@ -423,7 +406,6 @@ impl Trace {
             .collect()
     }
 
-    /// All samples.
     #[must_use]
     pub fn samples(&self) -> Vec<Sample> {
         let t = self.table("samples");

@@ -27,7 +27,6 @@ pub struct ItemTruth {
 pub struct CallTruth {
     /// The function.
     pub name: String,
-    /// The item.
     pub item: u64,
     /// Thread.
     pub tid: u32,

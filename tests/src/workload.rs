@@ -207,7 +207,6 @@ impl Workload {
 /// A workload that runs on its own, for a tracer to attach to.
 #[derive(Debug)]
 pub struct Waiting {
-    /// The process.
     pub process: Running,
     truth: TruthFile,
 }

@@ -57,7 +57,6 @@ fn record(args: &[&str]) -> Finished {
     done
 }
 
-/// Records with that SPEC.
 fn record_spec(spec: &str) -> Finished {
     record(&["--uprobe", spec])
 }

@@ -1,7 +1,7 @@
 //! Debian's stock redis-server: forty of 20,040 GETs are slow for a known reason.
 //!
 //! Active expiry is off, so that an expired hash of 20,000 fields is freed inside the GET that
-//! finds it expired. And two clients that are told apart without a mark.
+//! finds it expired. And two clients that are distinguished without a mark.
 #![expect(
     clippy::unwrap_used,
     reason = "integration tests: a panic is the report"

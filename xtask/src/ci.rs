@@ -18,7 +18,6 @@ pub struct Args {
     step: Option<String>,
 }
 
-/// One step.
 struct Step {
     name: &'static str,
     run: fn() -> Result<()>,

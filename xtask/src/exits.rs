@@ -1,6 +1,6 @@
 //! `cargo xtask exits`: how dear the exits of functions are to mark, in binaries as a distribution ships them.
 //!
-//! `pebs-trace probes` says of each function which instructions mark its exits, and whether the kernel emulates or
+//! `pebs-trace probes` says about each function which instructions mark its exits, and whether the kernel emulates or
 //! single-steps them. A function whose exits are all emulated costs a fifth to a tenth of one that is single-stepped.
 
 use std::path::PathBuf;
@@ -134,7 +134,7 @@ mod tests {
 
     use super::*;
 
-    /// The words of `probes` are told apart.
+    /// The words of `probes` are distinguished.
     #[test]
     fn kinds_of_exits() {
         let mut exits = Exits::default();

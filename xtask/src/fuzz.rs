@@ -21,7 +21,7 @@ const CRATE: &str = "pebs-user/fuzz";
 const CI_SECONDS: u64 = 60;
 
 /// Inputs of a target in `cargo xtask ci`: some seconds. They depend on the code alone, so that the gate
-/// says of one change what it says of it again; finding more is what `cargo xtask fuzz` is for.
+/// says about one change what it says about it again; finding more is what `cargo xtask fuzz` is for.
 fn ci_inputs(target: &str) -> u64 {
     match target {
         "recover" | "perf_data" => 1000,

@@ -160,7 +160,6 @@ fn runner_variable() -> String {
 pub struct Counts {
     /// Skipped ones among them.
     pub passed: u64,
-    /// Failed.
     pub failed: u64,
     ignored: u64,
     /// Reasons of the tests that passed only because what they need is not here.

@@ -247,7 +247,7 @@ pub fn in_bulk(mut cycle: Cycle) -> Cycle {
 /// Words of a record of the synthetic streams, its frame included.
 const FRAME: usize = 5;
 
-/// Addresses in this program's own code, all of which the symbolizer has seen.
+/// Addresses in this program's own code, all seen by the symbolizer.
 pub struct Lookups {
     symbolizer: Symbolizer,
     pid: Pid,

@@ -50,7 +50,6 @@ pub struct Change {
     pub before: f64,
     /// What is there now.
     pub after: f64,
-    /// Why.
     pub why: Why,
 }
 
@@ -245,7 +244,8 @@ fn interval_median(row: usize, rows: &Range<usize>, known: &[(f64, f64)]) -> Opt
     (!near.is_empty()).then(|| median(near))
 }
 
-/// What the nearest rows say of a row: their mean, each by the share in which it was counted; `own`: the row among them.
+/// What the nearest rows say about a row: their mean, each by the share in which it was counted; `own`: the row among
+/// them.
 fn rate(
     row: usize,
     rows: &Range<usize>,

@@ -19,7 +19,7 @@ pub struct Options {
     pub most_rows: usize,
     /// Rows that follow one another and are alike: they are resampled and held out together.
     pub block: usize,
-    /// What the model predicts; none: told from the outcomes.
+    /// What the model predicts; none: derived from the outcomes.
     pub scale: Option<Scale>,
     /// Seed of all that is drawn.
     pub seed: u64,
@@ -158,7 +158,6 @@ pub enum RankError {
     /// No event varies.
     #[error("no event varies: {constant} are constant, {never} were never counted")]
     NoEvents {
-        /// Constant ones.
         constant: usize,
         /// Ones without any count.
         never: usize,
@@ -195,7 +194,7 @@ const FINE_ROWS: usize = 10_000;
 /// Ratio of the 99th to the first percentile from which on outcomes are compared by their logarithms.
 const DECADE: f64 = 10.0;
 
-/// Ranks the events of a series by what they say of the outcome; NaN: no outcome.
+/// Ranks the events of a series by what they say about the outcome; NaN: no outcome.
 ///
 /// # Errors
 /// If there are too few rows, or nothing varies.
@@ -600,7 +599,7 @@ impl Data<'_> {
     }
 }
 
-/// What an event says of one row.
+/// What an event says about one row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OfRow {
     /// Number of the event.
@@ -620,7 +619,7 @@ impl Ranking {
         &self.steps[self.best].events
     }
 
-    /// What the most accurate model says of a row: its prediction, and each event's part, the largest first.
+    /// What the most accurate model says about a row: its prediction, and each event's part, the largest first.
     #[must_use]
     pub fn of_row(&self, series: &Series, row: usize) -> (f64, Vec<OfRow>) {
         let columns: Vec<&[f64]> = self

@@ -35,7 +35,6 @@ pub(crate) const WHOLE: f64 = 0.999;
 pub struct Segment {
     /// What tells it from others (`CPU0`, `bash-4711`); empty if there is one only.
     pub name: String,
-    /// Its rows.
     pub rows: Range<usize>,
 }
 

@@ -10,7 +10,6 @@ use crate::stats::moments;
 pub enum Shape {
     /// There is one value only.
     Constant,
-    /// Normal.
     Normal,
     /// Generalised extreme value.
     LongTail,
@@ -167,7 +166,7 @@ mod tests {
     use super::*;
     use crate::rng::Rng;
 
-    /// Values of known distributions are told for what they are, in nearly every sample.
+    /// Values of known distributions are recognised in nearly every sample.
     #[test]
     fn known_distributions() {
         let mut right = [0; 2];

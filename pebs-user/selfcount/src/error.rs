@@ -8,7 +8,7 @@ use rustix::io::Errno;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A name that is none of an event, or an unknown modifier.
+    /// An unknown event name or modifier.
     #[error("unknown event '{name}'")]
     UnknownEvent {
         /// As it was given.
@@ -145,7 +145,7 @@ mod tests {
         Error::open("cycles", others, source)
     }
 
-    /// Each of the kernel's reasons is told from the others.
+    /// Each of the kernel's reasons has its own message.
     #[test]
     fn classes() {
         for errno in [Errno::NOENT, Errno::NODEV, Errno::OPNOTSUPP] {

@@ -167,7 +167,7 @@ fn split(text: &str) -> (&str, Option<&str>) {
 /// Events by their names, with commas between.
 ///
 /// # Errors
-/// Names that are none, [`Error::UnknownEvent`].
+/// Unknown names: [`Error::UnknownEvent`].
 pub fn events(names: &str) -> Result<Vec<Event>, Error> {
     names.split(',').map(|name| name.trim().parse()).collect()
 }

@@ -60,6 +60,8 @@
 //! Source: perf_event_open(2), section "MMAP layout"; Weaver, "Self-monitoring Overhead of the Linux perf_event
 //! Performance Counter Interface", ISPASS 2015.
 
+#![warn(missing_docs)]
+
 mod count;
 mod error;
 mod event;

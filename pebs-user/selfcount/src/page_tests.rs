@@ -129,7 +129,7 @@ fn short_stamp_counters_wrap() {
     assert_eq!(found.enabled_ns, 0x200);
 }
 
-/// Without the time an event that never lost a turn is exact, and one that did is not told.
+/// Without the time an event that never lost a turn is exact, and one that did is unknown.
 #[test]
 fn without_time() {
     let page = page();

@@ -127,7 +127,7 @@ fn context_switches() {
 }
 
 mod usage {
-    //! What the kernel says of this thread.
+    //! What the kernel says about this thread.
     #![expect(unsafe_code, reason = "getrusage has no safe binding")]
 
     pub fn of_thread() -> libc::rusage {
@@ -274,7 +274,7 @@ fn too_many_breakpoints() {
     }
 }
 
-/// A thread without rights is told what it may count instead.
+/// The error for a thread without privileges names what it may count instead.
 #[test]
 fn refused() {
     let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap();

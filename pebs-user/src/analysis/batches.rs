@@ -72,7 +72,6 @@ impl Share {
 /// An item of a visit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::analysis) struct Member {
-    /// Its id.
     pub item_id: u64,
     /// What of the visit is its own.
     pub share: Share,

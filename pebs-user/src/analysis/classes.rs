@@ -38,7 +38,6 @@ pub(crate) const GAP: &str = "gap";
 pub(crate) enum Class {
     /// In the middle half, and not slow.
     Typical,
-    /// Slow.
     Slow,
     /// Neither.
     Between,
@@ -51,7 +50,6 @@ pub(crate) struct Took {
     pub duration_ns: Option<i64>,
     /// Without what pebs-trace took of it.
     pub net_ns: Option<i64>,
-    /// Samples in it.
     pub samples: u32,
 }
 
@@ -75,7 +73,6 @@ pub(crate) struct Rank {
     pub ns: i64,
     /// What pebs-trace took of it, as far as that is known.
     pub own_ns: i64,
-    /// Samples in it.
     pub samples: u32,
 }
 
@@ -85,7 +82,6 @@ pub(crate) struct Rank {
 /// turns meanwhile, their marks and samples are none of its time on the CPU: it is its own samples and its own two marks.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NetOnCpu {
-    /// Of a sample, ns.
     pub sample_ns: f64,
     /// By probe: of the marks that lie within its visits, ns.
     pub marks_ns: Vec<(ProbeId, f64)>,
@@ -147,7 +143,7 @@ impl Standing {
     }
 }
 
-/// What to say of a probe most of whose visits never ended; `None` where most did.
+/// What to say about a probe most of whose visits never ended; `None` where most did.
 ///
 /// The others are no sample of all: they are those that happened to end where they began.
 pub(crate) fn never_ended(spec: Option<&str>, visits: u64, open: u64) -> Option<String> {
@@ -321,9 +317,7 @@ impl Bounds {
 /// The classes of a group's items.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Classes {
-    /// Items.
     pub items: u64,
-    /// Slow ones.
     pub slow: u64,
     /// Of what ranks them.
     pub quantiles: Quantiles,
@@ -492,7 +486,7 @@ mod unit {
         assert_eq!(net, Standing::Counted(ranked));
     }
 
-    /// Most visits without an end are told, with what to do where the end is found by thread.
+    /// That most visits have no end is reported, with what to do where the end is found by thread.
     #[test]
     fn ends_elsewhere() {
         let told = |spec, open| never_ended(Some(spec), 2_560, open);

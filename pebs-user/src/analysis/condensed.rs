@@ -36,7 +36,6 @@ use crate::units::FunctionId;
 /// Sums of one function over items.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct FunctionSums {
-    /// Its samples.
     pub samples: u64,
     /// Squares of its samples in an item.
     pub squared: f64,
@@ -49,7 +48,6 @@ pub(crate) struct FunctionSums {
 /// Sums over items, by function.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Condensed {
-    /// Items.
     pub items: u64,
     /// Active time of all items, ns.
     pub active_ns: f64,
@@ -62,7 +60,6 @@ pub(crate) struct Condensed {
 }
 
 impl Condensed {
-    /// Adds sums of a function.
     pub(crate) fn add(&mut self, function: FunctionId, sums: FunctionSums) {
         let FunctionSums {
             samples,

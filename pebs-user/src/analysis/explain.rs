@@ -5,8 +5,8 @@
 //!
 //! * An *item* is a visit, or all visits with its id ([`Unit`]).
 //! * A *group* is the items of a probe, or those of them with the same values of arguments.
-//! * *Slow* and *typical* items of a group are told as in `super::classes`. Where only slow items were kept (`--keep`), those that were not kept take its place:
-//!   sums over them are in `function_stats`.
+//! * *Slow* and *typical* items of a group are defined in `super::classes`. Where only slow items were kept (`--keep`),
+//!   those that were not kept take its place: sums over them are in `function_stats`.
 //! * [`contrast`] divides the difference between the two, [`variance`] the variance of all, [`stump`]
 //!   finds the arguments that go along with slowness.
 
@@ -195,7 +195,6 @@ pub(crate) fn explain_item(
     item::report(trace, options, &items, &group_by, which)
 }
 
-/// The columns to group by.
 fn columns(trace: &Trace, options: &ExplainOptions) -> Result<Vec<GroupColumn>, ExplainError> {
     let name = || trace.dir.display().to_string();
     if let Some(probe) = options.probe
@@ -285,7 +284,6 @@ fn read(trace: &Trace, options: &ExplainOptions) -> Result<Items, ExplainError> 
 
 /// What divides the time on the CPU among functions.
 pub(in crate::analysis) struct Timing<'a> {
-    /// The event.
     pub event: Option<&'a EventInfo>,
     /// Why it can't be used.
     pub reason: Option<String>,

@@ -103,7 +103,6 @@ impl Paths {
         self.all.iter()
     }
 
-    /// A path by its number.
     pub(crate) fn get(&self, number: u32) -> &Path {
         &self.all[number as usize]
     }

@@ -293,7 +293,7 @@ pub(crate) struct Pooled {
     functions: Functions,
 }
 
-/// What many items say of one function.
+/// What many items say about one function.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct PooledFunction {
     /// Samples of the function.
@@ -307,7 +307,6 @@ pub(crate) struct PooledFunction {
 }
 
 impl Pooled {
-    /// Items.
     #[cfg(test)]
     #[must_use]
     pub fn items(&self) -> u64 {
@@ -439,7 +438,7 @@ mod tests {
         assert_eq!(events.events(), 1e7);
     }
 
-    /// Functions are told apart whatever their numbers are; each has its samples, and there are no others.
+    /// Functions are distinguished whatever their numbers are; each has its samples, and there are no others.
     #[test]
     fn any_number() {
         let mut pool = Pool::default();

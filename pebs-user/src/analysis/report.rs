@@ -5,8 +5,8 @@
 //! and the waits of the visits of each class, then names. What is kept is twelve bytes a visit and
 //! 2 KiB a function.
 //!
-//! Slow and typical visits are told as in `crate::analysis::classes`. The time of a function per visit of a class is pooled over the class
-//! ([`crate::analysis::pool`]), so that visits shorter than the sample interval count as well.
+//! Slow and typical visits are defined in `crate::analysis::classes`. The time of a function per visit of a class is
+//! pooled over the class ([`crate::analysis::pool`]), so that visits shorter than the sample interval count as well.
 //! Waits are not estimated but observed; they count for the function in which the thread blocked.
 //!
 //! A trace that has not the details of every visit (`--keep`) says what all visits took in
@@ -112,7 +112,6 @@ pub enum ReportError {
     /// The trace has no such probe.
     #[error("no probe {} in trace {trace}", probe.0)]
     NoProbe {
-        /// The trace.
         trace: String,
         /// The probe asked for.
         probe: ProbeId,

@@ -7,11 +7,8 @@ use crate::units::EventId;
 /// A function within a visit, as one event saw it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
-    /// The visit.
     pub visit: u64,
-    /// The function.
     pub function: u32,
-    /// Samples.
     pub samples: u32,
     /// Events that these stand for; `None`: each for as much as any other, as there is no reset value.
     pub events: Option<u64>,

@@ -69,7 +69,6 @@ pub(in crate::analysis) struct Step {
     pub visit_id: u64,
     /// From begin to end; `None`: its end was never seen.
     pub duration_ns: Option<i64>,
-    /// Its probe.
     pub probe: u16,
     flags: u32,
     /// What of the time is not the item's but others' of the same batch, ns.
@@ -93,7 +92,6 @@ impl Step {
         standing == Standing::Open
     }
 
-    /// The item's id.
     pub(in crate::analysis) const fn item_id(&self) -> u64 {
         self.item.1
     }
@@ -113,7 +111,6 @@ impl Step {
 /// What is known of an item that went through stages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::analysis) enum Known {
-    /// All of it.
     Whole,
     /// A visit overlaps a loss.
     Loss,
@@ -128,7 +125,6 @@ pub(in crate::analysis) enum Known {
 pub(in crate::analysis) struct Passage<'a> {
     /// The visits; at least one.
     pub steps: &'a [Step],
-    /// What is known of it.
     pub known: Known,
 }
 

@@ -63,7 +63,7 @@ pub struct CalibrateArgs {
     /// takes by default.
     #[arg(short, long, value_name = "EVENT", default_value = "auto")]
     pub event: String,
-    /// Calibrate samples that come so
+    /// Calibrate samples of this transport
     ///
     /// bpf: an interrupt and a program for each. bulk: the kernel writes them, on PEBS many for one
     /// interrupt. auto is what recording takes by default. Both are kept, each for its recordings.
@@ -71,10 +71,10 @@ pub struct CalibrateArgs {
     pub transport: TransportArg,
     /// Measure start, read and stop of counters in a program that counts itself
     ///
-    /// By each way there is: read() of the C library, the system call in line, rdpmc with its page mapped in three ways.
+    /// In each way: read() of the C library, the system call in line, rdpmc with its page mapped in three ways.
     /// The first read and the next nine, of 1 to 8 events: a table, box plots, or JSON; --plot draws them. Hardware events
     /// where there is a PMU, else software events, which rdpmc can't read. Programs that are linked statically, or look up
-    /// read() when they first call it, are built with cc. Takes --duration at most and needs no rights.
+    /// read() when they first call it, are built with cc. Takes --duration at most and needs no privileges.
     #[arg(long, conflicts_with_all = ["event", "transport", "dry_run"])]
     pub counters: bool,
     /// Begin no new round after this time

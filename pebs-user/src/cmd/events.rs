@@ -33,7 +33,7 @@ pub enum EventsFormat {
 
 /// List the events that can be sampled, and how precisely
 ///
-/// For each name: whether its samples can be precise (yes; only: it counts right only with :p; no; - : nobody says),
+/// For each name: whether its samples can be precise (yes; only: it counts right only with :p; no; - : unknown),
 /// whether many samples can be had before one interrupt (bulk: PEBS from Skylake on), and what it counts. Names come
 /// from the kernel, from the PMUs in sysfs, and from Intel's lists of the CPUs' own events, which are built in.
 ///
@@ -66,7 +66,6 @@ pub struct EventsArgs {
 /// What `--format json` prints.
 #[derive(Serialize)]
 struct Listing<'a> {
-    /// The CPU.
     cpu: &'a str,
     /// The kernel's release; null for another CPU.
     kernel: Option<&'a str>,

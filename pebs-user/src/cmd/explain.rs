@@ -42,13 +42,13 @@ pub struct ExplainArgs {
     #[arg(short, long, value_name = "RULE")]
     pub slow: Option<Rule>,
 
-    /// Look at this item: its time line, and itself against its group
+    /// Show this item: its time line, and its times beside those of its group
     ///
     /// The longest, if there are several with this id.
     #[arg(short, long, value_name = "ID", conflicts_with = "visit")]
     pub item: Option<u64>,
 
-    /// Look at the item with this visit
+    /// Show the item with this visit
     #[arg(long, value_name = "ID")]
     pub visit: Option<u64>,
 

@@ -27,7 +27,7 @@ use crate::symbolize::{Inlining, Recorded, SymbolizeOptions};
 use crate::terminal::say;
 use crate::units::{KtimeNs, ProbeId};
 
-/// Make a trace of a recording that perf made
+/// Convert a recording of perf into a trace
 ///
 /// Takes what 'perf record' wrote, on this machine or another one: as a file, piped, compressed, cut
 /// short. Samples with :pp keep their exact addresses. Where items begin and end say probes that
@@ -69,7 +69,7 @@ pub struct ImportArgs {
     pub marks: Option<PathBuf>,
     /// Import samples of this event only; repeat for several
     ///
-    /// Default: those of all events that are nothing else.
+    /// Default: samples of all events that have no other role.
     #[arg(short, long = "event", value_name = "EVENT", help_heading = "Items")]
     pub events: Vec<String>,
     /// Look for binaries here: a binary, or a directory with some; repeat for several
@@ -94,9 +94,10 @@ pub struct ImportArgs {
     /// Default: ./pebs-trace-YYYYmmdd-HHMMSS
     #[arg(short, long, value_name = "DIR", help_heading = "Output")]
     pub output: Option<PathBuf>,
-    /// Leave the files of the trace as large as they come
+    /// Do not compact the files of the trace
     ///
-    /// Making them smaller by zstd and dictionaries, by a third or so, takes about as much CPU time as the import itself.
+    /// Compacting (zstd, dictionaries) makes them about a third smaller and takes as much CPU time as the import
+    /// itself.
     #[arg(long, help_heading = "Output")]
     pub no_compact: bool,
     /// Print the report in this form
@@ -503,7 +504,7 @@ fn no_items(
     }
     let (text, hint) = match (&args.marks, &args.begin, marks) {
         (None, None, _) => (
-            "nobody said where items begin and end: all samples are in no item".to_owned(),
+            "no begin and end of items was given: no sample is in an item".to_owned(),
             format!(
                 "--begin EVENT [--end EVENT] [--id FIELD], or --marks CSV; there are: {}",
                 list(survey.names.names())

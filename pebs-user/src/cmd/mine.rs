@@ -21,10 +21,11 @@ use crate::terminal;
 /// Options of `pebs-trace mine`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct MineArgs {
-    /// Files of counts: from 'perf stat -x,', or tables with a column an event
+    /// Files of counts: from 'perf stat -x,', or tables with a column for each event
     ///
-    /// 'perf stat -I 100 -x, -o FILE' counts at intervals; with -A or --per-thread each CPU or thread is a series of its own. A
-    /// table has a line of names, then a line an item. Rows of several files are put together. '-' is standard input.
+    /// 'perf stat -I 100 -x, -o FILE' counts at intervals; with -A or --per-thread each CPU or thread is a series of
+    /// its own. A table has a line of names, then a line for each item. Rows of several files are joined. '-' is
+    /// standard input.
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
 
@@ -38,12 +39,12 @@ pub struct MineArgs {
     /// Clean counts that are known to be scaled, all of them, or none
     ///
     /// An event that shared its counter with others was counted in a part of each interval. Outliers that come from that are
-    /// replaced, gaps are filled, and parts are completed from the intervals around. Counts of whole intervals and of items stay as
-    /// they are, unless this is always.
+    /// replaced, gaps are filled, and parts are completed from the intervals around. Counts of whole intervals and of
+    /// items are not changed, unless this is always.
     #[arg(long, value_enum, default_value_t)]
     pub clean: CleanArg,
 
-    /// Make missing values of this many intervals around
+    /// Fill in missing values from this many intervals around
     ///
     /// 1 to 100. Default: 3 to 8, chosen for each event by cross-validation.
     #[arg(long, value_name = "INTERVALS", value_parser = clap::value_parser!(u64).range(1..=100))]
@@ -55,7 +56,7 @@ pub struct MineArgs {
     #[arg(long, value_enum)]
     pub scale: Option<ScaleArg>,
 
-    /// Look at this item or interval: which of its counts are unusual
+    /// Show which counts of this item or interval are unusual
     ///
     /// Its id or time as in the file. Default: the three worst.
     #[arg(short, long, value_name = "ID")]
@@ -69,7 +70,7 @@ pub struct MineArgs {
     #[arg(long, value_name = "EVENTS", default_value_t = 12)]
     pub top: usize,
 
-    /// Draw samples of rows by this seed
+    /// Draw samples of rows with this seed
     ///
     /// The same seed gives the same result.
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
@@ -83,7 +84,7 @@ pub struct MineArgs {
 
     /// Also write a page with figures to this file, which must not exist
     ///
-    /// Error against number of events, importance, series before and after cleaning.
+    /// Error by number of events, importance, series before and after cleaning.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 

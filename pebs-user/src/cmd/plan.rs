@@ -33,7 +33,7 @@ use crate::cost::ring::Sensitivity;
 pub struct PlanArgs {
     /// Keep the slow-down of items below this
     ///
-    /// 3 and 3% are 3 percent. What marks cost counts.
+    /// 3 and 3% are 3 percent. The cost of marks is included.
     #[arg(long, value_name = "PERCENT", value_parser = crate::cmd::values::overhead, default_value = "3%")]
     pub max_overhead: f64,
     /// Take at least this many samples in the median item

@@ -42,7 +42,7 @@ impl Progress {
         Self(bar)
     }
 
-    /// Shows what it is told, once the command has taken long.
+    /// Shows progress once the command has taken long.
     pub(super) fn watch(&self) -> Watch {
         self.watch_after(DELAY)
     }

@@ -85,7 +85,7 @@ mod tests {
     use crate::store::recover::RecoveredTable;
     use crate::store::schema::Table;
 
-    // What was saved and what was lost is told per table.
+    // What was saved and lost is reported per table.
     #[test]
     fn loss_is_told() {
         let recovered = Recovered {

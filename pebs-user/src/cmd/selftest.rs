@@ -36,9 +36,9 @@ pub struct SelftestArgs {
     #[arg(short = 'c', long, value_name = "NS", value_delimiter = ',')]
     #[arg(default_value = "16000,25013,50021,100003")]
     pub reset: Vec<u64>,
-    /// Run this long for each of them
+    /// Run this long for each interval
     ///
-    /// Too short a run says nothing: 200 items at least.
+    /// A run needs 200 items at least.
     #[arg(short, long, value_name = "SECONDS", value_parser = crate::cmd::values::seconds, default_value = "5")]
     pub duration: std::time::Duration,
     /// Print in this form

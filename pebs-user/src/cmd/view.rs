@@ -17,7 +17,7 @@ use crate::view::screen;
 /// Items of a probe that are listed: more than a person goes through.
 const SLOWEST: usize = 10_000;
 
-/// Look at a trace in the terminal: items in a list, enter to open one
+/// Browse a trace in the terminal: a list of items, enter to open one
 #[derive(Clone, Debug, clap::Args)]
 pub struct ViewArgs {
     /// Directory of the trace
@@ -38,9 +38,8 @@ pub struct ViewArgs {
 
     /// Follow a trace that is being written
     ///
-    /// It is read anew about every second, and less often where that takes more than a fifth of the time; what is
-    /// selected stays so. Items show up a second or two after they ended. Of a trace that is not being written all is
-    /// there at once.
+    /// It is read again about every second, or less often if that takes more than a fifth of the time; the selection is
+    /// kept. Items appear a second or two after they end. A trace that is not being written is shown whole.
     #[arg(long)]
     pub live: bool,
 }

@@ -34,7 +34,6 @@ const LARGEST_RECORD: u64 = 192;
 
 /// How to open the counters of an event.
 pub(super) struct Recipe<'a> {
-    /// The event.
     pub id: EventId,
     /// Its name, for messages.
     pub name: &'a str,
@@ -48,7 +47,6 @@ pub(super) struct Recipe<'a> {
     pub only: &'a [Tid],
 }
 
-/// The counters of an event.
 #[derive(Default)]
 pub(super) struct BulkCounters(Vec<PerfEvent>);
 
@@ -78,9 +76,7 @@ impl BulkCounters {
 
 /// The ring of an event on a CPU.
 pub(crate) struct BulkRing {
-    /// The CPU.
     pub cpu: Cpu,
-    /// The event.
     pub event: EventId,
     ring: PerfRing,
     /// The counters whose samples it holds, where it is read from them how many it had no room for.
@@ -134,7 +130,7 @@ impl BulkRing {
     }
 
     /// Samples for which the ring had no room so far, as the counters have them: also those that no
-    /// record tells of, for none followed. `None` before Linux 6.0.
+    /// record reports, as none followed. `None` before Linux 6.0.
     fn lost(&self) -> Option<u64> {
         const WORDS: usize = 4;
         let mut lost = None;

@@ -35,7 +35,6 @@ pub(crate) enum CommandError {
     /// It is there but may not be run, or running it failed.
     #[error("cannot run {command}")]
     Run {
-        /// The command.
         command: String,
         /// Why.
         #[source]
@@ -203,7 +202,7 @@ fn spawn_stopped(arguments: &[OsString], limits: Former) -> io::Result<Child> {
     Ok(child)
 }
 
-/// A command whose process waits before its `execve` until it is told on the other end of its socket to go on, and
+/// A command whose process waits before its `execve` until the other end of its socket lets it go on, and
 /// ends if that end is closed.
 fn waiting(arguments: &[OsString], limits: Former, ours: RawFd, theirs: UnixStream) -> Command {
     let mut command = Command::new(&arguments[0]);

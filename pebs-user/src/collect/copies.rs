@@ -78,7 +78,7 @@ impl fmt::Display for Copy {
     }
 }
 
-/// A probed place: how a copy is told, and what was there.
+/// A probed place: how a copy is recognised, and what was there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     known_by: CopyPlace,
@@ -376,7 +376,8 @@ mod tests {
         std::array::from_fn(|n| (n * 7 % 251) as u8)
     }
 
-    /// A copy is told with a breakpoint in it, also at the end of a page and beside other probes; code as it was is not.
+    /// A copy is recognised with a breakpoint in it, also at the end of a page and beside other probes; code as it was
+    /// is not.
     #[test]
     fn copies_are_told() {
         let page = code();
@@ -394,7 +395,7 @@ mod tests {
         }
     }
 
-    /// What is of a file is told from memory of the process's own.
+    /// Memory of a file is distinguished from the process's own.
     #[test]
     fn mappings() {
         let line = "5580-6000 r-xp 00001000 fe:00 1234       /bin/true (deleted)";
@@ -404,7 +405,7 @@ mod tests {
         assert_eq!(of_file(""), None);
     }
 
-    /// A five-byte nop that became a call is told, wherever it leads.
+    /// A five-byte nop that became a call is recognised, wherever it leads.
     #[test]
     fn calls_are_told() {
         let page = code();

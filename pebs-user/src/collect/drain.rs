@@ -67,7 +67,7 @@ pub(crate) fn now() -> KtimeNs {
 }
 
 impl Drain {
-    /// Drains until told to stop or until nobody listens; the last round comes after the stop.
+    /// Drains until asked to stop or until nobody listens; the last round comes after the stop.
     pub(crate) fn run(mut self) {
         let mut whole = vec![KtimeNs(0); self.rings.len() + self.bulk.len()];
         let mut quiet_rounds = 0;

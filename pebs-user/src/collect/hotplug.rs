@@ -81,7 +81,7 @@ fn is_about_cpu(message: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// CPUs are told from other devices, and anything else is nothing.
+    /// CPUs are distinguished from other devices; anything else is ignored.
     #[test]
     fn messages() {
         assert!(is_about_cpu(

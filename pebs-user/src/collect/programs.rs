@@ -28,7 +28,7 @@ const LOG_NOTHING: u8 = 0;
 /// See [`LOG_NOTHING`].
 const LOG_ALL: u8 = u8::MAX;
 
-/// What the programs are told before they are loaded.
+/// Configuration of the programs, set before they are loaded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
     /// Which processes are traced.
@@ -70,7 +70,6 @@ pub(crate) struct Settings {
 /// How often a program ran, and how long in all, while the kernel counted that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RunTime {
-    /// Runs.
     pub runs: u64,
     /// Their time.
     pub ns: u64,

@@ -47,7 +47,6 @@ const NO_SITE: u64 = pebs_common::config::MAX_SITES as u64;
 pub(crate) struct SessionPlan<'a> {
     /// The machine.
     pub host: &'a Host,
-    /// Probes.
     pub probes: &'a ProbeSet,
     /// Events, with the attr as granted.
     pub events: &'a [ResolvedEvent],

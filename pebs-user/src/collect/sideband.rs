@@ -25,7 +25,6 @@ pub(crate) enum SidebandError {
     /// Its ring was refused, or is broken.
     #[error("cannot follow processes on cpu {}", cpu.0)]
     Ring {
-        /// The CPU.
         cpu: Cpu,
         /// Why.
         #[source]
@@ -262,7 +261,7 @@ mod tests {
         assert_eq!(seen, ["fork", "exec", "code", "exit"]);
     }
 
-    /// More records than a ring holds: what is missing is told, so that seen and lost make up all.
+    /// More records than a ring holds: what is missing is counted, so that seen and lost make up all.
     #[test]
     fn losses_are_told() {
         let _alone = alone();
@@ -288,7 +287,7 @@ mod tests {
             rustix::thread::set_name(c"renamed").unwrap();
         }
         poll(&mut sideband);
-        // The kernel tells of a loss with the next record on the same CPU.
+        // The kernel reports a loss with the next record on the same CPU.
         for cpu in cpus() {
             let mut set = rustix::thread::CpuSet::new();
             set.set(cpu.0.into());

@@ -6,7 +6,7 @@ use pebs_common::record::batch::{COUNT, COUNT_VALID, IDS, IDS_VALID};
 use crate::probe::expr::Type;
 use crate::store::schema::visit_flag;
 
-/// More items than this are a number that is none: nobody serves as many at once.
+/// Largest plausible number of items that a visit serves.
 const MOST: u64 = i32::MAX as u64;
 
 /// The items that a visit serves together.
@@ -32,7 +32,7 @@ impl Batch {
             .get(COUNT..IDS)
             .and_then(|word| word.try_into().ok());
         let count = count.filter(|_| valid & COUNT_VALID != 0);
-        // Less than none is none.
+        // Negative numbers count as 0.
         let count = count.map(|word| u64::try_from(i64::from_ne_bytes(word)).unwrap_or(0));
         self.items = count.filter(|n| *n <= MOST).map(|n| n as u32);
         let known = self.items.filter(|_| valid & IDS_VALID != 0).unwrap_or(0);
@@ -95,8 +95,8 @@ mod tests {
         assert_eq!(read(Type::Signed(4), both, &payload(-3, &[1])), none);
     }
 
-    /// What is not known is missing, and told: ids beyond the bound, ids or a number that could not be read, a number
-    /// beyond belief, a record that is cut.
+    /// What is not known is missing, and flagged: ids beyond the bound, ids or a number that could not be read, a
+    /// number beyond belief, a record that is cut.
     #[test]
     fn missing_ids_are_told() {
         let each = Type::Unsigned(4);

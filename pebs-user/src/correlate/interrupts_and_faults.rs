@@ -1,4 +1,4 @@
-//! What came between a thread and its work, and how long it took.
+//! Interrupts, softirqs and page faults of a thread, and how long they took.
 
 use std::ops::AddAssign;
 
@@ -7,10 +7,9 @@ use pebs_common::record::Interference;
 use crate::store::schema::InterferenceColumns;
 use crate::stream::decode::Interferences;
 
-/// How often programs recorded something of a visit that is told with `--with` only.
+/// How often programs recorded an interruption (with `--with` only).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExtraRecords {
-    /// Interrupts.
     pub interrupts: u64,
     /// What they left for later.
     pub softirqs: u64,
@@ -54,7 +53,6 @@ pub(super) struct Taken {
 }
 
 impl Taken {
-    /// Adds one interference.
     pub(super) fn add(&mut self, which: Interference, ns: u64) {
         match which {
             Interference::PageFault => {}

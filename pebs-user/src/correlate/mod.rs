@@ -76,7 +76,6 @@ pub struct CorrelateOptions {
 
 /// What comes out: visits that closed, samples that belong to none, and what could not be used.
 pub trait Sink {
-    /// A visit closed.
     fn visit(&mut self, visit: &ClosedVisit<'_>);
     /// Samples of a thread that belong to no visit.
     fn strays(&mut self, samples: Samples<'_>, pid: Pid, tid: Tid);
@@ -89,9 +88,7 @@ pub trait Sink {
 /// What kind of record could not be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lost {
-    /// A sample.
     Sample,
-    /// A mark.
     Mark,
 }
 
@@ -122,7 +119,7 @@ pub struct Correlator {
     next_visit: u64,
     next_item: Vec<u64>,
     held: usize,
-    /// Times that nothing told that a thread took the CPU again, in a visit.
+    /// Missing switch-in events within visits.
     pub untold_switches: u64,
     /// Processes that died of a signal that a probe can cause.
     pub crashes: Vec<Crash>,
@@ -143,7 +140,6 @@ const MAX_CRASHES: usize = 64;
 pub struct Crash {
     /// The process.
     pub pid: Pid,
-    /// The signal.
     pub signal: u8,
 }
 
@@ -229,7 +225,6 @@ impl Correlator {
         self.stopping = time;
     }
 
-    /// Visits that are open.
     #[must_use]
     pub fn open_visits(&self) -> usize {
         self.threads
@@ -406,7 +401,7 @@ impl Correlator {
 
     /// The process ended or replaced its program: closes the visits of all its threads.
     pub fn end_process(&mut self, pid: Pid, time: TraceNs, sink: &mut impl Sink) {
-        // A visit that began later is the new program's: this end was told late.
+        // A visit that began later is the new program's: this end came late.
         let is_old = |thread: &Thread| thread.visits.iter().all(|visit| visit.begin <= time);
         let of_process =
             |(tid, thread): (Tid, &Thread)| (thread.pid == pid && is_old(thread)).then_some(tid);
@@ -561,7 +556,7 @@ impl Correlator {
     }
 }
 
-/// What a sample says of the counter that took it.
+/// What a sample says about the counter that took it.
 const fn sign_of(tid: Tid, sample: &BareSample) -> Sign {
     Sign {
         time: sample.time,

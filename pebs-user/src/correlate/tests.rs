@@ -515,7 +515,7 @@ proptest::proptest! {
     }
 }
 
-/// What came between counts for the visit that is current; what came when there was none, for none.
+/// Interruptions count for the current visit; those outside of visits for none.
 #[test]
 fn interference() {
     let out = run("

@@ -28,8 +28,7 @@ pub(super) const fn same_stack(a: u64, b: u64) -> bool {
     a.abs_diff(b) < STACK_SPAN
 }
 
-/// How many of some stack pointers come before the first that shows a call's frame gone, of which this was the stack
-/// pointer at its first instruction. See [`Thread::frames_gone`].
+/// Number of leading `sps` that are still inside the frame entered at `sp`. See [`Thread::frames_gone`].
 #[inline]
 pub(super) fn inside_frame(sp: u64, sps: &[u64]) -> usize {
     // Of stack pointers above the return address and on the same stack.
@@ -110,7 +109,6 @@ impl Off {
     }
 }
 
-/// One thread.
 #[derive(Debug)]
 pub(super) struct Thread {
     pub pid: Pid,
@@ -124,7 +122,7 @@ pub(super) struct Thread {
     pub own: OwnWork,
     /// Set while the thread is off the CPU: how, and since when it counts for the current visit.
     pub(super) off: Option<(Off, TraceNs)>,
-    /// A wait of a visit ended where the thread was seen, with no switch that told of it: see [`Thread::switch_out`].
+    /// A wait of a visit ended where the thread was seen, without a switch-in event: see [`Thread::switch_out`].
     came_untold: bool,
     /// Stack pointers of the open visits, the highest first: what few of a deep recursion concern is found by them.
     sps: Vec<u64>,
@@ -135,7 +133,7 @@ pub(super) struct Thread {
     pub has_stacks: bool,
     /// Time off the CPU so far in which it could not have run, that within marks aside, ns; see [`Thread::slept_ns`].
     slept_ns: i64,
-    /// Who woke it last while it was on the CPU, for all that was told: see [`Thread::wake`].
+    /// Who woke it last while it seemed to be on the CPU: see [`Thread::wake`].
     woken_early: Option<Option<Actor>>,
 }
 
@@ -160,7 +158,8 @@ impl Thread {
 
     /// A visit begins: the thread turns to it.
     ///
-    /// The thread is on the CPU, even if nothing told that it came back: time off the CPU so far is no wait of this visit.
+    /// The thread is on the CPU, even if the switch-in event is missing: time off the CPU so far is no wait of this
+    /// visit.
     pub(super) fn open(&mut self, mut visit: OpenVisit, time: TraceNs) {
         self.on_cpu(time, visit.cpu);
         if let Some(before) = self.visits.last_mut() {
@@ -273,8 +272,8 @@ impl Thread {
         Some(self.close_at(last, time))
     }
 
-    /// The thread leaves the CPU. Says whether nothing told that it had taken it, in a visit, since it left last. A switch
-    /// that comes behind a sample by an error of the clock is told.
+    /// The thread leaves the CPU. Returns whether its switch-in event is missing, in a visit. A switch
+    /// that comes behind a sample by an error of the clock counts as seen.
     pub(super) fn switch_out(&mut self, time: TraceNs, cpu: Cpu, off: Off) -> bool {
         if self.off.is_some() {
             self.on_cpu(time, cpu);
@@ -300,8 +299,8 @@ impl Thread {
 
     /// The thread was woken: if several try, by the first.
     ///
-    /// Another CPU can wake it before its switch is told, but after the scheduler has found it asleep. That is the last
-    /// wake-up before the switch: where one came earlier, the thread did not sleep.
+    /// Another CPU can wake it before its switch is recorded, but after the scheduler has found it asleep. That is the
+    /// last wake-up before the switch: where one came earlier, the thread did not sleep.
     /// Source: `__schedule`, `try_to_wake_up`, kernel/sched/core.c.
     pub(super) fn wake(&mut self, time: TraceNs, by: Option<Actor>) {
         self.encountered();
@@ -359,7 +358,7 @@ impl Thread {
         if cpu.known().is_some() { cpu } else { self.cpu }
     }
 
-    /// Something came between the thread and its work, which counts for the current visit.
+    /// The thread was interrupted, which counts for the current visit.
     pub(super) fn interference(
         &mut self,
         time: TraceNs,
@@ -387,7 +386,7 @@ impl Thread {
         }
     }
 
-    /// How many of the next samples, of which these are the stack pointers, lie in the frame of the current visit, or
+    /// How many of the next samples, which have these stack pointers, lie in the frame of the current visit, or
     /// are of one that has none.
     #[inline]
     pub(super) fn inside_frame(&self, sps: &[u64], probes: &[ProbeRule]) -> usize {

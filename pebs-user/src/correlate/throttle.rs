@@ -24,7 +24,6 @@ pub struct Throttled {
     pub begin: TraceNs,
     /// When it was seen to go on.
     pub end: TraceNs,
-    /// CPU.
     pub cpu: Cpu,
     /// The thread that ran when it was stopped.
     pub tid: Tid,
@@ -32,7 +31,7 @@ pub struct Throttled {
     pub event: EventId,
 }
 
-/// What a record says of a counter: it takes a sample, or is stopped.
+/// What a record says about a counter: it takes a sample, or is stopped.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sign {
     pub time: TraceNs,

@@ -61,7 +61,6 @@ enum Turn {
 enum Ends {
     /// With the call whose stack pointer this was at its first instruction.
     Call(u64),
-    /// With a mark of its own.
     Mark,
     /// With the thread's next mark.
     Next,

@@ -71,7 +71,6 @@ pub struct Counts {
 pub struct OwnWork {
     /// Time of marks, ns.
     pub marks_ns: u64,
-    /// Samples.
     pub samples: u64,
     /// Times that the thread left the CPU.
     pub switches: u64,
@@ -111,7 +110,6 @@ pub struct OpenLoad {
     pub oncpu_ns: i64,
     /// Samples held.
     pub samples: u64,
-    /// Page faults.
     pub page_faults: u64,
     /// What was recorded beside.
     pub extras: ExtraRecords,
@@ -288,15 +286,12 @@ impl VisitState {
 pub struct ClosedVisit<'a> {
     /// Number, from 1, in order of closing on its thread.
     pub visit_id: u64,
-    /// Item.
     pub item_id: u64,
-    /// Probe.
     pub probe: ProbeId,
     /// Process.
     pub pid: Pid,
     /// Thread.
     pub tid: Tid,
-    /// Begin and its CPU.
     pub begin: (TraceNs, Cpu),
     /// End, and the CPU of the end mark if there was one; `None` if the trace ended first.
     pub end: Option<(TraceNs, Option<Cpu>)>,
@@ -315,9 +310,9 @@ pub struct ClosedVisit<'a> {
     pub switches: bool,
     /// Whether page faults were recorded.
     pub page_faults: bool,
-    /// What happened to the thread, as far as it was recorded.
+    /// What happened to the thread, as far as recorded.
     pub counts: Counts,
-    /// What came between the thread and its work, as far as it was recorded.
+    /// Interrupts, softirqs and page faults of the thread, as far as recorded.
     pub interference: InterferenceColumns,
     /// What pebs-trace did on the thread from begin to end, other visits' marks and samples included.
     pub own: OwnWork,

@@ -109,11 +109,9 @@ impl Way {
 /// What the calls of one round took, ns.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Round {
-    /// To start.
     pub start: f64,
     /// Each read in turn.
     pub reads: [f64; READS],
-    /// To stop.
     pub stop: f64,
 }
 
@@ -130,11 +128,9 @@ impl Round {
 pub(crate) struct OfEvents {
     /// How many.
     pub events: usize,
-    /// To start.
     pub start: Spread,
     /// To read, for the first time and again.
     pub reads: Vec<Spread>,
-    /// To stop.
     pub stop: Spread,
     /// Start, first read, stop.
     pub total: Spread,
@@ -170,7 +166,6 @@ impl OfEvents {
 /// A way and its costs.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct OfWay {
-    /// Which.
     pub way: Way,
     /// Why there are none; `None` if there are.
     pub not_measured: Option<String>,
@@ -187,7 +182,6 @@ pub(crate) struct Counters {
     pub is_hardware: bool,
     /// What the clock itself takes, ns; subtracted from each cost.
     pub clock_ns: f64,
-    /// Each way.
     pub ways: Vec<OfWay>,
 }
 

@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 /// The same work with a number of samples taken in it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// Samples.
     pub samples: f64,
     /// Time that the work took, ns.
     pub elapsed_ns: f64,
@@ -22,7 +21,6 @@ pub struct Fit {
     pub base_ns: f64,
     /// Share of the variance that the line explains, 0..=1.
     pub r2: f64,
-    /// Points.
     pub points: u32,
 }
 

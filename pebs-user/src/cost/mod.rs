@@ -33,7 +33,6 @@ pub(crate) struct Native {
 /// What a reset value would make of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Predicted {
-    /// Samples.
     pub samples: f64,
     /// Time on the CPU, ns.
     pub elapsed_ns: f64,

@@ -90,7 +90,6 @@ pub(crate) struct Window {
     pub fixed_ns: f64,
     /// What samples cost of it, ns.
     pub samples_ns: f64,
-    /// Samples.
     pub samples: u64,
 }
 
@@ -175,14 +174,13 @@ impl Window {
     }
 }
 
-/// What a window says of the reset value.
+/// What a window says about the reset value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Verdict {
     /// Too little was seen to tell.
     Unknown,
     /// It can stay.
     Stay,
-    /// It has to grow to this.
     Grow(u64),
     /// It can fall to this.
     Fall(u64),

@@ -21,7 +21,6 @@ pub(crate) struct Counted {
     pub oncpu_ns: f64,
     /// What marks and counted page faults cost of it, ns.
     pub fixed_ns: f64,
-    /// Visits.
     pub visits: u64,
     /// Items whose time on the CPU is known.
     pub items: u64,
@@ -32,7 +31,6 @@ pub(crate) struct Counted {
 /// What a sample of the event costs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Price {
-    /// ns.
     pub alpha_ns: f64,
     /// Upper end of its interval, ns: what a bound is kept with.
     pub alpha_at_most_ns: f64,
@@ -74,13 +72,9 @@ pub(crate) struct Row {
 #[serde(rename_all = "snake_case", tag = "is")]
 pub(crate) enum Verdict {
     /// This reset value keeps to both.
-    Met {
-        /// It.
-        reset: u64,
-    },
+    Met { reset: u64 },
     /// With the smallest reset value for the overhead, items have too few samples.
     FewSamples {
-        /// It.
         reset: u64,
         /// The largest reset value for the samples; null: none that the machine takes.
         wanted: Option<u64>,

@@ -4,7 +4,6 @@
 
 use std::fmt::Write as _;
 
-/// One panel.
 pub(crate) struct Panel {
     /// What it says above.
     pub title: String,

@@ -94,7 +94,7 @@ impl Rule {
     }
 }
 
-/// Values of which one is beyond by this chance, but not fewer than [`FEWEST`].
+/// Values among which one is expected beyond a quantile of this chance; at least [`FEWEST`].
 fn resolution(chance: f64) -> u64 {
     ((1.0 / chance).round() as u64).max(FEWEST)
 }

@@ -96,7 +96,6 @@ pub(crate) struct Seen {
     pub probe: u16,
     /// Its time on the CPU, all samples and marks included, ns.
     pub ns: f64,
-    /// Samples in it.
     pub samples: u64,
     /// Time from one sample to the next, ns.
     pub interval_ns: f64,
@@ -107,7 +106,6 @@ pub(crate) struct Seen {
 struct Stratum {
     /// Time and interval, ns.
     values: Vec<(f32, f32)>,
-    /// All that came.
     came: u64,
     /// One in two to the power of this is kept.
     thinned: u32,

@@ -137,9 +137,7 @@ impl VisitTimeline<'_> {
 /// What is known of one function in one visit by one event.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FunctionEstimate {
-    /// The function.
     pub function: FunctionId,
-    /// The event.
     pub event: EventId,
     /// Samples of the function.
     pub samples: u32,

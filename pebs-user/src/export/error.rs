@@ -14,14 +14,10 @@ pub(crate) enum ExportError {
     Read(#[from] ReadError),
     /// No visit was recorded.
     #[error("no visits in trace {trace}")]
-    NoVisits {
-        /// The trace.
-        trace: String,
-    },
+    NoVisits { trace: String },
     /// No visit has this item id.
     #[error("no item {item} in trace {trace}")]
     NoItem {
-        /// The trace.
         trace: String,
         /// The id asked for.
         item: u64,
@@ -31,7 +27,6 @@ pub(crate) enum ExportError {
     /// The rule for slow visits leaves none, or none whose data are whole.
     #[error("no slow visits in trace {trace}: {reason}")]
     NoneSlow {
-        /// The trace.
         trace: String,
         /// The rule, and the longest duration.
         reason: String,
@@ -39,7 +34,6 @@ pub(crate) enum ExportError {
     /// Visits were selected, and all were left out.
     #[error("nothing to export of trace {trace}: {reason}")]
     Nothing {
-        /// The trace.
         trace: String,
         /// Why.
         reason: String,

@@ -150,7 +150,7 @@ fn frame(name: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Names that hold what the format means are told from it.
+    /// Names that contain the format's own characters are escaped.
     #[test]
     fn frames() {
         let names = [

@@ -18,10 +18,8 @@ use crate::store::schema::{
 };
 use crate::store::view::{Select as _, View as _, columns};
 
-/// A visit.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Visit {
-    /// Its row.
     pub row: VisitRow,
     /// One value per argument column of the trace.
     pub args: Vec<Option<ArgValue>>,
@@ -78,9 +76,7 @@ pub(crate) fn arg_text(value: &ArgValue) -> String {
 pub(crate) struct Sample {
     /// When.
     pub time_ns: i64,
-    /// The visit.
     pub visit_id: u64,
-    /// The function.
     pub function: u32,
     /// Instruction pointer.
     pub ip: u64,
@@ -97,7 +93,6 @@ pub(crate) struct Sample {
 /// An interval off the CPU within a visit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wait {
-    /// The visit.
     pub visit_id: u64,
     /// Switched out.
     pub begin_ns: i64,

@@ -111,13 +111,12 @@ struct Input<'a> {
 }
 
 impl Input<'_> {
-    /// Name of a function.
     fn name(&self, function: Option<u32>) -> String {
         function.map_or_else(|| UNKNOWN.to_owned(), |id| self.functions.label(id))
     }
 }
 
-/// A function of which nothing is known.
+/// An unknown function.
 const UNKNOWN: &str = "[unknown]";
 
 /// Samples that the formats hold whose estimates are divided among call stacks.

@@ -370,7 +370,7 @@ impl Interned {
             iid: Some(iid),
             function_name_id: Some(iid),
             mapping_id: Some(mapping),
-            // Frames of a mapping are told apart by this.
+            // Frames of a mapping are distinguished by this.
             rel_pc: Some(iid),
         });
         iid

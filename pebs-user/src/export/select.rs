@@ -18,10 +18,10 @@ use crate::store::reader::{ReadError, Trace};
 use crate::store::schema::visit_flag;
 use crate::store::view::{Select as _, View as _, columns};
 
-/// Digits to which durations are told apart: 0.1 %.
+/// Digits to which durations are distinguished: 0.1 %.
 const DIGITS: u8 = 3;
 
-/// Durations are told apart up to this one: 36 years.
+/// Durations are distinguished up to this one: 36 years.
 const LONGEST_NS: u64 = 1 << 60;
 
 /// Items to name where the one asked for is not there.
@@ -46,7 +46,6 @@ pub(crate) enum Selection {
 /// What a format can hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bound {
-    /// Visits.
     pub visits: usize,
     /// Samples of these visits.
     pub samples: u64,
@@ -57,7 +56,7 @@ pub(crate) struct Bound {
 pub(crate) struct Request {
     /// The visits asked for.
     pub selection: Selection,
-    /// Rule by which visits are told slow; `None`: that of the selection, else that of the report.
+    /// Rule by which visits are slow; `None`: that of the selection, else that of the report.
     pub slow: Option<Rule>,
     /// Whether visits that overlap a loss count for what is slow and what is typical.
     pub losses: LossVisits,

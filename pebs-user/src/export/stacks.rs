@@ -17,7 +17,6 @@ pub(super) struct Shares<K>(FxHashMap<K, Vec<Share>>);
 pub(super) struct Share {
     /// The call stack.
     pub stack: Option<u32>,
-    /// Samples.
     pub samples: u32,
     /// Their part of the weight.
     pub weight: f64,

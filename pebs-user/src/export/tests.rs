@@ -341,7 +341,7 @@ fn notes() {
     assert!(note.starts_with("1 of 6 visits (item 11); "), "{note}");
 }
 
-/// What can't be exported is told, with the next step.
+/// What can't be exported is an error with a hint.
 #[test]
 fn refusals() {
     let trace = small();

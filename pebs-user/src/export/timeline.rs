@@ -15,7 +15,6 @@ use crate::store::reader::Trace;
 /// What happens in a lane.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Step<'a> {
-    /// A visit begins.
     Begin(&'a Visit),
     /// A visit's thread leaves the CPU.
     Leave(&'a Wait),

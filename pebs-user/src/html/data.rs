@@ -40,7 +40,7 @@ pub(super) struct Page {
     probes: Vec<ProbeData>,
     parts: Vec<PartName>,
     visits: Columns,
-    /// What came between the visits' threads and their work, as far as it was recorded.
+    /// Interrupt, softirq and page-fault time of the visits, as far as recorded.
     between: Vec<Between>,
     /// Weights of parts in visits.
     sums: Sums,
@@ -126,7 +126,7 @@ struct Runs {
     begin: Vec<i64>,
     ns: Vec<i64>,
     part: Vec<usize>,
-    /// Waits of which it is known who ended or caused them.
+    /// Waits whose waker or cause is known.
     by: Vec<Ended>,
 }
 
@@ -451,7 +451,7 @@ impl Runs {
 fn loss_ranges(trace: &Trace) -> Result<Vec<LossData>, ExportError> {
     let mut losses = Vec::new();
     load::losses(trace, |begin, end, reason| {
-        // So many that more could not be told apart.
+        // So many that more could not be distinguished.
         if losses.len() < 2_000 {
             losses.push(LossData {
                 begin,

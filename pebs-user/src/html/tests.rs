@@ -235,13 +235,13 @@ fn used(page: &str, does: &str) -> Option<String> {
     Some(said.split('"').next().unwrap().to_owned())
 }
 
-/// The page of a trace with call stacks, of which the callers are known.
+/// The page of a trace with call stacks.
 fn with_callers() -> String {
     let trace = server(with_stacks(), |_, stack, ns| Called(stack, ns));
     page(&trace).0
 }
 
-/// What came between is in the table and beside the time line, with what is typical, where it was recorded.
+/// Interruptions are in the table and beside the time line, with what is typical, where it was recorded.
 #[test]
 fn browser_shows_what_came_between() {
     let made = |extras: bool| {

@@ -5,7 +5,6 @@ use crate::perf::data::error::DataError;
 /// What a recording without samples holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Instead {
-    /// Nothing.
     Nothing,
     /// Counts, of `perf stat record`.
     Counts,
@@ -19,7 +18,7 @@ pub enum ImportError {
     /// The file can't be read.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// The records of its events lie differently, and do not say of which event they are.
+    /// The records of its events lie differently, and do not name their event.
     #[error("cannot tell the events of {path} apart: their samples carry no identifier")]
     NoIds {
         /// The file.
@@ -70,7 +69,7 @@ pub enum ImportError {
         known: Vec<String>,
     },
     /// An event is named by several events of the file.
-    #[error("event '{wanted}' of {path} is not one but several")]
+    #[error("event '{wanted}' of {path} is the name of several")]
     Ambiguous {
         /// The file.
         path: String,
@@ -80,9 +79,8 @@ pub enum ImportError {
         known: Vec<String>,
     },
     /// The event that begins items gives no raw data, or the file does not say what they mean.
-    #[error("cannot read field '{field}' of event '{event}': the recording has no format of it")]
+    #[error("cannot read field '{field}' of event '{event}': the recording lacks its format")]
     NoFormat {
-        /// The event.
         event: String,
         /// As typed.
         field: String,
@@ -90,7 +88,6 @@ pub enum ImportError {
     /// It has no such field, or it is no number.
     #[error("event '{event}' has no number '{field}'")]
     NoField {
-        /// The event.
         event: String,
         /// As typed.
         field: String,

@@ -115,7 +115,7 @@ struct Feed<'a> {
     replaced: u32,
     /// Marks of a table that are not fed yet.
     marks: &'a [super::marks::MarkRow],
-    /// Losses that were told.
+    /// Losses that were reported.
     losses: usize,
     /// Time of the newest record.
     newest: u64,

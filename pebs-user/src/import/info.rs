@@ -159,7 +159,7 @@ fn events(data: &PerfData, survey: &Survey, roles: &Roles) -> Vec<EventInfo> {
     roles.sampled().enumerate().map(one).collect()
 }
 
-/// The reset value of an event; `None` if it changed, or nobody says whether it did.
+/// The reset value of an event; `None` if it changed, or that is unknown.
 pub(super) fn reset(attr: &Attr, counts: &Counts) -> Option<u64> {
     if attr.kind == sys::PERF_TYPE_TRACEPOINT {
         return Some(1);

@@ -7,7 +7,7 @@ use crate::perf::record::{RawRecord, Record, What};
 use crate::pipeline::ToldLoss;
 use crate::units::{Cpu, KtimeNs, Tid};
 
-/// Records that one record may say are lost; what says more makes no sense.
+/// Most lost records that one record may report; more is malformed.
 const LOST_MAX: u64 = u32::MAX as u64;
 
 /// `PERF_RECORD_MISC_LOST_SAMPLES_BPF`: left out by the filter of `perf record --filter`, which is a program.
@@ -19,7 +19,7 @@ type Stopped = (u64, Option<Cpu>, Option<Tid>);
 /// What a recording says was lost, in the making.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
-    /// Ranges that were told.
+    /// Ranges that were reported.
     ranges: Vec<ToldLoss>,
     /// Counters that stand still.
     stopped: FxHashMap<(u64, u64), Stopped>,
@@ -37,7 +37,7 @@ pub(super) struct Losses {
     left_out: u64,
 }
 
-/// A ring that was full was read in the same round as the record that tells of it, or in the one before, and what it
+/// A ring that was full was read in the same round as the record that reports it, or in the one before, and what it
 /// held then is newer than all of two rounds before that.
 const ROUNDS: usize = 3;
 
@@ -75,7 +75,7 @@ impl Losses {
             return;
         }
         let Some(time) = record.time() else {
-            // perf's own, at the end: all that the kernel counted, what records in the ring have told included.
+            // perf's own, at the end: all that the kernel counted, what records in the ring reported included.
             // Source: tools/perf/builtin-record.c (`record__read_lost_samples`).
             if in_hardware {
                 self.counted += records;
@@ -114,7 +114,7 @@ impl Losses {
         }
     }
 
-    /// A counter goes on at the next tick, or sooner. That is told only once its thread runs again, but what lies
+    /// A counter goes on at the next tick, or sooner. That is recorded only once its thread runs again, but what lies
     /// between is no time in which it could have counted.
     fn stood_still(&mut self, (begin, cpu, tid): Stopped, end: u64) {
         let tick = begin.saturating_add(LONGEST_TICK_NS.unsigned_abs());

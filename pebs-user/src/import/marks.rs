@@ -12,7 +12,6 @@
 
 use crate::store::run::VisitRule;
 
-/// A mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MarkRow {
     /// ns on the recording's clock.
@@ -47,7 +46,7 @@ impl Marks {
     }
 }
 
-/// A table that makes no sense.
+/// A table that is malformed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum MarksError {
     /// The first line does not name a column that is needed.
@@ -55,25 +54,19 @@ pub(crate) enum MarksError {
     NoColumn {
         /// The column.
         missing: &'static str,
-        /// The line.
         line: String,
     },
     /// The first line names a column twice.
     #[error("two columns '{column}' in the first line")]
-    Twice {
-        /// The column.
-        column: &'static str,
-    },
+    Twice { column: &'static str },
     /// A value is not what its column holds.
     #[error("line {line}: {column} is '{value}', not {wanted}")]
     BadValue {
         /// Number of the line, from 1.
         line: usize,
-        /// Column.
         column: &'static str,
         /// What stands there.
         value: String,
-        /// What is wanted.
         wanted: &'static str,
     },
     /// There is no row.
@@ -177,7 +170,7 @@ fn cells(line: &str) -> impl Iterator<Item = &str> {
 /// Reads a table.
 ///
 /// # Errors
-/// If a column is missing or a value makes no sense. Nothing is left out silently.
+/// If a column is missing or a value is malformed. Nothing is left out silently.
 pub(crate) fn parse(text: &str) -> Result<Marks, MarksError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut lines = (1..).zip(text.lines());
@@ -222,7 +215,7 @@ mod tests {
         assert_eq!((plain.rule(), plain.has_id()), (VisitRule::ByThread, false));
     }
 
-    /// What makes no sense is said with its place, and with a hint.
+    /// Malformed input is an error with its place and a hint.
     #[test]
     fn faults() {
         let cases = [

@@ -77,10 +77,10 @@ impl EventNames {
         }
     }
 
-    /// Checks that records can be told apart.
+    /// Checks that records can be distinguished.
     ///
     /// # Errors
-    /// If they lie differently and do not say of which event they are.
+    /// If they lie differently and do not name their event.
     pub fn check(&self, data: &PerfData) -> Result<(), ImportError> {
         let Some(first) = self.layouts.first() else {
             return Ok(());

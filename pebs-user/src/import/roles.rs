@@ -34,7 +34,6 @@ pub enum MarkSource {
 pub enum Use {
     /// Samples of the trace.
     Samples(EventId),
-    /// Marks.
     Mark {
         /// Where items begin, not where they end.
         begin: bool,
@@ -58,7 +57,7 @@ pub struct Roles {
     pub has_id: bool,
     /// Time off the CPU is recorded.
     pub switches: bool,
-    /// Threads with items, if changes of threads are told by an event.
+    /// Threads with items, if an event reports changes of threads.
     pub switched: FxHashSet<u32>,
 }
 

@@ -59,7 +59,6 @@ impl Counts {
 pub struct KernelMapping {
     /// Name of a symbol.
     pub symbol: Vec<u8>,
-    /// Its address.
     pub address: u64,
     /// Build id of the kernel, if the record of its mapping has it (`perf record --buildid-mmap`).
     pub build_id: Option<BuildId>,
@@ -101,9 +100,9 @@ pub struct Survey {
     pub fault: Option<Fault>,
     /// What `sched_switch` said.
     pub(super) switched: Balance,
-    /// By event: how it tells of switches, if it does.
+    /// By event: how it reports switches, if it does.
     pub(super) switch_formats: Vec<Option<SwitchFormat>>,
-    /// Events and threads in whose context they were; only where an event tells of switches.
+    /// Events and threads in whose context they were; only where an event reports switches.
     seen: FxHashSet<(usize, u32)>,
     /// Whether an event does.
     tells_switches: bool,
@@ -131,12 +130,12 @@ pub fn check_span(what: &str, (first, last): (u64, u64)) -> Result<(), ImportErr
     })
 }
 
-/// Reads a recording from begin to end; `data` knows all that it says of itself afterwards.
+/// Reads a recording from begin to end; `data` knows all that it says about itself afterwards.
 ///
 /// Cost: as reading the file. Memory: by the number of threads and of losses.
 ///
 /// # Errors
-/// If its events can't be told apart.
+/// If its events can't be distinguished.
 pub fn survey(data: &mut PerfData) -> Result<Survey, ImportError> {
     let mut survey = Survey::default();
     let mut losses = Losses::default();
@@ -324,7 +323,7 @@ impl Survey {
         }
     }
 
-    /// Threads in whose context samples of some events were taken; known where an event tells of switches.
+    /// Threads in whose context samples of some events were taken; known where an event reports switches.
     pub(super) fn threads_of(&self, wanted: impl Fn(usize) -> bool) -> FxHashSet<u32> {
         let seen = self.seen.iter().filter(|(event, _)| wanted(*event));
         seen.map(|(_, tid)| *tid).collect()

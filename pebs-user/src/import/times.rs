@@ -42,7 +42,6 @@ pub(super) struct Times {
 /// Records whose times are years away from those of nearly all others: damaged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Far {
-    /// All.
     pub records: u64,
     /// The samples among them.
     pub samples: u64,

@@ -1,4 +1,4 @@
-//! What an event's attr says of the bytes of its records.
+//! What an event's attr says about the bytes of its records.
 
 use perf_event_open_sys::bindings as sys;
 
@@ -124,7 +124,6 @@ pub struct SampleId {
     pub id: Option<u64>,
     /// The number of the event that was opened, which inherited ones have not in common.
     pub stream_id: Option<u64>,
-    /// CPU.
     pub cpu: Option<u32>,
 }
 

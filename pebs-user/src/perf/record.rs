@@ -73,11 +73,8 @@ impl<'a> RawRecord<'a> {
 pub enum Mode {
     /// The kernel did not say.
     Unknown,
-    /// Kernel.
     Kernel,
-    /// User.
     User,
-    /// Hypervisor.
     Hypervisor,
     /// A guest, in either mode: addresses are the guest's.
     Guest,
@@ -88,7 +85,6 @@ pub enum Mode {
 pub struct Record<'a> {
     /// When, where, of which event. Of a sample, from its own fields.
     pub id: SampleId,
-    /// What.
     pub what: What<'a>,
 }
 
@@ -107,7 +103,6 @@ impl Record<'_> {
 /// Kinds of [`Record`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum What<'a> {
-    /// SAMPLE.
     Sample(Sample<'a>),
     /// LOST: the ring was full.
     Lost {
@@ -132,7 +127,6 @@ pub enum What<'a> {
     },
     /// MMAP, MMAP2.
     Mmap(Mmap<'a>),
-    /// COMM.
     Comm {
         /// Process.
         pid: u32,
@@ -143,9 +137,7 @@ pub enum What<'a> {
         /// The name, up to 15 bytes.
         name: &'a [u8],
     },
-    /// FORK.
     Fork(Task),
-    /// EXIT.
     Exit(Task),
     /// SWITCH, SWITCH_CPU_WIDE: the record's thread leaves or takes its CPU.
     Switch {
@@ -160,7 +152,6 @@ pub enum What<'a> {
     Other {
         /// `PERF_RECORD_*`.
         kind: u32,
-        /// Body.
         body: &'a [u8],
     },
 }
@@ -178,7 +169,7 @@ pub struct Mmap<'a> {
     pub len: u64,
     /// Offset in the file.
     pub offset: u64,
-    /// What the kernel says of the file.
+    /// What the kernel says about the file.
     pub file: MappedAs<'a>,
     /// `PROT_*`; `None` of an MMAP, which says executable or not by its header.
     pub protection: Option<u32>,
@@ -189,7 +180,7 @@ pub struct Mmap<'a> {
 /// Which file is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MappedAs<'a> {
-    /// Not told.
+    /// Unknown.
     Unknown,
     /// By device and inode.
     Inode {
@@ -197,10 +188,8 @@ pub enum MappedAs<'a> {
         major: u32,
         /// Minor number of the device.
         minor: u32,
-        /// Inode.
         inode: u64,
     },
-    /// By build id.
     BuildId(&'a [u8]),
 }
 
@@ -372,7 +361,7 @@ mod tests {
         Ok(decoded.what)
     }
 
-    /// Losses, throttling and switches; those that are cut are told; unknown kinds stay as they are.
+    /// Losses, throttling and switches; those that are cut are errors; unknown kinds stay as they are.
     #[test]
     fn kinds() {
         let two = body(&[5, 77]);

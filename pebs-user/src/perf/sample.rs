@@ -17,15 +17,12 @@ pub struct Sample<'a> {
     pub ip: Option<u64>,
     /// TID: process and thread.
     pub pid_tid: Option<(u32, u32)>,
-    /// TIME.
     pub time: Option<u64>,
     /// ADDR: the data address, or what the event means by it.
     pub addr: Option<u64>,
     /// IDENTIFIER, else ID: the event's number.
     pub id: Option<u64>,
-    /// STREAM_ID.
     pub stream_id: Option<u64>,
-    /// CPU.
     pub cpu: Option<u32>,
     /// PERIOD: events since the sample before.
     pub period: Option<u64>,
@@ -45,27 +42,20 @@ pub struct Rest<'a> {
     pub raw: Option<&'a [u8]>,
     /// BRANCH_STACK.
     pub branches: Option<Branches<'a>>,
-    /// REGS_USER.
     pub regs_user: Option<Regs<'a>>,
-    /// STACK_USER.
     pub stack_user: Option<UserStack<'a>>,
     /// WEIGHT, or WEIGHT_STRUCT.
     pub weight: Option<Weight>,
     /// DATA_SRC: `union perf_mem_data_src`.
     pub data_src: Option<u64>,
-    /// TRANSACTION.
     pub transaction: Option<u64>,
-    /// REGS_INTR.
     pub regs_intr: Option<Regs<'a>>,
-    /// PHYS_ADDR.
     pub phys_addr: Option<u64>,
-    /// CGROUP.
     pub cgroup: Option<u64>,
     /// DATA_PAGE_SIZE, bytes.
     pub data_page_size: Option<u64>,
     /// CODE_PAGE_SIZE, bytes.
     pub code_page_size: Option<u64>,
-    /// AUX.
     pub aux: Option<&'a [u8]>,
 }
 

@@ -57,7 +57,7 @@ impl Bulk {
     }
 }
 
-/// Sees which processes make marks, and keeps what samples say of accesses.
+/// Sees which processes make marks, and keeps what samples say about accesses.
 pub(super) struct Watch<'a, I> {
     inbox: &'a mut I,
     rows: &'a mut Rows,
@@ -180,7 +180,7 @@ impl Pipeline {
             .loss_in_visits(&row, visit_flag::LOSS, &mut self.correlator);
     }
 
-    /// Books what no record of the rings tells of any more.
+    /// Books losses that no record of the rings reports any more.
     pub(super) fn finish_bulk(&mut self, end: TraceNs) {
         let rings = self.bulk.rings.iter();
         let stopped = rings.filter_map(|ring| ring.finish(end));

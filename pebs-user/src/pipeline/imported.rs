@@ -54,7 +54,7 @@ impl Pipeline {
         &mut self.order
     }
 
-    /// Takes what a sample that went to the inbox says of its memory access.
+    /// Takes what a sample that went to the inbox says about its memory access.
     pub fn access(&mut self, tid: Tid, sample: &RawSample, access: Access) {
         self.rows.accesses.hold(tid, &sample.bare(), access);
     }

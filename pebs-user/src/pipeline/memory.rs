@@ -1,4 +1,4 @@
-//! What samples say of memory accesses, from decoding to its own table.
+//! What samples say about memory accesses, from decoding to its own table.
 //!
 //! Samples travel without it, so that those of other events cost nothing. It waits here, by thread, time, event
 //! and ip, until its sample is written or left out.

@@ -115,9 +115,7 @@ pub struct Load {
     pub oncpu_ns: f64,
     /// Marks, by probe and [`pebs_common::record::Role`], those without a visit included.
     pub marks_by: Vec<MarksBy>,
-    /// Samples.
     pub samples: u64,
-    /// Page faults.
     pub page_faults: u64,
     /// What was recorded beside.
     pub extras: ExtraRecords,
@@ -149,11 +147,10 @@ pub struct Outcome {
     pub visits_oncpu_ns: Option<f64>,
     /// What a sample took of visits; `None` if that is not known.
     pub sample_cost: Option<SampleCost>,
-    /// End of the trace.
     pub end: TraceNs,
     /// Mapping events that the kernel had no room for: names may be missing.
     pub mappings_lost: u64,
-    /// Times that nothing told that a thread took the CPU again: the wait before ends where it was seen next.
+    /// Missing switch-in events: those waits end at the thread's next record.
     pub untold_switches: u64,
     /// Waits within marks in the visits, and their time, ns.
     pub mark_waits: (u64, i64),

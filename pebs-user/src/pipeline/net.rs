@@ -15,7 +15,6 @@ use crate::units::{EventId, ProbeId};
 pub struct OwnCosts {
     /// Marks, by probe and [`pebs_common::record::Role`].
     pub marks: Vec<[MarkTime; 4]>,
-    /// A sample.
     pub sample: Option<SampleCost>,
     /// The thread leaving the CPU and taking it again, as far as it is recorded, ns.
     pub switch_ns: f64,

@@ -73,7 +73,6 @@ pub(super) struct Rows {
     /// Samples closer to a visit's boundary than this are flagged, ns.
     pub clock_error_ns: i64,
     pub visits: u64,
-    /// Samples in the visits.
     pub visit_samples: u64,
     /// Page faults in the visits.
     pub page_faults: u64,
@@ -440,7 +439,7 @@ impl Rows {
         }
     }
 
-    /// Writes what the samples that were named last say of their accesses.
+    /// Writes what the samples that were named last say about their accesses.
     #[cold]
     fn memory(&mut self, of: &SamplesOf<'_>) {
         for (sample, function) in of.samples.iter().zip(self.block.functions()) {

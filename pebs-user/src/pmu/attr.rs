@@ -94,7 +94,6 @@ pub enum EventClass {
     },
     /// A counter of the CPU.
     Hardware {
-        /// Which hardware.
         unit: HardwareUnit,
         /// Whether it goes on all the time while code runs (cycles, instructions, uops), so that
         /// the rate of samples follows from the reset value.
@@ -246,7 +245,7 @@ impl ResolvedEvent {
     }
 
     /// Has a program be able to follow the call stack of a sample: of a precise event the kernel asks for it
-    /// beforehand. A record has room for the stack or for what a sample says of its memory access: not for both.
+    /// beforehand. A record has room for the stack or for what a sample says about its memory access: not for both.
     /// Source: kernel/events/core.c (`__perf_event_set_bpf_handler`: `EPROTO`).
     pub fn with_call_stacks(&mut self) {
         self.attr.sample_type &= !self.access;
@@ -407,7 +406,7 @@ fn finish(
         warnings,
     };
     event.set_access(access);
-    // What a ring beside the program has no room for is told with its time.
+    // Losses of a ring beside the program are reported with their time.
     event.attr.set_sample_id_all(event.leaves_rest().into());
     let mut cores = host.core_pmus();
     if access::loads_leader(&event.attr).is_some()

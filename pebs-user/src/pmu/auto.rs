@@ -9,7 +9,6 @@ use crate::units::ResetValue;
 /// One event that `auto` may become.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Candidate {
-    /// The event.
     pub spec: EventSpec,
     /// Its name for people.
     pub name: &'static str,

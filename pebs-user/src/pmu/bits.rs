@@ -5,7 +5,6 @@ use std::fmt;
 /// Which word of `perf_event_attr` a field is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Word {
-    /// `config`.
     Config,
     /// `config1`.
     Config1,
@@ -29,7 +28,6 @@ impl fmt::Display for Word {
 /// One field: the bits that hold its value, lowest first, as in `config:0-7,32-35`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BitField {
-    /// The word.
     pub word: Word,
     /// First and last bit of each range, in the order in which the value fills them.
     ranges: Vec<(u8, u8)>,
@@ -39,7 +37,6 @@ pub struct BitField {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("value {value:#x} does not fit the {width} bits of {field}")]
 pub struct Overflow {
-    /// The value.
     pub value: u64,
     /// How many bits there are.
     pub width: u32,

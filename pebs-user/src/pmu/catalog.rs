@@ -15,7 +15,7 @@ pub(crate) struct Entry {
     pub event: String,
     /// Who knows it by that name.
     pub source: Source,
-    /// Whether its samples can be precise: `yes`, `only` (it counts right only then), `no`; `None` if nobody says.
+    /// Whether its samples can be precise: `yes`, `only` (it counts right only then), `no`; `None` if unknown.
     pub precise: Option<&'static str>,
     /// Whether many samples can be had before one interrupt, given a precise level.
     pub bulk: bool,
@@ -25,7 +25,7 @@ pub(crate) struct Entry {
     pub deprecated: bool,
     /// Its code in the terms of the PMU, where it is known.
     pub code: Option<String>,
-    /// What it counts, one line; empty if nobody says.
+    /// What it counts, one line; empty if unknown.
     pub description: String,
 }
 
@@ -136,7 +136,7 @@ fn hardware(event: HardwareEvent, host: &Host, lists: &[CpuList<'_>]) -> Entry {
     entry.precise(precision, host)
 }
 
-/// What the vendor says of the event with that code; filters and aliases make it another.
+/// What the vendor says about the event with that code; filters and aliases make it another.
 fn by_code(code: &str, list: &CpuList<'_>) -> Option<Precision> {
     let wanted = numbers(code)?;
     let same = |event: &crate::pmu::table::VendorEvent<'_>| numbers(event.terms) == Some(wanted);

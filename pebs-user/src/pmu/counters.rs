@@ -112,7 +112,7 @@ pub(crate) fn check(events: &[ResolvedEvent], host: &Host) -> Result<(), TooMany
 struct Cores<'a> {
     pmu: &'a Pmu,
     counters: Counters,
-    /// What the vendor says of its events.
+    /// What the vendor says about its events.
     list: Option<CpuList<'a>>,
     /// Whether one counter is taken already.
     watchdog: bool,

@@ -51,7 +51,6 @@ pub enum EventKind {
     Breakpoint(Breakpoint),
     /// Any other name: an alias in the `events/` folder of some PMU, one of the vendor's, or unknown.
     Alias {
-        /// The name.
         name: String,
         /// Terms beside it, which override its own.
         terms: Vec<Term>,
@@ -67,12 +66,10 @@ pub struct Term {
     pub value: TermValue,
 }
 
-/// The value of a term.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum TermValue {
     /// None: 1 for a format, or the name of an alias.
     Absent,
-    /// A number.
     Number(u64),
     /// Text, only for `name=`.
     Text(String),
@@ -83,7 +80,6 @@ pub enum TermValue {
 pub struct Breakpoint {
     /// Where.
     pub place: Place,
-    /// On what.
     pub access: Access,
     /// Bytes watched: 1, 2, 4 or 8; `None` is the default of the access (8 to execute, else 4).
     pub len: Option<u8>,
@@ -101,7 +97,6 @@ pub enum Place {
 /// Accesses that stop at a breakpoint; at least one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Access {
-    /// Reads.
     pub read: bool,
     /// Writes.
     pub write: bool,

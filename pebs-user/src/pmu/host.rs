@@ -18,7 +18,6 @@ pub struct Host {
     pub release: String,
     /// Its version; `None` if the release does not start with one.
     pub version: Option<KernelVersion>,
-    /// CPU.
     pub cpu: CpuModel,
     /// CPUs online, ascending.
     pub online: Vec<Cpu>,
@@ -28,7 +27,6 @@ pub struct Host {
     pub pmus: Vec<Pmu>,
     /// The PMU of uprobes.
     pub uprobe: Option<UprobePmu>,
-    /// Limits.
     pub limits: Limits,
 }
 
@@ -72,7 +70,6 @@ pub(crate) fn is_core_pmu(name: &str) -> bool {
 /// Who made the CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Vendor {
-    /// Intel.
     Intel,
     /// AMD, and Hygon, whose CPUs are Zen.
     Amd,
@@ -81,18 +78,14 @@ pub enum Vendor {
     Other,
 }
 
-/// A CPU's model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpuModel {
     /// Who made it.
     pub vendor: Vendor,
     /// Family as `/proc/cpuinfo` says it.
     pub family: u32,
-    /// Model.
     pub model: u32,
-    /// Stepping.
     pub stepping: u32,
-    /// Name.
     pub name: String,
 }
 
@@ -117,7 +110,6 @@ impl Host {
         }
     }
 
-    /// The PMU of that name.
     #[must_use]
     pub fn pmu(&self, name: &str) -> Option<&Pmu> {
         self.pmus.iter().find(|pmu| pmu.name == name)

@@ -38,18 +38,14 @@ pub(crate) struct IbsOp {
     pub resync: Option<bool>,
 }
 
-/// What an op was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum OpKind {
-    /// A load.
     Load,
-    /// A store.
     Store,
     /// Both, as a locked addition.
     LoadStore,
     /// A prefetch by software.
     Prefetch,
-    /// A branch.
     Branch,
     /// Anything else.
     Other,
@@ -73,7 +69,6 @@ pub(crate) struct Branch {
 /// An access to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Memory {
-    /// Which.
     pub kind: OpKind,
     /// Address of the data.
     pub address: Option<u64>,
@@ -105,7 +100,6 @@ pub(crate) struct Memory {
     pub open_misses: Option<u8>,
 }
 
-/// Size of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum PageSize {
     /// 4 KiB.
@@ -200,7 +194,6 @@ impl IbsOp {
         })
     }
 
-    /// What it was.
     #[must_use]
     pub(crate) fn kind(&self) -> OpKind {
         match (self.memory, self.branch) {

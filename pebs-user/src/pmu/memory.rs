@@ -1,11 +1,11 @@
-//! What a sample says of its memory access: `PERF_SAMPLE_DATA_SRC` and `PERF_SAMPLE_WEIGHT`. Pure.
+//! What a sample says about its memory access: `PERF_SAMPLE_DATA_SRC` and `PERF_SAMPLE_WEIGHT`. Pure.
 //!
 //! The words are those of `perf mem report` since Linux 6.16, which goes by the level's number where there is one.
 //! Source: include/uapi/linux/perf_event.h (`union perf_mem_data_src`, `union perf_sample_weight`).
 
 use std::fmt;
 
-/// An access to memory, as far as the CPU told.
+/// An access to memory, as far as the CPU reports it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct DataSource {
     /// What was done; `None` if the sample is of no access.
@@ -25,11 +25,8 @@ pub(crate) struct DataSource {
 /// What was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum MemoryOp {
-    /// A load.
     Load,
-    /// A store.
     Store,
-    /// A prefetch.
     Prefetch,
     /// Code was fetched.
     Execute,
@@ -38,7 +35,6 @@ pub(crate) enum MemoryOp {
 /// Where data came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// The level.
     pub level: Level,
     /// How far away.
     pub distance: Distance,
@@ -102,7 +98,6 @@ pub enum Distance {
 /// What other caches were asked for a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Snoop {
-    /// None was.
     None,
     /// One had it.
     Hit,

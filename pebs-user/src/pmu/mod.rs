@@ -3,7 +3,7 @@
 //! `event` (text to [`event::EventSpec`], pure) -> `sysfs` and `host` (what the machine offers, as
 //! plain data), `table` (what Intel calls events) -> `attr` (spec and host to the kernel's settings, pure) ->
 //! `reset`, `counters`, `bulk` (checks, pure) -> `open` (system calls). `memory` and `ibs` decode what the
-//! hardware says of a sample (pure).
+//! hardware says about a sample (pure).
 
 pub(crate) mod attr;
 pub(crate) mod auto;

@@ -95,7 +95,7 @@ pub(crate) struct PerfEvent {
     _leader: Option<OwnedFd>,
     /// The copy of an uprobe that is closed last; below the others.
     _kept: Option<keeper::Kept>,
-    /// What it counts; `None`: not told.
+    /// What it counts; `None`: unknown.
     target: Option<Target>,
 }
 
@@ -141,7 +141,7 @@ impl PerfEvent {
         self.target.and_then(Target::thread)
     }
 
-    /// The CPU of which it counts all that runs there; `None`: it counts a thread.
+    /// The CPU that it counts system-wide; `None`: it counts a thread.
     #[must_use]
     pub(crate) const fn cpu(&self) -> Option<Cpu> {
         match self.target {
@@ -150,7 +150,7 @@ impl PerfEvent {
         }
     }
 
-    /// Opens in a group with the event that has to count beside it; `None` if there is none.
+    /// Opens in a group with the event that has to count beside it, if any.
     fn open_led(
         attr: &perf_event_attr,
         pid: libc::pid_t,

@@ -16,7 +16,6 @@ use crate::units::Cpu;
 /// Folder of all PMUs.
 pub(crate) const DEVICES: &str = "sys/bus/event_source/devices";
 
-/// One PMU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pmu {
     /// Its folder's name: `cpu`, `ibs_op`, ...
@@ -41,19 +40,14 @@ pub enum TermError {
     /// The PMU has neither such a field nor such an event.
     #[error("PMU {pmu} has no term '{term}'")]
     Unknown {
-        /// The PMU.
         pmu: String,
-        /// The term.
         term: String,
-        /// What it has.
         known: Vec<String>,
     },
     /// A value is too wide.
     #[error("term '{term}' of PMU {pmu}")]
     Overflow {
-        /// The PMU.
         pmu: String,
-        /// The term.
         term: String,
         /// Value and bits.
         #[source]
@@ -62,9 +56,7 @@ pub enum TermError {
     /// An alias's text can't be read.
     #[error("event '{alias}' of PMU {pmu} is '{text}', which can't be read")]
     Alias {
-        /// The PMU.
         pmu: String,
-        /// The alias.
         alias: String,
         /// Its text in sysfs.
         text: String,
@@ -74,7 +66,6 @@ pub enum TermError {
 /// The words of `perf_event_attr` that a PMU's terms fill.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Config {
-    /// `config`.
     pub config: u64,
     /// `config1`.
     pub config1: u64,

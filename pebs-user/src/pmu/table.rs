@@ -42,14 +42,13 @@ pub(crate) struct CpuList<'a> {
     body: &'a str,
 }
 
-/// One event of the vendor's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct VendorEvent<'a> {
     /// Name, lower case.
     pub name: &'a str,
     /// Terms of the PMU: `event=0xc2,umask=0x1`.
     pub terms: &'a str,
-    /// What the vendor says of its precision; `None` if nothing.
+    /// What the vendor says about its precision; `None` if nothing.
     pub precision: Option<Precision>,
     /// Whether precise samples have the address of the data.
     pub has_address: bool,
@@ -61,7 +60,7 @@ pub(crate) struct VendorEvent<'a> {
     pub description: &'a str,
 }
 
-/// What a vendor says of an event's precision.
+/// What a vendor says about an event's precision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Precision {
     /// It can be precise.

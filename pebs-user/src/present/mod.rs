@@ -27,7 +27,6 @@ const HEADING: usize = 12;
 pub(crate) enum Tone {
     /// What the page says first.
     Strong,
-    /// What is slow.
     Slow,
     /// What needs attention.
     Warning,

@@ -60,7 +60,6 @@ impl Column {
         Self { rank, ..self }
     }
 
-    /// In this tone.
     pub(crate) fn tone(self, tone: Tone) -> Self {
         Self {
             tone: Some(tone),

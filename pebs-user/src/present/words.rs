@@ -13,7 +13,6 @@ const RUNNABLE: &str = "runnable";
 pub(crate) struct Frame<'a> {
     /// Its name; none: unknown.
     pub name: Option<&'a str>,
-    /// Its module.
     pub module: Option<&'a str>,
     /// Whether it is the kernel's.
     pub is_kernel: bool,

@@ -17,8 +17,8 @@ pub(super) struct Arity {
 }
 
 impl Arity {
-    /// Of the function that starts at an address; `None` if that can't be told: without debug information, of variadic
-    /// functions, and where the compiler passes arguments in another way than the convention does.
+    /// Of the function that starts at an address; `None` if that can't be determined: without debug information, of
+    /// variadic functions, and where the compiler passes arguments in another way than the convention does.
     pub(super) fn of(binary: &Binary, function: u64) -> Option<Self> {
         // Copies that the compiler made for some callers (`.isra`, `.constprop`) have other arguments.
         let is_copy = |name: &str| name.contains('.');
@@ -50,7 +50,7 @@ impl Arity {
             return Ok(());
         };
         let has = match self.last {
-            0 => "it takes none that argN could be".to_owned(),
+            0 => "it takes none in a register that argN names".to_owned(),
             last => format!("its last is arg{last}"),
         };
         let what = format!("the function has no arg{n}: by its debug information {has}");

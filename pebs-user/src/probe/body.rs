@@ -123,7 +123,6 @@ pub(super) fn text(instruction: &Instruction) -> String {
     text
 }
 
-/// The bytes of an instruction.
 #[must_use]
 pub(super) fn bytes<'a>(binary: &'a Binary, instruction: &Instruction) -> &'a [u8] {
     binary.bytes(&(instruction.ip()..instruction.next_ip()))

@@ -49,7 +49,7 @@ pub(crate) enum CgroupError {
         source: std::io::Error,
     },
     /// A directory of another file system.
-    #[error("{path} is no cgroup of version 2")]
+    #[error("{path} is not a cgroup of version 2")]
     OtherKind {
         /// As typed.
         path: PathBuf,
@@ -63,7 +63,7 @@ pub(crate) enum CgroupError {
         id: String,
     },
     /// Too little of an id, or no id.
-    #[error("'{id}' is no id of a container")]
+    #[error("'{id}' is not a container id")]
     NoId {
         /// As typed.
         id: String,
@@ -119,7 +119,7 @@ impl Cgroup {
     /// The cgroup at a path: as it is, or below where cgroups are mounted (`/system.slice/nginx.service`).
     ///
     /// # Errors
-    /// It is none.
+    /// If it is not a cgroup of version 2.
     pub(crate) fn open(typed: &str) -> Result<Self, CgroupError> {
         let root = mount().ok_or(CgroupError::NotMounted)?;
         let path = Path::new(typed);

@@ -87,7 +87,6 @@ pub enum Expr {
     Arg(u32),
     /// `%rdi`.
     Reg(Register),
-    /// `retval`.
     Retval,
     /// `pkt->hdr.id`: needs debug information.
     Path(Path),

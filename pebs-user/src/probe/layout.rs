@@ -25,7 +25,6 @@ pub(super) struct Named {
 }
 
 impl Named {
-    /// Type of its column.
     fn column_type(&self) -> ArgType {
         self.names
             .as_ref()

@@ -1,4 +1,4 @@
-//! Remarks on probes; one for all functions of which the same is to be said.
+//! Remarks on probes; one for all functions with the same finding.
 
 /// Functions named in a remark at most.
 const NAMED: usize = 3;

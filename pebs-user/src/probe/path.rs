@@ -305,7 +305,7 @@ impl<'a> Types<'_, 'a> {
             let what = if is_structure(tag) {
                 "the result is a small structure, which is returned in registers"
             } else {
-                "the result is no structure and no pointer to one"
+                "the result is neither a structure nor a pointer to one"
             };
             return refuse(what, "retval is the first register: retval:u32");
         }
@@ -325,7 +325,7 @@ impl<'a> Types<'_, 'a> {
         let target = pointer.target();
         let (true, Some(target)) = (is_pointer, target) else {
             return refuse(
-                format!("'{}' is no pointer to a structure", found.text),
+                format!("'{}' is not a pointer to a structure", found.text),
                 format!("write {}.{field} for a structure", found.text),
             );
         };
@@ -344,7 +344,7 @@ impl<'a> Types<'_, 'a> {
             return self.field(found.expr, found.kind, field, &format!("{text}.{field}"));
         }
         refuse(
-            format!("'{text}' is no structure in memory"),
+            format!("'{text}' is not a structure in memory"),
             format!("write {text}->{field} for a pointer"),
         )
     }

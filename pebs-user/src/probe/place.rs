@@ -552,7 +552,7 @@ impl Place {
     }
 
     /// An exit by a conditional jump: marked at the entry of the function it goes to, if visits are matched
-    /// by frame; else it can't be told from other calls of that function.
+    /// by frame; else it can't be distinguished from other calls of that function.
     fn conditional(
         &self,
         target: u64,
@@ -588,7 +588,7 @@ impl Place {
             return Err(refuse("there is no code at that address"));
         }
         let start = self.binary.start_of(address).ok_or_else(|| {
-            refuse("no function is known there, so it can't be told where instructions start")
+            refuse("no known function is there, so it is unknown where instructions start")
         })?;
         let body = self.body(start)?;
         let Some(index) = body.index_of(address) else {

@@ -130,19 +130,23 @@ pub(crate) struct Batch {
     pub array: Compiled,
     /// How many there are.
     pub count: Compiled,
-    /// What each is.
     pub r#type: Type,
 }
 
-/// Compiles the ids of a batch for a place. A number of items without a type is an `i32`, as nobody says what the
-/// upper half of its register holds.
+/// Compiles the ids of a batch for a place. A number of items without a type is an `i32`, as the upper half of its
+/// register is undefined.
 ///
 /// # Errors
 /// As [`compile`].
 pub(crate) fn compile_ids(ids: &Ids, arguments: Arguments<'_>) -> Result<Batch, Refusal> {
     let r#type = ids.r#type.unwrap_or(Type::Unsigned(8));
     let count = match &ids.count {
-        Expr::Str(..) => return refuse("the number of items is no string", "for example arg3"),
+        Expr::Str(..) => {
+            return refuse(
+                "the number of items must not be a string",
+                "for example arg3",
+            );
+        }
         Expr::Deref(inner, None) => {
             let typed = Expr::Deref(inner.clone(), Some(Type::Signed(4)));
             compile(&typed, arguments)?
@@ -344,7 +348,10 @@ fn text(
     let text = string(address, most, arguments)?;
     let length = compile(length, arguments)?;
     if length.r#type == ArgType::Str {
-        return refuse("the length of a string is no string", "for example arg2");
+        return refuse(
+            "the length of a string must not be a string",
+            "for example arg2",
+        );
     }
     Ok(Compiled {
         length: Some(Box::new(length)),
@@ -489,7 +496,7 @@ mod tests {
         let (_, length) = text("str(arg1, arg2:u32)");
         assert_eq!(length.width, 4);
         let fault = |text: &str| parse(text, 0, text.len()).expect_err(text).what;
-        assert!(fault("str(arg1, str(arg2))").contains("no string"));
+        assert!(fault("str(arg1, str(arg2))").contains("must not be a string"));
         assert!(fault("str(arg1, arg2, 1000)").contains("1 to 464"));
         assert!(fault("str(arg1, arg2, arg3)").contains("1 to 464"));
     }

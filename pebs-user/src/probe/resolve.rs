@@ -512,8 +512,8 @@ fn values_at(
     Ok(values)
 }
 
-/// What `argN` can be at a place where it is read; `None` if that can't be told. Of many functions at once it is not
-/// asked.
+/// What `argN` can be at a place where it is read; `None` if that can't be determined. Of many functions at once it is
+/// not asked.
 fn arity<'a>(
     spec: &Spec,
     place: &Place,

@@ -44,7 +44,6 @@ pub(crate) struct Probeable {
     pub arguments: Option<Vec<Parameter>>,
 }
 
-/// A USDT probe.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct UsdtProbe {
     /// `usdt:PROVIDER:NAME`, as in a SPEC.

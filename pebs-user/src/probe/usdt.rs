@@ -17,9 +17,7 @@ use crate::terminal::shown;
 /// One USDT probe of a binary, as in its note.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Note {
-    /// Provider.
     pub provider: String,
-    /// Name.
     pub name: String,
     /// Virtual address of the nop in the file.
     pub address: u64,

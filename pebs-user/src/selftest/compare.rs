@@ -540,7 +540,7 @@ mod tests {
         assert_eq!((wrong.judged, wrong.wrong_function), (1, 1));
     }
 
-    /// Visits that are missing, too many, out of place or off the CPU are told apart.
+    /// Visits that are missing, too many, out of place or off the CPU are distinguished.
     #[test]
     fn wrong_visits_are_found() {
         let mut recorded = recorded();

@@ -30,7 +30,6 @@ pub(crate) enum Length {
 /// One function, over the visits in which it runs long or short.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct FunctionFindings {
-    /// Its name.
     pub name: String,
     /// Which of its visits.
     pub length: Length,
@@ -70,7 +69,6 @@ impl FunctionFindings {
 /// both estimates against the truth. Means over the rows, with 0 where no sample was.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Bin {
-    /// Rows.
     pub rows: u64,
     /// Mean length in sample intervals, without what samples made of it.
     pub intervals: f64,
@@ -91,10 +89,9 @@ pub(crate) const BINS: [f64; 13] = [
     0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0,
 ];
 
-/// A function pooled over all items compared: what the report says of short functions.
+/// A function pooled over all items compared: what the report says about short functions.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct PooledFindings {
-    /// Its name.
     pub name: String,
     /// Mean truth per item, ns.
     pub truth_ns: f64,
@@ -161,9 +158,7 @@ pub(crate) struct SampleFindings {
 pub(crate) struct Findings {
     /// Reset value, ns.
     pub reset_ns: u64,
-    /// Visits.
     pub visits: VisitFindings,
-    /// Samples.
     pub samples: SampleFindings,
     /// Functions, long ones first.
     pub functions: Vec<FunctionFindings>,
@@ -222,7 +217,6 @@ impl Findings {
         Some([lowest, highest])
     }
 
-    /// Rows of a length.
     #[must_use]
     pub(crate) fn rows(&self, length: Length) -> u64 {
         self.of(length).map(|f| f.rows).sum()

@@ -19,10 +19,8 @@ columns! {
     struct Named of functions { function_id, name, kernel, module }
 }
 
-/// One visit.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Visit {
-    /// Its row.
     pub row: VisitRow,
     /// What each function took.
     pub functions: Vec<VisitFunction>,
@@ -31,9 +29,7 @@ pub(crate) struct Visit {
 /// One function within a visit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct VisitFunction {
-    /// Function.
     pub function: u32,
-    /// Its samples.
     pub samples: u32,
     /// The published estimate, ns.
     pub span_ns: i64,
@@ -46,11 +42,9 @@ pub(crate) struct VisitFunction {
 pub(crate) struct Sample {
     /// When.
     pub time: i64,
-    /// Visit.
     pub visit: Option<u64>,
     /// Thread.
     pub tid: u32,
-    /// Function.
     pub function: u32,
     /// Taken in the kernel.
     pub kernel: bool,
@@ -61,7 +55,6 @@ pub(crate) struct Sample {
 pub(crate) struct Recorded {
     /// Visits by number.
     pub visits: HashMap<u64, Visit>,
-    /// Samples.
     pub samples: Vec<Sample>,
     /// Names of functions.
     pub names: HashMap<u32, String>,

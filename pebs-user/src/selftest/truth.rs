@@ -37,8 +37,7 @@ pub(crate) enum TruthError {
         #[source]
         source: std::io::Error,
     },
-    /// A line.
-    #[error("line {line} of the workload's log {} is none: '{text}'", path.display())]
+    #[error("{}:{line}: not a truth line: '{text}'", path.display())]
     Line {
         /// The file.
         path: PathBuf,
@@ -191,9 +190,6 @@ mod tests {
     #[test]
     fn unknown_line() {
         let error = read("note a 1\nitems 3\n").unwrap_err().to_string();
-        assert!(
-            error.contains("line 2") && error.contains("'items 3'"),
-            "{error}"
-        );
+        assert!(error.contains(":2: not a truth line: 'items 3'"), "{error}");
     }
 }

@@ -48,7 +48,6 @@ impl<'a> ArgView<'a> {
 }
 
 impl ArgRef<'_> {
-    /// The value, owned.
     pub(crate) fn to_value(self) -> ArgValue {
         match self {
             Self::U64(value) => ArgValue::U64(value),

@@ -319,7 +319,7 @@ mod tests {
         (batch, group)
     }
 
-    /// Times come back, be they regular or not, some of them null or all; and those of a timer, of which some came late,
+    /// Times come back, regular or not, some of them null or all; and those of a timer, of which some came late,
     /// take little more than how they differ.
     #[test]
     fn times_come_back() {
@@ -359,7 +359,7 @@ mod tests {
     }
 
     /// Addresses all over the place have a dictionary, addresses near the one before them none; what a footer says
-    /// of their chunks is true.
+    /// about their chunks is true.
     #[test]
     fn the_smaller_encoding_wins() {
         let mut random = Random::new(7);

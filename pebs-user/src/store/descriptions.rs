@@ -1,4 +1,4 @@
-//! What a compacted segment says of its columns: their units, and the first segment of a table what they are.
+//! What a compacted segment says about its columns: their units, and the first segment of a table what they are.
 //!
 //! Both are metadata of the Arrow fields (pyarrow: `read_schema(file).field(column).metadata`). The descriptions are also
 //! key-value metadata of the file, one a column (DuckDB: `parquet_kv_metadata(file)`). They take about 1 kB a table, as

@@ -21,7 +21,6 @@ pub struct EstimateBlock {
     rows: usize,
     /// Which visits those are of.
     visit_ids: Repeated,
-    /// Which items.
     item_ids: Repeated,
 }
 

@@ -53,7 +53,6 @@ impl Prefix {
         Ok(None)
     }
 
-    /// The file.
     pub(super) fn file(&self) -> &File {
         &self.file
     }

@@ -25,7 +25,7 @@ pub enum ReadError {
         /// How that shows.
         reason: String,
     },
-    /// `trace.json` makes no sense.
+    /// `trace.json` is malformed.
     #[error("cannot read {}: damaged", path.display())]
     Info {
         /// Path of `trace.json`.
@@ -45,7 +45,6 @@ pub enum ReadError {
         path: PathBuf,
         /// Version of the program that wrote it.
         tool: String,
-        /// Its schema.
         schema: u32,
     },
     /// The trace is of a version that is no longer read.
@@ -58,7 +57,6 @@ pub enum ReadError {
         path: PathBuf,
         /// Version of the program that wrote it.
         tool: String,
-        /// Its schema.
         schema: u32,
     },
     /// A segment is not whole, or not of its table.
@@ -74,7 +72,6 @@ pub enum ReadError {
     NoColumn {
         /// The trace's directory.
         path: PathBuf,
-        /// The table.
         table: Table,
         /// The column asked for.
         column: String,
@@ -83,18 +80,10 @@ pub enum ReadError {
     },
     /// A column is not among those that were read.
     #[error("column '{column}' was not read")]
-    NotRead {
-        /// The column.
-        column: String,
-    },
+    NotRead { column: String },
     /// A column has another type than the schema says.
     #[error("column '{column}' is {found}")]
-    Type {
-        /// The column.
-        column: String,
-        /// Its type.
-        found: DataType,
-    },
+    Type { column: String, found: DataType },
     /// Permission or disk.
     #[error("cannot read {}", path.display())]
     Io {
@@ -160,7 +149,7 @@ impl ReadError {
         }
     }
 
-    /// A segment that makes no sense.
+    /// A segment that is malformed.
     pub(super) fn damaged(
         path: &Path,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,

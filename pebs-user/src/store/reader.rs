@@ -405,7 +405,7 @@ mod tests {
         assert_eq!(error.err().unwrap().to_string(), "column 'tid' is UInt32");
     }
 
-    // What is no trace, or not one of ours, is told apart, each with the next step.
+    // Each kind of foreign directory has its own error and hint.
     #[test]
     fn foreign_traces_are_refused() {
         let parent = tempfile::tempdir().unwrap();
@@ -538,7 +538,7 @@ mod tests {
         }
     }
 
-    /// Pipes in place of `trace.json` and of a segment are told, not waited for.
+    /// Pipes in place of `trace.json` and of a segment are errors, not waited for.
     #[test]
     fn pipes() {
         let dir = tempfile::tempdir().unwrap();

@@ -62,7 +62,6 @@ impl RecoverError {
 /// What was done to a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecoveredTable {
-    /// The table.
     pub table: Table,
     /// Segments that were open.
     pub segments: u32,

@@ -51,9 +51,8 @@ pub struct RunInfo {
     /// Residual of the conversion between the perf clock and `CLOCK_MONOTONIC`; null if both
     /// streams were on the same clock.
     pub clock_error: Option<ClockError>,
-    /// Probes.
     pub probes: Vec<ProbeInfo>,
-    /// Probes that told when a thread turned to an item (`--resume`).
+    /// Probes that marked when a thread turned to an item (`--resume`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub resumes: Vec<ProbeInfo>,
     /// Argument columns of `visits`.
@@ -112,7 +111,6 @@ pub struct OwnTime {
 /// What the marks of a probe take.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OwnMarks {
-    /// The probe.
     pub probe_id: ProbeId,
     /// Of its own visits: what comes behind the begin mark's time and before the end mark's; null if not known.
     pub inside: Option<OwnCost>,
@@ -155,7 +153,6 @@ pub struct ImportInfo {
 /// An event of a recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImportedEvent {
-    /// Name.
     pub name: String,
     /// What it was used for: `samples`, `begin`, `end`, `switches`, or `nothing`.
     pub used_for: String,
@@ -170,7 +167,6 @@ pub struct ImportedEvent {
 pub struct ResetChange {
     /// From when on samples were taken with the new one.
     pub time_ns: TraceNs,
-    /// The event.
     pub event: EventId,
     /// Reset value before.
     pub old: u64,
@@ -243,7 +239,6 @@ pub struct HostInfo {
     pub hypervisor: Option<String>,
 }
 
-/// One event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventInfo {
     /// Its number in the tables.
@@ -330,7 +325,6 @@ pub struct ItemInfo {
     pub none: u64,
 }
 
-/// One probe.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProbeInfo {
     /// Its number in the tables.
@@ -353,7 +347,6 @@ pub struct SiteInfo {
     pub path: String,
     /// Function and offset.
     pub place: String,
-    /// Offset in the file.
     pub file_offset: u64,
     /// `begin`, `end`, `return` or `next`.
     pub role: String,

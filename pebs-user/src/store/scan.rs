@@ -27,7 +27,7 @@ pub struct Scan {
     current: Option<SegmentScan>,
     /// Segments that were begun, and all.
     begun: (u64, u64),
-    /// What is told of them, and to whom.
+    /// What to report about them, and to whom.
     watch: (String, Watch),
 }
 
@@ -152,7 +152,7 @@ impl Iterator for Scan {
 }
 
 impl Scan {
-    /// `watch`: what is told of how far the scan is, and to whom.
+    /// `watch`: where progress is reported.
     pub(super) fn new(
         fields: Vec<Arc<Field>>,
         segments: Vec<PathBuf>,

@@ -155,8 +155,8 @@ tables! {
         end_ns: TraceNs,
         /// The function of user space that went to wait; null if unknown.
         function_id: Option<FunctionId>,
-        /// `runnable` (preempted), `sleeping`, `uninterruptible`, `stopped` or `dead`; `blocked` if a recording says no more
-        /// than that it could not go on.
+        /// `runnable` (preempted), `sleeping`, `uninterruptible`, `stopped` or `dead`; `blocked` if a recording has no more
+        /// detail.
         state: &'a str as Text,
         /// CPU it left.
         cpu_from: Cpu,
@@ -201,7 +201,7 @@ tables! {
         function_id: Option<FunctionId>,
         /// The event that was sampled; null where values are observed, not sampled.
         event: Option<EventId>,
-        /// Whether the visits overlap a loss. Those that do have rows of their own.
+        /// Whether the visits overlap a loss; those that do have separate rows.
         loss: bool,
         /// Visits of the probe in the range, with or without the function.
         visits: u64,
@@ -255,8 +255,8 @@ tables! {
         kernel: bool,
         /// Whether it was inlined into its caller: it has no offset of its own.
         inlined: bool as NullableTruth,
-        /// System call in which it ran, a function of the kernel's being one row for each; null: in none (a fault, an
-        /// interrupt), or not known (samples with call stacks, `--transport bulk`, imported ones).
+        /// System call in which it ran: a function of the kernel has a row for each; null: in none (a fault, an
+        /// interrupt), or unknown (samples with call stacks, `--transport bulk`, imported ones).
         system_call: Option<String>,
     }
 
@@ -279,9 +279,9 @@ tables! {
 
     /// One row per sample that has data of its memory access, or of the op that AMD's IBS followed.
     ///
-    /// A table of its own, not columns of `samples`: samples of most events say nothing of accesses, and theirs
-    /// is the path on which every column costs. A row stands by itself, with visit and function, and is the
-    /// row of `samples` with the same `tid`, `time_ns` and `event`.
+    /// A table of its own, not columns of `samples`: samples of most events have no access, and every column of `samples`
+    /// costs time when they are written. A row has its visit and function; `tid`, `time_ns` and `event` find its row in
+    /// `samples`.
     memory = Memory, MemoryRow<'a> (Copy), MemoryColumns {
         /// Time of the sample.
         time_ns: TraceNs,
@@ -442,7 +442,7 @@ flags! {
     }
 }
 
-/// Whether a flag of a visit tells of the visit that has it: where one has `sampled_bounds`, all have.
+/// Whether a flag distinguishes a visit from others of its trace: all visits have `sampled_bounds`, or none.
 #[must_use]
 pub fn is_own_flag(name: &str) -> bool {
     name != visit_flag::name(visit_flag::SAMPLED_BOUNDS)

@@ -83,7 +83,7 @@ pub(super) struct SegmentFiles {
 }
 
 impl SegmentFiles {
-    /// Lists a table's folder. Files with other names are none of our business.
+    /// Lists a table's folder. Files with other names are ignored.
     pub(super) fn list(folder: &Path) -> io::Result<Self> {
         let mut files = Self::default();
         for entry in fs::read_dir(folder)? {

@@ -27,7 +27,6 @@ pub enum ColumnError {
     Taken {
         /// Name of the argument.
         name: String,
-        /// The column.
         column: String,
     },
     /// Two arguments have the same name but for case, which SQL engines ignore.
@@ -117,7 +116,6 @@ pub trait RowColumns: Debug {
 
 /// A row of a table.
 pub trait Row: Sized {
-    /// The table.
     const TABLE: Table;
 
     /// Appends rows; says whether those held should be written before more come.

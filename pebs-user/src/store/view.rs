@@ -16,7 +16,6 @@ use super::schema::Table;
 pub trait Named {
     /// How it is read.
     type View<'a>: View<'a>;
-    /// Its name.
     const NAME: &'static str;
 }
 
@@ -110,7 +109,6 @@ pub(super) fn view_of<'a, V: View<'a>>(batch: &'a RecordBatch, name: &str) -> Re
 
 /// Some columns of a table: made by [`columns!`](crate::columns), or all of them (`visits::All`).
 pub trait Select<'a>: Sized {
-    /// The table.
     const TABLE: Table;
     /// Names of the columns.
     const NAMES: &'static [&'static str];
@@ -194,7 +192,6 @@ pub enum Cell<'a> {
     Real(f64),
     /// Truth value.
     Truth(bool),
-    /// Text.
     Text(&'a str),
     /// List of unsigned numbers.
     Unsigneds(&'a [u64]),

@@ -31,7 +31,7 @@ pub struct RingKind {
     pub perf_clock: bool,
     /// Registers that samples carry raw.
     pub registers: Option<Registers>,
-    /// Whether nobody else sees that the kernel stops a counter; else what the ring says of it is passed over.
+    /// Whether nobody else sees that the kernel stops a counter; else what the ring says about it is passed over.
     pub tells_throttling: bool,
 }
 
@@ -419,7 +419,7 @@ mod tests {
         assert!(run.said.gaps.is_empty());
     }
 
-    /// What was lost is told once, whether a record says so first or the counter does.
+    /// A loss is counted once, whether a record says so first or the counter does.
     #[test]
     fn losses_are_told_once() {
         let mut run = Ring::new();

@@ -27,7 +27,6 @@ pub struct Cycle {
 pub struct BulkStream {
     /// CPU of the ring.
     pub cpu: Cpu,
-    /// Its event.
     pub event: EventId,
     /// Records, headers included.
     pub bytes: Vec<u8>,
@@ -56,7 +55,6 @@ pub type CounterRow = [u64; Counter::COUNT as usize];
 pub struct FrequencyReading {
     /// When.
     pub time: KtimeNs,
-    /// Of which CPU.
     pub cpu: Cpu,
     /// Its frequency.
     pub khz: u32,

@@ -75,7 +75,6 @@ impl Actor {
 /// What a record says, its time, thread and CPU aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// A mark.
     Mark {
         /// Probe that made it.
         probe: ProbeId,
@@ -109,10 +108,7 @@ pub enum Body {
         by: Option<Actor>,
     },
     /// Another thread took the CPU from the thread, which could have gone on.
-    Displace {
-        /// This one.
-        by: Actor,
-    },
+    Displace { by: Actor },
     /// The thread made another one.
     Fork {
         /// Process of the new thread.
@@ -132,9 +128,8 @@ pub enum Body {
         /// Signal that ended it; 0: none.
         signal: u8,
     },
-    /// Something came between the thread and its work, up to now.
+    /// The thread was interrupted, up to now.
     Interference {
-        /// What.
         which: Interference,
         /// How long it took, ns; 0 of a page fault that is counted.
         ns: u64,
@@ -156,9 +151,7 @@ pub struct Record {
     pub pid: Pid,
     /// Thread.
     pub tid: Tid,
-    /// CPU.
     pub cpu: Cpu,
-    /// What.
     pub body: Body,
 }
 
@@ -200,9 +193,7 @@ impl Payloads {
 /// Units: records. The sum is what the ring held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decoded {
-    /// Samples.
     pub samples: u64,
-    /// Marks.
     pub marks: u64,
     /// Switch, fork, exec, exit, interference, throttle and clock records.
     pub tasks: u64,
@@ -223,7 +214,7 @@ pub trait Inbox {
             .iter()
             .for_each(|sample| self.sample(pid, tid, sample));
     }
-    /// Takes what a sample that it took says of its memory access.
+    /// Takes what a sample that it took says about its memory access.
     fn access(&mut self, _tid: Tid, _sample: &RawSample, _access: Access) {}
     /// Takes any other record. Arguments of a mark are in [`Inbox::payloads`].
     fn record(&mut self, record: Record);
@@ -264,7 +255,6 @@ pub struct WaitStack<'a> {
 /// Records as they came, for those who need no order.
 #[derive(Debug, Default)]
 pub struct Unordered {
-    /// Samples.
     pub samples: Vec<(Pid, Tid, RawSample)>,
     /// All other records.
     pub records: Vec<Record>,
@@ -323,7 +313,7 @@ struct Decoder<'a, I> {
 }
 
 impl<I: Inbox> Decoder<'_, I> {
-    /// Takes in one record; `None` if it makes no sense.
+    /// Takes in one record; `None` if it is malformed.
     #[inline(always)]
     fn frame(&mut self, frame: &[u8]) -> Option<()> {
         match Kind::from_u8(frame.first()? & 0xf)? {

@@ -51,7 +51,6 @@ pub(crate) struct Places {
 /// Samples alike, one after the other.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run<'a> {
-    /// The first one's.
     pub first: RawRecord<'a>,
     /// Process and thread.
     pub pid_tid: (u32, u32),
@@ -272,7 +271,6 @@ impl Run<'_> {
         place.flat_map(|at| self.words(at))
     }
 
-    /// A word of each.
     #[inline(always)]
     fn words(&self, place: u8) -> impl ExactSizeIterator<Item = u64> {
         let (all, _) = self.bytes.as_chunks::<8>();

@@ -34,19 +34,15 @@ use queue::Queue;
 pub struct Late {
     /// CPU of the record.
     pub cpu: u16,
-    /// What it was.
     pub kind: LateKind,
-    /// Its time.
     pub time: TraceNs,
 }
 
 /// What a late record was.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LateKind {
-    /// A sample.
     #[default]
     Sample,
-    /// A mark.
     Mark,
     /// Anything else.
     Task,
@@ -79,9 +75,7 @@ pub enum Turn<'a> {
 /// Two records with nothing but samples between them.
 #[derive(Clone, Copy, Debug)]
 pub struct Two<'a> {
-    /// The first.
     pub first: &'a Record,
-    /// The second.
     pub second: &'a Record,
     /// The samples from the first on before the second.
     pub between: RawSamples<'a>,
@@ -226,7 +220,7 @@ impl Order {
         waiting.sum::<usize>() + self.shared.waiting()
     }
 
-    /// Makes every record below the frontier ready, and tells of late ones. When [`Ready`] is dropped,
+    /// Makes every record below the frontier ready, and reports late ones. When [`Ready`] is dropped,
     /// what was ready is gone, used or not.
     ///
     /// A frontier below an earlier one counts as the earlier one. Cost: the lanes with records, and

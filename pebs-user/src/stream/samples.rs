@@ -179,7 +179,6 @@ impl SampleSource for [RawSample] {
 /// Samples with their stack pointers, as a thread's lane holds them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RawSamples<'a> {
-    /// The samples.
     pub samples: Samples<'a>,
     /// [`RawSample::sp`] of each.
     pub sps: &'a [u64],
@@ -312,7 +311,6 @@ impl RawSampleBuf {
         self.buf.len
     }
 
-    /// Their times.
     #[inline]
     pub(super) fn times(&self) -> &[TraceNs] {
         &self.buf.times[..self.buf.len]

@@ -14,7 +14,6 @@ use crate::units::{Cpu, KtimeNs, Pid, Tid};
 /// The process that perf gives to mappings of the kernel.
 const KERNEL: u32 = u32::MAX;
 
-/// `PROT_EXEC`.
 const PROT_EXEC: u32 = 4;
 
 /// What happened to a process.
@@ -24,20 +23,18 @@ pub struct SidebandEvent {
     pub time: KtimeNs,
     /// The CPU it happened on.
     pub cpu: Cpu,
-    /// What.
     pub what: SidebandKind,
 }
 
 /// Kinds of [`SidebandEvent`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SidebandKind {
-    /// Code was mapped, or a mapping was made executable. Unmapping is not told.
+    /// Code was mapped, or a mapping was made executable. Unmapping is not reported.
     Mapped {
         /// Process.
         pid: Pid,
         /// Thread that did it.
         tid: Tid,
-        /// The mapping.
         mapping: Mapping,
     },
     /// A thread has a new name.
@@ -108,7 +105,7 @@ pub fn decode(record: RawRecord<'_>) -> Option<SidebandEvent> {
 }
 
 impl SidebandKind {
-    /// What a record says of a process; `None` for other records, and mappings of data or of the kernel.
+    /// What a record says about a process; `None` for other records, and mappings of data or of the kernel.
     #[must_use]
     pub fn of(what: &What<'_>, misc: u16) -> Option<Self> {
         Some(match *what {

@@ -131,7 +131,7 @@ impl Callers {
         if let Some(rule) = self.rules.get(&(pid, at)) {
             return *rule;
         }
-        // What is mapped may be told later.
+        // Mappings may be reported later.
         let rule = symbolizer.caller_rule(pid, at)?;
         // Of now: the look-up may have read mappings.
         self.changes = symbolizer.changes();

@@ -12,7 +12,6 @@ use crate::units::FunctionId;
 pub(super) struct Description {
     /// Name; `None`: unresolved.
     pub name: Option<String>,
-    /// Module.
     pub module: Option<String>,
     /// Build id in hex.
     pub build_id: Option<String>,

@@ -94,7 +94,7 @@ struct Start {
     module: u16,
 }
 
-/// What kallsyms says of a function.
+/// What kallsyms says about a function.
 struct Known<'a> {
     start: u64,
     end: u64,
@@ -346,7 +346,7 @@ impl KernelSymbols {
         }
     }
 
-    /// What the kernel's debug file says of a function.
+    /// What the kernel's debug file says about a function.
     fn debug_symbol(&mut self, start: u64) -> Option<Symbol> {
         let source = KernelSource {
             kallsyms: MaybeDefault::Some(self.path.clone()),

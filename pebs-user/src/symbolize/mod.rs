@@ -518,7 +518,7 @@ impl Symbolizer {
         }
     }
 
-    /// What is at an address now, where mappings may have come that were not told of.
+    /// What is at an address now, where mappings may be missing.
     fn place_now(&mut self, pid: Pid, address: u64) -> Place {
         match self.place(pid, address) {
             Place::Unmapped if self.maps_are_stale(pid) => {

@@ -31,7 +31,7 @@ const IMAGES_MAX: u64 = 4096;
 /// Descriptors that a binary may take: its own, its debug file's, and blazesym's of each.
 const DESCRIPTORS: u64 = 4;
 
-/// Content of a file, as far as it can be told without reading it.
+/// Content of a file, as far as it is known without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Stamp {
     dev: u64,
@@ -101,7 +101,6 @@ impl Modules {
         Self { recorded, ..self }
     }
 
-    /// A module.
     #[must_use]
     pub(super) fn get(&self, id: ModuleId) -> &Module {
         &self.modules[id.0 as usize]

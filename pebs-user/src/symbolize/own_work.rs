@@ -2,7 +2,7 @@
 //!
 //! Its programs are known by their symbols, which begin with the hash of what was loaded. What else runs for probes, for
 //! tracing programs and for counting software events is known by name, also where another tool traces the same thread;
-//! what runs for other reasons as well (entering and leaving the kernel) is told by when it ran, where marks are.
+//! what runs for other reasons as well (entering and leaving the kernel) is recognised by when it ran, where marks are.
 
 use super::functions::{Description, Functions};
 use crate::store::schema::OWN_MODULE;
@@ -61,7 +61,6 @@ impl Own {
         })
     }
 
-    /// The function.
     pub(super) fn function(&mut self, functions: &mut Functions) -> FunctionId {
         *self.function.get_or_insert_with(|| {
             functions.add(Description {

@@ -39,7 +39,7 @@ pub(super) fn read_lines(source: &mut Source, table: &mut JitTable, most: usize)
     while table.len() < most {
         let (len, whole) = read_line(&mut reader, &mut line)?;
         if !whole {
-            // A line that takes up all that is read at once is none.
+            // A line longer than what is read at once is ignored.
             source.given_up = len == READ_AT_ONCE;
             break;
         }

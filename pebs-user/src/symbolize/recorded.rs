@@ -31,12 +31,10 @@ pub struct Recorded {
     pub kernel: Option<RecordedKernel>,
 }
 
-/// The kernel of a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedKernel {
     /// Build id of its vmlinux.
     pub build_id: BuildId,
-    /// A symbol of it.
     pub symbol: Arc<[u8]>,
     /// Where that symbol was: kernels move with every boot.
     pub address: u64,
@@ -61,7 +59,7 @@ pub(super) struct Vmlinux {
 }
 
 impl Recorded {
-    /// Whether what the kernel that runs here says of itself holds for the recording.
+    /// Whether what the kernel that runs here says about itself holds for the recording.
     pub(super) fn has_our_kernel(&self) -> bool {
         let kernel = self.kernel.as_ref();
         self.symfs.is_none() && kernel.is_some_and(RecordedKernel::is_ours)

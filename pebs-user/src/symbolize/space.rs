@@ -20,7 +20,7 @@ use crate::units::Pid;
 /// Processes that have ended and are still kept; beyond, the one that ended first goes.
 pub(crate) const EXITED_KEPT: usize = 4096;
 
-/// Executable mappings kept of one process. The kernel tells of no unmapping, so that a process that
+/// Executable mappings kept of one process. The kernel reports no unmapping, so that a process that
 /// maps and unmaps code at ever new addresses would fill memory: at the bound its mappings are forgotten,
 /// and whoever asks reads them anew.
 pub(crate) const MAPPINGS_KEPT: usize = 1 << 16;
@@ -35,7 +35,6 @@ pub(crate) struct ModuleId(pub u32);
 /// A mapping, and the module that was found to be behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mapped {
-    /// The mapping.
     pub mapping: Mapping,
     /// The module; `None`: not looked for yet.
     pub module: Option<ModuleId>,

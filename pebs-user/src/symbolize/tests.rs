@@ -268,7 +268,7 @@ fn stripped() {
     );
 }
 
-/// Hand-written assembly: functions without a size end at the next symbol, functions within functions are told apart
+/// Hand-written assembly: functions without a size end at the next symbol, functions within functions are distinguished
 /// whichever is looked up first.
 #[test]
 fn assembly() {

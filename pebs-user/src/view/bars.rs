@@ -2,10 +2,10 @@
 
 use hdrhistogram::Histogram;
 
-/// Digits to which durations are told apart: 1 %, finer than a column of any screen.
+/// Digits to which durations are distinguished: 1 %, finer than a column of any screen.
 const DIGITS: u8 = 2;
 
-/// Durations are told apart up to this one: 36 years.
+/// Durations are distinguished up to this one: 36 years.
 const LONGEST_NS: u64 = 1 << 60;
 
 /// Durations of the items of one group.

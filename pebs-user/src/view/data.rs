@@ -58,7 +58,6 @@ pub(crate) struct Item {
 /// What an item did beside what is typical of its group: a function that ran, or one in which it blocked.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Part<'a> {
-    /// The function.
     pub function: &'a FunctionName,
     /// State of the thread while off the CPU; `None`: on the CPU.
     pub state: Option<&'a str>,
@@ -68,7 +67,7 @@ pub(crate) struct Part<'a> {
     pub stderr_ns: Option<f64>,
     /// Samples in the item, or number of waits.
     pub samples: u64,
-    /// What a report says of all items of the group; `None` if it is below what that lists.
+    /// What a report says about all items of the group; `None` if it is below what that lists.
     pub row: Option<&'a Row>,
 }
 
@@ -117,7 +116,6 @@ impl Data {
         Ok(data)
     }
 
-    /// The group of an item.
     #[must_use]
     pub(crate) fn group(&self, item: &Item) -> &Group {
         &self.groups[item.group]

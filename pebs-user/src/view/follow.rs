@@ -16,7 +16,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 const PART: u32 = 5;
 
 /// A file that was just closed or compacted is not where it was listed, and one being written to may end anywhere:
-/// that is told only if it stays so.
+/// that is reported only if it stays so.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Shown of a trace that is being followed.
@@ -106,7 +106,7 @@ mod tests {
         }
     }
 
-    /// What is in an open segment is seen at the next reading, and the end is told.
+    /// What is in an open segment is seen at the next reading, and the end is shown.
     #[test]
     fn open_segments_are_read() {
         let parent = tempfile::tempdir().unwrap();

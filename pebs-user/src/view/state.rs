@@ -11,17 +11,13 @@ const LONGEST_TEXT: usize = 200;
 /// A key that means something here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Key {
-    /// One up.
     Up,
-    /// One down.
     Down,
     /// To the item before.
     Left,
     /// To the item after.
     Right,
-    /// A page up.
     PageUp,
-    /// A page down.
     PageDown,
     /// To the first.
     Home,
@@ -64,7 +60,6 @@ impl Sort {
         }
     }
 
-    /// Its name.
     #[must_use]
     pub(crate) const fn name(self) -> &'static str {
         match self {

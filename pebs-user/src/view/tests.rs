@@ -141,7 +141,7 @@ fn screen_of_item() {
     golden("item.txt", &text);
 }
 
-/// What came between is told beside what is typical, where it was recorded; unknown is no 0.
+/// Interruptions are shown beside what is typical, where they were recorded; unknown is no 0.
 #[test]
 fn what_came_between() {
     let mut known = data_with(50, true);

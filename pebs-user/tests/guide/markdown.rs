@@ -4,11 +4,9 @@
 
 use std::path::{Path, PathBuf};
 
-/// A page.
 pub struct Page {
     /// File name.
     pub name: String,
-    /// Its text.
     pub text: String,
 }
 

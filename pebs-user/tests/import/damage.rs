@@ -80,7 +80,7 @@ fn not_a_recording() {
     let folder = Import::prepare().run(&[".", "-o", "out"]);
     refused(&folder, "cannot read .: it is a directory", "--threads");
     let device = Import::prepare().run(&["/dev/null", "-o", "out"]);
-    refused(&device, "it is no regular file", "to a file first");
+    refused(&device, "it is not a regular file", "to a file first");
     if let Some(arm) = fixture("mstange.sleep.compressed") {
         refused(
             &Import::of(&arm, &[]),
@@ -90,8 +90,8 @@ fn not_a_recording() {
     }
 }
 
-/// `perf record --per-thread` asks for no time: its samples can't be told apart by items, though what is told of its
-/// threads has a time. Where other samples have one, the hint is not about rings.
+/// `perf record --per-thread` asks for no time: its samples can't be distinguished by items, though what is reported of
+/// its threads has a time. Where other samples have one, the hint is not about rings.
 #[test]
 fn no_time() {
     const EXIT: (u32, u16) = (4, 0);
@@ -200,7 +200,7 @@ fn wrong_names() {
     );
     refused(
         &Import::of(&path, &["--begin", "probe_srv"]),
-        "'probe_srv' of perf.data is not one but several",
+        "'probe_srv' of perf.data is the name of several",
         "probe_srv:req_end",
     );
     let field = Import::of(&path, &["--begin", "req_begin", "--id", "key"]);
@@ -243,7 +243,7 @@ fn wrong_names() {
     );
 }
 
-/// A table of marks that makes no sense is refused with the line at fault; one on another clock is told.
+/// A table of marks that is malformed is refused with the line at fault; one on another clock is reported.
 #[test]
 fn wrong_tables() {
     let path = fixture("vm-spr.cpu-clock+uprobe-req.mt3.clk-mono").unwrap();
@@ -321,5 +321,5 @@ fn pipe() {
     let mode = rustix::fs::Mode::RUSR;
     rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
     let import = import.run(&["perf.data", "-o", "out"]);
-    refused(&import, "it is no regular file", "to a file first");
+    refused(&import, "it is not a regular file", "to a file first");
 }

@@ -21,7 +21,7 @@ const SAMPLE_ID_ALL: u64 = 1 << 18;
 const THREAD: u64 = 10 | 10 << 32;
 
 /// Times of the samples of each CPU in one round, us; the ring of CPU 1 was full after its first round, and the record
-/// that tells of it comes first in what is read of it later.
+/// that reports it comes first in what is read of it later.
 const ROUNDS: [[&[u64]; 2]; 4] = [
     [&[100, 200], &[110, 190]],
     [&[300, 400], &[]],
@@ -91,7 +91,7 @@ fn of_a_ring() {
     assert!(notes.contains("7 samples were left out by"), "{notes}");
 }
 
-/// Where records do not say of which ring they are, the range begins early enough all the same.
+/// Where records do not name their ring, the range begins early enough all the same.
 #[test]
 fn of_any_ring() {
     let (_, found) = losses(&recording(false, RECORDS));

@@ -75,7 +75,7 @@ fn version_1() {
     );
 }
 
-/// What has no samples by its nature is told what it is.
+/// The error for a recording that can't have samples names its kind.
 #[test]
 fn other_kinds() {
     let (stat, hardware) = ((76, 0), (70, 0));

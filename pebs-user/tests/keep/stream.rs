@@ -40,7 +40,6 @@ const CODE: [fn(); 5] = [
 pub struct Stream {
     cycles: Vec<(Vec<u8>, u64)>,
     marks: u64,
-    /// Samples in it.
     pub samples: u64,
     /// Items that take five times as long as others.
     pub slow: BTreeSet<u64>,

@@ -34,7 +34,6 @@ pub enum What {
     Begin(u64),
     /// The function returns.
     Return,
-    /// A sample.
     Sample,
     /// The thread leaves the CPU.
     SwitchOut,
@@ -257,7 +256,6 @@ impl Recorded {
         rows
     }
 
-    /// Losses, all for this reason.
     pub fn losses(&self, reason: &str) -> Vec<Loss> {
         let mut rows = Vec::new();
         schema::losses::each(&self.trace, |row| {

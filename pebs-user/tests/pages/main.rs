@@ -10,7 +10,7 @@ use pebs_user::cli::Cli;
 #[expect(dead_code, reason = "its main function is the example's")]
 mod pages;
 
-/// The program reads the file without an error or a warning. One that is not installed is told on stderr.
+/// The program reads the file without an error or a warning. One that is not installed is reported on stderr.
 fn accepts(program: &str, args: &[&str], file: &Path) {
     let mut command = Command::new(program);
     // Without a pager, and wide enough for any word.

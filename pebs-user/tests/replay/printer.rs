@@ -42,7 +42,6 @@ struct Sums {
     lost: u64,
     oncpu_ns: i64,
     self_ns: f64,
-    /// Visits with each flag.
     flags: [u64; visit_flag::NAMES.len()],
 }
 
@@ -85,7 +84,6 @@ impl Printer {
         self.decoded.tasks += tasks;
     }
 
-    /// Counts what is ready.
     pub fn count(&mut self, ready: &Ready<'_>) {
         self.ordered.samples += ready.samples() as u64;
         for record in ready.records() {

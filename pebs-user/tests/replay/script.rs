@@ -108,7 +108,6 @@ fn fields() -> Vec<ArgField> {
     ]
 }
 
-/// A script.
 #[derive(Debug, Default)]
 pub struct Script {
     /// Drains, in order.

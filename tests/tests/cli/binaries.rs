@@ -28,7 +28,6 @@ fn not_in_path() {
     refused(&done, &["no-such-program-at-all"]);
 }
 
-/// A directory.
 #[test]
 fn directory() {
     need!(machine::root());
@@ -126,7 +125,7 @@ fn unknown_function_of_a_stripped_binary() {
     hints(&done, &["where functions begin", "0xADDR"]);
 }
 
-/// A SPEC is text: whoever has a binary whose name is not is told what to do.
+/// A SPEC is text: there is a hint for a binary whose name is not UTF-8.
 #[test]
 fn name_that_is_not_text() {
     let spec = OsStr::from_bytes(b"./serv\xff:handle");

@@ -38,7 +38,6 @@ fn unknown_variable() {
     refused(&variable("--item-mem", "main"), &["no variable"]);
 }
 
-/// Faults of form.
 #[test]
 fn faults_of_form() {
     need!(machine::root());

@@ -1,4 +1,4 @@
-//! `mine`: what it says of counts, and of what is no count.
+//! `mine`: what it says about counts, and of what is no count.
 
 use std::fs;
 use std::path::Path;

@@ -27,7 +27,6 @@ fn reset_too_small() {
     hints(&done, &["--reset"]);
 }
 
-/// Not a number.
 #[test]
 fn reset_not_a_number() {
     need!(machine::root());
@@ -52,7 +51,7 @@ fn reset_that_locks_to_loops() {
     assert!(!warned("1000003"), "a prime");
 }
 
-/// Call stacks are followed by frame pointers, by a program that sees each sample; what is not built says so.
+/// Call stacks are followed by frame pointers, by a program that sees each sample; what is not supported is refused.
 #[test]
 fn call_graphs() {
     need!(machine::root());
@@ -220,7 +219,7 @@ fn bad_values() {
     }
 }
 
-/// A rule for slow items needs --keep slow; one that is none is refused with those that there are.
+/// A rule for slow items needs --keep slow; an unknown rule is refused with the list of rules.
 #[test]
 fn rules_for_slow_items() {
     need!(machine::root());
@@ -238,7 +237,7 @@ fn rules_for_slow_items() {
     }
 }
 
-/// What samples say of memory accesses can only be kept of events that say something.
+/// What samples say about memory accesses can only be kept of events that say something.
 #[test]
 fn memory_of_a_clock() {
     need!(machine::root());

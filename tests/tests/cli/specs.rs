@@ -27,7 +27,6 @@ fn caret_under(spec: &str, fault: &str) {
     );
 }
 
-/// No function at all.
 #[test]
 fn no_function() {
     need!(machine::root());

@@ -58,7 +58,7 @@ fn others_that_are_not_there() {
     refused(&run("-t", "4194303"), &["thread 4194303 does not exist"]);
     refused(&run("--cgroup", "/tmp"), &["cgroup"]);
     let done = run("--container", "web-1");
-    refused(&done, &["'web-1' is no id of a container"]);
+    refused(&done, &["'web-1' is not a container id"]);
     hints(&done, &["docker inspect"]);
 }
 

@@ -131,7 +131,7 @@ fn terminal_is_closed() {
     let _ = terminal.finish();
 }
 
-/// What is no trace is told before the screen is taken.
+/// A directory that is not a trace is an error before the screen is taken.
 #[test]
 fn foreign_on_a_terminal() {
     let done = on_terminal(Path::new("/nowhere/trace"), "q");

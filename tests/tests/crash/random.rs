@@ -22,7 +22,6 @@ use rustix::process::Signal;
 
 /// Recordings.
 const RUNS: usize = 200;
-/// At a time.
 const AT_A_TIME: usize = 8;
 /// Setting up takes about that long on an idle machine.
 const SETUP: Duration = Duration::from_millis(800);

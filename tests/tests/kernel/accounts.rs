@@ -166,7 +166,7 @@ fn trace_json_says_how() {
     assert_eq!(json["cost"]["marks"], 200);
 }
 
-/// Ends of items that began before the recording could see it are no loss, and told apart from ends without a begin.
+/// Ends of items that began before the recording could see it are no loss, and counted apart from ends without a begin.
 #[test]
 fn began_before() {
     need!(machine::root());

@@ -86,7 +86,7 @@ fn target_that_lies() {
 }
 
 /// Code that a program copies, with breakpoints in it, does not kill it: the copy is restored, and the items that are
-/// missing from then on are told.
+/// missing from then on are reported.
 fn code_that_moves(order: &str) {
     need!(machine::root());
     let workload = Workload::build("remap");

@@ -194,7 +194,7 @@ fn goes_and_comes() {
     }
 }
 
-/// A process that ran there and ended before anybody could look at it has names: what it mapped was told.
+/// A process that ran there and ended before anybody could look at it has names: its mappings were reported.
 #[test]
 fn mappings_are_told() {
     need!(machine::root());

@@ -138,7 +138,7 @@ fn major_faults() {
     assert!(named || read == 0, "{explained}");
 }
 
-/// Interrupts and page faults are told without switches as well, of which they need nothing.
+/// Interrupts and page faults are recorded without switches, too.
 #[test]
 fn without_switches() {
     need!(machine::root());
@@ -181,7 +181,7 @@ fn others_are_null() {
     );
 }
 
-/// A copy of what sysfs says of CPUs, with a frequency of each; programs that are started there see it in its place.
+/// A copy of what sysfs says about CPUs, with a frequency of each; programs that are started there see it in its place.
 struct Cpus(tempfile::TempDir);
 
 impl Cpus {
@@ -229,7 +229,7 @@ impl Cpus {
 
 const CPUS: &str = "/sys/devices/system/cpu";
 
-/// Frequencies are read while recording, each at its time; and nothing is made up where there are none.
+/// Frequencies are read while recording, each at its time; without cpufreq there are none.
 #[test]
 fn frequencies() {
     need!(machine::root());

@@ -69,7 +69,7 @@ fn in_the_right_item(trace: &Trace, truth: &Truth, id_of: fn(&ItemTruth) -> u64)
     within
 }
 
-/// The visits of each item, and what trace.json says of where ids were read.
+/// The visits of each item, and what trace.json says about where ids were read.
 fn by_item(trace: &Trace, source: &str) -> BTreeMap<u64, Vec<Visit>> {
     let probe = &trace.json["probes"][0];
     assert_eq!(probe["rule"], "same_id", "{probe}");

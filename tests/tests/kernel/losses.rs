@@ -28,7 +28,7 @@ const TICK_NS: i64 = 10_000_000;
 /// The last sample before the kernel stops a counter is taken together with the stop.
 const TOGETHER_NS: i64 = 10_000;
 
-/// The kernel throttles the counters of a process that the tool was told of.
+/// The kernel throttles the counters of a process that the tool was given.
 #[test]
 fn throttled() {
     need!(machine::root());

@@ -111,8 +111,8 @@ fn resumed() {
     check::unharmed(&recording, &alone);
 }
 
-/// Event loops of so many requests at a time: with `--resume` the CPU time of each request is what it says of itself, and
-/// intervals of its functions hold the truth as often as they say.
+/// Event loops of so many requests at a time: with `--resume` the CPU time of each request is what it says about
+/// itself, and intervals of its functions hold the truth as often as they say.
 #[test]
 fn resumed_cpu_time() {
     need!(machine::root());

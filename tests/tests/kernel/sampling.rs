@@ -222,21 +222,18 @@ fn breakpoint(reset: u64) {
     }
 }
 
-/// Every call.
 #[test]
 fn breakpoint_every_call() {
     need!(machine::root());
     breakpoint(1);
 }
 
-/// Every seventh.
 #[test]
 fn breakpoint_every_seventh() {
     need!(machine::root());
     breakpoint(7);
 }
 
-/// Every hundredth.
 #[test]
 fn breakpoint_every_hundredth() {
     need!(machine::root());

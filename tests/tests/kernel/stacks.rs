@@ -268,7 +268,7 @@ fn folded() {
     );
 }
 
-/// What slow items take longer is told by who called the function: `leaf` from `c`, which only they call; and the
+/// What slow items take longer is listed by who called the function: `leaf` from `c`, which only they call; and the
 /// call paths sum to the function.
 #[test]
 fn explained() {

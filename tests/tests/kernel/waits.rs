@@ -12,8 +12,9 @@ use pebs_tests::{check, machine, need};
 /// what it would wait for comes first.
 const AWAKE: usize = 2;
 
-/// Wake-ups by a timer, of twenty, that perhaps are not told: a kernel may have a task over which it runs no eBPF program,
-/// and the timer may interrupt that one. Nor are switches from it: what it displaced is seen again at its next record.
+/// Wake-ups by a timer, of twenty, that perhaps are not recorded: a kernel may have a task over which it runs no eBPF
+/// program, and the timer may interrupt that one. Nor are switches from it: what it displaced is seen again at its next
+/// record.
 const UNTOLD: usize = 3;
 
 /// Visits that sleep: the time off the CPU is at least what was asked for, and within what the

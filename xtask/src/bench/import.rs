@@ -2,10 +2,10 @@
 //!
 //! Both read every sample and name its function; ours finds its item as well, estimates, writes the trace and reports.
 //!
-//! What the trace then takes on disk, compacted, is told beside the recording's own size.
+//! What the trace then takes on disk, compacted, is reported beside the recording's own size.
 //!
-//! What either takes whatever the number of samples (symbols, mostly) is told by a second recording of the same programs
-//! with hardly any.
+//! What either takes whatever the number of samples (symbols, mostly) is measured by a second recording of the same
+//! programs with hardly any.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -1,4 +1,4 @@
-//! The programs that are compared, each told to do the same.
+//! The programs that are compared, each given the same task.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -44,7 +44,6 @@ impl Tracer {
     }
 }
 
-/// One run.
 #[derive(Clone, Copy)]
 pub struct Run {
     /// CPU time of the measured part of the workload.

@@ -16,7 +16,6 @@ const PLACEHOLDER: &str = "TRACE";
 enum Query {
     /// For DuckDB.
     Sql(String),
-    /// For Python.
     Python(String),
 }
 

@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(&parse(&mut bytes.as_bytes()).unwrap(), expect);
     }
 
-    /// Each kind of reply that the load can meet is told apart.
+    /// Each kind of reply that the load can meet is distinguished.
     #[test]
     fn replies() {
         check("+OK\r\n", &Reply::Line("OK".into()));

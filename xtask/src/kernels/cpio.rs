@@ -21,7 +21,6 @@ pub struct Archive<W> {
     entries: u32,
 }
 
-/// What an entry is.
 struct Entry<'a> {
     /// Without the leading slash.
     name: &'a str,

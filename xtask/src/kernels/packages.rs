@@ -43,7 +43,6 @@ const SUITES: [&[(&str, &str)]; 2] = [
 pub struct Kernel {
     /// The package's version, such as `6.1.176-1`.
     pub release: String,
-    /// Its image.
     pub image: PathBuf,
 }
 

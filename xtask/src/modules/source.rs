@@ -42,7 +42,7 @@ impl fmt::Display for Import {
 /// Reads files, from the crate's root down.
 pub struct Reader {
     root: PathBuf,
-    /// The module whose children are told apart; none for the crate's root.
+    /// The module whose children are distinguished; none for the crate's root.
     parent: Vec<String>,
     modules: BTreeSet<String>,
     imports: Vec<Import>,

@@ -395,7 +395,6 @@ mod tests {
 
     use super::*;
 
-    /// A mystery with this cause.
     fn mystery(cause: Cause) -> Mystery {
         let mut it = (0..).map(|seed| Mystery::new(seed, 4.0));
         it.find(|it| it.cause == cause && it.language != Language::Go)

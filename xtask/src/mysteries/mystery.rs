@@ -8,7 +8,6 @@ use super::random::Random;
 /// How a server handles items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Shape {
-    /// A thread for each.
     Threads,
     /// Threads that take them from a queue.
     Pool,
@@ -119,7 +118,6 @@ pub enum Body {
     Node { calls: Vec<Call> },
 }
 
-/// A call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
     /// Number of the function.

@@ -28,7 +28,6 @@ impl Random {
         low + self.bits() % (high - low + 1)
     }
 
-    /// Uniform in `low..high`.
     pub fn uniform(&mut self, low: f64, high: f64) -> f64 {
         low + (high - low) * (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }

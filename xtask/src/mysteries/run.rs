@@ -77,7 +77,7 @@ pub fn probes(it: &Mystery, program: &Path) -> Vec<String> {
     args
 }
 
-/// The log of a server, and what the tool says of it; nothing if it says nothing, with the reason.
+/// The log of a server, and what the tool says about it; nothing if it says nothing, with the reason.
 pub struct Run {
     pub truth: String,
     pub explanation: Result<Value>,

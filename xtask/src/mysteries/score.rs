@@ -174,7 +174,7 @@ mod tests {
         }
     }
 
-    /// Misses and failures count against the tool, unclear runs are told and count for neither.
+    /// Misses and failures count against the tool, unclear runs are reported and count for neither.
     #[test]
     fn counts() {
         let all = [

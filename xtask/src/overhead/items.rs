@@ -36,7 +36,7 @@ const PACES: [Option<u64>; 3] = [None, Some(1_000_000), Some(200_000)];
 /// Lengths of items, ns, and what memory they use, KiB.
 const ITEMS: [(u64, u64); 4] = [(2_000, 16), (20_000, 16), (20_000, 512), (500_000, 64)];
 
-/// Something that does items when it is told to.
+/// Something that does items on request.
 enum Driver {
     /// A line with their number, answered by a line that says `done`.
     Lines(ChildStdin, BufReader<ChildStdout>),

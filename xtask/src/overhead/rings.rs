@@ -28,7 +28,6 @@ pub struct Sweep {
     what: String,
     /// Bytes in a second of CPU time into the ring if all had room, MB.
     rate: f64,
-    /// By size.
     sizes: Vec<Size>,
 }
 

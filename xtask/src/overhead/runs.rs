@@ -83,7 +83,6 @@ impl Bench {
         Ok(Self { tool, program, dir })
     }
 
-    /// The tool.
     pub fn tool_path(&self) -> &Path {
         &self.tool
     }

@@ -99,7 +99,7 @@ pub(super) fn read<R: BufRead>(lines: &mut Lines<'_, R>) -> Result<Table, CsvErr
                 return Err(CsvError::Line {
                     name: lines.name.to_owned(),
                     line: *line,
-                    what: format!("'{word}' is no number, in column '{name}'"),
+                    what: format!("'{word}' is not a number, in column '{name}'"),
                     hint: "leave the field empty where nothing was counted".to_owned(),
                 });
             }

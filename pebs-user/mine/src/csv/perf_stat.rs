@@ -242,7 +242,7 @@ pub(super) fn read<R: BufRead>(
     let twice = names.iter().filter(|it| it.contains(" #")).count();
     if twice > 0 {
         notes.push(format!(
-            "{twice} events have the name of another one: they are told apart by #2, #3 .."
+            "{twice} events share the name of another one: they get the suffixes #2, #3 .."
         ));
     }
     if metrics > 0 {

@@ -93,7 +93,7 @@ fn refused() {
         ("hello\n", "neither"),
         ("1,2\n3,4\n", "neither"),
         ("a,b\n1,2,3\n", "f:2: 3 fields, the line of names has 2"),
-        ("a,b\n1,2\n1,x\n", "f:3: 'x' is no number, in column 'b'"),
+        ("a,b\n1,2\n1,x\n", "f:3: 'x' is not a number, in column 'b'"),
         (
             "0,100203275,98,,page-faults,103998939,100,00,,\n",
             "decimal point",
@@ -109,7 +109,7 @@ fn refused() {
     }
 }
 
-/// Files below one another: what one lacks is missing there, and rows are told apart.
+/// Files below one another: what one lacks is missing there, and rows are distinguished.
 #[test]
 fn joined() {
     let first = table("1.0,5,,a,100,50.00,,\n");

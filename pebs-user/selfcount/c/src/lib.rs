@@ -75,7 +75,7 @@ pub struct SelfcountGroup {
     thread: usize,
 }
 
-/// What a thread is told of its last failure.
+/// A thread's last failure.
 #[derive(Default)]
 struct Failure {
     message: CString,

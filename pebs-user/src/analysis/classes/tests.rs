@@ -15,7 +15,7 @@ use crate::view::data::Data;
 
 const SPEC: &str = "/usr/bin/server:handle(n=arg2, key=str(arg1))";
 
-/// What a reader says of a trace; `None`: it does not say.
+/// What a reader says about a trace; `None`: it does not say.
 #[derive(Debug, Default)]
 struct Said {
     by: &'static str,

@@ -1,4 +1,4 @@
-//! What one trace says of one probe: figures per item with their errors.
+//! What one trace says about one probe: figures per item with their errors.
 //!
 //! Items that follow one another are more alike than others: the machine warms up, a neighbour wakes.
 //! So items are put into [`PERIODS`] periods of as many items each, in order of their begin, and the

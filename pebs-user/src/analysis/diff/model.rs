@@ -34,9 +34,7 @@ pub(crate) struct Diff {
 /// A probe in two traces.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct ProbeDiff {
-    /// SPEC before.
     pub spec_before: String,
-    /// SPEC after.
     pub spec_after: String,
     /// Visits counted before.
     pub items_before: u64,
@@ -56,9 +54,7 @@ pub(crate) struct ProbeDiff {
 /// comparison together.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Change {
-    /// Before.
     pub before_ns: f64,
-    /// After.
     pub after_ns: f64,
     /// After - before.
     pub change_ns: f64,
@@ -92,7 +88,6 @@ pub(crate) struct DurationDiff {
 /// A function or wait.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct RowDiff {
-    /// Its kind.
     pub kind: CauseKind,
     /// Name of the function; null: all of the module, or of the kind.
     pub name: Option<String>,
@@ -107,6 +102,5 @@ pub(crate) struct RowDiff {
     pub change: Change,
     /// Samples before; waits if off the CPU.
     pub before_samples: u64,
-    /// Samples after.
     pub after_samples: u64,
 }

@@ -20,7 +20,6 @@ pub(in crate::analysis) const MIN_ITEMS: usize = 8;
 /// Seed of the resampling.
 const SEED: u64 = 0x6578_706c;
 
-/// The block of an item.
 pub(in crate::analysis) const fn block_of(item: u32) -> usize {
     (mix(item as u64) % BLOCKS as u64) as usize
 }
@@ -39,7 +38,6 @@ impl Blocks {
         blocks
     }
 
-    /// Adds to a block.
     pub(in crate::analysis) fn add(&mut self, block: usize, value: f64) {
         self.0.get_or_insert_with(|| Box::new([0.0; BLOCKS]))[block] += value;
     }

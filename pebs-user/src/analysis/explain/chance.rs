@@ -17,12 +17,10 @@ fn ln_choose(n: u64, k: u64) -> f64 {
     ln_factorial(n) - ln_factorial(k) - ln_factorial(n - k)
 }
 
-/// Items of which some are slow and some have a property.
+/// Items; some are slow, and some have a property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::analysis) struct Table {
-    /// Items.
     pub items: u64,
-    /// Slow ones.
     pub slow: u64,
     /// Those that have the property.
     pub with: u64,

@@ -1,11 +1,11 @@
-//! The arguments of items, column by column: what items are grouped by and told apart with.
+//! The arguments of items, column by column: what items are grouped by and distinguished with.
 
 use rustc_hash::FxHashMap;
 
 use crate::store::args::{ArgRef, ArgView};
 use crate::store::schema::{ArgColumn, ArgType};
 
-/// Different texts of a column that are told apart; all beyond count as one.
+/// Different texts of a column that are distinguished; all beyond count as one.
 const MOST_TEXTS: usize = 1 << 18;
 
 /// Characters of a text that are looked at.
@@ -25,7 +25,6 @@ pub(in crate::analysis) struct Texts {
 }
 
 impl Texts {
-    /// Code of a text.
     pub(in crate::analysis) fn code(&mut self, text: &str) -> u32 {
         if let Some(&code) = self.codes.get(text) {
             return code;
@@ -44,7 +43,6 @@ impl Texts {
         code
     }
 
-    /// The text of a code.
     pub(in crate::analysis) fn text(&self, code: u32) -> &str {
         self.texts.get(code as usize).map_or("", |text| text)
     }
@@ -81,9 +79,7 @@ pub(in crate::analysis) enum Values {
 /// One argument.
 #[derive(Debug)]
 pub(in crate::analysis) struct Column {
-    /// Its name.
     pub name: String,
-    /// Its values.
     pub values: Values,
 }
 
@@ -206,7 +202,7 @@ mod tests {
         assert_eq!(show_number(u64::MAX, false), u64::MAX.to_string());
     }
 
-    /// Texts are told apart up to a bound, beyond which they are others.
+    /// Texts are distinguished up to a bound, beyond which they are others.
     #[test]
     fn texts_are_bounded() {
         let mut texts = Texts::default();

@@ -10,7 +10,7 @@
 //! differences to the gap, whatever the samples say.
 //!
 //! A function with fewer than [`MIN_SAMPLES`] samples in the slow items, of which as many typical ones would
-//! have fewer as well, is not told by itself but with the other such functions of its module; where these
+//! have fewer as well, is not listed by itself but with the other such functions of its module; where these
 //! have too few together, and where the slow items have too few in all, the time is *unexplained*.
 //!
 //! What the kernel or a library does for one call of the program is spread over many of its functions (a page fault, an
@@ -134,7 +134,6 @@ pub(super) enum How {
     /// Its share of the time on the CPU.
     #[default]
     Sampled,
-    /// As it is.
     Observed,
     /// What is left of the latency without the time on the CPU and this.
     Left,
@@ -344,7 +343,6 @@ impl Contrast {
         }
     }
 
-    /// The cause that a row is.
     fn told(&self, row: &Told) -> Cause {
         let members = row.members.iter();
         let members = members.map(|(what, part)| self.cause(what.clone(), part));
@@ -374,7 +372,7 @@ impl Contrast {
 }
 
 /// Whether something is seen often enough in slow items, or so often in typical ones that it should have been:
-/// were it only the larger that counts, chance would decide by its sign what is told by itself.
+/// were it only the larger that counts, chance would decide by its sign what is listed by itself.
 pub(super) fn enough(
     (slow, typical): (&ClassSums, &ClassSums),
     (in_slow, in_typical): (u64, u64),
@@ -403,7 +401,6 @@ impl Told {
         }
     }
 
-    /// Several functions of a module.
     fn several(module: FunctionName, members: Vec<(What, Part)>) -> Self {
         let parts = members.iter().map(|(_, part)| part);
         Self {
@@ -652,7 +649,7 @@ pub(super) fn counts(
     rows
 }
 
-/// Time of what came between threads and their work in both classes, the largest share of the gap first; nothing
+/// Interrupt, softirq and page-fault time in both classes, the largest share of the gap first; nothing
 /// of what was not recorded.
 pub(super) fn interference(sums: &GroupSums) -> Vec<InterferenceRow> {
     let GroupSums { slow, typical, all } = sums;

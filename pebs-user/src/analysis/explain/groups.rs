@@ -21,7 +21,6 @@ pub(in crate::analysis) struct Section {
     pub labels: Vec<Label>,
     /// Its items.
     pub members: Vec<u32>,
-    /// Their classes.
     pub classes: Vec<Class>,
     /// Which of them are slow and which typical.
     pub told: Classes,
@@ -48,7 +47,6 @@ impl Section {
         })
     }
 
-    /// The slow ones.
     pub(in crate::analysis) fn slow(&self) -> impl Iterator<Item = u32> + '_ {
         let pairs = self.members.iter().zip(&self.classes);
         pairs
@@ -63,13 +61,11 @@ impl Section {
     }
 }
 
-/// The groups of one probe.
 pub(in crate::analysis) struct ProbeGroups {
     /// All items.
     pub whole: Option<Section>,
     /// How they were grouped without being asked to.
     pub grouping: Option<Grouping>,
-    /// The groups.
     pub groups: Vec<Section>,
     /// Groups not among them, and their items.
     pub others: (u64, u64),
@@ -168,14 +164,11 @@ pub(in crate::analysis) fn alike<'a>(
     (labels, like)
 }
 
-/// A column to group by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::analysis) enum GroupColumn {
     /// An argument, by its index.
     Argument(usize),
-    /// `tid`.
     Tid,
-    /// `pid`.
     Pid,
     /// `cpu_begin`.
     Cpu,

@@ -1,4 +1,4 @@
-//! What came between an item's threads and their work, by item: time that is part of its others. What a slower clock
+//! Interrupt, softirq and page-fault time per item, which is included in its other times. What a slower clock
 //! took is such a time, too.
 
 use crate::analysis::report::interrupts_and_faults;
@@ -25,7 +25,6 @@ pub(super) const SLOWER_CLOCK: usize = 3;
 pub(in crate::analysis) type Times = [Option<f32>; KINDS];
 
 impl TimeColumns<'_> {
-    /// The times of a row.
     pub(super) fn get(&self, row: usize) -> Times {
         let columns = [&self.irq_ns, &self.softirq_ns, &self.fault_ns];
         let [irq, softirq, fault] = columns.map(|it| it.get(row).map(|ns| ns as f32));

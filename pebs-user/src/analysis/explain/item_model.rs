@@ -17,11 +17,9 @@ pub(crate) struct ItemReport {
     pub event: Option<EventInfo>,
     /// SPECs of its probes.
     pub specs: Vec<String>,
-    /// Its id.
     pub item_id: u64,
     /// Items that it is: of a visit that serves several, which has a number of its own; null: one.
     pub batch: Option<u32>,
-    /// Its visits.
     pub visit_ids: Vec<u64>,
     /// Other items with this id, of which it is the longest.
     pub others_with_id: u64,
@@ -42,7 +40,7 @@ pub(crate) struct ItemReport {
     /// What happened to its threads.
     #[serde(flatten)]
     pub counts: Counts,
-    /// What came between its threads and their work, beside typical items: time that is part of the others.
+    /// Interrupts, softirqs and page faults of its threads, beside typical items: time that is part of the others.
     pub interference: Vec<InterferenceRow>,
     /// Its arguments.
     pub args: Vec<NamedArg>,
@@ -98,7 +96,6 @@ pub(crate) struct Moment {
     pub at_ns: i64,
     /// Thread.
     pub tid: u32,
-    /// What it is.
     pub kind: MomentKind,
     /// Length; from the first to the last sample where it ran; 0 for a mark.
     pub ns: i64,

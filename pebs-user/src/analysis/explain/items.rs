@@ -30,12 +30,10 @@ pub(in crate::analysis) const NONE: u32 = u32::MAX;
 /// Visits of a page of [`Places`].
 const PAGE: u64 = 4096;
 
-/// One item.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(in crate::analysis) struct Item {
     /// Its (first) visit.
     pub visit_id: u64,
-    /// Its id.
     pub item_id: u64,
     /// Begin on the trace clock.
     pub begin_ns: i64,
@@ -62,7 +60,7 @@ pub(in crate::analysis) struct Item {
     pub samples: u32,
     /// Switches, migrations, page faults.
     pub counts: [Option<u32>; 3],
-    /// What came between its threads and their work.
+    /// Interrupts, softirqs and page faults of its threads.
     pub interference: Times,
 }
 
@@ -72,7 +70,6 @@ impl Item {
         self.active_ns.is_some() && self.flags & visit_flag::CONDENSED == 0
     }
 
-    /// What ranks it.
     pub(in crate::analysis) fn rank(&self) -> Rank {
         Rank {
             ns: self.net_ns(),
@@ -129,11 +126,9 @@ pub(in crate::analysis) struct ProbeItems {
 pub(in crate::analysis) struct Items {
     /// What an item is.
     pub unit: Unit,
-    /// What items are of.
     pub probes: Vec<ProbeItems>,
     /// Ranks of none of them.
     pub ranks: Ranks,
-    /// The items.
     pub all: Vec<Item>,
     /// Their arguments, row by row.
     pub columns: ArgumentColumns,

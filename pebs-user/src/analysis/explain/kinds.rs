@@ -17,13 +17,14 @@
 //! Bayesian information criterion falls. With few samples an item says little of its kind, and chance makes no component. As
 //! items of one kind differ by more than draws do, components are one kind unless most of what they are made of is different:
 //! with less than [`DISTINCT`] in common, where time on the CPU without samples may be anything. Kinds of fewer
-//! than [`FEWEST`] items are not told apart from chance; their items are in none.
+//! than [`FEWEST`] items are not distinguished from chance; their items are in none.
 //!
-//! A kind whose excess is made of the same as typical items are is *ordinary*: the tail of all. It is told only where the
-//! limit took items of it. That two thirds of typical items are one function does not make slow items ordinary that take
-//! longer for it alone: an excess is thought of as so much of what typical items are made of and the rest one function or
-//! wait, and where the rest is more than half the kind is not ordinary. *Worked number*: 63 % of typical items, 94 % of
-//! the excess: (1 - 0.94) / (1 - 0.63) = 16 % as typical items. Waiting for a CPU is left out, unless it is most of the excess.
+//! A kind whose excess is made of the same as typical items are is *ordinary*: the tail of all. It is listed only where
+//! the limit took items of it. That two thirds of typical items are one function does not make slow items ordinary that
+//! take longer for it alone: an excess is thought of as so much of what typical items are made of and the rest one
+//! function or wait, and where the rest is more than half the kind is not ordinary. *Worked number*: 63 % of typical
+//! items, 94 % of the excess: (1 - 0.94) / (1 - 0.63) = 16 % as typical items. Waiting for a CPU is left out, unless it
+//! is most of the excess.
 //!
 //! # What only they do
 //!
@@ -46,7 +47,6 @@ use super::sums::{ClassSums, GroupSums, Key};
 use crate::analysis::classes::Class;
 use crate::units::FunctionId;
 
-/// Kinds at most.
 const MOST_KINDS: usize = 6;
 
 /// Items that are not slow and looked at: one in so many, at most.
@@ -64,7 +64,7 @@ const DISTINCT: f64 = 0.5;
 /// Items of a kind, at least.
 const FEWEST: usize = 5;
 
-/// Causes told of a kind.
+/// Causes listed for a kind.
 const CAUSES: usize = 5;
 
 /// Chance of luck above which nothing is said.
@@ -411,7 +411,7 @@ fn divide(points: &[Point], places: Places) -> Vec<Vec<&Point>> {
     kinds
 }
 
-/// What kinds are told with.
+/// Context for describing kinds.
 pub(super) struct Telling<'a> {
     pub items: &'a Items,
     pub section: &'a Section,
@@ -477,7 +477,7 @@ impl Telling<'_> {
             && shares.iter().map(alike).all(|it| it >= DISTINCT)
     }
 
-    /// What stands for a key where kinds are told apart.
+    /// Representative of a key when kinds are distinguished.
     fn stand_in(&self, key: Key) -> Key {
         match key {
             Key::Function(id) => Key::Function(self.stand_ins.get(&id).copied().unwrap_or(id)),

@@ -56,7 +56,7 @@ pub(crate) struct ProbeExplanation {
     pub items: u64,
     /// Different item ids among them.
     pub item_ids: u64,
-    /// Of them, those whose thread had others open at the same time, with nothing that told whose its time was: their
+    /// Of them, those whose thread had others open at the same time, with no mark that says whose time it was: their
     /// functions and waits are not known.
     pub time_shared: u64,
     /// Visits left out.
@@ -87,7 +87,6 @@ pub(crate) struct LeftOut {
 /// How items were grouped without being asked to.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Grouped {
-    /// The argument.
     pub argument: String,
     /// Part of the variance of the durations' ranks that it explains, 0..1.
     pub part: f64,
@@ -99,7 +98,6 @@ pub(crate) struct Grouped {
 /// What the items of a group have in common.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Label {
-    /// The argument.
     pub argument: String,
     /// How it is compared.
     pub test: SplitTest,
@@ -128,7 +126,6 @@ pub(crate) struct Group {
     pub labels: Vec<Label>,
     /// How many.
     pub items: u64,
-    /// Their durations.
     pub duration: Durations,
     /// The slow ones; null if none is.
     pub slow: Option<Slow>,
@@ -152,7 +149,7 @@ pub(crate) struct Group {
     pub too_little: Option<String>,
     /// What happened to their threads.
     pub counts: Vec<CountRow>,
-    /// What came between their threads and their work: time that is part of the times in `gap`.
+    /// Interrupts, softirqs and page faults of their threads: time that is part of the times in `gap`.
     pub interference: Vec<InterferenceRow>,
     /// What the latency of all items varies with; null if unknown.
     pub variance: Option<Variance>,
@@ -184,7 +181,6 @@ pub(crate) struct Slow {
 /// What slow items are compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Typical {
-    /// Which.
     pub rule: TypicalRule,
     /// How many.
     pub items: u64,
@@ -215,13 +211,10 @@ pub(crate) struct Split {
     pub argument: String,
     /// How it is compared.
     pub test: SplitTest,
-    /// With what.
     pub value: String,
-    /// Slow items.
     pub slow_items: u64,
     /// Those of them that pass.
     pub slow_with: u64,
-    /// Other items.
     pub other_items: u64,
     /// Those of them that pass.
     pub other_with: u64,
@@ -247,7 +240,7 @@ pub(crate) struct Gap {
     pub causes: Vec<Cause>,
     /// The causes that are not listed.
     pub others: Rest,
-    /// Time on the CPU of which too few samples say in which function it went.
+    /// Time on the CPU with too few samples to name its functions.
     pub unexplained: Rest,
     /// The part of `causes` and `others` that is code of the kernel.
     pub kernel: Rest,
@@ -286,7 +279,6 @@ pub(crate) struct Kind {
 /// A function or wait that some items have and no other.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Only {
-    /// Its kind.
     pub kind: CauseKind,
     /// The function that ran, or from which the thread left user space.
     pub function: FunctionName,
@@ -350,10 +342,8 @@ pub(crate) struct Figures {
     pub typical_samples: u64,
 }
 
-/// One cause.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Cause {
-    /// Its kind.
     pub kind: CauseKind,
     /// The function that ran, or from which the thread left user space; the stage waited for.
     pub function: FunctionName,
@@ -388,7 +378,7 @@ pub(crate) struct WaitActor {
     pub item_id: Option<u64>,
 }
 
-/// The call stack of which most time of a wait is.
+/// The call stack with most of a wait's time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct WaitPath {
     /// Functions from the one that went to wait outwards, those of the kernel first.
@@ -411,7 +401,7 @@ pub(crate) struct CallPath {
     pub figures: Figures,
 }
 
-/// A part of the gap that is not told apart further.
+/// A part of the gap that is not distinguished further.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Rest {
     /// Functions and waits.
@@ -448,7 +438,7 @@ pub(crate) struct CountRow {
     pub variance_part: Option<f64>,
 }
 
-/// Something that came between the threads of items and their work. It came into functions and waits, so its time
+/// An interruption of items. It came into functions and waits, so its time
 /// is part of theirs, and not to be added to it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct InterferenceRow {
@@ -479,7 +469,6 @@ pub(crate) struct InterferenceRow {
 /// `unexplained` sum to 1.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Variance {
-    /// Items.
     pub items: u64,
     /// Standard deviation of the latency.
     pub stddev_ns: f64,
@@ -487,16 +476,13 @@ pub(crate) struct Variance {
     pub parts: Vec<VariancePart>,
     /// Share of all that is not listed.
     pub others: f64,
-    /// Share of the time on the CPU of which samples do not say the function.
+    /// Share of the time on the CPU that samples don't assign to a function.
     pub unexplained: f64,
 }
 
-/// One part of the variance.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct VariancePart {
-    /// Its kind.
     pub kind: CauseKind,
-    /// The function.
     pub function: FunctionName,
     /// State of the thread while off the CPU; null: on the CPU.
     pub state: Option<String>,

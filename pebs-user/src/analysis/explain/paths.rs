@@ -1,6 +1,6 @@
 //! The share of a function in the gap, by who called it.
 //!
-//! Samples are read twice: once to see which call paths have enough samples to be told apart, once for their sums.
+//! Samples are read twice: once to see which call paths have enough samples to be distinguished, once for their sums.
 //! So memory is kept for those alone. What the others took is what is left of the function, so that the shares of its
 //! paths sum to its own.
 
@@ -20,10 +20,10 @@ use crate::analysis::rows::samples;
 use crate::store::reader::{ReadError, Trace};
 use crate::units::FunctionId;
 
-/// Call paths told of one function.
+/// Call paths listed for one function.
 const MOST_PATHS: usize = 5;
 
-/// Least part of the gap with which a call path is told, as of causes.
+/// Least part of the gap with which a call path is listed, as for causes.
 const LEAST_SHARE: f64 = 0.005;
 
 /// A section and a call path.

@@ -54,7 +54,6 @@ impl Default for ExplainOptions {
 pub(crate) enum Which {
     /// The longest with this id.
     Item(u64),
-    /// The one with this visit.
     Visit(u64),
 }
 
@@ -67,7 +66,6 @@ pub(crate) enum ExplainError {
     /// The trace has no such probe.
     #[error("no probe {probe} in trace {trace}")]
     NoProbe {
-        /// The trace.
         trace: String,
         /// The probe asked for.
         probe: u16,
@@ -77,7 +75,6 @@ pub(crate) enum ExplainError {
     /// No column to group by.
     #[error("cannot group by '{column}': trace {trace} has no such argument")]
     NoColumn {
-        /// The trace.
         trace: String,
         /// As typed.
         column: String,
@@ -87,7 +84,6 @@ pub(crate) enum ExplainError {
     /// Details of typical items of a group are not there.
     #[error("cannot group by '{column}': trace {trace} kept the details of {kept} items only")]
     NotKept {
-        /// The trace.
         trace: String,
         /// As typed.
         column: String,
@@ -97,7 +93,6 @@ pub(crate) enum ExplainError {
     /// Nothing to explain.
     #[error("cannot explain trace {trace}: {reason}")]
     Nothing {
-        /// The trace.
         trace: String,
         /// Why.
         reason: String,
@@ -107,7 +102,6 @@ pub(crate) enum ExplainError {
     /// No such item.
     #[error("no {what} {number} in trace {trace}")]
     NoItem {
-        /// The trace.
         trace: String,
         /// `item` or `visit`.
         what: &'static str,

@@ -13,7 +13,7 @@
 //!
 //! Fisher's exact test gives the chance of the table if slowness and test have nothing to do with
 //! one another. It is multiplied by the number of tests searched (Bonferroni): searching a thousand
-//! tests makes a one-in-a-thousand coincidence. Below 1e-3 a test is told if its effect is at least
+//! tests makes a one-in-a-thousand coincidence. Below 1e-3 a test is reported if its effect is at least
 //! 0.5, or if half of the items that pass it are slow and a tenth of the slow ones pass it: that is
 //! one reason of several. That it holds is then certain, that it is the reason is not: what goes along
 //! with the reason passes as well.
@@ -36,10 +36,10 @@ use super::items::{Item, Items};
 use super::model::{Split, SplitTest};
 use crate::probe::spec::{Location, Spec};
 
-/// Chance below which a test is told.
+/// Probability below which a test is reported.
 const CHANCE: f64 = 1e-3;
 
-/// Effect from which on a test is told.
+/// Effect from which on a test is reported.
 const EFFECT: f64 = 0.5;
 
 /// Or: share of the items that pass it which are slow, and of the slow items which pass it. Slow items may
@@ -300,7 +300,6 @@ fn numbers(members: &[u32], slow: &[bool], values: &[Option<u64>]) -> Vec<Found>
 /// Items divided by an argument.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::analysis) struct Grouping {
-    /// The argument.
     pub argument: String,
     /// Part of the variance of the durations' ranks that it explains, beyond chance, 0..1.
     pub part: f64,

@@ -63,7 +63,6 @@ impl Key {
 /// Sums over the items of a class.
 #[derive(Clone, Debug, Default)]
 pub(in crate::analysis) struct ClassSums {
-    /// Items.
     pub items: Blocks,
     /// Latencies without what pebs-trace took, ns.
     pub latency: Blocks,
@@ -77,7 +76,7 @@ pub(in crate::analysis) struct ClassSums {
     pub samples: u64,
     /// Switches, migrations, page faults.
     pub counts: [Blocks; 3],
-    /// Times of what came between threads and their work, ns.
+    /// Interrupt, softirq and page-fault times, ns.
     pub interference: [Blocks; KINDS],
     /// Shortest and longest latency.
     pub range_ns: Option<(i64, i64)>,
@@ -123,7 +122,6 @@ impl ClassSums {
 /// Latencies are taken from the group's median, so that products stay small.
 #[derive(Clone, Debug, Default)]
 pub(in crate::analysis) struct AllSums {
-    /// Items.
     pub items: Blocks,
     /// Latencies, and their squares.
     pub latency: (Blocks, Blocks),
@@ -136,7 +134,7 @@ pub(in crate::analysis) struct AllSums {
     /// Switches, migrations, page faults: how often they are known; sums of the count, its square,
     /// its product with the latency, the latency and its square.
     pub counts: [[f64; 6]; 3],
-    /// The same of what came between threads and their work, in ns.
+    /// The same for interrupts, softirqs and page faults, ns.
     pub interference: [[f64; 6]; KINDS],
 }
 
@@ -180,7 +178,6 @@ impl AllSums {
     }
 }
 
-/// Sums of a group.
 #[derive(Clone, Debug, Default)]
 pub(in crate::analysis) struct GroupSums {
     /// Its slow items.
@@ -193,7 +190,6 @@ pub(in crate::analysis) struct GroupSums {
 
 /// Where the rows of items go.
 pub(in crate::analysis) struct Summing<'a> {
-    /// The items.
     pub items: &'a Items,
     /// The groups.
     pub sections: &'a [Section],
@@ -205,7 +201,6 @@ pub(in crate::analysis) struct Summing<'a> {
     pub states: States,
     /// Names of the threads that ended waits or took the CPU, by tid.
     pub actors: FxHashMap<u32, String>,
-    /// The block of an item.
     pub block: fn(&Items, u32) -> usize,
     /// Rows of the items to look at by themselves ([`Summing::watch`]).
     pub rows: Rows,
@@ -215,7 +210,6 @@ pub(in crate::analysis) struct Summing<'a> {
     turn: u64,
 }
 
-/// No section.
 pub(in crate::analysis) const NO_SECTION: u16 = u16::MAX;
 
 impl<'a> Summing<'a> {
@@ -407,7 +401,6 @@ impl<'a> Summing<'a> {
     }
 }
 
-/// The key of a wait.
 pub(in crate::analysis) fn wait_key(
     states: &mut States,
     state: &str,

@@ -57,7 +57,7 @@ fn served(mut maker: Maker) -> TestTrace {
     maker.finish(&FUNCTIONS)
 }
 
-/// A wait has the stack at which slow items went to it; what came between is told beside the causes, whose shares sum
+/// A wait has the stack at which slow items went to it; interruptions are listed beside the causes, whose shares sum
 /// to 1 without it.
 #[test]
 fn paths_and_interference() {
@@ -108,8 +108,8 @@ fn paths_and_interference() {
     assert!(slow.interference[0].slow_ns > slow.interference[0].typical_ns);
 }
 
-/// Items that are slow as their CPU ran at half its speed for a while: that comes first of what came between, with the
-/// time that the slower clock took.
+/// Items that are slow as their CPU ran at half its speed for a while: that comes first among the interruptions, with
+/// the time that the slower clock took.
 #[test]
 fn slower_clock() {
     let mut maker = Maker::new(info(&[SPEC]));

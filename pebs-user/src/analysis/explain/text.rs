@@ -31,7 +31,7 @@ const NAMED: usize = 3;
 /// Least share with which a cause is named there.
 const LEAST_NAMED: f64 = 0.02;
 
-/// Least share of the gap with which what came between is named there.
+/// Least share of the gap with which interruptions are named there.
 const LEAST_INTERFERED: f64 = 0.1;
 
 /// Columns of what was waited for, beside its place.
@@ -483,7 +483,7 @@ fn wait_path(functions: &[FunctionName]) -> String {
 fn share(share: f64) -> String {
     match share {
         share if share <= -0.001 => format!("-{}", percent(-share)),
-        // Less than a thousandth of the gap is not told apart from nothing.
+        // Less than a thousandth of the gap counts as nothing.
         share => percent(share),
     }
 }

@@ -47,7 +47,7 @@ pub struct MineOptions {
     pub clean: CleanWhen,
     /// Neighbours that missing values are made of; none: by cross-validation.
     pub neighbours: Option<usize>,
-    /// What models predict; none: told from the outcomes.
+    /// What models predict; none: derived from the outcomes.
     pub scale: Option<Scale>,
     /// The row to look at.
     pub item: Option<String>,
@@ -92,7 +92,7 @@ impl MineError {
                 Some("--explain NAME explains another column".to_owned())
             }
             Self::Rank(RankError::NoEvents { .. }) => Some(
-                "'pebs-trace events' lists what this machine can count; perf says '<not supported>' of what it cannot"
+                "'pebs-trace events' lists what this machine can count; perf marks what it cannot count as '<not supported>'"
                     .to_owned(),
             ),
             Self::NoItem { example, .. } => Some(format!("rows are called like '{example}'")),
@@ -149,7 +149,6 @@ pub struct CleanedEvent {
     pub parts: usize,
 }
 
-/// A value that was changed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ChangedValue {
     /// Name of the row.
@@ -227,7 +226,6 @@ pub struct EventOf {
 pub struct RowOf {
     /// Its name.
     pub row: String,
-    /// Its outcome.
     pub outcome: Option<f64>,
     /// What the model expects of it.
     pub predicted: f64,
@@ -276,7 +274,6 @@ pub struct Drawn {
 /// Everything that was found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Mined {
-    /// The files.
     pub files: Vec<String>,
     /// Rows read.
     pub rows: usize,
@@ -294,7 +291,6 @@ pub struct Mined {
     pub cleaning: Option<Vec<CleanedEvent>>,
     /// Every value that was changed.
     pub changes: Vec<ChangedValue>,
-    /// The ranking.
     pub ranking: Option<Ranked>,
     /// Series that cleaning changed most.
     #[serde(skip)]

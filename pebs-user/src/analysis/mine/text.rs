@@ -76,20 +76,20 @@ fn names(events: &[String]) -> String {
     match events.len() {
         0 | 1 => first,
         2 => format!(
-            "{first} or {}, which says the same",
+            "{first} or {}, which varies with it",
             safe(&events[1], NAME_WIDTH)
         ),
-        n => format!("{first} or {} others that say the same", n - 1),
+        n => format!("{first} or {} others that vary with it", n - 1),
     }
 }
 
-/// One sentence: what goes along with the outcome, or that nothing does.
+/// One sentence: what the outcome depends on, or that nothing is found.
 fn verdict(outcome: &str, ranked: &Ranked) -> String {
     let explained = ranked.explained.mean.max(0.0);
     let real: Vec<&RankedEvents> = ranked.events.iter().filter(|it| !it.is_noise).collect();
     if real.is_empty() || ranked.explained.high < LEAST_EXPLAINED {
         return format!(
-            "none of the counted events explains {outcome}: together they foretell {} of its variance",
+            "none of the counted events explains {outcome}: together they predict {} of its variance",
             percent(explained)
         );
     }
@@ -112,14 +112,11 @@ fn verdict(outcome: &str, ranked: &Ranked) -> String {
     }
     let rest = if ranked.explained.mean < 0.5 {
         format!(
-            "; all events together foretell {} of it only: most has another cause",
+            "; all events together predict {} of it only: most has another cause",
             percent(explained)
         )
     } else {
-        format!(
-            "; all events together foretell {} of it",
-            percent(explained)
-        )
+        format!("; all events together predict {} of it", percent(explained))
     };
     format!("{outcome} depends on {}{rest}", named.join(", "))
 }
@@ -162,7 +159,7 @@ fn ranking(out: &mut Page, mined: &Mined, outcome: &str, ranked: &Ranked, top: u
     if let Some(best) = ranked.models.get(ranked.best) {
         let all = ranked.models.first().map_or(0, |it| it.events.len());
         let mut text = format!(
-            "off by {} on a quarter it did not see, with {} of {}",
+            "error {} on the quarter of the rows held out, with {} of {}",
             percent(best.error),
             count(best.events.len() as u64),
             plural(all as u64, "event")
@@ -278,7 +275,7 @@ fn ranked_table(out: &mut Page, ranked: &Ranked, top: usize) {
         ]);
     }
     out.table(
-        "events by the share of the variance that depends on them ('=': they say the same)",
+        "events by the share of the variance that depends on them ('=': they vary together)",
         &table,
     );
     if real.len() > top {
@@ -310,10 +307,7 @@ fn pairs_table(out: &mut Page, pairs: &[PairOf], top: usize) {
     let sure: Vec<&PairOf> = pairs.iter().filter(|it| it.is_sure).collect();
     if sure.is_empty() {
         if !pairs.is_empty() {
-            out.line(
-                "pairs",
-                "no two events do more together than each by itself",
-            );
+            out.line("pairs", "no two events interact");
         }
         return;
     }
@@ -336,7 +330,7 @@ fn pairs_table(out: &mut Page, pairs: &[PairOf], top: usize) {
             Cell::from(format!("{a} x {b}")),
         ]);
     }
-    out.table("pairs that do more together than each by itself", &table);
+    out.table("pairs of events that interact", &table);
 }
 
 /// How much was cleaned.

@@ -12,7 +12,6 @@ const PAGE: u64 = 4096;
 pub(super) struct VisitClass {
     /// Index of its probe's section.
     pub slot: u16,
-    /// Its class.
     pub class: Class,
     /// Whether its time on the CPU is known, so that its samples can be pooled.
     pub pooled: bool,
@@ -52,7 +51,6 @@ pub(super) struct VisitClasses {
 }
 
 impl VisitClasses {
-    /// Sets the class of a visit.
     pub(super) fn set(&mut self, visit_id: u64, class: VisitClass) {
         let page = self
             .pages

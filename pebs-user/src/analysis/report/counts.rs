@@ -52,7 +52,7 @@ impl<T: Copy> Counts<T> {
 impl Counts {
     /// The counts that set this visit apart from typical ones, with their nouns.
     ///
-    /// Of the switches there are none: the waits say more.
+    /// Switches are left out: the waits say more.
     pub(in crate::analysis) fn striking(
         &self,
         typical: &TypicalCounts,
@@ -68,7 +68,6 @@ impl Counts {
 }
 
 impl CountColumns<'_> {
-    /// The counts of a row.
     pub(in crate::analysis) fn get(&self, row: usize) -> Counts {
         Counts {
             switches: self.switches.get(row),

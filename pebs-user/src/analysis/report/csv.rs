@@ -17,7 +17,6 @@ pub(crate) enum CsvTable {
     Items,
 }
 
-/// A table of the report.
 #[must_use]
 pub(crate) fn render(report: &Report, table: CsvTable) -> String {
     match table {

@@ -55,7 +55,6 @@ pub(super) struct Drafts(pub(super) FxHashMap<u64, SlowDraft>);
 pub(super) struct Details<'a> {
     /// Sections by probe.
     pub sections: &'a mut Slots<Section>,
-    /// Classes of the visits.
     pub classes: &'a VisitClasses,
     /// The slowest visits.
     pub drafts: &'a mut Drafts,

@@ -1,4 +1,4 @@
-//! What came between the threads of visits and their work (`--with irq,faults`): time that is part of what functions
+//! Interrupts, softirqs and page faults during visits (`--with irq,faults`): time that is part of what functions
 //! and waits took.
 
 use serde::Serialize;
@@ -14,16 +14,16 @@ columns! {
     }
 }
 
-/// What the columns tell, as people are told, in the order of [`InterferenceColumns::values`].
+/// Names of the columns in reports, in the order of [`InterferenceColumns::values`].
 pub(crate) const WHAT: [&str; 4] = ["interrupts", "softirqs", "page faults", MAJOR];
 
 /// What is counted, and not timed.
 pub(crate) const MAJOR: &str = "major faults";
 
-/// Times the mean of typical visits from which on something tells of a visit.
+/// Times the mean of typical visits from which on an interruption is named for a visit.
 const STRIKING: f64 = 2.0;
 
-/// Least part of a visit's duration with which a time tells of it.
+/// Least part of a visit's duration with which an interruption is named.
 const LEAST_PART: f64 = 0.01;
 
 impl InterferenceColumns {
@@ -101,7 +101,7 @@ fn amount(what: &str, value: i64) -> String {
     format!("{what} {}", time(value as f64))
 }
 
-/// Something that came between the threads of visits and their work, the mean of one visit.
+/// An interruption of visits, the mean of one visit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct InterferenceRow {
     /// `interrupts`, `softirqs` or `page faults`: time in them; `major faults`: how many.
@@ -151,7 +151,6 @@ impl InterferenceViews<'_> {
 pub(in crate::analysis) struct InterferenceSums([(f64, u64); 4]);
 
 impl InterferenceSums {
-    /// Adds a visit.
     pub(in crate::analysis) fn add(&mut self, visit: &InterferenceColumns) {
         for ((sum, visits), value) in self.0.iter_mut().zip(visit.values()) {
             *sum += value.unwrap_or(0) as f64;
@@ -220,7 +219,7 @@ mod tests {
         }
     }
 
-    /// Means are over the visits of which it is known; what is known of none is not told, and never 0.
+    /// Means are over the visits of which it is known; what is unknown for all is left out, never 0.
     #[test]
     fn means_of_what_is_known() {
         let slow = visit(Some(9_000), None);

@@ -50,16 +50,14 @@ pub(crate) struct MemoryReport {
     pub trace: String,
     /// Samples below which events are not estimated.
     pub min_samples: u64,
-    /// Events with samples that say something of accesses; none: there are none in the trace.
+    /// Events whose samples have memory accesses; empty if the trace has none.
     pub events: Vec<EventAccesses>,
 }
 
 /// The accesses that samples of one event tell of.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct EventAccesses {
-    /// The event.
     pub event: EventInfo,
-    /// Samples of it.
     pub samples: u64,
     /// Those that say something of their access.
     pub told: u64,
@@ -89,7 +87,6 @@ pub(crate) struct AccessSection {
 /// One kind of access of one function. What is null was not said.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct AccessRow {
-    /// The function.
     pub function: FunctionName,
     /// What was done.
     pub op: Option<String>,
@@ -112,7 +109,6 @@ pub(crate) struct AccessRow {
 /// The accesses of a row in one class of visits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct AccessCell {
-    /// Samples.
     pub samples: u64,
     /// Events that they stand for; null below [`MIN_SAMPLES`], and where the kernel did not keep to a reset
     /// value and the samples do not say what it was.
@@ -163,7 +159,7 @@ fn report(trace: &Trace, events: Vec<EventAccesses>) -> MemoryReport {
     }
 }
 
-/// What rows are told apart by; texts by their number.
+/// What rows are distinguished by; texts by their number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Key {
     event: u8,

@@ -73,7 +73,7 @@ pub struct ProbeReport {
     pub typical: Option<TypicalClass>,
     /// What pebs-trace itself took of the visits counted, part of none of the figures here; null if unknown.
     pub own: Option<OwnTimes>,
-    /// What came between the visits' threads and their work, part of the times below; empty: not recorded.
+    /// Interrupt, softirq and page-fault time of the visits, part of the times below; empty: not recorded.
     pub interference: Vec<InterferenceRow>,
     /// What slow visits spend more time in than typical ones, the largest difference first;
     /// from 0.5 % of the whole difference on.
@@ -130,7 +130,6 @@ pub struct Quantiles {
     pub p99_ns: i64,
     /// Longest.
     pub max_ns: i64,
-    /// Mean.
     pub mean_ns: f64,
 }
 
@@ -174,7 +173,7 @@ pub struct Stage {
     pub waiting_share: Option<f64>,
     /// Visits of items that were served together with others.
     pub shared: u64,
-    /// What of their time was the others', exact; null: there are none.
+    /// Part of their time that others had, exact; null if there are none.
     pub others: Option<Quantiles>,
     /// Part of the latencies' sum.
     pub others_share: Option<f64>,
@@ -216,7 +215,7 @@ pub struct StateSum {
     pub waits: u64,
 }
 
-/// How slow visits were told from others.
+/// Rule that made visits slow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SlowRule {
@@ -249,7 +248,7 @@ pub struct SlowClass {
     pub shared: Vec<SharedArg>,
 }
 
-/// How typical visits were told from others.
+/// Rule that made visits typical.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TypicalRule {
@@ -280,7 +279,6 @@ pub struct TypicalClass {
 /// An argument that a group of visits has in common.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SharedArg {
-    /// Its name.
     pub name: String,
     /// The value, or the beginning of it that is common.
     pub value: String,
@@ -388,7 +386,7 @@ impl SlowVisit {
         self.net_ns.unwrap_or(self.duration_ns())
     }
 
-    /// What came between its thread and its work, likewise.
+    /// Interrupts, softirqs and page faults of its thread, likewise.
     #[must_use]
     pub fn interference(&self) -> InterferenceColumns {
         let own = self.duration_ns() - self.took_ns();
@@ -408,7 +406,6 @@ impl SlowVisit {
         self.flags & visit_flag::CONDENSED != 0
     }
 
-    /// Names of its flags.
     #[must_use]
     pub fn flag_names(&self) -> Vec<&'static str> {
         flag_names(self.flags)
@@ -447,7 +444,6 @@ fn row<S: Serializer>(row: &VisitRow, serializer: S) -> Result<S::Ok, S::Error> 
 pub struct NamedArg {
     /// Its column.
     pub name: String,
-    /// Its value.
     #[serde(serialize_with = "value")]
     pub value: Option<ArgValue>,
 }
@@ -464,7 +460,6 @@ fn value<S: Serializer>(value: &Option<ArgValue>, serializer: S) -> Result<S::Ok
 /// A function within one visit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct VisitFunction {
-    /// The function.
     pub function: FunctionName,
     /// Its samples in the visit.
     pub samples: u32,
@@ -492,7 +487,6 @@ pub struct VisitWait {
 pub struct LossSum {
     /// A reason of the ledger.
     pub reason: String,
-    /// Ranges.
     pub ranges: u64,
     /// Their time in total.
     pub ns: i64,

@@ -2,7 +2,7 @@
 //!
 //! A row is a function with one call path, up to the function of the probe (`analysis/paths.rs`); paths with too
 //! few samples each are one row of their function. Means over visits are pooled as those of functions are
-//! ([`crate::analysis::pool`]), so that the rows of a function sum to what `report` says of it.
+//! ([`crate::analysis::pool`]), so that the rows of a function sum to what `report` says about it.
 
 pub(crate) mod csv;
 pub(crate) mod text;
@@ -58,7 +58,6 @@ pub(crate) struct PathSection {
     pub spec: Option<String>,
     /// Visits whose details are known; null if not all were kept.
     pub visits: Option<u64>,
-    /// Slow ones.
     pub slow_visits: u64,
     /// Typical ones; null if not all were kept.
     pub typical_visits: Option<u64>,
@@ -69,7 +68,6 @@ pub(crate) struct PathSection {
 /// A function, called in one way.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct PathRow {
-    /// The function.
     pub function: FunctionName,
     /// Who called it, the nearest first, up to the function of the probe.
     pub callers: Vec<FunctionName>,
@@ -77,7 +75,8 @@ pub(crate) struct PathRow {
     pub truncated: bool,
     /// Whether samples had a call stack: if not, nothing is known of callers.
     pub known: bool,
-    /// Of the call paths of the function that have too few samples to be told apart, how many; null: this is one path.
+    /// Of the call paths of the function that have too few samples to be distinguished, how many; null: this is one
+    /// path.
     pub others: Option<u64>,
     /// In all visits counted.
     pub all: Cell,

@@ -26,7 +26,6 @@ const VISIT_TOP: usize = 10;
 
 /// How sums become rows.
 pub(super) struct Ranking<'a> {
-    /// The run.
     pub info: &'a RunInfo,
     /// Rows of a list.
     pub top: usize,
@@ -186,7 +185,7 @@ impl Class {
     }
 }
 
-/// What visits of this mean duration say of a function; `None`: no sample saw it.
+/// What visits of this mean duration say about a function; `None`: no sample saw it.
 pub(super) fn cell(found: Option<PooledFunction>, quantity: Quantity, mean_ns: f64) -> Cell {
     let Some(found) = found else {
         return Cell::default();

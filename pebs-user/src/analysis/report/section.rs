@@ -39,7 +39,7 @@ pub(super) struct ClassSums {
     pub waits: FxHashMap<WaitKind, WaitSum>,
     /// What happened to the threads.
     pub counts: CountSums,
-    /// What came between them and their work.
+    /// Their interrupts, softirqs and page faults.
     pub interference: InterferenceSums,
 }
 
@@ -52,7 +52,6 @@ pub(in crate::analysis) struct WaitKind {
     pub function: Option<FunctionId>,
 }
 
-/// Sum of waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::analysis) struct WaitSum {
     pub ns: i64,
@@ -154,13 +153,13 @@ impl Section {
         std::iter::once(&mut self.all).chain(own)
     }
 
-    /// What came between the visits' threads and their work, if it was recorded.
+    /// Interrupt, softirq and page-fault time of the visits, if it was recorded.
     pub(super) fn interference(&self) -> Vec<InterferenceRow> {
         let of = |sums: &ClassSums| sums.interference;
         InterferenceSums::rows(&of(&self.all), &of(&self.slow), &of(&self.typical))
     }
 
-    /// Adds a visit of which nothing but the row in `visits` is left.
+    /// Adds a visit that has only its row in `visits`.
     fn add_condensed(&mut self, visit_id: u64, took: Rank, class: Class) {
         self.all.add(visit_id, took, None);
         self.typical.add(visit_id, took, None);
@@ -182,9 +181,7 @@ impl Section {
 pub(super) struct SlowDraft {
     /// The visit; its functions and waits are empty.
     pub visit: SlowVisit,
-    /// Its functions.
     pub functions: Vec<(FunctionId, VisitFunction)>,
-    /// Its waits.
     pub waits: FxHashMap<WaitKind, WaitSum>,
 }
 
@@ -274,7 +271,6 @@ pub(super) struct Gather<'a> {
     pub net: NetOnCpu,
     /// Sections by probe.
     pub sections: Slots<Section>,
-    /// Classes of the visits.
     pub classes: VisitClasses,
 }
 

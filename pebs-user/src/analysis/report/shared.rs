@@ -9,11 +9,12 @@ use crate::store::schema::{ArgColumn, ArgValue};
 enum Common {
     /// No value seen.
     Unseen,
-    /// All are this number.
     Number(ArgValue),
     /// All begin with this; `whole`: none goes on.
-    Text { start: String, whole: bool },
-    /// Nothing.
+    Text {
+        start: String,
+        whole: bool,
+    },
     Nothing,
 }
 

@@ -1,4 +1,4 @@
-//! What a trace without all details says of all its visits: `function_stats`, read into sums.
+//! What a trace without all details says about all its visits: `function_stats`, read into sums.
 
 use arrow::array::RecordBatch;
 use rustc_hash::FxHashMap;

@@ -207,7 +207,7 @@ fn golden(name: &str, got: &str) {
     );
 }
 
-/// The slow items of a key-value store are told apart by number, and by what frees their memory.
+/// The slow items of a key-value store are distinguished by number, and by what frees their memory.
 #[test]
 fn report_of_store() {
     let report = report(store, &ReportOptions::default());

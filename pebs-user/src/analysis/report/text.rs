@@ -26,7 +26,7 @@ pub(in crate::analysis) const LEAST_NAME: usize = 12;
 pub(in crate::analysis) const NAME_WIDTH: usize = 48;
 pub(in crate::analysis) const ARG_WIDTH: usize = 40;
 
-/// What is said once of items that have no marks, in place of a flag of each.
+/// Shown once for items without marks, in place of a flag on each.
 pub(crate) const NO_MARKS: &str =
     "begin and end lie between two samples, as items have no marks (sampled_bounds)";
 
@@ -301,8 +301,8 @@ pub(in crate::analysis) fn time_shared(shared: u64, all: u64, noun: &str) -> Str
         format!("{} of {}", count(shared), plural(all, noun))
     };
     format!(
-        "{which} had to share a thread with others that were open: whose its time was is not known; \
-         add --resume 'BIN:FUNC(id=EXPR)', the function that goes on with one"
+        "{which} shared a thread with other open items, and no mark says whose time it was; \
+         add --resume 'BIN:FUNC(id=EXPR)', the function that continues an item"
     )
 }
 

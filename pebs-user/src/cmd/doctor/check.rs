@@ -36,7 +36,6 @@ pub struct Check {
     pub name: &'static str,
     /// How it stands.
     pub status: Status,
-    /// What was found.
     pub found: String,
     /// Command or step that mends it; always there unless the status is ok.
     pub mend: Option<String>,

@@ -48,7 +48,6 @@ pub(super) struct Found {
     pub ring_bytes_per_s: f64,
     /// Bytes of the trace in a second that do not come of samples.
     pub rows_bytes_per_s: f64,
-    /// Of each sample.
     pub sample_bytes: SampleBytes,
     pub caches: Caches,
     pub sensitivity: Sensitivity,

@@ -112,12 +112,12 @@ pub struct RecordArgs {
     #[arg(help_heading = "What to record")]
     pub uprobes: Vec<String>,
 
-    /// Mark where a thread goes on with an item, for event loops: BIN:FUNC(id=EXPR)
+    /// Mark where a thread continues an item, for event loops: BIN:FUNC(id=EXPR)
     ///
     /// While several items are open on a thread, its time belongs to none of them unless a mark says which one it turned
-    /// to. From the entry of FUNC to its return the thread works on the open item with this id, which is as --uprobe reads it. The
-    /// other forms of SPEC: BIN:START(id=EXPR)..END, and BIN:START(id=EXPR).. until the thread's next mark, or until
-    /// it sleeps. Costs as much as an item of --uprobe, each time. Several are allowed.
+    /// to. From the entry of FUNC to its return the thread works on the open item with this id, the same that --uprobe
+    /// reads. The other forms of SPEC: BIN:START(id=EXPR)..END, and BIN:START(id=EXPR).. until the thread's next mark,
+    /// or until it sleeps. Costs as much as an item of --uprobe, each time. Several are allowed.
     #[arg(long = "resume", value_name = "SPEC")]
     #[arg(help_heading = "What to record")]
     pub resumes: Vec<String>,
@@ -164,7 +164,7 @@ pub struct RecordArgs {
         help_heading = "What to record"
     )]
     pub item_tls: Option<String>,
-    /// Take this id for no item
+    /// Treat this id as no item
     #[arg(long, value_name = "ID", default_value = "0", value_parser = item_id, requires = "item")]
     #[arg(help_heading = "What to record", allow_hyphen_values = true)]
     pub item_none: u64,
@@ -195,16 +195,15 @@ pub struct RecordArgs {
     ///
     /// bulk: the kernel writes them into perf's rings by itself, on PEBS many for one interrupt. bpf: a
     /// program sees each sample, with one interrupt each. auto is bulk where the hardware collects
-    /// several records before an interrupt, else bpf; the first line says which, and why.
+    /// several records before an interrupt, else bpf; the first line of a recording says which, and why.
     #[arg(long, value_name = "HOW", value_enum, default_value_t)]
     #[arg(help_heading = "What to record")]
     pub transport: TransportArg,
     /// Take a sample every so many events
     ///
-    /// For clocks in ns: 16000 is a sample every 16 us of CPU time. Smaller sees more and costs
-    /// more; clocks go no lower than 10000. Default: as often as slows items down by 5 % (--max-overhead),
-    /// by what marks and samples cost here; 16000 where that cannot be kept (several events, --transport bulk,
-    /// breakpoints).
+    /// For clocks in ns: 16000 is a sample every 16 us of CPU time. Smaller values show more and cost more; clocks go
+    /// no lower than 10000. Default: the value that slows items down by 5 % (--max-overhead), by the cost of marks and
+    /// samples on this machine; 16000 where that cannot be kept (several events, --transport bulk, breakpoints).
     #[arg(short = 'c', long, value_name = "EVENTS")]
     #[arg(value_parser = event_count)]
     #[arg(help_heading = "What to record")]
@@ -257,7 +256,7 @@ pub struct RecordArgs {
     /// Do not record page faults: cheaper for programs that take many
     #[arg(long, help_heading = "What to record")]
     pub no_page_faults: bool,
-    /// Record also this; a list with commas
+    /// Record these as well, separated by commas
     ///
     /// waits: for each wait in an item the thread that ended it (or that it was an interrupt), how long the
     /// thread then waited for a CPU, and who took the CPU from one that could have gone on: columns of waits.
@@ -285,7 +284,7 @@ pub struct RecordArgs {
     /// Record the call stack of each sample
     ///
     /// fp follows frame pointers, in the kernel and in user space: programs have to be built with
-    /// -fno-omit-frame-pointer, of others only the first frame is sure. At most 127 frames each. Costs
+    /// -fno-omit-frame-pointer, in others only the first frame is reliable. At most 127 frames each. Costs
     /// about 0.8 us more a sample, and 8 bytes a frame on the way. The trace then has the table stacks and
     /// samples.stack_id; export shows whole stacks. Needs --transport bpf, which auto then is.
     ///
@@ -317,9 +316,9 @@ pub struct RecordArgs {
     pub segment: std::time::Duration,
     /// Keep samples and functions of these items only
     ///
-    /// slow keeps the items that diverge from the others of their probe (see --slow), whole: the
-    /// decision falls when the item ends. Of all items, kept or not, there remain a row in visits
-    /// and their part in function_stats: counts, sums and distributions of each function's time.
+    /// slow keeps all details of the items that diverge from the others of their probe (see --slow): the decision is
+    /// made when the item ends. All items, kept or not, have a row in visits and count in function_stats: counts, sums
+    /// and distributions of each function's time.
     #[arg(long, value_name = "WHICH", value_enum, default_value_t)]
     #[arg(help_heading = "Output")]
     pub keep: KeepArg,
@@ -354,9 +353,9 @@ pub struct RecordArgs {
         value_parser = event_count
     )]
     pub max_reset: Option<u64>,
-    /// Record although marks would take more than half of the target's CPU time
+    /// Record even if marks take more than half of the target's CPU time
     ///
-    /// Otherwise what is probed is first counted for a moment, and a place that is called that often, or that every
+    /// Otherwise calls are first counted for a moment, and a place that is called that often, or that every
     /// process of the machine runs (libc.so.6:malloc without -p), is refused.
     #[arg(long, help_heading = "Limits")]
     pub force: bool,
@@ -364,9 +363,9 @@ pub struct RecordArgs {
     #[arg(long, value_name = "BYTES", default_value = "512KiB", value_parser = ring_size)]
     #[arg(help_heading = "Limits")]
     pub ring_size: u32,
-    /// Memory for records that wait; beyond it samples are dropped and counted
+    /// Memory for waiting records; beyond it samples are dropped and counted
     ///
-    /// At least 16MiB. What else the tool needs grows with threads and functions, not with time.
+    /// At least 16MiB. The tool's other memory grows with threads and functions, not with time.
     #[arg(long, value_name = "BYTES", default_value = "512MiB", value_parser = memory)]
     #[arg(help_heading = "Limits")]
     pub max_memory: u64,

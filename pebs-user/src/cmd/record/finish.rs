@@ -126,7 +126,7 @@ fn events(plan: &Plan) -> Vec<EventInfo> {
 /// Part of its time that an event must have been counted for its counts to be taken as they are.
 const WHOLE: f64 = 0.99;
 
-/// Stores how long each event was counted, and says of which it was not all the time.
+/// Stores how long each event was counted, and notes those that were not counted all the time.
 pub(super) fn note_times(info: &mut RunInfo, times: &[Option<Times>]) {
     for (event, times) in info.events.iter_mut().zip(times) {
         let Some(times) = times else { continue };
@@ -183,7 +183,7 @@ fn site_info(site: &Site) -> SiteInfo {
     }
 }
 
-/// A trace that was closed, and what there is to say of it.
+/// A trace that was closed, and what there is to say about it.
 struct Closed {
     info: RunInfo,
     visits: u64,
@@ -410,7 +410,7 @@ pub(super) fn finish(plan: &Plan, recorded: Recorded) -> ExitCode {
     let bad = died || copied || above || closed.cut.is_some() || !closed.faults.is_empty();
     let places: usize = plan.probes.probes.iter().map(|it| it.sites.len()).sum();
     if places >= MANY_PLACES {
-        say!("taking probes away from {places} places: the kernel waits at each");
+        say!("removing the probes of {places} places: the kernel waits at each");
     }
     drop(recorded.session);
     ExitCode::from(u8::from(bad))
@@ -521,7 +521,7 @@ fn no_item_hint(plan: &Plan) -> String {
 mod tests {
     use super::*;
 
-    /// Only what a probe can cause is told; a command by what it returned, where its end was not seen.
+    /// Only deaths that a probe can cause are reported; of a command by what it returned, where its end was not seen.
     #[test]
     fn deaths() {
         let status = |wait| Some(ExitStatus::from_raw(wait));

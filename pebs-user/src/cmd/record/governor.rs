@@ -143,7 +143,7 @@ pub(super) fn check_known(event: &ResolvedEvent, what: &str) -> anyhow::Result<(
     let why = if matches!(event.class, EventClass::Breakpoint { .. }) {
         "every hit of a breakpoint costs, whatever the reset value"
     } else {
-        "what its samples cost cannot be measured beforehand"
+        "the cost of its samples cannot be measured beforehand"
     };
     bail!(Hinted::new(
         format!("cannot {what} with event '{}': {why}", event.name),
@@ -360,7 +360,7 @@ pub(super) fn remark(run: &RunInfo) -> Option<(String, String)> {
         return Some(marks_alone(info.last_marks, info.most));
     }
     let last = info.last.filter(|last| *last > info.most)?;
-    // What came before the last change says nothing of what came after it.
+    // Measurements from before the last change do not hold after it.
     let told = info.reset == info.most_reset && !info.is_of_before(&run.resets);
     told.then(|| {
         (

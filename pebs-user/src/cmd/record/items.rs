@@ -34,7 +34,7 @@ pub(super) fn probes(
     }
     if pids.is_empty() && args.command_line.is_empty() {
         bail!(Hinted::new(
-            "cannot read item ids in every process: without marks nothing says which to trace"
+            "cannot read item ids in every process: without marks it is unknown which to trace"
                 .to_owned(),
             "give -p PID, or a command after '--'".to_owned(),
         ));

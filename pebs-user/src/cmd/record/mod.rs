@@ -83,7 +83,6 @@ pub fn run_silently(args: &RecordArgs) -> anyhow::Result<RunInfo> {
 pub struct Counting {
     /// The machine.
     pub host: Host,
-    /// Events.
     pub events: Vec<ResolvedEvent>,
     /// What each of them counted in the traced threads; `None` if it can't be read.
     pub times: Vec<Option<Times>>,
@@ -97,11 +96,9 @@ pub struct Counting {
     pub note: Option<String>,
     /// What `trace.json` says: length, ledger, cost.
     pub info: RunInfo,
-    /// Visits.
     pub visits: u64,
     /// Bytes of marks, switches and the like in the ring of the CPU that had most of them.
     pub most_ring_bytes: u64,
-    /// What ended it.
     pub ended_by: &'static str,
     /// What to say if there was no item.
     pub no_item: String,

@@ -41,7 +41,7 @@ use pebs_common::record::MAX_FRAMES;
 /// Bytes that a sample of an open visit takes.
 const SAMPLE_BYTES: u64 = crate::stream::samples::SampleBuf::BYTES as u64;
 
-/// Bytes that what it says of its memory access takes, with the table that finds it.
+/// Bytes that what it says about its memory access takes, with the table that finds it.
 const ACCESS_BYTES: u64 = 2 * size_of::<crate::stream::access::Access>() as u64;
 
 /// What is unknown where the kernel does not change frequencies.
@@ -62,9 +62,7 @@ pub(super) enum Voice {
 pub(super) struct Plan {
     /// The machine.
     pub host: Host,
-    /// Probes.
     pub probes: ProbeSet,
-    /// Their files.
     pub files: ProbedFiles,
     /// Events, with the attr as granted.
     pub events: Vec<ResolvedEvent>,
@@ -190,7 +188,7 @@ impl Plan {
         }
         if limits::pid_namespace(Path::new("/")) == Some(true) {
             bail!(Hinted::new(
-                "cannot record in a pid namespace: the kernel tells other pids than are seen here"
+                "cannot record in a pid namespace: the kernel reports other pids than those seen here"
                     .to_owned(),
                 doctor::PIDS.to_owned(),
             ));

@@ -85,7 +85,7 @@ fn goid(bin: &str, sees: Option<Pid>) -> anyhow::Result<u64> {
     let path = path.display();
     if binary.language != Language::Go {
         bail!(Hinted::new(
-            format!("{path} is no Go program"),
+            format!("{path} is not a Go program"),
             "name one: --preset go=./app".to_owned(),
         ));
     }

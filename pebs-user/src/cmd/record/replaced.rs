@@ -70,7 +70,7 @@ mod tests {
     use super::*;
     use std::fs;
 
-    /// A file of another name in its place is told from one that was written to, and neither from nothing.
+    /// A file of another name in its place is distinguished from one that was written to, and both from no change.
     #[test]
     fn changes() {
         let dir = tempfile::tempdir().unwrap();

@@ -84,12 +84,12 @@ struct Signals {
     pause: OnceLock<Pause>,
     /// What pebs-trace takes of visits; likewise.
     own: OnceLock<OwnCosts>,
-    /// Changes of reset values that the pipeline was not told of: when, of which event, to what. Locked
+    /// Changes of reset values that the pipeline does not know yet: when, of which event, to what. Locked
     /// while one is made, so that no sample is taken in before its change is known.
     resets: Mutex<Vec<(KtimeNs, EventId, ResetValue)>>,
-    /// Frequencies of CPUs that the pipeline was not told of.
+    /// Frequencies of CPUs that the pipeline does not know yet.
     frequencies: Mutex<Vec<FrequencyReading>>,
-    /// CPUs that came online and that the pipeline was not told of: since when they may have been, and from when on
+    /// CPUs that came online and that the pipeline does not know yet: since when they may have been, and from when on
     /// they are sampled.
     cpus: Mutex<Vec<(KtimeNs, KtimeNs, Cpu)>>,
     /// End of the trace, ktime; set before the probes are taken away. 0: not yet.
@@ -153,7 +153,7 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
     }
     if let Some(reason) = session.no_mender() {
         let note = format!(
-            "copies of probed code can't be restored, as {reason}: a program that puts its code on huge pages itself dies"
+            "copies of probed code can't be restored, as {reason}: a program that moves its own code to huge pages is killed"
         );
         plan.note(&note);
         info.notes.push(note);
@@ -475,7 +475,7 @@ impl Workers {
         let waited = self.is_ready.recv_timeout(LONG);
         if waited == Err(RecvTimeoutError::Timeout) {
             if voice == Voice::Aloud {
-                say!("reading the symbols of what runs");
+                say!("reading the symbols of running processes");
             }
             let _ = self.is_ready.recv();
         }
@@ -505,7 +505,7 @@ struct Control<'a, 'b> {
     session: &'a mut Session,
     progress: Arc<Progress>,
     more_bulk: Sender<BulkRing>,
-    /// `None`: mappings are not told by the kernel.
+    /// `None`: the kernel does not report mappings.
     more_sideband: Option<SidebandOpener>,
     signals: Arc<Signals>,
     /// Processes that were asked for.

@@ -17,7 +17,6 @@ use crate::units::Cpu;
 /// The transport of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Choice {
-    /// Which.
     pub how: Transport,
     /// Why, for the first line and for the trace.
     pub why: String,

@@ -264,7 +264,6 @@ impl Consumer {
     }
 }
 
-/// Waits for a condition.
 fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + TIMEOUT;
     while !condition() {

@@ -26,7 +26,6 @@ pub(crate) enum ProgramsError {
     /// The kernel did not load a program.
     #[error("cannot load eBPF program '{name}'")]
     Load {
-        /// Its name.
         name: String,
         /// Why, without the verifier's log.
         #[source]
@@ -35,7 +34,6 @@ pub(crate) enum ProgramsError {
     /// The kernel refused a program.
     #[error("cannot load or attach eBPF program '{name}'")]
     Program {
-        /// Its name.
         name: String,
         /// Why.
         #[source]

@@ -40,7 +40,7 @@ pub(super) struct Changed {
 
 impl OpenCpus {
     /// Forgets CPUs that are or were offline, and takes in those that came online, again or for the first time. One
-    /// that was gone for less than two ticks may be told at the next look only.
+    /// that was gone for less than two ticks may be reported at the next look only.
     ///
     /// Cost: an interrupt of each CPU.
     pub(super) fn look(&mut self, online: &[Cpu]) -> Changed {

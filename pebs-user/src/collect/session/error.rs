@@ -11,7 +11,6 @@ use crate::units::Pid;
 /// A recording that could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SessionError {
-    /// Programs.
     #[error(transparent)]
     Programs(#[from] ProgramsError),
     /// An event or probe could not be opened.
@@ -34,7 +33,6 @@ pub(crate) enum SessionError {
     Ring {
         /// Its size.
         bytes: u32,
-        /// Its CPU.
         cpu: u16,
         /// Why.
         #[source]

@@ -42,7 +42,6 @@ pub(super) fn present_cpus(host: &Host) -> Vec<Cpu> {
 pub(crate) struct Rings {
     /// Rings with their CPUs; two per CPU where samples have their own.
     pub rings: Vec<(Cpu, Ring)>,
-    /// Counters.
     pub counters: kernel_map::Counters,
     /// See [`crate::collect::drain::Drain::lag_ns`].
     pub lag_ns: u64,

@@ -86,7 +86,7 @@ fn sleep_between_items() {
     );
 }
 
-/// Where a switch back to the thread was not told, its sleep is no more an item's than otherwise.
+/// Where a switch back to the thread is missing, its sleep is no more an item's than otherwise.
 #[test]
 fn sleep_between_items_without_its_end() {
     check(

@@ -16,8 +16,8 @@ fn states() {
     );
 }
 
-/// Another CPU wakes the thread before its switch is told: the last such wake-up ends the sleep, unless one comes in it.
-/// One before a sleep that ended, or before it was preempted, ends none.
+/// Another CPU wakes the thread before its switch is recorded: the last such wake-up ends the sleep, unless one comes
+/// in it. One before a sleep that ended, or before it was preempted, ends none.
 #[test]
 fn woken_early() {
     check(

@@ -6,7 +6,6 @@ use tempfile::TempDir;
 
 use super::{CALLS, Calls};
 
-/// Its source.
 const SOURCE: &str = include_str!("program.c");
 
 /// Links statically.

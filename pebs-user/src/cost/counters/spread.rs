@@ -8,7 +8,6 @@ const FAR: f64 = 1.5;
 /// Costs of one call over many rounds, ns.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Spread {
-    /// Rounds.
     pub rounds: usize,
     /// Lowest cost.
     pub min: f64,

@@ -16,7 +16,6 @@ pub struct Series<'a> {
 /// Which event each sample is of.
 #[derive(Clone, Copy, Debug)]
 pub enum Events<'a> {
-    /// All are of this one.
     All(EventId),
     /// One a sample.
     Each(&'a [EventId]),

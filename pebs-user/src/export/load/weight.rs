@@ -34,7 +34,6 @@ impl<'a> Weight<'a> {
         self.event.is_none_or(|event| event.unit == CLOCK_UNIT)
     }
 
-    /// Name of the event.
     #[must_use]
     pub(crate) fn event_name(&self) -> &'a str {
         self.event.map_or("none", |event| event.name.as_str())
@@ -50,7 +49,6 @@ impl<'a> Weight<'a> {
         }
     }
 
-    /// What it is, in words.
     #[must_use]
     pub(crate) fn words(&self) -> String {
         if self.is_time() {

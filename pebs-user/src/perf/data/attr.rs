@@ -141,7 +141,6 @@ impl Attr {
 /// An event of a recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Event {
-    /// Its attr.
     pub attr: Attr,
     /// The numbers by which records name it.
     pub ids: Vec<u64>,

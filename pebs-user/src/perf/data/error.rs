@@ -21,7 +21,7 @@ pub enum DataError {
         path: String,
     },
     /// It is a pipe or a device.
-    #[error("cannot read {path}: it is no regular file")]
+    #[error("cannot read {path}: it is not a regular file")]
     NotRegular {
         /// The file.
         path: String,
@@ -50,7 +50,7 @@ pub enum DataError {
         /// Ours.
         known: &'static str,
     },
-    /// A part that all else hangs on makes no sense.
+    /// A part that everything else depends on is malformed.
     #[error("{path} is damaged: {what}")]
     Damaged {
         /// The file.

@@ -1,4 +1,4 @@
-//! What a `perf.data` says of the machine and the run.
+//! What a `perf.data` says about the machine and the run.
 
 use std::collections::HashMap;
 
@@ -46,7 +46,7 @@ pub struct Features {
     pub cpus: Option<u32>,
     /// CPU model.
     pub cpu: Option<String>,
-    /// What the CPU says of itself: vendor, family, model, stepping; without a name.
+    /// What the CPU says about itself: vendor, family, model, stepping; without a name.
     pub model: Option<CpuModel>,
     /// Names of PMUs by their number on the machine that recorded.
     pub pmus: HashMap<u32, String>,
@@ -65,7 +65,6 @@ pub struct ClockData {
     pub clock: i32,
     /// Time of day, ns since 1970.
     pub wall_ns: u64,
-    /// ns on the clock.
     pub clock_ns: u64,
 }
 
@@ -85,11 +84,11 @@ impl Features {
             feature::CPUDESC => self.cpu = string(&mut bytes),
             feature::CPUID => self.model = string(&mut bytes).and_then(|text| model(&text)),
             feature::PMU_MAPPINGS => {
-                // What was read before a part that makes no sense is kept.
+                // What was read before a part that is malformed is kept.
                 let _ = pmus(&mut bytes, &mut self.pmus);
             }
             feature::EVENT_DESC => {
-                // What was read before a part that makes no sense is kept.
+                // What was read before a part that is malformed is kept.
                 let _ = event_desc(&mut bytes, events);
             }
             feature::CLOCK_DATA => self.clock = clock_data(&mut bytes),

@@ -16,10 +16,8 @@ pub struct Format {
     fields: Vec<Field>,
 }
 
-/// A field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Its name.
     pub name: String,
     /// As C declares it, without the name.
     pub r#type: String,
@@ -49,7 +47,6 @@ impl Format {
         Some((id?, format))
     }
 
-    /// A field by its name.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<&Field> {
         self.fields.iter().find(|field| field.name == name)

@@ -1,4 +1,4 @@
-//! A `perf.data` that is open, and what it says of itself.
+//! A `perf.data` that is open, and what it says about itself.
 
 use std::fs::File;
 use std::io;
@@ -36,7 +36,7 @@ const UPDATE_NAME: u64 = 2;
 
 /// A `perf.data` that is open.
 ///
-/// Of a piped one, what it says of itself is complete once all its records were given to [`PerfData::learn`].
+/// Of a piped one, what it says about itself is complete once all its records were given to [`PerfData::learn`].
 #[derive(Debug)]
 pub struct PerfData {
     file: Arc<File>,
@@ -63,7 +63,7 @@ pub struct PerfData {
 }
 
 impl PerfData {
-    /// Opens a file and reads what it says of itself.
+    /// Opens a file and reads what it says about itself.
     ///
     /// # Errors
     /// If it can't be read, is no `perf.data`, or one of another byte order.
@@ -158,7 +158,7 @@ impl PerfData {
         }
         match FileHeader::read(&mut rest) {
             Some(header) => self.read_sections(&header),
-            None => Ok(Err(self.damaged("its header makes no sense"))),
+            None => Ok(Err(self.damaged("its header is malformed"))),
         }
     }
 
@@ -170,12 +170,12 @@ impl PerfData {
         };
         let size = usize::try_from(header.attr_size).unwrap_or(usize::MAX);
         let Some(ids_at) = size.checked_sub(size_of::<Section>()) else {
-            return Ok(Err(self.damaged("its events make no sense")));
+            return Ok(Err(self.damaged("its events are malformed")));
         };
         for bytes in attrs.chunks_exact(size.max(1)) {
             let (attr, ids) = bytes.split_at(ids_at);
             let (Some(attr), Some(ids)) = (Attr::read(attr), Section::read(&mut Bytes(ids))) else {
-                return Ok(Err(self.damaged("its events make no sense")));
+                return Ok(Err(self.damaged("its events are malformed")));
             };
             let ids = sections.bytes(ids)?.unwrap_or_default();
             let (ids, _) = ids.as_chunks::<8>();

@@ -44,7 +44,6 @@ pub enum Item<'a> {
     Round,
     /// One of perf's own; for [`super::reader::PerfData::learn`].
     Perf {
-        /// Its kind.
         kind: u32,
         /// Its header's misc.
         misc: u16,
@@ -222,14 +221,16 @@ impl Records {
         }
         if size as u64 > left {
             return Err(format!(
-                "a record of {size} bytes of which {left} are there"
+                "a record of {size} bytes, of which only {left} are in the file"
             ));
         }
         let body = &self.input.next(size)?[HEADER..];
         let behind = behind(kind, body)?;
         let left = left - size as u64;
         if behind > left {
-            return Err(format!("{behind} bytes of data of which {left} are there"));
+            return Err(format!(
+                "{behind} bytes of data, of which only {left} are in the file"
+            ));
         }
         let mut place = Place::Block { len: body.len() };
         match kind {

@@ -17,7 +17,7 @@ pub struct Formats {
 }
 
 impl Formats {
-    /// Reads a section; formats that come before a part that makes no sense are kept.
+    /// Reads a section; formats that come before a part that is malformed are kept.
     #[must_use]
     pub fn read(section: &[u8]) -> Self {
         let mut formats = Self::default();

@@ -171,7 +171,7 @@ fn single_read() {
     );
 }
 
-/// A byte too many and a byte too few are told.
+/// A byte too many and a byte too few are errors.
 #[test]
 fn ends_are_checked() {
     let mut bytes = body(ALL);

@@ -31,7 +31,7 @@ pub(super) struct Distribution {
 pub(super) struct Values {
     pub(super) sum: f64,
     pub(super) squared: f64,
-    /// The smallest and the largest value; if there is none, of no meaning.
+    /// The smallest and the largest value; meaningless if there is no value.
     pub(super) low: f64,
     pub(super) high: f64,
     pub(super) sketch: Sketch,
@@ -104,7 +104,6 @@ pub(super) struct Functions {
 }
 
 impl Functions {
-    /// A function, by an event.
     #[inline]
     pub(super) fn at(&mut self, event: EventId, function: FunctionId) -> &mut OfFunction {
         let places = self.places.get(usize::from(event.0));

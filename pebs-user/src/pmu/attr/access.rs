@@ -30,7 +30,7 @@ const LOADS: u64 = 0x01cd;
 const LOADS_AUX: u64 = 0x8203;
 
 /// The event that leads the group of an event of loads by their latency, on CPUs whose kernel answers ENODATA
-/// without it: there such loads are only told right while it counts. What it counts does not matter.
+/// without it: there such loads are only reported right while it counts. What it counts does not matter.
 ///
 /// `None` for all other events. On the same PMU and in the same modes; it takes no samples, and counts at once.
 /// Source: `require_mem_loads_aux_event` and `intel_pmu_hw_config`, arch/x86/events/intel/core.c.

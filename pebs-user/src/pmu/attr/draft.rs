@@ -30,11 +30,11 @@ pub(super) struct Draft {
     pub kernel_only: bool,
     pub needs_core_pmu: bool,
     pub swfilt: bool,
-    /// What the vendor's table says of it.
+    /// What the vendor's table says about it.
     pub listed: Option<Listed>,
 }
 
-/// What the vendor's table says of an event.
+/// What the vendor's table says about an event.
 pub(super) struct Listed {
     name: String,
     precision: Option<Precision>,
@@ -64,7 +64,7 @@ impl Draft {
         }
     }
 
-    /// Takes what a PMU says of itself.
+    /// Takes what a PMU says about itself.
     fn on(mut self, pmu: &Pmu) -> Self {
         self.pmu = Some(pmu.name.clone());
         self.cpus.clone_from(&pmu.cpus);

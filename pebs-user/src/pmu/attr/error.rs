@@ -98,7 +98,6 @@ pub enum EventError {
         "reset value {reset} of event '{event}' is too small: the limit is {limit} {unit}, as {why}"
     )]
     ResetTooSmall {
-        /// The event.
         event: String,
         /// As typed.
         reset: u64,

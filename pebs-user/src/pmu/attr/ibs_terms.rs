@@ -28,7 +28,7 @@ pub(super) fn advice(pmu: &str, term: &str, known: &[String]) -> Option<String> 
         }
         ("ibs_op", "l3missonly") => (
             "Zen 4 and Linux 5.19",
-            "ibs_op// --memory says of each access which cache it hit".to_owned(),
+            "ibs_op// --memory shows which cache each access hit".to_owned(),
         ),
         ("ibs_fetch", "l3missonly") => ("Zen 4 and Linux 5.19", "ibs_fetch// has all".to_owned()),
         ("ibs_op" | "ibs_fetch", "swfilt") => (

@@ -34,7 +34,6 @@ pub(crate) fn calibrator(period_ns: u64) -> perf_event_attr {
 /// Which page faults: the kernel counts all when they begin, and those of a kind when they were dealt with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Faults {
-    /// All.
     All,
     /// Those whose page was in memory.
     Minor,

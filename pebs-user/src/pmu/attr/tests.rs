@@ -334,7 +334,7 @@ fn refusals() {
     );
 }
 
-/// A name that another CPU has, that one kind of cores has, or that is near to one: each is told apart.
+/// A name that another CPU has, that one kind of cores has, or that is near to one: each is distinguished.
 #[test]
 fn names_that_are_not_here() {
     let cases = [

@@ -384,7 +384,7 @@ fn breakpoint_tail(all: Piece<'_>) -> Parsed<(Piece<'_>, Option<Access>, Modifie
     }
 }
 
-/// Letters of an access; `None` if it is none.
+/// Letters of an access; `None` if malformed.
 fn access(piece: Piece<'_>) -> Parsed<Option<Access>> {
     let mut access = Access::default();
     for (at, letter) in piece.text.char_indices() {

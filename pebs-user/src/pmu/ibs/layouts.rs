@@ -202,7 +202,7 @@ mod word {
     }
 }
 
-/// What the registers say of an access is what the kernel says in its own word for the same registers.
+/// What the registers say about an access is what the kernel says in its own word for the same registers.
 #[test]
 fn as_the_kernel_says() {
     use word::*;
@@ -279,7 +279,7 @@ fn as_the_kernel_says() {
             1 | ADDRESSES | 3 << 2,
             LOAD | level(8, 1) | NO_SNOOP | NOT_L2_TLB,
         ),
-        // Page sizes are told: then the physical address has to be valid, too.
+        // Page sizes are reported: then the physical address has to be valid, too.
         (zen5, 0, 1 | 1 << 17, LOAD | level(8, 1) | near),
     ];
     for ((caps, family, model), data2, data3, kernels) in cases {

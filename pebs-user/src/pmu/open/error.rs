@@ -12,7 +12,6 @@ use crate::limits::{self, SoftHard};
 pub(crate) enum Attempt {
     /// An event that samples or counts.
     Event,
-    /// An uprobe.
     Uprobe,
 }
 
@@ -72,7 +71,6 @@ pub(crate) enum OpenErrorKind {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {attempt} {what}: {}", self.reason())]
 pub(crate) struct OpenError {
-    /// What was attempted.
     pub attempt: Attempt,
     /// On which thing: event or probe, then CPU or process.
     pub what: String,

@@ -145,7 +145,7 @@ impl Keeper {
     /// No uprobe will be placed any more: the process gives up its rights.
     pub(crate) fn seal(&mut self) {
         if let Err(error) = self.0.ask(&Request::new(Wish::Seal)) {
-            tracing::debug!("the process that places probes keeps its rights: {error}");
+            tracing::debug!("the process that places probes keeps its privileges: {error}");
         }
     }
 
@@ -201,7 +201,7 @@ impl Child {
         let id = self.pid.cast_unsigned();
         // SAFETY: the kernel writes to `info`, which lives through the call.
         let looked = unsafe { libc::waitid(libc::P_PID, id, &raw mut info, flags) };
-        // SAFETY: the kernel filled in what it tells of a child, or left zeros.
+        // SAFETY: the kernel filled in what it reports about a child, or left zeros.
         let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
         // Where SIGCHLD is ignored, nothing is kept of a child that ended.
         let ended = looked < 0 || pid == self.pid;
@@ -489,7 +489,7 @@ mod tests {
         assert!(!fs::exists(format!("/proc/{pid}")).unwrap());
     }
 
-    /// What killed it is told, whoever asks and as often as it is asked.
+    /// What killed it is reported to everyone who asks, each time.
     #[test]
     fn killed() {
         let mut keeper = Keeper::start().unwrap();

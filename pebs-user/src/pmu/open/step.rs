@@ -17,7 +17,6 @@ pub(crate) struct Opened {
         expect(dead_code, reason = "it is open as long as this lives")
     )]
     pub counter: PerfEvent,
-    /// What was granted.
     pub granted: Granted,
 }
 
@@ -32,7 +31,7 @@ pub(crate) struct Granted {
 }
 
 impl Granted {
-    /// What to say of an event that was granted less precision than was asked for.
+    /// What to say about an event that was granted less precision than was asked for.
     #[must_use]
     pub(crate) fn warning(&self, event: &str) -> Option<Warning> {
         let reason = self.reason.as_ref()?;

@@ -163,7 +163,6 @@ fn attr_and_path(pmu: &UprobePmu, site: &UprobeSite) -> io::Result<(perf_event_a
     Ok((attr, path))
 }
 
-/// `config` of a site.
 fn config(pmu: &UprobePmu, site: &UprobeSite) -> io::Result<u64> {
     let bits = |field: &BitField, value| field.encode(value).map_err(io::Error::other);
     let retprobe = match site.at {

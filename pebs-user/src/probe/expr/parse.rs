@@ -344,7 +344,10 @@ impl<'a> Parser<'a> {
             length,
             Expr::Str(..) | Expr::Text(..) | Expr::Deref(_, Some(Type::Str))
         ) {
-            return Err(Fault::new(at, "the length of a string is no string"));
+            return Err(Fault::new(
+                at,
+                "the length of a string must not be a string",
+            ));
         }
         let most = match self.take(',') {
             true => Some(self.most()?),

@@ -31,13 +31,13 @@ pub(in crate::probe) fn lower_ids(
         };
         let r#type = match (ids.r#type.or(of_field), known) {
             (Some(given), _) => Some(given),
-            // What is behind a pointer nobody says.
+            // The type behind a pointer is unknown.
             (None, _) if behind.is_some() => None,
             (None, Some(Element::Number(known))) => Some(known),
             (None, Some(Element::Pointer(_))) => Some(Type::Unsigned(8)),
             (None, Some(Element::Structure)) => {
                 return refuse(
-                    "the elements of the array are structures, which are no ids",
+                    "the elements of the array are structures, not ids",
                     "an array of pointers to them (ids=pkts[n], ids=pkts[n]->id), or of numbers, has ids",
                 );
             }
@@ -109,7 +109,7 @@ impl Types<'_, '_> {
         let is_array = kind.tag() == gimli::DW_TAG_array_type && found.in_memory;
         if !is_array && !is_address(kind.tag()) {
             return refuse(
-                format!("'{}' is no array and no pointer", found.text),
+                format!("'{}' is neither an array nor a pointer", found.text),
                 "ids= takes the address of the first id",
             );
         }

@@ -106,9 +106,9 @@ fn refusals() {
     let cases = [
         ("packet->sum", "no argument 'packet'", "pkt, n, h, x"),
         ("pkt->sun", "no field 'sun'", "sum, hdr, uri"),
-        ("pkt.sum", "no structure in memory", "pkt->sum"),
-        ("pkt->hdr->id", "no pointer", "pkt->hdr.id"),
-        ("n->id", "no pointer", "n.id"),
+        ("pkt.sum", "not a structure in memory", "pkt->sum"),
+        ("pkt->hdr->id", "not a pointer", "pkt->hdr.id"),
+        ("n->id", "not a pointer", "n.id"),
         ("pkt->hdr", "not a number", "kind, id, tag"),
         ("pkt->flag", "bit field", "word"),
         ("pkt->weight", "floating-point", "bits"),
@@ -219,7 +219,11 @@ fn results() {
             "first register",
         ),
         ("nothing(x=retval->a)", "no result", "leave the fields out"),
-        ("number(x=retval->a)", "no structure", "first register"),
+        (
+            "number(x=retval->a)",
+            "neither a structure",
+            "first register",
+        ),
         ("find(id=retval->id)", "only at a return", ""),
         (
             "find..find%return(x=key)",

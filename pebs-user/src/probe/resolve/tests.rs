@@ -45,7 +45,7 @@ fn error(spec: &str) -> (String, String) {
     (error.to_string(), error.hint().unwrap_or_default())
 }
 
-/// A pattern is one probe of all functions that match, ends first; one that matches none is told as a name.
+/// A pattern is one probe of all functions that match, ends first; one that matches none is reported like a name.
 #[test]
 fn patterns() {
     let source = "volatile long sink;\n\
@@ -59,7 +59,7 @@ fn patterns() {
         roles,
         [Role::Return, Role::Return, Role::Begin, Role::Begin]
     );
-    // Every program has a `frame_dummy` without a size; functions of which the same is to be said share a remark.
+    // Every program has a `frame_dummy` without a size; functions with the same finding share a remark.
     let all = set(&[program.spec("*")], ReturnMode::Auto).unwrap();
     let is_shared =
         |note: &&String| note.starts_with("returns of ") && note.contains("poll_a, poll_b");
@@ -151,7 +151,7 @@ fn batches() {
     assert!(
         error(&program.spec("serve(ids=b->n[b->n])"))
             .0
-            .contains("no array")
+            .contains("neither an array")
     );
     assert!(
         error(&program.spec("serve(ids=b->no[b->n])"))
@@ -406,7 +406,7 @@ fn usdt() {
     assert_eq!(alone.rule, VisitRule::UntilNext);
 }
 
-/// A function that was inlined everywhere is told from one that is not there, with who holds its code.
+/// A function that was inlined everywhere is distinguished from one that is not there, with who holds its code.
 #[test]
 fn inlined_everywhere() {
     let source = "volatile long sink;\n\

@@ -37,7 +37,7 @@ const NEAR_BYTES: u32 = 7;
 /// Level of zstd for dictionaries, which are small.
 const DICTIONARY_LEVEL: i32 = 3;
 
-/// A chunk's bytes, and what a footer says of it.
+/// A chunk's bytes, and what a footer says about it.
 pub(super) type Chunk = (Bytes, ColumnCloseResult);
 
 /// Writes a chunk in one encoding.
@@ -110,13 +110,12 @@ impl Writer {
         }
     }
 
-    /// The chunk.
     pub(super) fn chunk(self) -> Result<Chunk, ParquetError> {
         let (pages, close) = self.close()?;
         placed(pages, close)
     }
 
-    /// Its pages, and what a footer says of the chunk.
+    /// Its pages, and what a footer says about the chunk.
     pub(super) fn close(self) -> Result<(Vec<CompressedPage>, ColumnCloseResult), ParquetError> {
         let close = self.writer.close()?;
         let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
@@ -157,10 +156,11 @@ struct Pages {
 
 /// How a page that has no dictionary is compressed.
 pub(super) enum Codec {
-    /// As it is.
     Near(Compressor<'static>),
     /// Byte by byte; `nullable`: pages begin with levels.
-    Streams { nullable: bool },
+    Streams {
+        nullable: bool,
+    },
     /// Packed differences, or those in whole bytes.
     Differences(Box<Differences>),
 }

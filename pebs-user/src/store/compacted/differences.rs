@@ -77,10 +77,10 @@ impl Differences {
 }
 
 fn damaged() -> ParquetError {
-    ParquetError::General("a page of differences that makes no sense".to_owned())
+    ParquetError::General("a malformed page of differences".to_owned())
 }
 
-/// A page of packed differences with each of them in whole bytes; `None` if it makes no sense.
+/// A page of packed differences with each of them in whole bytes; `None` if it is malformed.
 fn in_whole_bytes(page: &[u8], nullable: bool) -> Option<Vec<u8>> {
     let levels = match nullable {
         true => 4 + u32::from_le_bytes(*page.first_chunk()?) as usize,
@@ -242,7 +242,7 @@ mod tests {
             prop_assert!(found.len() < differences.len() + GROUP);
         }
 
-        /// Bytes that are no page are none.
+        /// Bytes that are not a page are refused.
         #[test]
         fn strange_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200), nullable: bool) {
             let _ = in_whole_bytes(&bytes, nullable);

@@ -137,7 +137,7 @@ fn placed(dictionary: &CompressedPage, places: &[u32]) -> CompressedPage {
 }
 
 fn damaged() -> ParquetError {
-    ParquetError::General("a page of indices that makes no sense".to_owned())
+    ParquetError::General("a malformed page of indices".to_owned())
 }
 
 /// What a data page has.

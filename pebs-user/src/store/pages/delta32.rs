@@ -19,7 +19,6 @@ pub(super) struct Compared {
     pub(super) differences: [u32; BLOCK],
     /// The smallest difference.
     pub(super) smallest: i32,
-    /// The largest of each group.
     pub(super) largest: [i32; GROUPS],
     /// The smallest and the largest of the numbers' lowest 32 bits, but for the first number.
     low: (u32, u32),
@@ -46,7 +45,6 @@ impl Compared {
     }
 }
 
-/// Compares the numbers of a block.
 #[inline(always)]
 pub(super) fn compare<T: Whole>(numbers: &[T; BLOCK + 1], to: &mut Compared) {
     let (first, rest) = (numbers[0], &numbers[1..]);

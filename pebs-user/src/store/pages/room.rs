@@ -13,7 +13,6 @@ pub(super) struct Room {
 const STEP: usize = 2 << 10;
 
 impl Room {
-    /// What is filled.
     #[cfg(test)]
     pub(super) fn filled(&self) -> &[u8] {
         &self.bytes[..self.filled]

@@ -33,7 +33,7 @@ fn write_for_ever(dir: &Path) {
     }
 }
 
-/// This test program, told to run only the test below, as the writer.
+/// This test program, run with only the test below, as the writer.
 fn writer(dir: &Path) -> Child {
     Command::new(env::current_exe().unwrap())
         .args(["--exact", "store::tests::killed::flushed_rows_survive"])

@@ -155,7 +155,7 @@ print(json.dumps({
 }))
 "#;
 
-/// What the programs say of `visits.oncpu_ns`.
+/// What the programs say about `visits.oncpu_ns`.
 const SAID: &str = r#"
 import sys, json, duckdb, pyarrow.parquet
 file = sys.argv[1] + '/visits/000000.parquet'

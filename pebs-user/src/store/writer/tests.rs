@@ -192,7 +192,7 @@ fn groups_bound_a_segment() {
     assert_eq!(trace.rows(Table::Samples).unwrap(), rows);
 }
 
-// A segment that can't be closed is told, stays open on disk, and is closed by finishing if it can
+// A segment that can't be closed is reported, stays open on disk, and is closed by finishing if it can
 // be by then.
 #[test]
 fn failure_to_close_is_told() {

@@ -53,7 +53,7 @@ impl SampleKind {
         Self(self.0 & mask | (stack.number() as u64) << Self::STACK)
     }
 
-    /// The same in a system call, by its number and 1; 0: in none. Numbers that can't be are none.
+    /// The same in a system call, by its number and 1; 0: in none. Impossible numbers count as none.
     #[inline(always)]
     #[must_use]
     pub const fn with_system_call(self, call: u64) -> Self {
@@ -89,7 +89,6 @@ impl SampleKind {
         bits as u16 != 0
     }
 
-    /// CPU.
     #[inline(always)]
     #[must_use]
     pub const fn cpu(self) -> Cpu {
@@ -110,7 +109,6 @@ impl SampleKind {
         kinds.iter().fold(0, |bits, kind| bits | kind.0) & Self::CALL_MASK != 0
     }
 
-    /// Event.
     #[inline(always)]
     #[must_use]
     pub const fn event(self) -> EventId {

@@ -165,7 +165,7 @@ fn stacks() {
     assert_eq!((decoded.samples, decoded.malformed), (0, 1));
 }
 
-/// A thread that goes to wait has its stack behind some of its memory; without them all the record is none.
+/// A thread that goes to wait has its stack behind some of its memory; without them all the record is malformed.
 #[test]
 fn switches_with_stacks() {
     let head = Head::new(Kind::SwitchOut, switch_flag::STACK, 0, 10, 11);
@@ -190,7 +190,7 @@ fn switches_with_stacks() {
     assert_eq!((decoded.tasks, decoded.malformed), (0, 1));
 }
 
-/// What came between, and for how long; an unknown kind of it is counted.
+/// Interruptions, and their length; an unknown kind of it is counted.
 #[test]
 fn interference() {
     let task = |which: u8| framed(&[Head::new(Kind::Interference, 0, which, 1, 1).0, 2000, 7]);

@@ -1,4 +1,4 @@
-//! What is told of processes, in place of what can be read from them.
+//! Events about processes, in place of what can be read from them.
 
 use super::*;
 
@@ -24,7 +24,8 @@ fn events() {
     assert_eq!(probe.name(child, address).as_deref(), Some("outer"));
 }
 
-/// The kernel's pages for probes are functions of their own, by the names that its records give them, and told apart.
+/// The kernel's pages for probes are functions of their own, by the names that its records give them, and
+/// distinguished.
 #[test]
 fn pages_of_probes() {
     let mut probe = Probe::new();

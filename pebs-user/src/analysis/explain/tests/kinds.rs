@@ -51,7 +51,7 @@ fn first(kind: &Kind) -> Option<u32> {
     kind.causes.first()?.function.function_id
 }
 
-/// Two causes: both are told, each with its range and cause, also where one kind is far below the limit.
+/// Two causes: both are listed, each with its range and cause, also where one kind is far below the limit.
 #[test]
 fn two_kinds() {
     let slow = |i: u64, random: &mut SplitMix64| match i {

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Several probes that read ids are stages: an item lasts from its first begin to its last end, and what
-/// is between its visits is told.
+/// is between its visits is shown.
 #[test]
 fn stages_are_one_item() {
     let specs = ["/bin/app:first(id=arg1)", "/bin/app:second(id=arg1)"];
@@ -50,7 +50,7 @@ fn stages_are_one_item() {
 }
 
 /// Stages with a batch between them: of the visit that serves four items each has a quarter, and the others' turn
-/// is told apart, so that the parts of what slow items take longer sum to it.
+/// is shown apart, so that the parts of what slow items take longer sum to it.
 #[test]
 fn batches_are_shared_out() {
     let specs = [

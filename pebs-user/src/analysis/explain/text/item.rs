@@ -267,7 +267,6 @@ fn blocked_at(moment: &Moment) -> Option<String> {
     (waited && !moment.path.is_empty()).then(|| format!("at {}", wait_path(&moment.path)))
 }
 
-/// What a moment was.
 fn happened(moment: &Moment, mark: &str) -> String {
     let spec = || {
         moment

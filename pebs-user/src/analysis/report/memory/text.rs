@@ -9,7 +9,7 @@ use crate::analysis::report::text::{NAME_WIDTH, SPEC_WIDTH, file_name, name_with
 use crate::present::table::{Cell, Column, Table};
 use crate::present::{Page, Tone};
 
-/// Said where no sample tells of an access.
+/// Shown where no sample has a memory access.
 pub(crate) const NOTHING: &str = "no sample of this trace has a memory access\n\
     hint: record page-faults, on Intel an event of loads or stores with a precise level (--event mem-loads:P, \
     mem_load_retired.l3_miss:pp), on AMD --event ibs_op// --memory; from perf: 'perf mem record', then import\n";

@@ -21,7 +21,6 @@ const KEY: [&str; 11] = [
     "unit",
 ];
 
-/// The report.
 #[must_use]
 pub(crate) fn render(report: &PathReport) -> String {
     let mut out = header(KEY.map(str::to_owned).into_iter().chain(cell_columns()));

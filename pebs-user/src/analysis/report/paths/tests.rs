@@ -44,7 +44,7 @@ fn means_by_path() {
     assert!(lookup.known && !lookup.truncated && lookup.others.is_none());
 }
 
-/// Where every function has call stacks, its paths sum to what the report says of it.
+/// Where every function has call stacks, its paths sum to what the report says about it.
 #[test]
 fn as_the_report() {
     let trace = server(with_stacks(), |_, stack, ns| Called(stack, ns));
@@ -63,7 +63,7 @@ fn as_the_report() {
     let samples: u64 = rows.iter().map(|cell| cell.samples).sum();
     assert_eq!(samples, compare[0].samples);
     let mean: f64 = rows.iter().filter_map(|cell| cell.per_visit).sum();
-    // 3 samples, of 10 us in 4,000 visits, are told to be too few.
+    // 3 samples, of 10 us in 4,000 visits, are reported to be too few.
     assert!(
         (mean + 7.5 - compare[0].per_visit.unwrap()).abs() < 0.1,
         "{mean}"

@@ -1,4 +1,4 @@
-//! What came between, as a report tells it.
+//! Interruptions in a report.
 
 use crate::analysis::report::csv::{self, CsvTable};
 use crate::analysis::report::model::Report;
@@ -18,7 +18,7 @@ fn report(recorded: bool) -> Report {
     build(&trace, &ReportOptions::default()).unwrap()
 }
 
-/// The means of slow and typical items are told, and for each slow item what it has more of; page faults were not
+/// The means of slow and typical items are shown, and for each slow item what it has more of; page faults were not
 /// recorded.
 #[test]
 fn told() {
@@ -69,7 +69,7 @@ fn told() {
     assert!(csv.lines().nth(1).unwrap().contains(",80000,0,,,"), "{csv}");
 }
 
-/// Of a trace without it nothing is told.
+/// A trace without them shows nothing.
 #[test]
 fn not_recorded() {
     let report = report(false);

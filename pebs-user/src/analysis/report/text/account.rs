@@ -15,7 +15,7 @@ pub(super) fn write(out: &mut Page, report: &Report) {
     match &run.ledger {
         None => out.line(
             "ledger",
-            &format!("{UNKNOWN} (the run did not end in good order)"),
+            &format!("{UNKNOWN} (the run did not end normally)"),
         ),
         Some(ledger) => write_ledger(out, ledger),
     }
@@ -72,7 +72,7 @@ fn write_ledger(out: &mut Page, ledger: &Ledger) {
     match ledger.throttled {
         Some(0) => {}
         Some(n) => others.push(format!("sampling was throttled {}", plural(n, "time"))),
-        None => others.push("throttling: - (could not be told)".to_owned()),
+        None => others.push("throttling: - (unknown)".to_owned()),
     }
     out.line("", &others.join("; "));
     for fault in ledger.check() {
@@ -99,7 +99,7 @@ fn kept(keep: &KeepInfo) -> String {
     let rule = rule.map_or_else(String::new, |rule| format!(" --slow {}", safe(rule, 40)));
     let option = format!("--keep {}{rule}", safe(&keep.keep, 40));
     let Some(kept) = keep.visits else {
-        return format!("{UNKNOWN} ({option}; the run did not end in good order)");
+        return format!("{UNKNOWN} ({option}; the run did not end normally)");
     };
     let reasons = [
         (kept.slow, "slow"),

@@ -51,7 +51,6 @@ impl Ending {
     }
 }
 
-/// The signals.
 pub(super) struct Signals {
     interrupt: Signal,
     terminate: Signal,

@@ -21,7 +21,6 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// `PMU/TERMS/`.
     pub(super) fn pmu(&self, name: &str, terms: &[Term]) -> Result<Draft, EventError> {
         let Some(pmu) = self.host.pmu(name) else {
             let known = self.host.pmus.iter().map(|pmu| pmu.name.clone()).collect();
@@ -84,11 +83,11 @@ impl<'a> Names<'a> {
             .find_map(|list| list.event(name))
     }
 
-    /// What the vendor says of the event with that code; `None` where several events have it and differ.
+    /// What the vendor says about the event with that code; `None` where several events have it and differ.
     pub(super) fn by_code(&self, pmu: &Pmu, code: Config) -> Option<Listed> {
         let list = self.table.of(&self.host.cpu);
         let list = list.iter().find(|list| list.pmu == pmu.name)?;
-        // Most are told apart by their first term.
+        // Most are distinguished by their first term.
         let first_term = format!("event={:#x}", code.config & 0xff);
         let mut same = list
             .events()
