@@ -21,7 +21,7 @@ use crate::terminal;
 /// Options of `pebs-trace mine`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct MineArgs {
-    /// Files of counts: from 'perf stat -x,', or tables with a column for each event
+    /// Files of counts from 'perf stat -x,', or tables with a column per event
     ///
     /// 'perf stat -I 100 -x, -o FILE' counts at intervals; with -A or --per-thread each CPU or thread is a series of
     /// its own. A table has a line of names, then a line for each item. Rows of several files are joined. '-' is
