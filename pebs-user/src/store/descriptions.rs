@@ -1,8 +1,8 @@
 //! What a compacted segment says about its columns: their units, and the first segment of a table what they are.
 //!
 //! Both are metadata of the Arrow fields (pyarrow: `read_schema(file).field(column).metadata`). The descriptions are also
-//! key-value metadata of the file, one a column (DuckDB: `parquet_kv_metadata(file)`). They take about 1 kB a table, as
-//! much as some hundred rows do, so that later segments go without.
+//! key-value metadata of the file, one a column (DuckDB: `parquet_kv_metadata(file)`). They take 28 kB of a trace, so
+//! that later segments go without; the units take 0.1 to 0.7 kB of each segment.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
