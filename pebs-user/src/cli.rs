@@ -8,7 +8,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use crate::cmd::record::args::RecordArgs;
 use crate::cmd::{
     calibrate, diff, doctor, events, explain, export, html, import, mine, plan, probes, recover,
-    report, selftest, view,
+    report, selftest, validate, view,
 };
 use crate::selftest::workload::WorkloadArgs;
 use crate::terminal::Color;
@@ -106,7 +106,10 @@ pub enum Cmd {
     Calibrate(calibrate::CalibrateArgs),
     /// Find the reset value for a bound on the overhead, before recording
     Plan(plan::PlanArgs),
-    /// Measure how exact this tool is on this machine
+    /// Judge precise sampling against known truth on this machine
+    Validate(validate::ValidateArgs),
+    /// Be the experiment of time stamps alone, at several reset values.
+    #[command(hide = true)]
     Selftest(selftest::SelftestArgs),
     /// Be the workload that the self-test records.
     #[command(hide = true)]

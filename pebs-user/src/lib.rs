@@ -34,7 +34,8 @@
 //! | [`cost`] | what samples and marks cost the program |
 //! | [`import`] | a recording of `perf record` through the pipeline |
 //! | [`analysis`] | the tables of a trace to answers |
-//! | [`export`], [`html`], [`view`], [`selftest`] | other outputs and checks made from a trace |
+//! | [`export`], [`html`], [`view`] | other outputs made from a trace |
+//! | [`selftest`], [`validate`] | a workload that logs its truth; sampling judged against known truth |
 //! | [`cmd`], [`cli`] | one file per subcommand: wiring, messages, hints; what can be typed |
 //!
 //! # Where to begin
@@ -157,6 +158,7 @@ pub(crate) mod html;
 pub(crate) mod view;
 
 pub(crate) mod selftest;
+pub(crate) mod validate;
 
 pub mod cmd;
 

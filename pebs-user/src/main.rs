@@ -38,6 +38,7 @@ fn main() -> ExitCode {
         Some(Cmd::Doctor(args)) => cmd::doctor::run(args),
         Some(Cmd::Calibrate(args)) => cmd::calibrate::run(args),
         Some(Cmd::Plan(args)) => cmd::plan::run(args),
+        Some(Cmd::Validate(args)) => cmd::validate::run(args),
         Some(Cmd::Selftest(args)) => cmd::selftest::run(args),
         Some(Cmd::SelftestWorkload(args)) => cmd::selftest::workload(args),
     };

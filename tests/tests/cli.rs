@@ -34,6 +34,8 @@ mod specs;
 mod targets;
 #[path = "cli/traces.rs"]
 mod traces;
+#[path = "cli/validate.rs"]
+mod validate;
 #[path = "cli/view.rs"]
 mod view;
 

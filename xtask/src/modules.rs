@@ -45,7 +45,8 @@ const DIRECTIONS: &str = "
     html: units terminal estimate store analysis export
     view: store analysis
     selftest: units rng store analysis
-    cmd: units watch limits ledger terminal present binary pmu perf stream estimate store probe collect correlate symbolize pipeline cost import analysis export html view selftest
+    validate: units files rng terminal present pmu perf stream collect cost selftest
+    cmd: units watch limits ledger terminal present binary pmu perf stream estimate store probe collect correlate symbolize pipeline cost import analysis export html view selftest validate
     cli: terminal selftest cmd
     main: terminal cmd cli
 ";

@@ -29,6 +29,7 @@ pub mod recover;
 pub mod report;
 pub mod result_file;
 pub mod selftest;
+pub mod validate;
 mod values;
 pub mod view;
 
@@ -86,7 +87,8 @@ pub fn hint_of(error: &anyhow::Error) -> Option<String> {
             analysis::mine::MineError,
             pebs_mine::csv::CsvError,
             exports::error::ExportError,
-            selftest::SelftestError
+            selftest::SelftestError,
+            crate::validate::report::ReportError
         );
     }
     None

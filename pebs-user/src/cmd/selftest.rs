@@ -1,4 +1,5 @@
-//! `pebs-trace selftest`: measures how exact this tool is on this machine.
+//! The workload with a log, recorded and compared: an experiment of `pebs-trace validate`, and by itself a hidden command
+//! for several reset values.
 
 mod show;
 
@@ -100,8 +101,15 @@ pub fn run(args: &SelftestArgs) -> anyhow::Result<ExitCode> {
     let place = Place::new(args.keep)?;
     let mut all = Vec::with_capacity(args.reset.len());
     for &reset in &args.reset {
-        let found = measure(args, reset, &place.dir);
-        all.push(found.map_err(|source| SelftestError::Record { reset, source })?);
+        let task = Task {
+            reset,
+            seconds: args.duration.as_secs_f64(),
+            seed: args.seed,
+            transport: "auto",
+        };
+        let found = task.measure(&place.dir);
+        let (found, _) = found.map_err(|source| SelftestError::Record { reset, source })?;
+        all.push(found);
     }
     show::show(&all, args.format)
 }
@@ -116,47 +124,89 @@ pub fn workload(args: &WorkloadArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Records the workload and compares.
-fn measure(args: &SelftestArgs, reset: u64, dir: &Path) -> anyhow::Result<Findings> {
-    let program = std::env::current_exe().context("cannot find this program's own file")?;
-    let (trace, log) = (
-        dir.join(format!("trace-{reset}")),
-        dir.join(format!("log-{reset}")),
-    );
-    let mut spec = program.clone().into_os_string();
-    spec.push(format!(":{}(id=arg1)", calls::ITEM));
-    let words: Vec<OsString> = vec![
-        "pebs-trace".into(),
-        "--event".into(),
-        "cpu-clock".into(),
-        "--reset".into(),
-        reset.to_string().into(),
-        "--uprobe".into(),
-        spec,
-        "--return".into(),
-        "uretprobe".into(),
-        "--output".into(),
-        trace.clone().into(),
-        "--".into(),
-        program.into(),
-        "selftest-workload".into(),
-        log.clone().into(),
-        reset.to_string().into(),
-        args.duration.as_secs_f64().to_string().into(),
-        args.seed.to_string().into(),
-    ];
-    record::run_silently(&RecordArgs::parse(words)?)?;
-    Ok(compare(&Recorded::read(&trace)?, &Truth::read(&log)?))
+/// A run of the workload.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Task {
+    /// Reset value, ns.
+    pub reset: u64,
+    /// How long it runs.
+    pub seconds: f64,
+    /// Seed of the random choices.
+    pub seed: u64,
+    /// As `--transport` has it.
+    pub transport: &'static str,
+}
+
+impl Task {
+    /// Records the workload and compares; gives its log too.
+    pub(super) fn measure(&self, dir: &Path) -> anyhow::Result<(Findings, Truth)> {
+        let Self {
+            reset, transport, ..
+        } = self;
+        let program = own_file()?;
+        let trace = dir.join(format!("trace-{transport}-{reset}"));
+        let log = dir.join(format!("log-{transport}-{reset}"));
+        let mut spec = program.into_os_string();
+        spec.push(format!(":{}(id=arg1)", calls::ITEM));
+        let reset = reset.to_string();
+        let mut words: Vec<OsString> = [
+            "pebs-trace",
+            "--event",
+            "cpu-clock",
+            "--reset",
+            &reset,
+            "--transport",
+            transport,
+            "--return",
+            "uretprobe",
+            "--uprobe",
+        ]
+        .map(OsString::from)
+        .into();
+        words.extend([spec, "--output".into(), trace.clone().into(), "--".into()]);
+        words.extend(self.command(&log)?);
+        record::run_silently(&RecordArgs::parse(words)?)?;
+        let truth = Truth::read(&log)?;
+        Ok((compare(&Recorded::read(&trace)?, &truth), truth))
+    }
+
+    /// Runs the workload by itself; gives its log.
+    pub(super) fn alone(&self, dir: &Path) -> anyhow::Result<Truth> {
+        let log = dir.join("log-alone");
+        let words = self.command(&log)?;
+        let status = std::process::Command::new(&words[0])
+            .args(&words[1..])
+            .status();
+        let status = status.context("cannot start the built-in workload")?;
+        anyhow::ensure!(status.success(), "the built-in workload failed: {status}");
+        Ok(Truth::read(&log)?)
+    }
+
+    /// The workload's command line.
+    fn command(&self, log: &Path) -> anyhow::Result<[OsString; 6]> {
+        Ok([
+            own_file()?.into(),
+            "selftest-workload".into(),
+            log.into(),
+            self.reset.to_string().into(),
+            self.seconds.to_string().into(),
+            self.seed.to_string().into(),
+        ])
+    }
+}
+
+fn own_file() -> anyhow::Result<PathBuf> {
+    std::env::current_exe().context("cannot find this program's own file")
 }
 
 /// A directory of our own for traces and logs, removed at the end unless it is kept.
-struct Place {
-    dir: PathBuf,
+pub(super) struct Place {
+    pub(super) dir: PathBuf,
     keep: bool,
 }
 
 impl Place {
-    fn new(keep: bool) -> anyhow::Result<Self> {
+    pub(super) fn new(keep: bool) -> anyhow::Result<Self> {
         let dir = std::env::temp_dir().join(format!("pebs-trace-selftest-{}", std::process::id()));
         // Fails if it exists, so nobody else's can be taken for ours.
         let made = fs::DirBuilder::new().mode(0o700).create(&dir);

@@ -14,7 +14,7 @@
 )]
 
 use std::hint::black_box;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -34,7 +34,7 @@ use crate::pmu::open::{
 };
 use crate::store::run::EntryClass;
 use crate::stream::clock::Clock;
-use crate::stream::decode::{Unordered, decode};
+use crate::stream::decode::{RawSample, Unordered, decode};
 use crate::units::{Cpu, EventId, KtimeNs, Pid, Tid};
 
 pub(crate) mod measured;
@@ -326,6 +326,29 @@ impl Bench {
         })
     }
 
+    /// Loads programs for samples without call stacks, and a ring of so many bytes; `None` if the kernel refuses one.
+    pub(crate) fn load(pmu: &UprobePmu, ring_bytes: u32) -> Option<Self> {
+        Self::new(pmu, ring_bytes, 0, Extras::default())
+    }
+
+    /// The program that sees the samples of an event, to be attached to it.
+    pub(crate) fn sample_program(&self) -> Option<BorrowedFd<'_>> {
+        self.programs.sample(EventId(0)).ok()
+    }
+
+    /// Takes the samples out of the ring.
+    pub(crate) fn take_samples(&self) -> Vec<RawSample> {
+        let mut bytes = Vec::new();
+        self.ring.borrow_mut().take(&mut bytes);
+        let mut inbox = Unordered::default();
+        decode(Cpu(0), &bytes, &mut Clock::new(KtimeNs(0)), &mut inbox);
+        inbox
+            .samples
+            .into_iter()
+            .map(|(.., sample)| sample)
+            .collect()
+    }
+
     /// Empties the ring, so that the next round's records find room.
     fn empty(&self) {
         self.ring.borrow_mut().take(&mut Vec::new());
@@ -530,12 +553,8 @@ impl Bench {
         counter.enable().ok()?;
         let jumps = pause::watch(pause::time_to_watch(interval));
         counter.disable().ok()?;
-        let mut bytes = Vec::new();
-        self.ring.borrow_mut().take(&mut bytes);
-        let mut inbox = Unordered::default();
-        decode(Cpu(0), &bytes, &mut Clock::new(KtimeNs(0)), &mut inbox);
-        let samples = inbox.samples.iter();
-        let samples = samples.map(|(.., sample)| KtimeNs(sample.time.0.cast_unsigned()));
+        let samples = self.take_samples().into_iter();
+        let samples = samples.map(|sample| KtimeNs(sample.time.0.cast_unsigned()));
         pause::pause(&jumps, &samples.collect::<Vec<_>>())
     }
 }

@@ -95,7 +95,7 @@
 //! us where a mark costs 0.7) to the first and last function. Where a sample's pause takes more
 //! than half of the interval, what is left between two pauses is about as long as pauses differ:
 //! times stay unbiased, but the standard error is too small (84 % instead of 95 % at a pause of
-//! 14.4 us every 16 us). `pebs-trace selftest` measures all this on the machine at hand.
+//! 14.4 us every 16 us). `pebs-trace validate` measures it on the machine at hand.
 //!
 //! Source: design page 7; the published estimate is Akiyama 2018, section III.D, step 3.
 

@@ -25,6 +25,9 @@ pub(crate) const STOP_NOTE: &str = "stop_ns";
 /// Note of the log: share of functions' time for which they were stopped, millionths.
 pub(crate) const STOPPED_NOTE: &str = "stopped_millionths";
 
+/// Note of the log: the largest memory of the workload, KiB.
+pub(crate) const PEAK_NOTE: &str = "peak_kib";
+
 /// A log that can't be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TruthError {

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::calls::{FUNCTIONS, Stay, Tsc, now, selftest_item};
-use super::truth::{CLOCK_NOTE, STAMP_NOTE, STOP_NOTE, STOPPED_NOTE};
+use super::truth::{CLOCK_NOTE, PEAK_NOTE, STAMP_NOTE, STOP_NOTE, STOPPED_NOTE};
 use crate::rng::SplitMix64;
 
 /// Runs the built-in workload of the self-test
@@ -342,7 +342,20 @@ fn write(path: &Path, items: &[(Item, Pair)], last: Pair) -> io::Result<()> {
     writeln!(out, "note {STAMP_NOTE} {}", stamp_ns(&line))?;
     writeln!(out, "note {STOP_NOTE} {:.0}", stops.typical_ns)?;
     writeln!(out, "note {STOPPED_NOTE} {:.0}", stops.share * 1e6)?;
+    if let Some(kib) = peak_kib() {
+        writeln!(out, "note {PEAK_NOTE} {kib}")?;
+    }
     out.flush()
+}
+
+/// Largest memory of this process so far, KiB.
+/// Source: proc_pid_status(5).
+pub(crate) fn peak_kib() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse().ok()
 }
 
 /// What it costs to note an instant, ns.

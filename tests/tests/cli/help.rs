@@ -62,6 +62,7 @@ fn subcommands_are_listed() {
         "doctor",
         "calibrate",
         "plan",
+        "validate",
     ] {
         assert!(
             listed.iter().any(|found| found == name),

@@ -1,5 +1,5 @@
 //! `cargo xtask accuracy`: bias and error of both estimates against known truth, per reset value,
-//! on the built-in self-test and on the workloads of `tests/`.
+//! on the logging workload of `validate` and on the workloads of `tests/`.
 //!
 //! Writes a table and a picture to `target/accuracy/`. The exit code is 1 if a target is missed.
 
@@ -22,7 +22,7 @@ pub struct Args {
     #[arg(long, value_delimiter = ',')]
     #[arg(default_values_t = [10_007, 16_000, 25_013, 50_021, 100_003])]
     reset: Vec<u64>,
-    /// Seconds of the self-test for each reset value and round
+    /// Seconds of the built-in workload for each reset value and round
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
     /// Rounds; of each figure the median counts
@@ -93,7 +93,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(misses > 0)))
 }
 
-/// One self-test over all reset values.
+/// The built-in workload over all reset values.
 fn selftest(tool: &Path, args: &Args, seed: u64) -> Result<Value> {
     let resets: Vec<String> = args.reset.iter().map(u64::to_string).collect();
     let mut command = shell::as_root(tool);
@@ -155,7 +155,7 @@ fn record(
     Ok(found["reset_values"][0].take())
 }
 
-/// The self-test's figures for the `n`-th reset value, one of each round.
+/// The built-in workload's figures for the `n`-th reset value, one of each round.
 fn of_reset(rounds: &[Value], n: usize) -> Vec<&Value> {
     rounds
         .iter()

@@ -88,7 +88,7 @@ impl Check {
 /// Every check, in the order in which one would mend them.
 #[must_use]
 pub fn evaluate(facts: &Facts) -> Vec<Check> {
-    let all: [fn(&Facts) -> Check; 31] = [
+    let all: [fn(&Facts) -> Check; 32] = [
         kernel::version,
         limits::capabilities,
         limits::paranoid,
@@ -113,6 +113,7 @@ pub fn evaluate(facts: &Facts) -> Vec<Check> {
         sampling::precision,
         sampling::automatic,
         sampling::calibration,
+        sampling::validation,
         sampling::watchdog,
         limits::rates,
         limits::kernel_symbols,

@@ -70,6 +70,8 @@ pub struct Facts {
     pub automatic: Result<Automatic, String>,
     /// What is known of the cost of its samples.
     pub calibration: String,
+    /// What validating this machine found last.
+    pub validation: String,
     /// Where tracefs is mounted.
     pub tracefs: Option<String>,
     /// Where the eBPF file system is mounted.
@@ -91,6 +93,7 @@ impl Facts {
             .map_or("cpu-clock", |it| it.name.as_str());
         Self {
             calibration: crate::cmd::calibrate::describe(&host, sampled),
+            validation: crate::cmd::validate::describe(&host),
             btf: types.as_ref().map_or_else(file_answer, |_| Answer::Yes),
             tracepoints: types
                 .as_ref()
@@ -139,6 +142,7 @@ impl Facts {
             breakpoints: Answer::Yes,
             automatic: Ok(automatic),
             calibration: String::new(),
+            validation: String::new(),
             tracefs: None,
             bpffs: None,
             debuginfod: Debuginfod::Off,

@@ -151,6 +151,11 @@ pub(super) fn calibration(facts: &Facts) -> Check {
     Check::ok("cost of a sample", &facts.calibration)
 }
 
+/// What deviates is no fault of the machine's settings.
+pub(super) fn validation(facts: &Facts) -> Check {
+    Check::ok("validated", &facts.validation)
+}
+
 pub(super) fn watchdog(facts: &Facts) -> Check {
     match facts.host.limits.nmi_watchdog {
         Some(true) if facts.host.core_pmu().is_some() => Check::degraded(

@@ -25,6 +25,9 @@ const VERSION: u32 = 1;
 /// Largest file that is read.
 const MOST_BYTES: u64 = 64 << 10;
 
+/// Largest result of validating that is read.
+const MOST_VALIDATION_BYTES: u64 = 16 << 20;
+
 /// Samples and marks that cost more are none, ns.
 pub(super) const MOST_NS: f64 = 1e8;
 
@@ -291,6 +294,21 @@ impl Folder {
         let whole = format!("{}\n{}\n{event}", host.cpu.name, host.release);
         let sum = crc32fast::hash(whole.as_bytes());
         self.path.join(format!("{kind}-{name}-{sum:08x}.json"))
+    }
+
+    /// What validating this machine found last, as it was written; `None` where nothing is kept.
+    pub(crate) fn validation(&self, host: &Host) -> Option<Vec<u8>> {
+        let path = self.named("validation", host, "");
+        self.as_user(|| files::read_regular(&path, MOST_VALIDATION_BYTES))
+            .ok()
+    }
+
+    /// Keeps what validating this machine found.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn keep_validation(&self, host: &Host, text: &[u8]) -> io::Result<()> {
+        self.write(&self.named("validation", host, ""), text)
     }
 
     /// Reads a file of the user's.

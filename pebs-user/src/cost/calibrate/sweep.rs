@@ -21,9 +21,7 @@ use crate::collect::session::Transport;
 use crate::cost::Point;
 use crate::pmu::attr::{EventClass, ResolvedEvent};
 use crate::pmu::open::{BpfLink, PerfEvent, UprobePmu};
-use crate::stream::clock::Clock;
-use crate::stream::decode::{Unordered, decode};
-use crate::units::{Cpu, KtimeNs, ResetValue};
+use crate::units::ResetValue;
 
 /// Bytes of the ring. A clock whose samples last longer than its interval takes them one after the other: in
 /// a virtual machine that can be 30,000 in a run.
@@ -239,7 +237,7 @@ impl Setting {
         }
         let (samples, refused) = match &self.counter {
             Some((Taker::Kernel(ring), _)) => taken(&mut ring.borrow_mut())?,
-            _ => (bench.samples(), bench.refused()? - before),
+            _ => (bench.take_samples().len() as u64, bench.refused()? - before),
         };
         self.refused += refused;
         self.elapsed.push(elapsed.as_nanos() as f64);
@@ -261,17 +259,8 @@ impl Setting {
 }
 
 impl Bench {
-    /// Takes the samples out of the ring and counts them.
-    fn samples(&self) -> u64 {
-        let mut bytes = Vec::new();
-        self.ring.borrow_mut().take(&mut bytes);
-        let mut inbox = Unordered::default();
-        decode(Cpu(0), &bytes, &mut Clock::new(KtimeNs(0)), &mut inbox);
-        inbox.samples.len() as u64
-    }
-
     /// Samples refused so far, on all CPUs.
-    fn refused(&self) -> Option<u64> {
+    pub(crate) fn refused(&self) -> Option<u64> {
         let map = self.programs.map("COUNTERS").ok()?;
         let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let counters = kernel_map::Counters::map(map, cpus).ok()?;

@@ -1,0 +1,90 @@
+//! Time stamps: what a recording says of a workload that logs when each of its functions ran, by both transports.
+//!
+//! The workload, its log and the comparison are those of [`crate::selftest`].
+
+use super::report::{Basis, Figure, Row};
+use crate::selftest::findings::{Findings, Length};
+
+/// What a transport gave.
+pub(crate) fn row(transport: &str, found: &Findings) -> Row {
+    let reset = found.reset_ns;
+    let case = format!("R {reset}, {transport}");
+    let (visits, samples) = (&found.visits, &found.samples);
+    let misses = found.misses(found.tests());
+    let mut row = Row::new("cpu-clock", case, Basis::Exact).figures([
+        Figure::count("samples in a wrong item", samples.wrong_item, "samples"),
+        Figure::count("samples", samples.samples, "samples"),
+        Figure::count("marks out of place", visits.misplaced, "items"),
+        Figure::count("items", visits.items, "items"),
+        Figure::count(
+            "items without a visit, or the reverse",
+            visits.missing + visits.extra,
+            "items",
+        ),
+    ]);
+    row = row.figures(Figure::share(
+        "samples that name another function",
+        samples.wrong_function,
+        samples.judged,
+    ));
+    let clock = found.clock_error_ns.map(|ns| {
+        Figure::new(
+            "error of the samples' clock (p99)",
+            ns,
+            "ns",
+            samples.samples,
+        )
+    });
+    row = row.figures(clock).figures([Figure::new(
+        "error of the log's clock",
+        found.truth_clock_error_ns as f64,
+        "ns",
+        visits.items,
+    )]);
+    let worst = found.worst(Length::Long);
+    row = row.figures(worst.map(|it| {
+        Figure::new(
+            "largest bias of a function's time",
+            it.bias * 100.0,
+            "%",
+            it.rows,
+        )
+    }));
+    let coverage = found.coverage(Length::Long);
+    row = row.figures(coverage.map(|it| {
+        Figure::new(
+            "coverage of the 95 % interval",
+            it * 100.0,
+            "%",
+            found.rows(Length::Long),
+        )
+    }));
+    let mut note = "every item has its visit, every mark and sample is in its item".to_owned();
+    if !misses.is_empty() {
+        note += &format!("; of the targets of estimates: {}", misses.join("; "));
+    }
+    let wrong = visits.missing + visits.extra + visits.misplaced + samples.wrong_item;
+    row.judged(visits.items > 0 && wrong == 0, note)
+}
+
+/// Peak memory of a target and of the program that recorded it, KiB.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Peaks {
+    /// Of the target by itself.
+    pub alone: u64,
+    /// Of the target while it was recorded.
+    pub recorded: u64,
+    /// Of this program after that, what other experiments took included.
+    pub own: u64,
+}
+
+/// What recording takes of memory.
+pub(crate) fn memory(peaks: &Peaks) -> Row {
+    let overhead = (peaks.recorded as f64 / peaks.alone.max(1) as f64 - 1.0) * 100.0;
+    Row::new("cpu-clock", "memory of a recording", Basis::StandIn).figures([
+        Figure::count("peak of the target alone", peaks.alone, "KiB"),
+        Figure::count("peak of the target recorded", peaks.recorded, "KiB"),
+        Figure::new("memory overhead of the target", overhead, "%", 1),
+        Figure::count("peak of pebs-trace, experiments included", peaks.own, "KiB"),
+    ])
+}
