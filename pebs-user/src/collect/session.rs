@@ -1,6 +1,9 @@
 //! One recording in the kernel: programs, rings, events and probes, put up in an order in which
 //! nothing is seen half, and taken down by dropping.
 
+use std::num::NonZeroU64;
+use std::time::{Duration, Instant};
+
 use pebs_common::config::{Program, Scope};
 use pebs_common::record::{Role, mark_flag};
 
@@ -38,7 +41,13 @@ use rings::present_cpus;
 const SAMPLE_SHARE: (u64, u64) = (3, 4);
 
 /// Ticks of the clock calibrator, ns: ten a second on each CPU.
-const CLOCK_PERIOD_NS: u64 = 100_000_000;
+const CLOCK_PERIOD: ResetValue = ResetValue(NonZeroU64::new(100_000_000).expect("not zero"));
+
+/// Its first ticks, ns: before the first sample there has to be one, however short the recording.
+const FIRST_CLOCK_PERIOD_NS: u64 = 1_000_000;
+
+/// How long those last: a tick may be late.
+const FIRST_CLOCKS: Duration = Duration::from_millis(4);
 
 /// A cookie that belongs to no site: marks are counted, and go nowhere.
 const NO_SITE: u64 = pebs_common::config::MAX_SITES as u64;
@@ -485,7 +494,7 @@ impl Session {
         }
         let recipe = Recipe {
             name: "clock calibrator",
-            attrs: &|_| vec![calibrator(CLOCK_PERIOD_NS)],
+            attrs: &|_| vec![calibrator(FIRST_CLOCK_PERIOD_NS)],
             program: self.programs.clock()?,
             rest: None,
             only: &[],
@@ -500,6 +509,7 @@ impl Session {
     /// What the kernel refused.
     pub(crate) fn start(&mut self, plan: &SessionPlan<'_>) -> Result<(), SessionError> {
         self.clocks.enable()?;
+        let begin = Instant::now();
         self.programs.attach_switches()?;
         let pmu = plan.host.uprobe.as_ref().ok_or(SessionError::NoUprobes)?;
         self.find_library(plan, pmu)?;
@@ -515,6 +525,10 @@ impl Session {
                 let link = event.attach(program, Some(cookie))?;
                 probes.push(Probe::new(event, link));
             }
+        }
+        if self.settings.perf_clock_events != 0 {
+            std::thread::sleep(FIRST_CLOCKS.saturating_sub(begin.elapsed()));
+            self.clocks.set_reset(CLOCK_PERIOD)?;
         }
         for counters in self.events.iter().chain([&self.faults]) {
             counters.enable()?;
@@ -541,6 +555,7 @@ impl Session {
             .for_each(|it| it.close_on(&went));
         let clocks = self.open_clocks(&new)?;
         clocks.enable()?;
+        clocks.set_reset(CLOCK_PERIOD)?;
         self.clocks.extend(clocks);
         // Counters of threads go along, or are there for each CPU that may come.
         if !new.is_empty() && plan.pids.is_empty() {

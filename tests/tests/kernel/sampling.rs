@@ -57,6 +57,22 @@ fn perf_clock() {
     }
 }
 
+/// A recording that is over before the second tick of the clocks' comparison has its first ones: no sample is late.
+#[test]
+fn perf_clock_of_short_recordings() {
+    need!(machine::root());
+    need!(machine::kernel(6, 3));
+    let workload = Workload::build("plain");
+    let (recording, truth) = Recorder::new(&workload.spec(super::ID))
+        .args(&["--event", "cpu-clock", "--reset", "20000"])
+        .args(&["--sample-clock", "perf"])
+        .workload(&workload, &["5"]);
+    let trace = recording.trace();
+    check::whole_visits(&trace, &truth);
+    let error = &trace.json["clock_error"];
+    assert!(error["pairs"].as_u64() > Some(1), "{error}");
+}
+
 /// Figure 8 of Akiyama 2018: the 1st and 5th of ten queries stand out, and f3 carries it.
 #[test]
 fn query_figure_8() {
