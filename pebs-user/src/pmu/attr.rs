@@ -207,6 +207,12 @@ impl ResolvedEvent {
         }
     }
 
+    /// Gives it another reset value.
+    pub fn set_reset(&mut self, reset: ResetValue) {
+        self.reset = reset;
+        self.attr.sample_period = reset.0.get();
+    }
+
     /// Whether it is the kernel's count of page faults.
     #[must_use]
     pub fn is_page_faults(&self) -> bool {

@@ -44,14 +44,11 @@ pub(crate) fn reset_value(typed: u64) -> Result<ResetValue, EventError> {
         .ok_or(EventError::ResetZero)
 }
 
-/// Checks an event's reset value against what the machine keeps up with.
+/// Checks an event's reset value against what it can keep up with.
 ///
 /// # Errors
 /// The value is below the kernel's or the hardware's limit, which the error names.
-pub(crate) fn check_reset(
-    event: &ResolvedEvent,
-    limits: &Limits,
-) -> Result<Vec<Warning>, EventError> {
+pub(crate) fn check_reset(event: &ResolvedEvent) -> Result<Vec<Warning>, EventError> {
     if let Some((limit, why)) = smallest(&event.class)
         && event.reset.0.get() < limit
     {
@@ -63,10 +60,18 @@ pub(crate) fn check_reset(
             why,
         });
     }
-    let mut warnings = Vec::new();
-    warnings.extend(throttle_warning(event, limits));
-    warnings.extend(lock_warning(event));
-    Ok(warnings)
+    Ok(lock_warning(event).into_iter().collect())
+}
+
+/// A reset value near one that nobody asked for, which does not lock to loops.
+#[must_use]
+pub(crate) fn unasked(event: &ResolvedEvent) -> ResetValue {
+    let value = event.reset.0.get();
+    let unlocked = match lock_warning(event) {
+        Some(_) => next_prime(value),
+        None => value,
+    };
+    NonZeroU64::new(unlocked).map_or(event.reset, ResetValue)
 }
 
 /// Most samples per second and busy CPU to expect; `None` for events whose rate nobody knows.
@@ -91,8 +96,9 @@ fn smallest(class: &EventClass) -> Option<(u64, &'static str)> {
     }
 }
 
-/// The kernel stops a counter for the rest of the tick once it interrupts too often.
-fn throttle_warning(event: &ResolvedEvent, limits: &Limits) -> Option<Warning> {
+/// The kernel stops a counter for the rest of the tick once it interrupts too often. For events that interrupt at each
+/// sample.
+pub(crate) fn throttle_warning(event: &ResolvedEvent, limits: &Limits) -> Option<Warning> {
     let rate = expected_rate(event)?;
     let max = limits.max_sample_rate?;
     if rate <= max {
@@ -212,7 +218,21 @@ mod tests {
 
     fn check(host: &Host, event: &str, reset: u64) -> Result<Vec<Warning>, EventError> {
         let event = resolve(&event.parse().unwrap(), host, reset_value(reset).unwrap()).unwrap();
-        check_reset(&event, &limits())
+        let mut warnings = check_reset(&event)?;
+        warnings.extend(throttle_warning(&event, &limits()));
+        Ok(warnings)
+    }
+
+    /// A default of round numbers becomes a prime where it may lock to loops, and only there.
+    #[test]
+    fn unasked_reset_values() {
+        let reset = |host: &Host, event: &str| {
+            let event = resolve(&event.parse().unwrap(), host, reset_value(16_000).unwrap());
+            unasked(&event.unwrap()).0.get()
+        };
+        assert_eq!(reset(&fixtures::skylake(), "cycles:pp"), 16_001);
+        assert_eq!(reset(&fixtures::bare_guest(), "cpu-clock"), 16_000);
+        assert_eq!(reset(&fixtures::zen4(), "ibs_op//"), 16_000);
     }
 
     /// The documented default of a clock passes without a word.
@@ -296,9 +316,7 @@ mod tests {
             cpu_time_max_percent: Some(0),
             ..limits()
         };
-        let hint = check_reset(&event.unwrap(), &limits).unwrap()[0]
-            .hint
-            .clone();
+        let hint = throttle_warning(&event.unwrap(), &limits).unwrap().hint;
         assert!(
             hint.starts_with("sudo sysctl kernel.perf_cpu_time_max_percent=25"),
             "{hint}"

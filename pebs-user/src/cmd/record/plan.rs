@@ -215,6 +215,12 @@ impl Plan {
         if transport.how == Transport::Bulk {
             notes.retain(|note| note != attr::NO_SAMPLE_TIME);
         }
+        // Many records for one interrupt are not too many interrupts.
+        let one_by_one =
+            |event: &&ResolvedEvent| transport.how == Transport::Bpf || !event.is_buffered(&host);
+        let interrupting = events.iter().filter(one_by_one);
+        warnings
+            .extend(interrupting.filter_map(|event| reset::throttle_warning(event, &host.limits)));
         let overhead = governor::bounds(args, &events, transport.how)?;
         let frequencies = match args.with.contains(&Extra::Freq) {
             true => Frequencies::open(Path::new("/"), &host.online),
@@ -486,6 +492,9 @@ fn resolve_events(
     let mut all = Granting::default();
     for spec in specs {
         let (mut event, granted) = grant(spec, host, reset)?;
+        if args.reset.is_none() && event.reset == reset {
+            event.set_reset(reset::unasked(&event));
+        }
         if args.exclude_kernel {
             event.exclude_kernel()?;
         }
@@ -502,8 +511,7 @@ fn resolve_events(
             Some(_) => event.with_call_stacks(),
             None => {}
         }
-        all.warnings
-            .append(&mut reset::check_reset(&event, &host.limits)?);
+        all.warnings.append(&mut reset::check_reset(&event)?);
         all.warnings.extend(granted.warning(&event.name));
         all.notes.append(&mut event.notes);
         all.warnings.append(&mut event.warnings);
