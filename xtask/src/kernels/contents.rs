@@ -45,14 +45,11 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// Builds and collects everything; the tool is there already.
-    pub fn build(tool: &Path) -> Result<Self> {
+    /// Builds and collects everything, with that test program; the tool is there already.
+    pub fn build(tool: &Path, tests: &str) -> Result<Self> {
         let dir = shell::tools_dir().join("kernels");
-        let programs = test_programs()?;
-        let (tests, workloads) = (
-            program(&programs, "kernel")?,
-            program(&programs, "workloads")?,
-        );
+        let programs = test_programs(tests)?;
+        let (tests, workloads) = (program(&programs, tests)?, program(&programs, "workloads")?);
         shell::run(shell::as_root(&workloads).args([BUILD_WORKLOADS, "--quiet", "--exact"]))?;
         let profile = tests
             .ancestors()
@@ -80,8 +77,8 @@ impl Contents {
         Ok(contents)
     }
 
-    /// Writes the image; the test program is run with these arguments.
-    pub fn write(&self, test_arguments: &[String]) -> Result<PathBuf> {
+    /// Writes the image; the test program is run with these arguments, and a module is loaded before.
+    pub fn write(&self, test_arguments: &[String], module: Option<&Path>) -> Result<PathBuf> {
         let path = self.dir.join("image.cpio");
         let file = fs::File::create(&path)?;
         let mut archive = Archive::new(BufWriter::new(file));
@@ -89,7 +86,9 @@ impl Contents {
             archive.folder(Path::new(folder))?;
         }
         archive.device(Path::new("/dev/console"), (5, 1))?;
-        for (place, source) in &self.files {
+        let module = module.map(|module| (PathBuf::from(guest::MODULE), module.to_owned()));
+        let module = module.iter().map(|(place, source)| (place, source));
+        for (place, source) in self.files.iter().chain(module) {
             let bytes =
                 fs::read(source).with_context(|| format!("cannot read {}", source.display()))?;
             archive.file(place, &bytes)?;
@@ -206,10 +205,10 @@ fn is_elf(path: &Path) -> Result<bool> {
 }
 
 /// Builds the test programs that are needed; gives cargo's account of it.
-fn test_programs() -> Result<String> {
+fn test_programs(tests: &str) -> Result<String> {
     let mut command = shell::cargo(&["test"]);
     command.args(shell::WHOLE);
-    command.args(["--test", "kernel", "--test", "workloads", "--no-run"]);
+    command.args(["--test", tests, "--test", "workloads", "--no-run"]);
     command.args(["--quiet", "--message-format=json"]);
     eprintln!("$ {}", shell::display(&command));
     shell::output(&mut command)

@@ -5,12 +5,13 @@
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, wait};
-use rustix::system::{RebootCommand, reboot};
+use rustix::system::{RebootCommand, finit_module, reboot};
 
 /// The number of the process that the kernel starts.
 const FIRST_PROCESS: u32 = 1;
@@ -20,6 +21,9 @@ pub const INIT: &str = "/init";
 
 /// Place of the list of steps.
 pub const STEPS: &str = "/steps";
+
+/// Place of the module that is loaded before the first step, if there is one.
+pub const MODULE: &str = "/softpmu.ko";
 
 /// Name of the step that runs the doctor.
 pub const DOCTOR: &str = "doctor";
@@ -119,6 +123,10 @@ fn live() -> Result<()> {
         {
             bail!("cannot mount {place}");
         }
+    }
+    if Path::new(MODULE).exists() {
+        let module = File::open(MODULE).with_context(|| format!("cannot open {MODULE}"))?;
+        finit_module(module, c"", 0).with_context(|| format!("cannot load {MODULE}"))?;
     }
     let worker = start_worker()?;
     let worker = Pid::from_child(&worker);

@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 
 use super::Accel;
 use super::packages::Kernel;
+use super::softpmu::Pmu;
 use crate::shell;
 
 /// Memory of the guest, in which its files lie too.
@@ -50,8 +51,8 @@ pub struct Machine {
     pub accel: Accel,
     /// CPUs of the guest.
     pub cpus: u32,
-    /// The guest's files.
-    pub image: PathBuf,
+    /// The PMU in software that it gets.
+    pub pmu: Option<Pmu>,
 }
 
 /// What a guest left behind.
@@ -68,27 +69,29 @@ pub struct Ran {
 }
 
 impl Machine {
-    /// Boots a kernel and waits until the guest is done or the time is up.
-    pub fn boot(&self, kernel: &Kernel, limit: Duration) -> Result<Ran> {
+    /// Boots a kernel with the guest's files and waits until the guest is done or the time is up.
+    pub fn boot(&self, kernel: &Kernel, image: &Path, limit: Duration) -> Result<Ran> {
         let dir = kernel.image.parent().unwrap_or(Path::new("."));
         let (console, report) = (dir.join("console.log"), dir.join("report.log"));
         let (accel, cpu) = match self.accel {
             Accel::Tcg => ("tcg", EMULATED_CPU),
             Accel::Kvm => ("kvm", "host"),
         };
+        let model = self.pmu.map_or("", Pmu::cpu);
+        let cpu = format!("{cpu}{}{model}", if model.is_empty() { "" } else { "," });
         let mut command = Command::new(&self.qemu);
         if self.accel == Accel::Tcg {
             command.args(["-icount", INSTRUCTION_TIME]);
         }
         command
-            .args(["-accel", accel, "-cpu", cpu, "-m", MEMORY])
+            .args(["-accel", accel, "-cpu", &cpu, "-m", MEMORY])
             .args(["-smp", &self.cpus.to_string()])
             .args(OPTIONS)
             .arg("none")
             .arg("-kernel")
             .arg(&kernel.image)
             .arg("-initrd")
-            .arg(&self.image)
+            .arg(image)
             .args(["-append", COMMAND_LINE])
             .arg("-serial")
             .arg(format!("file:{}", console.display()))

@@ -1,9 +1,10 @@
 //! `cargo xtask kernels`: the tests of the real kernel on Debian's older and newer kernels.
 //!
 //! Each kernel is booted by QEMU with an image that holds the tool, the test program, the workloads
-//! and their libraries, and nothing else: no disk, no network, no module. The guest is this program
-//! again, as process 1. Every step in the guest has its time limit, and so has the machine.
+//! and their libraries, and nothing else: no disk, no network, no module but, if asked for, a PMU in software
+//! (`tests/softpmu`). The guest is this program again, as process 1. Every step in the guest has its time limit, and so has the machine.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use contents::Contents;
 use machine::Machine;
 use outcome::Outcome;
 use packages::{Kernel, Packages};
+use softpmu::Pmu;
 
 mod contents;
 mod cpio;
@@ -23,6 +25,7 @@ pub mod guest;
 mod machine;
 mod outcome;
 mod packages;
+mod softpmu;
 
 /// Kernels that are run unless others are named: from the one that recording has to refuse to the
 /// newest that Debian has.
@@ -55,6 +58,11 @@ const TOO_SLOW: [&str; 4] = [
 /// must not fail because others have the CPUs.
 const CI_LIMIT: Duration = Duration::from_secs(1800);
 
+/// The test program of a guest without a PMU, and of one with.
+const TESTS: &str = "kernel";
+/// See [`TESTS`].
+const PMU_TESTS: &str = "pebs";
+
 /// Options of `cargo xtask kernels`.
 #[derive(clap::Args)]
 pub struct Args {
@@ -66,6 +74,9 @@ pub struct Args {
     /// What executes the guest's instructions
     #[arg(long, value_enum, default_value_t)]
     accel: Accel,
+    /// Give the guest a PMU in software and run the tests of precise sampling; on 6.12 alone
+    #[arg(long, value_enum, conflicts_with = "versions")]
+    pmu: Option<Pmu>,
     /// CPUs of the guest; with several emulated ones a kernel that changes its own code may stumble
     #[arg(long, default_value_t = 1)]
     cpus: u32,
@@ -89,6 +100,7 @@ struct Round {
     tests: Vec<String>,
     accel: Accel,
     cpus: u32,
+    pmu: Option<Pmu>,
     limit: Duration,
 }
 
@@ -110,15 +122,16 @@ impl Round {
 /// Runs the task.
 pub fn main(args: &Args) -> Result<ExitCode> {
     setup::ensure()?;
-    let versions: Vec<&str> = if args.versions.is_empty() {
-        VERSIONS.to_vec()
-    } else {
-        args.versions.iter().map(String::as_str).collect()
+    let versions: Vec<&str> = match (args.pmu, &args.versions[..]) {
+        (Some(_), _) => vec![softpmu::VERSION],
+        (None, []) => VERSIONS.to_vec(),
+        (None, versions) => versions.iter().map(String::as_str).collect(),
     };
     let round = Round {
         tests: args.tests.clone(),
         accel: args.accel,
-        cpus: args.cpus,
+        cpus: args.cpus.max(args.pmu.map_or(1, Pmu::cpus)),
+        pmu: args.pmu,
         limit: Duration::from_secs(60 * args.limit.max(1)),
     };
     Ok(if run(&versions, &round)? {
@@ -134,12 +147,30 @@ pub fn small() -> Result<()> {
         tests: CI_TESTS.map(str::to_owned).to_vec(),
         accel: Accel::Tcg,
         cpus: 1,
+        pmu: None,
         limit: CI_LIMIT,
     };
     if run(&[CI_VERSION], &round)? {
         return Ok(());
     }
     bail!("failed on Linux {CI_VERSION}")
+}
+
+/// The tests of precise sampling with each PMU in software, for `ci`.
+pub fn pmus() -> Result<()> {
+    for pmu in [Pmu::Pebs, Pmu::Hybrid, Pmu::Ibs] {
+        let round = Round {
+            tests: Vec::new(),
+            accel: Accel::Tcg,
+            cpus: pmu.cpus(),
+            pmu: Some(pmu),
+            limit: CI_LIMIT,
+        };
+        if !run(&[softpmu::VERSION], &round)? {
+            bail!("failed with {pmu:?} in software");
+        }
+    }
+    Ok(())
 }
 
 /// Runs every kernel that can be had, prints what came out, and says whether all is well. What
@@ -166,16 +197,24 @@ fn run(versions: &[&str], round: &Round) -> Result<bool> {
     if kernels.is_empty() {
         return Ok(true);
     }
-    let contents = Contents::build(&recorder::build(false)?)?;
+    let tests = if round.pmu.is_some() {
+        PMU_TESTS
+    } else {
+        TESTS
+    };
+    let contents = Contents::build(&recorder::build(false)?, tests)?;
     let machine = Machine {
         qemu,
         accel: round.accel,
         cpus: round.cpus,
-        image: contents.write(&round.test_arguments())?,
+        pmu: round.pmu,
     };
     let mut outcomes = Vec::new();
     for kernel in &kernels {
-        let outcome = boot(&machine, kernel, round)?;
+        let module = round.pmu.map(|_| softpmu::build(&packages, kernel));
+        let module = module.transpose()?;
+        let image = contents.write(&round.test_arguments(), module.as_deref())?;
+        let outcome = boot(&machine, kernel, &image, round)?;
         println!("{}", outcome.details());
         outcomes.push(outcome);
     }
@@ -190,8 +229,8 @@ fn run(versions: &[&str], round: &Round) -> Result<bool> {
 }
 
 /// Boots one kernel and reads what the guest had to say.
-fn boot(machine: &Machine, kernel: &Kernel, round: &Round) -> Result<Outcome> {
+fn boot(machine: &Machine, kernel: &Kernel, image: &Path, round: &Round) -> Result<Outcome> {
     eprintln!("kernels: booting {}", kernel.release);
-    let ran = machine.boot(kernel, round.limit)?;
+    let ran = machine.boot(kernel, image, round.limit)?;
     Ok(Outcome::read(&kernel.release, &ran))
 }

@@ -15,6 +15,9 @@ pub const NEWEST: &str = "newest";
 /// The package whose versions are the kernels: built for virtual machines, and small.
 const META: &str = "linux-image-cloud-amd64";
 
+/// The package that names the headers of such a kernel, for building modules.
+const HEADERS: &str = "linux-headers-cloud-amd64";
+
 /// Signatures of the archive; part of Debian's `debian-archive-keyring`.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
@@ -143,7 +146,11 @@ impl Packages {
         // Since Linux 7 the image is in a package of its own.
         let binary = package.replacen("linux-image-", "linux-binary-", 1);
         for package in [package, binary] {
-            if let Some(image) = self.unpack(&package, release)? {
+            self.unpack(&[&format!("{package}={release}")])?;
+            let files = self.unpacked().join("files");
+            let folders = [files.join("boot"), files.join("usr/lib/modules")];
+            let image = folders.iter().find_map(|folder| find_image(folder, 1));
+            if let Some(image) = image {
                 fs::create_dir_all(kernel.image.parent().unwrap_or(&self.dir))?;
                 fs::rename(image, &kernel.image)?;
                 fs::remove_dir_all(self.unpacked())?;
@@ -153,23 +160,58 @@ impl Packages {
         bail!("no kernel in the package of {META} {release}")
     }
 
-    /// Downloads and unpacks a package; gives the kernel in it.
-    fn unpack(&self, package: &str, release: &str) -> Result<Option<PathBuf>> {
+    /// The folder to build modules of a kernel in, downloaded unless an earlier run did.
+    ///
+    /// # Errors
+    /// The archive does not have them any more.
+    pub fn headers(&self, kernel: &Kernel) -> Result<PathBuf> {
+        let place = kernel.image.with_file_name("headers");
+        if let Some(folder) = build_folder(&place) {
+            return Ok(folder);
+        }
+        let release = &kernel.release;
+        let depends = |package: &str| -> Result<Vec<String>> {
+            let about = shell::output(&mut self.apt("apt-cache", &["show", package]))?;
+            Ok(dependencies(&about))
+        };
+        let wanted =
+            |name: &String| name.starts_with("linux-headers-") || name.starts_with("linux-kbuild-");
+        let names = depends(&format!("{HEADERS}={release}"))?;
+        let own = names.into_iter().find(wanted);
+        let own = own.with_context(|| format!("{HEADERS} {release} names no headers"))?;
+        let mut packages: Vec<String> = depends(&format!("{own}={release}"))?;
+        packages.retain(wanted);
+        packages.push(own);
+        let packages: Vec<String> = packages
+            .iter()
+            .map(|name| format!("{name}={release}"))
+            .collect();
+        let packages: Vec<&str> = packages.iter().map(String::as_str).collect();
+        self.unpack(&packages)?;
+        if place.exists() {
+            fs::remove_dir_all(&place)?;
+        }
+        fs::rename(self.unpacked().join("files"), &place)?;
+        let folder = build_folder(&place).context("no headers in their packages")?;
+        relocate(&folder.join("Makefile"), &place)?;
+        Ok(folder)
+    }
+
+    /// Downloads packages, with their versions, and unpacks them into one folder.
+    fn unpack(&self, packages: &[&str]) -> Result<()> {
         let unpacked = self.unpacked();
         if unpacked.exists() {
             fs::remove_dir_all(&unpacked)?;
         }
         fs::create_dir_all(&unpacked)?;
-        let name = format!("{package}={release}");
-        let mut download = self.apt("apt-get", &["download", "--quiet=2", &name]);
-        shell::run(download.current_dir(&unpacked))?;
+        let mut download = self.apt("apt-get", &["download", "--quiet=2"]);
+        shell::run(download.args(packages).current_dir(&unpacked))?;
         let files = unpacked.join("files");
         for entry in fs::read_dir(&unpacked)? {
             let mut unpack = Command::new("dpkg-deb");
             shell::run(unpack.arg("-x").arg(entry?.path()).arg(&files))?;
         }
-        let folders = [files.join("boot"), files.join("usr/lib/modules")];
-        Ok(folders.iter().find_map(|folder| find_image(folder, 1)))
+        Ok(())
     }
 
     /// A kernel of an earlier run.
@@ -259,16 +301,38 @@ fn newest<'a>(madison: &'a str, wanted: &str) -> Option<&'a str> {
 /// The package with the kernel, from what `apt-cache show` prints of the package that has only
 /// dependencies.
 fn image_package(about: &str) -> Option<String> {
-    let depends = about
-        .lines()
-        .find_map(|line| line.strip_prefix("Depends: "))?;
-    let names = depends
+    let mut names = dependencies(about).into_iter();
+    names.find(|name| name.starts_with("linux-image-"))
+}
+
+/// Names of the packages that one depends on, from what `apt-cache show` prints of it.
+fn dependencies(about: &str) -> Vec<String> {
+    let mut lines = about.lines();
+    let depends = lines.find_map(|line| line.strip_prefix("Depends: "));
+    depends
+        .unwrap_or_default()
         .split(',')
-        .filter_map(|one| one.split_whitespace().next());
-    names
-        .filter(|name| name.starts_with("linux-image-"))
+        .filter_map(|one| one.split_whitespace().next())
         .map(str::to_owned)
-        .next()
+        .collect()
+}
+
+/// Where modules are built, among unpacked headers: the folder with the kernel's symbols.
+fn build_folder(headers: &Path) -> Option<PathBuf> {
+    let mut entries = fs::read_dir(headers.join("usr/src")).ok()?.flatten();
+    entries.find_map(|entry| {
+        let folder = entry.path();
+        folder.join("Module.symvers").is_file().then_some(folder)
+    })
+}
+
+/// Has a makefile include others from where they are unpacked instead of where they would be installed.
+fn relocate(makefile: &Path, root: &Path) -> Result<()> {
+    let text = fs::read_to_string(makefile)
+        .with_context(|| format!("cannot read {}", makefile.display()))?;
+    let there = format!("{}/usr/src/", root.display());
+    fs::write(makefile, text.replace("/usr/src/", &there))?;
+    Ok(())
 }
 
 /// Where an archive is, beside the others that this machine uses.

@@ -74,7 +74,7 @@ struct Means {
 }
 
 /// Every piece, in the order of installation.
-const PIECES: [Piece; 17] = [
+const PIECES: [Piece; 18] = [
     Piece {
         name: "rustc for eBPF",
         purpose: "build",
@@ -179,6 +179,13 @@ const PIECES: [Piece; 17] = [
         required: false,
         find: || program(kernels::QEMU),
         source: Source::Packages(&["qemu-system-x86"]),
+    },
+    Piece {
+        name: "make and libelf",
+        purpose: "module of tests on other kernels",
+        required: false,
+        find: || program("make").and(library("libelf.so.1")),
+        source: Source::Packages(&["make", "libelf1"]),
     },
     Piece {
         name: "chromium",

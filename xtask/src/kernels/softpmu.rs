@@ -1,0 +1,98 @@
+//! The PMU in software: a module that is built for the guest's kernel, and the CPU that the guest is said to have.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+
+use super::packages::{Kernel, Packages};
+use crate::shell;
+use crate::toolchain::find_program;
+
+/// The kernel that the module is written for.
+pub const VERSION: &str = "6.12";
+
+/// Where its source is.
+const SOURCE: &str = "tests/softpmu";
+
+/// What the module is.
+const FILE: &str = "softpmu.ko";
+
+/// Which PMU the guest has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Pmu {
+    /// Intel's, with PEBS
+    Pebs,
+    /// The same on two kinds of cores
+    Hybrid,
+    /// AMD's, with IBS
+    Ibs,
+}
+
+impl Pmu {
+    /// What QEMU has the CPU say of itself: Skylake-SP, Alder Lake or Zen 4. By it the module chooses its PMUs.
+    pub const fn cpu(self) -> &'static str {
+        match self {
+            Self::Pebs => "vendor=GenuineIntel,family=6,model=85,stepping=4",
+            Self::Hybrid => "vendor=GenuineIntel,family=6,model=151,stepping=2",
+            Self::Ibs => "vendor=AuthenticAMD,family=25,model=17,stepping=1",
+        }
+    }
+
+    /// CPUs that the guest needs at least: one of each kind.
+    pub const fn cpus(self) -> u32 {
+        match self {
+            Self::Hybrid => 2,
+            Self::Pebs | Self::Ibs => 1,
+        }
+    }
+}
+
+/// Builds the module for a kernel; gives its file.
+///
+/// # Errors
+/// Something that building needs is missing, or the compiler refused.
+pub fn build(packages: &Packages, kernel: &Kernel) -> Result<PathBuf> {
+    for program in ["make", "gcc"] {
+        if find_program(program).is_none() {
+            bail!("no {program}, which building a module needs");
+        }
+    }
+    let headers = packages.headers(kernel)?;
+    let dir = kernel
+        .image
+        .parent()
+        .context("a kernel without a folder")?
+        .join("softpmu");
+    copy_source(&shell::workspace().join(SOURCE), &dir)?;
+    let mut make = Command::new("make");
+    make.arg("--quiet")
+        .arg("-C")
+        .arg(&headers)
+        .arg(format!("M={}", dir.display()))
+        // No types for BPF programs: their tool is not needed then.
+        .arg("CONFIG_DEBUG_INFO_BTF_MODULES=")
+        .arg("modules");
+    shell::run(&mut make)?;
+    let file = dir.join(FILE);
+    shell::run(Command::new("strip").arg("--strip-debug").arg(&file))?;
+    Ok(file)
+}
+
+/// Copies the source to where it is built: `make` writes beside it.
+fn copy_source(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to)?;
+    let entries = fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))?;
+    for entry in entries {
+        let path = entry?.path();
+        let place = to.join(path.file_name().context("a file without a name")?);
+        let text = fs::read(&path)?;
+        // A file that is written anew is compiled anew.
+        if fs::read(&place).ok().as_ref() != Some(&text) {
+            fs::write(place, text)?;
+        }
+    }
+    Ok(())
+}
