@@ -74,6 +74,47 @@ impl Objects {
     }
 }
 
+/// How often the programs of that name have run, while the kernel counts that.
+///
+/// # Panics
+/// If the kernel does not list its programs: that takes root.
+#[must_use]
+pub fn runs(name: &str) -> u64 {
+    let programs = aya::programs::loaded_programs();
+    programs
+        .map(|program| program.expect("programs are listed"))
+        .filter(|program| program.name_as_str() == Some(name))
+        .map(|program| program.run_count())
+        .sum()
+}
+
+/// Has the kernel count how often programs run, for as long as it lives.
+#[derive(Debug)]
+pub struct Counting(());
+
+impl Counting {
+    /// Begins.
+    ///
+    /// # Panics
+    /// If the kernel refuses.
+    #[must_use]
+    pub fn start() -> Self {
+        fs::write(STATS, "1").expect("the kernel counts runs of programs");
+        Self(())
+    }
+}
+
+impl Drop for Counting {
+    fn drop(&mut self) {
+        if let Err(error) = fs::write(STATS, "0") {
+            eprintln!("cannot stop counting the runs of programs: {error}");
+        }
+    }
+}
+
+/// Whether the kernel counts how often programs run.
+const STATS: &str = "/proc/sys/kernel/bpf_stats_enabled";
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -20,6 +20,7 @@ pub mod machine;
 pub mod process;
 pub mod recording;
 pub mod redis;
+pub mod softpmu;
 pub mod sysctl;
 pub mod table;
 pub mod trace;

@@ -27,7 +27,14 @@ impl SampleRate {
     /// # Errors
     /// The reason to skip: the kernel refuses, as in a container.
     pub fn lower(rate: u64) -> Result<Self, String> {
-        let lock = Lock::recording();
+        Self::lower_under(Lock::recording(), rate)
+    }
+
+    /// The same, under the recording lock that the test holds already.
+    ///
+    /// # Errors
+    /// The reason to skip.
+    pub fn lower_under(lock: Lock, rate: u64) -> Result<Self, String> {
         let before = (read(MAX_SAMPLE_RATE)?, read(CPU_TIME_MAX_PERCENT)?);
         let lowered = Self { before, lock };
         if matches!(lowered.before.1.as_str(), "0" | "100") {
