@@ -35,7 +35,7 @@ fn ops() {
         assert_eq!(trace.json["transport"], "bpf");
         let seen = trace.account("samples").seen;
         assert_eq!(seen, soft.tally("overflows"), "{}", soft.tallies());
-        samples_are_right(&trace, &truth, RESET_NS);
+        samples_are_right(&trace, &truth, RESET_NS, &soft);
     }
 }
 
@@ -61,7 +61,7 @@ fn registers_of_ops() {
     assert!(all("op_cycles", 50) && all("retire_cycles", 10));
     let is_load = |op: &Option<String>| op.as_deref() == Some("load");
     assert!(memory.text("op").iter().all(is_load));
-    samples_are_right(&trace, &truth, RESET_NS);
+    samples_are_right(&trace, &truth, RESET_NS, &soft);
 }
 
 /// Fetches.
