@@ -6,6 +6,9 @@ pub const MAX_PROBES: usize = 256;
 /// Events at most in one run: each has its own copy of the sample program.
 pub const MAX_EVENTS: usize = 8;
 
+/// Events at most that are counted for each visit.
+pub const MAX_COUNTS: usize = 16;
+
 /// Named arguments at most per site, the item id included.
 pub const MAX_ARGS: usize = 8;
 

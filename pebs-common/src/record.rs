@@ -8,6 +8,8 @@
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
+    /// [`Counts`]: what was counted since the thread's last mark, or since it took the CPU.
+    Counts = 0,
     /// A [`Sample`].
     Sample = 1,
     /// A [`Mark`].
@@ -45,6 +47,7 @@ impl Kind {
     #[must_use]
     pub const fn from_u8(value: u8) -> Option<Self> {
         Some(match value {
+            0 => Self::Counts,
             1 => Self::Sample,
             2 => Self::Mark,
             3 => Self::MarkArgs,
@@ -346,6 +349,29 @@ pub struct SwitchStack {
 /// Words of user memory in a [`SwitchStack`]: the frames of some functions that keep no frame pointer.
 pub const STACK_WORDS: usize = 48;
 
+/// Flags of [`Counts`].
+pub mod count_flag {
+    /// There are three words for each event: count, time enabled and time running, ns; both 0: it is not counted on this
+    /// CPU. Else there is one, and each event was counted all the time.
+    pub const TIMES: u8 = 1;
+}
+
+/// What was counted of a thread up to a mark, or up to its leaving the CPU, since the mark or the taking of the CPU before.
+/// The header of 24 bytes is followed by a word for each event, or three. It comes before what it leads up to.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counts {
+    /// Index: how many events there are. Flags: [`count_flag`].
+    pub head: Head,
+    /// ns on `CLOCK_MONOTONIC`.
+    pub time_ns: u64,
+    /// How long was counted, ns.
+    pub ns: u64,
+}
+
+/// Events that the size classes of [`Counts`] have room for.
+pub const COUNT_CLASSES: [usize; 3] = [2, 6, crate::config::MAX_COUNTS];
+
 /// An interrupt, softirqs, or a page fault.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -432,6 +458,7 @@ const _: () = assert!(size_of::<Switch>() == 32);
 const _: () = assert!(size_of::<SwitchStack>() == 48);
 const _: () = assert!(size_of::<Task>() == 24);
 const _: () = assert!(size_of::<Encounter>() == 40);
+const _: () = assert!(size_of::<Counts>() == 24);
 const _: () = assert!(size_of::<ClockPair>() == 24);
 
 #[cfg(test)]

@@ -65,6 +65,25 @@ pub fn emit<T: 'static>(tally: Tally, fill: impl FnOnce(&mut MaybeUninit<T>)) {
     }
 }
 
+/// The same, unless `fill` says that it is not to be.
+#[inline(always)]
+pub fn emit_if<T: 'static>(tally: Tally, fill: impl FnOnce(&mut MaybeUninit<T>) -> bool) {
+    // SAFETY: the helper takes no pointer.
+    let cpu = unsafe { bpf_get_smp_processor_id() };
+    let Some(ring) = RINGS.get(cpu) else {
+        return count(tally.no_ring);
+    };
+    let Some(mut entry) = ring.reserve_untyped::<T>(0) else {
+        return count(tally.dropped);
+    };
+    if fill(&mut entry) {
+        entry.submit(u64::from(BPF_RB_NO_WAKEUP));
+        count(tally.emitted);
+    } else {
+        entry.discard(u64::from(BPF_RB_NO_WAKEUP));
+    }
+}
+
 /// Puts one sample into this CPU's sample ring, unless that would take the room kept for marks.
 #[inline(always)]
 pub fn emit_sample<T: 'static>(fill: impl FnOnce(&mut MaybeUninit<T>)) {

@@ -18,6 +18,7 @@ mod arg;
 mod batch;
 mod clock;
 mod copy;
+mod count;
 mod emit;
 mod fault;
 mod irq;

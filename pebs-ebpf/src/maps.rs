@@ -146,6 +146,14 @@ pub static TASK_MM_OFFSET: Global<u64> = Global::new(0);
 #[unsafe(no_mangle)]
 pub static TASK_STACK_OFFSET: Global<u64> = Global::new(0);
 
+/// Events that are counted by counters of their own; 0: none is read.
+#[unsafe(no_mangle)]
+pub static COUNT_EVENTS: Global<u32> = Global::new(0);
+
+/// Bit n: event n of these never shares a counter: it is counted all the time.
+#[unsafe(no_mangle)]
+pub static COUNT_ALWAYS: Global<u32> = Global::new(0);
+
 /// Not 0: who wakes and who displaces traced threads is recorded.
 #[unsafe(no_mangle)]
 pub static ENCOUNTERS: Global<u32> = Global::new(0);

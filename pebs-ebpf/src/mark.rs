@@ -14,8 +14,9 @@ use pebs_common::record::{ARG_CLASSES, Head, Kind, Mark, MarkArgs, mark_flag};
 
 use crate::arg::{self, Registers, STR_LONG, STR_SHORT};
 use crate::batch;
+use crate::count::{both, count_at_mark};
 use crate::emit::{MARKS, count, emit};
-use crate::maps::SITES;
+use crate::maps::{COUNT_EVENTS, SITES};
 use crate::task;
 
 /// A mark with named arguments in a ring.
@@ -75,8 +76,7 @@ impl Target {
 
 #[inline(always)]
 fn plain(target: &Target, site: &SiteConfig, kind: Kind) -> Mark {
-    // SAFETY: the helper takes no pointer.
-    let time_ns = unsafe { bpf_ktime_get_ns() };
+    let time_ns = time(target.ids);
     let mut flags = site.role;
     let mut id = 0;
     if site.has_id == id_source::ONE {
@@ -95,6 +95,20 @@ fn plain(target: &Target, site: &SiteConfig, kind: Kind) -> Mark {
         sp: target.sp.wrapping_add(site.sp_adjust as u64),
         id,
     }
+}
+
+/// The time of the mark, ns. Where events are counted, what was up to it is put into the ring, right before it by their times.
+#[inline(always)]
+fn time(ids: task::Ids) -> u64 {
+    let counted = match COUNT_EVENTS.load() {
+        0 => 0,
+        _ => count_at_mark(both(ids)),
+    };
+    if counted != 0 {
+        return counted + 1;
+    }
+    // SAFETY: the helper takes no pointer.
+    unsafe { bpf_ktime_get_ns() }
 }
 
 #[inline(always)]

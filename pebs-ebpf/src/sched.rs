@@ -1,6 +1,6 @@
 //! Threads leaving and taking CPUs, being born and ending.
 
-use aya_ebpf::bindings::pt_regs;
+use aya_ebpf::bindings::{pt_regs, task_struct};
 use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_task_pt_regs};
 use aya_ebpf::helpers::{bpf_ktime_get_ns, bpf_probe_read_kernel};
 use aya_ebpf::macros::btf_tracepoint;
@@ -12,7 +12,7 @@ use pebs_common::record::{Head, Interference, Kind, Switch, Task, switch_flag};
 use crate::emit::{TASKS, emit};
 use crate::maps::{ENCOUNTERS, SCOPE, STACK_FRAMES};
 use crate::task::{self, Ids};
-use crate::{stack, wake};
+use crate::{count, stack, wake};
 
 /// `sched_switch(bool preempt, task prev, task next, unsigned prev_state)`, since Linux 5.18.
 #[btf_tracepoint(function = "sched_switch")]
@@ -30,6 +30,7 @@ pub fn sched_switch_5_15(ctx: BtfTracePointContext) -> i32 {
 fn switched(ctx: &BtfTracePointContext, state: impl FnOnce(&BtfTracePointContext) -> u32) -> i32 {
     let previous = task::current();
     if task::is_traced(previous) {
+        count::leaves(previous);
         let preempted = ctx.arg::<u64>(0) as u8 != 0;
         let state = u64::from(state(ctx));
         let mut flags = if preempted { switch_flag::PREEMPTED } else { 0 };
@@ -56,6 +57,7 @@ fn switched(ctx: &BtfTracePointContext, state: impl FnOnce(&BtfTracePointContext
         && task::is_traced(next)
     {
         switch(Kind::SwitchIn, 0, next, 0, 0);
+        count::takes(ctx.arg::<*mut task_struct>(2));
     }
     0
 }
@@ -144,6 +146,7 @@ pub fn sched_process_exit(ctx: BtfTracePointContext) -> i32 {
     if !task::is_traced(ids) {
         return 0;
     }
+    count::leaves(ids);
     let ended = ctx.arg::<*const u8>(0);
     let last = task::is_last_thread(ended);
     let signal = task::fatal_signal(ended);

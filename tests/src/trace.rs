@@ -27,6 +27,8 @@ pub mod flag {
     pub const MIGRATED: u64 = 1 << 6;
     /// Taken off the CPU while it could have run.
     pub const PREEMPTED: u64 = 1 << 7;
+    /// The end mark came from another thread.
+    pub const ENDED_ELSEWHERE: u64 = 1 << 8;
     /// The kernel throttled sampling.
     pub const THROTTLED: u64 = 1 << 9;
     /// The details were not kept.
@@ -226,6 +228,25 @@ pub struct Wait {
     pub preempted_by_tid: Option<u64>,
     /// The call stack at which it went to wait.
     pub stack_id: Option<u64>,
+}
+
+/// What was counted of a visit.
+#[derive(Clone, Debug)]
+pub struct Count {
+    /// The visit.
+    pub visit_id: u64,
+    /// Its item.
+    pub item_id: u64,
+    /// Number of the event.
+    pub event: u64,
+    /// How often it happened.
+    pub count: Option<u64>,
+    /// Time in which it was to be counted, ns.
+    pub enabled_ns: Option<i64>,
+    /// Time in which it was.
+    pub running_ns: Option<i64>,
+    /// `exact`, `scaled`, `no turn` or `unknown`.
+    pub state: String,
 }
 
 impl Wait {
@@ -525,6 +546,29 @@ impl Trace {
                 preempted_by: preempted_by[i].clone(),
                 preempted_by_tid: preempted_by_tid[i],
                 stack_id: stack_id[i],
+            })
+            .collect()
+    }
+
+    /// What was counted, in the order of the table.
+    ///
+    /// # Panics
+    /// If the table can't be read.
+    #[must_use]
+    pub fn counts(&self) -> Vec<Count> {
+        let t = self.table("counts");
+        let (visit_id, item_id, event) = (t.u64("visit_id"), t.u64("item_id"), t.u64("event"));
+        let (count, state) = (t.u64("count"), t.text("state"));
+        let (enabled_ns, running_ns) = (t.i64("enabled_ns"), t.i64("running_ns"));
+        (0..t.len())
+            .map(|i| Count {
+                visit_id: visit_id[i].expect("visit_id"),
+                item_id: item_id[i].expect("item_id"),
+                event: event[i].expect("event"),
+                count: count[i],
+                enabled_ns: enabled_ns[i],
+                running_ns: running_ns[i],
+                state: state[i].clone().expect("state"),
             })
             .collect()
     }

@@ -57,6 +57,7 @@ const RECIPES: &[(&str, Recipe)] = &[
         "calls_rust",
         Recipe::Rust("calls.rs", &["-Cforce-frame-pointers=yes"]),
     ),
+    ("counted", Recipe::C("counted.c", &[])),
     ("counts", Recipe::C("counts.c", &[])),
     ("exceptions", Recipe::Cpp("exceptions.cpp", &[])),
     ("execs", Recipe::C("execs.c", &[])),

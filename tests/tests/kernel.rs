@@ -15,6 +15,8 @@ mod binaries;
 mod bulk;
 #[path = "kernel/cgroups.rs"]
 mod cgroups;
+#[path = "kernel/counted.rs"]
+mod counted;
 #[path = "kernel/counts.rs"]
 mod counts;
 #[path = "kernel/debug_files.rs"]

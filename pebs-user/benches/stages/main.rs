@@ -54,6 +54,7 @@ const CORRELATE: CorrelateOptions = CorrelateOptions {
         irq: false,
         faults: false,
     },
+    counters: 0,
     max_samples: 10_000_000,
 };
 
@@ -242,6 +243,7 @@ fn pipeline(writer: TraceWriter, keep: Keep, bulk: bool) -> Pipeline {
         page_faults: CORRELATE.page_faults,
         interference: Interferences::default(),
         encounters: false,
+        counted: Vec::new(),
         clock_events: vec![true],
         resets: vec![16_000],
         max_samples: CORRELATE.max_samples,

@@ -37,6 +37,7 @@ use thiserror::Error;
 use self::figures::{Figure, Name, PERIODS, ProbeFigures, as_rare};
 use self::model::{Change, DIFF_VERSION, Diff, DurationDiff, ProbeDiff, RowDiff};
 use super::classes::Class;
+use super::counted;
 use super::explain::chance::normal_quantile;
 use super::explain::contrast::Naming;
 use super::explain::groups::Section;
@@ -339,6 +340,7 @@ fn read(trace: &Trace, options: &DiffOptions) -> Result<Vec<(u16, ProbeFigures)>
         summing.functions(trace, event.id)?;
     }
     summing.waits(trace)?;
+    let counted = counted::sum(trace, &summing)?;
     let Summing { sums, states, .. } = summing;
     let ids = sums.iter().flat_map(|it| it.typical.keys.keys());
     let ids = ids.filter_map(|key| key.function().map(|id| id.0));
@@ -348,10 +350,12 @@ fn read(trace: &Trace, options: &DiffOptions) -> Result<Vec<(u16, ProbeFigures)>
         states: &states,
         probes: &trace.info.probes,
     };
-    let probes = sections.iter().zip(sums).map(|(section, sums)| {
+    let each = sections.iter().zip(sums).zip(counted);
+    let probes = each.map(|((section, sums), counted)| {
         let of = &items.probes[usize::from(section.probe)];
         let what = (of.specs.concat(), &section.members[..]);
-        let figures = ProbeFigures::new(what, &items, sums.typical, &naming, options.by);
+        let mut figures = ProbeFigures::new(what, &items, sums.typical, &naming, options.by);
+        figures.counted = (counted, trace.info.counted.clone());
         (of.probe_ids[0], figures)
     });
     Ok(probes.collect())
@@ -516,6 +520,11 @@ impl Draft<'_> {
             mean_before_ns: base,
             durations: durations.collect(),
             rows,
+            counted_events: {
+                let (counted, events) = &new.counted;
+                let before = (&old.counted.0, &old.counted.1[..]);
+                counted.change(events, before)
+            },
             too_little: (few < MIN_SAMPLES)
                 .then(|| format!("too few samples ({few}): record longer or lower --reset")),
         }

@@ -48,6 +48,7 @@ use self::model::{
 pub(crate) use self::request::{ExplainError, ExplainOptions, Unit, Which};
 use self::sums::{ClassSums, GroupSums, Summing};
 use super::classes::{Class, never_ended};
+use super::counted;
 use super::report::model::OwnTimes;
 use super::report::names::Names;
 use super::report::text::NO_SWITCHES;
@@ -97,6 +98,7 @@ pub(crate) fn explain(
         kept::typical(trace, options.losses, &mut summing, timing.event)?;
     }
     let sums = &summing.sums;
+    let counted = counted::sum(trace, &summing)?;
     let names = names(trace, sums)?;
     let naming = Naming {
         names: &names,
@@ -119,12 +121,15 @@ pub(crate) fn explain(
     let mut groups: Vec<(u16, Group)> = sections
         .iter()
         .zip(sums)
+        .zip(&counted)
         .zip(&candidates)
         .enumerate()
-        .map(|(done, ((section, sums), candidates))| {
+        .map(|(done, (((section, sums), counted), candidates))| {
             let (done, all) = (done as u64, sections.len() as u64);
             trace.watch.tell("ranking causes", done, all);
-            (section.probe, explaining.group(section, sums, candidates))
+            let mut group = explaining.group(section, sums, candidates);
+            group.counted_events = counted.rows(&trace.info.counted);
+            (section.probe, group)
         })
         .collect();
     let gaps = groups.iter_mut().map(|(_, group)| group.gap.as_mut());
@@ -471,6 +476,7 @@ impl Explaining<'_> {
             },
             slow,
             typical,
+            counted_events: Vec::new(),
             own: self.own_times(section, sums),
             on_cpu: split.map(|it| it[0]),
             off_cpu: split.map(|it| it[1]),

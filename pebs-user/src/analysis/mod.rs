@@ -3,6 +3,7 @@
 mod batches;
 pub(crate) mod classes;
 pub(crate) mod condensed;
+pub(crate) mod counted;
 pub(crate) mod diff;
 pub(crate) mod explain;
 mod frequencies;

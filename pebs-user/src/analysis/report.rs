@@ -43,7 +43,7 @@ use thiserror::Error;
 
 use self::classes::VisitClasses;
 use self::detail::{Details, Drafts, FunctionColumns, States, WaitColumns};
-use self::model::{IDLE, LossSum, REPORT_VERSION, Report};
+use self::model::{IDLE, LossSum, REPORT_VERSION, Report, VisitEvent};
 use self::names::Names;
 use self::rank::Ranking;
 use self::section::{Gather, Section};
@@ -51,6 +51,7 @@ use self::slots::Slots;
 use self::stats::Stats;
 use self::tally::Tally;
 use crate::analysis::classes::{NetOnCpu, Ranks};
+use crate::analysis::counted;
 use crate::analysis::pool::Quantity;
 pub(crate) use crate::present::{brief, human};
 use crate::store::reader::{ReadError, Trace};
@@ -150,6 +151,7 @@ pub fn build(trace: &Trace, options: &ReportOptions) -> Result<Report, ReportErr
     }
     let mut gathered = gather(trace, options, sections, &mut states)?;
     let mut drafts = take_drafts(&mut gathered.sections);
+    count(trace, &mut gathered, &mut drafts)?;
     let mut details = Details {
         sections: &mut gathered.sections,
         classes: &gathered.classes,
@@ -268,6 +270,31 @@ fn gather<'a>(
         gather.add(&batch?)?;
     }
     Ok(gather)
+}
+
+/// Adds up what was counted of the visits.
+fn count(trace: &Trace, gathered: &mut Gather<'_>, drafts: &mut Drafts) -> Result<(), ReadError> {
+    let events = &trace.info.counted;
+    let Gather {
+        sections, classes, ..
+    } = gathered;
+    counted::each(trace, |count| {
+        let Some(of) = classes.get(count.visit_id) else {
+            return;
+        };
+        let section = sections.at(of.slot);
+        section.counted.add_visit(count, of.class);
+        if let (Some(draft), Some(event)) = (
+            drafts.0.get_mut(&count.visit_id),
+            events.get(usize::from(count.event)),
+        ) {
+            draft.visit.counted_events.push(VisitEvent {
+                event: event.name.clone(),
+                count: count.count,
+                state: count.state.to_owned(),
+            });
+        }
+    })
 }
 
 /// The slowest visits of all sections, by number; the sections keep their numbers in order.

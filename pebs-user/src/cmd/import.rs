@@ -312,6 +312,7 @@ impl Import<'_> {
             page_faults: false,
             interference: Interferences::default(),
             encounters: false,
+            counted: Vec::new(),
             clock_events: info.events.iter().map(|event| clock(&event.unit)).collect(),
             resets: info
                 .events

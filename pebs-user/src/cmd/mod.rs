@@ -71,6 +71,7 @@ pub fn hint_of(error: &anyhow::Error) -> Option<String> {
             pmu::event::ParseError,
             pmu::attr::EventError,
             pmu::counters::TooManyEvents,
+            pmu::counted::CountError,
             pmu::open::OpenError,
             pmu::open::AutoError,
             collect::session::SessionError,

@@ -18,6 +18,7 @@ const BPF_MAP_CREATE: libc::c_int = 0;
 const BPF_MAP_UPDATE_ELEM: libc::c_int = 2;
 const BPF_MAP_GET_NEXT_KEY: libc::c_int = 4;
 const BPF_MAP_UPDATE_BATCH: libc::c_int = 26;
+const BPF_MAP_TYPE_PERF_EVENT_ARRAY: u32 = 4;
 const BPF_MAP_TYPE_RINGBUF: u32 = 27;
 
 /// `map_create` of `union bpf_attr` up to the flags. Source: include/uapi/linux/bpf.h.
@@ -73,15 +74,33 @@ unsafe fn bpf<T>(command: libc::c_int, attr: &T) -> io::Result<libc::c_long> {
 /// # Errors
 /// The kernel's, `ENOMEM` or `EPERM` above all.
 pub(crate) fn create_ring(bytes: u32) -> io::Result<OwnedFd> {
-    let attr = MapCreate {
+    create(&MapCreate {
         map_type: BPF_MAP_TYPE_RINGBUF,
         key_size: 0,
         value_size: 0,
         max_entries: bytes,
         map_flags: 0,
-    };
+    })
+}
+
+/// Creates a map with room for so many perf events. They are taken out again when the descriptor is closed by which they were
+/// put there.
+///
+/// # Errors
+/// The kernel's, `ENOMEM` or `EPERM` above all.
+pub(crate) fn create_perf_array(entries: u32) -> io::Result<OwnedFd> {
+    create(&MapCreate {
+        map_type: BPF_MAP_TYPE_PERF_EVENT_ARRAY,
+        key_size: 4,
+        value_size: 4,
+        max_entries: entries,
+        map_flags: 0,
+    })
+}
+
+fn create(attr: &MapCreate) -> io::Result<OwnedFd> {
     // SAFETY: the attr is that of the command and holds no address.
-    let fd = unsafe { bpf(BPF_MAP_CREATE, &attr) }?;
+    let fd = unsafe { bpf(BPF_MAP_CREATE, attr) }?;
     // SAFETY: the kernel just gave us this descriptor, and nobody else has it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) })
 }

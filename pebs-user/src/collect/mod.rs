@@ -4,6 +4,7 @@ pub(crate) mod btf;
 pub(crate) mod bulk;
 pub(crate) mod command;
 pub(crate) mod copies;
+pub(crate) mod counted;
 mod counters;
 pub(crate) mod cpu_time;
 pub(crate) mod drain;

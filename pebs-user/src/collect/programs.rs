@@ -7,7 +7,7 @@ use aya::programs::tp_btf::{BtfTracePointLink, BtfTracePointLinkId};
 use aya::programs::{BtfTracePoint, PerfEvent, Program, ProgramError, UProbe};
 use aya::{Ebpf, EbpfLoader};
 use pebs_common::config::{
-    CopyPlace, ItemConfig, ItemOffsets, ItemSource, MAX_EVENTS, MAX_PROCESSES,
+    CopyPlace, ItemConfig, ItemOffsets, ItemSource, MAX_CPUS, MAX_EVENTS, MAX_PROCESSES,
     Program as ProgramRun, Scope, SiteConfig,
 };
 
@@ -16,7 +16,7 @@ use crate::collect::kernel_map;
 use crate::pmu::attr::Faults;
 use crate::probe::cgroup::Cgroup;
 use crate::stream::decode::Interferences;
-use crate::units::{EventId, Pid, Tid};
+use crate::units::{Cpu, EventId, Pid, Tid};
 pub(crate) use error::ProgramsError;
 use interrupts_and_faults::Attachments;
 
@@ -61,6 +61,10 @@ pub(crate) struct Settings {
     pub samples_interrupt: bool,
     /// Events sampled.
     pub events: usize,
+    /// Events that are counted for each visit by counters of their own.
+    pub counters: u32,
+    /// Bit n: the n-th of these never shares its counter.
+    pub count_always: u32,
     /// Frames of a sample's call stack at most, by mode; 0: samples have none.
     pub stack_frames: u32,
     /// Whether the programs log what they do, for `-vv`.
@@ -84,6 +88,8 @@ pub(crate) struct Programs {
     attached: Vec<(&'static str, BtfTracePointLinkId)>,
     /// What the programs that see interference are attached to.
     interference: Attachments,
+    /// By event that is counted its counters on each CPU: they are forgotten with the descriptor by which they were set.
+    counters: Vec<OwnedFd>,
 }
 
 /// Programs on the tracepoints of their names.
@@ -235,6 +241,10 @@ impl Programs {
             .override_global("ENCOUNTERS", &encounters, true)
             .override_global("SAMPLES_INTERRUPT", &samples_interrupt, true)
             .override_global("FAULT_TIMES", &fault_times, true)
+            .override_global("COUNT_EVENTS", &settings.counters, true)
+            .override_global("COUNT_ALWAYS", &settings.count_always, true)
+            // aya has no name for storage of threads.
+            .allow_unsupported_maps()
             .override_global("STACK_FRAMES", &settings.stack_frames, true)
             .override_global("SAMPLE_LIMIT", &settings.sample_limit, true);
         for (name, offset) in &offsets {
@@ -245,7 +255,9 @@ impl Programs {
             tracepoints,
             attached: Vec::new(),
             interference: Attachments::of(settings.interference, &kernel),
+            counters: Vec::new(),
         };
+        programs.make_counters(settings.counters)?;
         programs.load_all(settings, &btf)?;
         if let Some((_, mut config)) = settings.item {
             config.offsets = item_offsets(&kernel)?;
@@ -500,6 +512,38 @@ impl Programs {
             .map_err(|error| ProgramsError::Map("say where breakpoints are dealt with", error))
     }
 
+    /// Makes the maps of counters that programs read.
+    fn make_counters(&mut self, number: u32) -> Result<(), ProgramsError> {
+        let failed = |error| ProgramsError::Map("make room for counters", error);
+        let make = |_| kernel_map::create_perf_array(MAX_CPUS);
+        let made: Vec<OwnedFd> = (0..number)
+            .map(make)
+            .collect::<Result<_, _>>()
+            .map_err(failed)?;
+        let all: Vec<_> = (0..).zip(made.iter().map(AsFd::as_fd)).collect();
+        if !all.is_empty() {
+            kernel_map::set_maps(self.map("COUNTED")?, &all).map_err(failed)?;
+        }
+        self.counters = made;
+        Ok(())
+    }
+
+    /// Has programs read a counter of an event on its CPU.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub(crate) fn set_counter(
+        &self,
+        number: u32,
+        cpu: Cpu,
+        counter: BorrowedFd<'_>,
+    ) -> Result<(), ProgramsError> {
+        let map = self.counters.get(number as usize);
+        let map = map.ok_or_else(|| ProgramsError::Missing("COUNTED".to_owned()))?;
+        kernel_map::set(map.as_fd(), cpu.0.into(), &counter.as_raw_fd())
+            .map_err(|error| ProgramsError::Map("say which counters are read", error))
+    }
+
     /// Traces a process from now on.
     ///
     /// # Errors
@@ -592,7 +636,7 @@ mod modes;
 
 #[cfg(test)]
 mod tests {
-    use pebs_common::config::ArgProgram;
+    use pebs_common::config::{ArgProgram, MAX_COUNTS};
 
     use super::*;
 
@@ -660,6 +704,8 @@ mod tests {
             switches: true,
             page_faults: true,
             events: MAX_EVENTS,
+            counters: MAX_COUNTS as u32,
+            count_always: 0x5555,
             stack_frames: 127,
             encounters: true,
             interference: Interferences {

@@ -13,9 +13,11 @@ use crate::binary::process;
 use crate::collect::bulk::unseen_events::RestRings;
 use crate::collect::bulk::{self, BulkCounters, BulkRing};
 use crate::collect::copies::{Copy as CodeCopy, Mender};
+use crate::collect::counted::CountedCounters;
 use crate::collect::counters::{Counters, Recipe, times_of};
 use crate::collect::programs::{Log, Programs, Settings};
 use crate::pmu::attr::{Faults, ResolvedEvent, calibrator, page_faults};
+use crate::pmu::counted::{self, CountedEvent};
 use crate::pmu::host::{Host, KernelVersion};
 use crate::pmu::open::{
     BpfLink, Ended, Keeper, PerfEvent, READ_FORMAT, Target, Times, UprobeAt, UprobePmu,
@@ -59,6 +61,8 @@ pub(crate) struct SessionPlan<'a> {
     pub probes: &'a ProbeSet,
     /// Events, with the attr as granted.
     pub events: &'a [ResolvedEvent],
+    /// Events that are counted for each visit.
+    pub counted: &'a [CountedEvent],
     /// Processes to trace; empty: every process that makes a mark.
     pub pids: &'a [Pid],
     /// Of those, the threads to trace alone; empty: all.
@@ -128,6 +132,8 @@ pub(crate) struct Session {
     counting: bool,
     faults: Counters,
     clocks: Counters,
+    /// Of events that are counted for each visit.
+    counted: CountedCounters,
     /// CPUs that events were opened on.
     cpus: OpenCpus,
     /// Restores code that traced processes copied; or why nobody does. Dropped after the probes.
@@ -176,6 +182,8 @@ impl Session {
             interference: plan.interference,
             samples_interrupt: by_program && !nmi,
             events: plan.events.len(),
+            counters: counted::counters(plan.counted),
+            count_always: counted::always(plan.counted),
             stack_frames: plan.stack_frames,
             log: plan.log,
         };
@@ -213,6 +221,7 @@ impl Session {
             counting: plan.counting,
             faults: Counters::default(),
             clocks: Counters::default(),
+            counted: CountedCounters::default(),
             cpus: OpenCpus::default(),
             mender,
         };
@@ -314,6 +323,7 @@ impl Session {
             self.faults = self.open_faults(plan, &plan.host.online)?;
         }
         self.clocks = self.open_clocks(&plan.host.online)?;
+        self.counted = self.open_counted(plan, &plan.host.online)?;
         Ok(())
     }
 
@@ -502,6 +512,19 @@ impl Session {
         Counters::on_cpus(&recipe, cpus)
     }
 
+    /// Counters of the events that are counted for each visit, which programs read from now on.
+    fn open_counted(
+        &self,
+        plan: &SessionPlan<'_>,
+        cpus: &[Cpu],
+    ) -> Result<CountedCounters, SessionError> {
+        let counters = CountedCounters::open(plan.counted, cpus)?;
+        for (number, cpu, counter) in counters.iter() {
+            self.programs.set_counter(number, cpu, counter)?;
+        }
+        Ok(counters)
+    }
+
     /// Records switches, attaches the probes, ends before begins, and starts sampling. Somebody must drain the rings
     /// from now on.
     ///
@@ -510,6 +533,7 @@ impl Session {
     pub(crate) fn start(&mut self, plan: &SessionPlan<'_>) -> Result<(), SessionError> {
         self.clocks.enable()?;
         let begin = Instant::now();
+        self.counted.enable()?;
         self.programs.attach_switches()?;
         let pmu = plan.host.uprobe.as_ref().ok_or(SessionError::NoUprobes)?;
         self.find_library(plan, pmu)?;
@@ -557,6 +581,10 @@ impl Session {
         clocks.enable()?;
         clocks.set_reset(CLOCK_PERIOD)?;
         self.clocks.extend(clocks);
+        self.counted.close_on(&went);
+        let counted = self.open_counted(plan, &new)?;
+        counted.enable()?;
+        self.counted.extend(counted);
         // Counters of threads go along, or are there for each CPU that may come.
         if !new.is_empty() && plan.pids.is_empty() {
             for n in 0..self.events.len() {
@@ -590,6 +618,7 @@ impl Session {
         detach(&mut self.ends);
         // The last look at the rings comes before that at the counters: nothing may come in between.
         self.programs.detach_tracepoints();
+        self.counted.disable();
     }
 
     /// By event: value and times of all its counters together; `None` where none can be read.

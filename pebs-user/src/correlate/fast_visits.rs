@@ -11,7 +11,7 @@ use super::interrupts_and_faults::Taken;
 use super::loss::Whose;
 use super::marks::read_args;
 use super::thread::{Thread, inside_frame};
-use super::{Batch, ClosedVisit, Correlator, Counts, OwnWork, Sink};
+use super::{Batch, ClosedVisit, Correlator, Counts, EventCounts, OwnWork, Sink};
 use crate::store::run::VisitRule;
 use crate::store::schema::ArgValue;
 use crate::stream::decode::{Body, Payloads, SampleKind};
@@ -23,6 +23,7 @@ use crate::units::{Cpu, TraceNs};
 pub(super) struct Scratch {
     args: Vec<Option<ArgValue>>,
     batch: Batch,
+    events: EventCounts,
 }
 
 impl Correlator {
@@ -102,6 +103,7 @@ impl Correlator {
         let is_plain = is_call
             && second.cpu == cpu
             && runs.is_none()
+            && options.counters == 0
             && throttles.is_empty()
             && samples.kinds.first().is_none_or(is_here)
             && samples.are_of_one_cpu()
@@ -118,7 +120,11 @@ impl Correlator {
             stayed: cpu.known().filter(|_| options.switches).map(Cpu),
         };
         let mut flags = losses.flags(first.time, second.time, who);
-        let Scratch { args: row, batch } = scratch;
+        let Scratch {
+            args: row,
+            batch,
+            events,
+        } = scratch;
         if *columns > 0 {
             row.clear();
             row.resize(*columns, None);
@@ -158,6 +164,7 @@ impl Correlator {
             samples,
             waits: &[],
             mark_waits: (0, 0),
+            events,
         };
         *next_visit += 1;
         sink.visit(&visit);

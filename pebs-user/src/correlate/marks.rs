@@ -39,6 +39,7 @@ impl Correlator {
         let own = self.mark_times[mark.probe.0 as usize][role as usize];
         if let Some(thread) = self.threads.get_mut(mark.record.tid) {
             thread.on_cpu(mark.record.time, mark.record.cpu);
+            thread.counts_end();
             thread.own.marks_ns += own.before_ns;
         }
         if resumes {
@@ -48,6 +49,7 @@ impl Correlator {
         }
         if let Some(thread) = self.threads.get_mut(mark.record.tid) {
             thread.own.marks_ns += own.after_ns;
+            thread.counts_begin();
         }
     }
 
@@ -152,14 +154,15 @@ impl Correlator {
         let mut visit = self.pool.pop().unwrap_or_default();
         visit.reset(probe, item_id, begin, sp);
         visit.args.resize(self.columns, None);
+        visit.events.reset(self.options.counters);
         visit
     }
 
     /// Makes a visit its thread's current one.
     pub(super) fn open(&mut self, visit: OpenVisit, time: TraceNs) {
         let (pid, cpu) = (visit.pid, visit.cpu);
-        let resumes = self.resumes;
-        let new = || Thread::new(pid, cpu, resumes);
+        let (resumes, counts) = (self.resumes, self.options.counters > 0);
+        let new = || Thread::new(pid, cpu, resumes).counting(counts);
         let thread = self.threads.or_insert_with(visit.tid, new);
         thread.pid = pid;
         thread.open(visit, time);

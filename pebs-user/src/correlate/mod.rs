@@ -11,6 +11,7 @@
 //! clock or a symbol.
 
 mod batch;
+mod counts;
 mod fast_visits;
 mod interrupts_and_faults;
 mod loss;
@@ -26,6 +27,8 @@ mod visit;
 use rustc_hash::FxHashMap;
 
 pub use batch::Batch;
+use counts::Counted;
+pub use counts::{Count, EventCounts};
 pub use interrupts_and_faults::ExtraRecords;
 use loss::Whose;
 pub use loss::{LossRanges, Of};
@@ -70,6 +73,8 @@ pub struct CorrelateOptions {
     pub page_faults: bool,
     /// What else that comes between threads and their work is recorded.
     pub interference: Interferences,
+    /// Events that are counted for each visit.
+    pub counters: usize,
     /// Samples held for open visits at most; beyond that, samples are dropped and counted.
     pub max_samples: usize,
 }
@@ -363,6 +368,12 @@ impl Correlator {
             Body::Interference { which, ns } => {
                 if let Some(thread) = self.threads.get_mut(tid) {
                     thread.interference(time, cpu, (which, ns));
+                }
+            }
+            Body::Counts { ns, words, times } => {
+                if let Some(thread) = self.threads.get_mut(tid) {
+                    let words = payloads.get(words);
+                    thread.counted(time, cpu, &Counted { ns, words, times });
                 }
             }
             Body::Fork { .. } => {}

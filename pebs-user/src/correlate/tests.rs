@@ -13,7 +13,7 @@ use crate::stream::stacks::StackKey;
 use crate::units::{EventId, Ip};
 use pebs_common::record::{Interference, Role};
 
-struct Printer(String);
+pub(super) struct Printer(pub(super) String);
 
 impl Sink for Printer {
     fn visit(&mut self, v: &ClosedVisit<'_>) {
@@ -86,7 +86,7 @@ impl Sink for Printer {
     }
 }
 
-fn probes() -> ProbeSet {
+pub(super) fn probes() -> ProbeSet {
     let rules = [
         VisitRule::Call,
         VisitRule::ByThread,
@@ -170,7 +170,13 @@ fn body(words: &[&str]) -> Body {
 }
 
 /// Hands on what a thread of process 1 did.
-fn push(correlator: &mut Correlator, time: TraceNs, tid: Tid, words: &[&str], out: &mut Printer) {
+pub(super) fn push(
+    correlator: &mut Correlator,
+    time: TraceNs,
+    tid: Tid,
+    words: &[&str],
+    out: &mut impl Sink,
+) {
     let (pid, cpu) = (Pid(1), Cpu(option(words, "cpu").unwrap_or(0) as u16));
     if words[0] == "sample" {
         let samples = Samples {
@@ -218,13 +224,14 @@ fn lose(correlator: &mut Correlator, time: TraceNs, words: &[&str]) -> bool {
 }
 
 /// All that can be recorded is.
-const OPTIONS: CorrelateOptions = CorrelateOptions {
+pub(super) const OPTIONS: CorrelateOptions = CorrelateOptions {
     switches: true,
     page_faults: true,
     interference: Interferences {
         irq: true,
         faults: true,
     },
+    counters: 0,
     max_samples: 100,
 };
 
@@ -595,6 +602,7 @@ fn open_load() {
         switches: true,
         page_faults: true,
         interference: Interferences::default(),
+        counters: 0,
         max_samples: 100,
     };
     let mut correlator = Correlator::new(&probes(), options);

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use pebs_common::record::Interference;
 
 use super::ProbeRule;
+use super::counts::Known;
 use super::turns::{Owner, Turns};
 use super::visit::{OpenVisit, OwnWork, RUNNABLE, RawWait};
 use crate::store::run::VisitRule;
@@ -133,6 +134,8 @@ pub(super) struct Thread {
     pub has_stacks: bool,
     /// Time off the CPU so far in which it could not have run, that within marks aside, ns; see [`Thread::slept_ns`].
     slept_ns: i64,
+    /// Whether its counts are known up to now.
+    pub(super) counts_known: Known,
     /// Who woke it last while it seemed to be on the CPU: see [`Thread::wake`].
     woken_early: Option<Option<Actor>>,
 }
@@ -152,6 +155,7 @@ impl Thread {
             off: None,
             came_untold: false,
             slept_ns: 0,
+            counts_known: Known::default(),
             woken_early: None,
         }
     }
@@ -215,6 +219,7 @@ impl Thread {
         }
         self.leave(time);
         self.turns.set(owner);
+        self.lack_counts();
         if self.off.is_none() {
             self.go_on(time);
         }
@@ -222,6 +227,7 @@ impl Thread {
 
     /// The thread's time is nobody's from now on.
     fn leave(&mut self, time: TraceNs) {
+        self.lack_counts();
         self.settle_off(time, None);
         self.pause(time);
         self.turns.owner = Owner::Nobody;
@@ -279,12 +285,14 @@ impl Thread {
             self.on_cpu(time, cpu);
         }
         let untold = std::mem::take(&mut self.came_untold);
+        self.counts_end();
         self.cpu = self.place(cpu);
         if off.sleeps() && self.turns.sleep() {
             self.turn(time);
         }
         self.pause(time);
         self.off = Some((off, time));
+        self.counts_begin();
         if let Some(current) = self.current() {
             current.counts.switches += 1;
         }

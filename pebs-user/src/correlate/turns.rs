@@ -343,7 +343,8 @@ impl Correlator {
                 .for_each(|visit| visit.flags |= visit_flag::TIME_SHARED);
         }
         let (pid, cpu) = (mark.record.pid, mark.record.cpu);
-        let new = || Thread::new(pid, cpu, true);
+        let counts = self.options.counters > 0;
+        let new = || Thread::new(pid, cpu, true).counting(counts);
         let thread = self.threads.or_insert_with(tid, new);
         thread.turns.resume((mark.probe, id), ends);
         thread.turn(TraceNs(time.0 + own.after_ns as i64));

@@ -2,6 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 
+use super::counts::EventCounts;
 use super::interrupts_and_faults::{ExtraRecords, Taken};
 use super::turns::Spells;
 use super::{Batch, CorrelateOptions};
@@ -167,6 +168,8 @@ pub(super) struct VisitState {
     pub waits: Vec<RawWait>,
     /// Waits within marks as the current visit, and their time, ns.
     pub mark_waits: (u32, i64),
+    /// What was counted while it was current.
+    pub events: EventCounts,
 }
 
 impl Default for VisitState {
@@ -194,6 +197,7 @@ impl Default for VisitState {
             samples: SampleBuf::default(),
             waits: Vec::new(),
             mark_waits: (0, 0),
+            events: EventCounts::default(),
         }
     }
 }
@@ -255,6 +259,7 @@ impl VisitState {
             samples: self.samples.samples(),
             waits: &self.waits,
             mark_waits: self.mark_waits,
+            events: &self.events,
         }
     }
 
@@ -322,6 +327,8 @@ pub struct ClosedVisit<'a> {
     pub waits: &'a [RawWait],
     /// Waits within marks, which are none of its own, and their time, ns.
     pub mark_waits: (u32, i64),
+    /// What was counted while it was current.
+    pub events: &'a EventCounts,
 }
 
 impl ClosedVisit<'_> {

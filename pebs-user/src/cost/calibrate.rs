@@ -29,6 +29,7 @@ use crate::collect::programs::{Programs, Settings};
 use crate::estimate::Pause;
 use crate::pmu::attr::{EventClass, ResolvedEvent};
 use crate::pmu::attr::{Faults, page_faults};
+use crate::pmu::counted::{self, CountedEvent};
 use crate::pmu::open::{
     BpfLink, Keeper, PerfEvent, Target, UprobeAt, UprobePmu, UprobeScope, UprobeSite, open_uprobe,
 };
@@ -37,6 +38,7 @@ use crate::stream::clock::Clock;
 use crate::stream::decode::{RawSample, Unordered, decode};
 use crate::units::{Cpu, EventId, KtimeNs, Pid, Tid};
 
+pub(crate) mod counts;
 pub(crate) mod measured;
 pub(crate) mod saved;
 mod speed;
@@ -125,6 +127,8 @@ pub struct UnitCosts {
     /// What any of these takes more where the target works between two marks, on memory that the first level cache has no
     /// room for.
     pub apart_ns: Option<f64>,
+    /// What reading the counters of events that are counted for each visit adds to it.
+    pub count_ns: Option<f64>,
     /// What counting a page fault adds to it.
     pub page_fault_ns: Option<f64>,
     /// What recording a switch adds to it.
@@ -200,6 +204,7 @@ impl Bench {
             emulated_ns: mark(EntryClass::Emulated, pebs_calibrate_emulated),
             single_step_ns: mark(EntryClass::SingleStep, pebs_calibrate_single_step),
             uretprobe_ns: wanted.uretprobes.then(uretprobe).flatten(),
+            count_ns: None,
             apart_ns: (!wanted.classes.is_empty()).then(|| self.apart()).flatten(),
             page_fault_ns: wanted.page_faults.then(|| self.page_fault()).flatten(),
             sample_ns: wanted
@@ -220,12 +225,14 @@ impl UnitCosts {
         costs.switch_ns = self.switch_ns.or(costs.switch_ns);
         costs.sample_ns = self.sample_ns.or(costs.sample_ns);
         costs.pause = self.pause.or(costs.pause);
+        costs.count_ns = self.count_ns.or(costs.count_ns);
     }
 
     /// Cost of a mark at a site, as programs pay it, ns.
     #[must_use]
     pub fn of_mark(&self, class: EntryClass, uretprobe: bool) -> Option<f64> {
-        Some(self.next_to_another(class, uretprobe)? + self.apart_ns.unwrap_or(0.0))
+        let more = self.apart_ns.unwrap_or(0.0) + self.count_ns.unwrap_or(0.0);
+        Some(self.next_to_another(class, uretprobe)? + more)
     }
 
     /// Cost of a mark at a site that comes right after another one, ns.
@@ -250,7 +257,9 @@ impl UnitCosts {
             EntryClass::SingleStep if !uretprobe => self.emulated_ns?.min(whole),
             _ => whole,
         };
-        Some((without_step / 2.0, whole - without_step / 2.0))
+        // Counters are read before.
+        let before = without_step / 2.0 + self.count_ns.unwrap_or(0.0);
+        Some((before, whole - without_step / 2.0))
     }
 }
 
@@ -269,6 +278,20 @@ pub(crate) struct Bench {
 
 impl Bench {
     fn new(pmu: &UprobePmu, ring_bytes: u32, stack_frames: u32, extras: Extras) -> Option<Self> {
+        Self::with(pmu, ring_bytes, (stack_frames, &[]), extras)
+    }
+
+    /// One whose marks read the counters of these events.
+    fn counting(pmu: &UprobePmu, counted: &[CountedEvent]) -> Option<Self> {
+        Self::with(pmu, RING_BYTES, (0, counted), Extras::default())
+    }
+
+    fn with(
+        pmu: &UprobePmu,
+        ring_bytes: u32,
+        (stack_frames, counted): (u32, &[CountedEvent]),
+        extras: Extras,
+    ) -> Option<Self> {
         let settings = Settings {
             item: None,
             ids_behind: false,
@@ -282,6 +305,8 @@ impl Bench {
             switches: true,
             page_faults: true,
             events: 1,
+            counters: counted::counters(counted),
+            count_always: counted::always(counted),
             stack_frames,
             encounters: extras.encounters,
             interference: extras.interference,

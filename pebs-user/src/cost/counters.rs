@@ -13,12 +13,17 @@ mod program;
 mod raw;
 mod spread;
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use pebs_selfcount::{Error, Event, Group, Mapping, Options, ReadPath};
 use rustix::fd::AsFd as _;
 use serde::Serialize;
 
+use crate::cost::calibrate::counts::CountingMarks;
+use crate::pmu::counted::{self, CountedEvent};
+use crate::pmu::host::Host;
+use crate::pmu::open::UprobePmu;
 use program::{Program, STATIC};
 use raw::{read_by_libc, ticks};
 pub(crate) use spread::Spread;
@@ -297,6 +302,8 @@ enum Means {
     Here,
     /// By a program that is run anew each time.
     Program(Program),
+    /// At a mark, and ticks of the clock between two readings.
+    Mark(Box<CountingMarks>, u64),
     /// Not at all.
     None(String),
 }
@@ -322,7 +329,7 @@ impl Run {
                 Some(reason) => Means::None(reason),
                 None => Means::Here,
             },
-            Way::Mark => at_a_mark(),
+            Way::Mark => at_a_mark(number),
         };
         Self {
             way,
@@ -343,6 +350,7 @@ impl Run {
                     let configs = events.events[..=n].iter().map(|(_, config)| *config);
                     program.run(events.kind, configs)
                 }
+                Means::Mark(marks, clock) => at_marks(marks, n, *clock),
                 Means::None(_) => None,
             };
             rounds.extend(calls);
@@ -381,11 +389,65 @@ fn round_of(calls: &Calls, ns: &impl Fn(u64) -> f64) -> Round {
 }
 
 /// Reading counters in an eBPF program at a mark: the cost of a mark with them less that of one without.
-///
-/// Marks read no counters yet. What will, by `bpf_perf_event_read_value`, is to be measured here: the uprobes of
-/// [`calibrate::measure`](super::calibrate::measure) with and without it.
-fn at_a_mark() -> Means {
-    Means::None("marks read no counters in this version".to_owned())
+/// Source: `bpf_perf_event_read_value`, kernel/trace/bpf_trace.c.
+fn at_a_mark(number: usize) -> Means {
+    let host = Host::probe(Path::new("/"));
+    let Some(pmu) = UprobePmu::read(Path::new("/")) else {
+        return Means::None("this kernel has no uprobes".to_owned());
+    };
+    let names = match host.no_pmu_reason() {
+        None => AT_MARKS_HARDWARE,
+        Some(_) => AT_MARKS_SOFTWARE,
+    };
+    let names: Vec<String> = names
+        .iter()
+        .take(number)
+        .map(|it| (*it).to_owned())
+        .collect();
+    let all = counted::parse(&names).and_then(|specs| counted::resolve_all(&specs, &host));
+    let all = match all {
+        Ok(all) => all,
+        Err(error) => return Means::None(error.to_string()),
+    };
+    let sets: Vec<&[CountedEvent]> = (1..=all.len()).map(|n| &all[..n]).collect();
+    match CountingMarks::place(&pmu, &sets, &host) {
+        Some(marks) => Means::Mark(Box::new(marks), clock_ticks()),
+        None => Means::None("this user can't place marks and count on CPUs: use sudo".to_owned()),
+    }
+}
+
+/// Events that are read at a mark, as those of the other ways.
+const AT_MARKS_HARDWARE: [&str; MOST_EVENTS] = [
+    "instructions",
+    "cycles",
+    "branches",
+    "branch-misses",
+    "cache-references",
+    "cache-misses",
+    "page-faults",
+    "cpu-migrations",
+];
+
+/// The same where there is no PMU.
+const AT_MARKS_SOFTWARE: [&str; MOST_EVENTS] = [
+    "page-faults",
+    "minor-faults",
+    "major-faults",
+    "cpu-migrations",
+    "alignment-faults",
+    "emulation-faults",
+    "page-faults:u",
+    "page-faults:k",
+];
+
+/// A round of marks: counting needs no start and no stop. The difference of two marks has no time of the clock in it, which is
+/// subtracted from each call.
+fn at_marks(marks: &CountingMarks, set: usize, clock: u64) -> Option<Calls> {
+    let mut calls = [0; CALLS];
+    for call in &mut calls[1..CALLS - 1] {
+        *call = marks.once(set, ticks)? + clock;
+    }
+    Some(calls)
 }
 
 /// Why `rdpmc` can't be measured.

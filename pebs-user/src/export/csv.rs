@@ -1,7 +1,8 @@
 //! Visits joined with their functions: a row for each function of each visit.
 //!
 //! A visit without functions has one row, with these columns empty. The first line names the columns;
-//! they are those of the tables `visits` and `visit_functions`. Times are ns, unknown is empty, text is
+//! they are those of the tables `visits` and `visit_functions`, and for each event that was counted its count (`count.NAME`) and
+//! how that is known (`count_state.NAME`). Times are ns, unknown is empty, text is
 //! quoted where needed (RFC 4180, with `\n` line ends). Memory: [`AT_ONCE`] visits; the table of
 //! functions is read once for each so many.
 
@@ -14,6 +15,7 @@ use super::Input;
 use super::error::ExportError;
 use super::load::{self, Visit, arg_text};
 use super::select::VisitSet;
+use crate::analysis::counted;
 use crate::present::csv::Line;
 use crate::store::schema::{VisitFunctionRow, VisitRow};
 use crate::store::view::Cell;
@@ -42,10 +44,16 @@ pub(super) fn write(input: &Input<'_>, out: &mut dyn Write) -> Result<(), Export
         }
         _ => line.text(column),
     });
+    for event in &input.trace.info.counted {
+        ["count", "count_state"]
+            .iter()
+            .for_each(|it| line.text(&format!("{it}.{}", event.name)));
+    }
     out.write_all(line.end().as_bytes())?;
     let mut join = Join {
         input,
         held: Vec::new(),
+        counts: Vec::new(),
         out,
     };
     let mut result = Ok(());
@@ -63,6 +71,8 @@ pub(super) fn write(input: &Input<'_>, out: &mut dyn Write) -> Result<(), Export
 struct Join<'a> {
     input: &'a Input<'a>,
     held: Vec<Visit>,
+    /// What was counted of them, event by event.
+    counts: Vec<Option<(Option<u64>, String)>>,
     out: &'a mut dyn Write,
 }
 
@@ -75,6 +85,7 @@ impl Join<'_> {
             places.insert(visit.visit_id, place);
             set.insert(visit.visit_id);
         }
+        self.count(&places)?;
         let mut has_functions = vec![false; held.len()];
         let mut result = Ok(());
         load::functions(self.input.trace, &set, |row| {
@@ -82,20 +93,36 @@ impl Join<'_> {
             let place = places[&row.visit_id];
             has_functions[place] = true;
             if result.is_ok() {
-                result = self.row(&held[place], Some(&row));
+                result = self.row((place, &held[place]), Some(&row));
             }
         })?;
         result?;
-        let without = has_functions.iter().zip(&held).filter(|(has, _)| !**has);
-        for (_, visit) in without {
+        let without = has_functions.iter().zip(held.iter().enumerate());
+        for (_, visit) in without.filter(|(has, _)| !**has) {
             self.row(visit, None)?;
         }
         Ok(())
     }
 
+    /// Reads what was counted of the visits at these places.
+    fn count(&mut self, places: &FxHashMap<u64, usize>) -> Result<(), ExportError> {
+        let trace = self.input.trace;
+        let events = trace.info.counted.len();
+        self.counts = vec![None; places.len() * events];
+        counted::each(trace, |count| {
+            let at = places
+                .get(&count.visit_id)
+                .map(|place| place * events + usize::from(count.event));
+            if let Some(of) = at.and_then(|at| self.counts.get_mut(at)) {
+                *of = Some((count.count, count.state.to_owned()));
+            }
+        })?;
+        Ok(())
+    }
+
     fn row(
         &mut self,
-        visit: &Visit,
+        (place, visit): (usize, &Visit),
         function: Option<&VisitFunctionRow>,
     ) -> Result<(), ExportError> {
         let mut line = Line::default();
@@ -117,6 +144,11 @@ impl Join<'_> {
             line.maybe(value.as_ref().map(arg_text));
         }
         self.function(&mut line, function);
+        let events = self.input.trace.info.counted.len();
+        for count in &self.counts[place * events..(place + 1) * events] {
+            line.maybe(count.as_ref().and_then(|it| it.0));
+            line.maybe(count.as_ref().map(|it| it.1.as_str()));
+        }
         Ok(self.out.write_all(line.end().as_bytes())?)
     }
 

@@ -13,9 +13,10 @@ use super::Input;
 use super::error::ExportError;
 use crate::analysis::classes::NetOnCpu;
 use crate::analysis::report::{LossVisits, report_event};
+use crate::store::run::CountedInfo;
 use crate::store::schema::visit_flag;
 
-/// Tables that the views read.
+/// Tables that the views read, and `counts` if something was counted.
 const TABLES: [&str; 4] = ["visits", "visit_functions", "functions", "waits"];
 
 /// Writes the views.
@@ -141,7 +142,50 @@ left join functions f on f.function_id = s.function_id;
 ",
         classes.concat()
     )?;
+    counts(&info.counted, out)?;
     Ok(())
+}
+
+/// Views over what was counted of visits, if anything was.
+fn counts(counted: &[CountedInfo], out: &mut dyn Write) -> io::Result<()> {
+    if counted.is_empty() {
+        return Ok(());
+    }
+    let quoted = |name: &str, quote: char| {
+        let twice = quote.to_string().repeat(2);
+        format!("{quote}{}{quote}", name.replace(quote, &twice))
+    };
+    let each = |line: fn(u8, String, String) -> String| -> String {
+        let lines = counted.iter().map(|event| {
+            line(
+                event.id.0,
+                quoted(&event.name, '\''),
+                quoted(&event.name, '"'),
+            )
+        });
+        lines.collect()
+    };
+    let names = each(|id, name, _| format!(" when {id} then {name}"));
+    let columns = each(|id, _, column| {
+        format!(",\n    max(case when event = {id} then \"count\" end) as {column}")
+    });
+    write!(
+        out,
+        "
+-- Events counted of each visit, a column for each event; null: it had no turn on a counter, or is unknown (see counts.state).
+create or replace view visit_counts as
+select visit_id{columns}
+from counts group by visit_id;
+
+-- Events per item of a class, and per us on the CPU: pooled. visits is how many items they are known of.
+create or replace view pooled_counts as
+select m.probe_id, m.class, c.event, case c.event{names} end as name, count(*) as visits,
+    avg(cast(c.\"count\" as double)) as per_item,
+    1000.0 * sum(cast(c.\"count\" as double)) / nullif(sum(cast(c.enabled_ns as double)), 0) as per_us
+from counts c join class_members m on m.visit_id = c.visit_id
+where c.\"count\" is not null group by m.probe_id, m.class, c.event;
+"
+    )
 }
 
 /// How the tables are made known.
@@ -155,7 +199,8 @@ fn head(input: &Input<'_>, out: &mut dyn Write) -> io::Result<()> {
         "-- Views over a trace of pebs-trace: means over items are pooled (time x share of samples).\n\
          -- The tables must be there first. DuckDB:"
     )?;
-    for table in TABLES {
+    let counts = (!input.trace.info.counted.is_empty()).then_some("counts");
+    for table in TABLES.into_iter().chain(counts) {
         writeln!(
             out,
             "--   create view {table} as select * from '{quoted}/{table}/*.parquet';"

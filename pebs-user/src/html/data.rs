@@ -11,12 +11,14 @@ use serde::Serialize;
 
 use super::flame::Flame;
 use crate::analysis::classes::{Class, Standing};
+use crate::analysis::counted;
 use crate::analysis::report::{LossVisits, interrupts_and_faults};
 use crate::analysis::stages::passages;
 use crate::export::error::ExportError;
 use crate::export::load::{self, Functions, Probes, Sample, Visit, Wait, Weight, arg_text};
 use crate::export::select::{Chosen, VisitSet};
 use crate::store::reader::Trace;
+use crate::store::run::CountedInfo;
 use crate::store::schema::visit_flag;
 use crate::terminal::shown;
 
@@ -100,8 +102,10 @@ struct Columns {
 /// Time of the visits that went to something, or how often it happened; part of the times of functions and waits.
 #[derive(Debug, Serialize)]
 struct Between {
-    /// `interrupts`
-    what: &'static str,
+    /// `interrupts`, or the name of an event that was counted.
+    what: String,
+    /// Whether it was counted (`--count`), and did not come between.
+    is_counted: bool,
     /// Whether it is a time.
     is_time: bool,
     /// Of each visit.
@@ -246,7 +250,7 @@ pub(super) fn read(
             .collect(),
         parts: parts.names,
         visits: table,
-        between: between(&visits),
+        between: between(trace, &visits)?,
         sums,
         runs,
         with_time_line,
@@ -375,19 +379,42 @@ impl Columns {
     }
 }
 
-fn between(visits: &[Visit]) -> Vec<Between> {
+fn between(trace: &Trace, visits: &[Visit]) -> Result<Vec<Between>, ExportError> {
     let names = interrupts_and_faults::WHAT.into_iter();
     let columns = names.enumerate().map(|(at, what)| Between {
-        what,
+        what: what.to_owned(),
+        is_counted: false,
         is_time: what != interrupts_and_faults::MAJOR,
         values: visits
             .iter()
             .map(|visit| visit.interference().values()[at])
             .collect(),
     });
-    columns
-        .filter(|column| column.values.iter().any(Option::is_some))
-        .collect()
+    let known = columns.filter(|column| column.values.iter().any(Option::is_some));
+    Ok(known.chain(counts(trace, visits)?).collect())
+}
+
+/// What was counted of the visits.
+fn counts(trace: &Trace, visits: &[Visit]) -> Result<Vec<Between>, ExportError> {
+    let column = |event: &CountedInfo| Between {
+        what: shown(&event.name).into_owned(),
+        is_counted: true,
+        is_time: event.unit == "ns",
+        values: vec![None; visits.len()],
+    };
+    let mut columns: Vec<Between> = trace.info.counted.iter().map(column).collect();
+    let places: FxHashMap<u64, usize> = visits
+        .iter()
+        .enumerate()
+        .map(|(at, visit)| (visit.visit_id, at))
+        .collect();
+    counted::each(trace, |count| {
+        let column = columns.get_mut(usize::from(count.event));
+        if let (Some(column), Some(at)) = (column, places.get(&count.visit_id)) {
+            column.values[*at] = count.count.and_then(|count| count.try_into().ok());
+        }
+    })?;
+    Ok(columns)
 }
 
 impl Sums {

@@ -72,6 +72,7 @@ pub fn import(data: &[u8], dir: &Path) {
         page_faults: false,
         interference: Interferences::default(),
         encounters: false,
+        counted: Vec::new(),
         clock_events: vec![false; info.events.len()],
         resets: vec![1; info.events.len()],
         max_samples: 1 << 16,

@@ -53,6 +53,7 @@ pub fn run_info(
         wall_clock_ns: wall.unwrap_or(0),
         monotonic_ns: origin,
         events: events(data, survey, roles),
+        counted: Vec::new(),
         transport: "import".to_owned(),
         transport_reason: by_what(data),
         probes: roles.rule.map(probe).into_iter().collect(),

@@ -47,6 +47,7 @@ impl Accounts {
             marks,
             tasks,
             clocks,
+            counts,
             malformed,
         } = decoded;
         let account = self.cpu(cpu);
@@ -56,7 +57,13 @@ impl Accounts {
         sum.marks += marks;
         sum.tasks += tasks;
         sum.clocks += clocks;
+        sum.counts += counts;
         sum.malformed += malformed;
+    }
+
+    /// Records of counts decoded.
+    pub(super) fn counts(&self) -> u64 {
+        self.cpus.values().map(|cpu| cpu.decoded.counts).sum()
     }
 
     /// So many bytes came out of a CPU's ring.

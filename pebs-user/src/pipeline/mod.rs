@@ -7,6 +7,7 @@
 mod account;
 mod batches;
 mod bulk;
+mod counts;
 mod frequency;
 mod imported;
 mod keep;
@@ -45,6 +46,7 @@ use crate::units::{Cpu, EventId, KtimeNs, Pid, TraceNs};
 use account::Accounts;
 use bulk::Bulk;
 pub use bulk::BulkOptions;
+pub use counts::CountedFrom;
 pub use imported::{Told, ToldLoss};
 pub use keep::Keep;
 pub use net::OwnCosts;
@@ -63,6 +65,8 @@ pub struct PipelineOptions {
     pub interference: Interferences,
     /// Whether who wakes and who displaces threads is recorded.
     pub encounters: bool,
+    /// The events that are counted for each visit, and where their counts come from.
+    pub counted: Vec<CountedFrom>,
     /// Whether each event is a clock, by event.
     pub clock_events: Vec<bool>,
     /// The reset values at the begin of the trace, by event; 0: there is none, as the kernel keeps to
@@ -137,6 +141,8 @@ pub struct Outcome {
     pub page_faults: u64,
     /// What was recorded within visits beside.
     pub extras: ExtraRecords,
+    /// Records of what was counted at marks and switches.
+    pub counts: u64,
     /// Bytes that the ring held all in all of the CPU where it were most.
     pub most_ring_bytes: u64,
     /// Visits closed.
@@ -198,6 +204,7 @@ impl Pipeline {
             switches: options.switches,
             page_faults: options.page_faults,
             interference: options.interference,
+            counters: CountedFrom::counters(&options.counted),
             max_samples: options.max_samples,
         };
         let mut rows = Rows::new(Symbolizer::new(options.symbolize.clone()), options, writer);
@@ -432,6 +439,7 @@ impl Pipeline {
             samples: self.accounts.samples(),
             page_faults: self.rows.page_faults,
             extras: self.rows.extras,
+            counts: self.accounts.counts(),
             most_ring_bytes: self.accounts.most_ring_bytes(),
             visits: self.rows.visits,
             kept: self.rows.keeper.kept,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::PipelineOptions;
+use super::counts::CountedFrom;
 use super::keep::Keeper;
 use super::memory::Accesses;
 use super::net::Net;
@@ -59,6 +60,8 @@ pub(super) struct Rows {
     estimates: EstimateBlock,
     /// Whether who wakes and who displaces threads is recorded.
     encounters: bool,
+    /// Events that are counted for each visit.
+    pub counted: Vec<CountedFrom>,
     functions: Vec<FunctionRow>,
     /// Reset values over time.
     pub resets: Resets,
@@ -111,6 +114,7 @@ impl Rows {
             block: SampleBlock::default(),
             estimates: EstimateBlock::default(),
             encounters: options.encounters,
+            counted: options.counted.clone(),
             functions: Vec::new(),
             resets: Resets::new(&options.resets),
             net: Net::new(options),
@@ -639,6 +643,7 @@ impl Sink for Rows {
         }
         self.waits(visit, kept);
         self.batch(visit);
+        self.counts(visit);
         let oncpu_ns = visit.oncpu_ns();
         if let Some(oncpu_ns) = visit.least_oncpu_ns() {
             self.oncpu_ns += oncpu_ns;

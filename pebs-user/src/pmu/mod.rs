@@ -2,14 +2,15 @@
 //!
 //! `event` (text to [`event::EventSpec`], pure) -> `sysfs` and `host` (what the machine offers, as
 //! plain data), `table` (what Intel calls events) -> `attr` (spec and host to the kernel's settings, pure) ->
-//! `reset`, `counters`, `bulk` (checks, pure) -> `open` (system calls). `memory` and `ibs` decode what the
-//! hardware says about a sample (pure).
+//! `reset`, `counters`, `bulk` (checks, pure) -> `open` (system calls). `counted` resolves events that are counted, not
+//! sampled. `memory` and `ibs` decode what the hardware says about a sample (pure).
 
 pub(crate) mod attr;
 pub(crate) mod auto;
 pub(crate) mod bits;
 pub(crate) mod bulk;
 pub(crate) mod catalog;
+pub(crate) mod counted;
 pub(crate) mod counters;
 pub mod event;
 pub(crate) mod host;

@@ -135,6 +135,35 @@ impl PerfEvent {
         }
     }
 
+    /// The same in the group of a leader, which is on the same CPU or thread.
+    ///
+    /// # Errors
+    /// As [`PerfEvent::open`].
+    pub(crate) fn open_with(
+        attr: &perf_event_attr,
+        target: Target,
+        what: &str,
+        leader: Option<&Self>,
+    ) -> Result<Self, OpenError> {
+        let Some(leader) = leader else {
+            return Self::open(attr, target, what);
+        };
+        let (pid, cpu) = target.arguments();
+        match open_in(attr, pid, cpu, Some(leader.as_fd())) {
+            Ok(fd) => Ok(Self {
+                fd,
+                _leader: None,
+                _kept: None,
+                target: Some(target),
+            }),
+            Err(error) => Err(OpenError::new(
+                Attempt::Event,
+                format!("{what} {target}, in its group"),
+                &error,
+            )),
+        }
+    }
+
     /// The thread that it counts, with those that inherit it; `None`: whatever runs on a CPU.
     #[must_use]
     pub(crate) fn thread(&self) -> Option<Tid> {

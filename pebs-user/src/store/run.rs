@@ -44,6 +44,9 @@ pub struct RunInfo {
     pub duration_ns: Option<i64>,
     /// Events sampled.
     pub events: Vec<EventInfo>,
+    /// Events counted for each visit (`--count`), by their number in `counts`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub counted: Vec<CountedInfo>,
     /// `bpf`, `bulk` or `import`.
     pub transport: String,
     /// Why that transport.
@@ -280,6 +283,21 @@ impl EventInfo {
             || self.r#type == sys::PERF_TYPE_SOFTWARE
                 && clocks.iter().any(|clock| u64::from(*clock) == self.config)
     }
+}
+
+/// One event that was counted for each visit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CountedInfo {
+    /// Its number in `counts`.
+    pub id: EventId,
+    /// As typed, or what `auto` chose.
+    pub name: String,
+    /// What is counted: `ns` of clocks, else `events`.
+    pub unit: String,
+    /// Number of its group: events of a group are counted at the same time.
+    pub group: u32,
+    /// `counter`, read at marks and switches; `switches`, their records; `times`, of both.
+    pub source: String,
 }
 
 /// How the marks of a probe make visits.

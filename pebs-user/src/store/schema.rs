@@ -355,6 +355,28 @@ tables! {
         share: f64 as NullableReal,
     }
 
+    /// One row per visit and event that was counted, with `--count` only.
+    ///
+    /// Counted is what the thread did on the CPU while the visit was its current one, as in `visits.oncpu_ns`, in user mode
+    /// and in the kernel unless the event says otherwise. What the marks of nested visits do is in them.
+    counts = Counts, CountRow<'a> (Copy), CountColumns {
+        /// The visit.
+        visit_id: u64,
+        /// Its item.
+        item_id: u64,
+        /// Number of the event in `counted` of `trace.json`.
+        event: EventId,
+        /// How often it happened, of clocks ns; null if it had no turn on a counter, or is unknown.
+        count: Option<u64>,
+        /// Time in which it was to be counted; null if that is unknown.
+        enabled_ns: Option<i64>,
+        /// Time in which it was counted: less where events take turns on a counter, or it is not counted on some CPUs.
+        running_ns: Option<i64>,
+        /// `exact`; `scaled`: it had a turn for a part of the time, and `count` is what was counted x `enabled_ns` /
+        /// `running_ns`; `no turn`; `unknown`: a record is missing, or some of the thread's time may be another item's.
+        state: &'a str as Text,
+    }
+
     /// One row per reading of a CPU's frequency, with `--with freq` only.
     frequencies = Frequencies, FrequencyRow (Copy, Eq), FrequencyColumns {
         /// Time of the reading.
@@ -507,6 +529,18 @@ pub mod measure {
     pub const ONCPU: &str = "oncpu";
     /// Time of a function on the CPU in a visit.
     pub const SELF: &str = "self";
+}
+
+/// States of `counts`.
+pub mod count_state {
+    /// Counted all the time.
+    pub const EXACT: &str = "exact";
+    /// Counted a part of the time.
+    pub const SCALED: &str = "scaled";
+    /// Not counted at any time.
+    pub const NO_TURN: &str = "no turn";
+    /// Not known.
+    pub const UNKNOWN: &str = "unknown";
 }
 
 /// `functions.module` of pebs-trace's own work, which is part of no profile.

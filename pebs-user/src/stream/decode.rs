@@ -8,9 +8,9 @@ mod sample;
 mod wire;
 
 use pebs_common::record::{
-    ClockPair, Encounter, Head, Interference, Kind, Mark, MarkArgs, Role, STACK_WORDS, Sample,
-    SampleAccess, SampleStack, StackDepth, Switch, SwitchStack, Task, encounter_flag, mark_flag,
-    switch_flag,
+    ClockPair, Counts, Encounter, Head, Interference, Kind, Mark, MarkArgs, Role, STACK_WORDS,
+    Sample, SampleAccess, SampleStack, StackDepth, Switch, SwitchStack, Task, count_flag,
+    encounter_flag, mark_flag, switch_flag,
 };
 
 use crate::stream::access::Access;
@@ -134,6 +134,15 @@ pub enum Body {
         /// How long it took, ns; 0 of a page fault that is counted.
         ns: u64,
     },
+    /// What was counted of the thread up to now, since its last mark or since it took the CPU.
+    Counts {
+        /// Since then, ns.
+        ns: u64,
+        /// A word for each event, or with `times` three: count, time enabled and time running.
+        words: ArgBytes,
+        /// Whether some were not counted all the time.
+        times: bool,
+    },
     /// The kernel stopped a counter until the next tick, for it came too often. The thread is the
     /// one that ran.
     Throttle {
@@ -199,6 +208,8 @@ pub struct Decoded {
     pub tasks: u64,
     /// The clock pairs among them, which end here.
     pub clocks: u64,
+    /// The records of counts among them.
+    pub counts: u64,
     /// Records that made no sense.
     pub malformed: u64,
 }
@@ -341,6 +352,7 @@ impl<I: Inbox> Decoder<'_, I> {
                 let body = encounter_body(kind, &encounter);
                 self.task(encounter.head, encounter.time_ns, body);
             }
+            Kind::Counts => self.counts(frame)?,
             Kind::Clock => {
                 let pair: ClockPair = read(frame)?;
                 self.clock
@@ -446,6 +458,21 @@ impl<I: Inbox> Decoder<'_, I> {
         let payload = frame.get(size_of::<MarkArgs>()..)?;
         let args = self.inbox.payloads().push(with_args.valid as u32, payload);
         self.mark(&with_args.mark, args);
+        Some(())
+    }
+
+    fn counts(&mut self, frame: &[u8]) -> Option<()> {
+        let counts: Counts = read(frame)?;
+        let times = counts.head.flags() & count_flag::TIMES != 0;
+        let length = usize::from(counts.head.index()) * if times { 24 } else { 8 };
+        let words = frame.get(size_of::<Counts>()..)?.get(..length)?;
+        let body = Body::Counts {
+            ns: counts.ns,
+            words: self.inbox.payloads().push(0, words),
+            times,
+        };
+        self.task(counts.head, counts.time_ns, body);
+        self.decoded.counts += 1;
         Some(())
     }
 

@@ -290,7 +290,7 @@ impl Order {
         } = self;
         spare.clear();
         let mut keep = |record: &mut Record| {
-            if let Body::Mark { args, .. } = &mut record.body {
+            if let Body::Mark { args, .. } | Body::Counts { words: args, .. } = &mut record.body {
                 *args = spare.push(args.valid, payloads.get(*args));
             }
         };

@@ -112,6 +112,7 @@ fn run(stream: &Stream, keep: Keep, dir: &Path) -> Pipeline {
         page_faults: true,
         interference: Interferences::default(),
         encounters: false,
+        counted: Vec::new(),
         clock_events: vec![true],
         resets: vec![1000],
         max_samples: 1 << 20,

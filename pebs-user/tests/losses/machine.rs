@@ -96,6 +96,7 @@ impl Machine {
             page_faults: true,
             interference: Interferences::default(),
             encounters: false,
+            counted: Vec::new(),
             clock_events: vec![true],
             resets: vec![1000],
             max_samples: 1 << 20,

@@ -34,6 +34,7 @@ fn replay(script: &Script) -> String {
         switches: true,
         page_faults: true,
         interference: Interferences::default(),
+        counters: 0,
         max_samples: script.hold,
     };
     let mut correlator = Correlator::new(&script::probes(), options);

@@ -9,6 +9,7 @@
 use rustc_hash::FxHashMap;
 
 use super::By;
+use crate::analysis::counted::CountedSums;
 use crate::analysis::explain::blocks::Blocks;
 use crate::analysis::explain::contrast::Naming;
 use crate::analysis::explain::items::Items;
@@ -16,6 +17,7 @@ use crate::analysis::explain::model::CauseKind;
 use crate::analysis::explain::sums::ClassSums;
 use crate::analysis::report::text::file_name;
 use crate::rng::SplitMix64;
+use crate::store::run::CountedInfo;
 
 /// Periods of a run: enough to know an error to 9 %, and each long enough to hold what lasts.
 pub(super) const PERIODS: usize = 64;
@@ -90,6 +92,8 @@ pub(super) struct ProbeFigures {
     /// Sums of each function or wait by period.
     pub rows: FxHashMap<Name, (Blocks, u64)>,
     sums: ClassSums,
+    /// What was counted, and of which events.
+    pub counted: (CountedSums, Vec<CountedInfo>),
 }
 
 impl ProbeFigures {
@@ -129,6 +133,7 @@ impl ProbeFigures {
             durations: durations(members, items),
             rows,
             sums,
+            counted: <(CountedSums, Vec<CountedInfo>)>::default(),
         }
     }
 

@@ -5,6 +5,7 @@
 
 use serde::Serialize;
 
+use crate::analysis::counted::CountedRow;
 use crate::analysis::explain::model::CauseKind;
 
 /// Version of the JSON keys; grows when one changes its meaning or goes away.
@@ -48,6 +49,9 @@ pub(crate) struct ProbeDiff {
     pub rows: Vec<RowDiff>,
     /// Why there are no functions or waits; null if there are.
     pub too_little: Option<String>,
+    /// Events that were counted in both, per item: `slow` is after, `typical` before. Each interval is by itself.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub counted_events: Vec<CountedRow>,
 }
 
 /// A figure before and after, per item. Intervals hold 95 % of the time for all figures of the

@@ -1,6 +1,7 @@
 //! A comparison as text, for people.
 
 use super::model::{Change, Diff, ProbeDiff, RowDiff};
+use crate::analysis::counted;
 use crate::analysis::explain::model::CauseKind;
 use crate::analysis::report::brief;
 use crate::analysis::report::human::{count, percent, plural, safe, time};
@@ -74,6 +75,7 @@ fn section(out: &mut Page, probe: &ProbeDiff) {
         out.line(figure_name(it.figure), &figure(&it.change));
     }
     rows(out, probe);
+    counted::compared(out, &probe.counted_events, ["after", "before"], "item");
 }
 
 /// The functions that changed beyond chance, the largest change first.

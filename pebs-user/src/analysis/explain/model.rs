@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::Unit;
 pub(crate) use super::item_model::{ItemAccount, ItemReport, Moment, MomentKind};
+use crate::analysis::counted::CountedRow;
 pub(crate) use crate::analysis::report::model::Quantiles as Durations;
 use crate::analysis::report::model::{FunctionName, OwnTimes};
 use crate::store::run::EventInfo;
@@ -151,6 +152,9 @@ pub(crate) struct Group {
     pub counts: Vec<CountRow>,
     /// Interrupts, softirqs and page faults of their threads: time that is part of the times in `gap`.
     pub interference: Vec<InterferenceRow>,
+    /// What was counted of them, by event; empty: nothing was (`--count`).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub counted_events: Vec<CountedRow>,
     /// What the latency of all items varies with; null if unknown.
     pub variance: Option<Variance>,
 }

@@ -15,6 +15,7 @@ use super::model::{
     Slow, Split, SplitTest, Typical, TypicalRule,
 };
 use crate::analysis::batches::is_batched;
+use crate::analysis::counted;
 use crate::analysis::report::brief;
 use crate::analysis::report::human::{UNKNOWN, count, percent, plural, safe, time};
 use crate::analysis::report::model::{FunctionName, OTHER_ITEMS};
@@ -225,6 +226,7 @@ fn group(out: &mut Page, group: &Group, noun: &str) {
         tables::counts(out, &group.counts, noun);
         tables::interference(out, &group.interference, ["slow", noun]);
     }
+    counted::table(out, &group.counted_events, noun);
     if let Some(variance) = &group.variance {
         tables::variance(out, variance, noun);
     }

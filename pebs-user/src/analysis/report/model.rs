@@ -11,6 +11,7 @@ use serde::{Serialize, Serializer};
 pub use super::counts::{Counts, TypicalCounts};
 pub use super::interrupts_and_faults::InterferenceRow;
 use super::section::flag_names;
+pub use crate::analysis::counted::{CountedClass, CountedRow, CountedVisits, Excess};
 use crate::store::run::{EventInfo, RunInfo};
 use crate::store::schema::{ArgValue, InterferenceColumns, VisitRow, visit_flag};
 
@@ -75,6 +76,9 @@ pub struct ProbeReport {
     pub own: Option<OwnTimes>,
     /// Interrupt, softirq and page-fault time of the visits, part of the times below; empty: not recorded.
     pub interference: Vec<InterferenceRow>,
+    /// What was counted of the visits, by event; empty: nothing was (`--count`).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub counted_events: Vec<CountedRow>,
     /// What slow visits spend more time in than typical ones, the largest difference first;
     /// from 0.5 % of the whole difference on.
     pub spread: Vec<Row>,
@@ -363,6 +367,20 @@ pub struct SlowVisit {
     pub functions: Vec<VisitFunction>,
     /// Waits by state and function, the longest first.
     pub waits: Vec<VisitWait>,
+    /// What was counted of it; empty: nothing was (`--count`).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub counted_events: Vec<VisitEvent>,
+}
+
+/// What was counted of an event in a visit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct VisitEvent {
+    /// The event.
+    pub event: String,
+    /// How often, of clocks ns; null if it is not known.
+    pub count: Option<u64>,
+    /// How that is known: a state of `counts`.
+    pub state: String,
 }
 
 impl Deref for SlowVisit {

@@ -240,6 +240,7 @@ impl Ranking<'_> {
         let time = self.time_split(&section);
         let (slow, typical) = (self.slow_class(&section), typical_class(&section));
         let interference = section.interference();
+        let counted = section.counted.rows(&self.info.counted);
         let own = self.own_times(&section);
         let Section {
             tally,
@@ -291,6 +292,7 @@ impl Ranking<'_> {
             typical: typical.filter(|_| known),
             own,
             interference,
+            counted_events: counted,
             largest: self.largest(&classes),
             slowest: slowest.map(|draft| self.visit(draft)).collect(),
         }

@@ -14,6 +14,7 @@ use super::stats::Stats;
 use super::tally::Tally;
 use super::top::Top;
 use crate::analysis::classes::{Class, Classes, NetOnCpu, Rank, Standing, Took};
+use crate::analysis::counted::CountedSums;
 use crate::analysis::pool::Pool;
 use crate::store::args::{ArgRef, ArgView};
 use crate::store::reader::{ReadError, Scan, Trace};
@@ -110,6 +111,8 @@ pub(super) struct Section {
     pub slow_condensed: u64,
     /// Time on the CPU of the visits that are pooled.
     pub oncpu_ns: f64,
+    /// What was counted of the visits.
+    pub counted: CountedSums,
     pub shared_slow: SharedArgs,
     pub shared_others: SharedArgs,
     pub slowest: Top<SlowDraft>,
@@ -129,6 +132,7 @@ impl Section {
             typical: ClassSums::default(),
             slow: ClassSums::default(),
             oncpu_ns: 0.0,
+            counted: CountedSums::default(),
             shared_slow: SharedArgs::new(columns.len()),
             shared_others: SharedArgs::new(columns.len()),
             slowest: Top::new(slowest),
@@ -241,6 +245,7 @@ impl<'a> Visits<'a> {
                 args: args.collect(),
                 functions: Vec::new(),
                 waits: Vec::new(),
+                counted_events: Vec::new(),
             },
             functions: Vec::new(),
             waits: FxHashMap::default(),

@@ -14,6 +14,7 @@ use super::model::{
     ELSEWHERE, FunctionName, IDLE, OTHER_ITEMS, OwnTimes, ProbeReport, Report, Row, SharedArg,
     SlowClass, SlowRule,
 };
+use crate::analysis::counted;
 use crate::present::words::{self, Frame};
 use crate::present::{Page, Tone, toned};
 use crate::store::schema::visit_flag;
@@ -86,6 +87,7 @@ fn section(out: &mut Page, report: &Report, probe: &ProbeReport) {
     lists::spread(out, probe, noun);
     lists::largest(out, probe, noun);
     lists::interference(out, probe, noun);
+    counted::table(out, &probe.counted_events, noun);
     lists::slowest(out, probe, noun);
 }
 

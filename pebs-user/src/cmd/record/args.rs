@@ -191,6 +191,16 @@ pub struct RecordArgs {
     #[arg(long, conflicts_with = "call_graph")]
     #[arg(help_heading = "What to record")]
     pub memory: bool,
+    /// Count these events for each item: table counts; a list with commas
+    ///
+    /// The counters are read at each mark and where a thread of the target leaves and takes a CPU, so that each item has what
+    /// its own thread did while it worked on it. perf's names as for --event, of the CPU (cycles, branch-misses, cpu/event=../, :u, :k)
+    /// or the kernel (page-faults, cpu-migrations, context-switches, task-clock), breakpoints (mem:FUNC:x), and {cycles,instructions} for
+    /// events that are counted together. auto: what there is. Where there are more events than counters they
+    /// take turns, and the table says so. At most 16. Costs about 0.1 us for each event and mark, which is part of what marks cost. Needs
+    /// switches.
+    #[arg(long = "count", value_name = "EVENTS", help_heading = "What to record")]
+    pub counts: Vec<String>,
     /// How samples come from the kernel
     ///
     /// bulk: the kernel writes them into perf's rings by itself, on PEBS many for one interrupt. bpf: a

@@ -16,6 +16,7 @@ use crate::estimate::net::SampleCost;
 use crate::pipeline::{Load, MarksBy, Outcome, OwnCosts};
 use crate::pmu::attr::{EventClass, ResolvedEvent};
 use crate::pmu::open::UprobePmu;
+use crate::present::human::{plural, time};
 use crate::probe::set::{Probe, Site};
 use crate::store::run::EntryClass;
 use crate::store::run::{CostInfo, OwnCost, OwnMarks, OwnTime};
@@ -145,8 +146,8 @@ impl Measuring {
     }
 
     /// Whether [`Measuring::finish`] measures something.
-    pub(super) const fn takes_time(&self) -> bool {
-        self.prepared.is_some()
+    pub(super) fn takes_time(&self, plan: &Plan) -> bool {
+        self.prepared.is_some() || plan.reads_counters()
     }
 
     /// Measures what is not known, and keeps it for recordings to come.
@@ -176,8 +177,31 @@ impl Measuring {
             known.units = units;
             known.keep(plan);
         }
+        if plan.reads_counters()
+            && let Some(pmu) = UprobePmu::read(Path::new("/"))
+        {
+            known.units.count_ns = calibrate::counts::reading_ns(&pmu, &plan.counted, &plan.host);
+        }
         known
     }
+}
+
+/// What reading counters costs, said before the start; `None` if none is read.
+pub(super) fn counts_note(plan: &Plan, units: &UnitCosts) -> Option<String> {
+    let counters = plan.counted.iter().filter(|it| it.counter().is_some());
+    let counters = plural(counters.count() as u64, "counter");
+    if !plan.reads_counters() {
+        return None;
+    }
+    Some(match units.count_ns {
+        Some(ns) => format!(
+            "{counters} are read at each mark and switch: {} more for each, which is part of what marks cost",
+            time(ns)
+        ),
+        None => {
+            format!("{counters} are read at each mark and switch; what that costs is not known")
+        }
+    })
 }
 
 /// What its samples are known by.
@@ -352,12 +376,18 @@ impl<'a> Prices<'a> {
             marks: self.mark_times()?,
             sample: Some(SampleCost::measured(sample_ns, spread_ns)),
             // Where it could not be measured it is small beside what a switch takes.
-            switch_ns: self.costs.switch_ns.unwrap_or(0.0),
+            // The counters are read at both ends of a switch.
+            switch_ns: self.switch_ns().unwrap_or(0.0),
             page_fault_ns: self.page_faults_ns(1)?,
             interrupt_ns: price(irq, 1, extras.interrupt_ns)?,
             softirq_ns: price(irq, 1, extras.softirq_ns)?,
             encounter_ns: price(self.extras.encounters, 1, extras.encounter_ns)?,
         })
+    }
+
+    /// What recording a switch costs; `None` if that is not known.
+    fn switch_ns(&self) -> Option<f64> {
+        Some(self.costs.switch_ns? + self.costs.count_ns.unwrap_or(0.0))
     }
 
     /// Time of marks before and behind their own time, by probe and role. Of sites that share both it is the mean.
@@ -525,9 +555,10 @@ pub(super) fn total(
     let outside = outcome.ledger.samples_unmatched - outcome.shared_samples;
     let inside = outcome.samples - outside.min(outcome.samples);
     let tasks = outcome.ledger.totals().tasks;
-    let others = outcome.page_faults + outcome.extras.interrupts + outcome.extras.softirqs;
+    let others =
+        outcome.page_faults + outcome.extras.interrupts + outcome.extras.softirqs + outcome.counts;
     let switches = tasks.seen.saturating_sub(others);
-    let switches_ns = price(plan.switches, switches, costs.switch_ns);
+    let switches_ns = price(plan.switches, switches, prices.switch_ns());
     let window = || {
         // Samples outside visits do not slow visits down.
         let extras_ns = prices.extras_ns(&outcome.extras)?;

@@ -15,11 +15,12 @@ use crate::cost::calibrate::UnitCosts;
 use crate::estimate::baseline::Rule;
 use crate::ledger::{CpuLedger, Ledger, Reason};
 use crate::pipeline::{Keep, Outcome};
+use crate::pmu::counted::{CountSource, CountedEvent};
 use crate::pmu::open::Times;
 use crate::present::human::{plural, time};
 use crate::probe::item::Item;
 use crate::probe::set::{Probe, ProbeSet, Site};
-use crate::store::run::{EventInfo, HostInfo, KeepInfo, ProbeInfo, RunInfo, SiteInfo};
+use crate::store::run::{CountedInfo, EventInfo, HostInfo, KeepInfo, ProbeInfo, RunInfo, SiteInfo};
 use crate::store::schema::SCHEMA_VERSION;
 use crate::store::writer::WriteError;
 use crate::terminal::say;
@@ -44,6 +45,7 @@ pub(super) fn run_info(plan: &Plan, origin: KtimeNs) -> RunInfo {
         monotonic_ns: origin.0,
         duration_ns: None,
         events: events(plan),
+        counted: counted(plan),
         transport: plan.transport.how.name().to_owned(),
         transport_reason: plan.transport_reason(),
         clock_error: None,
@@ -68,6 +70,22 @@ pub(super) fn run_info(plan: &Plan, origin: KtimeNs) -> RunInfo {
             .chain(plan.warnings.iter().map(|w| w.text.clone()))
             .collect(),
     }
+}
+
+fn counted(plan: &Plan) -> Vec<CountedInfo> {
+    let info = |(id, event): (u8, &CountedEvent)| CountedInfo {
+        id: EventId(id),
+        name: event.name.clone(),
+        unit: event.unit.to_owned(),
+        group: event.group as u32,
+        source: match event.source {
+            CountSource::Counter(_) => "counter",
+            CountSource::Switches => "switches",
+            CountSource::Times => "times",
+        }
+        .to_owned(),
+    };
+    (0..).zip(&plan.counted).map(info).collect()
 }
 
 fn keep_info(keep: Keep) -> Option<KeepInfo> {

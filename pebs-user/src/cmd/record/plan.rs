@@ -16,12 +16,14 @@ use crate::binary::process::FileId;
 use crate::cmd::record::args::{CallGraph, Extra, KeepArg, RecordArgs, ReturnArg, SampleClock};
 use crate::cmd::report::Format;
 use crate::cmd::{Hinted, debug_files, doctor};
+use crate::collect::counted::CountedCounters;
 use crate::collect::frequency::Frequencies;
 use crate::collect::session::Transport;
 use crate::cost::overhead::Bounds;
 use crate::limits;
-use crate::pipeline::{BulkOptions, Keep};
+use crate::pipeline::{BulkOptions, CountedFrom, Keep};
 use crate::pmu::attr::{self, EventClass, ResolvedEvent};
+use crate::pmu::counted::{self, CountError, CountSource, CountedEvent};
 use crate::pmu::counters;
 use crate::pmu::event::{EventKind, EventSpec};
 use crate::pmu::host::Host;
@@ -66,6 +68,8 @@ pub(super) struct Plan {
     pub files: ProbedFiles,
     /// Events, with the attr as granted.
     pub events: Vec<ResolvedEvent>,
+    /// Events that are counted for each visit.
+    pub counted: Vec<CountedEvent>,
     /// How their samples come.
     pub transport: Choice,
     /// Precision granted of each.
@@ -144,6 +148,8 @@ impl Plan {
         check_call_graph(args.call_graph)?;
         check_extras(args)?;
         let specs = parse_events(&args.events)?;
+        let counted_specs = counted::parse(&args.counts)?;
+        check_counts(args)?;
         let who = Who::of(args)?;
         if let Some(command) = args.command_line.first() {
             crate::collect::command::find(command)?;
@@ -202,6 +208,8 @@ impl Plan {
             notes: mut event_notes,
             mut warnings,
         } = resolve_events(args, &specs, reset, &host)?;
+        let counted = counted::resolve_all(&counted_specs, &host)?;
+        try_counted(&counted, &host)?;
         let mut notes = probes.notes.clone();
         notes.extend(debug_files.note);
         notes.extend(who.pids.iter().filter_map(|pid| stranger(*pid, &probes)));
@@ -240,6 +248,7 @@ impl Plan {
             files: ProbedFiles::of(&probes),
             probes,
             events,
+            counted,
             transport,
             granted,
             pids: who.pids,
@@ -288,6 +297,23 @@ impl Plan {
     #[must_use]
     pub(super) fn clock_events(&self) -> Vec<bool> {
         self.events.iter().map(|event| event.unit == "ns").collect()
+    }
+
+    /// Where the counts of each event come from.
+    #[must_use]
+    pub(super) fn counted_from(&self) -> Vec<CountedFrom> {
+        let each = self.counted.iter().map(|event| match event.source {
+            CountSource::Counter(_) => CountedFrom::Counter,
+            CountSource::Switches => CountedFrom::Switches,
+            CountSource::Times => CountedFrom::Times,
+        });
+        each.collect()
+    }
+
+    /// Whether programs read counters at marks and switches.
+    #[must_use]
+    pub(super) fn reads_counters(&self) -> bool {
+        self.counted.iter().any(|event| event.counter().is_some())
     }
 
     /// Which transport was granted, and why.
@@ -432,6 +458,42 @@ fn check_extras(args: &RecordArgs) -> anyhow::Result<()> {
         format!("--with {what} needs {needed}, which {option} leaves out"),
         "give one of them".to_owned(),
     ))
+}
+
+/// Counts for each item need these.
+fn check_counts(args: &RecordArgs) -> Result<(), CountError> {
+    match args {
+        _ if args.counts.is_empty() => Ok(()),
+        RecordArgs {
+            no_switches: true, ..
+        } => Err(CountError::Needs("switches")),
+        _ if args.item().is_some() => Err(CountError::Needs("marks")),
+        _ => Ok(()),
+    }
+}
+
+/// Opens the counters of one CPU, to see what the machine grants. The address of a breakpoint by name is known once there
+/// is a process.
+fn try_counted(counted: &[CountedEvent], host: &Host) -> anyhow::Result<()> {
+    let is_named = |event: &ResolvedEvent| {
+        let class = &event.class;
+        matches!(
+            class,
+            EventClass::Breakpoint {
+                symbol: Some(_),
+                ..
+            }
+        )
+    };
+    if !counted
+        .iter()
+        .filter_map(CountedEvent::counter)
+        .any(is_named)
+    {
+        let first = host.online.first();
+        CountedCounters::open(counted, first.map_or(&[], std::slice::from_ref))?;
+    }
+    Ok(())
 }
 
 fn check_call_graph(how: Option<CallGraph>) -> anyhow::Result<()> {

@@ -114,7 +114,7 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
     let targets = Targets::open(&plan.pids, &plan.threads);
     plan.pids = session.trace(&plan.pids)?;
     let count = Count::begin(plan, &session, &session_plan(plan), &rings.counters)?;
-    if measuring.takes_time() && plan.voice == Voice::Aloud {
+    if measuring.takes_time(plan) && plan.voice == Voice::Aloud {
         say!(
             "measuring what marks and samples cost on this machine (kept for the next recordings)"
         );
@@ -147,6 +147,10 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
     let origin = now();
     let mut info = super::finish::run_info(plan, origin);
     info.unit_costs = Some(costs.source());
+    if let Some(note) = cost::counts_note(plan, &costs.units) {
+        plan.note(&note);
+        info.notes.push(note);
+    }
     if let Some(note) = &costs.note {
         plan.note(note);
         info.notes.push(note.clone());
@@ -269,6 +273,7 @@ fn session_plan(plan: &Plan) -> SessionPlan<'_> {
         host: &plan.host,
         probes: &plan.probes,
         events: &plan.events,
+        counted: &plan.counted,
         pids: &plan.pids,
         threads: &plan.threads,
         cgroup: plan.cgroup.as_deref(),
@@ -306,7 +311,8 @@ fn place_breakpoints(plan: &mut Plan) -> anyhow::Result<()> {
         .filter_map(|p| p.sites.first())
         .collect();
     let default = binaries.first().map(|site| site.path.clone());
-    for event in &mut plan.events {
+    let counted = plan.counted.iter_mut().filter_map(|it| it.counter_mut());
+    for event in plan.events.iter_mut().chain(counted) {
         if let EventClass::Breakpoint {
             symbol: Some(symbol),
             ..
@@ -373,6 +379,7 @@ impl Workers {
             page_faults: plan.page_faults,
             encounters: plan.encounters,
             interference: plan.interference,
+            counted: plan.counted_from(),
             clock_events: plan.clock_events(),
             resets: plan.events.iter().map(|it| it.reset.0.get()).collect(),
             max_samples: plan.max_samples,

@@ -90,6 +90,8 @@ impl Kernel {
             switches: false,
             page_faults: false,
             events: 1,
+            counters: 0,
+            count_always: 0,
             stack_frames: 0,
             encounters: false,
             interference: Interferences::default(),

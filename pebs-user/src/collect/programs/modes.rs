@@ -48,6 +48,8 @@ fn left_out(exclude_user: u32, exclude_kernel: u32, work: fn()) -> u64 {
         switches: false,
         page_faults: false,
         events: 1,
+        counters: 0,
+        count_always: 0,
         stack_frames: 0,
         encounters: false,
         interference: Interferences::default(),

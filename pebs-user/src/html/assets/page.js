@@ -428,8 +428,10 @@
   }
   function drawBetween(i) {
     if (!D.between.length) return [];
-    const said = D.between.map((it) => `${it.what} ${between(it, it.values[i])} (typical ${usually(it, V.probe[i])})`);
-    return [element("p", { class: "between" }, "What came between, part of these times: " + said.join(", "))];
+    const said = (counted) => D.between.filter((it) => it.is_counted === counted)
+      .map((it) => `${it.what} ${between(it, it.values[i])} (typical ${usually(it, V.probe[i])})`).join(", ");
+    const parts = [["What came between, part of these times: ", said(false)], ["Counted: ", said(true)]];
+    return parts.filter((it) => it[1]).map((it) => element("p", { class: "between" }, it[0] + it[1]));
   }
 
   // Who ended a wait, and how long its thread was ready before it ran.

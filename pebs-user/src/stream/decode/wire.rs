@@ -1,7 +1,7 @@
 //! The wire format: how the kernel frames records, and the words of each.
 
 use pebs_common::record::{
-    ClockPair, Encounter, Head, Kind, Mark, MarkArgs, Sample, SampleAccess, SampleStack,
+    ClockPair, Counts, Encounter, Head, Kind, Mark, MarkArgs, Sample, SampleAccess, SampleStack,
     StackDepth, Switch, SwitchStack, Task,
 };
 
@@ -120,6 +120,7 @@ wire!(Sample { time_ns, ip, sp });
 wire!(Mark { time_ns, sp, id });
 wire!(Switch { time_ns, ip, state });
 wire!(Task { time_ns, other });
+wire!(Counts { time_ns, ns });
 wire!(ClockPair {
     monotonic_ns,
     perf_ns

@@ -3,6 +3,7 @@
 use ratatui::text::Line;
 
 use super::{bold, dim, list};
+use crate::analysis::counted::beside;
 use crate::analysis::report::brief;
 use crate::analysis::report::human::{
     UNKNOWN, count, events, maybe_time, percent, plural, safe, time,
@@ -88,6 +89,10 @@ fn facts(item: &Item, group: &Group, noun: &str) -> Vec<Line<'static>> {
         ("flags", flags(&visit.flag_names())),
         ("counted", counted(&visit.counts(), typical.as_ref())),
         ("between", visit.interference().beside(&report.interference)),
+        (
+            "events",
+            beside(&visit.counted_events, &report.counted_events),
+        ),
     ];
     let facts = facts.into_iter().filter(|(_, text)| !text.is_empty());
     let facts = facts.map(|(what, text)| Line::raw(format!("   {what:<10} {text}")));

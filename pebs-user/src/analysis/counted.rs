@@ -1,0 +1,475 @@
+//! What was counted of slow and of typical items (`--count`): per item and per us on the CPU, with intervals.
+//!
+//! A rate is pooled: all events of a class over all of its time on the CPU. Items of which an event is not known are left
+//! out of its figures; how many visits were counted whole is said beside them. Intervals are those of a bootstrap
+//! over items ([`blocks`](super::explain::blocks)).
+
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+use super::batches::Share;
+use super::classes::Class;
+use super::explain::blocks::{Blocks, Draw, Draws, block_of, interval};
+use super::explain::sums::{NO_SECTION, Summing};
+use super::report::model::VisitEvent;
+use crate::present::human::{self, UNKNOWN, events, percent, time};
+use crate::present::table::{Column, Table};
+use crate::present::{Page, Tone};
+use crate::store::reader::{ReadError, Trace};
+use crate::store::run::CountedInfo;
+use crate::store::schema::count_state;
+use crate::store::view::{Select as _, View as _, columns};
+
+/// What was counted of an event in the items of a probe.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CountedRow {
+    /// The event.
+    pub event: String,
+    /// What is counted: `ns` of clocks, else `events`.
+    pub unit: String,
+    /// In all items; null if it is known of none, as in the others.
+    pub all: Option<CountedClass>,
+    /// In slow ones.
+    pub slow: Option<CountedClass>,
+    /// In typical ones.
+    pub typical: Option<CountedClass>,
+    /// Per slow item less per typical item; null if one is.
+    pub excess: Option<Excess>,
+    /// The same per us on the CPU.
+    pub rate_excess: Option<Excess>,
+    /// Visits by state of their counts.
+    pub visits: CountedVisits,
+}
+
+/// Figures of a class of items.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct CountedClass {
+    /// Items of which the event is known.
+    pub items: u64,
+    /// Mean of one.
+    pub per_item: f64,
+    /// Events of all of them in a us of their time on the CPU; null if they had none.
+    pub per_us: Option<f64>,
+}
+
+/// A difference between slow and typical items.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Excess {
+    /// Slow less typical.
+    pub value: f64,
+    /// Lower end of its 95 % interval; null if there are too few items.
+    pub low: Option<f64>,
+    /// Upper end.
+    pub high: Option<f64>,
+}
+
+/// How visits were counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CountedVisits {
+    /// All the time.
+    pub exact: u64,
+    /// A part of the time: what is missing is estimated.
+    pub scaled: u64,
+    /// Not at any time: left out.
+    pub no_turn: u64,
+    /// It is not known: left out.
+    pub unknown: u64,
+}
+
+impl CountedVisits {
+    fn add(&mut self, state: &str) {
+        match state {
+            count_state::EXACT => self.exact += 1,
+            count_state::SCALED => self.scaled += 1,
+            count_state::NO_TURN => self.no_turn += 1,
+            _ => self.unknown += 1,
+        }
+    }
+
+    /// In words: nothing where all were counted whole.
+    fn words(self) -> String {
+        let Self {
+            exact,
+            scaled,
+            no_turn,
+            unknown,
+        } = self;
+        let all = exact + scaled + no_turn + unknown;
+        let parts = [
+            ("scaled", scaled),
+            ("had no turn", no_turn),
+            ("unknown", unknown),
+        ];
+        let parts = parts.into_iter().filter(|(_, visits)| *visits > 0);
+        let parts: Vec<String> = parts
+            .map(|(what, visits)| format!("{} {what}", percent(visits as f64 / all as f64)))
+            .collect();
+        parts.join(", ")
+    }
+}
+
+/// Sums over the items of a class of which an event is known.
+#[derive(Clone, Debug, Default)]
+struct OfClass {
+    items: Blocks,
+    count: Blocks,
+    /// Time on the CPU, ns.
+    ns: Blocks,
+}
+
+impl OfClass {
+    fn add(&mut self, block: usize, (count, ns): (f64, f64)) {
+        self.items.add(block, 1.0);
+        self.count.add(block, count);
+        self.ns.add(block, ns);
+    }
+
+    fn figures(&self) -> Option<CountedClass> {
+        let items = self.items.total();
+        (items > 0.0).then(|| CountedClass {
+            items: items as u64,
+            per_item: self.per_item(None),
+            per_us: Some(self.per_us(None)).filter(|it| it.is_finite()),
+        })
+    }
+
+    fn of(sum: &Blocks, draw: Option<&Draw>) -> f64 {
+        draw.map_or_else(|| sum.total(), |draw| sum.weighted(draw))
+    }
+
+    fn per_item(&self, draw: Option<&Draw>) -> f64 {
+        Self::of(&self.count, draw) / Self::of(&self.items, draw)
+    }
+
+    fn per_us(&self, draw: Option<&Draw>) -> f64 {
+        1e3 * Self::of(&self.count, draw) / Self::of(&self.ns, draw)
+    }
+}
+
+/// Sums of one event.
+#[derive(Clone, Debug, Default)]
+struct OfEvent {
+    all: OfClass,
+    slow: OfClass,
+    typical: OfClass,
+    visits: CountedVisits,
+}
+
+impl OfEvent {
+    fn row(&self, event: &CountedInfo) -> CountedRow {
+        let Self {
+            all, slow, typical, ..
+        } = self;
+        let draws = (Draws::of(&slow.items, 1), Draws::of(&typical.items, 2));
+        let excess = |figure: fn(&OfClass, Option<&Draw>) -> f64| {
+            let value = figure(slow, None) - figure(typical, None);
+            let replicates = draws.0.0.iter().zip(&draws.1.0);
+            let replicates =
+                replicates.map(|(a, b)| figure(slow, Some(a)) - figure(typical, Some(b)));
+            let interval = interval(replicates.collect());
+            value.is_finite().then_some(Excess {
+                value,
+                low: interval.map(|it| it.0),
+                high: interval.map(|it| it.1),
+            })
+        };
+        CountedRow {
+            event: event.name.clone(),
+            unit: event.unit.clone(),
+            all: all.figures(),
+            slow: slow.figures(),
+            typical: typical.figures(),
+            excess: excess(OfClass::per_item),
+            rate_excess: excess(OfClass::per_us),
+            visits: self.visits,
+        }
+    }
+}
+
+/// Sums of the events of one probe's items.
+#[derive(Clone, Debug, Default)]
+pub(in crate::analysis) struct CountedSums(Vec<OfEvent>);
+
+impl CountedSums {
+    fn of(&mut self, event: u8) -> &mut OfEvent {
+        let at = usize::from(event);
+        if self.0.len() <= at {
+            self.0.resize_with(at + 1, OfEvent::default);
+        }
+        &mut self.0[at]
+    }
+
+    /// Adds what was counted of an event in a whole item, and its time on the CPU, ns.
+    fn add(&mut self, event: u8, (class, block): (Class, usize), counted: (f64, f64)) {
+        let sums = self.of(event);
+        sums.all.add(block, counted);
+        match class {
+            Class::Slow => sums.slow.add(block, counted),
+            Class::Typical => sums.typical.add(block, counted),
+            Class::Between => {}
+        }
+    }
+
+    /// Adds a visit by its state.
+    fn add_state(&mut self, event: u8, state: &str) {
+        self.of(event).visits.add(state);
+    }
+
+    /// Adds an event of a visit that is an item by itself.
+    pub(in crate::analysis) fn add_visit(&mut self, count: &VisitCount<'_>, class: Class) {
+        self.add_state(count.event, count.state);
+        if let Some(counted) = count.values() {
+            self.add(
+                count.event,
+                (class, block_of(count.visit_id as u32)),
+                counted,
+            );
+        }
+    }
+
+    /// All items of this beside all of another one, before it, by the names of their events: this one's are the slow ones.
+    pub(in crate::analysis) fn change(
+        &self,
+        events: &[CountedInfo],
+        (before, events_before): (&Self, &[CountedInfo]),
+    ) -> Vec<CountedRow> {
+        let known = events.iter().zip(&self.0).filter_map(|(event, after)| {
+            let at = events_before.iter().position(|it| it.name == event.name)?;
+            let both = OfEvent {
+                all: OfClass::default(),
+                slow: after.all.clone(),
+                typical: before.0.get(at)?.all.clone(),
+                visits: after.visits,
+            };
+            Some(both.row(event))
+        });
+        known.collect()
+    }
+
+    /// What there is to say of each event; nothing if none was counted.
+    pub(in crate::analysis) fn rows(&self, events: &[CountedInfo]) -> Vec<CountedRow> {
+        let rows = events.iter().zip(&self.0);
+        rows.map(|(event, sums)| sums.row(event)).collect()
+    }
+}
+
+columns! {
+    struct Columns of counts { visit_id, event, count, enabled_ns, state }
+}
+
+/// One count of a visit.
+pub(crate) struct VisitCount<'a> {
+    /// The visit.
+    pub visit_id: u64,
+    /// The event.
+    pub event: u8,
+    /// How often; `None` if it is not known.
+    pub count: Option<u64>,
+    /// The time on the CPU in which it was, ns; likewise.
+    pub enabled_ns: Option<i64>,
+    /// How it was counted.
+    pub state: &'a str,
+}
+
+impl VisitCount<'_> {
+    fn values(&self) -> Option<(f64, f64)> {
+        let (count, ns) = self.count.zip(self.enabled_ns)?;
+        Some((count as f64, ns as f64))
+    }
+}
+
+/// Reads all counts of a trace.
+pub(crate) fn each(trace: &Trace, mut take: impl FnMut(&VisitCount<'_>)) -> Result<(), ReadError> {
+    if trace.info.counted.is_empty() {
+        return Ok(());
+    }
+    for batch in Columns::scan(trace)? {
+        let batch = batch?;
+        let columns = Columns::of(&batch)?;
+        for row in 0..batch.num_rows() {
+            take(&VisitCount {
+                visit_id: columns.visit_id[row],
+                event: columns.event[row],
+                count: columns.count.get(row),
+                enabled_ns: columns.enabled_ns.get(row),
+                state: columns.state.get(row),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Adds up the counts of items, by section. An item of which an event is not known in one of its visits has none of it.
+pub(in crate::analysis) fn sum(
+    trace: &Trace,
+    summing: &Summing<'_>,
+) -> Result<Vec<CountedSums>, ReadError> {
+    let mut sums = vec![CountedSums::default(); summing.sections.len()];
+    let mut items: FxHashMap<(u32, u8), Option<(f64, f64)>> = FxHashMap::default();
+    each(trace, |count| {
+        for (item, share) in summing.items.of_visit(count.visit_id) {
+            let more = count.values().map(|it| share_of(it, share));
+            let sum = items.entry((item, count.event)).or_insert(Some((0.0, 0.0)));
+            *sum = sum
+                .zip(more)
+                .map(|(sum, more)| (sum.0 + more.0, sum.1 + more.1));
+            for (section, _) in summing.places[item as usize] {
+                if let Some(sums) = sums.get_mut(usize::from(section)) {
+                    sums.add_state(count.event, count.state);
+                }
+            }
+        }
+    })?;
+    let mut items: Vec<_> = items.into_iter().collect();
+    // Sums of floating-point numbers depend on their order.
+    items.sort_unstable_by_key(|it| it.0);
+    for ((item, event), counted) in items {
+        let Some(counted) = counted else {
+            continue;
+        };
+        let block = (summing.block)(summing.items, item);
+        for (section, class) in summing.places[item as usize] {
+            if section != NO_SECTION {
+                sums[usize::from(section)].add(event, (class, block), counted);
+            }
+        }
+    }
+    Ok(sums)
+}
+
+/// The part of an item that was served together with others.
+fn share_of((count, ns): (f64, f64), share: Share) -> (f64, f64) {
+    (count * share.of_whole(), ns * share.of_whole())
+}
+
+/// How often something happened, or how long.
+fn amount(unit: &str, value: f64) -> String {
+    match unit {
+        "ns" => time(value),
+        _ if value.abs() >= 1000.0 => {
+            let sign = if value < 0.0 { "-" } else { "" };
+            format!("{sign}{}", events(value.abs()))
+        }
+        _ => format!("{value:.2}"),
+    }
+}
+
+/// A rate: small ones with as many digits as they need.
+fn rate(value: f64) -> String {
+    match value.abs() {
+        v if v >= 1000.0 => amount("events", value),
+        v if v >= 1.0 || v == 0.0 => format!("{value:.2}"),
+        v if v >= 0.001 => format!("{value:.4}"),
+        _ => format!("{value:.1e}"),
+    }
+}
+
+/// What was counted of a visit beside what is typical, in words.
+pub(crate) fn beside(counts: &[VisitEvent], rows: &[CountedRow]) -> String {
+    let words = counts.iter().map(|count| {
+        let row = rows.iter().find(|row| row.event == count.event);
+        let unit = row.map_or("events", |row| &row.unit);
+        let known = count.count.map(|count| match unit {
+            "ns" => time(count as f64),
+            _ => human::count(count),
+        });
+        let state = match count.state.as_str() {
+            count_state::EXACT => String::new(),
+            state => format!(" ({state})"),
+        };
+        let typical = row.and_then(|row| row.typical);
+        let typical = typical.map(|it| format!(" (typical {})", amount(unit, it.per_item)));
+        format!(
+            "{} {}{state}{}",
+            count.event,
+            known.unwrap_or_else(|| UNKNOWN.to_owned()),
+            typical.unwrap_or_default()
+        )
+    });
+    words.collect::<Vec<_>>().join(", ")
+}
+
+/// The table for people: slow items beside typical ones, or where there are none all.
+pub(crate) fn table(out: &mut Page, rows: &[CountedRow], noun: &str) {
+    compared(out, rows, ["slow", "typical"], noun);
+}
+
+/// The same of two sets of items with these names, the first of which stands for the slow ones.
+pub(crate) fn compared(out: &mut Page, rows: &[CountedRow], [one, other]: [&str; 2], noun: &str) {
+    let is_split = rows
+        .iter()
+        .any(|row| row.slow.is_some() && row.typical.is_some());
+    let titles = if is_split {
+        [one, other, "more", "95 %"].map(str::to_owned)
+    } else {
+        ["all", "", "", ""].map(str::to_owned)
+    };
+    let [slow, typical, more, ends] = titles;
+    let us = |title: &str| match title {
+        "" => String::new(),
+        title => format!("{title}/us"),
+    };
+    let (slow_us, typical_us) = (us(&slow), us(&typical));
+    let ends_us = if is_split { "95 % of more" } else { "" };
+    let mut table = Table::new([
+        Column::words(""),
+        Column::number(slow).tone(Tone::Slow),
+        Column::number(typical).rank(1),
+        Column::number(more).rank(2),
+        Column::number(ends).rank(4),
+        Column::number(slow_us),
+        Column::number(typical_us).rank(1),
+        Column::number(ends_us).rank(5),
+        Column::words("").rank(3).tone(Tone::Faint),
+    ]);
+    for row in rows {
+        let unit = row.unit.as_str();
+        let unknown = || UNKNOWN.to_owned();
+        let each =
+            |of: Option<CountedClass>| of.map_or_else(unknown, |it| amount(unit, it.per_item));
+        let us = |of: Option<CountedClass>| {
+            of.and_then(|it| it.per_us)
+                .filter(|_| unit != "ns")
+                .map_or_else(unknown, rate)
+        };
+        let between = |excess: Option<Excess>, words: &dyn Fn(f64) -> String| {
+            let ends = excess.and_then(|it| it.low.zip(it.high));
+            ends.map_or_else(String::new, |(low, high)| {
+                format!("{} .. {}", words(low), words(high))
+            })
+        };
+        let words = row.visits.words();
+        let cells = if is_split {
+            let more = row.excess.map_or_else(unknown, |it| amount(unit, it.value));
+            let rates = row.rate_excess.filter(|_| unit != "ns");
+            [
+                each(row.slow),
+                each(row.typical),
+                more,
+                between(row.excess, &|it| amount(unit, it)),
+                us(row.slow),
+                us(row.typical),
+                between(rates, &rate),
+            ]
+        } else {
+            let none = String::new;
+            [
+                each(row.all),
+                none(),
+                none(),
+                none(),
+                us(row.all),
+                none(),
+                none(),
+            ]
+        };
+        let first = [row.event.clone()].into_iter();
+        let all = first.chain(cells).chain([words]);
+        table.row(all.map(Into::into));
+    }
+    let title = format!("counted, mean of one {noun}, and for each us on the CPU");
+    out.table(&title, &table);
+}
+
+#[cfg(test)]
+mod tests;

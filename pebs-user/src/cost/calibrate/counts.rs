@@ -1,0 +1,188 @@
+//! What reading counters in eBPF adds to a mark: functions that do nothing, with a mark that reads some and with one that reads
+//! none.
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use super::with_options::Extras;
+use super::{Bench, CALLS, Function, RING_BYTES, ROUNDS, timed};
+use crate::collect::counted::CountedCounters;
+use crate::pmu::attr::EventClass;
+use crate::pmu::counted::{self, CountedEvent};
+use crate::pmu::host::Host;
+use crate::pmu::open::{UprobeAt, UprobePmu};
+
+/// Functions: one for marks that read nothing, one for each set of counters.
+const FUNCTIONS: usize = 9;
+
+/// Bytes from one to the next.
+const APART: usize = 16;
+
+std::arch::global_asm!(
+    ".p2align 4",
+    ".globl pebs_calibrate_counts",
+    ".hidden pebs_calibrate_counts",
+    "pebs_calibrate_counts:",
+    ".rept 9",
+    "push rbp",
+    "pop rbp",
+    "ret",
+    ".p2align 4",
+    ".endr",
+);
+
+unsafe extern "C" {
+    fn pebs_calibrate_counts();
+}
+
+/// The function of that number.
+fn function(number: usize) -> Function {
+    assert!(number < FUNCTIONS);
+    let first: Function = pebs_calibrate_counts;
+    // SAFETY: so many functions of this type follow one another there, each of so many bytes.
+    unsafe { std::mem::transmute::<usize, Function>(first as usize + number * APART) }
+}
+
+/// Marks that read counters, beside marks that read none.
+pub(crate) struct CountingMarks {
+    plain: Bench,
+    /// By set of counters.
+    counting: Vec<Counting>,
+}
+
+struct Counting {
+    bench: Bench,
+    /// Below what reads them.
+    _counters: CountedCounters,
+}
+
+impl CountingMarks {
+    /// Places marks that read each of these sets of counters; `None` if the kernel refuses one.
+    pub(crate) fn place(pmu: &UprobePmu, sets: &[&[CountedEvent]], host: &Host) -> Option<Self> {
+        let plain = Bench::new(pmu, RING_BYTES, 0, Extras::default())?;
+        plain.keep_mark(function(0))?;
+        let mut counting = Vec::new();
+        for (number, set) in (1..).zip(sets) {
+            let bench = Bench::counting(pmu, set)?;
+            let opened = CountedCounters::open(set, &host.online).ok()?;
+            for (slot, cpu, counter) in opened.iter() {
+                bench.programs.set_counter(slot, cpu, counter).ok()?;
+            }
+            opened.enable().ok()?;
+            bench.keep_mark(function(number))?;
+            counting.push(Counting {
+                bench,
+                _counters: opened,
+            });
+        }
+        Some(Self { plain, counting })
+    }
+
+    /// ns that reading the counters of a set adds to a mark, by the quartile of the faster rounds of each.
+    pub(crate) fn more_ns(&self, set: usize) -> Option<f64> {
+        let counting = &self.counting.get(set)?.bench;
+        let round = |bench: &Bench, number: usize| {
+            bench.empty();
+            // SAFETY: the function is ours, takes nothing, and returns.
+            timed(|| (0..CALLS).for_each(|_| unsafe { black_box(function(number))() }))
+        };
+        let (mut plain, mut read) = (Vec::new(), Vec::new());
+        // In turn, so that a slow spell meets both.
+        for _ in 0..ROUNDS {
+            plain.push(round(&self.plain, 0));
+            read.push(round(counting, set + 1));
+        }
+        let quartile = |mut rounds: Vec<Duration>| {
+            rounds.sort_unstable();
+            rounds[rounds.len() / 4].as_nanos() as f64 / f64::from(CALLS)
+        };
+        Some((quartile(read) - quartile(plain)).max(0.0))
+    }
+
+    /// Makes a mark that reads nothing and one that reads a set, with `clock` read around each; gives what the second took
+    /// more.
+    pub(crate) fn once(&self, set: usize, clock: impl Fn() -> u64) -> Option<u64> {
+        let counting = &self.counting.get(set)?.bench;
+        self.plain.empty();
+        counting.empty();
+        let taken = |number: usize| {
+            let before = clock();
+            // SAFETY: the function is ours, takes nothing, and returns.
+            unsafe { black_box(function(number))() };
+            clock() - before
+        };
+        // The first one finds the caches as whatever ran before left them.
+        taken(0);
+        let plain = taken(0);
+        Some(taken(set + 1).saturating_sub(plain))
+    }
+}
+
+/// ns that reading the counters of these events adds to a mark; `None` if there are none, or if that can't be measured.
+///
+/// In place of breakpoints, of which there are few, others are read that cost as much: the kernel counts both itself.
+pub(crate) fn reading_ns(pmu: &UprobePmu, counted: &[CountedEvent], host: &Host) -> Option<f64> {
+    let spec = ["page-faults".to_owned()];
+    let other = counted::resolve_all(&counted::parse(&spec).ok()?, host).ok()?;
+    let mut stand_ins = counted.to_vec();
+    stand_ins.retain(|event| event.counter().is_some());
+    for event in &mut stand_ins {
+        let class = event.counter().map(|it| &it.class);
+        if matches!(class, Some(EventClass::Breakpoint { .. })) {
+            event.source = other.first()?.source.clone();
+        }
+    }
+    if stand_ins.is_empty() {
+        return None;
+    }
+    let marks = CountingMarks::place(pmu, &[&stand_ins], host)?;
+    let more = marks.more_ns(0);
+    // The kernel waits at each probe that is taken away.
+    std::thread::spawn(move || drop(marks));
+    more
+}
+
+impl Bench {
+    /// Has a mark made at a function for as long as this lives.
+    fn keep_mark(&self, function: Function) -> Option<()> {
+        let probe = self.attach(function, UprobeAt::Instruction)?;
+        self.probes.borrow_mut().push(probe);
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cost::calibrate::tests::uprobes;
+
+    /// Reading counters costs something, more of them more; where there are none it costs nothing. The time itself is what
+    /// the machine makes of it.
+    #[test]
+    fn reading() {
+        let Some(pmu) = uprobes() else { return };
+        let host = Host::probe(std::path::Path::new("/"));
+        let resolve = |text: &str| {
+            counted::resolve_all(&counted::parse(&[text.to_owned()]).unwrap(), &host).unwrap()
+        };
+        let (one, many) = (
+            resolve("page-faults"),
+            resolve(
+                "page-faults,minor-faults,major-faults,cpu-migrations,alignment-faults,emulation-faults,faults:u,faults:k",
+            ),
+        );
+        let marks = CountingMarks::place(&pmu, &[&one, &many], &host).unwrap();
+        let ns = [0, 1].map(|set| marks.more_ns(set).unwrap());
+        println!(
+            "one {:.0} ns, eight {:.0} ns, each {:.0} ns",
+            ns[0],
+            ns[1],
+            ns[1] / 8.0
+        );
+        assert!(ns[1] > ns[0] && ns[1] < 1e6, "{ns:?}");
+        assert!(marks.once(1, || 0).is_some() && marks.once(2, || 0).is_none());
+        assert_eq!(reading_ns(&pmu, &resolve("context-switches"), &host), None);
+        let breakpoint = resolve("mem:0x1000:x");
+        assert!(reading_ns(&pmu, &breakpoint, &host).is_some());
+    }
+}

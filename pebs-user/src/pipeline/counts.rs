@@ -1,0 +1,132 @@
+//! What was counted of visits: a row of `counts` for each event of each.
+
+use super::rows::Rows;
+use crate::correlate::{ClosedVisit, Count};
+use crate::store::schema::{CountRow, count_state, visit_flag};
+use crate::units::EventId;
+
+/// Where the counts of an event come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CountedFrom {
+    /// A counter, read at marks and switches; counters are in the order of these events.
+    Counter,
+    /// The records of switches.
+    Switches,
+    /// The time on the CPU.
+    Times,
+}
+
+impl CountedFrom {
+    /// How many events have a counter.
+    #[must_use]
+    pub fn counters(all: &[Self]) -> usize {
+        all.iter().filter(|it| **it == Self::Counter).count()
+    }
+}
+
+impl Rows {
+    /// Writes what was counted of a visit.
+    pub(super) fn counts(&mut self, visit: &ClosedVisit<'_>) {
+        let mut counters = visit.events.each.iter();
+        for n in 0..self.counted.len() {
+            let counted = match self.counted[n] {
+                CountedFrom::Counter => counters.next().map(|it| (*it, visit.events.lacks)),
+                CountedFrom::Switches => {
+                    Some((observed(visit, visit.counts.switches.into()), false))
+                }
+                CountedFrom::Times => Some((observed(visit, oncpu_ns(visit)), false)),
+            };
+            let Some((count, lacks)) = counted else {
+                continue;
+            };
+            let (count, state) = match is_whole(visit) && !lacks {
+                true => (count, state_of(&count)),
+                false => (Count::default(), count_state::UNKNOWN),
+            };
+            let is_known = state != count_state::UNKNOWN;
+            let result = self.writer.add(&CountRow {
+                visit_id: visit.visit_id,
+                item_id: visit.item_id,
+                event: EventId(n as u8),
+                count: scaled(&count).filter(|_| is_known),
+                enabled_ns: is_known.then_some(count.enabled_ns as i64),
+                running_ns: is_known.then_some(count.running_ns as i64),
+                state,
+            });
+            self.check(result);
+        }
+    }
+}
+
+/// Time on the CPU; 0 if that is not known, which nothing is then.
+fn oncpu_ns(visit: &ClosedVisit<'_>) -> u64 {
+    visit.oncpu_ns().unwrap_or_default().cast_unsigned()
+}
+
+/// What is known without a counter, of all of its time on the CPU.
+fn observed(visit: &ClosedVisit<'_>, events: u64) -> Count {
+    let ns = oncpu_ns(visit);
+    Count {
+        events,
+        enabled_ns: ns,
+        running_ns: ns,
+    }
+}
+
+/// Whether all that was counted of the visit is its own, and there is no more.
+fn is_whole(visit: &ClosedVisit<'_>) -> bool {
+    visit.oncpu_ns().is_some() && visit.flags & visit_flag::LOSS == 0
+}
+
+const fn state_of(count: &Count) -> &'static str {
+    if count.running_ns >= count.enabled_ns {
+        count_state::EXACT
+    } else if count.running_ns == 0 {
+        count_state::NO_TURN
+    } else {
+        count_state::SCALED
+    }
+}
+
+/// Events, those estimated that came while it was the turn of others; `None` if it had no turn.
+///
+/// Assumption: they came as often then. 30 events in 1 of 3 ms are 90.
+fn scaled(count: &Count) -> Option<u64> {
+    let Count {
+        events,
+        enabled_ns,
+        running_ns,
+    } = *count;
+    if running_ns >= enabled_ns {
+        return Some(events);
+    }
+    let scaled = u128::from(events) * u128::from(enabled_ns);
+    let rounded = (scaled + u128::from(running_ns) / 2).checked_div(running_ns.into())?;
+    u64::try_from(rounded).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What was counted all the time is exact; what had no turn is unknown, never 0; the rest is scaled and says so.
+    #[test]
+    fn turns() {
+        let count = |events, enabled_ns, running_ns| Count {
+            events,
+            enabled_ns,
+            running_ns,
+        };
+        let all = [
+            (count(7, 100, 100), Some(7), "exact"),
+            (count(0, 0, 0), Some(0), "exact"),
+            (count(0, 100, 0), None, "no turn"),
+            (count(30, 3_000_000, 1_000_000), Some(90), "scaled"),
+            (count(1, 3, 2), Some(2), "scaled"),
+            (count(u64::MAX, u64::MAX, 1), None, "scaled"),
+        ];
+        for (count, expect, state) in all {
+            assert_eq!((scaled(&count), state_of(&count)), (expect, state));
+        }
+    }
+}

@@ -1,0 +1,196 @@
+use super::*;
+use crate::pmu::host::fixtures;
+
+fn parsed(text: &str) -> Result<Vec<Vec<String>>, String> {
+    let groups = parse(&[text.to_owned()]).map_err(|error| error.to_string())?;
+    let names = |group: Vec<EventSpec>| group.iter().map(ToString::to_string).collect();
+    Ok(groups.into_iter().map(names).collect())
+}
+
+fn names(host: &Host, text: &str) -> Result<Vec<(String, usize)>, CountError> {
+    let counted = resolve_all(&parse(&[text.to_owned()])?, host)?;
+    Ok(counted.into_iter().map(|it| (it.name, it.group)).collect())
+}
+
+/// Lists are cut where no event goes on; groups stay together, and their modifiers are those of each event.
+#[test]
+fn lists() {
+    let cases: [(&str, &[&[&str]]); 9] = [
+        ("page-faults", &[&["page-faults"]]),
+        ("faults,cs", &[&["page-faults"], &["context-switches"]]),
+        ("{cycles,instructions}", &[&["cycles", "instructions"]]),
+        (
+            "{cycles,instructions:k}:u,r1c2",
+            &[&["cycles:u", "instructions:uk"], &["r1c2"]],
+        ),
+        (
+            "cpu/event=0xc2,umask=1/,cycles:k",
+            &[&["cpu/event=0xc2,umask=0x1/"], &["cycles:k"]],
+        ),
+        (
+            "{cpu/event=0xc2,umask=1/u,cycles}",
+            &[&["cpu/event=0xc2,umask=0x1/u", "cycles"]],
+        ),
+        (
+            "mem-loads,ldlat=30,cycles",
+            &[&["mem-loads,ldlat=0x1e"], &["cycles"]],
+        ),
+        (
+            "mem:./a/b:main:x,mem:0x10/8:w,cs",
+            &[
+                &["mem:./a/b:main:x"],
+                &["mem:0x10/8:w"],
+                &["context-switches"],
+            ],
+        ),
+        ("auto:u,cycles", &[&["auto:u"], &["cycles"]]),
+    ];
+    for (text, expect) in cases {
+        let found = parsed(text).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(found, expect, "{text}");
+    }
+}
+
+/// Each fault is one line that says where, with a hint.
+#[test]
+fn faults() {
+    let cases = [
+        ("", "an event is missing in ''"),
+        ("cs,", "an event is missing in 'cs,'"),
+        ("cs,,cycles", "an event is missing in 'cs,,cycles'"),
+        ("{cs", "malformed group '{cs'"),
+        ("{}", "an event is missing in ''"),
+        ("{cs}x", "malformed group '{cs}x'"),
+        ("{auto}", "malformed group '{auto}'"),
+        ("{cs,{cycles}}", "malformed group '{cs,{cycles}}'"),
+        (
+            "cycles:q",
+            "malformed event 'cycles:q': unknown modifier 'q' at column 8",
+        ),
+        (
+            "{cs}:q",
+            "malformed event 'cycles:q': unknown modifier 'q' at column 8",
+        ),
+    ];
+    for (text, expect) in cases {
+        assert_eq!(parsed(text), Err(expect.to_owned()), "{text}");
+        let error = parse(&[text.to_owned()]).unwrap_err();
+        assert!(error.hint().is_some(), "{text}");
+    }
+}
+
+/// What is no item's is refused, with what to do; so is what this machine does not have, and too many.
+#[test]
+fn refused() {
+    let (bare, skylake) = (fixtures::bare_guest(), fixtures::skylake());
+    let cases = [
+        (
+            &bare,
+            "cycles",
+            "cannot count for each item: event 'cycles' can't be counted",
+            "--count auto",
+        ),
+        (
+            &bare,
+            "nonsense",
+            "unknown event 'nonsense'",
+            "pebs-trace events",
+        ),
+        (
+            &bare,
+            "page-faults,faults",
+            "'page-faults' is to be counted twice",
+            "once",
+        ),
+        (
+            &bare,
+            "cgroup-switches",
+            "cannot count 'cgroup-switches' for each item",
+            "context-switches",
+        ),
+        (
+            &bare,
+            "task-clock:u",
+            "cannot count 'task-clock:u' for each item",
+            "leave out ':u'",
+        ),
+        (
+            &bare,
+            "context-switches:u",
+            "never happens in user mode",
+            "leave out ':u'",
+        ),
+        (
+            &skylake,
+            "cycles:p",
+            "cannot count 'cycles:p' for each item: precision",
+            "leave out ':p'",
+        ),
+        (&fixtures::zen4(), "ibs_op//", "IBS takes samples", "cycles"),
+    ];
+    for (host, text, expect, hint) in cases {
+        let error = names(host, text).expect_err(text);
+        let line = match &error {
+            CountError::Event(cause) => format!("{error}: {cause}"),
+            _ => error.to_string(),
+        };
+        assert!(line.contains(expect), "{text}: {line}");
+        let told = error.hint().unwrap_or_default();
+        assert!(told.contains(hint), "{text}: {told}");
+    }
+    let many: Vec<String> = (0..=MAX_COUNTS)
+        .map(|n| format!("mem:{:#x}:x", 8 * n + 8))
+        .collect();
+    assert_eq!(
+        names(&bare, &many.join(",")),
+        Err(CountError::TooMany(MAX_COUNTS + 1))
+    );
+}
+
+/// `auto` is what the machine has, in groups that belong together.
+#[test]
+fn what_there_is() {
+    let of = |names: &[(&str, usize)]| {
+        Ok(names
+            .iter()
+            .map(|(name, group)| ((*name).to_owned(), *group))
+            .collect())
+    };
+    let kernels = [
+        ("page-faults", 0),
+        ("major-faults", 1),
+        ("context-switches", 2),
+        ("cpu-migrations", 3),
+    ];
+    assert_eq!(names(&fixtures::bare_guest(), "auto"), of(&kernels));
+    let first = [
+        ("cycles:u", 0),
+        ("instructions:u", 0),
+        ("branch-misses:u", 1),
+        ("cache-misses:u", 2),
+    ];
+    let found = names(&fixtures::skylake(), "auto:u").unwrap();
+    assert_eq!(Ok(found[..4].to_vec()), of(&first));
+    assert_eq!(found[4].0, "page-faults:u");
+    assert_eq!(found.len(), 8);
+}
+
+/// A counter takes no samples, is the CPU's, and there is none for what is counted from records.
+#[test]
+fn counters() {
+    let host = fixtures::alder_lake();
+    let text = ["cycles:u,context-switches,page-faults".to_owned()];
+    let counted = resolve_all(&parse(&text).unwrap(), &host).unwrap();
+    let attr = counted[0].attr(Cpu(0)).unwrap();
+    assert_eq!(
+        (attr.sample_type, attr.inherit(), attr.exclude_kernel()),
+        (0, 0, 1)
+    );
+    assert!(counted[1].attr(Cpu(0)).is_none());
+    // Of cycles and page-faults.
+    assert_eq!((super::counters(&counted), always(&counted)), (2, 2));
+    // Each kind of cores has an encoding of its own.
+    let atom = counted[0].counter().unwrap().twins[0].cpus[0];
+    let other = counted[0].attr(atom).unwrap();
+    assert_ne!((attr.type_, attr.config), (other.type_, other.config));
+}
