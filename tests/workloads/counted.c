@@ -4,7 +4,7 @@
 // of itself within the item as enter and around it as leave: its CPU time in ns, and how often it left the CPU.
 // HOW 0: one after the other; every fourth has an item 1000000 + ITEM within it, in `inner`. 1: an event loop, with three requests
 // open at a time, that go on in `go_on`, and with work of the loop's own in between. 2: begun by one thread, ended by
-// another. 3: as 0, with a call of `inner` that is left by longjmp.
+// another. 3: as 0, with a call of `inner` that is left by longjmp. 4: batches of 0 to 5 items, which `serve` serves together.
 // Meanwhile another thread calls `hit` and touches pages all the time, and main does between items: none of it is an item's.
 #include "truth.h"
 
@@ -131,7 +131,11 @@ PROBED void begin_item(uint64_t id) { __asm__ volatile("" ::"r"(id)); }
 
 PROBED void end_item(uint64_t id) { __asm__ volatile("" ::"r"(id)); }
 
-PROBED void go_on(struct work *w) { act(w); }
+// No jump to `act`, which would be probed then.
+PROBED void go_on(struct work *w) {
+  act(w);
+  __asm__ volatile("" ::: "memory");
+}
 
 static void loop(uint32_t items) {
   enum { OPEN = 3, ROUNDS = 4 };
@@ -155,6 +159,24 @@ static void loop(uint32_t items) {
       truth_item(open[i].id, before[i], after[i], leave, truth_now());
       say(&open[i], ROUNDS, (struct own){0, 0}, (struct own){0, 0});
     }
+  }
+}
+
+PROBED void serve(struct work *w, const uint64_t *ids, uint64_t n) {
+  act(w);
+  __asm__ volatile("" ::"r"(ids), "r"(n) : "memory");
+}
+
+// Batches are numbered from 1.
+static void batches(uint32_t number) {
+  for (uint32_t i = 1; i <= number; i++) {
+    struct work w = work(i);
+    uint64_t ids[5] = {10 * i, 10 * i + 1, 10 * i + 2, 10 * i + 3, 10 * i + 4};
+    uint64_t before = truth_now();
+    serve(&w, ids, i % 6);
+    truth_item(i, before, 0, 0, truth_now());
+    say(&w, 1, (struct own){0, 0}, (struct own){0, 0});
+    between();
   }
 }
 
@@ -222,6 +244,7 @@ int main(int argc, char **argv) {
   switch (how) {
     case 1: loop(items); break;
     case 2: handed_over(items); break;
+    case 4: batches(items); break;
     default: calls(items, how == 3); break;
   }
   stop = 1;

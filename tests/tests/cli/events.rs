@@ -168,6 +168,50 @@ fn names_without_a_pmu() {
     hints(&done, &["cpu-clock"]);
 }
 
+/// What can't be counted for each item is one line, with what to type instead.
+#[test]
+fn counts_that_are_refused() {
+    need!(machine::root());
+    let spec = good_spec();
+    let five: Vec<String> = (1..=5).map(|n| format!("mem:{:#x}:x", n << 12)).collect();
+    let many: Vec<String> = (1..=17).map(|n| format!("mem:{:#x}:x", n << 12)).collect();
+    let mut cases = vec![
+        ("page-fault", "unknown event 'page-fault'", "page-faults"),
+        (
+            "cs,,faults",
+            "an event is missing in 'cs,,faults'",
+            "--count",
+        ),
+        ("{cs,faults", "malformed group '{cs,faults'", "--count"),
+        ("cs,cs", "'context-switches' is to be counted twice", "once"),
+        (
+            "cgroup-switches",
+            "cannot count 'cgroup-switches' for each item",
+            "context-switches",
+        ),
+        (
+            "task-clock:u",
+            "cannot count 'task-clock:u' for each item",
+            "':u'",
+        ),
+        ("sched:sched_switch", "tracepoints", "--uprobe"),
+    ];
+    let (five, many) = (five.join(","), many.join(","));
+    cases.push((&many, "17 events are too many", "at most 16"));
+    cases.push((&five, "cannot open event mem:0x5000:x", "breakpoint"));
+    if !machine_has_pmu() {
+        cases.push(("cycles", "no hardware pmu here", "--count auto"));
+    }
+    for (events, error, hint) in cases {
+        let done = record(&["--uprobe", &spec, "--count", events]);
+        refused(&done, &[error]);
+        hints(&done, &[hint]);
+    }
+    let done = record(&["--uprobe", &spec, "--count", "faults", "--no-switches"]);
+    refused(&done, &["cannot count for each item without switches"]);
+    hints(&done, &["--no-switches"]);
+}
+
 fn machine_has_pmu() -> bool {
     ["cpu", "cpu_core"].iter().any(|pmu| {
         Path::new("/sys/bus/event_source/devices")
