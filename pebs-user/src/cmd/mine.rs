@@ -12,19 +12,21 @@ use pebs_mine::rank::Scale;
 
 use super::explain::Format;
 use super::result_file::{OnTerminal, ResultFile};
-use super::{Hinted, print_page, print_result};
+use super::{print_page, print_result};
 use crate::analysis::explain::json;
+use crate::analysis::mine::of_trace::{self, TraceError};
 use crate::analysis::mine::{CleanWhen, MineOptions, Mined, Until, mine, page, text};
 use crate::present::csv::Line;
+use crate::store::reader::Trace;
 use crate::terminal;
 
 /// Options of `pebs-trace mine`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct MineArgs {
-    /// Files of counts from 'perf stat -x,', or tables with a column per event
+    /// Traces with --count, output of 'perf stat -x,', or tables of counts
     ///
     /// 'perf stat -I 100 -x, -o FILE' counts at intervals; with -A or --per-thread each CPU or thread is a series of
-    /// its own. A table has a line of names, then a line for each item. Rows of several files are joined. '-' is
+    /// its own. Of a trace each item is a row. A table has a line of names, then a line for each item. Rows of several files are joined. '-' is
     /// standard input.
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
@@ -159,11 +161,8 @@ fn read(path: &Path) -> anyhow::Result<csv::Table> {
         return Ok(csv::read("standard input", std::io::stdin().lock())?);
     }
     if path.is_dir() {
-        return Err(Hinted::new(
-            format!("{name} is a directory"),
-            "mine reads files of counts: 'perf stat -I 100 -x, -o FILE' writes one".to_owned(),
-        )
-        .into());
+        let trace = Trace::open(path).map_err(TraceError::from)?;
+        return Ok(of_trace::read(&trace)?);
     }
     let file = File::open(path).with_context(|| format!("cannot open {name}"))?;
     Ok(csv::read(&name, BufReader::with_capacity(1 << 20, file))?)

@@ -86,6 +86,7 @@ pub fn hint_of(error: &anyhow::Error) -> Option<String> {
             analysis::explain::ExplainError,
             analysis::diff::DiffError,
             analysis::mine::MineError,
+            analysis::mine::of_trace::TraceError,
             pebs_mine::csv::CsvError,
             exports::error::ExportError,
             selftest::SelftestError,

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use pebs_tests::recording::{Recorder, Recording};
+use pebs_tests::recording::{Recorder, Recording, pebs_trace};
 use pebs_tests::trace::{Count, Trace, Visit, flag};
 use pebs_tests::truth::Truth;
 use pebs_tests::workload::Workload;
@@ -145,6 +145,25 @@ fn overlapping() {
         let expected = [hits[&item].1, pages[&item].1, moves[&item].1];
         assert_eq!(of[..3], expected, "{visit:?}");
     }
+}
+
+/// Items of a trace are rows to `mine`; a trace without counts has none.
+#[test]
+fn mined() {
+    need!(machine::root());
+    let (_kept, trace, _) = record(&["handle(id=*(arg1):u64)"], &["--count", EVENTS], &["200"]);
+    let dir = trace.dir.to_str().expect("a path of ours");
+    let done = pebs_trace(["mine", dir, "--format", "json"]);
+    assert_eq!(done.code(), Some(0), "{done}");
+    let json: serde_json::Value = serde_json::from_str(&done.stdout).expect("JSON");
+    assert_eq!(json["outcome"], "duration_ns", "{done}");
+    assert_eq!(json["rows"], 200, "{done}");
+    let (_kept, trace, _) = record(&["handle(id=*(arg1):u64)"], &[], &["20"]);
+    let dir = trace.dir.to_str().expect("a path of ours");
+    let done = pebs_trace(["mine", dir]);
+    assert_eq!(done.code(), Some(2), "{done}");
+    assert!(done.stderr.contains("no events were counted in"), "{done}");
+    assert!(done.stderr.contains("--count auto"), "{done}");
 }
 
 /// A visit that serves several items has one count of all it did.

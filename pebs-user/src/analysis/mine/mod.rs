@@ -2,6 +2,7 @@
 //!
 //! The work is done by the crate `pebs_mine`; here its results get names and words.
 
+pub mod of_trace;
 pub mod page;
 pub mod text;
 

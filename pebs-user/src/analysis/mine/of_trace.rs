@@ -1,0 +1,142 @@
+//! Counts of the items of a trace (`--count`) as a table to mine: a row a visit, its net time as the outcome.
+
+use pebs_mine::csv::Table;
+use pebs_mine::series::{Event, Series};
+use rustc_hash::FxHashMap;
+
+use super::super::counted::{VisitCount, each};
+use crate::present::human::percent;
+use crate::store::reader::{ReadError, Trace};
+use crate::store::schema::count_state;
+use crate::store::view::{Select as _, View as _, columns};
+
+/// The column with what is explained: a visit's duration less what recording took of it.
+const OUTCOME: &str = "duration_ns";
+
+columns! {
+    struct Columns of visits { visit_id, item_id, probe_id, duration_ns, net_ns }
+}
+
+/// A visit that has ended.
+struct Row {
+    visit_id: u64,
+    item_id: u64,
+    probe_id: u16,
+    ns: i64,
+}
+
+/// Why a trace has nothing to mine.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// It can't be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// Nothing was counted.
+    #[error("no events were counted in {0}")]
+    NotCounted(String),
+}
+
+impl TraceError {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Read(error) => error.hint(),
+            Self::NotCounted(_) => Some("record it with --count auto".to_owned()),
+        }
+    }
+}
+
+/// The visits of the probe that has most of them, with what was counted in each.
+///
+/// # Errors
+/// If the trace can't be read, or has no counts.
+pub fn read(trace: &Trace) -> Result<Table, TraceError> {
+    let events = &trace.info.counted;
+    if events.is_empty() {
+        return Err(TraceError::NotCounted(trace.dir.display().to_string()));
+    }
+    let (rows, mut notes) = rows(trace)?;
+    let places: FxHashMap<u64, usize> = rows.iter().map(|row| row.visit_id).zip(0..).collect();
+    let mut counts = vec![vec![f64::NAN; rows.len()]; events.len()];
+    let (mut known, mut scaled) = (0_u64, 0_u64);
+    each(trace, |count: &VisitCount<'_>| {
+        let place = places.get(&count.visit_id);
+        if let (Some(&at), Some(value)) = (place, count.count)
+            && let Some(of) = counts.get_mut(usize::from(count.event))
+        {
+            of[at] = value as f64;
+            known += 1;
+            scaled += u64::from(count.state == count_state::SCALED);
+        }
+    })?;
+    if scaled > 0 {
+        let share = percent(scaled as f64 / known as f64);
+        notes.push(format!(
+            "{share} of the counts are scaled, as the events took turns on the counters"
+        ));
+    }
+    let event = |name: &str, counts| Event {
+        name: name.to_owned(),
+        counts,
+        running: Vec::new(),
+    };
+    let mut columns = vec![event(
+        OUTCOME,
+        rows.iter().map(|row| row.ns as f64).collect(),
+    )];
+    columns.extend(
+        events
+            .iter()
+            .zip(counts)
+            .map(|(of, it)| event(&of.name, it)),
+    );
+    let mut series = Series::of(columns);
+    series.labels = rows.iter().map(|row| row.item_id.to_string()).collect();
+    Ok(Table {
+        series,
+        is_timed: false,
+        notes,
+    })
+}
+
+/// The visits that are mined, and what is worth knowing of the others.
+fn rows(trace: &Trace) -> Result<(Vec<Row>, Vec<String>), ReadError> {
+    let mut rows = Vec::new();
+    let mut open = 0_u64;
+    for batch in Columns::scan(trace)? {
+        let batch = batch?;
+        let columns = Columns::of(&batch)?;
+        for row in 0..batch.num_rows() {
+            let Some(duration) = columns.duration_ns.get(row) else {
+                open += 1;
+                continue;
+            };
+            rows.push(Row {
+                visit_id: columns.visit_id[row],
+                item_id: columns.item_id[row],
+                probe_id: columns.probe_id[row],
+                ns: columns.net_ns.get(row).unwrap_or(duration),
+            });
+        }
+    }
+    let of = |id: u16| rows.iter().filter(|row| row.probe_id == id).count();
+    let probes = trace.info.probes.iter().map(|probe| probe.id.0);
+    let most = probes.max_by_key(|&id| of(id)).unwrap_or_default();
+    let all = rows.len();
+    rows.retain(|row| row.probe_id == most);
+    let mut notes = Vec::new();
+    if rows.len() < all
+        && let Some(probe) = trace.info.probes.iter().find(|it| it.id.0 == most)
+    {
+        notes.push(format!(
+            "only the {} items of {}, the probe with most of them",
+            rows.len(),
+            probe.spec
+        ));
+    }
+    if open > 0 {
+        notes.push(format!("{open} items without an end are left out"));
+    }
+    Ok((rows, notes))
+}
