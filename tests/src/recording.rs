@@ -28,6 +28,17 @@ const SMALLEST_RING: &str = "64KiB";
 /// losses ask for less.
 const LARGE_RING: &str = "16MiB";
 
+/// Makes the views, those of the tables as well, and answers a query.
+const QUERY: &str = "
+import duckdb, json, sys
+text = open(sys.argv[1]).read()
+for line in text.splitlines():
+    if line.startswith('--   create view'):
+        duckdb.sql(line[2:])
+duckdb.sql(text)
+print(json.dumps(duckdb.sql(sys.argv[2]).fetchall()))
+";
+
 /// Runs `pebs-trace` with these arguments to its end; for everything that is not a recording.
 pub fn pebs_trace<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Finished {
     process::run(Command::new(machine::pebs_trace()).args(args))
@@ -285,6 +296,29 @@ impl Recording {
     #[must_use]
     pub fn dir(&self) -> PathBuf {
         self.place.path().join("trace")
+    }
+
+    /// What DuckDB answers to a query behind the views that `export --to views.sql` writes: an array of rows.
+    ///
+    /// # Panics
+    /// If there are no views, or the query fails, with all that was printed.
+    #[must_use]
+    pub fn query(&self, python: &Path, sql: &str) -> serde_json::Value {
+        let dir = self.dir();
+        let views = dir.with_file_name("views.sql");
+        let mut export = Command::new(machine::pebs_trace());
+        let export = process::run(
+            export
+                .arg("export")
+                .arg(&dir)
+                .args(["--to", "views.sql", "--force", "-o"])
+                .arg(&views),
+        );
+        assert_eq!(export.code(), Some(0), "{export}");
+        let mut command = Command::new(python);
+        let done = process::run(command.args(["-c", QUERY]).arg(&views).arg(sql));
+        assert_eq!(done.code(), Some(0), "{done}");
+        serde_json::from_str(&done.stdout).unwrap_or_else(|error| panic!("{error}: {done}"))
     }
 
     /// The trace of a recording that ended in good order without loss. Its ledger balances.

@@ -1,7 +1,7 @@
 //! `cargo xtask dist`: the program with its man pages and completions, to be unpacked elsewhere.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
@@ -24,14 +24,19 @@ const GUIDE: (&str, &str) = ("pebs-user/guide", "guide");
 /// What the example writes.
 const PAGES: [&str; 2] = ["man", "completions"];
 
+/// The C library that the program needs at least: that of RHEL 8 and Debian 10.
+const GLIBC: (u32, u32) = (2, 28);
+
+/// Links against older C libraries.
+const ZIGBUILD: &str = "cargo-zigbuild";
+
 /// Runs the task: writes `target/dist/NAME/` and `target/dist/NAME.tar.gz`, and prints the latter's path.
 pub fn main() -> Result<()> {
-    let build = ["build", "--release", "--package", "pebs-user"];
-    let parts = ["--bin", "pebs-trace", "--example", "pages"];
-    shell::run(shell::cargo(&build).args(parts))?;
-    let target = shell::target_dir()?;
-    let (release, dist) = (target.join("release"), target.join("dist"));
     let arch = std::env::consts::ARCH;
+    let triple = format!("{arch}-unknown-linux-gnu");
+    build(&triple)?;
+    let target = shell::target_dir()?;
+    let (release, dist) = (target.join(&triple).join("release"), target.join("dist"));
     // Every crate of the workspace has the same version.
     let name = format!("pebs-trace-{}-{arch}-linux", env!("CARGO_PKG_VERSION"));
     let dir = dist.join(&name);
@@ -41,6 +46,7 @@ pub fn main() -> Result<()> {
     fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let program = dir.join("pebs-trace");
     copy(&release.join("pebs-trace"), &program)?;
+    runs_on_old_systems(&program)?;
     // Its debug information is four times as large as the program; names of functions stay.
     shell::run(Command::new("strip").arg("--strip-debug").arg(&program))?;
     for (from, name) in PAPERS {
@@ -67,6 +73,59 @@ pub fn main() -> Result<()> {
     shell::run(&mut tar)?;
     check(&archive, &name)?;
     println!("{}", archive.display());
+    Ok(())
+}
+
+/// Compiles the program and what writes its pages, linked against the oldest C library that is supported.
+fn build(triple: &str) -> Result<()> {
+    let place = linker()?;
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::iter::once(place).chain(std::env::split_paths(&path));
+    let mut build = shell::cargo(&[
+        "zigbuild",
+        "--release",
+        "--locked",
+        "--package",
+        "pebs-user",
+    ]);
+    build
+        .args(["--bin", "pebs-trace", "--example", "pages", "--target"])
+        .arg(format!("{triple}.{}.{}", GLIBC.0, GLIBC.1))
+        .env("PATH", std::env::join_paths(path)?);
+    shell::run(&mut build)
+}
+
+/// The folder with [`ZIGBUILD`], which is installed if it is not there.
+fn linker() -> Result<PathBuf> {
+    let place = shell::tools_dir().join("dist-venv");
+    let programs = place.join("bin");
+    if !programs.join(ZIGBUILD).exists() {
+        shell::run(Command::new("python3").args(["-m", "venv"]).arg(&place))?;
+        let mut pip = Command::new(programs.join("pip"));
+        shell::run(pip.args(["install", "--quiet", ZIGBUILD]))?;
+    }
+    Ok(programs)
+}
+
+/// No symbol of the C library that the program needs is newer than [`GLIBC`].
+fn runs_on_old_systems(program: &Path) -> Result<()> {
+    let symbols = shell::output(Command::new("objdump").arg("-T").arg(program))?;
+    let versions = symbols.split("GLIBC_").skip(1).filter_map(|rest| {
+        let version = rest
+            .split(|c: char| c != '.' && !c.is_ascii_digit())
+            .next()?;
+        let mut numbers = version.split('.').map(|it| it.parse::<u32>().ok());
+        Some((numbers.next()??, numbers.next()??))
+    });
+    let newest = versions.max().context("the program needs no C library")?;
+    anyhow::ensure!(
+        newest <= GLIBC,
+        "the program needs glibc {}.{}, which is newer than {}.{}",
+        newest.0,
+        newest.1,
+        GLIBC.0,
+        GLIBC.1
+    );
     Ok(())
 }
 

@@ -166,6 +166,27 @@ fn mined() {
     assert!(done.stderr.contains("--count auto"), "{done}");
 }
 
+/// The query of the guide answers what was counted in each visit.
+#[test]
+fn query_of_the_guide() {
+    need!(machine::root());
+    let python = need!(machine::python(&["duckdb"]));
+    let guide = include_str!("../../../pebs-user/guide/counts.md");
+    let query = guide.split("```sql views\n").nth(1).expect("a query");
+    let query = query.split("```").next().expect("its end");
+    let specs = ["handle(id=*(arg1):u64)"];
+    let (recording, trace, _) = record(&specs, &["--count", "page-faults"], &["50"]);
+    let counts = Counts::of(&trace).0;
+    let visits = trace.visits();
+    let of_item = |visit: &Visit| (visit.item_id, counts[&visit.visit_id][0].count);
+    let expected: HashMap<u64, Option<u64>> = visits.iter().map(of_item).collect();
+    let answer = recording.query(&python, query);
+    let row = |row: &serde_json::Value| (row[0].as_u64().expect("an item"), row[2].as_u64());
+    let rows: HashMap<u64, Option<u64>> =
+        answer.as_array().expect("rows").iter().map(row).collect();
+    assert_eq!(rows, expected);
+}
+
 /// A visit that serves several items has one count of all it did.
 #[test]
 fn batched() {

@@ -3,11 +3,9 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
-use std::process::Command;
 
 use pebs_tests::explain::{explain, whole};
-use pebs_tests::process;
-use pebs_tests::recording::{Recorder, Recording, pebs_trace};
+use pebs_tests::recording::{Recorder, Recording};
 use pebs_tests::truth::Truth;
 use pebs_tests::workload::Workload;
 use pebs_tests::{machine, need, say_skip};
@@ -120,33 +118,9 @@ fn undisturbed(workload: &Workload, spec: &str) -> (Recording, Truth) {
     least.expect("some attempts").1
 }
 
-/// Prints the class of each visit, as the views have it.
-const CLASSES: &str = "
-import duckdb, json, sys
-text = open(sys.argv[1]).read()
-for line in text.splitlines():
-    if line.startswith('--   create view'):
-        duckdb.sql(line[2:])
-duckdb.sql(text)
-print(json.dumps(duckdb.sql('select visit_id, class from visit_classes').fetchall()))
-";
-
 /// The class of each visit that is counted.
 fn classes(recording: &Recording, python: &Path) -> HashMap<u64, String> {
-    let dir = recording.dir();
-    let views = dir.with_file_name("views.sql");
-    let views = views.to_str().expect("made of ASCII");
-    let export = pebs_trace([
-        "export",
-        dir.to_str().expect("made of ASCII"),
-        "--to",
-        "views.sql",
-        "-o",
-        views,
-    ]);
-    assert_eq!(export.code(), Some(0), "{export}");
-    let done = process::run(Command::new(python).args(["-c", CLASSES, views]));
-    assert_eq!(done.code(), Some(0), "{done}");
-    let rows: Vec<(u64, String)> = serde_json::from_str(&done.stdout).expect("rows");
+    let classes = recording.query(python, "select visit_id, class from visit_classes");
+    let rows: Vec<(u64, String)> = serde_json::from_value(classes).expect("rows");
     rows.into_iter().collect()
 }
