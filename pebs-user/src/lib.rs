@@ -57,8 +57,8 @@
 //! | which counted event explains an outcome | the crate `pebs-mine` (cleaning, ranking, pairs), [`analysis::mine`] (words) |
 //! | what is slow, why, and what the report says about it | `analysis/classes.rs`, [`analysis::explain`], [`analysis::report`] |
 //!
-//! What is recorded beside samples and marks (waits, interrupts and faults, frequencies, batches, call stacks, memory
-//! accesses) has files named after it in `pebs-ebpf/src`, `correlate` or `stream`, `pipeline` and `analysis`. What is fast
+//! What is recorded beside samples and marks (waits, counts of events, interrupts and faults, frequencies, batches, call
+//! stacks, memory accesses) has files named after it in `pebs-ebpf/src`, `correlate` or `stream`, `pipeline` and `analysis`. What is fast
 //! for the sake of the common case says so in its name (`fast_samples.rs`, `fast_visits.rs`); a test holds it against the
 //! slow way, and `cargo bench` says where time goes.
 //!
