@@ -26,8 +26,8 @@ use crate::units::ResetValue;
 /// How long marks are counted before anything else is attached.
 const COUNT: Duration = Duration::from_millis(100);
 
-/// CPU time from which on the first moments of a run say what marks cost.
-pub(super) const FIRST_NS: f64 = 5e7;
+/// CPU times at which the first moments of a run say what marks cost, ns: a command starts up first, and its marks may come late.
+pub(super) const LOOKS_NS: [f64; 5] = [5e7, 1e8, 2e8, 4e8, 8e8];
 
 /// Part of the target's CPU time that marks may take.
 const MOST_MARKS: f64 = 0.5;

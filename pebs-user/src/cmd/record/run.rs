@@ -224,6 +224,7 @@ pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
         voice: plan.voice,
         cpu: CpuTimes::default(),
         first_moments: first_moments.then_some(plan),
+        looks: 0,
     };
     control.look_at_cpu();
     let waited = wait(&mut control, ending, plan.duration, held);
@@ -530,6 +531,8 @@ struct Control<'a, 'b> {
     cpu: CpuTimes,
     /// What is recorded, until it is known that its marks do not cost too much.
     first_moments: Option<&'a Plan>,
+    /// How often that was done.
+    looks: usize,
 }
 
 /// Waits for the end of the recording; says what ended it, and the command's exit status.
@@ -638,7 +641,7 @@ impl Control<'_, '_> {
         }
     }
 
-    /// Looks once at what marks cost in the first moments.
+    /// Looks a few times at what marks cost in the first moments.
     ///
     /// # Errors
     /// They take more than half of the target's CPU time.
@@ -650,10 +653,14 @@ impl Control<'_, '_> {
         let load = self.progress.load.lock();
         let load = load.unwrap_or_else(PoisonError::into_inner).clone();
         let cpu_ns = self.cpu.sum() as f64;
-        if cpu_ns < pace::FIRST_NS || load.marks_by.is_empty() {
+        let Some(look_ns) = pace::LOOKS_NS.get(self.looks) else {
+            self.first_moments = None;
+            return Ok(());
+        };
+        if cpu_ns < *look_ns || load.marks_by.is_empty() {
             return Ok(());
         }
-        self.first_moments = None;
+        self.looks += 1;
         let mut refused = pace::refuse_seen(plan, &self.prices, &load, cpu_ns);
         if refused.is_err() {
             let again = cost::marks_again(plan, self.prices.costs());
