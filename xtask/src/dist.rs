@@ -6,6 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use crate::setup;
 use crate::shell;
 
 /// What comes from the workspace, and its name: also the licences of what is built into the program.
@@ -100,9 +101,7 @@ fn linker() -> Result<PathBuf> {
     let place = shell::tools_dir().join("dist-venv");
     let programs = place.join("bin");
     if !programs.join(ZIGBUILD).exists() {
-        shell::run(Command::new("python3").args(["-m", "venv"]).arg(&place))?;
-        let mut pip = Command::new(programs.join("pip"));
-        shell::run(pip.args(["install", "--quiet", ZIGBUILD]))?;
+        setup::make_environment(&place, &[ZIGBUILD])?;
     }
     Ok(programs)
 }

@@ -26,8 +26,8 @@ pub struct MineArgs {
     /// Traces with --count, output of 'perf stat -x,', or tables of counts
     ///
     /// 'perf stat -I 100 -x, -o FILE' counts at intervals; with -A or --per-thread each CPU or thread is a series of
-    /// its own. Of a trace each item is a row. A table has a line of names, then a line for each item. Rows of several files are joined. '-' is
-    /// standard input.
+    /// its own. Of a trace each item is a row. A table has a line of names, then a line for each item. Rows of several
+    /// files are joined. '-' is standard input.
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
 

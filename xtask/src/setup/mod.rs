@@ -18,6 +18,8 @@ mod browser;
 mod dpdk;
 mod python;
 
+pub use python::make as make_environment;
+
 /// Options of `cargo xtask setup`.
 #[derive(clap::Args)]
 pub struct Args {

@@ -31,8 +31,12 @@ pub fn find_readers() -> Option<String> {
 
 /// Makes the environment.
 pub fn install_readers(_: &Means) -> Result<()> {
-    let environment = environment();
-    shell::run(Command::new(PYTHON).args(["-m", "venv"]).arg(&environment))?;
+    make(&environment(), &PACKAGES)
+}
+
+/// Makes an environment with these packages.
+pub fn make(environment: &Path, packages: &[&str]) -> Result<()> {
+    shell::run(Command::new(PYTHON).args(["-m", "venv"]).arg(environment))?;
     let mut pip = Command::new(environment.join("bin/python"));
     pip.args([
         "-m",
@@ -41,7 +45,7 @@ pub fn install_readers(_: &Means) -> Result<()> {
         "--quiet",
         "--disable-pip-version-check",
     ]);
-    shell::run(pip.args(PACKAGES))
+    shell::run(pip.args(packages))
 }
 
 fn environment() -> PathBuf {

@@ -1,4 +1,4 @@
-//! Counts of the items of a trace (`--count`) as a table to mine: a row a visit, its net time as the outcome.
+//! Counts of the items of a trace (`--count`) as a table to mine: a row for each visit, its net time as the outcome.
 
 use pebs_mine::csv::Table;
 use pebs_mine::series::{Event, Series};
@@ -103,7 +103,7 @@ pub fn read(trace: &Trace) -> Result<Table, TraceError> {
 /// The visits that are mined, and what is worth knowing of the others.
 fn rows(trace: &Trace) -> Result<(Vec<Row>, Vec<String>), ReadError> {
     let mut rows = Vec::new();
-    let mut open = 0_u64;
+    let (mut open, mut not_net) = (0_u64, 0_u64);
     for batch in Columns::scan(trace)? {
         let batch = batch?;
         let columns = Columns::of(&batch)?;
@@ -112,6 +112,7 @@ fn rows(trace: &Trace) -> Result<(Vec<Row>, Vec<String>), ReadError> {
                 open += 1;
                 continue;
             };
+            not_net += u64::from(columns.net_ns.get(row).is_none());
             rows.push(Row {
                 visit_id: columns.visit_id[row],
                 item_id: columns.item_id[row],
@@ -137,6 +138,11 @@ fn rows(trace: &Trace) -> Result<(Vec<Row>, Vec<String>), ReadError> {
     }
     if open > 0 {
         notes.push(format!("{open} items without an end are left out"));
+    }
+    if not_net > 0 {
+        notes.push(format!(
+            "the net time of {not_net} visits is unknown: their whole duration stands for it"
+        ));
     }
     Ok((rows, notes))
 }

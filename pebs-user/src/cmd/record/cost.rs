@@ -195,7 +195,7 @@ pub(super) fn counts_note(plan: &Plan, units: &UnitCosts) -> Option<String> {
     }
     Some(match units.count_ns {
         Some(ns) => format!(
-            "{counters} are read at each mark and switch: {} more for each, which is part of what marks cost",
+            "{counters} are read at each mark and switch, together in {}, which is part of what marks cost",
             time(ns)
         ),
         None => {

@@ -531,7 +531,7 @@ struct Control<'a, 'b> {
     cpu: CpuTimes,
     /// What is recorded, until it is known that its marks do not cost too much.
     first_moments: Option<&'a Plan>,
-    /// How often that was done.
+    /// Looks taken so far at what marks cost.
     looks: usize,
 }
 
