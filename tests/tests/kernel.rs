@@ -47,6 +47,8 @@ mod presets;
 mod privileges;
 #[path = "kernel/processes.rs"]
 mod processes;
+#[path = "kernel/proxy.rs"]
+mod proxy;
 #[path = "kernel/sampling.rs"]
 mod sampling;
 #[path = "kernel/short_items.rs"]

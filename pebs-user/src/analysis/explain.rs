@@ -434,7 +434,7 @@ impl Explaining<'_> {
         gap = gap.filter(|_| told);
         let too_little = slow
             .as_ref()
-            .and_then(|slow| self.too_little(slow, typical.as_ref()));
+            .and_then(|slow| self.too_little(section, slow, typical.as_ref()));
         let too_little = never_ended.or(too_little);
         let telling = kinds::Telling {
             items: self.items,
@@ -557,13 +557,27 @@ impl Explaining<'_> {
         })
     }
 
+    /// Whether no slow item had its thread to itself, or marks that say when it had.
+    fn all_shared(&self, section: &Section) -> bool {
+        let mut slow = section.slow().map(|it| &self.items.all[it as usize]);
+        slow.all(|it| it.flags & visit_flag::TIME_SHARED != 0)
+    }
+
     /// What keeps the gap, or part of it, from being explained.
-    fn too_little(&self, slow: &Slow, typical: Option<&Typical>) -> Option<String> {
+    fn too_little(
+        &self,
+        section: &Section,
+        slow: &Slow,
+        typical: Option<&Typical>,
+    ) -> Option<String> {
         if slow.without_details == slow.items {
             return Some(match &self.info.keep {
                 Some(keep) if keep.keep == "none" => {
                     "no details of any item were kept (--keep none): record with --keep slow"
                         .to_owned()
+                }
+                _ if self.all_shared(section) => {
+                    "their thread was shared with other open items: add --resume".to_owned()
                 }
                 _ => "no details of slow items are known".to_owned(),
             });

@@ -6,13 +6,13 @@
 //! is not taken for the same item. Visits before the first such begin are the rest of items that began before
 //! the recording did.
 //!
-//! An item lasts from its first begin to its last end. Its time in a stage is *service*; the time during
+//! An item lasts from its first begin to its last end, less what pebs-trace took of it. Its time in a stage is *service*; the time during
 //! which it is in no stage is *waiting* for the one that begins next. Of stages that overlap each has
 //! its service, and there is no waiting between them: so service and waiting sum to the latency where no
 //! stages overlap. A visit that serves several items is in the way of each: its service is its share of the
 //! visit, the rest of the visit is the others' turn.
 //!
-//! Memory: 64 bytes a visit, or an item of one that serves several.
+//! Memory: 72 bytes a visit, or an item of one that serves several.
 
 use super::batches::Batches;
 use super::classes::{Standing, Took};
@@ -24,7 +24,7 @@ use crate::store::schema::visit_flag;
 use crate::store::view::{Select as _, View as _, columns};
 
 columns! {
-    struct Visits of visits { visit_id, item_id, probe_id, pid, begin_ns, duration_ns, flags }
+    struct Visits of visits { visit_id, item_id, probe_id, pid, begin_ns, duration_ns, net_ns, flags }
 }
 
 /// Whether the probes of a run are stages of the same items: there are several, and all read ids.
@@ -71,7 +71,9 @@ pub(in crate::analysis) struct Step {
     pub duration_ns: Option<i64>,
     pub probe: u16,
     flags: u32,
-    /// What of the time is not the item's but others' of the same batch, ns.
+    /// What pebs-trace took of it, as far as that is known, ns.
+    own_ns: i64,
+    /// What of the net time is not the item's but others' of the same batch, ns.
     pub others_ns: i64,
 }
 
@@ -101,10 +103,25 @@ impl Step {
         self.flags & visit_flag::SHARED != 0
     }
 
-    /// The item's own time in the stage.
-    pub(in crate::analysis) fn service_ns(&self) -> i64 {
+    /// Net time of the visit.
+    fn net_ns(&self) -> i64 {
         let whole = self.end_ns().saturating_sub(self.begin_ns);
-        whole.saturating_sub(self.others_ns)
+        whole.saturating_sub(self.own_ns).max(0)
+    }
+
+    /// The item's own net time in the stage.
+    pub(in crate::analysis) fn service_ns(&self) -> i64 {
+        self.net_ns().saturating_sub(self.others_ns)
+    }
+
+    /// What pebs-trace took of the part after `until`, in proportion.
+    fn own_after(&self, until: i64) -> i64 {
+        let whole = self.end_ns() - self.begin_ns;
+        let after = self.end_ns() - self.begin_ns.max(until);
+        if after <= 0 || whole <= 0 {
+            return 0;
+        }
+        (self.own_ns as f64 * after as f64 / whole as f64) as i64
     }
 }
 
@@ -134,11 +151,16 @@ impl Passage<'_> {
         self.known == Known::Whole || self.known == Known::Loss && losses == LossVisits::Include
     }
 
-    /// From the first begin to the last end.
+    /// From the first begin to the last end, without what pebs-trace took of the stages. Stages that overlap have that in
+    /// common.
     pub(in crate::analysis) fn latency_ns(&self) -> i64 {
-        let end = self.steps.iter().map(Step::end_ns).max();
-        end.zip(self.steps.first())
-            .map_or(0, |(end, first)| end.saturating_sub(first.begin_ns))
+        let (mut until, mut own) = (i64::MIN, 0);
+        for step in self.steps {
+            own += step.own_after(until);
+            until = until.max(step.end_ns());
+        }
+        let first = self.steps.first();
+        first.map_or(0, |first| (until - first.begin_ns - own).max(0))
     }
 
     /// Time in no stage, each with the visit that ended it.
@@ -176,11 +198,16 @@ impl Passages {
             let batch = batch?;
             let visits = Visits::of(&batch)?;
             for row in 0..batch.num_rows() {
+                let duration = visits.duration_ns.get(row);
+                let own = duration
+                    .zip(visits.net_ns.get(row))
+                    .map(|(all, net)| all - net);
                 let step = Step {
                     item: (visits.pid[row], visits.item_id[row]),
                     begin_ns: visits.begin_ns[row],
                     visit_id: visits.visit_id[row],
-                    duration_ns: visits.duration_ns.get(row),
+                    duration_ns: duration,
+                    own_ns: own.map_or(0, |ns| ns.max(0)),
                     probe: visits.probe_id[row],
                     flags: visits.flags[row],
                     others_ns: 0,
@@ -191,7 +218,7 @@ impl Passages {
                 }
                 let batch = batches.of_visit(step.visit_id);
                 unknown += u64::from(batch.unknown());
-                let whole = step.end_ns().saturating_sub(step.begin_ns);
+                let whole = step.net_ns();
                 steps.extend(batch.known.iter().map(|member| Step {
                     item: (step.item.0, member.item_id),
                     others_ns: whole - member.share.part(whole),
@@ -253,6 +280,7 @@ mod tests {
             duration_ns: (end_ns > 0).then_some(end_ns - begin_ns),
             probe,
             flags: 0,
+            own_ns: 0,
             others_ns: 0,
         }
     }
@@ -303,6 +331,19 @@ mod tests {
             step(1, 1, 130, 140),
         ];
         assert_eq!(told(&steps), [(4, 140, Known::Whole, vec![(130, 30)])]);
+    }
+
+    /// A stage within another has its own time in common with it; one after it has not.
+    #[test]
+    fn own_time() {
+        let with_own = |step: Step, own_ns| Step { own_ns, ..step };
+        let steps = [
+            with_own(step(1, 0, 0, 100), 30),
+            with_own(step(1, 1, 10, 20), 5),
+            with_own(step(1, 1, 130, 150), 4),
+        ];
+        assert_eq!(told(&steps), [(3, 116, Known::Whole, vec![(130, 30)])]);
+        assert_eq!(steps.map(|it| it.service_ns()), [70, 5, 16]);
     }
 
     /// Another process has its own addresses.

@@ -90,7 +90,7 @@ fn attempt(workload: &Workload, spec: &str, reset_ns: u32, python: &Path) -> Res
         counted()
             .filter(|it| it.1 == class)
             .fold((0.0, 0.0), |sum, (it, _)| {
-                let own = it.duration_ns.unwrap() as f64 - it.samples as f64 * sample_ns;
+                let own = it.duration_ns.unwrap_or(0) as f64 - it.samples as f64 * sample_ns;
                 let chance = (own.max(0.0) / (f64::from(reset_ns) - sample_ns)).min(1.0);
                 (sum.0 + f64::from(u8::from(it.samples > 0)), sum.1 + chance)
             })

@@ -9,6 +9,9 @@ use anyhow::{Result, bail};
 use crate::shell;
 use crate::toolchain::find_program;
 
+/// Packages that start a server on installation.
+const SERVICES: [&str; 2] = ["redis-server", "haproxy"];
+
 /// The package manager. Refreshes its lists once, before the first question to it.
 #[derive(Default)]
 pub struct Apt {
@@ -28,7 +31,8 @@ impl Apt {
             );
         }
         self.update();
-        let redis_was_there = find_program("redis-server").is_some();
+        let is_new = |it: &&str| packages.contains(it) && find_program(it).is_none();
+        let services: Vec<&str> = SERVICES.into_iter().filter(is_new).collect();
         let mut command = shell::as_root("env");
         command
             .args([
@@ -40,9 +44,7 @@ impl Apt {
             .args(["--quiet", "--no-install-recommends"])
             .args(packages);
         shell::run(&mut command)?;
-        if !redis_was_there && packages.contains(&"redis-server") {
-            stop_service("redis-server");
-        }
+        services.into_iter().for_each(stop_service);
         Ok(())
     }
 

@@ -76,7 +76,7 @@ struct Means {
 }
 
 /// Every piece, in the order of installation.
-const PIECES: [Piece; 18] = [
+const PIECES: [Piece; 19] = [
     Piece {
         name: "rustc for eBPF",
         purpose: "build",
@@ -118,6 +118,13 @@ const PIECES: [Piece; 18] = [
         required: true,
         find: || program("sqlite3").and(library("libsqlite3.so.0")),
         source: Source::Packages(&["sqlite3", "libsqlite3-0"]),
+    },
+    Piece {
+        name: "haproxy",
+        purpose: "test of an event loop",
+        required: false,
+        find: || program("haproxy"),
+        source: Source::Packages(&["haproxy"]),
     },
     Piece {
         name: "Go",

@@ -10,7 +10,7 @@ use crate::store::reader::{ReadError, Trace};
 
 /// How the items of a trace went through its stages; `None` if its probes are no stages, or one was asked for.
 ///
-/// Memory: 72 bytes a visit.
+/// Memory: 80 bytes a visit.
 pub(super) fn read(trace: &Trace, options: &ReportOptions) -> Result<Option<Stages>, ReadError> {
     if options.probe.is_some() || !has_stages(&trace.info) {
         return Ok(None);
