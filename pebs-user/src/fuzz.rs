@@ -9,6 +9,7 @@ use std::path::Path;
 use pebs_common::config::MAX_BATCH;
 
 use crate::correlate::Batch;
+use crate::failure::Hint as _;
 use crate::perf::data::attr::Attr;
 use crate::perf::record::RawRecord;
 use crate::pmu::event::EventSpec;

@@ -116,6 +116,7 @@
 
 pub mod units;
 
+pub mod failure;
 mod files;
 pub mod ledger;
 pub(crate) mod limits;

@@ -43,8 +43,8 @@ fn main() -> ExitCode {
         Some(Cmd::SelftestWorkload(args)) => cmd::selftest::workload(args),
     };
     result.unwrap_or_else(|error| {
-        print_message(&format!("error: {}", cmd::one_line(&error)));
-        if let Some(hint) = cmd::hint_of(&error) {
+        print_message(&format!("error: {}", error));
+        if let Some(hint) = error.hint() {
             print_message(&format!("hint: {hint}"));
         }
         ExitCode::from(2)

@@ -19,6 +19,7 @@ use source::Import;
 /// A new module or a new direction gets its place here first; one that is not in use is taken out.
 const DIRECTIONS: &str = "
     units:
+    failure:
     files:
     rng:
     watch:
@@ -27,26 +28,26 @@ const DIRECTIONS: &str = "
     terminal:
     present: terminal
     guide:
-    binary: units files terminal
-    pmu: units limits
-    perf: watch binary pmu
+    binary: failure units files terminal
+    pmu: failure units limits
+    perf: failure watch binary pmu
     stream: units binary pmu perf
     estimate: units rng
-    store: units files watch limits ledger terminal stream estimate
-    probe: units terminal binary store
-    collect: units files limits binary pmu perf stream store probe
+    store: failure units files watch limits ledger terminal stream estimate
+    probe: failure units terminal binary store
+    collect: failure units files limits binary pmu perf stream store probe
     correlate: units ledger stream store probe
-    symbolize: units binary stream store
+    symbolize: failure units binary stream store
     pipeline: units ledger pmu stream estimate store probe correlate symbolize
-    cost: units files present pmu stream estimate store collect
-    import: units binary pmu perf stream store correlate symbolize pipeline
-    analysis: units rng ledger terminal present estimate store probe
-    export: terminal present estimate store analysis
+    cost: failure units files present pmu stream estimate store collect
+    import: failure units binary pmu perf stream store correlate symbolize pipeline
+    analysis: failure units rng ledger terminal present estimate store probe
+    export: failure terminal present estimate store analysis
     html: units terminal estimate store analysis export
     view: store analysis
-    selftest: units rng store analysis
-    validate: units files rng terminal present pmu perf stream collect cost selftest
-    cmd: units watch limits ledger terminal present binary pmu perf stream estimate store probe collect correlate symbolize pipeline cost import analysis export html view selftest validate
+    selftest: failure units rng store analysis
+    validate: failure units files rng terminal present pmu perf stream collect cost selftest
+    cmd: failure units watch limits ledger terminal present binary pmu perf stream estimate store probe collect correlate symbolize pipeline cost import analysis export html view selftest validate
     cli: terminal selftest cmd
     main: terminal cmd cli
 ";

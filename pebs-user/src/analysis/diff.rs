@@ -48,6 +48,7 @@ use super::explain::{ExplainOptions, Timing, Unit};
 use super::report::names::Names;
 use super::report::text::NO_SWITCHES;
 use super::report::{LossVisits, MIN_SAMPLES};
+use crate::failure::Hint;
 use crate::store::reader::{ReadError, Trace};
 use crate::store::run::RunInfo;
 
@@ -100,10 +101,8 @@ pub(crate) enum DiffError {
     },
 }
 
-impl DiffError {
-    /// What to do about it.
-    #[must_use]
-    pub(crate) fn hint(&self) -> Option<String> {
+impl Hint for DiffError {
+    fn hint(&self) -> Option<String> {
         match self {
             Self::Read(error) => error.hint(),
             Self::Probes { specs, .. } => Some(format!(

@@ -53,6 +53,7 @@ use self::tally::Tally;
 use crate::analysis::classes::{NetOnCpu, Ranks};
 use crate::analysis::counted;
 use crate::analysis::pool::Quantity;
+use crate::failure::Hint;
 pub(crate) use crate::present::{brief, human};
 use crate::store::reader::{ReadError, Trace};
 use crate::store::run::{EventInfo, RunInfo};
@@ -121,10 +122,8 @@ pub enum ReportError {
     },
 }
 
-impl ReportError {
-    /// What to do about it.
-    #[must_use]
-    pub fn hint(&self) -> Option<String> {
+impl Hint for ReportError {
+    fn hint(&self) -> Option<String> {
         match self {
             Self::Read(error) => error.hint(),
             Self::NoProbe { known, .. } if known.is_empty() => Some("it has none".to_owned()),

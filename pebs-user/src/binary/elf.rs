@@ -14,6 +14,7 @@ use super::frames::Frames;
 use super::object_file::{Elf, MAX_FILE};
 use super::pclntab;
 use super::symbols::{Function, Names, Table, dynamic_strings, dynamic_values, imports, symbols};
+use crate::failure::Hint;
 use crate::files::read_regular;
 
 /// Why a file can't be probed at all.
@@ -52,6 +53,24 @@ pub enum BinaryError {
         /// The parser's words.
         what: String,
     },
+}
+
+impl Hint for BinaryError {
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Read { source, .. } => match source.kind() {
+                std::io::ErrorKind::PermissionDenied => Some("use sudo".to_owned()),
+                _ => None,
+            },
+            Self::NotElf { interpreter, .. } => Some(match interpreter {
+                Some(name) => {
+                    format!("probe its interpreter: {name}:FUNC, and the script with -p or --")
+                }
+                None => "name the program itself; 'file' says what this is".to_owned(),
+            }),
+            Self::Architecture { .. } | Self::Damaged { .. } => None,
+        }
+    }
 }
 
 /// What a binary is to the loader.

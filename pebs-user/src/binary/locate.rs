@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
 use super::process::{self, FileId};
+use crate::failure::Hint;
 use crate::units::Pid;
 
 /// Symlinks followed at most, as the kernel does.
@@ -43,6 +44,28 @@ pub enum LocateError {
         /// A file of that name in the current folder.
         here: bool,
     },
+}
+
+impl Hint for LocateError {
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Name { name, here: true } => {
+                Some(format!("there is one in this folder: ./{name}"))
+            }
+            Self::Name { .. } => Some(
+                "give a path, a command in PATH, or a library's name (libc, libz.so.1)".to_owned(),
+            ),
+            Self::Path { source, .. } => match source.kind() {
+                io::ErrorKind::PermissionDenied => Some("use sudo".to_owned()),
+                io::ErrorKind::NotFound => Some(
+                    "a name without '/' is looked for in PATH; with -p PID paths are as that process sees them, \
+                     also in a container; a path with ':' or '(' goes in double quotes: '\"./a:b\":func'"
+                        .to_owned(),
+                ),
+                _ => None,
+            },
+        }
+    }
 }
 
 /// The file, without symlinks, as this process can open it. With a process, paths are those of its

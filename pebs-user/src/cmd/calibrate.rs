@@ -7,14 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 use indicatif::ProgressBar;
 use serde_json::json;
 
 use super::doctor::Format;
-use super::{Hinted, record};
+use super::record;
 use crate::analysis::report::human::{UNKNOWN, count, time};
 use crate::cmd::record::args::TransportArg;
 use crate::collect::session::Transport;
@@ -24,6 +23,7 @@ use crate::cost::calibrate::with_options::Extras;
 use crate::cost::calibrate::{Wanted, measure};
 use crate::cost::plot::{self, Look, Panel, Series};
 use crate::cost::{Fit, fit};
+use crate::failure::{Context as _, Failure, Result};
 use crate::limits;
 use crate::pmu::attr::ResolvedEvent;
 use crate::pmu::event::EventSpec;
@@ -99,13 +99,13 @@ pub struct CalibrateArgs {
 ///
 /// # Errors
 /// If it could not run, or not keep what it found.
-pub fn run(args: &CalibrateArgs) -> anyhow::Result<ExitCode> {
+pub fn run(args: &CalibrateArgs) -> Result<ExitCode> {
     if args.counters {
         return counters::run(args);
     }
     let spec: EventSpec = args.event.parse()?;
     if let Some(missing) = limits::missing_privileges() {
-        bail!(Hinted::new(
+        return Err(Failure::new(
             format!("cannot calibrate: {missing}"),
             "use sudo, or 'pebs-trace doctor' for what is missing".to_owned(),
         ));
@@ -113,7 +113,7 @@ pub fn run(args: &CalibrateArgs) -> anyhow::Result<ExitCode> {
     let host = Host::probe(Path::new("/"));
     let (event, _) = record::grant(&spec, &host, reset::reset_value(RESET)?)?;
     let Some(pmu) = UprobePmu::read(Path::new("/")) else {
-        bail!(Hinted::new(
+        return Err(Failure::new(
             "cannot calibrate: this kernel has no uprobe events".to_owned(),
             "'pebs-trace doctor' says what this kernel has".to_owned(),
         ));
@@ -152,12 +152,7 @@ pub fn run(args: &CalibrateArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(u8::from(!is_useful)))
 }
 
-fn calibration(
-    host: &Host,
-    key: &str,
-    pmu: &UprobePmu,
-    found: &Sweep,
-) -> anyhow::Result<Calibration> {
+fn calibration(host: &Host, key: &str, pmu: &UprobePmu, found: &Sweep) -> Result<Calibration> {
     let points = found.points.iter().map(|it| SavedPoint {
         reset: it.reset,
         samples: it.point.samples,
@@ -166,7 +161,7 @@ fn calibration(
     let points: Vec<SavedPoint> = points.collect();
     let all: Vec<_> = points.iter().map(SavedPoint::point).collect();
     let Some(fit) = fit(&all) else {
-        bail!(Hinted::new(
+        return Err(Failure::new(
             format!("cannot calibrate event '{key}': no sample was taken"),
             "'pebs-trace doctor' says what this machine can do".to_owned(),
         ));
@@ -200,14 +195,13 @@ fn is_useful(fit: &Fit) -> bool {
     fit.alpha_ns > 0.0 && fit.alpha_error_ns < USELESS * fit.alpha_ns
 }
 
-fn keep(folder: &Folder, host: &Host, calibration: &Calibration) -> anyhow::Result<PathBuf> {
+fn keep(folder: &Folder, host: &Host, calibration: &Calibration) -> Result<PathBuf> {
     folder.save(host, calibration).map_err(|error| {
         let file = folder.file(host, &calibration.event);
-        Hinted::new(
+        Failure::new(
             format!("cannot keep the calibration in {}: {error}", file.display()),
             "set XDG_CACHE_HOME to a folder that you may write to, or use --dry-run".to_owned(),
         )
-        .into()
     })
 }
 

@@ -9,6 +9,7 @@ use crate::binary::locate::locate;
 use crate::binary::process;
 use crate::cmd::record::args::RecordArgs;
 use crate::collect::command;
+use crate::failure::Result;
 use crate::pmu::reset::Warning;
 use crate::probe::spec::{End, Spec};
 use crate::terminal::say;

@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
 use clap::ValueEnum;
 
 use super::explain::Format;
@@ -12,6 +11,7 @@ use super::{print_page, print_result};
 use crate::analysis::diff::{By, DiffError, DiffOptions, diff, text};
 use crate::analysis::explain::json;
 use crate::analysis::report::LossVisits;
+use crate::failure::{Context as _, Result};
 use crate::store::reader::Trace;
 use crate::terminal;
 use crate::terminal::say;
@@ -88,7 +88,7 @@ fn open(dir: &Path, progress: &Progress) -> Result<Trace, DiffError> {
 /// # Errors
 /// If a trace can't be read or compared, or stdout can't be written. The hint, if there is one, is an
 /// error of type [`DiffError`] in the chain.
-pub fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
+pub fn run(args: &DiffArgs) -> Result<ExitCode> {
     let options = DiffOptions {
         by: match args.by {
             ByArg::Function => By::Function,

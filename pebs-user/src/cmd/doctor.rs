@@ -1,5 +1,6 @@
 //! `pebs-trace doctor`: whether this machine can record, and how precisely.
 
+use crate::failure::Result;
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -56,7 +57,7 @@ struct Report<'a> {
 ///
 /// # Errors
 /// Standard output can't be written.
-pub fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
+pub fn run(args: &DoctorArgs) -> Result<ExitCode> {
     let checks = evaluate(&Facts::gather());
     let usable = is_usable(&checks);
     let mut out = std::io::stdout().lock();

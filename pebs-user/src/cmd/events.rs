@@ -4,13 +4,12 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::bail;
 use clap::{Args, ValueEnum};
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 use serde::Serialize;
 
-use super::Hinted;
+use crate::failure::{Failure, Result};
 use crate::pmu::bits::BitField;
 use crate::pmu::catalog::{Entry, Source, catalog};
 use crate::pmu::event::nearest;
@@ -79,7 +78,7 @@ struct Listing<'a> {
 ///
 /// # Errors
 /// There is no such machine, or an I/O error of stdout.
-pub fn run(args: &EventsArgs) -> anyhow::Result<ExitCode> {
+pub fn run(args: &EventsArgs) -> Result<ExitCode> {
     let table = EventTable::embedded();
     let host = match (&args.cpu, &args.sysfs) {
         (Some(cpu), _) => another(cpu, &table)?,
@@ -154,12 +153,12 @@ fn cpu(text: &str) -> Result<CpuModel, String> {
 }
 
 /// A machine with that CPU, as far as the vendor's list makes one.
-fn another(cpu: &CpuModel, table: &EventTable) -> anyhow::Result<Host> {
+fn another(cpu: &CpuModel, table: &EventTable) -> Result<Host> {
     let lists = table.of(cpu);
     if lists.is_empty() {
         let mut names: Vec<&str> = table.lists().map(|list| list.name).collect();
         names.dedup();
-        bail!(Hinted::new(
+        return Err(Failure::new(
             format!("no list of events for CPU {}", cpu.name),
             format!("there are lists for {}", names.join(", ")),
         ));
@@ -190,10 +189,10 @@ fn another(cpu: &CpuModel, table: &EventTable) -> anyhow::Result<Host> {
 }
 
 /// The machine whose files are in a directory.
-fn copied(dir: &Path) -> anyhow::Result<Host> {
+fn copied(dir: &Path) -> Result<Host> {
     let host = Host::probe(dir);
     if host.pmus.is_empty() {
-        bail!(Hinted::new(
+        return Err(Failure::new(
             format!("{} has no {}", dir.display(), crate::pmu::sysfs::DEVICES),
             "copy a machine's files: tar -ch /proc/cpuinfo /sys/bus/event_source/devices"
                 .to_owned(),

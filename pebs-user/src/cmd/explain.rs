@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
 use clap::ValueEnum;
 
 use super::progress::Progress;
@@ -13,6 +12,7 @@ use crate::analysis::explain::{
 };
 use crate::analysis::report::LossVisits;
 use crate::estimate::baseline::Rule;
+use crate::failure::{Context as _, Result};
 use crate::store::reader::Trace;
 use crate::terminal;
 use crate::terminal::say;
@@ -127,7 +127,7 @@ impl ExplainArgs {
 /// # Errors
 /// If the trace can't be read or explained, or stdout can't be written. The hint, if there is one, is
 /// an error of type [`ExplainError`] in the chain.
-pub fn run(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
+pub fn run(args: &ExplainArgs) -> Result<ExitCode> {
     let mut trace = Trace::open(&args.trace).map_err(ExplainError::from)?;
     if let Some((remark, hint)) = trace.remark() {
         say!("{remark}\nhint: {hint}");

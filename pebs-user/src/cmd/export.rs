@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::progress::Progress;
-use super::result_file::{self, OnTerminal, ResultFile};
+use super::result_file::{OnTerminal, ResultFile};
 use crate::analysis::report::LossVisits;
 use crate::estimate::baseline::Rule;
 use crate::export::select::Selection;
 use crate::export::{Format, export};
+use crate::failure::Result;
 use crate::store::reader::Trace;
 use crate::terminal::say;
 
@@ -53,7 +54,7 @@ pub struct ExportArgs {
 ///
 /// # Errors
 /// If the trace can't be read, nothing is selected, or the output can't be written.
-pub fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
+pub fn run(args: &ExportArgs) -> Result<ExitCode> {
     let selection = match (args.item, args.slow) {
         (Some(item), _) => Selection::Item(item),
         (None, Some(rule)) => Selection::Slow(rule),
@@ -82,7 +83,7 @@ pub fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
     drop(progress);
     match written {
         Ok(note) => say!("{note}"),
-        Err(error) if result_file::nobody_reads(&error) => {}
+        Err(error) if error.is_broken_pipe() => {}
         Err(error) => return Err(error),
     }
     Ok(ExitCode::SUCCESS)

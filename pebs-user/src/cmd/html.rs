@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::progress::Progress;
-use super::result_file::{self, OnTerminal, ResultFile};
+use super::result_file::{OnTerminal, ResultFile};
 use crate::analysis::report::LossVisits;
 use crate::estimate::baseline::Rule;
+use crate::failure::Result;
 use crate::html;
 use crate::store::reader::Trace;
 use crate::terminal::say;
@@ -42,7 +43,7 @@ pub struct HtmlArgs {
 ///
 /// # Errors
 /// If the trace can't be read or has no visits, or the page can't be written.
-pub fn run(args: &HtmlArgs) -> anyhow::Result<ExitCode> {
+pub fn run(args: &HtmlArgs) -> Result<ExitCode> {
     let losses = if args.all {
         LossVisits::Include
     } else {
@@ -60,7 +61,7 @@ pub fn run(args: &HtmlArgs) -> anyhow::Result<ExitCode> {
     drop(progress);
     match written {
         Ok(shows) => say!("{shows}"),
-        Err(error) if result_file::nobody_reads(&error) => {}
+        Err(error) if error.is_broken_pipe() => {}
         Err(error) => return Err(error),
     }
     Ok(ExitCode::SUCCESS)

@@ -8,10 +8,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::debug_files;
 use super::progress::Progress as ProgressLine;
 use super::report::{self, Format};
-use super::{Hinted, debug_files};
 use crate::analysis::report::human::plural;
+use crate::failure::{Failure, Hint as _, Result};
 use crate::import::error::{ImportError, Instead, list};
 use crate::import::marks::{self, Marks, MarksError};
 use crate::import::{Fed, MarkSource, Roles, Survey, check_span, feed, roles, run_info, survey};
@@ -125,7 +126,7 @@ const STACK_BYTES_MAX: usize = 64 << 20;
 ///
 /// # Errors
 /// If nothing could be imported.
-pub fn run(args: &ImportArgs) -> anyhow::Result<ExitCode> {
+pub fn run(args: &ImportArgs) -> Result<ExitCode> {
     let source = source(args)?;
     let mut data = PerfData::open(&args.file).map_err(ImportError::from)?;
     check_architecture(&data)?;
@@ -198,12 +199,12 @@ struct Import<'a> {
 }
 
 /// Where items begin and end, as typed.
-fn source(args: &ImportArgs) -> anyhow::Result<MarkSource> {
+fn source(args: &ImportArgs) -> Result<MarkSource> {
     if let Some(path) = &args.marks {
         let bytes = std::fs::read(path).map_err(|error| {
             let message = format!("cannot read {}: {error}", path.display());
             let hint = "a table of marks begins with the line 'time_ns,tid,mark,item_id'";
-            Hinted::new(message, hint.to_owned())
+            Failure::new(message, hint.to_owned())
         })?;
         let text = String::from_utf8_lossy(&bytes);
         let marks = marks::parse(&text).map_err(|error| bad_marks(path, &error))?;
@@ -213,11 +214,10 @@ fn source(args: &ImportArgs) -> anyhow::Result<MarkSource> {
         return Ok(MarkSource::None);
     };
     if args.end.as_ref() == Some(&begin) {
-        return Err(Hinted::new(
+        return Err(Failure::new(
             format!("items cannot begin and end at the same event '{begin}'"),
             "leave --end out if an item ends where the next begins".to_owned(),
-        )
-        .into());
+        ));
     }
     Ok(MarkSource::Events {
         begin,
@@ -226,9 +226,9 @@ fn source(args: &ImportArgs) -> anyhow::Result<MarkSource> {
     })
 }
 
-fn bad_marks(path: &Path, error: &MarksError) -> anyhow::Error {
+fn bad_marks(path: &Path, error: &MarksError) -> Failure {
     let message = format!("cannot use {}: {error}", path.display());
-    Hinted::new(message, error.hint().unwrap_or_default()).into()
+    Failure::new(message, error.hint().unwrap_or_default())
 }
 
 /// Where items begin and end, for people.
@@ -368,7 +368,7 @@ impl Import<'_> {
         let cut = outcome.write_error.or(written.err());
         // The trace is there, whatever becomes of its report.
         if let Err(error) = report::print(output, args.format, &[]) {
-            say!("error: {}", super::one_line(&error));
+            say!("error: {}", error);
         }
         for fault in &faults {
             say!("warning: {fault}: this is a bug");

@@ -5,7 +5,6 @@ use std::io::{BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
 use clap::ValueEnum;
 use pebs_mine::csv;
 use pebs_mine::rank::Scale;
@@ -16,6 +15,7 @@ use super::{print_page, print_result};
 use crate::analysis::explain::json;
 use crate::analysis::mine::of_trace::{self, TraceError};
 use crate::analysis::mine::{CleanWhen, MineOptions, Mined, Until, mine, page, text};
+use crate::failure::{Context as _, Result};
 use crate::present::csv::Line;
 use crate::store::reader::Trace;
 use crate::terminal;
@@ -155,7 +155,7 @@ impl MineArgs {
     }
 }
 
-fn read(path: &Path) -> anyhow::Result<csv::Table> {
+fn read(path: &Path) -> Result<csv::Table> {
     let name = path.display().to_string();
     if path == Path::new("-") {
         return Ok(csv::read("standard input", std::io::stdin().lock())?);
@@ -172,7 +172,7 @@ fn read(path: &Path) -> anyhow::Result<csv::Table> {
 ///
 /// # Errors
 /// If a file can't be read, there is nothing to explain, or a result can't be written.
-pub fn run(args: &MineArgs) -> anyhow::Result<ExitCode> {
+pub fn run(args: &MineArgs) -> Result<ExitCode> {
     let mut tables = Vec::new();
     for path in &args.files {
         tables.push((path.display().to_string(), read(path)?));
@@ -195,10 +195,7 @@ pub fn run(args: &MineArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn to_file(
-    path: &Path,
-    write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
-) -> anyhow::Result<()> {
+fn to_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<()> {
     let file = ResultFile {
         output: Some(path.to_owned()),
         force: false,

@@ -3,13 +3,10 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use anyhow::Context;
-
+use crate::failure::{Context as _, Result};
 use crate::present::Page;
+use crate::terminal;
 use crate::terminal::say;
-use crate::{
-    analysis, collect, cost, export as exports, import as imports, pmu, probe, store, terminal,
-};
 
 pub mod calibrate;
 mod debug_files;
@@ -33,69 +30,6 @@ pub mod validate;
 mod values;
 pub mod view;
 
-/// An error made here, with its hint.
-#[derive(Debug, thiserror::Error)]
-#[error("{message}")]
-pub struct Hinted {
-    message: String,
-    hint: String,
-}
-
-impl Hinted {
-    /// An error and what to do about it.
-    #[must_use]
-    pub const fn new(message: String, hint: String) -> Self {
-        Self { message, hint }
-    }
-}
-
-/// What to do about an error: the hint of the first error in the chain that has one.
-#[must_use]
-pub fn hint_of(error: &anyhow::Error) -> Option<String> {
-    macro_rules! first_hint {
-        ($cause:expr; $($kind:ty),*) => {
-            $(if let Some(hint) = $cause.downcast_ref::<$kind>().and_then(<$kind>::hint) {
-                return Some(hint);
-            })*
-        };
-    }
-    for cause in error.chain() {
-        if let Some(Hinted { hint, .. }) = cause.downcast_ref() {
-            return Some(hint.clone());
-        }
-        first_hint!(cause;
-            probe::ResolveError,
-            probe::cgroup::CgroupError,
-            probe::breakpoint::BreakpointError,
-            probe::error::ItemError,
-            pmu::event::ParseError,
-            pmu::attr::EventError,
-            pmu::counters::TooManyEvents,
-            pmu::counted::CountError,
-            pmu::open::OpenError,
-            pmu::open::AutoError,
-            collect::session::SessionError,
-            collect::command::CommandError,
-            cost::calibrate::sweep::SweepError,
-            pebs_selfcount::Error,
-            store::tables::ColumnError,
-            store::writer::WriteError,
-            store::reader::ReadError,
-            analysis::report::ReportError,
-            imports::error::ImportError,
-            analysis::explain::ExplainError,
-            analysis::diff::DiffError,
-            analysis::mine::MineError,
-            analysis::mine::of_trace::TraceError,
-            pebs_mine::csv::CsvError,
-            exports::error::ExportError,
-            selftest::SelftestError,
-            crate::validate::report::ReportError
-        );
-    }
-    None
-}
-
 /// `./pebs-trace-YYYYmmdd-HHMMSS`, in UTC.
 fn default_output() -> PathBuf {
     let now = std::time::SystemTime::now();
@@ -109,7 +43,7 @@ fn default_output() -> PathBuf {
 ///
 /// # Errors
 /// If that fails, but not if the reader had enough: `pebs-trace explain T | head` is no failure.
-fn print_result(text: &str, what: &str) -> anyhow::Result<()> {
+fn print_result(text: &str, what: &str) -> Result<()> {
     match terminal::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other.with_context(|| format!("cannot write the {what} to stdout")),
@@ -120,34 +54,11 @@ fn print_result(text: &str, what: &str) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// As [`print_result`].
-fn print_page(page: &Page, what: &str) -> anyhow::Result<()> {
+fn print_page(page: &Page, what: &str) -> Result<()> {
     match page.print() {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other.with_context(|| format!("cannot write the {what} to stdout")),
     }
-}
-
-/// The one line that says what failed: an error and its causes, each said once.
-#[must_use]
-pub fn one_line(error: &anyhow::Error) -> String {
-    let mut line = String::new();
-    for cause in error.chain() {
-        let text = without_number(cause.to_string());
-        if line.is_empty() {
-            line = text;
-        } else if !line.contains(&text) {
-            line = format!("{line}: {text}");
-        }
-    }
-    line
-}
-
-/// The system's words for an error, without its number.
-fn without_number(mut text: String) -> String {
-    if let Some(at) = text.rfind(" (os error ").filter(|_| text.ends_with(')')) {
-        text.truncate(at);
-    }
-    text
 }
 
 /// Makes a thread that the system does not grant one line and exit status 2: the standard library panics then.

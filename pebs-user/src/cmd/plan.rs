@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
 use clap::ValueEnum as _;
 
 use super::doctor::Format;
-use super::{Hinted, record};
+use super::record;
 use crate::cmd::record::args::{CallGraph, Extra, RecordArgs};
 use crate::cost::plan::Goal;
 use crate::cost::ring::Sensitivity;
+use crate::failure::{Context as _, Failure, Result};
 
 /// Find the reset value for a bound on the overhead, before recording
 ///
@@ -115,15 +115,15 @@ fn samples(text: &str) -> Result<f64, String> {
 ///
 /// # Errors
 /// If it could not run, or if there was nothing to count.
-pub fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
+pub fn run(args: &PlanArgs) -> Result<ExitCode> {
     if args.pids.is_empty() && args.command_line.is_empty() {
-        bail!(Hinted::new(
+        return Err(Failure::new(
             "cannot plan for every process: events are counted in threads".to_owned(),
             "give -p PID, or a command after '--'".to_owned(),
         ));
     }
     if args.call_graph == Some(CallGraph::Lbr) {
-        bail!(Hinted::new(
+        return Err(Failure::new(
             "cannot plan for --call-graph lbr: what such a sample costs can only be measured while recording".to_owned(),
             "plan without it, and record with the --max-overhead that must hold".to_owned(),
         ));
@@ -187,7 +187,7 @@ fn words(args: &PlanArgs, trace: &Path) -> Vec<OsString> {
 struct Place(PathBuf);
 
 impl Place {
-    fn new() -> anyhow::Result<Self> {
+    fn new() -> Result<Self> {
         let dir = std::env::temp_dir().join(format!("pebs-trace-plan-{}", std::process::id()));
         // Fails if it exists, so nobody else's can be taken for ours.
         let made = fs::DirBuilder::new().mode(0o700).create(&dir);

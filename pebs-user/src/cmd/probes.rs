@@ -11,6 +11,7 @@ use crate::binary::elf::Binary;
 use crate::binary::locate::locate;
 use crate::binary::lookup::nearest;
 use crate::cmd::debug_files;
+use crate::failure::Result;
 use crate::probe::ResolveError;
 use crate::probe::survey::{Probeable, Survey, survey};
 use crate::store::run::EntryClass;
@@ -59,7 +60,7 @@ pub struct ProbesArgs {
 ///
 /// # Errors
 /// A [`ResolveError`] if there is no such binary, or an I/O error of stdout.
-pub fn run(args: &ProbesArgs) -> anyhow::Result<ExitCode> {
+pub fn run(args: &ProbesArgs) -> Result<ExitCode> {
     let path = locate(&args.binary, None).map_err(ResolveError::from)?;
     debug_files::of(|| vec![path.clone()]).say();
     let binary = Binary::open(&path).map_err(ResolveError::from)?;

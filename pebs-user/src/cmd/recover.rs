@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use super::progress::Progress;
 use crate::analysis::report::human::plural;
+use crate::failure::{Failure, Result};
 use crate::store::recover::{Recovered, recover_watched};
 use crate::terminal::say;
 
@@ -25,7 +26,7 @@ pub struct RecoverArgs {
 ///
 /// # Errors
 /// None: failures are printed, and make the exit status.
-pub fn run(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
+pub fn run(args: &RecoverArgs) -> Result<ExitCode> {
     let mut worst = 0;
     for dir in &args.traces {
         let progress = Progress::new();
@@ -38,9 +39,9 @@ pub fn run(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
                 u8::from(recovered.lost_bytes() > 0)
             }
             Err(error) => {
-                let hint = error.hint();
-                say!("error: {}", super::one_line(&error.into()));
-                if let Some(hint) = hint {
+                let failure = Failure::from(error);
+                say!("error: {failure}");
+                if let Some(hint) = failure.hint() {
                     say!("hint: {hint}");
                 }
                 2

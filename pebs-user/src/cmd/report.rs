@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
 use clap::ValueEnum;
 
 use super::progress::Progress;
@@ -12,6 +11,7 @@ use crate::analysis::report::csv::CsvTable;
 use crate::analysis::report::{
     LossVisits, ReportError, ReportOptions, build, csv, json, memory, paths, text,
 };
+use crate::failure::{Context as _, Result};
 use crate::store::reader::Trace;
 use crate::terminal::say;
 use crate::terminal::width;
@@ -120,7 +120,7 @@ impl From<ReportTable> for CsvTable {
 /// # Errors
 /// If the trace can't be read or stdout can't be written. The hint, if there is one, is an error
 /// of type [`ReportError`] in the chain.
-pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
+pub fn run(args: &ReportArgs) -> Result<ExitCode> {
     let options = ReportOptions {
         probe: args.probe.map(ProbeId),
         slowest: args.slowest,
@@ -144,7 +144,7 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
 ///
 /// # Errors
 /// As [`run`].
-pub fn print(trace_dir: &Path, format: Format, said: &[String]) -> anyhow::Result<()> {
+pub fn print(trace_dir: &Path, format: Format, said: &[String]) -> Result<()> {
     write(
         trace_dir,
         format,
@@ -169,7 +169,7 @@ fn read<T>(
     build(&trace)
 }
 
-fn write_paths(dir: &Path, format: Format, options: &ReportOptions) -> anyhow::Result<()> {
+fn write_paths(dir: &Path, format: Format, options: &ReportOptions) -> Result<()> {
     let report = read(dir, format, |trace| paths::build(trace, options))?;
     if report.call_graph.is_none() && format != Format::Text {
         say!("{}", paths::text::NOTHING.trim_end());
@@ -184,7 +184,7 @@ fn write_paths(dir: &Path, format: Format, options: &ReportOptions) -> anyhow::R
     print_result(&shown, "report")
 }
 
-fn write_memory(dir: &Path, format: Format, options: &ReportOptions) -> anyhow::Result<()> {
+fn write_memory(dir: &Path, format: Format, options: &ReportOptions) -> Result<()> {
     let report = read(dir, format, |trace| memory::build(trace, options))?;
     if report.events.is_empty() && format != Format::Text {
         say!("{}", memory::text::NOTHING.trim_end());
@@ -205,7 +205,7 @@ fn write(
     table: ReportTable,
     options: &ReportOptions,
     said: &[String],
-) -> anyhow::Result<()> {
+) -> Result<()> {
     let mut report = read(dir, format, |trace| build(trace, options))?;
     if format == Format::Text {
         report.run.notes.retain(|note| !said.contains(note));
@@ -247,16 +247,13 @@ mod tests {
         assert_eq!(path.args.by, By::Path);
     }
 
-    /// An error of the trace keeps its type, so that its hint can be shown.
+    /// An error of the trace brings its hint.
     #[test]
     fn missing_trace() {
         let args = Line::try_parse_from(["report", "/nonexistent/t"])
             .unwrap()
             .args;
         let error = run(&args).unwrap_err();
-        let hint = error
-            .downcast_ref::<ReportError>()
-            .and_then(ReportError::hint);
-        assert!(hint.is_some(), "{error:#}");
+        assert!(error.hint().is_some(), "{error}");
     }
 }

@@ -4,9 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
-
-use super::Hinted;
+use crate::failure::{Context as _, Failure, Result};
 use crate::terminal;
 
 /// What to do where the result would go to a terminal.
@@ -41,50 +39,35 @@ impl ResultFile {
         &self,
         on_terminal: OnTerminal,
         write: impl FnOnce(&mut dyn Write) -> Result<T, E>,
-    ) -> anyhow::Result<T>
+    ) -> Result<T>
     where
-        anyhow::Error: From<E>,
+        Failure: From<E>,
     {
         let Some(path) = &self.output else {
             return to_stdout(on_terminal, write);
         };
         match fs::metadata(path) {
-            Ok(meta) if meta.is_dir() => Err(Hinted::new(
+            Ok(meta) if meta.is_dir() => Err(Failure::new(
                 format!("cannot write {}: it is a directory", path.display()),
                 "name a file in it".to_owned(),
-            )
-            .into()),
+            )),
             // A pipe or a device is written to, not replaced.
             Ok(meta) if !meta.is_file() => {
                 let file = fs::OpenOptions::new().write(true).open(path);
                 fill(file.map_err(|error| unwritable(path, error))?, path, write)
             }
-            Ok(_) if !self.force => Err(Hinted::new(
+            Ok(_) if !self.force => Err(Failure::new(
                 format!("cannot write {}: it exists", path.display()),
                 "name another file, or overwrite it with --force".to_owned(),
-            )
-            .into()),
+            )),
             _ => replace(path, write),
         }
     }
 }
 
-/// Whether the reader of a pipe had enough: `pebs-trace export ... | head` is no failure.
-#[must_use]
-pub fn nobody_reads(error: &anyhow::Error) -> bool {
-    let io = |cause: &(dyn std::error::Error + 'static)| {
-        let error = cause.downcast_ref::<io::Error>();
-        error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
-    };
-    error.chain().any(io)
-}
-
-fn replace<T, E>(
-    path: &Path,
-    write: impl FnOnce(&mut dyn Write) -> Result<T, E>,
-) -> anyhow::Result<T>
+fn replace<T, E>(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<T, E>) -> Result<T>
 where
-    anyhow::Error: From<E>,
+    Failure: From<E>,
 {
     let mut part = path.as_os_str().to_owned();
     part.push(format!(".part-{}", std::process::id()));
@@ -105,9 +88,9 @@ fn fill<T, E>(
     file: File,
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> Result<T, E>,
-) -> anyhow::Result<T>
+) -> Result<T>
 where
-    anyhow::Error: From<E>,
+    Failure: From<E>,
 {
     let mut out = BufWriter::new(file);
     let value = write(&mut out)?;
@@ -118,16 +101,15 @@ where
 fn to_stdout<T, E>(
     on_terminal: OnTerminal,
     write: impl FnOnce(&mut dyn Write) -> Result<T, E>,
-) -> anyhow::Result<T>
+) -> Result<T>
 where
-    anyhow::Error: From<E>,
+    Failure: From<E>,
 {
     if io::stdout().is_terminal() && on_terminal == OnTerminal::Refuse {
-        return Err(Hinted::new(
+        return Err(Failure::new(
             "cannot write to a terminal: the result is for programs".to_owned(),
             "give a file with -o FILE, or a pipe".to_owned(),
-        )
-        .into());
+        ));
     }
     let mut out = BufWriter::new(terminal::stdout());
     let value = write(&mut out)?;
@@ -135,7 +117,7 @@ where
     Ok(value)
 }
 
-fn unwritable(path: &Path, error: io::Error) -> anyhow::Error {
+fn unwritable(path: &Path, error: io::Error) -> Failure {
     let hint = match error.kind() {
         io::ErrorKind::NotFound => "the directory must exist",
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
@@ -143,11 +125,10 @@ fn unwritable(path: &Path, error: io::Error) -> anyhow::Error {
         }
         _ => "name a file in a directory that you may write to",
     };
-    Hinted::new(
+    Failure::new(
         format!("cannot write {}: {}", path.display(), lower(&error)),
         hint.to_owned(),
     )
-    .into()
 }
 
 /// What the system says, without its number.
@@ -161,7 +142,7 @@ fn lower(error: &io::Error) -> String {
 mod tests {
     use super::*;
 
-    fn write(result: &ResultFile, text: &str) -> anyhow::Result<()> {
+    fn write(result: &ResultFile, text: &str) -> Result<()> {
         result.write(OnTerminal::Refuse, |out| out.write_all(text.as_bytes()))
     }
 
@@ -178,7 +159,7 @@ mod tests {
         let error = write(&result, "two").unwrap_err().to_string();
         assert!(error.ends_with("it exists"), "{error}");
         result.force = true;
-        let failed: anyhow::Result<()> = result.write(OnTerminal::Refuse, |out| {
+        let failed: Result<()> = result.write(OnTerminal::Refuse, |out| {
             out.write_all(b"part")?;
             Err(io::Error::other("no"))
         });
@@ -189,10 +170,7 @@ mod tests {
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
         result.output = Some(dir.path().join("no/f"));
         let error = write(&result, "").unwrap_err();
-        assert_eq!(
-            super::super::hint_of(&error).unwrap(),
-            "the directory must exist"
-        );
+        assert_eq!(error.hint().unwrap(), "the directory must exist");
     }
 
     /// A device is written to, and stays one.

@@ -9,11 +9,11 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
 use clap::ValueEnum;
 
 use crate::cmd::record;
 use crate::cmd::record::args::RecordArgs;
+use crate::failure::{Context as _, Failure, Result};
 use crate::selftest::calls;
 use crate::selftest::compare::compare;
 use crate::selftest::findings::Findings;
@@ -66,34 +66,11 @@ pub enum SelftestFormat {
     Json,
 }
 
-/// What keeps the self-test from running.
-#[derive(Debug, thiserror::Error)]
-pub enum SelftestError {
-    /// The recording failed.
-    #[error("cannot record the built-in workload at a reset value of {reset}")]
-    Record {
-        /// The reset value, ns.
-        reset: u64,
-        /// Why.
-        #[source]
-        source: anyhow::Error,
-    },
-}
-
-impl SelftestError {
-    /// What to do about it.
-    #[must_use]
-    pub fn hint(&self) -> Option<String> {
-        let Self::Record { source, .. } = self;
-        super::hint_of(source)
-    }
-}
-
 /// Runs the self-test and prints what was found.
 ///
 /// # Errors
 /// If it could not run.
-pub fn run(args: &SelftestArgs) -> anyhow::Result<ExitCode> {
+pub fn run(args: &SelftestArgs) -> Result<ExitCode> {
     if let Some([trace, log]) = args.against.as_deref() {
         let found = compare(&Recorded::read(trace)?, &Truth::read(log)?);
         return show::show(&[found], args.format);
@@ -108,7 +85,9 @@ pub fn run(args: &SelftestArgs) -> anyhow::Result<ExitCode> {
             transport: "auto",
         };
         let found = task.measure(&place.dir);
-        let (found, _) = found.map_err(|source| SelftestError::Record { reset, source })?;
+        let (found, _) = found.with_context(|| {
+            format!("cannot record the built-in workload at a reset value of {reset}")
+        })?;
         all.push(found);
     }
     show::show(&all, args.format)
@@ -118,7 +97,7 @@ pub fn run(args: &SelftestArgs) -> anyhow::Result<ExitCode> {
 ///
 /// # Errors
 /// If the log can't be written.
-pub fn workload(args: &WorkloadArgs) -> anyhow::Result<ExitCode> {
+pub fn workload(args: &WorkloadArgs) -> Result<ExitCode> {
     let log = args.log.display();
     workload::run(args).with_context(|| format!("cannot write the workload's log {log}"))?;
     Ok(ExitCode::SUCCESS)
@@ -139,7 +118,7 @@ pub(super) struct Task {
 
 impl Task {
     /// Records the workload and compares; gives its log too.
-    pub(super) fn measure(&self, dir: &Path) -> anyhow::Result<(Findings, Truth)> {
+    pub(super) fn measure(&self, dir: &Path) -> Result<(Findings, Truth)> {
         let Self {
             reset, transport, ..
         } = self;
@@ -171,19 +150,23 @@ impl Task {
     }
 
     /// Runs the workload by itself; gives its log.
-    pub(super) fn alone(&self, dir: &Path) -> anyhow::Result<Truth> {
+    pub(super) fn alone(&self, dir: &Path) -> Result<Truth> {
         let log = dir.join("log-alone");
         let words = self.command(&log)?;
         let status = std::process::Command::new(&words[0])
             .args(&words[1..])
             .status();
         let status = status.context("cannot start the built-in workload")?;
-        anyhow::ensure!(status.success(), "the built-in workload failed: {status}");
+        if !status.success() {
+            return Err(Failure::bare(format!(
+                "the built-in workload failed: {status}"
+            )));
+        }
         Ok(Truth::read(&log)?)
     }
 
     /// The workload's command line.
-    fn command(&self, log: &Path) -> anyhow::Result<[OsString; 6]> {
+    fn command(&self, log: &Path) -> Result<[OsString; 6]> {
         Ok([
             own_file()?.into(),
             "selftest-workload".into(),
@@ -195,7 +178,7 @@ impl Task {
     }
 }
 
-fn own_file() -> anyhow::Result<PathBuf> {
+fn own_file() -> Result<PathBuf> {
     std::env::current_exe().context("cannot find this program's own file")
 }
 
@@ -206,7 +189,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    pub(super) fn new(keep: bool) -> anyhow::Result<Self> {
+    pub(super) fn new(keep: bool) -> Result<Self> {
         let dir = std::env::temp_dir().join(format!("pebs-trace-selftest-{}", std::process::id()));
         // Fails if it exists, so nobody else's can be taken for ours.
         let made = fs::DirBuilder::new().mode(0o700).create(&dir);

@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::{Context as _, bail};
 use clap::ValueEnum;
 use indicatif::ProgressBar;
 
+use super::print_page;
 use super::result_file::{OnTerminal, ResultFile};
 use super::selftest::{Place, Task};
-use super::{Hinted, one_line, print_page};
 use crate::cost::calibrate::Bench;
 use crate::cost::calibrate::saved::Folder;
+use crate::failure::{Context as _, Failure, Result};
 use crate::limits;
 use crate::pmu::host::Host;
 use crate::selftest::findings::Findings;
@@ -85,12 +85,12 @@ pub enum ValidateFormat {
 ///
 /// # Errors
 /// If it could not run, or the result can't be written.
-pub fn run(args: &ValidateArgs) -> anyhow::Result<ExitCode> {
+pub fn run(args: &ValidateArgs) -> Result<ExitCode> {
     if let Some([a, b]) = args.compare.as_deref() {
         return side_by_side(args, [a, b]);
     }
     if let Some(missing) = limits::missing_privileges() {
-        bail!(Hinted::new(
+        return Err(Failure::new(
             format!("cannot validate: {missing}"),
             "use sudo, or 'pebs-trace doctor' for what is missing".to_owned(),
         ));
@@ -116,7 +116,7 @@ pub fn run(args: &ValidateArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// A page to stdout, or its plain text to a file.
-fn write_text(args: &ValidateArgs, page: &crate::present::Page) -> anyhow::Result<()> {
+fn write_text(args: &ValidateArgs, page: &crate::present::Page) -> Result<()> {
     if args.file.output.is_none() {
         return print_page(page, "result");
     }
@@ -204,7 +204,7 @@ impl Lab<'_> {
     fn record(&self, transport: &'static str) -> Result<(Findings, Truth), String> {
         let place = Place::new(false);
         let found = place.and_then(|place| self.task(transport).measure(&place.dir));
-        found.map_err(|error| one_line(&error))
+        found.map_err(|error| error.to_string())
     }
 
     fn by_program(&self) -> &Result<(Findings, Truth), String> {
@@ -221,7 +221,7 @@ impl Lab<'_> {
             let (_, recorded) = self.by_program().as_ref().map_err(Clone::clone)?;
             let place = Place::new(false);
             let alone = place.and_then(|place| self.task("bpf").alone(&place.dir));
-            let alone = alone.map_err(|error| one_line(&error))?;
+            let alone = alone.map_err(|error| error.to_string())?;
             let peaks = || {
                 Some(stamps::Peaks {
                     alone: peak(&alone)?,
@@ -271,7 +271,7 @@ pub(super) fn describe(host: &Host) -> String {
     }
 }
 
-fn side_by_side(args: &ValidateArgs, [a, b]: [&PathBuf; 2]) -> anyhow::Result<ExitCode> {
+fn side_by_side(args: &ValidateArgs, [a, b]: [&PathBuf; 2]) -> Result<ExitCode> {
     let (a, b) = (Report::read(a)?, Report::read(b)?);
     let compared = compare([&a, &b]);
     match args.format {
@@ -283,7 +283,7 @@ fn side_by_side(args: &ValidateArgs, [a, b]: [&PathBuf; 2]) -> anyhow::Result<Ex
             args.file.write(OnTerminal::Refuse, write)?;
         }
         ValidateFormat::Json => {
-            return Err(Hinted::new(
+            return Err(Failure::new(
                 "a comparison has no JSON form".to_owned(),
                 "both files are JSON already; --format html writes a page".to_owned(),
             ))

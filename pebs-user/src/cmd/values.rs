@@ -1,5 +1,6 @@
 //! Values of options, read as they are typed.
 
+use crate::failure::Result;
 use std::time::Duration;
 
 /// Reads a number of events.

@@ -4,11 +4,9 @@ use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
-
-use super::Hinted;
 use super::progress::Progress;
 use crate::analysis::report::{LossVisits, ReportError};
+use crate::failure::{Context as _, Failure, Result};
 use crate::store::reader::{Trace, TraceState};
 use crate::view::data::Data;
 use crate::view::follow::{self, Source};
@@ -48,7 +46,7 @@ pub struct ViewArgs {
 ///
 /// # Errors
 /// If there is no terminal, or the trace can't be read.
-pub fn run(args: &ViewArgs) -> anyhow::Result<ExitCode> {
+pub fn run(args: &ViewArgs) -> Result<ExitCode> {
     let mut trace = Trace::open(&args.trace).map_err(ReportError::from)?;
     let streams = [
         ("stdin", io::stdin().is_terminal()),
@@ -57,7 +55,7 @@ pub fn run(args: &ViewArgs) -> anyhow::Result<ExitCode> {
     if let Some((stream, _)) = streams.into_iter().find(|(_, is_terminal)| !is_terminal) {
         let dir = args.trace.display();
         let message = format!("cannot show trace {dir}: {stream} is not a terminal");
-        return Err(Hinted::new(message, format!("pebs-trace report {dir}")).into());
+        return Err(Failure::new(message, format!("pebs-trace report {dir}")));
     }
     let losses = if args.all {
         LossVisits::Include
@@ -79,7 +77,7 @@ pub fn run(args: &ViewArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn follow_on(source: Source) -> anyhow::Result<ExitCode> {
+fn follow_on(source: Source) -> Result<ExitCode> {
     // A writer may move a file from under the first reading.
     let (data, _) = source.read().or_else(|_| source.read())?;
     let news = follow::follow(source).context("cannot follow the trace")?;

@@ -3,6 +3,7 @@
 //! Reads just what the kernel programs need: struct members by name. Source of the format:
 //! Documentation/bpf/btf.rst.
 
+use crate::failure::Hint;
 use std::path::{Path, PathBuf};
 
 /// Where the running kernel keeps its type information.
@@ -28,10 +29,8 @@ pub(crate) enum BtfError {
     NoMember(&'static str, &'static str),
 }
 
-impl BtfError {
-    /// What to do about it.
-    #[must_use]
-    pub(crate) fn hint(&self) -> Option<String> {
+impl Hint for BtfError {
+    fn hint(&self) -> Option<String> {
         matches!(self, Self::Read { .. }).then(|| {
             "the kernel has no BTF (CONFIG_DEBUG_INFO_BTF); 'pebs-trace doctor' says what it has"
                 .to_owned()

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use libc::c_int;
 
+use crate::failure::Hint;
 use crate::limits::Former;
 use crate::units::Pid;
 
@@ -50,10 +51,8 @@ pub(crate) enum CommandError {
     },
 }
 
-impl CommandError {
-    /// What to do about it.
-    #[must_use]
-    pub(crate) fn hint(&self) -> Option<String> {
+impl Hint for CommandError {
+    fn hint(&self) -> Option<String> {
         match self {
             Self::NotFound(name) if name.contains('/') => Some(format!(
                 "there is no file '{name}'; the command follows '--'"

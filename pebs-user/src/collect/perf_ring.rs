@@ -1,6 +1,7 @@
 //! The ring in which the kernel leaves the records of one perf event.
 #![expect(unsafe_code, reason = "memory shared with the kernel")]
 
+use crate::failure::Hint;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
@@ -42,10 +43,8 @@ pub(crate) enum PerfRingError {
     },
 }
 
-impl PerfRingError {
-    /// What can be done about it.
-    #[must_use]
-    pub(crate) fn hint(&self) -> Option<String> {
+impl Hint for PerfRingError {
+    fn hint(&self) -> Option<String> {
         let Self::Map { source, .. } = self else {
             return None;
         };

@@ -9,6 +9,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use perf_event_open_sys::bindings as sys;
 
 use super::perf_ring::{PerfRing, PerfRingError};
+use crate::failure::Hint;
 use crate::pmu::open::{OpenError, OpenErrorKind, PerfEvent, READ_FORMAT, Target};
 use crate::stream::sideband::{SidebandEvent, decode};
 use crate::units::Cpu;
@@ -33,6 +34,16 @@ pub(crate) enum SidebandError {
     /// Every CPU named is offline.
     #[error("cannot follow processes: no cpu is online")]
     NoCpu,
+}
+
+impl Hint for SidebandError {
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Open(error) => error.hint(),
+            Self::Ring { source, .. } => source.hint(),
+            Self::NoCpu => None,
+        }
+    }
 }
 
 /// Follows all processes on some CPUs.

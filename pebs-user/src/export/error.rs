@@ -4,6 +4,7 @@ use std::io;
 
 use thiserror::Error;
 
+use crate::failure::Hint;
 use crate::store::reader::ReadError;
 
 /// Why a trace was not exported.
@@ -43,10 +44,8 @@ pub(crate) enum ExportError {
     Write(#[from] io::Error),
 }
 
-impl ExportError {
-    /// What to do about it.
-    #[must_use]
-    pub(crate) fn hint(&self) -> Option<String> {
+impl Hint for ExportError {
+    fn hint(&self) -> Option<String> {
         match self {
             Self::Read(error) => error.hint(),
             Self::NoVisits { trace } => Some(format!(

@@ -1,6 +1,7 @@
 //! Every format of a small trace, against golden text: `BLESS=1 cargo test -p pebs-user export` writes it
 //! anew.
 
+use crate::failure::Hint as _;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Read as _;

@@ -1,5 +1,6 @@
 //! Why a recording can't be imported.
 
+use crate::failure::Hint;
 use crate::perf::data::error::DataError;
 
 /// What a recording without samples holds.
@@ -120,10 +121,8 @@ pub(crate) fn list(names: &[String]) -> String {
     text
 }
 
-impl ImportError {
-    /// What to do about it.
-    #[must_use]
-    pub fn hint(&self) -> Option<String> {
+impl Hint for ImportError {
+    fn hint(&self) -> Option<String> {
         Some(match self {
             Self::Data(error) => return error.hint(),
             Self::NoIds { .. } => {

@@ -10,6 +10,7 @@
 //! `item_id` may be left out, as a column or in a row. Where all marks have one, they are matched by it; else by
 //! thread. Columns may come in any order, and others are passed over.
 
+use crate::failure::Hint;
 use crate::store::run::VisitRule;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,10 +75,8 @@ pub(crate) enum MarksError {
     Empty,
 }
 
-impl MarksError {
-    /// What to do about it.
-    #[must_use]
-    pub(crate) fn hint(&self) -> Option<String> {
+impl Hint for MarksError {
+    fn hint(&self) -> Option<String> {
         Some(
             match self {
                 Self::NoColumn { .. } | Self::Twice { .. } | Self::Empty => {

@@ -12,6 +12,7 @@
 
 use perf_event_open_sys::bindings::perf_event_attr;
 
+use crate::failure::Hint;
 use crate::pmu::attr::{EventClass, EventError, HardwareUnit, ResolvedEvent, resolve};
 use crate::pmu::event::{
     EventKind, EventSpec, HardwareEvent, Modifiers, ParseError, Precise, SoftwareEvent,
@@ -115,10 +116,8 @@ pub(crate) enum CountError {
     },
 }
 
-impl CountError {
-    /// What to type instead.
-    #[must_use]
-    pub(crate) fn hint(&self) -> Option<String> {
+impl Hint for CountError {
+    fn hint(&self) -> Option<String> {
         Some(match self {
             Self::Parse(error) => return error.hint(),
             Self::Group(_) => "a group is {EVENT,EVENT}, of events that are counted together: \

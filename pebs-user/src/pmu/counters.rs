@@ -4,6 +4,7 @@
 
 use perf_event_open_sys::bindings::{self as sys, perf_event_attr};
 
+use crate::failure::Hint;
 use crate::pmu::attr::access::loads_leader;
 use crate::pmu::attr::{EventClass, HardwareUnit, ResolvedEvent};
 use crate::pmu::host::{CpuModel, Host, Vendor};
@@ -26,10 +27,8 @@ pub(crate) struct TooManyEvents {
     watchdog: bool,
 }
 
-impl TooManyEvents {
-    /// What to do about it.
-    #[must_use]
-    pub(crate) fn hint(&self) -> Option<String> {
+impl Hint for TooManyEvents {
+    fn hint(&self) -> Option<String> {
         let mut fewer = format!(
             "give {} of them, record twice, or let them take turns (--multiplex)",
             self.fit

@@ -8,6 +8,7 @@
 //! after  = :MODS, after PMU/.../ also MODS alone               MODS of u, k, h, p, pp, ppp, P
 //! ```
 
+use crate::failure::Hint;
 use std::fmt;
 use std::str::FromStr;
 
@@ -189,10 +190,10 @@ impl ParseError {
     pub fn caret(&self) -> String {
         format!("{}\n{:>width$}", self.text, '^', width = self.column())
     }
+}
 
-    /// What to type instead.
-    #[must_use]
-    pub fn hint(&self) -> Option<String> {
+impl Hint for ParseError {
+    fn hint(&self) -> Option<String> {
         self.advice.clone()
     }
 }

@@ -24,7 +24,7 @@ mod uprobe;
 pub(crate) use error::{ADMIN_ALONE, AttachError, Attempt, ControlError, OpenError, OpenErrorKind};
 pub(crate) use keeper::{Ended, Keeper, KeeperError};
 pub(crate) use link::BpfLink;
-pub(crate) use step::{AutoError, Granted, open_auto, open_stepping_down, settle_twins};
+pub(crate) use step::{Granted, open_auto, open_stepping_down, settle_twins};
 pub(crate) use uprobe::{UprobeAt, UprobePmu, UprobeScope, UprobeSite, may_place, open_uprobe};
 
 /// What a counter counts on.

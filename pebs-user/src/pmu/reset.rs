@@ -205,6 +205,7 @@ fn is_prime(value: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::failure::Hint as _;
     use crate::pmu::attr::resolve;
     use crate::pmu::host::{Host, fixtures};
 

@@ -8,6 +8,7 @@ use crate::binary::elf::{Binary, BinaryError};
 use crate::binary::locate::{LocateError, locate};
 use crate::binary::lookup;
 use crate::binary::process::{self, FileId};
+use crate::failure::Hint;
 use crate::units::Pid;
 
 /// Why a breakpoint has no address.
@@ -43,12 +44,11 @@ pub(crate) enum BreakpointError {
     },
 }
 
-impl BreakpointError {
-    /// What to do about it.
-    #[must_use]
-    pub(crate) fn hint(&self) -> Option<String> {
+impl Hint for BreakpointError {
+    fn hint(&self) -> Option<String> {
         Some(match self {
-            Self::Locate(_) | Self::Binary(_) => return None,
+            Self::Locate(error) => return error.hint(),
+            Self::Binary(error) => return error.hint(),
             Self::NoSymbol { path, symbol } => {
                 format!(
                     "'pebs-trace probes {} {symbol}' lists functions",

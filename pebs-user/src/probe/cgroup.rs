@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 
 use crate::binary::process;
+use crate::failure::Hint;
 use crate::units::Pid;
 
 /// Type of the file system. Source: include/uapi/linux/magic.h.
@@ -86,10 +87,8 @@ pub(crate) enum CgroupError {
     },
 }
 
-impl CgroupError {
-    /// What to do about it.
-    #[must_use]
-    pub(crate) fn hint(&self) -> Option<String> {
+impl Hint for CgroupError {
+    fn hint(&self) -> Option<String> {
         Some(match self {
             Self::NotMounted => {
                 "give -p PID for each process; its children are followed".to_owned()

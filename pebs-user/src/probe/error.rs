@@ -8,6 +8,7 @@ use super::unwind::URETPROBE_RISK;
 use crate::binary::elf::{BinaryError, Tables};
 use crate::binary::locate::LocateError;
 use crate::binary::lookup::Unknown;
+use crate::failure::Hint;
 
 /// Why the probes of a run can't be resolved. The text is one line (a [`SpecError`] adds the SPEC and a
 /// caret); [`Self::hint`] says what to do.
@@ -103,14 +104,12 @@ pub struct FunctionError {
     pub library: Option<String>,
 }
 
-impl ResolveError {
-    /// What to do about it: the value seen and the command to run.
-    #[must_use]
-    pub fn hint(&self) -> Option<String> {
+impl Hint for ResolveError {
+    fn hint(&self) -> Option<String> {
         match self {
             Self::Spec(error) => error.hint.clone(),
-            Self::Locate(error) => locate_hint(error),
-            Self::Binary(error) => binary_hint(error),
+            Self::Locate(error) => error.hint(),
+            Self::Binary(error) => error.hint(),
             Self::Function(error) => Some(function_hint(error)),
             Self::Address { path, advice, .. } => advice.clone().or_else(|| {
                 Some(format!(
@@ -231,42 +230,6 @@ fn function_hint(error: &FunctionError) -> String {
     }
 }
 
-fn locate_hint(error: &LocateError) -> Option<String> {
-    match error {
-        LocateError::Name { name, here: true } => {
-            Some(format!("there is one in this folder: ./{name}"))
-        }
-        LocateError::Name { .. } => {
-            Some("give a path, a command in PATH, or a library's name (libc, libz.so.1)".to_owned())
-        }
-        LocateError::Path { source, .. } => match source.kind() {
-            std::io::ErrorKind::PermissionDenied => Some("use sudo".to_owned()),
-            std::io::ErrorKind::NotFound => Some(
-                "a name without '/' is looked for in PATH; with -p PID paths are as that process sees them, \
-                 also in a container; a path with ':' or '(' goes in double quotes: '\"./a:b\":func'"
-                    .to_owned(),
-            ),
-            _ => None,
-        },
-    }
-}
-
-fn binary_hint(error: &BinaryError) -> Option<String> {
-    match error {
-        BinaryError::Read { source, .. } => match source.kind() {
-            std::io::ErrorKind::PermissionDenied => Some("use sudo".to_owned()),
-            _ => None,
-        },
-        BinaryError::NotElf { interpreter, .. } => Some(match interpreter {
-            Some(name) => {
-                format!("probe its interpreter: {name}:FUNC, and the script with -p or --")
-            }
-            None => "name the program itself; 'file' says what this is".to_owned(),
-        }),
-        BinaryError::Architecture { .. } | BinaryError::Damaged { .. } => None,
-    }
-}
-
 /// Why ids can't be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ItemError {
@@ -321,14 +284,13 @@ pub(crate) enum ItemError {
     },
 }
 
-impl ItemError {
-    /// What to do about it.
-    #[must_use]
-    pub(crate) fn hint(&self) -> Option<String> {
+impl Hint for ItemError {
+    fn hint(&self) -> Option<String> {
         match self {
             Self::Text { hint, .. } | Self::NoSymbol { hint, .. } => Some(hint.clone()),
             Self::WrongKind { hint, .. } | Self::Library { hint, .. } => Some((*hint).to_owned()),
-            Self::Locate(_) | Self::Binary(_) => None,
+            Self::Locate(error) => error.hint(),
+            Self::Binary(error) => error.hint(),
         }
     }
 }

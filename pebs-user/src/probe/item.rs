@@ -378,6 +378,7 @@ fn config(program: ArgProgram, none: u64) -> ItemConfig {
 mod tests {
     use super::*;
     use crate::binary::testing::compile;
+    use crate::failure::Hint as _;
 
     /// Every part of the text goes where it belongs, and what is left out has its default.
     #[test]

@@ -13,6 +13,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use crate::failure::Hint;
+
 /// Note of the log: how far its times may be from `CLOCK_MONOTONIC`, ns.
 pub(crate) const CLOCK_NOTE: &str = "clock_error_ns";
 
@@ -49,6 +51,12 @@ pub(crate) enum TruthError {
         /// What it says.
         text: String,
     },
+}
+
+impl Hint for TruthError {
+    fn hint(&self) -> Option<String> {
+        None
+    }
 }
 
 /// One item that was handled. Times are ns on `CLOCK_MONOTONIC`; `None`: not known.

@@ -1,5 +1,6 @@
 //! Why a trace can't be read.
 
+use crate::failure::Hint;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -95,9 +96,28 @@ pub enum ReadError {
 }
 
 impl ReadError {
-    /// What to do about it.
-    #[must_use]
-    pub fn hint(&self) -> Option<String> {
+    /// An I/O error at a path.
+    pub(super) fn io(path: &Path, source: io::Error) -> Self {
+        Self::Io {
+            path: path.to_owned(),
+            source,
+        }
+    }
+
+    /// A segment that is malformed.
+    pub(super) fn damaged(
+        path: &Path,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        Self::Damaged {
+            path: path.to_owned(),
+            source: source.into(),
+        }
+    }
+}
+
+impl Hint for ReadError {
+    fn hint(&self) -> Option<String> {
         match self {
             Self::Missing { path } => {
                 Some(format!("'ls -d {}*' shows what there is", path.display()))
@@ -138,25 +158,6 @@ impl ReadError {
                 ))
             }
             Self::Io { .. } | Self::NotRead { .. } | Self::Type { .. } => None,
-        }
-    }
-
-    /// An I/O error at a path.
-    pub(super) fn io(path: &Path, source: io::Error) -> Self {
-        Self::Io {
-            path: path.to_owned(),
-            source,
-        }
-    }
-
-    /// A segment that is malformed.
-    pub(super) fn damaged(
-        path: &Path,
-        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
-    ) -> Self {
-        Self::Damaged {
-            path: path.to_owned(),
-            source: source.into(),
         }
     }
 }

@@ -344,6 +344,7 @@ mod tests {
     use super::super::view::{Nullables, view, view_of};
     use super::super::writer::{TraceWriter, WriterOptions};
     use super::*;
+    use crate::failure::Hint as _;
 
     /// A complete trace of two segments with 20 visits.
     fn write(dir: &Path) {

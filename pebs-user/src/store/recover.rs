@@ -14,6 +14,7 @@ use super::schema::Table;
 use super::segment::{SegmentFiles, recover as recover_segment, write_empty};
 use super::tables::table_schema;
 use super::writer::WriteError;
+use crate::failure::Hint;
 use crate::watch::Watch;
 
 /// How the remark begins that a recovered trace carries in `trace.json`.
@@ -36,10 +37,8 @@ pub enum RecoverError {
     Write(#[from] WriteError),
 }
 
-impl RecoverError {
-    /// What to do about it.
-    #[must_use]
-    pub fn hint(&self) -> Option<String> {
+impl Hint for RecoverError {
+    fn hint(&self) -> Option<String> {
         match self {
             Self::Live { path } => Some(format!(
                 "end the recording with Ctrl-C; 'fuser {}' shows who writes it",

@@ -4,6 +4,7 @@ mod batched;
 mod estimates;
 mod samples;
 
+use crate::failure::Hint;
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -42,10 +43,8 @@ pub enum ColumnError {
     Unnamed,
 }
 
-impl ColumnError {
-    /// What to do about it.
-    #[must_use]
-    pub fn hint(&self) -> Option<String> {
+impl Hint for ColumnError {
+    fn hint(&self) -> Option<String> {
         let name = match self {
             Self::Taken { name, .. } => name,
             Self::Twice { second, .. } => second,

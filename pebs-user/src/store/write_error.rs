@@ -8,6 +8,7 @@ use thiserror::Error;
 use super::files::{io_cause, is_full, named};
 use super::segment::SegmentError;
 use super::tables::ColumnError;
+use crate::failure::Hint;
 use crate::limits;
 use crate::terminal::quoted;
 
@@ -76,9 +77,39 @@ pub enum WriteError {
 }
 
 impl WriteError {
-    /// What to do about it.
-    #[must_use]
-    pub fn hint(&self) -> Option<String> {
+    /// An I/O error at a path.
+    pub(super) fn io(path: &Path, source: io::Error) -> Self {
+        let path = named(path);
+        if is_full(&source) {
+            return Self::DiskFull { path };
+        }
+        match source.kind() {
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                Self::Unwritable { path, source }
+            }
+            _ => Self::Io { path, source },
+        }
+    }
+
+    /// A failure with a segment at a path.
+    pub(super) fn segment(path: &Path, error: SegmentError) -> Self {
+        if let Some(io) = io_cause(&error)
+            && is_full(io)
+        {
+            return Self::DiskFull { path: named(path) };
+        }
+        match error {
+            SegmentError::Io(source) => Self::io(path, source),
+            other => Self::Encode {
+                path: named(path),
+                source: Box::new(other),
+            },
+        }
+    }
+}
+
+impl Hint for WriteError {
+    fn hint(&self) -> Option<String> {
         match self {
             Self::Exists { path } => Some(format!(
                 "a trace is never overwritten; choose another name with -o, or remove it: rm -r {}",
@@ -115,36 +146,6 @@ impl WriteError {
             Self::Busy { .. } | Self::Argument { .. } | Self::Io { .. } | Self::Encode { .. } => {
                 None
             }
-        }
-    }
-
-    /// An I/O error at a path.
-    pub(super) fn io(path: &Path, source: io::Error) -> Self {
-        let path = named(path);
-        if is_full(&source) {
-            return Self::DiskFull { path };
-        }
-        match source.kind() {
-            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-                Self::Unwritable { path, source }
-            }
-            _ => Self::Io { path, source },
-        }
-    }
-
-    /// A failure with a segment at a path.
-    pub(super) fn segment(path: &Path, error: SegmentError) -> Self {
-        if let Some(io) = io_cause(&error)
-            && is_full(io)
-        {
-            return Self::DiskFull { path: named(path) };
-        }
-        match error {
-            SegmentError::Io(source) => Self::io(path, source),
-            other => Self::Encode {
-                path: named(path),
-                source: Box::new(other),
-            },
         }
     }
 }

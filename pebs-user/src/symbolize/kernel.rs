@@ -19,6 +19,7 @@ use super::functions::{Description, Functions};
 use super::own_work::Own;
 use super::ranges::RangeTable;
 use crate::binary::demangle::demangle;
+use crate::failure::Hint;
 use crate::units::FunctionId;
 
 /// Name of the module for the kernel proper.
@@ -44,10 +45,8 @@ pub enum KernelSymbolsMissing {
     Hidden,
 }
 
-impl KernelSymbolsMissing {
-    /// What can be done about it.
-    #[must_use]
-    pub fn hint(&self) -> Option<String> {
+impl Hint for KernelSymbolsMissing {
+    fn hint(&self) -> Option<String> {
         let value = std::fs::read_to_string("/proc/sys/kernel/kptr_restrict").ok()?;
         Some(format!(
             "kernel.kptr_restrict is {}; use root, or 'sysctl kernel.kptr_restrict=0'",

@@ -2,6 +2,7 @@
 
 use super::report::Basis;
 use super::work::{Chase, Kind};
+use crate::failure::{Failure, Result};
 use crate::pmu::attr::{EventClass, HardwareUnit, ResolvedEvent, resolve};
 use crate::pmu::event::EventSpec;
 use crate::pmu::host::{Host, Vendor};
@@ -68,28 +69,25 @@ impl Offer {
 
 /// Finds one event; with `access`, one whose samples say what they accessed.
 fn find(host: &Host, spec: &str, reset: u64, access: bool) -> Result<ResolvedEvent, String> {
-    let said = |error: anyhow::Error| {
-        let causes: Vec<String> = error.chain().map(ToString::to_string).collect();
-        causes.join(": ")
-    };
     let spec: EventSpec = spec
         .parse()
-        .map_err(|error| said(anyhow::Error::new(error)))?;
-    let reset = reset::reset_value(reset).map_err(|error| said(error.into()))?;
+        .map_err(|error| Failure::from(error).to_string())?;
+    let reset = reset::reset_value(reset).map_err(|error| Failure::from(error).to_string())?;
     let resolved = resolve(&spec, host, reset);
     let mut event = resolved.map_err(|error| match host.no_pmu_reason() {
         Some(reason) => reason,
-        None => said(error.into()),
+        None => Failure::from(error).to_string(),
     })?;
     if access && !event.ask_access() {
         return Err("its samples say nothing of their access".to_owned());
     }
     let tid = rustix::thread::gettid().as_raw_nonzero().get();
     let target = Target::Thread(Tid(tid.cast_unsigned()));
-    let opened = open_stepping_down(&event, target).map_err(|error| said(error.into()))?;
+    let opened =
+        open_stepping_down(&event, target).map_err(|error| Failure::from(error).to_string())?;
     event.attr.set_precise_ip(opened.granted.precise.into());
     let settled = settle_twins(&mut event, Tid(tid.cast_unsigned()));
-    settled.map_err(|error| said(error.into()))?;
+    settled.map_err(|error| Failure::from(error).to_string())?;
     Ok(event)
 }
 

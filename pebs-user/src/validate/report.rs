@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::statistics::Summary;
+use crate::failure::Hint;
 use crate::pmu::host::Host;
 use crate::terminal::shown;
 
@@ -404,10 +405,8 @@ pub(crate) enum ReportError {
     },
 }
 
-impl ReportError {
-    /// What to do about it.
-    #[must_use]
-    pub(crate) fn hint(&self) -> Option<String> {
+impl Hint for ReportError {
+    fn hint(&self) -> Option<String> {
         let write = "'pebs-trace validate --format json -o FILE' writes one";
         Some(match self {
             Self::Read { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {

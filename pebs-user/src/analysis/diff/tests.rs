@@ -3,6 +3,7 @@
 use super::model::{Diff, RowDiff};
 use super::{By, DiffError, DiffOptions, diff, text};
 use crate::analysis::explain::model::CauseKind;
+use crate::failure::Hint as _;
 use crate::rng::SplitMix64;
 use crate::store::fixtures::Did::{Ran, Waited};
 use crate::store::fixtures::{Made, Maker, TestTrace, info};

@@ -5,6 +5,7 @@ use thiserror::Error;
 
 use crate::analysis::report::LossVisits;
 use crate::estimate::baseline::Rule;
+use crate::failure::Hint;
 use crate::store::reader::ReadError;
 use crate::units::ProbeId;
 
@@ -112,10 +113,8 @@ pub(crate) enum ExplainError {
     },
 }
 
-impl ExplainError {
-    /// What to do about it.
-    #[must_use]
-    pub(crate) fn hint(&self) -> Option<String> {
+impl Hint for ExplainError {
+    fn hint(&self) -> Option<String> {
         match self {
             Self::Read(error) => error.hint(),
             Self::NoProbe { known, .. } if known.is_empty() => Some("it has none".to_owned()),

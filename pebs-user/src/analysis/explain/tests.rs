@@ -9,6 +9,7 @@ use super::model::{Cause, CauseKind, Explanation, Gap, Group, MomentKind, SplitT
 use super::{ExplainError, ExplainOptions, Timing, Unit, Which, explain, explain_item, text};
 use crate::analysis::report::model::{IDLE, OTHER_ITEMS};
 use crate::analysis::report::{self, LossVisits, ReportOptions};
+use crate::failure::Hint as _;
 use crate::present::human::columns;
 use crate::rng::SplitMix64;
 use crate::store::fixtures::Did::{Idled, Ran, Waited, Yielded};

@@ -6,6 +6,7 @@ pub mod of_trace;
 pub mod page;
 pub mod text;
 
+use crate::failure::Hint;
 use pebs_mine::clean::{self, Cleaned, Why, clean};
 use pebs_mine::csv::Table;
 use pebs_mine::interact::{self, interact};
@@ -80,10 +81,8 @@ pub enum MineError {
     },
 }
 
-impl MineError {
-    /// What to do about it.
-    #[must_use]
-    pub fn hint(&self) -> Option<String> {
+impl Hint for MineError {
+    fn hint(&self) -> Option<String> {
         match self {
             Self::Outcome(error) => Some(error.hint()),
             Self::Rank(RankError::TooFewRows { .. }) => Some(

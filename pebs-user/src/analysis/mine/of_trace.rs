@@ -5,6 +5,7 @@ use pebs_mine::series::{Event, Series};
 use rustc_hash::FxHashMap;
 
 use super::super::counted::{VisitCount, each};
+use crate::failure::Hint;
 use crate::present::human::percent;
 use crate::store::reader::{ReadError, Trace};
 use crate::store::schema::count_state;
@@ -36,10 +37,8 @@ pub enum TraceError {
     NotCounted(String),
 }
 
-impl TraceError {
-    /// What to do about it.
-    #[must_use]
-    pub fn hint(&self) -> Option<String> {
+impl Hint for TraceError {
+    fn hint(&self) -> Option<String> {
         match self {
             Self::Read(error) => error.hint(),
             Self::NotCounted(_) => Some("record it with --count auto".to_owned()),

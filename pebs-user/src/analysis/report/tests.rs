@@ -3,6 +3,7 @@
 
 mod interrupts_and_faults;
 
+use crate::failure::Hint as _;
 use std::path::PathBuf;
 use std::{env, fs};
 

@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use indicatif::ProgressBar;
 use serde_json::json;
 
@@ -13,6 +12,7 @@ use crate::cmd::doctor::Format;
 use crate::cost::counters::boxes::{self, Row};
 use crate::cost::counters::{Counters, OfEvents, OfWay, READS, ROUNDS, Spread, measure};
 use crate::cost::plot::{self, Look, Panel, Series};
+use crate::failure::{Context as _, Result};
 use crate::pmu::host::Host;
 use crate::present::human::UNKNOWN;
 use crate::present::table::{Cell, Column, Table};
@@ -22,7 +22,7 @@ use crate::terminal;
 ///
 /// # Errors
 /// If this user may not count, or the file can't be written.
-pub(super) fn run(args: &CalibrateArgs) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: &CalibrateArgs) -> Result<ExitCode> {
     let host = Host::probe(Path::new("/"));
     let bar = ProgressBar::new_spinner();
     let counters = measure(args.duration, |round| {

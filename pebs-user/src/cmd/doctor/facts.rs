@@ -8,6 +8,7 @@ use aya::maps::MapType;
 use aya::programs::{ProgramError, ProgramType};
 
 use crate::binary::debuginfod::Debuginfod;
+use crate::failure::Result;
 use crate::limits;
 use crate::pmu::attr::resolve;
 use crate::pmu::event::Modifiers;

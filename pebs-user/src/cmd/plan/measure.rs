@@ -4,17 +4,17 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
-use anyhow::bail;
 use serde::Serialize;
 
 use super::PlanArgs;
 use super::sizes::SampleBytes;
 use crate::cmd::record::Counting;
 use crate::cmd::record::args::Extra;
-use crate::cmd::{Hinted, calibrate, record};
+use crate::cmd::{calibrate, record};
 use crate::cost::overhead::Counts;
 use crate::cost::plan::{Counted, Price};
 use crate::cost::ring::{Caches, Sensitivity};
+use crate::failure::{Failure, Result};
 use crate::pmu::attr::EventClass;
 use crate::pmu::host::Host;
 use crate::pmu::reset::reset_value;
@@ -84,16 +84,16 @@ pub(super) fn counts_misses() -> bool {
 ///
 /// # Errors
 /// If nothing was, or a cost is unknown.
-pub(super) fn look(counting: &Counting, trace: &Path, args: &PlanArgs) -> anyhow::Result<Found> {
+pub(super) fn look(counting: &Counting, trace: &Path, args: &PlanArgs) -> Result<Found> {
     let seconds = counting.info.duration_ns.unwrap_or_default() as f64 / 1e9;
     if counting.visits == 0 {
-        bail!(Hinted::new(
+        return Err(Failure::new(
             format!("cannot plan: no item was finished in {seconds:.1} s"),
             format!("{}; or give a longer --duration", counting.no_item),
         ));
     }
     let Some(event) = counting.events.first() else {
-        bail!("cannot plan without an event");
+        return Err(Failure::bare("cannot plan without an event"));
     };
     let times = counting
         .times
@@ -103,7 +103,7 @@ pub(super) fn look(counting: &Counting, trace: &Path, args: &PlanArgs) -> anyhow
         .unwrap_or_default();
     let happened = times.scaled().filter(|events| *events > 0.0);
     let Some(events) = happened else {
-        bail!(Hinted::new(
+        return Err(Failure::new(
             format!(
                 "cannot plan: event '{}' did not happen in {seconds:.1} s",
                 event.name
@@ -112,7 +112,7 @@ pub(super) fn look(counting: &Counting, trace: &Path, args: &PlanArgs) -> anyhow
         ));
     };
     let Some(alpha_ns) = counting.units.sample_ns else {
-        bail!(Hinted::new(
+        return Err(Failure::new(
             format!(
                 "cannot plan: what a sample of '{}' costs is not known",
                 event.name
@@ -126,13 +126,13 @@ pub(super) fn look(counting: &Counting, trace: &Path, args: &PlanArgs) -> anyhow
         .zip(cost.page_faults_ns)
         .zip(cost.visits_oncpu_ns);
     let Some(((marks_ns, faults_ns), oncpu_ns)) = known else {
-        bail!(Hinted::new(
+        return Err(Failure::new(
             "cannot plan: what marks cost could not be measured".to_owned(),
             "'pebs-trace doctor' says what this machine can do".to_owned(),
         ));
     };
     let Some(extras_ns) = extras_ns(&cost, &args.with) else {
-        bail!(Hinted::new(
+        return Err(Failure::new(
             "cannot plan: what --with costs could not be measured".to_owned(),
             "plan without it; the recording's trace.json says what it cost".to_owned(),
         ));

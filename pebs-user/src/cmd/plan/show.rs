@@ -17,6 +17,7 @@ use crate::cmd::record::Counting;
 use crate::cost::overhead::Counts;
 use crate::cost::plan::{Goal, Row, SHOWN, Verdict, resets};
 use crate::cost::ring::{Advice, Sensitivity, advise};
+use crate::failure::{Failure, Result};
 use crate::pmu::attr::ResolvedEvent;
 use crate::pmu::reset;
 use crate::terminal::quoted;
@@ -40,9 +41,9 @@ pub(super) fn show(
     found: &Found,
     goal: &Goal,
     args: &PlanArgs,
-) -> anyhow::Result<ExitCode> {
+) -> Result<ExitCode> {
     let Some(event) = counting.events.first() else {
-        anyhow::bail!("cannot plan without an event");
+        return Err(Failure::bare("cannot plan without an event"));
     };
     let verdict = suited(found.counted.judge(goal, &found.price), event);
     let recommended = match verdict {

@@ -10,6 +10,7 @@ use crate::cmd::values::{
     bytes, event_count, item_id, memory, overhead, percent, pid, ring_size, seconds, tid,
 };
 use crate::estimate::baseline::Rule;
+use crate::failure::Result;
 use crate::probe::item::Typed;
 
 /// How to end visits of a function.

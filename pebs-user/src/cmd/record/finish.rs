@@ -13,6 +13,7 @@ use crate::cmd::report::{self, Format};
 use crate::correlate::Crash;
 use crate::cost::calibrate::UnitCosts;
 use crate::estimate::baseline::Rule;
+use crate::failure::{Failure, Hint as _, Result};
 use crate::ledger::{CpuLedger, Ledger, Reason};
 use crate::pipeline::{Keep, Outcome};
 use crate::pmu::counted::{CountSource, CountedEvent};
@@ -321,7 +322,7 @@ fn warn_of_crashes(plan: &Plan, crashes: &[String]) -> bool {
 }
 
 /// Closes the trace, and says nothing. Gives what `trace.json` says.
-pub(super) fn close_silently(plan: &Plan, recorded: Recorded) -> anyhow::Result<RunInfo> {
+pub(super) fn close_silently(plan: &Plan, recorded: Recorded) -> Result<RunInfo> {
     let closed = close(
         plan,
         recorded.outcome,
@@ -334,13 +335,18 @@ pub(super) fn close_silently(plan: &Plan, recorded: Recorded) -> anyhow::Result<
     }
     match recorded.command {
         Some(status) if status.success() => Ok(closed.info),
-        Some(status) => anyhow::bail!("the command that was recorded failed: {status}"),
-        None => anyhow::bail!("the recording was ended early: {}", recorded.ended_by),
+        Some(status) => Err(Failure::bare(format!(
+            "the command that was recorded failed: {status}"
+        ))),
+        None => Err(Failure::bare(format!(
+            "the recording was ended early: {}",
+            recorded.ended_by
+        ))),
     }
 }
 
 /// Closes the trace of a run that only counted, however it ended, and says nothing.
-pub(super) fn close_counted(plan: Plan, recorded: Recorded) -> anyhow::Result<Counting> {
+pub(super) fn close_counted(plan: Plan, recorded: Recorded) -> Result<Counting> {
     let Recorded {
         outcome,
         info,
@@ -382,7 +388,7 @@ pub(super) fn finish(plan: &Plan, recorded: Recorded) -> ExitCode {
     );
     // The trace is there, whatever becomes of its report.
     if let Err(error) = report::print(&plan.output, plan.format, &plan.notes) {
-        say!("error: {}", crate::cmd::one_line(&error));
+        say!("error: {}", error);
     }
     say!("recording ended: {}", recorded.ended_by);
     if let Some(status) = recorded.command {

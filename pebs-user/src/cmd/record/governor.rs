@@ -1,14 +1,12 @@
 //! The slow-down of items that is kept to, by `--max-overhead` or by default, and the changes of the reset value that do so.
 
-use anyhow::bail;
-
 use super::cost::Prices;
 use crate::analysis::report::human::{count, time};
-use crate::cmd::Hinted;
 use crate::cmd::record::args::{KeepArg, RecordArgs};
 use crate::collect::session::Transport;
 use crate::cost::calibrate::UnitCosts;
 use crate::cost::overhead::{Bounds, Change, Controller, Counts};
+use crate::failure::{Failure, Result};
 use crate::pipeline::Load;
 use crate::pmu::attr::{EventClass, ResolvedEvent};
 use crate::pmu::reset;
@@ -41,12 +39,12 @@ pub(super) fn bounds(
     args: &RecordArgs,
     events: &[ResolvedEvent],
     transport: Transport,
-) -> anyhow::Result<Option<Bounds>> {
+) -> Result<Option<Bounds>> {
     let Some(overhead) = args.max_overhead else {
         return Ok(default_bounds(args, events, transport));
     };
     let [event] = events else {
-        bail!(Hinted::new(
+        return Err(Failure::new(
             format!("cannot keep --max-overhead with {} events", events.len()),
             "give one --event: what a sample costs is measured for one only".to_owned(),
         ));
@@ -56,7 +54,7 @@ pub(super) fn bounds(
     let most = args.reset.map_or(LARGEST, |it| it.saturating_mul(SPAN));
     let most = args.max_reset.unwrap_or(most.max(least));
     if most < least {
-        bail!(Hinted::new(
+        return Err(Failure::new(
             format!("--max-reset {most} is below the reset value {least}"),
             format!("give --max-reset {} or more", least.saturating_mul(2)),
         ));
@@ -136,7 +134,7 @@ pub(super) fn is_known(event: &ResolvedEvent) -> bool {
 }
 
 /// Refuses an event whose samples' cost can't be known.
-pub(super) fn check_known(event: &ResolvedEvent, what: &str) -> anyhow::Result<()> {
+pub(super) fn check_known(event: &ResolvedEvent, what: &str) -> Result<()> {
     if is_known(event) {
         return Ok(());
     }
@@ -145,7 +143,7 @@ pub(super) fn check_known(event: &ResolvedEvent, what: &str) -> anyhow::Result<(
     } else {
         "the cost of its samples cannot be measured beforehand"
     };
-    bail!(Hinted::new(
+    Err(Failure::new(
         format!("cannot {what} with event '{}': {why}", event.name),
         "use a clock (cpu-clock), cycles, instructions or page-faults".to_owned(),
     ))
@@ -200,13 +198,13 @@ impl Governor {
         event: &ResolvedEvent,
         costs: &UnitCosts,
         prices: &Prices<'_>,
-    ) -> anyhow::Result<Option<Self>> {
+    ) -> Result<Option<Self>> {
         let (Some(sample_ns), true) = (costs.sample_ns, prices.are_known()) else {
             if bounds.extra > 0.0 {
                 // Nobody asked for a bound.
                 return Ok(None);
             }
-            bail!(Hinted::new(
+            return Err(Failure::new(
                 format!(
                     "cannot keep --max-overhead: what marks and samples of {} cost could not be measured",
                     event.name

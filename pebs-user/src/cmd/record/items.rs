@@ -2,12 +2,10 @@
 
 use std::path::PathBuf;
 
-use anyhow::bail;
-
 use crate::binary::process;
-use crate::cmd::Hinted;
 use crate::cmd::record::args::RecordArgs;
 use crate::collect::command;
+use crate::failure::{Failure, Result};
 use crate::probe::item::{self, Context, Typed};
 use crate::probe::set::{Probe, ProbeSet};
 use crate::store::run::VisitRule;
@@ -21,19 +19,15 @@ const NOTE: &str = "visits are runs of samples with the same item id: their begi
 ///
 /// # Errors
 /// Marks were asked for too, no process is named, or there is nothing to read.
-pub(super) fn probes(
-    args: &RecordArgs,
-    pids: &[Pid],
-    typed: Typed<'_>,
-) -> anyhow::Result<ProbeSet> {
+pub(super) fn probes(args: &RecordArgs, pids: &[Pid], typed: Typed<'_>) -> Result<ProbeSet> {
     if !args.uprobes.is_empty() || !args.presets.is_empty() {
-        bail!(Hinted::new(
+        return Err(Failure::new(
             "cannot mark items and read their ids at samples in one run".to_owned(),
             "leave out --uprobe and --preset, or --item-reg, --item-mem and --item-tls".to_owned(),
         ));
     }
     if pids.is_empty() && args.command_line.is_empty() {
-        bail!(Hinted::new(
+        return Err(Failure::new(
             "cannot read item ids in every process: without marks it is unknown which to trace"
                 .to_owned(),
             "give -p PID, or a command after '--'".to_owned(),

@@ -21,11 +21,11 @@ pub(in crate::cmd) use who::Who;
 
 use std::process::ExitCode;
 
-use crate::cmd::Hinted;
 use crate::cmd::record::args::RecordArgs;
 use crate::collect::signals;
 use crate::cost::calibrate::UnitCosts;
 use crate::cost::calibrate::saved::Calibration;
+use crate::failure::{Failure, Result};
 use crate::limits;
 use crate::pmu::attr::ResolvedEvent;
 use crate::pmu::host::Host;
@@ -38,7 +38,7 @@ pub(super) use plan::grant;
 ///
 /// # Errors
 /// If it could not run. What was already written stays.
-pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
+pub fn run(args: &RecordArgs) -> Result<ExitCode> {
     signals::heed_interrupt();
     check_address_space(limits::address_space())?;
     let mut plan = plan::Plan::make(args)?;
@@ -52,17 +52,16 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
 const ADDRESS_SPACE_MIN: u64 = 512 << 20;
 
 /// Refuses to record where the address space is limited to too little.
-fn check_address_space(limit: Option<u64>) -> anyhow::Result<()> {
+fn check_address_space(limit: Option<u64>) -> Result<()> {
     match limit {
-        Some(limit) if limit < ADDRESS_SPACE_MIN => Err(Hinted::new(
+        Some(limit) if limit < ADDRESS_SPACE_MIN => Err(Failure::new(
             format!(
                 "cannot record: the limit of address space is {} MiB, and recording takes up to {} MiB",
                 limit >> 20,
                 ADDRESS_SPACE_MIN >> 20
             ),
             "run 'ulimit -v unlimited' first".to_owned(),
-        )
-        .into()),
+        )),
         _ => Ok(()),
     }
 }
@@ -72,7 +71,7 @@ fn check_address_space(limit: Option<u64>) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// If it could not run or not write the whole trace, or was interrupted.
-pub fn run_silently(args: &RecordArgs) -> anyhow::Result<RunInfo> {
+pub fn run_silently(args: &RecordArgs) -> Result<RunInfo> {
     let mut plan = plan::Plan::make(args)?;
     plan.voice = plan::Voice::Silent;
     let recorded = run::record(&mut plan)?;
@@ -108,7 +107,7 @@ pub struct Counting {
 ///
 /// # Errors
 /// If it could not run or not write the whole trace.
-pub fn count(args: &RecordArgs) -> anyhow::Result<Counting> {
+pub fn count(args: &RecordArgs) -> Result<Counting> {
     let mut plan = plan::Plan::make(args)?;
     plan.voice = plan::Voice::Silent;
     plan.counting = true;

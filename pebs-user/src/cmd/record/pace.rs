@@ -3,7 +3,6 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
 use pebs_common::counter::Counter;
 use pebs_common::record::Role;
 
@@ -12,11 +11,11 @@ use super::governor::{self, percent};
 use super::plan::{Plan, Voice};
 use crate::analysis::report::human::time;
 use crate::binary::process::{self, FileId};
-use crate::cmd::Hinted;
 use crate::collect::cpu_time::CpuTimes;
 use crate::collect::kernel_map::Counters;
 use crate::collect::session::{MarkCount, Session, SessionPlan, Spent};
 use crate::cost::calibrate::UnitCosts;
+use crate::failure::{Failure, Result};
 use crate::pipeline::Load;
 use crate::pmu::attr::EventClass;
 use crate::probe::set::{Probe, Site};
@@ -65,7 +64,7 @@ impl Count {
         session: &Session,
         session_plan: &SessionPlan<'_>,
         counters: &Counters,
-    ) -> anyhow::Result<Option<Self>> {
+    ) -> Result<Option<Self>> {
         let tells = plan.command.is_empty() && plan.voice == Voice::Aloud && !plan.counting;
         if !tells || (plan.force && plan.reset_typed) || plan.probes.probes.is_empty() {
             return Ok(None);
@@ -89,7 +88,7 @@ impl Count {
         mut self,
         session: &Session,
         counters: &Counters,
-    ) -> anyhow::Result<(Counted, Spent)> {
+    ) -> Result<(Counted, Spent)> {
         if self.cpu.sum() == 0 {
             // Processes that nobody named are known by their first mark.
             std::thread::sleep((COUNT / 4).saturating_sub(self.since.elapsed()));
@@ -154,7 +153,7 @@ impl Counted {
 ///
 /// # Errors
 /// Marks would take more than half of the target's CPU time, or are made in every process of the machine.
-pub(super) fn check(plan: &Plan, costs: &UnitCosts, counted: &Counted) -> anyhow::Result<()> {
+pub(super) fn check(plan: &Plan, costs: &UnitCosts, counted: &Counted) -> Result<()> {
     if plan.force {
         return Ok(());
     }
@@ -170,7 +169,7 @@ pub(super) fn check(plan: &Plan, costs: &UnitCosts, counted: &Counted) -> anyhow
         && let Some((users, all)) = everywhere(plan)
     {
         let a_second = counted.marks as f64 / COUNT.as_secs_f64();
-        bail!(Hinted::new(
+        return Err(Failure::new(
             format!(
                 "cannot record {place}: it would be probed in {users} of the {all} processes of this machine, where it is \
                  called {a_second:.0} times a second now, for {} of marks each",
@@ -196,7 +195,7 @@ pub(super) fn refuse_seen(
     prices: &Prices<'_>,
     load: &Load,
     cpu_ns: f64,
-) -> anyhow::Result<()> {
+) -> Result<()> {
     let Some(marks_ns) = prices.marks_ns(&load.marks_by) else {
         return Ok(());
     };
@@ -212,12 +211,12 @@ pub(super) fn refuse_seen(
 ///
 /// # Errors
 /// They would take more than half of its CPU time.
-pub(super) fn refuse(place: &str, fixed: f64, a_second: f64, item_ns: f64) -> anyhow::Result<()> {
+pub(super) fn refuse(place: &str, fixed: f64, a_second: f64, item_ns: f64) -> Result<()> {
     let share = fixed / (1.0 + fixed);
     if share <= MOST_MARKS {
         return Ok(());
     }
-    bail!(Hinted::new(
+    Err(Failure::new(
         format!(
             "cannot record {place}: it is called {a_second:.0} times in a second of CPU time, and marks, {} each time, would \
              take {} of the target's CPU time",

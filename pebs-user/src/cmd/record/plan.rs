@@ -5,8 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::bail;
-
 use super::replaced::ProbedFiles;
 use super::transport::{self, Choice};
 use super::who::Who;
@@ -15,11 +13,12 @@ use crate::binary::process;
 use crate::binary::process::FileId;
 use crate::cmd::record::args::{CallGraph, Extra, KeepArg, RecordArgs, ReturnArg, SampleClock};
 use crate::cmd::report::Format;
-use crate::cmd::{Hinted, debug_files, doctor};
+use crate::cmd::{debug_files, doctor};
 use crate::collect::counted::CountedCounters;
 use crate::collect::frequency::Frequencies;
 use crate::collect::session::Transport;
 use crate::cost::overhead::Bounds;
+use crate::failure::{Failure, Result};
 use crate::limits;
 use crate::pipeline::{BulkOptions, CountedFrom, Keep};
 use crate::pmu::attr::{self, EventClass, ResolvedEvent};
@@ -141,7 +140,7 @@ impl Plan {
     ///
     /// # Errors
     /// The first thing that can't be done, with its hint.
-    pub(super) fn make(args: &RecordArgs) -> anyhow::Result<Self> {
+    pub(super) fn make(args: &RecordArgs) -> Result<Self> {
         // What was typed wrong is said first, even to someone who lacks the privileges.
         let reset = reset::reset_value(args.reset.unwrap_or(governor::PLAIN_RESET))?;
         let keep = keep(args)?;
@@ -178,7 +177,7 @@ impl Plan {
             .clone()
             .unwrap_or_else(crate::cmd::default_output);
         if output.exists() {
-            bail!(Hinted::new(
+            return Err(Failure::new(
                 format!(
                     "cannot create trace {}: it exists already",
                     output.display()
@@ -187,13 +186,13 @@ impl Plan {
             ));
         }
         if let Some(missing) = limits::missing_privileges() {
-            bail!(Hinted::new(
+            return Err(Failure::new(
                 format!("cannot record: {missing}"),
                 "use sudo, or 'pebs-trace doctor' for what is missing".to_owned(),
             ));
         }
         if limits::pid_namespace(Path::new("/")) == Some(true) {
-            bail!(Hinted::new(
+            return Err(Failure::new(
                 "cannot record in a pid namespace: the kernel reports other pids than those seen here"
                     .to_owned(),
                 doctor::PIDS.to_owned(),
@@ -410,10 +409,10 @@ fn stranger(pid: Pid, probes: &ProbeSet) -> Option<String> {
 }
 
 /// Whose details are kept.
-fn keep(args: &RecordArgs) -> anyhow::Result<Keep> {
+fn keep(args: &RecordArgs) -> Result<Keep> {
     if args.max_overhead.is_some() && args.keep != KeepArg::All {
         // Sums of samples say nothing of events if the reset value changes under them.
-        bail!(Hinted::new(
+        return Err(Failure::new(
             "cannot change the reset value (--max-overhead) while only aggregates are kept"
                 .to_owned(),
             "use --keep all, or a fixed --reset".to_owned(),
@@ -432,7 +431,7 @@ fn keep(args: &RecordArgs) -> anyhow::Result<Keep> {
     } else {
         "nothing"
     };
-    bail!(Hinted::new(
+    Err(Failure::new(
         format!("--slow {rule} says which items to keep, but {what} is kept"),
         format!("add --keep slow: '--keep slow --slow {rule}'"),
     ))
@@ -446,7 +445,7 @@ fn stack_frames(host: &Host) -> u32 {
 }
 
 /// What is to be recorded beside other things needs these.
-fn check_extras(args: &RecordArgs) -> anyhow::Result<()> {
+fn check_extras(args: &RecordArgs) -> Result<()> {
     let (what, needed, option) = if args.no_page_faults && args.with.contains(&Extra::Faults) {
         ("faults", "page faults", "--no-page-faults")
     } else if args.no_switches && args.with.contains(&Extra::Waits) {
@@ -454,7 +453,7 @@ fn check_extras(args: &RecordArgs) -> anyhow::Result<()> {
     } else {
         return Ok(());
     };
-    bail!(Hinted::new(
+    Err(Failure::new(
         format!("--with {what} needs {needed}, which {option} leaves out"),
         "give one of them".to_owned(),
     ))
@@ -474,7 +473,7 @@ fn check_counts(args: &RecordArgs) -> Result<(), CountError> {
 
 /// Opens the counters of one CPU, to see what the machine grants. The address of a breakpoint by name is known once there
 /// is a process.
-fn try_counted(counted: &[CountedEvent], host: &Host) -> anyhow::Result<()> {
+fn try_counted(counted: &[CountedEvent], host: &Host) -> Result<()> {
     let is_named = |event: &ResolvedEvent| {
         let class = &event.class;
         matches!(
@@ -496,10 +495,10 @@ fn try_counted(counted: &[CountedEvent], host: &Host) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn check_call_graph(how: Option<CallGraph>) -> anyhow::Result<()> {
+fn check_call_graph(how: Option<CallGraph>) -> Result<()> {
     match how {
         None | Some(CallGraph::Fp | CallGraph::Lbr) => Ok(()),
-        Some(CallGraph::Dwarf) => bail!(Hinted::new(
+        Some(CallGraph::Dwarf) => Err(Failure::new(
             "cannot take call stacks by dwarf: this version follows frame pointers, or takes the CPU's record of calls"
                 .to_owned(),
             "use --call-graph fp; it needs programs built with -fno-omit-frame-pointer".to_owned(),
@@ -509,12 +508,12 @@ fn check_call_graph(how: Option<CallGraph>) -> anyhow::Result<()> {
 
 /// Refuses a kernel that is too old before anything is loaded: its verifier would say so in a wall of
 /// text.
-fn check_kernel(host: &Host) -> anyhow::Result<()> {
+fn check_kernel(host: &Host) -> Result<()> {
     if aya::features().bpf_cookie() {
         return Ok(());
     }
     let release = &host.release;
-    bail!(Hinted::new(
+    Err(Failure::new(
         format!(
             "cannot record on Linux {release}: its eBPF links take no cookie (Linux 5.15 has them)"
         ),
@@ -525,7 +524,7 @@ fn check_kernel(host: &Host) -> anyhow::Result<()> {
     ))
 }
 
-fn parse_events(typed: &[String]) -> anyhow::Result<Vec<EventSpec>> {
+fn parse_events(typed: &[String]) -> Result<Vec<EventSpec>> {
     let specs = typed.iter().map(|text| text.parse::<EventSpec>());
     Ok(specs.collect::<Result<_, _>>()?)
 }
@@ -544,9 +543,9 @@ fn resolve_events(
     specs: &[EventSpec],
     reset: ResetValue,
     host: &Host,
-) -> anyhow::Result<Granting> {
+) -> Result<Granting> {
     if specs.len() > pebs_common::config::MAX_EVENTS {
-        bail!(Hinted::new(
+        return Err(Failure::new(
             format!("{} events are too many", specs.len()),
             format!("give at most {} --event", pebs_common::config::MAX_EVENTS),
         ));
@@ -590,13 +589,13 @@ fn resolve_events(
 }
 
 /// Has samples say what they can of their memory accesses.
-fn ask_access(events: &mut [ResolvedEvent]) -> anyhow::Result<()> {
+fn ask_access(events: &mut [ResolvedEvent]) -> Result<()> {
     let able = events.iter_mut().map(ResolvedEvent::ask_access);
     if able.fold(false, |any, able| any | able) {
         return Ok(());
     }
     let names: Vec<&str> = events.iter().map(|event| event.name.as_str()).collect();
-    bail!(Hinted::new(
+    Err(Failure::new(
         format!(
             "cannot keep what samples say of memory accesses: those of {} say nothing",
             names.join(", ")
@@ -611,7 +610,7 @@ pub(in crate::cmd) fn grant(
     spec: &EventSpec,
     host: &Host,
     reset: ResetValue,
-) -> anyhow::Result<(ResolvedEvent, Granted)> {
+) -> Result<(ResolvedEvent, Granted)> {
     let tid = Tid(std::process::id());
     let own = Target::Thread(tid);
     if spec.kind == EventKind::Auto {

@@ -8,14 +8,12 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
-use anyhow::{Context as _, bail};
-
 use crate::binary::elf::{Binary, Language};
 use crate::binary::go;
 use crate::binary::locate::locate;
-use crate::cmd::Hinted;
 use crate::cmd::record::args::RecordArgs;
 use crate::collect::command;
+use crate::failure::{Context as _, Failure, Result};
 use crate::units::Pid;
 
 /// Name and text of those that come with the tool.
@@ -34,7 +32,7 @@ const GOID: &str = "{goid}";
 const MOST_BYTES: u64 = 64 << 10;
 
 /// All SPECs asked for: those typed, then those of presets.
-pub(super) fn specs(args: &RecordArgs, sees: Option<Pid>) -> anyhow::Result<Vec<String>> {
+pub(super) fn specs(args: &RecordArgs, sees: Option<Pid>) -> Result<Vec<String>> {
     let mut specs = args.uprobes.clone();
     for typed in &args.presets {
         let (name, bin) = match typed.split_once('=') {
@@ -54,21 +52,23 @@ pub(super) fn specs(args: &RecordArgs, sees: Option<Pid>) -> anyhow::Result<Vec<
 }
 
 /// The program that is traced.
-fn program(typed: &str, args: &RecordArgs, sees: Option<Pid>) -> anyhow::Result<String> {
+fn program(typed: &str, args: &RecordArgs, sees: Option<Pid>) -> Result<String> {
     let path = match (sees, args.command_line.first()) {
         (Some(pid), _) => {
             let link = format!("/proc/{}/exe", pid.0);
             std::fs::read_link(&link).with_context(|| format!("cannot read {link}"))?
         }
         (None, Some(command)) => command::find(command)?,
-        (None, None) => bail!(Hinted::new(
-            format!("preset '{typed}' does not know which program to probe"),
-            format!("name it: --preset {typed}=./app, or give -p PID or -- CMD"),
-        )),
+        (None, None) => {
+            return Err(Failure::new(
+                format!("preset '{typed}' does not know which program to probe"),
+                format!("name it: --preset {typed}=./app, or give -p PID or -- CMD"),
+            ));
+        }
     };
     match path.to_str() {
         Some(path) => Ok(path.to_owned()),
-        None => bail!(Hinted::new(
+        None => Err(Failure::new(
             format!("cannot probe {}: its path is not UTF-8", path.display()),
             "give it another name, with a link".to_owned(),
         )),
@@ -76,7 +76,7 @@ fn program(typed: &str, args: &RecordArgs, sees: Option<Pid>) -> anyhow::Result<
 }
 
 /// Where the runtime of a Go program has the number of a goroutine.
-fn goid(bin: &str, sees: Option<Pid>) -> anyhow::Result<u64> {
+fn goid(bin: &str, sees: Option<Pid>) -> Result<u64> {
     let path = locate(bin, sees)?;
     let binary = Binary::open(&path)?;
     if let Some(offset) = go::goid_offset(&binary) {
@@ -84,13 +84,13 @@ fn goid(bin: &str, sees: Option<Pid>) -> anyhow::Result<u64> {
     }
     let path = path.display();
     if binary.language != Language::Go {
-        bail!(Hinted::new(
+        return Err(Failure::new(
             format!("{path} is not a Go program"),
             "name one: --preset go=./app".to_owned(),
         ));
     }
     let version = go::version(&binary);
-    bail!(Hinted::new(
+    Err(Failure::new(
         format!(
             "cannot tell the goroutines of {path} apart: it is stripped, and where {} has their number is not known",
             version.as_deref().unwrap_or("its version of Go")
@@ -112,14 +112,14 @@ fn quoted(bin: &str) -> String {
     }
 }
 
-fn read(name: &str) -> anyhow::Result<String> {
+fn read(name: &str) -> Result<String> {
     if let Some((_, text)) = BUILT_IN.iter().find(|it| it.0 == name) {
         return Ok((*text).to_owned());
     }
     let path = Path::new(name);
     if !path.is_file() {
         let known = BUILT_IN.map(|it| it.0).join(", ");
-        bail!(Hinted::new(
+        return Err(Failure::new(
             format!("there is no preset '{name}'"),
             format!("there are {known}; a preset of your own is named by the path of its file"),
         ));
@@ -133,13 +133,13 @@ fn read(name: &str) -> anyhow::Result<String> {
 }
 
 /// The SPECs of a preset for a program.
-fn expand(name: &str, text: &str, bin: &str) -> anyhow::Result<Vec<String>> {
+fn expand(name: &str, text: &str, bin: &str) -> Result<Vec<String>> {
     let lines = text.lines().map(str::trim);
     let specs: Vec<&str> = lines
         .filter(|line| !line.is_empty() && !line.starts_with('#'))
         .collect();
     if specs.is_empty() {
-        bail!(Hinted::new(
+        return Err(Failure::new(
             format!("preset '{name}' has no SPEC"),
             format!("a line of it is a SPEC as for --uprobe: {BIN}:handle(id=arg1)"),
         ));

@@ -11,7 +11,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use anyhow::Context;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
@@ -34,6 +33,7 @@ use crate::collect::privileges;
 use crate::collect::session::{Rings, Session, SessionPlan};
 use crate::collect::sideband::{Sideband, SidebandOpener};
 use crate::estimate::Pause;
+use crate::failure::{Context as _, Failure, Result};
 use crate::pipeline::{Outcome, OwnCosts, Pipeline, PipelineOptions, Progress};
 use crate::pmu::attr::{EventClass, ResolvedEvent};
 use crate::pmu::open::Times;
@@ -97,7 +97,7 @@ struct Signals {
 }
 
 /// Records until the end.
-pub(super) fn record(plan: &mut Plan) -> anyhow::Result<Recorded> {
+pub(super) fn record(plan: &mut Plan) -> Result<Recorded> {
     let mut ending = Ending::listen()?;
     let held = (!plan.command.is_empty())
         .then(|| command::start(&plan.command, &plan.former_limits))
@@ -304,7 +304,7 @@ fn how_to_end(plan: &Plan) -> String {
 }
 
 /// Looks up the addresses of breakpoints, which differ from process to process.
-fn place_breakpoints(plan: &mut Plan) -> anyhow::Result<()> {
+fn place_breakpoints(plan: &mut Plan) -> Result<()> {
     let binaries: Vec<_> = plan
         .probes
         .probes
@@ -490,10 +490,11 @@ impl Workers {
     }
 
     /// Ends both threads; what the rings still hold is taken in.
-    fn stop(self, end: KtimeNs) -> anyhow::Result<Outcome> {
+    fn stop(self, end: KtimeNs) -> Result<Outcome> {
         self.signals.end.store(end.0, Ordering::Release);
         self.stop.store(true, Ordering::Release);
-        let panicked = |what| move |_| anyhow::anyhow!("the {what} thread panicked: this is a bug");
+        let panicked =
+            |what| move |_| Failure::bare(format!("the {what} thread panicked: this is a bug"));
         self.drain.join().map_err(panicked("draining"))?;
         self.pipeline.join().map_err(panicked("pipeline"))
     }
@@ -541,7 +542,7 @@ fn wait(
     ending: Ending,
     duration: Option<Duration>,
     held: Option<Held>,
-) -> anyhow::Result<(&'static str, Option<ExitStatus>)> {
+) -> Result<(&'static str, Option<ExitStatus>)> {
     let Ending { runtime, signals } = ending;
     let result = runtime.block_on(control.until_end(signals, duration, held));
     control.look();
@@ -556,7 +557,7 @@ impl Control<'_, '_> {
         mut signals: EndSignals,
         duration: Option<Duration>,
         held: Option<Held>,
-    ) -> anyhow::Result<(&'static str, Option<ExitStatus>)> {
+    ) -> Result<(&'static str, Option<ExitStatus>)> {
         let waits_for_targets = held.is_none() && !self.plan.pids.is_empty();
         let has_command = held.is_some();
         let running = held.map(Held::release);
@@ -645,7 +646,7 @@ impl Control<'_, '_> {
     ///
     /// # Errors
     /// They take more than half of the target's CPU time.
-    fn check_marks(&mut self) -> anyhow::Result<()> {
+    fn check_marks(&mut self) -> Result<()> {
         let Some(plan) = self.first_moments else {
             return Ok(());
         };
@@ -698,7 +699,7 @@ impl Control<'_, '_> {
                 }
                 Err(error) => {
                     drop(pending);
-                    let text = governor.failed(&crate::cmd::one_line(&error.into()));
+                    let text = governor.failed(&Failure::from(error).to_string());
                     self.say(&text, None);
                 }
             }

@@ -1,10 +1,8 @@
 //! Which transport samples take, and why.
 
-use anyhow::bail;
-
-use crate::cmd::Hinted;
 use crate::cmd::record::args::{CallGraph, RecordArgs, TransportArg};
 use crate::collect::session::Transport;
+use crate::failure::{Failure, Result};
 use crate::perf::layout::Layout;
 use crate::pipeline::BulkOptions;
 use crate::pmu::attr::{EventClass, HardwareUnit, ResolvedEvent};
@@ -30,17 +28,17 @@ pub(super) fn choose(
     args: &RecordArgs,
     events: &mut [ResolvedEvent],
     host: &Host,
-) -> anyhow::Result<Choice> {
+) -> Result<Choice> {
     let buffered = events.iter().all(|event| event.is_buffered(host));
     let needs_rings = args.call_graph == Some(CallGraph::Lbr);
     let choice = match (args.transport, obstacle(args, events, host)) {
-        (TransportArg::Bpf, _) if needs_rings => bail!(Hinted::new(
+        (TransportArg::Bpf, _) if needs_rings => return Err(Failure::new(
             "cannot take call stacks by lbr with --transport bpf: the kernel writes the CPU's record of calls into \
              perf's rings"
                 .to_owned(),
             "leave --transport out, or use --call-graph fp".to_owned(),
         )),
-        (TransportArg::Auto, Some((what, _))) if needs_rings => bail!(Hinted::new(
+        (TransportArg::Auto, Some((what, _))) if needs_rings => return Err(Failure::new(
             format!("cannot take call stacks by lbr: they come in bulk, but {what}"),
             "use --call-graph fp".to_owned(),
         )),
@@ -49,7 +47,7 @@ pub(super) fn choose(
             why: "the CPU's record of calls comes in perf's rings; one interrupt per sample".to_owned(),
         },
         (TransportArg::Bulk, Some((what, hint))) => {
-            bail!(Hinted::new(
+            return Err(Failure::new(
                 format!("cannot take samples in bulk: {what}"),
                 hint
             ))

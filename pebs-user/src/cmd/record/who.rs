@@ -3,11 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::bail;
-
 use crate::binary::process;
-use crate::cmd::Hinted;
 use crate::cmd::record::args::RecordArgs;
+use crate::failure::{Failure, Result};
 use crate::probe::cgroup::Cgroup;
 use crate::probe::spec::Spec;
 use crate::units::{Pid, Tid};
@@ -30,7 +28,7 @@ impl Who {
     ///
     /// # Errors
     /// There is nobody to trace.
-    pub(crate) fn of(args: &RecordArgs) -> anyhow::Result<Self> {
+    pub(crate) fn of(args: &RecordArgs) -> Result<Self> {
         let mut who = Self::default();
         for pid in args.pids.iter().copied().map(Pid) {
             check_process(pid)?;
@@ -38,7 +36,7 @@ impl Who {
         }
         for tid in args.tids.iter().copied().map(Tid) {
             let Some(pid) = process::process_of(tid) else {
-                bail!(Hinted::new(
+                return Err(Failure::new(
                     format!("thread {} does not exist", tid.0),
                     "'ps -L -p PID' lists the threads of a process".to_owned(),
                 ));
@@ -64,9 +62,9 @@ impl Who {
 }
 
 /// Refuses what is no process that runs.
-fn check_process(pid: Pid) -> anyhow::Result<()> {
+fn check_process(pid: Pid) -> Result<()> {
     if !process::exists(pid) {
-        bail!(Hinted::new(
+        return Err(Failure::new(
             format!("process {} does not exist", pid.0),
             format!(
                 "'ps -p {}' shows whether it runs; 'pgrep NAME' finds pids",
@@ -75,7 +73,7 @@ fn check_process(pid: Pid) -> anyhow::Result<()> {
         ));
     }
     if let Some(leader) = process::process_of(Tid(pid.0)).filter(|leader| *leader != pid) {
-        bail!(Hinted::new(
+        return Err(Failure::new(
             format!(
                 "{} is a thread of process {}, not a process",
                 pid.0, leader.0
@@ -87,7 +85,7 @@ fn check_process(pid: Pid) -> anyhow::Result<()> {
         ));
     }
     if process::is_zombie(pid) {
-        bail!(Hinted::new(
+        return Err(Failure::new(
             format!("process {} has ended: it is a zombie", pid.0),
             "'pgrep NAME' finds the pids of those that run".to_owned(),
         ));

@@ -7,10 +7,11 @@ use comfy_table::{CellAlignment, Table};
 use serde_json::json;
 
 use super::SelftestFormat;
+use crate::failure::Result;
 use crate::selftest::findings::{Findings, FunctionFindings, Length};
 
 /// Prints the findings, one column for each reset value; 1 if a target was missed.
-pub(super) fn show(all: &[Findings], format: SelftestFormat) -> anyhow::Result<ExitCode> {
+pub(super) fn show(all: &[Findings], format: SelftestFormat) -> Result<ExitCode> {
     let tests = all.iter().map(Findings::tests).sum();
     let misses: Vec<String> = all
         .iter()

@@ -6,6 +6,7 @@ use aya::EbpfError;
 use aya::programs::ProgramError;
 
 use crate::collect::btf::BtfError;
+use crate::failure::Hint;
 use crate::limits;
 
 /// The programs could not be loaded or attached.
@@ -48,23 +49,6 @@ pub(crate) enum ProgramsError {
 }
 
 impl ProgramsError {
-    /// What to do about it.
-    #[must_use]
-    pub(crate) fn hint(&self) -> Option<String> {
-        if self.is_for_files() {
-            return Some(limits::open_files().hint());
-        }
-        match self {
-            Self::Btf(error) => error.hint(),
-            Self::NoInterrupts(_) => Some("record without '--with irq'".to_owned()),
-            Self::AyaBtf(_) | Self::Missing(_) => None,
-            Self::Object(_) | Self::Load { .. } | Self::Program { .. } | Self::Map(..) => Some(
-                "'pebs-trace doctor' says what this kernel lacks; -vv shows the verifier's log"
-                    .to_owned(),
-            ),
-        }
-    }
-
     /// The verifier's log, which has many lines, is for `-vv`.
     pub(super) fn refused(name: &str, error: ProgramError) -> Self {
         let name = name.to_owned();
@@ -85,6 +69,23 @@ impl ProgramsError {
         anyhow::Chain::new(self)
             .filter_map(|error| error.downcast_ref::<io::Error>())
             .any(|error| error.raw_os_error() == Some(libc::EMFILE))
+    }
+}
+
+impl Hint for ProgramsError {
+    fn hint(&self) -> Option<String> {
+        if self.is_for_files() {
+            return Some(limits::open_files().hint());
+        }
+        match self {
+            Self::Btf(error) => error.hint(),
+            Self::NoInterrupts(_) => Some("record without '--with irq'".to_owned()),
+            Self::AyaBtf(_) | Self::Missing(_) => None,
+            Self::Object(_) | Self::Load { .. } | Self::Program { .. } | Self::Map(..) => Some(
+                "'pebs-trace doctor' says what this kernel lacks; -vv shows the verifier's log"
+                    .to_owned(),
+            ),
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::io;
 
 use crate::collect::perf_ring::PerfRingError;
 use crate::collect::programs::ProgramsError;
+use crate::failure::Hint;
 use crate::limits;
 use crate::pmu::open::{AttachError, ControlError, KeeperError, OpenError};
 use crate::units::Pid;
@@ -58,10 +59,8 @@ pub(crate) enum SessionError {
     Ended(Pid),
 }
 
-impl SessionError {
-    /// What to do about it.
-    #[must_use]
-    pub(crate) fn hint(&self) -> Option<String> {
+impl Hint for SessionError {
+    fn hint(&self) -> Option<String> {
         match self {
             Self::Programs(error) => error.hint(),
             Self::Open(error) => error.hint(),

@@ -19,6 +19,7 @@ use crate::collect::kernel_map;
 use crate::collect::perf_ring::PerfRing;
 use crate::collect::session::Transport;
 use crate::cost::Point;
+use crate::failure::Hint;
 use crate::pmu::attr::{EventClass, ResolvedEvent};
 use crate::pmu::open::{BpfLink, PerfEvent, UprobePmu};
 use crate::units::ResetValue;
@@ -81,10 +82,8 @@ pub(crate) enum SweepError {
     },
 }
 
-impl SweepError {
-    /// What to do about it.
-    #[must_use]
-    pub(crate) fn hint(&self) -> Option<String> {
+impl Hint for SweepError {
+    fn hint(&self) -> Option<String> {
         Some(match self {
             Self::NoWork(_) => {
                 "calibrate a clock (cpu-clock), cycles, instructions or page-faults".to_owned()

@@ -1,5 +1,6 @@
 //! Why a `perf.data` can't be read.
 
+use crate::failure::Hint;
 use std::io;
 
 /// A `perf.data` that can't be read at all.
@@ -60,10 +61,8 @@ pub enum DataError {
     },
 }
 
-impl DataError {
-    /// What to do about it.
-    #[must_use]
-    pub fn hint(&self) -> Option<String> {
+impl Hint for DataError {
+    fn hint(&self) -> Option<String> {
         Some(match self {
             Self::Read { source, .. } => match source.kind() {
                 io::ErrorKind::NotFound => "give the file that 'perf record -o FILE' wrote".to_owned(),

@@ -2,6 +2,7 @@
 
 use super::ibs_terms;
 use super::lbr::NoCallRecord;
+use crate::failure::Hint;
 use crate::pmu::sysfs::TermError;
 
 /// An event or reset value that this machine can't do.
@@ -119,10 +120,8 @@ pub enum EventError {
     },
 }
 
-impl EventError {
-    /// What to type or run instead.
-    #[must_use]
-    pub fn hint(&self) -> Option<String> {
+impl Hint for EventError {
+    fn hint(&self) -> Option<String> {
         Some(match self {
             Self::Unknown {
                 nearest, elsewhere, ..

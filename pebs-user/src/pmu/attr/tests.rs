@@ -1,4 +1,5 @@
 use super::*;
+use crate::failure::Hint as _;
 use crate::pmu::host::fixtures;
 
 fn try_resolve(host: &Host, event: &str) -> Result<ResolvedEvent, EventError> {

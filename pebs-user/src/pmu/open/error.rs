@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 
 use super::holders::{Holder, holders};
+use crate::failure::Hint;
 use crate::limits::{self, SoftHard};
 
 /// What was being opened.
@@ -159,10 +160,10 @@ impl OpenError {
         let may_perf = caps.is_some_and(|caps| caps.may_perf() && !caps.sys_admin);
         may_perf && matches!(self.kind, OpenErrorKind::Denied { .. })
     }
+}
 
-    /// What to do about it: the value seen, and the command to run.
-    #[must_use]
-    pub(crate) fn hint(&self) -> Option<String> {
+impl Hint for OpenError {
+    fn hint(&self) -> Option<String> {
         match self.attempt {
             Attempt::Event if !self.holders.is_empty() => {
                 let names: Vec<String> = self.holders.iter().map(Holder::to_string).collect();
@@ -334,10 +335,10 @@ impl AttachError {
             with_cookie,
         }
     }
+}
 
-    /// What to do about it.
-    #[must_use]
-    pub(crate) fn hint(&self) -> Option<String> {
+impl Hint for AttachError {
+    fn hint(&self) -> Option<String> {
         Some(match self.source.raw_os_error()? {
             libc::EINVAL if self.with_cookie => {
                 "probes with a cookie need Linux 5.15 or later; 'uname -r' shows the kernel".into()

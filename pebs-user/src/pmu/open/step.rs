@@ -1,6 +1,7 @@
 //! Opening with the highest precise level that the machine grants.
 
 use super::{OpenError, PerfEvent, Target};
+use crate::failure::Hint;
 use crate::pmu::attr::{EventError, ResolvedEvent};
 use crate::pmu::auto;
 use crate::pmu::event::Modifiers;
@@ -140,10 +141,8 @@ pub(crate) enum AutoError {
     Event(#[from] EventError),
 }
 
-impl AutoError {
-    /// What to do about it.
-    #[must_use]
-    pub(crate) fn hint(&self) -> Option<String> {
+impl Hint for AutoError {
+    fn hint(&self) -> Option<String> {
         match self {
             Self::Open(error) => error.hint(),
             Self::Event(error) => error.hint(),

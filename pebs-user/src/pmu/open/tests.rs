@@ -1,5 +1,6 @@
 //! Opens on the kernel that runs the tests. They need root, and say so where it is missing.
 
+use crate::failure::Hint as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 

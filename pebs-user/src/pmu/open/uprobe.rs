@@ -180,6 +180,7 @@ fn config(pmu: &UprobePmu, site: &UprobeSite) -> io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::failure::Hint as _;
 
     fn pmu() -> UprobePmu {
         UprobePmu {

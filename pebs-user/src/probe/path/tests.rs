@@ -3,6 +3,7 @@
 use super::super::resolve::{ResolveOptions, resolve};
 use super::super::set::ProbeSet;
 use crate::binary::testing::{Program, compile};
+use crate::failure::Hint as _;
 use crate::store::schema::ArgType;
 use pebs_common::config::{ArgKind, ArgProgram};
 

@@ -1,5 +1,6 @@
 //! SPECs against programs that compilers made, and stock ones.
 
+use crate::failure::Hint as _;
 use std::path::Path;
 use std::process::Command;
 

@@ -1,5 +1,6 @@
 //! A trace on a disk that fills up.
 
+use crate::failure::Hint as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;

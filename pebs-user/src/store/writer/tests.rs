@@ -1,3 +1,4 @@
+use crate::failure::Hint as _;
 use std::os::unix::fs::PermissionsExt as _;
 
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;

@@ -5,6 +5,7 @@ use std::path::Path;
 use super::{Control, locked};
 use crate::collect::drain::now;
 use crate::collect::hotplug::CpuMessages;
+use crate::failure::Failure;
 use crate::pmu::host::online_cpus;
 use crate::units::Cpu;
 
@@ -47,9 +48,8 @@ impl Control<'_, '_> {
     }
 
     /// Says what is missing of a CPU that came online.
-    fn note_cpu(&mut self, missing: &str, error: &anyhow::Error) {
-        let why = crate::cmd::one_line(error);
-        let text = format!("a CPU that came online is not {missing}: {why}");
+    fn note_cpu(&mut self, missing: &str, error: &Failure) {
+        let text = format!("a CPU that came online is not {missing}: {error}");
         self.say(&text, None);
         self.info.notes.push(text);
     }

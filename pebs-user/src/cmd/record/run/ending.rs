@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, bail};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::collect::{privileges, signals};
+use crate::failure::{Context as _, Failure, Result};
 
 /// How long a look for signals that came takes.
 const GLANCE: Duration = Duration::from_millis(1);
@@ -24,7 +24,7 @@ pub(super) struct Ending {
 
 impl Ending {
     /// Listens from now on.
-    pub(super) fn listen() -> anyhow::Result<Self> {
+    pub(super) fn listen() -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             // Started later by the main thread, to wait for the command.
@@ -42,10 +42,12 @@ impl Ending {
     ///
     /// # Errors
     /// Says which did.
-    pub(super) fn check(&mut self) -> anyhow::Result<()> {
+    pub(super) fn check(&mut self) -> Result<()> {
         let glance = async { tokio::time::timeout(GLANCE, self.signals.next()).await };
         match self.runtime.block_on(glance) {
-            Ok(what) => bail!("ended before it began ({what}): nothing was recorded"),
+            Ok(what) => Err(Failure::bare(format!(
+                "ended before it began ({what}): nothing was recorded"
+            ))),
             Err(_nothing_came) => Ok(()),
         }
     }
@@ -59,7 +61,7 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    fn listen() -> anyhow::Result<Self> {
+    fn listen() -> Result<Self> {
         let ignored = signals::is_ignored(libc::SIGHUP);
         let hangup = (!ignored).then(|| signal(SignalKind::hangup()));
         Ok(Self {
