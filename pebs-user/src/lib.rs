@@ -116,6 +116,7 @@
 
 pub mod units;
 
+pub mod arch;
 pub mod failure;
 mod files;
 pub mod ledger;

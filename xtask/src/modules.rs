@@ -20,6 +20,7 @@ use source::Import;
 const DIRECTIONS: &str = "
     units:
     failure:
+    arch:
     files:
     rng:
     watch:
@@ -28,13 +29,13 @@ const DIRECTIONS: &str = "
     terminal:
     present: terminal
     guide:
-    binary: failure units files terminal
+    binary: arch failure units files terminal
     pmu: failure units limits
     perf: failure watch binary pmu
     stream: units binary pmu perf
     estimate: units rng
-    store: failure units files watch limits ledger terminal stream estimate
-    probe: failure units terminal binary store
+    store: arch failure units files watch limits ledger terminal stream estimate
+    probe: arch failure units terminal binary store
     collect: failure units files limits binary pmu perf stream store probe
     correlate: units ledger stream store probe
     symbolize: failure units binary stream store

@@ -8,12 +8,12 @@ use object::elf;
 use object::read::elf::{FileHeader as _, ProgramHeader as _, SectionHeader as _};
 use object::{LittleEndian, Object};
 
-use super::called;
 use super::debug_data;
 use super::frames::Frames;
 use super::object_file::{Elf, MAX_FILE};
 use super::pclntab;
 use super::symbols::{Function, Names, Table, dynamic_strings, dynamic_values, imports, symbols};
+use crate::arch::calls;
 use crate::failure::Hint;
 use crate::files::read_regular;
 
@@ -348,7 +348,7 @@ impl Binary {
         self.called.get_or_init(|| {
             let sections = self.sections.iter().filter(|it| !self.is_stub(it.start));
             let mut all: Vec<u64> = sections
-                .flat_map(|section| called::targets(self.bytes(section), section.start))
+                .flat_map(|section| calls::targets(self.bytes(section), section.start))
                 .filter(|target| self.is_code(*target))
                 .collect();
             all.sort_unstable();
@@ -368,7 +368,7 @@ impl Binary {
         let behind = called.get(called.partition_point(|start| *start <= address));
         let next = next.into_iter().chain(behind.copied());
         let most = address..next.fold(section.end, u64::min);
-        let end = called::end_of(self.bytes(&most), address).unwrap_or(most.end);
+        let end = calls::end_of(self.bytes(&most), address).unwrap_or(most.end);
         (address < end).then_some(address..end)
     }
 

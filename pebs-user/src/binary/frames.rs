@@ -4,11 +4,12 @@ use std::ops::Range;
 
 use gimli::{
     BaseAddresses, CfaRule, CieOrFde, EhFrame, EhFrameOffset, EndianSlice, LittleEndian,
-    RegisterRule, UnwindContext, UnwindSection, UnwindTableRow, X86_64,
+    RegisterRule, UnwindContext, UnwindSection, UnwindTableRow,
 };
 use object::{Object, ObjectSection};
 
 use super::object_file::content;
+use crate::arch::unwind;
 
 /// Functions that `.eh_frame` describes, as virtual addresses in the file, sorted, without empty ones.
 ///
@@ -126,7 +127,9 @@ impl Frames {
     #[must_use]
     pub(crate) fn depth_at(&self, address: u64) -> Option<Depth> {
         self.with_row(address, |row| match row.cfa() {
-            CfaRule::RegisterAndOffset { register, offset } if *register == X86_64::RSP => {
+            CfaRule::RegisterAndOffset { register, offset }
+                if *register == unwind::STACK_POINTER =>
+            {
                 Depth::Known(*offset)
             }
             _ => Depth::FramePointer,
@@ -159,22 +162,25 @@ impl Frames {
 }
 
 fn rule_of(row: &Row) -> Option<CallerRule> {
-    if matches!(row.register(X86_64::RA), Some(RegisterRule::Undefined)) {
+    if matches!(
+        row.register(unwind::RETURN_ADDRESS),
+        Some(RegisterRule::Undefined)
+    ) {
         return Some(CallerRule::Outermost);
     }
-    let saved_frame_pointer = match row.register(X86_64::RBP) {
+    let saved_frame_pointer = match row.register(unwind::FRAME_POINTER) {
         None | Some(RegisterRule::Undefined | RegisterRule::SameValue) => None,
         Some(RegisterRule::Offset(offset)) => Some(offset),
         Some(_) => return None,
     };
     match row.cfa() {
-        CfaRule::RegisterAndOffset { register, offset } if *register == X86_64::RSP => {
+        CfaRule::RegisterAndOffset { register, offset } if *register == unwind::STACK_POINTER => {
             Some(CallerRule::Above {
                 bytes: *offset,
                 saved_frame_pointer,
             })
         }
-        CfaRule::RegisterAndOffset { register, .. } if *register == X86_64::RBP => {
+        CfaRule::RegisterAndOffset { register, .. } if *register == unwind::FRAME_POINTER => {
             Some(CallerRule::FramePointer)
         }
         _ => None,
@@ -210,7 +216,7 @@ pub(crate) enum Depth {
 
 impl Depth {
     /// The return address is on top of the stack.
-    pub(crate) const RETURN: Self = Self::Known(8);
+    pub(crate) const RETURN: Self = Self::Known(unwind::RETURN_ADDRESS_BYTES);
 }
 
 #[cfg(test)]

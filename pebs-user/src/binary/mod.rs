@@ -13,7 +13,6 @@ pub(crate) mod process;
 pub(crate) mod run_as;
 
 pub(crate) mod bus_error;
-mod called;
 pub(crate) mod eh_frame;
 pub(crate) mod elf;
 pub(crate) mod elf_image;
@@ -29,7 +28,6 @@ pub(crate) mod dwarf;
 pub(crate) mod go;
 pub(crate) mod inlined;
 pub(crate) mod parameters;
-pub(crate) mod register;
 pub(crate) mod units;
 
 pub(crate) mod demangle;

@@ -7,8 +7,8 @@ use gimli::{AttributeValue, EndianSlice, LittleEndian, Reader as _, Unit, UnitOf
 
 use super::dwarf::{DebugInfo, Slice};
 use super::elf::Binary;
-use super::register::Register;
 use super::units::{Entry, Kind, Node, Units};
+use crate::arch::Register;
 
 /// Types behind types followed at most (`const char * const *`).
 const MAX_TYPES: u32 = 12;

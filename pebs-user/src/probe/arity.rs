@@ -2,10 +2,10 @@
 
 use super::expr::Expr;
 use super::path::unit_of;
+use crate::arch::Register;
 use crate::binary::dwarf::DebugInfo;
 use crate::binary::elf::Binary;
 use crate::binary::parameters::Reader;
-use crate::binary::register::Register;
 use crate::binary::units::Units;
 
 /// What `argN` can be of a function.

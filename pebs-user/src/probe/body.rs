@@ -2,8 +2,7 @@
 
 use std::ops::Range;
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Formatter, Instruction, IntelFormatter};
-
+use crate::arch::{self, Instruction};
 use crate::binary::elf::Binary;
 
 /// Bytes of a function at most; larger ones are generated tables or damaged symbols.
@@ -28,18 +27,9 @@ impl Body {
         let bytes = binary.bytes(&cut);
         let mut broken = (bytes.len() as u64 != range.end - range.start)
             .then(|| "it is not wholly in the file".to_owned());
-        let mut decoder = Decoder::with_ip(64, bytes, range.start, DecoderOptions::NONE);
-        let mut code = Vec::with_capacity(bytes.len() / 4);
-        while decoder.can_decode() {
-            let instruction = decoder.decode();
-            if instruction.is_invalid() {
-                broken = Some(format!(
-                    "there is no instruction at {:#x}",
-                    instruction.ip()
-                ));
-                break;
-            }
-            code.push(instruction);
+        let (code, wrong) = arch::decode(bytes, range.start);
+        if let Some(wrong) = wrong {
+            broken = Some(format!("there is no instruction at {wrong:#x}"));
         }
         let mut body = Self {
             range,
@@ -69,14 +59,14 @@ impl Body {
     pub(crate) fn targets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.code
             .iter()
-            .filter_map(|i| jump_target(i).map(|to| (i.ip(), to)))
+            .filter_map(|i| i.jump_target().map(|to| (i.address(), to)))
     }
 
     /// Where in `code` an address is.
     #[must_use]
     pub(crate) fn index_of(&self, address: u64) -> Option<usize> {
         self.code
-            .binary_search_by_key(&address, Instruction::ip)
+            .binary_search_by_key(&address, Instruction::address)
             .ok()
     }
 
@@ -84,46 +74,11 @@ impl Body {
     /// uses the red zone. There the kernel's call in place of a five-byte nop would overwrite it.
     #[must_use]
     pub(crate) fn uses_red_zone(&self) -> bool {
-        below_stack_pointer(&self.code)
+        self.code.iter().any(Instruction::is_below_stack)
     }
-}
-
-/// Whether an instruction reads or writes below the stack pointer.
-#[must_use]
-pub(super) fn below_stack_pointer(code: &[Instruction]) -> bool {
-    code.iter().any(|i| {
-        i.memory_base() == iced_x86::Register::RSP
-            && i.memory_displacement64().cast_signed() < 0
-            && i.mnemonic() != iced_x86::Mnemonic::Lea
-    })
-}
-
-/// Target of a direct jump that is not a call.
-#[must_use]
-pub(super) fn jump_target(instruction: &Instruction) -> Option<u64> {
-    let direct = matches!(
-        instruction.flow_control(),
-        FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch
-    );
-    direct.then(|| instruction.near_branch_target())
-}
-
-/// An instruction as text (Intel syntax, as debuggers show it).
-#[must_use]
-pub(super) fn text(instruction: &Instruction) -> String {
-    let mut formatter = IntelFormatter::new();
-    let options = formatter.options_mut();
-    options.set_hex_prefix("0x");
-    options.set_hex_suffix("");
-    options.set_uppercase_hex(false);
-    options.set_branch_leading_zeros(false);
-    options.set_space_after_operand_separator(true);
-    let mut text = String::new();
-    formatter.format(instruction, &mut text);
-    text
 }
 
 #[must_use]
 pub(super) fn bytes<'a>(binary: &'a Binary, instruction: &Instruction) -> &'a [u8] {
-    binary.bytes(&(instruction.ip()..instruction.next_ip()))
+    binary.bytes(&(instruction.address()..instruction.next()))
 }

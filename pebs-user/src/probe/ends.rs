@@ -15,20 +15,13 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::ops::Range;
 
-use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register as Iced};
-
-use super::body::{self, Body, jump_target};
+use super::body::{self, Body};
 use super::entry::{self, Needs};
-use super::exits::{self, EndSite, Flow};
-use super::kernel::Kernel;
+use super::exits::{self, EndSite, Graph};
+use crate::arch::{EntryClass, Flow, IndirectJump, Instruction, Kernel, Register, idioms};
 use crate::binary::demangle::without_version;
 use crate::binary::elf::Binary;
 use crate::binary::frames::Depth;
-use crate::binary::register::Register;
-use crate::store::run::EntryClass;
-
-/// Instructions before an indirect jump in which the load from a jump table is looked for.
-const TABLE_WINDOW: usize = 12;
 
 /// Parts of one function at most.
 const MAX_PARTS: usize = 16;
@@ -100,7 +93,11 @@ pub(crate) fn cheapest(
     registers: &[Register],
 ) -> Result<Ends, Unclear> {
     let search = Search::run(binary, kernel, range)?;
-    let taken: Vec<u64> = search.exits.iter().map(|(exit, _)| exit.ip()).collect();
+    let taken: Vec<u64> = search
+        .exits
+        .iter()
+        .map(|(exit, _)| exit.address())
+        .collect();
     let needs = Needs {
         taken: &taken,
         ..Needs::default()
@@ -113,7 +110,7 @@ pub(crate) fn cheapest(
         registers,
         entry: (start, entry.map_or(u64::MAX, |entry| entry.address)),
     };
-    let flow = Flow::read(binary, &search.bodies, &taken.into_iter().collect());
+    let flow = Graph::read(binary, &search.bodies, &taken.into_iter().collect());
     search.ends(|sites| {
         let sites = sites.into_iter().map(|(site, _)| site).collect();
         exits::cheapest(&wanted, &flow, sites)
@@ -133,21 +130,14 @@ pub fn check(
 ) -> Result<(Vec<(u64, usize)>, Ends), Unclear> {
     let search = Search::run(binary, kernel, range.clone())?;
     let ends = cheapest(binary, kernel, range, registers)?;
-    let outs = search.exits.iter().map(|(exit, _)| exit.ip()).collect();
-    let flow = Flow::read(binary, &search.bodies, &outs);
+    let outs = search
+        .exits
+        .iter()
+        .map(|(exit, _)| exit.address())
+        .collect();
+    let flow = Graph::read(binary, &search.bodies, &outs);
     let probes = ends.sites.iter().map(|site| site.address).collect();
     Ok((exits::passes(&flow, &probes, &outs), ends))
-}
-
-/// What an indirect jump is.
-#[derive(Debug, PartialEq, Eq)]
-enum Indirect {
-    /// A `switch`: it stays in the function.
-    Switch,
-    /// A tail call.
-    Tail,
-    /// Either.
-    Unclear,
 }
 
 /// A place and its class, or why it has none.
@@ -207,11 +197,11 @@ impl<'a> Search<'a> {
     ) -> Result<Ends, Unclear> {
         let one = |(instruction, is_ret): &(Instruction, bool)| {
             let bytes = body::bytes(self.binary, instruction);
-            let class = self.kernel.class(instruction.ip(), bytes);
-            let text = body::text(instruction);
+            let class = self.kernel.class(instruction.address(), bytes);
+            let text = instruction.text();
             let class = class.map_err(|why| format!("'{text}': {why}"));
             let site = EndSite {
-                address: instruction.ip(),
+                address: instruction.address(),
                 class: EntryClass::SingleStep,
                 text,
                 result_known: *is_ret,
@@ -237,28 +227,28 @@ impl<'a> Search<'a> {
         waiting: &[Range<u64>],
     ) -> Result<Option<Range<u64>>, Unclear> {
         let instruction = &body.code[index];
-        match instruction.flow_control() {
-            FlowControl::Return => {
-                if !matches!(instruction.mnemonic(), Mnemonic::Ret) {
-                    return Err(format!("it leaves by '{}'", body::text(instruction)));
+        match instruction.flow() {
+            Flow::Return => {
+                if !instruction.is_plain_return() {
+                    return Err(format!("it leaves by '{}'", instruction.text()));
                 }
                 self.exits.push((*instruction, true));
             }
-            FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch => {
+            Flow::Jump(_) | Flow::Branch(_) => {
                 return self.jump(instruction, waiting);
             }
-            FlowControl::IndirectBranch => match self.indirect(body, index) {
-                Indirect::Switch => {}
-                Indirect::Tail => self.exits.push((*instruction, false)),
+            Flow::IndirectJump => match self.indirect(body, index) {
+                IndirectJump::Switch => {}
+                IndirectJump::TailCall => self.exits.push((*instruction, false)),
                 // A switch has cases, which nothing else leads to.
-                Indirect::Unclear if all_else_is_reached(body) => {
+                _ if all_else_is_reached(body) => {
                     self.exits.push((*instruction, false));
                 }
-                Indirect::Unclear => {
+                _ => {
                     return Err(format!(
                         "'{}' at {:#x} may be a switch or a tail call",
-                        body::text(instruction),
-                        instruction.ip()
+                        instruction.text(),
+                        instruction.address()
                     ));
                 }
             },
@@ -273,7 +263,7 @@ impl<'a> Search<'a> {
         instruction: &Instruction,
         waiting: &[Range<u64>],
     ) -> Result<Option<Range<u64>>, Unclear> {
-        let Some(to) = jump_target(instruction) else {
+        let Some(to) = instruction.jump_target() else {
             return Ok(None);
         };
         let known = self.parts.iter().chain(waiting);
@@ -283,17 +273,17 @@ impl<'a> Search<'a> {
         if let Some(part) = self.part(to) {
             return Ok(Some(part));
         }
-        let leaves = match self.depth(instruction.ip()) {
+        let leaves = match self.depth(instruction.address()) {
             Some(depth) => depth == Depth::RETURN,
             None => self.binary.symbol_at(to).is_some(),
         };
         if !leaves {
             return Err(format!(
                 "the jump at {:#x} goes to {to:#x}, which belongs to no known function",
-                instruction.ip()
+                instruction.address()
             ));
         }
-        if instruction.flow_control() == FlowControl::ConditionalBranch {
+        if matches!(instruction.flow(), Flow::Branch(_)) {
             // Without a name it may be a part of this function that never comes back. Its own returns
             // end the visit either way.
             if self.binary.symbol_at(to).is_none() && !self.binary.is_stub(to) {
@@ -335,77 +325,29 @@ impl<'a> Search<'a> {
     }
 
     /// Tells a `switch` from a tail call through a pointer.
-    fn indirect(&self, body: &Body, index: usize) -> Indirect {
+    fn indirect(&self, body: &Body, index: usize) -> IndirectJump {
         let jump = &body.code[index];
-        match self.depth(jump.ip()) {
+        match self.depth(jump.address()) {
             // The frame is still there: it can't leave.
-            Some(depth) if depth != Depth::RETURN => return Indirect::Switch,
+            Some(depth) if depth != Depth::RETURN => return IndirectJump::Switch,
             _ => {}
         }
-        // `notrack`: a jump table is the only thing that compilers use it for.
-        if body::bytes(self.binary, jump).first() == Some(&0x3e) {
-            return Indirect::Switch;
+        match idioms::indirect_jump(&body.code, index, body::bytes(self.binary, jump)) {
+            IndirectJump::Table(table) => self.by_table(table),
+            known => known,
         }
-        if jump.op0_kind() == OpKind::Memory {
-            return self.through_memory(jump);
-        }
-        through_register(body, index)
     }
 
-    /// `jmp *8(%rax)` is a call through a pointer; `jmp *table(,%rax,8)` needs a look into the table.
-    fn through_memory(&self, jump: &Instruction) -> Indirect {
-        if jump.memory_index() == Iced::None {
-            return Indirect::Tail;
-        }
-        if jump.memory_base() != Iced::None {
-            return Indirect::Unclear;
-        }
-        let table = jump.memory_displacement64();
+    /// By the first address of its table.
+    fn by_table(&self, table: u64) -> IndirectJump {
         let bytes = self.binary.bytes(&(table..table.saturating_add(8)));
         match <[u8; 8]>::try_from(bytes).map(u64::from_le_bytes) {
-            Ok(first) if self.parts.iter().any(|part| part.contains(&first)) => Indirect::Switch,
-            Ok(first) if self.binary.is_code(first) => Indirect::Tail,
-            _ => Indirect::Unclear,
+            Ok(first) if self.parts.iter().any(|part| part.contains(&first)) => {
+                IndirectJump::Switch
+            }
+            Ok(first) if self.binary.is_code(first) => IndirectJump::TailCall,
+            _ => IndirectJump::Unclear,
         }
-    }
-}
-
-/// `jmp *%rax`: a table if an entry of four bytes was added to the table's address shortly before, a tail
-/// call if the register was loaded from memory or moved.
-fn through_register(body: &Body, index: usize) -> Indirect {
-    let mut wanted = body.code[index].op0_register().full_register();
-    let start = index.saturating_sub(TABLE_WINDOW);
-    for before in body.code[start..index].iter().rev() {
-        let writes = before.op0_kind() == OpKind::Register
-            && before.op0_register().full_register() == wanted;
-        if before.flow_control() != FlowControl::Next
-            && before.flow_control() != FlowControl::ConditionalBranch
-        {
-            break;
-        }
-        if !writes
-            || matches!(
-                before.mnemonic(),
-                Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Push
-            )
-        {
-            continue;
-        }
-        if before.mnemonic() == Mnemonic::Mov && before.op1_kind() == OpKind::Register {
-            wanted = before.op1_register().full_register();
-            continue;
-        }
-        return match before.mnemonic() {
-            Mnemonic::Add => Indirect::Switch,
-            Mnemonic::Mov if before.memory_index() == Iced::None => Indirect::Tail,
-            _ => Indirect::Unclear,
-        };
-    }
-    // Made further away, or on several paths: a switch needs a table somewhere.
-    if body.code.iter().any(|i| may_be_table_load(i, wanted)) {
-        Indirect::Unclear
-    } else {
-        Indirect::Tail
     }
 }
 
@@ -421,35 +363,15 @@ fn all_else_is_reached(body: &Body) -> bool {
             continue;
         }
         let instruction = &body.code[index];
-        waiting.extend(jump_target(instruction).and_then(|to| body.index_of(to)));
-        let ends = matches!(
-            instruction.flow_control(),
-            FlowControl::Return
-                | FlowControl::UnconditionalBranch
-                | FlowControl::IndirectBranch
-                | FlowControl::Exception
-        );
-        if !ends {
+        waiting.extend(instruction.jump_target().and_then(|to| body.index_of(to)));
+        if instruction.flow().falls_through() {
             waiting.push(index + 1);
         }
     }
-    let is_padding = |i: &Instruction| matches!(i.mnemonic(), Mnemonic::Nop | Mnemonic::Int3);
     reached
         .iter()
         .zip(&body.code)
-        .all(|(reached, instruction)| *reached || is_padding(instruction))
-}
-
-/// Whether an instruction could make the register from an entry of a jump table.
-fn may_be_table_load(instruction: &Instruction, wanted: Iced) -> bool {
-    let writes = instruction.op0_kind() == OpKind::Register
-        && instruction.op0_register().full_register() == wanted;
-    writes
-        && match instruction.mnemonic() {
-            Mnemonic::Add => instruction.op1_kind() != OpKind::Immediate8,
-            Mnemonic::Mov | Mnemonic::Movsxd => instruction.memory_index() != Iced::None,
-            _ => false,
-        }
+        .all(|(reached, instruction)| *reached || instruction.is_filler())
 }
 
 #[cfg(test)]

@@ -8,15 +8,9 @@
 //! Invariant: the chosen instruction runs exactly as often as the first one, and the first one's
 //! stack pointer is known from the one there.
 
-use iced_x86::{
-    FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register as Iced,
-};
-
 use super::body::{self, Body};
-use super::kernel::Kernel;
+use crate::arch::{EntryClass, Flow, Instruction, Kernel, Register};
 use crate::binary::elf::Binary;
-use crate::binary::register::Register;
-use crate::store::run::EntryClass;
 
 /// Instructions looked at, at most.
 const MAX_INSTRUCTIONS: usize = 16;
@@ -75,14 +69,13 @@ pub(crate) fn choose(
     let Some(first) = body.code.first() else {
         return Err("there is no instruction at its entry".to_owned());
     };
-    let start = first.ip();
-    let mut factory = InstructionInfoFactory::new();
+    let start = first.address();
     let mut walk = Walk::default();
     let mut fallback: Option<Entry> = None;
     let mut last_resort: Option<Entry> = None;
     let mut refusal = None;
     for instruction in body.code.iter().take(MAX_INSTRUCTIONS) {
-        let address = instruction.ip();
+        let address = instruction.address();
         if address - start >= MAX_BYTES || loops_between(body, start, address) {
             break;
         }
@@ -102,13 +95,13 @@ pub(crate) fn choose(
                     }
                 }
                 Err(why) => {
-                    refusal.get_or_insert_with(|| format!("'{}': {why}", body::text(instruction)));
+                    refusal.get_or_insert_with(|| format!("'{}': {why}", instruction.text()));
                 }
             }
         }
         if grows_stack(body, instruction) {
             walk.checked_stack = true;
-        } else if !walk.pass(instruction, &mut factory, needs.registers) {
+        } else if !walk.pass(instruction, needs.registers) {
             break;
         }
     }
@@ -125,20 +118,18 @@ fn loops_between(body: &Body, start: u64, address: u64) -> bool {
 /// Whether an instruction is Go's check for room on the stack: a jump to a block that makes room, puts
 /// the argument registers back and starts the function again.
 fn grows_stack(body: &Body, instruction: &Instruction) -> bool {
-    if instruction.flow_control() != FlowControl::ConditionalBranch {
+    let Flow::Branch(to) = instruction.flow() else {
         return false;
-    }
-    let Some(at) = body.index_of(instruction.near_branch_target()) else {
+    };
+    let Some(at) = body.index_of(to) else {
         return false;
     };
     let mut called = false;
     for next in &body.code[at..] {
-        match next.flow_control() {
-            FlowControl::Next => {}
-            FlowControl::Call if !called => called = true,
-            FlowControl::UnconditionalBranch => {
-                return called && next.near_branch_target() == body.range.start;
-            }
+        match next.flow() {
+            Flow::Next => {}
+            Flow::Call if !called => called = true,
+            Flow::Jump(to) => return called && to == body.range.start,
             _ => return false,
         }
     }
@@ -149,7 +140,7 @@ fn grows_stack(body: &Body, instruction: &Instruction) -> bool {
 fn grows_stack_later(body: &Body, instruction: &Instruction) -> bool {
     let later = body.code.iter().take(MAX_INSTRUCTIONS);
     later
-        .filter(|i| i.ip() >= instruction.ip())
+        .filter(|i| i.address() >= instruction.address())
         .any(|i| grows_stack(body, i))
 }
 
@@ -165,82 +156,29 @@ impl Walk {
     fn entry(&self, body: &Body, instruction: &Instruction, class: EntryClass) -> Entry {
         let start = body.range.start;
         Entry {
-            address: instruction.ip(),
-            offset: instruction.ip() - start,
+            address: instruction.address(),
+            offset: instruction.address() - start,
             class,
-            text: body::text(instruction),
+            text: instruction.text(),
             sp_adjust: self.sp_adjust,
             repeated: !self.checked_stack && body.targets().any(|(_, to)| to == start),
         }
     }
 
     /// Steps over an instruction; false if the probe must not be behind it.
-    fn pass(
-        &mut self,
-        instruction: &Instruction,
-        factory: &mut InstructionInfoFactory,
-        registers: &[Register],
-    ) -> bool {
-        if instruction.flow_control() != FlowControl::Next || instruction.is_string_instruction() {
+    fn pass(&mut self, instruction: &Instruction, registers: &[Register]) -> bool {
+        if instruction.flow() != Flow::Next
+            || !instruction.is_one_step()
+            || instruction.writes_memory()
+            || instruction.changes(registers)
+        {
             return false;
         }
-        let info = factory.info(instruction);
-        if info.used_memory().iter().any(|used| writes(used.access())) {
+        let Some(change) = instruction.stack_change() else {
             return false;
-        }
-        let mut moves_stack = false;
-        for used in info
-            .used_registers()
-            .iter()
-            .filter(|used| writes(used.access()))
-        {
-            let full = used.register().full_register();
-            if full == Iced::RSP {
-                moves_stack = true;
-            } else if registers.iter().any(|wanted| wanted.iced() == full) {
-                return false;
-            }
-        }
-        if !moves_stack {
-            return true;
-        }
-        match stack_change(instruction) {
-            Some(change) => {
-                self.sp_adjust -= change;
-                true
-            }
-            None => false,
-        }
-    }
-}
-
-/// Whether something may be changed by that access.
-pub(super) const fn writes(access: OpAccess) -> bool {
-    matches!(
-        access,
-        OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
-    )
-}
-
-/// What an instruction adds to the stack pointer, if that is a constant.
-pub(super) fn stack_change(instruction: &Instruction) -> Option<i64> {
-    if instruction.is_stack_instruction() {
-        return Some(i64::from(instruction.stack_pointer_increment()));
-    }
-    if instruction.op0_kind() != OpKind::Register || instruction.op0_register() != Iced::RSP {
-        return None;
-    }
-    let constant = || instruction.try_immediate(1).ok().map(u64::cast_signed);
-    match instruction.mnemonic() {
-        Mnemonic::Sub => constant().map(|value| -value),
-        Mnemonic::Add => constant(),
-        Mnemonic::Lea
-            if instruction.memory_base() == Iced::RSP
-                && instruction.memory_index() == Iced::None =>
-        {
-            Some(instruction.memory_displacement64().cast_signed())
-        }
-        _ => None,
+        };
+        self.sp_adjust -= change;
+        true
     }
 }
 

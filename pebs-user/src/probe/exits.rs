@@ -16,26 +16,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-use iced_x86::{
-    FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register as Iced,
-};
-
 use super::body::{self, Body};
-use super::entry::{stack_change, writes};
-use super::kernel::Kernel;
+use crate::arch::unwind::RETURN_ADDRESS_BYTES;
+use crate::arch::{EntryClass, Flow, Instruction, Kernel, Register, idioms};
 use crate::binary::elf::Binary;
 use crate::binary::frames::Depth;
-use crate::binary::register::Register;
-use crate::store::run::EntryClass;
 
 /// Instructions between a probe and the exit at most.
 const MAX_TAIL: usize = 14;
-
-/// Offset of the stack protector's value in the thread's block. Source: gcc and clang for x86-64 Linux.
-const STACK_PROTECTOR: u64 = 0x28;
-
-/// Instructions before an indirect jump in which the load from its table is looked for.
-const TABLE_WINDOW: usize = 12;
 
 /// Entries of a jump table at most.
 const MAX_TABLE: usize = 4096;
@@ -64,17 +52,8 @@ pub(crate) struct EndSite {
     pub sp_adjust: i64,
 }
 
-/// Relative cost of a mark, see [`EntryClass`].
-const fn price(class: EntryClass) -> u64 {
-    match class {
-        EntryClass::Nop5 => 30,
-        EntryClass::Emulated => 50,
-        EntryClass::SingleStep => 380,
-    }
-}
-
 /// Where control goes from each instruction, by index into `code`.
-pub(super) struct Flow {
+pub(super) struct Graph {
     /// Every instruction of all parts, by address.
     pub code: Vec<Instruction>,
     /// Where each goes on within the function.
@@ -87,29 +66,21 @@ pub(super) struct Flow {
     pub tables_known: bool,
 }
 
-impl Flow {
+impl Graph {
     /// Reads the parts of a function; `outside` are its exits by address.
     pub(super) fn read(binary: &Binary, bodies: &[Body], exits: &BTreeSet<u64>) -> Self {
         let mut code: Vec<Instruction> = bodies.iter().flat_map(|b| b.code.clone()).collect();
-        code.sort_by_key(Instruction::ip);
-        let at: HashMap<u64, usize> = code.iter().map(Instruction::ip).zip(0..).collect();
+        code.sort_by_key(Instruction::address);
+        let at: HashMap<u64, usize> = code.iter().map(Instruction::address).zip(0..).collect();
         let tables = Tables::read(binary, &code, &at, exits);
         let mut next = vec![Vec::new(); code.len()];
         for (index, instruction) in code.iter().enumerate() {
-            if exits.contains(&instruction.ip()) {
+            if exits.contains(&instruction.address()) {
                 continue;
             }
-            let falls = matches!(
-                instruction.flow_control(),
-                FlowControl::Next
-                    | FlowControl::Call
-                    | FlowControl::IndirectCall
-                    | FlowControl::ConditionalBranch
-                    | FlowControl::Interrupt
-                    | FlowControl::XbeginXabortXend
-            );
-            let to = body::jump_target(instruction);
-            let falls = falls.then(|| instruction.next_ip());
+            let falls = instruction.flow().falls_through();
+            let to = instruction.jump_target();
+            let falls = falls.then(|| instruction.next());
             for address in falls.into_iter().chain(to) {
                 if let Some(to) = at.get(&address)
                     && !next[index].contains(to)
@@ -128,7 +99,7 @@ impl Flow {
             if led_to[index] > 0 || starts.contains(&index) {
                 continue;
             }
-            if code[index].mnemonic() == Mnemonic::Nop {
+            if code[index].is_nop() {
                 // Padding, which nothing runs.
                 let padding = std::mem::take(&mut next[index]);
                 padding.into_iter().for_each(|to| led_to[to] -= 1);
@@ -138,7 +109,7 @@ impl Flow {
         }
         let dead = dead_ends(&code, &next);
         // Where a transaction is taken up again is not followed.
-        let transacts = |i: &Instruction| i.flow_control() == FlowControl::XbeginXabortXend;
+        let transacts = |i: &Instruction| i.flow() == Flow::Transaction;
         let tables_known = tables.known && !code.iter().any(transacts);
         Self {
             code,
@@ -157,7 +128,7 @@ impl Flow {
 
     fn index_of(&self, address: u64) -> Option<usize> {
         self.code
-            .binary_search_by_key(&address, Instruction::ip)
+            .binary_search_by_key(&address, Instruction::address)
             .ok()
     }
 }
@@ -167,23 +138,11 @@ fn dead_ends(code: &[Instruction], next: &[Vec<usize>]) -> BTreeSet<(usize, usiz
     let mut found = BTreeSet::new();
     for (index, pair) in code.windows(2).enumerate() {
         let [check, branch] = pair else { continue };
-        let checks = check.segment_prefix() == Iced::FS
-            && check.memory_base() == Iced::None
-            && check.memory_displacement64() == STACK_PROTECTOR
-            && matches!(
-                check.mnemonic(),
-                Mnemonic::Sub | Mnemonic::Xor | Mnemonic::Cmp
-            );
-        if !checks || branch.flow_control() != FlowControl::ConditionalBranch {
+        if !idioms::checks_stack(check) || !matches!(branch.flow(), Flow::Branch(_)) {
             continue;
         }
         for &to in &next[index + 1] {
-            // Aligned, sometimes.
-            let skipped = code[to..].iter().take(3);
-            let first = skipped
-                .into_iter()
-                .find(|i| !matches!(i.mnemonic(), Mnemonic::Nop | Mnemonic::Vzeroupper));
-            if first.is_some_and(|i| i.flow_control() == FlowControl::Call) {
+            if idioms::begins_with_call(&code[to..]) {
                 found.insert((index + 1, to));
             }
         }
@@ -213,17 +172,13 @@ impl Tables {
             targets: BTreeSet::new(),
             known: true,
         };
-        let is_switch = |i: &&Instruction| {
-            i.flow_control() == FlowControl::IndirectBranch && !exits.contains(&i.ip())
-        };
+        let is_switch =
+            |i: &&Instruction| i.flow() == Flow::IndirectJump && !exits.contains(&i.address());
         if !code.iter().any(|i| is_switch(&i)) {
             return tables;
         }
-        let addresses = code
-            .iter()
-            .filter(|i| i.mnemonic() == Mnemonic::Lea && i.is_ip_rel_memory_operand());
         let mut relative = 0;
-        for table in addresses.map(Instruction::ip_rel_memory_address) {
+        for table in idioms::addresses_taken(code) {
             let entries = (0..MAX_TABLE as u64).map_while(|n| {
                 let entry = table.checked_add(n * 4)?;
                 let bytes = binary.bytes(&(entry..entry.checked_add(4)?));
@@ -236,21 +191,20 @@ impl Tables {
             relative += usize::from(tables.targets.len() > before);
         }
         for (index, jump) in code.iter().enumerate().filter(|(_, i)| is_switch(i)) {
-            tables.known &= match jump.op0_kind() {
-                OpKind::Register => relative > 0 && loads_entry(&code[..index]),
-                _ => tables.absolute(binary, jump, at),
+            tables.known &= if idioms::is_through_register(jump) {
+                relative > 0 && idioms::loads_entry(&code[..index])
+            } else {
+                tables.absolute(binary, jump, at)
             };
         }
         tables
     }
 
-    /// `jmp *table(,%rax,8)`.
+    /// A table of whole addresses.
     fn absolute(&mut self, binary: &Binary, jump: &Instruction, at: &HashMap<u64, usize>) -> bool {
-        let is_plain = jump.memory_base() == Iced::None && jump.memory_index_scale() == 8;
-        if !is_plain {
+        let Some(table) = idioms::absolute_table(jump) else {
             return false;
-        }
-        let table = jump.memory_displacement64();
+        };
         let entries = (0..MAX_TABLE as u64).map_while(|n| {
             let entry = table.checked_add(n * 8)?;
             let bytes = binary.bytes(&(entry..entry.checked_add(8)?));
@@ -260,19 +214,6 @@ impl Tables {
         self.targets.extend(&found);
         !found.is_empty()
     }
-}
-
-/// Whether an entry of four bytes of a table was loaded shortly before.
-fn loads_entry(before: &[Instruction]) -> bool {
-    let near = before.iter().rev().take(TABLE_WINDOW);
-    let mut added = false;
-    for i in near {
-        added |= i.mnemonic() == Mnemonic::Add;
-        if i.mnemonic() == Mnemonic::Movsxd && i.memory_index() != Iced::None {
-            return added && i.memory_index_scale() == 4;
-        }
-    }
-    false
 }
 
 /// What is asked of the places.
@@ -291,7 +232,7 @@ pub(super) struct Wanted<'a> {
 /// Why an exit can't be probed, if nothing on the way to it can either.
 pub(super) fn cheapest(
     wanted: &Wanted<'_>,
-    flow: &Flow,
+    flow: &Graph,
     sites: Vec<EndSite>,
 ) -> Result<Vec<EndSite>, String> {
     let mut tail = Tail::new(wanted, flow, &sites);
@@ -303,11 +244,11 @@ pub(super) fn cheapest(
         let instruction = &flow.code[index];
         let class = node
             .class
-            .map_err(|why| format!("'{}': {why}", body::text(instruction)))?;
+            .map_err(|why| format!("'{}': {why}", instruction.text()))?;
         found.push(EndSite {
-            address: instruction.ip(),
+            address: instruction.address(),
             class,
-            text: body::text(instruction),
+            text: instruction.text(),
             result_known: node.rets && !node.tails,
             sp_adjust: node.sp_adjust.unwrap_or(0),
         });
@@ -336,16 +277,15 @@ struct Node {
 
 struct Tail<'a> {
     wanted: &'a Wanted<'a>,
-    flow: &'a Flow,
+    flow: &'a Graph,
     nodes: BTreeMap<usize, Node>,
     exits: BTreeSet<usize>,
     before: Vec<Vec<usize>>,
-    factory: InstructionInfoFactory,
     red_zone: bool,
 }
 
 impl<'a> Tail<'a> {
-    fn new(wanted: &'a Wanted<'a>, flow: &'a Flow, sites: &[EndSite]) -> Self {
+    fn new(wanted: &'a Wanted<'a>, flow: &'a Graph, sites: &[EndSite]) -> Self {
         let mut before = vec![Vec::new(); flow.code.len()];
         for (from, next) in flow.next.iter().enumerate() {
             next.iter().for_each(|&to| before[to].push(from));
@@ -368,14 +308,13 @@ impl<'a> Tail<'a> {
             nodes.insert(index, node);
         }
         let exits = nodes.keys().copied().collect();
-        let red_zone = body::below_stack_pointer(&flow.code);
+        let red_zone = flow.code.iter().any(Instruction::is_below_stack);
         Self {
             wanted,
             flow,
             nodes,
             exits,
             before,
-            factory: InstructionInfoFactory::new(),
             red_zone,
         }
     }
@@ -402,7 +341,7 @@ impl<'a> Tail<'a> {
     fn node(&mut self, index: usize) -> Option<Node> {
         let instruction = self.flow.code[index];
         let next: Vec<usize> = self.flow.live(index).collect();
-        if next.is_empty() || self.leaves_unseen(index) || !self.is_epilogue(&instruction) {
+        if next.is_empty() || self.leaves_unseen(index) || !is_epilogue(&instruction) {
             return None;
         }
         let reached: Option<Vec<&Node>> = next.iter().map(|to| self.nodes.get(to)).collect();
@@ -418,18 +357,18 @@ impl<'a> Tail<'a> {
         let behind = reached[0].sp_adjust;
         let agreed = reached.iter().all(|node| node.sp_adjust == behind);
         let changes = reached.iter().any(|node| node.changes);
-        let change = self.stack_change(&instruction);
+        let change = instruction.stack_change();
         let sp_adjust = behind
             .filter(|_| agreed)
             .zip(change)
             .map(|(behind, change)| behind + change);
-        let changes = changes || self.changes_wanted(&instruction);
-        let address = instruction.ip();
+        let changes = changes || instruction.changes(self.wanted.registers);
+        let address = instruction.address();
         let (entry, last) = self.wanted.entry;
         // Where the table of frames knows it, too, both must say the same.
         let depth = self.wanted.binary.frames.depth_at(address);
         let known = match (sp_adjust, depth) {
-            (Some(adjust), Some(Depth::Known(depth))) => depth == adjust + 8,
+            (Some(adjust), Some(Depth::Known(depth))) => depth == adjust + RETURN_ADDRESS_BYTES,
             (adjust, _) => adjust.is_some(),
         };
         let class = class_of(self.wanted, &instruction);
@@ -454,50 +393,13 @@ impl<'a> Tail<'a> {
     /// A conditional jump to another function: its mark is made there.
     fn leaves_unseen(&self, index: usize) -> bool {
         let instruction = &self.flow.code[index];
-        let stays = match instruction.flow_control() {
-            FlowControl::ConditionalBranch => 2,
+        let stays = match instruction.flow() {
+            Flow::Branch(_) => 2,
             _ => 1,
         };
         // Both ways may be one.
-        let same = body::jump_target(instruction) == Some(instruction.next_ip());
+        let same = instruction.jump_target() == Some(instruction.next());
         self.flow.next[index].len() < stays && !same
-    }
-
-    /// Whether an instruction may lie between a probe and the exit.
-    fn is_epilogue(&mut self, instruction: &Instruction) -> bool {
-        let plain = match instruction.flow_control() {
-            FlowControl::Next => is_simple(instruction),
-            FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch => true,
-            _ => false,
-        };
-        let info = self.factory.info(instruction);
-        plain && !info.used_memory().iter().any(|used| writes(used.access()))
-    }
-
-    /// What an instruction adds to the stack pointer.
-    fn stack_change(&mut self, instruction: &Instruction) -> Option<i64> {
-        let info = self.factory.info(instruction);
-        let moves = info
-            .used_registers()
-            .iter()
-            .any(|used| used.register().full_register() == Iced::RSP && writes(used.access()));
-        match moves {
-            true if instruction.mnemonic() == Mnemonic::Leave => None,
-            true => stack_change(instruction),
-            false => Some(0),
-        }
-    }
-
-    fn changes_wanted(&mut self, instruction: &Instruction) -> bool {
-        let info = self.factory.info(instruction);
-        info.used_registers()
-            .iter()
-            .filter(|used| writes(used.access()))
-            .any(|used| {
-                let full = used.register().full_register();
-                // How far the stack pointer moved is known.
-                full != Iced::RSP && self.wanted.registers.iter().any(|r| r.iced() == full)
-            })
     }
 
     /// How often each instruction is passed if control enters the tail equally often at each place, and takes each way
@@ -561,7 +463,7 @@ impl<'a> Tail<'a> {
             let weight = (passes[&index] * PASS).clamp(1.0, 1e6) as u64;
             let cost = match &node.class {
                 _ if !node.allowed => WRONG,
-                Ok(class) => price(*class) * weight + 1,
+                Ok(class) => class.relative_cost() * weight + 1,
                 Err(_) => REFUSED,
             };
             net.arc(from, to, cost.min(WRONG), WRONG);
@@ -578,97 +480,20 @@ impl<'a> Tail<'a> {
     }
 }
 
-fn class_of(wanted: &Wanted<'_>, instruction: &Instruction) -> Result<EntryClass, &'static str> {
-    wanted
-        .kernel
-        .class(instruction.ip(), body::bytes(wanted.binary, instruction))
+/// Whether an instruction may lie between a probe and the exit.
+fn is_epilogue(instruction: &Instruction) -> bool {
+    let plain = match instruction.flow() {
+        Flow::Next => idioms::is_simple(instruction),
+        Flow::Branch(_) | Flow::Jump(_) => true,
+        _ => false,
+    };
+    plain && !instruction.writes_memory()
 }
 
-/// Moves and arithmetic of a few cycles each.
-fn is_simple(instruction: &Instruction) -> bool {
-    use Mnemonic as M;
-    if instruction.is_string_instruction() || instruction.has_lock_prefix() {
-        return false;
-    }
-    matches!(
-        instruction.mnemonic(),
-        M::Mov
-            | M::Movzx
-            | M::Movsx
-            | M::Movsxd
-            | M::Lea
-            | M::Xor
-            | M::Or
-            | M::And
-            | M::Add
-            | M::Sub
-            | M::Sbb
-            | M::Neg
-            | M::Not
-            | M::Inc
-            | M::Dec
-            | M::Shl
-            | M::Shr
-            | M::Sar
-            | M::Test
-            | M::Cmp
-            | M::Cdqe
-            | M::Cwde
-            | M::Cdq
-            | M::Cqo
-            | M::Nop
-            | M::Endbr64
-            | M::Pop
-            | M::Leave
-            | M::Vzeroupper
-            | M::Movaps
-            | M::Movups
-            | M::Movapd
-            | M::Movupd
-            | M::Movdqa
-            | M::Movdqu
-            | M::Movss
-            | M::Movsd
-            | M::Movq
-            | M::Movd
-            | M::Vmovaps
-            | M::Vmovups
-            | M::Vmovapd
-            | M::Vmovdqa
-            | M::Vmovdqu
-            | M::Vmovss
-            | M::Vmovsd
-            | M::Vmovq
-            | M::Vmovd
-            | M::Pxor
-            | M::Xorps
-            | M::Xorpd
-            | M::Vpxor
-            | M::Vxorps
-            | M::Sete
-            | M::Setne
-            | M::Seta
-            | M::Setae
-            | M::Setb
-            | M::Setbe
-            | M::Setg
-            | M::Setge
-            | M::Setl
-            | M::Setle
-            | M::Sets
-            | M::Setns
-            | M::Cmove
-            | M::Cmovne
-            | M::Cmova
-            | M::Cmovae
-            | M::Cmovb
-            | M::Cmovbe
-            | M::Cmovg
-            | M::Cmovge
-            | M::Cmovl
-            | M::Cmovle
-            | M::Cmovs
-            | M::Cmovns
+fn class_of(wanted: &Wanted<'_>, instruction: &Instruction) -> Result<EntryClass, &'static str> {
+    wanted.kernel.class(
+        instruction.address(),
+        body::bytes(wanted.binary, instruction),
     )
 }
 
@@ -792,7 +617,7 @@ impl Network {
 #[cfg(test)]
 #[must_use]
 pub(super) fn passes(
-    flow: &Flow,
+    flow: &Graph,
     probes: &BTreeSet<u64>,
     exits: &BTreeSet<u64>,
 ) -> Vec<(u64, usize)> {
@@ -804,7 +629,7 @@ pub(super) fn passes(
         if std::mem::replace(&mut seen[at][count], true) {
             continue;
         }
-        let address = flow.code[at].ip();
+        let address = flow.code[at].address();
         let count = (count + usize::from(probes.contains(&address))).min(MANY);
         if exits.contains(&address) {
             if count != 1 {

@@ -5,7 +5,7 @@
 
 mod parse;
 
-use crate::binary::register::Register;
+use crate::arch::Register;
 pub(super) use parse::number;
 pub(crate) use parse::{parse, parse_ids};
 

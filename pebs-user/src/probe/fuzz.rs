@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::rc::Rc;
 
-use super::kernel::Kernel;
 use super::notes::Notes;
 use super::place;
 use super::spec::{Endpoint, Location};
 use super::survey::survey;
 use super::unwind::ReturnMode;
+use crate::arch::Kernel;
 use crate::binary::elf::Binary;
 use crate::binary::lookup;
 

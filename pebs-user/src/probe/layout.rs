@@ -100,7 +100,7 @@ impl Layout {
     }
 
     /// Registers that a site of this role reads.
-    pub(super) fn registers(&self) -> Vec<crate::binary::register::Register> {
+    pub(super) fn registers(&self) -> Vec<crate::arch::Register> {
         let named = self.named.iter().map(|(compiled, _)| compiled);
         let named =
             named.flat_map(|it| [it.register, it.length.as_ref().and_then(|it| it.register)]);

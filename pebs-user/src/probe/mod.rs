@@ -10,7 +10,6 @@ pub(crate) mod error;
 mod exits;
 pub(crate) mod expr;
 pub(crate) mod item;
-pub(crate) mod kernel;
 mod layout;
 mod line;
 mod notes;

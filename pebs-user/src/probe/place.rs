@@ -2,13 +2,10 @@
 
 use std::rc::Rc;
 
-use iced_x86::{FlowControl, Instruction, Mnemonic};
-
 use super::body::{self, Body};
 use super::ends;
 use super::entry::{self, Entry, Needs, ReturnAddress};
 use super::error::{FunctionError, ResolveError};
-use super::kernel::Kernel;
 use super::line;
 use super::notes::Notes;
 use super::path::Scope;
@@ -16,13 +13,12 @@ use super::program::{Arguments, Operand};
 use super::spec::{Endpoint, Location};
 use super::unwind::{self, ReturnMode};
 use super::usdt;
+use crate::arch::{EntryClass, Flow, Instruction, Kernel, Register};
 use crate::binary::demangle::{symbol_name, without_version};
 use crate::binary::elf::{Binary, Language};
 use crate::binary::inlined;
 use crate::binary::locate::find_library;
 use crate::binary::lookup::{self, Unknown};
-use crate::binary::register::Register;
-use crate::store::run::EntryClass;
 
 /// The stack pointer behind a return, where a uretprobe fires, is this far above the one at the
 /// function's first instruction.
@@ -598,28 +594,28 @@ impl Place {
         let class = self
             .kernel
             .class(address, body::bytes(&self.binary, instruction))
-            .map_err(|why| refuse(&format!("'{}': {why}", body::text(instruction))))?;
+            .map_err(|why| refuse(&format!("'{}': {why}", instruction.text())))?;
         if class == EntryClass::Nop5 && address != start && body.uses_red_zone() {
             return Err(refuse(
                 "the kernel would patch this nop into a call, which overwrites what the function \
                  keeps below its stack pointer",
             ));
         }
-        self.point(address, class, body::text(instruction))
+        self.point(address, class, instruction.text())
     }
 
     /// The error for an address within an instruction.
     fn between(&self, body: &Body, address: u64, place: &str) -> ResolveError {
-        let before = body.code.iter().rev().find(|i| i.ip() < address);
+        let before = body.code.iter().rev().find(|i| i.address() < address);
         let error = refuse(&self.binary, place, "it is in the middle of an instruction");
         match before {
             Some(before) => advise(
                 error,
                 &format!(
                     "'{}' is at {:#x}, the next instruction at {:#x}",
-                    body::text(before),
-                    before.ip(),
-                    before.next_ip()
+                    before.text(),
+                    before.address(),
+                    before.next()
                 ),
             ),
             None => error,
@@ -629,15 +625,11 @@ impl Place {
 
 /// Target of the jump that is all there is of a function.
 fn only_jumps(body: &Body) -> Option<u64> {
-    let mut code = body.code.iter().filter(|it| !is_padding(it));
-    let first = code.next()?;
-    let is_jump = first.flow_control() == FlowControl::UnconditionalBranch;
-    let others = code.any(|it| it.mnemonic() != Mnemonic::Int3);
-    (is_jump && !others).then(|| first.near_branch_target())
-}
-
-fn is_padding(instruction: &Instruction) -> bool {
-    matches!(instruction.mnemonic(), Mnemonic::Endbr64 | Mnemonic::Nop)
+    let mut code = body.code.iter().filter(|it| !it.is_landing());
+    let Flow::Jump(to) = code.next()?.flow() else {
+        return None;
+    };
+    code.all(Instruction::is_breakpoint).then_some(to)
 }
 
 /// Whether the marks of the returns are matched to visits by stack frame.

@@ -6,7 +6,7 @@
 use pebs_common::config::{ArgKind, ArgProgram, MAX_DEREFS, NO_REGISTER, STR_LONG, STR_SHORT};
 
 use super::expr::{Behind, Expr, Ids, Type};
-use crate::binary::register::Register;
+use crate::arch::Register;
 use crate::store::schema::ArgType;
 
 /// Bytes that a string takes in the payload unless `str(x, LEN)` says otherwise, its length word

@@ -6,10 +6,10 @@ use serde::Serialize;
 
 use super::body::Body;
 use super::entry::{self, Needs};
-use super::kernel::Kernel;
 use super::place::name_of;
 use super::unwind::{self, ReturnMode};
 use super::{ends, usdt};
+use crate::arch::Kernel;
 use crate::binary::demangle::{symbol_name, without_version};
 use crate::binary::elf::{Binary, Language};
 use crate::binary::frames::Depth;

@@ -8,7 +8,7 @@
 
 use object::{Object, ObjectSection};
 
-use super::kernel::Kernel;
+use crate::arch::Kernel;
 use crate::binary::demangle::without_version;
 use crate::binary::elf::{Binary, Kind, Language};
 

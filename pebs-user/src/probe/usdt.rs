@@ -10,8 +10,8 @@ use super::error::ResolveError;
 use super::expr::Type;
 use super::program::Operand;
 use super::variable::variable;
+use crate::arch::Register;
 use crate::binary::elf::Binary;
-use crate::binary::register::Register;
 use crate::terminal::shown;
 
 /// One USDT probe of a binary, as in its note.

@@ -3,6 +3,7 @@
 use perf_event_open_sys::bindings as sys;
 use serde::{Deserialize, Serialize};
 
+pub use crate::arch::EntryClass;
 use crate::ledger::Ledger;
 use crate::store::schema::ArgColumn;
 use crate::stream::clock::ClockError;
@@ -314,18 +315,6 @@ pub enum VisitRule {
     UntilNext,
     /// A run of samples of a thread that read the same id: no marks.
     SameId,
-}
-
-/// What the probed instruction costs, by the way in which the kernel runs it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum EntryClass {
-    /// A five-byte nop, which newer kernels turn into a call: about 0.3 us.
-    Nop5,
-    /// Emulated by the kernel (`push`, `nop`, a jump or call): about 0.5 us.
-    Emulated,
-    /// Single-stepped out of line: about 3.8 us in a VM.
-    SingleStep,
 }
 
 /// How ids were read, in `trace.json`.

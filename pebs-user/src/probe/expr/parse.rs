@@ -3,7 +3,7 @@
 use super::{
     Behind, Expr, Fault, Ids, Path, RETVAL, STRING_MAX, Step, Type, type_named, type_names,
 };
-use crate::binary::register::Register;
+use crate::arch::Register;
 
 /// Parentheses and `*` within one another at most. The kernel side follows fewer.
 const MAX_DEPTH: u32 = 16;

@@ -3,7 +3,30 @@
 //! Source: arch/x86/kernel/uprobes.c (`uprobe_init_insn`, `branch_setup_xol_ops`, `push_setup_xol_ops`,
 //! `can_optimize`), Linux 6.1 to 6.18.
 
-use crate::store::run::EntryClass;
+use serde::{Deserialize, Serialize};
+
+/// What the probed instruction costs, by the way in which the kernel runs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EntryClass {
+    /// A five-byte nop, which newer kernels turn into a call: about 0.3 us.
+    Nop5,
+    /// Emulated by the kernel (`push`, `nop`, a jump or call): about 0.5 us.
+    Emulated,
+    /// Single-stepped out of line: about 3.8 us in a VM.
+    SingleStep,
+}
+
+impl EntryClass {
+    /// Cost beside that of other classes.
+    pub(crate) const fn relative_cost(self) -> u64 {
+        match self {
+            Self::Nop5 => 30,
+            Self::Emulated => 50,
+            Self::SingleStep => 380,
+        }
+    }
+}
 
 /// Page size of x86-64: the kernel patches no nop across a page's end.
 const PAGE: u64 = 4096;

@@ -1,0 +1,14 @@
+//! All that depends on the processor's architecture, behind one interface: registers, instructions, calling conventions,
+//! and how the kernel runs an instruction under a probe.
+//!
+//! Another architecture comes as a folder beside [`x86_64`] with the same items.
+
+mod x86_64;
+
+pub(crate) use x86_64::calls;
+pub(crate) use x86_64::idioms::{self, IndirectJump};
+pub(crate) use x86_64::instruction::{Flow, Instruction, decode};
+pub use x86_64::register::Register;
+pub(crate) use x86_64::unwind;
+pub use x86_64::uprobe::EntryClass;
+pub(crate) use x86_64::uprobe::Kernel;

@@ -1,0 +1,8 @@
+//! x86-64 with the System V ABI.
+
+pub(crate) mod calls;
+pub(crate) mod idioms;
+pub(crate) mod instruction;
+pub(crate) mod register;
+pub(crate) mod unwind;
+pub(crate) mod uprobe;
