@@ -1,4 +1,4 @@
-/* Fixed work of a kind, for what sampling costs: `fixed KIND THREADS STEPS [KIB [DEPTH]]`. Each thread does STEPS
+/* Fixed work of a kind, for what sampling costs: `fixed KIND THREADS STEPS [KIB [DEPTH [RING EVERY]]]`. Each thread does STEPS
  * steps in one call of `work`, DEPTH calls below it; its memory, KIB of it, is made before, of huge pages if there are
  * any: which small ones it gets decides how well they share a cache, and is another matter in each run. Prints
  * `elapsed NS cpu NS check N`: the time of the longest thread, and the CPU time of all within `work`. No item, no truth.
@@ -7,6 +7,9 @@
  * branchy   branches that follow random bits
  * chase     each load needs the one before: a random cycle through KIB of memory
  * stream    reads and writes KIB of memory from end to end
+ *
+ * With RING a chase writes a record of 192 bytes into a ring of RING KiB every EVERY steps, as hardware that samples writes
+ * into its buffer.
  */
 #include <pthread.h>
 #include <stdint.h>
@@ -16,12 +19,13 @@
 #include <sys/mman.h>
 #include <time.h>
 
-enum { LINE = 64, HUGE = 2 << 20, MOST_THREADS = 64 };
+enum { LINE = 64, RECORD = 192, HUGE = 2 << 20, MOST_THREADS = 64 };
 
 struct job {
     const char *kind;
-    uint64_t steps, lines, depth, check, elapsed, cpu;
+    uint64_t steps, lines, depth, ring_bytes, every, check, elapsed, cpu;
     uint64_t *memory;
+    char *ring;
 };
 
 static pthread_barrier_t start;
@@ -76,6 +80,23 @@ static uint64_t chase(const struct job *job)
     return at;
 }
 
+static uint64_t chase_and_write(const struct job *job)
+{
+    uint64_t at = 0, left = job->every, place = 0;
+    for (uint64_t i = 0; i < job->steps; i++) {
+        at = job->memory[at];
+        if (--left)
+            continue;
+        left = job->every;
+        memset(job->ring + place, (int)i, RECORD);
+        __asm__ volatile("" : : "r"(job->ring) : "memory");
+        place += RECORD;
+        if (place + RECORD > job->ring_bytes)
+            place = 0;
+    }
+    return at;
+}
+
 static uint64_t stream(const struct job *job)
 {
     uint64_t words = job->lines * (LINE / 8), sum = 0, at = 0;
@@ -114,10 +135,22 @@ static uint64_t steps(const struct job *job)
     case 'b':
         return branchy(job->steps);
     case 'c':
-        return chase(job);
+        return job->ring ? chase_and_write(job) : chase(job);
     default:
         return stream(job);
     }
+}
+
+/* Memory of huge pages if there are any. */
+static void *pages(size_t bytes)
+{
+    bytes = (bytes + HUGE - 1) / HUGE * HUGE;
+    void *memory = aligned_alloc(HUGE, bytes);
+    if (!memory)
+        exit(1);
+    madvise(memory, bytes, MADV_HUGEPAGE); /* where it is refused, small ones do */
+    memset(memory, 1, bytes);
+    return memory;
 }
 
 __attribute__((noinline)) static uint64_t below(const struct job *job, uint64_t depth)
@@ -137,12 +170,9 @@ __attribute__((noinline)) uint64_t work(const struct job *job)
 static void *run(void *argument)
 {
     struct job *job = argument;
-    size_t bytes = (job->lines * LINE + HUGE - 1) / HUGE * HUGE;
-    job->memory = aligned_alloc(HUGE, bytes);
-    if (!job->memory)
-        exit(1);
-    madvise(job->memory, bytes, MADV_HUGEPAGE); /* where it is refused, small ones do */
-    memset(job->memory, 1, job->lines * LINE);
+    job->memory = pages(job->lines * LINE);
+    if (job->ring_bytes >= RECORD && job->every)
+        job->ring = pages(job->ring_bytes);
     if (job->kind[0] == 'c')
         tie(job);
     pthread_barrier_wait(&start);
@@ -157,7 +187,7 @@ int main(int argc, char **argv)
 {
     int threads = argc > 2 ? atoi(argv[2]) : 0;
     if (argc < 4 || threads < 1 || threads > MOST_THREADS) {
-        fprintf(stderr, "usage: fixed integer|branchy|chase|stream THREADS STEPS [KIB [DEPTH]]\n");
+        fprintf(stderr, "usage: fixed integer|branchy|chase|stream THREADS STEPS [KIB [DEPTH [RING EVERY]]]\n");
         return 2;
     }
     struct job jobs[MOST_THREADS];
@@ -167,7 +197,14 @@ int main(int argc, char **argv)
     for (int i = 0; i < threads; i++) {
         uint64_t kib = argc > 4 ? strtoull(argv[4], NULL, 10) : 64;
         uint64_t depth = argc > 5 ? strtoull(argv[5], NULL, 10) : 0;
-        jobs[i] = (struct job){argv[1], strtoull(argv[3], NULL, 10), kib * 1024 / LINE, depth};
+        uint64_t ring = argc > 7 ? strtoull(argv[6], NULL, 10) * 1024 : 0;
+        uint64_t every = argc > 7 ? strtoull(argv[7], NULL, 10) : 0;
+        jobs[i] = (struct job){.kind = argv[1],
+                               .steps = strtoull(argv[3], NULL, 10),
+                               .lines = kib * 1024 / LINE,
+                               .depth = depth,
+                               .ring_bytes = ring,
+                               .every = every};
         if (pthread_create(&ids[i], NULL, run, &jobs[i]))
             return 1;
     }

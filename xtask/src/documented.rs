@@ -77,9 +77,10 @@ fn has(file: &Path, filter: &str) -> bool {
 #[test]
 fn commands_of_cargo() {
     let mut pages = markdown::pages(shell::workspace()).unwrap();
-    let name = "tests/measurements.md".to_owned();
-    let text = fs::read_to_string(shell::workspace().join(&name)).unwrap();
-    pages.push(markdown::Page { name, text });
+    for name in ["tests/measurements.md", "tests/papers/README.md"].map(str::to_owned) {
+        let text = fs::read_to_string(shell::workspace().join(&name)).unwrap();
+        pages.push(markdown::Page { name, text });
+    }
     let (mut seen, mut faults) = (0, Vec::new());
     for page in &pages {
         let blocks = markdown::blocks(&page.text).into_iter();

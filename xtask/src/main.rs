@@ -1,5 +1,5 @@
-//! Development tasks: `cargo xtask setup | demo | test | fuzz | ci | bench | accuracy | overhead | exits | mysteries | counterminer |
-//! soak | kernels | modules | events | dist`.
+//! Development tasks: `cargo xtask setup | demo | test | fuzz | ci | bench | accuracy | overhead | papers | exits | mysteries |
+//! counterminer | soak | kernels | modules | events | dist`.
 
 use std::process::ExitCode;
 
@@ -20,10 +20,12 @@ mod kernels;
 mod modules;
 mod mysteries;
 mod overhead;
+mod papers;
 mod recorder;
 mod setup;
 mod shell;
 mod soak;
+mod spread;
 mod test;
 #[path = "../../pebs-user/build/toolchain.rs"]
 mod toolchain;
@@ -54,6 +56,8 @@ enum Task {
     Accuracy(accuracy::Args),
     /// Measure what sampling costs against what was predicted
     Overhead(overhead::Args),
+    /// Measure the papers' figures with pebs-trace, beside what was published
+    Papers(papers::Args),
     /// Show which module of pebs-user imports which
     Modules(modules::Args),
     /// Count how dear the exits of functions are to mark, in Debian's binaries
@@ -88,6 +92,7 @@ fn main() -> ExitCode {
         Task::Bench(args) => bench::main(&args),
         Task::Accuracy(args) => accuracy::main(&args),
         Task::Overhead(args) => overhead::main(&args),
+        Task::Papers(args) => papers::main(&args),
         Task::Modules(args) => modules::main(&args).map(|()| ExitCode::SUCCESS),
         Task::Exits(args) => exits::main(&args).map(|()| ExitCode::SUCCESS),
         Task::Mysteries(args) => mysteries::main(&args),

@@ -139,13 +139,16 @@ impl Size {
     /// Beside the best of the largest ring.
     fn text(&self, largest: f64) -> String {
         let second = self.sorted().get(1).copied().unwrap_or(f64::NAN);
-        let repeats = (second / self.best() - 1.0) * 100.0;
+        let repeats = match (second / self.best() - 1.0) * 100.0 {
+            percent if percent.is_finite() => format!(" (+{percent:.1} %)"),
+            _ => String::new(),
+        };
         let lost = median(self.lost.clone()) * 100.0;
         let lost = match lost >= 0.05 {
             true => format!(", {lost:.1} % lost"),
             false => String::new(),
         };
-        format!("{:.3} (+{repeats:.1} %){lost}", self.best() / largest)
+        format!("{:.3}{repeats}{lost}", self.best() / largest)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Runs of fixed work, alone and recorded.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,7 +16,8 @@ pub const KINDS: [&str; 4] = ["integer", "branchy", "chase", "stream"];
 /// Memory of work that streams, KiB: far beyond the second level cache.
 const STREAM_KIB: u64 = 64 << 10;
 
-/// An L2, where the machine does not say its size, KiB.
+/// Caches, where the machine does not say their size, KiB.
+const USUAL_L1_KIB: u64 = 32;
 const USUAL_L2_KIB: u64 = 1 << 10;
 
 /// Steps of the trial that says how fast the work is.
@@ -131,6 +133,17 @@ impl Bench {
         Ok(Work { steps, ..trial })
     }
 
+    /// Where [`Self::sampled`] leaves its trace.
+    pub fn trace(&self) -> PathBuf {
+        self.dir.join("trace")
+    }
+
+    /// The program with the arguments of the work.
+    pub fn command(&self, work: &Work) -> Vec<OsString> {
+        let program = std::iter::once(self.program.clone().into_os_string());
+        program.chain(work.args().map(OsString::from)).collect()
+    }
+
     /// CPU time of a thread without the tool, ns.
     pub fn native(&self, work: &Work) -> Result<f64> {
         let text = shell::output(Command::new(&self.program).args(work.args()))?;
@@ -155,7 +168,7 @@ impl Bench {
 
     /// CPU time and samples of a recorded run.
     pub fn sampled(&self, work: &Work, reset: u64, ring: &str) -> Result<Run> {
-        let trace = self.dir.join("trace");
+        let trace = self.trace();
         // What root left behind, root removes.
         shell::output(shell::as_root("rm").arg("-rf").arg(&trace))?;
         let mut command = self.tool();
@@ -181,16 +194,24 @@ impl Bench {
 
 /// Size of a core's second level cache, KiB.
 pub fn l2_kib() -> u64 {
+    cache_kib("2").unwrap_or(USUAL_L2_KIB)
+}
+
+/// Size of a core's first level cache of data, KiB.
+pub fn l1_kib() -> u64 {
+    cache_kib("1").unwrap_or(USUAL_L1_KIB)
+}
+
+fn cache_kib(level: &str) -> Option<u64> {
     let size = |dir: PathBuf| {
-        let level = fs::read_to_string(dir.join("level")).ok()?;
-        let size = fs::read_to_string(dir.join("size")).ok()?;
-        let size = size.trim().strip_suffix('K')?.parse().ok()?;
-        (level.trim() == "2").then_some(size)
+        let read = |file: &str| fs::read_to_string(dir.join(file)).ok();
+        let is_wanted = read("level")?.trim() == level && read("type")?.trim() != "Instruction";
+        let size = read("size")?.trim().strip_suffix('K')?.parse().ok()?;
+        is_wanted.then_some(size)
     };
     let caches = fs::read_dir("/sys/devices/system/cpu/cpu0/cache");
     let mut caches = caches.into_iter().flatten().flatten();
-    let found = caches.find_map(|cache| size(cache.path()));
-    found.unwrap_or(USUAL_L2_KIB)
+    caches.find_map(|cache| size(cache.path()))
 }
 
 /// Part of the samples seen that were not written.
@@ -217,7 +238,7 @@ fn json_of(command: &mut Command) -> Result<Value> {
 }
 
 /// CPU time of a thread, ns, from the line `elapsed NS cpu NS check N`.
-fn cpu_of(text: &str, work: &Work) -> Result<f64> {
+pub fn cpu_of(text: &str, work: &Work) -> Result<f64> {
     let words = || text.lines().find(|line| line.starts_with("elapsed "));
     let cpu: Option<f64> = words().and_then(|line| line.split(' ').nth(3)?.parse().ok());
     let cpu = cpu.with_context(|| format!("the work printed no CPU time: {text}"))?;

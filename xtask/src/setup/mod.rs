@@ -18,6 +18,7 @@ mod browser;
 mod dpdk;
 mod python;
 
+pub use dpdk::{find_headers as dpdk_headers, find_library as dpdk_library};
 pub use python::make as make_environment;
 
 /// Options of `cargo xtask setup`.

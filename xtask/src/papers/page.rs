@@ -1,0 +1,144 @@
+//! The page: a section for each group of figures, which `--only` replaces one by one.
+
+use std::fmt::Write as _;
+
+/// What stands before the sections.
+pub const HEAD: &str = "# The papers' figures, by pebs-trace\n\n\
+    Made by `cargo xtask papers`. Every section has what was published, what pebs-trace measured on the machine that the \
+    section names, and an experiment for what differs. No machine of the project has PEBS: samples are of a software clock, \
+    so a reset value is a time in ns.\n\n\
+    Papers: Akiyama, Hirofuchi, Takano 2018, *Diagnosing Performance Fluctuations of High-throughput Software for Multi-core \
+    CPUs* (the method); Akiyama, Hirofuchi 2017, *Quantitative Evaluation of Intel PEBS Overhead* (overhead); Sasongko, \
+    Chabbi, Kelly, Unat 2023, *Precise Event Sampling on AMD Versus Intel* (comparison); Weaver 2015, *Self-monitoring \
+    Overhead of the Linux perf_event Performance Counter Interface*; Lv and others 2018, *CounterMiner*.\n";
+
+/// One group of figures.
+pub struct Section {
+    pub title: &'static str,
+    /// What the paper says.
+    pub published: String,
+    /// What was measured: text and tables.
+    pub ours: String,
+    /// What differs, and the experiment that says why.
+    pub differs: String,
+    /// File names and pictures.
+    pub pictures: Vec<(&'static str, String)>,
+    /// What has to hold, and whether it does.
+    pub musts: Vec<(String, bool)>,
+}
+
+impl Section {
+    pub fn missed(&self) -> usize {
+        self.musts.iter().filter(|(_, holds)| !holds).count()
+    }
+
+    /// As the page shows it; `measured` says where and when.
+    pub fn markdown(&self, measured: &str) -> String {
+        let mut text = format!("## {}\n\n{measured}\n\n", self.title);
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            text,
+            "**Published.** {}\n\n**Here.** {}",
+            self.published.trim(),
+            self.ours.trim()
+        );
+        for (file, _) in &self.pictures {
+            let _ = writeln!(text, "\n![{}]({file})", self.title);
+        }
+        let _ = writeln!(text, "\n**What differs, and why.** {}", self.differs.trim());
+        if !self.musts.is_empty() {
+            text += "\n| has to hold | |\n|---|---|\n";
+        }
+        for (what, holds) in &self.musts {
+            let verdict = if *holds { "holds" } else { "**missed**" };
+            let _ = writeln!(text, "| {what} | {verdict} |");
+        }
+        text
+    }
+}
+
+fn marks(name: &str) -> (String, String) {
+    (
+        format!("<!-- begin {name} -->\n"),
+        format!("<!-- end {name} -->\n"),
+    )
+}
+
+/// The section of a page, with its marks.
+fn section<'a>(page: &'a str, name: &str) -> Option<&'a str> {
+    let (begin, end) = marks(name);
+    let from = page.find(&begin)?;
+    let to = from + page[from..].find(&end)? + end.len();
+    Some(&page[from..to])
+}
+
+/// The page with new sections; of those that are not among them, as the page before had them.
+pub fn assemble(before: &str, names: &[&str], new: &[(&str, String)]) -> String {
+    let mut page = HEAD.to_owned();
+    for name in names {
+        let (begin, end) = marks(name);
+        let text = match new.iter().find(|it| it.0 == *name) {
+            Some((_, text)) => format!("{begin}{}\n{end}", text.trim_end()),
+            None => match section(before, name) {
+                Some(text) => text.to_owned(),
+                None => continue,
+            },
+        };
+        page.push('\n');
+        page += &text;
+    }
+    page
+}
+
+/// A page's tables and text with headings two levels lower and without the first, to be part of this one.
+pub fn included(text: &str) -> String {
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        match line.strip_prefix("# ") {
+            Some(_) => {}
+            None if line.starts_with('#') => lines.push(format!("#{line}")),
+            None => lines.push(line.to_owned()),
+        }
+    }
+    lines.join("\n").trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One section is replaced, the other stays, and their order is the table's.
+    #[test]
+    fn sections_are_replaced_one_by_one() {
+        let of = |title| Section {
+            title,
+            published: "12 us".to_owned(),
+            ours: "13 us".to_owned(),
+            differs: "nothing".to_owned(),
+            pictures: vec![("acl.svg", String::new())],
+            musts: vec![("A above B".to_owned(), true), ("order".to_owned(), false)],
+        };
+        let names = ["query", "acl"];
+        let first = assemble("", &names, &[("acl", of("Old").markdown("then"))]);
+        assert!(
+            first.starts_with("# ") && first.contains("## Old\n\nthen\n"),
+            "{first}"
+        );
+        let second = assemble(&first, &names, &[("query", of("Query").markdown("now"))]);
+        let (query, acl) = (second.find("## Query"), second.find("## Old"));
+        assert!(query.is_some() && query < acl, "{second}");
+        assert!(second.contains("| order | **missed** |") && second.contains("](acl.svg)"));
+        let third = assemble(&second, &names, &[("acl", of("New").markdown("now"))]);
+        assert!(
+            !third.contains("## Old") && third.contains("## Query"),
+            "{third}"
+        );
+        assert_eq!(of("x").missed(), 1);
+    }
+
+    /// Headings go below the section's own.
+    #[test]
+    fn parts_of_other_pages() {
+        assert_eq!(included("# Title\n\ntext\n## Rings\n"), "text\n### Rings");
+    }
+}

@@ -1,0 +1,101 @@
+//! The median of rounds, and how well it is known.
+
+use std::fmt;
+
+/// A median with its interval of 95 % (the whole range below six values), by ranks: nothing is assumed of how values are
+/// distributed, and a round that the machine spoilt does not count more than another.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    pub low: f64,
+    pub median: f64,
+    pub high: f64,
+}
+
+impl Spread {
+    /// Of values in any order; unknown (NaN) of none.
+    ///
+    /// The interval lies between the k-th value from below and from above, k = n/2 - 0.98 sqrt(n): of 25 values the 8th and
+    /// the 18th.
+    pub fn of(mut values: Vec<f64>) -> Self {
+        values.retain(|value| value.is_finite());
+        values.sort_by(f64::total_cmp);
+        let n = values.len();
+        if n == 0 {
+            return Self {
+                low: f64::NAN,
+                median: f64::NAN,
+                high: f64::NAN,
+            };
+        }
+        let left_out = (n as f64 / 2.0 - 0.98 * (n as f64).sqrt()).max(0.0) as usize;
+        Self {
+            low: values[left_out],
+            median: f64::midpoint(values[(n - 1) / 2], values[n / 2]),
+            high: values[n - 1 - left_out],
+        }
+    }
+
+    /// The median and where the middle 68 % of the values lie: one standard deviation to both sides if they were normally
+    /// distributed, which times are not on a machine that stops now and then.
+    pub fn middle(mut values: Vec<f64>) -> Self {
+        values.retain(|value| value.is_finite());
+        values.sort_by(f64::total_cmp);
+        let at = |share| pebs_mine::stats::quantile(&values, share);
+        Self {
+            low: at(0.16),
+            median: at(0.5),
+            high: at(0.84),
+        }
+    }
+
+    /// All three in another unit.
+    pub fn scaled(self, by: f64) -> Self {
+        Self {
+            low: self.low * by,
+            median: self.median * by,
+            high: self.high * by,
+        }
+    }
+
+    /// Whether all of it lies above all of the other.
+    pub fn is_above(self, other: Self) -> bool {
+        self.low > other.high
+    }
+
+    pub fn holds(self, value: f64) -> bool {
+        (self.low..=self.high).contains(&value)
+    }
+}
+
+/// `12.3 (12.1 .. 12.9)` with the precision asked for, or one digit.
+impl fmt::Display for Spread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = f.precision().unwrap_or(1);
+        let Self { low, median, high } = self;
+        if f.sign_plus() {
+            write!(
+                f,
+                "{median:+.digits$} ({low:+.digits$} .. {high:+.digits$})"
+            )
+        } else {
+            write!(f, "{median:.digits$} ({low:.digits$} .. {high:.digits$})")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Few values give their whole range, many the ranks in the middle.
+    #[test]
+    fn ranks() {
+        let of = |n: u32| Spread::of((1..=n).rev().map(f64::from).collect());
+        assert_eq!((of(5).low, of(5).median, of(5).high), (1.0, 3.0, 5.0));
+        assert_eq!((of(25).low, of(25).median, of(25).high), (8.0, 13.0, 18.0));
+        assert_eq!(of(4).median, 2.5);
+        assert!(Spread::of(vec![]).median.is_nan());
+        assert_eq!(format!("{:.0}", of(5)), "3 (1 .. 5)");
+        assert!(of(25).scaled(4.0).is_above(of(5)) && !of(5).is_above(of(25)));
+    }
+}
