@@ -354,9 +354,11 @@ pub mod count_flag {
     /// There are three words for each event: count, time enabled and time running, ns; both 0: it is not counted on this
     /// CPU. Else there is one, and each event was counted all the time.
     pub const TIMES: u8 = 1;
+    /// It is of a tick that ends an interval: the thread goes on, and made no mark.
+    pub const TICK: u8 = 2;
 }
 
-/// What was counted of a thread up to a mark, or up to its leaving the CPU, since the mark or the taking of the CPU before.
+/// What was counted of a thread up to a mark, a tick, or its leaving the CPU, since the one before or its taking of the CPU.
 /// The header of 24 bytes is followed by a word for each event, or three. It comes before what it leads up to.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

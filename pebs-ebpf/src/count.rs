@@ -1,11 +1,13 @@
-//! Events that are counted for each visit: read where a traced thread takes the CPU, makes a mark and leaves the CPU.
+//! Events that are counted for each visit: read where a traced thread takes the CPU, makes a mark and leaves the CPU; and of each
+//! interval: also at the ticks that end them.
 //!
 //! Counters are the CPU's. What they count between two of these places, on one CPU, is the thread's; each thread keeps what
 //! they were at the last one, in storage of its own, so that nothing is allocated but at its first mark.
 //!
 //! The program at a switch may interrupt the one at a mark, never the other way round. So a mark reads into a second place and
 //! makes it the current one by one instruction, which fails if the thread was off the CPU meanwhile: then it
-//! reads again, as the switch has put what came before into the ring.
+//! reads again, as the switch has put what came before into the ring. A tick, too, may interrupt a mark, and no switch: they are
+//! made with interrupts off. It leaves the second place to the mark, and copies what it read to the first.
 
 use core::arch::asm;
 use core::ptr::{from_ref, null, null_mut};
@@ -25,7 +27,7 @@ use pebs_common::config::MAX_COUNTS;
 use pebs_common::record::{COUNT_CLASSES, Counts, Head, Kind, count_flag};
 
 use crate::emit::{TASKS, emit_if};
-use crate::maps::{COUNT_ALWAYS, COUNT_EVENTS};
+use crate::maps::{COUNT_ALWAYS, COUNT_EVENTS, COUNT_INTERVALS};
 use crate::task::Ids;
 
 /// Counters: of each event a map with one for each CPU, which user space puts there.
@@ -64,7 +66,7 @@ impl<T> TaskStorage<T> {
 /// What is known of a thread.
 #[repr(C)]
 struct State {
-    /// Bit 0: which of the readings counts; [`VALID`]; and from [`SWITCH`] on how often the thread left or took the CPU.
+    /// Bit 0: which of the readings counts; [`VALID`]; [`ENDED`]; and from [`SWITCH`] on how often the thread left or took the CPU.
     word: u64,
     readings: [Reading; 2],
 }
@@ -80,8 +82,11 @@ struct Reading {
 /// Of a state's word: the reading that counts is of the CPU that the thread is on.
 const VALID: u64 = 2;
 
-/// Added to a state's word at a switch.
-const SWITCH: u64 = 4;
+/// Of a state's word: the thread has ended.
+const ENDED: u64 = 4;
+
+/// Added to a state's word at a switch or a tick.
+const SWITCH: u64 = 8;
 
 /// How often a mark reads at most.
 const TRIES: usize = 3;
@@ -117,7 +122,7 @@ pub extern "C" fn count_at_mark(ids: u64) -> u64 {
         let current = before & 1;
         read(state, current ^ 1);
         if before & VALID != 0 {
-            if let Some(time_ns) = put(state, current, ids, || replace(state, before, after)) {
+            if let Some(time_ns) = put(state, current, ids, 0, || replace(state, before, after)) {
                 return time_ns;
             }
         } else {
@@ -132,10 +137,10 @@ pub extern "C" fn count_at_mark(ids: u64) -> u64 {
     0
 }
 
-/// The running thread leaves the CPU, or ends: puts into the ring what was counted up to now.
+/// The running thread leaves the CPU: puts into the ring what was counted up to now. Interrupts are off.
 #[inline(always)]
 pub fn leaves(ids: Ids) {
-    if COUNT_EVENTS.load() == 0 {
+    if !is_counting() {
         return;
     }
     // SAFETY: the helper takes no pointer.
@@ -147,18 +152,70 @@ pub fn leaves(ids: Ids) {
     if word & VALID != 0 {
         let current = word & 1;
         read(state, current ^ 1);
-        put(state, current, both(ids), || true);
+        put(state, current, both(ids), 0, || true);
         set_word(state, (word + SWITCH) & !VALID);
     }
+}
+
+/// The running thread ends: puts into the ring what was counted up to now. What it does from now on is not counted.
+#[inline(always)]
+pub fn ends(ids: Ids) {
+    if !is_counting() {
+        return;
+    }
+    // A tick may come at any time.
+    count_at_mark(both(ids));
+    // SAFETY: the helper takes no pointer.
+    let task = unsafe { bpf_get_current_task_btf() };
+    if let Some(state) = state_of(task, 0) {
+        set_word(state, (get_word(state) | ENDED) & !VALID);
+    }
+}
+
+/// An interval ends: puts into the ring what was counted of the running thread up to now. In an interrupt.
+#[inline(always)]
+pub fn ticks(ids: Ids) {
+    // SAFETY: the helper takes no pointer.
+    let task = unsafe { bpf_get_current_task_btf() };
+    let Some(state) = state_of(task, BPF_LOCAL_STORAGE_GET_F_CREATE.into()) else {
+        return;
+    };
+    let word = get_word(state);
+    if word & ENDED != 0 {
+        return;
+    }
+    let current = word & 1;
+    if word & VALID == 0 {
+        read(state, current);
+        now(state, current);
+        return set_word(state, (word + SWITCH) | VALID);
+    }
+    read(state, current ^ 1);
+    put(state, current, both(ids), count_flag::TICK, || true);
+    // SAFETY: both are in a map value, and differ.
+    unsafe {
+        reading(state, current).copy_from_nonoverlapping(reading(state, current ^ 1), 1);
+    }
+    set_word(state, word + SWITCH);
+}
+
+#[inline(always)]
+fn is_counting() -> bool {
+    COUNT_EVENTS.load() != 0 || COUNT_INTERVALS.load() != 0
 }
 
 /// A thread takes the CPU.
 #[inline(always)]
 pub fn takes(task: *mut task_struct) {
-    if COUNT_EVENTS.load() == 0 {
+    if !is_counting() {
         return;
     }
-    let Some(state) = state_of(task, 0) else {
+    let flags = if COUNT_INTERVALS.load() == 0 {
+        0
+    } else {
+        BPF_LOCAL_STORAGE_GET_F_CREATE.into()
+    };
+    let Some(state) = state_of(task, flags) else {
         return;
     };
     let word = get_word(state);
@@ -271,13 +328,20 @@ fn now(state: *mut State, which: u64) -> u64 {
 
 /// Puts into the ring what was counted from the current reading to the other one, if `commit` says so; gives the time, ns.
 #[inline(always)]
-fn put(state: *mut State, current: u64, ids: u64, commit: impl FnOnce() -> bool) -> Option<u64> {
+fn put(
+    state: *mut State,
+    current: u64,
+    ids: u64,
+    flags: u8,
+    commit: impl FnOnce() -> bool,
+) -> Option<u64> {
     let whole = is_whole(state, current);
     let number = COUNT_EVENTS.load() as usize;
     let of = Of {
         state,
         current,
         ids,
+        flags,
     };
     const SMALL: usize = COUNT_CLASSES[0];
     const MIDDLE: usize = COUNT_CLASSES[1];
@@ -314,6 +378,8 @@ struct Of {
     state: *mut State,
     current: u64,
     ids: u64,
+    /// Those that are set in any case.
+    flags: u8,
 }
 
 impl Of {
@@ -359,7 +425,7 @@ impl Of {
                 }
             }
         }
-        let flags = if TIMES { count_flag::TIMES } else { 0 };
+        let flags = self.flags | if TIMES { count_flag::TIMES } else { 0 };
         let (pid, tid) = ((self.ids >> 32) as u32, self.ids as u32);
         // SAFETY: the room is that of a record, and the readings are in a map value.
         unsafe {

@@ -30,6 +30,7 @@ mod sample;
 mod sched;
 mod stack;
 mod task;
+mod tick;
 mod wake;
 
 #[cfg(not(test))]

@@ -150,6 +150,10 @@ pub static TASK_STACK_OFFSET: Global<u64> = Global::new(0);
 #[unsafe(no_mangle)]
 pub static COUNT_EVENTS: Global<u32> = Global::new(0);
 
+/// Not 0: events are also counted in intervals, of every thread that is traced, whether it makes marks or not.
+#[unsafe(no_mangle)]
+pub static COUNT_INTERVALS: Global<u32> = Global::new(0);
+
 /// Bit n: event n of these never shares a counter: it is counted all the time.
 #[unsafe(no_mangle)]
 pub static COUNT_ALWAYS: Global<u32> = Global::new(0);

@@ -146,7 +146,7 @@ pub fn sched_process_exit(ctx: BtfTracePointContext) -> i32 {
     if !task::is_traced(ids) {
         return 0;
     }
-    count::leaves(ids);
+    count::ends(ids);
     let ended = ctx.arg::<*const u8>(0);
     let last = task::is_last_thread(ended);
     let signal = task::fatal_signal(ended);

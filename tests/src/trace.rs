@@ -230,6 +230,23 @@ pub struct Wait {
     pub stack_id: Option<u64>,
 }
 
+/// What was counted of a thread in an interval.
+#[derive(Clone, Debug)]
+pub struct IntervalCount {
+    /// The thread.
+    pub tid: u64,
+    /// Begin of the interval, ns.
+    pub begin_ns: i64,
+    /// Number of the event.
+    pub event: u64,
+    /// How often it happened.
+    pub count: Option<u64>,
+    /// Time in which it was to be counted, ns.
+    pub enabled_ns: Option<i64>,
+    /// `exact`, `scaled`, `no turn` or `unknown`.
+    pub state: String,
+}
+
 /// What was counted of a visit.
 #[derive(Clone, Debug)]
 pub struct Count {
@@ -568,6 +585,27 @@ impl Trace {
                 count: count[i],
                 enabled_ns: enabled_ns[i],
                 running_ns: running_ns[i],
+                state: state[i].clone().expect("state"),
+            })
+            .collect()
+    }
+
+    /// Table `interval_counts`.
+    ///
+    /// # Panics
+    /// If it is malformed.
+    #[must_use]
+    pub fn interval_counts(&self) -> Vec<IntervalCount> {
+        let t = self.table("interval_counts");
+        let (tid, begin_ns, event) = (t.u64("tid"), t.i64("begin_ns"), t.u64("event"));
+        let (count, enabled_ns, state) = (t.u64("count"), t.i64("enabled_ns"), t.text("state"));
+        (0..t.len())
+            .map(|i| IntervalCount {
+                tid: tid[i].expect("tid"),
+                begin_ns: begin_ns[i].expect("begin_ns"),
+                event: event[i].expect("event"),
+                count: count[i],
+                enabled_ns: enabled_ns[i],
                 state: state[i].clone().expect("state"),
             })
             .collect()

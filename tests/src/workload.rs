@@ -59,6 +59,7 @@ const RECIPES: &[(&str, Recipe)] = &[
     ),
     ("counted", Recipe::C("counted.c", &[])),
     ("counts", Recipe::C("counts.c", &[])),
+    ("intervals", Recipe::C("intervals.c", &[])),
     ("exceptions", Recipe::Cpp("exceptions.cpp", &[])),
     ("execs", Recipe::C("execs.c", &[])),
     ("faults", Recipe::C("faults.c", &[])),

@@ -31,6 +31,8 @@ mod hotplug;
 mod imported;
 #[path = "kernel/interference.rs"]
 mod interference;
+#[path = "kernel/intervals.rs"]
+mod intervals;
 #[path = "kernel/items.rs"]
 mod items;
 #[path = "kernel/keep.rs"]

@@ -55,6 +55,7 @@ const CORRELATE: CorrelateOptions = CorrelateOptions {
         faults: false,
     },
     counters: 0,
+    count_interval_ns: 0,
     max_samples: 10_000_000,
 };
 
@@ -244,6 +245,7 @@ fn pipeline(writer: TraceWriter, keep: Keep, bulk: bool) -> Pipeline {
         interference: Interferences::default(),
         encounters: false,
         counted: Vec::new(),
+        count_interval: None,
         clock_events: vec![true],
         resets: vec![16_000],
         max_samples: CORRELATE.max_samples,

@@ -14,6 +14,7 @@ pub mod csv;
 pub mod dtw;
 pub mod groups;
 pub mod interact;
+pub mod intervals;
 pub mod known;
 pub mod model;
 pub mod multiplex;

@@ -51,9 +51,11 @@ impl OutcomeError {
 }
 
 /// Names of events and columns that say how long a row took, the clearest first.
-const DURATIONS: [&str; 9] = [
+const DURATIONS: [&str; 11] = [
     "duration",
     "duration_ns",
+    "net_ns",
+    "oncpu_ns",
     "latency",
     "latency_ns",
     "elapsed",

@@ -313,6 +313,7 @@ impl Import<'_> {
             interference: Interferences::default(),
             encounters: false,
             counted: Vec::new(),
+            count_interval: None,
             clock_events: info.events.iter().map(|event| clock(&event.unit)).collect(),
             resets: info
                 .events

@@ -1,7 +1,7 @@
 //! `pebs-trace mine`: says which of the counted events explains how long something took.
 
 use std::fs::File;
-use std::io::{BufReader, Write};
+use std::io::{BufRead as _, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -15,7 +15,9 @@ use super::{print_page, print_result};
 use crate::analysis::explain::json;
 use crate::analysis::mine::of_trace::{self, TraceError};
 use crate::analysis::mine::{CleanWhen, MineOptions, Mined, Until, mine, page, text};
-use crate::failure::{Context as _, Result};
+use crate::failure::{Context as _, Failure, Result};
+use crate::perf::data::reader::{PerfData, is_perf_data};
+use crate::perf::data::stat;
 use crate::present::csv::Line;
 use crate::store::reader::Trace;
 use crate::terminal;
@@ -23,13 +25,19 @@ use crate::terminal;
 /// Options of `pebs-trace mine`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct MineArgs {
-    /// Traces with --count, output of 'perf stat -x,', or tables of counts
+    /// Traces with --count, counts of 'perf stat', or tables of counts
     ///
-    /// 'perf stat -I 100 -x, -o FILE' counts at intervals; with -A or --per-thread each CPU or thread is a series of
-    /// its own. Of a trace each item is a row. A table has a line of names, then a line for each item. Rows of several
+    /// 'perf stat -I 100 -x, -o FILE' counts at intervals, and so does 'perf stat record -I 100 -o FILE'; with -A or --per-thread
+    /// each CPU or thread is a series of its own. Of a trace each item is a row. A table has a line of names, then a line for each item. Rows of several
     /// files are joined. '-' is standard input.
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
+
+    /// Of traces, explain items or intervals of time
+    ///
+    /// Intervals are those of --count-interval: each thread is a series of its own.
+    #[arg(long, value_enum, default_value_t)]
+    pub series: SeriesArg,
 
     /// Explain this column
     ///
@@ -97,6 +105,16 @@ pub struct MineArgs {
     pub format: Format,
 }
 
+/// What the rows of a trace are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum SeriesArg {
+    /// Items
+    #[default]
+    Items,
+    /// Intervals of time, thread by thread
+    Intervals,
+}
+
 /// When counts are cleaned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum CleanArg {
@@ -155,17 +173,38 @@ impl MineArgs {
     }
 }
 
-fn read(path: &Path) -> Result<csv::Table> {
+fn read(path: &Path, of: SeriesArg) -> Result<csv::Table> {
     let name = path.display().to_string();
-    if path == Path::new("-") {
-        return Ok(csv::read("standard input", std::io::stdin().lock())?);
+    if path == Path::new("-") && of == SeriesArg::Items {
+        let mut input = std::io::stdin().lock();
+        if is_perf_data(input.fill_buf().context("cannot read standard input")?) {
+            return Err(Failure::new(
+                "cannot read counts of 'perf stat record' from standard input",
+                "write them to a file: 'perf stat record -I 100 -o FILE CMD'",
+            ));
+        }
+        return Ok(csv::read("standard input", input)?);
     }
     if path.is_dir() {
         let trace = Trace::open(path).map_err(TraceError::from)?;
-        return Ok(of_trace::read(&trace)?);
+        return Ok(match of {
+            SeriesArg::Items => of_trace::read(&trace)?,
+            SeriesArg::Intervals => of_trace::intervals(&trace)?,
+        });
+    }
+    if of == SeriesArg::Intervals {
+        return Err(Failure::new(
+            format!("{name} is no trace: --series says what the rows of a trace are"),
+            "leave it out: files of perf have intervals",
+        ));
     }
     let file = File::open(path).with_context(|| format!("cannot open {name}"))?;
-    Ok(csv::read(&name, BufReader::with_capacity(1 << 20, file))?)
+    let mut file = BufReader::with_capacity(1 << 20, file);
+    let begin = file.fill_buf();
+    if is_perf_data(begin.with_context(|| format!("cannot read {name}"))?) {
+        return Ok(stat::read(&mut PerfData::open(path)?)?);
+    }
+    Ok(csv::read(&name, file)?)
 }
 
 /// Runs `pebs-trace mine`: the result goes to stdout.
@@ -175,7 +214,7 @@ fn read(path: &Path) -> Result<csv::Table> {
 pub fn run(args: &MineArgs) -> Result<ExitCode> {
     let mut tables = Vec::new();
     for path in &args.files {
-        tables.push((path.display().to_string(), read(path)?));
+        tables.push((path.display().to_string(), read(path, args.series)?));
     }
     let files = tables.iter().map(|it| it.0.clone()).collect();
     let mined = mine(files, csv::join(tables), &args.options())?;

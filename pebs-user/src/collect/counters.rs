@@ -144,6 +144,10 @@ impl Counters {
         times_of(self.iter(), self.closed)
     }
 
+    pub(super) const fn is_empty(&self) -> bool {
+        self.attached.is_empty()
+    }
+
     /// Every counter.
     pub(super) fn iter(&self) -> impl Iterator<Item = &PerfEvent> {
         self.attached.iter().map(|attached| &attached.event)

@@ -65,6 +65,8 @@ pub(crate) struct Settings {
     pub counters: u32,
     /// Bit n: the n-th of these never shares its counter.
     pub count_always: u32,
+    /// Whether they are counted in intervals as well.
+    pub count_intervals: bool,
     /// Frames of a sample's call stack at most, by mode; 0: samples have none.
     pub stack_frames: u32,
     /// Whether the programs log what they do, for `-vv`.
@@ -225,6 +227,7 @@ impl Programs {
         let scope = settings.scope as u32;
         let only_threads = u32::from(settings.only_threads);
         let ids_behind = u32::from(settings.ids_behind);
+        let count_intervals = u32::from(settings.count_intervals);
         let log_level = if settings.log { LOG_ALL } else { LOG_NOTHING };
         let mut loader = EbpfLoader::new();
         loader
@@ -243,6 +246,7 @@ impl Programs {
             .override_global("FAULT_TIMES", &fault_times, true)
             .override_global("COUNT_EVENTS", &settings.counters, true)
             .override_global("COUNT_ALWAYS", &settings.count_always, true)
+            .override_global("COUNT_INTERVALS", &count_intervals, true)
             // aya has no name for storage of threads.
             .allow_unsupported_maps()
             .override_global("STACK_FRAMES", &settings.stack_frames, true)
@@ -287,6 +291,9 @@ impl Programs {
         }
         if settings.perf_clock_events != 0 {
             self.verify("clock", |program: &mut PerfEvent| program.load())?;
+        }
+        if settings.count_intervals {
+            self.verify("tick", |program: &mut PerfEvent| program.load())?;
         }
         for (name, tracepoint) in self.tracepoints.clone() {
             self.verify(name, |program: &mut BtfTracePoint| {
@@ -459,6 +466,14 @@ impl Programs {
     /// If it is not loaded.
     pub(crate) fn clock(&self) -> Result<BorrowedFd<'_>, ProgramsError> {
         self.program("clock")
+    }
+
+    /// Descriptor of the program at the end of an interval of counts.
+    ///
+    /// # Errors
+    /// If it is not loaded.
+    pub(crate) fn tick(&self) -> Result<BorrowedFd<'_>, ProgramsError> {
+        self.program("tick")
     }
 
     fn program(&self, name: &str) -> Result<BorrowedFd<'_>, ProgramsError> {
@@ -706,6 +721,7 @@ mod tests {
             events: MAX_EVENTS,
             counters: MAX_COUNTS as u32,
             count_always: 0x5555,
+            count_intervals: true,
             stack_frames: 127,
             encounters: true,
             interference: Interferences {

@@ -15,6 +15,7 @@ use crate::collect::bulk::{self, BulkCounters, BulkRing};
 use crate::collect::copies::{Copy as CodeCopy, Mender};
 use crate::collect::counted::CountedCounters;
 use crate::collect::counters::{Counters, Recipe, times_of};
+use crate::collect::drain::now;
 use crate::collect::programs::{Log, Programs, Settings};
 use crate::pmu::attr::{Faults, ResolvedEvent, calibrator, page_faults};
 use crate::pmu::counted::{self, CountedEvent};
@@ -27,7 +28,7 @@ use crate::probe::cgroup::Cgroup;
 use crate::probe::set::{ProbeSet, Site};
 use crate::store::run::EntryClass;
 use crate::stream::decode::Interferences;
-use crate::units::{Cpu, EventId, Pid, ResetValue, Tid};
+use crate::units::{Cpu, EventId, KtimeNs, Pid, ResetValue, Tid};
 
 mod cpus;
 mod error;
@@ -51,6 +52,12 @@ const FIRST_CLOCK_PERIOD_NS: u64 = 1_000_000;
 /// How long those last: a tick may be late.
 const FIRST_CLOCKS: Duration = Duration::from_millis(4);
 
+/// The last tick of an interval of counts, ns: soon.
+const LAST_TICK: ResetValue = ResetValue(NonZeroU64::new(500_000).expect("not zero"));
+
+/// How long it may take.
+const LAST_TICKS: Duration = Duration::from_millis(1);
+
 /// A cookie that belongs to no site: marks are counted, and go nowhere.
 const NO_SITE: u64 = pebs_common::config::MAX_SITES as u64;
 
@@ -63,6 +70,8 @@ pub(crate) struct SessionPlan<'a> {
     pub events: &'a [ResolvedEvent],
     /// Events that are counted for each visit.
     pub counted: &'a [CountedEvent],
+    /// Length of the intervals in which they are counted as well.
+    pub count_interval: Option<Duration>,
     /// Processes to trace; empty: every process that makes a mark.
     pub pids: &'a [Pid],
     /// Of those, the threads to trace alone; empty: all.
@@ -134,6 +143,8 @@ pub(crate) struct Session {
     clocks: Counters,
     /// Of events that are counted for each visit.
     counted: CountedCounters,
+    /// Of the ends of intervals of counts.
+    ticks: Counters,
     /// CPUs that events were opened on.
     cpus: OpenCpus,
     /// Restores code that traced processes copied; or why nobody does. Dropped after the probes.
@@ -184,6 +195,7 @@ impl Session {
             events: plan.events.len(),
             counters: counted::counters(plan.counted),
             count_always: counted::always(plan.counted),
+            count_intervals: plan.count_interval.is_some(),
             stack_frames: plan.stack_frames,
             log: plan.log,
         };
@@ -222,6 +234,7 @@ impl Session {
             faults: Counters::default(),
             clocks: Counters::default(),
             counted: CountedCounters::default(),
+            ticks: Counters::default(),
             cpus: OpenCpus::default(),
             mender,
         };
@@ -324,6 +337,7 @@ impl Session {
         }
         self.clocks = self.open_clocks(&plan.host.online)?;
         self.counted = self.open_counted(plan, &plan.host.online)?;
+        self.ticks = self.open_ticks(plan, &plan.host.online)?;
         Ok(())
     }
 
@@ -512,6 +526,21 @@ impl Session {
         Counters::on_cpus(&recipe, cpus)
     }
 
+    /// Clocks whose ticks end the intervals of counts.
+    fn open_ticks(&self, plan: &SessionPlan<'_>, cpus: &[Cpu]) -> Result<Counters, SessionError> {
+        let Some(interval) = plan.count_interval else {
+            return Ok(Counters::default());
+        };
+        let recipe = Recipe {
+            name: "clock of intervals",
+            attrs: &|_| vec![calibrator(interval.as_nanos() as u64)],
+            program: self.programs.tick()?,
+            rest: None,
+            only: &[],
+        };
+        Counters::on_cpus(&recipe, cpus)
+    }
+
     /// Counters of the events that are counted for each visit, which programs read from now on.
     fn open_counted(
         &self,
@@ -525,7 +554,18 @@ impl Session {
         Ok(counters)
     }
 
-    /// Records switches, attaches the probes, ends before begins, and starts sampling. Somebody must drain the rings
+    /// Starts the counters that programs read, and gives the instant at which the first interval of counts begins.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub(crate) fn start_counting(&self) -> Result<KtimeNs, SessionError> {
+        self.counted.enable()?;
+        let begin = now();
+        self.ticks.enable()?;
+        Ok(begin)
+    }
+
+    /// Records switches, attaches the probes, ends before begins, and starts sampling. Counters are started before. Somebody must drain the rings
     /// from now on.
     ///
     /// # Errors
@@ -533,7 +573,6 @@ impl Session {
     pub(crate) fn start(&mut self, plan: &SessionPlan<'_>) -> Result<(), SessionError> {
         self.clocks.enable()?;
         let begin = Instant::now();
-        self.counted.enable()?;
         self.programs.attach_switches()?;
         let pmu = plan.host.uprobe.as_ref().ok_or(SessionError::NoUprobes)?;
         self.find_library(plan, pmu)?;
@@ -575,7 +614,7 @@ impl Session {
         let Changed { came: new, went } = self.cpus.look(online);
         let counters = self.events.iter_mut();
         counters
-            .chain([&mut self.faults, &mut self.clocks])
+            .chain([&mut self.faults, &mut self.clocks, &mut self.ticks])
             .for_each(|it| it.close_on(&went));
         let clocks = self.open_clocks(&new)?;
         clocks.enable()?;
@@ -585,6 +624,9 @@ impl Session {
         let counted = self.open_counted(plan, &new)?;
         counted.enable()?;
         self.counted.extend(counted);
+        let ticks = self.open_ticks(plan, &new)?;
+        ticks.enable()?;
+        self.ticks.extend(ticks);
         // Counters of threads go along, or are there for each CPU that may come.
         if !new.is_empty() && plan.pids.is_empty() {
             for n in 0..self.events.len() {
@@ -609,6 +651,7 @@ impl Session {
     /// Stops sampling and recording: nothing is marked any more, begins first. The probes stay until the session is
     /// dropped, which takes long where there are many: the kernel waits at each.
     pub(crate) fn stop(&mut self) {
+        self.tick_once_more();
         for counters in self.events.iter().chain([&self.faults]) {
             counters.disable();
         }
@@ -619,6 +662,15 @@ impl Session {
         // The last look at the rings comes before that at the counters: nothing may come in between.
         self.programs.detach_tracepoints();
         self.counted.disable();
+    }
+
+    /// Has the counts of threads that run read up to now.
+    fn tick_once_more(&self) {
+        // What can't be set goes without its last counts.
+        if !self.ticks.is_empty() && self.ticks.set_reset(LAST_TICK).is_ok() {
+            std::thread::sleep(LAST_TICKS);
+        }
+        self.ticks.disable();
     }
 
     /// By event: value and times of all its counters together; `None` where none can be read.

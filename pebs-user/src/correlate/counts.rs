@@ -27,6 +27,14 @@ pub struct EventCounts {
     pub lacks: bool,
 }
 
+impl Count {
+    pub(super) const fn add(&mut self, more: Self) {
+        self.events += more.events;
+        self.enabled_ns += more.enabled_ns;
+        self.running_ns += more.running_ns;
+    }
+}
+
 impl EventCounts {
     /// Nothing was counted yet, by so many counters.
     pub(super) fn reset(&mut self, counters: usize) {
@@ -35,13 +43,9 @@ impl EventCounts {
         self.lacks = false;
     }
 
-    fn add(&mut self, more: &Counted<'_>) {
-        let each = more.each();
-        self.each.iter_mut().zip(each).for_each(|(sum, more)| {
-            sum.events += more.events;
-            sum.enabled_ns += more.enabled_ns;
-            sum.running_ns += more.running_ns;
-        });
+    pub(super) fn add(&mut self, more: &Counted<'_>) {
+        let each = self.each.iter_mut().zip(more.each());
+        each.for_each(|(sum, more)| sum.add(more));
     }
 }
 
@@ -53,10 +57,12 @@ pub(super) struct Counted<'a> {
     /// For each counter a word, or with its times three.
     pub words: &'a [u8],
     pub times: bool,
+    /// No mark or switch of the thread follows.
+    pub tick: bool,
 }
 
 impl Counted<'_> {
-    fn each(&self) -> impl Iterator<Item = Count> {
+    pub(super) fn each(&self) -> impl Iterator<Item = Count> {
         let (words, _) = self.words.as_chunks::<8>();
         let of_each = if self.times { 3 } else { 1 };
         words.chunks_exact(of_each).map(|words| {
@@ -94,11 +100,17 @@ impl Thread {
 
     /// Takes in counts up to now.
     pub(super) fn counted(&mut self, time: TraceNs, cpu: Cpu, counted: &Counted<'_>) {
+        // Since a tick, where nobody saw it take the CPU.
+        let lacks = self.off.is_some();
         self.on_cpu(time, cpu);
         if let Some(current) = self.current() {
             current.events.add(counted);
+            current.events.lacks |= lacks;
         }
         self.counts_known = Known::UpToNow;
+        if counted.tick {
+            self.counts_begin();
+        }
     }
 
     /// The thread makes a mark or leaves the CPU, before which counts come.

@@ -14,6 +14,7 @@ mod batch;
 mod counts;
 mod fast_visits;
 mod interrupts_and_faults;
+mod intervals;
 mod loss;
 mod marks;
 mod orphan_ends;
@@ -30,6 +31,7 @@ pub use batch::Batch;
 use counts::Counted;
 pub use counts::{Count, EventCounts};
 pub use interrupts_and_faults::ExtraRecords;
+pub use intervals::IntervalCounts;
 use loss::Whose;
 pub use loss::{LossRanges, Of};
 pub use throttle::{LONGEST_TICK_NS, Throttled};
@@ -45,6 +47,7 @@ use crate::stream::order::{Lane, Parts, Ready, Turn};
 use crate::stream::samples::{BareSample, RawSamples, Samples};
 use crate::units::{Cpu, Pid, ProbeId, Tid, TraceNs};
 use fast_visits::Scratch;
+use intervals::Intervals;
 use marks::MarkAt;
 use runs::Runs;
 use thread::Thread;
@@ -75,6 +78,8 @@ pub struct CorrelateOptions {
     pub interference: Interferences,
     /// Events that are counted for each visit.
     pub counters: usize,
+    /// Length of the intervals in which they are counted as well, ns; 0: in none.
+    pub count_interval_ns: i64,
     /// Samples held for open visits at most; beyond that, samples are dropped and counted.
     pub max_samples: usize,
 }
@@ -86,6 +91,8 @@ pub trait Sink {
     fn strays(&mut self, samples: Samples<'_>, pid: Pid, tid: Tid);
     /// A record that could not be used.
     fn lost(&mut self, cpu: Cpu, what: Lost, reason: Reason);
+    /// An interval of a thread is over. `whole`: nothing is missing of it.
+    fn interval(&mut self, _counts: &IntervalCounts<'_>, _whole: bool) {}
     /// The kernel had stopped a counter.
     fn throttled(&mut self, _range: &Throttled) {}
 }
@@ -117,6 +124,8 @@ pub struct Correlator {
     shared_ns: i64,
     /// Where ids are read at samples instead of marks.
     runs: Option<Runs>,
+    /// What was counted in intervals, if that is asked for.
+    intervals: Option<Intervals>,
     losses: LossRanges,
     /// From when on begins may go unseen, as the recording has ended.
     stopping: TraceNs,
@@ -172,6 +181,17 @@ impl Crash {
     }
 }
 
+/// Whether no record may be missing of an interval.
+fn is_whole(interval: &IntervalCounts<'_>, losses: &LossRanges) -> bool {
+    let (begin, end) = interval.seen;
+    let who = Whose {
+        tid: interval.tid,
+        stayed: interval.stayed,
+    };
+    let flags = losses.flags(begin, end, who);
+    flags & visit_flag::LOSS == 0 && !interval.events.lacks
+}
+
 impl Correlator {
     /// A correlator for the probes of a run.
     #[must_use]
@@ -201,6 +221,8 @@ impl Correlator {
             threads: Threads::default(),
             by_id: FxHashMap::default(),
             runs: set.item.as_ref().map(|item| Runs::new(item.config.none)),
+            intervals: (options.count_interval_ns > 0)
+                .then(|| Intervals::new(options.count_interval_ns, options.counters)),
             losses: LossRanges::default(),
             stopping: TraceNs(i64::MAX),
             throttles: Throttles::default(),
@@ -223,6 +245,13 @@ impl Correlator {
     /// Visits that overlap this range and may lack something of it will be flagged: those that are open, and later ones.
     pub fn loss(&mut self, (begin, end): (TraceNs, TraceNs), flag: u32, of: Of) {
         self.losses.add(begin, end, flag, of);
+    }
+
+    /// One of the intervals in which events are counted begins then. Before the first record.
+    pub const fn count_from(&mut self, time: TraceNs) {
+        if let Some(intervals) = &mut self.intervals {
+            intervals.begin_at(time);
+        }
     }
 
     /// The recording ends: begins are no longer marked from this instant on.
@@ -349,8 +378,14 @@ impl Correlator {
                     let off = thread::Off::new(ip, state, preempted).at(stack);
                     self.untold_switches += u64::from(thread.switch_out(time, cpu, off));
                 }
+                if let Some(intervals) = &mut self.intervals {
+                    intervals.leaves(tid);
+                }
             }
             Body::SwitchIn => {
+                if let Some(intervals) = &mut self.intervals {
+                    intervals.takes(tid);
+                }
                 if let Some(thread) = self.threads.get_mut(tid) {
                     thread.switch_in(time, cpu);
                 }
@@ -370,13 +405,36 @@ impl Correlator {
                     thread.interference(time, cpu, (which, ns));
                 }
             }
-            Body::Counts { ns, words, times } => {
-                if let Some(thread) = self.threads.get_mut(tid) {
-                    let words = payloads.get(words);
-                    thread.counted(time, cpu, &Counted { ns, words, times });
+            Body::Counts {
+                ns,
+                words,
+                times,
+                tick,
+            } => {
+                let words = payloads.get(words);
+                let counted = Counted {
+                    ns,
+                    words,
+                    times,
+                    tick,
+                };
+                if let Some(thread) = self.threads.get_mut(tid)
+                    && self.options.counters > 0
+                {
+                    thread.counted(time, cpu, &counted);
+                }
+                if let Some(intervals) = &mut self.intervals {
+                    let losses = &self.losses;
+                    intervals.counted((pid, tid, cpu), time, &counted, &mut |it| {
+                        sink.interval(it, is_whole(it, losses));
+                    });
                 }
             }
-            Body::Fork { .. } => {}
+            Body::Fork { tid: child, pid } => {
+                if let Some(intervals) = &mut self.intervals {
+                    intervals.born((pid, child), time);
+                }
+            }
             Body::Exec { .. } => self.end_process(pid, time, sink),
             Body::Exit { signal, .. } => {
                 let is_known = |crash: &Crash| crash.pid == pid;
@@ -387,6 +445,10 @@ impl Correlator {
                     self.crashes.push(Crash { pid, signal });
                 }
                 self.end_thread(tid, time, sink);
+                if let Some(intervals) = &mut self.intervals {
+                    let losses = &self.losses;
+                    intervals.ends(tid, &mut |it| sink.interval(it, is_whole(it, losses)));
+                }
             }
             Body::Throttle { event } => {
                 let sign = Sign {
@@ -424,6 +486,10 @@ impl Correlator {
     /// Closes every visit that is still open. `end` is the end of the trace.
     pub fn finish(&mut self, end: TraceNs, sink: &mut impl Sink) {
         self.settle_runs(sink);
+        if let Some(intervals) = &mut self.intervals {
+            let losses = &self.losses;
+            intervals.finish(&mut |it| sink.interval(it, is_whole(it, losses)));
+        }
         let mut tids: Vec<Tid> = self.threads.iter().map(|(tid, _)| tid).collect();
         tids.sort_unstable();
         for tid in tids {

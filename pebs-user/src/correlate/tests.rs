@@ -232,6 +232,7 @@ pub(super) const OPTIONS: CorrelateOptions = CorrelateOptions {
         faults: true,
     },
     counters: 0,
+    count_interval_ns: 0,
     max_samples: 100,
 };
 
@@ -603,6 +604,7 @@ fn open_load() {
         page_faults: true,
         interference: Interferences::default(),
         counters: 0,
+        count_interval_ns: 0,
         max_samples: 100,
     };
     let mut correlator = Correlator::new(&probes(), options);

@@ -307,6 +307,7 @@ impl Bench {
             events: 1,
             counters: counted::counters(counted),
             count_always: counted::always(counted),
+            count_intervals: false,
             stack_frames,
             encounters: extras.encounters,
             interference: extras.interference,

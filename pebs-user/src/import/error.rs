@@ -133,8 +133,11 @@ impl Hint for ImportError {
             }
             Self::NoSamples {
                 instead: Instead::Counts,
+                path,
                 ..
-            } => "'perf stat record' counts and takes no samples: use 'perf record'".to_owned(),
+            } => format!(
+                "'perf stat record' counts and takes no samples: 'pebs-trace mine {path}' reads counts"
+            ),
             Self::NoSamples {
                 instead: Instead::HardwareTrace,
                 path,

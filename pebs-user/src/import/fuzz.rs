@@ -73,6 +73,7 @@ pub fn import(data: &[u8], dir: &Path) {
         interference: Interferences::default(),
         encounters: false,
         counted: Vec::new(),
+        count_interval: None,
         clock_events: vec![false; info.events.len()],
         resets: vec![1; info.events.len()],
         max_samples: 1 << 16,

@@ -54,6 +54,7 @@ pub fn run_info(
         monotonic_ns: origin,
         events: events(data, survey, roles),
         counted: Vec::new(),
+        count_interval_ns: None,
         transport: "import".to_owned(),
         transport_reason: by_what(data),
         probes: roles.rule.map(probe).into_iter().collect(),

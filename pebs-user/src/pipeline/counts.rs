@@ -1,8 +1,8 @@
-//! What was counted of visits: a row of `counts` for each event of each.
+//! What was counted of visits and in intervals: a row of `counts` and of `interval_counts` for each event.
 
 use super::rows::Rows;
-use crate::correlate::{ClosedVisit, Count};
-use crate::store::schema::{CountRow, count_state, visit_flag};
+use crate::correlate::{ClosedVisit, Count, IntervalCounts};
+use crate::store::schema::{CountRow, IntervalCountRow, count_state, visit_flag};
 use crate::units::EventId;
 
 /// Where the counts of an event come from.
@@ -52,6 +52,41 @@ impl Rows {
                 enabled_ns: is_known.then_some(count.enabled_ns as i64),
                 running_ns: is_known.then_some(count.running_ns as i64),
                 state,
+            });
+            self.check(result);
+        }
+    }
+
+    /// Writes what was counted of a thread in an interval; `whole`: nothing is missing of it.
+    pub(super) fn interval_counts(&mut self, interval: &IntervalCounts<'_>, whole: bool) {
+        let mut counters = interval.events.each.iter();
+        for n in 0..self.counted.len() {
+            let all_the_time = |events| Count {
+                events,
+                enabled_ns: interval.oncpu_ns,
+                running_ns: interval.oncpu_ns,
+            };
+            let count = match self.counted[n] {
+                CountedFrom::Counter => counters.next().copied(),
+                CountedFrom::Switches => Some(all_the_time(interval.switches)),
+                CountedFrom::Times => Some(all_the_time(interval.oncpu_ns)),
+            };
+            let Some(count) = count else {
+                continue;
+            };
+            let result = self.writer.add(&IntervalCountRow {
+                pid: interval.pid,
+                tid: interval.tid,
+                begin_ns: interval.begin,
+                event: EventId(n as u8),
+                count: scaled(&count).filter(|_| whole),
+                enabled_ns: whole.then_some(count.enabled_ns as i64),
+                running_ns: whole.then_some(count.running_ns as i64),
+                state: if whole {
+                    state_of(&count)
+                } else {
+                    count_state::UNKNOWN
+                },
             });
             self.check(result);
         }

@@ -67,6 +67,8 @@ pub struct PipelineOptions {
     pub encounters: bool,
     /// The events that are counted for each visit, and where their counts come from.
     pub counted: Vec<CountedFrom>,
+    /// Length of the intervals in which they are counted as well; `None`: in none.
+    pub count_interval: Option<Duration>,
     /// Whether each event is a clock, by event.
     pub clock_events: Vec<bool>,
     /// The reset values at the begin of the trace, by event; 0: there is none, as the kernel keeps to
@@ -205,6 +207,7 @@ impl Pipeline {
             page_faults: options.page_faults,
             interference: options.interference,
             counters: CountedFrom::counters(&options.counted),
+            count_interval_ns: options.count_interval.map_or(0, |it| it.as_nanos() as i64),
             max_samples: options.max_samples,
         };
         let mut rows = Rows::new(Symbolizer::new(options.symbolize.clone()), options, writer);
@@ -334,6 +337,11 @@ impl Pipeline {
     /// The recording ends: begins are no longer marked from this instant on.
     pub const fn stopping(&mut self, time: KtimeNs) {
         self.correlator.stopping(self.clock.trace_of_ktime(time));
+    }
+
+    /// One of the intervals in which events are counted begins then. Before the first record.
+    pub const fn count_from(&mut self, time: KtimeNs) {
+        self.correlator.count_from(self.clock.trace_of_ktime(time));
     }
 
     /// A CPU came online in between, and from `end` on it is sampled.

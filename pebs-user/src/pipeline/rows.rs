@@ -11,7 +11,9 @@ use super::keep::Keeper;
 use super::memory::Accesses;
 use super::net::Net;
 use super::resets::Resets;
-use crate::correlate::{ClosedVisit, Correlator, ExtraRecords, Lost, Of, Sink, Throttled};
+use crate::correlate::{
+    ClosedVisit, Correlator, ExtraRecords, IntervalCounts, Lost, Of, Sink, Throttled,
+};
 use crate::estimate::{Estimator, Events, FunctionEstimate, Pause, Series, VisitTimeline};
 use crate::ledger::Reason;
 use crate::store::estimates::{self, EstimateBlock};
@@ -678,6 +680,10 @@ impl Sink for Rows {
         };
         let result = self.writer.visit(&row, visit.args);
         self.check(result);
+    }
+
+    fn interval(&mut self, counts: &IntervalCounts<'_>, whole: bool) {
+        self.interval_counts(counts, whole);
     }
 
     fn strays(&mut self, samples: Samples<'_>, pid: Pid, tid: Tid) {

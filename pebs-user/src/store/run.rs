@@ -59,6 +59,9 @@ pub struct RunInfo {
     /// Probes that marked when a thread turned to an item (`--resume`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub resumes: Vec<ProbeInfo>,
+    /// Length of the intervals of `interval_counts`; null: it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count_interval_ns: Option<u64>,
     /// Argument columns of `visits`.
     pub columns: Vec<ArgColumn>,
     /// Whether time off the CPU was recorded.

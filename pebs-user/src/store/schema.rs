@@ -377,6 +377,29 @@ tables! {
         state: &'a str as Text,
     }
 
+    /// One row per thread, interval and event that was counted, with `--count-interval` only.
+    ///
+    /// Of every thread that is traced, from when it first took the CPU, made a mark or was running at the end of an interval, up to its end;
+    /// the sum over intervals is all that it did. A thread that was not on the CPU in an interval has no row there.
+    interval_counts = IntervalCounts, IntervalCountRow<'a> (Copy), IntervalCountColumns {
+        /// Process.
+        pid: Pid,
+        /// Thread.
+        tid: Tid,
+        /// Begin of the interval, which is as long as `count_interval_ns` of `trace.json` says.
+        begin_ns: TraceNs,
+        /// Number of the event in `counted` of `trace.json`.
+        event: EventId,
+        /// How often it happened, of clocks ns; null if it had no turn on a counter, or is unknown.
+        count: Option<u64>,
+        /// Time on the CPU in which it was to be counted; null if that is unknown.
+        enabled_ns: Option<i64>,
+        /// Time in which it was counted.
+        running_ns: Option<i64>,
+        /// As in `counts`; `unknown`: a record is missing.
+        state: &'a str as Text,
+    }
+
     /// One row per reading of a CPU's frequency, with `--with freq` only.
     frequencies = Frequencies, FrequencyRow (Copy, Eq), FrequencyColumns {
         /// Time of the reading.

@@ -142,6 +142,8 @@ pub enum Body {
         words: ArgBytes,
         /// Whether some were not counted all the time.
         times: bool,
+        /// Whether an interval ends, and the thread goes on.
+        tick: bool,
     },
     /// The kernel stopped a counter until the next tick, for it came too often. The thread is the
     /// one that ran.
@@ -470,6 +472,7 @@ impl<I: Inbox> Decoder<'_, I> {
             ns: counts.ns,
             words: self.inbox.payloads().push(0, words),
             times,
+            tick: counts.head.flags() & count_flag::TICK != 0,
         };
         self.task(counts.head, counts.time_ns, body);
         self.decoded.counts += 1;

@@ -13,7 +13,7 @@
 //! What one thread did concerns no other thread, but for a few records. So there is no order over all
 //! rings, which would cost more than everything else: each thread has a lane, filled while decoding,
 //! which is sorted but for a thread that changed CPU since the last frontier. The few records that
-//! concern several threads (the program is replaced; a counter is stopped; a mark of a probe whose
+//! concern several threads (a thread begins; the program is replaced; a counter is stopped; a mark of a probe whose
 //! items are matched by id) are *shared*: they have a lane of their own, and [`Ready`] says how far
 //! each lane has been read, so that others can be brought up to the time of a shared record before it
 //! is used.
@@ -332,7 +332,7 @@ impl Inbox for Order {
 
     fn record(&mut self, record: Record) {
         let is_shared = match record.body {
-            Body::Exec { .. } | Body::Throttle { .. } => true,
+            Body::Fork { .. } | Body::Exec { .. } | Body::Throttle { .. } => true,
             Body::Mark { probe, .. } => {
                 let probe = usize::from(probe.0);
                 self.shared_probes.get(probe) == Some(&true)

@@ -113,6 +113,7 @@ fn run(stream: &Stream, keep: Keep, dir: &Path) -> Pipeline {
         interference: Interferences::default(),
         encounters: false,
         counted: Vec::new(),
+        count_interval: None,
         clock_events: vec![true],
         resets: vec![1000],
         max_samples: 1 << 20,

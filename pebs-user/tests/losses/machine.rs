@@ -97,6 +97,7 @@ impl Machine {
             interference: Interferences::default(),
             encounters: false,
             counted: Vec::new(),
+            count_interval: None,
             clock_events: vec![true],
             resets: vec![1000],
             max_samples: 1 << 20,

@@ -35,6 +35,7 @@ fn replay(script: &Script) -> String {
         page_faults: true,
         interference: Interferences::default(),
         counters: 0,
+        count_interval_ns: 0,
         max_samples: script.hold,
     };
     let mut correlator = Correlator::new(&script::probes(), options);

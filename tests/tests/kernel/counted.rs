@@ -156,7 +156,7 @@ fn mined() {
     let done = pebs_trace(["mine", dir, "--format", "json"]);
     assert_eq!(done.code(), Some(0), "{done}");
     let json: serde_json::Value = serde_json::from_str(&done.stdout).expect("JSON");
-    assert_eq!(json["outcome"], "duration_ns", "{done}");
+    assert_eq!(json["outcome"], "net_ns", "{done}");
     assert_eq!(json["rows"], 200, "{done}");
     let (_kept, trace, _) = record(&["handle(id=*(arg1):u64)"], &[], &["20"]);
     let dir = trace.dir.to_str().expect("a path of ours");

@@ -4,12 +4,11 @@
 //!
 //! Source: `print_counter_aggrdata` and `printout` of tools/perf/util/stat-display.c. Versions differ in what follows the event.
 
-use std::collections::HashMap;
 use std::io::BufRead;
 
 use super::fields::{SEPARATORS, number, split};
 use super::{CsvError, Lines, Table};
-use crate::series::{Event, Segment, Series};
+use crate::intervals::{Intervals, Value};
 
 /// One line.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,13 +20,6 @@ struct Count<'a> {
     event: String,
     /// Share of the time in which it was counted.
     share: f32,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Value {
-    Counted(f64),
-    NotCounted,
-    NotSupported,
 }
 
 /// The separator with which the line is one of perf's.
@@ -112,28 +104,14 @@ fn parse(line: &str, separator: char) -> Option<Count<'_>> {
     })
 }
 
-/// Counts of one CPU or thread, in order of time.
-#[derive(Default)]
-struct Part {
-    name: String,
-    times: Vec<Option<f64>>,
-    /// Row, event, value, share.
-    cells: Vec<(usize, usize, Value, f32)>,
-    /// Events of the last row.
-    seen: Vec<usize>,
-}
-
 const HINT: &str = "write it anew: LC_ALL=C perf stat -x';' -I 100 -o FILE ..";
 
 pub(super) fn read<R: BufRead>(
     lines: &mut Lines<'_, R>,
     separator: char,
 ) -> Result<Table, CsvError> {
-    let mut names: Vec<String> = Vec::new();
-    let mut numbers: HashMap<String, usize> = HashMap::new();
-    let mut parts: Vec<Part> = Vec::new();
-    let mut of_part: HashMap<String, usize> = HashMap::new();
-    let (mut unsupported, mut metrics) = (Vec::new(), 0);
+    let mut intervals = Intervals::default();
+    let mut metrics = 0;
     while let Some(line) = lines.next_line()? {
         let Some(count) = parse(&line, separator) else {
             let fields = split(&line, separator);
@@ -161,100 +139,21 @@ pub(super) fn read<R: BufRead>(
                 HINT,
             ));
         }
-        let at = *of_part.entry(count.part.to_owned()).or_insert_with(|| {
-            parts.push(Part {
-                name: count.part.to_owned(),
-                ..Part::default()
-            });
-            parts.len() - 1
-        });
-        let part = &mut parts[at];
-        if part.times.last() != Some(&count.time) {
-            part.times.push(count.time);
-            part.seen.clear();
-        }
-        // The same name a second time is another event.
-        let mut name = count.event.clone();
-        let mut event;
-        let mut copy = 1;
-        loop {
-            event = *numbers.entry(name.clone()).or_insert_with(|| {
-                names.push(name.clone());
-                names.len() - 1
-            });
-            if !part.seen.contains(&event) {
-                break;
-            }
-            copy += 1;
-            name = format!("{} #{copy}", count.event);
-        }
-        part.seen.push(event);
-        if count.value == Value::NotSupported && !unsupported.contains(&event) {
-            unsupported.push(event);
-        }
-        part.cells
-            .push((part.times.len() - 1, event, count.value, count.share));
+        intervals.add(
+            count.part,
+            count.time,
+            &count.event,
+            count.value,
+            count.share,
+        );
     }
-    let rows: usize = parts.iter().map(|it| it.times.len()).sum();
-    let mut events: Vec<Event> = names
-        .iter()
-        .map(|name| Event {
-            name: name.clone(),
-            counts: vec![f64::NAN; rows],
-            running: vec![0.0; rows],
-        })
-        .collect();
-    let mut series = Series::default();
-    let mut first = 0;
-    for part in parts {
-        for (row, event, value, share) in part.cells {
-            if let Value::Counted(count) = value {
-                events[event].counts[first + row] = count;
-                events[event].running[first + row] = share;
-            }
-        }
-        let end = first + part.times.len();
-        series
-            .labels
-            .extend(part.times.iter().enumerate().map(|(row, time)| {
-                let time = time.map_or_else(|| row.to_string(), |time| time.to_string());
-                if part.name.is_empty() {
-                    time
-                } else {
-                    format!("{} {time}", part.name)
-                }
-            }));
-        series.segments.push(Segment {
-            name: part.name,
-            rows: first..end,
-        });
-        first = end;
-    }
-    series.events = events;
-    let mut notes = Vec::new();
-    if !unsupported.is_empty() {
-        let names: Vec<&str> = unsupported.iter().map(|&it| &*names[it]).collect();
-        notes.push(format!(
-            "not supported where it was counted: {}",
-            names.join(", ")
-        ));
-    }
-    let twice = names.iter().filter(|it| it.contains(" #")).count();
-    if twice > 0 {
-        notes.push(format!(
-            "{twice} events share the name of another one: they get the suffixes #2, #3 .."
-        ));
-    }
+    let mut table = intervals.finish();
     if metrics > 0 {
-        notes.push(format!(
+        table.notes.push(format!(
             "{metrics} lines of metrics without a count are left out"
         ));
     }
-    Ok(Table {
-        series,
-        is_timed: true,
-        notes,
-    })
+    Ok(table)
 }
 
 /// Whether a time was cut in two at its decimal comma: `0` and nine digits.

@@ -1,8 +1,12 @@
-//! Counts of the items of a trace (`--count`) as a table to mine: a row for each visit, its net time as the outcome.
+//! Counts of a trace (`--count`) as a table to mine: a row for each visit, its net time as the outcome; or a row for each interval of a
+//! thread (`--count-interval`), its time on the CPU as the outcome.
+
+use std::collections::BTreeMap;
 
 use pebs_mine::csv::Table;
+use pebs_mine::intervals::{Intervals, Value};
 use pebs_mine::series::{Event, Series};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::super::counted::{VisitCount, each};
 use crate::failure::Hint;
@@ -12,10 +16,17 @@ use crate::store::schema::count_state;
 use crate::store::view::{Select as _, View as _, columns};
 
 /// The column with what is explained: a visit's duration less what recording took of it.
-const OUTCOME: &str = "duration_ns";
+const OUTCOME: &str = "net_ns";
 
 columns! {
     struct Columns of visits { visit_id, item_id, probe_id, duration_ns, net_ns }
+}
+
+/// The column with the time on the CPU in an interval.
+const ONCPU: &str = "oncpu_ns";
+
+columns! {
+    struct IntervalColumns of interval_counts { tid, begin_ns, event, count, enabled_ns, running_ns }
 }
 
 /// A visit that has ended.
@@ -35,6 +46,9 @@ pub enum TraceError {
     /// Nothing was counted.
     #[error("no events were counted in {0}")]
     NotCounted(String),
+    /// Nothing was counted in intervals.
+    #[error("no events were counted in intervals in {0}")]
+    NoIntervals(String),
 }
 
 impl Hint for TraceError {
@@ -42,6 +56,9 @@ impl Hint for TraceError {
         match self {
             Self::Read(error) => error.hint(),
             Self::NotCounted(_) => Some("record it with --count auto".to_owned()),
+            Self::NoIntervals(_) => {
+                Some("record it with --count auto --count-interval 100".to_owned())
+            }
         }
     }
 }
@@ -91,12 +108,70 @@ pub fn read(trace: &Trace) -> Result<Table, TraceError> {
             .map(|(of, it)| event(&of.name, it)),
     );
     let mut series = Series::of(columns);
-    series.labels = rows.iter().map(|row| row.item_id.to_string()).collect();
+    let ids: FxHashSet<u64> = rows.iter().map(|row| row.item_id).collect();
+    series.labels = if ids.len() == rows.len() {
+        rows.iter().map(|row| row.item_id.to_string()).collect()
+    } else {
+        notes.push("items share ids: a row is called by its visit_id".to_owned());
+        rows.iter().map(|row| row.visit_id.to_string()).collect()
+    };
     Ok(Table {
         series,
         is_timed: false,
         notes,
     })
+}
+
+/// What was counted of each thread in each interval in which it was on the CPU.
+///
+/// # Errors
+/// If the trace can't be read, or has no counts of intervals.
+pub fn intervals(trace: &Trace) -> Result<Table, TraceError> {
+    let names = &trace.info.counted;
+    // By thread and begin: of each event its value and the share of the time in which it was counted, and the time on the CPU.
+    type Row = (Vec<(Value, f32)>, Option<i64>);
+    let mut rows: BTreeMap<(u32, i64), Row> = BTreeMap::new();
+    for batch in IntervalColumns::scan(trace)? {
+        let batch = batch?;
+        let columns = IntervalColumns::of(&batch)?;
+        for row in 0..batch.num_rows() {
+            let key = (columns.tid[row], columns.begin_ns[row]);
+            let new = || (vec![(Value::NotCounted, 0.0); names.len()], None);
+            let (cells, oncpu_ns) = rows.entry(key).or_insert_with(new);
+            let (enabled_ns, running_ns) =
+                (columns.enabled_ns.get(row), columns.running_ns.get(row));
+            *oncpu_ns = (*oncpu_ns).max(enabled_ns);
+            if let (Some(cell), Some(count)) = (
+                cells.get_mut(usize::from(columns.event[row])),
+                columns.count.get(row),
+            ) {
+                let share = match (running_ns, enabled_ns) {
+                    (Some(running), Some(enabled)) if running < enabled => {
+                        running as f64 / enabled as f64
+                    }
+                    _ => 1.0,
+                };
+                *cell = (Value::Counted(count as f64), share as f32);
+            }
+        }
+    }
+    if rows.is_empty() {
+        return Err(TraceError::NoIntervals(trace.dir.display().to_string()));
+    }
+    let mut intervals = Intervals::default();
+    for ((tid, begin_ns), (cells, oncpu_ns)) in rows {
+        let part = format!("thread {tid}");
+        let time = Some(begin_ns as f64 / 1e9);
+        let oncpu = match oncpu_ns {
+            Some(ns) => (Value::Counted(ns as f64), 1.0),
+            None => (Value::NotCounted, 0.0),
+        };
+        let named = names.iter().map(|it| it.name.as_str()).zip(cells);
+        for (name, (value, share)) in std::iter::once((ONCPU, oncpu)).chain(named) {
+            intervals.add(&part, time, name, value, share);
+        }
+    }
+    Ok(intervals.finish())
 }
 
 /// The visits that are mined, and what is worth knowing of the others.

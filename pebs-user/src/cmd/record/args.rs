@@ -202,6 +202,20 @@ pub struct RecordArgs {
     /// switches.
     #[arg(long = "count", value_name = "EVENTS", help_heading = "What to record")]
     pub counts: Vec<String>,
+    /// Also count them in intervals of this many ms: table interval_counts
+    ///
+    /// Of each thread of the target, whatever it works on: as 'perf stat -I', and for threads that start later. The counters are read at a
+    /// tick of each CPU's clock as well, and at the switches of threads that made no mark. 'pebs-trace mine TRACE --series intervals'
+    /// says what the time depends on. 1 to 60000.
+    #[arg(
+        short = 'I',
+        long,
+        value_name = "MS",
+        help_heading = "What to record",
+        requires = "counts"
+    )]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    pub count_interval: Option<u64>,
     /// How samples come from the kernel
     ///
     /// bulk: the kernel writes them into perf's rings by itself, on PEBS many for one interrupt. bpf: a

@@ -47,6 +47,7 @@ pub(super) fn run_info(plan: &Plan, origin: KtimeNs) -> RunInfo {
         duration_ns: None,
         events: events(plan),
         counted: counted(plan),
+        count_interval_ns: plan.count_interval.map(|it| it.as_nanos() as u64),
         transport: plan.transport.how.name().to_owned(),
         transport_reason: plan.transport_reason(),
         clock_error: None,

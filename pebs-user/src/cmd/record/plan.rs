@@ -69,6 +69,8 @@ pub(super) struct Plan {
     pub events: Vec<ResolvedEvent>,
     /// Events that are counted for each visit.
     pub counted: Vec<CountedEvent>,
+    /// Length of the intervals in which they are counted as well.
+    pub count_interval: Option<Duration>,
     /// How their samples come.
     pub transport: Choice,
     /// Precision granted of each.
@@ -248,6 +250,7 @@ impl Plan {
             probes,
             events,
             counted,
+            count_interval: args.count_interval.map(Duration::from_millis),
             transport,
             granted,
             pids: who.pids,

@@ -87,6 +87,8 @@ struct Signals {
     /// Changes of reset values that the pipeline does not know yet: when, of which event, to what. Locked
     /// while one is made, so that no sample is taken in before its change is known.
     resets: Mutex<Vec<(KtimeNs, EventId, ResetValue)>>,
+    /// When the first interval of counts begins; set before anything is attached.
+    count_from: OnceLock<KtimeNs>,
     /// Frequencies of CPUs that the pipeline does not know yet.
     frequencies: Mutex<Vec<FrequencyReading>>,
     /// CPUs that came online and that the pipeline does not know yet: since when they may have been, and from when on
@@ -190,7 +192,10 @@ pub(super) fn record(plan: &mut Plan) -> Result<Recorded> {
     }
     workers.wait_until_ready(plan.voice);
     let started = ending.check();
-    let started = started.and_then(|()| Ok(session.start(&session_plan)?));
+    let started = started.and_then(|()| {
+        let _ = workers.signals.count_from.set(session.start_counting()?);
+        Ok(session.start(&session_plan)?)
+    });
     if let Err(error) = started {
         drop(session);
         workers.abandon(plan);
@@ -275,6 +280,7 @@ fn session_plan(plan: &Plan) -> SessionPlan<'_> {
         probes: &plan.probes,
         events: &plan.events,
         counted: &plan.counted,
+        count_interval: plan.count_interval,
         pids: &plan.pids,
         threads: &plan.threads,
         cgroup: plan.cgroup.as_deref(),
@@ -381,6 +387,7 @@ impl Workers {
             encounters: plan.encounters,
             interference: plan.interference,
             counted: plan.counted_from(),
+            count_interval: plan.count_interval,
             clock_events: plan.clock_events(),
             resets: plan.events.iter().map(|it| it.reset.0.get()).collect(),
             max_samples: plan.max_samples,
@@ -452,6 +459,9 @@ fn pump(mut pipeline: Pipeline, lanes: &Lanes, signals: &Signals) -> Outcome {
         }
         if let Some(&pause) = signals.pause.get() {
             pipeline.pause(pause);
+        }
+        if let Some(&begin) = signals.count_from.get() {
+            pipeline.count_from(begin);
         }
         for (time, event, reset) in locked(&signals.resets).drain(..) {
             pipeline.reset_changed(time, event, reset.0.get());

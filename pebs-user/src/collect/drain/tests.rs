@@ -92,6 +92,7 @@ impl Kernel {
             events: 1,
             counters: 0,
             count_always: 0,
+            count_intervals: false,
             stack_frames: 0,
             encounters: false,
             interference: Interferences::default(),

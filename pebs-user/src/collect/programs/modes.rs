@@ -50,6 +50,7 @@ fn left_out(exclude_user: u32, exclude_kernel: u32, work: fn()) -> u64 {
         events: 1,
         counters: 0,
         count_always: 0,
+        count_intervals: false,
         stack_frames: 0,
         encounters: false,
         interference: Interferences::default(),

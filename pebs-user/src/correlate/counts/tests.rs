@@ -48,7 +48,7 @@ fn run(input: &str) -> Vec<String> {
         end = TraceNs(time);
         let (cpu, events) = (Cpu(0), |at: usize| words[at].parse::<u64>().unwrap());
         let (words_of, times): (&[u64], bool) = match words[2] {
-            "count" => (&[events(3)], false),
+            "count" | "tick" => (&[events(3)], false),
             "part" => (&[events(3), events(4), events(5)], true),
             "missing" => (&[0, 0, 0], true),
             _ => {
@@ -62,6 +62,7 @@ fn run(input: &str) -> Vec<String> {
             ns: 10,
             words: payloads.push(0, &bytes),
             times,
+            tick: words[2] == "tick",
         };
         let record = Record {
             time: end,
@@ -176,6 +177,33 @@ fn turns() {
          59 7 count 1
          60 7 ret 0 sp=100",
         &["0 1: 7 in 14/30"],
+    );
+}
+
+/// A tick divides what is counted; what came after it, and before a mark without counts, lacks. So does a stretch on the CPU of which
+/// only a tick saw a part.
+#[test]
+fn ticks() {
+    check(
+        "10 7 begin 0 sp=100
+         19 7 tick 3
+         29 7 count 1
+         30 7 ret 0 sp=100
+         39 7 count 1
+         40 7 begin 0 sp=100
+         49 7 tick 3
+         60 7 ret 0 sp=100
+         69 7 count 1
+         70 7 begin 0 sp=100
+         74 7 count 1
+         75 7 out sleep
+         89 7 count 2
+         90 7 ret 0 sp=100",
+        &[
+            "0 1: 4 in 20/20",
+            "0 2: 3 in 10/10 lacks",
+            "0 3: 3 in 20/20 lacks",
+        ],
     );
 }
 

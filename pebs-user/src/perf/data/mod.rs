@@ -21,4 +21,5 @@ pub(crate) mod format;
 pub mod reader;
 pub mod records;
 mod sections;
+pub(crate) mod stat;
 pub(crate) mod tracing;

@@ -31,6 +31,14 @@ const FILE_HEADER: u64 = 104;
 /// Events of a piped file at most. perf itself gives up at its limit of open files.
 const EVENTS_MAX: usize = 4096;
 
+/// Whether a file that begins so is a `perf.data`.
+#[must_use]
+pub(crate) fn is_perf_data(begin: &[u8]) -> bool {
+    [MAGIC, SWAPPED, MAGIC_1]
+        .iter()
+        .any(|magic| begin.starts_with(*magic))
+}
+
 /// `PERF_EVENT_UPDATE__NAME`.
 const UPDATE_NAME: u64 = 2;
 

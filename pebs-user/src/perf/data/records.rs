@@ -27,8 +27,10 @@ pub(super) mod user {
     pub(crate) const FINISHED_ROUND: u32 = 68;
     pub(crate) const AUXTRACE_INFO: u32 = 70;
     pub(crate) const AUXTRACE: u32 = 71;
+    pub(crate) const THREAD_MAP: u32 = 73;
     pub(crate) const STAT_CONFIG: u32 = 75;
     pub(crate) const STAT: u32 = 76;
+    pub(crate) const STAT_ROUND: u32 = 77;
     pub(crate) const EVENT_UPDATE: u32 = 78;
     pub(crate) const FEATURE: u32 = 80;
     pub(crate) const COMPRESSED: u32 = 81;
