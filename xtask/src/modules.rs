@@ -45,7 +45,7 @@ const DIRECTIONS: &str = "
     analysis: failure units rng ledger terminal present estimate store probe
     export: failure terminal present estimate store analysis
     html: units terminal estimate store analysis export
-    view: store analysis
+    view: present store analysis
     selftest: failure units rng store analysis
     validate: failure units files rng terminal present pmu perf stream collect cost selftest
     cmd: failure units watch limits ledger terminal present binary pmu perf stream estimate store probe collect correlate symbolize pipeline cost import analysis export html view selftest validate

@@ -133,6 +133,23 @@ impl OfClass {
         })
     }
 
+    fn by_item(&self) -> Ratio<'_> {
+        Ratio {
+            sum: &self.count,
+            of: &self.items,
+            scale: 1.0,
+            items: self.items.total(),
+        }
+    }
+
+    fn by_us(&self) -> Ratio<'_> {
+        Ratio {
+            of: &self.ns,
+            scale: 1e3,
+            ..self.by_item()
+        }
+    }
+
     fn of(sum: &Blocks, draw: Option<&Draw>) -> f64 {
         draw.map_or_else(|| sum.total(), |draw| sum.weighted(draw))
     }
@@ -144,6 +161,15 @@ impl OfClass {
     fn per_us(&self, draw: Option<&Draw>) -> f64 {
         1e3 * Self::of(&self.count, draw) / Self::of(&self.ns, draw)
     }
+}
+
+/// A figure as sums by block: `sum` / `of` x `scale`.
+pub(in crate::analysis) struct Ratio<'a> {
+    pub sum: &'a Blocks,
+    pub of: &'a Blocks,
+    pub scale: f64,
+    /// Items that it is of.
+    pub items: f64,
 }
 
 /// Sums of one event.
@@ -228,20 +254,40 @@ impl CountedSums {
     }
 
     /// All items of this beside all of another one, before it, by the names of their events: this one's are the slow ones.
+    /// `interval`: of the change from the first ratio to the second.
     pub(in crate::analysis) fn change(
         &self,
         events: &[CountedInfo],
         (before, events_before): (&Self, &[CountedInfo]),
+        interval: &dyn Fn([Ratio<'_>; 2]) -> Option<(f64, f64)>,
     ) -> Vec<CountedRow> {
         let known = events.iter().zip(&self.0).filter_map(|(event, after)| {
             let at = events_before.iter().position(|it| it.name == event.name)?;
-            let both = OfEvent {
-                all: OfClass::default(),
-                slow: after.all.clone(),
-                typical: before.0.get(at)?.all.clone(),
-                visits: after.visits,
+            let (before, visits) = (&before.0.get(at)?.all, after.visits);
+            let after = &after.all;
+            let (old, new) = (before.figures(), after.figures());
+            let excess = |values: Option<(f64, f64)>, ratio: fn(&OfClass) -> Ratio<'_>| {
+                let value = values.map(|(old, new)| new - old)?;
+                let ends = interval([ratio(before), ratio(after)]);
+                Some(Excess {
+                    value,
+                    low: ends.map(|it| it.0),
+                    high: ends.map(|it| it.1),
+                })
             };
-            Some(both.row(event))
+            let both = old.zip(new);
+            let each = both.map(|(old, new)| (old.per_item, new.per_item));
+            let rates = both.and_then(|(old, new)| old.per_us.zip(new.per_us));
+            Some(CountedRow {
+                event: event.name.clone(),
+                unit: event.unit.clone(),
+                all: None,
+                slow: new,
+                typical: old,
+                excess: excess(each, OfClass::by_item),
+                rate_excess: excess(rates, OfClass::by_us),
+                visits,
+            })
         });
         known.collect()
     }
@@ -350,24 +396,43 @@ fn amount(unit: &str, value: f64) -> String {
             let sign = if value < 0.0 { "-" } else { "" };
             format!("{sign}{}", events(value.abs()))
         }
-        _ => format!("{value:.2}"),
+        _ => small(value),
     }
 }
 
-/// A rate: small ones with as many digits as they need.
-fn rate(value: f64) -> String {
+/// A number below 1,000: small ones with as many digits as they need.
+fn small(value: f64) -> String {
     match value.abs() {
-        v if v >= 1000.0 => amount("events", value),
-        v if v >= 1.0 || v == 0.0 => format!("{value:.2}"),
+        0.0 => "0".to_owned(),
+        v if v >= 0.1 => format!("{value:.2}"),
+        v if v >= 0.01 => format!("{value:.3}"),
         v if v >= 0.001 => format!("{value:.4}"),
         _ => format!("{value:.1e}"),
     }
 }
 
-/// What was counted of a visit beside what is typical, in words.
-pub(crate) fn beside(counts: &[VisitEvent], rows: &[CountedRow]) -> String {
+fn rate(value: f64) -> String {
+    amount("events", value)
+}
+
+/// What was counted of a visit beside what is typical, in words, the most unusual first. Events of these names are left out.
+pub(crate) fn beside(counts: &[VisitEvent], rows: &[CountedRow], without: &[&str]) -> String {
+    let row_of = |count: &VisitEvent| rows.iter().find(|row| row.event == count.event);
+    let mut counts: Vec<&VisitEvent> = counts
+        .iter()
+        .filter(|it| !without.contains(&it.event.as_str()))
+        .collect();
+    // How many times the typical count it is, or a part of it.
+    let factor = |it: &VisitEvent| {
+        let typical = row_of(it)?.typical?.per_item;
+        Some(((it.count? as f64 + 1.0) / (typical + 1.0)).ln().abs())
+    };
+    counts.sort_by(|a, b| {
+        let [a, b] = [a, b].map(|it| factor(it).unwrap_or(-1.0));
+        b.total_cmp(&a)
+    });
     let words = counts.iter().map(|count| {
-        let row = rows.iter().find(|row| row.event == count.event);
+        let row = row_of(count);
         let unit = row.map_or("events", |row| &row.unit);
         let known = count.count.map(|count| match unit {
             "ns" => time(count as f64),
@@ -391,26 +456,45 @@ pub(crate) fn beside(counts: &[VisitEvent], rows: &[CountedRow]) -> String {
 
 /// The table for people: slow items beside typical ones, or where there are none all.
 pub(crate) fn table(out: &mut Page, rows: &[CountedRow], noun: &str) {
-    compared(out, rows, ["slow", "typical"], noun);
+    let columns: [(&str, Of); 2] = [("slow", |row| row.slow), ("typical", |row| row.typical)];
+    split(out, rows, (&columns, "more"), noun);
 }
 
-/// The same of two sets of items with these names, the first of which stands for the slow ones.
-pub(crate) fn compared(out: &mut Page, rows: &[CountedRow], [one, other]: [&str; 2], noun: &str) {
+/// The same of two sets of items, those before and those after, which stand for typical and slow ones.
+pub(crate) fn changed(out: &mut Page, rows: &[CountedRow], noun: &str) {
+    let columns: [(&str, Of); 2] = [("before", |row| row.typical), ("after", |row| row.slow)];
+    split(out, rows, (&columns, "change"), noun);
+}
+
+/// Of a row the figures of one set of items.
+type Of = fn(&CountedRow) -> Option<CountedClass>;
+
+/// Two columns with what they are of, and the title of their difference.
+fn split(
+    out: &mut Page,
+    rows: &[CountedRow],
+    (columns, difference): (&[(&str, Of); 2], &str),
+    noun: &str,
+) {
     let is_split = rows
         .iter()
         .any(|row| row.slow.is_some() && row.typical.is_some());
     let titles = if is_split {
-        [one, other, "more", "95 %"].map(str::to_owned)
+        [columns[0].0, columns[1].0, difference, "95 %"].map(str::to_owned)
     } else {
         ["all", "", "", ""].map(str::to_owned)
     };
     let [slow, typical, more, ends] = titles;
+    let ends_us = if is_split {
+        format!("95 % of {more}")
+    } else {
+        String::new()
+    };
     let us = |title: &str| match title {
         "" => String::new(),
         title => format!("{title}/us"),
     };
     let (slow_us, typical_us) = (us(&slow), us(&typical));
-    let ends_us = if is_split { "95 % of more" } else { "" };
     let mut table = Table::new([
         Column::words(""),
         Column::number(slow).tone(Tone::Slow),
@@ -443,12 +527,12 @@ pub(crate) fn compared(out: &mut Page, rows: &[CountedRow], [one, other]: [&str;
             let more = row.excess.map_or_else(unknown, |it| amount(unit, it.value));
             let rates = row.rate_excess.filter(|_| unit != "ns");
             [
-                each(row.slow),
-                each(row.typical),
+                each(columns[0].1(row)),
+                each(columns[1].1(row)),
                 more,
                 between(row.excess, &|it| amount(unit, it)),
-                us(row.slow),
-                us(row.typical),
+                us(columns[0].1(row)),
+                us(columns[1].1(row)),
                 between(rates, &rate),
             ]
         } else {

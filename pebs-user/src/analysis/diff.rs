@@ -9,7 +9,7 @@
 //! # Intervals
 //!
 //! change ± t x sqrt(error before² + error after²), with t such that all intervals of the comparison hold
-//! at once in 95 of 100 (Bonferroni: with m figures each has 1 - 0.05 / m). So two runs of the same
+//! at once in 95 of 100 (Bonferroni: with m figures each has 1 - 0.05 / m), those of counted events among them. So two runs of the same
 //! build differ anywhere in at most one of twenty comparisons, if nothing but chance differs; a run on a
 //! warmer machine is not the same, which is why a limit is better well above 0.
 //!
@@ -50,7 +50,7 @@ use super::report::text::NO_SWITCHES;
 use super::report::{LossVisits, MIN_SAMPLES};
 use crate::failure::Hint;
 use crate::store::reader::{ReadError, Trace};
-use crate::store::run::RunInfo;
+use crate::store::run::{CountedInfo, RunInfo};
 
 /// What is compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -164,7 +164,7 @@ pub(crate) fn diff(
             hint: "'pebs-trace report' shows what each trace has".to_owned(),
         });
     }
-    let comparisons: usize = drafts.iter().map(|draft| draft.rows.len() + 4).sum();
+    let comparisons: usize = drafts.iter().map(Draft::comparisons).sum();
     let judge = Judge {
         t: t_quantile(0.025 / comparisons as f64),
         fail_above: options.fail_above,
@@ -446,6 +446,23 @@ struct Judge {
 }
 
 impl Judge {
+    /// The interval of a change of what was counted.
+    fn counted(&self, ratios: [counted::Ratio<'_>; 2]) -> Option<(f64, f64)> {
+        let figure = |it: &counted::Ratio<'_>| {
+            let count = it.sum.total() as u64;
+            (figures::ratio(it.sum, it.of, it.items), count)
+        };
+        let [mut old, mut new] = [0, 1].map(|at| figure(&ratios[at]));
+        as_rare(
+            &mut old,
+            &mut new,
+            (ratios[0].of.total(), ratios[1].of.total()),
+        );
+        let half = self.t * old.0.error?.hypot(new.0.error?);
+        let (change, scale) = (new.0.ns - old.0.ns, ratios[0].scale);
+        Some((scale * (change - half), scale * (change + half)))
+    }
+
     fn change(&self, old: Figure, new: Figure, base: f64, can_fail: bool) -> Change {
         let change_ns = new.ns - old.ns;
         let half = old.error.zip(new.error).map(|(a, b)| self.t * a.hypot(b));
@@ -470,6 +487,13 @@ impl Judge {
 }
 
 impl Draft<'_> {
+    /// Figures that get an interval: those of durations, functions and waits, and of each counted event two.
+    fn comparisons(&self) -> usize {
+        let before = &self.old.counted.1;
+        let both = |event: &&CountedInfo| before.iter().any(|it| it.name == event.name);
+        4 + self.rows.len() + 2 * self.new.counted.1.iter().filter(both).count()
+    }
+
     fn judged(&self, judge: &Judge) -> ProbeDiff {
         let (old, new) = (self.old, self.new);
         let of = |it: &ProbeFigures| {
@@ -522,7 +546,7 @@ impl Draft<'_> {
             counted_events: {
                 let (counted, events) = &new.counted;
                 let before = (&old.counted.0, &old.counted.1[..]);
-                counted.change(events, before)
+                counted.change(events, before, &|it| judge.counted(it))
             },
             too_little: (few < MIN_SAMPLES)
                 .then(|| format!("too few samples ({few}): record longer or lower --reset")),

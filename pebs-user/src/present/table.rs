@@ -258,7 +258,7 @@ impl Table {
 }
 
 /// A text in lines that begin at a column.
-fn wrapped(text: &str, begin: usize, width: usize) -> Vec<String> {
+pub(crate) fn wrapped(text: &str, begin: usize, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {
         match lines.last_mut() {

@@ -201,29 +201,41 @@ impl ProbeFigures {
 
     fn observed(&self, ns: &Blocks) -> Figure {
         let items = &self.sums.items;
-        let mean = ns.total() / items.total();
-        if mean.is_nan() {
-            return Figure::default();
-        }
-        let moved = std::array::from_fn(|at| ns.get(at) - mean * items.get(at));
-        self.with_error(mean, &moved)
+        ratio(ns, items, items.total())
     }
 
-    /// The larger of the errors by periods and by [`LONG`] periods together: what lasts longer than a period moves
-    /// several of them the same way.
     fn with_error(&self, ns: f64, moved: &[f64; PERIODS]) -> Figure {
         let items = self.sums.items.total();
-        let squares = [1, LONG].map(|length| {
-            let sums = moved.chunks(length).map(|it| it.iter().sum::<f64>());
-            let periods = (PERIODS / length) as f64;
-            sums.map(|it| it * it).sum::<f64>() * periods / (periods - 1.0)
-        });
-        let error = squares[0].max(squares[1]).sqrt() / items;
         Figure {
             ns,
-            error: (items >= FEWEST).then_some(error),
+            error: (items >= FEWEST).then(|| error_of_sum(moved) / items),
         }
     }
+}
+
+/// A ratio of two sums by period, which is of so many items.
+pub(super) fn ratio(sum: &Blocks, of: &Blocks, items: f64) -> Figure {
+    let all = of.total();
+    let mean = sum.total() / all;
+    if mean.is_nan() {
+        return Figure::default();
+    }
+    let moved = std::array::from_fn(|at| sum.get(at) - mean * of.get(at));
+    Figure {
+        ns: mean,
+        error: (items >= FEWEST).then(|| error_of_sum(&moved) / all),
+    }
+}
+
+/// The larger of the errors by periods and by [`LONG`] periods together: what lasts longer than a period moves
+/// several of them the same way.
+fn error_of_sum(moved: &[f64; PERIODS]) -> f64 {
+    let squares = [1, LONG].map(|length| {
+        let sums = moved.chunks(length).map(|it| it.iter().sum::<f64>());
+        let periods = (PERIODS / length) as f64;
+        sums.map(|it| it * it).sum::<f64>() * periods / (periods - 1.0)
+    });
+    squares[0].max(squares[1]).sqrt()
 }
 
 /// Mean, median and 99th percentile, with errors from drawing periods.

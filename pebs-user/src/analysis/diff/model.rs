@@ -49,7 +49,8 @@ pub(crate) struct ProbeDiff {
     pub rows: Vec<RowDiff>,
     /// Why there are no functions or waits; null if there are.
     pub too_little: Option<String>,
-    /// Events that were counted in both, per item: `slow` is after, `typical` before. Each interval is by itself.
+    /// Events that were counted in both, per item: `slow` is after, `typical` before. Their intervals are among
+    /// those that hold at once.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub counted_events: Vec<CountedRow>,
 }

@@ -2,13 +2,16 @@
 
 use super::model::{Diff, RowDiff};
 use super::{By, DiffError, DiffOptions, diff, text};
+use crate::analysis::counted::Excess;
 use crate::analysis::explain::model::CauseKind;
 use crate::failure::Hint as _;
 use crate::rng::SplitMix64;
 use crate::store::fixtures::Did::{Ran, Waited};
 use crate::store::fixtures::{Made, Maker, TestTrace, info};
 use crate::store::run::EntryClass;
-use crate::store::run::{RunInfo, SiteInfo};
+use crate::store::run::{CountedInfo, RunInfo, SiteInfo};
+use crate::store::schema::{CountRow, count_state};
+use crate::units::EventId;
 
 const SPEC: &str = "/srv/old/server:handle(n=arg2, key=str(arg1))";
 const MOVED: &str = "/srv/new/server:handle(n=arg2, key=str(arg1))";
@@ -241,4 +244,72 @@ fn different_runs() {
     let empty = Maker::new(info(&[SPEC])).finish(&[]);
     let error = diff(&old, &empty, &DiffOptions::default()).unwrap_err();
     assert!(error.to_string().contains("no visits that ended") && error.hint().is_some());
+}
+
+/// Events that are counted in [`counted_run`].
+const EVENTS: usize = 16;
+
+/// 400 items with counts of [`EVENTS`] events, each between 0 and 19, but the first as often more as is said.
+fn counted_run(more: u32, seed: u64) -> TestTrace {
+    let mut described = info(&[SPEC]);
+    let event = |id: u8| CountedInfo {
+        id: EventId(id),
+        name: format!("event{id}"),
+        unit: "events".to_owned(),
+        ..CountedInfo::default()
+    };
+    described.counted = (0..EVENTS as u8).map(event).collect();
+    let mut maker = Maker::new(described);
+    let mut random = SplitMix64::new(seed);
+    for visit_id in 1..=400 {
+        let ran = 50_000 + i64::from(random.below(10_000));
+        maker.visit(&Made::new(0, "k", &[Ran(1, ran)]));
+        for event in 0..EVENTS as u8 {
+            let more = if event == 0 { more } else { 0 };
+            maker.add(CountRow {
+                visit_id,
+                item_id: visit_id,
+                event: EventId(event),
+                count: Some(u64::from(random.below(20) + more)),
+                enabled_ns: Some(ran),
+                running_ns: Some(ran),
+                state: count_state::EXACT,
+            });
+        }
+    }
+    let path = described_module(&maker.info);
+    maker.finish(&[(1, "hash", &path)])
+}
+
+/// Counts whose change is not explained by chance: per item, and per us.
+fn changed(found: &Diff) -> Vec<(String, bool, bool)> {
+    let is_sure = |it: Option<Excess>| {
+        let it = it.unwrap();
+        it.low.unwrap() > 0.0 || it.high.unwrap() < 0.0
+    };
+    let rows = found.probes[0].counted_events.iter();
+    let each = rows.map(|it| {
+        (
+            it.event.clone(),
+            is_sure(it.excess),
+            is_sure(it.rate_excess),
+        )
+    });
+    each.filter(|it| it.1 || it.2).collect()
+}
+
+/// Of many events that are counted, none seems to change but by chance, and that as rarely as is said of all figures together;
+/// one that does is found.
+#[test]
+fn counts_by_chance() {
+    let by_chance = (0..12).filter(|seed| {
+        let (old, new) = (counted_run(0, 2 * seed), counted_run(0, 2 * seed + 1));
+        let found = diff(&old, &new, &above(5.0)).unwrap();
+        assert!(found.comparisons >= 2 * EVENTS as u64 + 4);
+        !changed(&found).is_empty()
+    });
+    let by_chance = by_chance.count();
+    assert!(by_chance <= 3, "{by_chance} of 12");
+    let found = diff(&counted_run(0, 101), &counted_run(3, 102), &above(5.0)).unwrap();
+    assert_eq!(changed(&found), [("event0".to_owned(), true, true)]);
 }

@@ -75,7 +75,7 @@ fn section(out: &mut Page, probe: &ProbeDiff) {
         out.line(figure_name(it.figure), &figure(&it.change));
     }
     rows(out, probe);
-    counted::compared(out, &probe.counted_events, ["after", "before"], "item");
+    counted::changed(out, &probe.counted_events, "item");
 }
 
 /// The functions that changed beyond chance, the largest change first.

@@ -424,7 +424,9 @@
       usual.set(key, n ? sum / n : null);
     }
     const mean = usual.get(key);
-    return mean === null ? "-" : it.is_time ? time(mean) : mean.toFixed(2);
+    if (mean === null) return "-";
+    if (it.is_time) return time(mean);
+    return mean === 0 || mean >= 1000 ? count(Math.round(mean)) : mean.toFixed(2);
   }
   function drawBetween(i) {
     if (!D.between.length) return [];

@@ -8,15 +8,19 @@ use crate::analysis::report::brief;
 use crate::analysis::report::human::{
     UNKNOWN, count, events, maybe_time, percent, plural, safe, time,
 };
-use crate::analysis::report::model::{Counts, TypicalClass, TypicalRule};
+use crate::analysis::report::model::{Counts, SlowVisit, TypicalClass, TypicalRule};
 use crate::analysis::report::text::{name, noun};
 use crate::analysis::report::{MIN_SAMPLES, MIN_VISIT_SAMPLES};
+use crate::present::table::wrapped;
 use crate::store::schema::is_own_flag;
 use crate::view::data::{Data, Group, Item, Part};
 use crate::view::state::State;
 
 /// Columns of the numbers beside a function, the spaces between them counted.
 const NUMBERS: u16 = 56;
+
+/// Columns before the text of a fact.
+const FACTS: usize = 14;
 
 /// Narrowest column of a function.
 const NARROWEST: u16 = 16;
@@ -28,7 +32,7 @@ pub(super) fn lines(data: &Data, state: &State, width: u16) -> Vec<Line<'static>
     };
     let group = data.group(item);
     let noun = noun(&group.report);
-    let mut lines = facts(item, group, noun);
+    let mut lines = facts(item, group, noun, width);
     lines.push(Line::raw(""));
     let wide = usize::from(width.saturating_sub(NUMBERS).max(NARROWEST));
     let header = format!(
@@ -57,7 +61,7 @@ pub(super) fn lines(data: &Data, state: &State, width: u16) -> Vec<Line<'static>
     lines
 }
 
-fn facts(item: &Item, group: &Group, noun: &str) -> Vec<Line<'static>> {
+fn facts(item: &Item, group: &Group, noun: &str, width: u16) -> Vec<Line<'static>> {
     let (visit, report) = (&item.visit, &group.report);
     let spec = report.spec.as_deref().unwrap_or(UNKNOWN);
     let title = format!(
@@ -91,14 +95,31 @@ fn facts(item: &Item, group: &Group, noun: &str) -> Vec<Line<'static>> {
         ("between", visit.interference().beside(&report.interference)),
         (
             "events",
-            beside(&visit.counted_events, &report.counted_events),
+            beside(&visit.counted_events, &report.counted_events, &said(visit)),
         ),
     ];
     let facts = facts.into_iter().filter(|(_, text)| !text.is_empty());
-    let facts = facts.map(|(what, text)| Line::raw(format!("   {what:<10} {text}")));
-    std::iter::once(Line::styled(title, bold()))
-        .chain(facts)
-        .collect()
+    let mut lines = vec![Line::styled(title, bold())];
+    for (what, text) in facts {
+        let mut text = wrapped(&text, FACTS, usize::from(width).max(2 * FACTS));
+        if let Some(first) = text.first_mut() {
+            *first = format!("   {what:<10} {}", first.trim_start());
+        }
+        lines.extend(text.into_iter().map(Line::raw));
+    }
+    lines
+}
+
+/// Names of events that the line of switches, migrations and page faults has already.
+fn said(visit: &SlowVisit) -> Vec<&'static str> {
+    let counts = visit.counts();
+    let known = [
+        (counts.switches, ["context-switches", "cs"]),
+        (counts.migrations, ["cpu-migrations", "migrations"]),
+        (counts.page_faults, ["page-faults", "faults"]),
+    ];
+    let known = known.into_iter().filter(|it| it.0.is_some());
+    known.flat_map(|it| it.1).collect()
 }
 
 fn flags(flags: &[&str]) -> String {
@@ -138,7 +159,10 @@ fn counted(counts: &Counts, typical: Option<&Counts<f64>>) -> String {
     let said = counts.into_iter().filter_map(|(noun, s, count_of, usual)| {
         let number = count_of?;
         let s = if number == 1 { "" } else { s };
-        let usual = usual.map_or_else(String::new, |mean| format!(" (typical {mean:.2})"));
+        let usual = usual.map_or_else(String::new, |mean| match mean {
+            0.0 => " (typical 0)".to_owned(),
+            mean => format!(" (typical {mean:.2})"),
+        });
         Some(format!("{} {noun}{s}{usual}", count(number.into())))
     });
     said.collect::<Vec<_>>().join(", ")
