@@ -1,7 +1,7 @@
 //! What was mined as text, for people: the verdict first.
 
 use super::{Mined, PairOf, Ranked, RankedEvents, RowOf};
-use crate::present::human::{UNKNOWN, count, events, percent, plural, safe};
+use crate::present::human::{UNKNOWN, count, events, percent, plural, safe, time};
 use crate::present::table::{Cell, Column, Table};
 use crate::present::{Page, Tone, toned};
 use crate::terminal::PIPE_WIDTH;
@@ -83,11 +83,18 @@ fn names(events: &[String]) -> String {
     }
 }
 
+/// Events that say something of items that the models have not seen.
+fn found(ranked: &Ranked) -> Vec<&RankedEvents> {
+    let predicts = ranked.explained.mean >= LEAST_EXPLAINED;
+    let events = ranked.events.iter();
+    events.filter(|it| predicts && !it.is_noise).collect()
+}
+
 /// One sentence: what the outcome depends on, or that nothing is found.
 fn verdict(outcome: &str, ranked: &Ranked) -> String {
     let explained = ranked.explained.mean.max(0.0);
-    let real: Vec<&RankedEvents> = ranked.events.iter().filter(|it| !it.is_noise).collect();
-    if real.is_empty() || ranked.explained.high < LEAST_EXPLAINED {
+    let real = found(ranked);
+    if real.is_empty() {
         return format!(
             "none of the counted events explains {outcome}: together they predict {} of its variance",
             percent(explained)
@@ -121,7 +128,16 @@ fn verdict(outcome: &str, ranked: &Ranked) -> String {
     format!("{outcome} depends on {}{rest}", named.join(", "))
 }
 
-/// A number of the outcome: three digits, whatever its size.
+/// A value of the outcome, whose name says its unit.
+fn value(outcome: &str, value: f64) -> String {
+    if outcome.ends_with("_ns") {
+        time(value)
+    } else {
+        number(value)
+    }
+}
+
+/// A number: three digits, whatever its size.
 fn number(value: f64) -> String {
     match value.abs() {
         v if v >= 1000.0 => {
@@ -147,14 +163,14 @@ fn ranking(out: &mut Page, mined: &Mined, outcome: &str, ranked: &Ranked, top: u
             "outcome",
             &format!(
                 "{outcome}: median {}, {tail} {}, of {}",
-                number(typical),
-                number(bad),
+                value(outcome, typical),
+                value(outcome, bad),
                 plural(ranked.rows as u64, noun)
             ),
         );
     }
     for row in &ranked.worst {
-        out.line(noun, &of_row(row, ranked));
+        out.line(noun, &of_row(row, outcome, ranked));
     }
     if let Some(best) = ranked.models.get(ranked.best) {
         let all = ranked.models.first().map_or(0, |it| it.events.len());
@@ -196,30 +212,31 @@ fn ranking(out: &mut Page, mined: &Mined, outcome: &str, ranked: &Ranked, top: u
 }
 
 /// What stands out in a row: `this one had 12 times the page-faults`.
-fn of_row(row: &RowOf, ranked: &Ranked) -> String {
-    let outcome = row.outcome.map_or_else(|| UNKNOWN.to_owned(), number);
+fn of_row(row: &RowOf, outcome: &str, ranked: &Ranked) -> String {
+    let observed = row.outcome.map(|it| value(outcome, it));
     let mut text = format!(
-        "{}: {outcome}, expected {}",
+        "{}: {}",
         safe(&row.row, NAME_WIDTH),
-        number(row.predicted)
+        observed.unwrap_or_else(|| UNKNOWN.to_owned())
     );
-    let is_real = |name: &String| {
-        ranked
-            .events
-            .iter()
-            .any(|it| !it.is_noise && it.events.contains(name))
-    };
-    let mut parts = Vec::new();
+    let real = found(ranked);
+    if real.is_empty() {
+        return text;
+    }
+    text += &format!(", expected {}", value(outcome, row.predicted));
+    let is_real = |name: &String| real.iter().any(|it| it.events.contains(name));
+    let (mut parts, mut unknown) = (Vec::new(), Vec::new());
     for event in row
         .events
         .iter()
         .filter(|it| is_real(&it.event))
         .take(NAMED)
     {
+        let name = safe(&event.event, NAME_WIDTH);
         let Some(counted) = event.count else {
+            unknown.push(name);
             continue;
         };
-        let name = safe(&event.event, NAME_WIDTH);
         if event.typical > 0.0 {
             let times = counted / event.typical;
             if times >= STANDS_OUT {
@@ -228,13 +245,21 @@ fn of_row(row: &RowOf, ranked: &Ranked) -> String {
                 parts.push(format!("{} of the {name}", percent(times)));
             }
         } else if counted > 0.0 {
-            parts.push(format!("{} {name} where others have none", number(counted)));
+            let counted = if counted < 1000.0 && counted.fract() == 0.0 {
+                format!("{counted}")
+            } else {
+                number(counted)
+            };
+            parts.push(format!("{counted} {name} where others have none"));
         }
     }
-    if parts.is_empty() {
-        text += "; its counts are as usual";
-    } else {
+    if !parts.is_empty() {
         text += &format!("; it had {}", parts.join(", "));
+    }
+    if !unknown.is_empty() {
+        text += &format!("; not known of it: {}", unknown.join(", "));
+    } else if parts.is_empty() {
+        text += "; its counts are as usual";
     }
     text
 }
@@ -248,7 +273,7 @@ fn ranked_table(out: &mut Page, ranked: &Ranked, top: usize) {
         Column::words("more is").rank(5),
         Column::names("event", LEAST_NAME),
     ]);
-    let real: Vec<&RankedEvents> = ranked.events.iter().filter(|it| !it.is_noise).collect();
+    let real = found(ranked);
     for it in real.iter().take(top) {
         let more = match it.direction {
             d if d > 0.3 => "higher",
@@ -281,12 +306,19 @@ fn ranked_table(out: &mut Page, ranked: &Ranked, top: usize) {
     if real.len() > top {
         out.line("others", &format!("{} more", real.len() - top));
     }
-    let noise: Vec<&str> = ranked
-        .events
-        .iter()
-        .filter(|it| it.is_noise)
-        .flat_map(|it| it.events.iter().map(String::as_str))
-        .collect();
+    let names_of = |noise: bool| {
+        let events = ranked.events.iter().filter(|it| it.is_noise == noise);
+        let names = events.flat_map(|it| it.events.iter().map(String::as_str));
+        names.collect::<Vec<&str>>()
+    };
+    let (noise, others) = (names_of(true), names_of(false));
+    if real.is_empty() && !others.is_empty() {
+        let names = safe(&others.join(", "), NOTE_WIDTH);
+        out.line(
+            "no use",
+            &format!("what was learnt of {names} does not hold for other rows"),
+        );
+    }
     if !noise.is_empty() {
         out.line(
             "noise",
