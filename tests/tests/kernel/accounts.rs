@@ -122,6 +122,11 @@ fn tables_have_the_documented_columns() {
         "visit_id UInt64, item_id UInt64, items UInt32, share Float64"
     );
     assert_eq!(
+        columns("interval_counts"),
+        "pid UInt32, tid UInt32, begin_ns Int64, event UInt8, count UInt64, enabled_ns Int64, \
+         running_ns Int64, state Utf8"
+    );
+    assert_eq!(
         columns("frequencies"),
         "time_ns Int64, cpu UInt16, khz UInt32"
     );
