@@ -16,6 +16,19 @@ pub enum Value {
     NotSupported,
 }
 
+/// A count.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cell<'a> {
+    /// Of which CPU or thread; empty if there is one only.
+    pub part: &'a str,
+    /// s, by which the row is called; none: it is of a whole run.
+    pub time: Option<f64>,
+    pub event: &'a str,
+    pub value: Value,
+    /// Of the interval, in which the event was counted.
+    pub share: f32,
+}
+
 /// Counts of one CPU or thread, in order of time.
 #[derive(Default)]
 struct Part {
@@ -39,10 +52,14 @@ pub struct Intervals {
 
 impl Intervals {
     /// Adds a count. Those of a part come in order of time, those of an interval one after the other.
-    ///
-    /// `part`: of which CPU or thread; empty if there is one only. `time`: s, by which the row is called; none: it is of a whole run.
-    /// `share`: of the interval, in which the event was counted.
-    pub fn add(&mut self, part: &str, time: Option<f64>, event: &str, value: Value, share: f32) {
+    pub fn add(&mut self, cell: &Cell<'_>) {
+        let Cell {
+            part,
+            time,
+            event,
+            value,
+            share,
+        } = *cell;
         let at = match self.of_part.get(part) {
             Some(&at) => at,
             None => {

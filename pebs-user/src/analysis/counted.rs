@@ -172,6 +172,9 @@ pub(in crate::analysis) struct Ratio<'a> {
     pub items: f64,
 }
 
+/// The interval of the change from the first ratio to the second; `None` if there are too few items.
+pub(in crate::analysis) type OfChange<'a> = dyn Fn([Ratio<'_>; 2]) -> Option<(f64, f64)> + 'a;
+
 /// Sums of one event.
 #[derive(Clone, Debug, Default)]
 struct OfEvent {
@@ -254,12 +257,11 @@ impl CountedSums {
     }
 
     /// All items of this beside all of another one, before it, by the names of their events: this one's are the slow ones.
-    /// `interval`: of the change from the first ratio to the second.
     pub(in crate::analysis) fn change(
         &self,
         events: &[CountedInfo],
         (before, events_before): (&Self, &[CountedInfo]),
-        interval: &dyn Fn([Ratio<'_>; 2]) -> Option<(f64, f64)>,
+        interval: &OfChange<'_>,
     ) -> Vec<CountedRow> {
         let known = events.iter().zip(&self.0).filter_map(|(event, after)| {
             let at = events_before.iter().position(|it| it.name == event.name)?;

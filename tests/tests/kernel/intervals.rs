@@ -53,7 +53,7 @@ fn as_the_threads_did() {
     need!(machine::root());
     let (trace, truth) = record(&["--count", EVENTS, "--count-interval", "20"]);
     assert_eq!(trace.json["count_interval_ns"], INTERVAL_NS);
-    let zero = trace.monotonic_ns() as i64;
+    let zero = trace.monotonic_ns();
     let rows = trace.interval_counts();
     let once: HashSet<_> = rows
         .iter()

@@ -8,7 +8,7 @@ use std::io::BufRead;
 
 use super::fields::{SEPARATORS, number, split};
 use super::{CsvError, Lines, Table};
-use crate::intervals::{Intervals, Value};
+use crate::intervals::{Cell, Intervals, Value};
 
 /// One line.
 #[derive(Clone, Debug, PartialEq)]
@@ -139,13 +139,13 @@ pub(super) fn read<R: BufRead>(
                 HINT,
             ));
         }
-        intervals.add(
-            count.part,
-            count.time,
-            &count.event,
-            count.value,
-            count.share,
-        );
+        intervals.add(&Cell {
+            part: count.part,
+            time: count.time,
+            event: &count.event,
+            value: count.value,
+            share: count.share,
+        });
     }
     let mut table = intervals.finish();
     if metrics > 0 {

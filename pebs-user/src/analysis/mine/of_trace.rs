@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use pebs_mine::csv::Table;
-use pebs_mine::intervals::{Intervals, Value};
+use pebs_mine::intervals::{Cell, Intervals, Value};
 use pebs_mine::series::{Event, Series};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -167,8 +167,14 @@ pub fn intervals(trace: &Trace) -> Result<Table, TraceError> {
             None => (Value::NotCounted, 0.0),
         };
         let named = names.iter().map(|it| it.name.as_str()).zip(cells);
-        for (name, (value, share)) in std::iter::once((ONCPU, oncpu)).chain(named) {
-            intervals.add(&part, time, name, value, share);
+        for (event, (value, share)) in std::iter::once((ONCPU, oncpu)).chain(named) {
+            intervals.add(&Cell {
+                part: &part,
+                time,
+                event,
+                value,
+                share,
+            });
         }
     }
     Ok(intervals.finish())

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use pebs_mine::csv::Table;
-use pebs_mine::intervals::{Intervals, Value};
+use pebs_mine::intervals::{Cell, Intervals, Value};
 
 use super::reader::PerfData;
 use super::records::{Item, user};
@@ -264,7 +264,13 @@ impl Reader {
                     None if self.is_supported[event] => (Value::NotCounted, 0.0),
                     None => (Value::NotSupported, 0.0),
                 };
-                self.intervals.add(&part, time, name, value, share);
+                self.intervals.add(&Cell {
+                    part: &part,
+                    time,
+                    event: name,
+                    value,
+                    share,
+                });
             }
         }
     }

@@ -63,7 +63,8 @@ fn as_perf_reports_them() {
                 Some(count) => assert!((event.counts[row] - count).abs() <= 0.006, "{what}"),
                 // Nothing ran, so nothing happened; or it can't be counted here.
                 None => {
-                    assert!([0.0].contains(&event.counts[row]) || event.share(row) == Some(0.0))
+                    let is_zero = [0.0].contains(&event.counts[row]);
+                    assert!(is_zero || event.share(row) == Some(0.0), "{what}");
                 }
             }
         }
