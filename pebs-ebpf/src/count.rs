@@ -406,6 +406,8 @@ impl Of {
             reading(self.state, self.current ^ 1),
         );
         let time_ns = now(self.state, self.current ^ 1);
+        // SAFETY: the reading is in a map value.
+        let ns = unsafe { time_ns.wrapping_sub((*base).time_ns) };
         let each = if TIMES { 3 } else { 1 };
         for n in 0..WORDS / each {
             if n >= number as usize || n >= MAX_COUNTS {
@@ -420,6 +422,9 @@ impl Of {
                     let missing = now.enabled == MISSING || base.enabled == MISSING;
                     let enabled = now.enabled.wrapping_sub(base.enabled);
                     let running = now.running.wrapping_sub(base.running);
+                    // Of these the times are not read.
+                    let always = COUNT_ALWAYS.load() & (1 << n) != 0;
+                    let [enabled, running] = if always { [ns; 2] } else { [enabled, running] };
                     (*words)[n * each + 1] = if missing { 0 } else { enabled };
                     (*words)[n * each + 2] = if missing { 0 } else { running };
                 }
@@ -432,7 +437,7 @@ impl Of {
             (&raw mut (*room).header).write(Counts {
                 head: Head::new(Kind::Counts, flags, number as u8, pid, tid),
                 time_ns,
-                ns: time_ns.wrapping_sub((*base).time_ns),
+                ns,
             });
         }
         time_ns
