@@ -14,6 +14,7 @@ use perf_event_open_sys::bindings::perf_event_attr;
 
 use crate::failure::Hint;
 use crate::pmu::attr::{EventClass, EventError, HardwareUnit, ResolvedEvent, resolve};
+use crate::pmu::counters::TooManyEvents;
 use crate::pmu::event::{
     EventKind, EventSpec, HardwareEvent, Modifiers, ParseError, Precise, SoftwareEvent,
 };
@@ -21,6 +22,9 @@ use crate::pmu::host::Host;
 use crate::pmu::open::Target;
 use crate::units::{Cpu, ResetValue};
 use pebs_common::config::MAX_COUNTS;
+
+mod beside;
+pub(crate) use beside::serve_samples_first;
 
 /// An event that is counted.
 #[derive(Clone, Debug)]
@@ -98,6 +102,15 @@ pub(crate) enum CountError {
     /// More than programs read.
     #[error("{0} events are too many to be counted for each item")]
     TooMany(usize),
+    /// A group that never has all its counters.
+    #[error("cannot count {events} beside what takes samples")]
+    NoTurn {
+        /// Its events.
+        events: String,
+        /// How many there are counters for.
+        #[source]
+        source: TooManyEvents,
+    },
     /// Without what it is counted by.
     #[error("cannot count for each item without {0}")]
     Needs(&'static str),
@@ -132,6 +145,9 @@ impl Hint for CountError {
             Self::Event(error) => return error.hint(),
             Self::TooMany(_) => format!("give at most {MAX_COUNTS}, or record twice"),
             Self::Twice(_) => "give it once".to_owned(),
+            Self::NoTurn { .. } => {
+                "count fewer together: events without braces take turns; cpu-clock takes samples without a counter".to_owned()
+            }
             Self::Needs("marks") => "items whose id is read at samples have no marks: use --uprobe".to_owned(),
             Self::Needs(_) => "leave out --no-switches".to_owned(),
             Self::NotOfItems { hint, .. } => (*hint).to_owned(),

@@ -156,11 +156,10 @@ impl PerfEvent {
                 _kept: None,
                 target: Some(target),
             }),
-            Err(error) => Err(OpenError::new(
-                Attempt::Event,
-                format!("{what} {target}, in its group"),
-                &error,
-            )),
+            Err(error) => {
+                let what = format!("{what} {target}, in its group");
+                Err(OpenError::new(Attempt::Event, what, &error).in_group())
+            }
         }
     }
 

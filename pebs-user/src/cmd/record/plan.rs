@@ -210,12 +210,14 @@ impl Plan {
             mut warnings,
         } = resolve_events(args, &specs, reset, &host)?;
         let counted = counted::resolve_all(&counted_specs, &host)?;
+        let turns = counted::serve_samples_first(&mut events, &counted, args.multiplex, &host)?;
         try_counted(&counted, &host)?;
         let mut notes = probes.notes.clone();
         notes.extend(debug_files.note);
         notes.extend(who.pids.iter().filter_map(|pid| stranger(*pid, &probes)));
         warnings.extend(debug_files.warning);
         notes.append(&mut event_notes);
+        notes.extend(turns);
         if let Some(register) = probes.item.as_ref().and_then(|item| item.register) {
             let number = register.perf_number();
             events.iter_mut().for_each(|it| it.keep_register(number));

@@ -194,3 +194,35 @@ fn counters() {
     let other = counted[0].attr(atom).unwrap();
     assert_ne!((attr.type_, attr.config), (other.type_, other.config));
 }
+
+/// What takes samples is pinned where counts want the same counters, and counts are said to take turns where there are too
+/// many; a group that does not fit beside samples is refused. Clocks and IBS need no counter of the cores.
+#[test]
+fn beside_samples() {
+    let serve = |host: &Host, sampled: &str, text: &str, multiplex| {
+        let any = ResetValue(std::num::NonZeroU64::MAX);
+        let mut samples = vec![resolve(&sampled.parse().unwrap(), host, any).unwrap()];
+        let counted = resolve_all(&parse(&[text.to_owned()]).unwrap(), host).unwrap();
+        let said = serve_samples_first(&mut samples, &counted, multiplex, host);
+        (samples[0].attr.pinned(), said)
+    };
+    let skylake = fixtures::skylake();
+    let loads = "mem_load_retired.l1_miss:pp";
+    let four = "r1c2,r2c2,r3c2,r4c2";
+    assert_eq!(serve(&skylake, loads, "auto", false), (1, Ok(None)));
+    assert_eq!(serve(&skylake, loads, "page-faults", false), (0, Ok(None)));
+    assert_eq!(serve(&skylake, "cpu-clock", four, false), (0, Ok(None)));
+    let (pinned, said) = serve(&skylake, loads, four, false);
+    let said = said.unwrap().unwrap();
+    let begin = "5 events do not fit the counters of cpu: 4 fit: those that are counted take turns";
+    assert!(pinned == 1 && said.starts_with(begin), "{said}");
+    assert_eq!(serve(&skylake, loads, four, true), (0, Ok(None)));
+    let group = format!("{{{four}}}");
+    let (_, refused) = serve(&skylake, loads, &group, false);
+    let error = refused.unwrap_err();
+    let begin = "cannot count r1c2,r2c2,r3c2,r4c2 beside what takes samples";
+    assert!(error.to_string().starts_with(begin), "{error}");
+    assert!(error.hint().unwrap().contains("cpu-clock"));
+    let zen4 = fixtures::zen4();
+    assert_eq!(serve(&zen4, "ibs_op//", "auto", false), (0, Ok(None)));
+}

@@ -31,6 +31,8 @@ impl fmt::Display for Attempt {
 pub(crate) enum OpenErrorKind {
     /// `EINVAL`: the attr is not accepted.
     Invalid,
+    /// `EINVAL` within a group: no CPU could count all of it at once.
+    Group,
     /// `EOPNOTSUPP` and the kernel's inner `ENOTSUPP`: the hardware can't do it.
     NotSupported,
     /// `EACCES`, `EPERM`.
@@ -104,6 +106,14 @@ impl OpenError {
         }
     }
 
+    /// The same of an event that was opened beside others: by itself its settings are accepted.
+    pub(super) fn in_group(mut self) -> Self {
+        if self.kind == OpenErrorKind::Invalid {
+            self.kind = OpenErrorKind::Group;
+        }
+        self
+    }
+
     /// Whether a lower precise level might be granted.
     #[must_use]
     pub(crate) const fn may_step_down(&self) -> bool {
@@ -133,6 +143,7 @@ impl OpenError {
     pub(crate) fn reason(&self) -> String {
         match (self.kind, self.attempt) {
             (OpenErrorKind::Invalid, Attempt::Event) => "invalid combination of settings".into(),
+            (OpenErrorKind::Group, _) => "the CPU can't count them together".into(),
             (OpenErrorKind::Invalid, Attempt::Uprobe) => "not within executable code".into(),
             (OpenErrorKind::NotSupported, Attempt::Event) => "not supported by this CPU".into(),
             (OpenErrorKind::NotSupported | OpenErrorKind::Instruction, Attempt::Uprobe) => {
@@ -235,6 +246,10 @@ fn event_hint(kind: OpenErrorKind) -> Option<String> {
             "this kernel or CPU does not accept the event with these modifiers; \
              try it without ':p', ':u' or ':k'; 'pebs-trace doctor' shows the precise ceiling; \
              events of msr, power, cstate and uncore PMUs only count, and can't be sampled"
+                .into()
+        }
+        OpenErrorKind::Group => {
+            "a group may not have more events than there are counters: leave some out, or out of the braces"
                 .into()
         }
         OpenErrorKind::NotSupported => {

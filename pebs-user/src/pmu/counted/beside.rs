@@ -1,0 +1,56 @@
+//! Counters that events share which take samples, and which are counted.
+
+use super::{CountError, CountedEvent};
+use crate::pmu::attr::{EventClass, HardwareUnit, ResolvedEvent};
+use crate::pmu::counters;
+use crate::pmu::host::Host;
+
+/// Serves events that take samples before those that are counted. The kernel would serve counters of CPUs first, and those of
+/// threads with what is left: if nothing is, there is no sample at all, as only those that lack a counter take turns. Pinned
+/// ones come before all others. Gives what is to be said before the start: that what is counted takes turns.
+///
+/// Where events that take samples are to take turns with each other (`multiplex`) they can't be pinned.
+///
+/// Source: `ctx_sched_in` and `perf_rotate_context`, kernel/events/core.c.
+///
+/// # Errors
+/// A group does not fit beside the samples, and would never have a turn.
+pub(crate) fn serve_samples_first(
+    samples: &mut [ResolvedEvent],
+    counted: &[CountedEvent],
+    multiplex: bool,
+    host: &Host,
+) -> Result<Option<String>, CountError> {
+    if !{ counted.iter() }.any(|it| it.counter().is_some_and(is_core)) {
+        return Ok(None);
+    }
+    let mut first: Vec<ResolvedEvent> = Vec::new();
+    if !multiplex {
+        for event in samples.iter_mut().filter(|event| is_core(event)) {
+            event.attr.set_pinned(1);
+        }
+        first.extend_from_slice(samples);
+    }
+    let with = |counted: &[CountedEvent]| -> Vec<ResolvedEvent> {
+        let counters = counted.iter().filter_map(CountedEvent::counter);
+        first.iter().chain(counters).cloned().collect()
+    };
+    for group in counted.chunk_by(|a, b| a.group == b.group) {
+        counters::check(&with(group), host).map_err(|source| {
+            let names: Vec<&str> = group.iter().map(|it| it.name.as_str()).collect();
+            CountError::NoTurn {
+                events: names.join(","),
+                source,
+            }
+        })?;
+    }
+    let all = counters::check(&with(counted), host).err();
+    Ok(all.map(|error| {
+        format!("{error}: those that are counted take turns, and an item may have no count, or an estimate")
+    }))
+}
+
+fn is_core(event: &ResolvedEvent) -> bool {
+    let unit = HardwareUnit::Core;
+    matches!(event.class, EventClass::Hardware { unit: own, .. } if own == unit)
+}
