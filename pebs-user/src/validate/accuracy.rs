@@ -178,8 +178,13 @@ pub(crate) fn judge(row: Row, basis: Basis, event: &ResolvedEvent, counted: &Cou
         _ if is_hardware(event) => HARDWARE_BOUND,
         _ => CLOCK_BOUND,
     };
-    let holds = (counted.ratio() - 1.0).abs() <= bound;
-    row.judged(holds, format!("within {} %", bound * 100.0))
+    let holds = is_near(counted.ratio(), counted.expected, bound);
+    row.judged(holds, format!("within {} %, or one sample", bound * 100.0))
+}
+
+/// Whether samples per expected one are within a bound, or one sample: where in an interval work begins and ends is chance.
+pub(crate) fn is_near(ratio: f64, expected: f64, bound: f64) -> bool {
+    (ratio - 1.0).abs() <= bound.max(1.0 / expected)
 }
 
 /// One event, and how much work there is for it.
@@ -278,7 +283,9 @@ impl<'a> Plan<'a> {
         let mut counted = Counted::default();
         let reset = self.event.reset.0.get();
         for one in taken {
-            let wanted = |sample: &&Sample| !self.offer.only_misses || is_miss(sample);
+            let wanted = |sample: &&Sample| {
+                (!self.offer.only_misses || is_miss(sample)) && self.is_of_work(sample)
+            };
             counted.samples += one.samples.iter().filter(wanted).count() as u64;
             counted.lost += one.lost;
             counted.throttled += one.throttled;
@@ -289,6 +296,14 @@ impl<'a> Plan<'a> {
             Basis::StandIn | Basis::NotHere => events as f64 / reset as f64,
         };
         counted
+    }
+}
+
+impl Plan<'_> {
+    /// Whether a sample can be of what the truth counts: IBS counts the kernel too.
+    fn is_of_work(&self, sample: &Sample) -> bool {
+        let is_user = matches!(self.offer.truth, Truth::Loads | Truth::Instructions);
+        !is_user || !is_hardware(self.event) || !sample.raw.kind.is_kernel()
     }
 }
 

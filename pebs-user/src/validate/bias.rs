@@ -219,6 +219,12 @@ fn row(offer: &Offer, event: &ResolvedEvent, case: String, places: &Places) -> R
     if is_one {
         return row.judged(in_place, "all have to be at the instruction");
     }
+    if is_ibs(event) {
+        return row.judged(
+            in_place,
+            "R counts all ops of the loop, and is a multiple of 16: only attribution is judged",
+        );
+    }
     if reset.is_multiple_of(4) {
         return row.judged(
             in_place,

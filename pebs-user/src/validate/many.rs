@@ -5,7 +5,7 @@
 //!
 //! Source: section IV.F of the paper.
 
-use super::accuracy::{CLOCK_BOUND, HARDWARE_BOUND, cpu_ns};
+use super::accuracy::{CLOCK_BOUND, HARDWARE_BOUND, cpu_ns, is_near};
 use super::offers::{self, Offer, Truth, is_hardware};
 use super::report::{Basis, Experiment, Figure, Name, Row};
 use super::take::{Delivery, TakeError, Taken, on_thread, own_thread, take};
@@ -267,12 +267,15 @@ fn row(row: Row, wanted: &[Wanted], taken: &[Taken]) -> Row {
         return row.figures([figure]).judged(worst <= TURNS_BOUND, bound);
     }
     let is_good = |(it, one): (&Wanted, &Taken)| {
-        let bound = match (it.is_exact, is_hardware(&it.event)) {
-            (true, _) => 0.0,
-            (_, true) => HARDWARE_BOUND,
-            _ => CLOCK_BOUND,
+        let bound = if is_hardware(&it.event) {
+            HARDWARE_BOUND
+        } else {
+            CLOCK_BOUND
         };
-        (it.ratio(one) - 1.0).abs() <= bound
+        if it.is_exact {
+            return it.ratio(one) == 1.0;
+        }
+        is_near(it.ratio(one), it.expected, bound)
     };
     let holds = wanted.iter().zip(taken).all(is_good);
     row.judged(

@@ -1,17 +1,19 @@
 //! Memory accesses: where data came from and their address, against memory of which it is known.
 //!
 //! Pointers are followed through memory as large as half of each cache, and through more than the last one holds: what was
-//! walked before is in that level by construction, as far as the cache is this program's alone.
+//! walked before is in that level by construction, as far as the cache is this program's alone. Where a step through all
+//! memory takes no longer than one through the first level, as in an emulator, there are no levels to be told apart.
 
 use std::path::Path;
 
-use super::accuracy::with_pages;
+use super::accuracy::{cpu_ns, with_pages};
 use super::offers::{self, Offer, Truth};
 use super::report::{Basis, Experiment, Figure, Name, Row};
 use super::take::{Delivery, Sample, TakeError, on_thread, take};
 use super::work::Walk;
 use crate::pmu::host::Host;
 use crate::pmu::memory::{Level, TlbLevel};
+use crate::present::human::count as thousands;
 
 /// Bytes of a line.
 const LINE: usize = 64;
@@ -21,6 +23,12 @@ const MOST_BYTES: u64 = 512 << 20;
 
 /// Share of samples that have to be of the level, percent: other programs share the caches.
 const LEAST_RIGHT: f64 = 80.0;
+
+/// A step through RAM takes so many times that of the first level at least, where there are caches. On CPUs it is 20 and more.
+const LEAST_APART: f64 = 2.0;
+
+/// Steps that are timed at least.
+const TIMED_STEPS: u64 = 20_000;
 
 /// Reset value of loads.
 const RESET: u64 = 1_009;
@@ -36,8 +44,8 @@ pub(crate) fn run(host: &Host, quick: bool) -> Experiment {
         ..Offer::new(
             "loads with their source",
             &[
-                "mem-loads,ldlat=3:P",
-                "mem_inst_retired.all_loads:pp",
+                "mem-loads,ldlat=3:uP",
+                "mem_inst_retired.all_loads:upp",
                 offers::OPS,
             ],
             Truth::Loads,
@@ -45,17 +53,17 @@ pub(crate) fn run(host: &Host, quick: bool) -> Experiment {
         )
     };
     let sizes = sizes(Path::new("/sys/devices/system/cpu/cpu0/cache"));
-    let mut rows: Vec<Row> = Wanted::all(&sizes)
+    let walks: Vec<(Wanted, Result<Walked, String>)> = Wanted::all(&sizes)
         .into_iter()
         .map(|(wanted, memory)| match memory {
-            Some(memory) => walked(host, &loads, (wanted, memory), samples),
-            None => Row::not_here(
-                &loads.label,
-                wanted.name(),
-                "sysfs does not say the size of this cache",
-            ),
+            Some(memory) => (wanted, walked(host, &loads, memory, samples)),
+            None => {
+                let why = "sysfs does not say the size of this cache";
+                (wanted, Err(why.to_owned()))
+            }
         })
         .collect();
+    let mut rows = levels(&loads.label, &walks);
     rows.push(Row::not_here(
         &loads.label,
         "remote memory",
@@ -118,40 +126,104 @@ impl Wanted {
     }
 }
 
+/// What following pointers gave.
+#[derive(Debug)]
+struct Walked {
+    /// Samples of the load.
+    samples: Vec<Sample>,
+    /// How many of them have an address within the memory.
+    within: u64,
+    /// Size of the memory, bytes.
+    bytes: usize,
+    /// Time of a step without sampling, ns.
+    step_ns: f64,
+}
+
 fn walked(
     host: &Host,
     offer: &Offer,
-    (wanted, (bytes, stride)): (Wanted, (usize, usize)),
+    (bytes, stride): (usize, usize),
     samples: u64,
-) -> Row {
-    let case = wanted.name();
-    let event = match offer.find(host, RESET) {
-        Ok(event) => event,
-        Err(why) => return Row::not_here(&offer.label, case, why),
-    };
+) -> Result<Walked, String> {
+    let event = offer.find(host, RESET)?;
     let run = on_thread(|cpu| {
         let walk = Walk::new(bytes, stride);
         let round = (bytes / stride) as u64;
-        walk.run(round * 2);
+        walk.run(round);
+        let timed = round.max(TIMED_STEPS);
+        let begin = cpu_ns();
+        walk.run(timed);
+        let step_ns = (cpu_ns() - begin) as f64 / timed as f64;
         let steps = samples * event.reset.0.get();
         let events = [(&event, Delivery::Bulk)];
         let ((), taken) = take(cpu, &events, &host.cpu, || (), || walk.run(steps))?;
-        let of_load = { taken[0].samples.iter() }.filter(|it| it.raw.ip.0 == Walk::load());
-        Ok((of_load.copied().collect::<Vec<_>>(), walk))
+        let of_load = taken[0].samples.iter();
+        let of_load: Vec<Sample> = of_load
+            .filter(|it| it.raw.ip.0 == Walk::load())
+            .copied()
+            .collect();
+        let address = |it: &Sample| it.access.and_then(|access| access.addr);
+        let within = of_load.iter().filter_map(address);
+        Ok(Walked {
+            within: within.filter(|address| walk.contains(*address)).count() as u64,
+            samples: of_load,
+            bytes,
+            step_ns,
+        })
     });
-    match run {
-        Ok((samples, walk)) => confusion(
-            Row::new(&offer.label, case, Basis::Exact),
-            wanted,
-            &samples,
-            |address| walk.contains(address),
-        ),
-        Err(error) => Row::not_here(&offer.label, case, error.to_string()),
+    run.map_err(|error: TakeError| error.to_string())
+}
+
+/// A row for each walk. Where levels can't be told apart they are not on this machine, and only addresses are judged.
+fn levels(label: &str, walks: &[(Wanted, Result<Walked, String>)]) -> Vec<Row> {
+    let no_levels = no_levels(walks);
+    let row = |(wanted, walked): &(Wanted, Result<Walked, String>)| match (walked, &no_levels) {
+        (Ok(walked), None) => {
+            let row = Row::new(label, wanted.name(), Basis::Exact);
+            confusion(row, *wanted, walked)
+        }
+        (Ok(_), Some(why)) => Row::not_here(label, wanted.name(), why),
+        (Err(why), _) => Row::not_here(label, wanted.name(), why),
+    };
+    let mut rows: Vec<Row> = walks.iter().map(row).collect();
+    if no_levels.is_some() {
+        let walks = walks.iter().filter_map(|(_, walked)| walked.as_ref().ok());
+        let [mut all, mut within] = [0; 2];
+        for walked in walks {
+            all += walked.samples.len() as u64;
+            within += walked.within;
+        }
+        let row = Row::new(label, "address, all walks", Basis::Exact)
+            .figures([Figure::count("samples", all, "samples")])
+            .figures(Figure::share("address in the memory walked", within, all));
+        rows.push(row.judged(all > 0 && within == all, "every address in the memory"));
     }
+    rows
+}
+
+/// Why levels can't be told apart, if they can't.
+fn no_levels(walks: &[(Wanted, Result<Walked, String>)]) -> Option<String> {
+    let of = |level| {
+        let mut walks = walks.iter();
+        let (_, walked) = walks.find(|(wanted, _)| *wanted == Wanted::Cache(level))?;
+        walked.as_ref().ok()
+    };
+    let (first, last) = (of(Level::L1)?, of(Level::Ram)?);
+    (last.step_ns < first.step_ns * LEAST_APART).then(|| {
+        format!(
+            "a step through {} KiB takes {:.1} ns, through {} KiB {:.1} ns: no levels that could be told apart, as in an \
+             emulator",
+            thousands(first.bytes as u64 >> 10),
+            first.step_ns,
+            thousands(last.bytes as u64 >> 10),
+            last.step_ns
+        )
+    })
 }
 
 /// Samples of one load by the place that they say.
-fn confusion(row: Row, wanted: Wanted, samples: &[Sample], is_walked: impl Fn(u64) -> bool) -> Row {
+fn confusion(row: Row, wanted: Wanted, walked: &Walked) -> Row {
+    let samples = &walked.samples;
     let all = samples.len() as u64;
     let mut places: Vec<(String, u64)> = Vec::new();
     for sample in samples {
@@ -165,8 +237,6 @@ fn confusion(row: Row, wanted: Wanted, samples: &[Sample], is_walked: impl Fn(u6
     places.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     let count = |is: &dyn Fn(&Sample) -> bool| samples.iter().filter(|it| is(it)).count() as u64;
     let right = count(&|it| wanted.is_said_by(it));
-    let address = |it: &Sample| it.access.and_then(|access| access.addr);
-    let addresses = count(&|it| address(it).is_some_and(&is_walked));
     let latencies: Vec<f64> = { samples.iter() }
         .filter_map(|it| Some(f64::from(it.access?.latency?)))
         .collect();
@@ -176,17 +246,18 @@ fn confusion(row: Row, wanted: Wanted, samples: &[Sample], is_walked: impl Fn(u6
         .figures(Figure::share("as it is", right, all))
         .figures(Figure::share(
             "address in the memory walked",
-            addresses,
+            walked.within,
             all,
         ))
         .figures(latency.map(|it| Figure::mean("latency", it, "cycles")))
         .figures(
             { places.iter() }
                 .filter_map(|(name, count)| Figure::share(&format!("said: {name}"), *count, all)),
-        );
+        )
+        .figures([Figure::new("a step unsampled", walked.step_ns, "ns", 1)]);
     let share = right as f64 / (all as f64).max(1.0) * 100.0;
     row.judged(
-        all > 0 && share >= LEAST_RIGHT && addresses == all,
+        all > 0 && share >= LEAST_RIGHT && walked.within == all,
         format!("{LEAST_RIGHT} % as it is at least, every address in the memory"),
     )
 }
@@ -302,48 +373,76 @@ mod tests {
                 )
             })
             .collect();
-        let row = |wanted, is_walked: &dyn Fn(u64) -> bool| {
-            confusion(
-                Row::new("loads", "", Basis::Exact),
-                wanted,
-                &samples,
-                is_walked,
-            )
+        let all = samples.len() as u64;
+        let walked = |samples: Vec<Sample>, within| Walked {
+            samples,
+            within,
+            bytes: 1 << 20,
+            step_ns: 5.0,
         };
-        let l3 = row(Wanted::Cache(Level::L3), &|_| true);
+        let row = |wanted, within| {
+            let row = Row::new("loads", "", Basis::Exact);
+            confusion(row, wanted, &walked(samples.clone(), within))
+        };
+        let l3 = row(Wanted::Cache(Level::L3), all);
         assert_eq!(l3.holds, Some(true), "{l3:?}");
         assert_eq!(l3.value("as it is"), Some(90.0));
         assert_eq!(l3.value("latency"), Some(40.0));
         assert_eq!(l3.value("said: L3"), Some(90.0), "{l3:?}");
-        let l1 = row(Wanted::Cache(Level::L1), &|_| true);
+        let l1 = row(Wanted::Cache(Level::L1), all);
         assert_eq!((l1.holds, l1.value("as it is")), (Some(false), Some(10.0)));
-        let elsewhere = row(Wanted::Cache(Level::L3), &|addr| addr != 0x1000);
+        let elsewhere = row(Wanted::Cache(Level::L3), all - 1);
         assert_eq!(
             elsewhere.holds,
             Some(false),
             "one address is not of the memory"
         );
-        let tlb = row(Wanted::TlbMiss, &|_| true);
+        let tlb = row(Wanted::TlbMiss, all);
         assert_eq!(tlb.value("as it is"), Some(0.0));
-        let missed = [sample(64, word(L1, false), 20)];
-        let tlb = confusion(
-            Row::new("loads", "", Basis::Exact),
-            Wanted::TlbMiss,
-            &missed,
-            |_| true,
-        );
+        let row = || Row::new("loads", "", Basis::Exact);
+        let missed = walked(vec![sample(64, word(L1, false), 20)], 1);
+        let tlb = confusion(row(), Wanted::TlbMiss, &missed);
         assert_eq!(
             (tlb.holds, tlb.value("as it is")),
             (Some(true), Some(100.0)),
             "{tlb:?}"
         );
-        let none = confusion(
-            Row::new("loads", "", Basis::Exact),
-            Wanted::TlbMiss,
-            &[],
-            |_| true,
-        );
+        let none = confusion(row(), Wanted::TlbMiss, &walked(Vec::new(), 0));
         assert_eq!(none.holds, Some(false), "no sample is no proof");
+    }
+
+    /// Where all memory is as fast as the first level nothing is said of levels; addresses are judged all the same.
+    #[test]
+    fn without_caches() {
+        let walks = |ram_ns, within| {
+            let walked = |bytes, step_ns| {
+                Ok(Walked {
+                    samples: vec![sample(64, word(1, true), 7)],
+                    within,
+                    bytes,
+                    step_ns,
+                })
+            };
+            [
+                (Wanted::Cache(Level::L1), walked(16 << 10, 6.0)),
+                (Wanted::Cache(Level::Ram), walked(64 << 20, ram_ns)),
+            ]
+        };
+        let holds = |ram_ns, within| -> Vec<Option<bool>> {
+            let rows = levels("loads", &walks(ram_ns, within)).into_iter();
+            rows.map(|row| row.holds).collect()
+        };
+        assert_eq!(holds(90.0, 1), [Some(true), Some(false)]);
+        assert_eq!(holds(6.0, 1), [None, None, Some(true)]);
+        assert_eq!(holds(6.0, 0), [None, None, Some(false)]);
+        let rows = levels("loads", &walks(6.0, 1));
+        let why = rows[1].note.clone().unwrap();
+        assert!(
+            why.contains("16 KiB takes 6.0 ns, through 65,536 KiB 6.0 ns"),
+            "{why}"
+        );
+        let unknown = [(Wanted::Cache(Level::L1), Err("no".to_owned()))];
+        assert_eq!(no_levels(&unknown), None);
     }
 
     /// The memory of each level is as large as half of it; of RAM larger than the last.

@@ -107,24 +107,25 @@ pub(crate) fn is_ibs(event: &ResolvedEvent) -> bool {
     )
 }
 
-/// Names of a precise event of Intel's, newer and older ones.
+/// Names of a precise event of Intel's, newer and older ones. The truth is of user mode: what the kernel does beside, for
+/// each sample too, is not in it.
 const L1_MISSES: [&str; 2] = [
-    "mem_load_retired.l1_miss:pp",
-    "mem_load_uops_retired.l1_miss:pp",
+    "mem_load_retired.l1_miss:upp",
+    "mem_load_uops_retired.l1_miss:upp",
 ];
 
 /// Retired instructions: as evenly as there is, else as precisely.
 const INSTRUCTIONS: [&str; 3] = [
-    "inst_retired.prec_dist:P",
-    "instructions:ppp",
-    "instructions:pp",
+    "inst_retired.prec_dist:uP",
+    "instructions:uppp",
+    "instructions:upp",
 ];
 
 /// Loads of memory.
 const LOADS: [&str; 3] = [
-    "mem_inst_retired.all_loads:pp",
-    "mem_uops_retired.all_loads:pp",
-    "mem_uops_retired.load_uops:pp",
+    "mem_inst_retired.all_loads:upp",
+    "mem_uops_retired.all_loads:upp",
+    "mem_uops_retired.load_uops:upp",
 ];
 
 /// IBS by dispatched ops.
@@ -189,16 +190,16 @@ pub(crate) fn of_kind(kind: Kind) -> Offer {
     let specs: &[&str] = match kind {
         Kind::Loads => &LOADS,
         Kind::Stores => &[
-            "mem_inst_retired.all_stores:pp",
-            "mem_uops_retired.all_stores:pp",
-            "mem_uops_retired.store_uops:pp",
+            "mem_inst_retired.all_stores:upp",
+            "mem_uops_retired.all_stores:upp",
+            "mem_uops_retired.store_uops:upp",
         ],
-        Kind::Branches => &["br_inst_retired.all_branches:pp", "branches:pp"],
-        Kind::Taken => &["br_inst_retired.near_taken:pp"],
-        Kind::Returns => &["br_inst_retired.near_return:pp"],
+        Kind::Branches => &["br_inst_retired.all_branches:upp", "branches:upp"],
+        Kind::Taken => &["br_inst_retired.near_taken:upp"],
+        Kind::Returns => &["br_inst_retired.near_return:upp"],
         Kind::Locked => &[
-            "mem_inst_retired.lock_loads:pp",
-            "mem_uops_retired.lock_loads:pp",
+            "mem_inst_retired.lock_loads:upp",
+            "mem_uops_retired.lock_loads:upp",
         ],
     };
     Offer::new(kind.name(), specs, Truth::Counter, Basis::Exact)
