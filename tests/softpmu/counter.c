@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Counting and intervals: time stands for events, at a rate that each event has. */
 #include <linux/math64.h>
+#include <linux/module.h>
+#include <linux/random.h>
 #include <linux/sched/clock.h>
 #include <linux/sched/task.h>
+#include <linux/sched/task_stack.h>
 #include <linux/slab.h>
 #include <asm/irq_regs.h>
 #include "softpmu.h"
@@ -10,6 +13,16 @@
 static u64 interval_ns(struct soft_event *soft, u64 events)
 {
 	return max(mul_u64_u64_div_u64(events, soft->rate.ns, soft->rate.events), 1000ULL);
+}
+
+/* The events to the next sample. */
+static u64 next_events(struct soft_event *soft)
+{
+	u64 events = soft->event->hw.sample_period;
+
+	if (soft->jitter && events > soft->jitter)
+		events = events - soft->jitter / 2 + get_random_u32_below(soft->jitter);
+	return events;
 }
 
 /* Whether the event counts where the interval ended. The modes are looked at there only: a real counter
@@ -21,23 +34,77 @@ static bool is_counted(struct perf_event *event, struct pt_regs *regs)
 	return user_mode(regs) ? !event->attr.exclude_user : !event->attr.exclude_kernel;
 }
 
+/* Events that count on a CPU: four of the cores, and one of each of IBS's. */
+#define ACTIVE 6
+
+static DEFINE_PER_CPU(struct soft_event *[ACTIVE], active);
+
+static void replace_active(struct soft_event *old, struct soft_event *new)
+{
+	struct soft_event **all = *this_cpu_ptr(&active);
+	int i;
+
+	for (i = 0; i < ACTIVE; i++) {
+		if (all[i] == old) {
+			all[i] = new;
+			return;
+		}
+	}
+	WARN_ON_ONCE(1);
+}
+
+void soft_each(void (*visit)(struct soft_event *soft))
+{
+	struct soft_event **all = *this_cpu_ptr(&active);
+	int i;
+
+	for (i = 0; i < ACTIVE; i++)
+		if (all[i])
+			visit(all[i]);
+}
+
+void soft_stand_still(struct hrtimer *running, u64 ns)
+{
+	struct soft_event **all = *this_cpu_ptr(&active);
+	int i;
+
+	for (i = 0; i < ACTIVE; i++) {
+		if (!all[i])
+			continue;
+		all[i]->since += ns;
+		if (&all[i]->timer != running && hrtimer_try_to_cancel(&all[i]->timer) > 0) {
+			hrtimer_add_expires_ns(&all[i]->timer, ns);
+			hrtimer_start_expires(&all[i]->timer, HRTIMER_MODE_ABS_PINNED_HARD);
+		}
+	}
+	count(STOOD_STILL, ns);
+}
+
+/* From the end of a timer's function back to the interrupted code: the kernel's own work, none of the event's. */
+static unsigned int return_ns = 1000;
+module_param(return_ns, uint, 0644);
+
 static enum hrtimer_restart expired(struct hrtimer *timer)
 {
 	struct soft_event *soft = container_of(timer, struct soft_event, timer);
 	struct hw_perf_event *hwc = &soft->event->hw;
 	struct pt_regs *regs = get_irq_regs();
-	u64 passed;
+	ktime_t from = hrtimer_get_expires(timer);
+	u64 stood;
 
 	if (hwc->state & PERF_HES_STOPPED || soft->event->state != PERF_EVENT_STATE_ACTIVE)
 		return HRTIMER_NORESTART;
+	/* What the kernel does with interrupts off before is work like any other. */
+	if (!regs || !user_mode(regs))
+		from = hrtimer_cb_get_time(timer);
 	hwc->last_period = hwc->sample_period;
 	if (regs && is_counted(soft->event, regs))
 		soft->sample(soft, regs);
+	stood = ktime_to_ns(ktime_sub(hrtimer_cb_get_time(timer), from)) + READ_ONCE(return_ns);
+	soft_stand_still(timer, stood);
 	if (hwc->state & PERF_HES_STOPPED)
 		return HRTIMER_NORESTART;
-	passed = hrtimer_forward_now(timer, ns_to_ktime(interval_ns(soft, hwc->sample_period)));
-	if (passed > 1)
-		count(SKIPPED, passed - 1);
+	hrtimer_add_expires_ns(timer, interval_ns(soft, next_events(soft)) + stood);
 	return HRTIMER_RESTART;
 }
 
@@ -62,18 +129,35 @@ int soft_init(struct perf_event *event, struct rate rate)
 	return 0;
 }
 
-void soft_update(struct perf_event *event)
+/* Adds what was counted up to now; all of it in one mode. */
+void soft_update_in(struct soft_event *soft, bool user)
 {
-	struct soft_event *soft = soft_of(event);
+	struct perf_event *event = soft->event;
 	u64 now = local_clock();
 	u64 events;
 
-	if (event->hw.state & PERF_HES_STOPPED)
+	if (event->hw.state & PERF_HES_STOPPED || (s64)(now - soft->since) <= 0)
 		return;
+	if (soft->counts_calls || (user ? event->attr.exclude_user : event->attr.exclude_kernel)) {
+		soft->since = now;
+		return;
+	}
 	events = mul_u64_u64_div_u64(now - soft->since, soft->rate.events, soft->rate.ns);
 	/* What is less than an event counts later. */
 	soft->since += mul_u64_u64_div_u64(events, soft->rate.ns, soft->rate.events);
 	local64_add(events, &event->count);
+}
+
+/* Whether what runs is a program's own code, as far as it concerns counting: interrupts and exceptions are part of
+ * the code that they come from, and kernel mode is a system call. */
+static bool is_user(void)
+{
+	return !(current->flags & PF_KTHREAD) && (long)task_pt_regs(current)->orig_ax < 0;
+}
+
+void soft_update(struct perf_event *event)
+{
+	soft_update_in(soft_of(event), is_user());
 }
 
 void soft_start(struct perf_event *event, int flags)
@@ -86,6 +170,7 @@ void soft_start(struct perf_event *event, int flags)
 		return;
 	hwc->state = 0;
 	soft->since = local_clock();
+	replace_active(NULL, soft);
 	if (is_sampling_event(event)) {
 		if (left <= 0 || left > hwc->sample_period)
 			left = hwc->sample_period;
@@ -98,6 +183,7 @@ void soft_pause(struct perf_event *event)
 {
 	soft_update(event);
 	event->hw.state |= PERF_HES_STOPPED | PERF_HES_UPTODATE;
+	replace_active(soft_of(event), NULL);
 	local64_set(&event->hw.period_left, event->hw.sample_period);
 }
 
@@ -110,6 +196,7 @@ void soft_stop(struct perf_event *event, int flags)
 		return;
 	soft_update(event);
 	event->hw.state |= PERF_HES_STOPPED | PERF_HES_UPTODATE;
+	replace_active(soft, NULL);
 	if (!is_sampling_event(event))
 		return;
 	/* Interrupts are off: it is not running here, and it is pinned to this CPU. */

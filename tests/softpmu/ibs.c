@@ -24,11 +24,20 @@
 
 /* Completion to retirement 10 cycles, tagging to retirement 50. */
 #define OP_DATA (10ULL | 50ULL << 16)
-/* A load of 8 bytes, whose address is valid, that hit the first level. */
-#define OP_DATA3 (BIT_ULL(0) | BIT_ULL(17) | 4ULL << 22)
+#define OP_BRANCH_TAKEN BIT_ULL(35)
+#define OP_BRANCH BIT_ULL(37)
+/* Of loads and stores of 8 bytes, whose address is valid. All miss the first level, and hit the second. */
+#define OP_LOAD BIT_ULL(0)
+#define OP_STORE BIT_ULL(1)
+#define OP_LOCKED BIT_ULL(15)
+#define OP_ACCESS (BIT_ULL(7) | BIT_ULL(17) | 4ULL << 22)
+
+/* IBS_OP_CUR_CNT_RAND: the hardware counts from a random number. */
+#define JITTER 128
 
 #define P(a, b) PERF_MEM_S(a, b)
-#define LOAD_L1 (P(OP, LOAD) | P(LVL, HIT) | P(LVL, L1) | P(LVLNUM, L1) | P(TLB, HIT) | P(TLB, L1))
+#define LOAD_L2 (P(OP, LOAD) | P(LVL, HIT) | P(LVL, L2) | P(LVLNUM, L2) | P(TLB, HIT) | P(TLB, L1))
+#define STORE_L1 (P(OP, STORE) | P(LVL, HIT) | P(LVL, L1) | P(LVLNUM, L1) | P(TLB, HIT) | P(TLB, L1))
 
 struct raw {
 	u32 caps;
@@ -48,7 +57,7 @@ static struct perf_event **place(struct perf_event *event)
 	return event->pmu == &ibs_fetch ? &this_cpu_ptr(&fetch_events)->event : &this_cpu_ptr(&op_events)->event;
 }
 
-static size_t fill(struct perf_event *event, struct pt_regs *regs, struct raw *raw)
+static size_t fill(struct perf_event *event, struct pt_regs *regs, const struct op *op, struct raw *raw)
 {
 	memset(raw, 0, sizeof(*raw));
 	raw->caps = CAPS;
@@ -59,9 +68,11 @@ static size_t fill(struct perf_event *event, struct pt_regs *regs, struct raw *r
 	}
 	raw->registers[0] = OP_VALID | event->attr.config;
 	raw->registers[1] = regs->ip;
-	raw->registers[2] = OP_DATA;
-	raw->registers[4] = OP_DATA3;
-	raw->registers[5] = regs->sp;
+	raw->registers[2] = OP_DATA | (op->branch ? OP_BRANCH : 0) | (op->taken ? OP_BRANCH_TAKEN : 0);
+	if (op->load || op->store)
+		raw->registers[4] = OP_ACCESS | (op->load ? OP_LOAD : 0) | (op->store ? OP_STORE : 0) |
+				    (op->locked ? OP_LOCKED : 0);
+	raw->registers[5] = op->address;
 	return OP_REGISTERS;
 }
 
@@ -72,8 +83,9 @@ static void overflow(struct soft_event *soft, struct pt_regs *iregs)
 	struct perf_raw_record raw = {};
 	struct perf_sample_data data;
 	struct pt_regs regs = *iregs;
+	struct op op = op_at(iregs);
 	struct raw words;
-	size_t n = fill(event, iregs, &words);
+	size_t n = fill(event, iregs, &op, &words);
 
 	regs.flags |= PERF_EFLAGS_EXACT;
 	perf_sample_data_init(&data, 0, event->hw.last_period);
@@ -81,12 +93,12 @@ static void overflow(struct soft_event *soft, struct pt_regs *iregs)
 	raw.frag.data = &words;
 	perf_sample_save_raw_data(&data, event, &raw);
 	if (event->pmu == &ibs_op) {
-		if (type & PERF_SAMPLE_DATA_SRC) {
-			data.data_src.val = LOAD_L1;
+		if (type & PERF_SAMPLE_DATA_SRC && (op.load || op.store)) {
+			data.data_src.val = op.load ? LOAD_L2 : STORE_L1;
 			data.sample_flags |= PERF_SAMPLE_DATA_SRC;
 		}
-		if (type & (PERF_SAMPLE_ADDR | PERF_SAMPLE_PHYS_ADDR)) {
-			data.addr = regs.sp;
+		if (type & (PERF_SAMPLE_ADDR | PERF_SAMPLE_PHYS_ADDR) && (op.load || op.store)) {
+			data.addr = op.address;
 			data.sample_flags |= PERF_SAMPLE_ADDR;
 		}
 	}
@@ -110,7 +122,8 @@ static void interrupt(struct soft_event *soft, struct pt_regs *regs)
 static int ibs_event_init(struct perf_event *event, struct pmu *pmu, u64 config)
 {
 	struct perf_event_attr *attr = &event->attr;
-	struct rate rate = { 1, 1 };
+	/* An op of each instruction. */
+	struct rate rate = { 1, 2 };
 	int error;
 
 	if (attr->type != pmu->type)
@@ -125,9 +138,11 @@ static int ibs_event_init(struct perf_event *event, struct pmu *pmu, u64 config)
 		return -EINVAL;
 	event->hw.sample_period = max(event->hw.sample_period & ~0xfULL, 0x10ULL);
 	error = soft_init(event, rate);
-	if (!error)
-		soft_of(event)->sample = interrupt;
-	return error;
+	if (error)
+		return error;
+	soft_of(event)->sample = interrupt;
+	soft_of(event)->jitter = JITTER;
+	return 0;
 }
 
 static int op_event_init(struct perf_event *event)

@@ -2,13 +2,18 @@
 /*
  * A PMU in software, for tests in an emulated guest: `cpu` with PEBS where the CPU says that it is
  * Intel's (two of them where it says Alder Lake), `cpu` and IBS's two PMUs where it says that it is AMD's.
- * What counts is time.
+ * What counts is time, and in one event system calls.
  */
 #include <linux/init.h>
 #include <linux/kprobes.h>
 #include <linux/module.h>
+#include <linux/version.h>
 #include <asm/processor.h>
 #include "softpmu.h"
+
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 12, 0) || LINUX_VERSION_CODE >= KERNEL_VERSION(6, 13, 0)
+#error "softpmu is written for Linux 6.12: what it uses of perf changes between versions"
+#endif
 
 int (*kernel_overflow)(struct perf_event *, struct perf_sample_data *, struct pt_regs *);
 int (*kernel_output)(struct perf_event *, struct perf_sample_data *, struct pt_regs *);
@@ -78,7 +83,7 @@ TALLY(output, OUTPUT);
 TALLY(overflows, OVERFLOWS);
 TALLY(interrupts, INTERRUPTS);
 TALLY(late, LATE);
-TALLY(skipped, SKIPPED);
+TALLY(stood_still, STOOD_STILL);
 TALLY(at_threshold, AT_THRESHOLD);
 TALLY(at_switch, AT_SWITCH);
 TALLY(at_stop, AT_STOP);
@@ -104,6 +109,14 @@ static int __init softpmu_init(void)
 		if (error && is_amd)
 			ibs_exit();
 	}
+	if (!error) {
+		error = calls_init();
+		if (error) {
+			pebs_exit();
+			if (is_amd)
+				ibs_exit();
+		}
+	}
 	if (error)
 		pmi_exit();
 	return error;
@@ -111,6 +124,7 @@ static int __init softpmu_init(void)
 
 static void __exit softpmu_exit(void)
 {
+	calls_exit();
 	pebs_exit();
 	if (is_amd)
 		ibs_exit();

@@ -22,6 +22,10 @@ struct soft_event {
 	/* Counters that can hold it, a bit each; the one that does. */
 	unsigned long allowed;
 	int counter;
+	/* Events by which an interval may be longer or shorter, a power of two; 0: none. */
+	u32 jitter;
+	/* It counts system calls, not time. */
+	bool counts_calls;
 	/* It is in PEBS's hands, and it allows many records for one interrupt. */
 	bool precise, large;
 	/* What an expired interval makes; interrupts are off. */
@@ -40,6 +44,16 @@ void soft_start(struct perf_event *event, int flags);
 void soft_pause(struct perf_event *event);
 void soft_stop(struct perf_event *event, int flags);
 void soft_update(struct perf_event *event);
+void soft_update_in(struct soft_event *soft, bool user);
+/* For each event that counts on this CPU. */
+void soft_each(void (*visit)(struct soft_event *soft));
+/* Nothing counted on this CPU for so long, as hardware's counters are stopped while their interrupt is handled. The
+ * timer whose function runs is left alone. */
+void soft_stand_still(struct hrtimer *running, u64 ns);
+
+/* calls.c: system calls, at which the mode changes, and which an event counts. */
+int calls_init(void);
+void calls_exit(void);
 
 /* pmi.c: the interrupt of a counter, an NMI as on hardware. */
 int pmi_init(void);
@@ -47,6 +61,15 @@ void pmi_exit(void);
 /* Has `handle` called in an NMI, with the registers of the interrupted code. */
 void pmi_raise(void (*handle)(struct soft_event *soft, struct pt_regs *regs), struct soft_event *soft,
 	       struct pt_regs *regs);
+
+/* op.c: what the instruction of a sample does. */
+struct op {
+	bool load, store, locked, branch, taken;
+	/* Of a load or store. */
+	u64 address;
+};
+
+struct op op_at(const struct pt_regs *regs);
 
 /* pebs.c, ibs.c */
 int pebs_init(void);
@@ -73,7 +96,7 @@ enum tally {
 	OVERFLOWS,	/* took the overflow path, which programs see */
 	INTERRUPTS,	/* NMIs */
 	LATE,		/* NMIs that did not come at once */
-	SKIPPED,	/* intervals that ended while the one before was handled */
+	STOOD_STILL,	/* ns in which nothing counted, as records were handled */
 	AT_THRESHOLD,	/* drains, by their cause */
 	AT_SWITCH,
 	AT_STOP,

@@ -24,7 +24,7 @@ const TALLIES: [&str; 12] = [
     "overflows",
     "interrupts",
     "late",
-    "skipped",
+    "stood_still",
     "at_threshold",
     "at_switch",
     "at_stop",

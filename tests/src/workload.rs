@@ -76,6 +76,7 @@ const RECIPES: &[(&str, Recipe)] = &[
     ),
     ("ids_no_pie", Recipe::C("ids.c", &["-no-pie"])),
     ("loop", Recipe::C("loop.c", &[])),
+    ("loops", Recipe::C("loops.c", &[])),
     ("samplers", Recipe::C("samplers.c", &[])),
     ("locks", Recipe::C("locks.c", FRAMES)),
     ("locks_no_frames", Recipe::C("locks.c", NO_FRAMES)),

@@ -64,6 +64,7 @@ fn truths_are_consistent() {
         ("overlap", &["100", "4"], 100),
         ("tailcall", &["100"], 100),
         ("query", &["2"], 20),
+        ("loops", &["20", "2"], 40),
         ("mixed", &["100"], 100),
         ("batches", &["100"], 100),
         ("strings", &["100"], 100),
