@@ -53,14 +53,16 @@ impl Pmu {
 /// Builds the module for a kernel; gives its file.
 ///
 /// # Errors
-/// Something that building needs is missing, or the compiler refused.
+/// It is another kernel than it is written for, something that building needs is missing, or the compiler refused.
 pub fn build(packages: &Packages, kernel: &Kernel) -> Result<PathBuf> {
+    check_version(&kernel.release)?;
     for program in ["make", "gcc"] {
         if find_program(program).is_none() {
             bail!("no {program}, which building a module needs");
         }
     }
-    let headers = packages.headers(kernel)?;
+    let headers = packages.headers(kernel);
+    let headers = headers.with_context(|| format!("no headers of Linux {}", kernel.release))?;
     let dir = kernel
         .image
         .parent()
@@ -75,10 +77,20 @@ pub fn build(packages: &Packages, kernel: &Kernel) -> Result<PathBuf> {
         // No types for BPF programs: their tool is not needed then.
         .arg("CONFIG_DEBUG_INFO_BTF_MODULES=")
         .arg("modules");
-    shell::run(&mut make)?;
+    let made = shell::run(&mut make);
+    made.with_context(|| format!("{SOURCE} can't be built for Linux {}", kernel.release))?;
     let file = dir.join(FILE);
     shell::run(Command::new("strip").arg("--strip-debug").arg(&file))?;
     Ok(file)
+}
+
+/// What the module uses of perf is no interface, and changes between versions.
+fn check_version(release: &str) -> Result<()> {
+    let rest = release.strip_prefix(VERSION);
+    if rest.is_some_and(|rest| !rest.starts_with(|next: char| next.is_ascii_digit())) {
+        return Ok(());
+    }
+    bail!("the PMU in software ({SOURCE}) is written for Linux {VERSION} alone, not for {release}")
 }
 
 /// Copies the source to where it is built: `make` writes beside it.
@@ -95,4 +107,24 @@ fn copy_source(from: &Path, to: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Only releases of that version will do.
+    #[test]
+    fn versions() {
+        for release in ["6.12.95-1~bpo12+1", "6.12-1"] {
+            assert!(check_version(release).is_ok(), "{release}");
+        }
+        for release in ["6.1.176-1", "6.120.1-1", "7.3.4-1"] {
+            let error = check_version(release).unwrap_err().to_string();
+            assert!(
+                error.contains("written for Linux 6.12 alone") && error.ends_with(release),
+                "{error}"
+            );
+        }
+    }
 }
