@@ -8,6 +8,12 @@ use rustix::time::{ClockId, clock_gettime};
 /// Name of the yardstick's stage.
 const YARDSTICK: &str = "read-only sum";
 
+/// Name of the stage that is all of recording, from the ring to the compacted file.
+pub const ALL_OF_RECORDING: &str = "bytes to compacted";
+
+/// It takes so much at most, ns a record.
+const LIMIT_NS: f64 = 100.0;
+
 /// CPU time of this process so far.
 pub fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
@@ -82,5 +88,22 @@ impl Figures {
             let ratio = sum.map_or("-".to_owned(), |sum| format!("{:.1}", ns / sum.ns));
             println!("{stage:<20} {cpus:>5} {ns:>10.2} {ratio:>8}");
         }
+        self.print_all_of_recording();
+    }
+
+    /// Prints what a record costs all in all, on the machine where that is most.
+    fn print_all_of_recording(&self) {
+        let all = self.0.iter().filter(|it| it.stage == ALL_OF_RECORDING);
+        let Some(worst) = all.max_by(|a, b| a.ns.total_cmp(&b.ns)) else {
+            return;
+        };
+        let is_sum = |it: &&Figure| it.stage == YARDSTICK && it.cpus == worst.cpus;
+        let sum = self.0.iter().find(is_sum).map_or(f64::NAN, |it| it.ns);
+        let word = if worst.ns <= LIMIT_NS { "ok" } else { "MISSED" };
+        println!(
+            "all of recording, from ring to compacted file: {:.1} ns of CPU a record (limit {LIMIT_NS}, {} CPUs; reading the \
+             bytes alone {sum:.1} ns): {word}",
+            worst.ns, worst.cpus
+        );
     }
 }

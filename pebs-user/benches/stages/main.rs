@@ -39,7 +39,7 @@ use pebs_user::stream::decode::decode;
 use pebs_user::stream::order::Order;
 use pebs_user::units::KtimeNs;
 
-use figures::{CpuTime, Figures, cpu_time};
+use figures::{ALL_OF_RECORDING, CpuTime, Figures, cpu_time};
 use input::{BULK, Input, OwnInput, in_bulk};
 use rows::{Discard, Scratch};
 
@@ -195,12 +195,13 @@ impl Stages<'_> {
     /// are not timed.
     fn end_to_end(&mut self, threads: u32, records: usize) {
         let input = OwnInput::new(self.cpus, threads, RECORDS);
-        for (name, bulk, keep) in [
-            ("bytes to files", false, Keep::All),
-            ("same, keep slow", false, Keep::Slow(Rule::default())),
-            ("same, keep none", false, Keep::None),
-            ("bulk to files", true, Keep::All),
-            ("same, keep none (bulk)", true, Keep::None),
+        for (name, bulk, keep, compact) in [
+            ("bytes to files", false, Keep::All, false),
+            ("same, keep slow", false, Keep::Slow(Rule::default()), false),
+            ("same, keep none", false, Keep::None, false),
+            (ALL_OF_RECORDING, false, Keep::All, true),
+            ("bulk to files", true, Keep::All, false),
+            ("same, keep none (bulk)", true, Keep::None, false),
         ] {
             let cycles = |batches: &[Batch]| -> Vec<Cycle> {
                 let cycles = batches.iter().cloned().map(cycle);
@@ -212,7 +213,7 @@ impl Stages<'_> {
             let all = cycles(&input.batches);
             self.stage(name, records, || {
                 let scratch = Scratch::new();
-                let mut pipeline = pipeline(scratch.writer(false), keep, bulk);
+                let mut pipeline = pipeline(scratch.writer(compact), keep, bulk);
                 first
                     .clone()
                     .iter_mut()

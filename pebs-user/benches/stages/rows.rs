@@ -8,7 +8,7 @@ use pebs_user::estimate::{Estimator, Events, FunctionEstimate, Series, VisitTime
 use pebs_user::ledger::Reason;
 use pebs_user::pipeline::synthetic::function_of;
 use pebs_user::store::run::RunInfo;
-use pebs_user::store::samples::{BLOCK_ROWS, SampleBlock, SamplesOf};
+use pebs_user::store::samples::{ORDERED_ROWS, SampleBlock, SamplesOf};
 use pebs_user::store::schema::{SCHEMA_VERSION, VisitFunctionRow, VisitRow};
 use pebs_user::store::writer::{TraceWriter, WriterOptions};
 use pebs_user::stream::samples::{SampleBuf, Samples};
@@ -41,7 +41,7 @@ impl AllRows {
             };
             name(&mut block, of.samples);
             block.keep(&of, &[]);
-            if block.rows() >= BLOCK_ROWS {
+            if block.rows() >= ORDERED_ROWS {
                 writer.samples(&block).expect("room on disk");
                 block.clear();
             }
@@ -86,11 +86,12 @@ impl Scratch {
         Self(tempfile::tempdir().expect("room for a folder"))
     }
 
-    /// `compact`: whether closed segments are compacted too.
+    /// `compact`: whether closed segments are compacted too, every one of them.
     pub fn writer(&self, compact: bool) -> TraceWriter {
         let dir: PathBuf = self.0.path().join("trace");
         let options = WriterOptions {
             compact,
+            compact_all: compact,
             ..WriterOptions::default()
         };
         TraceWriter::create(&dir, &info(), options).expect("a new folder")

@@ -17,7 +17,7 @@ use crate::correlate::{
 use crate::estimate::{Estimator, Events, FunctionEstimate, Pause, Series, VisitTimeline};
 use crate::ledger::Reason;
 use crate::store::estimates::{self, EstimateBlock};
-use crate::store::samples::{BLOCK_ROWS, SampleBlock, SamplesOf};
+use crate::store::samples::{ORDERED_ROWS, SampleBlock, SamplesOf};
 use crate::store::schema::{
     FunctionRow, INTERRUPT, LossRow, MemoryRow, Table, VisitRow, WaitRow, visit_flag,
 };
@@ -197,8 +197,10 @@ impl Rows {
 
     /// Lets the writer do what is due, and brings it the names that are new.
     pub(super) fn tick(&mut self, elapsed: Duration) {
-        self.flush_block();
-        self.flush_estimates();
+        if self.writer.is_due(elapsed) {
+            self.flush_block();
+            self.flush_estimates();
+        }
         self.flush_functions();
         if self.keeper.is_due(elapsed) {
             self.write_aggregates(elapsed);
@@ -434,7 +436,7 @@ impl Rows {
             self.memory(of);
         }
         self.block.keep(of, &self.stack_ids);
-        if self.block.rows() >= BLOCK_ROWS {
+        if self.block.rows() >= ORDERED_ROWS {
             self.flush_block();
         }
         for (cpu, count) in by_cpu(of.samples.kinds, of.alike) {
@@ -628,8 +630,9 @@ impl Sink for Rows {
         };
         let kept = self.keeper.visit(visit, net.map(|it| it.0), known);
         if kept {
-            self.estimates.keep(visit.visit_id, visit.item_id);
-            if self.estimates.rows() >= estimates::BLOCK_ROWS {
+            self.estimates
+                .keep(visit.visit_id, visit.item_id, visit.tid);
+            if self.estimates.rows() >= estimates::ORDERED_ROWS {
                 self.flush_estimates();
             }
             let near = (visit.begin.0, visit.end.map(|(end, _)| end));

@@ -3,6 +3,7 @@
 //! Nothing is allocated per row, and after the first row groups nothing at all but their metadata.
 //! Invariant: all columns of a table hold the same number of rows.
 
+mod coded;
 mod real;
 mod text;
 
@@ -14,8 +15,11 @@ use arrow::array::{
     UInt64Array,
 };
 use arrow::datatypes::{DataType, Field, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type};
-use parquet::basic::Encoding;
+use parquet::basic::{Compression, Encoding};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::statistics::Statistics;
+use parquet::schema::types::ColumnDescPtr;
 
 use super::pages::Pages;
 use super::pages::addresses::Addresses as AddressPages;
@@ -26,7 +30,8 @@ use super::pages::plain::{Bits, Plain};
 use super::view::{Nullables, Values, View};
 use crate::units::Ip;
 use crate::units::Slot;
-pub(super) use real::{NullableCoded, NullableReal};
+pub(super) use coded::{Codable, NullableCoded, RequiredCoded};
+pub(super) use real::NullableReal;
 pub(super) use text::{NullableText, Text};
 
 /// A column chunk, ready to be written.
@@ -55,6 +60,33 @@ impl<'a> Chunk<'a> {
             values: None,
         }
     }
+
+    /// The bytes of its pages, in the order of the file.
+    pub(super) fn slices(&self) -> impl Iterator<Item = &'a [u8]> {
+        let pages = self.dictionary.into_iter().chain([self.pages]);
+        pages.flat_map(Pages::slices)
+    }
+
+    /// What a footer says of a chunk of `rows` rows that begins at `at`.
+    pub(super) fn metadata(
+        &self,
+        column: &ColumnDescPtr,
+        rows: u64,
+        at: u64,
+    ) -> Result<ColumnChunkMetaData, ParquetError> {
+        let dictionary = self.dictionary.map_or(0, Pages::bytes);
+        let bytes = (dictionary + self.pages.bytes()) as i64;
+        ColumnChunkMetaData::builder(Arc::clone(column))
+            .set_compression(Compression::UNCOMPRESSED)
+            .set_encodings(self.encodings.to_vec())
+            .set_num_values(self.values.unwrap_or(rows) as i64)
+            .set_total_compressed_size(bytes)
+            .set_total_uncompressed_size(bytes)
+            .set_dictionary_page_offset(self.dictionary.map(|_| at as i64))
+            .set_data_page_offset(at as i64 + dictionary as i64)
+            .set_statistics(self.statistics.clone())
+            .build()
+    }
 }
 
 /// What the writer needs from a column of any type.
@@ -73,8 +105,11 @@ pub trait Column {
     /// Ends the last page and shows the chunk.
     fn end(&mut self) -> Chunk<'_>;
 
-    /// Forgets the rows, keeps the room.
+    /// Forgets the rows, keeps the room and what row groups of a segment share.
     fn clear(&mut self);
+
+    /// Forgets what row groups of a segment share. The column has no rows.
+    fn end_segment(&mut self) {}
 }
 
 /// A column whose values are known by type.
@@ -98,7 +133,8 @@ typed! {
     Required<T> where [T: WholeType]: T::Native, Values<'a, PrimitiveArray<T>>;
     Nullable<T> where [T: WholeType]: Option<T::Native>, Nullables<'a, PrimitiveArray<T>>;
     Lists<T> where [T: WholeType]: &'a [T::Native], Values<'a, ListArray>;
-    NullableCoded<C> where [C: Code]: Option<f64>, Nullables<'a, Float64Array>;
+    NullableCoded<C> where [C: Code<Number: Codable>]: Option<C::Number>, Nullables<'a, PrimitiveArray<<C::Number as Codable>::Arrow>>;
+    RequiredCoded<C> where [C: Code<Number: Codable>]: C::Number, Values<'a, PrimitiveArray<<C::Number as Codable>::Arrow>>;
     NullableReal: Option<f64>, Nullables<'a, Float64Array>;
     Addresses: u64, Values<'a, UInt64Array>;
     Truth: bool, Values<'a, BooleanArray>;
@@ -351,6 +387,10 @@ impl Column for Addresses {
         self.pages.clear();
         self.dictionary.clear();
     }
+
+    fn end_segment(&mut self) {
+        self.addresses.end_segment();
+    }
 }
 
 /// Truth values, none of them null.
@@ -477,9 +517,9 @@ impl<T: WholeType<Native: Into<i128>>> Lists<T> {
             // Two's complement: as Parquet stores numbers, signed or not.
             let value: i128 = (*value).into();
             full |= if size_of::<T::Native>() == 8 {
-                self.plain.push_u64(value as u64)
+                self.plain.push(value as u64)
             } else {
-                self.plain.push_u32(value as u32)
+                self.plain.push(value as u32)
             };
         }
         // A page holds whole lists.

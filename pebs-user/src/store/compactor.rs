@@ -1,7 +1,6 @@
 //! The thread that compacts closed segments.
 //!
-//! That costs several times what writing them did; the thread that drains the rings must not wait for
-//! it. If this thread falls behind, segments stay as they are: larger, and as readable. Only where nothing is being
+//! That costs about what writing them did; the thread that drains the rings must not wait for it. If this thread falls behind, segments stay as they are: larger, and as readable. Only where nothing is being
 //! recorded ([`WriterOptions::compact_all`]) it is waited for.
 
 use std::path::{Path, PathBuf};

@@ -5,9 +5,9 @@ use arrow::datatypes::{Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type}
 
 use super::columns::{
     Addresses, Lists, Nullable, NullableCoded, NullableReal, NullableText, NullableTruth, Required,
-    Text, Truth, Typed, WholeType,
+    RequiredCoded, Text, Truth, Typed, WholeType,
 };
-use super::pages::coded::Code;
+use super::pages::coded::{Code, Small};
 use super::view::View;
 use crate::units::{Cpu, EventId, FunctionId, Pid, ProbeId, StackId, Tid, TraceNs};
 
@@ -103,9 +103,15 @@ unusual! {
     bool as NullableTruth, |it| Some(*it), |it| it.unwrap_or(false);
     Cpu as Required<UInt16Type>, |it| it.0, |it| Self(it);
     Tid as Nullable<UInt32Type>, |it| it.known(), |it| it.map_or(Self::UNKNOWN, Self);
+    u32 as RequiredCoded<Small<u32>>, |it| *it, |it| it;
+    i64 as RequiredCoded<Small<i64>>, |it| *it, |it| it;
+    FunctionId as RequiredCoded<Small<u32>>, |it| it.0, |it| Self(it);
+    Option<u64> as NullableCoded<Small<u64>>, |it| *it, |it| it;
+    Option<i64> as NullableCoded<Small<i64>>, |it| *it, |it| it;
+    Option<StackId> as NullableCoded<Small<u32>>, |it| it.map(|id| id.0), |it| it.map(StackId);
 }
 
-impl<'a, C: Code> Stored<'a, NullableCoded<C>> for Option<f64> {
+impl<'a, C: Code<Number = f64>> Stored<'a, NullableCoded<C>> for Option<f64> {
     #[inline(always)]
     fn cell(&'a self) -> Self {
         *self
@@ -317,6 +323,10 @@ macro_rules! tables {
                 fn clear(&mut self) {
                     self.rows = 0;
                     $(self.$column.clear();)+
+                }
+
+                fn end_segment(&mut self) {
+                    $(self.$column.end_segment();)+
                 }
             }
 

@@ -3,12 +3,16 @@
 use std::ops::Range;
 
 use crate::estimate::FunctionEstimate;
+use crate::units::Tid;
 
 /// Rows that are worth encoding: few enough for the L1 cache.
 pub(crate) const BLOCK_ROWS: usize = 128;
 
+/// Rows that are worth ordering: 2 MiB.
+pub(crate) const ORDERED_ROWS: usize = 32 * 1024;
+
 /// Rows whose room a block keeps though it does not need it.
-const KEPT_ROWS: usize = 16 * 1024;
+const KEPT_ROWS: usize = 2 * ORDERED_ROWS;
 
 /// Estimates of visits. First those that are rows of `visit_functions` to be, then those of the visit at hand, of
 /// which that is not known yet.
@@ -19,6 +23,8 @@ pub struct EstimateBlock {
     events: Vec<u64>,
     /// Of how many it is known that they are rows.
     rows: usize,
+    /// Threads of the rows, and where those of each end.
+    turns: Vec<(Tid, usize)>,
     /// Which visits those are of.
     visit_ids: Repeated,
     item_ids: Repeated,
@@ -56,8 +62,12 @@ impl EstimateBlock {
 
     /// Makes rows of them.
     #[inline]
-    pub fn keep(&mut self, visit_id: u64, item_id: u64) {
+    pub fn keep(&mut self, visit_id: u64, item_id: u64, tid: Tid) {
         let rows = self.rows..self.estimates.len();
+        match self.turns.last_mut() {
+            Some((last, end)) if *last == tid => *end = rows.end,
+            _ => self.turns.push((tid, rows.end)),
+        }
         self.visit_ids.set(rows.clone(), visit_id);
         self.item_ids.set(rows, item_id);
         self.rows = self.estimates.len();
@@ -79,6 +89,50 @@ impl EstimateBlock {
         }
     }
 
+    /// All rows thread after thread, some at a time, as those of
+    /// [`SampleBlock`](super::samples::SampleBlock::ordered_parts) are. `room` is for those at hand.
+    pub(super) fn ordered_parts(&self, room: &mut Self, mut take: impl FnMut(&Parts<'_>)) {
+        if self.turns.is_sorted() {
+            return take(&self.parts());
+        }
+        let mut begin = 0;
+        let mut turns: Vec<_> = self
+            .turns
+            .iter()
+            .map(|&(tid, end)| (tid, std::mem::replace(&mut begin, end)..end))
+            .collect();
+        turns.sort_by_key(|(tid, _)| *tid);
+        let parts = self.parts();
+        for (_, rows) in turns {
+            let mut rest = rows;
+            while !rest.is_empty() {
+                let now = rest.len().min(BLOCK_ROWS - room.rows);
+                room.copy(&parts, rest.start..rest.start + now);
+                rest.start += now;
+                if room.rows == BLOCK_ROWS {
+                    take(&room.parts());
+                    room.clear();
+                }
+            }
+        }
+        if room.rows > 0 {
+            take(&room.parts());
+            room.clear();
+        }
+    }
+
+    /// Appends rows of another block.
+    fn copy(&mut self, from: &Parts<'_>, rows: Range<usize>) {
+        self.estimates
+            .extend_from_slice(&from.estimates[rows.clone()]);
+        self.events.extend_from_slice(&from.events[rows.clone()]);
+        let to = self.rows..self.estimates.len();
+        self.visit_ids
+            .copy(to.clone(), &from.visit_ids[rows.clone()]);
+        self.item_ids.copy(to.clone(), &from.item_ids[rows]);
+        self.rows = to.end;
+    }
+
     /// Forgets all rows, and the visit at hand; keeps the room, unless that of a very large visit.
     pub fn clear(&mut self) {
         if self.estimates.len() > KEPT_ROWS {
@@ -86,6 +140,7 @@ impl EstimateBlock {
         }
         self.estimates.clear();
         self.events.clear();
+        self.turns.clear();
         self.rows = 0;
     }
 }
@@ -112,6 +167,14 @@ impl Repeated {
         for room in room.iter_mut().take(rows.len().div_ceil(AT_ONCE)) {
             *room = [number; AT_ONCE];
         }
+    }
+
+    /// Gives rows, which follow those that have one, a number each.
+    fn copy(&mut self, rows: Range<usize>, numbers: &[u64]) {
+        if rows.end > self.numbers.len() {
+            self.make_room(rows.end);
+        }
+        self.numbers[rows].copy_from_slice(numbers);
     }
 
     #[cold]
@@ -164,7 +227,7 @@ pub(super) mod tests {
             }
             let estimates = block.at_hand().iter();
             rows.extend(estimates.map(|it| (visit_id, u64::from(it.function.0) % 3, *it)));
-            block.keep(visit_id, 10 * visit_id);
+            block.keep(visit_id, 10 * visit_id, Tid(9 - visit_id as u32 / 3));
         }
         (rows, block)
     }
@@ -185,6 +248,19 @@ pub(super) mod tests {
             .collect();
         assert_eq!(rows, expected);
         assert_eq!(block.rows(), rows.len());
+        let (mut ordered, mut threads) = (Vec::new(), Vec::new());
+        block.ordered_parts(&mut EstimateBlock::default(), |parts| {
+            let rows = parts.visit_ids.iter().zip(parts.item_ids);
+            ordered.extend(rows.zip(parts.events).zip(parts.estimates).map(
+                |(((visit, item), events), it)| {
+                    threads.push(9 - visit / 3);
+                    (*visit, *item, *events, *it)
+                },
+            ));
+        });
+        assert!(threads.is_sorted() && !expected.is_sorted_by_key(|it| 9 - it.0 / 3));
+        ordered.sort_by_key(|it| it.0);
+        assert_eq!(ordered, expected);
         block.clear();
         assert_eq!((block.rows(), block.at_hand().len()), (0, 0));
     }

@@ -2,10 +2,18 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow::array::{Array, ArrayRef, Int64Array, RecordBatch, UInt32Array, UInt64Array};
-use arrow::error::ArrowError;
+use arrow::array::RecordBatch;
+use arrow::datatypes::Int64Type;
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
-use super::schema::visit_flag;
+use super::columns::{Column as _, Nullable};
+use super::compacted::ChunkPages;
+use super::prefix::Prefix;
+use super::read_error::ReadError;
+use super::schema::{visit_flag, visits};
+use super::segment::SegmentError;
+use super::view::{Named, Select as _, View as _, columns};
 use crate::estimate::net::SampleCost;
 
 /// What a sample was taken to take of items over the run. Shared: the writer's owner learns it, the thread that compacts
@@ -24,48 +32,70 @@ impl SampleCosts {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Rows of `visits` with the cost that is known now in place of the one that they were written with.
+    /// Brings the chunks of a row group of `visits` up to the cost that is known now. `read` reads the group.
     ///
-    /// Rows of other tables stay as they are. Visits that overlap others stay: how many samples others had meanwhile is not in their row.
-    pub(super) fn finish(&self, batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
+    /// Chunks of other tables stay as they are. Visits that overlap others stay: how many samples others had meanwhile is not in their row.
+    pub(super) fn finish(
+        &self,
+        chunks: &mut [ChunkPages],
+        read: impl FnOnce() -> ParquetRecordBatchReaderBuilder<Prefix>,
+    ) -> Result<(), SegmentError> {
         let costs = self.locked().clone();
-        let column = |name| batch.column_by_name(name).map(|it| it.as_any());
-        let (Some(ids), Some(samples), Some(flags), Some(net), Some(stderr), Some((_, last))) = (
-            column("visit_id").and_then(|it| it.downcast_ref::<UInt64Array>()),
-            column("samples").and_then(|it| it.downcast_ref::<UInt32Array>()),
-            column("flags").and_then(|it| it.downcast_ref::<UInt32Array>()),
-            column("net_ns").and_then(|it| it.downcast_ref::<Int64Array>()),
-            column("net_stderr_ns").and_then(|it| it.downcast_ref::<Int64Array>()),
-            costs.last(),
-        ) else {
-            return Ok(batch.clone());
+        let place = |name| chunks.iter().position(|chunk| chunk.name() == name);
+        let (Some(net), Some(stderr), Some((_, last))) = (place(NET), place(STDERR), costs.last())
+        else {
+            return Ok(());
         };
-        let finished = |row: usize| {
-            let number = u64::from(samples.value(row));
-            let was = costs.partition_point(|(id, _)| *id <= ids.value(row));
-            let (_, was) = costs.get(was.checked_sub(1)?)?;
-            let alone = flags.value(row) & visit_flag::OVERLAPPED == 0;
-            let change = was.of(number).round() - last.of(number).round();
-            (alone && number > 0 && net.is_valid(row)).then(|| {
-                let net = (net.value(row) + change as i64).max(0);
-                (net, last.stderr_of(number).round() as i64)
-            })
-        };
-        let (mut nets, mut stderrs) = (Vec::new(), Vec::new());
-        for row in 0..batch.num_rows() {
-            let (was, was_stderr) = (
-                net.is_valid(row).then(|| net.value(row)),
-                stderr.is_valid(row).then(|| stderr.value(row)),
-            );
-            let now = finished(row);
-            nets.push(now.map(|it| it.0).or(was));
-            stderrs.push(now.map(|it| it.1).or(was_stderr));
+        let (mut nets, mut stderrs) = <(Nulled, Nulled)>::default();
+        let reader = read();
+        let mask =
+            ProjectionMask::columns(reader.parquet_schema(), Finished::NAMES.iter().copied());
+        let mut rows = 0;
+        for batch in reader.with_projection(mask).build()? {
+            let batch = batch?;
+            rows += batch.num_rows() as u64;
+            let (net, stderr) = finished(&batch, &costs, last)?;
+            nets.extend(&net, |it| *it);
+            stderrs.extend(&stderr, |it| *it);
         }
-        let mut columns = batch.columns().to_vec();
-        for (name, values) in [("net_ns", nets), ("net_stderr_ns", stderrs)] {
-            let place = batch.schema_ref().index_of(name)?;
-            columns[place] = Arc::new(Int64Array::from(values)) as ArrayRef;
+        for (place, column) in [(net, &mut nets), (stderr, &mut stderrs)] {
+            chunks[place] = chunks[place].replaced(&column.end(), rows)?;
         }
-        RecordBatch::try_new(batch.schema(), columns)
+        Ok(())
     }
+}
+
+/// Numbers, null or not.
+type Nulled = Nullable<Int64Type>;
+
+const NET: &str = <visits::net_ns as Named>::NAME;
+const STDERR: &str = <visits::net_stderr_ns as Named>::NAME;
+
+/// Net times of some visits, and their errors.
+fn finished(
+    batch: &RecordBatch,
+    costs: &[(u64, SampleCost)],
+    last: &SampleCost,
+) -> Result<(Vec<Option<i64>>, Vec<Option<i64>>), ReadError> {
+    let columns = Finished::of(batch)?;
+    let row = |row: usize| {
+        let (net, stderr) = (columns.net_ns.get(row), columns.net_stderr_ns.get(row));
+        let number = u64::from(columns.samples[row]);
+        let known = costs.partition_point(|(id, _)| *id <= columns.visit_id[row]);
+        let was = known.checked_sub(1).and_then(|at| costs.get(at));
+        let alone = columns.flags[row] & visit_flag::OVERLAPPED == 0;
+        match (net, was) {
+            (Some(net), Some((_, was))) if alone && number > 0 => {
+                let change = was.of(number).round() - last.of(number).round();
+                let stderr = last.stderr_of(number).round() as i64;
+                (Some((net + change as i64).max(0)), Some(stderr))
+            }
+            _ => (net, stderr),
+        }
+    };
+    Ok((0..batch.num_rows()).map(row).unzip())
+}
+
+columns! {
+    struct Finished of visits { visit_id, samples, flags, net_ns, net_stderr_ns }
 }

@@ -11,7 +11,7 @@ use arrow::datatypes::SchemaRef;
 use super::compactor::{Compactor, Job};
 use super::files::{Held, INFO_FILE, Owner, free_reserve};
 use super::run::RunInfo;
-use super::schema::Table;
+use super::schema::{Columns, Table};
 use super::segment::{OpenSegment, SegmentFiles, write_empty};
 use super::tables::{RowColumns, table_schema};
 use super::write_error::WriteError;
@@ -53,6 +53,13 @@ impl TableFiles {
         let before = open.bytes;
         open.append(&columns.end(), rows).map_err(at_folder)?;
         Ok(open.bytes - before)
+    }
+
+    /// Whether the open segment is as large as one may be.
+    fn is_large(&self) -> bool {
+        let is_large =
+            |it: &OpenSegment| it.groups() >= SEGMENT_GROUPS || it.bytes >= SEGMENT_BYTES;
+        self.open.as_ref().is_some_and(is_large)
     }
 
     /// Ends the open segment.
@@ -200,7 +207,9 @@ impl Output {
             Ok(bytes) => {
                 files.rows += rows;
                 self.open_bytes += bytes;
-                self.close_large_segment(table);
+                if files.is_large() {
+                    self.close_segment(table, columns);
+                }
                 Ok(())
             }
             Err(error) => {
@@ -211,8 +220,9 @@ impl Output {
         }
     }
 
-    /// Closes the open segment; it is compacted later.
-    pub(super) fn close_segment(&mut self, table: Table) {
+    /// Closes the open segment; it is compacted later. `columns` have no rows.
+    pub(super) fn close_segment(&mut self, table: Table, columns: &mut dyn RowColumns) {
+        columns.end_segment();
         if let Some(job) = self.tables[table as usize].take_job() {
             match job.close() {
                 Ok(()) => self.compactor.submit(job),
@@ -224,23 +234,19 @@ impl Output {
         }
     }
 
-    /// Closes the open segment if it is as large as one may be.
-    fn close_large_segment(&mut self, table: Table) {
-        let open = self.tables[table as usize].open.as_ref();
-        if open.is_some_and(|open| open.groups() >= SEGMENT_GROUPS || open.bytes >= SEGMENT_BYTES) {
-            self.close_segment(table);
-        }
-    }
-
     /// Closes every segment and replaces `trace.json` by `info`; returns the bytes of the tables.
     ///
     /// After a failure `trace.json` says `complete: false`; the room for it was kept.
     ///
     /// # Errors
     /// The first failure since the trace began.
-    pub(super) fn finish(&mut self, info: &RunInfo) -> Result<u64, WriteError> {
+    pub(super) fn finish(
+        &mut self,
+        info: &RunInfo,
+        columns: &mut Columns,
+    ) -> Result<u64, WriteError> {
         for table in Table::ALL {
-            self.close_segment(table);
+            self.close_segment(table, columns.of_mut(table));
         }
         self.compactor.finish();
         free_reserve(&self.place()).map_err(|error| WriteError::io(&self.dir, error))?;

@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use super::columns::{
     Addresses, Chunk, Column, Nullable, NullableCoded, NullableReal, NullableText, NullableTruth,
-    Required, Text, Typed,
+    Required, RequiredCoded, Text, Typed,
 };
 use super::declare::{Described, Stored, Usual, flags, tables};
-use super::pages::coded::{Halves, Rounded};
+use super::pages::coded::{Halves, Rounded, Small};
 use super::read_error::ReadError;
 use super::reader::Trace;
 use super::tables::{Extend, GROUP_ROWS, NewColumns, Row, RowColumns, Samples, VisitColumns};
@@ -51,11 +51,11 @@ tables! {
         /// End; null if the trace ended first.
         end_ns: Option<TraceNs>,
         /// End - begin; null if the end is.
-        duration_ns: Option<i64>,
+        duration_ns: Option<i64> as NullableCoded<Small<i64>>,
         /// Time on the CPU during which this was the thread's current visit, including waits within pebs-trace's own marks,
         /// which `net_ns` leaves out. Null if switches were not recorded, the end is unknown, or more of it may be in
         /// `shared_ns` ([`visit_flag::TIME_SHARED`]).
-        oncpu_ns: Option<i64>,
+        oncpu_ns: Option<i64> as NullableCoded<Small<i64>>,
         /// `duration_ns` less own time (marks, samples, switch and fault records): ranks and classifies visits. Null if the
         /// end or one of these costs is unknown, as in imported traces; rank by the duration then. The cost of a sample is
         /// measured in the run: a segment uses what was known when it was closed.
@@ -63,7 +63,7 @@ tables! {
         /// Standard error of `net_ns`, from the spread of the cost of samples and the error of its mean.
         net_stderr_ns: Option<i64>,
         /// Samples that belong to the visit.
-        samples: u32,
+        samples: u32 as RequiredCoded<Small<u32>>,
         /// Bits: [`visit_flag`].
         flags: u32,
         /// Times that the thread left the CPU while this was its current visit (of nested visits the
@@ -98,20 +98,20 @@ tables! {
         /// Its item.
         item_id: u64,
         /// The function.
-        function_id: FunctionId,
+        function_id: FunctionId as RequiredCoded<Small<u32>>,
         /// Number of the sampled event in `trace.json`.
         event: EventId,
         /// Samples of the function in the visit.
-        samples: u32,
+        samples: u32 as RequiredCoded<Small<u32>>,
         /// Events that the samples stand for: the sum of the reset values in force when each was taken; ns for clocks. It is
         /// `samples` x the reset value unless `--max-overhead` changed that. Null if the kernel kept to a frequency.
-        events: Option<u64>,
+        events: Option<u64> as NullableCoded<Small<u64>>,
         /// Its first sample.
         first_ns: TraceNs,
         /// Its last sample.
         last_ns: TraceNs,
         /// Last - first: the published estimate.
-        span_ns: i64,
+        span_ns: i64 as RequiredCoded<Small<i64>>,
         /// The unbiased estimate of its time on the CPU; null for events that are not clocks and where the visit's time on the
         /// CPU is unknown.
         self_ns: Option<f64> as NullableCoded<Halves>,
@@ -126,7 +126,7 @@ tables! {
         /// The visit; null: in no visit.
         visit_id: Option<u64>,
         /// The function.
-        function_id: FunctionId,
+        function_id: FunctionId as RequiredCoded<Small<u32>>,
         /// Instruction pointer.
         ip: u64 as Addresses,
         /// Thread; null where a recording does not have it.
@@ -138,7 +138,7 @@ tables! {
         /// Bits: [`sample_flag`].
         flags: u32,
         /// Its call stack; null: not recorded (`--call-graph`), or no room for it.
-        stack_id: Option<StackId>,
+        stack_id: Option<StackId> as NullableCoded<Small<u32>>,
     }
 
     /// One row per interval off the CPU within a visit.

@@ -13,31 +13,26 @@ use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
-use arrow::compute::take_record_batch;
 use arrow::datatypes::{Schema, SchemaRef};
 use arrow::error::ArrowError;
 use parquet::arrow::ArrowSchemaConverter;
 use parquet::arrow::arrow_reader::{
-    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
-    ParquetRecordBatchReaderBuilder,
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
 };
-use parquet::basic::Compression;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{
-    ColumnChunkMetaData, FileMetaData, ParquetMetaData, ParquetMetaDataWriter, RowGroupMetaData,
+    FileMetaData, ParquetMetaData, ParquetMetaDataWriter, RowGroupMetaData,
 };
 use parquet::schema::types::SchemaDescPtr;
 use thiserror::Error;
 
 use super::columns::Chunk;
-use super::compacted::CompactedWriter;
+use super::compacted::{ChunkPages, CompactedWriter, Part};
 use super::descriptions::of_segment;
 use super::files::{Owner, io_cause, remove_if_there};
 use super::net::SampleCosts;
-use super::order::order;
-use super::pages::Pages;
 use super::prefix::Prefix;
+use super::read_error::ReadError;
 use super::thrift::check_group;
 use crate::files::open_regular;
 
@@ -53,9 +48,6 @@ const MAGIC: &[u8; 4] = b"PAR1";
 /// Version of the format as a footer says it.
 const FORMAT: i32 = 2;
 
-/// Rows that are brought into order at once when a segment is compacted: bounds the memory.
-const BATCH_ROWS: usize = 128 << 10;
-
 /// A failure below the writer; the caller adds which file it was.
 #[derive(Debug, Error)]
 pub(super) enum SegmentError {
@@ -65,6 +57,8 @@ pub(super) enum SegmentError {
     Arrow(#[from] ArrowError),
     #[error(transparent)]
     Parquet(#[from] ParquetError),
+    #[error(transparent)]
+    Read(#[from] ReadError),
     #[error("its columns are not those of its table in trace.json")]
     Foreign,
     #[error("{found} rows can be read back of {expected} written")]
@@ -179,10 +173,7 @@ impl OpenSegment {
         self.groups.push(group);
         let result = self.footer(rows).map_err(SegmentError::from);
         let result = result.and_then(|footer| {
-            let pages = chunks
-                .iter()
-                .flat_map(|chunk| chunk.dictionary.into_iter().chain([chunk.pages]))
-                .flat_map(Pages::slices);
+            let pages = chunks.iter().flat_map(Chunk::slices);
             let mut slices: Vec<IoSlice<'_>> = [magic]
                 .into_iter()
                 .chain(pages)
@@ -222,28 +213,16 @@ fn group_metadata(
     rows: u64,
     begin: u64,
 ) -> Result<RowGroupMetaData, ParquetError> {
-    let mut at = begin as i64;
+    let mut at = begin;
     let mut described = Vec::with_capacity(chunks.len());
     for (column, chunk) in columns.columns().iter().zip(chunks) {
-        let dictionary = chunk.dictionary.map_or(0, Pages::bytes);
-        let bytes = (dictionary + chunk.pages.bytes()) as i64;
-        described.push(
-            ColumnChunkMetaData::builder(Arc::clone(column))
-                .set_compression(Compression::UNCOMPRESSED)
-                .set_encodings(chunk.encodings.to_vec())
-                .set_num_values(chunk.values.unwrap_or(rows) as i64)
-                .set_total_compressed_size(bytes)
-                .set_total_uncompressed_size(bytes)
-                .set_dictionary_page_offset(chunk.dictionary.map(|_| at))
-                .set_data_page_offset(at + dictionary as i64)
-                .set_statistics(chunk.statistics.clone())
-                .build()?,
-        );
-        at += bytes;
+        let metadata = chunk.metadata(column, rows, at)?;
+        at += metadata.compressed_size() as u64;
+        described.push(metadata);
     }
     RowGroupMetaData::builder(Arc::clone(columns))
         .set_num_rows(rows as i64)
-        .set_total_byte_size(at - begin as i64)
+        .set_total_byte_size((at - begin) as i64)
         .set_file_offset(begin as i64)
         .set_column_metadata(described)
         .build()
@@ -299,10 +278,10 @@ pub(super) fn compact(
     expected: u64,
     costs: &SampleCosts,
 ) -> Result<u64, SegmentError> {
-    let mut batches = Batches::open(path, schema)?;
-    let first = batches.next_whole()?;
+    let mut groups = Groups::open(path, schema)?;
+    let first = groups.next_whole(Some(costs))?;
     owner.make_whole(path, |file| {
-        match write_all(file, schema, first, &mut batches, Some(costs))? {
+        match write_all(file, schema, first, &mut groups, Some(costs))? {
             found if found < expected => Err(SegmentError::Short { expected, found }),
             _ => Ok(()),
         }
@@ -310,7 +289,7 @@ pub(super) fn compact(
     Ok(fs::metadata(path)?.len())
 }
 
-/// Closes a segment whose writer died: what can be read of it is written anew, and the open file removed.
+/// Closes a segment whose writer died: its whole row groups are written anew, and the open file removed.
 ///
 /// A segment without a whole row group becomes no file at all.
 ///
@@ -323,41 +302,35 @@ pub(super) fn recover(
     owner: Owner,
 ) -> Result<Closed, SegmentError> {
     let open = open_path(folder, number);
-    let mut batches = Batches::open(&open, schema)?;
-    let first = batches.next_whole()?;
+    let mut groups = Groups::open(&open, schema)?;
+    let first = groups.next_whole(None)?;
     let mut closed = Closed::default();
     if first.is_some() {
         let path = closed_path(folder, number);
         owner.make_whole(&path, |file| {
-            closed.rows = write_all(file, &of_segment(schema, number), first, &mut batches, None)?;
+            closed.rows = write_all(file, &of_segment(schema, number), first, &mut groups, None)?;
             Ok::<_, SegmentError>(())
         })?;
     }
-    closed.unread_bytes = batches.file_bytes.saturating_sub(batches.whole_bytes);
+    closed.unread_bytes = groups.file_bytes.saturating_sub(groups.whole_bytes);
     remove_if_there(&open)?;
     Ok(closed)
 }
 
-/// Writes batches to a file; returns their rows.
+/// Writes row groups to a file; returns their rows.
 fn write_all(
     file: &File,
     schema: &SchemaRef,
-    first: Option<RecordBatch>,
-    rest: &mut Batches,
+    first: Option<Group>,
+    rest: &mut Groups,
     costs: Option<&SampleCosts>,
 ) -> Result<u64, SegmentError> {
     let mut writer = CompactedWriter::new(file, schema)?;
     let (mut next, mut rows) = (first, 0);
-    while let Some(mut batch) = next {
-        rows += batch.num_rows() as u64;
-        if let Some(costs) = costs {
-            batch = costs.finish(&batch)?;
-        }
-        if let Some(order) = order(&batch) {
-            batch = take_record_batch(&batch, &order)?;
-        }
-        writer.write(&batch)?;
-        next = rest.next_whole()?;
+    while let Some(group) = next {
+        rows += group.rows;
+        writer.write(&group.chunks, group.rows)?;
+        next = rest.next_whole(costs)?;
     }
     writer.close()?;
     Ok(rows)
@@ -389,79 +362,83 @@ fn has_columns(file: &Schema, expected: &Schema) -> bool {
     columns(file) == columns(expected)
 }
 
-/// Whole batches of an open segment's file, which may end anywhere.
-struct Batches {
+/// A whole row group.
+struct Group {
+    chunks: Vec<ChunkPages>,
+    rows: u64,
+}
+
+/// Whole row groups of an open segment's file, which may end anywhere.
+struct Groups {
     file: Option<(Prefix, ArrowReaderMetadata)>,
-    /// Groups not begun.
-    groups: Range<usize>,
-    /// The group at hand. Groups are read one by one, so that no batch has rows of two.
-    group: Option<ParquetRecordBatchReader>,
+    /// Those not begun.
+    left: Range<usize>,
     file_bytes: u64,
     whole_bytes: u64,
 }
 
-impl Batches {
+impl Groups {
     fn open(path: &Path, schema: &Schema) -> Result<Self, SegmentError> {
         let file = open_regular(path)?;
-        let mut batches = Self {
+        let mut groups = Self {
             file: None,
-            groups: 0..0,
-            group: None,
+            left: 0..0,
             file_bytes: file.metadata()?.len(),
             whole_bytes: 0,
         };
         // Without a footer there is no whole row group.
         let Some(whole) = Prefix::whole_parquet(file)? else {
-            return Ok(batches);
+            return Ok(groups);
         };
-        batches.whole_bytes = whole.bytes();
+        groups.whole_bytes = whole.bytes();
         let load = || ArrowReaderMetadata::load(&whole, ArrowReaderOptions::new());
         if let Some(metadata) = guarded(load)? {
             if !has_columns(metadata.schema(), schema) {
                 return Err(SegmentError::Foreign);
             }
-            batches.groups = 0..metadata.metadata().num_row_groups();
-            batches.file = Some((whole, metadata));
+            groups.left = 0..metadata.metadata().num_row_groups();
+            groups.file = Some((whole, metadata));
         }
-        Ok(batches)
+        Ok(groups)
     }
 
-    /// The next batch, `None` at the first that is not whole.
-    fn next_whole(&mut self) -> Result<Option<RecordBatch>, SegmentError> {
-        loop {
-            if let Some(mut group) = self.group.take() {
-                let Some(next) = guarded(|| Ok(group.next().transpose()?))? else {
-                    // After a panic or an error nothing is read any more.
-                    self.file = None;
-                    return Ok(None);
-                };
-                if next.is_some() {
-                    self.group = Some(group);
-                    return Ok(next);
-                }
-            }
-            let (Some((file, metadata)), Some(index)) = (&self.file, self.groups.next()) else {
-                return Ok(None);
-            };
-            let group = metadata.metadata().row_group(index);
-            match check_group(file.file(), group, 0..group.num_columns()) {
-                Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                    self.file = None;
-                    return Ok(None);
-                }
-                Err(error) => return Err(error.into()),
-            }
-            let builder =
+    /// The next row group, `None` at the first that is not whole. `costs`: what samples take, if visits are to be
+    /// brought up to it.
+    fn next_whole(&mut self, costs: Option<&SampleCosts>) -> Result<Option<Group>, SegmentError> {
+        let (Some((file, metadata)), Some(index)) = (&self.file, self.left.next()) else {
+            return Ok(None);
+        };
+        let group = whole_group(file, metadata.metadata().row_group(index))?;
+        let Some(mut group) = group else {
+            // After a panic or an error nothing is read any more.
+            self.file = None;
+            return Ok(None);
+        };
+        if let Some(costs) = costs {
+            costs.finish(&mut group.chunks, || {
                 ParquetRecordBatchReaderBuilder::new_with_metadata(file.clone(), metadata.clone())
                     .with_row_groups(vec![index])
-                    .with_batch_size(BATCH_ROWS);
-            self.group = guarded(|| builder.build())?;
-            if self.group.is_none() {
-                self.file = None;
-            }
+            })?;
         }
+        Ok(Some(group))
     }
+}
+
+/// Reads a row group; `None` if it is not whole.
+fn whole_group(file: &Prefix, group: &RowGroupMetaData) -> Result<Option<Group>, SegmentError> {
+    match check_group(file.file(), group, 0..group.num_columns()) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => return Ok(None),
+        Err(error) => return Err(error.into()),
+    }
+    let rows = group.num_rows() as u64;
+    guarded(|| {
+        let part = Arc::new(Part::of_group(file.file(), group)?);
+        let chunks = group.columns().iter();
+        let chunks = chunks.map(|chunk| ChunkPages::read(&part, chunk.clone(), rows));
+        let chunks = chunks.collect::<Result<_, _>>()?;
+        Ok(Group { chunks, rows })
+    })
 }
 
 /// Runs a step of the Parquet reader, which panics on some turned bits: `None` then, and where bytes make
@@ -486,7 +463,7 @@ fn readable<T>(result: Result<T, ParquetError>) -> Result<Option<T>, SegmentErro
 
 #[cfg(test)]
 mod tests {
-    use parquet::basic::Encoding;
+    use parquet::basic::{Compression, Encoding};
     use parquet::file::metadata::ColumnChunkMetaData;
     use parquet::file::reader::{FileReader as _, SerializedFileReader};
 
@@ -509,22 +486,22 @@ mod tests {
         reader.metadata().row_group(0).columns().to_vec()
     }
 
-    // Times and ids are packed differences, what repeats is not; every column has statistics and a page index.
+    // Times and ids are packed differences, with an index of their pages; functions and addresses have a dictionary.
     #[test]
     fn columns_are_encoded_by_kind() {
-        let delta = ["time_ns", "visit_id"];
+        let coded = ["function_id", "ip", "stack_id"];
         for chunk in chunks(Table::Samples) {
             let name = chunk.column_path().string();
+            let is_coded = coded.contains(&name.as_str());
             let mut encodings = chunk.encodings();
             let is_delta = encodings.any(|e| e == Encoding::DELTA_BINARY_PACKED);
-            let is_sorted = delta.contains(&name.as_str());
-            assert_eq!(is_delta, is_sorted, "{name}");
-            let has_dictionary = chunk.dictionary_page_offset().is_some();
-            assert!(!(has_dictionary && is_sorted), "{name}");
+            assert_eq!(is_delta, !is_coded, "{name}");
+            assert_eq!(chunk.dictionary_page_offset().is_some(), is_coded, "{name}");
             let is_small = matches!(chunk.compression(), Compression::ZSTD(_));
             assert!(is_small, "{name}");
             assert!(chunk.statistics().is_some(), "{name}");
-            assert!(chunk.column_index_offset().is_some(), "{name}");
+            assert!(chunk.offset_index_offset().is_some(), "{name}");
+            assert_eq!(chunk.column_index_offset().is_some(), is_delta, "{name}");
         }
     }
 

@@ -109,8 +109,11 @@ pub trait RowColumns: Debug {
     /// Ends the pages and shows the chunks, in the schema's order.
     fn end(&mut self) -> Vec<Chunk<'_>>;
 
-    /// Forgets the rows, keeps the room.
+    /// Forgets the rows, keeps the room and what row groups of a segment share.
     fn clear(&mut self);
+
+    /// Forgets what row groups of a segment share. There are no rows.
+    fn end_segment(&mut self);
 }
 
 /// A row of a table.
@@ -271,6 +274,10 @@ impl RowColumns for VisitColumns {
         for column in &mut self.args {
             column.as_column().clear();
         }
+    }
+
+    fn end_segment(&mut self) {
+        self.fixed.end_segment();
     }
 }
 

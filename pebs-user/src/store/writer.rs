@@ -15,6 +15,8 @@ use super::estimates::EstimateBlock;
 use super::files::{Held, Owner, TraceLock};
 use super::output::Output;
 use super::run::RunInfo;
+#[cfg(doc)]
+use super::samples::ORDERED_ROWS;
 use super::samples::SampleBlock;
 use super::schema::{ArgValue, Columns, Table, VisitRow};
 use super::tables::{Row, RowColumns as _, check_columns};
@@ -28,8 +30,7 @@ pub struct WriterOptions {
     pub segment: Duration,
     /// Time after which rows in memory are written to the open segment: what `kill -9` costs.
     pub flush: Duration,
-    /// Whether closed segments are compacted, beside the run, which costs several times what writing
-    /// them does.
+    /// Whether closed segments are compacted, beside the run, which costs about as much as writing them does.
     pub compact: bool,
     /// Whether writing waits for compaction that falls behind: where nothing is being recorded. Else segments that
     /// come too fast stay as they are.
@@ -72,6 +73,10 @@ pub struct TraceWriter {
     options: WriterOptions,
     flushed_at: Duration,
     closed_at: Duration,
+    /// For [`SampleBlock::ordered_parts`].
+    samples_room: SampleBlock,
+    /// For [`EstimateBlock::ordered_parts`].
+    estimates_room: EstimateBlock,
     lock: TraceLock,
 }
 
@@ -126,6 +131,8 @@ impl TraceWriter {
             options,
             flushed_at: Duration::ZERO,
             closed_at: Duration::ZERO,
+            samples_room: SampleBlock::default(),
+            estimates_room: EstimateBlock::default(),
             lock,
         })
     }
@@ -176,29 +183,51 @@ impl TraceWriter {
         self.flush_if_full(R::TABLE, full)
     }
 
-    /// Adds the rows of a block.
+    /// Adds the rows of a block, thread after thread.
     ///
     /// # Errors
     /// As [`TraceWriter`] says.
     pub fn estimates(&mut self, block: &EstimateBlock) -> Result<(), WriteError> {
-        self.columns.visit_functions.extend_block(block);
-        let full = self.columns.visit_functions.is_full();
-        self.flush_if_full(Table::VisitFunctions, full)
+        let mut result = Ok(());
+        let mut room = std::mem::take(&mut self.estimates_room);
+        block.ordered_parts(&mut room, |parts| {
+            self.columns.visit_functions.extend_parts(parts);
+            if self.columns.visit_functions.is_full() {
+                let flushed = self.flush_full(Table::VisitFunctions);
+                result = std::mem::replace(&mut result, Ok(())).and(flushed);
+            }
+        });
+        self.estimates_room = room;
+        result
     }
 
-    /// Adds the rows of a block.
+    /// Adds the rows of a block, thread after thread: times take least where there are [`ORDERED_ROWS`].
     ///
     /// # Errors
     /// As [`TraceWriter`] says.
     pub fn samples(&mut self, block: &SampleBlock) -> Result<(), WriteError> {
         let mut result = Ok(());
-        for part in block.parts() {
-            self.columns.samples.extend_part(&part);
+        let mut room = std::mem::take(&mut self.samples_room);
+        block.ordered_parts(&mut room, |part| {
+            self.columns.samples.extend_part(part);
             if self.columns.samples.is_full() {
-                result = result.and(self.flush_full(Table::Samples));
+                let flushed = self.flush_full(Table::Samples);
+                result = std::mem::replace(&mut result, Ok(())).and(flushed);
             }
-        }
+        });
+        self.samples_room = room;
         result
+    }
+
+    /// Whether [`TraceWriter::tick`] would write rows: those that wait elsewhere are to be added before.
+    #[must_use]
+    pub fn is_due(&self, elapsed: Duration) -> bool {
+        let is_flush_due = elapsed.saturating_sub(self.flushed_at) >= self.options.flush;
+        is_flush_due || self.is_segment_due(elapsed)
+    }
+
+    fn is_segment_due(&self, elapsed: Duration) -> bool {
+        elapsed.saturating_sub(self.closed_at) >= self.options.segment
     }
 
     /// Writes and closes what is due. To be called several times a second, `elapsed` being the time
@@ -208,8 +237,8 @@ impl TraceWriter {
     /// As [`TraceWriter`] says.
     pub fn tick(&mut self, elapsed: Duration) -> Result<(), WriteError> {
         self.output.check()?;
-        let close = elapsed.saturating_sub(self.closed_at) >= self.options.segment;
-        if close || elapsed.saturating_sub(self.flushed_at) >= self.options.flush {
+        let close = self.is_segment_due(elapsed);
+        if self.is_due(elapsed) {
             self.flushed_at = elapsed;
             for table in Table::ALL {
                 self.flush(table)?;
@@ -218,7 +247,7 @@ impl TraceWriter {
         if close {
             self.closed_at = elapsed;
             for table in Table::ALL {
-                self.output.close_segment(table);
+                self.output.close_segment(table, self.columns.of_mut(table));
             }
         }
         Ok(())
@@ -278,7 +307,7 @@ impl TraceWriter {
     pub fn finish(mut self, info: &RunInfo) -> Result<Finished, WriteError> {
         // Its error is remembered, and returned below.
         let _ = self.flush_all();
-        let bytes = self.output.finish(info);
+        let bytes = self.output.finish(info, &mut self.columns);
         let dir = self.output.dir().to_owned();
         let retired = self.lock.retire();
         let bytes = bytes?;

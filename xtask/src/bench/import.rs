@@ -10,9 +10,10 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
+use super::cpu_time::timed_success;
 use super::probes::Probes;
 use super::sizes::Sizes;
 use super::{median, tracer};
@@ -29,9 +30,6 @@ const ITEM_US: &str = "100";
 
 /// Items of each thread in the recording with hardly a sample: enough to be in the same binaries.
 const FEW_ITEMS: u64 = 500;
-
-/// Runs a command and says what it took: user and system time of it and its children, in seconds.
-const TIMED: &str = r#"log=$1; shift; TIMEFORMAT='%3U %3S'; time "$@" >/dev/null 2>"$log""#;
 
 /// Who reads recordings.
 struct Readers {
@@ -160,9 +158,9 @@ impl Readers {
     }
 
     fn script(&self, recording: &Recording) -> Result<f64> {
-        self.timed("perf-script", |command| {
-            command.args(["perf", "script", "-i"]).arg(&recording.file)
-        })
+        let mut command = shell::as_root("perf");
+        command.args(["script", "-i"]).arg(&recording.file);
+        self.timed("perf-script", &command)
     }
 
     /// What the recording takes as a trace, compacted, and whether that is little enough.
@@ -196,16 +194,15 @@ impl Readers {
     fn import(&self, recording: &Recording, options: &[&str]) -> Result<f64> {
         let trace = self.trace();
         shell::output(shell::as_root("rm").arg("-rf").arg(&trace))?;
-        let time = self.timed("import", |command| {
-            command
-                .arg(&self.tool)
-                .arg("import")
-                .args(options)
-                .arg(&recording.file)
-                .args(["--begin", "handle", "--end", "handle__return", "--id", "id"])
-                .arg("-o")
-                .arg(&trace)
-        })?;
+        let mut command = shell::as_root(&self.tool);
+        command
+            .arg("import")
+            .args(options)
+            .arg(&recording.file)
+            .args(["--begin", "handle", "--end", "handle__return", "--id", "id"])
+            .arg("-o")
+            .arg(&trace);
+        let time = self.timed("import", &command)?;
         let imported = self.imported(|_| true)?;
         ensure!(
             imported == recording.samples,
@@ -216,28 +213,9 @@ impl Readers {
     }
 
     /// CPU time of a command, in seconds.
-    fn timed(&self, name: &str, add: impl FnOnce(&mut Command) -> &mut Command) -> Result<f64> {
+    fn timed(&self, name: &str, command: &Command) -> Result<f64> {
         let log = self.dir.join(format!("{name}.err"));
-        let mut command = shell::as_root("bash");
-        command.args(["-c", TIMED, "bash"]).arg(&log);
-        add(&mut command).stdin(Stdio::null()).stdout(Stdio::null());
-        let output = command
-            .output()
-            .with_context(|| format!("cannot run {}", shell::display(&command)))?;
         // 1: throttling of the recording counts as loss.
-        if !matches!(output.status.code(), Some(0 | 1)) {
-            let command = shell::display(&command);
-            bail!(
-                "'{command}' failed ({}), see {}",
-                output.status,
-                log.display()
-            );
-        }
-        let text = String::from_utf8_lossy(&output.stderr);
-        let mut times = text.split_whitespace().map(str::parse::<f64>);
-        match (times.next(), times.next()) {
-            (Some(Ok(user)), Some(Ok(system))) => Ok(user + system),
-            _ => bail!("bash says no times: {text:?}"),
-        }
+        timed_success(command, [Path::new("/dev/null"), &log], &[1])
     }
 }

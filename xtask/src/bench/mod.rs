@@ -1,6 +1,6 @@
 //! `cargo xtask bench`: what a mark and a sample cost the target, beside `perf record` and
-//! bpftrace doing the same to the same program in the same run; what a long trace takes on disk and to
-//! ask; and what `import` takes beside `perf script`.
+//! bpftrace doing the same to the same program in the same run; what these tracers take themselves; what a long trace
+//! takes on disk and to ask; and what `import` takes beside `perf script`.
 //!
 //! Cost = CPU time of the target's thread with the tracer less without it; medians over
 //! interleaved rounds, so that a change of the machine's speed hits all alike.
@@ -13,9 +13,11 @@ use anyhow::{Context, Result};
 use crate::{recorder, setup, shell};
 use tracer::{Run, Tracer, Tracers};
 
+mod cpu_time;
 mod import;
 mod probes;
 mod queries;
+mod recorder_cost;
 mod sizes;
 mod tracer;
 
@@ -56,6 +58,8 @@ pub struct Args {
 enum What {
     /// Cost of a mark and of a sample
     Costs,
+    /// CPU time of the recorder itself for each mark and sample
+    Recorder,
     /// Reading a recording of perf record's, beside `perf script`
     Import,
     /// A trace of 50 million samples: bytes of each, and functions asked of it with DuckDB
@@ -100,6 +104,11 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     let mut passed = true;
     if wants(What::Costs) {
         passed &= costs(args, &dir)?;
+    }
+    if wants(What::Recorder) {
+        let workload = compile(&dir)?;
+        let tracers = Tracers::find(tool(args)?, &workload, &dir)?;
+        recorder_cost::compare(&tracers, args.period, args.rounds.max(1))?;
     }
     if wants(What::Import) {
         let rounds = (args.import_items, args.rounds.max(1));

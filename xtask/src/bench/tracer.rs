@@ -1,10 +1,11 @@
 //! The programs that are compared, each given the same task.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use super::cpu_time::timed_success;
 use super::probes::Probes;
 use super::{BPFTRACE_LIMIT, Load, Measure, PERF_LIMIT};
 use crate::shell;
@@ -50,6 +51,8 @@ pub struct Run {
     pub cpu_ns: f64,
     /// Marks or samples that the tracer recorded.
     pub recorded: u64,
+    /// CPU time of the tracer itself, up to names; of [`Tracer::Nobody`] what starting the workload takes.
+    pub recorder_ns: f64,
 }
 
 /// Samples in a recording of perf's, as it says.
@@ -108,36 +111,40 @@ impl Tracers {
             std::fs::remove_file(&result)?;
         }
         let workload = self.workload_command(load, &result);
-        let mut command = self.command(tracer, load, &workload);
-        let status = command
-            .stdin(Stdio::null())
-            .stdout(self.log(tracer, "out")?)
-            .stderr(self.log(tracer, "err")?)
-            .status()
-            .with_context(|| format!("cannot run {}", shell::display(&command)))?;
+        let command = self.command(tracer, load, &workload);
+        let logs = ["out", "err"].map(|stream| self.log_path(tracer, stream));
         // 1: pebs-trace finished with loss, which shows in what it recorded.
-        let finished = status.success() || tracer == Tracer::Ours && status.code() == Some(1);
-        if !finished {
-            let log = self.log_path(tracer, "err");
-            bail!(
-                "'{}' failed ({status}), see {}",
-                shell::display(&command),
-                log.display()
-            );
-        }
+        let accepted: &[i32] = if tracer == Tracer::Ours { &[1] } else { &[] };
+        let all = timed_success(&command, [&logs[0], &logs[1]], accepted)?;
         let text = std::fs::read_to_string(&result).context("the workload left no result")?;
         let mut columns = text.split_whitespace().map(str::parse::<f64>);
-        let (Some(Ok(calls)), Some(Ok(spin))) = (columns.next(), columns.next()) else {
+        let (Some(Ok(calls)), Some(Ok(spin)), Some(Ok(workload))) =
+            (columns.next(), columns.next(), columns.next())
+        else {
             bail!("the workload's result is not understood: {text:?}");
         };
+        let recorded = self.recorded(tracer, load)?;
         Ok(Run {
             cpu_ns: if load.measure == Measure::Mark {
                 calls
             } else {
                 spin
             },
-            recorded: self.recorded(tracer, load)?,
+            recorded,
+            recorder_ns: all * 1e9 - workload + self.script(tracer)? * 1e9,
         })
+    }
+
+    /// CPU time, in seconds, that the tracer takes afterwards to name what it recorded: ours does so while it records,
+    /// and bpftrace prints addresses.
+    fn script(&self, tracer: Tracer) -> Result<f64> {
+        if tracer != Tracer::Perf {
+            return Ok(0.0);
+        }
+        let mut command = shell::as_root("perf");
+        command.args(["script", "-i"]).arg(self.perf_data());
+        let log = self.log_path(tracer, "script.err");
+        timed_success(&command, [Path::new("/dev/null"), &log], &[])
     }
 
     /// Marks or samples in what the tracer left behind.
@@ -160,10 +167,6 @@ impl Tracers {
                 Ok(text.lines().filter(|line| !line.is_empty()).count() as u64)
             }
         }
-    }
-
-    fn log(&self, tracer: Tracer, stream: &str) -> Result<std::fs::File> {
-        Ok(std::fs::File::create(self.log_path(tracer, stream))?)
     }
 
     fn log_path(&self, tracer: Tracer, stream: &str) -> PathBuf {

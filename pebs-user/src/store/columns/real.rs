@@ -3,9 +3,8 @@
 use arrow::datatypes::{DataType, Field};
 use parquet::file::statistics::Statistics;
 
-use super::{Chunk, Column, DICTIONARY, PLAIN};
+use super::{Chunk, Column, PLAIN};
 use crate::store::pages::Pages;
-use crate::store::pages::coded::{Code, Coded};
 use crate::store::pages::levels::Levels;
 use crate::store::pages::plain::Plain;
 
@@ -22,7 +21,7 @@ impl NullableReal {
     fn push(&mut self, value: Option<f64>) {
         self.levels.push(value.is_some());
         if let Some(value) = value
-            && self.plain.push_f64(value)
+            && self.plain.push(value)
         {
             self.end_page();
         }
@@ -72,77 +71,5 @@ impl Column for NullableReal {
         self.plain.clear();
         self.levels.clear();
         self.pages.clear();
-    }
-}
-
-/// Floats of which many are equal, some of them null.
-#[derive(Debug)]
-pub struct NullableCoded<C: Code> {
-    coded: Coded<C>,
-    levels: Levels,
-    pages: Pages,
-    dictionary: Pages,
-}
-
-impl<C: Code> Default for NullableCoded<C> {
-    fn default() -> Self {
-        Self {
-            coded: Coded::default(),
-            levels: Levels::default(),
-            pages: Pages::default(),
-            dictionary: Pages::default(),
-        }
-    }
-}
-
-impl<C: Code> NullableCoded<C> {
-    /// Pushes a value of each row.
-    #[inline(always)]
-    pub(in crate::store) fn extend<'a, R>(
-        &mut self,
-        rows: &'a [R],
-        value: impl Fn(&'a R) -> Option<f64>,
-    ) {
-        let mut rest = rows;
-        while let Some(first) = rest.first() {
-            let count = self.coded.extend(rest, &value);
-            self.levels.repeat(true, count as u32);
-            if self.coded.is_page_full() {
-                self.end_page();
-            } else if count == 0 && value(first).is_none() {
-                let nulls = rest.iter().take_while(|row| value(row).is_none()).count();
-                self.levels.repeat(false, nulls as u32);
-                rest = &rest[nulls..];
-            }
-            rest = &rest[count.min(rest.len())..];
-        }
-    }
-
-    fn end_page(&mut self) {
-        self.coded.end_page(&mut self.pages, &mut self.levels);
-    }
-}
-
-impl<C: Code> Column for NullableCoded<C> {
-    fn field(name: &str) -> Field {
-        NullableReal::field(name)
-    }
-
-    fn end(&mut self) -> Chunk<'_> {
-        self.end_page();
-        let statistics = Statistics::double(None, None, None, Some(self.levels.nulls()), false);
-        let mut chunk = Chunk::new(&self.pages, PLAIN, statistics);
-        if self.coded.dictionary_page(&mut self.dictionary) {
-            chunk.encodings = DICTIONARY;
-            chunk.dictionary = Some(&self.dictionary);
-        }
-        chunk
-    }
-
-    fn clear(&mut self) {
-        self.coded.clear();
-        self.levels.clear();
-        self.pages.clear();
-        self.dictionary.clear();
     }
 }

@@ -8,7 +8,7 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use proptest::prelude::*;
 
 use super::super::files::Owner;
-use super::super::pages::coded::{Code, Halves, Rounded};
+use super::super::pages::coded::{Code, Halves, Rounded, Small};
 use super::super::segment::{OpenSegment, open_path};
 use super::*;
 use crate::rng::SplitMix64;
@@ -80,6 +80,42 @@ fn numbers_survive<T: WholeType<Native: Debug>>(values: &[T::Native], cut: usize
     assert_eq!(repeated.as_primitive::<T>(), read);
 }
 
+/// The same of numbers with a dictionary, which the row groups share.
+fn coded_whole_numbers_survive<C>(values: &[C::Number], cut: usize)
+where
+    C: Code<Number: Codable + Debug + PartialEq + Ord>,
+{
+    let (a, b) = values.split_at(cut % values.len());
+    let groups: Vec<_> = [a, b].into_iter().filter(|g| !g.is_empty()).collect();
+    let (read, found) = through_a_file(
+        &mut RequiredCoded::<C>::default(),
+        &groups,
+        |column, rows| {
+            column.extend(rows, |it| *it);
+        },
+    );
+    let read: &PrimitiveArray<<C::Number as Codable>::Arrow> = read.as_primitive();
+    assert!(read.iter().flatten().eq(values.iter().copied()));
+    let range = |group: &&[C::Number]| {
+        let values = || group.iter().copied();
+        C::Number::statistics(values().min().zip(values().max()), 0)
+    };
+    assert_eq!(found, groups.iter().map(range).collect::<Vec<_>>());
+
+    let nullable: Vec<_> = (0..)
+        .zip(values)
+        .map(|(n, it)| (n % 3 != 1).then_some(*it))
+        .collect();
+    let mut column = NullableCoded::<C>::default();
+    let (read, _) = through_a_file(&mut column, &[&nullable[..]], |column, rows| {
+        for run in rows.chunk_by(|a, b| a == b) {
+            column.repeat(run[0], run.len());
+        }
+    });
+    let read: &PrimitiveArray<<C::Number as Codable>::Arrow> = read.as_primitive();
+    assert_eq!(read.iter().collect::<Vec<_>>(), nullable);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
@@ -126,6 +162,9 @@ proptest! {
         numbers_survive::<UInt32Type>(&values.iter().map(|v| *v as u32).collect::<Vec<_>>(), cut);
         numbers_survive::<UInt16Type>(&values.iter().map(|v| *v as u16).collect::<Vec<_>>(), cut);
         numbers_survive::<UInt8Type>(&values.iter().map(|v| *v as u8).collect::<Vec<_>>(), cut);
+        coded_whole_numbers_survive::<Small<u64>>(&repeated, cut);
+        coded_whole_numbers_survive::<Small<u32>>(&repeated.iter().map(|v| *v as u32).collect::<Vec<_>>(), cut);
+        coded_whole_numbers_survive::<Small<i64>>(&signed, cut);
     }
 
     // Addresses of any number of distinct values.
@@ -231,7 +270,9 @@ proptest! {
     }
 }
 
-fn coded<C: Code>(groups: &[&[Option<f64>]]) -> (PrimitiveArray<Float64Type>, Vec<Statistics>) {
+fn coded<C: Code<Number = f64>>(
+    groups: &[&[Option<f64>]],
+) -> (PrimitiveArray<Float64Type>, Vec<Statistics>) {
     let mut column = NullableCoded::<C>::default();
     let (read, found) = through_a_file(&mut column, groups, |column, rows| {
         column.extend(rows, |it| *it);

@@ -1,14 +1,17 @@
-//! Addresses, which repeat in no order: a dictionary, and packed indices into it.
+//! Addresses, which repeat in no order: a dictionary, and indices into it.
+//!
+//! Row groups of a segment share the dictionary, as those of [`super::coded`] do.
 
 use parquet::basic::Encoding;
 use rustc_hash::FxHashMap;
 
 use super::indices::Indices;
+use super::plain::Number as _;
 use super::{PageKind, Pages};
 use crate::units::Ip;
 use crate::units::Slot;
 
-/// Addresses in the dictionary at most: 1 MiB. A row group ends when it is full.
+/// Addresses in the dictionary at most: 1 MiB. A row group ends when it is full, and the next one has a new one.
 const DICTIONARY: usize = 1 << 17;
 
 /// The addresses of a column chunk.
@@ -50,10 +53,9 @@ impl Addresses {
         self.known.dictionary.len() >= DICTIONARY
     }
 
-    /// Smallest and largest address.
-    pub(in crate::store) fn range(&self) -> Option<(u64, u64)> {
-        let addresses = || self.known.dictionary.iter().copied();
-        addresses().min().zip(addresses().max())
+    /// Smallest and largest address of the chunk.
+    pub(in crate::store) const fn range(&self) -> Option<(u64, u64)> {
+        self.known.range
     }
 
     /// Ends the page, if it has a row.
@@ -74,10 +76,18 @@ impl Addresses {
         });
     }
 
-    /// Forgets everything, keeps the room.
+    /// Forgets the rows, keeps the room, and the dictionary unless it is full.
     pub(in crate::store) fn clear(&mut self) {
-        self.known.clear();
+        if self.is_full() {
+            self.end_segment();
+        }
+        self.known.end_chunk();
         self.indices.clear();
+    }
+
+    /// Forgets the dictionary; there are no rows.
+    pub(in crate::store) fn end_segment(&mut self) {
+        self.known.clear();
     }
 }
 
@@ -90,14 +100,20 @@ struct Known {
     /// Index of the address that had the slot last. Small where it is busy: it and the dictionary's busy part are to
     /// stay in the L1 and L2 caches.
     index_at: Box<[u32; Slot::COUNT]>,
+    /// Smallest and largest address of the chunk.
+    range: Option<(u64, u64)>,
 }
+
+/// Index that no address has.
+const NONE: u32 = u32::MAX;
 
 impl Default for Known {
     fn default() -> Self {
         Self {
             dictionary: Vec::new(),
             index_of: FxHashMap::default(),
-            index_at: Box::new([0; Slot::COUNT]),
+            index_at: Box::new([NONE; Slot::COUNT]),
+            range: None,
         }
     }
 }
@@ -119,7 +135,8 @@ impl Known {
         addresses.len()
     }
 
-    /// Index of an address that did not have the slot last: it gets one if it has none.
+    /// Index of an address that did not have the slot last: it gets one if it has none. Each address of a chunk comes
+    /// here at least once.
     #[inline(never)]
     fn find(&mut self, address: u64, slot: Slot) -> u32 {
         let next = self.dictionary.len() as u32;
@@ -128,7 +145,14 @@ impl Known {
             self.dictionary.push(address);
         }
         self.index_at[usize::from(slot.0) % Slot::COUNT] = index;
+        self.range = u64::including(self.range, address);
         index
+    }
+
+    /// The next address is of another chunk.
+    fn end_chunk(&mut self) {
+        self.index_at.fill(NONE);
+        self.range = None;
     }
 
     /// Forgets everything, keeps the room.

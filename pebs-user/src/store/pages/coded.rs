@@ -1,8 +1,11 @@
-//! Real numbers of which there are few different ones: a dictionary, and packed indices into it.
+//! Numbers of which there are few different ones: a dictionary, and indices into it.
 //!
-//! Nearly every number has a place of its own in a table: small multiples of 1/2 by themselves, rounded numbers by their
-//! exponent and first bits. So hardly anything is hashed. When the dictionary is full, numbers stand as they are from that
-//! page on, as readers know it from other writers.
+//! Nearly every number has a place of its own in a table: small whole ones and multiples of 1/2 by themselves, rounded
+//! ones by their exponent and first bits. So hardly anything is hashed. When the dictionary is full, numbers stand as they
+//! are from that page on, as readers know it from other writers.
+//!
+//! Row groups of a segment share the dictionary: that of each begins with that of the one before, so that compaction
+//! joins them without a look at their pages.
 
 use std::marker::PhantomData;
 
@@ -11,29 +14,50 @@ use rustc_hash::FxHashMap;
 
 use super::indices::Indices;
 use super::levels::Levels;
-use super::plain::Plain;
+use super::plain::{Number, Plain};
 use super::{PageKind, Pages};
 
 /// Places of the table.
 const PLACES: usize = 1 << 17;
 
-/// Numbers in the dictionary at most: 256 KiB. Of more different ones indices save little.
-const DICTIONARY: usize = 1 << 15;
-
-/// Column chunks that have no dictionary after one whose dictionary took no more.
-const WITHOUT: u8 = 7;
+/// Numbers in the dictionary at most: an index takes two bytes. Of more different ones indices save little.
+const DICTIONARY: usize = u16::MAX as usize;
 
 /// How numbers find their place.
 pub trait Code {
+    /// What is coded.
+    type Number: Number;
+
     /// The place, which is no other number's; [`PLACES`] or more: none.
-    fn place(number: f64) -> usize;
+    fn place(number: Self::Number) -> usize;
 }
+
+/// Whole numbers, which are small.
+#[derive(Debug, Default)]
+pub struct Small<N>(PhantomData<N>);
+
+macro_rules! small {
+    ($($number:ty)*) => {$(
+        impl Code for Small<$number> {
+            type Number = $number;
+
+            #[inline(always)]
+            fn place(number: $number) -> usize {
+                usize::try_from(number).unwrap_or(PLACES)
+            }
+        }
+    )*};
+}
+
+small! { u32 u64 i64 }
 
 /// Multiples of 1/2, as times half way between two of whole ns are: up to 64 us.
 #[derive(Debug, Default)]
 pub struct Halves;
 
 impl Code for Halves {
+    type Number = f64;
+
     #[inline(always)]
     fn place(number: f64) -> usize {
         let halves = (number * 2.0) as u32;
@@ -52,6 +76,8 @@ impl Rounded {
 }
 
 impl Code for Rounded {
+    type Number = f64;
+
     #[inline(always)]
     fn place(number: f64) -> usize {
         const REST: u32 = f64::MANTISSA_DIGITS - 1 - Rounded::BITS;
@@ -63,33 +89,34 @@ impl Code for Rounded {
 
 /// The numbers of a column chunk.
 #[derive(Debug)]
-pub(in crate::store) struct Coded<C> {
+pub(in crate::store) struct Coded<C: Code> {
     /// By place: index of the number + 1; 0: it has none.
     index_of: Box<[u16; PLACES]>,
     /// The same of numbers without a place.
     others: FxHashMap<u64, u16>,
     /// Numbers by index.
-    dictionary: Vec<f64>,
+    dictionary: Vec<C::Number>,
     indices: Indices,
+    /// Whether the chunk has a page of indices.
+    is_used: bool,
     /// Once the dictionary takes no more.
     plain: Plain,
     is_plain: bool,
-    /// Chunks that are still to have no dictionary.
-    without: u8,
-    code: PhantomData<C>,
+    /// Of the chunk.
+    range: Option<(C::Number, C::Number)>,
 }
 
-impl<C> Default for Coded<C> {
+impl<C: Code> Default for Coded<C> {
     fn default() -> Self {
         Self {
             index_of: zeros(),
+            others: FxHashMap::default(),
             dictionary: Vec::new(),
             indices: Indices::default(),
-            others: FxHashMap::default(),
+            is_used: false,
             plain: Plain::default(),
             is_plain: false,
-            without: 0,
-            code: PhantomData,
+            range: None,
         }
     }
 }
@@ -110,12 +137,12 @@ impl<C: Code> Coded<C> {
     pub(in crate::store) fn extend<'a, R>(
         &mut self,
         rows: &'a [R],
-        number: impl Fn(&'a R) -> Option<f64>,
+        number: impl Fn(&'a R) -> Option<C::Number>,
     ) -> usize {
         if self.is_plain {
             return self.extend_plain(rows, number);
         }
-        let mut count = 0;
+        let (mut count, mut range) = (0, self.range);
         for (to, row) in self.indices.room().iter_mut().zip(rows) {
             let Some(number) = number(row) else { break };
             let index = match self.index_of.get(C::place(number)) {
@@ -129,14 +156,15 @@ impl<C: Code> Coded<C> {
                     Some(index) => index,
                     None => {
                         self.is_plain = true;
-                        self.without = WITHOUT + 1;
                         break;
                     }
                 },
             };
             *to = u32::from(index - 1);
+            range = C::Number::including(range, number);
             count += 1;
         }
+        self.range = range;
         self.indices.add(count);
         count
     }
@@ -144,19 +172,17 @@ impl<C: Code> Coded<C> {
     fn extend_plain<'a, R>(
         &mut self,
         rows: &'a [R],
-        number: impl Fn(&'a R) -> Option<f64>,
+        number: impl Fn(&'a R) -> Option<C::Number>,
     ) -> usize {
         // Indices come first.
         if self.indices.rows() > 0 {
             return 0;
         }
-        if self.plain.extend_if_all(rows, &number) == rows.len() {
-            return rows.len();
-        }
         let mut count = 0;
         for number in rows.iter().map_while(number) {
             count += 1;
-            if self.plain.push_f64(number) {
+            self.range = C::Number::including(self.range, number);
+            if self.plain.push(number) {
                 break;
             }
         }
@@ -169,41 +195,59 @@ impl<C: Code> Coded<C> {
         self.indices.is_full() || is_last || self.plain.is_full()
     }
 
-    /// Ends the page, if it has a row.
-    pub(in crate::store) fn end_page(&mut self, pages: &mut Pages, levels: &mut Levels) {
-        let rows = levels.rows();
+    /// Smallest and largest number of the chunk; `None` of real numbers.
+    pub(in crate::store) const fn range(&self) -> Option<(C::Number, C::Number)> {
+        self.range
+    }
+
+    /// Ends the page, if it has a row. `levels`: which of its rows are null; none without them.
+    pub(in crate::store) fn end_page(
+        &mut self,
+        pages: &mut Pages,
+        mut levels: Option<&mut Levels>,
+    ) {
+        let numbers = self.indices.rows() + self.plain.bytes() / size_of::<C::Number>();
+        let rows = levels.as_ref().map_or(numbers as u32, |it| it.rows());
         if self.indices.rows() == 0 {
-            return self.plain.end_page(pages, rows, Some(levels));
+            return self.plain.end_page(pages, rows, levels);
         }
+        self.is_used = true;
         let dictionary = self.dictionary.len();
-        self.indices
-            .end_page(pages, dictionary, rows, |begin| levels.take(begin));
+        self.indices.end_page(pages, dictionary, rows, |begin| {
+            if let Some(levels) = &mut levels {
+                levels.take(begin);
+            }
+        });
     }
 
     /// Appends the dictionary's page, which in the file stands before the others; says whether there is one.
     pub(in crate::store) fn dictionary_page(&self, pages: &mut Pages) -> bool {
         let count = self.dictionary.len() as u32;
-        if count > 0 {
+        if self.is_used {
             pages.put(PageKind::Dictionary, count, Encoding::PLAIN, |_, body| {
-                let bytes = self.dictionary.iter().flat_map(|it| it.to_le_bytes());
-                body.extend(bytes);
+                self.dictionary.iter().for_each(|it| it.put(body));
             });
         }
-        count > 0
+        self.is_used
     }
 
-    /// Forgets everything, keeps the room.
+    /// Forgets the rows, keeps the dictionary and the room.
     pub(in crate::store) fn clear(&mut self) {
+        self.indices.clear();
+        self.plain.clear();
+        self.is_used = false;
+        self.range = None;
+    }
+
+    /// Forgets the dictionary; there are no rows.
+    pub(in crate::store) fn end_segment(&mut self) {
         for number in self.dictionary.drain(..) {
             if let Some(index) = self.index_of.get_mut(C::place(number)) {
                 *index = 0;
             }
         }
         self.others.clear();
-        self.indices.clear();
-        self.plain.clear();
-        self.without = self.without.saturating_sub(1);
-        self.is_plain = self.without > 0;
+        self.is_plain = false;
     }
 }
 
@@ -212,20 +256,20 @@ impl<C: Code> Coded<C> {
 fn learn<C: Code>(
     index_of: &mut [u16; PLACES],
     others: &mut FxHashMap<u64, u16>,
-    dictionary: &mut Vec<f64>,
-    number: f64,
+    dictionary: &mut Vec<C::Number>,
+    number: C::Number,
 ) -> Option<u16> {
-    let next = dictionary.len() as u16 + 1;
+    let next = dictionary.len().min(DICTIONARY) as u16;
     let index = match index_of.get_mut(C::place(number)) {
         Some(index) => index,
-        None => others.entry(number.to_bits()).or_default(),
+        None => others.entry(number.bits()).or_default(),
     };
     if *index == 0 {
         if dictionary.len() == DICTIONARY {
             return None;
         }
         dictionary.push(number);
-        *index = next;
+        *index = next + 1;
     }
     Some(*index)
 }

@@ -10,7 +10,7 @@ pub(in crate::store) use super::block::BLOCK;
 pub(crate) use super::block::Whole;
 use super::levels::Levels;
 use super::room::Room;
-use super::{PAGE_VALUES, Pages, block, varint, zigzag};
+use super::{PAGE_VALUES, PageStatistics, Pages, block, varint, zigzag};
 
 /// A block of one number again and again: the smallest difference and the four widths.
 const UNCHANGED: [u8; 1 + block::GROUPS] = [0; 1 + block::GROUPS];
@@ -39,7 +39,10 @@ pub(in crate::store) struct Deltas<T> {
     /// Values in `blocks`, the first included.
     values: usize,
     first: T,
+    /// Smallest and largest number of the page at hand.
     range: Option<(T, T)>,
+    /// Of the pages before it.
+    before: Option<(T, T)>,
 }
 
 impl<T: Whole> Default for Deltas<T> {
@@ -51,6 +54,7 @@ impl<T: Whole> Default for Deltas<T> {
             values: 0,
             first: T::default(),
             range: None,
+            before: None,
         }
     }
 }
@@ -146,9 +150,9 @@ impl<T: Whole> Deltas<T> {
         self.values >= PAGE_VALUES
     }
 
-    /// Smallest and largest number since the last [`Deltas::clear`].
+    /// Smallest and largest number in the pages since the last [`Deltas::clear`].
     pub(in crate::store) const fn range(&self) -> Option<(T, T)> {
-        self.range
+        self.before
     }
 
     /// Encodes a whole block; says whether the page is full.
@@ -188,24 +192,39 @@ impl<T: Whole> Deltas<T> {
             .as_ref()
             .map_or(values as u32, |levels| levels.rows());
         if rows > 0 {
-            pages.end(rows, Encoding::DELTA_BINARY_PACKED, |begin, rest| {
-                if let Some(levels) = levels {
-                    levels.take(begin);
-                }
-                varint(begin, BLOCK as u64);
-                varint(begin, block::GROUPS as u64);
-                varint(begin, values);
-                varint(begin, zigzag(first));
-                self.blocks.swap(rest);
-            });
+            let stored = |it: T| it.stored().into();
+            let statistics = PageStatistics {
+                range: self.range.map(|(low, high)| (stored(low), stored(high))),
+                bytes: size_of::<T::Stored>(),
+                nulls: rows - values as u32,
+            };
+            pages.end_with(
+                Some(&statistics),
+                rows,
+                Encoding::DELTA_BINARY_PACKED,
+                |begin, rest| {
+                    if let Some(levels) = levels {
+                        levels.take(begin);
+                    }
+                    varint(begin, BLOCK as u64);
+                    varint(begin, block::GROUPS as u64);
+                    varint(begin, values);
+                    varint(begin, zigzag(first));
+                    self.blocks.swap(rest);
+                },
+            );
         }
         self.blocks.clear();
         (self.len, self.values, self.first) = (0, 0, T::default());
+        if let Some((low, high)) = self.range.take() {
+            self.before = include(self.before, low, high);
+        }
     }
 
     /// Forgets everything, keeps the room.
     pub(in crate::store) fn clear(&mut self) {
         self.blocks.clear();
-        (self.len, self.values, self.range) = (0, 0, None);
+        (self.len, self.values) = (0, 0);
+        (self.range, self.before) = (None, None);
     }
 }

@@ -5,8 +5,31 @@ use parquet::basic::Encoding;
 use super::pack::{GROUP, pack_all};
 use super::{Pages, varint};
 
-/// Indices in a page: they stay in the L1 cache until they are packed.
-const PAGE_ROWS: usize = 4096;
+/// Indices in a page. zstd makes 5 % less of pages of twice as many rows, and 8 % more of pages of a quarter.
+const PAGE_ROWS: usize = 16 << 10;
+
+/// Bits of an index up to which indices are always packed without gaps.
+const PACKED: u32 = 4;
+
+/// Of so many indices one is to be that of the row before, for them to take whole bytes.
+const REPEATED: usize = 16;
+
+/// Bits that each index takes where there are so many entries: whole bytes where indices repeat, as zstd finds nothing in
+/// numbers that begin within a byte; else no more than needed, as there is nothing to be found.
+///
+/// Source: measurements, bytes an index after zstd, whole bytes and packed: functions of a server 0.44 and 0.56, its
+/// addresses 0.55 and 0.62; addresses of a synthetic stream 1.75 and 1.63.
+fn width(entries: usize, indices: &[u32]) -> usize {
+    let largest = entries.saturating_sub(1) as u32;
+    let bits = u32::BITS - largest.leading_zeros();
+    let pairs = indices.iter().zip(indices.iter().skip(1));
+    let is_whole =
+        bits > PACKED && pairs.filter(|(a, b)| a == b).count() * REPEATED > indices.len();
+    match is_whole {
+        true => bits.next_multiple_of(u8::BITS) as usize,
+        false => bits.max(1) as usize,
+    }
+}
 
 /// The indices of the page at hand.
 #[derive(Debug)]
@@ -56,8 +79,7 @@ impl Indices {
         values: u32,
         fill: impl FnOnce(&mut Vec<u8>),
     ) {
-        let largest = dictionary.saturating_sub(1) as u32;
-        let width = (u32::BITS - largest.leading_zeros()).max(1) as usize;
+        let width = width(dictionary, &self.numbers[..self.rows]);
         pages.end(values, Encoding::RLE_DICTIONARY, |begin, body| {
             fill(begin);
             body.push(width as u8);

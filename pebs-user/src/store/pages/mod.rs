@@ -2,9 +2,9 @@
 //!
 //! A general writer buffers values, chooses encodings and builds dictionaries; that costs several
 //! times what the other stages do together. What we write is known: numbers that rise or repeat.
-//! So there is one encoding for whole numbers ([`delta`]), one for addresses ([`addresses`]), one for times and errors
-//! ([`coded`]), and plain values for the rest ([`plain`]). No codec: closed segments are compacted by a general
-//! writer later, off the path of the records.
+//! So there is one encoding for whole numbers that rise or stay ([`delta`]), one for addresses ([`addresses`]), one for
+//! functions, counts, durations and errors ([`coded`]), and plain values for the rest ([`plain`]). No codec: the pages of
+//! closed segments are compressed later, as they are, off the path of the records.
 //!
 //! Invariant: what is made here is read by any Parquet reader; the tests compare with several.
 //! Source: the Parquet format, <https://parquet.apache.org/docs/file-format/>: `Encodings.md`,
@@ -26,11 +26,23 @@ use parquet::basic::Encoding;
 /// Values that are not null in a data page at most: one and 511 blocks of 128 differences.
 const PAGE_VALUES: usize = 1 + 511 * block::BLOCK;
 
-/// Kind of page in its header. Source: `PageType`, parquet.thrift.
+/// Kind of page.
 #[derive(Clone, Copy, Debug)]
-enum PageKind {
-    Data = 0,
-    Dictionary = 2,
+pub(super) enum PageKind<'a> {
+    Data {
+        statistics: Option<&'a PageStatistics>,
+    },
+    Dictionary,
+}
+
+/// What a page's header says of its values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PageStatistics {
+    /// Smallest and largest value, as they are stored; `None`: all are null.
+    pub(super) range: Option<(i64, i64)>,
+    /// Bytes of a value.
+    pub(super) bytes: usize,
+    pub(super) nulls: u32,
 }
 
 /// A page as it will stand in the file.
@@ -79,12 +91,24 @@ impl Pages {
         encoding: Encoding,
         fill: impl FnOnce(&mut Vec<u8>, &mut Vec<u8>),
     ) {
-        self.put(PageKind::Data, values, encoding, fill);
+        self.end_with(None, values, encoding, fill);
+    }
+
+    /// [`Pages::end`] of a page whose header has statistics.
+    fn end_with(
+        &mut self,
+        statistics: Option<&PageStatistics>,
+        values: u32,
+        encoding: Encoding,
+        fill: impl FnOnce(&mut Vec<u8>, &mut Vec<u8>),
+    ) {
+        let kind = PageKind::Data { statistics };
+        self.put(kind, values, encoding, fill);
     }
 
     fn put(
         &mut self,
-        kind: PageKind,
+        kind: PageKind<'_>,
         values: u32,
         encoding: Encoding,
         fill: impl FnOnce(&mut Vec<u8>, &mut Vec<u8>),
@@ -97,22 +121,28 @@ impl Pages {
         head.clear();
         body.clear();
         fill(&mut self.begin, body);
-        header(head, kind, values, encoding, [&self.begin, body]);
+        let size = self.begin.len() + body.len();
+        header(head, kind, (values, encoding), [&self.begin, body], size);
         head.extend_from_slice(&self.begin);
         self.used += 1;
         self.bytes += head.len() + body.len();
     }
 }
 
-/// Appends a page header in Thrift's compact protocol.
+/// Appends a page header in Thrift's compact protocol. `size`: bytes of the content when it is not compressed.
 ///
 /// Every field's number is one or a few more than the last one's, which stands in the high half of
 /// its first byte; the low half is its type, 5 for an i32 and 12 for a struct.
 /// Source: `PageHeader`, `DataPageHeader`, `DictionaryPageHeader`, parquet.thrift; Thrift's
 /// compact protocol specification.
-fn header(out: &mut Vec<u8>, kind: PageKind, values: u32, encoding: Encoding, content: [&[u8]; 2]) {
+pub(super) fn header(
+    out: &mut Vec<u8>,
+    kind: PageKind<'_>,
+    (values, encoding): (u32, Encoding),
+    content: [&[u8]; 2],
+    size: usize,
+) {
     const NEXT_I32: u8 = 0x15;
-    const STOP: u8 = 0;
     let i32_field = |out: &mut Vec<u8>, value: i32| {
         out.push(NEXT_I32);
         varint(out, zigzag(i64::from(value)));
@@ -120,18 +150,26 @@ fn header(out: &mut Vec<u8>, kind: PageKind, values: u32, encoding: Encoding, co
     let length = content.map(<[u8]>::len).iter().sum::<usize>() as i32;
     let mut crc = crc32fast::Hasher::new();
     content.iter().for_each(|part| crc.update(part));
-    i32_field(out, kind as i32);
-    i32_field(out, length);
+    // Source: `PageType`, parquet.thrift.
+    let page_type = match kind {
+        PageKind::Data { .. } => 0,
+        PageKind::Dictionary => 2,
+    };
+    i32_field(out, page_type);
+    i32_field(out, size as i32);
     i32_field(out, length);
     i32_field(out, crc.finalize() as i32);
     match kind {
         // Field 5, the next one.
-        PageKind::Data => {
+        PageKind::Data { statistics } => {
             out.push(0x1c);
             i32_field(out, values as i32);
             i32_field(out, encoding as i32);
             i32_field(out, Encoding::RLE as i32);
             i32_field(out, Encoding::RLE as i32);
+            if let Some(statistics) = statistics {
+                statistics.put(out);
+            }
         }
         // Field 7: three more than the last.
         PageKind::Dictionary => {
@@ -141,6 +179,27 @@ fn header(out: &mut Vec<u8>, kind: PageKind, values: u32, encoding: Encoding, co
         }
     }
     out.extend([STOP, STOP]);
+}
+
+/// Ends a struct.
+const STOP: u8 = 0;
+
+impl PageStatistics {
+    /// Appends them as the next field, the fifth of `DataPageHeader`. Source: `Statistics`, parquet.thrift.
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(0x1c);
+        // Field 3, an i64.
+        out.push(0x36);
+        varint(out, zigzag(i64::from(self.nulls)));
+        if let Some((low, high)) = self.range {
+            // Fields 5 and 6, binary: two more than the last, and the next one.
+            for (field, value) in [(0x28, high), (0x18, low)] {
+                out.extend([field, self.bytes as u8]);
+                out.extend_from_slice(&value.to_le_bytes()[..self.bytes]);
+            }
+        }
+        out.push(STOP);
+    }
 }
 
 /// Seven bits a byte, the lowest first.

@@ -1,5 +1,6 @@
 //! Values as they are: PLAIN.
 
+use std::fmt::Debug;
 use std::mem;
 
 use parquet::basic::Encoding;
@@ -9,6 +10,59 @@ use super::levels::{Levels, ListLevels};
 
 /// Bytes of a page, about.
 const PAGE_BYTES: usize = 64 << 10;
+
+/// A number as it stands in a page.
+pub trait Number: Copy + Debug {
+    /// A range with the number in it, of whole numbers.
+    fn including(range: Option<(Self, Self)>, number: Self) -> Option<(Self, Self)>;
+
+    /// Its bits, other ones than those of another number.
+    fn bits(self) -> u64;
+
+    /// Appends it.
+    fn put(self, out: &mut Vec<u8>);
+}
+
+macro_rules! numbers {
+    ($($number:ty)*) => {$(
+        impl Number for $number {
+            #[inline(always)]
+            fn including(range: Option<(Self, Self)>, number: Self) -> Option<(Self, Self)> {
+                let (low, high) = range.unwrap_or((number, number));
+                Some((low.min(number), high.max(number)))
+            }
+
+            #[inline(always)]
+            fn bits(self) -> u64 {
+                self as u64
+            }
+
+            #[inline(always)]
+            fn put(self, out: &mut Vec<u8>) {
+                out.extend_from_slice(&self.to_le_bytes());
+            }
+        }
+    )*};
+}
+
+numbers! { u32 u64 i64 }
+
+impl Number for f64 {
+    #[inline(always)]
+    fn including(_: Option<(Self, Self)>, _: Self) -> Option<(Self, Self)> {
+        None
+    }
+
+    #[inline(always)]
+    fn bits(self) -> u64 {
+        self.to_bits()
+    }
+
+    #[inline(always)]
+    fn put(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.to_le_bytes());
+    }
+}
 
 /// The values of a column chunk that are kept as bytes: floats and text.
 #[derive(Debug, Default)]
@@ -20,9 +74,14 @@ impl Plain {
     /// Appends a number; says whether the page is full and [`Plain::end_page`] is due.
     #[inline]
     #[must_use]
-    pub(in crate::store) fn push_f64(&mut self, value: f64) -> bool {
-        self.values.extend_from_slice(&value.to_le_bytes());
+    pub(in crate::store) fn push(&mut self, number: impl Number) -> bool {
+        number.put(&mut self.values);
         self.values.len() >= PAGE_BYTES
+    }
+
+    /// Bytes of the page at hand.
+    pub(in crate::store) const fn bytes(&self) -> usize {
+        self.values.len()
     }
 
     /// Appends the numbers of rows, if each of them has one. Says how many have. [`Plain::end_page`] may be due
@@ -50,22 +109,6 @@ impl Plain {
 
     /// Whether [`Plain::end_page`] is due.
     pub(in crate::store) const fn is_full(&self) -> bool {
-        self.values.len() >= PAGE_BYTES
-    }
-
-    /// Appends a number of 64 bits; says whether the page is full.
-    #[inline]
-    #[must_use]
-    pub(in crate::store) fn push_u64(&mut self, value: u64) -> bool {
-        self.values.extend_from_slice(&value.to_le_bytes());
-        self.values.len() >= PAGE_BYTES
-    }
-
-    /// Appends a number of 32 bits or less; says whether the page is full.
-    #[inline]
-    #[must_use]
-    pub(in crate::store) fn push_u32(&mut self, value: u32) -> bool {
-        self.values.extend_from_slice(&value.to_le_bytes());
         self.values.len() >= PAGE_BYTES
     }
 

@@ -100,4 +100,8 @@ impl<C: RowColumns, W: Waiting<C>> RowColumns for Batched<C, W> {
         self.waiting.clear();
         self.columns.clear();
     }
+
+    fn end_segment(&mut self) {
+        self.columns.end_segment();
+    }
 }

@@ -1,17 +1,17 @@
 //! The rows of `visit_functions`, as the estimator makes them.
 
 use super::VisitFunctionColumns;
-use crate::store::estimates::{BLOCK_ROWS, EstimateBlock, Parts};
+use crate::store::estimates::{BLOCK_ROWS, Parts};
 
 impl VisitFunctionColumns {
-    /// Appends the rows of a block, one column after the other.
-    pub(in crate::store) fn extend_block(&mut self, block: &EstimateBlock) {
+    /// Appends rows of a block, one column after the other.
+    pub(in crate::store) fn extend_parts(&mut self, parts: &Parts<'_>) {
         let Parts {
             estimates,
             events,
             visit_ids,
             item_ids,
-        } = block.parts();
+        } = *parts;
         self.rows += estimates.len();
         self.visit_id.extend(visit_ids, |id| *id);
         self.item_id.extend(item_ids, |id| *id);

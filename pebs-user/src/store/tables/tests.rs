@@ -50,7 +50,7 @@ fn blocks_of_estimates() {
         VisitFunctionColumns::default(),
     );
     expected.extend(&rows);
-    found.extend_block(&estimates);
+    found.extend_parts(&estimates.parts());
     assert_eq!((found.rows(), rows.len() > 300), (rows.len(), true));
     for (found, expected) in found.end().iter().zip(&expected.end()) {
         assert!(found.pages.slices().eq(expected.pages.slices()));

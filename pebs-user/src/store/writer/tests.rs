@@ -10,7 +10,7 @@ use super::super::args::{ArgRef, ArgView};
 use super::super::fixtures::rows::{self, complete, info};
 use super::super::output::SEGMENT_GROUPS;
 use super::super::reader::{Trace, TraceState};
-use super::super::schema::{check_all, visits, write_all};
+use super::super::schema::{check_all, visit_flag, visits, write_all};
 use super::super::segment::open_path;
 use super::super::view::{Select as _, View as _, columns};
 use super::*;
@@ -262,11 +262,11 @@ fn rows_of(dir: &Path) -> Vec<Vec<String>> {
     Table::ALL.into_iter().map(of_table).collect()
 }
 
-// Compacted tables have the rows that were written, in another order: those of a thread in order of time.
+// Compacted tables have the rows that were written.
 #[test]
 fn compacting_keeps_the_rows() {
     let parent = tempfile::tempdir().unwrap();
-    let [mut written, mut compacted] = [false, true].map(|compact| {
+    let [written, compacted] = [false, true].map(|compact| {
         let dir = parent.path().join(compact.to_string());
         let options = WriterOptions { compact, ..OPTIONS };
         let mut writer = TraceWriter::create(&dir, &info(), options).unwrap();
@@ -276,15 +276,52 @@ fn compacting_keeps_the_rows() {
         writer.finish(&complete()).unwrap();
         rows_of(&dir)
     });
-    let trace = Trace::open(&parent.path().join("true")).unwrap();
-    let mut threads = Vec::new();
-    visits::each(&trace, |row| threads.push((row.tid, row.begin_ns))).unwrap();
-    // Two row groups of five threads each.
-    assert!(threads[..1000].is_sorted() && threads[1000..].is_sorted());
-    assert_ne!(written, compacted);
-    written.iter_mut().for_each(|rows| rows.sort_unstable());
-    compacted.iter_mut().for_each(|rows| rows.sort_unstable());
     assert_eq!(written, compacted);
+}
+
+// Net times are brought up to what a sample is known to take when a segment is compacted, but of visits that overlap
+// others, that have no sample, or whose net time is unknown.
+#[test]
+fn net_times_are_finished() {
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("t");
+    let mut writer = create(&dir);
+    let visit = |visit_id, samples, flags, net_ns| VisitRow {
+        visit_id,
+        samples,
+        flags,
+        net_ns,
+        net_stderr_ns: net_ns.map(|_| 1),
+        ..VisitRow::default()
+    };
+    let [before, after] = [100.0, 160.0].map(|ns| SampleCost::measured(ns, 1.0));
+    writer.sample_cost(0, before);
+    writer.sample_cost(5, after);
+    let rows = [
+        visit(1, 10, 0, Some(5000)),
+        visit(2, 0, 0, Some(5000)),
+        visit(3, 10, visit_flag::OVERLAPPED, Some(5000)),
+        visit(4, 10, 0, None),
+        visit(5, 10, 0, Some(5000)),
+        visit(1, 10, 0, Some(500)),
+    ];
+    for row in &rows {
+        writer.visit(row, &[]).unwrap();
+    }
+    writer.finish(&complete()).unwrap();
+    let mut nets = Vec::new();
+    visits::each(&Trace::open(&dir).unwrap(), |row| nets.push(row.net_ns)).unwrap();
+    assert_eq!(
+        nets,
+        [
+            Some(4400),
+            Some(5000),
+            Some(5000),
+            None,
+            Some(5000),
+            Some(0)
+        ]
+    );
 }
 
 // A segment that can't be compacted is as readable as before.

@@ -1,0 +1,66 @@
+//! CPU time that tracers take themselves for each mark and sample, until there is a file with names; of bpftrace, with
+//! addresses.
+//!
+//! Time of the tracer's processes less the workload's own, of much work less that of little work: starting and ending is in
+//! both. What tracing takes of the workload is not in it; that is [`super::compare`].
+
+use anyhow::Result;
+
+use super::tracer::{Run, Tracer, Tracers};
+use super::{Load, Measure, SPIN, median};
+
+/// Calls of the marked function in a run of much work; each makes two marks.
+const CALLS: u64 = 1_000_000;
+
+/// Much work is so many times little work.
+const FACTOR: u64 = 20;
+
+/// Prints what each tracer takes.
+pub fn compare(tracers: &Tracers, period_ns: u64, rounds: usize) -> Result<()> {
+    let marks = Load {
+        measure: Measure::Mark,
+        calls: CALLS,
+        spin: 0,
+        period_ns,
+    };
+    let samples = Load {
+        measure: Measure::Sample,
+        calls: 0,
+        spin: 10 * SPIN,
+        ..marks
+    };
+    for load in [marks, samples] {
+        let unit = load.unit();
+        println!("CPU time of the recorder itself for a {unit}, median of {rounds} rounds");
+        let mut costs = vec![Vec::new(); tracers.available.len()];
+        for _ in 0..rounds {
+            for (tracer, costs) in tracers.available.iter().zip(&mut costs) {
+                if *tracer != Tracer::Nobody {
+                    costs.push(cost(tracers, *tracer, load)?);
+                }
+            }
+        }
+        for (tracer, costs) in tracers.available.iter().zip(&mut costs) {
+            let name = match tracer {
+                Tracer::Nobody => continue,
+                Tracer::Perf => "perf record, perf script",
+                other => other.name(),
+            };
+            println!("  {name:<24} {:>6.0} ns", median(costs));
+        }
+    }
+    Ok(())
+}
+
+/// What one mark or sample took.
+fn cost(tracers: &Tracers, tracer: Tracer, load: Load) -> Result<f64> {
+    let little = Load {
+        calls: load.calls / FACTOR,
+        spin: load.spin / FACTOR,
+        ..load
+    };
+    let few: Run = tracers.run(tracer, little)?;
+    let many = tracers.run(tracer, load)?;
+    let records = many.recorded.saturating_sub(few.recorded);
+    Ok((many.recorder_ns - few.recorder_ns) / records as f64)
+}
