@@ -3,9 +3,10 @@
 //!     cargo bench -p pebs-user --bench stages [-- FILTER]
 //!     cargo bench -p pebs-user --bench stages -- lengths=1e6,1e7,1e8
 //!     cargo bench -p pebs-user --bench stages -- lengths=1e7 trace=DIR
+//!     cargo bench -p pebs-user --bench stages -- cores
 //!
 //! The second shows what the length of a recording does to the cost of a record, and to memory. The third keeps the
-//! trace, compacted (which is then in the cost).
+//! trace, compacted (which is then in the cost). The fourth shows what a second core brings.
 //!
 //! Streams of 1, 8 and 64 CPUs come from `pipeline::synthetic`. Time is the process's CPU time, user
 //! and system, of all threads: on a shared machine it repeats better than the clock on the wall.
@@ -17,6 +18,7 @@
     reason = "without room on disk there is nothing to measure"
 )]
 
+mod cores;
 mod figures;
 mod input;
 mod lengths;
@@ -62,6 +64,9 @@ const CORRELATE: CorrelateOptions = CorrelateOptions {
 type Bench = Criterion<CpuTime>;
 
 fn main() {
+    if cores::asked() {
+        return cores::run();
+    }
     if let Some(lengths) = lengths::asked() {
         return lengths::run(&lengths, lengths::kept().as_deref());
     }

@@ -42,12 +42,11 @@ impl AllRows {
             name(&mut block, of.samples);
             block.keep(&of, &[]);
             if block.rows() >= ORDERED_ROWS {
-                writer.samples(&block).expect("room on disk");
-                block.clear();
+                writer.samples(&mut block);
             }
         }
-        writer.samples(&block).expect("room on disk");
-        for rows in self.functions.chunks(128) {
+        writer.samples(&mut block);
+        for rows in self.functions.chunks(16 * 1024) {
             writer.extend(rows).expect("room on disk");
         }
         for row in &self.visits {

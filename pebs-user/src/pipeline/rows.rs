@@ -211,16 +211,14 @@ impl Rows {
 
     /// Hands the samples that are kept to the writer.
     fn flush_block(&mut self) {
-        let result = self.writer.samples(&self.block);
+        self.writer.samples(&mut self.block);
         self.block.clear();
-        self.check(result);
     }
 
     /// Hands the estimates that are kept to the writer.
     fn flush_estimates(&mut self) {
-        let result = self.writer.estimates(&self.estimates);
+        self.writer.estimates(&mut self.estimates);
         self.estimates.clear();
-        self.check(result);
     }
 
     /// Writes the functions and call stacks that are new.

@@ -148,12 +148,7 @@ impl Output {
         })
     }
 
-    /// The trace's directory.
-    pub(super) fn dir(&self) -> &Path {
-        &self.dir
-    }
-
-    /// The same, wherever it is by now.
+    /// The trace's directory, wherever it is by now.
     pub(super) fn place(&self) -> PathBuf {
         self.held.path()
     }

@@ -7,19 +7,23 @@
 //! `recover` can finish.
 //! Invariant: rows handed over = [`TraceWriter::rows`] + [`TraceWriter::lost_rows`].
 
+mod encoder;
+
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use std::{fs, io, slice};
+
+use encoder::{Encoder, Shared, locked};
 
 use super::estimates::EstimateBlock;
 use super::files::{Held, Owner, TraceLock};
 use super::output::Output;
 use super::run::RunInfo;
-#[cfg(doc)]
-use super::samples::ORDERED_ROWS;
 use super::samples::SampleBlock;
 use super::schema::{ArgValue, Columns, Table, VisitRow};
-use super::tables::{Row, RowColumns as _, check_columns};
+use super::tables::{Row, RowColumns, check_columns};
 pub use super::write_error::WriteError;
 use crate::estimate::net::SampleCost;
 
@@ -66,17 +70,20 @@ pub struct Finished {
 /// [`TraceWriter::tick`] or full row group. After the first error nothing more is written: rows are
 /// counted by [`TraceWriter::lost_rows`], every further flush returns the same kind of error, and
 /// [`TraceWriter::finish`] keeps what is there.
+/// Rows that come in blocks are encoded by a thread of their own: what fails there is reported by the next
+/// [`TraceWriter::tick`].
 /// Cost of a row: a push per column, no allocation, no system call but once per 256 Ki rows.
 pub struct TraceWriter {
+    /// Of the tables that come row by row.
     columns: Columns,
-    output: Output,
+    shared: Arc<Shared>,
+    encoder: Encoder,
     options: WriterOptions,
     flushed_at: Duration,
     closed_at: Duration,
-    /// For [`SampleBlock::ordered_parts`].
-    samples_room: SampleBlock,
-    /// For [`EstimateBlock::ordered_parts`].
-    estimates_room: EstimateBlock,
+    /// Bytes on disk when they were last asked for.
+    bytes: AtomicU64,
+    dir: PathBuf,
     lock: TraceLock,
 }
 
@@ -125,14 +132,24 @@ impl TraceWriter {
             ..info.clone()
         };
         owner.write_info(dir, &info).map_err(at_dir)?;
+        let shared = Arc::new(Shared {
+            columns: Mutex::new(Columns::new(&info.columns)),
+            output: Mutex::new(Output::start(
+                (name, held, folders),
+                &info,
+                owner,
+                &options,
+            )?),
+        });
         Ok(Self {
             columns: Columns::new(&info.columns),
-            output: Output::start((name, held, folders), &info, owner, &options)?,
+            encoder: Encoder::start(Arc::clone(&shared)).map_err(at_dir)?,
+            shared,
             options,
             flushed_at: Duration::ZERO,
             closed_at: Duration::ZERO,
-            samples_room: SampleBlock::default(),
-            estimates_room: EstimateBlock::default(),
+            bytes: AtomicU64::new(0),
+            dir: name.to_owned(),
             lock,
         })
     }
@@ -161,7 +178,7 @@ impl TraceWriter {
     /// From this visit on, the next one, a sample is taken to take that of it. `net_ns` of the visits before is brought up
     /// to it when their segment is compacted.
     pub fn sample_cost(&self, visit_id: u64, cost: SampleCost) {
-        self.output.sample_cost(visit_id, cost);
+        self.output().sample_cost(visit_id, cost);
     }
 
     /// Adds a row.
@@ -179,44 +196,28 @@ impl TraceWriter {
     /// As [`TraceWriter`] says.
     #[inline]
     pub fn extend<R: Row>(&mut self, rows: &[R]) -> Result<(), WriteError> {
-        let full = R::write(rows, &mut self.columns);
+        let full = match comes_in_blocks(R::TABLE) {
+            false => R::write(rows, &mut self.columns),
+            true => {
+                self.encoder.settle();
+                R::write(rows, &mut locked(&self.shared.columns))
+            }
+        };
         self.flush_if_full(R::TABLE, full)
     }
 
-    /// Adds the rows of a block, thread after thread.
-    ///
-    /// # Errors
-    /// As [`TraceWriter`] says.
-    pub fn estimates(&mut self, block: &EstimateBlock) -> Result<(), WriteError> {
-        let mut result = Ok(());
-        let mut room = std::mem::take(&mut self.estimates_room);
-        block.ordered_parts(&mut room, |parts| {
-            self.columns.visit_functions.extend_parts(parts);
-            if self.columns.visit_functions.is_full() {
-                let flushed = self.flush_full(Table::VisitFunctions);
-                result = std::mem::replace(&mut result, Ok(())).and(flushed);
-            }
-        });
-        self.estimates_room = room;
-        result
+    /// Takes the rows of a block.
+    pub fn estimates(&mut self, block: &mut EstimateBlock) {
+        if block.rows() > 0 {
+            self.encoder.estimates(block);
+        }
     }
 
-    /// Adds the rows of a block, thread after thread: times take least where there are [`ORDERED_ROWS`].
-    ///
-    /// # Errors
-    /// As [`TraceWriter`] says.
-    pub fn samples(&mut self, block: &SampleBlock) -> Result<(), WriteError> {
-        let mut result = Ok(());
-        let mut room = std::mem::take(&mut self.samples_room);
-        block.ordered_parts(&mut room, |part| {
-            self.columns.samples.extend_part(part);
-            if self.columns.samples.is_full() {
-                let flushed = self.flush_full(Table::Samples);
-                result = std::mem::replace(&mut result, Ok(())).and(flushed);
-            }
-        });
-        self.samples_room = room;
-        result
+    /// Takes the rows of a block.
+    pub fn samples(&mut self, block: &mut SampleBlock) {
+        if block.rows() > 0 {
+            self.encoder.samples(block);
+        }
     }
 
     /// Whether [`TraceWriter::tick`] would write rows: those that wait elsewhere are to be added before.
@@ -236,9 +237,18 @@ impl TraceWriter {
     /// # Errors
     /// As [`TraceWriter`] says.
     pub fn tick(&mut self, elapsed: Duration) -> Result<(), WriteError> {
-        self.output.check()?;
-        let close = self.is_segment_due(elapsed);
-        if self.is_due(elapsed) {
+        let (due, close) = (self.is_due(elapsed), self.is_segment_due(elapsed));
+        if !due && !close {
+            // While rows are being written, the next one finds what fails.
+            return self
+                .shared
+                .output
+                .try_lock()
+                .map_or(Ok(()), |it| it.check());
+        }
+        self.encoder.settle();
+        self.output().check()?;
+        if due {
             self.flushed_at = elapsed;
             for table in Table::ALL {
                 self.flush(table)?;
@@ -247,7 +257,9 @@ impl TraceWriter {
         if close {
             self.closed_at = elapsed;
             for table in Table::ALL {
-                self.output.close_segment(table, self.columns.of_mut(table));
+                self.with(table, |output, columns| {
+                    output.close_segment(table, columns);
+                });
             }
         }
         Ok(())
@@ -256,31 +268,42 @@ impl TraceWriter {
     /// Bytes of the trace on disk. Shrinks when a segment is closed, which compresses it.
     #[must_use]
     pub fn bytes_written(&self) -> u64 {
-        self.output.bytes()
+        // While rows are being written it is what it was.
+        if let Ok(output) = self.shared.output.try_lock() {
+            self.bytes.store(output.bytes(), Ordering::Relaxed);
+        }
+        self.bytes.load(Ordering::Relaxed)
     }
 
     /// Rows of a table that are on disk or still in memory.
     #[must_use]
     pub fn rows(&self, table: Table) -> u64 {
-        self.output.rows(table) + self.columns.of(table).rows() as u64
+        let waiting = match comes_in_blocks(table) {
+            false => self.columns.of(table).rows(),
+            true => {
+                self.encoder.settle();
+                locked(&self.shared.columns).of(table).rows()
+            }
+        };
+        self.output().rows(table) + waiting as u64
     }
 
     /// Rows of a table that could not be written.
     #[must_use]
     pub fn lost_rows(&self, table: Table) -> u64 {
-        self.output.lost(table)
+        self.output().lost(table)
     }
 
     /// The trace's directory.
     #[must_use]
     pub fn dir(&self) -> &Path {
-        self.output.dir()
+        &self.dir
     }
 
     /// The trace's directory, wherever it is by now, as long as the writer is not dropped.
     #[must_use]
     pub fn place(&self) -> PathBuf {
-        self.output.place()
+        self.output().place()
     }
 
     /// Writes the rows in memory to disk, so that [`TraceWriter::lost_rows`] is final: to be called
@@ -289,7 +312,8 @@ impl TraceWriter {
     /// # Errors
     /// As [`TraceWriter`] says. Every table is tried, whatever becomes of the others.
     pub fn flush_all(&mut self) -> Result<(), WriteError> {
-        let mut result = self.output.check();
+        self.encoder.settle();
+        let mut result = self.output().check();
         for table in Table::ALL {
             let flushed = self.flush(table);
             result = result.and(flushed);
@@ -307,14 +331,14 @@ impl TraceWriter {
     pub fn finish(mut self, info: &RunInfo) -> Result<Finished, WriteError> {
         // Its error is remembered, and returned below.
         let _ = self.flush_all();
-        let bytes = self.output.finish(info, &mut self.columns);
-        let dir = self.output.dir().to_owned();
+        let mut output = locked(&self.shared.output);
+        let bytes = output.finish(info, &mut self.columns);
         let retired = self.lock.retire();
         let bytes = bytes?;
-        retired.map_err(|error| WriteError::io(&dir, error))?;
+        retired.map_err(|error| WriteError::io(&self.dir, error))?;
         Ok(Finished {
-            rows: Table::ALL.map(|table| self.output.rows(table)),
-            dir,
+            rows: Table::ALL.map(|table| output.rows(table)),
+            dir: self.dir.clone(),
             bytes,
         })
     }
@@ -327,13 +351,36 @@ impl TraceWriter {
     #[cold]
     fn flush_full(&mut self, table: Table) -> Result<(), WriteError> {
         // A failure found here is returned by the flush, which counts the rows as lost.
-        let _ = self.output.check();
+        let _ = self.output().check();
         self.flush(table)
     }
 
     fn flush(&mut self, table: Table) -> Result<(), WriteError> {
-        self.output.append(table, self.columns.of_mut(table))
+        self.with(table, |output, columns| output.append(table, columns))
     }
+
+    /// The files, and the columns of a table.
+    fn with<T>(
+        &mut self,
+        table: Table,
+        act: impl FnOnce(&mut Output, &mut dyn RowColumns) -> T,
+    ) -> T {
+        if comes_in_blocks(table) {
+            let mut columns = locked(&self.shared.columns);
+            act(&mut self.output(), columns.of_mut(table))
+        } else {
+            act(&mut locked(&self.shared.output), self.columns.of_mut(table))
+        }
+    }
+
+    fn output(&self) -> MutexGuard<'_, Output> {
+        locked(&self.shared.output)
+    }
+}
+
+/// Whether rows of a table come in blocks, which a thread of their own encodes.
+const fn comes_in_blocks(table: Table) -> bool {
+    matches!(table, Table::Samples | Table::VisitFunctions)
 }
 
 /// Why the trace's directory could not be made.
