@@ -100,11 +100,11 @@ mod tests {
 
     /// The guide shows four queries for DuckDB and one for pandas.
     #[test]
-    fn guide_has_five() {
+    fn guide_has_six() {
         let queries = of_guide().unwrap();
         let sql = queries
             .iter()
             .filter(|query| matches!(query, Query::Sql(_)));
-        assert_eq!((queries.len(), sql.count()), (5, 4));
+        assert_eq!((queries.len(), sql.count()), (6, 5));
     }
 }
