@@ -130,7 +130,7 @@ pub struct Sample {
     pub function_id: u64,
     /// Instruction pointer.
     pub ip: u64,
-    /// Thread.
+    /// Thread; 0: it is not known, as it had ended but for the kernel's own last work.
     pub tid: u64,
     pub cpu: u64,
     pub flags: u64,
@@ -457,7 +457,7 @@ impl Trace {
                 visit_id: visit_id[i],
                 function_id: function_id[i].expect("function_id"),
                 ip: ip[i].expect("ip"),
-                tid: tid[i].expect("tid"),
+                tid: tid[i].unwrap_or(0),
                 cpu: cpu[i].expect("cpu"),
                 flags: flags[i].expect("flags"),
                 stack_id: stack_id[i],

@@ -234,8 +234,9 @@ fn attached_and_everyone() {
         let trace = recording.trace();
         check::whole_visits(&trace, &truth);
         samples_are_right(&trace, &truth, RESET_NS, &soft);
-        assert!(soft.tally("at_read") > 0, "{}", soft.tallies());
     }
+    // Of whole CPUs, the last ones.
+    assert!(soft.tally("at_read") > 0, "{}", soft.tallies());
 }
 
 /// Loads say where the data came from and how long it took.
