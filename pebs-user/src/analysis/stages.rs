@@ -14,7 +14,7 @@
 //!
 //! Memory: 72 bytes a visit, or an item of one that serves several.
 
-use super::batches::Batches;
+use super::batches::{Batches, Share};
 use super::classes::{Standing, Took};
 use super::report::LossVisits;
 use crate::probe::spec::Spec;
@@ -75,6 +75,8 @@ pub(in crate::analysis) struct Step {
     own_ns: i64,
     /// What of the net time is not the item's but others' of the same batch, ns.
     pub others_ns: i64,
+    /// Whether there are others.
+    pub has_others: bool,
 }
 
 impl Step {
@@ -211,6 +213,7 @@ impl Passages {
                     probe: visits.probe_id[row],
                     flags: visits.flags[row],
                     others_ns: 0,
+                    has_others: false,
                 };
                 if !step.is_shared() {
                     steps.push(step);
@@ -222,6 +225,7 @@ impl Passages {
                 steps.extend(batch.known.iter().map(|member| Step {
                     item: (step.item.0, member.item_id),
                     others_ns: whole - member.share.part(whole),
+                    has_others: member.share != Share::WHOLE,
                     ..step
                 }));
             }
@@ -282,6 +286,7 @@ mod tests {
             flags: 0,
             own_ns: 0,
             others_ns: 0,
+            has_others: false,
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use pebs_tests::recording::{Recorder, pebs_trace};
-use pebs_tests::trace::{BatchItem, Trace, flag};
+use pebs_tests::trace::{BatchItem, Trace, Visit, flag};
 use pebs_tests::truth::{ItemTruth, Truth};
 use pebs_tests::workload::Workload;
 use pebs_tests::{check, machine, need};
@@ -181,6 +181,15 @@ fn batches_are_stages() {
     // Of a batch that is not whole only the shares of the items that are known.
     let known = |id: u64| size(id).min(MOST) as f64 / size(id).max(1) as f64;
     let inside = |it: &ItemTruth| (it.leave.unwrap() - it.enter.unwrap()) as f64 * known(it.id);
+    // What pebs-trace took of them is no service.
+    let visits = recording.trace().visits();
+    let batches = visits.iter().filter(|it| it.probe_id == 1);
+    let own = |it: &Visit| it.duration_ns.unwrap() - it.net_ns.unwrap();
+    let own: f64 = (1..)
+        .zip(batches)
+        .map(|(id, it)| own(it) as f64 * known(id))
+        .sum();
+    let served = served + own;
     let least: f64 = truth.items.iter().map(inside).sum::<f64>() - items as f64;
     let around = |it: &ItemTruth| (it.after.unwrap() - it.before.unwrap()) as f64 * known(it.id);
     let most: f64 = truth.items.iter().map(around).sum();

@@ -33,7 +33,7 @@ pub(super) fn read(trace: &Trace, options: &ReportOptions) -> Result<Option<Stag
         for step in passage.steps {
             let [service, _, others] = stages.entry(step.probe).or_default();
             service.add(step.service_ns());
-            if step.others_ns > 0 {
+            if step.has_others {
                 others.add(step.others_ns);
             }
         }
