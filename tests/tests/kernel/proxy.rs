@@ -68,7 +68,7 @@ impl Proxy {
 
     /// Ends it: times of the stream handler of `/slow` and of other requests, sorted, ns.
     fn finish(self) -> [Vec<i64>; 2] {
-        self.process.signal(Signal::INT);
+        self.process.signal(Signal::TERM);
         let log = self.process.finish().stdout;
         let mut times = [Vec::new(), Vec::new()];
         for (ns, path) in log.lines().filter_map(|line| line.split_once(' ')) {
