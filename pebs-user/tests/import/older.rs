@@ -14,9 +14,11 @@ fn written_with(schema: u32) -> PathBuf {
     traces.join(format!("schema-{schema}"))
 }
 
+/// All visits, by number: in which order rows lie is no part of a schema.
 fn visits(trace: &Trace) -> Vec<VisitRow> {
     let mut rows = Vec::new();
     visits::each(trace, |row| rows.push(row)).unwrap();
+    rows.sort_by_key(|row| row.visit_id);
     rows
 }
 
