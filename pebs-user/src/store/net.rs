@@ -71,12 +71,15 @@ type Nulled = Nullable<Int64Type>;
 const NET: &str = <visits::net_ns as Named>::NAME;
 const STDERR: &str = <visits::net_stderr_ns as Named>::NAME;
 
+/// Numbers of some rows.
+type Numbers = Vec<Option<i64>>;
+
 /// Net times of some visits, and their errors.
 fn finished(
     batch: &RecordBatch,
     costs: &[(u64, SampleCost)],
     last: &SampleCost,
-) -> Result<(Vec<Option<i64>>, Vec<Option<i64>>), ReadError> {
+) -> Result<(Numbers, Numbers), ReadError> {
     let columns = Finished::of(batch)?;
     let row = |row: usize| {
         let (net, stderr) = (columns.net_ns.get(row), columns.net_stderr_ns.get(row));

@@ -61,7 +61,7 @@ fn compacted(groups: &[u64], share: bool) -> [(RecordBatch, ParquetMetaData); 2]
 fn row(n: u64) -> SampleRow {
     SampleRow {
         time_ns: TraceNs((n * 1000 + n % 7 - n % 5000 * 900) as i64),
-        visit_id: (n / 20 % 5 > 0).then_some(n / 20),
+        visit_id: (!(n / 20).is_multiple_of(5)).then_some(n / 20),
         function_id: FunctionId((n * n % (7 + n / 100)) as u32),
         ip: 0x40_0000 + n * n % (70 + n / 10) * 16,
         ..SampleRow::numbered(n)

@@ -40,9 +40,9 @@ pub(in crate::store) struct Deltas<T> {
     values: usize,
     first: T,
     /// Smallest and largest number of the page at hand.
-    range: Option<(T, T)>,
+    page_range: Option<(T, T)>,
     /// Of the pages before it.
-    before: Option<(T, T)>,
+    range: Option<(T, T)>,
 }
 
 impl<T: Whole> Default for Deltas<T> {
@@ -53,8 +53,8 @@ impl<T: Whole> Default for Deltas<T> {
             blocks: Room::default(),
             values: 0,
             first: T::default(),
+            page_range: None,
             range: None,
-            before: None,
         }
     }
 }
@@ -152,7 +152,7 @@ impl<T: Whole> Deltas<T> {
 
     /// Smallest and largest number in the pages since the last [`Deltas::clear`].
     pub(in crate::store) const fn range(&self) -> Option<(T, T)> {
-        self.before
+        self.range
     }
 
     /// Encodes a whole block; says whether the page is full.
@@ -170,7 +170,7 @@ impl<T: Whole> Deltas<T> {
         let [first, rest @ ..] = numbers else { return };
         if self.values == 0 {
             (self.first, self.values) = (*first, 1);
-            self.range = include(self.range, *first, *first);
+            self.page_range = include(self.page_range, *first, *first);
         }
         self.values += rest.len();
         if rest.is_empty() {
@@ -181,7 +181,7 @@ impl<T: Whole> Deltas<T> {
             return;
         }
         let (min, max) = block::encode(numbers, &mut self.blocks);
-        self.range = include(self.range, min, max);
+        self.page_range = include(self.page_range, min, max);
     }
 
     /// Ends the page, if it has a row. `levels`: which of its rows are null; none without them.
@@ -194,7 +194,9 @@ impl<T: Whole> Deltas<T> {
         if rows > 0 {
             let stored = |it: T| it.stored().into();
             let statistics = PageStatistics {
-                range: self.range.map(|(low, high)| (stored(low), stored(high))),
+                range: self
+                    .page_range
+                    .map(|(low, high)| (stored(low), stored(high))),
                 bytes: size_of::<T::Stored>(),
                 nulls: rows - values as u32,
             };
@@ -216,8 +218,8 @@ impl<T: Whole> Deltas<T> {
         }
         self.blocks.clear();
         (self.len, self.values, self.first) = (0, 0, T::default());
-        if let Some((low, high)) = self.range.take() {
-            self.before = include(self.before, low, high);
+        if let Some((low, high)) = self.page_range.take() {
+            self.range = include(self.range, low, high);
         }
     }
 
@@ -225,6 +227,6 @@ impl<T: Whole> Deltas<T> {
     pub(in crate::store) fn clear(&mut self) {
         self.blocks.clear();
         (self.len, self.values) = (0, 0);
-        (self.range, self.before) = (None, None);
+        (self.page_range, self.range) = (None, None);
     }
 }
