@@ -106,7 +106,7 @@ impl PerfEvent {
     ///
     /// # Errors
     /// Says what was attempted on which CPU or thread, with the kernel's reason; its
-    /// [`OpenError::hint`] has the value seen and the command to run.
+    /// [`Hint::hint`](crate::failure::Hint::hint) has the value seen and the command to run.
     /// Source: perf_event_open(2).
     #[doc(alias = "perf_event_open")]
     #[doc(alias = "PERF_FLAG_FD_CLOEXEC")]
