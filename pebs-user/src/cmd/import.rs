@@ -12,9 +12,9 @@ use super::debug_files;
 use super::progress::Progress as ProgressLine;
 use super::report::{self, Format};
 use crate::analysis::report::human::plural;
-use crate::failure::{Failure, Hint as _, Result};
+use crate::failure::{Context as _, Failure, Hint as _, Result};
 use crate::import::error::{ImportError, Instead, list};
-use crate::import::marks::{self, Marks, MarksError};
+use crate::import::marks::{self, Marks};
 use crate::import::{Fed, MarkSource, Roles, Survey, check_span, feed, roles, run_info, survey};
 use crate::ledger::Ledger;
 use crate::perf::data::error::DataError;
@@ -207,7 +207,8 @@ fn source(args: &ImportArgs) -> Result<MarkSource> {
             Failure::new(message, hint.to_owned())
         })?;
         let text = String::from_utf8_lossy(&bytes);
-        let marks = marks::parse(&text).map_err(|error| bad_marks(path, &error))?;
+        let marks = marks::parse(&text);
+        let marks = marks.with_context(|| format!("cannot use {}", path.display()))?;
         return Ok(MarkSource::Table(marks));
     }
     let Some(begin) = args.begin.clone() else {
@@ -224,11 +225,6 @@ fn source(args: &ImportArgs) -> Result<MarkSource> {
         end: args.end.clone(),
         id: args.id.clone(),
     })
-}
-
-fn bad_marks(path: &Path, error: &MarksError) -> Failure {
-    let message = format!("cannot use {}: {error}", path.display());
-    Failure::new(message, error.hint().unwrap_or_default())
 }
 
 /// Where items begin and end, for people.
@@ -369,7 +365,7 @@ impl Import<'_> {
         let cut = outcome.write_error.or(written.err());
         // The trace is there, whatever becomes of its report.
         if let Err(error) = report::print(output, args.format, &[]) {
-            say!("error: {}", error);
+            say!("error: {error}");
         }
         for fault in &faults {
             say!("warning: {fault}: this is a bug");

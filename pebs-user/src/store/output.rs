@@ -285,7 +285,8 @@ impl Output {
         Ok(bytes)
     }
 
-    fn fail(&mut self, error: &WriteError) {
+    /// Writing has failed, unless it had before.
+    pub(super) fn fail(&mut self, error: &WriteError) {
         if self.failed.is_none() {
             self.failed = Some(Failure::of(&self.dir, error));
         }

@@ -199,7 +199,7 @@ impl TraceWriter {
         let full = match comes_in_blocks(R::TABLE) {
             false => R::write(rows, &mut self.columns),
             true => {
-                self.encoder.settle();
+                self.settle();
                 R::write(rows, &mut locked(&self.shared.columns))
             }
         };
@@ -237,8 +237,8 @@ impl TraceWriter {
     /// # Errors
     /// As [`TraceWriter`] says.
     pub fn tick(&mut self, elapsed: Duration) -> Result<(), WriteError> {
-        let (due, close) = (self.is_due(elapsed), self.is_segment_due(elapsed));
-        if !due && !close {
+        let close = self.is_segment_due(elapsed);
+        if !self.is_due(elapsed) {
             // While rows are being written, the next one finds what fails.
             return self
                 .shared
@@ -246,13 +246,11 @@ impl TraceWriter {
                 .try_lock()
                 .map_or(Ok(()), |it| it.check());
         }
-        self.encoder.settle();
+        self.settle();
         self.output().check()?;
-        if due {
-            self.flushed_at = elapsed;
-            for table in Table::ALL {
-                self.flush(table)?;
-            }
+        self.flushed_at = elapsed;
+        for table in Table::ALL {
+            self.flush(table)?;
         }
         if close {
             self.closed_at = elapsed;
@@ -281,7 +279,7 @@ impl TraceWriter {
         let waiting = match comes_in_blocks(table) {
             false => self.columns.of(table).rows(),
             true => {
-                self.encoder.settle();
+                self.settle();
                 locked(&self.shared.columns).of(table).rows()
             }
         };
@@ -312,7 +310,7 @@ impl TraceWriter {
     /// # Errors
     /// As [`TraceWriter`] says. Every table is tried, whatever becomes of the others.
     pub fn flush_all(&mut self) -> Result<(), WriteError> {
-        self.encoder.settle();
+        self.settle();
         let mut result = self.output().check();
         for table in Table::ALL {
             let flushed = self.flush(table);
@@ -370,6 +368,13 @@ impl TraceWriter {
             act(&mut self.output(), columns.of_mut(table))
         } else {
             act(&mut locked(&self.shared.output), self.columns.of_mut(table))
+        }
+    }
+
+    /// Waits until all rows are in the columns. If they never will be, writing has failed.
+    fn settle(&self) {
+        if let Err(error) = self.encoder.settle() {
+            self.output().fail(&WriteError::io(&self.dir, error));
         }
     }
 

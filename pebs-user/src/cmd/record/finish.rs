@@ -389,7 +389,7 @@ pub(super) fn finish(plan: &Plan, recorded: Recorded) -> ExitCode {
     );
     // The trace is there, whatever becomes of its report.
     if let Err(error) = report::print(&plan.output, plan.format, &plan.notes) {
-        say!("error: {}", error);
+        say!("error: {error}");
     }
     say!("recording ended: {}", recorded.ended_by);
     if let Some(status) = recorded.command {

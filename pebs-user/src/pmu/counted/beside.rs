@@ -21,7 +21,7 @@ pub(crate) fn serve_samples_first(
     multiplex: bool,
     host: &Host,
 ) -> Result<Option<String>, CountError> {
-    if !{ counted.iter() }.any(|it| it.counter().is_some_and(is_core)) {
+    if !counted.iter().any(|it| it.counter().is_some_and(is_core)) {
         return Ok(None);
     }
     let mut first: Vec<ResolvedEvent> = Vec::new();

@@ -95,16 +95,19 @@ impl Encoder {
     }
 
     /// Waits until all rows are in the columns.
-    pub(super) fn settle(&self) {
+    ///
+    /// # Errors
+    /// If the thread panicked: rows are lost.
+    pub(super) fn settle(&self) -> io::Result<()> {
         let (done, wait) = bounded(1);
         self.send(Work::Settle(done));
-        // It ended: nothing waits for it any more.
-        let _ = wait.recv();
+        let panicked = |_| io::Error::other("the thread that encodes rows panicked: this is a bug");
+        wait.recv().map_err(panicked)
     }
 
     fn send(&self, work: Work) {
         if let Some(to) = &self.work {
-            // It only ends when it is told to.
+            // If it panicked, whoever settles next is told.
             let _ = to.send(work);
         }
     }
