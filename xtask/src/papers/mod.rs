@@ -48,6 +48,8 @@ struct Figure {
     /// What setup has to bring for it.
     missing: fn() -> Option<&'static str>,
     measure: fn(&Lab) -> Result<Section>,
+    /// Nothing is measured: the section repeats a result of before.
+    is_repeated: bool,
 }
 
 /// In the order of the page.
@@ -56,41 +58,49 @@ const FIGURES: [Figure; 8] = [
         name: "query",
         missing: || None,
         measure: query::measure,
+        is_repeated: false,
     },
     Figure {
         name: "acl",
         missing: acl::missing,
         measure: acl::measure,
+        is_repeated: false,
     },
     Figure {
         name: "interval",
         missing: || None,
         measure: interval::measure,
+        is_repeated: false,
     },
     Figure {
         name: "error",
         missing: || None,
         measure: error::measure,
+        is_repeated: false,
     },
     Figure {
         name: "buffer",
         missing: || None,
         measure: buffer::measure,
+        is_repeated: false,
     },
     Figure {
         name: "comparison",
         missing: || None,
         measure: beside::comparison,
+        is_repeated: false,
     },
     Figure {
         name: "reading",
         missing: || None,
         measure: beside::reading,
+        is_repeated: false,
     },
     Figure {
         name: "mining",
         missing: || None,
         measure: beside::mining,
+        is_repeated: true,
     },
 ];
 
@@ -179,14 +189,17 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         for (file, svg) in &section.pictures {
             fs::write(output.join(file), svg)?;
         }
-        let measured = format!(
-            "Measured{} on {}, load average {before:.1} to {:.1}, in {:.0} s (`cargo xtask papers --only {}`).",
-            if args.quick { ", once only," } else { "" },
-            machine(),
-            load(),
-            began.elapsed().as_secs_f64(),
-            figure.name
-        );
+        let by = format!("`cargo xtask papers --only {}`", figure.name);
+        let measured = match figure.is_repeated {
+            true => format!("A result of before, not measured anew ({by})."),
+            false => format!(
+                "Measured{} on {}, load average {before:.1} to {:.1}, in {:.0} s ({by}).",
+                if args.quick { ", once only," } else { "" },
+                machine(),
+                load(),
+                began.elapsed().as_secs_f64(),
+            ),
+        };
         let new = [(figure.name, section.markdown(&measured))];
         // What is known is kept, whatever becomes of the rest.
         let old = fs::read_to_string(&page).unwrap_or_default();
