@@ -48,6 +48,16 @@ impl Spread {
         }
     }
 
+    /// The median of each of the three over rounds: what one round has, if the machine's speed changed within another.
+    pub fn typical(rounds: &[Self]) -> Self {
+        let over = |of: fn(&Self) -> f64| pebs_mine::stats::median(rounds.iter().map(of).collect());
+        Self {
+            low: over(|it| it.low),
+            median: over(|it| it.median),
+            high: over(|it| it.high),
+        }
+    }
+
     /// All three in another unit.
     pub fn scaled(self, by: f64) -> Self {
         Self {

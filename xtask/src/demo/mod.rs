@@ -52,7 +52,7 @@ pub struct Args {
 
 /// Runs the task.
 pub fn main(args: &Args) -> Result<ExitCode> {
-    setup::ensure()?;
+    setup::ensure_for_demo()?;
     let tool = recorder::build(!args.small)?;
     let size = if args.small { SMALL } else { FULL };
     let trace = match &args.output {

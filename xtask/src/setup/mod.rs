@@ -33,6 +33,9 @@ pub struct Args {
     /// Leave out what only comparisons and optional tests need
     #[arg(long)]
     required_only: bool,
+    /// Leave out what the demo does not use
+    #[arg(long)]
+    for_demo: bool,
     /// Which rustc to install for the eBPF programs, if none is found
     #[arg(long, value_enum, default_value_t)]
     toolchain: Toolchain,
@@ -57,6 +60,8 @@ struct Piece {
     purpose: &'static str,
     /// Without it, something that the README promises does not work.
     required: bool,
+    /// The demo, with what it builds, uses it.
+    for_demo: bool,
     /// What was found, or `None`.
     find: fn() -> Option<String>,
     /// How to come by it.
@@ -82,6 +87,7 @@ const PIECES: [Piece; 19] = [
         name: "rustc for eBPF",
         purpose: "build",
         required: true,
+        for_demo: true,
         find: || toolchain::find_compiler(None).map(|compiler| compiler.to_string()),
         source: Source::Custom(bpf::install_compiler),
     },
@@ -89,6 +95,7 @@ const PIECES: [Piece; 19] = [
         name: "bpf-linker",
         purpose: "build",
         required: true,
+        for_demo: true,
         find: || toolchain::find_linker().map(|path| path.display().to_string()),
         source: Source::Custom(bpf::install_linker),
     },
@@ -96,6 +103,7 @@ const PIECES: [Piece; 19] = [
         name: "rustfmt and clippy",
         purpose: "ci",
         required: true,
+        for_demo: false,
         find: || program("rustfmt").and(program("cargo-clippy")),
         source: Source::Custom(bpf::install_components),
     },
@@ -103,6 +111,7 @@ const PIECES: [Piece; 19] = [
         name: "C and C++ compilers",
         purpose: "workloads of the tests",
         required: true,
+        for_demo: false,
         find: || program("gcc").and(program("g++")),
         source: Source::Packages(&["gcc", "g++", "libc6-dev"]),
     },
@@ -110,6 +119,7 @@ const PIECES: [Piece; 19] = [
         name: "redis-server",
         purpose: "demo, tests",
         required: true,
+        for_demo: true,
         find: || program("redis-server"),
         source: Source::Packages(&["redis-server"]),
     },
@@ -117,6 +127,7 @@ const PIECES: [Piece; 19] = [
         name: "sqlite3",
         purpose: "tests",
         required: true,
+        for_demo: false,
         find: || program("sqlite3").and(library("libsqlite3.so.0")),
         source: Source::Packages(&["sqlite3", "libsqlite3-0"]),
     },
@@ -124,6 +135,7 @@ const PIECES: [Piece; 19] = [
         name: "haproxy",
         purpose: "test of an event loop",
         required: false,
+        for_demo: false,
         find: || program("haproxy"),
         source: Source::Packages(&["haproxy"]),
     },
@@ -131,6 +143,7 @@ const PIECES: [Piece; 19] = [
         name: "Go",
         purpose: "test of goroutines",
         required: false,
+        for_demo: false,
         find: || program("go"),
         source: Source::Packages(&["golang-go"]),
     },
@@ -138,6 +151,7 @@ const PIECES: [Piece; 19] = [
         name: "sys/sdt.h",
         purpose: "test of USDT probes",
         required: false,
+        for_demo: false,
         find: || {
             let path = "/usr/include/x86_64-linux-gnu/sys/sdt.h";
             Path::new(path).exists().then(|| path.to_owned())
@@ -148,6 +162,7 @@ const PIECES: [Piece; 19] = [
         name: "debuginfod",
         purpose: "test of debug files from servers",
         required: false,
+        for_demo: false,
         find: || {
             program("debuginfod")
                 .and(program("debuginfod-find"))
@@ -159,6 +174,7 @@ const PIECES: [Piece; 19] = [
         name: "librte_acl",
         purpose: "firewall test",
         required: false,
+        for_demo: false,
         find: dpdk::find_library,
         source: Source::Custom(dpdk::install_library),
     },
@@ -166,6 +182,7 @@ const PIECES: [Piece; 19] = [
         name: "DPDK headers",
         purpose: "firewall test",
         required: false,
+        for_demo: false,
         find: dpdk::find_headers,
         source: Source::Custom(dpdk::install_headers),
     },
@@ -173,6 +190,7 @@ const PIECES: [Piece; 19] = [
         name: "perf",
         purpose: "comparison in bench",
         required: false,
+        for_demo: false,
         find: || program("perf"),
         source: Source::Packages(&["linux-perf"]),
     },
@@ -180,6 +198,7 @@ const PIECES: [Piece; 19] = [
         name: "bpftrace",
         purpose: "comparison in bench",
         required: false,
+        for_demo: false,
         find: || program("bpftrace"),
         source: Source::Packages(&["bpftrace"]),
     },
@@ -187,6 +206,7 @@ const PIECES: [Piece; 19] = [
         name: "QEMU",
         purpose: "tests on other kernels",
         required: false,
+        for_demo: false,
         find: || program(kernels::QEMU),
         source: Source::Packages(&["qemu-system-x86"]),
     },
@@ -194,6 +214,7 @@ const PIECES: [Piece; 19] = [
         name: "make and libelf",
         purpose: "module of tests on other kernels",
         required: false,
+        for_demo: false,
         find: || program("make").and(library("libelf.so.1")),
         source: Source::Packages(&["make", "libelf1"]),
     },
@@ -201,6 +222,7 @@ const PIECES: [Piece; 19] = [
         name: "chromium",
         purpose: "tests of the page",
         required: false,
+        for_demo: false,
         find: || program("chromium-headless-shell").or_else(|| program("chromium")),
         source: Source::Custom(browser::install),
     },
@@ -208,6 +230,7 @@ const PIECES: [Piece; 19] = [
         name: "Python's venv",
         purpose: "reader tests",
         required: false,
+        for_demo: true,
         find: python::find_venv_module,
         source: Source::Packages(&["python3", "python3-venv"]),
     },
@@ -215,6 +238,7 @@ const PIECES: [Piece; 19] = [
         name: "duckdb, pandas, pyarrow",
         purpose: "reader tests",
         required: false,
+        for_demo: true,
         find: python::find_readers,
         source: Source::Custom(python::install_readers),
     },
@@ -254,10 +278,20 @@ pub fn main(args: &Args) -> Result<ExitCode> {
 
 /// Installs what the other tasks need, silent if it is all there.
 pub fn ensure() -> Result<()> {
+    quietly(false)
+}
+
+/// The same, but only what the demo uses.
+pub fn ensure_for_demo() -> Result<()> {
+    quietly(true)
+}
+
+fn quietly(for_demo: bool) -> Result<()> {
     main(&Args {
         check: false,
         quiet: true,
         required_only: false,
+        for_demo,
         toolchain: Toolchain::Auto,
     })
     .map(drop)
@@ -294,10 +328,10 @@ fn library_dirs() -> impl Iterator<Item = &'static str> {
 /// Prints what is there, and gives what is not.
 fn look(args: &Args) -> Vec<&'static Piece> {
     let mut missing = Vec::new();
-    for piece in PIECES
-        .iter()
-        .filter(|piece| piece.required || !args.required_only)
-    {
+    let is_wanted = |piece: &&Piece| {
+        (piece.required || !args.required_only) && (piece.for_demo || !args.for_demo)
+    };
+    for piece in PIECES.iter().filter(is_wanted) {
         match (piece.find)() {
             Some(found) if !args.quiet => eprintln!("setup: {}: found {found}", piece.name),
             Some(_) => {}
@@ -315,24 +349,28 @@ fn look(args: &Args) -> Vec<&'static Piece> {
     missing
 }
 
-/// Installs the packages of all required pieces at once: one transaction, one password.
+/// Installs the packages of all pieces at once: one transaction, one password. If apt has not all of them, those of the
+/// required pieces; the others are then tried one by one.
 fn install_packages(missing: &[&Piece], apt: &Apt) -> Result<()> {
-    let mut packages = Vec::new();
-    for piece in missing.iter().filter(|piece| piece.required) {
-        if let Source::Packages(names) = piece.source {
-            packages.extend_from_slice(names);
-        }
+    let of = |piece: &&&Piece| match piece.source {
+        Source::Packages(names) => names,
+        Source::Custom(_) => &[],
+    };
+    let all: Vec<&str> = missing.iter().flat_map(|it| of(&it)).copied().collect();
+    if all.is_empty() || apt.install(&all).is_ok() {
+        return Ok(());
     }
-    if packages.is_empty() {
-        Ok(())
-    } else {
-        apt.install(&packages)
+    let required = missing.iter().filter(|piece| piece.required);
+    let required: Vec<&str> = required.flat_map(|it| of(&it)).copied().collect();
+    match required.is_empty() {
+        true => Ok(()),
+        false => apt.install(&required),
     }
 }
 
 fn install(piece: &Piece, means: &Means) -> Result<()> {
     match piece.source {
-        Source::Packages(names) if !piece.required => means.apt.install(names)?,
+        Source::Packages(names) if (piece.find)().is_none() => means.apt.install(names)?,
         Source::Packages(_) => {}
         Source::Custom(install) => install(means)?,
     }
