@@ -1,4 +1,4 @@
-//! `pebs-trace calibrate`: what a sample and a mark cost on this machine, measured once and kept.
+//! `pebs-trace calibrate`: measures the cost of a sample and of a mark on this machine, and saves it.
 
 mod counters;
 
@@ -33,10 +33,10 @@ use crate::pmu::reset;
 use crate::store::run::EntryClass;
 use crate::terminal::say;
 
-/// Reset value with which the event is opened first; the sweep has its own.
+/// Reset value with which the event is first opened; the sweep uses its own values.
 const RESET: u64 = 16_000;
 
-/// An interval of alpha of more than this part of it is too wide to be used.
+/// Relative error of alpha above which the result is too inexact to be saved.
 const USELESS: f64 = 0.5;
 
 /// From this part on it is worth a remark.
@@ -95,10 +95,10 @@ pub struct CalibrateArgs {
     pub dry_run: bool,
 }
 
-/// Calibrates and prints what was found.
+/// Calibrates and prints the result.
 ///
 /// # Errors
-/// If it could not run, or not keep what it found.
+/// If it could not run, or could not save the result.
 pub fn run(args: &CalibrateArgs) -> Result<ExitCode> {
     if args.counters {
         return counters::run(args);
@@ -212,7 +212,7 @@ fn title(calibration: &Calibration) -> String {
     format!("{event} on {cpu}, Linux {kernel}")
 }
 
-/// A cost and half of its interval in one unit: `2.51 us ± 0.04`.
+/// A cost and the half-width of its interval in one unit: `2.51 us ± 0.04`.
 fn interval(fit: &Fit) -> String {
     let (alpha, error) = (fit.alpha_ns, fit.alpha_error_ns);
     if alpha.abs() < 1_000.0 {
@@ -310,7 +310,7 @@ fn panel(calibration: &Calibration, unit: &str) -> Panel {
     }
 }
 
-/// Says on stderr what makes the result less than it could be.
+/// Warns on stderr about everything that makes the result inexact.
 fn remark(calibration: &Calibration, most: Duration) {
     let (fit, rounds) = (&calibration.fit, calibration.rounds);
     if rounds < ROUNDS {
@@ -340,7 +340,7 @@ fn remark(calibration: &Calibration, most: Duration) {
     }
 }
 
-/// A line for the doctor: the calibration of an event, or that there is none.
+/// One line for the doctor: the calibration of an event, or a note that there is none.
 pub(super) fn describe(host: &Host, event: &str) -> String {
     use crate::cost::calibrate::saved::Found;
     let none = format!(
@@ -357,7 +357,7 @@ pub(super) fn describe(host: &Host, event: &str) -> String {
     }
 }
 
-/// The smallest reset value that calibrating tries: what plans begin with.
+/// The smallest reset value of the calibration sweep; plans start from it.
 pub(super) fn first_reset(event: &ResolvedEvent) -> Option<u64> {
     sweep::resets(event)?.last().copied()
 }

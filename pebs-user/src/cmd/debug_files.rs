@@ -1,4 +1,4 @@
-//! Which debug files are asked for from debuginfod servers, and what became of it.
+//! Fetches missing debug files from debuginfod servers and reports the result.
 
 use std::path::{Path, PathBuf};
 
@@ -17,17 +17,17 @@ use crate::terminal::say;
 /// Binaries named at most in a remark.
 const NAMED: usize = 3;
 
-/// What became of it.
+/// Result of asking the servers.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Fetched {
     /// A remark.
     pub note: Option<String>,
-    /// Nothing came.
+    /// Set if nothing could be fetched.
     pub warning: Option<Warning>,
 }
 
 impl Fetched {
-    /// Says at once what nobody else will: that nothing came.
+    /// Prints the warning, if there is one.
     pub(super) fn say(&self) {
         if let Some(warning) = &self.warning {
             say!("warning: {}", warning.text);
@@ -36,14 +36,14 @@ impl Fetched {
     }
 }
 
-/// Fetches the debug files of what a recording will see, as far as that is known before: the probed binaries, the
-/// command, what the processes have mapped, and libraries.
+/// Fetches the debug files that a recording will need, as far as that is known before it starts: those of the
+/// probed binaries, the command, the files mapped by the processes, and their libraries.
 pub(super) fn of_recording(args: &RecordArgs, who: &Who, specs: &[String]) -> Fetched {
     of(|| binaries(args, who, specs))
 }
 
-/// Fetches the debug files that these binaries, and the libraries that they need, lack here. Asks for nothing, and does
-/// not look at them, unless servers are named.
+/// Fetches the debug files that are missing here for these binaries and the libraries they need. Does nothing, and
+/// does not call `binaries`, unless servers are configured.
 pub(super) fn of(binaries: impl FnOnce() -> Vec<PathBuf>) -> Fetched {
     let service = Debuginfod::here();
     if service == Debuginfod::Off {
@@ -97,7 +97,7 @@ fn no_client(lacking: &[Lacking]) -> Fetched {
     }
 }
 
-/// What to say about the answers.
+/// Turns the servers' answers into a remark or a warning.
 fn told(lacking: &[Lacking], answers: &[Result<(), Missing>]) -> Fetched {
     let found = answers.iter().filter(|answer| answer.is_ok()).count();
     let without = |wanted: fn(&Missing) -> bool| -> Vec<&Path> {
@@ -178,7 +178,8 @@ mod tests {
         told(&lacking.collect::<Vec<_>>(), answers)
     }
 
-    /// What came is a remark; nothing at all is a warning with a hint. Each reason names its binaries.
+    /// Fetched files are reported by a remark; if nothing was fetched, a warning with a hint. Each reason names its
+    /// binaries.
     #[test]
     fn every_answer_is_told() {
         let all = of_answers(&[Ok(()), Ok(())]);

@@ -1,4 +1,4 @@
-//! `pebs-trace diff`: says which function's time per item changed between two traces.
+//! `pebs-trace diff`: which function's time per item changed between two traces.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -56,7 +56,7 @@ pub struct DiffArgs {
     pub format: Format,
 }
 
-/// What is compared.
+/// Unit of comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ByArg {
     /// Each function
@@ -126,7 +126,7 @@ pub fn run(args: &DiffArgs) -> Result<ExitCode> {
 mod tests {
     use super::*;
 
-    /// A limit with and without its sign; nothing else.
+    /// A limit with and without a percent sign; anything else is refused.
     #[test]
     fn limits() {
         assert_eq!(limit("5%"), Ok(0.05));

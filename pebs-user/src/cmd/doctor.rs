@@ -44,7 +44,7 @@ pub enum Format {
     Json,
 }
 
-/// What `--format json` prints.
+/// The output of `--format json`.
 #[derive(Clone, Debug, Serialize)]
 struct Report<'a> {
     /// Whether recording works.
@@ -53,7 +53,7 @@ struct Report<'a> {
     checks: &'a [Check],
 }
 
-/// Looks at the machine, prints every check, and says whether recording works.
+/// Runs every check and prints it; exit code 1 if recording does not work.
 ///
 /// # Errors
 /// Standard output can't be written.
@@ -82,7 +82,7 @@ fn is_usable(checks: &[Check]) -> bool {
     checks.iter().all(|check| check.status != Status::Missing)
 }
 
-/// One line per check, one more for what mends it, and the verdict. What several checks find or need is said once.
+/// One line per check, one more for its fix, and the verdict. Text shared by several checks is printed once.
 fn text(checks: &[Check]) -> String {
     let mut text = String::new();
     for (n, check) in checks.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! `pebs-trace events [PATTERN]`: what can be sampled, and how precisely.
+//! `pebs-trace events [PATTERN]`: lists the events that can be sampled, and their precision.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -62,13 +62,13 @@ pub struct EventsArgs {
     pub sysfs: Option<PathBuf>,
 }
 
-/// What `--format json` prints.
+/// The output of `--format json`.
 #[derive(Serialize)]
 struct Listing<'a> {
     cpu: &'a str,
     /// The kernel's release; null for another CPU.
     kernel: Option<&'a str>,
-    /// Where the vendor's events come from.
+    /// Source of the vendor's events.
     table: &'a str,
     /// Events that fit.
     events: Vec<&'a Entry>,
@@ -77,7 +77,7 @@ struct Listing<'a> {
 /// Prints the list to stdout. Exit code 1 if nothing fits the pattern.
 ///
 /// # Errors
-/// There is no such machine, or an I/O error of stdout.
+/// If there is no such machine, or stdout can't be written.
 pub fn run(args: &EventsArgs) -> Result<ExitCode> {
     let table = EventTable::embedded();
     let host = match (&args.cpu, &args.sysfs) {
@@ -152,7 +152,7 @@ fn cpu(text: &str) -> Result<CpuModel, String> {
     })
 }
 
-/// A machine with that CPU, as far as the vendor's list makes one.
+/// A host with that CPU, built from the vendor's list of events.
 fn another(cpu: &CpuModel, table: &EventTable) -> Result<Host> {
     let lists = table.of(cpu);
     if lists.is_empty() {
@@ -188,7 +188,7 @@ fn another(cpu: &CpuModel, table: &EventTable) -> Result<Host> {
     })
 }
 
-/// The machine whose files are in a directory.
+/// A host whose sysfs and procfs files were copied to a directory.
 fn copied(dir: &Path) -> Result<Host> {
     let host = Host::probe(dir);
     if host.pmus.is_empty() {

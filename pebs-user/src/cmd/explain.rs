@@ -1,4 +1,4 @@
-//! `pebs-trace explain`: says why slow items were slow.
+//! `pebs-trace explain`: why slow items were slow.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -93,7 +93,7 @@ pub enum Format {
     Json,
 }
 
-/// What is explained.
+/// Unit that is explained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PerArg {
     /// Each visit

@@ -1,4 +1,4 @@
-//! `pebs-trace export`: a trace for other tools.
+//! `pebs-trace export`: converts a trace for other tools.
 
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
@@ -50,7 +50,7 @@ pub struct ExportArgs {
     pub result: ResultFile,
 }
 
-/// Runs `pebs-trace export`: what the output shows goes to stderr, remarks on the trace, too.
+/// Runs `pebs-trace export`: the summary of the output and remarks on the trace go to stderr.
 ///
 /// # Errors
 /// If the trace can't be read, nothing is selected, or the output can't be written.
@@ -74,7 +74,7 @@ pub fn run(args: &ExportArgs) -> Result<ExitCode> {
     } else {
         OnTerminal::Refuse
     };
-    // Where the result scrolls by, the line would be among it.
+    // No progress line where text output goes to the terminal: it would be mixed into it.
     let progress = Progress::unless(args.to.is_text() && io::stdout().is_terminal());
     trace.watch = progress.watch();
     let written = args.result.write(on_terminal, |out| {
@@ -101,7 +101,7 @@ mod tests {
         args: ExportArgs,
     }
 
-    /// Every option is taken, and what excludes each other is refused.
+    /// Every option is accepted, and options that exclude each other are refused.
     #[test]
     fn arguments() {
         let parse = |line: &str| Line::try_parse_from(line.split(' '));

@@ -1,4 +1,4 @@
-//! `pebs-trace html`: a trace as one page to open, send and look at.
+//! `pebs-trace html`: writes a trace as one self-contained page.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -39,7 +39,7 @@ pub struct HtmlArgs {
     pub result: ResultFile,
 }
 
-/// Runs `pebs-trace html`: what the page shows goes to stderr, remarks on the trace, too.
+/// Runs `pebs-trace html`: the summary of the page and remarks on the trace go to stderr.
 ///
 /// # Errors
 /// If the trace can't be read or has no visits, or the page can't be written.

@@ -1,4 +1,4 @@
-//! `pebs-trace import`: makes a trace of what `perf record` wrote.
+//! `pebs-trace import`: converts a recording of `perf record` into a trace.
 
 use std::ffi::OsStr;
 use std::io::Write as _;
@@ -110,7 +110,7 @@ pub struct ImportArgs {
     pub max_loss: f64,
 }
 
-/// Architecture whose recordings are known.
+/// The only supported architecture of recordings.
 const ARCHITECTURE: &str = "x86_64";
 
 /// Trace time after which a segment is closed. Importing again costs less than many small files.
@@ -181,14 +181,14 @@ pub fn run(args: &ImportArgs) -> Result<ExitCode> {
     Ok(import.finish(&output, (info, outcome, fed)))
 }
 
-/// Binaries with samples whose files may be those here.
+/// Binaries with samples, by their recorded paths.
 fn binaries(data: &PerfData) -> Vec<PathBuf> {
     let paths = data.features.build_ids.keys();
     let paths = paths.map(|path| PathBuf::from(OsStr::from_bytes(path)));
     paths.filter(|path| path.is_absolute()).collect()
 }
 
-/// A recording, and what is to become of it.
+/// A recording and the options of its import.
 struct Import<'a> {
     args: &'a ImportArgs,
     data: &'a PerfData,
@@ -255,7 +255,7 @@ fn check_architecture(data: &PerfData) -> Result<(), ImportError> {
     }
 }
 
-/// Why there is nothing to import.
+/// The error for a recording without anything to import.
 fn empty(data: &PerfData, survey: &Survey) -> ImportError {
     let path = data.path().to_owned();
     match survey.samples() {
@@ -342,7 +342,7 @@ impl Import<'_> {
         Pipeline::new(&probes, &options, writer, Arc::new(Progress::default()))
     }
 
-    /// Closes the trace, prints the report and what a person has to know, gives the exit code.
+    /// Closes the trace, prints the report and remarks, returns the exit code.
     fn finish(&self, output: &Path, (mut info, outcome, fed): (RunInfo, Outcome, Fed)) -> ExitCode {
         let Self {
             args, data, survey, ..
@@ -410,18 +410,18 @@ fn loss_ratio(ledger: &Ledger) -> f64 {
     totals.samples.loss_ratio().max(totals.marks.loss_ratio())
 }
 
-/// Names the trace: for people on stdout, else on stderr, where it is not in the way of data.
+/// Prints the path of the trace: to stdout for text, else to stderr, to keep the data clean.
 fn say_where(output: &Path, format: Format) {
     let line = format!("trace: {}", output.display());
     if format == Format::Text {
-        // Nobody may be reading any more.
+        // Ignored: the reader may have closed the pipe.
         let _ = writeln!(crate::terminal::stdout(), "{line}");
     } else {
         say!("{line}");
     }
 }
 
-/// What is missing of the file.
+/// Describes the missing part of a damaged file, with a hint.
 fn damage(data: &PerfData, survey: &Survey) -> Option<(String, String)> {
     let saved = survey.samples();
     let path = data.path();
@@ -451,7 +451,7 @@ fn damage(data: &PerfData, survey: &Survey) -> Option<(String, String)> {
     })
 }
 
-/// What helps against what most samples were lost for.
+/// Hint against the most frequent reason of loss.
 fn fewer_losses(survey: &Survey) -> &'static str {
     let lost = survey.losses.iter().filter_map(|loss| loss.records);
     if survey.samples() - survey.timed() > lost.sum() {
@@ -461,7 +461,7 @@ fn fewer_losses(survey: &Survey) -> &'static str {
     }
 }
 
-/// Whether most samples have no name, and what mends it.
+/// Remark and hint if most samples have no symbol name.
 fn unnamed(data: &PerfData, survey: &Survey, ledger: &Ledger) -> Option<(String, String)> {
     ledger.unnamed().map(|(unnamed, all)| {
         let text = format!("{unnamed} of {all} samples have no name: their binaries are not here");

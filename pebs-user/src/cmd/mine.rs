@@ -1,4 +1,4 @@
-//! `pebs-trace mine`: says which of the counted events explains how long something took.
+//! `pebs-trace mine`: which of the counted events explains how long something took.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write};
@@ -105,7 +105,7 @@ pub struct MineArgs {
     pub format: Format,
 }
 
-/// What the rows of a trace are.
+/// Meaning of a row of a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum SeriesArg {
     /// Items
@@ -127,7 +127,7 @@ pub enum CleanArg {
     Never,
 }
 
-/// What is explained of the outcome.
+/// Scale of the outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ScaleArg {
     /// Itself: the longest count most
@@ -242,7 +242,7 @@ fn to_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> std::io::Result<()
     file.write(OnTerminal::Refuse, write)
 }
 
-/// The cleaned counts as csv, with what was changed in the last column.
+/// Writes the cleaned counts as CSV; the last column names the changed events.
 fn write_cleaned(mined: &Mined, out: &mut dyn Write) -> std::io::Result<()> {
     let mut line = Line::default();
     line.text("row");

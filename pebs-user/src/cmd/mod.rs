@@ -1,4 +1,4 @@
-//! One file per subcommand: wiring, messages and hints; no logic of its own.
+//! One file per subcommand: wiring, messages and hints; no logic.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -61,7 +61,7 @@ fn print_page(page: &Page, what: &str) -> Result<()> {
     }
 }
 
-/// Makes a thread that the system does not grant one line and exit status 2: the standard library panics then.
+/// Turns the panic of the standard library when no thread can be created into one line and exit status 2.
 pub fn report_missing_threads() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -77,14 +77,14 @@ pub fn report_missing_threads() {
     }));
 }
 
-/// Sends what the program and its libraries log to stderr: warnings, with -v steps, with -vv all.
+/// Logs the messages of the program and its libraries to stderr: warnings; steps with -v, everything with -vv.
 pub fn start_log(verbose: u8) {
     let level = match verbose {
         0 => "warn",
         1 => "warn,pebs_user=debug",
         _ => "info,pebs_user=trace,aya=debug,aya_obj=debug,pebs_ebpf=debug",
     };
-    // Libraries log by the `log` crate. Neither can fail: nobody set a logger before.
+    // Libraries log through the `log` crate. Neither call can fail: no logger was set before.
     let _ = tracing_log::LogTracer::init();
     let _ = tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::new(level))

@@ -1,4 +1,4 @@
-//! `pebs-trace plan`: which reset value keeps to a bound on the overhead, and what it shows.
+//! `pebs-trace plan`: the reset value for a given bound on the overhead, and its predicted effect.
 
 mod measure;
 mod show;
@@ -88,7 +88,7 @@ pub struct PlanArgs {
 }
 
 impl PlanArgs {
-    /// What else is recorded: options and their values, as they are typed.
+    /// Options of the extra data to record, with their values as typed.
     fn details(&self) -> Vec<(&'static str, String)> {
         let name = |extra: &Extra| {
             let value = extra.to_possible_value();
@@ -183,13 +183,13 @@ fn words(args: &PlanArgs, trace: &Path) -> Vec<OsString> {
     words
 }
 
-/// A directory of our own for the trace of visits, removed at the end.
+/// A private directory for the trace of visits, removed at the end.
 struct Place(PathBuf);
 
 impl Place {
     fn new() -> Result<Self> {
         let dir = std::env::temp_dir().join(format!("pebs-trace-plan-{}", std::process::id()));
-        // Fails if it exists, so nobody else's can be taken for ours.
+        // Fails if it exists, so that nobody else's directory is used.
         let made = fs::DirBuilder::new().mode(0o700).create(&dir);
         made.with_context(|| format!("cannot create {}", dir.display()))?;
         Ok(Self(dir))

@@ -1,4 +1,4 @@
-//! `pebs-trace probes BIN [PATTERN]`: what can be probed in a binary.
+//! `pebs-trace probes BIN [PATTERN]`: lists the functions and USDT probes of a binary that can be probed.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -98,7 +98,7 @@ fn explain_nothing(args: &ProbesArgs, binary: &Binary) {
     }
 }
 
-/// What a mark costs, as measured on one machine: for comparison, not as a promise.
+/// Cost of a mark as measured on one machine: for comparison, not a promise.
 const fn cost(class: EntryClass) -> &'static str {
     match class {
         EntryClass::Nop5 => "0.3 us",
@@ -159,7 +159,7 @@ const fn yes(value: bool) -> &'static str {
     if value { "yes" } else { "no" }
 }
 
-/// Longest cell, characters: a name may be as long as its binary.
+/// Longest cell, in characters: a name may be as long as its binary.
 const CELL_MAX: usize = 1000;
 
 /// The binary's words as a cell of the table.
@@ -270,7 +270,7 @@ fn csv(out: &mut impl Write, survey: &Survey) -> io::Result<()> {
     Ok(())
 }
 
-/// A CSV field, quoted where RFC 4180 wants it.
+/// A CSV field, quoted if RFC 4180 requires it.
 fn quoted(field: &str) -> String {
     if field.contains([',', '"', '\n']) {
         format!("\"{}\"", field.replace('"', "\"\""))

@@ -1,4 +1,4 @@
-//! How far a long command has come: a line on a terminal's stderr, none elsewhere.
+//! Progress of a long command: one line on stderr if it is a terminal, else nothing.
 
 use std::time::{Duration, Instant};
 
@@ -7,16 +7,16 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::report::Format;
 use crate::watch::Watch;
 
-/// What is done sooner needs no bar.
+/// Work that takes less shows no bar.
 const DELAY: Duration = Duration::from_millis(500);
 
 /// Between two turns of the spinner.
 const PERIOD: Duration = Duration::from_millis(150);
 
-/// How the line looks.
+/// Template of the line.
 const STYLE: &str = "{spinner} {elapsed} {msg} [{bar:30}] {percent} %";
 
-/// A line that shows how far a command has come. It is gone when this is dropped, so before any result is printed.
+/// A progress line. Dropping it clears the line, so drop it before printing a result.
 pub(super) struct Progress(ProgressBar);
 
 impl Progress {
@@ -25,7 +25,7 @@ impl Progress {
         Self::on(ProgressDrawTarget::stderr())
     }
 
-    /// None for programs, which read JSON.
+    /// Shows nothing for output that programs read (JSON).
     pub(super) fn unless(is_for_programs: bool) -> Self {
         if is_for_programs {
             Self::on(ProgressDrawTarget::hidden())
@@ -51,7 +51,7 @@ impl Progress {
         if self.0.is_hidden() {
             return Watch::default();
         }
-        // What the bar is changed by draws it.
+        // The thread that updates the bar also draws it.
         let (bar, begun) = (self.0.clone(), Instant::now());
         Watch::new(move |what, done, of| {
             if begun.elapsed() >= delay {
@@ -87,7 +87,7 @@ mod tests {
 
     use super::*;
 
-    /// A terminal that keeps what it is sent.
+    /// A terminal that stores what is written to it.
     #[derive(Clone, Debug, Default)]
     struct Terminal(Arc<Mutex<String>>);
 
@@ -139,7 +139,7 @@ mod tests {
         terminal.0.lock().unwrap().clone()
     }
 
-    /// What is worked on and how far it is are shown, and the line is cleared at the end.
+    /// The current step and its progress are shown, and the line is cleared at the end.
     #[test]
     fn shown_and_gone() {
         let said = told(Duration::ZERO);
@@ -151,13 +151,13 @@ mod tests {
         assert!(said.ends_with("<clear>"), "{said}");
     }
 
-    /// A command that is done soon shows none.
+    /// A short command shows no line.
     #[test]
     fn not_for_short_work() {
         assert!(!told(Duration::from_secs(3600)).contains("reading"));
     }
 
-    /// Programs get none, whatever stderr is.
+    /// Output for programs shows no line, whatever stderr is.
     #[test]
     fn not_for_programs() {
         assert!(Progress::from(Format::Json).0.is_hidden());

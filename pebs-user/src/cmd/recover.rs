@@ -1,4 +1,4 @@
-//! `pebs-trace recover`: finishes traces whose recording was killed.
+//! `pebs-trace recover`: completes traces whose recording was killed.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -22,10 +22,10 @@ pub struct RecoverArgs {
     pub traces: Vec<PathBuf>,
 }
 
-/// Recovers every trace, whatever becomes of the others.
+/// Recovers every trace, even if others fail.
 ///
 /// # Errors
-/// None: failures are printed, and make the exit status.
+/// None: failures are printed and set the exit status.
 pub fn run(args: &RecoverArgs) -> Result<ExitCode> {
     let mut worst = 0;
     for dir in &args.traces {
@@ -34,7 +34,7 @@ pub fn run(args: &RecoverArgs) -> Result<ExitCode> {
         drop(progress);
         let code = match recovered {
             Ok(recovered) => {
-                // Nobody may be reading any more.
+                // Ignored: the reader may have closed the pipe.
                 let _ = write_all(&describe(dir, &recovered));
                 u8::from(recovered.lost_bytes() > 0)
             }
@@ -56,7 +56,7 @@ fn write_all(text: &str) -> std::io::Result<()> {
     std::io::Write::write_all(&mut crate::terminal::stdout(), text.as_bytes())
 }
 
-/// What was done, for people: a line for the trace and one per table.
+/// Text of the result: a line for the trace and one per table.
 fn describe(dir: &Path, recovered: &Recovered) -> String {
     let dir = dir.display();
     if recovered.tables.is_empty() {
@@ -86,7 +86,7 @@ mod tests {
     use crate::store::recover::RecoveredTable;
     use crate::store::schema::Table;
 
-    // What was saved and lost is reported per table.
+    // Saved and lost bytes are reported per table.
     #[test]
     fn loss_is_told() {
         let recovered = Recovered {

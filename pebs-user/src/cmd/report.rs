@@ -1,4 +1,4 @@
-//! `pebs-trace report`: says which items were slow, and what carries their time.
+//! `pebs-trace report`: which items were slow, and which functions take their time.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -84,7 +84,7 @@ pub enum Format {
     Csv,
 }
 
-/// What a report is of.
+/// Kinds of report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum By {
     /// Time of functions and waits
@@ -139,8 +139,8 @@ pub fn run(args: &ReportArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints the report of a trace with default options, as at the end of a recording; its text without the notes that
-/// were said before.
+/// Prints the report of a trace with default options, as at the end of a recording. The text omits the notes in
+/// `said`, already printed.
 ///
 /// # Errors
 /// As [`run`].
@@ -154,7 +154,7 @@ pub fn print(trace_dir: &Path, format: Format, said: &[String]) -> Result<()> {
     )
 }
 
-/// Makes a report of a trace, and meanwhile shows how far it is.
+/// Builds a report of a trace and shows its progress.
 fn read<T>(
     dir: &Path,
     format: Format,

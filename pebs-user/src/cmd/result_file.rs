@@ -1,4 +1,4 @@
-//! Where a subcommand's result goes: a file that appears when it is whole, or stdout.
+//! Output of a subcommand's result: a file that appears only when complete, or stdout.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::failure::{Context as _, Failure, Result};
 use crate::terminal;
 
-/// What to do where the result would go to a terminal.
+/// What to do if the result would go to a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnTerminal {
     /// It is lines of text: show them, escaped.
@@ -30,11 +30,10 @@ pub struct ResultFile {
 }
 
 impl ResultFile {
-    /// Lets `write` write, and gives what it returned. If it fails, there is no file, and one that was
-    /// there is as it was.
+    /// Calls `write` and returns its result. If it fails, no file is left and an existing one is unchanged.
     ///
     /// # Errors
-    /// Those of `write`; if the file exists or can't be written.
+    /// Errors of `write`; or the file exists or can't be written.
     pub fn write<T, E>(
         &self,
         on_terminal: OnTerminal,
@@ -78,7 +77,7 @@ where
         Ok(value)
     });
     if done.is_err() {
-        // The first error is the one to tell.
+        // The first error is the one reported.
         let _ = fs::remove_file(&part);
     }
     done
@@ -131,7 +130,7 @@ fn unwritable(path: &Path, error: io::Error) -> Failure {
     )
 }
 
-/// What the system says, without its number.
+/// The system's message, without its number.
 fn lower(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
@@ -146,7 +145,7 @@ mod tests {
         result.write(OnTerminal::Refuse, |out| out.write_all(text.as_bytes()))
     }
 
-    /// A file is not overwritten unasked, and a failure leaves what was there.
+    /// A file is not overwritten unless asked, and a failure leaves the old content.
     #[test]
     fn whole_or_not_at_all() {
         let dir = tempfile::tempdir().unwrap();
@@ -173,7 +172,7 @@ mod tests {
         assert_eq!(error.hint().unwrap(), "the directory must exist");
     }
 
-    /// A device is written to, and stays one.
+    /// A device is written to, and stays a device.
     #[test]
     fn devices() {
         let result = ResultFile {

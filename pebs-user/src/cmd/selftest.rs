@@ -66,7 +66,7 @@ pub enum SelftestFormat {
     Json,
 }
 
-/// Runs the self-test and prints what was found.
+/// Runs the self-test and prints the result.
 ///
 /// # Errors
 /// If it could not run.
@@ -93,7 +93,7 @@ pub fn run(args: &SelftestArgs) -> Result<ExitCode> {
     show::show(&all, args.format)
 }
 
-/// Is the workload.
+/// Runs the workload.
 ///
 /// # Errors
 /// If the log can't be written.
@@ -108,7 +108,7 @@ pub fn workload(args: &WorkloadArgs) -> Result<ExitCode> {
 pub(super) struct Task {
     /// Reset value, ns.
     pub reset: u64,
-    /// How long it runs.
+    /// Run time, seconds.
     pub seconds: f64,
     /// Seed of the random choices.
     pub seed: u64,
@@ -182,7 +182,7 @@ fn own_file() -> Result<PathBuf> {
     std::env::current_exe().context("cannot find this program's own file")
 }
 
-/// A directory of our own for traces and logs, removed at the end unless it is kept.
+/// A private directory for traces and logs, removed at the end unless it is kept.
 pub(super) struct Place {
     pub(super) dir: PathBuf,
     keep: bool,
@@ -191,7 +191,7 @@ pub(super) struct Place {
 impl Place {
     pub(super) fn new(keep: bool) -> Result<Self> {
         let dir = std::env::temp_dir().join(format!("pebs-trace-selftest-{}", std::process::id()));
-        // Fails if it exists, so nobody else's can be taken for ours.
+        // Fails if it exists, so that nobody else's directory is used.
         let made = fs::DirBuilder::new().mode(0o700).create(&dir);
         made.with_context(|| format!("cannot create {}", dir.display()))?;
         Ok(Self { dir, keep })

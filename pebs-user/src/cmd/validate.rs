@@ -1,4 +1,4 @@
-//! `pebs-trace validate`: precise sampling judged against known truth on this machine.
+//! `pebs-trace validate`: compares precise sampling with known truth on this machine.
 
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
@@ -125,7 +125,7 @@ fn write_text(args: &ValidateArgs, page: &crate::present::Page) -> Result<()> {
         .write(OnTerminal::Show, |out| out.write_all(plain.as_bytes()))
 }
 
-/// Runs what is wanted, as long as there is time.
+/// Runs the selected experiments until the time is over.
 fn validate(host: &Host, args: &ValidateArgs) -> Report {
     let begin = Instant::now();
     let mut report = Report::new(host, args.quick, SystemTime::now());
@@ -159,7 +159,7 @@ fn validate(host: &Host, args: &ValidateArgs) -> Report {
     report
 }
 
-/// What experiments share.
+/// State shared by the experiments.
 struct Lab<'a> {
     host: &'a Host,
     quick: bool,

@@ -1,4 +1,4 @@
-//! Values of options, read as they are typed.
+//! Parsers of option values.
 
 use crate::failure::Result;
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A number as ids are in the trace: of a signed one, its 64 bits.
+/// Parses an item id as the trace stores it: the 64 bits of a signed number.
 pub(crate) fn item_id(text: &str) -> Result<u64, String> {
     let number = match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
@@ -53,7 +53,7 @@ pub(crate) fn percent(text: &str) -> Result<f64, String> {
         .ok_or_else(|| "a percentage from 0 to 100".to_owned())
 }
 
-/// A slow-down in percent, as a share. A small number without a sign could be either.
+/// Parses a slow-down in percent into a share. A small number without a percent sign is refused as ambiguous.
 pub(crate) fn overhead(text: &str) -> Result<f64, String> {
     let (digits, has_sign) = match text.strip_suffix('%') {
         Some(digits) => (digits.trim_end(), true),

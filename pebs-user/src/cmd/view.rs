@@ -12,7 +12,7 @@ use crate::view::data::Data;
 use crate::view::follow::{self, Source};
 use crate::view::screen;
 
-/// Items of a probe that are listed: more than a person goes through.
+/// Maximum of listed items per probe: more than a person looks through.
 const SLOWEST: usize = 10_000;
 
 /// Browse a trace in the terminal: a list of items, enter to open one
@@ -78,7 +78,7 @@ pub fn run(args: &ViewArgs) -> Result<ExitCode> {
 }
 
 fn follow_on(source: Source) -> Result<ExitCode> {
-    // A writer may move a file from under the first reading.
+    // Retried once: a writer may rename a file during the first read.
     let (data, _) = source.read().or_else(|_| source.read())?;
     let news = follow::follow(source).context("cannot follow the trace")?;
     screen::show(data, Some(&news)).context("cannot use the terminal")?;

@@ -1,4 +1,4 @@
-//! `pebs-trace calibrate --counters`: what it costs a program to count its own events.
+//! `pebs-trace calibrate --counters`: the cost to a program of counting its own events.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -21,7 +21,7 @@ use crate::terminal;
 /// Measures and prints.
 ///
 /// # Errors
-/// If this user may not count, or the file can't be written.
+/// If this user may not count events, or the file can't be written.
 pub(super) fn run(args: &CalibrateArgs) -> Result<ExitCode> {
     let host = Host::probe(Path::new("/"));
     let bar = ProgressBar::new_spinner();
@@ -180,7 +180,7 @@ fn text(title: &str, counters: &Counters, width: usize) -> String {
     text
 }
 
-/// Boxes of a call with one event.
+/// Box plot rows of a call with one event.
 fn rows(counters: &Counters, of: fn(&OfEvents) -> &Spread) -> impl Iterator<Item = Row<'_>> {
     measured(counters).map(move |it| Row {
         name: it.way.name(),

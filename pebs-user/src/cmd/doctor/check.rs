@@ -1,4 +1,4 @@
-//! What the facts mean: one check per thing that recording needs or uses. Pure.
+//! Evaluates the facts: one check per feature that recording needs or uses. Pure.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::facts::{Answer, Facts};
 use super::{files, kernel, limits, sampling};
 
-/// How a thing stands.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
@@ -32,9 +32,8 @@ impl fmt::Display for Status {
 /// One line of the doctor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Check {
-    /// What was looked at.
+    /// Name of the feature.
     pub name: &'static str,
-    /// How it stands.
     pub status: Status,
     pub found: String,
     /// Command or step that mends it; always there unless the status is ok.
@@ -72,7 +71,8 @@ impl Check {
         }
     }
 
-    /// A feature that recording needs: missing if it is not there, degraded if nobody may look.
+    /// Check of a feature that recording needs: missing if the kernel lacks it, degraded if that could not be
+    /// tested.
     pub(super) fn needed(name: &'static str, answer: &Answer, found: &str, mend: &str) -> Self {
         match answer {
             Answer::Yes => Self::ok(name, found),
@@ -85,7 +85,7 @@ impl Check {
     }
 }
 
-/// Every check, in the order in which one would mend them.
+/// All checks, in the order in which to fix them.
 #[must_use]
 pub fn evaluate(facts: &Facts) -> Vec<Check> {
     let all: [fn(&Facts) -> Check; 32] = [
@@ -143,7 +143,7 @@ mod tests {
         facts
     }
 
-    /// Names are unique, and whatever is not ok says what mends it.
+    /// Names are unique, and every check that is not ok has a fix.
     #[test]
     fn every_fault_has_a_cure() {
         let mut worst = Facts::able(Host::default());
@@ -167,7 +167,7 @@ mod tests {
         }
     }
 
-    /// A machine with PEBS and root's rights has nothing to mend.
+    /// A machine with PEBS, as root, has no problem.
     #[test]
     fn good_machine_is_ok() {
         let checks = evaluate(&Facts::able(fixtures::skylake()));
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(status(&facts, "capabilities"), Status::Degraded);
     }
 
-    /// Lockdown matters only where it hides kernel memory.
+    /// Lockdown matters only at the level that hides kernel memory.
     #[test]
     fn lockdown_levels() {
         let cases = [
@@ -210,7 +210,7 @@ mod tests {
         }
     }
 
-    /// Nothing can be recorded where the kernel's pids are others than those seen here.
+    /// Recording is impossible in a pid namespace, where pids differ from the kernel's.
     #[test]
     fn pid_namespaces() {
         for (inside, expect) in [
@@ -223,7 +223,7 @@ mod tests {
         }
     }
 
-    /// Rates below those of the default reset value are said to throttle.
+    /// Warns of throttling for rates below the one that the default reset value needs.
     #[test]
     fn rates_are_judged_by_the_default() {
         for (rate, expect) in [
@@ -236,7 +236,7 @@ mod tests {
         }
     }
 
-    /// Few files: probes on many CPUs would fail.
+    /// The limit of open files is too low for probes on many CPUs.
     #[test]
     fn open_files() {
         let limit = |hard| {
@@ -259,7 +259,7 @@ mod tests {
         assert_eq!(found(&same), "20000", "there is nothing to raise");
     }
 
-    /// Old kernels: refused below 5.15, and below 6.3 the samples' time is said to be worse.
+    /// Kernels before 5.15 are refused; before 6.3 the sample time is reported as degraded.
     #[test]
     fn kernel_versions() {
         let at = |release: &str| {
@@ -307,7 +307,7 @@ mod tests {
         }
     }
 
-    /// What may not be looked at is neither claimed nor denied.
+    /// A feature that may not be tested is reported as unknown.
     #[test]
     fn unknown_is_degraded() {
         let mut facts = Facts::able(fixtures::skylake());

@@ -1,4 +1,4 @@
-//! What the doctor looks at, as plain data, and the looking itself.
+//! The facts that the doctor checks, as plain data, and how they are gathered.
 
 use std::fs;
 use std::io;
@@ -27,18 +27,18 @@ pub enum Answer {
     Yes,
     /// It was tried and does not, with the reason.
     No(String),
-    /// It could not be tried, with the reason.
+    /// Could not be tested, with the reason.
     Unknown(String),
 }
 
-/// What `auto` becomes on this machine.
+/// The event that `auto` stands for on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Automatic {
     /// The event.
     pub name: String,
     /// Precise level with which it opened.
     pub precise: u8,
-    /// Why it, and why not a better one.
+    /// Why this event was chosen, and why not a better one.
     pub notes: Vec<String>,
 }
 
@@ -47,7 +47,7 @@ pub struct Automatic {
 pub struct Facts {
     /// PMUs, kernel, CPU, limits.
     pub host: Host,
-    /// The kernel's own types.
+    /// BTF of the running kernel.
     pub btf: Answer,
     /// eBPF ring buffers.
     pub ring_buffer: Answer,
@@ -61,28 +61,28 @@ pub struct Facts {
     pub sample_program: Answer,
     /// Typed tracepoint of the scheduler.
     pub tracepoints: Answer,
-    /// Those of wake-ups and interrupts.
+    /// Tracepoints of wake-ups and interrupts.
     pub extras: Answer,
     /// A software clock.
     pub clock: Answer,
     /// A hardware breakpoint.
     pub breakpoints: Answer,
-    /// What `auto` becomes, or why nothing opens.
+    /// The event that `auto` stands for, or why none can be opened.
     pub automatic: Result<Automatic, String>,
-    /// What is known of the cost of its samples.
+    /// Known cost of a sample of that event.
     pub calibration: String,
-    /// What validating this machine found last.
+    /// Result of the last `pebs-trace validate` on this machine.
     pub validation: String,
     /// Where tracefs is mounted.
     pub tracefs: Option<String>,
     /// Where the eBPF file system is mounted.
     pub bpffs: Option<String>,
-    /// Whether debug files can be asked for.
+    /// Whether a debuginfod client and servers are configured.
     pub debuginfod: Debuginfod,
 }
 
 impl Facts {
-    /// Looks at this machine. Opens and closes some events and maps; changes nothing.
+    /// Gathers the facts. Opens and closes some events and maps; changes nothing.
     #[must_use]
     pub fn gather() -> Self {
         let host = Host::probe(Path::new("/"));
@@ -150,7 +150,7 @@ impl Facts {
         }
     }
 
-    /// All answers, so that tests can turn each to no.
+    /// All answers, so that tests can set each to no.
     #[cfg(test)]
     pub(super) fn answers(&mut self) -> [&mut Answer; 10] {
         [
@@ -168,7 +168,7 @@ impl Facts {
     }
 }
 
-/// A refusal for want of rights says nothing about the feature.
+/// A refusal; permission errors give [`Answer::Unknown`].
 fn refused(error: &io::Error) -> Answer {
     match error.kind() {
         io::ErrorKind::PermissionDenied => Answer::Unknown("permission denied".into()),
@@ -192,7 +192,7 @@ const EXTRAS: [&str; 5] = [
     "softirq_exit",
 ];
 
-/// Whether the kernel's types describe all these tracepoints: only then can a typed program be loaded for one.
+/// Whether the kernel's BTF describes all these tracepoints; without that no typed program can be loaded for them.
 fn tracepoints(types: &[u8], names: &[&str]) -> Answer {
     let is_missing = |name: &&&str| {
         let name = format!("\0btf_trace_{name}\0");
@@ -222,7 +222,7 @@ fn program(kind: ProgramType) -> Answer {
     }
 }
 
-/// The trial needs the right to load programs: without it a "no" would be a guess.
+/// Whether perf links take a cookie; unknown without the right to load programs.
 fn cookies() -> Answer {
     let may = limits::capabilities(Path::new("/")).is_some_and(limits::Capabilities::may_bpf);
     match (aya::features().bpf_cookie(), may) {
@@ -232,7 +232,7 @@ fn cookies() -> Answer {
     }
 }
 
-/// Nobody without `CAP_PERFMON` may place one, so that the trial says more only of those who have it.
+/// Whether uprobes can be opened. A refusal counts only with `CAP_PERFMON`, which is required anyway.
 fn uprobes(host: &Host) -> Answer {
     let caps = limits::capabilities(Path::new("/"));
     match host.uprobe.as_ref().map(may_place) {
@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(tracepoints(types, &both), lacks("sched_wakeup"));
     }
 
-    /// Want of rights is no statement about the feature.
+    /// A permission error says nothing about the feature.
     #[test]
     fn refusals() {
         let denied = io::Error::from_raw_os_error(libc::EPERM);

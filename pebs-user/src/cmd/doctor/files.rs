@@ -1,4 +1,4 @@
-//! What else is read: debug files.
+//! Checks of other files: debug files.
 
 use super::check::Check;
 use super::facts::Facts;
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
     use crate::pmu::host::fixtures;
 
-    /// Servers without a client are the one case to mend.
+    /// Only servers configured without a client need a fix.
     #[test]
     fn servers_need_a_client() {
         let of = |debuginfod| {

@@ -78,7 +78,7 @@ pub(super) fn uprobes(facts: &Facts) -> Check {
     Check::needed("uprobes", &facts.uprobes, &found, ADMIN_ALONE)
 }
 
-/// Time off the CPU comes from the scheduler's tracepoint; samples do not need it.
+/// The scheduler's tracepoint gives time off the CPU; samples do not need it.
 pub(super) fn tracepoints(facts: &Facts) -> Check {
     let mend = "use a kernel with CONFIG_DEBUG_INFO_BTF=y and CONFIG_TRACEPOINTS=y";
     Check::needed(
@@ -89,7 +89,7 @@ pub(super) fn tracepoints(facts: &Facts) -> Check {
     )
 }
 
-/// What `--with` asks for comes from further tracepoints; nothing else needs them.
+/// Tracepoints that only `--with` needs.
 pub(super) fn extras(facts: &Facts) -> Check {
     let found = "waits, interrupts and page faults can be recorded (--with waits,irq,faults)";
     match &facts.extras {
@@ -102,7 +102,7 @@ pub(super) fn extras(facts: &Facts) -> Check {
     }
 }
 
-/// Programs that move their own code are looked after since Linux 5.17, which has `bpf_loop`.
+/// Copied code of programs that move their own code needs `bpf_loop`, in Linux since 5.17.
 pub(super) fn copied_code(facts: &Facts) -> Check {
     if facts.host.at_least(KernelVersion(5, 17)) {
         let found = "a program that copies its probed code to huge pages lives on (Linux 5.17)";
@@ -112,7 +112,7 @@ pub(super) fn copied_code(facts: &Facts) -> Check {
     Check::degraded("copied code", found, "boot Linux 5.17 or later")
 }
 
-/// The sample's own time is there for the program since Linux 6.3.
+/// eBPF programs can read a sample's own time since Linux 6.3.
 pub(super) fn sample_time(facts: &Facts) -> Check {
     if facts.host.programs_see_sample_time() {
         return Check::ok(

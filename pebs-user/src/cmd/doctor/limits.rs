@@ -40,7 +40,7 @@ pub(super) fn capabilities(facts: &Facts) -> Check {
     )
 }
 
-/// The sysctl binds only those without `CAP_PERFMON`.
+/// The sysctl applies only to users without `CAP_PERFMON`.
 pub(super) fn paranoid(facts: &Facts) -> Check {
     let limits = &facts.host.limits;
     let value = limits
@@ -74,7 +74,7 @@ pub(super) fn lockdown(facts: &Facts) -> Check {
     }
 }
 
-/// What to do where the pids seen here are not those of the machine.
+/// Hint for machines where the pids seen here differ from the kernel's.
 pub(in crate::cmd) const PIDS: &str = "run it on the host with -p PID, where paths are as that process sees them, or in a \
     container with the pids of the host ('docker run --pid=host', hostPID)";
 
@@ -90,7 +90,7 @@ pub(super) fn pids(facts: &Facts) -> Check {
     }
 }
 
-/// Judged by what the default event at the default reset value needs.
+/// Checks the sample rate limit against the rate of the default event at the default reset value.
 pub(super) fn rates(facts: &Facts) -> Check {
     const NEEDED: u64 = 1_000_000_000 / DEFAULT_RESET;
     let limits = &facts.host.limits;
@@ -181,7 +181,7 @@ pub(super) fn memory(facts: &Facts) -> Check {
     )
 }
 
-/// Each event takes a file per CPU or thread, each probe one more.
+/// Each event takes one file per CPU or thread, each probe one more.
 pub(super) fn files(facts: &Facts) -> Check {
     const ENOUGH: u64 = 4_096;
     let number = |value: Option<u64>| value.map_or("unlimited".into(), |value| value.to_string());
@@ -206,7 +206,7 @@ pub(super) fn files(facts: &Facts) -> Check {
     }
 }
 
-/// Neither is needed; said because other tools ask for them.
+/// Neither is needed; reported because other tools need them.
 pub(super) fn mounts(facts: &Facts) -> Check {
     let place = |place: &Option<String>| place.clone().unwrap_or_else(|| "not mounted".into());
     let found = format!(

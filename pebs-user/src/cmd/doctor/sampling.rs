@@ -1,4 +1,4 @@
-//! Checks of what can be sampled.
+//! Checks of the events that can be sampled.
 
 use pebs_common::config::MAX_CPUS;
 
@@ -47,7 +47,7 @@ pub(super) fn clock(facts: &Facts) -> Check {
     Check::needed("software clock", &facts.clock, "opened cpu-clock", mend)
 }
 
-/// Only `mem:` events need them.
+/// Needed only by `mem:` events.
 pub(super) fn breakpoints(facts: &Facts) -> Check {
     match &facts.breakpoints {
         Answer::Yes => Check::ok("breakpoints", "opened one: mem: events work, four per CPU"),
@@ -79,7 +79,7 @@ fn pmu_cure(host: &Host) -> &'static str {
     }
 }
 
-/// The ceiling that the kernel names; what an event is granted is tried by [`automatic`].
+/// The maximum precision that the kernel reports; [`automatic`] tests what is granted.
 pub(super) fn precision(facts: &Facts) -> Check {
     let host = &facts.host;
     if host.no_pmu_reason().is_some() {
@@ -116,7 +116,7 @@ pub(super) fn precision(facts: &Facts) -> Check {
     }
 }
 
-/// What `auto` becomes: opened for real.
+/// The event that `auto` stands for, tested by opening it.
 pub(super) fn automatic(facts: &Facts) -> Check {
     match &facts.automatic {
         Ok(auto) => {
@@ -146,12 +146,12 @@ pub(super) fn automatic(facts: &Facts) -> Check {
     }
 }
 
-/// Without one everything works, so it is no fault.
+/// Always ok: everything works without a calibration.
 pub(super) fn calibration(facts: &Facts) -> Check {
     Check::ok("cost of a sample", &facts.calibration)
 }
 
-/// What deviates is no fault of the machine's settings.
+/// Always ok: a deviation is no fault of the machine's settings.
 pub(super) fn validation(facts: &Facts) -> Check {
     Check::ok("validated", &facts.validation)
 }

@@ -1,4 +1,4 @@
-//! What the counting found, as the model takes it.
+//! Converts the counts into the inputs of the cost model.
 
 use std::collections::HashMap;
 use std::fs;
@@ -23,10 +23,10 @@ use crate::store::run::CostInfo;
 use crate::store::schema::Table;
 use crate::store::view::{Select as _, View as _, columns};
 
-/// The event that tells whether the target needs the caches.
+/// The event by which the target's use of the caches is measured.
 pub(super) const MISSES: &str = "cache-misses";
 
-/// Tables whose rows come with visits and time, not with samples.
+/// Tables whose size depends on visits and time, not on samples.
 const BESIDE: [Table; 4] = [
     Table::Visits,
     Table::Waits,
@@ -46,31 +46,31 @@ pub(super) struct Found {
     pub least_reset: u64,
     /// Bytes in a second that all but samples fill of the ring of the CPU that has most of them.
     pub ring_bytes_per_s: f64,
-    /// Bytes of the trace in a second that do not come of samples.
+    /// Bytes of the trace per second other than those of samples.
     pub rows_bytes_per_s: f64,
     pub sample_bytes: SampleBytes,
     pub caches: Caches,
     pub sensitivity: Sensitivity,
-    /// How the sensitivity is known.
+    /// How the sensitivity was found.
     pub why: Why,
 }
 
-/// How it is known whether the target needs the caches.
+/// How it was found whether the target needs the caches.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "by")]
 pub(super) enum Why {
-    /// `--cache` says it.
+    /// Given by `--cache`.
     Typed,
     /// It was counted.
     Misses {
         /// Misses in a us on the CPU.
         per_us: f64,
     },
-    /// It is not: nothing counts misses here.
+    /// Unknown: this machine can't count cache misses.
     Unknown,
 }
 
-/// Whether the CPU counts cache misses: opened once, as a virtual machine's may lack the event.
+/// Whether the CPU counts cache misses. Opens the event once, as virtual machines may lack it.
 pub(super) fn counts_misses() -> bool {
     let host = Host::probe(Path::new("/"));
     let opens = || {
@@ -80,10 +80,10 @@ pub(super) fn counts_misses() -> bool {
     host.core_pmu().is_some() && opens().is_some()
 }
 
-/// Puts together what was counted.
+/// Collects the results of the counting run.
 ///
 /// # Errors
-/// If nothing was, or a cost is unknown.
+/// If nothing was counted, or a cost is unknown.
 pub(super) fn look(counting: &Counting, trace: &Path, args: &PlanArgs) -> Result<Found> {
     let seconds = counting.info.duration_ns.unwrap_or_default() as f64 / 1e9;
     if counting.visits == 0 {
@@ -150,7 +150,7 @@ pub(super) fn look(counting: &Counting, trace: &Path, args: &PlanArgs) -> Result
     };
     let calibration = counting.calibration.as_ref();
     let (sensitivity, why) = sensitivity(counting, args.cache, counted.cpu_ns);
-    // The interrupt of a clock's sample is recorded like others.
+    // A clock's sample interrupt is recorded like any other interrupt.
     let is_seen = args.with.contains(&Extra::Irq) && event.class == EventClass::Clock;
     let interrupt_ns = counting
         .units
@@ -182,7 +182,7 @@ pub(super) fn look(counting: &Counting, trace: &Path, args: &PlanArgs) -> Result
     })
 }
 
-/// What it cost to record what was asked for beside; `None` if that is not known.
+/// Cost of recording the `--with` data, ns; `None` if unknown.
 fn extras_ns(cost: &CostInfo, with: &[Extra]) -> Option<f64> {
     let of = |extra, ns: Option<f64>| if with.contains(&extra) { ns } else { Some(0.0) };
     Some(of(Extra::Irq, cost.interrupts_ns)? + of(Extra::Waits, cost.encounters_ns)?)
@@ -192,7 +192,7 @@ columns! {
     struct Times of visits { probe_id, item_id, oncpu_ns }
 }
 
-/// Items whose time on the CPU is known, and its median.
+/// Number of items with known time on the CPU, and its median.
 fn items(trace: &Path) -> Result<(u64, f64), ReadError> {
     let trace = Trace::open(trace)?;
     let mut times: HashMap<(u16, u64), Option<i64>> = HashMap::new();
@@ -271,7 +271,7 @@ fn caches(root: &Path) -> Caches {
 mod tests {
     use super::*;
 
-    /// Sizes are a CPU's own share; what is not there is unknown.
+    /// Sizes are the share of one CPU; a missing one is unknown.
     #[test]
     fn caches_from_a_tree() {
         let tree = tempfile::tempdir().unwrap();

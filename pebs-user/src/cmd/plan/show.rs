@@ -23,7 +23,7 @@ use crate::pmu::reset;
 use crate::terminal::quoted;
 use crate::terminal::say;
 
-/// A plan as it is printed.
+/// A plan for output.
 struct Shown<'a> {
     counting: &'a Counting,
     event: &'a ResolvedEvent,
@@ -35,7 +35,7 @@ struct Shown<'a> {
     ring: Option<Advice>,
 }
 
-/// Prints the table and what to do; 1 if the goal can't be met.
+/// Prints the table and the advice; exit code 1 if the goal can't be met.
 pub(super) fn show(
     counting: &Counting,
     found: &Found,
@@ -77,7 +77,7 @@ pub(super) fn show(
     Ok(ExitCode::from(u8::from(!met)))
 }
 
-/// A reset value that locks to nothing in place of the one computed.
+/// Replaces the computed reset value by a near one that does not run in step with periodic work.
 fn suited(verdict: Verdict, event: &ResolvedEvent) -> Verdict {
     let near = |reset| reset::near(&event.class, reset, 1, i64::MAX.cast_unsigned());
     match verdict {
@@ -95,7 +95,7 @@ fn suited(verdict: Verdict, event: &ResolvedEvent) -> Verdict {
     }
 }
 
-/// The ring for a reset value: samples of a CPU that never idles, and what else was recorded on the busiest.
+/// Ring size for a reset value: samples of a CPU that is never idle, and other records of the busiest CPU.
 fn ring(found: &Found, reset: u64) -> Advice {
     let counted = &found.counted;
     let samples = match found.price.counts {
@@ -139,7 +139,7 @@ impl Shown<'_> {
         text + &self.advice()
     }
 
-    /// What is assumed of samples that are larger than others.
+    /// The assumed sizes of samples with call stacks or memory accesses.
     fn sizes(&self) -> String {
         let sizes = self.found.sample_bytes;
         let assumed = match sizes.frames {
@@ -292,7 +292,7 @@ impl Shown<'_> {
         }
         words.extend(["--reset".to_owned(), reset.to_string()]);
         if self.event.nmi {
-            // What a sample costs was measured with one interrupt for each.
+            // The cost of a sample was measured with one interrupt per sample.
             words.extend(["--transport".to_owned(), "bpf".to_owned()]);
         }
         if let Some(ring) = self.ring {
@@ -370,7 +370,7 @@ fn size(bytes: f64) -> String {
 mod tests {
     use super::*;
 
-    /// Few samples keep their digits.
+    /// Small numbers of samples keep their digits.
     #[test]
     fn numbers() {
         assert_eq!(

@@ -1,4 +1,4 @@
-//! How many bytes a sample takes, by what it says.
+//! Size of a sample in bytes, by its content.
 
 use pebs_common::record::{STACK_CLASSES, Sample, SampleAccess, SampleStack};
 use serde::Serialize;
@@ -8,17 +8,17 @@ use crate::pmu::attr::ResolvedEvent;
 /// Bytes of the kernel's header of each record.
 const HEADER: usize = 8;
 
-/// Frames that a call stack is taken to have at most: how deep they are is not known before there are samples.
+/// Assumed maximum depth of call stacks; the real depth is unknown before sampling.
 pub(super) const FRAMES: usize = STACK_CLASSES[1];
 
-/// Bytes of the trace for each sample, its part of `visit_functions` included: as measured on the workloads of the
-/// tests, where it is 3 (one long visit) to 6 (short ones).
+/// Bytes of the trace per sample, with its share of `visit_functions`. Measured on the tests' workloads: 3 (one
+/// long visit) to 6 (short visits).
 const TRACE_SAMPLE: f64 = 6.0;
 
-/// What its call stack adds: measured there and on queries of SQLite, 0.2 (few paths) to 1.6 (many).
+/// Bytes per sample for its call stack. Measured on those and on SQLite queries: 0.2 (few paths) to 1.6 (many).
 const TRACE_STACK: f64 = 2.0;
 
-/// What a row of `memory` adds: measured there, 4 (near addresses) to 8.
+/// Bytes per row of `memory`. Measured on the same: 4 (near addresses) to 8.
 const TRACE_ACCESS: f64 = 8.0;
 
 /// Bytes that a sample takes.
@@ -28,7 +28,7 @@ pub(super) struct SampleBytes {
     pub ring: usize,
     /// Of the trace, about.
     pub trace: f64,
-    /// Frames that its call stack is taken to have; null if it has none.
+    /// Assumed depth of its call stack; null if it has none.
     pub frames: Option<usize>,
 }
 

@@ -50,7 +50,7 @@ pub enum CallGraph {
 }
 
 impl CallGraph {
-    /// As it is typed, and as `trace.json` has it.
+    /// The name on the command line and in `trace.json`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! What a run cost: measured unit costs times what was counted.
+//! Cost of a run: measured unit costs times counts.
 
 use std::path::Path;
 
@@ -22,29 +22,29 @@ use crate::store::run::EntryClass;
 use crate::store::run::{CostInfo, OwnCost, OwnMarks, OwnTime};
 use crate::units::ProbeId;
 
-/// Part of what a mark costs beside a single step that lies outside of the visit that it begins or ends.
+/// Fraction of a mark's cost, a single step excluded, that falls outside of the visit it begins or ends.
 const OUTSIDE: f64 = 0.5;
 
 /// Slow-down from which on it is worth a remark.
 const HEAVY: f64 = 0.25;
 
-/// By which share of itself a mark's cost that was measured is taken to be off: what the target's caches hold is not ours.
+/// Relative error assumed for the measured cost of a mark: it was measured with our caches, not the target's.
 const MARKS_OFF: f64 = 0.25;
 
-/// What a mark and a sample cost, and how that is known.
+/// Costs of marks and samples, and where they come from.
 #[derive(Default)]
 pub(super) struct Known {
     pub units: UnitCosts,
-    /// The calibration that they come from, if there is one.
+    /// The calibration that they come from, if any.
     pub calibration: Option<Box<Calibration>>,
-    /// The day of the earlier recording that measured them, if all come from it.
+    /// Day of the earlier recording that measured them, if all come from it.
     pub measured: Option<String>,
     /// A calibration that is ignored, and why.
     pub note: Option<String>,
 }
 
 impl Known {
-    /// As `trace.json` says it.
+    /// The source as stored in `trace.json`.
     pub(super) fn source(&self) -> String {
         match (&self.calibration, &self.measured) {
             (Some(calibration), _) => format!("calibrated {}", calibration.day()),
@@ -53,8 +53,8 @@ impl Known {
         }
     }
 
-    /// Measures once more what marks cost; the lower figure counts, and is kept. For where one measurement that was
-    /// disturbed would decide that there is no recording.
+    /// Measures the cost of marks again and keeps the lower figure, so that one disturbed measurement does not make
+    /// a recording impossible.
     pub(super) fn measure_marks_again(&mut self, plan: &Plan) {
         let again = marks_again(plan, &self.units);
         if again != self.units {
@@ -63,12 +63,12 @@ impl Known {
         }
     }
 
-    /// Keeps what was measured for the next recordings.
+    /// Saves the measured costs for later recordings.
     fn keep(&self, plan: &Plan) {
         let (Some(key), Some(folder)) = (key_of(plan), Folder::of_user()) else {
             return;
         };
-        // A calibration of samples is better than what is measured here, and stays apart.
+        // A calibrated sample cost is more exact than the one measured here, and is saved separately.
         let mut units = self.units;
         if self.calibration.is_some() {
             units.sample_ns = None;
@@ -79,8 +79,8 @@ impl Known {
     }
 }
 
-/// Finding out what a mark at each class of probed instruction and a sample cost on this machine: from the calibration of
-/// the event if there is one, from what an earlier recording measured, and what is left by measuring it now.
+/// Finds the cost of a sample, and of a mark for each class of probed instruction, on this machine: from the
+/// event's calibration, from an earlier recording, and by measuring the rest now.
 #[derive(Default)]
 pub(super) struct Measuring {
     known: Known,
@@ -90,12 +90,12 @@ pub(super) struct Measuring {
     switches: bool,
     sample: bool,
     event: bool,
-    /// Only if something has to be measured.
+    /// Set only if something must be measured.
     prepared: Option<Preparing>,
 }
 
 impl Measuring {
-    /// Reads what is known, and starts to load what it takes to measure the rest.
+    /// Loads the known costs, and starts to prepare the measurement of the others.
     pub(super) fn begin(plan: &Plan) -> Self {
         let Some(pmu) = UprobePmu::read(Path::new("/")) else {
             return Self::default();
@@ -150,11 +150,11 @@ impl Measuring {
         self.prepared.is_some() || plan.reads_counters()
     }
 
-    /// Measures what is not known, and keeps it for recordings to come.
+    /// Measures the unknown costs, and saves them for later recordings.
     pub(super) fn finish(self, plan: &Plan) -> Known {
         let mut known = self.known;
         let buffered = plan.events.iter().any(|it| it.is_buffered(&plan.host));
-        // What can be measured now are samples with an interrupt each.
+        // Only samples with one interrupt each can be measured now.
         let other_samples = plan.transport.how == Transport::Bulk && buffered;
         if let Some(prepared) = self.prepared {
             let mut units = calibrate::measure_with(
@@ -186,7 +186,7 @@ impl Measuring {
     }
 }
 
-/// What reading counters costs, said before the start; `None` if none is read.
+/// Note on the cost of reading counters, printed before the start; `None` if none are read.
 pub(super) fn counts_note(plan: &Plan, units: &UnitCosts) -> Option<String> {
     let counters = plan.counted.iter().filter(|it| it.counter().is_some());
     let counters = plural(counters.count() as u64, "counter");
@@ -204,7 +204,7 @@ pub(super) fn counts_note(plan: &Plan, units: &UnitCosts) -> Option<String> {
     })
 }
 
-/// What its samples are known by.
+/// Key under which the cost of its samples is saved.
 fn key_of(plan: &Plan) -> Option<String> {
     let plain = saved::key(&plan.events.first()?.name, plan.transport.how);
     Some(match plan.stack_frames {
@@ -213,7 +213,7 @@ fn key_of(plan: &Plan) -> Option<String> {
     })
 }
 
-/// Classes of the instructions with marks, and what it takes to know what a single step costs more.
+/// Classes of the probed instructions, and the emulated class, which the cost of a single step is relative to.
 fn classes(plan: &Plan) -> Vec<EntryClass> {
     let plain = sites(plan).filter(|site| !site.uretprobe);
     plain
@@ -221,7 +221,7 @@ fn classes(plan: &Plan) -> Vec<EntryClass> {
         .collect()
 }
 
-/// The costs with those of marks measured once more, where they are lower.
+/// The costs, with those of marks measured again where that gives less.
 pub(super) fn marks_again(plan: &Plan, units: &UnitCosts) -> UnitCosts {
     let Some(pmu) = UprobePmu::read(Path::new("/")) else {
         return *units;
@@ -253,12 +253,12 @@ pub(super) fn marks_again(plan: &Plan, units: &UnitCosts) -> UnitCosts {
     }
 }
 
-/// What an earlier recording measured.
+/// Costs measured by an earlier recording.
 fn earlier(plan: &Plan, key: Option<&str>) -> Option<Measured> {
     Measured::load(&Folder::of_user()?, &plan.host, key?)
 }
 
-/// The calibration of the first event, and what to say of one that is ignored.
+/// The calibration of the first event, and a note if one is ignored.
 fn load(plan: &Plan, key: &str) -> (Option<Box<Calibration>>, Option<String>) {
     let Some(folder) = Folder::of_user() else {
         return (None, None);
@@ -281,15 +281,15 @@ fn sites(plan: &Plan) -> impl Iterator<Item = &Site> {
     plan.probes.probes.iter().flat_map(|probe| &probe.sites)
 }
 
-/// What marks, page faults and samples of this run cost.
+/// Unit costs of this run, and the kinds of records that they apply to.
 #[derive(Clone, Copy)]
 pub(super) struct Prices<'a> {
     probes: &'a [Probe],
     costs: &'a UnitCosts,
     page_faults: bool,
-    /// What is recorded beside.
+    /// Extra records (`--with`) that are recorded.
     extras: Extras,
-    /// Whether each sample is taken in an interrupt that is seen like others.
+    /// Whether the interrupt of each sample is recorded as an interrupt.
     samples_interrupt: bool,
     /// Of several events only the first was measured.
     one_event: bool,
@@ -307,7 +307,7 @@ impl<'a> Prices<'a> {
         }
     }
 
-    /// What one of each costs.
+    /// The unit costs.
     pub(super) const fn costs(&self) -> &'a UnitCosts {
         self.costs
     }
@@ -326,16 +326,16 @@ impl<'a> Prices<'a> {
             && self.extras_ns(&one).is_some()
     }
 
-    /// ns of marks. What one cost follows from its probe, its role and whether its instruction is single-stepped: the sites
-    /// that share these are of one class but for exceptions.
+    /// Cost of marks, ns. The cost of one mark depends on its probe, its role and whether its instruction is
+    /// single-stepped; sites that share these are almost always of the same class.
     pub(super) fn marks_ns(&self, marks_by: &[MarksBy]) -> Option<f64> {
         self.sum(marks_by, |site| {
             self.costs.of_mark(site.class, site.uretprobe)
         })
     }
 
-    /// The part of it that lies outside of the visits: of a begin mark what is done before it reads its time, of an end
-    /// mark what comes after, which is all of a single step.
+    /// The part of it outside of visits, ns: for a begin mark the work before it reads its time, for an end mark
+    /// the work after, including all of a single step.
     fn outside_ns(&self, marks_by: &[MarksBy]) -> Option<f64> {
         self.sum(marks_by, |site| {
             let whole = self.costs.of_mark(site.class, site.uretprobe)?;
@@ -363,20 +363,20 @@ impl<'a> Prices<'a> {
         Some(sum)
     }
 
-    /// What pebs-trace takes of visits; `None` if something that is recorded has no known cost.
+    /// Costs that pebs-trace adds to visits; `None` if the cost of something recorded is unknown.
     pub(super) fn own_costs(&self) -> Option<OwnCosts> {
         let extras = &self.costs.extras;
         let irq = self.extras.interference.irq;
         let pause = self.costs.pause;
         let pause_ns = pause.map(|it| (it.before + it.after) as f64);
         let sample_ns = self.samples_ns(1).filter(|ns| *ns > 0.0).or(pause_ns)?;
-        // How much samples differ is not measured; the pause's spread is that of half of it.
+        // The spread of a whole sample is not measured; the pause covers half of it.
         let spread_ns = pause.map_or(0.0, |pause| 2.0 * pause.spread as f64);
         Some(OwnCosts {
             marks: self.mark_times()?,
             sample: Some(SampleCost::measured(sample_ns, spread_ns)),
-            // Where it could not be measured it is small beside what a switch takes.
-            // The counters are read at both ends of a switch.
+            // 0 if it could not be measured: small compared with a switch. Counters are read at both ends of a
+            // switch.
             switch_ns: self.switch_ns().unwrap_or(0.0),
             page_fault_ns: self.page_faults_ns(1)?,
             interrupt_ns: price(irq, 1, extras.interrupt_ns)?,
@@ -385,12 +385,12 @@ impl<'a> Prices<'a> {
         })
     }
 
-    /// What recording a switch costs; `None` if that is not known.
+    /// Cost of recording a switch, ns; `None` if unknown.
     fn switch_ns(&self) -> Option<f64> {
         Some(self.costs.switch_ns? + self.costs.count_ns.unwrap_or(0.0))
     }
 
-    /// Time of marks before and behind their own time, by probe and role. Of sites that share both it is the mean.
+    /// Cost of marks before and after their timestamp, by probe and role; the mean over sites that share both.
     fn mark_times(&self) -> Option<Vec<[MarkTime; 4]>> {
         let mut times = vec![[MarkTime::default(); 4]; self.probes.len()];
         for (probe, times) in self.probes.iter().zip(&mut times) {
@@ -445,7 +445,7 @@ impl<'a> Prices<'a> {
         Some(samples as f64 * each + price(seen, samples, self.costs.extras.interrupt_ns)?)
     }
 
-    /// What was counted between two instants; `None` if a cost is unknown.
+    /// Costs of what was counted between two instants; `None` if a unit cost is unknown.
     pub(super) fn window(&self, before: &Load, now: &Load) -> Option<Window> {
         let marks: Vec<MarksBy> = now
             .marks_by
@@ -470,13 +470,13 @@ impl<'a> Prices<'a> {
     }
 }
 
-/// Where marks of a site are counted among those of its probe.
+/// Index of a site's marks in the counts of its probe.
 fn key(site: &Site) -> usize {
     let stepped = site.class == EntryClass::SingleStep && !site.uretprobe;
     site.role as usize + 4 * usize::from(stepped)
 }
 
-/// What pebs-trace took of visits, for `trace.json`; `None` if it is not known.
+/// Time that pebs-trace added to visits, for `trace.json`; `None` if unknown.
 pub(super) fn own_time(
     plan: &Plan,
     units: &UnitCosts,
@@ -485,7 +485,7 @@ pub(super) fn own_time(
 ) -> Option<OwnTime> {
     let costs = Prices::new(plan, units).own_costs()?;
     let source = source.unwrap_or_default().to_owned();
-    // How far a cost that was measured on ourselves is from what the target pays.
+    // The error is the expected difference between a cost measured on ourselves and the cost to the target.
     let measured = |ns: f64| OwnCost {
         ns,
         stderr_ns: ns * MARKS_OFF,
@@ -527,7 +527,7 @@ pub(super) fn own_time(
     })
 }
 
-/// What so many cost; nothing if they are not recorded or there were none.
+/// Cost of `number` events; 0 if they are not recorded or there were none, `None` if the unit cost is unknown.
 fn price(recorded: bool, number: u64, each: Option<f64>) -> Option<f64> {
     if !recorded || number == 0 {
         return Some(0.0);
@@ -535,8 +535,8 @@ fn price(recorded: bool, number: u64, each: Option<f64>) -> Option<f64> {
     Some(number as f64 * each?)
 }
 
-/// The whole cost. `sample_ns` is what a sample took in this run, if that was learnt; `target_cpu_ns` the target's CPU
-/// time.
+/// The whole cost. `sample_ns` is the cost of a sample estimated from this run, if known; `target_cpu_ns` the
+/// target's CPU time.
 pub(super) fn total(
     plan: &Plan,
     costs: &UnitCosts,
@@ -579,10 +579,10 @@ pub(super) fn total(
         let extras_ns = prices.extras_ns(&outcome.extras)?;
         let all =
             marks_ns? + samples_ns? + page_faults_ns? + extras_ns + switches_ns.unwrap_or(0.0);
-        // What is left of it is what visits are without their cost at least.
+        // At least the time of visits without their cost remains.
         let least = window.map_or(0.0, |it| it.undisturbed_ns());
         let left = (target_cpu_ns? - all).max(least);
-        // What is left of less is no larger than the error of both.
+        // A smaller remainder is below the error of both.
         (left > 0.1 * target_cpu_ns?).then(|| all / left)
     };
     CostInfo {
@@ -615,9 +615,9 @@ pub(super) fn total(
     }
 }
 
-/// A remark for runs that slowed the target down a lot, and what to do.
+/// Remark and hint for runs that slowed the target down a lot.
 pub(super) fn remark(plan: &Plan, costs: &UnitCosts, cost: &CostInfo) -> Option<(String, String)> {
-    // Who bounded it hears of that bound, and of marks that cost more.
+    // With a bound, the governor's own remark covers this.
     if plan.overhead.is_some() {
         return None;
     }

@@ -30,7 +30,7 @@ use crate::units::{EventId, KtimeNs, Pid};
 /// Probes at so many places take seconds to be taken away. Source: `uprobe_unregister_sync`, kernel/events/uprobes.c.
 const MANY_PLACES: usize = 50;
 
-/// What is known of the run when it starts.
+/// The run's description, as far as it is known at the start.
 pub(super) fn run_info(plan: &Plan, origin: KtimeNs) -> RunInfo {
     RunInfo {
         schema_version: SCHEMA_VERSION,
@@ -143,10 +143,10 @@ fn events(plan: &Plan) -> Vec<EventInfo> {
     plan.events.iter().enumerate().map(one).collect()
 }
 
-/// Part of its time that an event must have been counted for its counts to be taken as they are.
+/// Fraction of its time that an event must have been counted for its counts to be complete.
 const WHOLE: f64 = 0.99;
 
-/// Stores how long each event was counted, and notes those that were not counted all the time.
+/// Stores how long each event was counted, and adds a note on those not counted all the time.
 pub(super) fn note_times(info: &mut RunInfo, times: &[Option<Times>]) {
     for (event, times) in info.events.iter_mut().zip(times) {
         let Some(times) = times else { continue };
@@ -163,7 +163,7 @@ pub(super) fn note_times(info: &mut RunInfo, times: &[Option<Times>]) {
     }
 }
 
-/// The probes that make items, or those that tell when a thread turns to one.
+/// The probes of items, or (`resumes`) those of `--resume`.
 fn probes(set: &ProbeSet, resumes: bool) -> Vec<ProbeInfo> {
     let item = set.item.as_ref();
     let of_kind = set.probes.iter().filter(|it| it.resumes == resumes);
@@ -203,7 +203,7 @@ fn site_info(site: &Site) -> SiteInfo {
     }
 }
 
-/// A trace that was closed, and what there is to say about it.
+/// A closed trace and the remarks on it.
 struct Closed {
     info: RunInfo,
     visits: u64,
@@ -211,7 +211,7 @@ struct Closed {
     faults: Vec<String>,
     /// Why the trace is cut, if it is.
     cut: Option<WriteError>,
-    /// Remark and hint on what the recording cost.
+    /// Remark and hint on the cost of the recording.
     heavy: Option<(String, String)>,
     /// Remarks on probed files that changed.
     replaced: Vec<String>,
@@ -279,7 +279,7 @@ fn close(
     }
 }
 
-/// What died of a signal that a probe can cause: processes that were seen to, and else the command.
+/// Processes that died of a signal that a probe can cause: followed processes, else the command.
 fn crashes(seen: &[Crash], command: Option<ExitStatus>) -> Vec<String> {
     let said = |crash: &Crash| format!("pid {} died of {}", crash.pid.0, crash.name());
     let mut texts: Vec<String> = seen.iter().map(said).collect();
@@ -297,7 +297,7 @@ fn crashes(seen: &[Crash], command: Option<ExitStatus>) -> Vec<String> {
     texts
 }
 
-/// Says what died, and what to try; says whether anything did.
+/// Warns of processes that died and prints a hint; returns whether there were any.
 fn warn_of_crashes(plan: &Plan, crashes: &[String]) -> bool {
     let Some(first) = crashes.first() else {
         return false;
@@ -322,7 +322,7 @@ fn warn_of_crashes(plan: &Plan, crashes: &[String]) -> bool {
     true
 }
 
-/// Closes the trace, and says nothing. Gives what `trace.json` says.
+/// Closes the trace without output. Returns the content of `trace.json`.
 pub(super) fn close_silently(plan: &Plan, recorded: Recorded) -> Result<RunInfo> {
     let closed = close(
         plan,
@@ -346,7 +346,7 @@ pub(super) fn close_silently(plan: &Plan, recorded: Recorded) -> Result<RunInfo>
     }
 }
 
-/// Closes the trace of a run that only counted, however it ended, and says nothing.
+/// Closes the trace of a counting run, whichever way it ended, without output.
 pub(super) fn close_counted(plan: Plan, recorded: Recorded) -> Result<Counting> {
     let Recorded {
         outcome,
@@ -378,7 +378,7 @@ pub(super) fn close_counted(plan: Plan, recorded: Recorded) -> Result<Counting> 
     })
 }
 
-/// Closes the trace, prints the report and what a person has to know, gives the exit code.
+/// Closes the trace, prints the report and remarks, returns the exit code.
 pub(super) fn finish(plan: &Plan, recorded: Recorded) -> ExitCode {
     let closed = close(
         plan,
@@ -441,11 +441,11 @@ pub(super) fn finish(plan: &Plan, recorded: Recorded) -> ExitCode {
     ExitCode::from(u8::from(bad))
 }
 
-/// What gives names to code that has none.
+/// Hint for code without symbol names.
 const NAMES: &str = "code that a program makes as it runs is named by /tmp/perf-PID.map ('jcmd PID Compiler.perfmap' \
     before recording, 'node --perf-basic-prof') or a jit dump ('node --perf-prof'), a stripped binary by its debug file";
 
-/// What to do where code was copied.
+/// Hint for copied code.
 const COPIED: &str = "to record all of it, run the program with its code where the file is: without huge pages for code \
     (node: without --use-largepages)";
 
@@ -460,18 +460,18 @@ fn warn(text: &str, hint: &str) {
     say!("hint: {hint}");
 }
 
-/// Names the trace: for people on stdout, else on stderr, where it is not in the way of data.
+/// Prints the path of the trace: to stdout for text, else to stderr, to keep the data clean.
 fn say_where(plan: &Plan) {
     let line = format!("trace: {}", plan.output.display());
     if plan.format == Format::Text {
-        // Nobody may be reading any more.
+        // Ignored: the reader may have closed the pipe.
         let _ = writeln!(crate::terminal::stdout(), "{line}");
     } else {
         say!("{line}");
     }
 }
 
-/// Warns of loss above `--max-loss`; says whether there was.
+/// Warns of loss above `--max-loss`; returns whether there was.
 fn loss_is_above(plan: &Plan, info: &RunInfo) -> bool {
     let Some(totals) = info.ledger.as_ref().map(Ledger::totals) else {
         return false;
@@ -491,7 +491,7 @@ fn loss_is_above(plan: &Plan, info: &RunInfo) -> bool {
     true
 }
 
-/// What helps against most of a loss.
+/// Hint against the most frequent kind of loss.
 fn against_loss(totals: &CpuLedger, ring_bytes: u32) -> String {
     let of = |reason| totals.samples.of(reason) + totals.marks.of(reason);
     let (disk, memory) = (of(Reason::DroppedDisk), of(Reason::DroppedMemory));
@@ -546,7 +546,7 @@ fn no_item_hint(plan: &Plan) -> String {
 mod tests {
     use super::*;
 
-    /// Only deaths that a probe can cause are reported; of a command by what it returned, where its end was not seen.
+    /// Reports only deaths that a probe can cause; for a command whose end was not seen, by its exit status.
     #[test]
     fn deaths() {
         let status = |wait| Some(ExitStatus::from_raw(wait));
@@ -565,7 +565,7 @@ mod tests {
         assert!(crashes(&[], None).is_empty());
     }
 
-    /// What helps is what the records were lost for: larger rings do not, where the disk was full.
+    /// The hint fits the reason of the loss: larger rings do not help against a full disk.
     #[test]
     fn losses() {
         let hint = |lost: &[(Reason, u64)]| {

@@ -1,4 +1,4 @@
-//! The slow-down of items that is kept to, by `--max-overhead` or by default, and the changes of the reset value that do so.
+//! Keeps the slow-down of items below `--max-overhead`, or below a default, by changing the reset value.
 
 use super::cost::Prices;
 use crate::analysis::report::human::{count, time};
@@ -13,28 +13,28 @@ use crate::pmu::reset;
 use crate::store::run::{OverheadInfo, ResetChange, RunInfo};
 use crate::units::{EventId, ResetValue, TraceNs};
 
-/// Largest reset value by default, in times the one asked for.
+/// Default ratio of the largest reset value to the requested one.
 const SPAN: u64 = 100;
 
-/// Slow-down of items that is kept to where nothing is asked for.
+/// Default bound on the slow-down of items.
 pub(super) const GOAL: f64 = 0.05;
 
-/// What samples may cost on top of marks that cost more than that.
+/// Extra slow-down allowed for samples where marks alone exceed the bound.
 const EXTRA: f64 = 0.02;
 
-/// Reset value where none is asked for and cost does not say.
+/// Reset value if none is given and costs do not determine it.
 pub(super) const PLAIN_RESET: u64 = 16_000;
 
-/// Largest reset value where none is asked for: a hundred samples a second of CPU time.
+/// Largest reset value if none is given: a hundred samples per second of CPU time.
 const LARGEST: u64 = 10_000_000;
 
 /// The event whose reset value is changed.
 pub(super) const EVENT: EventId = EventId(0);
 
-/// What the slow-down has to keep to, if it is kept: as was asked for, or by default where nothing stands against it.
+/// The bounds to keep: those given, or the default ones where nothing prevents that.
 ///
 /// # Errors
-/// The cost of samples of the events can't be known, or the bounds make no sense.
+/// The cost of the events' samples can't be known, or the bounds contradict each other.
 pub(super) fn bounds(
     args: &RecordArgs,
     events: &[ResolvedEvent],
@@ -70,7 +70,7 @@ pub(super) fn bounds(
     }))
 }
 
-/// The bounds where nothing is asked for; `None` where they cannot be kept.
+/// The default bounds; `None` where they can't be kept.
 fn default_bounds(
     args: &RecordArgs,
     events: &[ResolvedEvent],
@@ -82,7 +82,7 @@ fn default_bounds(
         && transport == Transport::Bpf
         // The base of the slow-down is time on the CPU.
         && !args.no_switches
-        // Sums of samples say nothing of events if the reset value changes under them.
+        // Sums of samples can't be scaled to events if the reset value changes in between.
         && args.keep == KeepArg::All;
     can.then(|| Bounds {
         overhead: GOAL,
@@ -92,7 +92,7 @@ fn default_bounds(
     })
 }
 
-/// The smallest reset value where none is asked for.
+/// The smallest reset value if none is given.
 fn least_reset(event: &ResolvedEvent) -> u64 {
     if event.is_page_faults() {
         1
@@ -101,7 +101,7 @@ fn least_reset(event: &ResolvedEvent) -> u64 {
     }
 }
 
-/// How often an event may come in a ns while code runs; the first window tells how often it does.
+/// Highest expected rate of an event while code runs, per ns; later windows use the measured rate.
 fn rate(event: &ResolvedEvent) -> f64 {
     match event.class {
         EventClass::Clock => 1.0,
@@ -124,7 +124,7 @@ pub(super) fn first_reset(
     std::num::NonZeroU64::new(first).map(ResetValue)
 }
 
-/// Whether it can be known what a sample of an event costs.
+/// Whether the cost of an event's samples can be known.
 pub(super) fn is_known(event: &ResolvedEvent) -> bool {
     match event.class {
         EventClass::Clock | EventClass::Hardware { steady: true, .. } => true,
@@ -133,7 +133,7 @@ pub(super) fn is_known(event: &ResolvedEvent) -> bool {
     }
 }
 
-/// Refuses an event whose samples' cost can't be known.
+/// Refuses an event if the cost of its samples can't be known.
 pub(super) fn check_known(event: &ResolvedEvent, what: &str) -> Result<()> {
     if is_known(event) {
         return Ok(());
@@ -149,7 +149,7 @@ pub(super) fn check_known(event: &ResolvedEvent, what: &str) -> Result<()> {
     ))
 }
 
-/// What is kept to, and how often samples are taken at first.
+/// Describes the bound and the first reset value.
 pub(super) fn first_line(bounds: &Bounds, event: &ResolvedEvent) -> String {
     let goal = percent(bounds.overhead);
     let reset = reset_text(event.reset.0.get(), event);
@@ -169,13 +169,13 @@ pub(super) fn reset_text(reset: u64, event: &ResolvedEvent) -> String {
     }
 }
 
-/// A share in percent, with no more digits than it takes.
+/// A share in percent, with as few digits as needed.
 pub(super) fn percent(share: f64) -> String {
     let rounded = (share * 1000.0).round() / 10.0;
     format!("{rounded} %")
 }
 
-/// Follows the load of a recording and says when its reset value has to change.
+/// Follows the load of a recording and decides when to change its reset value.
 pub(super) struct Governor {
     controller: Controller,
     bounds: Bounds,
@@ -189,10 +189,10 @@ pub(super) struct Governor {
 }
 
 impl Governor {
-    /// A governor for these bounds, before anything is attached.
+    /// Creates a governor for these bounds, before anything is attached.
     ///
     /// # Errors
-    /// What marks or samples cost could not be measured.
+    /// The cost of marks or samples could not be measured.
     pub(super) fn new(
         bounds: Bounds,
         event: &ResolvedEvent,
@@ -201,7 +201,7 @@ impl Governor {
     ) -> Result<Option<Self>> {
         let (Some(sample_ns), true) = (costs.sample_ns, prices.are_known()) else {
             if bounds.extra > 0.0 {
-                // Nobody asked for a bound.
+                // No bound was given.
                 return Ok(None);
             }
             return Err(Failure::new(
@@ -229,7 +229,7 @@ impl Governor {
         }))
     }
 
-    /// Takes in what happened up to now; gives the reset value to set, if it is another one.
+    /// Takes in the load up to now; returns the new reset value if it has to change.
     pub(super) fn look(
         &mut self,
         load: &Load,
@@ -263,14 +263,14 @@ impl Governor {
         self.changed_at = time;
     }
 
-    /// The reset value could not be changed: it stays from now on.
+    /// Handles a failed change of the reset value: it stays as it is from now on.
     pub(super) fn failed(&mut self, error: &str) -> String {
         let text = format!("--max-overhead is not kept any more: {error}");
         self.failed = Some(text.clone());
         text
     }
 
-    /// A remark if marks alone cost more than the bound, and a hint if somebody asked for it; once.
+    /// Remark if marks alone cost more than the bound, with a hint if the bound was given; returned once.
     pub(super) fn warning(&mut self) -> Option<(String, Option<String>)> {
         let warns = self.controller.is_fixed_above() && !self.has_warned;
         self.has_warned |= warns;
@@ -299,7 +299,7 @@ impl Governor {
         self.failed.as_deref()
     }
 
-    /// What came of it, for `trace.json`.
+    /// The result, for `trace.json`.
     pub(super) const fn info(&self) -> OverheadInfo {
         let Bounds {
             overhead,
@@ -321,7 +321,7 @@ impl Governor {
     }
 }
 
-/// What marks cost where that is above the goal by default.
+/// Describes the cost of marks if it is above the default bound.
 fn on_top(share: Option<f64>, bounds: &Bounds) -> String {
     let cost = share.map_or_else(
         || "take longer than the items themselves".to_owned(),
@@ -348,7 +348,7 @@ fn marks_alone(share: Option<f64>, bound: f64) -> (String, String) {
     )
 }
 
-/// A remark and a hint at the end, if the bound was not kept.
+/// Remark and hint at the end if the bound was not kept.
 pub(super) fn remark(run: &RunInfo) -> Option<(String, String)> {
     let info = run.max_overhead.as_ref()?;
     if info.by_default {
@@ -376,7 +376,7 @@ pub(super) fn remark(run: &RunInfo) -> Option<(String, String)> {
 mod tests {
     use super::*;
 
-    /// The bound is said to be exceeded by what was seen with the largest reset value only, and not by what led to it.
+    /// "Exceeded" is decided by the slow-down at the largest reset value only.
     #[test]
     fn end() {
         let change = ResetChange {

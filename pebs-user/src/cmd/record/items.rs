@@ -1,4 +1,4 @@
-//! Items without marks: what has to be so, and the probe that stands for them.
+//! Items without marks: checks of the options, and the probe that stands for them.
 
 use std::path::PathBuf;
 
@@ -15,10 +15,10 @@ use crate::units::{Pid, ProbeId};
 const NOTE: &str = "visits are runs of samples with the same item id: their begin and end are half way \
     between two samples (cut where the thread slept), and an item without a sample is not seen";
 
-/// The set of the one probe that ids read at samples are.
+/// The set with the single probe that stands for item ids read at samples.
 ///
 /// # Errors
-/// Marks were asked for too, no process is named, or there is nothing to read.
+/// Marks were requested too, no process is named, or there is nothing to read.
 pub(super) fn probes(args: &RecordArgs, pids: &[Pid], typed: Typed<'_>) -> Result<ProbeSet> {
     if !args.uprobes.is_empty() || !args.presets.is_empty() {
         return Err(Failure::new(

@@ -1,7 +1,7 @@
-//! Recording: from what was typed to a finished trace and its report.
+//! Recording: from the command line to a finished trace and its report.
 //!
-//! `plan` works out what the options mean on this machine, `run` sets the session up and waits for
-//! its end, `finish` closes the books and writes `trace.json`.
+//! `plan` resolves the options on this machine, `run` sets the session up and waits for its end, `finish` closes
+//! the trace and writes `trace.json`.
 
 pub mod args;
 mod cost;
@@ -34,10 +34,10 @@ use crate::store::run::RunInfo;
 
 pub(super) use plan::grant;
 
-/// Records as the options say, and prints the report.
+/// Records with these options, and prints the report.
 ///
 /// # Errors
-/// If it could not run. What was already written stays.
+/// If it could not run. Data already written stays.
 pub fn run(args: &RecordArgs) -> Result<ExitCode> {
     signals::heed_interrupt();
     check_address_space(limits::address_space())?;
@@ -47,8 +47,8 @@ pub fn run(args: &RecordArgs) -> Result<ExitCode> {
     Ok(finish::finish(&plan, recorded))
 }
 
-/// Address space with which recordings are tested: rings, threads' stacks and symbols of the kernel, bytes. Below, whether
-/// it is enough is chance, and where it is not, the process aborts.
+/// Address space with which recordings are tested, bytes: rings, thread stacks and kernel symbols. With less,
+/// allocation may fail, which aborts the process.
 const ADDRESS_SPACE_MIN: u64 = 512 << 20;
 
 /// Refuses to record where the address space is limited to too little.
@@ -66,11 +66,11 @@ fn check_address_space(limit: Option<u64>) -> Result<()> {
     }
 }
 
-/// Records as the options say without a word: for a part of the program that reads the trace itself.
-/// Gives what `trace.json` says.
+/// Records with these options without output, for callers that read the trace themselves. Returns the content of
+/// `trace.json`.
 ///
 /// # Errors
-/// If it could not run or not write the whole trace, or was interrupted.
+/// If it could not run, could not write the whole trace, or was interrupted.
 pub fn run_silently(args: &RecordArgs) -> Result<RunInfo> {
     let mut plan = plan::Plan::make(args)?;
     plan.voice = plan::Voice::Silent;
@@ -78,35 +78,35 @@ pub fn run_silently(args: &RecordArgs) -> Result<RunInfo> {
     finish::close_silently(&plan, recorded)
 }
 
-/// What was counted while marks were made and no samples taken.
+/// Result of a run with marks but without samples.
 pub struct Counting {
     /// The machine.
     pub host: Host,
     pub events: Vec<ResolvedEvent>,
-    /// What each of them counted in the traced threads; `None` if it can't be read.
+    /// Count of each event in the traced threads; `None` if it can't be read.
     pub times: Vec<Option<Times>>,
-    /// What marks and samples cost.
+    /// Costs of marks and samples.
     pub units: UnitCosts,
-    /// How that is known.
+    /// Where the costs come from.
     pub source: String,
-    /// The calibration that it comes from, if there is one.
+    /// The calibration that they come from, if any.
     pub calibration: Option<Box<Calibration>>,
     /// A calibration that is ignored, and why.
     pub note: Option<String>,
-    /// What `trace.json` says: length, ledger, cost.
+    /// Content of `trace.json`: length, ledger, cost.
     pub info: RunInfo,
     pub visits: u64,
     /// Bytes of marks, switches and the like in the ring of the CPU that had most of them.
     pub most_ring_bytes: u64,
     pub ended_by: &'static str,
-    /// What to say if there was no item.
+    /// Message if there was no item.
     pub no_item: String,
 }
 
-/// Records as the options say, but without samples: events are only counted. The trace holds visits.
+/// Records with these options, but without samples: events are only counted. The trace contains visits.
 ///
 /// # Errors
-/// If it could not run or not write the whole trace.
+/// If it could not run or could not write the whole trace.
 pub fn count(args: &RecordArgs) -> Result<Counting> {
     let mut plan = plan::Plan::make(args)?;
     plan.voice = plan::Voice::Silent;
@@ -122,7 +122,7 @@ pub fn count(args: &RecordArgs) -> Result<Counting> {
 mod tests {
     use super::*;
 
-    /// Too little address space is refused with both figures; no limit and a large one are not.
+    /// Too little address space is refused with both figures; no limit and a large one are accepted.
     #[test]
     fn address_space() {
         assert!(check_address_space(None).is_ok());

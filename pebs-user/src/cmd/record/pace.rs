@@ -1,5 +1,5 @@
-//! Before a recording begins: what it will cost, by a short count of its marks; the first reset value that follows, or the
-//! refusal to record at all.
+//! Predicts the cost of a recording from a short count of its marks: chooses the first reset value, or refuses to
+//! record.
 
 use std::time::{Duration, Instant};
 
@@ -25,19 +25,21 @@ use crate::units::ResetValue;
 /// How long marks are counted before anything else is attached.
 const COUNT: Duration = Duration::from_millis(100);
 
-/// CPU times at which the first moments of a run say what marks cost, ns: a command starts up first, and its marks may come late.
+/// CPU times of the target at which the cost of marks is checked, ns: a command starts up first, and its marks may
+/// come late.
 pub(super) const LOOKS_NS: [f64; 5] = [5e7, 1e8, 2e8, 4e8, 8e8];
 
 /// Part of the target's CPU time that marks may take.
 const MOST_MARKS: f64 = 0.5;
 
-/// Slow-down from which on a reset value that was asked for is worth a line.
+/// Slow-down above which a given reset value is worth a remark.
 const DEAR: f64 = 0.10;
 
-/// Processes that run a library from which on it is probed in all of the machine, where it is more than half of them.
+/// Number of processes that run a probed library above which recording all of them is refused, if they are also
+/// more than half of all processes.
 const MANY_PROCESSES: usize = 8;
 
-/// Begin marks of what runs already, being counted.
+/// A running count of begin marks.
 pub(super) struct Count {
     since: Instant,
     before: u64,
@@ -45,20 +47,20 @@ pub(super) struct Count {
     marks: MarkCount,
 }
 
-/// What a short count says.
+/// Result of a short count.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Counted {
     /// Begin marks.
     pub marks: u64,
-    /// CPU time of the target meanwhile, what counting took of it included, ns.
+    /// CPU time of the target during the count, ns, including the cost of counting.
     pub cpu_ns: f64,
 }
 
 impl Count {
-    /// Begins to count, where that can tell something: what a command does is seen in its first moments.
+    /// Starts counting, or returns `None` where it is of no use: a command is judged by its first moments.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// The kernel refused a probe.
     pub(super) fn begin(
         plan: &Plan,
         session: &Session,
@@ -80,17 +82,17 @@ impl Count {
         }))
     }
 
-    /// What was counted, once it was long enough, and the probes that did.
+    /// Waits until the count is long enough; returns it and the probes it used.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// The kernel refused a probe.
     pub(super) fn finish(
         mut self,
         session: &Session,
         counters: &Counters,
     ) -> Result<(Counted, Spent)> {
         if self.cpu.sum() == 0 {
-            // Processes that nobody named are known by their first mark.
+            // Without `-p`, processes are found by their first mark.
             std::thread::sleep((COUNT / 4).saturating_sub(self.since.elapsed()));
             self.cpu.look(&session.traced()?);
             self.since = Instant::now();
@@ -114,10 +116,10 @@ const fn is_begin(site: &Site) -> bool {
 }
 
 impl Counted {
-    /// What the marks of an item cost, ns; `None` if that is not known.
+    /// Cost of the marks of an item, ns; `None` if unknown.
     fn item_ns(probes: &[Probe], costs: &UnitCosts) -> Option<f64> {
         let dearest = |probe: &Probe, begins: bool| {
-            // A visit passes one of the sites at either end.
+            // A visit passes one site at each end.
             let sites = probe.sites.iter().filter(|site| is_begin(site) == begins);
             let each = sites.map(|site| costs.of_mark(site.class, site.uretprobe));
             each.reduce(|one, other| Some(one?.max(other?)))
@@ -129,7 +131,7 @@ impl Counted {
         each.reduce(|one, other| Some(one?.max(other?))).flatten()
     }
 
-    /// What begin marks alone cost, ns.
+    /// Cost of a begin mark, ns; `None` if unknown.
     fn begin_ns(probes: &[Probe], costs: &UnitCosts) -> Option<f64> {
         let begins = probes.iter().flat_map(|probe| &probe.sites);
         let begins = begins.filter(|site| is_begin(site));
@@ -137,7 +139,7 @@ impl Counted {
         each.reduce(|one, other| Some(one?.max(other?))).flatten()
     }
 
-    /// What all marks will take over what the target does without them; 0 where there were none.
+    /// Expected cost of all marks relative to the target's own time; 0 if there were none.
     pub(super) fn fixed(&self, probes: &[Probe], costs: &UnitCosts) -> Option<f64> {
         if self.marks == 0 || self.cpu_ns <= 0.0 {
             return Some(0.0);
@@ -149,7 +151,7 @@ impl Counted {
     }
 }
 
-/// What keeps a recording from being made.
+/// Checks whether marks are too frequent for a recording.
 ///
 /// # Errors
 /// Marks would take more than half of the target's CPU time, or are made in every process of the machine.
@@ -186,10 +188,10 @@ pub(super) fn check(plan: &Plan, costs: &UnitCosts, counted: &Counted) -> Result
     )
 }
 
-/// Refuses what is recorded already, by the marks that were seen in so much of the target's CPU time.
+/// Refuses to go on with a recording, judging by its marks in `cpu_ns` of the target's CPU time.
 ///
 /// # Errors
-/// They took more than half of it.
+/// The marks took more than half of it.
 pub(super) fn refuse_seen(
     plan: &Plan,
     prices: &Prices<'_>,
@@ -207,10 +209,10 @@ pub(super) fn refuse_seen(
     refuse(place, fixed, items / cpu_ns * 1e9, marks_ns / items)
 }
 
-/// Refuses where marks cost so much over what the target does without them.
+/// Refuses if the cost of marks, relative to the target's own time, is too high.
 ///
 /// # Errors
-/// They would take more than half of its CPU time.
+/// Marks would take more than half of the target's CPU time.
 pub(super) fn refuse(place: &str, fixed: f64, a_second: f64, item_ns: f64) -> Result<()> {
     let share = fixed / (1.0 + fixed);
     if share <= MOST_MARKS {
@@ -228,7 +230,7 @@ pub(super) fn refuse(place: &str, fixed: f64, a_second: f64, item_ns: f64) -> Re
     ))
 }
 
-/// Processes that run a library that is probed, and all, where it is most of the machine.
+/// Number of processes that run a probed library, and of all processes; `None` unless it is most of them.
 fn everywhere(plan: &Plan) -> Option<(usize, usize)> {
     let sites = plan.probes.probes.iter().flat_map(|probe| &probe.sites);
     let mut files: Vec<_> = sites.map(|site| site.path.as_path()).collect();
@@ -247,14 +249,14 @@ fn everywhere(plan: &Plan) -> Option<(usize, usize)> {
     (most >= MANY_PROCESSES && 2 * most > all).then_some((most, all))
 }
 
-/// The first reset value, or a line on what the one that was asked for will cost.
+/// Sets the first reset value if it is free; a given one may get a remark on its cost.
 pub(super) fn set_first(
     plan: &mut Plan,
     costs: &UnitCosts,
     counted: Option<&Counted>,
 ) -> Option<ResetValue> {
     let sample_ns = costs.sample_ns?;
-    // What a command does is not known yet: samples begin with what they get in any case.
+    // A command's marks are not known yet: samples start with their minimal share.
     let fixed = counted.and_then(|it| it.fixed(&plan.probes.probes, costs));
     let (bounds, unit) = (plan.overhead, plan.events.first().map(|it| it.reset_unit()));
     let event = plan.events.first_mut()?;
@@ -294,7 +296,7 @@ pub(super) fn set_first(
     None
 }
 
-/// What to do instead of a reset value that costs too much.
+/// Hint with a reset value that costs less.
 pub(super) fn cheaper(fixed: f64, sample_ns: f64, unit: &str) -> String {
     let room = governor::GOAL - fixed;
     if room <= 0.0 {
@@ -315,7 +317,7 @@ pub(super) fn cheaper(fixed: f64, sample_ns: f64, unit: &str) -> String {
 mod tests {
     use super::*;
 
-    /// The bound of what is refused: marks that take as long as all else, which is half of the time.
+    /// The limit: marks that take as long as everything else, half of the time.
     #[test]
     fn refused() {
         assert!(refuse("app:f", 0.99, 5e5, 2_000.0).is_ok());
@@ -328,7 +330,7 @@ mod tests {
         );
     }
 
-    /// The value that is offered costs what it says, and there is none where marks leave nothing of it.
+    /// The suggested value costs what the hint says; there is none if marks use up the bound.
     #[test]
     fn offered() {
         let text = cheaper(0.01, 13_000.0, "ns");

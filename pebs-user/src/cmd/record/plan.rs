@@ -1,4 +1,4 @@
-//! What the options mean on this machine.
+//! Resolves the options on this machine.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -42,10 +42,10 @@ use pebs_common::record::MAX_FRAMES;
 /// Bytes that a sample of an open visit takes.
 const SAMPLE_BYTES: u64 = crate::stream::samples::SampleBuf::BYTES as u64;
 
-/// Bytes that what it says about its memory access takes, with the table that finds it.
+/// Bytes of a sample's memory access, with the table that finds it.
 const ACCESS_BYTES: u64 = 2 * size_of::<crate::stream::access::Access>() as u64;
 
-/// What is unknown where the kernel does not change frequencies.
+/// Remark where the kernel does not report frequencies.
 const NO_FREQUENCY: &str = "frequencies of CPUs are unknown: there is no \
     /sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq here (virtual machines rarely have it)";
 
@@ -59,7 +59,7 @@ pub(super) enum Voice {
     Silent,
 }
 
-/// Everything that is known before the recording starts.
+/// Everything known before the recording starts.
 pub(super) struct Plan {
     /// The machine.
     pub host: Host,
@@ -69,17 +69,17 @@ pub(super) struct Plan {
     pub events: Vec<ResolvedEvent>,
     /// Events that are counted for each visit.
     pub counted: Vec<CountedEvent>,
-    /// Length of the intervals in which they are counted as well.
+    /// Length of the intervals in which they are also counted.
     pub count_interval: Option<Duration>,
-    /// How their samples come.
+    /// How samples are read from the kernel.
     pub transport: Choice,
     /// Precision granted of each.
     pub granted: Vec<Granted>,
     /// Processes to trace; empty: every process that makes a mark.
     pub pids: Vec<Pid>,
-    /// Of those, the threads to trace alone; empty: all.
+    /// Threads of those processes to trace; empty: all.
     pub threads: Vec<Tid>,
-    /// Without pids: the cgroup whose processes are traced.
+    /// Cgroup whose processes are traced, if there are no pids.
     pub cgroup: Option<Arc<Cgroup>>,
     /// Command to start.
     pub command: Vec<OsString>,
@@ -91,23 +91,23 @@ pub(super) struct Plan {
     pub switches: bool,
     /// Whether page faults are recorded.
     pub page_faults: bool,
-    /// Whether who wakes and who displaces threads is recorded.
+    /// Whether wake-ups and preemptions are recorded.
     pub encounters: bool,
-    /// What else that comes between threads and their work to record.
+    /// Which interruptions (interrupts, page faults) are recorded.
     pub interference: Interferences,
-    /// The CPUs whose frequency is recorded.
+    /// CPUs whose frequency is recorded.
     pub frequencies: Frequencies,
     /// Size of each CPU's ring.
     pub ring_bytes: u32,
-    /// Bytes of records that may wait for the pipeline.
+    /// Maximum bytes of records waiting for the pipeline.
     pub max_waiting_bytes: usize,
     /// Samples held for open visits at most.
     pub max_samples: usize,
-    /// How call stacks of samples are taken, if they are.
+    /// Kind of call stacks, if they are taken.
     pub call_graph: Option<CallGraph>,
-    /// Frames of one at most, by mode; 0: none are taken.
+    /// Maximum frames of a call stack in each mode; 0: no call stacks.
     pub stack_frames: u32,
-    /// Bytes of different ones held at most.
+    /// Maximum bytes of distinct call stacks in memory.
     pub max_stack_bytes: usize,
     /// Directory of the trace.
     pub output: PathBuf,
@@ -115,9 +115,9 @@ pub(super) struct Plan {
     pub segment: Duration,
     /// Share of lost records above which the exit code is 1.
     pub max_loss: f64,
-    /// What the slow-down of items and the reset value are to keep to.
+    /// Bounds of the slow-down of items and of the reset value.
     pub overhead: Option<Bounds>,
-    /// Whether the reset value was asked for.
+    /// Whether the reset value was given.
     pub reset_typed: bool,
     /// Whether to record whatever marks cost.
     pub force: bool,
@@ -125,25 +125,25 @@ pub(super) struct Plan {
     pub format: Format,
     /// How to symbolize.
     pub symbolize: SymbolizeOptions,
-    /// Whose details are kept.
+    /// Which items keep their details.
     pub keep: Keep,
     /// Remarks for the first lines and for the trace.
     pub notes: Vec<String>,
-    /// What may disappoint, and what to do.
+    /// Warnings with hints.
     pub warnings: Vec<Warning>,
-    /// Whether to say what goes on.
+    /// Whether to print progress.
     pub voice: Voice,
     /// Whether events are only counted, not sampled.
     pub counting: bool,
 }
 
 impl Plan {
-    /// Checks the options against the machine. Opens nothing that outlives the call.
+    /// Checks the options against the machine. Leaves nothing open.
     ///
     /// # Errors
-    /// The first thing that can't be done, with its hint.
+    /// The first option that can't be satisfied, with a hint.
     pub(super) fn make(args: &RecordArgs) -> Result<Self> {
-        // What was typed wrong is said first, even to someone who lacks the privileges.
+        // Errors of syntax first, even without privileges.
         let reset = reset::reset_value(args.reset.unwrap_or(governor::PLAIN_RESET))?;
         let keep = keep(args)?;
         check_call_graph(args.call_graph)?;
@@ -226,7 +226,7 @@ impl Plan {
         if transport.how == Transport::Bulk {
             notes.retain(|note| note != attr::NO_SAMPLE_TIME);
         }
-        // Many records for one interrupt are not too many interrupts.
+        // Events that collect many records per interrupt do not interrupt too often.
         let one_by_one =
             |event: &&ResolvedEvent| transport.how == Transport::Bpf || !event.is_buffered(&host);
         let interrupting = events.iter().filter(one_by_one);
@@ -297,7 +297,7 @@ impl Plan {
         })
     }
 
-    /// Whether the samples of each event stand for all of the time on the CPU.
+    /// For each event, whether its samples measure time on the CPU.
     #[must_use]
     pub(super) fn clock_events(&self) -> Vec<bool> {
         self.events.iter().map(|event| event.unit == "ns").collect()
@@ -330,13 +330,13 @@ impl Plan {
             .collect();
         let (names, why) = (names.join(", "), &self.transport.why);
         match self.overhead {
-            // How often follows from what it costs.
+            // The rate follows from the cost.
             Some(_) => format!("{names}: {why}"),
             None => format!("{names} every {}: {why}", self.resets()),
         }
     }
 
-    /// How samples come in bulk, if they do.
+    /// Options of the bulk rings, if samples come from them.
     #[must_use]
     pub(super) fn bulk_options(&self) -> Option<BulkOptions> {
         let everyone = self.pids.is_empty();
@@ -351,14 +351,14 @@ impl Plan {
         each.join(", ")
     }
 
-    /// Says a remark, if anybody listens.
+    /// Prints a remark, unless silent.
     pub(super) fn note(&self, text: &str) {
         if self.voice == Voice::Aloud {
             say!("note: {text}");
         }
     }
 
-    /// Says on stderr what was granted.
+    /// Prints the transport, notes and warnings to stderr.
     pub(super) fn say(&self) {
         say!(
             "transport {}: {}",
@@ -375,12 +375,12 @@ impl Plan {
     }
 }
 
-/// Says that a process of `-p` runs none of what is probed.
+/// Warning if a process of `-p` runs none of the probed files.
 fn stranger(pid: Pid, probes: &ProbeSet) -> Option<String> {
     let sites = || probes.probes.iter().flat_map(|probe| &probe.sites);
     let path = sites().next()?.path.display();
     let mapped = process::mappings(pid)?;
-    // Devices in containers and of some file systems are others here than there.
+    // Device numbers differ in containers and on some file systems.
     let is_mapped = |path: &Path| {
         let inode = FileId::of(path).map(|file| file.inode);
         let name = path.file_name();
@@ -404,7 +404,7 @@ fn stranger(pid: Pid, probes: &ProbeSet) -> Option<String> {
             site.path.display()
         ));
     }
-    // One that has ended has no executable.
+    // A process that has ended has no executable.
     let exe = process::exe(pid)?;
     Some(format!(
         "process {} runs {} and has not loaded {path}: is it the right one?",
@@ -413,10 +413,10 @@ fn stranger(pid: Pid, probes: &ProbeSet) -> Option<String> {
     ))
 }
 
-/// Whose details are kept.
+/// Which items keep their details.
 fn keep(args: &RecordArgs) -> Result<Keep> {
     if args.max_overhead.is_some() && args.keep != KeepArg::All {
-        // Sums of samples say nothing of events if the reset value changes under them.
+        // Sums of samples can't be scaled to events if the reset value changes in between.
         return Err(Failure::new(
             "cannot change the reset value (--max-overhead) while only aggregates are kept"
                 .to_owned(),
@@ -449,7 +449,7 @@ fn stack_frames(host: &Host) -> u32 {
     set.map_or(most, |set: u32| set.clamp(1, most))
 }
 
-/// What is to be recorded beside other things needs these.
+/// Checks that the options which `--with` needs are on.
 fn check_extras(args: &RecordArgs) -> Result<()> {
     let (what, needed, option) = if args.no_page_faults && args.with.contains(&Extra::Faults) {
         ("faults", "page faults", "--no-page-faults")
@@ -464,7 +464,7 @@ fn check_extras(args: &RecordArgs) -> Result<()> {
     ))
 }
 
-/// Counts for each item need these.
+/// Checks that the options which `--count` needs are on.
 fn check_counts(args: &RecordArgs) -> Result<(), CountError> {
     match args {
         _ if args.counts.is_empty() => Ok(()),
@@ -476,8 +476,8 @@ fn check_counts(args: &RecordArgs) -> Result<(), CountError> {
     }
 }
 
-/// Opens the counters of one CPU, to see what the machine grants. The address of a breakpoint by name is known once there
-/// is a process.
+/// Opens the counters of one CPU to see what the machine grants. The address of a breakpoint given by name is known
+/// only once there is a process.
 fn try_counted(counted: &[CountedEvent], host: &Host) -> Result<()> {
     let is_named = |event: &ResolvedEvent| {
         let class = &event.class;
@@ -511,8 +511,7 @@ fn check_call_graph(how: Option<CallGraph>) -> Result<()> {
     }
 }
 
-/// Refuses a kernel that is too old before anything is loaded: its verifier would say so in a wall of
-/// text.
+/// Refuses a kernel that is too old before anything is loaded: the verifier's message would be long and unclear.
 fn check_kernel(host: &Host) -> Result<()> {
     if aya::features().bpf_cookie() {
         return Ok(());
@@ -534,7 +533,7 @@ fn parse_events(typed: &[String]) -> Result<Vec<EventSpec>> {
     Ok(specs.collect::<Result<_, _>>()?)
 }
 
-/// What the machine granted of the events that were typed.
+/// The requested events as the machine grants them.
 #[derive(Default)]
 struct Granting {
     events: Vec<ResolvedEvent>,
@@ -593,7 +592,7 @@ fn resolve_events(
     Ok(all)
 }
 
-/// Has samples say what they can of their memory accesses.
+/// Makes samples carry their memory accesses, where the events can.
 fn ask_access(events: &mut [ResolvedEvent]) -> Result<()> {
     let able = events.iter_mut().map(ResolvedEvent::ask_access);
     if able.fold(false, |any, able| any | able) {
@@ -610,7 +609,7 @@ fn ask_access(events: &mut [ResolvedEvent]) -> Result<()> {
     ))
 }
 
-/// Opens an event once, to see what the machine grants.
+/// Opens an event once to see what the machine grants.
 pub(in crate::cmd) fn grant(
     spec: &EventSpec,
     host: &Host,
@@ -627,7 +626,7 @@ pub(in crate::cmd) fn grant(
         return Ok((event, auto.opened.granted));
     }
     let mut event = attr::resolve(spec, host, reset)?;
-    // The address of a breakpoint is known once there is a process.
+    // The address of a breakpoint is known only once there is a process.
     if matches!(
         event.class,
         EventClass::Breakpoint {

@@ -1,8 +1,8 @@
-//! Presets: files with SPECs for programs of one kind.
+//! Presets: files with SPECs for one kind of program.
 //!
-//! A line is a SPEC in which `{bin}` stands for the program, and `{goid}` for where its Go runtime has the number of a
-//! goroutine; lines that are empty or begin with `#` are left out.
-//! Those that come with the tool are in `data/presets`; a user's own are named by their path.
+//! A line is a SPEC in which `{bin}` stands for the program, and `{goid}` for where its Go runtime stores a
+//! goroutine's number; empty lines and lines that begin with `#` are skipped. Built-in presets are in
+//! `data/presets`; a user's own are given by path.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -16,22 +16,22 @@ use crate::collect::command;
 use crate::failure::{Context as _, Failure, Result};
 use crate::units::Pid;
 
-/// Name and text of those that come with the tool.
+/// Name and text of the built-in presets.
 const BUILT_IN: [(&str, &str); 2] = [
     ("go", include_str!("../../../data/presets/go.preset")),
     ("tokio", include_str!("../../../data/presets/tokio.preset")),
 ];
 
-/// Stands for the program.
+/// Placeholder of the program.
 const BIN: &str = "{bin}";
 
-/// Stands for the offset of a goroutine's number in `runtime.g`.
+/// Placeholder of the offset of a goroutine's number in `runtime.g`.
 const GOID: &str = "{goid}";
 
 /// Largest file that is read.
 const MOST_BYTES: u64 = 64 << 10;
 
-/// All SPECs asked for: those typed, then those of presets.
+/// All SPECs: those given, then those of presets.
 pub(super) fn specs(args: &RecordArgs, sees: Option<Pid>) -> Result<Vec<String>> {
     let mut specs = args.uprobes.clone();
     for typed in &args.presets {
@@ -102,7 +102,7 @@ fn goid(bin: &str, sees: Option<Pid>) -> Result<u64> {
     ))
 }
 
-/// BIN as it is written in a SPEC.
+/// BIN quoted for a SPEC.
 fn quoted(bin: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '/' | '.' | '_' | '-' | '+');
     if bin.contains('"') || bin.chars().all(is_plain) && !bin.contains("..") {
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
     use crate::probe::spec::Spec;
 
-    /// The presets that come with the tool are SPECs.
+    /// The built-in presets are valid SPECs.
     #[test]
     fn built_in() {
         for (name, text) in BUILT_IN {
@@ -167,7 +167,7 @@ mod tests {
         }
     }
 
-    /// Remarks and empty lines are left out, every mention of the program is filled in.
+    /// Comments and empty lines are skipped, every placeholder is filled in.
     #[test]
     fn lines() {
         let text = "# about\n\n  {bin}:f..{bin}:g  \nlibc:read\n";

@@ -1,4 +1,4 @@
-//! Probed files that changed while they were recorded: processes started since run what has no probes.
+//! Detects probed files that changed during the recording: processes started since run code without probes.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::probe::set::ProbeSet;
 #[derive(Clone, Debug, Default)]
 pub(super) struct ProbedFiles(Vec<(PathBuf, Version)>);
 
-/// What changes with a file's content.
+/// Properties that change with a file's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Version {
     file: FileId,
@@ -31,7 +31,7 @@ impl Version {
 }
 
 impl ProbedFiles {
-    /// The files of these probes, as they are now.
+    /// The current versions of the probed files.
     pub(super) fn of(probes: &ProbeSet) -> Self {
         let sites = probes.probes.iter().flat_map(|probe| &probe.sites);
         let mut paths: Vec<&PathBuf> = sites.map(|site| &site.path).collect();
@@ -45,7 +45,7 @@ impl ProbedFiles {
         )
     }
 
-    /// A remark for each that is another by now. One that is not there can't be started.
+    /// A remark for each changed file. A file that is gone can't be started, so it has none.
     pub(super) fn remarks(&self) -> Vec<String> {
         let changed = self.0.iter().filter_map(|(path, before)| {
             let now = Version::of(path).filter(|now| now != before)?;
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
     use std::fs;
 
-    /// A file of another name in its place is distinguished from one that was written to, and both from no change.
+    /// A replaced file is distinguished from one that was written to, and both from no change.
     #[test]
     fn changes() {
         let dir = tempfile::tempdir().unwrap();

@@ -45,10 +45,10 @@ use crate::symbolize::breakpoint_function;
 use crate::terminal::say;
 use crate::units::{Cpu, EventId, KtimeNs, Pid, ResetValue, Tid, TraceNs};
 
-/// How often CPUs that came or went are looked for, where the kernel does not tell.
+/// Interval of looking for CPUs that came or went, where the kernel does not report it.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// How often the overhead is looked at.
+/// Interval of checking the overhead.
 const GOVERN: Duration = Duration::from_millis(50);
 
 /// A wait before the start that is worth a word.
@@ -60,39 +60,39 @@ const SPARE_CYCLES: usize = 4;
 /// Rows reach the open segment after this time.
 const FLUSH: Duration = Duration::from_secs(1);
 
-/// What came out of a recording.
+/// Result of a recording.
 pub(super) struct Recorded {
-    /// What is left of it in the kernel.
+    /// Its remaining state in the kernel.
     pub session: Session,
     pub outcome: Outcome,
     pub info: RunInfo,
     pub costs: Known,
-    /// What each event has counted, and how long.
+    /// Count of each event, and how long it was counted.
     pub times: Vec<Option<Times>>,
-    /// CPU time of the target, if that is known.
+    /// CPU time of the target, ns, if known.
     pub target_cpu_ns: Option<f64>,
     pub command: Option<ExitStatus>,
     pub ended_by: &'static str,
 }
 
-/// What other threads tell the pipeline thread.
+/// Messages of other threads to the pipeline thread.
 #[derive(Debug, Default)]
 struct Signals {
-    /// Writing failed: nothing more can be recorded.
+    /// Set when writing failed: nothing more can be recorded.
     failed: AtomicBool,
-    /// What taking a sample does to the target; set before anything is attached.
+    /// Pause that a sample causes in the target; set before anything is attached.
     pause: OnceLock<Pause>,
-    /// What pebs-trace takes of visits; likewise.
+    /// Costs that pebs-trace adds to visits; set before anything is attached.
     own: OnceLock<OwnCosts>,
-    /// Changes of reset values that the pipeline does not know yet: when, of which event, to what. Locked
-    /// while one is made, so that no sample is taken in before its change is known.
+    /// Changes of reset values not yet seen by the pipeline: time, event, new value. Locked during a change, so
+    /// that no sample is processed before its change is known.
     resets: Mutex<Vec<(KtimeNs, EventId, ResetValue)>>,
-    /// When the first interval of counts begins; set before anything is attached.
+    /// Start of the first interval of counts; set before anything is attached.
     count_from: OnceLock<KtimeNs>,
-    /// Frequencies of CPUs that the pipeline does not know yet.
+    /// Frequencies of CPUs not yet seen by the pipeline.
     frequencies: Mutex<Vec<FrequencyReading>>,
-    /// CPUs that came online and that the pipeline does not know yet: since when they may have been, and from when on
-    /// they are sampled.
+    /// CPUs that came online and are not yet seen by the pipeline: earliest time they may have been online, time
+    /// from which they are sampled.
     cpus: Mutex<Vec<(KtimeNs, KtimeNs, Cpu)>>,
     /// End of the trace, ktime; set before the probes are taken away. 0: not yet.
     end: AtomicU64,
@@ -265,7 +265,7 @@ pub(super) fn record(plan: &mut Plan) -> Result<Recorded> {
     })
 }
 
-/// The self-test records several times in one process, a workload of its own: it keeps what it has.
+/// Gives up root's privileges. Not called by the self-test, which records several times in one process.
 fn give_up_privileges(session: &mut Session) {
     session.place_no_more();
     if let Err(error) = privileges::give_up() {
@@ -428,7 +428,7 @@ impl Workers {
     }
 }
 
-/// CPU time of the target: by its counters where they count nothing else, else by its processes' clocks.
+/// CPU time of the target, ns: by its counters if they count nothing else, else by its processes' clocks.
 fn target_cpu_ns(plan: &Plan, times: &[Option<Times>], processes: u64) -> Option<f64> {
     let is_clock = |event: &ResolvedEvent| event.class == EventClass::Clock;
     if !plan.pids.is_empty() && plan.events.first().is_some_and(is_clock) {
@@ -437,14 +437,14 @@ fn target_cpu_ns(plan: &Plan, times: &[Option<Times>], processes: u64) -> Option
     (processes > 0).then_some(processes as f64)
 }
 
-/// What connects the two threads.
+/// Channels between the two threads.
 struct Lanes {
     waiting: Receiver<Cycle>,
     back: Sender<Cycle>,
     waiting_bytes: Arc<AtomicUsize>,
 }
 
-/// What a lock holds, whatever happened to who held it before.
+/// Locks a mutex even if it is poisoned.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -481,14 +481,14 @@ fn pump(mut pipeline: Pipeline, lanes: &Lanes, signals: &Signals) -> Outcome {
         if pipeline.has_failed() {
             signals.failed.store(true, Ordering::Relaxed);
         }
-        // Nobody takes it back at the end.
+        // Fails at the end, when nobody receives any more.
         let _ = lanes.back.try_send(cycle);
     }
     pipeline.finish(KtimeNs(signals.end.load(Ordering::Acquire)))
 }
 
 impl Workers {
-    /// Waits until symbols are loaded: no record has to wait for that later.
+    /// Waits until symbols are loaded, so that no record has to wait for them later.
     fn wait_until_ready(&self, voice: Voice) {
         let waited = self.is_ready.recv_timeout(LONG);
         if waited == Err(RecvTimeoutError::Timeout) {
@@ -499,7 +499,7 @@ impl Workers {
         }
     }
 
-    /// Ends both threads; what the rings still hold is taken in.
+    /// Ends both threads after the rest of the rings was processed.
     fn stop(self, end: KtimeNs) -> Result<Outcome> {
         self.signals.end.store(end.0, Ordering::Release);
         self.stop.store(true, Ordering::Release);
@@ -509,44 +509,44 @@ impl Workers {
         self.pipeline.join().map_err(panicked("pipeline"))
     }
 
-    /// Ends both threads and removes the trace, which holds nothing yet.
+    /// Ends both threads and removes the trace, which is still empty.
     fn abandon(self, plan: &Plan) {
         if self.stop(now()).is_ok() {
-            // Made by this run a moment ago, so there is nothing of anyone else's in it.
+            // This run has just made it, so it contains no files of others.
             let _ = std::fs::remove_dir_all(&plan.output);
         }
     }
 }
 
-/// What the waiting loop looks at and acts on.
+/// State of the waiting loop.
 struct Control<'a, 'b> {
     plan: &'a SessionPlan<'b>,
     session: &'a mut Session,
     progress: Arc<Progress>,
     more_bulk: Sender<BulkRing>,
-    /// `None`: the kernel does not report mappings.
+    /// `None` if the kernel does not report mappings.
     more_sideband: Option<SidebandOpener>,
     signals: Arc<Signals>,
-    /// Processes that were asked for.
+    /// Requested processes.
     targets: Targets,
     /// When CPUs were looked after last, within the trace.
     looked: KtimeNs,
     prices: Prices<'a>,
     governor: Option<Governor>,
     frequencies: &'a Frequencies,
-    /// What `trace.json` says.
+    /// Content of `trace.json`.
     info: &'a mut RunInfo,
     output: &'a Path,
     voice: Voice,
-    /// CPU time of what is traced.
+    /// CPU time of the traced processes.
     cpu: CpuTimes,
-    /// What is recorded, until it is known that its marks do not cost too much.
+    /// The plan, until the cost of marks was found acceptable.
     first_moments: Option<&'a Plan>,
-    /// Looks taken so far at what marks cost.
+    /// Number of checks of the cost of marks so far.
     looks: usize,
 }
 
-/// Waits for the end of the recording; says what ended it, and the command's exit status.
+/// Waits for the end of the recording; returns its reason and the command's exit status.
 fn wait(
     control: &mut Control<'_, '_>,
     ending: Ending,
@@ -556,7 +556,7 @@ fn wait(
     let Ending { runtime, signals } = ending;
     let result = runtime.block_on(control.until_end(signals, duration, held));
     control.look();
-    // A command that goes on after Ctrl-C must not be waited for.
+    // Do not wait for a command that goes on after Ctrl-C.
     runtime.shutdown_background();
     result
 }
@@ -619,7 +619,7 @@ impl Control<'_, '_> {
         }
     }
 
-    /// Says which processes copied probed code.
+    /// Reports which processes copied probed code.
     fn note_copies(&mut self) {
         for copy in self.session.copies() {
             let text = copy.to_string();
@@ -630,7 +630,7 @@ impl Control<'_, '_> {
         }
     }
 
-    /// Says once that the process that keeps the probes is gone, which takes nothing from the recording.
+    /// Reports once that the process that keeps the probes is gone; the recording goes on.
     fn note_keeper(&mut self) {
         let Some(ended) = self.session.keeper_ended() else {
             return;
@@ -644,18 +644,18 @@ impl Control<'_, '_> {
         }
     }
 
-    /// Looks at the CPU time of what is traced.
+    /// Updates the CPU time of the traced processes.
     fn look_at_cpu(&mut self) {
-        // What can't be listed now is next time.
+        // A failed listing is retried next time.
         if let Ok(pids) = self.session.traced() {
             self.cpu.look(&pids);
         }
     }
 
-    /// Looks a few times at what marks cost in the first moments.
+    /// Checks the cost of marks a few times in the first moments.
     ///
     /// # Errors
-    /// They take more than half of the target's CPU time.
+    /// Marks take more than half of the target's CPU time.
     fn check_marks(&mut self) -> Result<()> {
         let Some(plan) = self.first_moments else {
             return Ok(());
@@ -731,7 +731,7 @@ impl Control<'_, '_> {
         }
     }
 
-    /// Brings what `trace.json` will say up to date.
+    /// Updates the content of `trace.json`.
     fn note_changes(&mut self) {
         if let Some(governor) = &self.governor {
             self.info.max_overhead = Some(governor.info());
@@ -742,7 +742,7 @@ impl Control<'_, '_> {
         }
     }
 
-    /// The reset value in force, if it may change.
+    /// The current reset value, if it may change.
     fn reset_in_force(&self) -> Option<String> {
         let (governor, event) = (self.governor.as_ref()?, self.plan.events.first()?);
         Some(format!(
@@ -753,9 +753,9 @@ impl Control<'_, '_> {
     }
 }
 
-/// What to wait for.
+/// The end that is waited for.
 enum Targets {
-    /// Processes. Those that can't be opened have ended already.
+    /// Processes. Those that could not be opened have ended already.
     Processes(Vec<OwnedFd>),
     /// Threads, each with its process.
     Threads(Vec<(Pid, Tid)>),

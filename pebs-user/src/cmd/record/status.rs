@@ -12,7 +12,7 @@ use crate::pipeline::{Load, Progress};
 /// Updates a second.
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// One line on stderr that changes. A pipe gets none.
+/// One line on stderr that is redrawn. Not shown on a pipe.
 pub(super) struct StatusLine {
     bar: ProgressBar,
     progress: Arc<Progress>,
@@ -36,12 +36,12 @@ impl StatusLine {
         }
     }
 
-    /// How often to call [`StatusLine::update`].
+    /// Interval at which to call [`StatusLine::update`].
     pub(super) const fn period(&self) -> Duration {
         PERIOD
     }
 
-    /// Redraws. `reset` says which reset value is in force, if it may change.
+    /// Redraws the line. `reset` is the current reset value, if it may change.
     pub(super) fn update(&mut self, prices: &Prices<'_>, reset: Option<String>) {
         if self.bar.is_hidden() {
             return;

@@ -20,10 +20,10 @@ pub(super) struct Choice {
     pub why: String,
 }
 
-/// Chooses, and has the events' samples timed as the transport times them.
+/// Chooses the transport, and sets the events' clocks for it.
 ///
 /// # Errors
-/// `bulk` was asked for and can't be, or would silently not be in bulk.
+/// `bulk` was given but is impossible, or would silently not be in bulk.
 pub(super) fn choose(
     args: &RecordArgs,
     events: &mut [ResolvedEvent],
@@ -74,7 +74,7 @@ pub(super) fn choose(
         },
     };
     if choice.how == Transport::Bulk {
-        // No program sees them: the time is the one in the record.
+        // No program sees the samples: their time is the one in the record.
         for event in events {
             event.perf_clock = event.attr.use_clockid() == 0;
         }
@@ -82,7 +82,7 @@ pub(super) fn choose(
     Ok(choice)
 }
 
-/// Why samples come one by one.
+/// Why each sample has its own interrupt.
 fn one_by_one(events: &[ResolvedEvent]) -> &'static str {
     if events.iter().any(|event| event.nmi) {
         "one interrupt per sample, so that the eBPF program sees every one"
@@ -128,7 +128,7 @@ fn obstacle(args: &RecordArgs, events: &[ResolvedEvent], host: &Host) -> Option<
             }
         );
         let precise = core && event.attr.precise_ip() > 0 && host.cpu.vendor == Vendor::Intel;
-        // One record per interrupt, as with branches before Ice Lake, has the interrupt's time.
+        // Events that write one record per interrupt (branches before Ice Lake) have the interrupt's time.
         if precise && !by_lbr && !event.is_buffered(host) {
             return Some((
                 format!(
@@ -141,7 +141,7 @@ fn obstacle(args: &RecordArgs, events: &[ResolvedEvent], host: &Host) -> Option<
     None
 }
 
-/// What the pipeline has to know of perf's rings.
+/// The pipeline's options for perf's rings.
 pub(super) fn bulk_options(
     choice: &Choice,
     events: &[ResolvedEvent],
@@ -159,11 +159,11 @@ pub(super) fn bulk_options(
             layout: Layout::of(&attr),
             perf_clock: attr.use_clockid() == 0,
             registers: registers(event, host),
-            // A program sees it at the last sample before.
+            // With programs, throttling is seen at the last sample before it.
             tells_throttling: bulk,
         }
     };
-    // With programs the rings hold what these do not see.
+    // With programs, the rings hold only the samples that the programs do not see.
     let rest = events.iter().any(ResolvedEvent::leaves_rest);
     (bulk || rest).then(|| BulkOptions {
         kinds: events.iter().map(kind).collect(),
@@ -193,7 +193,7 @@ mod tests {
     use crate::pmu::host::fixtures;
     use crate::pmu::reset::reset_value;
 
-    /// All of IBS has its registers read, by whatever name it was asked for; other events have none.
+    /// All IBS events have their registers read, under any name; other events have none.
     #[test]
     fn registers_of_ibs() {
         let zen = fixtures::zen4();

@@ -1,4 +1,4 @@
-//! Whom a recording traces: `-p`, `-t`, `--cgroup`, `--container`.
+//! The targets of a recording: `-p`, `-t`, `--cgroup`, `--container`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,24 +10,24 @@ use crate::probe::cgroup::Cgroup;
 use crate::probe::spec::Spec;
 use crate::units::{Pid, Tid};
 
-/// Whom to trace; with neither processes nor a cgroup everyone.
+/// Targets of a recording; without processes and cgroup, every process.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Who {
     /// Processes, with their children.
     pub pids: Vec<Pid>,
-    /// Of those, the threads to trace alone; empty: all.
+    /// Threads of those processes to trace; empty: all.
     pub threads: Vec<Tid>,
-    /// The cgroup whose processes are traced.
+    /// Cgroup whose processes are traced.
     pub cgroup: Option<Arc<Cgroup>>,
-    /// The process whose files BIN means.
+    /// Process in whose file system BIN is looked up.
     pub sees: Option<Pid>,
 }
 
 impl Who {
-    /// What the options say, checked.
+    /// Resolves and checks the options.
     ///
     /// # Errors
-    /// There is nobody to trace.
+    /// There is nothing to trace.
     pub(crate) fn of(args: &RecordArgs) -> Result<Self> {
         let mut who = Self::default();
         for pid in args.pids.iter().copied().map(Pid) {
@@ -61,7 +61,7 @@ impl Who {
     }
 }
 
-/// Refuses what is no process that runs.
+/// Refuses a pid that is no running process.
 fn check_process(pid: Pid) -> Result<()> {
     if !process::exists(pid) {
         return Err(Failure::new(
@@ -93,7 +93,7 @@ fn check_process(pid: Pid) -> Result<()> {
     Ok(())
 }
 
-/// A process that has the first binary mapped; if none has, the first.
+/// A process that has mapped the first binary; if none has, the first process.
 fn one_that_runs(args: &RecordArgs, pids: &[Pid]) -> Option<Pid> {
     let spec = args.uprobes.first().and_then(|text| Spec::parse(text).ok());
     let name = spec.and_then(|spec| {

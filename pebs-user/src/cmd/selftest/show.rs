@@ -1,4 +1,4 @@
-//! Prints what the self-test found.
+//! Prints the result of the self-test.
 
 use std::process::ExitCode;
 
@@ -10,7 +10,7 @@ use super::SelftestFormat;
 use crate::failure::Result;
 use crate::selftest::findings::{Findings, FunctionFindings, Length};
 
-/// Prints the findings, one column for each reset value; 1 if a target was missed.
+/// Prints the findings, one column per reset value; exit code 1 if a target was missed.
 pub(super) fn show(all: &[Findings], format: SelftestFormat) -> Result<ExitCode> {
     let tests = all.iter().map(Findings::tests).sum();
     let misses: Vec<String> = all
@@ -30,7 +30,7 @@ pub(super) fn show(all: &[Findings], format: SelftestFormat) -> Result<ExitCode>
     Ok(ExitCode::from(u8::from(!misses.is_empty())))
 }
 
-/// How busy the machine is: processes that run or want to, mean of the last minute.
+/// Load average of the last minute.
 fn load() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/loadavg").ok()?;
     text.split(' ').next()?.parse().ok()
@@ -114,7 +114,7 @@ fn unknown() -> String {
     "-".to_owned()
 }
 
-/// Functions of the built-in workload all begin alike.
+/// Removes the common prefix of the built-in workload's functions.
 fn short(name: &str) -> &str {
     name.strip_prefix("selftest_").unwrap_or(name)
 }

@@ -1,4 +1,4 @@
-//! CPUs that come and go while a recording lasts.
+//! CPUs that come and go during a recording.
 
 use std::path::Path;
 
@@ -10,11 +10,11 @@ use crate::pmu::host::online_cpus;
 use crate::units::Cpu;
 
 impl Control<'_, '_> {
-    /// Looks after CPUs that came or went.
+    /// Handles CPUs that came or went.
     pub(super) fn look(&mut self) {
         let since = std::mem::replace(&mut self.looked, now());
         let online: Vec<Cpu> = online_cpus(Path::new("/"));
-        // The list can't be read, for want of files: nothing is known of any CPU.
+        // An empty list means that it could not be read, for want of files.
         if online.is_empty() {
             return;
         }
@@ -31,12 +31,12 @@ impl Control<'_, '_> {
             Err(error) => self.note_cpu("sampled", &error.into()),
         }
         for ring in self.session.take_bulk_rings() {
-            // Nobody listens any more only if the recording is over.
+            // Fails only if the recording is over.
             let _ = self.more_bulk.send(ring);
         }
     }
 
-    /// Follows processes on CPUs that came online.
+    /// Follows processes on new CPUs.
     fn follow_processes(&mut self, came: &[Cpu]) {
         let Some(opener) = &mut self.more_sideband else {
             return;
@@ -47,7 +47,7 @@ impl Control<'_, '_> {
         }
     }
 
-    /// Says what is missing of a CPU that came online.
+    /// Reports the data that is missing for a new CPU.
     fn note_cpu(&mut self, missing: &str, error: &Failure) {
         let text = format!("a CPU that came online is not {missing}: {error}");
         self.say(&text, None);

@@ -11,14 +11,14 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::collect::{privileges, signals};
 use crate::failure::{Context as _, Failure, Result};
 
-/// How long a look for signals that came takes.
+/// Time to wait for pending signals in a check.
 const GLANCE: Duration = Duration::from_millis(1);
 
-/// The loop that waits for the end of a recording, and the signals that may end it.
+/// The event loop that waits for the end of a recording, and the signals that may end it.
 pub(super) struct Ending {
     /// Runs on the thread that waits.
     pub runtime: Runtime,
-    /// Those that came since.
+    /// Signals received.
     pub signals: Signals,
 }
 
@@ -38,10 +38,10 @@ impl Ending {
         Ok(Self { runtime, signals })
     }
 
-    /// Goes on unless a signal came.
+    /// Returns at once unless a signal came.
     ///
     /// # Errors
-    /// Says which did.
+    /// Names the signal.
     pub(super) fn check(&mut self) -> Result<()> {
         let glance = async { tokio::time::timeout(GLANCE, self.signals.next()).await };
         match self.runtime.block_on(glance) {
@@ -56,7 +56,7 @@ impl Ending {
 pub(super) struct Signals {
     interrupt: Signal,
     terminate: Signal,
-    /// `None`: ignored.
+    /// `None` if SIGHUP is ignored.
     hangup: Option<Signal>,
 }
 
@@ -71,7 +71,7 @@ impl Signals {
         })
     }
 
-    /// The next one, in a word.
+    /// Waits for the next signal and returns its name.
     pub(super) async fn next(&mut self) -> &'static str {
         let hangup = async {
             match &mut self.hangup {
