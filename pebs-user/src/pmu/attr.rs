@@ -24,14 +24,14 @@ use draft::{Draft, forwards_to_ibs};
 pub(crate) use error::EventError;
 pub(crate) use internal_events::{Faults, calibrator, dummy, page_faults};
 
-/// An event that can be opened on any CPU or thread, with what its samples mean.
+/// An event that can be opened on any CPU or thread, with the meaning of its samples.
 #[derive(Clone)]
 pub struct ResolvedEvent {
     /// Name for people and for the trace.
     pub name: String,
     /// Settings for one interrupt per sample; see [`ResolvedEvent::attr_for`].
     pub attr: perf_event_attr,
-    /// Where the samples come from.
+    /// Source of the samples.
     pub class: EventClass,
     /// Reset value as granted so far: IBS rounds it, a `period=` term replaces it.
     pub reset: ResetValue,
@@ -42,52 +42,51 @@ pub struct ResolvedEvent {
     /// Whether samples carry the kernel's time for them, which is on the perf clock; otherwise the
     /// program reads `CLOCK_MONOTONIC`.
     pub perf_clock: bool,
-    /// `precise_ip` asked for, 0..=3; `P` is the machine's ceiling.
+    /// Requested `precise_ip`, 0..=3; for `P` the machine's maximum.
     pub precise_requested: u8,
-    /// CPUs on which it can be opened; `None` if on all.
+    /// CPUs on which it can be opened; `None`: all.
     pub cpus: Option<Vec<Cpu>>,
-    /// Modes that the sample program has to drop, because the kernel can't for this event.
+    /// Modes that the sample program drops because the kernel can't exclude them for this event.
     pub drop_in_program: DropModes,
-    /// `PERF_SAMPLE_*` bits that say something of the memory access; 0 if samples do not.
+    /// `PERF_SAMPLE_*` bits that describe the memory access; 0 if samples have none.
     pub access: u64,
-    /// Counters of the core that can count it, as [`table`](crate::pmu::table) has them; `None` if any.
+    /// Counters of the core that can count it, as in [`table`](crate::pmu::table); `None`: any.
     pub counters: Option<u32>,
-    /// On a hybrid CPU, the same event on the other kinds of cores: opened beside it, sampled as one.
+    /// On a hybrid CPU, the same event on the other kinds of cores: opened with it and sampled as one event.
     pub twins: Vec<Twin>,
     /// Remarks that belong on the first lines of a run.
     pub notes: Vec<String>,
-    /// What may disappoint, and what to do.
+    /// Warnings with hints.
     pub warnings: Vec<Warning>,
 }
 
-/// An event on another kind of cores of a hybrid CPU. All that is not here is as in the event's own attr.
+/// An event on another kind of cores of a hybrid CPU. Everything else is as in the event's own attr.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Twin {
     /// The PMU of these cores.
     pub pmu: String,
     /// `perf_event_attr.type`.
     pub kind: u32,
-    /// What is counted there.
+    /// Encoding of the event there.
     pub config: Config,
-    /// `precise_ip`, asked for, and once opened granted.
+    /// `precise_ip`: requested; after opening, granted.
     pub precise: u8,
     /// CPUs of that kind.
     pub cpus: Vec<Cpu>,
-    /// Counters there that can count it; `None` if any.
+    /// Counters there that can count it; `None`: any.
     pub counters: Option<u32>,
 }
 
-/// Where samples come from.
+/// Source of samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventClass {
     /// A timer of the kernel: `cpu-clock`, `task-clock`.
     Clock,
-    /// Any other event that the kernel counts.
+    /// Other software events of the kernel.
     Software,
     /// A hardware breakpoint.
     Breakpoint {
-        /// Name to be looked up; its address then goes into `attr.bp_addr`. `None` if an address
-        /// was given.
+        /// Symbol whose address is looked up and put into `attr.bp_addr`; `None` if an address was given.
         symbol: Option<String>,
         /// Accesses that stop.
         access: Access,
@@ -95,8 +94,8 @@ pub enum EventClass {
     /// A counter of the CPU.
     Hardware {
         unit: HardwareUnit,
-        /// Whether it goes on all the time while code runs (cycles, instructions, uops), so that
-        /// the rate of samples follows from the reset value.
+        /// Whether it occurs all the time while code runs (cycles, instructions, uops), so that the sample rate
+        /// follows from the reset value.
         steady: bool,
     },
 }
@@ -108,11 +107,11 @@ pub enum HardwareUnit {
     Core,
     /// AMD's instruction based sampling, also when `cycles:p` forwards to it.
     Ibs,
-    /// Any other PMU.
+    /// Other PMUs.
     Other,
 }
 
-/// CPU modes whose samples are not wanted.
+/// CPU modes whose samples are dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DropModes {
     /// Samples in user mode.
@@ -122,7 +121,7 @@ pub struct DropModes {
 }
 
 impl ResolvedEvent {
-    /// What the reset value is given in: `ns` of any clock, or `events`.
+    /// Unit of the reset value: `ns` for clocks, else `events`.
     #[must_use]
     pub fn reset_unit(&self) -> &'static str {
         match self.class {
@@ -133,8 +132,7 @@ impl ResolvedEvent {
 
     /// Settings for one target: for a CPU those of its kind of cores, for a thread those of the first kind.
     ///
-    /// Threads: children are followed (`inherit`). CPUs: the idle task of a clock is left out, as
-    /// it is nobody's work.
+    /// Threads: children are followed (`inherit`). CPUs: clocks exclude the idle task.
     #[must_use]
     pub fn attr_for(&self, target: Target) -> perf_event_attr {
         let twin = match target {
@@ -146,8 +144,8 @@ impl ResolvedEvent {
         self.shared_for(target, twin)
     }
 
-    /// Settings of every counter that a target needs: a thread moves between the kinds of cores of a
-    /// hybrid CPU, and the kernel counts each event on its own kind only.
+    /// Settings of every counter that a target needs. Threads move between the kinds of cores of a hybrid CPU, and
+    /// the kernel counts each event only on its own kind.
     #[must_use]
     pub fn attrs_for(&self, target: Target) -> Vec<perf_event_attr> {
         let mut attrs = vec![self.attr_for(target)];
@@ -172,7 +170,7 @@ impl ResolvedEvent {
         attr
     }
 
-    /// Whether it can be opened on that CPU.
+    /// Whether it can be opened on this CPU.
     #[must_use]
     pub fn counts_on(&self, cpu: Cpu) -> bool {
         self.cpus.as_ref().is_none_or(|cpus| cpus.contains(&cpu))
@@ -191,8 +189,8 @@ impl ResolvedEvent {
         self.twins = twins;
     }
 
-    /// Has samples hold a register as it was at the sampled instruction. That of PEBS is else the one at
-    /// the interrupt, some instructions later; elsewhere they are the same.
+    /// Makes samples store a register as of the sampled instruction. Without this, PEBS samples have the value at
+    /// the interrupt, some instructions later; elsewhere both are the same.
     pub fn keep_register(&mut self, number: u32) {
         let core = matches!(
             self.class,
@@ -223,10 +221,10 @@ impl ResolvedEvent {
             )
     }
 
-    /// Leaves kernel mode out, by the kernel where it can, else by the sample program.
+    /// Excludes kernel mode: in the kernel if it can, else in the sample program.
     ///
     /// # Errors
-    /// The event only happens in the kernel, or was asked for there only.
+    /// The event occurs only in the kernel, or was requested only there.
     pub fn exclude_kernel(&mut self) -> Result<(), EventError> {
         let software = (self.attr.type_ == sys::PERF_TYPE_SOFTWARE)
             .then(|| SoftwareEvent::from_config(self.attr.config))
@@ -250,8 +248,8 @@ impl ResolvedEvent {
         Ok(())
     }
 
-    /// Has a program be able to follow the call stack of a sample: of a precise event the kernel asks for it
-    /// beforehand. A record has room for the stack or for what a sample says about its memory access: not for both.
+    /// Allows a program to walk the call stack of a sample: for a precise event the kernel requires the flag when
+    /// it is opened. A record has room for either the stack or the memory access, not both.
     /// Source: kernel/events/core.c (`__perf_event_set_bpf_handler`: `EPROTO`).
     pub fn with_call_stacks(&mut self) {
         self.attr.sample_type &= !self.access;
@@ -289,13 +287,13 @@ impl fmt::Debug for ResolvedEvent {
     }
 }
 
-/// Turns an event as typed into settings for this machine.
+/// Resolves an EVENT into settings for this machine.
 ///
-/// `auto` becomes the first of [`auto::candidates`]; `open::open_auto` goes on to the next one
-/// where the machine refuses it.
+/// `auto` becomes the first of [`auto::candidates`]; `open::open_auto` tries the next ones if the machine refuses
+/// it.
 ///
 /// # Errors
-/// The machine has no such event, or it can't be what was asked for.
+/// The machine has no such event, or can't open it as requested.
 pub(crate) fn resolve(
     spec: &EventSpec,
     host: &Host,
@@ -412,7 +410,7 @@ fn finish(
         warnings,
     };
     event.set_access(access);
-    // Losses of a ring beside the program are reported with their time.
+    // Lost records of a ring beside the program are reported with their time.
     event.attr.set_sample_id_all(event.leaves_rest().into());
     let mut cores = host.core_pmus();
     if access::loads_leader(&event.attr).is_some()
@@ -426,8 +424,8 @@ fn finish(
     Ok(event)
 }
 
-/// What the event counts. The samples of a clock that is blind in user space or in the kernel do not
-/// stand for all of the time on the CPU.
+/// Unit of the event: `ns` for a clock that runs in both modes. A clock that excludes user or kernel mode does not
+/// measure all time on the CPU.
 fn unit(draft: &Draft, event: &str, notes: &mut Vec<String>) -> &'static str {
     let (no_user, no_kernel) = (draft.attr.exclude_user(), draft.attr.exclude_kernel());
     if draft.class != EventClass::Clock {
@@ -453,11 +451,11 @@ fn no_kernel_time(event: &str) -> String {
     )
 }
 
-/// Said where samples can't have their own time.
+/// Note for events whose samples have no time of their own.
 pub(crate) const NO_SAMPLE_TIME: &str =
     "before Linux 6.3 the program does not see a sample's own time: samples are timed when it runs";
 
-/// The level asked for; `None` where the event can't have one.
+/// The requested precise level; `None` if the event can't have it.
 fn precise_level(draft: &Draft, modifiers: Modifiers, host: &Host) -> Option<u8> {
     let ceiling = match draft.class {
         EventClass::Hardware {
@@ -482,7 +480,7 @@ fn precise_level(draft: &Draft, modifiers: Modifiers, host: &Host) -> Option<u8>
     }
 }
 
-/// IBS counts in steps of 16; anything else is `EINVAL`.
+/// Rounds up to the steps of 16 in which IBS counts; other values are `EINVAL`.
 /// Source: arch/x86/events/amd/ibs.c (`perf_ibs_init`).
 fn ibs_reset(reset: ResetValue, notes: &mut Vec<String>) -> ResetValue {
     const STEP: u64 = 16;
@@ -498,10 +496,10 @@ fn ibs_reset(reset: ResetValue, notes: &mut Vec<String>) -> ResetValue {
     std::num::NonZeroU64::new(rounded).map_or(reset, ResetValue)
 }
 
-/// What every event of the `bpf` transport has: one interrupt per sample, fixed period.
+/// Settings of every event of the `bpf` transport: one interrupt per sample, fixed period.
 ///
-/// `wakeup_events = 1` without a watermark turns multi-record PEBS off. The clock is chosen only
-/// for software events: on PEBS and IBS it would throw the record's own time away.
+/// `wakeup_events = 1` without a watermark turns multi-record PEBS off. The clock is set only for software events:
+/// on PEBS and IBS it would replace the record's own time.
 /// Source: arch/x86/events/intel/core.c (`intel_pmu_large_pebs_flags`).
 #[doc(alias = "PERF_SAMPLE_TIME")]
 fn shared_settings(attr: &mut perf_event_attr, class: &EventClass, reset: ResetValue) {
@@ -542,7 +540,7 @@ fn monotonic(attr: &mut perf_event_attr) {
 /// `config2` bit of IBS that has the kernel filter modes, since Linux 6.14.
 const SWFILT: u64 = 1;
 
-/// Sets the exclude bits, or says which modes the program has to drop.
+/// Sets the exclude bits, or returns the modes that the program has to drop.
 ///
 /// IBS refuses every exclude bit without `swfilt`, and `exclude_guest` and `exclude_idle` always.
 /// Source: arch/x86/events/amd/ibs.c (`perf_ibs_init`).
@@ -573,8 +571,8 @@ fn modes(draft: &mut Draft, modifiers: Modifiers, notes: &mut Vec<String>) -> Dr
     DropModes::default()
 }
 
-/// Whether a breakpoint may be hit in kernel mode, whose handler runs like an NMI: the kernel
-/// writes to user memory, but never executes there.
+/// Whether a breakpoint can be hit in kernel mode, where its handler runs like an NMI: the kernel writes to user
+/// memory, but never executes it.
 /// Source: arch/x86/kernel/traps.c (`exc_debug_kernel`).
 fn watches_kernel(class: &EventClass, attr: &perf_event_attr) -> bool {
     let EventClass::Breakpoint { access, .. } = class else {

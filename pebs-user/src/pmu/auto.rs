@@ -6,7 +6,7 @@ use crate::pmu::host::{Host, Vendor};
 use crate::pmu::table::{EventTable, Precision};
 use crate::units::ResetValue;
 
-/// One event that `auto` may become.
+/// A candidate for `auto`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Candidate {
     pub spec: EventSpec,
@@ -14,15 +14,15 @@ pub(crate) struct Candidate {
     pub name: &'static str,
     /// Precise level without which the next candidate is better.
     pub min_precise: u8,
-    /// Why it stands at this place of the list.
+    /// Reason for its place in the list.
     pub reason: String,
 }
 
 impl Candidate {
-    /// Resolves with the modes that were typed after `auto`.
+    /// Resolves it with the modifiers given after `auto`.
     ///
     /// # Errors
-    /// The machine can't do it after all.
+    /// The machine does not support it after all.
     pub(crate) fn resolve(
         &self,
         modes: Modifiers,
@@ -43,10 +43,10 @@ impl Candidate {
     }
 }
 
-/// Events that `auto` tries, best first. Never empty: the last one is `cpu-clock`.
+/// Candidates for `auto`, best first. Never empty: the last one is `cpu-clock`.
 ///
-/// Retired uops tick most evenly over the instructions of a function. Where no such event is
-/// precise, instructions; then AMD's dispatched ops; then time.
+/// Retired uops are spread most evenly over the instructions of a function. Where no precise event of them exists,
+/// instructions; then AMD's dispatched ops; then time.
 #[must_use]
 pub(crate) fn candidates(host: &Host) -> Vec<Candidate> {
     let mut list = match host.cpu.vendor {
@@ -62,7 +62,7 @@ pub(crate) fn candidates(host: &Host) -> Vec<Candidate> {
 fn intel(host: &Host) -> Vec<Candidate> {
     let table = EventTable::embedded();
     let lists = table.of(&host.cpu);
-    // A hybrid CPU needs the event on each kind of cores: samples are to be comparable.
+    // On a hybrid CPU the event must exist on each kind of cores, for comparable samples.
     let precise_everywhere = |name: &str| {
         let events = lists.iter().map(|list| list.event(name));
         let mut precise = events.map(|event| event.and_then(|event| event.precision));
@@ -131,7 +131,7 @@ fn amd(host: &Host) -> Vec<Candidate> {
             "cycles, sampled without skid by IBS; this CPU's IBS can't count ops",
         )
     };
-    // IBS is precise by nature; the kernel takes no level from its own PMU.
+    // IBS is always precise; its own PMU accepts no precise level.
     vec![Candidate {
         spec: EventSpec {
             kind,
@@ -162,7 +162,7 @@ fn cpu_clock(host: &Host) -> Candidate {
     }
 }
 
-/// Level 2: 3 is left to those who ask for it, as it needs a certain counter.
+/// Level 2: level 3 needs a certain counter, so it is used only on request.
 fn precise(kind: EventKind, name: &'static str, reason: &str) -> Candidate {
     let modifiers = Modifiers {
         precise: Precise::Level(2),
@@ -234,7 +234,7 @@ mod tests {
         }
     }
 
-    /// The clock says why it is not a precise event.
+    /// The note of the clock gives the reason why it is not a precise event.
     #[test]
     fn clock_gives_the_reason() {
         let last = |host: Host| candidates(&host).pop().unwrap().reason;

@@ -25,7 +25,7 @@ impl fmt::Display for Word {
     }
 }
 
-/// One field: the bits that hold its value, lowest first, as in `config:0-7,32-35`.
+/// A bit field: the bits of its value, lowest first, as in `config:0-7,32-35`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BitField {
     pub word: Word,
@@ -38,14 +38,14 @@ pub struct BitField {
 #[error("value {value:#x} does not fit the {width} bits of {field}")]
 pub struct Overflow {
     pub value: u64,
-    /// How many bits there are.
+    /// Number of bits.
     pub width: u32,
     /// The field as sysfs writes it.
     pub field: BitField,
 }
 
 impl BitField {
-    /// Parses a format file's text; `None` if it is not one.
+    /// Parses the text of a format file; `None` if malformed.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (word, ranges) = text.trim().split_once(':')?;
@@ -63,7 +63,7 @@ impl BitField {
         })
     }
 
-    /// How many bits the field has.
+    /// Number of bits.
     #[must_use]
     pub fn width(&self) -> u32 {
         self.ranges
@@ -170,7 +170,7 @@ mod tests {
         );
     }
 
-    /// What is no format file is refused, not guessed.
+    /// Malformed texts are refused.
     #[test]
     fn nonsense_is_none() {
         for text in [
@@ -187,7 +187,7 @@ mod tests {
     }
 
     proptest! {
-        /// No text panics; whatever parses survives display, and encodes only into its own bits.
+        /// No text panics; parsed fields survive display, and encode only into their own bits.
         #[test]
         fn parse_never_panics(text in "\\PC{0,24}|config:[0-9,-]{0,12}", value: u64) {
             if let Some(field) = BitField::parse(&text) {

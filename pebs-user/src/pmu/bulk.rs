@@ -1,4 +1,4 @@
-//! Whether many samples of an event can be had before one interrupt. Pure.
+//! Whether an event can deliver many samples per interrupt. Pure.
 
 use std::fmt;
 
@@ -32,12 +32,13 @@ impl fmt::Display for NotBulk {
     }
 }
 
-/// Whether the kernel would put many records of the event into one PEBS buffer, with samples that have their time.
+/// Checks whether the kernel would collect many records of the event in one PEBS buffer, with each sample's own
+/// time.
 ///
-/// What else is asked for (stacks, a clock) can still prevent it.
+/// Other options (call stacks, a clock) can still prevent it.
 ///
 /// # Errors
-/// What stands against it.
+/// The obstacle.
 /// Source: arch/x86/events/intel/core.c (`intel_pmu_hw_config`, `intel_pmu_large_pebs_flags`), ds.c (`intel_ds_init`).
 pub(crate) fn check(event: &ResolvedEvent, host: &Host) -> Result<(), NotBulk> {
     match event.class {
@@ -104,7 +105,7 @@ mod tests {
         )
     }
 
-    /// Precise events of Intel's cores from Skylake on can; all others say why not.
+    /// Only precise events of Intel's cores from Skylake on can; the others have a reason.
     #[test]
     fn what_can() {
         let skylake = fixtures::skylake();

@@ -1,4 +1,4 @@
-//! What a machine offers to sample, by name. Pure.
+//! Lists the events of a machine by name. Pure.
 
 use serde::Serialize;
 
@@ -8,28 +8,28 @@ use crate::pmu::sysfs::Pmu;
 use crate::pmu::table::{CpuList, EventTable, Precision};
 use crate::pmu::{auto, bulk};
 
-/// One event that can be named.
+/// An event and its name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Entry {
-    /// What to type after `--event`.
+    /// Text for `--event`.
     pub event: String,
-    /// Who knows it by that name.
+    /// Source of the name.
     pub source: Source,
-    /// Whether its samples can be precise: `yes`, `only` (it counts right only then), `no`; `None` if unknown.
+    /// Whether its samples can be precise: `yes`, `only` (counts correctly only then), `no`; `None` if unknown.
     pub precise: Option<&'static str>,
-    /// Whether many samples can be had before one interrupt, given a precise level.
+    /// Whether it delivers many samples per interrupt, at a precise level.
     pub bulk: bool,
     /// Whether precise samples have the address of the data.
     pub address: bool,
     /// Whether the vendor advises against it.
     pub deprecated: bool,
-    /// Its code in the terms of the PMU, where it is known.
+    /// Its code in the terms of the PMU, if known.
     pub code: Option<String>,
-    /// What it counts, one line; empty if unknown.
+    /// Description in one line; empty if unknown.
     pub description: String,
 }
 
-/// Who knows a name.
+/// Source of a name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase", tag = "by", content = "of")]
 pub(crate) enum Source {
@@ -75,7 +75,7 @@ const fn word(precision: Precision) -> &'static str {
     }
 }
 
-/// Everything that can be named on a machine: the kernel's names, sysfs, then the vendor's list.
+/// All event names of a machine: the kernel's, those in sysfs, then the vendor's list.
 #[must_use]
 pub(crate) fn catalog(host: &Host, table: &EventTable) -> Vec<Entry> {
     let lists = table.of(&host.cpu);
@@ -106,7 +106,7 @@ pub(crate) fn catalog(host: &Host, table: &EventTable) -> Vec<Entry> {
     for pmu in &host.pmus {
         entries.extend(of_pmu(pmu, host, &lists));
     }
-    // Without a PMU of the cores there is nothing that could count them.
+    // Events of a missing PMU can't be counted.
     let usable = |list: &&CpuList<'_>| host.pmu(list.pmu).is_some();
     for list in lists.iter().filter(usable) {
         entries.extend(vendor(list, host, lists.len() > 1));
@@ -122,7 +122,7 @@ fn automatic(host: &Host) -> Entry {
     Entry::new("auto", Source::Kernel, description)
 }
 
-/// The kernel has precise stand-ins for cycles, and for AMD's core it turns to IBS.
+/// A generic hardware event. The kernel has precise replacements for cycles, and uses IBS for AMD's core.
 fn hardware(event: HardwareEvent, host: &Host, lists: &[CpuList<'_>]) -> Entry {
     let entry = Entry::new(event.name(), Source::Kernel, event.description());
     let core = host.core_pmu();
@@ -136,14 +136,14 @@ fn hardware(event: HardwareEvent, host: &Host, lists: &[CpuList<'_>]) -> Entry {
     entry.precise(precision, host)
 }
 
-/// What the vendor says about the event with that code; filters and aliases make it another.
+/// The vendor's precision of the event with this code; `None` with filters or aliases, which change the event.
 fn by_code(code: &str, list: &CpuList<'_>) -> Option<Precision> {
     let wanted = numbers(code)?;
     let same = |event: &crate::pmu::table::VendorEvent<'_>| numbers(event.terms) == Some(wanted);
     list.events().find(same)?.precision
 }
 
-/// Event and umask of plain terms; `None` if there are others.
+/// Event and umask of plain terms; `None` if there are other terms.
 fn numbers(terms: &str) -> Option<(u64, u64)> {
     let mut found = (None, 0);
     for term in terms.split(',') {
@@ -158,7 +158,7 @@ fn numbers(terms: &str) -> Option<(u64, u64)> {
     Some((found.0?, found.1))
 }
 
-/// Events of a PMU in sysfs, and its own terms.
+/// Events of a PMU in sysfs, and its format terms.
 fn of_pmu(pmu: &Pmu, host: &Host, lists: &[CpuList<'_>]) -> Vec<Entry> {
     const NOT_EVENTS: [&str; 5] = ["software", "tracepoint", "breakpoint", "kprobe", "uprobe"];
     if NOT_EVENTS.contains(&pmu.name.as_str()) {
@@ -172,7 +172,7 @@ fn of_pmu(pmu: &Pmu, host: &Host, lists: &[CpuList<'_>]) -> Vec<Entry> {
         .map(|(name, code)| {
             let mut entry = Entry::new(format!("{}/{name}/", pmu.name), source(), "");
             entry.code = Some(code.clone());
-            // Loads above a latency, and stores: PEBS alone can count them.
+            // Loads above a latency, and stores: only PEBS can count them.
             let memory = matches!(name.as_str(), "mem-loads" | "mem-stores");
             entry.address = memory;
             let precision = if memory {
@@ -203,7 +203,7 @@ fn of_pmu(pmu: &Pmu, host: &Host, lists: &[CpuList<'_>]) -> Vec<Entry> {
     entries
 }
 
-/// What IBS samples as it comes: cycles, and dispatched ops where it can.
+/// The plain IBS event: cycles, or dispatched ops if it can.
 fn ibs(pmu: &Pmu) -> Entry {
     let ops = Term {
         name: "cnt_ctl".to_owned(),
@@ -263,7 +263,7 @@ mod tests {
         found.unwrap_or_else(|| panic!("no {event}")).clone()
     }
 
-    /// Whatever is listed can be typed: every entry resolves on its machine, but for patterns to fill in.
+    /// Every listed entry resolves on its machine, except patterns to be filled in.
     #[test]
     fn what_is_listed_resolves() {
         let table = EventTable::embedded();
@@ -278,7 +278,7 @@ mod tests {
             let typed = entries.iter().filter(|e| {
                 !e.event.contains("=N") && !["mem:PLACE:ACCESS", "rHEX"].contains(&e.event.as_str())
             });
-            // Each resolution unpacks the table: a part of them has to do.
+            // Only every ninth: each resolution unpacks the table.
             for entry in typed.step_by(9) {
                 let spec: EventSpec = entry.event.parse().unwrap();
                 let event = resolve(&spec, &host, reset);
@@ -292,7 +292,7 @@ mod tests {
         }
     }
 
-    /// Precision and bulk are those of the vendor, and of the machine.
+    /// Precision and bulk follow the vendor and the machine.
     #[test]
     fn precision() {
         let table = EventTable::embedded();
@@ -314,7 +314,7 @@ mod tests {
         assert_eq!((uops.precise, uops.bulk), (Some("no"), false));
     }
 
-    /// Hybrid names have their PMU; machines without one list what the kernel counts.
+    /// Hybrid names contain their PMU; machines without a PMU list the kernel's events.
     #[test]
     fn machines() {
         let table = EventTable::embedded();

@@ -1,13 +1,14 @@
-//! Events that are counted for each visit, and not sampled: from `--count` to the counters of each CPU.
+//! Events that are counted for each visit, not sampled: from `--count` to the counters of each CPU.
 //!
 //! ```text
 //! COUNT = ITEM[,ITEM..]        ITEM = auto | EVENT | {EVENT[,EVENT..]} | {EVENT[,EVENT..]}:MODS
 //! ```
 //!
-//! A counter is the CPU's and counts whoever runs there; kernel programs read it where a traced thread takes the CPU, makes
-//! a mark and leaves the CPU, so that the differences are the thread's. What the kernel counts only after the program at a
-//! switch has run would be the next thread's: switches are counted from their records, and changes of cgroups not at all. Clocks are
-//! the time on the CPU that marks and switches say.
+//! A counter belongs to a CPU and counts whatever runs there; eBPF programs read it when a traced thread is
+//! switched in, makes a mark and is switched out, so that the differences belong to the thread. Events that the
+//! kernel counts only after the program at a switch has run would be attributed to the next thread: switches are
+//! counted from their records, and cgroup changes not at all. Clocks are replaced by the time on the CPU from marks
+//! and switches.
 //! Source: `__schedule`, kernel/sched/core.c; `perf_event_read_local`, kernel/events/core.c.
 
 use perf_event_open_sys::bindings::perf_event_attr;
@@ -29,24 +30,25 @@ pub(crate) use beside::serve_samples_first;
 /// An event that is counted.
 #[derive(Clone, Debug)]
 pub(crate) struct CountedEvent {
-    /// Where its counts come from.
+    /// Source of its counts.
     pub source: CountSource,
     /// Name for people and for the trace.
     pub name: String,
-    /// Number of its group; those of a group are counted at the same time or not at all.
+    /// Group number; the events of a group are counted at the same time or not at all.
     pub group: usize,
     /// `ns` of a clock, else `events`.
     pub unit: &'static str,
 }
 
-/// Where counts come from.
+/// Source of counts.
 #[derive(Clone, Debug)]
 pub(crate) enum CountSource {
     /// A counter on each CPU.
     Counter(Box<ResolvedEvent>),
     /// Records of switches.
     Switches,
-    /// Times of marks and switches: the kernel's clocks are not on theirs, and in virtual machines jump by ms.
+    /// Times of marks and switches: the kernel's clock events use another clock, which in virtual machines jumps by
+    /// ms.
     Times,
 }
 
@@ -90,41 +92,41 @@ pub(crate) enum CountError {
     /// No event.
     #[error(transparent)]
     Parse(#[from] ParseError),
-    /// A brace that is not closed, or a second one inside.
+    /// An unclosed or nested brace.
     #[error("malformed group '{0}'")]
     Group(String),
-    /// Nothing between two commas.
+    /// An empty entry between commas.
     #[error("an event is missing in '{0}'")]
     Missing(String),
     /// Not on this machine.
     #[error("cannot count for each item: {0}")]
     Event(#[source] EventError),
-    /// More than programs read.
+    /// More events than programs can read.
     #[error("{0} events are too many to be counted for each item")]
     TooMany(usize),
-    /// A group that never has all its counters.
+    /// A group that needs more counters than exist.
     #[error("cannot count {events} beside what takes samples")]
     NoTurn {
         /// Its events.
         events: String,
-        /// How many there are counters for.
+        /// Number of events that do fit.
         #[source]
         source: TooManyEvents,
     },
-    /// Without what it is counted by.
+    /// Recording of switches or marks is off, and counts need it.
     #[error("cannot count for each item without {0}")]
     Needs(&'static str),
-    /// One twice.
+    /// An event given twice.
     #[error("'{0}' is to be counted twice")]
     Twice(String),
-    /// One that does not happen within items, or whose count is no thread's.
+    /// An event that does not occur within items, or can't be attributed to a thread.
     #[error("cannot count '{event}' for each item: {why}")]
     NotOfItems {
         /// As typed.
         event: String,
         /// Why not.
         why: &'static str,
-        /// What to do.
+        /// The hint.
         hint: &'static str,
     },
 }
@@ -155,13 +157,13 @@ impl Hint for CountError {
     }
 }
 
-/// How many of them have counters.
+/// Number of events with a counter.
 #[must_use]
 pub(crate) fn counters(counted: &[CountedEvent]) -> u32 {
     counted.iter().filter_map(CountedEvent::counter).count() as u32
 }
 
-/// Bit n: the n-th of those that have counters never shares its counter, as the kernel counts it.
+/// Bit n: the n-th event with a counter never shares it, as the kernel schedules them.
 #[must_use]
 pub(crate) fn always(counted: &[CountedEvent]) -> u32 {
     let counters = counted.iter().filter_map(CountedEvent::counter);
@@ -171,7 +173,7 @@ pub(crate) fn always(counted: &[CountedEvent]) -> u32 {
         .sum()
 }
 
-/// Groups of events as typed; an event alone is a group of its own.
+/// Parses groups of events; a single event is a group of its own.
 pub(crate) fn parse(typed: &[String]) -> Result<Vec<Vec<EventSpec>>, CountError> {
     let mut groups = Vec::new();
     for text in typed {
@@ -201,7 +203,7 @@ fn split(text: &str) -> Result<Vec<&str>, CountError> {
     }
 }
 
-/// Length of the first part of a list, bytes; `None` if its brace is not closed.
+/// Length of the first entry of a list, bytes; `None` if its brace is not closed.
 fn item_length(text: &str) -> Option<usize> {
     let comma = |from: usize| text[from..].find(',').map_or(text.len(), |at| from + at);
     if text.starts_with('{') {
@@ -210,7 +212,7 @@ fn item_length(text: &str) -> Option<usize> {
     let first = comma(0);
     let slash = text[..first].find('/');
     if let Some(open) = slash.filter(|_| !text.starts_with("mem:")) {
-        // What is not closed the grammar of events tells.
+        // An unclosed slash is reported by the event parser.
         let close = text[open + 1..].find('/').map(|at| open + 1 + at);
         return Some(close.map_or(text.len(), comma));
     }
@@ -234,7 +236,7 @@ fn group(item: &str) -> Result<Vec<EventSpec>, CountError> {
     if events.contains(['{', '}']) || !(letters.is_empty() || letters.starts_with(':')) {
         return Err(malformed());
     }
-    // Modifiers behind a group are those of each event in it.
+    // Modifiers after a group apply to each event in it.
     let of_all = match letters {
         "" => Modifiers::default(),
         letters => format!("cycles{letters}").parse::<EventSpec>()?.modifiers,
@@ -255,10 +257,11 @@ fn group(item: &str) -> Result<Vec<EventSpec>, CountError> {
     events.collect()
 }
 
-/// What is counted on this machine of what was typed. `auto` is what there is: events of the CPU, and the kernel's.
+/// Resolves the requested events on this machine. `auto` is every available event of a fixed list: the CPU's, and
+/// the kernel's.
 ///
 /// # Errors
-/// The first event that can't be counted, or too many.
+/// The first event that can't be counted, or too many events.
 pub(crate) fn resolve_all(
     groups: &[Vec<EventSpec>],
     host: &Host,
@@ -360,7 +363,7 @@ fn resolve_one(spec: &EventSpec, group: usize, host: &Host) -> Result<CountedEve
     })
 }
 
-/// A sensible set: cycles with instructions, what goes wrong in the core, where there is a PMU; what the kernel counts.
+/// The events of `auto`: with a PMU cycles, instructions and causes of stalls in the core; and the kernel's events.
 fn auto(modifiers: Modifiers, host: &Host) -> Vec<Vec<EventSpec>> {
     let hardware: &[&[HardwareEvent]] = match host.no_pmu_reason() {
         Some(_) => &[],
@@ -383,7 +386,7 @@ fn auto(modifiers: Modifiers, host: &Host) -> Vec<Vec<EventSpec>> {
         SoftwareEvent::ContextSwitches,
         SoftwareEvent::CpuMigrations,
     ];
-    // What happens in the kernel alone has no mode.
+    // Events of the kernel alone have no mode.
     let software = software.map(|event| {
         let modes = if event.is_kernel_only() {
             Modifiers::default()

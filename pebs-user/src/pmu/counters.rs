@@ -1,6 +1,6 @@
-//! How many events a CPU's core counts at once. Pure.
+//! Number of events that a core can count at once. Pure.
 //!
-//! The kernel does not refuse too many events: it lets them take turns, and each is then sampled part of the time.
+//! The kernel does not refuse too many events: they take turns, and each is sampled only part of the time.
 
 use perf_event_open_sys::bindings::{self as sys, perf_event_attr};
 
@@ -15,15 +15,15 @@ use crate::pmu::table::{CpuList, EventTable, FIRST_FIXED};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{asked} events do not fit the counters of {place}: {fit} fit")]
 pub(crate) struct TooManyEvents {
-    /// Events asked for that need such a counter.
+    /// Number of requested events that need such a counter.
     pub asked: usize,
-    /// How many of them, in the order given, fit at once.
+    /// Number of them, in the given order, that fit at once.
     pub fit: usize,
-    /// Whose counters: the PMU's name.
+    /// Name of the PMU.
     pub place: String,
-    /// Events that take a second counter, for the one that has to be counted beside them.
+    /// Events that take a second counter, for the group leader they need.
     pub led: Vec<String>,
-    /// Why one counter less is there, if it is.
+    /// Whether the NMI watchdog takes a counter.
     watchdog: bool,
 }
 
@@ -56,10 +56,10 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// The counters of a PMU's cores: of Intel's CPUs from the vendor's list, of AMD's from the kernel; `None` where
-    /// neither says.
+    /// The counters of a PMU's cores: for Intel from the vendor's list, for AMD from the kernel's source; `None` if
+    /// unknown.
     ///
-    /// Intel's number is that with hyper-threading; without it some CPUs have more.
+    /// Intel's number is the one with hyper-threading; without it some CPUs have more.
     /// Source: arch/x86/events/amd/core.c (`amd_core_pmu_init`): six from family 0x15 on.
     #[must_use]
     pub(crate) fn of(cpu: &CpuModel, pmu: &str) -> Option<Self> {
@@ -83,11 +83,11 @@ impl Counters {
 
 /// Checks that all events can be counted at once.
 ///
-/// Looks at the counters of the cores, and at IBS, which has one for ops and one for fetches. Breakpoints are the
-/// kernel's to refuse.
+/// Covers the counters of the cores, and IBS, which has one for ops and one for fetches. Breakpoints are left to
+/// the kernel.
 ///
 /// # Errors
-/// They do not fit; the error has the number that does.
+/// They do not fit; the error says how many do.
 pub(crate) fn check(events: &[ResolvedEvent], host: &Host) -> Result<(), TooManyEvents> {
     ibs(events)?;
     let table = EventTable::embedded();
@@ -111,9 +111,9 @@ pub(crate) fn check(events: &[ResolvedEvent], host: &Host) -> Result<(), TooMany
 struct Cores<'a> {
     pmu: &'a Pmu,
     counters: Counters,
-    /// What the vendor says about its events.
+    /// The vendor's list of its events.
     list: Option<CpuList<'a>>,
-    /// Whether one counter is taken already.
+    /// Whether the NMI watchdog takes one counter.
     watchdog: bool,
 }
 
@@ -151,8 +151,8 @@ impl Cores<'_> {
         }
     }
 
-    /// The settings with which an event is counted here, and the counters that the vendor's list gives it; `None`
-    /// where it is counted on other cores.
+    /// The settings of an event on these cores, and its counters in the vendor's list; `None` if it is counted on
+    /// other cores.
     fn own(&self, event: &ResolvedEvent) -> Option<(perf_event_attr, Option<u32>)> {
         match event.twins.iter().find(|twin| twin.pmu == self.pmu.name) {
             Some(twin) => {
@@ -166,14 +166,14 @@ impl Cores<'_> {
         }
     }
 
-    /// Counters for the event that has to be counted beside one of loads, if these cores ask for it.
+    /// Counters for the leader of an event of loads, if these cores need one.
     fn leader(&self, attr: &perf_event_attr) -> Option<u32> {
         let asks = self.pmu.events.contains_key("mem-loads-aux");
         let leader = loads_leader(attr).filter(|_| asks)?;
         Some(self.listed(leader.config).unwrap_or(self.counters.general))
     }
 
-    /// Counters that the vendor's list gives a code, whatever its threshold; `None` if it has none, or gives several.
+    /// Counters of a code in the vendor's list, with any threshold; `None` if there are none or several sets.
     fn listed(&self, code: u64) -> Option<u32> {
         let first_term = format!("event={:#x}", code & 0xff);
         let mut same = (self.list?.events())
@@ -189,7 +189,7 @@ impl Cores<'_> {
 
     /// Counters that can count an event.
     ///
-    /// Before Ice Lake PEBS is on the general counters alone.
+    /// Before Ice Lake PEBS uses only the general counters.
     /// Source: arch/x86/events/intel/core.c (`x86_pmu.pebs_ept` and the event constraints).
     fn needs(&self, event: &ResolvedEvent, attr: &perf_event_attr, own: Option<u32>) -> u32 {
         let counters = self.counters;
@@ -198,7 +198,7 @@ impl Cores<'_> {
         let own = own & (counters.general | counters.fixed);
         let generic = attr.type_ == sys::PERF_TYPE_HARDWARE;
         let fixed = match (generic, attr.config & 0xffff_ffff) {
-            // Only Intel's have fixed ones.
+            // Only Intel has fixed counters.
             _ if counters.fixed == 0 => 0,
             (true, 1) | (false, 0xc0) => FIXED_INSTRUCTIONS,
             (true, 0) | (false, 0x3c) => FIXED_CYCLES,
@@ -230,7 +230,7 @@ fn is_core(event: &ResolvedEvent) -> bool {
     matches!(event.class, EventClass::Hardware { unit: own, .. } if own == unit)
 }
 
-/// IBS has one event of a kind on each CPU.
+/// Checks IBS: one event of each kind per CPU.
 fn ibs(events: &[ResolvedEvent]) -> Result<(), TooManyEvents> {
     let unit = HardwareUnit::Ibs;
     let ibs = events.iter().filter(
@@ -254,7 +254,7 @@ fn ibs(events: &[ResolvedEvent]) -> Result<(), TooManyEvents> {
     })
 }
 
-/// How many events, in the order given, can have a counter each.
+/// Number of events, in the given order, that can have a counter each.
 ///
 /// Cost: at most events times counters steps for each event (augmenting paths of a bipartite matching).
 fn fitting(needs: &[u32]) -> usize {
@@ -267,7 +267,7 @@ fn fitting(needs: &[u32]) -> usize {
         .count()
 }
 
-/// Finds a counter for an event, moving others if need be.
+/// Finds a counter for an event, moving others if necessary.
 fn place(event: usize, needs: &[u32], holders: &mut [Option<usize>; 32], tried: &mut u32) -> bool {
     for counter in 0..32 {
         let bit = 1 << counter;
@@ -314,7 +314,7 @@ mod tests {
         "mem_load_retired.l2_hit:pp",
     ];
 
-    /// Skylake has four general counters for a thread; fixed ones take cycles and instructions.
+    /// Skylake has four general counters per thread; fixed ones take cycles and instructions.
     #[test]
     fn skylake_has_four() {
         let host = fixtures::skylake();
@@ -346,7 +346,7 @@ mod tests {
         );
     }
 
-    /// The watchdog takes the fixed counter of cycles, so cycles need a general one beside it.
+    /// The watchdog takes the fixed counter of cycles, so cycles need a general one.
     #[test]
     fn the_watchdog_holds_one() {
         let host = with_watchdog(fixtures::skylake());
@@ -357,7 +357,7 @@ mod tests {
         assert!(error.hint().unwrap().contains("kernel.nmi_watchdog=0"));
     }
 
-    /// Ice Lake has eight, but loads are on the first four only; others can move out of their way.
+    /// Ice Lake has eight, but loads use only the first four; other events can move away.
     #[test]
     fn constraints_move_events() {
         let host = fixtures::ice_lake();
@@ -386,8 +386,8 @@ mod tests {
         assert_eq!((error.place.as_str(), error.fit), ("cpu_atom", 6));
     }
 
-    /// Loads by their latency need a second counter from Golden Cove on, one of the four that retired loads can have;
-    /// and they can't have the first one themselves. On the smaller cores of a hybrid CPU they do not.
+    /// From Golden Cove on, loads by latency need a second counter, one of the four for retired loads, and can't
+    /// use the first one themselves. The small cores of a hybrid CPU do not need it.
     #[test]
     fn loads_take_two() {
         let host = fixtures::sapphire_rapids();
@@ -403,7 +403,7 @@ mod tests {
             hint.contains("a second counter, for mem-loads-aux"),
             "{hint}"
         );
-        // Two of them: four counters. The last event is the one too many, wherever the loads stand.
+        // Two of them need four counters. The last event is one too many, wherever the loads are in the list.
         let twice = ["mem-loads,ldlat=0x1e:P", "mem-loads,ldlat=60:P"];
         assert_eq!(checked(&host, &[&twice[..], &LOADS[..2]].concat()), Ok(()));
         let error = checked(&host, &[&LOADS[..3], &twice[..]].concat()).unwrap_err();
@@ -433,7 +433,7 @@ mod tests {
         assert_eq!(checked(&hybrid, &small), Ok(()));
     }
 
-    /// IBS has one op and one fetch event; the core's counters are apart from it.
+    /// IBS has one op and one fetch event, independent of the core's counters.
     #[test]
     fn ibs_has_one() {
         let host = fixtures::zen4();

@@ -1,4 +1,4 @@
-//! EVENT as typed: the grammar of perf, without a look at the machine.
+//! EVENT in perf's grammar, independent of the machine.
 //!
 //! ```text
 //! EVENT  = auto | NAME | NAME,TERM=... | rHEX | PMU/TERM,.../ | mem:PLACE      then modifiers
@@ -19,27 +19,27 @@ pub use parse::raw as raw_code;
 
 pub use names::{CacheEvent, CacheLevel, CacheOp, HardwareEvent, SoftwareEvent, nearest};
 
-/// One event as typed.
+/// A parsed EVENT.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EventSpec {
-    /// What is counted.
+    /// The event.
     pub kind: EventKind,
-    /// How precisely, and in which modes of the CPU.
+    /// Precise level and CPU modes.
     pub modifiers: Modifiers,
 }
 
-/// What is counted.
+/// The event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum EventKind {
     /// The best precise event that the machine grants.
     Auto,
     /// Counted by the kernel.
     Software(SoftwareEvent),
-    /// One of the kernel's generic hardware events.
+    /// A generic hardware event of the kernel.
     Hardware(HardwareEvent),
-    /// One of the kernel's generic cache events.
+    /// A generic cache event of the kernel.
     Cache(CacheEvent),
-    /// `rHEX`: the CPU's own code.
+    /// `rHEX`: a raw code of the CPU.
     Raw(u64),
     /// `PMU/TERMS/`.
     Pmu {
@@ -50,10 +50,10 @@ pub enum EventKind {
     },
     /// `mem:`: a hardware breakpoint.
     Breakpoint(Breakpoint),
-    /// Any other name: an alias in the `events/` folder of some PMU, one of the vendor's, or unknown.
+    /// Any other name: an alias in the `events/` folder of a PMU, one of the vendor's, or unknown.
     Alias {
         name: String,
-        /// Terms beside it, which override its own.
+        /// Further terms, which override its own.
         terms: Vec<Term>,
     },
 }
@@ -61,7 +61,7 @@ pub enum EventKind {
 /// One term of `PMU/TERMS/`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Term {
-    /// Name, as in the PMU's `format/` or `events/` folder, or one of perf's own.
+    /// Name, as in the PMU's `format/` or `events/` folder, or one of perf's own terms.
     pub name: String,
     /// Value, if one was given.
     pub value: TermValue,
@@ -69,7 +69,7 @@ pub struct Term {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum TermValue {
-    /// None: 1 for a format, or the name of an alias.
+    /// No value: 1 for a format, or the name is an alias.
     Absent,
     Number(u64),
     /// Text, only for `name=`.
@@ -82,7 +82,7 @@ pub struct Breakpoint {
     /// Where.
     pub place: Place,
     pub access: Access,
-    /// Bytes watched: 1, 2, 4 or 8; `None` is the default of the access (8 to execute, else 4).
+    /// Bytes watched: 1, 2, 4 or 8; `None`: the default of the access (8 for execute, else 4).
     pub len: Option<u8>,
 }
 
@@ -95,7 +95,7 @@ pub enum Place {
     Symbol(String),
 }
 
-/// Accesses that stop at a breakpoint; at least one.
+/// Kinds of access that trigger a breakpoint; at least one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Access {
     pub read: bool,
@@ -108,9 +108,9 @@ pub struct Access {
 /// Modifiers after the event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Modifiers {
-    /// Precision asked for.
+    /// Requested precision.
     pub precise: Precise,
-    /// `u`: user mode. If none of the three is given, all modes count.
+    /// `u`: user mode. If none of the three is set, all modes count.
     pub user: bool,
     /// `k`: kernel mode.
     pub kernel: bool,
@@ -119,7 +119,7 @@ pub struct Modifiers {
 }
 
 impl Term {
-    /// Whether it is perf's own and no field of a PMU.
+    /// Whether it is one of perf's own terms and no field of a PMU.
     #[must_use]
     pub fn is_perfs_own(&self) -> bool {
         matches!(self.name.as_str(), parse::NAME | parse::PERIOD)
@@ -127,13 +127,13 @@ impl Term {
 }
 
 impl Modifiers {
-    /// Whether user mode is left out.
+    /// Whether user mode is excluded.
     #[must_use]
     pub const fn exclude_user(self) -> bool {
         self.any_mode() && !self.user
     }
 
-    /// Whether kernel mode is left out.
+    /// Whether kernel mode is excluded.
     #[must_use]
     pub const fn exclude_kernel(self) -> bool {
         self.any_mode() && !self.kernel
@@ -144,7 +144,7 @@ impl Modifiers {
     }
 }
 
-/// Precision asked for.
+/// Requested precision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Precise {
     /// `precise_ip` 0..=3: the number of `p`s.
@@ -168,9 +168,9 @@ pub struct ParseError {
     pub text: String,
     /// Byte offset of the fault.
     pub offset: usize,
-    /// What is wrong there.
+    /// What is wrong at that column.
     pub what: String,
-    /// What to type instead.
+    /// Correct form.
     pub advice: Option<String>,
 }
 
@@ -201,11 +201,11 @@ impl Hint for ParseError {
 impl FromStr for EventSpec {
     type Err = ParseError;
 
-    /// Parses one EVENT. Lists are repeated options, so a comma only stands within `PMU/TERMS/`.
+    /// Parses one EVENT. Lists are repeated options, so commas occur only within `PMU/TERMS/`.
     ///
     /// # Errors
-    /// The text is no EVENT; the error knows the column. A name that is merely unknown is an
-    /// [`EventKind::Alias`], which the machine's `events/` folders and the vendor's table decide about.
+    /// The text is no EVENT; the error has the column. A name that is only unknown becomes an [`EventKind::Alias`],
+    /// to be resolved with the machine's `events/` folders and the vendor's table.
     fn from_str(text: &str) -> Result<Self, ParseError> {
         parse::event(text)
     }

@@ -1,7 +1,7 @@
-//! What this machine offers for sampling, looked up once.
+//! Sampling features of this machine, read once.
 //!
-//! Plain data: everything later decides from a [`Host`], so that other machines can be played
-//! from a folder of files.
+//! Plain data: all later decisions depend only on a [`Host`], so tests can use other machines from a folder of
+//! files.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::units::Cpu;
 pub struct Host {
     /// Kernel release as `uname -r` prints it.
     pub release: String,
-    /// Its version; `None` if the release does not start with one.
+    /// Kernel version; `None` if the release does not start with one.
     pub version: Option<KernelVersion>,
     pub cpu: CpuModel,
     /// CPUs online, ascending.
@@ -67,11 +67,11 @@ pub(crate) fn is_core_pmu(name: &str) -> bool {
     CORE_PMUS.contains(&name)
 }
 
-/// Who made the CPU.
+/// CPU vendor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Vendor {
     Intel,
-    /// AMD, and Hygon, whose CPUs are Zen.
+    /// AMD, and Hygon (Zen).
     Amd,
     /// Anyone else, or unknown.
     #[default]
@@ -80,9 +80,9 @@ pub enum Vendor {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpuModel {
-    /// Who made it.
+    /// CPU vendor.
     pub vendor: Vendor,
-    /// Family as `/proc/cpuinfo` says it.
+    /// Family as in `/proc/cpuinfo`.
     pub family: u32,
     pub model: u32,
     pub stepping: u32,
@@ -90,10 +90,9 @@ pub struct CpuModel {
 }
 
 impl Host {
-    /// Looks at the machine below `root`, which is `/` except in tests.
+    /// Reads the machine's files below `root`, which is `/` except in tests.
     ///
-    /// What can't be read is left empty; nothing is opened or changed. Cost: some hundred small
-    /// files.
+    /// Unreadable values stay empty; nothing is opened or changed. Cost: a few hundred small files.
     #[must_use]
     pub fn probe(root: &Path) -> Self {
         let cpuinfo = fs::read_to_string(root.join("proc/cpuinfo")).unwrap_or_default();
@@ -115,8 +114,8 @@ impl Host {
         self.pmus.iter().find(|pmu| pmu.name == name)
     }
 
-    /// Whether a program sees the time that the kernel gave to a sample: before Linux 6.3 it finds what
-    /// happens to lie there.
+    /// Whether a program sees the time that the kernel gave to a sample; before Linux 6.3 it reads uninitialized
+    /// memory.
     /// Source: kernel/events/core.c (`perf_prepare_sample` before `bpf_overflow_handler`).
     #[must_use]
     pub fn programs_see_sample_time(&self) -> bool {
@@ -129,7 +128,7 @@ impl Host {
         self.version.is_some_and(|own| own >= version)
     }
 
-    /// The PMU of the cores: `cpu`, or on hybrid CPUs the one of the performance cores.
+    /// The PMU of the cores: `cpu`, or on hybrid CPUs that of the performance cores.
     #[must_use]
     pub fn core_pmu(&self) -> Option<&Pmu> {
         self.core_pmus().next()
@@ -146,10 +145,9 @@ impl Host {
         self.core_pmus().count() > 1
     }
 
-    /// Highest precise level of the cores' events: 0 without PEBS or IBS.
+    /// Maximum precise level of core events: 0 without PEBS or IBS.
     ///
-    /// AMD's cores have none of their own; `cycles` with a precise level goes to IBS, which knows
-    /// levels 1 and 2.
+    /// AMD's cores have none themselves; `cycles` with a precise level uses IBS, which supports levels 1 and 2.
     /// Source: arch/x86/events/core.c (`max_precise_show`), arch/x86/events/amd/ibs.c.
     #[must_use]
     pub fn max_precise(&self) -> u8 {
@@ -208,7 +206,7 @@ fn field<'a>(cpuinfo: &'a str, key: &str) -> Option<&'a str> {
     })
 }
 
-/// The hypervisor's name as far as the machine tells; the CPU flag decides whether there is one.
+/// The hypervisor's name as far as known; `None` without the CPU flag.
 fn hypervisor(root: &Path, cpuinfo: &str) -> Option<String> {
     let flags = field(cpuinfo, "flags")?;
     if !flags.split_whitespace().any(|flag| flag == "hypervisor") {
@@ -245,7 +243,7 @@ mod tests {
         assert!(KernelVersion(6, 9) < KernelVersion(6, 18));
     }
 
-    /// A fixture is read back whole: CPU, PMUs and the ceiling of precision.
+    /// A fixture is read completely: CPU, PMUs and the maximum precise level.
     #[test]
     fn fixtures_are_read() {
         let host = fixtures::skylake();
@@ -265,7 +263,7 @@ mod tests {
         assert_eq!(cores, Some(vec![Cpu(0), Cpu(1)]));
     }
 
-    /// A guest without a PMU says so, and why.
+    /// A guest without a PMU has a reason for that.
     #[test]
     fn bare_guest_has_a_reason() {
         let reason = fixtures::bare_guest().no_pmu_reason().unwrap();

@@ -1,10 +1,10 @@
-//! AMD's IBS registers, as `PERF_SAMPLE_RAW` carries them. Pure.
+//! AMD's IBS registers, as in `PERF_SAMPLE_RAW`. Pure.
 //!
-//! The kernel writes `caps` (u32), then the registers (u64 each), little-endian. Ops: control, RIP, data, data 2, data 3,
-//! data address, physical address, then branch target and data 4 where `caps` has them. Fetches: control, address,
-//! physical address, then extended control.
+//! The kernel writes `caps` (u32), then the registers (u64 each), little-endian. Ops: control, RIP, data, data 2,
+//! data 3, data address, physical address, then branch target and data 4 if `caps` has them. Fetches: control,
+//! address, physical address, then extended control.
 //!
-//! For users that may not see the kernel the physical address is 0, whatever its valid bit says.
+//! For users who may not see kernel data the physical address is 0, even if its valid bit is set.
 //!
 //! Source: arch/x86/events/amd/ibs.c (`perf_ibs_handle_irq`, `perf_ibs_phyaddr_clear`), arch/x86/include/asm/amd/ibs.h;
 //! AMD's PPR for the errata.
@@ -19,10 +19,10 @@ mod fetch;
 
 pub(crate) use fetch::IbsFetch;
 
-/// One op that IBS tagged and followed to its retirement.
+/// An op that IBS tagged and followed to its retirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IbsOp {
-    /// Its instruction; `None` where the CPU says that it is not valid.
+    /// Its instruction; `None` if the CPU marks it invalid.
     pub ip: Option<Ip>,
     /// From tagging to retirement, cycles.
     pub tag_to_retire: u16,
@@ -34,7 +34,7 @@ pub(crate) struct IbsOp {
     pub branch: Option<Branch>,
     /// If it loads, stores or prefetches.
     pub memory: Option<Memory>,
-    /// Whether a load was done again after it had completed; `None` where the CPU does not say.
+    /// Whether a load was repeated after it had completed; `None` if the CPU does not report it.
     pub resync: Option<bool>,
 }
 
@@ -47,7 +47,7 @@ pub(crate) enum OpKind {
     /// A prefetch by software.
     Prefetch,
     Branch,
-    /// Anything else.
+    /// Other ops.
     Other,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Branch {
     pub returns: bool,
     /// Whether it was fused with the instruction before.
     pub fused: bool,
-    /// Where it went; `None` where the CPU does not say, or 0.
+    /// Branch target; `None` if not reported or 0.
     pub target: Option<Ip>,
 }
 
@@ -74,29 +74,29 @@ pub(crate) struct Memory {
     pub address: Option<u64>,
     /// Its physical address.
     pub physical: Option<u64>,
-    /// Where the data came from; `None` if not said, as for stores that miss.
+    /// Data source; `None` if not reported, as for stores that miss.
     pub place: Option<Place>,
-    /// What another cache had, of loads that it served and where the CPU tells.
+    /// State in the other cache, for loads served by one, if the CPU reports it.
     pub snoop: Option<Snoop>,
     /// Whether the first level missed.
     pub l1_miss: bool,
-    /// Whether the second level missed; `None` where that is not valid.
+    /// Whether the second level missed; `None` if not valid.
     pub l2_miss: Option<bool>,
     /// Cycles from the miss of the first level to the data, of loads that missed it.
     pub miss_latency: Option<u16>,
-    /// How the address was translated; `None` if not said.
+    /// Result of the address translation; `None` if not reported.
     pub tlb: Option<Tlb>,
-    /// Cycles that it took to refill the first level of translation, if it missed.
+    /// Cycles of the L1 TLB refill, if it missed.
     pub tlb_latency: Option<u16>,
-    /// Size of the page, where the CPU tells.
+    /// Page size, if the CPU reports it.
     pub page: Option<PageSize>,
     /// Whether it is locked.
     pub locked: bool,
     /// Whether it crosses a boundary.
     pub misaligned: bool,
-    /// Bytes; `None` if not said.
+    /// Bytes; `None` if not reported.
     pub width: Option<u8>,
-    /// Misses of the first level that were under way; `None` where that is not valid.
+    /// L1 misses in flight; `None` if not valid.
     pub open_misses: Option<u8>,
 }
 
@@ -104,7 +104,7 @@ pub(crate) struct Memory {
 pub(crate) enum PageSize {
     /// 4 KiB.
     K4,
-    /// 16 KiB: four pages that are one entry.
+    /// 16 KiB: four pages in one TLB entry.
     K16,
     /// 2 MiB.
     M2,
@@ -160,16 +160,16 @@ const fn is_early_zen3(cpu: &CpuModel) -> bool {
 }
 
 impl IbsOp {
-    /// Decodes the raw data of a sample of `ibs_op`; `None` if it is too short for one.
+    /// Decodes the raw data of a sample of `ibs_op`; `None` if it is too short.
     ///
-    /// `cpu` is where it was taken: some models have errata.
+    /// `cpu` is the CPU model of the sample: some have errata.
     #[doc(alias = "perf_ibs_data")]
     #[must_use]
     pub(crate) fn decode(raw: &[u8], cpu: &CpuModel) -> Option<Self> {
         let raw = Raw::new(raw)?;
         let data = raw.register(2)?;
         let (data2, data3) = (raw.register(3)?, raw.register(4)?);
-        // All of these are always there, then come those that not every CPU has.
+        // These registers always exist; the optional ones follow.
         let (linear, physical) = (raw.register(5)?, raw.register(6)?);
         let has_target = raw.has(cap::BRANCH_TARGET);
         let target = has_target.then(|| raw.register(7)).flatten();
@@ -217,7 +217,7 @@ impl Memory {
         };
         let physical_valid = bit(data3, 18);
         let l1_miss = bit(data3, 7);
-        // Erratum 1293: these are not valid for prefetches and misses without a buffer of their own.
+        // Erratum 1293: not valid for prefetches and for misses without a miss buffer.
         let vague = is_early_zen3(cpu) && (bit(data3, 16) || prefetch);
         let tlb_miss = bit(data3, 2);
         let refill_valid = !raw.has(cap::ZEN4) || physical_valid;
@@ -244,7 +244,7 @@ impl Memory {
     }
 }
 
-/// Where the data came from, as the kernel works it out for `PERF_SAMPLE_DATA_SRC`.
+/// Data source, as the kernel computes it for `PERF_SAMPLE_DATA_SRC`.
 fn place(raw: &Raw<'_>, data2: u64, data3: u64, vague: bool) -> Option<Place> {
     let hit = |level| {
         Some(Place {
@@ -331,7 +331,7 @@ fn tlb(raw: &Raw<'_>, data3: u64) -> Option<Tlb> {
     valid.then_some(Tlb { level, hit })
 }
 
-/// The page's size: newer CPUs have it in two bits, older ones say in which entry it was found.
+/// Page size: newer CPUs report it in two bits, older ones the TLB entry that was hit.
 fn page(raw: &Raw<'_>, data3: u64) -> Option<PageSize> {
     let (m2, g1) = (bit(data3, 4), bit(data3, 5));
     if raw.has(cap::PAGE_SIZE) {

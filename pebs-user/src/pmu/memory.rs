@@ -1,6 +1,6 @@
-//! What a sample says about its memory access: `PERF_SAMPLE_DATA_SRC` and `PERF_SAMPLE_WEIGHT`. Pure.
+//! Memory access of a sample: `PERF_SAMPLE_DATA_SRC` and `PERF_SAMPLE_WEIGHT`. Pure.
 //!
-//! The words are those of `perf mem report` since Linux 6.16, which goes by the level's number where there is one.
+//! The terms are those of `perf mem report` since Linux 6.16, which uses the level's number if there is one.
 //! Source: include/uapi/linux/perf_event.h (`union perf_mem_data_src`, `union perf_sample_weight`).
 
 use std::fmt;
@@ -8,21 +8,21 @@ use std::fmt;
 /// An access to memory, as far as the CPU reports it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct DataSource {
-    /// What was done; `None` if the sample is of no access.
+    /// Kind of access; `None` if the sample has no access.
     pub op: Option<MemoryOp>,
-    /// Where the data came from, or was missed.
+    /// Data source, or the level that missed.
     pub place: Option<Place>,
-    /// What other caches were asked.
+    /// Snoop result of other caches.
     pub snoop: Option<Snoop>,
-    /// How the address was translated.
+    /// Result of the address translation.
     pub tlb: Option<Tlb>,
     /// Whether the instruction was locked.
     pub locked: Option<bool>,
-    /// What held the load up.
+    /// What blocked the load.
     pub blocked: Option<Blocked>,
 }
 
-/// What was done.
+/// Kind of access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum MemoryOp {
     Load,
@@ -32,13 +32,13 @@ pub(crate) enum MemoryOp {
     Execute,
 }
 
-/// Where data came from.
+/// Data source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
     pub level: Level,
     /// How far away.
     pub distance: Distance,
-    /// Whether it was found there; `None` if not said.
+    /// Whether it hit there; `None` if not reported.
     pub hit: Option<bool>,
 }
 
@@ -59,7 +59,7 @@ pub enum Level {
     FillBuffer,
     /// The same of level 2.
     L2MissBuffer,
-    /// A cache beside the memory.
+    /// A cache at the memory side.
     MemorySideCache,
     /// A cache of unknown level.
     AnyCache,
@@ -73,17 +73,17 @@ pub enum Level {
     Io,
     /// Memory that is not cached.
     Uncached,
-    /// One of several, and the CPU does not know which.
+    /// One of several; the CPU does not report which.
     Several,
 }
 
-/// How far away data was.
+/// Distance of the data source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Distance {
-    /// Of this core, or not said.
+    /// Of this core, or not reported.
     #[default]
     Near,
-    /// Far away, without a word how far.
+    /// Remote, at an unknown distance.
     Remote,
     /// Another core of the node.
     Core,
@@ -95,25 +95,25 @@ pub enum Distance {
     Board,
 }
 
-/// What other caches were asked for a line.
+/// Result of snooping other caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Snoop {
     None,
-    /// One had it.
+    /// Another cache had the line.
     Hit,
-    /// None had it.
+    /// No other cache had the line.
     Miss,
-    /// None was, or none had it: the event does not tell which.
+    /// No snoop, or no other cache had the line: the event does not distinguish them.
     NoneOrMiss,
-    /// One had changed it.
+    /// Another cache had modified the line.
     HitModified,
-    /// One passed it on.
+    /// Another cache forwarded the line.
     Forward,
     /// A peer gave it.
     Peer,
 }
 
-/// How an address was translated.
+/// Result of an address translation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tlb {
     /// Where.
@@ -129,7 +129,7 @@ pub enum TlbLevel {
     L1,
     /// Second level.
     L2,
-    /// One of the two.
+    /// L1 or L2 TLB.
     L1OrL2,
     /// The hardware walked the page tables.
     Walker,
@@ -137,10 +137,10 @@ pub enum TlbLevel {
     Fault,
 }
 
-/// What held a load up.
+/// Reasons for which a load was blocked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Blocked {
-    /// A store's data could not be passed on.
+    /// Data of an earlier store could not be forwarded.
     pub data: bool,
     /// Addresses were in conflict.
     pub address: bool,
@@ -190,7 +190,7 @@ struct Fields {
     hops: u64,
 }
 
-/// The level's number and the fields beside it, else the older bits.
+/// The data source: from the level's number and the fields beside it, else from the older bits.
 fn place(fields: &Fields) -> Option<Place> {
     const HIT: u64 = 2;
     const MISS: u64 = 4;
@@ -265,7 +265,7 @@ fn older(bits: u64, distance: Distance) -> Option<(Level, Distance)> {
     Some((level, distance))
 }
 
-/// The extended bits say more than the older ones.
+/// Snoop result; the extended bits are more specific than the older ones.
 fn snoop(bits: u64, extended: u64) -> Option<Snoop> {
     match (extended, bits) {
         (1, _) => Some(Snoop::Forward),
@@ -304,19 +304,19 @@ fn blocked(bits: u64) -> Option<Blocked> {
     })
 }
 
-/// How long an access took, core cycles; 0 in the sample is not said.
+/// Latencies of an access, core cycles; 0 in the sample becomes `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Weight {
     /// The access itself: of a load from its dispatch on, on AMD of a miss of the first level.
     pub latency: Option<u32>,
-    /// The whole instruction; on AMD from its tagging to its retirement.
+    /// Of the instruction; on AMD from tagging to retirement.
     pub instruction: Option<u16>,
-    /// From the retirement of the instruction before to its own.
+    /// Between the retirement of the previous instruction and its own.
     pub retirement: Option<u16>,
 }
 
 impl Weight {
-    /// Decodes the word of `PERF_SAMPLE_WEIGHT`: one number.
+    /// Decodes the word of `PERF_SAMPLE_WEIGHT`: a single number.
     #[must_use]
     pub(crate) fn whole(word: u64) -> Self {
         let latency = u32::try_from(word).unwrap_or(u32::MAX);
@@ -513,7 +513,7 @@ mod tests {
         assert_eq!(blocked.map(|b| b.to_string()).as_deref(), Some("Data Addr"));
     }
 
-    /// Weights: one number, or three; 0 is not said.
+    /// Weights: one number, or three; 0 is `None`.
     #[test]
     fn weights() {
         assert_eq!(Weight::whole(0), Weight::default());

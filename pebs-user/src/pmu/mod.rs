@@ -1,9 +1,9 @@
-//! Events: from a name as typed to an opened counter.
+//! Events: from the name on the command line to an opened counter.
 //!
-//! `event` (text to [`event::EventSpec`], pure) -> `sysfs` and `host` (what the machine offers, as
-//! plain data), `table` (what Intel calls events) -> `attr` (spec and host to the kernel's settings, pure) ->
-//! `reset`, `counters`, `bulk` (checks, pure) -> `open` (system calls). `counted` resolves events that are counted, not
-//! sampled. `memory` and `ibs` decode what the hardware says about a sample (pure).
+//! `event` (text to [`event::EventSpec`], pure) -> `sysfs` and `host` (features of the machine, as plain data),
+//! `table` (Intel's event lists) -> `attr` (spec and host to the kernel's settings, pure) -> `reset`, `counters`,
+//! `bulk` (checks, pure) -> `open` (system calls). `counted` resolves events that are counted, not sampled.
+//! `memory` and `ibs` decode the hardware's data about a sample (pure).
 
 pub(crate) mod attr;
 pub(crate) mod auto;

@@ -27,15 +27,15 @@ pub(crate) use link::BpfLink;
 pub(crate) use step::{Granted, open_auto, open_stepping_down, settle_twins};
 pub(crate) use uprobe::{UprobeAt, UprobePmu, UprobeScope, UprobeSite, may_place, open_uprobe};
 
-/// What a counter counts on.
+/// Target of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
     /// Everything that runs on one CPU.
     Cpu(Cpu),
-    /// One thread on whatever CPU it runs; with `inherit` also the threads and processes it
-    /// starts later. Such an event has no mmap ring.
+    /// One thread on any CPU; with `inherit` also the threads and processes it starts later. Such an event has no
+    /// mmap ring.
     Thread(Tid),
-    /// One thread, only while it is on that CPU: the way to have both `inherit` and a ring.
+    /// One thread while it runs on this CPU: allows both `inherit` and a ring.
     ThreadOnCpu(Tid, Cpu),
 }
 
@@ -79,7 +79,7 @@ pub struct Times {
 }
 
 impl Times {
-    /// Events, those estimated that came while the counter was taken by others; `None` if it never counted.
+    /// Count extrapolated to the time in which the counter was used by other events; `None` if it never counted.
     #[must_use]
     pub fn scaled(&self) -> Option<f64> {
         let (value, enabled) = (self.value as f64, self.enabled_ns as f64);
@@ -87,25 +87,25 @@ impl Times {
     }
 }
 
-/// One opened counter. Closing it ends sampling and detaches its program.
+/// An opened counter. Closing it ends sampling and detaches its program.
 #[derive(Debug)]
 pub(crate) struct PerfEvent {
     fd: OwnedFd,
-    /// What leads its group, for as long as it lives.
+    /// Leader of its group, kept open as long.
     _leader: Option<OwnedFd>,
-    /// The copy of an uprobe that is closed last; below the others.
+    /// The keeper's copy of an uprobe, closed last; must stay below the other fields.
     _kept: Option<keeper::Kept>,
-    /// What it counts; `None`: unknown.
+    /// Its target; `None` if unknown.
     target: Option<Target>,
 }
 
 impl PerfEvent {
-    /// Opens one counter; `what` is the event's name for the error message.
+    /// Opens a counter; `what` is the event's name for error messages.
     ///
     /// `attr.size` is set here. The file is closed on exec.
     ///
     /// # Errors
-    /// Says what was attempted on which CPU or thread, with the kernel's reason; its
+    /// Names the attempt, the CPU or thread, and the kernel's reason; its
     /// [`Hint::hint`](crate::failure::Hint::hint) has the value seen and the command to run.
     /// Source: perf_event_open(2).
     #[doc(alias = "perf_event_open")]
@@ -163,13 +163,13 @@ impl PerfEvent {
         }
     }
 
-    /// The thread that it counts, with those that inherit it; `None`: whatever runs on a CPU.
+    /// The thread that it counts, with inheriting children; `None` if it counts a CPU.
     #[must_use]
     pub(crate) fn thread(&self) -> Option<Tid> {
         self.target.and_then(Target::thread)
     }
 
-    /// The CPU that it counts system-wide; `None`: it counts a thread.
+    /// The CPU that it counts system-wide; `None` if it counts a thread.
     #[must_use]
     pub(crate) const fn cpu(&self) -> Option<Cpu> {
         match self.target {
@@ -178,7 +178,7 @@ impl PerfEvent {
         }
     }
 
-    /// Opens in a group with the event that has to count beside it, if any.
+    /// Opens it in a group with its required leader, if any.
     fn open_led(
         attr: &perf_event_attr,
         pid: libc::pid_t,
@@ -198,7 +198,7 @@ impl PerfEvent {
         )
     }
 
-    /// Opens with the system call's own arguments, ungrouped and closed on exec.
+    /// Opens it with the arguments of the system call, ungrouped and closed on exec.
     fn open_raw(attr: &perf_event_attr, pid: libc::pid_t, cpu: libc::c_int) -> io::Result<Self> {
         let opened = open_in(attr, pid, cpu, None);
         opened.map(|fd| Self {
@@ -231,9 +231,9 @@ impl PerfEvent {
         self.checked("disable", result)
     }
 
-    /// Sets the events between two samples, and begins a new interval.
+    /// Sets the number of events between two samples, and starts a new interval.
     ///
-    /// Threads that have inherited the event keep theirs; those that inherit it from now on do not.
+    /// Threads that have already inherited the event keep the old value; later ones get the new.
     ///
     /// # Errors
     /// The kernel refused; a dead thread is no error.
@@ -259,7 +259,7 @@ impl PerfEvent {
         self.checked("share the ring of", result)
     }
 
-    /// The kernel's id of this counter, as it stands in `PERF_SAMPLE_ID`.
+    /// The kernel's id of this counter, as in `PERF_SAMPLE_ID`.
     ///
     /// # Errors
     /// The kernel refused.
@@ -298,13 +298,13 @@ impl PerfEvent {
         })
     }
 
-    /// Attaches a loaded eBPF program: it runs at every sample, or at every hit of an uprobe.
+    /// Attaches a loaded eBPF program, to run at every sample, or at every hit of an uprobe.
     ///
-    /// Takes a link where the kernel has one (5.15), as only a link carries a cookie. Without a
-    /// cookie it falls back to attaching for as long as the event is open.
+    /// Uses a perf event link where the kernel has one (5.15), as only links carry a cookie. Without a cookie it
+    /// falls back to attaching for the lifetime of the event.
     ///
     /// # Errors
-    /// The kernel refused, or `cookie` was asked for and the kernel has no perf event links.
+    /// The kernel refused, or `cookie` was given and the kernel has no perf event links.
     #[doc(alias = "BPF_LINK_CREATE")]
     #[doc(alias = "PERF_EVENT_IOC_SET_BPF")]
     pub(crate) fn attach(
@@ -339,7 +339,7 @@ impl PerfEvent {
     }
 }
 
-/// The system call, in the group of a leader or in none.
+/// The system call, with a group leader or without.
 fn open_in(
     attr: &perf_event_attr,
     pid: libc::pid_t,

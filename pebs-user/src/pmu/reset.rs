@@ -9,23 +9,23 @@ use crate::units::ResetValue;
 /// A remark on a reset value that is allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
-    /// What is to be expected.
+    /// Expected problem.
     pub text: String,
-    /// What to run or type instead.
+    /// Command or option against it.
     pub hint: String,
 }
 
-/// Shortest period of a clock, ns: the kernel stretches anything below.
+/// Shortest period of a clock, ns: the kernel raises smaller ones to it.
 /// Source: kernel/events/core.c (`perf_swevent_start_hrtimer`).
 const MIN_CLOCK_NS: u64 = 10_000;
 
-/// Fewest events between two samples of an event that goes on all the time.
+/// Minimum events between two samples of an event that occurs all the time.
 ///
-/// A sample costs about 250 ns even in bulk (Akiyama and Hirofuchi 2017), in which a core at 3 GHz
-/// retires about 1,000 instructions: below that it mostly samples itself.
+/// A sample costs about 250 ns even in bulk (Akiyama and Hirofuchi 2017), in which a core at 3 GHz retires about
+/// 1,000 instructions: below that it mostly samples itself.
 const MIN_STEADY_EVENTS: u64 = 1_000;
 
-/// Events per second of a busy core, for the rate of samples to expect: 3 GHz, one each cycle.
+/// Events per second assumed for a busy core: 3 GHz, one per cycle.
 const STEADY_PER_SECOND: u64 = 3_000_000_000;
 
 /// Share of CPU time at which the kernel lowers the maximum rate, if the sysctl is not 0 or 100.
@@ -44,7 +44,7 @@ pub(crate) fn reset_value(typed: u64) -> Result<ResetValue, EventError> {
         .ok_or(EventError::ResetZero)
 }
 
-/// Checks an event's reset value against what it can keep up with.
+/// Checks whether an event can keep up with its reset value.
 ///
 /// # Errors
 /// The value is below the kernel's or the hardware's limit, which the error names.
@@ -63,7 +63,7 @@ pub(crate) fn check_reset(event: &ResolvedEvent) -> Result<Vec<Warning>, EventEr
     Ok(lock_warning(event).into_iter().collect())
 }
 
-/// A reset value near one that nobody asked for, which does not lock to loops.
+/// The default reset value, changed to a near one that does not run in step with loops.
 #[must_use]
 pub(crate) fn unasked(event: &ResolvedEvent) -> ResetValue {
     let value = event.reset.0.get();
@@ -74,7 +74,7 @@ pub(crate) fn unasked(event: &ResolvedEvent) -> ResetValue {
     NonZeroU64::new(unlocked).map_or(event.reset, ResetValue)
 }
 
-/// Most samples per second and busy CPU to expect; `None` for events whose rate nobody knows.
+/// Maximum expected samples per second and busy CPU; `None` if the event's rate is unknown.
 #[must_use]
 pub(crate) fn expected_rate(event: &ResolvedEvent) -> Option<u64> {
     let per_second = match event.class {
@@ -134,11 +134,11 @@ pub(crate) fn throttle_warning(event: &ResolvedEvent, limits: &Limits) -> Option
     })
 }
 
-/// A reset value that a loop's length divides samples the same place of every iteration.
+/// Warning of a reset value that is a multiple of a likely loop length: it would sample the same place of every
+/// iteration.
 ///
-/// Loops have lengths with small factors, so powers of two and round numbers are the likely
-/// ones and a prime is safe. Clocks do not count the code; they may only fall in step with the
-/// timer tick. IBS draws the low bits of its counter at random.
+/// Loop lengths have small factors, so powers of two and round numbers are at risk and a prime is safe. Clocks do
+/// not count code; they may only run in step with the timer tick. IBS randomizes the low bits of its counter.
 fn lock_warning(event: &ResolvedEvent) -> Option<Warning> {
     let reset = event.reset.0.get();
     let (locks, to) = match event.class {
@@ -164,8 +164,8 @@ const fn is_round(value: u64) -> bool {
     value.is_power_of_two() || value.is_multiple_of(1_000) || value.is_multiple_of(1_024)
 }
 
-/// A reset value close to `wanted` that suits the event: a prime, which locks to nothing; for IBS a
-/// multiple of 16. Within `least..=most`, which themselves are taken as they are.
+/// A reset value close to `wanted` that suits the event: a prime, which runs in step with nothing; for IBS a
+/// multiple of 16. Within `least..=most`; these two bounds are used unchanged.
 #[must_use]
 pub(crate) fn near(class: &EventClass, wanted: u64, least: u64, most: u64) -> u64 {
     if wanted <= least || wanted >= most {
@@ -181,9 +181,9 @@ pub(crate) fn near(class: &EventClass, wanted: u64, least: u64, most: u64) -> u6
     suitable.clamp(least, most)
 }
 
-/// The smallest prime above a value; the value itself where there is none in 63 bits.
+/// The smallest prime above a value; the value itself if there is none in 63 bits.
 ///
-/// Cost: a few dozen trial divisions up to the root; above 2^40 an odd number is good enough.
+/// Cost: trial divisions by odd numbers up to the root; above 2^40 any odd number is good enough.
 #[must_use]
 pub(crate) fn next_prime(value: u64) -> u64 {
     const EXACT: u64 = 1 << 40;
@@ -224,7 +224,7 @@ mod tests {
         Ok(warnings)
     }
 
-    /// A default of round numbers becomes a prime where it may lock to loops, and only there.
+    /// A round default becomes a prime only for events that may run in step with loops.
     #[test]
     fn unasked_reset_values() {
         let reset = |host: &Host, event: &str| {
@@ -273,7 +273,7 @@ mod tests {
         assert!(check(&fixtures::skylake(), "cpu/event=0xc2,umask=1/pp", 999).is_err());
     }
 
-    /// Rare events may have small reset values: nobody knows how often they happen.
+    /// Rare events may have small reset values: their rate is unknown.
     #[test]
     fn rare_events_are_free() {
         assert_eq!(
@@ -286,7 +286,7 @@ mod tests {
         );
     }
 
-    /// Rates above the sysctl are said beforehand, the maximum rate first, then the share.
+    /// Rates above the sysctls are warned of, the maximum rate first, then the CPU share.
     #[test]
     fn throttling_is_announced() {
         let host = fixtures::skylake();
@@ -304,7 +304,7 @@ mod tests {
         assert_eq!(check(&host, "cycles:pp", 40_009), Ok(vec![]));
     }
 
-    /// With the share at 0 the kernel refuses the rate: the share has to be lifted first.
+    /// With a CPU share of 0 the kernel refuses to raise the rate: the share has to be raised first.
     #[test]
     fn share_of_zero_comes_first() {
         let host = fixtures::skylake();

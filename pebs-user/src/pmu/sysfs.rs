@@ -1,7 +1,6 @@
-//! What sysfs says about the machine's PMUs.
+//! PMUs of the machine, read from sysfs.
 //!
-//! Everything is read below a root, which is `/` except in tests. Nothing is interpreted but
-//! the formats of fields.
+//! Everything is read below a root, which is `/` except in tests. Only field formats are interpreted.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,18 +25,18 @@ pub struct Pmu {
     pub formats: BTreeMap<String, BitField>,
     /// Names of events it offers, with their terms as text.
     pub events: BTreeMap<String, String>,
-    /// Highest precise level; `None` if the kernel does not say.
+    /// Maximum precise level; `None` if the kernel does not report it.
     pub max_precise: Option<u8>,
-    /// Last branch records that it keeps; 0: none.
+    /// Number of last branch records; 0: none.
     pub branches: u32,
-    /// CPUs that it counts on (hybrid CPUs); `None` if on all.
+    /// CPUs that it counts on (hybrid CPUs); `None`: all.
     pub cpus: Option<Vec<Cpu>>,
 }
 
-/// Why terms could not be turned into settings.
+/// Errors of encoding terms.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TermError {
-    /// The PMU has neither such a field nor such an event.
+    /// The PMU has neither a field nor an event of this name.
     #[error("PMU {pmu} has no term '{term}'")]
     Unknown {
         pmu: String,
@@ -53,7 +52,7 @@ pub enum TermError {
         #[source]
         source: Overflow,
     },
-    /// An alias's text can't be read.
+    /// An alias can't be parsed.
     #[error("event '{alias}' of PMU {pmu} is '{text}', which can't be read")]
     Alias {
         pmu: String,
@@ -112,10 +111,10 @@ impl Pmu {
         super::host::is_core_pmu(&self.name)
     }
 
-    /// Turns terms into settings. An alias is replaced by its own terms, which terms beside it
-    /// override: `mem-loads,ldlat=64`.
+    /// Encodes terms into settings. An alias is replaced by its own terms, which explicit terms override:
+    /// `mem-loads,ldlat=64`.
     ///
-    /// perf's own terms `name` and `period` are not the PMU's and are left out.
+    /// perf's own terms `name` and `period` are skipped.
     ///
     /// # Errors
     /// A term is unknown or its value too wide.
@@ -149,7 +148,7 @@ impl Pmu {
         })
     }
 
-    /// Turns terms as text into settings; `None` if they are not this PMU's.
+    /// Encodes terms given as text; `None` if they are not this PMU's.
     #[must_use]
     pub fn encode_text(&self, text: &str) -> Option<Config> {
         self.encode(&terms_of(text)?).ok()
@@ -194,7 +193,7 @@ impl Pmu {
     }
 }
 
-/// Terms as they stand between the slashes of `PMU/TERMS/`.
+/// Parses the terms between the slashes of `PMU/TERMS/`.
 fn terms_of(text: &str) -> Option<Vec<Term>> {
     let spec: EventSpec = format!("pmu/{text}/").parse().ok()?;
     match spec.kind {
@@ -203,14 +202,14 @@ fn terms_of(text: &str) -> Option<Vec<Term>> {
     }
 }
 
-/// perf's own terms for whole words.
+/// perf's own terms for whole config words.
 fn whole_word(name: &str) -> Option<BitField> {
     matches!(name, "config" | "config1" | "config2" | "config3")
         .then(|| BitField::parse(&format!("{name}:0-63")))
         .flatten()
 }
 
-/// Reads all PMUs below `root`, sorted by name. Empty where there is no such folder.
+/// Reads all PMUs below `root`, sorted by name. Empty if the folder is missing.
 #[must_use]
 pub(crate) fn read_pmus(root: &Path) -> Vec<Pmu> {
     let mut pmus: Vec<Pmu> = entries(&root.join(DEVICES))
@@ -241,14 +240,14 @@ fn read_pmu(name: String, dir: &Path) -> Option<Pmu> {
     })
 }
 
-/// Whether a file of `events/` is an event: the others give units and scales.
+/// Whether a file of `events/` is an event; the others are units and scales.
 fn is_event(name: &str) -> bool {
     ![".unit", ".scale", ".per-pkg", ".snapshot"]
         .iter()
         .any(|suffix| name.ends_with(suffix))
 }
 
-/// Parses a list such as `0-3,8`; `None` if it is not one. An empty text is an empty list.
+/// Parses a list such as `0-3,8`; `None` if malformed. An empty text is an empty list.
 #[must_use]
 pub(crate) fn parse_cpu_list(text: &str) -> Option<Vec<Cpu>> {
     let mut cpus = Vec::new();
@@ -273,7 +272,7 @@ fn files(dir: &Path) -> impl Iterator<Item = (String, String)> + use<> {
         .filter_map(|(name, path)| Some((name, text(&path)?)))
 }
 
-/// Names and paths in a folder; none if it can't be read.
+/// Names and paths in a folder; empty if it can't be read.
 fn entries(dir: &Path) -> Vec<(String, PathBuf)> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     entries
@@ -297,7 +296,7 @@ mod tests {
         pmu.encode(&terms(text)).unwrap()
     }
 
-    /// Fields land where the kernel's format files say, on Intel and with AMD's split event field.
+    /// Fields use the bits of the kernel's format files, on Intel and with AMD's split event field.
     #[test]
     fn fields_land_in_their_bits() {
         let skylake = fixtures::skylake();
@@ -328,7 +327,7 @@ mod tests {
         assert_eq!(encoded(ibs, "ibs_op/cnt_ctl/").config, 0x8_0000);
     }
 
-    /// An alias brings its own terms, and what is typed beside it wins.
+    /// An alias has its own terms, which explicit ones override.
     #[test]
     fn aliases_expand() {
         let host = fixtures::skylake();
@@ -342,7 +341,7 @@ mod tests {
         assert_eq!(encoded(cpu, "cpu/ldlat=30,mem-loads/").config1, 30);
     }
 
-    /// Unknown terms and values too wide are said by name, with the bits.
+    /// Errors for unknown terms and too wide values name the term and its bits.
     #[test]
     fn errors_name_the_term() {
         let host = fixtures::skylake();

@@ -1,6 +1,6 @@
-//! Intel's events by name, as built in.
+//! Built-in list of Intel's events by name.
 //!
-//! The text form, one list for each kind of cores, then its events by name; `cargo xtask events` makes it:
+//! Text form, made by `cargo xtask events`: one list for each kind of cores, followed by its events.
 //!
 //! ```text
 //! # where it comes from
@@ -8,9 +8,9 @@
 //! uops_retired.all <tab> event=0xc2,umask=0x1 <tab> p <tab> <tab> Actually retired uops
 //! ```
 //!
-//! CPUs are `FAMILY-MODEL` or `FAMILY-MODEL-STEPPINGS` in hexadecimal. Counters are bits: general ones from
-//! bit 0, fixed ones from bit 16; none given are all general ones. Flags: `p` precise, `P` only ever precise, `n` not
-//! precise, none of these: not said; `a` samples have the data's address; `d` deprecated.
+//! CPUs are `FAMILY-MODEL` or `FAMILY-MODEL-STEPPINGS` in hexadecimal. Counters are bits: general ones from bit 0,
+//! fixed ones from bit 16; if missing, all general ones. Flags: `p` precise, `P` precise only, `n` not precise,
+//! none of these: unknown; `a` samples have the data's address; `d` deprecated.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ use crate::pmu::host::{CpuModel, Vendor};
 /// Compressed text of the table.
 static PACKED: &[u8] = include_bytes!("../../data/events/intel.tsv.zst");
 
-/// Intel's events, unpacked. Cost of making one: some ms and 3 MB.
+/// Intel's events, unpacked. Unpacking takes some ms and 3 MB.
 #[derive(Clone, Debug)]
 pub(crate) struct EventTable {
     text: String,
@@ -48,7 +48,7 @@ pub(crate) struct VendorEvent<'a> {
     pub name: &'a str,
     /// Terms of the PMU: `event=0xc2,umask=0x1`.
     pub terms: &'a str,
-    /// What the vendor says about its precision; `None` if nothing.
+    /// Precision according to the vendor; `None` if unknown.
     pub precision: Option<Precision>,
     /// Whether precise samples have the address of the data.
     pub has_address: bool,
@@ -60,10 +60,10 @@ pub(crate) struct VendorEvent<'a> {
     pub description: &'a str,
 }
 
-/// What a vendor says about an event's precision.
+/// An event's precision according to the vendor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Precision {
-    /// It can be precise.
+    /// Can be precise.
     Precise,
     /// It counts right only when precise.
     OnlyPrecise,
@@ -88,14 +88,14 @@ impl EventTable {
     /// The table that is built in.
     #[must_use]
     pub(crate) fn embedded() -> Self {
-        // What is built in unpacks: a test does it. An empty table only knows no names.
+        // The built-in data unpacks, as a test checks. An empty table just knows no names.
         let bytes = zstd::decode_all(PACKED).unwrap_or_default();
         Self {
             text: String::from_utf8(bytes).unwrap_or_default(),
         }
     }
 
-    /// Where the table comes from, one line.
+    /// Source of the table, one line.
     #[must_use]
     pub(crate) fn source(&self) -> &str {
         let first = self.text.lines().next().unwrap_or_default();
@@ -211,7 +211,7 @@ mod tests {
         }
     }
 
-    /// CPUs find their lists: steppings tell Skylake-SP from Cascade Lake, hybrid CPUs have two.
+    /// CPUs find their lists: steppings distinguish Skylake-SP from Cascade Lake, hybrid CPUs have two.
     #[test]
     fn cpus_find_their_lists() {
         let table = EventTable::embedded();
@@ -234,7 +234,7 @@ mod tests {
         assert!(names(&amd).is_empty());
     }
 
-    /// The generations that the tool is for are in, and nothing in the table is malformed.
+    /// The supported generations are included, and no line of the table is malformed.
     #[test]
     fn the_table_is_whole() {
         let table = EventTable::embedded();
@@ -273,7 +273,7 @@ mod tests {
         }
     }
 
-    /// An event is found in any case; flags and counters are what the vendor says.
+    /// Names are found in any case; flags and counters are the vendor's.
     #[test]
     fn events_are_found() {
         let table = EventTable::embedded();

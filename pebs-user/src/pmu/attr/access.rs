@@ -1,19 +1,19 @@
-//! Which events' samples say something of a memory access, and what has to be asked for.
+//! Which events' samples describe a memory access, and the settings they need.
 
 use perf_event_open_sys::bindings::{self as sys, perf_event_attr};
 
 use super::draft::Draft;
 use super::{EventClass, HardwareUnit, ResolvedEvent};
 
-/// What PEBS and IBS can say: the data's address, where the data came from, and how long it took.
+/// Fields of PEBS and IBS: data address, data source, latency.
 const HARDWARE: u64 =
     (sys::PERF_SAMPLE_ADDR | sys::PERF_SAMPLE_DATA_SRC | sys::PERF_SAMPLE_WEIGHT_STRUCT) as u64;
 
-/// IBS's own registers, which only the kernel's rings carry.
+/// IBS registers, available only in the kernel's rings.
 const REGISTERS: u64 = sys::PERF_SAMPLE_RAW as u64;
 
-/// Codes of Intel's cores whose records have the data's address and source: 0xcd loads by latency and
-/// sampled stores, 0xd0..0xd4 retired loads and stores by where they hit.
+/// Intel core event codes whose records have the data's address and source: 0xcd loads by latency and sampled
+/// stores, 0xd0..0xd4 retired loads and stores by where they hit.
 ///
 /// Source: `intel_skl_pebs_event_constraints`, `intel_glc_pebs_event_constraints`, arch/x86/events/intel/ds.c.
 const fn is_access_code(config: u64) -> bool {
@@ -26,13 +26,13 @@ const CODE: u64 = 0xffff;
 /// Loads by their latency, `mem-loads`.
 const LOADS: u64 = 0x01cd;
 
-/// What has to be counted beside them on Golden Cove and its successors, `mem-loads-aux`.
+/// Event that must be counted beside them on Golden Cove and later, `mem-loads-aux`.
 const LOADS_AUX: u64 = 0x8203;
 
-/// The event that leads the group of an event of loads by their latency, on CPUs whose kernel answers ENODATA
-/// without it: there such loads are only reported right while it counts. What it counts does not matter.
+/// The group leader for an event of loads by latency, on CPUs where the kernel returns ENODATA without it: there
+/// such loads are reported correctly only while it counts. Its own count does not matter.
 ///
-/// `None` for all other events. On the same PMU and in the same modes; it takes no samples, and counts at once.
+/// `None` for all other events. On the same PMU and in the same modes; it takes no samples and is enabled at once.
 /// Source: `require_mem_loads_aux_event` and `intel_pmu_hw_config`, arch/x86/events/intel/core.c.
 #[must_use]
 pub(crate) fn loads_leader(attr: &perf_event_attr) -> Option<perf_event_attr> {
@@ -59,7 +59,7 @@ pub(crate) fn loads_leader(attr: &perf_event_attr) -> Option<perf_event_attr> {
     Some(leader)
 }
 
-/// Bits of `sample_type` that an event's samples have by themselves; 0: they say nothing of accesses.
+/// Bits of `sample_type` that an event's samples have by default; 0: no memory access.
 pub(super) fn of_draft(draft: &Draft, precise: u8) -> u64 {
     let EventClass::Hardware { unit, .. } = draft.class else {
         let faults = [
@@ -99,10 +99,9 @@ const fn is_code(draft: &Draft) -> bool {
 }
 
 impl ResolvedEvent {
-    /// Has samples say what they can of their memory access or op; gives whether they can.
+    /// Makes samples carry their memory access or op; returns whether they can.
     ///
-    /// On Intel a precise event can: all of Ice Lake and later, before that those that are accesses. On AMD
-    /// all of IBS.
+    /// On Intel precise events can: from Ice Lake on all, before that those of accesses. On AMD all of IBS can.
     pub fn ask_access(&mut self) -> bool {
         let asked = match self.class {
             EventClass::Hardware {
@@ -121,7 +120,7 @@ impl ResolvedEvent {
 
     pub(super) const fn set_access(&mut self, access: u64) {
         self.access = access;
-        // A program can't see the registers: no need for them then.
+        // Not requested: a program can't see the registers.
         self.attr.sample_type |= access & !REGISTERS;
     }
 }
@@ -140,7 +139,7 @@ mod tests {
         resolve(&name.parse().unwrap(), host, reset).unwrap()
     }
 
-    /// Events of memory accesses have it by themselves, others do not; page faults have an address.
+    /// Events of memory accesses have it by default, others do not; page faults have an address.
     #[test]
     fn by_themselves() {
         let skylake = fixtures::skylake();
@@ -152,7 +151,7 @@ mod tests {
             assert_eq!(bulk.sample_type & HARDWARE, HARDWARE);
             assert_eq!(check_buffered(&bulk), Ok(()), "{name} stays in bulk");
         }
-        // Not a record of PEBS's: nobody would fill the fields.
+        // No PEBS record, so nothing would fill the fields.
         assert_eq!(resolved(&skylake, "mem_load_retired.l1_miss").access, 0);
         assert_eq!(resolved(&skylake, "instructions:pp").access, 0);
         let faults = resolved(&skylake, "page-faults");
@@ -162,8 +161,8 @@ mod tests {
         assert_eq!(resolved(&zen, "ibs_op/cnt_ctl=1/").access, 0);
     }
 
-    /// Where sysfs has `mem-loads-aux`, the leader is that event, on the PMU of the loads; other events, and loads
-    /// whose source nobody asks for, have none.
+    /// Where sysfs has `mem-loads-aux`, it leads loads on the same PMU; other events, and loads without a requested
+    /// data source, have no leader.
     #[test]
     fn loads_are_led() {
         for (host, name) in [
@@ -196,7 +195,7 @@ mod tests {
         assert!(loads_leader(&clock.attr).is_none());
     }
 
-    /// Others have it if asked, as far as they can; only the kernel's rings carry registers.
+    /// Other events have it on request, as far as they can; only the kernel's rings carry registers.
     #[test]
     fn asked_for() {
         let zen = fixtures::zen4();

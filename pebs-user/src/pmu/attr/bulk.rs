@@ -1,5 +1,5 @@
-//! Settings of the `bulk` transport: the kernel writes samples into a ring by itself, with no program
-//! in between. On PEBS that is what lets the hardware collect many records before one interrupt.
+//! Settings of the `bulk` transport: the kernel writes samples into a ring without a program. With PEBS, the
+//! hardware can then collect many records before one interrupt.
 
 use perf_event_open_sys::bindings::{self as sys, perf_event_attr};
 use thiserror::Error;
@@ -33,7 +33,7 @@ const BUFFERED_FIELDS: u32 = FIELDS
     | sys::PERF_SAMPLE_WEIGHT
     | sys::PERF_SAMPLE_WEIGHT_STRUCT;
 
-/// Why the kernel would take an interrupt for each record of a precise event.
+/// Why the kernel takes one interrupt for each record of a precise event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub(crate) enum NotBuffered {
     /// The event is not precise: no hardware writes its records.
@@ -42,13 +42,13 @@ pub(crate) enum NotBuffered {
     /// The kernel adjusts the reset value to a frequency.
     #[error("the reset value follows a frequency")]
     Frequency,
-    /// An interrupt was asked for after so many records.
+    /// An interrupt was requested after this number of records.
     #[error("a wake-up after each record is asked for")]
     WakeUp,
-    /// The record's own time would be thrown away.
+    /// A clock was set, which would replace the record's own time.
     #[error("samples are timed with a clock of the kernel's")]
     Clock,
-    /// The hardware does not write such a field.
+    /// These fields are not written by the hardware.
     #[error("the hardware's buffer does not hold the fields {0:#x}")]
     Fields(u64),
     /// Registers in user mode, while the kernel is sampled too.
@@ -56,12 +56,12 @@ pub(crate) enum NotBuffered {
     UserRegisters,
 }
 
-/// Whether the kernel collects many records of a precise event before one interrupt.
+/// Checks that the kernel collects many records of a precise event before one interrupt.
 ///
 /// Source: `intel_pmu_hw_config` and `intel_pmu_large_pebs_flags`, arch/x86/events/intel/core.c.
 ///
 /// # Errors
-/// The first setting that turns it off, silently, in the kernel.
+/// The first setting that silently disables this in the kernel.
 pub(crate) fn check_buffered(attr: &perf_event_attr) -> Result<(), NotBuffered> {
     if attr.precise_ip() == 0 {
         return Err(NotBuffered::NotPrecise);
@@ -69,7 +69,7 @@ pub(crate) fn check_buffered(attr: &perf_event_attr) -> Result<(), NotBuffered> 
     if attr.freq() != 0 {
         return Err(NotBuffered::Frequency);
     }
-    // The kernel takes it without a watermark, too, if no wake-up is asked for at all.
+    // The kernel accepts it without a watermark, too, if no wake-up is requested at all.
     if attr.watermark() == 0 {
         return Err(NotBuffered::WakeUp);
     }
@@ -88,11 +88,11 @@ pub(crate) fn check_buffered(attr: &perf_event_attr) -> Result<(), NotBuffered> 
 }
 
 impl ResolvedEvent {
-    /// Settings of the bulk transport for one target, whose ring holds `ring_bytes`.
+    /// Settings of the bulk transport for one target with a ring of `ring_bytes`.
     ///
-    /// A fixed period, a watermark instead of a wake-up for each record, no clock of the kernel's on
-    /// hardware, and no field but those that PEBS writes itself: see [`check_buffered`]. Lost records and
-    /// throttling come with a time; what is lost at the very end the counter itself says (Linux 6.0).
+    /// A fixed period, a watermark instead of a wake-up for each record, no kernel clock on hardware events, and
+    /// only fields that PEBS writes itself: see [`check_buffered`]. Lost records and throttling have a time; losses
+    /// after the last record come from the counter (Linux 6.0).
     #[must_use]
     pub fn bulk_attr(&self, target: Target, ring_bytes: u32) -> perf_event_attr {
         let mut attr = self.attr_for(target);
@@ -100,13 +100,13 @@ impl ResolvedEvent {
         attr.read_format |= u64::from(sys::PERF_FORMAT_LOST);
         attr.set_sample_id_all(1);
         attr.set_watermark(1);
-        // The rings are emptied by time; a wake-up would only be missed.
+        // The rings are read at intervals; wake-ups are not used.
         attr.__bindgen_anon_2.wakeup_watermark = ring_bytes / 2;
         attr
     }
 
-    /// Whether the hardware of this machine collects several records before one interrupt, with the
-    /// settings of [`ResolvedEvent::bulk_attr`].
+    /// Whether this machine's hardware collects several records before one interrupt, with the settings of
+    /// [`ResolvedEvent::bulk_attr`].
     #[must_use]
     pub fn is_buffered(&self, host: &Host) -> bool {
         let mut attr = self.bulk_attr(Target::Cpu(Cpu(0)), 1 << 19);
@@ -116,7 +116,7 @@ impl ResolvedEvent {
         bulk::check(self, host).is_ok() && check_buffered(&attr).is_ok()
     }
 
-    /// Whether an interrupt may find several records of it, of which a program sees the last one only.
+    /// Whether one interrupt may find several records, of which a program sees only the last.
     #[must_use]
     pub const fn leaves_rest(&self) -> bool {
         let core = matches!(
@@ -129,7 +129,7 @@ impl ResolvedEvent {
         core && self.precise_requested > 0
     }
 
-    /// Whether a program has to look at each sample of it, so that it can't come in bulk.
+    /// Whether a program has to see each sample, which excludes bulk.
     #[must_use]
     pub const fn needs_program(&self) -> bool {
         self.drop_in_program.user || self.drop_in_program.kernel
@@ -150,7 +150,7 @@ mod tests {
         resolve(&name.parse().unwrap(), host, reset).unwrap()
     }
 
-    /// Precise events of Skylake and later are buffered by the hardware; nothing else is.
+    /// Only precise events of Skylake and later are buffered by the hardware.
     #[test]
     fn who_is_buffered() {
         for host in [fixtures::skylake(), fixtures::ice_lake()] {
@@ -166,7 +166,7 @@ mod tests {
         assert!(!event.is_buffered(&haswell), "its records have no time");
     }
 
-    /// What is opened keeps the buffer, whatever the target; each setting that loses it is found.
+    /// The opened settings keep the buffer for every target; each setting that disables it is found.
     #[test]
     fn settings_that_lose_the_buffer() {
         let host = fixtures::skylake();
@@ -206,7 +206,7 @@ mod tests {
         ] {
             assert_eq!(field(fits), Ok(()));
         }
-        // What the bpf transport opens takes an interrupt for each record, as it must.
+        // The bpf transport takes an interrupt for each record, as it must.
         let one = event.attr_for(Target::Cpu(Cpu(0)));
         assert_eq!(check_buffered(&one), Err(NotBuffered::WakeUp));
     }

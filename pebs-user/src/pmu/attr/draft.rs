@@ -20,21 +20,21 @@ use names::Names;
 pub(super) struct Draft {
     pub attr: perf_event_attr,
     pub class: EventClass,
-    /// The PMU, if it was chosen by name or is one of several.
+    /// PMU name, if it was given or is one of several.
     pub pmu: Option<String>,
     pub cpus: Option<Vec<Cpu>>,
-    /// The PMU's own ceiling of precision.
+    /// The PMU's maximum precise level.
     pub max_precise: Option<u8>,
     pub name: Option<String>,
     pub period: Option<u64>,
     pub kernel_only: bool,
     pub needs_core_pmu: bool,
     pub swfilt: bool,
-    /// What the vendor's table says about it.
+    /// The event's entry in the vendor's table.
     pub listed: Option<Listed>,
 }
 
-/// What the vendor's table says about an event.
+/// An event's entry in the vendor's table.
 pub(super) struct Listed {
     name: String,
     precision: Option<Precision>,
@@ -64,7 +64,7 @@ impl Draft {
         }
     }
 
-    /// Takes what a PMU says about itself.
+    /// Copies the PMU's properties.
     fn on(mut self, pmu: &Pmu) -> Self {
         self.pmu = Some(pmu.name.clone());
         self.cpus.clone_from(&pmu.cpus);
@@ -73,12 +73,12 @@ impl Draft {
         self
     }
 
-    /// Whether it needs a PMU of the cores where there is none.
+    /// Whether it needs a core PMU and there is none.
     pub(super) fn lacks_pmu(&self, host: &Host) -> bool {
         self.needs_core_pmu && host.no_pmu_reason().is_some()
     }
 
-    /// What the vendor says against the precise level asked for.
+    /// The vendor's warnings about the requested precise level.
     pub(super) fn warnings(&self, precise: u8) -> Vec<Warning> {
         let Some(Listed {
             name, precision, ..
@@ -103,7 +103,7 @@ impl Draft {
     }
 }
 
-/// What a spec means here: one event, or the same event on each kind of cores of a hybrid CPU.
+/// Resolves a spec to one event, or to one per kind of cores of a hybrid CPU.
 pub(super) fn drafts(spec: &EventSpec, host: &Host) -> Result<Vec<Draft>, EventError> {
     let kind = match &spec.kind {
         EventKind::Software(event) => return Ok(vec![software(*event)]),
@@ -141,7 +141,7 @@ pub(super) fn drafts(spec: &EventSpec, host: &Host) -> Result<Vec<Draft>, EventE
     Ok(drafts)
 }
 
-/// An event that the kernel knows without a PMU's name.
+/// A generic event of the kernel, named without a PMU.
 #[derive(Clone, Copy)]
 pub(super) struct Generic {
     kind: u32,
@@ -183,7 +183,8 @@ impl Generic {
         draft
     }
 
-    /// On one kind of cores: the PMU stands in the upper half of `config`, or is the type of a raw code.
+    /// The event on one kind of cores: the PMU's type is in the upper half of `config`, or is the type of a raw
+    /// code.
     ///
     /// Source: include/uapi/linux/perf_event.h (`PERF_PMU_TYPE_SHIFT`), since Linux 5.13.
     fn on(self, pmu: &Pmu) -> Draft {
@@ -236,7 +237,7 @@ fn breakpoint_draft(breakpoint: &Breakpoint) -> Result<Draft, EventError> {
     .filter_map(|&(set, bit)| set.then_some(bit))
     .sum();
     draft.attr.bp_addr = address;
-    // Execution: the kernel wants the size of a long. Data: perf's default is 4 bytes.
+    // Execute: the kernel requires the size of a long. Data: perf's default is 4 bytes.
     let default = if access.execute { 8 } else { 4 };
     draft.attr.bp_len = breakpoint.len.unwrap_or(default).into();
     Ok(draft)

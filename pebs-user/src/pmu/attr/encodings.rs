@@ -1,13 +1,12 @@
-//! Names on each machine against the numbers that the kernel gets.
+//! Tests of event names against the encodings passed to the kernel, for each machine.
 //!
-//! Rows that libpfm4 knows have its names: they were checked against libpfm 4.13, and are again where it is
-//! installed. The others are from the kernel's source and Intel's lists.
+//! Rows with a libpfm name were checked against libpfm 4.13, and are checked again where it is installed. The
+//! others come from the kernel's source and Intel's lists.
 
 use super::*;
 use crate::pmu::host::fixtures;
 
-/// An event as typed, and its attr: type, config, config1, config2, `precise_ip`, whether user and kernel mode are
-/// left out, and libpfm's name.
+/// An EVENT; its type, config, config1, config2, `precise_ip`, exclude_user and exclude_kernel; libpfm's name.
 type Row = (&'static str, [u64; 7], &'static str);
 
 fn words(host: &Host, event: &str) -> [u64; 7] {
@@ -181,7 +180,7 @@ const ICE_LAKE: &[Row] = &[
     ("slots", [4, 0x400, 0, 0, 0, 0, 0], ""),
 ];
 
-/// Alder Lake, its performance cores: the PMU's number stands in the upper half.
+/// Alder Lake, performance cores: the PMU's type is in the upper half of config.
 const ALDER_LAKE: &[Row] = &[
     ("auto", [0, 0x4_0000_0001, 0, 0, 2, 0, 0], ""),
     ("cycles:P", [0, 0x4_0000_0000, 0, 0, 3, 0, 0], ""),
@@ -209,7 +208,7 @@ const ALDER_LAKE: &[Row] = &[
     ("br_misp_retired.all_branches", [4, 0xc5, 0, 0, 0, 0, 0], ""),
 ];
 
-/// What all Zen have.
+/// Events of all Zen CPUs.
 const ZEN: &[Row] = &[
     ("auto", [10, 0x8_0000, 0, 0, 0, 0, 0], ""),
     ("ibs_op//", [10, 0, 0, 0, 0, 0, 0], ""),
@@ -311,7 +310,7 @@ fn names_become_words() {
     }
 }
 
-/// On a hybrid CPU a bare name is one event with a counter on each kind of cores.
+/// On a hybrid CPU a bare name gives one event with a counter on each kind of cores.
 #[test]
 fn bare_names_are_on_both_kinds() {
     let host = fixtures::alder_lake();
@@ -345,7 +344,7 @@ fn bare_names_are_on_both_kinds() {
     assert!(core.twins.is_empty() && core.counts_on(Cpu(1)) && !core.counts_on(Cpu(2)));
 }
 
-/// What libpfm makes of the same events: one line of `CONFIG CONFIG1` for each argument.
+/// libpfm's encoding of the same events: one line of `CONFIG CONFIG1` for each argument.
 const LIBPFM: &str = r"
 import ctypes, os, struct, sys
 os.environ['LIBPFM_ENCODE_INACTIVE'] = '1'
@@ -362,7 +361,7 @@ for event in sys.argv[1:]:
     print(*struct.unpack_from('<Q', attr.raw, 8), *struct.unpack_from('<Q', attr.raw, 56))
 ";
 
-/// libpfm, where it is installed, encodes the rows it knows the same way.
+/// libpfm, if installed, gives the same encoding for the rows it knows.
 #[test]
 fn libpfm_agrees() {
     let run = |args: &[String]| {

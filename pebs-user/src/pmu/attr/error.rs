@@ -1,11 +1,11 @@
-//! Why an event can't be had on this machine.
+//! Errors of resolving an event on this machine.
 
 use super::ibs_terms;
 use super::lbr::NoCallRecord;
 use crate::failure::Hint;
 use crate::pmu::sysfs::TermError;
 
-/// An event or reset value that this machine can't do.
+/// An event or reset value that this machine does not support.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EventError {
     /// No such name on this machine.
@@ -18,7 +18,7 @@ pub enum EventError {
         /// CPUs that have it.
         elsewhere: Vec<String>,
     },
-    /// One kind of a hybrid CPU's cores lacks the event.
+    /// Missing on one kind of a hybrid CPU's cores.
     #[error("event '{event}' is not on the cores of {pmu}")]
     NotOnAllCores {
         /// As typed.
@@ -33,7 +33,7 @@ pub enum EventError {
     NoPmu {
         /// As typed.
         event: String,
-        /// Why there is none.
+        /// Why there is no hardware PMU.
         reason: String,
     },
     /// No such PMU.
@@ -43,13 +43,13 @@ pub enum EventError {
         pmu: String,
         /// PMUs of this machine.
         known: Vec<String>,
-        /// Why there is none, if it is the core's.
+        /// Why it is missing, if it is the core's.
         reason: Option<String>,
     },
     /// A term is unknown or too large.
     #[error(transparent)]
     Term(#[from] TermError),
-    /// A latency from which on loads are sampled that IBS does not know.
+    /// A minimum load latency that IBS does not support.
     #[error("cannot sample loads from {latency} cycles on: ibs_op knows ldlat={least} to {most}")]
     LoadLatency {
         /// As typed, cycles.
@@ -59,13 +59,13 @@ pub enum EventError {
         /// The largest.
         most: u64,
     },
-    /// A mode was asked for in which the event never happens.
+    /// Only modes were requested in which the event never occurs.
     #[error("event '{event}' never happens in user mode")]
     KernelOnly {
         /// As typed.
         event: String,
     },
-    /// Only the hypervisor was asked for, whose mode no x86 counts.
+    /// Only the hypervisor's mode was requested, which no x86 counts.
     #[error("event '{event}' counts neither in user mode nor in the kernel, so never")]
     NoMode {
         /// As typed.
@@ -79,7 +79,7 @@ pub enum EventError {
         /// Why not.
         why: NoCallRecord,
     },
-    /// A precise level on an event without one.
+    /// A precise level was requested for an event without one.
     #[error("event '{event}' has no precise level")]
     NoPreciseLevel {
         /// As typed.
@@ -104,12 +104,12 @@ pub enum EventError {
         reset: u64,
         /// Smallest value that is accepted.
         limit: u64,
-        /// What it counts.
+        /// Unit of the value.
         unit: &'static str,
-        /// Where the limit comes from.
+        /// Reason for the limit.
         why: &'static str,
     },
-    /// A reset value with the top bit set: the kernel takes it for a negative one.
+    /// A reset value with the top bit set, which is negative to the kernel.
     #[error(
         "reset value {reset} is too large: the kernel takes at most {}",
         i64::MAX
@@ -178,7 +178,7 @@ impl Hint for EventError {
 
 /// Names that are near, and where the name itself exists.
 fn suggestion(nearest: &[String], elsewhere: &[String]) -> String {
-    /// More CPUs than this would fill the line.
+    /// Maximum number of listed CPUs.
     const SHOWN: usize = 6;
     let mut parts = Vec::new();
     if !nearest.is_empty() {

@@ -7,10 +7,10 @@ use std::ops::RangeInclusive;
 use super::EventError;
 use crate::pmu::sysfs::{Config, Pmu};
 
-/// What the kernel takes for `ldlat`, cycles.
+/// Values of `ldlat` that the kernel accepts, cycles.
 const LATENCIES: RangeInclusive<u64> = 128..=2048;
 
-/// Where a term is that a PMU does not have, and what can be done without it; `None` if it is no term of IBS.
+/// Hint for a term that this PMU lacks: where it exists, and what to use instead; `None` if it is no term of IBS.
 pub(super) fn advice(pmu: &str, term: &str, known: &[String]) -> Option<String> {
     let (needs, instead) = match (pmu, term) {
         ("ibs_op", "ldlat") => {
@@ -43,7 +43,7 @@ pub(super) fn advice(pmu: &str, term: &str, known: &[String]) -> Option<String> 
     ))
 }
 
-/// Refuses a latency that the kernel would only call invalid. 0 is none.
+/// Refuses a latency for which the kernel would only say `EINVAL`. 0: none set.
 pub(super) fn check_latency(pmu: &Pmu, config: &Config) -> Result<(), EventError> {
     if pmu.name != "ibs_op" || !pmu.formats.contains_key("ldlat") {
         return Ok(());

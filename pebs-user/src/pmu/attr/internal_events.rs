@@ -1,4 +1,4 @@
-//! Events that a recording needs for itself: the clock calibrator, page faults.
+//! Events that the recorder needs itself: the clock calibrator, page faults.
 
 use perf_event_open_sys::bindings::{self as sys, perf_event_attr};
 
@@ -31,13 +31,13 @@ pub(crate) fn calibrator(period_ns: u64) -> perf_event_attr {
     attr
 }
 
-/// Which page faults: the kernel counts all when they begin, and those of a kind when they were dealt with.
+/// Kind of page faults: the kernel counts all faults when they begin, minor and major ones when they are resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Faults {
     All,
-    /// Those whose page was in memory.
+    /// The page was in memory.
     Minor,
-    /// Those whose page had to be read.
+    /// The page had to be read.
     Major,
 }
 

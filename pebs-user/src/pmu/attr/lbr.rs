@@ -1,7 +1,7 @@
-//! Call stacks by the CPU's own record of calls: Intel's last branch records in call-stack mode, from Haswell on.
+//! Call stacks from Intel's last branch records in call-stack mode, from Haswell on.
 //!
-//! A call enters the record, its return leaves it, so that it holds the calls that have not returned; in user space, as
-//! far as its 8 to 32 places go. The kernel keeps it for each thread that is sampled, and writes it into perf's rings.
+//! A call adds an entry and its return removes it, so the entries are the calls that have not returned: user space
+//! only, 8 to 32 entries. The kernel saves them for each sampled thread and writes them into perf's rings.
 
 use perf_event_open_sys::bindings as sys;
 use thiserror::Error;
@@ -10,7 +10,7 @@ use super::{EventClass, EventError, HardwareUnit, ResolvedEvent};
 use crate::pmu::bulk::{self, NotBulk};
 use crate::pmu::host::{Host, Vendor};
 
-/// What is asked for: calls in user space, without what costs time to write.
+/// Requested branches: calls in user space, without fields that are slow to write.
 ///
 /// Source: `hsw_lbr_sel_map`, arch/x86/events/intel/lbr.c; `evsel__config_callchain`, tools/perf/util/evsel.c.
 const CALLS: u32 = sys::PERF_SAMPLE_BRANCH_USER
@@ -18,7 +18,7 @@ const CALLS: u32 = sys::PERF_SAMPLE_BRANCH_USER
     | sys::PERF_SAMPLE_BRANCH_NO_FLAGS
     | sys::PERF_SAMPLE_BRANCH_NO_CYCLES;
 
-/// Intel's models whose PEBS records have a time but no room for branches.
+/// Intel models whose PEBS records have a time but no room for branches.
 /// Source: arch/x86/events/intel/ds.c (`intel_ds_init`: `pebs_baseline`), arch/x86/include/asm/intel-family.h.
 const WITHOUT_BRANCHES: [u32; 11] = [
     0x4e, 0x5e, 0x55, // Skylake, Cascade Lake
@@ -33,7 +33,7 @@ pub enum NoCallRecord {
     /// The kernel, a breakpoint or another unit makes its samples.
     #[error("only events of the CPU's cores come with it")]
     NotCore,
-    /// Nobody else has it.
+    /// Only Intel CPUs have it.
     #[error("only Intel's CPUs keep one: AMD's keep branches")]
     NotIntel,
     /// The kernel does not offer the last branch records here.
@@ -47,10 +47,10 @@ pub enum NoCallRecord {
 }
 
 impl ResolvedEvent {
-    /// Has samples come with the calls in user space that have not returned, in perf's rings.
+    /// Makes samples carry the open calls of user space, in perf's rings.
     ///
     /// # Errors
-    /// The event or the machine has no such record.
+    /// The event or the machine does not support it.
     pub fn record_calls(&mut self, host: &Host) -> Result<(), EventError> {
         let refuse = |why| EventError::NoCallRecord {
             event: self.name.clone(),
@@ -80,7 +80,7 @@ impl ResolvedEvent {
         Ok(())
     }
 
-    /// The field of samples that has the calls, if they come with it.
+    /// The sample field with the calls; 0 if not requested.
     pub(super) const fn calls_field(&self) -> u64 {
         self.attr.sample_type & sys::PERF_SAMPLE_BRANCH_STACK as u64
     }
@@ -114,7 +114,7 @@ mod tests {
         }
     }
 
-    /// Events of Intel's cores come with calls, on every kind of cores and for every target.
+    /// Intel core events record calls, on every kind of cores and for every target.
     #[test]
     fn what_is_asked_for() {
         for (host, name) in [
@@ -145,7 +145,7 @@ mod tests {
         assert!(!buffered(fixtures::ice_lake(), "cycles"));
     }
 
-    /// Everything else says why not.
+    /// All other events are refused with a reason.
     #[test]
     fn what_is_refused() {
         let why = |host: &Host, name| recorded(host, name).err();

@@ -14,7 +14,7 @@ fn resolved(host: &Host, event: &str) -> ResolvedEvent {
     try_resolve(host, event).unwrap_or_else(|error| panic!("{event}: {error}"))
 }
 
-/// Type, config and precise level, as perf would encode them.
+/// Type, config and precise level, as perf encodes them.
 fn code(host: &Host, event: &str) -> (u32, u64, u64) {
     let attr = resolved(host, event).attr;
     (attr.type_, attr.config, attr.precise_ip())
@@ -48,7 +48,7 @@ fn encodings() {
     assert_eq!(code(&fixtures::bare_guest(), "auto"), (1, 0, 0));
 }
 
-/// The hypervisor's mode alone would never give a sample, whatever the event; beside others it does no harm.
+/// The hypervisor's mode alone would never give a sample for any event; combined with others it is harmless.
 #[test]
 fn no_mode() {
     for (host, event) in [
@@ -65,8 +65,7 @@ fn no_mode() {
     assert_eq!((attr.exclude_user(), attr.exclude_kernel()), (0, 1));
 }
 
-/// Software events are put on CLOCK_MONOTONIC; a hardware event never, as that would throw the
-/// record's own time away.
+/// Software events use CLOCK_MONOTONIC; hardware events never do, as that would replace the record's own time.
 #[test]
 fn clock_choice() {
     let host = fixtures::skylake();
@@ -87,7 +86,7 @@ fn clock_choice() {
     assert!(ibs.attr.use_clockid() == 0 && ibs.perf_clock && ibs.nmi);
 }
 
-/// Before Linux 6.3 programs don't see the time of a sample: the event is timed by the program, and says so.
+/// Before Linux 6.3 programs don't see the time of a sample: the program takes the time, with a note.
 #[test]
 fn clock_of_old_kernels() {
     use crate::pmu::host::KernelVersion;
@@ -101,8 +100,8 @@ fn clock_of_old_kernels() {
     }
 }
 
-/// A clock that is blind in user space does not count all of the time on the CPU, and says so; one that is blind in
-/// the kernel says where that time goes.
+/// A clock without user mode does not count all time on the CPU, with a note; for one without kernel mode the note
+/// says where that time goes.
 #[test]
 fn clocks_of_one_mode() {
     for (name, unit, note) in [
@@ -130,7 +129,7 @@ fn clocks_of_one_mode() {
     }
 }
 
-/// The same by the option, said once.
+/// The same by option, with a single note.
 #[test]
 fn clocks_without_the_kernel() {
     for name in ["cpu-clock", "cpu-clock:u"] {
@@ -174,8 +173,7 @@ fn modes_become_bits() {
     assert_eq!(bits("cycles:uk"), (0, 0));
 }
 
-/// IBS takes no exclude bit before `swfilt`: the program filters, and the run says so. With it
-/// the kernel filters.
+/// IBS accepts no exclude bit before `swfilt`: the program filters, with a note. With it the kernel filters.
 #[test]
 fn ibs_modes() {
     for text in ["ibs_op//u", "cycles:ppu", "ibs_op/cnt_ctl=1/u"] {
@@ -217,7 +215,7 @@ fn ibs_modes() {
     );
 }
 
-/// IBS counts in steps of 16: the value is rounded up and the run says so.
+/// IBS counts in steps of 16: the value is rounded up, with a note.
 #[test]
 fn ibs_rounds() {
     let host = fixtures::zen4();
@@ -249,7 +247,7 @@ fn own_terms() {
     assert_eq!(error, EventError::ResetZero);
 }
 
-/// A breakpoint's bits are the kernel's; a symbol is left to be looked up.
+/// A breakpoint has the kernel's bits; a symbol is looked up later.
 #[test]
 fn breakpoints() {
     let host = fixtures::bare_guest();
@@ -280,7 +278,7 @@ fn breakpoints() {
     assert!(resolved(&host, "mem:0xffffffff81000000:x").nmi);
 }
 
-/// What can't be is refused by name, with what to do.
+/// Impossible requests are refused by name, with a hint.
 #[test]
 fn refusals() {
     let cases = [
@@ -335,7 +333,7 @@ fn refusals() {
     );
 }
 
-/// A name that another CPU has, that one kind of cores has, or that is near to one: each is distinguished.
+/// Names of another CPU, of one kind of cores, and similar names are distinguished.
 #[test]
 fn names_that_are_not_here() {
     let cases = [
@@ -459,7 +457,7 @@ fn doubtful_precision() {
     }
 }
 
-/// Threads are followed into their children; idle time of a CPU is nobody's.
+/// Threads are followed into their children; a CPU's idle time is excluded.
 #[test]
 fn targets() {
     let event = resolved(&fixtures::bare_guest(), "cpu-clock");

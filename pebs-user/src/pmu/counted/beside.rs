@@ -5,16 +5,16 @@ use crate::pmu::attr::{EventClass, HardwareUnit, ResolvedEvent};
 use crate::pmu::counters;
 use crate::pmu::host::Host;
 
-/// Serves events that take samples before those that are counted. The kernel would serve counters of CPUs first, and those of
-/// threads with what is left: if nothing is, there is no sample at all, as only those that lack a counter take turns. Pinned
-/// ones come before all others. Gives what is to be said before the start: that what is counted takes turns.
+/// Gives sampling events priority over counted ones by pinning them. By default the kernel schedules counters of
+/// CPUs first, and those of threads with the rest: if nothing is left, there are no samples at all, as counters
+/// rotate only among themselves. Returns a note if counted events have to take turns.
 ///
-/// Where events that take samples are to take turns with each other (`multiplex`) they can't be pinned.
+/// With `multiplex`, sampling events have to take turns with each other and can't be pinned.
 ///
 /// Source: `ctx_sched_in` and `perf_rotate_context`, kernel/events/core.c.
 ///
 /// # Errors
-/// A group does not fit beside the samples, and would never have a turn.
+/// A group does not fit beside the sampling events and would never be scheduled.
 pub(crate) fn serve_samples_first(
     samples: &mut [ResolvedEvent],
     counted: &[CountedEvent],

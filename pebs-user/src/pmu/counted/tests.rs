@@ -12,7 +12,7 @@ fn names(host: &Host, text: &str) -> Result<Vec<(String, usize)>, CountError> {
     Ok(counted.into_iter().map(|it| (it.name, it.group)).collect())
 }
 
-/// Lists are cut where no event goes on; groups stay together, and their modifiers are those of each event.
+/// Lists are split where no event continues; groups stay together, and their modifiers apply to each event.
 #[test]
 fn lists() {
     let cases: [(&str, &[&[&str]]); 9] = [
@@ -51,7 +51,7 @@ fn lists() {
     }
 }
 
-/// Each fault is one line that says where, with a hint.
+/// Each fault is one line with the position, and a hint.
 #[test]
 fn faults() {
     let cases = [
@@ -79,7 +79,7 @@ fn faults() {
     }
 }
 
-/// What is no item's is refused, with what to do; so is what this machine does not have, and too many.
+/// Events that are not attributable to items are refused with a hint; so are missing events, and too many.
 #[test]
 fn refused() {
     let (bare, skylake) = (fixtures::bare_guest(), fixtures::skylake());
@@ -147,7 +147,7 @@ fn refused() {
     );
 }
 
-/// `auto` is what the machine has, in groups that belong together.
+/// `auto` is what the machine supports, in groups.
 #[test]
 fn what_there_is() {
     let of = |names: &[(&str, usize)]| {
@@ -175,7 +175,7 @@ fn what_there_is() {
     assert_eq!(found.len(), 8);
 }
 
-/// A counter takes no samples, is the CPU's, and there is none for what is counted from records.
+/// A counter takes no samples and belongs to a CPU; events counted from records have none.
 #[test]
 fn counters() {
     let host = fixtures::alder_lake();
@@ -195,8 +195,8 @@ fn counters() {
     assert_ne!((attr.type_, attr.config), (other.type_, other.config));
 }
 
-/// What takes samples is pinned where counts want the same counters, and counts are said to take turns where there are too
-/// many; a group that does not fit beside samples is refused. Clocks and IBS need no counter of the cores.
+/// Sampling events are pinned where counts need the same counters, with a note if counts have to take turns; a
+/// group that does not fit beside samples is refused. Clocks and IBS need no core counter.
 #[test]
 fn beside_samples() {
     let serve = |host: &Host, sampled: &str, text: &str, multiplex| {

@@ -1,4 +1,4 @@
-//! The kernel's own event names.
+//! The kernel's generic event names.
 //!
 //! Source: include/uapi/linux/perf_event.h for the numbers, perf-list(1) for the names.
 
@@ -32,7 +32,7 @@ pub enum SoftwareEvent {
 }
 
 impl SoftwareEvent {
-    /// Number, name, and other name of every event.
+    /// Number, name and second name of every event.
     const TABLE: [(Self, u64, &'static str, Option<&'static str>); 10] = [
         (Self::CpuClock, 0, "cpu-clock", None),
         (Self::TaskClock, 1, "task-clock", None),
@@ -93,7 +93,7 @@ impl SoftwareEvent {
         Self::TABLE.iter().map(|row| row.0)
     }
 
-    /// What it counts, one line.
+    /// Description in one line.
     #[must_use]
     pub const fn description(self) -> &'static str {
         match self {
@@ -116,7 +116,7 @@ impl SoftwareEvent {
     }
 }
 
-/// Generic events of the CPU, which the kernel maps to the CPU's own.
+/// Generic hardware events, which the kernel maps to the CPU's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HardwareEvent {
     /// Cycles at the CPU's current frequency.
@@ -133,16 +133,16 @@ pub enum HardwareEvent {
     BranchMisses,
     /// Cycles of the bus.
     BusCycles,
-    /// Cycles in which the front end delivered nothing.
+    /// Cycles in which the front end delivered no uop.
     StalledFrontend,
-    /// Cycles in which the back end took nothing.
+    /// Cycles in which the back end accepted no uop.
     StalledBackend,
     /// Cycles at the nominal frequency.
     RefCycles,
 }
 
 impl HardwareEvent {
-    /// Name and other name; the position is the kernel's number.
+    /// Name and second name; the index is the kernel's number.
     const TABLE: [(Self, &'static str, &'static str); 10] = [
         (Self::Cycles, "cycles", "cpu-cycles"),
         (Self::Instructions, "instructions", "instructions"),
@@ -193,7 +193,7 @@ impl HardwareEvent {
         Self::TABLE[self as usize].2
     }
 
-    /// What it counts, one line.
+    /// Description in one line.
     #[must_use]
     pub const fn description(self) -> &'static str {
         match self {
@@ -232,7 +232,7 @@ pub enum CacheLevel {
     InstructionTlb,
     /// Branch prediction.
     Branch,
-    /// Memory of the own and of other NUMA nodes.
+    /// Memory of the local and of other NUMA nodes.
     Node,
 }
 
@@ -286,7 +286,7 @@ impl CacheEvent {
         })
     }
 
-    /// What it counts, one line.
+    /// Description in one line.
     #[must_use]
     pub fn description(self) -> String {
         let op = match self.op {
@@ -352,7 +352,7 @@ pub(super) fn fixed() -> impl Iterator<Item = String> {
         .chain(caches)
 }
 
-/// Up to three of the kernel's names and `others` that are closest to what was typed, best first.
+/// Up to three of the kernel's names and `others` that are most similar to `typed`, best first.
 ///
 /// Cost: one edit distance per name.
 #[must_use]
@@ -374,7 +374,7 @@ pub fn nearest<'a>(typed: &str, others: impl IntoIterator<Item = &'a str>) -> Ve
 mod tests {
     use super::*;
 
-    /// Numbers are the kernel's: a table in the wrong order would count something else.
+    /// Numbers match the kernel's: a table in the wrong order would count other events.
     #[test]
     fn numbers_match_the_kernel() {
         use perf_event_open_sys::bindings as b;
@@ -419,7 +419,7 @@ mod tests {
         }
     }
 
-    /// Cache names pack level, operation and result as the kernel wants them, and back.
+    /// Cache names encode level, operation and result as the kernel requires, and decode to the same.
     #[test]
     fn cache_names() {
         let misses = CacheEvent::from_name("LLC-store-misses").unwrap();
@@ -431,7 +431,7 @@ mod tests {
         }
     }
 
-    /// A slip of the finger finds the name meant; noise finds nothing.
+    /// A typing error finds the intended name; random text finds nothing.
     #[test]
     fn suggestions() {
         assert_eq!(nearest("cycels", [])[0], "cycles");

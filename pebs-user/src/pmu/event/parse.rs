@@ -12,7 +12,7 @@ pub(super) const PERIOD: &str = "period";
 /// Term that names the event in output.
 pub(super) const NAME: &str = "name";
 
-/// A fault: where, what, and what to type instead.
+/// A parse error: position, cause, and the correct form.
 struct Fault {
     offset: usize,
     what: String,
@@ -30,7 +30,7 @@ fn fault<T>(offset: usize, what: impl Into<String>, advice: &str) -> Parsed<T> {
     })
 }
 
-/// A piece of the text that knows where it stands.
+/// A part of the text with its position.
 #[derive(Clone, Copy)]
 struct Piece<'a> {
     text: &'a str,
@@ -38,7 +38,7 @@ struct Piece<'a> {
 }
 
 impl<'a> Piece<'a> {
-    /// The two sides of a separator of one byte at `at`.
+    /// Splits at a one-byte separator at `at`.
     fn cut(self, at: usize) -> (Self, Self) {
         let left = Piece {
             text: &self.text[..at],
@@ -112,7 +112,7 @@ fn spec(all: Piece<'_>) -> Parsed<EventSpec> {
     Ok(EventSpec { kind, modifiers })
 }
 
-/// Whether what follows a colon is the name of a tracepoint, as in `sched:sched_switch`, and no modifiers.
+/// Whether the text after a colon is the name of a tracepoint, as in `sched:sched_switch`, not modifiers.
 fn is_tracepoint(rest: &str) -> bool {
     const MODIFIERS_MAX: usize = "ukhppp".len();
     rest.contains('_') || rest.len() > MODIFIERS_MAX
@@ -148,7 +148,7 @@ fn name_kind(name: Piece<'_>) -> Parsed<EventKind> {
     })
 }
 
-/// `NAME,TERM=...`; a list of events is no such thing.
+/// `NAME,TERM=...`; refuses a list of events.
 fn with_terms(name: Piece<'_>, rest: Piece<'_>) -> Parsed<EventKind> {
     let alone = matches!(name_kind(name)?, EventKind::Alias { .. });
     if !alone || !rest.text.contains('=') {
@@ -314,7 +314,7 @@ fn modifiers(letters: Piece<'_>, required: Required) -> Parsed<Modifiers> {
     Ok(result)
 }
 
-/// What follows `mem:`.
+/// Parses the text after `mem:`.
 fn breakpoint(all: Piece<'_>) -> Parsed<EventSpec> {
     let (rest, tail_access, letters) = breakpoint_tail(all)?;
     let (place, len) = breakpoint_len(rest)?;
@@ -357,10 +357,10 @@ fn breakpoint(all: Piece<'_>) -> Parsed<EventSpec> {
     })
 }
 
-/// Takes `:ACCESS`, `:ACCESS:MODS` off the end.
+/// Splits `:ACCESS` or `:ACCESS:MODS` off the end.
 ///
-/// `BIN:FUNC` has colons of its own, so the access is looked for from the right, and modifiers
-/// only count behind an access.
+/// `BIN:FUNC` contains colons, so the access is searched from the right, and modifiers are recognized only after an
+/// access.
 fn breakpoint_tail(all: Piece<'_>) -> Parsed<(Piece<'_>, Option<Access>, Modifiers)> {
     let Some((rest, last)) = all.rsplit(':') else {
         return Ok((all, None, Modifiers::default()));
@@ -405,7 +405,7 @@ fn access(piece: Piece<'_>) -> Parsed<Option<Access>> {
     Ok((access != Access::default()).then_some(access))
 }
 
-/// Takes `/LEN` off the end; a slash in a path is none.
+/// Splits `/LEN` off the end; slashes in a path are left alone.
 fn breakpoint_len(piece: Piece<'_>) -> Parsed<(Piece<'_>, Option<u8>)> {
     let Some((place, digits)) = piece.rsplit('/') else {
         return Ok((piece, None));
@@ -433,7 +433,7 @@ mod tests {
         event(text).unwrap_or_else(|error| panic!("{error}\n{}", error.caret()))
     }
 
-    /// What is typed comes back in canonical form, and that parses to the same.
+    /// Texts display in canonical form, which parses to the same value.
     #[test]
     fn canonical_forms() {
         let cases = [
@@ -535,7 +535,7 @@ mod tests {
         }
     }
 
-    /// The caret stands under the fault even behind characters of several bytes.
+    /// The caret is under the fault even after multi-byte characters.
     #[test]
     fn caret_counts_characters() {
         let error = event("mem:ü:xx").unwrap_err();

@@ -1,8 +1,8 @@
-//! Machines that this one is not, as folders of files.
+//! Fixtures of other machines, as folders of files.
 //!
-//! Each is a list of `path = text` in `pmu/machines`, with what the kernel's source prints on that CPU:
-//! arch/x86/events/{core.c,intel/core.c,amd/core.c,amd/ibs.c}. Paths are below the folder of PMUs; `cpu`, `flags`,
-//! `online`, `kernel` and `nmi_watchdog` stand for the files that say them.
+//! Each is a list of `path = text` in `pmu/machines`, with the text that the kernel prints on that CPU
+//! (arch/x86/events/{core.c,intel/core.c,amd/core.c,amd/ibs.c}). Paths are below the folder of PMUs; `cpu`,
+//! `flags`, `online`, `kernel` and `nmi_watchdog` stand for the files with these values.
 
 use std::fs;
 use std::path::Path;

@@ -4,18 +4,18 @@ use super::{PageSize, Raw, bit, cap, is_early_zen3};
 use crate::pmu::host::CpuModel;
 use crate::units::Ip;
 
-/// One instruction fetch that IBS tagged.
+/// An instruction fetch that IBS tagged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IbsFetch {
     /// Address of the code.
     pub ip: Ip,
     /// Its physical address.
     pub physical: Option<u64>,
-    /// Whether it came to its end; else it was given up.
+    /// Whether it completed; else it was aborted.
     pub completed: bool,
     /// From its begin to its end, cycles.
     pub latency: u16,
-    /// Whether the instruction cache missed; `None` where that is not valid.
+    /// Whether the instruction cache missed; `None` if not valid.
     pub l1_miss: Option<bool>,
     /// Whether the second level missed; `None` if the fetch did not complete.
     pub l2_miss: Option<bool>,
@@ -27,16 +27,16 @@ pub(crate) struct IbsFetch {
     pub l1_tlb_miss: bool,
     /// Whether the second level of translation missed.
     pub l2_tlb_miss: bool,
-    /// Size of the page; `None` without a physical address.
+    /// Page size; `None` without a physical address.
     pub page: Option<PageSize>,
-    /// Cycles that it took to refill the first level of translation; `None` where the CPU does not say.
+    /// Cycles of the L1 TLB refill; `None` if the CPU does not report it.
     pub tlb_latency: Option<u16>,
 }
 
 impl IbsFetch {
-    /// Decodes the raw data of a sample of `ibs_fetch`; `None` if it is too short for one.
+    /// Decodes the raw data of a sample of `ibs_fetch`; `None` if it is too short.
     ///
-    /// `cpu` is where it was taken: some models have errata.
+    /// `cpu` is the CPU model of the sample: some have errata.
     #[must_use]
     pub(crate) fn decode(raw: &[u8], cpu: &CpuModel) -> Option<Self> {
         let raw = Raw::new(raw)?;

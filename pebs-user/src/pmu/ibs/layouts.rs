@@ -1,4 +1,4 @@
-//! The registers that the kernel writes on each generation, byte for byte, and what it makes of them itself.
+//! Tests of the registers of each generation, byte for byte, and of the kernel's own decoding.
 
 use perf_event_open_sys::bindings as sys;
 
@@ -64,7 +64,7 @@ fn raw(caps: u32, names: &[&str], value: impl Fn(&str) -> u64) -> Vec<u8> {
     bytes
 }
 
-/// A retired branch that loads, with all that says where things are; every register has a value of its own.
+/// Registers of a retired branch that loads, with all optional ones; each has a distinct value.
 fn branch_that_loads(name: &str) -> u64 {
     match name {
         "op_ctl" => 0x4_0000,
@@ -82,7 +82,7 @@ fn branch_that_loads(name: &str) -> u64 {
     }
 }
 
-/// Each generation's registers are found where they are, and those that it lacks are not made up.
+/// Each generation's registers are found, and missing ones are `None`.
 #[test]
 fn ops_of_each_generation() {
     for (caps, family, model) in [
@@ -116,7 +116,7 @@ fn ops_of_each_generation() {
             "{caps:#x}"
         );
         assert_eq!(memory.place.unwrap().level, Level::Ram, "{caps:#x}");
-        // What was cut off is unknown; the seven that all have are needed.
+        // Truncated registers are unknown; the first seven are required.
         for kept in 0..names.len() {
             let cut = IbsOp::decode(&bytes[..4 + 8 * kept], &cpu(family, model));
             assert_eq!(cut.is_some(), kept >= 7, "{caps:#x}: {kept}");
@@ -159,7 +159,7 @@ fn fetches_of_each_generation() {
     }
 }
 
-/// The kernel takes physical addresses away from users who may not see them, but not the bit that calls them valid.
+/// The kernel clears physical addresses for users who may not see them, but not the valid bit.
 #[test]
 fn physical_addresses_are_taken_away() {
     let hidden = |name: &str| match name {
@@ -202,7 +202,7 @@ mod word {
     }
 }
 
-/// What the registers say about an access is what the kernel says in its own word for the same registers.
+/// The decoded access matches the kernel's `PERF_SAMPLE_DATA_SRC` for the same registers.
 #[test]
 fn as_the_kernel_says() {
     use word::*;
@@ -257,7 +257,7 @@ fn as_the_kernel_says() {
             LOAD | level(0x800, 0xb) | REMOTE | hops(2) | near,
         ),
         (zen2, 6, MISSED, LOAD | UNKNOWN | near),
-        // Errata of early Zen 3: a prefetch says nothing of its source.
+        // Errata of early Zen 3: a prefetch has no data source.
         (zen3, 3, MISSED | 1 << 21, LOAD | UNKNOWN | near),
         (zen3, 2, MISSED, LOAD | level(0x440, 0xb) | hops(1) | near),
         // Translation and lock.
@@ -279,7 +279,7 @@ fn as_the_kernel_says() {
             1 | ADDRESSES | 3 << 2,
             LOAD | level(8, 1) | NO_SNOOP | NOT_L2_TLB,
         ),
-        // Page sizes are reported: then the physical address has to be valid, too.
+        // Page sizes are reported: then the physical address must be valid, too.
         (zen5, 0, 1 | 1 << 17, LOAD | level(8, 1) | near),
     ];
     for ((caps, family, model), data2, data3, kernels) in cases {
@@ -289,7 +289,7 @@ fn as_the_kernel_says() {
             _ => 0,
         };
         let bytes = raw(caps, &op_registers(caps), value);
-        // The raw field: its size, the bytes, and padding to 8, of which there is none.
+        // The raw field: its size, the bytes, and padding to 8, which is empty here.
         let mut by_registers = (bytes.len() as u32).to_le_bytes().to_vec();
         by_registers.extend(bytes);
         let registers = Registers::IbsOp(family, model);
@@ -306,7 +306,7 @@ fn as_the_kernel_says() {
         let theirs = said(sys::PERF_SAMPLE_DATA_SRC, &kernels.to_le_bytes(), None);
         let of = |it: &Access| (it.place, it.snoop, it.tlb);
         assert_eq!(of(&ours), of(&theirs), "{caps:#x} {data2:#x} {data3:#x}");
-        // A prefetch is a load to the kernel; what is not locked it does not say.
+        // The kernel reports a prefetch as a load, and locked accesses only.
         if data3 & 1 << 21 == 0 {
             assert_eq!(ours.op, theirs.op, "{data3:#x}");
         }
@@ -318,7 +318,7 @@ fn as_the_kernel_says() {
     }
 }
 
-/// Later CPUs say whether another node is on another socket.
+/// Newer CPUs report whether another node is on another socket.
 #[test]
 fn remote_sockets() {
     let distance = |caps, data2| {

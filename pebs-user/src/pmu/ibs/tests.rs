@@ -55,14 +55,14 @@ fn branches() {
         target: Some(Ip(0x4010)),
     };
     assert_eq!(found.branch, Some(branch));
-    // Without the bit of a retired branch the others mean nothing.
+    // Without the bit for retired branches the other bits are meaningless.
     assert_eq!(op(ZEN4_CAPS, &cpu, data & !(1 << 37), 0, 0).branch, None);
     let invalid = op(ZEN4_CAPS, &cpu, 1 << 38 | 1 << 40, 0, 0);
     assert_eq!((invalid.ip, invalid.microcode), (None, true));
     assert_eq!(invalid.kind(), OpKind::Other);
 }
 
-/// Loads say where the data came from; sources are numbered anew from Zen 4 on.
+/// Loads have a data source; sources are renumbered from Zen 4 on.
 #[test]
 fn sources() {
     let place = |caps, cpu: &CpuModel, data2, data3| {
@@ -175,7 +175,7 @@ fn page_sizes() {
     assert_eq!(page(1 << 17), None);
 }
 
-/// Early Zen 3: what errata make invalid is not said.
+/// Early Zen 3: fields that errata make invalid are `None`.
 #[test]
 fn errata() {
     let (early, later) = (zen(0x19, 1), zen(0x19, 0x11));
@@ -230,7 +230,7 @@ fn fetches() {
     assert_eq!((early.l3_miss, early.op_cache_miss), (None, None));
 }
 
-/// What is too short is no op and no fetch.
+/// Short data is neither an op nor a fetch.
 #[test]
 fn short_data() {
     let cpu = zen(0x19, 0x11);

@@ -1,4 +1,4 @@
-//! Why a counter could not be opened, used or given a program.
+//! Errors of opening or using a counter, or attaching a program to it.
 
 use std::fmt;
 use std::io;
@@ -8,7 +8,7 @@ use super::holders::{Holder, holders};
 use crate::failure::Hint;
 use crate::limits::{self, SoftHard};
 
-/// What was being opened.
+/// The attempted action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attempt {
     /// An event that samples or counts.
@@ -25,15 +25,15 @@ impl fmt::Display for Attempt {
     }
 }
 
-/// The kernel's reasons, as far as they differ in what to do about them.
+/// The kernel's reasons, as far as their hints differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub(crate) enum OpenErrorKind {
     /// `EINVAL`: the attr is not accepted.
     Invalid,
-    /// `EINVAL` within a group: no CPU could count all of it at once.
+    /// `EINVAL` within a group: no CPU can count all of it at once.
     Group,
-    /// `EOPNOTSUPP` and the kernel's inner `ENOTSUPP`: the hardware can't do it.
+    /// `EOPNOTSUPP` and the kernel's internal `ENOTSUPP`: not supported by the hardware.
     NotSupported,
     /// `EACCES`, `EPERM`.
     Denied {
@@ -51,7 +51,7 @@ pub(crate) enum OpenErrorKind {
         /// The hard limit; `None` if unlimited.
         hard: Option<u64>,
     },
-    /// `ENFILE`: the whole system's files.
+    /// `ENFILE`: the system-wide limit of files.
     SystemFiles,
     /// `EBUSY`: someone else holds the counter.
     Busy {
@@ -62,7 +62,7 @@ pub(crate) enum OpenErrorKind {
     ThreadGone,
     /// `ENOSPC`: no free breakpoint.
     NoSlot,
-    /// `E2BIG`: the kernel does not know a field of the attr that is not zero.
+    /// `E2BIG`: the kernel does not know a non-zero field of the attr.
     TooNew,
     /// `EIO`, `ENOEXEC`: the instruction can't be probed.
     Instruction,
@@ -75,19 +75,19 @@ pub(crate) enum OpenErrorKind {
 #[error("cannot {attempt} {what}: {}", self.reason())]
 pub(crate) struct OpenError {
     pub attempt: Attempt,
-    /// On which thing: event or probe, then CPU or process.
+    /// The event or probe, then the CPU or process.
     pub what: String,
     /// Class of the reason.
     pub kind: OpenErrorKind,
-    /// The kernel's error number; `None` if the kernel was not reached.
+    /// The kernel's error number; `None` if no system call was made.
     pub errno: Option<i32>,
-    /// Who has perf events open, where that may be the reason.
+    /// Processes with open perf events, if they may be the reason.
     pub holders: Vec<Holder>,
     message: String,
 }
 
 impl OpenError {
-    /// Classifies the error and notes what the machine allows at this moment.
+    /// Classifies the error and reads the machine's current limits.
     pub(super) fn new(attempt: Attempt, what: String, error: &io::Error) -> Self {
         let errno = error.raw_os_error();
         let kind = errno.map_or(OpenErrorKind::Other, classify);
@@ -106,7 +106,7 @@ impl OpenError {
         }
     }
 
-    /// The same of an event that was opened beside others: by itself its settings are accepted.
+    /// The same error for an event opened in a group whose settings are accepted outside of one.
     pub(super) fn in_group(mut self) -> Self {
         if self.kind == OpenErrorKind::Invalid {
             self.kind = OpenErrorKind::Group;
@@ -123,7 +123,7 @@ impl OpenError {
         )
     }
 
-    /// Whether another event might be opened where this one was refused.
+    /// Whether opening another event might succeed.
     #[must_use]
     pub(crate) const fn is_about_the_event(&self) -> bool {
         matches!(
@@ -138,7 +138,7 @@ impl OpenError {
         )
     }
 
-    /// The reason, lower case, without the error's number where its class says more.
+    /// The reason, lower case; with the error's number only where its class is unspecific.
     #[must_use]
     pub(crate) fn reason(&self) -> String {
         match (self.kind, self.attempt) {
@@ -165,7 +165,7 @@ impl OpenError {
         }
     }
 
-    /// Whether the kernel refused someone who may open any perf event.
+    /// Whether the kernel refused a process with the right to open any perf event.
     fn needs_admin(&self) -> bool {
         let caps = limits::capabilities(Path::new("/"));
         let may_perf = caps.is_some_and(|caps| caps.may_perf() && !caps.sys_admin);
@@ -189,7 +189,7 @@ impl Hint for OpenError {
     }
 }
 
-/// What to do where `CAP_PERFMON` is not enough for uprobes.
+/// Hint where `CAP_PERFMON` is not enough for uprobes.
 pub(crate) const ADMIN_ALONE: &str =
     "use sudo; --item-reg, and --item-mem of an executable, need no uprobes";
 
@@ -224,7 +224,7 @@ fn classify(errno: i32) -> OpenErrorKind {
     }
 }
 
-/// Who holds counters, by name.
+/// Hint for a busy counter; `names` are the processes that hold some.
 fn busy_hint(kind: OpenErrorKind, names: &str) -> String {
     let watchdog = matches!(
         kind,
@@ -378,7 +378,7 @@ mod tests {
         OpenError::new(attempt, what, &io::Error::from_raw_os_error(errno))
     }
 
-    /// The message has attempt, thing and reason on one line, in lower case.
+    /// The message has attempt, object and reason on one line, in lower case.
     #[test]
     fn messages() {
         let expect = "cannot open event cpu/event=0xc2,umask=0x1/pp on cpu 3: permission denied";
@@ -386,7 +386,7 @@ mod tests {
         assert_eq!(error(Attempt::Event, libc::EPERM).to_string(), expect);
     }
 
-    /// Every refusal that the kernel is known for has a hint of its own.
+    /// Every known refusal of the kernel has its own hint.
     #[test]
     fn hints_differ() {
         let errnos = [
@@ -415,7 +415,7 @@ mod tests {
         assert_eq!(error(Attempt::Event, libc::EINTR).hint(), None);
     }
 
-    /// A busy counter's hint names who holds some.
+    /// A busy counter's hint names the holders.
     #[test]
     fn busy_names_holders() {
         let mut error = error(Attempt::Event, libc::EBUSY);
@@ -431,7 +431,7 @@ mod tests {
         assert!(hint.contains("held by perf (pid 41)"), "{hint}");
     }
 
-    /// Hints have the value that was seen, and a command that fits it.
+    /// Hints contain the value seen and a matching command.
     #[test]
     fn hints_have_values() {
         let files = OpenErrorKind::TooManyFiles {

@@ -1,4 +1,4 @@
-//! Who has perf events open.
+//! Processes with open perf events.
 
 use std::fmt;
 use std::fs;
@@ -21,12 +21,12 @@ impl fmt::Display for Holder {
     }
 }
 
-/// More than this would not fit a line.
+/// Maximum of listed names, to fit one line.
 const SHOWN: usize = 4;
 
-/// Processes other than `own` that have perf events open, as far as we may look: a few, by pid.
+/// Up to a few processes other than `own` with open perf events, as far as permissions allow; sorted by pid.
 ///
-/// Only for an error's hint: it reads the links of every open file of the machine.
+/// Only for an error's hint: it reads the links of all open files on the machine.
 pub(super) fn holders(root: &Path, own: u32) -> Vec<Holder> {
     let entries = fs::read_dir(root.join("proc")).into_iter().flatten();
     let mut pids: Vec<u32> = entries
@@ -53,7 +53,7 @@ pub(super) fn holders(root: &Path, own: u32) -> Vec<Holder> {
 mod tests {
     use super::*;
 
-    /// Who has an event open is found by its open files; who has none is not.
+    /// Processes with an open event are found by their open files; others are not.
     #[test]
     fn holders_are_found() {
         let root = tempfile::tempdir().unwrap();

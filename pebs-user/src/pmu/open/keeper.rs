@@ -1,20 +1,20 @@
-//! A small process that places uprobes and takes them away, so that no signal strikes meanwhile.
+//! A child process that places and removes uprobes, out of reach of signals.
 //!
-//! The kernel writes a breakpoint into every process that maps the file while `perf_event_open` runs, and takes it out in the
-//! `close` that is the last. If SIGKILL comes in between, both stop half way: the breakpoints that are left cost every
-//! process that meets them a trap, until it ends or somebody probes that place again. The kernel says `failed to
-//! unregister, leaking uprobe`. A process that has begun to end is not struck any more.
+//! The kernel writes a breakpoint into every process that maps the file during `perf_event_open`, and removes it in
+//! the last `close`. SIGKILL during either stops it half way: the remaining breakpoints cost every process that
+//! hits them a trap, until it ends or the same place is probed again. The kernel logs `failed to unregister,
+//! leaking uprobe`. A process that has begun to exit is no longer interrupted.
 //!
-//! So both are done by a child that nobody has a reason to kill: it is in a session of its own, has another name and
-//! command line, and blocks all signals that can be blocked. It opens an uprobe when it is asked to, passes it on, and keeps a
-//! copy. When nobody needs the probes any more, or the recorder is gone, however it ended, the child ends: what it has is closed then,
-//! as the last copy.
+//! So both are done by a child that nobody has a reason to kill: it has its own session, name and command line, and
+//! blocks all signals that can be blocked. It opens an uprobe on request, passes it on, and keeps a copy. When the
+//! probes are no longer needed, or the recorder has ended in any way, the child exits, which closes the last
+//! copies.
 //!
-//! Each set of probes that comes and goes together has a child of its own, as the kernel takes 70 to 100 ms to take one away.
+//! Each set of probes with a common lifetime has its own child, as the kernel takes 70 to 100 ms to remove one.
 //!
-//! What remains: SIGKILL to both at once, as when a cgroup is killed, and to the child alone while it places a probe.
+//! Not covered: SIGKILL to both at once, as when a cgroup is killed, and to the child while it places a probe.
 //!
-//! The child is forked from a process that may have threads: it calls nothing but system calls and allocates nothing.
+//! The child is forked from a process that may have threads: it makes only system calls and allocates nothing.
 //!
 //! Source: `__get_user_pages` (mm/gup.c) gives up on `fatal_signal_pending`; `uprobe_unregister_nosync` (kernel/events/uprobes.c).
 #![expect(
@@ -41,23 +41,23 @@ const NAME: &CStr = c"uprobe-keeper";
 /// Bytes of a path, with the zero behind it. Source: `PATH_MAX`, linux/limits.h.
 const PATH_BYTES: usize = 4096;
 
-/// A process that places uprobes for this one.
+/// A child process that places uprobes for this one.
 ///
-/// It goes when this and all probes that it placed are dropped. That takes the probes away and waits until they are: drop
-/// programs' links first, and elsewhere what nobody has to wait for.
+/// It ends when this and all its probes are dropped. The drop waits until the probes are removed: drop the
+/// programs' links first, and drop it on another thread if nothing has to wait.
 #[derive(Debug)]
 pub(crate) struct Keeper(Arc<Child>);
 
-/// The process that places uprobes can't be started.
+/// The child process can't be started.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot start a process that places probes")]
 pub(crate) struct KeeperError(#[source] io::Error);
 
-/// How a keeper ended that should not have.
+/// How a keeper died.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ended {
     pid: libc::pid_t,
-    /// `None`: by itself, or nobody knows.
+    /// `None` if it exited by itself, or unknown.
     signal: Option<libc::c_int>,
 }
 
@@ -72,7 +72,7 @@ impl fmt::Display for Ended {
     }
 }
 
-/// Keeps the child's copy of an uprobe, which is closed last. Drop all other descriptors of it before.
+/// Holds the child's copy of an uprobe, which is closed last. Drop all other descriptors of the uprobe before.
 #[derive(Debug)]
 pub(super) struct Kept(#[expect(dead_code, reason = "held, not read")] Arc<Child>);
 
@@ -82,11 +82,11 @@ struct Child {
     pid: libc::pid_t,
 }
 
-/// What is asked of the child.
+/// Kind of request.
 #[derive(Clone, Copy)]
 #[repr(u32)]
 enum Wish {
-    /// Place an uprobe, pass it on and keep it.
+    /// Place an uprobe, return its descriptor and keep a copy.
     Open,
     /// Give up all rights: no probe is placed any more.
     Seal,
@@ -103,7 +103,7 @@ struct Request {
     path: [u8; PATH_BYTES],
 }
 
-/// The answer to every request, beside which a descriptor may come.
+/// The answer to every request; may come with a descriptor.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Answer {
@@ -112,10 +112,10 @@ struct Answer {
 }
 
 impl Keeper {
-    /// Starts the process. It has a copy of this one's memory: the sooner, the less.
+    /// Starts the process. It copies this one's memory: start it early, while that is small.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// The kernel's reason.
     pub(crate) fn start() -> Result<Self, KeeperError> {
         Child::start()
             .map(|child| Self(Arc::new(child)))
@@ -149,7 +149,7 @@ impl Keeper {
         }
     }
 
-    /// How it ended, if it did: the probes are still there, and go with this process's copies of them.
+    /// How it died, if it did: the probes remain, and end with this process's copies.
     #[must_use]
     pub(crate) fn ended(&self) -> Option<Ended> {
         self.0.ended()
@@ -193,7 +193,7 @@ impl Child {
         forked
     }
 
-    /// How it ended; it is still to be waited for.
+    /// How it died; it is not yet reaped.
     fn ended(&self) -> Option<Ended> {
         // SAFETY: all zeros are a valid value, of a child that did not end.
         let mut info: libc::siginfo_t = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -203,7 +203,7 @@ impl Child {
         let looked = unsafe { libc::waitid(libc::P_PID, id, &raw mut info, flags) };
         // SAFETY: the kernel filled in what it reports about a child, or left zeros.
         let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
-        // Where SIGCHLD is ignored, nothing is kept of a child that ended.
+        // Where SIGCHLD is ignored, the kernel keeps no status of an ended child.
         let ended = looked < 0 || pid == self.pid;
         let by_signal = matches!(info.si_code, libc::CLD_KILLED | libc::CLD_DUMPED);
         ended.then_some(Ended {
@@ -212,7 +212,7 @@ impl Child {
         })
     }
 
-    /// Asks, and waits for the answer and what comes with it.
+    /// Sends a request and waits for the answer and its descriptor.
     fn ask(&self, request: &Request) -> io::Result<Option<OwnedFd>> {
         let socket = self.socket.as_raw_fd();
         // SAFETY: reads the request, which has no reference in it; all its bytes were written by us, padding is never looked at.
@@ -250,7 +250,7 @@ impl Child {
         }
     }
 
-    /// Why it does not answer.
+    /// Reason for a missing answer.
     fn gone(&self, error: &io::Error) -> io::Error {
         let (pid, name) = (self.pid, NAME.to_string_lossy());
         io::Error::other(match self.ended() {
@@ -275,7 +275,7 @@ impl Drop for Child {
     }
 }
 
-/// Blocks all signals that can be blocked on the calling thread; gives those that were.
+/// Blocks all signals that can be blocked on the calling thread; returns the previous mask.
 fn block_signals() -> libc::sigset_t {
     let (mut all, mut before) = (MaybeUninit::zeroed(), MaybeUninit::zeroed());
     // SAFETY: both sets are written to, by `sigfillset` and by the kernel; all zeros are the empty set.
@@ -286,9 +286,10 @@ fn block_signals() -> libc::sigset_t {
     }
 }
 
-/// Addresses of the command line; empty where they are not known.
+/// Address range of the command line; empty if unknown.
 ///
-/// Source: proc(5), fields 48 and 49 of `/proc/PID/stat`; the third follows the name, which may hold anything.
+/// Source: proc(5), fields 48 and 49 of `/proc/PID/stat`; field 3 follows the name, which may contain any
+/// character.
 fn arguments() -> Range<usize> {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let behind_name = stat.rsplit_once(')').map_or("", |it| it.1);
@@ -298,11 +299,11 @@ fn arguments() -> Range<usize> {
     start..address().unwrap_or(start)
 }
 
-/// Room for one descriptor beside a message, aligned as the kernel wants it.
+/// Control buffer for one descriptor, aligned as the kernel requires.
 #[repr(C, align(8))]
 struct Beside([u8; 24]);
 
-/// One descriptor beside a message. Source: `CMSG_SPACE(sizeof(int))`, cmsg(3).
+/// Size of the control buffer, bytes. Source: `CMSG_SPACE(sizeof(int))`, cmsg(3).
 const BESIDE: usize = 24;
 
 fn message(iov: &mut libc::iovec, beside: &mut Beside) -> libc::msghdr {
@@ -315,10 +316,10 @@ fn message(iov: &mut libc::iovec, beside: &mut Beside) -> libc::msghdr {
     message
 }
 
-/// Receives a message as it is, and a descriptor; -1: none came.
+/// Receives a message and a descriptor; -1 if there was none.
 ///
 /// # Safety
-/// Any bytes are a `T`.
+/// Any bytes must be a valid `T`.
 unsafe fn receive<T>(socket: RawFd, to: &mut T) -> (isize, RawFd) {
     let mut iov = libc::iovec {
         iov_base: ptr::from_mut(to).cast(),
@@ -339,16 +340,18 @@ unsafe fn receive<T>(socket: RawFd, to: &mut T) -> (isize, RawFd) {
     (got, fd)
 }
 
-/// What the child does until the recorder is gone.
+/// Main loop of the child; ends with the recorder.
 ///
 /// # Safety
-/// The calling process has one thread, and needs nothing but `socket` any more; at `arguments` is its command line.
+/// The calling process has one thread, and needs only `socket` from now on; `arguments` is the address range of its
+/// command line.
 unsafe fn serve(socket: RawFd, arguments: Range<usize>) -> ! {
     // SAFETY: system calls on numbers, and on memory of this function's that lives through them.
     unsafe {
         libc::setsid();
         rename(arguments);
-        // Nothing of the recorder's is to live as long as we do: its lock, its output, its programs.
+        // Close everything of the recorder's, such as its lock, output and programs: it must not stay open as long
+        // as the child.
         libc::dup2(socket, 0);
         libc::syscall(libc::SYS_close_range, 1, libc::c_uint::MAX, 0);
         let mut request = Request::new(Wish::Seal);
@@ -358,7 +361,7 @@ unsafe fn serve(socket: RawFd, arguments: Range<usize>) -> ! {
                 if got < 0 && *libc::__errno_location() == libc::EINTR {
                     continue;
                 }
-                // The kernel closes what is open as the process ends, when no signal can come any more.
+                // The kernel closes open files while the process exits, when signals no longer interrupt it.
                 libc::_exit(0);
             }
             let (errno, fd) = fulfil(&mut request);
@@ -369,7 +372,7 @@ unsafe fn serve(socket: RawFd, arguments: Range<usize>) -> ! {
     }
 }
 
-/// Has the process be called otherwise than the recorder, which somebody may kill by its name or command line.
+/// Changes the name and command line of the process, as the recorder may be killed by either.
 ///
 /// # Safety
 /// As [`serve`].
@@ -382,13 +385,14 @@ unsafe fn rename(arguments: Range<usize>) {
         if room > name.len() {
             ptr::write_bytes(line, 0, room);
             ptr::copy_nonoverlapping(name.as_ptr(), line, name.len());
-            // Where the end is no zero, what is shown ends with the first. Source: `get_mm_cmdline`, fs/proc/base.c.
+            // If the last byte is not zero, the shown text ends at the first zero. Source: `get_mm_cmdline`,
+            // fs/proc/base.c.
             line.add(room - 1).write(b' ');
         }
     }
 }
 
-/// Does what is asked; gives the error and the descriptor to pass on.
+/// Executes a request; returns the error and the descriptor to pass on.
 ///
 /// # Safety
 /// As [`serve`].
@@ -428,7 +432,7 @@ unsafe fn drop_rights() -> libc::c_int {
     }
 }
 
-/// Answers, with a descriptor if there is one; says whether somebody is there.
+/// Sends an answer, with a descriptor if there is one; returns whether the recorder is still there.
 ///
 /// # Safety
 /// As [`serve`].
@@ -468,14 +472,14 @@ mod tests {
         u64::from_str_radix(line.unwrap().trim(), 16).unwrap()
     }
 
-    /// It has another name and command line, blocks what can be blocked, and nothing is left of it afterwards; this process
-    /// stays as it was.
+    /// The child has another name and command line, blocks signals, and leaves nothing behind; this process is
+    /// unchanged.
     #[test]
     fn another_process() {
         let ours = || (blocked("thread-self"), file("self", "cmdline"));
         let before = ours();
         let mut keeper = Keeper::start().unwrap();
-        // It answers once it is set up.
+        // An answer shows that it is set up.
         keeper.seal();
         let pid = keeper.0.pid.to_string();
         assert_eq!(file(&pid, "cmdline").as_bytes(), NAME.to_bytes_with_nul());
@@ -489,7 +493,7 @@ mod tests {
         assert!(!fs::exists(format!("/proc/{pid}")).unwrap());
     }
 
-    /// What killed it is reported to everyone who asks, each time.
+    /// The signal that killed it is reported to every caller, each time.
     #[test]
     fn killed() {
         let mut keeper = Keeper::start().unwrap();

@@ -1,6 +1,6 @@
-//! eBPF links on perf events, by the bpf system call itself.
+//! eBPF links on perf events, by the bpf system call.
 //!
-//! aya opens perf events with an attr of its own, so its links can't be used with ours.
+//! aya opens perf events with its own attr, so its links can't be used with ours.
 #![expect(unsafe_code, reason = "the bpf system call has no safe binding")]
 
 use std::io;
@@ -25,7 +25,7 @@ impl BpfLink {
         Self(None)
     }
 
-    /// The link's descriptor; `None` where the kernel has no link.
+    /// The link's descriptor; `None` on kernels without perf event links.
     #[cfg(test)]
     #[must_use]
     pub const fn fd(&self) -> Option<&OwnedFd> {

@@ -24,15 +24,15 @@ pub(crate) struct Opened {
 /// Precision granted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Granted {
-    /// `precise_ip` with which the kernel took the event. A request still: the proof of precision
-    /// is each sample's EXACT_IP bit.
+    /// `precise_ip` with which the kernel opened the event. Still only a request: the proof of precision is each
+    /// sample's EXACT_IP bit.
     pub precise: u8,
-    /// Why it is lower than what was asked for, if it is.
+    /// Why it is lower than requested, if it is.
     pub reason: Option<String>,
 }
 
 impl Granted {
-    /// What to say about an event that was granted less precision than was asked for.
+    /// Warning if an event was granted less precision than requested.
     #[must_use]
     pub(crate) fn warning(&self, event: &str) -> Option<Warning> {
         let reason = self.reason.as_ref()?;
@@ -52,13 +52,13 @@ impl Granted {
     }
 }
 
-/// Opens an event; on `EOPNOTSUPP` or `EINVAL` steps the precise level down to what is granted.
+/// Opens an event; on `EOPNOTSUPP` or `EINVAL` lowers the precise level until it is granted.
 ///
-/// Only hardware events have a precise level, so all others are opened once.
+/// Only hardware events have a precise level; others are tried once.
 ///
 /// # Errors
-/// The event can't be opened at any level, or for another reason. The error is the one of the
-/// lowest level, as the higher ones may only have been about precision.
+/// The event can't be opened at any level, or for another reason. The error is that of the lowest level, as higher
+/// ones may have failed only for their precision.
 pub(crate) fn open_stepping_down(
     event: &ResolvedEvent,
     target: Target,
@@ -71,11 +71,11 @@ pub(crate) fn open_stepping_down(
     .map(|(counter, granted)| Opened { counter, granted })
 }
 
-/// Opens the other kinds of cores of a hybrid CPU, and notes the level that each grants. Gives what is lower
-/// than what was asked for.
+/// Opens the event on the other kinds of cores of a hybrid CPU, and stores the level that each grants. Returns the
+/// reasons for lowered levels.
 ///
 /// # Errors
-/// One of them can't be opened at any level.
+/// It can't be opened at any level on one of them.
 pub(crate) fn settle_twins(event: &mut ResolvedEvent, tid: Tid) -> Result<Vec<String>, OpenError> {
     let attrs = event.attrs_for(Target::Thread(tid)).into_iter().skip(1);
     let mut reasons = Vec::new();
@@ -121,16 +121,16 @@ fn step_down<T>(
     }
 }
 
-/// What `auto` became.
+/// Result of resolving `auto`.
 #[derive(Debug)]
 pub(crate) struct Auto {
-    /// The event that was taken; its notes say why, and why not a better one.
+    /// The chosen event; its notes say why, and why not a better one.
     pub event: ResolvedEvent,
     /// Opened on the target that was tried.
     pub opened: Opened,
 }
 
-/// Why nothing that `auto` may become could be opened.
+/// No candidate for `auto` could be opened.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AutoError {
     /// The last candidate could not be opened.
@@ -152,8 +152,8 @@ impl Hint for AutoError {
 
 /// Tries the candidates of `auto` on one target, best first.
 ///
-/// A candidate that opens below its least precise level is passed over. A refusal that has
-/// nothing to do with the event (permission, files, a thread gone) ends the search.
+/// A candidate that opens below its minimum precise level is skipped. A refusal that does not depend on the event
+/// (permission, files, a thread gone) ends the search.
 ///
 /// # Errors
 /// The last candidate's reason, or that refusal.
@@ -227,7 +227,7 @@ mod tests {
         }
     }
 
-    /// The first level that is granted is taken, and the reason kept.
+    /// The first granted level is taken, and the reason kept.
     #[test]
     fn steps_to_what_is_granted() {
         let mut tries = 0;
@@ -239,7 +239,7 @@ mod tests {
         );
     }
 
-    /// What was lowered is warned of, with the level and what it means.
+    /// The warning of a lowered level has the level and its meaning.
     #[test]
     fn lowered_is_warned_of() {
         let mut tries = 0;
@@ -252,7 +252,7 @@ mod tests {
         assert_eq!(Granted::default().warning("cycles"), None);
     }
 
-    /// What is granted at once has no reason.
+    /// A level granted at once has no reason.
     #[test]
     fn granted_at_once() {
         let mut tries = 0;
@@ -269,7 +269,7 @@ mod tests {
         );
     }
 
-    /// A refusal that has nothing to do with precision is not tried again.
+    /// A refusal unrelated to precision is not retried.
     #[test]
     fn other_refusals_end_the_search() {
         for errno in [libc::EACCES, libc::EMFILE, libc::EBUSY, libc::ESRCH] {

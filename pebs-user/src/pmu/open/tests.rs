@@ -1,4 +1,4 @@
-//! Opens on the kernel that runs the tests. They need root, and say so where it is missing.
+//! Tests that open events on the running kernel. They need root, and are skipped with a message without it.
 
 use crate::failure::Hint as _;
 use std::fs;
@@ -14,7 +14,7 @@ use crate::pmu::host::Host;
 use crate::pmu::reset::reset_value;
 use crate::units::Pid;
 
-/// Prints why a test does nothing, and whether it does.
+/// Prints why a test is skipped; returns whether it is.
 fn skip() -> bool {
     let missing = limits::missing_privileges();
     if let Some(missing) = &missing {
@@ -60,7 +60,7 @@ extern "C" fn watched(n: u64) -> u64 {
     std::hint::black_box(n) + 1
 }
 
-/// A call that the compiler can't see through.
+/// A call that the compiler can't inline.
 fn call_watched(times: u64) {
     for n in 0..times {
         std::hint::black_box(watched as extern "C" fn(u64) -> u64)(n);
@@ -79,7 +79,7 @@ fn call_stopped_at(times: u64) {
     }
 }
 
-/// Works for a time of this thread's own, whoever wants its CPU.
+/// Runs for this much CPU time of the thread, whatever else uses its CPU.
 fn spin(milliseconds: i64) {
     let own = || {
         let time = clock_gettime(ClockId::ThreadCPUTime);
@@ -185,7 +185,7 @@ fn breakpoints_run_out() {
     assert!(error.hint().unwrap().contains("four"));
 }
 
-/// A thread that ended is said to be gone, not an error of the event.
+/// An ended thread is reported as gone, not as an error of the event.
 #[test]
 fn thread_gone() {
     if skip() {
@@ -218,7 +218,7 @@ fn no_such_cpu() {
     assert!(error.hint().is_some());
 }
 
-/// Where there is no PMU the kernel says so for a hardware event, in our words.
+/// Without a PMU the message for a hardware event says so.
 #[test]
 fn hardware_event_without_pmu() {
     let host = Host::probe(Path::new("/"));
@@ -240,7 +240,7 @@ fn hardware_event_without_pmu() {
     assert!(error.hint().unwrap().contains("cpu-clock"));
 }
 
-/// `auto` ends with something that opens on any machine, and says why it is that.
+/// `auto` opens an event on any machine, with a reason for the choice.
 #[test]
 fn auto_opens() {
     if skip() {
@@ -325,7 +325,7 @@ fn drop_and_check(probe: PerfEvent, expect: u64, at: UprobeAt) {
     assert_eq!(probe.times().unwrap().value, expect, "{at:?}");
 }
 
-/// A place in a file that holds no code, or none at all, is refused in our words.
+/// A place without code, or in a missing file, is refused with a clear message.
 #[test]
 fn uprobe_beyond_the_file() {
     let pmu = UprobePmu::read(Path::new("/"));
@@ -381,7 +381,7 @@ fn load_program(kind: u32) -> OwnedFd {
 const PROGRAM_KPROBE: u32 = 2;
 const PROGRAM_PERF_EVENT: u32 = 7;
 
-/// A program attaches with and without a cookie; a second one is refused until the link goes.
+/// A program attaches with and without a cookie; a second one is refused until the link is closed.
 #[test]
 fn programs_attach() {
     if skip() {
@@ -415,8 +415,7 @@ fn programs_attach_without_link() {
     assert_eq!(error.source.raw_os_error(), Some(libc::EEXIST));
 }
 
-/// A program on an uprobe takes a cookie; several programs on several probes do not disturb
-/// each other.
+/// A program on an uprobe gets its cookie; programs on several probes do not disturb each other.
 #[test]
 fn programs_attach_to_uprobes() {
     let pmu = UprobePmu::read(Path::new("/"));
@@ -439,7 +438,7 @@ fn programs_attach_to_uprobes() {
     assert_eq!(attached.len(), 2);
 }
 
-/// A counter in the group of another counts as by itself, and the other beside it without being started.
+/// A counter in a group counts as it does alone, and the leader is enabled without being started.
 #[test]
 fn led_by_another() {
     if !rustix::process::geteuid().is_root() {

@@ -18,15 +18,15 @@ use crate::units::Pid;
 pub struct UprobePmu {
     /// `perf_event_attr.type`.
     pub kind: u32,
-    /// Bits that ask for a probe at the return.
+    /// Bit field that requests a return probe.
     pub retprobe: BitField,
     /// Bits that hold the semaphore's offset in the file; absent before Linux 4.20.
     pub semaphore: Option<BitField>,
 }
 
 impl UprobePmu {
-    /// Reads the PMU below `root` (`/` except in tests); `None` where the kernel has none, that is
-    /// before Linux 4.17 or without `CONFIG_UPROBE_EVENTS`.
+    /// Reads the PMU below `root` (`/` except in tests); `None` if the kernel has none: before Linux 4.17 or
+    /// without `CONFIG_UPROBE_EVENTS`.
     /// Source: Documentation/ABI/testing/sysfs-bus-event_source-devices-format.
     #[must_use]
     pub fn read(root: &Path) -> Option<Self> {
@@ -79,7 +79,7 @@ impl fmt::Display for UprobeSite {
     }
 }
 
-/// Whose hits count.
+/// Processes whose hits count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum UprobeScope {
     /// Every process that maps the file, now or later.
@@ -91,11 +91,11 @@ pub(crate) enum UprobeScope {
 /// The `pid` and `cpu` arguments of [`UprobeScope::Everyone`].
 const EVERYONE: (libc::pid_t, libc::c_int) = (-1, 0);
 
-/// Places one uprobe. It hits from the moment a program is attached; no enabling is needed.
-/// It is taken away with the keeper, not before: closing it detaches its program.
+/// Places an uprobe. It fires as soon as a program is attached; no enabling is needed. Closing it detaches its
+/// program; it is removed with the keeper.
 ///
 /// # Errors
-/// Says which probe could not be placed and why.
+/// Names the probe that could not be placed, and the reason.
 /// Source: kernel/trace/trace_event_perf.c (`perf_uprobe_init`), kernel/events/core.c.
 #[doc(alias = "perf_uprobe")]
 pub(crate) fn open_uprobe(
@@ -126,11 +126,11 @@ pub(crate) fn open_uprobe(
     })
 }
 
-/// Whether the kernel lets this process place uprobes: some ask for `CAP_SYS_ADMIN` where others take `CAP_PERFMON`.
-/// Tries one where none can be, which is looked at after the rights.
+/// Checks whether this process may place uprobes: some kernels require `CAP_SYS_ADMIN`, others `CAP_PERFMON`. Tries
+/// an impossible place, which the kernel checks after the permissions.
 ///
 /// # Errors
-/// `PermissionDenied`, if not.
+/// `PermissionDenied` if it may not.
 /// Source: kernel/events/core.c (`perf_uprobe_event_init`).
 pub(crate) fn may_place(pmu: &UprobePmu) -> io::Result<()> {
     let directory = UprobeSite {
@@ -209,14 +209,14 @@ mod tests {
         assert_eq!(config(UprobeAt::Return, Some(0x10)), 0x10_0000_0001);
     }
 
-    /// A semaphore that fits no bits is an error, never cut.
+    /// A semaphore that does not fit the bits is an error, never truncated.
     #[test]
     fn semaphore_overflow() {
         let error = config(&pmu(), &site(UprobeAt::Instruction, Some(1 << 32))).unwrap_err();
         assert!(error.to_string().contains("config:32-63"), "{error}");
     }
 
-    /// A file that is not there is said to be so, on the real kernel.
+    /// A missing file is reported as missing, on the running kernel.
     #[test]
     fn missing_file() {
         let Some(pmu) = UprobePmu::read(Path::new("/")) else {

@@ -7,7 +7,7 @@ use crate::pmu::host::{Host, is_core_pmu};
 use crate::pmu::sysfs::{Config, Pmu, TermError};
 use crate::pmu::table::{EventTable, VendorEvent};
 
-/// Names that mean something on a machine.
+/// Looks up event names on a machine.
 pub(super) struct Names<'a> {
     host: &'a Host,
     table: EventTable,
@@ -44,7 +44,7 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// A name by itself: the cores' PMUs are asked first, then the others.
+    /// Looks up a bare name: in the core PMUs first, then in the others.
     pub(super) fn alias(&self, name: &str, more: &[Term]) -> Result<Vec<Draft>, EventError> {
         let cores: Vec<&Pmu> = self.host.core_pmus().collect();
         let (having, lacking): (Vec<&Pmu>, Vec<&Pmu>) =
@@ -83,7 +83,7 @@ impl<'a> Names<'a> {
             .find_map(|list| list.event(name))
     }
 
-    /// What the vendor says about the event with that code; `None` where several events have it and differ.
+    /// The vendor's entry for an event with this code; `None` if several events share it and differ.
     pub(super) fn by_code(&self, pmu: &Pmu, code: Config) -> Option<Listed> {
         let list = self.table.of(&self.host.cpu);
         let list = list.iter().find(|list| list.pmu == pmu.name)?;
@@ -105,7 +105,7 @@ impl<'a> Names<'a> {
     }
 
     fn draft(&self, pmu: &Pmu, terms: &[Term]) -> Result<Draft, EventError> {
-        // What sysfs has wins over the vendor's table, and that over perf's generic names.
+        // sysfs has priority over the vendor's table, which has priority over perf's generic names.
         let foreign = terms.iter().find(|term| {
             term.value == TermValue::Absent
                 && !pmu.formats.contains_key(&term.name)
@@ -148,7 +148,7 @@ impl<'a> Names<'a> {
         Ok(draft)
     }
 
-    /// `cpu_core/cycles/`: the kernel's own terms beside it only.
+    /// `cpu_core/cycles/`: only perf's own terms are allowed beside the name.
     fn generic(&self, pmu: &Pmu, event: Generic, rest: &[Term]) -> Result<Draft, EventError> {
         let field = rest.iter().find(|term| !term.is_perfs_own());
         if let Some(field) = field {
@@ -168,13 +168,13 @@ impl<'a> Names<'a> {
         Ok(draft)
     }
 
-    /// Names that could have been meant, with those of the vendor.
+    /// Similar names, including the vendor's.
     fn nearest(&self, name: &str) -> Vec<String> {
         let lists = self.table.of(&self.host.cpu);
         let vendor = lists.iter().flat_map(|list| list.events()).map(|e| e.name);
         let pmus = self.host.pmus.iter();
         let sysfs = pmus.flat_map(|pmu| pmu.events.keys().map(String::as_str));
-        // Without a PMU of the cores the vendor's names would not help.
+        // The vendor's names are useless without a core PMU.
         let vendor = vendor.filter(|_| self.host.core_pmu().is_some());
         nearest(name, sysfs.chain(vendor))
     }
@@ -221,7 +221,7 @@ impl<'a> Names<'a> {
     }
 }
 
-/// perf's own terms, which are not the PMU's.
+/// Applies perf's own terms, which are not the PMU's.
 fn own_terms(draft: &mut Draft, terms: &[Term]) {
     for term in terms {
         match (term.name.as_str(), &term.value) {
