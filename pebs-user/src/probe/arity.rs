@@ -1,4 +1,4 @@
-//! Arguments that a function can't have, by its debug information.
+//! Checks argument numbers against a function's debug information.
 
 use super::expr::Expr;
 use super::path::unit_of;
@@ -8,7 +8,7 @@ use crate::binary::elf::Binary;
 use crate::binary::parameters::Reader;
 use crate::binary::units::Units;
 
-/// What `argN` can be of a function.
+/// The valid `argN` of a function.
 pub(super) struct Arity {
     /// The largest N.
     last: u32,
@@ -17,10 +17,10 @@ pub(super) struct Arity {
 }
 
 impl Arity {
-    /// Of the function that starts at an address; `None` if that can't be determined: without debug information, of
-    /// variadic functions, and where the compiler passes arguments in another way than the convention does.
+    /// The arity of the function at an address; `None` if unknown: without debug information, for variadic
+    /// functions, and where the compiler does not follow the calling convention.
     pub(super) fn of(binary: &Binary, function: u64) -> Option<Self> {
-        // Copies that the compiler made for some callers (`.isra`, `.constprop`) have other arguments.
+        // Clones made by the compiler for some callers (`.isra`, `.constprop`) have other arguments.
         let is_copy = |name: &str| name.contains('.');
         if binary.symbol_at(function).is_some_and(|f| is_copy(&f.name)) {
             return None;
@@ -44,7 +44,7 @@ impl Arity {
         })
     }
 
-    /// Refuses an argument behind the last one, with a hint.
+    /// Refuses an argument beyond the last one, with a hint.
     pub(super) fn check(&self, expr: &Expr) -> Result<(), (String, Option<String>)> {
         let Some(n) = last_argument(expr).filter(|n| *n > self.last) else {
             return Ok(());
@@ -91,7 +91,7 @@ mod tests {
         Arity::of(&binary, found.unwrap().address).map(|arity| arity.last)
     }
 
-    /// What the calling convention passes is counted; what may be passed otherwise is not judged.
+    /// Arguments of the calling convention are counted; functions that may not follow it are skipped.
     #[test]
     fn of_c() {
         let source = "#include <stdarg.h>\n\
@@ -118,7 +118,7 @@ mod tests {
                 ("eight", Some(8)),
                 ("open", None),
                 ("by_value", None),
-                // Where it goes to comes first.
+                // The address of the result is passed first.
                 ("result", Some(2)),
                 ("main", Some(2)),
             ];
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(last(&bare, "one"), None);
     }
 
-    /// An object is an argument; assembly and other languages are not judged.
+    /// `this` is an argument; assembly and other languages are skipped.
     #[test]
     fn of_others() {
         let source = "volatile long sink;\n\

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::arch::{self, Instruction};
 use crate::binary::elf::Binary;
 
-/// Bytes of a function at most; larger ones are generated tables or damaged symbols.
+/// Maximum size of a function, bytes; larger ones are generated tables or damaged symbols.
 const MAX_SIZE: u64 = 4 << 20;
 
 /// A stretch of code, disassembled from its first byte to its last.
@@ -15,7 +15,7 @@ pub(crate) struct Body {
     pub range: Range<u64>,
     /// Every instruction, in order.
     pub code: Vec<Instruction>,
-    /// Why it could not be read to its end in good order; the instructions up to there are right.
+    /// Why it could not be decoded to its end; the instructions up to there are correct.
     pub broken: Option<String>,
 }
 
@@ -70,8 +70,8 @@ impl Body {
             .ok()
     }
 
-    /// Whether the code below the stack pointer may hold live data somewhere in this function: a leaf that
-    /// uses the red zone. There the kernel's call in place of a five-byte nop would overwrite it.
+    /// Whether the code may keep live data below the stack pointer somewhere in this function: a leaf that uses the
+    /// red zone. There the kernel's call in place of a five-byte nop would overwrite that data.
     #[must_use]
     pub(crate) fn uses_red_zone(&self) -> bool {
         self.code.iter().any(Instruction::is_below_stack)

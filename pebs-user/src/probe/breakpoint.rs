@@ -1,4 +1,4 @@
-//! Where a hardware breakpoint goes: a symbol's address in the processes that are traced.
+//! Addresses of hardware breakpoints: resolves a symbol in the traced processes.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ pub(crate) enum BreakpointError {
     /// The binary that was named is not there.
     #[error(transparent)]
     Locate(#[from] LocateError),
-    /// It can't be read.
+    /// The binary can't be read.
     #[error(transparent)]
     Binary(#[from] BinaryError),
     /// The symbol is not in it.
@@ -28,7 +28,7 @@ pub(crate) enum BreakpointError {
         /// Where.
         path: PathBuf,
     },
-    /// No binary was named, and there is no probe whose binary could be meant.
+    /// No binary was named, and there is no probe that implies one.
     #[error("breakpoint 'mem:{0}' names no binary")]
     NoBinary(String),
     /// The binary lies elsewhere in every process, and no process was named.
@@ -142,14 +142,14 @@ fn variable(binary: &Binary, name: &str) -> Option<u64> {
     found.map(|symbol| symbol.address())
 }
 
-/// Whether the binary is always loaded at the addresses that it says.
+/// Whether the binary is always loaded at its link-time addresses.
 fn is_fixed(binary: &Binary) -> bool {
     binary
         .elf()
         .is_some_and(|elf| elf.kind() == object::ObjectKind::Executable)
 }
 
-/// Where in a process what is in a file at an offset is mapped, if it is.
+/// Address at which a process has mapped a file offset; `None` if it has not.
 pub(super) fn in_process(pid: Pid, path: &Path, offset: u64) -> Option<u64> {
     let file = FileId::of(path)?;
     let mappings = process::mappings(pid)?;

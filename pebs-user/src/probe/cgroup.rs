@@ -28,11 +28,11 @@ const LISTED: usize = 4;
 pub(crate) struct Cgroup {
     /// Its directory.
     pub path: PathBuf,
-    /// The same, opened: what the kernel programs compare with.
+    /// The open directory, for the eBPF programs to compare with.
     pub directory: OwnedFd,
 }
 
-/// Why there is no such control group.
+/// Errors of finding a control group.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CgroupError {
     /// No file system of version 2.
@@ -69,7 +69,7 @@ pub(crate) enum CgroupError {
         /// As typed.
         id: String,
     },
-    /// The container is known to version 1 only.
+    /// The container is only in cgroups of version 1.
     #[error("cannot trace container '{id}' by its cgroup: it has one of version 1 only")]
     VersionOne {
         /// As typed.
@@ -115,10 +115,10 @@ impl Hint for CgroupError {
 }
 
 impl Cgroup {
-    /// The cgroup at a path: as it is, or below where cgroups are mounted (`/system.slice/nginx.service`).
+    /// Opens the cgroup at a path: an absolute one, or one below the cgroup mount (`/system.slice/nginx.service`).
     ///
     /// # Errors
-    /// If it is not a cgroup of version 2.
+    /// The path is no cgroup of version 2.
     pub(crate) fn open(typed: &str) -> Result<Self, CgroupError> {
         let root = mount().ok_or(CgroupError::NotMounted)?;
         let path = Path::new(typed);
@@ -136,10 +136,10 @@ impl Cgroup {
         )
     }
 
-    /// The cgroup of a container, by its id or the first letters of it.
+    /// Opens the cgroup of a container, given by its id or a prefix of it.
     ///
     /// # Errors
-    /// None has it in its name, or several have.
+    /// No cgroup has it in its name, or several have.
     pub(crate) fn of_container(id: &str) -> Result<Self, CgroupError> {
         let no_id = || CgroupError::NoId { id: id.to_owned() };
         if id.len() < SHORTEST_ID || !id.bytes().all(|b| b.is_ascii_hexdigit()) {
@@ -194,7 +194,7 @@ impl Cgroup {
             pids.extend(list.lines().filter_map(|pid| pid.parse().ok().map(Pid)));
             true
         });
-        // Those of another pid namespace are shown as 0.
+        // Processes of another pid namespace are listed as 0.
         pids.retain(|pid| pid.0 != 0);
         pids.sort_unstable();
         pids
@@ -211,7 +211,7 @@ fn mount() -> Option<PathBuf> {
     })
 }
 
-/// Visits a directory and those below it; `enter` says whether to go further down.
+/// Visits a directory and those below it; `enter` returns whether to descend.
 fn walk(root: &Path, mut enter: impl FnMut(&Path) -> bool) {
     let mut waiting = vec![root.to_owned()];
     let mut seen = 0;
@@ -226,7 +226,7 @@ fn walk(root: &Path, mut enter: impl FnMut(&Path) -> bool) {
     }
 }
 
-/// The topmost directories whose name has the id.
+/// The topmost directories whose name contains the id.
 fn find(root: &Path, id: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     walk(root, |directory| {
@@ -241,15 +241,16 @@ fn find(root: &Path, id: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Whether a cgroup's name is that of a container: `ID`, `docker-ID.scope`, `cri-containerd-ID.scope`, `crio-ID.scope`,
-/// `libpod-ID.scope`, `SLICE:cri-containerd:ID`, `libpod-payload-ID`. Those of programs that watch one (`conmon`) are not.
+/// Whether a cgroup's name is that of a container: `ID`, `docker-ID.scope`, `cri-containerd-ID.scope`,
+/// `crio-ID.scope`, `libpod-ID.scope`, `SLICE:cri-containerd:ID`, `libpod-payload-ID`. Cgroups of monitor programs
+/// (`conmon`) are not.
 fn is_of(name: &str, id: &str) -> bool {
     if name.contains("conmon") {
         return false;
     }
     let name = name.strip_suffix(".scope").unwrap_or(name);
     let last = name.rsplit(['-', ':']).next().unwrap_or(name);
-    // What only begins like it is an id if nothing but digits follow.
+    // A prefix matches only if the rest consists of hexadecimal digits.
     last.starts_with(id) && last.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
@@ -308,7 +309,7 @@ mod tests {
         assert!(find(root.path(), "5e6d").is_empty());
     }
 
-    /// What is no cgroup is refused with where they are, and what can be no id without a search.
+    /// Paths that are no cgroup are refused with the mount point in the hint, and malformed ids without a search.
     #[test]
     fn refused() {
         if mount().is_none() {

@@ -1,15 +1,13 @@
-//! The instructions with which a function's visits end: every `ret`, every tail jump, or what is cheaper on the way to
+//! The instructions that end a function's visits: every `ret` and tail jump, or cheaper instructions on the way to
 //! them (`exits`).
 //!
-//! Probes there are safe whatever unwinds through the frame. At the exits themselves the stack pointer is what it
-//! was at the function's first instruction, so the mark's stack pointer names the frame. The function is
-//! read from its first byte to its last, and so are the parts that compilers move away (`f.cold`). What
-//! can't be distinguished for certain is refused, never guessed.
+//! Probes there are safe with any unwinder. At the exits the stack pointer is the same as at the function's first
+//! instruction, so the mark's stack pointer identifies the frame. The function is read completely, including parts
+//! that compilers move away (`f.cold`). Anything ambiguous is refused, never guessed.
 //!
-//! A conditional jump to another function leaves or stays; a mark on it would be wrong when it stays.
-//! The mark is made at that function's entry instead (at its own returns, if it has no name and may be a
-//! part of the first), with its frame's stack pointer: where others call it, the stack pointer fits no open
-//! visit.
+//! A conditional jump to another function may leave or stay; a mark on it would be wrong when it stays. The mark is
+//! made at that function's entry instead (at its returns, if it has no name and may be a part of this function),
+//! with its frame's stack pointer: calls from elsewhere have a stack pointer that matches no open visit.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -23,7 +21,7 @@ use crate::binary::demangle::without_version;
 use crate::binary::elf::Binary;
 use crate::binary::frames::Depth;
 
-/// Parts of one function at most.
+/// Maximum number of parts of a function.
 const MAX_PARTS: usize = 16;
 
 /// All ends of a function.
@@ -31,14 +29,14 @@ const MAX_PARTS: usize = 16;
 pub(crate) struct Ends {
     /// Where to probe, by address.
     pub sites: Vec<EndSite>,
-    /// Functions that it may leave to by conditional jumps: to be marked at their entries.
+    /// Targets of conditional jumps out of the function, to be marked at their entries.
     pub conditional: Vec<u64>,
-    /// How many `ret`s and how many tail jumps there are.
+    /// Number of `ret`s and of tail jumps.
     pub exits: (usize, usize),
 }
 
 impl Ends {
-    /// `3 ret and 1 tail jump`, or what stands for them: `2 emulated instructions for 3 ret`.
+    /// Text such as `3 ret and 1 tail jump`, or `2 emulated instructions for 3 ret`.
     #[must_use]
     pub(crate) fn describe(&self) -> String {
         let (rets, tails) = self.exits;
@@ -60,13 +58,13 @@ impl Ends {
     }
 }
 
-/// Why the ends of a function can't be found for certain, one clause.
+/// Why the ends of a function are ambiguous, one clause.
 pub(crate) type Unclear = String;
 
-/// Every end of the function at `range`: the `ret`s and tail jumps themselves.
+/// Finds every end of the function at `range`: its `ret`s and tail jumps.
 ///
 /// # Errors
-/// A clause saying what is unclear.
+/// A clause that describes the ambiguity.
 pub(crate) fn find(binary: &Binary, kernel: Kernel, range: Range<u64>) -> Result<Ends, Unclear> {
     Search::run(binary, kernel, range)?.ends(|sites| {
         sites
@@ -81,11 +79,11 @@ pub(crate) fn find(binary: &Binary, kernel: Kernel, range: Range<u64>) -> Result
     })
 }
 
-/// The cheapest instructions on the ways out of the function at `range`, one on each, at which nothing that `registers`
-/// hold changes any more.
+/// Finds the cheapest instructions that each way out of the function at `range` passes exactly once, where
+/// `registers` have their final values.
 ///
 /// # Errors
-/// A clause saying what is unclear.
+/// A clause that describes the ambiguity.
 pub(crate) fn cheapest(
     binary: &Binary,
     kernel: Kernel,
@@ -117,7 +115,8 @@ pub(crate) fn cheapest(
     })
 }
 
-/// How the probes of [`cheapest`] lie in a function: exits that some way reaches past none or several, of how many.
+/// Checks the probes of [`cheapest`]: returns the exits that some path reaches past no probe or past several, with
+/// their number.
 ///
 /// # Errors
 /// As [`cheapest`].
@@ -140,7 +139,7 @@ pub fn check(
     Ok((exits::passes(&flow, &probes, &outs), ends))
 }
 
-/// A place and its class, or why it has none.
+/// An exit and its class, or why it has none.
 type Classed = (EndSite, Result<EntryClass, String>);
 
 struct Search<'a> {
@@ -219,7 +218,7 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// Looks at one instruction; gives a further part of the function if it jumps there.
+    /// Examines one instruction; returns a further part of the function if it jumps there.
     fn instruction(
         &mut self,
         body: &Body,
@@ -240,7 +239,7 @@ impl<'a> Search<'a> {
             Flow::IndirectJump => match self.indirect(body, index) {
                 IndirectJump::Switch => {}
                 IndirectJump::TailCall => self.exits.push((*instruction, false)),
-                // A switch has cases, which nothing else leads to.
+                // A switch would have case labels that no other instruction leads to.
                 _ if all_else_is_reached(body) => {
                     self.exits.push((*instruction, false));
                 }
@@ -284,8 +283,8 @@ impl<'a> Search<'a> {
             ));
         }
         if matches!(instruction.flow(), Flow::Branch(_)) {
-            // Without a name it may be a part of this function that never comes back. Its own returns
-            // end the visit either way.
+            // Without a name it may be a part of this function that does not come back. Marking its returns is
+            // right in both cases.
             if self.binary.symbol_at(to).is_none() && !self.binary.is_stub(to) {
                 return Ok(self.binary.frames.range_of(to));
             }
@@ -296,9 +295,9 @@ impl<'a> Search<'a> {
         Ok(None)
     }
 
-    /// The range of a part of this function that was moved away, if `to` is in one.
+    /// The range of a part of this function that was moved away, if it contains `to`.
     fn part(&self, to: u64) -> Option<Range<u64>> {
-        // A call into another library: its stub has no frame of its own.
+        // A call into another library: a PLT stub has no frame of its own.
         if self.binary.is_stub(to) {
             return None;
         }
@@ -306,7 +305,7 @@ impl<'a> Search<'a> {
         let range = frame.clone().or_else(|| self.binary.extent(to))?;
         if let Some(symbol) = self.binary.symbol_at(range.start) {
             let cold = without_version(&symbol.name).contains(".cold");
-            // A symbol of its own makes it another function.
+            // With a symbol of its own it is another function.
             return cold.then_some(range);
         }
         if self.depth(to).is_some_and(|depth| depth != Depth::RETURN) {
@@ -324,11 +323,11 @@ impl<'a> Search<'a> {
         self.binary.frames.depth_at(address)
     }
 
-    /// Tells a `switch` from a tail call through a pointer.
+    /// Distinguishes a `switch` from a tail call through a pointer.
     fn indirect(&self, body: &Body, index: usize) -> IndirectJump {
         let jump = &body.code[index];
         match self.depth(jump.address()) {
-            // The frame is still there: it can't leave.
+            // The frame still exists, so the jump can't leave the function.
             Some(depth) if depth != Depth::RETURN => return IndirectJump::Switch,
             _ => {}
         }
@@ -379,7 +378,7 @@ mod tests {
     use super::*;
     use crate::binary::testing::{Program, compile};
 
-    /// Functions whose exits are known.
+    /// Functions with known exits.
     const SOURCE: &str = r#"
 #define F(name, body) asm(".text\n.globl " #name "\n.type " #name ",@function\n" #name ":\n" \
     ".cfi_startproc\n" body "\n.cfi_endproc\n.size " #name ",.-" #name "\n");
@@ -413,14 +412,14 @@ int main(void) { return 0; }
         find(&binary, Kernel::from_release("6.18"), range)
     }
 
-    /// Rets and tail jumps found: how many of each.
+    /// Number of rets and of tail jumps found.
     fn counts(program: &Program, name: &str) -> (usize, usize, usize) {
         let ends = ends(program, name).unwrap_or_else(|why| panic!("{name}: {why}"));
         let rets = ends.sites.iter().filter(|site| site.result_known).count();
         (rets, ends.sites.len() - rets, ends.conditional.len())
     }
 
-    /// Every exit is found and no switch is taken for one.
+    /// Every exit is found and no switch is mistaken for one.
     #[test]
     fn exits() {
         let program = compile("gcc", SOURCE, &["-no-pie"]);
@@ -445,7 +444,7 @@ int main(void) { return 0; }
         }
     }
 
-    /// What can't be read for certain is refused with its reason.
+    /// Ambiguous functions are refused with a reason.
     #[test]
     fn refusals() {
         let program = compile("gcc", SOURCE, &["-no-pie"]);
@@ -456,8 +455,8 @@ int main(void) { return 0; }
         assert!(why("far").contains("leaves by"));
     }
 
-    /// The compiler's own switches and cold parts, position independent or not, with and without
-    /// symbols: as many exits whether it is stripped or not.
+    /// The compiler's own switches and cold parts, position independent or not, with and without symbols: stripping
+    /// does not change the number of exits.
     #[test]
     fn compiled_code() {
         let source = r#"

@@ -1,12 +1,12 @@
-//! The instruction to probe at a function's entry.
+//! Choice of the probed instruction at a function's entry.
 //!
-//! The kernel single-steps most instructions under a probe, which costs ten times what a `push`, a nop or a
-//! direct branch does, and compilers put `endbr64` and register moves in front. The probe may move to a
-//! cheap instruction further on if, between the first instruction and that one, nothing can
-//! leave the path, loop back, write memory, or change a register that the probe reads.
+//! The kernel single-steps most probed instructions, which costs ten times as much as a `push`, a nop or a direct
+//! branch, and compilers put `endbr64` and register moves in front. The probe may move to a later cheap instruction
+//! if nothing between the first instruction and that one can leave the path, loop back, write memory, or change a
+//! register that the probe reads.
 //!
-//! Invariant: the chosen instruction runs exactly as often as the first one, and the first one's
-//! stack pointer is known from the one there.
+//! Invariant: the chosen instruction runs exactly as often as the first one, and the stack pointer at the first one
+//! can be computed from the one there.
 
 use super::body::{self, Body};
 use crate::arch::{EntryClass, Flow, Instruction, Kernel, Register};
@@ -18,12 +18,12 @@ const MAX_INSTRUCTIONS: usize = 16;
 /// Bytes looked at, at most.
 const MAX_BYTES: u64 = 64;
 
-/// What the probe asks of its place.
+/// Requirements of a probe on its instruction.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Needs<'a> {
     /// Registers that the probe reads.
     pub registers: &'a [Register],
-    /// Instructions that other sites of the probe are on.
+    /// Instructions with other sites of the probe.
     pub taken: &'a [u64],
     /// The return address must be on top of the stack (for a uretprobe).
     pub return_address: ReturnAddress,
@@ -32,7 +32,7 @@ pub(crate) struct Needs<'a> {
 /// Where the return address must be when the probe fires.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ReturnAddress {
-    /// Anywhere known.
+    /// At any known place.
     #[default]
     Known,
     /// On top of the stack.
@@ -50,16 +50,16 @@ pub(crate) struct Entry {
     pub class: EntryClass,
     /// Disassembled.
     pub text: String,
-    /// Added to the stack pointer there it gives the one at the first instruction.
+    /// Added to the stack pointer there, gives the stack pointer at the first instruction.
     pub sp_adjust: i64,
     /// The function jumps back to it: a mark in each round.
     pub repeated: bool,
 }
 
-/// Chooses the instruction for a function.
+/// Chooses the instruction of a function.
 ///
 /// # Errors
-/// Why none near the entry can be probed.
+/// Why no instruction near the entry can be probed.
 pub(crate) fn choose(
     binary: &Binary,
     kernel: Kernel,
@@ -80,7 +80,7 @@ pub(crate) fn choose(
             break;
         }
         let on_top = needs.return_address == ReturnAddress::Known || walk.sp_adjust == 0;
-        // Before the stack is grown and after, the same call would make two marks.
+        // A call that grows the stack would make a mark before and another after it.
         let twice = grows_stack_later(body, instruction);
         if on_top && !needs.taken.contains(&address) {
             match kernel.class(address, body::bytes(binary, instruction)) {
@@ -110,7 +110,7 @@ pub(crate) fn choose(
     })
 }
 
-/// Whether some jump in the function comes out behind its first instruction but not behind `address`.
+/// Whether a jump in the function goes to a place after its first instruction, up to `address`.
 fn loops_between(body: &Body, start: u64, address: u64) -> bool {
     body.targets().any(|(_, to)| to > start && to <= address)
 }
@@ -136,7 +136,7 @@ fn grows_stack(body: &Body, instruction: &Instruction) -> bool {
     false
 }
 
-/// Whether such a check comes at this instruction or among those behind it.
+/// Whether such a check is at this instruction or one of the following.
 fn grows_stack_later(body: &Body, instruction: &Instruction) -> bool {
     let later = body.code.iter().take(MAX_INSTRUCTIONS);
     later
@@ -148,7 +148,7 @@ fn grows_stack_later(body: &Body, instruction: &Instruction) -> bool {
 #[derive(Default)]
 struct Walk {
     sp_adjust: i64,
-    /// Behind the check for room on the stack: what jumps back to the start comes here once more.
+    /// After the stack check: jumps back to the start pass this place once more.
     checked_stack: bool,
 }
 
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
     use crate::binary::testing::compile;
 
-    /// Functions whose instructions are known to the byte.
+    /// Functions whose instructions are known byte for byte.
     const SOURCE: &str = r#"
 #define F(name, body) asm(".text\n.globl " #name "\n.type " #name ",@function\n" #name ":\n" \
     ".cfi_startproc\n" body "\n.cfi_endproc\n.size " #name ",.-" #name "\n");
@@ -223,7 +223,7 @@ int main(void) { return 0; }
         (entry.offset, entry.class, entry.sp_adjust)
     }
 
-    /// The probe moves to a cheap instruction, and knows how far the stack pointer moved.
+    /// The probe moves to a cheap instruction, and the change of the stack pointer is known.
     #[test]
     fn moves_to_cheap_instructions() {
         let any = Needs::default();
@@ -243,7 +243,7 @@ int main(void) { return 0; }
         assert_eq!(place("fenced", needs).0, 4);
     }
 
-    /// It never moves behind a change of a register that is read, a write, or the end of a loop.
+    /// It never moves past a change of a register that is read, a write, or the target of a loop.
     #[test]
     fn stays_in_front() {
         let rdi = [Register::SYSV[0]];
@@ -262,8 +262,8 @@ int main(void) { return 0; }
         assert!(chosen("again", Needs::default()).expect("chosen").repeated);
     }
 
-    /// Go functions start again after their stack was grown: the probe goes behind that check, where each
-    /// call comes by once.
+    /// Go functions restart after growing their stack: the probe is placed after that check, which each call passes
+    /// once.
     #[test]
     fn behind_the_stack_check() {
         let rax = [Register::GO[0]];
@@ -276,7 +276,7 @@ int main(void) { return 0; }
         assert!(!chosen("grows", needs).expect("chosen").repeated);
     }
 
-    /// What the kernel refuses, or what is an end as well, is not an entry.
+    /// Instructions that the kernel refuses, or that are also an end, are not chosen.
     #[test]
     fn refusals() {
         let why = chosen("locked", Needs::default()).expect_err("refused");

@@ -1,4 +1,4 @@
-//! Why a probe can't be placed, each with its hint.
+//! Errors of resolving probes, with hints.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -10,11 +10,11 @@ use crate::binary::locate::LocateError;
 use crate::binary::lookup::Unknown;
 use crate::failure::Hint;
 
-/// Why the probes of a run can't be resolved. The text is one line (a [`SpecError`] adds the SPEC and a
-/// caret); [`Self::hint`] says what to do.
+/// An error of resolving the probes of a run. The text is one line (a [`SpecError`] adds the SPEC and a caret);
+/// [`Self::hint`] gives the hint.
 #[derive(Debug, thiserror::Error)]
 pub enum ResolveError {
-    /// A SPEC that can't be read, or reads what does not exist at its place.
+    /// A SPEC that can't be parsed, or reads a value that does not exist at its place.
     #[error(transparent)]
     Spec(#[from] SpecError),
     /// No file.
@@ -23,7 +23,7 @@ pub enum ResolveError {
     /// A file that is no x86-64 binary.
     #[error(transparent)]
     Binary(#[from] BinaryError),
-    /// A name that is not that of exactly one function.
+    /// A name that does not match exactly one function.
     #[error(transparent)]
     Function(Box<FunctionError>),
     /// An address that can't be probed.
@@ -35,7 +35,7 @@ pub enum ResolveError {
         path: PathBuf,
         /// Why not.
         why: String,
-        /// What to do, where something can be done.
+        /// Hint, if there is one.
         advice: Option<String>,
     },
     /// The returns of a function can't be marked safely.
@@ -45,7 +45,7 @@ pub enum ResolveError {
         name: String,
         /// The binary.
         path: PathBuf,
-        /// What is unclear.
+        /// What is ambiguous.
         why: String,
     },
     /// A line without code, or no line table.
@@ -66,10 +66,10 @@ pub enum ResolveError {
         name: String,
         /// The binary.
         path: PathBuf,
-        /// The binary has others.
+        /// Whether the binary has other probes.
         any: bool,
     },
-    /// Two probes want one column with different types.
+    /// Two probes use one column with different types.
     #[error("column '{name}' is {first} in one probe and {second} in another")]
     ColumnType {
         name: String,
@@ -78,17 +78,17 @@ pub enum ResolveError {
         /// Second type.
         second: String,
     },
-    /// More of something than the kernel programs hold.
+    /// More than the eBPF programs support.
     #[error("{what}: {count}, {limit} at most")]
     TooMany {
         what: String,
-        /// How many.
+        /// Number given.
         count: usize,
         limit: usize,
     },
 }
 
-/// A name that is not that of exactly one function of a binary.
+/// A name that does not match exactly one function of a binary.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", unknown(name, path, tables, why))]
 pub struct FunctionError {
@@ -96,7 +96,7 @@ pub struct FunctionError {
     pub name: String,
     /// The binary.
     pub path: PathBuf,
-    /// What the binary has in names.
+    /// Symbol tables of the binary.
     pub tables: Tables,
     /// Why not.
     pub why: Unknown,
@@ -136,7 +136,7 @@ impl Hint for ResolveError {
     }
 }
 
-/// The sentence about a name that is not that of exactly one function.
+/// Message for a name that does not match exactly one function.
 fn unknown(name: &str, path: &std::path::Path, tables: &Tables, why: &Unknown) -> String {
     let path = path.display();
     match why {
@@ -164,7 +164,7 @@ fn unknown(name: &str, path: &std::path::Path, tables: &Tables, why: &Unknown) -
     }
 }
 
-/// What a binary has in names, if that explains why one is missing.
+/// Describes the binary's symbol tables, if that explains the missing name.
 fn describe(tables: &Tables) -> String {
     let count = |n: usize| match n {
         0 => "no functions".to_owned(),
@@ -230,7 +230,7 @@ fn function_hint(error: &FunctionError) -> String {
     }
 }
 
-/// Why ids can't be read.
+/// Errors of options that read ids.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ItemError {
     /// The text has a fault.
@@ -242,23 +242,23 @@ pub(crate) enum ItemError {
         text: String,
         /// The fault.
         what: String,
-        /// What to write instead.
+        /// Correct form.
         hint: String,
     },
     /// The binary that was named is not there.
     #[error(transparent)]
     Locate(#[from] LocateError),
-    /// It can't be read.
+    /// The binary can't be read.
     #[error(transparent)]
     Binary(#[from] BinaryError),
-    /// It has no such variable.
+    /// The binary has no such variable.
     #[error("variable '{symbol}' not found in {}", path.display())]
     NoSymbol {
         /// As typed.
         symbol: String,
         /// Where.
         path: PathBuf,
-        /// What to do.
+        /// Hint.
         hint: String,
     },
     /// It is of another kind.
@@ -269,17 +269,17 @@ pub(crate) enum ItemError {
         /// Where.
         path: PathBuf,
         found: &'static str,
-        /// What to do.
+        /// Hint.
         hint: &'static str,
     },
-    /// It lies in a library, where it can't be found.
+    /// The variable is in a library whose address can't be found.
     #[error("{} is a shared library{why}", path.display())]
     Library {
         /// The library.
         path: PathBuf,
-        /// What it lacks.
+        /// What the library lacks.
         why: &'static str,
-        /// What to do.
+        /// Hint.
         hint: &'static str,
     },
 }

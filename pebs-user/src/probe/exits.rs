@@ -1,18 +1,18 @@
-//! The cheapest instructions on a function's ways out, such that each way passes exactly one.
+//! Finds the cheapest instructions on a function's ways out, such that each way passes exactly one.
 //!
-//! A probe on a `ret` is single-stepped, which costs ten times what a branch, a jump or a nop does. So the probe may
-//! move forward to such an instruction where nothing but an epilogue lies between: moves, arithmetic, pops and jumps, a
-//! few instructions at most, with no call, loop, system call or write to memory. These instructions are the *tail* of
-//! the function: whatever enters it leaves the function soon, and never by going round.
+//! A probe on a `ret` is single-stepped, which costs ten times as much as one on a branch, a jump or a nop. So the
+//! probe may move to such an instruction if only an epilogue lies between: a few moves, arithmetic instructions,
+//! pops and jumps, with no call, loop, system call or write to memory. These instructions are the *tail* of the
+//! function: control that enters the tail leaves the function soon, without looping.
 //!
-//! Which of them to probe is a minimum cut. Between two instructions, a visit's end has been marked or it has not; where
-//! several ways meet, it must be the same for all of them. An instruction is an arc from the point before it to the point
-//! after it, which costs what a probe there does, times how often it is passed; against its direction no cut may go. At
-//! each place where control enters the tail nothing is marked yet (the source), behind each exit it is (the sink). So each
-//! cut passes each way exactly once, and that of least cost is taken; of several the one nearest to the exits. As each way
-//! has one probe, how much dearer a single step is than an emulated instruction changes nothing that matters.
+//! The choice is a minimum cut. Between two instructions, the end of a visit has been marked or not; where several
+//! ways meet, this must be the same for all of them. An instruction is an arc from the point before it to the point
+//! after it, with the cost of a probe there times its frequency as capacity; no cut may cross it backwards. Where
+//! control enters the tail nothing is marked yet (the source), behind each exit it is (the sink). So each cut
+//! passes each way exactly once, and the one of least cost is taken; of several the one nearest to the exits. As
+//! each way has one probe, the exact cost ratio of a single step to an emulated instruction does not matter.
 //!
-//! Invariant: `passes`, which knows nothing of all that, finds exactly one probe on each way through the function.
+//! Invariant: `passes`, an independent check, finds exactly one probe on each way through the function.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -28,13 +28,13 @@ const MAX_TAIL: usize = 14;
 /// Entries of a jump table at most.
 const MAX_TABLE: usize = 4096;
 
-/// A cost above all sums of others: the kernel refuses the instruction.
+/// Cost above all sums of valid costs: the kernel refuses the instruction.
 const REFUSED: u64 = 1 << 44;
 
-/// A cost above that, of what would be wrong.
+/// Cost above that, for places that would be wrong.
 const WRONG: u64 = 1 << 56;
 
-/// Weight of one pass of a way through the tail.
+/// Weight of one pass through the tail.
 const PASS: f64 = 64.0;
 
 /// One place where visits end.
@@ -46,21 +46,22 @@ pub(crate) struct EndSite {
     pub class: EntryClass,
     /// The instruction, disassembled.
     pub text: String,
-    /// It leads to a `ret` only, where the result is known; else to a tail jump, where it is not yet.
+    /// It leads only to a `ret`, where the result is known; else to a tail jump, where it is not known yet.
     pub result_known: bool,
-    /// Added to the stack pointer there it gives the one at the function's first instruction.
+    /// Added to the stack pointer there, gives the stack pointer at the function's first instruction.
     pub sp_adjust: i64,
 }
 
-/// Where control goes from each instruction, by index into `code`.
+/// Control flow graph of a function, by index into `code`.
 pub(super) struct Graph {
     /// Every instruction of all parts, by address.
     pub code: Vec<Instruction>,
-    /// Where each goes on within the function.
+    /// Successors of each instruction within the function.
     pub next: Vec<Vec<usize>>,
-    /// Where control may come from elsewhere: the entry, targets of tables, whatever no known instruction leads to.
+    /// Places that control may reach from elsewhere: the entry, jump table targets, and instructions without a
+    /// known predecessor.
     pub starts: BTreeSet<usize>,
-    /// Whether each leads to the report of a smashed stack, which does not come back.
+    /// Edges that lead to the report of a smashed stack, which does not return.
     dead: BTreeSet<(usize, usize)>,
     /// Whether the targets of all switches are known.
     pub tables_known: bool,
@@ -100,7 +101,7 @@ impl Graph {
                 continue;
             }
             if code[index].is_nop() {
-                // Padding, which nothing runs.
+                // Padding, which is never executed.
                 let padding = std::mem::take(&mut next[index]);
                 padding.into_iter().for_each(|to| led_to[to] -= 1);
             } else {
@@ -120,7 +121,7 @@ impl Graph {
         }
     }
 
-    /// Where an instruction goes on, but for the report of a smashed stack.
+    /// Successors of an instruction, except the report of a smashed stack.
     fn live(&self, index: usize) -> impl Iterator<Item = usize> + '_ {
         let next = self.next[index].iter().copied();
         next.filter(move |to| !self.dead.contains(&(index, *to)))
@@ -157,11 +158,11 @@ struct Tables {
 }
 
 impl Tables {
-    /// Every table that the function refers to, and whether each of its switches has one.
+    /// Reads every jump table that the function refers to; `known` says whether each of its switches has one.
     ///
-    /// A switch adds an entry of four bytes to the address of its table, which some `lea` of the function gives. So
-    /// all addresses that the function takes are tried: what is no table adds places at which nothing is marked yet, which
-    /// is safe. A table ends where an entry leads to no instruction of the function.
+    /// A switch adds a four-byte entry to the address of its table, which is given by some `lea` in the function.
+    /// So all addresses that the function takes are tried: wrong ones only add places at which nothing is marked
+    /// yet, which is safe. A table ends at an entry that leads to no instruction of the function.
     fn read(
         binary: &Binary,
         code: &[Instruction],
@@ -200,7 +201,7 @@ impl Tables {
         tables
     }
 
-    /// A table of whole addresses.
+    /// Reads a table of absolute addresses.
     fn absolute(&mut self, binary: &Binary, jump: &Instruction, at: &HashMap<u64, usize>) -> bool {
         let Some(table) = idioms::absolute_table(jump) else {
             return false;
@@ -216,20 +217,20 @@ impl Tables {
     }
 }
 
-/// What is asked of the places.
+/// Requirements on the chosen places.
 pub(super) struct Wanted<'a> {
     pub binary: &'a Binary,
     pub kernel: Kernel,
     /// Registers that the probes read.
     pub registers: &'a [Register],
-    /// Instructions up to which the function's entry may be marked: the first, and the last of them.
+    /// First and last instruction between which the function's entry may be marked.
     pub entry: (u64, u64),
 }
 
 /// Chooses the places for the exits `sites` of a function.
 ///
 /// # Errors
-/// Why an exit can't be probed, if nothing on the way to it can either.
+/// Why an exit can't be probed, if no instruction on the way to it can be either.
 pub(super) fn cheapest(
     wanted: &Wanted<'_>,
     flow: &Graph,
@@ -271,7 +272,7 @@ struct Node {
     rets: bool,
     /// Leads to a tail jump.
     tails: bool,
-    /// A probe may be here, beside on an exit.
+    /// A probe may be placed here, even if it is not an exit.
     allowed: bool,
 }
 
@@ -319,7 +320,7 @@ impl<'a> Tail<'a> {
         }
     }
 
-    /// Takes in what leads to nothing but the tail.
+    /// Adds instructions whose successors are all in the tail.
     fn grow(&mut self) {
         if !self.flow.tables_known {
             return;
@@ -365,7 +366,7 @@ impl<'a> Tail<'a> {
         let changes = changes || instruction.changes(self.wanted.registers);
         let address = instruction.address();
         let (entry, last) = self.wanted.entry;
-        // Where the table of frames knows it, too, both must say the same.
+        // If the unwind table knows the depth, too, both must agree.
         let depth = self.wanted.binary.frames.depth_at(address);
         let known = match (sp_adjust, depth) {
             (Some(adjust), Some(Depth::Known(depth))) => depth == adjust + RETURN_ADDRESS_BYTES,
@@ -397,13 +398,13 @@ impl<'a> Tail<'a> {
             Flow::Branch(_) => 2,
             _ => 1,
         };
-        // Both ways may be one.
+        // Both successors may be the same instruction.
         let same = instruction.jump_target() == Some(instruction.next());
         self.flow.next[index].len() < stays && !same
     }
 
-    /// How often each instruction is passed if control enters the tail equally often at each place, and takes each way
-    /// at a branch equally often.
+    /// Relative frequency of each instruction, if control enters the tail equally often at each place and takes
+    /// both ways of a branch equally often.
     fn passes(&self) -> BTreeMap<usize, f64> {
         let mut order: Vec<usize> = self.nodes.keys().copied().collect();
         order.sort_by_key(|index| std::cmp::Reverse(self.nodes[index].length));
@@ -480,7 +481,7 @@ impl<'a> Tail<'a> {
     }
 }
 
-/// Whether an instruction may lie between a probe and the exit.
+/// Whether an instruction may be between a probe and the exit.
 fn is_epilogue(instruction: &Instruction) -> bool {
     let plain = match instruction.flow() {
         Flow::Next => idioms::is_simple(instruction),
@@ -497,14 +498,14 @@ fn class_of(wanted: &Wanted<'_>, instruction: &Instruction) -> Result<EntryClass
     )
 }
 
-/// A point of the tail, before it is known which are one.
+/// A point of the tail, before equal points are joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Point {
     Before(usize),
     After(usize),
 }
 
-/// Points, of which some are the same.
+/// Union-find structure of points.
 #[derive(Default)]
 struct Points {
     numbers: HashMap<Point, usize>,
@@ -536,7 +537,7 @@ impl Points {
 struct Network {
     /// Arcs that leave each point, by number.
     from: Vec<Vec<usize>>,
-    /// Where each arc goes, and what is left of it; its reverse is beside it.
+    /// Target and residual capacity of each arc; its reverse arc is adjacent (index ^ 1).
     arcs: Vec<(usize, u64)>,
 }
 
@@ -575,7 +576,7 @@ impl Network {
         while let Some(at) = waiting.pop() {
             for &arc in &self.from[at] {
                 let (before, _) = self.arcs[arc];
-                // What can still be sent from there to here.
+                // Residual capacity from there to here.
                 if self.arcs[arc ^ 1].1 > 0 && !behind[before] {
                     behind[before] = true;
                     waiting.push(before);
@@ -611,9 +612,9 @@ impl Network {
     }
 }
 
-/// Checks the probes of a function: the exits that some way reaches past none or more than one.
+/// Checks the probes of a function: returns the exits that some path reaches past no probe or more than one.
 ///
-/// Follows every way through all of the function's instructions, with how many probes it has passed.
+/// Follows every path through the function's instructions with the number of probes passed.
 #[cfg(test)]
 #[must_use]
 pub(super) fn passes(
@@ -702,7 +703,7 @@ int main(void) { return 0; }
         ends.sites.iter().map(text).collect()
     }
 
-    /// Branches, jumps and nops behind the last call stand for the exits that they lead to.
+    /// Branches, jumps and nops after the last call are probed in place of the exits that they lead to.
     #[test]
     fn cheap_places() {
         let program = compile("gcc", SOURCE, &["-no-pie"]);
@@ -714,7 +715,7 @@ int main(void) { return 0; }
         assert!(!places(&program, "both", &[]).sites[0].result_known);
     }
 
-    /// A probe stays on the exit where something is done in between, a way comes in behind, or the ways differ.
+    /// A probe stays on the exit if work is done in between, a way joins in between, or the ways differ.
     #[test]
     fn dear_places() {
         let program = compile("gcc", SOURCE, &["-no-pie"]);
@@ -732,7 +733,7 @@ int main(void) { return 0; }
         assert_eq!(texts("table"), ["ret 0"], "a case comes in behind the nops");
     }
 
-    /// What a probe reads is final where it is read.
+    /// Registers that a probe reads have their final values there.
     #[test]
     fn results() {
         let program = compile("gcc", SOURCE, &["-no-pie"]);
@@ -740,11 +741,11 @@ int main(void) { return 0; }
         assert_eq!(texts(&program, "result", &rax), ["ret 0"]);
         assert_eq!(texts(&program, "guarded", &rax), ["jne 24"]);
         assert!(places(&program, "guarded", &rax).sites[0].result_known);
-        // Here there is a result, there none yet.
+        // One place has a result, the other none yet.
         assert_eq!(texts(&program, "both", &rax), ["ret 0", "jmp 0"]);
     }
 
-    /// Each way through what random branches make passes one probe.
+    /// In functions with random branches each path passes one probe.
     #[test]
     fn random_functions() {
         let mut seed = 20_u64;

@@ -1,7 +1,7 @@
-//! Argument expressions: what to read from the target at a mark.
+//! Argument expressions: the values to read from the target at a mark.
 //!
-//! `arg1`, `%rdi`, `retval`, `arg1+8`, `*(arg1+16):u32`, `*(*(arg1+8)+4):i16`, `str(arg2, 32)`,
-//! `str(*(arg1+8), *arg1)`, `arg1:u32`. Pure text: [`super::program`] turns an expression into what the kernel side runs.
+//! `arg1`, `%rdi`, `retval`, `arg1+8`, `*(arg1+16):u32`, `*(*(arg1+8)+4):i16`, `str(arg2, 32)`, `str(*(arg1+8),
+//! *arg1)`, `arg1:u32`. Pure text; [`super::program`] compiles an expression for the eBPF program.
 
 mod parse;
 
@@ -12,7 +12,7 @@ pub(crate) use parse::{parse, parse_ids};
 /// Bytes of a string at most: the largest payload less the length word.
 pub(crate) const STRING_MAX: u32 = 464;
 
-/// What a dereference reads.
+/// Type read by a dereference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Type {
     /// Unsigned number of so many bytes.
@@ -67,7 +67,7 @@ pub(crate) const RETVAL: &str = "retval";
 pub struct Path {
     /// Name of the argument.
     pub root: String,
-    /// What follows.
+    /// Field accesses after it.
     pub steps: Vec<Step>,
 }
 
@@ -94,11 +94,11 @@ pub enum Expr {
     Add(Box<Self>, i64),
     /// `*X` or `*(X):TYPE`; without a type it reads 8 bytes, unsigned.
     Deref(Box<Self>, Option<Type>),
-    /// `str(X)` or `str(X, MOST)`: up to a NUL, MOST bytes kept at most.
+    /// `str(X)` or `str(X, MOST)`: up to a NUL, at most MOST bytes kept.
     Str(Box<Self>, Option<u32>),
-    /// `str(X, LENGTH)` or `str(X, LENGTH, MOST)`: so many bytes, MOST kept at most.
+    /// `str(X, LENGTH)` or `str(X, LENGTH, MOST)`: LENGTH bytes, at most MOST kept.
     Text(Box<Self>, Box<Self>, Option<u32>),
-    /// `X:TYPE` of something that is not a dereference: its low bytes.
+    /// `X:TYPE` where X is not a dereference: its low bytes.
     Cast(Box<Self>, Type),
 }
 
@@ -140,11 +140,11 @@ impl Expr {
 pub struct Ids {
     /// Address of the first.
     pub array: Expr,
-    /// How many there are.
+    /// Number of ids.
     pub count: Expr,
     /// The array holds pointers, and the ids are behind them.
     pub behind: Option<Behind>,
-    /// What each is; without a type as the debug information says, else `u64`.
+    /// Type of an id; if missing, from the debug information, else `u64`.
     pub r#type: Option<Type>,
     /// Byte of the expression in the SPEC.
     pub at: usize,
@@ -155,18 +155,18 @@ pub struct Ids {
 pub enum Behind {
     /// So many bytes on.
     Offset(i64),
-    /// In this field: the first behind an arrow, the others behind dots. Needs debug information.
+    /// In this field: the first after an arrow, the others after dots. Needs debug information.
     Field(Vec<Step>),
 }
 
-/// Why text is not an expression: where, what, and what to write instead.
+/// A parse error: position, cause and hint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// Byte in the text.
     pub at: usize,
     /// The fault, lower case.
     pub what: String,
-    /// What to write instead.
+    /// Correct form.
     pub hint: Option<String>,
 }
 

@@ -12,9 +12,9 @@ use crate::arch::Kernel;
 use crate::binary::elf::Binary;
 use crate::binary::lookup;
 
-/// Everything that is ever asked about a binary.
+/// Runs every query on a binary.
 pub fn binary(data: &[u8]) {
-    // Debug files would be looked for beside it: there are none.
+    // The path has no debug files beside it.
     let Ok(binary) = Binary::parse(Path::new("/nonexistent/binary"), data.to_vec()) else {
         return;
     };

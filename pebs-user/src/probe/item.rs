@@ -1,8 +1,8 @@
-//! Items without marks: where a sample reads the id of its thread's current item.
+//! Items without marks: the location from which a sample reads the id of its thread's current item.
 //!
-//! `REG[:TYPE]`, or a variable: `[BIN:]SYMBOL[+OFF][->OFF]...[:TYPE]`. Each `->OFF` follows the value as a
-//! pointer and adds. Where an executable lies, the kernel knows of each process at each instant, whenever that
-//! started; where a library does is seen when the loader runs its first instruction, or in `/proc/PID/maps`.
+//! `REG[:TYPE]`, or a variable: `[BIN:]SYMBOL[+OFF][->OFF]...[:TYPE]`. Each `->OFF` dereferences the value and adds
+//! the offset. The kernel knows the address of the executable in every process at any time; the address of a
+//! library is found when the loader runs its first instruction, or in `/proc/PID/maps`.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -23,7 +23,7 @@ use crate::binary::symbols::dynamic_values;
 use crate::store::run::ItemInfo;
 use crate::units::Pid;
 
-/// What was typed: which option, and its text.
+/// The option given, with its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Typed<'a> {
     /// `--item-reg`.
@@ -51,7 +51,7 @@ impl Typed<'_> {
     }
 }
 
-/// Which program has the variable, if the text does not say.
+/// Defaults for what the text leaves out.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Context<'a> {
     /// The program of the command or of the first process.
@@ -62,16 +62,16 @@ pub(crate) struct Context<'a> {
     pub none: u64,
 }
 
-/// How samples read ids: configuration of the kernel program, and what the trace says.
+/// How samples read ids: configuration of the eBPF program, and the description for the trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
     /// Name of the probe: `reg:r13`, `mem:./app:current:u64`.
     pub spec: String,
     /// Where.
     pub source: ItemSource,
-    /// The register, if it is one.
+    /// The register, if the id is in one.
     pub register: Option<Register>,
-    /// The library that has the variable, if it is one.
+    /// The library that contains the variable, if it is in one.
     pub library: Option<Library>,
     /// For the kernel program; offsets still missing.
     pub config: ItemConfig,
@@ -91,7 +91,7 @@ pub struct Library {
 }
 
 impl Library {
-    /// Where it lies in a process: the address of what is in the file at 0; `None` if it is not mapped there.
+    /// Its load address in a process (of file address 0); `None` if it is not mapped.
     #[must_use]
     pub fn base(&self, pid: Pid) -> Option<u64> {
         let entry = breakpoint::in_process(pid, &self.path, self.entry_offset)?;
@@ -99,7 +99,7 @@ impl Library {
     }
 }
 
-/// Looks up what was typed.
+/// Resolves the option's text.
 ///
 /// # Errors
 /// [`ItemError`].
@@ -130,11 +130,11 @@ pub(crate) fn resolve(typed: Typed<'_>, context: &Context<'_>) -> Result<Item, I
     }
 }
 
-/// What the forms are, for hints.
+/// The valid forms, for hints.
 const FORM: &str =
     "write BIN:SYMBOL:TYPE, for example ./app:current_request:u64, ./app:server+0x2f0->0:u64";
 
-/// A sentence and what to do about it.
+/// A message and its hint.
 type Fault = (String, String);
 
 fn parse_register(text: &str) -> Result<(Register, Type), Fault> {
@@ -224,7 +224,7 @@ fn offset_of(text: &str) -> Result<i64, Fault> {
         (format!("'{text}' is not an offset"), hint)
     };
     let value = expr::number(text).ok_or_else(fault)?;
-    // What the kernel program adds has 32 bits.
+    // The offset in the eBPF program has 32 bits.
     i32::try_from(value).map(i64::from).map_err(|_| fault())
 }
 
@@ -340,7 +340,7 @@ fn first_instruction(binary: &Binary) -> Option<Library> {
     })
 }
 
-/// A program that keeps a number of that type.
+/// A program that reads a number of this type.
 fn number(r#type: Type) -> ArgProgram {
     let kind = match r#type {
         Type::Signed(_) => ArgKind::Signed,
@@ -380,7 +380,7 @@ mod tests {
     use crate::binary::testing::compile;
     use crate::failure::Hint as _;
 
-    /// Every part of the text goes where it belongs, and what is left out has its default.
+    /// Each part of the text is parsed, and missing parts have their default.
     #[test]
     fn places() {
         let place = parse_place("./app:ns::now+0x10->8->4:i32").unwrap();
@@ -403,7 +403,7 @@ mod tests {
         assert_eq!((register.name(), r#type), ("r13", Type::Signed(4)));
     }
 
-    /// Faults say what is wrong and what may stand there.
+    /// Faults name the error and the valid forms.
     #[test]
     fn faults() {
         let fault = |text| parse_place(text).expect_err(text).0;
@@ -448,7 +448,7 @@ mod tests {
         }
     }
 
-    /// What is no variable of the right kind is refused, with what to do.
+    /// Symbols that are no variable of the right kind are refused with a hint.
     #[test]
     fn wrong_symbols() {
         let source = SOURCE.replace("#include", "\n#include");

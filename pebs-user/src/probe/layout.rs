@@ -11,16 +11,16 @@ use super::set::ArgField;
 use super::spec::SpecError;
 use crate::store::schema::{ArgColumn, ArgType, Table};
 
-/// A compiled argument and where it stands in its SPEC.
+/// A compiled argument and its position in the SPEC.
 #[derive(Clone, Debug)]
 pub(super) struct Named {
     /// Name of the column.
     pub name: String,
     /// Byte in the SPEC.
     pub at: usize,
-    /// What to read.
+    /// Program that reads the value.
     pub compiled: Compiled,
-    /// What its numbers are called.
+    /// Names of its values, if it is an enumeration.
     pub names: Option<Names>,
 }
 
@@ -32,7 +32,7 @@ impl Named {
     }
 }
 
-/// The arguments that the marks of one role carry.
+/// Arguments of the marks of one role.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Layout {
     /// Item id.
@@ -42,12 +42,12 @@ pub(super) struct Layout {
     named: Vec<(Compiled, u16)>,
     /// Bytes of the payload.
     payload: u32,
-    /// How to read them back.
+    /// How to decode them.
     pub fields: Vec<ArgField>,
 }
 
 impl Layout {
-    /// Lays out one role's arguments one behind the other, and gives each its column.
+    /// Lays out the arguments of one role one after the other, and gives each its column.
     pub(super) fn new(
         spec: &str,
         (id, batch): (Option<Compiled>, Option<Batch>),
@@ -72,7 +72,7 @@ impl Layout {
             let column = column(spec, argument, columns)?;
             let end = offset + argument.compiled.slot();
             let reach = match &layout.batch {
-                // What follows is written later.
+                // Arguments after this one are written later.
                 Some(_) => end,
                 None => offset + argument.compiled.reach(),
             };
@@ -109,7 +109,7 @@ impl Layout {
         ids.chain(named).flatten().collect()
     }
 
-    /// What the kernel program does at a site. A result that is not known there stays unread.
+    /// Configuration of a site for the eBPF program. A result that is not known there is not read.
     pub(super) fn config(&self, role: Role, at: SiteState) -> SiteConfig {
         let program = |compiled: &Compiled| compiled.program(at.read_adjust, 0);
         let (id, count) = match &self.batch {
@@ -144,12 +144,12 @@ impl Layout {
     }
 }
 
-/// What a site is like when its mark is made.
+/// State of a site when its mark is made.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SiteState {
     /// Number of the probe.
     pub probe: u8,
-    /// Added to the stack pointer it gives the function's first one.
+    /// Added to the stack pointer, gives that at the function's first instruction.
     pub sp_adjust: i64,
     /// Added to the stack pointer where an argument starts from it.
     pub read_adjust: i64,
@@ -157,7 +157,7 @@ pub(super) struct SiteState {
     pub readable: bool,
 }
 
-/// The column of an argument: an old one of the same name and type, or a new one.
+/// The column of an argument: an existing one of the same name and type, or a new one.
 fn column(
     spec: &str,
     argument: &Named,

@@ -53,7 +53,7 @@ fn scan(dwarf: &Dwarf<Slice<'_>>, file: &str) -> BTreeMap<u64, Vec<u64>> {
     let mut headers = dwarf.units();
     while let Ok(Some(header)) = headers.next() {
         if let Ok(unit) = dwarf.unit(header) {
-            // A unit that can't be read has no lines; the others may.
+            // A unit that can't be read contributes no lines; others may.
             let _ = scan_unit(dwarf, &unit, file, &mut lines);
         }
     }
@@ -118,7 +118,7 @@ fn ends_in(path: &str, file: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// A file is named by the end of its path, whole names only.
+    /// A file is matched by the end of its path, by whole components.
     #[test]
     fn path_ends() {
         assert!(ends_in("/build/src/main.c", "main.c"));

@@ -1,9 +1,9 @@
-//! Remarks on probes; one for all functions with the same finding.
+//! Remarks on probes; functions with the same finding share one.
 
 /// Functions named in a remark at most.
 const NAMED: usize = 3;
 
-/// Remarks in the order in which they came up.
+/// Remarks in the order of their creation.
 #[derive(Debug, Default)]
 pub(super) struct Notes(Vec<Note>);
 
@@ -30,7 +30,7 @@ impl Notes {
         }
     }
 
-    /// Says that a function is probed where it jumps to.
+    /// Notes that a function is probed at the target of its jump.
     pub(super) fn jumps(&mut self, name: &str, target: String) {
         let known = self.0.iter_mut().find_map(|note| match note {
             Note::Jumps { names, .. } => Some(names),
@@ -46,7 +46,7 @@ impl Notes {
         }
     }
 
-    /// Says how the returns of a function are marked, and why.
+    /// Notes how the returns of a function are marked, and why.
     pub(super) fn returns(&mut self, name: &str, how: String, reason: &str) {
         for note in &mut self.0 {
             if let Note::Returns {
@@ -57,7 +57,7 @@ impl Notes {
                 && *known == how
                 && same == reason
             {
-                // Instances of one generic function have one name.
+                // Instances of one generic function have the same name.
                 if !names.iter().any(|known| known == name) {
                     names.push(name.to_owned());
                 }
@@ -94,7 +94,7 @@ impl Notes {
     }
 }
 
-/// Some names and how many more there are: never just one.
+/// Some names and the number of the others, which is never one.
 fn listed(names: &[String]) -> String {
     match names.get(..NAMED).filter(|_| names.len() > NAMED + 1) {
         Some(first) => format!("{} and {} more", first.join(", "), names.len() - NAMED),
@@ -106,7 +106,7 @@ fn listed(names: &[String]) -> String {
 mod tests {
     use super::*;
 
-    /// Like functions share a sentence; what differs in how or why has one of its own.
+    /// Similar functions share a sentence; other findings have their own.
     #[test]
     fn one_for_all() {
         let mut notes = Notes::default();

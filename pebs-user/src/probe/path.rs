@@ -1,9 +1,9 @@
-//! C-like paths (`pkt->hdr.id`), looked up in DWARF: from the names of a function's arguments and of
-//! fields to registers, offsets and types.
+//! C-like paths (`pkt->hdr.id`): looks up the names of arguments and fields in DWARF and turns them into registers,
+//! offsets and types.
 //!
-//! A path becomes an expression without names ([`lower`]), so that what follows knows nothing of types.
-//! `retval` is the root of paths at a return. What has no offset of its own (bit fields) or no register (floats,
-//! structures passed by value) is refused, not guessed.
+//! A path is lowered to an expression without names ([`lower`]), so that later stages need no types. `retval` is
+//! the root of paths at a return. Values without an offset (bit fields) or a register (floats, structures passed by
+//! value) are refused, not guessed.
 
 mod ids;
 mod missing;
@@ -31,13 +31,13 @@ const LISTED: usize = 8;
 /// Names of an enumeration's values.
 pub(super) type Names = Arc<[(i64, Box<str>)]>;
 
-/// A sentence and what to do about it.
+/// A message and its hint.
 type Refusal = (String, Option<String>);
 
-/// What names mean at a place.
+/// The function whose names are valid at a place.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scope {
-    /// Address of the function whose names they are.
+    /// Address of the function, if there is one.
     pub function: Option<u64>,
     /// It returns there: its arguments are gone, its result exists.
     pub returning: bool,
@@ -46,13 +46,13 @@ pub(super) struct Scope {
 /// An expression without paths.
 #[derive(Clone, Debug)]
 pub(super) struct Lowered {
-    /// What reads the value.
+    /// Expression that reads the value.
     pub expr: Expr,
-    /// What its numbers are called, where it is an enumeration.
+    /// Names of its values, if it is an enumeration.
     pub names: Option<Names>,
 }
 
-/// Replaces the paths of an expression, in a function that starts at an address.
+/// Replaces the paths of an expression, at a place with this scope.
 ///
 /// # Errors
 /// No debug information, no such name, or a value that can't be read.
@@ -117,7 +117,7 @@ fn with_types<T>(
     then(types)
 }
 
-/// The unit whose code holds an address.
+/// The unit whose code contains an address.
 pub(super) fn unit_of<'a>(units: &Units<'_, 'a>, address: u64) -> Option<Rc<Unit<Slice<'a>>>> {
     units.iter().find(|unit| {
         let Ok(mut ranges) = units.dwarf.unit_ranges(unit) else {
@@ -136,12 +136,12 @@ fn refuse<T>(what: impl Into<String>, hint: impl Into<String>) -> Result<T, Refu
     Err((what.into(), Some(hint.into())))
 }
 
-/// Something with a type: a value in a register, or what lies at an address.
+/// A typed value: in a register, or in memory at an address.
 struct Found {
     /// The value, or its address.
     expr: Expr,
     in_memory: bool,
-    /// The value's second word, where it has two and is not in memory.
+    /// The value's second register, if it has two and is not in memory.
     second: Option<Expr>,
     kind: Kind,
     /// The path so far, for messages.
@@ -186,7 +186,7 @@ impl<'a> Types<'_, 'a> {
                 Expr::Text(boxed(inner)?, Box::new(self.number(length)?), *most)
             }
             Expr::Cast(inner, kind) => match &**inner {
-                // What lies in memory is read at that width.
+                // A value in memory is read with the width of the cast.
                 Expr::Path(path) => match self.walk(path)? {
                     found if found.in_memory => Expr::Deref(Box::new(found.expr), Some(*kind)),
                     found => Expr::Cast(Box::new(found.expr), *kind),
@@ -197,7 +197,7 @@ impl<'a> Types<'_, 'a> {
         })
     }
 
-    /// A number, read as its type says where it is a path.
+    /// Lowers a number; a path is read with its type.
     fn number(&self, expr: &Expr) -> Result<Expr, Refusal> {
         match expr {
             Expr::Path(path) => Ok(self.value(self.walk(path)?)?.expr),
@@ -288,7 +288,7 @@ impl<'a> Types<'_, 'a> {
         })
     }
 
-    /// What the function returns.
+    /// The function's return value.
     fn result(&self) -> Result<Found, Refusal> {
         let reader = &self.reader;
         let function = reader.subprogram_at(self.function);
@@ -333,7 +333,7 @@ impl<'a> Types<'_, 'a> {
         self.field(found.pointer(), target, field, &format!("{text}->{field}"))
     }
 
-    /// `X.FIELD`. A reference of C++ is what it refers to.
+    /// `X.FIELD`. C++ references are followed.
     fn dot(&self, found: Found, field: &str) -> Result<Found, Refusal> {
         let kind = self.stripped(found.kind)?;
         let text = found.text.clone();
@@ -349,7 +349,7 @@ impl<'a> Types<'_, 'a> {
         )
     }
 
-    /// Whether what a type refers to is meant where it is named: references of C++, and of Rust every pointer.
+    /// Whether values of this type are followed implicitly: C++ references, and every pointer in Rust.
     fn is_reference(&self, tag: gimli::DwTag) -> bool {
         matches!(
             tag,
@@ -443,7 +443,7 @@ impl<'a> Types<'_, 'a> {
         None
     }
 
-    /// How the end of a path is read.
+    /// Reads the value at the end of a path.
     fn value(&self, found: Found) -> Result<Lowered, Refusal> {
         let kind = self.stripped(found.kind)?;
         let plain = |expr| Ok(Lowered { expr, names: None });

@@ -1,4 +1,4 @@
-//! One endpoint of a SPEC in its binary: the instructions at which its marks are made.
+//! Resolves one endpoint of a SPEC to the instructions at which its marks are made.
 
 use std::rc::Rc;
 
@@ -20,8 +20,8 @@ use crate::binary::inlined;
 use crate::binary::locate::find_library;
 use crate::binary::lookup::{self, Unknown};
 
-/// The stack pointer behind a return, where a uretprobe fires, is this far above the one at the
-/// function's first instruction.
+/// `sp_adjust` of a uretprobe: after the return the stack pointer is 8 bytes above that at the function's first
+/// instruction.
 const URETPROBE_ADJUST: i64 = -8;
 
 /// Functions in a row that only jump on, at most.
@@ -42,7 +42,7 @@ pub(super) struct Point {
     pub readable: bool,
 }
 
-/// What kind of place it is.
+/// Kind of place.
 #[derive(Debug)]
 enum What {
     /// The entry of a function.
@@ -68,7 +68,7 @@ pub(super) struct Place {
     name: String,
 }
 
-/// Finds an endpoint's places: one, but of a USDT probe one for each way in which its arguments lie.
+/// Finds an endpoint's places: one; for a USDT probe one per distinct set of operands.
 pub(super) fn find(
     binary: &Rc<Binary>,
     kernel: Kernel,
@@ -92,7 +92,7 @@ pub(super) fn find(
     Ok(vec![place(what, &name)])
 }
 
-/// What an endpoint is that is no USDT probe, and its name.
+/// Resolves an endpoint that is not a USDT probe to its kind and name.
 fn place_of(binary: &Binary, endpoint: &Endpoint) -> Result<(What, String), ResolveError> {
     let (what, name) = match &endpoint.location {
         Location::Function(name) => {
@@ -161,7 +161,7 @@ fn refuse(binary: &Binary, place: &str, why: &str) -> ResolveError {
     }
 }
 
-/// The same error with advice of its own.
+/// The same error with another hint.
 fn advise(mut error: ResolveError, text: &str) -> ResolveError {
     if let ResolveError::Address { advice, .. } = &mut error {
         *advice = Some(text.to_owned());
@@ -194,7 +194,7 @@ fn function(binary: &Binary, name: &str) -> Result<lookup::Found, ResolveError> 
     })
 }
 
-/// The library among those that the binary needs which has the function.
+/// A library needed by the binary that exports the function.
 fn exporter(binary: &Binary, name: &str) -> Option<String> {
     binary.needed.iter().find_map(|soname| {
         let library = Binary::open(&find_library(soname)?).ok()?;
@@ -216,7 +216,7 @@ pub(super) fn is_start(binary: &Binary, address: u64) -> bool {
         || binary.symbol_at(address).is_none() && binary.start_of(address) == Some(address)
 }
 
-/// The refusal of an address at which no function starts, with what was probably meant.
+/// Error for an address that is not the start of a function, with the likely intent.
 fn no_start(binary: &Binary, address: u64) -> ResolveError {
     let place = format!("{address:#x}");
     if !binary.is_code(address) {
@@ -264,7 +264,7 @@ fn at_offset(binary: &Binary, offset: u64, start: u64) -> String {
     format!("{name} is at offset {offset:#x} of the file, its address is {start:#x}")
 }
 
-/// Name of the function that holds an address; `module+fn@0xADDR` if it has none.
+/// Name of the function that contains an address; `module+fn@0xADDR` if it has none.
 #[must_use]
 pub(super) fn name_of(binary: &Binary, address: u64) -> String {
     let start = binary.start_of(address).unwrap_or(address);
@@ -287,7 +287,7 @@ fn label(binary: &Binary, address: u64) -> String {
 }
 
 impl Place {
-    /// What names mean here, where arguments are of that kind.
+    /// Scope of names at this place, for arguments of this kind.
     pub(super) fn scope(&self, arguments: Arguments<'_>) -> Scope {
         let function = match &self.what {
             What::Entry { start } | What::Return { start } => Some(*start),
@@ -299,7 +299,7 @@ impl Place {
         }
     }
 
-    /// What arguments mean here.
+    /// Meaning of `argN` at this place.
     pub(super) fn arguments(&self) -> Arguments<'_> {
         match &self.what {
             What::Entry { .. } if self.binary.language == Language::Go => Arguments::Go,
@@ -387,7 +387,8 @@ impl Place {
         Ok((points, entry))
     }
 
-    /// Where the function starts in which a line's code is; `None` if the place is no line, or in several functions.
+    /// Start of the function that contains a line's code; `None` if the place is no line, or is in several
+    /// functions.
     pub(super) fn function_of_line(&self) -> Option<u64> {
         match &self.what {
             What::Addresses(list) if self.name.contains(':') => match list.as_slice() {
@@ -408,8 +409,8 @@ impl Place {
         self.returns(start, (mode, registers), Frames::Unknown, notes)
     }
 
-    /// Where the code of a function is that does nothing but jump there: compilers leave such where two functions are
-    /// the same, or one calls another at its end and nothing else.
+    /// Follows a function that only jumps to another one: compilers emit these for identical functions, and for
+    /// functions that only make a tail call.
     fn behind_jumps(&self, start: u64, notes: &mut Notes) -> u64 {
         let mut at = start;
         for _ in 0..MOST_JUMPS {
@@ -547,8 +548,8 @@ impl Place {
         Ok(points)
     }
 
-    /// An exit by a conditional jump: marked at the entry of the function it goes to, if visits are matched
-    /// by frame; else it can't be distinguished from other calls of that function.
+    /// Marks an exit by a conditional jump at the entry of its target, if visits are matched by frame; else it
+    /// can't be distinguished from other calls of the target.
     fn conditional(
         &self,
         target: u64,
@@ -573,7 +574,7 @@ impl Place {
         Ok(())
     }
 
-    /// A single instruction, checked to be one.
+    /// Checks that an address is the start of an instruction.
     fn address(&self, address: u64) -> Result<Point, ResolveError> {
         let place = match &self.what {
             What::Addresses(_) if self.name.contains(':') => self.name.clone(),

@@ -1,7 +1,7 @@
-//! Expressions compiled to the programs that the kernel side runs.
+//! Compiles expressions to programs for the eBPF side.
 //!
-//! What `argN` means depends on the calling convention and the place; a program is a register, up to
-//! four reads, and a type.
+//! The meaning of `argN` depends on the calling convention and the place; a program is a register, up to four
+//! reads, and a type.
 
 use pebs_common::config::{ArgKind, ArgProgram, MAX_DEREFS, NO_REGISTER, STR_LONG, STR_SHORT};
 
@@ -9,45 +9,44 @@ use super::expr::{Behind, Expr, Ids, Type};
 use crate::arch::Register;
 use crate::store::schema::ArgType;
 
-/// Bytes that a string takes in the payload unless `str(x, LEN)` says otherwise, its length word
-/// of 8 bytes included.
+/// Bytes of a string in the payload without `str(x, LEN)`, including its length word of 8 bytes.
 pub(crate) const STRING_SLOT: u32 = 64;
 
-/// Where an argument starts its way: a register, and the reads that lead to the value.
+/// Location of an argument: a register, and the reads that lead to the value.
 ///
 /// `offsets` holds the constant added to the register, then the one added after each read of 8
 /// bytes: `[8]` is `reg+8`, `[8, 0]` is `*(reg+8)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Operand {
-    /// The register; `None`: it is a constant.
+    /// The register; `None` for a constant.
     pub register: Option<Register>,
-    /// Constants, one more than reads.
+    /// Constants, one more than there are reads.
     pub offsets: Vec<i64>,
-    /// What the value itself is, where the source says so (USDT).
+    /// Type of the value, if the source defines it (USDT).
     pub r#type: Type,
 }
 
-/// What `argN` means at a place.
+/// Meaning of `argN` at a place.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Arguments<'a> {
     /// At a function's entry, System V ABI.
     SysV,
     /// At a function's entry, Go's register ABI.
     Go,
-    /// At an address within a function: argument registers as they are there.
+    /// At an address within a function: the argument registers with their current values.
     Inside,
     /// At a return: arguments are gone, `retval` exists.
     Return,
-    /// At a USDT probe: its own operands, or why one can't be read.
+    /// At a USDT probe: its operands, or why one can't be read.
     Usdt(&'a [Result<Operand, String>]),
 }
 
 /// An expression ready to be laid out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Compiled {
-    /// Register that the value starts from; the probe must sit where it is unmodified. `None`: a constant.
+    /// Register that the value starts from; it must be unmodified at the probe. `None` for a constant.
     pub register: Option<Register>,
-    /// What reads its length, of a text whose length is known.
+    /// Program that reads the length, for a text of known length.
     pub length: Option<Box<Self>>,
     /// Type of its column.
     pub r#type: ArgType,
@@ -76,8 +75,8 @@ impl Compiled {
         self.slot().max(bytes as u32)
     }
 
-    /// The program for a site whose stack pointer is `sp_adjust` below the one at the entry, with
-    /// its value at `offset` in the payload.
+    /// The program for a site whose stack pointer is `sp_adjust` below that at the entry, storing its value at
+    /// `offset` in the payload.
     #[must_use]
     pub(crate) fn program(&self, sp_adjust: i64, offset: u16) -> ArgProgram {
         let mut program = self.program;
@@ -91,11 +90,10 @@ impl Compiled {
     }
 }
 
-/// Compiles an expression for a place. The fault says what can't be read there and why.
+/// Compiles an expression for a place.
 ///
 /// # Errors
-/// A pair of sentence and hint: the value does not exist at this place, or the kernel side can't
-/// run the steps.
+/// A message and hint: the value does not exist at this place, or the eBPF program can't run the steps.
 pub(crate) fn compile(
     expr: &Expr,
     arguments: Arguments<'_>,
@@ -128,7 +126,7 @@ pub(crate) fn compile(
 pub(crate) struct Batch {
     /// Where they are.
     pub array: Compiled,
-    /// How many there are.
+    /// Number of ids.
     pub count: Compiled,
     pub r#type: Type,
 }
@@ -198,7 +196,7 @@ pub(crate) fn compile_ids(ids: &Ids, arguments: Arguments<'_>) -> Result<Batch, 
             ..program
         }),
         count,
-        // As they come, extended.
+        // As passed, extended to 64 bits.
         r#type: Type::Unsigned(8),
     })
 }
@@ -208,7 +206,7 @@ fn small(value: i64) -> Result<i32, Refusal> {
     i32::try_from(value).map_err(|_| (format!("offset {value} is beyond 2 GiB"), None))
 }
 
-/// A sentence and what to do about it.
+/// A message and its hint.
 type Refusal = (String, Option<String>);
 
 fn refuse<T>(what: impl Into<String>, hint: &str) -> Result<T, Refusal> {
@@ -338,7 +336,7 @@ fn string(expr: &Expr, length: Option<u32>, arguments: Arguments<'_>) -> Result<
     })
 }
 
-/// A program for a text of a known length.
+/// Program for a text of known length.
 fn text(
     address: &Expr,
     length: &Expr,
@@ -383,10 +381,10 @@ fn numeric(operand: &Operand, r#type: Type) -> Result<Compiled, Refusal> {
     })
 }
 
-/// What becomes of a constant behind the last read.
+/// Treatment of a constant after the last read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Trailing {
-    /// It leads from a pointer to what lies behind it.
+    /// Kept: it is an offset from a pointer.
     Kept,
     /// A number is not added to.
     Refused,
@@ -444,7 +442,7 @@ mod tests {
             .program(0, 0)
     }
 
-    /// Every form of the grammar compiles to the register, reads and width that it says.
+    /// Every form of the grammar compiles to its register, reads and width.
     #[test]
     fn forms_compile() {
         let p = entry("arg1");
@@ -501,7 +499,8 @@ mod tests {
         assert!(fault("str(arg1, arg2, arg3)").contains("1 to 464"));
     }
 
-    /// The ids of a batch: an array at a pointer, or within a structure behind one; counts are `i32` unless typed.
+    /// The ids of a batch: an array at a pointer, or in a structure behind one; the count is `i32` unless a type is
+    /// given.
     #[test]
     fn batches() {
         let batch = |text: &str| {
@@ -529,7 +528,7 @@ mod tests {
         assert_eq!((count.kind, count.width), (ArgKind::Unsigned as u8, 8));
     }
 
-    /// Arguments beyond the sixth come from the stack, whose pointer may have moved since the entry.
+    /// Arguments after the sixth are on the stack; the stack pointer may have moved since the entry.
     #[test]
     fn stack_arguments_follow_the_stack_pointer() {
         let compiled = compile(&expr("arg7"), Arguments::SysV).expect("compiles");
@@ -538,7 +537,7 @@ mod tests {
         assert_eq!(i64::from(p.add) + i64::from(p.derefs[0]), 32);
     }
 
-    /// Go's arguments are in other registers, and the tenth nowhere known.
+    /// Go's arguments are in other registers; the location of the tenth is unknown.
     #[test]
     fn go_arguments() {
         let compiled = compile(&expr("arg1"), Arguments::Go).expect("compiles");

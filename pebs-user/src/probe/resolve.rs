@@ -1,4 +1,4 @@
-//! All SPECs of a run, looked up: which instructions to probe and what to read there.
+//! Resolves all SPECs of a run to the instructions to probe and the values to read there.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -26,12 +26,12 @@ use crate::store::run::VisitRule;
 use crate::store::schema::ArgColumn;
 use crate::units::{Pid, ProbeId};
 
-/// What changes how SPECs are looked up.
+/// Options of resolving SPECs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ResolveOptions {
     /// How returns are marked.
     pub return_mode: ReturnMode,
-    /// Paths are those that this process sees, and bare names its files.
+    /// Paths and bare names are looked up in this process's file system view.
     pub pid: Option<Pid>,
 }
 
@@ -45,7 +45,7 @@ pub fn resolve(specs: &[String], options: &ResolveOptions) -> Result<ProbeSet, R
     resolve_with(specs, &[], options)
 }
 
-/// As [`resolve`], with probes behind them that tell when a thread turns to an item (`--resume`).
+/// As [`resolve`], followed by the probes that mark where a thread continues an item (`--resume`).
 ///
 /// # Errors
 /// The first [`ResolveError`].
@@ -122,7 +122,7 @@ impl Resolver {
         place::find(&binary, self.kernel, endpoint)
     }
 
-    /// The places of an endpoint, of which there are several where a function's name is a pattern.
+    /// The places of an endpoint: several if a function's name is a pattern.
     fn places(&mut self, endpoint: &Endpoint) -> Result<Vec<Place>, ResolveError> {
         let exact = self.exact(endpoint);
         let Location::Function(pattern) = &endpoint.location else {
@@ -133,7 +133,7 @@ impl Resolver {
         }
         let binary = self.binary(&endpoint.binary)?;
         let mut found = lookup::matches(&binary, pattern);
-        // What the C runtime adds to every program (`frame_dummy`) are labels without a size.
+        // Helpers of the C runtime (`frame_dummy`) are labels without a size.
         let is_start = |address: &u64| place::is_start(&binary, *address);
         if found.iter().any(is_start) {
             found.retain(is_start);
@@ -179,7 +179,7 @@ impl Resolver {
             for place in &places {
                 match self.probe_at(id, spec, place) {
                     Ok(more) => merge(spec, &mut probe, more)?,
-                    // Of many functions some never return.
+                    // Some of many functions may never return.
                     Err(ResolveError::Returns { name, why, path }) if places.len() > 1 => {
                         let how = "can't be found, so not probed".to_owned();
                         self.notes.returns(&name, how, &why);
@@ -203,7 +203,7 @@ impl Resolver {
         Ok(probe)
     }
 
-    /// Where a thread turns to an item, and up to where it works on that.
+    /// Resolves a `--resume` SPEC: where a thread continues an item, and until where it works on it.
     fn resume(&mut self, id: ProbeId, spec: &Spec) -> Result<Probe, ResolveError> {
         let fault = |at, what: &str, hint: &str| {
             let fault = Fault::new(at, what).hint(hint);
@@ -241,7 +241,7 @@ impl Resolver {
         Ok(probe)
     }
 
-    /// From one place to its return, or to the next time.
+    /// From one place to its return, or to the next begin.
     fn probe_at(&mut self, id: ProbeId, spec: &Spec, begin: &Place) -> Result<Probe, ResolveError> {
         match &spec.end {
             End::Next => {
@@ -318,7 +318,7 @@ impl Resolver {
         Ok(probe(id, spec, rule, sites, layouts))
     }
 
-    /// From a line to the return of the function that it is in.
+    /// From a line to the return of its function.
     fn line_to_return(
         &mut self,
         id: ProbeId,
@@ -415,7 +415,7 @@ impl Resolver {
     }
 }
 
-/// Every place of a beginning with one of an end, and every end with one of a beginning.
+/// Pairs every begin place with an end place, and every end place with a begin place.
 fn pairs<'a>(
     begins: &'a [Place],
     ends: &'a [Place],
@@ -427,7 +427,7 @@ fn pairs<'a>(
     })
 }
 
-/// Adds the places of a probe to those it has; an argument is of one type at all of them.
+/// Adds places to a probe; an argument must have the same type at all of them.
 fn merge(spec: &Spec, probe: &mut Option<Probe>, more: Probe) -> Result<(), SpecError> {
     let Some(probe) = probe else {
         *probe = Some(more);
@@ -439,7 +439,7 @@ fn merge(spec: &Spec, probe: &mut Option<Probe>, more: Probe) -> Result<(), Spec
         let fault = Fault::new(spec.begin.at, what).hint("probe them one by one");
         return Err(SpecError::new(&spec.text, fault));
     }
-    // Functions that jump to the same one share its places.
+    // Functions that jump to the same function share its places.
     let place = |site: &Site| (site.address, site.uretprobe, site.role as u8);
     let known: HashSet<_> = probe.sites.iter().map(place).collect();
     let new = more.sites.into_iter();
@@ -449,7 +449,7 @@ fn merge(spec: &Spec, probe: &mut Option<Probe>, more: Probe) -> Result<(), Spec
     Ok(())
 }
 
-/// Compiles what is read where visits start.
+/// Compiles the values read at begin marks.
 fn begin_values(spec: &Spec, args: &[Arg], place: &Place) -> Result<Values, SpecError> {
     let mut values = values(spec, args, place)?;
     if let Some(ids) = &spec.begin.ids {
@@ -512,8 +512,7 @@ fn values_at(
     Ok(values)
 }
 
-/// What `argN` can be at a place where it is read; `None` if that can't be determined. Of many functions at once it is
-/// not asked.
+/// Arity of the function at a place; `None` if unknown. Not checked for patterns, which have many functions.
 fn arity<'a>(
     spec: &Spec,
     place: &Place,

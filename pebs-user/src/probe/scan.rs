@@ -1,6 +1,6 @@
 //! Questions about pieces of a SPEC's text.
 
-/// The parenthesis that the last one of the text closes.
+/// Index of the parenthesis closed by the last one of the text.
 pub(super) fn matching_open(text: &str) -> Option<usize> {
     if !text.ends_with(')') {
         return None;
@@ -21,7 +21,7 @@ pub(super) fn matching_open(text: &str) -> Option<usize> {
     None
 }
 
-/// The last parenthesis that nothing closes.
+/// Index of the last unclosed parenthesis.
 pub(super) fn open_without_close(text: &str) -> Option<usize> {
     let mut open = Vec::new();
     for (at, byte) in text.bytes().enumerate() {
@@ -43,7 +43,7 @@ pub(super) fn looks_like_args(inner: &str) -> bool {
     }) || inner.trim_start().starts_with('=')
 }
 
-/// Whether the inside of parentheses is one of our expressions without a name.
+/// Whether the text in parentheses is an expression without a name.
 pub(super) fn looks_like_value(inner: &str) -> bool {
     let inner = inner.trim();
     inner.starts_with('%')
@@ -69,7 +69,7 @@ pub(super) fn single_colons(text: &str) -> Vec<usize> {
         .collect()
 }
 
-/// Whether a place could be meant.
+/// Whether the text could be a place.
 pub(super) fn is_sensible(text: &str) -> bool {
     text.starts_with("usdt:") || is_line(text) || address(text).is_some() || plausible(text)
 }
@@ -85,7 +85,7 @@ pub(super) fn is_line(text: &str) -> bool {
     })
 }
 
-/// `0xADDR`, alone or as reports print it (`module+fn@0xADDR`): `Some(None)` if its digits are wrong.
+/// Parses `0xADDR`, alone or as in reports (`module+fn@0xADDR`): `Some(None)` if its digits are malformed.
 pub(super) fn address(text: &str) -> Option<Option<u64>> {
     let digits = match text.rfind("fn@0x") {
         Some(at) => &text[at + 5..],
@@ -101,14 +101,14 @@ pub(super) fn address(text: &str) -> Option<Option<u64>> {
     )
 }
 
-/// `FUNC+OFF`: a number, or what was meant to be one, behind the last plus.
+/// Splits `FUNC+OFF` at the last plus, if a number (even a malformed one) follows.
 pub(super) fn split_offset(text: &str) -> Option<(&str, &str)> {
     let (name, digits) = text.rsplit_once('+')?;
     let (name, digits) = (name.trim_end(), digits.trim());
     (digits.starts_with(|c: char| c.is_ascii_digit()) && !name.is_empty()).then_some((name, digits))
 }
 
-/// Whether a function may be called that, or match that: no digit, slash or other punctuation in front.
+/// Whether the text could be a function's name or pattern: no digit, slash or other punctuation in front.
 pub(super) fn plausible(name: &str) -> bool {
     let rest = name.trim_start_matches('*');
     let any = rest.is_empty() || rest.starts_with("::");

@@ -1,5 +1,4 @@
-//! A probe as the rest of the program needs it: sites to attach to, and the rule by which their
-//! marks make visits.
+//! Resolved probes: the sites to attach to, and the rule by which their marks form visits.
 
 use std::path::PathBuf;
 
@@ -24,7 +23,7 @@ pub struct Site {
     pub address: u64,
     /// Attach as a uretprobe (the role is then [`Role::Return`] or an end at `FUNC%return`).
     pub uretprobe: bool,
-    /// What the mark says.
+    /// Role of the mark.
     pub role: Role,
     /// Cost class of the instruction.
     pub class: EntryClass,
@@ -34,7 +33,7 @@ pub struct Site {
     pub place: String,
     /// File offset of the USDT semaphore, 0 if there is none.
     pub semaphore_offset: u64,
-    /// What the kernel program reads there.
+    /// Values that the eBPF program reads there.
     pub config: SiteConfig,
 }
 
@@ -47,14 +46,14 @@ pub struct ArgField {
     pub bit: u32,
     /// Byte offset in the payload.
     pub offset: usize,
-    /// How to read it.
+    /// Type of the value.
     pub r#type: ArgType,
-    /// What its numbers are called: the column holds names then.
+    /// Names of its values; the column then contains names.
     pub names: Option<Names>,
 }
 
 impl ArgField {
-    /// What a number is called; the number itself where it has no name.
+    /// Name of a value; the number itself if it has none.
     #[must_use]
     pub fn name_of(&self, number: u64) -> Box<str> {
         let value = number.cast_signed();
@@ -73,15 +72,15 @@ pub struct Probe {
     pub id: ProbeId,
     /// The SPEC as typed.
     pub spec: String,
-    /// How its marks make visits.
+    /// Rule by which its marks form visits.
     pub rule: VisitRule,
     /// Its marks make no visits: from begin to end by the rule, its thread works on the item of this id (`--resume`).
     pub resumes: bool,
     /// Whether the item id is read from the target (else items are numbered).
     pub has_id: bool,
-    /// What each id of a batch is, where visits serve several items.
+    /// Type of the ids of a batch, if visits serve several items.
     pub batch: Option<Type>,
-    /// Every place to attach to. Ends come before begins, the order in which to attach.
+    /// Every site to attach to, in this order: ends before begins.
     pub sites: Vec<Site>,
     /// Named arguments read at begin marks.
     pub begin_fields: Vec<ArgField>,
@@ -96,10 +95,9 @@ pub struct ProbeSet {
     pub probes: Vec<Probe>,
     /// Argument columns, in order of first mention.
     pub columns: Vec<ArgColumn>,
-    /// How samples read item ids, if items are not marked: there is one probe then, without sites.
+    /// How samples read item ids, if items are not marked: there is then one probe, without sites.
     pub item: Option<Item>,
-    /// What was chosen and why, for `trace.json` and the first lines of a run: how returns are marked,
-    /// what a probe can't see.
+    /// Remarks for `trace.json` and the first lines of a run: how returns are marked, what a probe can't see.
     pub notes: Vec<String>,
 }
 

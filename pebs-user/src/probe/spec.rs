@@ -1,8 +1,8 @@
-//! SPEC as typed: which binary, where visits start and end, what to read there.
+//! Parser of SPECs: the binary, begin and end of visits, and the values to read.
 //!
 //! Pure text; nothing is looked up here. The forms are those of `--uprobe`'s help: `BIN:FUNC`,
-//! `BIN:START..BIN:END`, `BIN:START..`, `BIN:usdt:PROVIDER:NAME`, each place with its own
-//! `(id=EXPR, name=EXPR)`. What is in double quotes is a binary or a name as it is, whatever characters it has.
+//! `BIN:START..BIN:END`, `BIN:START..`, `BIN:usdt:PROVIDER:NAME`, each place with its own `(id=EXPR, name=EXPR)`.
+//! Text in double quotes is taken literally as a binary or a name.
 
 use std::fmt;
 
@@ -23,18 +23,18 @@ pub struct Spec {
     pub end: End,
 }
 
-/// How visits end.
+/// End of visits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     /// With the return of the function that started them.
     Return,
-    /// At a place of their own.
+    /// At a place of its own.
     At(Endpoint),
     /// With the next start on the same thread.
     Next,
 }
 
-/// One place and what to read there.
+/// A place and the values to read there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// Binary as typed: a path, a command, or a library's name.
@@ -71,7 +71,7 @@ pub enum Location {
 /// `name=EXPR`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arg {
-    /// Name: `id`, or that of a column.
+    /// `id`, or the name of a column.
     pub name: String,
     /// Value.
     pub expr: Expr,
@@ -79,7 +79,7 @@ pub struct Arg {
     pub at: usize,
 }
 
-/// Why a SPEC can't be used. Shows the SPEC with a caret under the fault.
+/// Error of a SPEC. Displays the SPEC with a caret under the fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpecError {
     /// As typed.
@@ -88,7 +88,7 @@ pub struct SpecError {
     pub column: usize,
     /// The fault, one sentence, lower case.
     pub what: String,
-    /// What to write instead.
+    /// Correct form.
     pub hint: Option<String>,
 }
 
@@ -116,7 +116,7 @@ impl fmt::Display for SpecError {
 
 impl std::error::Error for SpecError {}
 
-/// What the forms are, for hints.
+/// The valid forms, for hints.
 const FORMS: &str =
     "BIN:FUNC, BIN:FUNC(id=EXPR, name=EXPR), BIN:START..END, BIN:START.., BIN:usdt:PROVIDER:NAME";
 
@@ -143,10 +143,10 @@ struct Part {
     end: usize,
 }
 
-/// Stands for each byte of what is in quotes.
+/// Replaces each byte of quoted text.
 const QUOTED: u8 = b'Q';
 
-/// The text with letters in place of what is in quotes, and of the quotes: what its punctuation means is seen here.
+/// Replaces quoted text and its quotes by letters, so that only unquoted punctuation remains.
 fn shape(text: &str) -> String {
     let mut inside = false;
     let bytes = text.bytes().map(|byte| {
@@ -168,14 +168,14 @@ fn check_quotes(text: &str) -> Result<(), Fault> {
     }
 }
 
-/// What is between quotes, and what follows them.
+/// Splits off quoted text.
 fn unquoted(text: &str) -> Option<(&str, &str)> {
     text.strip_prefix('"')?.split_once('"')
 }
 
 struct Reader<'a> {
     text: &'a str,
-    /// The same, with [`QUOTED`] for what is in quotes.
+    /// The same with quoted text replaced by [`QUOTED`].
     shape: &'a str,
 }
 
@@ -232,7 +232,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// How a place alone ends its visits.
+    /// End of visits for a SPEC with a single place.
     fn single(begin: &Endpoint) -> Result<End, Fault> {
         match &begin.location {
             Location::Function(_) | Location::Address(_) | Location::Line(..) => Ok(End::Return),
@@ -271,7 +271,7 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// `BIN:LOCATION(args)`; the binary may be left out where one is given.
+    /// Parses `BIN:LOCATION(args)`; the binary may be omitted if `before` gives one.
     fn endpoint(&self, part: Part, before: Option<&str>) -> Result<Endpoint, Fault> {
         let part = self.trim(part);
         let (place, list) = self.arguments(part)?;
@@ -547,7 +547,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// What stands behind a closed list of arguments, where nothing may.
+/// Finds text after a closed list of arguments, where none is allowed.
 fn behind_arguments(text: &str) -> Option<(usize, &'static str)> {
     let open = text
         .find('(')

@@ -1,4 +1,4 @@
-//! What can be probed in a binary: every function with its entry, its returns and its arguments.
+//! Lists the functions of a binary that can be probed, with entries, returns and arguments.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use crate::binary::frames::Depth;
 use crate::binary::parameters::{Parameter, parameters};
 use crate::store::run::EntryClass;
 
-/// Functions for which DWARF is read; beyond, arguments are left out.
+/// Maximum number of functions for which DWARF is read; with more, arguments are left out.
 const MAX_WITH_ARGUMENTS: usize = 20_000;
 
 /// One function.
@@ -28,9 +28,9 @@ pub(crate) struct Probeable {
     pub address: u64,
     /// Size in bytes; null: unknown.
     pub size: Option<u64>,
-    /// Cost class of the entry; null: it can't be probed.
+    /// Cost class of the entry; null if it can't be probed.
     pub entry: Option<EntryClass>,
-    /// Where the entry probe goes, bytes behind the first instruction.
+    /// Offset of the entry probe from the first instruction, bytes.
     pub offset: Option<u64>,
     /// The instruction there.
     pub instruction: Option<String>,
@@ -38,7 +38,7 @@ pub(crate) struct Probeable {
     pub refused: Option<String>,
     /// How its returns are marked: `uretprobe`, `ret x3`, `ret x1, tail jump x2`, or `none`.
     pub returns: String,
-    /// Why they can't be.
+    /// Why its returns can't be marked.
     pub unclear: Option<String>,
     /// Arguments, where DWARF has them.
     pub arguments: Option<Vec<Parameter>>,
@@ -56,7 +56,7 @@ pub(crate) struct UsdtProbe {
     pub arguments: String,
 }
 
-/// Everything in one binary.
+/// Result for one binary.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Survey {
     /// The binary, symlinks resolved.
@@ -71,9 +71,9 @@ pub(crate) struct Survey {
     pub usdt: Vec<UsdtProbe>,
 }
 
-/// Looks at every function whose name fits the pattern (`None`: all).
+/// Examines every function whose name matches the pattern (`None`: all).
 ///
-/// A pattern is part of the name, case ignored; `*` stands for anything.
+/// A pattern matches a part of the name, ignoring case; `*` stands for any text.
 #[must_use]
 pub(crate) fn survey(binary: &Binary, pattern: Option<&str>) -> Survey {
     let kernel = Kernel::running();
@@ -106,7 +106,7 @@ pub(crate) fn survey(binary: &Binary, pattern: Option<&str>) -> Survey {
     }
 }
 
-/// Every function: the best name of each address, and the unwind table's where there is none.
+/// Every function: the best name of each address, else the start from the unwind table.
 fn functions(binary: &Binary) -> BTreeMap<u64, String> {
     let mut found = BTreeMap::new();
     for function in binary.functions.iter().filter(|f| !f.ifunc) {
@@ -179,7 +179,7 @@ fn one(binary: &Binary, kernel: Kernel, address: u64, uretprobe: bool) -> Probea
     row
 }
 
-/// `ret x3`, and what single-steps: `emulated x1 for ret x3`.
+/// Text such as `ret x3`, or `emulated x1 for ret x3` if not single-stepped.
 fn describe(ends: &ends::Ends) -> String {
     let (rets, tails) = ends.exits;
     let exits = listed(&[
@@ -252,7 +252,7 @@ fn usdt_probes(binary: &Binary, pattern: Option<&str>) -> Vec<UsdtProbe> {
     found.into_values().collect()
 }
 
-/// Whether the pattern is part of the name, case ignored; `*` stands for anything.
+/// Whether the pattern matches a part of the name, ignoring case; `*` stands for any text.
 #[must_use]
 pub(crate) fn fits(name: &str, pattern: &str) -> bool {
     let name = name.to_lowercase();

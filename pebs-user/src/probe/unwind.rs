@@ -1,10 +1,11 @@
-//! How the returns of a function are marked, and what a uretprobe could break.
+//! How the returns of a function are marked, and the risks of uretprobes.
 //!
-//! A uretprobe replaces the return address on the stack, and the kernel keeps the real ones on one stack a thread. A
-//! C++ exception or a Rust panic that has to pass that frame finds no unwind table for the replacement and ends the
-//! program; Go copies its stacks and finds the replacement too; and a program that switches stacks (fibers,
-//! coroutines) returns to the wrong caller. No list of symbols finds all of these, as own assembly imports nothing. So
-//! a uretprobe is used only where it is asked for, and exits are probed where the function's own code leaves.
+//! A uretprobe replaces the return address on the stack, and the kernel keeps the real ones on one stack per
+//! thread. A C++ exception or a Rust panic that passes that frame finds no unwind table for the replacement and
+//! ends the program; Go copies its stacks and finds the replacement too; and a program that switches stacks
+//! (fibers, coroutines) returns to the wrong caller. No list of symbols finds all of these, as a program's own
+//! assembly imports nothing. So uretprobes are used only on request; by default the exits in the function's own
+//! code are probed.
 
 use object::{Object, ObjectSection};
 
@@ -24,18 +25,18 @@ pub enum ReturnMode {
     Ret,
 }
 
-/// How the returns of a binary's functions will be marked, and why.
+/// How the returns of a binary's functions are marked, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Choice {
     /// By uretprobe; else on the `ret`s.
     pub uretprobe: bool,
-    /// One clause for notes, where there is something to say.
+    /// One clause for notes; empty if there is nothing to report.
     pub reason: String,
-    /// What the user risks with what was asked for.
+    /// Risk of the requested mode.
     pub danger: Option<String>,
 }
 
-/// Libraries whose presence in `DT_NEEDED` means exceptions or panics.
+/// Libraries in `DT_NEEDED` that imply exceptions or panics.
 const UNWINDERS: [&str; 6] = [
     "libstdc++.so",
     "libc++.so",
@@ -45,7 +46,7 @@ const UNWINDERS: [&str; 6] = [
     "libstd-",
 ];
 
-/// Symbols that come with exceptions or panics, defined or imported.
+/// Symbols that imply exceptions or panics, defined or imported.
 const SYMBOLS: [&str; 8] = [
     "_Unwind_RaiseException",
     "_Unwind_Resume",
@@ -57,7 +58,7 @@ const SYMBOLS: [&str; 8] = [
     "__gnat_personality_v0",
 ];
 
-/// What shows that an unwinder may meet the binary's frames; `None` if nothing does, which is no proof.
+/// Evidence that an unwinder may pass the binary's frames; `None` if there is none, which proves nothing.
 #[must_use]
 pub(crate) fn danger(binary: &Binary) -> Option<String> {
     if binary.language == Language::Go {
@@ -97,13 +98,13 @@ pub(crate) fn danger(binary: &Binary) -> Option<String> {
     })
 }
 
-/// Said where it is the kernel that a uretprobe is not safe on.
+/// Reason if the kernel version makes a uretprobe unsafe.
 const FILTERED: &str = "Linux 6.11 to 6.13 make its returns a system call, which ends programs with a seccomp filter (services, containers)";
 
-/// What a uretprobe can break in any program.
+/// Risk of a uretprobe in any program.
 pub(crate) const URETPROBE_RISK: &str = "kills or misdirects programs that throw through the function or switch stacks (exceptions, fibers, coroutines, Go)";
 
-/// Decides for a binary. Pure but for what the binary holds.
+/// Decides for a binary. Pure except for reading the binary.
 #[must_use]
 pub(crate) fn decide(binary: &Binary, kernel: Kernel, mode: ReturnMode) -> Choice {
     match mode {
@@ -143,7 +144,7 @@ mod tests {
         choice.danger.expect("always a risk")
     }
 
-    /// Nothing takes a uretprobe unasked, plain C programs neither: their stacks may be switched.
+    /// No program gets a uretprobe by default, not even plain C: its stacks may be switched.
     #[test]
     fn never_by_itself() {
         let binary = Binary::open(Path::new("/bin/ls")).expect("installed");
@@ -157,7 +158,7 @@ mod tests {
         assert!(text.contains("fibers") && !text.contains("here:"), "{text}");
     }
 
-    /// What is known of a binary is said: C++ programs, linked either way and stripped, shared libraries, Rust.
+    /// Evidence is reported: C++ programs (linked either way, stripped), shared libraries, Rust.
     #[test]
     fn known_dangers() {
         let source = "#include <stdexcept>\nint main(int c, char **) { try { if (c > 1) throw \

@@ -1,7 +1,7 @@
-//! USDT probes: the notes that `sys/sdt.h` leaves in a binary.
+//! USDT probes: reads the notes that `sys/sdt.h` puts into a binary.
 //!
-//! A note holds the address of a nop, that of a counter which the tracer raises while it listens (the
-//! semaphore), and where the compiler keeps each argument (`-4@%edi`, `8@16(%rsp)`).
+//! A note holds the address of a nop, the address of a counter that the tracer raises while it is attached (the
+//! semaphore), and the location of each argument (`-4@%edi`, `8@16(%rsp)`).
 //! Source: systemtap wiki, UserSpaceProbeImplementation.
 
 use object::{Object, ObjectSection};
@@ -27,7 +27,7 @@ pub(crate) struct Note {
     pub arguments: String,
 }
 
-/// One place of a USDT probe.
+/// One location of a USDT probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Site {
     pub address: u64,
@@ -39,11 +39,11 @@ pub(super) struct Site {
 #[derive(Debug)]
 pub(super) struct Found {
     pub sites: Vec<Site>,
-    /// What each argument is, or why it can't be read.
+    /// Location of each argument, or why it can't be read.
     pub operands: Vec<Result<Operand, String>>,
 }
 
-/// Every USDT probe of a binary. Damaged notes are left out.
+/// Every USDT probe of a binary. Damaged notes are skipped.
 #[must_use]
 pub(crate) fn notes(binary: &Binary) -> Vec<Note> {
     let Some(file) = binary.elf() else {
@@ -65,7 +65,7 @@ pub(crate) fn notes(binary: &Binary) -> Vec<Note> {
     found
 }
 
-/// Description of the first note, and what is behind it. Empty for notes of other owners.
+/// Splits the description of the first note from the rest. Empty for notes of other owners.
 fn split_note(data: &[u8]) -> Option<(&[u8], &[u8])> {
     let word = |at: usize| {
         let bytes = data.get(at..at + 4)?;
@@ -105,7 +105,7 @@ fn parse(note: &[u8], base: Option<u64>) -> Option<Note> {
     })
 }
 
-/// All places of one probe, at least one, those alike together.
+/// All sites of one probe, at least one, grouped by equal operands.
 pub(super) fn find(
     binary: &Binary,
     provider: &str,
@@ -191,8 +191,8 @@ fn split(arguments: &str) -> Vec<String> {
     list
 }
 
-/// `SIZE@%reg`, `SIZE@$NUMBER`, `SIZE@OFFSET(%reg)` or `SIZE@VARIABLE(%rip)`; a negative size is signed. Indexed addresses
-/// are not readable from one register.
+/// Parses `SIZE@%reg`, `SIZE@$NUMBER`, `SIZE@OFFSET(%reg)` or `SIZE@VARIABLE(%rip)`; a negative size means signed.
+/// Indexed addresses are not supported: they need two registers.
 fn operand(text: &str, variable: &Distance<'_>) -> Option<Operand> {
     let (size, place) = text.split_once('@')?;
     let r#type = match size {
@@ -227,7 +227,7 @@ fn operand(text: &str, variable: &Distance<'_>) -> Option<Operand> {
     })
 }
 
-/// A number, with its sign; nothing is 0.
+/// Parses a number with its sign; empty text is 0.
 fn signed(text: &str) -> Option<i64> {
     match text.strip_prefix('-') {
         _ if text.is_empty() => Some(0),
@@ -236,7 +236,7 @@ fn signed(text: &str) -> Option<i64> {
     }
 }
 
-/// `VARIABLE`, `VARIABLE+8`, `8+VARIABLE`: how far it is from the probed instruction.
+/// Parses `VARIABLE`, `VARIABLE+8` or `8+VARIABLE`: its distance from the probed instruction.
 fn relative(text: &str, variable: &Distance<'_>) -> Option<i64> {
     let (name, offset) = match text.split_once('+') {
         None => match text.rsplit_once('-') {
@@ -249,7 +249,7 @@ fn relative(text: &str, variable: &Distance<'_>) -> Option<i64> {
     variable(name)?.checked_add(offset)
 }
 
-/// A register by any of its names (`edi`, `r8d`, `al`).
+/// Parses a register by any of its names (`edi`, `r8d`, `al`).
 fn register(name: &str) -> Option<Register> {
     if let Some(found) = Register::from_name(name) {
         return Some(found);
@@ -298,7 +298,7 @@ mod tests {
         assert_eq!(list.len(), 14);
     }
 
-    /// The C++ library has USDT probes of its own; their arguments are found and the nops are code.
+    /// The C++ library has USDT probes: their arguments are found and the nops are code.
     #[test]
     fn stock_library() {
         let path = crate::binary::locate::find_library("libstdc++.so.6").expect("installed");

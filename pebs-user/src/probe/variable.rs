@@ -1,4 +1,4 @@
-//! Where a variable lies, and what its address counts from in a process.
+//! Locates a variable in its file, and the base of its address in a process.
 
 use object::read::elf::ProgramHeader as _;
 use object::{LittleEndian, Object as _, ObjectSymbol as _, SymbolKind, elf};
@@ -8,25 +8,25 @@ use crate::binary::elf::{Binary, Kind};
 use crate::binary::object_file::Elf;
 use crate::binary::{debug_data, demangle, lookup};
 
-/// Names suggested at most for one that is not there.
+/// Maximum number of similar names suggested.
 const SUGGESTED: usize = 3;
 
-/// What to do instead of reading a variable of a library that can't be read.
+/// Hint for a variable of a library that can't be read.
 pub(super) const LIBRARY_HINT: &str =
     "mark items with --uprobe BIN:FUNC(id=...), which works in a shared library too";
 
-/// A symbol that could be meant.
+/// A symbol that may match.
 struct Found {
     address: u64,
     kind: SymbolKind,
 }
 
-/// The address of a variable in its file; of a thread-local one, in its segment.
+/// Address of a variable in its file; for a thread-local one, its offset in the segment.
 pub(super) fn variable(binary: &Binary, typed: &str, thread_local: bool) -> Result<u64, ItemError> {
     let (path, symbol) = (binary.path.clone(), typed.to_owned());
     let mut names = Vec::new();
     let found = binary.elf().and_then(|file| {
-        // The debug file of a stripped binary has what it lacks.
+        // A stripped binary's debug file has the missing symbols.
         let debug = debug_data::find(&binary.path, &file);
         let debug = debug
             .as_ref()
@@ -84,7 +84,7 @@ pub(super) fn variable(binary: &Binary, typed: &str, thread_local: bool) -> Resu
     }
 }
 
-/// The symbol of that name: a variable sooner than anything else. Names like it go to `names`.
+/// The symbol of that name, preferably a variable. Similar names are added to `names`.
 fn symbol_in(file: &Elf<'_>, typed: &str, names: &mut Vec<String>) -> Option<Found> {
     let mut other = None;
     for symbol in file.symbols().chain(file.dynamic_symbols()) {
@@ -125,8 +125,8 @@ pub(super) fn first_code(binary: &Binary) -> u64 {
         .unwrap_or(0)
 }
 
-/// What is taken from a variable's place in the thread-local segment to give its distance from the
-/// thread pointer: the segment ends there, aligned.
+/// Value to subtract from a variable's place in the thread-local segment to get its distance from the thread
+/// pointer: the segment's aligned end.
 ///
 /// Source: ELF Handling For Thread-Local Storage, 3: variant II (x86-64), local-exec model.
 pub(super) fn thread_pointer(binary: &Binary) -> u64 {

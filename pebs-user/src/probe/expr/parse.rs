@@ -1,11 +1,11 @@
-//! From the text of an argument expression to its parts, left to right.
+//! Parser of argument expressions, left to right.
 
 use super::{
     Behind, Expr, Fault, Ids, Path, RETVAL, STRING_MAX, Step, Type, type_named, type_names,
 };
 use crate::arch::Register;
 
-/// Parentheses and `*` within one another at most. The kernel side follows fewer.
+/// Maximum nesting of parentheses and `*`. The eBPF program supports fewer dereferences.
 const MAX_DEPTH: u32 = 16;
 
 /// Parses the expression that is `text[start..end]`.
@@ -77,7 +77,7 @@ fn first(text: &str) -> String {
     text.chars().take(1).collect()
 }
 
-/// Reads left to right; `text` ends where the expression must.
+/// Recursive-descent parser; `text` ends where the expression must end.
 struct Parser<'a> {
     text: &'a str,
     at: usize,
@@ -154,7 +154,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// One value, dereferenced or not.
+    /// Parses a value, with or without `*`.
     fn unary(&mut self) -> Result<Expr, Fault> {
         self.space();
         self.depth += 1;
@@ -175,7 +175,7 @@ impl<'a> Parser<'a> {
         Ok(expr)
     }
 
-    /// What follows a `*`: the type behind it belongs to the outermost `*`.
+    /// Parses the operand of `*`: the type after it belongs to the outermost `*`.
     fn unary_without_type(&mut self) -> Result<Expr, Fault> {
         self.space();
         if self.rest().starts_with('*') {
@@ -298,7 +298,7 @@ impl<'a> Parser<'a> {
         loop {
             self.space();
             let arrow = self.rest().starts_with("->");
-            // Two dots stand between START and END.
+            // Two dots separate START and END.
             let dot = self.rest().starts_with('.') && !self.rest().starts_with("..");
             if !arrow && !dot {
                 return Ok(Expr::Path(path));
@@ -357,7 +357,7 @@ impl<'a> Parser<'a> {
         Ok(Expr::Text(address, Box::new(length), most))
     }
 
-    /// Bytes of a string to keep at most.
+    /// Parses the maximum number of bytes of a string.
     fn most(&mut self) -> Result<u32, Fault> {
         self.space();
         let at = self.at;
@@ -369,7 +369,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// A type behind something that is not a dereference.
+    /// Parses a type after a value that is not a dereference.
     fn suffix(&mut self, expr: Expr) -> Result<Expr, Fault> {
         self.space();
         let at = self.at;
@@ -412,7 +412,7 @@ pub(in crate::probe) fn number(word: &str) -> Option<i64> {
 mod tests {
     use super::*;
 
-    /// Faults name their byte and say what may stand there.
+    /// Faults have the position and say what is allowed there.
     #[test]
     fn faults_point() {
         let fault = |text: &str| parse(text, 0, text.len()).expect_err(text);

@@ -1,4 +1,4 @@
-//! The ids of a batch by their names: where the array is, and what it holds.
+//! The ids of a batch by name: address and element type of their array.
 
 use super::{Found, Kind, Refusal, Scope, Types, is_address, refuse, with_types};
 use crate::binary::elf::Binary;
@@ -57,7 +57,7 @@ pub(in crate::probe) fn lower_ids(
     })
 }
 
-/// What an array holds.
+/// Element of an array.
 enum Element {
     Number(Type),
     /// Of this type.
@@ -66,7 +66,7 @@ enum Element {
 }
 
 impl Types<'_, '_> {
-    /// How far behind the pointers in an array a field is, and what it is.
+    /// Offset of a field from the pointers in an array, and its type.
     fn behind(&self, element: Option<&Element>, steps: &[Step]) -> Result<(i64, Type), Refusal> {
         let Some(Element::Pointer(kind)) = element else {
             return refuse(
@@ -74,7 +74,7 @@ impl Types<'_, '_> {
                 "name the array (ids=pkts[n]->id), or give the offset: ids=arg2[arg3]->16:u64",
             );
         };
-        // The pointer itself stands for where it leads.
+        // The pointer stands for its target.
         let mut found = Found {
             expr: Expr::Retval,
             in_memory: false,
@@ -103,7 +103,7 @@ impl Types<'_, '_> {
         }
     }
 
-    /// Where the elements of an array are, and what they are.
+    /// Address of an array's elements, and their type.
     fn array(&self, found: Found) -> Result<(Expr, Option<Element>), Refusal> {
         let kind = self.stripped(found.kind)?;
         let is_array = kind.tag() == gimli::DW_TAG_array_type && found.in_memory;
@@ -132,7 +132,7 @@ impl Types<'_, '_> {
     }
 }
 
-/// How far an address is behind the one that it starts from; `None` if something is read in between.
+/// Offset of an address from its start; `None` if memory is read in between.
 fn offset_of(address: &Expr) -> Option<i64> {
     match address {
         Expr::Retval => Some(0),

@@ -1,4 +1,4 @@
-//! What to say where the debug information about a function is not here.
+//! Messages for missing debug information about a function.
 
 use gimli::{Dwarf, Unit};
 
@@ -7,10 +7,10 @@ use crate::binary::debuginfod::{self, CLIENT, Debuginfod, INSTALL};
 use crate::binary::dwarf::Slice;
 use crate::terminal::shown;
 
-/// What needs none.
+/// Alternative without debug information.
 const OTHERWISE: &str = "write registers and offsets: *(arg1+16):u32";
 
-/// What to do about a binary without any.
+/// Hint for a binary without debug information.
 pub(super) fn hint(debuginfod: &Debuginfod) -> String {
     match debuginfod {
         Debuginfod::Off => format!("install its debug symbols, or {OTHERWISE}"),
@@ -26,7 +26,7 @@ pub(super) fn hint(debuginfod: &Debuginfod) -> String {
     }
 }
 
-/// Refuses a unit of which the binary has no more than the name of the file that holds the rest (`-gsplit-dwarf`).
+/// Refuses a skeleton unit, which has only the name of the file with the rest (`-gsplit-dwarf`).
 pub(super) fn split_off<'a>(dwarf: &Dwarf<Slice<'a>>, unit: &Unit<Slice<'a>>) -> Option<Refusal> {
     let name = dwarf.attr_string(unit, unit.dwo_name().ok()??).ok()?;
     let name = name.to_string_lossy();

@@ -50,7 +50,7 @@ fn set(program: &Program, arguments: &str) -> ProbeSet {
     resolve(&[spec], &options).unwrap_or_else(|error| panic!("{arguments}: {error}"))
 }
 
-/// What the kernel side runs for the argument `x`, its place in the record aside.
+/// The compiled argument `x`, with its offset in the record cleared.
 fn program(program: &Program, expression: &str) -> ArgProgram {
     let set = set(program, &format!("x={expression}"));
     let sites = &set.probes[0].sites;
@@ -63,7 +63,7 @@ fn refused(program: &Program, expression: &str) -> (String, String) {
     (error.to_string(), error.hint().unwrap_or_default())
 }
 
-/// A path is the same as the register and offset that it stands for.
+/// A path compiles to the same as its register and offset.
 #[test]
 fn paths_are_offsets() {
     let c = c();
@@ -100,7 +100,7 @@ fn ids_and_names() {
     assert_eq!([name(3), name(-1)], ["3", "-1"]);
 }
 
-/// What can't be read is said, with what can.
+/// Unreadable values are refused with a hint.
 #[test]
 fn refusals() {
     let c = c();
@@ -125,7 +125,7 @@ fn refusals() {
     assert!(error.contains("no debug information"), "{error}");
 }
 
-/// Where the compiler wrote the debug information to a file of its own, that is said, and not that there are no arguments.
+/// Debug information in a separate file (split DWARF) is reported as such, not as missing arguments.
 #[test]
 fn split_debug_information() {
     let split = compile("gcc", C, &["-O2", "-fno-inline", "-g", "-gsplit-dwarf"]);
@@ -137,8 +137,8 @@ fn split_debug_information() {
 
 const RUST: &str = include_str!("../../../../tests/workloads/strings.rs");
 
-/// Strings of Rust in structures, behind references and passed by value, optimised and not. Where the compiler has a
-/// hidden argument for the result the others follow it.
+/// Rust strings in structures, behind references and passed by value, optimised and not. A hidden argument for the
+/// result shifts the others.
 #[test]
 fn rust() {
     for flags in [
@@ -189,7 +189,7 @@ fn rust() {
     assert_eq!(sites[sites.len() - 1].config.named[0].reg_offset, 88, "rcx");
 }
 
-/// What a function returns has fields, too: behind a pointer, or in memory that the caller has for it.
+/// Return values have fields, too: behind a pointer, or in memory provided by the caller.
 #[test]
 fn results() {
     let cpp = compile("g++", RESULTS, &["-O2", "-g", "-fno-inline"]);

@@ -70,7 +70,7 @@ impl<'a> Types<'_, 'a> {
         None
     }
 
-    /// Offset and type of a field; behind a pointer, what it points to is of no interest here.
+    /// Offset and type of a field. The target of a pointer field is not examined.
     fn field_of(&self, structure: &Node<'a>, name: &str) -> Option<(i64, Kind)> {
         match self.member(structure, name, &mut Vec::new(), 0)? {
             Member::At(offset, kind) => Some((offset, kind)),
@@ -98,7 +98,7 @@ impl<'a> Types<'_, 'a> {
     }
 }
 
-/// A text whose pointer is in memory at an address, its length so far behind.
+/// A text whose pointer is in memory at `address`, with its length at `distance` from it.
 fn behind(address: &Expr, distance: i64) -> Expr {
     let length = Expr::Add(Box::new(address.clone()), distance);
     let word = |address| Box::new(Expr::Deref(Box::new(address), None));

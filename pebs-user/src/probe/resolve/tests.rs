@@ -1,4 +1,4 @@
-//! SPECs against programs that compilers made, and stock ones.
+//! Resolves SPECs in compiled and stock programs.
 
 use crate::failure::Hint as _;
 use std::path::Path;
@@ -46,7 +46,7 @@ fn error(spec: &str) -> (String, String) {
     (error.to_string(), error.hint().unwrap_or_default())
 }
 
-/// A pattern is one probe of all functions that match, ends first; one that matches none is reported like a name.
+/// A pattern is one probe of all matching functions, ends first; a pattern without matches is reported like a name.
 #[test]
 fn patterns() {
     let source = "volatile long sink;\n\
@@ -74,7 +74,8 @@ fn patterns() {
     assert!(message.contains("not found"), "{message}");
 }
 
-/// A call in a plain program: by uretprobe if asked for, at the entry's instruction; else on its exits; ends first.
+/// A call in a plain program: on request by uretprobe, at the entry's first instruction; else on its exits; ends
+/// first.
 #[test]
 fn calls() {
     for flags in [&[][..], &["-no-pie"], &["-static-pie"]] {
@@ -108,7 +109,7 @@ fn a_call(probe: &Probe, by_uretprobe: bool) {
     assert_eq!(probe.end_fields[0].r#type, ArgType::I64);
 }
 
-/// The ids of a batch by register and by name; what can't be read or matched is refused.
+/// The ids of a batch by register and by name; unreadable or unmatchable ones are refused.
 #[test]
 fn batches() {
     use super::super::expr::Type;
@@ -253,7 +254,7 @@ fn middle_of_an_instruction() {
     assert!(hint.contains("the next instruction at 0x"), "{hint}");
 }
 
-/// A stripped program is probed by address, and says so when asked for a name.
+/// A stripped program is probed by address; a name is refused with that hint.
 #[test]
 fn stripped() {
     let program = program(&[]);
@@ -272,7 +273,7 @@ fn stripped() {
     );
 }
 
-/// A debug file beside the binary gives the names back.
+/// A debug file beside the binary provides the names.
 #[test]
 fn debug_link() {
     let program = program(&[]);
@@ -312,7 +313,7 @@ fn cpp_names() {
     assert!(hint.contains("0x"), "{hint}");
 }
 
-/// Stock programs: what the documentation shows works as shown.
+/// Stock programs: the documented examples work.
 #[test]
 fn stock_programs() {
     let redis = one("redis-server:processCommand(id=*(arg1):u64, key=str(*(*(*(arg1+80)+8)+8)))");
@@ -329,7 +330,7 @@ fn stock_programs() {
     }
 }
 
-/// Every wrong input has a sentence, and a hint where something can be done.
+/// Every wrong input has a message, and a hint where one is possible.
 #[test]
 fn bad_input() {
     assert!(
@@ -381,7 +382,7 @@ fn bad_input() {
     assert!(error(spec).0.contains("it has none"));
 }
 
-/// Probes share columns of one name if the types agree.
+/// Probes share a column of the same name if the types agree.
 #[test]
 fn shared_columns() {
     let spec = |args: &str| format!("redis-server:processCommand({args})");
@@ -407,7 +408,8 @@ fn usdt() {
     assert_eq!(alone.rule, VisitRule::UntilNext);
 }
 
-/// A function that was inlined everywhere is distinguished from one that is not there, with who holds its code.
+/// A function inlined everywhere is distinguished from a missing one; the message names the functions that contain
+/// it.
 #[test]
 fn inlined_everywhere() {
     let source = "volatile long sink;\n\
@@ -427,7 +429,7 @@ fn inlined_everywhere() {
     assert!(text.contains("'stop' not found"), "{text}");
 }
 
-/// Arguments that the function has not are refused where that is known, wherever they are read.
+/// Arguments that a function does not have are refused if that is known, wherever they are read.
 #[test]
 fn arguments_that_are_not() {
     let known = program(&[]);
@@ -450,7 +452,7 @@ fn arguments_that_are_not() {
     one(&unknown.spec("finish(id=arg9)"));
 }
 
-/// A line alone: at a function's start it is the function, within one it is up to the function's return.
+/// A line alone: at a function's start it is the function, else it is up to the function's return.
 #[test]
 fn lines_alone() {
     let source = "volatile long sink;\n\
@@ -477,7 +479,7 @@ fn lines_alone() {
     assert!(message.contains("the nearest is 2"), "{message}");
 }
 
-/// Without symbols and unwind tables a function is known by the calls that go to it, also as `0xADDR%return`.
+/// Without symbols and unwind tables a function is found by the calls to it, also as `0xADDR%return`.
 #[test]
 fn called_addresses() {
     let flags = [

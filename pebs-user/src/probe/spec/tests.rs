@@ -1,4 +1,4 @@
-//! The forms of a SPEC, and what can be wrong with them.
+//! The forms of a SPEC, and their errors.
 
 use proptest::prelude::*;
 
@@ -66,7 +66,7 @@ fn addresses_and_lines() {
     assert_eq!(line.begin.args.len(), 1);
 }
 
-/// What is in quotes is taken as it is.
+/// Quoted text is taken literally.
 #[test]
 fn quotes() {
     assert_eq!(
@@ -192,7 +192,7 @@ fn carets() {
     assert_eq!(at("äpp:work(id=*arg1:u23)").0, 18);
 }
 
-/// The ids of a batch, and what can be wrong with them.
+/// The ids of a batch, and their errors.
 #[test]
 fn batches() {
     let ids = |text: &str| spec(text).begin.ids.expect(text);
@@ -230,7 +230,7 @@ fn batches() {
 }
 
 proptest! {
-    /// No text makes the parser panic, and a caret never lies beyond the end.
+    /// No text makes the parser panic, and a caret is never beyond the end.
     #[test]
     fn never_panics(text in "\\PC*") {
         if let Err(error) = Spec::parse(&text) {
@@ -238,7 +238,7 @@ proptest! {
         }
     }
 
-    /// The same for text made of the grammar's own pieces.
+    /// The same for text composed of the grammar's tokens.
     #[test]
     fn never_panics_on_pieces(pieces in proptest::collection::vec(
         prop::sample::select(vec![
