@@ -1,12 +1,11 @@
-//! Offsets of kernel structure members, from the kernel's own type information.
+//! Offsets of kernel structure members, from the kernel's BTF.
 //!
-//! Reads just what the kernel programs need: struct members by name. Source of the format:
-//! Documentation/bpf/btf.rst.
+//! Reads only what the eBPF programs need: struct members by name. Source of the format: Documentation/bpf/btf.rst.
 
 use crate::failure::Hint;
 use std::path::{Path, PathBuf};
 
-/// Where the running kernel keeps its type information.
+/// BTF of the running kernel.
 pub(crate) const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
 
 /// A BTF file that could not be used.
@@ -76,10 +75,10 @@ fn word(bytes: &[u8], offset: usize) -> Option<u32> {
 }
 
 impl Btf {
-    /// Reads the running kernel's type information. Cost: some milliseconds.
+    /// Reads the running kernel's BTF. Cost: some milliseconds.
     ///
     /// # Errors
-    /// If the kernel has none, or it is malformed.
+    /// The kernel has no BTF, or it is malformed.
     pub(crate) fn of_kernel() -> Result<Self, BtfError> {
         let path = Path::new(VMLINUX);
         let bytes = std::fs::read(path).map_err(|source| BtfError::Read {
@@ -124,10 +123,10 @@ impl Btf {
         })
     }
 
-    /// Byte offset of a member in a struct; members of anonymous parts count as the struct's.
+    /// Byte offset of a member in a struct, including members of its anonymous structs and unions.
     ///
     /// # Errors
-    /// If there is no such struct or member.
+    /// There is no such struct or member.
     pub(crate) fn member(&self, name: &'static str, member: &'static str) -> Result<u64, BtfError> {
         self.starts
             .iter()
@@ -137,8 +136,7 @@ impl Btf {
             .ok_or(BtfError::NoMember(name, member))
     }
 
-    /// How many arguments a tracepoint gives to a typed program; `None` if there is none of that
-    /// name.
+    /// Number of arguments that a tracepoint passes to a typed program; `None` if there is no such tracepoint.
     ///
     /// Source: include/trace/bpf_probe.h: `typedef void (*btf_trace_NAME)(void *, ...)`.
     #[must_use]
@@ -150,11 +148,11 @@ impl Btf {
         let pointer = self.target(typedef, KIND_POINTER)?;
         let proto = self.target(pointer, KIND_FUNC_PROTO)?;
         let info = word(&self.types, proto + 4)?;
-        // The first one is the tracepoint's own.
+        // The first argument is internal to the tracepoint.
         ((info & 0xffff) as usize).checked_sub(1)
     }
 
-    /// Where the type starts that the one at `at` refers to, if it is of that kind.
+    /// Position of the type that the type at `at` refers to, if it is of this kind.
     fn target(&self, at: usize, kind: u32) -> Option<usize> {
         let index = word(&self.types, at + 8)?.checked_sub(1)?;
         let target = *self.starts.get(index as usize)? as usize;

@@ -1,11 +1,10 @@
-//! The rings of the `bulk` transport: the kernel writes samples into them by itself.
+//! The rings of the `bulk` transport, into which the kernel writes samples without a program.
 //!
-//! One ring for each event and CPU. With processes given there is a counter for each thread on each
-//! CPU, as the kernel maps no ring for a counter that children inherit and that follows its thread
-//! around; those of a CPU share its ring.
+//! One ring per event and CPU. If processes are given, there is one counter per thread and CPU, as the kernel maps
+//! no ring for an inherited counter that follows its thread; the counters of a CPU share its ring.
 //!
-//! Where the hardware collects records in a buffer of its own, reading a counter has the kernel empty
-//! that buffer into the ring. That is done every 20 ms, so that the frontier goes on.
+//! If the hardware collects records in a buffer of its own, reading a counter makes the kernel flush that buffer
+//! into the ring. This is done every 20 ms to advance the frontier.
 //! Source: `intel_pmu_auto_reload_read`, arch/x86/events/intel/ds.c.
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,10 +22,10 @@ use crate::units::{Cpu, EventId, KtimeNs, Pid, Tid};
 
 pub(super) mod unseen_events;
 
-/// How often the hardware's buffers are emptied.
+/// Interval of flushing the hardware's buffers.
 const FLUSH: Duration = Duration::from_millis(20);
 
-/// How long a sample may take from its time into the ring, ns: the CPU can be taken away in between.
+/// Maximum delay from a sample's time until it is in the ring, ns: the CPU may be taken away in between.
 const LAG_NS: u64 = 2_000_000;
 
 /// Bytes that a record of a ring takes at most.
@@ -56,7 +55,7 @@ impl BulkCounters {
         self.0.iter().try_for_each(PerfEvent::enable)
     }
 
-    /// Adds others of the same event.
+    /// Adds other counters of the same event.
     pub(super) fn extend(&mut self, others: Self) {
         self.0.extend(others.0);
     }
@@ -66,7 +65,7 @@ impl BulkCounters {
         self.0.iter()
     }
 
-    /// Stops all. One that can't be stopped ends when it is dropped.
+    /// Stops all counters. A counter that can't be stopped ends when it is dropped.
     pub(super) fn disable(&self) {
         self.0.iter().for_each(|event| {
             let _ = event.disable();
@@ -79,7 +78,7 @@ pub(crate) struct BulkRing {
     pub cpu: Cpu,
     pub event: EventId,
     ring: PerfRing,
-    /// The counters whose samples it holds, where it is read from them how many it had no room for.
+    /// Counters of the samples in the ring, if their number of lost samples can be read.
     counters: Vec<OwnedFd>,
     /// Whether the hardware has a buffer in front of it.
     buffered: bool,
@@ -88,10 +87,10 @@ pub(crate) struct BulkRing {
 }
 
 impl BulkRing {
-    /// Takes the records that the ring holds, as they are, headers included; gives the time up to which
-    /// it is whole. `last`: no more will come.
+    /// Copies the ring's records unchanged, with headers; returns the time up to which it is complete. `last`: no
+    /// more records will come.
     ///
-    /// Where the kernel's positions make no sense, what waited is gone; what follows may make sense again.
+    /// If the kernel's positions are inconsistent, the waiting records are lost; later ones may be fine.
     pub(crate) fn take(&mut self, stream: &mut BulkStream, last: bool) -> KtimeNs {
         let looked_at = now();
         let BulkStream {
@@ -114,7 +113,7 @@ impl BulkRing {
             self.whole = KtimeNs(looked_at.0.saturating_sub(LAG_NS));
         }
         let drained = self.ring.drain(|record| {
-            // The header as it stood in the ring: kind, misc, size.
+            // The header as in the ring: kind, misc, size.
             bytes.extend(record.kind.to_ne_bytes());
             bytes.extend(record.misc.to_ne_bytes());
             bytes.extend((record.body.len() as u16 + 8).to_ne_bytes());
@@ -129,14 +128,14 @@ impl BulkRing {
         self.whole
     }
 
-    /// Samples for which the ring had no room so far, as the counters have them: also those that no
-    /// record reports, as none followed. `None` before Linux 6.0.
+    /// Number of samples lost so far for want of room, from the counters: this includes losses at the end, which no
+    /// record reports. `None` before Linux 6.0.
     fn lost(&self) -> Option<u64> {
         const WORDS: usize = 4;
         let mut lost = None;
         for counter in &self.counters {
             let mut bytes = [0; 8 * WORDS];
-            // Of a thread that has ended there is nothing left to read.
+            // The counter of an ended thread can't be read.
             if rustix::io::read(counter, &mut bytes) == Ok(bytes.len())
                 && let Some(word) = bytes.last_chunk::<8>()
             {
@@ -162,7 +161,7 @@ impl Opening<'_> {
         let recipe = self.recipe;
         let event = match PerfEvent::open(&(recipe.attr)(target), target, recipe.name) {
             Ok(event) => event,
-            // The thread has ended, or the CPU went offline in the meantime.
+            // The thread has ended, or the CPU went offline meanwhile.
             Err(error)
                 if matches!(
                     error.kind,
@@ -195,7 +194,7 @@ impl Opening<'_> {
                 self.rings.len() - 1
             }
         };
-        // Without it the hardware's buffer would not be emptied.
+        // Without this descriptor the hardware's buffer would not be flushed.
         let counter = cloned(&event, recipe.ring_bytes, cpu)?;
         self.rings[ring].counters.push(counter);
         self.counters.0.push(event);
@@ -225,9 +224,9 @@ pub(super) fn on_cpus<'a>(
     Ok((opening.counters, opening.rings))
 }
 
-/// Opens an event for the threads of processes, on each CPU; what they start later inherits it.
+/// Opens an event for the threads of processes, on each CPU; threads started later inherit it.
 ///
-/// Threads are listed until no new one is found, as with the other transport.
+/// Threads are listed until no new one is found, as with the bpf transport.
 pub(super) fn on_processes(
     recipe: &Recipe<'_>,
     pids: &[Pid],

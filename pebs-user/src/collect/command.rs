@@ -1,9 +1,9 @@
-//! A command of the user's, started so that nothing of it runs before the probes are in place.
+//! Starts the user's command so that none of its code runs before the probes are in place.
 //!
-//! The child is stopped by the kernel at the end of its `execve` (ptrace), when its binary is
-//! mapped but not one of its instructions has run; it is let go, and no longer traced, once
-//! everything is attached. Before `execve` it waits to be traced: whenever this program is killed until it lets the
-//! command go, nothing of that ever runs, and nothing of it is left.
+//! The kernel stops the child at the end of its `execve` (ptrace), when its binary is mapped but none of its
+//! instructions has run; it is released, and no longer traced, once everything is attached. Before `execve` it
+//! waits to be traced: if this program is killed before it releases the command, the command never runs and its
+//! process ends.
 #![expect(unsafe_code, reason = "ptrace has no safe binding")]
 
 use std::ffi::OsString;
@@ -33,7 +33,7 @@ pub(crate) enum CommandError {
     /// It is not there.
     #[error("command not found: {0}")]
     NotFound(String),
-    /// It is there but may not be run, or running it failed.
+    /// It exists but may not be run, or running it failed.
     #[error("cannot run {command}")]
     Run {
         command: String,
@@ -41,7 +41,7 @@ pub(crate) enum CommandError {
         #[source]
         source: io::Error,
     },
-    /// It would change its privileges, which it must not do while a tracer holds it.
+    /// It would change its privileges, which a traced process must not do.
     #[error("cannot start {}: it is set{which} and would run without its privileges", path.display())]
     Privileged {
         /// The program.
@@ -68,7 +68,7 @@ impl Hint for CommandError {
     }
 }
 
-/// A command that waits to be let go.
+/// A command that waits to be released.
 pub(crate) struct Held {
     /// Its process.
     pub pid: Pid,
@@ -81,10 +81,10 @@ pub(crate) struct Running {
     thread: JoinHandle<io::Result<ExitStatus>>,
 }
 
-/// Where a command's program lies: itself if it has a slash, else in `PATH`.
+/// Path of a command's program: the command itself if it contains a slash, else from `PATH`.
 ///
 /// # Errors
-/// If it is nowhere.
+/// It is not found.
 pub(crate) fn find(command: &OsString) -> Result<PathBuf, CommandError> {
     let not_found = || CommandError::NotFound(command.to_string_lossy().into_owned());
     let given = Path::new(command);
@@ -107,10 +107,10 @@ fn is_executable(file: &Path) -> bool {
         .is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
 }
 
-/// Starts a command with these limits and holds it at its first instruction.
+/// Starts a command with these limits and stops it at its first instruction.
 ///
 /// # Errors
-/// If it can't be found, run, or would change its privileges.
+/// It can't be found, can't be run, or would change its privileges.
 pub(crate) fn start(arguments: &[OsString], limits: &Former) -> Result<Held, CommandError> {
     let Some(command) = arguments.first() else {
         return Err(CommandError::NotFound(String::new()));
@@ -120,7 +120,7 @@ pub(crate) fn start(arguments: &[OsString], limits: &Former) -> Result<Held, Com
     let (started, has_started) = mpsc::sync_channel(1);
     let (go, may_go) = mpsc::sync_channel(1);
     let (arguments, limits) = (arguments.to_vec(), limits.clone());
-    // ptrace answers only the thread that traces the child.
+    // Only the thread that traces the child can use ptrace on it.
     let thread = std::thread::spawn(move || supervise((&arguments, limits), &started, &may_go));
     let failed = |source| CommandError::Run {
         command: command.to_string_lossy().into_owned(),
@@ -149,7 +149,7 @@ fn refuse_privileged(path: &Path) -> Result<(), CommandError> {
     })
 }
 
-/// Runs the child's whole life on one thread.
+/// Manages the child on one thread, from start to end.
 fn supervise(
     (arguments, limits): (&[OsString], Former),
     started: &mpsc::SyncSender<io::Result<Pid>>,
@@ -165,7 +165,7 @@ fn supervise(
     };
     let _ = started.send(Ok(Pid(child.id())));
     if may_go.recv().is_err() {
-        // Nobody will let it go: it never ran, and never shall.
+        // It is not released, so it never runs.
         child.kill()?;
         return child.wait();
     }
@@ -188,7 +188,7 @@ fn spawn_stopped(arguments: &[OsString], limits: Former) -> io::Result<Child> {
     let spawned = spawning.join();
     let spawned = spawned.unwrap_or_else(|_| Err(io::ErrorKind::Other.into()));
     let child = match (seized, spawned) {
-        // Where the child said nothing it failed by itself.
+        // If the child sent nothing, it failed on its own.
         (Err(why), Err(_)) if why.kind() != io::ErrorKind::UnexpectedEof => return Err(why),
         (_, spawned) => spawned?,
     };
@@ -201,8 +201,8 @@ fn spawn_stopped(arguments: &[OsString], limits: Former) -> io::Result<Child> {
     Ok(child)
 }
 
-/// A command whose process waits before its `execve` until the other end of its socket lets it go on, and
-/// ends if that end is closed.
+/// A command whose process waits before its `execve` until it is told to go on through its socket, and ends if the
+/// other end is closed.
 fn waiting(arguments: &[OsString], limits: Former, ours: RawFd, theirs: UnixStream) -> Command {
     let mut command = Command::new(&arguments[0]);
     command.args(&arguments[1..]);
@@ -227,7 +227,7 @@ fn waiting(arguments: &[OsString], limits: Former, ours: RawFd, theirs: UnixStre
     command
 }
 
-/// Traces the process at the other end, and tells it to go on.
+/// Traces the process at the other end of the socket, and tells it to go on.
 fn seize(mut child: UnixStream) -> io::Result<u32> {
     let mut id = [0; size_of::<u32>()];
     child.read_exact(&mut id)?;
@@ -238,7 +238,7 @@ fn seize(mut child: UnixStream) -> io::Result<u32> {
     Ok(id)
 }
 
-/// Lets a process go on that a signal stopped before its `execve`.
+/// Passes on a signal that stopped the process before its `execve`.
 fn pass_signal_on(id: u32) {
     // SAFETY: all of it may be 0.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
@@ -248,9 +248,9 @@ fn pass_signal_on(id: u32) {
         libc::waitid(libc::P_PID, id, &raw mut info, flags);
         info.si_status()
     };
-    // Events have more than a signal in it.
+    // ptrace events have further bits set.
     if (1..=libc::SIGRTMAX()).contains(&stopped_by) {
-        // It may have been killed.
+        // The process may have been killed.
         let _ = ptrace(libc::PTRACE_CONT, id, stopped_by);
     }
 }
@@ -282,7 +282,7 @@ impl Running {
     /// Waits for its end. Blocks.
     ///
     /// # Errors
-    /// If it could not be waited for.
+    /// Waiting failed.
     pub(crate) fn wait(self) -> io::Result<ExitStatus> {
         self.thread
             .join()
@@ -294,7 +294,7 @@ impl Running {
 mod tests {
     use super::*;
 
-    /// Nothing of the command runs before it is let go, and its exit code comes back.
+    /// No code of the command runs before it is released, and its exit code is returned.
     #[test]
     fn held_then_released() {
         let dir = tempfile::tempdir().unwrap();
@@ -312,7 +312,7 @@ mod tests {
         assert!(mark.exists());
     }
 
-    /// A signal that stops the process before its `execve` is passed on, and it goes on.
+    /// A signal that stops the process before its `execve` is passed on.
     #[test]
     fn signalled() {
         let (mut ours, theirs) = UnixStream::pair().unwrap();
@@ -332,7 +332,7 @@ mod tests {
         assert!(child.wait().unwrap().success());
     }
 
-    /// What is to trace a command is gone before it does: the command never runs.
+    /// If the tracer is gone before it traces the command, the command never runs.
     #[test]
     fn nobody_traces_it() {
         let dir = tempfile::tempdir().unwrap();
@@ -346,7 +346,7 @@ mod tests {
         assert!(gone.join().unwrap().is_ok() && !mark.exists());
     }
 
-    /// A command that is not let go ends without having run.
+    /// A command that is not released ends without having run.
     #[test]
     fn dropped() {
         let held = start(&["sleep".into(), "60".into()], &Former::now()).unwrap();

@@ -1,7 +1,7 @@
-//! Processes that copy probed code to memory of their own and run it there, as programs do that put their code on huge
-//! pages: the breakpoints in the copy, which nobody answers for, are taken out before it runs.
+//! Repairs copies of probed code: some programs copy their code to memory of their own, as for huge pages. The
+//! breakpoints in the copy, which the kernel does not handle, are removed before it runs.
 //!
-//! A kernel program finds the copy and stops the process; a thread here restores it, and lets the process go on.
+//! An eBPF program finds the copy and stops the process; a thread here restores the code and continues the process.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -27,10 +27,11 @@ use crate::units::Pid;
 /// Pages have this size on the machines that there are programs for.
 const PAGE: usize = 4096;
 
-/// What the kernel puts in the place of a probed instruction.
+/// First byte of a probed instruction.
 const BREAKPOINT: u8 = 0xcc;
 
-/// What it makes of a five-byte nop, with four bytes of distance. Source: arch/x86/kernel/uprobes.c (`swbp_optimize`).
+/// First byte of a probed five-byte nop, followed by a displacement of four bytes. Source:
+/// arch/x86/kernel/uprobes.c (`swbp_optimize`).
 const CALL: u8 = 0xe8;
 
 /// Length of that call.
@@ -42,7 +43,7 @@ const HEADER: usize = 8;
 /// A record with them.
 const RECORD: usize = HEADER + size_of::<Copied>();
 
-/// How long the thread waits at once.
+/// Maximum time of one wait of the thread.
 const TICK: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 100_000_000,
@@ -55,7 +56,7 @@ pub(crate) struct Copy {
     pub pid: Pid,
     /// Probed places in it.
     pub places: usize,
-    /// Why they could not be restored, if so.
+    /// Reason if they could not be restored.
     pub failure: Option<String>,
 }
 
@@ -78,7 +79,7 @@ impl fmt::Display for Copy {
     }
 }
 
-/// A probed place: how a copy is recognised, and what was there.
+/// A probed place: the pattern by which a copy is recognised, and the original bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     known_by: CopyPlace,
@@ -86,7 +87,7 @@ struct Place {
     at: usize,
     /// Its first bytes.
     original: [u8; CALL_BYTES],
-    /// How many of them are restored, by form.
+    /// Number of bytes to restore, by form.
     lengths: [usize; 2],
 }
 
@@ -99,10 +100,10 @@ pub(crate) struct Mender {
 }
 
 impl Mender {
-    /// Watches for copies of the places of these probes. `Err` says why that can't be done here.
+    /// Starts watching for copies of the probed places.
     ///
     /// # Errors
-    /// The kernel does not allow it, or nobody may let a process go on that is not ours.
+    /// The kernel does not support it, or this user may not continue other users' processes.
     pub(crate) fn start(programs: &mut Programs, probes: &ProbeSet) -> Result<Self, String> {
         let places = places(probes);
         if !may_mend() {
@@ -139,17 +140,17 @@ impl Mender {
 
 impl Drop for Mender {
     fn drop(&mut self) {
-        // Who is stopped up to now is let go by the thread's last look.
+        // Processes stopped until now are continued by the thread's last round.
         self.link = None;
         self.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
-            // Nothing is left to do about a panic.
+            // A panic of the thread can't be handled here.
             let _ = thread.join();
         }
     }
 }
 
-/// Whether any process can be written to, and let go on.
+/// Whether other users' processes can be written to, and continued.
 fn may_mend() -> bool {
     use rustix::thread::CapabilitySet;
     let needed = CapabilitySet::KILL | CapabilitySet::SYS_PTRACE;
@@ -169,21 +170,21 @@ fn mend(
             let _ = rustix::event::poll(&mut [PollFd::new(to_poll, PollFlags::IN)], Some(&TICK));
         }
         let mut bytes = Vec::new();
-        // A record that is still being written comes at the next look: the thread is woken again.
+        // A record still being written is read in the next round: it wakes the thread again.
         ring.take(&mut bytes);
         for record in bytes.chunks_exact(RECORD) {
             let Some(copied) = decode(&record[HEADER..]) else {
                 continue;
             };
             let copy = restore(places, copied);
-            // None in a mapping of the file itself.
+            // A mapping of the file itself has no copied places.
             if copy.places != 0 || copy.failure.is_some() {
                 let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
                 found.push(copy);
             }
             let pid = rustix::process::Pid::from_raw(copied.pid.cast_signed());
             if let Some(pid) = pid {
-                // One that was killed meanwhile needs it no more.
+                // Fails if the process was killed meanwhile.
                 let _ = rustix::process::kill_process(pid, Signal::CONT);
             }
         }
@@ -203,7 +204,7 @@ fn decode(bytes: &[u8]) -> Option<Copied> {
     })
 }
 
-/// Restores what a process copied.
+/// Restores the code that a process copied.
 fn restore(places: &[Place], copied: Copied) -> Copy {
     let mut restored = 0;
     let failure = restore_in(places, copied, &mut restored).err();
@@ -224,7 +225,7 @@ fn restore_in(places: &[Place], copied: Copied, restored: &mut usize) -> io::Res
         if of_files.iter().any(|it| it.contains(&at)) {
             continue;
         }
-        // What can't be read can't be run either.
+        // Unreadable memory can't be executed either.
         if memory.read_exact_at(&mut page, at).is_err() {
             continue;
         }
@@ -266,7 +267,7 @@ fn words(bytes: &[u8; COPY_WINDOW]) -> [u64; 2] {
     [number as u64, (number >> 64) as u64]
 }
 
-/// What to look for.
+/// The places to look for.
 fn places(probes: &ProbeSet) -> Vec<Place> {
     let mut sites: Vec<&Site> = probes.probes.iter().flat_map(|it| &it.sites).collect();
     let key = |site: &&Site| (site.path.clone(), site.file_offset);
@@ -313,7 +314,8 @@ fn page_of(site: &Site) -> Option<[u8; PAGE]> {
     Some(page)
 }
 
-/// The place in its page; `probed` are all of the file, with how many bytes the kernel changes there.
+/// The pattern of a place in its page; `probed` are all probed places of the file, with the number of bytes that
+/// the kernel changes there.
 fn place_in(
     page: &[u8; PAGE],
     file_offset: u64,
@@ -341,7 +343,7 @@ fn place_in(
         code[at - from] = [BREAKPOINT, CALL][form];
         counts[at - from] = u8::MAX;
         if form == 1 {
-            // The distance may be any.
+            // The displacement may have any value.
             for byte in &mut counts[at - from + 1..][..CALL_BYTES - 1] {
                 *byte = 0;
             }
@@ -371,12 +373,12 @@ fn place_in(
 mod tests {
     use super::*;
 
-    /// Code with a number of its own in each byte.
+    /// Code in which each byte is distinct.
     fn code() -> [u8; PAGE] {
         std::array::from_fn(|n| (n * 7 % 251) as u8)
     }
 
-    /// A copy is recognised with a breakpoint in it, also at the end of a page and beside other probes; code as it was
+    /// A copy with a breakpoint is recognised, also at the end of a page and beside other probes; unmodified code
     /// is not.
     #[test]
     fn copies_are_told() {
@@ -395,7 +397,7 @@ mod tests {
         }
     }
 
-    /// Memory of a file is distinguished from the process's own.
+    /// File mappings are distinguished from the process's own memory.
     #[test]
     fn mappings() {
         let line = "5580-6000 r-xp 00001000 fe:00 1234       /bin/true (deleted)";

@@ -1,4 +1,4 @@
-//! Counters of events that are counted for each visit: one of each on each CPU, which the kernel programs read.
+//! Counters of events that are counted for each visit: one per event and CPU, read by the eBPF programs.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -13,7 +13,7 @@ pub(crate) struct CountedCounters(Vec<OfCpu>);
 /// One counter.
 struct OfCpu {
     cpu: Cpu,
-    /// Number of its event among those that have counters.
+    /// Index of its event among those with counters.
     slot: u32,
     /// Number of its event's group.
     group: usize,
@@ -21,10 +21,10 @@ struct OfCpu {
 }
 
 impl CountedCounters {
-    /// Opens the counters of each CPU, not yet counting; a CPU that went offline is passed over.
+    /// Opens the counters of each CPU, not yet counting; CPUs that went offline are skipped.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// The kernel refused a counter.
     pub(crate) fn open(counted: &[CountedEvent], cpus: &[Cpu]) -> Result<Self, OpenError> {
         let mut all = Vec::new();
         for cpu in cpus {
@@ -47,14 +47,14 @@ impl CountedCounters {
         self.0.iter().try_for_each(|it| it.event.enable())
     }
 
-    /// Stops all. One that can't be stopped ends when it is dropped.
+    /// Stops all counters. A counter that can't be stopped ends when it is dropped.
     pub(crate) fn disable(&self) {
         self.0.iter().for_each(|it| {
             let _ = it.event.disable();
         });
     }
 
-    /// Closes the counters of CPUs that went offline: the kernel has ended them.
+    /// Closes the counters of CPUs that went offline; the kernel has ended them.
     pub(crate) fn close_on(&mut self, cpus: &[Cpu]) {
         self.0.retain(|it| !cpus.contains(&it.cpu));
     }

@@ -1,4 +1,4 @@
-//! The counters of one event: one on each CPU, or one for each thread of the processes traced.
+//! The counters of one event: one per CPU, or one per thread of the traced processes.
 
 use std::os::fd::BorrowedFd;
 
@@ -21,11 +21,11 @@ pub(super) struct Attached {
 pub(super) struct Recipe<'a> {
     /// Name of the event, for messages.
     pub name: &'a str,
-    /// Settings of each counter that a target needs.
+    /// Settings of the counters that a target needs.
     pub attrs: &'a dyn Fn(Target) -> Vec<perf_event_attr>,
-    /// What runs at each sample.
+    /// Program that runs at each sample.
     pub program: BorrowedFd<'a>,
-    /// Where samples go that it does not see; `None`: it sees all.
+    /// Rings of the samples that the program does not see; `None`: it sees all.
     pub rest: Option<&'a RestRings>,
     /// Of processes, the threads to count alone; empty: all.
     pub only: &'a [Tid],
@@ -47,8 +47,8 @@ impl Recipe<'_> {
         attrs.map(open).collect()
     }
 
-    /// What a thread is counted by: a counter that follows it around, or where a ring has to catch what the program
-    /// does not see, one on each CPU.
+    /// Targets of a thread's counters: the thread; or, if a ring has to receive samples that the program does not
+    /// see, the thread on each CPU.
     fn targets(&self, tid: Tid) -> Vec<Target> {
         match self.rest {
             None => vec![Target::Thread(tid)],
@@ -63,14 +63,14 @@ impl Recipe<'_> {
 #[derive(Default)]
 pub(super) struct Counters {
     attached: Vec<Attached>,
-    /// Threads that have a counter of their own; others have what they inherited.
+    /// Threads with a counter of their own; others have an inherited one.
     threads: Vec<Tid>,
-    /// What those counted that were closed, if there were any.
+    /// Counts and times of closed counters, if any.
     closed: Option<Times>,
 }
 
 impl Counters {
-    /// One counter per CPU; a CPU that went offline is passed over.
+    /// Opens one counter per CPU; CPUs that went offline are skipped.
     pub(super) fn on_cpus<'a>(
         recipe: &Recipe<'_>,
         cpus: impl IntoIterator<Item = &'a Cpu>,
@@ -86,14 +86,13 @@ impl Counters {
         Ok(counters)
     }
 
-    /// The counters of each thread; threads and processes that these start later inherit them.
+    /// Opens the counters of each thread; threads and processes started later inherit them.
     ///
-    /// Threads are listed until no new one is found. One that an already opened thread starts
-    /// between two lists has both an inherited event and its own: it is sampled twice as often,
-    /// which the estimates allow for.
+    /// Threads are listed until no new one is found. A thread started by an already opened one between two listings
+    /// has both an inherited counter and its own: it is sampled twice as often, which the estimates allow for.
     ///
     /// # Errors
-    /// What the kernel refused, or [`SessionError::Ended`].
+    /// The kernel refused a counter, or [`SessionError::Ended`].
     pub(super) fn on_processes(recipe: &Recipe<'_>, pids: &[Pid]) -> Result<Self, SessionError> {
         let mut counters = Self::default();
         for &pid in pids {
@@ -132,14 +131,14 @@ impl Counters {
         self.threads.extend(other.threads);
     }
 
-    /// Closes the counters of CPUs that went offline: the kernel has ended them.
+    /// Closes the counters of CPUs that went offline; the kernel has ended them.
     pub(super) fn close_on(&mut self, cpus: &[Cpu]) {
         let is_of = |it: &Attached| it.event.cpu().is_some_and(|cpu| cpus.contains(&cpu));
         let ended: Vec<_> = self.attached.extract_if(.., |it| is_of(it)).collect();
         self.closed = times_of(ended.iter().map(|it| &it.event), self.closed);
     }
 
-    /// Value and times of all together, those that were closed included; `None` where none can be read.
+    /// Sum of values and times, including closed counters; `None` if none can be read.
     pub(super) fn times(&self) -> Option<Times> {
         times_of(self.iter(), self.closed)
     }
@@ -158,7 +157,7 @@ impl Counters {
         self.iter().try_for_each(PerfEvent::enable)
     }
 
-    /// Stops all. One that can't be stopped ends when it is dropped.
+    /// Stops all counters. A counter that can't be stopped ends when it is dropped.
     pub(super) fn disable(&self) {
         self.iter().for_each(|event| {
             let _ = event.disable();
@@ -170,13 +169,12 @@ impl Counters {
         self.iter().try_for_each(|event| event.set_reset(reset))
     }
 
-    /// Changes the reset value of the counters of processes' threads. `recipe` has the new one,
-    /// and `pids` are the processes traced now.
+    /// Changes the reset value of the counters of processes' threads. `recipe` has the new value, and `pids` are
+    /// the processes traced now.
     ///
-    /// The kernel changes the counter that it is asked to, and what threads inherit from it from now
-    /// on, but not what they have inherited. So where a thread has no counter of its own, all are
-    /// opened anew, with one for each; the old ones stop once the new ones count, so that nothing is
-    /// missed. For that instant a thread may be sampled by both.
+    /// The kernel changes only the given counter and what threads inherit from it later, not what they have already
+    /// inherited. So if a thread has no counter of its own, all are opened anew, one per thread; the old ones are
+    /// stopped after the new ones count, so that nothing is missed. In between a thread may be sampled by both.
     /// Source: kernel/events/core.c (`_perf_ioctl`, `__perf_event_period`, `inherit_event`).
     pub(super) fn change(
         &mut self,
@@ -197,7 +195,7 @@ impl Counters {
         };
         if !inherited(self) {
             self.set_reset(reset)?;
-            // A thread that came before its parent was changed has the old value.
+            // A thread created before its parent was changed has the old value.
             if !inherited(self) {
                 return Ok(());
             }
@@ -233,13 +231,13 @@ pub(super) fn threads_of(pid: Pid, only: &[Tid]) -> Result<Vec<Tid>, SessionErro
     Ok(threads)
 }
 
-/// Whether a thread is one of those that are to be counted: one of `only`, or any where there are none.
+/// Whether a thread is to be counted: one of `only`, or any if that is empty.
 fn is_wanted(only: &[Tid], tid: Tid) -> bool {
     only.is_empty() || only.contains(&tid)
 }
 
-/// Value and times of an event's counters together, on top of those before. Those of one thread, on each CPU or for
-/// each kind of cores, are all enabled while it runs, wherever: that time counts once.
+/// Sum of values and times of an event's counters, added to `before`. All counters of one thread (per CPU or kind
+/// of cores) are enabled while it runs anywhere: that time counts once.
 pub(super) fn times_of<'a>(
     counters: impl Iterator<Item = &'a PerfEvent>,
     before: Option<Times>,
@@ -268,7 +266,7 @@ mod tests {
     use super::*;
     use crate::pmu::attr::dummy;
 
-    /// Counters of a CPU that went are closed, those of others stay, and what was counted stays known.
+    /// Counters of an offline CPU are closed, others stay, and the closed counts are kept.
     #[test]
     fn closed() {
         let open = |cpu| PerfEvent::open(&dummy(), Target::Cpu(cpu), "CPU");

@@ -1,4 +1,4 @@
-//! CPU time of processes, as the kernel's clocks of them say it.
+//! CPU time of processes, from the kernel's per-process clocks.
 #![expect(
     unsafe_code,
     reason = "the clock of another process has no safe binding"
@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 use crate::units::Pid;
 
-/// CPU time of a process so far, all its threads included, ns; `None` once it has ended.
+/// CPU time of a process with all its threads so far, ns; `None` once it has ended.
 #[must_use]
 pub(crate) fn of(pid: Pid) -> Option<u64> {
     let mut clock = 0;
@@ -27,15 +27,15 @@ pub(crate) fn of(pid: Pid) -> Option<u64> {
     Some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
-/// CPU time of a growing set of processes since each was seen first. What one took after the last look before its end
-/// is not in it, nor what it took before the first.
+/// CPU time of a growing set of processes since each was first seen, ns. Excludes the time before that, and the
+/// time between the last look and a process's end.
 #[derive(Debug, Default)]
 pub(crate) struct CpuTimes {
     processes: FxHashMap<Pid, (u64, u64)>,
 }
 
 impl CpuTimes {
-    /// Looks at processes; those that it has not seen yet count from now on.
+    /// Reads the clocks of processes; new processes count from now on.
     pub(crate) fn look(&mut self, pids: &[Pid]) {
         for &pid in pids {
             if let Some(now) = of(pid) {
@@ -56,7 +56,7 @@ impl CpuTimes {
 mod tests {
     use super::*;
 
-    /// Our own time goes on between two looks, and a process that is not there has none.
+    /// Our own time grows between two looks, and a missing process has none.
     #[test]
     fn own_time() {
         let own = Pid(std::process::id());

@@ -1,11 +1,11 @@
-//! The draining thread: empties every ring in turn and hands the bytes on.
+//! The draining thread: reads every ring in turn and passes the bytes on.
 //!
-//! Invariant: a cycle's frontier is a time below which no record can still arrive. A program reads
-//! the time of its record after reserving room, so once a ring was seen without reserved records,
-//! it is whole up to the instant at which the looking began.
+//! Invariant: a cycle's frontier is a time below which no record can still arrive. A program reads the time of its
+//! record after reserving room, so once a ring was seen without reserved records, it is complete up to the instant
+//! at which the check began.
 //!
-//! Memory: what waits for the pipeline is bounded in bytes. While the bound is reached the rings
-//! fill, and the kernel programs refuse samples first, and count them.
+//! Memory: the bytes waiting for the pipeline are bounded. At the bound the rings fill up, and the eBPF programs
+//! refuse samples first, and count them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -22,10 +22,10 @@ use crate::units::{Cpu, KtimeNs};
 
 /// Pause between two rounds while records flow.
 const BUSY_PAUSE: Duration = Duration::from_millis(2);
-/// Pause while next to nothing flows: a ring can't fill in that time from empty.
+/// Pause while there is little data: an empty ring can't fill up in that time.
 const QUIET_PAUSE: Duration = Duration::from_millis(8);
-/// How much earlier than the looking a ring is taken to be whole. A program reads the time right
-/// after the store that reserves its room, and the reader may see that store a moment later.
+/// A ring is complete up to this time before the check, ns. A program reads the time right after the store that
+/// reserves its room, and the reader may see that store a moment later.
 const STORE_DELAY_NS: u64 = 10_000;
 /// A round that took fewer bytes is quiet.
 const QUIET_BYTES: usize = 4096;
@@ -38,22 +38,22 @@ pub(crate) struct Drain {
     pub rings: Vec<(Cpu, Ring)>,
     /// Rings of the bulk transport.
     pub bulk: Vec<BulkRing>,
-    /// More of them, of CPUs that came online.
+    /// Further rings, of CPUs that came online.
     pub more_bulk: Receiver<BulkRing>,
     /// The kernel programs' counters.
     pub counters: Counters,
     /// Mapping events, where the kernel grants them.
     pub sideband: Option<Sideband>,
-    /// How far behind the looking a record's time can be, ns: 0 unless samples carry a time that
-    /// was taken before they were put into the ring.
+    /// Maximum age of a record when it is put into the ring, ns: 0 unless samples carry an earlier time of their
+    /// own.
     pub lag_ns: u64,
     /// Full cycles go here.
     pub full: Sender<Cycle>,
-    /// Empty ones come back here.
+    /// Empty cycles are returned here.
     pub empty: Receiver<Cycle>,
     /// Bytes handed on that the pipeline has not taken in yet; whoever does subtracts them.
     pub waiting_bytes: Arc<AtomicUsize>,
-    /// Rings are left alone while more bytes wait.
+    /// Rings are not read while more bytes wait.
     pub max_waiting_bytes: usize,
     /// Set to end the thread after one last round.
     pub stop: Arc<AtomicBool>,
@@ -67,7 +67,7 @@ pub(crate) fn now() -> KtimeNs {
 }
 
 impl Drain {
-    /// Drains until asked to stop or until nobody listens; the last round comes after the stop.
+    /// Drains until asked to stop or until the receiver is gone; the last round is after the stop.
     pub(crate) fn run(mut self) {
         let mut whole = vec![KtimeNs(0); self.rings.len() + self.bulk.len()];
         let mut quiet_rounds = 0;
@@ -96,7 +96,7 @@ impl Drain {
         }
     }
 
-    /// Takes what every ring holds; gives the number of bytes and events.
+    /// Reads every ring; returns the number of bytes and events.
     fn round(&mut self, cycle: &mut Cycle, whole: &mut [KtimeNs], last: bool) -> usize {
         cycle
             .streams
@@ -116,7 +116,7 @@ impl Drain {
         cycle.frontier = whole.iter().copied().min().unwrap_or_default();
         cycle.sideband.clear();
         if let Some(sideband) = &mut self.sideband {
-            // A broken ring costs names, not samples; the next round goes on.
+            // A broken ring loses names, not samples; the next round continues.
             let _ = sideband.poll(|event| cycle.sideband.push(event));
         }
         cycle.counters.clear();
@@ -127,7 +127,7 @@ impl Drain {
         bytes + cycle.sideband.len()
     }
 
-    /// Takes what the rings of the bulk transport hold; gives the number of bytes.
+    /// Reads the rings of the bulk transport; returns the number of bytes.
     fn bulk_round(&mut self, cycle: &mut Cycle, whole: &mut [KtimeNs], last: bool) -> usize {
         cycle.bulk.resize_with(self.bulk.len(), BulkStream::default);
         let mut bytes = 0;

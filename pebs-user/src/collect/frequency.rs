@@ -1,7 +1,7 @@
-//! How fast each CPU runs, as sysfs says it: read by this program at times, at no cost for what is traced.
+//! Frequency of each CPU, from sysfs: read periodically by this program, at no cost for the traced processes.
 //!
-//! Nothing here is exact to the instant: on x86 the kernel gives the mean over its last tick or so, and of an idle CPU
-//! what it was set to.
+//! Not exact to the instant: on x86 the kernel gives the mean over about the last tick, and for an idle CPU the
+//! configured value.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -11,18 +11,18 @@ use std::time::Duration;
 use crate::stream::cycle::FrequencyReading;
 use crate::units::{Cpu, KtimeNs};
 
-/// How often they are read.
+/// Interval of reading.
 pub(crate) const PERIOD: Duration = Duration::from_millis(100);
 
-/// The CPUs whose frequency the kernel knows.
+/// The CPUs whose frequency the kernel reports.
 #[derive(Debug, Default)]
 pub(crate) struct Frequencies {
     files: Vec<(Cpu, File)>,
 }
 
 impl Frequencies {
-    /// Opens those of the CPUs below `root`, which is `/` except in tests. Empty where the kernel does not change
-    /// frequencies, as in most virtual machines.
+    /// Opens the frequency files of the CPUs below `root`, which is `/` except in tests. Empty if the kernel does
+    /// not change frequencies, as in most virtual machines.
     #[must_use]
     pub(crate) fn open(root: &Path, online: &[Cpu]) -> Self {
         let open = |cpu: &Cpu| {
@@ -38,15 +38,15 @@ impl Frequencies {
         }
     }
 
-    /// Whether none is known.
+    /// Whether no frequency is known.
     #[must_use]
     pub(crate) const fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
 
-    /// Reads all of them, at that time. A CPU that is offline, or of which the kernel says 0, has none.
+    /// Reads all frequencies, stamped with `time`. CPUs that are offline, or report 0, are skipped.
     ///
-    /// Cost: some us a CPU.
+    /// Cost: some us per CPU.
     pub(crate) fn read(&self, time: KtimeNs, take: &mut Vec<FrequencyReading>) {
         let known = self.files.iter().filter_map(|(cpu, file)| {
             let khz = read(file).filter(|khz| *khz > 0)?;
@@ -77,7 +77,7 @@ mod tests {
 
     use super::*;
 
-    /// Each reading is of its time; a CPU without a frequency, or with one that is not known, has none.
+    /// Each reading has the given time; a CPU without a known frequency has no reading.
     #[test]
     fn of_a_tree() {
         let root = tempfile::tempdir().unwrap();

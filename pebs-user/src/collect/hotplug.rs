@@ -1,6 +1,6 @@
-//! Tells at once when a CPU may have come or gone: from the kernel's messages about devices.
+//! Reports at once when a CPU may have come or gone, from the kernel's device events.
 //!
-//! They come once the CPU runs, and in containers perhaps never: the list of CPUs is what counts.
+//! They arrive once the CPU runs, and in containers perhaps never: only the list of CPUs is authoritative.
 //! Source: `device_online`, drivers/base/core.c; `kobject_uevent_net_broadcast`, lib/kobject_uevent.c.
 #![expect(unsafe_code, reason = "the runtime watches a descriptor of ours")]
 
@@ -24,10 +24,10 @@ const LONGEST: usize = 4096;
 pub(crate) struct CpuMessages(AsyncFd<OwnedFd>);
 
 impl CpuMessages {
-    /// Those from now on. Within a tokio runtime.
+    /// Receives events from now on. Must be called in a tokio runtime.
     ///
     /// # Errors
-    /// The kernel refused.
+    /// The kernel refused the socket.
     #[doc(alias = "NETLINK_KOBJECT_UEVENT")]
     pub(crate) fn open() -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -39,11 +39,11 @@ impl CpuMessages {
         Ok(Self(socket.map_err(io::Error::from)?))
     }
 
-    /// Returns at the next one. What is not waited for to its end is not lost.
+    /// Waits for the next event. Cancel safe: dropping the future loses no event.
     pub(crate) async fn next(&self) {
         loop {
             let Ok(mut ready) = self.0.readable().await else {
-                // Nothing comes any more.
+                // No more events will come.
                 return std::future::pending().await;
             };
             let is_one = self.drain();
@@ -54,7 +54,7 @@ impl CpuMessages {
         }
     }
 
-    /// Takes all messages; says whether one may have been about a CPU.
+    /// Reads all messages; returns whether one may have been about a CPU.
     fn drain(&self) -> bool {
         let mut bytes = [0; LONGEST];
         let mut is_one = false;
@@ -62,7 +62,7 @@ impl CpuMessages {
             match recv(&self.0, &mut bytes[..], RecvFlags::DONTWAIT) {
                 Ok((len, _)) => is_one |= is_about_cpu(&bytes[..len.min(LONGEST)]),
                 Err(rustix::io::Errno::INTR) => {}
-                // There were more than the socket holds.
+                // The socket's buffer overflowed.
                 Err(rustix::io::Errno::NOBUFS) => is_one = true,
                 Err(_) => return is_one,
             }
@@ -93,7 +93,7 @@ mod tests {
         assert!(!is_about_cpu(b""));
     }
 
-    /// A message that the kernel is asked for arrives; one about another device does not end the waiting.
+    /// A message triggered in the kernel arrives; one about another device does not end the wait.
     #[test]
     fn asked_for() {
         let path = |what: &str| format!("/sys/devices/system/{what}/uevent");

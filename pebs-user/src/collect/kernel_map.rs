@@ -105,7 +105,7 @@ fn create(attr: &MapCreate) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) })
 }
 
-/// Values that can be put into a map as they are: no padding, no pointers.
+/// Types that can be put into a map byte for byte: no padding, no pointers.
 ///
 /// # Safety
 /// Every byte of the type is initialized.
@@ -141,13 +141,13 @@ pub(crate) fn set_map(outer: BorrowedFd<'_>, key: u32, inner: BorrowedFd<'_>) ->
     set(outer, key, &inner.as_raw_fd())
 }
 
-/// Puts maps into a map of maps, all at once where the kernel can: it waits some 10 ms after each change of
-/// such a map.
+/// Puts maps into a map of maps, in one batch if the kernel can: it waits some 10 ms after each change of such a
+/// map.
 ///
 /// Source: `maybe_wait_bpf_programs`, kernel/bpf/syscall.c; batches of such maps came with Linux 5.16.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub(crate) fn set_maps(outer: BorrowedFd<'_>, maps: &[(u32, BorrowedFd<'_>)]) -> io::Result<()> {
     let keys: Vec<u32> = maps.iter().map(|(key, _)| *key).collect();
     let values: Vec<i32> = maps.iter().map(|(_, fd)| fd.as_raw_fd()).collect();
@@ -169,14 +169,14 @@ pub(crate) fn set_maps(outer: BorrowedFd<'_>, maps: &[(u32, BorrowedFd<'_>)]) ->
     each.try_for_each(|(key, inner)| set_map(outer, *key, *inner))
 }
 
-/// All 32-bit keys of a hash map, sorted. One that comes or goes meanwhile may be among them or not.
+/// All 32-bit keys of a hash map, sorted. Keys that are added or removed meanwhile may be included or not.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub(crate) fn keys(map: BorrowedFd<'_>, at_most: u32) -> io::Result<Vec<u32>> {
     let mut keys = Vec::new();
     let mut last: Option<u32> = None;
-    // A key that goes away meanwhile makes the kernel begin anew.
+    // A key removed meanwhile makes the kernel start over.
     for _ in 0..2 * at_most {
         let mut next = 0u32;
         let attr = MapElement {
@@ -250,7 +250,7 @@ impl Counters {
         self.cpus
     }
 
-    /// The counters of one CPU now. Cost: no system call.
+    /// The counters of one CPU now. No system call.
     #[must_use]
     pub(crate) fn row(&self, cpu: usize) -> CounterRow {
         assert!(cpu < self.cpus, "cpu {cpu} has no counters");

@@ -1,4 +1,4 @@
-//! The ring in which the kernel leaves the records of one perf event.
+//! The ring into which the kernel writes the records of one perf event.
 #![expect(unsafe_code, reason = "memory shared with the kernel")]
 
 use crate::failure::Hint;
@@ -21,19 +21,19 @@ pub(crate) enum PerfRingError {
     /// The kernel's rings have 2^n pages.
     #[error("cannot map a perf ring of {pages} pages: not a power of two")]
     NotPowerOfTwo {
-        /// Pages asked for.
+        /// Requested pages.
         pages: usize,
     },
     /// The kernel refused.
     #[error("cannot map a perf ring of {pages} pages")]
     Map {
-        /// Pages asked for.
+        /// Requested pages.
         pages: usize,
         /// Why.
         #[source]
         source: io::Error,
     },
-    /// A record that can't be: the rest of what the ring held was thrown away.
+    /// An impossible record: the rest of the ring's content was discarded.
     #[error("perf ring holds a record of {size} bytes where {left} are left")]
     BadRecord {
         /// Its size by its header.
@@ -60,7 +60,7 @@ impl Hint for PerfRingError {
 
 /// The mapped ring of a perf event.
 ///
-/// Not overwriting: while the ring is full the kernel drops records and says how many in `PERF_RECORD_LOST`.
+/// Not overwriting: while the ring is full the kernel drops records and reports their number in `PERF_RECORD_LOST`.
 pub(crate) struct PerfRing {
     base: NonNull<u8>,
     page: usize,
@@ -74,13 +74,13 @@ pub(crate) struct PerfRing {
 unsafe impl Send for PerfRing {}
 
 impl PerfRing {
-    /// Maps the ring of an event, of `data_pages` pages (a power of two) and one for positions.
+    /// Maps the ring of an event, with `data_pages` pages (a power of two) and one for positions.
     ///
     /// The mapping stays valid after the event is closed.
     ///
     /// # Errors
-    /// Not a power of two, or the kernel refused: EPERM beyond the memory that may be locked, EINVAL if the event has
-    /// a ring of another size or none (inherited events of a thread on any CPU).
+    /// Not a power of two, or the kernel refused: EPERM above the limit of locked memory, EINVAL if the event has a
+    /// ring of another size or can't have one (inherited events of a thread on any CPU).
     /// Source: perf_event_open(2), "MMAP layout".
     pub(crate) fn map(fd: BorrowedFd<'_>, data_pages: usize) -> Result<Self, PerfRingError> {
         if !data_pages.is_power_of_two() {
@@ -110,7 +110,7 @@ impl PerfRing {
         })
     }
 
-    /// Bytes of data that the ring can hold.
+    /// Size of the data area, bytes.
     #[must_use]
     pub(crate) const fn capacity(&self) -> usize {
         self.size
@@ -124,13 +124,14 @@ impl PerfRing {
         head.wrapping_sub(tail)
     }
 
-    /// Lends every record that was there when the call began, oldest first, and gives its room back to the kernel.
+    /// Passes every record that exists at the call to `f`, oldest first, and gives its room back to the kernel.
     ///
-    /// Room is given back each quarter of the ring, so that a long drain does not make the kernel drop; also
-    /// if `f` panics. Returns the number of records. Cost: some ns a record beside `f`; no allocation.
+    /// Room is given back after each quarter of the ring, so that a long drain does not make the kernel drop
+    /// records; also if `f` panics. Returns the number of records. Cost: some ns per record, without `f`; no
+    /// allocation.
     ///
     /// # Errors
-    /// A record that can't be. All that waited is thrown away then.
+    /// An impossible record. All waiting records are discarded then.
     pub(crate) fn drain(&mut self, mut f: impl FnMut(RawRecord<'_>)) -> Result<u64, PerfRingError> {
         // Acquire: the records up to data_head are written before it is. Pairs with the barrier (B) in
         // perf_output_put_handle(), kernel/events/ring_buffer.c, as its comment asks of readers ("(C)").
@@ -187,7 +188,7 @@ impl Drop for PerfRing {
     }
 }
 
-/// Walks over the records; what it has passed goes back to the kernel when it is dropped.
+/// Iterates over the records; dropping it gives the passed ones back to the kernel.
 struct Cursor<'ring> {
     ring: &'ring mut PerfRing,
     at: u64,
@@ -197,7 +198,7 @@ struct Cursor<'ring> {
 impl Cursor<'_> {
     fn next(&mut self, head: u64) -> Result<RawRecord<'_>, PerfRingError> {
         let left = head.wrapping_sub(self.at);
-        // Records are multiples of 8 bytes, and so is the ring: a header never wraps.
+        // Records and the ring are multiples of 8 bytes: a header never wraps.
         let header = self.ring.bytes(self.at, HEADER);
         let (kind, misc, size) = match *header {
             [a, b, c, d, e, f, g, h] => (
@@ -261,7 +262,7 @@ mod tests {
 
     use super::*;
 
-    /// A ring over plain shared memory, into which the test writes as the kernel would.
+    /// A ring over plain shared memory, written by the test in place of the kernel.
     fn ring(pages: usize) -> PerfRing {
         let page = rustix::param::page_size();
         let file = rustix::fs::memfd_create("ring", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
@@ -291,7 +292,7 @@ mod tests {
         }
     }
 
-    /// Every record comes out whole and in order through many turns of the ring, also those that wrap its end.
+    /// Every record is complete and in order through many turns of the ring, including those that wrap at its end.
     #[test]
     fn wraps() {
         let mut ring = ring(1);
@@ -314,7 +315,7 @@ mod tests {
         assert_eq!(written, seen);
     }
 
-    /// A size that can't be is an error, and the ring goes on behind it.
+    /// An impossible size is an error, and the ring continues after it.
     #[test]
     fn bad_record() {
         let mut ring = ring(1);
@@ -331,7 +332,7 @@ mod tests {
         assert_eq!(seen, 3);
     }
 
-    /// What was lent before a panic is given back.
+    /// Records passed before a panic are given back.
     #[test]
     fn panic_gives_back() {
         let mut ring = ring(1);
@@ -346,7 +347,7 @@ mod tests {
         assert_eq!(kinds, [2]);
     }
 
-    /// Sizes that the kernel has no rings of are refused before it is asked.
+    /// Sizes of which the kernel has no rings are refused without asking it.
     #[test]
     fn power_of_two() {
         let file = std::fs::File::open("/proc/self/exe").unwrap();

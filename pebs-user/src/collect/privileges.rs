@@ -1,4 +1,4 @@
-//! What is left of root's rights once everything is attached.
+//! Privileges kept after everything is attached.
 //!
 //! | capability | who keeps it | what for |
 //! |---|---|---|
@@ -10,11 +10,11 @@
 //! | `CAP_SYSLOG` | other threads | addresses of kernel modules and BPF programs that come later |
 //! | `CAP_DAC_READ_SEARCH` | both | binaries that only their owner may read; the way to the trace |
 //!
-//! Under sudo files are made as the invoking user, so that giving them away takes no capability either, and no
-//! link in a folder of that user leads to anything that they could not write to themselves.
+//! Under sudo, files are created as the invoking user, so that changing their owner needs no capability, and no
+//! link in a folder of that user leads to anything that the user could not write to.
 //!
-//! A thread's rights are its own, and nobody else can take them away: so each thread that exists is sent a
-//! signal whose handler gives them up. Threads and processes that are started later inherit what is left.
+//! Privileges are per thread, and no other thread can drop them: so each existing thread is sent a signal whose
+//! handler drops them. Threads and processes started later inherit the remaining ones.
 #![expect(
     unsafe_code,
     reason = "prctl, setfsuid and signal handlers have no safe binding"
@@ -29,34 +29,34 @@ use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabiliti
 
 use crate::files::invoking_user;
 
-/// What the main thread keeps.
+/// Capabilities that the main thread keeps.
 const MAIN: CapabilitySet = CapabilitySet::PERFMON
     .union(CapabilitySet::BPF)
     .union(CapabilitySet::IPC_LOCK)
     .union(CapabilitySet::DAC_READ_SEARCH);
 
-/// What all other threads keep.
+/// Capabilities that all other threads keep.
 const OTHERS: CapabilitySet = CapabilitySet::SYS_PTRACE
     .union(CapabilitySet::KILL)
     .union(CapabilitySet::CHECKPOINT_RESTORE)
     .union(CapabilitySet::SYSLOG)
     .union(CapabilitySet::DAC_READ_SEARCH);
 
-/// Longest that a thread is waited for. One that sleeps in the kernel without listening to signals takes as long.
+/// Maximum time to wait for a thread. A thread that sleeps uninterruptibly in the kernel takes this long.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Nobody invoked us through sudo.
+/// Not invoked through sudo.
 const NOBODY: u64 = u64::MAX;
 
 /// User and group that files are made as, for the signal handler: uid in the upper half.
 static MAKER: AtomicU64 = AtomicU64::new(NOBODY);
 
-/// Gives up, in every thread, what is not needed once everything is attached; for good.
+/// Permanently drops, in every thread, the privileges that are not needed once everything is attached.
 ///
-/// Call it on the main thread.
+/// Must be called on the main thread.
 ///
 /// # Errors
-/// If a thread kept something: the kernel refused, or did not get round to it within two seconds.
+/// A thread kept a privilege: the kernel refused, or the thread did not respond within two seconds.
 pub(crate) fn give_up() -> io::Result<()> {
     if let Some((uid, gid)) = invoking_user() {
         MAKER.store(u64::from(uid) << 32 | u64::from(gid), Ordering::Relaxed);
@@ -82,14 +82,14 @@ pub(crate) fn give_up() -> io::Result<()> {
     shrink(MAIN)
 }
 
-/// Gives up everything on the calling thread, which only waits for something.
+/// Drops all privileges of the calling thread, which only waits for something.
 pub(crate) fn give_up_on_this_thread() {
     if let Err(error) = shrink(CapabilitySet::empty()) {
         tracing::debug!("cannot give up a waiting thread's privileges: {error}");
     }
 }
 
-/// Other threads that have more than they need.
+/// Other threads with more privileges than they need.
 fn rich_threads() -> io::Result<Vec<i32>> {
     let me = rustix::thread::gettid().as_raw_nonzero().get();
     let mut rich = Vec::new();
@@ -101,7 +101,7 @@ fn rich_threads() -> io::Result<Vec<i32>> {
         else {
             continue;
         };
-        // One that has ended has no file any more.
+        // The file of an ended thread is gone.
         let status = fs::read_to_string(format!("/proc/self/task/{thread}/status"));
         let has_more = |status: &String| !OTHERS.bits() & permitted(status) != 0;
         if thread != me && status.as_ref().is_ok_and(has_more) {
@@ -117,18 +117,18 @@ fn permitted(status: &str) -> u64 {
         .unwrap_or(u64::MAX)
 }
 
-/// Has the calling thread keep `kept` alone, and nothing for programs that it may start.
+/// Reduces the calling thread's capabilities to `kept`, with none for programs that it may start.
 ///
-/// System calls only: also runs in a signal handler.
+/// Uses only system calls: also runs in a signal handler.
 fn shrink(kept: CapabilitySet) -> io::Result<()> {
     let had = capabilities(None)?;
-    // We run no program from now on. While there still is CAP_SETPCAP: without it there is nothing to be gained by
-    // running one either.
+    // We run no program from now on. Done while CAP_SETPCAP is there; without it running a program gains nothing
+    // either.
     for number in 0..u64::BITS {
         // SAFETY: changes no memory; a number that the kernel does not know is refused.
         unsafe { libc::prctl(libc::PR_CAPBSET_DROP, libc::c_ulong::from(number), 0, 0, 0) };
     }
-    // A kernel without ambient capabilities has none to clear.
+    // Fails only on kernels without ambient capabilities.
     let _ = rustix::thread::clear_ambient_capability_set();
     rustix::thread::set_no_new_privs(true)?;
     let maker = MAKER.load(Ordering::Relaxed);
@@ -161,7 +161,7 @@ extern "C" fn on_signal(_: libc::c_int) {
     // SAFETY: errno is the thread's own.
     let errno = unsafe { &mut *libc::__errno_location() };
     let before = *errno;
-    // Whoever sent the signal looks at what came of it.
+    // The sender of the signal checks the result.
     let _ = shrink(OTHERS);
     *errno = before;
 }
@@ -188,8 +188,8 @@ mod tests {
     use crate::pmu::open::{PerfEvent, Target};
     use crate::units::{Cpu, Pid};
 
-    /// Runs a test's body on a thread that has given up all but `kept`, beside a process of nobody's; the other
-    /// threads of the test keep theirs.
+    /// Runs a test's body on a thread that has dropped everything except `kept`, with a process of user nobody; the
+    /// other threads of the test keep their privileges.
     fn with(kept: CapabilitySet, body: impl FnOnce(Pid) + Send + 'static) {
         if !rustix::process::geteuid().is_root() {
             println!("SKIP needs root");
@@ -204,7 +204,7 @@ mod tests {
         thread.join().unwrap();
     }
 
-    /// A process of nobody's.
+    /// A process of user nobody.
     struct Foreign(Child);
 
     impl Foreign {
@@ -236,8 +236,8 @@ mod tests {
         }
     }
 
-    /// Threads that name functions can still look into processes of others and read the kernel's addresses,
-    /// and can no longer write what is not theirs or make events.
+    /// Threads that name functions can still inspect other users' processes and read the kernel's addresses, and
+    /// can no longer write other users' files or open events.
     #[test]
     fn what_other_threads_can_do() {
         with(OTHERS, |pid| {
@@ -268,7 +268,7 @@ mod tests {
         PerfEvent::open(&attr, Target::Cpu(Cpu(0)), "clock")
     }
 
-    /// The main thread can still open an event on a CPU, and go into nobody's folders.
+    /// The main thread can still open an event on a CPU, and enter other users' folders.
     #[test]
     fn what_the_main_thread_can_do() {
         with(MAIN, |pid| {
@@ -277,7 +277,7 @@ mod tests {
         });
     }
 
-    /// Nothing comes back by starting a program, and no thread started later has more.
+    /// Starting a program restores no privilege, and no thread started later has more.
     #[test]
     fn for_good() {
         with(OTHERS, |_| {
@@ -301,7 +301,7 @@ mod tests {
         });
     }
 
-    /// Under sudo files belong to the invoking user from the start, in a folder that only they may write to.
+    /// Under sudo, files belong to the invoking user from the start, in a folder that only this user may write to.
     #[test]
     fn files_of_the_invoking_user() {
         if !rustix::process::geteuid().is_root() {
@@ -316,7 +316,7 @@ mod tests {
             make_files_as(65534, 65533);
             shrink(OTHERS).unwrap();
             fs::write(inside.join("made"), "").unwrap();
-            // What is root's is not theirs to write to, but can be read.
+            // Root's files are not writable, but readable.
             assert!(fs::write("/etc/shadow.new", "").is_err());
             fs::read("/etc/shadow").unwrap();
         });

@@ -35,13 +35,13 @@ pub(crate) struct Settings {
     pub scope: Scope,
     /// Whether only the threads of [`Programs::trace_thread`] are traced.
     pub only_threads: bool,
-    /// Bit n: samples of event n in kernel mode are left out by looking at them.
+    /// Bit n: the program drops samples of event n in kernel mode.
     pub exclude_kernel: u32,
-    /// Bit n: samples of event n in user mode are left out by looking at them.
+    /// Bit n: the program drops samples of event n in user mode.
     pub exclude_user: u32,
     /// Bit n: samples of event n carry the perf clock's time.
     pub perf_clock_events: u32,
-    /// Bit n: samples of event n say something of their memory access.
+    /// Bit n: samples of event n carry their memory access.
     pub access_events: u32,
     /// Samples are refused while more than this many bytes of a ring are unread.
     pub sample_limit: u64,
@@ -51,29 +51,29 @@ pub(crate) struct Settings {
     pub page_faults: bool,
     /// Whether some marks read ids behind an array of pointers.
     pub ids_behind: bool,
-    /// How samples read item ids, if they do; offsets are filled in.
+    /// How samples read item ids; `None` if they do not. Offsets are filled in.
     pub item: Option<(ItemSource, ItemConfig)>,
-    /// Whether who wakes and who displaces threads is recorded; needs `switches`.
+    /// Whether wake-ups and preemptions are recorded; needs `switches`.
     pub encounters: bool,
-    /// What else that comes between threads and their work is recorded.
+    /// Which interruptions (interrupts, page faults) are recorded.
     pub interference: Interferences,
-    /// Whether samples are taken in interrupts like others.
+    /// Whether samples are taken in interrupts that are recorded like others.
     pub samples_interrupt: bool,
     /// Events sampled.
     pub events: usize,
-    /// Events that are counted for each visit by counters of their own.
+    /// Number of counters of events that are counted for each visit.
     pub counters: u32,
-    /// Bit n: the n-th of these never shares its counter.
+    /// Bit n: the n-th of these is never multiplexed.
     pub count_always: u32,
     /// Whether they are counted in intervals as well.
     pub count_intervals: bool,
-    /// Frames of a sample's call stack at most, by mode; 0: samples have none.
+    /// Maximum frames of a call stack in each mode; 0: no call stacks.
     pub stack_frames: u32,
     /// Whether the programs log what they do, for `-vv`.
     pub log: bool,
 }
 
-/// How often a program ran, and how long in all, while the kernel counted that.
+/// Runs of a program and their total time, while the kernel counted them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RunTime {
     pub runs: u64,
@@ -84,11 +84,11 @@ pub(crate) struct RunTime {
 /// The loaded programs and their maps. Dropping it unloads and detaches everything.
 pub(crate) struct Programs {
     ebpf: Ebpf,
-    /// Program and tracepoint of those that are loaded.
+    /// Program and tracepoint of the loaded ones.
     tracepoints: Vec<(&'static str, &'static str)>,
-    /// Those that are attached.
+    /// The attached ones.
     attached: Vec<(&'static str, BtfTracePointLinkId)>,
-    /// What the programs that see interference are attached to.
+    /// Attachments of the programs that record interrupts and page faults.
     interference: Attachments,
     /// By event that is counted its counters on each CPU: they are forgotten with the descriptor by which they were set.
     counters: Vec<OwnedFd>,
@@ -113,14 +113,14 @@ const WAKING: &str = "sched_waking";
 /// The tracepoint of switches.
 const SWITCH: &str = "sched_switch";
 
-/// The program for it since Linux 5.18, where it has four arguments.
+/// Its program since Linux 5.18, where it has four arguments.
 const SWITCH_PROGRAM: &str = SWITCH;
 
 /// The program for it before.
 const OLD_SWITCH_PROGRAM: &str = "sched_switch_5_15";
 
-/// Which of the programs for switches fits the kernel: with its argument too many, the newer one would
-/// not be accepted by an older kernel.
+/// The switch program that fits the kernel: an older verifier would refuse the newer one for its additional
+/// argument.
 fn switch_program(kernel: &Btf) -> &'static str {
     if kernel.tracepoint_arguments(SWITCH) == Some(3) {
         OLD_SWITCH_PROGRAM
@@ -129,7 +129,7 @@ fn switch_program(kernel: &Btf) -> &'static str {
     }
 }
 
-/// Where this kernel has what reading item ids takes.
+/// Kernel offsets needed to read item ids.
 fn item_offsets(kernel: &Btf) -> Result<ItemOffsets, BtfError> {
     let member = |r#struct, name| {
         let offset = kernel.member(r#struct, name)?;
@@ -151,10 +151,10 @@ fn item_offsets(kernel: &Btf) -> Result<ItemOffsets, BtfError> {
 }
 
 impl Programs {
-    /// Loads the programs that the settings ask for; nothing is attached yet.
+    /// Loads the programs for these settings, without attaching them.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// The kernel refused a program or map.
     pub(crate) fn load(settings: &Settings) -> Result<Self, ProgramsError> {
         let kernel = Btf::of_kernel()?;
         let btf = aya::Btf::from_sys_fs().map_err(ProgramsError::AyaBtf)?;
@@ -306,16 +306,15 @@ impl Programs {
     /// Attaches the programs that follow tasks: forks, execs, exits.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// The kernel refused an attachment.
     pub(crate) fn attach_tasks(&mut self) -> Result<(), ProgramsError> {
         self.attach_tracepoints(|tracepoint| TRACEPOINTS.contains(&tracepoint))
     }
 
-    /// Attaches the other programs on tracepoints that were loaded: those of which a busy machine makes
-    /// many records.
+    /// Attaches the other loaded tracepoint programs, which make many records on a busy machine.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// The kernel refused an attachment.
     pub(crate) fn attach_switches(&mut self) -> Result<(), ProgramsError> {
         self.attach_tracepoints(|tracepoint| !TRACEPOINTS.contains(&tracepoint))?;
         self.attach_interference()
@@ -330,11 +329,11 @@ impl Programs {
         Ok(())
     }
 
-    /// Has copies of probed places looked for wherever memory becomes executable, until the link is dropped. Gives
-    /// the ring to which they come as well.
+    /// Starts looking for copies of probed places wherever memory becomes executable, until the link is dropped.
+    /// Also returns the ring of the copies found.
     ///
     /// # Errors
-    /// What the kernel refused: `bpf_loop` is there since Linux 5.17.
+    /// The kernel refused: `bpf_loop` needs Linux 5.17.
     pub(crate) fn watch_copies(
         &mut self,
         places: &[CopyPlace],
@@ -356,16 +355,16 @@ impl Programs {
         Ok((link, ring))
     }
 
-    /// Takes the programs off their tracepoints again: nothing more is recorded there.
+    /// Detaches the programs from their tracepoints: nothing more is recorded there.
     pub(crate) fn detach_tracepoints(&mut self) {
         for (name, link) in std::mem::take(&mut self.attached) {
-            // What can't be taken off now goes with the program.
+            // A program that can't be detached now is detached when it is dropped.
             let _ = self.with(name, |program: &mut BtfTracePoint| program.detach(link));
         }
         self.detach_interference();
     }
 
-    /// Loads a program. The verifier gives up where a signal waits, and is asked again.
+    /// Loads a program. Retries if the verifier was interrupted by a signal.
     fn verify<'a, P>(
         &'a mut self,
         name: &str,
@@ -406,18 +405,18 @@ impl Programs {
         self.program("mark")
     }
 
-    /// Descriptor of the program that sees where a library lies.
+    /// Descriptor of the program that finds the address of a library.
     ///
     /// # Errors
-    /// If it is not loaded.
+    /// It is not loaded.
     pub(crate) fn library(&self) -> Result<BorrowedFd<'_>, ProgramsError> {
         self.program("library")
     }
 
-    /// Tells the sample programs where the library with the variable lies in a program.
+    /// Sets the load address of the variable's library in a program, for the sample programs.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// The kernel refused the update.
     pub(crate) fn set_library(&self, program: ProgramRun, base: u64) -> Result<(), ProgramsError> {
         kernel_map::set(self.map("LIBRARIES")?, program.key(), &[program.0, base])
             .map_err(|error| ProgramsError::Map("say where a library lies", error))
@@ -439,7 +438,7 @@ impl Programs {
         self.program(interrupts_and_faults::fault_program(which))
     }
 
-    /// Runs of a program; `None` if it is not loaded, or the kernel does not say.
+    /// Runs of a program; `None` if it is not loaded, or the kernel does not report them.
     fn run_time(&self, name: &str) -> Option<RunTime> {
         let info = self.ebpf.program(name)?.info().ok()?;
         Some(RunTime {
@@ -454,7 +453,7 @@ impl Programs {
         self.run_time(WAKING)
     }
 
-    /// Runs of the program at the end of page faults whose page was in memory.
+    /// Runs of the program at the end of minor page faults.
     #[must_use]
     pub(crate) fn minor_fault_time(&self) -> Option<RunTime> {
         self.run_time(interrupts_and_faults::fault_program(Faults::Minor))
@@ -490,7 +489,7 @@ impl Programs {
     /// Descriptor of a map.
     ///
     /// # Errors
-    /// If the object has none of that name.
+    /// The object has no map of that name.
     pub(crate) fn map(&self, name: &str) -> Result<BorrowedFd<'_>, ProgramsError> {
         let missing = || ProgramsError::Missing(name.to_owned());
         match self.ebpf.map(name).ok_or_else(missing)? {
@@ -503,25 +502,25 @@ impl Programs {
         }
     }
 
-    /// Tells the mark program what to do at a site, by the site's attach cookie.
+    /// Sets what the mark program does at a site, by the site's attach cookie.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// The kernel refused the update.
     pub(crate) fn set_site(&self, cookie: u32, config: &SiteConfig) -> Result<(), ProgramsError> {
         kernel_map::set(self.map("SITES")?, cookie, config)
             .map_err(|error| ProgramsError::Map("configure a probe", error))
     }
 
-    /// Tells the sample programs how to read item ids.
+    /// Sets how the sample programs read item ids.
     fn set_item(&self, config: &ItemConfig) -> Result<(), ProgramsError> {
         kernel_map::set(self.map("ITEM")?, 0, config)
             .map_err(|error| ProgramsError::Map("say where item ids are", error))
     }
 
-    /// Says where the kernel's function that deals with breakpoints is.
+    /// Sets the address range of the kernel's breakpoint handler.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// The kernel refused the update.
     pub(crate) fn set_breakpoints(&self, function: [u64; 2]) -> Result<(), ProgramsError> {
         kernel_map::set(self.map("BREAKPOINTS")?, 0, &function)
             .map_err(|error| ProgramsError::Map("say where breakpoints are dealt with", error))
@@ -543,10 +542,10 @@ impl Programs {
         Ok(())
     }
 
-    /// Has programs read a counter of an event on its CPU.
+    /// Lets programs read the counter of an event on its CPU.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// The kernel refused the update.
     pub(crate) fn set_counter(
         &self,
         number: u32,
@@ -562,16 +561,16 @@ impl Programs {
     /// Traces a process from now on.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// The kernel refused the update.
     pub(crate) fn trace(&self, pid: Pid) -> Result<(), ProgramsError> {
         kernel_map::set(self.map("TRACED")?, pid.0, &1u32)
             .map_err(|error| ProgramsError::Map("add a process to the traced ones", error))
     }
 
-    /// Traces a thread of a traced process, where only some are.
+    /// Traces a thread of a traced process, if only some threads are traced.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// The kernel refused the update.
     pub(crate) fn trace_thread(&self, tid: Tid) -> Result<(), ProgramsError> {
         kernel_map::set(self.map("THREADS")?, tid.0, &1u32)
             .map_err(|error| ProgramsError::Map("add a thread to the traced ones", error))
@@ -580,17 +579,17 @@ impl Programs {
     /// Traces the processes of a cgroup, under [`Scope::Cgroup`].
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// The kernel refused the update.
     pub(crate) fn set_cgroup(&self, cgroup: &Cgroup) -> Result<(), ProgramsError> {
         let directory = cgroup.directory.as_raw_fd();
         kernel_map::set(self.map("CGROUP")?, 0, &directory)
             .map_err(|error| ProgramsError::Map("say which cgroup is traced", error))
     }
 
-    /// The processes that are traced now.
+    /// The processes traced now.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// The kernel refused the read.
     pub(crate) fn traced(&self) -> Result<Vec<Pid>, ProgramsError> {
         let pids = kernel_map::keys(self.map("TRACED")?, MAX_PROCESSES)
             .map_err(|error| ProgramsError::Map("list the traced processes", error))?;
@@ -606,7 +605,7 @@ impl Programs {
             .collect()
     }
 
-    /// What the programs log from now on goes to the `log` crate, at each flush.
+    /// Passes the programs' log messages to the `log` crate from now on, at each flush.
     ///
     /// # Errors
     /// The log could not be opened.
@@ -620,7 +619,7 @@ pub(crate) type Log = aya_log::EbpfLogger<&'static dyn log::Log>;
 
 mod error;
 mod interrupts_and_faults;
-/// Tries again as long as signals come in between.
+/// Retries while the call is interrupted by signals.
 fn uninterrupted<E>(
     mut load: impl FnMut() -> Result<(), E>,
     is_signal: impl Fn(&E) -> bool,
@@ -655,7 +654,7 @@ mod tests {
 
     use super::*;
 
-    /// A signal in between is no verdict; one that never ends is not waited for.
+    /// An interruption by a signal is retried, but not forever.
     #[test]
     fn loads_again() {
         let calls = |codes: &mut dyn Iterator<Item = i32>| {
@@ -673,12 +672,13 @@ mod tests {
         assert_eq!(calls(&mut std::iter::repeat(again)), (100, false));
     }
 
-    /// Instructions that the verifier may follow in a program, on all paths together. Older kernels may follow many times as
-    /// many in the same program, and refuse it after a million: 6.1 refused one in which 6.18 followed 205,000.
+    /// Maximum instructions that the verifier follows in a program, on all paths together. Older kernels may follow
+    /// many times as many in the same program, and refuse it after a million: 6.1 refused one in which 6.18
+    /// followed 205,000.
     const MOST_VERIFIED: u32 = 40_000;
 
-    /// Every program passes the running kernel's verifier, which is soon done with it, wherever ids of items are; the one
-    /// for switches on older kernels too, whose arguments are the first of today's.
+    /// The running kernel's verifier accepts every program within that limit, for every source of item ids; also
+    /// the switch program for older kernels, whose arguments are the first ones of today's.
     #[test]
     fn verifier_accepts_all() {
         if !rustix::process::geteuid().is_root() {
@@ -744,7 +744,7 @@ mod tests {
         let watched = programs.watch_copies(&[CopyPlace::default()]);
         watched.unwrap_or_else(|error| panic!("{error:#?}"));
         for (name, program) in programs.ebpf.programs() {
-            // Not all are loaded, and Linux before 5.16 does not say.
+            // Not all are loaded, and Linux before 5.16 does not report it.
             let info = program.info().ok();
             let verified = info.and_then(|info| info.verified_instruction_count());
             let verified = verified.unwrap_or_default();

@@ -1,7 +1,7 @@
-//! Reader of one eBPF ring buffer: positions and framing, not the records' meaning.
+//! Reader of one eBPF ring buffer: positions and framing, independent of the records' content.
 //!
-//! aya's reader gives one record at a time and can't tell an empty ring from one whose next record
-//! is still being written; the frontier needs to know.
+//! aya's reader returns one record at a time and can't distinguish an empty ring from one whose next record is
+//! still being written; the frontier needs that.
 #![expect(unsafe_code, reason = "the ring is memory shared with the kernel")]
 
 use std::io;
@@ -33,7 +33,7 @@ pub(crate) struct Ring {
 // positions that the kernel does not write.
 unsafe impl Send for Ring {}
 
-/// What a ring held.
+/// State of a ring after reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
     /// Everything that was reserved when the reader looked.
@@ -100,9 +100,9 @@ impl Ring {
         &self.fd
     }
 
-    /// Appends all complete records to `out`, each framed as in the ring, and frees their room.
+    /// Appends all complete records to `out`, framed as in the ring, and frees their room.
     ///
-    /// Cost: one copy and a look at each record's header; no system call.
+    /// Cost: one copy and a check of each record's header; no system call.
     pub(crate) fn take(&mut self, out: &mut Vec<u8>) -> Taken {
         // SAFETY: both pages are mapped and hold the position at their start; this is the only
         // consumer. The kernel releases the producer's position in `__bpf_ringbuf_reserve`

@@ -1,5 +1,5 @@
-//! One recording in the kernel: programs, rings, events and probes, put up in an order in which
-//! nothing is seen half, and taken down by dropping.
+//! A recording in the kernel: programs, rings, events and probes, attached in an order that leaves no visit half
+//! recorded, and detached by dropping.
 
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
@@ -40,28 +40,29 @@ pub(crate) use rings::Rings;
 use cpus::{Changed, OpenCpus};
 use rings::present_cpus;
 
-/// Samples may fill this much of a ring that they share with marks.
+/// Fraction of a ring shared with marks that samples may fill.
 const SAMPLE_SHARE: (u64, u64) = (3, 4);
 
 /// Ticks of the clock calibrator, ns: ten a second on each CPU.
 const CLOCK_PERIOD: ResetValue = ResetValue(NonZeroU64::new(100_000_000).expect("not zero"));
 
-/// Its first ticks, ns: before the first sample there has to be one, however short the recording.
+/// Period of the calibrator's first ticks, ns: there must be a tick before the first sample, even in a short
+/// recording.
 const FIRST_CLOCK_PERIOD_NS: u64 = 1_000_000;
 
-/// How long those last: a tick may be late.
+/// Duration of the first ticks; a tick may be late.
 const FIRST_CLOCKS: Duration = Duration::from_millis(4);
 
 /// The last tick of an interval of counts, ns: soon.
 const LAST_TICK: ResetValue = ResetValue(NonZeroU64::new(500_000).expect("not zero"));
 
-/// How long it may take.
+/// Maximum time for that tick.
 const LAST_TICKS: Duration = Duration::from_millis(1);
 
-/// A cookie that belongs to no site: marks are counted, and go nowhere.
+/// A cookie without a site: marks are counted and dropped.
 const NO_SITE: u64 = pebs_common::config::MAX_SITES as u64;
 
-/// What to record.
+/// Settings of a recording.
 pub(crate) struct SessionPlan<'a> {
     /// The machine.
     pub host: &'a Host,
@@ -70,38 +71,38 @@ pub(crate) struct SessionPlan<'a> {
     pub events: &'a [ResolvedEvent],
     /// Events that are counted for each visit.
     pub counted: &'a [CountedEvent],
-    /// Length of the intervals in which they are counted as well.
+    /// Length of the intervals in which they are also counted.
     pub count_interval: Option<Duration>,
     /// Processes to trace; empty: every process that makes a mark.
     pub pids: &'a [Pid],
-    /// Of those, the threads to trace alone; empty: all.
+    /// Threads of those processes to trace; empty: all.
     pub threads: &'a [Tid],
-    /// Without pids: the cgroup whose processes are traced.
+    /// Cgroup whose processes are traced, if there are no pids.
     pub cgroup: Option<&'a Cgroup>,
     /// Size of each CPU's ring, bytes.
     pub ring_bytes: u32,
-    /// How samples come.
+    /// How samples are read from the kernel.
     pub transport: Transport,
     /// Whether to record switches.
     pub switches: bool,
     /// Whether to record page faults.
     pub page_faults: bool,
-    /// What else that comes between threads and their work to record.
+    /// Which interruptions (interrupts, page faults) to record.
     pub interference: Interferences,
-    /// Whether to record who wakes and who displaces threads.
+    /// Whether to record wake-ups and preemptions.
     pub encounters: bool,
-    /// Frames of a sample's call stack at most, by mode; 0: samples have none.
+    /// Maximum frames of a call stack in each mode; 0: no call stacks.
     pub stack_frames: u32,
     /// Whether events are counted only, with no sample taken.
     pub counting: bool,
-    /// Whether the kernel programs log what they do.
+    /// Whether the eBPF programs log what they do.
     pub log: bool,
 }
 
-/// How samples come from the kernel.
+/// How samples are read from the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Transport {
-    /// A program of ours sees each, and puts it into our rings.
+    /// Our program handles each sample and writes it into our rings.
     #[default]
     Bpf,
     /// The kernel writes them into perf's rings.
@@ -126,15 +127,15 @@ pub(crate) struct Session {
     settings: Settings,
     /// Where visits begin.
     begins: Vec<Probe>,
-    /// The other probes.
+    /// Probes that do not begin visits.
     ends: Vec<Probe>,
-    /// Who places them. Below all probes: with it they go.
+    /// The process that places them. Declared after all probes: dropping it removes them.
     keeper: Keeper,
     events: Vec<Counters>,
     bulk: Vec<BulkCounters>,
-    /// By event: where samples go that its program does not see.
+    /// By event: rings of the samples that its program does not see.
     rests: Vec<RestRings>,
-    /// Until somebody takes them.
+    /// Rings not yet passed to the draining thread.
     bulk_rings: Vec<BulkRing>,
     /// By event: the reset value in force, once it was changed.
     resets: Vec<Option<ResetValue>>,
@@ -147,7 +148,7 @@ pub(crate) struct Session {
     ticks: Counters,
     /// CPUs that events were opened on.
     cpus: OpenCpus,
-    /// Restores code that traced processes copied; or why nobody does. Dropped after the probes.
+    /// Restores copied code; or why that is not possible. Dropped after the probes.
     mender: Result<Mender, String>,
 }
 
@@ -158,10 +159,10 @@ fn by_event(events: &[ResolvedEvent], is: impl Fn(&ResolvedEvent) -> bool) -> u3
 }
 
 impl Session {
-    /// Loads the programs and makes the rings. Nothing is attached to the target yet.
+    /// Loads the programs and creates the rings. Nothing is attached to the target yet.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// The kernel refused a program, map or ring.
     pub(crate) fn load(plan: &SessionPlan<'_>) -> Result<(Self, Rings), SessionError> {
         let keeper = Keeper::start()?;
         let by_program = plan.transport == Transport::Bpf;
@@ -179,7 +180,7 @@ impl Session {
             exclude_user: by_event(plan.events, |event| event.drop_in_program.user),
             perf_clock_events,
             access_events: by_event(plan.events, |event| event.access != 0),
-            // A ring of their own may fill up.
+            // A ring used only by samples may fill up.
             sample_limit: if nmi {
                 u64::MAX
             } else {
@@ -241,16 +242,16 @@ impl Session {
         Ok((session, rings))
     }
 
-    /// Traces processes and all their children, those that are there and those to come. Gives all
-    /// that are there. Tasks must be followed already.
+    /// Traces processes and all their children, existing and future. Returns the existing ones. Tasks must be
+    /// followed already.
     ///
     /// # Errors
-    /// What the kernel refused; a process that is not there.
+    /// The kernel refused, or a process does not exist.
     pub(crate) fn trace(&self, pids: &[Pid]) -> Result<Vec<Pid>, SessionError> {
         let mut traced: Vec<Pid> = Vec::new();
         let mut found: Vec<Pid> = pids.to_vec();
-        // A child that a traced process starts is added by the kernel program; one that was
-        // started before is found here, whoever it was that started it.
+        // Children started by a traced process from now on are added by the eBPF program; those started before are
+        // found here, whichever thread started them.
         while !found.is_empty() {
             for pid in &found {
                 self.programs.trace(*pid)?;
@@ -273,13 +274,13 @@ impl Session {
     /// Attaches the programs that follow tasks: forks are followed from now on.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// The kernel refused an attachment.
     pub(crate) fn follow_tasks(&mut self) -> Result<(), SessionError> {
         Ok(self.programs.attach_tasks()?)
     }
 
-    /// Has a program see where the library with the items' ids lies in each process that loads it, and tells where it
-    /// does in those that have.
+    /// Attaches a program that finds the address of the item ids' library in each process that loads it, and sets
+    /// the address for processes that already have.
     fn find_library(
         &mut self,
         plan: &SessionPlan<'_>,
@@ -307,7 +308,7 @@ impl Session {
         Ok(())
     }
 
-    /// Has an event begin with another reset value than its own.
+    /// Sets a first reset value for an event, other than its own.
     pub(crate) fn begin_with(&mut self, id: EventId, reset: ResetValue) {
         self.resets[usize::from(id.0)] = Some(reset);
     }
@@ -315,9 +316,9 @@ impl Session {
     /// Opens every event for every target, not yet counting, and the calibrator if one is needed.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// The kernel refused an event.
     pub(crate) fn open_events(&mut self, plan: &SessionPlan<'_>) -> Result<(), SessionError> {
-        // Before what is to be opened anew on a CPU that goes and comes meanwhile.
+        // First, so that CPUs which go and come from here on are noticed and reopened.
         self.cpus.look(&plan.host.online);
         for n in 0..plan.events.len() {
             let id = EventId(n as u8);
@@ -363,7 +364,8 @@ impl Session {
         Counters::on_cpus(&recipe, cpus.iter().filter(allowed))
     }
 
-    /// The same, and first rings for what the program does not see: threads may come to any CPU.
+    /// Opens an event after creating the rings for samples that its program does not see: threads may move to any
+    /// CPU.
     fn open_with_rest(
         &mut self,
         plan: &SessionPlan<'_>,
@@ -383,7 +385,7 @@ impl Session {
         self.open(plan, id, cpus)
     }
 
-    /// Where samples go that the program of an event does not see; `None` if it sees all.
+    /// Rings of the samples that an event's program does not see; `None` if it sees all.
     fn rest(&self, event: &ResolvedEvent, id: EventId) -> Option<&RestRings> {
         let rests = event.leaves_rest() && !self.counting;
         rests.then(|| &self.rests[usize::from(id.0)])
@@ -417,7 +419,7 @@ impl Session {
         };
         let mut cpus = match plan.pids {
             [] => cpus.to_vec(),
-            // Threads may come to a CPU that is offline now.
+            // Threads may move to a CPU that is offline now.
             _ => present_cpus(plan.host),
         };
         cpus.retain(|cpu| event.counts_on(*cpu));
@@ -477,10 +479,10 @@ impl Session {
         Ok(all)
     }
 
-    /// Changes the reset value of an event for all threads and CPUs, those to come included.
+    /// Changes the reset value of an event for all threads and CPUs, including future ones.
     ///
     /// # Errors
-    /// What the kernel refused; some counters may then have the new value already.
+    /// The kernel refused; some counters may already have the new value.
     pub(crate) fn set_reset(
         &mut self,
         plan: &SessionPlan<'_>,
@@ -511,7 +513,7 @@ impl Session {
         changed
     }
 
-    /// A slow clock on each CPU whose program reads both kernel clocks, if they have to be compared.
+    /// Opens a slow clock on each CPU whose program reads both kernel clocks, if they have to be compared.
     fn open_clocks(&self, cpus: &[Cpu]) -> Result<Counters, SessionError> {
         if self.settings.perf_clock_events == 0 {
             return Ok(Counters::default());
@@ -526,7 +528,7 @@ impl Session {
         Counters::on_cpus(&recipe, cpus)
     }
 
-    /// Clocks whose ticks end the intervals of counts.
+    /// Opens the clocks whose ticks end the intervals of counts.
     fn open_ticks(&self, plan: &SessionPlan<'_>, cpus: &[Cpu]) -> Result<Counters, SessionError> {
         let Some(interval) = plan.count_interval else {
             return Ok(Counters::default());
@@ -554,10 +556,10 @@ impl Session {
         Ok(counters)
     }
 
-    /// Starts the counters that programs read, and gives the instant at which the first interval of counts begins.
+    /// Starts the counters that programs read; returns the start of the first interval of counts.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// The kernel refused.
     pub(crate) fn start_counting(&self) -> Result<KtimeNs, SessionError> {
         self.counted.enable()?;
         let begin = now();
@@ -565,11 +567,11 @@ impl Session {
         Ok(begin)
     }
 
-    /// Records switches, attaches the probes, ends before begins, and starts sampling. Counters are started before. Somebody must drain the rings
-    /// from now on.
+    /// Records switches, attaches the probes (ends before begins), and starts sampling. Counters are started
+    /// before. The rings must be drained from now on.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// The kernel refused an attachment.
     pub(crate) fn start(&mut self, plan: &SessionPlan<'_>) -> Result<(), SessionError> {
         self.clocks.enable()?;
         let begin = Instant::now();
@@ -600,17 +602,17 @@ impl Session {
         Ok(())
     }
 
-    /// Opens what is open on each CPU on those that came online since the start, and gives these CPUs; closes what
-    /// the kernel ended on those that went offline. New rings are to be taken afterwards.
+    /// Opens the per-CPU events on CPUs that came online since the start, and returns these CPUs; closes those of
+    /// CPUs that went offline. New rings are to be fetched afterwards.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// The kernel refused an event.
     pub(crate) fn follow_cpus(
         &mut self,
         plan: &SessionPlan<'_>,
         online: &[Cpu],
     ) -> Result<Vec<Cpu>, SessionError> {
-        // What the kernel refuses now it is not asked for again.
+        // An event refused now is not tried again.
         let Changed { came: new, went } = self.cpus.look(online);
         let counters = self.events.iter_mut();
         counters
@@ -627,7 +629,7 @@ impl Session {
         let ticks = self.open_ticks(plan, &new)?;
         ticks.enable()?;
         self.ticks.extend(ticks);
-        // Counters of threads go along, or are there for each CPU that may come.
+        // Counters of threads follow them, or exist for each possible CPU.
         if !new.is_empty() && plan.pids.is_empty() {
             for n in 0..self.events.len() {
                 let opened = self.open_with_rest(plan, EventId(n as u8), &new)?;
@@ -648,8 +650,8 @@ impl Session {
         Ok(new)
     }
 
-    /// Stops sampling and recording: nothing is marked any more, begins first. The probes stay until the session is
-    /// dropped, which takes long where there are many: the kernel waits at each.
+    /// Stops sampling and marking, begins first. The probes stay until the session is dropped, which takes long if
+    /// there are many: the kernel waits for each.
     pub(crate) fn stop(&mut self) {
         self.tick_once_more();
         for counters in self.events.iter().chain([&self.faults]) {
@@ -659,21 +661,21 @@ impl Session {
         self.clocks.disable();
         detach(&mut self.begins);
         detach(&mut self.ends);
-        // The last look at the rings comes before that at the counters: nothing may come in between.
+        // Detach before the last read of the rings, so that the counters read after it match.
         self.programs.detach_tracepoints();
         self.counted.disable();
     }
 
     /// Has the counts of threads that run read up to now.
     fn tick_once_more(&self) {
-        // What can't be set goes without its last counts.
+        // If the reset value can't be set, the last counts are missing.
         if !self.ticks.is_empty() && self.ticks.set_reset(LAST_TICK).is_ok() {
             std::thread::sleep(LAST_TICKS);
         }
         self.ticks.disable();
     }
 
-    /// By event: value and times of all its counters together; `None` where none can be read.
+    /// By event: sum of values and times of its counters; `None` if none can be read.
     #[must_use]
     pub(crate) fn times(&self) -> Vec<Option<Times>> {
         let by_program = self.events.iter().map(Counters::times);
@@ -687,10 +689,10 @@ impl Session {
         self.mender.as_ref().map(Mender::take).unwrap_or_default()
     }
 
-    /// Tells waits within marks from those of the target: by the kernel's function that deals with breakpoints.
+    /// Sets the kernel's breakpoint handler, by which waits within marks are distinguished from the target's own.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// The kernel refused the update.
     pub(crate) fn tell_breakpoints(&self, function: [u64; 2]) -> Result<(), SessionError> {
         Ok(self.programs.set_breakpoints(function)?)
     }
@@ -701,7 +703,7 @@ impl Session {
         self.mender.as_ref().err().map(String::as_str)
     }
 
-    /// Passes on what the kernel programs logged.
+    /// Passes on the log messages of the eBPF programs.
     pub(crate) fn flush_log(&mut self) {
         if let Some(log) = &mut self.log {
             log.flush();
@@ -716,18 +718,19 @@ pub(crate) struct MarkCount {
     _keeper: Keeper,
 }
 
-/// Probes of a count that is over. Once this is dropped they are taken away, and nobody waits for that.
+/// Probes of a finished count. Dropping this removes them in the background.
 ///
-/// Not before others are placed: the kernel takes one away or places one at a time, and taking away takes long.
+/// Drop it only after the other probes are placed: the kernel places or removes one at a time, and removing takes
+/// long.
 /// Source: `event_mutex` in `perf_uprobe_init` and `perf_uprobe_destroy`, kernel/trace/trace_event_perf.c.
 #[expect(dead_code, reason = "its end is what it tells")]
 pub(crate) struct Spent(std::sync::mpsc::Sender<std::convert::Infallible>);
 
 impl MarkCount {
-    /// Counts no more.
+    /// Stops counting.
     pub(crate) fn end(mut self) -> Spent {
         let (spent, is_dropped) = std::sync::mpsc::channel();
-        // Where there can be no thread, it is dropped here.
+        // Without a new thread it is dropped here.
         let _ = std::thread::Builder::new().spawn(move || {
             detach(&mut self.probes);
             let _ = is_dropped.recv();
@@ -738,10 +741,10 @@ impl MarkCount {
 }
 
 impl Session {
-    /// Has begin marks counted, and nothing else: they come to no site, and programs count that.
+    /// Counts begin marks and nothing else: their cookie has no site, and the programs count such marks.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// The kernel refused a probe.
     pub(crate) fn count_marks(&self, plan: &SessionPlan<'_>) -> Result<MarkCount, SessionError> {
         let pmu = plan.host.uprobe.as_ref().ok_or(SessionError::NoUprobes)?;
         let sites = plan.probes.probes.iter().flat_map(|probe| &probe.sites);
@@ -772,22 +775,22 @@ impl Session {
         self.keeper.seal();
     }
 
-    /// How the process ended that keeps the probes, if it did.
+    /// How the keeper process died, if it did.
     #[must_use]
     pub(crate) fn keeper_ended(&self) -> Option<Ended> {
         self.keeper.ended()
     }
 
-    /// The processes that are traced now.
+    /// The processes traced now.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// The kernel refused the read.
     pub(crate) fn traced(&self) -> Result<Vec<Pid>, SessionError> {
         Ok(self.programs.traced()?)
     }
 }
 
-/// A probe, and what it runs.
+/// A probe and its program's link.
 struct Probe {
     link: Option<BpfLink>,
     _event: PerfEvent,
@@ -805,7 +808,7 @@ impl Probe {
 /// Threads that take programs off probes: for each the kernel waits until all that run are over, of many at once but once.
 const DETACHING: usize = 16;
 
-/// Has probes run nothing any more.
+/// Detaches the programs of probes.
 ///
 /// Source: `synchronize_rcu_tasks_trace` in `perf_event_detach_bpf_prog`, kernel/trace/bpf_trace.c.
 fn detach(probes: &mut [Probe]) {
@@ -813,7 +816,7 @@ fn detach(probes: &mut [Probe]) {
     std::thread::scope(|scope| {
         for part in probes.chunks_mut(each) {
             let detach = move || part.iter_mut().for_each(|probe| probe.link = None);
-            // Those of a thread that can't be started go with the session.
+            // If a thread can't be started, its probes are detached with the session.
             let _ = std::thread::Builder::new().spawn_scoped(scope, detach);
         }
     });

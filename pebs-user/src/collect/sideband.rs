@@ -1,7 +1,7 @@
-//! What happens to processes while a run lasts: mappings, forks, new programs, ends.
+//! Process events during a run: mappings, forks, execs, exits.
 //!
-//! One event that counts nothing on each CPU, whose ring the kernel fills with records about all processes there.
-//! Events of one CPU come in order of time; those of different CPUs are merged by the reader.
+//! A dummy event on each CPU, whose ring the kernel fills with records about all processes there. Events of one CPU
+//! are in order of time; the reader merges those of different CPUs.
 
 use std::os::fd::AsFd as _;
 
@@ -14,10 +14,10 @@ use crate::pmu::open::{OpenError, OpenErrorKind, PerfEvent, READ_FORMAT, Target}
 use crate::stream::sideband::{SidebandEvent, decode};
 use crate::units::Cpu;
 
-/// Bytes of each ring: some 500 records, at 2 ms between polls more than 100 program starts each.
+/// Size of each ring: about 500 records; at 2 ms between polls more than 100 program starts.
 const RING_BYTES: usize = 64 << 10;
 
-/// Records about processes can't be had.
+/// Process records are not available.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SidebandError {
     /// The event was refused.
@@ -49,11 +49,11 @@ impl Hint for SidebandError {
 /// Follows all processes on some CPUs.
 pub(crate) struct Sideband {
     rings: Vec<CpuRing>,
-    /// Of CPUs that came later.
+    /// Rings of CPUs that came later.
     more: Receiver<CpuRing>,
 }
 
-/// Has a [`Sideband`] that somebody reads follow processes on more CPUs.
+/// Opens further CPUs for a [`Sideband`] that is being read by another thread.
 pub(crate) struct SidebandOpener {
     rings: Sender<CpuRing>,
     build_ids: bool,
@@ -62,19 +62,20 @@ pub(crate) struct SidebandOpener {
 struct CpuRing {
     cpu: Cpu,
     ring: PerfRing,
-    /// Open as long as records shall come.
+    /// Must be open as long as records are wanted.
     _event: PerfEvent,
-    /// The CPU has a newer ring: it went offline, and nothing comes here any more.
+    /// The CPU went offline and has a newer ring; no more records come here.
     is_over: bool,
 }
 
 impl Sideband {
-    /// Opens one event on each CPU; CPUs that are offline are left out. Records come from now on.
+    /// Opens one event on each CPU, skipping CPUs that are offline. Records from now on.
     ///
-    /// The kernel puts build ids into the records where it can (5.12): they need no inode to be found again.
+    /// The kernel puts build ids into the records if it can (5.12), so that files can be identified without their
+    /// inode.
     ///
     /// # Errors
-    /// The kernel refuses: it takes `CAP_PERFMON`, or `kernel.perf_event_paranoid` below 1.
+    /// The kernel refused: it needs `CAP_PERFMON`, or `kernel.perf_event_paranoid` below 1.
     pub(crate) fn open(cpus: &[Cpu]) -> Result<(Self, SidebandOpener), SidebandError> {
         let (rings, more) = unbounded();
         let mut opener = SidebandOpener {
@@ -91,12 +92,12 @@ impl Sideband {
         Ok((Self { rings, more }, opener))
     }
 
-    /// Lends all events that wait, CPU by CPU. Returns how many records there were, of any kind.
+    /// Passes all waiting events to `f`, CPU by CPU. Returns the number of records of any kind.
     ///
-    /// Cost: some ns a CPU if nothing waits.
+    /// Cost: some ns per CPU if there are none.
     ///
     /// # Errors
-    /// A ring is broken; its records are lost, and the next poll goes on.
+    /// A ring is broken; its records are lost, and the next poll continues.
     pub(crate) fn poll(&mut self, mut f: impl FnMut(SidebandEvent)) -> Result<u64, SidebandError> {
         let mut records = 0;
         for new in self.more.try_iter() {
@@ -119,14 +120,14 @@ impl Sideband {
 }
 
 impl SidebandOpener {
-    /// Opens an event on a CPU that has none or was offline in between; one that is offline is left out. Its records
-    /// are in the next poll.
+    /// Opens an event on a CPU that has none or was offline in between; skips one that is offline. Its records are
+    /// in the next poll.
     ///
     /// # Errors
-    /// The kernel refused.
+    /// The kernel refused the event.
     pub(crate) fn add(&mut self, cpu: Cpu) -> Result<(), SidebandError> {
         match self.open_cpu(cpu) {
-            // Nobody reads any more only if the recording is over.
+            // Fails only if the recording is over.
             Ok(ring) => drop(self.rings.send(ring)),
             Err(SidebandError::Open(error)) if error.kind == OpenErrorKind::NoDevice => {}
             Err(error) => return Err(error),
@@ -154,7 +155,7 @@ impl SidebandOpener {
         })
     }
 
-    /// Opens with build ids, and without where the kernel does not know them.
+    /// Opens an event with build ids, or without if the kernel does not support them.
     fn open_event(&mut self, cpu: Cpu) -> Result<PerfEvent, OpenError> {
         let open =
             |build_ids| PerfEvent::open(&attr(build_ids), Target::Cpu(cpu), "process records");
@@ -172,7 +173,7 @@ const fn is_unknown(kind: OpenErrorKind) -> bool {
     matches!(kind, OpenErrorKind::Invalid | OpenErrorKind::TooNew)
 }
 
-/// An event that counts nothing and records what happens to processes, on `CLOCK_MONOTONIC`.
+/// A dummy event that records process events, on `CLOCK_MONOTONIC`.
 fn attr(build_ids: bool) -> sys::perf_event_attr {
     let mut attr = sys::perf_event_attr {
         type_: sys::PERF_TYPE_SOFTWARE,
@@ -205,7 +206,7 @@ mod tests {
     use crate::stream::sideband::SidebandKind;
     use crate::units::Pid;
 
-    /// What one of these tests makes happen would fill the rings of the others.
+    /// Serializes these tests: the processes of one would fill the rings of the others.
     fn alone() -> MutexGuard<'static, ()> {
         static ALONE: Mutex<()> = Mutex::new(());
         ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -221,8 +222,7 @@ mod tests {
         now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
     }
 
-    /// A program that runs is seen being made, taking its name, mapping its code and ending, in that order, at times
-    /// on the monotonic clock.
+    /// A program's fork, name, mapping and exit are seen in that order, at times on the monotonic clock.
     #[test]
     fn follows_a_program() {
         let _alone = alone();
@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(seen, ["fork", "exec", "code", "exit"]);
     }
 
-    /// More records than a ring holds: what is missing is counted, so that seen and lost make up all.
+    /// With more records than a ring holds, the lost ones are counted: seen and lost make up all.
     #[test]
     fn losses_are_told() {
         let _alone = alone();
@@ -310,8 +310,8 @@ mod tests {
         assert!(seen + lost >= RENAMES, "{seen} seen, {lost} lost");
     }
 
-    /// A CPU that is opened again while it is read has one ring afterwards, and nothing of the old one is missed or
-    /// read twice.
+    /// A CPU reopened while it is read has one ring afterwards, and no record of the old one is missed or read
+    /// twice.
     #[test]
     fn opened_again() {
         let _alone = alone();

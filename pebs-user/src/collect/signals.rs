@@ -1,6 +1,6 @@
-//! What signals did when this program was started.
+//! Signal dispositions at the start of this program.
 //!
-//! A shell starts what is to run in the background (`&` in a script) with SIGINT ignored, `nohup` with SIGHUP.
+//! A shell starts background commands (`&` in a script) with SIGINT ignored, `nohup` with SIGHUP.
 #![expect(unsafe_code, reason = "sigaction has no safe binding")]
 
 use libc::c_int;
@@ -30,7 +30,7 @@ pub(crate) fn is_ignored(signal: c_int) -> bool {
 mod tests {
     use super::*;
 
-    /// Rust has SIGPIPE ignored in every program, and SIGCHLD in none.
+    /// Rust ignores SIGPIPE in every program, and never SIGCHLD.
     #[test]
     fn ignored() {
         assert!(is_ignored(libc::SIGPIPE));

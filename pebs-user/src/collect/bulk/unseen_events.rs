@@ -1,11 +1,10 @@
-//! Rings for what a sample program does not see.
+//! Rings for samples that a sample program does not see.
 //!
-//! When the hardware's buffer holds several records at an interrupt, the kernel shows the last one to the program
-//! and writes the others into the ring of their counter; without one it drops them, uncounted.
+//! If the hardware's buffer holds several records at an interrupt, the kernel runs the program only for the last
+//! one and writes the others into the ring of their counter; without a ring it drops them, uncounted.
 //!
-//! There is a ring for each event and CPU, of an event that counts nothing: all counters on the CPU write into it. So
-//! threads that are followed have a counter for each CPU, as the kernel gives no ring to one that children inherit
-//! and that follows its thread around.
+//! There is a ring per event and CPU, of a dummy event; all counters on the CPU write into it. So followed threads
+//! have one counter per CPU, as the kernel gives no ring to an inherited counter that follows its thread.
 //! Source: `__intel_pmu_pebs_events`, arch/x86/events/intel/ds.c; `perf_mmap` and `perf_event_set_output`,
 //! kernel/events/core.c.
 
@@ -18,17 +17,18 @@ use crate::pmu::attr::dummy;
 use crate::pmu::open::{ControlError, PerfEvent, Target};
 use crate::units::{Cpu, EventId, KtimeNs, Tid};
 
-/// Bytes of a ring that nothing comes into as a rule.
+/// Size of a ring, bytes; it is usually empty.
 const RING_BYTES: usize = 32 << 10;
 
-/// The rings of an event; none of one whose program sees every sample.
+/// The rings of an event; empty if its program sees every sample.
 #[derive(Default)]
 pub(in crate::collect) struct RestRings {
     owners: Vec<(Cpu, PerfEvent)>,
 }
 
 impl RestRings {
-    /// Makes a ring for each of these CPUs that has none, online or not, and gives them for the draining thread.
+    /// Creates a ring for each of these CPUs that has none, even offline ones, and returns the new ones for the
+    /// draining thread.
     pub(crate) fn add(
         &mut self,
         event: EventId,
@@ -39,7 +39,7 @@ impl RestRings {
             if self.owner(cpu).is_some() {
                 continue;
             }
-            // Of a thread of ours: one of a CPU alone would end with the CPU.
+            // Bound to a thread of ours: an event of the CPU alone would end when it goes offline.
             let target = Target::ThreadOnCpu(Tid(std::process::id()), cpu);
             let owner = PerfEvent::open(&dummy(), target, "ring for samples that no program sees")?;
             let pages = (RING_BYTES / rustix::param::page_size()).max(1);
@@ -62,7 +62,7 @@ impl RestRings {
         self.owners.iter().map(|(cpu, _)| *cpu)
     }
 
-    /// Has the kernel write what the program of a counter on a CPU does not see into the ring of that CPU.
+    /// Makes the kernel write the samples of a counter that its program does not see into the ring of this CPU.
     pub(crate) fn catch(&self, counter: &PerfEvent, cpu: Cpu) -> Result<(), ControlError> {
         self.owner(cpu)
             .map_or(Ok(()), |owner| counter.share_ring_of(owner))

@@ -1,7 +1,7 @@
-//! Draining on the kernel that runs the tests: real rings, filled by the real mark program.
+//! Tests of draining on the running kernel: real rings, filled by the real mark program.
 //!
-//! A machine has a ring per CPU. To fill 64 on one with fewer, the rings take turns behind each CPU:
-//! the kernel programs look theirs up at every record.
+//! There is a ring per CPU. To fill 64 rings with fewer CPUs, the rings are swapped behind each CPU: the eBPF
+//! programs look up their ring at every record.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -35,7 +35,7 @@ const RINGS: u16 = 64;
 const RING_BYTES: u32 = 256 << 10;
 /// Threads that make marks.
 const THREADS: u64 = 2;
-/// Marks that may be on their way, so that no ring can run full.
+/// Marks in flight, so that no ring can run full.
 const ON_THEIR_WAY: u64 = 2000;
 /// Marks made between two turns of the rings.
 const TURN: u64 = 200;
@@ -57,7 +57,7 @@ fn mark(id: u64) {
     std::hint::black_box(marked as extern "C" fn(u64) -> u64)(id);
 }
 
-/// Every probe on [`marked`] sees every call: one test at a time.
+/// Every probe on [`marked`] sees every call, so only one test may run at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// The kernel side: programs, and a probe on [`marked`].
@@ -69,7 +69,7 @@ struct Kernel {
 }
 
 impl Kernel {
-    /// `None`, and says why, where it can't be had.
+    /// `None` if not possible here, with a message.
     fn new() -> Option<Self> {
         let pmu = UprobePmu::read(Path::new("/"));
         let (None, Some(pmu)) = (limits::missing_privileges(), pmu) else {
@@ -147,7 +147,7 @@ impl Kernel {
         (0..RINGS).map(|n| (Cpu(n), ring())).collect()
     }
 
-    /// From now on what happens on `cpu` goes into that ring.
+    /// Directs the records of `cpu` into this ring from now on.
     fn route(&self, cpu: u32, ring: BorrowedFd<'_>) {
         kernel_map::set_map(self.programs.map("RINGS").unwrap(), cpu, ring).unwrap();
     }
@@ -207,16 +207,16 @@ impl Draining {
     }
 }
 
-/// Takes in cycles as the pipeline does, and keeps what it is to find out.
+/// Processes cycles like the pipeline, and keeps what the test checks.
 struct Consumer {
     clock: Clock,
     order: Order,
     frontier: KtimeNs,
     /// Marks of each ring.
     by_ring: Vec<u64>,
-    /// Ids as they came out of the order.
+    /// Ids in the order in which they were released.
     ids: Vec<u64>,
-    /// Time of each thread's last one.
+    /// Time of each thread's last mark.
     last: HashMap<Tid, TraceNs>,
 }
 
@@ -232,8 +232,8 @@ impl Consumer {
         }
     }
 
-    /// Nothing in the cycle is behind the frontier of the one before, and what is below its own
-    /// comes out in order, thread by thread.
+    /// Checks that no record in the cycle is before the previous frontier, and that records below its own frontier
+    /// are released in order for each thread.
     fn take(&mut self, cycle: &Cycle) {
         for (ring, bytes) in &cycle.streams {
             let decoded = decode(*ring, bytes, &mut self.clock, &mut self.order);
@@ -284,7 +284,7 @@ struct Flow {
 }
 
 impl Flow {
-    /// Makes marks until done, never more than the rings have room for.
+    /// Makes marks until done, never more than fit the rings.
     fn make(&self, thread: u64) {
         let mut n = 0;
         while !self.done.load(Ordering::Acquire) {
@@ -310,15 +310,14 @@ struct Finish<'a>(&'a AtomicBool, &'a AtomicBool);
 impl Drop for Finish<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Release);
-        // The last look comes well behind the last mark.
+        // The last round is well after the last mark.
         std::thread::sleep(BUSY_PAUSE);
         self.1.store(true, Ordering::Release);
     }
 }
 
-/// 64 rings that take turns behind the CPUs, so that most of them are idle at any time: every mark
-/// of every ring comes out once, in order of time; none is lost or late, and idle rings do not hold
-/// the frontier.
+/// 64 rings that take turns behind the CPUs, so that most are idle at any time: every mark of every ring is
+/// released once, in order of time; none is lost or late, and idle rings do not block the frontier.
 #[test]
 fn rings_64() {
     let Some(kernel) = Kernel::new() else { return };
@@ -377,7 +376,7 @@ fn rings_64() {
     assert_eq!(kernel.count(Counter::MarkDropped), 0);
     assert_eq!(kernel.count(Counter::MarkNoRing), 0);
     assert_eq!(consumer.marks(), made);
-    // Both makers may have been on one CPU during a turn of the other one's ring.
+    // Both makers may have been on one CPU while the other's ring had its turn.
     let used = consumer.by_ring.iter().filter(|&&marks| marks > 0).count();
     assert!(used > consumer.by_ring.len() / 2, "{:?}", consumer.by_ring);
     for thread in 1..=THREADS {
@@ -390,13 +389,13 @@ fn rings_64() {
     }
 }
 
-/// How many marks a thread made.
+/// Number of marks made by a thread.
 fn own(consumer: &Consumer, thread: u64) -> u32 {
     consumer.ids.iter().filter(|id| *id >> 32 == thread).count() as u32
 }
 
-/// Nobody takes the cycles: what waits stays within its bound and one round of all rings, the rings
-/// run full, and every mark that then finds no room is counted.
+/// Cycles are not consumed: the waiting bytes stay within the bound and one round of all rings, the rings run full,
+/// and every mark dropped then is counted.
 #[test]
 fn waiting_is_bounded() {
     const MAX_WAITING: usize = 64 << 10;
@@ -417,14 +416,14 @@ fn waiting_is_bounded() {
         more();
         waiting() > MAX_WAITING
     });
-    // Also before a ring may have been full, as long as the thread did not get its turn.
+    // This may come before a ring is full, as long as the thread did not run.
     let before = kernel.count(Counter::MarkDropped);
     wait_for("a full ring", || {
         more();
         kernel.count(Counter::MarkDropped) > before
     });
     let waiting = waiting();
-    // Only the CPUs' own rings can hold anything.
+    // Only the CPUs' own rings can contain records.
     let round = SMALL_RING as usize * kernel.cpus as usize;
     assert!(waiting > MAX_WAITING, "{waiting} bytes wait");
     assert!(waiting <= MAX_WAITING + round, "{waiting} bytes wait");

@@ -1,4 +1,4 @@
-//! Why the kernel programs can't be used.
+//! Errors of loading and attaching the eBPF programs.
 
 use std::io;
 
@@ -40,7 +40,7 @@ pub(crate) enum ProgramsError {
         #[source]
         source: ProgramError,
     },
-    /// Interrupts can't be recorded here: the kernel lacks this tracepoint.
+    /// Interrupts can't be recorded: the kernel lacks this tracepoint.
     #[error("cannot record interrupts: this kernel has no tracepoint {0}")]
     NoInterrupts(String),
     /// The kernel refused a map operation.
@@ -64,7 +64,7 @@ impl ProgramsError {
         }
     }
 
-    /// Whether there may be no more open files.
+    /// Whether the limit of open files was reached.
     fn is_for_files(&self) -> bool {
         anyhow::Chain::new(self)
             .filter_map(|error| error.downcast_ref::<io::Error>())
@@ -93,7 +93,7 @@ impl Hint for ProgramsError {
 mod tests {
     use super::*;
 
-    /// No more open files: which limit to raise.
+    /// At the limit of open files the hint says which limit to raise.
     #[test]
     fn refused_for_files() {
         let attached = ProgramError::SyscallError(aya::sys::SyscallError {

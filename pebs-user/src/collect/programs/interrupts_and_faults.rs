@@ -1,4 +1,4 @@
-//! The programs that see what comes between threads and their work: interrupts and page faults.
+//! The programs that record interrupts, softirqs and page faults.
 
 use aya::programs::RawTracePoint;
 use aya::programs::raw_trace_point::RawTracePointLinkId;
@@ -8,8 +8,8 @@ use crate::collect::btf::Btf;
 use crate::pmu::attr::Faults;
 use crate::stream::decode::Interferences;
 
-/// Handlers of interrupts: of devices, and of each of the CPU's own vectors that the kernel traces. Each has a
-/// tracepoint `_entry` and one `_exit`.
+/// Interrupt handlers: those of devices, and each CPU vector that the kernel traces. Each has a tracepoint `_entry`
+/// and one `_exit`.
 ///
 /// Source: include/trace/events/irq.h, arch/x86/include/asm/trace/irq_vectors.h.
 const HANDLERS: [&str; 11] = [
@@ -29,7 +29,7 @@ const HANDLERS: [&str; 11] = [
 /// The handler that every kernel with tracepoints of interrupts has.
 const DEVICES: &str = HANDLERS[0];
 
-/// Work that interrupts left for later.
+/// Work deferred by interrupts.
 const SOFT: &str = "softirq";
 
 /// Begin and end of a handler, by program.
@@ -48,7 +48,7 @@ pub(super) const fn fault_program(which: Faults) -> &'static str {
 }
 
 impl Faults {
-    /// Those that have to be seen: their end as well where their time is wanted.
+    /// The page fault events needed: if their time is recorded, also those at the end of faults.
     pub(in crate::collect) const fn needed(asked: Interferences) -> &'static [Self] {
         const EACH: [Faults; 3] = [Faults::Minor, Faults::Major, Faults::All];
         match asked.faults {
@@ -58,7 +58,7 @@ impl Faults {
     }
 }
 
-/// What is attached, and to what.
+/// The attachments and their tracepoints.
 #[derive(Default)]
 pub(super) struct Attachments {
     /// Program and tracepoint, by `(begin, end)`.
@@ -68,7 +68,7 @@ pub(super) struct Attachments {
     raw: Vec<(&'static str, RawTracePointLinkId)>,
 }
 
-/// Whether the kernel can tell the time of interrupts; the name of the tracepoint that it lacks.
+/// Name of a tracepoint that the kernel lacks for recording the time of interrupts; `None` if it has all.
 pub(crate) fn irq_missing(kernel: &Btf) -> Option<String> {
     let ends = [DEVICES, SOFT].into_iter().flat_map(both_ends);
     ends.into_iter()
@@ -80,7 +80,7 @@ fn both_ends(handler: &str) -> [String; 2] {
 }
 
 impl Attachments {
-    /// For what is asked for, as far as this kernel has it.
+    /// Attachments for the requested data, as far as this kernel supports it.
     pub(super) fn of(asked: Interferences, kernel: &Btf) -> Self {
         let mut attachments = Self::default();
         if !asked.irq {
@@ -92,7 +92,7 @@ impl Attachments {
             let [entry, exit] = both_ends(handler);
             let known = |name: &str| kernel.tracepoint_arguments(name).is_some();
             if known(&entry) && known(&exit) {
-                // The end first: one without its begin is passed over.
+                // The end first: an end without its begin is ignored.
                 attachments.handlers.push((ends, exit));
                 attachments.handlers.push((begins, entry));
             }
@@ -132,7 +132,7 @@ impl Programs {
         Ok(())
     }
 
-    /// Takes the programs off again; what can't be taken off now goes with the program.
+    /// Detaches the programs; one that can't be detached now is detached when it is dropped.
     pub(super) fn detach_interference(&mut self) {
         for (name, link) in std::mem::take(&mut self.interference.raw) {
             let _ = self.with(name, |program: &mut RawTracePoint| program.detach(link));

@@ -33,7 +33,7 @@ fn in_kernel_mode() {
     }
 }
 
-/// Samples of event 0 that were left out during some work, with these bits.
+/// Number of samples of event 0 dropped during some work, with these bits.
 fn left_out(exclude_user: u32, exclude_kernel: u32, work: fn()) -> u64 {
     let settings = Settings {
         item: None,
@@ -77,7 +77,7 @@ fn left_out(exclude_user: u32, exclude_kernel: u32, work: fn()) -> u64 {
         .sum()
 }
 
-/// Each mode is left out of the event that asked for it, and of no other.
+/// A mode is dropped only for the events with its bit set.
 #[test]
 fn modes_are_left_out_by_event() {
     if !rustix::process::geteuid().is_root() {

@@ -1,7 +1,7 @@
-//! Which CPUs counters are open on.
+//! The CPUs on which counters are open.
 //!
-//! A counter of a CPU ends when the CPU goes offline, and does not come back with it. So there is one on each CPU that
-//! counts nothing and whose time then stands still: it tells also of a CPU that was gone between two looks at the list.
+//! A counter of a CPU ends when the CPU goes offline, and does not resume with it. So each CPU has a dummy counter
+//! whose time then stands still: this also detects a CPU that was offline between two looks at the list.
 //! Source: `__perf_event_exit_context`, kernel/events/core.c.
 
 use crate::collect::drain::now;
@@ -9,40 +9,41 @@ use crate::pmu::attr::dummy;
 use crate::pmu::open::{OpenErrorKind, PerfEvent, Target};
 use crate::units::{Cpu, KtimeNs};
 
-/// A counter's time may lag by that much, ns: longer than between two ticks of the kernel, by which time goes on where
-/// there is no better clock.
+/// Tolerated lag of a counter's time, ns: longer than the kernel's tick, by which time advances without a better
+/// clock.
 const TICK_NS: u64 = 12_000_000;
 
-/// A counter's time may be slower than ours by one part in so many: twice what setting ours by others' does.
+/// A counter's time may be slower than ours by one part in this number: twice the maximum rate correction of the
+/// clock.
 /// Source: `MAXFREQ`, include/linux/timex.h.
 const SLOWER: u64 = 1000;
 
-/// The CPUs, and what tells whether they were online since.
+/// The CPUs, each with a counter that shows whether it stayed online.
 #[derive(Default)]
 pub(super) struct OpenCpus(Vec<(Cpu, Witness)>);
 
-/// A counter that counts nothing on a CPU, and how it was found last.
+/// A dummy counter on a CPU, and its last reading.
 struct Witness {
-    /// `None`: the kernel grants none, and the list of CPUs has to do.
+    /// `None` if the kernel grants none; then only the list of CPUs is used.
     counter: Option<PerfEvent>,
-    /// Our time after it was read, and its own.
+    /// Our time after the last reading, and the counter's time.
     seen: (KtimeNs, u64),
 }
 
-/// What is new about CPUs. One that was gone in between came and went.
+/// Changes of the CPUs. A CPU that was offline in between is in both lists.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Changed {
-    /// Nothing is open on them.
+    /// CPUs without open counters.
     pub came: Vec<Cpu>,
-    /// What is open on them has ended.
+    /// CPUs whose counters have ended.
     pub went: Vec<Cpu>,
 }
 
 impl OpenCpus {
-    /// Forgets CPUs that are or were offline, and takes in those that came online, again or for the first time. One
-    /// that was gone for less than two ticks may be reported at the next look only.
+    /// Removes CPUs that are or were offline, and adds those that came online, for the first time or again. A CPU
+    /// that was offline for less than two ticks may be reported only at the next look.
     ///
-    /// Cost: an interrupt of each CPU.
+    /// Cost: an interrupt on each CPU.
     pub(super) fn look(&mut self, online: &[Cpu]) -> Changed {
         let mut went = Vec::new();
         self.0.retain_mut(|(cpu, witness)| {
@@ -56,7 +57,7 @@ impl OpenCpus {
         let mut new: Vec<_> = (online.iter().filter(is_new))
             .map(|cpu| (*cpu, PerfEvent::open(&dummy(), Target::Cpu(*cpu), "CPU")))
             .collect();
-        // One that is gone again may come again.
+        // A CPU that is offline again may come back later.
         new.retain(
             |(_, opened)| !matches!(opened, Err(error) if error.kind == OpenErrorKind::NoDevice),
         );
@@ -93,7 +94,7 @@ impl Witness {
     }
 }
 
-/// How long a counter has been counting, ns.
+/// Time for which a counter has been counting, ns.
 fn time_of(counter: &PerfEvent) -> Option<u64> {
     counter.times().ok().map(|times| times.enabled_ns)
 }
@@ -104,8 +105,8 @@ mod tests {
 
     use super::*;
 
-    /// CPUs that are there stay, what the list has no more goes, and what it has again is new. A counter of a CPU that
-    /// does not count is found out.
+    /// CPUs that stay online are unchanged, removed ones are reported as gone, and returning ones as new. A counter
+    /// that stands still is detected.
     #[test]
     fn looks() {
         let here = [Cpu(0)];

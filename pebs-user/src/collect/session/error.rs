@@ -1,4 +1,4 @@
-//! Why a recording can't be set up.
+//! Errors of setting up a recording.
 
 use std::io;
 
@@ -42,7 +42,7 @@ pub(crate) enum SessionError {
     /// The counters could not be mapped.
     #[error("cannot map the counters of the eBPF programs")]
     Counters(#[source] io::Error),
-    /// The kernel has no uprobes that perf can open.
+    /// The kernel has no uprobe PMU.
     #[error("this kernel has no uprobe events (/sys/bus/event_source/devices/uprobe is missing)")]
     NoUprobes,
     /// A process runs, but its threads can't be listed.

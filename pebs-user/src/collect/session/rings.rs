@@ -1,4 +1,4 @@
-//! The rings of the kernel programs: one for each CPU, or two.
+//! The rings of the eBPF programs: one or two per CPU.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -12,11 +12,11 @@ use crate::collect::ring::Ring;
 use crate::pmu::host::Host;
 use crate::units::Cpu;
 
-/// How long a sample that carries a time of its own may take from there into the ring, ns: in a
-/// buffer of the hardware, or because the CPU was taken away in between.
+/// Maximum delay from a sample's own time until it is in the ring, ns: it may wait in a hardware buffer, or the CPU
+/// may be taken away in between.
 const SAMPLE_LAG_NS: u64 = 2_000_000;
 
-/// CPUs that the machine could have without a restart.
+/// CPUs that can come online without a reboot.
 ///
 /// Source: Documentation/ABI/testing/sysfs-devices-system-cpu.
 pub(super) fn present_cpus(host: &Host) -> Vec<Cpu> {
@@ -38,9 +38,9 @@ pub(super) fn present_cpus(host: &Host) -> Vec<Cpu> {
     cpus
 }
 
-/// The rings of all CPUs and the counters: what the draining thread needs.
+/// The rings of all CPUs and the counters, for the draining thread.
 pub(crate) struct Rings {
-    /// Rings with their CPUs; two per CPU where samples have their own.
+    /// Rings with their CPUs; two per CPU if samples have their own.
     pub rings: Vec<(Cpu, Ring)>,
     pub counters: kernel_map::Counters,
     /// See [`crate::collect::drain::Drain::lag_ns`].

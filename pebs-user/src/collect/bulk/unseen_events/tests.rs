@@ -32,8 +32,7 @@ fn is_sample_of(record: &RawRecord<'_>, tid: Tid) -> bool {
     record.kind == sys::PERF_RECORD_SAMPLE && record.body[4..8] == tid.0.to_ne_bytes()
 }
 
-/// What no program sees of a thread that inherited its counters comes into the ring of the CPU that it ran on: each
-/// has one, and no second one.
+/// Unseen samples of a thread with inherited counters are in the ring of its CPU; each CPU has exactly one ring.
 #[test]
 fn inherited_counters() {
     if !rustix::process::geteuid().is_root() {
